@@ -1,0 +1,154 @@
+#include "base/arena.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK_MIN = 16 * 1024, BLOCK_MAX = 4 * 1024 * 1024, ALIGN = 16 };
+
+typedef struct block {
+    struct block *next;
+    size_t size;
+    size_t used;
+    size_t pad; /* keeps data[] aligned to 16 */
+    char data[];
+} block;
+
+struct stk_arena {
+    block *head; /* the block we give from; older ones behind it */
+    size_t limit;
+    size_t total; /* bytes in all blocks */
+    size_t used;
+    size_t next_size;
+};
+
+stk_arena *stk_arena_new(size_t limit_bytes)
+{
+    stk_arena *arena = calloc(1, sizeof *arena);
+    if (arena != NULL) {
+        arena->limit = limit_bytes == 0 ? SIZE_MAX : limit_bytes;
+        arena->next_size = BLOCK_MIN;
+    }
+    return arena;
+}
+
+static void free_blocks(block *b)
+{
+    while (b != NULL) {
+        block *next = b->next;
+        free(b);
+        b = next;
+    }
+}
+
+void stk_arena_free(stk_arena *arena)
+{
+    if (arena != NULL) {
+        free_blocks(arena->head);
+        free(arena);
+    }
+}
+
+void stk_arena_reset(stk_arena *arena)
+{
+    if (arena->head != NULL) {
+        free_blocks(arena->head->next);
+        arena->head->next = NULL;
+        memset(arena->head->data, 0, arena->head->used);
+        arena->head->used = 0;
+        arena->total = arena->head->size;
+    }
+    arena->used = 0;
+}
+
+size_t stk_arena_used(const stk_arena *arena)
+{
+    return arena->used;
+}
+
+static int add_block(stk_arena *arena, size_t need)
+{
+    size_t size = arena->next_size < need ? need : arena->next_size;
+    if (size > arena->limit - arena->total) {
+        size = need;
+    }
+    if (need > arena->limit - arena->total) {
+        return -1;
+    }
+    block *b = calloc(1, sizeof *b + size);
+    if (b == NULL) {
+        return -1;
+    }
+    b->size = size;
+    b->next = arena->head;
+    arena->head = b;
+    arena->total += size;
+    if (arena->next_size < BLOCK_MAX) {
+        arena->next_size *= 2;
+    }
+    return 0;
+}
+
+void *stk_arena_alloc(stk_arena *arena, size_t bytes)
+{
+    if (bytes > SIZE_MAX / 2) {
+        return NULL;
+    }
+    bytes = (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
+    if (bytes == 0) {
+        bytes = ALIGN;
+    }
+    block *b = arena->head;
+    if (b == NULL || b->size - b->used < bytes) {
+        if (add_block(arena, bytes) < 0) {
+            return NULL;
+        }
+        b = arena->head;
+    }
+    void *p = b->data + b->used;
+    b->used += bytes;
+    arena->used += bytes;
+    return p;
+}
+
+void *stk_arena_array(stk_arena *arena, size_t n, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(n, size, &bytes)) {
+        return NULL;
+    }
+    return stk_arena_alloc(arena, bytes);
+}
+
+char *stk_arena_dupn(stk_arena *arena, const char *text, size_t n)
+{
+    char *copy = stk_arena_alloc(arena, n + 1);
+    if (copy != NULL) {
+        memcpy(copy, text, n);
+    }
+    return copy;
+}
+
+char *stk_arena_dup(stk_arena *arena, const char *text)
+{
+    return text == NULL ? NULL : stk_arena_dupn(arena, text, strlen(text));
+}
+
+char *stk_arena_printf(stk_arena *arena, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n < 0) {
+        return NULL;
+    }
+    char *text = stk_arena_alloc(arena, (size_t)n + 1);
+    if (text != NULL) {
+        va_start(ap, fmt);
+        (void)vsnprintf(text, (size_t)n + 1, fmt, ap);
+        va_end(ap);
+    }
+    return text;
+}

@@ -1,0 +1,31 @@
+/* Arenas: memory by lifetime (process, run, tick, scratch). Everything given out is zeroed, aligned
+ * to 16 and freed with the arena. Growth past `limit_bytes` or a failed malloc gives NULL and
+ * leaves the arena usable. */
+#ifndef STK_BASE_ARENA_H
+#define STK_BASE_ARENA_H
+
+#include <stdarg.h>
+#include <stddef.h>
+
+typedef struct stk_arena stk_arena;
+
+stk_arena *
+stk_arena_new(size_t limit_bytes);      /* 0: no limit but the machine's; NULL when out of memory */
+void stk_arena_free(stk_arena *arena);  /* NULL is fine */
+void stk_arena_reset(stk_arena *arena); /* forget everything, keep the first block */
+size_t stk_arena_used(const stk_arena *arena);
+
+void *stk_arena_alloc(stk_arena *arena, size_t bytes);
+void *stk_arena_array(stk_arena *arena, size_t n, size_t size); /* NULL on overflow too */
+char *stk_arena_dup(stk_arena *arena, const char *text);        /* NULL in, NULL out */
+char *stk_arena_dupn(stk_arena *arena, const char *text, size_t n);
+char *stk_arena_printf(stk_arena *arena, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static inline void stk_arena_cleanup(stk_arena **arena)
+{
+    stk_arena_free(*arena);
+}
+#define STK_ARENA_AUTO __attribute__((cleanup(stk_arena_cleanup))) stk_arena *
+
+#endif

@@ -1,0 +1,171 @@
+#include "base/buf.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void stk_buf_done(stk_buf *buf)
+{
+    free(buf->data);
+    *buf = STK_BUF_INIT(buf->max);
+}
+
+void stk_buf_clear(stk_buf *buf)
+{
+    buf->len = 0;
+    buf->failed = false;
+    if (buf->data != NULL) {
+        buf->data[0] = '\0';
+    }
+}
+
+static int room(stk_buf *buf, size_t more)
+{
+    if (buf->failed || more > buf->max - buf->len) {
+        buf->failed = true;
+        return -1;
+    }
+    size_t need = buf->len + more + 1;
+    if (need > buf->cap) {
+        size_t cap = buf->cap < 128 ? 128 : buf->cap * 2;
+        if (cap < need) {
+            cap = need;
+        }
+        char *data = realloc(buf->data, cap);
+        if (data == NULL) {
+            buf->failed = true;
+            return -1;
+        }
+        buf->data = data;
+        buf->cap = cap;
+    }
+    return 0;
+}
+
+int stk_buf_add(stk_buf *buf, const void *data, size_t len)
+{
+    if (room(buf, len) < 0) {
+        return -1;
+    }
+    if (len > 0) {
+        memcpy(buf->data + buf->len, data, len);
+    }
+    buf->len += len;
+    buf->data[buf->len] = '\0';
+    return 0;
+}
+
+int stk_buf_text(stk_buf *buf, const char *text)
+{
+    return stk_buf_add(buf, text, strlen(text));
+}
+
+int stk_buf_char(stk_buf *buf, char c)
+{
+    return stk_buf_add(buf, &c, 1);
+}
+
+int stk_buf_printf(stk_buf *buf, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    va_end(ap);
+    if (n < 0 || room(buf, (size_t)n) < 0) {
+        buf->failed = true;
+        return -1;
+    }
+    va_start(ap, fmt);
+    (void)vsnprintf(buf->data + buf->len, (size_t)n + 1, fmt, ap);
+    va_end(ap);
+    buf->len += (size_t)n;
+    return 0;
+}
+
+/* Length of the valid UTF-8 sequence at s (1–4), or 0. */
+static size_t utf8_len(const unsigned char *s)
+{
+    if (s[0] < 0x80) {
+        return 1;
+    }
+    size_t n = s[0] >= 0xF0 && s[0] <= 0xF4  ? 4
+               : s[0] >= 0xE0 && s[0] < 0xF0 ? 3
+               : s[0] >= 0xC2 && s[0] < 0xE0 ? 2
+                                             : 0;
+    for (size_t i = 1; i < n; i++) {
+        if ((s[i] & 0xC0) != 0x80) {
+            return 0;
+        }
+    }
+    if (n == 3 && ((s[0] == 0xE0 && s[1] < 0xA0) || (s[0] == 0xED && s[1] >= 0xA0))) {
+        return 0;
+    }
+    if (n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90))) {
+        return 0;
+    }
+    return n;
+}
+
+int stk_buf_json(stk_buf *buf, const char *text)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    stk_buf_char(buf, '"');
+    while (*s != '\0') {
+        const unsigned char *run = s;
+        while (*s >= 0x20 && *s < 0x80 && *s != '"' && *s != '\\') {
+            s++;
+        }
+        stk_buf_add(buf, run, (size_t)(s - run));
+        if (*s == '\0') {
+            break;
+        }
+        size_t n = utf8_len(s);
+        if (n == 0) {
+            stk_buf_text(buf, "\xEF\xBF\xBD");
+            s++;
+        } else if (n > 1) {
+            stk_buf_add(buf, s, n);
+            s += n;
+        } else if (*s == '"' || *s == '\\') {
+            stk_buf_char(buf, '\\');
+            stk_buf_char(buf, (char)*s++);
+        } else if (*s == '\n') {
+            stk_buf_text(buf, "\\n");
+            s++;
+        } else if (*s == '\t') {
+            stk_buf_text(buf, "\\t");
+            s++;
+        } else {
+            stk_buf_printf(buf, "\\u%04x", *s++);
+        }
+    }
+    return stk_buf_char(buf, '"');
+}
+
+int stk_buf_html(stk_buf *buf, const char *text)
+{
+    for (const char *s = text; *s != '\0'; s++) {
+        switch (*s) {
+        case '&':
+            stk_buf_text(buf, "&amp;");
+            break;
+        case '<':
+            stk_buf_text(buf, "&lt;");
+            break;
+        case '>':
+            stk_buf_text(buf, "&gt;");
+            break;
+        case '"':
+            stk_buf_text(buf, "&quot;");
+            break;
+        case '\'':
+            stk_buf_text(buf, "&#39;");
+            break;
+        default:
+            stk_buf_char(buf, *s);
+        }
+    }
+    return buf->failed ? -1 : 0;
+}

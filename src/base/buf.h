@@ -1,0 +1,34 @@
+/* A growing byte buffer with a maximum, always NUL-terminated. After a failed append it stays
+ * failed (`failed` set, further appends do nothing), so a writer checks once at the end.
+ * Zero-initialise with STK_BUF_INIT(max). */
+#ifndef STK_BASE_BUF_H
+#define STK_BASE_BUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct stk_buf {
+    char *data; /* NULL until the first append; then data[len] == 0 */
+    size_t len;
+    size_t cap;
+    size_t max; /* bytes, without the NUL */
+    bool failed;
+} stk_buf;
+
+#define STK_BUF_INIT(max_bytes) ((stk_buf){.max = (max_bytes)})
+
+void stk_buf_done(stk_buf *buf);
+void stk_buf_clear(stk_buf *buf);
+int stk_buf_add(stk_buf *buf, const void *data,
+                size_t len); /* 0, or -1 when full or out of memory */
+int stk_buf_text(stk_buf *buf, const char *text);
+int stk_buf_char(stk_buf *buf, char c);
+int stk_buf_printf(stk_buf *buf, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int stk_buf_json(
+    stk_buf *buf,
+    const char *text); /* a quoted JSON string; bytes that aren't UTF-8 become U+FFFD */
+int stk_buf_html(stk_buf *buf, const char *text); /* &<>"' escaped */
+
+#define STK_BUF_AUTO __attribute__((cleanup(stk_buf_done))) stk_buf
+
+#endif

@@ -1,0 +1,43 @@
+/* OpenSSL's low-level SHA-256 (the CPU's instructions, no provider start-up, which costs
+ * milliseconds). */
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include "base/digest.h"
+
+#include <openssl/sha.h>
+
+_Static_assert(sizeof(SHA256_CTX) <= sizeof(stk_sha256), "stk_sha256 must hold a SHA256_CTX");
+
+void stk_sha256_init(stk_sha256 *sha)
+{
+    SHA256_Init((SHA256_CTX *)(void *)sha);
+}
+
+void stk_sha256_add(stk_sha256 *sha, const void *data, size_t len)
+{
+    SHA256_Update((SHA256_CTX *)(void *)sha, data, len);
+}
+
+void stk_sha256_done(stk_sha256 *sha, unsigned char ret_digest[STK_DIGEST_BYTES])
+{
+    SHA256_Final(ret_digest, (SHA256_CTX *)(void *)sha);
+}
+
+void stk_digest_hex(const unsigned char digest[STK_DIGEST_BYTES], char ret_hex[STK_DIGEST_HEX + 1])
+{
+    static const char digits[] = "0123456789abcdef";
+    for (int i = 0; i < STK_DIGEST_BYTES; i++) {
+        ret_hex[2 * i] = digits[digest[i] >> 4];
+        ret_hex[2 * i + 1] = digits[digest[i] & 15];
+    }
+    ret_hex[STK_DIGEST_HEX] = '\0';
+}
+
+void stk_digest_of(const void *data, size_t len, char ret_hex[STK_DIGEST_HEX + 1])
+{
+    stk_sha256 sha;
+    unsigned char digest[STK_DIGEST_BYTES];
+    stk_sha256_init(&sha);
+    stk_sha256_add(&sha, data, len);
+    stk_sha256_done(&sha, digest);
+    stk_digest_hex(digest, ret_hex);
+}

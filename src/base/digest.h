@@ -1,0 +1,23 @@
+/* SHA-256, streaming and at once. Pure: no files here (see store/store_digest.h for content on
+ * disk). */
+#ifndef STK_BASE_DIGEST_H
+#define STK_BASE_DIGEST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { STK_DIGEST_BYTES = 32, STK_DIGEST_HEX = 64 };
+
+typedef struct stk_sha256 {
+    uint64_t opaque[16];
+} stk_sha256;
+
+void stk_sha256_init(stk_sha256 *sha);
+void stk_sha256_add(stk_sha256 *sha, const void *data, size_t len);
+void stk_sha256_done(stk_sha256 *sha, unsigned char ret_digest[STK_DIGEST_BYTES]);
+
+/* 64 lower-case hex digits and a NUL. */
+void stk_digest_hex(const unsigned char digest[STK_DIGEST_BYTES], char ret_hex[STK_DIGEST_HEX + 1]);
+void stk_digest_of(const void *data, size_t len, char ret_hex[STK_DIGEST_HEX + 1]);
+
+#endif

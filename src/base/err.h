@@ -1,0 +1,45 @@
+/* Errors: a caller-owned record, filled where the failure is seen, no allocation, no thread-local
+ * state.
+ *
+ * Functions return 0 or a negative STK_E_ code; `stk_err *err` is the last parameter and may be
+ * NULL. The text names the object, the value and the way out; the hint (may be empty) is a second
+ * sentence. `file`/`line` point into the user's document, not into our source. Library code never
+ * logs or exits.
+ *
+ *     return stk_err_set(err, STK_E_SPEC, "step '%s': unknown key '%s'", step, key);
+ */
+#ifndef STK_BASE_ERR_H
+#define STK_BASE_ERR_H
+
+enum {
+#define X(name, value, exit_status, word) STK_E_##name = value,
+#include "tbl/errors.def"
+#undef X
+};
+
+typedef struct stk_err {
+    int code;       /* STK_E_… */
+    int sys;        /* errno, or 0 */
+    int line;       /* 1-based line in `file`, or 0 */
+    char file[256]; /* the user's document, or "" */
+    char text[768];
+    char hint[256];
+} stk_err;
+
+/* Each returns `code`, so that callers can `return stk_err_set(…)`. Overwrites what was there. */
+int stk_err_set(stk_err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* As stk_err_set, then ": <strerror(sys)>"; ENOSPC/EDQUOT turn the code into STK_E_FULL, ENOMEM
+ * into STK_E_NOMEM. */
+int stk_err_sys(stk_err *err, int code, int sys, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+void stk_err_hint(stk_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void stk_err_at(stk_err *err, const char *file, int line);
+/* Puts "what: " in front of the text. Returns err->code. */
+int stk_err_context(stk_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* "file:line: text; hint" into buf; returns buf. */
+const char *stk_err_format(const stk_err *err, char *buf, int size);
+int stk_err_exit_status(int code);
+const char *stk_err_word(int code);
+
+#endif

@@ -1,0 +1,196 @@
+#include "base/units.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* Splits "1.5 GB" into number and unit; false unless it begins with a finite, non-negative decimal
+ * number. */
+static bool split(const char *text, double *ret_number, const char **ret_unit)
+{
+    while (isspace((unsigned char)*text)) {
+        text++;
+    }
+    if (!isdigit((unsigned char)*text) && *text != '.') {
+        return false;
+    }
+    if (text[0] == '0' && (text[1] == 'x' || text[1] == 'X')) {
+        return false;
+    }
+    char *end;
+    errno = 0;
+    double number = strtod(text, &end);
+    if (end == text || errno != 0 || !isfinite(number)) {
+        return false;
+    }
+    while (isspace((unsigned char)*end)) {
+        end++;
+    }
+    *ret_number = number;
+    *ret_unit = end;
+    return true;
+}
+
+static double memory_factor(const char *unit)
+{
+    static const char letters[] = "KMGTP";
+    if (*unit == '\0' || strcasecmp(unit, "b") == 0) {
+        return 1;
+    }
+    const char *at = strchr(letters, toupper((unsigned char)unit[0]));
+    if (at == NULL || *at == '\0') {
+        return 0;
+    }
+    int power = (int)(at - letters) + 1;
+    const char *rest = unit + 1;
+    bool binary = *rest == 'i' || *rest == 'I';
+    rest += binary ? 1 : 0;
+    if (*rest != '\0' && strcasecmp(rest, "b") != 0) {
+        return 0;
+    }
+    return pow(binary ? 1024.0 : 1000.0, power);
+}
+
+int stk_units_parse_memory(const char *text, int64_t *ret_bytes, stk_err *err)
+{
+    double number;
+    const char *unit;
+    double factor = 0;
+    if (split(text, &number, &unit)) {
+        factor = memory_factor(unit);
+    }
+    if (factor <= 0 || number * factor > 9e18) {
+        return stk_err_set(err, STK_E_SPEC,
+                           "memory '%s' is not an amount like 16GB, 8 GiB or 1.5GB", text);
+    }
+    *ret_bytes = (int64_t)llround(number * factor);
+    return 0;
+}
+
+const char *stk_units_format_memory(int64_t bytes, char *buf, size_t size)
+{
+    static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
+    double value = (double)bytes;
+    size_t i = 0;
+    while (fabs(value) >= 999.5 && i + 1 < sizeof units / sizeof *units) {
+        value /= 1000;
+        i++;
+    }
+    int digits = i == 0 || value >= 99.95 || fabs(value - round(value)) < 0.005 ? 0
+                 : value >= 9.995                                               ? 1
+                                                                                : 2;
+    char number[32];
+    (void)snprintf(number, sizeof number, "%.*f", digits, value);
+    if (strchr(number, '.') != NULL) {
+        char *end = number + strlen(number);
+        while (end[-1] == '0') {
+            *--end = '\0';
+        }
+        if (end[-1] == '.') {
+            end[-1] = '\0';
+        }
+    }
+    (void)snprintf(buf, size, "%s %s", number, units[i]);
+    return buf;
+}
+
+int stk_units_parse_duration(const char *text, int64_t *ret_ms, stk_err *err)
+{
+    static const struct {
+        const char *unit;
+        double ms;
+    } table[] = {{"", 1e3},    {"s", 1e3},   {"sec", 1e3},  {"ms", 1},     {"m", 6e4},
+                 {"min", 6e4}, {"h", 3.6e6}, {"d", 8.64e7}, {"w", 6.048e8}};
+    double number;
+    const char *unit;
+    if (split(text, &number, &unit)) {
+        for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+            if (strcasecmp(unit, table[i].unit) == 0 && number * table[i].ms < 9e15) {
+                *ret_ms = (int64_t)llround(number * table[i].ms);
+                return 0;
+            }
+        }
+    }
+    return stk_err_set(err, STK_E_SPEC, "duration '%s' is not a time like 90s, 10m or 2h", text);
+}
+
+const char *stk_units_format_duration(int64_t ms, char *buf, size_t size)
+{
+    if (ms < 1000) {
+        (void)snprintf(buf, size, "%lld ms", (long long)ms);
+    } else if (ms < 60000) {
+        (void)snprintf(buf, size, "%.*f s", ms < 10000 ? 2 : 1, (double)ms / 1000);
+    } else if (ms < 3600000) {
+        (void)snprintf(buf, size, "%lld m %lld s", (long long)(ms / 60000),
+                       (long long)(ms / 1000 % 60));
+    } else {
+        (void)snprintf(buf, size, "%lld h %lld m", (long long)(ms / 3600000),
+                       (long long)(ms / 60000 % 60));
+    }
+    return buf;
+}
+
+bool stk_units_is_name(const char *text, bool dot)
+{
+    size_t n = strlen(text);
+    if (n == 0 || n > 128 || !(isalnum((unsigned char)text[0]) || text[0] == '_')) {
+        return false;
+    }
+    for (size_t i = 1; i < n; i++) {
+        char c = text[i];
+        if (!(isalnum((unsigned char)c) || c == '_' || c == '-' || (dot && c == '.'))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+enum { WORD_MAX = 64 };
+
+static size_t distance(const char *a, size_t n, const char *b, size_t m)
+{
+    size_t row[WORD_MAX + 1];
+    for (size_t j = 0; j <= m; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t up = row[j];
+            bool same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
+            size_t best = diagonal + (same ? 0 : 1);
+            best = up + 1 < best ? up + 1 : best;
+            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+            row[j] = best;
+            diagonal = up;
+        }
+    }
+    return row[m];
+}
+
+const char *stk_units_nearest(const char *word, const char *const *candidates, size_t n_candidates)
+{
+    size_t n = strlen(word);
+    if (n > WORD_MAX) {
+        return NULL;
+    }
+    size_t best = n / 3 < 1 ? 1 : n / 3;
+    const char *found = NULL;
+    for (size_t i = 0; i < n_candidates; i++) {
+        size_t m = strlen(candidates[i]);
+        if (m > WORD_MAX) {
+            continue;
+        }
+        size_t d = distance(word, n, candidates[i], m);
+        if (d < best || (d == best && found == NULL)) {
+            best = d;
+            found = candidates[i];
+        }
+    }
+    return found;
+}

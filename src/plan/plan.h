@@ -1,0 +1,94 @@
+/* plan: pipeline + what this host has → graph, resource requests, cache keys, notes. Pure: no
+ * files, no clock.
+ *
+ * Same input, same bytes out. A plan borrows the spec, which must outlive it.
+ */
+#ifndef STK_PLAN_H
+#define STK_PLAN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/digest.h"
+#include "base/err.h"
+#include "base/event.h"
+#include "spec/spec.h"
+
+/* What the place where tasks run can give at most (not what is free now). */
+typedef struct stk_capacity {
+    const char *where;   /* "this machine" — used in messages */
+    const char *backend; /* "local" */
+    int64_t cpu_milli;
+    int64_t memory_bytes;
+    uint32_t n_devices;        /* usable ones, inherited masks applied */
+    uint32_t n_devices_broken; /* found, but can't be used; they count as "there" for policy fit */
+    const char *const *device_models; /* n_devices names, for messages and gpu_class */
+    const char *const *device_vendors;
+    const char *device_trouble; /* why broken ones are, or NULL */
+} stk_capacity;
+
+/* What the scheduler counts. */
+typedef struct stk_request {
+    int64_t cpu_milli;    /* for admission: 1000 where the step didn't say */
+    int64_t memory_bytes; /* 0: not counted */
+    uint32_t n_devices;
+    bool limit_cpu;    /* the step asked: affinity and thread counts are set */
+    bool limit_memory; /* the step asked: the limit is enforced */
+    bool clamped;      /* policy fit gave less than was asked; a note says so */
+} stk_request;
+
+typedef struct stk_plan stk_plan;
+
+/* Checks: cycles (named as a -> b -> a), impossible requests. Under STRICT an impossible request is
+ * STK_E_RESOURCES with the nearest thing that works; under FIT see DESIGN §4.6 (no device of that
+ * kind at all: runs without, noted; too few or broken devices: error; less CPU or memory: clamped,
+ * noted). `only`: NULL, or n_only step indices to run with what they need (later: resume from a
+ * step). */
+int stk_plan_new(const stk_spec *spec, const stk_capacity *capacity, stk_policy policy,
+                 stk_plan **ret_plan, stk_err *err);
+void stk_plan_free(stk_plan *plan);
+
+const stk_spec *stk_plan_spec(const stk_plan *plan);
+const stk_request *stk_plan_request(const stk_plan *plan, uint32_t i_step);
+/* Steps that i_step waits for (inputs and after, deduplicated), and those that wait for it. */
+const uint32_t *stk_plan_needs(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n);
+const uint32_t *stk_plan_feeds(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n);
+const uint32_t *
+stk_plan_order(const stk_plan *plan); /* a topological order, stable: document order where free */
+uint32_t stk_plan_n_notes(const stk_plan *plan);
+const char *stk_plan_note(const stk_plan *plan,
+                          uint32_t i_note); /* sentences for the start and the summary */
+
+/* --- cache keys --- */
+
+/* One part of a key, in a fixed order: "command", "code:NAME", "param:NAME", "input:NAME",
+ * "file:PATH", "env:NAME", "outputs", "image", "salt", "runtime". `value` is short text or a
+ * digest. */
+typedef struct stk_key_part {
+    const char *name;
+    const char *value;
+} stk_key_part;
+
+typedef struct stk_key {
+    char hex[STK_DIGEST_HEX + 1];
+    stk_key_part *parts;
+    uint32_t n_parts;
+} stk_key;
+
+/* Content digests of a step's inputs, in the order of step->inputs; list inputs: the caller gives
+ * one digest made by stk_plan_list_digest. VALUE and PARAM inputs: pass NULL, the plan uses the
+ * value itself. `file_digests`: one for each of settings->cache.files. parts are allocated in
+ * `arena`. */
+struct stk_arena;
+int stk_plan_key(const stk_plan *plan, uint32_t i_step, const char *const *input_digests,
+                 const char *const *file_digests, struct stk_arena *arena, stk_key *ret_key,
+                 stk_err *err);
+void stk_plan_list_digest(const char *const *digests, uint32_t n, char ret_hex[STK_DIGEST_HEX + 1]);
+/* The parts as JSON text ({"name": "value", …}), to be stored with a cache entry. */
+const char *stk_plan_key_json(const stk_key *key, struct stk_arena *arena);
+/* Why `key` missed, against the parts (JSON) of the step's last stored entry: "input 'data'
+ * changed", "code of 'train' changed", "parameter lr changed from 0.1 to 0.2"; "never ran before"
+ * when parts_json is NULL. */
+const char *stk_plan_miss(const stk_key *key, const char *parts_json, struct stk_arena *arena);
+
+#endif

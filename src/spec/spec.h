@@ -1,0 +1,179 @@
+/* spec: text → checked pipeline. What does this document ask for, and where is it wrong?
+ *
+ * A stk_spec is immutable after parsing and lives in one arena. Names are unique and resolved: an
+ * input points to a step by index, never by text. Settings are already merged pipeline → step
+ * (docs/contracts.md §1); steps without settings of their own share one stk_settings. Errors carry
+ * file and line of the user's document.
+ */
+#ifndef STK_SPEC_H
+#define STK_SPEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/event.h"
+
+typedef struct stk_spec stk_spec;
+
+typedef enum {
+    STK_INPUT_VALUE,    /* text: JSON */
+    STK_INPUT_PARAM,    /* text: parameter name; i_param: its index */
+    STK_INPUT_OUTPUT,   /* step, output: indices */
+    STK_INPUT_FILE,     /* text: path as written, relative to the spec's folder */
+    STK_INPUT_ARTIFACT, /* text: digest */
+    STK_INPUT_LIST      /* items */
+} stk_input_kind;
+
+typedef struct stk_input {
+    const char *name; /* NULL inside a list */
+    stk_input_kind kind;
+    uint32_t step;
+    uint32_t output;
+    uint32_t i_param;
+    uint32_t n_items;
+    const char *text;
+    const struct stk_input *items;
+} stk_input;
+
+typedef struct stk_output {
+    const char *name;
+    const char *type; /* as declared, or NULL */
+    const char *const *tags;
+    uint32_t n_tags;
+} stk_output;
+
+/* What a step asks for; "unset" is told apart from zero. */
+typedef struct stk_resources {
+    int64_t cpu_milli;      /* thousandths of a CPU; -1 unset */
+    int64_t memory_bytes;   /* -1 unset */
+    int64_t gpu_count;      /* -1 unset */
+    const char *gpu_class;  /* NULL unset */
+    const char *gpu_vendor; /* NULL unset */
+    const char *more;       /* other ResourceSettings fields as JSON, or NULL */
+} stk_resources;
+
+typedef struct stk_retry {
+    uint32_t max_retries; /* 0: none */
+    int64_t delay_ms;
+    double backoff; /* n-th wait = delay × backoff^(n-1) */
+    double jitter;  /* 0…1: the wait is multiplied by 1 ± jitter */
+} stk_retry;
+
+typedef struct stk_cache_policy {
+    bool enabled;
+    int64_t expires_ms; /* 0: never */
+    const char *const *ignore_inputs;
+    uint32_t n_ignore_inputs;
+    const char *const *files; /* further files whose contents are part of the key */
+    uint32_t n_files;
+    const char *salt; /* or NULL */
+} stk_cache_policy;
+
+typedef struct stk_hook {
+    const char *run;    /* shell command, or NULL */
+    const char *python; /* module:function, or NULL */
+} stk_hook;
+
+typedef enum {
+    STK_HOOK_START,
+    STK_HOOK_SUCCESS,
+    STK_HOOK_FAILURE,
+    STK_HOOK_END,
+    STK_HOOK_N
+} stk_hook_when;
+typedef enum { STK_ISOLATION_FORK, STK_ISOLATION_SPAWN } stk_isolation;
+
+typedef struct stk_pair {
+    const char *key;
+    const char *value;
+} stk_pair;
+
+typedef struct stk_settings {
+    stk_resources resources;
+    stk_retry retry;
+    int64_t timeout_ms; /* 0: none */
+    int64_t grace_ms;
+    stk_cache_policy cache;
+    const stk_pair *env;
+    uint32_t n_env;
+    const char *const *secrets;
+    uint32_t n_secrets;
+    stk_hook hooks[STK_HOOK_N];
+    stk_isolation isolation;
+    const char *docker;  /* JSON, or NULL */
+    const char *backend; /* JSON, or NULL */
+    const char *extra;   /* JSON, or NULL */
+    const char *const *tags;
+    uint32_t n_tags;
+} stk_settings;
+
+typedef struct stk_step {
+    const char *name;
+    const char *const
+        *argv; /* command: the words to exec (["/bin/sh","-c",text] for a string); else NULL */
+    uint32_t n_argv;
+    const char *python; /* "module:qualname", or NULL */
+    const char *cwd;    /* absolute, or NULL */
+    const stk_input *inputs;
+    uint32_t n_inputs;
+    const stk_output *outputs;
+    uint32_t n_outputs;
+    const uint32_t *after; /* step indices */
+    uint32_t n_after;
+    const stk_pair *code; /* parts of the code, name → digest; sorted by name */
+    uint32_t n_code;
+    const char *source;      /* "file:line" for messages, or NULL */
+    const char *description; /* or NULL */
+    const stk_settings *settings;
+    int line; /* in the document */
+} stk_step;
+
+typedef struct stk_param {
+    const char *name;
+    const char *type;  /* "int" "float" "str" "bool" "json", or NULL: that of the default */
+    const char *value; /* JSON, default or override; NULL: required and not given yet */
+    const char *help;
+} stk_param;
+
+/* --- making one --- */
+
+/* Reads YAML or JSON: JSON when the file's first non-space byte is '{', else YAML. `path` is used
+ * in messages and to resolve relative paths; the document's folder is the default cwd of its
+ * commands. Errors: STK_E_SPEC (line known), STK_E_LIMIT, STK_E_VERSION, STK_E_NOT_FOUND,
+ * STK_E_SYS. */
+int stk_spec_load(const char *path, stk_spec **ret_spec, stk_err *err);
+int stk_spec_parse(const char *text, size_t len, const char *path, stk_spec **ret_spec,
+                   stk_err *err);
+void stk_spec_free(stk_spec *spec);
+
+/* YAML text → JSON text (malloc'd, caller frees) with the same limits: `stoker spec convert`, run
+ * configurations. */
+int stk_spec_convert(const char *text, size_t len, const char *path, char **ret_json, stk_err *err);
+
+/* `--param k=v`: v is read as the parameter's type. Unknown name: did-you-mean. Call before
+ * planning. */
+int stk_spec_set_param(stk_spec *spec, const char *name, const char *value, stk_err *err);
+/* STK_E_USAGE naming every required parameter that has no value. */
+int stk_spec_check_params(const stk_spec *spec, stk_err *err);
+
+/* --- reading it --- */
+
+const char *stk_spec_name(const stk_spec *spec);
+const char *stk_spec_description(const stk_spec *spec);
+const char *
+stk_spec_folder(const stk_spec *spec); /* absolute folder that relative paths refer to */
+stk_mode stk_spec_mode(const stk_spec *spec);
+const stk_settings *stk_spec_settings(const stk_spec *spec); /* pipeline level */
+const char *stk_spec_origin(const stk_spec *spec);           /* JSON, or NULL */
+const char *stk_spec_text(const stk_spec *spec,
+                          size_t *ret_len); /* the document as JSON text, canonical: what is stored
+                                               and re-read by resume */
+uint32_t stk_spec_n_steps(const stk_spec *spec);
+const stk_step *stk_spec_step(const stk_spec *spec, uint32_t i_step);
+int64_t stk_spec_find(const stk_spec *spec, const char *step_name); /* -1: none */
+uint32_t stk_spec_n_params(const stk_spec *spec);
+const stk_param *stk_spec_param(const stk_spec *spec, uint32_t i_param);
+
+#endif

@@ -1,0 +1,187 @@
+/* store: run history (SQLite) and artifacts (content-addressed files). What happened, and where is
+ * the data?
+ *
+ * Layout of a store folder (`.stoker`):
+ *   store.db            runs, events, cache, artifact rows (WAL; schema version in PRAGMA
+ * user_version) artifacts/ab/cd…    one file or folder an artifact, named by its digest, mode 0444
+ *   runs/<run>/         lock, spec.json, and the task directories (docs/contracts.md §2)
+ *   tmp/                being written; emptied of leftovers of dead engines
+ * Everything becomes visible by rename, after its row or before it: a row without its file makes
+ * the step run again, a file without a row is collected by gc. Digest and formats:
+ * docs/contracts.md §2.
+ */
+#ifndef STK_STORE_H
+#define STK_STORE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/digest.h"
+#include "base/err.h"
+#include "base/event.h"
+
+typedef struct stk_store stk_store;
+
+enum { STK_STORE_CREATE = 1, STK_STORE_READONLY = 2 };
+
+/* STOKER_STORE, else `.stoker` found by walking up from `cwd`, else `cwd`/.stoker (for CREATE).
+ * malloc'd absolute path. */
+int stk_store_find(const char *cwd, int flags, char **ret_path, stk_err *err);
+/* Errors: STK_E_VERSION for a newer store, STK_E_STORE damaged, STK_E_FULL, STK_E_SYS. Old ones are
+ * migrated. */
+int stk_store_open(const char *path, int flags, stk_store **ret_store, stk_err *err);
+void stk_store_close(stk_store *store); /* NULL is fine */
+const char *stk_store_path(const stk_store *store);
+
+/* --- runs --- */
+
+/* A new run id, e.g. 20261121-130501-7f3a9c, its folder and its row; the engine's lock is taken
+ * (see below). `now_ms` is Unix time. name may be NULL (then it is the id). */
+int stk_store_new_run(stk_store *store, const char *name, const char *pipeline,
+                      const char *spec_json, size_t spec_len, int64_t now_ms, char ret_id[40],
+                      int *ret_lock_fd, stk_err *err);
+/* The engine's lock on an existing run (flock on runs/<run>/lock, holds pid and start time as
+ * text). STK_E_BUSY names the holder. The descriptor is CLOEXEC; closing it releases the lock. */
+int stk_store_lock_run(stk_store *store, const char *run, int *ret_lock_fd, stk_err *err);
+bool stk_store_run_is_live(stk_store *store, const char *run); /* somebody holds the lock */
+const char *stk_store_run_folder(stk_store *store, const char *run, stk_arena *arena);
+/* id, unique prefix of an id, newest run of that name, or "latest" → id. STK_E_NOT_FOUND / USAGE
+ * (ambiguous, with candidates). */
+int stk_store_resolve_run(stk_store *store, const char *text, char ret_id[40], stk_err *err);
+int stk_store_load_spec(stk_store *store, const char *run, stk_arena *arena, const char **ret_json,
+                        size_t *ret_len, stk_err *err);
+
+typedef struct stk_run_row {
+    const char *id;
+    const char *name;
+    const char *pipeline;
+    const char *status; /* "running" "succeeded" "failed" "cancelled" "interrupted" */
+    int64_t created_ms;
+    int64_t ended_ms; /* 0: not ended */
+} stk_run_row;
+/* Newest first. pipeline NULL: all. */
+int stk_store_list_runs(stk_store *store, const char *pipeline, uint32_t limit, stk_arena *arena,
+                        stk_run_row **ret_rows, uint32_t *ret_n, stk_err *err);
+
+/* --- events --- */
+
+typedef struct stk_event_row {
+    int64_t seq; /* from 1 within the run; set by append */
+    int64_t time_ms;
+    stk_event_kind kind;
+    uint32_t task; /* UINT32_MAX: of the run */
+    uint32_t attempt;
+    const char *data; /* JSON object, or NULL */
+} stk_event_row;
+
+/* A cache entry written in the same transaction as its TASK_SUCCEEDED. */
+typedef struct stk_cache_row {
+    const char *key; /* hex */
+    const char *pipeline;
+    const char *step;
+    const char *parts; /* JSON, stk_plan_key_json */
+    const char *run;
+    uint32_t task;
+    int64_t created_ms;
+    const char *outputs;  /* JSON {name: ref} */
+    const char *metadata; /* JSON or NULL */
+    const char *seen;     /* JSON {path: sha256 or ""} or NULL */
+} stk_cache_row;
+
+/* Digests that an event names, so that gc keeps them; written in the same transaction. */
+typedef struct stk_ref_row {
+    const char *digest;
+    uint32_t task;
+    const char *output;  /* name of the output */
+    const char *name;    /* artifact name, or NULL: pipeline.step.output is not given a name */
+    const char *version; /* or NULL: next integer */
+} stk_ref_row;
+
+typedef struct stk_commit {
+    stk_event_row *events;
+    uint32_t n_events;
+    const stk_cache_row *cache;
+    uint32_t n_cache;
+    const stk_ref_row *refs;
+    uint32_t n_refs;
+} stk_commit;
+
+/* One transaction: all or nothing. When it returns 0 the events survive the death of this process
+ * (and, once the WAL is synced, a power cut). RUN_ENDED also updates the run's row. */
+int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_err *err);
+/* Calls `each` for every event with seq > after, in order; stops when it returns non-zero and
+ * returns that. `data` is valid during the call. */
+int stk_store_events(stk_store *store, const char *run, int64_t after,
+                     int (*each)(void *arg, const stk_event_row *row), void *arg, stk_err *err);
+
+/* --- cache --- */
+
+/* STK_E_NOT_FOUND (no message) when there is none. Text lives in `arena`. Doesn't check that
+ * artifacts still exist. */
+int stk_store_cache_get(stk_store *store, const char *key, stk_arena *arena, stk_cache_row *ret_row,
+                        stk_err *err);
+/* The parts (JSON) of the newest entry of (pipeline, step), or NULL. */
+const char *stk_store_cache_last_parts(stk_store *store, const char *pipeline, const char *step,
+                                       stk_arena *arena);
+
+/* --- artifacts --- */
+
+typedef struct stk_artifact {
+    char digest[STK_DIGEST_HEX + 1];
+    int64_t size;
+    bool is_dir;
+} stk_artifact;
+
+/* Takes over the file or folder `path` (same file system: rename; else copy), hashing it on several
+ * threads unless `known_digest` is given. Links are refused, files are made read-only. Already
+ * there: `path` is removed. Not fsynced now: rows know their boot, see DESIGN §4.7. */
+int stk_store_add_path(stk_store *store, const char *path, const char *known_digest,
+                       stk_artifact *ret, stk_err *err);
+int stk_store_add_bytes(stk_store *store, const void *data, size_t len, stk_artifact *ret,
+                        stk_err *err);
+/* As add_path but leaves the source alone (copies; reflink where the file system can). */
+int stk_store_copy_path(stk_store *store, const char *path, stk_artifact *ret, stk_err *err);
+/* Absolute path in `arena`. STK_E_NOT_FOUND if it isn't there, STK_E_STORE if it is torn (unsynced,
+ * of an earlier boot, and its digest no longer fits: it is then removed). Checks each artifact once
+ * a process. */
+int stk_store_artifact(stk_store *store, const char *digest, stk_arena *arena,
+                       const char **ret_path, int64_t *ret_size, stk_err *err);
+/* Digest of a file or folder that is not in the store (several threads). */
+int stk_store_digest_path(const char *path, char ret_hex[STK_DIGEST_HEX + 1], int64_t *ret_size,
+                          stk_err *err);
+
+typedef struct stk_named_row {
+    const char *name;
+    const char *version;
+    const char *digest;
+    const char *run;
+    const char *step;
+    const char *output;
+    const char *ref; /* JSON ref */
+    int64_t created_ms;
+} stk_named_row;
+/* Named artifacts (ArtifactConfig, save_artifact); version NULL: newest first. */
+int stk_store_add_named(stk_store *store, const stk_named_row *row, stk_err *err);
+int stk_store_list_named(stk_store *store, const char *name, const char *version, uint32_t limit,
+                         stk_arena *arena, stk_named_row **ret_rows, uint32_t *ret_n, stk_err *err);
+
+/* --- care --- */
+
+/* Re-reads every artifact; `bad` is called for each that is missing, torn or changed. */
+int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest, const char *what),
+                     void *arg, uint64_t *ret_checked, uint64_t *ret_bytes, stk_err *err);
+typedef struct stk_gc {
+    bool dry_run;
+    int64_t keep_ms;    /* runs that ended within this time are kept */
+    uint32_t keep_runs; /* and this many newest per pipeline */
+    uint64_t runs_removed, artifacts_removed, bytes_freed; /* out */
+} stk_gc;
+/* Removes runs outside the keep rules, then artifacts that no kept run, cache entry or name refers
+ * to. Never touches a live run. */
+int stk_store_gc(stk_store *store, stk_gc *gc, int64_t now_ms, stk_err *err);
+/* Words for doctor: journal mode, file system, synced how. */
+const char *stk_store_describe(stk_store *store, stk_arena *arena);
+
+#endif

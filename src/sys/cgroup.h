@@ -1,0 +1,46 @@
+/* Limits by control groups: which kind this host lets us use, one group a task, what it used and
+ * whether it died of it. */
+#ifndef STK_SYS_CGROUP_H
+#define STK_SYS_CGROUP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+
+typedef enum { STK_CGROUP_NONE, STK_CGROUP_V1, STK_CGROUP_V2, STK_CGROUP_V2_SCOPE } stk_cgroup_kind;
+
+typedef struct stk_cgroups stk_cgroups;
+
+/* Probes once a run: v2 delegated, else v2 by a systemd user scope (Delegate=yes), else v1, else
+ * NONE (the caller uses the watchdog). Never an error: `describe` says what was found and why.
+ * `run` names the parent group; leftovers of that name are removed. STOKER_CGROUP=none|v1|v2 forces
+ * one. Real directories are only made with the first group. */
+stk_cgroups *stk_cgroups_open(const char *run);
+void stk_cgroups_close(stk_cgroups *groups); /* removes our parent group */
+stk_cgroup_kind stk_cgroups_kind(const stk_cgroups *groups);
+const char *stk_cgroups_describe(const stk_cgroups *groups); /* a sentence for doctor */
+
+typedef struct stk_cgroup {
+    char *paths[4]; /* group folders (v1: one a controller) */
+    char *procs[4]; /* the files to write "0" into, NULL-terminated by n */
+    uint32_t n;
+} stk_cgroup;
+
+/* memory_bytes 0 / cpu_milli 0: no limit of that kind. Swap is limited with memory where the kernel
+ * counts it. */
+int stk_cgroup_new(stk_cgroups *groups, const char *name, int64_t memory_bytes, int64_t cpu_milli,
+                   stk_cgroup *ret, stk_err *err);
+bool stk_cgroup_oom(const stk_cgroups *groups,
+                    const stk_cgroup *group); /* the kernel killed for memory in it */
+int64_t stk_cgroup_peak(const stk_cgroups *groups, const stk_cgroup *group); /* bytes, -1 unknown */
+int64_t stk_cgroup_memory(const stk_cgroups *groups,
+                          const stk_cgroup *group); /* bytes now, -1 unknown */
+int64_t stk_cgroup_cpu_us(const stk_cgroups *groups, const stk_cgroup *group); /* -1 unknown */
+void stk_cgroup_kill(const stk_cgroups *groups,
+                     const stk_cgroup *group); /* every process in it, until none is left */
+void stk_cgroup_remove(stk_cgroups *groups, stk_cgroup *group);
+
+#endif

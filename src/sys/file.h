@@ -1,0 +1,46 @@
+/* Files: whole reads, atomic writes, folders. Every descriptor is CLOEXEC. Paths in errors. */
+#ifndef STK_SYS_FILE_H
+#define STK_SYS_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+/* Whole file, NUL-terminated, malloc'd. Refuses more than max bytes (STK_E_LIMIT); ENOENT →
+ * STK_E_NOT_FOUND. */
+int stk_file_read(const char *path, size_t max, char **ret_data, size_t *ret_len, stk_err *err);
+/* The same with O_NOFOLLOW, and only a regular file owned by us or root (what a task may have
+ * written). */
+int stk_file_read_untrusted(const char *path, size_t max, char **ret_data, size_t *ret_len,
+                            stk_err *err);
+int stk_file_read_fd(int fd, const char *name, size_t max, char **ret_data, size_t *ret_len,
+                     stk_err *err);
+/* Temporary name beside it, rename. */
+int stk_file_write_atomic(const char *path, const void *data, size_t len, mode_t mode,
+                          stk_err *err);
+/* Plain create+write (for files in a folder that isn't visible yet). */
+int stk_file_write(const char *path, const void *data, size_t len, mode_t mode, stk_err *err);
+int stk_file_write_all(int fd, const void *data, size_t len);     /* 0 or -1 with errno */
+int stk_file_mkdirs(const char *path, mode_t mode, stk_err *err); /* like mkdir -p */
+int stk_file_remove_tree(
+    const char *path,
+    stk_err *err); /* absent is fine; never follows links; read-only folders too */
+bool stk_file_exists(const char *path);
+char *stk_file_join(const char *a, const char *b); /* malloc'd "a/b" */
+char *stk_file_absolute(
+    const char *path); /* malloc'd, against the cwd; need not exist; "." and ".." folded */
+/* Retries EINTR; closes and returns quietly for fd < 0. */
+void stk_file_close(int *fd);
+#define STK_FD_AUTO __attribute__((cleanup(stk_file_close))) int
+
+static inline void stk_file_free(char **p)
+{
+    extern void free(void *);
+    free(*p);
+}
+#define STK_TEXT_AUTO __attribute__((cleanup(stk_file_free))) char *
+
+#endif

@@ -1,0 +1,40 @@
+/* What /proc knows: this host's size, what a process tree uses, who belongs to a task. */
+#ifndef STK_SYS_PROC_H
+#define STK_SYS_PROC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+/* CPUs this process may use (affinity and cgroup quota, rounded down, at least 1) and memory (the
+ * lower of RAM and cgroup limit). */
+uint32_t stk_proc_n_cpus(void);
+/* The CPU numbers of our affinity mask; returns how many were written. */
+uint32_t stk_proc_cpus(uint32_t *ret_cpus, uint32_t n_max);
+int64_t stk_proc_memory_bytes(void);
+int64_t stk_proc_available_bytes(void);
+
+/* Start time of a process in clock ticks since boot, 0 if gone: (pid, start) names a process for
+ * good. */
+uint64_t stk_proc_start_time(pid_t pid);
+
+typedef struct stk_proc_usage {
+    int64_t cpu_us;    /* user + system of all living members and their reaped children */
+    int64_t rss_bytes; /* sum; shared pages counted in each */
+    uint32_t n;
+} stk_proc_usage;
+
+/* Members of the session `sid` and all their descendants, in one pass over /proc for all sessions
+ * asked for. */
+int stk_proc_sessions(const pid_t *sids, uint32_t n, stk_proc_usage *ret_usages);
+/* Proportional memory of a session's members (slow: reads smaps_rollup). -1 unknown. */
+int64_t stk_proc_session_pss(pid_t sid);
+/* SIGKILL to every process of the session and their descendants, and every one whose initial
+ * environment has `marker` ("K=V", or NULL), repeated until none is left or `timeout_ms` is over.
+ * Returns how many were found in the last round. Never the caller itself. */
+int stk_proc_kill_session(pid_t sid, const char *marker, int timeout_ms);
+
+#endif

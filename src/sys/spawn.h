@@ -1,0 +1,33 @@
+/* Starting a program: vfork + exec with everything set in the child, so that a big engine pays
+ * nothing for its size. */
+#ifndef STK_SYS_SPAWN_H
+#define STK_SYS_SPAWN_H
+
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+typedef struct stk_spawn {
+    const char *const
+        *argv; /* NULL-terminated; argv[0] is searched in the PATH of `env` unless it has a slash */
+    const char *const *env;             /* NULL-terminated "K=V" */
+    const char *cwd;                    /* or NULL */
+    int stdin_fd, stdout_fd, stderr_fd; /* -1: /dev/null */
+    const int *keep_fds;                /* stay open in the child under the same numbers */
+    uint32_t n_keep_fds;
+    const char *const *cgroup_procs; /* files that "0" is written to */
+    uint32_t n_cgroup_procs;
+    const cpu_set_t *cpus; /* or NULL */
+    bool die_with_parent;  /* PR_SET_PDEATHSIG SIGKILL */
+    bool new_session;      /* setsid */
+    bool no_new_privs;
+} stk_spawn;
+
+/* ret_pidfd may be NULL. A failed exec is reported here (STK_E_SYS with the program's name), not as
+ * an exit status. */
+int stk_sys_spawn(const stk_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, stk_err *err);
+
+#endif
