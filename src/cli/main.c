@@ -1,7 +1,9 @@
-#include <stdio.h>
+#include <signal.h>
 
-int main(void)
+#include "cli/cli_parse.h"
+
+int main(int argc, char **argv)
 {
-    puts("stoker " STK_VERSION);
-    return 0;
+    signal(SIGPIPE, SIG_IGN); /* a closed reader is an error of the write, not our death */
+    return stk_cli_main(argc, argv);
 }

@@ -1,0 +1,232 @@
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/units.h"
+#include "cli/cli_parse.h"
+
+const stk_command *const stk_commands[] = {
+#define X(word) &stk_cmd_##word,
+#include "tbl/commands.def"
+#undef X
+    NULL};
+
+int stk_cli_n_args(const stk_cli *cli)
+{
+    return cli->n_args;
+}
+
+const char *stk_cli_arg(const stk_cli *cli, int i)
+{
+    return i < cli->n_args ? cli->args[i] : NULL;
+}
+
+char **stk_cli_args(const stk_cli *cli)
+{
+    return cli->args;
+}
+
+const char *stk_cli_value_at(const stk_cli *cli, const char *name, int i)
+{
+    for (int k = 0; k < cli->n_given; k++) {
+        if (strcmp(cli->given[k].name, name) == 0 && i-- == 0) {
+            return cli->given[k].value;
+        }
+    }
+    return NULL;
+}
+
+const char *stk_cli_value(const stk_cli *cli, const char *name)
+{
+    const char *value = NULL;
+    for (int k = 0; k < cli->n_given; k++) {
+        if (strcmp(cli->given[k].name, name) == 0) {
+            value = cli->given[k].value;
+        }
+    }
+    return value;
+}
+
+bool stk_cli_flag(const stk_cli *cli, const char *name)
+{
+    return stk_cli_value(cli, name) != NULL;
+}
+
+int stk_cli_number(const stk_cli *cli, const char *name, int64_t min, int64_t max, int64_t *ret,
+                   stk_err *err)
+{
+    const char *text = stk_cli_value(cli, name);
+    if (text == NULL) {
+        return 0;
+    }
+    char *end;
+    errno = 0;
+    long long number = strtoll(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || number < min || number > max) {
+        return stk_err_set(err, STK_E_USAGE, "--%s '%s' is not a whole number from %lld to %lld",
+                           name, text, (long long)min, (long long)max);
+    }
+    *ret = number;
+    return 0;
+}
+
+bool stk_cli_json(const stk_cli *cli)
+{
+    return stk_cli_flag(cli, "json");
+}
+
+bool stk_cli_colour(const stk_cli *cli, int fd)
+{
+    (void)cli;
+    const char *no = getenv("NO_COLOR");
+    const char *force = getenv("CLICOLOR_FORCE");
+    const char *term = getenv("TERM");
+    if (no != NULL && *no != '\0') {
+        return false;
+    }
+    if (force != NULL && *force != '\0' && strcmp(force, "0") != 0) {
+        return true;
+    }
+    return isatty(fd) && term != NULL && strcmp(term, "dumb") != 0;
+}
+
+const char *stk_cli_program(const stk_cli *cli)
+{
+    return cli->program;
+}
+
+int stk_cli_fail(const stk_cli *cli, const stk_err *err)
+{
+    char text[1400];
+    if (cli != NULL && stk_cli_json(cli)) {
+        json_t *body = json_pack("{s:{s:s, s:s, s:s}}", "error", "class", stk_err_word(err->code),
+                                 "text", err->text, "hint", err->hint);
+        if (body != NULL && err->file[0] != '\0') {
+            json_t *inner = json_object_get(body, "error");
+            json_object_set_new(inner, "file", json_string(err->file));
+            json_object_set_new(inner, "line", json_integer(err->line));
+        }
+        if (body != NULL) {
+            json_dumpf(body, stdout, JSON_COMPACT);
+            putchar('\n');
+            json_decref(body);
+        }
+    }
+    fprintf(stderr, "stoker: %s\n", stk_err_format(err, text, (int)sizeof text));
+    return stk_err_exit_status(err->code);
+}
+
+int stk_cli_usage(const stk_cli *cli, const char *fmt, ...)
+{
+    stk_err err;
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    stk_err_set(&err, STK_E_USAGE, "%s", text);
+    if (cli != NULL && cli->command != NULL) {
+        stk_err_hint(&err, "see 'stoker %s --help'", cli->command->name);
+    } else {
+        stk_err_hint(&err, "see 'stoker help'");
+    }
+    return stk_cli_fail(cli, &err);
+}
+
+int stk_cli_store(const stk_cli *cli, int flags, stk_store **ret_store)
+{
+    stk_err err = {0};
+    char *path = NULL;
+    int rc = stk_store_find(".", flags, &path, &err);
+    if (rc == 0) {
+        rc = stk_store_open(path, flags, ret_store, &err);
+    }
+    free(path);
+    return rc == 0 ? 0 : stk_cli_fail(cli, &err);
+}
+
+static void print_option(const char *name, char letter, const char *arg, const char *help)
+{
+    char left[64];
+    if (letter != 0) {
+        (void)snprintf(left, sizeof left, "-%c, --%s%s%s", letter, name, arg ? " " : "",
+                       arg ? arg : "");
+    } else {
+        (void)snprintf(left, sizeof left, "    --%s%s%s", name, arg ? " " : "", arg ? arg : "");
+    }
+    printf("  %-28s %s\n", left, help);
+}
+
+void stk_cli_print_help(const stk_command *command)
+{
+    printf("usage: stoker %s %s\n\n%s\n", command->name, command->usage, command->summary);
+    if (command->text != NULL) {
+        printf("\n%s\n", command->text);
+    }
+    puts("\noptions:");
+    for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
+        print_option(o->name, o->letter, o->arg, o->help);
+    }
+    print_option("json", 0, NULL, "answer (and errors) as JSON");
+    print_option("help", 'h', NULL, "this text");
+}
+
+static const char *nearest_command(const char *word)
+{
+    const char *names[32];
+    size_t n = 0;
+    for (size_t i = 0; stk_commands[i] != NULL && n < 32; i++) {
+        names[n++] = stk_commands[i]->name;
+    }
+    return stk_units_nearest(word, names, n);
+}
+
+const stk_command *stk_cli_find(const char *word)
+{
+    for (size_t i = 0; stk_commands[i] != NULL; i++) {
+        if (strcmp(stk_commands[i]->name, word) == 0) {
+            return stk_commands[i];
+        }
+    }
+    return NULL;
+}
+
+int stk_cli_main(int argc, char **argv)
+{
+    const char *word = argc > 1 ? argv[1] : "help";
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
+        puts("stoker " STK_VERSION);
+        return 0;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+        word = "help";
+    }
+    const stk_command *command = stk_cli_find(word);
+    if (command == NULL) {
+        const char *near = nearest_command(word);
+        return stk_cli_usage(NULL, "unknown command '%s'%s%s%s", word,
+                             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    }
+    stk_cli cli = {.command = command};
+    stk_err err = {0};
+    if (stk_cli_parse(&cli, argc > 1 ? argc - 2 : 0, argv + (argc > 1 ? 2 : 1), &err) < 0) {
+        return stk_cli_usage(&cli, "%s", err.text);
+    }
+    if (stk_cli_flag(&cli, "help")) {
+        stk_cli_print_help(command);
+        return 0;
+    }
+    int status = command->run(&cli);
+    if (fflush(stdout) != 0 && errno != EPIPE) {
+        fprintf(stderr, "stoker: writing the answer: %s\n", strerror(errno));
+        status = status == 0 ? 3 : status;
+    }
+    stk_cli_parse_done(&cli);
+    return status;
+}

@@ -1,0 +1,28 @@
+/* The words of a command line → options and positionals, by a command's table. Private to the cli
+ * room. */
+#ifndef STK_CLI_PARSE_H
+#define STK_CLI_PARSE_H
+
+#include "cli/cli.h"
+
+typedef struct stk_cli_given {
+    const char *name;
+    const char *value; /* "" for a flag */
+} stk_cli_given;
+
+struct stk_cli {
+    const stk_command *command;
+    char **args; /* positionals, NULL-terminated */
+    int n_args;
+    stk_cli_given *given;
+    int n_given;
+    char program[4096];
+};
+
+/* `words`: what follows the command's name. STK_E_USAGE with a did-you-mean for unknown options. */
+int stk_cli_parse(stk_cli *cli, int n_words, char **words, stk_err *err);
+void stk_cli_parse_done(stk_cli *cli);
+const stk_command *stk_cli_find(const char *word);
+int stk_cli_main(int argc, char **argv);
+
+#endif
