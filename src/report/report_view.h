@@ -1,0 +1,165 @@
+/* report_view: one run as plain data. What happened to each step, what did it ask for, get and use?
+ *
+ * A view is the fold of a run's durable events (src/tbl/events.def) over its spec. The live engine
+ * folds the rows as it commits them, `stoker show` folds them out of the store: both see the same.
+ * Folding is cheap (a copy of the payload, nothing is parsed but what changes the run itself);
+ * the payload of a task is read when somebody asks for it (stk_view_details).
+ *
+ * Tasks are numbered as in the events: task i is step i of the spec for i < n_steps, tasks added
+ * later (TASK_ADDED) follow.
+ */
+#ifndef STK_REPORT_VIEW_H
+#define STK_REPORT_VIEW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/event.h"
+#include "spec/spec.h"
+#include "store/store.h"
+
+typedef struct stk_view stk_view;
+
+/* The run itself. Text lives as long as the view; JSON text is NULL where the event had none. */
+typedef struct stk_view_run {
+    const char *id;
+    const char *name; /* the id when it was not named */
+    const char *pipeline;
+    const char *store;  /* absolute path of the store, or NULL */
+    const char *status; /* "running" "succeeded" "failed" "cancelled" "interrupted" */
+    const char *error;  /* of RUN_ENDED, or NULL */
+    const char *mode;
+    const char *policy;
+    const char *spec_digest;
+    const char *parameters; /* JSON object: values the run was made with */
+    const char *tags;       /* JSON array */
+    const char *origin;     /* JSON object */
+    const char *host;       /* JSON object: name, cpus, memory_bytes, devices */
+    int64_t created_ms;
+    int64_t started_ms; /* first RUN_STARTED; 0: not yet */
+    int64_t ended_ms;   /* 0: not ended */
+    uint32_t n_resumed; /* how often it was taken up again */
+    uint32_t max_workers;
+    uint32_t n_notes;
+    const char *const *notes;  /* sentences for the user, in order, each once */
+    uint32_t n[STK_TASK_N];    /* tasks by state */
+    uint32_t n_attempts_extra; /* attempts beyond the first, of all tasks */
+} stk_view_run;
+
+typedef struct stk_view_task {
+    const char *name;     /* of its step */
+    const stk_step *step; /* NULL: the spec doesn't know it */
+    uint32_t i_in_step;   /* 0 for a static step: the <task> of its directory */
+    stk_task_state state; /* WAITING and READY are not told apart by durable events: WAITING */
+    uint32_t attempt;     /* the current or last one; 0: none yet */
+    int64_t started_ms;   /* of the current or last attempt; 0: never started */
+    int64_t ended_ms;    /* of the last attempt, or when it was skipped, cached …; 0: not ended */
+    int64_t first_ms;    /* start of the first attempt */
+    int64_t retry_at_ms; /* RETRYING: when the next attempt is due */
+    const char *start_data; /* payload of its last TASK_STARTED, JSON or NULL */
+    const char *end_data;   /* payload of its last succeeded/cached/failed/skipped/cancelled */
+} stk_view_task;
+
+typedef struct stk_view_ref {
+    const char *name; /* of the output */
+    const char *digest;
+    const char *format;
+    const char *type;
+    const char *meta;  /* JSON object */
+    const char *tags;  /* JSON array */
+    const char *value; /* JSON, small values only; NULL */
+    const char *artifact_name;
+    const char *artifact_version;
+    int64_t size;
+} stk_view_ref;
+
+typedef struct stk_view_input {
+    const char *name;
+    const char
+        *from; /* "step.output", "param:NAME", "file:PATH", "artifact", "value"; never NULL */
+    const char *digest; /* or NULL */
+    const char *value;  /* JSON of a literal or parameter, or NULL */
+} stk_view_input;
+
+/* Amounts; -1 where not known (asked: not asked for). */
+typedef struct stk_view_amounts {
+    double cpus; /* asked, granted: CPUs; used: cpu_s / wall_s */
+    int64_t memory_bytes;
+    int64_t n_devices;
+    double cpu_s;  /* used only */
+    double wall_s; /* used only */
+} stk_view_amounts;
+
+typedef struct stk_view_details {
+    stk_view_amounts asked;
+    stk_view_amounts granted;
+    stk_view_amounts used;
+    const char *granted_json; /* as committed, or NULL */
+    const char *used_json;
+    const char *metadata; /* JSON object or NULL */
+    const char *miss;     /* why it was not cached, or NULL */
+    const char *cached_from;
+    const char *because;     /* SKIPPED: the step that did not succeed */
+    const char *error_class; /* NULL: no error */
+    const char *error_text;  /* without the step's name: "exit status 3" */
+    const char *traceback;
+    const char *where; /* file:line */
+    const char *const *warnings;
+    uint32_t n_warnings;
+    const stk_view_ref *outputs;
+    uint32_t n_outputs;
+    const stk_view_input *inputs;
+    uint32_t n_inputs;
+    const char *dir; /* absolute attempt directory, or NULL (never started) */
+    const char *stdout_path;
+    const char *stderr_path;
+} stk_view_details;
+
+typedef struct stk_view_totals {
+    double cpu_s;
+    double wall_s;    /* of the run until now_ms or its end */
+    double task_s;    /* sum of the steps' wall times */
+    double saved_s;   /* what the cached steps took when they ran; 0 if not known */
+    uint32_t n_tasks; /* and by state: stk_view_run.n */
+    uint32_t n_done;  /* final ones */
+} stk_view_totals;
+
+/* `spec` is borrowed and outlives the view. `store_path` NULL: no paths in details. A view without
+ * events is "running". Errors: STK_E_NOMEM. */
+int stk_view_new(const stk_spec *spec, const char *run, const char *store_path, stk_view **ret_view,
+                 stk_err *err);
+/* Everything the store knows of `run` (an id, already resolved); parses and owns its spec. A run
+ * without an end whose lock nobody holds is "interrupted". Errors: of the store and the spec. */
+int stk_view_load(stk_store *store, const char *run, stk_view **ret_view, stk_err *err);
+/* Folds the events that came since the last fold (a follower's poll), and asks anew whether the run
+ * is live. ret_new: how many there were. */
+int stk_view_refresh(stk_view *view, stk_store *store, uint32_t *ret_new, stk_err *err);
+void stk_view_free(stk_view *view); /* NULL is fine */
+
+/* Rows come in the order of seq; a row whose seq was folded already is ignored (seq 0: not
+ * checked). Nothing of `row` is kept. Errors: STK_E_STORE for a payload that is no JSON object or a
+ * task that nobody added; STK_E_NOMEM. */
+int stk_view_fold(stk_view *view, const stk_event_row *row, stk_err *err);
+
+const stk_spec *stk_view_spec(const stk_view *view);
+const stk_view_run *stk_view_get_run(const stk_view *view);
+uint32_t stk_view_n_tasks(const stk_view *view);
+const stk_view_task *stk_view_get_task(const stk_view *view, uint32_t i_task);
+/* Task by name ("train", or "train/3" for a task added later); false: no such. */
+bool stk_view_find(const stk_view *view, const char *name, uint32_t *ret_task);
+bool stk_view_is_live(const stk_view *view); /* status is "running" */
+
+/* Reads the payloads of one task; everything lives in `arena`. */
+int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena,
+                         stk_view_details *ret_details, stk_err *err);
+/* Reads the payloads of all tasks that ran. now_ms counts for a run without end. `store` (or NULL)
+ * is asked what cached steps once took: one pass over each run that results came from. */
+int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
+                   stk_view_totals *ret_totals, stk_err *err);
+/* The step that a skipped task's chain of skips began with: a failed or cancelled task, or
+ * UINT32_MAX. */
+uint32_t stk_view_root_cause(const stk_view *view, uint32_t i_task);
+
+#endif
