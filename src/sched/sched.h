@@ -26,7 +26,7 @@ typedef struct stk_sched_config {
     int64_t cpu_milli;
     int64_t memory_bytes;
     uint32_t n_devices;
-    uint32_t max_workers; /* tasks running at once, whatever they ask for */
+    uint32_t max_workers; /* tasks running at once, whatever they ask for; 0: no limit */
     stk_mode mode;
     uint64_t seed;         /* of the retry jitter */
     uint32_t free_retries; /* attempts a task gets back when the failure isn't charged (lost,
@@ -95,18 +95,34 @@ void stk_sched_free(stk_sched *sched);
 int stk_sched_add(stk_sched *sched, const stk_sched_task *task, const uint32_t *needs,
                   uint32_t n_needs, uint32_t *ret_task, stk_err *err);
 
-/* STK_E_PROTOCOL for an event that is impossible in the task's state (nothing changes then). */
+/* STK_E_PROTOCOL for an event that is impossible in the task's state (nothing changes then);
+ * STK_E_NOMEM likewise. Kinds that say nothing about tasks (NOTE, TASK_ADDED …) are fine;
+ * RUN_STARTED takes back RUN_ENDED. A non-zero `attempt` of TASK_SUCCEEDED, TASK_FAILED must be the
+ * running one. Without TASK_RETRYING, a task that failed but not finally is due at once. When the
+ * run is being cancelled, or a task failed under STOP or FAIL_FAST, what hasn't started gets
+ * CANCEL; what depends on a failed task gets SKIP in every mode. */
 int stk_sched_fold(stk_sched *sched, const stk_sched_event *event, stk_err *err);
 
 /* Up to n_max actions that are due at now_ms; *ret_n of them are written. ret_wake_ms: when to ask
  * again at the latest (retry backoff, busy devices), or -1. An action whose effects aren't folded
- * is given again. */
+ * is given again; STOP until the task is final, so a caller doesn't loop until there are none.
+ * n_max of 2 × max_workers lets every STOP through at once, whatever else is due. Cheap when
+ * nothing was folded or added since a call that gave none.
+ *
+ * Order of starts: first ready, first started; of those that became ready together the lower
+ * number. What doesn't fit now is passed over by later, smaller work, but not for ever: once
+ * STK_SCHED_PATIENCE tasks started while a request was the first of its kind, nothing that would
+ * delay it starts until it did. (Should its devices stay busy in other runs for
+ * STK_SCHED_BUSY_TRIES answers, the others get another round.) */
+enum { STK_SCHED_PATIENCE = 64, STK_SCHED_BUSY_TRIES = 16 };
 int stk_sched_next(stk_sched *sched, int64_t now_ms, stk_action *actions, uint32_t n_max,
                    uint32_t *ret_n, int64_t *ret_wake_ms);
 
-/* What follows a failure of `task`: true and the wait when another attempt is due (commit
- * TASK_FAILED not final, then TASK_RETRYING), false when it is final. Consults budgets and mode;
- * draws jitter from (seed, task, attempt), so it can be repeated. */
+/* What follows a failure of the running `task` (ask before folding TASK_FAILED): true and the wait
+ * when another attempt is due (commit TASK_FAILED not final, then TASK_RETRYING), false when it is
+ * final. Consults budgets and mode; draws jitter (a factor within 1 ± jitter) from (seed, task,
+ * attempt), so it can be repeated. Failures that aren't charged cost a retry only after
+ * free_retries of them. */
 bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure,
                      int64_t *ret_delay_ms);
 
@@ -131,5 +147,10 @@ typedef struct stk_sched_why {
     uint32_t other; /* task that is waited for, or UINT32_MAX */
 } stk_sched_why;
 stk_sched_why stk_sched_explain(const stk_sched *sched, uint32_t task);
+
+/* A hash of everything that the durable events determine (not of the order of waiting tasks, of
+ * MISSED and BUSY answers, of due backoffs). Folding a run's events from the start gives the same
+ * digest as the state that they were committed from. */
+uint64_t stk_sched_digest(const stk_sched *sched);
 
 #endif
