@@ -1,0 +1,69 @@
+/* spec_result: what a task says it did, read as text from somebody we don't trust.
+ *
+ * A result.json (docs/contracts.md §2) is written by a step: by Stoker's worker, a C helper, or by
+ * hand. Everything here is checked before the engine looks at it: types, names, digests, sizes, and
+ * that every path is relative and stays inside the attempt directory ("out/model"; no "..", no ".",
+ * no empty parts). That the path is not a link, and exists, is for whoever opens it. Unknown keys
+ * are errors, with a did-you-mean.
+ */
+#ifndef STK_SPEC_RESULT_H
+#define STK_SPEC_RESULT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "base/event.h"
+#include "spec/spec.h"
+
+typedef struct stk_result_output {
+    const char *name;
+    const char *path;             /* relative to the attempt directory; or NULL */
+    const char *value;            /* JSON; or NULL. Exactly one of path and value is set */
+    const char *format;           /* "npy", "json" …; or NULL */
+    const char *type;             /* or NULL */
+    const char *meta;             /* JSON object, or NULL */
+    const char *digest;           /* 64 lower-case hex digits, or NULL */
+    const char *metadata;         /* JSON object from output_metadata, or NULL */
+    const char *const *tags;      /* from output_tags */
+    uint32_t n_tags;
+    const char *artifact_name;    /* from output_names, or NULL */
+    const char *artifact_version; /* from output_names, or NULL */
+} stk_result_output;
+
+/* Why a task failed, in its own words. */
+typedef struct stk_result_error {
+    stk_failure class;     /* EXCEPTION, IMPORT, SERIALIZE, LOAD, DEVICE_OOM or USAGE */
+    const char *type;      /* "ValueError", or NULL */
+    const char *message;   /* never NULL */
+    const char *traceback; /* or NULL */
+    const char *where;     /* "train.py:41", or NULL */
+    const char *module;    /* IMPORT: the module that is missing, or NULL */
+    const char *output;    /* SERIALIZE: the output that can't be stored, or NULL */
+} stk_result_error;
+
+typedef struct stk_result {
+    bool ok; /* status "ok"; else "failed" */
+    const stk_result_output *outputs;
+    uint32_t n_outputs;
+    const char *metadata; /* JSON object, or NULL */
+    const stk_pair *seen; /* file → digest ("" for a distribution) */
+    uint32_t n_seen;
+    const char *seen_json; /* the same as a JSON object, or NULL */
+    const char *const *warnings;
+    uint32_t n_warnings;
+    const char *const *hooks_run; /* "on_start" … */
+    uint32_t n_hooks_run;
+    const char *cards; /* JSON list, or NULL */
+    bool has_error;    /* always when !ok: class EXCEPTION with a message where the text gave none */
+    stk_result_error error;
+} stk_result;
+
+/* Everything in *ret_result lives in `arena`. `path` is only used in messages. Errors: STK_E_SPEC
+ * (text that is no such document; the line is known), STK_E_LIMIT, STK_E_VERSION, STK_E_NOMEM. */
+int stk_result_parse(const char *text, size_t len, const char *path, stk_arena *arena,
+                     stk_result *ret_result, stk_err *err);
+
+#endif
