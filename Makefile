@@ -1,0 +1,94 @@
+# Two commands: `make demo` runs the main job, `make test` proves the tree. `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+PYTHON ?= python3
+export PYTHON
+
+# Debian's own first: a Python tool manager's shim of the same name may stand before it in PATH. Expanded when a
+# recipe runs, because bootstrap may have just installed it.
+MESON = $(firstword $(wildcard /usr/bin/meson) meson)
+export NINJA = $(firstword $(wildcard /usr/bin/ninja) ninja)
+PY := .venv/bin/python
+STAMPS := .venv/.stamps
+
+.PHONY: help build demo demo-torch test test-all test-gpu lint format wheel bench crash fuzz sim clean \
+	deps-test deps-test-all
+
+help:
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
+
+build: build/.debian $(STAMPS)/venv build/build.ninja ## .venv/bin/stoker and `import stoker` in .venv
+	@$(NINJA) -C build
+
+build/.debian: tools/debian.txt tools/bootstrap.sh
+	@mkdir -p build
+	@tools/bootstrap.sh debian tools/debian.txt
+	@touch $@
+
+build/build.ninja: | build/.debian
+	@$(MESON) setup build
+
+build-asan/build.ninja: | build/.debian
+	@$(MESON) setup build-asan -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1
+
+$(STAMPS)/venv: tools/bootstrap.sh | build/.debian
+	@tools/bootstrap.sh venv .venv
+	@mkdir -p $(STAMPS) && touch $@
+
+$(STAMPS)/demo $(STAMPS)/test $(STAMPS)/torch: $(STAMPS)/%: tools/requirements-%.txt | $(STAMPS)/venv
+	@echo "installing into .venv from PyPI: $$(sed 's/#.*//' $< | xargs)"
+	@if [ $* = torch ]; then $(PY) tools/download_size.py $<; fi
+	@tools/bootstrap.sh python .venv $<
+	@touch $@
+
+demo: build $(STAMPS)/demo ## the main job: train on handwritten digits, then look at what it did
+	@if [ -e /dev/nvidia0 ] && ! $(PY) -c 'import torch' 2>/dev/null; then \
+	    $(MAKE) --no-print-directory $(STAMPS)/torch || echo "PyTorch could not be installed: going on with scikit-learn"; fi
+	@$(PY) examples/digits/train.py
+	@printf '\nNext:  make demo   (again: every step comes from the cache)\n       .venv/bin/stoker show latest\n'
+
+demo-torch: build $(STAMPS)/demo $(STAMPS)/torch ## the main job with PyTorch (names the size of the download first)
+	@$(PY) examples/digits/train.py
+
+deps-test: build build-asan/build.ninja $(STAMPS)/test
+	@$(NINJA) -C build-asan
+
+deps-test-all: deps-test $(STAMPS)/torch
+
+test: deps-test ## everything that takes minutes; ends in `N passed, N failed`
+	@$(PY) tools/run_tests.py fast
+
+test-all: deps-test-all ## that, and crashes, simulation, fuzz corpus, PyTorch, Jupyter, the wheel
+	@$(PY) tools/run_tests.py all
+
+test-gpu: deps-test-all ## on a machine with an NVIDIA GPU
+	@$(PY) tools/run_tests.py gpu
+
+lint: $(STAMPS)/test build ## rooms, clang-format, ruff, mypy
+	@$(PY) tools/run_tests.py lint
+
+format: $(STAMPS)/test ## rewrites C and Python files in the project's style
+	@.venv/bin/clang-format -i $$(git ls-files -co --exclude-standard -- '*.c' '*.h')
+	@.venv/bin/ruff format -q . && .venv/bin/ruff check -q --fix .
+
+wheel: build $(STAMPS)/test ## dist/: a self-contained wheel, the tag decided by auditwheel
+	@$(PY) tools/make_wheel.py dist
+
+bench: build $(STAMPS)/test ## figures against the other side, into docs/benchmarks.md
+	@tools/bootstrap.sh debian tools/debian-bench.txt
+	@$(PY) bench/run.py
+
+N ?= 200
+crash: deps-test ## kills at N instants and failpoints, then resume (make crash N=2000)
+	@STOKER_CRASH_N=$(N) $(PY) tools/run_tests.py crash
+
+sim: build ## the scheduler over SEEDS random graphs (make sim SEEDS=20000)
+	@STOKER_SIM_SEEDS=$(or $(SEEDS),5000) $(PY) tools/run_tests.py sim
+
+fuzz: deps-test ## SECONDS of new inputs after the corpus (make fuzz SECONDS=600)
+	@STOKER_FUZZ_SECONDS=$(or $(SECONDS),300) $(PY) tools/run_tests.py fuzz
+
+clean:
+	rm -rf build build-asan dist .venv

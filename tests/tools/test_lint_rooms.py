@@ -1,0 +1,69 @@
+"""The lint finds each kind of break, and nothing in the tree as it stands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import lint_rooms  # noqa: E402
+
+
+def tree(tmp_path: Path, name: str, text: str) -> Path:
+    path = tmp_path / "src" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return tmp_path
+
+
+def test_the_tree_is_clean() -> None:
+    assert lint_rooms.check_sources(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("plan/plan.c", '#include "sys/file.h"\n', "src/plan/plan.c:1: room 'plan' includes 'sys/file.h'"),
+        ("sched/sched.c", '\n#include "store/store.h"\n', "src/sched/sched.c:2: room 'sched'"),
+        ("base/err.c", '#include "cli/cli.h"\n', "room 'base' includes 'cli/cli.h'; it may include only: tbl"),
+        ("exec/exec.c", '#  include "report/report.h"\n', "room 'exec' includes 'report/report.h'"),
+        ("store/store.c", '#include "../base/err.h"\n', "is relative"),
+        ("attic/attic.c", "int x;\n", "src/attic is no room"),
+        ("base/long.c", "\n" * 801, "src/base/long.c:801: 801 lines"),
+    ],
+)
+def test_a_break_is_found(tmp_path: Path, name: str, text: str, sentence: str) -> None:
+    found = lint_rooms.check_sources(tree(tmp_path, name, text))
+    assert len(found) == 1 and sentence in found[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cli/cli.c", '#include "exec/exec.h"\n#include <stdio.h>\n'),
+        ("plan/plan.c", '#include "spec/spec.h"\n// #include "sys/file.h"\n'),
+        ("base/just.c", "\n" * 800),
+        ("sched/sched_test.c", '#include "sys/file.h"\n'),  # a test may look anywhere
+    ],
+)
+def test_what_is_allowed_passes(tmp_path: Path, name: str, text: str) -> None:
+    assert lint_rooms.check_sources(tree(tmp_path, name, text)) == []
+
+
+def test_a_symbol_without_prefix_is_found(tmp_path: Path) -> None:
+    source = tmp_path / "x.c"
+    source.write_text("int stk_good(void) { return 1; }\nint helper(void) { return 2; }\n")
+    subprocess.run(["cc", "-c", str(source), "-o", str(tmp_path / "x.o")], check=True)
+    subprocess.run(["ar", "rc", str(tmp_path / "x.a"), str(tmp_path / "x.o")], check=True)
+    found = lint_rooms.check_symbols(tmp_path / "x.a")
+    assert len(found) == 1 and "'helper'" in found[0] and found[0].startswith("x.o:1:")
+
+
+def test_exit_status_and_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lint_rooms.main(["--root", str(tree(tmp_path, "base/a.c", "int x;\n"))]) == 0
+    assert lint_rooms.main(["--root", str(tree(tmp_path, "base/b.c", '#include "sys/file.h"\n'))]) == 1
+    assert "src/base/b.c:1:" in capsys.readouterr().out

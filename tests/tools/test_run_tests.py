@@ -1,0 +1,48 @@
+"""What the test runner counts: real reports, and crashes as failures."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+import run_tests  # noqa: E402
+
+CMOCKA_GOOD = "[==========] Running 3 test(s).\n[==========] 3 test(s) run.\n[  PASSED  ] 3 test(s).\n"
+CMOCKA_BAD = "[==========] 3 test(s) run.\n[  PASSED  ] 2 test(s).\n[  FAILED  ] tests: 1 test(s), listed below:\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "passed", "failed"),
+    [
+        (0, CMOCKA_GOOD, 3, 0),
+        (1, CMOCKA_BAD, 2, 1),
+        (-6, CMOCKA_GOOD, 3, 1),  # aborted after its report, say by a sanitizer
+        (-11, "", 0, 1),
+        (0, "", 1, 0),
+        (0, "seed 1\n12 passed, 0 failed\n", 12, 0),
+        (1, "12 passed, 3 failed\n", 12, 3),
+        (124, "[  PASSED", 0, 1),
+    ],
+)
+def test_count_of_a_program(status: int, output: str, passed: int, failed: int) -> None:
+    result = run_tests.count_program("x", status, output)
+    assert (result.passed, result.failed) == (passed, failed)
+    assert bool(result.shown) == bool(failed)
+
+
+def test_a_command_that_hangs_is_ended() -> None:
+    status, output = run_tests.run(["sleep", "60"], 0.2)
+    assert status == 124 and "ended after" in output
+
+
+def test_a_command_that_is_not_there_is_a_failure() -> None:
+    status, output = run_tests.run(["/nonexistent/tool"], 5)
+    assert status == 127 and "/nonexistent/tool" in output
+
+
+def test_an_unknown_suite_is_refused() -> None:
+    with pytest.raises(SystemExit, match="no suite 'nonsense'"):
+        run_tests.plan(["nonsense"])

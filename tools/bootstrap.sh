@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Brings what the build needs onto this machine, and only what is missing.
+#   bootstrap.sh debian LIST…           Debian packages named in the list files
+#   bootstrap.sh venv DIR               a virtual environment with `import stoker` and bin/stoker
+#   bootstrap.sh python DIR LIST…       PyPI packages into that environment
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+
+say() { printf 'bootstrap: %s\n' "$*" >&2; }
+die() { say "$*"; exit 3; }
+
+debian() {
+    local wanted missing=()
+    mapfile -t wanted < <(sed 's/#.*//' "$@" | xargs -n1)
+    if ! command -v dpkg-query >/dev/null; then
+        say "this is no Debian or Ubuntu: make sure that you have the likes of: ${wanted[*]}"
+        return 0
+    fi
+    for package in "${wanted[@]}"; do
+        dpkg-query -W -f='${Status}\n' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+    done
+    [ ${#missing[@]} -eq 0 ] && return 0
+    local sudo=()
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || die "missing Debian packages: ${missing[*]}; install them as root, then run make again"
+        sudo=(sudo)
+    fi
+    say "installing from Debian: ${missing[*]}"
+    "${sudo[@]}" apt-get update -q >&2
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2
+}
+
+venv() {
+    local dir=$1 python=${PYTHON:-python3} site
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' ||
+        die "$python is older than 3.9; name a newer one: make PYTHON=/usr/bin/python3.11"
+    [ -x "$dir/bin/python" ] || "$python" -m venv "$dir"
+    site=$("$dir/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    printf '%s\n' "$root/python" >"$site/stoker.pth"
+    ln -sfn "$root/build/src/cli/stoker" "$dir/bin/stoker"
+}
+
+python() {
+    local dir=$1 args=()
+    shift
+    for list in "$@"; do args+=(-r "$list"); done
+    "$dir/bin/python" -m pip install -q --disable-pip-version-check "${args[@]}"
+}
+
+case ${1-} in
+debian | venv | python) "$@" ;;
+*) die "usage: bootstrap.sh debian LIST… | venv DIR | python DIR LIST…" ;;
+esac

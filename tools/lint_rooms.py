@@ -1,0 +1,111 @@
+"""Checks the house rules that a compiler doesn't: which room includes which, file length, names of symbols.
+
+    lint_rooms.py [--root DIR] [--library build/libstoker.a]
+
+Prints `file:line: sentence` for each break and exits 1 when there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+MAX_LINES = 800
+
+# What each room may include besides itself (ARCHITECTURE.md): only rooms below it. plan and sched are pure: same
+# input, same bytes out, so nothing that touches a file, a clock or a socket.
+ROOMS: dict[str, set[str]] = {
+    "tbl": set(),
+    "base": {"tbl"},
+    "sys": {"tbl", "base"},
+    "net": {"tbl", "base", "sys"},
+    "spec": {"tbl", "base"},
+    "plan": {"tbl", "base", "spec"},
+    "sched": {"tbl", "base"},
+    "accel": {"tbl", "base", "sys"},
+    "store": {"tbl", "base", "sys"},
+    "runner": {"tbl", "base", "sys", "accel"},
+    "backend": {"tbl", "base", "sys", "accel", "runner"},
+    "report": {"tbl", "base", "sys", "spec", "plan", "store", "runner"},
+    "exec": {"tbl", "base", "sys", "net", "spec", "plan", "sched", "accel", "store", "runner", "backend"},
+    "cli": {
+        *("tbl", "base", "sys", "net", "spec", "plan", "sched", "accel"),
+        *("store", "runner", "backend", "report", "exec"),
+    },
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
+
+
+def check_file(path: Path, shown: str, room: str) -> list[str]:
+    """Breaks of one source file, as `file:line: sentence`."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    found = []
+    if len(lines) > MAX_LINES:
+        found.append(f"{shown}:{MAX_LINES + 1}: {len(lines)} lines; a file has at most {MAX_LINES}, split it by question")
+    is_test = path.name.endswith("_test.c")
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        if not match:
+            continue
+        target = match[1].split("/")[0] if "/" in match[1] else None
+        if match[1].startswith("../") or (target is None and (path.parent / match[1]).exists()):
+            found.append(f'{shown}:{number}: "{match[1]}" is relative; write it from src/, like "base/err.h"')
+        elif target in ROOMS and target != room and target not in ROOMS[room] and not is_test:
+            below = ", ".join(sorted(ROOMS[room])) or "nothing"
+            found.append(f"{shown}:{number}: room '{room}' includes '{match[1]}'; it may include only: {below}")
+    return found
+
+
+def check_sources(root: Path) -> list[str]:
+    """Breaks in every file under src/; a folder that is no room is one too."""
+    found = []
+    for path in sorted((root / "src").rglob("*")):
+        if path.suffix not in {".c", ".h", ".def"}:
+            continue
+        shown = str(path.relative_to(root))
+        room = path.relative_to(root / "src").parts[0]
+        if room not in ROOMS:
+            found.append(f"{shown}:1: src/{room} is no room; name it and what it may include in tools/lint_rooms.py")
+        else:
+            found += check_file(path, shown, room)
+    return found
+
+
+def check_symbols(library: Path) -> list[str]:
+    """Every symbol that the library defines for others is named stk_…"""
+    listing = subprocess.run(
+        ["nm", "--defined-only", "--extern-only", "--print-file-name", str(library)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+    found = []
+    for line in listing.splitlines():
+        where, symbol = line.split()[0].rstrip(":"), line.split()[-1]
+        member = where.split(":")[1] if ":" in where else where
+        # Names with dots or two underscores are the compiler's and the sanitizers'.
+        if not symbol.startswith(("stk_", "_", "asan.")) and "." not in symbol:
+            found.append(f"{member}:1: symbol '{symbol}' is visible outside its file; make it static or name it stk_…")
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
+    parser.add_argument("--library", type=Path, help="default: ROOT/build/libstoker.a where that exists")
+    options = parser.parse_args(argv)
+    found = check_sources(options.root)
+    library = options.library or options.root / "build" / "libstoker.a"
+    if options.library or library.exists():
+        found += check_symbols(library)
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

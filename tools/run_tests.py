@@ -1,0 +1,205 @@
+"""Runs the test suites and adds up what really ran; the last line is `N passed, N failed`.
+
+    run_tests.py fast | all | gpu | SUITE…
+
+Suites: `lint`; `unit`, `asan`, `sim`, `fuzz` (C programs that meson lists, by meson suite; asan is `unit` built with
+sanitizers); and one per folder of tests/ that holds test_*.py. `fast` leaves out what is marked slow or torch and the
+folders in FURTHER; `all` is everything but real GPUs. A C program is counted by its own report (cmocka's, or a last
+line `N passed, N failed`), else as one test. Whatever crashes, times out or can't start counts as failed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / ".venv" / "bin"
+SUITE_TIMEOUT_S = 900
+FURTHER = {"crash", "wheel", "backends"}  # folders of tests/ that `fast` leaves out
+SIM_SEEDS_ALL = "5000"
+
+
+@dataclass
+class Result:
+    """What a suite did: counts, and the output worth showing when something failed."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    shown: list[str] = field(default_factory=list)
+
+    def add(self, other: Result) -> None:
+        self.passed += other.passed
+        self.failed += other.failed
+        self.skipped += other.skipped
+        self.shown += other.shown
+
+
+def run(command: list[str], timeout_s: float, env: dict[str, str] | None = None) -> tuple[int, str]:
+    """Exit status and output of a command without a terminal or stdin; 124 when it had to be ended."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+        )
+        return done.returncode, done.stdout.decode("utf-8", "replace")
+    except subprocess.TimeoutExpired as late:
+        return 124, (late.stdout or b"").decode("utf-8", "replace") + f"\nended after {timeout_s:.0f} s"
+    except OSError as error:
+        return 127, f"{command[0]}: {error}"
+
+
+def count_program(name: str, status: int, output: str) -> Result:
+    """One C test program's result from its exit status and report."""
+    passed = sum(int(n) for n in re.findall(r"^\[  PASSED  \] (\d+) test", output, re.M))
+    failed = sum(int(n) for n in re.findall(r"^\[  FAILED  \] \w*:? ?(\d+) test", output, re.M))
+    own = re.search(r"^(\d+) passed, (\d+) failed\s*\Z", output, re.M)
+    if own:
+        passed, failed = passed + int(own[1]), failed + int(own[2])
+    elif passed == failed == 0 and status == 0:
+        passed = 1
+    if status != 0 and failed == 0:
+        failed = 1
+    result = Result(passed, failed)
+    if failed:
+        result.shown.append(f"--- {name}: exit status {status}\n{output[-6000:]}")
+    return result
+
+
+def programs(build: str, suite: str, env: dict[str, str] | None = None) -> Result:
+    """Every test program of a meson suite, as many at once as there are CPUs."""
+    meson = next((m for m in ("/usr/bin/meson", shutil.which("meson")) if m and os.path.exists(m)), None)
+    if meson is None or not (ROOT / build).is_dir():
+        return Result(failed=1, shown=[f"--- {suite}: {build}/ is not built (make deps-test)"])
+    status, listing = run([meson, "introspect", "--tests", build], 60)
+    if status != 0:
+        return Result(failed=1, shown=[f"--- {suite}: meson introspect\n{listing}"])
+    tests = [t for t in json.loads(listing) if any(s.split(":")[-1] == suite for s in t["suite"])]
+
+    def one(test: dict) -> Result:
+        status, output = run(test["cmd"], test["timeout"] or 120, {**test["env"], **(env or {})})
+        return count_program(f"{build}: {test['name']}", status, output)
+
+    total = Result()
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        for result in pool.map(one, tests):
+            total.add(result)
+    return total
+
+
+def pytest(folder: str, marks: str, env: dict[str, str] | None = None) -> Result:
+    """The tests of one folder that carry the marks; the counts come from pytest's own report."""
+    with tempfile.TemporaryDirectory() as tmp:
+        report = Path(tmp) / "report.xml"
+        command = [sys.executable, "-m", "pytest", f"tests/{folder}", "-m", marks, f"--junitxml={report}"]
+        status, output = run(command, SUITE_TIMEOUT_S, env)
+        result = Result()
+        if report.exists():
+            for suite in ET.parse(report).getroot().iter("testsuite"):
+                count = {k: int(suite.get(k, 0)) for k in ("tests", "failures", "errors", "skipped")}
+                result.failed += count["failures"] + count["errors"]
+                result.skipped += count["skipped"]
+                result.passed += count["tests"] - count["failures"] - count["errors"] - count["skipped"]
+        if status not in (0, 5) and result.failed == 0:
+            result.failed += 1  # pytest itself broke; 5 means that no test carried the marks
+        if result.failed:
+            result.shown.append(f"--- tests/{folder}: exit status {status}\n{output[-20000:]}")
+        return result
+
+
+def lint() -> Result:
+    """Each check is one test."""
+    c_files = [str(p) for top in ("src", "include", "tests") for p in sorted((ROOT / top).rglob("*.[ch]"))]
+    checks = {
+        "rooms": [sys.executable, "tools/lint_rooms.py"],
+        "clang-format": [str(BIN / "clang-format"), "--dry-run", "-Werror", *c_files],
+        "ruff": [str(BIN / "ruff"), "check", "."],
+        "ruff format": [str(BIN / "ruff"), "format", "--check", "."],
+        "mypy": [str(BIN / "mypy")],
+    }
+    total = Result()
+    for name, command in checks.items():
+        status, output = run(command, SUITE_TIMEOUT_S)
+        if status == 0:
+            total.passed += 1
+        else:
+            total.failed += 1
+            total.shown.append(f"--- lint {name}\n{output[-6000:]}")
+    return total
+
+
+def folders() -> list[str]:
+    return sorted(p.name for p in (ROOT / "tests").iterdir() if any(p.glob("test_*.py")))
+
+
+def plan(words: list[str]) -> list[tuple[str, Callable[[], Result]]]:
+    """The suites that the command line asks for, in order."""
+    fast = words == ["fast"]
+    everything = words == ["all"]
+    if words == ["gpu"]:
+        return [("gpu: " + f, lambda f=f: pytest(f, "gpu")) for f in folders()]
+    sim_env = {"STOKER_SIM_SEEDS": SIM_SEEDS_ALL} if everything and "STOKER_SIM_SEEDS" not in os.environ else {}
+    suites: dict[str, Callable[[], Result]] = {
+        "lint": lint,
+        "unit": lambda: programs("build", "unit"),
+        "asan": lambda: programs("build-asan", "unit"),
+        "sim": lambda: programs("build", "sim", sim_env),
+        "fuzz": lambda: programs("build-asan", "fuzz"),
+    }
+    marks = "not slow and not torch and not gpu" if fast else "not gpu"
+    for folder in folders():
+        if not (fast and folder in FURTHER):
+            previous = suites.get(folder)
+            mine = lambda f=folder: pytest(f, marks)  # noqa: E731
+            suites[folder] = mine if previous is None else lambda a=previous, b=mine: both(a, b)
+    if fast or everything:
+        return list(suites.items())
+    unknown = [w for w in words if w not in suites]
+    if unknown or not words:
+        sys.exit(f"run_tests: no suite {' '.join(unknown)!r}; there are: fast all gpu {' '.join(suites)}")
+    return [(w, suites[w]) for w in words]
+
+
+def both(first: Callable[[], Result], second: Callable[[], Result]) -> Result:
+    result = first()
+    result.add(second())
+    return result
+
+
+def main(words: list[str]) -> int:
+    total = Result()
+    os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    for name, suite in plan(words):
+        began = time.monotonic()
+        result = suite()
+        for text in result.shown:
+            print(text)
+        skipped = f", {result.skipped} skipped" if result.skipped else ""
+        seconds = time.monotonic() - began
+        print(f"{name:<12} {result.passed} passed, {result.failed} failed{skipped} in {seconds:.1f} s", flush=True)
+        total.add(result)
+    if total.passed + total.failed == 0:
+        total.failed = 1  # nothing ran: that is no success
+    print(f"{total.passed} passed, {total.failed} failed", flush=True)
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
