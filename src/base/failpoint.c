@@ -1,0 +1,154 @@
+#include "base/failpoint.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { N_RULES = 16 };
+
+typedef enum { KILL, EXIT, STOP, LOG, ERR } action;
+
+static const struct {
+    const char *word;
+    action action;
+    int sys;
+} actions[] = {{"kill", KILL, 0},       {"exit", EXIT, 0},       {"stop", STOP, 0}, {"log", LOG, 0},
+               {"enospc", ERR, ENOSPC}, {"enomem", ERR, ENOMEM}, {"eio", ERR, EIO}};
+
+static const struct {
+    const char *name;
+    int can_err;
+} points[] = {
+#define X(name, can_err, text) {name, can_err},
+#include "tbl/failpoints.def"
+#undef X
+};
+
+typedef struct rule {
+    char name[64]; /* "*": every point */
+    unsigned long n;
+    int onwards;
+    action action;
+    int sys;
+    atomic_ulong passes;
+} rule;
+
+static rule rules[N_RULES];
+static int n_rules;
+int stk_failpoint_armed;
+
+static _Noreturn void refuse(const char *text, const char *why)
+{
+    (void)fprintf(stderr, "STOKER_FAILPOINTS: '%s': %s (src/tbl/failpoints.def lists them)\n", text,
+                  why);
+    _exit(2);
+}
+
+static int point_of(const char *name)
+{
+    for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
+        if (strcmp(points[i].name, name) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+static void add_rule(const char *text)
+{
+    char word[16];
+    char number[24];
+    if (n_rules == N_RULES) {
+        refuse(text, "too many");
+    }
+    rule *r = &rules[n_rules];
+    if (sscanf(text, "%63[^:]:%23[^:]:%15s", r->name, number, word) != 3) {
+        refuse(text, "not name:N:action");
+    }
+    int i = point_of(r->name);
+    if (i < 0 && strcmp(r->name, "*") != 0) {
+        refuse(text, "no such failpoint");
+    }
+    char *end;
+    r->n = strtoul(number, &end, 10);
+    r->onwards = *end == '+';
+    if (end == number || end[r->onwards] != '\0' || r->n == 0) {
+        refuse(text, "N must be a number from 1, or N+");
+    }
+    for (size_t k = 0; k < sizeof actions / sizeof actions[0]; k++) {
+        if (strcmp(actions[k].word, word) == 0) {
+            if (actions[k].action == ERR && i >= 0 && !points[i].can_err) {
+                refuse(text, "this failpoint can't fail, only end the process");
+            }
+            r->action = actions[k].action;
+            r->sys = actions[k].sys;
+            atomic_store(&r->passes, 0);
+            n_rules++;
+            return;
+        }
+    }
+    refuse(text, "no such action");
+}
+
+void stk_failpoint_reload(void)
+{
+    n_rules = 0;
+    stk_failpoint_armed = 0;
+    const char *env = getenv("STOKER_FAILPOINTS");
+    if (env == NULL || env[0] == '\0') {
+        return;
+    }
+    char text[128];
+    while (*env != '\0') {
+        size_t n = strcspn(env, ",");
+        (void)snprintf(text, sizeof text, "%.*s", (int)n, env);
+        add_rule(text);
+        env += n + (env[n] == ',');
+    }
+    stk_failpoint_armed = 1;
+}
+
+/* Before main, so that the macro needs no "read already?" of its own. */
+__attribute__((constructor)) static void read_environment(void)
+{
+    stk_failpoint_reload();
+}
+
+int stk_failpoint_pass(const char *name)
+{
+    if (point_of(name) < 0) {
+        refuse(name, "a point in the code that the list lacks");
+    }
+    int sys = 0;
+    for (int i = 0; i < n_rules; i++) {
+        rule *r = &rules[i];
+        if (strcmp(r->name, "*") != 0 && strcmp(r->name, name) != 0) {
+            continue;
+        }
+        unsigned long pass = atomic_fetch_add(&r->passes, 1) + 1;
+        if (pass != r->n && !(r->onwards && pass > r->n)) {
+            continue;
+        }
+        switch (r->action) {
+        case KILL:
+            (void)kill(getpid(), SIGKILL);
+            break;
+        case EXIT:
+            _exit(70);
+        case STOP:
+            (void)raise(SIGSTOP);
+            break;
+        case LOG:
+            (void)dprintf(STDERR_FILENO, "failpoint %s %lu\n", name, pass);
+            break;
+        case ERR:
+            sys = r->sys;
+            break;
+        }
+    }
+    return sys;
+}

@@ -1,0 +1,27 @@
+/* Failpoints: places where a test can kill this process or make the world fail. Their list, with
+ * what each one means, is src/tbl/failpoints.def.
+ *
+ *     STK_FAILPOINT("store.commit.before");               kill, exit, stop, log
+ *     int sys = STK_FAILPOINT_ERR("store.commit.write");  and also: an errno to fail with, else 0
+ *
+ * STOKER_FAILPOINTS=name:N:action[,name:N:action…] arms them: `name` may be * (every point, counted
+ * together), N is the pass on which it happens (from 1), "N+" that one and all later ones.
+ * Actions: kill (SIGKILL), exit (_exit(70)), stop (SIGSTOP), log (one line on stderr a pass: how a
+ * crash test learns what there is to kill at), enospc, enomem, eio. Passes are counted by process.
+ * When the variable is not set a point costs one predictable branch. A wrong value ends the process
+ * with status 2: a crash test whose failpoint has another name must not pass.
+ */
+#ifndef STK_BASE_FAILPOINT_H
+#define STK_BASE_FAILPOINT_H
+
+extern int stk_failpoint_armed; /* read-only outside failpoint.c */
+
+/* Reads STOKER_FAILPOINTS again and counts from 0; done once before main() by itself. */
+void stk_failpoint_reload(void);
+int stk_failpoint_pass(const char *name); /* use the macros */
+
+#define STK_FAILPOINT_ERR(name)                                                                    \
+    (__builtin_expect(stk_failpoint_armed, 0) ? stk_failpoint_pass(name) : 0)
+#define STK_FAILPOINT(name) ((void)STK_FAILPOINT_ERR(name))
+
+#endif

@@ -1,0 +1,46 @@
+#include "sys/clock.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <time.h>
+#include <unistd.h>
+
+static int64_t now_ms(clockid_t id)
+{
+    struct timespec t;
+    (void)clock_gettime(id, &t); /* can't fail for these two clocks */
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int64_t real_wall_ms(void *self)
+{
+    (void)self;
+    return now_ms(CLOCK_REALTIME);
+}
+
+static int64_t real_mono_ms(void *self)
+{
+    (void)self;
+    return now_ms(CLOCK_MONOTONIC);
+}
+
+const stk_clock stk_clock_real = {.wall_ms = real_wall_ms, .mono_ms = real_mono_ms};
+
+const char *stk_clock_boot_id(void)
+{
+    static char id[40];
+    static bool read_already;
+    if (!read_already) {
+        int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+        ssize_t n = fd < 0 ? 0 : read(fd, id, sizeof id - 1);
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        while (n > 0 && id[n - 1] == '\n') {
+            n--;
+        }
+        id[n > 0 ? n : 0] = '\0';
+        read_already = true;
+    }
+    return id;
+}

@@ -1,0 +1,382 @@
+#include "sys/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/err.h"
+
+void stk_file_close(int *fd)
+{
+    if (*fd >= 0) {
+        (void)close(*fd); /* Linux frees the descriptor even on EINTR: never close twice */
+        *fd = -1;
+    }
+}
+
+/* --- whole files --- */
+
+int stk_file_read_fd(int fd, const char *name, size_t max, char **ret_data, size_t *ret_len,
+                     stk_err *err)
+{
+    struct stat st;
+    size_t cap = 4096;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        if ((uint64_t)st.st_size > max) {
+            return stk_err_set(err, STK_E_LIMIT, "'%s' has %lld bytes, more than the %zu allowed",
+                               name, (long long)st.st_size, max);
+        }
+        cap = (size_t)st.st_size + 1; /* one more read sees the end without growing */
+    }
+    char *data = malloc(cap + 1);
+    size_t len = 0;
+    for (;;) {
+        if (data == NULL) {
+            return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "can't read '%s'", name);
+        }
+        ssize_t n = read(fd, data + len, cap - len);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            int sys = errno;
+            free(data);
+            return stk_err_sys(err, STK_E_SYS, sys, "can't read '%s'", name);
+        }
+        if (n == 0) {
+            break;
+        }
+        len += (size_t)n;
+        if (len > max) {
+            free(data);
+            return stk_err_set(err, STK_E_LIMIT, "'%s' has more than the %zu bytes allowed", name,
+                               max);
+        }
+        if (len == cap) {
+            cap *= 2;
+            char *more = realloc(data, cap + 1);
+            if (more == NULL) {
+                free(data);
+            }
+            data = more;
+        }
+    }
+    data[len] = '\0';
+    *ret_data = data;
+    if (ret_len != NULL) {
+        *ret_len = len;
+    }
+    return 0;
+}
+
+static int open_error(int sys, const char *path, stk_err *err)
+{
+    return stk_err_sys(err, sys == ENOENT || sys == ENOTDIR ? STK_E_NOT_FOUND : STK_E_SYS, sys,
+                       "can't open '%s'", path);
+}
+
+int stk_file_read(const char *path, size_t max, char **ret_data, size_t *ret_len, stk_err *err)
+{
+    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return open_error(errno, path, err);
+    }
+    return stk_file_read_fd(fd, path, max, ret_data, ret_len, err);
+}
+
+int stk_file_read_untrusted(const char *path, size_t max, char **ret_data, size_t *ret_len,
+                            stk_err *err)
+{
+    /* NONBLOCK: opening a FIFO must not wait for its writer. */
+    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) {
+        if (errno == ELOOP) {
+            return stk_err_set(err, STK_E_PROTOCOL, "'%s' is a symbolic link; a file is needed",
+                               path);
+        }
+        return open_error(errno, path, err);
+    }
+    struct stat st;
+    if (fstat(fd, &st) < 0) {
+        return open_error(errno, path, err);
+    }
+    if (!S_ISREG(st.st_mode)) {
+        return stk_err_set(err, STK_E_PROTOCOL, "'%s' is not a regular file", path);
+    }
+    if (st.st_uid != geteuid() && st.st_uid != 0) {
+        return stk_err_set(err, STK_E_PROTOCOL, "'%s' belongs to user %u, not to us", path,
+                           (unsigned)st.st_uid);
+    }
+    return stk_file_read_fd(fd, path, max, ret_data, ret_len, err);
+}
+
+int stk_file_write_all(int fd, const void *data, size_t len)
+{
+    const char *p = data;
+    while (len > 0) {
+        ssize_t n = write(fd, p, len);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return -1;
+        }
+        p += n;
+        len -= (size_t)n;
+    }
+    return 0;
+}
+
+/* 0 or errno; the file is there, whole, with exactly `mode`, or it isn't there. */
+static int create(const char *path, int flags, const void *data, size_t len, mode_t mode)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | flags, mode);
+    if (fd < 0) {
+        return errno;
+    }
+    int sys = stk_file_write_all(fd, data, len) < 0 || fchmod(fd, mode) < 0 ? errno : 0;
+    if (close(fd) < 0 && sys == 0) { /* NFS reports a full disk here */
+        sys = errno;
+    }
+    if (sys != 0) {
+        (void)unlink(path);
+    }
+    return sys;
+}
+
+int stk_file_write(const char *path, const void *data, size_t len, mode_t mode, stk_err *err)
+{
+    int sys = create(path, O_TRUNC, data, len, mode);
+    return sys == 0 ? 0 : stk_err_sys(err, STK_E_SYS, sys, "can't write '%s'", path);
+}
+
+int stk_file_write_atomic(const char *path, const void *data, size_t len, mode_t mode, stk_err *err)
+{
+    static atomic_uint counter;
+    const char *slash = strrchr(path, '/');
+    int n_dir = slash == NULL ? 0 : (int)(slash + 1 - path);
+    STK_TEXT_AUTO tmp = NULL;
+    int sys;
+    do { /* EEXIST: left by a dead process of our pid */
+        free(tmp);
+        if (asprintf(&tmp, "%.*s.%s.%d.%u.tmp", n_dir, path, path + n_dir, (int)getpid(),
+                     atomic_fetch_add(&counter, 1)) < 0) {
+            tmp = NULL;
+            return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "can't write '%s'", path);
+        }
+        sys = create(tmp, O_EXCL, data, len, mode);
+    } while (sys == EEXIST);
+    if (sys == 0 && rename(tmp, path) < 0) {
+        sys = errno;
+        (void)unlink(tmp);
+    }
+    return sys == 0 ? 0 : stk_err_sys(err, STK_E_SYS, sys, "can't write '%s'", path);
+}
+
+/* --- folders --- */
+
+int stk_file_mkdirs(const char *path, mode_t mode, stk_err *err)
+{
+    if (mkdir(path, mode) == 0) {
+        return 0;
+    }
+    STK_TEXT_AUTO part = strdup(path);
+    if (part == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "can't make folder '%s'", path);
+    }
+    size_t len = strlen(part);
+    while (len > 1 && part[len - 1] == '/') {
+        part[--len] = '\0';
+    }
+    for (char *p = part + 1; p <= part + len; p++) {
+        if ((*p != '/' && *p != '\0') || p[-1] == '/') {
+            continue;
+        }
+        char keep = *p;
+        *p = '\0';
+        if (mkdir(part, mode) < 0) {
+            int sys = errno;
+            struct stat st;
+            /* A parent that exists may answer EACCES or EROFS instead of EEXIST. */
+            bool there = stat(part, &st) == 0;
+            if (!there || !S_ISDIR(st.st_mode)) {
+                return stk_err_sys(err, STK_E_SYS, there ? ENOTDIR : sys, "can't make folder '%s'",
+                                   part);
+            }
+        }
+        *p = keep;
+    }
+    return 0;
+}
+
+/* A tree deeper than this is flattened while it is removed, so that neither the stack nor the
+ * descriptors limit what a task can leave behind. */
+enum { REMOVE_DEPTH = 48 };
+
+typedef struct remover {
+    int root_fd;
+    unsigned n_moved;
+    int sys; /* first failure */
+    char where[256];
+} remover;
+
+static void remover_failed(remover *r, const char *name)
+{
+    if (r->sys == 0) {
+        r->sys = errno;
+        (void)snprintf(r->where, sizeof r->where, "%s", name);
+    }
+}
+
+static int open_folder(int at, const char *name)
+{
+    int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    int fd = openat(at, name, flags);
+    if (fd < 0 && errno == EACCES && fchmodat(at, name, 0700, 0) == 0) {
+        fd = openat(at, name, flags);
+    }
+    return fd;
+}
+
+static void remove_children(remover *r, int fd, int depth);
+
+static void remove_entry(remover *r, int at, const char *name, int depth)
+{
+    if (unlinkat(at, name, 0) == 0 || errno == ENOENT) {
+        return;
+    }
+    if (errno != EISDIR && errno != EPERM) {
+        remover_failed(r, name);
+        return;
+    }
+    if (depth == REMOVE_DEPTH) {
+        char moved[40];
+        (void)snprintf(moved, sizeof moved, ".removing-%u", r->n_moved++);
+        (void)fchmodat(at, name, 0700, 0); /* moving a folder writes its ".." */
+        if (renameat(at, name, r->root_fd, moved) < 0) {
+            remover_failed(r, name);
+        }
+        return;
+    }
+    STK_FD_AUTO fd = open_folder(at, name);
+    if (fd < 0) {
+        remover_failed(r, name);
+        return;
+    }
+    remove_children(r, fd, depth + 1);
+    if (unlinkat(at, name, AT_REMOVEDIR) < 0 && errno != ENOENT) {
+        remover_failed(r, name);
+    }
+}
+
+static void remove_children(remover *r, int fd, int depth)
+{
+    struct stat st;
+    if (fstat(fd, &st) == 0 && (st.st_mode & 0700) != 0700) {
+        (void)fchmod(fd, 0700); /* artifacts are read-only folders */
+    }
+    int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    DIR *dir = dup_fd < 0 ? NULL : fdopendir(dup_fd);
+    if (dir == NULL) {
+        remover_failed(r, ".");
+        if (dup_fd >= 0) {
+            (void)close(dup_fd);
+        }
+        return;
+    }
+    rewinddir(dir); /* the duplicate shares the position of an earlier pass */
+    struct dirent *e;
+    while ((e = readdir(dir)) != NULL) {
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
+            remove_entry(r, fd, e->d_name, depth);
+        }
+    }
+    (void)closedir(dir);
+}
+
+int stk_file_remove_tree(const char *path, stk_err *err)
+{
+    if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR) {
+        return 0;
+    }
+    if (errno != EISDIR && errno != EPERM) {
+        return stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s'", path);
+    }
+    STK_FD_AUTO fd = open_folder(AT_FDCWD, path);
+    if (fd < 0) {
+        return errno == ENOENT ? 0 : stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s'", path);
+    }
+    remover r = {.root_fd = fd};
+    for (;;) {
+        unsigned n_moved = r.n_moved;
+        remove_children(&r, fd, 1);
+        if (r.sys != 0) {
+            return stk_err_sys(err, STK_E_SYS, r.sys, "can't remove '%s' in '%s'", r.where, path);
+        }
+        if (rmdir(path) == 0 || errno == ENOENT) {
+            return 0;
+        }
+        /* Not empty: folders were moved up here during the pass, or somebody still writes. */
+        if (errno != ENOTEMPTY || n_moved == r.n_moved) {
+            return stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s'", path);
+        }
+    }
+}
+
+bool stk_file_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+/* --- names --- */
+
+char *stk_file_join(const char *a, const char *b)
+{
+    size_t n = strlen(a);
+    while (n > 1 && a[n - 1] == '/') {
+        n--;
+    }
+    char *text = NULL;
+    const char *slash = n == 1 && a[0] == '/' ? "" : "/";
+    return asprintf(&text, "%.*s%s%s", (int)n, a, slash, b) < 0 ? NULL : text;
+}
+
+char *stk_file_absolute(const char *path)
+{
+    char *full = NULL;
+    if (path[0] == '/') {
+        full = strdup(path);
+    } else {
+        STK_TEXT_AUTO cwd = getcwd(NULL, 0);
+        full = cwd == NULL ? NULL : stk_file_join(cwd, path);
+    }
+    if (full == NULL) {
+        return NULL;
+    }
+    char *out = full; /* written text never overtakes what is read */
+    for (const char *in = full; *in != '\0';) {
+        in += strspn(in, "/");
+        size_t n = strcspn(in, "/");
+        if (n == 2 && in[0] == '.' && in[1] == '.') {
+            while (out > full && *--out != '/') {
+            }
+        } else if (n > 0 && !(n == 1 && in[0] == '.')) {
+            *out++ = '/';
+            memmove(out, in, n);
+            out += n;
+        }
+        in += n;
+    }
+    if (out == full) {
+        *out++ = '/';
+    }
+    *out = '\0';
+    return full;
+}
