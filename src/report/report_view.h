@@ -76,11 +76,10 @@ typedef struct stk_view_ref {
 } stk_view_ref;
 
 typedef struct stk_view_input {
-    const char *name;
-    const char
-        *from; /* "step.output", "param:NAME", "file:PATH", "artifact", "value"; never NULL */
-    const char *digest; /* or NULL */
-    const char *value;  /* JSON of a literal or parameter, or NULL */
+    const stk_input *input; /* as the spec has it */
+    const char *from;       /* "step.output", "parameter lr", "file data.csv", "value" …, short */
+    const char *digest;     /* or NULL */
+    const char *value;      /* JSON of a literal or parameter, or NULL */
 } stk_view_input;
 
 /* Amounts; -1 where not known (asked: not asked for). */
@@ -158,8 +157,8 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
  * is asked what cached steps once took: one pass over each run that results came from. */
 int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
                    stk_view_totals *ret_totals, stk_err *err);
-/* The step that a skipped task's chain of skips began with: a failed or cancelled task, or
- * UINT32_MAX. */
-uint32_t stk_view_root_cause(const stk_view *view, uint32_t i_task);
+/* For every skipped task the one that its chain of skips began with (a failed or cancelled task),
+ * UINT32_MAX for the others; n_tasks numbers in `arena`. */
+int stk_view_roots(const stk_view *view, stk_arena *arena, uint32_t **ret_roots, stk_err *err);
 
 #endif

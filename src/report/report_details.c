@@ -1,0 +1,440 @@
+/* The payloads of tasks, read when somebody asks. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "report/report_private.h"
+
+/* --- JSON --- */
+
+json_t *stk_json_read(const char *text)
+{
+    return text == NULL ? NULL : json_loads(text, JSON_ALLOW_NUL, NULL);
+}
+
+const char *stk_json_text(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+double stk_json_number(const json_t *object, const char *key, double fallback)
+{
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : fallback;
+}
+
+int64_t stk_json_integer(const json_t *object, const char *key, int64_t fallback)
+{
+    const json_t *value = json_object_get(object, key);
+    if (json_is_integer(value)) {
+        return json_integer_value(value);
+    }
+    double real = json_is_real(value) ? json_real_value(value) : NAN;
+    return fabs(real) < 9e18 ? (int64_t)real : fallback;
+}
+
+static void put_real(stk_buf *out, double value)
+{
+    char text[40];
+    for (int digits = 15; digits <= 17; digits++) {
+        (void)snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) {
+            break;
+        }
+    }
+    stk_buf_text(out, text);
+    if (strpbrk(text, ".en") == NULL) {
+        stk_buf_text(out, ".0"); /* stays a real when it is read again */
+    }
+}
+
+/* Recursion is bounded by jansson's own limit on nesting when it read the value. */
+void stk_json_put(stk_buf *out, const json_t *value)
+{
+    if (json_is_object(value)) {
+        const char *key;
+        json_t *member;
+        char before = '{';
+        json_object_foreach((json_t *)(uintptr_t)value, key, member)
+        {
+            stk_buf_char(out, before);
+            stk_buf_json(out, key);
+            stk_buf_char(out, ':');
+            stk_json_put(out, member);
+            before = ',';
+        }
+        stk_buf_text(out, before == '{' ? "{}" : "}");
+    } else if (json_is_array(value)) {
+        stk_buf_char(out, '[');
+        for (size_t i = 0; i < json_array_size(value); i++) {
+            stk_buf_text(out, i > 0 ? "," : "");
+            stk_json_put(out, json_array_get(value, i));
+        }
+        stk_buf_char(out, ']');
+    } else if (json_is_string(value)) {
+        stk_buf_json(out, json_string_value(value));
+    } else if (json_is_integer(value)) {
+        stk_buf_printf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
+    } else if (json_is_real(value)) {
+        put_real(out, json_real_value(value));
+    } else {
+        stk_buf_text(out, json_is_true(value) ? "true" : json_is_false(value) ? "false" : "null");
+    }
+}
+
+const char *stk_json_dup(stk_arena *arena, const json_t *value)
+{
+    if (value == NULL) {
+        return NULL;
+    }
+    STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2u);
+    stk_json_put(&text, value);
+    return text.failed ? NULL : stk_arena_dupn(arena, text.data, text.len);
+}
+
+/* --- details --- */
+
+const char *stk_report_artifact_path(stk_arena *arena, const char *store, const char *digest)
+{
+    if (store == NULL || digest == NULL || strlen(digest) < 3) {
+        return "";
+    }
+    return stk_arena_printf(arena, "%s/artifacts/%.2s/%s", store, digest, digest + 2);
+}
+
+static stk_view_amounts unknown_amounts(void)
+{
+    return (stk_view_amounts){-1, -1, -1, -1, -1};
+}
+
+static stk_view_amounts asked_of(const stk_step *step)
+{
+    stk_view_amounts asked = unknown_amounts();
+    if (step != NULL && step->settings != NULL) {
+        const stk_resources *r = &step->settings->resources;
+        asked.cpus = r->cpu_milli < 0 ? -1 : (double)r->cpu_milli / 1000;
+        asked.memory_bytes = r->memory_bytes;
+        asked.n_devices = r->gpu_count;
+    }
+    return asked;
+}
+
+static stk_view_amounts granted_of(const json_t *granted)
+{
+    stk_view_amounts amounts = unknown_amounts();
+    const json_t *cpus = json_object_get(granted, "cpus");
+    amounts.cpus = json_is_array(cpus) && json_array_size(cpus) > 0
+                       ? (double)json_array_size(cpus)
+                       : stk_json_number(granted, "cpu_count", -1);
+    int64_t memory = stk_json_integer(granted, "memory_bytes", -1);
+    amounts.memory_bytes = memory > 0 ? memory : -1;
+    const json_t *devices = json_object_get(granted, "devices");
+    amounts.n_devices = json_is_array(devices) ? (int64_t)json_array_size(devices) : -1;
+    return amounts;
+}
+
+static stk_view_amounts used_of(const json_t *used)
+{
+    stk_view_amounts amounts = unknown_amounts();
+    amounts.cpu_s = stk_json_number(used, "cpu_s", -1);
+    amounts.wall_s = stk_json_number(used, "wall_s", -1);
+    amounts.memory_bytes = stk_json_integer(used, "peak_memory_bytes", -1);
+    if (amounts.cpu_s >= 0 && amounts.wall_s > 0) {
+        amounts.cpus = amounts.cpu_s / amounts.wall_s;
+    }
+    const json_t *devices = json_object_get(used, "devices");
+    amounts.n_devices = json_is_array(devices) ? (int64_t)json_array_size(devices) : -1;
+    return amounts;
+}
+
+static void read_outputs(const json_t *outputs, stk_arena *arena, stk_view_details *d)
+{
+    size_t n = json_object_size(outputs);
+    stk_view_ref *refs = stk_arena_array(arena, n + 1, sizeof *refs);
+    if (refs == NULL) {
+        return;
+    }
+    const char *name;
+    json_t *ref;
+    json_object_foreach((json_t *)(uintptr_t)outputs, name, ref)
+    {
+        refs[d->n_outputs++] =
+            (stk_view_ref){.name = stk_arena_dup(arena, name),
+                           .digest = stk_arena_dup(arena, stk_json_text(ref, "digest")),
+                           .format = stk_arena_dup(arena, stk_json_text(ref, "format")),
+                           .type = stk_arena_dup(arena, stk_json_text(ref, "type")),
+                           .meta = stk_json_dup(arena, json_object_get(ref, "meta")),
+                           .tags = stk_json_dup(arena, json_object_get(ref, "tags")),
+                           .value = stk_json_dup(arena, json_object_get(ref, "value")),
+                           .artifact_name = stk_arena_dup(arena, stk_json_text(ref, "name")),
+                           .artifact_version = stk_arena_dup(arena, stk_json_text(ref, "version")),
+                           .size = stk_json_integer(ref, "size", -1)};
+    }
+    d->outputs = refs;
+}
+
+/* What `output` of task i_task was, out of the memo. */
+static const char *output_digest(const stk_view *view, uint32_t i_task, const char *output)
+{
+    const char *data = view->tasks[i_task].end_data;
+    if (data == NULL) {
+        return NULL;
+    }
+    if (view->memo->data != data) {
+        json_decref(view->memo->json);
+        view->memo->json = stk_json_read(data);
+        view->memo->data = data;
+    }
+    const json_t *outputs = json_object_get(view->memo->json, "outputs");
+    return stk_json_text(json_object_get(outputs, output), "digest");
+}
+
+static const char *source_of(const stk_view *view, const stk_input *input, stk_arena *arena)
+{
+    switch (input->kind) {
+    case STK_INPUT_OUTPUT: {
+        const stk_step *step = stk_spec_step(view->spec, input->step);
+        return stk_arena_printf(arena, "%s.%s", step->name, step->outputs[input->output].name);
+    }
+    case STK_INPUT_PARAM:
+        return stk_arena_printf(arena, "parameter %s", input->text);
+    case STK_INPUT_FILE:
+        return stk_arena_printf(arena, "file %s", input->text);
+    case STK_INPUT_ARTIFACT:
+        return "artifact";
+    case STK_INPUT_LIST:
+        return input->n_items > 0 && input->items[0].kind == STK_INPUT_OUTPUT
+                   ? stk_arena_printf(arena, "list of %u, %s …", input->n_items,
+                                      source_of(view, &input->items[0], arena))
+                   : stk_arena_printf(arena, "list of %u", input->n_items);
+    case STK_INPUT_VALUE:
+        break;
+    }
+    return "value";
+}
+
+static void read_inputs(const stk_view *view, const stk_step *step, const json_t *digests,
+                        stk_arena *arena, stk_view_details *d)
+{
+    stk_view_input *inputs = stk_arena_array(arena, (size_t)step->n_inputs + 1, sizeof *inputs);
+    for (uint32_t i = 0; inputs != NULL && i < step->n_inputs; i++) {
+        const stk_input *input = &step->inputs[i];
+        const char *digest = stk_json_text(digests, input->name);
+        if (digest == NULL && input->kind == STK_INPUT_OUTPUT) {
+            const stk_step *from = stk_spec_step(view->spec, input->step);
+            digest = output_digest(view, input->step, from->outputs[input->output].name);
+        } else if (input->kind == STK_INPUT_ARTIFACT) {
+            digest = input->text;
+        }
+        const char *value = NULL;
+        if (input->kind == STK_INPUT_VALUE) {
+            value = input->text;
+        } else if (input->kind == STK_INPUT_PARAM) {
+            value = stk_json_dup(arena, json_object_get(view->parameters, input->text));
+            value = value ? value : stk_spec_param(view->spec, input->i_param)->value;
+        }
+        inputs[i] = (stk_view_input){input, source_of(view, input, arena),
+                                     stk_arena_dup(arena, digest), value};
+    }
+    d->inputs = inputs;
+    d->n_inputs = inputs != NULL ? step->n_inputs : 0;
+}
+
+static void read_warnings(const json_t *warnings, stk_arena *arena, stk_view_details *d)
+{
+    size_t n = json_array_size(warnings);
+    const char **texts = stk_arena_array(arena, n + 1, sizeof *texts);
+    for (size_t i = 0; texts != NULL && i < n; i++) {
+        const char *text = json_string_value(json_array_get(warnings, i));
+        if (text != NULL) {
+            texts[d->n_warnings++] = stk_arena_dup(arena, text);
+        }
+    }
+    d->warnings = texts;
+}
+
+static void read_end(const stk_view_task *task, const json_t *end, stk_arena *arena,
+                     stk_view_details *d)
+{
+    const json_t *used = json_object_get(end, "used");
+    d->used = used_of(used);
+    if (d->used.wall_s < 0 && task->started_ms > 0 && task->ended_ms >= task->started_ms) {
+        d->used.wall_s = (double)(task->ended_ms - task->started_ms) / 1000;
+    }
+    d->used_json = stk_json_dup(arena, used);
+    const json_t *metadata = json_object_get(end, "metadata");
+    d->metadata = json_is_object(metadata) ? stk_json_dup(arena, metadata) : NULL;
+    d->cached_from = stk_arena_dup(arena, stk_json_text(end, "from_run"));
+    d->because = stk_arena_dup(arena, stk_json_text(end, "because"));
+    d->traceback = stk_arena_dup(arena, stk_json_text(end, "traceback"));
+    d->where = stk_arena_dup(arena, stk_json_text(end, "where"));
+    const char *class = stk_json_text(end, "class");
+    if (class != NULL) {
+        d->error_class = stk_arena_dup(arena, class);
+        const char *text = stk_json_text(end, "text");
+        d->error_text = stk_arena_dup(arena, text ? text : class);
+    } else if (task->state == STK_TASK_SKIPPED) {
+        d->error_class = "upstream";
+        d->error_text =
+            stk_arena_printf(arena, "'%s' did not succeed", d->because ? d->because : "?");
+    } else if (task->state == STK_TASK_CANCELLED) {
+        const char *text = stk_json_text(end, "text");
+        d->error_class = "cancelled";
+        d->error_text = stk_arena_dup(arena, text ? text : "cancelled");
+    }
+    read_outputs(json_object_get(end, "outputs"), arena, d);
+    read_warnings(json_object_get(end, "warnings"), arena, d);
+}
+
+int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena,
+                         stk_view_details *ret_details, stk_err *err)
+{
+    const stk_view_task *task = &view->tasks[i_task];
+    stk_view_details d = {.asked = asked_of(task->step)};
+    STK_JSON_AUTO start = stk_json_read(task->start_data);
+    STK_JSON_AUTO end = stk_json_read(task->end_data);
+    if ((task->start_data && !start) || (task->end_data && !end)) {
+        return stk_err_set(err, STK_E_STORE, "run %s: what was recorded of step '%s' is damaged",
+                           view->run.id, task->name);
+    }
+    const json_t *granted = json_object_get(start, "granted");
+    d.granted = granted_of(granted);
+    d.granted_json = stk_json_dup(arena, granted);
+    d.miss = stk_arena_dup(arena, stk_json_text(start, "miss"));
+    read_end(task, end, arena, &d);
+    if (task->step != NULL) {
+        read_inputs(view, task->step, json_object_get(end, "inputs"), arena, &d);
+    }
+    if (task->attempt > 0 && view->run.store != NULL) {
+        d.dir = stk_arena_printf(arena, "%s/runs/%s/%s/%u/%u", view->run.store, view->run.id,
+                                 task->name, task->i_in_step, task->attempt);
+        d.stdout_path = stk_arena_printf(arena, "%s/stdout.log", d.dir);
+        d.stderr_path = stk_arena_printf(arena, "%s/stderr.log", d.dir);
+        if (d.stderr_path == NULL) {
+            return stk_err_set(err, STK_E_NOMEM, "out of memory while reading a run");
+        }
+    }
+    *ret_details = d;
+    return 0;
+}
+
+/* --- totals --- */
+
+/* Where a cached result came from. */
+struct origin {
+    const char *run;
+    uint32_t task;
+};
+
+static int origin_order(const void *a, const void *b)
+{
+    const struct origin *x = a, *y = b;
+    int by_run = strcmp(x->run, y->run);
+    return by_run != 0 ? by_run : (x->task > y->task) - (x->task < y->task);
+}
+
+/* One run's tasks that results came from, sorted; times come from the events' own times. */
+struct saving {
+    const struct origin *origins;
+    size_t n;
+    int64_t *started_ms;
+    int64_t saved_ms;
+};
+
+static int add_saving(void *arg, const stk_event_row *row)
+{
+    struct saving *saving = arg;
+    if (row->kind != STK_EV_TASK_STARTED && row->kind != STK_EV_TASK_SUCCEEDED) {
+        return 0;
+    }
+    size_t lo = 0, hi = saving->n;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (saving->origins[mid].task < row->task) {
+            lo = mid + 1;
+        } else {
+            hi = mid;
+        }
+    }
+    for (; lo < saving->n && saving->origins[lo].task == row->task; lo++) {
+        if (row->kind == STK_EV_TASK_STARTED) {
+            saving->started_ms[lo] = row->time_ms;
+        } else if (saving->started_ms[lo] > 0) {
+            saving->saved_ms += row->time_ms - saving->started_ms[lo];
+        }
+    }
+    return 0;
+}
+
+/* The cache entry names run and task that made the result; what that task took is in its run's
+ * history. Above this many cached steps the answer isn't worth the time it takes. */
+enum { MAX_SAVINGS = 1000 };
+
+static double saved_seconds(const stk_view *view, stk_store *store)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    uint32_t n_cached = view->run.n[STK_TASK_CACHED];
+    if (arena == NULL || store == NULL || n_cached == 0 || n_cached > MAX_SAVINGS) {
+        return 0;
+    }
+    struct origin *origins = stk_arena_array(arena, n_cached, sizeof *origins);
+    int64_t *started = stk_arena_array(arena, n_cached, sizeof *started);
+    size_t n = 0;
+    for (uint32_t i = 0; origins && started && i < view->n_tasks && n < n_cached; i++) {
+        if (view->tasks[i].state != STK_TASK_CACHED) {
+            continue;
+        }
+        STK_JSON_AUTO data = stk_json_read(view->tasks[i].end_data);
+        const char *key = stk_json_text(data, "key");
+        stk_cache_row row = {0};
+        if (key != NULL && stk_store_cache_get(store, key, arena, &row, NULL) == 0 && row.run) {
+            origins[n++] = (struct origin){row.run, row.task};
+        }
+    }
+    if (n == 0) {
+        return 0;
+    }
+    qsort(origins, n, sizeof *origins, origin_order);
+    int64_t saved_ms = 0;
+    for (size_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && strcmp(origins[end].run, origins[i].run) == 0;) {
+            end++;
+        }
+        struct saving saving = {origins + i, end - i, started + i, 0};
+        if (stk_store_events(store, origins[i].run, 0, add_saving, &saving, NULL) == 0) {
+            saved_ms += saving.saved_ms;
+        }
+    }
+    return (double)saved_ms / 1000;
+}
+
+int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
+                   stk_view_totals *ret_totals, stk_err *err)
+{
+    const stk_view_run *run = &view->run;
+    stk_view_totals totals = {.n_tasks = view->n_tasks};
+    int64_t start_ms = run->started_ms ? run->started_ms : run->created_ms;
+    int64_t end_ms = run->ended_ms ? run->ended_ms : now_ms;
+    totals.wall_s = end_ms > start_ms ? (double)(end_ms - start_ms) / 1000 : 0;
+    for (int state = 0; state < STK_TASK_N; state++) {
+        totals.n_done += stk_state_is_final(state) ? run->n[state] : 0;
+    }
+    for (uint32_t i = 0; i < view->n_tasks; i++) {
+        const stk_view_task *task = &view->tasks[i];
+        if (task->started_ms == 0 || task->end_data == NULL) {
+            continue;
+        }
+        STK_JSON_AUTO end = stk_json_read(task->end_data);
+        if (end == NULL) {
+            return stk_err_set(err, STK_E_STORE,
+                               "run %s: what was recorded of step '%s' is damaged", run->id,
+                               task->name);
+        }
+        stk_view_amounts used = used_of(json_object_get(end, "used"));
+        totals.cpu_s += used.cpu_s > 0 ? used.cpu_s : 0;
+        totals.task_s += used.wall_s > 0 ? used.wall_s : 0;
+    }
+    totals.saved_s = saved_seconds(view, store);
+    *ret_totals = totals;
+    return 0;
+}
