@@ -1,0 +1,769 @@
+#include "report/report_text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/units.h"
+#include "report/report_private.h"
+
+/* Above MANY steps the table shows the notable ones only. */
+enum { MANY = 40, SLOWEST = 8, FAILURES = 10, TAIL = 8, NAMES = 6 };
+
+typedef struct line_ctx {
+    const stk_view *view;
+    const stk_style *style;
+    stk_arena *arena; /* scratch: reset after each task */
+    int64_t now_ms;
+    stk_buf *out;
+    stk_err *err;
+} line_ctx;
+
+static const char *dash(const stk_style *style)
+{
+    return style->utf8 ? "–" : "-";
+}
+
+static const char *dot(const stk_style *style)
+{
+    return style->utf8 ? " · " : ", ";
+}
+
+static void mark(const line_ctx *c, const char *status)
+{
+    stk_ink ink;
+    const char *text = stk_text_mark(status, c->style->utf8, &ink);
+    stk_text_ink(c->out, c->style, ink, text);
+}
+
+static int64_t took_ms(const stk_view_task *task, int64_t now_ms)
+{
+    int64_t end = task->ended_ms ? task->ended_ms : now_ms;
+    return task->started_ms > 0 && end > task->started_ms ? end - task->started_ms : 0;
+}
+
+static const char *plural(uint64_t n, const char *one, const char *many)
+{
+    return n == 1 ? one : many;
+}
+
+/* --- verdict --- */
+
+static void verdict(const line_ctx *c, const stk_view_totals *totals)
+{
+    const stk_view_run *run = stk_view_get_run(c->view);
+    STK_BUF_AUTO left = STK_BUF_INIT(4096);
+    char text[64];
+    bool live = stk_view_is_live(c->view);
+    stk_buf_printf(&left, "%s %s", run->pipeline, live ? "is running" : run->status);
+    stk_buf_printf(&left, "%s%s %s", dot(c->style),
+                   stk_text_count(totals->n_tasks, text, sizeof text),
+                   plural(totals->n_tasks, "step", "steps"));
+    if (run->n[STK_TASK_CACHED] > 0) {
+        stk_buf_printf(&left, ", %s cached",
+                       run->n[STK_TASK_CACHED] == totals->n_tasks
+                           ? "all"
+                           : stk_text_count(run->n[STK_TASK_CACHED], text, sizeof text));
+    }
+    if (run->n[STK_TASK_FAILED] > 0) {
+        stk_buf_printf(&left, ", %s failed",
+                       stk_text_count(run->n[STK_TASK_FAILED], text, sizeof text));
+    }
+    stk_buf_printf(&left, "%s%s", dot(c->style),
+                   stk_units_format_duration((int64_t)(totals->wall_s * 1000), text, sizeof text));
+    mark(c, run->status);
+    stk_buf_char(c->out, ' ');
+    int used = 2 + stk_text_width(left.data);
+    stk_text_ink(c->out, c->style, STK_INK_BOLD, left.data);
+    STK_BUF_AUTO right = STK_BUF_INIT(4096);
+    stk_buf_printf(&right, "run %s", run->id);
+    int gap = c->style->columns - used - (int)right.len;
+    stk_buf_printf(c->out, "%*s", gap > 2 ? gap : 2, "");
+    stk_text_ink(c->out, c->style, STK_INK_DIM, right.data);
+    stk_buf_char(c->out, '\n');
+}
+
+/* --- the table of steps --- */
+
+typedef struct columns {
+    int name, time, asked, granted, used;
+} columns;
+
+static columns fit_columns(const stk_style *style, int name)
+{
+    int room = style->columns - 2 /* mark */ - 4 * 2 /* gaps */;
+    columns c = {.time = 14};
+    int amount = room >= 94 ? 21 : room >= 76 ? 18 : 14;
+    c.asked = c.granted = c.used = amount;
+    int left = room - c.time - 3 * amount;
+    c.name = name < 8 ? 8 : name > left ? (left > 8 ? left : 8) : name;
+    return c;
+}
+
+static void cell(const line_ctx *c, const char *text, int width)
+{
+    stk_text_fit(c->out, text, width, true, c->style->utf8);
+    stk_buf_text(c->out, "  ");
+}
+
+static void amount_cell(const line_ctx *c, const stk_view_amounts *amounts, int width)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(256);
+    stk_text_amounts(&text, amounts, c->style->utf8);
+    cell(c, text.data ? text.data : "", width);
+}
+
+static void end_line(stk_buf *out)
+{
+    while (out->len > 0 && out->data[out->len - 1] == ' ') {
+        out->data[--out->len] = '\0';
+    }
+    stk_buf_char(out, '\n');
+}
+
+static const char *time_text(const line_ctx *c, const stk_view_task *task)
+{
+    static const char *const nth[] = {"", "", ", 2nd try", ", 3rd try"};
+    char text[32];
+    if (task->started_ms == 0) {
+        return dash(c->style);
+    }
+    stk_units_format_duration(took_ms(task, c->now_ms), text, sizeof text);
+    return task->attempt > 3 ? stk_arena_printf(c->arena, "%s, %uth try", text, task->attempt)
+                             : stk_arena_printf(c->arena, "%s%s", text, nth[task->attempt]);
+}
+
+static int step_line(const line_ctx *c, uint32_t i_task, const columns *col)
+{
+    const stk_view_task *task = stk_view_get_task(c->view, i_task);
+    stk_view_details d;
+    int rc = stk_view_get_details(c->view, i_task, c->arena, &d, c->err);
+    if (rc < 0) {
+        return rc;
+    }
+    const char *status = stk_report_status(c->view, task, true);
+    mark(c, status);
+    stk_buf_char(c->out, ' ');
+    cell(c, task->name, col->name);
+    if (task->state == STK_TASK_CACHED || task->state == STK_TASK_SKIPPED ||
+        task->started_ms == 0) {
+        const char *what = task->state == STK_TASK_CACHED ? "cached" : status;
+        cell(c, what, col->time);
+        if (d.cached_from != NULL) {
+            stk_text_ink(c->out, c->style, STK_INK_DIM,
+                         stk_arena_printf(c->arena, "from run %s", d.cached_from));
+        } else if (d.because != NULL) {
+            stk_text_ink(c->out, c->style, STK_INK_DIM,
+                         stk_arena_printf(c->arena, "because of '%s'", d.because));
+        }
+    } else {
+        cell(c, time_text(c, task), col->time);
+        amount_cell(c, &d.asked, col->asked);
+        amount_cell(c, &d.granted, col->granted);
+        amount_cell(c, &d.used, col->used);
+    }
+    end_line(c->out);
+    return 0;
+}
+
+static void head_line(const line_ctx *c, const columns *col)
+{
+    STK_BUF_AUTO head = STK_BUF_INIT(4096);
+    line_ctx h = *c;
+    h.out = &head;
+    stk_buf_text(&head, "  ");
+    cell(&h, "step", col->name);
+    cell(&h, "time", col->time);
+    cell(&h, "asked", col->asked);
+    cell(&h, "granted", col->granted);
+    cell(&h, "used", col->used);
+    while (head.len > 0 && head.data[head.len - 1] == ' ') {
+        head.data[--head.len] = '\0';
+    }
+    stk_text_ink(c->out, c->style, STK_INK_DIM, head.data);
+    stk_buf_char(c->out, '\n');
+}
+
+typedef struct slow {
+    uint32_t task;
+    int64_t ms;
+} slow;
+
+/* The slowest tasks that ran, slowest first: one pass with a short insertion list. */
+static uint32_t find_slowest(const line_ctx *c, slow *ret, uint32_t n_max)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < stk_view_n_tasks(c->view); i++) {
+        const stk_view_task *task = stk_view_get_task(c->view, i);
+        int64_t ms = took_ms(task, c->now_ms);
+        if (task->started_ms == 0 || (n == n_max && ms <= ret[n - 1].ms)) {
+            continue;
+        }
+        uint32_t k = n < n_max ? n++ : n - 1;
+        for (; k > 0 && ret[k - 1].ms < ms; k--) {
+            ret[k] = ret[k - 1];
+        }
+        ret[k] = (slow){i, ms};
+    }
+    return n;
+}
+
+static int steps(const line_ctx *c)
+{
+    uint32_t n = stk_view_n_tasks(c->view), n_rows = 0;
+    slow rows[MANY];
+    if (n > MANY) {
+        n_rows = find_slowest(c, rows, SLOWEST);
+    } else {
+        for (; n_rows < n; n_rows++) {
+            rows[n_rows] = (slow){n_rows, 0};
+        }
+    }
+    if (n_rows == 0) {
+        return 0;
+    }
+    int widest = 4;
+    for (uint32_t i = 0; i < n_rows; i++) {
+        int width = stk_text_width(stk_view_get_task(c->view, rows[i].task)->name);
+        widest = width > widest ? width : widest;
+    }
+    columns col = fit_columns(c->style, widest);
+    stk_buf_char(c->out, '\n');
+    head_line(c, &col);
+    for (uint32_t i = 0; i < n_rows; i++) {
+        int rc = step_line(c, rows[i].task, &col);
+        stk_arena_reset(c->arena);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* "  9,990 succeeded, 8 failed, 2 skipped; the slowest above" */
+static void many_line(const line_ctx *c)
+{
+    const stk_view_run *run = stk_view_get_run(c->view);
+    if (stk_view_n_tasks(c->view) <= MANY) {
+        return;
+    }
+    stk_buf_text(c->out, "  ");
+    const char *sep = "";
+    for (int state = 0; state < STK_TASK_N; state++) {
+        char count[32];
+        if (run->n[state] > 0) {
+            stk_buf_printf(c->out, "%s%s %s", sep,
+                           stk_text_count(run->n[state], count, sizeof count),
+                           stk_state_word((stk_task_state)state));
+            sep = ", ";
+        }
+    }
+    stk_buf_text(c->out, run->n[STK_TASK_CACHED] < stk_view_n_tasks(c->view)
+                             ? "; the slowest are above\n"
+                             : "\n");
+}
+
+/* --- failures --- */
+
+static void put_block(const line_ctx *c, const char *text)
+{
+    const char *bar = c->style->utf8 ? "    │ " : "    | ";
+    STK_BUF_AUTO block = STK_BUF_INIT(1u << 20);
+    stk_buf_text(&block, bar);
+    stk_text_safe(&block, text, bar);
+    stk_text_ink(c->out, c->style, STK_INK_DIM, block.data);
+    stk_buf_char(c->out, '\n');
+}
+
+/* The end of a long traceback is what tells; its first line stays. */
+static const char *last_lines(const char *text, int n_lines)
+{
+    const char *end = text + strlen(text);
+    while (end > text && n_lines > 0) {
+        end--;
+        n_lines -= *end == '\n' && end[1] != '\0';
+    }
+    return *end == '\n' ? end + 1 : end;
+}
+
+static int failure(const line_ctx *c, uint32_t i_task)
+{
+    const stk_view_task *task = stk_view_get_task(c->view, i_task);
+    stk_view_details d;
+    int rc = stk_view_get_details(c->view, i_task, c->arena, &d, c->err);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_buf_char(c->out, '\n');
+    mark(c, "failed");
+    stk_buf_char(c->out, ' ');
+    const char *tries =
+        task->attempt > 1 ? stk_arena_printf(c->arena, " after %u attempts", task->attempt) : "";
+    STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
+    stk_text_safe(&line, task->name, "");
+    stk_buf_text(&line, " failed: ");
+    stk_text_safe(&line, d.error_text ? d.error_text : "?", "    ");
+    stk_buf_text(&line, tries);
+    stk_text_ink(c->out, c->style, STK_INK_BOLD, line.data);
+    if (d.error_class != NULL) {
+        stk_buf_printf(c->out, " [%s]", d.error_class);
+    }
+    if (d.where != NULL) {
+        stk_buf_text(c->out, " at ");
+        stk_text_safe(c->out, d.where, "");
+    }
+    if (d.stderr_path != NULL) {
+        stk_buf_printf(c->out, " (stderr: %s)", stk_text_path(c->style, d.stderr_path));
+    }
+    stk_buf_char(c->out, '\n');
+    STK_BUF_AUTO tail = STK_BUF_INIT(1u << 16);
+    if (d.traceback != NULL) {
+        put_block(c, last_lines(d.traceback, 2 * TAIL));
+    } else if (d.stderr_path != NULL) {
+        stk_text_tail(&tail, d.stderr_path, TAIL);
+        if (tail.len > 0) {
+            put_block(c, tail.data);
+        }
+    }
+    return 0;
+}
+
+/* "  12 steps skipped because of 'train': evaluate, report, …" */
+static void skipped_line(const line_ctx *c, const uint32_t *roots, uint32_t root)
+{
+    STK_BUF_AUTO names = STK_BUF_INIT(1u << 16);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < stk_view_n_tasks(c->view); i++) {
+        const stk_view_task *task = stk_view_get_task(c->view, i);
+        if (task->state != STK_TASK_SKIPPED || roots[i] != root) {
+            continue;
+        }
+        if (n++ < NAMES) {
+            stk_buf_text(&names, n > 1 ? ", " : "");
+            stk_text_safe(&names, task->name, "");
+        }
+    }
+    if (n > 0) {
+        char count[32];
+        const char *cause =
+            root == UINT32_MAX ? "what it needs" : stk_view_get_task(c->view, root)->name;
+        stk_buf_printf(c->out, "  %s %s %s skipped because of '%s': %s%s\n", dash(c->style),
+                       stk_text_count(n, count, sizeof count), plural(n, "step", "steps"), cause,
+                       names.data, n > NAMES ? ", …" : "");
+    }
+}
+
+static int64_t failed_at(const stk_view *view, uint32_t i_task)
+{
+    return stk_view_get_task(view, i_task)->ended_ms;
+}
+
+/* Failed tasks in the order in which they failed: what failed first is the cause to look at. */
+static uint32_t *failed_tasks(const line_ctx *c, stk_arena *keep, uint32_t *ret_n)
+{
+    uint32_t n = stk_view_n_tasks(c->view), n_failed = 0;
+    uint32_t *list = stk_arena_array(keep, (size_t)n + 1, sizeof *list);
+    for (uint32_t i = 0; list != NULL && i < n; i++) {
+        if (stk_view_get_task(c->view, i)->state == STK_TASK_FAILED) {
+            list[n_failed++] = i;
+        }
+    }
+    /* Only the first few are shown: select those, no need to sort ten thousand. */
+    for (uint32_t k = 0; k < n_failed && k < FAILURES; k++) {
+        uint32_t best = k;
+        for (uint32_t i = k + 1; i < n_failed; i++) {
+            best = failed_at(c->view, list[i]) < failed_at(c->view, list[best]) ? i : best;
+        }
+        uint32_t first = list[best];
+        memmove(list + k + 1, list + k, (best - k) * sizeof *list);
+        list[k] = first;
+    }
+    *ret_n = n_failed;
+    return list;
+}
+
+static int failures(const line_ctx *c)
+{
+    const stk_view_run *run = stk_view_get_run(c->view);
+    if (run->n[STK_TASK_FAILED] + run->n[STK_TASK_SKIPPED] + run->n[STK_TASK_CANCELLED] == 0) {
+        return 0;
+    }
+    STK_ARENA_AUTO keep = stk_arena_new(0);
+    uint32_t *roots = NULL, n_failed = 0;
+    if (keep == NULL) {
+        return stk_err_set(c->err, STK_E_NOMEM, "out of memory");
+    }
+    int rc = stk_view_roots(c->view, keep, &roots, c->err);
+    uint32_t *failed = failed_tasks(c, keep, &n_failed);
+    for (uint32_t i = 0; rc == 0 && failed && i < n_failed && i < FAILURES; i++) {
+        rc = failure(c, failed[i]);
+        skipped_line(c, roots, failed[i]);
+        stk_arena_reset(c->arena);
+    }
+    char count[32];
+    if (n_failed > FAILURES) {
+        stk_buf_printf(c->out, "\n  … and %s more failed; stoker show %s --json lists all\n",
+                       stk_text_count(n_failed - FAILURES, count, sizeof count), run->id);
+    }
+    if (run->n[STK_TASK_CANCELLED] > 0) {
+        stk_buf_char(c->out, '\n');
+        mark(c, "cancelled");
+        stk_buf_printf(c->out, " %s %s cancelled\n",
+                       stk_text_count(run->n[STK_TASK_CANCELLED], count, sizeof count),
+                       plural(run->n[STK_TASK_CANCELLED], "step was", "steps were"));
+    }
+    return rc;
+}
+
+/* --- notes, totals, artifacts --- */
+
+static void label(const line_ctx *c, const char *word)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(64);
+    stk_buf_printf(&text, "  %-10s", word);
+    stk_text_ink(c->out, c->style, STK_INK_DIM, text.data);
+}
+
+/* Adds words with a separator, breaking lines under the label. */
+typedef struct wrap {
+    const line_ctx *c;
+    int at;
+    uint32_t n;
+} wrap;
+
+static void wrap_word(wrap *w, const char *word)
+{
+    int width = stk_text_width(word);
+    if (w->n > 0) {
+        stk_buf_char(w->c->out, ',');
+        if (w->at + 2 + width > w->c->style->columns) {
+            stk_buf_printf(w->c->out, "\n%12s", "");
+            w->at = 12;
+        } else {
+            stk_buf_char(w->c->out, ' ');
+            w->at += 2;
+        }
+    }
+    stk_text_safe(w->c->out, word, "");
+    w->at += width;
+    w->n++;
+}
+
+static const char *scalar_text(stk_arena *arena, const json_t *value)
+{
+    if (json_is_real(value)) {
+        return stk_arena_printf(arena, "%.6g", json_real_value(value));
+    }
+    return json_is_string(value) ? stk_arena_dup(arena, json_string_value(value))
+                                 : stk_json_dup(arena, value);
+}
+
+/* Metadata that fit a line: numbers, words, booleans. */
+static void metadata_words(wrap *w, const stk_view_task *task, const char *metadata,
+                           stk_arena *arena)
+{
+    STK_JSON_AUTO json = stk_json_read(metadata);
+    const char *key;
+    json_t *value;
+    json_object_foreach(json, key, value)
+    {
+        if (json_is_object(value) || json_is_array(value) || json_is_null(value)) {
+            continue;
+        }
+        const char *text = scalar_text(arena, value);
+        if (text != NULL && strlen(text) <= 60) {
+            if (w->n == 0) {
+                label(w->c, "metadata");
+            }
+            wrap_word(w, stk_arena_printf(arena, "%s.%s %s", task->name, key, text));
+        }
+    }
+}
+
+static int results(const line_ctx *c)
+{
+    uint32_t n = stk_view_n_tasks(c->view);
+    wrap artifacts = {c, 12, 0}, metadata = {c, 12, 0};
+    STK_BUF_AUTO later = STK_BUF_INIT(1u << 20);
+    line_ctx below = *c;
+    below.out = &later;
+    metadata.c = &below;
+    for (uint32_t i = 0; n <= MANY && i < n; i++) {
+        const stk_view_task *task = stk_view_get_task(c->view, i);
+        stk_view_details d;
+        int rc = stk_view_get_details(c->view, i, c->arena, &d, c->err);
+        if (rc < 0) {
+            return rc;
+        }
+        for (uint32_t k = 0; k < d.n_outputs; k++) {
+            const stk_view_ref *ref = &d.outputs[k];
+            if (artifacts.n == 0) {
+                label(c, "artifacts");
+            }
+            wrap_word(&artifacts,
+                      ref->artifact_name
+                          ? stk_arena_printf(c->arena, "%s.%s (%s%s%s)", task->name, ref->name,
+                                             ref->artifact_name, ref->artifact_version ? " v" : "",
+                                             ref->artifact_version ? ref->artifact_version : "")
+                          : stk_arena_printf(c->arena, "%s.%s", task->name, ref->name));
+        }
+        metadata_words(&metadata, task, d.metadata, c->arena);
+        stk_arena_reset(c->arena);
+    }
+    stk_buf_text(c->out, artifacts.n > 0 ? "\n" : "");
+    if (metadata.n > 0) {
+        stk_buf_add(c->out, later.data, later.len);
+        stk_buf_char(c->out, '\n');
+    }
+    return 0;
+}
+
+static void note(const line_ctx *c, const char *text)
+{
+    stk_buf_text(c->out, "  ");
+    stk_text_ink(c->out, c->style, STK_INK_WARN, "!");
+    stk_buf_char(c->out, ' ');
+    stk_text_safe(c->out, text, "    ");
+    stk_buf_char(c->out, '\n');
+}
+
+static int notes(const line_ctx *c)
+{
+    const stk_view_run *run = stk_view_get_run(c->view);
+    size_t before = c->out->len;
+    stk_buf_char(c->out, '\n');
+    for (uint32_t i = 0; i < run->n_notes; i++) {
+        note(c, run->notes[i]);
+    }
+    for (uint32_t i = 0; stk_view_n_tasks(c->view) <= MANY && i < stk_view_n_tasks(c->view); i++) {
+        stk_view_details d;
+        int rc = stk_view_get_details(c->view, i, c->arena, &d, c->err);
+        if (rc < 0) {
+            return rc;
+        }
+        for (uint32_t k = 0; k < d.n_warnings; k++) {
+            note(c, stk_arena_printf(c->arena, "step '%s': %s", stk_view_get_task(c->view, i)->name,
+                                     d.warnings[k]));
+        }
+        stk_arena_reset(c->arena);
+    }
+    if (c->out->len == before + 1) {
+        c->out->data[--c->out->len] = '\0'; /* no notes, no empty line */
+    }
+    return 0;
+}
+
+static void totals_line(const line_ctx *c, const stk_view_totals *t)
+{
+    char text[64];
+    label(c, "totals");
+    stk_buf_printf(c->out, "%s of CPU time",
+                   stk_units_format_duration((int64_t)(t->cpu_s * 1000), text, sizeof text));
+    const stk_view_run *run = stk_view_get_run(c->view);
+    if (run->n[STK_TASK_CACHED] > 0) {
+        stk_buf_printf(c->out, "%s%s cache %s", dot(c->style),
+                       stk_text_count(run->n[STK_TASK_CACHED], text, sizeof text),
+                       plural(run->n[STK_TASK_CACHED], "hit", "hits"));
+        if (t->saved_s > 0) {
+            stk_buf_printf(
+                c->out, " saved %s",
+                stk_units_format_duration((int64_t)(t->saved_s * 1000), text, sizeof text));
+        }
+    }
+    if (run->n_attempts_extra > 0) {
+        stk_buf_printf(c->out, "%s%u %s", dot(c->style), run->n_attempts_extra,
+                       plural(run->n_attempts_extra, "retry", "retries"));
+    }
+    if (run->n_resumed > 0) {
+        stk_buf_printf(c->out, "%sresumed %u %s", dot(c->style), run->n_resumed,
+                       plural(run->n_resumed, "time", "times"));
+    }
+    stk_buf_char(c->out, '\n');
+}
+
+static void next_line(const line_ctx *c)
+{
+    const stk_view_run *run = stk_view_get_run(c->view);
+    const char *status = run->status;
+    if (strcmp(status, "interrupted") == 0) {
+        stk_buf_printf(c->out, "\n  no engine runs it any more: stoker resume %s continues it\n",
+                       run->id);
+    } else if (strcmp(status, "failed") == 0 && run->error != NULL &&
+               run->n[STK_TASK_FAILED] == 0) {
+        stk_buf_text(c->out, "\n  ");
+        stk_text_safe(c->out, run->error, "  ");
+        stk_buf_char(c->out, '\n');
+    }
+}
+
+int stk_text_summary(const stk_view *view, stk_store *store, const char *card, int64_t now_ms,
+                     const stk_style *style, stk_buf *out, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    line_ctx c = {view, style, arena, now_ms, out, err};
+    stk_view_totals totals;
+    if (arena == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    int rc = stk_view_total(view, store, now_ms, &totals, err);
+    if (rc < 0) {
+        return rc;
+    }
+    verdict(&c, &totals);
+    if ((rc = steps(&c)) < 0) {
+        return rc;
+    }
+    many_line(&c);
+    if ((rc = notes(&c)) < 0 || (rc = failures(&c)) < 0) {
+        return rc;
+    }
+    next_line(&c);
+    stk_buf_char(out, '\n');
+    totals_line(&c, &totals);
+    if ((rc = results(&c)) < 0) {
+        return rc;
+    }
+    if (card != NULL) {
+        label(&c, "card");
+        stk_buf_printf(out, "%s\n", stk_text_path(style, card));
+    }
+    return out->failed ? stk_err_set(err, STK_E_NOMEM, "out of memory for the summary") : 0;
+}
+
+int stk_text_failures(const stk_view *view, const stk_style *style, stk_buf *out, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    line_ctx c = {view, style, arena, 0, out, err};
+    if (arena == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    int rc = failures(&c);
+    next_line(&c);
+    return rc;
+}
+
+/* --- one task --- */
+
+static void field(const line_ctx *c, const char *word, const char *text)
+{
+    if (text != NULL) {
+        label(c, word);
+        stk_text_safe(c->out, text, "            ");
+        stk_buf_char(c->out, '\n');
+    }
+}
+
+static void amounts_field(const line_ctx *c, const char *word, const stk_view_amounts *amounts)
+{
+    label(c, word);
+    stk_text_amounts(c->out, amounts, c->style->utf8);
+    stk_buf_char(c->out, '\n');
+}
+
+static void task_ports(const line_ctx *c, const stk_view_details *d)
+{
+    char size[32];
+    for (uint32_t i = 0; i < d->n_inputs; i++) {
+        const stk_view_input *in = &d->inputs[i];
+        const char *what = in->value ? in->value : in->digest ? in->digest : "";
+        label(c, i == 0 ? "inputs" : "");
+        STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
+        stk_buf_printf(&line, "%s from %s  %.64s", in->input->name, in->from, what);
+        stk_text_fit(c->out, line.data, c->style->columns - 12, false, c->style->utf8);
+        stk_buf_char(c->out, '\n');
+    }
+    for (uint32_t i = 0; i < d->n_outputs; i++) {
+        const stk_view_ref *ref = &d->outputs[i];
+        label(c, i == 0 ? "outputs" : "");
+        STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
+        stk_buf_printf(&line, "%s  %s %s %s", ref->name, ref->type ? ref->type : "",
+                       ref->format ? ref->format : "",
+                       ref->size >= 0 ? stk_units_format_memory(ref->size, size, sizeof size) : "");
+        stk_text_safe(c->out, line.data, "");
+        stk_buf_printf(c->out, "\n%14s%s\n", "", ref->digest ? ref->digest : "");
+    }
+}
+
+int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const stk_style *style,
+                  stk_buf *out, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    line_ctx c = {view, style, arena, now_ms, out, err};
+    const stk_view_task *task = stk_view_get_task(view, i_task);
+    stk_view_details d;
+    if (arena == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    int rc = stk_view_get_details(view, i_task, arena, &d, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const char *status = stk_report_status(view, task, true);
+    char text[64];
+    mark(&c, status);
+    stk_buf_char(out, ' ');
+    stk_text_ink(out, style, STK_INK_BOLD, stk_arena_printf(arena, "%s %s", task->name, status));
+    if (task->started_ms > 0) {
+        stk_buf_printf(out, "%s%s", dot(style), time_text(&c, task));
+    }
+    stk_buf_char(out, '\n');
+    field(&c, "run", stk_view_get_run(view)->id);
+    field(&c, "about", task->step ? task->step->description : NULL);
+    field(&c, "source", task->step ? task->step->source : NULL);
+    field(&c, "cached",
+          d.cached_from ? stk_arena_printf(arena, "from run %s", d.cached_from) : NULL);
+    field(&c, "ran since", d.miss);
+    if (task->started_ms > 0) {
+        field(&c, "started", stk_text_time(task->started_ms, false, text, sizeof text));
+        amounts_field(&c, "asked", &d.asked);
+        amounts_field(&c, "granted", &d.granted);
+        amounts_field(&c, "used", &d.used);
+    }
+    task_ports(&c, &d);
+    wrap words = {&c, 12, 0};
+    metadata_words(&words, task, d.metadata, arena);
+    stk_buf_text(out, words.n > 0 ? "\n" : "");
+    field(&c, "directory", d.dir ? stk_text_path(style, d.dir) : NULL);
+    for (uint32_t i = 0; i < d.n_warnings; i++) {
+        note(&c, d.warnings[i]);
+    }
+    if (task->state == STK_TASK_FAILED) {
+        return failure(&c, i_task);
+    }
+    field(&c, "because", d.error_text);
+    return 0;
+}
+
+/* --- runs --- */
+
+void stk_text_runs(const stk_run_row *rows, uint32_t n_rows, int64_t now_ms, const stk_style *style,
+                   stk_buf *out)
+{
+    line_ctx c = {.style = style, .out = out, .now_ms = now_ms};
+    int pipeline = 8;
+    bool named = false;
+    for (uint32_t i = 0; i < n_rows; i++) {
+        int width = stk_text_width(rows[i].pipeline);
+        pipeline = width > pipeline ? width : pipeline;
+        named = named || strcmp(rows[i].name, rows[i].id) != 0;
+    }
+    pipeline = pipeline > 32 ? 32 : pipeline;
+    for (uint32_t i = 0; i < n_rows; i++) {
+        const stk_run_row *row = &rows[i];
+        char text[64];
+        mark(&c, row->status);
+        stk_buf_char(out, ' ');
+        cell(&c, row->id, 23);
+        cell(&c, row->pipeline, pipeline);
+        cell(&c, row->status, 11);
+        cell(&c, stk_text_time(row->created_ms, false, text, sizeof text), 19);
+        int64_t end = row->ended_ms ? row->ended_ms : now_ms;
+        bool known = row->ended_ms != 0 || strcmp(row->status, "running") == 0;
+        cell(&c,
+             known ? stk_units_format_duration(end - row->created_ms, text, sizeof text)
+                   : dash(style),
+             10);
+        cell(&c, named && strcmp(row->name, row->id) != 0 ? row->name : "", 24);
+        end_line(out);
+    }
+}
