@@ -14,6 +14,8 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/event.h"
+#include "sys/cgroup.h"
+#include "sys/proc.h"
 
 /* How an attempt ended, and what it used. Text is one true sentence without the step's name ("exit
  * status 3", "killed by signal 9 (SIGKILL)", "host OOM: used 1.3 GB of its 1 GB"). */
@@ -33,5 +35,71 @@ typedef struct stk_outcome {
     } devices[64];
     uint32_t n_devices;
 } stk_outcome;
+
+/* --- how it ended (runner_classify.c, pure) --- */
+
+/* What was seen of a task's end. */
+typedef struct stk_ending {
+    int wait_status;         /* as of wait(2); -1: nobody could reap it */
+    stk_failure stopped_for; /* NONE: we did not end it; else TIMEOUT, CANCELLED, HOST_OOM … */
+    int64_t timeout_ms;      /* what it was given, for the sentence */
+    int64_t memory_bytes;    /* its limit, 0: none */
+    int64_t used_bytes;      /* its highest use that is known, or -1 */
+    bool cgroup_oom;         /* the kernel killed in its group for memory */
+    bool lost_server;        /* its fork server died before it did */
+} stk_ending;
+
+/* Fills ok, failure, exit_status, signal and text. */
+void stk_runner_classify(const stk_ending *ending, stk_outcome *ret_outcome);
+const char *stk_runner_signal_name(int signal); /* "SIGKILL", "signal 77" */
+
+/* --- is it still alive (runner_attempt.c): for whoever comes after a crash --- */
+
+/* `<dir>/lock` is locked while any process of the attempt lives (they inherit the descriptor) and
+ * holds "pid start_time\n" of its session leader. */
+
+/* Opens and locks it, CLOEXEC. STK_E_BUSY: a process of the attempt lives. */
+int stk_runner_attempt_lock(const char *dir, int *ret_fd, stk_err *err);
+void stk_runner_attempt_note_pid(int lock_fd, pid_t pid);
+bool stk_runner_attempt_is_live(const char *dir);
+/* SIGKILL to the attempt's session, its descendants, everything with STOKER_TASK_DIR=<dir> in its
+ * environment and everything that holds the lock; waits until the lock is free. 0, or STK_E_BUSY
+ * when something is left after `timeout_ms`. `run` is only for messages. */
+int stk_runner_attempt_kill(const char *dir, const char *run, int timeout_ms);
+
+/* --- what it uses (runner_watch.c) --- */
+
+struct stk_accel;
+
+/* One task under observation. The caller calls stk_watch_sample when `due_ms` has come. */
+typedef struct stk_watch {
+    pid_t sid;
+    int64_t start_ms;  /* monotonic */
+    int64_t due_ms;    /* next sample, monotonic */
+    int64_t period_ms; /* 0: 100 ms, slower as the task gets older */
+    int64_t
+        memory_bytes; /* the watchdog's limit; 0: no watchdog (none asked, or a cgroup has it) */
+    stk_proc_members members;
+    int64_t members_ms;                    /* when they were looked up */
+    int64_t rss_bytes, peak_bytes, cpu_us; /* as last seen; -1 unknown */
+    double cpus;                           /* between the last two samples; -1 unknown */
+    int64_t cpu_ms;                        /* when cpu_us was seen */
+    int64_t pss_ms, pss_offset_bytes;      /* watchdog: last exact look, and RSS minus it */
+    int64_t last_record_ms;
+    int fd; /* samples.bin, -1 until the first sample */
+    uint32_t n_devices;
+    struct stk_watch_device *devices;
+} stk_watch;
+
+/* `devices` are indices into `accel`, n_devices 0 without. `accel` is kept. */
+int stk_watch_init(stk_watch *watch, pid_t sid, int64_t now_ms, int64_t period_ms,
+                   int64_t watchdog_bytes, struct stk_accel *accel, const uint32_t *devices,
+                   uint32_t n_devices, stk_err *err);
+/* Looks once, appends to <dir>/samples.bin, sets due_ms. Returns the memory used (bytes) when the
+ * watchdog's limit is passed, else 0. */
+int64_t stk_watch_sample(stk_watch *watch, const char *dir, int64_t now_ms);
+/* Puts means and peaks of the devices into the outcome. */
+void stk_watch_report(const stk_watch *watch, stk_outcome *outcome);
+void stk_watch_done(stk_watch *watch);
 
 #endif

@@ -30,11 +30,34 @@ typedef struct stk_proc_usage {
 /* Members of the session `sid` and all their descendants, in one pass over /proc for all sessions
  * asked for. */
 int stk_proc_sessions(const pid_t *sids, uint32_t n, stk_proc_usage *ret_usages);
-/* Proportional memory of a session's members (slow: reads smaps_rollup). -1 unknown. */
+/* The processes of one session, kept between looks: finding them costs more than reading them. */
+typedef struct stk_proc_members {
+    pid_t *pids;
+    uint32_t n, cap;
+} stk_proc_members;
+int stk_proc_members_find(pid_t sid, stk_proc_members *members);
+void stk_proc_members_done(stk_proc_members *members);
+/* Usage of those that still live. */
+void stk_proc_members_usage(const stk_proc_members *members, stk_proc_usage *ret_usage);
+
+/* Children of this process that it didn't make: orphans it was given as child subreaper. The
+ * session of each tells whose they were. Dead ones are reaped here. Returns how many live. */
+uint32_t stk_proc_orphans(const pid_t *known, uint32_t n_known, pid_t *ret_pids, uint32_t n_max);
+
+/* Memory of a session's members that they can't give back (anonymous and shared memory, swapped
+ * out too), shared pages counted once: proportional. Clean file pages don't count. Slow: reads
+ * smaps_rollup. -1 unknown. */
 int64_t stk_proc_session_pss(pid_t sid);
 /* SIGKILL to every process of the session and their descendants, and every one whose initial
  * environment has `marker` ("K=V", or NULL), repeated until none is left or `timeout_ms` is over.
  * Returns how many were found in the last round. Never the caller itself. */
 int stk_proc_kill_session(pid_t sid, const char *marker, int timeout_ms);
+
+/* The same for many sessions at once, and every member of these is taken with it. */
+int stk_proc_kill_sessions(const pid_t *sids, uint32_t n, const char *marker, int timeout_ms);
+/* SIGKILL to every process that has `path` (absolute, links resolved) open. Returns how many. */
+int stk_proc_kill_holders(const char *path);
+/* `text` ("K=V") is in the initial environment of `pid`. */
+bool stk_proc_has_env(pid_t pid, const char *text);
 
 #endif
