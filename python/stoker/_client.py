@@ -1,0 +1,440 @@
+"""``Client()`` and the views of runs, steps and artifacts, read from ``stoker show/runs/artifact --json``."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Dict, Iterator, List, Mapping, Optional, TypeVar, Union
+
+from ._binary import json_of, output_of
+from ._errors import EngineError, did_you_mean
+from ._types import ExecutionStatus
+
+_T = TypeVar("_T")
+
+
+class Page(List[_T]):
+    """A list of results, with the attributes of the dialect's pages."""
+
+    @property
+    def items(self) -> List[_T]:
+        """The results themselves."""
+        return list(self)
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return len(self)
+
+
+class Names(Dict[str, _T]):
+    """A mapping whose missing keys are named with what there is."""
+
+    def __init__(self, what: str, items: Mapping[str, _T]) -> None:
+        super().__init__(items)
+        self._what = what
+
+    def __missing__(self, key: str) -> _T:
+        have = ", ".join(self) or "none"
+        raise KeyError(f"no {self._what} '{key}' (there is: {have}){did_you_mean(key, self)}")
+
+
+class ArtifactVersion:
+    """One stored artifact. Pass it to a step to use it as an input, or ``load()`` its value."""
+
+    def __init__(self, name: str, body: Mapping[str, Any], store: Optional[str] = None) -> None:
+        self.body = body
+        self.output_name = name
+        self.store = store
+
+    @property
+    def artifact_digest(self) -> str:
+        """Its identity: the digest of its content."""
+        return str(self.body["digest"])
+
+    id = artifact_digest
+
+    @property
+    def name(self) -> str:
+        """The name it was given, else its output's."""
+        return str(self.body.get("name") or self.output_name)
+
+    @property
+    def version(self) -> Optional[str]:
+        """The version it was given."""
+        value = self.body.get("version")
+        return None if value is None else str(value)
+
+    @property
+    def uri(self) -> str:
+        """Path of its file or folder."""
+        return str(self.body["path"])
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return int(self.body.get("size") or 0)
+
+    @property
+    def data_type(self) -> str:
+        """Name of its Python type."""
+        return str(self.body.get("type") or "")
+
+    @property
+    def tags(self) -> List[str]:
+        """Its tags."""
+        return list(self.body.get("tags") or ())
+
+    @property
+    def run_metadata(self) -> Dict[str, Any]:
+        """Metadata that the step attached to it."""
+        return dict(self.body.get("metadata") or {})
+
+    def load(self, *_: Any) -> Any:
+        """Its value.
+
+        Raises:
+            LoadError: it can't be read.
+        """
+        from . import _materialize
+
+        entry = {"path": self.uri, "format": self.body.get("format"), "type": self.data_type}
+        return _materialize.load({**entry, "meta": dict(self.body.get("meta") or {})})
+
+    read = load
+
+    def __repr__(self) -> str:
+        return f"<artifact '{self.name}' {self.data_type} {self.artifact_digest[:12]}>"
+
+
+class Versions(List[ArtifactVersion]):
+    """The artifacts of one output; ``load()`` loads the latest."""
+
+    def load(self) -> Any:
+        """Value of the latest one."""
+        return self[-1].load()
+
+
+class StepRun:
+    """A step of a run."""
+
+    def __init__(self, name: str, body: Mapping[str, Any], run: PipelineRun) -> None:
+        self.name = name
+        self.body = body
+        self.run = run
+
+    @property
+    def id(self) -> str:
+        """``RUN/STEP``."""
+        return f"{self.run.id}/{self.name}"
+
+    @property
+    def status(self) -> ExecutionStatus:
+        """How it stands."""
+        return ExecutionStatus.of(str(self.body["status"]))
+
+    @property
+    def is_cached(self) -> bool:
+        """Its outputs came from an earlier run."""
+        return bool(self.body.get("cached")) or self.status is ExecutionStatus.CACHED
+
+    @property
+    def outputs(self) -> Names[Versions]:
+        """Output name → its artifacts."""
+        pairs = (self.body.get("outputs") or {}).items()
+        found = {k: Versions([ArtifactVersion(k, v, self.run.store)]) for k, v in pairs}
+        return Names(f"output of step '{self.name}'", found)
+
+    regular_outputs = property(
+        lambda self: Names(
+            f"output of step '{self.name}'", {k: v[-1] for k, v in self.outputs.items()}
+        )
+    )
+
+    @property
+    def output(self) -> ArtifactVersion:
+        """Its only output.
+
+        Raises:
+            ValueError: it has none, or several.
+        """
+        outputs = self.outputs
+        if len(outputs) != 1:
+            names = ", ".join(outputs) or "none"
+            raise ValueError(
+                f"step '{self.name}' has {len(outputs)} outputs ({names}); choose one by .outputs[name]"
+            )
+        return next(iter(outputs.values()))[-1]
+
+    @property
+    def inputs(self) -> Names[Any]:
+        """Input name → what it was: ``{"from", "digest"}`` or ``{"value"}``."""
+        return Names(f"input of step '{self.name}'", self.body.get("inputs") or {})
+
+    @property
+    def run_metadata(self) -> Dict[str, Any]:
+        """Metadata that the step logged."""
+        return dict(self.body.get("metadata") or {})
+
+    @property
+    def start_time(self) -> Optional[datetime.datetime]:
+        """When it began (UTC)."""
+        return _time(self.body.get("started_ms"))
+
+    @property
+    def end_time(self) -> Optional[datetime.datetime]:
+        """When it ended (UTC)."""
+        return _time(self.body.get("ended_ms"))
+
+    @property
+    def error(self) -> Optional[str]:
+        """Why it failed, in one sentence."""
+        text = (self.body.get("error") or {}).get("text")
+        return None if text is None else str(text)
+
+    @property
+    def resources(self) -> Dict[str, Any]:
+        """What it asked for, was granted and used."""
+        return {k: dict(self.body.get(k) or {}) for k in ("asked", "granted", "used")}
+
+    @property
+    def logs(self) -> str:
+        """What it printed."""
+        return output_of(["logs", self.id], self.run.store)
+
+    def __repr__(self) -> str:
+        return f"<step '{self.name}' of run {self.run.id}: {self.status}>"
+
+
+class RunConfiguration:
+    """What a run was configured with."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self.parameters: Dict[str, Any] = dict(body.get("parameters") or {})
+        self.tags: List[str] = list(body.get("tags") or ())
+        self.execution_mode: Optional[str] = body.get("mode")
+        self.policy: Optional[str] = body.get("policy")
+
+
+class PipelineRun:
+    """A run; its record is read when it is first looked at, and again by :meth:`refresh`."""
+
+    def __init__(
+        self, run: str, store: Optional[str] = None, body: Optional[Mapping[str, Any]] = None
+    ) -> None:
+        self.id = run
+        self.store = store
+        self._body: Optional[Mapping[str, Any]] = body
+
+    @property
+    def body(self) -> Mapping[str, Any]:
+        """The record, as ``stoker show --json`` prints it."""
+        if self._body is None or "steps" not in self._body:
+            self._body = json_of(["show", self.id], self.store)
+            self.store = self._body.get("store") or self.store
+        return self._body
+
+    def refresh(self) -> PipelineRun:
+        """Read the record again."""
+        self._body = None
+        return self
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self.body.get("name") or self.id)
+
+    @property
+    def pipeline(self) -> PipelineView:
+        """Its pipeline."""
+        return PipelineView(str(self.body["pipeline"]), self.store)
+
+    @property
+    def status(self) -> ExecutionStatus:
+        """How it stands."""
+        return ExecutionStatus.of(str(self.body["status"]))
+
+    @property
+    def steps(self) -> Names[StepRun]:
+        """Step name → step."""
+        steps = self.body.get("steps") or {}
+        return Names(f"step in run {self.id}", {k: StepRun(k, v, self) for k, v in steps.items()})
+
+    @property
+    def config(self) -> RunConfiguration:
+        """Parameters, tags, execution mode."""
+        return RunConfiguration(self.body)
+
+    @property
+    def tags(self) -> List[str]:
+        """Its tags."""
+        return self.config.tags
+
+    @property
+    def notes(self) -> List[str]:
+        """What the engine had to say about it, such as requests that could not be met."""
+        return list(self.body.get("notes") or ())
+
+    @property
+    def start_time(self) -> Optional[datetime.datetime]:
+        """When it began (UTC)."""
+        return _time(self.body.get("started_ms"))
+
+    @property
+    def end_time(self) -> Optional[datetime.datetime]:
+        """When it ended (UTC)."""
+        return _time(self.body.get("ended_ms"))
+
+    @property
+    def logs(self) -> str:
+        """What its steps printed."""
+        return output_of(["logs", self.id], self.store)
+
+    @property
+    def artifact_versions(self) -> List[ArtifactVersion]:
+        """All artifacts of its steps."""
+        return [a for s in self.steps.values() for v in s.outputs.values() for a in v]
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+
+class PipelineView:
+    """A pipeline, by its runs."""
+
+    def __init__(self, name: str, store: Optional[str] = None) -> None:
+        self.name = name
+        self.store = store
+
+    @property
+    def runs(self) -> Page[PipelineRun]:
+        """Its runs, latest first."""
+        return Page(r for r in _runs(self.store) if (r._body or {}).get("pipeline") == self.name)
+
+    @property
+    def last_run(self) -> PipelineRun:
+        """Its latest run.
+
+        Raises:
+            RuntimeError: it has none.
+        """
+        for run in self.runs:
+            return run
+        raise RuntimeError(f"pipeline '{self.name}' has no runs")
+
+    @property
+    def last_successful_run(self) -> PipelineRun:
+        """Its latest run that ended well.
+
+        Raises:
+            RuntimeError: it has none.
+        """
+        for run in self.runs:
+            if (run._body or {}).get("status") == "succeeded":
+                return run
+        raise RuntimeError(f"pipeline '{self.name}' has no successful runs")
+
+    def __repr__(self) -> str:
+        return f"<pipeline '{self.name}'>"
+
+
+class Client:
+    """Looks into the store of the working directory (``STOKER_STORE`` overrides)."""
+
+    def get_pipeline_run(self, name_id_or_prefix: str, **_: Any) -> PipelineRun:
+        """A run by id, unique prefix of one, name, or ``"latest"``.
+
+        Raises:
+            KeyError: there is no such run, or several.
+        """
+        try:
+            body = json_of(["show", str(name_id_or_prefix)])
+        except EngineError as bad:
+            raise KeyError(str(bad)) from None
+        return PipelineRun(str(body["run"]), body.get("store"), body)
+
+    def list_pipeline_runs(
+        self,
+        pipeline: Optional[str] = None,
+        status: Optional[str] = None,
+        size: Optional[int] = None,
+        **_: Any,
+    ) -> Page[PipelineRun]:
+        """Runs, latest first; of one pipeline, of one status, at most ``size``."""
+        found = Page[PipelineRun]()
+        for run in _runs(None):
+            body = run._body or {}
+            if pipeline is not None and body.get("pipeline") != getattr(pipeline, "name", pipeline):
+                continue
+            if status is not None and ExecutionStatus.of(str(body.get("status"))) != status:
+                continue
+            found.append(run)
+            if size is not None and len(found) >= size:
+                break
+        return found
+
+    def get_pipeline(self, name: str, **_: Any) -> PipelineView:
+        """A pipeline that has been run.
+
+        Raises:
+            KeyError: it never has.
+        """
+        names = [p.name for p in self.list_pipelines()]
+        if name not in names:
+            raise KeyError(f"no pipeline '{name}' has been run here{did_you_mean(name, names)}")
+        return PipelineView(name)
+
+    def list_pipelines(self, **_: Any) -> Page[PipelineView]:
+        """All pipelines that have been run, the latest first."""
+        names = dict.fromkeys(str((r._body or {}).get("pipeline")) for r in _runs(None))
+        return Page(PipelineView(n) for n in names)
+
+    def get_run_step(self, step_run_id: str, **_: Any) -> StepRun:
+        """A step by its id, ``RUN/STEP``."""
+        run, _slash, step = str(step_run_id).partition("/")
+        return self.get_pipeline_run(run).steps[step]
+
+    def get_artifact_version(
+        self, name_id_or_prefix: str, version: Union[str, int, None] = None, **_: Any
+    ) -> ArtifactVersion:
+        """An artifact by name (the latest, or the given version), digest, or ``RUN/STEP.OUTPUT``.
+
+        Raises:
+            KeyError: there is none.
+        """
+        reference = str(name_id_or_prefix) if version is None else f"{name_id_or_prefix}@{version}"
+        try:
+            body = json_of(["artifact", "show", reference])
+        except EngineError as bad:
+            raise KeyError(str(bad)) from None
+        return ArtifactVersion(str(body.get("name") or name_id_or_prefix), body, body.get("store"))
+
+    def list_artifact_versions(self, name: Optional[str] = None, **_: Any) -> Page[ArtifactVersion]:
+        """Stored artifacts, the latest first; of one name."""
+        bodies: List[Dict[str, Any]] = _listed(json_of(["artifact", "list"]), "artifacts")
+        found = (ArtifactVersion(str(b.get("name") or b.get("output") or ""), b) for b in bodies)
+        return Page(a for a in found if name is None or a.name == name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        known = [n for n in dir(type(self)) if not n.startswith("_")]
+        raise AttributeError(
+            f"Stoker's Client has no {name!r}: there is no server or stack behind it"
+            f"{did_you_mean(name, known)} It has {', '.join(known)}"
+        )
+
+
+def _runs(store: Optional[str]) -> Iterator[PipelineRun]:
+    for body in _listed(json_of(["runs"], store), "runs"):
+        yield PipelineRun(str(body["run"]), body.get("store") or store, body)
+
+
+def _listed(answer: Any, key: str) -> List[Dict[str, Any]]:
+    found = answer.get(key) if isinstance(answer, dict) else answer
+    return list(found or ())
+
+
+def _time(milliseconds: Any) -> Optional[datetime.datetime]:
+    if not milliseconds:
+        return None
+    return datetime.datetime.fromtimestamp(milliseconds / 1000, tz=datetime.timezone.utc)

@@ -1,0 +1,441 @@
+"""What a step's code consists of, by digest: the code part of its cache key.
+
+A function's parts are its own byte code, and everything of its own module that it refers to, however
+indirectly: helper functions, classes, constants, closure cells. Other modules of the project count as files,
+with the project modules that they import in turn; installed distributions count by version; the standard
+library by Python's version. What can't be digested gives a part that is never equal to another: unsure is
+a miss. Byte code, not source text, because that is what will run: a comment changes nothing, and a file that was
+edited after its import doesn't count before it is imported again.
+"""
+
+from __future__ import annotations
+
+import dis
+import enum
+import functools
+import hashlib
+import io
+import logging
+import pickle
+import re
+import sys
+import types
+import uuid
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+
+from ._modules import Modules
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_MAX_DEPTH = 60
+
+
+class _Unsure(Exception):
+    """The value can't be digested."""
+
+
+class Digester:
+    """Digests for one compile: every function and module is looked at once."""
+
+    def __init__(self) -> None:
+        self._modules = Modules()
+        self._parts: Dict[int, Tuple[Any, Dict[str, str]]] = {}
+
+    def parts(self, func: Callable[..., Any]) -> Dict[str, str]:
+        """``{part: digest or version}`` of a function and of all that it refers to."""
+        known = self._parts.get(id(func))
+        if known is None:
+            parts = _Walk(self._modules).run(func)
+            known = self._parts[id(func)] = (func, parts)
+        return known[1]
+
+
+class _Walk:
+    """Collects the parts of one function. A work list, not recursion, follows the references."""
+
+    def __init__(self, modules: Modules) -> None:
+        self.modules = modules
+        self.parts: Dict[str, str] = {}
+        self.work: List[types.FunctionType] = []
+        self.seen: Set[int] = set()
+        self.keep: List[Any] = []
+        self.home = ""
+        self.main_globals: Optional[Dict[str, Any]] = None
+
+    def run(self, func: Callable[..., Any]) -> Dict[str, str]:
+        self.parts["python"] = (
+            f"{sys.implementation.name}-{sys.version_info[0]}.{sys.version_info[1]}"
+        )
+        root = _function_of(func)
+        if root is None:
+            self.home = getattr(func, "__module__", "") or ""
+            self._add("function", func)
+        else:
+            self.home = root.__module__
+            self.main_globals = root.__globals__
+            self.seen.add(id(root))
+            self.parts["function"] = self._function(root, 0)
+            self.work.append(root)
+        while self.work:
+            current = self.work.pop()
+            for kind, name, value in references(current):
+                self._reference(kind, name, value)
+        return self.parts
+
+    def _reference(self, kind: str, name: str, value: Any) -> None:
+        if kind == "import":
+            self._module(value)
+        elif isinstance(value, types.ModuleType):
+            self._module(value.__name__)
+        elif kind == "closure" and _function_of(value) is None:
+            self._add(f"closure '{name}'", value)
+        else:
+            self._value_reference(name, value)
+
+    def _value_reference(self, name: str, value: Any) -> None:
+        function = _function_of(value)
+        if function is not None:
+            if self._at_home(function):
+                self._helper(function)
+            else:
+                self._module(function.__module__)
+        elif isinstance(value, type):
+            self._class(value)
+        elif isinstance(value, (types.BuiltinFunctionType, types.BuiltinMethodType)):
+            self._module(getattr(value, "__module__", None) or "builtins")
+        else:
+            self._add(f"constant '{name}'", value)
+
+    def _at_home(self, function: types.FunctionType) -> bool:
+        return function.__globals__ is self.main_globals or function.__module__ == self.home
+
+    def _helper(self, function: types.FunctionType) -> None:
+        if id(function) in self.seen:
+            return
+        self.seen.add(id(function))
+        self.keep.append(function)
+        label = f"helper '{function.__qualname__}'"
+        digest = self._function(function, 0)
+        while label in self.parts and self.parts[label] != digest:
+            label += "+"
+        self.parts[label] = digest
+        self.work.append(function)
+
+    def _class(self, cls: type) -> None:
+        if id(cls) in self.seen:
+            return
+        self.seen.add(id(cls))
+        self.keep.append(cls)
+        if cls.__module__ == self.home:
+            self._add(f"class '{cls.__qualname__}'", _Body(cls))
+        else:
+            self._module(cls.__module__)
+        for base in cls.__bases__:
+            self._class(base)
+
+    def _module(self, name: Any) -> None:
+        if not isinstance(name, str) or not name or name == self.home:
+            return
+        own = f"module {self.home}"  # reached again by a circular import; it counts piece by piece
+        self.parts.update((k, v) for k, v in self.modules.parts(name).items() if k != own)
+
+    def _add(self, label: str, value: Any) -> None:
+        try:
+            self.parts[label] = _hash([self._value(value, 0)])
+        except (_Unsure, RecursionError) as unsure:
+            self.parts[f"{label} (can't be digested: {unsure})"] = uuid.uuid4().hex
+
+    # Texts below begin with their kind, so that values of different types never look equal.
+
+    def _function(self, function: types.FunctionType, depth: int) -> str:
+        texts = [_code_text(function.__code__)]
+        for default in function.__defaults__ or ():
+            texts.append(self._default(default, depth))
+        for name, default in sorted((function.__kwdefaults__ or {}).items()):
+            texts.append(f"{name}={self._default(default, depth)}")
+        return _hash(texts)
+
+    def _default(self, value: Any, depth: int) -> str:
+        try:
+            return self._value(value, depth + 1)
+        except (_Unsure, RecursionError) as unsure:
+            self.parts[f"default value (can't be digested: {unsure})"] = uuid.uuid4().hex
+            return "unsure"
+
+    def _value(self, value: Any, depth: int) -> str:
+        if depth > _MAX_DEPTH:
+            raise _Unsure("nested too deeply")
+        simple = _simple(value)
+        if simple is not None:
+            return simple
+        kind = type(value)
+        if kind in (tuple, list):
+            return f"{kind.__name__}:" + _hash(self._value(v, depth + 1) for v in value)
+        if kind in (set, frozenset):
+            return f"{kind.__name__}:" + _hash(sorted(self._value(v, depth + 1) for v in value))
+        if kind is dict:
+            pairs = (
+                f"{self._value(k, depth + 1)}={self._value(v, depth + 1)}" for k, v in value.items()
+            )
+            return "dict:" + _hash(pairs)
+        return self._object(value, depth)
+
+    def _object(self, value: Any, depth: int) -> str:
+        if isinstance(value, _Body):
+            return self._body(value.cls, depth)
+        if isinstance(value, types.ModuleType):
+            self._module(value.__name__)
+            return f"module:{value.__name__}"
+        function = _function_of(value)
+        if function is not None:
+            self._value_reference(function.__qualname__, function)
+            return f"function:{function.__module__}.{function.__qualname__}:{_code_text(function.__code__)}"
+        if isinstance(value, type):
+            self._class(value)
+            return f"class:{value.__module__}.{value.__qualname__}"
+        if isinstance(value, enum.Enum):
+            self._class(type(value))
+            return f"enum:{type(value).__qualname__}.{value.name}={value.value!r}"
+        if isinstance(value, functools.partial):
+            inner = [self._value(v, depth + 1) for v in (value.func, value.args, value.keywords)]
+            return "partial:" + _hash(inner)
+        if isinstance(value, (staticmethod, classmethod)):
+            return f"{type(value).__name__}:" + self._value(value.__func__, depth + 1)
+        if isinstance(value, property):
+            parts = [self._value(v, depth + 1) for v in (value.fget, value.fset, value.fdel)]
+            return "property:" + _hash(parts)
+        if isinstance(value, logging.Logger):
+            return f"logger:{value.name}"
+        if isinstance(value, types.MethodType):
+            return "method:" + _hash(
+                [self._value(v, depth + 1) for v in (value.__func__, value.__self__)]
+            )
+        self._class(type(value))
+        return f"object:{type(value).__qualname__}:{self._pickle(value)}"
+
+    def _pickle(self, value: Any) -> str:
+        sink = _HashSink()
+        try:
+            _Pickler(sink, self).dump(value)
+        except Exception as bad:
+            raise _Unsure(f"{type(value).__name__}: {bad}") from None
+        return sink.hash.hexdigest()
+
+    def _body(self, cls: type, depth: int) -> str:
+        texts = [cls.__qualname__, *(f"{b.__module__}.{b.__qualname__}" for b in cls.__bases__)]
+        for name, value in sorted(vars(cls).items()):
+            function = _function_of(getattr(value, "__func__", value))
+            if function is not None and function.__code__.co_filename.startswith("<string>"):
+                continue  # generated by dataclass or namedtuple from the fields
+            if function is None and (
+                name in _NOT_CODE or name.startswith(("_abc_", "__pydantic_"))
+            ):
+                continue
+            if name.startswith("__") and name.endswith("__") and function is None:
+                simple = _simple(value)
+                texts.append(f"{name}={simple}" if simple is not None else name)
+                continue
+            if function is not None:
+                texts.append(f"{name}={self._function(function, depth)}")
+                self._follow(function)
+            else:
+                texts.append(f"{name}={self._value(value, depth + 1)}")
+        texts.extend(self._fields(cls, depth))
+        return _hash(texts)
+
+    def _follow(self, function: types.FunctionType) -> None:
+        if id(function) not in self.seen:
+            self.seen.add(id(function))
+            self.keep.append(function)
+            self.work.append(function)
+
+    def _fields(self, cls: type, depth: int) -> Iterator[str]:
+        """Fields of dataclasses and pydantic models: their defaults don't stand in the class's namespace."""
+        for attribute in ("__dataclass_fields__", "__pydantic_fields__"):
+            for name, info in (vars(cls).get(attribute) or {}).items():
+                text = _ADDRESS.sub("", repr(info))
+                factory = getattr(info, "default_factory", None)
+                if _function_of(factory) is not None:
+                    text += self._value(factory, depth + 1)
+                yield f"{name}:{text}"
+
+
+class _Body:
+    """A class, to be digested by its content rather than by its name."""
+
+    def __init__(self, cls: type) -> None:
+        self.cls = cls
+
+
+_NOT_CODE = frozenset(
+    [
+        "__dict__",
+        "__weakref__",
+        "__module__",
+        "__doc__",
+        "__firstlineno__",
+        "__static_attributes__",
+        "__annotate_func__",
+        "__annotations_cache__",
+        "__dataclass_fields__",
+        "__dataclass_params__",
+        "__match_args__",
+        "__class_vars__",
+        "__private_attributes__",
+        "__signature__",
+        "__parameters__",
+        "__orig_bases__",
+    ]
+)
+
+
+class _HashSink(io.RawIOBase):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hash = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.hash.update(data)
+        return len(data)
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles into a digest; functions and classes of the project count by content, not by name."""
+
+    def __init__(self, sink: _HashSink, walk: _Walk) -> None:
+        super().__init__(sink, protocol=4)
+        self._walk = walk
+        self._sink = sink
+
+    def reducer_override(self, value: Any) -> Any:
+        function = _function_of(value)
+        if function is not None:
+            text = self._walk._value(function, 0)
+            self._sink.write(text.encode("utf-8", "surrogatepass"))
+            return (str, (function.__qualname__,))
+        if isinstance(value, type):
+            self._walk._class(value)
+            if value.__module__ == self._walk.home:
+                return (str, (value.__qualname__,))
+        return NotImplemented
+
+
+def _function_of(value: Any) -> Optional[types.FunctionType]:
+    """The plain function behind a function or a step."""
+    if isinstance(value, types.FunctionType):
+        return value
+    from ._step import Step
+
+    if isinstance(value, Step) and isinstance(value.entrypoint, types.FunctionType):
+        return value.entrypoint
+    return None
+
+
+def _simple(value: Any) -> Optional[str]:
+    kind = type(value)
+    if value is None or value is Ellipsis or value is NotImplemented:
+        return repr(value)
+    if kind in (bool, int, float, complex, str, bytes, range):
+        return f"{kind.__name__}:{value!r}"
+    if kind in (bytearray, memoryview):
+        return f"{kind.__name__}:{bytes(value)!r}"
+    if kind is re.Pattern:
+        return f"pattern:{value.pattern!r}:{value.flags}"
+    if kind.__module__ == "typing" or kind.__name__ in ("GenericAlias", "UnionType"):
+        text = repr(value)
+        return f"typing:{text}" if " at 0x" not in text else None
+    if kind.__module__.split(".")[0] == "pathlib":
+        return f"path:{value}"
+    return None
+
+
+def _hash(texts: Iterable[str]) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()[:32]
+
+
+def _code_text(code: types.CodeType) -> str:
+    """Digest of byte code, its constants and names; positions, file names and docstrings don't count."""
+    documented = (
+        bool(code.co_consts) and code.co_flags & 0x02 and isinstance(code.co_consts[0], str)
+    )
+    texts = [
+        code.co_code.hex(),
+        f"{code.co_argcount} {code.co_posonlyargcount} {code.co_kwonlyargcount} {code.co_flags & ~0x4000000}",
+        repr((code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)),
+        getattr(code, "co_exceptiontable", b"").hex(),
+    ]
+    skip_line = code.co_firstlineno if "__firstlineno__" in code.co_names else None
+    for i, constant in enumerate(code.co_consts):
+        if isinstance(constant, types.CodeType):
+            texts.append(f"{constant.co_name}:{_code_text(constant)}")
+        elif i == 0 and documented and _is_docstring(code):
+            texts.append("doc")
+        elif constant is not skip_line or skip_line is None:
+            texts.append(_constant_text(constant))
+    return _hash(texts)
+
+
+def _is_docstring(code: types.CodeType) -> bool:
+    """The first constant is only a docstring if no instruction loads it."""
+    for code_unit in dis.get_instructions(code):
+        if code_unit.opname.startswith(("LOAD_CONST", "RETURN_CONST")) and code_unit.arg == 0:
+            return False
+    return True
+
+
+def _constant_text(constant: Any) -> str:
+    if isinstance(constant, frozenset):
+        return "frozenset:" + ",".join(sorted(_constant_text(c) for c in constant))
+    if isinstance(constant, tuple):
+        return "(" + ",".join(_constant_text(c) for c in constant) + ")"
+    return f"{type(constant).__name__}:{constant!r}"
+
+
+def references(function: types.FunctionType) -> Iterator[Tuple[str, str, Any]]:
+    """What a function's code refers to: ``("global" | "closure" | "import", name, value)``."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        try:
+            yield "closure", name, cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    done: Set[str] = set()
+    work = [function.__code__]
+    while work:
+        code = work.pop()
+        work.extend(c for c in code.co_consts if isinstance(c, types.CodeType))
+        for name, imported in _names(code, function.__globals__):
+            if imported:
+                yield "import", name, name
+            elif name not in done and name in function.__globals__:
+                done.add(name)
+                yield "global", name, function.__globals__[name]
+
+
+def _names(code: types.CodeType, names: Dict[str, Any]) -> Iterator[Tuple[str, bool]]:
+    """(name, is it an imported module) for the globals and imports of one code object."""
+    module = ""
+    level = 0
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
+            yield instruction.argval, False
+        elif instruction.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and isinstance(
+            instruction.argval, int
+        ):
+            level = instruction.argval
+        elif instruction.opname == "IMPORT_NAME":
+            module = _absolute(instruction.argval, level, names)
+            yield module, True
+        elif instruction.opname == "IMPORT_FROM" and module:
+            yield f"{module}.{instruction.argval}", True
+
+
+def _absolute(name: str, level: int, names: Dict[str, Any]) -> str:
+    if level <= 0:
+        return name
+    package = str(names.get("__package__") or "")
+    base = package.rsplit(".", level - 1)[0] if level > 1 else package
+    return f"{base}.{name}" if name else base

@@ -1,0 +1,305 @@
+"""From a built graph to the spec (docs/contracts.md §1) and the registry of the fork server."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from ._code import Digester
+from ._entry import Entry
+from ._errors import StepInterfaceError, warn
+from ._graph import Graph, Invocation, literal
+from ._jsonable import NotJsonError, exact
+from ._layers import Layer, RunConfig, StepPatch, merge
+from ._settings import CachePolicy
+from ._step import Step
+from ._types import ExternalArtifact
+
+_SPEC_KEYS = [
+    "description",
+    "resources",
+    "retry",
+    "timeout",
+    "grace",
+    "cache",
+    "environment",
+    "secrets",
+    "docker",
+    "backend",
+    "isolation",
+    "tags",
+    "extra",
+    "mode",
+]
+
+
+class External(NamedTuple):
+    """An external artifact that must be stored before the run: where its digest goes, and itself."""
+
+    inputs: Dict[str, Any]
+    key: str
+    artifact: ExternalArtifact
+
+
+class Compiled(NamedTuple):
+    """A pipeline call, ready to run."""
+
+    spec: Dict[str, Any]
+    registry: Dict[str, Entry]
+    externals: List[External]
+    run_name: Optional[str]
+
+
+def compile_graph(
+    graph: Graph, run: RunConfig, parameters: Mapping[str, Any], layer: Layer
+) -> Compiled:
+    """Fold the layers and write the spec.
+
+    ``layer`` is the pipeline's, run configuration included; ``parameters`` are the pipeline's arguments.
+
+    Raises:
+        StepInterfaceError: a missing input, or an ``after`` that names no step.
+        RuntimeError: a parameter that code and run configuration give differently.
+    """
+    graph.check_after()
+    for name in run.steps:
+        if name not in graph.invocations:
+            warn(
+                f"run configuration for step '{name}' cannot be applied: "
+                f"pipeline '{graph.pipeline.name}' has no such step"
+            )
+    return _Emitter(graph, run, layer).emit(parameters)
+
+
+class _Emitter:
+    def __init__(self, graph: Graph, run: RunConfig, layer: Layer) -> None:
+        self.graph = graph
+        self.run = run
+        self.override: Layer = layer.get("override") or {}
+        self.top = merge(layer, self.override)
+        self.digester = Digester()
+        self.registry: Dict[str, Entry] = {}
+        self.externals: List[External] = []
+        self.scopes: Dict[Tuple[Any, ...], Layer] = {(): {}}
+        self.plain: Dict[
+            Tuple[int, Tuple[Any, ...]], Tuple[Step, Layer, Dict[str, Any], Entry]
+        ] = {}
+
+    def emit(self, parameters: Mapping[str, Any]) -> Compiled:
+        pipeline = self.graph.pipeline
+        spec: Dict[str, Any] = {"stoker": 1, "name": pipeline.name}
+        if parameters:
+            spec["parameters"] = {k: _parameter(v) for k, v in parameters.items()}
+        spec.update(spec_settings(self.top))
+        spec["origin"] = origin()
+        spec["steps"] = {name: self._step(i) for name, i in self.graph.invocations.items()}
+        spec["origin"]["code"] = _digest_of(spec["steps"])
+        return Compiled(spec, self.registry, self.externals, self.run.run_name)
+
+    def _step(self, invocation: Invocation) -> Dict[str, Any]:
+        step, patch = invocation.step, self.run.steps.get(invocation.id)
+        layer, base, entry = self._base(step, invocation.scope, patch)
+        self.registry[invocation.id] = entry
+        spec = dict(base)
+        inputs = self._inputs(invocation, patch)
+        if inputs:
+            spec["inputs"] = inputs
+            for key, value in inputs.items():
+                if isinstance(value, ExternalArtifact):
+                    self.externals.append(External(inputs, key, value))
+        if invocation.after:
+            spec["after"] = invocation.after
+        policy = merge(self.top, layer).get("policy")
+        if policy is not None:
+            _apply_policy(spec, policy, inputs)
+        return spec
+
+    def _base(
+        self, step: Step, scope: Tuple[Any, ...], patch: Optional[StepPatch]
+    ) -> Tuple[Layer, Dict[str, Any], Entry]:
+        """What every call of a step in a scope has in common."""
+        known = self.plain.get((id(step), scope))
+        if known is not None and patch is None:
+            return known[1:]
+        layer = merge(self._scope(scope), step.layer)
+        if patch is not None:
+            layer = merge(layer, patch.layer)
+        if "cache" in self.override and "enabled" in (layer.get("cache") or {}):
+            layer = dict(layer, cache={k: v for k, v in layer["cache"].items() if k != "enabled"})
+        spec: Dict[str, Any] = {"python": step.reference()}
+        if step.outputs:
+            spec["outputs"] = _outputs(step)
+        spec["code"] = self._code(step, merge(self.top, layer).get("policy"))
+        spec["source"] = _source(step)
+        spec.update(spec_settings(layer))
+        if layer.get("secrets") and self.top.get("secrets"):
+            spec["secrets"] = merge(self.top, layer)["secrets"]
+        hooks = merge(self.top.get("hooks") or {}, layer.get("hooks") or {})
+        if hooks:
+            spec["hooks"] = {k: {"python": _hook_reference(h)} for k, h in hooks.items()}
+        made = (layer, spec, step.entry(hooks))
+        if patch is None:
+            self.plain[id(step), scope] = (step, *made)
+        return made
+
+    def _scope(self, scope: Tuple[Any, ...]) -> Layer:
+        if scope not in self.scopes:
+            layer: Layer = {}
+            for pipeline in scope:
+                layer = merge(layer, pipeline.step_defaults())
+            self.scopes[scope] = layer
+        return self.scopes[scope]
+
+    def _code(self, step: Step, policy: Optional[CachePolicy]) -> Dict[str, str]:
+        if policy is not None and not policy.include_step_code:
+            code = {"function": "not part of the key (cache_policy)"}
+        else:
+            code = dict(self.digester.parts(step.entrypoint))
+            for name, cls in step.materializers.items():
+                for part, digest in self.digester.parts(cls).items():
+                    code[f"materializer of '{name}': {part}"] = digest
+        for source in (policy.source_dependencies or ()) if policy is not None else ():
+            for part, digest in self.digester.parts(_source_object(step, source)).items():
+                code[f"{getattr(source, '__qualname__', source)}: {part}"] = digest
+        return code
+
+    def _inputs(self, invocation: Invocation, patch: Optional[StepPatch]) -> Dict[str, Any]:
+        step = invocation.step
+        configured = {**step.parameters, **(patch.parameters if patch is not None else {})}
+        for key in configured:
+            if key not in step.signature.parameters:
+                raise StepInterfaceError(
+                    f"run configuration: step '{invocation.id}' has no parameter '{key}'"
+                )
+        inputs: Dict[str, Any] = {}
+        conflicts: List[str] = []
+        for key, parameter in step.signature.parameters.items():
+            if key in invocation.inputs:
+                inputs[key] = invocation.inputs[key]
+                if key in configured and _conflict(step, key, inputs[key], configured[key]):
+                    conflicts.append(f"{key}: {configured[key]!r}")
+            elif key in configured:
+                inputs[key] = {"value": literal(step, key, configured[key])}
+            elif parameter.default is parameter.empty:
+                raise StepInterfaceError(
+                    f"Missing entrypoint input '{key}' in step '{invocation.id}'."
+                )
+            else:
+                try:
+                    inputs[key] = {"value": exact(parameter.default)}
+                except NotJsonError:
+                    pass  # Python fills it in; its value is part of the function's digest
+        if conflicts:
+            raise RuntimeError(
+                f"Configured parameter for the step '{invocation.id}' conflict with parameter passed in "
+                f"runtime: {', '.join(conflicts)}; give it in one place"
+            )
+        return inputs
+
+
+def _conflict(step: Step, key: str, given: Any, configured: Any) -> bool:
+    return not isinstance(given, dict) or given.get("value", _NOTHING) != literal(
+        step, key, configured
+    )
+
+
+_NOTHING = object()
+
+
+def spec_settings(layer: Layer) -> Dict[str, Any]:
+    """The keys of a layer that stand in the spec."""
+    return {k: layer[k] for k in _SPEC_KEYS if layer.get(k) not in (None, {}, [])}
+
+
+def _outputs(step: Step) -> Any:
+    tags = {k: [str(t) for t in o.config.get("tags") or ()] for k, o in step.outputs.items()}
+    if any(tags.values()):
+        return {k: {"tags": t} if t else {} for k, t in tags.items()}
+    return list(step.outputs)
+
+
+def _parameter(value: Any) -> Dict[str, Any]:
+    kind = {bool: "bool", int: "int", float: "float", str: "str"}.get(type(value), "json")
+    return {"type": kind, "default": value}
+
+
+def _hook_reference(hook: Any) -> str:
+    if isinstance(hook, str):
+        return hook
+    return f"{hook.__module__}:{getattr(hook, '__qualname__', type(hook).__qualname__)}"
+
+
+def _source(step: Step) -> str:
+    import inspect
+
+    code = getattr(inspect.unwrap(step.entrypoint), "__code__", None)
+    if code is None:
+        return step.reference()
+    path = code.co_filename
+    if os.path.isabs(path):
+        near = os.path.relpath(path)
+        path = path if near.startswith("..") else near
+    return f"{path}:{code.co_firstlineno}"
+
+
+def _source_object(step: Step, source: Any) -> Any:
+    if not isinstance(source, str):
+        return source
+    import importlib
+
+    for end in range(source.count(".") + 1):
+        parts = source.rsplit(".", end)
+        try:
+            found: Any = importlib.import_module(parts[0])
+            for name in parts[1:]:
+                found = getattr(found, name)
+            return found
+        except (ImportError, AttributeError):
+            continue
+    raise StepInterfaceError(
+        f"step '{step.name}': cache_policy names the source '{source}', which can't be imported"
+    )
+
+
+def _apply_policy(spec: Dict[str, Any], policy: CachePolicy, inputs: Mapping[str, Any]) -> None:
+    """The parts of a cache policy that depend on this call's inputs."""
+    cache = dict(spec.get("cache") or {})
+    ignored = list(cache.get("ignore_inputs") or ())
+    for key, value in inputs.items():
+        is_literal = isinstance(value, dict) and "value" in value
+        contents = policy.include_artifact_values or policy.include_artifact_ids
+        if not (policy.include_step_parameters if is_literal else contents):
+            ignored.append(key)
+    if ignored:
+        cache["ignore_inputs"] = list(dict.fromkeys(ignored))
+    if policy.cache_func is not None:
+        cache["salt"] = _digest_of(policy.cache_func())
+    if cache:
+        spec["cache"] = cache
+
+
+def _digest_of(data: Any) -> str:
+    import hashlib
+    import json
+
+    text = json.dumps(data, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def main_file() -> Optional[str]:
+    """The file that the process runs, if a fresh interpreter can import it again."""
+    named = getattr(sys.modules.get("stoker._runfile"), "running", None)
+    path: Optional[str] = named or getattr(sys.modules.get("__main__"), "__file__", None)
+    if not path or not str(path).endswith(".py") or not os.path.isfile(path):
+        return None
+    return os.path.abspath(path)
+
+
+def origin() -> Dict[str, Any]:
+    """Where the run comes from, for the record and for ``stoker resume``."""
+    found: Dict[str, Any] = {"argv": list(sys.argv), "cwd": os.getcwd(), "python": sys.executable}
+    path = main_file()
+    if path is not None:
+        found["file"] = path
+    return found

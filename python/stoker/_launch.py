@@ -1,0 +1,333 @@
+"""From a compiled pipeline to a finished run.
+
+The calling process forks a child; the child makes the socket pair, forks the fork server and becomes the
+engine by ``exec`` (docs/contracts.md §3). So the engine is the fork server's parent, and both are gone from
+here by their own means: this process only reads what the engine says on the front pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import warnings
+from typing import Any, Dict, List, NoReturn, Optional
+
+from ._binary import find, output_of, run_options
+from ._client import PipelineRun
+from ._emit import Compiled, External, main_file
+from ._errors import (
+    EngineError,
+    PipelineCancelled,
+    PipelineFailed,
+    SettingsError,
+    did_you_mean,
+    say,
+)
+
+_PATIENCE = 3  # Ctrl-Cs that are the engine's to answer; the next one ends it
+
+# STOKER_RUN_OPTIONS key → option of `stoker run`; None: handled here.
+_OPTIONS: Dict[str, Optional[str]] = {
+    "policy": "--policy",
+    "max_workers": "--max-workers",
+    "with": "--with",
+    "mode": "--mode",
+    "no_cache": "--no-cache",
+    "quiet": "--quiet",
+    "run_name": "--run-name",
+    "detach": "--detach",
+    "params": None,
+    "store": None,
+}
+
+
+def engine_arguments(compiled: Compiled, options: Dict[str, Any]) -> List[str]:
+    """Options of ``stoker run`` for a pipeline call; code wins over the command line's defaults.
+
+    Raises:
+        SettingsError: an unknown key in STOKER_RUN_OPTIONS.
+    """
+    arguments: List[str] = []
+    for key, value in options.items():
+        if key not in _OPTIONS:
+            raise SettingsError(
+                f"STOKER_RUN_OPTIONS: unknown key '{key}'{did_you_mean(key, _OPTIONS)}"
+            )
+        flag = _OPTIONS[key]
+        if flag is None or value in (None, False) or (key == "run_name" and compiled.run_name):
+            continue
+        if key == "mode" and "mode" in compiled.spec:
+            continue
+        arguments += [flag] if value is True else [flag, str(value)]
+    if compiled.run_name:
+        arguments += ["--run-name", compiled.run_name]
+    return arguments
+
+
+def launch(compiled: Compiled) -> PipelineRun:
+    """Run to the end and return the run.
+
+    Raises:
+        PipelineFailed: the run failed, with the engine's sentence and the step's own exception.
+        EngineError: the binary is missing, or it ended without an answer.
+        KeyboardInterrupt: the user cancelled the run.
+    """
+    binary = find()
+    options = dict(run_options())
+    arguments = engine_arguments(compiled, options)
+    store_externals(compiled.externals)
+    watch = _Watch(bool(options.get("detach")))
+    reader, pid = _start(binary, arguments, compiled)
+    status: Optional[int] = None
+    try:
+        watch.read(reader, pid)
+    finally:
+        os.close(reader)
+        if watch.ended or not watch.detach:
+            status = _reap(pid)
+    return watch.result(status)
+
+
+def _start(binary: str, arguments: List[str], compiled: Compiled) -> Any:
+    """Fork the engine; returns (the front pipe's end, its process id)."""
+    from . import _server
+
+    text = json.dumps(compiled.spec, ensure_ascii=False, allow_nan=False)
+    spec_fd = os.memfd_create("stoker-spec")
+    with open(spec_fd, "w", encoding="utf-8", errors="surrogateescape", closefd=False) as stream:
+        stream.write(text)
+    os.lseek(spec_fd, 0, os.SEEK_SET)
+    reader, writer = os.pipe()
+    facts = _server.prepare()
+    try:
+        with warnings.catch_warnings():
+            # Python 3.12 warns of forking with threads; the fork server looks into that itself.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            _become_engine(binary, arguments, compiled, facts, spec_fd, reader, writer)
+    except BaseException:
+        os.close(reader)
+        raise
+    finally:
+        os.close(writer)
+        os.close(spec_fd)
+    return reader, pid
+
+
+def _become_engine(
+    binary: str,
+    arguments: List[str],
+    compiled: Compiled,
+    facts: Dict[str, Any],
+    spec_fd: int,
+    reader: int,
+    writer: int,
+) -> NoReturn:
+    """In the child: fork the server, then be the engine. Never returns, whatever happens."""
+    from . import _server
+
+    try:
+        os.close(reader)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        if os.fork() == 0:
+            os.close(writer)
+            os.close(spec_fd)
+            ours.close()
+            _server.serve(theirs, compiled.registry, main_file(), facts=facts)
+            os._exit(1)
+        theirs.close()
+        for fd in (spec_fd, writer, ours.fileno()):
+            os.set_inheritable(fd, True)
+        for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, a program expects them
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        words = [
+            "run",
+            "--spec-fd",
+            spec_fd,
+            "--forkserver-fd",
+            ours.fileno(),
+            "--front-fd",
+            writer,
+        ]
+        os.execv(binary, [binary, *map(str, words), *arguments])
+    except BaseException as bad:
+        os.write(2, f"stoker: {binary} can't be started: {bad}\n".encode("utf-8", "replace"))
+    finally:
+        os._exit(3)
+
+
+def _reap(pid: int) -> Optional[int]:
+    """Exit status of the engine; None if something else has collected it."""
+    while True:
+        try:
+            _, status = os.waitpid(pid, 0)
+        except ChildProcessError:
+            return None
+        except KeyboardInterrupt:
+            continue
+        return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+class _Watch:
+    """What the engine says on the front pipe, and what becomes of the user's Ctrl-C meanwhile."""
+
+    def __init__(self, detach: bool) -> None:
+        self.detach = detach
+        self.run: Optional[str] = None
+        self.store: Optional[str] = None
+        self.end: Dict[str, Any] = {}
+        self.ended = False
+        self.interrupts = 0
+        self._left = b""
+
+    def read(self, reader: int, pid: int) -> None:
+        """Read until the engine closes its end (or, detached, until the run exists)."""
+        while True:
+            try:
+                data = os.read(reader, 65536)
+            except KeyboardInterrupt:
+                self._interrupted(pid)
+                continue
+            if not data:
+                self.ended = True
+                return
+            *lines, self._left = (self._left + data).split(b"\n")
+            for line in lines:
+                self._event(line)
+            if self.detach and self.run is not None:
+                return
+
+    def _interrupted(self, pid: int) -> None:
+        """The engine got the terminal's Ctrl-C too and knows what to do; a fourth one ends it."""
+        self.interrupts += 1
+        if self.interrupts > _PATIENCE:
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
+
+    def _event(self, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            return
+        if event.get("event") == "run":
+            self.run, self.store = event.get("run"), event.get("store")
+        elif event.get("event") == "end":
+            self.end = event
+            self.run = event.get("run") or self.run
+
+    def result(self, status: Optional[int]) -> PipelineRun:
+        """The run, or an exception that says why there is none or how it failed."""
+        if self.run is None:
+            said = self.end.get("error")
+            raise EngineError(
+                said or f"the run could not start: stoker ended with {_ending(status)}; see above"
+            )
+        run = PipelineRun(self.run, self.store)
+        if self.detach and not self.end:
+            return run
+        word = self.end.get("status")
+        if word == "succeeded":
+            return run
+        text = self.end.get("error")
+        if word == "cancelled":
+            if self.interrupts:
+                raise KeyboardInterrupt
+            raise PipelineCancelled(text or f"run {self.run} was cancelled", run)
+        if word is None:
+            raise EngineError(
+                f"the engine of run {self.run} ended with {_ending(status)} before the run did; "
+                f"`stoker resume {self.run}` goes on from there"
+            )
+        trace = _traceback(run)
+        text = text or f"run {self.run} {word}"
+        raise PipelineFailed(f"{text}\n\n{trace}" if trace else text, run, trace)
+
+
+def _ending(status: Optional[int]) -> str:
+    if status is None:
+        return "an unknown status"
+    if status < 0:
+        return f"signal {signal.Signals(-status).name}"
+    return f"status {status}"
+
+
+def _traceback(run: PipelineRun) -> Optional[str]:
+    """The first failed step's own traceback, if it has one."""
+    try:
+        steps = [s for s in run.steps.values() if s.status == "failed"]
+    except (EngineError, KeyError, ValueError):
+        return None
+    steps.sort(key=lambda s: s.body.get("ended_ms") or 0)
+    for step in steps:
+        trace = (step.body.get("error") or {}).get("traceback")
+        if trace:
+            return str(trace)
+    return None
+
+
+def store_externals(externals: List[External]) -> None:
+    """Store the values of external artifacts and write their digests into the spec's inputs.
+
+    Raises:
+        SerializeError: a value that can't be stored.
+        EngineError: the store refused it, or it has no such artifact.
+    """
+    if not externals:
+        return
+    import tempfile
+
+    from . import _materialize
+
+    done: Dict[int, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="stoker-external-") as folder:
+        for i, external in enumerate(externals):
+            artifact = external.artifact
+            if artifact.id is not None or artifact.name is not None:
+                external.inputs[external.key] = {"artifact": stored_digest(artifact)}
+                continue
+            if id(artifact) not in done:
+                said: List[str] = []
+                path = os.path.join(folder, str(i))
+                entry, _ = _materialize.store(
+                    artifact.value, path, artifact.materializer, said, external.key
+                )
+                for sentence in said:
+                    say(sentence)
+                done[id(artifact)] = _stored(entry)
+            external.inputs[external.key] = done[id(artifact)]
+
+
+def _stored(entry: Dict[str, Any]) -> Dict[str, Any]:
+    if "value" in entry:
+        return {"value": entry["value"]}
+    return {"artifact": add_artifact(entry)["digest"]}
+
+
+def add_artifact(entry: Dict[str, Any], name: Optional[str] = None) -> Dict[str, Any]:
+    """Hand a written artifact to the store; returns ``{"digest", "path", "size"}``."""
+    words = ["artifact", "add", entry["path"], "--format", entry["format"], "--type", entry["type"]]
+    words += ["--meta", json.dumps(entry.get("meta") or {})]
+    if name is not None:
+        words += ["--name", name]
+    text = output_of(words)
+    try:
+        answer = json.loads(text)
+    except ValueError:
+        raise EngineError(f"`stoker artifact add` printed no JSON: {text[:200]!r}") from None
+    if not isinstance(answer, dict) or "digest" not in answer:
+        raise EngineError(f"`stoker artifact add` named no digest: {text[:200]!r}")
+    return answer
+
+
+def stored_digest(artifact: Any) -> str:
+    """Digest of a stored artifact that is named by its id, or by name and version."""
+    from ._client import Client
+
+    if artifact.id is not None:
+        return str(artifact.id)
+    return Client().get_artifact_version(artifact.name, artifact.version).artifact_digest

@@ -1,0 +1,67 @@
+"""``python -m stoker._runfile FILE NAME [args…]``: import a file and call the pipeline ``NAME`` in it.
+
+The part of the file under ``if __name__ == "__main__":`` doesn't run; the pipeline's parameters come from
+``stoker run --param`` (``STOKER_RUN_OPTIONS``) and its defaults.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from typing import Any, List, Optional
+
+running: Optional[str] = None  # the file, so that a clean fork server imports the same
+
+
+def load(path: str) -> Any:
+    """Import a file as the module of its name, with its folder first on ``sys.path``."""
+    name = os.path.splitext(os.path.basename(path))[0]
+    folder = os.path.dirname(path)
+    sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def main(argv: List[str]) -> int:
+    """Exit status: 0 ok, 1 the run failed, 2 wrong usage."""
+    global running
+    from ._errors import PipelineFailed, StokerError, did_you_mean
+    from ._pipeline import Pipeline
+    from ._step import Step
+
+    if len(argv) < 2:
+        print("usage: python -m stoker._runfile FILE NAME", file=sys.stderr)
+        return 2
+    path, name = os.path.abspath(argv[0]), argv[1]
+    if not os.path.isfile(path):
+        print(f"stoker: {argv[0]}: no such file", file=sys.stderr)
+        return 2
+    sys.argv = [path, *argv[2:]]
+    running = path
+    sys.modules["stoker._runfile"] = sys.modules[__name__]
+    module = load(path)
+    known = [k for k, v in vars(module).items() if isinstance(v, (Pipeline, Step))]
+    found = getattr(module, name, None)
+    if not isinstance(found, (Pipeline, Step)):
+        have = ", ".join(known) or "none"
+        hint = did_you_mean(name, known)
+        print(f"stoker: {argv[0]} has no pipeline '{name}' (it has: {have}){hint}", file=sys.stderr)
+        return 2
+    try:
+        found()
+    except PipelineFailed:
+        return 1  # the engine has said it
+    except StokerError as bad:
+        print(f"stoker: {bad}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

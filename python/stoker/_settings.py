@@ -1,0 +1,473 @@
+"""Settings objects: resources, images, retries, caching.
+
+Each is a frozen dataclass that knows which of its fields were given (``given()``), because settings are
+merged per key and a default must not override what another level said.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from dataclasses import dataclass, field, fields
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from ._errors import SettingsError, refuse_unknown, warn
+
+_EXP = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_MEMORY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgtp])(i?)(b?)|(b))\s*", re.IGNORECASE)
+
+
+def memory_bytes(text: Union[str, int, float], where: str = "memory") -> int:
+    """Bytes of a memory size: ``8GB`` (10^9), ``8GiB`` (2^30), ``8gb``, ``8 GiB``, ``1.5GB``, ``16Gi``, ``8G``.
+
+    An int is a number of bytes.
+
+    Raises:
+        SettingsError: it is no size, or not above 0.
+    """
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        size = int(text)
+    else:
+        match = _MEMORY.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise SettingsError(
+                f"{where} {text!r} is no memory size; write a number and a unit, such as '8GB' or '512MiB'"
+            )
+        number, prefix, binary, _, _ = match.groups()
+        base = 1024 if binary else 1000
+        size = round(float(number) * base ** _EXP[(prefix or "").lower()])
+    if size <= 0:
+        raise SettingsError(f"{where} {text!r} must be above 0")
+    return size
+
+
+class _CheckedType(type):
+    """Refuses unknown keywords with a did-you-mean and notes which ones were given."""
+
+    def __call__(cls, *args: Any, **given: Any) -> Any:
+        known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+        renamed: Mapping[str, str] = getattr(cls, "_renamed", {})
+        for old in [name for name in given if name in renamed]:
+            value = given.pop(old)
+            if renamed[old]:
+                given.setdefault(renamed[old], value)
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            refuse_unknown(cls.__name__, "field", unknown, known)
+            for name in unknown:
+                del given[name]
+        made = super().__call__(*args, **given)
+        names = [*known[: len(args)], *given]
+        object.__setattr__(made, "_given", tuple(dict.fromkeys(names)))
+        return made
+
+
+class Checked(metaclass=_CheckedType):
+    """Base of the settings dataclasses."""
+
+    _given: Tuple[str, ...] = ()
+
+    def given(self) -> Dict[str, Any]:
+        """The fields that were given and are not None, as plain data."""
+        pairs = ((name, getattr(self, name)) for name in self._given)
+        return {name: plain(value) for name, value in pairs if value is not None}
+
+    def model_dump(self, exclude_unset: bool = False, **_: Any) -> Dict[str, Any]:
+        """All fields as plain data (only those given with ``exclude_unset``)."""
+        if exclude_unset:
+            return self.given()
+        return {f.name: plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+
+
+def plain(value: Any) -> Any:
+    """Settings as JSON-able data: nested settings, enums, paths and sequences resolved."""
+    if isinstance(value, Checked):
+        return value.given()
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(v) for v in value]
+    if isinstance(value, enum.Enum):
+        return plain(value.value)
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return str(value)
+
+
+@dataclass(frozen=True)
+class ResourceSettings(Checked):
+    """What a step needs: CPUs, accelerators, memory.
+
+    Attributes:
+        cpu_count: CPUs, above 0; fractions are allowed.
+        gpu_count: whole accelerators, 0 or more.
+        gpu_class: name of the wanted kind, such as ``"A100"``.
+        gpu_vendor: ``"nvidia"``, ``"amd"`` …; any if None.
+        memory: size with a unit, such as ``"8GB"`` or ``"16GiB"`` (see :func:`memory_bytes`).
+
+    The other fields belong to deployments and resource pools: they are kept with the run's record.
+
+    Raises:
+        SettingsError: a value is out of range, or a field is unknown.
+    """
+
+    cpu_count: Optional[float] = None
+    gpu_count: Optional[int] = None
+    memory: Union[str, int, None] = None
+    gpu_class: Optional[str] = None
+    gpu_vendor: Optional[str] = None
+    resources: Any = None
+    reclaim_tolerance: Optional[str] = None
+    allocation_wait_timeout_seconds: int = 3600
+    initialization_lease_seconds: int = 3600
+    min_replicas: Optional[int] = None
+    max_replicas: Optional[int] = None
+    autoscaling_metric: Optional[str] = None
+    autoscaling_target: Optional[float] = None
+    max_concurrency: Optional[int] = None
+
+    _renamed = {"pool_resources": "resources", "preemptible": ""}
+
+    def __post_init__(self) -> None:
+        cpu, gpu = self.cpu_count, self.gpu_count
+        if cpu is not None and (not _is_number(cpu) or not math.isfinite(cpu) or cpu <= 0):
+            raise SettingsError(f"ResourceSettings: cpu_count {cpu!r} must be a number above 0")
+        if gpu is not None:
+            if not _is_number(gpu) or not math.isfinite(gpu) or gpu != int(gpu) or gpu < 0:
+                raise SettingsError(
+                    f"ResourceSettings: gpu_count {gpu!r} must be a whole number, 0 or more"
+                )
+            object.__setattr__(self, "gpu_count", int(gpu))
+        if self.memory is not None:
+            memory_bytes(self.memory, "ResourceSettings: memory")
+        low, high = self.min_replicas, self.max_replicas
+        if low is not None and high and low > high:
+            raise SettingsError(
+                f"ResourceSettings: min_replicas {low} is above max_replicas {high}"
+            )
+
+    @property
+    def empty(self) -> bool:
+        """Nothing was asked for."""
+        return not self.given()
+
+    def get_memory(self, unit: str = "GB") -> Optional[float]:
+        """The memory in ``unit`` (``"B"``, ``"MB"``, ``"GiB"`` …), or None if none was asked for."""
+        if self.memory is None:
+            return None
+        return memory_bytes(self.memory) / memory_bytes(f"1{getattr(unit, 'value', unit)}", "unit")
+
+    def as_spec(self) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        """(what the engine understands, the rest)."""
+        given = self.given()
+        spec = {k: given.pop(k) for k in _SPEC_RESOURCES if k in given}
+        if "memory" in spec:
+            spec["memory"] = memory_bytes(spec["memory"])
+        return spec, given
+
+
+_SPEC_RESOURCES = ("cpu_count", "gpu_count", "memory", "gpu_class", "gpu_vendor")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True)
+class DockerBuildOptions(Checked):
+    """Options of an image build."""
+
+    pull: bool = False
+    rm: bool = False
+    no_cache: bool = False
+    shm_size: Optional[int] = None
+    labels: Dict[str, Any] = field(default_factory=dict)
+    build_args: Dict[str, Any] = field(default_factory=dict)
+    cache_from: Optional[List[str]] = None
+
+
+@dataclass(frozen=True)
+class DockerBuildConfig(Checked):
+    """How an image is built."""
+
+    build_options: Union[DockerBuildOptions, Dict[str, Any], None] = None
+    dockerignore: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class DockerSettings(Checked):
+    """The image of a step on container backends; kept in the spec, without effect on a local run."""
+
+    parent_image: Optional[str] = None
+    image_tag: Optional[str] = None
+    dockerfile: Optional[str] = None
+    build_context_root: Optional[str] = None
+    parent_image_build_config: Union[DockerBuildConfig, Dict[str, Any], None] = None
+    skip_build: bool = False
+    prevent_build_reuse: bool = False
+    target_repository: Optional[str] = None
+    python_package_installer: str = "uv"
+    python_package_installer_cache_mount: Optional[str] = None
+    python_package_installer_args: Dict[str, Any] = field(default_factory=dict)
+    disable_automatic_requirements_detection: bool = True
+    replicate_local_python_environment: Any = None
+    pyproject_path: Optional[str] = None
+    pyproject_export_command: Any = None
+    requirements: Union[str, Sequence[str], None] = None
+    required_integrations: Sequence[str] = ()
+    install_stack_requirements: bool = True
+    install_deployment_requirements: bool = True
+    local_project_install_command: Optional[str] = None
+    apt_packages: Sequence[str] = ()
+    environment: Dict[str, Any] = field(default_factory=dict)
+    runtime_environment: Dict[str, Any] = field(default_factory=dict)
+    user: Optional[str] = None
+    build_config: Union[DockerBuildConfig, Dict[str, Any], None] = None
+    allow_including_files_in_images: bool = True
+    allow_download_from_code_repository: bool = True
+    allow_download_from_artifact_store: bool = True
+    build_options: Any = None
+    dockerignore: Optional[str] = None
+    copy_files: Optional[bool] = None
+    copy_global_config: Optional[bool] = None
+    source_files: Any = None
+    required_hub_plugins: Optional[Sequence[str]] = None
+
+    def __post_init__(self) -> None:
+        if self.skip_build and not self.parent_image:
+            raise SettingsError(
+                "DockerSettings: skip_build needs parent_image, the image to use as it is; "
+                "name one or drop skip_build"
+            )
+        installer = str(
+            getattr(self.python_package_installer, "value", self.python_package_installer)
+        )
+        if installer not in ("pip", "uv"):
+            raise SettingsError(
+                f"DockerSettings: python_package_installer {installer!r} is neither 'pip' nor 'uv'"
+            )
+
+
+@dataclass(frozen=True)
+class StepRetryConfig(Checked):
+    """How often a failed step is tried again.
+
+    Attributes:
+        max_retries: tries after the first one, 1 or more.
+        delay: seconds before the first retry.
+        backoff: factor from one wait to the next: the n-th wait is ``delay * backoff**(n-1)``.
+        jitter: share of the wait (0 to 1) that is drawn at random.
+    """
+
+    max_retries: int = 1
+    delay: float = 0
+    backoff: float = 1
+    jitter: float = 0
+
+    def __post_init__(self) -> None:
+        for name, low in (("max_retries", 1), ("delay", 0), ("backoff", 0), ("jitter", 0)):
+            value = getattr(self, name)
+            whole = name != "max_retries" or (_is_number(value) and value == int(value))
+            if not _is_number(value) or not math.isfinite(value) or value < low or not whole:
+                kind = "a whole number" if name == "max_retries" else "a number"
+                raise SettingsError(
+                    f"StepRetryConfig: {name} {value!r} must be {kind}, {low} or more"
+                )
+        if self.jitter > 1:
+            raise SettingsError(f"StepRetryConfig: jitter {self.jitter!r} must be between 0 and 1")
+
+    def as_spec(self) -> Dict[str, Any]:
+        """The spec's ``retry``."""
+        return {
+            "max_retries": int(self.max_retries),
+            "delay": self.delay,
+            "backoff": self.backoff,
+            "jitter": self.jitter,
+        }
+
+
+@dataclass(frozen=True)
+class CachePolicy(Checked):
+    """What a step's cache key consists of.
+
+    Attributes:
+        include_step_code: the function's code and what it refers to.
+        include_step_parameters: parameters and literal inputs.
+        include_artifact_values / include_artifact_ids: contents of input artifacts.
+        ignored_inputs: names of inputs that don't matter.
+        file_dependencies: files whose content matters.
+        source_dependencies: functions, classes or modules (or their dotted names) whose code matters.
+        cache_func: called without arguments when the run is built; what it returns is part of the key.
+        expires_after: seconds after which a result is no longer used.
+    """
+
+    include_step_code: bool = True
+    include_step_parameters: bool = True
+    include_artifact_values: bool = True
+    include_artifact_ids: bool = True
+    ignored_inputs: Optional[Sequence[str]] = None
+    file_dependencies: Optional[Sequence[str]] = None
+    source_dependencies: Optional[Sequence[Any]] = None
+    cache_func: Optional[Callable[[], Any]] = None
+    expires_after: Optional[float] = None
+
+    _renamed = {"python_dependencies": "source_dependencies"}
+
+    @classmethod
+    def default(cls) -> CachePolicy:
+        """Everything counts."""
+        return cls()
+
+    @classmethod
+    def no_cache(cls) -> CachePolicy:
+        """Nothing counts, so nothing is cached."""
+        return cls(
+            include_step_code=False,
+            include_step_parameters=False,
+            include_artifact_values=False,
+            include_artifact_ids=False,
+        )
+
+    @classmethod
+    def from_any(cls, value: Any, where: str) -> CachePolicy:
+        """A policy from a policy, its fields, or one of the names ``"default"`` and ``"no_cache"``."""
+        if isinstance(value, CachePolicy):
+            return value
+        if isinstance(value, Mapping):
+            made: CachePolicy = cls(**value)
+            return made
+        if value == "default":
+            return cls.default()
+        if value in ("no_cache", "none"):
+            return cls.no_cache()
+        raise SettingsError(
+            f"{where}: cache_policy {value!r} is unknown; give a CachePolicy, 'default' or 'no_cache'"
+        )
+
+    @property
+    def caches_nothing(self) -> bool:
+        """No part of the key is left, so a hit would be accidental."""
+        return not (
+            self.include_step_code
+            or self.include_step_parameters
+            or self.include_artifact_values
+            or self.include_artifact_ids
+            or self.file_dependencies
+            or self.source_dependencies
+            or self.cache_func
+        )
+
+
+_GENERAL = {"resources": ResourceSettings, "docker": DockerSettings}
+_COMPONENTS = (
+    "orchestrator",
+    "step_operator",
+    "artifact_store",
+    "container_registry",
+    "image_builder",
+    "experiment_tracker",
+    "model_deployer",
+    "alerter",
+    "data_validator",
+    "feature_store",
+    "annotator",
+    "model_registry",
+    "deployer",
+)
+_BACKENDS = {
+    "local": "local",
+    "local_docker": "docker",
+    "docker": "docker",
+    "slurm": "slurm",
+    "kubernetes": "kubernetes",
+    "batch": "batch",
+    "aws_batch": "batch",
+}
+
+
+def settings_layer(settings: Any, where: str) -> Dict[str, Any]:
+    """The part of a configuration layer that ``settings={…}`` makes.
+
+    Keys are ``"docker"``, ``"resources"``, or ``<component>``, ``<component>.<flavor>``,
+    ``<component>:<name>``; values are settings objects or mappings of their fields.
+
+    Raises:
+        SettingsError: an unknown key or field, or two keys for one component (a ValueError).
+    """
+    if not isinstance(settings, Mapping):
+        raise SettingsError(f"{where}: settings must be a mapping, not {type(settings).__name__}")
+    layer: Dict[str, Any] = {}
+    kept: Dict[str, Any] = {}
+    _refuse_twice(settings, where)
+    for key, value in settings.items():
+        if value is None:
+            continue
+        kind = _component_of(key)
+        if key in _GENERAL:
+            made = _as_settings(_GENERAL[key], value, f"{where}: settings['{key}']")
+            if isinstance(made, ResourceSettings):
+                layer["resources"], rest = made.as_spec()
+                if rest:
+                    kept["resources"] = rest
+            else:
+                layer["docker"] = made.given()
+        elif kind in _COMPONENTS:
+            _component(key, kind, value, layer, kept, where)
+        elif key in ("deployment", "deployer"):
+            kept[key] = plain(value)
+        else:
+            refuse_unknown(where, "settings key", [key], [*_GENERAL, "deployment", *_COMPONENTS])
+    if kept:
+        layer["extra"] = {"settings": kept}
+    return layer
+
+
+def _component_of(key: str) -> str:
+    return re.split(r"[.:]", key, maxsplit=1)[0]
+
+
+def _refuse_twice(settings: Mapping[str, Any], where: str) -> None:
+    for kind in _COMPONENTS:
+        keys = [k for k in settings if _component_of(k) == kind]
+        if kind in keys and len(keys) > 1:
+            other = next(k for k in keys if k != kind)
+            raise SettingsError(
+                f"{where}: settings '{kind}' and '{other}' are two keys for one component; keep one"
+            )
+
+
+def _component(
+    key: str, kind: str, value: Any, layer: Dict[str, Any], kept: Dict[str, Any], where: str
+) -> None:
+    """File settings of a stack component under its backend, or keep them with the record."""
+    options = value.given() if isinstance(value, Checked) else plain(_fields_of(value))
+    flavor = key[len(kind) + 1 :]
+    backend = _BACKENDS.get(flavor) if kind in ("orchestrator", "step_operator") else None
+    if backend is not None and isinstance(options, dict):
+        layer.setdefault("backend", {}).setdefault(backend, {}).update(options)
+        return
+    kept[key] = options
+    warn(
+        f"{where}: not using the settings with key '{key}': there is no such component here; they are kept"
+    )
+
+
+def _fields_of(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(exclude_unset=True)
+    return value
+
+
+def _as_settings(cls: Any, value: Any, where: str) -> Any:
+    if isinstance(value, cls):
+        return value
+    value = _fields_of(value)
+    if not isinstance(value, Mapping):
+        raise SettingsError(
+            f"{where} must be a {cls.__name__} or a mapping, not {type(value).__name__}"
+        )
+    try:
+        return cls(**{str(k): v for k, v in value.items()})
+    except SettingsError as bad:
+        raise SettingsError(f"{where}: {bad}") from None
