@@ -15,6 +15,7 @@ enum {
     STK_LIMIT_DEVICES = 1024,  /* devices of one host */
     STK_LIMIT_WORKERS = 10000, /* --max-workers */
     STK_LIMIT_ENV = 4096,      /* environment entries of one step */
+    STK_LIMIT_CPUS_PINNED = 256,       /* CPUs one task can be pinned to */
 };
 
 #define STK_LIMIT_SPEC_BYTES (512u << 20)     /* a spec document */

@@ -1,0 +1,75 @@
+/* `stoker cancel`: ask a live engine to end its run. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "sys/file.h"
+#include "sys/proc.h"
+
+/* The engine that holds the run's lock, by the lock's text "pid start_time …"; 0: none, or not this
+ * process any more. */
+static pid_t engine_of(stk_store *store, const char *run, stk_arena *arena)
+{
+    const char *folder = stk_store_run_folder(store, run, arena);
+    const char *path = folder == NULL ? NULL : stk_arena_printf(arena, "%s/lock", folder);
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    int pid = 0;
+    unsigned long long start = 0;
+    if (path == NULL || !stk_store_run_is_live(store, run) ||
+        stk_file_read(path, 4096, &text, &len, NULL) < 0 ||
+        sscanf(text, "%d %llu", &pid, &start) != 2 || pid <= 1 ||
+        stk_proc_start_time(pid) != start) {
+        return 0;
+    }
+    return pid;
+}
+
+static int run_cancel(stk_cli *cli)
+{
+    stk_err err = {0};
+    stk_store *store = NULL;
+    char run[40];
+    int status = stk_cli_store(cli, STK_STORE_READONLY, &store);
+    if (status != 0) {
+        return status;
+    }
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    int rc = stk_store_resolve_run(
+        store, stk_cli_arg(cli, 0) != NULL ? stk_cli_arg(cli, 0) : "latest", run, &err);
+    pid_t pid = rc < 0 ? 0 : engine_of(store, run, arena);
+    if (rc == 0 && pid <= 0) {
+        rc = stk_err_set(&err, STK_E_NOT_FOUND,
+                         "run %s is not going on: there is nothing to cancel", run);
+    } else if (rc == 0 && kill(pid, SIGTERM) < 0) {
+        rc = stk_err_sys(&err, STK_E_SYS, errno, "asking the engine of run %s (pid %d) to end", run,
+                         (int)pid);
+    } else if (rc == 0 && stk_cli_flag(cli, "now")) {
+        (void)kill(pid, SIGTERM);
+    }
+    stk_store_close(store);
+    if (rc < 0) {
+        return stk_cli_fail(cli, &err);
+    }
+    if (stk_cli_json(cli)) {
+        printf("{\"run\":\"%s\",\"pid\":%d,\"cancelling\":true}\n", run, (int)pid);
+    } else {
+        printf("run %s is ending its steps\n", run);
+    }
+    return 0;
+}
+
+static const stk_option options_of_cancel[] = {
+    {"now", 0, NULL, "end the steps at once, without their grace time", false}, {NULL}};
+
+const stk_command stk_cmd_cancel = {
+    .name = "cancel",
+    .summary = "end a run that is going on",
+    .usage = "[options] [RUN]",
+    .text =
+        "Running steps get SIGTERM and, after their grace time, SIGKILL. The run can be resumed.",
+    .options = options_of_cancel,
+    .run = run_cancel};

@@ -1,0 +1,347 @@
+/* One run from plan to summary: what `run` and `resume` share. */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "accel/accel.h"
+#include "cli/cli_run.h"
+#include "exec/exec.h"
+#include "report/report_html.h"
+#include "report/report_json.h"
+#include "report/report_progress.h"
+#include "report/report_text.h"
+#include "report/report_view.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+/* Everything a run needs, closed in reverse order. */
+typedef struct engine {
+    const stk_cli *cli;
+    const stk_run_options *options;
+    stk_spec *spec;
+    stk_arena *arena;
+    stk_accel *accel;
+    stk_plan *plan;
+    stk_capacity capacity;
+    stk_store *store;
+    char run[40];
+    int lock_fd;
+    int signal_fd;
+    stk_backend *backend;
+    stk_view *view;
+    stk_progress *progress;
+    stk_exec *exec;
+    stk_err trouble; /* of a callback */
+} engine;
+
+static void tell_front(const engine *e, json_t *doc)
+{
+    char *text = e->options->front_fd < 0 ? NULL : json_dumps(doc, JSON_COMPACT);
+    if (text != NULL) {
+        (void)stk_file_write_all(e->options->front_fd, text, strlen(text));
+        (void)stk_file_write_all(e->options->front_fd, "\n", 1);
+    }
+    free(text);
+    json_decref(doc);
+}
+
+static void tell_begin(const engine *e)
+{
+    tell_front(e, json_pack("{s:s,s:s,s:s}", "event", "run", "run", e->run, "store",
+                            stk_store_path(e->store)));
+    const char *detach = getenv("STOKER_DETACH_FD");
+    if (detach != NULL && atoi(detach) > 2) {
+        dprintf(atoi(detach), "%s\n", e->run);
+        close(atoi(detach));
+        unsetenv("STOKER_DETACH_FD");
+    }
+}
+
+static void tell_end(const engine *e, const char *status, const char *error)
+{
+    tell_front(e, json_pack("{s:s,s:s,s:s,s:s?}", "event", "end", "run", e->run, "status", status,
+                            "error", error));
+}
+
+/* --- callbacks --- */
+
+static void on_event(void *arg, const stk_event_row *row)
+{
+    engine *e = arg;
+    if (e->trouble.code == 0 && stk_view_fold(e->view, row, &e->trouble) == 0 &&
+        e->progress != NULL) {
+        stk_progress_event(e->progress, row);
+    }
+}
+
+static int64_t on_tick(void *arg, int64_t now_ms)
+{
+    engine *e = arg;
+    return e->progress == NULL ? -1 : stk_progress_tick(e->progress, now_ms);
+}
+
+static bool usage(void *arg, uint32_t task, int64_t *ret_memory_bytes, double *ret_cpus)
+{
+    engine *e = arg;
+    return e->exec != NULL && stk_exec_usage(e->exec, task, ret_memory_bytes, ret_cpus);
+}
+
+/* --- opening --- */
+
+/* The signals we answer, before any thread or child exists. Ctrl-C reaches the whole foreground
+ * group: we decide for all. */
+static int block_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGHUP);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* An existing run: its lock, and whether what is to go on is what began. */
+static int open_old_run(engine *e, stk_err *err)
+{
+    int rc = stk_store_resolve_run(e->store, e->options->resume, e->run, err);
+    rc = rc < 0 ? rc : stk_store_lock_run(e->store, e->run, &e->lock_fd, err);
+    const char *text = NULL;
+    size_t len = 0;
+    rc = rc < 0 ? rc : stk_store_load_spec(e->store, e->run, e->arena, &text, &len, err);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_spec *old = NULL;
+    rc = stk_spec_parse(text, len, "pipeline", &old, err);
+    uint32_t n = rc < 0 ? 0 : stk_spec_n_steps(old);
+    if (rc == 0 && n != stk_spec_n_steps(e->spec)) {
+        rc = stk_err_set(err, STK_E_USAGE, "run %s has %u steps, the pipeline now has %u", e->run,
+                         n, stk_spec_n_steps(e->spec));
+        stk_err_hint(err, "start a new run: finished steps are reused from the cache");
+    }
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        const stk_step *a = stk_spec_step(old, i);
+        const stk_step *b = stk_spec_step(e->spec, i);
+        if (strcmp(a->name, b->name) != 0) {
+            rc = stk_err_set(err, STK_E_USAGE,
+                             "run %s has step '%s' where the pipeline now has '%s'", e->run,
+                             a->name, b->name);
+            stk_err_hint(err, "start a new run: finished steps are reused from the cache");
+            break;
+        }
+        bool same = a->n_code == b->n_code && a->n_argv == b->n_argv;
+        for (uint32_t k = 0; same && k < a->n_code; k++) {
+            same = strcmp(a->code[k].key, b->code[k].key) == 0 &&
+                   strcmp(a->code[k].value, b->code[k].value) == 0;
+        }
+        for (uint32_t k = 0; same && k < a->n_argv; k++) {
+            same = strcmp(a->argv[k], b->argv[k]) == 0;
+        }
+        if (!same && !e->options->use_new_code) {
+            rc = stk_err_set(err, STK_E_USAGE, "the code of step '%s' changed since run %s began",
+                             a->name, e->run);
+            stk_err_hint(err, "say --use-new-code to go on with the new code, or start a new run");
+        }
+    }
+    stk_spec_free(old);
+    return rc;
+}
+
+static int open_run(engine *e, stk_err *err)
+{
+    if (e->options->resume != NULL) {
+        return open_old_run(e, err);
+    }
+    size_t len = 0;
+    const char *text = stk_spec_text(e->spec, &len);
+    return stk_store_new_run(e->store, e->options->name, stk_spec_name(e->spec), text, len,
+                             stk_clock_wall_ms(&stk_clock_real), e->run, &e->lock_fd, err);
+}
+
+static int open_backend(engine *e, stk_err *err)
+{
+    json_t *origin =
+        stk_spec_origin(e->spec) == NULL ? NULL : json_loads(stk_spec_origin(e->spec), 0, NULL);
+    const char *main_file = json_string_value(json_object_get(origin, "file"));
+    const char *python = json_string_value(json_object_get(origin, "python"));
+    char venv[4096] = "";
+    if (e->options->python != NULL) {
+        python = e->options->python;
+    } else if (python == NULL && getenv("VIRTUAL_ENV") != NULL) {
+        (void)snprintf(venv, sizeof venv, "%s/bin/python", getenv("VIRTUAL_ENV"));
+        python = venv;
+    }
+    stk_local_config config = {.run = e->run,
+                               .server_fd = e->options->server_fd,
+                               .python = python,
+                               .main_file = main_file,
+                               .accel = e->accel};
+    int rc = stk_backend_local_open(&config, &e->backend, err);
+    json_decref(origin);
+    return rc;
+}
+
+static int open_progress(engine *e, stk_err *err)
+{
+    int rc = stk_view_new(e->spec, e->run, stk_store_path(e->store), &e->view, err);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_style style = stk_style_of(stderr, stk_cli_colour(e->cli, 2));
+    stk_progress_config config = {.out = stderr,
+                                  .tty = isatty(2) && !stk_cli_json(e->cli),
+                                  .colour = style.colour,
+                                  .utf8 = style.utf8,
+                                  .quiet = e->options->quiet || stk_cli_json(e->cli),
+                                  .usage = usage,
+                                  .usage_arg = e};
+    e->progress = stk_progress_new(&config, e->view);
+    return e->progress == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+}
+
+/* A resumed run's view begins with what was. */
+static int fold_old(void *arg, const stk_event_row *row)
+{
+    engine *e = arg;
+    return stk_view_fold(e->view, row, &e->trouble);
+}
+
+static int open_all(engine *e, stk_err *err)
+{
+    const stk_run_options *o = e->options;
+    char *path = NULL;
+    e->arena = stk_arena_new(0);
+    int rc = e->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    rc = rc < 0 ? rc : stk_accel_open(getenv("STOKER_ACCEL"), &e->accel, err);
+    rc = rc < 0 ? rc : stk_exec_capacity(e->accel, e->arena, &e->capacity, err);
+    rc = rc < 0 ? rc : stk_plan_new(e->spec, &e->capacity, o->policy, &e->plan, err);
+    rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
+    rc = rc < 0 ? rc : stk_store_open(path, STK_STORE_CREATE, &e->store, err);
+    free(path);
+    rc = rc < 0 ? rc : open_run(e, err);
+    rc = rc < 0 ? rc : open_progress(e, err);
+    rc = rc < 0 ? rc : open_backend(e, err);
+    if (rc == 0 && o->resume != NULL) {
+        rc = stk_store_events(e->store, e->run, 0, fold_old, e, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    stk_exec_config config = {.store = e->store,
+                              .backend = e->backend,
+                              .accel = e->accel,
+                              .clock = &stk_clock_real,
+                              .plan = e->plan,
+                              .capacity = &e->capacity,
+                              .run = e->run,
+                              .name = o->name,
+                              .resumed = o->resume != NULL,
+                              .use_cache = o->use_cache,
+                              .policy = o->policy,
+                              .mode = o->mode >= 0 ? (stk_mode)o->mode : stk_spec_mode(e->spec),
+                              .max_workers = o->max_workers,
+                              .signal_fd = e->signal_fd,
+                              .hangup_fd = o->front_fd,
+                              .on_event = on_event,
+                              .on_tick = on_tick,
+                              .arg = e};
+    tell_begin(e);
+    return stk_exec_open(&config, &e->exec, err);
+}
+
+static void close_all(engine *e)
+{
+    stk_progress_done(e->progress);
+    stk_exec_close(e->exec);
+    if (e->backend != NULL) {
+        e->backend->ops->close(e->backend);
+    }
+    stk_view_free(e->view);
+    if (e->lock_fd >= 0) {
+        close(e->lock_fd);
+    }
+    stk_store_close(e->store);
+    stk_plan_free(e->plan);
+    stk_accel_close(e->accel);
+    stk_arena_free(e->arena);
+    if (e->signal_fd >= 0) {
+        close(e->signal_fd);
+    }
+}
+
+/* --- the end --- */
+
+static int summary(engine *e, stk_err *err)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(256u << 20);
+    STK_TEXT_AUTO card = NULL;
+    int64_t now = stk_clock_wall_ms(&stk_clock_real);
+    stk_progress_clear(e->progress);
+    stk_style style = stk_style_of(stderr, stk_cli_colour(e->cli, 2));
+    int rc = stk_html_write_card(e->view, e->store, now, &card, err);
+    if (rc == 0 && stk_cli_json(e->cli)) {
+        rc = stk_json_run(e->view, &buf, err);
+        (void)fwrite(buf.data, 1, buf.len, stdout);
+        return rc;
+    }
+    if (rc == 0) {
+        rc = e->options->quiet ? stk_text_failures(e->view, &style, &buf, err)
+                               : stk_text_summary(e->view, e->store, card, now, &style, &buf, err);
+    }
+    if (rc == 0 && buf.len > 0) {
+        (void)fwrite(buf.data, 1, buf.len, stderr);
+        fflush(stderr);
+    }
+    return rc;
+}
+
+int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *options)
+{
+    static const int exits[] = {
+        [STK_RUN_SUCCEEDED] = 0, [STK_RUN_FAILED] = 1, [STK_RUN_CANCELLED] = 130};
+    static const char *const words[] = {"succeeded", "failed", "cancelled"};
+    engine e = {.cli = cli, .options = options, .spec = spec, .lock_fd = -1};
+    stk_err err = {0};
+    stk_run_status status = STK_RUN_FAILED;
+    if (options->front_fd >= 0) {
+        (void)fcntl(options->front_fd, F_SETFD, FD_CLOEXEC);
+    }
+    if (options->server_fd >= 0) {
+        (void)fcntl(options->server_fd, F_SETFD, FD_CLOEXEC);
+    }
+    e.signal_fd = block_signals();
+    int rc = open_all(&e, &err);
+    rc = rc < 0 ? rc : stk_exec_loop(e.exec, &status, &err);
+    if (rc < 0 && e.exec != NULL) {
+        e.backend = NULL; /* closed by the loop, with its tasks */
+    }
+    if (rc == 0) {
+        rc = summary(&e, &err);
+        rc = rc < 0 ? rc : stk_store_sync(e.store, &err);
+    }
+    if (rc < 0) {
+        if (e.run[0] != '\0') {
+            char text[1400];
+            stk_progress_clear(e.progress);
+            tell_end(&e, "failed", stk_err_format(&err, text, (int)sizeof text));
+            if (err.hint[0] == '\0') {
+                stk_err_hint(&err, "'stoker resume %s' goes on once that is mended", e.run);
+            }
+        }
+        int code = stk_cli_fail(cli, &err);
+        close_all(&e);
+        return code;
+    }
+    tell_end(&e, words[status], stk_exec_error(e.exec));
+    close_all(&e);
+    return exits[status];
+}

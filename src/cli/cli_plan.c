@@ -1,0 +1,211 @@
+/* `stoker plan`: what would run, on what, and why it would not come from the cache. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "accel/accel.h"
+#include "base/buf.h"
+#include "base/units.h"
+#include "cli/cli_run.h"
+#include "exec/exec.h"
+#include "sys/file.h"
+
+typedef struct planning {
+    stk_arena *arena;
+    stk_accel *accel;
+    stk_capacity capacity;
+    stk_spec *spec;
+    stk_plan *plan;
+    stk_store *store;
+    stk_forecast *forecast; /* NULL: no store yet, nothing can hit */
+} planning;
+
+static int open_planning(const stk_cli *cli, const stk_run_options *options, planning *p,
+                         stk_err *err)
+{
+    char *path = NULL;
+    p->arena = stk_arena_new(0);
+    int rc = p->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    rc = rc < 0 ? rc : stk_spec_load(stk_cli_arg(cli, 0), &p->spec, err);
+    rc = rc < 0 ? rc : stk_cli_params(cli, p->spec, err);
+    rc = rc < 0 ? rc : stk_accel_open(getenv("STOKER_ACCEL"), &p->accel, err);
+    rc = rc < 0 ? rc : stk_exec_capacity(p->accel, p->arena, &p->capacity, err);
+    rc = rc < 0 ? rc : stk_plan_new(p->spec, &p->capacity, options->policy, &p->plan, err);
+    rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
+    if (rc == 0 && stk_file_exists(path)) {
+        rc = stk_store_open(path, STK_STORE_READONLY, &p->store, err);
+        rc = rc < 0 ? rc : stk_forecast_new(p->store, p->plan, &p->forecast, err);
+    }
+    free(path);
+    return rc;
+}
+
+static void close_planning(planning *p)
+{
+    stk_forecast_free(p->forecast);
+    stk_store_close(p->store);
+    stk_plan_free(p->plan);
+    stk_spec_free(p->spec);
+    stk_accel_close(p->accel);
+    stk_arena_free(p->arena);
+}
+
+static void needs_text(const planning *p, uint32_t i, bool json, stk_buf *out)
+{
+    uint32_t n = 0;
+    const uint32_t *needs = stk_plan_needs(p->plan, i, &n);
+    uint32_t shown = json || n <= 4 ? n : 3;
+    for (uint32_t k = 0; k < shown; k++) {
+        const char *name = stk_spec_step(p->spec, needs[k])->name;
+        stk_buf_text(out, k > 0 ? (json ? "," : ", ") : "");
+        if (json) {
+            stk_buf_json(out, name);
+        } else {
+            stk_buf_text(out, name);
+        }
+    }
+    if (shown < n) {
+        stk_buf_printf(out, " and %u more", n - shown);
+    }
+}
+
+static void request_text(const stk_request *r, stk_buf *out)
+{
+    char memory[32];
+    stk_buf_printf(out, "%g CPU%s", (double)r->cpu_milli / 1000, r->cpu_milli == 1000 ? "" : "s");
+    if (r->memory_bytes > 0) {
+        stk_buf_printf(out, ", %s",
+                       stk_units_format_memory(r->memory_bytes, memory, sizeof memory));
+    }
+    if (r->n_devices > 0) {
+        stk_buf_printf(out, ", %u GPU%s", r->n_devices, r->n_devices == 1 ? "" : "s");
+    }
+    stk_buf_text(out, r->clamped ? " (less than asked)" : "");
+}
+
+static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t *n_hits,
+                     stk_err *err)
+{
+    const stk_step *step = stk_spec_step(p->spec, i);
+    const stk_request *r = stk_plan_request(p->plan, i);
+    bool hit = false;
+    const char *miss = "never ran before";
+    int rc = p->forecast == NULL ? 0 : stk_forecast_step(p->forecast, i, &hit, &miss, err);
+    if (rc < 0) {
+        return rc;
+    }
+    *n_hits += hit ? 1 : 0;
+    if (json) {
+        stk_buf_text(out, "{\"step\":");
+        stk_buf_json(out, step->name);
+        stk_buf_text(out, ",\"needs\":[");
+        needs_text(p, i, true, out);
+        stk_buf_printf(out,
+                       "],\"backend\":\"local\",\"cpu_count\":%g,\"memory_bytes\":%lld,\"gpu_"
+                       "count\":%u,\"clamped\":%s,\"cached\":%s,\"miss\":",
+                       (double)r->cpu_milli / 1000, (long long)r->memory_bytes, r->n_devices,
+                       r->clamped ? "true" : "false", hit ? "true" : "false");
+        if (hit || miss == NULL) {
+            stk_buf_text(out, "null");
+        } else {
+            stk_buf_json(out, miss);
+        }
+        return stk_buf_char(out, '}');
+    }
+    stk_buf_printf(out, "  %-24s %-28s", step->name, hit ? "cached" : "");
+    if (!hit) {
+        out->len -= 28;
+        STK_BUF_AUTO ask = STK_BUF_INIT(1024);
+        request_text(r, &ask);
+        stk_buf_printf(out, "%-28s runs: %s", ask.data, miss != NULL ? miss : "");
+    }
+    uint32_t n = 0;
+    (void)stk_plan_needs(p->plan, i, &n);
+    if (n > 0) {
+        stk_buf_text(out, hit ? " after " : "; after ");
+        needs_text(p, i, false, out);
+    }
+    return stk_buf_char(out, '\n');
+}
+
+static int print_plan(const stk_cli *cli, planning *p, stk_err *err)
+{
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
+    bool json = stk_cli_json(cli);
+    uint32_t n = stk_spec_n_steps(p->spec);
+    uint32_t n_hits = 0;
+    const uint32_t *order = stk_plan_order(p->plan);
+    if (json) {
+        stk_buf_text(&out, "{\"pipeline\":");
+        stk_buf_json(&out, stk_spec_name(p->spec));
+        stk_buf_text(&out, ",\"steps\":[");
+    } else {
+        stk_buf_printf(&out, "%s: %u steps on this machine (%g CPUs, %u GPUs)\n",
+                       stk_spec_name(p->spec), n, (double)p->capacity.cpu_milli / 1000,
+                       p->capacity.n_devices);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        stk_buf_text(&out, json && i > 0 ? "," : "");
+        int rc = plan_step(p, order[i], json, &out, &n_hits, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    if (json) {
+        stk_buf_printf(&out, "],\"cached\":%u,\"notes\":[", n_hits);
+    } else {
+        stk_buf_printf(&out, "%u of %u steps come from the cache\n", n_hits, n);
+    }
+    for (uint32_t i = 0; i < stk_plan_n_notes(p->plan); i++) {
+        if (json) {
+            stk_buf_text(&out, i > 0 ? "," : "");
+            stk_buf_json(&out, stk_plan_note(p->plan, i));
+        } else {
+            stk_buf_printf(&out, "note: %s\n", stk_plan_note(p->plan, i));
+        }
+    }
+    stk_buf_text(&out, json ? "]}\n" : "");
+    if (out.failed) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    (void)fwrite(out.data, 1, out.len, stdout);
+    return 0;
+}
+
+static int run_plan(stk_cli *cli)
+{
+    stk_err err = {0};
+    stk_run_options options;
+    planning p = {0};
+    if (stk_cli_arg(cli, 0) == NULL) {
+        return stk_cli_usage(cli, "which pipeline? give a pipeline.yaml");
+    }
+    if (strstr(stk_cli_arg(cli, 0), ".py") != NULL) {
+        stk_cli_run_options(cli, &options, &err);
+        setenv("STOKER_PLAN_ONLY", stk_cli_json(cli) ? "json" : "text", 1);
+        return stk_cli_exec_python(cli, &options, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1);
+    }
+    int rc = stk_cli_run_options(cli, &options, &err);
+    rc = rc < 0 ? rc : open_planning(cli, &options, &p, &err);
+    rc = rc < 0 ? rc : print_plan(cli, &p, &err);
+    int status = rc < 0 ? stk_cli_fail(cli, &err) : 0;
+    close_planning(&p);
+    return status;
+}
+
+static const stk_option options_of_plan[] = {
+    {"param", 'p', "NAME=VALUE", "set a parameter of the pipeline", true},
+    {"policy", 0, "fit|strict", "as for 'stoker run'", false},
+    {"with", 0, "BACKEND", "where steps would run (local)", false},
+    {"python", 0, "EXE", "interpreter for Python files", false},
+    {NULL}};
+
+const stk_command stk_cmd_plan = {.name = "plan",
+                                  .summary = "show what would run, where, and what the cache has",
+                                  .usage = "[options] pipeline.yaml | file.py",
+                                  .text =
+                                      "Nothing is started. For each step: what it would be given, "
+                                      "whether its result is known, and if not, what changed.",
+                                  .options = options_of_plan,
+                                  .stop_at_positional = true,
+                                  .run = run_plan};

@@ -1,0 +1,125 @@
+/* `stoker resume`: take a run up where it stopped. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli_run.h"
+#include "report/report_view.h"
+#include "sys/file.h"
+
+static bool has_python_steps(const stk_spec *spec)
+{
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
+        if (stk_spec_step(spec, i)->python != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A run of a Python file: the file is run again with its arguments, in its folder; its pipeline
+ * call takes the run up. */
+static int resume_python(const stk_cli *cli, const stk_run_options *options, json_t *origin)
+{
+    const char *file = json_string_value(json_object_get(origin, "file"));
+    const char *cwd = json_string_value(json_object_get(origin, "cwd"));
+    json_t *args = json_object_get(origin, "argv");
+    size_t n = json_array_size(args);
+    if (file == NULL || !stk_file_exists(file)) {
+        return stk_cli_usage(cli,
+                             "run %s was started from %s, which is not there: run the cell or "
+                             "program again, finished steps are reused",
+                             options->resume, file != NULL ? file : "an interactive session");
+    }
+    if (cwd != NULL && chdir(cwd) < 0) {
+        return stk_cli_usage(cli, "run %s was started in %s, which can't be entered",
+                             options->resume, cwd);
+    }
+    stk_run_options with = *options;
+    const char *python = json_string_value(json_object_get(origin, "python"));
+    with.python = with.python != NULL ? with.python : python;
+    char **argv = calloc(n + 1, sizeof *argv);
+    for (size_t i = 1; argv != NULL && i < n; i++) {
+        argv[i - 1] = (char *)(uintptr_t)json_string_value(json_array_get(args, i));
+    }
+    return stk_cli_exec_python(cli, &with, file, argv);
+}
+
+static int run_resume(stk_cli *cli)
+{
+    stk_err err = {0};
+    stk_run_options options;
+    stk_store *store = NULL;
+    stk_view *view = NULL;
+    char run[40];
+    const char *which = stk_cli_arg(cli, 0) != NULL ? stk_cli_arg(cli, 0) : "latest";
+    if (stk_cli_run_options(cli, &options, &err) < 0) {
+        return stk_cli_fail(cli, &err);
+    }
+    int status = stk_cli_store(cli, 0, &store);
+    if (status != 0) {
+        return status;
+    }
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *text = NULL;
+    size_t len = 0;
+    int rc = stk_store_resolve_run(store, which, run, &err);
+    rc = rc < 0 ? rc : stk_store_load_spec(store, run, arena, &text, &len, &err);
+    rc = rc < 0 ? rc : stk_view_load(store, run, &view, &err);
+    if (rc == 0 && strcmp(stk_view_get_run(view)->status, "succeeded") == 0) {
+        rc =
+            stk_err_set(&err, STK_E_USAGE, "run %s has succeeded: there is nothing to resume", run);
+    }
+    if (rc == 0 && strcmp(stk_view_get_run(view)->status, "running") == 0) {
+        rc = stk_err_set(&err, STK_E_BUSY, "run %s is still going on; 'stoker cancel %s' ends it",
+                         run, run);
+    }
+    if (rc < 0) {
+        stk_view_free(view);
+        stk_store_close(store);
+        return stk_cli_fail(cli, &err);
+    }
+    setenv("STOKER_STORE", stk_store_path(store), 1);
+    options.resume = run;
+    const char *origin_text = stk_view_get_run(view)->origin;
+    json_t *origin = origin_text == NULL ? NULL : json_loads(origin_text, 0, NULL);
+    bool from_front =
+        json_object_get(origin, "argv") != NULL && has_python_steps(stk_view_spec(view));
+    stk_view_free(view);
+    stk_store_close(store);
+    if (from_front) {
+        status = resume_python(cli, &options, origin);
+    } else {
+        const char *file = json_string_value(json_object_get(origin, "file"));
+        stk_spec *spec = NULL;
+        /* the document as it is now, so that a change is noticed; as it was when the file is gone
+         */
+        rc = file != NULL && stk_file_exists(file) && !options.use_new_code
+                 ? stk_spec_load(file, &spec, &err)
+                 : stk_spec_parse(text, len, file != NULL ? file : "pipeline", &spec, &err);
+        status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &options);
+        stk_spec_free(spec);
+    }
+    json_decref(origin);
+    return status;
+}
+
+static const stk_option options_of_resume[] = {
+    {"use-new-code", 0, NULL, "go on although the code of a step changed", false},
+    {"policy", 0, "fit|strict", "as for 'stoker run'", false},
+    {"max-workers", 'j', "N", "at most N steps at once", false},
+    {"quiet", 'q', NULL, "print failures only", false},
+    {"python", 0, "EXE", "interpreter for Python files and steps", false},
+    {NULL}};
+
+const stk_command stk_cmd_resume = {
+    .name = "resume",
+    .summary = "take a run up where it stopped",
+    .usage = "[options] [RUN]",
+    .text = "Finished steps keep their results, everything else runs. RUN is an id, a unique "
+            "prefix of one, a name, or 'latest' (the\n"
+            "default). What an earlier engine left running is ended first: no step runs twice at a "
+            "time.",
+    .options = options_of_resume,
+    .run = run_resume};

@@ -1,0 +1,345 @@
+/* `stoker run`: a pipeline document, or a Python file that calls pipelines. */
+#include "cli/cli_run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "base/units.h"
+#include "sys/file.h"
+
+int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
+{
+    *ret = (stk_run_options){.policy = STK_POLICY_FIT,
+                             .mode = -1,
+                             .use_cache = !stk_cli_flag(cli, "no-cache"),
+                             .server_fd = -1,
+                             .front_fd = -1};
+    const char *policy = stk_cli_value(cli, "policy");
+    if (policy != NULL && strcmp(policy, "strict") == 0) {
+        ret->policy = STK_POLICY_STRICT;
+    } else if (policy != NULL && strcmp(policy, "fit") != 0) {
+        return stk_err_set(err, STK_E_USAGE, "--policy '%s' is neither 'strict' nor 'fit'", policy);
+    }
+    const char *mode = stk_cli_value(cli, "mode");
+    if (mode != NULL && (ret->mode = stk_mode_of(mode)) < 0) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "--mode '%s' is none of continue_on_failure, stop_on_failure, fail_fast",
+                           mode);
+    }
+    const char *backend = stk_cli_value(cli, "with");
+    if (backend != NULL && strcmp(backend, "local") != 0) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "--with '%s': this version runs steps on this machine only; leave it "
+                           "out or say --with local",
+                           backend);
+    }
+    ret->quiet = stk_cli_flag(cli, "quiet");
+    ret->use_new_code = stk_cli_flag(cli, "use-new-code");
+    ret->name = stk_cli_value(cli, "run-name");
+    ret->python = stk_cli_value(cli, "python");
+    int64_t workers = 0;
+    int64_t server = -1;
+    int64_t front = -1;
+    int rc = stk_cli_number(cli, "max-workers", 1, STK_LIMIT_WORKERS, &workers, err);
+    rc = rc < 0 ? rc : stk_cli_number(cli, "forkserver-fd", 0, 1 << 20, &server, err);
+    rc = rc < 0 ? rc : stk_cli_number(cli, "front-fd", 0, 1 << 20, &front, err);
+    ret->max_workers = (uint32_t)workers;
+    ret->server_fd = (int)server;
+    ret->front_fd = (int)front;
+    return rc;
+}
+
+int stk_cli_params(const stk_cli *cli, stk_spec *spec, stk_err *err)
+{
+    for (int i = 0; stk_cli_value_at(cli, "param", i) != NULL; i++) {
+        const char *pair = stk_cli_value_at(cli, "param", i);
+        const char *eq = strchr(pair, '=');
+        if (eq == NULL) {
+            return stk_err_set(err, STK_E_USAGE, "--param '%s' is not NAME=VALUE", pair);
+        }
+        STK_TEXT_AUTO name = strndup(pair, (size_t)(eq - pair));
+        if (name == NULL) {
+            return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        }
+        int rc = stk_spec_set_param(spec, name, eq + 1, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return stk_spec_check_params(spec, err);
+}
+
+/* --- Python files --- */
+
+static json_t *params_json(const stk_cli *cli)
+{
+    json_t *params = json_object();
+    for (int i = 0; stk_cli_value_at(cli, "param", i) != NULL; i++) {
+        const char *pair = stk_cli_value_at(cli, "param", i);
+        const char *eq = strchr(pair, '=');
+        if (eq != NULL) {
+            STK_TEXT_AUTO name = strndup(pair, (size_t)(eq - pair));
+            json_t *value = json_loads(eq + 1, JSON_DECODE_ANY, NULL);
+            json_object_set_new(params, name, value != NULL ? value : json_string(eq + 1));
+        }
+    }
+    return params;
+}
+
+static int set_run_options(const stk_cli *cli, const stk_run_options *options)
+{
+    json_t *doc = json_object();
+    json_object_set_new(doc, "policy",
+                        json_string(options->policy == STK_POLICY_STRICT ? "strict" : "fit"));
+    json_object_set_new(doc, "params", params_json(cli));
+    json_object_set_new(doc, "no_cache", json_boolean(!options->use_cache));
+    json_object_set_new(doc, "quiet", json_boolean(options->quiet));
+    json_object_set_new(doc, "use_new_code", json_boolean(options->use_new_code));
+    if (options->max_workers > 0) {
+        json_object_set_new(doc, "max_workers", json_integer(options->max_workers));
+    }
+    if (options->mode >= 0) {
+        json_object_set_new(doc, "mode", json_string(stk_mode_word((stk_mode)options->mode)));
+    }
+    if (options->name != NULL) {
+        json_object_set_new(doc, "run_name", json_string(options->name));
+    }
+    if (options->resume != NULL) {
+        json_object_set_new(doc, "resume", json_string(options->resume));
+    }
+    char *text = json_dumps(doc, JSON_COMPACT);
+    json_decref(doc);
+    int rc = text == NULL ? -1 : setenv("STOKER_RUN_OPTIONS", text, 1);
+    free(text);
+    return rc;
+}
+
+static const char *python_of(const stk_run_options *options, char *buf, size_t size)
+{
+    const char *venv = getenv("VIRTUAL_ENV");
+    if (options->python != NULL) {
+        return options->python;
+    }
+    if (venv != NULL && *venv != '\0') {
+        (void)snprintf(buf, size, "%s/bin/python", venv);
+        return buf;
+    }
+    return "python3";
+}
+
+int stk_cli_exec_python(const stk_cli *cli, const stk_run_options *options, const char *file,
+                        char **args)
+{
+    char venv[4096];
+    const char *python = python_of(options, venv, sizeof venv);
+    const char *colon = strstr(file, ".py:");
+    STK_TEXT_AUTO path = colon != NULL ? strndup(file, (size_t)(colon - file) + 3) : strdup(file);
+    int n = 0;
+    while (args[n] != NULL) {
+        n++;
+    }
+    const char **argv = calloc((size_t)n + 6, sizeof *argv);
+    if (argv == NULL || path == NULL || set_run_options(cli, options) < 0) {
+        free(argv);
+        return stk_cli_usage(cli, "out of memory");
+    }
+    if (!stk_file_exists(path)) {
+        free(argv);
+        return stk_cli_usage(cli, "there is no file %s", path);
+    }
+    int k = 0;
+    argv[k++] = python;
+    if (colon != NULL) {
+        argv[k++] = "-m";
+        argv[k++] = "stoker._runfile";
+    }
+    argv[k++] = path;
+    if (colon != NULL) {
+        argv[k++] = colon + 4;
+    }
+    memcpy(argv + k, args, (size_t)n * sizeof *argv);
+    setenv("STOKER_BIN", stk_cli_program(cli), 0);
+    execvp(python, (char *const *)(uintptr_t)argv);
+    stk_err err;
+    stk_err_sys(&err, STK_E_ENV, errno, "starting %s", python);
+    stk_err_hint(&err, "name an interpreter with --python, or activate a virtual environment");
+    free(argv);
+    return stk_cli_fail(cli, &err);
+}
+
+/* --- detaching --- */
+
+/* Forks. In the child: a new session, stdin from nowhere, output to a log in the store; the run's
+ * id is to be written to STOKER_DETACH_FD. The parent waits for that, prints it and exits. Returns
+ * only in the child (0) or on failure. */
+static int detach(const stk_cli *cli)
+{
+    stk_err err = {0};
+    char *store = NULL;
+    if (stk_store_find(".", STK_STORE_CREATE, &store, &err) < 0) {
+        return stk_cli_fail(cli, &err);
+    }
+    char folder[4200];
+    char log[4400];
+    (void)snprintf(folder, sizeof folder, "%s/logs", store);
+    (void)snprintf(log, sizeof log, "%s/detached-%lld-%d.log", folder, (long long)time(NULL),
+                   (int)getpid());
+    free(store);
+    int pipes[2];
+    int rc = stk_file_mkdirs(folder, 0755, &err);
+    int fd = rc < 0 ? -1 : open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (rc == 0 && (fd < 0 || pipe(pipes) < 0)) {
+        rc = stk_err_sys(&err, STK_E_SYS, errno, "making %s", log);
+    }
+    pid_t pid = rc < 0 ? -1 : fork();
+    if (pid < 0) {
+        return stk_cli_fail(cli,
+                            rc < 0 ? &err : (stk_err_sys(&err, STK_E_SYS, errno, "forking"), &err));
+    }
+    if (pid == 0) {
+        char number[16];
+        close(pipes[0]);
+        setsid();
+        int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        dup2(null, 0);
+        dup2(fd, 1);
+        dup2(fd, 2);
+        (void)snprintf(number, sizeof number, "%d", pipes[1]);
+        setenv("STOKER_DETACH_FD", number, 1);
+        return 0;
+    }
+    char id[64] = "";
+    close(pipes[1]);
+    ssize_t n = read(pipes[0], id, sizeof id - 1);
+    if (n > 0) {
+        printf("%.*s\n", (int)strcspn(id, "\n"), id);
+        fprintf(stderr,
+                "stoker: run %.*s goes on in the background; 'stoker logs -f %.*s' follows it, "
+                "output in %s\n",
+                (int)strcspn(id, "\n"), id, (int)strcspn(id, "\n"), id, log);
+        fflush(stdout);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(pid, &status, 0);
+    stk_err_set(&err, STK_E_FAILED, "the run did not start; its output is in %s", log);
+    (void)stk_cli_fail(cli, &err);
+    _exit(WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 3);
+}
+
+/* --- the command --- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text);
+    size_t m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+static int load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err)
+{
+    const char *file =
+        stk_cli_value(cli, "spec") != NULL ? stk_cli_value(cli, "spec") : stk_cli_arg(cli, 0);
+    int64_t fd = -1;
+    int rc = stk_cli_number(cli, "spec-fd", 0, 1 << 20, &fd, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (fd < 0 && strcmp(file, "-") != 0) {
+        return stk_spec_load(file, ret_spec, err);
+    }
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    rc = stk_file_read_fd(fd < 0 ? 0 : (int)fd, "the pipeline document", STK_LIMIT_SPEC_BYTES,
+                          &text, &len, err);
+    if (rc == 0 && fd >= 0) {
+        close((int)fd);
+    }
+    return rc < 0 ? rc : stk_spec_parse(text, len, "pipeline", ret_spec, err);
+}
+
+static int run_run(stk_cli *cli)
+{
+    stk_err err = {0};
+    stk_run_options options;
+    const char *target = stk_cli_arg(cli, 0);
+    if (stk_cli_run_options(cli, &options, &err) < 0) {
+        return stk_cli_fail(cli, &err);
+    }
+    options.resume = stk_cli_value(cli, "resume");
+    bool piped = stk_cli_value(cli, "spec") != NULL || stk_cli_value(cli, "spec-fd") != NULL;
+    if (target == NULL && !piped) {
+        return stk_cli_usage(cli, "what is to be run? give a pipeline.yaml or a Python file");
+    }
+    if (stk_cli_flag(cli, "detach")) {
+        int status = detach(cli);
+        if (status != 0) {
+            return status;
+        }
+    }
+    if (!piped && (ends_with(target, ".py") || strstr(target, ".py:") != NULL)) {
+        return stk_cli_exec_python(cli, &options, target, stk_cli_args(cli) + 1);
+    }
+    if (!piped && !ends_with(target, ".yaml") && !ends_with(target, ".yml") &&
+        !ends_with(target, ".json") && strcmp(target, "-") != 0) {
+        return stk_cli_usage(
+            cli, "'%s' is neither a pipeline document (.yaml, .yml, .json) nor a Python file (.py)",
+            target);
+    }
+    if (!piped && stk_cli_n_args(cli) > 1) {
+        return stk_cli_usage(
+            cli, "'%s' takes no further arguments: parameters go as --param NAME=VALUE before it",
+            target);
+    }
+    stk_spec *spec = NULL;
+    int rc = load_spec(cli, &spec, &err);
+    rc = rc < 0 ? rc : stk_cli_params(cli, spec, &err);
+    int status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &options);
+    stk_spec_free(spec);
+    return status;
+}
+
+static const stk_option options_of_run[] = {
+    {"param", 'p', "NAME=VALUE", "set a parameter of the pipeline", true},
+    {"policy", 0, "fit|strict",
+     "what happens when a request can't be given here: run without and say so, or refuse", false},
+    {"with", 0, "BACKEND", "where steps run (local)", false},
+    {"max-workers", 'j', "N", "at most N steps at once (default: as many as fit)", false},
+    {"mode", 0, "MODE", "continue_on_failure, stop_on_failure or fail_fast", false},
+    {"no-cache", 0, NULL, "run every step, also those whose result is known", false},
+    {"run-name", 0, "NAME", "a name for the run", false},
+    {"detach", 'd', NULL, "go on in the background; print the run's id", false},
+    {"quiet", 'q', NULL, "print failures only", false},
+    {"python", 0, "EXE", "interpreter for Python files and steps", false},
+    {"spec", 0, "FILE", "a pipeline document (- for standard input)", false},
+    {"spec-fd", 0, "FD", "the same, from an open descriptor (for front ends)", false},
+    {"forkserver-fd", 0, "FD", "a connected fork server (for front ends)", false},
+    {"front-fd", 0, "FD", "report the run's begin and end there (for front ends)", false},
+    {"resume", 0, "RUN", "take up this run (for front ends; people say 'stoker resume')", false},
+    {"use-new-code", 0, NULL, "with --resume: go on although the code changed", false},
+    {NULL}};
+
+const stk_command stk_cmd_run = {
+    .name = "run",
+    .summary = "run a pipeline document or a Python file",
+    .usage = "[options] pipeline.yaml | file.py[:pipeline] [arguments of the file]",
+    .text = "A pipeline document (YAML or JSON, see schema/pipeline.schema.json) is run by the "
+            "engine itself. A Python file is run as\n"
+            "'python file.py' would run it; the options are the defaults of every pipeline that it "
+            "calls. file.py:name calls that\n"
+            "pipeline. Steps whose code, inputs and settings are known are not run again. Ctrl-C "
+            "ends running steps gracefully, a\n"
+            "second one at once; 'stoker resume' takes the run up where it stopped.",
+    .options = options_of_run,
+    .stop_at_positional = true,
+    .run = run_run};

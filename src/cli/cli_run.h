@@ -1,0 +1,36 @@
+/* cli_run: what `run` and `resume` share: options → a plan, a backend, an engine; progress and the
+ * summary. */
+#ifndef STK_CLI_RUN_H
+#define STK_CLI_RUN_H
+
+#include "cli/cli.h"
+#include "plan/plan.h"
+#include "spec/spec.h"
+
+/* Options that decide how a run goes, of the command line or of STOKER_RUN_OPTIONS. */
+typedef struct stk_run_options {
+    stk_policy policy;
+    int mode;             /* stk_mode, or -1: the spec's */
+    uint32_t max_workers; /* 0: no limit but the CPUs */
+    bool use_cache;
+    bool quiet;
+    bool use_new_code;
+    const char *name;   /* of the run, or NULL */
+    const char *python; /* interpreter, or NULL */
+    const char *resume; /* run to take up, or NULL */
+    int server_fd;      /* fork server, or -1 */
+    int front_fd;       /* JSON lines for the front, or -1 */
+} stk_run_options;
+
+/* Reads the options that both commands have. */
+int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err);
+/* Runs (or resumes) a pipeline to its end; returns the exit status. Prints errors itself. */
+int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *options);
+/* Applies every --param and checks that none is missing. */
+int stk_cli_params(const stk_cli *cli, stk_spec *spec, stk_err *err);
+/* Replaces this process by `python file args…` with the options in STOKER_RUN_OPTIONS; returns only
+ * on failure. */
+int stk_cli_exec_python(const stk_cli *cli, const stk_run_options *options, const char *file,
+                        char **args);
+
+#endif

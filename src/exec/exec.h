@@ -1,0 +1,78 @@
+/* exec: actions → backend calls; what happens comes back as events; every event is committed before
+ * it is acted on.
+ *
+ * One stk_exec drives one run from start (or from where it stopped) to its end, on the thread that
+ * calls it. It owns the scheduler's state, which is the fold of the run's durable events; the store
+ * has them first. A second engine on the same run is kept out by the run's lock, which the caller
+ * holds.
+ */
+#ifndef STK_EXEC_H
+#define STK_EXEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "accel/accel.h"
+#include "backend/backend.h"
+#include "base/err.h"
+#include "plan/plan.h"
+#include "store/store.h"
+#include "sys/clock.h"
+
+typedef struct stk_exec stk_exec;
+
+typedef struct stk_exec_config {
+    stk_store *store;
+    stk_backend *backend;
+    stk_accel *accel; /* or NULL: no devices */
+    const stk_clock *clock;
+    const stk_plan *plan; /* borrowed, and its spec */
+    const stk_capacity *capacity;
+    const char *run;  /* id; its folder and lock exist */
+    const char *name; /* of the run, or NULL: the id */
+    bool resumed;     /* the run has events already */
+    bool use_cache;
+    stk_policy policy;
+    stk_mode mode;
+    uint32_t max_workers;
+    int signal_fd; /* signalfd of SIGINT/SIGTERM/SIGHUP, or -1: the first cancels, the second ends
+                      at once */
+    int hangup_fd; /* cancels when its other end closes, or -1 */
+    /* Called after the event is durable. May be NULL. */
+    void (*on_event)(void *arg, const stk_event_row *row);
+    /* Called now and then; returns milliseconds until it wants to be called again (-1: with the
+     * next event). May be NULL. */
+    int64_t (*on_tick)(void *arg, int64_t now_ms);
+    void *arg;
+} stk_exec_config;
+
+typedef enum { STK_RUN_SUCCEEDED, STK_RUN_FAILED, STK_RUN_CANCELLED } stk_run_status;
+
+/* Commits RUN_CREATED (or folds what is there) and RUN_STARTED. When resuming, attempts that still
+ * live are ended first, and a finished one whose end was not committed any more is taken as it is.
+ * Errors: those of the store; nothing was started then. */
+int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *err);
+/* Until the run has ended. An error means the engine can't go on (disk full, store gone): running
+ * tasks were ended, the run can be resumed. */
+int stk_exec_loop(stk_exec *exec, stk_run_status *ret_status, stk_err *err);
+void stk_exec_close(stk_exec *exec);
+
+/* Live usage of a running task (progress lines). */
+bool stk_exec_usage(stk_exec *exec, uint32_t task, int64_t *ret_memory_bytes, double *ret_cpus);
+/* The sentence of the first final failure, or NULL. */
+const char *stk_exec_error(const stk_exec *exec);
+
+/* Would this step be served by the cache now? For `stoker plan`: the outputs of steps that hit are
+ * known to those after them. ret_miss: the reason, or NULL when it hits. Steps must be asked in
+ * plan order. */
+typedef struct stk_forecast stk_forecast;
+int stk_forecast_new(stk_store *store, const stk_plan *plan, stk_forecast **ret_forecast,
+                     stk_err *err);
+int stk_forecast_step(stk_forecast *forecast, uint32_t i_step, bool *ret_hit, const char **ret_miss,
+                      stk_err *err);
+void stk_forecast_free(stk_forecast *forecast);
+
+/* What this host can give (CPUs, memory, devices), for stk_plan_new. Text lives in `arena`. */
+int stk_exec_capacity(stk_accel *accel, stk_arena *arena, stk_capacity *ret_capacity, stk_err *err);
+
+#endif

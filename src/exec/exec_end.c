@@ -1,0 +1,591 @@
+/* The end of an attempt: its outcome and its result.json → outputs in the store → the events that
+ * follow. */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "base/units.h"
+#include "exec/exec_private.h"
+#include "sys/file.h"
+
+/* What is known when an attempt has ended. */
+typedef struct ending {
+    uint32_t task;
+    const stk_step *step;
+    const char *dir;
+    const stk_outcome *outcome;
+    stk_result result;
+    bool has_result;
+    const char *used; /* JSON */
+} ending;
+
+static const char *used_json(const stk_outcome *o, stk_arena *arena)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
+    stk_buf_printf(&buf, "{\"wall_s\":%.3f", (double)o->wall_ms / 1000);
+    if (o->cpu_us >= 0) {
+        stk_buf_printf(&buf, ",\"cpu_s\":%.4f", (double)o->cpu_us / 1e6);
+    }
+    if (o->peak_memory_bytes >= 0) {
+        stk_buf_printf(&buf, ",\"peak_memory_bytes\":%lld", (long long)o->peak_memory_bytes);
+    }
+    if (o->exit_status >= 0) {
+        stk_buf_printf(&buf, ",\"exit_status\":%d", o->exit_status);
+    }
+    if (o->signal > 0) {
+        stk_buf_printf(&buf, ",\"signal\":%d", o->signal);
+    }
+    stk_buf_text(&buf, ",\"devices\":[");
+    for (uint32_t i = 0; i < o->n_devices; i++) {
+        stk_buf_text(&buf, i > 0 ? ",{\"uuid\":" : "{\"uuid\":");
+        stk_buf_json(&buf, o->devices[i].uuid != NULL ? o->devices[i].uuid : "");
+        if (o->devices[i].busy_percent_mean >= 0) {
+            stk_buf_printf(&buf, ",\"busy_percent_mean\":%.1f", o->devices[i].busy_percent_mean);
+        }
+        if (o->devices[i].peak_memory_bytes >= 0) {
+            stk_buf_printf(&buf, ",\"peak_memory_bytes\":%lld",
+                           (long long)o->devices[i].peak_memory_bytes);
+        }
+        stk_buf_char(&buf, '}');
+    }
+    stk_buf_text(&buf, "]}");
+    return buf.failed ? NULL : stk_arena_dup(arena, buf.data);
+}
+
+/* --- failure --- */
+
+static int remember_error(stk_exec *x, const char *step, const char *text, stk_err *err)
+{
+    if (x->error == NULL) {
+        x->error = stk_arena_printf(x->arena, "step '%s' failed: %s", step, text);
+    }
+    return x->error == NULL ? exec_nomem(err) : 0;
+}
+
+static bool hook_was_run(const ending *e, const char *name)
+{
+    for (uint32_t i = 0; e != NULL && e->has_result && i < e->result.n_hooks_run; i++) {
+        if (strcmp(e->result.hooks_run[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Hooks that the task did not run itself: commands always, Python ones when the process died. Their
+ * order is kept: the on_end hook follows when the first has ended (exec_ended). */
+static void run_hooks(stk_exec *x, const ending *e, uint32_t task, bool ok, const char *error)
+{
+    stk_hook_when first = ok ? STK_HOOK_SUCCESS : STK_HOOK_FAILURE;
+    const stk_settings *s = exec_step(x, task)->settings;
+    bool by_worker =
+        hook_was_run(e, ok ? "on_success" : "on_failure") && s->hooks[first].run == NULL;
+    if (!by_worker && exec_launch_hook(x, task, first, error)) {
+        return;
+    }
+    if (!(hook_was_run(e, "on_end") && s->hooks[STK_HOOK_END].run == NULL)) {
+        (void)exec_launch_hook(x, task, STK_HOOK_END, error);
+    }
+}
+
+int exec_fail(stk_exec *x, uint32_t task, stk_failure failure, const char *text, const char *used,
+              const char *traceback, const char *where, stk_err *err)
+{
+    int64_t delay_ms = 0;
+    bool again = stk_sched_retry(x->sched, task, failure, &delay_ms);
+    exec_release(x, task);
+    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
+    stk_buf_printf(&buf, "{\"class\":\"%s\",\"final\":%s,\"text\":", stk_failure_word(failure),
+                   again ? "false" : "true");
+    stk_buf_json(&buf, text);
+    if (used != NULL) {
+        stk_buf_text(&buf, ",\"used\":");
+        stk_buf_text(&buf, used);
+    }
+    if (traceback != NULL) {
+        stk_buf_text(&buf, ",\"traceback\":");
+        stk_buf_json(&buf, traceback);
+    }
+    if (where != NULL) {
+        stk_buf_text(&buf, ",\"where\":");
+        stk_buf_json(&buf, where);
+    }
+    stk_buf_char(&buf, '}');
+    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    if (data == NULL) {
+        return exec_nomem(err);
+    }
+    stk_sched_event failed = {
+        .kind = STK_EV_TASK_FAILED, .task = task, .failure = failure, .is_final = !again};
+    int rc = exec_emit(x, &failed, data, err);
+    if (rc < 0 || !again) {
+        return rc < 0 ? rc : remember_error(x, exec_step(x, task)->name, text, err);
+    }
+    int64_t at = stk_clock_wall_ms(x->config.clock) + delay_ms;
+    data = stk_arena_printf(x->tick, "{\"at_ms\":%lld,\"delay_ms\":%lld}", (long long)at,
+                            (long long)delay_ms);
+    return data == NULL
+               ? exec_nomem(err)
+               : exec_emit(
+                     x, &(stk_sched_event){.kind = STK_EV_TASK_RETRYING, .task = task, .at_ms = at},
+                     data, err);
+}
+
+/* The worker's own account of a failure → the sentence. */
+static const char *error_text(const stk_result_error *e, stk_arena *arena)
+{
+    if (e->class == STK_FAIL_IMPORT && e->module != NULL) {
+        return stk_arena_printf(arena,
+                                "module '%s' is not installed in this Python; install it (pip "
+                                "install %s) and run again",
+                                e->module, e->module);
+    }
+    const char *at = e->where != NULL ? e->where : "";
+    const char *open = e->where != NULL ? " (" : "";
+    const char *close = e->where != NULL ? ")" : "";
+    if (e->type != NULL && e->class == STK_FAIL_EXCEPTION) {
+        return stk_arena_printf(arena, "%s: %s%s%s%s", e->type, e->message, open, at, close);
+    }
+    return stk_arena_printf(arena, "%s%s%s%s", e->message, open, at, close);
+}
+
+static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
+{
+    const stk_outcome *o = e->outcome;
+    stk_failure failure = o->failure;
+    const char *text = o->text;
+    const char *traceback = NULL;
+    const char *where = NULL;
+    bool died = !o->ok && (o->failure == STK_FAIL_HOST_OOM || o->failure == STK_FAIL_TIMEOUT ||
+                           o->failure == STK_FAIL_SIGNAL);
+    if (e->has_result && !e->result.ok && !died) {
+        failure = e->result.error.class;
+        text = error_text(&e->result.error, x->scratch);
+        traceback = e->result.error.traceback;
+        where = e->result.error.where;
+    } else if (o->ok) {
+        failure = STK_FAIL_LOST;
+        text = "the process ended without leaving a result (os._exit, or exec of another program?)";
+    }
+    if (text == NULL) {
+        return exec_nomem(err);
+    }
+    int rc = exec_fail(x, e->task, failure, text, e->used, traceback, where, err);
+    if (rc == 0 && stk_sched_state(x->sched, e->task) == STK_TASK_FAILED) {
+        run_hooks(x, e, e->task, false, text);
+    }
+    return rc;
+}
+
+/* --- outputs --- */
+
+static const char *fallback(const char *a, const char *b)
+{
+    return a != NULL ? a : b;
+}
+
+static void add_tags(stk_buf *buf, const stk_result_output *r, const stk_output *declared)
+{
+    uint32_t n = 0;
+    stk_buf_text(buf, ",\"tags\":[");
+    for (uint32_t i = 0; declared != NULL && i < declared->n_tags; i++) {
+        stk_buf_text(buf, n++ > 0 ? "," : "");
+        stk_buf_json(buf, declared->tags[i]);
+    }
+    for (uint32_t i = 0; r != NULL && i < r->n_tags; i++) {
+        stk_buf_text(buf, n++ > 0 ? "," : "");
+        stk_buf_json(buf, r->tags[i]);
+    }
+    stk_buf_char(buf, ']');
+}
+
+/* The ref of a stored output (tbl/events.def), in `arena`. `value`: JSON to pass by value as well,
+ * or NULL. */
+static const char *ref_json(const stk_artifact *a, const stk_result_output *r,
+                            const stk_output *declared, const char *format, const char *value,
+                            stk_arena *arena)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
+    const char *type = fallback(r != NULL ? r->type : NULL,
+                                fallback(declared != NULL ? declared->type : NULL, format));
+    stk_buf_printf(&buf, "{\"digest\":\"%s\",\"size\":%lld,\"format\":", a->digest,
+                   (long long)a->size);
+    stk_buf_json(&buf, format);
+    stk_buf_text(&buf, ",\"type\":");
+    stk_buf_json(&buf, type);
+    stk_buf_text(&buf, ",\"meta\":");
+    stk_buf_text(&buf, r != NULL && r->meta != NULL ? r->meta : "{}");
+    if (value != NULL) {
+        stk_buf_text(&buf, ",\"value\":");
+        stk_buf_text(&buf, value);
+    }
+    if ((declared != NULL && declared->n_tags > 0) || (r != NULL && r->n_tags > 0)) {
+        add_tags(&buf, r, declared);
+    }
+    if (r != NULL && r->metadata != NULL) {
+        stk_buf_text(&buf, ",\"metadata\":");
+        stk_buf_text(&buf, r->metadata);
+    }
+    if (r != NULL && r->artifact_name != NULL) {
+        stk_buf_text(&buf, ",\"name\":");
+        stk_buf_json(&buf, r->artifact_name);
+        if (r->artifact_version != NULL) {
+            stk_buf_text(&buf, ",\"version\":");
+            stk_buf_json(&buf, r->artifact_version);
+        }
+    }
+    stk_buf_char(&buf, '}');
+    return buf.failed ? NULL : stk_arena_dup(arena, buf.data);
+}
+
+/* A small file whose text is JSON is also passed by value. NULL when it isn't. */
+static const char *small_json(const char *path, int64_t size, stk_arena *arena)
+{
+    char *text = NULL;
+    size_t len = 0;
+    if (size > STK_LIMIT_INLINE_BYTES ||
+        stk_file_read_untrusted(path, STK_LIMIT_INLINE_BYTES, &text, &len, NULL) < 0) {
+        return NULL;
+    }
+    json_t *doc = json_loadb(text, len, JSON_DECODE_ANY, NULL);
+    free(text);
+    char *compact = doc == NULL ? NULL : json_dumps(doc, JSON_COMPACT | JSON_ENCODE_ANY);
+    json_decref(doc);
+    const char *copy = compact == NULL ? NULL : stk_arena_dup(arena, compact);
+    free(compact);
+    return copy;
+}
+
+/* One output into the store. STK_E_NOT_FOUND: it isn't there (the step's fault). */
+static int publish(stk_exec *x, const ending *e, const stk_result_output *r,
+                   const stk_output *declared, exec_ref *ret_ref, stk_err *err)
+{
+    const char *name = r != NULL ? r->name : declared->name;
+    stk_artifact artifact;
+    const char *value = NULL;
+    const char *format = r != NULL && r->format != NULL               ? r->format
+                         : declared != NULL && declared->type != NULL ? declared->type
+                                                                      : NULL;
+    int rc;
+    if (r != NULL && r->value != NULL) {
+        value = r->value;
+        format = "json";
+        rc = stk_store_add_bytes(x->config.store, value, strlen(value), &artifact, err);
+        value = strlen(value) <= STK_LIMIT_INLINE_BYTES ? value : NULL;
+    } else {
+        const char *path = stk_arena_printf(x->scratch, "%s/%s%s", e->dir, r != NULL ? "" : "out/",
+                                            r != NULL ? r->path : name);
+        struct stat st;
+        if (path == NULL) {
+            return exec_nomem(err);
+        }
+        if (lstat(path, &st) < 0) {
+            return stk_err_set(err, STK_E_NOT_FOUND, "output '%s' was not written: there is no %s",
+                               name, path);
+        }
+        if (format == NULL) {
+            format = S_ISDIR(st.st_mode) ? "dir" : "file";
+        }
+        value = strcmp(format, "json") == 0 ? small_json(path, st.st_size, x->scratch) : NULL;
+        rc =
+            stk_store_add_path(x->config.store, path, r != NULL ? r->digest : NULL, &artifact, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    ret_ref->digest = stk_arena_dup(x->arena, artifact.digest);
+    ret_ref->json = ref_json(&artifact, r, declared, format, value, x->arena);
+    if (ret_ref->digest == NULL || ret_ref->json == NULL) {
+        return exec_nomem(err);
+    }
+    stk_ref_row row = {.digest = ret_ref->digest,
+                       .task = e->task,
+                       .output = stk_arena_dup(x->arena, name),
+                       .step = e->step->name,
+                       .ref = ret_ref->json,
+                       .name = r != NULL ? stk_arena_dup(x->arena, r->artifact_name) : NULL,
+                       .version = r != NULL ? stk_arena_dup(x->arena, r->artifact_version) : NULL};
+    return exec_push_ref(x, &row, err);
+}
+
+static const stk_result_output *find_result(const ending *e, const char *name)
+{
+    for (uint32_t i = 0; e->has_result && i < e->result.n_outputs; i++) {
+        if (strcmp(e->result.outputs[i].name, name) == 0) {
+            return &e->result.outputs[i];
+        }
+    }
+    return NULL;
+}
+
+static bool is_declared(const stk_step *step, const char *name)
+{
+    for (uint32_t i = 0; i < step->n_outputs; i++) {
+        if (strcmp(step->outputs[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* All outputs, declared ones first, then what the task saved besides (save_artifact). `buf` gets
+ * {"name": ref, …}. */
+static int publish_all(stk_exec *x, const ending *e, exec_ref **ret_refs, stk_buf *buf,
+                       stk_err *err)
+{
+    const stk_step *step = e->step;
+    exec_ref *refs = stk_arena_array(x->arena, step->n_outputs + 1, sizeof *refs);
+    int rc = refs == NULL ? exec_nomem(err) : 0;
+    stk_buf_char(buf, '{');
+    for (uint32_t i = 0; i < step->n_outputs && rc == 0; i++) {
+        const stk_result_output *r = find_result(e, step->outputs[i].name);
+        if (r == NULL && step->python != NULL) {
+            return stk_err_set(err, STK_E_NOT_FOUND, "output '%s' is not in the task's result",
+                               step->outputs[i].name);
+        }
+        rc = publish(x, e, r, &step->outputs[i], &refs[i], err);
+        if (rc == 0) {
+            stk_buf_text(buf, i > 0 ? "," : "");
+            stk_buf_json(buf, step->outputs[i].name);
+            stk_buf_char(buf, ':');
+            stk_buf_text(buf, refs[i].json);
+        }
+    }
+    for (uint32_t i = 0; e->has_result && i < e->result.n_outputs && rc == 0; i++) {
+        const stk_result_output *r = &e->result.outputs[i];
+        exec_ref extra;
+        if (!is_declared(step, r->name)) {
+            rc = publish(x, e, r, NULL, &extra, err);
+            if (rc == 0) {
+                stk_buf_text(buf, buf->len > 1 ? "," : "");
+                stk_buf_json(buf, r->name);
+                stk_buf_char(buf, ':');
+                stk_buf_text(buf, extra.json);
+            }
+        }
+    }
+    stk_buf_char(buf, '}');
+    *ret_refs = refs;
+    return rc == 0 && buf->failed ? exec_nomem(err) : rc;
+}
+
+/* --- success --- */
+
+static int push_cache(stk_exec *x, const ending *e, const char *outputs, stk_err *err)
+{
+    exec_task *t = &x->tasks[e->task];
+    if (t->key == NULL || t->parts == NULL) {
+        return 0;
+    }
+    stk_cache_row row = {
+        .key = t->key,
+        .pipeline = stk_spec_name(x->spec),
+        .step = e->step->name,
+        .parts = t->parts,
+        .run = x->config.run,
+        .task = e->task,
+        .created_ms = stk_clock_wall_ms(x->config.clock),
+        .outputs = stk_arena_dup(x->arena, outputs),
+        .metadata = stk_arena_dup(x->arena, e->has_result ? e->result.metadata : NULL),
+        .seen = stk_arena_dup(x->arena, e->has_result ? e->result.seen_json : NULL)};
+    return row.outputs == NULL ? exec_nomem(err) : exec_push_cache(x, &row, err);
+}
+
+static const char *success_json(stk_exec *x, const ending *e, const char *outputs)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
+    stk_buf_text(&buf, "{\"outputs\":");
+    stk_buf_text(&buf, outputs);
+    if (x->tasks[e->task].inputs != NULL) {
+        stk_buf_text(&buf, ",\"inputs\":");
+        stk_buf_text(&buf, x->tasks[e->task].inputs);
+    }
+    stk_buf_text(&buf, ",\"used\":");
+    stk_buf_text(&buf, e->used);
+    if (e->has_result && e->result.metadata != NULL) {
+        stk_buf_text(&buf, ",\"metadata\":");
+        stk_buf_text(&buf, e->result.metadata);
+    }
+    if (e->has_result && e->result.n_warnings > 0) {
+        stk_buf_text(&buf, ",\"warnings\":[");
+        for (uint32_t i = 0; i < e->result.n_warnings; i++) {
+            stk_buf_text(&buf, i > 0 ? "," : "");
+            stk_buf_json(&buf, e->result.warnings[i]);
+        }
+        stk_buf_char(&buf, ']');
+    }
+    stk_buf_char(&buf, '}');
+    return buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+}
+
+static int succeed(stk_exec *x, const ending *e, stk_err *err)
+{
+    STK_BUF_AUTO outputs = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
+    stk_err why = {0};
+    exec_ref *refs = NULL;
+    int rc = publish_all(x, e, &refs, &outputs, &why);
+    if (rc == STK_E_FULL || rc == STK_E_NOMEM || (rc == STK_E_SYS && why.sys == EROFS)) {
+        *err = why; /* the store's trouble, not the step's: stop here, the run can be resumed */
+        return rc;
+    }
+    if (rc < 0) {
+        char text[1200];
+        rc = exec_fail(x, e->task, STK_FAIL_OUTPUT, stk_err_format(&why, text, (int)sizeof text),
+                       e->used, NULL, NULL, err);
+        if (rc == 0 && stk_sched_state(x->sched, e->task) == STK_TASK_FAILED) {
+            run_hooks(x, e, e->task, false, why.text);
+        }
+        return rc;
+    }
+    x->tasks[e->task].outputs = refs;
+    rc = push_cache(x, e, outputs.data, err);
+    const char *data = rc < 0 ? NULL : success_json(x, e, outputs.data);
+    if (data == NULL) {
+        return rc < 0 ? rc : exec_nomem(err);
+    }
+    exec_release(x, e->task);
+    rc =
+        exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_SUCCEEDED, .task = e->task}, data, err);
+    if (rc == 0) {
+        run_hooks(x, e, e->task, true, NULL);
+    }
+    return rc;
+}
+
+/* --- secrets --- */
+
+/* Overwrites every occurrence of `value` in the log with stars, in place: same length, so nobody's
+ * offsets move. */
+static void mask_file(const char *path, const char *value)
+{
+    size_t n = strlen(value);
+    STK_FD_AUTO fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    struct stat st;
+    if (n < 4 || fd < 0 || fstat(fd, &st) < 0 || st.st_size == 0) {
+        return;
+    }
+    char *data = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (data == MAP_FAILED) {
+        return;
+    }
+    for (char *at = data; (at = memmem(at, (size_t)(st.st_size - (at - data)), value, n)) != NULL;
+         at += n) {
+        memset(at, '*', n);
+    }
+    munmap(data, (size_t)st.st_size);
+}
+
+static void mask_logs(const ending *e, stk_arena *arena)
+{
+    static const char *const logs[] = {"stdout.log", "stderr.log"};
+    for (uint32_t i = 0; i < e->step->settings->n_secrets; i++) {
+        const char *name =
+            stk_arena_printf(arena, "STOKER_SECRET_%s", e->step->settings->secrets[i]);
+        const char *value = name == NULL ? NULL : getenv(name);
+        for (int k = 0; k < 2 && value != NULL; k++) {
+            const char *path = stk_arena_printf(arena, "%s/%s", e->dir, logs[k]);
+            if (path != NULL) {
+                mask_file(path, value);
+            }
+        }
+    }
+}
+
+/* --- the end --- */
+
+/* Reads result.json if there is one. A wrong one is the step's failure, told in `why`. */
+static int read_result(stk_exec *x, ending *e, stk_err *why)
+{
+    const char *path = stk_arena_printf(x->scratch, "%s/result.json", e->dir);
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    if (path == NULL) {
+        return exec_nomem(why);
+    }
+    if (e->step->python == NULL && !stk_file_exists(path)) {
+        return 0; /* most commands write none */
+    }
+    int rc = stk_file_read_untrusted(path, STK_LIMIT_RESULT_BYTES, &text, &len, why);
+    if (rc == STK_E_NOT_FOUND) {
+        return 0;
+    }
+    rc = rc < 0 ? rc : stk_result_parse(text, len, path, x->scratch, &e->result, why);
+    e->has_result = rc == 0;
+    return rc;
+}
+
+int exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_err *err)
+{
+    ending e = {.task = task, .step = exec_step(x, task), .outcome = outcome};
+    e.dir = exec_dir(x, task, exec_attempt(x, task), x->scratch);
+    e.used = used_json(outcome, x->scratch);
+    if (e.dir == NULL || e.used == NULL) {
+        return exec_nomem(err);
+    }
+    stk_err why = {0};
+    int rc = read_result(x, &e, &why);
+    if (e.step->settings->n_secrets > 0) {
+        mask_logs(&e, x->scratch);
+    }
+    if (rc == STK_E_NOMEM) {
+        *err = why;
+        return rc;
+    }
+    if (rc < 0 && outcome->ok) {
+        char text[1200];
+        return exec_fail(x, task, STK_FAIL_OUTPUT, stk_err_format(&why, text, (int)sizeof text),
+                         e.used, NULL, NULL, err);
+    }
+    /* A Python task's own word counts first: a process that dies while it ends has still done its
+     * work. */
+    bool ok = e.step->python != NULL ? e.has_result && e.result.ok
+                                     : outcome->ok && (!e.has_result || e.result.ok);
+    if (ok) {
+        return succeed(x, &e, err);
+    }
+    if (outcome->failure == STK_FAIL_CANCELLED) {
+        exec_release(x, task);
+        return exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task}, NULL,
+                         err);
+    }
+    return fail_ending(x, &e, err);
+}
+
+static int hook_ended(stk_exec *x, const stk_report *report, stk_err *err)
+{
+    uint32_t task = report->id & ~EXEC_HOOK_BIT;
+    if (!x->tasks[task].hooked) {
+        return 0;
+    }
+    x->tasks[task].hooked = false;
+    x->n_hooks--;
+    int rc = 0;
+    if (!report->outcome.ok) {
+        const char *text = stk_arena_printf(x->scratch, "a hook of step '%s' failed: %s",
+                                            exec_step(x, task)->name, report->outcome.text);
+        rc = text == NULL ? exec_nomem(err) : exec_emit_note(x, text, err);
+    }
+    if (rc == 0 && strcmp(report->text, "on_end") != 0) {
+        (void)exec_launch_hook(x, task, STK_HOOK_END, NULL);
+    }
+    return rc;
+}
+
+int exec_ended(stk_exec *x, const stk_report *report, stk_err *err)
+{
+    if ((report->id & EXEC_HOOK_BIT) != 0) {
+        return hook_ended(x, report, err);
+    }
+    if (report->id >= x->n_tasks || stk_sched_state(x->sched, report->id) != STK_TASK_RUNNING ||
+        report->attempt != exec_attempt(x, report->id)) {
+        return 0; /* an attempt that was given up already */
+    }
+    return exec_settle(x, report->id, &report->outcome, err);
+}

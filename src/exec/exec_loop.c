@@ -1,0 +1,589 @@
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/failpoint.h"
+#include "base/limits.h"
+#include "exec/exec_private.h"
+#include "sys/proc.h"
+
+enum { ACTIONS_AT_ONCE = 1024, EVENTS_AT_ONCE = 8192 };
+
+int exec_nomem(stk_err *err)
+{
+    return stk_err_set(err, STK_E_NOMEM, "out of memory");
+}
+
+uint32_t exec_attempt(const stk_exec *x, uint32_t task)
+{
+    return x->tasks[task].attempt_base + stk_sched_attempt(x->sched, task);
+}
+
+const stk_step *exec_step(const stk_exec *x, uint32_t task)
+{
+    return stk_spec_step(x->spec, x->tasks[task].i_step);
+}
+
+const char *exec_dir(const stk_exec *x, uint32_t task, uint32_t attempt, stk_arena *arena)
+{
+    return stk_arena_printf(arena, "%s/%s/0/%u", x->folder, exec_step(x, task)->name, attempt);
+}
+
+/* Makes room for one more element in a malloc'd array. */
+static int grow(void **array, uint32_t n, uint32_t *cap, size_t size, stk_err *err)
+{
+    if (n < *cap) {
+        return 0;
+    }
+    uint32_t bigger = *cap == 0 ? 64 : *cap * 2;
+    void *p = realloc(*array, (size_t)bigger * size);
+    if (p == NULL) {
+        return exec_nomem(err);
+    }
+    *array = p;
+    *cap = bigger;
+    return 0;
+}
+
+static int queue(stk_exec *x, stk_event_kind kind, uint32_t task, uint32_t attempt,
+                 const char *data, stk_err *err)
+{
+    int rc = grow((void **)&x->events, x->n_events, &x->cap_events, sizeof *x->events, err);
+    if (rc == 0) {
+        x->events[x->n_events++] = (stk_event_row){.time_ms = stk_clock_wall_ms(x->config.clock),
+                                                   .kind = kind,
+                                                   .task = task,
+                                                   .attempt = attempt,
+                                                   .data = data};
+    }
+    return rc;
+}
+
+int exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, stk_err *err)
+{
+    int rc = stk_sched_fold(x->sched, event, err);
+    if (rc < 0 || event->kind >= STK_EV_N) {
+        return rc;
+    }
+    bool of_run = event->kind == STK_EV_RUN_CANCELLING || event->kind == STK_EV_RUN_ENDED;
+    uint32_t attempt = of_run ? 0 : exec_attempt(x, event->task);
+    rc = queue(x, (stk_event_kind)event->kind, of_run ? UINT32_MAX : event->task, attempt, data,
+               err);
+    return rc == 0 && x->n_events >= EVENTS_AT_ONCE ? exec_flush(x, err) : rc;
+}
+
+int exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_err *err)
+{
+    return queue(x, kind, UINT32_MAX, 0, data, err);
+}
+
+int exec_emit_note(stk_exec *x, const char *text, stk_err *err)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
+    stk_buf_text(&buf, "{\"text\":");
+    stk_buf_json(&buf, text);
+    stk_buf_char(&buf, '}');
+    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    return data == NULL ? exec_nomem(err) : exec_emit_plain(x, STK_EV_NOTE, data, err);
+}
+
+int exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err)
+{
+    int rc = grow((void **)&x->cache, x->n_cache, &x->cap_cache, sizeof *x->cache, err);
+    if (rc == 0) {
+        x->cache[x->n_cache++] = *row;
+    }
+    return rc;
+}
+
+int exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err)
+{
+    int rc = grow((void **)&x->refs, x->n_refs, &x->cap_refs, sizeof *x->refs, err);
+    if (rc == 0) {
+        x->refs[x->n_refs++] = *row;
+    }
+    return rc;
+}
+
+int exec_flush(stk_exec *x, stk_err *err)
+{
+    if (x->n_events == 0) {
+        return 0;
+    }
+    stk_commit commit = {.events = x->events,
+                         .n_events = x->n_events,
+                         .cache = x->cache,
+                         .n_cache = x->n_cache,
+                         .refs = x->refs,
+                         .n_refs = x->n_refs};
+    int rc = stk_store_commit(x->config.store, x->config.run, &commit, err);
+    if (rc < 0) {
+        return rc;
+    }
+    for (uint32_t i = 0; i < x->n_events && x->config.on_event != NULL; i++) {
+        x->config.on_event(x->config.arg, &x->events[i]);
+    }
+    x->n_events = x->n_cache = x->n_refs = 0;
+    stk_arena_reset(x->tick);
+    return 0;
+}
+
+/* --- actions --- */
+
+static const exec_ref *outputs_of(void *arg, uint32_t i_step)
+{
+    return ((stk_exec *)arg)->tasks[i_step].outputs;
+}
+
+static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
+{
+    exec_task *t = &x->tasks[task];
+    exec_found found;
+    int64_t now = stk_clock_wall_ms(x->config.clock);
+    int rc = exec_lookup_step(&x->lookup, t->i_step, outputs_of, x, x->config.use_cache, now,
+                              &found, err);
+    if (rc < 0) {
+        return rc;
+    }
+    t->key = found.key;
+    t->parts = found.parts;
+    t->inputs = found.inputs;
+    t->miss = found.miss;
+    if (found.verdict == EXEC_MISS) {
+        return exec_emit(x, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task}, NULL, err);
+    }
+    t->outputs = found.outputs;
+    const stk_step *step = exec_step(x, task);
+    const char *data = stk_arena_printf(
+        x->tick, "{\"key\":\"%s\",\"from_run\":\"%s\",\"outputs\":%s,\"metadata\":%s}", found.key,
+        found.row.run, found.row.outputs, found.row.metadata ? found.row.metadata : "{}");
+    if (data == NULL) {
+        return exec_nomem(err);
+    }
+    for (uint32_t i = 0; i < step->n_outputs && rc == 0; i++) {
+        if (t->outputs[i].digest != NULL) {
+            rc = exec_push_ref(x,
+                               &(stk_ref_row){.digest = t->outputs[i].digest,
+                                              .task = task,
+                                              .output = step->outputs[i].name},
+                               err);
+        }
+    }
+    return rc < 0 ? rc
+                  : exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task}, data,
+                              err);
+}
+
+static int do_skip(stk_exec *x, const stk_action *a, stk_err *err)
+{
+    const char *data =
+        stk_arena_printf(x->tick, "{\"because\":\"%s\"}", exec_step(x, a->cause)->name);
+    return data == NULL
+               ? exec_nomem(err)
+               : exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_SKIPPED, .task = a->task},
+                           data, err);
+}
+
+static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
+{
+    static const char *const words[] = {"succeeded", "failed", "cancelled"};
+    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
+    stk_buf_printf(&buf, "{\"status\":\"%s\",\"error\":", words[a->status]);
+    if (x->error != NULL && a->status != 0) {
+        stk_buf_json(&buf, x->error);
+    } else {
+        stk_buf_text(&buf, "null");
+    }
+    stk_buf_char(&buf, '}');
+    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    if (data == NULL) {
+        return exec_nomem(err);
+    }
+    x->ended = true;
+    x->status = (stk_run_status)a->status;
+    return exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_ENDED}, data, err);
+}
+
+static int act(stk_exec *x, const stk_action *a, stk_err *err)
+{
+    switch (a->kind) {
+    case STK_ACT_LOOKUP:
+        return do_lookup(x, a->task, err);
+    case STK_ACT_START:
+        return exec_admit(x, a->task, err);
+    case STK_ACT_STOP: {
+        int64_t grace = x->n_signals > 1 ? 0 : exec_step(x, a->task)->settings->grace_ms;
+        x->config.backend->ops->stop(x->config.backend, a->task, grace, STK_FAIL_CANCELLED);
+        return 0;
+    }
+    case STK_ACT_SKIP:
+        return do_skip(x, a, err);
+    case STK_ACT_CANCEL:
+        return exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = a->task},
+                         NULL, err);
+    case STK_ACT_END:
+        /* the end waits for hooks: they belong to the run */
+        return x->n_hooks > 0 ? 0 : do_end(x, a, err);
+    }
+    return stk_err_set(err, STK_E_BUG, "unknown action %d", (int)a->kind);
+}
+
+/* Everything the scheduler wants now. Lookups may answer at once and lead to more, so it is asked
+ * until it is content. */
+static int decide(stk_exec *x, int64_t *ret_wake_ms, stk_err *err)
+{
+    stk_action actions[ACTIONS_AT_ONCE];
+    for (bool again = true; again && !x->ended;) {
+        uint32_t n = 0;
+        int64_t now = stk_clock_wall_ms(x->config.clock);
+        int rc = stk_sched_next(x->sched, now, actions, ACTIONS_AT_ONCE, &n, ret_wake_ms);
+        again = false;
+        for (uint32_t i = 0; i < n && rc >= 0; i++) {
+            rc = act(x, &actions[i], err);
+            again = again || (actions[i].kind != STK_ACT_STOP && actions[i].kind != STK_ACT_END);
+        }
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return exec_flush(x, err);
+}
+
+static int launch_all(stk_exec *x, bool *ret_any, stk_err *err)
+{
+    *ret_any = x->n_launches > 0;
+    for (uint32_t i = 0; i < x->n_launches; i++) {
+        STK_FAILPOINT("exec.launch.before");
+        int rc = exec_launch(x, x->launches[i], err);
+        stk_arena_reset(x->scratch);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    x->n_launches = 0;
+    return 0;
+}
+
+static int drain(stk_exec *x, bool *ret_any, stk_err *err)
+{
+    stk_report report;
+    *ret_any = false;
+    while (x->config.backend->ops->next(x->config.backend, &report)) {
+        *ret_any = true;
+        int rc = 0;
+        if (report.kind == STK_REPORT_ENDED) {
+            STK_FAILPOINT("exec.settle.before");
+            rc = exec_ended(x, &report, err);
+            stk_arena_reset(x->scratch);
+            STK_FAILPOINT("exec.settle.after");
+        } else if (report.kind == STK_REPORT_NOTE) {
+            rc = exec_emit_note(x, report.text, err);
+        }
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+static int cancel(stk_exec *x, const char *why, stk_err *err)
+{
+    x->n_signals++;
+    if (x->n_signals > 1 || stk_sched_is_cancelling(x->sched)) {
+        return 0; /* the STOP actions that follow have no grace any more */
+    }
+    const char *data = stk_arena_printf(x->tick, "{\"why\":\"%s\"}", why);
+    int64_t now = stk_clock_wall_ms(x->config.clock);
+    return data == NULL
+               ? exec_nomem(err)
+               : exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_CANCELLING, .at_ms = now}, data,
+                           err);
+}
+
+static int read_signals(stk_exec *x, stk_err *err)
+{
+    struct signalfd_siginfo info;
+    while (read(x->config.signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        const char *why = info.ssi_signo == SIGINT    ? "Ctrl-C"
+                          : info.ssi_signo == SIGTERM ? "asked to end (SIGTERM)"
+                                                      : "the terminal was closed (SIGHUP)";
+        int rc = cancel(x, why, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* Sleeps until something happens, at most until `wake_ms` (wall clock; -1: no limit). */
+static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
+{
+    int64_t now = stk_clock_wall_ms(x->config.clock);
+    int64_t timeout = x->config.backend->ops->wait_ms(x->config.backend);
+    if (wake_ms >= 0) {
+        int64_t left = wake_ms > now ? wake_ms - now : 0;
+        timeout = timeout < 0 || left < timeout ? left : timeout;
+    }
+    if (x->config.on_tick != NULL) {
+        int64_t tick = x->config.on_tick(x->config.arg, now);
+        timeout = tick >= 0 && (timeout < 0 || tick < timeout) ? tick : timeout;
+    }
+    struct pollfd fds[3] = {{.fd = x->config.backend->ops->fd(x->config.backend), .events = POLLIN},
+                            {.fd = x->config.signal_fd, .events = POLLIN},
+                            {.fd = x->hung_up ? -1 : x->config.hangup_fd, .events = 0}};
+    int n = poll(fds, 3, timeout < 0 ? -1 : timeout > 3600000 ? 3600000 : (int)timeout);
+    if (n < 0 && errno != EINTR) {
+        return stk_err_sys(err, STK_E_SYS, errno, "waiting for tasks");
+    }
+    if (n > 0 && fds[1].revents != 0) {
+        int rc = read_signals(x, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    if (n > 0 && (fds[2].revents & (POLLHUP | POLLERR)) != 0) {
+        x->hung_up = true;
+        return cancel(x, "the program that started the run has ended", err);
+    }
+    return 0;
+}
+
+int stk_exec_loop(stk_exec *x, stk_run_status *ret_status, stk_err *err)
+{
+    int rc = 0;
+    while (rc >= 0) {
+        bool drained = false;
+        bool launched = false;
+        int64_t wake_ms = -1;
+        rc = drain(x, &drained, err);
+        rc = rc < 0 ? rc : decide(x, &wake_ms, err);
+        rc = rc < 0 ? rc : launch_all(x, &launched, err);
+        if (rc < 0 || (x->ended && x->n_hooks == 0)) {
+            break;
+        }
+        /* a launch may have failed and queued events: look again before sleeping */
+        rc = launched && x->n_events > 0 ? 0 : wait(x, wake_ms, err);
+    }
+    if (rc >= 0) {
+        rc = exec_flush(x, err);
+    }
+    if (rc < 0) {
+        x->config.backend->ops->close(x->config.backend);
+        x->config.backend = NULL;
+        return rc;
+    }
+    *ret_status = x->status;
+    return 0;
+}
+
+/* --- opening --- */
+
+static void add_json_text(stk_buf *buf, const char *key, const char *json, const char *otherwise)
+{
+    stk_buf_printf(buf, ",\"%s\":", key);
+    stk_buf_text(buf, json != NULL ? json : otherwise);
+}
+
+static void add_host(stk_buf *buf, const stk_exec_config *config)
+{
+    char name[256] = "";
+    (void)gethostname(name, sizeof name - 1);
+    stk_buf_text(buf, ",\"host\":{\"name\":");
+    stk_buf_json(buf, name);
+    stk_buf_printf(buf, ",\"cpus\":%g,\"memory_bytes\":%lld,\"devices\":[",
+                   (double)config->capacity->cpu_milli / 1000,
+                   (long long)config->capacity->memory_bytes);
+    for (uint32_t i = 0; i < config->capacity->n_devices; i++) {
+        stk_buf_text(buf, i > 0 ? "," : "");
+        stk_buf_json(buf, config->capacity->device_models[i]);
+    }
+    stk_buf_text(buf, "]}");
+}
+
+static int emit_created(stk_exec *x, stk_err *err)
+{
+    const stk_exec_config *c = &x->config;
+    const stk_settings *settings = stk_spec_settings(x->spec);
+    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
+    char digest[STK_DIGEST_HEX + 1];
+    size_t len = 0;
+    const char *text = stk_spec_text(x->spec, &len);
+    stk_digest_of(text, len, digest);
+    stk_buf_text(&buf, "{\"name\":");
+    stk_buf_json(&buf, c->name != NULL ? c->name : c->run);
+    stk_buf_text(&buf, ",\"pipeline\":");
+    stk_buf_json(&buf, stk_spec_name(x->spec));
+    stk_buf_printf(
+        &buf,
+        ",\"spec\":\"%s\",\"mode\":\"%s\",\"policy\":\"%s\",\"max_workers\":%u,\"parameters\":{",
+        digest, stk_mode_word(c->mode), c->policy == STK_POLICY_STRICT ? "strict" : "fit",
+        c->max_workers);
+    for (uint32_t i = 0; i < stk_spec_n_params(x->spec); i++) {
+        const stk_param *p = stk_spec_param(x->spec, i);
+        stk_buf_text(&buf, i > 0 ? "," : "");
+        stk_buf_json(&buf, p->name);
+        stk_buf_char(&buf, ':');
+        stk_buf_text(&buf, p->value != NULL ? p->value : "null");
+    }
+    stk_buf_text(&buf, "},\"tags\":[");
+    for (uint32_t i = 0; i < settings->n_tags; i++) {
+        stk_buf_text(&buf, i > 0 ? "," : "");
+        stk_buf_json(&buf, settings->tags[i]);
+    }
+    stk_buf_char(&buf, ']');
+    add_json_text(&buf, "origin", stk_spec_origin(x->spec), "{}");
+    add_host(&buf, c);
+    stk_buf_text(&buf, ",\"notes\":[");
+    for (uint32_t i = 0; i < stk_plan_n_notes(c->plan); i++) {
+        stk_buf_text(&buf, i > 0 ? "," : "");
+        stk_buf_json(&buf, stk_plan_note(c->plan, i));
+    }
+    stk_buf_text(&buf, "]}");
+    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    return data == NULL ? exec_nomem(err) : exec_emit_plain(x, STK_EV_RUN_CREATED, data, err);
+}
+
+static int emit_started(stk_exec *x, stk_err *err)
+{
+    const char *data =
+        stk_arena_printf(x->tick, "{\"pid\":%d,\"boot\":\"%s\",\"resumed\":%s}", (int)getpid(),
+                         stk_clock_boot_id(), x->config.resumed ? "true" : "false");
+    return data == NULL ? exec_nomem(err) : exec_emit_plain(x, STK_EV_RUN_STARTED, data, err);
+}
+
+static int add_tasks(stk_exec *x, stk_err *err)
+{
+    x->n_tasks = stk_spec_n_steps(x->spec);
+    x->tasks = calloc((size_t)x->n_tasks + 1, sizeof *x->tasks);
+    if (x->tasks == NULL) {
+        return exec_nomem(err);
+    }
+    /* Steps are numbered so that each needs only earlier ones (spec.h): tasks get the same numbers.
+     */
+    for (uint32_t i = 0; i < x->n_tasks; i++) {
+        const stk_request *r = stk_plan_request(x->config.plan, i);
+        const stk_retry *retry = &stk_spec_step(x->spec, i)->settings->retry;
+        stk_sched_task task = {.cpu_milli = r->cpu_milli,
+                               .memory_bytes = r->memory_bytes,
+                               .n_devices = r->n_devices,
+                               .max_retries = retry->max_retries,
+                               .delay_ms = retry->delay_ms,
+                               .backoff = retry->backoff,
+                               .jitter = retry->jitter,
+                               .lookup = true};
+        uint32_t n_needs = 0;
+        const uint32_t *needs = stk_plan_needs(x->config.plan, i, &n_needs);
+        int rc = stk_sched_add(x->sched, &task, needs, n_needs, NULL, err);
+        if (rc < 0) {
+            return rc;
+        }
+        x->tasks[i].i_step = i;
+    }
+    return 0;
+}
+
+static int init(stk_exec *x, stk_err *err)
+{
+    const stk_exec_config *c = &x->config;
+    x->arena = stk_arena_new(0);
+    x->tick = stk_arena_new(0);
+    x->scratch = stk_arena_new(0);
+    if (x->arena == NULL || x->tick == NULL || x->scratch == NULL) {
+        return exec_nomem(err);
+    }
+    x->folder = stk_arena_dup(x->arena, stk_store_run_folder(c->store, c->run, x->arena));
+    x->n_cpus = stk_proc_n_cpus();
+    x->cpu_ids = stk_arena_array(x->arena, 4096, sizeof *x->cpu_ids);
+    x->cpu_load = stk_arena_array(x->arena, 4096, sizeof *x->cpu_load);
+    if (x->folder == NULL || x->cpu_ids == NULL || x->cpu_load == NULL) {
+        return exec_nomem(err);
+    }
+    x->n_cpus = stk_proc_cpus(x->cpu_ids, 4096);
+    uint64_t seed = stk_hash_bytes(c->run, strlen(c->run), 0);
+    stk_sched_config sc = {.cpu_milli = c->capacity->cpu_milli,
+                           .memory_bytes = c->capacity->memory_bytes,
+                           .n_devices = c->capacity->n_devices,
+                           .max_workers = c->max_workers,
+                           .mode = c->mode,
+                           .seed = seed,
+                           .free_retries = 2};
+    x->sched = stk_sched_new(&sc);
+    if (x->sched == NULL) {
+        return exec_nomem(err);
+    }
+    int rc = exec_lookup_init(&x->lookup, c->store, c->plan, x->arena);
+    return rc < 0 ? exec_nomem(err) : add_tasks(x, err);
+}
+
+int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *err)
+{
+    stk_exec *x = calloc(1, sizeof *x);
+    if (x == NULL) {
+        return exec_nomem(err);
+    }
+    x->config = *config;
+    x->spec = stk_plan_spec(config->plan);
+    int rc = init(x, err);
+    if (rc >= 0 && !config->resumed) {
+        rc = emit_created(x, err);
+    }
+    if (rc >= 0) {
+        rc = emit_started(x, err);
+    }
+    if (rc >= 0 && config->resumed) {
+        rc = exec_replay(x, err);
+    }
+    if (rc >= 0) {
+        rc = exec_flush(x, err);
+    }
+    if (rc < 0) {
+        stk_exec_close(x);
+        return rc;
+    }
+    *ret_exec = x;
+    return 0;
+}
+
+void stk_exec_close(stk_exec *x)
+{
+    if (x == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < x->n_tasks && x->tasks != NULL; i++) {
+        if (x->tasks[i].slot != NULL) {
+            exec_release(x, i);
+        }
+    }
+    while (x->free_slots != NULL) {
+        exec_slot *next = x->free_slots->next_free;
+        free(x->free_slots);
+        x->free_slots = next;
+    }
+    exec_lookup_done(&x->lookup);
+    stk_sched_free(x->sched);
+    stk_arena_free(x->arena);
+    stk_arena_free(x->tick);
+    stk_arena_free(x->scratch);
+    free(x->tasks);
+    free(x->events);
+    free(x->cache);
+    free(x->refs);
+    free(x->launches);
+    free(x);
+}
+
+bool stk_exec_usage(stk_exec *x, uint32_t task, int64_t *ret_memory_bytes, double *ret_cpus)
+{
+    stk_backend *b = x->config.backend;
+    return b != NULL && b->ops->usage != NULL && b->ops->usage(b, task, ret_memory_bytes, ret_cpus);
+}
+
+const char *stk_exec_error(const stk_exec *x)
+{
+    return x->error;
+}

@@ -1,0 +1,150 @@
+/* exec_private: the inside of stk_exec, shared by the files of this room only. */
+#ifndef STK_EXEC_PRIVATE_H
+#define STK_EXEC_PRIVATE_H
+
+#include "base/arena.h"
+#include "base/buf.h"
+#include "base/limits.h"
+#include "base/map.h"
+#include "exec/exec.h"
+#include "sched/sched.h"
+#include "spec/spec_result.h"
+
+/* An output that exists: its digest and its ref (tbl/events.def) as JSON text. */
+typedef struct exec_ref {
+    const char *digest; /* NULL: not there */
+    const char *json;
+} exec_ref;
+
+/* What a running attempt holds. */
+typedef struct exec_slot {
+    stk_lease lease;
+    uint32_t cpus[STK_LIMIT_CPUS_PINNED];
+    uint32_t n_cpus;
+    struct exec_slot *next_free;
+} exec_slot;
+
+typedef struct exec_task {
+    uint32_t i_step;
+    uint32_t attempt_base; /* attempts of earlier engines on this run */
+    exec_ref *outputs;     /* one per declared output of the step, or NULL */
+    const char *inputs;    /* JSON {name: digest} of artifact inputs, or NULL */
+    const char *key;       /* cache key (hex) once looked up, or NULL */
+    const char *parts;     /* JSON of the key's parts */
+    const char *miss;
+    int64_t started_ms;
+    exec_slot *slot;
+    bool hooked; /* a hook job of this task is running */
+} exec_task;
+
+/* What the cache lookup of a pipeline shares: digests of files already read. */
+typedef struct exec_lookup {
+    stk_store *store;
+    const stk_plan *plan;
+    stk_arena *arena; /* as long as the run */
+    stk_map files;    /* path → artifact digest (char *) */
+    stk_map seen;     /* path → plain SHA-256 of the file (char *) */
+} exec_lookup;
+
+typedef enum { EXEC_HIT, EXEC_MISS } exec_verdict;
+
+struct stk_exec {
+    stk_exec_config config;
+    const stk_spec *spec;
+    stk_sched *sched;
+    exec_task *tasks;
+    uint32_t n_tasks;
+    stk_arena *arena;   /* the run */
+    stk_arena *tick;    /* pending events' text; reset by exec_flush */
+    stk_arena *scratch; /* one start, one result */
+    exec_lookup lookup;
+    /* pending: folded, not committed */
+    stk_event_row *events;
+    uint32_t n_events, cap_events;
+    stk_cache_row *cache;
+    uint32_t n_cache, cap_cache;
+    stk_ref_row *refs;
+    uint32_t n_refs, cap_refs;
+    uint32_t *launches; /* tasks to be started after the next flush */
+    uint32_t n_launches, cap_launches;
+    exec_slot *free_slots;
+    uint32_t *cpu_ids;
+    uint32_t *cpu_load; /* tasks pinned to each */
+    uint32_t n_cpus;
+    char *folder;     /* runs/<run> */
+    uint32_t n_hooks; /* hook jobs that have not ended */
+    uint32_t n_signals;
+    bool hung_up;
+    bool ended;
+    stk_run_status status;
+    char *error; /* first final failure, a sentence */
+};
+
+enum { EXEC_HOOK_BIT = 0x80000000u }; /* in a job id: not the task but a hook of it */
+
+/* --- exec_loop.c: events --- */
+
+/* Folds into the scheduler and queues for the next flush. `data` is JSON in x->tick, or NULL. */
+int exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, stk_err *err);
+/* An event that only people read (NOTE, RUN_CREATED …). */
+int exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_err *err);
+int exec_emit_note(stk_exec *x, const char *text, stk_err *err);
+int exec_flush(stk_exec *x, stk_err *err);
+int exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err);
+int exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err);
+uint32_t exec_attempt(const stk_exec *x, uint32_t task); /* durable number of the current attempt */
+const stk_step *exec_step(const stk_exec *x, uint32_t task);
+/* Absolute attempt directory, in `arena`. */
+const char *exec_dir(const stk_exec *x, uint32_t task, uint32_t attempt, stk_arena *arena);
+int exec_nomem(stk_err *err);
+
+/* --- exec_cache.c --- */
+
+int exec_lookup_init(exec_lookup *lookup, stk_store *store, const stk_plan *plan, stk_arena *arena);
+void exec_lookup_done(exec_lookup *lookup);
+/* Outputs of a step by index; NULL digest where unknown. Used to find the digests of inputs. */
+typedef const exec_ref *(*exec_outputs_fn)(void *arg, uint32_t i_step);
+typedef struct exec_found {
+    exec_verdict verdict;
+    stk_cache_row row; /* HIT */
+    exec_ref *outputs; /* HIT: by declared index */
+    const char *key;   /* hex, or NULL when caching is off */
+    const char *parts;
+    const char *miss;   /* MISS: the reason */
+    const char *inputs; /* JSON {name: digest} or NULL */
+} exec_found;
+/* Text lives in lookup->arena. */
+int exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn outputs, void *arg,
+                     bool use_cache, int64_t now_ms, exec_found *ret_found, stk_err *err);
+/* {name: ref, …} → refs by declared output; also checks that the artifacts are there when `check`.
+ */
+int exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char *json, bool check,
+                       exec_ref **ret_outputs, stk_err *err);
+const char *exec_file_digest(exec_lookup *lookup, const char *path,
+                             stk_err *err); /* NULL on error */
+
+/* --- exec_start.c --- */
+
+/* Takes devices and CPUs; emits TASK_STARTED and queues the launch, or folds BUSY. */
+int exec_admit(stk_exec *x, uint32_t task, stk_err *err);
+/* Makes the attempt directory and hands the job to the backend. A failed start becomes TASK_FAILED.
+ */
+int exec_launch(stk_exec *x, uint32_t task, stk_err *err);
+void exec_release(stk_exec *x, uint32_t task);
+/* Starts hook number `when` of a task that could not run it itself; false: it has none. */
+bool exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, const char *error);
+
+/* --- exec_end.c --- */
+
+int exec_ended(stk_exec *x, const stk_report *report, stk_err *err);
+/* The end of a task whose outcome is known: reads its result, stores its outputs, emits what
+ * follows. */
+int exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_err *err);
+int exec_fail(stk_exec *x, uint32_t task, stk_failure failure, const char *text, const char *used,
+              const char *traceback, const char *where, stk_err *err);
+
+/* --- exec_resume.c --- */
+
+int exec_replay(stk_exec *x, stk_err *err);
+
+#endif

@@ -1,0 +1,148 @@
+/* Taking a run up again: the fold of what was committed, and the truth about attempts that were
+ * running when the engine died. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "exec/exec_private.h"
+#include "runner/runner.h"
+#include "sys/file.h"
+
+enum { KILL_TIMEOUT_MS = 10000 };
+
+/* What the log says of a task, in the end. */
+typedef struct past {
+    char *outputs;    /* JSON of the last success, malloc'd; NULL: not done */
+    uint32_t attempt; /* highest */
+    bool running;     /* started, and no end was committed */
+    bool done;
+} past;
+
+typedef struct history {
+    past *tasks;
+    uint32_t n_tasks;
+    stk_err *err;
+} history;
+
+static char *outputs_of(const char *data)
+{
+    json_t *doc = data == NULL ? NULL : json_loads(data, 0, NULL);
+    json_t *outputs = json_object_get(doc, "outputs");
+    char *text = outputs == NULL ? strdup("{}") : json_dumps(outputs, JSON_COMPACT);
+    json_decref(doc);
+    return text;
+}
+
+static int fold_row(void *arg, const stk_event_row *row)
+{
+    history *h = arg;
+    if (row->task >= h->n_tasks) {
+        return 0;
+    }
+    past *p = &h->tasks[row->task];
+    p->attempt = row->attempt > p->attempt ? row->attempt : p->attempt;
+    switch (row->kind) {
+    case STK_EV_TASK_STARTED:
+        p->running = true;
+        break;
+    case STK_EV_TASK_CACHED:
+    case STK_EV_TASK_SUCCEEDED:
+        free(p->outputs);
+        p->outputs = outputs_of(row->data);
+        p->done = p->outputs != NULL;
+        p->running = false;
+        break;
+    case STK_EV_TASK_FAILED:
+    case STK_EV_TASK_CANCELLED:
+        p->running = false;
+        break;
+    default:
+        break;
+    }
+    return 0;
+}
+
+/* Ends what may still live of an attempt; after this nothing of it runs. */
+static int end_attempt(stk_exec *x, uint32_t task, const past *p, stk_err *err)
+{
+    const char *dir = exec_dir(x, task, p->attempt, x->scratch);
+    if (dir == NULL) {
+        return exec_nomem(err);
+    }
+    if (stk_runner_attempt_is_live(dir) &&
+        stk_runner_attempt_kill(dir, x->config.run, KILL_TIMEOUT_MS) < 0) {
+        return stk_err_set(err, STK_E_BUSY,
+                           "step '%s': its earlier attempt still runs and could not be ended; end "
+                           "it by hand (see %s/pid)",
+                           exec_step(x, task)->name, dir);
+    }
+    return 0;
+}
+
+/* An attempt that left a good result before the engine could commit its end: taken as it is, not
+ * run twice. */
+static int adopt(stk_exec *x, uint32_t task, bool *ret_adopted, stk_err *err)
+{
+    const char *dir = exec_dir(x, task, x->tasks[task].attempt_base, x->scratch);
+    const char *path = dir == NULL ? NULL : stk_arena_printf(x->scratch, "%s/result.json", dir);
+    if (path == NULL) {
+        return exec_nomem(err);
+    }
+    *ret_adopted = exec_step(x, task)->python != NULL && stk_file_exists(path);
+    if (!*ret_adopted) {
+        return 0;
+    }
+    x->tasks[task].attempt_base--; /* the scheduler's first attempt is that one */
+    stk_sched_event started = {.kind = STK_EV_TASK_STARTED, .task = task, .attempt = 1};
+    int rc = stk_sched_fold(x->sched, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task}, err);
+    rc = rc < 0 ? rc : stk_sched_fold(x->sched, &started, err);
+    stk_outcome outcome = {.ok = true, .exit_status = 0, .cpu_us = -1, .peak_memory_bytes = -1};
+    return rc < 0 ? rc : exec_settle(x, task, &outcome, err);
+}
+
+/* One task of the log: finished ones are folded as finished, an unfinished attempt is closed. In
+ * topological order. */
+static int replay_task(stk_exec *x, uint32_t task, past *p, stk_err *err)
+{
+    x->tasks[task].attempt_base = p->attempt;
+    if (p->done) {
+        int rc = exec_parse_outputs(&x->lookup, exec_step(x, task), p->outputs, true,
+                                    &x->tasks[task].outputs, err);
+        if (rc == STK_E_NOT_FOUND) {
+            return 0; /* an artifact was torn or removed: the step runs again */
+        }
+        bool ready = stk_sched_state(x->sched, task) == STK_TASK_LOOKUP;
+        return rc < 0 || !ready
+                   ? rc
+                   : stk_sched_fold(x->sched,
+                                    &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task},
+                                    err);
+    }
+    bool adopted = false;
+    int rc = p->running ? end_attempt(x, task, p, err) : 0;
+    if (rc == 0 && p->running && stk_sched_state(x->sched, task) == STK_TASK_LOOKUP) {
+        rc = adopt(x, task, &adopted, err);
+    }
+    stk_arena_reset(x->scratch);
+    return rc;
+}
+
+int exec_replay(stk_exec *x, stk_err *err)
+{
+    history h = {.tasks = calloc((size_t)x->n_tasks + 1, sizeof *h.tasks),
+                 .n_tasks = x->n_tasks,
+                 .err = err};
+    if (h.tasks == NULL) {
+        return exec_nomem(err);
+    }
+    int rc = stk_store_events(x->config.store, x->config.run, 0, fold_row, &h, err);
+    const uint32_t *order = stk_plan_order(x->config.plan);
+    for (uint32_t i = 0; i < x->n_tasks && rc >= 0; i++) {
+        rc = replay_task(x, order[i], &h.tasks[order[i]], err);
+    }
+    for (uint32_t i = 0; i < x->n_tasks; i++) {
+        free(h.tasks[i].outputs);
+    }
+    free(h.tasks);
+    return rc < 0 ? rc : 0;
+}

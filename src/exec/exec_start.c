@@ -1,0 +1,631 @@
+/* Starting an attempt: what it is given, its directory with task.json, its environment, its job. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/failpoint.h"
+#include "base/limits.h"
+#include "exec/exec_private.h"
+#include "sys/file.h"
+
+enum { BUSY_RETRY_MS = 200, HOOK_TIMEOUT_MS = 300000 };
+
+/* --- admission --- */
+
+static exec_slot *slot_new(stk_exec *x)
+{
+    exec_slot *slot = x->free_slots;
+    if (slot != NULL) {
+        x->free_slots = slot->next_free;
+        slot->lease.n = 0;
+        slot->n_cpus = 0;
+        slot->next_free = NULL;
+        return slot;
+    }
+    return calloc(1, sizeof *slot);
+}
+
+void exec_release(stk_exec *x, uint32_t task)
+{
+    exec_slot *slot = x->tasks[task].slot;
+    if (slot == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < slot->n_cpus; i++) {
+        x->cpu_load[slot->cpus[i]]--;
+        slot->cpus[i] = 0;
+    }
+    stk_lease_drop(&slot->lease);
+    slot->next_free = x->free_slots;
+    x->free_slots = slot;
+    x->tasks[task].slot = NULL;
+}
+
+/* The least loaded CPUs, lowest first; slot->cpus holds indices into x->cpu_ids. */
+static void pick_cpus(stk_exec *x, exec_slot *slot, uint32_t n)
+{
+    n = n > x->n_cpus ? x->n_cpus : n;
+    n = n > STK_LIMIT_CPUS_PINNED ? STK_LIMIT_CPUS_PINNED : n;
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t best = UINT32_MAX;
+        for (uint32_t i = 0; i < x->n_cpus; i++) {
+            bool taken = false;
+            for (uint32_t j = 0; j < slot->n_cpus; j++) {
+                taken = taken || slot->cpus[j] == i;
+            }
+            if (!taken && (best == UINT32_MAX || x->cpu_load[i] < x->cpu_load[best])) {
+                best = i;
+            }
+        }
+        slot->cpus[slot->n_cpus++] = best;
+        x->cpu_load[best]++;
+    }
+}
+
+static void granted_json(const stk_exec *x, const stk_request *r, const exec_slot *slot,
+                         stk_buf *buf)
+{
+    stk_buf_char(buf, '{');
+    const char *comma = "";
+    if (r->limit_cpu) {
+        stk_buf_printf(buf, "\"cpu_count\":%g,\"cpus\":[", (double)r->cpu_milli / 1000);
+        for (uint32_t i = 0; i < slot->n_cpus; i++) {
+            stk_buf_printf(buf, "%s%u", i > 0 ? "," : "", x->cpu_ids[slot->cpus[i]]);
+        }
+        stk_buf_printf(buf, "],\"threads\":%u", slot->n_cpus);
+        comma = ",";
+    }
+    if (r->limit_memory) {
+        stk_buf_printf(buf, "%s\"memory_bytes\":%lld", comma, (long long)r->memory_bytes);
+        comma = ",";
+    }
+    stk_buf_printf(buf, "%s\"devices\":[", comma);
+    for (uint32_t i = 0; i < slot->lease.n; i++) {
+        const stk_device *d = stk_accel_device(x->config.accel, slot->lease.devices[i]);
+        stk_buf_printf(buf, "%s{\"vendor\":\"%s\",\"index\":%d,\"uuid\":", i > 0 ? "," : "",
+                       d->vendor, d->index);
+        stk_buf_json(buf, d->uuid);
+        stk_buf_text(buf, ",\"model\":");
+        stk_buf_json(buf, d->model);
+        stk_buf_char(buf, '}');
+    }
+    stk_buf_text(buf, "]}");
+}
+
+static int push_launch(stk_exec *x, uint32_t task, stk_err *err)
+{
+    if (x->n_launches == x->cap_launches) {
+        uint32_t cap = x->cap_launches == 0 ? 64 : x->cap_launches * 2;
+        uint32_t *p = realloc(x->launches, cap * sizeof *p);
+        if (p == NULL) {
+            return exec_nomem(err);
+        }
+        x->launches = p;
+        x->cap_launches = cap;
+    }
+    x->launches[x->n_launches++] = task;
+    return 0;
+}
+
+int exec_admit(stk_exec *x, uint32_t task, stk_err *err)
+{
+    exec_task *t = &x->tasks[task];
+    const stk_request *r = stk_plan_request(x->config.plan, t->i_step);
+    exec_slot *slot = slot_new(x);
+    if (slot == NULL) {
+        return exec_nomem(err);
+    }
+    t->slot = slot;
+    if (r->n_devices > 0) {
+        char label[256];
+        stk_err busy = {0};
+        (void)snprintf(label, sizeof label, "run %s step %s", x->config.run,
+                       exec_step(x, task)->name);
+        int rc = stk_lease_take(x->config.accel, r->n_devices, label, &slot->lease, &busy);
+        if (rc < 0) {
+            exec_release(x, task);
+            int64_t at = stk_clock_wall_ms(x->config.clock) + BUSY_RETRY_MS;
+            if (rc != STK_E_BUSY) {
+                *err = busy;
+                return rc;
+            }
+            return exec_emit(x, &(stk_sched_event){.kind = STK_SE_BUSY, .task = task, .at_ms = at},
+                             NULL, err);
+        }
+    }
+    if (r->limit_cpu) {
+        pick_cpus(x, slot, (uint32_t)((r->cpu_milli + 999) / 1000));
+    }
+    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
+    stk_buf_text(&buf, "{\"granted\":");
+    granted_json(x, r, slot, &buf);
+    if (t->miss != NULL) {
+        stk_buf_text(&buf, ",\"miss\":");
+        stk_buf_json(&buf, t->miss);
+    }
+    stk_buf_char(&buf, '}');
+    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    int rc = data == NULL ? exec_nomem(err) : push_launch(x, task, err);
+    if (rc < 0) {
+        return rc;
+    }
+    uint32_t attempt = stk_sched_attempt(x->sched, task) + 1;
+    return exec_emit(
+        x, &(stk_sched_event){.kind = STK_EV_TASK_STARTED, .task = task, .attempt = attempt}, data,
+        err);
+}
+
+/* --- task.json --- */
+
+static int add_input(stk_exec *x, const stk_input *in, stk_buf *buf, stk_err *err)
+{
+    const char *path = NULL;
+    int64_t size = 0;
+    int rc = 0;
+    switch (in->kind) {
+    case STK_INPUT_VALUE:
+    case STK_INPUT_PARAM:
+        stk_buf_text(buf, "{\"value\":");
+        stk_buf_text(buf, in->kind == STK_INPUT_VALUE
+                              ? in->text
+                              : stk_spec_param(x->spec, in->i_param)->value);
+        return stk_buf_char(buf, '}');
+    case STK_INPUT_OUTPUT: {
+        const exec_ref *ref = &x->tasks[in->step].outputs[in->output];
+        rc = stk_store_artifact(x->config.store, ref->digest, x->scratch, &path, &size, err);
+        if (rc == 0) { /* the ref's object, with the path added */
+            stk_buf_add(buf, ref->json, strlen(ref->json) - 1);
+            stk_buf_text(buf, ",\"path\":");
+            stk_buf_json(buf, path);
+            stk_buf_char(buf, '}');
+        }
+        return rc;
+    }
+    case STK_INPUT_FILE: {
+        const char *at = in->text[0] == '/' ? in->text
+                                            : stk_arena_printf(x->scratch, "%s/%s",
+                                                               stk_spec_folder(x->spec), in->text);
+        const char *digest = at == NULL ? NULL : exec_file_digest(&x->lookup, at, err);
+        if (digest == NULL) {
+            return err->code;
+        }
+        stk_buf_printf(
+            buf, "{\"digest\":\"%s\",\"format\":\"file\",\"type\":\"file\",\"meta\":{},\"path\":",
+            digest);
+        stk_buf_json(buf, at);
+        return stk_buf_char(buf, '}');
+    }
+    case STK_INPUT_ARTIFACT:
+        rc = stk_store_artifact(x->config.store, in->text, x->scratch, &path, &size, err);
+        if (rc == 0) {
+            stk_buf_printf(buf, "{\"digest\":\"%s\",\"size\":%lld,\"path\":", in->text,
+                           (long long)size);
+            stk_buf_json(buf, path);
+            stk_buf_char(buf, '}');
+        }
+        return rc;
+    case STK_INPUT_LIST:
+        stk_buf_text(buf, "{\"list\":[");
+        for (uint32_t i = 0; i < in->n_items && rc >= 0; i++) {
+            stk_buf_text(buf, i > 0 ? "," : "");
+            rc = add_input(x, &in->items[i], buf, err);
+        }
+        stk_buf_text(buf, "]}");
+        return rc;
+    }
+    return stk_err_set(err, STK_E_BUG, "unknown kind of input");
+}
+
+static void add_asked(const stk_resources *r, stk_buf *buf)
+{
+    const char *comma = "";
+    stk_buf_text(buf, ",\"asked\":{");
+    if (r->cpu_milli >= 0) {
+        stk_buf_printf(buf, "\"cpu_count\":%g", (double)r->cpu_milli / 1000);
+        comma = ",";
+    }
+    if (r->memory_bytes >= 0) {
+        stk_buf_printf(buf, "%s\"memory_bytes\":%lld", comma, (long long)r->memory_bytes);
+        comma = ",";
+    }
+    if (r->gpu_count >= 0) {
+        stk_buf_printf(buf, "%s\"gpu_count\":%lld", comma, (long long)r->gpu_count);
+    }
+    stk_buf_char(buf, '}');
+}
+
+static void add_hooks(const stk_settings *s, stk_buf *buf)
+{
+    static const char *const names[] = {"on_start", "on_success", "on_failure", "on_end"};
+    const char *comma = "";
+    stk_buf_text(buf, ",\"hooks\":{");
+    for (int i = 0; i < STK_HOOK_N; i++) {
+        if (s->hooks[i].python != NULL) {
+            stk_buf_printf(buf, "%s\"%s\":{\"python\":", comma, names[i]);
+            stk_buf_json(buf, s->hooks[i].python);
+            stk_buf_char(buf, '}');
+            comma = ",";
+        }
+    }
+    stk_buf_char(buf, '}');
+}
+
+static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, stk_buf *buf, stk_err *err)
+{
+    const stk_step *step = exec_step(x, task);
+    stk_buf_printf(buf, "{\"stoker\":1,\"run\":\"%s\",\"pipeline\":", x->config.run);
+    stk_buf_json(buf, stk_spec_name(x->spec));
+    stk_buf_printf(buf, ",\"step\":\"%s\",\"task\":0,\"attempt\":%u,\"last_attempt\":%s,\"store\":",
+                   step->name, attempt,
+                   stk_sched_is_last_attempt(x->sched, task) ? "true" : "false");
+    stk_buf_json(buf, stk_store_path(x->config.store));
+    if (step->python != NULL) {
+        stk_buf_text(buf, ",\"kind\":\"python\",\"entry\":");
+        stk_buf_json(buf, step->python);
+        stk_buf_printf(buf, ",\"isolation\":\"%s\"",
+                       step->settings->isolation == STK_ISOLATION_SPAWN ? "spawn" : "fork");
+    } else {
+        stk_buf_text(buf, ",\"kind\":\"command\",\"command\":[");
+        for (uint32_t i = 0; i < step->n_argv; i++) {
+            stk_buf_text(buf, i > 0 ? "," : "");
+            stk_buf_json(buf, step->argv[i]);
+        }
+        stk_buf_char(buf, ']');
+    }
+    stk_buf_text(buf, ",\"inputs\":{");
+    for (uint32_t i = 0; i < step->n_inputs; i++) {
+        stk_buf_text(buf, i > 0 ? "," : "");
+        stk_buf_json(buf, step->inputs[i].name);
+        stk_buf_char(buf, ':');
+        int rc = add_input(x, &step->inputs[i], buf, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    stk_buf_text(buf, "},\"outputs\":[");
+    for (uint32_t i = 0; i < step->n_outputs; i++) {
+        stk_buf_text(buf, i > 0 ? "," : "");
+        stk_buf_json(buf, step->outputs[i].name);
+    }
+    stk_buf_char(buf, ']');
+    add_asked(&step->settings->resources, buf);
+    stk_buf_text(buf, ",\"granted\":");
+    granted_json(x, stk_plan_request(x->config.plan, x->tasks[task].i_step), x->tasks[task].slot,
+                 buf);
+    add_hooks(step->settings, buf);
+    stk_buf_text(buf, ",\"rank\":0,\"world\":1,\"extra\":");
+    stk_buf_text(buf, step->settings->extra != NULL ? step->settings->extra : "{}");
+    stk_buf_char(buf, '}');
+    return buf->failed ? exec_nomem(err) : 0;
+}
+
+/* --- environment --- */
+
+typedef struct env_list {
+    const char **items;
+    uint32_t n;
+    uint32_t cap;
+    stk_arena *arena;
+    bool failed;
+} env_list;
+
+static void env_add(env_list *env, const char *key, const char *value)
+{
+    char *item = stk_arena_printf(env->arena, "%s=%s", key, value);
+    if (env->n + 1 >= env->cap) {
+        uint32_t cap = env->cap == 0 ? 64 : env->cap * 2;
+        const char **bigger = stk_arena_array(env->arena, cap, sizeof *bigger);
+        if (bigger != NULL && env->n > 0) {
+            memcpy(bigger, env->items, env->n * sizeof *bigger);
+        }
+        env->items = bigger;
+        env->cap = cap;
+    }
+    if (item == NULL || env->items == NULL) {
+        env->failed = true;
+        return;
+    }
+    env->items[env->n++] = item;
+}
+
+/* STOKER_PARAM_<name>: strings bare, anything else as JSON. */
+static void env_param(env_list *env, const char *name, const char *json)
+{
+    char key[STK_LIMIT_NAME + 32];
+    (void)snprintf(key, sizeof key, "STOKER_PARAM_%s", name);
+    size_t n = strlen(json);
+    bool plain = n >= 2 && json[0] == '"' && memchr(json, '\\', n) == NULL;
+    const char *value = plain ? stk_arena_dupn(env->arena, json + 1, n - 2) : json;
+    if (json[0] == '"' && !plain) {
+        json_t *text = json_loads(json, JSON_DECODE_ANY, NULL);
+        value = stk_arena_dup(env->arena, json_string_value(text));
+        json_decref(text);
+    }
+    if (value == NULL) {
+        env->failed = true;
+        return;
+    }
+    env_add(env, key, value);
+}
+
+/* Also links in/NAME → the file, for command steps. */
+static int env_input(stk_exec *x, env_list *env, const char *dir, const stk_input *in, stk_err *err)
+{
+    if (in->kind == STK_INPUT_VALUE || in->kind == STK_INPUT_PARAM) {
+        env_param(env, in->name,
+                  in->kind == STK_INPUT_VALUE ? in->text
+                                              : stk_spec_param(x->spec, in->i_param)->value);
+        return 0;
+    }
+    const char *path = NULL;
+    int64_t size = 0;
+    int rc = 0;
+    if (in->kind == STK_INPUT_FILE) {
+        path = in->text[0] == '/'
+                   ? in->text
+                   : stk_arena_printf(env->arena, "%s/%s", stk_spec_folder(x->spec), in->text);
+    } else if (in->kind != STK_INPUT_LIST) {
+        const char *digest = in->kind == STK_INPUT_ARTIFACT
+                                 ? in->text
+                                 : x->tasks[in->step].outputs[in->output].digest;
+        rc = stk_store_artifact(x->config.store, digest, env->arena, &path, &size, err);
+    }
+    if (path != NULL) {
+        char key[STK_LIMIT_NAME + 32];
+        (void)snprintf(key, sizeof key, "STOKER_INPUT_%s", in->name);
+        env_add(env, key, path);
+        const char *link = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
+        if (link != NULL && symlink(path, link) < 0 && errno != EEXIST) {
+            return stk_err_sys(err, STK_E_SYS, errno, "linking %s", link);
+        }
+    }
+    return rc;
+}
+
+static int env_secrets(const stk_settings *s, env_list *env, stk_err *err)
+{
+    for (uint32_t i = 0; i < s->n_secrets; i++) {
+        char name[STK_LIMIT_NAME + 32];
+        (void)snprintf(name, sizeof name, "STOKER_SECRET_%s", s->secrets[i]);
+        const char *value = getenv(name);
+        if (value == NULL) {
+            return stk_err_set(err, STK_E_ENV,
+                               "secret '%s' is not known here; set %s in the environment of stoker",
+                               s->secrets[i], name);
+        }
+        env_add(env, s->secrets[i], value);
+    }
+    return 0;
+}
+
+static int job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir, env_list *env,
+                   stk_err *err)
+{
+    const stk_step *step = exec_step(x, task);
+    const stk_settings *s = step->settings;
+    const exec_slot *slot = x->tasks[task].slot;
+    char number[16];
+    (void)snprintf(number, sizeof number, "%u", attempt);
+    env_add(env, "STOKER_RUN", x->config.run);
+    env_add(env, "STOKER_PIPELINE", stk_spec_name(x->spec));
+    env_add(env, "STOKER_STEP", step->name);
+    env_add(env, "STOKER_TASK", "0");
+    env_add(env, "STOKER_ATTEMPT", number);
+    env_add(env, "STOKER_TASK_DIR", dir);
+    env_add(env, "STOKER_INPUT", stk_arena_printf(env->arena, "%s/in", dir));
+    env_add(env, "STOKER_OUTPUT", stk_arena_printf(env->arena, "%s/out", dir));
+    env_add(env, "STOKER_STORE", stk_store_path(x->config.store));
+    int rc = 0;
+    for (uint32_t i = 0; i < step->n_inputs && rc == 0 && step->python == NULL; i++) {
+        rc = env_input(x, env, dir, &step->inputs[i], err);
+    }
+    if (slot != NULL && slot->n_cpus > 0) {
+        static const char *const names[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS",
+                                            "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+                                            "VECLIB_MAXIMUM_THREADS"};
+        (void)snprintf(number, sizeof number, "%u", slot->n_cpus);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            env_add(env, names[i], number);
+        }
+    }
+    if (x->config.accel != NULL) {
+        const char *pairs[64][2];
+        stk_lease none = {0};
+        uint32_t n = stk_lease_env(x->config.accel, slot != NULL ? &slot->lease : &none, env->arena,
+                                   pairs, 64);
+        for (uint32_t i = 0; i < n; i++) {
+            env_add(env, pairs[i][0], pairs[i][1]);
+        }
+    }
+    for (uint32_t i = 0; i < s->n_env; i++) {
+        env_add(env, s->env[i].key, s->env[i].value);
+    }
+    rc = rc < 0 ? rc : env_secrets(s, env, err);
+    if (rc == 0 && env->failed) {
+        rc = exec_nomem(err);
+    }
+    return rc;
+}
+
+/* --- launching --- */
+
+static int make_folders(const stk_exec *x, uint32_t task, const char *dir, stk_err *err)
+{
+    const stk_step *step = exec_step(x, task);
+    int rc = 0;
+    if (mkdir(dir, 0755) < 0 && errno == ENOENT) {
+        rc = stk_file_mkdirs(dir, 0755, err);
+    } else if (errno == EEXIST) {
+        errno = 0;
+    }
+    const char *names[2] = {step->n_outputs > 0 || step->python != NULL ? "out" : NULL,
+                            step->n_inputs > 0 && step->python == NULL ? "in" : NULL};
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        if (names[i] != NULL) {
+            const char *path = stk_arena_printf(x->scratch, "%s/%s", dir, names[i]);
+            if (path == NULL) {
+                return exec_nomem(err);
+            }
+            if (mkdir(path, 0755) < 0 && errno != EEXIST) {
+                rc = stk_err_sys(err, STK_E_SYS, errno, "making folder %s", path);
+            }
+        }
+    }
+    return rc;
+}
+
+/* A command's on_start hook runs in the same process before it: the shell runs the hook, then
+ * becomes the command. */
+static const char *const *job_argv(const stk_step *step, stk_arena *arena)
+{
+    const char *hook = step->settings->hooks[STK_HOOK_START].run;
+    uint32_t extra = hook != NULL ? 4 : 0;
+    const char **argv = stk_arena_array(arena, step->n_argv + extra + 1, sizeof *argv);
+    if (argv == NULL) {
+        return NULL;
+    }
+    if (hook != NULL) {
+        argv[0] = "/bin/sh";
+        argv[1] = "-c";
+        argv[2] = stk_arena_printf(arena, "(%s\n)\nexec \"$@\"", hook);
+        argv[3] = "stoker";
+    }
+    memcpy(argv + extra, step->argv, step->n_argv * sizeof *argv);
+    return argv;
+}
+
+/* Secrets are the engine's: a task sees those it named, under their own names. */
+static const char *const *job_unset(stk_arena *arena)
+{
+    extern char **environ;
+    static const char prefix[] = "STOKER_SECRET_";
+    uint32_t n = 0;
+    for (char **e = environ; *e != NULL; e++) {
+        n += strncmp(*e, prefix, sizeof prefix - 1) == 0 ? 1 : 0;
+    }
+    const char **names = n == 0 ? NULL : stk_arena_array(arena, n + 1, sizeof *names);
+    n = 0;
+    for (char **e = environ; names != NULL && *e != NULL; e++) {
+        if (strncmp(*e, prefix, sizeof prefix - 1) == 0) {
+            names[n++] = stk_arena_dupn(arena, *e, strcspn(*e, "="));
+        }
+    }
+    return names;
+}
+
+static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_err *err)
+{
+    const stk_step *step = exec_step(x, task);
+    const stk_settings *s = step->settings;
+    const stk_request *r = stk_plan_request(x->config.plan, x->tasks[task].i_step);
+    exec_slot *slot = x->tasks[task].slot;
+    uint32_t attempt = exec_attempt(x, task);
+    const char *dir = exec_dir(x, task, attempt, x->scratch);
+    if (dir == NULL) {
+        return exec_nomem(err);
+    }
+    int rc = make_folders(x, task, dir, err);
+    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
+    rc = rc < 0 ? rc : task_json(x, task, attempt, &buf, err);
+    const char *path = stk_arena_printf(x->scratch, "%s/task.json", dir);
+    rc = rc < 0         ? rc
+         : path == NULL ? exec_nomem(err)
+                        : stk_file_write(path, buf.data, buf.len, 0644, err);
+    env_list env = {.arena = x->scratch};
+    rc = rc < 0 ? rc : job_env(x, task, attempt, dir, &env, err);
+    if (rc < 0) {
+        return rc;
+    }
+    uint32_t *cpus = stk_arena_array(x->scratch, slot->n_cpus + 1, sizeof *cpus);
+    for (uint32_t i = 0; cpus != NULL && i < slot->n_cpus; i++) {
+        cpus[i] = x->cpu_ids[slot->cpus[i]];
+    }
+    *job = (stk_job){.id = task,
+                     .attempt = attempt,
+                     .step = step->name,
+                     .dir = dir,
+                     .argv = step->python == NULL ? job_argv(step, x->scratch) : NULL,
+                     .python = step->python,
+                     .spawn = s->isolation == STK_ISOLATION_SPAWN,
+                     .cwd = step->cwd != NULL || step->python != NULL ? step->cwd
+                                                                      : stk_spec_folder(x->spec),
+                     .env = env.items,
+                     .unset = job_unset(x->scratch),
+                     .cpus = cpus,
+                     .n_cpus = slot->n_cpus,
+                     .threads = slot->n_cpus,
+                     .memory_bytes = r->limit_memory ? r->memory_bytes : 0,
+                     .cpu_milli = r->limit_cpu ? r->cpu_milli : 0,
+                     .timeout_ms = s->timeout_ms,
+                     .grace_ms = s->grace_ms,
+                     .lease = slot->lease};
+    return 0;
+}
+
+int exec_launch(stk_exec *x, uint32_t task, stk_err *err)
+{
+    stk_job job = {0};
+    stk_err why = {0};
+    int rc = prepare(x, task, &job, &why);
+    if (rc == 0) {
+        x->tasks[task].slot->lease.n = 0; /* the backend has it now, also on error */
+        x->tasks[task].started_ms = stk_clock_wall_ms(x->config.clock);
+        rc = x->config.backend->ops->start(x->config.backend, &job, &why);
+    }
+    if (rc == STK_E_FULL || rc == STK_E_NOMEM) { /* not the step's fault: the engine can't go on */
+        *err = why;
+        return rc;
+    }
+    if (rc < 0) {
+        char text[1200];
+        return exec_fail(x, task, STK_FAIL_START, stk_err_format(&why, text, (int)sizeof text),
+                         NULL, NULL, NULL, err);
+    }
+    return 0;
+}
+
+bool exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, const char *error)
+{
+    static const char *const names[] = {"on_start", "on_success", "on_failure", "on_end"};
+    const stk_step *step = exec_step(x, task);
+    const stk_hook *hook = &step->settings->hooks[when];
+    if (hook->run == NULL && hook->python == NULL) {
+        return false;
+    }
+    uint32_t attempt = exec_attempt(x, task);
+    const char *dir = exec_dir(x, task, attempt, x->scratch);
+    env_list env = {.arena = x->scratch};
+    stk_err ignored = {0};
+    if (dir == NULL || job_env(x, task, attempt, dir, &env, &ignored) < 0) {
+        return false;
+    }
+    env_add(&env, "STOKER_HOOK", names[when]);
+    env_add(&env, "STOKER_ERROR", error != NULL ? error : "");
+    const char *argv[] = {"/bin/sh", "-c", hook->run, NULL};
+    stk_job job = {.id = task | EXEC_HOOK_BIT,
+                   .attempt = attempt,
+                   .step = step->name,
+                   .dir = dir,
+                   .argv = hook->run != NULL ? argv : NULL,
+                   .python = hook->run != NULL      ? NULL
+                             : step->python != NULL ? step->python
+                                                    : hook->python,
+                   .cwd = step->cwd != NULL || step->python != NULL ? step->cwd
+                                                                    : stk_spec_folder(x->spec),
+                   .env = env.items,
+                   .unset = job_unset(x->scratch),
+                   .timeout_ms = HOOK_TIMEOUT_MS,
+                   .grace_ms = step->settings->grace_ms,
+                   .hook = names[when],
+                   .hook_error = error};
+    if (env.failed || x->config.backend->ops->start(x->config.backend, &job, &ignored) < 0) {
+        return false;
+    }
+    x->tasks[task].hooked = true;
+    x->n_hooks++;
+    return true;
+}
