@@ -1,0 +1,291 @@
+"""What a step knows about itself while it runs, and what it says beyond its outputs.
+
+The worker enters a context before the user's function and collects what was said into ``result.json``.
+A context belongs to the process, not to a thread: helpers that the step starts see it too.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterable, List, Optional, Union
+
+    from ._entry import Entry
+
+_current: Optional[StepContext] = None
+
+
+class Named:
+    """A thing with an ``id`` and a ``name``, as a step sees its run, its pipeline and itself."""
+
+    def __init__(self, id: str, name: str, **more: Any) -> None:
+        self.id = id
+        self.name = name
+        self.__dict__.update(more)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in vars(self).items())})"
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+class Run(Named):
+    """The run: ``id``, ``name``, ``pipeline``."""
+
+
+class StepRun(Named):
+    """One attempt of a step: ``id``, ``name``, ``attempt`` (from 1), ``last_attempt``, ``task``."""
+
+
+class Resources(Named):
+    """``asked`` and ``granted`` as mappings, units in their names (``memory_bytes``)."""
+
+    def __init__(self, asked: Dict[str, Any], granted: Dict[str, Any]) -> None:
+        self.asked = asked
+        self.granted = granted
+
+
+class StepContext:
+    """The running step.
+
+    Attributes:
+        step_name: name of the step in its pipeline.
+        run_id: id of the run.
+        parameters: inputs that are literals or parameters, by name.
+        inputs: all inputs as the function gets them, by name (None until they are loaded).
+        resources: what was asked for and what was granted.
+        directory: the attempt directory.
+        rank, world: this process's place among those of a distributed step.
+    """
+
+    def __init__(self, task: Dict[str, Any], directory: str) -> None:
+        run = task.get("run", "")
+        step = task.get("step", "")
+        attempt = task.get("attempt", 1)
+        self.directory = directory
+        self.step_name: str = step
+        self.run_id: str = run
+        self.pipeline_run = Run(run, task.get("run_name") or run, pipeline=task.get("pipeline", ""))
+        self.pipeline = Named(task.get("pipeline", ""), task.get("pipeline", ""))
+        self.step_run = StepRun(
+            f"{run}/{step}/{task.get('task', 0)}/{attempt}",
+            step,
+            attempt=attempt,
+            last_attempt=task.get("last_attempt", True),
+            task=task.get("task", 0),
+        )
+        self.resources = Resources(task.get("asked") or {}, task.get("granted") or {})
+        self.rank: int = task.get("rank", 0)
+        self.world: int = task.get("world", 1)
+        self.extra: Dict[str, Any] = task.get("extra") or {}
+        self.parameters: Dict[str, Any] = {}
+        self.inputs: Dict[str, Any] = {}
+        self.model: Any = None
+        self.pipeline_state: Any = None
+        self._outputs: List[str] = list(task.get("outputs") or ())
+        self._materializers: Dict[str, Any] = {}
+        self._metadata: Dict[str, Any] = {}
+        self._output_metadata: Dict[str, Dict[str, Any]] = {}
+        self._output_tags: Dict[str, List[str]] = {}
+
+    @property
+    def devices(self) -> List[Any]:
+        """The devices granted to this step, as the engine names them; empty on the CPU."""
+        return list(self.resources.granted.get("devices") or ())
+
+    def get_output_artifact_uri(self, output_name: Optional[str] = None) -> str:
+        """Path where the output is going to be stored; a step may write it there itself and return
+        its ``Path``.
+
+        Raises:
+            ValueError: the step has no such output, or several and none is named.
+        """
+        return os.path.join(self.directory, "out", self._output(output_name))
+
+    def get_output_materializer(self, output_name: Optional[str] = None) -> Any:
+        """The materializer class that the step declares for the output, or None for the usual one."""
+        name = self._output(output_name)
+        return self._materializers.get(name, self._materializers.get("*"))
+
+    def add_output_metadata(
+        self, metadata: Dict[str, Any], output_name: Optional[str] = None
+    ) -> None:
+        """Attach metadata to an output.
+
+        Raises:
+            ValueError: as :meth:`get_output_artifact_uri`.
+            TypeError: a value has no JSON form.
+        """
+        known = self._output_metadata.setdefault(self._output(output_name), {})
+        known.update(_plain(metadata, "add_output_metadata"))
+
+    def add_output_tags(
+        self, tags: Union[str, Iterable[str]], output_name: Optional[str] = None
+    ) -> None:
+        """Attach tags to an output; raises as :meth:`get_output_artifact_uri`."""
+        known = self._output_tags.setdefault(self._output(output_name), [])
+        known += [tag for tag in _tags(tags) if tag not in known]
+
+    def remove_output_tags(
+        self, tags: Union[str, Iterable[str]], output_name: Optional[str] = None
+    ) -> None:
+        """Take tags back that this attempt attached; raises as :meth:`get_output_artifact_uri`."""
+        name = self._output(output_name)
+        gone = set(_tags(tags))
+        self._output_tags[name] = [
+            tag for tag in self._output_tags.get(name, []) if tag not in gone
+        ]
+
+    def _output(self, name: Optional[str]) -> str:
+        known = ", ".join(self._outputs) or "none"
+        if name is None:
+            if len(self._outputs) != 1:
+                raise ValueError(
+                    f"step '{self.step_name}' has {len(self._outputs)} outputs ({known}): "
+                    "say which by output_name="
+                )
+            return self._outputs[0]
+        if name not in self._outputs:
+            raise ValueError(
+                f"step '{self.step_name}' has no output '{name}'; its outputs: {known}"
+            )
+        return name
+
+    def _declare(self, entry: Entry) -> None:
+        """What the code says about the outputs counts as said at the start."""
+        self._materializers = dict(entry.materializers)
+        for name, config in entry.output_configs.items():
+            if name not in self._outputs:
+                continue
+            if config.get("run_metadata"):
+                self.add_output_metadata(config["run_metadata"], name)
+            if config.get("tags"):
+                self.add_output_tags(config["tags"], name)
+
+    def _said(self) -> Dict[str, Any]:
+        """The collected parts of ``result.json``; only those that aren't empty."""
+        said = {
+            "metadata": self._metadata,
+            "output_metadata": self._output_metadata,
+            "output_tags": self._output_tags,
+        }
+        return {key: value for key, value in said.items() if value}
+
+
+def _tags(tags: Union[str, Iterable[str]]) -> List[str]:
+    return [tags] if isinstance(tags, str) else [str(tag) for tag in tags]
+
+
+def enter(task: Dict[str, Any], directory: str) -> StepContext:
+    """Make the context of this process's task (the worker calls this)."""
+    global _current
+    _current = StepContext(task, directory)
+    return _current
+
+
+def leave() -> None:
+    """The task is over."""
+    global _current
+    _current = None
+
+
+def in_task() -> bool:
+    """Is this process running a step?"""
+    return _current is not None
+
+
+def get_step_context() -> StepContext:
+    """The running step's context.
+
+    Raises:
+        RuntimeError: no step is running in this process.
+    """
+    if _current is None:
+        raise RuntimeError(
+            "The step context is only available inside a running step: "
+            "call get_step_context() within the function of a step"
+        )
+    return _current
+
+
+def log_metadata(
+    metadata: Dict[str, Any],
+    *,
+    artifact_name: Optional[str] = None,
+    infer_artifact: bool = False,
+    **target: Any,
+) -> None:
+    """Attach metadata to the running step, or to one of its outputs.
+
+    Args:
+        metadata: names and values with a JSON form (numpy scalars and paths are turned into one).
+        artifact_name: name of an output of this step.
+        infer_artifact: attach it to the step's only output.
+
+    Raises:
+        RuntimeError: no step is running, or the target is another run, step or model.
+        TypeError: a value has no JSON form.
+    """
+    asked = sorted(name for name, value in target.items() if value not in (None, False))
+    if asked:
+        raise RuntimeError(
+            f"log_metadata({asked[0]}=…): metadata can be attached only to the running step and its "
+            "outputs; call log_metadata(metadata) inside the step"
+        )
+    if _current is None:
+        raise RuntimeError(
+            "log_metadata: no step is running in this process, so there is nothing to attach "
+            "metadata to; call it within the function of a step"
+        )
+    if artifact_name is not None or infer_artifact:
+        _current.add_output_metadata(metadata, artifact_name)
+    else:
+        _current._metadata.update(_plain(metadata, "log_metadata"))
+
+
+def log_artifact_metadata(
+    metadata: Dict[str, Any], artifact_name: Optional[str] = None, **target: Any
+) -> None:
+    """Attach metadata to an output of the running step; see :func:`log_metadata`."""
+    log_metadata(metadata, artifact_name=artifact_name, infer_artifact=True, **target)
+
+
+def log_step_metadata(metadata: Dict[str, Any], **target: Any) -> None:
+    """Attach metadata to the running step; see :func:`log_metadata`."""
+    log_metadata(metadata, **target)
+
+
+def _plain(metadata: Any, caller: str) -> Dict[str, Any]:
+    if not isinstance(metadata, dict):
+        raise TypeError(f"{caller}: metadata is a {type(metadata).__name__}, not a dictionary")
+    return {str(key): _plain_value(value, f"{caller}: '{key}'") for key, value in metadata.items()}
+
+
+def _plain_value(value: Any, where: str) -> Any:
+    """JSON that any reader takes: what isn't finite becomes its name."""
+    if value is None or isinstance(value, (bool, str)):
+        return value if value is None or isinstance(value, bool) else str(value)
+    if isinstance(value, int):
+        return int(value) if -(1 << 63) <= value < 1 << 63 else str(int(value))
+    if isinstance(value, float):
+        return float(value) if value - value == 0.0 else repr(float(value))
+    if isinstance(value, dict):
+        return {str(key): _plain_value(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain_value(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return _plain_value(value.item(), where)
+    if hasattr(value, "tolist") and getattr(value, "size", 1 << 20) <= 1024:
+        return _plain_value(value.tolist(), where)
+    if hasattr(value, "__fspath__"):
+        return os.fspath(value)
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    raise TypeError(
+        f"{where} is a {type(value).__module__}.{type(value).__qualname__}, which has no JSON form; "
+        "log numbers, texts, lists or dictionaries, or make it an output of the step"
+    )

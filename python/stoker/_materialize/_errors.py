@@ -1,0 +1,11 @@
+"""What can go wrong with an artifact, each as one sentence."""
+
+from __future__ import annotations
+
+
+class SerializeError(Exception):
+    """An output can't be stored; names the value's type, the reason and the way out."""
+
+
+class LoadError(Exception):
+    """An artifact can't be read; names its file, the reason and the way out."""

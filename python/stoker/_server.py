@@ -1,0 +1,436 @@
+"""The fork server: starts each Python step as a fork of a process that has everything imported.
+
+The front forks it from the user's process (``prepare`` before, ``serve`` in the child); a *clean* one is
+``python -m stoker._server --fd N [--main FILE]``, a fresh interpreter that imports the user's file. The
+protocol is docs/contracts.md §3. One thread, one poll loop, one fork a task: the server sends ``started``
+with the task's pidfd, reaps it and sends ``ended``. What makes forking unsafe (an OpenMP pool, an open
+device, other threads) is looked for before the first task; see :mod:`stoker._fitness`.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from . import _fitness, _materialize, _worker  # noqa: F401  (children need it)
+from ._entry import Entry
+
+_VERSION = 1
+_MAX_MESSAGE = 64 << 20
+_MAX_FDS = 250  # the kernel passes at most 253 at once
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
+_SYS_PIDFD_OPEN = 434  # the same on every architecture that Linux runs Python on
+
+prepare = _fitness.prepare
+
+
+def serve(
+    sock: socket.socket,
+    registry: Mapping[str, Entry],
+    main_file: Optional[str],
+    *,
+    facts: Optional[Dict[str, Any]] = None,
+    clean: bool = False,
+    main_error: Optional[BaseException] = None,
+) -> None:
+    """Serve until the engine's end of ``sock`` closes; never returns.
+
+    Args:
+        registry: step name → entry; a step that isn't there is found by ``task.json``'s ``entry``.
+        main_file: the user's file, told to the engine.
+        facts: what :func:`prepare` found in the process that was forked from.
+        clean: this is a fresh interpreter: what it finds unfit goes to a process of its own.
+        main_error: what importing the user's file raised; steps fail by it.
+    """
+    status = 1
+    try:
+        server = _Server(sock, registry, main_file, facts or {}, clean, main_error)
+        server.run()
+        status = 0
+    except BaseException as exc:
+        sys.stderr.write(f"stoker: the fork server failed: {type(exc).__name__}: {exc}\n")
+    finally:
+        os._exit(status)
+
+
+class _Server:
+    def __init__(
+        self,
+        sock: socket.socket,
+        registry: Mapping[str, Entry],
+        main_file: Optional[str],
+        facts: Dict[str, Any],
+        clean: bool,
+        main_error: Optional[BaseException],
+    ) -> None:
+        self.sock = sock
+        self.registry = registry
+        self.main_file = main_file
+        self.clean = clean
+        self.main_error = main_error
+        self.fitness = _fitness.Fitness(facts)
+        self.libraries: Optional[_fitness.ThreadedLibraries] = None
+        self.tasks: Dict[int, int] = {}  # pid → id of the spawn
+        self.pid = os.getpid()
+        self.libc = _fitness.libc()
+
+    # ------------------------------------------------------------------ start and loop
+
+    def run(self) -> None:
+        self._become_server()
+        self.send(
+            {
+                "op": "hello",
+                "pid": self.pid,
+                "python": sys.version.split()[0],
+                "main": self.main_file,
+                "version": _VERSION,
+            }
+        )
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        poll.register(self.wake_r, select.POLLIN)
+        wake_fd = self.wake_r.fileno()
+        while True:
+            for fd, _ in poll.poll():
+                if fd == wake_fd:
+                    self.wake_r.recv(4096)
+                    self._reap()
+                elif not self._serve_one():
+                    self._end_all()
+                    return
+
+    def _become_server(self) -> None:
+        """Signals, standard streams, and everything that a child would otherwise have to do."""
+        self.libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        peer = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        engine = struct.unpack("3i", peer)[0]
+        if engine and os.getppid() != engine:
+            raise RuntimeError(f"the engine (process {engine}) ended before the server was ready")
+        for number in signal.valid_signals():
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        for number in _IGNORED:
+            signal.signal(number, signal.SIG_IGN)
+        self.wake_r, self.wake_w = socket.socketpair()
+        self.wake_r.setblocking(False)
+        self.wake_w.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        signal.set_wakeup_fd(self.wake_w.fileno(), warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        self.null = os.open(os.devnull, os.O_RDONLY)
+        self.old_streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__, sys.stdin)
+        sys.stdout = sys.__stdout__ = _stream(1)  # type: ignore[misc]
+        sys.stderr = sys.__stderr__ = _stream(2)  # type: ignore[misc]
+        sys.stdin = sys.__stdin__ = _stream(0, "r")  # type: ignore[misc]
+        sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
+        self.libc.fflush(None)
+        import atexit
+        import hashlib  # noqa: F401  (children need it; loading it once costs less)
+        import resource
+        import threading
+
+        atexit._clear()  # what was registered before belongs to the user's process
+        self.run_exit_functions = atexit._run_exitfuncs
+        self.atexit_count = atexit._ncallbacks
+        self.resource = resource
+        self.threading: Any = threading
+        _worker.baseline = _worker.Baseline()
+        gc.freeze()
+
+    # ------------------------------------------------------------------ messages
+
+    def send(self, message: Dict[str, Any], fds: Tuple[int, ...] = ()) -> None:
+        raw = json.dumps(message).encode("ascii")
+        raw = len(raw).to_bytes(4, "little") + raw
+        passed = (
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))]
+            if fds
+            else []
+        )
+        sent = self.sock.sendmsg([raw], passed)
+        if sent < len(raw):
+            self.sock.sendall(raw[sent:])
+
+    def receive(self) -> Tuple[Optional[Dict[str, Any]], List[int]]:
+        """The next message and its descriptors; None at the end of file.
+
+        The header is read by itself: descriptors come with a message's first byte, so those that come
+        with these four bytes are this message's.
+        """
+        fds: List[int] = []
+        head = b""
+        while len(head) < 4:
+            part, ancillary, _, _ = self.sock.recvmsg(
+                4 - len(head), socket.CMSG_SPACE(_MAX_FDS * 4)
+            )
+            for level, kind, data in ancillary:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    fds += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
+            if not part:
+                return None, fds
+            head += part
+        length = int.from_bytes(head, "little")
+        if length > _MAX_MESSAGE:
+            raise RuntimeError(f"a message of {length} bytes is above the limit of {_MAX_MESSAGE}")
+        body = b""
+        while len(body) < length:
+            part = self.sock.recv(length - len(body))
+            if not part:
+                return None, fds
+            body += part
+        message = json.loads(body.decode("utf-8"))
+        return (message if isinstance(message, dict) else {}), fds
+
+    def _serve_one(self) -> bool:
+        try:
+            message, fds = self.receive()
+        except (ConnectionError, OSError):
+            return False
+        try:
+            if message is None or message.get("op") == "quit":
+                return False
+            if message.get("op") == "spawn":
+                self._spawn(message, fds)
+            else:
+                self.send({"op": "failed", "id": message.get("id"), "error": "unknown op"})
+        except (BrokenPipeError, ConnectionResetError):
+            return False
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return True
+
+    # ------------------------------------------------------------------ tasks
+
+    def _spawn(self, message: Dict[str, Any], fds: List[int]) -> None:
+        task_id = message.get("id")
+        if len(fds) < 2 or not isinstance(message.get("dir"), str):
+            error = "a spawn needs a directory and the descriptors of its stdout and stderr"
+            self.send({"op": "failed", "id": task_id, "error": error})
+            return
+        entry = self._entry_of(message)
+        threads = message.get("threads")
+        why = self.fitness.why_unfit()
+        if why and (self.clean or (entry is not None and entry.importable is not None)):
+            self.send({"op": "unfit", "id": task_id, "why": why, "clean": not self.clean})
+            return
+        if why:
+            note = self.fitness.note(why)
+            if self.fitness.one_thread:
+                threads = 1
+            if note:
+                self.send({"op": "note", "id": task_id, "text": note})
+        if threads and self.libraries is None:
+            self.libraries = _fitness.ThreadedLibraries()
+        try:
+            pid = os.fork()
+        except OSError as exc:
+            self.send({"op": "failed", "id": task_id, "error": f"fork: {exc.strerror}"})
+            return
+        if pid == 0:
+            self._child(message, fds, entry, threads)
+        self.tasks[pid] = task_id if isinstance(task_id, int) else -1
+        pidfd = _pidfd_open(pid)
+        try:
+            self.send({"op": "started", "id": task_id, "pid": pid}, (pidfd,) if pidfd >= 0 else ())
+        finally:
+            if pidfd >= 0:
+                os.close(pidfd)
+
+    def _entry_of(self, message: Dict[str, Any]) -> Optional[Entry]:
+        """The registered entry of the spawn's step (the directory is ``…/STEP/TASK/ATTEMPT``)."""
+        if not self.registry:
+            return None
+        parts = message["dir"].rstrip("/").split("/")
+        name = message.get("step") or (parts[-3] if len(parts) > 3 else "")
+        return self.registry.get(name)
+
+    def _reap(self) -> None:
+        while self.tasks:
+            try:
+                pid, status, used = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            task_id = self.tasks.pop(pid, None)
+            if task_id is None:
+                continue
+            self.send(
+                {
+                    "op": "ended",
+                    "id": task_id,
+                    "status": status,
+                    "utime_us": int(used.ru_utime * 1e6),
+                    "stime_us": int(used.ru_stime * 1e6),
+                    "maxrss_kb": used.ru_maxrss,
+                }
+            )
+
+    def _end_all(self) -> None:
+        """Kill every task's session: the engine is gone, or it asks for it."""
+        leaders = set(self.tasks)
+        for pid in leaders:
+            os.kill(pid, signal.SIGKILL)
+        for _ in range(10):  # a member may fork while the list is read
+            members = _sessions_members(leaders)
+            if not members:
+                break
+            for pid in members:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        for pid in leaders:
+            try:
+                os.waitpid(pid, 0)
+            except ChildProcessError:
+                pass
+
+    # ------------------------------------------------------------------ in the child
+
+    def _child(
+        self, message: Dict[str, Any], fds: List[int], entry: Optional[Entry], threads: Any
+    ) -> None:
+        """Become the task, in the order of docs/contracts.md §3; never returns."""
+        status = 1
+        try:
+            try:
+                self._become_task(message, fds, threads)
+            except Exception as exc:
+                error = f"{type(exc).__name__}: {exc}"
+                self.send({"op": "failed", "id": message.get("id"), "error": error})
+                os._exit(127)
+            self.sock.close()
+            hook = message.get("hook")
+            _worker.run_attempt(
+                message["dir"], entry, hook, message.get("error") or "", self.main_error
+            )
+            self._end_task()
+            status = 0
+        except BaseException as exc:  # ours, or an exit function's: the log says it
+            try:
+                sys.stderr.write(f"stoker: {type(exc).__name__}: {exc}\n")
+            except BaseException:
+                pass
+        finally:
+            os._exit(status)
+
+    def _become_task(self, message: Dict[str, Any], fds: List[int], threads: Any) -> None:
+        prctl = self.libc.prctl
+        os.setsid()
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != self.pid:
+            os._exit(1)
+        prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        signal.set_wakeup_fd(-1)
+        for number in (*_IGNORED, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for path in message.get("cgroup_procs") or ():
+            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            os.write(fd, b"0")
+            os.close(fd)
+        cpus = message.get("cpus")
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+        for name, value in (message.get("rlimits") or {}).items():
+            limits = value if isinstance(value, list) else (value, value)
+            self.resource.setrlimit(getattr(self.resource, f"RLIMIT_{name.upper()}"), tuple(limits))
+        os.dup2(self.null, 0)
+        os.dup2(fds[0], 1)
+        os.dup2(fds[1], 2)
+        os.close(fds[0])
+        os.close(fds[1])
+        os.close(self.null)
+        self.wake_r.close()
+        self.wake_w.close()
+        environment = message.get("env") or {}
+        os.environ.update(environment)
+        for name in message.get("unset") or ():
+            os.environ.pop(name, None)
+        if threads:
+            _worker.set_thread_variables(threads, environment)
+            if self.libraries is not None:
+                self.libraries.set_threads(threads)
+        _fitness.reseed_numpy()
+        if message.get("cwd"):
+            os.chdir(message["cwd"])
+
+    def _end_task(self) -> None:
+        """What the interpreter does at its end, as far as the step has use for it."""
+        if self.threading.active_count() > 1:
+            self.threading._shutdown()
+        if self.atexit_count():
+            self.run_exit_functions()
+        for stream in (sys.stdout, sys.stderr, *self.old_streams[:4]):
+            try:
+                if stream is not None:
+                    stream.flush()
+            except (OSError, ValueError, AttributeError):
+                pass
+        self.libc.fflush(None)
+
+
+def _stream(fd: int, mode: str = "w") -> Any:
+    """A text stream on a descriptor whose file changes later; whole lines at once, for who follows."""
+    return open(fd, mode, buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def _pidfd_open(pid: int) -> int:
+    """A descriptor of the process, or -1 where the kernel has none (before 5.3)."""
+    opener = getattr(os, "pidfd_open", None)  # not every build of Python has it
+    if opener is None:
+        return int(_fitness.libc().syscall(_SYS_PIDFD_OPEN, pid, 0))
+    try:
+        return int(opener(pid))
+    except OSError:
+        return -1
+
+
+def _sessions_members(leaders: Any) -> List[int]:
+    """Living processes of the sessions that these processes lead."""
+    members = []
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", "rb") as stream:
+                fields = stream.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        if int(fields[3]) in leaders and fields[0] not in (b"Z", b"X"):
+            members.append(int(name))
+    return members
+
+
+def _main(argv: List[str]) -> None:
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="python -m stoker._server", description="the clean fork server; the engine starts it"
+    )
+    parser.add_argument("--fd", type=int, required=True, help="socket to the engine")
+    parser.add_argument("--main", help="the user's file, imported as __mp_main__")
+    options = parser.parse_args(argv)
+    sock = socket.socket(fileno=options.fd)
+    sock.set_inheritable(False)
+    error = _worker.import_main(options.main) if options.main else None
+    serve(sock, {}, options.main, facts=prepare(), clean=True, main_error=error)
+
+
+if __name__ == "__main__":
+    # Under -m this file is `__main__`, which is about to become the user's module: go on as the import.
+    from stoker import _server
+
+    _server._main(sys.argv[1:])

@@ -1,0 +1,594 @@
+"""Runs one attempt directory (docs/contracts.md §2): ``task.json`` in, ``result.json`` out.
+
+The fork server calls :func:`run_attempt` in a forked child; ``python -m stoker._worker DIR [--main FILE]``
+is the same in a fresh interpreter. Nothing is raised to the caller: every failure is a ``result.json`` with
+its class and one sentence. This module works on Python 3.7 and imports little, because it also runs inside
+of images that know nothing of Stoker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from . import _context
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+
+    from ._entry import Entry
+
+_VERSION = 1
+_OUR_FILES = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_SITES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+
+class UsageError(Exception):
+    """The step and its declaration don't fit together; the sentence says how."""
+
+
+class Stopped(Exception):
+    """The step ended itself by ``sys.exit``; the sentence says with what."""
+
+
+# ---------------------------------------------------------------------------- one attempt
+
+
+def run_attempt(
+    directory: str,
+    entry: Optional[Entry] = None,
+    hook: Optional[str] = None,
+    hook_error: str = "",
+    main_error: Optional[BaseException] = None,
+) -> None:
+    """Run the attempt (or only one of its hooks) and write its result; never raises.
+
+    Args:
+        directory: the attempt directory, absolute.
+        entry: the step's code; None: found by ``task.json``'s ``entry``.
+        hook: ``on_failure`` …: run only that hook; what it says goes to ``hook.json``.
+        hook_error: why the step failed, for the hook.
+        main_error: the user's file could not be imported: the step fails by that.
+    """
+    result: Dict[str, Any] = {"stoker": _VERSION, "status": "failed"}
+    attempt = _Attempt(directory, result)
+    try:
+        attempt.open()
+        if main_error is not None and entry is None:
+            raise main_error
+        attempt.resolve(entry)
+        if hook:
+            attempt.run_hook(hook, RuntimeError(hook_error) if hook_error else None)
+        else:
+            attempt.run()
+        result["status"] = "ok"
+    except BaseException as exc:
+        attempt.fail(exc)
+        if not hook:
+            attempt.after_failure(exc)
+    attempt.close()
+    _write_result(directory, "hook.json" if hook else "result.json", result)
+
+
+class _Attempt:
+    """The stages of one attempt; ``doing`` says which one an exception came from."""
+
+    def __init__(self, directory: str, result: Dict[str, Any]) -> None:
+        self.directory = directory
+        self.result = result
+        self.warnings: List[str] = []
+        self.hooks_run: List[str] = []
+        self.task: Dict[str, Any] = {}
+        self.entry: Any = None
+        self.context: Optional[_context.StepContext] = None
+        self.modules_before: Optional[Baseline] = None
+
+    def open(self) -> None:
+        """Read ``task.json`` and enter the step's context."""
+        path = os.path.join(self.directory, "task.json")
+        try:
+            with open(path, "rb") as stream:
+                task = json.loads(stream.read().decode("utf-8"))
+            version = task["stoker"]
+        except (OSError, ValueError, KeyError, TypeError) as exc:
+            raise UsageError(f"'{path}' can't be read: {type(exc).__name__}: {exc}") from exc
+        if version > _VERSION:
+            raise UsageError(
+                f"'{path}' has version {version}, this worker knows {_VERSION}: "
+                "use the same version of Stoker on both sides"
+            )
+        self.task = task
+        self.context = _context.enter(task, self.directory)
+
+    def resolve(self, entry: Optional[Entry]) -> None:
+        """Find the step's code; modules that are imported from here on count as seen."""
+        self.modules_before = baseline or Baseline()
+        if entry is None:
+            from . import _entry
+
+            module, _, qualname = str(self.task.get("entry", "")).partition(":")
+            try:
+                entry = _entry.resolve(module, qualname)
+            except LookupError as exc:
+                raise UsageError(f"step '{self.task.get('step')}': {exc}") from exc
+        self.entry = entry
+        if self.context is not None:
+            self.context._declare(entry)
+
+    def run(self) -> None:
+        """Inputs, hooks, the function, outputs."""
+        arguments = self._load_inputs()
+        self.run_hook("on_start", None)
+        value = self._call(arguments)
+        self._store_outputs(value)
+        self.run_hook("on_success", None)
+        self.run_hook("on_end", None)
+
+    def _load_inputs(self) -> Dict[str, Any]:
+        inputs = self.task.get("inputs") or {}
+        if not inputs:
+            return {}
+        from . import _materialize
+        from ._entry import fit
+
+        assert self.context is not None
+        arguments = {}
+        for name, given in inputs.items():
+            annotation = self.entry.annotations.get(name)
+            try:
+                if "value" in given and "path" not in given:
+                    arguments[name] = fit(_materialize.load(given), annotation)
+                    self.context.parameters[name] = arguments[name]
+                else:
+                    links = os.path.join(self.directory, "in", name)
+                    arguments[name] = _materialize.load(given, annotation, links)
+                    if annotation is float and type(arguments[name]) is int:
+                        arguments[name] = float(arguments[name])
+            except _materialize.LoadError as exc:
+                raise _materialize.LoadError(f"input '{name}': {exc}") from exc
+            except (TypeError, ValueError) as exc:
+                raise UsageError(
+                    f"input '{name}' doesn't fit its annotation {annotation!r}: {exc}"
+                ) from exc
+        self.context.inputs = arguments
+        return arguments
+
+    def _call(self, arguments: Dict[str, Any]) -> Any:
+        try:
+            if self.entry.is_async:
+                import asyncio
+
+                return asyncio.run(self.entry.func(**arguments))
+            return self.entry.func(**arguments)
+        except SystemExit as exc:
+            code = exc.code
+            if code not in (None, 0):
+                raise Stopped(f"the step called sys.exit({code!r})").with_traceback(
+                    exc.__traceback__
+                ) from None
+            if self._output_names():
+                raise Stopped(
+                    "the step called sys.exit(0) before it returned its outputs"
+                ).with_traceback(exc.__traceback__) from None
+            return None
+
+    def _output_names(self) -> List[str]:
+        declared = self.task.get("outputs")
+        return list(self.entry.output_names if declared is None else declared)
+
+    def _store_outputs(self, value: Any) -> None:
+        names = self._output_names()
+        outputs: Dict[str, Any] = {}
+        self.result["outputs"] = outputs
+        for name, one in zip(names, self._split(value, names)):
+            outputs[name] = self._store(name, one)
+        versions = {
+            name: {key: config[key] for key in ("name", "version") if config.get(key) is not None}
+            for name, config in self.entry.output_configs.items()
+            if name in outputs
+        }
+        versions = {name: one for name, one in versions.items() if one}
+        if versions:
+            self.result["output_names"] = versions
+
+    def _split(self, value: Any, names: List[str]) -> Tuple[Any, ...]:
+        """The returned value as one part for each output."""
+        if len(names) == 1:
+            return (value,)
+        step = self.task.get("step")
+        if not names:
+            if value is not None:
+                self.warnings.append(
+                    f"step '{step}' declares no output, so the {type(value).__name__} that it "
+                    "returned is not kept; annotate its return type to keep it"
+                )
+            return ()
+        if isinstance(value, dict) and set(value) == set(names):
+            return tuple(value[name] for name in names)
+        if not isinstance(value, (tuple, list)) or len(value) != len(names):
+            got = (
+                f"{len(value)} values"
+                if isinstance(value, (tuple, list))
+                else f"one {type(value).__name__}"
+            )
+            raise UsageError(
+                f"step '{step}' declares {len(names)} outputs ({', '.join(names)}) "
+                f"but returned {got}; return a tuple of {len(names)}"
+            )
+        return tuple(value)
+
+    def _store(self, name: str, value: Any) -> Dict[str, Any]:
+        from . import _materialize
+
+        out = os.path.join(self.directory, "out")
+        os.makedirs(out, exist_ok=True)
+        chosen = self.entry.materializers.get(name, self.entry.materializers.get("*"))
+        try:
+            entry, metadata = _materialize.store(
+                value, os.path.join(out, name), chosen, self.warnings, name
+            )
+        except _materialize.SerializeError as exc:
+            self.result["outputs"].clear()
+            error = _materialize.SerializeError(f"output '{name}': {exc}")
+            error.output = name  # type: ignore[attr-defined]
+            raise error from exc
+        if "path" in entry:
+            entry["path"] = f"out/{name}"
+        if metadata and self.context is not None:
+            self.context.add_output_metadata(metadata, name)
+        return entry
+
+    def run_hook(self, name: str, error: Optional[BaseException]) -> None:
+        """Call one hook; a hook that raises is a warning."""
+        hook = self.entry.hooks.get(name) if self.entry is not None else None
+        spec = (self.task.get("hooks") or {}).get(name)
+        if hook is None and isinstance(spec, dict) and "python" in spec:
+            hook = spec["python"]
+        if hook is None:
+            return
+        try:
+            if isinstance(hook, str):
+                from . import _entry
+
+                module, _, qualname = hook.partition(":")
+                hook = _entry.resolve_callable(module, qualname)
+            if name in ("on_failure", "on_end") and _takes_argument(hook):
+                hook(error)
+            else:
+                hook()
+            self.hooks_run.append(name)
+        except BaseException as exc:  # a hook may even call sys.exit
+            self.warnings.append(f"hook '{name}' raised {type(exc).__name__}: {exc}")
+            print(_traceback(exc), file=sys.stderr)
+
+    def fail(self, exc: BaseException) -> None:
+        """Turn an exception into the result's error, and show it in the step's log."""
+        try:
+            error = describe(exc, self.entry)
+        except Exception as second:  # an exception whose own __str__ raises
+            error = {"class": "exception", "type": type(exc).__name__, "message": repr(second)}
+        self.result["error"] = error
+        self.result.pop("outputs", None)
+        print(error.get("traceback") or error["message"], file=sys.stderr)
+
+    def after_failure(self, exc: BaseException) -> None:
+        """Failure hooks, once no attempt is left."""
+        if self.task.get("last_attempt", True):
+            self.run_hook("on_failure", exc)
+            self.run_hook("on_end", exc)
+
+    def close(self) -> None:
+        """Collect what was said and seen."""
+        if self.context is not None:
+            self.result.update(self.context._said())
+        if self.modules_before is not None:
+            try:
+                seen = seen_since(self.modules_before)
+            except OSError as exc:
+                self.warnings.append(f"the step's modules can't be listed: {exc}")
+            else:
+                if seen:
+                    self.result["seen"] = seen
+        if self.warnings:
+            self.result["warnings"] = self.warnings
+        if self.hooks_run:
+            self.result["hooks_run"] = self.hooks_run
+        _context.leave()
+
+
+def _takes_argument(hook: Callable[..., Any]) -> bool:
+    code = getattr(hook, "__code__", None)
+    if code is not None:
+        return bool(code.co_argcount or code.co_flags & 0x04)  # CO_VARARGS
+    import inspect
+
+    try:
+        return bool(inspect.signature(hook).parameters)
+    except (TypeError, ValueError):
+        return False
+
+
+def _write_result(directory: str, name: str, result: Dict[str, Any]) -> None:
+    """By atomic rename, so that a reader sees all of it or nothing."""
+    path = os.path.join(directory, name)
+    try:
+        text = json.dumps(result, allow_nan=False)
+    except (TypeError, ValueError) as exc:
+        result = {"stoker": _VERSION, "status": "failed"}
+        result["error"] = {"class": "usage", "message": f"the step's result is no JSON: {exc}"}
+        text = json.dumps(result)
+    raw = text.encode("ascii")
+    try:
+        fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            while raw:
+                raw = raw[os.write(fd, raw) :]
+        finally:
+            os.close(fd)
+        os.rename(path + ".tmp", path)
+    except OSError as exc:  # the engine sees a task without a result, and its log says why
+        print(f"stoker: '{path}' can't be written: {exc}", file=sys.stderr)
+
+
+# ---------------------------------------------------------------------------- failures
+
+
+def describe(exc: BaseException, entry: Any = None) -> Dict[str, Any]:
+    """``result.json``'s ``error``: class, one sentence, the user's part of the traceback."""
+    kind = type(exc)
+    module = kind.__module__
+    name = kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+    if isinstance(exc, Stopped):
+        name = "SystemExit"
+    error: Dict[str, Any] = {"class": "exception", "type": name, "message": _message(exc)}
+    ours = module.startswith("stoker.")
+    if ours and kind.__name__ == "SerializeError":
+        error.update({"class": "serialize", "output": getattr(exc, "output", "")})
+    elif ours and kind.__name__ == "LoadError":
+        error["class"] = "load"
+    elif ours and not isinstance(exc, Stopped):
+        error["class"] = "usage"
+    elif isinstance(exc, ImportError):
+        error.update({"class": "import", "module": exc.name or ""})
+    elif is_device_oom(exc):
+        error["class"] = "device_oom"
+    where = _user_line(exc) or _defined_at(entry)
+    if where:
+        error["where"] = where
+    if not ours or isinstance(exc, Stopped):
+        error["traceback"] = _traceback(exc)
+    return error
+
+
+def _message(exc: BaseException) -> str:
+    text = str(exc)
+    if isinstance(exc, KeyError) and len(exc.args) == 1:
+        return f"key {exc.args[0]!r} not found"
+    if isinstance(exc, MemoryError) and not text:
+        return "the process could not get more memory (MemoryError)"
+    return text or type(exc).__name__
+
+
+_OOM_TYPES = ("OutOfMemoryError", "ResourceExhaustedError", "CudaOutOfMemoryError")
+_OOM_TEXTS = (
+    "CUDA out of memory",
+    "HIP out of memory",
+    "XPU out of memory",
+    "CUDA error: out of memory",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "cudaErrorMemoryAllocation",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "RESOURCE_EXHAUSTED: Out of memory",
+)
+
+
+def is_device_oom(exc: BaseException) -> bool:
+    """Is it a device that is out of memory? Looks at names and texts, imports nothing."""
+    if any(kind.__name__ in _OOM_TYPES for kind in type(exc).__mro__):
+        return True
+    if not isinstance(exc, RuntimeError) and "Cuda" not in type(exc).__name__:
+        return False
+    text = str(exc)
+    return any(one in text for one in _OOM_TEXTS)
+
+
+def _traceback(exc: BaseException) -> str:
+    """The traceback without our own frames at its top."""
+    import traceback
+
+    trace = exc.__traceback__
+    while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    if isinstance(exc, Stopped):
+        lines = ["Traceback (most recent call last):\n", *traceback.format_tb(trace), f"{exc}\n"]
+    else:
+        lines = traceback.format_exception(type(exc), exc, trace)
+    return "".join(lines).rstrip()
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith(_OUR_FILES)
+
+
+def _is_users(filename: str) -> bool:
+    """Neither ours, nor the standard library's, nor an installed package's."""
+    if _is_ours(filename) or filename.startswith("<frozen"):
+        return False
+    return not any(site in filename for site in _SITES) and not filename.startswith(_STDLIB)
+
+
+def _user_line(exc: BaseException) -> str:
+    """``file:line`` of the innermost frame in the user's own code."""
+    trace, where = exc.__traceback__, ""
+    while trace is not None:
+        filename = trace.tb_frame.f_code.co_filename
+        if _is_users(filename):
+            where = f"{_short(filename)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    if isinstance(exc, SyntaxError) and exc.filename and _is_users(exc.filename):
+        where = f"{_short(exc.filename)}:{exc.lineno}"
+    return where
+
+
+def _defined_at(entry: Any) -> str:
+    code = getattr(getattr(entry, "func", None), "__code__", None)
+    return f"{_short(code.co_filename)}:{code.co_firstlineno}" if code is not None else ""
+
+
+def _short(filename: str) -> str:
+    """Relative to the working directory where it lies below it."""
+    base = os.getcwd() + os.sep
+    return filename[len(base) :] if filename.startswith(base) else filename
+
+
+# ---------------------------------------------------------------------------- what was seen
+
+
+class Baseline:
+    """The modules that are loaded now.
+
+    The fork server makes one before its first fork: listing a thousand modules in each child would
+    copy a page for each few of them.
+    """
+
+    def __init__(self) -> None:
+        self.names = frozenset(sys.modules)
+        self.last = next(reversed(list(sys.modules)), "")
+
+    def fresh(self) -> List[str]:
+        """Names of the modules that were loaded since, without ours."""
+        fresh = []
+        names: Any = sys.modules if sys.version_info >= (3, 8) else list(sys.modules)
+        for name in reversed(names):  # new ones are at the end
+            if name == self.last:
+                break
+            if name not in self.names and not name.startswith("stoker."):
+                fresh.append(name)
+        return fresh
+
+
+baseline: Optional[Baseline] = None  # set by the fork server
+
+
+def seen_since(before: Baseline) -> Dict[str, str]:
+    """Project files imported since (path → SHA-256 of the bytes) and distributions (path → "")."""
+    fresh = before.fresh()
+    seen: Dict[str, str] = {}
+    packages: Dict[str, Set[str]] = {}
+    for name in fresh:
+        filename = getattr(sys.modules.get(name), "__file__", None)
+        if not isinstance(filename, str) or _is_ours(filename):
+            continue
+        filename = os.path.abspath(filename)
+        for site in _SITES:
+            if site in filename:
+                root, _, _ = filename.partition(site)
+                packages.setdefault(root + site.rstrip(os.sep), set()).add(name.split(".")[0])
+                break
+        else:
+            if not filename.startswith(_STDLIB) and os.path.isfile(filename):
+                import hashlib
+
+                with open(filename, "rb") as stream:
+                    seen[filename] = hashlib.sha256(stream.read()).hexdigest()
+    for site, tops in packages.items():
+        for folder in _distributions(site, tops):
+            seen[os.path.join(site, folder)] = ""
+    return seen
+
+
+def _distributions(site: str, tops: Set[str]) -> List[str]:
+    """The ``.dist-info`` folders that hold these top-level names."""
+    folders = [name for name in os.listdir(site) if name.endswith(".dist-info")]
+    found = []
+    left = {top.lower() for top in tops}
+    for folder in folders:
+        name = folder.split("-")[0].lower().replace(".", "_")
+        if name in left:
+            found.append(folder)
+            left.discard(name)
+    for folder in folders if left else ():
+        try:
+            with open(os.path.join(site, folder, "top_level.txt"), encoding="utf-8") as stream:
+                names = {line.strip().lower() for line in stream}
+        except OSError:
+            continue
+        if names & left and folder not in found:
+            found.append(folder)
+    return sorted(found)
+
+
+# ---------------------------------------------------------------------------- the user's file
+
+
+def import_main(path: str) -> Optional[BaseException]:
+    """Run the user's file as ``__mp_main__``, so that its guarded part doesn't run.
+
+    The module also stands for ``__main__``: what was pickled there is found. A file that calls its
+    pipeline without a guard is run up to that call; what it had defined by then is served.
+
+    Returns:
+        What it raised, or None.
+    """
+    import types
+
+    path = os.path.abspath(path)
+    module = types.ModuleType("__mp_main__")
+    module.__file__ = path
+    module.__dict__["__builtins__"] = __builtins__
+    sys.modules["__mp_main__"] = sys.modules["__main__"] = module
+    sys.path.insert(0, os.path.dirname(path))
+    try:
+        with open(path, "rb") as stream:
+            code = compile(stream.read(), path, "exec")
+        exec(code, module.__dict__)
+    except BaseException as exc:
+        from ._errors import InWorkerError
+
+        if isinstance(exc, InWorkerError):
+            return None
+        return exc
+    return None
+
+
+def set_thread_variables(n_threads: int, given: Dict[str, str]) -> None:
+    """For libraries that will still be loaded; what the user's settings say wins."""
+    for name in _THREAD_VARIABLES:
+        if name not in given:
+            os.environ[name] = str(n_threads)
+
+
+def _main(argv: List[str]) -> int:
+    if not argv or len(argv) not in (1, 3) or (len(argv) == 3 and argv[1] != "--main"):
+        print("usage: python -m stoker._worker DIR [--main FILE]", file=sys.stderr)
+        return 2
+    directory = os.path.abspath(argv[0])
+    error = None
+    try:
+        with open(os.path.join(directory, "task.json"), "rb") as stream:
+            granted = json.loads(stream.read().decode("utf-8")).get("granted") or {}
+        if granted.get("threads"):
+            set_thread_variables(int(granted["threads"]), dict(os.environ))
+    except (OSError, ValueError, AttributeError, TypeError):
+        pass  # run_attempt says what is wrong with it
+    if len(argv) == 3:
+        error = import_main(argv[2])
+    run_attempt(directory, main_error=error)
+    return 0
+
+
+if __name__ == "__main__":
+    # Under -m this file is `__main__`, which is about to become the user's module: go on as the import.
+    from stoker import _worker
+
+    sys.exit(_worker._main(sys.argv[1:]))
