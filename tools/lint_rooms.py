@@ -45,7 +45,9 @@ def check_file(path: Path, shown: str, room: str) -> list[str]:
     lines = path.read_text(encoding="utf-8").splitlines()
     found = []
     if len(lines) > MAX_LINES:
-        found.append(f"{shown}:{MAX_LINES + 1}: {len(lines)} lines; a file has at most {MAX_LINES}, split it by question")
+        found.append(
+            f"{shown}:{MAX_LINES + 1}: {len(lines)} lines; a file has at most {MAX_LINES}, split it by question"
+        )
     is_test = path.name.endswith("_test.c")
     for number, line in enumerate(lines, 1):
         match = INCLUDE.match(line)
@@ -56,7 +58,9 @@ def check_file(path: Path, shown: str, room: str) -> list[str]:
             found.append(f'{shown}:{number}: "{match[1]}" is relative; write it from src/, like "base/err.h"')
         elif target in ROOMS and target != room and target not in ROOMS[room] and not is_test:
             below = ", ".join(sorted(ROOMS[room])) or "nothing"
-            found.append(f"{shown}:{number}: room '{room}' includes '{match[1]}'; it may include only: {below}")
+            found.append(
+                f"{shown}:{number}: room '{room}' includes '{match[1]}'; it may include only: {below}"
+            )
     return found
 
 
@@ -69,7 +73,9 @@ def check_sources(root: Path) -> list[str]:
         shown = str(path.relative_to(root))
         room = path.relative_to(root / "src").parts[0]
         if room not in ROOMS:
-            found.append(f"{shown}:1: src/{room} is no room; name it and what it may include in tools/lint_rooms.py")
+            found.append(
+                f"{shown}:1: src/{room} is no room; name it and what it may include in tools/lint_rooms.py"
+            )
         else:
             found += check_file(path, shown, room)
     return found
@@ -89,7 +95,9 @@ def check_symbols(library: Path) -> list[str]:
         member = where.split(":")[1] if ":" in where else where
         # Names with dots or two underscores are the compiler's and the sanitizers'.
         if not symbol.startswith(("stk_", "_", "asan.")) and "." not in symbol:
-            found.append(f"{member}:1: symbol '{symbol}' is visible outside its file; make it static or name it stk_…")
+            found.append(
+                f"{member}:1: symbol '{symbol}' is visible outside its file; make it static or name it stk_…"
+            )
     return found
 
 

@@ -3,7 +3,7 @@
     run_tests.py fast | all | gpu | SUITE…
 
 Suites: `lint`; `unit`, `asan`, `sim`, `fuzz` (C programs that meson lists, by meson suite; asan is `unit` built with
-sanitizers); and one per folder of tests/ that holds test_*.py. `fast` leaves out what is marked slow or torch and the
+sanitizers); `crash` (a script); and one per folder of tests/ that holds test_*.py. `fast` leaves out what is marked slow or torch and the
 folders in FURTHER; `all` is everything but real GPUs. A C program is counted by its own report (cmocka's, or a last
 line `N passed, N failed`), else as one test. Whatever crashes, times out or can't start counts as failed.
 """
@@ -29,6 +29,7 @@ BIN = ROOT / ".venv" / "bin"
 SUITE_TIMEOUT_S = 900
 FURTHER = {"crash", "wheel", "backends"}  # folders of tests/ that `fast` leaves out
 SIM_SEEDS_ALL = "5000"
+CRASH_ROUNDS = 60
 
 
 @dataclass
@@ -124,6 +125,13 @@ def pytest(folder: str, marks: str, env: dict[str, str] | None = None) -> Result
         return result
 
 
+def crash() -> Result:
+    """Kills and resumes, STOKER_CRASH_N times; ten times what a round takes is its time limit."""
+    rounds = int(os.environ.get("STOKER_CRASH_N", CRASH_ROUNDS))
+    command = [sys.executable, "tests/crash/crash.py", "--rounds", str(rounds)]
+    return count_program("crash", *run(command, max(SUITE_TIMEOUT_S, 20 * rounds)))
+
+
 def lint() -> Result:
     """Each check is one test."""
     c_files = [str(p) for top in ("src", "include", "tests") for p in sorted((ROOT / top).rglob("*.[ch]"))]
@@ -154,8 +162,13 @@ def plan(words: list[str]) -> list[tuple[str, Callable[[], Result]]]:
     fast = words == ["fast"]
     everything = words == ["all"]
     if words == ["gpu"]:
-        return [("gpu: " + f, lambda f=f: pytest(f, "gpu")) for f in folders()]
-    sim_env = {"STOKER_SIM_SEEDS": SIM_SEEDS_ALL} if everything and "STOKER_SIM_SEEDS" not in os.environ else {}
+        return [
+            ("unit", lambda: programs("build", "unit")),
+            *((f"gpu: {f}", lambda f=f: pytest(f, "gpu")) for f in folders()),
+        ]
+    sim_env = (
+        {"STOKER_SIM_SEEDS": SIM_SEEDS_ALL} if everything and "STOKER_SIM_SEEDS" not in os.environ else {}
+    )
     suites: dict[str, Callable[[], Result]] = {
         "lint": lint,
         "unit": lambda: programs("build", "unit"),
@@ -163,6 +176,8 @@ def plan(words: list[str]) -> list[tuple[str, Callable[[], Result]]]:
         "sim": lambda: programs("build", "sim", sim_env),
         "fuzz": lambda: programs("build-asan", "fuzz"),
     }
+    if not fast:
+        suites["crash"] = crash
     marks = "not slow and not torch and not gpu" if fast else "not gpu"
     for folder in folders():
         if not (fast and folder in FURTHER):
@@ -193,7 +208,10 @@ def main(words: list[str]) -> int:
             print(text)
         skipped = f", {result.skipped} skipped" if result.skipped else ""
         seconds = time.monotonic() - began
-        print(f"{name:<12} {result.passed} passed, {result.failed} failed{skipped} in {seconds:.1f} s", flush=True)
+        print(
+            f"{name:<12} {result.passed} passed, {result.failed} failed{skipped} in {seconds:.1f} s",
+            flush=True,
+        )
         total.add(result)
     if total.passed + total.failed == 0:
         total.failed = 1  # nothing ran: that is no success

@@ -1,0 +1,97 @@
+"""`stoker doctor`: what it finds, how it says it, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STOKER = ROOT / ".venv" / "bin" / "stoker"
+
+
+def doctor(tmp_path: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    leases = tmp_path / "leases"
+    leases.mkdir(exist_ok=True)
+    clean = {k: v for k, v in os.environ.items() if k not in ("STOKER_STORE", "CUDA_VISIBLE_DEVICES")}
+    clean |= {"STOKER_LEASE_DIR": str(leases), "STOKER_ACCEL": "none", "VIRTUAL_ENV": sys.prefix, **env}
+    return subprocess.run([STOKER, "doctor", *args], cwd=tmp_path, env=clean, capture_output=True, text=True)
+
+
+def findings(tmp_path: Path, topic: str, **env: str) -> list[dict[str, Any]]:
+    done = doctor(tmp_path, "--json", **env)
+    report = json.loads(done.stdout)
+    assert done.returncode == (3 if report["worst"] == "problem" else 0)
+    return [f for f in report["findings"] if f["topic"] == topic]
+
+
+def test_every_topic_is_looked_at(tmp_path: Path) -> None:
+    report = json.loads(doctor(tmp_path, "--json").stdout)
+    topics = {f["topic"] for f in report["findings"]}
+    assert topics == {"devices", "leases", "cpus", "memory", "shm", "limits", "store", "disk", "python"}
+    assert all(f["text"] for f in report["findings"])
+
+
+def test_text_has_a_line_a_finding_and_its_remedy(tmp_path: Path) -> None:
+    done = doctor(tmp_path, STOKER_LEASE_DIR="/proc/nowhere")
+    assert done.returncode == 3
+    assert "problem  leases   device leases live in /proc/nowhere" in done.stdout
+    assert "→ make it" in done.stdout
+    assert "\033" not in done.stdout
+
+
+def test_devices_of_a_fake_host(tmp_path: Path) -> None:
+    fake = tmp_path / "devices.json"
+    fake.write_text(
+        '[{"uuid": "GPU-a", "memory_bytes": 80000000000}, {"usable": false, "trouble": "it is on fire"}]'
+    )
+    found = findings(tmp_path, "devices", STOKER_ACCEL=f"fake:{fake}")
+    assert [f["level"] for f in found] == ["ok", "ok", "problem"]
+    assert "GPU-a, free" in found[1]["text"] and "80 GB" in found[1]["text"]
+    assert "it is on fire" in found[2]["text"]
+
+
+def test_a_wrong_provider_is_a_problem(tmp_path: Path) -> None:
+    (found,) = findings(tmp_path, "devices", STOKER_ACCEL="abacus")
+    assert found["level"] == "problem" and "abacus" in found["text"]
+
+
+def test_python_that_has_no_stoker(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to("/usr/bin/python3")
+    (found,) = findings(tmp_path, "python", VIRTUAL_ENV=str(tmp_path), PYTHONPATH="")
+    assert found["level"] == "warning" and "can't import stoker" in found["text"]
+
+
+def test_python_that_has_stoker(tmp_path: Path) -> None:
+    (found,) = findings(tmp_path, "python", VIRTUAL_ENV=str(ROOT / ".venv"))
+    assert found["level"] == "ok" and "imports stoker 0." in found["text"]
+
+
+def test_no_python_at_all(tmp_path: Path) -> None:
+    (found,) = findings(tmp_path, "python", VIRTUAL_ENV="", PATH="/nonexistent")
+    assert found["level"] == "warning" and "python3" in found["text"]
+
+
+def test_a_store_from_the_future_is_a_problem(tmp_path: Path) -> None:
+    sqlite3 = pytest.importorskip("sqlite3")
+    (tmp_path / ".stoker").mkdir()
+    with sqlite3.connect(tmp_path / ".stoker" / "store.db") as db:
+        db.execute("PRAGMA user_version = 999")
+        db.execute("CREATE TABLE t (x)")
+    (found,) = findings(tmp_path, "store")
+    assert found["level"] == "problem" and "newer" in found["text"]
+
+
+def test_no_store_is_no_problem(tmp_path: Path) -> None:
+    (found,) = findings(tmp_path, "store")
+    assert found["level"] == "note" and ".stoker" in found["text"]
+
+
+def test_a_word_too_many(tmp_path: Path) -> None:
+    assert doctor(tmp_path, "now").returncode == 2

@@ -1,0 +1,127 @@
+"""The examples do what they say, from a copy, as a user would start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STOKER = ROOT / ".venv" / "bin" / "stoker"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the examples and the header they use, away from the repository's own store."""
+    for part in ("examples", "include"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns(".stoker", "__pycache__"))
+    return tmp_path
+
+
+def start(project: Path, *command: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    leases = project / "leases"
+    leases.mkdir(exist_ok=True)
+    clean = {k: v for k, v in os.environ.items() if k != "STOKER_STORE"}
+    clean |= {"STOKER_ACCEL": "none", "STOKER_LEASE_DIR": str(leases), **env}
+    done = subprocess.run(command, cwd=project, env=clean, capture_output=True, text=True, timeout=300)
+    print(done.stdout, done.stderr, sep="\n")
+    return done
+
+
+def steps(project: Path) -> dict[str, Any]:
+    done = start(project, STOKER, "show", "latest", "--json")
+    return json.loads(done.stdout)["steps"]
+
+
+def accuracy(text: str) -> float:
+    found = re.search(r"test accuracy (0\.\d+) on 359 images", text)
+    assert found, text
+    return float(found[1])
+
+
+def check_digits(project: Path, *options: str) -> None:
+    """First run, cached run, then a run after an edit of one step."""
+    train = project / "examples" / "digits" / "train.py"
+    first = start(project, sys.executable, train, *options)
+    assert first.returncode == 0
+    assert accuracy(first.stdout) >= 0.95
+    assert "GPU" in first.stdout + first.stderr  # it asked for one, and is told that there was none
+    done = steps(project)
+    assert {s["status"] for s in done.values()} == {"succeeded"}
+    assert done["train"]["asked"]["gpu_count"] == 1
+
+    second = start(project, sys.executable, train, *options)
+    assert accuracy(second.stdout) == accuracy(first.stdout)
+    assert {s["status"] for s in steps(project).values()} == {"cached"}
+
+    text = train.read_text()
+    train.write_text(text.replace("hardest is", "the hardest digit is"))
+    third = start(project, sys.executable, train, *options)
+    assert "the hardest digit is" in third.stdout
+    ran = [name for name, s in steps(project).items() if s["status"] == "succeeded"]
+    assert ran == ["report"]
+
+
+def test_digits_with_scikit_learn(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide = project / "hide"  # where PyTorch is installed all the same
+    hide.mkdir()
+    (hide / "sitecustomize.py").write_text(
+        "import importlib.util as u\nreal = u.find_spec\n"
+        "u.find_spec = lambda n, p=None: None if n == 'torch' else real(n, p)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(hide))
+    check_digits(project)
+
+
+@pytest.mark.torch
+def test_digits_with_torch(project: Path) -> None:
+    import torch  # noqa: F401
+
+    check_digits(project)
+
+
+def test_polyglot(project: Path) -> None:
+    pipeline = project / "examples" / "polyglot" / "pipeline.yaml"
+    run = start(project, STOKER, "run", "--python", sys.executable, pipeline, "--param", "n_points=5000")
+    assert run.returncode == 0
+    done = steps(project)
+    assert list(done) == ["points", "compile", "fit", "report"]
+    assert {s["status"] for s in done.values()} == {"succeeded"}
+    assert done["fit"]["metadata"]["points"] == 5000
+    assert done["fit"]["metadata"]["slope"] == pytest.approx(2.5, abs=0.02)
+    sentence = Path(done["report"]["outputs"]["sentence"]["path"]).read_text()
+    assert "2.5 was drawn" in sentence
+
+    again = start(
+        project,
+        STOKER,
+        "run",
+        "--python",
+        sys.executable,
+        pipeline,
+        "--param",
+        "n_points=5000",
+        "--param",
+        "slope=4",
+    )
+    assert again.returncode == 0
+    assert {n: s["status"] for n, s in steps(project).items()} == {
+        "points": "succeeded",
+        "compile": "cached",
+        "fit": "succeeded",
+        "report": "succeeded",
+    }
+
+
+def test_polyglot_says_what_a_bad_parameter_is(project: Path) -> None:
+    pipeline = project / "examples" / "polyglot" / "pipeline.yaml"
+    run = start(project, STOKER, "run", pipeline, "--param", "n_points=many")
+    assert run.returncode == 2
+    assert "n_points" in run.stderr and "many" in run.stderr

@@ -1,0 +1,140 @@
+"""The wheel: its contents, its tag, and that it works in a fresh environment without anything else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+import make_wheel  # noqa: E402
+
+PIPELINE = """
+stoker: 1
+name: tiny
+steps:
+  make: {run: 'echo 42 > $STOKER_OUTPUT/answer', outputs: [answer]}
+  read: {run: 'grep -q 42 $STOKER_INPUT_answer', inputs: {answer: {from: make.answer}}}
+"""
+FLOW = """
+from stoker import pipeline, step
+
+@step
+def make() -> int:
+    return 42
+
+@step
+def double(x: int) -> int:
+    return 2 * x
+
+@pipeline
+def tiny():
+    double(make())
+
+if __name__ == "__main__":
+    run = tiny()
+    print("answer", run.steps["double"].output.load())
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    assert make_wheel.main(str(folder)) == 0
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh virtual environment that knows no package index and has only the wheel."""
+    folder = tmp_path_factory.mktemp("env")
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    subprocess.run([folder / "bin" / "pip", "install", "-q", "--no-index", "--no-deps", wheel], check=True)
+    return folder
+
+
+def clean(environment: Path, home: Path) -> dict[str, str]:
+    leases = home / "leases"
+    leases.mkdir(exist_ok=True)
+    path = f"{environment}/bin:/usr/bin:/bin"
+    return {"PATH": path, "HOME": str(home), "STOKER_LEASE_DIR": str(leases), "LANG": "C.UTF-8"}
+
+
+def test_contents_and_tag(wheel: Path) -> None:
+    assert wheel.name.startswith("stoker-") and "-py3-none-manylinux_" in wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        binary = next(n for n in names if n.endswith(".data/scripts/stoker"))
+        assert archive.getinfo(binary).external_attr >> 16 & 0o777 == 0o755
+        assert "stoker/__init__.py" in names and "stoker/py.typed" in names
+        assert "stoker/_compat/zenml/__init__.py" in names
+        assert not [n for n in names if "__pycache__" in n or n.endswith(".pyc")]
+
+
+def test_the_binary_needs_only_glibc(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(n for n in archive.namelist() if n.endswith("scripts/stoker"))
+        binary = archive.extract(name, tmp_path)
+    listing = subprocess.run(["readelf", "-d", binary], stdout=subprocess.PIPE, text=True, check=True).stdout
+    needed = {line.split("[")[1].rstrip("]") for line in listing.splitlines() if "(NEEDED)" in line}
+    assert needed <= {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+
+
+def test_same_sources_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    tag = wheel.name.split("-")[-1].removesuffix(".whl")
+    again = make_wheel.write_wheel(tmp_path, make_wheel.build_binary(), tag)
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_runs_yaml(environment: Path, tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    command = [environment / "bin" / "stoker", "run", "pipeline.yaml"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=clean(environment, tmp_path), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_runs_python(environment: Path, tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(FLOW)
+    command = [environment / "bin" / "stoker", "run", "flow.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=clean(environment, tmp_path), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "answer 84" in done.stdout
+
+
+def test_compat_finds_its_folder(environment: Path, tmp_path: Path) -> None:
+    command = [environment / "bin" / "stoker", "compat", "--path"]
+    done = subprocess.run(command, env=clean(environment, tmp_path), capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip().startswith(str(environment.resolve()))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_runs_for_a_user_without_rights(environment: Path, tmp_path: Path) -> None:
+    """pytest's folders are private: the user gets an environment of their own under /tmp."""
+    import shutil
+    import tempfile
+
+    home = Path(tempfile.mkdtemp(prefix="stoker-wheel-"))
+    try:
+        binary = home / "stoker"
+        shutil.copy2(environment / "bin" / "stoker", binary)
+        (home / "pipeline.yaml").write_text(PIPELINE)
+        for path in (home, *home.iterdir()):
+            os.chown(path, 65534, 65534)
+        env = {"PATH": "/usr/bin:/bin", "HOME": str(home)}
+        done = subprocess.run(
+            [binary, "run", "pipeline.yaml"], cwd=home, env=env, user=65534, group=65534, extra_groups=[],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        shutil.rmtree(home, ignore_errors=True)

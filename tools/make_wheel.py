@@ -1,0 +1,150 @@
+"""Builds the self-contained wheel: the pure-Python front, and the engine as a script beside it.
+
+As a PEP 517 backend (pyproject.toml) for `pip install .`, and as a program:
+
+    make_wheel.py DIR        the wheel in DIR, its platform tag decided by auditwheel
+
+The binary is linked statically but for glibc, so the tag says only which glibc it needs: that of the machine it was
+built on, or older. Same sources, same bytes out: entries are sorted and dated by SOURCE_DATE_EPOCH.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+TAG = re.compile(r'platform tag:\s*"([a-z0-9_]+)"')
+
+
+def project() -> dict[str, str]:
+    """Name, version and the few other fields of [project] that the metadata repeats."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    section = text.split("[project]", 1)[1].split("\n[", 1)[0]
+    return dict(re.findall(r'^([a-z-]+) = "(.*)"$', section, re.M))
+
+
+def build_binary() -> Path:
+    """The engine, built for release in a folder of its own and stripped."""
+    meson = "/usr/bin/meson" if os.path.exists("/usr/bin/meson") else "meson"
+    folder = ROOT / "build-release"
+    if not (folder / "build.ninja").exists():
+        options = ["-Dbuildtype=release", "-Dwerror_ours=false"]
+        subprocess.run([meson, "setup", str(folder), str(ROOT), *options], check=True, stdout=sys.stderr)
+    ninja = "/usr/bin/ninja" if os.path.exists("/usr/bin/ninja") else "ninja"
+    subprocess.run([ninja, "-C", str(folder), "src/cli/stoker"], check=True, stdout=sys.stderr)
+    stripped = folder / "stoker"
+    shutil.copyfile(folder / "src" / "cli" / "stoker", stripped)
+    subprocess.run(["strip", str(stripped)], check=True)
+    return stripped
+
+
+def metadata() -> bytes:
+    about = project()
+    head = [
+        "Metadata-Version: 2.1",
+        f"Name: {about['name']}",
+        f"Version: {about['version']}",
+        f"Summary: {about['description']}",
+        f"Requires-Python: {about['requires-python']}",
+        "License: Apache-2.0",
+        "Description-Content-Type: text/markdown",
+    ]
+    readme = ROOT / "README.md"
+    body = readme.read_text(encoding="utf-8") if readme.exists() else ""
+    return ("\n".join(head) + "\n\n" + body).encode()
+
+
+def contents(binary: Path, platform: str) -> dict[str, tuple[bytes, int]]:
+    """Every file of the wheel but RECORD: name → (bytes, mode)."""
+    about = project()
+    base = f"{about['name']}-{about['version']}"
+    wheel = (
+        f"Wheel-Version: 1.0\nGenerator: stoker\nRoot-Is-Purelib: false\nTag: py3-none-{platform}\n".encode()
+    )
+    files = {
+        f"{base}.data/scripts/stoker": (binary.read_bytes(), 0o755),
+        f"{base}.dist-info/METADATA": (metadata(), 0o644),
+        f"{base}.dist-info/WHEEL": (wheel, 0o644),
+        f"{base}.dist-info/LICENSE": ((ROOT / "LICENSE").read_bytes(), 0o644),
+    }
+    package = ROOT / "python"
+    for path in package.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":
+            files[str(path.relative_to(package))] = (path.read_bytes(), 0o644)
+    step_h = ROOT / "include" / "stoker" / "step.h"
+    files["stoker/include/stoker/step.h"] = (step_h.read_bytes(), 0o644)
+    return files
+
+
+def write_wheel(directory: Path, binary: Path, platform: str) -> Path:
+    """Writes the wheel and returns its path."""
+    about = project()
+    base = f"{about['name']}-{about['version']}"
+    files = contents(binary, platform)
+    record = f"{base}.dist-info/RECORD"
+    lines = [
+        f"{name},sha256={base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b'=').decode()},{len(data)}"
+        for name, (data, _) in sorted(files.items())
+    ]
+    files[record] = ("\n".join([*lines, f"{record},,"]).encode() + b"\n", 0o644)
+    date = time.gmtime(int(os.environ.get("SOURCE_DATE_EPOCH", "315532800")))[:6]
+    path = directory / f"{base}-py3-none-{platform}.whl"
+    directory.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, (data, mode) in sorted(files.items()):
+            entry = zipfile.ZipInfo(name, date_time=date)
+            entry.external_attr = (0o100000 | mode) << 16
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, data)
+    return path
+
+
+def machine_tag() -> str:
+    return f"linux_{os.uname().machine}"
+
+
+def audited_tag(wheel: Path) -> str:
+    """The oldest manylinux tag that auditwheel grants; the build machine's own where it grants none."""
+    done = subprocess.run(
+        [sys.executable, "-m", "auditwheel", "show", str(wheel)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found = TAG.search(" ".join(done.stdout.split()))
+    if found is None:
+        sys.exit(f"auditwheel named no platform tag:\n{done.stdout}")
+    return found[1]
+
+
+def build_wheel(
+    wheel_directory: str, config_settings: Any = None, metadata_directory: str | None = None
+) -> str:
+    """PEP 517: built and installed on the same machine, so the plain tag is right."""
+    return write_wheel(Path(wheel_directory), build_binary(), machine_tag()).name
+
+
+def main(directory: str) -> int:
+    binary = build_binary()
+    with tempfile.TemporaryDirectory() as tmp:
+        tag = audited_tag(write_wheel(Path(tmp), binary, machine_tag()))
+    path = write_wheel(Path(directory), binary, tag)
+    print(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: make_wheel.py DIR")
+    sys.exit(main(sys.argv[1]))
