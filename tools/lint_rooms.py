@@ -22,7 +22,7 @@ ROOMS: dict[str, set[str]] = {
     "base": {"tbl"},
     "sys": {"tbl", "base"},
     "net": {"tbl", "base", "sys"},
-    "spec": {"tbl", "base"},
+    "spec": {"tbl", "base", "sys"},
     "plan": {"tbl", "base", "spec"},
     "sched": {"tbl", "base"},
     "accel": {"tbl", "base", "sys"},

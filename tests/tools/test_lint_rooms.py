@@ -29,7 +29,11 @@ def test_the_tree_is_clean() -> None:
     [
         ("plan/plan.c", '#include "sys/file.h"\n', "src/plan/plan.c:1: room 'plan' includes 'sys/file.h'"),
         ("sched/sched.c", '\n#include "store/store.h"\n', "src/sched/sched.c:2: room 'sched'"),
-        ("base/err.c", '#include "cli/cli.h"\n', "room 'base' includes 'cli/cli.h'; it may include only: tbl"),
+        (
+            "base/err.c",
+            '#include "cli/cli.h"\n',
+            "room 'base' includes 'cli/cli.h'; it may include only: tbl",
+        ),
         ("exec/exec.c", '#  include "report/report.h"\n', "room 'exec' includes 'report/report.h'"),
         ("store/store.c", '#include "../base/err.h"\n', "is relative"),
         ("attic/attic.c", "int x;\n", "src/attic is no room"),
