@@ -2,13 +2,15 @@
  * the data?
  *
  * Layout of a store folder (`.stoker`):
- *   store.db            runs, events, cache, artifact rows (WAL; schema version in PRAGMA
- * user_version) artifacts/ab/cd…    one file or folder an artifact, named by its digest, mode 0444
- *   runs/<run>/         lock, spec.json, and the task directories (docs/contracts.md §2)
- *   tmp/                being written; emptied of leftovers of dead engines
- * Everything becomes visible by rename, after its row or before it: a row without its file makes
- * the step run again, a file without a row is collected by gc. Digest and formats:
- * docs/contracts.md §2.
+ *   store.db          runs, events, cache, artifact rows (WAL; schema version in PRAGMA
+ * user_version) artifacts/ab/cd…  one file or folder an artifact, named by its digest: files 0444
+ * (0555 where they were executable), folders 0555 runs/<run>/       lock, spec.json, and the task
+ * directories (docs/contracts.md §2) tmp/<random>/     being written by one process, which holds
+ * tmp/<random>/lock lock              byte 0: shared by whoever holds digests that no committed row
+ * names yet, exclusive for gc; byte 1: exclusive while the database is set up Locks are
+ * open-file-description locks (F_OFD_SETLK), so looking at one never takes it. Everything becomes
+ * visible by rename, after its row or before it: a row without its file makes the step run again, a
+ * file without a row is collected by gc. Digest and formats: docs/contracts.md §2.
  */
 #ifndef STK_STORE_H
 #define STK_STORE_H
@@ -42,8 +44,9 @@ const char *stk_store_path(const stk_store *store);
 int stk_store_new_run(stk_store *store, const char *name, const char *pipeline,
                       const char *spec_json, size_t spec_len, int64_t now_ms, char ret_id[40],
                       int *ret_lock_fd, stk_err *err);
-/* The engine's lock on an existing run (flock on runs/<run>/lock, holds pid and start time as
- * text). STK_E_BUSY names the holder. The descriptor is CLOEXEC; closing it releases the lock. */
+/* The engine's lock on an existing run (on runs/<run>/lock, which holds pid, start time, boot and
+ * host as text). STK_E_BUSY names the holder. The descriptor is CLOEXEC; closing it releases the
+ * lock. */
 int stk_store_lock_run(stk_store *store, const char *run, int *ret_lock_fd, stk_err *err);
 bool stk_store_run_is_live(stk_store *store, const char *run); /* somebody holds the lock */
 const char *stk_store_run_folder(stk_store *store, const char *run, stk_arena *arena);
@@ -97,6 +100,8 @@ typedef struct stk_ref_row {
     const char *output;  /* name of the output */
     const char *name;    /* artifact name, or NULL: pipeline.step.output is not given a name */
     const char *version; /* or NULL: next integer */
+    const char *step;    /* of a named one: kept with the name; may be NULL */
+    const char *ref;     /* the same: the whole ref (JSON), or NULL */
 } stk_ref_row;
 
 typedef struct stk_commit {
@@ -108,8 +113,10 @@ typedef struct stk_commit {
     uint32_t n_refs;
 } stk_commit;
 
-/* One transaction: all or nothing. When it returns 0 the events survive the death of this process
- * (and, once the WAL is synced, a power cut). RUN_ENDED also updates the run's row. */
+/* One transaction: all or nothing, rows of the artifacts added since the last commit included. When
+ * it returns 0 the events survive the death of this process (and, once synced, a power cut).
+ * RUN_STARTED and RUN_ENDED also update the run's row. STK_E_USAGE: a name and version that
+ * another artifact has. */
 int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_err *err);
 /* Calls `each` for every event with seq > after, in order; stops when it returns non-zero and
  * returns that. `data` is valid during the call. */
@@ -164,8 +171,15 @@ typedef struct stk_named_row {
 } stk_named_row;
 /* Named artifacts (ArtifactConfig, save_artifact); version NULL: newest first. */
 int stk_store_add_named(stk_store *store, const stk_named_row *row, stk_err *err);
+/* name NULL: all names. */
 int stk_store_list_named(stk_store *store, const char *name, const char *version, uint32_t limit,
                          stk_arena *arena, stk_named_row **ret_rows, uint32_t *ret_n, stk_err *err);
+/* The named artifacts that a run made, in the order of their making. */
+int stk_store_run_named(stk_store *store, const char *run, stk_arena *arena,
+                        stk_named_row **ret_rows, uint32_t *ret_n, stk_err *err);
+/* Makes all that was added survive a power cut (one syncfs) and notes it in the rows. For the end
+ * of a run; STOKER_SYNC=0 skips it. */
+int stk_store_sync(stk_store *store, stk_err *err);
 
 /* --- care --- */
 

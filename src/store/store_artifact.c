@@ -1,0 +1,509 @@
+/* Artifacts: taking them in, finding them, and not believing torn ones. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/failpoint.h"
+#include "store/store_digest.h"
+#include "store/store_private.h"
+#include "sys/file.h"
+
+bool stk_store_is_digest(const char *text, size_t len)
+{
+    if (len != STK_DIGEST_HEX) {
+        return false;
+    }
+    for (size_t i = 0; i < len; i++) {
+        if (!((text[i] >= '0' && text[i] <= '9') || (text[i] >= 'a' && text[i] <= 'f'))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+char *stk_store_artifact_path(const stk_store *store, const char *digest)
+{
+    char *path = NULL;
+    return asprintf(&path, "%s/artifacts/%.2s/%s", store->path, digest, digest + 2) < 0 ? NULL
+                                                                                        : path;
+}
+
+static int no_memory(const stk_store *store, stk_err *err)
+{
+    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
+}
+
+/* --- our folder below tmp/ --- */
+
+static int make_stage(stk_store *store, stk_err *err)
+{
+    unsigned char r[8];
+    char name[2 * sizeof r + 1];
+    if (getrandom(r, sizeof r, 0) != (ssize_t)sizeof r) {
+        return stk_err_sys(err, STK_E_SYS, errno, "can't name a folder in '%s/tmp'", store->path);
+    }
+    for (size_t i = 0; i < sizeof r; i++) {
+        (void)snprintf(name + 2 * i, 3, "%02x", r[i]);
+    }
+    /* The sweeper holds the other side of this lock, so it never sees the folder half made. */
+    int rc = stk_store_use_begin(store, err);
+    if (rc != 0) {
+        return rc;
+    }
+    STK_TEXT_AUTO tmp = stk_file_join(store->path, "tmp");
+    char *stage = tmp == NULL ? NULL : stk_file_join(tmp, name);
+    STK_TEXT_AUTO lock = stage == NULL ? NULL : stk_file_join(stage, "lock");
+    if (lock == NULL) {
+        free(stage);
+        return no_memory(store, err);
+    }
+    int sys = mkdir(stage, 0700) < 0 ? errno : 0;
+    if (sys == 0) {
+        store->stage_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        sys = store->stage_fd < 0 ? errno : stk_store_lock(store->stage_fd, F_WRLCK, 0, 0, false);
+    }
+    if (sys != 0) {
+        stk_file_close(&store->stage_fd);
+        (void)stk_file_remove_tree(stage, NULL);
+        rc = stk_err_sys(err, STK_E_SYS, sys, "can't make folder '%s'", stage);
+        free(stage);
+        return rc;
+    }
+    store->stage = stage;
+    return 0;
+}
+
+int stk_store_stage_path(stk_store *store, char **ret_path, stk_err *err)
+{
+    int rc = store->stage == NULL ? make_stage(store, err) : 0;
+    if (rc == 0 && asprintf(ret_path, "%s/%u", store->stage, store->n_staged++) < 0) {
+        *ret_path = NULL;
+        rc = no_memory(store, err);
+    }
+    return rc;
+}
+
+void stk_store_stage_close(stk_store *store)
+{
+    if (store->stage != NULL) {
+        (void)stk_file_remove_tree(store->stage, NULL);
+        stk_file_close(&store->stage_fd);
+        free(store->stage);
+        store->stage = NULL;
+    }
+}
+
+void stk_store_stage_sweep(stk_store *store)
+{
+    STK_TEXT_AUTO tmp = stk_file_join(store->path, "tmp");
+    DIR *dir = tmp == NULL ? NULL : opendir(tmp);
+    struct dirent *e;
+    while (dir != NULL && (e = readdir(dir)) != NULL) {
+        STK_TEXT_AUTO path = e->d_name[0] == '.' ? NULL : stk_file_join(tmp, e->d_name);
+        STK_TEXT_AUTO lock = path == NULL ? NULL : stk_file_join(path, "lock");
+        STK_FD_AUTO fd = lock == NULL ? -1 : open(lock, O_RDWR | O_CLOEXEC);
+        if (lock != NULL && (fd < 0 || !stk_store_is_locked(fd))) {
+            (void)stk_file_remove_tree(path, NULL); /* what can't be removed is no harm */
+        }
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+}
+
+/* --- what we know of a digest --- */
+
+typedef enum { ABSENT, UNSURE, GOOD } state;
+
+static uint64_t pack(int64_t size, bool is_dir, bool good)
+{
+    return (uint64_t)size << 2 | (uint64_t)is_dir << 1 | (uint64_t)good;
+}
+
+static int remember(stk_store *store, const char *digest, int64_t size, bool is_dir, bool good,
+                    stk_err *err)
+{
+    uint64_t old;
+    const char *key = digest;
+    if (!stk_map_get(&store->known, digest, &old)) {
+        key = stk_arena_dupn(store->arena, digest, STK_DIGEST_HEX);
+    }
+    if (key == NULL || stk_map_put(&store->known, key, pack(size, is_dir, good)) != 0) {
+        return no_memory(store, err);
+    }
+    return 0;
+}
+
+/* GOOD: a row that we can believe and a file of its size. UNSURE: something is there, which may be
+ * torn: no row, or an unsynced one of an earlier boot. */
+static int look_up(stk_store *store, const char *digest, const char *path, state *ret,
+                   int64_t *ret_size, bool *ret_is_dir, stk_err *err)
+{
+    struct stat st;
+    uint64_t known;
+    if (lstat(path, &st) < 0) {
+        *ret = ABSENT;
+        return errno == ENOENT || errno == ENOTDIR
+                   ? 0
+                   : stk_err_sys(err, STK_E_SYS, errno, "can't read artifact '%s'", path);
+    }
+    bool is_dir = S_ISDIR(st.st_mode);
+    bool trusted = false;
+    int64_t size = st.st_size;
+    if (stk_map_get(&store->known, digest, &known) && (known & 1)) {
+        trusted = true;
+        size = (int64_t)(known >> 2);
+        is_dir = known >> 1 & 1;
+    } else {
+        sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_GET];
+        (void)sqlite3_bind_text(stmt, 1, digest, -1, SQLITE_STATIC);
+        (void)sqlite3_bind_text(stmt, 2, store->boot, -1, SQLITE_STATIC);
+        int rc = sqlite3_step(stmt);
+        if (rc == SQLITE_ROW) {
+            size = sqlite3_column_int64(stmt, 0);
+            is_dir = sqlite3_column_int(stmt, 1) != 0;
+            trusted = sqlite3_column_int(stmt, 2) != 0;
+        }
+        int code = rc == SQLITE_ROW || rc == SQLITE_DONE
+                       ? 0
+                       : stk_store_sql_err(store, rc, err, "looking for an artifact");
+        (void)sqlite3_reset(stmt);
+        if (code != 0) {
+            return code;
+        }
+    }
+    bool fits = is_dir == S_ISDIR(st.st_mode) && (is_dir || size == st.st_size);
+    *ret = trusted && fits ? GOOD : UNSURE;
+    *ret_size = size;
+    *ret_is_dir = is_dir;
+    return 0;
+}
+
+static int write_row(stk_store *store, const stk_store_pending *p, stk_err *err)
+{
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_ADD];
+    (void)sqlite3_bind_text(stmt, 1, p->digest, STK_DIGEST_HEX, SQLITE_STATIC);
+    (void)sqlite3_bind_int64(stmt, 2, p->size);
+    (void)sqlite3_bind_int(stmt, 3, p->is_dir);
+    (void)sqlite3_bind_text(stmt, 4, store->boot, -1, SQLITE_STATIC);
+    return stk_store_step(store, stmt, err, "noting an artifact");
+}
+
+int stk_store_flush_pending(stk_store *store, stk_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < store->n_pending; i++) {
+        rc = write_row(store, &store->pending[i], err);
+    }
+    return rc;
+}
+
+static int add_pending(stk_store *store, const stk_artifact *a, stk_err *err)
+{
+    if (store->n_pending == store->cap_pending) {
+        size_t cap = store->cap_pending == 0 ? 16 : store->cap_pending * 2;
+        stk_store_pending *more = reallocarray(store->pending, cap, sizeof *more);
+        if (more == NULL) {
+            return no_memory(store, err);
+        }
+        store->pending = more;
+        store->cap_pending = cap;
+    }
+    stk_store_pending *p = &store->pending[store->n_pending];
+    memcpy(p->digest, a->digest, sizeof p->digest);
+    p->size = a->size;
+    p->is_dir = a->is_dir;
+    int rc = remember(store, a->digest, a->size, a->is_dir, true, err);
+    store->n_pending += rc == 0;
+    return rc;
+}
+
+/* --- taking in --- */
+
+/* Moves what is at `path` (never believed) out of the way, into our stage. */
+static int push_aside(stk_store *store, const char *path, stk_err *err)
+{
+    STK_TEXT_AUTO aside = NULL;
+    int rc = stk_store_stage_path(store, &aside, err);
+    if (rc != 0) {
+        return rc;
+    }
+    (void)chmod(path, 0700); /* moving a folder writes its ".." */
+    if (rename(path, aside) < 0 && errno != ENOENT) {
+        return stk_err_sys(err, STK_E_SYS, errno, "can't replace artifact '%s'", path);
+    }
+    return stk_file_remove_tree(aside, err);
+}
+
+/* Moves `src` to its place by rename, so that it is there whole or not at all. */
+static int move_in(stk_store *store, const char *src, const char *path, bool is_dir, stk_err *err)
+{
+    for (int tries = 0;; tries++) {
+        if (rename(src, path) == 0) {
+            break;
+        }
+        int sys = errno;
+        int rc = 0;
+        if (sys == ENOENT && tries < 2) {
+            STK_TEXT_AUTO folder = strdup(path);
+            if (folder == NULL) {
+                return no_memory(store, err);
+            }
+            *strrchr(folder, '/') = '\0';
+            rc = stk_file_mkdirs(folder, 0777, err);
+        } else if ((sys == ENOTEMPTY || sys == EEXIST || sys == EISDIR || sys == ENOTDIR) &&
+                   tries < 3) {
+            rc = push_aside(store, path, err);
+        } else {
+            return stk_err_sys(err, STK_E_SYS, sys, "can't move '%s' to '%s'", src, path);
+        }
+        if (rc != 0) {
+            return rc;
+        }
+    }
+    if (is_dir && chmod(path, 0555) < 0) { /* only now: a read-only folder can't be moved */
+        return stk_err_sys(err, STK_E_SYS, errno, "can't make '%s' read-only", path);
+    }
+    return 0;
+}
+
+/* The last part of every add: `src`, ours and on our file system, becomes the artifact `a`. */
+static int take_in(stk_store *store, const char *src, const stk_artifact *a, const char *path,
+                   stk_err *err)
+{
+    int sys = STK_FAILPOINT_ERR("store.add.hashed");
+    int rc = sys != 0 ? stk_err_sys(err, STK_E_SYS, sys, "can't add '%s' to the store", src)
+                      : move_in(store, src, path, a->is_dir, err);
+    if (rc == 0) {
+        STK_FAILPOINT("store.add.renamed");
+        rc = add_pending(store, a, err);
+    }
+    return rc;
+}
+
+/* Copies a walked tree into our stage, read-only; on failure nothing is left of it. */
+static int copy_to_stage(stk_store *store, const stk_tree *tree, char **ret_path, stk_err *err)
+{
+    STK_TEXT_AUTO to = NULL;
+    STK_TREE_AUTO copied = {0};
+    int rc = stk_store_stage_path(store, &to, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = stk_tree_copy(tree, to, err);
+    if (rc == 0) {
+        rc = stk_tree_walk(to, true, &copied, err);
+    }
+    if (rc != 0) {
+        (void)stk_file_remove_tree(to, NULL);
+        return rc;
+    }
+    *ret_path = to;
+    to = NULL;
+    return 0;
+}
+
+static bool same_file_system(const stk_store *store, const char *path)
+{
+    struct stat a;
+    struct stat b;
+    return lstat(path, &a) == 0 && fstat(store->dir_fd, &b) == 0 && a.st_dev == b.st_dev;
+}
+
+/* Adds a tree whose digest is in ret->digest. `take`: the source may be moved, and is gone at the
+ * end; else it is copied. */
+static int add_tree(stk_store *store, stk_tree *tree, bool take, stk_artifact *ret, stk_err *err)
+{
+    STK_TEXT_AUTO path = stk_store_artifact_path(store, ret->digest);
+    STK_TEXT_AUTO copy = NULL;
+    state st = ABSENT;
+    int64_t size;
+    bool is_dir;
+    ret->size = tree->size;
+    ret->is_dir = tree->is_dir;
+    if (path == NULL) {
+        return no_memory(store, err);
+    }
+    int rc = stk_store_use_begin(store, err);
+    if (rc == 0) {
+        rc = look_up(store, ret->digest, path, &st, &size, &is_dir, err);
+    }
+    if (rc == 0 && st == GOOD) {
+        rc = remember(store, ret->digest, tree->size, tree->is_dir, true, err);
+    } else if (rc == 0) {
+        const char *src = tree->root;
+        if (!take || tree->foreign || !same_file_system(store, src)) {
+            rc = copy_to_stage(store, tree, &copy, err);
+            src = copy;
+        }
+        if (rc == 0) {
+            rc = take_in(store, src, ret, path, err);
+        }
+    }
+    if (rc == 0 && take) {
+        rc = stk_file_remove_tree(tree->root, err); /* absent after a rename */
+    }
+    return rc;
+}
+
+int stk_store_add_path(stk_store *store, const char *path, const char *known_digest,
+                       stk_artifact *ret, stk_err *err)
+{
+    STK_TREE_AUTO tree = {0};
+    int rc = stk_store_writable(store, err);
+    if (rc == 0 && known_digest != NULL &&
+        !stk_store_is_digest(known_digest, strlen(known_digest))) {
+        rc = stk_err_set(err, STK_E_PROTOCOL, "'%s' comes with the digest '%.80s', which is none",
+                         path, known_digest);
+    }
+    if (rc == 0) {
+        rc = stk_tree_walk(path, true, &tree, err);
+    }
+    if (rc == 0 && known_digest != NULL) {
+        memcpy(ret->digest, known_digest, sizeof ret->digest);
+    } else if (rc == 0) {
+        rc = stk_tree_digest(&tree, ret->digest, err);
+    }
+    return rc != 0 ? rc : add_tree(store, &tree, true, ret, err);
+}
+
+int stk_store_copy_path(stk_store *store, const char *path, stk_artifact *ret, stk_err *err)
+{
+    STK_TREE_AUTO tree = {0};
+    STK_TREE_AUTO copied = {0};
+    STK_TEXT_AUTO copy = NULL;
+    int rc = stk_store_writable(store, err);
+    if (rc == 0) {
+        rc = stk_tree_walk(path, false, &tree, err);
+    }
+    if (rc == 0) {
+        rc = copy_to_stage(store, &tree, &copy, err);
+    }
+    /* The copy is hashed, not the source: it is what can't change any more. */
+    if (rc == 0) {
+        rc = stk_tree_walk(copy, true, &copied, err);
+    }
+    if (rc == 0) {
+        rc = stk_tree_digest(&copied, ret->digest, err);
+    }
+    if (rc == 0) {
+        rc = add_tree(store, &copied, true, ret, err);
+    }
+    if (rc != 0 && copy != NULL) {
+        (void)stk_file_remove_tree(copy, NULL);
+    }
+    return rc;
+}
+
+int stk_store_add_bytes(stk_store *store, const void *data, size_t len, stk_artifact *ret,
+                        stk_err *err)
+{
+    state st = ABSENT;
+    int64_t size;
+    bool is_dir;
+    STK_TEXT_AUTO tmp = NULL;
+    stk_tree_digest_bytes(data, len, ret->digest);
+    ret->size = (int64_t)len;
+    ret->is_dir = false;
+    STK_TEXT_AUTO path = stk_store_artifact_path(store, ret->digest);
+    int rc = path == NULL ? no_memory(store, err) : stk_store_writable(store, err);
+    if (rc == 0) {
+        rc = stk_store_use_begin(store, err);
+    }
+    if (rc == 0) {
+        rc = look_up(store, ret->digest, path, &st, &size, &is_dir, err);
+    }
+    if (rc != 0 || st == GOOD) {
+        return rc != 0 ? rc : remember(store, ret->digest, size, is_dir, true, err);
+    }
+    rc = stk_store_stage_path(store, &tmp, err);
+    if (rc == 0) {
+        rc = stk_file_write(tmp, data, len, 0444, err);
+    }
+    if (rc == 0) {
+        rc = take_in(store, tmp, ret, path, err);
+    }
+    if (rc != 0 && tmp != NULL) {
+        (void)unlink(tmp);
+    }
+    return rc;
+}
+
+/* --- finding --- */
+
+/* Sums what may be torn. Fitting content is believed from now on: after a reboot it was read from
+ * the disk. */
+static int check(stk_store *store, const char *digest, const char *path, int64_t *ret_size,
+                 bool *ret_is_dir, stk_err *err)
+{
+    char hex[STK_DIGEST_HEX + 1];
+    STK_TREE_AUTO tree = {0};
+    stk_err why;
+    int rc = stk_tree_walk(path, false, &tree, &why);
+    if (rc == 0) {
+        rc = stk_tree_digest(&tree, hex, &why);
+    }
+    if (rc == STK_E_NOMEM || rc == STK_E_SYS) {
+        if (err != NULL) {
+            *err = why;
+        }
+        return rc;
+    }
+    bool writable = !(store->flags & STK_STORE_READONLY);
+    if (rc == 0 && strcmp(hex, digest) == 0) {
+        *ret_size = tree.size;
+        *ret_is_dir = tree.is_dir;
+        stk_artifact a = {.size = tree.size, .is_dir = tree.is_dir};
+        memcpy(a.digest, digest, sizeof a.digest);
+        return writable ? add_pending(store, &a, err)
+                        : remember(store, digest, tree.size, tree.is_dir, true, err);
+    }
+    if (writable && push_aside(store, path, NULL) == 0) {
+        sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_DEL];
+        (void)sqlite3_bind_text(stmt, 1, digest, -1, SQLITE_STATIC);
+        (void)stk_store_step(store, stmt, NULL, "forgetting an artifact"); /* the file is gone */
+    }
+    stk_err_set(err, STK_E_STORE, "artifact %.12s was torn by a crash of the machine%s", digest,
+                writable ? " and is removed" : "");
+    stk_err_hint(err, "the step that made it has to run again");
+    return STK_E_STORE;
+}
+
+int stk_store_artifact(stk_store *store, const char *digest, stk_arena *arena,
+                       const char **ret_path, int64_t *ret_size, stk_err *err)
+{
+    state st = ABSENT;
+    int64_t size = 0;
+    bool is_dir = false;
+    if (!stk_store_is_digest(digest, strlen(digest))) {
+        return stk_err_set(err, STK_E_USAGE, "'%.80s' is not an artifact's digest", digest);
+    }
+    const char *path =
+        stk_arena_printf(arena, "%s/artifacts/%.2s/%s", store->path, digest, digest + 2);
+    if (path == NULL) {
+        return no_memory(store, err);
+    }
+    int rc = look_up(store, digest, path, &st, &size, &is_dir, err);
+    if (rc == 0 && st == ABSENT) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "artifact %.12s is not in store '%s'", digest,
+                           store->path);
+    }
+    if (rc == 0 && st == UNSURE) {
+        rc = check(store, digest, path, &size, &is_dir, err);
+    } else if (rc == 0) {
+        rc = remember(store, digest, size, is_dir, true, err);
+    }
+    if (rc == 0) {
+        *ret_path = path;
+        if (ret_size != NULL) {
+            *ret_size = size;
+        }
+    }
+    return rc;
+}

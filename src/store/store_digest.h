@@ -1,0 +1,49 @@
+/* Content on disk: a file or folder as a list of its files, its digest (docs/contracts.md §2), and
+ * copies of it. Links are never followed: anything but plain files and folders is refused. */
+#ifndef STK_STORE_DIGEST_H
+#define STK_STORE_DIGEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/digest.h"
+#include "base/err.h"
+
+#define STK_DIGEST_CHUNK (16ll << 20)
+enum { STK_TREE_DEPTH = 200, STK_TREE_FILES = 20 * 1000 * 1000 };
+
+typedef struct stk_tree_file {
+    const char *path; /* relative; "" when the tree is one file */
+    int64_t size;
+    uint64_t first_chunk;
+    bool is_dir;
+} stk_tree_file;
+
+typedef struct stk_tree {
+    const char *root; /* borrowed */
+    stk_arena *arena;
+    stk_tree_file *files; /* sorted by path, folders among them */
+    size_t n;
+    size_t cap;
+    uint64_t n_chunks;
+    int64_t size; /* bytes in all files */
+    bool is_dir;
+    bool foreign; /* has files that are another user's or have another name too (hard links) */
+} stk_tree;
+
+/* `lock_down`: files and the folders below the root become read-only as they are seen (foreign
+ * files are left alone). STK_E_NOT_FOUND, STK_E_USAGE for a link or a device, STK_E_LIMIT. */
+int stk_tree_walk(const char *path, bool lock_down, stk_tree *ret, stk_err *err);
+void stk_tree_done(stk_tree *tree);
+/* On several threads. A file that changed since the walk is STK_E_STORE. */
+int stk_tree_digest(const stk_tree *tree, char ret_hex[STK_DIGEST_HEX + 1], stk_err *err);
+/* Copies into `to`, which must not exist; shares blocks where the file system can, keeps holes.
+ * On failure what was copied stays. */
+int stk_tree_copy(const stk_tree *tree, const char *to, stk_err *err);
+/* The file digest of bytes in memory. */
+void stk_tree_digest_bytes(const void *data, size_t len, char ret_hex[STK_DIGEST_HEX + 1]);
+
+#define STK_TREE_AUTO __attribute__((cleanup(stk_tree_done))) stk_tree
+
+#endif

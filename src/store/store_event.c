@@ -1,0 +1,397 @@
+/* What happened: events, cache entries, references and names, in one transaction. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/failpoint.h"
+#include "store/store_private.h"
+
+static void bind_text(sqlite3_stmt *stmt, int i, const char *text)
+{
+    (void)sqlite3_bind_text(stmt, i, text, -1, SQLITE_STATIC); /* NULL binds NULL */
+}
+
+/* --- commit --- */
+
+/* Finds the run's row and last numbers, once. */
+static int load_run(stk_store *store, const char *run, stk_err *err)
+{
+    if (strcmp(store->run, run) == 0) {
+        return 0;
+    }
+    int64_t row = 0;
+    int code = stk_store_run_row(store, run, &row, err);
+    if (code != 0) {
+        return code;
+    }
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_RUN_LAST];
+    (void)sqlite3_bind_int64(stmt, 1, row << 32);
+    (void)sqlite3_bind_int64(stmt, 2, (row << 32) + UINT32_MAX);
+    int rc = sqlite3_step(stmt);
+    if (rc == SQLITE_ROW) { /* NULL reads as 0 */
+        int64_t event = sqlite3_column_int64(stmt, 0);
+        int64_t ref = sqlite3_column_int64(stmt, 1);
+        store->last_event = event != 0 ? event : row << 32;
+        store->last_ref = ref != 0 ? ref : row << 32;
+        store->run_row = row;
+        (void)snprintf(store->run, sizeof store->run, "%s", run);
+    } else {
+        code = stk_store_sql_err(store, rc, err, "reading a run");
+    }
+    (void)sqlite3_reset(stmt);
+    return code;
+}
+
+static int update_run(stk_store *store, const stk_event_row *e, stk_err *err)
+{
+    bool ended = e->kind == STK_EV_RUN_ENDED;
+    if (!ended && e->kind != STK_EV_RUN_STARTED) {
+        return 0;
+    }
+    sqlite3_stmt *stmt = store->stmts[ended ? STK_SQL_RUN_END : STK_SQL_RUN_START];
+    (void)sqlite3_bind_int64(stmt, 1, store->run_row);
+    if (ended) {
+        bind_text(stmt, 2, e->data);
+        (void)sqlite3_bind_int64(stmt, 3, e->time_ms);
+    }
+    return stk_store_step(store, stmt, err, "updating a run");
+}
+
+static int add_events(stk_store *store, const stk_commit *commit, int64_t last, stk_err *err)
+{
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_EVENT_ADD];
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < commit->n_events; i++) {
+        const stk_event_row *e = &commit->events[i];
+        (void)sqlite3_bind_int64(stmt, 1, last + 1 + i);
+        (void)sqlite3_bind_int64(stmt, 2, e->time_ms);
+        bind_text(stmt, 3, stk_event_word(e->kind));
+        if (e->task == UINT32_MAX) {
+            (void)sqlite3_bind_null(stmt, 4);
+        } else {
+            (void)sqlite3_bind_int64(stmt, 4, e->task);
+        }
+        (void)sqlite3_bind_int64(stmt, 5, e->attempt);
+        bind_text(stmt, 6, e->data);
+        rc = stk_store_step(store, stmt, err, "adding events");
+        if (rc == 0) {
+            rc = update_run(store, e, err);
+        }
+    }
+    return rc;
+}
+
+static int add_cache(stk_store *store, const stk_commit *commit, stk_err *err)
+{
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_CACHE_PUT];
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < commit->n_cache; i++) {
+        const stk_cache_row *c = &commit->cache[i];
+        bind_text(stmt, 1, c->key);
+        bind_text(stmt, 2, c->pipeline);
+        bind_text(stmt, 3, c->step);
+        bind_text(stmt, 4, c->parts);
+        bind_text(stmt, 5, c->run);
+        (void)sqlite3_bind_int64(stmt, 6, c->task);
+        (void)sqlite3_bind_int64(stmt, 7, c->created_ms);
+        bind_text(stmt, 8, c->outputs);
+        bind_text(stmt, 9, c->metadata);
+        bind_text(stmt, 10, c->seen);
+        rc = stk_store_step(store, stmt, err, "adding cache entries");
+    }
+    return rc;
+}
+
+static int add_named(stk_store *store, const stk_named_row *row, stk_err *err)
+{
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_NAMED_ADD];
+    bind_text(stmt, 1, row->name);
+    bind_text(stmt, 2, row->version);
+    bind_text(stmt, 3, row->digest);
+    bind_text(stmt, 4, row->run);
+    bind_text(stmt, 5, row->step);
+    bind_text(stmt, 6, row->output);
+    bind_text(stmt, 7, row->ref);
+    (void)sqlite3_bind_int64(stmt, 8, row->created_ms);
+    int rc = stk_store_step(store, stmt, err, "naming an artifact");
+    if (rc == 0 && sqlite3_changes(store->db) == 0) {
+        stk_err_set(err, STK_E_USAGE, "artifact '%s' already has a version '%s' of other content",
+                    row->name, row->version == NULL ? "" : row->version);
+        stk_err_hint(err, "choose another version, or none: then the next number is taken");
+        return STK_E_USAGE;
+    }
+    return rc;
+}
+
+static int add_refs(stk_store *store, const stk_commit *commit, const char *run, int64_t last,
+                    stk_err *err)
+{
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_REF_ADD];
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < commit->n_refs; i++) {
+        const stk_ref_row *r = &commit->refs[i];
+        (void)sqlite3_bind_int64(stmt, 1, last + 1 + i);
+        bind_text(stmt, 2, r->digest);
+        (void)sqlite3_bind_int64(stmt, 3, r->task);
+        bind_text(stmt, 4, r->output);
+        rc = stk_store_step(store, stmt, err, "adding references");
+        if (rc == 0 && r->name != NULL) {
+            stk_named_row named = {.name = r->name,
+                                   .version = r->version,
+                                   .digest = r->digest,
+                                   .run = run,
+                                   .step = r->step,
+                                   .output = r->output,
+                                   .ref = r->ref};
+            named.created_ms = commit->n_events > 0 ? commit->events[0].time_ms : 0;
+            rc = add_named(store, &named, err);
+        }
+    }
+    return rc;
+}
+
+static int injected(const stk_store *store, int sys, stk_err *err)
+{
+    return sys == 0 ? 0 : stk_err_sys(err, STK_E_SYS, sys, "store '%s': committing", store->path);
+}
+
+int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_err *err)
+{
+    int rc = stk_store_writable(store, err);
+    if (rc == 0) {
+        rc = injected(store, STK_FAILPOINT_ERR("store.commit.before"), err);
+    }
+    if (rc == 0) {
+        rc = load_run(store, run, err);
+    }
+    if (rc == 0) {
+        rc = stk_store_begin(store, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    rc = add_events(store, commit, store->last_event, err);
+    if (rc == 0) {
+        rc = stk_store_flush_pending(store, err);
+    }
+    if (rc == 0) {
+        rc = add_cache(store, commit, err);
+    }
+    if (rc == 0) {
+        rc = add_refs(store, commit, run, store->last_ref, err);
+    }
+    if (rc == 0) {
+        rc = injected(store, STK_FAILPOINT_ERR("store.commit.mid"), err);
+    }
+    rc = stk_store_end(store, rc, err);
+    if (rc != 0) {
+        return rc; /* the artifacts stay pending: they are in their place */
+    }
+    STK_FAILPOINT("store.commit.after");
+    for (uint32_t i = 0; i < commit->n_events; i++) {
+        commit->events[i].seq = ++store->last_event & UINT32_MAX;
+    }
+    store->last_ref += commit->n_refs;
+    store->n_pending = 0;
+    stk_store_use_end(store);
+    return 0;
+}
+
+int stk_store_events(stk_store *store, const char *run, int64_t after,
+                     int (*each)(void *arg, const stk_event_row *row), void *arg, stk_err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    int64_t base = 0;
+    int code = stk_store_run_row(store, run, &base, err);
+    if (code != 0) {
+        return code;
+    }
+    base <<= 32;
+    after = after < 0 ? 0 : after > UINT32_MAX ? UINT32_MAX : after;
+    /* A statement of its own, so that `each` may use the store. */
+    int rc = sqlite3_prepare_v2(store->db,
+                                "SELECT id, time_ms, kind, task, attempt, data FROM events"
+                                " WHERE id > ?1 AND id <= ?2 ORDER BY id",
+                                -1, &stmt, NULL);
+    (void)sqlite3_bind_int64(stmt, 1, base + after);
+    (void)sqlite3_bind_int64(stmt, 2, base + UINT32_MAX);
+    while (code == 0 && (rc == SQLITE_OK || rc == SQLITE_ROW)) {
+        rc = sqlite3_step(stmt);
+        if (rc != SQLITE_ROW) {
+            break;
+        }
+        const char *word = (const char *)sqlite3_column_text(stmt, 2);
+        int kind = word == NULL ? -1 : stk_event_kind_of(word);
+        if (kind < 0) {
+            code = stk_err_set(err, STK_E_STORE, "run %s has an event '%s' that is unknown here",
+                               run, word == NULL ? "" : word);
+            break;
+        }
+        stk_event_row row = {.seq = sqlite3_column_int64(stmt, 0) - base,
+                             .time_ms = sqlite3_column_int64(stmt, 1),
+                             .kind = (stk_event_kind)kind,
+                             .task = sqlite3_column_type(stmt, 3) == SQLITE_NULL
+                                         ? UINT32_MAX
+                                         : (uint32_t)sqlite3_column_int64(stmt, 3),
+                             .attempt = (uint32_t)sqlite3_column_int64(stmt, 4),
+                             .data = (const char *)sqlite3_column_text(stmt, 5)};
+        code = each(arg, &row);
+    }
+    if (code == 0 && rc != SQLITE_DONE) {
+        code = stk_store_sql_err(store, rc, err, "reading events");
+    }
+    (void)sqlite3_finalize(stmt);
+    return code;
+}
+
+/* --- cache --- */
+
+int stk_store_cache_get(stk_store *store, const char *key, stk_arena *arena, stk_cache_row *ret_row,
+                        stk_err *err)
+{
+    /* Held from a hit until the commit that names it, so that gc doesn't take it in between. */
+    bool had_use = store->in_use;
+    int code = stk_store_use_begin(store, err);
+    if (code != 0) {
+        return code;
+    }
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_CACHE_GET];
+    bind_text(stmt, 1, key);
+    int rc = sqlite3_step(stmt);
+    if (rc == SQLITE_ROW) {
+        stk_cache_row row = {.task = (uint32_t)sqlite3_column_int64(stmt, 5),
+                             .created_ms = sqlite3_column_int64(stmt, 6)};
+        const struct {
+            const char **to;
+            int column;
+        } texts[] = {{&row.key, 0}, {&row.pipeline, 1}, {&row.step, 2},     {&row.parts, 3},
+                     {&row.run, 4}, {&row.outputs, 7},  {&row.metadata, 8}, {&row.seen, 9}};
+        for (size_t i = 0; i < sizeof texts / sizeof texts[0] && rc == SQLITE_ROW; i++) {
+            *texts[i].to = stk_store_column(stmt, texts[i].column, arena);
+            if (*texts[i].to == NULL && sqlite3_column_type(stmt, texts[i].column) != SQLITE_NULL) {
+                rc = SQLITE_NOMEM;
+            }
+        }
+        if (rc == SQLITE_ROW) {
+            *ret_row = row;
+        }
+    }
+    code = rc == SQLITE_ROW    ? 0
+           : rc == SQLITE_DONE ? STK_E_NOT_FOUND
+                               : stk_store_sql_err(store, rc, err, "asking the cache");
+    (void)sqlite3_reset(stmt);
+    if (code != 0 && !had_use) {
+        stk_store_use_end(store);
+    }
+    return code;
+}
+
+const char *stk_store_cache_last_parts(stk_store *store, const char *pipeline, const char *step,
+                                       stk_arena *arena)
+{
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_CACHE_LAST];
+    bind_text(stmt, 1, pipeline);
+    bind_text(stmt, 2, step);
+    const char *parts = sqlite3_step(stmt) == SQLITE_ROW ? stk_store_column(stmt, 0, arena) : NULL;
+    (void)sqlite3_reset(stmt);
+    return parts;
+}
+
+/* --- names --- */
+
+int stk_store_add_named(stk_store *store, const stk_named_row *row, stk_err *err)
+{
+    int rc = stk_store_writable(store, err);
+    if (rc == 0) {
+        rc = stk_store_begin(store, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    rc = stk_store_flush_pending(store, err);
+    if (rc == 0) {
+        rc = add_named(store, row, err);
+    }
+    rc = stk_store_end(store, rc, err);
+    if (rc == 0) {
+        store->n_pending = 0;
+        stk_store_use_end(store);
+    }
+    return rc;
+}
+
+/* All rows of a query on `named` whose parameters are bound. Finalizes the statement. */
+static int read_named(stk_store *store, sqlite3_stmt *stmt, stk_arena *arena,
+                      stk_named_row **ret_rows, uint32_t *ret_n, stk_err *err)
+{
+    uint32_t n = 0;
+    uint32_t cap = 0;
+    stk_named_row *rows = NULL;
+    int rc;
+    while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+        if (n == cap) {
+            cap = cap == 0 ? 32 : cap * 2;
+            stk_named_row *more = stk_arena_array(arena, cap, sizeof *more);
+            if (more == NULL) {
+                rc = SQLITE_NOMEM;
+                break;
+            }
+            if (n > 0) {
+                memcpy(more, rows, n * sizeof *more);
+            }
+            rows = more;
+        }
+        rows[n++] = (stk_named_row){.name = stk_store_column(stmt, 0, arena),
+                                    .version = stk_store_column(stmt, 1, arena),
+                                    .digest = stk_store_column(stmt, 2, arena),
+                                    .run = stk_store_column(stmt, 3, arena),
+                                    .step = stk_store_column(stmt, 4, arena),
+                                    .output = stk_store_column(stmt, 5, arena),
+                                    .ref = stk_store_column(stmt, 6, arena),
+                                    .created_ms = sqlite3_column_int64(stmt, 7)};
+        if (rows[n - 1].name == NULL || rows[n - 1].version == NULL || rows[n - 1].digest == NULL) {
+            rc = SQLITE_NOMEM;
+            break;
+        }
+    }
+    int code = rc == SQLITE_DONE ? 0 : stk_store_sql_err(store, rc, err, "listing artifacts");
+    (void)sqlite3_finalize(stmt);
+    if (code == 0) {
+        *ret_rows = rows;
+        *ret_n = n;
+    }
+    return code;
+}
+
+#define NAMED_COLUMNS "SELECT name, version, digest, run, step, output, ref, created_ms FROM named"
+
+int stk_store_list_named(stk_store *store, const char *name, const char *version, uint32_t limit,
+                         stk_arena *arena, stk_named_row **ret_rows, uint32_t *ret_n, stk_err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    int rc = sqlite3_prepare_v2(store->db,
+                                NAMED_COLUMNS " WHERE (?1 IS NULL OR name = ?1)"
+                                              " AND (?2 IS NULL OR version = ?2)"
+                                              " ORDER BY id DESC LIMIT ?3",
+                                -1, &stmt, NULL);
+    if (rc != SQLITE_OK) {
+        return stk_store_sql_err(store, rc, err, "listing artifacts");
+    }
+    bind_text(stmt, 1, name);
+    bind_text(stmt, 2, version);
+    (void)sqlite3_bind_int64(stmt, 3, limit);
+    return read_named(store, stmt, arena, ret_rows, ret_n, err);
+}
+
+int stk_store_run_named(stk_store *store, const char *run, stk_arena *arena,
+                        stk_named_row **ret_rows, uint32_t *ret_n, stk_err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    int rc =
+        sqlite3_prepare_v2(store->db, NAMED_COLUMNS " WHERE run = ?1 ORDER BY id", -1, &stmt, NULL);
+    if (rc != SQLITE_OK) {
+        return stk_store_sql_err(store, rc, err, "listing artifacts");
+    }
+    bind_text(stmt, 1, run);
+    return read_named(store, stmt, arena, ret_rows, ret_n, err);
+}

@@ -1,0 +1,546 @@
+/* Care: verifying everything, and removing what nothing kept refers to.
+ *
+ * What is referred to is found by reading: every word of 64 hexadecimal digits in the events, cache
+ * entries, references, names and specs that are kept counts. That can only keep too much. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/failpoint.h"
+#include "base/limits.h"
+#include "store/store_digest.h"
+#include "store/store_private.h"
+#include "sys/file.h"
+
+typedef struct item {
+    const char *digest;
+    int64_t size;
+    bool has_row;
+    bool has_file;
+    bool kept;
+} item;
+
+/* Everything that could be removed: rows and files. */
+typedef struct catalogue {
+    stk_arena *arena;
+    stk_map index; /* digest → place in items */
+    item *items;
+    size_t n;
+    size_t cap;
+} catalogue;
+
+static int no_memory(const stk_store *store, stk_err *err)
+{
+    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
+}
+
+static void catalogue_done(catalogue *c)
+{
+    stk_map_done(&c->index);
+    stk_arena_free(c->arena);
+    free(c->items);
+}
+#define CATALOGUE_AUTO __attribute__((cleanup(catalogue_done))) catalogue
+
+/* The entry of a digest, made if needed; NULL when out of memory. */
+static item *entry(catalogue *c, const char *digest)
+{
+    uint64_t at;
+    if (stk_map_getn(&c->index, digest, STK_DIGEST_HEX, &at)) {
+        return &c->items[at];
+    }
+    if (c->n == c->cap) {
+        size_t cap = c->cap == 0 ? 256 : c->cap * 2;
+        item *more = reallocarray(c->items, cap, sizeof *more);
+        if (more == NULL) {
+            return NULL;
+        }
+        c->items = more;
+        c->cap = cap;
+    }
+    const char *key = stk_arena_dupn(c->arena, digest, STK_DIGEST_HEX);
+    if (key == NULL || stk_map_put(&c->index, key, c->n) != 0) {
+        return NULL;
+    }
+    c->items[c->n] = (item){.digest = key};
+    return &c->items[c->n++];
+}
+
+/* Calls `each` with the row on every row of a query. */
+static int for_rows(stk_store *store, const char *sql, int (*each)(void *arg, sqlite3_stmt *row),
+                    void *arg, stk_err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    int code = 0;
+    int rc = sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL);
+    while (code == 0 && (rc == SQLITE_OK || rc == SQLITE_ROW)) {
+        rc = sqlite3_step(stmt);
+        if (rc == SQLITE_ROW) {
+            code = each(arg, stmt);
+        } else {
+            break;
+        }
+    }
+    if (code != 0) {
+        code = no_memory(store, err); /* the only way `each` fails */
+    } else if (rc != SQLITE_DONE) {
+        code = stk_store_sql_err(store, rc, err, "reading everything");
+    }
+    (void)sqlite3_finalize(stmt);
+    return code;
+}
+
+static int see_row(void *arg, sqlite3_stmt *row)
+{
+    const char *digest = (const char *)sqlite3_column_text(row, 0);
+    if (digest == NULL || !stk_store_is_digest(digest, strlen(digest))) {
+        return 0; /* verify tells */
+    }
+    item *it = entry(arg, digest);
+    if (it == NULL) {
+        return -1;
+    }
+    it->has_row = true;
+    it->size = sqlite3_column_int64(row, 1);
+    return 0;
+}
+
+static int list_rows(stk_store *store, catalogue *c, stk_err *err)
+{
+    return for_rows(store, "SELECT digest, size FROM artifacts", see_row, c, err);
+}
+
+static int list_files(stk_store *store, catalogue *c, stk_err *err)
+{
+    STK_TEXT_AUTO root = stk_file_join(store->path, "artifacts");
+    for (unsigned i = 0; i < 256; i++) {
+        char name[8];
+        char digest[3 + 256];
+        struct stat st;
+        (void)snprintf(name, sizeof name, "%02x", i);
+        STK_TEXT_AUTO path = root == NULL ? NULL : stk_file_join(root, name);
+        DIR *dir = path == NULL ? NULL : opendir(path);
+        struct dirent *e;
+        if (path == NULL) {
+            return no_memory(store, err);
+        }
+        while (dir != NULL && (e = readdir(dir)) != NULL) {
+            (void)snprintf(digest, sizeof digest, "%s%s", name, e->d_name);
+            if (!stk_store_is_digest(digest, strlen(digest))) {
+                continue;
+            }
+            item *it = entry(c, digest);
+            if (it == NULL) {
+                (void)closedir(dir);
+                return no_memory(store, err);
+            }
+            it->has_file = true;
+            if (!it->has_row && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+                it->size = S_ISDIR(st.st_mode) ? 0 : st.st_size;
+            }
+        }
+        if (dir != NULL) {
+            (void)closedir(dir);
+        }
+    }
+    return 0;
+}
+
+/* --- what is kept --- */
+
+static void keep_words(catalogue *c, const char *text)
+{
+    while (text != NULL && *text != '\0') {
+        size_t n = strspn(text, "0123456789abcdef");
+        uint64_t at;
+        if (n == STK_DIGEST_HEX && stk_map_getn(&c->index, text, n, &at)) {
+            c->items[at].kept = true;
+        }
+        text += n;
+        text += strcspn(text, "0123456789abcdef");
+    }
+}
+
+static int keep_row(void *arg, sqlite3_stmt *row)
+{
+    for (int i = 0; i < sqlite3_column_count(row); i++) {
+        keep_words(arg, (const char *)sqlite3_column_text(row, i));
+    }
+    return 0;
+}
+
+typedef struct spec_reader {
+    stk_store *store;
+    catalogue *c;
+} spec_reader;
+
+static int keep_spec(void *arg, sqlite3_stmt *row)
+{
+    spec_reader *r = arg;
+    const char *run = (const char *)sqlite3_column_text(row, 0);
+    STK_TEXT_AUTO path = NULL;
+    STK_TEXT_AUTO data = NULL;
+    if (run == NULL || asprintf(&path, "%s/runs/%s/spec.json", r->store->path, run) < 0) {
+        return -1;
+    }
+    /* A spec that can't be read names nothing: such a run can't be resumed either. */
+    int rc = stk_file_read(path, STK_LIMIT_SPEC_BYTES, &data, NULL, NULL);
+    keep_words(r->c, data);
+    return rc == STK_E_NOMEM ? -1 : 0;
+}
+
+static int mark(stk_store *store, catalogue *c, stk_err *err)
+{
+    static const char *const queries[] = {
+        "SELECT data FROM events WHERE data IS NOT NULL",
+        "SELECT outputs, metadata FROM cache",
+        "SELECT digest FROM refs",
+        "SELECT digest, ref FROM named",
+    };
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < sizeof queries / sizeof queries[0]; i++) {
+        rc = for_rows(store, queries[i], keep_row, c, err);
+    }
+    spec_reader r = {store, c};
+    return rc != 0 ? rc : for_rows(store, "SELECT run FROM runs", keep_spec, &r, err);
+}
+
+/* --- runs --- */
+
+typedef struct chooser {
+    stk_store *store;
+    const stk_gc *gc;
+    int64_t now_ms;
+    stk_arena *arena;
+    stk_map n_kept; /* pipeline → runs kept so far */
+    int64_t *doomed;
+    const char **doomed_names;
+    size_t n;
+    size_t cap;
+} chooser;
+
+static int doom(chooser *ch, int64_t row, const char *run)
+{
+    if (ch->n == ch->cap) {
+        size_t cap = ch->cap == 0 ? 64 : ch->cap * 2;
+        int64_t *rows = reallocarray(ch->doomed, cap, sizeof *rows);
+        ch->doomed = rows == NULL ? ch->doomed : rows;
+        const char **names = reallocarray(ch->doomed_names, cap, sizeof *names);
+        ch->doomed_names = names == NULL ? ch->doomed_names : names;
+        if (rows == NULL || names == NULL) {
+            return -1;
+        }
+        ch->cap = cap;
+    }
+    ch->doomed[ch->n] = row;
+    ch->doomed_names[ch->n] = stk_arena_dup(ch->arena, run);
+    return ch->doomed_names[ch->n++] == NULL ? -1 : 0;
+}
+
+/* Rows come newest first: id, run, pipeline, last sign of life. */
+static int choose(void *arg, sqlite3_stmt *row)
+{
+    chooser *ch = arg;
+    const char *run = (const char *)sqlite3_column_text(row, 1);
+    const char *pipeline = (const char *)sqlite3_column_text(row, 2);
+    uint64_t n = 0;
+    if (run == NULL || pipeline == NULL) {
+        return -1;
+    }
+    (void)stk_map_get(&ch->n_kept, pipeline, &n);
+    if (n < ch->gc->keep_runs || sqlite3_column_int64(row, 3) > ch->now_ms - ch->gc->keep_ms ||
+        stk_store_run_is_live(ch->store, run)) {
+        const char *key = stk_arena_dup(ch->arena, pipeline);
+        return key == NULL || stk_map_put(&ch->n_kept, key, n + 1) != 0 ? -1 : 0;
+    }
+    return doom(ch, sqlite3_column_int64(row, 0), run);
+}
+
+static int choose_runs(chooser *ch, stk_err *err)
+{
+    return for_rows(
+        ch->store,
+        "SELECT id, run, pipeline, coalesce(nullif(ended_ms, 0),"
+        " (SELECT time_ms FROM events WHERE events.id BETWEEN runs.id << 32"
+        "  AND (runs.id << 32) + 4294967295 ORDER BY events.id DESC LIMIT 1), created_ms)"
+        " FROM runs ORDER BY id DESC",
+        choose, ch, err);
+}
+
+static int delete_runs(chooser *ch, stk_err *err)
+{
+    char sql[256];
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < ch->n; i++) {
+        long long first = (long long)ch->doomed[i] << 32;
+        (void)snprintf(sql, sizeof sql,
+                       "DELETE FROM events WHERE id BETWEEN %lld AND %lld;"
+                       "DELETE FROM refs WHERE id BETWEEN %lld AND %lld;"
+                       "DELETE FROM runs WHERE id = %lld",
+                       first, first + UINT32_MAX, first, first + UINT32_MAX,
+                       (long long)ch->doomed[i]);
+        rc = stk_store_exec(ch->store, sql, err);
+    }
+    /* An entry that a kept run was answered with stays, whoever made it. */
+    return rc != 0 || ch->n == 0
+               ? rc
+               : stk_store_exec(ch->store,
+                                "DELETE FROM cache WHERE run NOT IN (SELECT run FROM runs)"
+                                " AND key NOT IN (SELECT json_extract(data, '$.key') FROM events"
+                                " WHERE kind = 'task_cached' AND json_valid(data)"
+                                " AND json_extract(data, '$.key') IS NOT NULL)",
+                                err);
+}
+
+/* --- files --- */
+
+/* Moves a path into our stage, where it is nobody's; `remove_stage` then removes it at leisure. */
+static int set_aside(stk_store *store, const char *path, stk_err *err)
+{
+    STK_TEXT_AUTO aside = NULL;
+    struct stat st;
+    int rc = stk_store_stage_path(store, &aside, err);
+    if (rc == 0 && lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        (void)chmod(path, 0700);
+    }
+    if (rc == 0 && rename(path, aside) < 0 && errno != ENOENT) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s'", path);
+    }
+    return rc;
+}
+
+/* Folders in runs/ without a row that nobody holds: of runs removed here, or never begun. */
+static int remove_run_folders(stk_store *store, stk_err *err)
+{
+    STK_TEXT_AUTO root = stk_file_join(store->path, "runs");
+    DIR *dir = root == NULL ? NULL : opendir(root);
+    struct dirent *e;
+    int rc =
+        dir == NULL ? stk_err_sys(err, STK_E_SYS, errno, "can't read '%s/runs'", store->path) : 0;
+    while (rc == 0 && (e = readdir(dir)) != NULL) {
+        int64_t row;
+        if (!stk_store_is_run_id(e->d_name) || stk_store_run_is_live(store, e->d_name)) {
+            continue;
+        }
+        rc = stk_store_run_row(store, e->d_name, &row, err);
+        if (rc == STK_E_NOT_FOUND) {
+            STK_TEXT_AUTO path = stk_file_join(root, e->d_name);
+            rc = path == NULL ? no_memory(store, err) : set_aside(store, path, err);
+            STK_FAILPOINT("store.gc.mid");
+        }
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+    return rc;
+}
+
+static int remove_files(stk_store *store, const catalogue *c, stk_err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < c->n; i++) {
+        if (!c->items[i].kept && c->items[i].has_file) {
+            STK_TEXT_AUTO path = stk_store_artifact_path(store, c->items[i].digest);
+            rc = path == NULL ? no_memory(store, err) : set_aside(store, path, err);
+            STK_FAILPOINT("store.gc.mid");
+        }
+    }
+    return rc;
+}
+
+static int delete_artifact_rows(stk_store *store, const catalogue *c, stk_gc *gc, stk_err *err)
+{
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_DEL];
+    int rc = 0;
+    for (size_t i = 0; rc == 0 && i < c->n; i++) {
+        const item *it = &c->items[i];
+        if (it->kept) {
+            continue;
+        }
+        gc->artifacts_removed++;
+        gc->bytes_freed += it->has_file ? (uint64_t)it->size : 0;
+        if (it->has_row) {
+            (void)sqlite3_bind_text(stmt, 1, it->digest, STK_DIGEST_HEX, SQLITE_STATIC);
+            rc = stk_store_step(store, stmt, err, "removing artifacts");
+        }
+    }
+    return rc;
+}
+
+/* Everything in the database, in one transaction; a dry run rolls it back. */
+static int gc_rows(chooser *ch, catalogue *c, stk_gc *gc, stk_err *err)
+{
+    stk_store *store = ch->store;
+    int rc = stk_store_begin(store, err);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = choose_runs(ch, err);
+    if (rc == 0) {
+        rc = delete_runs(ch, err);
+    }
+    if (rc == 0) {
+        rc = list_rows(store, c, err);
+    }
+    if (rc == 0) {
+        rc = list_files(store, c, err);
+    }
+    if (rc == 0) {
+        rc = mark(store, c, err);
+    }
+    if (rc == 0) {
+        gc->runs_removed = ch->n;
+        rc = delete_artifact_rows(store, c, gc, err);
+    }
+    if (rc == 0 && gc->dry_run) {
+        return stk_store_exec(store, "ROLLBACK", err);
+    }
+    return stk_store_end(store, rc, err);
+}
+
+static void chooser_done(chooser *ch)
+{
+    stk_map_done(&ch->n_kept);
+    stk_arena_free(ch->arena);
+    free(ch->doomed);
+    free(ch->doomed_names);
+}
+
+/* Gives free pages back when they are most of the file. Only tidying: it may fail (no space for the
+ * new copy, somebody reading). */
+static void shrink(stk_store *store)
+{
+    sqlite3_stmt *stmt = NULL;
+    bool mostly_free = false;
+    if (sqlite3_prepare_v2(store->db,
+                           "SELECT freelist_count * 2 > page_count AND page_count > 256"
+                           " FROM pragma_freelist_count, pragma_page_count",
+                           -1, &stmt, NULL) == SQLITE_OK &&
+        sqlite3_step(stmt) == SQLITE_ROW) {
+        mostly_free = sqlite3_column_int(stmt, 0) != 0;
+    }
+    (void)sqlite3_finalize(stmt);
+    if (mostly_free) {
+        (void)sqlite3_exec(store->db, "VACUUM", NULL, NULL, NULL);
+    }
+}
+
+int stk_store_gc(stk_store *store, stk_gc *gc, int64_t now_ms, stk_err *err)
+{
+    CATALOGUE_AUTO c = {.arena = stk_arena_new(0)};
+    __attribute__((cleanup(chooser_done)))
+    chooser ch = {.store = store, .gc = gc, .now_ms = now_ms, .arena = stk_arena_new(0)};
+    gc->runs_removed = gc->artifacts_removed = gc->bytes_freed = 0;
+    int rc = stk_store_writable(store, err);
+    if (rc == 0 && (c.arena == NULL || ch.arena == NULL)) {
+        rc = no_memory(store, err);
+    }
+    if (rc == 0 && store->n_pending > 0) {
+        rc = stk_err_set(err, STK_E_BUSY, "store '%s': this process is storing artifacts",
+                         store->path);
+    }
+    /* Our stage must exist before: making it takes the other side of the lock. */
+    STK_TEXT_AUTO unused = NULL;
+    if (rc == 0 && !gc->dry_run) {
+        rc = stk_store_stage_path(store, &unused, err);
+    }
+    if (rc == 0) {
+        rc = stk_store_gc_begin(store, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    rc = gc_rows(&ch, &c, gc, err);
+    if (rc == 0 && !gc->dry_run) {
+        store->run[0] = '\0'; /* it may be gone */
+        STK_FAILPOINT("store.gc.rows");
+        rc = remove_files(store, &c, err);
+        if (rc == 0) {
+            rc = remove_run_folders(store, err);
+        }
+        stk_store_stage_sweep(store);
+    }
+    stk_store_gc_end(store);
+    if (!gc->dry_run) {
+        stk_map_done(&store->known);
+        store->known = (stk_map){0};
+        stk_store_stage_close(store); /* here the bytes go, with nobody waiting */
+        shrink(store);
+    }
+    return rc;
+}
+
+/* --- verify --- */
+
+typedef struct bad_list {
+    void (*bad)(void *arg, const char *digest, const char *what);
+    void *arg;
+} bad_list;
+
+static int tell_database(void *arg, sqlite3_stmt *row)
+{
+    const bad_list *b = arg;
+    const char *text = (const char *)sqlite3_column_text(row, 0);
+    if (text != NULL && strcmp(text, "ok") != 0) {
+        b->bad(b->arg, "store.db", text);
+    }
+    return 0;
+}
+
+/* NULL: good. `buf` holds the sentence otherwise. */
+static const char *check_one(const char *path, const char *digest, int64_t *ret_size, char *buf,
+                             size_t size)
+{
+    char hex[STK_DIGEST_HEX + 1];
+    stk_err why;
+    int rc = stk_store_digest_path(path, hex, ret_size, &why);
+    if (rc == STK_E_NOT_FOUND) {
+        (void)snprintf(buf, size, "missing");
+    } else if (rc != 0) {
+        (void)snprintf(buf, size, "unreadable: %s", why.text);
+    } else if (strcmp(hex, digest) != 0) {
+        (void)snprintf(buf, size, "changed: its content is now %.12s…", hex);
+    } else {
+        return NULL;
+    }
+    return buf;
+}
+
+int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest, const char *what),
+                     void *arg, uint64_t *ret_checked, uint64_t *ret_bytes, stk_err *err)
+{
+    CATALOGUE_AUTO c = {.arena = stk_arena_new(0)};
+    bad_list b = {bad, arg};
+    uint64_t n = 0;
+    uint64_t bytes = 0;
+    if (c.arena == NULL) {
+        return no_memory(store, err);
+    }
+    int rc = for_rows(store, "PRAGMA quick_check(20)", tell_database, &b, err);
+    if (rc == 0) {
+        rc = list_rows(store, &c, err);
+    }
+    for (size_t i = 0; rc == 0 && i < c.n; i++) {
+        char what[900];
+        int64_t size = 0;
+        STK_TEXT_AUTO path = stk_store_artifact_path(store, c.items[i].digest);
+        if (path == NULL) {
+            return no_memory(store, err);
+        }
+        if (check_one(path, c.items[i].digest, &size, what, sizeof what) != NULL) {
+            bad(arg, c.items[i].digest, what);
+        }
+        n++;
+        bytes += (uint64_t)size;
+    }
+    if (rc == 0) {
+        *ret_checked = n;
+        *ret_bytes = bytes;
+    }
+    return rc;
+}

@@ -1,0 +1,325 @@
+/* Finding, opening and closing a store, and saying what it is like. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/failpoint.h"
+#include "store/store_private.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+static const struct {
+    unsigned long magic;
+    const char *name;
+    bool is_network;
+} file_systems[] = {
+#define X(magic, name, is_network) {magic, name, is_network},
+#include "tbl/filesystems.def"
+#undef X
+};
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* `cwd`/.stoker or that of the nearest folder above; NULL when there is none (or no memory). */
+static char *find_above(const char *cwd)
+{
+    STK_TEXT_AUTO at = strdup(cwd);
+    while (at != NULL) {
+        STK_TEXT_AUTO path = stk_file_join(at, ".stoker");
+        if (path == NULL) {
+            break;
+        }
+        if (is_folder(path)) {
+            char *found = path;
+            path = NULL;
+            return found;
+        }
+        char *slash = strrchr(at, '/');
+        if (slash == NULL || at[1] == '\0') {
+            break;
+        }
+        slash[slash == at] = '\0';
+    }
+    return NULL;
+}
+
+int stk_store_find(const char *cwd, int flags, char **ret_path, stk_err *err)
+{
+    const char *env = getenv("STOKER_STORE");
+    STK_TEXT_AUTO full = stk_file_absolute(cwd);
+    char *path = NULL;
+    if (full == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, errno, "can't find the store of '%s'", cwd);
+    }
+    if (env != NULL && env[0] != '\0') {
+        if (strstr(env, "://") != NULL) {
+            return stk_err_set(err, STK_E_USAGE,
+                               "STOKER_STORE is '%s': a store is a folder (remote ones aren't "
+                               "supported yet); set it to a path",
+                               env);
+        }
+        STK_TEXT_AUTO joined = env[0] == '/' ? strdup(env) : stk_file_join(full, env);
+        path = joined == NULL ? NULL : stk_file_absolute(joined);
+    } else {
+        path = find_above(full);
+        if (path == NULL && !(flags & STK_STORE_CREATE)) {
+            stk_err_set(err, STK_E_NOT_FOUND, "no store (.stoker) in '%s' or any folder above it",
+                        full);
+            stk_err_hint(err, "run a pipeline first, or set STOKER_STORE to an existing store");
+            return STK_E_NOT_FOUND;
+        }
+        path = path == NULL ? stk_file_join(full, ".stoker") : path;
+    }
+    if (path == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "can't find the store of '%s'", cwd);
+    }
+    *ret_path = path;
+    return 0;
+}
+
+static int make_folders(stk_store *store, stk_err *err)
+{
+    int rc = store->flags & STK_STORE_CREATE ? stk_file_mkdirs(store->path, 0777, err) : 0;
+    static const char *const parts[] = {"artifacts", "runs", "tmp"};
+    for (size_t i = 0; rc == 0 && i < 3; i++) {
+        STK_TEXT_AUTO path = stk_file_join(store->path, parts[i]);
+        if (path == NULL) {
+            rc = stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
+        } else if (!is_folder(path) && is_folder(store->path)) {
+            rc = stk_file_mkdirs(path, 0777, err);
+        }
+    }
+    STK_TEXT_AUTO ignore = rc == 0 ? stk_file_join(store->path, ".gitignore") : NULL;
+    if (ignore != NULL && is_folder(store->path) && !stk_file_exists(ignore)) {
+        rc = stk_file_write_atomic(ignore, "*\n", 2, 0644, err); /* nobody commits a store */
+    }
+    return rc;
+}
+
+static int open_folder(stk_store *store, stk_err *err)
+{
+    store->dir_fd = open(store->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (store->dir_fd < 0) {
+        int sys = errno;
+        stk_err_sys(err, sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, sys, "can't open store '%s'",
+                    store->path);
+        stk_err_hint(err, "run a pipeline first, or set STOKER_STORE to an existing store");
+        return sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS;
+    }
+    struct statfs fs;
+    bool is_network = false;
+    (void)snprintf(store->fs, sizeof store->fs, "unknown");
+    if (fstatfs(store->dir_fd, &fs) == 0) {
+        unsigned long magic = (unsigned long)fs.f_type & 0xFFFFFFFFul;
+        (void)snprintf(store->fs, sizeof store->fs, "type 0x%lx", magic);
+        for (size_t i = 0; i < sizeof file_systems / sizeof file_systems[0]; i++) {
+            if (file_systems[i].magic == magic) {
+                (void)snprintf(store->fs, sizeof store->fs, "%s", file_systems[i].name);
+                is_network = file_systems[i].is_network;
+            }
+        }
+    }
+    const char *forced =
+        getenv("STOKER_JOURNAL"); /* wal | delete: for file systems unknown to us */
+    (void)snprintf(store->journal, sizeof store->journal, "%s",
+                   forced != NULL && strcmp(forced, "wal") == 0      ? "wal"
+                   : forced != NULL && strcmp(forced, "delete") == 0 ? "delete"
+                   : is_network                                      ? "delete"
+                                                                     : "wal");
+    return 0;
+}
+
+static int open_lock(stk_store *store, stk_err *err)
+{
+    store->lock_fd = openat(store->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int sys = store->lock_fd < 0 ? errno : stk_store_lock(store->lock_fd, F_WRLCK, 1, 1, true);
+    if (sys == 0) {
+        return 0;
+    }
+    stk_err_sys(err, STK_E_STORE, sys, "store '%s' can't be written: '%s/lock'", store->path,
+                store->path);
+    stk_err_hint(err, "use another store with STOKER_STORE");
+    return err == NULL ? STK_E_STORE : err->code;
+}
+
+int stk_store_open(const char *path, int flags, stk_store **ret_store, stk_err *err)
+{
+    stk_store *store = calloc(1, sizeof *store);
+    if (store == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", path);
+    }
+    store->flags = flags;
+    store->dir_fd = store->lock_fd = store->stage_fd = -1;
+    store->path = stk_file_absolute(path);
+    store->arena = stk_arena_new(0);
+    (void)snprintf(store->boot, sizeof store->boot, "%s", stk_clock_boot_id());
+    int rc = 0;
+    bool readonly = flags & STK_STORE_READONLY;
+    if (store->path == NULL || store->arena == NULL) {
+        rc = stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", path);
+    }
+    if (rc == 0 && !readonly) {
+        rc = make_folders(store, err);
+    }
+    if (rc == 0) {
+        rc = open_folder(store, err);
+    }
+    if (rc == 0 && !readonly) {
+        rc = open_lock(store, err);
+    }
+    if (rc == 0) {
+        rc = stk_store_sql_open(store, err);
+    }
+    if (store->lock_fd >= 0) {
+        (void)stk_store_lock(store->lock_fd, F_UNLCK, 1, 1, false);
+    }
+    if (rc != 0) {
+        stk_store_close(store);
+        return rc;
+    }
+    *ret_store = store;
+    return 0;
+}
+
+void stk_store_close(stk_store *store)
+{
+    if (store == NULL) {
+        return;
+    }
+    if (store->n_pending > 0 && stk_store_begin(store, NULL) == 0) {
+        /* Rows that didn't make it: their files are adopted when met, or collected by gc. */
+        (void)stk_store_end(store, stk_store_flush_pending(store, NULL), NULL);
+    }
+    stk_store_stage_close(store);
+    stk_store_use_end(store);
+    stk_store_sql_close(store);
+    stk_file_close(&store->lock_fd);
+    stk_file_close(&store->dir_fd);
+    stk_map_done(&store->known);
+    stk_arena_free(store->arena);
+    free(store->pending);
+    free(store->path);
+    free(store);
+}
+
+const char *stk_store_path(const stk_store *store)
+{
+    return store->path;
+}
+
+int stk_store_writable(const stk_store *store, stk_err *err)
+{
+    if (store->flags & STK_STORE_READONLY) {
+        return stk_err_set(err, STK_E_STORE, "store '%s' is open for reading only", store->path);
+    }
+    return 0;
+}
+
+static bool sync_is_off(void)
+{
+    const char *env = getenv("STOKER_SYNC");
+    return env != NULL && strcmp(env, "0") == 0;
+}
+
+const char *stk_store_describe(stk_store *store, stk_arena *arena)
+{
+    bool wal = strcmp(store->journal, "wal") == 0;
+    const char *text = stk_arena_printf(
+        arena, "%s: format %d, SQLite %s with a %s on %s; artifacts are synced %s", store->path,
+        STK_STORE_FORMAT, sqlite3_libversion(),
+        wal ? "write-ahead log" : "rollback journal (safe on network file systems, slower)",
+        store->fs, sync_is_off() ? "never (STOKER_SYNC=0)" : "at the end of a run");
+    return text == NULL ? "" : text;
+}
+
+static int mark_synced(stk_store *store, const char *const *digests, size_t n, stk_err *err)
+{
+    int rc = n == 0 ? 0 : stk_store_begin(store, err);
+    if (n == 0 || rc != 0) {
+        return rc;
+    }
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_SYNCED];
+    for (size_t i = 0; rc == 0 && i < n; i++) {
+        (void)sqlite3_bind_text(stmt, 1, digests[i], -1, SQLITE_STATIC);
+        rc = stk_store_step(store, stmt, err, "marking artifacts as synced");
+    }
+    return stk_store_end(store, rc, err);
+}
+
+/* The digests of this boot's unsynced rows: only they may be marked, for another process may add
+ * more while the file system is being synced. */
+static int list_unsynced(stk_store *store, stk_arena *arena, const char ***ret, size_t *ret_n,
+                         stk_err *err)
+{
+    size_t cap = 0;
+    sqlite3_stmt *stmt = NULL;
+    int rc = sqlite3_prepare_v2(
+        store->db, "SELECT digest FROM artifacts WHERE synced = 0 AND boot = ?1", -1, &stmt, NULL);
+    (void)sqlite3_bind_text(stmt, 1, store->boot, -1, SQLITE_STATIC);
+    while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+        rc = sqlite3_step(stmt);
+        if (rc != SQLITE_ROW) {
+            break;
+        }
+        if (*ret_n == cap) {
+            cap = cap == 0 ? 64 : cap * 2;
+            const char **more = reallocarray(*ret, cap, sizeof *more);
+            if (more == NULL) {
+                rc = SQLITE_NOMEM;
+                break;
+            }
+            *ret = more;
+        }
+        const char *digest = stk_store_column(stmt, 0, arena);
+        if (digest == NULL) {
+            rc = SQLITE_NOMEM;
+            break;
+        }
+        (*ret)[(*ret_n)++] = digest;
+    }
+    int code = rc == SQLITE_DONE ? 0 : stk_store_sql_err(store, rc, err, "listing artifacts");
+    (void)sqlite3_finalize(stmt);
+    return code;
+}
+
+int stk_store_sync(stk_store *store, stk_err *err)
+{
+    if (sync_is_off() || (store->flags & STK_STORE_READONLY)) {
+        return 0;
+    }
+    const char **digests = NULL;
+    size_t n = 0;
+    int rc = 0;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    if (arena == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
+    }
+    if (store->n_pending > 0) {
+        rc = stk_store_begin(store, err);
+        if (rc == 0) {
+            rc = stk_store_end(store, stk_store_flush_pending(store, err), err);
+        }
+        store->n_pending = rc == 0 ? 0 : store->n_pending;
+    }
+    if (rc == 0) {
+        rc = list_unsynced(store, arena, &digests, &n, err);
+    }
+    if (rc == 0 && syncfs(store->dir_fd) < 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "store '%s' can't be synced", store->path);
+    }
+    if (rc == 0) {
+        STK_FAILPOINT("store.sync.mid");
+        rc = mark_synced(store, digests, n, err);
+    }
+    free(digests);
+    return rc;
+}

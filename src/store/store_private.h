@@ -1,0 +1,95 @@
+/* Inside the store room: the open store, its statements, its locks. */
+#ifndef STK_STORE_PRIVATE_H
+#define STK_STORE_PRIVATE_H
+
+#include <sqlite3.h>
+
+#include "base/map.h"
+#include "store/store.h"
+
+typedef enum {
+#define X(name, sql) STK_SQL_##name,
+#include "store/store_sql.def"
+#undef X
+    STK_SQL_N
+} stk_sql;
+
+/* An artifact in its place whose row isn't committed yet. */
+typedef struct stk_store_pending {
+    char digest[STK_DIGEST_HEX + 1];
+    int64_t size;
+    bool is_dir;
+} stk_store_pending;
+
+struct stk_store {
+    char *path;
+    int flags;
+    int dir_fd;
+    int lock_fd; /* <store>/lock; -1 when read-only */
+    bool in_use; /* we hold byte 0 of it, shared */
+    char fs[24]; /* file system, for people */
+    char journal[12];
+    char boot[40];
+    sqlite3 *db;
+    sqlite3_stmt *stmts[STK_SQL_N];
+
+    /* The run of the last commit: its row and numbers, so that a commit reads nothing. */
+    char run[40];
+    int64_t run_row;
+    int64_t last_event;
+    int64_t last_ref;
+
+    char *stage; /* tmp/<random>, made when first needed */
+    int stage_fd;
+    unsigned n_staged;
+
+    stk_arena *arena; /* keys of `known` */
+    stk_map known;    /* digest → size << 2 | is_dir << 1 | good, of what was looked at already */
+    stk_store_pending *pending;
+    size_t n_pending;
+    size_t cap_pending;
+};
+
+enum { STK_STORE_FORMAT = 1, STK_STORE_BUSY_MS = 10000 };
+
+/* store_sql.c */
+/* A migration brings a store from version i to i + 1; run together in one transaction. */
+int stk_store_migrate(stk_store *store, const char *const *steps, int n_steps, stk_err *err);
+int stk_store_sql_open(stk_store *store, stk_err *err);
+void stk_store_sql_close(stk_store *store);
+/* The error of the last statement, by SQLite's code. Returns it as STK_E_…. */
+int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing);
+int stk_store_exec(stk_store *store, const char *sql, stk_err *err);
+int stk_store_begin(stk_store *store, stk_err *err);
+int stk_store_end(stk_store *store, int rc, stk_err *err); /* commits if rc is 0, else rolls back */
+/* Runs a statement that gives no row, and resets it. */
+int stk_store_step(stk_store *store, sqlite3_stmt *stmt, stk_err *err, const char *doing);
+
+/* store_lock.c. Kinds: F_RDLCK, F_WRLCK, F_UNLCK. 0 or errno (EAGAIN: held by somebody). */
+int stk_store_lock(int fd, int kind, int64_t first, int64_t n, bool wait);
+bool stk_store_is_locked(int fd);
+int stk_store_write_holder(int fd);                         /* 0 or errno */
+void stk_store_read_holder(int fd, char *buf, size_t size); /* "process 12 on host x" */
+/* From here to use_end, gc waits: we hold digests that no committed row names. */
+int stk_store_use_begin(stk_store *store, stk_err *err);
+void stk_store_use_end(stk_store *store);
+int stk_store_gc_begin(stk_store *store, stk_err *err); /* the other side of it */
+void stk_store_gc_end(stk_store *store);
+
+/* store_artifact.c */
+/* A new name in our own folder below tmp/, malloc'd. */
+int stk_store_stage_path(stk_store *store, char **ret_path, stk_err *err);
+void stk_store_stage_close(stk_store *store);
+void stk_store_stage_sweep(stk_store *store); /* folders of dead processes; under gc_begin */
+int stk_store_flush_pending(stk_store *store, stk_err *err); /* inside a transaction */
+char *stk_store_artifact_path(const stk_store *store, const char *digest); /* malloc'd */
+bool stk_store_is_digest(const char *text, size_t len);
+
+bool stk_store_is_run_id(const char *run);
+/* The row number of a run, NULL if only its being there is asked for. */
+int stk_store_run_row(stk_store *store, const char *run, int64_t *ret_row, stk_err *err);
+int stk_store_writable(const stk_store *store, stk_err *err); /* STK_E_STORE when read-only */
+/* A statement's text column as arena text (NULL stays NULL). */
+const char *stk_store_column(sqlite3_stmt *stmt, int i, stk_arena *arena);
+
+#endif

@@ -1,0 +1,387 @@
+/* Runs: making, locking, naming, listing. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/failpoint.h"
+#include "base/limits.h"
+#include "store/store_private.h"
+#include "sys/file.h"
+
+enum { N_CANDIDATES = 5 };
+
+static char *run_path(const stk_store *store, const char *run, const char *name)
+{
+    char *path = NULL;
+    const char *slash = name == NULL ? "" : "/";
+    return asprintf(&path, "%s/runs/%s%s%s", store->path, run, slash, name == NULL ? "" : name) < 0
+               ? NULL
+               : path;
+}
+
+static int no_memory(const stk_store *store, stk_err *err)
+{
+    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
+}
+
+/* An id names a folder: nothing else may. */
+bool stk_store_is_run_id(const char *run)
+{
+    size_t n = strlen(run);
+    return n > 0 && n < 40 && strspn(run, "0123456789abcdef-") == n;
+}
+
+static int not_found(const stk_store *store, const char *run, stk_err *err)
+{
+    stk_err_set(err, STK_E_NOT_FOUND, "no run '%s' in store '%s'", run, store->path);
+    stk_err_hint(err, "`stoker runs` lists them");
+    return STK_E_NOT_FOUND;
+}
+
+static int make_id(int64_t now_ms, char *id, size_t size)
+{
+    unsigned char r[3];
+    struct tm tm;
+    time_t t = (time_t)(now_ms / 1000);
+    if (gmtime_r(&t, &tm) == NULL || getrandom(r, sizeof r, 0) != (ssize_t)sizeof r) {
+        return errno;
+    }
+    (void)snprintf(id, size, "%04d%02d%02d-%02d%02d%02d-%02x%02x%02x", (tm.tm_year + 1900) % 10000,
+                   tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec, r[0], r[1], r[2]);
+    return 0;
+}
+
+static int make_folder(stk_store *store, int64_t now_ms, char *id, size_t size, char **ret_path,
+                       stk_err *err)
+{
+    for (;;) {
+        int sys = make_id(now_ms, id, size);
+        STK_TEXT_AUTO path = sys == 0 ? run_path(store, id, NULL) : NULL;
+        if (sys == 0 && path == NULL) {
+            return no_memory(store, err);
+        }
+        if (sys == 0 && mkdir(path, 0777) < 0) {
+            sys = errno;
+        }
+        if (sys == EEXIST) {
+            continue; /* 24 random bits a second: the next ones are free */
+        }
+        if (sys == 0) {
+            sys = STK_FAILPOINT_ERR("store.run.folder");
+        }
+        if (sys != 0) {
+            return stk_err_sys(err, STK_E_SYS, sys, "can't make a run in store '%s'", store->path);
+        }
+        *ret_path = path;
+        path = NULL;
+        return 0;
+    }
+}
+
+/* The caller holds the use lock, so gc can't take the folder away in between. */
+static int lock_folder(stk_store *store, const char *run, int flags, int *ret_fd, stk_err *err)
+{
+    char holder[96];
+    STK_TEXT_AUTO path = run_path(store, run, "lock");
+    if (path == NULL) {
+        return no_memory(store, err);
+    }
+    STK_FD_AUTO fd = open(path, O_RDWR | O_CLOEXEC | flags, 0666);
+    if (fd < 0) {
+        return errno == ENOENT ? not_found(store, run, err)
+                               : stk_err_sys(err, STK_E_SYS, errno, "can't lock '%s'", path);
+    }
+    int sys = stk_store_lock(fd, F_WRLCK, 0, 0, false);
+    if (sys == EAGAIN) {
+        stk_store_read_holder(fd, holder, sizeof holder);
+        stk_err_set(err, STK_E_BUSY, "run %s is being run by %s", run, holder);
+        stk_err_hint(err, "`stoker logs -f %s` follows it, `stoker cancel %s` ends it", run, run);
+        return STK_E_BUSY;
+    }
+    if (sys == 0) {
+        sys = stk_store_write_holder(fd);
+    }
+    if (sys != 0) {
+        stk_err_sys(err, STK_E_SYS, sys, "can't lock '%s'", path);
+        stk_err_hint(err, "a store needs a file system with locks; choose one with STOKER_STORE");
+        return err == NULL ? STK_E_SYS : err->code;
+    }
+    *ret_fd = fd;
+    fd = -1;
+    return 0;
+}
+
+static int add_row(stk_store *store, const char *id, const char *name, const char *pipeline,
+                   int64_t now_ms, stk_err *err)
+{
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_RUN_ADD];
+    (void)sqlite3_bind_text(stmt, 1, id, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_text(stmt, 2, name == NULL ? id : name, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_text(stmt, 3, pipeline, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_int64(stmt, 4, now_ms);
+    return stk_store_step(store, stmt, err, "adding a run");
+}
+
+/* A good moment to clear up after the dead: if nobody else is in the middle of something. */
+static void sweep(stk_store *store)
+{
+    if (!store->in_use && stk_store_lock(store->lock_fd, F_WRLCK, 0, 1, false) == 0) {
+        stk_store_stage_sweep(store);
+        stk_store_gc_end(store);
+    }
+}
+
+int stk_store_new_run(stk_store *store, const char *name, const char *pipeline,
+                      const char *spec_json, size_t spec_len, int64_t now_ms, char ret_id[40],
+                      int *ret_lock_fd, stk_err *err)
+{
+    char id[40];
+    STK_TEXT_AUTO folder = NULL;
+    STK_FD_AUTO fd = -1;
+    int rc = stk_store_writable(store, err);
+    if (rc != 0) {
+        return rc;
+    }
+    sweep(store);
+    bool had_use = store->in_use;
+    rc = stk_store_use_begin(store, err);
+    if (rc == 0) {
+        rc = make_folder(store, now_ms, id, sizeof id, &folder, err);
+    }
+    if (rc == 0) {
+        rc = lock_folder(store, id, O_CREAT, &fd, err);
+    }
+    STK_TEXT_AUTO spec = rc == 0 ? run_path(store, id, "spec.json") : NULL;
+    if (rc == 0) {
+        rc = spec == NULL ? no_memory(store, err)
+                          : stk_file_write(spec, spec_json, spec_len, 0644, err);
+    }
+    if (rc == 0) {
+        STK_FAILPOINT("store.run.row");
+        rc = add_row(store, id, name, pipeline, now_ms, err);
+    }
+    if (!had_use) {
+        stk_store_use_end(store);
+    }
+    if (rc != 0) {
+        if (folder != NULL) {
+            (void)stk_file_remove_tree(folder, NULL);
+        }
+        return rc;
+    }
+    STK_FAILPOINT("store.run.made");
+    memcpy(ret_id, id, sizeof id);
+    *ret_lock_fd = fd;
+    fd = -1;
+    return 0;
+}
+
+static int run_row(stk_store *store, const char *run, int64_t *ret_row, stk_err *err)
+{
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_RUN_ROW];
+    (void)sqlite3_bind_text(stmt, 1, run, -1, SQLITE_STATIC);
+    int rc = sqlite3_step(stmt);
+    if (rc == SQLITE_ROW && ret_row != NULL) {
+        *ret_row = sqlite3_column_int64(stmt, 0);
+    }
+    int code = rc == SQLITE_ROW    ? 0
+               : rc == SQLITE_DONE ? not_found(store, run, err)
+                                   : stk_store_sql_err(store, rc, err, "looking for a run");
+    (void)sqlite3_reset(stmt);
+    return code;
+}
+
+int stk_store_run_row(stk_store *store, const char *run, int64_t *ret_row, stk_err *err)
+{
+    return stk_store_is_run_id(run) ? run_row(store, run, ret_row, err)
+                                    : not_found(store, run, err);
+}
+
+int stk_store_lock_run(stk_store *store, const char *run, int *ret_lock_fd, stk_err *err)
+{
+    int rc = stk_store_writable(store, err);
+    if (rc != 0) {
+        return rc;
+    }
+    bool had_use = store->in_use;
+    rc = stk_store_use_begin(store, err);
+    if (rc == 0) {
+        rc = stk_store_run_row(store, run, NULL, err);
+    }
+    if (rc == 0) {
+        /* O_CREAT: a power cut may have taken the lock file, but not the row. */
+        rc = lock_folder(store, run, O_CREAT, ret_lock_fd, err);
+    }
+    if (!had_use) {
+        stk_store_use_end(store);
+    }
+    return rc;
+}
+
+bool stk_store_run_is_live(stk_store *store, const char *run)
+{
+    STK_TEXT_AUTO path = stk_store_is_run_id(run) ? run_path(store, run, "lock") : NULL;
+    STK_FD_AUTO fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && stk_store_is_locked(fd);
+}
+
+const char *stk_store_run_folder(stk_store *store, const char *run, stk_arena *arena)
+{
+    return stk_arena_printf(arena, "%s/runs/%s", store->path, run);
+}
+
+int stk_store_load_spec(stk_store *store, const char *run, stk_arena *arena, const char **ret_json,
+                        size_t *ret_len, stk_err *err)
+{
+    STK_TEXT_AUTO data = NULL;
+    STK_TEXT_AUTO path = run_path(store, run, "spec.json");
+    int rc = stk_store_run_row(store, run, NULL, err);
+    if (rc == 0 && path == NULL) {
+        rc = no_memory(store, err);
+    }
+    if (rc == 0) {
+        rc = stk_file_read(path, STK_LIMIT_SPEC_BYTES, &data, ret_len, err);
+    }
+    if (rc == 0) {
+        const char *copy = stk_arena_dupn(arena, data, *ret_len);
+        if (copy == NULL) {
+            return no_memory(store, err);
+        }
+        *ret_json = copy;
+    }
+    return rc;
+}
+
+/* --- naming --- */
+
+/* One query of resolve_run: up to N_CANDIDATES ids. Returns how many, or a negative code. */
+static int candidates(stk_store *store, const char *sql, const char *text,
+                      char ret[N_CANDIDATES][40], stk_err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    int n = 0;
+    int rc = sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL);
+    if (rc == SQLITE_OK) {
+        (void)sqlite3_bind_text(stmt, 1, text, -1, SQLITE_STATIC);
+        while ((rc = sqlite3_step(stmt)) == SQLITE_ROW && n < N_CANDIDATES) {
+            const unsigned char *id = sqlite3_column_text(stmt, 0);
+            (void)snprintf(ret[n++], sizeof ret[0], "%s", id == NULL ? "" : (const char *)id);
+        }
+    }
+    if (rc != SQLITE_ROW && rc != SQLITE_DONE) {
+        n = stk_store_sql_err(store, rc, err, "looking for a run");
+    }
+    (void)sqlite3_finalize(stmt);
+    return n;
+}
+
+static int ambiguous(const char *text, char found[N_CANDIDATES][40], int n, stk_err *err)
+{
+    stk_err_set(err, STK_E_USAGE, "'%s' begins the ids of several runs: %s, %s%s%s%s", text,
+                found[0], found[1], n > 2 ? ", " : "", n > 2 ? found[2] : "", n > 3 ? ", …" : "");
+    stk_err_hint(err, "give more of the id");
+    return STK_E_USAGE;
+}
+
+int stk_store_resolve_run(stk_store *store, const char *text, char ret_id[40], stk_err *err)
+{
+    static const char *const queries[] = {
+        "SELECT run FROM runs WHERE run = ?1",
+        "SELECT run FROM runs WHERE name = ?1 ORDER BY id DESC LIMIT 1",
+        /* ids are hexadecimal digits and dashes: 'g' is behind all of them */
+        "SELECT run FROM runs WHERE run >= ?1 AND run < ?1 || 'g' ORDER BY run LIMIT 4",
+    };
+    char found[N_CANDIDATES][40];
+    int n = 0;
+    if (strcmp(text, "latest") == 0) {
+        n = candidates(store, "SELECT run FROM runs ORDER BY id DESC LIMIT 1", "", found, err);
+        if (n == 0) {
+            stk_err_set(err, STK_E_NOT_FOUND, "store '%s' has no runs yet", store->path);
+            return STK_E_NOT_FOUND;
+        }
+    }
+    for (size_t i = 0; n == 0 && i < 3 && text[0] != '\0'; i++) {
+        n = candidates(store, queries[i], text, found, err);
+    }
+    if (n < 0) {
+        return n;
+    }
+    if (n == 0) {
+        return not_found(store, text, err);
+    }
+    if (n > 1) {
+        return ambiguous(text, found, n, err);
+    }
+    memcpy(ret_id, found[0], sizeof found[0]);
+    return 0;
+}
+
+/* --- listing --- */
+
+static const char *status_of(stk_store *store, const char *run, const char *status)
+{
+    static const char *const words[] = {"succeeded", "failed", "cancelled", "interrupted"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strcmp(status, words[i]) == 0) {
+            return words[i];
+        }
+    }
+    return stk_store_run_is_live(store, run) ? "running" : "interrupted";
+}
+
+int stk_store_list_runs(stk_store *store, const char *pipeline, uint32_t limit, stk_arena *arena,
+                        stk_run_row **ret_rows, uint32_t *ret_n, stk_err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    uint32_t n = 0;
+    uint32_t cap = 0;
+    stk_run_row *rows = NULL;
+    int rc = sqlite3_prepare_v2(store->db,
+                                "SELECT run, name, pipeline, status, created_ms, ended_ms FROM runs"
+                                " WHERE ?1 IS NULL OR pipeline = ?1 ORDER BY id DESC LIMIT ?2",
+                                -1, &stmt, NULL);
+    if (rc == SQLITE_OK) {
+        (void)sqlite3_bind_text(stmt, 1, pipeline, -1, SQLITE_STATIC);
+        (void)sqlite3_bind_int64(stmt, 2, limit);
+        while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
+            if (n == cap) {
+                cap = cap == 0 ? 32 : cap * 2;
+                stk_run_row *more = stk_arena_array(arena, cap, sizeof *more);
+                if (more == NULL) {
+                    rc = SQLITE_NOMEM;
+                    break;
+                }
+                if (n > 0) {
+                    memcpy(more, rows, n * sizeof *more);
+                }
+                rows = more;
+            }
+            stk_run_row *r = &rows[n];
+            r->id = stk_store_column(stmt, 0, arena);
+            r->name = stk_store_column(stmt, 1, arena);
+            r->pipeline = stk_store_column(stmt, 2, arena);
+            const char *status = (const char *)sqlite3_column_text(stmt, 3);
+            r->created_ms = sqlite3_column_int64(stmt, 4);
+            r->ended_ms = sqlite3_column_int64(stmt, 5);
+            if (r->id == NULL || r->name == NULL || r->pipeline == NULL || status == NULL) {
+                rc = SQLITE_NOMEM;
+                break;
+            }
+            r->status = status_of(store, r->id, status);
+            n++;
+        }
+    }
+    int code = rc == SQLITE_DONE ? 0 : stk_store_sql_err(store, rc, err, "listing runs");
+    (void)sqlite3_finalize(stmt);
+    if (code == 0) {
+        *ret_rows = rows;
+        *ret_n = n;
+    }
+    return code;
+}

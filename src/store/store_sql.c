@@ -1,0 +1,331 @@
+/* The database: opening, its settings, its versions, and what SQLite's codes mean to people. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/store_private.h"
+#include "sys/file.h"
+
+enum { APPLICATION_ID = 0x53744b72 }; /* "StKr": tells our file from any other SQLite file */
+
+static const char *const sql_text[] = {
+#define X(name, sql) sql,
+#include "store/store_sql.def"
+#undef X
+};
+
+/* The format's history: entry i brings version i to i + 1; 0 is an empty file. Never edit one that
+ * was released: add another, and its test. */
+static const char *const migrations[] = {
+    "CREATE TABLE runs(id INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE, name TEXT NOT NULL,"
+    " pipeline TEXT NOT NULL, status TEXT NOT NULL, created_ms INTEGER NOT NULL,"
+    " ended_ms INTEGER NOT NULL);"
+    "CREATE INDEX runs_name ON runs(name);"
+    "CREATE TABLE events(id INTEGER PRIMARY KEY, time_ms INTEGER NOT NULL, kind TEXT NOT NULL,"
+    " task INTEGER, attempt INTEGER NOT NULL, data TEXT);"
+    "CREATE TABLE refs(id INTEGER PRIMARY KEY, digest TEXT NOT NULL, task INTEGER NOT NULL,"
+    " output TEXT);"
+    "CREATE TABLE cache(id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, pipeline TEXT NOT NULL,"
+    " step TEXT NOT NULL, run TEXT NOT NULL, task INTEGER NOT NULL, created_ms INTEGER NOT NULL,"
+    " outputs TEXT, metadata TEXT, parts TEXT, seen TEXT);"
+    "CREATE INDEX cache_step ON cache(pipeline, step);"
+    "CREATE TABLE named(id INTEGER PRIMARY KEY, name TEXT NOT NULL, version TEXT NOT NULL,"
+    " digest TEXT NOT NULL, run TEXT, step TEXT, output TEXT, ref TEXT,"
+    " created_ms INTEGER NOT NULL, UNIQUE(name, version));"
+    "CREATE INDEX named_run ON named(run);"
+    "CREATE TABLE artifacts(digest TEXT PRIMARY KEY, size INTEGER NOT NULL,"
+    " is_dir INTEGER NOT NULL, synced INTEGER NOT NULL, boot TEXT NOT NULL) WITHOUT ROWID;"
+    "CREATE INDEX artifacts_unsynced ON artifacts(boot) WHERE synced = 0;",
+};
+_Static_assert(sizeof migrations / sizeof migrations[0] == STK_STORE_FORMAT,
+               "one migration a version");
+
+int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing)
+{
+    const char *path = store->path;
+    int sys = store->db == NULL ? 0 : sqlite3_system_errno(store->db);
+    const char *text = store->db == NULL ? sqlite3_errstr(rc) : sqlite3_errmsg(store->db);
+    int primary = rc & 0xff;
+    int code = STK_E_STORE;
+    if (primary == SQLITE_FULL || sys == ENOSPC || sys == EDQUOT) {
+        code = stk_err_set(err, STK_E_FULL, "store '%s': %s: no space left on its file system",
+                           path, doing);
+        stk_err_hint(err, "free some (`stoker store gc`), then `stoker resume`");
+    } else if (primary == SQLITE_NOMEM) {
+        code = stk_err_set(err, STK_E_NOMEM, "store '%s': %s: out of memory", path, doing);
+    } else if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED) {
+        code =
+            stk_err_set(err, STK_E_BUSY, "store '%s': %s: another process kept it locked for %d s",
+                        path, doing, STK_STORE_BUSY_MS / 1000);
+        stk_err_hint(err, "try again, or give this run a store of its own with STOKER_STORE");
+    } else if (primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB) {
+        stk_err_set(err, code, "store '%s' is damaged: store.db: %s (while %s)", path, text, doing);
+        stk_err_hint(err, "restore store.db from a backup, or move the store folder away");
+    } else if (primary == SQLITE_READONLY || primary == SQLITE_CANTOPEN || primary == SQLITE_PERM) {
+        stk_err_set(err, code, "store '%s': %s: %s%s%s", path, doing, text, sys != 0 ? ": " : "",
+                    sys != 0 ? strerror(sys) : "");
+        stk_err_hint(err, "make it accessible, or use another store with STOKER_STORE");
+    } else {
+        stk_err_set(err, code, "store '%s': %s: %s%s%s", path, doing, text, sys != 0 ? ": " : "",
+                    sys != 0 ? strerror(sys) : "");
+    }
+    if (err != NULL) {
+        err->sys = sys;
+    }
+    return code;
+}
+
+static int prepare(stk_store *store, int from, int to, stk_err *err)
+{
+    for (int i = from; i < to; i++) {
+        int rc = sqlite3_prepare_v3(store->db, sql_text[i], -1, SQLITE_PREPARE_PERSISTENT,
+                                    &store->stmts[i], NULL);
+        if (rc != SQLITE_OK) {
+            return stk_store_sql_err(store, rc, err, "preparing statements");
+        }
+    }
+    return 0;
+}
+
+int stk_store_step(stk_store *store, sqlite3_stmt *stmt, stk_err *err, const char *doing)
+{
+    int rc = sqlite3_step(stmt);
+    int code = rc == SQLITE_DONE || rc == SQLITE_ROW ? 0 : stk_store_sql_err(store, rc, err, doing);
+    (void)sqlite3_reset(stmt);
+    return code;
+}
+
+int stk_store_exec(stk_store *store, const char *sql, stk_err *err)
+{
+    int rc = sqlite3_exec(store->db, sql, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : stk_store_sql_err(store, rc, err, "writing");
+}
+
+int stk_store_begin(stk_store *store, stk_err *err)
+{
+    return stk_store_step(store, store->stmts[STK_SQL_BEGIN], err, "beginning a transaction");
+}
+
+int stk_store_end(stk_store *store, int rc, stk_err *err)
+{
+    if (rc == 0) {
+        rc = stk_store_step(store, store->stmts[STK_SQL_COMMIT], err, "committing");
+    }
+    if (!sqlite3_get_autocommit(store->db)) { /* some errors have rolled back already */
+        (void)sqlite3_exec(store->db, "ROLLBACK", NULL, NULL, NULL);
+    }
+    return rc;
+}
+
+const char *stk_store_column(sqlite3_stmt *stmt, int i, stk_arena *arena)
+{
+    const char *text = (const char *)sqlite3_column_text(stmt, i);
+    return text == NULL ? NULL : stk_arena_dupn(arena, text, (size_t)sqlite3_column_bytes(stmt, i));
+}
+
+/* A pragma's answer as text in buf. */
+static int pragma(stk_store *store, const char *sql, char *buf, size_t size, stk_err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    int rc = sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL);
+    if (rc == SQLITE_OK) {
+        rc = sqlite3_step(stmt);
+    }
+    int code = 0;
+    if (rc == SQLITE_ROW || rc == SQLITE_DONE) {
+        const char *text = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(stmt, 0) : NULL;
+        (void)snprintf(buf, size, "%s", text == NULL ? "" : text);
+    } else {
+        code = stk_store_sql_err(store, rc, err, "reading its settings");
+    }
+    (void)sqlite3_finalize(stmt);
+    return code;
+}
+
+static int read_version(stk_store *store, int n_known, int *ret_version, stk_err *err)
+{
+    char text[32];
+    char id[32];
+    int rc = pragma(store, "PRAGMA user_version", text, sizeof text, err);
+    if (rc == 0) {
+        rc = pragma(store, "PRAGMA application_id", id, sizeof id, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    int version = atoi(text);
+    if (version != 0 && atoi(id) != APPLICATION_ID) {
+        return stk_err_set(err, STK_E_STORE, "'%s/store.db' is a database of another program",
+                           store->path);
+    }
+    if (version > n_known) {
+        stk_err_set(err, STK_E_VERSION,
+                    "store %s was written by a newer Stoker (format %d, this one knows %d)",
+                    store->path, version, n_known);
+        stk_err_hint(err, "upgrade Stoker or use another store with STOKER_STORE");
+        return STK_E_VERSION;
+    }
+    *ret_version = version;
+    return 0;
+}
+
+int stk_store_migrate(stk_store *store, const char *const *steps, int n_steps, stk_err *err)
+{
+    int version = 0;
+    int rc = read_version(store, n_steps, &version, err);
+    if (rc != 0 || version == n_steps) {
+        return rc;
+    }
+    if (store->flags & STK_STORE_READONLY) {
+        stk_err_set(err, STK_E_STORE, "store %s has the older format %d (this Stoker's is %d)",
+                    store->path, version, n_steps);
+        stk_err_hint(err, "open it once where it can be written: any stoker command migrates it");
+        return STK_E_STORE;
+    }
+    rc = stk_store_begin(store, err);
+    if (rc != 0) {
+        return rc;
+    }
+    for (int i = version; rc == 0 && i < n_steps; i++) {
+        rc = stk_store_exec(store, steps[i], err);
+    }
+    if (rc == 0) {
+        char sql[96];
+        (void)snprintf(sql, sizeof sql, "PRAGMA application_id = %d; PRAGMA user_version = %d",
+                       APPLICATION_ID, n_steps);
+        rc = stk_store_exec(store, sql, err);
+    }
+    rc = stk_store_end(store, rc, err);
+    if (rc != 0) {
+        (void)stk_err_context(err, "bringing it from format %d to %d", version, n_steps);
+    }
+    return rc;
+}
+
+/* A file of 0 bytes is a new database to SQLite; beside runs it is a lost one. */
+static int refuse_emptied(stk_store *store, const char *db_path, stk_err *err)
+{
+    struct stat st;
+    STK_TEXT_AUTO runs = stk_file_join(store->path, "runs");
+    if (runs != NULL && stat(db_path, &st) == 0 && st.st_size == 0 && stat(runs, &st) == 0 &&
+        st.st_nlink >
+            2) { /* a folder's links count its subfolders (not on btrfs: a weaker check) */
+        stk_err_set(err, STK_E_STORE,
+                    "store '%s' is damaged: store.db is empty, but there are runs", store->path);
+        stk_err_hint(err, "restore store.db from a backup, or move the store folder away");
+        return STK_E_STORE;
+    }
+    return 0;
+}
+
+/* Read-only SQLite needs the -shm file of a WAL database, or nobody writing ("immutable"). */
+static int open_readonly(stk_store *store, const char *db_path, stk_err *err)
+{
+    char text[16];
+    stk_err first;
+    int rc = sqlite3_open_v2(db_path, &store->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
+    int code = rc != SQLITE_OK ? stk_store_sql_err(store, rc, &first, "opening")
+                               : pragma(store, "PRAGMA user_version", text, sizeof text, &first);
+    if (code == 0) {
+        return 0;
+    }
+    struct stat st;
+    STK_TEXT_AUTO wal = NULL;
+    STK_TEXT_AUTO uri = NULL;
+    if (asprintf(&wal, "%s-wal", db_path) < 0 ||
+        asprintf(&uri, "file:%s?immutable=1", db_path) < 0) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
+    }
+    bool has_wal = stat(wal, &st) == 0 && st.st_size > 0;
+    if (faccessat(store->dir_fd, ".", W_OK, AT_EACCESS) == 0 || strpbrk(db_path, "?#%") != NULL ||
+        stat(db_path, &st) < 0) {
+        *(err == NULL ? &first : err) = first;
+        return code;
+    }
+    if (has_wal) {
+        stk_err_set(err, STK_E_STORE,
+                    "store '%s' has changes in store.db-wal that can't be read where its folder "
+                    "can't be written",
+                    store->path);
+        stk_err_hint(err, "copy the store, or open it once where it can be written");
+        return STK_E_STORE;
+    }
+    (void)sqlite3_close(store->db);
+    rc = sqlite3_open_v2(uri, &store->db,
+                         SQLITE_OPEN_READONLY | SQLITE_OPEN_URI | SQLITE_OPEN_NOMUTEX, NULL);
+    return rc == SQLITE_OK ? 0 : stk_store_sql_err(store, rc, err, "opening");
+}
+
+static int open_writable(stk_store *store, const char *db_path, stk_err *err)
+{
+    int rc =
+        sqlite3_open_v2(db_path, &store->db,
+                        SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, NULL);
+    if (rc != SQLITE_OK) {
+        return stk_store_sql_err(store, rc, err, "opening store.db");
+    }
+    (void)sqlite3_busy_timeout(store->db, STK_STORE_BUSY_MS);
+    if (sqlite3_db_readonly(store->db, "main") == 1) { /* SQLite falls back to this by itself */
+        stk_err_set(err, STK_E_STORE, "store '%s' can't be written", store->path);
+        stk_err_hint(err, "check its owner and mode, or use another store with STOKER_STORE");
+        return STK_E_STORE;
+    }
+    char sql[48];
+    char got[sizeof store->journal];
+    (void)snprintf(sql, sizeof sql, "PRAGMA journal_mode = %s", store->journal);
+    int code = pragma(store, sql, got, sizeof got, err);
+    if (code != 0) {
+        return code;
+    }
+    (void)snprintf(store->journal, sizeof store->journal, "%s", got);
+    /* WAL: a commit is one write, never a sync; stk_store_sync and checkpoints sync. A rollback
+     * journal without its syncs can lose the database in a power cut, so there every one. */
+    const char *set = strcmp(got, "wal") == 0
+                          ? "PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 8192;"
+                            "PRAGMA journal_size_limit = 67108864;"
+                          : "PRAGMA synchronous = FULL;";
+    return stk_store_exec(store, set, err);
+}
+
+int stk_store_sql_open(stk_store *store, stk_err *err)
+{
+    STK_TEXT_AUTO db_path = stk_file_join(store->path, "store.db");
+    if (db_path == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
+    }
+    int rc = refuse_emptied(store, db_path, err);
+    if (rc == 0) {
+        rc = store->flags & STK_STORE_READONLY ? open_readonly(store, db_path, err)
+                                               : open_writable(store, db_path, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    (void)sqlite3_extended_result_codes(store->db, 1);
+    (void)sqlite3_busy_timeout(store->db, STK_STORE_BUSY_MS);
+    rc = stk_store_exec(store, "PRAGMA cache_size = -32768; PRAGMA temp_store = MEMORY", err);
+    if (rc == 0 && (store->flags & STK_STORE_READONLY)) {
+        rc = pragma(store, "PRAGMA journal_mode", store->journal, sizeof store->journal, err);
+    }
+    if (rc == 0) {
+        rc = prepare(store, 0, STK_SQL_COMMIT + 1, err); /* the others need the tables */
+    }
+    if (rc == 0) {
+        rc = stk_store_migrate(store, migrations, STK_STORE_FORMAT, err);
+    }
+    return rc != 0 ? rc : prepare(store, STK_SQL_COMMIT + 1, STK_SQL_N, err);
+}
+
+void stk_store_sql_close(stk_store *store)
+{
+    for (int i = 0; i < STK_SQL_N; i++) {
+        (void)sqlite3_finalize(store->stmts[i]);
+        store->stmts[i] = NULL;
+    }
+    (void)sqlite3_close(store->db);
+    store->db = NULL;
+}

@@ -1,0 +1,300 @@
+/* Walking and copying a file or folder that a task has left. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/failpoint.h"
+#include "store/store_digest.h"
+#include "sys/file.h"
+
+void stk_tree_done(stk_tree *tree)
+{
+    free(tree->files);
+    stk_arena_free(tree->arena);
+    *tree = (stk_tree){0};
+}
+
+static int no_memory(const stk_tree *tree, stk_err *err)
+{
+    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "can't list '%s'", tree->root);
+}
+
+static int add(stk_tree *tree, const char *path, const struct stat *st, stk_err *err)
+{
+    if (tree->n == STK_TREE_FILES) {
+        return stk_err_set(err, STK_E_LIMIT, "'%s' has more than %d files; pack them", tree->root,
+                           (int)STK_TREE_FILES);
+    }
+    if (tree->n == tree->cap) {
+        size_t cap = tree->cap == 0 ? 16 : tree->cap * 2;
+        stk_tree_file *files = reallocarray(tree->files, cap, sizeof *files);
+        if (files == NULL) {
+            return no_memory(tree, err);
+        }
+        tree->files = files;
+        tree->cap = cap;
+    }
+    stk_tree_file *f = &tree->files[tree->n];
+    *f = (stk_tree_file){.path = stk_arena_dup(tree->arena, path), .is_dir = S_ISDIR(st->st_mode)};
+    if (f->path == NULL) {
+        return no_memory(tree, err);
+    }
+    if (!f->is_dir) {
+        f->size = st->st_size;
+        tree->size += st->st_size;
+    }
+    tree->n++;
+    return 0;
+}
+
+static const char *kind_of(mode_t mode)
+{
+    return S_ISLNK(mode)    ? "a symbolic link"
+           : S_ISFIFO(mode) ? "a named pipe"
+           : S_ISSOCK(mode) ? "a socket"
+                            : "a device";
+}
+
+static int refuse(const stk_tree *tree, const char *path, const char *what, stk_err *err)
+{
+    stk_err_set(err, STK_E_USAGE, "'%s%s%s' is %s; an artifact holds plain files and folders only",
+                tree->root, path[0] ? "/" : "", path, what);
+    stk_err_hint(err, "copy what it stands for (`cp -rL`) instead");
+    return STK_E_USAGE;
+}
+
+static int failed(const stk_tree *tree, const char *path, const char *what, stk_err *err)
+{
+    return stk_err_sys(err, errno == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, errno,
+                       "can't %s '%s%s%s'", what, tree->root, path[0] ? "/" : "", path);
+}
+
+static int see_file(stk_tree *tree, int at, const char *name, const char *path, struct stat *st,
+                    bool lock_down, stk_err *err)
+{
+    if (!S_ISREG(st->st_mode)) {
+        return refuse(tree, path, kind_of(st->st_mode), err);
+    }
+    if (strchr(path, '\n') != NULL) {
+        return refuse(tree, path, "a name with a line break", err);
+    }
+    bool foreign = st->st_nlink > 1 || (st->st_uid != geteuid() && geteuid() != 0);
+    if (foreign) {
+        tree->foreign = true;
+    } else if (lock_down) {
+        mode_t mode = (st->st_mode & 0111) ? 0555 : 0444;
+        if ((st->st_mode & 07777) != mode && fchmodat(at, name, mode, 0) < 0) {
+            return failed(tree, path, "make read-only", err);
+        }
+    }
+    return add(tree, path, st, err);
+}
+
+static int walk(stk_tree *tree, int fd, const char *prefix, int depth, bool lock_down,
+                stk_err *err);
+
+static int see_folder(stk_tree *tree, int at, const char *name, const char *path,
+                      const struct stat *st, int depth, bool lock_down, stk_err *err)
+{
+    if (depth >= STK_TREE_DEPTH) {
+        return stk_err_set(err, STK_E_LIMIT, "'%s' has folders more than %d deep", tree->root,
+                           (int)STK_TREE_DEPTH);
+    }
+    if (lock_down && (st->st_mode & 0500) != 0500) {
+        (void)fchmodat(at, name, 0755, 0);
+    }
+    STK_FD_AUTO fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        return failed(tree, path, "open", err);
+    }
+    int rc = add(tree, path, st, err);
+    if (rc == 0) {
+        rc = walk(tree, fd, path, depth + 1, lock_down, err);
+    }
+    if (rc == 0 && lock_down && st->st_uid == geteuid() && fchmod(fd, 0555) < 0) {
+        return failed(tree, path, "make read-only", err);
+    }
+    return rc;
+}
+
+/* Takes its own duplicate of fd. Depth is bounded, so recursion and descriptors are. */
+static int walk(stk_tree *tree, int fd, const char *prefix, int depth, bool lock_down, stk_err *err)
+{
+    int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    DIR *dir = dup_fd < 0 ? NULL : fdopendir(dup_fd);
+    if (dir == NULL) {
+        int rc = failed(tree, prefix, "read", err);
+        stk_file_close(&dup_fd);
+        return rc;
+    }
+    int rc = 0;
+    struct dirent *e;
+    while (rc == 0 && (errno = 0, e = readdir(dir)) != NULL) {
+        struct stat st;
+        STK_TEXT_AUTO path = NULL;
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) {
+            continue;
+        }
+        path = prefix[0] ? stk_file_join(prefix, e->d_name) : strdup(e->d_name);
+        if (path == NULL) {
+            rc = no_memory(tree, err);
+        } else if (fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+            rc = failed(tree, path, "read", err);
+        } else if (S_ISDIR(st.st_mode)) {
+            rc = see_folder(tree, fd, e->d_name, path, &st, depth, lock_down, err);
+        } else {
+            rc = see_file(tree, fd, e->d_name, path, &st, lock_down, err);
+        }
+    }
+    if (rc == 0 && errno != 0) {
+        rc = failed(tree, prefix, "read", err);
+    }
+    (void)closedir(dir);
+    return rc;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const stk_tree_file *)a)->path, ((const stk_tree_file *)b)->path);
+}
+
+int stk_tree_walk(const char *path, bool lock_down, stk_tree *ret, stk_err *err)
+{
+    STK_TREE_AUTO tree = {.root = path, .arena = stk_arena_new(0)};
+    struct stat st;
+    if (tree.arena == NULL) {
+        return no_memory(&tree, err);
+    }
+    if (lstat(path, &st) < 0) {
+        return failed(&tree, "", "read", err);
+    }
+    tree.is_dir = S_ISDIR(st.st_mode);
+    int rc;
+    if (!tree.is_dir) {
+        rc = see_file(&tree, AT_FDCWD, path, "", &st, lock_down, err);
+    } else {
+        STK_FD_AUTO fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        rc = fd < 0 ? failed(&tree, "", "open", err) : walk(&tree, fd, "", 0, lock_down, err);
+        tree.foreign |= st.st_uid != geteuid() && geteuid() != 0;
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (tree.n > 1) {
+        qsort(tree.files, tree.n, sizeof *tree.files, by_path);
+    }
+    for (size_t i = 0; i < tree.n; i++) {
+        stk_tree_file *f = &tree.files[i];
+        f->first_chunk = tree.n_chunks;
+        if (!f->is_dir) { /* an empty file has one empty chunk */
+            int64_t n = (f->size + STK_DIGEST_CHUNK - 1) / STK_DIGEST_CHUNK;
+            tree.n_chunks += n == 0 ? 1 : (uint64_t)n;
+        }
+    }
+    *ret = tree;
+    tree = (stk_tree){0};
+    return 0;
+}
+
+/* --- copies --- */
+
+/* Bytes [from, to) of `in` to the same place of `out`: 0 or errno. */
+static int copy_range(int in, int out, off_t from, off_t to)
+{
+    bool in_kernel = true;
+    char buf[65536];
+    while (from < to) {
+        ssize_t n;
+        if (in_kernel) {
+            off_t a = from;
+            off_t b = from;
+            size_t want = (size_t)(to - from) < (1u << 30) ? (size_t)(to - from) : 1u << 30;
+            n = copy_file_range(in, &a, out, &b, want, 0);
+            if (n < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS ||
+                          errno == EOPNOTSUPP || errno == EPERM)) {
+                in_kernel = false;
+                continue;
+            }
+        } else {
+            size_t want = (size_t)(to - from) < sizeof buf ? (size_t)(to - from) : sizeof buf;
+            n = pread(in, buf, want, from);
+            n = n > 0 ? pwrite(out, buf, (size_t)n, from) : n;
+        }
+        if (n < 0 && errno != EINTR) {
+            return errno;
+        }
+        if (n == 0) {
+            return ESTALE; /* it shrank since the walk */
+        }
+        from += n > 0 ? n : 0;
+    }
+    return 0;
+}
+
+static int copy_data(int in, int out, int64_t size)
+{
+    if (ioctl(out, FICLONE, in) == 0) {
+        return 0;
+    }
+    int sys = 0;
+    for (off_t at = 0; sys == 0 && at < size;) {
+        off_t from = lseek(in, at, SEEK_DATA);
+        if (from < 0 && errno == ENXIO) {
+            break; /* a hole up to the end */
+        }
+        off_t to = from < 0 ? size : lseek(in, from, SEEK_HOLE);
+        if (from < 0) {
+            from = at;
+        }
+        if (to < 0 || to > size) {
+            to = size;
+        }
+        sys = STK_FAILPOINT_ERR("store.copy.mid");
+        if (sys == 0) {
+            sys = copy_range(in, out, from, to);
+        }
+        at = to;
+    }
+    return sys != 0 ? sys : ftruncate(out, size) < 0 ? errno : 0;
+}
+
+int stk_tree_copy(const stk_tree *tree, const char *to, stk_err *err)
+{
+    if (tree->is_dir && mkdir(to, 0755) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "can't make folder '%s'", to);
+    }
+    for (size_t i = 0; i < tree->n; i++) {
+        const stk_tree_file *f = &tree->files[i];
+        STK_TEXT_AUTO src = f->path[0] ? stk_file_join(tree->root, f->path) : strdup(tree->root);
+        STK_TEXT_AUTO dst = f->path[0] ? stk_file_join(to, f->path) : strdup(to);
+        if (src == NULL || dst == NULL) {
+            return no_memory(tree, err);
+        }
+        if (f->is_dir) { /* sorted: a folder comes before what is in it */
+            if (mkdir(dst, 0755) < 0) {
+                return stk_err_sys(err, STK_E_SYS, errno, "can't make folder '%s'", dst);
+            }
+            continue;
+        }
+        STK_FD_AUTO in = open(src, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        struct stat st;
+        if (in < 0 || fstat(in, &st) < 0) {
+            return failed(tree, f->path, "open", err);
+        }
+        STK_FD_AUTO out =
+            open(dst, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (st.st_mode & 0111) ? 0755 : 0644);
+        int sys = out < 0 ? errno : copy_data(in, out, f->size);
+        if (sys != 0) {
+            return stk_err_sys(err, sys == ESTALE ? STK_E_STORE : STK_E_SYS, sys,
+                               "can't copy '%s' to '%s'", src, dst);
+        }
+    }
+    return 0;
+}
