@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Measures Stoker against the other side, both in this run, and writes docs/benchmarks.md.
+
+    python bench/bench.py [--stoker .venv/bin/stoker] [--python .venv/bin/python] [--quick] [--only NAME] [--peers PYTHON]
+
+Every figure is a ratio (or a difference) between two things measured in turn on this machine; the median of several pairs
+counts. CPU is user + system time of the command and everything it started. --peers names a Python in which
+ZenML and Metaflow are installed (`make bench-peers` makes one); without it their rows are left as they were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass
+class Cost:
+    wall: float
+    cpu: float
+
+
+@dataclass
+class Row:
+    name: str
+    what: str
+    stoker: str
+    other: str
+    ratio: str
+    target: str
+    ok: bool
+
+
+def measure(words: list[str], cwd: Path, env: dict[str, str]) -> Cost:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    done = subprocess.run(words, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    wall = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode != 0:
+        raise SystemExit(f"bench: {' '.join(words)} failed ({done.returncode}): {done.stderr.decode()[-2000:]}")
+    return Cost(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def graph(n: int) -> list[list[int]]:
+    """A random graph: every step needs up to three of the fifty before it."""
+    rng = random.Random(7)
+    return [sorted({rng.randrange(max(0, i - 50), i) for _ in range(rng.randint(0, 3))}) if i else [] for i in range(n)]
+
+
+def yaml_of(needs: list[list[int]], command: str) -> str:
+    lines = ["stoker: 1", "name: bench", "steps:"]
+    for i, before in enumerate(needs):
+        after = f", after: [{', '.join(f's{k}' for k in before)}]" if before else ""
+        lines.append(f"  s{i}: {{run: {json.dumps(command)}{after}}}")
+    return "\n".join(lines) + "\n"
+
+
+def ninja_of(needs: list[list[int]], command: str) -> str:
+    lines = ["rule r", f"  command = {command}"]
+    lines += [f"build s{i}: r {' '.join(f's{k}' for k in before)}" for i, before in enumerate(needs)]
+    return "\n".join(lines) + "\n"
+
+
+class Bench:
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.folder = Path(tempfile.mkdtemp(prefix="stoker-bench-"))
+        self.rows: list[Row] = []
+        drop = {"STOKER_STORE", "STOKER_RUN_OPTIONS", "NINJA_STATUS"}
+        self.env = {k: v for k, v in os.environ.items() if k not in drop}
+        self.env["PYTHONPATH"] = str(ROOT / "python")
+        self.env["STOKER_BIN"] = str(args.stoker)
+
+    def fresh(self, name: str) -> Path:
+        folder = self.folder / name
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        return folder
+
+    def stoker(self, folder: Path, *words: str) -> Cost:
+        return measure([str(self.args.stoker), *words], folder, self.env)
+
+    def python(self, folder: Path, *words: str, python: str | None = None) -> Cost:
+        return measure([python or str(self.args.python), *words], folder, self.env)
+
+    def add(self, name: str, what: str, stoker: str, other: str, ratio: float, limit: float, unit: str = "×") -> None:
+        row = Row(name, what, stoker, other, f"{ratio:.2f} {unit}", f"≤ {limit:g} {unit}", ratio <= limit)
+        self.rows.append(row)
+        print(f"{name}: {stoker} against {other}: {row.ratio} (target {row.target}) {'ok' if row.ok else 'MISSED'}", flush=True)
+
+    # --- the figures ---
+
+    def commands(self) -> None:
+        n = 1000 if self.args.quick else 10000
+        needs = graph(n)
+        ninja = shutil.which("samu") or shutil.which("ninja")
+        if ninja is None:
+            raise SystemExit("bench: neither samu nor ninja is installed")
+        pairs = []
+        for _ in range(3):
+            a, b = self.fresh("commands-a"), self.fresh("commands-b")
+            (a / "p.yaml").write_text(yaml_of(needs, "true"))
+            (b / "build.ninja").write_text(ninja_of(needs, "true"))
+            pairs.append((self.stoker(a, "run", "--quiet", "p.yaml"), measure([ninja, "-j2", "--quiet"] + [f"s{i}" for i in range(n - 50, n)], b, self.env)))
+        ratio = statistics.median(x.cpu / y.cpu for x, y in pairs)
+        x, y = (statistics.median(p[k].cpu for p in pairs) for k in (0, 1))
+        self.add("commands", f"{n:,} command steps, CPU, history included", f"{x / n * 1e3:.2f} ms a step", f"{Path(ninja).name} {y / n * 1e3:.2f} ms", ratio, 1.5)
+
+    def cached(self) -> None:
+        n = 2000 if self.args.quick else 20000
+        folder = self.fresh("cached")
+        (folder / "p.yaml").write_text(yaml_of(graph(n), "true"))
+        (folder / "build.ninja").write_text(ninja_of([[] for _ in range(n)], "touch $out"))
+        self.stoker(folder, "run", "--quiet", "p.yaml")
+        walls = [self.stoker(folder, "run", "--quiet", "p.yaml").wall for _ in range(5)]
+        ninja = shutil.which("samu") or shutil.which("ninja") or "ninja"
+        measure([ninja, "-j2", "--quiet"], folder, self.env)
+        noop = [measure([ninja, "--quiet"], folder, self.env).wall for _ in range(5)]
+        wall = statistics.median(walls)
+        self.add("cached", f"cached re-run of {n:,} command steps", f"{wall:.3f} s", f"ninja no-op {statistics.median(noop):.3f} s", wall, 0.3 * n / 20000, "s")
+
+    def python_steps(self) -> None:
+        n = 200 if self.args.quick else 1000
+        file = str(ROOT / "bench" / "python_steps.py")
+        costs: dict[str, list[float]] = {"stoker": [], "empty": [], "fork": []}
+        for _ in range(3):
+            folder = self.fresh("steps")
+            costs["stoker"].append(self.python(folder, file, "stoker", str(n)).cpu)
+            costs["empty"].append(self.python(self.fresh("steps0"), file, "stoker", "1").cpu)
+            costs["fork"].append(self.python(folder, file, "fork", str(n)).cpu - self.python(folder, file, "fork", "1").cpu)
+        each = (statistics.median(costs["stoker"]) - statistics.median(costs["empty"])) / (n - 1) * 1e3
+        fork = statistics.median(costs["fork"]) / (n - 1) * 1e3
+        self.add("python steps", f"{n:,} isolated Python steps with numpy imported, CPU each", f"{each:.2f} ms", f"bare os.fork {fork:.2f} ms", each, 5.0, "ms")
+        if self.args.peers:
+            for peer, count in (("zenml", 50), ("metaflow", 50)):
+                folder = self.fresh(peer)
+                self.python(folder, file, peer, "1", python=self.args.peers)
+                many = self.python(folder, file, peer, str(count), python=self.args.peers).cpu
+                one = self.python(folder, file, peer, "1", python=self.args.peers).cpu
+                cost = (many - one) / (count - 1) * 1e3
+                self.add(f"against {peer}", "CPU of a no-op Python step", f"{each:.2f} ms", f"{peer} {cost:.0f} ms", each / cost, 1.0)
+
+    def array(self) -> None:
+        mib = 128 if self.args.quick else 1024
+        file = str(ROOT / "bench" / "array.py")
+        ratios, ours, theirs = [], [], []
+        for _ in range(5):
+            folder = self.fresh("array")
+            out = subprocess.run([str(self.args.python), file, str(mib)], cwd=folder, env=self.env, capture_output=True, text=True, check=False)
+            if out.returncode != 0:
+                raise SystemExit(f"bench: array.py failed: {out.stderr[-2000:]}")
+            figures = json.loads(out.stdout.strip().split("\n")[-1])
+            ours.append(figures["stoker_s"])
+            theirs.append(figures["numpy_s"])
+            ratios.append(figures["stoker_s"] / figures["numpy_s"])
+        self.add("array", f"{mib} MiB numpy array from step to step", f"{statistics.median(ours):.2f} s", f"np.save + np.load {statistics.median(theirs):.2f} s", statistics.median(ratios), 1.5)
+
+    def startup(self) -> None:
+        folder = self.fresh("startup")
+
+        def gap(a: Callable[[], Cost], b: Callable[[], Cost]) -> float:
+            return statistics.median(a().wall - b().wall for _ in range(15 if self.args.quick else 41)) * 1e3
+
+        version = gap(lambda: self.stoker(folder, "--version"), lambda: measure(["/bin/true"], folder, self.env))
+        self.add("start", "stoker --version over true", f"+{version:.2f} ms", "true", version, 3.0, "ms")
+        front = gap(lambda: self.python(folder, "-c", "import stoker"), lambda: self.python(folder, "-c", "pass"))
+        self.add("import", "import stoker over python -c pass", f"+{front:.1f} ms", "python -c pass", front, 30.0, "ms")
+
+    def million(self) -> None:
+        program = self.args.build / "bench" / "sim_million"
+        out = subprocess.run([str(program)] + (["100000"] if self.args.quick else []), capture_output=True, text=True, check=True)
+        figures = json.loads(out.stdout)
+        self.add("schedule", f"plan and schedule {figures['tasks']:,} simulated tasks", f"{figures['seconds']:.2f} s", "target", figures["seconds"], 3.0, "s")
+        self.add("memory", "peak memory of the same", f"{figures['mb']:.0f} MB", "target", figures["mb"], 500, "MB")
+
+    # --- the page ---
+
+    def write(self) -> None:
+        lines = [
+            "# Benchmarks",
+            "",
+            f"Written by `make bench` on {time.strftime('%Y-%m-%d')}: {os.cpu_count()} CPUs, {platform.machine()}, Linux {platform.release()}, "
+            f"Python {platform.python_version()}. Each row compares two things measured in turn in that run; medians.",
+            "",
+            "| what | Stoker | other side | figure | target | |",
+            "|---|---|---|---|---|---|",
+        ]
+        lines += [f"| {r.what} | {r.stoker} | {r.other} | {r.ratio} | {r.target} | {'✓' if r.ok else 'missed'} |" for r in self.rows]
+        self.args.out.write_text("\n".join(lines) + "\n")
+        print(f"written to {self.args.out}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--stoker", type=Path, default=ROOT / ".venv/bin/stoker")
+    parser.add_argument("--python", type=Path, default=ROOT / ".venv/bin/python")
+    parser.add_argument("--build", type=Path, default=ROOT / "build")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs/benchmarks.md")
+    parser.add_argument("--peers", help="a Python with zenml and metaflow")
+    parser.add_argument("--quick", action="store_true", help="small sizes; nothing is written")
+    parser.add_argument("--only", action="append", help="a figure's function name")
+    args = parser.parse_args()
+    args.stoker = Path(os.path.abspath(args.stoker))
+    args.python = Path(os.path.abspath(args.python))
+    bench = Bench(args)
+    figures = ["startup", "commands", "cached", "python_steps", "array", "million"]
+    try:
+        for name in figures:
+            if not args.only or name in args.only:
+                getattr(bench, name)()
+    finally:
+        shutil.rmtree(bench.folder, ignore_errors=True)
+    if not args.quick and not args.only:
+        bench.write()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
