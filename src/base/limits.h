@@ -21,6 +21,7 @@ enum {
 #define STK_LIMIT_SPEC_BYTES (512u << 20)     /* a spec document */
 #define STK_LIMIT_YAML_NODES (40u * 1000000u) /* nodes of one YAML document, aliases expanded */
 #define STK_LIMIT_RESULT_BYTES (64u << 20)    /* a result.json */
+#define STK_LIMIT_RESULT_NODES (4u * 1000000u) /* values in a result.json */
 #define STK_LIMIT_MESSAGE_BYTES (64u << 20)   /* one message of the fork-server protocol */
 #define STK_LIMIT_INLINE_BYTES (64u << 10)    /* a json artifact that is also passed by value */
 #define STK_LIMIT_TIMEOUT_MS (366ll * 86400000ll)

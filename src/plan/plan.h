@@ -39,17 +39,22 @@ typedef struct stk_request {
 
 typedef struct stk_plan stk_plan;
 
-/* Checks: cycles (named as a -> b -> a), impossible requests. Under STRICT an impossible request is
- * STK_E_RESOURCES with the nearest thing that works; under FIT see DESIGN §4.6 (no device of that
- * kind at all: runs without, noted; too few or broken devices: error; less CPU or memory: clamped,
- * noted). `only`: NULL, or n_only step indices to run with what they need (later: resume from a
- * step). */
+/* Checks: cycles (STK_E_SPEC, named as a -> b -> a), impossible requests. Under STRICT an
+ * impossible request is STK_E_RESOURCES with the nearest thing that works. Under FIT a step that
+ * asks for devices runs without where there is none at all, and asks for less CPU or memory where
+ * there is less, both noted; devices that are there but too few, broken or of another class are
+ * errors even so: that is the slow run nobody asked for. `capacity` NULL: only the graph is
+ * checked, requests stay as asked. */
 int stk_plan_new(const stk_spec *spec, const stk_capacity *capacity, stk_policy policy,
                  stk_plan **ret_plan, stk_err *err);
 void stk_plan_free(stk_plan *plan);
 
 const stk_spec *stk_plan_spec(const stk_plan *plan);
 const stk_request *stk_plan_request(const stk_plan *plan, uint32_t i_step);
+/* Is a device what a step asked for? Every word of gpu_class must be a word of the model or the
+ * vendor, in any case and order: "A100-80GB" is "NVIDIA A100-SXM4-80GB", "A10" isn't. NULL asks for
+ * nothing. */
+bool stk_plan_device_fits(const stk_resources *asked, const char *model, const char *vendor);
 /* Steps that i_step waits for (inputs and after, deduplicated), and those that wait for it. */
 const uint32_t *stk_plan_needs(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n);
 const uint32_t *stk_plan_feeds(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n);
@@ -61,9 +66,11 @@ const char *stk_plan_note(const stk_plan *plan,
 
 /* --- cache keys --- */
 
-/* One part of a key, in a fixed order: "command", "code:NAME", "param:NAME", "input:NAME",
- * "file:PATH", "env:NAME", "outputs", "image", "salt", "runtime". `value` is short text or a
- * digest. */
+/* One part of a key, in this order: "command", "cwd" (below the spec's folder, so that a moved
+ * project still hits), "code:NAME", then for each input "param:NAME" (values and parameters) or
+ * "input:NAME" (contents), "file:PATH", "env:NAME", "outputs", "image", "salt", "runtime" (Python
+ * steps: origin.python). Resources are no part of it. `value` is short text, or "sha256:" and a
+ * digest where the text is long; values of the environment are always digests. */
 typedef struct stk_key_part {
     const char *name;
     const char *value;
@@ -76,9 +83,9 @@ typedef struct stk_key {
 } stk_key;
 
 /* Content digests of a step's inputs, in the order of step->inputs; list inputs: the caller gives
- * one digest made by stk_plan_list_digest. VALUE and PARAM inputs: pass NULL, the plan uses the
- * value itself. `file_digests`: one for each of settings->cache.files. parts are allocated in
- * `arena`. */
+ * one digest made by stk_plan_list_digest. VALUE, PARAM and ARTIFACT inputs: pass NULL, the plan
+ * uses what the spec says. Inputs that the cache policy ignores may be NULL too. `file_digests`:
+ * one for each of settings->cache.files. parts are allocated in `arena`. */
 struct stk_arena;
 int stk_plan_key(const stk_plan *plan, uint32_t i_step, const char *const *input_digests,
                  const char *const *file_digests, struct stk_arena *arena, stk_key *ret_key,
@@ -88,7 +95,7 @@ void stk_plan_list_digest(const char *const *digests, uint32_t n, char ret_hex[S
 const char *stk_plan_key_json(const stk_key *key, struct stk_arena *arena);
 /* Why `key` missed, against the parts (JSON) of the step's last stored entry: "input 'data'
  * changed", "code of 'train' changed", "parameter lr changed from 0.1 to 0.2"; "never ran before"
- * when parts_json is NULL. */
+ * when parts_json is NULL; "its stored result has expired or is gone" when no part differs. */
 const char *stk_plan_miss(const stk_key *key, const char *parts_json, struct stk_arena *arena);
 
 #endif

@@ -155,21 +155,26 @@ int stk_spec_convert(const char *text, size_t len, const char *path, char **ret_
 /* `--param k=v`: v is read as the parameter's type. Unknown name: did-you-mean. Call before
  * planning. */
 int stk_spec_set_param(stk_spec *spec, const char *name, const char *value, stk_err *err);
+/* The same with the value as JSON, which must be of the parameter's type: what a resumed run got.
+ */
+int stk_spec_set_param_json(stk_spec *spec, const char *name, const char *json, stk_err *err);
 /* STK_E_USAGE naming every required parameter that has no value. */
 int stk_spec_check_params(const stk_spec *spec, stk_err *err);
 
 /* --- reading it --- */
 
 const char *stk_spec_name(const stk_spec *spec);
+const char *stk_spec_path(const stk_spec *spec); /* as given, for messages; or NULL */
 const char *stk_spec_description(const stk_spec *spec);
 const char *
 stk_spec_folder(const stk_spec *spec); /* absolute folder that relative paths refer to */
 stk_mode stk_spec_mode(const stk_spec *spec);
 const stk_settings *stk_spec_settings(const stk_spec *spec); /* pipeline level */
-const char *stk_spec_origin(const stk_spec *spec);           /* JSON, or NULL */
-const char *stk_spec_text(const stk_spec *spec,
-                          size_t *ret_len); /* the document as JSON text, canonical: what is stored
-                                               and re-read by resume */
+/* JSON object; "cwd" is always in it: the folder. */
+const char *stk_spec_origin(const stk_spec *spec);
+/* The document as JSON text, canonical: what is stored and re-read by resume. It means the same
+ * wherever it lies, as its origin.cwd says the folder. Parameters set by hand are not in it. */
+const char *stk_spec_text(const stk_spec *spec, size_t *ret_len);
 uint32_t stk_spec_n_steps(const stk_spec *spec);
 const stk_step *stk_spec_step(const stk_spec *spec, uint32_t i_step);
 int64_t stk_spec_find(const stk_spec *spec, const char *step_name); /* -1: none */

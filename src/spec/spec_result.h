@@ -20,14 +20,14 @@
 
 typedef struct stk_result_output {
     const char *name;
-    const char *path;             /* relative to the attempt directory; or NULL */
-    const char *value;            /* JSON; or NULL. Exactly one of path and value is set */
-    const char *format;           /* "npy", "json" …; or NULL */
-    const char *type;             /* or NULL */
-    const char *meta;             /* JSON object, or NULL */
-    const char *digest;           /* 64 lower-case hex digits, or NULL */
-    const char *metadata;         /* JSON object from output_metadata, or NULL */
-    const char *const *tags;      /* from output_tags */
+    const char *path;        /* relative to the attempt directory; or NULL */
+    const char *value;       /* JSON; or NULL. Exactly one of path and value is set */
+    const char *format;      /* "npy", "json" …; or NULL */
+    const char *type;        /* or NULL */
+    const char *meta;        /* JSON object, or NULL */
+    const char *digest;      /* 64 lower-case hex digits, or NULL */
+    const char *metadata;    /* JSON object from output_metadata, or NULL */
+    const char *const *tags; /* from output_tags */
     uint32_t n_tags;
     const char *artifact_name;    /* from output_names, or NULL */
     const char *artifact_version; /* from output_names, or NULL */
@@ -57,7 +57,7 @@ typedef struct stk_result {
     const char *const *hooks_run; /* "on_start" … */
     uint32_t n_hooks_run;
     const char *cards; /* JSON list, or NULL */
-    bool has_error;    /* always when !ok: class EXCEPTION with a message where the text gave none */
+    bool has_error; /* always when !ok: class EXCEPTION with a message where the text gave none */
     stk_result_error error;
 } stk_result;
 

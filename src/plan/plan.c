@@ -1,0 +1,74 @@
+#include "plan/plan.h"
+
+#include "plan/plan_private.h"
+
+int stk_plan_no_memory(stk_err *err)
+{
+    return stk_err_set(err, STK_E_NOMEM, "out of memory while planning");
+}
+
+int stk_plan_new(const stk_spec *spec, const stk_capacity *capacity, stk_policy policy,
+                 stk_plan **ret_plan, stk_err *err)
+{
+    stk_arena *arena = stk_arena_new(0);
+    stk_plan *plan = arena == NULL ? NULL : stk_arena_alloc(arena, sizeof *plan);
+    if (plan == NULL) {
+        stk_arena_free(arena);
+        return stk_plan_no_memory(err);
+    }
+    *plan = (stk_plan){.arena = arena, .spec = spec, .n_steps = stk_spec_n_steps(spec)};
+    int rc = stk_plan_build_graph(plan, err);
+    if (rc == 0) {
+        rc = stk_plan_build_requests(plan, capacity, policy, err);
+    }
+    if (rc < 0) {
+        stk_plan_free(plan);
+        return rc;
+    }
+    *ret_plan = plan;
+    return 0;
+}
+
+void stk_plan_free(stk_plan *plan)
+{
+    if (plan != NULL) {
+        stk_arena_free(plan->arena);
+    }
+}
+
+const stk_spec *stk_plan_spec(const stk_plan *plan)
+{
+    return plan->spec;
+}
+
+const stk_request *stk_plan_request(const stk_plan *plan, uint32_t i_step)
+{
+    return &plan->requests[i_step];
+}
+
+const uint32_t *stk_plan_needs(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n)
+{
+    *ret_n = plan->needs_start[i_step + 1] - plan->needs_start[i_step];
+    return plan->needs + plan->needs_start[i_step];
+}
+
+const uint32_t *stk_plan_feeds(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n)
+{
+    *ret_n = plan->feeds_start[i_step + 1] - plan->feeds_start[i_step];
+    return plan->feeds + plan->feeds_start[i_step];
+}
+
+const uint32_t *stk_plan_order(const stk_plan *plan)
+{
+    return plan->order;
+}
+
+uint32_t stk_plan_n_notes(const stk_plan *plan)
+{
+    return plan->n_notes;
+}
+
+const char *stk_plan_note(const stk_plan *plan, uint32_t i_note)
+{
+    return plan->notes[i_note];
+}

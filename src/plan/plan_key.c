@@ -1,0 +1,354 @@
+/* Cache keys: everything that a step's outputs may depend on, as named parts, so that a miss can be
+ * explained by the parts that differ. Unsure means miss. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/map.h"
+#include "plan/plan_private.h"
+
+enum { SHORT = 256 }; /* longer values are kept as digests */
+
+typedef struct key_writer {
+    const stk_plan *plan;
+    stk_arena *arena;
+    stk_err *err;
+    stk_key *key;
+    uint32_t cap;
+} key_writer;
+
+static int add_part(key_writer *w, const char *name, const char *value)
+{
+    if (name == NULL || value == NULL) {
+        return stk_plan_no_memory(w->err);
+    }
+    if (strlen(value) > SHORT) {
+        char hex[STK_DIGEST_HEX + 1];
+        stk_digest_of(value, strlen(value), hex);
+        value = stk_arena_printf(w->arena, "sha256:%s", hex);
+        if (value == NULL) {
+            return stk_plan_no_memory(w->err);
+        }
+    }
+    w->key->parts[w->key->n_parts++] = (stk_key_part){name, value};
+    return 0;
+}
+
+static int add_named(key_writer *w, const char *kind, const char *name, const char *value)
+{
+    return add_part(w, stk_arena_printf(w->arena, "%s:%s", kind, name), value);
+}
+
+/* The folder a command runs in, as seen from the spec's own. */
+static const char *relative(const char *folder, const char *cwd)
+{
+    size_t n = strlen(folder);
+    if (strncmp(cwd, folder, n) == 0 && (cwd[n] == '/' || cwd[n] == '\0')) {
+        cwd += n;
+        cwd += strspn(cwd, "/");
+        return *cwd == '\0' ? "." : cwd;
+    }
+    return cwd;
+}
+
+static int add_command(key_writer *w, const stk_step *step)
+{
+    if (step->python != NULL) {
+        return add_part(w, "command", stk_arena_printf(w->arena, "python %s", step->python));
+    }
+    STK_BUF_AUTO text = STK_BUF_INIT(SIZE_MAX / 2);
+    for (uint32_t i = 0; i < step->n_argv; i++) {
+        stk_buf_char(&text, i == 0 ? '[' : ',');
+        stk_buf_json(&text, step->argv[i]);
+    }
+    stk_buf_char(&text, ']');
+    int rc = add_part(w, "command", text.failed ? NULL : stk_arena_dup(w->arena, text.data));
+    return rc < 0 ? rc : add_part(w, "cwd", relative(stk_spec_folder(w->plan->spec), step->cwd));
+}
+
+static bool is_ignored(const stk_cache_policy *cache, const char *name)
+{
+    for (uint32_t i = 0; i < cache->n_ignore_inputs; i++) {
+        if (strcmp(cache->ignore_inputs[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int add_input(key_writer *w, const stk_step *step, uint32_t i, const char *digest)
+{
+    const stk_input *input = &step->inputs[i];
+    if (is_ignored(&step->settings->cache, input->name)) {
+        return 0;
+    }
+    if (input->kind == STK_INPUT_VALUE || input->kind == STK_INPUT_PARAM) {
+        const char *value = input->kind == STK_INPUT_VALUE
+                                ? input->text
+                                : stk_spec_param(w->plan->spec, input->i_param)->value;
+        if (value == NULL) {
+            return stk_err_set(w->err, STK_E_USAGE, "step '%s': parameter '%s' has no value yet",
+                               step->name, input->text);
+        }
+        return add_named(w, "param", input->name, value);
+    }
+    if (digest == NULL && input->kind == STK_INPUT_ARTIFACT) {
+        digest = input->text;
+    }
+    if (digest == NULL) {
+        return stk_err_set(w->err, STK_E_BUG, "step '%s': input '%s' has no digest yet", step->name,
+                           input->name);
+    }
+    return add_named(w, "input", input->name, digest);
+}
+
+static int compare_pairs(const void *a, const void *b)
+{
+    return strcmp(((const stk_pair *)a)->key, ((const stk_pair *)b)->key);
+}
+
+/* The order in which variables are written down means nothing: by name. */
+static int add_environment(key_writer *w, const stk_settings *s)
+{
+    if (s->n_env == 0) {
+        return 0;
+    }
+    stk_pair *sorted = stk_arena_array(w->arena, s->n_env, sizeof *sorted);
+    if (sorted == NULL) {
+        return stk_plan_no_memory(w->err);
+    }
+    memcpy(sorted, s->env, s->n_env * sizeof *sorted);
+    qsort(sorted, s->n_env, sizeof *sorted, compare_pairs);
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < s->n_env; i++) {
+        char hex[STK_DIGEST_HEX + 1];
+        stk_digest_of(sorted[i].value, strlen(sorted[i].value), hex);
+        rc = add_named(w, "env", sorted[i].key, stk_arena_printf(w->arena, "sha256:%s", hex));
+    }
+    return rc;
+}
+
+static int compare_outputs(const void *a, const void *b)
+{
+    return strcmp(((const stk_output *)a)->name, ((const stk_output *)b)->name);
+}
+
+static int add_outputs(key_writer *w, const stk_step *step)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(SIZE_MAX / 2);
+    stk_output *sorted = stk_arena_array(w->arena, step->n_outputs, sizeof *sorted);
+    if (sorted == NULL) {
+        return stk_plan_no_memory(w->err);
+    }
+    if (step->n_outputs > 0) {
+        memcpy(sorted, step->outputs, step->n_outputs * sizeof *sorted);
+        qsort(sorted, step->n_outputs, sizeof *sorted, compare_outputs);
+    }
+    for (uint32_t i = 0; i < step->n_outputs; i++) {
+        stk_buf_printf(&text, "%s%s", i == 0 ? "" : " ", sorted[i].name);
+        if (sorted[i].type != NULL) {
+            stk_buf_char(&text, '=');
+            stk_buf_json(&text, sorted[i].type);
+        }
+    }
+    return add_part(w, "outputs",
+                    text.failed         ? NULL
+                    : text.data == NULL ? ""
+                                        : stk_arena_dup(w->arena, text.data));
+}
+
+/* Which Python a step's functions run in: only the front knows, and writes it into the origin. */
+static int add_runtime(key_writer *w, const stk_step *step)
+{
+    static const stk_json_limits limits = {STK_LIMIT_SPEC_BYTES, STK_LIMIT_YAML_NODES,
+                                           STK_LIMIT_DEPTH};
+    const char *origin = stk_spec_origin(w->plan->spec);
+    stk_json root;
+    if (step->python == NULL || origin == NULL || strstr(origin, "\"python\"") == NULL ||
+        stk_json_parse(origin, strlen(origin), NULL, &limits, w->arena, &root, NULL) < 0) {
+        return 0;
+    }
+    const char *python = stk_json_text(stk_json_get(&root, "python"));
+    return python == NULL ? 0 : add_part(w, "runtime", python);
+}
+
+/* Names and values with their lengths, so that no two lists of parts read the same. */
+static void hash_parts(stk_key *key)
+{
+    static const char prefix[] = "stoker-key-1\n";
+    unsigned char digest[STK_DIGEST_BYTES];
+    stk_sha256 sha;
+    stk_sha256_init(&sha);
+    stk_sha256_add(&sha, prefix, sizeof prefix - 1);
+    for (uint32_t i = 0; i < key->n_parts; i++) {
+        const char *both[2] = {key->parts[i].name, key->parts[i].value};
+        for (int j = 0; j < 2; j++) {
+            uint64_t n = strlen(both[j]);
+            unsigned char len[8];
+            for (int k = 0; k < 8; k++) {
+                len[k] = (unsigned char)(n >> (8 * k));
+            }
+            stk_sha256_add(&sha, len, sizeof len);
+            stk_sha256_add(&sha, both[j], n);
+        }
+    }
+    stk_sha256_done(&sha, digest);
+    stk_digest_hex(digest, key->hex);
+}
+
+int stk_plan_key(const stk_plan *plan, uint32_t i_step, const char *const *input_digests,
+                 const char *const *file_digests, struct stk_arena *arena, stk_key *ret_key,
+                 stk_err *err)
+{
+    const stk_step *step = stk_spec_step(plan->spec, i_step);
+    const stk_settings *s = step->settings;
+    stk_key key = {0};
+    size_t most = 6 + (size_t)step->n_code + step->n_inputs + s->cache.n_files + s->n_env;
+    key_writer w = {.plan = plan, .arena = arena, .err = err, .key = &key};
+    key.parts = stk_arena_array(arena, most, sizeof *key.parts);
+    int rc = key.parts == NULL ? stk_plan_no_memory(err) : add_command(&w, step);
+    for (uint32_t i = 0; rc == 0 && i < step->n_code; i++) {
+        rc = add_named(&w, "code", step->code[i].key, step->code[i].value);
+    }
+    for (uint32_t i = 0; rc == 0 && i < step->n_inputs; i++) {
+        rc = add_input(&w, step, i, input_digests == NULL ? NULL : input_digests[i]);
+    }
+    for (uint32_t i = 0; rc == 0 && i < s->cache.n_files; i++) {
+        rc = add_named(&w, "file", s->cache.files[i], file_digests[i]);
+    }
+    rc = rc < 0 ? rc : add_environment(&w, s);
+    rc = rc < 0 ? rc : add_outputs(&w, step);
+    if (rc == 0 && s->docker != NULL) {
+        rc = add_part(&w, "image", s->docker);
+    }
+    if (rc == 0 && s->cache.salt != NULL) {
+        rc = add_part(&w, "salt", s->cache.salt);
+    }
+    rc = rc < 0 ? rc : add_runtime(&w, step);
+    if (rc < 0) {
+        return rc;
+    }
+    hash_parts(&key);
+    *ret_key = key;
+    return 0;
+}
+
+void stk_plan_list_digest(const char *const *digests, uint32_t n, char ret_hex[STK_DIGEST_HEX + 1])
+{
+    static const char prefix[] = "stoker-list-1\n";
+    unsigned char digest[STK_DIGEST_BYTES];
+    stk_sha256 sha;
+    stk_sha256_init(&sha);
+    stk_sha256_add(&sha, prefix, sizeof prefix - 1);
+    for (uint32_t i = 0; i < n; i++) {
+        stk_sha256_add(&sha, digests[i], strlen(digests[i]));
+        stk_sha256_add(&sha, "\n", 1);
+    }
+    stk_sha256_done(&sha, digest);
+    stk_digest_hex(digest, ret_hex);
+}
+
+const char *stk_plan_key_json(const stk_key *key, struct stk_arena *arena)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(SIZE_MAX / 2);
+    stk_buf_char(&text, '{');
+    for (uint32_t i = 0; i < key->n_parts; i++) {
+        stk_buf_text(&text, i == 0 ? "" : ",");
+        stk_buf_json(&text, key->parts[i].name);
+        stk_buf_char(&text, ':');
+        stk_buf_json(&text, key->parts[i].value);
+    }
+    stk_buf_char(&text, '}');
+    return text.failed ? NULL : stk_arena_dupn(arena, text.data, text.len);
+}
+
+/* --- why a key missed --- */
+
+/* One difference as a clause. `before` or `now` is NULL where the part is new or gone. */
+static void say_change(stk_buf *buf, const char *name, const char *before, const char *now)
+{
+    const char *colon = strchr(name, ':');
+    size_t n = colon == NULL ? strlen(name) : (size_t)(colon - name);
+    const char *own = colon == NULL ? "" : colon + 1;
+    const char *verb = before == NULL ? "is new" : now == NULL ? "is gone" : "changed";
+    bool shown = before != NULL && now != NULL && strncmp(before, "sha256:", 7) != 0 &&
+                 strncmp(now, "sha256:", 7) != 0;
+    static const struct {
+        const char *kind, *subject;
+        bool quoted, values;
+    } table[] = {{"command", "command", false, false},
+                 {"cwd", "working directory", false, true},
+                 {"code", "code of ", true, false},
+                 {"param", "parameter ", false, true},
+                 {"input", "input ", true, false},
+                 {"file", "file ", true, false},
+                 {"env", "environment variable ", false, false},
+                 {"outputs", "list of outputs", false, false},
+                 {"image", "docker setting", false, false},
+                 {"salt", "cache salt", false, false},
+                 {"runtime", "Python", false, true}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (strlen(table[i].kind) == n && strncmp(table[i].kind, name, n) == 0) {
+            const char *quote = table[i].quoted ? "'" : "";
+            stk_buf_printf(buf, "%s%s%.100s%s %s", table[i].subject, quote, own, quote, verb);
+            if (shown && table[i].values) {
+                stk_buf_printf(buf, " from %.60s to %.60s", before, now);
+            }
+            return;
+        }
+    }
+    stk_buf_printf(buf, "%.100s %s", name, verb);
+}
+
+enum { TOLD = 3 }; /* differences that are spelled out */
+
+const char *stk_plan_miss(const stk_key *key, const char *parts_json, struct stk_arena *arena)
+{
+    static const stk_json_limits limits = {STK_LIMIT_SPEC_BYTES, STK_LIMIT_YAML_NODES,
+                                           STK_LIMIT_DEPTH};
+    STK_BUF_AUTO text = STK_BUF_INIT(4096);
+    stk_map now = {0};
+    stk_map then = {0};
+    stk_json old;
+    uint32_t n = 0;
+    if (parts_json == NULL) {
+        return "never ran before";
+    }
+    if (stk_json_parse(parts_json, strlen(parts_json), NULL, &limits, arena, &old, NULL) < 0 ||
+        old.kind != STK_JSON_MAP) {
+        return "its stored key can't be read";
+    }
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < old.n; i++) {
+        const char *value = stk_json_text(stk_json_value(&old, i));
+        ok = stk_map_put(&then, stk_json_key(&old, i)->text, (uintptr_t)value) == 0;
+    }
+    for (uint32_t i = 0; ok && i < key->n_parts; i++) {
+        uint64_t at = 0;
+        const stk_key_part *part = &key->parts[i];
+        ok = stk_map_put(&now, part->name, 1) == 0;
+        (void)stk_map_get(&then, part->name, &at);
+        const char *before = (const char *)(uintptr_t)at;
+        if ((before == NULL || strcmp(before, part->value) != 0) && n++ < TOLD) {
+            stk_buf_text(&text, n > 1 ? ", " : "");
+            say_change(&text, part->name, before, part->value);
+        }
+    }
+    for (uint32_t i = 0; ok && i < old.n; i++) {
+        const char *name = stk_json_key(&old, i)->text;
+        if (!stk_map_get(&now, name, NULL) && n++ < TOLD) {
+            stk_buf_text(&text, n > 1 ? ", " : "");
+            say_change(&text, name, "", NULL);
+        }
+    }
+    if (n > TOLD) {
+        stk_buf_printf(&text, " and %u more changes", n - TOLD);
+    }
+    stk_map_done(&now);
+    stk_map_done(&then);
+    if (!ok || text.failed) {
+        return NULL;
+    }
+    return n == 0 ? "its stored result has expired or is gone" : stk_arena_dup(arena, text.data);
+}
