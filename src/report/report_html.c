@@ -1,0 +1,687 @@
+#include "report/report_html.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "base/units.h"
+#include "report/report_css.h"
+#include "report/report_private.h"
+#include "report/report_svg.h"
+#include "report/report_text.h"
+#include "sys/file.h"
+
+/* What is listed in full; more is counted. */
+enum { MAX_ROWS = 500, MAX_CURVES = 40, MAX_FAILURES = 25, MAX_ARTIFACTS = 500, TAIL_LINES = 30 };
+#define MAX_CARD_BYTES ((size_t)256 << 20)
+
+typedef struct page {
+    const stk_view *view;
+    const stk_view_run *run;
+    stk_view_totals totals;
+    int64_t now_ms;
+    stk_arena *arena; /* scratch: reset after each task */
+    stk_buf *out;
+    stk_err *err;
+} page;
+
+static int details(const page *p, uint32_t i_task, stk_view_details *ret)
+{
+    stk_arena_reset(p->arena);
+    return stk_view_get_details(p->view, i_task, p->arena, ret, p->err);
+}
+
+static void cell_open(stk_buf *out, const char *class)
+{
+    if (class != NULL) {
+        stk_buf_printf(out, "<td class=\"%s\">", class);
+    } else {
+        stk_buf_text(out, "<td>");
+    }
+}
+
+static void cell(stk_buf *out, const char *class, const char *text)
+{
+    cell_open(out, class);
+    stk_buf_html(out, text ? text : "");
+    stk_buf_text(out, "</td>");
+}
+
+static void seconds(stk_buf *out, double s)
+{
+    char text[32];
+    stk_buf_text(out, stk_units_format_duration((int64_t)(s * 1000), text, sizeof text));
+}
+
+static void status_of(stk_buf *out, const char *status)
+{
+    stk_ink ink;
+    stk_buf_printf(out, "<span class=\"status s-%s\">%s %s</span>", status,
+                   stk_text_mark(status, true, &ink), status);
+}
+
+/* --- head --- */
+
+static uint32_t first_failed(const page *p)
+{
+    uint32_t first = UINT32_MAX;
+    for (uint32_t i = 0; i < stk_view_n_tasks(p->view); i++) {
+        const stk_view_task *task = stk_view_get_task(p->view, i);
+        if (task->state == STK_TASK_FAILED &&
+            (first == UINT32_MAX || task->ended_ms < stk_view_get_task(p->view, first)->ended_ms)) {
+            first = i;
+        }
+    }
+    return first;
+}
+
+/* One sentence that says how it went. */
+static int verdict(const page *p)
+{
+    const stk_view_run *run = p->run;
+    stk_buf *out = p->out;
+    char a[32], b[32];
+    uint32_t failed = first_failed(p);
+    stk_buf_text(out, "<p class=\"verdict\">");
+    if (failed != UINT32_MAX) {
+        stk_view_details d;
+        int rc = details(p, failed, &d);
+        if (rc < 0) {
+            return rc;
+        }
+        stk_buf_text(out, "Step <b>");
+        stk_buf_html(out, stk_view_get_task(p->view, failed)->name);
+        stk_buf_text(out, "</b> failed: ");
+        stk_buf_html(out, d.error_text ? d.error_text : "?");
+        if (run->n[STK_TASK_FAILED] > 1) {
+            stk_buf_printf(out, "; %u more failed", run->n[STK_TASK_FAILED] - 1);
+        }
+        if (run->n[STK_TASK_SKIPPED] > 0) {
+            stk_buf_printf(out, "; %s could not run",
+                           stk_text_count(run->n[STK_TASK_SKIPPED], a, 32));
+        }
+    } else if (strcmp(run->status, "succeeded") == 0) {
+        bool all = run->n[STK_TASK_CACHED] == p->totals.n_tasks;
+        stk_buf_printf(out, "%s of %s steps succeeded in ",
+                       all ? "All" : stk_text_count(p->totals.n_done, a, sizeof a),
+                       stk_text_count(p->totals.n_tasks, b, sizeof b));
+        seconds(out, p->totals.wall_s);
+        if (all) {
+            stk_buf_text(out, ", every one from the cache");
+        } else if (run->n[STK_TASK_CACHED] > 0) {
+            stk_buf_printf(out, ", %s of them from the cache",
+                           stk_text_count(run->n[STK_TASK_CACHED], a, sizeof a));
+        }
+    } else {
+        stk_buf_printf(out, "%s of %s steps are done",
+                       stk_text_count(p->totals.n_done, a, sizeof a),
+                       stk_text_count(p->totals.n_tasks, b, sizeof b));
+        if (run->error != NULL) {
+            stk_buf_text(out, "; ");
+            stk_buf_html(out, run->error);
+        }
+    }
+    stk_buf_text(out, ".</p>\n");
+    return 0;
+}
+
+static int head(const page *p)
+{
+    stk_buf *out = p->out;
+    char text[64];
+    stk_ink ink;
+    stk_buf_text(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
+                      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+                      "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\"/>\n"
+                      "<meta name=\"referrer\" content=\"no-referrer\"/>\n"
+                      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
+                      "<meta name=\"generator\" content=\"stoker " STK_VERSION "\"/>\n<title>");
+    stk_buf_html(out, p->run->pipeline);
+    stk_buf_printf(out,
+                   " %s</title>\n<style>\n%s</style></head>\n<body><main>\n<header>"
+                   "<div class=\"title\"><h1>",
+                   p->run->status, stk_report_css);
+    stk_buf_html(out, p->run->pipeline);
+    stk_buf_printf(out, "</h1><span class=\"pill s-%s\">%s %s</span></div>\n", p->run->status,
+                   stk_text_mark(p->run->status, true, &ink), p->run->status);
+    int rc = verdict(p);
+    stk_buf_text(out, "<div class=\"meta\">run <code>");
+    stk_buf_html(out, p->run->id);
+    stk_buf_text(out, "</code>");
+    if (strcmp(p->run->name, p->run->id) != 0) {
+        stk_buf_text(out, " (");
+        stk_buf_html(out, p->run->name);
+        stk_buf_char(out, ')');
+    }
+    if (p->run->created_ms > 0) {
+        stk_buf_printf(out, " · %s", stk_text_time(p->run->created_ms, false, text, sizeof text));
+    }
+    STK_JSON_AUTO host = stk_json_read(p->run->host);
+    if (stk_json_text(host, "name") != NULL) {
+        stk_buf_text(out, " · on ");
+        stk_buf_html(out, stk_json_text(host, "name"));
+    }
+    stk_buf_text(out, "</div></header>\n");
+    return rc;
+}
+
+static void tile(stk_buf *out, const char *value, const char *what)
+{
+    stk_buf_text(out, "<div class=\"tile\"><b>");
+    stk_buf_html(out, value);
+    stk_buf_printf(out, "</b><span>%s</span></div>\n", what);
+}
+
+static int tiles(const page *p)
+{
+    char a[32], b[64];
+    const stk_view_totals *t = &p->totals;
+    int64_t peak = -1, devices = 0;
+    for (uint32_t i = 0; i < stk_view_n_tasks(p->view); i++) {
+        stk_view_details d;
+        if (stk_view_get_task(p->view, i)->started_ms == 0) {
+            continue;
+        }
+        int rc = details(p, i, &d);
+        if (rc < 0) {
+            return rc;
+        }
+        peak = d.used.memory_bytes > peak ? d.used.memory_bytes : peak;
+        devices = d.granted.n_devices > devices ? d.granted.n_devices : devices;
+    }
+    stk_buf_text(p->out, "<div class=\"tiles\">\n");
+    tile(p->out, stk_units_format_duration((int64_t)(t->wall_s * 1000), a, sizeof a), "wall time");
+    (void)snprintf(b, sizeof b, "%s / %s", stk_text_count(t->n_done, a, sizeof a),
+                   stk_text_count(t->n_tasks, (char[32]){0}, 32));
+    tile(p->out, b, "steps done");
+    tile(p->out, stk_text_count(p->run->n[STK_TASK_CACHED], a, sizeof a), "cache hits");
+    if (t->saved_s > 0) {
+        tile(p->out, stk_units_format_duration((int64_t)(t->saved_s * 1000), a, sizeof a),
+             "saved by the cache");
+    }
+    tile(p->out, stk_units_format_duration((int64_t)(t->cpu_s * 1000), a, sizeof a), "CPU time");
+    if (peak >= 0) {
+        tile(p->out, stk_units_format_memory(peak, a, sizeof a), "highest memory of a step");
+    }
+    if (devices > 0) {
+        tile(p->out, stk_text_count((uint64_t)devices, a, sizeof a), "GPUs");
+    }
+    if (p->run->n_attempts_extra > 0) {
+        tile(p->out, stk_text_count(p->run->n_attempts_extra, a, sizeof a), "retries");
+    }
+    stk_buf_text(p->out, "</div>\n");
+    return 0;
+}
+
+static int notes(const page *p)
+{
+    for (uint32_t i = 0; i < p->run->n_notes; i++) {
+        stk_buf_text(p->out, "<div class=\"note\">");
+        stk_buf_html(p->out, p->run->notes[i]);
+        stk_buf_text(p->out, "</div>\n");
+    }
+    uint32_t n = stk_view_n_tasks(p->view) < MAX_ROWS ? stk_view_n_tasks(p->view) : MAX_ROWS;
+    for (uint32_t i = 0; i < n; i++) {
+        stk_view_details d;
+        int rc = details(p, i, &d);
+        if (rc < 0) {
+            return rc;
+        }
+        for (uint32_t k = 0; k < d.n_warnings; k++) {
+            stk_buf_text(p->out, "<div class=\"note\">step ");
+            stk_buf_html(p->out, stk_view_get_task(p->view, i)->name);
+            stk_buf_text(p->out, ": ");
+            stk_buf_html(p->out, d.warnings[k]);
+            stk_buf_text(p->out, "</div>\n");
+        }
+    }
+    return 0;
+}
+
+/* --- failures --- */
+
+static int failure(const page *p, uint32_t i_task)
+{
+    const stk_view_task *task = stk_view_get_task(p->view, i_task);
+    stk_buf *out = p->out;
+    stk_view_details d;
+    int rc = details(p, i_task, &d);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_buf_text(out, "<section class=\"panel failure\"><h3>");
+    stk_buf_html(out, task->name);
+    stk_buf_text(out, "</h3><p><span class=\"class\">");
+    stk_buf_html(out, d.error_class ? d.error_class : "failed");
+    stk_buf_text(out, "</span> · ");
+    stk_buf_html(out, d.error_text ? d.error_text : "?");
+    if (task->attempt > 1) {
+        stk_buf_printf(out, " · after %u attempts", task->attempt);
+    }
+    if (d.where != NULL) {
+        stk_buf_text(out, " · <code>");
+        stk_buf_html(out, d.where);
+        stk_buf_text(out, "</code>");
+    }
+    stk_buf_text(out, "</p>\n");
+    STK_BUF_AUTO tail = STK_BUF_INIT(1u << 20);
+    if (d.traceback == NULL && d.stderr_path != NULL) {
+        stk_text_tail(&tail, d.stderr_path, TAIL_LINES);
+    }
+    const char *text = d.traceback ? d.traceback : tail.data;
+    if (text != NULL && *text != '\0') {
+        STK_BUF_AUTO safe = STK_BUF_INIT(MAX_CARD_BYTES);
+        stk_text_safe(&safe, text, "");
+        stk_buf_text(out, "<pre>");
+        stk_buf_html(out, safe.data ? safe.data : "");
+        stk_buf_text(out, "</pre>\n");
+    }
+    if (d.stderr_path != NULL) {
+        stk_buf_text(out, "<div class=\"meta\">all of it: <code>");
+        stk_buf_html(out, d.stderr_path);
+        stk_buf_text(out, "</code></div>");
+    }
+    stk_buf_text(out, "</section>\n");
+    return 0;
+}
+
+/* The first to fail comes first: it is the cause to look at. */
+static int failures(const page *p)
+{
+    uint32_t first = first_failed(p), n = 1;
+    int rc = first != UINT32_MAX ? failure(p, first) : 0;
+    for (uint32_t i = 0; rc == 0 && first != UINT32_MAX && i < stk_view_n_tasks(p->view); i++) {
+        if (i != first && stk_view_get_task(p->view, i)->state == STK_TASK_FAILED &&
+            n++ < MAX_FAILURES) {
+            rc = failure(p, i);
+        }
+    }
+    if (n > MAX_FAILURES) {
+        stk_buf_printf(p->out,
+                       "<p class=\"dim\">%u more steps failed; <code>stoker show %s "
+                       "--json</code> lists all.</p>\n",
+                       n - MAX_FAILURES, p->run->id);
+    }
+    return rc;
+}
+
+/* --- pictures --- */
+
+static int pictures(const page *p)
+{
+    bool collapsed = false;
+    STK_BUF_AUTO svg = STK_BUF_INIT(MAX_CARD_BYTES);
+    int rc = stk_svg_graph(p->view, p->now_ms, &svg, &collapsed, p->err);
+    if (rc == 0 && svg.len > 0) {
+        stk_buf_text(p->out, "<section class=\"panel\"><h2>Graph</h2><div class=\"scroll\">");
+        stk_buf_add(p->out, svg.data, svg.len);
+        stk_buf_text(p->out, "</div>");
+        if (collapsed) {
+            char text[32];
+            stk_buf_printf(p->out,
+                           "<div class=\"meta\">%s steps; similar ones are drawn as one box."
+                           "</div>",
+                           stk_text_count(stk_view_n_tasks(p->view), text, sizeof text));
+        }
+        stk_buf_text(p->out, "</section>\n");
+    }
+    if (rc < 0 && rc != STK_E_LIMIT) {
+        return rc;
+    }
+    stk_buf_clear(&svg);
+    rc = stk_svg_timeline(p->view, p->now_ms, &svg, p->err);
+    if (rc == 0 && svg.len > 0) {
+        stk_buf_text(p->out, "<section class=\"panel\"><h2>Timeline</h2><div class=\"scroll\">");
+        stk_buf_add(p->out, svg.data, svg.len);
+        stk_buf_text(p->out, "</div></section>\n");
+    }
+    return rc;
+}
+
+static int curves_of(const page *p, uint32_t i_task, uint32_t *n_shown)
+{
+    const stk_view_task *task = stk_view_get_task(p->view, i_task);
+    stk_view_details d;
+    stk_samples samples = {0};
+    int rc = details(p, i_task, &d);
+    if (rc < 0 || d.dir == NULL) {
+        return rc;
+    }
+    const char *path = stk_arena_printf(p->arena, "%s/samples.bin", d.dir);
+    STK_BUF_AUTO svg = STK_BUF_INIT(MAX_CARD_BYTES);
+    /* Samples that can't be read cost their curves, not the card. */
+    if (stk_samples_load(path, p->arena, &samples, NULL) < 0 ||
+        stk_svg_samples(&samples, &d, p->arena, &svg, p->err) < 0 || svg.len == 0) {
+        return 0;
+    }
+    if ((*n_shown)++ == 0) {
+        stk_buf_text(p->out, "<section class=\"panel\"><h2>Used over time</h2>\n");
+    }
+    stk_buf_text(p->out, "<p class=\"curve-name\">");
+    stk_buf_html(p->out, task->name);
+    stk_buf_text(p->out, "</p><div class=\"curves\">");
+    stk_buf_add(p->out, svg.data, svg.len);
+    stk_buf_text(p->out, "</div>\n");
+    return 0;
+}
+
+static int curves(const page *p)
+{
+    uint32_t n_shown = 0;
+    for (uint32_t i = 0; i < stk_view_n_tasks(p->view) && n_shown < MAX_CURVES; i++) {
+        if (stk_view_get_task(p->view, i)->attempt > 0) {
+            int rc = curves_of(p, i, &n_shown);
+            if (rc < 0) {
+                return rc;
+            }
+        }
+    }
+    stk_buf_text(p->out, n_shown > 0 ? "</section>\n" : "");
+    return 0;
+}
+
+/* --- tables --- */
+
+static void amounts(stk_buf *out, const stk_view_amounts *a)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(256);
+    stk_text_amounts(&text, a, true);
+    cell(out, NULL, text.data);
+}
+
+/* What was used, with a bar for memory where a limit was granted. */
+static void used_cell(stk_buf *out, const stk_view_details *d)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(256);
+    stk_text_amounts(&text, &d->used, true);
+    cell_open(out, NULL);
+    stk_buf_html(out, text.data);
+    if (d->granted.memory_bytes > 0 && d->used.memory_bytes >= 0) {
+        double part = (double)d->used.memory_bytes / (double)d->granted.memory_bytes * 100;
+        stk_buf_printf(out,
+                       "<span class=\"meter\" title=\"memory: %.0f %% of what was granted\">"
+                       "<i class=\"%s\" style=\"width:%.0f%%\"></i></span>",
+                       part, part > 95 ? "full" : "ok", part > 100 ? 100 : part);
+    }
+    stk_buf_text(out, "</td>");
+}
+
+static int step_row(const page *p, uint32_t i_task)
+{
+    const stk_view_task *task = stk_view_get_task(p->view, i_task);
+    stk_buf *out = p->out;
+    stk_view_details d;
+    int rc = details(p, i_task, &d);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_buf_text(out, "<tr>");
+    cell_open(out, NULL);
+    stk_buf_text(out, "<b>");
+    stk_buf_html(out, task->name);
+    stk_buf_text(out, "</b>");
+    if (task->step != NULL && task->step->source != NULL) {
+        stk_buf_text(out, "<br/><code class=\"dim\">");
+        stk_buf_html(out, task->step->source);
+        stk_buf_text(out, "</code>");
+    }
+    stk_buf_text(out, "</td><td>");
+    status_of(out, stk_report_status(p->view, task, true));
+    stk_buf_text(out, "</td>");
+    cell_open(out, "num");
+    if (task->started_ms > 0) {
+        int64_t end = task->ended_ms ? task->ended_ms : p->now_ms;
+        seconds(out, (double)(end - task->started_ms) / 1000);
+        if (task->attempt > 1) {
+            stk_buf_printf(out, "<br/><span class=\"dim\">attempt %u</span>", task->attempt);
+        }
+    } else {
+        stk_buf_text(out, "–");
+    }
+    stk_buf_text(out, "</td>");
+    if (task->started_ms > 0) {
+        amounts(out, &d.asked);
+        amounts(out, &d.granted);
+        used_cell(out, &d);
+        cell(out, "dim", d.miss ? stk_arena_printf(p->arena, "ran: %s", d.miss) : "");
+    } else {
+        stk_buf_text(out, "<td></td><td></td><td></td>");
+        cell(out, "dim",
+             d.cached_from ? stk_arena_printf(p->arena, "from run %s", d.cached_from)
+                           : d.error_text);
+    }
+    stk_buf_text(out, "</tr>\n");
+    return 0;
+}
+
+static void more_rows(const page *p, uint32_t n, uint32_t shown, const char *what)
+{
+    char text[32];
+    if (n > shown) {
+        stk_buf_printf(p->out, "<p class=\"meta\">and %s more %s</p>",
+                       stk_text_count(n - shown, text, sizeof text), what);
+    }
+}
+
+static int steps(const page *p)
+{
+    uint32_t n = stk_view_n_tasks(p->view), shown = n < MAX_ROWS ? n : MAX_ROWS;
+    if (n == 0) {
+        return 0;
+    }
+    stk_buf_text(p->out, "<section class=\"panel\"><h2>Steps: asked, granted, used</h2><div "
+                         "class=\"scroll\"><table><thead><tr><th>step</th><th>status</th><th>time"
+                         "</th><th>asked</th><th>granted</th><th>used</th><th></th></tr></thead>"
+                         "<tbody>\n");
+    for (uint32_t i = 0; i < shown; i++) {
+        int rc = step_row(p, i);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    stk_buf_text(p->out, "</tbody></table></div>");
+    more_rows(p, n, shown, "steps");
+    stk_buf_text(p->out, "</section>\n");
+    return 0;
+}
+
+static void artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref)
+{
+    char size[32];
+    stk_buf_text(out, "<tr><td><b>");
+    stk_buf_html(out, step);
+    stk_buf_char(out, '.');
+    stk_buf_html(out, ref->name);
+    stk_buf_text(out, "</b>");
+    if (ref->artifact_name != NULL) {
+        stk_buf_text(out, "<br/><span class=\"dim\">");
+        stk_buf_html(out, ref->artifact_name);
+        stk_buf_text(out, ref->artifact_version ? " · version " : "");
+        stk_buf_html(out, ref->artifact_version ? ref->artifact_version : "");
+        stk_buf_text(out, "</span>");
+    }
+    stk_buf_text(out, "</td>");
+    cell(out, NULL, ref->type);
+    cell(out, NULL, ref->format);
+    cell(out, "num", ref->size >= 0 ? stk_units_format_memory(ref->size, size, sizeof size) : "");
+    stk_buf_printf(out, "<td class=\"num\"><code title=\"");
+    stk_buf_html(out, ref->digest ? ref->digest : "");
+    stk_buf_printf(out, "\">%.12s</code></td></tr>\n", ref->digest ? ref->digest : "");
+}
+
+static int artifacts(const page *p)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < stk_view_n_tasks(p->view); i++) {
+        stk_view_details d;
+        int rc = details(p, i, &d);
+        if (rc < 0) {
+            return rc;
+        }
+        for (uint32_t k = 0; k < d.n_outputs; k++) {
+            if (n++ == 0) {
+                stk_buf_text(p->out, "<section class=\"panel\"><h2>Artifacts</h2><div "
+                                     "class=\"scroll\"><table><thead><tr><th>artifact</th><th>type"
+                                     "</th><th>format</th><th>size</th><th>digest</th></tr></thead>"
+                                     "<tbody>\n");
+            }
+            if (n <= MAX_ARTIFACTS) {
+                artifact_row(p->out, stk_view_get_task(p->view, i)->name, &d.outputs[k]);
+            }
+        }
+    }
+    if (n > 0) {
+        stk_buf_text(p->out, "</tbody></table></div>");
+        more_rows(p, n, MAX_ARTIFACTS, "artifacts");
+        stk_buf_text(p->out, "</section>\n");
+    }
+    return 0;
+}
+
+static void pair(stk_buf *out, const char *prefix, const char *key, const char *value)
+{
+    if (value != NULL && *value != '\0') {
+        stk_buf_text(out, "<tr><td>");
+        stk_buf_html(out, prefix);
+        stk_buf_html(out, key);
+        stk_buf_text(out, "</td><td>");
+        stk_buf_html(out, value);
+        stk_buf_text(out, "</td></tr>\n");
+    }
+}
+
+/* The members of an object, long values cut. */
+static uint32_t pairs(const page *p, stk_buf *out, const char *prefix, const char *json)
+{
+    STK_JSON_AUTO object = stk_json_read(json);
+    uint32_t n = 0;
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        const char *text = json_is_string(value) ? json_string_value(value)
+                           : json_is_real(value)
+                               ? stk_arena_printf(p->arena, "%.6g", json_real_value(value))
+                               : stk_json_dup(p->arena, value);
+        STK_BUF_AUTO cut = STK_BUF_INIT(1u << 16);
+        stk_text_fit(&cut, text ? text : "", 400, false, true);
+        pair(out, prefix, key, cut.data);
+        n++;
+    }
+    return n;
+}
+
+static int facts(const page *p)
+{
+    stk_buf *out = p->out;
+    STK_BUF_AUTO rows = STK_BUF_INIT(MAX_CARD_BYTES);
+    stk_buf_text(out, "<div class=\"two\">");
+    if (pairs(p, &rows, "", p->run->parameters) > 0) {
+        stk_buf_text(out, "<section class=\"panel\"><h2>Parameters</h2><table class=\"pairs\">"
+                          "<tbody>\n");
+        stk_buf_add(out, rows.data, rows.len);
+        stk_buf_text(out, "</tbody></table></section>\n");
+    }
+    stk_buf_clear(&rows);
+    uint32_t n = stk_view_n_tasks(p->view) < MAX_ROWS ? stk_view_n_tasks(p->view) : MAX_ROWS;
+    for (uint32_t i = 0; i < n; i++) {
+        const stk_view_task *task = stk_view_get_task(p->view, i);
+        stk_view_details d;
+        int rc = details(p, i, &d);
+        if (rc < 0) {
+            return rc;
+        }
+        if (d.metadata != NULL) {
+            pairs(p, &rows, stk_arena_printf(p->arena, "%s.", task->name), d.metadata);
+        }
+    }
+    if (rows.len > 0) {
+        stk_buf_text(out, "<section class=\"panel\"><h2>Metadata</h2><table class=\"pairs\"><tbody>"
+                          "\n");
+        stk_buf_add(out, rows.data, rows.len);
+        stk_buf_text(out, "</tbody></table></section>\n");
+    }
+    stk_buf_text(out, "</div>\n");
+    return 0;
+}
+
+static void origin(const page *p)
+{
+    const stk_view_run *run = p->run;
+    stk_buf *out = p->out;
+    STK_JSON_AUTO host = stk_json_read(run->host);
+    char text[64];
+    stk_buf_text(out, "<section class=\"panel\"><h2>Origin</h2><table class=\"pairs\"><tbody>\n");
+    stk_arena_reset(p->arena);
+    pairs(p, out, "", run->origin);
+    pair(out, "", "spec", run->spec_digest);
+    pair(out, "", "mode", run->mode);
+    pair(out, "", "policy", run->policy);
+    pair(out, "", "store", run->store);
+    int64_t cpus = stk_json_integer(host, "cpus", -1);
+    int64_t memory = stk_json_integer(host, "memory_bytes", -1);
+    if (cpus > 0 && memory > 0) {
+        pair(out, "", "machine",
+             stk_arena_printf(p->arena, "%lld CPUs, %s, %zu GPUs", (long long)cpus,
+                              stk_units_format_memory(memory, text, sizeof text),
+                              json_array_size(json_object_get(host, "devices"))));
+    }
+    if (run->n_resumed > 0) {
+        pair(out, "", "resumed", stk_arena_printf(p->arena, "%u times", run->n_resumed));
+    }
+    stk_buf_printf(out,
+                   "</tbody></table></section>\n<footer>stoker %s · <code>stoker show %s</code>"
+                   "</footer>\n</main></body></html>\n",
+                   STK_VERSION, run->id);
+}
+
+int stk_html_card(const stk_view *view, stk_store *store, int64_t now_ms, stk_buf *out,
+                  stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    page p = {.view = view,
+              .run = stk_view_get_run(view),
+              .now_ms = now_ms,
+              .arena = arena,
+              .out = out,
+              .err = err};
+    if (arena == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for the card");
+    }
+    int rc = stk_view_total(view, store, now_ms, &p.totals, err);
+    int (*const parts[])(const page *) = {head,  tiles,  notes,     failures, pictures,
+                                          steps, curves, artifacts, facts};
+    for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof *parts; i++) {
+        rc = parts[i](&p);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    origin(&p);
+    return out->failed
+               ? stk_err_set(err, STK_E_LIMIT, "the card of run %s is larger than %zu bytes",
+                             p.run->id, out->max)
+               : 0;
+}
+
+int stk_html_write_card(const stk_view *view, stk_store *store, int64_t now_ms, char **ret_path,
+                        stk_err *err)
+{
+    const stk_view_run *run = stk_view_get_run(view);
+    STK_BUF_AUTO html = STK_BUF_INIT(MAX_CARD_BYTES);
+    STK_BUF_AUTO path = STK_BUF_INIT(8192);
+    int rc = stk_html_card(view, store, now_ms, &html, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (run->store == NULL ||
+        stk_buf_printf(&path, "%s/runs/%s/card.html", run->store, run->id) < 0) {
+        return stk_err_set(err, STK_E_USAGE, "run %s has no folder for its card", run->id);
+    }
+    rc = stk_file_write_atomic(path.data, html.data, html.len, 0644, err);
+    if (rc == 0) {
+        *ret_path = path.data;
+        path.data = NULL; /* the caller's now */
+    }
+    return rc;
+}
