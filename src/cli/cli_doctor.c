@@ -60,17 +60,19 @@ static const char *amount(doctor *d, int64_t bytes)
     return text != NULL ? text : "?";
 }
 
-static void look_at_devices(doctor *d)
+/* Returns how many devices there are. */
+static uint32_t look_at_devices(doctor *d)
 {
     stk_accel *accel = NULL;
     stk_err err = {0};
     if (stk_accel_open(NULL, &accel, &err) < 0) {
         add(d, LEVEL_PROBLEM, "devices", "correct or unset STOKER_ACCEL and STOKER_NVML", "%s",
             err.text);
-        return;
+        return 0;
     }
+    uint32_t n = stk_accel_n_devices(accel);
     add(d, LEVEL_OK, "devices", NULL, "%s", stk_accel_describe(accel, d->arena));
-    for (uint32_t i = 0; i < stk_accel_n_devices(accel); i++) {
+    for (uint32_t i = 0; i < n; i++) {
         const stk_device *device = stk_accel_device(accel, i);
         const char *holder = stk_lease_holder(accel, i, d->arena);
         if (!device->usable) {
@@ -83,9 +85,10 @@ static void look_at_devices(doctor *d)
         }
     }
     stk_accel_close(accel);
+    return n;
 }
 
-static void look_at_leases(doctor *d)
+static void look_at_leases(doctor *d, uint32_t n_devices)
 {
     bool is_private = false;
     const char *dir = stk_lease_dir(&is_private);
@@ -94,7 +97,7 @@ static void look_at_leases(doctor *d)
             "make it (as root: mkdir -m 1777 -p DIR), or name another in STOKER_LEASE_DIR",
             "device leases live in %s, which can't be written to: %s", dir, strerror(errno));
     } else if (is_private) {
-        add(d, LEVEL_WARNING, "leases",
+        add(d, n_devices > 0 ? LEVEL_WARNING : LEVEL_NOTE, "leases",
             "name a folder that all of them share in STOKER_LEASE_DIR (in a container: mount the "
             "host's /run/lock/stoker)",
             "device leases live in %s, which other users or containers of this host don't see: "
@@ -159,9 +162,11 @@ static void look_at_host(doctor *d)
     }
 }
 
-static void look_at_disk(doctor *d, const char *path)
+static void look_at_disk(doctor *d, const char *where)
 {
     struct statvfs fs;
+    STK_TEXT_AUTO absolute = stk_file_absolute(where);
+    const char *path = absolute != NULL ? absolute : where;
     if (statvfs(path, &fs) != 0) {
         add(d, LEVEL_PROBLEM, "disk", NULL, "%s: %s", path, strerror(errno));
         return;
@@ -176,7 +181,7 @@ static void look_at_disk(doctor *d, const char *path)
         low ? "free some ('stoker store gc' removes old runs), or name another store in "
               "STOKER_STORE"
             : NULL,
-        "%s is free where %s is", amount(d, left), path);
+        "%s is free on the disk of %s", amount(d, left), path);
     if (fs.f_files > 0 && fs.f_favail < 1000) {
         add(d, LEVEL_PROBLEM, "disk", "remove files there", "%s has only %llu inodes left", path,
             (unsigned long long)fs.f_favail);
@@ -326,8 +331,7 @@ static int run_doctor(stk_cli *cli)
         return stk_cli_fail(cli, &err);
     }
     d->arena = arena;
-    look_at_devices(d);
-    look_at_leases(d);
+    look_at_leases(d, look_at_devices(d));
     look_at_host(d);
     look_at_limits(d);
     look_at_store(d);

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 STOKER = ROOT / ".venv" / "bin" / "stoker"
@@ -79,11 +78,12 @@ def test_no_python_at_all(tmp_path: Path) -> None:
 
 
 def test_a_store_from_the_future_is_a_problem(tmp_path: Path) -> None:
-    sqlite3 = pytest.importorskip("sqlite3")
-    (tmp_path / ".stoker").mkdir()
+    (tmp_path / "p.yaml").write_text("{stoker: 1, name: p, steps: {a: {run: 'true'}}}")
+    subprocess.run([STOKER, "run", "p.yaml"], cwd=tmp_path, check=True, capture_output=True)
+    (found,) = findings(tmp_path, "store")
+    assert found["level"] == "ok"
     with sqlite3.connect(tmp_path / ".stoker" / "store.db") as db:
         db.execute("PRAGMA user_version = 999")
-        db.execute("CREATE TABLE t (x)")
     (found,) = findings(tmp_path, "store")
     assert found["level"] == "problem" and "newer" in found["text"]
 
