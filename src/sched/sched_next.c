@@ -157,7 +157,8 @@ static void put_stops(const stk_sched *sched, stk_sched_out *out)
     if (!is_graceful) {
         /* STOP is given until the task is final: it must not crowd out the rest. */
         uint32_t max = out->max;
-        out->max = n_idle == 0 ? max : n_idle < max / 2 ? max - (uint32_t)n_idle : max / 2;
+        uint32_t half = max - max / 2;
+        out->max = max - (n_idle < half ? (uint32_t)n_idle : half);
         put_list(sched, out, sched->lists[STK_TASK_RUNNING], STK_ACT_STOP);
         out->max = max;
     }
