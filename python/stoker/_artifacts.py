@@ -35,8 +35,7 @@ def save_artifact(
             say(sentence)
         if "value" in entry:
             entry = _as_file(entry, path)
-        label = name if version is None else f"{name}@{version}"
-        body = {**entry, **add_artifact(entry, label), "name": name, "version": version}
+        body = {**entry, **add_artifact(entry, name, version), "name": name, "version": version}
     return ArtifactVersion(name, body)
 
 

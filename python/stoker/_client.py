@@ -401,12 +401,14 @@ class Client:
         Raises:
             KeyError: there is none.
         """
-        reference = str(name_id_or_prefix) if version is None else f"{name_id_or_prefix}@{version}"
+        reference = str(name_id_or_prefix) if version is None else f"{name_id_or_prefix}:{version}"
         try:
-            body = json_of(["artifact", "show", reference])
+            body = json_of(["artifact", "get", reference])
         except EngineError as bad:
             raise KeyError(str(bad)) from None
-        return ArtifactVersion(str(body.get("name") or name_id_or_prefix), body, body.get("store"))
+        return ArtifactVersion(
+            str(body.get("output") or name_id_or_prefix), body, body.get("store")
+        )
 
     def list_artifact_versions(self, name: Optional[str] = None, **_: Any) -> Page[ArtifactVersion]:
         """Stored artifacts, the latest first; of one name."""
@@ -425,7 +427,7 @@ class Client:
 
 
 def _runs(store: Optional[str]) -> Iterator[PipelineRun]:
-    for body in _listed(json_of(["runs"], store), "runs"):
+    for body in _listed(json_of(["runs", "--limit", "1000000"], store), "runs"):
         yield PipelineRun(str(body["run"]), body.get("store") or store, body)
 
 

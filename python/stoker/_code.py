@@ -359,9 +359,6 @@ def _hash(texts: Iterable[str]) -> str:
 
 def _code_text(code: types.CodeType) -> str:
     """Digest of byte code, its constants and names; positions, file names and docstrings don't count."""
-    documented = (
-        bool(code.co_consts) and code.co_flags & 0x02 and isinstance(code.co_consts[0], str)
-    )
     texts = [
         code.co_code.hex(),
         f"{code.co_argcount} {code.co_posonlyargcount} {code.co_kwonlyargcount} {code.co_flags & ~0x4000000}",
@@ -372,17 +369,17 @@ def _code_text(code: types.CodeType) -> str:
     for i, constant in enumerate(code.co_consts):
         if isinstance(constant, types.CodeType):
             texts.append(f"{constant.co_name}:{_code_text(constant)}")
-        elif i == 0 and documented and _is_docstring(code):
+        elif i == 0 and (constant is None or isinstance(constant, str)) and _never_loaded(code, 0):
             texts.append("doc")
         elif constant is not skip_line or skip_line is None:
             texts.append(_constant_text(constant))
     return _hash(texts)
 
 
-def _is_docstring(code: types.CodeType) -> bool:
-    """The first constant is only a docstring if no instruction loads it."""
-    for code_unit in dis.get_instructions(code):
-        if code_unit.opname.startswith(("LOAD_CONST", "RETURN_CONST")) and code_unit.arg == 0:
+def _never_loaded(code: types.CodeType, i_constant: int) -> bool:
+    """No instruction uses the constant: it is a docstring, or the None in a docstring's place."""
+    for instruction in dis.get_instructions(code):
+        if instruction.arg == i_constant and "CONST" in instruction.opname:
             return False
     return True
 

@@ -238,6 +238,8 @@ class _Watch:
             if self.interrupts:
                 raise KeyboardInterrupt
             raise PipelineCancelled(text or f"run {self.run} was cancelled", run)
+        if word is None and self.interrupts:
+            raise KeyboardInterrupt
         if word is None:
             raise EngineError(
                 f"the engine of run {self.run} ended with {_ending(status)} before the run did; "
@@ -308,12 +310,16 @@ def _stored(entry: Dict[str, Any]) -> Dict[str, Any]:
     return {"artifact": add_artifact(entry)["digest"]}
 
 
-def add_artifact(entry: Dict[str, Any], name: Optional[str] = None) -> Dict[str, Any]:
+def add_artifact(
+    entry: Dict[str, Any], name: Optional[str] = None, version: Any = None
+) -> Dict[str, Any]:
     """Hand a written artifact to the store; returns ``{"digest", "path", "size"}``."""
     words = ["artifact", "add", entry["path"], "--format", entry["format"], "--type", entry["type"]]
     words += ["--meta", json.dumps(entry.get("meta") or {})]
     if name is not None:
         words += ["--name", name]
+    if version is not None:
+        words += ["--version", str(version)]
     text = output_of(words)
     try:
         answer = json.loads(text)

@@ -402,7 +402,7 @@ def load_run_config(path: str) -> Mapping[str, Any]:
 
         try:
             data = json.loads(output_of(["spec", "convert", str(path)]))
-        except RuntimeError as bad:
+        except (RuntimeError, ValueError) as bad:
             raise SettingsError(f"run configuration {path}: {bad}") from None
     if not isinstance(data, dict):
         raise SettingsError(f"run configuration {path}: its top level must be a mapping")

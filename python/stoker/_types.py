@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import enum
+import logging
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Union
 
+from ._errors import warn
 from ._settings import Checked
 
 
@@ -151,3 +154,39 @@ class Schedule(Checked):
     interval_second: Any = None
     catchup: bool = False
     run_once_start_time: Any = None
+
+
+class PythonPackageInstaller(str, enum.Enum):
+    """What installs packages into an image."""
+
+    PIP = "pip"
+    UV = "uv"
+
+
+def get_logger(name: str) -> logging.Logger:
+    """A logger that prints INFO and above to standard error, unless the program configured logging itself."""
+    logger = logging.getLogger(name)
+    if not logging.getLogger().handlers and not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    return logger
+
+
+def cleanup_gpu_memory(force: bool = False) -> None:
+    """Give this process's cached GPU memory back. Not needed: a step's memory is freed with its process.
+
+    Without ``force`` it only warns, as the peer's function does.
+    """
+    if not force:
+        warn("cleanup_gpu_memory(): nothing is freed without force=True")
+        return
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return
+    import gc
+
+    while gc.collect():
+        torch.cuda.empty_cache()

@@ -1,0 +1,70 @@
+"""What the tests of the Python front share: where the package and the engine are, running files."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "python"
+WAIT_S = 120  # far above what anything here takes
+if str(PACKAGE) not in sys.path:
+    sys.path.insert(0, str(PACKAGE))
+
+
+@functools.cache
+def engine() -> Optional[str]:
+    """Path of a ``stoker`` that can run pipelines, or None."""
+    if os.environ.get("STOKER_BIN"):
+        return os.environ["STOKER_BIN"]
+    for path in (ROOT / "build/src/cli/stoker", ROOT / ".venv/bin/stoker"):
+        if os.access(path, os.X_OK):
+            asked = subprocess.run([path, "run", "--help"], capture_output=True, timeout=WAIT_S)
+            if b"--spec-fd" in asked.stdout:
+                return str(path)
+    return None
+
+
+needs_engine = pytest.mark.skipif(engine() is None, reason="no stoker binary is built")
+
+
+def environment(store: Path, **more: str) -> dict[str, str]:
+    """Environment of a program that uses Stoker with a store of its own."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER_", "ZENML_", "PYTHONPATH"))}
+    kept.update({"PYTHONPATH": str(PACKAGE), "STOKER_STORE": str(store), **more})
+    if engine() is not None:
+        kept["STOKER_BIN"] = str(engine())
+    return kept
+
+
+def run_python(
+    folder: Path, source: str, *args: str, name: str = "prog.py", ok: bool = True, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Write a program into ``folder`` and run it there; its store is ``folder/.stoker``."""
+    file = folder / name
+    file.write_text(textwrap.dedent(source))
+    done = subprocess.run(
+        [sys.executable, str(file), *args],
+        cwd=folder,
+        env=environment(folder / ".stoker", **env),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    if ok:
+        assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def subset(whole: Any, part: dict[str, Any]) -> None:
+    """Every key of ``part`` has its value in ``whole``."""
+    for key, value in part.items():
+        assert key in whole, (key, whole)
+        assert whole[key] == value, (key, whole[key])

@@ -1,0 +1,109 @@
+"""A Jupyter kernel: steps of cells run in processes of their own, edits are seen, interrupts cancel."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+from front_tools import WAIT_S, environment, needs_engine
+
+jupyter_client = pytest.importorskip("jupyter_client")
+pytest.importorskip("ipykernel")
+pytestmark = needs_engine
+
+
+class Kernel:
+    """A kernel and what its cells print."""
+
+    def __init__(self, folder):
+        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        self.manager = jupyter_client.KernelManager()
+        self.manager.kernel_spec.argv = command
+        self.manager.start_kernel(cwd=str(folder), env={**environment(folder / ".stoker"), "JUPYTER_RUNTIME_DIR": str(folder)})
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=WAIT_S)
+
+    def cell(self, source, while_running=None):
+        """Run a cell; returns (standard output, name of the exception or None)."""
+        sent = self.client.execute(source)
+        out, failed = [], None
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline:
+            if while_running is not None and while_running():
+                while_running = None
+            try:
+                message = self.client.get_iopub_msg(timeout=0.1)
+            except Exception:
+                continue
+            if message["parent_header"].get("msg_id") != sent:
+                continue
+            content = message["content"]
+            if message["msg_type"] == "stream":
+                out.append(content["text"])
+            elif message["msg_type"] == "error":
+                failed = content["ename"]
+                out.append("\n".join(content["traceback"]))
+            elif message["msg_type"] == "status" and content["execution_state"] == "idle":
+                return "".join(out), failed
+        raise AssertionError("the cell didn't end: " + "".join(out))
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    started = Kernel(tmp_path)
+    yield started
+    started.client.stop_channels()
+    started.manager.shutdown_kernel(now=True)
+
+
+STEP = """
+@step
+def add(x: int, config: Config) -> int:
+    return helper(x) + config.depth
+"""
+
+
+def test_cells(kernel):
+    def cell(source):
+        out, failed = kernel.cell(source)
+        assert failed is None, out
+        return out
+
+    cell("import os, dataclasses\nfrom stoker import step, pipeline, PipelineFailed")
+    cell("@dataclasses.dataclass\nclass Config:\n    depth: int = 1\n\ndef helper(x): return x * 2")
+    cell(STEP)
+    cell("@pipeline\ndef p(n: int = 3):\n    add(add(n, Config(5)), Config())")
+    assert "result 23 False" in cell(
+        "run = p()\nprint('result', run.steps['add_2'].output.load(), run.steps['add'].is_cached)"
+    )
+    assert "result 23 True" in cell(
+        "run = p()\nprint('result', run.steps['add_2'].output.load(), run.steps['add'].is_cached)"
+    )
+    cell("def helper(x): return x * 3")
+    assert "result 43 False" in cell(
+        "run = p()\nprint('result', run.steps['add_2'].output.load(), run.steps['add'].is_cached)"
+    )
+    cell("@step\ndef boom() -> int:\n    raise ValueError('kaput')")
+    out, failed = kernel.cell("boom()")
+    assert failed == "PipelineFailed" and "kaput" in out
+    assert "alive 7" in cell("print('alive', add(2, Config(1)))")
+
+
+def test_interrupt(kernel, tmp_path):
+    kernel.cell(
+        "import pathlib, time\nfrom stoker import step\n"
+        "@step\ndef slow() -> int:\n    pathlib.Path('started').write_text('x')\n    time.sleep(600)\n    return 1"
+    )
+
+    def interrupt():
+        if not (tmp_path / "started").exists():
+            return False
+        kernel.manager.interrupt_kernel()
+        return True
+
+    out, failed = kernel.cell("slow()", while_running=interrupt)
+    assert failed == "KeyboardInterrupt", out
+    out, failed = kernel.cell("print('alive')")
+    assert (out.strip(), failed) == ("alive", None)

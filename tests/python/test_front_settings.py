@@ -1,0 +1,221 @@
+"""Settings objects: grammar, validation, unknown names, and what they become in the spec."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from front_tools import PACKAGE  # noqa: F401 - puts the package on the path
+from stoker import (
+    CachePolicy,
+    DockerSettings,
+    ResourceSettings,
+    SettingsError,
+    StepRetryConfig,
+    StokerWarning,
+    pipeline,
+    step,
+)
+from stoker._errors import unknown_settings
+from stoker._settings import memory_bytes, settings_layer
+
+SIZES = [
+    ("8GB", 8 * 10**9),
+    ("8GiB", 8 << 30),
+    ("8gb", 8 * 10**9),
+    ("8 GiB", 8 << 30),
+    ("1.5GB", 1_500_000_000),
+    ("16Gi", 16 << 30),
+    ("8G", 8 * 10**9),
+    ("100B", 100),
+    ("2KiB", 2048),
+    ("3 mb", 3_000_000),
+    ("1TiB", 1 << 40),
+    ("1PB", 10**15),
+    (4096, 4096),
+]
+
+
+@pytest.mark.parametrize("text,size", SIZES)
+def test_memory(text, size):
+    assert memory_bytes(text) == size
+    spec, _ = ResourceSettings(memory=text).as_spec()
+    assert spec == {"memory": size}
+
+
+@pytest.mark.parametrize("text", ["8", "GB", "8XB", "-1GB", "0GB", "1e3GB", "", "8 GB extra", None, 0, True, [1]])
+def test_memory_refused(text):
+    with pytest.raises(SettingsError, match="memory"):
+        memory_bytes(text)
+
+
+@pytest.mark.parametrize(
+    "given,sentence",
+    [
+        ({"cpu_count": 0}, "cpu_count 0 must be a number above 0"),
+        ({"cpu_count": float("nan")}, "cpu_count nan"),
+        ({"cpu_count": "2"}, "cpu_count '2'"),
+        ({"gpu_count": 0.5}, "gpu_count 0.5 must be a whole number"),
+        ({"gpu_count": -1}, "gpu_count -1"),
+        ({"gpu_count": True}, "gpu_count True"),
+        ({"memory": "lots"}, "'lots' is no memory size"),
+        ({"gpu_cont": 1}, "unknown field 'gpu_cont'; did you mean 'gpu_count'?"),
+        ({"min_replicas": 3, "max_replicas": 2}, "min_replicas 3 is above max_replicas 2"),
+    ],
+)
+def test_resources_refused(given, sentence):
+    with pytest.raises(SettingsError) as caught:
+        ResourceSettings(**given)
+    assert sentence in str(caught.value)
+    with pytest.raises(SettingsError) as caught:
+        step(settings={"resources": given})(lambda: None)
+    assert sentence in str(caught.value) and "settings['resources']" in str(caught.value)
+
+
+def test_resources():
+    made = ResourceSettings(cpu_count=2, gpu_count=1.0, memory="4GB", gpu_class="A100", min_replicas=1)
+    assert made.as_spec() == (
+        {"cpu_count": 2, "gpu_count": 1, "memory": 4 * 10**9, "gpu_class": "A100"},
+        {"min_replicas": 1},
+    )
+    assert made.get_memory() == 4.0 and made.get_memory("MB") == 4000.0
+    assert ResourceSettings().empty and ResourceSettings().get_memory() is None
+    assert not ResourceSettings(gpu_count=0).empty
+    with pytest.raises(AttributeError):
+        made.cpu_count = 3
+
+
+def test_unknown_is_a_warning_in_the_shim():
+    unknown_settings("warn")
+    try:
+        with pytest.warns(StokerWarning, match="unknown field 'gpus' is ignored"):
+            assert ResourceSettings(gpus=2).empty
+        with pytest.warns(StokerWarning, match="unknown settings key 'resource' is ignored; did you mean 'resources'"):
+            assert settings_layer({"resource": {}}, "here") == {}
+    finally:
+        unknown_settings("error")
+
+
+def test_docker():
+    made = DockerSettings(parent_image="x:1", requirements=["torch"], build_config={"dockerignore": "a"})
+    assert made.given() == {
+        "parent_image": "x:1",
+        "requirements": ["torch"],
+        "build_config": {"dockerignore": "a"},
+    }
+    with pytest.raises(SettingsError, match="skip_build needs parent_image"):
+        DockerSettings(skip_build=True)
+    with pytest.raises(SettingsError, match="'conda' is neither"):
+        DockerSettings(python_package_installer="conda")
+    with pytest.raises(SettingsError, match="'parent_imagee'; did you mean 'parent_image'"):
+        DockerSettings(parent_imagee="x")
+
+
+@pytest.mark.parametrize("bad", [{"max_retries": 0}, {"max_retries": 1.5}, {"delay": -1}, {"jitter": 2}, {"delay": "1"}])
+def test_retry_refused(bad):
+    with pytest.raises(SettingsError, match=next(iter(bad))):
+        StepRetryConfig(**bad)
+
+
+def test_retry_default_backoff_is_one():
+    assert StepRetryConfig(max_retries=3, delay=2).as_spec() == {
+        "max_retries": 3,
+        "delay": 2,
+        "backoff": 1,
+        "jitter": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    "settings,sentence",
+    [
+        ({"resorces": {}}, "unknown settings key 'resorces'; did you mean 'resources'"),
+        ({"orchestrator": {}, "orchestrator.kubernetes": {}}, "two keys for one component"),
+        ({"step_operator:a": {}, "step_operator": {}}, "two keys for one component"),
+        ({"resources": 3}, "must be a ResourceSettings or a mapping, not int"),
+        ([1], "settings must be a mapping"),
+    ],
+)
+def test_settings_refused(settings, sentence):
+    with pytest.raises(ValueError) as caught:
+        settings_layer(settings, "step 'x'")
+    assert sentence in str(caught.value) and "step 'x'" in str(caught.value)
+
+
+def test_settings_of_components():
+    with pytest.warns(StokerWarning, match="'orchestrator.sagemaker'"):
+        layer = settings_layer(
+            {
+                "orchestrator.kubernetes": {"node_selectors": {"a": "b"}},
+                "step_operator.local_docker": {"run_args": {}},
+                "orchestrator.sagemaker": {"instance_type": "ml"},
+                "docker": None,
+            },
+            "step 'x'",
+        )
+    assert layer["backend"] == {"kubernetes": {"node_selectors": {"a": "b"}}, "docker": {"run_args": {}}}
+    assert layer["extra"] == {"settings": {"orchestrator.sagemaker": {"instance_type": "ml"}}}
+
+
+def test_objects_of_other_libraries_are_settings_too():
+    class Foreign:
+        def model_dump(self, exclude_unset):
+            return {"gpu_count": 2}
+
+    assert settings_layer({"resources": Foreign()}, "x") == {"resources": {"gpu_count": 2}}
+
+
+@pytest.mark.parametrize(
+    "options,sentence",
+    [
+        ({"enable_cash": True}, "unknown option 'enable_cash'; did you mean 'enable_cache'"),
+        ({"enable_cache": "yes"}, "enable_cache 'yes' must be True or False"),
+        ({"retry": 0}, "max_retries 0"),
+        ({"retry": "twice"}, "retry must be a StepRetryConfig, not str"),
+        ({"timeout": "soon"}, "timeout 'soon' is no duration"),
+        ({"timeout": -1}, "timeout -1"),
+        ({"isolation": "thread"}, "isolation 'thread'"),
+        ({"environment": {"A=B": "1"}}, "environment variable name 'A=B'"),
+        ({"environment": {"A": []}}, "environment variable A must be text, not list"),
+        ({"secrets": "one"}, "secrets must be a list of names"),
+        ({"tags": "one"}, "tags must be a list"),
+        ({"extra": 3}, "extra must be a mapping"),
+        ({"on_failure": 3}, "on_failure must be a function or a source path"),
+        ({"on_failure": "alert"}, "on_failure 'alert' is no source path"),
+        ({"cache_policy": "sometimes"}, "cache_policy 'sometimes' is unknown"),
+    ],
+)
+def test_options_refused(options, sentence):
+    for decorator, what in ((step, "step 'f'"), (pipeline, "pipeline 'f'")):
+
+        def f():
+            return 1
+
+        with pytest.raises(SettingsError) as caught:
+            decorator(**options)(f)
+        assert sentence in str(caught.value)
+        assert what in str(caught.value)
+
+
+def test_execution_mode_refused():
+    with pytest.raises(SettingsError, match="execution_mode 'slow' is unknown"):
+        pipeline(name="p", execution_mode="slow")(lambda: None)
+
+
+def test_options_without_effect_are_said():
+    with pytest.warns(StokerWarning, match="step_operator is kept but has no effect"):
+
+        @step(step_operator="gpu_pool", enable_step_logs=False)
+        def f():
+            return 1
+
+    assert f.layer["extra"]["zenml"] == {"step_operator": "gpu_pool", "enable_step_logs": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        step(step_operator=False, enable_artifact_metadata=True, heartbeat_healthy_threshold=30)(lambda: 1)
+
+
+def test_cache_policy():
+    assert CachePolicy.no_cache().caches_nothing and not CachePolicy.default().caches_nothing
+    with pytest.raises(SettingsError, match="'include_step_cod'; did you mean 'include_step_code'"):
+        CachePolicy(include_step_cod=False)
