@@ -135,11 +135,13 @@ class Fitness:
         libraries = mapped_libraries(_POOLS) if self.facts.get("os_threads", 1) > n_known else []
         return run_canary(libraries) if libraries else ""
 
-    def note(self, why: str) -> str:
-        """What the user is told once where a function can't be imported afresh; "" after that."""
+    def note(self, why: str, clean: bool) -> str:
+        """What the user is told, once, where the task runs from here all the same; "" after that."""
         if self._noted or (not self.one_thread and "ipykernel" in sys.modules):
             return ""  # a notebook's kernel always has threads, and they are known to be harmless
         self._noted = True
+        if clean:
+            return f"{why}, as soon as its file is imported; each step starts an interpreter of its own"
         how = "it runs with one thread" if self.one_thread else "it is forked all the same"
         return (
             f"{why}; the step's function can't be imported afresh, so {how}. "

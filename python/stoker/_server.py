@@ -48,7 +48,8 @@ def serve(
         registry: step name → entry; a step that isn't there is found by ``task.json``'s ``entry``.
         main_file: the user's file, told to the engine.
         facts: what :func:`prepare` found in the process that was forked from.
-        clean: this is a fresh interpreter: what it finds unfit goes to a process of its own.
+        clean: this is a fresh interpreter; where even it is unfit (the user's file opens a device when
+            it is imported), each task gets an interpreter of its own.
         main_error: what importing the user's file raised; steps fail by it.
     """
     status = 1
@@ -221,12 +222,12 @@ class _Server:
         entry = self._entry_of(message)
         threads = message.get("threads")
         why = self.fitness.why_unfit()
-        if why and (self.clean or (entry is not None and entry.importable is not None)):
-            self.send({"op": "unfit", "id": task_id, "why": why, "clean": not self.clean})
+        if why and entry is not None and entry.importable is not None:
+            self.send({"op": "unfit", "id": task_id, "why": why})
             return
         if why:
-            note = self.fitness.note(why)
-            if self.fitness.one_thread:
+            note = self.fitness.note(why, self.clean)
+            if self.fitness.one_thread and not self.clean:
                 threads = 1
             if note:
                 self.send({"op": "note", "id": task_id, "text": note})
@@ -238,7 +239,7 @@ class _Server:
             self.send({"op": "failed", "id": task_id, "error": f"fork: {exc.strerror}"})
             return
         if pid == 0:
-            self._child(message, fds, entry, threads)
+            self._child(message, fds, entry, threads, fresh=bool(why) and self.clean)
         self.tasks[pid] = task_id if isinstance(task_id, int) else -1
         pidfd = _pidfd_open(pid)
         try:
@@ -300,7 +301,12 @@ class _Server:
     # ------------------------------------------------------------------ in the child
 
     def _child(
-        self, message: Dict[str, Any], fds: List[int], entry: Optional[Entry], threads: Any
+        self,
+        message: Dict[str, Any],
+        fds: List[int],
+        entry: Optional[Entry],
+        threads: Any,
+        fresh: bool,
     ) -> None:
         """Become the task, in the order of docs/contracts.md §3; never returns."""
         status = 1
@@ -312,12 +318,12 @@ class _Server:
                 self.send({"op": "failed", "id": message.get("id"), "error": error})
                 os._exit(127)
             self.sock.close()
-            hook = message.get("hook")
-            _worker.run_attempt(
-                message["dir"], entry, hook, message.get("error") or "", self.main_error
-            )
+            if fresh:
+                self._exec_worker(message)
+            hook, error = message.get("hook"), message.get("error") or ""
+            done = _worker.run_attempt(message["dir"], entry, hook, error, self.main_error)
             self._end_task()
-            status = 0
+            status = 0 if done else 1
         except BaseException as exc:  # ours, or an exit function's: the log says it
             try:
                 sys.stderr.write(f"stoker: {type(exc).__name__}: {exc}\n")
@@ -366,6 +372,16 @@ class _Server:
         _fitness.reseed_numpy()
         if message.get("cwd"):
             os.chdir(message["cwd"])
+
+    def _exec_worker(self, message: Dict[str, Any]) -> None:
+        """Go on as a fresh interpreter; the task stays the same process."""
+        if message.get("hook"):
+            os.environ["STOKER_HOOK"] = message["hook"]
+            os.environ["STOKER_ERROR"] = message.get("error") or ""
+        command = [sys.executable, "-m", "stoker._worker", message["dir"]]
+        if self.main_file is not None:
+            command += ["--main", self.main_file]
+        os.execv(sys.executable, command)
 
     def _end_task(self) -> None:
         """What the interpreter does at its end, as far as the step has use for it."""
@@ -425,8 +441,9 @@ def _main(argv: List[str]) -> None:
     options = parser.parse_args(argv)
     sock = socket.socket(fileno=options.fd)
     sock.set_inheritable(False)
-    error = _worker.import_main(options.main) if options.main else None
-    serve(sock, {}, options.main, facts=prepare(), clean=True, main_error=error)
+    main_file = os.path.abspath(options.main) if options.main else None
+    error = _worker.import_main(main_file) if main_file else None
+    serve(sock, {}, main_file, facts=prepare(), clean=True, main_error=error)
 
 
 if __name__ == "__main__":

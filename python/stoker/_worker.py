@@ -49,7 +49,7 @@ def run_attempt(
     hook: Optional[str] = None,
     hook_error: str = "",
     main_error: Optional[BaseException] = None,
-) -> None:
+) -> bool:
     """Run the attempt (or only one of its hooks) and write its result; never raises.
 
     Args:
@@ -58,6 +58,9 @@ def run_attempt(
         hook: ``on_failure`` …: run only that hook; what it says goes to ``hook.json``.
         hook_error: why the step failed, for the hook.
         main_error: the user's file could not be imported: the step fails by that.
+
+    Returns:
+        False if it was a hook and the hook failed.
     """
     result: Dict[str, Any] = {"stoker": _VERSION, "status": "failed"}
     attempt = _Attempt(directory, result)
@@ -77,6 +80,7 @@ def run_attempt(
             attempt.after_failure(exc)
     attempt.close()
     _write_result(directory, "hook.json" if hook else "result.json", result)
+    return not hook or (result["status"] == "ok" and not attempt.warnings)
 
 
 class _Attempt:
@@ -255,6 +259,7 @@ class _Attempt:
             hook = spec["python"]
         if hook is None:
             return
+        self.hooks_run.append(name)
         try:
             if isinstance(hook, str):
                 from . import _entry
@@ -265,7 +270,6 @@ class _Attempt:
                 hook(error)
             else:
                 hook()
-            self.hooks_run.append(name)
         except BaseException as exc:  # a hook may even call sys.exit
             self.warnings.append(f"hook '{name}' raised {type(exc).__name__}: {exc}")
             print(_traceback(exc), file=sys.stderr)
@@ -583,8 +587,9 @@ def _main(argv: List[str]) -> int:
         pass  # run_attempt says what is wrong with it
     if len(argv) == 3:
         error = import_main(argv[2])
-    run_attempt(directory, main_error=error)
-    return 0
+    hook = os.environ.get("STOKER_HOOK")
+    done = run_attempt(directory, None, hook, os.environ.get("STOKER_ERROR", ""), error)
+    return 0 if done else 1
 
 
 if __name__ == "__main__":

@@ -449,6 +449,11 @@ def one() -> int:
     COUNT.append(1)
     return len(COUNT)
 @step
+def pid() -> list:
+    leases = [n for n in os.listdir("/proc/self/fd") if os.path.realpath(f"/proc/self/fd/{n}").endswith("/lease")]
+    session = os.getsid(0) == os.getpid()
+    return [os.getpid(), len(leases), os.environ["OMP_NUM_THREADS"], os.getcwd(), session]
+@step
 def thing() -> Thing:
     return Thing()
 if __name__ == "__main__":
@@ -475,6 +480,21 @@ def test_clean_server(tmp_path: Path) -> None:
         assert str(tmp_path / "helper.py") in result["seen"]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_only_a_hook(tmp_path: Path, fails: bool) -> None:
+    said = tmp_path / "said"
+
+    def hook(exc: BaseException) -> None:
+        said.write_text(str(exc))
+        assert not fails
+
+    directory = make_attempt(tmp_path, "one")
+    with Engine.forked({"one": entry_of(lambda: 1, hooks={"on_failure": hook})}) as engine:
+        task = engine.spawn(directory, hook="on_failure", error="host OOM")
+        assert os.waitstatus_to_exitcode(engine.wait_for("ended", task)["status"]) == fails
+    assert said.read_text() == "host OOM" and not (directory / "result.json").exists()
+
+
 def test_clean_server_with_a_broken_main(tmp_path: Path) -> None:
     main = tmp_path / "file.py"
     main.write_text("import no_such_module_at_all\n")
@@ -498,6 +518,13 @@ def test_clean_server_that_is_unfit_itself(tmp_path: Path) -> None:
         "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n" + MAIN
     )
     with Engine.clean(main) as engine:
-        task = engine.spawn(make_attempt(tmp_path, "one", entry="__main__:one"))
-        unfit = engine.wait_for("unfit", task)
-        assert unfit["clean"] is False and "Python threads" in unfit["why"]
+        for i in range(2):
+            directory = make_attempt(tmp_path / str(i), "pid", entry="__main__:pid", outputs=["output"])
+            lease = os.open(tmp_path / "lease", os.O_RDWR | os.O_CREAT)
+            task = engine.spawn(directory, keep=[lease], env={"OMP_NUM_THREADS": "3"}, cwd=str(tmp_path))
+            os.close(lease)
+            assert engine.wait_for("ended", task)["status"] == 0
+            got = result_of(directory)["outputs"]["output"]["value"]
+            assert got == [engine.wait_for("started", task)["pid"], 1, "3", str(tmp_path), True]
+        notes = [m["text"] for m in engine.messages if m["op"] == "note"]
+        assert len(notes) == 1 and "interpreter of its own" in notes[0]

@@ -204,7 +204,7 @@ def test_hook_that_raises_is_a_warning(tmp_path: Path) -> None:
     result, _ = attempt(tmp_path, lambda: 1, hooks={"on_success": raising(SystemExit(9))})
     assert result["status"] == "ok"
     assert result["warnings"] == ["hook 'on_success' raised SystemExit: 9"]
-    assert "hooks_run" not in result
+    assert result["hooks_run"] == ["on_success"], "it ran, and the engine mustn't run it again"
 
 
 def test_only_one_hook(tmp_path: Path) -> None:
@@ -403,6 +403,16 @@ def test_spawned_thread_variables(tmp_path: Path) -> None:
     made = make_attempt(tmp_path, "one", entry="mod:f", outputs=["output"], granted={"threads": 3})
     worker(made, PYTHONPATH=f"{ROOT / 'python'}:{tmp_path}")
     assert result_of(made)["outputs"]["output"]["value"] == "3"
+
+
+def test_spawned_hook(tmp_path: Path) -> None:
+    (tmp_path / "mod.py").write_text("def f():\n    return 1\ndef hook(exc):\n    print('told', exc)\n")
+    hooks = {"on_failure": {"python": "mod:hook"}}
+    made = make_attempt(tmp_path, "one", entry="mod:f", hooks=hooks)
+    path = f"{ROOT / 'python'}:{tmp_path}"
+    done = worker(made, PYTHONPATH=path, STOKER_HOOK="on_failure", STOKER_ERROR="timeout")
+    assert (done.returncode, done.stdout) == (0, "told timeout\n"), done.stderr
+    assert not (made / "result.json").exists()
 
 
 def test_usage() -> None:

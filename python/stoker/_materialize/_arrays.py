@@ -92,6 +92,8 @@ class Pandas:
             meta["series"] = {"name": None if value.name is None else str(value.name)}
             frame = value.to_frame("value")
         table = _arrow_table(pandas, frame)
+        if table is not None:
+            meta.update(_lost_by_arrow(pandas, frame))
         if table is None or (value.ndim == 1 and type(value.name) not in (str, type(None))):
             from . import _skeleton
 
@@ -112,6 +114,12 @@ class Pandas:
                 frame = pyarrow.ipc.open_file(source).read_all().to_pandas()
         except pyarrow.ArrowInvalid as exc:
             raise LoadError(f"'{path}' is no whole Arrow file: {exc}") from exc
+        for i_column in meta.get("objects", ()):
+            frame.isetitem(i_column, frame.iloc[:, i_column].astype(object))
+        if meta.get("index_object"):
+            frame.index = frame.index.astype(object)
+        if meta.get("range_columns"):
+            frame.columns = need("pandas").RangeIndex(frame.shape[1])
         if "series" not in meta:
             return frame
         series = frame["value"]
@@ -144,17 +152,33 @@ def _arrow_table(pandas: Any, frame: Any) -> Any:
     same = (
         list(empty.columns) == list(frame.columns)
         and empty.columns.dtype == frame.columns.dtype
-        and list(empty.dtypes) == list(frame.dtypes)
-        and type(empty.index) is type(frame.index)
-        and empty.index.dtype == frame.index.dtype
-        and empty.index.names == frame.index.names
         and empty.columns.names == frame.columns.names
+        and all(a == b or _is_object(b) for a, b in zip(empty.dtypes, frame.dtypes))
+        and type(empty.index) is type(frame.index)
     )
+    if same and not isinstance(frame.index, pandas.RangeIndex):  # a range is kept as such
+        same = empty.index.names == frame.index.names and (
+            empty.index.dtype == frame.index.dtype or _is_object(frame.index)
+        )
     return table if same else None
 
 
+def _lost_by_arrow(pandas: Any, frame: Any) -> Dict[str, Any]:
+    """What ``load`` restores: texts as objects, columns counted by a range."""
+    meta: Dict[str, Any] = {}
+    objects = [i for i, dtype in enumerate(frame.dtypes) if str(dtype) == "object"]
+    if objects:
+        meta["objects"] = objects
+    if _is_object(frame.index):
+        meta["index_object"] = True
+    columns = frame.columns
+    if isinstance(columns, pandas.RangeIndex) and columns.equals(pandas.RangeIndex(len(columns))):
+        meta["range_columns"] = columns.name is None
+    return meta
+
+
 def _is_object(values: Any) -> bool:
-    return bool(values.dtype.kind == "O" and str(values.dtype) == "object")
+    return str(getattr(values, "dtype", values)) == "object"
 
 
 def _write_arrow(table: Any, path: str) -> None:

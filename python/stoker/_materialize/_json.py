@@ -96,7 +96,7 @@ def _encode_other(value: Any, kind: type, depth: int) -> Any:
         return {TAG: "uuid", "v": str(value)}
     if module == "decimal" and name == "Decimal":
         return {TAG: "decimal", "v": str(value)}
-    if module == "numpy" and hasattr(value, "dtype") and getattr(value, "shape", None) == ():
+    if module == "numpy" and name != "ndarray" and getattr(value, "shape", None) == ():
         return _encode_numpy_scalar(value, kind, depth)
     if "__dataclass_fields__" in kind.__dict__:
         fields = kind.__dict__["__dataclass_fields__"]

@@ -235,8 +235,8 @@ def _children(value: Any) -> List[Tuple[str, Any]]:
             found.append((f".{name}", getattr(value, name)))
     if hasattr(value, "__func__") and hasattr(value, "__self__"):
         found.append((".__self__", value.__self__))
-    if callable(value) and hasattr(value, "__code__"):
-        return found  # a function pickles by its name: its attributes aren't what fails
+    if hasattr(value, "__code__") or isinstance(value, (type, type(sys))):
+        return found  # pickled by its name: its attributes aren't what fails
     found += [(f".{name}", item) for name, item in list(getattr(value, "__dict__", {}).items())]
     for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())

@@ -99,10 +99,8 @@ def _device(torch: Any, device: str) -> str:
 
 
 def typed(untyped: Any, dtype: str) -> Any:
-    """The storage as the pickled tensor names it."""
-    if not dtype:
-        return untyped
+    """The storage as torch's rebuilding functions want it (bytes where it was pickled untyped)."""
     torch = need("torch")
     return torch.storage.TypedStorage(
-        wrap_storage=untyped, dtype=getattr(torch, dtype), _internal=True
+        wrap_storage=untyped, dtype=getattr(torch, dtype or "uint8"), _internal=True
     )
