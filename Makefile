@@ -13,7 +13,7 @@ export NINJA = $(firstword $(wildcard /usr/bin/ninja) ninja)
 PY := .venv/bin/python
 STAMPS := .venv/.stamps
 
-.PHONY: help build demo demo-torch test test-all test-gpu lint format wheel bench crash fuzz sim clean \
+.PHONY: help build demo demo-torch test test-all test-gpu lint format wheel bench bench-peers crash fuzz sim clean \
 	deps-test deps-test-all
 
 help:
@@ -78,7 +78,11 @@ wheel: build $(STAMPS)/test ## dist/: a self-contained wheel, the tag decided by
 
 bench: build $(STAMPS)/test ## figures against the other side, into docs/benchmarks.md
 	@tools/bootstrap.sh debian tools/debian-bench.txt
-	@$(PY) bench/run.py
+	@$(PY) bench/bench.py $(if $(wildcard build/peers/bin/python),--peers build/peers/bin/python)
+
+bench-peers: build tools/requirements-peers.txt ## ZenML and Metaflow from PyPI, for `make bench` to measure too
+	@$(PYTHON) -m venv build/peers
+	@tools/bootstrap.sh python build/peers tools/requirements-peers.txt
 
 N ?= 200
 crash: deps-test ## kills at N instants and failpoints, then resume (make crash N=2000)
