@@ -254,7 +254,37 @@ void stk_spec_free(stk_spec *spec)
     }
 }
 
-int stk_spec_convert(const char *text, size_t len, const char *path, char **ret_json, stk_err *err)
+/* "/steps/train":7 for every member and item under `node`. Recursion is bounded by the depth of
+ * documents. */
+static void dump_lines(const stk_json *node, stk_buf *pointer, stk_buf *out, bool *first)
+{
+    bool map = node->kind == STK_JSON_MAP;
+    size_t len = pointer->len;
+    for (uint32_t i = 0; (map || node->kind == STK_JSON_LIST) && i < node->n; i++) {
+        const stk_json *child = map ? stk_json_value(node, i) : &node->items[i];
+        stk_buf_char(pointer, '/');
+        if (!map) {
+            stk_buf_printf(pointer, "%u", i);
+        }
+        for (const char *c = map ? stk_json_key(node, i)->text : ""; *c != '\0'; c++) {
+            if (*c == '~' || *c == '/') {
+                stk_buf_text(pointer, *c == '~' ? "~0" : "~1"); /* RFC 6901 */
+            } else {
+                stk_buf_char(pointer, *c);
+            }
+        }
+        stk_buf_text(out, *first ? "" : ",");
+        stk_buf_json(out, pointer->data);
+        stk_buf_printf(out, ":%u", (unsigned)(map ? stk_json_key(node, i) : child)->line);
+        *first = false;
+        dump_lines(child, pointer, out, first);
+        pointer->len = len;
+        pointer->data[len] = '\0';
+    }
+}
+
+static int convert(const char *text, size_t len, const char *path, bool lines, char **ret_json,
+                   stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_json root;
@@ -267,18 +297,36 @@ int stk_spec_convert(const char *text, size_t len, const char *path, char **ret_
     }
     /* Aliases are written out, so the text can grow far beyond the document. */
     stk_buf json = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
+    STK_BUF_AUTO pointer = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
+    stk_buf_text(&json, lines ? "{\"document\":" : "");
     stk_json_dump(&root, &json);
-    if (json.failed) {
+    if (lines) {
+        bool first = true;
+        stk_buf_text(&json, ",\"lines\":{");
+        dump_lines(&root, &pointer, &json, &first);
+        stk_buf_text(&json, "}}");
+    }
+    if (json.failed || pointer.failed) {
         stk_buf_done(&json);
         stk_err_set(err, STK_E_LIMIT,
-                    "the document with its aliases written out is larger than %u "
-                    "bytes",
+                    "the document as JSON, aliases written out, is larger than %u bytes",
                     STK_LIMIT_SPEC_BYTES);
         stk_err_at(err, path, 0);
         return STK_E_LIMIT;
     }
     *ret_json = json.data;
     return 0;
+}
+
+int stk_spec_convert(const char *text, size_t len, const char *path, char **ret_json, stk_err *err)
+{
+    return convert(text, len, path, false, ret_json, err);
+}
+
+int stk_spec_convert_lines(const char *text, size_t len, const char *path, char **ret_json,
+                           stk_err *err)
+{
+    return convert(text, len, path, true, ret_json, err);
 }
 
 /* --- reading it --- */

@@ -1,9 +1,10 @@
 /* spec: text → checked pipeline. What does this document ask for, and where is it wrong?
  *
- * A stk_spec is immutable after parsing and lives in one arena. Names are unique and resolved: an
- * input points to a step by index, never by text. Settings are already merged pipeline → step
- * (docs/contracts.md §1); steps without settings of their own share one stk_settings. Errors carry
- * file and line of the user's document.
+ * Steps are numbered so that each needs only lower-numbered ones: document order where that is so
+ * already. A stk_spec is immutable after parsing and lives in one arena. Names are unique and
+ * resolved: an input points to a step by index, never by text. Settings are already merged pipeline
+ * → step (docs/contracts.md §1); steps without settings of their own share one stk_settings. Errors
+ * carry file and line of the user's document.
  */
 #ifndef STK_SPEC_H
 #define STK_SPEC_H
@@ -151,6 +152,11 @@ void stk_spec_free(stk_spec *spec);
 /* YAML text → JSON text (malloc'd, caller frees) with the same limits: `stoker spec convert`, run
  * configurations. */
 int stk_spec_convert(const char *text, size_t len, const char *path, char **ret_json, stk_err *err);
+
+/* The same as {"document": …, "lines": {"/steps/train": 7, …}}: JSON pointers (RFC 6901) to the
+ * line of each key or item, for whoever checks the document further. */
+int stk_spec_convert_lines(const char *text, size_t len, const char *path, char **ret_json,
+                           stk_err *err);
 
 /* `--param k=v`: v is read as the parameter's type. Unknown name: did-you-mean. Call before
  * planning. */

@@ -102,6 +102,8 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
 /* --- steps (spec_steps.c) --- */
 
 int stk_spec_read_steps(stk_spec_reader *r, const stk_json *steps);
+/* spec_order.c: puts r->spec->steps in an order in which each needs only lower-numbered ones. */
+int stk_spec_order_steps(stk_spec_reader *r, stk_step *steps, uint32_t n);
 
 /* --- parameters (spec_params.c) --- */
 

@@ -629,5 +629,5 @@ int stk_spec_read_steps(stk_spec_reader *r, const stk_json *map)
     stk_buf_done(&s.scratch);
     r->spec->steps = s.steps;
     r->spec->n_steps = map->n;
-    return rc;
+    return rc == 0 ? stk_spec_order_steps(r, s.steps, map->n) : rc;
 }
