@@ -26,6 +26,7 @@ _VERSION = 1
 _MAX_MESSAGE = 64 << 20
 _MAX_FDS = 250  # the kernel passes at most 253 at once
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_ENGINE_DIED = signal.SIGUSR1
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _SYS_PIDFD_OPEN = 434  # the same on every architecture that Linux runs Python on
@@ -97,26 +98,31 @@ class _Server:
                 "version": _VERSION,
             }
         )
+        try:
+            self._loop()
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the engine is gone, as at the end of file
+        finally:
+            self._end_all()
+
+    def _loop(self) -> None:
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
         poll.register(self.wake_r, select.POLLIN)
         wake_fd = self.wake_r.fileno()
         while True:
             for fd, _ in poll.poll():
-                if fd == wake_fd:
-                    self.wake_r.recv(4096)
-                    self._reap()
-                elif not self._serve_one():
-                    self._end_all()
+                if fd != wake_fd:
+                    if not self._serve_one():
+                        return
+                    continue
+                self.wake_r.recv(4096)
+                if os.getppid() != self.engine_pid:
                     return
+                self._reap()
 
     def _become_server(self) -> None:
         """Signals, standard streams, and everything that a child would otherwise have to do."""
-        self.libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        peer = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        engine = struct.unpack("3i", peer)[0]
-        if engine and os.getppid() != engine:
-            raise RuntimeError(f"the engine (process {engine}) ended before the server was ready")
         for number in signal.valid_signals():
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
@@ -125,9 +131,18 @@ class _Server:
         self.wake_r, self.wake_w = socket.socketpair()
         self.wake_r.setblocking(False)
         self.wake_w.setblocking(False)
-        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        for number in (signal.SIGCHLD, _ENGINE_DIED):
+            signal.signal(number, lambda number, frame: None)
         signal.set_wakeup_fd(self.wake_w.fileno(), warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        # Not SIGKILL: the server must live long enough to end what its tasks have started.
+        self.libc.prctl(_PR_SET_PDEATHSIG, _ENGINE_DIED, 0, 0, 0)
+        peer = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        self.engine_pid = struct.unpack("3i", peer)[0]
+        if os.getppid() != self.engine_pid:
+            raise RuntimeError(
+                f"the engine (process {self.engine_pid}) ended before the server began"
+            )
         self.null = os.open(os.devnull, os.O_RDONLY)
         self.old_streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__, sys.stdin)
         sys.stdout = sys.__stdout__ = _stream(1)  # type: ignore[misc]
@@ -340,7 +355,7 @@ class _Server:
             os._exit(1)
         prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         signal.set_wakeup_fd(-1)
-        for number in (*_IGNORED, signal.SIGCHLD):
+        for number in (*_IGNORED, signal.SIGCHLD, _ENGINE_DIED):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for path in message.get("cgroup_procs") or ():

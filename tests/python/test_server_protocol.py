@@ -217,30 +217,37 @@ def test_server_survives_the_terminals_signals(tmp_path: Path) -> None:
 
 
 def test_server_dies_with_its_engine(tmp_path: Path) -> None:
-    """The engine is killed while a task still holds no end of the socket: F is told by the kernel."""
+    """The engine is killed; a leaked copy of its socket end hides the end of file, the kernel tells."""
     script = f"""
 import os, sys, time
 sys.path[:0] = [{str(ROOT / "python")!r}, {str(ROOT / "tests/python")!r}]
-from play_engine import Engine
-from stoker._entry import Entry
-engine = Engine.forked({{"one": Entry(lambda: time.sleep(600), [], [])}})
 from pathlib import Path
-from play_engine import make_attempt
-task = engine.spawn(make_attempt(Path({str(tmp_path)!r}), "one"))
-print(engine.pid, engine.wait_for("started", task)["pid"], flush=True)
+from play_engine import Engine, make_attempt
+from stoker._entry import Entry
+from test_server_protocol import sleep_with_child, wait_for_file
+file = Path({str(tmp_path / "pids")!r})
+engine = Engine.forked({{"one": Entry(sleep_with_child(file), [], [])}})
+leak = os.fork()
+if leak == 0:
+    time.sleep(600)
+engine.spawn(make_attempt(Path({str(tmp_path)!r}), "one"))
+print(leak, engine.pid, wait_for_file(file), flush=True)
 time.sleep(600)
 """
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    pids = [int(word) for word in process.stdout.readline().split()]
+    leak, *pids = [int(word) for word in process.stdout.readline().split()]
     pidfds = [os.pidfd_open(pid) for pid in pids]
     process.kill()
     process.wait()
-    assert len(pidfds) == 2
-    for pidfd in pidfds:
-        assert has_ended(pidfd)
-        os.close(pidfd)
-    process.stdout.close()
+    try:
+        assert len(pidfds) == 3
+        for pidfd in pidfds:
+            assert has_ended(pidfd)
+            os.close(pidfd)
+    finally:
+        os.kill(leak, signal.SIGKILL)
+        process.stdout.close()
 
 
 def test_exit_functions_threads_and_buffers_of_the_step(tmp_path: Path) -> None:
