@@ -23,9 +23,7 @@ def find() -> str:
     if named:
         if os.path.isfile(named) and os.access(named, os.X_OK):
             return os.path.abspath(named)
-        raise EngineError(
-            f"STOKER_BIN names {named}, which is no executable file; correct or unset it"
-        )
+        raise EngineError(f"STOKER_BIN names {named}, which is no executable file; correct or unset it")
     scripts = sysconfig.get_path("scripts") or ""
     for candidate in (os.path.join(_HERE, "_bin", "stoker"), os.path.join(scripts, "stoker")):
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
@@ -71,9 +69,7 @@ def json_of(arguments: Sequence[str], store: Optional[str] = None) -> Any:
         return json.loads(text)
     except ValueError:
         shown: List[str] = list(arguments)
-        raise EngineError(
-            f"`stoker {' '.join(shown)} --json` printed no JSON: {text[:200]!r}"
-        ) from None
+        raise EngineError(f"`stoker {' '.join(shown)} --json` printed no JSON: {text[:200]!r}") from None
 
 
 def run_options() -> Mapping[str, Any]:

@@ -145,9 +145,7 @@ class StepRun:
         return Names(f"output of step '{self.name}'", found)
 
     regular_outputs = property(
-        lambda self: Names(
-            f"output of step '{self.name}'", {k: v[-1] for k, v in self.outputs.items()}
-        )
+        lambda self: Names(f"output of step '{self.name}'", {k: v[-1] for k, v in self.outputs.items()})
     )
 
     @property
@@ -406,9 +404,7 @@ class Client:
             body = json_of(["artifact", "get", reference])
         except EngineError as bad:
             raise KeyError(str(bad)) from None
-        return ArtifactVersion(
-            str(body.get("output") or name_id_or_prefix), body, body.get("store")
-        )
+        return ArtifactVersion(str(body.get("output") or name_id_or_prefix), body, body.get("store"))
 
     def list_artifact_versions(self, name: Optional[str] = None, **_: Any) -> Page[ArtifactVersion]:
         """Stored artifacts, the latest first; of one name."""

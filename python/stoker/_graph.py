@@ -207,8 +207,7 @@ class Graph:
                 work.extend(reversed(list(item)))
             else:
                 raise StepInterfaceError(
-                    f"step '{step.name}': after= takes step names and step outputs, "
-                    f"not {type(item).__name__}"
+                    f"step '{step.name}': after= takes step names and step outputs, not {type(item).__name__}"
                 )
         return list(found)
 
@@ -237,9 +236,7 @@ def bind(step: Step, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str,
         known = list(step.signature.parameters)
         wrong = next((k for k in kwargs if k not in known), None)
         hint = did_you_mean(wrong, known) if wrong else ""
-        raise StepInterfaceError(
-            f"Wrong arguments when calling step '{step.name}': {bad}{hint}"
-        ) from None
+        raise StepInterfaceError(f"Wrong arguments when calling step '{step.name}': {bad}{hint}") from None
 
 
 def literal(step: Step, key: str, value: Any) -> Any:

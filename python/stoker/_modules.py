@@ -19,9 +19,7 @@ _STDLIB = tuple(
     if p
 )
 _INSTALLED = re.compile(r"^(.*?[/\\](?:site|dist)-packages)[/\\](.*)$")
-_IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+([^#\n]*)|import[ \t]+([^#\n]+))", re.M
-)
+_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+([^#\n]*)|import[ \t]+([^#\n]+))", re.M)
 _STARTED = time.time()
 
 _distributions: Dict[str, Dict[str, str]] = {}
@@ -64,9 +62,7 @@ class Modules:
         installed = _INSTALLED.match(path)
         if installed is not None:
             top = name.split(".")[0]
-            self._direct[name] = {
-                top: _version(installed.group(1), installed.group(2), top, module)
-            }
+            self._direct[name] = {top: _version(installed.group(1), installed.group(2), top, module)}
             return
         try:
             with open(path, "rb") as stream:

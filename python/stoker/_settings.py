@@ -135,17 +135,13 @@ class ResourceSettings(Checked):
             raise SettingsError(f"ResourceSettings: cpu_count {cpu!r} must be a number above 0")
         if gpu is not None:
             if not _is_number(gpu) or not math.isfinite(gpu) or gpu != int(gpu) or gpu < 0:
-                raise SettingsError(
-                    f"ResourceSettings: gpu_count {gpu!r} must be a whole number, 0 or more"
-                )
+                raise SettingsError(f"ResourceSettings: gpu_count {gpu!r} must be a whole number, 0 or more")
             object.__setattr__(self, "gpu_count", int(gpu))
         if self.memory is not None:
             memory_bytes(self.memory, "ResourceSettings: memory")
         low, high = self.min_replicas, self.max_replicas
         if low is not None and high and low > high:
-            raise SettingsError(
-                f"ResourceSettings: min_replicas {low} is above max_replicas {high}"
-            )
+            raise SettingsError(f"ResourceSettings: min_replicas {low} is above max_replicas {high}")
 
     @property
     def empty(self) -> bool:
@@ -240,9 +236,7 @@ class DockerSettings(Checked):
                 "DockerSettings: skip_build needs parent_image, the image to use as it is; "
                 "name one or drop skip_build"
             )
-        installer = str(
-            getattr(self.python_package_installer, "value", self.python_package_installer)
-        )
+        installer = str(getattr(self.python_package_installer, "value", self.python_package_installer))
         if installer not in ("pip", "uv"):
             raise SettingsError(
                 f"DockerSettings: python_package_installer {installer!r} is neither 'pip' nor 'uv'"
@@ -271,9 +265,7 @@ class StepRetryConfig(Checked):
             whole = name != "max_retries" or (_is_number(value) and value == int(value))
             if not _is_number(value) or not math.isfinite(value) or value < low or not whole:
                 kind = "a whole number" if name == "max_retries" else "a number"
-                raise SettingsError(
-                    f"StepRetryConfig: {name} {value!r} must be {kind}, {low} or more"
-                )
+                raise SettingsError(f"StepRetryConfig: {name} {value!r} must be {kind}, {low} or more")
         if self.jitter > 1:
             raise SettingsError(f"StepRetryConfig: jitter {self.jitter!r} must be between 0 and 1")
 
@@ -448,9 +440,7 @@ def _component(
         layer.setdefault("backend", {}).setdefault(backend, {}).update(options)
         return
     kept[key] = options
-    warn(
-        f"{where}: not using the settings with key '{key}': there is no such component here; they are kept"
-    )
+    warn(f"{where}: not using the settings with key '{key}': there is no such component here; they are kept")
 
 
 def _fields_of(value: Any) -> Any:
@@ -464,9 +454,7 @@ def _as_settings(cls: Any, value: Any, where: str) -> Any:
         return value
     value = _fields_of(value)
     if not isinstance(value, Mapping):
-        raise SettingsError(
-            f"{where} must be a {cls.__name__} or a mapping, not {type(value).__name__}"
-        )
+        raise SettingsError(f"{where} must be a {cls.__name__} or a mapping, not {type(value).__name__}")
     try:
         return cls(**{str(k): v for k, v in value.items()})
     except SettingsError as bad:

@@ -40,7 +40,11 @@ def test_settings_reach_the_spec(tmp_path, block):
     if block in REQUIREMENTS:
         docker["requirements"] = REQUIREMENTS[block]
     assert spec["docker"] == docker
-    assert spec["steps"]["training_step"]["resources"] == {"cpu_count": 8, "gpu_count": 2, "memory": 8 * 10**9}
+    assert spec["steps"]["training_step"]["resources"] == {
+        "cpu_count": 8,
+        "gpu_count": 2,
+        "memory": 8 * 10**9,
+    }
     assert done.stderr == ""
 
 

@@ -104,7 +104,10 @@ def test_unknown_settings_warn(tmp_path):
     assert p.name == "My_pipeline"
     """,
     )
-    assert "unknown field 'gpus' is ignored; did you mean 'gpu_class'" in done.stderr or "'gpus' is ignored" in done.stderr
+    assert (
+        "unknown field 'gpus' is ignored; did you mean 'gpu_class'" in done.stderr
+        or "'gpus' is ignored" in done.stderr
+    )
     assert "unknown option 'enable_cash' is ignored; did you mean 'enable_cache'" in done.stderr
     assert "'orchestrator.sagemaker'" in done.stderr
     assert "prog.py:" in done.stderr  # at the user's own line
@@ -124,7 +127,9 @@ def test_stoker_compat(tmp_path):
 
     shown = stoker("--path")
     assert shown.returncode == 0, shown.stderr
-    assert os.listdir(shown.stdout.strip()) and (SHIM / "zenml").samefile(os.path.join(shown.stdout.strip(), "zenml"))
+    assert os.listdir(shown.stdout.strip()) and (SHIM / "zenml").samefile(
+        os.path.join(shown.stdout.strip(), "zenml")
+    )
     file = tmp_path / "theirs.py"
     file.write_text(
         "from zenml import step, pipeline\n"

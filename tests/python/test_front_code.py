@@ -29,7 +29,11 @@ def parts(folder: Path, source: str, **env: str) -> dict[str, str]:
     file = folder / "prog.py"
     file.write_text(HEAD.format(package=str(PACKAGE)) + textwrap.dedent(source) + TAIL)
     done = subprocess.run(
-        [sys.executable, str(file)], capture_output=True, text=True, timeout=WAIT_S, env={"PATH": "/usr/bin", **env}
+        [sys.executable, str(file)],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        env={"PATH": "/usr/bin", **env},
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -205,7 +209,11 @@ def test_project_modules_count_as_files(tmp_path):
     before = parts(tmp_path, source)
     assert {"module helpers.deep", "module lazy_one", "module late"} <= before.keys()
     assert "module unrelated" not in before
-    for file, part in (("lazy_one.py", "module lazy_one"), ("late.py", "module late"), ("unrelated.py", None)):
+    for file, part in (
+        ("lazy_one.py", "module lazy_one"),
+        ("late.py", "module late"),
+        ("unrelated.py", None),
+    ):
         (tmp_path / file).write_text("Z = 2\nA = B = C = 2\n")
         after = parts(tmp_path, source)
         assert {k for k in before if before[k] != after[k]} == ({part} if part else set())

@@ -20,7 +20,9 @@ class Kernel:
         command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         self.manager = jupyter_client.KernelManager()
         self.manager.kernel_spec.argv = command
-        self.manager.start_kernel(cwd=str(folder), env={**environment(folder / ".stoker"), "JUPYTER_RUNTIME_DIR": str(folder)})
+        self.manager.start_kernel(
+            cwd=str(folder), env={**environment(folder / ".stoker"), "JUPYTER_RUNTIME_DIR": str(folder)}
+        )
         self.client = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=WAIT_S)

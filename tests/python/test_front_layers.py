@@ -56,7 +56,9 @@ def effective(spec, name):
     keys = ("resources", "retry", "cache", "environment", "docker", "secrets", "timeout")
     top = {k: spec[k] for k in keys if k in spec}
     own = {k: spec["steps"][name][k] for k in keys if k in spec["steps"][name]}
-    merged = merge({k: v for k, v in top.items() if k != "secrets"}, {k: v for k, v in own.items() if k != "secrets"})
+    merged = merge(
+        {k: v for k, v in top.items() if k != "secrets"}, {k: v for k, v in own.items() if k != "secrets"}
+    )
     merged["secrets"] = own.get("secrets", top.get("secrets"))
     return merged
 
@@ -75,7 +77,9 @@ def test_step_over_pipeline_per_key():
 
 
 def test_none_does_not_count():
-    made = second.with_options(settings={"resources": ResourceSettings(cpu_count=None, gpu_count=1)}, retry=None)
+    made = second.with_options(
+        settings={"resources": ResourceSettings(cpu_count=None, gpu_count=1)}, retry=None
+    )
     assert made.layer["resources"] == {"cpu_count": 8, "gpu_count": 1}
 
 
@@ -165,7 +169,10 @@ def test_unknown_step_in_run_configuration_is_a_warning():
         ("[]", "its top level must be a mapping"),
         ("{", "run configuration"),
         ('{"stepz": {}}', "unknown option 'stepz'; did you mean 'steps'"),
-        ('{"steps": {"a": {"parametrs": {}}}}', "step 'a': unknown option 'parametrs'; did you mean 'parameters'"),
+        (
+            '{"steps": {"a": {"parametrs": {}}}}',
+            "step 'a': unknown option 'parametrs'; did you mean 'parameters'",
+        ),
         ('{"steps": {"a": 3}}', "step 'a' must be a mapping, not int"),
         ('{"schedule": {"cron_expression": "* * * * *"}}', "a schedule can't be kept"),
     ],

@@ -299,7 +299,8 @@ def stoker(folder, *words, ok=True, **env):
 
 def test_stoker_run_file(tmp_path):
     (tmp_path / "prog.py").write_text(
-        PIPELINE + 'if __name__ == "__main__":\n    print(json.dumps([both().config.parameters, sys.argv[1:]]))\n'
+        PIPELINE
+        + 'if __name__ == "__main__":\n    print(json.dumps([both().config.parameters, sys.argv[1:]]))\n'
     )
     done = stoker(tmp_path, "run", "--python", sys.executable, "--param", "lr=4", "prog.py", "a", "--b")
     assert answer(done) == [{"lr": 4.0}, ["a", "--b"]]
@@ -326,7 +327,10 @@ def test_stoker_run_file_and_name(tmp_path):
     shown = json.loads(stoker(tmp_path, "show", "latest", "--json").stdout)
     assert shown["pipeline"] == "chosen" and shown["status"] == "succeeded"
     wrong = stoker(tmp_path, "run", "--python", sys.executable, "prog.py:chosn", ok=False)
-    assert wrong.returncode == 2 and "no pipeline 'chosn' (it has: give, chosen); did you mean 'chosen'" in wrong.stderr
+    assert (
+        wrong.returncode == 2
+        and "no pipeline 'chosn' (it has: give, chosen); did you mean 'chosen'" in wrong.stderr
+    )
 
 
 def test_yaml_run_configuration(tmp_path):
@@ -423,11 +427,13 @@ def test_ctrl_c_cancels_the_run(tmp_path):
 
 
 def test_missing_binary_is_one_sentence(tmp_path):
-    text = 'from stoker import step\n@step\ndef f() -> int:\n    return 1\nf()\n'
+    text = "from stoker import step\n@step\ndef f() -> int:\n    return 1\nf()\n"
     file = tmp_path / "prog.py"
     file.write_text(text)
     env = {**environment(tmp_path / ".stoker"), "STOKER_BIN": "/nowhere/stoker"}
-    done = subprocess.run([sys.executable, str(file)], env=env, capture_output=True, text=True, timeout=WAIT_S)
+    done = subprocess.run(
+        [sys.executable, str(file)], env=env, capture_output=True, text=True, timeout=WAIT_S
+    )
     assert done.returncode == 1
     assert "STOKER_BIN names /nowhere/stoker, which is no executable file" in done.stderr
 
@@ -435,5 +441,7 @@ def test_missing_binary_is_one_sentence(tmp_path):
 def test_import_is_cheap():
     """Only the count of modules is judged here; the time is judged in bench/."""
     code = f"import sys; sys.path.insert(0, {str(PACKAGE)!r}); a = set(sys.modules); import stoker; print(*set(sys.modules) - a)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=WAIT_S, check=True
+    )
     assert set(done.stdout.split()) == {"stoker", "__future__"}

@@ -43,7 +43,9 @@ def test_memory(text, size):
     assert spec == {"memory": size}
 
 
-@pytest.mark.parametrize("text", ["8", "GB", "8XB", "-1GB", "0GB", "1e3GB", "", "8 GB extra", None, 0, True, [1]])
+@pytest.mark.parametrize(
+    "text", ["8", "GB", "8XB", "-1GB", "0GB", "1e3GB", "", "8 GB extra", None, 0, True, [1]]
+)
 def test_memory_refused(text):
     with pytest.raises(SettingsError, match="memory"):
         memory_bytes(text)
@@ -90,7 +92,9 @@ def test_unknown_is_a_warning_in_the_shim():
     try:
         with pytest.warns(StokerWarning, match="unknown field 'gpus' is ignored"):
             assert ResourceSettings(gpus=2).empty
-        with pytest.warns(StokerWarning, match="unknown settings key 'resource' is ignored; did you mean 'resources'"):
+        with pytest.warns(
+            StokerWarning, match="unknown settings key 'resource' is ignored; did you mean 'resources'"
+        ):
             assert settings_layer({"resource": {}}, "here") == {}
     finally:
         unknown_settings("error")
@@ -111,7 +115,9 @@ def test_docker():
         DockerSettings(parent_imagee="x")
 
 
-@pytest.mark.parametrize("bad", [{"max_retries": 0}, {"max_retries": 1.5}, {"delay": -1}, {"jitter": 2}, {"delay": "1"}])
+@pytest.mark.parametrize(
+    "bad", [{"max_retries": 0}, {"max_retries": 1.5}, {"delay": -1}, {"jitter": 2}, {"delay": "1"}]
+)
 def test_retry_refused(bad):
     with pytest.raises(SettingsError, match=next(iter(bad))):
         StepRetryConfig(**bad)

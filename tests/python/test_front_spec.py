@@ -285,7 +285,9 @@ class Config:
     depth: int = 2
 
 
-@pytest.mark.parametrize("value", [(1, 2), {1, 2}, {1: "a"}, float("nan"), Colour.RED, Config(3), b"x", 1 << 80])
+@pytest.mark.parametrize(
+    "value", [(1, 2), {1, 2}, {1: "a"}, float("nan"), Colour.RED, Config(3), b"x", 1 << 80]
+)
 def test_literals_come_back(value):
     from stoker._entry import fit
     from stoker._materialize import load as load_value
@@ -342,7 +344,9 @@ def test_parameters():
     assert made["steps"]["load"]["inputs"]["n"] == {"value": 3}
     with pytest.raises(PipelineInterfaceError, match="needs the parameter 'lr'"):
         spec_of(body)
-    with pytest.raises(PipelineInterfaceError, match="unexpected keyword argument 'epoch'; did you mean 'epochs'"):
+    with pytest.raises(
+        PipelineInterfaceError, match="unexpected keyword argument 'epoch'; did you mean 'epochs'"
+    ):
         spec_of(body, 1.0, epoch=3)
 
 

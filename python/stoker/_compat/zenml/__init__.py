@@ -169,8 +169,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             if fullname.rpartition(".")[2].startswith("__"):
                 return None
             raise ModuleNotFoundError(
-                f"Stoker's stand-in for zenml has no module '{fullname}'"
-                f"{did_you_mean(fullname, _MODULES)}",
+                f"Stoker's stand-in for zenml has no module '{fullname}'{did_you_mean(fullname, _MODULES)}",
                 name=fullname,
             )
         package = any(other.startswith(f"{fullname}.") for other in _MODULES)
