@@ -195,6 +195,9 @@ static void record_passed(sim *s, uint32_t task, amounts left)
     amounts ask = asked(s, task);
     uint32_t own = sim_kind_of(s, task);
     uint64_t ready_at = s->tasks[task].ready_at;
+    /* What was decided in one answer may go past the bound, by that answer. */
+    uint32_t bound =
+        STK_SCHED_PATIENCE + (s->config.max_workers > 0 ? s->config.max_workers : SIM_ACTIONS_MAX);
     bool counted[SIM_TASKS_MAX] = {false};
     for (uint32_t i = 0; i < s->n_tasks; i++) {
         const sim_task *other = &s->tasks[i];
@@ -206,8 +209,7 @@ static void record_passed(sim *s, uint32_t task, amounts left)
             continue;
         }
         counted[kind] = true;
-        /* What was decided in one answer may go past the bound, by that answer. */
-        if (++s->kinds[kind].n_passed > STK_SCHED_PATIENCE + SIM_ACTIONS_MAX) {
+        if (++s->kinds[kind].n_passed > bound) {
             sim_broken(s, "task %u starves: %u later ones in its way were started", i,
                        s->kinds[kind].n_passed);
         }
