@@ -7,23 +7,23 @@
 
 /* --- JSON --- */
 
-json_t *stk_json_read(const char *text)
+json_t *stk_report_read(const char *text)
 {
     return text == NULL ? NULL : json_loads(text, JSON_ALLOW_NUL, NULL);
 }
 
-const char *stk_json_text(const json_t *object, const char *key)
+const char *stk_report_text(const json_t *object, const char *key)
 {
     return json_string_value(json_object_get(object, key));
 }
 
-double stk_json_number(const json_t *object, const char *key, double fallback)
+double stk_report_number(const json_t *object, const char *key, double fallback)
 {
     const json_t *value = json_object_get(object, key);
     return json_is_number(value) ? json_number_value(value) : fallback;
 }
 
-int64_t stk_json_integer(const json_t *object, const char *key, int64_t fallback)
+int64_t stk_report_integer(const json_t *object, const char *key, int64_t fallback)
 {
     const json_t *value = json_object_get(object, key);
     if (json_is_integer(value)) {
@@ -49,7 +49,7 @@ static void put_real(stk_buf *out, double value)
 }
 
 /* Recursion is bounded by jansson's own limit on nesting when it read the value. */
-void stk_json_put(stk_buf *out, const json_t *value)
+void stk_report_put(stk_buf *out, const json_t *value)
 {
     if (json_is_object(value)) {
         const char *key;
@@ -60,7 +60,7 @@ void stk_json_put(stk_buf *out, const json_t *value)
             stk_buf_char(out, before);
             stk_buf_json(out, key);
             stk_buf_char(out, ':');
-            stk_json_put(out, member);
+            stk_report_put(out, member);
             before = ',';
         }
         stk_buf_text(out, before == '{' ? "{}" : "}");
@@ -68,7 +68,7 @@ void stk_json_put(stk_buf *out, const json_t *value)
         stk_buf_char(out, '[');
         for (size_t i = 0; i < json_array_size(value); i++) {
             stk_buf_text(out, i > 0 ? "," : "");
-            stk_json_put(out, json_array_get(value, i));
+            stk_report_put(out, json_array_get(value, i));
         }
         stk_buf_char(out, ']');
     } else if (json_is_string(value)) {
@@ -82,13 +82,13 @@ void stk_json_put(stk_buf *out, const json_t *value)
     }
 }
 
-const char *stk_json_dup(stk_arena *arena, const json_t *value)
+const char *stk_report_dup(stk_arena *arena, const json_t *value)
 {
     if (value == NULL) {
         return NULL;
     }
     STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2u);
-    stk_json_put(&text, value);
+    stk_report_put(&text, value);
     return text.failed ? NULL : stk_arena_dupn(arena, text.data, text.len);
 }
 
@@ -125,8 +125,8 @@ static stk_view_amounts granted_of(const json_t *granted)
     const json_t *cpus = json_object_get(granted, "cpus");
     amounts.cpus = json_is_array(cpus) && json_array_size(cpus) > 0
                        ? (double)json_array_size(cpus)
-                       : stk_json_number(granted, "cpu_count", -1);
-    int64_t memory = stk_json_integer(granted, "memory_bytes", -1);
+                       : stk_report_number(granted, "cpu_count", -1);
+    int64_t memory = stk_report_integer(granted, "memory_bytes", -1);
     amounts.memory_bytes = memory > 0 ? memory : -1;
     const json_t *devices = json_object_get(granted, "devices");
     amounts.n_devices = json_is_array(devices) ? (int64_t)json_array_size(devices) : -1;
@@ -136,9 +136,9 @@ static stk_view_amounts granted_of(const json_t *granted)
 static stk_view_amounts used_of(const json_t *used)
 {
     stk_view_amounts amounts = unknown_amounts();
-    amounts.cpu_s = stk_json_number(used, "cpu_s", -1);
-    amounts.wall_s = stk_json_number(used, "wall_s", -1);
-    amounts.memory_bytes = stk_json_integer(used, "peak_memory_bytes", -1);
+    amounts.cpu_s = stk_report_number(used, "cpu_s", -1);
+    amounts.wall_s = stk_report_number(used, "wall_s", -1);
+    amounts.memory_bytes = stk_report_integer(used, "peak_memory_bytes", -1);
     if (amounts.cpu_s >= 0 && amounts.wall_s > 0) {
         amounts.cpus = amounts.cpu_s / amounts.wall_s;
     }
@@ -158,17 +158,17 @@ static void read_outputs(const json_t *outputs, stk_arena *arena, stk_view_detai
     json_t *ref;
     json_object_foreach((json_t *)(uintptr_t)outputs, name, ref)
     {
-        refs[d->n_outputs++] =
-            (stk_view_ref){.name = stk_arena_dup(arena, name),
-                           .digest = stk_arena_dup(arena, stk_json_text(ref, "digest")),
-                           .format = stk_arena_dup(arena, stk_json_text(ref, "format")),
-                           .type = stk_arena_dup(arena, stk_json_text(ref, "type")),
-                           .meta = stk_json_dup(arena, json_object_get(ref, "meta")),
-                           .tags = stk_json_dup(arena, json_object_get(ref, "tags")),
-                           .value = stk_json_dup(arena, json_object_get(ref, "value")),
-                           .artifact_name = stk_arena_dup(arena, stk_json_text(ref, "name")),
-                           .artifact_version = stk_arena_dup(arena, stk_json_text(ref, "version")),
-                           .size = stk_json_integer(ref, "size", -1)};
+        refs[d->n_outputs++] = (stk_view_ref){
+            .name = stk_arena_dup(arena, name),
+            .digest = stk_arena_dup(arena, stk_report_text(ref, "digest")),
+            .format = stk_arena_dup(arena, stk_report_text(ref, "format")),
+            .type = stk_arena_dup(arena, stk_report_text(ref, "type")),
+            .meta = stk_report_dup(arena, json_object_get(ref, "meta")),
+            .tags = stk_report_dup(arena, json_object_get(ref, "tags")),
+            .value = stk_report_dup(arena, json_object_get(ref, "value")),
+            .artifact_name = stk_arena_dup(arena, stk_report_text(ref, "name")),
+            .artifact_version = stk_arena_dup(arena, stk_report_text(ref, "version")),
+            .size = stk_report_integer(ref, "size", -1)};
     }
     d->outputs = refs;
 }
@@ -182,11 +182,11 @@ static const char *output_digest(const stk_view *view, uint32_t i_task, const ch
     }
     if (view->memo->data != data) {
         json_decref(view->memo->json);
-        view->memo->json = stk_json_read(data);
+        view->memo->json = stk_report_read(data);
         view->memo->data = data;
     }
     const json_t *outputs = json_object_get(view->memo->json, "outputs");
-    return stk_json_text(json_object_get(outputs, output), "digest");
+    return stk_report_text(json_object_get(outputs, output), "digest");
 }
 
 static const char *source_of(const stk_view *view, const stk_input *input, stk_arena *arena)
@@ -219,7 +219,7 @@ static void read_inputs(const stk_view *view, const stk_step *step, const json_t
     stk_view_input *inputs = stk_arena_array(arena, (size_t)step->n_inputs + 1, sizeof *inputs);
     for (uint32_t i = 0; inputs != NULL && i < step->n_inputs; i++) {
         const stk_input *input = &step->inputs[i];
-        const char *digest = stk_json_text(digests, input->name);
+        const char *digest = stk_report_text(digests, input->name);
         if (digest == NULL && input->kind == STK_INPUT_OUTPUT) {
             const stk_step *from = stk_spec_step(view->spec, input->step);
             digest = output_digest(view, input->step, from->outputs[input->output].name);
@@ -230,7 +230,7 @@ static void read_inputs(const stk_view *view, const stk_step *step, const json_t
         if (input->kind == STK_INPUT_VALUE) {
             value = input->text;
         } else if (input->kind == STK_INPUT_PARAM) {
-            value = stk_json_dup(arena, json_object_get(view->parameters, input->text));
+            value = stk_report_dup(arena, json_object_get(view->parameters, input->text));
             value = value ? value : stk_spec_param(view->spec, input->i_param)->value;
         }
         inputs[i] = (stk_view_input){input, source_of(view, input, arena),
@@ -261,24 +261,24 @@ static void read_end(const stk_view_task *task, const json_t *end, stk_arena *ar
     if (d->used.wall_s < 0 && task->started_ms > 0 && task->ended_ms >= task->started_ms) {
         d->used.wall_s = (double)(task->ended_ms - task->started_ms) / 1000;
     }
-    d->used_json = stk_json_dup(arena, used);
+    d->used_json = stk_report_dup(arena, used);
     const json_t *metadata = json_object_get(end, "metadata");
-    d->metadata = json_is_object(metadata) ? stk_json_dup(arena, metadata) : NULL;
-    d->cached_from = stk_arena_dup(arena, stk_json_text(end, "from_run"));
-    d->because = stk_arena_dup(arena, stk_json_text(end, "because"));
-    d->traceback = stk_arena_dup(arena, stk_json_text(end, "traceback"));
-    d->where = stk_arena_dup(arena, stk_json_text(end, "where"));
-    const char *class = stk_json_text(end, "class");
+    d->metadata = json_is_object(metadata) ? stk_report_dup(arena, metadata) : NULL;
+    d->cached_from = stk_arena_dup(arena, stk_report_text(end, "from_run"));
+    d->because = stk_arena_dup(arena, stk_report_text(end, "because"));
+    d->traceback = stk_arena_dup(arena, stk_report_text(end, "traceback"));
+    d->where = stk_arena_dup(arena, stk_report_text(end, "where"));
+    const char *class = stk_report_text(end, "class");
     if (class != NULL) {
         d->error_class = stk_arena_dup(arena, class);
-        const char *text = stk_json_text(end, "text");
+        const char *text = stk_report_text(end, "text");
         d->error_text = stk_arena_dup(arena, text ? text : class);
     } else if (task->state == STK_TASK_SKIPPED) {
         d->error_class = "upstream";
         d->error_text =
             stk_arena_printf(arena, "'%s' did not succeed", d->because ? d->because : "?");
     } else if (task->state == STK_TASK_CANCELLED) {
-        const char *text = stk_json_text(end, "text");
+        const char *text = stk_report_text(end, "text");
         d->error_class = "cancelled";
         d->error_text = stk_arena_dup(arena, text ? text : "cancelled");
     }
@@ -291,16 +291,16 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
 {
     const stk_view_task *task = &view->tasks[i_task];
     stk_view_details d = {.asked = asked_of(task->step)};
-    STK_JSON_AUTO start = stk_json_read(task->start_data);
-    STK_JSON_AUTO end = stk_json_read(task->end_data);
+    STK_REPORT_JSON_AUTO start = stk_report_read(task->start_data);
+    STK_REPORT_JSON_AUTO end = stk_report_read(task->end_data);
     if ((task->start_data && !start) || (task->end_data && !end)) {
         return stk_err_set(err, STK_E_STORE, "run %s: what was recorded of step '%s' is damaged",
                            view->run.id, task->name);
     }
     const json_t *granted = json_object_get(start, "granted");
     d.granted = granted_of(granted);
-    d.granted_json = stk_json_dup(arena, granted);
-    d.miss = stk_arena_dup(arena, stk_json_text(start, "miss"));
+    d.granted_json = stk_report_dup(arena, granted);
+    d.miss = stk_arena_dup(arena, stk_report_text(start, "miss"));
     read_end(task, end, arena, &d);
     if (task->step != NULL) {
         read_inputs(view, task->step, json_object_get(end, "inputs"), arena, &d);
@@ -384,8 +384,8 @@ static double saved_seconds(const stk_view *view, stk_store *store)
         if (view->tasks[i].state != STK_TASK_CACHED) {
             continue;
         }
-        STK_JSON_AUTO data = stk_json_read(view->tasks[i].end_data);
-        const char *key = stk_json_text(data, "key");
+        STK_REPORT_JSON_AUTO data = stk_report_read(view->tasks[i].end_data);
+        const char *key = stk_report_text(data, "key");
         stk_cache_row row = {0};
         if (key != NULL && stk_store_cache_get(store, key, arena, &row, NULL) == 0 && row.run) {
             origins[n++] = (struct origin){row.run, row.task};
@@ -424,7 +424,7 @@ int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
         if (task->started_ms == 0 || task->end_data == NULL) {
             continue;
         }
-        STK_JSON_AUTO end = stk_json_read(task->end_data);
+        STK_REPORT_JSON_AUTO end = stk_report_read(task->end_data);
         if (end == NULL) {
             return stk_err_set(err, STK_E_STORE,
                                "run %s: what was recorded of step '%s' is damaged", run->id,

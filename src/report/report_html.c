@@ -156,10 +156,10 @@ static int head(const page *p)
     if (p->run->created_ms > 0) {
         stk_buf_printf(out, " · %s", stk_text_time(p->run->created_ms, false, text, sizeof text));
     }
-    STK_JSON_AUTO host = stk_json_read(p->run->host);
-    if (stk_json_text(host, "name") != NULL) {
+    STK_REPORT_JSON_AUTO host = stk_report_read(p->run->host);
+    if (stk_report_text(host, "name") != NULL) {
         stk_buf_text(out, " · on ");
-        stk_buf_html(out, stk_json_text(host, "name"));
+        stk_buf_html(out, stk_report_text(host, "name"));
     }
     stk_buf_text(out, "</div></header>\n");
     return rc;
@@ -512,7 +512,7 @@ static void artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref
 static int artifacts(const page *p)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < stk_view_n_tasks(p->view); i++) {
+    for (uint32_t i = 0; i < stk_view_n_tasks(p->view) && n <= MAX_ARTIFACTS; i++) {
         stk_view_details d;
         int rc = details(p, i, &d);
         if (rc < 0) {
@@ -532,7 +532,12 @@ static int artifacts(const page *p)
     }
     if (n > 0) {
         stk_buf_text(p->out, "</tbody></table></div>");
-        more_rows(p, n, MAX_ARTIFACTS, "artifacts");
+        if (n > MAX_ARTIFACTS) {
+            stk_buf_printf(p->out,
+                           "<p class=\"meta\">and more: <code>stoker artifact list %s</code>"
+                           "</p>",
+                           p->run->id);
+        }
         stk_buf_text(p->out, "</section>\n");
     }
     return 0;
@@ -553,7 +558,7 @@ static void pair(stk_buf *out, const char *prefix, const char *key, const char *
 /* The members of an object, long values cut. */
 static uint32_t pairs(const page *p, stk_buf *out, const char *prefix, const char *json)
 {
-    STK_JSON_AUTO object = stk_json_read(json);
+    STK_REPORT_JSON_AUTO object = stk_report_read(json);
     uint32_t n = 0;
     const char *key;
     json_t *value;
@@ -562,7 +567,7 @@ static uint32_t pairs(const page *p, stk_buf *out, const char *prefix, const cha
         const char *text = json_is_string(value) ? json_string_value(value)
                            : json_is_real(value)
                                ? stk_arena_printf(p->arena, "%.6g", json_real_value(value))
-                               : stk_json_dup(p->arena, value);
+                               : stk_report_dup(p->arena, value);
         STK_BUF_AUTO cut = STK_BUF_INIT(1u << 16);
         stk_text_fit(&cut, text ? text : "", 400, false, true);
         pair(out, prefix, key, cut.data);
@@ -609,7 +614,7 @@ static void origin(const page *p)
 {
     const stk_view_run *run = p->run;
     stk_buf *out = p->out;
-    STK_JSON_AUTO host = stk_json_read(run->host);
+    STK_REPORT_JSON_AUTO host = stk_report_read(run->host);
     char text[64];
     stk_buf_text(out, "<section class=\"panel\"><h2>Origin</h2><table class=\"pairs\"><tbody>\n");
     stk_arena_reset(p->arena);
@@ -618,8 +623,8 @@ static void origin(const page *p)
     pair(out, "", "mode", run->mode);
     pair(out, "", "policy", run->policy);
     pair(out, "", "store", run->store);
-    int64_t cpus = stk_json_integer(host, "cpus", -1);
-    int64_t memory = stk_json_integer(host, "memory_bytes", -1);
+    int64_t cpus = stk_report_integer(host, "cpus", -1);
+    int64_t memory = stk_report_integer(host, "memory_bytes", -1);
     if (cpus > 0 && memory > 0) {
         pair(out, "", "machine",
              stk_arena_printf(p->arena, "%lld CPUs, %s, %zu GPUs", (long long)cpus,

@@ -211,7 +211,7 @@ static int check(const stk_buf *out, stk_err *err)
                : 0;
 }
 
-int stk_json_task(const stk_view *view, uint32_t i_task, stk_buf *out, stk_err *err)
+int stk_report_json_task(const stk_view *view, uint32_t i_task, stk_buf *out, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     int rc = arena ? put_task(view, i_task, arena, out, err)
@@ -220,7 +220,7 @@ int stk_json_task(const stk_view *view, uint32_t i_task, stk_buf *out, stk_err *
     return rc < 0 ? rc : check(out, err);
 }
 
-int stk_json_run(const stk_view *view, stk_buf *out, stk_err *err)
+int stk_report_json_run(const stk_view *view, stk_buf *out, stk_err *err)
 {
     const stk_view_run *run = &view->run;
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -268,7 +268,7 @@ int stk_json_run(const stk_view *view, stk_buf *out, stk_err *err)
     return check(out, err);
 }
 
-int stk_json_runs(const stk_run_row *rows, uint32_t n_rows, stk_buf *out, stk_err *err)
+int stk_report_json_runs(const stk_run_row *rows, uint32_t n_rows, stk_buf *out, stk_err *err)
 {
     stk_buf_char(out, '[');
     for (uint32_t i = 0; i < n_rows; i++) {

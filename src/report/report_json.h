@@ -6,10 +6,10 @@
 #include "report/report_view.h"
 
 /* `stoker show RUN --json`: one object and a newline. */
-int stk_json_run(const stk_view *view, stk_buf *out, stk_err *err);
+int stk_report_json_run(const stk_view *view, stk_buf *out, stk_err *err);
 /* One value of "steps", for `stoker show RUN STEP --json`. */
-int stk_json_task(const stk_view *view, uint32_t i_task, stk_buf *out, stk_err *err);
+int stk_report_json_task(const stk_view *view, uint32_t i_task, stk_buf *out, stk_err *err);
 /* `stoker runs --json`: an array of {"run","name","pipeline","status","created_ms","ended_ms"}. */
-int stk_json_runs(const stk_run_row *rows, uint32_t n_rows, stk_buf *out, stk_err *err);
+int stk_report_json_runs(const stk_run_row *rows, uint32_t n_rows, stk_buf *out, stk_err *err);
 
 #endif

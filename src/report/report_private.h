@@ -31,21 +31,21 @@ struct stk_view {
     } * memo;
 };
 
-static inline void stk_json_release(json_t **json)
+static inline void stk_report_release(json_t **json)
 {
     json_decref(*json);
 }
-#define STK_JSON_AUTO __attribute__((cleanup(stk_json_release))) json_t *
+#define STK_REPORT_JSON_AUTO __attribute__((cleanup(stk_report_release))) json_t *
 
 /* A payload or NULL (absent or damaged). */
-json_t *stk_json_read(const char *text);
+json_t *stk_report_read(const char *text);
 /* Compact JSON; numbers in the shortest form that reads back the same. */
-void stk_json_put(stk_buf *out, const json_t *value);
-const char *stk_json_dup(stk_arena *arena, const json_t *value); /* NULL in, NULL out */
+void stk_report_put(stk_buf *out, const json_t *value);
+const char *stk_report_dup(stk_arena *arena, const json_t *value); /* NULL in, NULL out */
 /* Members of an object; NULL / fallback when absent or of another type. */
-const char *stk_json_text(const json_t *object, const char *key);
-double stk_json_number(const json_t *object, const char *key, double fallback);
-int64_t stk_json_integer(const json_t *object, const char *key, int64_t fallback);
+const char *stk_report_text(const json_t *object, const char *key);
+double stk_report_number(const json_t *object, const char *key, double fallback);
+int64_t stk_report_integer(const json_t *object, const char *key, int64_t fallback);
 
 /* Where an artifact lies in its store, without looking; "" when `store` or the digest is NULL. */
 const char *stk_report_artifact_path(stk_arena *arena, const char *store, const char *digest);

@@ -115,8 +115,8 @@ static void plain_line(stk_progress *p, const char *status, const char *word,
 static void failed_line(stk_progress *p, const stk_view_task *task, const stk_event_row *row,
                         const char *took)
 {
-    STK_JSON_AUTO data = stk_json_read(row->data);
-    const char *text = stk_json_text(data, "text");
+    STK_REPORT_JSON_AUTO data = stk_report_read(row->data);
+    const char *text = stk_report_text(data, "text");
     bool is_final = task->state == STK_TASK_FAILED;
     STK_BUF_AUTO more = STK_BUF_INIT(1u << 16);
     stk_buf_printf(&more, "failed%s: %s (%s)", is_final ? "" : ", will be tried again",
@@ -214,8 +214,8 @@ void stk_progress_event(stk_progress *p, const stk_event_row *row)
         }
         break;
     case STK_EV_NOTE: {
-        STK_JSON_AUTO data = stk_json_read(row->data);
-        note_line(p, stk_json_text(data, "text"));
+        STK_REPORT_JSON_AUTO data = stk_report_read(row->data);
+        note_line(p, stk_report_text(data, "text"));
         break;
     }
     case STK_EV_RUN_CREATED: {

@@ -8,7 +8,7 @@
 #include "report/report_private.h"
 
 /* Above MANY steps the table shows the notable ones only. */
-enum { MANY = 40, SLOWEST = 8, FAILURES = 10, TAIL = 8, NAMES = 6 };
+enum { MANY = 40, SLOWEST = 8, FAILURES = 10, TAIL = 8, NAMES = 6, LABEL = 11 };
 
 typedef struct line_ctx {
     const stk_view *view;
@@ -85,32 +85,19 @@ static void verdict(const line_ctx *c, const stk_view_totals *totals)
 
 /* --- the table of steps --- */
 
-typedef struct columns {
-    int name, time, asked, granted, used;
-} columns;
+enum { C_NAME, C_TIME, C_ASKED, C_GRANTED, C_USED, N_CELLS, MIN_NAME = 12, MIN_AMOUNT = 8 };
 
-static columns fit_columns(const stk_style *style, int name)
-{
-    int room = style->columns - 2 /* mark */ - 4 * 2 /* gaps */;
-    columns c = {.time = 14};
-    int amount = room >= 94 ? 21 : room >= 76 ? 18 : 14;
-    c.asked = c.granted = c.used = amount;
-    int left = room - c.time - 3 * amount;
-    c.name = name < 8 ? 8 : name > left ? (left > 8 ? left : 8) : name;
-    return c;
-}
+/* One line: its cells, or fewer and a remark behind them. */
+typedef struct step_row {
+    const char *status;
+    const char *cells[N_CELLS]; /* NULL: none from here on */
+    const char *remark;
+} step_row;
 
 static void cell(const line_ctx *c, const char *text, int width)
 {
     stk_text_fit(c->out, text, width, true, c->style->utf8);
     stk_buf_text(c->out, "  ");
-}
-
-static void amount_cell(const line_ctx *c, const stk_view_amounts *amounts, int width)
-{
-    STK_BUF_AUTO text = STK_BUF_INIT(256);
-    stk_text_amounts(&text, amounts, c->style->utf8);
-    cell(c, text.data ? text.data : "", width);
 }
 
 static void end_line(stk_buf *out)
@@ -121,19 +108,23 @@ static void end_line(stk_buf *out)
     stk_buf_char(out, '\n');
 }
 
-static const char *time_text(const line_ctx *c, const stk_view_task *task)
+static const char *time_text(const line_ctx *c, const stk_view_task *task, stk_arena *arena)
 {
-    static const char *const nth[] = {"", "", ", 2nd try", ", 3rd try"};
     char text[32];
-    if (task->started_ms == 0) {
-        return dash(c->style);
-    }
     stk_units_format_duration(took_ms(task, c->now_ms), text, sizeof text);
-    return task->attempt > 3 ? stk_arena_printf(c->arena, "%s, %uth try", text, task->attempt)
-                             : stk_arena_printf(c->arena, "%s%s", text, nth[task->attempt]);
+    return task->attempt > 1 ? stk_arena_printf(arena, "%s (try %u)", text, task->attempt)
+                             : stk_arena_dup(arena, text);
 }
 
-static int step_line(const line_ctx *c, uint32_t i_task, const columns *col)
+static const char *amounts_text(const line_ctx *c, const stk_view_amounts *amounts,
+                                stk_arena *arena)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(256);
+    stk_text_amounts(&text, amounts, c->style->utf8);
+    return stk_arena_dup(arena, text.data);
+}
+
+static int read_row(const line_ctx *c, uint32_t i_task, stk_arena *keep, step_row *row)
 {
     const stk_view_task *task = stk_view_get_task(c->view, i_task);
     stk_view_details d;
@@ -141,46 +132,70 @@ static int step_line(const line_ctx *c, uint32_t i_task, const columns *col)
     if (rc < 0) {
         return rc;
     }
-    const char *status = stk_report_status(c->view, task, true);
-    mark(c, status);
-    stk_buf_char(c->out, ' ');
-    cell(c, task->name, col->name);
-    if (task->state == STK_TASK_CACHED || task->state == STK_TASK_SKIPPED ||
-        task->started_ms == 0) {
-        const char *what = task->state == STK_TASK_CACHED ? "cached" : status;
-        cell(c, what, col->time);
-        if (d.cached_from != NULL) {
-            stk_text_ink(c->out, c->style, STK_INK_DIM,
-                         stk_arena_printf(c->arena, "from run %s", d.cached_from));
-        } else if (d.because != NULL) {
-            stk_text_ink(c->out, c->style, STK_INK_DIM,
-                         stk_arena_printf(c->arena, "because of '%s'", d.because));
-        }
+    *row = (step_row){.status = stk_report_status(c->view, task, true)};
+    row->cells[C_NAME] = task->name;
+    if (task->started_ms > 0 && task->state != STK_TASK_CACHED && task->state != STK_TASK_SKIPPED) {
+        row->cells[C_TIME] = time_text(c, task, keep);
+        row->cells[C_ASKED] = amounts_text(c, &d.asked, keep);
+        row->cells[C_GRANTED] = amounts_text(c, &d.granted, keep);
+        row->cells[C_USED] = amounts_text(c, &d.used, keep);
     } else {
-        cell(c, time_text(c, task), col->time);
-        amount_cell(c, &d.asked, col->asked);
-        amount_cell(c, &d.granted, col->granted);
-        amount_cell(c, &d.used, col->used);
+        row->cells[C_TIME] = row->status;
+        row->remark = d.cached_from ? stk_arena_printf(keep, "from run %s", d.cached_from)
+                      : d.because   ? stk_arena_printf(keep, "because of '%s'", d.because)
+                                    : NULL;
     }
-    end_line(c->out);
+    stk_arena_reset(c->arena);
     return 0;
 }
 
-static void head_line(const line_ctx *c, const columns *col)
+/* As wide as needed; where that is too much, the widest column gives way. */
+static void fit_columns(const stk_style *style, const step_row *rows, uint32_t n, int *widths)
 {
-    STK_BUF_AUTO head = STK_BUF_INIT(4096);
-    line_ctx h = *c;
-    h.out = &head;
-    stk_buf_text(&head, "  ");
-    cell(&h, "step", col->name);
-    cell(&h, "time", col->time);
-    cell(&h, "asked", col->asked);
-    cell(&h, "granted", col->granted);
-    cell(&h, "used", col->used);
-    while (head.len > 0 && head.data[head.len - 1] == ' ') {
-        head.data[--head.len] = '\0';
+    for (uint32_t i = 0; i < n; i++) {
+        for (int k = 0; k < N_CELLS && rows[i].cells[k] != NULL; k++) {
+            int width = stk_text_width(rows[i].cells[k]);
+            widths[k] = width > widths[k] ? width : widths[k];
+        }
     }
-    stk_text_ink(c->out, c->style, STK_INK_DIM, head.data);
+    for (;;) {
+        int total = 2 + 2 * (N_CELLS - 1), widest = C_ASKED;
+        for (int k = 0; k < N_CELLS; k++) {
+            total += widths[k];
+            widest = k != C_TIME && widths[k] > widths[widest] ? k : widest;
+        }
+        if (total <= style->columns || widths[widest] <= (widest ? MIN_AMOUNT : MIN_NAME)) {
+            return;
+        }
+        widths[widest]--;
+    }
+}
+
+static void put_row(const line_ctx *c, const step_row *row, const int *widths)
+{
+    if (row->status != NULL) {
+        mark(c, row->status);
+        stk_buf_char(c->out, ' ');
+    } else {
+        stk_buf_text(c->out, "  ");
+    }
+    for (int k = 0; k < N_CELLS && row->cells[k] != NULL; k++) {
+        cell(c, row->cells[k], widths[k]);
+    }
+    if (row->remark != NULL) {
+        stk_text_ink(c->out, c->style, STK_INK_DIM, row->remark);
+    }
+    end_line(c->out);
+}
+
+static void put_head(const line_ctx *c, const step_row *head, const int *widths)
+{
+    STK_BUF_AUTO line = STK_BUF_INIT(4096);
+    line_ctx h = *c;
+    h.out = &line;
+    put_row(&h, head, widths);
+    line.data[line.len - 1] = '\0'; /* the colour ends before the line does */
+    stk_text_ink(c->out, c->style, STK_INK_DIM, line.data);
     stk_buf_char(c->out, '\n');
 }
 
@@ -210,32 +225,34 @@ static uint32_t find_slowest(const line_ctx *c, slow *ret, uint32_t n_max)
 
 static int steps(const line_ctx *c)
 {
+    STK_ARENA_AUTO keep = stk_arena_new(0);
     uint32_t n = stk_view_n_tasks(c->view), n_rows = 0;
-    slow rows[MANY];
+    slow picked[MANY];
+    step_row rows[MANY + 1] = {{.cells = {"step", "time", "asked", "granted", "used"}}};
+    int widths[N_CELLS] = {0};
+    if (keep == NULL) {
+        return stk_err_set(c->err, STK_E_NOMEM, "out of memory");
+    }
     if (n > MANY) {
-        n_rows = find_slowest(c, rows, SLOWEST);
+        n_rows = find_slowest(c, picked, SLOWEST);
     } else {
         for (; n_rows < n; n_rows++) {
-            rows[n_rows] = (slow){n_rows, 0};
+            picked[n_rows] = (slow){n_rows, 0};
         }
     }
-    if (n_rows == 0) {
-        return 0;
-    }
-    int widest = 4;
     for (uint32_t i = 0; i < n_rows; i++) {
-        int width = stk_text_width(stk_view_get_task(c->view, rows[i].task)->name);
-        widest = width > widest ? width : widest;
-    }
-    columns col = fit_columns(c->style, widest);
-    stk_buf_char(c->out, '\n');
-    head_line(c, &col);
-    for (uint32_t i = 0; i < n_rows; i++) {
-        int rc = step_line(c, rows[i].task, &col);
-        stk_arena_reset(c->arena);
+        int rc = read_row(c, picked[i].task, keep, &rows[i + 1]);
         if (rc < 0) {
             return rc;
         }
+    }
+    if (n_rows > 0) {
+        fit_columns(c->style, rows, n_rows + 1, widths);
+        stk_buf_char(c->out, '\n');
+        put_head(c, &rows[0], widths);
+    }
+    for (uint32_t i = 1; i <= n_rows; i++) {
+        put_row(c, &rows[i], widths);
     }
     return 0;
 }
@@ -305,15 +322,23 @@ static int failure(const line_ctx *c, uint32_t i_task)
     stk_text_safe(&line, d.error_text ? d.error_text : "?", "    ");
     stk_buf_text(&line, tries);
     stk_text_ink(c->out, c->style, STK_INK_BOLD, line.data);
+    int used = 2 + stk_text_width(line.data);
     if (d.error_class != NULL) {
-        stk_buf_printf(c->out, " [%s]", d.error_class);
+        used +=
+            stk_buf_printf(c->out, " [%s]", d.error_class) < 0 ? 0 : 3 + (int)strlen(d.error_class);
     }
+    STK_BUF_AUTO more = STK_BUF_INIT(1u << 16);
     if (d.where != NULL) {
-        stk_buf_text(c->out, " at ");
-        stk_text_safe(c->out, d.where, "");
+        stk_buf_text(&more, "at ");
+        stk_text_safe(&more, d.where, "");
     }
     if (d.stderr_path != NULL) {
-        stk_buf_printf(c->out, " (stderr: %s)", stk_text_path(c->style, d.stderr_path));
+        stk_buf_printf(&more, "%sstderr: %s", more.len > 0 ? ", " : "",
+                       stk_text_path(c->style, d.stderr_path));
+    }
+    if (more.len > 0) {
+        bool fits = used + 3 + (int)more.len <= c->style->columns;
+        stk_buf_printf(c->out, fits ? " (%s)" : "\n    (%s)", more.data);
     }
     stk_buf_char(c->out, '\n');
     STK_BUF_AUTO tail = STK_BUF_INIT(1u << 16);
@@ -420,7 +445,7 @@ static int failures(const line_ctx *c)
 static void label(const line_ctx *c, const char *word)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(64);
-    stk_buf_printf(&text, "  %-10s", word);
+    stk_buf_printf(&text, "  %-*s", LABEL, word);
     stk_text_ink(c->out, c->style, STK_INK_DIM, text.data);
 }
 
@@ -437,8 +462,8 @@ static void wrap_word(wrap *w, const char *word)
     if (w->n > 0) {
         stk_buf_char(w->c->out, ',');
         if (w->at + 2 + width > w->c->style->columns) {
-            stk_buf_printf(w->c->out, "\n%12s", "");
-            w->at = 12;
+            stk_buf_printf(w->c->out, "\n%*s", 2 + LABEL, "");
+            w->at = 2 + LABEL;
         } else {
             stk_buf_char(w->c->out, ' ');
             w->at += 2;
@@ -455,14 +480,13 @@ static const char *scalar_text(stk_arena *arena, const json_t *value)
         return stk_arena_printf(arena, "%.6g", json_real_value(value));
     }
     return json_is_string(value) ? stk_arena_dup(arena, json_string_value(value))
-                                 : stk_json_dup(arena, value);
+                                 : stk_report_dup(arena, value);
 }
 
 /* Metadata that fit a line: numbers, words, booleans. */
-static void metadata_words(wrap *w, const stk_view_task *task, const char *metadata,
-                           stk_arena *arena)
+static void metadata_words(wrap *w, const char *prefix, const char *metadata, stk_arena *arena)
 {
-    STK_JSON_AUTO json = stk_json_read(metadata);
+    STK_REPORT_JSON_AUTO json = stk_report_read(metadata);
     const char *key;
     json_t *value;
     json_object_foreach(json, key, value)
@@ -475,7 +499,7 @@ static void metadata_words(wrap *w, const stk_view_task *task, const char *metad
             if (w->n == 0) {
                 label(w->c, "metadata");
             }
-            wrap_word(w, stk_arena_printf(arena, "%s.%s %s", task->name, key, text));
+            wrap_word(w, stk_arena_printf(arena, "%s%s %s", prefix, key, text));
         }
     }
 }
@@ -483,7 +507,7 @@ static void metadata_words(wrap *w, const stk_view_task *task, const char *metad
 static int results(const line_ctx *c)
 {
     uint32_t n = stk_view_n_tasks(c->view);
-    wrap artifacts = {c, 12, 0}, metadata = {c, 12, 0};
+    wrap artifacts = {c, 2 + LABEL, 0}, metadata = {c, 2 + LABEL, 0};
     STK_BUF_AUTO later = STK_BUF_INIT(1u << 20);
     line_ctx below = *c;
     below.out = &later;
@@ -507,7 +531,8 @@ static int results(const line_ctx *c)
                                              ref->artifact_version ? ref->artifact_version : "")
                           : stk_arena_printf(c->arena, "%s.%s", task->name, ref->name));
         }
-        metadata_words(&metadata, task, d.metadata, c->arena);
+        metadata_words(&metadata, stk_arena_printf(c->arena, "%s.", task->name), d.metadata,
+                       c->arena);
         stk_arena_reset(c->arena);
     }
     stk_buf_text(c->out, artifacts.n > 0 ? "\n" : "");
@@ -648,7 +673,7 @@ static void field(const line_ctx *c, const char *word, const char *text)
 {
     if (text != NULL) {
         label(c, word);
-        stk_text_safe(c->out, text, "            ");
+        stk_text_safe(c->out, text, "             ");
         stk_buf_char(c->out, '\n');
     }
 }
@@ -669,7 +694,7 @@ static void task_ports(const line_ctx *c, const stk_view_details *d)
         label(c, i == 0 ? "inputs" : "");
         STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
         stk_buf_printf(&line, "%s from %s  %.64s", in->input->name, in->from, what);
-        stk_text_fit(c->out, line.data, c->style->columns - 12, false, c->style->utf8);
+        stk_text_fit(c->out, line.data, c->style->columns - 2 - LABEL, false, c->style->utf8);
         stk_buf_char(c->out, '\n');
     }
     for (uint32_t i = 0; i < d->n_outputs; i++) {
@@ -680,7 +705,7 @@ static void task_ports(const line_ctx *c, const stk_view_details *d)
                        ref->format ? ref->format : "",
                        ref->size >= 0 ? stk_units_format_memory(ref->size, size, sizeof size) : "");
         stk_text_safe(c->out, line.data, "");
-        stk_buf_printf(c->out, "\n%14s%s\n", "", ref->digest ? ref->digest : "");
+        stk_buf_printf(c->out, "\n%*s%s\n", 4 + LABEL, "", ref->digest ? ref->digest : "");
     }
 }
 
@@ -704,7 +729,7 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
     stk_buf_char(out, ' ');
     stk_text_ink(out, style, STK_INK_BOLD, stk_arena_printf(arena, "%s %s", task->name, status));
     if (task->started_ms > 0) {
-        stk_buf_printf(out, "%s%s", dot(style), time_text(&c, task));
+        stk_buf_printf(out, "%s%s", dot(style), time_text(&c, task, arena));
     }
     stk_buf_char(out, '\n');
     field(&c, "run", stk_view_get_run(view)->id);
@@ -712,7 +737,7 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
     field(&c, "source", task->step ? task->step->source : NULL);
     field(&c, "cached",
           d.cached_from ? stk_arena_printf(arena, "from run %s", d.cached_from) : NULL);
-    field(&c, "ran since", d.miss);
+    field(&c, "not cached", d.miss);
     if (task->started_ms > 0) {
         field(&c, "started", stk_text_time(task->started_ms, false, text, sizeof text));
         amounts_field(&c, "asked", &d.asked);
@@ -720,8 +745,8 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
         amounts_field(&c, "used", &d.used);
     }
     task_ports(&c, &d);
-    wrap words = {&c, 12, 0};
-    metadata_words(&words, task, d.metadata, arena);
+    wrap words = {&c, 2 + LABEL, 0};
+    metadata_words(&words, "", d.metadata, arena);
     stk_buf_text(out, words.n > 0 ? "\n" : "");
     field(&c, "directory", d.dir ? stk_text_path(style, d.dir) : NULL);
     for (uint32_t i = 0; i < d.n_warnings; i++) {

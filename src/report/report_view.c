@@ -107,20 +107,20 @@ static int fold_created(stk_view *view, const stk_event_row *row, const json_t *
     stk_view_run *run = &view->run;
     stk_arena *arena = view->arena;
     run->created_ms = row->time_ms;
-    const char *name = stk_json_text(data, "name");
+    const char *name = stk_report_text(data, "name");
     run->name = name ? stk_arena_dup(arena, name) : run->id;
-    const char *pipeline = stk_json_text(data, "pipeline");
+    const char *pipeline = stk_report_text(data, "pipeline");
     run->pipeline = pipeline ? stk_arena_dup(arena, pipeline) : run->pipeline;
-    const char *mode = stk_json_text(data, "mode");
+    const char *mode = stk_report_text(data, "mode");
     run->mode = mode ? stk_arena_dup(arena, mode) : run->mode;
-    const char *policy = stk_json_text(data, "policy");
+    const char *policy = stk_report_text(data, "policy");
     run->policy = policy ? stk_arena_dup(arena, policy) : run->policy;
-    run->spec_digest = stk_arena_dup(arena, stk_json_text(data, "spec"));
-    run->parameters = stk_json_dup(arena, json_object_get(data, "parameters"));
-    run->tags = stk_json_dup(arena, json_object_get(data, "tags"));
-    run->origin = stk_json_dup(arena, json_object_get(data, "origin"));
-    run->host = stk_json_dup(arena, json_object_get(data, "host"));
-    run->max_workers = (uint32_t)stk_json_integer(data, "max_workers", 0);
+    run->spec_digest = stk_arena_dup(arena, stk_report_text(data, "spec"));
+    run->parameters = stk_report_dup(arena, json_object_get(data, "parameters"));
+    run->tags = stk_report_dup(arena, json_object_get(data, "tags"));
+    run->origin = stk_report_dup(arena, json_object_get(data, "origin"));
+    run->host = stk_report_dup(arena, json_object_get(data, "host"));
+    run->max_workers = (uint32_t)stk_report_integer(data, "max_workers", 0);
     json_decref(view->parameters);
     view->parameters = json_incref(json_object_get(data, "parameters"));
     size_t i;
@@ -149,9 +149,9 @@ static void fold_started(stk_view *view, const stk_event_row *row, const json_t 
 
 static int fold_ended(stk_view *view, const stk_event_row *row, const json_t *data, stk_err *err)
 {
-    const char *status = stk_json_text(data, "status");
+    const char *status = stk_report_text(data, "status");
     view->run.status = stk_arena_dup(view->arena, status ? status : "failed");
-    view->run.error = stk_arena_dup(view->arena, stk_json_text(data, "error"));
+    view->run.error = stk_arena_dup(view->arena, stk_report_text(data, "error"));
     view->run.ended_ms = row->time_ms;
     view->ended = true;
     return view->run.status == NULL ? no_memory(err) : 0;
@@ -162,7 +162,7 @@ static int fold_added(stk_view *view, const stk_event_row *row, const json_t *da
     if (row->task < view->n_tasks) {
         return 0; /* a static step, said again */
     }
-    const char *name = stk_json_text(data, "step");
+    const char *name = stk_report_text(data, "step");
     int64_t i_step = name ? stk_spec_find(view->spec, name) : -1;
     if (row->task != view->n_tasks || name == NULL) {
         return stk_err_set(err, STK_E_STORE, "run %s: task %u was added after task %u",
@@ -204,8 +204,8 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
     }
     stk_view_task *task = &view->tasks[row->task];
     if (row->kind == STK_EV_TASK_RETRYING) {
-        STK_JSON_AUTO data = stk_json_read(row->data);
-        task->retry_at_ms = stk_json_integer(data, "at_ms", row->time_ms);
+        STK_REPORT_JSON_AUTO data = stk_report_read(row->data);
+        task->retry_at_ms = stk_report_integer(data, "at_ms", row->time_ms);
         set_state(view, task, STK_TASK_BACKOFF);
         return 0;
     }
@@ -232,7 +232,7 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
                            : row->kind == STK_EV_TASK_FAILED  ? STK_TASK_FAILED
                                                               : STK_TASK_CANCELLED;
     if (state == STK_TASK_FAILED) {
-        STK_JSON_AUTO data = stk_json_read(text);
+        STK_REPORT_JSON_AUTO data = stk_report_read(text);
         state = json_is_true(json_object_get(data, "final")) ? STK_TASK_FAILED : STK_TASK_BACKOFF;
     }
     set_state(view, task, state);
@@ -258,7 +258,7 @@ int stk_view_fold(stk_view *view, const stk_event_row *row, stk_err *err)
         rc = fold_task(view, row, err);
         break;
     default: {
-        STK_JSON_AUTO data = stk_json_read(row->data);
+        STK_REPORT_JSON_AUTO data = stk_report_read(row->data);
         if (row->data != NULL && data == NULL) {
             return stk_err_set(err, STK_E_STORE, "run %s: event %lld (%s) is damaged", view->run.id,
                                (long long)row->seq, stk_event_word(row->kind));
@@ -272,7 +272,7 @@ int stk_view_fold(stk_view *view, const stk_event_row *row, stk_err *err)
         } else if (row->kind == STK_EV_TASK_ADDED) {
             rc = fold_added(view, row, data, err);
         } else if (row->kind == STK_EV_NOTE) {
-            rc = add_note(view, stk_json_text(data, "text"), err);
+            rc = add_note(view, stk_report_text(data, "text"), err);
         }
     }
     }
@@ -398,8 +398,8 @@ bool stk_view_find(const stk_view *view, const char *name, uint32_t *ret_task)
 
 static uint32_t skipped_because(const stk_view *view, const stk_view_task *task)
 {
-    STK_JSON_AUTO data = stk_json_read(task->end_data);
-    const char *name = stk_json_text(data, "because");
+    STK_REPORT_JSON_AUTO data = stk_report_read(task->end_data);
+    const char *name = stk_report_text(data, "because");
     uint32_t cause;
     return name != NULL && stk_view_find(view, name, &cause) ? cause : UINT32_MAX;
 }

@@ -1,0 +1,94 @@
+#include "cli/cli_read.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/units.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+static int no_such_step(const stk_view *view, const char *name, stk_err *err)
+{
+    enum { MAX_NAMES = 10000 };
+    const stk_spec *spec = stk_view_spec(view);
+    uint32_t n = stk_spec_n_steps(spec);
+    n = n < MAX_NAMES ? n : MAX_NAMES;
+    const char **names = calloc((size_t)n + 1, sizeof *names);
+    const char *near = NULL;
+    for (uint32_t i = 0; names != NULL && i < n; i++) {
+        names[i] = stk_spec_step(spec, i)->name;
+    }
+    if (names != NULL) {
+        near = stk_units_nearest(name, names, n);
+    }
+    free(names);
+    stk_err_set(err, STK_E_NOT_FOUND, "run %s has no step '%s'", stk_view_get_run(view)->id, name);
+    if (near != NULL) {
+        stk_err_hint(err, "did you mean '%s'?", near);
+    }
+    return err->code;
+}
+
+static int open_run(stk_cli_read *read, const char *text, const char *step, stk_err *err)
+{
+    STK_TEXT_AUTO run = strdup(text);
+    if (run == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    char *slash = strchr(run, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+        step = slash + 1;
+    }
+    char id[40];
+    int rc = stk_store_resolve_run(read->store, run, id, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = stk_view_load(read->store, id, &read->view, err);
+    if (rc < 0 || step == NULL) {
+        return rc;
+    }
+    read->has_task = true;
+    return stk_view_find(read->view, step, &read->task) ? 0 : no_such_step(read->view, step, err);
+}
+
+int stk_cli_read_open(const stk_cli *cli, int i_arg, stk_cli_read *ret_read)
+{
+    stk_err err = {0};
+    *ret_read = (stk_cli_read){.now_ms = stk_clock_wall_ms(&stk_clock_real),
+                               .style = stk_style_of(stdout, stk_cli_colour(cli, STDOUT_FILENO))};
+    int status = stk_cli_store(cli, STK_STORE_READONLY, &ret_read->store);
+    if (status != 0) {
+        return status;
+    }
+    const char *text = stk_cli_arg(cli, i_arg);
+    const char *step = text != NULL ? stk_cli_arg(cli, i_arg + 1) : NULL;
+    int rc = open_run(ret_read, text != NULL ? text : "latest", step, &err);
+    return rc < 0 ? stk_cli_fail(cli, &err) : 0;
+}
+
+void stk_cli_read_done(stk_cli_read *read)
+{
+    stk_view_free(read->view);
+    stk_store_close(read->store);
+}
+
+int stk_cli_at_most(const stk_cli *cli, int n_args)
+{
+    return stk_cli_n_args(cli) > n_args
+               ? stk_cli_usage(cli, "'%s' is one argument too many", stk_cli_arg(cli, n_args))
+               : 0;
+}
+
+int stk_cli_answer(const stk_cli *cli, int rc, const stk_buf *text, const stk_err *err)
+{
+    if (rc < 0) {
+        return stk_cli_fail(cli, err);
+    }
+    if (text->len > 0) {
+        (void)fwrite(text->data, 1, text->len, stdout);
+    }
+    return 0;
+}

@@ -1,0 +1,31 @@
+/* What the reading commands share: store, run and step of `RUN[/STEP]` or `RUN STEP`. Private to
+ * the cli room. */
+#ifndef STK_CLI_READ_H
+#define STK_CLI_READ_H
+
+#include "base/buf.h"
+#include "cli/cli.h"
+#include "report/report_text.h"
+#include "report/report_view.h"
+
+typedef struct stk_cli_read {
+    stk_store *store;
+    stk_view *view;
+    bool has_task; /* a step was named */
+    uint32_t task;
+    int64_t now_ms;
+    stk_style style;
+} stk_cli_read;
+
+/* Opens the store for reading and the run that positional `i_arg` names (absent: the latest), with
+ * the step behind its slash or in the next positional. 0, or the exit status after printing why. */
+int stk_cli_read_open(const stk_cli *cli, int i_arg, stk_cli_read *ret_read);
+void stk_cli_read_done(stk_cli_read *read);
+/* Too many positionals: the usage error's exit status, else 0. */
+int stk_cli_at_most(const stk_cli *cli, int n_args);
+/* Prints `text` and returns 0, or prints `err` when rc < 0. */
+int stk_cli_answer(const stk_cli *cli, int rc, const stk_buf *text, const stk_err *err);
+
+#define STK_CLI_READ_AUTO __attribute__((cleanup(stk_cli_read_done))) stk_cli_read
+
+#endif

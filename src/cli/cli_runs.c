@@ -1,0 +1,48 @@
+/* stoker runs: the runs of this store. */
+#include <stdio.h>
+
+#include "cli/cli_read.h"
+#include "report/report_json.h"
+#include "sys/clock.h"
+
+static int run_runs(stk_cli *cli)
+{
+    stk_err err = {0};
+    int64_t limit = 20;
+    int status = stk_cli_at_most(cli, 1);
+    if (status != 0) {
+        return status;
+    }
+    if (stk_cli_number(cli, "limit", 1, 1000000, &limit, &err) < 0) {
+        return stk_cli_fail(cli, &err);
+    }
+    STK_CLI_READ_AUTO read = {0};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    if ((status = stk_cli_store(cli, STK_STORE_READONLY, &read.store)) != 0) {
+        return status;
+    }
+    stk_run_row *rows = NULL;
+    uint32_t n_rows = 0;
+    int rc = stk_store_list_runs(read.store, stk_cli_arg(cli, 0), (uint32_t)limit, arena, &rows,
+                                 &n_rows, &err);
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
+    if (rc == 0 && stk_cli_json(cli)) {
+        rc = stk_report_json_runs(rows, n_rows, &out, &err);
+    } else if (rc == 0) {
+        stk_style style = stk_style_of(stdout, stk_cli_colour(cli, fileno(stdout)));
+        stk_text_runs(rows, n_rows, stk_clock_wall_ms(&stk_clock_real), &style, &out);
+        if (n_rows == 0) {
+            stk_buf_printf(&out, "no runs in %s\n", stk_store_path(read.store));
+        }
+    }
+    return stk_cli_answer(cli, rc, &out, &err);
+}
+
+static const stk_option options[] = {
+    {"limit", 'n', "N", "at most N runs, newest first (default 20)", false}, {NULL}};
+
+const stk_command stk_cmd_runs = {.name = "runs",
+                                  .summary = "the runs of this store, newest first",
+                                  .usage = "[options] [PIPELINE]",
+                                  .options = options,
+                                  .run = run_runs};

@@ -1,0 +1,33 @@
+/* stoker show: one run, or one step of it. */
+#include "cli/cli_read.h"
+#include "report/report_json.h"
+
+static int run_show(stk_cli *cli)
+{
+    STK_CLI_READ_AUTO read = {0};
+    int status = stk_cli_at_most(cli, 2);
+    if (status != 0 || (status = stk_cli_read_open(cli, 0, &read)) != 0) {
+        return status;
+    }
+    stk_err err = {0};
+    STK_BUF_AUTO out = STK_BUF_INIT((size_t)4 << 30);
+    int rc;
+    if (stk_cli_json(cli)) {
+        rc = read.has_task ? stk_report_json_task(read.view, read.task, &out, &err)
+                           : stk_report_json_run(read.view, &out, &err);
+    } else if (read.has_task) {
+        rc = stk_text_task(read.view, read.task, read.now_ms, &read.style, &out, &err);
+    } else {
+        rc = stk_text_summary(read.view, read.store, NULL, read.now_ms, &read.style, &out, &err);
+    }
+    return stk_cli_answer(cli, rc, &out, &err);
+}
+
+const stk_command stk_cmd_show = {
+    .name = "show",
+    .summary = "what happened in a run, or in one step of it",
+    .usage = "[options] [RUN[/STEP]]",
+    .text = "RUN is a run id, a unique prefix of one, a run's name, or 'latest' (the default).\n\n"
+            "For each step: the time it took, what it asked for, what it was granted and what it "
+            "really used. Failures come as one sentence each, first cause first.",
+    .run = run_show};
