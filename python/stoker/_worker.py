@@ -154,9 +154,11 @@ class _Attempt:
                     self.context.parameters[name] = arguments[name]
                 else:
                     links = os.path.join(self.directory, "in", name)
-                    arguments[name] = _materialize.load(given, annotation, links)
-                    if annotation is float and type(arguments[name]) is int:
-                        arguments[name] = float(arguments[name])
+                    value = _materialize.load(given, annotation, links)
+                    ours = "list" in given or "." in str(given.get("type"))
+                    if not ours or annotation is float:  # a command's JSON, or an int for a float
+                        value = fit(value, annotation)
+                    arguments[name] = value
             except _materialize.LoadError as exc:
                 raise _materialize.LoadError(f"input '{name}': {exc}") from exc
             except (TypeError, ValueError) as exc:
@@ -272,7 +274,7 @@ class _Attempt:
                 hook()
         except BaseException as exc:  # a hook may even call sys.exit
             self.warnings.append(f"hook '{name}' raised {type(exc).__name__}: {exc}")
-            print(_traceback(exc), file=sys.stderr)
+            _log(_traceback(exc))
 
     def fail(self, exc: BaseException) -> None:
         """Turn an exception into the result's error, and show it in the step's log."""
@@ -282,7 +284,7 @@ class _Attempt:
             error = {"class": "exception", "type": type(exc).__name__, "message": repr(second)}
         self.result["error"] = error
         self.result.pop("outputs", None)
-        print(error.get("traceback") or error["message"], file=sys.stderr)
+        _log(error.get("traceback") or error["message"])
 
     def after_failure(self, exc: BaseException) -> None:
         """Failure hooks, once no attempt is left."""
@@ -340,7 +342,16 @@ def _write_result(directory: str, name: str, result: Dict[str, Any]) -> None:
             os.close(fd)
         os.rename(path + ".tmp", path)
     except OSError as exc:  # the engine sees a task without a result, and its log says why
-        print(f"stoker: '{path}' can't be written: {exc}", file=sys.stderr)
+        _log(f"stoker: '{path}' can't be written: {exc}")
+
+
+def _log(text: str) -> None:
+    """To the step's log, even where the step has closed or replaced ``sys.stderr``."""
+    try:
+        sys.stdout.flush()
+        print(text, file=sys.stderr, flush=True)
+    except Exception:
+        os.write(2, (text + "\n").encode("utf-8", "backslashreplace"))
 
 
 # ---------------------------------------------------------------------------- failures

@@ -116,8 +116,7 @@ class BaseMaterializer:
             _custom.by_type[kind] = cls
 
     def save(self, data: Any) -> None:
-        """Write ``data`` below ``self.uri`` (an empty folder)."""
-        raise NotImplementedError(f"{type(self).__qualname__} has no save()")
+        """Write ``data`` below ``self.uri`` (an empty folder); to write nothing is an error."""
 
     def load(self, data_type: Any) -> Any:
         """Read the value back; ``data_type`` is the type that is asked for."""

@@ -580,6 +580,12 @@ def test_subclass_registers_itself(registry: None, tmp_path: Path) -> None:
         ASSOCIATED_TYPES = (Graph,)
 
     assert _custom.find(SubGraph("")) is Own
+
+    class Nothing(materializers.BaseMaterializer):
+        SKIP_REGISTRATION = True
+
+    with pytest.raises(SerializeError, match="wrote nothing"):
+        store(Graph(""), tmp_path, materializer=Nothing)
     with pytest.raises(TypeError, match="is no class"):
 
         class Wrong(Parts):

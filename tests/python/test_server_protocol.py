@@ -157,6 +157,25 @@ def test_signal_and_exit_are_reported(tmp_path: Path) -> None:
     assert os.WEXITSTATUS(status["exits"]) == 7
 
 
+def test_forked_from_another_thread(tmp_path: Path) -> None:
+    """A pipeline may be called in a thread: the forked one is the main thread then."""
+    import threading
+
+    async def step() -> bool:
+        return threading.current_thread() is threading.main_thread()
+
+    results: list[Any] = []
+
+    def call() -> None:
+        with Engine.forked({"one": entry_of(step, is_async=True)}) as engine:
+            results.append(engine.run(make_attempt(tmp_path, "one", outputs=["output"])))
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert results[0]["outputs"]["output"]["value"] is True
+
+
 def test_many_at_once(tmp_path: Path) -> None:
     n = 40
     registry = {f"s{i}": entry_of(lambda i=i: i) for i in range(n)}

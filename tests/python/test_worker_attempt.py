@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Dict, Tuple
 
 import pytest
 from play_engine import ROOT, make_attempt, result_of
@@ -86,6 +86,29 @@ def test_inputs_fit_their_annotations(tmp_path: Path) -> None:
     assert result["status"] == "ok", result
     assert got == {"rate": 1.0, "where": Path("/tmp/x"), "pair": (1, 2), "many": [1, {2}]}
     assert type(got["rate"]) is float
+
+
+def test_artifacts_of_commands_fit_too(tmp_path: Path) -> None:
+    got: dict[str, Any] = {}
+    report = tmp_path / "report"
+    report.write_text('{"a": [1, 2]}')
+    given = {"path": str(report), "format": "json", "type": "json", "meta": {}}
+    inputs = {"doc": given, "where": given, "text": {**given, "format": "text"}, "raw": {**given, "format": "file"}}
+    annotations = {"doc": Dict[str, Tuple[int, ...]], "where": Path, "raw": bytes}
+    result, _ = attempt(
+        tmp_path, lambda **kw: got.update(kw), outputs=[], annotations=annotations, task={"inputs": inputs}
+    )
+    assert result["status"] == "ok", result
+    text = report.read_text()
+    assert got == {"doc": {"a": (1, 2)}, "where": report, "text": text, "raw": text.encode()}
+
+
+def test_closed_stderr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
+    with open(os.devnull) as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+    result, _ = attempt(tmp_path, raising(ValueError("lost?")))
+    assert result["error"]["message"] == "lost?"
+    assert "ValueError: lost?" in capfd.readouterr().err
 
 
 class BadTextError(Exception):

@@ -222,9 +222,12 @@ def load(entry: Dict[str, Any], annotation: Any = None, links: str = "") -> Any:
         return [
             load(one, inner, f"{links}.{i}" if links else "") for i, one in enumerate(entry["list"])
         ]
-    if "value" in entry:
+    wants_path = isinstance(annotation, type) and hasattr(annotation, "__fspath__")
+    if "value" in entry and not (wants_path and "path" in entry):
         return _json.decode(entry["value"])
     path, format_ = entry["path"], entry.get("format") or "file"
+    if wants_path and format_ not in _PICKLES:
+        format_ = "file"
     meta = dict(entry.get("meta") or {}, format=format_)
     try:
         owner = os.stat(path).st_uid

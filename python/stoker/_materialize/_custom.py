@@ -80,7 +80,7 @@ def save(materializer: Any, value: Any, path: str) -> Saved:
             f"the materializer '{name}' failed for a {kind.__module__}.{kind.__qualname__} "
             f"({type(exc).__name__}: {exc})"
         ) from exc
-    if not os.path.lexists(path):
+    if not os.path.lexists(path) or (not is_pair and not os.listdir(path)):
         raise SerializeError(f"the materializer '{name}' wrote nothing at '{path}'")
     metadata = info if isinstance(info, dict) else {}
     return Saved(FORMAT, {"materializer": name}, "", metadata)
