@@ -281,17 +281,24 @@ def _digest_of(data: Any) -> str:
 
 def main_file() -> Optional[str]:
     """The file that the process runs, if a fresh interpreter can import it again."""
-    named = getattr(sys.modules.get("stoker._runfile"), "running", None)
-    path: Optional[str] = named or getattr(sys.modules.get("__main__"), "__file__", None)
+    running = sys.modules.get("stoker._runfile")
+    path: Optional[str] = getattr(running, "file", None)
+    path = path or getattr(sys.modules.get("__main__"), "__file__", None)
     if not path or not str(path).endswith(".py") or not os.path.isfile(path):
         return None
     return os.path.abspath(path)
 
 
 def origin() -> Dict[str, Any]:
-    """Where the run comes from, for the record and for ``stoker resume``."""
+    """Where the run comes from, for the record and for ``stoker resume``.
+
+    ``argv[0]`` is ``FILE:NAME`` for ``stoker run FILE:NAME``.
+    """
     found: Dict[str, Any] = {"argv": list(sys.argv), "cwd": os.getcwd(), "python": sys.executable}
     path = main_file()
     if path is not None:
         found["file"] = path
+        name = getattr(sys.modules.get("stoker._runfile"), "name", None)
+        if name:
+            found["argv"][0] = f"{path}:{name}"
     return found

@@ -14,7 +14,7 @@ import socket
 import warnings
 from typing import Any, Dict, List, NoReturn, Optional
 
-from ._binary import find, output_of, run_options
+from ._binary import find, json_of, output_of, run_options
 from ._client import PipelineRun
 from ._emit import Compiled, External, main_file
 from ._errors import (
@@ -37,10 +37,12 @@ _OPTIONS: Dict[str, Optional[str]] = {
     "no_cache": "--no-cache",
     "quiet": "--quiet",
     "run_name": "--run-name",
-    "detach": "--detach",
+    "python": "--python",
     "params": None,
-    "store": None,
+    "resume": None,
+    "use_new_code": None,
 }
+_resumed = False  # the run that `stoker resume` names has been taken up by a call of this process
 
 
 def engine_arguments(compiled: Compiled, options: Dict[str, Any]) -> List[str]:
@@ -64,6 +66,28 @@ def engine_arguments(compiled: Compiled, options: Dict[str, Any]) -> List[str]:
     return arguments
 
 
+def resume_arguments(compiled: Compiled, options: Dict[str, Any]) -> List[str]:
+    """``--resume RUN`` for the first call that is the one which made the run, and for no other."""
+    global _resumed
+    run = options.get("resume")
+    if not run or _resumed:
+        return []
+    shown = json_of(["show", str(run)])
+    given = {k: v["default"] for k, v in (compiled.spec.get("parameters") or {}).items()}
+    if shown.get("pipeline") != compiled.spec["name"] or (shown.get("parameters") or {}) != given:
+        return []
+    _resumed = True
+    return ["--resume", str(run), *(["--use-new-code"] if options.get("use_new_code") else [])]
+
+
+def say_docker(compiled: Compiled, options: Dict[str, Any]) -> None:
+    """One line where image settings have no effect: a run on this machine itself."""
+    if options.get("quiet") or options.get("with") not in (None, "local"):
+        return
+    if any("docker" in part for part in (compiled.spec, *compiled.spec["steps"].values())):
+        say("docker settings are kept with the run; they apply on container backends, this run is local")
+
+
 def launch(compiled: Compiled) -> PipelineRun:
     """Run to the end and return the run.
 
@@ -74,17 +98,16 @@ def launch(compiled: Compiled) -> PipelineRun:
     """
     binary = find()
     options = dict(run_options())
-    arguments = engine_arguments(compiled, options)
+    arguments = [*engine_arguments(compiled, options), *resume_arguments(compiled, options)]
+    say_docker(compiled, options)
     store_externals(compiled.externals)
-    watch = _Watch(bool(options.get("detach")))
+    watch = _Watch()
     reader, pid = _start(binary, arguments, compiled)
-    status: Optional[int] = None
     try:
         watch.read(reader, pid)
     finally:
         os.close(reader)
-        if watch.ended or not watch.detach:
-            status = _reap(pid)
+        status = _reap(pid)
     return watch.result(status)
 
 
@@ -172,17 +195,15 @@ def _reap(pid: int) -> Optional[int]:
 class _Watch:
     """What the engine says on the front pipe, and what becomes of the user's Ctrl-C meanwhile."""
 
-    def __init__(self, detach: bool) -> None:
-        self.detach = detach
+    def __init__(self) -> None:
         self.run: Optional[str] = None
         self.store: Optional[str] = None
         self.end: Dict[str, Any] = {}
-        self.ended = False
         self.interrupts = 0
         self._left = b""
 
     def read(self, reader: int, pid: int) -> None:
-        """Read until the engine closes its end (or, detached, until the run exists)."""
+        """Read until the engine closes its end."""
         while True:
             try:
                 data = os.read(reader, 65536)
@@ -190,13 +211,10 @@ class _Watch:
                 self._interrupted(pid)
                 continue
             if not data:
-                self.ended = True
                 return
             *lines, self._left = (self._left + data).split(b"\n")
             for line in lines:
                 self._event(line)
-            if self.detach and self.run is not None:
-                return
 
     def _interrupted(self, pid: int) -> None:
         """The engine got the terminal's Ctrl-C too and knows what to do; a fourth one ends it."""
@@ -226,8 +244,6 @@ class _Watch:
                 said or f"the run could not start: stoker ended with {_ending(status)}; see above"
             )
         run = PipelineRun(self.run, self.store)
-        if self.detach and not self.end:
-            return run
         word = self.end.get("status")
         if word == "succeeded":
             return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.machinery
 import os
@@ -186,6 +187,11 @@ def _listing(site: str) -> Dict[str, str]:
     return found
 
 
+def _likeness(near: difflib.SequenceMatcher[str], entry: str) -> float:
+    near.set_seq1(entry.split("-", 1)[0].lower())
+    return near.ratio()
+
+
 def _owner(site: str, path: str) -> Optional[str]:
     """Version of the distribution whose RECORD lists ``path`` (``sklearn`` is scikit-learn's)."""
     cache: Dict[str, Any] = _owners.setdefault(site, {})
@@ -193,9 +199,10 @@ def _owner(site: str, path: str) -> Optional[str]:
     if top in cache:
         return cache[top] or None
     cache[top] = ""
-    for entry in sorted(os.listdir(site)):
-        if not entry.endswith(".dist-info"):
-            continue
+    folders = [entry for entry in os.listdir(site) if entry.endswith(".dist-info")]
+    near = difflib.SequenceMatcher(b=top.lower())  # most likely first: reading every RECORD takes a while
+    ratio = {entry: _likeness(near, entry) for entry in folders}
+    for entry in sorted(folders, key=lambda entry: (-ratio[entry], entry)):
         try:
             with open(os.path.join(site, entry, "RECORD"), encoding="utf-8") as stream:
                 text = stream.read()

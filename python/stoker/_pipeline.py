@@ -329,19 +329,19 @@ def _literals(arguments: Mapping[str, Any]) -> Dict[str, Any]:
 
 def _parsed(text: Any, parameter: inspect.Parameter) -> Any:
     """A ``--param`` text as the type that the parameter's annotation or default asks for."""
-    if not isinstance(text, str):
-        return text
     import json
 
     wanted: Any = parameter.annotation
     if wanted is parameter.empty and parameter.default is not parameter.empty:
         wanted = type(parameter.default)
     if wanted in (str, "str"):
-        return text
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = {"True": True, "False": False, "None": None}.get(text, text)
+        return text if isinstance(text, str) else json.dumps(text)
+    value = text
+    if isinstance(text, str):
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = {"True": True, "False": False, "None": None}.get(text, text)
     if wanted in (float, "float") and type(value) is int:
         return float(value)
     for kind in (int, float, bool):

@@ -11,26 +11,27 @@ import os
 import sys
 from typing import Any, List, Optional
 
-running: Optional[str] = None  # the file, so that a clean fork server imports the same
+file: Optional[str] = None  # what runs, for the run's record and for a clean fork server
+name: Optional[str] = None
 
 
 def load(path: str) -> Any:
     """Import a file as the module of its name, with its folder first on ``sys.path``."""
-    name = os.path.splitext(os.path.basename(path))[0]
+    stem = os.path.splitext(os.path.basename(path))[0]
     folder = os.path.dirname(path)
     sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(stem, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[stem] = module
     spec.loader.exec_module(module)
     return module
 
 
 def main(argv: List[str]) -> int:
     """Exit status: 0 ok, 1 the run failed, 2 wrong usage."""
-    global running
+    global file, name
     from ._errors import PipelineFailed, StokerError, did_you_mean
     from ._pipeline import Pipeline
     from ._step import Step
@@ -43,7 +44,7 @@ def main(argv: List[str]) -> int:
         print(f"stoker: {argv[0]}: no such file", file=sys.stderr)
         return 2
     sys.argv = [path, *argv[2:]]
-    running = path
+    file = path
     sys.modules["stoker._runfile"] = sys.modules[__name__]
     module = load(path)
     known = [k for k, v in vars(module).items() if isinstance(v, (Pipeline, Step))]
