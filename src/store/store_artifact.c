@@ -161,6 +161,7 @@ static int look_up(stk_store *store, const char *digest, const char *path, state
         size = (int64_t)(known >> 2);
         is_dir = known >> 1 & 1;
     } else {
+        stk_store_read_begin(store);
         sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_GET];
         (void)sqlite3_bind_text(stmt, 1, digest, -1, SQLITE_STATIC);
         (void)sqlite3_bind_text(stmt, 2, store->boot, -1, SQLITE_STATIC);
@@ -465,6 +466,7 @@ static int check(stk_store *store, const char *digest, const char *path, int64_t
                         : remember(store, digest, tree.size, tree.is_dir, true, err);
     }
     if (writable && push_aside(store, path, NULL) == 0) {
+        stk_store_read_end(store);
         sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_DEL];
         (void)sqlite3_bind_text(stmt, 1, digest, -1, SQLITE_STATIC);
         (void)stk_store_step(store, stmt, NULL, "forgetting an artifact"); /* the file is gone */

@@ -255,6 +255,7 @@ int stk_store_cache_get(stk_store *store, const char *key, stk_arena *arena, stk
     if (code != 0) {
         return code;
     }
+    stk_store_read_begin(store);
     sqlite3_stmt *stmt = store->stmts[STK_SQL_CACHE_GET];
     bind_text(stmt, 1, key);
     int rc = sqlite3_step(stmt);

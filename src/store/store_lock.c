@@ -73,6 +73,7 @@ int stk_store_use_begin(stk_store *store, stk_err *err)
 
 void stk_store_use_end(stk_store *store)
 {
+    stk_store_read_end(store);
     if (store->in_use) {
         (void)stk_store_lock(store->lock_fd, F_UNLCK, 0, 1, false);
         store->in_use = false;

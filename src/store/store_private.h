@@ -25,9 +25,10 @@ struct stk_store {
     char *path;
     int flags;
     int dir_fd;
-    int lock_fd; /* <store>/lock; -1 when read-only */
-    bool in_use; /* we hold byte 0 of it, shared */
-    char fs[24]; /* file system, for people */
+    int lock_fd;  /* <store>/lock; -1 when read-only */
+    bool reading; /* inside stk_store_read_begin */
+    bool in_use;  /* we hold byte 0 of it, shared */
+    char fs[24];  /* file system, for people */
     char journal[12];
     char boot[40];
     sqlite3 *db;
@@ -60,10 +61,15 @@ void stk_store_sql_close(stk_store *store);
 /* The error of the last statement, by SQLite's code. Returns it as STK_E_…. */
 int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing);
 int stk_store_exec(stk_store *store, const char *sql, stk_err *err);
-int stk_store_begin(stk_store *store, stk_err *err);
+int stk_store_begin(stk_store *store, stk_err *err);       /* ends the reading, too */
 int stk_store_end(stk_store *store, int rc, stk_err *err); /* commits if rc is 0, else rolls back */
 /* Runs a statement that gives no row, and resets it. */
 int stk_store_step(stk_store *store, sqlite3_stmt *stmt, stk_err *err, const char *doing);
+
+/* A read transaction around a burst of look-ups, which halves their cost; it sees the database as
+ * it is now until it ends. Only while the use lock is held, so that it is short. */
+void stk_store_read_begin(stk_store *store);
+void stk_store_read_end(stk_store *store);
 
 /* store_lock.c. Kinds: F_RDLCK, F_WRLCK, F_UNLCK. 0 or errno (EAGAIN: held by somebody). */
 int stk_store_lock(int fd, int kind, int64_t first, int64_t n, bool wait);

@@ -120,6 +120,7 @@ static int lock_folder(stk_store *store, const char *run, int flags, int *ret_fd
 static int add_row(stk_store *store, const char *id, const char *name, const char *pipeline,
                    int64_t now_ms, stk_err *err)
 {
+    stk_store_read_end(store);
     sqlite3_stmt *stmt = store->stmts[STK_SQL_RUN_ADD];
     (void)sqlite3_bind_text(stmt, 1, id, -1, SQLITE_STATIC);
     (void)sqlite3_bind_text(stmt, 2, name == NULL ? id : name, -1, SQLITE_STATIC);

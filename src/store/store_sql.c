@@ -105,8 +105,25 @@ int stk_store_exec(stk_store *store, const char *sql, stk_err *err)
     return rc == SQLITE_OK ? 0 : stk_store_sql_err(store, rc, err, "writing");
 }
 
+void stk_store_read_begin(stk_store *store)
+{
+    if (!store->reading && store->in_use && sqlite3_get_autocommit(store->db)) {
+        /* Failing only costs the speed: each look-up then makes its own. */
+        store->reading = stk_store_step(store, store->stmts[STK_SQL_READ], NULL, "reading") == 0;
+    }
+}
+
+void stk_store_read_end(stk_store *store)
+{
+    if (store->reading) {
+        store->reading = false;
+        (void)stk_store_step(store, store->stmts[STK_SQL_COMMIT], NULL, "reading");
+    }
+}
+
 int stk_store_begin(stk_store *store, stk_err *err)
 {
+    stk_store_read_end(store);
     return stk_store_step(store, store->stmts[STK_SQL_BEGIN], err, "beginning a transaction");
 }
 

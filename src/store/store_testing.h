@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,6 +60,7 @@ static inline int teardown(void **state)
 {
     fixture *f = *state;
     stk_store_close(f->store);
+    (void)umount2(at(f, "disk"), MNT_DETACH); /* where a test mounts, if it does */
     int rc = stk_file_remove_tree(f->dir, &f->err);
     stk_arena_free(f->arena);
     free(f);
@@ -75,6 +77,16 @@ static inline void disarm(void)
 {
     (void)unsetenv("STOKER_FAILPOINTS");
     stk_failpoint_reload();
+}
+
+static inline int64_t number(fixture *f, const char *query)
+{
+    sqlite3_stmt *stmt = NULL;
+    assert_int_equal(sqlite3_prepare_v2(f->store->db, query, -1, &stmt, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(stmt), SQLITE_ROW);
+    int64_t n = sqlite3_column_int64(stmt, 0);
+    (void)sqlite3_finalize(stmt);
+    return n;
 }
 
 /* A run whose lock is given back at once; its id in the arena. */
