@@ -137,7 +137,7 @@ class Fitness:
 
     def note(self, why: str, clean: bool) -> str:
         """What the user is told, once, where the task runs from here all the same; "" after that."""
-        if self._noted or (not self.one_thread and "ipykernel" in sys.modules):
+        if self._noted or (not self.one_thread and _in_notebook()):
             return ""  # a notebook's kernel always has threads, and they are known to be harmless
         self._noted = True
         if clean:
@@ -147,6 +147,11 @@ class Fitness:
             f"{why}; the step's function can't be imported afresh, so {how}. "
             "Define it at the top level of a file to have it run in a clean process"
         )
+
+
+def _in_notebook() -> bool:
+    kernel: Any = sys.modules.get("ipykernel.kernelapp")
+    return hasattr(kernel, "IPKernelApp") and bool(kernel.IPKernelApp.initialized())
 
 
 def run_canary(libraries: List[str], timeout_s: float = CANARY_S) -> str:

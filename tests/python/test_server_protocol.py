@@ -338,6 +338,22 @@ def test_other_threads(tmp_path: Path) -> None:
         assert len([m for m in engine.messages if m["op"] == "note"]) == 1
 
 
+def test_threads_of_a_notebook_are_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    import types
+
+    class Kernel:
+        running = True
+
+        @classmethod
+        def initialized(cls) -> bool:
+            return cls.running
+
+    monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", types.SimpleNamespace(IPKernelApp=Kernel))
+    assert _fitness.Fitness({}).note("threads", clean=False) == ""
+    Kernel.running = False
+    assert "forked all the same" in _fitness.Fitness({}).note("threads", clean=False)
+
+
 def test_prepare_counts_threads() -> None:
     import threading
 
