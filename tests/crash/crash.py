@@ -62,7 +62,7 @@ class Round:
         self.python = number % 2 == 0
         self.what = ""
         devices = [
-            {"vendor": "nvidia", "uuid": f"GPU-{i:08d}-0000-0000-0000-{os.getpid():012d}", "model": "Fake", "index": i, "memory_bytes": 1 << 30}
+            {"uuid": f"GPU-{i:08d}-0000-0000-0000-{os.getpid():012d}", "model": "Fake", "memory_bytes": 1 << 30}
             for i in range(2)
         ]
         (self.folder / "devices.json").write_text(json.dumps(devices))
