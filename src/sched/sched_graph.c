@@ -88,6 +88,8 @@ stk_sched *stk_sched_new(const stk_sched_config *config)
     sched->cap[DIM_CPU] = config->cpu_milli;
     sched->cap[DIM_MEMORY] = config->memory_bytes;
     sched->cap[DIM_DEVICES] = config->n_devices;
+    memcpy(sched->least, sched->cap, sizeof sched->least);
+    sched->least[DIM_WORKERS] = 1;
     sched->cap[DIM_WORKERS] = config->max_workers == 0 ? UINT32_MAX : config->max_workers;
     sched->kinds.item_bytes = sizeof(stk_sched_kind);
     sched->kinds.key_bytes = sizeof(((stk_sched_kind *)NULL)->ask);
@@ -340,6 +342,10 @@ int stk_sched_add(stk_sched *sched, const stk_sched_task *task, const uint32_t *
     };
     for (uint32_t k = 0; k < n_needs; k++) {
         add_need(sched, i, needs[k]);
+    }
+    for (int d = 0; d < DIM_N; d++) {
+        int64_t ask = stk_sched_kind_at(sched, kind)->ask[d];
+        sched->least[d] = ask < sched->least[d] ? ask : sched->least[d];
     }
     if (node->n_open == 0) {
         node->state = task->lookup ? STK_TASK_LOOKUP : STK_TASK_READY;

@@ -87,6 +87,7 @@ struct stk_sched {
     stk_sched_config config;
     int64_t cap[DIM_N];
     int64_t used[DIM_N];
+    int64_t least[DIM_N]; /* of each, over all asks so far: when less is free, nothing can start */
     stk_sched_node *nodes;
     uint32_t n_nodes, cap_nodes;
     stk_sched_edge *edges;

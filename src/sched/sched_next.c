@@ -116,11 +116,11 @@ static void put_starts(const stk_sched *sched, stk_sched_out *out, int64_t now_m
     int64_t free[DIM_N];
     int64_t reserve[DIM_N] = {0};
     free_now(sched, free);
-    if (free[DIM_WORKERS] <= 0) {
-        return;
+    if (!stk_sched_fits(sched->least, free, reserve)) {
+        return; /* the end of what runs is what to wait for */
     }
     uint32_t n = gather(sched, now_ms, free, wake_ms);
-    while (n > 0 && out->n < out->max && free[DIM_WORKERS] > 0) {
+    while (n > 0 && out->n < out->max && stk_sched_fits(sched->least, free, reserve)) {
         stk_sched_candidate *first = &heap[0];
         const int64_t *ask = stk_sched_kind_at(sched, first->kind)->ask;
         const stk_sched_node *node = &sched->nodes[first->task];
