@@ -157,13 +157,13 @@ class Bench:
 
     def array(self) -> None:
         mib = 128 if self.args.quick else 1024
-        file = str(ROOT / "bench" / "array.py")
+        file = str(ROOT / "bench" / "handover.py")
         ratios, ours, theirs = [], [], []
         for _ in range(5):
             folder = self.fresh("array")
             out = subprocess.run([str(self.args.python), file, str(mib)], cwd=folder, env=self.env, capture_output=True, text=True, check=False)
             if out.returncode != 0:
-                raise SystemExit(f"bench: array.py failed: {out.stderr[-2000:]}")
+                raise SystemExit(f"bench: handover.py failed: {out.stderr[-2000:]}")
             figures = json.loads(out.stdout.strip().split("\n")[-1])
             ours.append(figures["stoker_s"])
             theirs.append(figures["numpy_s"])

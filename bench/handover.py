@@ -1,4 +1,4 @@
-"""An array from one step to the next, for bench.py: `array.py MIB` prints {"stoker_s", "numpy_s"}.
+"""An array from one step to the next, for bench.py: `handover.py MIB` prints {"stoker_s", "numpy_s"}.
 
 Stoker's time runs from the producing function's return to the first line of the consuming one; numpy's is np.save, then
 np.load(mmap_mode="c") of the same array in one process. Both leave the file in the page cache.
