@@ -144,9 +144,11 @@ class StepRun:
         found = {k: Versions([ArtifactVersion(k, v, self.run.store)]) for k, v in pairs}
         return Names(f"output of step '{self.name}'", found)
 
-    regular_outputs = property(
-        lambda self: Names(f"output of step '{self.name}'", {k: v[-1] for k, v in self.outputs.items()})
-    )
+    @property
+    def regular_outputs(self) -> Names[ArtifactVersion]:
+        """Output name → its latest artifact."""
+        latest = {k: v[-1] for k, v in self.outputs.items()}
+        return Names(f"output of step '{self.name}'", latest)
 
     @property
     def output(self) -> ArtifactVersion:
@@ -167,6 +169,12 @@ class StepRun:
     def inputs(self) -> Names[Any]:
         """Input name → what it was: ``{"from", "digest"}`` or ``{"value"}``."""
         return Names(f"input of step '{self.name}'", self.body.get("inputs") or {})
+
+    @property
+    def config(self) -> RunConfiguration:
+        """Its literal inputs, as ``parameters``."""
+        given = {k: v["value"] for k, v in self.inputs.items() if "value" in v}
+        return RunConfiguration({"parameters": given})
 
     @property
     def run_metadata(self) -> Dict[str, Any]:
@@ -204,10 +212,13 @@ class StepRun:
 
 
 class RunConfiguration:
-    """What a run was configured with."""
+    """What a run or a step was configured with."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
-        self.parameters: Dict[str, Any] = dict(body.get("parameters") or {})
+        from . import _materialize
+
+        given: Mapping[str, Any] = body.get("parameters") or {}
+        self.parameters = {k: _materialize.load({"value": v}) for k, v in given.items()}
         self.tags: List[str] = list(body.get("tags") or ())
         self.execution_mode: Optional[str] = body.get("mode")
         self.policy: Optional[str] = body.get("policy")

@@ -10,6 +10,7 @@ edited after its import doesn't count before it is imported again.
 
 from __future__ import annotations
 
+import copyreg
 import dis
 import enum
 import functools
@@ -308,7 +309,31 @@ class _Pickler(pickle.Pickler):
             self._walk._class(value)
             if value.__module__ == self._walk.home:
                 return (str, (value.__qualname__,))
-        return NotImplemented
+            return NotImplemented
+        if hasattr(value, "data_ptr") and type(value).__module__.split(".")[0] == "torch":
+            return self._tensor(value)
+        reduce = copyreg.dispatch_table.get(type(value))
+        reduced = reduce(value) if reduce is not None else value.__reduce_ex__(4)
+        return reduced if not isinstance(reduced, str) else self._by_name(value, reduced)
+
+    def _tensor(self, value: Any) -> Any:
+        """A torch tensor by its bytes: torch's own pickles differ from process to process."""
+        torch: Any = sys.modules["torch"]
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        self._sink.write(flat.view(torch.uint8).numpy().data)
+        self._walk._module("torch")
+        return (str, (f"{value.dtype} {tuple(value.shape)} {value.device} {value.requires_grad}",))
+
+    def _by_name(self, value: Any, name: str) -> Any:
+        """An object that pickles as a name: its content must be had in another way."""
+        wrapped = _function_of(getattr(value, "__wrapped__", None))
+        module = getattr(value, "__module__", None)
+        if wrapped is not None:  # functools.lru_cache and the like
+            self._sink.write(self._walk._value(wrapped, 0).encode("utf-8", "surrogatepass"))
+        elif module == self._walk.home:
+            raise _Unsure(f"{type(value).__name__} '{name}'")
+        self._walk._module(module)
+        return (str, (f"{module}.{name}",))
 
 
 def _function_of(value: Any) -> Optional[types.FunctionType]:

@@ -191,6 +191,45 @@ def test_unsure_is_a_miss(tmp_path):
     assert "can't be digested" in part and one[part] != two[part]
 
 
+WRAPPED = """
+@functools.lru_cache(maxsize=None)
+def cached(x):
+    return x + {n}
+
+def twice(g):
+    @functools.wraps(g)
+    def wrapper(*args):
+        return g(*args) * 2
+    return wrapper
+
+@twice
+def doubled(x):
+    return x + {m}
+
+class Table:
+    def __init__(self):
+        self.how = {{"a": doubled, "b": [cached]}}
+    def __call__(self, x):
+        return self.how["a"](x)
+
+TABLE = Table()
+
+@step
+def f(x):
+    return {use}
+"""
+
+
+@pytest.mark.parametrize("use", ["cached(x)", "doubled(x)", "TABLE(x)", "[TABLE.how for _ in x]"])
+def test_wrapped_functions_count_by_content(tmp_path, use):
+    plain = parts(tmp_path, WRAPPED.format(n=1, m=1, use=use))
+    assert plain == parts(tmp_path, WRAPPED.format(n=1, m=1, use=use))
+    assert not any("can't be digested" in part for part in plain)
+    for changed in ({"n": 2, "m": 1}, {"n": 1, "m": 2}):
+        touched = use != "cached(x)" if "m" in changed and changed["m"] == 2 else use != "doubled(x)"
+        assert (parts(tmp_path, WRAPPED.format(**changed, use=use)) != plain) == touched
+
+
 def test_project_modules_count_as_files(tmp_path):
     (tmp_path / "helpers").mkdir()
     (tmp_path / "helpers/__init__.py").write_text("from .deep import far\n")
@@ -251,6 +290,20 @@ def test_pydantic_defaults_count(tmp_path):
     one = parts(tmp_path, textwrap.dedent(source).format(depth=1))
     assert one == parts(tmp_path, textwrap.dedent(source).format(depth=1))
     assert one["class 'Config'"] != parts(tmp_path, textwrap.dedent(source).format(depth=2))["class 'Config'"]
+
+
+def test_tensors_count_by_content(tmp_path):
+    pytest.importorskip("torch")
+    source = """
+import torch
+T = {{"a": torch.ones(3), "b": [torch.zeros(2, 2, dtype=torch.bfloat16), torch.tensor({value})]}}
+@step
+def f(x):
+    return T
+"""
+    one, again, two = (parts(tmp_path, source.format(value=v)) for v in (1, 1, 2))
+    assert one == again
+    assert {k for k in one if one[k] != two[k]} == {"constant 'T'"}
 
 
 def test_a_module_edited_after_its_import(tmp_path, monkeypatch):
