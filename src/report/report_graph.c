@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_VERTICES = 4000, SWEEPS = 12, RELAXATIONS = 10 };
+enum { MAX_VERTICES = 4000, SWEEPS = 12, RELAXATIONS = 48 };
 
 static int no_memory(stk_err *err)
 {
@@ -287,14 +287,38 @@ static void settle(const drawing *d, uint32_t l, const double *wanted, const dou
     }
 }
 
-static double mean_of(const links *towards, uint32_t v, const double *cross, double otherwise)
+/* Sum and weight of the neighbours' positions. Passing edges pull hard, so that they run straight.
+ */
+static void pull(const drawing *d, const links *towards, uint32_t v, const double *cross,
+                 double *sum, double *weight)
 {
-    uint32_t from = towards->start[v], to = towards->start[v + 1];
-    double sum = 0;
-    for (uint32_t k = from; k < to; k++) {
-        sum += cross[towards->list[k]];
+    for (uint32_t k = towards->start[v]; k < towards->start[v + 1]; k++) {
+        uint32_t w = towards->list[k];
+        uint32_t n_passing = (v >= d->n_nodes) + (w >= d->n_nodes);
+        double strength = n_passing == 2 ? 8 : n_passing == 1 ? 0.25 : 1;
+        *sum += strength * cross[w];
+        *weight += strength;
     }
-    return from < to ? sum / (to - from) : otherwise;
+}
+
+/* Where the vertices of a layer would like to be: first where their order puts them, centred, then
+ * at the mean of the layer before (or after), in the end of both. */
+static void want(const drawing *d, uint32_t l, int pass, const double *cross, const double *room,
+                 double *wanted)
+{
+    bool both = pass > RELAXATIONS / 3;
+    double width = d->count[l] > 0 ? room[d->count[l] - 1] : 0;
+    for (uint32_t i = 0; i < d->count[l]; i++) {
+        uint32_t v = d->order[l][i];
+        double sum = 0, weight = 0;
+        if (pass > 0 && (both || pass % 2 == 0)) {
+            pull(d, &d->up, v, cross, &sum, &weight);
+        }
+        if (pass > 0 && (both || pass % 2 == 1)) {
+            pull(d, &d->down, v, cross, &sum, &weight);
+        }
+        wanted[i] = weight > 0 ? sum / weight : pass == 0 ? room[i] - width / 2 : cross[v];
+    }
 }
 
 static double *positions(const drawing *d, double node_gap, double edge_gap, stk_arena *arena)
@@ -308,27 +332,14 @@ static double *positions(const drawing *d, double node_gap, double edge_gap, stk
         return NULL;
     }
     for (int pass = 0; pass <= RELAXATIONS; pass++) {
-        bool downwards = pass % 2 == 0;
         for (uint32_t k = 0; k < d->n_layers; k++) {
-            uint32_t l = downwards ? k : d->n_layers - 1 - k;
-            double before = 0;
-            for (uint32_t i = 0; i < d->count[l]; i++) {
-                uint32_t v = d->order[l][i];
-                bool thin = v >= d->n_nodes || (i > 0 && d->order[l][i - 1] >= d->n_nodes);
-                before += i == 0 ? 0 : thin ? edge_gap : node_gap;
-                room[i] = before;
-                wanted[i] =
-                    pass == 0 ? before : mean_of(downwards ? &d->up : &d->down, v, cross, cross[v]);
-                /* The last pass looks both ways. */
-                if (pass == RELAXATIONS) {
-                    wanted[i] = (wanted[i] + mean_of(&d->down, v, cross, wanted[i])) / 2;
-                }
+            uint32_t l = pass % 2 == 0 ? k : d->n_layers - 1 - k;
+            room[0] = 0;
+            for (uint32_t i = 1; i < d->count[l]; i++) {
+                bool thin = d->order[l][i] >= d->n_nodes || d->order[l][i - 1] >= d->n_nodes;
+                room[i] = room[i - 1] + (thin ? edge_gap : node_gap);
             }
-            if (pass == 0) { /* centred to begin with */
-                for (uint32_t i = 0; i < d->count[l]; i++) {
-                    wanted[i] -= before / 2;
-                }
-            }
+            want(d, l, pass, cross, room, wanted);
             settle(d, l, wanted, room, cross, mean, size);
         }
     }

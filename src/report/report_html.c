@@ -12,7 +12,7 @@
 #include "sys/file.h"
 
 /* What is listed in full; more is counted. */
-enum { MAX_ROWS = 500, MAX_CURVES = 40, MAX_FAILURES = 25, MAX_ARTIFACTS = 500, TAIL_LINES = 30 };
+enum { MAX_ROWS = 500, MAX_CURVES = 40, MAX_FAILURES = 10, MAX_ARTIFACTS = 500, TAIL_LINES = 30 };
 #define MAX_CARD_BYTES ((size_t)256 << 20)
 
 typedef struct page {
@@ -31,6 +31,14 @@ static int details(const page *p, uint32_t i_task, stk_view_details *ret)
     return stk_view_get_details(p->view, i_task, p->arena, ret, p->err);
 }
 
+/* Escaped, with control characters made visible: everything that isn't ours goes through here. */
+static void user_text(stk_buf *out, const char *text)
+{
+    STK_BUF_AUTO safe = STK_BUF_INIT(MAX_CARD_BYTES);
+    stk_text_safe(&safe, text, "");
+    stk_buf_html(out, safe.data ? safe.data : "");
+}
+
 static void cell_open(stk_buf *out, const char *class)
 {
     if (class != NULL) {
@@ -43,7 +51,7 @@ static void cell_open(stk_buf *out, const char *class)
 static void cell(stk_buf *out, const char *class, const char *text)
 {
     cell_open(out, class);
-    stk_buf_html(out, text ? text : "");
+    user_text(out, text ? text : "");
     stk_buf_text(out, "</td>");
 }
 
@@ -90,9 +98,9 @@ static int verdict(const page *p)
             return rc;
         }
         stk_buf_text(out, "Step <b>");
-        stk_buf_html(out, stk_view_get_task(p->view, failed)->name);
+        user_text(out, stk_view_get_task(p->view, failed)->name);
         stk_buf_text(out, "</b> failed: ");
-        stk_buf_html(out, d.error_text ? d.error_text : "?");
+        user_text(out, d.error_text ? d.error_text : "?");
         if (run->n[STK_TASK_FAILED] > 1) {
             stk_buf_printf(out, "; %u more failed", run->n[STK_TASK_FAILED] - 1);
         }
@@ -118,7 +126,7 @@ static int verdict(const page *p)
                        stk_text_count(p->totals.n_tasks, b, sizeof b));
         if (run->error != NULL) {
             stk_buf_text(out, "; ");
-            stk_buf_html(out, run->error);
+            user_text(out, run->error);
         }
     }
     stk_buf_text(out, ".</p>\n");
@@ -136,21 +144,21 @@ static int head(const page *p)
                       "<meta name=\"referrer\" content=\"no-referrer\"/>\n"
                       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
                       "<meta name=\"generator\" content=\"stoker " STK_VERSION "\"/>\n<title>");
-    stk_buf_html(out, p->run->pipeline);
+    user_text(out, p->run->pipeline);
     stk_buf_printf(out,
                    " %s</title>\n<style>\n%s</style></head>\n<body><main>\n<header>"
                    "<div class=\"title\"><h1>",
                    p->run->status, stk_report_css);
-    stk_buf_html(out, p->run->pipeline);
+    user_text(out, p->run->pipeline);
     stk_buf_printf(out, "</h1><span class=\"pill s-%s\">%s %s</span></div>\n", p->run->status,
                    stk_text_mark(p->run->status, true, &ink), p->run->status);
     int rc = verdict(p);
     stk_buf_text(out, "<div class=\"meta\">run <code>");
-    stk_buf_html(out, p->run->id);
+    user_text(out, p->run->id);
     stk_buf_text(out, "</code>");
     if (strcmp(p->run->name, p->run->id) != 0) {
         stk_buf_text(out, " (");
-        stk_buf_html(out, p->run->name);
+        user_text(out, p->run->name);
         stk_buf_char(out, ')');
     }
     if (p->run->created_ms > 0) {
@@ -159,7 +167,7 @@ static int head(const page *p)
     STK_REPORT_JSON_AUTO host = stk_report_read(p->run->host);
     if (stk_report_text(host, "name") != NULL) {
         stk_buf_text(out, " · on ");
-        stk_buf_html(out, stk_report_text(host, "name"));
+        user_text(out, stk_report_text(host, "name"));
     }
     stk_buf_text(out, "</div></header>\n");
     return rc;
@@ -168,7 +176,7 @@ static int head(const page *p)
 static void tile(stk_buf *out, const char *value, const char *what)
 {
     stk_buf_text(out, "<div class=\"tile\"><b>");
-    stk_buf_html(out, value);
+    user_text(out, value);
     stk_buf_printf(out, "</b><span>%s</span></div>\n", what);
 }
 
@@ -201,7 +209,7 @@ static int tiles(const page *p)
     }
     tile(p->out, stk_units_format_duration((int64_t)(t->cpu_s * 1000), a, sizeof a), "CPU time");
     if (peak >= 0) {
-        tile(p->out, stk_units_format_memory(peak, a, sizeof a), "highest memory of a step");
+        tile(p->out, stk_units_format_memory(peak, a, sizeof a), "peak memory");
     }
     if (devices > 0) {
         tile(p->out, stk_text_count((uint64_t)devices, a, sizeof a), "GPUs");
@@ -217,7 +225,7 @@ static int notes(const page *p)
 {
     for (uint32_t i = 0; i < p->run->n_notes; i++) {
         stk_buf_text(p->out, "<div class=\"note\">");
-        stk_buf_html(p->out, p->run->notes[i]);
+        user_text(p->out, p->run->notes[i]);
         stk_buf_text(p->out, "</div>\n");
     }
     uint32_t n = stk_view_n_tasks(p->view) < MAX_ROWS ? stk_view_n_tasks(p->view) : MAX_ROWS;
@@ -229,9 +237,9 @@ static int notes(const page *p)
         }
         for (uint32_t k = 0; k < d.n_warnings; k++) {
             stk_buf_text(p->out, "<div class=\"note\">step ");
-            stk_buf_html(p->out, stk_view_get_task(p->view, i)->name);
+            user_text(p->out, stk_view_get_task(p->view, i)->name);
             stk_buf_text(p->out, ": ");
-            stk_buf_html(p->out, d.warnings[k]);
+            user_text(p->out, d.warnings[k]);
             stk_buf_text(p->out, "</div>\n");
         }
     }
@@ -250,17 +258,17 @@ static int failure(const page *p, uint32_t i_task)
         return rc;
     }
     stk_buf_text(out, "<section class=\"panel failure\"><h3>");
-    stk_buf_html(out, task->name);
+    user_text(out, task->name);
     stk_buf_text(out, "</h3><p><span class=\"class\">");
-    stk_buf_html(out, d.error_class ? d.error_class : "failed");
+    user_text(out, d.error_class ? d.error_class : "failed");
     stk_buf_text(out, "</span> · ");
-    stk_buf_html(out, d.error_text ? d.error_text : "?");
+    user_text(out, d.error_text ? d.error_text : "?");
     if (task->attempt > 1) {
         stk_buf_printf(out, " · after %u attempts", task->attempt);
     }
     if (d.where != NULL) {
         stk_buf_text(out, " · <code>");
-        stk_buf_html(out, d.where);
+        user_text(out, d.where);
         stk_buf_text(out, "</code>");
     }
     stk_buf_text(out, "</p>\n");
@@ -270,15 +278,13 @@ static int failure(const page *p, uint32_t i_task)
     }
     const char *text = d.traceback ? d.traceback : tail.data;
     if (text != NULL && *text != '\0') {
-        STK_BUF_AUTO safe = STK_BUF_INIT(MAX_CARD_BYTES);
-        stk_text_safe(&safe, text, "");
         stk_buf_text(out, "<pre>");
-        stk_buf_html(out, safe.data ? safe.data : "");
+        user_text(out, text);
         stk_buf_text(out, "</pre>\n");
     }
     if (d.stderr_path != NULL) {
         stk_buf_text(out, "<div class=\"meta\">all of it: <code>");
-        stk_buf_html(out, d.stderr_path);
+        user_text(out, d.stderr_path);
         stk_buf_text(out, "</code></div>");
     }
     stk_buf_text(out, "</section>\n");
@@ -313,7 +319,7 @@ static int pictures(const page *p)
     STK_BUF_AUTO svg = STK_BUF_INIT(MAX_CARD_BYTES);
     int rc = stk_svg_graph(p->view, p->now_ms, &svg, &collapsed, p->err);
     if (rc == 0 && svg.len > 0) {
-        stk_buf_text(p->out, "<section class=\"panel\"><h2>Graph</h2><div class=\"scroll\">");
+        stk_buf_text(p->out, "<section class=\"panel\"><h2>Graph</h2><div class=\"scroll tall\">");
         stk_buf_add(p->out, svg.data, svg.len);
         stk_buf_text(p->out, "</div>");
         if (collapsed) {
@@ -358,7 +364,7 @@ static int curves_of(const page *p, uint32_t i_task, uint32_t *n_shown)
         stk_buf_text(p->out, "<section class=\"panel\"><h2>Used over time</h2>\n");
     }
     stk_buf_text(p->out, "<p class=\"curve-name\">");
-    stk_buf_html(p->out, task->name);
+    user_text(p->out, task->name);
     stk_buf_text(p->out, "</p><div class=\"curves\">");
     stk_buf_add(p->out, svg.data, svg.len);
     stk_buf_text(p->out, "</div>\n");
@@ -395,7 +401,7 @@ static void used_cell(stk_buf *out, const stk_view_details *d)
     STK_BUF_AUTO text = STK_BUF_INIT(256);
     stk_text_amounts(&text, &d->used, true);
     cell_open(out, NULL);
-    stk_buf_html(out, text.data);
+    user_text(out, text.data);
     if (d->granted.memory_bytes > 0 && d->used.memory_bytes >= 0) {
         double part = (double)d->used.memory_bytes / (double)d->granted.memory_bytes * 100;
         stk_buf_printf(out,
@@ -418,11 +424,11 @@ static int step_row(const page *p, uint32_t i_task)
     stk_buf_text(out, "<tr>");
     cell_open(out, NULL);
     stk_buf_text(out, "<b>");
-    stk_buf_html(out, task->name);
+    user_text(out, task->name);
     stk_buf_text(out, "</b>");
     if (task->step != NULL && task->step->source != NULL) {
         stk_buf_text(out, "<br/><code class=\"dim\">");
-        stk_buf_html(out, task->step->source);
+        user_text(out, task->step->source);
         stk_buf_text(out, "</code>");
     }
     stk_buf_text(out, "</td><td>");
@@ -489,15 +495,15 @@ static void artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref
 {
     char size[32];
     stk_buf_text(out, "<tr><td><b>");
-    stk_buf_html(out, step);
+    user_text(out, step);
     stk_buf_char(out, '.');
-    stk_buf_html(out, ref->name);
+    user_text(out, ref->name);
     stk_buf_text(out, "</b>");
     if (ref->artifact_name != NULL) {
         stk_buf_text(out, "<br/><span class=\"dim\">");
-        stk_buf_html(out, ref->artifact_name);
+        user_text(out, ref->artifact_name);
         stk_buf_text(out, ref->artifact_version ? " · version " : "");
-        stk_buf_html(out, ref->artifact_version ? ref->artifact_version : "");
+        user_text(out, ref->artifact_version ? ref->artifact_version : "");
         stk_buf_text(out, "</span>");
     }
     stk_buf_text(out, "</td>");
@@ -505,7 +511,7 @@ static void artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref
     cell(out, NULL, ref->format);
     cell(out, "num", ref->size >= 0 ? stk_units_format_memory(ref->size, size, sizeof size) : "");
     stk_buf_printf(out, "<td class=\"num\"><code title=\"");
-    stk_buf_html(out, ref->digest ? ref->digest : "");
+    user_text(out, ref->digest ? ref->digest : "");
     stk_buf_printf(out, "\">%.12s</code></td></tr>\n", ref->digest ? ref->digest : "");
 }
 
@@ -547,10 +553,10 @@ static void pair(stk_buf *out, const char *prefix, const char *key, const char *
 {
     if (value != NULL && *value != '\0') {
         stk_buf_text(out, "<tr><td>");
-        stk_buf_html(out, prefix);
-        stk_buf_html(out, key);
+        user_text(out, prefix);
+        user_text(out, key);
         stk_buf_text(out, "</td><td>");
-        stk_buf_html(out, value);
+        user_text(out, value);
         stk_buf_text(out, "</td></tr>\n");
     }
 }

@@ -16,7 +16,9 @@ enum {
     GAP = 16,       /* between boxes of a layer */
     LAYER_GAP = 52, /* between layers */
     MARGIN = 12,
-    PAGE = 1060 /* what fits the card without scrolling */
+    RANGES = 20,
+    MAX_LAYERS = 40, /* of a collapsed graph; deeper ones are cut into RANGES */
+    PAGE = 1060      /* what fits the card without scrolling */
 };
 
 typedef struct group {
@@ -140,8 +142,10 @@ static const char *key_of(const picture *p, level how, uint32_t task, char *buf,
     } else if (how == BY_LAYER) {
         (void)snprintf(buf, size, "layer %u", layer + 1);
     } else {
-        uint32_t range = (uint32_t)((uint64_t)layer * 50 / p->n_layers);
-        (void)snprintf(buf, size, "part %u", range + 1);
+        uint64_t range = (uint64_t)layer * RANGES / p->n_layers;
+        (void)snprintf(buf, size, "layers %u–%u",
+                       (uint32_t)((range * p->n_layers + RANGES - 1) / RANGES) + 1,
+                       (uint32_t)(((range + 1) * p->n_layers - 1) / RANGES) + 1);
     }
     return how == BY_STEP ? name : buf;
 }
@@ -197,7 +201,7 @@ static int add_to_group(picture *p, level how, uint32_t i, stk_map *known, stk_e
 static int make_groups(picture *p, level how, stk_err *err)
 {
     stk_map known = {0};
-    int rc = 0;
+    int rc = how != BY_STEP && how != BY_RANGE && p->n_layers > MAX_LAYERS ? STK_E_LIMIT : 0;
     p->n_groups = 0;
     for (uint32_t i = 0; rc == 0 && i < p->n_tasks; i++) {
         rc = add_to_group(p, how, i, &known, err);
@@ -233,7 +237,7 @@ static double node_width(const picture *p)
         int width = stk_text_width(p->groups[g].label);
         widest = width > widest ? width : widest;
     }
-    return widest > 22 ? 200 : widest * 7.4 + 44 < 104 ? 104 : widest * 7.4 + 44;
+    return widest > 21 ? 220 : widest * 8.2 + 46 < 104 ? 104 : widest * 8.2 + 46;
 }
 
 static double layer_at(const frame *f, uint32_t layer)
@@ -328,13 +332,14 @@ static void draw(const picture *p, const frame *f, stk_buf *out)
                    f->layout.n_layers * ((f->across ? f->node_w : NODE_H) + LAYER_GAP);
     double cross = 2 * MARGIN + f->layout.extent + (f->across ? NODE_H : f->node_w);
     double w = f->across ? along : cross, h = f->across ? cross : along;
-    stk_buf_printf(out,
-                   "<svg class=\"graph\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
-                   "role=\"img\" aria-label=\"graph of the steps\">"
-                   "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"2\" refY=\"4\" "
-                   "markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\">"
-                   "<path class=\"tip\" d=\"M0 0L8 4L0 8z\"/></marker></defs>\n",
-                   w, h, w, h);
+    stk_buf_printf(
+        out,
+        "<svg class=\"graph%s\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\" "
+        "role=\"img\" aria-label=\"graph of the steps\">"
+        "<defs><marker id=\"tip\" viewBox=\"0 0 8 8\" refX=\"2\" refY=\"4\" "
+        "markerWidth=\"7\" markerHeight=\"7\" orient=\"auto\">"
+        "<path class=\"tip\" d=\"M0 0L8 4L0 8z\"/></marker></defs>\n",
+        w <= 1.4 * PAGE ? " fit" : "", w, h, w, h);
     for (uint32_t i = 0; i < p->n_group_edges; i++) {
         if (f->layout.routes[i].n > 1) {
             draw_edge(f, &f->layout.routes[i], f->layout.layer[p->group_edges[i].from], out);

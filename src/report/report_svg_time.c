@@ -122,9 +122,16 @@ static void draw_bar(const stk_view *view, const span *s, const bar *b, double y
     stk_buf_printf(out, ": %s, %s</title></rect>", stk_state_word(task->state),
                    stk_units_format_duration(b->to_ms - b->from_ms, text, sizeof text));
     if (h > LANE) {
-        bool inside = x + w > s->left + s->width - 70;
+        bool right = x + w > s->left + s->width - 70; /* no room behind the bar */
+        bool inside = right && w > 70;
         stk_buf_printf(out, "<text class=\"took%s\" x=\"%.1f\" y=\"%.1f\">%s</text>",
-                       inside ? " in" : "", inside ? x + w - 6 : x + w + 6, y + h / 2 + 4, text);
+                       inside  ? " in"
+                       : right ? " end"
+                               : "",
+                       inside  ? x + w - 6
+                       : right ? x - 6
+                               : x + w + 6,
+                       y + h / 2 + 4, text);
     }
     stk_buf_char(out, '\n');
 }

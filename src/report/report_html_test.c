@@ -1,0 +1,240 @@
+/* The card: well-formed, escaped, self-contained; pictures; the layout's promises. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/testing.h"
+#include "report/report_graph.h"
+#include "report/report_html.h"
+#include "report/report_svg.h"
+#include "report/report_testing.h"
+#include "sys/file.h"
+
+/* Tags balance (void elements are written <x/>), attributes are quoted, no stray '<' or '&'. */
+static void assert_well_formed(const char *html)
+{
+    enum { DEPTH = 200 };
+    char names[DEPTH][32];
+    int depth = 0;
+    const char *s = strstr(html, "<html");
+    assert_non_null(s);
+    for (; *s != '\0'; s++) {
+        if (*s == '&') {
+            size_t n = strcspn(s, ";");
+            assert_true(n >= 2 && n <= 6);
+        }
+        if (*s != '<') {
+            continue;
+        }
+        bool closing = s[1] == '/';
+        const char *name = s + 1 + closing;
+        size_t n = strcspn(name, " />\n");
+        assert_true(n > 0 && n < sizeof names[0]);
+        const char *at = name;
+        for (bool quoted = false; quoted || *at != '>'; at++) {
+            assert_true(*at != '\0' && *at != '<');
+            quoted ^= *at == '"';
+        }
+        if (closing) {
+            assert_true(depth > 0);
+            depth--;
+            assert_int_equal(strlen(names[depth]), n);
+            assert_memory_equal(names[depth], name, n);
+        } else if (at[-1] != '/') {
+            assert_true(depth < DEPTH);
+            (void)snprintf(names[depth++], sizeof names[0], "%.*s", (int)n, name);
+        }
+        s = at;
+    }
+    assert_int_equal(depth, 0);
+}
+
+static void make_card(const stk_report_case *c, stk_buf *out)
+{
+    stk_err err = {0};
+    if (stk_html_card(c->view, NULL, stk_case_ms(60000), out, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+}
+
+static void test_card(void **state)
+{
+    (void)state;
+    stk_report_case c;
+    stk_case_mixed(&c, "/s");
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
+    make_card(&c, &out);
+    assert_well_formed(out.data);
+    /* Hostile text is there, as text. */
+    assert_null(strstr(out.data, "<script"));
+    assert_null(strstr(out.data, "<img"));
+    assert_non_null(strstr(out.data, "Net&lt;script&gt;alert(1)&lt;/script&gt;"));
+    assert_non_null(strstr(out.data, "&lt;img src=x onerror=alert(1)&gt;"));
+    assert_null(strchr(out.data, '\033'));
+    /* Nothing from elsewhere. */
+    assert_null(strstr(out.data, "://"));
+    assert_null(strstr(out.data, "url(h"));
+    assert_null(strstr(out.data, "src=\""));
+    assert_null(strstr(out.data, "@import"));
+    assert_non_null(strstr(out.data, "Content-Security-Policy\" content=\"default-src 'none'"));
+    /* And what a reader looks for. */
+    static const char *const words[] = {"Step <b>evaluate</b> failed: ValueError",
+                                        "2 CPU, 4 GB, 1 GPU",
+                                        "prefers-color-scheme:dark",
+                                        "digits-net",
+                                        "version 3",
+                                        "Traceback (most recent call last)",
+                                        "this machine has none",
+                                        "from run 20261120-090000-aaaa",
+                                        "code of &#39;train&#39; changed",
+                                        "class=\"graph",
+                                        "class=\"timeline\""};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strstr(out.data, words[i]) == NULL) {
+            fail_msg("the card doesn't say: %s", words[i]);
+        }
+    }
+    stk_case_done(&c);
+}
+
+static void test_curves(void **state)
+{
+    (void)state;
+    char store[] = "/tmp/stk_report_XXXXXX";
+    assert_non_null(mkdtemp(store));
+    stk_report_case c;
+    stk_err err = {0};
+    stk_case_mixed(&c, store);
+    STK_BUF_AUTO path = STK_BUF_INIT(4096);
+    stk_buf_printf(&path, "%s/runs/20261121-130501-7f3a/train/0/2", store);
+    assert_int_equal(stk_file_mkdirs(path.data, 0755, &err), 0);
+    stk_buf_text(&path, "/samples.bin");
+    const char *uuids[] = {"GPU-1"};
+    int fd;
+    assert_int_equal(stk_samples_create(path.data, stk_case_ms(0), 1, uuids, &fd, &err), 0);
+    for (int i = 1; i <= 1000; i++) {
+        stk_sample_device device = {1000000 * i, 50, 0};
+        stk_sample sample = {i * 10, 1000000 + (i == 777 ? 900000000 : 0), i * 20000, &device};
+        assert_int_equal(stk_samples_append(fd, &sample, 1), 0);
+    }
+    close(fd);
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
+    make_card(&c, &out);
+    assert_well_formed(out.data);
+    assert_non_null(strstr(out.data, "peak 901 MB of 4 GB")); /* one sample of 1,000 is not lost */
+    assert_non_null(strstr(out.data, "peak 2.0 CPU"));
+    assert_non_null(strstr(out.data, "GPU 0 memory"));
+    assert_non_null(strstr(out.data, "peak 50 % of 100 %"));
+    /* A damaged file costs its curves only. */
+    assert_int_equal(stk_file_write(path.data, "nonsense", 8, 0644, &err), 0);
+    stk_buf_clear(&out);
+    make_card(&c, &out);
+    assert_null(strstr(out.data, "GPU 0 memory"));
+    char *card = NULL;
+    assert_int_equal(stk_html_write_card(c.view, NULL, stk_case_ms(60000), &card, &err), 0);
+    assert_true(stk_file_exists(card));
+    free(card);
+    stk_case_done(&c);
+    assert_int_equal(stk_file_remove_tree(store, &err), 0);
+}
+
+static void test_many(void **state)
+{
+    (void)state;
+    stk_report_case c;
+    stk_case_many(&c, 20000);
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
+    make_card(&c, &out);
+    assert_well_formed(out.data);
+    assert_true(out.len < 1000000);
+    assert_non_null(strstr(out.data, "similar ones are drawn as one box"));
+    assert_non_null(strstr(out.data, "and 19,500 more steps"));
+    stk_case_done(&c);
+}
+
+static void test_empty(void **state)
+{
+    (void)state;
+    stk_report_case c;
+    stk_case_new(&c, "{\"stoker\":1,\"name\":\"p\",\"steps\":{\"a\":{\"run\":\"true\"}}}", NULL);
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
+    make_card(&c, &out); /* before its first event */
+    assert_well_formed(out.data);
+    stk_case_done(&c);
+}
+
+/* --- layout --- */
+
+static uint32_t next_random(uint32_t *seed)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return *seed >> 8;
+}
+
+/* Random graphs: edges go forward, nodes of a layer keep their distance, routes end at their nodes.
+ */
+static void check_layout(uint32_t n, uint32_t n_edges, uint32_t seed)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_graph_edge *edges = stk_arena_array(arena, n_edges + 1, sizeof *edges);
+    for (uint32_t i = 0; i < n_edges; i++) {
+        uint32_t a = next_random(&seed) % n, b = next_random(&seed) % n;
+        edges[i] = (stk_graph_edge){a < b ? a : b, a < b ? b : a == b ? (a + 1) % n : a};
+        if (edges[i].from > edges[i].to) {
+            edges[i] = (stk_graph_edge){edges[i].to, edges[i].from};
+        }
+    }
+    stk_graph_layout layout;
+    stk_err err = {0};
+    assert_int_equal(stk_graph_place(n, edges, n_edges, 60, 20, arena, &layout, &err), 0);
+    for (uint32_t i = 0; i < n_edges; i++) {
+        const stk_graph_route *route = &layout.routes[i];
+        assert_true(layout.layer[edges[i].from] < layout.layer[edges[i].to]);
+        assert_int_equal(route->n, layout.layer[edges[i].to] - layout.layer[edges[i].from] + 1);
+        assert_true(route->cross[0] == layout.cross[edges[i].from]);
+        assert_true(route->cross[route->n - 1] == layout.cross[edges[i].to]);
+    }
+    for (uint32_t a = 0; a < n; a++) {
+        assert_true(layout.cross[a] >= -0.01 && layout.cross[a] <= layout.extent + 0.01);
+        for (uint32_t b = a + 1; b < n; b++) {
+            double gap = layout.cross[a] - layout.cross[b];
+            assert_true(layout.layer[a] != layout.layer[b] || gap > 39.9 || gap < -39.9);
+        }
+    }
+}
+
+static void test_layout(void **state)
+{
+    (void)state;
+    for (uint32_t seed = 1; seed <= 40; seed++) {
+        check_layout(2 + seed % 30, seed % 50, seed);
+    }
+    /* A tree has a picture without crossings: children of one parent stay together. */
+    const stk_graph_edge tree[] = {{0, 1}, {0, 2}, {1, 3}, {2, 4}, {1, 5}, {2, 6}};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_graph_layout layout;
+    assert_int_equal(stk_graph_place(7, tree, 6, 60, 20, arena, &layout, NULL), 0);
+    bool left = layout.cross[1] < layout.cross[2];
+    for (uint32_t a = 3; a <= 5; a += 2) {
+        for (uint32_t b = 4; b <= 6; b += 2) {
+            assert_true((layout.cross[a] < layout.cross[b]) == left);
+        }
+    }
+    assert_true(layout.cross[0] == (layout.cross[1] + layout.cross[2]) / 2);
+    /* Limits: too much for a picture is said, a circle does no harm. */
+    const stk_graph_edge circle[] = {{0, 1}, {1, 2}, {2, 1}};
+    assert_int_equal(stk_graph_place(3, circle, 3, 60, 20, arena, &layout, NULL), 0);
+    assert_int_equal(stk_graph_place(4001, NULL, 0, 60, 20, arena, &layout, NULL), STK_E_LIMIT);
+    assert_int_equal(stk_graph_place(4000, NULL, 0, 60, 20, arena, &layout, NULL), 0);
+}
+
+int main(void)
+{
+    setenv("TZ", "UTC", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_card),  cmocka_unit_test(test_curves), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_empty), cmocka_unit_test(test_layout),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
