@@ -1,7 +1,7 @@
 """Train a small network on real handwritten digits: load → split → train → evaluate → report.
 
     python examples/digits/train.py        (again: everything comes from the cache)
-    stoker run examples/digits/train.py --policy strict --param epochs=80
+    stoker run --policy strict --param epochs=80 examples/digits/train.py
 
 The data are the 1,797 images of scikit-learn's digits (E. Alpaydin, C. Kaynak, 1998), which come inside its wheel. The
 training step asks for a GPU: it gets one where there is one, and the summary says so where there is none. The network is

@@ -78,7 +78,7 @@ def test_no_python_at_all(tmp_path: Path) -> None:
 
 
 def test_a_store_from_the_future_is_a_problem(tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text("{stoker: 1, name: p, steps: {a: {run: 'true'}}}")
+    (tmp_path / "p.yaml").write_text("stoker: 1\nname: p\nsteps: {a: {run: 'true'}}\n")
     subprocess.run([STOKER, "run", "p.yaml"], cwd=tmp_path, check=True, capture_output=True)
     (found,) = findings(tmp_path, "store")
     assert found["level"] == "ok"

@@ -89,8 +89,8 @@ def test_digits_with_torch(project: Path) -> None:
 
 def test_polyglot(project: Path) -> None:
     pipeline = project / "examples" / "polyglot" / "pipeline.yaml"
-    run = start(project, STOKER, "run", "--python", sys.executable, pipeline, "--param", "n_points=5000")
-    assert run.returncode == 0
+    command = [STOKER, "run", "--python", sys.executable, "--param", "n_points=5000"]
+    assert start(project, *command, pipeline).returncode == 0
     done = steps(project)
     assert list(done) == ["points", "compile", "fit", "report"]
     assert {s["status"] for s in done.values()} == {"succeeded"}
@@ -99,19 +99,7 @@ def test_polyglot(project: Path) -> None:
     sentence = Path(done["report"]["outputs"]["sentence"]["path"]).read_text()
     assert "2.5 was drawn" in sentence
 
-    again = start(
-        project,
-        STOKER,
-        "run",
-        "--python",
-        sys.executable,
-        pipeline,
-        "--param",
-        "n_points=5000",
-        "--param",
-        "slope=4",
-    )
-    assert again.returncode == 0
+    assert start(project, *command, "--param", "slope=4", pipeline).returncode == 0
     assert {n: s["status"] for n, s in steps(project).items()} == {
         "points": "succeeded",
         "compile": "cached",
@@ -122,6 +110,6 @@ def test_polyglot(project: Path) -> None:
 
 def test_polyglot_says_what_a_bad_parameter_is(project: Path) -> None:
     pipeline = project / "examples" / "polyglot" / "pipeline.yaml"
-    run = start(project, STOKER, "run", pipeline, "--param", "n_points=many")
+    run = start(project, STOKER, "run", "--param", "n_points=many", pipeline)
     assert run.returncode == 2
     assert "n_points" in run.stderr and "many" in run.stderr
