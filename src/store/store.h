@@ -186,6 +186,8 @@ int stk_store_sync(stk_store *store, stk_err *err);
 /* Re-reads every artifact; `bad` is called for each that is missing, torn or changed. */
 int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest, const char *what),
                      void *arg, uint64_t *ret_checked, uint64_t *ret_bytes, stk_err *err);
+/* Forgets an artifact, file and row: whatever needs it finds it missing and makes it again. */
+int stk_store_remove_artifact(stk_store *store, const char *digest, stk_err *err);
 typedef struct stk_gc {
     bool dry_run;
     int64_t keep_ms;    /* runs that ended within this time are kept */

@@ -438,6 +438,22 @@ int stk_store_add_bytes(stk_store *store, const void *data, size_t len, stk_arti
 
 /* --- finding --- */
 
+int stk_store_remove_artifact(stk_store *store, const char *digest, stk_err *err)
+{
+    STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
+    int rc = path == NULL ? no_memory(store, err) : stk_store_writable(store, err);
+    if (rc == 0) {
+        rc = push_aside(store, path, err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    stk_store_read_end(store);
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_DEL];
+    (void)sqlite3_bind_text(stmt, 1, digest, -1, SQLITE_STATIC);
+    return stk_store_step(store, stmt, err, "forgetting an artifact");
+}
+
 /* Sums what may be torn. Fitting content is believed from now on: after a reboot it was read from
  * the disk. */
 static int check(stk_store *store, const char *digest, const char *path, int64_t *ret_size,
@@ -465,11 +481,8 @@ static int check(stk_store *store, const char *digest, const char *path, int64_t
         return writable ? add_pending(store, &a, err)
                         : remember(store, digest, tree.size, tree.is_dir, true, err);
     }
-    if (writable && push_aside(store, path, NULL) == 0) {
-        stk_store_read_end(store);
-        sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_DEL];
-        (void)sqlite3_bind_text(stmt, 1, digest, -1, SQLITE_STATIC);
-        (void)stk_store_step(store, stmt, NULL, "forgetting an artifact"); /* the file is gone */
+    if (writable) {
+        (void)stk_store_remove_artifact(store, digest, NULL); /* the error below says it all */
     }
     stk_err_set(err, STK_E_STORE, "artifact %.12s was torn by a crash of the machine%s", digest,
                 writable ? " and is removed" : "");

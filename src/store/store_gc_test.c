@@ -62,6 +62,13 @@ static void test_verify(void **state)
     assert_non_null(strstr(b.text[i_changed], "changed"));
     assert_memory_equal(b.text[!i_changed], gone, 12);
     assert_non_null(strstr(b.text[!i_changed], "missing"));
+    OK(stk_store_remove_artifact(f->store, changed, &f->err));
+    OK(stk_store_remove_artifact(f->store, gone, &f->err));
+    b.n = 0;
+    OK(stk_store_verify(f->store, note_bad, &b, &n, &bytes, &f->err));
+    assert_int_equal(b.n, 0);
+    assert_int_equal(n, 1);
+    assert_false(is_there(f, changed));
 }
 
 static stk_gc collect(fixture *f, int64_t keep_ms, uint32_t keep_runs, bool dry, int64_t now)

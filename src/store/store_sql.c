@@ -200,7 +200,7 @@ int stk_store_migrate(stk_store *store, const char *const *steps, int n_steps, s
     if (store->flags & STK_STORE_READONLY) {
         stk_err_set(err, STK_E_STORE, "store %s has the older format %d (this Stoker's is %d)",
                     store->path, version, n_steps);
-        stk_err_hint(err, "open it once where it can be written: any stoker command migrates it");
+        stk_err_hint(err, "the next `stoker run` there migrates it");
         return STK_E_STORE;
     }
     rc = stk_store_begin(store, err);

@@ -1,0 +1,198 @@
+/* stoker store: path, verify, gc. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/units.h"
+#include "cli/cli_read.h"
+#include "sys/clock.h"
+
+enum { KEEP_RUNS = 10, OUTPUT_MAX = 1 << 28 };
+#define KEEP_TEXT "30d"
+
+static int run_path(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out)
+{
+    if (stk_cli_json(cli)) {
+        stk_buf_text(out, "{\"path\":");
+        stk_buf_json(out, stk_store_path(store));
+        stk_buf_text(out, ",\"about\":");
+        stk_buf_json(out, stk_store_describe(store, arena));
+        stk_buf_text(out, "}\n");
+    } else {
+        stk_buf_printf(out, "%s\n", stk_store_path(store));
+    }
+    return 0;
+}
+
+/* --- verify --- */
+
+typedef struct bad_list {
+    bool json;
+    uint32_t n;
+    stk_buf text;    /* lines, or members of a JSON list */
+    stk_buf digests; /* one after the other, of artifacts */
+} bad_list;
+
+static void bad_done(bad_list *bad)
+{
+    stk_buf_done(&bad->text);
+    stk_buf_done(&bad->digests);
+}
+
+static void note_bad(void *arg, const char *digest, const char *what)
+{
+    bad_list *bad = arg;
+    bool is_artifact = strlen(digest) == STK_DIGEST_HEX;
+    if (bad->json) {
+        stk_buf_text(&bad->text, bad->n > 0 ? ",{\"digest\":" : "{\"digest\":");
+        stk_buf_json(&bad->text, digest);
+        stk_buf_text(&bad->text, ",\"what\":");
+        stk_buf_json(&bad->text, what);
+        stk_buf_char(&bad->text, '}');
+    } else {
+        stk_buf_printf(&bad->text, "%s %s: %s\n", is_artifact ? "artifact" : "file", digest, what);
+    }
+    if (is_artifact) {
+        stk_buf_add(&bad->digests, digest, STK_DIGEST_HEX);
+    }
+    bad->n++;
+}
+
+static int remove_bad(stk_store *store, const bad_list *bad, stk_err *err)
+{
+    int rc = 0;
+    for (size_t at = 0; rc == 0 && at < bad->digests.len; at += STK_DIGEST_HEX) {
+        char digest[STK_DIGEST_HEX + 1] = "";
+        memcpy(digest, bad->digests.data + at, STK_DIGEST_HEX);
+        rc = stk_store_remove_artifact(store, digest, err);
+    }
+    return rc;
+}
+
+static void say_verified(const stk_store *store, const bad_list *bad, uint64_t n, uint64_t bytes,
+                         bool repair, stk_buf *out)
+{
+    char size[32];
+    const char *list = bad->text.data == NULL ? "" : bad->text.data;
+    if (bad->json) {
+        stk_buf_text(out, "{\"store\":");
+        stk_buf_json(out, stk_store_path(store));
+        stk_buf_printf(out, ",\"checked\":%llu,\"bytes\":%llu,\"repaired\":%s,\"bad\":[%s]}\n",
+                       (unsigned long long)n, (unsigned long long)bytes, repair ? "true" : "false",
+                       list);
+        return;
+    }
+    stk_buf_printf(out, "%s%llu artifact%s checked, %s, %u bad\n", list, (unsigned long long)n,
+                   n == 1 ? "" : "s", stk_units_format_memory((int64_t)bytes, size, sizeof size),
+                   bad->n);
+    if (bad->digests.len > 0) {
+        stk_buf_text(out, repair ? "the bad ones are removed: their steps run again when needed\n"
+                                 : "`stoker store verify --repair` removes them, so that their "
+                                   "steps run again\n");
+    }
+}
+
+/* Exit status 3 when something is bad, repaired or not. */
+static int run_verify(stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err, int *ret_status)
+{
+    bool repair = stk_cli_flag(cli, "repair");
+    __attribute__((cleanup(bad_done))) bad_list bad = {.json = stk_cli_json(cli),
+                                                       .text = STK_BUF_INIT(OUTPUT_MAX),
+                                                       .digests = STK_BUF_INIT(OUTPUT_MAX)};
+    uint64_t n = 0;
+    uint64_t bytes = 0;
+    int rc = stk_store_verify(store, note_bad, &bad, &n, &bytes, err);
+    if (rc == 0 && repair) {
+        rc = remove_bad(store, &bad, err);
+    }
+    if (rc == 0) {
+        say_verified(store, &bad, n, bytes, repair, out);
+        *ret_status = bad.n > 0 ? stk_err_exit_status(STK_E_STORE) : 0;
+    }
+    return rc;
+}
+
+/* --- gc --- */
+
+static int run_gc(stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err)
+{
+    char size[32];
+    int64_t keep_runs = KEEP_RUNS;
+    const char *keep = stk_cli_value(cli, "keep");
+    stk_gc gc = {.dry_run = stk_cli_flag(cli, "dry-run")};
+    int rc = stk_cli_number(cli, "keep-runs", 0, UINT32_MAX, &keep_runs, err);
+    if (rc == 0) {
+        rc = stk_units_parse_duration(keep == NULL ? KEEP_TEXT : keep, &gc.keep_ms, err);
+    }
+    gc.keep_runs = (uint32_t)keep_runs;
+    if (rc == 0) {
+        rc = stk_store_gc(store, &gc, stk_clock_wall_ms(&stk_clock_real), err);
+    }
+    if (rc != 0) {
+        return rc;
+    }
+    if (stk_cli_json(cli)) {
+        stk_buf_text(out, "{\"store\":");
+        stk_buf_json(out, stk_store_path(store));
+        stk_buf_printf(out,
+                       ",\"dry_run\":%s,\"runs_removed\":%llu,\"artifacts_removed\":%llu,"
+                       "\"bytes_freed\":%llu}\n",
+                       gc.dry_run ? "true" : "false", (unsigned long long)gc.runs_removed,
+                       (unsigned long long)gc.artifacts_removed,
+                       (unsigned long long)gc.bytes_freed);
+    } else {
+        stk_buf_printf(out, "%s %llu run%s and %llu artifact%s, %s\n",
+                       gc.dry_run ? "would remove" : "removed", (unsigned long long)gc.runs_removed,
+                       gc.runs_removed == 1 ? "" : "s", (unsigned long long)gc.artifacts_removed,
+                       gc.artifacts_removed == 1 ? "" : "s",
+                       stk_units_format_memory((int64_t)gc.bytes_freed, size, sizeof size));
+    }
+    return 0;
+}
+
+static int run_store(stk_cli *cli)
+{
+    const char *what = stk_cli_arg(cli, 0);
+    if (what == NULL || stk_cli_n_args(cli) > 1 ||
+        (strcmp(what, "path") != 0 && strcmp(what, "verify") != 0 && strcmp(what, "gc") != 0)) {
+        return stk_cli_usage(cli, "stoker store path, verify or gc%s%s", what ? ", not " : "",
+                             what ? what : "");
+    }
+    bool is_gc = strcmp(what, "gc") == 0;
+    bool writes = is_gc || stk_cli_flag(cli, "repair");
+    stk_err err = {0};
+    stk_store *store = NULL;
+    int status = stk_cli_store(cli, writes ? 0 : STK_STORE_READONLY, &store);
+    if (status != 0) {
+        return status;
+    }
+    STK_BUF_AUTO out = STK_BUF_INIT(OUTPUT_MAX);
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    int rc = is_gc                       ? run_gc(cli, store, &out, &err)
+             : strcmp(what, "path") == 0 ? run_path(cli, store, arena, &out)
+                                         : run_verify(cli, store, &out, &err, &status);
+    stk_store_close(store);
+    int answered = stk_cli_answer(cli, rc, &out, &err);
+    return answered != 0 ? answered : status;
+}
+
+static const stk_option options[] = {
+    {"repair", 0, NULL, "verify: remove bad artifacts, so that their steps run again", false},
+    {"dry-run", 0, NULL, "gc: only say what would go", false},
+    {"keep", 0, "TIME", "gc: keep runs that ended within this time (default " KEEP_TEXT ")", false},
+    {"keep-runs", 0, "N", "gc: and this many newest of every pipeline (default 10)", false},
+    {NULL}};
+
+const stk_command stk_cmd_store = {
+    .name = "store",
+    .summary = "check the store, or free its space",
+    .usage = "[options] path|verify|gc",
+    .text =
+        "path prints the folder of the store (STOKER_STORE, or .stoker found by walking up).\n\n"
+        "verify reads every artifact again and compares it with its digest; exit status 3 when "
+        "one is bad.\n\n"
+        "gc removes the runs outside what is kept, then the artifacts that no kept run, cache "
+        "entry or name refers to. A live run is never touched.",
+    .options = options,
+    .run = run_store};
