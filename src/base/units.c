@@ -151,26 +151,39 @@ bool stk_units_is_name(const char *text, bool dot)
 
 enum { WORD_MAX = 64 };
 
+static size_t min2(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Letters put in, left out, changed, or two neighbours swapped (the commonest slip): one each. */
 static size_t distance(const char *a, size_t n, const char *b, size_t m)
 {
-    size_t row[WORD_MAX + 1];
+    size_t rows[3][WORD_MAX + 1];
+    size_t *before = rows[0]; /* two letters of `a` back */
+    size_t *last = rows[1];
+    size_t *row = rows[2];
     for (size_t j = 0; j <= m; j++) {
-        row[j] = j;
+        last[j] = j;
     }
     for (size_t i = 1; i <= n; i++) {
-        size_t diagonal = row[0];
+        int c = tolower((unsigned char)a[i - 1]);
         row[0] = i;
         for (size_t j = 1; j <= m; j++) {
-            size_t up = row[j];
-            bool same = tolower((unsigned char)a[i - 1]) == tolower((unsigned char)b[j - 1]);
-            size_t best = diagonal + (same ? 0 : 1);
-            best = up + 1 < best ? up + 1 : best;
-            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+            int d = tolower((unsigned char)b[j - 1]);
+            size_t best = min2(last[j - 1] + (c == d ? 0 : 1), min2(last[j], row[j - 1]) + 1);
+            if (i > 1 && j > 1 && c == tolower((unsigned char)b[j - 2]) &&
+                d == tolower((unsigned char)a[i - 2])) {
+                best = min2(best, before[j - 2] + 1);
+            }
             row[j] = best;
-            diagonal = up;
         }
+        size_t *oldest = before;
+        before = last;
+        last = row;
+        row = oldest;
     }
-    return row[m];
+    return last[m];
 }
 
 const char *stk_units_nearest(const char *word, const char *const *candidates, size_t n_candidates)

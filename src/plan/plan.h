@@ -58,8 +58,8 @@ bool stk_plan_device_fits(const stk_resources *asked, const char *model, const c
 /* Steps that i_step waits for (inputs and after, deduplicated), and those that wait for it. */
 const uint32_t *stk_plan_needs(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n);
 const uint32_t *stk_plan_feeds(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n);
-const uint32_t *
-stk_plan_order(const stk_plan *plan); /* a topological order, stable: document order where free */
+/* A topological order: 0, 1, 2 …, as the spec numbers steps. */
+const uint32_t *stk_plan_order(const stk_plan *plan);
 uint32_t stk_plan_n_notes(const stk_plan *plan);
 const char *stk_plan_note(const stk_plan *plan,
                           uint32_t i_note); /* sentences for the start and the summary */

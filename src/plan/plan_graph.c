@@ -97,49 +97,10 @@ static int build_feeds(stk_plan *plan, stk_err *err)
     return 0;
 }
 
-/* --- order --- */
+/* --- order and circles --- */
 
-/* A min-heap of step indices: of the steps that could come next, the first of the document does. */
-typedef struct heap {
-    uint32_t *at;
-    uint32_t n;
-} heap;
-
-static void heap_push(heap *h, uint32_t value)
-{
-    uint32_t i = h->n++;
-    while (i > 0 && h->at[(i - 1) / 2] > value) {
-        h->at[i] = h->at[(i - 1) / 2];
-        i = (i - 1) / 2;
-    }
-    h->at[i] = value;
-}
-
-static uint32_t heap_pop(heap *h)
-{
-    uint32_t top = h->at[0];
-    uint32_t value = h->at[--h->n];
-    uint32_t i = 0;
-    for (;;) {
-        uint32_t child = 2 * i + 1;
-        if (child >= h->n) {
-            break;
-        }
-        if (child + 1 < h->n && h->at[child + 1] < h->at[child]) {
-            child++;
-        }
-        if (h->at[child] >= value) {
-            break;
-        }
-        h->at[i] = h->at[child];
-        i = child;
-    }
-    h->at[i] = value;
-    return top;
-}
-
-/* What Kahn's order leaves over holds a circle: from any such step, following what it needs among
- * them comes round. */
+/* `waits` counts what each step still waits for once all steps that can run have. Those above zero
+ * hold a circle: from any of them, following what it needs among them comes round. */
 static int say_cycle(const stk_plan *plan, const uint32_t *waits, stk_arena *scratch, stk_err *err)
 {
     uint32_t n = plan->n_steps;
@@ -188,46 +149,50 @@ static int say_cycle(const stk_plan *plan, const uint32_t *waits, stk_arena *scr
     return STK_E_SPEC;
 }
 
-static int build_order(stk_plan *plan, stk_err *err)
+/* Takes away steps that wait for nothing, again and again; a circle is what stays. */
+static int find_cycle(const stk_plan *plan, stk_err *err)
 {
     uint32_t n = plan->n_steps;
-    bool in_order = true;
-    plan->order = stk_arena_array(plan->arena, n, sizeof *plan->order);
-    if (plan->order == NULL) {
-        return stk_plan_no_memory(err);
-    }
-    for (uint32_t i = 0; i < n && in_order; i++) {
-        plan->order[i] = i;
-        for (uint32_t e = plan->needs_start[i]; e < plan->needs_start[i + 1] && in_order; e++) {
-            in_order = plan->needs[e] < i;
-        }
-    }
-    if (in_order) {
-        return 0; /* as most documents are written */
-    }
     STK_ARENA_AUTO scratch = stk_arena_new(0);
     uint32_t *waits = scratch == NULL ? NULL : stk_arena_array(scratch, n, sizeof *waits);
-    heap ready = {.at = scratch == NULL ? NULL : stk_arena_array(scratch, n, sizeof *ready.at)};
-    if (waits == NULL || ready.at == NULL) {
+    uint32_t *free_steps = scratch == NULL ? NULL : stk_arena_array(scratch, n, sizeof *free_steps);
+    if (waits == NULL || free_steps == NULL) {
         return stk_plan_no_memory(err);
     }
+    uint32_t n_free = 0;
     for (uint32_t i = 0; i < n; i++) {
         waits[i] = plan->needs_start[i + 1] - plan->needs_start[i];
         if (waits[i] == 0) {
-            heap_push(&ready, i);
+            free_steps[n_free++] = i;
         }
     }
-    uint32_t n_ordered = 0;
-    while (ready.n > 0) {
-        uint32_t i = heap_pop(&ready);
-        plan->order[n_ordered++] = i;
+    while (n_free > 0) {
+        uint32_t i = free_steps[--n_free];
         for (uint32_t e = plan->feeds_start[i]; e < plan->feeds_start[i + 1]; e++) {
             if (--waits[plan->feeds[e]] == 0) {
-                heap_push(&ready, plan->feeds[e]);
+                free_steps[n_free++] = plan->feeds[e];
             }
         }
     }
-    return n_ordered == n ? 0 : say_cycle(plan, waits, scratch, err);
+    return say_cycle(plan, waits, scratch, err);
+}
+
+/* The spec numbers steps so that each needs only lower ones; it can't where they go round. */
+static int build_order(stk_plan *plan, stk_err *err)
+{
+    plan->order = stk_arena_array(plan->arena, plan->n_steps, sizeof *plan->order);
+    if (plan->order == NULL) {
+        return stk_plan_no_memory(err);
+    }
+    for (uint32_t i = 0; i < plan->n_steps; i++) {
+        plan->order[i] = i;
+        for (uint32_t e = plan->needs_start[i]; e < plan->needs_start[i + 1]; e++) {
+            if (plan->needs[e] >= i) {
+                return find_cycle(plan, err);
+            }
+        }
+    }
+    return 0;
 }
 
 int stk_plan_build_graph(stk_plan *plan, stk_err *err)

@@ -133,7 +133,8 @@ typedef struct stk_step {
 
 typedef struct stk_param {
     const char *name;
-    const char *type;  /* "int" "float" "str" "bool" "json", or NULL: that of the default */
+    const char *type;  /* "int" "float" "str" "bool" "json": as declared, else the default's; NULL:
+                          anything (no type, and the default is null) */
     const char *value; /* JSON, default or override; NULL: required and not given yet */
     const char *help;
 } stk_param;

@@ -29,6 +29,16 @@ static bool fits(const stk_json *value, const char *type)
     }
 }
 
+/* A default says the type where nothing else does; null says nothing. */
+static const char *type_of_default(const stk_json *value)
+{
+    static const char *const of[] = {
+        [STK_JSON_NULL] = NULL,    [STK_JSON_BOOL] = "bool", [STK_JSON_INT] = "int",
+        [STK_JSON_REAL] = "float", [STK_JSON_TEXT] = "str",  [STK_JSON_LIST] = "json",
+        [STK_JSON_MAP] = "json"};
+    return of[value->kind];
+}
+
 static int set_value(stk_spec_reader *r, const stk_json *value, stk_param *param)
 {
     double number;
@@ -84,6 +94,7 @@ static int read_declaration(stk_spec_reader *r, const stk_json *map, stk_param *
     if (param->type != NULL && !fits(preset, param->type)) {
         return stk_spec_wrong(r, preset, param->name, param->type);
     }
+    param->type = param->type != NULL ? param->type : type_of_default(preset);
     return set_value(r, preset, param);
 }
 
@@ -110,8 +121,13 @@ int stk_spec_read_params(stk_spec_reader *r, const stk_json *node)
                                  "parameter '%.80s': a name is made of letters, digits and _ . -",
                                  key->text);
         }
-        rc = value->kind == STK_JSON_MAP ? read_declaration(r, value, &params[i])
-                                         : set_value(r, value, &params[i]);
+        params[i].type = type_of_default(value);
+        if (value->kind == STK_JSON_MAP) {
+            params[i].type = NULL;
+            rc = read_declaration(r, value, &params[i]);
+        } else {
+            rc = set_value(r, value, &params[i]);
+        }
     }
     r->spec->params = params;
     r->spec->n_params = node->n;
@@ -145,27 +161,9 @@ static int unknown(const stk_spec *spec, const char *name, stk_err *err)
     return STK_E_USAGE;
 }
 
-/* The type as declared, else that of the default. */
 static const char *type_of(const stk_param *param)
 {
-    if (param->type != NULL) {
-        return param->type;
-    }
-    if (param->value == NULL || strcmp(param->value, "null") == 0) {
-        return "any";
-    }
-    switch (param->value[0]) {
-    case '"':
-        return "str";
-    case 't':
-    case 'f':
-        return "bool";
-    case '[':
-    case '{':
-        return "json";
-    default:
-        return strpbrk(param->value, ".eE") != NULL ? "float" : "int";
-    }
+    return param->type != NULL ? param->type : "any";
 }
 
 static int parse_value(stk_spec *spec, const char *text, stk_json *ret_node)
@@ -246,9 +244,6 @@ int stk_spec_set_param(stk_spec *spec, const char *name, const char *value, stk_
     const char *json = stk_json_dump_in(&node, spec->arena);
     if (json == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "out of memory for parameter '%s'", name);
-    }
-    if (param->type == NULL && strcmp(type, "any") != 0) {
-        param->type = type; /* the default's type goes on holding */
     }
     param->value = json;
     return 0;

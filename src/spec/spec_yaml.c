@@ -275,7 +275,9 @@ static int on_alias(reader *r, const yaml_event_t *event)
         return stk_json_build_fail(&r->b, STK_E_SPEC, line, "alias *%s is no text to be a key",
                                    name);
     }
-    return stk_json_build_add(&r->b, &a->node, a->n_nodes, a->height);
+    stk_json node = a->node;
+    node.line = (uint32_t)line & 0xFFFFFFFu; /* what is wrong with it is wrong here */
+    return stk_json_build_add(&r->b, &node, a->n_nodes, a->height);
 }
 
 static int on_scalar(reader *r, const yaml_event_t *event)

@@ -1,0 +1,200 @@
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/testing.h"
+
+static const stk_json_limits roomy = {1u << 20, 100000, STK_LIMIT_DEPTH};
+
+/* What comes back as canonical text, or the message. */
+static char *around(const char *text, size_t len, const stk_json_limits *limits)
+{
+    stk_arena *arena = stk_arena_new(0);
+    stk_json root;
+    stk_err err = {0};
+    char message[1200];
+    char *answer;
+    if (stk_json_parse(text, len, "d.json", limits, arena, &root, &err) < 0) {
+        answer = strdup(stk_err_format(&err, message, sizeof message));
+    } else {
+        answer = strdup(stk_json_dump_in(&root, arena));
+    }
+    stk_arena_free(arena);
+    return answer;
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *expected;
+    } cases[] = {
+        {" { } ", "{}"},
+        {"[]", "[]"},
+        {"\xEF\xBB\xBF[1]", "[1]"},
+        {"[1, -2 ,3.50,1e5,-0, 123456789012345678901234567890]",
+         "[1,-2,3.50,1e5,-0,123456789012345678901234567890]"},
+        {"{\"b\": true,\r\n \"a\": [null, false, \"x\"]}", "{\"b\":true,\"a\":[null,false,\"x\"]}"},
+        {"\"\\u0041\\n\\t\\\"\\\\\\/\\b\\f\\r\"", "\"A\\n\\t\\\"\\\\/\\b\\f\\r\""},
+        {"\"\\ud83d\\ude00 \\u00e9 \\u20ac\"", "\"\xF0\x9F\x98\x80 \xC3\xA9 \xE2\x82\xAC\""},
+        {"\"\\ud83d x\"", "\"\xEF\xBF\xBD x\""},
+        {"\"\\udc80\"", "\"\xEF\xBF\xBD\""},
+        {"\"\\u0000\\u001f\"", "\"\\u0000\\u001f\""},
+        {"{\"a\":{\"a\":{\"a\":[[[]]]}}}", "{\"a\":{\"a\":{\"a\":[[[]]]}}}"},
+        {"", "d.json:1: not valid JSON: expected a value, found the end of the document"},
+        {"{\"a\" 1}", "d.json:1: not valid JSON: expected ':' after a key, found '1'"},
+        {"{\n\"a\": 1,\n}", "d.json:3: not valid JSON: expected a key in double quotes, found '}'"},
+        {"[1\n 2]", "d.json:2: not valid JSON: expected ',' or ']', found '2'"},
+        {"{\"a\":1]", "d.json:1: not valid JSON: expected ',' or '}', found ']'"},
+        {"[1] x", "d.json:1: not valid JSON: expected the end of the document, found 'x'"},
+        {"[01]", "d.json:1: not valid JSON: expected ',' or ']', found '1'"},
+        {"[+1]", "d.json:1: not valid JSON: expected a value, found '+'"},
+        {"[1.]", "d.json:1: not valid JSON: expected a digit after the decimal point, found ']'"},
+        {"[1e]", "d.json:1: not valid JSON: expected a digit in the exponent, found ']'"},
+        {"[1e999]", "d.json:1: number 1e999 is too large"},
+        {"[NaN]", "d.json:1: JSON has no NaN and no infinity; write it as text"},
+        {"[-Infinity]", "d.json:1: not valid JSON: expected a finite number, found 'I'"},
+        {"\"\\x\"",
+         "d.json:1: not valid JSON: expected one of \"\\/bfnrtu after a backslash, found 'x'"},
+        {"\"\\\b\"", "d.json:1: not valid JSON: expected one of \"\\/bfnrtu after a backslash, "
+                     "found byte 0x08"},
+        {"\"\\u12g4\"", "d.json:1: not valid JSON: expected four hex digits after \\u, found 'u'"},
+        {"\"a\nb\"", "d.json:1: not valid JSON: expected a closing '\"' (control characters are "
+                     "written as escapes), found byte 0x0a"},
+        {"\"abc",
+         "d.json:1: not valid JSON: expected a closing '\"' (control characters are written "
+         "as escapes), found the end of the document"},
+        {"[1,\n\"\xC3(\"]", "d.json:2: not valid UTF-8 on this line"},
+        {"[\"\xED\xA0\x80\"]", "d.json:1: not valid UTF-8 on this line"},
+        {"{\"a\":1,\n\"b\":2,\n\"a\":3}",
+         "d.json:3: key 'a' is there twice, first on line 1; keep one"},
+        {"{\"a\\u0000\":1}", "d.json:1: a key holds a NUL byte"},
+        {"[tru]", "d.json:1: not valid JSON: expected a value, found 't'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *got = around(cases[i].text, strlen(cases[i].text), &roomy);
+        assert_string_equal(got, cases[i].expected);
+        free(got);
+    }
+}
+
+static void test_raw_nul(void **state)
+{
+    (void)state;
+    char *got = around("[1,\0 2]", 7, &roomy);
+    assert_string_equal(got, "d.json:1: not valid JSON: expected a value, found byte 0x00");
+    free(got);
+}
+
+/* At each limit, and one above. */
+static void test_limits(void **state)
+{
+    (void)state;
+    char text[400] = "";
+    for (int i = 0; i < STK_LIMIT_DEPTH; i++) {
+        strcat(text, "[");
+    }
+    for (int i = 0; i < STK_LIMIT_DEPTH; i++) {
+        strcat(text, "]");
+    }
+    char *got = around(text, strlen(text), &roomy);
+    assert_string_equal(got, text);
+    free(got);
+    memmove(text + 1, text, strlen(text) + 1);
+    strcat(text, "]");
+    got = around(text, strlen(text), &roomy);
+    assert_string_equal(got, "d.json:1: lists and mappings are nested more than 64 deep");
+    free(got);
+
+    stk_json_limits four = {100, 4, 8};
+    got = around("[1,2,3]", 7, &four);
+    assert_string_equal(got, "[1,2,3]");
+    free(got);
+    got = around("[1,2,3,4]", 9, &four);
+    assert_non_null(strstr(got, "more than 4 values"));
+    free(got);
+    got = around("[1,2,[]]", 8, &four);
+    assert_string_equal(got, "[1,2,[]]");
+    free(got);
+    got = around("[1,[2,[]]]", 10, &four);
+    assert_non_null(strstr(got, "more than 4 values"));
+    free(got);
+    stk_json_limits bytes = {7, 100, 8};
+    got = around("[1,2,3]", 7, &bytes);
+    assert_string_equal(got, "[1,2,3]");
+    free(got);
+    got = around("[1,2,3] ", 8, &bytes);
+    assert_string_equal(got, "d.json: the document is larger than 7 bytes");
+    free(got);
+}
+
+static void test_many_keys(void **state)
+{
+    (void)state;
+    STK_BUF_AUTO text = STK_BUF_INIT(1u << 20);
+    for (int i = 0; i < 5000; i++) {
+        stk_buf_printf(&text, "%s\n\"k%d\":%d", i == 0 ? "{" : ",", i, i);
+    }
+    stk_buf_text(&text, "}");
+    char *got = around(text.data, text.len, &roomy);
+    assert_int_equal(strncmp(got, "{\"k0\":0,\"k1\":1,", 15), 0);
+    free(got);
+    text.len--;
+    stk_buf_text(&text, ",\n\"k77\":0}");
+    got = around(text.data, text.len, &roomy);
+    assert_string_equal(got, "d.json:5002: key 'k77' is there twice, first on line 79; keep one");
+    free(got);
+}
+
+static void test_asking(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"a\": 9223372036854775807,\n \"b\": 9223372036854775808, \"c\": 2.5,"
+        "\n \"d\": \"x\\u0000y\", \"e\": \"x\"}";
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root;
+    int64_t whole = 0;
+    double real = 0;
+    assert_int_equal(stk_json_parse(text, sizeof text - 1, NULL, &roomy, arena, &root, NULL), 0);
+    assert_true(stk_json_int(stk_json_get(&root, "a"), &whole));
+    assert_true(whole == INT64_MAX);
+    assert_false(stk_json_int(stk_json_get(&root, "b"), &whole));
+    assert_true(stk_json_real(stk_json_get(&root, "b"), &real));
+    assert_false(stk_json_int(stk_json_get(&root, "c"), &whole));
+    assert_true(stk_json_real(stk_json_get(&root, "c"), &real) && real == 2.5);
+    assert_null(stk_json_text(stk_json_get(&root, "d")));
+    assert_true(stk_json_is(stk_json_get(&root, "e"), "x"));
+    assert_null(stk_json_get(&root, "f"));
+    assert_null(stk_json_get(stk_json_get(&root, "a"), "a"));
+    assert_int_equal(stk_json_get(&root, "c")->line, 2);
+    assert_int_equal(stk_json_get(&root, "d")->line, 3);
+}
+
+static void test_reals(void **state)
+{
+    (void)state;
+    static const struct {
+        double number;
+        const char *text;
+    } cases[] = {{0.1, "0.1"},           {1, "1.0"},
+                 {-2.5e-10, "-2.5e-10"}, {1.0 / 3, "0.3333333333333333"},
+                 {1e22, "1e+22"},        {0.1 + 0.2, "0.30000000000000004"},
+                 {-0.0, "-0.0"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[32];
+        stk_json_format_real(cases[i].number, text);
+        assert_string_equal(text, cases[i].text);
+        assert_true(strtod(text, NULL) == cases[i].number);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values), cmocka_unit_test(test_raw_nul),
+        cmocka_unit_test(test_limits), cmocka_unit_test(test_many_keys),
+        cmocka_unit_test(test_asking), cmocka_unit_test(test_reals)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
