@@ -1,0 +1,114 @@
+/* `stoker spec`: documents alone, without running anything. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "cli/cli.h"
+#include "plan/plan.h"
+#include "spec/spec.h"
+#include "spec/spec_result.h"
+#include "sys/file.h"
+
+static int read_document(const char *path, size_t max, char **ret_text, size_t *ret_len,
+                         stk_err *err)
+{
+    return strcmp(path, "-") == 0
+               ? stk_file_read_fd(STDIN_FILENO, "standard input", max, ret_text, ret_len, err)
+               : stk_file_read(path, max, ret_text, ret_len, err);
+}
+
+static int convert(const stk_cli *cli, const char *path, stk_err *err)
+{
+    STK_TEXT_AUTO text = NULL;
+    STK_TEXT_AUTO json = NULL;
+    size_t len;
+    int rc = read_document(path, STK_LIMIT_SPEC_BYTES, &text, &len, err);
+    if (rc == 0) {
+        rc = stk_cli_flag(cli, "lines") ? stk_spec_convert_lines(text, len, path, &json, err)
+                                        : stk_spec_convert(text, len, path, &json, err);
+    }
+    if (rc == 0) {
+        puts(json);
+    }
+    return rc;
+}
+
+/* Everything that can be said without knowing the machine: the document, and the graph. */
+static int check_pipeline(const stk_cli *cli, const char *path, stk_err *err)
+{
+    STK_TEXT_AUTO text = NULL;
+    size_t len;
+    stk_spec *spec = NULL;
+    stk_plan *plan = NULL;
+    int rc = read_document(path, STK_LIMIT_SPEC_BYTES, &text, &len, err);
+    rc = rc < 0 ? rc : stk_spec_parse(text, len, path, &spec, err);
+    rc = rc < 0 ? rc : stk_plan_new(spec, NULL, STK_POLICY_STRICT, &plan, err);
+    if (rc == 0) {
+        uint32_t n = stk_spec_n_steps(spec);
+        if (stk_cli_json(cli)) {
+            printf("{\"kind\":\"pipeline\",\"name\":\"%s\",\"steps\":%u}\n", stk_spec_name(spec),
+                   n);
+        } else {
+            printf("%s: pipeline '%s', %u step%s, nothing wrong\n", path, stk_spec_name(spec), n,
+                   n == 1 ? "" : "s");
+        }
+    }
+    stk_plan_free(plan);
+    stk_spec_free(spec);
+    return rc;
+}
+
+static int check_result(const stk_cli *cli, const char *path, stk_err *err)
+{
+    STK_TEXT_AUTO text = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    size_t len;
+    stk_result result;
+    int rc = arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    rc = rc < 0 ? rc : read_document(path, STK_LIMIT_RESULT_BYTES, &text, &len, err);
+    rc = rc < 0 ? rc : stk_result_parse(text, len, path, arena, &result, err);
+    if (rc == 0) {
+        const char *status = result.ok ? "ok" : "failed";
+        printf(stk_cli_json(cli) ? "{\"kind\":\"result\",\"status\":\"%s\",\"outputs\":%u}\n"
+                                 : "a result with status %s and %u outputs, nothing wrong\n",
+               status, result.n_outputs);
+    }
+    return rc;
+}
+
+static int run_spec(stk_cli *cli)
+{
+    stk_err err = {0};
+    const char *word = stk_cli_arg(cli, 0);
+    const char *path = stk_cli_arg(cli, 1);
+    bool is_check = word != NULL && strcmp(word, "check") == 0;
+    if (word == NULL || (!is_check && strcmp(word, "convert") != 0)) {
+        return stk_cli_usage(cli, "what with it? 'check' or 'convert'");
+    }
+    if (path == NULL || stk_cli_n_args(cli) > 2) {
+        return stk_cli_usage(cli, "one document, please; - is standard input");
+    }
+    int rc = !is_check                     ? convert(cli, path, &err)
+             : stk_cli_flag(cli, "result") ? check_result(cli, path, &err)
+                                           : check_pipeline(cli, path, &err);
+    return rc < 0 ? stk_cli_fail(cli, &err) : 0;
+}
+
+static const stk_option options_of_spec[] = {
+    {"lines", 0, NULL, "convert: {document, lines}, with the line of every key", false},
+    {"result", 0, NULL, "check: the document is a task's result.json", false},
+    {NULL}};
+
+const stk_command stk_cmd_spec = {
+    .name = "spec",
+    .summary = "check a pipeline document, or turn its YAML into JSON",
+    .usage = "check|convert [options] FILE",
+    .text =
+        "check reads the document as 'stoker run' would, its graph included, and names the first "
+        "thing that is wrong with its line. What depends on the machine is 'stoker plan'.\n\n"
+        "convert prints any YAML document as JSON, with the limits of pipeline documents: YAML "
+        "1.2, one document, no duplicate keys.",
+    .options = options_of_spec,
+    .run = run_spec};
