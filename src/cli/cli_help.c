@@ -1,5 +1,6 @@
 #include <stdio.h>
 
+#include "cli/cli_man.h"
 #include "cli/cli_parse.h"
 
 static int run_help(stk_cli *cli)
@@ -10,7 +11,15 @@ static int run_help(stk_cli *cli)
         if (command == NULL) {
             return stk_cli_usage(cli, "unknown command '%s'", word);
         }
-        stk_cli_print_help(command);
+        if (stk_cli_flag(cli, "man")) {
+            stk_cli_print_man(command);
+        } else {
+            stk_cli_print_help(command);
+        }
+        return 0;
+    }
+    if (stk_cli_flag(cli, "man")) {
+        stk_cli_print_man(NULL);
         return 0;
     }
     puts(
@@ -26,7 +35,11 @@ static int run_help(stk_cli *cli)
     return 0;
 }
 
+static const stk_option options[] = {
+    {"man", 0, NULL, "as a manual page (troff); without COMMAND: stoker(1)", false}, {NULL}};
+
 const stk_command stk_cmd_help = {.name = "help",
                                   .summary = "list the commands, or explain one",
-                                  .usage = "[COMMAND]",
+                                  .usage = "[--man] [COMMAND]",
+                                  .options = options,
                                   .run = run_help};
