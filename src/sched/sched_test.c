@@ -574,13 +574,27 @@ static void test_many_requests(void **state)
     stk_sched_free(sched);
 }
 
+static void test_limit_of_tasks(void **state)
+{
+    (void)state;
+    stk_sched *sched = stk_sched_new(&config_small);
+    stk_sched_task task = {0};
+    stk_err err = {0};
+    for (uint32_t i = 0; i < STK_LIMIT_TASKS; i++) {
+        assert_true(stk_sched_add(sched, &task, NULL, 0, NULL, NULL) == 0);
+    }
+    assert_int_equal(stk_sched_add(sched, &task, NULL, 0, NULL, &err), STK_E_LIMIT);
+    assert_non_null(strstr(err.text, "2000000 tasks"));
+    stk_sched_free(sched);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scripts),       cmocka_unit_test(test_nothing_starves),
         cmocka_unit_test(test_retries),       cmocka_unit_test(test_delays),
         cmocka_unit_test(test_refused_tasks), cmocka_unit_test(test_deep_and_wide),
-        cmocka_unit_test(test_many_requests),
+        cmocka_unit_test(test_many_requests), cmocka_unit_test(test_limit_of_tasks),
     };
     return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
 }
