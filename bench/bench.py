@@ -81,14 +81,16 @@ class Bench:
         self.args = args
         self.folder = Path(tempfile.mkdtemp(prefix="stoker-bench-"))
         self.rows: list[Row] = []
+        self.n_folders = 0
         drop = {"STOKER_STORE", "STOKER_RUN_OPTIONS", "NINJA_STATUS"}
         self.env = {k: v for k, v in os.environ.items() if k not in drop}
         self.env["PYTHONPATH"] = str(ROOT / "python")
         self.env["STOKER_BIN"] = str(args.stoker)
 
     def fresh(self, name: str) -> Path:
-        folder = self.folder / name
-        shutil.rmtree(folder, ignore_errors=True)
+        """A new folder. None is removed before the end: ext4 is slow to reuse inodes that were freed a moment ago."""
+        self.n_folders += 1
+        folder = self.folder / f"{self.n_folders}-{name}"
         folder.mkdir()
         return folder
 

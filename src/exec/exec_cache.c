@@ -8,20 +8,21 @@
 #include "exec/exec_private.h"
 #include "sys/file.h"
 
-int exec_lookup_init(exec_lookup *lookup, stk_store *store, const stk_plan *plan, stk_arena *arena)
+int stk_exec_lookup_init(exec_lookup *lookup, stk_store *store, const stk_plan *plan,
+                         stk_arena *arena)
 {
     *lookup = (exec_lookup){.store = store, .plan = plan, .arena = arena};
     return 0;
 }
 
-void exec_lookup_done(exec_lookup *lookup)
+void stk_exec_lookup_done(exec_lookup *lookup)
 {
     stk_map_done(&lookup->files);
     stk_map_done(&lookup->seen);
 }
 
 /* Digest of a file outside the store, read once a run. NULL when it can't be read. */
-const char *exec_file_digest(exec_lookup *lookup, const char *path, stk_err *err)
+const char *stk_exec_file_digest(exec_lookup *lookup, const char *path, stk_err *err)
 {
     uint64_t known = 0;
     if (stk_map_get(&lookup->files, path, &known)) {
@@ -35,7 +36,7 @@ const char *exec_file_digest(exec_lookup *lookup, const char *path, stk_err *err
     char *digest = stk_arena_dup(lookup->arena, hex);
     char *key = stk_arena_dup(lookup->arena, path);
     if (digest == NULL || key == NULL || stk_map_put(&lookup->files, key, (uintptr_t)digest) < 0) {
-        exec_nomem(err);
+        stk_exec_nomem(err);
         return NULL;
     }
     return digest;
@@ -95,7 +96,7 @@ static const char *input_digest(exec_lookup *lookup, const stk_input *in, exec_o
         return digest;
     }
     case STK_INPUT_FILE:
-        return exec_file_digest(lookup, absolute(lookup, in->text), err);
+        return stk_exec_file_digest(lookup, absolute(lookup, in->text), err);
     case STK_INPUT_ARTIFACT:
         return in->text;
     case STK_INPUT_LIST:
@@ -143,12 +144,12 @@ static bool take_ref(exec_lookup *lookup, json_t *ref, bool check, exec_ref *ret
 
 /* STK_E_NOT_FOUND: an output of the step is not in the document, or (check) no longer in the store.
  */
-int exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char *json, bool check,
-                       exec_ref **ret_outputs, stk_err *err)
+int stk_exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char *json, bool check,
+                           exec_ref **ret_outputs, stk_err *err)
 {
     exec_ref *refs = stk_arena_array(lookup->arena, step->n_outputs + 1, sizeof *refs);
     if (refs == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     if (step->n_outputs == 0 && strcmp(json, "{}") == 0) {
         *ret_outputs = refs;
@@ -233,7 +234,7 @@ static const char *stale(exec_lookup *lookup, const stk_step *step, exec_found *
         return stk_arena_printf(lookup->arena, "%s changed, which it loaded", path);
     }
     stk_err err = {0};
-    if (exec_parse_outputs(lookup, step, found->row.outputs, true, &found->outputs, &err) < 0) {
+    if (stk_exec_parse_outputs(lookup, step, found->row.outputs, true, &found->outputs, &err) < 0) {
         return stk_arena_dup(lookup->arena, err.text);
     }
     return NULL;
@@ -254,7 +255,7 @@ static int collect(exec_lookup *lookup, const stk_step *step, exec_outputs_fn ou
     }
     const stk_cache_policy *cache = &step->settings->cache;
     for (uint32_t i = 0; i < cache->n_files; i++) {
-        files[i] = exec_file_digest(lookup, absolute(lookup, cache->files[i]), err);
+        files[i] = stk_exec_file_digest(lookup, absolute(lookup, cache->files[i]), err);
         if (files[i] == NULL) {
             return stk_err_context(err, "step '%s': cache file '%s'", step->name, cache->files[i]);
         }
@@ -262,8 +263,8 @@ static int collect(exec_lookup *lookup, const stk_step *step, exec_outputs_fn ou
     return 0;
 }
 
-int exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn outputs, void *arg,
-                     bool use_cache, int64_t now_ms, exec_found *ret_found, stk_err *err)
+int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn outputs, void *arg,
+                         bool use_cache, int64_t now_ms, exec_found *ret_found, stk_err *err)
 {
     const stk_step *step = stk_spec_step(stk_plan_spec(lookup->plan), i_step);
     const stk_cache_policy *cache = &step->settings->cache;
@@ -271,7 +272,7 @@ int exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn outpu
     const char **digests = stk_arena_array(lookup->arena, step->n_inputs + 1, sizeof *digests);
     const char **files = stk_arena_array(lookup->arena, cache->n_files + 1, sizeof *files);
     if (digests == NULL || files == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     int rc = collect(lookup, step, outputs, arg, digests, files, err);
     if (rc < 0) {
@@ -289,7 +290,7 @@ int exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn outpu
     }
     ret_found->key = stk_arena_dup(lookup->arena, key.hex);
     if (ret_found->key == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     stk_err ignored = {0};
     if (!use_cache) {
@@ -307,7 +308,7 @@ int exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn outpu
         ret_found->miss = stk_plan_miss(&key, last, lookup->arena);
     }
     ret_found->parts = stk_plan_key_json(&key, lookup->arena);
-    return ret_found->parts == NULL ? exec_nomem(err) : 0;
+    return ret_found->parts == NULL ? stk_exec_nomem(err) : 0;
 }
 
 /* --- forecast: the same question for `stoker plan` --- */
@@ -326,14 +327,14 @@ int stk_forecast_new(stk_store *store, const stk_plan *plan, stk_forecast **ret_
     stk_forecast *f = arena == NULL ? NULL : stk_arena_alloc(arena, sizeof *f);
     if (f == NULL) {
         stk_arena_free(arena);
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     f->arena = arena;
     f->n_steps = stk_spec_n_steps(stk_plan_spec(plan));
     f->outputs = stk_arena_array(arena, f->n_steps + 1, sizeof *f->outputs);
-    exec_lookup_init(&f->lookup, store, plan, arena);
+    stk_exec_lookup_init(&f->lookup, store, plan, arena);
     *ret_forecast = f;
-    return f->outputs == NULL ? exec_nomem(err) : 0;
+    return f->outputs == NULL ? stk_exec_nomem(err) : 0;
 }
 
 static const exec_ref *forecast_outputs(void *arg, uint32_t i_step)
@@ -352,12 +353,12 @@ int stk_forecast_step(stk_forecast *f, uint32_t i_step, bool *ret_hit, const cha
             const char *name = stk_spec_step(stk_plan_spec(f->lookup.plan), needs[i])->name;
             *ret_miss = stk_arena_printf(
                 f->arena, "'%s' runs before it: a hit if that gives what it gave before", name);
-            return *ret_miss == NULL ? exec_nomem(err) : 0;
+            return *ret_miss == NULL ? stk_exec_nomem(err) : 0;
         }
     }
     exec_found found;
-    int rc = exec_lookup_step(&f->lookup, i_step, forecast_outputs, f, true,
-                              stk_clock_wall_ms(&stk_clock_real), &found, err);
+    int rc = stk_exec_lookup_step(&f->lookup, i_step, forecast_outputs, f, true,
+                                  stk_clock_wall_ms(&stk_clock_real), &found, err);
     if (rc == 0) {
         *ret_hit = found.verdict == EXEC_HIT;
         *ret_miss = found.miss;
@@ -369,7 +370,7 @@ int stk_forecast_step(stk_forecast *f, uint32_t i_step, bool *ret_hit, const cha
 void stk_forecast_free(stk_forecast *f)
 {
     if (f != NULL) {
-        exec_lookup_done(&f->lookup);
+        stk_exec_lookup_done(&f->lookup);
         stk_arena_free(f->arena);
     }
 }

@@ -8,7 +8,7 @@ int stk_exec_capacity(stk_accel *accel, stk_arena *arena, stk_capacity *ret_capa
     const char **models = stk_arena_array(arena, n + 1, sizeof *models);
     const char **vendors = stk_arena_array(arena, n + 1, sizeof *vendors);
     if (models == NULL || vendors == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     stk_capacity c = {.where = "this machine",
                       .backend = "local",

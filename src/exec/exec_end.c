@@ -66,7 +66,7 @@ static int remember_error(stk_exec *x, const char *step, const char *text, stk_e
     if (x->error == NULL) {
         x->error = stk_arena_printf(x->arena, "step '%s' failed: %s", step, text);
     }
-    return x->error == NULL ? exec_nomem(err) : 0;
+    return x->error == NULL ? stk_exec_nomem(err) : 0;
 }
 
 static bool hook_was_run(const ending *e, const char *name)
@@ -80,27 +80,27 @@ static bool hook_was_run(const ending *e, const char *name)
 }
 
 /* Hooks that the task did not run itself: commands always, Python ones when the process died. Their
- * order is kept: the on_end hook follows when the first has ended (exec_ended). */
+ * order is kept: the on_end hook follows when the first has ended (stk_exec_ended). */
 static void run_hooks(stk_exec *x, const ending *e, uint32_t task, bool ok, const char *error)
 {
     stk_hook_when first = ok ? STK_HOOK_SUCCESS : STK_HOOK_FAILURE;
-    const stk_settings *s = exec_step(x, task)->settings;
+    const stk_settings *s = stk_exec_step(x, task)->settings;
     bool by_worker =
         hook_was_run(e, ok ? "on_success" : "on_failure") && s->hooks[first].run == NULL;
-    if (!by_worker && exec_launch_hook(x, task, first, error)) {
+    if (!by_worker && stk_exec_launch_hook(x, task, first, error)) {
         return;
     }
     if (!(hook_was_run(e, "on_end") && s->hooks[STK_HOOK_END].run == NULL)) {
-        (void)exec_launch_hook(x, task, STK_HOOK_END, error);
+        (void)stk_exec_launch_hook(x, task, STK_HOOK_END, error);
     }
 }
 
-int exec_fail(stk_exec *x, uint32_t task, stk_failure failure, const char *text, const char *used,
-              const char *traceback, const char *where, stk_err *err)
+int stk_exec_fail(stk_exec *x, uint32_t task, stk_failure failure, const char *text,
+                  const char *used, const char *traceback, const char *where, stk_err *err)
 {
     int64_t delay_ms = 0;
     bool again = stk_sched_retry(x->sched, task, failure, &delay_ms);
-    exec_release(x, task);
+    stk_exec_release(x, task);
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     stk_buf_printf(&buf, "{\"class\":\"%s\",\"final\":%s,\"text\":", stk_failure_word(failure),
                    again ? "false" : "true");
@@ -120,20 +120,20 @@ int exec_fail(stk_exec *x, uint32_t task, stk_failure failure, const char *text,
     stk_buf_char(&buf, '}');
     char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
     if (data == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     stk_sched_event failed = {
         .kind = STK_EV_TASK_FAILED, .task = task, .failure = failure, .is_final = !again};
-    int rc = exec_emit(x, &failed, data, err);
+    int rc = stk_exec_emit(x, &failed, data, err);
     if (rc < 0 || !again) {
-        return rc < 0 ? rc : remember_error(x, exec_step(x, task)->name, text, err);
+        return rc < 0 ? rc : remember_error(x, stk_exec_step(x, task)->name, text, err);
     }
     int64_t at = stk_clock_wall_ms(x->config.clock) + delay_ms;
     data = stk_arena_printf(x->tick, "{\"at_ms\":%lld,\"delay_ms\":%lld}", (long long)at,
                             (long long)delay_ms);
     return data == NULL
-               ? exec_nomem(err)
-               : exec_emit(
+               ? stk_exec_nomem(err)
+               : stk_exec_emit(
                      x, &(stk_sched_event){.kind = STK_EV_TASK_RETRYING, .task = task, .at_ms = at},
                      data, err);
 }
@@ -175,9 +175,9 @@ static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
         text = "the process ended without leaving a result (os._exit, or exec of another program?)";
     }
     if (text == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
-    int rc = exec_fail(x, e->task, failure, text, e->used, traceback, where, err);
+    int rc = stk_exec_fail(x, e->task, failure, text, e->used, traceback, where, err);
     if (rc == 0 && stk_sched_state(x->sched, e->task) == STK_TASK_FAILED) {
         run_hooks(x, e, e->task, false, text);
     }
@@ -284,7 +284,7 @@ static int publish(stk_exec *x, const ending *e, const stk_result_output *r,
                                             r != NULL ? r->path : name);
         struct stat st;
         if (path == NULL) {
-            return exec_nomem(err);
+            return stk_exec_nomem(err);
         }
         if (lstat(path, &st) < 0) {
             return stk_err_set(err, STK_E_NOT_FOUND, "output '%s' was not written: there is no %s",
@@ -303,7 +303,7 @@ static int publish(stk_exec *x, const ending *e, const stk_result_output *r,
     ret_ref->digest = stk_arena_dup(x->arena, artifact.digest);
     ret_ref->json = ref_json(&artifact, r, declared, format, value, x->arena);
     if (ret_ref->digest == NULL || ret_ref->json == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     stk_ref_row row = {.digest = ret_ref->digest,
                        .task = e->task,
@@ -312,7 +312,7 @@ static int publish(stk_exec *x, const ending *e, const stk_result_output *r,
                        .ref = ret_ref->json,
                        .name = r != NULL ? stk_arena_dup(x->arena, r->artifact_name) : NULL,
                        .version = r != NULL ? stk_arena_dup(x->arena, r->artifact_version) : NULL};
-    return exec_push_ref(x, &row, err);
+    return stk_exec_push_ref(x, &row, err);
 }
 
 static const stk_result_output *find_result(const ending *e, const char *name)
@@ -342,7 +342,7 @@ static int publish_all(stk_exec *x, const ending *e, exec_ref **ret_refs, stk_bu
 {
     const stk_step *step = e->step;
     exec_ref *refs = stk_arena_array(x->arena, step->n_outputs + 1, sizeof *refs);
-    int rc = refs == NULL ? exec_nomem(err) : 0;
+    int rc = refs == NULL ? stk_exec_nomem(err) : 0;
     stk_buf_char(buf, '{');
     for (uint32_t i = 0; i < step->n_outputs && rc == 0; i++) {
         const stk_result_output *r = find_result(e, step->outputs[i].name);
@@ -373,7 +373,7 @@ static int publish_all(stk_exec *x, const ending *e, exec_ref **ret_refs, stk_bu
     }
     stk_buf_char(buf, '}');
     *ret_refs = refs;
-    return rc == 0 && buf->failed ? exec_nomem(err) : rc;
+    return rc == 0 && buf->failed ? stk_exec_nomem(err) : rc;
 }
 
 /* --- success --- */
@@ -395,7 +395,7 @@ static int push_cache(stk_exec *x, const ending *e, const char *outputs, stk_err
         .outputs = stk_arena_dup(x->arena, outputs),
         .metadata = stk_arena_dup(x->arena, e->has_result ? e->result.metadata : NULL),
         .seen = stk_arena_dup(x->arena, e->has_result ? e->result.seen_json : NULL)};
-    return row.outputs == NULL ? exec_nomem(err) : exec_push_cache(x, &row, err);
+    return row.outputs == NULL ? stk_exec_nomem(err) : stk_exec_push_cache(x, &row, err);
 }
 
 static const char *success_json(stk_exec *x, const ending *e, const char *outputs)
@@ -437,8 +437,8 @@ static int succeed(stk_exec *x, const ending *e, stk_err *err)
     }
     if (rc < 0) {
         char text[1200];
-        rc = exec_fail(x, e->task, STK_FAIL_OUTPUT, stk_err_format(&why, text, (int)sizeof text),
-                       e->used, NULL, NULL, err);
+        rc = stk_exec_fail(x, e->task, STK_FAIL_OUTPUT,
+                           stk_err_format(&why, text, (int)sizeof text), e->used, NULL, NULL, err);
         if (rc == 0 && stk_sched_state(x->sched, e->task) == STK_TASK_FAILED) {
             run_hooks(x, e, e->task, false, why.text);
         }
@@ -448,11 +448,11 @@ static int succeed(stk_exec *x, const ending *e, stk_err *err)
     rc = push_cache(x, e, outputs.data, err);
     const char *data = rc < 0 ? NULL : success_json(x, e, outputs.data);
     if (data == NULL) {
-        return rc < 0 ? rc : exec_nomem(err);
+        return rc < 0 ? rc : stk_exec_nomem(err);
     }
-    exec_release(x, e->task);
-    rc =
-        exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_SUCCEEDED, .task = e->task}, data, err);
+    stk_exec_release(x, e->task);
+    rc = stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_SUCCEEDED, .task = e->task}, data,
+                       err);
     if (rc == 0) {
         run_hooks(x, e, e->task, true, NULL);
     }
@@ -507,7 +507,7 @@ static int read_result(stk_exec *x, ending *e, stk_err *why)
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     if (path == NULL) {
-        return exec_nomem(why);
+        return stk_exec_nomem(why);
     }
     if (e->step->python == NULL && !stk_file_exists(path)) {
         return 0; /* most commands write none */
@@ -521,13 +521,13 @@ static int read_result(stk_exec *x, ending *e, stk_err *why)
     return rc;
 }
 
-int exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_err *err)
+int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_err *err)
 {
-    ending e = {.task = task, .step = exec_step(x, task), .outcome = outcome};
-    e.dir = exec_dir(x, task, exec_attempt(x, task), x->scratch);
+    ending e = {.task = task, .step = stk_exec_step(x, task), .outcome = outcome};
+    e.dir = stk_exec_dir(x, task, stk_exec_attempt(x, task), x->scratch);
     e.used = used_json(outcome, x->scratch);
     if (e.dir == NULL || e.used == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     stk_err why = {0};
     int rc = read_result(x, &e, &why);
@@ -540,8 +540,8 @@ int exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_err 
     }
     if (rc < 0 && outcome->ok) {
         char text[1200];
-        return exec_fail(x, task, STK_FAIL_OUTPUT, stk_err_format(&why, text, (int)sizeof text),
-                         e.used, NULL, NULL, err);
+        return stk_exec_fail(x, task, STK_FAIL_OUTPUT, stk_err_format(&why, text, (int)sizeof text),
+                             e.used, NULL, NULL, err);
     }
     /* A Python task's own word counts first: a process that dies while it ends has still done its
      * work. */
@@ -551,9 +551,9 @@ int exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_err 
         return succeed(x, &e, err);
     }
     if (outcome->failure == STK_FAIL_CANCELLED) {
-        exec_release(x, task);
-        return exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task}, NULL,
-                         err);
+        stk_exec_release(x, task);
+        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task},
+                             NULL, err);
     }
     return fail_ending(x, &e, err);
 }
@@ -569,23 +569,23 @@ static int hook_ended(stk_exec *x, const stk_report *report, stk_err *err)
     int rc = 0;
     if (!report->outcome.ok) {
         const char *text = stk_arena_printf(x->scratch, "a hook of step '%s' failed: %s",
-                                            exec_step(x, task)->name, report->outcome.text);
-        rc = text == NULL ? exec_nomem(err) : exec_emit_note(x, text, err);
+                                            stk_exec_step(x, task)->name, report->outcome.text);
+        rc = text == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, text, err);
     }
     if (rc == 0 && strcmp(report->text, "on_end") != 0) {
-        (void)exec_launch_hook(x, task, STK_HOOK_END, NULL);
+        (void)stk_exec_launch_hook(x, task, STK_HOOK_END, NULL);
     }
     return rc;
 }
 
-int exec_ended(stk_exec *x, const stk_report *report, stk_err *err)
+int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err)
 {
     if ((report->id & EXEC_HOOK_BIT) != 0) {
         return hook_ended(x, report, err);
     }
     if (report->id >= x->n_tasks || stk_sched_state(x->sched, report->id) != STK_TASK_RUNNING ||
-        report->attempt != exec_attempt(x, report->id)) {
+        report->attempt != stk_exec_attempt(x, report->id)) {
         return 0; /* an attempt that was given up already */
     }
-    return exec_settle(x, report->id, &report->outcome, err);
+    return stk_exec_settle(x, report->id, &report->outcome, err);
 }

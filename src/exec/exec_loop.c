@@ -14,24 +14,24 @@
 
 enum { ACTIONS_AT_ONCE = 1024, EVENTS_AT_ONCE = 8192 };
 
-int exec_nomem(stk_err *err)
+int stk_exec_nomem(stk_err *err)
 {
     return stk_err_set(err, STK_E_NOMEM, "out of memory");
 }
 
-uint32_t exec_attempt(const stk_exec *x, uint32_t task)
+uint32_t stk_exec_attempt(const stk_exec *x, uint32_t task)
 {
     return x->tasks[task].attempt_base + stk_sched_attempt(x->sched, task);
 }
 
-const stk_step *exec_step(const stk_exec *x, uint32_t task)
+const stk_step *stk_exec_step(const stk_exec *x, uint32_t task)
 {
     return stk_spec_step(x->spec, x->tasks[task].i_step);
 }
 
-const char *exec_dir(const stk_exec *x, uint32_t task, uint32_t attempt, stk_arena *arena)
+const char *stk_exec_dir(const stk_exec *x, uint32_t task, uint32_t attempt, stk_arena *arena)
 {
-    return stk_arena_printf(arena, "%s/%s/0/%u", x->folder, exec_step(x, task)->name, attempt);
+    return stk_arena_printf(arena, "%s/%s/0/%u", x->folder, stk_exec_step(x, task)->name, attempt);
 }
 
 /* Makes room for one more element in a malloc'd array. */
@@ -43,7 +43,7 @@ static int grow(void **array, uint32_t n, uint32_t *cap, size_t size, stk_err *e
     uint32_t bigger = *cap == 0 ? 64 : *cap * 2;
     void *p = realloc(*array, (size_t)bigger * size);
     if (p == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     *array = p;
     *cap = bigger;
@@ -64,35 +64,35 @@ static int queue(stk_exec *x, stk_event_kind kind, uint32_t task, uint32_t attem
     return rc;
 }
 
-int exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, stk_err *err)
+int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, stk_err *err)
 {
     int rc = stk_sched_fold(x->sched, event, err);
     if (rc < 0 || event->kind >= STK_EV_N) {
         return rc;
     }
     bool of_run = event->kind == STK_EV_RUN_CANCELLING || event->kind == STK_EV_RUN_ENDED;
-    uint32_t attempt = of_run ? 0 : exec_attempt(x, event->task);
+    uint32_t attempt = of_run ? 0 : stk_exec_attempt(x, event->task);
     rc = queue(x, (stk_event_kind)event->kind, of_run ? UINT32_MAX : event->task, attempt, data,
                err);
-    return rc == 0 && x->n_events >= EVENTS_AT_ONCE ? exec_flush(x, err) : rc;
+    return rc == 0 && x->n_events >= EVENTS_AT_ONCE ? stk_exec_flush(x, err) : rc;
 }
 
-int exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_err *err)
+int stk_exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_err *err)
 {
     return queue(x, kind, UINT32_MAX, 0, data, err);
 }
 
-int exec_emit_note(stk_exec *x, const char *text, stk_err *err)
+int stk_exec_emit_note(stk_exec *x, const char *text, stk_err *err)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     stk_buf_text(&buf, "{\"text\":");
     stk_buf_json(&buf, text);
     stk_buf_char(&buf, '}');
     char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
-    return data == NULL ? exec_nomem(err) : exec_emit_plain(x, STK_EV_NOTE, data, err);
+    return data == NULL ? stk_exec_nomem(err) : stk_exec_emit_plain(x, STK_EV_NOTE, data, err);
 }
 
-int exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err)
+int stk_exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err)
 {
     int rc = grow((void **)&x->cache, x->n_cache, &x->cap_cache, sizeof *x->cache, err);
     if (rc == 0) {
@@ -101,7 +101,7 @@ int exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err)
     return rc;
 }
 
-int exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err)
+int stk_exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err)
 {
     int rc = grow((void **)&x->refs, x->n_refs, &x->cap_refs, sizeof *x->refs, err);
     if (rc == 0) {
@@ -110,7 +110,7 @@ int exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err)
     return rc;
 }
 
-int exec_flush(stk_exec *x, stk_err *err)
+int stk_exec_flush(stk_exec *x, stk_err *err)
 {
     if (x->n_events == 0) {
         return 0;
@@ -145,8 +145,8 @@ static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
     exec_task *t = &x->tasks[task];
     exec_found found;
     int64_t now = stk_clock_wall_ms(x->config.clock);
-    int rc = exec_lookup_step(&x->lookup, t->i_step, outputs_of, x, x->config.use_cache, now,
-                              &found, err);
+    int rc = stk_exec_lookup_step(&x->lookup, t->i_step, outputs_of, x, x->config.use_cache, now,
+                                  &found, err);
     if (rc < 0) {
         return rc;
     }
@@ -155,38 +155,38 @@ static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
     t->inputs = found.inputs;
     t->miss = found.miss;
     if (found.verdict == EXEC_MISS) {
-        return exec_emit(x, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task}, NULL, err);
+        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task}, NULL, err);
     }
     t->outputs = found.outputs;
-    const stk_step *step = exec_step(x, task);
+    const stk_step *step = stk_exec_step(x, task);
     const char *data = stk_arena_printf(
         x->tick, "{\"key\":\"%s\",\"from_run\":\"%s\",\"outputs\":%s,\"metadata\":%s}", found.key,
         found.row.run, found.row.outputs, found.row.metadata ? found.row.metadata : "{}");
     if (data == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     for (uint32_t i = 0; i < step->n_outputs && rc == 0; i++) {
         if (t->outputs[i].digest != NULL) {
-            rc = exec_push_ref(x,
-                               &(stk_ref_row){.digest = t->outputs[i].digest,
-                                              .task = task,
-                                              .output = step->outputs[i].name},
-                               err);
+            rc = stk_exec_push_ref(x,
+                                   &(stk_ref_row){.digest = t->outputs[i].digest,
+                                                  .task = task,
+                                                  .output = step->outputs[i].name},
+                                   err);
         }
     }
     return rc < 0 ? rc
-                  : exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task}, data,
-                              err);
+                  : stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task},
+                                  data, err);
 }
 
 static int do_skip(stk_exec *x, const stk_action *a, stk_err *err)
 {
     const char *data =
-        stk_arena_printf(x->tick, "{\"because\":\"%s\"}", exec_step(x, a->cause)->name);
+        stk_arena_printf(x->tick, "{\"because\":\"%s\"}", stk_exec_step(x, a->cause)->name);
     return data == NULL
-               ? exec_nomem(err)
-               : exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_SKIPPED, .task = a->task},
-                           data, err);
+               ? stk_exec_nomem(err)
+               : stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_SKIPPED, .task = a->task},
+                               data, err);
 }
 
 static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
@@ -202,11 +202,11 @@ static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
     stk_buf_char(&buf, '}');
     char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
     if (data == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     x->ended = true;
     x->status = (stk_run_status)a->status;
-    return exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_ENDED}, data, err);
+    return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_ENDED}, data, err);
 }
 
 static int act(stk_exec *x, const stk_action *a, stk_err *err)
@@ -215,17 +215,17 @@ static int act(stk_exec *x, const stk_action *a, stk_err *err)
     case STK_ACT_LOOKUP:
         return do_lookup(x, a->task, err);
     case STK_ACT_START:
-        return exec_admit(x, a->task, err);
+        return stk_exec_admit(x, a->task, err);
     case STK_ACT_STOP: {
-        int64_t grace = x->n_signals > 1 ? 0 : exec_step(x, a->task)->settings->grace_ms;
+        int64_t grace = x->n_signals > 1 ? 0 : stk_exec_step(x, a->task)->settings->grace_ms;
         x->config.backend->ops->stop(x->config.backend, a->task, grace, STK_FAIL_CANCELLED);
         return 0;
     }
     case STK_ACT_SKIP:
         return do_skip(x, a, err);
     case STK_ACT_CANCEL:
-        return exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = a->task},
-                         NULL, err);
+        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = a->task},
+                             NULL, err);
     case STK_ACT_END:
         /* the end waits for hooks: they belong to the run */
         return x->n_hooks > 0 ? 0 : do_end(x, a, err);
@@ -251,7 +251,7 @@ static int decide(stk_exec *x, int64_t *ret_wake_ms, stk_err *err)
             return rc;
         }
     }
-    return exec_flush(x, err);
+    return stk_exec_flush(x, err);
 }
 
 static int launch_all(stk_exec *x, bool *ret_any, stk_err *err)
@@ -259,7 +259,7 @@ static int launch_all(stk_exec *x, bool *ret_any, stk_err *err)
     *ret_any = x->n_launches > 0;
     for (uint32_t i = 0; i < x->n_launches; i++) {
         STK_FAILPOINT("exec.launch.before");
-        int rc = exec_launch(x, x->launches[i], err);
+        int rc = stk_exec_launch(x, x->launches[i], err);
         stk_arena_reset(x->scratch);
         if (rc < 0) {
             return rc;
@@ -278,11 +278,11 @@ static int drain(stk_exec *x, bool *ret_any, stk_err *err)
         int rc = 0;
         if (report.kind == STK_REPORT_ENDED) {
             STK_FAILPOINT("exec.settle.before");
-            rc = exec_ended(x, &report, err);
+            rc = stk_exec_ended(x, &report, err);
             stk_arena_reset(x->scratch);
             STK_FAILPOINT("exec.settle.after");
         } else if (report.kind == STK_REPORT_NOTE) {
-            rc = exec_emit_note(x, report.text, err);
+            rc = stk_exec_emit_note(x, report.text, err);
         }
         if (rc < 0) {
             return rc;
@@ -300,9 +300,9 @@ static int cancel(stk_exec *x, const char *why, stk_err *err)
     const char *data = stk_arena_printf(x->tick, "{\"why\":\"%s\"}", why);
     int64_t now = stk_clock_wall_ms(x->config.clock);
     return data == NULL
-               ? exec_nomem(err)
-               : exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_CANCELLING, .at_ms = now}, data,
-                           err);
+               ? stk_exec_nomem(err)
+               : stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_CANCELLING, .at_ms = now},
+                               data, err);
 }
 
 static int read_signals(stk_exec *x, stk_err *err)
@@ -370,7 +370,7 @@ int stk_exec_loop(stk_exec *x, stk_run_status *ret_status, stk_err *err)
         rc = launched && x->n_events > 0 ? 0 : wait(x, wake_ms, err);
     }
     if (rc >= 0) {
-        rc = exec_flush(x, err);
+        rc = stk_exec_flush(x, err);
     }
     if (rc < 0) {
         x->config.backend->ops->close(x->config.backend);
@@ -445,7 +445,8 @@ static int emit_created(stk_exec *x, stk_err *err)
     }
     stk_buf_text(&buf, "]}");
     char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
-    return data == NULL ? exec_nomem(err) : exec_emit_plain(x, STK_EV_RUN_CREATED, data, err);
+    return data == NULL ? stk_exec_nomem(err)
+                        : stk_exec_emit_plain(x, STK_EV_RUN_CREATED, data, err);
 }
 
 static int emit_started(stk_exec *x, stk_err *err)
@@ -453,7 +454,8 @@ static int emit_started(stk_exec *x, stk_err *err)
     const char *data =
         stk_arena_printf(x->tick, "{\"pid\":%d,\"boot\":\"%s\",\"resumed\":%s}", (int)getpid(),
                          stk_clock_boot_id(), x->config.resumed ? "true" : "false");
-    return data == NULL ? exec_nomem(err) : exec_emit_plain(x, STK_EV_RUN_STARTED, data, err);
+    return data == NULL ? stk_exec_nomem(err)
+                        : stk_exec_emit_plain(x, STK_EV_RUN_STARTED, data, err);
 }
 
 static int add_tasks(stk_exec *x, stk_err *err)
@@ -461,7 +463,7 @@ static int add_tasks(stk_exec *x, stk_err *err)
     x->n_tasks = stk_spec_n_steps(x->spec);
     x->tasks = calloc((size_t)x->n_tasks + 1, sizeof *x->tasks);
     if (x->tasks == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     /* Steps are numbered so that each needs only earlier ones (spec.h): tasks get the same numbers.
      */
@@ -494,14 +496,14 @@ static int init(stk_exec *x, stk_err *err)
     x->tick = stk_arena_new(0);
     x->scratch = stk_arena_new(0);
     if (x->arena == NULL || x->tick == NULL || x->scratch == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     x->folder = stk_arena_dup(x->arena, stk_store_run_folder(c->store, c->run, x->arena));
     x->n_cpus = stk_proc_n_cpus();
     x->cpu_ids = stk_arena_array(x->arena, 4096, sizeof *x->cpu_ids);
     x->cpu_load = stk_arena_array(x->arena, 4096, sizeof *x->cpu_load);
     if (x->folder == NULL || x->cpu_ids == NULL || x->cpu_load == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     x->n_cpus = stk_proc_cpus(x->cpu_ids, 4096);
     uint64_t seed = stk_hash_bytes(c->run, strlen(c->run), 0);
@@ -514,17 +516,17 @@ static int init(stk_exec *x, stk_err *err)
                            .free_retries = 2};
     x->sched = stk_sched_new(&sc);
     if (x->sched == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
-    int rc = exec_lookup_init(&x->lookup, c->store, c->plan, x->arena);
-    return rc < 0 ? exec_nomem(err) : add_tasks(x, err);
+    int rc = stk_exec_lookup_init(&x->lookup, c->store, c->plan, x->arena);
+    return rc < 0 ? stk_exec_nomem(err) : add_tasks(x, err);
 }
 
 int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *err)
 {
     stk_exec *x = calloc(1, sizeof *x);
     if (x == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     x->config = *config;
     x->spec = stk_plan_spec(config->plan);
@@ -536,10 +538,10 @@ int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *e
         rc = emit_started(x, err);
     }
     if (rc >= 0 && config->resumed) {
-        rc = exec_replay(x, err);
+        rc = stk_exec_replay(x, err);
     }
     if (rc >= 0) {
-        rc = exec_flush(x, err);
+        rc = stk_exec_flush(x, err);
     }
     if (rc < 0) {
         stk_exec_close(x);
@@ -556,7 +558,7 @@ void stk_exec_close(stk_exec *x)
     }
     for (uint32_t i = 0; i < x->n_tasks && x->tasks != NULL; i++) {
         if (x->tasks[i].slot != NULL) {
-            exec_release(x, i);
+            stk_exec_release(x, i);
         }
     }
     while (x->free_slots != NULL) {
@@ -564,7 +566,7 @@ void stk_exec_close(stk_exec *x)
         free(x->free_slots);
         x->free_slots = next;
     }
-    exec_lookup_done(&x->lookup);
+    stk_exec_lookup_done(&x->lookup);
     stk_sched_free(x->sched);
     stk_arena_free(x->arena);
     stk_arena_free(x->tick);

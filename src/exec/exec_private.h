@@ -55,7 +55,7 @@ struct stk_exec {
     exec_task *tasks;
     uint32_t n_tasks;
     stk_arena *arena;   /* the run */
-    stk_arena *tick;    /* pending events' text; reset by exec_flush */
+    stk_arena *tick;    /* pending events' text; reset by stk_exec_flush */
     stk_arena *scratch; /* one start, one result */
     exec_lookup lookup;
     /* pending: folded, not committed */
@@ -85,23 +85,25 @@ enum { EXEC_HOOK_BIT = 0x80000000u }; /* in a job id: not the task but a hook of
 /* --- exec_loop.c: events --- */
 
 /* Folds into the scheduler and queues for the next flush. `data` is JSON in x->tick, or NULL. */
-int exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, stk_err *err);
+int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, stk_err *err);
 /* An event that only people read (NOTE, RUN_CREATED …). */
-int exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_err *err);
-int exec_emit_note(stk_exec *x, const char *text, stk_err *err);
-int exec_flush(stk_exec *x, stk_err *err);
-int exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err);
-int exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err);
-uint32_t exec_attempt(const stk_exec *x, uint32_t task); /* durable number of the current attempt */
-const stk_step *exec_step(const stk_exec *x, uint32_t task);
+int stk_exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_err *err);
+int stk_exec_emit_note(stk_exec *x, const char *text, stk_err *err);
+int stk_exec_flush(stk_exec *x, stk_err *err);
+int stk_exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err);
+int stk_exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err);
+uint32_t stk_exec_attempt(const stk_exec *x,
+                          uint32_t task); /* durable number of the current attempt */
+const stk_step *stk_exec_step(const stk_exec *x, uint32_t task);
 /* Absolute attempt directory, in `arena`. */
-const char *exec_dir(const stk_exec *x, uint32_t task, uint32_t attempt, stk_arena *arena);
-int exec_nomem(stk_err *err);
+const char *stk_exec_dir(const stk_exec *x, uint32_t task, uint32_t attempt, stk_arena *arena);
+int stk_exec_nomem(stk_err *err);
 
 /* --- exec_cache.c --- */
 
-int exec_lookup_init(exec_lookup *lookup, stk_store *store, const stk_plan *plan, stk_arena *arena);
-void exec_lookup_done(exec_lookup *lookup);
+int stk_exec_lookup_init(exec_lookup *lookup, stk_store *store, const stk_plan *plan,
+                         stk_arena *arena);
+void stk_exec_lookup_done(exec_lookup *lookup);
 /* Outputs of a step by index; NULL digest where unknown. Used to find the digests of inputs. */
 typedef const exec_ref *(*exec_outputs_fn)(void *arg, uint32_t i_step);
 typedef struct exec_found {
@@ -114,37 +116,37 @@ typedef struct exec_found {
     const char *inputs; /* JSON {name: digest} or NULL */
 } exec_found;
 /* Text lives in lookup->arena. */
-int exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn outputs, void *arg,
-                     bool use_cache, int64_t now_ms, exec_found *ret_found, stk_err *err);
+int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn outputs, void *arg,
+                         bool use_cache, int64_t now_ms, exec_found *ret_found, stk_err *err);
 /* {name: ref, …} → refs by declared output; also checks that the artifacts are there when `check`.
  */
-int exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char *json, bool check,
-                       exec_ref **ret_outputs, stk_err *err);
-const char *exec_file_digest(exec_lookup *lookup, const char *path,
-                             stk_err *err); /* NULL on error */
+int stk_exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char *json, bool check,
+                           exec_ref **ret_outputs, stk_err *err);
+const char *stk_exec_file_digest(exec_lookup *lookup, const char *path,
+                                 stk_err *err); /* NULL on error */
 
 /* --- exec_start.c --- */
 
 /* Takes devices and CPUs; emits TASK_STARTED and queues the launch, or folds BUSY. */
-int exec_admit(stk_exec *x, uint32_t task, stk_err *err);
+int stk_exec_admit(stk_exec *x, uint32_t task, stk_err *err);
 /* Makes the attempt directory and hands the job to the backend. A failed start becomes TASK_FAILED.
  */
-int exec_launch(stk_exec *x, uint32_t task, stk_err *err);
-void exec_release(stk_exec *x, uint32_t task);
+int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err);
+void stk_exec_release(stk_exec *x, uint32_t task);
 /* Starts hook number `when` of a task that could not run it itself; false: it has none. */
-bool exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, const char *error);
+bool stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, const char *error);
 
 /* --- exec_end.c --- */
 
-int exec_ended(stk_exec *x, const stk_report *report, stk_err *err);
+int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err);
 /* The end of a task whose outcome is known: reads its result, stores its outputs, emits what
  * follows. */
-int exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_err *err);
-int exec_fail(stk_exec *x, uint32_t task, stk_failure failure, const char *text, const char *used,
-              const char *traceback, const char *where, stk_err *err);
+int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_err *err);
+int stk_exec_fail(stk_exec *x, uint32_t task, stk_failure failure, const char *text,
+                  const char *used, const char *traceback, const char *where, stk_err *err);
 
 /* --- exec_resume.c --- */
 
-int exec_replay(stk_exec *x, stk_err *err);
+int stk_exec_replay(stk_exec *x, stk_err *err);
 
 #endif

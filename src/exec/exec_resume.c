@@ -65,16 +65,16 @@ static int fold_row(void *arg, const stk_event_row *row)
 /* Ends what may still live of an attempt; after this nothing of it runs. */
 static int end_attempt(stk_exec *x, uint32_t task, const past *p, stk_err *err)
 {
-    const char *dir = exec_dir(x, task, p->attempt, x->scratch);
+    const char *dir = stk_exec_dir(x, task, p->attempt, x->scratch);
     if (dir == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     if (stk_runner_attempt_is_live(dir) &&
         stk_runner_attempt_kill(dir, x->config.run, KILL_TIMEOUT_MS) < 0) {
         return stk_err_set(err, STK_E_BUSY,
                            "step '%s': its earlier attempt still runs and could not be ended; end "
                            "it by hand (see %s/pid)",
-                           exec_step(x, task)->name, dir);
+                           stk_exec_step(x, task)->name, dir);
     }
     return 0;
 }
@@ -83,12 +83,12 @@ static int end_attempt(stk_exec *x, uint32_t task, const past *p, stk_err *err)
  * run twice. */
 static int adopt(stk_exec *x, uint32_t task, bool *ret_adopted, stk_err *err)
 {
-    const char *dir = exec_dir(x, task, x->tasks[task].attempt_base, x->scratch);
+    const char *dir = stk_exec_dir(x, task, x->tasks[task].attempt_base, x->scratch);
     const char *path = dir == NULL ? NULL : stk_arena_printf(x->scratch, "%s/result.json", dir);
     if (path == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
-    *ret_adopted = exec_step(x, task)->python != NULL && stk_file_exists(path);
+    *ret_adopted = stk_exec_step(x, task)->python != NULL && stk_file_exists(path);
     if (!*ret_adopted) {
         return 0;
     }
@@ -97,7 +97,7 @@ static int adopt(stk_exec *x, uint32_t task, bool *ret_adopted, stk_err *err)
     int rc = stk_sched_fold(x->sched, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task}, err);
     rc = rc < 0 ? rc : stk_sched_fold(x->sched, &started, err);
     stk_outcome outcome = {.ok = true, .exit_status = 0, .cpu_us = -1, .peak_memory_bytes = -1};
-    return rc < 0 ? rc : exec_settle(x, task, &outcome, err);
+    return rc < 0 ? rc : stk_exec_settle(x, task, &outcome, err);
 }
 
 /* One task of the log: finished ones are folded as finished, an unfinished attempt is closed. In
@@ -106,8 +106,8 @@ static int replay_task(stk_exec *x, uint32_t task, past *p, stk_err *err)
 {
     x->tasks[task].attempt_base = p->attempt;
     if (p->done) {
-        int rc = exec_parse_outputs(&x->lookup, exec_step(x, task), p->outputs, true,
-                                    &x->tasks[task].outputs, err);
+        int rc = stk_exec_parse_outputs(&x->lookup, stk_exec_step(x, task), p->outputs, true,
+                                        &x->tasks[task].outputs, err);
         if (rc == STK_E_NOT_FOUND) {
             return 0; /* an artifact was torn or removed: the step runs again */
         }
@@ -127,13 +127,13 @@ static int replay_task(stk_exec *x, uint32_t task, past *p, stk_err *err)
     return rc;
 }
 
-int exec_replay(stk_exec *x, stk_err *err)
+int stk_exec_replay(stk_exec *x, stk_err *err)
 {
     history h = {.tasks = calloc((size_t)x->n_tasks + 1, sizeof *h.tasks),
                  .n_tasks = x->n_tasks,
                  .err = err};
     if (h.tasks == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     int rc = stk_store_events(x->config.store, x->config.run, 0, fold_row, &h, err);
     const uint32_t *order = stk_plan_order(x->config.plan);

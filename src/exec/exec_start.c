@@ -29,7 +29,7 @@ static exec_slot *slot_new(stk_exec *x)
     return calloc(1, sizeof *slot);
 }
 
-void exec_release(stk_exec *x, uint32_t task)
+void stk_exec_release(stk_exec *x, uint32_t task)
 {
     exec_slot *slot = x->tasks[task].slot;
     if (slot == NULL) {
@@ -102,7 +102,7 @@ static int push_launch(stk_exec *x, uint32_t task, stk_err *err)
         uint32_t cap = x->cap_launches == 0 ? 64 : x->cap_launches * 2;
         uint32_t *p = realloc(x->launches, cap * sizeof *p);
         if (p == NULL) {
-            return exec_nomem(err);
+            return stk_exec_nomem(err);
         }
         x->launches = p;
         x->cap_launches = cap;
@@ -111,30 +111,30 @@ static int push_launch(stk_exec *x, uint32_t task, stk_err *err)
     return 0;
 }
 
-int exec_admit(stk_exec *x, uint32_t task, stk_err *err)
+int stk_exec_admit(stk_exec *x, uint32_t task, stk_err *err)
 {
     exec_task *t = &x->tasks[task];
     const stk_request *r = stk_plan_request(x->config.plan, t->i_step);
     exec_slot *slot = slot_new(x);
     if (slot == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     t->slot = slot;
     if (r->n_devices > 0) {
         char label[256];
         stk_err busy = {0};
         (void)snprintf(label, sizeof label, "run %s step %s", x->config.run,
-                       exec_step(x, task)->name);
+                       stk_exec_step(x, task)->name);
         int rc = stk_lease_take(x->config.accel, r->n_devices, label, &slot->lease, &busy);
         if (rc < 0) {
-            exec_release(x, task);
+            stk_exec_release(x, task);
             int64_t at = stk_clock_wall_ms(x->config.clock) + BUSY_RETRY_MS;
             if (rc != STK_E_BUSY) {
                 *err = busy;
                 return rc;
             }
-            return exec_emit(x, &(stk_sched_event){.kind = STK_SE_BUSY, .task = task, .at_ms = at},
-                             NULL, err);
+            return stk_exec_emit(
+                x, &(stk_sched_event){.kind = STK_SE_BUSY, .task = task, .at_ms = at}, NULL, err);
         }
     }
     if (r->limit_cpu) {
@@ -149,12 +149,12 @@ int exec_admit(stk_exec *x, uint32_t task, stk_err *err)
     }
     stk_buf_char(&buf, '}');
     char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
-    int rc = data == NULL ? exec_nomem(err) : push_launch(x, task, err);
+    int rc = data == NULL ? stk_exec_nomem(err) : push_launch(x, task, err);
     if (rc < 0) {
         return rc;
     }
     uint32_t attempt = stk_sched_attempt(x->sched, task) + 1;
-    return exec_emit(
+    return stk_exec_emit(
         x, &(stk_sched_event){.kind = STK_EV_TASK_STARTED, .task = task, .attempt = attempt}, data,
         err);
 }
@@ -189,7 +189,7 @@ static int add_input(stk_exec *x, const stk_input *in, stk_buf *buf, stk_err *er
         const char *at = in->text[0] == '/' ? in->text
                                             : stk_arena_printf(x->scratch, "%s/%s",
                                                                stk_spec_folder(x->spec), in->text);
-        const char *digest = at == NULL ? NULL : exec_file_digest(&x->lookup, at, err);
+        const char *digest = at == NULL ? NULL : stk_exec_file_digest(&x->lookup, at, err);
         if (digest == NULL) {
             return err->code;
         }
@@ -202,8 +202,10 @@ static int add_input(stk_exec *x, const stk_input *in, stk_buf *buf, stk_err *er
     case STK_INPUT_ARTIFACT:
         rc = stk_store_artifact(x->config.store, in->text, x->scratch, &path, &size, err);
         if (rc == 0) {
-            stk_buf_printf(buf, "{\"digest\":\"%s\",\"size\":%lld,\"path\":", in->text,
-                           (long long)size);
+            const char *about = in->about == NULL ? "{" : in->about;
+            stk_buf_add(buf, about, strlen(about) - (in->about != NULL));
+            stk_buf_printf(buf, "%s\"digest\":\"%s\",\"size\":%lld,\"path\":",
+                           in->about == NULL ? "" : ",", in->text, (long long)size);
             stk_buf_json(buf, path);
             stk_buf_char(buf, '}');
         }
@@ -256,7 +258,7 @@ static void add_hooks(const stk_settings *s, stk_buf *buf)
 
 static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, stk_buf *buf, stk_err *err)
 {
-    const stk_step *step = exec_step(x, task);
+    const stk_step *step = stk_exec_step(x, task);
     stk_buf_printf(buf, "{\"stoker\":1,\"run\":\"%s\",\"pipeline\":", x->config.run);
     stk_buf_json(buf, stk_spec_name(x->spec));
     stk_buf_printf(buf, ",\"step\":\"%s\",\"task\":0,\"attempt\":%u,\"last_attempt\":%s,\"store\":",
@@ -300,7 +302,7 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, stk_buf *buf,
     stk_buf_text(buf, ",\"rank\":0,\"world\":1,\"extra\":");
     stk_buf_text(buf, step->settings->extra != NULL ? step->settings->extra : "{}");
     stk_buf_char(buf, '}');
-    return buf->failed ? exec_nomem(err) : 0;
+    return buf->failed ? stk_exec_nomem(err) : 0;
 }
 
 /* --- environment --- */
@@ -405,7 +407,7 @@ static int env_secrets(const stk_settings *s, env_list *env, stk_err *err)
 static int job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir, env_list *env,
                    stk_err *err)
 {
-    const stk_step *step = exec_step(x, task);
+    const stk_step *step = stk_exec_step(x, task);
     const stk_settings *s = step->settings;
     const exec_slot *slot = x->tasks[task].slot;
     char number[16];
@@ -446,7 +448,7 @@ static int job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir
     }
     rc = rc < 0 ? rc : env_secrets(s, env, err);
     if (rc == 0 && env->failed) {
-        rc = exec_nomem(err);
+        rc = stk_exec_nomem(err);
     }
     return rc;
 }
@@ -455,7 +457,7 @@ static int job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir
 
 static int make_folders(const stk_exec *x, uint32_t task, const char *dir, stk_err *err)
 {
-    const stk_step *step = exec_step(x, task);
+    const stk_step *step = stk_exec_step(x, task);
     int rc = 0;
     if (mkdir(dir, 0755) < 0 && errno == ENOENT) {
         rc = stk_file_mkdirs(dir, 0755, err);
@@ -468,7 +470,7 @@ static int make_folders(const stk_exec *x, uint32_t task, const char *dir, stk_e
         if (names[i] != NULL) {
             const char *path = stk_arena_printf(x->scratch, "%s/%s", dir, names[i]);
             if (path == NULL) {
-                return exec_nomem(err);
+                return stk_exec_nomem(err);
             }
             if (mkdir(path, 0755) < 0 && errno != EEXIST) {
                 rc = stk_err_sys(err, STK_E_SYS, errno, "making folder %s", path);
@@ -519,21 +521,21 @@ static const char *const *job_unset(stk_arena *arena)
 
 static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_err *err)
 {
-    const stk_step *step = exec_step(x, task);
+    const stk_step *step = stk_exec_step(x, task);
     const stk_settings *s = step->settings;
     const stk_request *r = stk_plan_request(x->config.plan, x->tasks[task].i_step);
     exec_slot *slot = x->tasks[task].slot;
-    uint32_t attempt = exec_attempt(x, task);
-    const char *dir = exec_dir(x, task, attempt, x->scratch);
+    uint32_t attempt = stk_exec_attempt(x, task);
+    const char *dir = stk_exec_dir(x, task, attempt, x->scratch);
     if (dir == NULL) {
-        return exec_nomem(err);
+        return stk_exec_nomem(err);
     }
     int rc = make_folders(x, task, dir, err);
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     rc = rc < 0 ? rc : task_json(x, task, attempt, &buf, err);
     const char *path = stk_arena_printf(x->scratch, "%s/task.json", dir);
     rc = rc < 0         ? rc
-         : path == NULL ? exec_nomem(err)
+         : path == NULL ? stk_exec_nomem(err)
                         : stk_file_write(path, buf.data, buf.len, 0644, err);
     env_list env = {.arena = x->scratch};
     rc = rc < 0 ? rc : job_env(x, task, attempt, dir, &env, err);
@@ -566,7 +568,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_err *err)
     return 0;
 }
 
-int exec_launch(stk_exec *x, uint32_t task, stk_err *err)
+int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
 {
     stk_job job = {0};
     stk_err why = {0};
@@ -582,22 +584,22 @@ int exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     }
     if (rc < 0) {
         char text[1200];
-        return exec_fail(x, task, STK_FAIL_START, stk_err_format(&why, text, (int)sizeof text),
-                         NULL, NULL, NULL, err);
+        return stk_exec_fail(x, task, STK_FAIL_START, stk_err_format(&why, text, (int)sizeof text),
+                             NULL, NULL, NULL, err);
     }
     return 0;
 }
 
-bool exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, const char *error)
+bool stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, const char *error)
 {
     static const char *const names[] = {"on_start", "on_success", "on_failure", "on_end"};
-    const stk_step *step = exec_step(x, task);
+    const stk_step *step = stk_exec_step(x, task);
     const stk_hook *hook = &step->settings->hooks[when];
     if (hook->run == NULL && hook->python == NULL) {
         return false;
     }
-    uint32_t attempt = exec_attempt(x, task);
-    const char *dir = exec_dir(x, task, attempt, x->scratch);
+    uint32_t attempt = stk_exec_attempt(x, task);
+    const char *dir = stk_exec_dir(x, task, attempt, x->scratch);
     env_list env = {.arena = x->scratch};
     stk_err ignored = {0};
     if (dir == NULL || job_env(x, task, attempt, dir, &env, &ignored) < 0) {
