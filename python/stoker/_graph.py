@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, NoReturn, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NoReturn, Optional, Tuple
 
 from ._errors import StepInterfaceError, did_you_mean
 from ._jsonable import NotJsonError, to_json
@@ -75,13 +75,10 @@ class StepOutputs(Tuple[StepArtifact, ...]):
         return made
 
 
-class Stored:
-    """A reference to an artifact that is already in the store, by digest."""
-
-    __slots__ = ("digest",)
-
-    def __init__(self, digest: str) -> None:
-        self.digest = digest
+def stored_input(body: Mapping[str, Any]) -> Dict[str, Any]:
+    """The spec's input for an artifact that is in the store already."""
+    about = {key: body[key] for key in ("format", "type", "meta") if body.get(key)}
+    return {"artifact": str(body["digest"]), **about}
 
 
 class Invocation:
@@ -175,9 +172,8 @@ class Graph:
             )
         if isinstance(value, ExternalArtifact):
             return value
-        digest = getattr(value, "artifact_digest", None)
-        if isinstance(digest, str):
-            return {"artifact": digest}
+        if hasattr(value, "artifact_digest"):
+            return stored_input(value.body)
         return {"value": literal(step, key, value)}
 
     def _reference(self, step: Step, key: str, value: Any) -> str:

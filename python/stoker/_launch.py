@@ -25,6 +25,7 @@ from ._errors import (
     did_you_mean,
     say,
 )
+from ._graph import stored_input
 
 _PATIENCE = 3  # Ctrl-Cs that are the engine's to answer; the next one ends it
 
@@ -304,7 +305,7 @@ def store_externals(externals: List[External]) -> None:
         for i, external in enumerate(externals):
             artifact = external.artifact
             if artifact.id is not None or artifact.name is not None:
-                external.inputs[external.key] = {"artifact": stored_digest(artifact)}
+                external.inputs[external.key] = stored_input(_found(artifact))
                 continue
             if id(artifact) not in done:
                 said: List[str] = []
@@ -319,7 +320,7 @@ def store_externals(externals: List[External]) -> None:
 def _stored(entry: Dict[str, Any]) -> Dict[str, Any]:
     if "value" in entry:
         return {"value": entry["value"]}
-    return {"artifact": add_artifact(entry)["digest"]}
+    return stored_input({**entry, "digest": add_artifact(entry)["digest"]})
 
 
 def add_artifact(entry: Dict[str, Any], name: Optional[str] = None, version: Any = None) -> Dict[str, Any]:
@@ -340,10 +341,8 @@ def add_artifact(entry: Dict[str, Any], name: Optional[str] = None, version: Any
     return answer
 
 
-def stored_digest(artifact: Any) -> str:
-    """Digest of a stored artifact that is named by its id, or by name and version."""
+def _found(artifact: Any) -> Any:
+    """The record of a stored artifact that is named by its id, or by name and version."""
     from ._client import Client
 
-    if artifact.id is not None:
-        return str(artifact.id)
-    return Client().get_artifact_version(artifact.name, artifact.version).artifact_digest
+    return Client().get_artifact_version(artifact.id or artifact.name, artifact.version).body

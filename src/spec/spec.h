@@ -35,6 +35,7 @@ typedef struct stk_input {
     uint32_t i_param;
     uint32_t n_items;
     const char *text;
+    const char *about; /* artifact: {"format", "type", "meta"} as JSON (only those given), or NULL */
     const struct stk_input *items;
 } stk_input;
 

@@ -456,6 +456,31 @@ static int read_source(steps_reader *s, const stk_json *key, const stk_json *val
     }
 }
 
+/* {artifact: digest, format, type, meta}: the store knows only content, not what it stands for. */
+static int read_artifact(steps_reader *s, const stk_json *map, const char *what, stk_input *input)
+{
+    static const char *const keys[] = {"artifact", "format", "type", "meta"};
+    stk_json *about = stk_arena_array(s->r->arena, 2 * (size_t)map->n, sizeof *about);
+    stk_json whole = {.items = about, .kind = STK_JSON_MAP, .line = map->line};
+    const char *text = NULL;
+    int rc = about == NULL ? stk_spec_no_memory(s->r) : 0;
+    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+        const stk_json *key = stk_json_key(map, i), *value = stk_json_value(map, i);
+        int kind = stk_spec_key(s->r, key, keys, 4, what);
+        if (kind == 0) {
+            rc = read_source(s, key, value, what, input);
+            continue;
+        }
+        rc = kind < 0    ? kind
+             : kind == 3 ? stk_spec_read_map(s->r, value, "meta")
+                         : stk_spec_read_text(s->r, value, keys[kind], &text);
+        about[2 * (size_t)whole.n] = *key;
+        about[2 * (size_t)whole.n + 1] = *value;
+        whole.n++;
+    }
+    return rc < 0 || whole.n == 0 ? rc : stk_spec_read_json(s->r, &whole, &input->about);
+}
+
 static int read_input(steps_reader *s, const stk_json *key, const stk_json *node, stk_input *input)
 {
     stk_spec_reader *r = s->r;
@@ -469,6 +494,9 @@ static int read_input(steps_reader *s, const stk_json *key, const stk_json *node
     if (node->kind != STK_JSON_MAP) {
         input->kind = STK_INPUT_VALUE;
         return stk_spec_read_json(r, node, &input->text);
+    }
+    if (node->n > 1 && stk_json_get(node, "artifact") != NULL) {
+        return read_artifact(s, node, what, input);
     }
     if (node->n != 1) {
         return stk_spec_fail(r, node,
