@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/limits.h"
 #include "cli/cli.h"
 #include "plan/plan.h"
 #include "spec/spec.h"
