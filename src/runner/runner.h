@@ -55,16 +55,15 @@ const char *stk_runner_signal_name(int signal); /* "SIGKILL", "signal 77" */
 
 /* --- is it still alive (runner_attempt.c): for whoever comes after a crash --- */
 
-/* `<dir>/lock` is locked while any process of the attempt lives (they inherit the descriptor) and
- * holds "pid start_time\n" of its session leader. */
+/* `<dir>/stderr.log` is locked (an open-file-description lock) while any process of the attempt has
+ * the descriptor that it was started with: as its stderr, or as the copy that every task gets. */
 
-/* Opens and locks it, CLOEXEC. STK_E_BUSY: a process of the attempt lives. */
-int stk_runner_attempt_lock(const char *dir, int *ret_fd, stk_err *err);
-void stk_runner_attempt_note_pid(int lock_fd, pid_t pid);
+/* Locks it by the descriptor that the task will get. STK_E_BUSY: a process of the attempt lives. */
+int stk_runner_attempt_lock(const char *dir, int stderr_fd, stk_err *err);
 bool stk_runner_attempt_is_live(const char *dir);
-/* SIGKILL to the attempt's session, its descendants, everything with STOKER_TASK_DIR=<dir> in its
- * environment and everything that holds the lock; waits until the lock is free. 0, or STK_E_BUSY
- * when something is left after `timeout_ms`. `run` is only for messages. */
+/* SIGKILL to everything that holds the lock, the sessions that these lead, their descendants, and
+ * everything with STOKER_TASK_DIR=<dir> in its environment; waits until the lock is free. 0, or
+ * STK_E_BUSY when something is left after `timeout_ms`. `run` is only for messages. */
 int stk_runner_attempt_kill(const char *dir, const char *run, int timeout_ms);
 
 /* --- what it uses (runner_watch.c) --- */

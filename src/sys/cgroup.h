@@ -4,6 +4,7 @@
 #define STK_SYS_CGROUP_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -22,6 +23,10 @@ stk_cgroups *stk_cgroups_open(const char *run);
 void stk_cgroups_close(stk_cgroups *groups); /* removes our parent group */
 stk_cgroup_kind stk_cgroups_kind(const stk_cgroups *groups);
 const char *stk_cgroups_describe(const stk_cgroups *groups); /* a sentence for doctor */
+
+/* The folder of the group that this process is in: of a v1 controller ("memory"), or of the v2 tree
+ * (""). `ret_mount_len`: bytes of it that are the mount point. STK_E_NOT_FOUND: no such tree. */
+int stk_cgroup_find(const char *controller, char *ret_dir, size_t size, size_t *ret_mount_len);
 
 typedef struct stk_cgroup {
     char *paths[4]; /* group folders (v1: one a controller) */

@@ -40,9 +40,11 @@ void stk_proc_members_done(stk_proc_members *members);
 /* Usage of those that still live. */
 void stk_proc_members_usage(const stk_proc_members *members, stk_proc_usage *ret_usage);
 
-/* Children of this process that it didn't make: orphans it was given as child subreaper. The
- * session of each tells whose they were. Dead ones are reaped here. Returns how many live. */
-uint32_t stk_proc_orphans(const pid_t *known, uint32_t n_known, pid_t *ret_pids, uint32_t n_max);
+/* Children of this process that it didn't make: orphans that it was given as child subreaper. Those
+ * in our own session and those in `known` are left alone; dead ones are reaped here. Costs one
+ * small read when there are no more children than `n_expected`. Returns how many live. */
+uint32_t stk_proc_orphans(const pid_t *known, uint32_t n_known, uint32_t n_expected,
+                          pid_t *ret_pids, uint32_t n_max);
 
 /* Memory of a session's members that they can't give back (anonymous and shared memory, swapped
  * out too), shared pages counted once: proportional. Clean file pages don't count. Slow: reads
@@ -55,8 +57,9 @@ int stk_proc_kill_session(pid_t sid, const char *marker, int timeout_ms);
 
 /* The same for many sessions at once, and every member of these is taken with it. */
 int stk_proc_kill_sessions(const pid_t *sids, uint32_t n, const char *marker, int timeout_ms);
-/* SIGKILL to every process that has `path` (absolute, links resolved) open. Returns how many. */
-int stk_proc_kill_holders(const char *path);
+/* Processes that have `path` (absolute, links resolved) open for writing, but for the caller.
+ * Returns how many, at most n_max. */
+uint32_t stk_proc_writers(const char *path, pid_t *ret_pids, uint32_t n_max);
 /* `text` ("K=V") is in the initial environment of `pid`. */
 bool stk_proc_has_env(pid_t pid, const char *text);
 

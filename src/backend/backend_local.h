@@ -1,0 +1,155 @@
+/* Private to the local backend: its parts and what they share.
+ *
+ *   backend_local.c         the table of operations, the event loop, timers, reports
+ *   backend_local_task.c    one task: started as a command, stopped, ended
+ *   backend_local_server.c  fork servers: the protocol of docs/contracts.md §3
+ *   backend_local_guard.c   the guardian: ends everything when the engine is gone
+ */
+#ifndef STK_BACKEND_LOCAL_H
+#define STK_BACKEND_LOCAL_H
+
+#include <stddef.h>
+
+#include "backend/backend.h"
+#include "base/buf.h"
+#include "runner/runner.h"
+#include "sys/cgroup.h"
+
+/* --- the guardian --- */
+
+typedef struct local_guard local_guard;
+
+int local_guard_open(const char *run, local_guard **ret_guard, stk_err *err);
+pid_t local_guard_pid(const local_guard *guard);
+int local_guard_add(local_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err);
+void local_guard_remove(local_guard *guard, uint32_t slot);
+/* Clean end: it exits without doing anything. */
+void local_guard_close(local_guard *guard);
+
+/* --- tasks --- */
+
+enum { LOCAL_MAX_FDS = 64 + 3, LOCAL_NO_SLOT = UINT32_MAX };
+
+/* What epoll's data points to begins with this. */
+typedef enum { LOCAL_EV_TASK, LOCAL_EV_SERVER } local_ev;
+
+typedef struct local_server local_server;
+
+typedef enum {
+    LOCAL_QUEUED, /* waits for its server */
+    LOCAL_SENT,   /* the server has it, and hasn't said "started" */
+    LOCAL_RUNNING,
+    LOCAL_DONE /* reported; freed at the end of this turn */
+} local_state;
+
+typedef struct local_task {
+    local_ev ev;
+    local_state state;
+    uint32_t id, attempt;
+    uint32_t serial; /* names it in messages: exec's id comes again with the next attempt */
+    bool direct;     /* our child: we reap it. Else its fork server does */
+    bool lost_server;
+    bool hook;
+    stk_job job; /* Python only: a copy in `arena`, kept until it is started */
+    stk_arena *arena;
+    char *dir;
+    local_server *server;
+    size_t n_sent; /* bytes of `message` */
+    stk_buf message;
+    int fds[LOCAL_MAX_FDS]; /* stdout, stderr, its copy, leases: ours until it is started */
+    uint32_t n_fds;
+    pid_t pid;
+    int pidfd;
+    uint32_t slot; /* in the guardian's table */
+    int64_t start_ms, timeout_ms, grace_ms;
+    int64_t memory_bytes, used_bytes;
+    stk_failure stopped_for;
+    int64_t term_ms; /* when SIGTERM has to be sent again; -1: not */
+    int64_t kill_ms; /* when SIGKILL is due; -1: not */
+    int64_t gone_ms; /* its end was seen, but nobody has its status yet; -1 */
+    stk_cgroup group;
+    stk_watch watch;
+    char failed[512]; /* what the server said when the start failed */
+} local_task;
+
+/* --- the backend --- */
+
+typedef struct local_reports {
+    stk_report *items;
+    size_t first, n, cap;
+} local_reports;
+
+typedef struct local_backend {
+    stk_backend base;
+    char *run, *python, *main_file;
+    stk_accel *accel;
+    int64_t sample_ms;
+    int epoll;
+    local_guard *guard;
+    stk_cgroups *groups;
+    local_server *given; /* the front's, or NULL: none, or dead */
+    local_server *clean; /* ours, or NULL */
+    bool noted_unfit, noted_watchdog;
+    local_task **tasks;
+    uint32_t n_tasks, cap_tasks;
+    local_task **done; /* to be freed after this turn */
+    uint32_t n_done, cap_done;
+    uint32_t next_serial;
+    int64_t own_peak_kb; /* our own highest memory, as last looked at */
+    int64_t due_ms;      /* of the earliest timer; INT64_MAX: none */
+    local_reports reports;
+    pid_t *known; /* scratch: our children */
+    uint32_t cap_known;
+    const char **env; /* scratch: the environment of a command */
+    size_t cap_env;
+    char thread_env[6][40];
+} local_backend;
+
+int64_t local_now_ms(void);
+void local_due(local_backend *b, int64_t at_ms); /* a timer not later than this */
+/* Room for the end of every task and one more: that report must not need memory. */
+int local_reserve(local_backend *b);
+/* NULL: out of memory; never for STK_REPORT_ENDED of a task. */
+stk_report *local_report(local_backend *b, const local_task *task, stk_report_kind kind);
+void local_note(local_backend *b, const local_task *task, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+int local_watch_fd(local_backend *b, int fd, uint32_t events, void *data, bool known);
+void local_unwatch_fd(local_backend *b, int *fd); /* and closes it; -1 is fine */
+
+/* --- backend_local_task.c --- */
+
+int local_task_new(local_backend *b, const stk_job *job, local_task **ret_task, stk_err *err);
+/* Logs, lock and group: what a task has before it runs. Takes the lease's descriptors over. */
+int local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk_err *err);
+/* Starts argv (a command, or a fresh interpreter) as our child. */
+int local_task_exec(local_backend *b, local_task *task, const stk_job *job, const char *const *argv,
+                    stk_err *err);
+/* It runs: from now on it is watched. */
+int local_task_started(local_backend *b, local_task *task, pid_t pid, int pidfd, stk_err *err);
+void local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_failure why);
+/* A look at a child of ours: ends it if it has ended. */
+void local_task_reap(local_backend *b, local_task *task);
+/* wait_status -1: unknown. cpu_us, maxrss_bytes: of the process and its children, -1 unknown. */
+void local_task_ended(local_backend *b, local_task *task, int wait_status, int64_t cpu_us,
+                      int64_t maxrss_bytes);
+/* It never ran. */
+void local_task_not_started(local_backend *b, local_task *task, stk_failure failure,
+                            const char *text);
+void local_task_timers(local_backend *b, local_task *task, int64_t now_ms);
+void local_task_close_fds(local_task *task);
+void local_task_free(local_backend *b, local_task *task);
+/* Ends orphans of tasks that are done: every process that a task left behind is ours by then. */
+void local_end_orphans(local_backend *b, bool all);
+
+/* --- backend_local_server.c --- */
+
+/* Takes `fd` over. */
+int local_server_new(local_backend *b, int fd, local_server **ret_server, stk_err *err);
+/* Hands a prepared Python task to the server it belongs to, started if need be. */
+int local_server_submit(local_backend *b, local_task *task, stk_err *err);
+void local_server_drop_task(local_backend *b, local_task *task);
+void local_server_event(local_backend *b, local_server *server, uint32_t events);
+pid_t local_server_child(const local_server *server); /* its pid if it is our child, else 0 */
+void local_server_close(local_backend *b, local_server *server);
+
+#endif

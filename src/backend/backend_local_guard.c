@@ -1,0 +1,176 @@
+/* The guardian: a small process that outlives the engine by a moment. An engine that is killed
+ * can't end its tasks; the end of a pipe tells the guardian, which does. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/backend_local.h"
+#include "base/limits.h"
+#include "sys/file.h"
+#include "sys/proc.h"
+
+enum { N_SLOTS = STK_LIMIT_WORKERS + 64, END_MS = 5000, PIPE_FD = 3, TABLE_FD = 4 };
+#define TABLE_BYTES (N_SLOTS * sizeof(int32_t))
+
+struct local_guard {
+    pid_t pid;
+    int pipe;
+    uint32_t hint;
+    volatile int32_t *sessions; /* shared with the guardian; 0: free */
+};
+
+/* Not the engine's terminal, pipes, sockets or locks: who waits for those to close must not wait
+ * for us. */
+static void keep_only(int pipe, int table)
+{
+    int null = open("/dev/null", O_RDWR);
+    int high_pipe = fcntl(pipe, F_DUPFD, 16);
+    int high_table = fcntl(table, F_DUPFD, 16);
+    for (int i = 0; i < 3; i++) {
+        (void)dup2(null, i);
+    }
+    (void)dup2(high_pipe, PIPE_FD);
+    (void)dup2(high_table, TABLE_FD);
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, TABLE_FD + 1u, ~0u, 0u) == 0) {
+        return;
+    }
+#endif
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *entry;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        int fd = atoi(entry->d_name);
+        if (fd > TABLE_FD && fd != dirfd(dir)) {
+            (void)close(fd);
+        }
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+}
+
+static void end_run(const char *run)
+{
+    const volatile int32_t *table = mmap(NULL, TABLE_BYTES, PROT_READ, MAP_SHARED, TABLE_FD, 0);
+    static pid_t sessions[N_SLOTS];
+    uint32_t n = 0;
+    for (uint32_t i = 0; table != MAP_FAILED && i < N_SLOTS; i++) {
+        if (table[i] > 1) {
+            sessions[n++] = table[i];
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        (void)kill(-sessions[i], SIGKILL); /* at once; the careful search comes after */
+    }
+    char marker[STK_LIMIT_NAME + 256];
+    (void)snprintf(marker, sizeof marker, "STOKER_RUN=%s", run);
+    (void)stk_proc_kill_sessions(sessions, n, marker, END_MS);
+    stk_cgroups_close(stk_cgroups_open(run)); /* opening removes what the engine left */
+}
+
+static _Noreturn void guard_main(const char *run, int pipe, int table)
+{
+    sigset_t all;
+    sigfillset(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, NULL); /* all but SIGKILL: Ctrl-C isn't for us */
+    (void)setsid();
+    (void)prctl(PR_SET_NAME, "stoker-guard", 0, 0, 0);
+    keep_only(pipe, table);
+    if (chdir("/") != 0) {
+        _exit(1);
+    }
+    char word;
+    ssize_t n;
+    while ((n = read(PIPE_FD, &word, 1)) < 0 && errno == EINTR) {
+    }
+    if (n == 0) {
+        end_run(run);
+    }
+    _exit(0);
+}
+
+int local_guard_open(const char *run, local_guard **ret_guard, stk_err *err)
+{
+    int pipes[2] = {-1, -1};
+    STK_FD_AUTO table = memfd_create("stoker-sessions", MFD_CLOEXEC);
+    local_guard *g = calloc(1, sizeof *g);
+    void *map = MAP_FAILED;
+    if (g != NULL && table >= 0 && ftruncate(table, TABLE_BYTES) == 0) {
+        map = mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, table, 0);
+    }
+    if (map == MAP_FAILED || pipe2(pipes, O_CLOEXEC) != 0) {
+        int sys = errno;
+        if (map != MAP_FAILED) {
+            (void)munmap(map, TABLE_BYTES);
+        }
+        free(g);
+        return stk_err_sys(err, STK_E_SYS, sys, "cannot prepare the guardian process");
+    }
+    g->sessions = map;
+    g->pid = fork();
+    if (g->pid == 0) {
+        (void)close(pipes[1]);
+        guard_main(run, pipes[0], table);
+    }
+    int sys = errno;
+    (void)close(pipes[0]);
+    g->pipe = pipes[1];
+    if (g->pid < 0) {
+        (void)close(g->pipe);
+        (void)munmap(map, TABLE_BYTES);
+        free(g);
+        return stk_err_sys(err, STK_E_SYS, sys, "cannot fork the guardian process");
+    }
+    *ret_guard = g;
+    return 0;
+}
+
+pid_t local_guard_pid(const local_guard *guard)
+{
+    return guard->pid;
+}
+
+int local_guard_add(local_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err)
+{
+    for (uint32_t i = 0; i < N_SLOTS; i++) {
+        uint32_t slot = (guard->hint + i) % N_SLOTS;
+        if (guard->sessions[slot] == 0) {
+            guard->sessions[slot] = (int32_t)session;
+            guard->hint = slot + 1;
+            *ret_slot = slot;
+            return 0;
+        }
+    }
+    return stk_err_set(err, STK_E_LIMIT, "more than %d tasks at once on this machine", N_SLOTS);
+}
+
+void local_guard_remove(local_guard *guard, uint32_t slot)
+{
+    if (slot < N_SLOTS) {
+        guard->sessions[slot] = 0;
+        guard->hint = slot;
+    }
+}
+
+void local_guard_close(local_guard *guard)
+{
+    if (guard == NULL) {
+        return;
+    }
+    while (write(guard->pipe, "q", 1) < 0 && errno == EINTR) {
+    }
+    (void)close(guard->pipe);
+    while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+    (void)munmap((void *)(uintptr_t)guard->sessions, TABLE_BYTES);
+    free(guard);
+}

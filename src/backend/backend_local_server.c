@@ -1,0 +1,661 @@
+/* Fork servers, the engine's side of docs/contracts.md §3. The front's server has everything
+ * imported; a clean one is a fresh interpreter of ours, for what the front's can't fork safely. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "backend/backend_local.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "sys/file.h"
+#include "sys/proc.h"
+#include "sys/spawn.h"
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+enum { PROTOCOL = 1, MAX_FDS_IN = 256, RETRY_MS = 20, LAST_WORDS_MS = 200, QUIT_MS = 2000 };
+
+struct local_server {
+    local_ev ev;
+    int fd;
+    pid_t child; /* 0: not our child */
+    bool ours;   /* a clean one, started here */
+    bool hello;
+    bool wants_out; /* epoll tells us when it can take more */
+    int log;        /* ours: a memory file with its stderr; -1 */
+    uint32_t slot;
+    char *in;
+    size_t n_in, cap_in;
+    int fds_in[MAX_FDS_IN]; /* received, not yet claimed by a message */
+    uint32_t n_fds_in;
+    stk_arena *arena; /* of one message */
+};
+
+static void run_fresh(local_backend *b, local_task *t, const char *why);
+
+/* --- its life --- */
+
+int local_server_new(local_backend *b, int fd, local_server **ret_server, stk_err *err)
+{
+    local_server *s = calloc(1, sizeof *s);
+    stk_arena *arena = stk_arena_new(4 * (size_t)STK_LIMIT_MESSAGE_BYTES);
+    if (s == NULL || arena == NULL) {
+        free(s);
+        stk_arena_free(arena);
+        stk_file_close(&fd);
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "fork server");
+    }
+    *s = (local_server){
+        .ev = LOCAL_EV_SERVER, .fd = fd, .log = -1, .slot = LOCAL_NO_SLOT, .arena = arena};
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 || local_watch_fd(b, fd, EPOLLIN, s, false) < 0) {
+        (void)stk_err_sys(err, STK_E_SYS, errno, "fork server on descriptor %d", fd);
+        local_server_close(b, s);
+        return STK_E_SYS;
+    }
+    *ret_server = s;
+    return 0;
+}
+
+pid_t local_server_child(const local_server *server)
+{
+    return server->child;
+}
+
+static bool is_reaped(local_server *s, int timeout_ms, int *ret_status)
+{
+    for (int64_t end = local_now_ms() + timeout_ms;;) {
+        pid_t got = waitpid(s->child, ret_status, WNOHANG);
+        if (got != 0 && !(got < 0 && errno == EINTR)) {
+            return true;
+        }
+        if (local_now_ms() >= end) {
+            return false;
+        }
+        struct timespec wait = {.tv_nsec = 1000000};
+        (void)nanosleep(&wait, NULL);
+    }
+}
+
+/* Closes the socket: a server that is well then ends its tasks and itself. */
+void local_server_close(local_backend *b, local_server *server)
+{
+    if (server == NULL) {
+        return;
+    }
+    int status;
+    local_unwatch_fd(b, &server->fd);
+    if (server->child > 0 && !is_reaped(server, server->ours ? QUIT_MS : LAST_WORDS_MS, &status) &&
+        server->ours) {
+        (void)kill(server->child, SIGKILL);
+        (void)is_reaped(server, QUIT_MS, &status);
+    }
+    local_guard_remove(b->guard, server->slot);
+    for (uint32_t i = 0; i < server->n_fds_in; i++) {
+        stk_file_close(&server->fds_in[i]);
+    }
+    stk_file_close(&server->log);
+    stk_arena_free(server->arena);
+    free(server->in);
+    free(server);
+}
+
+static int spawn_clean(local_backend *b, int fd, int log, pid_t *ret_pid, stk_err *err)
+{
+    char number[16];
+    (void)snprintf(number, sizeof number, "%d", fd);
+    const char *argv[] = {
+        b->python, "-m", "stoker._server", "--fd", number, "--main", b->main_file, NULL,
+    };
+    if (b->main_file == NULL) {
+        argv[5] = NULL;
+    }
+    stk_spawn spawn = {.argv = argv,
+                       .env = (const char *const *)environ,
+                       .stdin_fd = -1,
+                       .stdout_fd = -1, /* what the user's file prints was printed before */
+                       .stderr_fd = log,
+                       .keep_fds = &fd,
+                       .n_keep_fds = 1,
+                       .die_with_parent = true,
+                       .new_session = true,
+                       .no_new_privs = true};
+    return stk_sys_spawn(&spawn, ret_pid, NULL, err);
+}
+
+static int start_clean(local_backend *b, stk_err *err)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "socket pair for a fork server");
+    }
+    STK_FD_AUTO theirs = pair[1];
+    local_server *s = NULL;
+    int rc = local_server_new(b, pair[0], &s, err);
+    if (rc < 0) {
+        return rc;
+    }
+    s->ours = true;
+    s->log = memfd_create("stoker-server-stderr", MFD_CLOEXEC);
+    rc = spawn_clean(b, theirs, s->log, &s->child, err);
+    if (rc < 0) {
+        s->child = 0;
+        stk_err_hint(err, "Python steps need an interpreter that has Stoker installed; --python "
+                          "names one");
+        local_server_close(b, s);
+        return rc;
+    }
+    (void)local_guard_add(b->guard, s->child, &s->slot, NULL);
+    b->clean = s;
+    return 0;
+}
+
+/* The last line it wrote to stderr: for an interpreter that didn't come up, the reason. */
+static void last_words(local_server *s, char *buf, size_t size)
+{
+    char text[4097];
+    off_t end = s->log < 0 ? 0 : lseek(s->log, 0, SEEK_END);
+    off_t from = end > 4096 ? end - 4096 : 0;
+    ssize_t n = end <= 0 ? 0 : pread(s->log, text, 4096, from);
+    buf[0] = '\0';
+    if (n <= 0) {
+        return;
+    }
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r')) {
+        n--;
+    }
+    text[n] = '\0';
+    const char *line = strrchr(text, '\n');
+    (void)snprintf(buf, size, ": %.300s", line == NULL ? text : line + 1);
+}
+
+static void adopt(local_backend *b, local_task *t)
+{
+    t->lost_server = true;
+    t->direct = true;
+    if (t->pidfd < 0) {
+        t->pidfd = (int)syscall(SYS_pidfd_open, t->pid, 0);
+    }
+    if (t->pidfd < 0 || local_watch_fd(b, t->pidfd, EPOLLIN, t, false) < 0) {
+        t->gone_ms = local_now_ms(); /* reaped by the timers, or lost */
+        local_due(b, t->gone_ms);
+    }
+}
+
+static void resubmit(local_backend *b, local_task *t)
+{
+    stk_err err = {0};
+    t->state = LOCAL_QUEUED;
+    t->n_sent = 0;
+    t->server = NULL;
+    if (local_server_submit(b, t, &err) < 0) {
+        char text[600];
+        local_task_not_started(b, t, STK_FAIL_START, stk_err_format(&err, text, sizeof text));
+    }
+}
+
+/* The server is gone. What it had running lives on as ours; what it was about to start may have
+ * begun, so that is lost and tried again as a new attempt; what it never saw goes elsewhere. */
+static void server_died(local_backend *b, local_server *s, const char *why)
+{
+    int status = 0;
+    char words[320];
+    char text[512];
+    local_unwatch_fd(b, &s->fd);
+    if (s->child > 0) {
+        if (!is_reaped(s, LAST_WORDS_MS, &status)) {
+            (void)kill(s->child, SIGKILL);
+            (void)is_reaped(s, LAST_WORDS_MS, &status);
+        }
+        s->child = 0;
+    }
+    last_words(s, words, sizeof words);
+    bool never_up = s->ours && !s->hello;
+    if (never_up) {
+        (void)snprintf(text, sizeof text,
+                       "Python could not be started for it: '%s -m stoker._server' ended%s%s",
+                       b->python, why, words);
+    } else {
+        (void)snprintf(text, sizeof text, "its fork server ended while starting it%s%s", why,
+                       words);
+    }
+    b->given = b->given == s ? NULL : b->given;
+    b->clean = b->clean == s ? NULL : b->clean;
+    for (uint32_t i = b->n_tasks; i-- > 0;) {
+        local_task *t = b->tasks[i];
+        if (t->server != s) {
+            continue;
+        }
+        t->server = NULL;
+        if (t->state == LOCAL_RUNNING) {
+            adopt(b, t);
+        } else if (t->state == LOCAL_SENT) {
+            local_task_not_started(b, t, STK_FAIL_LOST, text);
+        } else if (never_up) {
+            local_task_not_started(b, t, STK_FAIL_START, text);
+        } else if (t->state == LOCAL_QUEUED) {
+            resubmit(b, t);
+        }
+    }
+    local_server_close(b, s);
+}
+
+/* --- what we say --- */
+
+static void put_list(stk_buf *buf, const char *key, const char *const *items, uint32_t n_max)
+{
+    (void)stk_buf_printf(buf, ",\"%s\":[", key);
+    for (uint32_t i = 0; items != NULL && i < n_max && items[i] != NULL; i++) {
+        (void)stk_buf_text(buf, i > 0 ? "," : "");
+        (void)stk_buf_json(buf, items[i]);
+    }
+    (void)stk_buf_char(buf, ']');
+}
+
+static void put_text(stk_buf *buf, const char *key, const char *text)
+{
+    (void)stk_buf_printf(buf, ",\"%s\":", key);
+    if (text == NULL) {
+        (void)stk_buf_text(buf, "null");
+    } else {
+        (void)stk_buf_json(buf, text);
+    }
+}
+
+static void put_env(stk_buf *buf, const char *const *env, stk_arena *arena)
+{
+    (void)stk_buf_text(buf, ",\"env\":{");
+    for (size_t i = 0; env != NULL && env[i] != NULL; i++) {
+        size_t n = strcspn(env[i], "=");
+        const char *name = stk_arena_dupn(arena, env[i], n);
+        (void)stk_buf_text(buf, i > 0 ? "," : "");
+        (void)stk_buf_json(buf, name == NULL ? "" : name);
+        (void)stk_buf_char(buf, ':');
+        (void)stk_buf_json(buf, env[i][n] == '=' ? env[i] + n + 1 : "");
+    }
+    (void)stk_buf_char(buf, '}');
+}
+
+static int make_message(local_task *t, stk_err *err)
+{
+    const stk_job *j = &t->job;
+    stk_buf *buf = &t->message;
+    char cwd[PATH_MAX];
+    (void)stk_buf_add(buf, "\0\0\0\0", 4);
+    (void)stk_buf_printf(buf, "{\"op\":\"spawn\",\"id\":%u", t->serial);
+    put_text(buf, "dir", j->dir);
+    put_text(buf, "step", j->step);
+    put_env(buf, j->env, t->arena);
+    put_list(buf, "unset", j->unset, STK_LIMIT_ENV);
+    put_list(buf, "cgroup_procs", (const char *const *)t->group.procs, t->group.n);
+    (void)stk_buf_text(buf, ",\"cpus\":[");
+    for (uint32_t i = 0; i < j->n_cpus; i++) {
+        (void)stk_buf_printf(buf, i > 0 ? ",%u" : "%u", j->cpus[i]);
+    }
+    (void)stk_buf_printf(buf, "],\"threads\":%u,\"rlimits\":{}", j->threads);
+    put_text(buf, "cwd", j->cwd != NULL ? j->cwd : getcwd(cwd, sizeof cwd));
+    put_text(buf, "hook", j->hook);
+    put_text(buf, "error", j->hook_error);
+    (void)stk_buf_char(buf, '}');
+    if (buf->failed) {
+        return stk_err_set(err, STK_E_LIMIT,
+                           "step '%s': its environment is too large for one message (%u MB)",
+                           j->step, STK_LIMIT_MESSAGE_BYTES >> 20);
+    }
+    uint32_t len = (uint32_t)(buf->len - 4);
+    for (int i = 0; i < 4; i++) {
+        buf->data[i] = (char)(unsigned char)(len >> (8 * i));
+    }
+    return 0;
+}
+
+static void want_out(local_backend *b, local_server *s, bool on)
+{
+    if (s->wants_out != on) {
+        s->wants_out = on;
+        (void)local_watch_fd(b, s->fd, EPOLLIN | (on ? EPOLLOUT : 0u), s, true);
+    }
+}
+
+/* A part of the task's message; its descriptors go with the first byte. */
+static ssize_t send_part(local_server *s, local_task *t)
+{
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(LOCAL_MAX_FDS * sizeof(int))];
+    } control = {0};
+    struct iovec part = {.iov_base = t->message.data + t->n_sent,
+                         .iov_len = t->message.len - t->n_sent};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (t->n_sent == 0) {
+        message.msg_control = control.room;
+        message.msg_controllen = CMSG_SPACE(t->n_fds * sizeof(int));
+        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(t->n_fds * sizeof(int));
+        memcpy(CMSG_DATA(head), t->fds, t->n_fds * sizeof(int));
+    }
+    ssize_t n;
+    while ((n = sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0 && errno == EINTR) {
+    }
+    return n;
+}
+
+static local_task *next_queued(local_backend *b, const local_server *s)
+{
+    local_task *first = NULL;
+    for (uint32_t i = 0; i < b->n_tasks; i++) {
+        local_task *t = b->tasks[i];
+        if (t->server == s && t->state == LOCAL_QUEUED &&
+            (first == NULL || t->serial - first->serial > UINT32_MAX / 2)) {
+            first = t;
+        }
+    }
+    return first;
+}
+
+static void flush(local_backend *b, local_server *s)
+{
+    local_task *t;
+    while (s->hello && (t = next_queued(b, s)) != NULL) {
+        ssize_t n = send_part(s, t);
+        if (n < 0) {
+            if (errno == ETOOMANYREFS) { /* too many descriptors are under way: a little later */
+                local_due(b, local_now_ms() + RETRY_MS);
+            }
+            want_out(b, s, errno == EAGAIN || errno == ETOOMANYREFS);
+            return; /* anything else shows as the end of the file */
+        }
+        t->n_sent += (size_t)n;
+        if (t->n_sent < t->message.len) {
+            want_out(b, s, true);
+            return;
+        }
+        t->state = LOCAL_SENT;
+    }
+    want_out(b, s, false);
+}
+
+int local_server_submit(local_backend *b, local_task *task, stk_err *err)
+{
+    int rc = task->message.len > 0 ? 0 : make_message(task, err);
+    if (rc == 0 && b->given == NULL && b->clean == NULL) {
+        rc = start_clean(b, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    task->server = b->given != NULL ? b->given : b->clean;
+    flush(b, task->server);
+    return 0;
+}
+
+void local_server_drop_task(local_backend *b, local_task *task)
+{
+    (void)b;
+    task->server = NULL; /* it is found by this; nothing of it was sent */
+}
+
+/* --- what it says --- */
+
+static int claim_fd(local_server *s)
+{
+    if (s->n_fds_in == 0) {
+        return -1;
+    }
+    int fd = s->fds_in[0];
+    s->n_fds_in--;
+    memmove(s->fds_in, s->fds_in + 1, s->n_fds_in * sizeof(int));
+    return fd;
+}
+
+static void on_hello(local_backend *b, local_server *s, const stk_json *m)
+{
+    int64_t pid = 0;
+    siginfo_t info;
+    s->hello = true;
+    if (stk_json_int(stk_json_get(m, "pid"), &pid) && pid > 1 && pid <= INT_MAX && !s->ours &&
+        waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0) {
+        s->child = (pid_t)pid; /* the front forked it from the process that became us */
+    }
+    flush(b, s);
+}
+
+static void on_started(local_backend *b, local_server *s, local_task *t, const stk_json *m)
+{
+    STK_FD_AUTO pidfd = claim_fd(s);
+    int64_t pid = 0;
+    stk_err err = {0};
+    if (t == NULL || t->state != LOCAL_SENT || !stk_json_int(stk_json_get(m, "pid"), &pid) ||
+        pid <= 1 || pid > INT_MAX) {
+        return; /* it failed before its server could say this */
+    }
+    int fd = pidfd;
+    pidfd = -1;
+    if (local_task_started(b, t, (pid_t)pid, fd, &err) < 0) {
+        (void)kill((pid_t)pid, SIGKILL);
+        t->pid = (pid_t)pid;
+        local_task_not_started(b, t, STK_FAIL_START, err.text);
+    } else if (t->kill_ms >= 0) {
+        t->kill_ms = local_now_ms(); /* stopped while it was under way */
+        local_due(b, t->kill_ms);
+    }
+}
+
+static int64_t number(const stk_json *m, const char *key, int64_t otherwise)
+{
+    int64_t value = 0;
+    return stk_json_int(stk_json_get(m, key), &value) ? value : otherwise;
+}
+
+static void on_ended(local_backend *b, local_task *t, const stk_json *m)
+{
+    int64_t user = number(m, "utime_us", -1);
+    int64_t sys = number(m, "stime_us", -1);
+    int64_t rss = number(m, "maxrss_kb", -1);
+    if (t->state == LOCAL_RUNNING) {
+        local_task_ended(b, t, (int)number(m, "status", -1), user < 0 || sys < 0 ? -1 : user + sys,
+                         rss < 0 ? -1 : rss * 1024);
+    }
+}
+
+static void on_failed(local_backend *b, local_task *t, const stk_json *m)
+{
+    const char *text = stk_json_text(stk_json_get(m, "error"));
+    (void)snprintf(t->failed, sizeof t->failed, "its process could not be set up: %.400s",
+                   text == NULL ? "no reason given" : text);
+    if (t->state == LOCAL_SENT) {
+        local_task_not_started(b, t, STK_FAIL_START, t->failed);
+    }
+}
+
+/* The front's server can't fork safely: a clean one. A clean one can't either (importing the user's
+ * file alone makes it unfit): a fresh interpreter for this task. */
+static void on_unfit(local_backend *b, local_server *s, local_task *t, const stk_json *m)
+{
+    const char *why = stk_json_text(stk_json_get(m, "why"));
+    if (t->state != LOCAL_SENT) {
+        return;
+    }
+    if (!b->noted_unfit) {
+        b->noted_unfit = true;
+        local_note(b, t, "Python steps run in a fresh interpreter: %s",
+                   why == NULL ? "this process can't be forked safely" : why);
+    }
+    if (s->ours) {
+        run_fresh(b, t, why);
+        return;
+    }
+    stk_err err = {0};
+    int rc = b->clean == NULL ? start_clean(b, &err) : 0;
+    t->state = LOCAL_QUEUED;
+    t->n_sent = 0;
+    t->server = b->clean;
+    if (rc < 0) {
+        char text[600];
+        local_task_not_started(b, t, STK_FAIL_START, stk_err_format(&err, text, sizeof text));
+    } else {
+        flush(b, b->clean);
+    }
+}
+
+static void run_fresh(local_backend *b, local_task *t, const char *why)
+{
+    stk_err err = {0};
+    const char *argv[] = {b->python, "-m", "stoker._worker", t->dir, "--main", b->main_file, NULL};
+    argv[4] = b->main_file == NULL ? NULL : argv[4];
+    t->server = NULL;
+    if (t->job.hook != NULL) {
+        local_task_not_started(b, t, STK_FAIL_START,
+                               why == NULL ? "its hook can't run in a fork" : why);
+    } else if (local_task_exec(b, t, &t->job, argv, &err) < 0) {
+        char text[600];
+        local_task_not_started(b, t, STK_FAIL_START, stk_err_format(&err, text, sizeof text));
+    }
+}
+
+static local_task *task_of(local_backend *b, const local_server *s, const stk_json *m)
+{
+    int64_t id = number(m, "id", -1);
+    for (uint32_t i = 0; i < b->n_tasks; i++) {
+        if (b->tasks[i]->server == s && b->tasks[i]->serial == id) {
+            return b->tasks[i];
+        }
+    }
+    return NULL;
+}
+
+/* NULL, or what is wrong with the message. */
+static const char *on_message(local_backend *b, local_server *s, const char *data, size_t len)
+{
+    static const stk_json_limits limits = {STK_LIMIT_MESSAGE_BYTES, 1000000, 16};
+    stk_json m;
+    stk_arena_reset(s->arena);
+    if (stk_json_parse(data, len, "message", &limits, s->arena, &m, NULL) < 0) {
+        return " after a message that is not JSON";
+    }
+    const stk_json *op = stk_json_get(&m, "op");
+    if (op == NULL) {
+        return " after a message without \"op\"";
+    }
+    local_task *t = task_of(b, s, &m);
+    if (stk_json_is(op, "hello")) {
+        if (number(&m, "version", PROTOCOL) > PROTOCOL) {
+            return ": it is newer than this engine; use the stoker that belongs to it";
+        }
+        on_hello(b, s, &m);
+    } else if (stk_json_is(op, "started")) {
+        on_started(b, s, t, &m);
+    } else if (t == NULL) {
+        return NULL; /* about a task that is no more */
+    } else if (stk_json_is(op, "ended")) {
+        on_ended(b, t, &m);
+    } else if (stk_json_is(op, "failed")) {
+        on_failed(b, t, &m);
+    } else if (stk_json_is(op, "unfit")) {
+        on_unfit(b, s, t, &m);
+    } else if (stk_json_is(op, "note")) {
+        const char *text = stk_json_text(stk_json_get(&m, "text"));
+        local_note(b, t, "%s", text == NULL ? "" : text);
+    }
+    return NULL;
+}
+
+/* One read; descriptors are kept in order. 0 at the end of the file, -1 with errno. */
+static ssize_t read_some(local_server *s)
+{
+    if (s->cap_in - s->n_in < 4096) {
+        size_t cap = s->cap_in < 8192 ? 16384 : s->cap_in * 2;
+        char *grown = realloc(s->in, cap);
+        if (grown == NULL) {
+            errno = ENOMEM;
+            return -1;
+        }
+        s->in = grown;
+        s->cap_in = cap;
+    }
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(64 * sizeof(int))];
+    } control;
+    struct iovec part = {.iov_base = s->in + s->n_in, .iov_len = s->cap_in - s->n_in};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.room,
+                             .msg_controllen = sizeof control.room};
+    ssize_t n;
+    while ((n = recvmsg(s->fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 && errno == EINTR) {
+    }
+    for (struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&message); c != NULL;
+         c = CMSG_NXTHDR(&message, c)) {
+        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) {
+            continue;
+        }
+        size_t n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n_fds; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
+            if (s->n_fds_in < MAX_FDS_IN) {
+                s->fds_in[s->n_fds_in++] = fd;
+            } else {
+                (void)close(fd);
+            }
+        }
+    }
+    s->n_in += n > 0 ? (size_t)n : 0;
+    return n;
+}
+
+/* Takes whole messages off the front of what was read. */
+static const char *take_messages(local_backend *b, local_server *s)
+{
+    size_t at = 0;
+    const char *wrong = NULL;
+    while (wrong == NULL && s->n_in - at >= 4) {
+        const unsigned char *head = (const unsigned char *)s->in + at;
+        size_t len = head[0] | (size_t)head[1] << 8 | (size_t)head[2] << 16 | (size_t)head[3] << 24;
+        if (len > STK_LIMIT_MESSAGE_BYTES) {
+            wrong = " after a message that is too long";
+        } else if (s->n_in - at - 4 < len) {
+            break;
+        } else {
+            wrong = on_message(b, s, s->in + at + 4, len);
+            at += 4 + len;
+        }
+    }
+    memmove(s->in, s->in + at, s->n_in - at);
+    s->n_in -= at;
+    return wrong;
+}
+
+void local_server_event(local_backend *b, local_server *server, uint32_t events)
+{
+    if ((events & EPOLLOUT) != 0) {
+        flush(b, server);
+    }
+    for (;;) {
+        ssize_t n = read_some(server);
+        if (n < 0 && errno == EAGAIN) {
+            return;
+        }
+        const char *wrong = n > 0 ? take_messages(b, server) : "";
+        if (wrong != NULL) {
+            server_died(b, server, wrong);
+            return;
+        }
+    }
+}

@@ -1,0 +1,586 @@
+/* One task on this machine: started, stopped, ended. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/backend_local.h"
+#include "base/failpoint.h"
+#include "base/limits.h"
+#include "sys/file.h"
+#include "sys/proc.h"
+#include "sys/spawn.h"
+
+enum {
+    LEFTOVER_MS = 200, /* how long we wait for processes that a task left behind to be gone */
+    TERM_AGAIN_MS = 20,
+    STATUS_MS = 500 /* how long the status of a task may stay unknown while its server goes down */
+};
+
+/* --- start --- */
+
+static int add_task(local_backend *b, local_task *task)
+{
+    if (b->n_tasks + b->n_done == b->cap_tasks) {
+        uint32_t cap = b->cap_tasks == 0 ? 64 : b->cap_tasks * 2;
+        local_task **tasks = realloc(b->tasks, cap * sizeof *tasks);
+        if (tasks == NULL) {
+            return STK_E_NOMEM;
+        }
+        b->tasks = tasks;
+        local_task **done = realloc(b->done, cap * sizeof *done);
+        if (done == NULL) {
+            return STK_E_NOMEM;
+        }
+        b->done = done; /* as long: ending a task must not need memory */
+        b->cap_tasks = cap;
+    }
+    b->tasks[b->n_tasks++] = task;
+    return 0;
+}
+
+int local_task_new(local_backend *b, const stk_job *job, local_task **ret_task, stk_err *err)
+{
+    local_task *t = calloc(1, sizeof *t);
+    char *dir = strdup(job->dir);
+    if (t == NULL || dir == NULL || local_reserve(b) < 0 || add_task(b, t) < 0) {
+        free(t);
+        free(dir);
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "step '%s'", job->step);
+    }
+    *t = (local_task){.ev = LOCAL_EV_TASK,
+                      .state = LOCAL_QUEUED,
+                      .id = job->id,
+                      .attempt = job->attempt,
+                      .serial = b->next_serial++,
+                      .hook = job->hook != NULL,
+                      .dir = dir,
+                      .message = STK_BUF_INIT(STK_LIMIT_MESSAGE_BYTES),
+                      .pidfd = -1,
+                      .slot = LOCAL_NO_SLOT,
+                      .timeout_ms = job->timeout_ms,
+                      .grace_ms = job->grace_ms,
+                      .memory_bytes = job->memory_bytes,
+                      .used_bytes = -1,
+                      .term_ms = -1,
+                      .kill_ms = -1,
+                      .gone_ms = -1,
+                      .watch = {.fd = -1}};
+    *ret_task = t;
+    return 0;
+}
+
+static int open_log(local_task *t, const char *name, stk_err *err)
+{
+    char path[PATH_MAX];
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", t->dir, name) >= sizeof path) {
+        return stk_err_set(err, STK_E_LIMIT, "%s: the path is too long", t->dir);
+    }
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "cannot write %s", path);
+    }
+    t->fds[t->n_fds++] = fd;
+    return 0;
+}
+
+/* Limits by a control group where there are some, else by the watchdog, with one line about it. */
+static void make_group(local_backend *b, local_task *t, const stk_job *job)
+{
+    stk_err why = {0};
+    bool none = stk_cgroups_kind(b->groups) == STK_CGROUP_NONE;
+    if ((job->memory_bytes <= 0 && job->cpu_milli <= 0) || none) {
+        return;
+    }
+    char name[64];
+    (void)snprintf(name, sizeof name, "%u-%u%s", job->id, job->attempt, t->hook ? "-hook" : "");
+    if (stk_cgroup_new(b->groups, name, job->memory_bytes, job->cpu_milli, &t->group, &why) < 0 &&
+        !b->noted_watchdog) {
+        b->noted_watchdog = true;
+        local_note(b, t, "memory is watched, not limited: %s", why.text);
+    }
+}
+
+int local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk_err *err)
+{
+    int rc = open_log(task, "stdout.log", err);
+    rc = rc < 0 ? rc : open_log(task, "stderr.log", err);
+    if (rc == 0 && !task->hook) { /* a hook runs beside or after the attempt that it belongs to */
+        rc = stk_runner_attempt_lock(task->dir, task->fds[1], err);
+        /* A copy beside its stderr, which it may well redirect. */
+        int copy = rc < 0 ? -1 : fcntl(task->fds[1], F_DUPFD_CLOEXEC, 3);
+        if (copy >= 0) {
+            task->fds[task->n_fds++] = copy;
+        }
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    for (uint32_t i = 0; i < job->lease.n; i++) {
+        task->fds[task->n_fds++] = job->lease.fds[i];
+    }
+    uint32_t n_devices = job->lease.n;
+    job->lease.n = 0; /* the task's now */
+    make_group(b, task, job);
+    bool watchdog = task->group.n == 0;
+    return stk_watch_init(&task->watch, 0, 0, b->sample_ms, watchdog ? job->memory_bytes : 0,
+                          b->accel, job->lease.devices, n_devices, err);
+}
+
+static bool names_one(const char *entry, const char *const *list)
+{
+    size_t n = strcspn(entry, "=");
+    for (; list != NULL && *list != NULL; list++) {
+        if (strncmp(entry, *list, n) == 0 && ((*list)[n] == '=' || (*list)[n] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int put_env(local_backend *b, size_t n, const char *entry)
+{
+    if (n == b->cap_env) {
+        size_t cap = b->cap_env == 0 ? 128 : b->cap_env * 2;
+        const char **env = realloc(b->env, cap * sizeof *env);
+        if (env == NULL) {
+            return STK_E_NOMEM;
+        }
+        b->env = env;
+        b->cap_env = cap;
+    }
+    b->env[n] = entry;
+    return 0;
+}
+
+/* The engine's environment, less `unset`, under the job's; and what makes numerical libraries use
+ * as many threads as CPUs were granted, unless the job says otherwise. */
+static int make_env(local_backend *b, const stk_job *job)
+{
+    static const char *const thread_names[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+                                               "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+                                               "VECLIB_MAXIMUM_THREADS"};
+    const char *ours[sizeof thread_names / sizeof thread_names[0] + 1] = {NULL};
+    size_t n_ours = 0;
+    for (size_t i = 0; job->threads > 0 && i < sizeof thread_names / sizeof thread_names[0]; i++) {
+        if (!names_one(thread_names[i], job->env)) {
+            (void)snprintf(b->thread_env[n_ours], sizeof b->thread_env[n_ours], "%s=%u",
+                           thread_names[i], job->threads);
+            ours[n_ours] = b->thread_env[n_ours];
+            n_ours++;
+        }
+    }
+    size_t n = 0;
+    int rc = 0;
+    for (char **e = environ; rc == 0 && *e != NULL; e++) {
+        if (!names_one(*e, job->env) && !names_one(*e, job->unset) && !names_one(*e, ours)) {
+            rc = put_env(b, n++, *e);
+        }
+    }
+    for (size_t i = 0; rc == 0 && i < n_ours; i++) {
+        rc = put_env(b, n++, ours[i]);
+    }
+    for (const char *const *e = job->env; rc == 0 && e != NULL && *e != NULL; e++) {
+        rc = put_env(b, n++, *e);
+    }
+    return rc < 0 ? rc : put_env(b, n, NULL);
+}
+
+int local_task_exec(local_backend *b, local_task *task, const stk_job *job, const char *const *argv,
+                    stk_err *err)
+{
+    if (make_env(b, job) < 0) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "step '%s'", job->step);
+    }
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    for (uint32_t i = 0; i < job->n_cpus; i++) {
+        if (job->cpus[i] < CPU_SETSIZE) {
+            CPU_SET(job->cpus[i], &cpus);
+        }
+    }
+    stk_spawn spawn = {.argv = argv,
+                       .env = b->env,
+                       .cwd = job->cwd,
+                       .stdin_fd = -1,
+                       .stdout_fd = task->fds[0],
+                       .stderr_fd = task->fds[1],
+                       .keep_fds = task->fds + 2,
+                       .n_keep_fds = task->n_fds - 2,
+                       .cgroup_procs = (const char *const *)task->group.procs,
+                       .n_cgroup_procs = task->group.n,
+                       .cpus = CPU_COUNT(&cpus) > 0 ? &cpus : NULL,
+                       .die_with_parent = true,
+                       .new_session = true,
+                       .no_new_privs = true};
+    pid_t pid;
+    int pidfd = -1;
+    int rc = stk_sys_spawn(&spawn, &pid, &pidfd, err);
+    if (rc < 0) {
+        return rc;
+    }
+    task->direct = true;
+    return local_task_started(b, task, pid, pidfd, err);
+}
+
+int local_task_started(local_backend *b, local_task *task, pid_t pid, int pidfd, stk_err *err)
+{
+    int64_t now = local_now_ms();
+    task->state = LOCAL_RUNNING;
+    task->pid = pid;
+    task->pidfd = pidfd;
+    task->start_ms = now;
+    int rc = local_guard_add(b->guard, pid, &task->slot, err);
+    if (rc == 0 && task->direct && local_watch_fd(b, pidfd, EPOLLIN, task, false) < 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "watching process %d", (int)pid);
+    }
+    if (rc < 0) {
+        if (task->direct) { /* the caller frees it: nothing may run on */
+            (void)kill(pid, SIGKILL);
+            (void)waitpid(pid, NULL, 0);
+            (void)stk_proc_kill_session(pid, NULL, LEFTOVER_MS);
+        }
+        return rc;
+    }
+    local_task_close_fds(task);
+    stk_watch *w = &task->watch;
+    w->sid = pid;
+    w->start_ms = now;
+    w->due_ms = task->hook ? INT64_MAX : now + (w->period_ms > 0 ? w->period_ms : 100);
+    local_due(b, w->due_ms);
+    if (task->timeout_ms > 0) {
+        local_due(b, now + task->timeout_ms);
+    }
+    stk_report *r = local_report(b, task, STK_REPORT_STARTED);
+    if (r != NULL) {
+        r->pid = pid;
+    }
+    return 0;
+}
+
+/* --- stop --- */
+
+static void send_signal(local_backend *b, local_task *t, int number)
+{
+    if (kill(-t->pid, number) == 0) {
+        (void)kill(-t->pid, SIGCONT); /* a stopped task would not see it */
+        return;
+    }
+    (void)kill(t->pid, number);
+    if (number == SIGTERM) { /* a forked child that hasn't made its session yet ignores that */
+        t->term_ms = local_now_ms() + TERM_AGAIN_MS;
+        local_due(b, t->term_ms);
+    }
+}
+
+/* Its pidfd says that it has ended; its status just hasn't been fetched yet. */
+static bool has_ended(const local_task *t)
+{
+    struct pollfd p = {.fd = t->pidfd, .events = POLLIN};
+    return t->pidfd >= 0 && poll(&p, 1, 0) == 1;
+}
+
+void local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_failure why)
+{
+    if (task->state == LOCAL_DONE) {
+        return;
+    }
+    if (task->state == LOCAL_QUEUED && task->n_sent == 0) {
+        local_server_drop_task(b, task);
+        local_task_not_started(b, task, why, why == STK_FAIL_CANCELLED ? "cancelled" : NULL);
+        return;
+    }
+    if (task->stopped_for == STK_FAIL_NONE) {
+        if (task->state == LOCAL_RUNNING && has_ended(task)) {
+            return; /* it ended by itself; its own end is the truth */
+        }
+        task->stopped_for = why;
+    }
+    int64_t at = local_now_ms() + (grace_ms > 0 ? grace_ms : 0);
+    bool first = task->kill_ms < 0;
+    if (first || at < task->kill_ms) {
+        task->kill_ms = at;
+    }
+    local_due(b, task->kill_ms);
+    if (task->state != LOCAL_RUNNING) {
+        return; /* ended as soon as it is started */
+    }
+    if (grace_ms <= 0) {
+        send_signal(b, task, SIGKILL);
+    } else if (first) {
+        send_signal(b, task, SIGTERM);
+    }
+}
+
+/* --- timers --- */
+
+void local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
+{
+    if (task->state != LOCAL_RUNNING) {
+        return;
+    }
+    if (task->gone_ms >= 0) {
+        local_task_reap(b, task);
+        if (task->state == LOCAL_DONE) {
+            return;
+        }
+        local_due(b, now_ms + TERM_AGAIN_MS);
+    }
+    if (task->timeout_ms > 0 && task->stopped_for == STK_FAIL_NONE) {
+        bool over = now_ms >= task->start_ms + task->timeout_ms;
+        if (over) {
+            local_task_stop(b, task, task->grace_ms, STK_FAIL_TIMEOUT);
+        }
+        local_due(b, over ? now_ms + TERM_AGAIN_MS : task->start_ms + task->timeout_ms);
+    }
+    if (task->term_ms >= 0 && now_ms >= task->term_ms) {
+        task->term_ms = -1;
+        send_signal(b, task, SIGTERM);
+    }
+    if (task->kill_ms >= 0 && now_ms >= task->kill_ms) {
+        send_signal(b, task, SIGKILL);
+        task->kill_ms = now_ms + 1000; /* again, should it be in a place where it can't die */
+    }
+    if (task->kill_ms >= 0) {
+        local_due(b, task->kill_ms);
+    }
+    if (now_ms + 10 >= task->watch.due_ms) { /* those due soon now too: one wake-up for all */
+        int64_t over = stk_watch_sample(&task->watch, task->dir, now_ms);
+        if (over > 0 && task->stopped_for == STK_FAIL_NONE) {
+            task->used_bytes = over;
+            local_task_stop(b, task, 0, STK_FAIL_HOST_OOM);
+        }
+    }
+    local_due(b, task->watch.due_ms);
+}
+
+/* --- end --- */
+
+/* The highest memory that we ever had, kB; -1 unknown. */
+static int64_t own_peak_kb(void)
+{
+    char text[4096];
+    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    stk_file_close(&fd);
+    text[n < 0 ? 0 : n] = '\0';
+    char *line = strstr(text, "VmHWM:");
+    return line == NULL ? -1 : strtoll(line + 6, NULL, 10);
+}
+
+/* A child made by vfork is born with our own maximum as its maximum, so only what lies above that
+ * tells something about the child. -1: it doesn't. */
+static int64_t true_maxrss(local_backend *b, const struct rusage *used)
+{
+    if (used->ru_maxrss > b->own_peak_kb) {
+        b->own_peak_kb = own_peak_kb();
+    }
+    bool known = b->own_peak_kb >= 0 && used->ru_maxrss > b->own_peak_kb;
+    return known ? used->ru_maxrss * 1024 : -1;
+}
+
+void local_task_reap(local_backend *b, local_task *task)
+{
+    int status;
+    struct rusage used;
+    pid_t got;
+    while ((got = wait4(task->pid, &status, WNOHANG, &used)) < 0 && errno == EINTR) {
+    }
+    if (got == task->pid) {
+        int64_t cpu = ((int64_t)used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 +
+                      used.ru_utime.tv_usec + used.ru_stime.tv_usec;
+        local_task_ended(b, task, status, cpu, true_maxrss(b, &used));
+    } else if (got < 0 && has_ended(task)) {
+        /* Its server dies too, but hasn't handed it over yet: then it becomes our child. */
+        int64_t now = local_now_ms();
+        if (task->gone_ms < 0) {
+            task->gone_ms = now;
+            (void)local_watch_fd(b, task->pidfd, 0, task, true);
+            local_due(b, now + TERM_AGAIN_MS);
+        } else if (now - task->gone_ms > STATUS_MS) {
+            local_task_ended(b, task, -1, -1, -1);
+        }
+    }
+}
+
+/* Processes that it left behind must not outlive it. For a plain command this is one system call;
+ * those that left the session are found as orphans. */
+static void end_leftovers(local_backend *b, local_task *t)
+{
+    if (kill(-t->pid, 0) == 0 || errno == EPERM) {
+        (void)kill(-t->pid, SIGKILL);
+        (void)stk_proc_kill_session(t->pid, NULL, LEFTOVER_MS);
+    }
+    if (t->group.n > 0) {
+        stk_cgroup_kill(b->groups, &t->group);
+    }
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void leave(local_backend *b, local_task *t)
+{
+    t->state = LOCAL_DONE;
+    local_task_close_fds(t);
+    local_unwatch_fd(b, &t->pidfd);
+    local_guard_remove(b->guard, t->slot);
+    for (uint32_t i = 0; i < b->n_tasks; i++) {
+        if (b->tasks[i] == t) {
+            b->tasks[i] = b->tasks[--b->n_tasks];
+            break;
+        }
+    }
+    b->done[b->n_done++] = t;
+}
+
+void local_task_ended(local_backend *b, local_task *task, int wait_status, int64_t cpu_us,
+                      int64_t maxrss_bytes)
+{
+    STK_FAILPOINT("backend.end.before");
+    end_leftovers(b, task);
+    stk_ending ending = {.wait_status = wait_status,
+                         .stopped_for = task->stopped_for,
+                         .timeout_ms = task->timeout_ms,
+                         .memory_bytes = task->memory_bytes,
+                         .used_bytes = larger(task->used_bytes, maxrss_bytes),
+                         .lost_server = task->lost_server};
+    stk_report *r = local_report(b, task, STK_REPORT_ENDED);
+    if (r != NULL) {
+        stk_outcome *o = &r->outcome;
+        r->pid = task->pid;
+        o->peak_memory_bytes =
+            larger(larger(task->watch.peak_bytes, maxrss_bytes), task->used_bytes);
+        o->cpu_us = larger(cpu_us, task->watch.cpu_us);
+        if (task->group.n > 0) {
+            ending.cgroup_oom = task->memory_bytes > 0 && stk_cgroup_oom(b->groups, &task->group);
+            o->cpu_us = larger(o->cpu_us, stk_cgroup_cpu_us(b->groups, &task->group));
+            if (ending.cgroup_oom) { /* else its peak counts cached files too */
+                ending.used_bytes = stk_cgroup_peak(b->groups, &task->group);
+                o->peak_memory_bytes = larger(o->peak_memory_bytes, ending.used_bytes);
+            }
+        }
+        stk_runner_classify(&ending, o);
+        if (task->failed[0] != '\0' && !o->ok && task->stopped_for == STK_FAIL_NONE) {
+            o->failure = STK_FAIL_START;
+            (void)snprintf(o->text, sizeof o->text, "%s", task->failed);
+        }
+        o->wall_ms = local_now_ms() - task->start_ms;
+        stk_watch_report(&task->watch, o);
+    }
+    stk_cgroup_remove(b->groups, &task->group);
+    leave(b, task);
+}
+
+void local_task_not_started(local_backend *b, local_task *task, stk_failure failure,
+                            const char *text)
+{
+    stk_report *r = local_report(b, task, STK_REPORT_ENDED);
+    if (r != NULL) {
+        r->outcome = (stk_outcome){
+            .failure = failure, .exit_status = -1, .cpu_us = -1, .peak_memory_bytes = -1};
+        (void)snprintf(r->outcome.text, sizeof r->outcome.text, "%s",
+                       text != NULL ? text : stk_failure_word(failure));
+    }
+    stk_cgroup_remove(b->groups, &task->group);
+    leave(b, task);
+}
+
+void local_task_close_fds(local_task *task)
+{
+    for (uint32_t i = 0; i < task->n_fds; i++) {
+        stk_file_close(&task->fds[i]);
+    }
+    task->n_fds = 0;
+}
+
+void local_task_free(local_backend *b, local_task *task)
+{
+    local_task_close_fds(task);
+    local_unwatch_fd(b, &task->pidfd);
+    stk_cgroup_remove(b->groups, &task->group);
+    stk_watch_done(&task->watch);
+    stk_buf_done(&task->message);
+    stk_arena_free(task->arena);
+    free(task->dir);
+    free(task);
+}
+
+/* --- orphans --- */
+
+/* Our children, and all tasks, also those of a server: when that dies they become ours before we
+ * hear of it, and their status is worth keeping. False when out of memory. */
+static bool known_children(local_backend *b, uint32_t *ret_n, uint32_t *ret_n_children)
+{
+    uint32_t want = b->n_tasks + 3;
+    if (want > b->cap_known) {
+        pid_t *known = realloc(b->known, want * 2 * sizeof *known);
+        if (known == NULL) {
+            return false;
+        }
+        b->known = known;
+        b->cap_known = want * 2;
+    }
+    uint32_t n = 0;
+    uint32_t n_served = 0;
+    b->known[n++] = local_guard_pid(b->guard);
+    for (uint32_t i = 0; i < 2; i++) {
+        local_server *server = i == 0 ? b->given : b->clean;
+        if (server != NULL && local_server_child(server) > 0) {
+            b->known[n++] = local_server_child(server);
+        }
+    }
+    for (uint32_t i = 0; i < b->n_tasks; i++) {
+        if (b->tasks[i]->state == LOCAL_RUNNING) {
+            b->known[n++] = b->tasks[i]->pid;
+            n_served += b->tasks[i]->direct ? 0 : 1;
+        }
+    }
+    *ret_n = n;
+    *ret_n_children = n - n_served;
+    return true;
+}
+
+static bool is_of(pid_t pid, pid_t session, const local_task *t)
+{
+    char marker[PATH_MAX + 32];
+    (void)snprintf(marker, sizeof marker, "STOKER_TASK_DIR=%s", t->dir);
+    return session == t->pid || stk_proc_has_env(pid, marker);
+}
+
+/* A process whose parent ended comes to us (child subreaper). One that belongs to a living task is
+ * left alone: a step may well run a daemon of its own. */
+void local_end_orphans(local_backend *b, bool all)
+{
+    enum { N_MAX = 256 };
+    pid_t orphans[N_MAX];
+    uint32_t n_known;
+    uint32_t n_children;
+    if (!known_children(b, &n_known, &n_children)) {
+        return;
+    }
+    uint32_t n = stk_proc_orphans(b->known, n_known, n_children, orphans, N_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        pid_t session = getsid(orphans[i]);
+        bool theirs = !all && b->n_tasks > 0;
+        for (uint32_t k = 0; theirs && k < b->n_done; k++) {
+            theirs = !is_of(orphans[i], session, b->done[k]);
+        }
+        if (!theirs && session > 0) {
+            (void)stk_proc_kill_session(session, NULL, LEFTOVER_MS);
+        }
+    }
+    if (n > 0) {
+        (void)stk_proc_orphans(b->known, n_known, n_children, orphans, N_MAX); /* reaps the dead */
+    }
+}

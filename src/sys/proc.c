@@ -1,0 +1,714 @@
+#include "sys/proc.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysinfo.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "sys/cgroup.h"
+
+enum { MAX_CPUS = 8192, MAX_PROCESSES = 4 << 20 };
+
+/* --- small reads --- */
+
+/* Up to size - 1 bytes; -1 when it can't be opened or read. */
+static ssize_t read_text(const char *path, char *buf, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return -1;
+    }
+    size_t used = 0;
+    while (used < size - 1) {
+        ssize_t n = read(fd, buf + used, size - 1 - used);
+        if (n <= 0) {
+            if (n < 0 && used == 0) {
+                (void)close(fd);
+                return -1;
+            }
+            break;
+        }
+        used += (size_t)n;
+    }
+    (void)close(fd);
+    buf[used] = '\0';
+    return (ssize_t)used;
+}
+
+/* Bytes of a "Key:   123 kB" line of a /proc file, -1 if absent. */
+static int64_t kb_line(const char *text, const char *key)
+{
+    size_t n = strlen(key);
+    for (const char *p = text; p != NULL; p = strchr(p, '\n')) {
+        p += *p == '\n' ? 1 : 0;
+        if (strncmp(p, key, n) == 0 && p[n] == ':') {
+            return strtoll(p + n + 1, NULL, 10) * 1024;
+        }
+    }
+    return -1;
+}
+
+/* --- this host --- */
+
+static size_t affinity(cpu_set_t **ret_set)
+{
+    size_t size = CPU_ALLOC_SIZE(MAX_CPUS);
+    *ret_set = CPU_ALLOC(MAX_CPUS);
+    if (*ret_set == NULL) {
+        return 0;
+    }
+    CPU_ZERO_S(size, *ret_set);
+    if (sched_getaffinity(0, size, *ret_set) != 0) {
+        CPU_FREE(*ret_set);
+        *ret_set = NULL;
+        return 0;
+    }
+    return size;
+}
+
+/* The lowest value over our group and those above it; `read_one` gives -1 for "no limit". */
+static int64_t lowest_limit(const char *controller, int64_t (*read_one)(const char *dir))
+{
+    char dir[PATH_MAX];
+    size_t mount = 0;
+    if (stk_cgroup_find(controller, dir, sizeof dir, &mount) < 0) {
+        return -1;
+    }
+    int64_t lowest = -1;
+    for (;;) {
+        int64_t value = read_one(dir);
+        if (value >= 0 && (lowest < 0 || value < lowest)) {
+            lowest = value;
+        }
+        char *slash = strrchr(dir, '/');
+        if (slash == NULL || (size_t)(slash - dir) < mount) {
+            return lowest;
+        }
+        *slash = '\0';
+    }
+}
+
+static int64_t number_in(const char *dir, const char *name)
+{
+    char path[PATH_MAX + 64];
+    char text[64];
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    if (read_text(path, text, sizeof text) <= 0 || !isdigit((unsigned char)text[0])) {
+        return -1;
+    }
+    int64_t value = strtoll(text, NULL, 10);
+    return value >= (INT64_C(1) << 60) ? -1 : value; /* v1 writes "no limit" as a huge number */
+}
+
+static int64_t v1_milli(const char *dir)
+{
+    int64_t quota = number_in(dir, "cpu.cfs_quota_us");
+    int64_t period = number_in(dir, "cpu.cfs_period_us");
+    return quota > 0 && period > 0 ? quota * 1000 / period : -1;
+}
+
+static int64_t v2_milli(const char *dir)
+{
+    char path[PATH_MAX + 64];
+    char text[64];
+    long long quota;
+    long long period;
+    (void)snprintf(path, sizeof path, "%s/cpu.max", dir);
+    if (read_text(path, text, sizeof text) <= 0 ||
+        sscanf(text, "%lld %lld", &quota, &period) != 2) {
+        return -1;
+    }
+    return quota > 0 && period > 0 ? quota * 1000 / period : -1;
+}
+
+static int64_t v1_memory(const char *dir)
+{
+    return number_in(dir, "memory.limit_in_bytes");
+}
+
+static int64_t v2_memory(const char *dir)
+{
+    return number_in(dir, "memory.max");
+}
+
+static int64_t v1_memory_left(const char *dir)
+{
+    int64_t limit = v1_memory(dir);
+    int64_t used = limit < 0 ? -1 : number_in(dir, "memory.usage_in_bytes");
+    return used < 0 ? -1 : limit > used ? limit - used : 0;
+}
+
+static int64_t v2_memory_left(const char *dir)
+{
+    int64_t limit = v2_memory(dir);
+    int64_t used = limit < 0 ? -1 : number_in(dir, "memory.current");
+    return used < 0 ? -1 : limit > used ? limit - used : 0;
+}
+
+static int64_t lower(int64_t a, int64_t b)
+{
+    return a < 0 ? b : b < 0 || a < b ? a : b;
+}
+
+uint32_t stk_proc_n_cpus(void)
+{
+    cpu_set_t *set = NULL;
+    size_t size = affinity(&set);
+    int64_t n = size > 0 ? CPU_COUNT_S(size, set) : sysconf(_SC_NPROCESSORS_ONLN);
+    if (set != NULL) {
+        CPU_FREE(set);
+    }
+    int64_t milli = lower(lowest_limit("cpu", v1_milli), lowest_limit("", v2_milli));
+    if (milli >= 0) {
+        n = lower(n, milli / 1000);
+    }
+    return n < 1 ? 1 : (uint32_t)n;
+}
+
+uint32_t stk_proc_cpus(uint32_t *ret_cpus, uint32_t n_max)
+{
+    cpu_set_t *set = NULL;
+    size_t size = affinity(&set);
+    uint32_t n = 0;
+    for (uint32_t i = 0; size > 0 && i < MAX_CPUS && n < n_max; i++) {
+        if (CPU_ISSET_S(i, size, set)) {
+            ret_cpus[n++] = i;
+        }
+    }
+    if (set != NULL) {
+        CPU_FREE(set);
+    }
+    return n;
+}
+
+int64_t stk_proc_memory_bytes(void)
+{
+    struct sysinfo info;
+    int64_t ram = sysinfo(&info) == 0 ? (int64_t)info.totalram * (int64_t)info.mem_unit : -1;
+    return lower(ram, lower(lowest_limit("memory", v1_memory), lowest_limit("", v2_memory)));
+}
+
+int64_t stk_proc_available_bytes(void)
+{
+    char text[4096];
+    int64_t free_bytes =
+        read_text("/proc/meminfo", text, sizeof text) > 0 ? kb_line(text, "MemAvailable") : -1;
+    return lower(free_bytes,
+                 lower(lowest_limit("memory", v1_memory_left), lowest_limit("", v2_memory_left)));
+}
+
+/* --- one process --- */
+
+typedef struct process {
+    pid_t pid, parent, session;
+    char state;
+    int64_t cpu_ticks; /* user + system, own and of reaped children */
+    int64_t rss_pages;
+    uint64_t start;
+    int64_t n_threads;
+} process;
+
+/* /proc/PID/stat. The name may hold anything, so fields are counted from its last ')'. */
+static bool read_process(pid_t pid, process *ret)
+{
+    char path[64];
+    char text[1024];
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    if (read_text(path, text, sizeof text) <= 0) {
+        return false;
+    }
+    char *p = strrchr(text, ')');
+    if (p == NULL || p[1] != ' ') {
+        return false;
+    }
+    *ret = (process){.pid = pid, .state = p[2]};
+    p += 3;
+    for (int field = 4; field <= 24 && *p != '\0'; field++) {
+        char *end;
+        unsigned long long value = strtoull(p, &end, 10); /* negative ones wrap and are not used */
+        if (end == p) {
+            return false;
+        }
+        p = end;
+        switch (field) {
+        case 4:
+            ret->parent = (pid_t)value;
+            break;
+        case 6:
+            ret->session = (pid_t)value;
+            break;
+        case 14:
+        case 15:
+        case 16:
+        case 17:
+            ret->cpu_ticks += (int64_t)value;
+            break;
+        case 20:
+            ret->n_threads = (int64_t)value;
+            break;
+        case 22:
+            ret->start = value;
+            break;
+        case 24:
+            ret->rss_pages = (int64_t)value;
+            return true;
+        default:
+            break;
+        }
+    }
+    return false;
+}
+
+static bool is_dead(const process *p)
+{
+    return p->state == 'Z' || p->state == 'X' || p->state == 'x';
+}
+
+uint64_t stk_proc_start_time(pid_t pid)
+{
+    process p;
+    return read_process(pid, &p) && !is_dead(&p) ? p.start : 0;
+}
+
+bool stk_proc_has_env(pid_t pid, const char *text)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return false;
+    }
+    size_t want = strlen(text);
+    char buf[4096];
+    size_t matched =
+        0; /* bytes of `text` that the current entry begins with; SIZE_MAX: it differs */
+    bool found = false;
+    ssize_t n;
+    while (!found && (n = read(fd, buf, sizeof buf)) > 0) {
+        for (ssize_t i = 0; i < n && !found; i++) {
+            if (buf[i] == '\0') {
+                found = matched == want;
+                matched = 0;
+            } else if (matched != SIZE_MAX) {
+                matched = matched < want && buf[i] == text[matched] ? matched + 1 : SIZE_MAX;
+            }
+        }
+    }
+    (void)close(fd);
+    return found;
+}
+
+/* --- lists of processes --- */
+
+static int add_pid(stk_proc_members *list, pid_t pid)
+{
+    if (list->n == list->cap) {
+        uint32_t cap = list->cap == 0 ? 8 : list->cap * 2;
+        pid_t *grown = cap > MAX_PROCESSES ? NULL : realloc(list->pids, cap * sizeof *list->pids);
+        if (grown == NULL) {
+            return STK_E_NOMEM;
+        }
+        list->pids = grown;
+        list->cap = cap;
+    }
+    list->pids[list->n++] = pid;
+    return 0;
+}
+
+void stk_proc_members_done(stk_proc_members *members)
+{
+    free(members->pids);
+    *members = (stk_proc_members){0};
+}
+
+/* Children of one thread. -1: this kernel does not list them, or the thread is gone. */
+static int add_children_of(pid_t pid, pid_t tid, stk_proc_members *list)
+{
+    char path[80];
+    char buf[4096];
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/children", (int)pid, (int)tid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return -1;
+    }
+    pid_t number = 0;
+    ssize_t n;
+    int rc = 0;
+    while (rc == 0 && (n = read(fd, buf, sizeof buf)) > 0) {
+        for (ssize_t i = 0; i < n && rc == 0; i++) {
+            if (isdigit((unsigned char)buf[i])) {
+                number = number * 10 + (buf[i] - '0');
+            } else if (number != 0) {
+                rc = add_pid(list, number);
+                number = 0;
+            }
+        }
+    }
+    (void)close(fd);
+    return rc;
+}
+
+static int add_children(pid_t pid, int64_t n_threads, stk_proc_members *list)
+{
+    if (n_threads <= 1) {
+        return add_children_of(pid, pid, list);
+    }
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        return -1;
+    }
+    int rc = 0;
+    struct dirent *entry;
+    while (rc != STK_E_NOMEM && (entry = readdir(dir)) != NULL) {
+        if (isdigit((unsigned char)entry->d_name[0])) {
+            rc = add_children_of(pid, (pid_t)atoi(entry->d_name), list);
+        }
+    }
+    (void)closedir(dir);
+    return rc == STK_E_NOMEM ? rc : 0;
+}
+
+/* --- every process --- */
+
+typedef struct table {
+    process *all; /* sorted by pid */
+    bool *ours;
+    uint32_t n, cap;
+} table;
+
+static void table_done(table *t)
+{
+    free(t->all);
+    free(t->ours);
+}
+
+static int by_pid(const void *a, const void *b)
+{
+    pid_t x = ((const process *)a)->pid;
+    pid_t y = ((const process *)b)->pid;
+    return (x > y) - (x < y);
+}
+
+static int table_read(table *t)
+{
+    DIR *dir = opendir("/proc");
+    if (dir == NULL) {
+        return STK_E_SYS;
+    }
+    struct dirent *entry;
+    int rc = 0;
+    while (rc == 0 && (entry = readdir(dir)) != NULL) {
+        if (!isdigit((unsigned char)entry->d_name[0])) {
+            continue;
+        }
+        if (t->n == t->cap) {
+            uint32_t cap = t->cap == 0 ? 256 : t->cap * 2;
+            process *grown = cap > MAX_PROCESSES ? NULL : realloc(t->all, cap * sizeof *t->all);
+            if (grown == NULL) {
+                rc = STK_E_NOMEM;
+                break;
+            }
+            t->all = grown;
+            t->cap = cap;
+        }
+        if (read_process((pid_t)atoi(entry->d_name), &t->all[t->n])) {
+            t->n++;
+        }
+    }
+    (void)closedir(dir);
+    t->ours = rc == 0 ? calloc(t->n + 1u, sizeof *t->ours) : NULL;
+    if (t->ours == NULL) {
+        return rc < 0 ? rc : STK_E_NOMEM;
+    }
+    qsort(t->all, t->n, sizeof *t->all, by_pid);
+    return 0;
+}
+
+static bool has_pid(const pid_t *pids, uint32_t n, pid_t pid)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (pids[i] == pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Marks members of `sessions` (which grows by the sessions that members lead), who has `marker`,
+ * and all their descendants; never us nor init. */
+static int table_mark(table *t, stk_proc_members *sessions, const char *marker)
+{
+    pid_t self = getpid();
+    for (uint32_t i = 0; i < t->n; i++) {
+        process *p = &t->all[i];
+        /* Kernel threads have no memory and nothing to read. */
+        t->ours[i] = p->pid != self && p->pid > 1 && !is_dead(p) && marker != NULL &&
+                     p->rss_pages > 0 && stk_proc_has_env(p->pid, marker);
+    }
+    for (bool again = true; again;) {
+        again = false;
+        for (uint32_t i = 0; i < t->n; i++) {
+            process *p = &t->all[i];
+            if (p->pid == self || p->pid <= 1) {
+                continue;
+            }
+            if (!t->ours[i]) {
+                process *parent =
+                    bsearch(&(process){.pid = p->parent}, t->all, t->n, sizeof *t->all, by_pid);
+                t->ours[i] = has_pid(sessions->pids, sessions->n, p->session) ||
+                             (parent != NULL && t->ours[parent - t->all]);
+                again = again || t->ours[i];
+            }
+            if (t->ours[i] && p->pid == p->session &&
+                !has_pid(sessions->pids, sessions->n, p->pid)) {
+                if (add_pid(sessions, p->pid) < 0) {
+                    return STK_E_NOMEM;
+                }
+                again = true;
+            }
+        }
+    }
+    return 0;
+}
+
+static void pause_ms(long ms)
+{
+    struct timespec wait = {.tv_nsec = ms * 1000000};
+    (void)nanosleep(&wait, NULL);
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* One round: how many living members were found (and killed), or -1 when out of memory. */
+static int kill_round(stk_proc_members *sessions, const char *marker)
+{
+    table t = {0};
+    int found = 0;
+    if (table_read(&t) < 0 || table_mark(&t, sessions, marker) < 0) {
+        found = -1;
+    }
+    for (uint32_t i = 0; found >= 0 && i < t.n; i++) {
+        if (t.ours[i] && !is_dead(&t.all[i])) {
+            (void)kill(t.all[i].pid, SIGKILL);
+            found++;
+        }
+    }
+    table_done(&t);
+    return found;
+}
+
+int stk_proc_kill_sessions(const pid_t *sids, uint32_t n, const char *marker, int timeout_ms)
+{
+    stk_proc_members sessions = {0};
+    pid_t own = getsid(0);
+    for (uint32_t i = 0; i < n; i++) {
+        if (sids[i] > 1 && sids[i] != own && add_pid(&sessions, sids[i]) < 0) {
+            break;
+        }
+    }
+    int64_t end = now_ms() + timeout_ms;
+    int found;
+    for (long wait = 1; (found = kill_round(&sessions, marker)) != 0 && now_ms() < end;
+         wait = wait < 16 ? wait * 2 : wait) {
+        pause_ms(wait);
+    }
+    stk_proc_members_done(&sessions);
+    return found;
+}
+
+int stk_proc_kill_session(pid_t sid, const char *marker, int timeout_ms)
+{
+    return stk_proc_kill_sessions(&sid, 1, marker, timeout_ms);
+}
+
+static bool has_open(DIR *fds, const char *path)
+{
+    size_t len = strlen(path);
+    struct dirent *fd;
+    while ((fd = readdir(fds)) != NULL) {
+        char target[PATH_MAX];
+        struct stat link; /* its mode says how the file was opened */
+        ssize_t n = readlinkat(dirfd(fds), fd->d_name, target, sizeof target);
+        if (n > 0 && len == (size_t)n && memcmp(path, target, len) == 0 &&
+            fstatat(dirfd(fds), fd->d_name, &link, AT_SYMLINK_NOFOLLOW) == 0 &&
+            (link.st_mode & S_IWUSR) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t stk_proc_writers(const char *path, pid_t *ret_pids, uint32_t n_max)
+{
+    DIR *all = opendir("/proc");
+    uint32_t n = 0;
+    struct dirent *entry;
+    while (all != NULL && n < n_max && (entry = readdir(all)) != NULL) {
+        pid_t pid = (pid_t)atoi(entry->d_name);
+        char name[64];
+        (void)snprintf(name, sizeof name, "/proc/%d/fd", (int)pid);
+        DIR *fds = pid > 1 && pid != getpid() ? opendir(name) : NULL;
+        if (fds != NULL) {
+            if (has_open(fds, path)) {
+                ret_pids[n++] = pid;
+            }
+            (void)closedir(fds);
+        }
+    }
+    if (all != NULL) {
+        (void)closedir(all);
+    }
+    return n;
+}
+
+/* --- members and their use --- */
+
+static int find_by_table(pid_t sid, stk_proc_members *members)
+{
+    table t = {0};
+    stk_proc_members sessions = {0};
+    int rc = add_pid(&sessions, sid);
+    rc = rc < 0 ? rc : table_read(&t);
+    rc = rc < 0 ? rc : table_mark(&t, &sessions, NULL);
+    for (uint32_t i = 0; rc == 0 && i < t.n; i++) {
+        if (t.ours[i]) {
+            rc = add_pid(members, t.all[i].pid);
+        }
+    }
+    table_done(&t);
+    stk_proc_members_done(&sessions);
+    return rc;
+}
+
+int stk_proc_members_find(pid_t sid, stk_proc_members *members)
+{
+    members->n = 0;
+    stk_proc_members ours = {0};
+    process p;
+    if (add_children(getpid(), 2, &ours) < 0) {
+        stk_proc_members_done(&ours);
+        return find_by_table(sid, members);
+    }
+    int rc = add_pid(members, sid);
+    /* Orphans of the session come to us, if we are the subreaper. */
+    for (uint32_t i = 0; rc == 0 && i < ours.n; i++) {
+        if (ours.pids[i] != sid && getsid(ours.pids[i]) == sid) {
+            rc = add_pid(members, ours.pids[i]);
+        }
+    }
+    stk_proc_members_done(&ours);
+    for (uint32_t i = 0; rc == 0 && i < members->n && members->n < MAX_PROCESSES / 2; i++) {
+        if (read_process(members->pids[i], &p)) {
+            rc = add_children(p.pid, p.n_threads, members);
+            rc = rc == STK_E_NOMEM ? rc : 0;
+        }
+    }
+    return rc;
+}
+
+void stk_proc_members_usage(const stk_proc_members *members, stk_proc_usage *ret_usage)
+{
+    static long tick_us;
+    static long page;
+    if (tick_us == 0) {
+        page = sysconf(_SC_PAGESIZE);
+        tick_us = 1000000 / sysconf(_SC_CLK_TCK);
+    }
+    *ret_usage = (stk_proc_usage){0};
+    process p;
+    for (uint32_t i = 0; i < members->n; i++) {
+        if (read_process(members->pids[i], &p)) {
+            ret_usage->cpu_us += p.cpu_ticks * tick_us;
+            ret_usage->rss_bytes += p.rss_pages * page;
+            ret_usage->n += is_dead(&p) ? 0 : 1;
+        }
+    }
+}
+
+int stk_proc_sessions(const pid_t *sids, uint32_t n, stk_proc_usage *ret_usages)
+{
+    stk_proc_members members = {0};
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        rc = stk_proc_members_find(sids[i], &members);
+        stk_proc_members_usage(&members, &ret_usages[i]);
+    }
+    stk_proc_members_done(&members);
+    return rc;
+}
+
+static int64_t pss_of(pid_t pid)
+{
+    char path[64];
+    char text[4096];
+    (void)snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)pid);
+    if (read_text(path, text, sizeof text) <= 0) {
+        return -1;
+    }
+    int64_t anon = kb_line(text, "Pss_Anon");
+    int64_t shared = kb_line(text, "Pss_Shmem");
+    int64_t swap = kb_line(text, "SwapPss");
+    if (anon < 0 || shared < 0) { /* before Linux 5.4 they are not told apart */
+        return kb_line(text, "Pss");
+    }
+    return anon + shared + (swap > 0 ? swap : 0);
+}
+
+int64_t stk_proc_session_pss(pid_t sid)
+{
+    stk_proc_members members = {0};
+    int64_t sum = -1;
+    if (stk_proc_members_find(sid, &members) == 0) {
+        for (uint32_t i = 0; i < members.n; i++) {
+            int64_t one = pss_of(members.pids[i]);
+            sum = one < 0 ? sum : (sum < 0 ? 0 : sum) + one;
+        }
+    }
+    stk_proc_members_done(&members);
+    return sum;
+}
+
+uint32_t stk_proc_orphans(const pid_t *known, uint32_t n_known, uint32_t n_expected,
+                          pid_t *ret_pids, uint32_t n_max)
+{
+    stk_proc_members children = {0};
+    uint32_t n = 0;
+    if (add_children_of(getpid(), getpid(), &children) < 0 || children.n <= n_expected) {
+        stk_proc_members_done(&children);
+        return 0;
+    }
+    pid_t own = getsid(0);
+    for (uint32_t i = 0; i < children.n && n < n_max; i++) {
+        pid_t pid = children.pids[i];
+        process p;
+        /* Our own helpers share our session; a task and all that comes from it doesn't. */
+        if (has_pid(known, n_known, pid) || !read_process(pid, &p) || p.session == own) {
+            continue;
+        }
+        if (is_dead(&p)) {
+            (void)waitpid(pid, NULL, WNOHANG);
+        } else {
+            ret_pids[n++] = pid;
+        }
+    }
+    stk_proc_members_done(&children);
+    return n;
+}

@@ -1,0 +1,293 @@
+#include "sys/spawn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef CLONE_PIDFD
+#define CLONE_PIDFD 0x00001000
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+enum { RANGE_CLOEXEC = 1 << 2, CHILD_STACK = 32 << 10 };
+
+/* The child shares our memory until its exec, so this is also how it says what went wrong. */
+typedef struct child {
+    const stk_spawn *spawn;
+    const char *path;
+    const char *const *argv;
+    pid_t parent;
+    enum { AT_NOTHING, AT_SESSION, AT_CGROUP, AT_CPUS, AT_FDS, AT_CWD, AT_PRIVS, AT_EXEC } failed;
+    uint32_t i; /* which cgroup file */
+    int sys;
+} child;
+
+#define IN_CHILD __attribute__((no_sanitize("address", "undefined")))
+
+/* Handlers would run in memory that we share with the parent, and ignored signals survive an exec
+ * (Python ignores SIGPIPE): all of them go back to their defaults before they are unblocked. */
+IN_CHILD static void reset_signals(void)
+{
+    struct sigaction by_default = {.sa_handler = SIG_DFL};
+    for (int number = 1; number < NSIG; number++) {
+        (void)sigaction(number, &by_default, NULL);
+    }
+    sigset_t none;
+    sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+IN_CHILD static int join_cgroups(child *c)
+{
+    for (c->i = 0; c->i < c->spawn->n_cgroup_procs; c->i++) {
+        int fd = open(c->spawn->cgroup_procs[c->i], O_WRONLY | O_CLOEXEC);
+        if (fd < 0) {
+            return -1;
+        }
+        ssize_t n = write(fd, "0", 1);
+        int sys = errno;
+        (void)close(fd);
+        errno = sys;
+        if (n != 1) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+IN_CHILD static int keep_open(int fd)
+{
+    int flags = fcntl(fd, F_GETFD);
+    return flags < 0 ? -1 : fcntl(fd, F_SETFD, flags & ~FD_CLOEXEC);
+}
+
+IN_CHILD static int set_fds(const stk_spawn *s)
+{
+    int from[3] = {s->stdin_fd, s->stdout_fd, s->stderr_fd};
+    int null = -1;
+    for (int i = 0; i < 3; i++) {
+        if (from[i] < 0) {
+            null = null >= 0 ? null : open("/dev/null", O_RDWR | O_CLOEXEC);
+            from[i] = null;
+        }
+        if (from[i] < 3 && from[i] != i) { /* out of the way of the dup2 below */
+            from[i] = fcntl(from[i], F_DUPFD_CLOEXEC, 3);
+        }
+        if (from[i] < 0) {
+            return -1;
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        if ((from[i] == i ? keep_open(i) : dup2(from[i], i)) < 0) {
+            return -1;
+        }
+    }
+    /* Ours are CLOEXEC; this is for what was handed to us without. Kernels before 5.11 can't. */
+    (void)syscall(SYS_close_range, 3u, ~0u, (unsigned)RANGE_CLOEXEC);
+    for (uint32_t i = 0; i < s->n_keep_fds; i++) {
+        if (keep_open(s->keep_fds[i]) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+#define TRY(where, expression)                                                                     \
+    do {                                                                                           \
+        if ((expression) < 0) {                                                                    \
+            c->failed = (where);                                                                   \
+            c->sys = errno;                                                                        \
+            _exit(127);                                                                            \
+        }                                                                                          \
+    } while (0)
+
+/* Runs in the parent's memory on a stack of its own: no malloc, no locks. */
+IN_CHILD static int run_child(void *arg)
+{
+    child *c = arg;
+    const stk_spawn *s = c->spawn;
+    if (s->new_session) {
+        TRY(AT_SESSION, setsid());
+    }
+    if (s->die_with_parent) {
+        TRY(AT_SESSION, prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0));
+        if (getppid() != c->parent) {
+            _exit(127); /* it died before the line above: nobody would tell us any more */
+        }
+    }
+    TRY(AT_CGROUP, join_cgroups(c));
+    if (s->cpus != NULL) {
+        TRY(AT_CPUS, sched_setaffinity(0, sizeof *s->cpus, s->cpus));
+    }
+    TRY(AT_FDS, set_fds(s));
+    if (s->cwd != NULL) {
+        TRY(AT_CWD, chdir(s->cwd));
+    }
+    if (s->no_new_privs) {
+        TRY(AT_PRIVS, prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    }
+    reset_signals();
+    TRY(AT_EXEC,
+        execve(c->path, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)s->env));
+    return 0;
+}
+
+static const char *env_value(const char *const *env, const char *name)
+{
+    size_t n = strlen(name);
+    for (; *env != NULL; env++) {
+        if (strncmp(*env, name, n) == 0 && (*env)[n] == '=') {
+            return *env + n + 1;
+        }
+    }
+    return NULL;
+}
+
+static bool is_program(const char *cwd, const char *path)
+{
+    char under_cwd[PATH_MAX];
+    struct stat st;
+    if (path[0] != '/' && cwd != NULL) {
+        (void)snprintf(under_cwd, sizeof under_cwd, "%s/%s", cwd, path);
+        path = under_cwd;
+    }
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+/* As execvp would, but here, because the child must not. */
+static const char *find_program(const stk_spawn *s, char *buf, size_t size)
+{
+    const char *name = s->argv[0];
+    if (strchr(name, '/') != NULL) {
+        return name;
+    }
+    const char *path = env_value(s->env, "PATH");
+    if (path == NULL) {
+        path = "/usr/local/bin:/usr/bin:/bin";
+    }
+    for (;;) {
+        size_t n = strcspn(path, ":");
+        int used = n == 0 ? snprintf(buf, size, "./%s", name)
+                          : snprintf(buf, size, "%.*s/%s", (int)n, path, name);
+        if (used > 0 && (size_t)used < size && is_program(s->cwd, buf)) {
+            return buf;
+        }
+        if (path[n] == '\0') {
+            return NULL;
+        }
+        path += n + 1;
+    }
+}
+
+static int explain(const child *c, stk_err *err)
+{
+    const stk_spawn *s = c->spawn;
+    const char *name = s->argv[0];
+    switch (c->failed) {
+    case AT_CGROUP:
+        return stk_err_sys(err, STK_E_SYS, c->sys, "cannot start '%s': joining control group %s",
+                           name, s->cgroup_procs[c->i]);
+    case AT_CPUS:
+        return stk_err_sys(err, STK_E_SYS, c->sys, "cannot start '%s' on the CPUs it was given",
+                           name);
+    case AT_CWD:
+        return stk_err_sys(err, STK_E_SYS, c->sys, "cannot start '%s': its working directory '%s'",
+                           name, s->cwd);
+    case AT_EXEC:
+        (void)stk_err_sys(err, STK_E_SYS, c->sys, "cannot start '%s'", name);
+        if (c->sys == ENOENT && is_program(s->cwd, c->path)) {
+            stk_err_hint(err, "the file is there, so the interpreter that its first line (or its "
+                              "ELF header) names is missing");
+        } else if (c->sys == EACCES) {
+            stk_err_hint(err, "it must be an executable file: chmod +x");
+        }
+        return err == NULL ? STK_E_SYS : err->code;
+    default:
+        return stk_err_sys(err, STK_E_SYS, c->sys, "cannot start '%s': preparing its process",
+                           name);
+    }
+}
+
+static int start(child *c, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
+{
+    alignas(16) char stack[CHILD_STACK];
+    int pidfd = -1;
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    (void)sigprocmask(SIG_SETMASK, &all, &before);
+    int flags = CLONE_VM | CLONE_VFORK | SIGCHLD | (ret_pidfd != NULL ? CLONE_PIDFD : 0);
+    pid_t pid = clone(run_child, stack + sizeof stack, flags, c, &pidfd);
+    int sys = errno;
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    if (pid < 0) {
+        return stk_err_sys(err, STK_E_SYS, sys, "cannot start '%s': clone", c->argv[0]);
+    }
+    if (c->failed != AT_NOTHING || (ret_pidfd != NULL && pidfd < 0)) {
+        if (c->failed == AT_NOTHING) {
+            (void)kill(pid, SIGKILL);
+        }
+        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+        }
+        if (pidfd >= 0) {
+            (void)close(pidfd);
+        }
+        return c->failed != AT_NOTHING
+                   ? explain(c, err)
+                   : stk_err_set(err, STK_E_ENV,
+                                 "this kernel has no process descriptors: Linux 5.3 is needed");
+    }
+    *ret_pid = pid;
+    if (ret_pidfd != NULL) {
+        *ret_pidfd = pidfd;
+    }
+    return 0;
+}
+
+/* A script without a first line "#!": /bin/sh runs it, as execvp does. */
+static int start_by_shell(child *c, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
+{
+    size_t n = 0;
+    while (c->argv[n] != NULL) {
+        n++;
+    }
+    const char **argv = calloc(n + 2, sizeof *argv);
+    if (argv == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "cannot start '%s'", c->argv[0]);
+    }
+    argv[0] = "/bin/sh";
+    argv[1] = c->path;
+    memcpy(argv + 2, c->argv + 1, n * sizeof *argv); /* its NULL too */
+    child shell = {.spawn = c->spawn, .path = "/bin/sh", .argv = argv, .parent = c->parent};
+    int rc = start(&shell, ret_pid, ret_pidfd, err);
+    free(argv);
+    return rc;
+}
+
+int stk_sys_spawn(const stk_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
+{
+    char found[PATH_MAX];
+    const char *path = find_program(spawn, found, sizeof found);
+    if (path == NULL) {
+        (void)stk_err_sys(err, STK_E_SYS, ENOENT, "cannot start '%s': no such program in PATH",
+                          spawn->argv[0]);
+        return STK_E_SYS;
+    }
+    child c = {.spawn = spawn, .path = path, .argv = spawn->argv, .parent = getpid()};
+    int rc = start(&c, ret_pid, ret_pidfd, err);
+    if (rc < 0 && c.failed == AT_EXEC && c.sys == ENOEXEC) {
+        return start_by_shell(&c, ret_pid, ret_pidfd, err);
+    }
+    return rc;
+}
