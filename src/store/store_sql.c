@@ -47,9 +47,11 @@ _Static_assert(sizeof migrations / sizeof migrations[0] == STK_STORE_FORMAT,
 int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing)
 {
     const char *path = store->path;
-    int sys = store->db == NULL ? 0 : sqlite3_system_errno(store->db);
     const char *text = store->db == NULL ? sqlite3_errstr(rc) : sqlite3_errmsg(store->db);
     int primary = rc & 0xff;
+    /* SQLite keeps the errno of its last input or output, however long ago that was. */
+    bool is_io = primary == SQLITE_IOERR || primary == SQLITE_CANTOPEN || primary == SQLITE_FULL;
+    int sys = store->db != NULL && is_io ? sqlite3_system_errno(store->db) : 0;
     int code = STK_E_STORE;
     if (primary == SQLITE_FULL || sys == ENOSPC || sys == EDQUOT) {
         code = stk_err_set(err, STK_E_FULL, "store '%s': %s: no space left on its file system",
