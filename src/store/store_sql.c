@@ -199,6 +199,12 @@ int stk_store_migrate(stk_store *store, const char *const *steps, int n_steps, s
     if (rc != 0 || version == n_steps) {
         return rc;
     }
+    if (version == 0 && (store->flags & STK_STORE_READONLY)) {
+        /* its maker died before the first transaction */
+        stk_err_set(err, STK_E_NOT_FOUND, "store %s is empty: nothing has run here yet",
+                    store->path);
+        return STK_E_NOT_FOUND;
+    }
     if (store->flags & STK_STORE_READONLY) {
         stk_err_set(err, STK_E_STORE, "store %s has the older format %d (this Stoker's is %d)",
                     store->path, version, n_steps);
