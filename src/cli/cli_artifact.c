@@ -200,7 +200,8 @@ static void list_line(const stk_cli *cli, stk_buf *out, const found *f, bool fir
     stk_text_fit(out, line.data, 36, true, true);
     stk_buf_printf(out, "  %9s  ",
                    f->ref.size >= 0 ? stk_units_format_memory(f->ref.size, size, sizeof size) : "");
-    stk_text_fit(out, f->ref.type ? f->ref.type : "", 28, true, true);
+    const char *type = f->ref.type && *f->ref.type ? f->ref.type : f->ref.format;
+    stk_text_fit(out, type ? type : "", 28, true, true);
     stk_buf_printf(out, "  %.16s\n", f->ref.digest ? f->ref.digest : "");
 }
 

@@ -139,7 +139,8 @@ static stk_view_amounts used_of(const json_t *used)
     amounts.cpu_s = stk_report_number(used, "cpu_s", -1);
     amounts.wall_s = stk_report_number(used, "wall_s", -1);
     amounts.memory_bytes = stk_report_integer(used, "peak_memory_bytes", -1);
-    if (amounts.cpu_s >= 0 && amounts.wall_s > 0) {
+    /* Of a few milliseconds the ratio is noise. */
+    if (amounts.cpu_s >= 0 && amounts.wall_s >= 0.05) {
         amounts.cpus = amounts.cpu_s / amounts.wall_s;
     }
     const json_t *devices = json_object_get(used, "devices");
