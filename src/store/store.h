@@ -171,6 +171,10 @@ typedef struct stk_named_row {
 } stk_named_row;
 /* Named artifacts (ArtifactConfig, save_artifact); version NULL: newest first. */
 int stk_store_add_named(stk_store *store, const stk_named_row *row, stk_err *err);
+/* Whether a commit could give this name: STK_E_USAGE, as the commit would, when `version` (not
+ * NULL) belongs to other content. Ask before, and only the step fails. */
+int stk_store_check_name(stk_store *store, const char *name, const char *version,
+                         const char *digest, stk_err *err);
 /* name NULL: all names. */
 int stk_store_list_named(stk_store *store, const char *name, const char *version, uint32_t limit,
                          stk_arena *arena, stk_named_row **ret_rows, uint32_t *ret_n, stk_err *err);

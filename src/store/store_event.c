@@ -102,6 +102,32 @@ static int add_cache(stk_store *store, const stk_commit *commit, stk_err *err)
     return rc;
 }
 
+static int name_taken(const char *name, const char *version, stk_err *err)
+{
+    stk_err_set(err, STK_E_USAGE, "artifact '%s' already has a version '%s' of other content", name,
+                version == NULL ? "" : version);
+    stk_err_hint(err, "choose another version, or none: then the next number is taken");
+    return STK_E_USAGE;
+}
+
+int stk_store_check_name(stk_store *store, const char *name, const char *version,
+                         const char *digest, stk_err *err)
+{
+    if (version == NULL) {
+        return 0;
+    }
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_NAMED_TAKEN];
+    bind_text(stmt, 1, name);
+    bind_text(stmt, 2, version);
+    bind_text(stmt, 3, digest);
+    int rc = sqlite3_step(stmt);
+    int code = rc == SQLITE_DONE  ? 0
+               : rc == SQLITE_ROW ? name_taken(name, version, err)
+                                  : stk_store_sql_err(store, rc, err, "looking for a name");
+    (void)sqlite3_reset(stmt);
+    return code;
+}
+
 static int add_named(stk_store *store, const stk_named_row *row, stk_err *err)
 {
     sqlite3_stmt *stmt = store->stmts[STK_SQL_NAMED_ADD];
@@ -115,10 +141,7 @@ static int add_named(stk_store *store, const stk_named_row *row, stk_err *err)
     (void)sqlite3_bind_int64(stmt, 8, row->created_ms);
     int rc = stk_store_step(store, stmt, err, "naming an artifact");
     if (rc == 0 && sqlite3_changes(store->db) == 0) {
-        stk_err_set(err, STK_E_USAGE, "artifact '%s' already has a version '%s' of other content",
-                    row->name, row->version == NULL ? "" : row->version);
-        stk_err_hint(err, "choose another version, or none: then the next number is taken");
-        return STK_E_USAGE;
+        return name_taken(row->name, row->version, err);
     }
     return rc;
 }

@@ -243,6 +243,8 @@ static void test_named(void **state)
                              .digest = cases[i].digest,
                              .run = run,
                              .step = "train"};
+        assert_int_equal(stk_store_check_name(f->store, row.name, row.version, row.digest, &f->err),
+                         cases[i].rc);
         assert_int_equal(stk_store_add_named(f->store, &row, &f->err), cases[i].rc);
         OK(stk_store_list_named(f->store, "net", NULL, 1, f->arena, &rows, &n, &f->err));
         assert_string_equal(rows[0].version, cases[i].want);
