@@ -167,12 +167,30 @@ static int open_run(engine *e, stk_err *err)
                              stk_clock_wall_ms(&stk_clock_real), e->run, &e->lock_fd, err);
 }
 
+/* Python steps of a document (its origin names no Python) import from its folder first, as a
+ * Python file's do from theirs. */
+static int import_from(const char *folder, stk_err *err)
+{
+    const char *before = getenv("PYTHONPATH");
+    bool more = before != NULL && *before != '\0';
+    STK_TEXT_AUTO path = NULL;
+    if (asprintf(&path, "%s%s%s", folder, more ? ":" : "", more ? before : "") < 0 ||
+        setenv("PYTHONPATH", path, 1) < 0) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory for the environment");
+    }
+    return 0;
+}
+
 static int open_backend(engine *e, stk_err *err)
 {
     json_t *origin =
         stk_spec_origin(e->spec) == NULL ? NULL : json_loads(stk_spec_origin(e->spec), 0, NULL);
     const char *main_file = json_string_value(json_object_get(origin, "file"));
     const char *python = json_string_value(json_object_get(origin, "python"));
+    if (python == NULL && main_file == NULL && import_from(stk_spec_folder(e->spec), err) < 0) {
+        json_decref(origin);
+        return STK_E_NOMEM;
+    }
     char venv[4096] = "";
     if (e->options->python != NULL) {
         python = e->options->python;
@@ -289,7 +307,7 @@ static int summary(engine *e, stk_err *err)
     stk_style style = stk_style_of(stderr, stk_cli_colour(e->cli, 2));
     int rc = stk_html_write_card(e->view, e->store, now, &card, err);
     if (rc == 0 && stk_cli_json(e->cli)) {
-        rc = stk_json_run(e->view, &buf, err);
+        rc = stk_report_json_run(e->view, &buf, err);
         (void)fwrite(buf.data, 1, buf.len, stdout);
         return rc;
     }
