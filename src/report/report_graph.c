@@ -294,7 +294,7 @@ static void pull(const drawing *d, const links *towards, uint32_t v, const doubl
 {
     for (uint32_t k = towards->start[v]; k < towards->start[v + 1]; k++) {
         uint32_t w = towards->list[k];
-        uint32_t n_passing = (v >= d->n_nodes) + (w >= d->n_nodes);
+        uint32_t n_passing = (v >= d->n_nodes ? 1u : 0u) + (w >= d->n_nodes ? 1u : 0u);
         double strength = n_passing == 2 ? 8 : n_passing == 1 ? 0.25 : 1;
         *sum += strength * cross[w];
         *weight += strength;
