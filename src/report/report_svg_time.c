@@ -108,8 +108,9 @@ static void draw_bar(const stk_view *view, const span *s, const bar *b, double y
     char text[32];
     double x = x_of(s, b->from_ms), w = x_of(s, b->to_ms) - x;
     w = w < 2 ? 2 : w;
+    double x0 = x;
     if (task->first_ms < task->started_ms) { /* earlier attempts */
-        double x0 = x_of(s, task->first_ms);
+        x0 = x_of(s, task->first_ms);
         stk_buf_printf(out,
                        "<line class=\"earlier\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>",
                        x0, y + h / 2, x, y + h / 2);
@@ -129,7 +130,7 @@ static void draw_bar(const stk_view *view, const span *s, const bar *b, double y
                        : right ? " end"
                                : "",
                        inside  ? x + w - 6
-                       : right ? x - 6
+                       : right ? x0 - 6
                                : x + w + 6,
                        y + h / 2 + 4, text);
     }
