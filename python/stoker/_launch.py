@@ -7,12 +7,13 @@ here by their own means: this process only reads what the engine says on the fro
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import socket
 import warnings
-from typing import Any, Dict, List, NoReturn, Optional
+from typing import Any, Dict, List, Mapping, NoReturn, Optional
 
 from ._binary import find, json_of, output_of, run_options
 from ._client import PipelineRun
@@ -43,7 +44,8 @@ _OPTIONS: Dict[str, Optional[str]] = {
     "resume": None,
     "use_new_code": None,
 }
-_resumed = False  # the run that `stoker resume` names has been taken up by a call of this process
+_to_resume: Optional[Dict[str, Any]] = None  # record of the run that `stoker resume` names
+_resumed = False  # it has been taken up by a call of this process
 
 
 def engine_arguments(compiled: Compiled, options: Dict[str, Any]) -> List[str]:
@@ -67,18 +69,36 @@ def engine_arguments(compiled: Compiled, options: Dict[str, Any]) -> List[str]:
     return arguments
 
 
-def resume_arguments(compiled: Compiled, options: Dict[str, Any]) -> List[str]:
+def resume_arguments(compiled: Compiled) -> List[str]:
     """``--resume RUN`` for the first call that is the one which made the run, and for no other."""
     global _resumed
-    run = options.get("resume")
-    if not run or _resumed:
-        return []
-    shown = json_of(["show", str(run)])
+    shown = resuming(compiled.spec["name"])
     given = {k: v["default"] for k, v in (compiled.spec.get("parameters") or {}).items()}
-    if shown.get("pipeline") != compiled.spec["name"] or (shown.get("parameters") or {}) != given:
+    if shown is None or (shown.get("parameters") or {}) != given:
         return []
     _resumed = True
-    return ["--resume", str(run), *(["--use-new-code"] if options.get("use_new_code") else [])]
+    new_code = ["--use-new-code"] if run_options().get("use_new_code") else []
+    return ["--resume", str(shown["run"]), *new_code]
+
+
+def resuming(pipeline: str) -> Optional[Mapping[str, Any]]:
+    """The record of the run that ``stoker resume`` wants taken up, if it is one of this pipeline."""
+    global _to_resume
+    wanted = run_options().get("resume")
+    if not wanted or _resumed:
+        return None
+    if _to_resume is None:
+        _to_resume = json_of(["show", str(wanted)])
+        atexit.register(_say_not_resumed)
+    return _to_resume if _to_resume.get("pipeline") == pipeline else None
+
+
+def _say_not_resumed() -> None:
+    if not _resumed and _to_resume is not None:
+        say(
+            f"run {_to_resume['run']} was not taken up: the file no longer calls pipeline "
+            f"'{_to_resume.get('pipeline')}' with its parameters {_to_resume.get('parameters') or {}}"
+        )
 
 
 def say_docker(compiled: Compiled, options: Dict[str, Any]) -> None:
@@ -99,7 +119,7 @@ def launch(compiled: Compiled) -> PipelineRun:
     """
     binary = find()
     options = dict(run_options())
-    arguments = [*engine_arguments(compiled, options), *resume_arguments(compiled, options)]
+    arguments = [*engine_arguments(compiled, options), *resume_arguments(compiled)]
     say_docker(compiled, options)
     store_externals(compiled.externals)
     watch = _Watch()

@@ -16,11 +16,13 @@ from typing import (
     Mapping,
     NoReturn,
     Optional,
+    Set,
     Tuple,
     Union,
     overload,
 )
 
+from ._client import PipelineRun
 from ._emit import Compiled, compile_graph
 from ._errors import (
     InWorkerError,
@@ -50,7 +52,6 @@ from ._types import ExternalArtifact
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ._client import PipelineRun
     from ._layers import PipelineOptions
     from ._step import Step
 
@@ -70,6 +71,8 @@ _STEP_DEFAULTS = [
     "hooks",
 ]
 
+_parameters: Set[str] = set()  # of all pipelines of this process: --param speaks to whichever has it
+
 
 class Pipeline:
     """A function whose body builds a graph of steps; calling it runs the graph."""
@@ -85,6 +88,7 @@ class Pipeline:
         self.entrypoint = func
         self.name = _checked_name(options.get("name") or getattr(func, "__name__", "pipeline"))
         self.signature = inspect.signature(func)
+        _parameters.update(self.signature.parameters)
         self.layer: Layer = {}
         self._runs: List[RunConfig] = []
         self._apply(options, merging=True)
@@ -217,11 +221,15 @@ class Pipeline:
                 )
             given.setdefault(key, value)
         for key, text in self._command_line().items():
+            if key not in known and key in _parameters:
+                continue  # another pipeline's
             self._check_parameter("--param", key)
             value = _parsed(text, known[key])
             if key in given and given[key] != value:
                 where = "code" if key in coded else "run configuration"
                 say(f"--param {key}={text} has no effect: the {where} gives {given[key]!r}")
+            given.setdefault(key, value)
+        for key, value in self._recorded().items():
             given.setdefault(key, value)
         for key, parameter in known.items():
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or key in given:
@@ -240,6 +248,13 @@ class Pipeline:
         if active_graph() is not None:
             return {}
         return run_options().get("params") or {}
+
+    def _recorded(self) -> Mapping[str, Any]:
+        """Arguments of the run that ``stoker resume`` wants taken up, if it is one of this pipeline."""
+        from ._launch import resuming
+
+        run = resuming(self.name) if active_graph() is None else None
+        return PipelineRun("", None, run).config.parameters if run is not None else {}
 
     def _check_parameter(self, where: str, key: str) -> None:
         if key not in self.signature.parameters:

@@ -43,7 +43,10 @@ static int resume_python(const stk_cli *cli, const stk_run_options *options, jso
     for (size_t i = 1; argv != NULL && i < n; i++) {
         argv[i - 1] = (char *)(uintptr_t)json_string_value(json_array_get(args, i));
     }
-    return stk_cli_exec_python(cli, &with, file, argv);
+    /* 'stoker run file.py:name' leaves its target there */
+    const char *target = json_string_value(json_array_get(args, 0));
+    bool named = target != NULL && strstr(target, ".py:") != NULL;
+    return stk_cli_exec_python(cli, &with, named ? target : file, argv);
 }
 
 static int run_resume(stk_cli *cli)
@@ -82,25 +85,24 @@ static int run_resume(stk_cli *cli)
     }
     setenv("STOKER_STORE", stk_store_path(store), 1);
     options.resume = run;
-    const char *origin_text = stk_view_get_run(view)->origin;
+    stk_spec *spec = NULL;
+    rc = stk_spec_parse(text, len, "pipeline", &spec, &err);
+    const char *origin_text = rc < 0 ? NULL : stk_spec_origin(spec);
     json_t *origin = origin_text == NULL ? NULL : json_loads(origin_text, 0, NULL);
-    bool from_front =
-        json_object_get(origin, "argv") != NULL && has_python_steps(stk_view_spec(view));
     stk_view_free(view);
     stk_store_close(store);
-    if (from_front) {
+    if (rc == 0 && json_object_get(origin, "argv") != NULL && has_python_steps(spec)) {
         status = resume_python(cli, &options, origin);
     } else {
         const char *file = json_string_value(json_object_get(origin, "file"));
-        stk_spec *spec = NULL;
-        /* the document as it is now, so that a change is noticed; as it was when the file is gone
-         */
-        rc = file != NULL && stk_file_exists(file) && !options.use_new_code
-                 ? stk_spec_load(file, &spec, &err)
-                 : stk_spec_parse(text, len, file != NULL ? file : "pipeline", &spec, &err);
+        if (rc == 0 && file != NULL && stk_file_exists(file)) {
+            /* as it is now, so that a change is noticed; as it was when the file is gone */
+            stk_spec_free(spec);
+            rc = stk_spec_load(file, &spec, &err);
+        }
         status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &options);
-        stk_spec_free(spec);
     }
+    stk_spec_free(spec);
     json_decref(origin);
     return status;
 }

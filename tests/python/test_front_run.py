@@ -333,6 +333,56 @@ def test_stoker_run_file_and_name(tmp_path):
     )
 
 
+RESUMABLE = program(
+    """
+    import os, sys
+
+    def note(text):
+        with open("notes.txt", "a") as stream:
+            stream.write(text + "\\n")
+
+    @step(enable_cache=False)
+    def before() -> int:
+        note("before")
+        return 1
+
+    @step
+    def flaky(x: int, n: int) -> int:
+        note(f"flaky {n}")
+        if n == 2 and not os.path.exists("mended"):
+            raise RuntimeError("not yet")
+        return x + n
+
+    @pipeline
+    def other():
+        before.with_options(name="elsewhere")()
+
+    @pipeline
+    def work(n: int = 1):
+        flaky(before(), n)
+    """
+)
+
+
+@pytest.mark.parametrize("target", ["prog.py", "prog.py:work"])
+def test_resume(tmp_path, target):
+    """`stoker resume` runs the file again; only the call that made the run takes it up."""
+    tail = 'if __name__ == "__main__":\n    other()\n    work(n=1)\n    work(n=2)\n'
+    (tmp_path / "prog.py").write_text(RESUMABLE + (tail if target == "prog.py" else ""))
+    failed = stoker(tmp_path, "run", "--python", sys.executable, "--param", "n=2", target, ok=False)
+    assert failed.returncode == 1, failed.stderr
+    run = json.loads(stoker(tmp_path, "show", "latest", "--json").stdout)["run"]
+    n_before = (tmp_path / "notes.txt").read_text().count("before")
+    (tmp_path / "mended").touch()
+    resumed = stoker(tmp_path, "resume", run)
+    shown = json.loads(stoker(tmp_path, "show", run, "--json").stdout)
+    assert shown["status"] == "succeeded", resumed.stdout + resumed.stderr
+    assert shown["steps"]["flaky"]["attempts"] == 2
+    # The resumed run keeps what it had; the file's other calls are new runs.
+    again = (tmp_path / "notes.txt").read_text().count("before") - n_before
+    assert again == (2 if target == "prog.py" else 0)
+
+
 def test_yaml_run_configuration(tmp_path):
     (tmp_path / "run.yaml").write_text("parameters:\n  lr: 0.75\nsteps:\n  load:\n    parameters: {n: 5}\n")
     done = run_python(
