@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 #include "accel/accel.h"
+#include "base/buf.h"
+#include "base/limits.h"
 #include "cli/cli_run.h"
 #include "exec/exec.h"
 #include "report/report_html.h"
@@ -185,7 +187,8 @@ static int open_backend(engine *e, stk_err *err)
 {
     json_t *origin =
         stk_spec_origin(e->spec) == NULL ? NULL : json_loads(stk_spec_origin(e->spec), 0, NULL);
-    const char *main_file = json_string_value(json_object_get(origin, "file"));
+    bool by_python = json_object_get(origin, "argv") != NULL;
+    const char *main_file = by_python ? json_string_value(json_object_get(origin, "file")) : NULL;
     const char *python = json_string_value(json_object_get(origin, "python"));
     if (python == NULL && main_file == NULL && import_from(stk_spec_folder(e->spec), err) < 0) {
         json_decref(origin);

@@ -49,6 +49,25 @@ static int resume_python(const stk_cli *cli, const stk_run_options *options, jso
     return stk_cli_exec_python(cli, &with, named ? target : file, argv);
 }
 
+/* The values that the run was begun with. */
+static int same_params(stk_spec *spec, json_t *params, const char *run, stk_err *err)
+{
+    const char *name;
+    json_t *value;
+    int rc = 0;
+    if (params == NULL && stk_spec_n_params(spec) > 0) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "run %s ended before it had begun; run the pipeline again", run);
+    }
+    json_object_foreach(params, name, value)
+    {
+        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+        rc = text == NULL || rc < 0 ? rc : stk_spec_set_param_json(spec, name, text, err);
+        free(text);
+    }
+    return rc;
+}
+
 static int run_resume(stk_cli *cli)
 {
     stk_err err = {0};
@@ -89,6 +108,8 @@ static int run_resume(stk_cli *cli)
     rc = stk_spec_parse(text, len, "pipeline", &spec, &err);
     const char *origin_text = rc < 0 ? NULL : stk_spec_origin(spec);
     json_t *origin = origin_text == NULL ? NULL : json_loads(origin_text, 0, NULL);
+    const char *params_text = stk_view_get_run(view)->parameters;
+    json_t *params = params_text == NULL ? NULL : json_loads(params_text, 0, NULL);
     stk_view_free(view);
     stk_store_close(store);
     if (rc == 0 && json_object_get(origin, "argv") != NULL && has_python_steps(spec)) {
@@ -100,9 +121,11 @@ static int run_resume(stk_cli *cli)
             stk_spec_free(spec);
             rc = stk_spec_load(file, &spec, &err);
         }
+        rc = rc < 0 ? rc : same_params(spec, params, run, &err);
         status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &options);
     }
     stk_spec_free(spec);
+    json_decref(params);
     json_decref(origin);
     return status;
 }
