@@ -1,0 +1,199 @@
+"""The reading commands on a real run: show, runs, logs, why, artifact, card, help --man, completion."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_tools import Cli, Run
+
+STEPS = {
+    "make": {"run": "echo made; echo 42 > $STOKER_OUTPUT/number", "outputs": ["number"]},
+    "tree": {"run": "mkdir $STOKER_OUTPUT/folder; echo a > $STOKER_OUTPUT/folder/a", "outputs": ["folder"]},
+    "broken": {
+        "run": "echo something is wrong >&2; exit 3",
+        "inputs": {"n": {"from": "make.number"}},
+        "retry": {"max_retries": 1, "delay": 0.05},
+    },
+    "after": {"run": "true", "after": ["broken"]},
+    "last": {"run": "true", "after": ["after"]},
+}
+
+
+@pytest.fixture
+def ran(cli: Cli) -> Run:
+    run = cli.run(STEPS)
+    assert run.code == 1
+    return run
+
+
+def test_show(cli: Cli, ran: Run) -> None:
+    text = cli("show", "latest", LANG="C.UTF-8").out
+    assert "✗ broken failed: exit status 3 after 2 attempts [exit]" in text
+    assert "│ something is wrong" in text
+    assert "2 steps skipped because of 'broken': after, last" in text
+    assert "make.number" in text and "tree.folder" in text
+    assert "\x1b" not in text  # not a terminal
+    assert "\x1b[31m" in cli("show", CLICOLOR_FORCE="1").out
+    assert all(ord(c) < 128 for c in cli("show", LC_ALL="C").out)
+
+
+def test_show_json(cli: Cli, ran: Run) -> None:
+    assert ran.statuses == {
+        "make": "succeeded",
+        "tree": "succeeded",
+        "broken": "failed",
+        "after": "skipped",
+        "last": "skipped",
+    }
+    error = ran.steps["broken"]["error"]
+    assert error["class"] == "exit"
+    assert error["text"] == "step 'broken' failed after 2 attempts: exit status 3"
+    assert ran.steps["broken"]["attempts"] == 2
+    assert ran.steps["broken"]["inputs"]["n"]["from"] == "make.number"
+    assert ran.steps["broken"]["inputs"]["n"]["digest"] == ran.steps["make"]["outputs"]["number"]["digest"]
+    assert ran.output("make", "number") == "42\n"
+    one = cli.json("show", "latest/make")
+    assert one == ran.steps["make"] == cli.json("show", "latest", "make")
+
+
+def test_a_run_and_its_names(cli: Cli, ran: Run) -> None:
+    run_id = ran.shown["run"]
+    (row,) = cli.json("runs")
+    assert (row["run"], row["pipeline"], row["status"]) == (run_id, "p", "failed")
+    assert cli.json("show", run_id[:-1])["run"] == run_id  # a unique prefix
+    assert cli.json("runs", "other") == []
+    assert run_id in cli("runs", "--limit", "1").out
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        (["show", "nosuch"], 2, "nosuch"),
+        (["show", "latest/brokn"], 2, "did you mean 'broken'?"),
+        (["show", "latest", "make", "more"], 2, "'more' is one argument too many"),
+        (["runs", "--limit", "x"], 2, "--limit 'x' is not a whole number"),
+        (["logs", "latest/nosuch"], 2, "has no step 'nosuch'"),
+        (["artifact", "fetch"], 2, "'fetch' is not one of list, get, path, add"),
+        (["artifact", "get", "latest/make.nosuch"], 2, "has no output 'nosuch'"),
+        (["artifact", "get", "nosuch"], 2, "no artifact is named 'nosuch'"),
+        (["artifact", "get", "latest/make.number", "--copy-to", "p.json"], 2, "'p.json' is there already"),
+        (["artifact", "add", "p.json", "--meta", "[1]"], 2, "--meta is not a JSON object"),
+        (["card", "latest/make"], 2, "a card is about a whole run"),
+        (["completion", "fish"], 2, "'fish' is not a shell"),
+    ],
+)
+def test_wrong(cli: Cli, ran: Run, args: list[str], code: int, words: str) -> None:
+    wrong = cli(*args)
+    assert wrong.code == code
+    assert words in wrong.err
+    assert wrong.err.count("\n") == 1
+
+
+def test_logs(cli: Cli, ran: Run) -> None:
+    assert cli("logs", "latest/make").out == "made\n"
+    assert cli("logs", "latest/broken", "--stderr").out == "something is wrong\n"
+    assert cli("logs", "latest/broken", "--stdout").out == ""
+    assert cli("logs", "latest").out == "make | made\nbroken | something is wrong\n"
+    paths = {row["step"]: row for row in cli.json("logs", "latest")}
+    assert Path(paths["make"]["stdout"]).read_text() == "made\n"
+    assert paths["broken"]["attempt"] == 2
+
+
+def test_logs_follow_a_running_step(cli: Cli) -> None:
+    doc = cli.document(
+        {"slow": {"run": "echo one; while [ ! -e go ]; do sleep 0.01; done; echo two", "cwd": "."}}
+    )
+    engine = cli.start("run", doc)
+    while not list(cli.store.glob("runs/*/slow/0/1/stdout.log")):
+        assert engine.poll() is None
+    follower = cli.start("logs", "--follow", "latest/slow")
+    assert follower.stdout is not None
+    assert follower.stdout.readline() == "one\n"
+    cli.write("go", "")
+    assert follower.stdout.read() == "two\n"
+    assert follower.wait(20) == 0
+    assert engine.wait(20) == 0
+
+
+def test_why(cli: Cli, ran: Run) -> None:
+    assert "step 'broken' failed: exit status 3 [exit]" in cli("why", "latest").out
+    assert "it all began with 'broken', which has failed" in cli("why", "latest/last").out
+    assert "step 'make' ran: " in cli("why", "latest", "make").out
+    again = cli("run", "p.json")
+    assert again.code == 1
+    assert "did not run: nothing that its result depends on has changed" in cli("why", "latest/make").out
+    assert cli.json("why", "latest/make")["step"] == "make"
+
+
+def test_artifacts(cli: Cli, ran: Run) -> None:
+    listed = {f"{row['step']}.{row['output']}": row for row in cli.json("artifact", "list", "latest")}
+    assert set(listed) == {"make.number", "tree.folder"}
+    digest = listed["make.number"]["digest"]
+    for name in ("latest/make.number", "latest/make", digest):
+        assert Path(cli("artifact", "path", name).out.strip()).read_text() == "42\n"
+    assert cli("artifact", "get", "latest/make.number", "--copy-to", "copy").code == 0
+    assert cli("artifact", "get", "latest/tree", "--copy-to", "folder").code == 0
+    assert (cli.folder / "copy").read_text() == "42\n"
+    assert (cli.folder / "folder/a").read_text() == "a\n"
+    added = json.loads(
+        cli(
+            "artifact",
+            "add",
+            "copy",
+            "--format",
+            "text",
+            "--type",
+            "builtins.str",
+            "--meta",
+            '{"a": 1}',
+            "--name",
+            "n",
+        ).out
+    )
+    assert (added["digest"], added["size"]) == (digest, 3)
+    named = cli.json("artifact", "get", "n:1")
+    assert (named["name"], named["format"], named["type"], named["meta"]) == (
+        "n",
+        "text",
+        "builtins.str",
+        {"a": 1},
+    )
+    assert "n:1" in cli("artifact", "list").out
+
+
+def test_card(cli: Cli, ran: Run) -> None:
+    path = Path(cli("card", "latest").out.strip())
+    assert (
+        path
+        == Path(cli.json("card", "latest")["path"])
+        == cli.store / "runs" / ran.shown["run"] / "card.html"
+    )
+    page = path.read_text()
+    assert "Step <b>broken</b> failed: exit status 3" in page
+    assert "://" not in page
+    assert cli("card", "latest", "--output", "mine.html").code == 0
+    assert "broken" in (cli.folder / "mine.html").read_text()
+
+
+def test_manual_pages_and_completion(cli: Cli) -> None:
+    words = [line.split()[0] for line in cli("help").out.splitlines() if line.startswith("  ")]
+    assert {"run", "show", "card", "completion"} <= set(words)
+    for word in words:
+        page = cli("help", "--man", word).out
+        assert page.startswith(f".TH STOKER-{word.upper()} 1")
+        assert "EXIT STATUS" in page
+    assert "stoker\\-show" in cli("help", "--man").out
+    script = cli("completion", "bash").out
+    bash = shutil.which("bash")
+    assert bash is not None
+    ask = (
+        f"PATH={cli.binary.parent}:$PATH\n{script}\n"
+        'for words in "stoker ru" "stoker show lat" "stoker artifact g" "stoker runs --l"; do\n'
+        "COMP_WORDS=($words); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _stoker; echo ${COMPREPLY[*]}; done\n"
+    )
+    done = subprocess.run([bash, "-c", ask], cwd=cli.folder, env=cli.env, capture_output=True, text=True)
+    assert done.stdout.splitlines() == ["run runs", "latest", "get", "--limit"], done.stderr
