@@ -142,9 +142,10 @@ static stk_json text_node(const char *text)
 static int make_text(stk_spec_reader *r, const stk_json *root)
 {
     bool named = stk_json_get(stk_json_get(root, "origin"), "file") != NULL;
-    STK_TEXT_AUTO file = named || !(r->path != NULL && stk_file_exists(r->path)) ? NULL : stk_file_absolute(r->path);
+    STK_TEXT_AUTO file =
+        named || !(r->path != NULL && stk_file_exists(r->path)) ? NULL : stk_file_absolute(r->path);
     stk_json from[4] = {text_node("cwd"), text_node(r->spec->folder), text_node("file"),
-                        text_node(file)};
+                        text_node(file != NULL ? file : "")};
     stk_json origin[2] = {
         text_node("origin"),
         {.items = from, .n = file != NULL ? 2 : 1, .kind = STK_JSON_MAP, .line = 1}};
