@@ -20,7 +20,18 @@ def size_of(url: str) -> int:
 
 def main(requirements: str) -> int:
     report = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--dry-run", "-q", "--report", "-", "-r", requirements],
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--dry-run",
+            "-q",
+            "--report",
+            "-",
+            "-r",
+            requirements,
+        ],
         check=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -30,7 +30,19 @@ ROOMS: dict[str, set[str]] = {
     "runner": {"tbl", "base", "sys", "accel"},
     "backend": {"tbl", "base", "sys", "accel", "runner"},
     "report": {"tbl", "base", "sys", "spec", "plan", "store", "runner"},
-    "exec": {"tbl", "base", "sys", "net", "spec", "plan", "sched", "accel", "store", "runner", "backend"},
+    "exec": {
+        "tbl",
+        "base",
+        "sys",
+        "net",
+        "spec",
+        "plan",
+        "sched",
+        "accel",
+        "store",
+        "runner",
+        "backend",
+    },
     "cli": {
         *("tbl", "base", "sys", "net", "spec", "plan", "sched", "accel"),
         *("store", "runner", "backend", "report", "exec"),
@@ -55,7 +67,9 @@ def check_file(path: Path, shown: str, room: str) -> list[str]:
             continue
         target = match[1].split("/")[0] if "/" in match[1] else None
         if match[1].startswith("../") or (target is None and (path.parent / match[1]).exists()):
-            found.append(f'{shown}:{number}: "{match[1]}" is relative; write it from src/, like "base/err.h"')
+            found.append(
+                f'{shown}:{number}: "{match[1]}" is relative; write it from src/, like "base/err.h"'
+            )
         elif target in ROOMS and target != room and target not in ROOMS[room] and not is_test:
             below = ", ".join(sorted(ROOMS[room])) or "nothing"
             found.append(
@@ -104,7 +118,9 @@ def check_symbols(library: Path) -> list[str]:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--library", type=Path, help="default: ROOT/build/libstoker.a where that exists")
+    parser.add_argument(
+        "--library", type=Path, help="default: ROOT/build/libstoker.a where that exists"
+    )
     options = parser.parse_args(argv)
     found = check_sources(options.root)
     library = options.library or options.root / "build" / "libstoker.a"

@@ -40,7 +40,9 @@ def build_binary() -> Path:
     folder = ROOT / "build-release"
     if not (folder / "build.ninja").exists():
         options = ["-Dbuildtype=release", "-Dwerror_ours=false"]
-        subprocess.run([meson, "setup", str(folder), str(ROOT), *options], check=True, stdout=sys.stderr)
+        subprocess.run(
+            [meson, "setup", str(folder), str(ROOT), *options], check=True, stdout=sys.stderr
+        )
     ninja = "/usr/bin/ninja" if os.path.exists("/usr/bin/ninja") else "ninja"
     subprocess.run([ninja, "-C", str(folder), "src/cli/stoker"], check=True, stdout=sys.stderr)
     stripped = folder / "stoker"
@@ -69,9 +71,7 @@ def contents(binary: Path, platform: str) -> dict[str, tuple[bytes, int]]:
     """Every file of the wheel but RECORD: name → (bytes, mode)."""
     about = project()
     base = f"{about['name']}-{about['version']}"
-    wheel = (
-        f"Wheel-Version: 1.0\nGenerator: stoker\nRoot-Is-Purelib: false\nTag: py3-none-{platform}\n".encode()
-    )
+    wheel = f"Wheel-Version: 1.0\nGenerator: stoker\nRoot-Is-Purelib: false\nTag: py3-none-{platform}\n".encode()
     files = {
         f"{base}.data/scripts/stoker": (binary.read_bytes(), 0o755),
         f"{base}.dist-info/METADATA": (metadata(), 0o644),

@@ -48,12 +48,14 @@ class Result:
         self.shown += other.shown
 
 
-def run(command: list[str], timeout_s: float, env: dict[str, str] | None = None) -> tuple[int, str]:
+def run(
+    command: list[str], timeout_s: float, env: dict[str, str] | None = None, folder: Path = ROOT
+) -> tuple[int, str]:
     """Exit status and output of a command without a terminal or stdin; 124 when it had to be ended."""
     try:
         done = subprocess.run(
             command,
-            cwd=ROOT,
+            cwd=folder,
             env={**os.environ, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -62,7 +64,9 @@ def run(command: list[str], timeout_s: float, env: dict[str, str] | None = None)
         )
         return done.returncode, done.stdout.decode("utf-8", "replace")
     except subprocess.TimeoutExpired as late:
-        return 124, (late.stdout or b"").decode("utf-8", "replace") + f"\nended after {timeout_s:.0f} s"
+        return 124, (late.stdout or b"").decode(
+            "utf-8", "replace"
+        ) + f"\nended after {timeout_s:.0f} s"
     except OSError as error:
         return 127, f"{command[0]}: {error}"
 
@@ -86,7 +90,9 @@ def count_program(name: str, status: int, output: str) -> Result:
 
 def programs(build: str, suite: str, env: dict[str, str] | None = None) -> Result:
     """Every test program of a meson suite, as many at once as there are CPUs."""
-    meson = next((m for m in ("/usr/bin/meson", shutil.which("meson")) if m and os.path.exists(m)), None)
+    meson = next(
+        (m for m in ("/usr/bin/meson", shutil.which("meson")) if m and os.path.exists(m)), None
+    )
     if meson is None or not (ROOT / build).is_dir():
         return Result(failed=1, shown=[f"--- {suite}: {build}/ is not built (make deps-test)"])
     status, listing = run([meson, "introspect", "--tests", build], 60)
@@ -95,7 +101,11 @@ def programs(build: str, suite: str, env: dict[str, str] | None = None) -> Resul
     tests = [t for t in json.loads(listing) if any(s.split(":")[-1] == suite for s in t["suite"])]
 
     def one(test: dict) -> Result:
-        status, output = run(test["cmd"], test["timeout"] or 120, {**test["env"], **(env or {})})
+        # Meson, too, starts them in the build folder: paths in __FILE__ are relative to it.
+        folder = ROOT / (test["workdir"] or build)
+        status, output = run(
+            test["cmd"], test["timeout"] or 120, {**test["env"], **(env or {})}, folder
+        )
         return count_program(f"{build}: {test['name']}", status, output)
 
     total = Result()
@@ -109,15 +119,27 @@ def pytest(folder: str, marks: str, env: dict[str, str] | None = None) -> Result
     """The tests of one folder that carry the marks; the counts come from pytest's own report."""
     with tempfile.TemporaryDirectory() as tmp:
         report = Path(tmp) / "report.xml"
-        command = [sys.executable, "-m", "pytest", f"tests/{folder}", "-m", marks, f"--junitxml={report}"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            f"tests/{folder}",
+            "-m",
+            marks,
+            f"--junitxml={report}",
+        ]
         status, output = run(command, SUITE_TIMEOUT_S, env)
         result = Result()
         if report.exists():
             for suite in ET.parse(report).getroot().iter("testsuite"):
-                count = {k: int(suite.get(k, 0)) for k in ("tests", "failures", "errors", "skipped")}
+                count = {
+                    k: int(suite.get(k, 0)) for k in ("tests", "failures", "errors", "skipped")
+                }
                 result.failed += count["failures"] + count["errors"]
                 result.skipped += count["skipped"]
-                result.passed += count["tests"] - count["failures"] - count["errors"] - count["skipped"]
+                result.passed += (
+                    count["tests"] - count["failures"] - count["errors"] - count["skipped"]
+                )
         if status not in (0, 5) and result.failed == 0:
             result.failed += 1  # pytest itself broke; 5 means that no test carried the marks
         if result.failed:
@@ -134,7 +156,9 @@ def crash() -> Result:
 
 def lint() -> Result:
     """Each check is one test."""
-    c_files = [str(p) for top in ("src", "include", "tests") for p in sorted((ROOT / top).rglob("*.[ch]"))]
+    c_files = [
+        str(p) for top in ("src", "include", "tests") for p in sorted((ROOT / top).rglob("*.[ch]"))
+    ]
     checks = {
         "rooms": [sys.executable, "tools/lint_rooms.py"],
         "clang-format": [str(BIN / "clang-format"), "--dry-run", "-Werror", *c_files],
@@ -167,7 +191,9 @@ def plan(words: list[str]) -> list[tuple[str, Callable[[], Result]]]:
             *((f"gpu: {f}", lambda f=f: pytest(f, "gpu")) for f in folders()),
         ]
     sim_env = (
-        {"STOKER_SIM_SEEDS": SIM_SEEDS_ALL} if everything and "STOKER_SIM_SEEDS" not in os.environ else {}
+        {"STOKER_SIM_SEEDS": SIM_SEEDS_ALL}
+        if everything and "STOKER_SIM_SEEDS" not in os.environ
+        else {}
     )
     suites: dict[str, Callable[[], Result]] = {
         "lint": lint,
@@ -188,7 +214,9 @@ def plan(words: list[str]) -> list[tuple[str, Callable[[], Result]]]:
         return list(suites.items())
     unknown = [w for w in words if w not in suites]
     if unknown or not words:
-        sys.exit(f"run_tests: no suite {' '.join(unknown)!r}; there are: fast all gpu {' '.join(suites)}")
+        sys.exit(
+            f"run_tests: no suite {' '.join(unknown)!r}; there are: fast all gpu {' '.join(suites)}"
+        )
     return [(w, suites[w]) for w in words]
 
 

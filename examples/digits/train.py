@@ -43,7 +43,12 @@ def split(
 
 @step(settings={"resources": ResourceSettings(cpu_count=2, gpu_count=1, memory="4GB")})
 def train(
-    images: np.ndarray, labels: np.ndarray, framework: str, epochs: int, lr: float = 0.003, seed: int = 7
+    images: np.ndarray,
+    labels: np.ndarray,
+    framework: str,
+    epochs: int,
+    lr: float = 0.003,
+    seed: int = 7,
 ) -> Annotated[Any, "model"]:
     if framework == "scikit-learn":
         from sklearn.neural_network import MLPClassifier
@@ -59,7 +64,9 @@ def train(
     torch.manual_seed(seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     print(f"training with PyTorch {torch.__version__} on {device}")
-    layers = [m for i, o in zip(LAYERS, LAYERS[1:]) for m in (torch.nn.Linear(i, o), torch.nn.ReLU())]
+    layers = [
+        m for i, o in zip(LAYERS, LAYERS[1:]) for m in (torch.nn.Linear(i, o), torch.nn.ReLU())
+    ]
     model = torch.nn.Sequential(*layers[:-1]).to(device)
     x, y = torch.tensor(images, device=device), torch.tensor(labels, device=device)
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
@@ -74,7 +81,9 @@ def train(
 
 
 @step
-def evaluate(model: Any, images: np.ndarray, labels: np.ndarray) -> Annotated[np.ndarray, "confusion"]:
+def evaluate(
+    model: Any, images: np.ndarray, labels: np.ndarray
+) -> Annotated[np.ndarray, "confusion"]:
     """Counts (10, 10): row = the digit, column = what the network said."""
     if hasattr(model, "predict"):
         said = model.predict(images)

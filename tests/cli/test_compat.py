@@ -13,7 +13,11 @@ SHIM = ROOT / "python" / "stoker" / "_compat"
 
 def compat(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [STOKER, "compat", *args], env={**os.environ, **env}, capture_output=True, text=True, timeout=60
+        [STOKER, "compat", *args],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 
@@ -23,7 +27,9 @@ def test_path() -> None:
 
 
 def test_the_command_sees_the_shim_first() -> None:
-    done = compat("--", "sh", "-c", 'echo "$STOKER_COMPAT $PYTHONPATH"; exit 7', PYTHONPATH="/theirs")
+    done = compat(
+        "--", "sh", "-c", 'echo "$STOKER_COMPAT $PYTHONPATH"; exit 7', PYTHONPATH="/theirs"
+    )
     assert done.returncode == 7
     assert done.stdout.strip() == f"1 {SHIM}:{ROOT / 'python'}:/theirs"
 

@@ -17,9 +17,18 @@ STOKER = ROOT / ".venv" / "bin" / "stoker"
 def doctor(tmp_path: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
     leases = tmp_path / "leases"
     leases.mkdir(exist_ok=True)
-    clean = {k: v for k, v in os.environ.items() if k not in ("STOKER_STORE", "CUDA_VISIBLE_DEVICES")}
-    clean |= {"STOKER_LEASE_DIR": str(leases), "STOKER_ACCEL": "none", "VIRTUAL_ENV": sys.prefix, **env}
-    return subprocess.run([STOKER, "doctor", *args], cwd=tmp_path, env=clean, capture_output=True, text=True)
+    clean = {
+        k: v for k, v in os.environ.items() if k not in ("STOKER_STORE", "CUDA_VISIBLE_DEVICES")
+    }
+    clean |= {
+        "STOKER_LEASE_DIR": str(leases),
+        "STOKER_ACCEL": "none",
+        "VIRTUAL_ENV": sys.prefix,
+        **env,
+    }
+    return subprocess.run(
+        [STOKER, "doctor", *args], cwd=tmp_path, env=clean, capture_output=True, text=True
+    )
 
 
 def findings(tmp_path: Path, topic: str, **env: str) -> list[dict[str, Any]]:
@@ -32,7 +41,17 @@ def findings(tmp_path: Path, topic: str, **env: str) -> list[dict[str, Any]]:
 def test_every_topic_is_looked_at(tmp_path: Path) -> None:
     report = json.loads(doctor(tmp_path, "--json").stdout)
     topics = {f["topic"] for f in report["findings"]}
-    assert topics == {"devices", "leases", "cpus", "memory", "shm", "limits", "store", "disk", "python"}
+    assert topics == {
+        "devices",
+        "leases",
+        "cpus",
+        "memory",
+        "shm",
+        "limits",
+        "store",
+        "disk",
+        "python",
+    }
     assert all(f["text"] for f in report["findings"])
 
 

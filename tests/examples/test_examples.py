@@ -21,7 +21,9 @@ STOKER = ROOT / ".venv" / "bin" / "stoker"
 def project(tmp_path: Path) -> Path:
     """A copy of the examples and the header they use, away from the repository's own store."""
     for part in ("examples", "include"):
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns(".stoker", "__pycache__"))
+        shutil.copytree(
+            ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns(".stoker", "__pycache__")
+        )
     return tmp_path
 
 
@@ -30,7 +32,9 @@ def start(project: Path, *command: str | Path, **env: str) -> subprocess.Complet
     leases.mkdir(exist_ok=True)
     clean = {k: v for k, v in os.environ.items() if k != "STOKER_STORE"}
     clean |= {"STOKER_ACCEL": "none", "STOKER_LEASE_DIR": str(leases), **env}
-    done = subprocess.run(command, cwd=project, env=clean, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command, cwd=project, env=clean, capture_output=True, text=True, timeout=300
+    )
     print(done.stdout, done.stderr, sep="\n")
     return done
 

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror", f"-I{ROOT / 'include'}"]
+STRICT = [
+    "-Wall",
+    "-Wextra",
+    "-Wpedantic",
+    "-Wconversion",
+    "-Wshadow",
+    "-Werror",
+    f"-I{ROOT / 'include'}",
+]
 
 PROGRAM = r"""
 #include <stoker/step.h>
@@ -95,4 +103,6 @@ def test_by_hand(program: Path, tmp_path: Path) -> None:
 
 def test_compiles_as_other_dialects(tmp_path: Path) -> None:
     (tmp_path / "step.c").write_text(PROGRAM)
-    subprocess.run(["cc", "-std=c17", *STRICT, "-c", "step.c", "-o", "c17.o"], cwd=tmp_path, check=True)
+    subprocess.run(
+        ["cc", "-std=c17", *STRICT, "-c", "step.c", "-o", "c17.o"], cwd=tmp_path, check=True
+    )

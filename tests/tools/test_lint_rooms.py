@@ -27,7 +27,11 @@ def test_the_tree_is_clean() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("plan/plan.c", '#include "sys/file.h"\n', "src/plan/plan.c:1: room 'plan' includes 'sys/file.h'"),
+        (
+            "plan/plan.c",
+            '#include "sys/file.h"\n',
+            "src/plan/plan.c:1: room 'plan' includes 'sys/file.h'",
+        ),
         ("sched/sched.c", '\n#include "store/store.h"\n', "src/sched/sched.c:2: room 'sched'"),
         (
             "base/err.c",
@@ -69,5 +73,7 @@ def test_a_symbol_without_prefix_is_found(tmp_path: Path) -> None:
 
 def test_exit_status_and_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lint_rooms.main(["--root", str(tree(tmp_path, "base/a.c", "int x;\n"))]) == 0
-    assert lint_rooms.main(["--root", str(tree(tmp_path, "base/b.c", '#include "sys/file.h"\n'))]) == 1
+    assert (
+        lint_rooms.main(["--root", str(tree(tmp_path, "base/b.c", '#include "sys/file.h"\n'))]) == 1
+    )
     assert "src/base/b.c:1:" in capsys.readouterr().out

@@ -10,10 +10,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import run_tests
 
-CMOCKA_GOOD = "[==========] Running 3 test(s).\n[==========] 3 test(s) run.\n[  PASSED  ] 3 test(s).\n"
-CMOCKA_BAD = (
-    "[==========] 3 test(s) run.\n[  PASSED  ] 2 test(s).\n[  FAILED  ] tests: 1 test(s), listed below:\n"
+CMOCKA_GOOD = (
+    "[==========] Running 3 test(s).\n[==========] 3 test(s) run.\n[  PASSED  ] 3 test(s).\n"
 )
+CMOCKA_BAD = "[==========] 3 test(s) run.\n[  PASSED  ] 2 test(s).\n[  FAILED  ] tests: 1 test(s), listed below:\n"
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,9 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fresh virtual environment that knows no package index and has only the wheel."""
     folder = tmp_path_factory.mktemp("env")
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-    subprocess.run([folder / "bin" / "pip", "install", "-q", "--no-index", "--no-deps", wheel], check=True)
+    subprocess.run(
+        [folder / "bin" / "pip", "install", "-q", "--no-index", "--no-deps", wheel], check=True
+    )
     return folder
 
 
@@ -81,9 +83,17 @@ def test_the_binary_needs_only_glibc(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         name = next(n for n in archive.namelist() if n.endswith("scripts/stoker"))
         binary = archive.extract(name, tmp_path)
-    listing = subprocess.run(["readelf", "-d", binary], stdout=subprocess.PIPE, text=True, check=True).stdout
+    listing = subprocess.run(
+        ["readelf", "-d", binary], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
     needed = {line.split("[")[1].rstrip("]") for line in listing.splitlines() if "(NEEDED)" in line}
-    assert needed <= {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+    assert needed <= {
+        "libc.so.6",
+        "libm.so.6",
+        "libdl.so.2",
+        "libpthread.so.0",
+        "ld-linux-x86-64.so.2",
+    }
 
 
 def test_same_sources_same_bytes(wheel: Path, tmp_path: Path) -> None:
