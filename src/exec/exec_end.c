@@ -300,6 +300,13 @@ static int publish(stk_exec *x, const ending *e, const stk_result_output *r,
     if (rc < 0) {
         return rc;
     }
+    if (r != NULL && r->artifact_version != NULL) {
+        rc = stk_store_check_name(x->config.store, r->artifact_name, r->artifact_version,
+                                  artifact.digest, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
     ret_ref->digest = stk_arena_dup(x->arena, artifact.digest);
     ret_ref->json = ref_json(&artifact, r, declared, format, value, x->arena);
     if (ret_ref->digest == NULL || ret_ref->json == NULL) {
