@@ -137,15 +137,18 @@ static stk_json text_node(const char *text)
     return (stk_json){.text = text, .n = (uint32_t)strlen(text), .kind = STK_JSON_TEXT, .line = 1};
 }
 
-/* The stored text must mean the same wherever it is read again, so it says which folder it is of.
- */
+/* The stored text must mean the same wherever it is read again, so it says which folder it is of,
+ * and which file, where it was one. */
 static int make_text(stk_spec_reader *r, const stk_json *root)
 {
-    bool named = stk_json_get(stk_json_get(root, "origin"), "file") != NULL;
-    STK_TEXT_AUTO file =
-        named || !(r->path != NULL && stk_file_exists(r->path)) ? NULL : stk_file_absolute(r->path);
+    /* A document by hand says neither where it is from nor its folder; a stored one says both. */
+    const stk_json *given = stk_json_get(root, "origin");
+    bool by_hand = stk_json_text(stk_json_get(given, "file")) == NULL &&
+                   stk_json_text(stk_json_get(given, "cwd")) == NULL && r->path != NULL &&
+                   stk_file_exists(r->path);
+    STK_TEXT_AUTO file = by_hand ? stk_file_absolute(r->path) : NULL;
     stk_json from[4] = {text_node("cwd"), text_node(r->spec->folder), text_node("file"),
-                        text_node(file != NULL ? file : "")};
+                        text_node(file == NULL ? "" : file)};
     stk_json origin[2] = {
         text_node("origin"),
         {.items = from, .n = file != NULL ? 2 : 1, .kind = STK_JSON_MAP, .line = 1}};

@@ -35,7 +35,8 @@ typedef struct stk_input {
     uint32_t i_param;
     uint32_t n_items;
     const char *text;
-    const char *about; /* artifact: {"format", "type", "meta"} as JSON (only those given), or NULL */
+    const char
+        *about; /* artifact: {"format", "type", "meta"} as JSON (only those given), or NULL */
     const struct stk_input *items;
 } stk_input;
 
@@ -178,7 +179,7 @@ const char *
 stk_spec_folder(const stk_spec *spec); /* absolute folder that relative paths refer to */
 stk_mode stk_spec_mode(const stk_spec *spec);
 const stk_settings *stk_spec_settings(const stk_spec *spec); /* pipeline level */
-/* JSON object; "cwd" is always in it: the folder. */
+/* JSON object; "cwd" is always in it: the folder. "file" too, where the document was a file. */
 const char *stk_spec_origin(const stk_spec *spec);
 /* The document as JSON text, canonical: what is stored and re-read by resume. It means the same
  * wherever it lies, as its origin.cwd says the folder. Parameters set by hand are not in it. */

@@ -173,20 +173,23 @@ static int read_names(stk_spec_reader *r, const stk_json *map, stk_result_output
     return rc;
 }
 
-/* output_metadata, output_tags and output_names: by output, each of which must be there. */
+/* output_metadata, output_tags and output_names: by output, each of which must be there, unless the
+ * task failed: it had no time to keep them. */
 static int read_about_outputs(stk_spec_reader *r, int key, const stk_json *map, stk_map *index,
-                              stk_result_output *outputs)
+                              bool ok, stk_result_output *outputs)
 {
+    stk_result_output nowhere;
     int rc = stk_spec_read_map(r, map, top_keys[key]);
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         const stk_json *name = stk_json_key(map, i);
         const stk_json *value = stk_json_value(map, i);
         uint64_t at;
-        if (!stk_map_get(index, name->text, &at)) {
+        bool known = stk_map_get(index, name->text, &at);
+        if (!known && ok) {
             return stk_spec_fail(r, name, "'%s' names '%.80s', which is none of the outputs",
                                  top_keys[key], name->text);
         }
-        stk_result_output *output = &outputs[at];
+        stk_result_output *output = known ? &outputs[at] : &nowhere;
         if (value->kind == STK_JSON_NULL) {
             continue;
         }
@@ -212,7 +215,7 @@ static int read_all_about_outputs(stk_spec_reader *r, const stk_json *const node
     for (int key = T_OUTPUT_METADATA; rc == 0 && key <= T_OUTPUT_NAMES; key++) {
         if (nodes[key] != NULL) {
             /* Ours, from read_outputs; const is for the readers of the result. */
-            rc = read_about_outputs(r, key, nodes[key], &index,
+            rc = read_about_outputs(r, key, nodes[key], &index, result->ok,
                                     (stk_result_output *)(uintptr_t)result->outputs);
         }
     }
@@ -239,6 +242,38 @@ static int read_seen(stk_spec_reader *r, const stk_json *map, stk_result *result
     }
     result->seen = seen;
     result->n_seen = map->n;
+    return rc;
+}
+
+/* Words that people will read, whatever is in them: a NUL byte becomes U+FFFD, as refusing it would
+ * hide the error that the text is about. */
+static int read_words(stk_spec_reader *r, const stk_json *node, const char *key,
+                      const char **ret_text)
+{
+    STK_BUF_AUTO clean = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 3ul);
+    if (node->kind != STK_JSON_TEXT || stk_json_text(node) != NULL) {
+        return stk_spec_read_text(r, node, key, ret_text);
+    }
+    for (uint32_t i = 0; i < node->n; i++) {
+        stk_buf_add(&clean, node->text[i] == '\0' ? "\xEF\xBF\xBD" : &node->text[i],
+                    node->text[i] == '\0' ? 3 : 1);
+    }
+    *ret_text = clean.failed ? NULL : stk_arena_dupn(r->arena, clean.data, clean.len);
+    return *ret_text == NULL ? stk_spec_no_memory(r) : 0;
+}
+
+static int read_warnings(stk_spec_reader *r, const stk_json *list, stk_result *result)
+{
+    if (list->kind != STK_JSON_LIST) {
+        return stk_spec_wrong(r, list, "warnings", "a list of texts");
+    }
+    const char **warnings = stk_arena_array(r->arena, list->n, sizeof *warnings);
+    int rc = warnings == NULL ? stk_spec_no_memory(r) : 0;
+    for (uint32_t i = 0; rc == 0 && i < list->n; i++) {
+        rc = read_words(r, &list->items[i], "warnings", &warnings[i]);
+    }
+    result->warnings = warnings;
+    result->n_warnings = list->n;
     return rc;
 }
 
@@ -272,7 +307,7 @@ static int read_error(stk_spec_reader *r, const stk_json *map, stk_result_error 
         }
         if (value->kind != STK_JSON_NULL) {
             rc = key == 0 ? read_class(r, value, &error->class)
-                          : stk_spec_read_text(r, value, keys[key], texts[key]);
+                          : read_words(r, value, keys[key], texts[key]);
         }
     }
     return rc;
@@ -323,8 +358,7 @@ static int read_rest(stk_spec_reader *r, const stk_json *const nodes[T_N], stk_r
         rc = read_seen(r, nodes[T_SEEN], result);
     }
     if (rc == 0 && nodes[T_WARNINGS] != NULL) {
-        rc = stk_spec_read_texts(r, nodes[T_WARNINGS], "warnings", &result->warnings,
-                                 &result->n_warnings);
+        rc = read_warnings(r, nodes[T_WARNINGS], result);
     }
     if (rc == 0 && nodes[T_HOOKS_RUN] != NULL) {
         rc = stk_spec_read_texts(r, nodes[T_HOOKS_RUN], "hooks_run", &result->hooks_run,

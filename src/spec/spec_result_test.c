@@ -153,6 +153,15 @@ static void test_errors(void **state)
     assert_string_equal(r.error.module, "torch");
     assert_string_equal(r.error.where, "t.py:1");
     assert_null(r.error.traceback);
+    /* Nothing hides an error: not what was said about outputs that never came, not a NUL byte. */
+    parse("{\"stoker\":1,\"status\":\"failed\",\"output_metadata\":{\"m\":{\"n\":1}},"
+          "\"output_tags\":{\"m\":[\"x\"]},\"warnings\":[\"\",\"a\\u0000\"],"
+          "\"error\":{\"message\":\"b\\u0000c\"}}",
+          arena, &r);
+    assert_string_equal(r.error.message, "b\xEF\xBF\xBD"
+                                         "c");
+    assert_string_equal(r.warnings[0], "");
+    assert_string_equal(r.warnings[1], "a\xEF\xBF\xBD");
 }
 
 static void test_size(void **state)

@@ -465,10 +465,14 @@ static int read_artifact(steps_reader *s, const stk_json *map, const char *what,
     const char *text = NULL;
     int rc = about == NULL ? stk_spec_no_memory(s->r) : 0;
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
-        const stk_json *key = stk_json_key(map, i), *value = stk_json_value(map, i);
+        const stk_json *key = stk_json_key(map, i);
+        const stk_json *value = stk_json_value(map, i);
         int kind = stk_spec_key(s->r, key, keys, 4, what);
         if (kind == 0) {
             rc = read_source(s, key, value, what, input);
+            continue;
+        }
+        if (kind > 0 && value->kind == STK_JSON_NULL) {
             continue;
         }
         rc = kind < 0    ? kind

@@ -209,6 +209,8 @@ static void test_document(void **state)
               "      lit: {value: {a: [1, 2.50]}}\n"
               "      bare: [1, x]\n"
               "      nothing:\n"
+              "      ready: {artifact: 0123456789abcdef0123456789abcdef0123456789abcdef"
+              "0123456789abcdef, format: npy, type: null}\n"
               "    after: [split]\n"
               "    code: {z: d1, a: d2}\n"
               "    source: 'm.py:3'\n"
@@ -233,7 +235,7 @@ static void test_document(void **state)
     assert_int_equal(train->line, 8);
     assert_null(train->argv);
     assert_null(train->cwd);
-    assert_int_equal(train->n_inputs, 7);
+    assert_int_equal(train->n_inputs, 8);
     assert_int_equal(train->inputs[0].kind, STK_INPUT_OUTPUT);
     assert_int_equal(train->inputs[0].step, 0);
     assert_int_equal(train->inputs[1].kind, STK_INPUT_LIST);
@@ -244,6 +246,8 @@ static void test_document(void **state)
     assert_string_equal(train->inputs[4].text, "{\"a\":[1,2.50]}");
     assert_string_equal(train->inputs[5].text, "[1,\"x\"]");
     assert_string_equal(train->inputs[6].text, "null");
+    assert_int_equal(train->inputs[7].kind, STK_INPUT_ARTIFACT);
+    assert_string_equal(train->inputs[7].about, "{\"format\":\"npy\"}");
     assert_int_equal(train->after[0], 0);
     assert_string_equal(train->code[0].key, "a");
     assert_string_equal(train->source, "m.py:3");

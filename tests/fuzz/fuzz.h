@@ -1,0 +1,22 @@
+/* What the targets and their drivers agree on. A target is libFuzzer's (clang -fsanitize=fuzzer),
+ * or is linked with replay.c, which needs no more than a compiler. */
+#ifndef STK_FUZZ_H
+#define STK_FUZZ_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static inline void fuzz_require(bool holds, const char *what)
+{
+    if (!holds) {
+        (void)fprintf(stderr, "does not hold: %s\n", what);
+        abort();
+    }
+}
+
+#endif

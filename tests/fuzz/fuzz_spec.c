@@ -1,0 +1,73 @@
+/* Any bytes as a pipeline document: refused with a sentence, or read, planned and read again from
+ * the text that a run would store, which must then be its own canonical form. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "fuzz.h"
+#include "plan/plan.h"
+#include "spec/spec.h"
+
+static void use(const stk_spec *spec)
+{
+    static const char *const models[] = {"NVIDIA A100-SXM4-80GB"};
+    static const char *const vendors[] = {"nvidia"};
+    static const stk_capacity small = {.where = "this machine",
+                                       .backend = "local",
+                                       .cpu_milli = 2000,
+                                       .memory_bytes = 1000000000,
+                                       .n_devices = 1,
+                                       .device_models = models,
+                                       .device_vendors = vendors};
+    stk_plan *plan = NULL;
+    stk_err err = {0};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    int rc = stk_plan_new(spec, &small, STK_POLICY_FIT, &plan, &err);
+    fuzz_require(rc == 0 || (rc == err.code && err.text[0] != '\0'), "a plan's error says why");
+    for (uint32_t i = 0; rc == 0 && i < stk_spec_n_steps(spec); i++) {
+        const stk_step *step = stk_spec_step(spec, i);
+        const char **digests = stk_arena_array(arena, step->n_inputs, sizeof *digests);
+        const char **files = stk_arena_array(arena, step->settings->cache.n_files, sizeof *files);
+        stk_key key;
+        uint32_t n;
+        const uint32_t *needs = stk_plan_needs(plan, i, &n);
+        for (uint32_t k = 0; k < n; k++) {
+            fuzz_require(needs[k] < i, "a step needs only steps before it");
+        }
+        for (uint32_t k = 0; k < step->n_inputs; k++) {
+            digests[k] = "d";
+        }
+        for (uint32_t k = 0; k < step->settings->cache.n_files; k++) {
+            files[k] = "f";
+        }
+        if (stk_plan_key(plan, i, digests, files, arena, &key, &err) == 0) {
+            const char *json = stk_plan_key_json(&key, arena);
+            const char *miss = stk_plan_miss(&key, json, arena);
+            fuzz_require(strcmp(miss, "its stored result has expired or is gone") == 0,
+                         "a key doesn't differ from itself");
+        }
+    }
+    stk_plan_free(plan);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    stk_spec *spec = NULL;
+    stk_spec *again = NULL;
+    stk_err err = {0};
+    int rc = stk_spec_parse((const char *)data, size, "/f/p.yaml", &spec, &err);
+    if (rc < 0) {
+        fuzz_require(rc == err.code && err.text[0] != '\0', "a refusal says why");
+        return 0;
+    }
+    use(spec);
+    size_t len;
+    const char *text = stk_spec_text(spec, &len);
+    rc = stk_spec_parse(text, len, "/elsewhere/p.json", &again, &err);
+    fuzz_require(rc == 0, err.text);
+    fuzz_require(strcmp(stk_spec_text(again, NULL), text) == 0, "stored text is canonical");
+    fuzz_require(strcmp(stk_spec_folder(again), stk_spec_folder(spec)) == 0, "and of one folder");
+    stk_spec_free(spec);
+    stk_spec_free(again);
+    return 0;
+}

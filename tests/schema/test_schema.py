@@ -1,0 +1,127 @@
+"""The schemas and the engine are held to the same documents (`cases/KIND/VERDICT/`).
+
+`valid` and `invalid` bind both. `beyond` holds what a schema can't say: it accepts, the engine
+refuses. A task.json is written by the engine and read by workers, so what binds it is the schema and
+what real runs write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = Path(__file__).resolve().parent / "cases"
+STOKER = os.environ.get("STOKER_BIN", str(ROOT / ".venv" / "bin" / "stoker"))
+
+
+@lru_cache
+def validator(kind: str) -> jsonschema.Draft202012Validator:
+    schema = json.loads((ROOT / "schema" / f"{kind}.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def stoker(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([STOKER, *args], capture_output=True, text=True, timeout=60, **options)
+
+
+def document(path: Path) -> Any:
+    """The document as Python values; YAML by way of the engine's own reader."""
+    if path.suffix == ".json":
+        return json.loads(path.read_text())
+    done = stoker("spec", "convert", str(path))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def cases(*kinds: str) -> list[Any]:
+    found = [p for kind in kinds for p in sorted((CASES / kind).glob("*/*"))]
+    assert len(found) > 5
+    return [pytest.param(p, id=str(p.relative_to(CASES))) for p in found]
+
+
+@pytest.mark.parametrize("path", cases("pipeline", "result", "task"))
+def test_schema(path: Path) -> None:
+    kind, verdict = path.parts[-3:-1]
+    errors = [e.message for e in validator(kind).iter_errors(document(path))]
+    assert bool(errors) == (verdict == "invalid"), errors
+
+
+@pytest.mark.parametrize("path", cases("pipeline", "result"))
+def test_engine(path: Path) -> None:
+    kind, verdict = path.parts[-3:-1]
+    done = stoker("spec", "check", "--json", *(["--result"] if kind == "result" else []), str(path))
+    answer = json.loads(done.stdout)
+    if verdict == "valid":
+        assert done.returncode == 0, answer
+        assert answer["kind"] == kind
+        return
+    error = answer["error"]
+    newer = path.stem == "version_two"  # a version of Stoker is missing, not a better document
+    assert done.returncode == (3 if newer else 2)
+    assert error["class"] == ("version" if newer else "spec")
+    assert error["file"] == str(path) and error["line"] >= 1 and error["text"]
+
+
+def test_sentence() -> None:
+    """As people see it: one line, with the place in front and the way out behind."""
+    done = stoker("spec", "check", "step_unknown.yaml", cwd=CASES / "pipeline" / "invalid")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.strip().removeprefix("stoker: ").removeprefix("error: ") == (
+        "step_unknown.yaml:3: step 'a': unknown key 'resorces'; did you mean 'resources'?"
+    )
+
+
+def test_what_is_stored_is_read_again(tmp_path: Path) -> None:
+    """YAML, its JSON, and that JSON's JSON are one document."""
+    path = CASES / "pipeline" / "valid" / "everything.yaml"
+    once = stoker("spec", "convert", str(path)).stdout
+    (tmp_path / "once.json").write_text(once)
+    assert stoker("spec", "convert", str(tmp_path / "once.json")).stdout == once
+    assert stoker("spec", "check", str(tmp_path / "once.json")).returncode == 0
+    assert stoker("spec", "convert", "-", input=once).stdout == once
+
+
+def test_lines() -> None:
+    done = stoker("spec", "convert", "--lines", str(CASES / "pipeline" / "valid" / "anchors.yaml"))
+    both = json.loads(done.stdout)
+    assert both["document"]["steps"]["b"] == {
+        "environment": {"B": "y", "A": "x"},
+        "run": "x",
+        "outputs": ["o"],
+    }
+    assert both["lines"]["/steps/b"] == 6 and both["lines"]["/steps/b/environment/B"] == 8
+
+
+def test_what_real_runs_write(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("1,2\n")
+    (tmp_path / "pipeline.yaml").write_text(
+        "stoker: 1\n"
+        "name: p\n"
+        "parameters: {n: 3}\n"
+        "steps:\n"
+        "  make:\n"
+        "    run: echo $STOKER_PARAM_n > $STOKER_OUTPUT/a; cp $STOKER_INPUT_t $STOKER_OUTPUT/b\n"
+        "    inputs: {n: {param: n}, t: {file: table.csv}, v: {value: [1, {x: null}]}}\n"
+        "    outputs: [a, b]\n"
+        "    resources: {cpu_count: 1, memory: 1GB}\n"
+        "  take:\n"
+        "    run: test -s $STOKER_INPUT_one\n"
+        "    inputs: {one: {from: make.a}, both: {from: [make.a, make.b]}}\n"
+        "    extra: {k: 1}\n"
+    )
+    environment = {**os.environ, "STOKER_STORE": str(tmp_path / "store")}
+    done = stoker("run", "pipeline.yaml", cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr
+    tasks = sorted((tmp_path / "store" / "runs").glob("*/*/*/*/task.json"))
+    assert [p.parts[-4] for p in tasks] == ["make", "take"]
+    for path in tasks:
+        validator("task").validate(json.loads(path.read_text()))
