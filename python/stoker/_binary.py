@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sysconfig
+import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ._errors import EngineError
@@ -23,11 +21,19 @@ def find() -> str:
     if named:
         if os.path.isfile(named) and os.access(named, os.X_OK):
             return os.path.abspath(named)
-        raise EngineError(f"STOKER_BIN names {named}, which is no executable file; correct or unset it")
-    scripts = sysconfig.get_path("scripts") or ""
-    for candidate in (os.path.join(_HERE, "_bin", "stoker"), os.path.join(scripts, "stoker")):
+        raise EngineError(
+            f"STOKER_BIN names {named}, which is no executable file; correct or unset it"
+        )
+    beside = (
+        os.path.join(_HERE, "_bin"),
+        os.path.dirname(sys.executable),
+        os.path.join(sys.prefix, "bin"),
+    )
+    for candidate in (os.path.join(folder, "stoker") for folder in beside):
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
             return candidate
+    import shutil
+
     found = shutil.which("stoker")
     if found is None:
         raise EngineError(
@@ -43,6 +49,8 @@ def output_of(arguments: Sequence[str], store: Optional[str] = None) -> str:
     Raises:
         EngineError: the command failed; the text is what it said.
     """
+    import subprocess
+
     environment: Dict[str, str] = dict(os.environ)
     if store is not None:
         environment["STOKER_STORE"] = store
@@ -69,7 +77,9 @@ def json_of(arguments: Sequence[str], store: Optional[str] = None) -> Any:
         return json.loads(text)
     except ValueError:
         shown: List[str] = list(arguments)
-        raise EngineError(f"`stoker {' '.join(shown)} --json` printed no JSON: {text[:200]!r}") from None
+        raise EngineError(
+            f"`stoker {' '.join(shown)} --json` printed no JSON: {text[:200]!r}"
+        ) from None
 
 
 def run_options() -> Mapping[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
-from typing import Any, Dict, Iterator, List, Mapping, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, TypeVar, Union
 
 from ._binary import json_of, output_of
 from ._errors import EngineError, did_you_mean
 from ._types import ExecutionStatus
+
+if TYPE_CHECKING:
+    import datetime
 
 _T = TypeVar("_T")
 
@@ -415,7 +417,9 @@ class Client:
             body = json_of(["artifact", "get", reference])
         except EngineError as bad:
             raise KeyError(str(bad)) from None
-        return ArtifactVersion(str(body.get("output") or name_id_or_prefix), body, body.get("store"))
+        return ArtifactVersion(
+            str(body.get("output") or name_id_or_prefix), body, body.get("store")
+        )
 
     def list_artifact_versions(self, name: Optional[str] = None, **_: Any) -> Page[ArtifactVersion]:
         """Stored artifacts, the latest first; of one name."""
@@ -446,4 +450,6 @@ def _listed(answer: Any, key: str) -> List[Dict[str, Any]]:
 def _time(milliseconds: Any) -> Optional[datetime.datetime]:
     if not milliseconds:
         return None
+    import datetime
+
     return datetime.datetime.fromtimestamp(milliseconds / 1000, tz=datetime.timezone.utc)

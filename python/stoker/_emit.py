@@ -51,7 +51,9 @@ class Compiled(NamedTuple):
     run_name: Optional[str]
 
 
-def compile_graph(graph: Graph, run: RunConfig, parameters: Mapping[str, Any], layer: Layer) -> Compiled:
+def compile_graph(
+    graph: Graph, run: RunConfig, parameters: Mapping[str, Any], layer: Layer
+) -> Compiled:
     """Fold the layers and write the spec.
 
     ``layer`` is the pipeline's, run configuration included; ``parameters`` are the pipeline's arguments.
@@ -80,7 +82,9 @@ class _Emitter:
         self.registry: Dict[str, Entry] = {}
         self.externals: List[External] = []
         self.scopes: Dict[Tuple[Any, ...], Layer] = {(): {}}
-        self.plain: Dict[Tuple[int, Tuple[Any, ...]], Tuple[Step, Layer, Dict[str, Any], Entry]] = {}
+        self.plain: Dict[
+            Tuple[int, Tuple[Any, ...]], Tuple[Step, Layer, Dict[str, Any], Entry]
+        ] = {}
 
     def emit(self, parameters: Mapping[str, Any]) -> Compiled:
         pipeline = self.graph.pipeline
@@ -178,7 +182,9 @@ class _Emitter:
             elif key in configured:
                 inputs[key] = {"value": literal(step, key, configured[key])}
             elif parameter.default is parameter.empty:
-                raise StepInterfaceError(f"Missing entrypoint input '{key}' in step '{invocation.id}'.")
+                raise StepInterfaceError(
+                    f"Missing entrypoint input '{key}' in step '{invocation.id}'."
+                )
             else:
                 try:
                     inputs[key] = {"value": exact(parameter.default)}
@@ -193,7 +199,9 @@ class _Emitter:
 
 
 def _conflict(step: Step, key: str, given: Any, configured: Any) -> bool:
-    return not isinstance(given, dict) or given.get("value", _NOTHING) != literal(step, key, configured)
+    return not isinstance(given, dict) or given.get("value", _NOTHING) != literal(
+        step, key, configured
+    )
 
 
 _NOTHING = object()

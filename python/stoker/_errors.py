@@ -52,7 +52,9 @@ class InWorkerError(StokerError, RuntimeError):
 class PipelineFailed(StokerError, RuntimeError):
     """The run ended in failure. ``run`` is its record, ``traceback`` the failing step's own."""
 
-    def __init__(self, text: str, run: Optional[PipelineRun] = None, traceback: Optional[str] = None) -> None:
+    def __init__(
+        self, text: str, run: Optional[PipelineRun] = None, traceback: Optional[str] = None
+    ) -> None:
         super().__init__(text)
         self.run = run
         self.traceback = traceback

@@ -232,7 +232,9 @@ def bind(step: Step, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str,
         known = list(step.signature.parameters)
         wrong = next((k for k in kwargs if k not in known), None)
         hint = did_you_mean(wrong, known) if wrong else ""
-        raise StepInterfaceError(f"Wrong arguments when calling step '{step.name}': {bad}{hint}") from None
+        raise StepInterfaceError(
+            f"Wrong arguments when calling step '{step.name}': {bad}{hint}"
+        ) from None
 
 
 def literal(step: Step, key: str, value: Any) -> Any:

@@ -57,7 +57,9 @@ def engine_arguments(compiled: Compiled, options: Dict[str, Any]) -> List[str]:
     arguments: List[str] = []
     for key, value in options.items():
         if key not in _OPTIONS:
-            raise SettingsError(f"STOKER_RUN_OPTIONS: unknown key '{key}'{did_you_mean(key, _OPTIONS)}")
+            raise SettingsError(
+                f"STOKER_RUN_OPTIONS: unknown key '{key}'{did_you_mean(key, _OPTIONS)}"
+            )
         flag = _OPTIONS[key]
         if flag is None or value in (None, False) or (key == "run_name" and compiled.run_name):
             continue
@@ -106,7 +108,9 @@ def say_docker(compiled: Compiled, options: Dict[str, Any]) -> None:
     if options.get("quiet") or options.get("with") not in (None, "local"):
         return
     if any("docker" in part for part in (compiled.spec, *compiled.spec["steps"].values())):
-        say("docker settings are kept with the run; they apply on container backends, this run is local")
+        say(
+            "docker settings are kept with the run; they apply on container backends, this run is local"
+        )
 
 
 def launch(compiled: Compiled) -> PipelineRun:
@@ -330,7 +334,9 @@ def store_externals(externals: List[External]) -> None:
             if id(artifact) not in done:
                 said: List[str] = []
                 path = os.path.join(folder, str(i))
-                entry, _ = _materialize.store(artifact.value, path, artifact.materializer, said, external.key)
+                entry, _ = _materialize.store(
+                    artifact.value, path, artifact.materializer, said, external.key
+                )
                 for sentence in said:
                     say(sentence)
                 done[id(artifact)] = _stored(entry)
@@ -343,7 +349,9 @@ def _stored(entry: Dict[str, Any]) -> Dict[str, Any]:
     return stored_input({**entry, "digest": add_artifact(entry)["digest"]})
 
 
-def add_artifact(entry: Dict[str, Any], name: Optional[str] = None, version: Any = None) -> Dict[str, Any]:
+def add_artifact(
+    entry: Dict[str, Any], name: Optional[str] = None, version: Any = None
+) -> Dict[str, Any]:
     """Hand a written artifact to the store; returns ``{"digest", "path", "size"}``."""
     words = ["artifact", "add", entry["path"], "--format", entry["format"], "--type", entry["type"]]
     words += ["--meta", json.dumps(entry.get("meta") or {})]

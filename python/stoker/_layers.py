@@ -189,10 +189,14 @@ def _hook(where: str, key: str, value: Any) -> Any:
     if isinstance(value, str):
         module, _, name = value.replace(":", ".").rpartition(".")
         if not module:
-            raise SettingsError(f"{where}: {key} {value!r} is no source path; write 'module.function'")
+            raise SettingsError(
+                f"{where}: {key} {value!r} is no source path; write 'module.function'"
+            )
         return f"{module}:{name}"
     if not callable(value):
-        raise SettingsError(f"{where}: {key} must be a function or a source path, not {type(value).__name__}")
+        raise SettingsError(
+            f"{where}: {key} must be a function or a source path, not {type(value).__name__}"
+        )
     return value
 
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib.machinery
 import os
 import re
 import sys
-import sysconfig
 import time
 import types
-from typing import Any, Dict, Iterator, List, Optional, Set
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Set
+
+if TYPE_CHECKING:
+    from difflib import SequenceMatcher
 
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_STDLIB = tuple(
-    os.path.realpath(p) + os.sep
-    for p in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
-    if p
-)
+_STDLIB = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
 _INSTALLED = re.compile(r"^(.*?[/\\](?:site|dist)-packages)[/\\](.*)$")
-_IMPORT = re.compile(r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+([^#\n]*)|import[ \t]+([^#\n]+))", re.M)
+_IMPORT = re.compile(
+    r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+([^#\n]*)|import[ \t]+([^#\n]+))", re.M
+)
 _STARTED = time.time()
 
 _distributions: Dict[str, Dict[str, str]] = {}
@@ -63,7 +62,9 @@ class Modules:
         installed = _INSTALLED.match(path)
         if installed is not None:
             top = name.split(".")[0]
-            self._direct[name] = {top: _version(installed.group(1), installed.group(2), top, module)}
+            self._direct[name] = {
+                top: _version(installed.group(1), installed.group(2), top, module)
+            }
             return
         try:
             with open(path, "rb") as stream:
@@ -187,7 +188,7 @@ def _listing(site: str) -> Dict[str, str]:
     return found
 
 
-def _likeness(near: difflib.SequenceMatcher[str], entry: str) -> float:
+def _likeness(near: SequenceMatcher[str], entry: str) -> float:
     near.set_seq1(entry.split("-", 1)[0].lower())
     return near.ratio()
 
@@ -200,7 +201,11 @@ def _owner(site: str, path: str) -> Optional[str]:
         return cache[top] or None
     cache[top] = ""
     folders = [entry for entry in os.listdir(site) if entry.endswith(".dist-info")]
-    near = difflib.SequenceMatcher(b=top.lower())  # most likely first: reading every RECORD takes a while
+    import difflib
+
+    near = difflib.SequenceMatcher(
+        b=top.lower()
+    )  # most likely first: reading every RECORD takes a while
     ratio = {entry: _likeness(near, entry) for entry in folders}
     for entry in sorted(folders, key=lambda entry: (-ratio[entry], entry)):
         try:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import dis
 import inspect
 import sys
-import textwrap
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, get_type_hints
 
 from ._errors import StepInterfaceError
@@ -49,7 +47,9 @@ def interface_of(func: Callable[..., Any], name: str) -> Interface:
                 "the step in a pipeline; rename it"
             )
     hints = _hints(func)
-    annotations = {p.name: _bare(hints[p.name]) for p in signature.parameters.values() if p.name in hints}
+    annotations = {
+        p.name: _bare(hints[p.name]) for p in signature.parameters.values() if p.name in hints
+    }
     missing = signature.return_annotation is signature.empty
     returned = hints.get("return", None) if not missing else inspect.Signature.empty
     return Interface(signature, annotations, _outputs(func, name, returned))
@@ -79,7 +79,9 @@ def _closure(func: Any) -> Dict[str, Any]:
     """Free variables of a function that have a value."""
     code = getattr(func, "__code__", None)
     found: Dict[str, Any] = {}
-    for free, cell in zip(getattr(code, "co_freevars", ()), getattr(func, "__closure__", None) or ()):
+    for free, cell in zip(
+        getattr(code, "co_freevars", ()), getattr(func, "__closure__", None) or ()
+    ):
         try:
             found[free] = cell.cell_contents
         except ValueError:
@@ -181,6 +183,9 @@ def _returns_nothing(func: Callable[..., Any]) -> bool:
 
 def _returns_tuple(func: Callable[..., Any], length: int) -> bool:
     """Every return of the function is a literal tuple (judged by its source; yes if there is none)."""
+    import ast
+    import textwrap
+
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(func))))
     except (OSError, TypeError, SyntaxError, ValueError):
@@ -193,6 +198,10 @@ def _returns_tuple(func: Callable[..., Any], length: int) -> bool:
         node = work.pop()
         if isinstance(node, ast.Return):
             returns.append(node)
-        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+        elif not isinstance(
+            node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+        ):
             work.extend(ast.iter_child_nodes(node))
-    return bool(returns) and all(isinstance(r.value, ast.Tuple) and len(r.value.elts) > 1 for r in returns)
+    return bool(returns) and all(
+        isinstance(r.value, ast.Tuple) and len(r.value.elts) > 1 for r in returns
+    )

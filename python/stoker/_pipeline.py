@@ -71,7 +71,9 @@ _STEP_DEFAULTS = [
     "hooks",
 ]
 
-_parameters: Set[str] = set()  # of all pipelines of this process: --param speaks to whichever has it
+_parameters: Set[str] = (
+    set()
+)  # of all pipelines of this process: --param speaks to whichever has it
 
 
 class Pipeline:
@@ -200,7 +202,9 @@ class Pipeline:
         bound.arguments.update(arguments)
         return self.entrypoint(*bound.args, **bound.kwargs)
 
-    def _arguments(self, args: Tuple[Any, ...], kwargs: Dict[str, Any], run: RunConfig) -> Dict[str, Any]:
+    def _arguments(
+        self, args: Tuple[Any, ...], kwargs: Dict[str, Any], run: RunConfig
+    ) -> Dict[str, Any]:
         """Arguments of the body: code, then run configuration, then the command line, then defaults."""
         known = self.signature.parameters
         try:
@@ -259,7 +263,9 @@ class Pipeline:
     def _check_parameter(self, where: str, key: str) -> None:
         if key not in self.signature.parameters:
             hint = did_you_mean(key, self.signature.parameters)
-            raise PipelineInterfaceError(f"{where}: pipeline '{self.name}' has no parameter '{key}'{hint}")
+            raise PipelineInterfaceError(
+                f"{where}: pipeline '{self.name}' has no parameter '{key}'{hint}"
+            )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the pipeline and return the finished run; inside of another pipeline, add its steps to that.
@@ -415,7 +421,9 @@ def run_single_step(step: Step, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -
 
 def _wrapped(value: Any) -> Any:
     """Values that JSON can't carry travel as artifacts."""
-    if isinstance(value, (StepArtifact, StepOutputs, ExternalArtifact)) or hasattr(value, "artifact_digest"):
+    if isinstance(value, (StepArtifact, StepOutputs, ExternalArtifact)) or hasattr(
+        value, "artifact_digest"
+    ):
         return value
     try:
         to_json(value)

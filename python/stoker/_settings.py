@@ -1,7 +1,7 @@
 """Settings objects: resources, images, retries, caching.
 
-Each is a frozen dataclass that knows which of its fields were given (``given()``), because settings are
-merged per key and a default must not override what another level said.
+Each is frozen and knows which of its fields were given (``given()``), because settings are merged per key and
+a default must not override what another level said.
 """
 
 from __future__ import annotations
@@ -9,10 +9,30 @@ from __future__ import annotations
 import enum
 import math
 import re
-from dataclasses import dataclass, field, fields
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from ._errors import SettingsError, refuse_unknown, warn
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    # For type checkers these are dataclasses. At run time they are made by their base: writing and compiling
+    # eight methods a class would be a quarter of what importing the front costs.
+
+    def dataclass(**_):
+        return lambda cls: cls
+
 
 _EXP = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _MEMORY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgtp])(i?)(b?)|(b))\s*", re.IGNORECASE)
@@ -43,10 +63,19 @@ def memory_bytes(text: Union[str, int, float], where: str = "memory") -> int:
 
 
 class _CheckedType(type):
-    """Refuses unknown keywords with a did-you-mean and notes which ones were given."""
+    """Makes a class's annotated names its fields; refuses unknown ones with a did-you-mean."""
+
+    _fields: Dict[str, Any]
+
+    def __init__(cls, name: str, bases: Tuple[type, ...], space: Dict[str, Any]) -> None:
+        super().__init__(name, bases, space)
+        cls._fields = dict(getattr(bases[0], "_fields", {})) if bases else {}
+        for field in space.get("__annotations__", ()):
+            if not field.startswith("_"):
+                cls._fields[field] = space.get(field, _REQUIRED)
 
     def __call__(cls, *args: Any, **given: Any) -> Any:
-        known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+        known = list(cls._fields)
         renamed: Mapping[str, str] = getattr(cls, "_renamed", {})
         for old in [name for name in given if name in renamed]:
             value = given.pop(old)
@@ -57,16 +86,45 @@ class _CheckedType(type):
             refuse_unknown(cls.__name__, "field", unknown, known)
             for name in unknown:
                 del given[name]
-        made = super().__call__(*args, **given)
-        names = [*known[: len(args)], *given]
-        object.__setattr__(made, "_given", tuple(dict.fromkeys(names)))
-        return made
+        return super().__call__(*args, **given)
+
+
+_REQUIRED = object()
 
 
 class Checked(metaclass=_CheckedType):
-    """Base of the settings dataclasses."""
+    """Base of the settings: frozen, comparable, and aware of which fields were given."""
 
-    _given: Tuple[str, ...] = ()
+    _given: Tuple[str, ...]
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        fields = type(self)._fields
+        if len(args) > len(fields):
+            raise TypeError(f"{type(self).__name__} takes {len(fields)} values, not {len(args)}")
+        values = {**dict(zip(fields, args)), **given}
+        for name, default in fields.items():
+            value = values.get(name, default)
+            if value is _REQUIRED:
+                raise TypeError(f"{type(self).__name__} needs {name}")
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_given", tuple(name for name in fields if name in values))
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} can't be changed; make another one")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.model_dump() == other.model_dump()
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._given)
+        return f"{type(self).__name__}({shown})"
 
     def given(self) -> Dict[str, Any]:
         """The fields that were given and are not None, as plain data."""
@@ -77,7 +135,7 @@ class Checked(metaclass=_CheckedType):
         """All fields as plain data (only those given with ``exclude_unset``)."""
         if exclude_unset:
             return self.given()
-        return {f.name: plain(getattr(self, f.name)) for f in fields(self)}  # type: ignore[arg-type]
+        return {name: plain(getattr(self, name)) for name in type(self)._fields}
 
 
 def plain(value: Any) -> Any:
@@ -135,13 +193,17 @@ class ResourceSettings(Checked):
             raise SettingsError(f"ResourceSettings: cpu_count {cpu!r} must be a number above 0")
         if gpu is not None:
             if not _is_number(gpu) or not math.isfinite(gpu) or gpu != int(gpu) or gpu < 0:
-                raise SettingsError(f"ResourceSettings: gpu_count {gpu!r} must be a whole number, 0 or more")
+                raise SettingsError(
+                    f"ResourceSettings: gpu_count {gpu!r} must be a whole number, 0 or more"
+                )
             object.__setattr__(self, "gpu_count", int(gpu))
         if self.memory is not None:
             memory_bytes(self.memory, "ResourceSettings: memory")
         low, high = self.min_replicas, self.max_replicas
         if low is not None and high and low > high:
-            raise SettingsError(f"ResourceSettings: min_replicas {low} is above max_replicas {high}")
+            raise SettingsError(
+                f"ResourceSettings: min_replicas {low} is above max_replicas {high}"
+            )
 
     @property
     def empty(self) -> bool:
@@ -178,8 +240,8 @@ class DockerBuildOptions(Checked):
     rm: bool = False
     no_cache: bool = False
     shm_size: Optional[int] = None
-    labels: Dict[str, Any] = field(default_factory=dict)
-    build_args: Dict[str, Any] = field(default_factory=dict)
+    labels: Optional[Dict[str, Any]] = None
+    build_args: Optional[Dict[str, Any]] = None
     cache_from: Optional[List[str]] = None
 
 
@@ -205,7 +267,7 @@ class DockerSettings(Checked):
     target_repository: Optional[str] = None
     python_package_installer: str = "uv"
     python_package_installer_cache_mount: Optional[str] = None
-    python_package_installer_args: Dict[str, Any] = field(default_factory=dict)
+    python_package_installer_args: Optional[Dict[str, Any]] = None
     disable_automatic_requirements_detection: bool = True
     replicate_local_python_environment: Any = None
     pyproject_path: Optional[str] = None
@@ -216,8 +278,8 @@ class DockerSettings(Checked):
     install_deployment_requirements: bool = True
     local_project_install_command: Optional[str] = None
     apt_packages: Sequence[str] = ()
-    environment: Dict[str, Any] = field(default_factory=dict)
-    runtime_environment: Dict[str, Any] = field(default_factory=dict)
+    environment: Optional[Dict[str, Any]] = None
+    runtime_environment: Optional[Dict[str, Any]] = None
     user: Optional[str] = None
     build_config: Union[DockerBuildConfig, Dict[str, Any], None] = None
     allow_including_files_in_images: bool = True
@@ -236,7 +298,9 @@ class DockerSettings(Checked):
                 "DockerSettings: skip_build needs parent_image, the image to use as it is; "
                 "name one or drop skip_build"
             )
-        installer = str(getattr(self.python_package_installer, "value", self.python_package_installer))
+        installer = str(
+            getattr(self.python_package_installer, "value", self.python_package_installer)
+        )
         if installer not in ("pip", "uv"):
             raise SettingsError(
                 f"DockerSettings: python_package_installer {installer!r} is neither 'pip' nor 'uv'"
@@ -265,7 +329,9 @@ class StepRetryConfig(Checked):
             whole = name != "max_retries" or (_is_number(value) and value == int(value))
             if not _is_number(value) or not math.isfinite(value) or value < low or not whole:
                 kind = "a whole number" if name == "max_retries" else "a number"
-                raise SettingsError(f"StepRetryConfig: {name} {value!r} must be {kind}, {low} or more")
+                raise SettingsError(
+                    f"StepRetryConfig: {name} {value!r} must be {kind}, {low} or more"
+                )
         if self.jitter > 1:
             raise SettingsError(f"StepRetryConfig: jitter {self.jitter!r} must be between 0 and 1")
 
@@ -440,7 +506,9 @@ def _component(
         layer.setdefault("backend", {}).setdefault(backend, {}).update(options)
         return
     kept[key] = options
-    warn(f"{where}: not using the settings with key '{key}': there is no such component here; they are kept")
+    warn(
+        f"{where}: not using the settings with key '{key}': there is no such component here; they are kept"
+    )
 
 
 def _fields_of(value: Any) -> Any:
@@ -454,7 +522,9 @@ def _as_settings(cls: Any, value: Any, where: str) -> Any:
         return value
     value = _fields_of(value)
     if not isinstance(value, Mapping):
-        raise SettingsError(f"{where} must be a {cls.__name__} or a mapping, not {type(value).__name__}")
+        raise SettingsError(
+            f"{where} must be a {cls.__name__} or a mapping, not {type(value).__name__}"
+        )
     try:
         return cls(**{str(k): v for k, v in value.items()})
     except SettingsError as bad:

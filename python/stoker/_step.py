@@ -76,7 +76,9 @@ class Step:
         for key in value:
             if key not in self.outputs:
                 hint = did_you_mean(key, self.outputs)
-                raise StepInterfaceError(f"{where}: output_materializers names '{key}', no output{hint}")
+                raise StepInterfaceError(
+                    f"{where}: output_materializers names '{key}', no output{hint}"
+                )
         return {key: _materializer(where, item) for key, item in value.items()}
 
     def __call__(
@@ -188,7 +190,9 @@ def _plain_calls() -> bool:
 def _materializer(where: str, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         if not value:
-            raise SettingsError(f"{where}: output_materializers is empty; name a materializer class")
+            raise SettingsError(
+                f"{where}: output_materializers is empty; name a materializer class"
+            )
         value = value[0]
     if isinstance(value, str):
         from importlib import import_module
@@ -213,7 +217,9 @@ def step(_func: Callable[..., Any]) -> Step: ...
 
 
 @overload
-def step(_func: None = None, **options: Unpack[StepOptions]) -> Callable[[Callable[..., Any]], Step]: ...
+def step(
+    _func: None = None, **options: Unpack[StepOptions]
+) -> Callable[[Callable[..., Any]], Step]: ...
 
 
 def step(

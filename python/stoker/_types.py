@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import enum
-import logging
 import sys
-from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
 
 from ._errors import warn
 from ._settings import Checked
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from ._settings import dataclass
 
 
 class ExecutionMode(str, enum.Enum):
@@ -118,6 +121,9 @@ class ExternalArtifact(Checked):
     store_artifact_metadata: bool = True
     store_artifact_visualizations: bool = True
 
+    __eq__ = object.__eq__  # values may be anything, arrays for instance
+    __hash__ = object.__hash__
+
     def __post_init__(self) -> None:
         if self.id is not None and self.name is not None:
             raise ValueError("ExternalArtifact: give either id or name, not both")
@@ -125,7 +131,7 @@ class ExternalArtifact(Checked):
             raise ValueError("ExternalArtifact: give either a value or a stored artifact, not both")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Model(Checked):
     """The model that a pipeline or step works on; kept with the run's record."""
 
@@ -140,10 +146,10 @@ class Model(Checked):
     ethics: Optional[str] = None
     tags: Optional[List[str]] = None
     save_models_to_registry: bool = True
-    suppress_class_validation_warnings: bool = field(default=False, repr=False)
+    suppress_class_validation_warnings: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
 class Schedule(Checked):
     """When a pipeline should run. Stoker has no scheduler of its own: using one is an error that says so."""
 
@@ -163,8 +169,10 @@ class PythonPackageInstaller(str, enum.Enum):
     UV = "uv"
 
 
-def get_logger(name: str) -> logging.Logger:
+def get_logger(name: str) -> Any:
     """A logger that prints INFO and above to standard error, unless the program configured logging itself."""
+    import logging
+
     logger = logging.getLogger(name)
     if not logging.getLogger().handlers and not logger.handlers:
         handler = logging.StreamHandler()

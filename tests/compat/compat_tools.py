@@ -12,7 +12,9 @@ SHIM = PACKAGE / "stoker" / "_compat"
 SEEDS = ROOT / "tests" / "data" / "seeds"
 
 
-def run_shimmed(folder: Path, source: str, ok: bool = True, **env: str) -> subprocess.CompletedProcess[str]:
+def run_shimmed(
+    folder: Path, source: str, ok: bool = True, **env: str
+) -> subprocess.CompletedProcess[str]:
     """Run a program with the shim first on its path."""
     path = os.pathsep.join([str(SHIM), str(PACKAGE)])
     return run_python(folder, source, ok=ok, **{**env, "PYTHONPATH": path})

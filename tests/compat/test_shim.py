@@ -75,7 +75,10 @@ def test_the_table_is_true(tmp_path):
 @pytest.mark.parametrize(
     "line,sentence",
     [
-        ("from zenml import ResourceSetings", "has no 'ResourceSetings'; did you mean 'ResourceSettings'?"),
+        (
+            "from zenml import ResourceSetings",
+            "has no 'ResourceSetings'; did you mean 'ResourceSettings'?",
+        ),
         ("from zenml.config import Nope", "Stoker's stand-in for zenml.config has no 'Nope'"),
         ("import zenml.zen_server", "has no module 'zenml.zen_server'"),
         (

@@ -37,7 +37,9 @@ needs_engine = pytest.mark.skipif(engine() is None, reason="no stoker binary is 
 
 def environment(store: Path, **more: str) -> dict[str, str]:
     """Environment of a program that uses Stoker with a store of its own."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("STOKER_", "ZENML_", "PYTHONPATH"))}
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith(("STOKER_", "ZENML_", "PYTHONPATH"))
+    }
     kept.update({"PYTHONPATH": str(PACKAGE), "STOKER_STORE": str(store), **more})
     if engine() is not None:
         kept["STOKER_BIN"] = str(engine())

@@ -152,9 +152,17 @@ def rich(tmp_path_factory):
 
 
 def test_everything_referred_to_is_a_part(rich):
-    for part in ("helper 'helper'", "helper 'deep'", "class 'Net'", "constant 'RATE'", "constant 'NAMES'"):
+    for part in (
+        "helper 'helper'",
+        "helper 'deep'",
+        "class 'Net'",
+        "constant 'RATE'",
+        "constant 'NAMES'",
+    ):
         assert part in rich
-    assert not any("other" in part or "UNUSED" in part or "can't be digested" in part for part in rich)
+    assert not any(
+        "other" in part or "UNUSED" in part or "can't be digested" in part for part in rich
+    )
 
 
 @pytest.mark.parametrize("what", CHANGES)
@@ -165,7 +173,9 @@ def test_only_the_changed_part_changes(tmp_path, rich, what):
     named = {"enum": "class 'Kind'"}.get(what, CHANGES[what])
     assert named in differing
     word = named.split("'")[1]
-    assert all(k.startswith(("constant", named.split("'")[0])) or word in k for k in differing), differing
+    assert all(k.startswith(("constant", named.split("'")[0])) or word in k for k in differing), (
+        differing
+    )
 
 
 @pytest.mark.parametrize("what", ["unused", "other"])
@@ -226,7 +236,9 @@ def test_wrapped_functions_count_by_content(tmp_path, use):
     assert plain == parts(tmp_path, WRAPPED.format(n=1, m=1, use=use))
     assert not any("can't be digested" in part for part in plain)
     for changed in ({"n": 2, "m": 1}, {"n": 1, "m": 2}):
-        touched = use != "cached(x)" if "m" in changed and changed["m"] == 2 else use != "doubled(x)"
+        touched = (
+            use != "cached(x)" if "m" in changed and changed["m"] == 2 else use != "doubled(x)"
+        )
         assert (parts(tmp_path, WRAPPED.format(**changed, use=use)) != plain) == touched
 
 
@@ -289,7 +301,10 @@ def test_pydantic_defaults_count(tmp_path):
     """
     one = parts(tmp_path, textwrap.dedent(source).format(depth=1))
     assert one == parts(tmp_path, textwrap.dedent(source).format(depth=1))
-    assert one["class 'Config'"] != parts(tmp_path, textwrap.dedent(source).format(depth=2))["class 'Config'"]
+    assert (
+        one["class 'Config'"]
+        != parts(tmp_path, textwrap.dedent(source).format(depth=2))["class 'Config'"]
+    )
 
 
 def test_tensors_count_by_content(tmp_path):

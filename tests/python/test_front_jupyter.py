@@ -21,7 +21,8 @@ class Kernel:
         self.manager = jupyter_client.KernelManager()
         self.manager.kernel_spec.argv = command
         self.manager.start_kernel(
-            cwd=str(folder), env={**environment(folder / ".stoker"), "JUPYTER_RUNTIME_DIR": str(folder)}
+            cwd=str(folder),
+            env={**environment(folder / ".stoker"), "JUPYTER_RUNTIME_DIR": str(folder)},
         )
         self.client = self.manager.client()
         self.client.start_channels()

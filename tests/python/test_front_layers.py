@@ -31,13 +31,18 @@ def first(n: int = 1) -> int:
     return n
 
 
-@step(settings=resources(cpu_count=8), enable_cache=True, secrets=["own"], environment={"A": "step"})
+@step(
+    settings=resources(cpu_count=8), enable_cache=True, secrets=["own"], environment={"A": "step"}
+)
 def second(x, lr: float = 0.1) -> int:
     return 2
 
 
 @pipeline(
-    settings={**resources(memory="32GB", cpu_count=1), "docker": DockerSettings(parent_image="base")},
+    settings={
+        **resources(memory="32GB", cpu_count=1),
+        "docker": DockerSettings(parent_image="base"),
+    },
     enable_cache=False,
     secrets=["shared"],
     environment={"A": "pipeline", "B": "pipeline"},
@@ -57,7 +62,8 @@ def effective(spec, name):
     top = {k: spec[k] for k in keys if k in spec}
     own = {k: spec["steps"][name][k] for k in keys if k in spec["steps"][name]}
     merged = merge(
-        {k: v for k, v in top.items() if k != "secrets"}, {k: v for k, v in own.items() if k != "secrets"}
+        {k: v for k, v in top.items() if k != "secrets"},
+        {k: v for k, v in own.items() if k != "secrets"},
     )
     merged["secrets"] = own.get("secrets", top.get("secrets"))
     return merged
@@ -92,7 +98,10 @@ def test_run_configuration_lies_between_decorators(tmp_path):
                 "settings": {"resources": {"cpu_count": 3, "gpu_count": 1}},
                 "timeout": "10m",
                 "steps": {
-                    "second": {"settings": {"resources": {"gpu_count": 2}}, "parameters": {"lr": 0.7}},
+                    "second": {
+                        "settings": {"resources": {"gpu_count": 2}},
+                        "parameters": {"lr": 0.7},
+                    },
                     "first": {"enable_cache": True},
                 },
             }
@@ -100,8 +109,16 @@ def test_run_configuration_lies_between_decorators(tmp_path):
     )
     made = both.with_options(config_path=str(path))
     spec = made.spec()
-    assert effective(spec, "second")["resources"] == {"cpu_count": 8, "memory": 32 * 10**9, "gpu_count": 2}
-    assert effective(spec, "first")["resources"] == {"cpu_count": 3, "memory": 32 * 10**9, "gpu_count": 1}
+    assert effective(spec, "second")["resources"] == {
+        "cpu_count": 8,
+        "memory": 32 * 10**9,
+        "gpu_count": 2,
+    }
+    assert effective(spec, "first")["resources"] == {
+        "cpu_count": 3,
+        "memory": 32 * 10**9,
+        "gpu_count": 1,
+    }
     assert effective(spec, "first")["cache"] == {"enabled": True}
     assert spec["timeout"] == "10m"
     assert spec["steps"]["second"]["inputs"]["lr"] == {"value": 0.7}
@@ -129,7 +146,9 @@ def test_run_level_cache_switch_beats_every_step():
 
 def test_parameters_in_one_place():
     given = both.with_options(step_configurations={"second": {"parameters": {"x": 3}}})
-    with pytest.raises(RuntimeError, match="step 'second' conflict with parameter passed in runtime: x: 3"):
+    with pytest.raises(
+        RuntimeError, match="step 'second' conflict with parameter passed in runtime: x: 3"
+    ):
         given.spec()
 
     @pipeline
@@ -214,7 +233,10 @@ def test_hooks_of_the_pipeline_are_defaults():
 
     compiled = body.compile()
     steps = compiled.spec["steps"]
-    here = {"on_failure": {"python": f"{__name__}:failed"}, "on_success": {"python": f"{__name__}:succeeded"}}
+    here = {
+        "on_failure": {"python": f"{__name__}:failed"},
+        "on_success": {"python": f"{__name__}:succeeded"},
+    }
     assert steps["first"]["hooks"] == here
     assert steps["second"]["hooks"] == {**here, "on_failure": {"python": "package.hooks:alert"}}
     assert compiled.registry["first"].hooks == {"on_failure": failed, "on_success": succeeded}
@@ -223,7 +245,12 @@ def test_hooks_of_the_pipeline_are_defaults():
 
 def test_retry_is_not_merged_per_key():
     made = both.with_options(step_configurations={"second": {"retry": {"max_retries": 5}}}).spec()
-    assert effective(made, "second")["retry"] == {"max_retries": 5, "delay": 0, "backoff": 1, "jitter": 0}
+    assert effective(made, "second")["retry"] == {
+        "max_retries": 5,
+        "delay": 0,
+        "backoff": 1,
+        "jitter": 0,
+    }
     assert effective(made, "first")["retry"]["jitter"] == 0.5
 
 
@@ -236,7 +263,9 @@ def test_cache_policies():
         made = body.spec()["steps"]["second"]
         return made["cache"], made["code"]
 
-    cache, code = cache_of(CachePolicy(expires_after=60, ignored_inputs=["x"], file_dependencies=["a.csv"]))
+    cache, code = cache_of(
+        CachePolicy(expires_after=60, ignored_inputs=["x"], file_dependencies=["a.csv"])
+    )
     assert cache == {"enabled": True, "expires": 60, "ignore_inputs": ["x"], "files": ["a.csv"]}
     assert cache_of("no_cache")[0]["enabled"] is False
     assert cache_of(CachePolicy(include_step_parameters=False))[0]["ignore_inputs"] == ["lr"]

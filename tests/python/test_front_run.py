@@ -276,11 +276,15 @@ def test_missing_guard_starts_nothing_twice(tmp_path):
 
 
 def test_run_options(tmp_path):
-    source = PIPELINE + 'if __name__ == "__main__":\n    print(json.dumps(both().config.parameters))\n'
+    source = (
+        PIPELINE + 'if __name__ == "__main__":\n    print(json.dumps(both().config.parameters))\n'
+    )
     done = run_python(tmp_path, source, STOKER_RUN_OPTIONS='{"params": {"lr": "3"}, "quiet": true}')
     assert answer(done) == {"lr": 3.0}
     refused = run_python(tmp_path, source, STOKER_RUN_OPTIONS='{"polcy": "fit"}', ok=False)
-    assert refused.returncode == 1 and "unknown key 'polcy'; did you mean 'policy'" in refused.stderr
+    assert (
+        refused.returncode == 1 and "unknown key 'polcy'; did you mean 'policy'" in refused.stderr
+    )
 
 
 def stoker(folder, *words, ok=True, **env):
@@ -302,7 +306,9 @@ def test_stoker_run_file(tmp_path):
         PIPELINE
         + 'if __name__ == "__main__":\n    print(json.dumps([both().config.parameters, sys.argv[1:]]))\n'
     )
-    done = stoker(tmp_path, "run", "--python", sys.executable, "--param", "lr=4", "prog.py", "a", "--b")
+    done = stoker(
+        tmp_path, "run", "--python", sys.executable, "--param", "lr=4", "prog.py", "a", "--b"
+    )
     assert answer(done) == [{"lr": 4.0}, ["a", "--b"]]
 
 
@@ -384,7 +390,9 @@ def test_resume(tmp_path, target):
 
 
 def test_yaml_run_configuration(tmp_path):
-    (tmp_path / "run.yaml").write_text("parameters:\n  lr: 0.75\nsteps:\n  load:\n    parameters: {n: 5}\n")
+    (tmp_path / "run.yaml").write_text(
+        "parameters:\n  lr: 0.75\nsteps:\n  load:\n    parameters: {n: 5}\n"
+    )
     done = run_python(
         tmp_path,
         PIPELINE
@@ -468,7 +476,11 @@ def test_ctrl_c_cancels_the_run(tmp_path):
         start_new_session=True,
     )
     deadline = time.monotonic() + WAIT_S
-    while not (tmp_path / "started").exists() and time.monotonic() < deadline and process.poll() is None:
+    while (
+        not (tmp_path / "started").exists()
+        and time.monotonic() < deadline
+        and process.poll() is None
+    ):
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGINT)  # as the terminal does
     out, err = process.communicate(timeout=WAIT_S)

@@ -75,7 +75,9 @@ def test_resources_refused(given, sentence):
 
 
 def test_resources():
-    made = ResourceSettings(cpu_count=2, gpu_count=1.0, memory="4GB", gpu_class="A100", min_replicas=1)
+    made = ResourceSettings(
+        cpu_count=2, gpu_count=1.0, memory="4GB", gpu_class="A100", min_replicas=1
+    )
     assert made.as_spec() == (
         {"cpu_count": 2, "gpu_count": 1, "memory": 4 * 10**9, "gpu_class": "A100"},
         {"min_replicas": 1},
@@ -93,7 +95,8 @@ def test_unknown_is_a_warning_in_the_shim():
         with pytest.warns(StokerWarning, match="unknown field 'gpus' is ignored"):
             assert ResourceSettings(gpus=2).empty
         with pytest.warns(
-            StokerWarning, match="unknown settings key 'resource' is ignored; did you mean 'resources'"
+            StokerWarning,
+            match="unknown settings key 'resource' is ignored; did you mean 'resources'",
         ):
             assert settings_layer({"resource": {}}, "here") == {}
     finally:
@@ -101,7 +104,9 @@ def test_unknown_is_a_warning_in_the_shim():
 
 
 def test_docker():
-    made = DockerSettings(parent_image="x:1", requirements=["torch"], build_config={"dockerignore": "a"})
+    made = DockerSettings(
+        parent_image="x:1", requirements=["torch"], build_config={"dockerignore": "a"}
+    )
     assert made.given() == {
         "parent_image": "x:1",
         "requirements": ["torch"],
@@ -159,7 +164,10 @@ def test_settings_of_components():
             },
             "step 'x'",
         )
-    assert layer["backend"] == {"kubernetes": {"node_selectors": {"a": "b"}}, "docker": {"run_args": {}}}
+    assert layer["backend"] == {
+        "kubernetes": {"node_selectors": {"a": "b"}},
+        "docker": {"run_args": {}},
+    }
     assert layer["extra"] == {"settings": {"orchestrator.sagemaker": {"instance_type": "ml"}}}
 
 
@@ -218,7 +226,9 @@ def test_options_without_effect_are_said():
     assert f.layer["extra"]["zenml"] == {"step_operator": "gpu_pool", "enable_step_logs": False}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        step(step_operator=False, enable_artifact_metadata=True, heartbeat_healthy_threshold=30)(lambda: 1)
+        step(step_operator=False, enable_artifact_metadata=True, heartbeat_healthy_threshold=30)(
+            lambda: 1
+        )
 
 
 def test_cache_policy():

@@ -118,7 +118,9 @@ def test_outputs(func, names):
 def test_output_config_travels():
     made = step(configured)
     assert made.entry().output_configs == {"cfg": {"name": "cfg", "tags": ["x"]}}
-    assert spec_of(lambda: made() and None)["steps"]["configured"]["outputs"] == {"cfg": {"tags": ["x"]}}
+    assert spec_of(lambda: made() and None)["steps"]["configured"]["outputs"] == {
+        "cfg": {"tags": ["x"]}
+    }
 
 
 def test_outputs_refused():
@@ -159,7 +161,9 @@ def load(n: int = 3) -> Annotated[list, "data"]:
 
 
 @step
-def train(data: list, lr: float = 0.1) -> Tuple[Annotated[float, "score"], Annotated[dict, "model"]]:
+def train(
+    data: list, lr: float = 0.1
+) -> Tuple[Annotated[float, "score"], Annotated[dict, "model"]]:
     return lr, {}
 
 
@@ -366,7 +370,9 @@ def test_parameters_from_the_command_line(monkeypatch, capsys):
     with pytest.raises(PipelineInterfaceError, match="no parameter 'epoch'; did you mean 'epochs'"):
         spec_of(body)
     options(epochs="many")
-    with pytest.raises(PipelineInterfaceError, match="--param epochs=many: the parameter takes int"):
+    with pytest.raises(
+        PipelineInterfaceError, match="--param epochs=many: the parameter takes int"
+    ):
         spec_of(body)
 
 
@@ -390,7 +396,9 @@ def test_nested_pipelines_are_inlined():
 
     steps = outermost.spec()["steps"]
     assert list(steps) == ["load", "train", "small", "load_2"]
-    subset(steps["load"], {"cache": {"enabled": False}, "resources": {"cpu_count": 4, "memory": 10**9}})
+    subset(
+        steps["load"], {"cache": {"enabled": False}, "resources": {"cpu_count": 4, "memory": 10**9}}
+    )
     assert steps["small"]["inputs"] == {"x": {"from": "train.score"}}
     assert steps["small"]["resources"] == {"cpu_count": 1}
     assert "resources" not in steps["load_2"]
@@ -501,7 +509,10 @@ def test_entries():
 
     entry = resolve(__name__, "train")
     assert entry.func is train.entrypoint and entry.output_names == ["score", "model"]
-    assert entry.importable == (__name__, "train") and entry.annotations == {"data": list, "lr": float}
+    assert entry.importable == (__name__, "train") and entry.annotations == {
+        "data": list,
+        "lr": float,
+    }
     assert resolve(__name__, "named").output_names == ["count"]
     assert resolve_callable(__name__, "Config") is Config
 
@@ -564,5 +575,7 @@ def test_worker_importing_the_file_starts_nothing(monkeypatch):
         pipeline(name="p")(lambda: load() and None)()
     with pytest.raises(InWorkerError, match="step 'load'"):
         load()
-    monkeypatch.setitem(sys.modules, "__mp_main__", sys.modules["__main__"])  # as multiprocessing does
+    monkeypatch.setitem(
+        sys.modules, "__mp_main__", sys.modules["__main__"]
+    )  # as multiprocessing does
     assert pipeline(name="p")(lambda: load() and None).spec()
