@@ -1,7 +1,9 @@
 /* Drives a fuzz target without libFuzzer.
  *
  *     fuzz_spec CORPUS…                        every file, once
- *     fuzz_spec --seconds 60 [--seed N] CORPUS…   then mutations of them, for that long
+ *     fuzz_spec --count 2000 CORPUS…           then that many mutations of them, always the same
+ *     fuzz_spec --seconds 60 CORPUS…           or for that long, others each time (or
+ *                                              STOKER_FUZZ_SECONDS=60, which wins over --count)
  *     fuzz_spec --seed N --count 1 CORPUS…     that mutation again: a crash names its seed
  */
 #include <dirent.h>
@@ -232,8 +234,9 @@ static void mutate(const corpus *c, uint64_t seed)
 int main(int argc, char **argv)
 {
     corpus c = {0};
-    long seconds = 0;
-    uint64_t seed = 1;
+    const char *env = getenv("STOKER_FUZZ_SECONDS"); /* make fuzz */
+    long seconds = env == NULL ? 0 : strtol(env, NULL, 10);
+    uint64_t seed = 0;
     uint64_t count = UINT64_MAX;
     for (int i = 1; i < argc; i++) {
         bool more = i + 1 < argc;
@@ -249,6 +252,12 @@ int main(int argc, char **argv)
     }
     if (c.n == 0) {
         die("usage", "TARGET [--seconds N] [--seed N] [--count N] CORPUS…");
+    }
+    if (seconds > 0) {
+        count = UINT64_MAX;
+    }
+    if (seed == 0) { /* for a length of time: other mutations every time */
+        seed = seconds > 0 ? (uint64_t)time(NULL) << 20 : 1;
     }
     for (size_t i = 0; i < c.n; i++) {
         (void)LLVMFuzzerTestOneInput(c.list[i].data, c.list[i].size);
