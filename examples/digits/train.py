@@ -53,7 +53,6 @@ def train(
     if framework == "scikit-learn":
         from sklearn.neural_network import MLPClassifier
 
-        print("PyTorch is not installed: training the same network with scikit-learn, on the CPU")
         model = MLPClassifier(LAYERS[1:-1], learning_rate_init=lr, random_state=seed)
         for _ in range(epochs):
             model.partial_fit(images, labels, classes=range(LAYERS[-1]))
@@ -115,5 +114,7 @@ def digits(framework: str = FRAMEWORK, epochs: int = 60) -> None:
 
 
 if __name__ == "__main__":
+    if FRAMEWORK != "torch":
+        print("PyTorch is not installed: the same network is trained with scikit-learn, on the CPU")
     run = digits()
     print(run.steps["report"].output.load())

@@ -50,24 +50,26 @@ def accuracy(text: str) -> float:
     return float(found[1])
 
 
-def check_digits(project: Path, *options: str) -> None:
+def check_digits(project: Path, framework: str) -> None:
     """First run, cached run, then a run after an edit of one step."""
     train = project / "examples" / "digits" / "train.py"
-    first = start(project, sys.executable, train, *options)
+    first = start(project, sys.executable, train)
     assert first.returncode == 0
     assert accuracy(first.stdout) >= 0.95
+    assert f"({framework})" in first.stdout
+    assert ("PyTorch is not installed" in first.stdout) == (framework != "torch")
     assert "GPU" in first.stdout + first.stderr  # it asked for one, and is told that there was none
     done = steps(project)
     assert {s["status"] for s in done.values()} == {"succeeded"}
     assert done["train"]["asked"]["gpu_count"] == 1
 
-    second = start(project, sys.executable, train, *options)
+    second = start(project, sys.executable, train)
     assert accuracy(second.stdout) == accuracy(first.stdout)
     assert {s["status"] for s in steps(project).values()} == {"cached"}
 
     text = train.read_text()
     train.write_text(text.replace("hardest is", "the hardest digit is"))
-    third = start(project, sys.executable, train, *options)
+    third = start(project, sys.executable, train)
     assert "the hardest digit is" in third.stdout
     ran = [name for name, s in steps(project).items() if s["status"] == "succeeded"]
     assert ran == ["report"]
@@ -81,14 +83,12 @@ def test_digits_with_scikit_learn(project: Path, monkeypatch: pytest.MonkeyPatch
         "u.find_spec = lambda n, p=None: None if n == 'torch' else real(n, p)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(hide))
-    check_digits(project)
+    check_digits(project, "scikit-learn")
 
 
 @pytest.mark.torch
 def test_digits_with_torch(project: Path) -> None:
-    import torch  # noqa: F401
-
-    check_digits(project)
+    check_digits(project, "torch")
 
 
 def test_polyglot(project: Path) -> None:
