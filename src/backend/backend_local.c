@@ -330,11 +330,11 @@ static void op_close(stk_backend *self)
         local_server_close(b, b->given);
         local_server_close(b, b->clean);
         b->given = b->clean = NULL;
+        while (b->n_tasks > 0) {
+            unmake(b, b->tasks[0]); /* one that can't die, or whose server doesn't answer */
+        }
         local_end_orphans(b, true);
         forget_done(b);
-        while (b->n_tasks > 0) {
-            unmake(b, b->tasks[0]); /* one that can't die, in a system call that doesn't return */
-        }
         local_guard_close(b->guard);
     }
     stk_cgroups_close(b->groups);

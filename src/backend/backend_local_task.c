@@ -22,6 +22,7 @@
 enum {
     LEFTOVER_MS = 200, /* how long we wait for processes that a task left behind to be gone */
     TERM_AGAIN_MS = 20,
+    SERVER_MS = 5000, /* how long a server may keep silent about a task that has ended */
     STATUS_MS = 500 /* how long the status of a task may stay unknown while its server goes down */
 };
 
@@ -322,17 +323,30 @@ void local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_f
 
 /* --- timers --- */
 
+/* True when it turned out to be over, with nobody to say how. */
+static bool look_if_gone(local_backend *b, local_task *task, int64_t now_ms)
+{
+    if (task->direct && task->gone_ms >= 0) {
+        local_task_reap(b, task);
+        local_due(b, now_ms + TERM_AGAIN_MS);
+    } else if (!task->direct && has_ended(task)) {
+        if (task->gone_ms < 0) {
+            task->gone_ms = now_ms; /* its server will say so any moment */
+        } else if (now_ms - task->gone_ms > SERVER_MS) {
+            task->lost_server = true;
+            local_task_ended(b, task, -1, -1, -1);
+        }
+    }
+    return task->state == LOCAL_DONE;
+}
+
 void local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
 {
     if (task->state != LOCAL_RUNNING) {
         return;
     }
-    if (task->gone_ms >= 0) {
-        local_task_reap(b, task);
-        if (task->state == LOCAL_DONE) {
-            return;
-        }
-        local_due(b, now_ms + TERM_AGAIN_MS);
+    if (look_if_gone(b, task, now_ms)) {
+        return;
     }
     if (task->timeout_ms > 0 && task->stopped_for == STK_FAIL_NONE) {
         bool over = now_ms >= task->start_ms + task->timeout_ms;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -302,7 +303,7 @@ static void test_stop(void **state)
 static _Noreturn void eat(size_t mb)
 {
     for (size_t i = 0; i < mb; i++) {
-        char *p = malloc(1 << 20);
+        void *p = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         memset(p, 1 + (int)(i & 63), 1 << 20);
         __asm__ volatile("" : : "r"(p) : "memory");
         if (i > 64) {
@@ -316,7 +317,6 @@ static _Noreturn void eat(size_t mb)
 static stk_outcome run_eater(stk_backend *b, const char *mb)
 {
     stk_job job = {.id = 1, .step = "s", .dir = new_dir(), .memory_bytes = 100000000};
-    job.argv = (const char *const[]){"/proc/self/exe", "--eat", mb, NULL};
     char self[256];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(n > 0);

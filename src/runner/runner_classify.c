@@ -74,8 +74,12 @@ void stk_runner_classify(const stk_ending *ending, stk_outcome *ret_outcome)
     } else if (e->stopped_for == STK_FAIL_TIMEOUT) {
         char after[32];
         ret->failure = STK_FAIL_TIMEOUT;
-        (void)snprintf(ret->text, sizeof ret->text, "timeout: still running after %s",
-                       stk_units_format_duration(e->timeout_ms, after, sizeof after));
+        (void)stk_units_format_duration(e->timeout_ms, after, sizeof after);
+        char *round = strstr(after, " 0 s"); /* "10 m", not "10 m 0 s" */
+        if (round != NULL) {
+            *round = '\0';
+        }
+        (void)snprintf(ret->text, sizeof ret->text, "timeout: still running after %s", after);
     } else if (e->stopped_for != STK_FAIL_NONE) {
         ret->failure = e->stopped_for;
         (void)snprintf(ret->text, sizeof ret->text, "%s",

@@ -31,15 +31,16 @@ static ssize_t read_text(const char *path, char *buf, size_t size)
     }
     size_t used = 0;
     while (used < size - 1) {
-        ssize_t n = read(fd, buf + used, size - 1 - used);
-        if (n <= 0) {
-            if (n < 0 && used == 0) {
-                (void)close(fd);
-                return -1;
-            }
-            break;
+        size_t room = size - 1 - used;
+        ssize_t n = read(fd, buf + used, room);
+        if (n < 0 && used == 0) {
+            (void)close(fd);
+            return -1;
         }
-        used += (size_t)n;
+        used += n > 0 ? (size_t)n : 0;
+        if (n < (ssize_t)room && (n <= 0 || n < 1024)) {
+            break; /* the kernel fills what it can: a short piece is the last */
+        }
     }
     (void)close(fd);
     buf[used] = '\0';

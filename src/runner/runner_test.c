@@ -1,0 +1,147 @@
+/* How a task ended, in words; and samples.bin there and back. */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/testing.h"
+#include "runner/runner.h"
+#include "runner/runner_samples.h"
+#include "sys/file.h"
+
+#define EXITED(n) ((n) << 8)
+
+static void test_classify(void **state)
+{
+    static const struct {
+        stk_ending ending;
+        bool ok;
+        stk_failure failure;
+        const char *text;
+    } cases[] = {
+        {{.wait_status = EXITED(0)}, true, STK_FAIL_NONE, ""},
+        {{.wait_status = EXITED(0), .cgroup_oom = true, .memory_bytes = 1},
+         true,
+         STK_FAIL_NONE,
+         ""},
+        {{.wait_status = EXITED(3)}, false, STK_FAIL_EXIT, "exit status 3"},
+        {{.wait_status = SIGSEGV}, false, STK_FAIL_SIGNAL, "killed by signal 11 (SIGSEGV)"},
+        {{.wait_status = SIGABRT | 0x80}, false, STK_FAIL_SIGNAL, "killed by signal 6 (SIGABRT)"},
+        {{.wait_status = 40},
+         false,
+         STK_FAIL_SIGNAL,
+         "killed by signal 40 (a real-time or unnamed signal)"},
+        {{.wait_status = SIGKILL},
+         false,
+         STK_FAIL_SIGNAL,
+         "killed by signal 9 (SIGKILL), not by Stoker: another program or the kernel's OOM "
+         "killer"},
+        {{.wait_status = SIGKILL, .lost_server = true},
+         false,
+         STK_FAIL_LOST,
+         "its fork server ended and took it along (killed by signal 9 (SIGKILL))"},
+        {{.wait_status = SIGKILL,
+          .cgroup_oom = true,
+          .memory_bytes = 1000000000,
+          .used_bytes = 1300000000},
+         false,
+         STK_FAIL_HOST_OOM,
+         "host OOM: used 1.3 GB of its 1 GB"},
+        {{.wait_status = EXITED(137),
+          .cgroup_oom = true,
+          .memory_bytes = 1000000000,
+          .used_bytes = -1},
+         false,
+         STK_FAIL_HOST_OOM,
+         "host OOM: used all of its 1 GB"},
+        {{.wait_status = SIGTERM, .stopped_for = STK_FAIL_TIMEOUT, .timeout_ms = 600000},
+         false,
+         STK_FAIL_TIMEOUT,
+         "timeout: still running after 10 m"},
+        {{.wait_status = EXITED(0), .stopped_for = STK_FAIL_CANCELLED},
+         false,
+         STK_FAIL_CANCELLED,
+         "cancelled"},
+        {{.wait_status = -1},
+         false,
+         STK_FAIL_LOST,
+         "gone without a trace: nobody saw how it ended"},
+        {{.wait_status = -1, .lost_server = true},
+         false,
+         STK_FAIL_LOST,
+         "gone without a trace, with its fork server"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        stk_outcome o = {.failure = STK_FAIL_USAGE, .text = "old"};
+        stk_runner_classify(&cases[i].ending, &o);
+        assert_int_equal(o.ok, cases[i].ok);
+        assert_string_equal(o.text, cases[i].text);
+        assert_int_equal(o.failure, cases[i].failure);
+    }
+}
+
+static char path[64];
+
+static void test_samples(void **state)
+{
+    (void)state;
+    static const char *const uuids[] = {"GPU-a", "GPU-b"};
+    int fd;
+    stk_err err = {0};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_samples s;
+    (void)unlink(path);
+    assert_int_equal(stk_samples_load(path, arena, &s, &err), 0); /* none: a short task */
+    assert_int_equal(s.n, 0);
+    assert_int_equal(stk_samples_create(path, 1700000000123, 2, uuids, &fd, &err), 0);
+    for (int i = 0; i < 3; i++) {
+        stk_sample_device devices[2] = {{1000 + i, i, 0}, {-1, -1, 0}};
+        stk_sample sample = {100 * i, 5000 + i, 70 * i, devices};
+        assert_int_equal(stk_samples_append(fd, &sample, 2), 0);
+    }
+    assert_int_equal(write(fd, "torn", 4), 4);
+    close(fd);
+    assert_int_equal(stk_samples_load(path, arena, &s, &err), 0);
+    assert_int_equal(s.start_ms, 1700000000123);
+    assert_int_equal(s.n_devices, 2);
+    assert_string_equal(s.uuids[1], "GPU-b");
+    assert_int_equal(s.n, 3);
+    assert_int_equal(s.samples[2].time_ms, 200);
+    assert_int_equal(s.samples[2].rss_bytes, 5002);
+    assert_int_equal(s.samples[2].cpu_us, 140);
+    assert_int_equal(s.samples[2].devices[0].memory_bytes, 1002);
+    assert_int_equal(s.samples[2].devices[0].busy_percent, 2);
+    assert_int_equal(s.samples[2].devices[1].memory_bytes, -1);
+}
+
+static void test_samples_hostile(void **state)
+{
+    (void)state;
+    static const char header[24] = "STKSMP1\n\xff\xff\xff\xff\x18";
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_samples s;
+    stk_err err = {0};
+    assert_int_equal(stk_file_write(path, header, 7, 0644, &err), 0); /* cut short: being made */
+    assert_int_equal(stk_samples_load(path, arena, &s, &err), 0);
+    assert_int_equal(s.n, 0);
+    assert_int_equal(stk_file_write(path, header, sizeof header, 0644, &err), 0);
+    assert_int_equal(stk_samples_load(path, arena, &s, &err), STK_E_STORE);
+    assert_int_equal(stk_file_write(path, "something else entirely, and long", 33, 0644, &err), 0);
+    assert_int_equal(stk_samples_load(path, arena, &s, &err), STK_E_STORE);
+    assert_non_null(strstr(err.text, path));
+    (void)unlink(path);
+}
+
+int main(void)
+{
+    snprintf(path, sizeof path, "/tmp/stk-samples-%d", (int)getpid());
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_classify),
+        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_samples_hostile),
+    };
+    return cmocka_run_group_tests_name("runner", tests, NULL, NULL);
+}

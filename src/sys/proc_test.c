@@ -1,0 +1,355 @@
+/* Starting programs, what /proc knows about them, and control groups: with real processes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/testing.h"
+#include "sys/cgroup.h"
+#include "sys/file.h"
+#include "sys/proc.h"
+#include "sys/spawn.h"
+
+static char root[64];
+
+static pid_t spawn_with(stk_spawn *s, const char *const *argv)
+{
+    stk_err err = {0};
+    pid_t pid = 0;
+    s->argv = argv;
+    s->env = s->env != NULL ? s->env : (const char *const *)environ;
+    if (stk_sys_spawn(s, &pid, NULL, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+    return pid;
+}
+
+static pid_t shell(const char *text, int out)
+{
+    stk_spawn s = {.stdin_fd = -1, .stdout_fd = out, .stderr_fd = 2, .new_session = true};
+    return spawn_with(&s, (const char *const[]){"/bin/sh", "-c", text, NULL});
+}
+
+static int status_of(pid_t pid)
+{
+    int status = -1;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return status;
+}
+
+static int write_script(const char *name, const char *text)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", root, name);
+    return stk_file_write(path, text, strlen(text), 0755, NULL);
+}
+
+/* --- spawn --- */
+
+static void test_spawn_finds(void **state)
+{
+    (void)state;
+    char env_path[128];
+    snprintf(env_path, sizeof env_path, "PATH=/nowhere:%s", root);
+    const char *env[] = {env_path, NULL};
+    stk_spawn s = {.env = env, .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1};
+    assert_int_equal(write_script("tool", "#!/bin/sh\nexit 11\n"), 0);
+    assert_int_equal(WEXITSTATUS(status_of(spawn_with(&s, (const char *const[]){"tool", NULL}))),
+                     11);
+    assert_int_equal(write_script("bare", "exit $(($1 + $#))\n"), 0); /* no first line: by sh */
+    assert_int_equal(
+        WEXITSTATUS(status_of(spawn_with(&s, (const char *const[]){"bare", "20", "b", NULL}))), 22);
+    s.cwd = root; /* relative to where it runs, not to where we are */
+    assert_int_equal(WEXITSTATUS(status_of(spawn_with(&s, (const char *const[]){"./tool", NULL}))),
+                     11);
+}
+
+static void test_spawn_errors(void **state)
+{
+    static const struct {
+        const char *program, *cwd, *text, *hint;
+    } cases[] = {
+        {"no-such-program", NULL, "cannot start 'no-such-program': no such program in PATH", ""},
+        {"/no/such", NULL, "cannot start '/no/such'", ""},
+        {"/etc/passwd", NULL, "cannot start '/etc/passwd'", "chmod +x"},
+        {"./noread", "", "cannot start './noread'", "interpreter"},
+        {"/bin/true", "/no/folder", "'/no/folder'", ""},
+    };
+    (void)state;
+    assert_int_equal(write_script("noread", "#!/no/interpreter\n"), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        stk_err err = {0};
+        pid_t pid = 0;
+        stk_spawn s = {.argv = (const char *const[]){cases[i].program, NULL},
+                       .env = (const char *const[]){"PATH=/usr/bin:/bin", NULL},
+                       .cwd = cases[i].cwd != NULL && cases[i].cwd[0] == '\0' ? root : cases[i].cwd,
+                       .stdin_fd = -1,
+                       .stdout_fd = -1,
+                       .stderr_fd = -1};
+        assert_int_equal(stk_sys_spawn(&s, &pid, NULL, &err), STK_E_SYS);
+        assert_int_equal(pid, 0);
+        if (strstr(err.text, cases[i].text) == NULL || strstr(err.hint, cases[i].hint) == NULL) {
+            fail_msg("%s: %s; %s", cases[i].program, err.text, err.hint);
+        }
+    }
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* the failed children are reaped */
+}
+
+/* Signals we ignore or handle must not reach the program; nor descriptors it wasn't given. */
+static void test_spawn_clean(void **state)
+{
+    (void)state;
+    char path[128];
+    snprintf(path, sizeof path, "%s/out", root);
+    int out = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int leaked = open("/dev/null", O_RDONLY); /* no CLOEXEC, as from a careless parent */
+    int kept = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    signal(SIGPIPE, SIG_IGN);
+    stk_spawn s = {.stdin_fd = -1,
+                   .stdout_fd = out,
+                   .stderr_fd = out,
+                   .keep_fds = &kept,
+                   .n_keep_fds = 1,
+                   .new_session = true,
+                   .no_new_privs = true};
+    pid_t pid =
+        spawn_with(&s, (const char *const[]){"/bin/sh", "-c",
+                                             "grep -E '^Sig(Ign|Blk)|NoNew' /proc/self/status; "
+                                             "readlink /proc/$$/fd/*; ps -o sid= -p $$ | tr -d ' '",
+                                             NULL});
+    assert_int_equal(status_of(pid), 0);
+    signal(SIGPIPE, SIG_DFL);
+    close(leaked);
+    close(kept);
+    char *text = NULL;
+    size_t len;
+    char want[512];
+    assert_int_equal(stk_file_read(path, 65536, &text, &len, NULL), 0);
+    snprintf(want, sizeof want, "/dev/null\n%s\n%s\n/dev/zero\n%d\n", path, path, (int)pid);
+    assert_non_null(strstr(text, "NoNewPrivs:\t1\n"));
+    assert_non_null(strstr(text, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"));
+    assert_string_equal(strstr(text, "/dev/null"), want);
+    free(text);
+    close(out);
+}
+
+static void test_spawn_dies_with_parent(void **state)
+{
+    (void)state;
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    fflush(NULL);
+    pid_t parent = fork();
+    if (parent == 0) {
+        stk_spawn s = {.stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .die_with_parent = true};
+        pid_t pid = spawn_with(&s, (const char *const[]){"/bin/sleep", "300", NULL});
+        (void)!write(pipes[1], &pid, sizeof pid);
+        pause();
+    }
+    pid_t pid = 0;
+    assert_int_equal(read(pipes[0], &pid, sizeof pid), sizeof pid);
+    assert_true(stk_proc_start_time(pid) != 0);
+    kill(parent, SIGKILL);
+    assert_int_equal(waitpid(parent, NULL, 0), parent);
+    for (int i = 0; i < 500 && stk_proc_start_time(pid) != 0; i++) {
+        usleep(10000);
+    }
+    assert_true(stk_proc_start_time(pid) == 0);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+/* --- proc --- */
+
+static void test_host(void **state)
+{
+    (void)state;
+    uint32_t cpus[64];
+    uint32_t n = stk_proc_cpus(cpus, 64);
+    assert_true(n >= 1 && stk_proc_n_cpus() >= 1 && stk_proc_n_cpus() <= n);
+    cpu_set_t before;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpus[n - 1], &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(stk_proc_n_cpus(), 1);
+    uint32_t only = 0;
+    assert_int_equal(stk_proc_cpus(&only, 1), 1);
+    assert_int_equal(only, cpus[n - 1]);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    assert_true(stk_proc_memory_bytes() > 100000000);
+    assert_true(stk_proc_available_bytes() > 0);
+    assert_true(stk_proc_available_bytes() <= stk_proc_memory_bytes());
+}
+
+static void test_environment(void **state)
+{
+    (void)state;
+    stk_spawn s = {.env = (const char *const[]){"AB=1", "K=VALUE", NULL},
+                   .stdin_fd = -1,
+                   .stdout_fd = -1,
+                   .stderr_fd = -1};
+    pid_t pid = spawn_with(&s, (const char *const[]){"/bin/sleep", "300", NULL});
+    for (int i = 0; i < 500 && !stk_proc_has_env(pid, "AB=1"); i++) {
+        usleep(10000); /* its exec has only just begun */
+    }
+    assert_true(stk_proc_has_env(pid, "AB=1") && stk_proc_has_env(pid, "K=VALUE"));
+    assert_false(stk_proc_has_env(pid, "K=VAL") || stk_proc_has_env(pid, "B=1") ||
+                 stk_proc_has_env(pid, "K=VALUES") || stk_proc_has_env(pid, "X"));
+    kill(pid, SIGKILL);
+    status_of(pid);
+    assert_true(stk_proc_start_time(pid) == 0);
+}
+
+/* A tree with a descendant in another session and one without a living parent. */
+static void test_sessions(void **state)
+{
+    (void)state;
+    int pipes[2];
+    assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), 0);
+    pid_t sid = shell("sleep 300 & (sleep 301 &); setsid sleep 302 & echo; wait", pipes[1]);
+    char c;
+    assert_int_equal(read(pipes[0], &c, 1), 1);
+    stk_proc_usage u = {0};
+    for (int i = 0; i < 500 && u.n < 4; i++) {
+        usleep(10000);
+        assert_int_equal(stk_proc_sessions(&sid, 1, &u), 0);
+    }
+    assert_int_equal(u.n, 4);
+    assert_true(u.rss_bytes > 1000000);
+    int64_t pss = stk_proc_session_pss(sid);
+    assert_true(pss > 0 && pss < u.rss_bytes);
+    pid_t orphan = 0;
+    assert_int_equal(stk_proc_orphans(&sid, 1, 1, &orphan, 1), 1);
+    assert_int_equal(getsid(orphan), sid);
+    assert_int_equal(stk_proc_kill_session(sid, NULL, 5000), 0);
+    assert_int_equal(stk_proc_sessions(&sid, 1, &u), 0);
+    assert_int_equal(u.n, 0);
+    while (waitpid(-1, NULL, 0) > 0) {
+    }
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0), 0);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+static void test_writers(void **state)
+{
+    (void)state;
+    char path[128];
+    char text[512];
+    pid_t found[4];
+    snprintf(path, sizeof path, "%s/held", root);
+    snprintf(text, sizeof text, "exec sleep 300 >'%s'", path);
+    pid_t writer = shell(text, -1);
+    for (int i = 0; i < 500 && !stk_file_exists(path); i++) {
+        usleep(10000);
+    }
+    snprintf(text, sizeof text, "exec sleep 300 <'%s'", path);
+    pid_t reader = shell(text, -1);
+    usleep(50000);
+    assert_int_equal(stk_proc_writers(path, found, 4), 1);
+    assert_int_equal(found[0], writer);
+    kill(writer, SIGKILL);
+    kill(reader, SIGKILL);
+    status_of(writer);
+    status_of(reader);
+}
+
+/* --- control groups --- */
+
+static void test_cgroup_none(void **state)
+{
+    (void)state;
+    setenv("STOKER_CGROUP", "none", 1);
+    stk_cgroups *g = stk_cgroups_open("test-none");
+    unsetenv("STOKER_CGROUP");
+    stk_cgroup one;
+    stk_err err = {0};
+    assert_int_equal(stk_cgroups_kind(g), STK_CGROUP_NONE);
+    assert_non_null(strstr(stk_cgroups_describe(g), "STOKER_CGROUP=none"));
+    assert_int_equal(stk_cgroup_new(g, "x", 1 << 20, 0, &one, &err), STK_E_ENV);
+    stk_cgroups_close(g);
+}
+
+static pid_t sleeper_in(const stk_cgroup *group)
+{
+    stk_spawn s = {.stdin_fd = -1,
+                   .stdout_fd = -1,
+                   .stderr_fd = -1,
+                   .new_session = true,
+                   .cgroup_procs = (const char *const *)group->procs,
+                   .n_cgroup_procs = group->n};
+    return spawn_with(&s, (const char *const[]){"/bin/sh", "-c", "sleep 300 & wait", NULL});
+}
+
+static void test_cgroup(void **state)
+{
+    (void)state;
+    stk_cgroups *g = stk_cgroups_open("test-groups");
+    printf("control groups: %s\n", stk_cgroups_describe(g));
+    if (stk_cgroups_kind(g) == STK_CGROUP_NONE) {
+        stk_cgroups_close(g);
+        skip();
+    }
+    stk_cgroup one;
+    stk_err err = {0};
+    if (stk_cgroup_new(g, "one", 1 << 26, 500, &one, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+    pid_t pid = sleeper_in(&one);
+    assert_true(stk_cgroup_memory(g, &one) > 0);
+    assert_true(stk_cgroup_peak(g, &one) != 0);
+    assert_false(stk_cgroup_oom(g, &one));
+    stk_cgroup_kill(g, &one);
+    assert_int_equal(WTERMSIG(status_of(pid)), SIGKILL);
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof dir, "%s", one.paths[0]);
+    stk_cgroup_remove(g, &one);
+    assert_false(stk_file_exists(dir));
+
+    /* An engine dies, another opens the same run: what was left is ended and removed. */
+    assert_int_equal(stk_cgroup_new(g, "two", 1 << 26, 0, &one, &err), 0);
+    pid = sleeper_in(&one);
+    snprintf(dir, sizeof dir, "%s", one.paths[0]);
+    stk_cgroups *again = stk_cgroups_open("test-groups");
+    assert_int_equal(WTERMSIG(status_of(pid)), SIGKILL);
+    assert_false(stk_file_exists(dir));
+    stk_cgroup_remove(g, &one);
+    stk_cgroups_close(again);
+    stk_cgroups_close(g);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    snprintf(root, sizeof root, "/tmp/stk-proc-XXXXXX");
+    return mkdtemp(root) == NULL ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return stk_file_remove_tree(root, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_spawn_finds), cmocka_unit_test(test_spawn_errors),
+        cmocka_unit_test(test_spawn_clean), cmocka_unit_test(test_spawn_dies_with_parent),
+        cmocka_unit_test(test_host),        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_sessions),    cmocka_unit_test(test_writers),
+        cmocka_unit_test(test_cgroup_none), cmocka_unit_test(test_cgroup),
+    };
+    return cmocka_run_group_tests_name("proc", tests, setup, teardown);
+}
