@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,21 @@ def test_lines() -> None:
     assert both["lines"]["/steps/b"] == 6 and both["lines"]["/steps/b/environment/B"] == 8
 
 
-def test_what_real_runs_write(tmp_path: Path) -> None:
+def check_run(store: Path, steps: list[str], n_results: int) -> None:
+    """Everything that the run in `store` wrote is what the schemas say."""
+    (run,) = (store / "runs").iterdir()
+    validator("pipeline").validate(json.loads((run / "spec.json").read_text()))
+    tasks = sorted(run.glob("*/*/*/task.json"))
+    assert [p.parts[-4] for p in tasks] == steps
+    for path in tasks:
+        validator("task").validate(json.loads(path.read_text()))
+    results = list(run.glob("*/*/*/result.json"))
+    assert len(results) == n_results
+    for path in results:
+        validator("result").validate(json.loads(path.read_text()))
+
+
+def test_what_commands_leave(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("1,2\n")
     (tmp_path / "pipeline.yaml").write_text(
         "stoker: 1\n"
@@ -121,7 +136,54 @@ def test_what_real_runs_write(tmp_path: Path) -> None:
     environment = {**os.environ, "STOKER_STORE": str(tmp_path / "store")}
     done = stoker("run", "pipeline.yaml", cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr
-    tasks = sorted((tmp_path / "store" / "runs").glob("*/*/*/*/task.json"))
-    assert [p.parts[-4] for p in tasks] == ["make", "take"]
-    for path in tasks:
-        validator("task").validate(json.loads(path.read_text()))
+    check_run(tmp_path / "store", ["make", "take"], 0)  # no need of a result.json
+
+
+PYTHON_PIPELINE = """
+from typing import Annotated
+from stoker import ArtifactConfig, ResourceSettings, StepRetryConfig, log_metadata, pipeline, step
+
+def note(error=None):
+    print("note", error)
+
+@step(retry=StepRetryConfig(max_retries=1, delay=0, backoff=1), on_failure=note)
+def load(n: int, names: list = ["a"]) -> tuple[Annotated[list, "xs"], Annotated[bytes, "raw"]]:
+    log_metadata({"rows": n})
+    return list(range(n)), b"raw"
+
+@step(settings={"resources": ResourceSettings(cpu_count=1, memory="1GB")}, on_success=note)
+def total(xs: list) -> Annotated[int, ArtifactConfig(name="sum", tags=["t"])]:
+    return sum(xs)
+
+@step
+def fails(total: int, raw: bytes) -> None:
+    raise ValueError("with a NUL: \\0")
+
+@pipeline(tags=["x"], extra={"k": [1]})
+def p(n: int = 5):
+    xs, raw = load(n)
+    fails(total(xs), raw)
+
+if __name__ == "__main__":
+    p()
+"""
+
+
+def test_what_python_steps_leave(tmp_path: Path) -> None:
+    (tmp_path / "flow.py").write_text(PYTHON_PIPELINE)
+    environment = {
+        **os.environ,
+        "STOKER_STORE": str(tmp_path / "store"),
+        "STOKER_BIN": STOKER,
+        "PYTHONPATH": str(ROOT / "python"),
+    }
+    done = subprocess.run(
+        [sys.executable, "flow.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "with a NUL" in done.stderr, done.stderr
+    check_run(tmp_path / "store", ["fails", "load", "total"], 3)
