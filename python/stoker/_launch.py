@@ -43,6 +43,7 @@ _OPTIONS: Dict[str, Optional[str]] = {
     "params": None,
     "resume": None,
     "use_new_code": None,
+    "plan": None,
 }
 _to_resume: Optional[Dict[str, Any]] = None  # record of the run that `stoker resume` names
 _resumed = False  # it has been taken up by a call of this process
@@ -124,8 +125,10 @@ def launch(compiled: Compiled) -> PipelineRun:
     binary = find()
     options = dict(run_options())
     arguments = [*engine_arguments(compiled, options), *resume_arguments(compiled)]
-    say_docker(compiled, options)
     store_externals(compiled.externals)
+    if options.get("plan"):
+        show_plan(binary, compiled, options)
+    say_docker(compiled, options)
     watch = _Watch()
     reader, pid = _start(binary, arguments, compiled)
     try:
@@ -136,15 +139,31 @@ def launch(compiled: Compiled) -> PipelineRun:
     return watch.result(status)
 
 
-def _start(binary: str, arguments: List[str], compiled: Compiled) -> Any:
-    """Fork the engine; returns (the front pipe's end, its process id)."""
-    from . import _server
+def show_plan(binary: str, compiled: Compiled, options: Dict[str, Any]) -> NoReturn:
+    """``stoker plan file.py``: print what this call would do, and end the program."""
+    spec_fd = _spec_fd(compiled)
+    words = [binary, "plan", "--spec-fd", str(spec_fd), "--policy", str(options.get("policy", "fit"))]
+    if options["plan"] == "json":
+        words.append("--json")
+    os.set_inheritable(spec_fd, True)
+    os.execv(binary, words)
 
+
+def _spec_fd(compiled: Compiled) -> int:
+    """The spec as an open file that has no name."""
     text = json.dumps(compiled.spec, ensure_ascii=False, allow_nan=False)
     spec_fd = os.memfd_create("stoker-spec")
     with open(spec_fd, "w", encoding="utf-8", errors="surrogateescape", closefd=False) as stream:
         stream.write(text)
     os.lseek(spec_fd, 0, os.SEEK_SET)
+    return spec_fd
+
+
+def _start(binary: str, arguments: List[str], compiled: Compiled) -> Any:
+    """Fork the engine; returns (the front pipe's end, its process id)."""
+    from . import _server
+
+    spec_fd = _spec_fd(compiled)
     reader, writer = os.pipe()
     facts = _server.prepare()
     try:

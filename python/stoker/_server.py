@@ -58,6 +58,8 @@ def serve(
         server = _Server(sock, registry, main_file, facts or {}, clean, main_error)
         server.run()
         status = 0
+    except ConnectionError:
+        pass  # the engine ended before it wanted anything
     except BaseException as exc:
         sys.stderr.write(f"stoker: the fork server failed: {type(exc).__name__}: {exc}\n")
     finally:

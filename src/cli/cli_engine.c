@@ -69,7 +69,8 @@ static void tell_begin(const engine *e)
 
 static void tell_end(const engine *e, const char *status, const char *error)
 {
-    tell_front(e, json_pack("{s:s,s:s,s:s,s:s?}", "event", "end", "run", e->run, "status", status,
+    const char *run = e->run[0] != '\0' ? e->run : NULL;
+    tell_front(e, json_pack("{s:s,s:s?,s:s,s:s?}", "event", "end", "run", run, "status", status,
                             "error", error));
 }
 
@@ -325,6 +326,24 @@ static int summary(engine *e, stk_err *err)
     return rc;
 }
 
+/* The run can't begin, or can't go on. A front end raises the sentence as its own error; without
+ * one it is printed. */
+static int give_up(engine *e, stk_err *err)
+{
+    char text[1400];
+    if (e->progress != NULL) {
+        stk_progress_clear(e->progress);
+    }
+    if (e->run[0] != '\0' && err->hint[0] == '\0') {
+        stk_err_hint(err, "'stoker resume %s' goes on once that is mended", e->run);
+    }
+    if (e->options->front_fd < 0) {
+        return stk_cli_fail(e->cli, err);
+    }
+    tell_end(e, "failed", stk_err_format(err, text, (int)sizeof text));
+    return stk_err_exit_status(err->code);
+}
+
 int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *options)
 {
     static const int exits[] = {
@@ -350,15 +369,7 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *
         rc = rc < 0 ? rc : stk_store_sync(e.store, &err);
     }
     if (rc < 0) {
-        if (e.run[0] != '\0') {
-            char text[1400];
-            stk_progress_clear(e.progress);
-            tell_end(&e, "failed", stk_err_format(&err, text, (int)sizeof text));
-            if (err.hint[0] == '\0') {
-                stk_err_hint(&err, "'stoker resume %s' goes on once that is mended", e.run);
-            }
-        }
-        int code = stk_cli_fail(cli, &err);
+        int code = give_up(&e, &err);
         close_all(&e);
         return code;
     }

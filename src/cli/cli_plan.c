@@ -26,7 +26,7 @@ static int open_planning(const stk_cli *cli, const stk_run_options *options, pla
     char *path = NULL;
     p->arena = stk_arena_new(0);
     int rc = p->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
-    rc = rc < 0 ? rc : stk_spec_load(stk_cli_arg(cli, 0), &p->spec, err);
+    rc = rc < 0 ? rc : stk_cli_load_spec(cli, &p->spec, err);
     rc = rc < 0 ? rc : stk_cli_params(cli, p->spec, err);
     rc = rc < 0 ? rc : stk_accel_open(getenv("STOKER_ACCEL"), &p->accel, err);
     rc = rc < 0 ? rc : stk_exec_capacity(p->accel, p->arena, &p->capacity, err);
@@ -177,15 +177,15 @@ static int run_plan(stk_cli *cli)
     stk_err err = {0};
     stk_run_options options;
     planning p = {0};
-    if (stk_cli_arg(cli, 0) == NULL) {
-        return stk_cli_usage(cli, "which pipeline? give a pipeline.yaml");
-    }
-    if (strstr(stk_cli_arg(cli, 0), ".py") != NULL) {
-        stk_cli_run_options(cli, &options, &err);
-        setenv("STOKER_PLAN_ONLY", stk_cli_json(cli) ? "json" : "text", 1);
-        return stk_cli_exec_python(cli, &options, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1);
+    bool piped = stk_cli_value(cli, "spec-fd") != NULL;
+    if (stk_cli_arg(cli, 0) == NULL && !piped) {
+        return stk_cli_usage(cli, "which pipeline? give a pipeline.yaml or a Python file");
     }
     int rc = stk_cli_run_options(cli, &options, &err);
+    if (rc == 0 && !piped && strstr(stk_cli_arg(cli, 0), ".py") != NULL) {
+        options.plan = true;
+        return stk_cli_exec_python(cli, &options, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1);
+    }
     rc = rc < 0 ? rc : open_planning(cli, &options, &p, &err);
     rc = rc < 0 ? rc : print_plan(cli, &p, &err);
     int status = rc < 0 ? stk_cli_fail(cli, &err) : 0;
@@ -198,6 +198,7 @@ static const stk_option options_of_plan[] = {
     {"policy", 0, "fit|strict", "as for 'stoker run'", false},
     {"with", 0, "BACKEND", "where steps would run (local)", false},
     {"python", 0, "EXE", "interpreter for Python files", false},
+    {"spec-fd", 0, "FD", "a document from an open descriptor (for front ends)", false},
     {NULL}};
 
 const stk_command stk_cmd_plan = {.name = "plan",

@@ -79,6 +79,28 @@ int stk_cli_params(const stk_cli *cli, stk_spec *spec, stk_err *err)
     return stk_spec_check_params(spec, err);
 }
 
+int stk_cli_load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err)
+{
+    const char *file =
+        stk_cli_value(cli, "spec") != NULL ? stk_cli_value(cli, "spec") : stk_cli_arg(cli, 0);
+    int64_t fd = -1;
+    int rc = stk_cli_number(cli, "spec-fd", 0, 1 << 20, &fd, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (fd < 0 && strcmp(file, "-") != 0) {
+        return stk_spec_load(file, ret_spec, err);
+    }
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    rc = stk_file_read_fd(fd < 0 ? 0 : (int)fd, "the pipeline document", STK_LIMIT_SPEC_BYTES,
+                          &text, &len, err);
+    if (rc == 0 && fd >= 0) {
+        close((int)fd);
+    }
+    return rc < 0 ? rc : stk_spec_parse(text, len, NULL, ret_spec, err);
+}
+
 /* --- Python files --- */
 
 static json_t *params_json(const stk_cli *cli)
@@ -89,8 +111,7 @@ static json_t *params_json(const stk_cli *cli)
         const char *eq = strchr(pair, '=');
         if (eq != NULL) {
             STK_TEXT_AUTO name = strndup(pair, (size_t)(eq - pair));
-            json_t *value = json_loads(eq + 1, JSON_DECODE_ANY, NULL);
-            json_object_set_new(params, name, value != NULL ? value : json_string(eq + 1));
+            json_object_set_new(params, name, json_string(eq + 1)); /* the front knows the type */
         }
     }
     return params;
@@ -113,6 +134,9 @@ static int set_run_options(const stk_cli *cli, const stk_run_options *options)
     }
     if (options->name != NULL) {
         json_object_set_new(doc, "run_name", json_string(options->name));
+    }
+    if (options->plan) {
+        json_object_set_new(doc, "plan", json_string(stk_cli_json(cli) ? "json" : "text"));
     }
     if (options->resume != NULL) {
         json_object_set_new(doc, "resume", json_string(options->resume));
@@ -246,28 +270,6 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-static int load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err)
-{
-    const char *file =
-        stk_cli_value(cli, "spec") != NULL ? stk_cli_value(cli, "spec") : stk_cli_arg(cli, 0);
-    int64_t fd = -1;
-    int rc = stk_cli_number(cli, "spec-fd", 0, 1 << 20, &fd, err);
-    if (rc < 0) {
-        return rc;
-    }
-    if (fd < 0 && strcmp(file, "-") != 0) {
-        return stk_spec_load(file, ret_spec, err);
-    }
-    STK_TEXT_AUTO text = NULL;
-    size_t len = 0;
-    rc = stk_file_read_fd(fd < 0 ? 0 : (int)fd, "the pipeline document", STK_LIMIT_SPEC_BYTES,
-                          &text, &len, err);
-    if (rc == 0 && fd >= 0) {
-        close((int)fd);
-    }
-    return rc < 0 ? rc : stk_spec_parse(text, len, "pipeline", ret_spec, err);
-}
-
 static int run_run(stk_cli *cli)
 {
     stk_err err = {0};
@@ -302,7 +304,7 @@ static int run_run(stk_cli *cli)
             target);
     }
     stk_spec *spec = NULL;
-    int rc = load_spec(cli, &spec, &err);
+    int rc = stk_cli_load_spec(cli, &spec, &err);
     rc = rc < 0 ? rc : stk_cli_params(cli, spec, &err);
     int status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &options);
     stk_spec_free(spec);

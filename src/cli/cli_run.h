@@ -15,6 +15,7 @@ typedef struct stk_run_options {
     bool use_cache;
     bool quiet;
     bool use_new_code;
+    bool plan; /* only show what would be done */
     const char *name;   /* of the run, or NULL */
     const char *python; /* interpreter, or NULL */
     const char *resume; /* run to take up, or NULL */
@@ -26,6 +27,8 @@ typedef struct stk_run_options {
 int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err);
 /* Runs (or resumes) a pipeline to its end; returns the exit status. Prints errors itself. */
 int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *options);
+/* The document that --spec, --spec-fd or the first argument names. */
+int stk_cli_load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err);
 /* Applies every --param and checks that none is missing. */
 int stk_cli_params(const stk_cli *cli, stk_spec *spec, stk_err *err);
 /* Replaces this process by `python file args…` with the options in STOKER_RUN_OPTIONS; returns only

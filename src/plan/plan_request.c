@@ -161,7 +161,11 @@ static int refuse(requester *q, uint32_t i_step, const char *text, const char *h
     const stk_step *step = stk_spec_step(q->plan->spec, i_step);
     stk_err_set(q->err, STK_E_RESOURCES, "step '%s': %s", step->name, text);
     stk_err_hint(q->err, "%s", hint);
-    stk_err_at(q->err, stk_spec_path(q->plan->spec), step->line);
+    if (stk_spec_path(q->plan->spec) != NULL) {
+        stk_err_at(q->err, stk_spec_path(q->plan->spec), step->line);
+    } else {
+        stk_err_at(q->err, step->source, 0); /* a front's: the document was never a file */
+    }
     return STK_E_RESOURCES;
 }
 
@@ -176,8 +180,7 @@ static int refuse_devices(requester *q, uint32_t i_step, const stk_resources *re
     char kind[160];
     if (cap->n_devices == 0 && cap->n_devices_broken == 0) {
         (void)snprintf(text, sizeof text, "gpu_count %lld: %s has no GPU", asked, cap->where);
-        return refuse(q, i_step, text,
-                      "take it out, use --policy fit to run without, or use --with slurm");
+        return refuse(q, i_step, text, "take it out, or use --policy fit to run without");
     }
     if (n_matching < res->gpu_count && cap->n_devices_broken > 0) {
         (void)snprintf(text, sizeof text,
@@ -188,12 +191,11 @@ static int refuse_devices(requester *q, uint32_t i_step, const stk_resources *re
     if (picky && n_matching == 0) {
         (void)snprintf(text, sizeof text, "%s: %s has %.200s", kind_text(res, kind), cap->where,
                        cap->device_models[0]);
-        return refuse(q, i_step, text,
-                      "name what is there, leave the class out, or use --with slurm");
+        return refuse(q, i_step, text, "name what is there, or leave the class out");
     }
     (void)snprintf(text, sizeof text, "gpu_count %lld is more than %s's %u%s%s", asked, cap->where,
                    n_matching, picky ? " of " : "", picky ? kind_text(res, kind) : "");
-    return refuse(q, i_step, text, "lower it or use --with slurm");
+    return refuse(q, i_step, text, "lower it to what there is");
 }
 
 static int ask_devices(requester *q, uint32_t i_step, const stk_resources *res,
@@ -245,9 +247,7 @@ static int ask_cpu(requester *q, uint32_t i_step, const stk_resources *res, stk_
     if (q->policy == STK_POLICY_STRICT) {
         (void)snprintf(asked, sizeof asked, "cpu_count %g is more than %s's %g",
                        (double)res->cpu_milli / 1000, q->cap->where, (double)most / 1000);
-        return refuse(q, i_step, asked,
-                      "lower it, use --policy fit to run with less, or use --with "
-                      "slurm");
+        return refuse(q, i_step, asked, "lower it, or use --policy fit to run with less");
     }
     (void)snprintf(asked, sizeof asked, "%g CPUs", (double)res->cpu_milli / 1000);
     (void)snprintf(has, sizeof has, "%g", (double)most / 1000);
@@ -276,9 +276,7 @@ static int ask_memory(requester *q, uint32_t i_step, const stk_resources *res, s
     if (q->policy == STK_POLICY_STRICT) {
         (void)snprintf(text, sizeof text, "memory %s is more than %s's %s", want, q->cap->where,
                        have);
-        return refuse(q, i_step, text,
-                      "lower it, use --policy fit to run with less, or use --with "
-                      "slurm");
+        return refuse(q, i_step, text, "lower it, or use --policy fit to run with less");
     }
     request->memory_bytes = most;
     request->clamped = true;

@@ -195,32 +195,28 @@ static void test_requests(void **state)
          "{cpu_count: 8}",
          STK_POLICY_STRICT,
          STK_E_RESOURCES,
-         "p.yaml:4: step 'a': cpu_count 8 is more than this machine's 2; lower it, use --policy "
-         "fit "
-         "to run with less, or use --with slurm",
+         "p.yaml:4: step 'a': cpu_count 8 is more than this machine's 2; lower it, or use --policy "
+         "fit to run with less",
          {0}},
         {&laptop,
          "{memory: 64GB}",
          STK_POLICY_STRICT,
          STK_E_RESOURCES,
-         "p.yaml:4: step 'a': memory 64 GB is more than this machine's 8 GB; lower it, use "
-         "--policy "
-         "fit to run with less, or use --with slurm",
+         "p.yaml:4: step 'a': memory 64 GB is more than this machine's 8 GB; lower it, or use "
+         "--policy fit to run with less",
          {0}},
         {&laptop,
          "{gpu_count: 1}",
          STK_POLICY_STRICT,
          STK_E_RESOURCES,
-         "p.yaml:4: step 'a': gpu_count 1: this machine has no GPU; take it out, use --policy fit "
-         "to "
-         "run without, or use --with slurm",
+         "p.yaml:4: step 'a': gpu_count 1: this machine has no GPU; take it out, or use --policy "
+         "fit to run without",
          {0}},
         {&box,
          "{gpu_count: 9}",
          STK_POLICY_STRICT,
          STK_E_RESOURCES,
-         "p.yaml:4: step 'a': gpu_count 9 is more than this machine's 2; lower it or use --with "
-         "slurm",
+         "p.yaml:4: step 'a': gpu_count 9 is more than this machine's 2; lower it to what there is",
          {0}},
         /* fit: less CPU and memory, and no device where there is none */
         {&laptop,
@@ -248,29 +244,28 @@ static void test_requests(void **state)
          "{gpu_count: 3}",
          STK_POLICY_FIT,
          STK_E_RESOURCES,
-         "p.yaml:4: step 'a': gpu_count 3 is more than this machine's 2; lower it or use --with "
-         "slurm",
+         "p.yaml:4: step 'a': gpu_count 3 is more than this machine's 2; lower it to what there is",
          {0}},
         {&box,
          "{gpu_count: 1, gpu_class: H100}",
          STK_POLICY_FIT,
          STK_E_RESOURCES,
          "p.yaml:4: step 'a': gpu_class H100: this machine has NVIDIA A100-SXM4-80GB; name what is "
-         "there, leave the class out, or use --with slurm",
+         "there, or leave the class out",
          {0}},
         {&box,
          "{gpu_count: 1, gpu_vendor: amd}",
          STK_POLICY_FIT,
          STK_E_RESOURCES,
          "p.yaml:4: step 'a': gpu_vendor amd: this machine has NVIDIA A100-SXM4-80GB; name what is "
-         "there, leave the class out, or use --with slurm",
+         "there, or leave the class out",
          {0}},
         {&box,
          "{gpu_count: 3, gpu_class: A100-80GB}",
          STK_POLICY_FIT,
          STK_E_RESOURCES,
          "p.yaml:4: step 'a': gpu_count 3 is more than this machine's 2 of gpu_class A100-80GB; "
-         "lower it or use --with slurm",
+         "lower it to what there is",
          {0}},
         {&broken, "{gpu_count: 1}", STK_POLICY_FIT, 0, "", {.cpu_milli = 1000, .n_devices = 1}},
         {&broken,
