@@ -20,17 +20,17 @@
 
 enum { N_EVENTS = 64, CLOSE_MS = 3000 };
 
-int64_t local_now_ms(void)
+int64_t stk_local_now_ms(void)
 {
     return stk_clock_mono_ms(&stk_clock_real);
 }
 
-void local_due(local_backend *b, int64_t at_ms)
+void stk_local_due(local_backend *b, int64_t at_ms)
 {
     b->due_ms = at_ms < b->due_ms ? at_ms : b->due_ms;
 }
 
-int local_watch_fd(local_backend *b, int fd, uint32_t events, void *data, bool known)
+int stk_local_watch_fd(local_backend *b, int fd, uint32_t events, void *data, bool known)
 {
     struct epoll_event event = {.events = events, .data = {.ptr = data}};
     return epoll_ctl(b->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event);
@@ -39,7 +39,7 @@ int local_watch_fd(local_backend *b, int fd, uint32_t events, void *data, bool k
 /* Closing alone isn't enough: a child that is just being executed has a copy for a moment, and
  * while there is one epoll goes on to report the descriptor, with a pointer to what is freed by
  * then. */
-void local_unwatch_fd(local_backend *b, int *fd)
+void stk_local_unwatch_fd(local_backend *b, int *fd)
 {
     if (*fd >= 0) {
         (void)epoll_ctl(b->epoll, EPOLL_CTL_DEL, *fd, NULL);
@@ -67,12 +67,12 @@ static int make_room(local_reports *q, size_t n)
     return 0;
 }
 
-int local_reserve(local_backend *b)
+int stk_local_reserve(local_backend *b)
 {
     return make_room(&b->reports, b->n_tasks + 1);
 }
 
-stk_report *local_report(local_backend *b, const local_task *task, stk_report_kind kind)
+stk_report *stk_local_report(local_backend *b, const local_task *task, stk_report_kind kind)
 {
     local_reports *q = &b->reports;
     size_t kept = kind == STK_REPORT_ENDED ? 0 : b->n_tasks; /* the room for their ends */
@@ -88,9 +88,9 @@ stk_report *local_report(local_backend *b, const local_task *task, stk_report_ki
     return r;
 }
 
-void local_note(local_backend *b, const local_task *task, const char *fmt, ...)
+void stk_local_note(local_backend *b, const local_task *task, const char *fmt, ...)
 {
-    stk_report *r = local_report(b, task, STK_REPORT_NOTE);
+    stk_report *r = stk_local_report(b, task, STK_REPORT_NOTE);
     if (r != NULL) {
         va_list ap;
         va_start(ap, fmt);
@@ -123,57 +123,15 @@ static local_task *find(local_backend *b, uint32_t id)
     return NULL;
 }
 
-static const char *const *copy_list(stk_arena *arena, const char *const *list, bool *ok)
-{
-    size_t n = 0;
-    while (list != NULL && list[n] != NULL) {
-        n++;
-    }
-    const char **copy = stk_arena_array(arena, n + 1, sizeof *copy);
-    for (size_t i = 0; copy != NULL && i < n; i++) {
-        copy[i] = stk_arena_dup(arena, list[i]);
-        *ok = *ok && copy[i] != NULL;
-    }
-    *ok = *ok && copy != NULL;
-    return copy;
-}
-
-/* A Python task may be handed from server to server before it runs. */
-static int keep_job(local_task *t, const stk_job *job, stk_err *err)
-{
-    t->arena = stk_arena_new(0);
-    bool ok = t->arena != NULL;
-    if (ok) {
-        t->job = *job;
-        t->job.dir = t->dir;
-        t->job.step = stk_arena_dup(t->arena, job->step);
-        t->job.python = stk_arena_dup(t->arena, job->python);
-        t->job.cwd = stk_arena_dup(t->arena, job->cwd);
-        t->job.hook = stk_arena_dup(t->arena, job->hook);
-        t->job.hook_error = stk_arena_dup(t->arena, job->hook_error);
-        t->job.env = copy_list(t->arena, job->env, &ok);
-        t->job.unset = copy_list(t->arena, job->unset, &ok);
-        uint32_t *cpus = stk_arena_array(t->arena, job->n_cpus + 1u, sizeof *cpus);
-        ok = ok && cpus != NULL;
-        if (ok && job->n_cpus > 0) {
-            memcpy(cpus, job->cpus, job->n_cpus * sizeof *cpus);
-        }
-        t->job.cpus = cpus;
-        t->job.lease = (stk_lease){0};
-    }
-    return ok ? 0 : stk_err_sys(err, STK_E_NOMEM, ENOMEM, "step '%s'", job->step);
-}
-
 static int start_python(local_backend *b, local_task *t, const stk_job *job, stk_err *err)
 {
-    if (job->spawn && job->hook == NULL) {
+    if (job->spawn) { /* for a hook the environment says which */
         const char *argv[] = {b->python,    "-m", "stoker._worker", t->dir, "--main",
                               b->main_file, NULL};
         argv[4] = b->main_file == NULL ? NULL : argv[4];
-        return local_task_exec(b, t, job, argv, err);
+        return stk_local_task_exec(b, t, job, argv, err);
     }
-    int rc = keep_job(t, job, err);
-    return rc < 0 ? rc : local_server_submit(b, t, err);
+    return stk_local_server_submit(b, t, job, err);
 }
 
 /* Forgets a task that could not be started. */
@@ -184,8 +142,8 @@ static void unmake(local_backend *b, local_task *t)
             b->tasks[i] = b->tasks[--b->n_tasks];
         }
     }
-    local_guard_remove(b->guard, t->slot);
-    local_task_free(b, t);
+    stk_local_guard_remove(b->guard, t->slot);
+    stk_local_task_free(b, t);
 }
 
 static int op_start(stk_backend *self, stk_job *job, stk_err *err)
@@ -196,10 +154,10 @@ static int op_start(stk_backend *self, stk_job *job, stk_err *err)
     int rc =
         find(b, job->id) != NULL
             ? stk_err_set(err, STK_E_BUG, "step '%s': its task %u runs already", job->step, job->id)
-            : local_task_new(b, job, &t, err);
-    rc = rc < 0 ? rc : local_task_prepare(b, t, job, err);
+            : stk_local_task_new(b, job, &t, err);
+    rc = rc < 0 ? rc : stk_local_task_prepare(b, t, job, err);
     if (rc == 0) {
-        rc = job->argv != NULL ? local_task_exec(b, t, job, job->argv, err)
+        rc = job->argv != NULL ? stk_local_task_exec(b, t, job, job->argv, err)
                                : start_python(b, t, job, err);
     }
     if (rc < 0) {
@@ -221,27 +179,27 @@ static void op_stop(stk_backend *self, uint32_t id, int64_t grace_ms, stk_failur
     local_backend *b = (local_backend *)self;
     local_task *t = find(b, id);
     if (t != NULL) {
-        local_task_stop(b, t, grace_ms, why);
+        stk_local_task_stop(b, t, grace_ms, why);
     }
 }
 
 static void run_timers(local_backend *b)
 {
-    int64_t now = local_now_ms();
+    int64_t now = stk_local_now_ms();
     if (now < b->due_ms) {
         return;
     }
     b->due_ms = INT64_MAX;
     for (uint32_t i = b->n_tasks;
          i-- > 0;) { /* backwards: ending one moves the last into its place */
-        local_task_timers(b, b->tasks[i], now);
+        stk_local_task_timers(b, b->tasks[i], now);
     }
 }
 
 static void forget_done(local_backend *b)
 {
     for (uint32_t i = 0; i < b->n_done; i++) {
-        local_task_free(b, b->done[i]);
+        stk_local_task_free(b, b->done[i]);
     }
     b->n_done = 0;
 }
@@ -255,14 +213,14 @@ static void turn(local_backend *b)
     for (int i = 0; i < n; i++) {
         local_ev *what = events[i].data.ptr;
         if (*what == LOCAL_EV_SERVER) {
-            local_server_event(b, events[i].data.ptr, events[i].events);
+            stk_local_server_event(b, events[i].data.ptr, events[i].events);
         } else if (((local_task *)events[i].data.ptr)->state == LOCAL_RUNNING) {
-            local_task_reap(b, events[i].data.ptr);
+            stk_local_task_reap(b, events[i].data.ptr);
         }
     }
     run_timers(b);
     if (b->n_done > 0) {
-        local_end_orphans(b, false);
+        stk_local_end_orphans(b, false);
         forget_done(b);
     }
 }
@@ -290,7 +248,7 @@ static int64_t op_wait_ms(const stk_backend *self)
     if (b->due_ms == INT64_MAX) {
         return -1;
     }
-    int64_t left = b->due_ms - local_now_ms();
+    int64_t left = b->due_ms - stk_local_now_ms();
     return left > 0 ? left : 0;
 }
 
@@ -308,9 +266,9 @@ static bool op_usage(stk_backend *self, uint32_t id, int64_t *ret_memory_bytes, 
 static void end_tasks(local_backend *b)
 {
     for (uint32_t i = b->n_tasks; i-- > 0;) {
-        local_task_stop(b, b->tasks[i], 0, STK_FAIL_CANCELLED);
+        stk_local_task_stop(b, b->tasks[i], 0, STK_FAIL_CANCELLED);
     }
-    for (int64_t end = local_now_ms() + CLOSE_MS; b->n_tasks > 0 && local_now_ms() < end;) {
+    for (int64_t end = stk_local_now_ms() + CLOSE_MS; b->n_tasks > 0 && stk_local_now_ms() < end;) {
         struct epoll_event event;
         (void)epoll_wait(b->epoll, &event, 1, 10); /* only to wait: turn() asks again */
         turn(b);
@@ -327,15 +285,15 @@ static void op_close(stk_backend *self)
     }
     if (b->guard != NULL) {
         end_tasks(b);
-        local_server_close(b, b->given);
-        local_server_close(b, b->clean);
+        stk_local_server_close(b, b->given);
+        stk_local_server_close(b, b->clean);
         b->given = b->clean = NULL;
         while (b->n_tasks > 0) {
             unmake(b, b->tasks[0]); /* one that can't die, or whose server doesn't answer */
         }
-        local_end_orphans(b, true);
+        stk_local_end_orphans(b, true);
         forget_done(b);
-        local_guard_close(b->guard);
+        stk_local_guard_close(b->guard);
     }
     stk_cgroups_close(b->groups);
     stk_file_close(&b->epoll);
@@ -390,7 +348,7 @@ static int open_parts(local_backend *b, const stk_local_config *config, stk_err 
     if (b->groups == NULL || b->epoll < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "local backend");
     }
-    return local_guard_open(config->run, &b->guard, err);
+    return stk_local_guard_open(config->run, &b->guard, err);
 }
 
 int stk_backend_local_open(const stk_local_config *config, stk_backend **ret_backend, stk_err *err)
@@ -407,7 +365,7 @@ int stk_backend_local_open(const stk_local_config *config, stk_backend **ret_bac
     int rc = open_parts(b, config, err);
     int server_fd = config->server_fd;
     if (rc == 0 && server_fd >= 0) {
-        rc = local_server_new(b, server_fd, &b->given, err);
+        rc = stk_local_server_new(b, server_fd, &b->given, err);
         server_fd = -1;
     }
     if (rc < 0) {

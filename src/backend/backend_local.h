@@ -19,12 +19,12 @@
 
 typedef struct local_guard local_guard;
 
-int local_guard_open(const char *run, local_guard **ret_guard, stk_err *err);
-pid_t local_guard_pid(const local_guard *guard);
-int local_guard_add(local_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err);
-void local_guard_remove(local_guard *guard, uint32_t slot);
+int stk_local_guard_open(const char *run, local_guard **ret_guard, stk_err *err);
+pid_t stk_local_guard_pid(const local_guard *guard);
+int stk_local_guard_add(local_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err);
+void stk_local_guard_remove(local_guard *guard, uint32_t slot);
 /* Clean end: it exits without doing anything. */
-void local_guard_close(local_guard *guard);
+void stk_local_guard_close(local_guard *guard);
 
 /* --- tasks --- */
 
@@ -50,12 +50,10 @@ typedef struct local_task {
     bool direct;     /* our child: we reap it. Else its fork server does */
     bool lost_server;
     bool hook;
-    stk_job job; /* Python only: a copy in `arena`, kept until it is started */
-    stk_arena *arena;
     char *dir;
     local_server *server;
-    size_t n_sent; /* bytes of `message` */
-    stk_buf message;
+    stk_buf message; /* to its server, kept until it is started */
+    size_t n_sent;
     int fds[LOCAL_MAX_FDS]; /* stdout, stderr, its copy, leases: ours until it is started */
     uint32_t n_fds;
     pid_t pid;
@@ -105,51 +103,52 @@ typedef struct local_backend {
     char thread_env[6][40];
 } local_backend;
 
-int64_t local_now_ms(void);
-void local_due(local_backend *b, int64_t at_ms); /* a timer not later than this */
+int64_t stk_local_now_ms(void);
+void stk_local_due(local_backend *b, int64_t at_ms); /* a timer not later than this */
 /* Room for the end of every task and one more: that report must not need memory. */
-int local_reserve(local_backend *b);
+int stk_local_reserve(local_backend *b);
 /* NULL: out of memory; never for STK_REPORT_ENDED of a task. */
-stk_report *local_report(local_backend *b, const local_task *task, stk_report_kind kind);
-void local_note(local_backend *b, const local_task *task, const char *fmt, ...)
+stk_report *stk_local_report(local_backend *b, const local_task *task, stk_report_kind kind);
+void stk_local_note(local_backend *b, const local_task *task, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-int local_watch_fd(local_backend *b, int fd, uint32_t events, void *data, bool known);
-void local_unwatch_fd(local_backend *b, int *fd); /* and closes it; -1 is fine */
+int stk_local_watch_fd(local_backend *b, int fd, uint32_t events, void *data, bool known);
+void stk_local_unwatch_fd(local_backend *b, int *fd); /* and closes it; -1 is fine */
 
 /* --- backend_local_task.c --- */
 
-int local_task_new(local_backend *b, const stk_job *job, local_task **ret_task, stk_err *err);
+int stk_local_task_new(local_backend *b, const stk_job *job, local_task **ret_task, stk_err *err);
 /* Logs, lock and group: what a task has before it runs. Takes the lease's descriptors over. */
-int local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk_err *err);
+int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk_err *err);
 /* Starts argv (a command, or a fresh interpreter) as our child. */
-int local_task_exec(local_backend *b, local_task *task, const stk_job *job, const char *const *argv,
-                    stk_err *err);
+int stk_local_task_exec(local_backend *b, local_task *task, const stk_job *job,
+                        const char *const *argv, stk_err *err);
 /* It runs: from now on it is watched. */
-int local_task_started(local_backend *b, local_task *task, pid_t pid, int pidfd, stk_err *err);
-void local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_failure why);
+int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pidfd, stk_err *err);
+void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_failure why);
 /* A look at a child of ours: ends it if it has ended. */
-void local_task_reap(local_backend *b, local_task *task);
+void stk_local_task_reap(local_backend *b, local_task *task);
 /* wait_status -1: unknown. cpu_us, maxrss_bytes: of the process and its children, -1 unknown. */
-void local_task_ended(local_backend *b, local_task *task, int wait_status, int64_t cpu_us,
-                      int64_t maxrss_bytes);
+void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, int64_t cpu_us,
+                          int64_t maxrss_bytes);
 /* It never ran. */
-void local_task_not_started(local_backend *b, local_task *task, stk_failure failure,
-                            const char *text);
-void local_task_timers(local_backend *b, local_task *task, int64_t now_ms);
-void local_task_close_fds(local_task *task);
-void local_task_free(local_backend *b, local_task *task);
+void stk_local_task_not_started(local_backend *b, local_task *task, stk_failure failure,
+                                const char *text);
+void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms);
+void stk_local_task_close_fds(local_task *task);
+void stk_local_task_free(local_backend *b, local_task *task);
 /* Ends orphans of tasks that are done: every process that a task left behind is ours by then. */
-void local_end_orphans(local_backend *b, bool all);
+void stk_local_end_orphans(local_backend *b, bool all);
 
 /* --- backend_local_server.c --- */
 
 /* Takes `fd` over. */
-int local_server_new(local_backend *b, int fd, local_server **ret_server, stk_err *err);
-/* Hands a prepared Python task to the server it belongs to, started if need be. */
-int local_server_submit(local_backend *b, local_task *task, stk_err *err);
-void local_server_drop_task(local_backend *b, local_task *task);
-void local_server_event(local_backend *b, local_server *server, uint32_t events);
-pid_t local_server_child(const local_server *server); /* its pid if it is our child, else 0 */
-void local_server_close(local_backend *b, local_server *server);
+int stk_local_server_new(local_backend *b, int fd, local_server **ret_server, stk_err *err);
+/* Hands a prepared Python task to the server it belongs to, started if need be. `job` is NULL when
+ * it was handed to another one before: its message is kept. */
+int stk_local_server_submit(local_backend *b, local_task *task, const stk_job *job, stk_err *err);
+void stk_local_server_drop_task(local_backend *b, local_task *task);
+void stk_local_server_event(local_backend *b, local_server *server, uint32_t events);
+pid_t stk_local_server_child(const local_server *server); /* its pid if it is our child, else 0 */
+void stk_local_server_close(local_backend *b, local_server *server);
 
 #endif

@@ -98,7 +98,7 @@ static _Noreturn void guard_main(const char *run, int pipe, int table)
     _exit(0);
 }
 
-int local_guard_open(const char *run, local_guard **ret_guard, stk_err *err)
+int stk_local_guard_open(const char *run, local_guard **ret_guard, stk_err *err)
 {
     int pipes[2] = {-1, -1};
     STK_FD_AUTO table = memfd_create("stoker-sessions", MFD_CLOEXEC);
@@ -134,12 +134,12 @@ int local_guard_open(const char *run, local_guard **ret_guard, stk_err *err)
     return 0;
 }
 
-pid_t local_guard_pid(const local_guard *guard)
+pid_t stk_local_guard_pid(const local_guard *guard)
 {
     return guard->pid;
 }
 
-int local_guard_add(local_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err)
+int stk_local_guard_add(local_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err)
 {
     for (uint32_t i = 0; i < N_SLOTS; i++) {
         uint32_t slot = (guard->hint + i) % N_SLOTS;
@@ -153,7 +153,7 @@ int local_guard_add(local_guard *guard, pid_t session, uint32_t *ret_slot, stk_e
     return stk_err_set(err, STK_E_LIMIT, "more than %d tasks at once on this machine", N_SLOTS);
 }
 
-void local_guard_remove(local_guard *guard, uint32_t slot)
+void stk_local_guard_remove(local_guard *guard, uint32_t slot)
 {
     if (slot < N_SLOTS) {
         guard->sessions[slot] = 0;
@@ -161,7 +161,7 @@ void local_guard_remove(local_guard *guard, uint32_t slot)
     }
 }
 
-void local_guard_close(local_guard *guard)
+void stk_local_guard_close(local_guard *guard)
 {
     if (guard == NULL) {
         return;

@@ -44,11 +44,9 @@ struct local_server {
     stk_arena *arena; /* of one message */
 };
 
-static void run_fresh(local_backend *b, local_task *t, const char *why);
-
 /* --- its life --- */
 
-int local_server_new(local_backend *b, int fd, local_server **ret_server, stk_err *err)
+int stk_local_server_new(local_backend *b, int fd, local_server **ret_server, stk_err *err)
 {
     local_server *s = calloc(1, sizeof *s);
     stk_arena *arena = stk_arena_new(4 * (size_t)STK_LIMIT_MESSAGE_BYTES);
@@ -61,28 +59,28 @@ int local_server_new(local_backend *b, int fd, local_server **ret_server, stk_er
     *s = (local_server){
         .ev = LOCAL_EV_SERVER, .fd = fd, .log = -1, .slot = LOCAL_NO_SLOT, .arena = arena};
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-    if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 || local_watch_fd(b, fd, EPOLLIN, s, false) < 0) {
+    if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 || stk_local_watch_fd(b, fd, EPOLLIN, s, false) < 0) {
         (void)stk_err_sys(err, STK_E_SYS, errno, "fork server on descriptor %d", fd);
-        local_server_close(b, s);
+        stk_local_server_close(b, s);
         return STK_E_SYS;
     }
     *ret_server = s;
     return 0;
 }
 
-pid_t local_server_child(const local_server *server)
+pid_t stk_local_server_child(const local_server *server)
 {
     return server->child;
 }
 
 static bool is_reaped(local_server *s, int timeout_ms, int *ret_status)
 {
-    for (int64_t end = local_now_ms() + timeout_ms;;) {
+    for (int64_t end = stk_local_now_ms() + timeout_ms;;) {
         pid_t got = waitpid(s->child, ret_status, WNOHANG);
         if (got != 0 && !(got < 0 && errno == EINTR)) {
             return true;
         }
-        if (local_now_ms() >= end) {
+        if (stk_local_now_ms() >= end) {
             return false;
         }
         struct timespec wait = {.tv_nsec = 1000000};
@@ -91,19 +89,19 @@ static bool is_reaped(local_server *s, int timeout_ms, int *ret_status)
 }
 
 /* Closes the socket: a server that is well then ends its tasks and itself. */
-void local_server_close(local_backend *b, local_server *server)
+void stk_local_server_close(local_backend *b, local_server *server)
 {
     if (server == NULL) {
         return;
     }
     int status;
-    local_unwatch_fd(b, &server->fd);
+    stk_local_unwatch_fd(b, &server->fd);
     if (server->child > 0 && !is_reaped(server, server->ours ? QUIT_MS : LAST_WORDS_MS, &status) &&
         server->ours) {
         (void)kill(server->child, SIGKILL);
         (void)is_reaped(server, QUIT_MS, &status);
     }
-    local_guard_remove(b->guard, server->slot);
+    stk_local_guard_remove(b->guard, server->slot);
     for (uint32_t i = 0; i < server->n_fds_in; i++) {
         stk_file_close(&server->fds_in[i]);
     }
@@ -144,7 +142,7 @@ static int start_clean(local_backend *b, stk_err *err)
     }
     STK_FD_AUTO theirs = pair[1];
     local_server *s = NULL;
-    int rc = local_server_new(b, pair[0], &s, err);
+    int rc = stk_local_server_new(b, pair[0], &s, err);
     if (rc < 0) {
         return rc;
     }
@@ -155,10 +153,10 @@ static int start_clean(local_backend *b, stk_err *err)
         s->child = 0;
         stk_err_hint(err, "Python steps need an interpreter that has Stoker installed; --python "
                           "names one");
-        local_server_close(b, s);
+        stk_local_server_close(b, s);
         return rc;
     }
-    (void)local_guard_add(b->guard, s->child, &s->slot, NULL);
+    (void)stk_local_guard_add(b->guard, s->child, &s->slot, NULL);
     b->clean = s;
     return 0;
 }
@@ -189,9 +187,9 @@ static void adopt(local_backend *b, local_task *t)
     if (t->pidfd < 0) {
         t->pidfd = (int)syscall(SYS_pidfd_open, t->pid, 0);
     }
-    if (t->pidfd < 0 || local_watch_fd(b, t->pidfd, EPOLLIN, t, false) < 0) {
-        t->gone_ms = local_now_ms(); /* reaped by the timers, or lost */
-        local_due(b, t->gone_ms);
+    if (t->pidfd < 0 || stk_local_watch_fd(b, t->pidfd, EPOLLIN, t, false) < 0) {
+        t->gone_ms = stk_local_now_ms(); /* reaped by the timers, or lost */
+        stk_local_due(b, t->gone_ms);
     }
 }
 
@@ -201,9 +199,9 @@ static void resubmit(local_backend *b, local_task *t)
     t->state = LOCAL_QUEUED;
     t->n_sent = 0;
     t->server = NULL;
-    if (local_server_submit(b, t, &err) < 0) {
+    if (stk_local_server_submit(b, t, NULL, &err) < 0) {
         char text[600];
-        local_task_not_started(b, t, STK_FAIL_START, stk_err_format(&err, text, sizeof text));
+        stk_local_task_not_started(b, t, STK_FAIL_START, stk_err_format(&err, text, sizeof text));
     }
 }
 
@@ -214,7 +212,7 @@ static void server_died(local_backend *b, local_server *s, const char *why)
     int status = 0;
     char words[320];
     char text[512];
-    local_unwatch_fd(b, &s->fd);
+    stk_local_unwatch_fd(b, &s->fd);
     if (s->child > 0) {
         if (!is_reaped(s, LAST_WORDS_MS, &status)) {
             (void)kill(s->child, SIGKILL);
@@ -243,14 +241,14 @@ static void server_died(local_backend *b, local_server *s, const char *why)
         if (t->state == LOCAL_RUNNING) {
             adopt(b, t);
         } else if (t->state == LOCAL_SENT) {
-            local_task_not_started(b, t, STK_FAIL_LOST, text);
+            stk_local_task_not_started(b, t, STK_FAIL_LOST, text);
         } else if (never_up) {
-            local_task_not_started(b, t, STK_FAIL_START, text);
+            stk_local_task_not_started(b, t, STK_FAIL_START, text);
         } else if (t->state == LOCAL_QUEUED) {
             resubmit(b, t);
         }
     }
-    local_server_close(b, s);
+    stk_local_server_close(b, s);
 }
 
 /* --- what we say --- */
@@ -275,30 +273,32 @@ static void put_text(stk_buf *buf, const char *key, const char *text)
     }
 }
 
-static void put_env(stk_buf *buf, const char *const *env, stk_arena *arena)
+static void put_env(stk_buf *buf, const char *const *env)
 {
+    STK_BUF_AUTO name = STK_BUF_INIT(STK_LIMIT_MESSAGE_BYTES);
     (void)stk_buf_text(buf, ",\"env\":{");
     for (size_t i = 0; env != NULL && env[i] != NULL; i++) {
         size_t n = strcspn(env[i], "=");
-        const char *name = stk_arena_dupn(arena, env[i], n);
+        stk_buf_clear(&name);
+        (void)stk_buf_add(&name, env[i], n);
         (void)stk_buf_text(buf, i > 0 ? "," : "");
-        (void)stk_buf_json(buf, name == NULL ? "" : name);
+        (void)stk_buf_json(buf, name.failed || n == 0 ? "" : name.data);
         (void)stk_buf_char(buf, ':');
         (void)stk_buf_json(buf, env[i][n] == '=' ? env[i] + n + 1 : "");
     }
+    buf->failed = buf->failed || name.failed;
     (void)stk_buf_char(buf, '}');
 }
 
-static int make_message(local_task *t, stk_err *err)
+static int make_message(local_task *t, const stk_job *j, stk_err *err)
 {
-    const stk_job *j = &t->job;
     stk_buf *buf = &t->message;
     char cwd[PATH_MAX];
     (void)stk_buf_add(buf, "\0\0\0\0", 4);
     (void)stk_buf_printf(buf, "{\"op\":\"spawn\",\"id\":%u", t->serial);
     put_text(buf, "dir", j->dir);
     put_text(buf, "step", j->step);
-    put_env(buf, j->env, t->arena);
+    put_env(buf, j->env);
     put_list(buf, "unset", j->unset, STK_LIMIT_ENV);
     put_list(buf, "cgroup_procs", (const char *const *)t->group.procs, t->group.n);
     (void)stk_buf_text(buf, ",\"cpus\":[");
@@ -326,7 +326,7 @@ static void want_out(local_backend *b, local_server *s, bool on)
 {
     if (s->wants_out != on) {
         s->wants_out = on;
-        (void)local_watch_fd(b, s->fd, EPOLLIN | (on ? EPOLLOUT : 0u), s, true);
+        (void)stk_local_watch_fd(b, s->fd, EPOLLIN | (on ? EPOLLOUT : 0u), s, true);
     }
 }
 
@@ -375,7 +375,7 @@ static void flush(local_backend *b, local_server *s)
         ssize_t n = send_part(s, t);
         if (n < 0) {
             if (errno == ETOOMANYREFS) { /* too many descriptors are under way: a little later */
-                local_due(b, local_now_ms() + RETRY_MS);
+                stk_local_due(b, stk_local_now_ms() + RETRY_MS);
             }
             want_out(b, s, errno == EAGAIN || errno == ETOOMANYREFS);
             return; /* anything else shows as the end of the file */
@@ -390,9 +390,9 @@ static void flush(local_backend *b, local_server *s)
     want_out(b, s, false);
 }
 
-int local_server_submit(local_backend *b, local_task *task, stk_err *err)
+int stk_local_server_submit(local_backend *b, local_task *task, const stk_job *job, stk_err *err)
 {
-    int rc = task->message.len > 0 ? 0 : make_message(task, err);
+    int rc = job == NULL ? 0 : make_message(task, job, err);
     if (rc == 0 && b->given == NULL && b->clean == NULL) {
         rc = start_clean(b, err);
     }
@@ -404,7 +404,7 @@ int local_server_submit(local_backend *b, local_task *task, stk_err *err)
     return 0;
 }
 
-void local_server_drop_task(local_backend *b, local_task *task)
+void stk_local_server_drop_task(local_backend *b, local_task *task)
 {
     (void)b;
     task->server = NULL; /* it is found by this; nothing of it was sent */
@@ -446,13 +446,13 @@ static void on_started(local_backend *b, local_server *s, local_task *t, const s
     }
     int fd = pidfd;
     pidfd = -1;
-    if (local_task_started(b, t, (pid_t)pid, fd, &err) < 0) {
+    if (stk_local_task_started(b, t, (pid_t)pid, fd, &err) < 0) {
         (void)kill((pid_t)pid, SIGKILL);
         t->pid = (pid_t)pid;
-        local_task_not_started(b, t, STK_FAIL_START, err.text);
+        stk_local_task_not_started(b, t, STK_FAIL_START, err.text);
     } else if (t->kill_ms >= 0) {
-        t->kill_ms = local_now_ms(); /* stopped while it was under way */
-        local_due(b, t->kill_ms);
+        t->kill_ms = stk_local_now_ms(); /* stopped while it was under way */
+        stk_local_due(b, t->kill_ms);
     }
 }
 
@@ -468,8 +468,8 @@ static void on_ended(local_backend *b, local_task *t, const stk_json *m)
     int64_t sys = number(m, "stime_us", -1);
     int64_t rss = number(m, "maxrss_kb", -1);
     if (t->state == LOCAL_RUNNING) {
-        local_task_ended(b, t, (int)number(m, "status", -1), user < 0 || sys < 0 ? -1 : user + sys,
-                         rss < 0 ? -1 : rss * 1024);
+        stk_local_task_ended(b, t, (int)number(m, "status", -1),
+                             user < 0 || sys < 0 ? -1 : user + sys, rss < 0 ? -1 : rss * 1024);
     }
 }
 
@@ -479,53 +479,38 @@ static void on_failed(local_backend *b, local_task *t, const stk_json *m)
     (void)snprintf(t->failed, sizeof t->failed, "its process could not be set up: %.400s",
                    text == NULL ? "no reason given" : text);
     if (t->state == LOCAL_SENT) {
-        local_task_not_started(b, t, STK_FAIL_START, t->failed);
+        stk_local_task_not_started(b, t, STK_FAIL_START, t->failed);
     }
 }
 
-/* The front's server can't fork safely: a clean one. A clean one can't either (importing the user's
- * file alone makes it unfit): a fresh interpreter for this task. */
+/* The front's server can't fork safely: a clean one, which serves everything that it is given. */
 static void on_unfit(local_backend *b, local_server *s, local_task *t, const stk_json *m)
 {
     const char *why = stk_json_text(stk_json_get(m, "why"));
+    stk_err err = {0};
+    char text[1200];
     if (t->state != LOCAL_SENT) {
         return;
     }
     if (!b->noted_unfit) {
         b->noted_unfit = true;
-        local_note(b, t, "Python steps run in a fresh interpreter: %s",
-                   why == NULL ? "this process can't be forked safely" : why);
+        stk_local_note(b, t, "Python steps run in a fresh interpreter: %s",
+                       why == NULL ? "this process can't be forked safely" : why);
     }
     if (s->ours) {
-        run_fresh(b, t, why);
+        stk_local_task_not_started(b, t, STK_FAIL_START,
+                                   why == NULL ? "its fork server refused it" : why);
         return;
     }
-    stk_err err = {0};
     int rc = b->clean == NULL ? start_clean(b, &err) : 0;
+    if (rc < 0) {
+        stk_local_task_not_started(b, t, STK_FAIL_START, stk_err_format(&err, text, sizeof text));
+        return;
+    }
     t->state = LOCAL_QUEUED;
     t->n_sent = 0;
     t->server = b->clean;
-    if (rc < 0) {
-        char text[600];
-        local_task_not_started(b, t, STK_FAIL_START, stk_err_format(&err, text, sizeof text));
-    } else {
-        flush(b, b->clean);
-    }
-}
-
-static void run_fresh(local_backend *b, local_task *t, const char *why)
-{
-    stk_err err = {0};
-    const char *argv[] = {b->python, "-m", "stoker._worker", t->dir, "--main", b->main_file, NULL};
-    argv[4] = b->main_file == NULL ? NULL : argv[4];
-    t->server = NULL;
-    if (t->job.hook != NULL) {
-        local_task_not_started(b, t, STK_FAIL_START,
-                               why == NULL ? "its hook can't run in a fork" : why);
-    } else if (local_task_exec(b, t, &t->job, argv, &err) < 0) {
-        char text[600];
-        local_task_not_started(b, t, STK_FAIL_START, stk_err_format(&err, text, sizeof text));
-    }
+    flush(b, b->clean);
 }
 
 static local_task *task_of(local_backend *b, const local_server *s, const stk_json *m)
@@ -570,7 +555,7 @@ static const char *on_message(local_backend *b, local_server *s, const char *dat
         on_unfit(b, s, t, &m);
     } else if (stk_json_is(op, "note")) {
         const char *text = stk_json_text(stk_json_get(&m, "text"));
-        local_note(b, t, "%s", text == NULL ? "" : text);
+        stk_local_note(b, t, "%s", text == NULL ? "" : text);
     }
     return NULL;
 }
@@ -642,7 +627,7 @@ static const char *take_messages(local_backend *b, local_server *s)
     return wrong;
 }
 
-void local_server_event(local_backend *b, local_server *server, uint32_t events)
+void stk_local_server_event(local_backend *b, local_server *server, uint32_t events)
 {
     if ((events & EPOLLOUT) != 0) {
         flush(b, server);

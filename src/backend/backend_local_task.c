@@ -48,11 +48,11 @@ static int add_task(local_backend *b, local_task *task)
     return 0;
 }
 
-int local_task_new(local_backend *b, const stk_job *job, local_task **ret_task, stk_err *err)
+int stk_local_task_new(local_backend *b, const stk_job *job, local_task **ret_task, stk_err *err)
 {
     local_task *t = calloc(1, sizeof *t);
     char *dir = strdup(job->dir);
-    if (t == NULL || dir == NULL || local_reserve(b) < 0 || add_task(b, t) < 0) {
+    if (t == NULL || dir == NULL || stk_local_reserve(b) < 0 || add_task(b, t) < 0) {
         free(t);
         free(dir);
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "step '%s'", job->step);
@@ -106,11 +106,11 @@ static void make_group(local_backend *b, local_task *t, const stk_job *job)
     if (stk_cgroup_new(b->groups, name, job->memory_bytes, job->cpu_milli, &t->group, &why) < 0 &&
         !b->noted_watchdog) {
         b->noted_watchdog = true;
-        local_note(b, t, "memory is watched, not limited: %s", why.text);
+        stk_local_note(b, t, "memory is watched, not limited: %s", why.text);
     }
 }
 
-int local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk_err *err)
+int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk_err *err)
 {
     int rc = open_log(task, "stdout.log", err);
     rc = rc < 0 ? rc : open_log(task, "stderr.log", err);
@@ -195,8 +195,8 @@ static int make_env(local_backend *b, const stk_job *job)
     return rc < 0 ? rc : put_env(b, n, NULL);
 }
 
-int local_task_exec(local_backend *b, local_task *task, const stk_job *job, const char *const *argv,
-                    stk_err *err)
+int stk_local_task_exec(local_backend *b, local_task *task, const stk_job *job,
+                        const char *const *argv, stk_err *err)
 {
     if (make_env(b, job) < 0) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "step '%s'", job->step);
@@ -229,18 +229,18 @@ int local_task_exec(local_backend *b, local_task *task, const stk_job *job, cons
         return rc;
     }
     task->direct = true;
-    return local_task_started(b, task, pid, pidfd, err);
+    return stk_local_task_started(b, task, pid, pidfd, err);
 }
 
-int local_task_started(local_backend *b, local_task *task, pid_t pid, int pidfd, stk_err *err)
+int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pidfd, stk_err *err)
 {
-    int64_t now = local_now_ms();
+    int64_t now = stk_local_now_ms();
     task->state = LOCAL_RUNNING;
     task->pid = pid;
     task->pidfd = pidfd;
     task->start_ms = now;
-    int rc = local_guard_add(b->guard, pid, &task->slot, err);
-    if (rc == 0 && task->direct && local_watch_fd(b, pidfd, EPOLLIN, task, false) < 0) {
+    int rc = stk_local_guard_add(b->guard, pid, &task->slot, err);
+    if (rc == 0 && task->direct && stk_local_watch_fd(b, pidfd, EPOLLIN, task, false) < 0) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "watching process %d", (int)pid);
     }
     if (rc < 0) {
@@ -251,16 +251,17 @@ int local_task_started(local_backend *b, local_task *task, pid_t pid, int pidfd,
         }
         return rc;
     }
-    local_task_close_fds(task);
+    stk_local_task_close_fds(task);
+    stk_buf_done(&task->message);
     stk_watch *w = &task->watch;
     w->sid = pid;
     w->start_ms = now;
     w->due_ms = task->hook ? INT64_MAX : now + (w->period_ms > 0 ? w->period_ms : 100);
-    local_due(b, w->due_ms);
+    stk_local_due(b, w->due_ms);
     if (task->timeout_ms > 0) {
-        local_due(b, now + task->timeout_ms);
+        stk_local_due(b, now + task->timeout_ms);
     }
-    stk_report *r = local_report(b, task, STK_REPORT_STARTED);
+    stk_report *r = stk_local_report(b, task, STK_REPORT_STARTED);
     if (r != NULL) {
         r->pid = pid;
     }
@@ -277,8 +278,8 @@ static void send_signal(local_backend *b, local_task *t, int number)
     }
     (void)kill(t->pid, number);
     if (number == SIGTERM) { /* a forked child that hasn't made its session yet ignores that */
-        t->term_ms = local_now_ms() + TERM_AGAIN_MS;
-        local_due(b, t->term_ms);
+        t->term_ms = stk_local_now_ms() + TERM_AGAIN_MS;
+        stk_local_due(b, t->term_ms);
     }
 }
 
@@ -289,14 +290,14 @@ static bool has_ended(const local_task *t)
     return t->pidfd >= 0 && poll(&p, 1, 0) == 1;
 }
 
-void local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_failure why)
+void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_failure why)
 {
     if (task->state == LOCAL_DONE) {
         return;
     }
     if (task->state == LOCAL_QUEUED && task->n_sent == 0) {
-        local_server_drop_task(b, task);
-        local_task_not_started(b, task, why, why == STK_FAIL_CANCELLED ? "cancelled" : NULL);
+        stk_local_server_drop_task(b, task);
+        stk_local_task_not_started(b, task, why, why == STK_FAIL_CANCELLED ? "cancelled" : NULL);
         return;
     }
     if (task->stopped_for == STK_FAIL_NONE) {
@@ -305,12 +306,12 @@ void local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_f
         }
         task->stopped_for = why;
     }
-    int64_t at = local_now_ms() + (grace_ms > 0 ? grace_ms : 0);
+    int64_t at = stk_local_now_ms() + (grace_ms > 0 ? grace_ms : 0);
     bool first = task->kill_ms < 0;
     if (first || at < task->kill_ms) {
         task->kill_ms = at;
     }
-    local_due(b, task->kill_ms);
+    stk_local_due(b, task->kill_ms);
     if (task->state != LOCAL_RUNNING) {
         return; /* ended as soon as it is started */
     }
@@ -327,20 +328,20 @@ void local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_f
 static bool look_if_gone(local_backend *b, local_task *task, int64_t now_ms)
 {
     if (task->direct && task->gone_ms >= 0) {
-        local_task_reap(b, task);
-        local_due(b, now_ms + TERM_AGAIN_MS);
+        stk_local_task_reap(b, task);
+        stk_local_due(b, now_ms + TERM_AGAIN_MS);
     } else if (!task->direct && has_ended(task)) {
         if (task->gone_ms < 0) {
             task->gone_ms = now_ms; /* its server will say so any moment */
         } else if (now_ms - task->gone_ms > SERVER_MS) {
             task->lost_server = true;
-            local_task_ended(b, task, -1, -1, -1);
+            stk_local_task_ended(b, task, -1, -1, -1);
         }
     }
     return task->state == LOCAL_DONE;
 }
 
-void local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
+void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
 {
     if (task->state != LOCAL_RUNNING) {
         return;
@@ -351,9 +352,9 @@ void local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
     if (task->timeout_ms > 0 && task->stopped_for == STK_FAIL_NONE) {
         bool over = now_ms >= task->start_ms + task->timeout_ms;
         if (over) {
-            local_task_stop(b, task, task->grace_ms, STK_FAIL_TIMEOUT);
+            stk_local_task_stop(b, task, task->grace_ms, STK_FAIL_TIMEOUT);
         }
-        local_due(b, over ? now_ms + TERM_AGAIN_MS : task->start_ms + task->timeout_ms);
+        stk_local_due(b, over ? now_ms + TERM_AGAIN_MS : task->start_ms + task->timeout_ms);
     }
     if (task->term_ms >= 0 && now_ms >= task->term_ms) {
         task->term_ms = -1;
@@ -364,16 +365,16 @@ void local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
         task->kill_ms = now_ms + 1000; /* again, should it be in a place where it can't die */
     }
     if (task->kill_ms >= 0) {
-        local_due(b, task->kill_ms);
+        stk_local_due(b, task->kill_ms);
     }
     if (now_ms + 10 >= task->watch.due_ms) { /* those due soon now too: one wake-up for all */
         int64_t over = stk_watch_sample(&task->watch, task->dir, now_ms);
         if (over > 0 && task->stopped_for == STK_FAIL_NONE) {
             task->used_bytes = over;
-            local_task_stop(b, task, 0, STK_FAIL_HOST_OOM);
+            stk_local_task_stop(b, task, 0, STK_FAIL_HOST_OOM);
         }
     }
-    local_due(b, task->watch.due_ms);
+    stk_local_due(b, task->watch.due_ms);
 }
 
 /* --- end --- */
@@ -401,7 +402,7 @@ static int64_t true_maxrss(local_backend *b, const struct rusage *used)
     return known ? used->ru_maxrss * 1024 : -1;
 }
 
-void local_task_reap(local_backend *b, local_task *task)
+void stk_local_task_reap(local_backend *b, local_task *task)
 {
     int status;
     struct rusage used;
@@ -411,16 +412,16 @@ void local_task_reap(local_backend *b, local_task *task)
     if (got == task->pid) {
         int64_t cpu = ((int64_t)used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 +
                       used.ru_utime.tv_usec + used.ru_stime.tv_usec;
-        local_task_ended(b, task, status, cpu, true_maxrss(b, &used));
+        stk_local_task_ended(b, task, status, cpu, true_maxrss(b, &used));
     } else if (got < 0 && has_ended(task)) {
         /* Its server dies too, but hasn't handed it over yet: then it becomes our child. */
-        int64_t now = local_now_ms();
+        int64_t now = stk_local_now_ms();
         if (task->gone_ms < 0) {
             task->gone_ms = now;
-            (void)local_watch_fd(b, task->pidfd, 0, task, true);
-            local_due(b, now + TERM_AGAIN_MS);
+            (void)stk_local_watch_fd(b, task->pidfd, 0, task, true);
+            stk_local_due(b, now + TERM_AGAIN_MS);
         } else if (now - task->gone_ms > STATUS_MS) {
-            local_task_ended(b, task, -1, -1, -1);
+            stk_local_task_ended(b, task, -1, -1, -1);
         }
     }
 }
@@ -446,9 +447,9 @@ static int64_t larger(int64_t a, int64_t b)
 static void leave(local_backend *b, local_task *t)
 {
     t->state = LOCAL_DONE;
-    local_task_close_fds(t);
-    local_unwatch_fd(b, &t->pidfd);
-    local_guard_remove(b->guard, t->slot);
+    stk_local_task_close_fds(t);
+    stk_local_unwatch_fd(b, &t->pidfd);
+    stk_local_guard_remove(b->guard, t->slot);
     for (uint32_t i = 0; i < b->n_tasks; i++) {
         if (b->tasks[i] == t) {
             b->tasks[i] = b->tasks[--b->n_tasks];
@@ -458,8 +459,8 @@ static void leave(local_backend *b, local_task *t)
     b->done[b->n_done++] = t;
 }
 
-void local_task_ended(local_backend *b, local_task *task, int wait_status, int64_t cpu_us,
-                      int64_t maxrss_bytes)
+void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, int64_t cpu_us,
+                          int64_t maxrss_bytes)
 {
     STK_FAILPOINT("backend.end.before");
     end_leftovers(b, task);
@@ -469,7 +470,7 @@ void local_task_ended(local_backend *b, local_task *task, int wait_status, int64
                          .memory_bytes = task->memory_bytes,
                          .used_bytes = larger(task->used_bytes, maxrss_bytes),
                          .lost_server = task->lost_server};
-    stk_report *r = local_report(b, task, STK_REPORT_ENDED);
+    stk_report *r = stk_local_report(b, task, STK_REPORT_ENDED);
     if (r != NULL) {
         stk_outcome *o = &r->outcome;
         r->pid = task->pid;
@@ -489,17 +490,17 @@ void local_task_ended(local_backend *b, local_task *task, int wait_status, int64
             o->failure = STK_FAIL_START;
             (void)snprintf(o->text, sizeof o->text, "%s", task->failed);
         }
-        o->wall_ms = local_now_ms() - task->start_ms;
+        o->wall_ms = stk_local_now_ms() - task->start_ms;
         stk_watch_report(&task->watch, o);
     }
     stk_cgroup_remove(b->groups, &task->group);
     leave(b, task);
 }
 
-void local_task_not_started(local_backend *b, local_task *task, stk_failure failure,
-                            const char *text)
+void stk_local_task_not_started(local_backend *b, local_task *task, stk_failure failure,
+                                const char *text)
 {
-    stk_report *r = local_report(b, task, STK_REPORT_ENDED);
+    stk_report *r = stk_local_report(b, task, STK_REPORT_ENDED);
     if (r != NULL) {
         r->outcome = (stk_outcome){
             .failure = failure, .exit_status = -1, .cpu_us = -1, .peak_memory_bytes = -1};
@@ -510,7 +511,7 @@ void local_task_not_started(local_backend *b, local_task *task, stk_failure fail
     leave(b, task);
 }
 
-void local_task_close_fds(local_task *task)
+void stk_local_task_close_fds(local_task *task)
 {
     for (uint32_t i = 0; i < task->n_fds; i++) {
         stk_file_close(&task->fds[i]);
@@ -518,14 +519,13 @@ void local_task_close_fds(local_task *task)
     task->n_fds = 0;
 }
 
-void local_task_free(local_backend *b, local_task *task)
+void stk_local_task_free(local_backend *b, local_task *task)
 {
-    local_task_close_fds(task);
-    local_unwatch_fd(b, &task->pidfd);
+    stk_local_task_close_fds(task);
+    stk_local_unwatch_fd(b, &task->pidfd);
     stk_cgroup_remove(b->groups, &task->group);
     stk_watch_done(&task->watch);
     stk_buf_done(&task->message);
-    stk_arena_free(task->arena);
     free(task->dir);
     free(task);
 }
@@ -547,11 +547,11 @@ static bool known_children(local_backend *b, uint32_t *ret_n, uint32_t *ret_n_ch
     }
     uint32_t n = 0;
     uint32_t n_served = 0;
-    b->known[n++] = local_guard_pid(b->guard);
+    b->known[n++] = stk_local_guard_pid(b->guard);
     for (uint32_t i = 0; i < 2; i++) {
         local_server *server = i == 0 ? b->given : b->clean;
-        if (server != NULL && local_server_child(server) > 0) {
-            b->known[n++] = local_server_child(server);
+        if (server != NULL && stk_local_server_child(server) > 0) {
+            b->known[n++] = stk_local_server_child(server);
         }
     }
     for (uint32_t i = 0; i < b->n_tasks; i++) {
@@ -572,9 +572,10 @@ static bool is_of(pid_t pid, pid_t session, const local_task *t)
     return session == t->pid || stk_proc_has_env(pid, marker);
 }
 
-/* A process whose parent ended comes to us (child subreaper). One that belongs to a living task is
- * left alone: a step may well run a daemon of its own. */
-void local_end_orphans(local_backend *b, bool all)
+/* A process whose parent ended comes to us (child subreaper); so does nothing else that is in a
+ * session of its own, because the engine makes no such children but ours. One that belongs to a
+ * living task is left alone: a step may well run a daemon of its own. */
+void stk_local_end_orphans(local_backend *b, bool all)
 {
     enum { N_MAX = 256 };
     pid_t orphans[N_MAX];
