@@ -11,7 +11,7 @@ die() { say "$*"; exit 3; }
 
 debian() {
     local wanted missing=()
-    mapfile -t wanted < <(sed 's/#.*//' "$@" | xargs -n1)
+    mapfile -t wanted < <(sed 's/#.*//' "$@" | xargs -r -n1)
     [ ${#wanted[@]} -gt 0 ] || die "no package is named in: $*"
     if ! command -v dpkg-query >/dev/null; then
         say "this is no Debian or Ubuntu: make sure that you have the likes of: ${wanted[*]}"
