@@ -104,16 +104,6 @@ def _say_not_resumed() -> None:
         )
 
 
-def say_docker(compiled: Compiled, options: Dict[str, Any]) -> None:
-    """One line where image settings have no effect: a run on this machine itself."""
-    if options.get("quiet") or options.get("with") not in (None, "local"):
-        return
-    if any("docker" in part for part in (compiled.spec, *compiled.spec["steps"].values())):
-        say(
-            "docker settings are kept with the run; they apply on container backends, this run is local"
-        )
-
-
 def launch(compiled: Compiled) -> PipelineRun:
     """Run to the end and return the run.
 
@@ -128,7 +118,6 @@ def launch(compiled: Compiled) -> PipelineRun:
     store_externals(compiled.externals)
     if options.get("plan"):
         show_plan(binary, compiled, options)
-    say_docker(compiled, options)
     watch = _Watch()
     reader, pid = _start(binary, arguments, compiled)
     try:

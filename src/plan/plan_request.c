@@ -120,10 +120,21 @@ static int add_note(requester *q, uint32_t i_step, const char *asked, const char
     return 0;
 }
 
+/* Image settings stay with the run, but do nothing on this machine itself. */
+static bool names_an_image(const stk_spec *spec)
+{
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
+        if (stk_spec_step(spec, i)->settings->docker != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int write_notes(requester *q)
 {
     stk_plan *plan = q->plan;
-    plan->notes = stk_arena_array(plan->arena, q->n_groups, sizeof *plan->notes);
+    plan->notes = stk_arena_array(plan->arena, (size_t)q->n_groups + 1, sizeof *plan->notes);
     if (plan->notes == NULL) {
         return stk_plan_no_memory(q->err);
     }
@@ -151,6 +162,11 @@ static int write_notes(requester *q)
         }
     }
     plan->n_notes = q->n_groups;
+    if (q->cap != NULL && q->cap->backend != NULL && strcmp(q->cap->backend, "local") == 0 &&
+        names_an_image(plan->spec)) {
+        plan->notes[plan->n_notes++] = "docker settings are kept with the run; they apply on "
+                                       "container backends, this run is local";
+    }
     return 0;
 }
 
