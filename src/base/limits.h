@@ -15,6 +15,8 @@ enum {
     STK_LIMIT_DEVICES = 1024,  /* devices of one host */
     STK_LIMIT_WORKERS = 10000, /* --max-workers */
     STK_LIMIT_ENV = 4096,      /* environment entries of one step */
+    STK_LIMIT_INPUTS_ENV = 1000, /* with more inputs a command finds files in $STOKER_INPUT only */
+    STK_LIMIT_ENV_BYTES = 128 << 10, /* one NAME=value: the kernel's own limit */
     STK_LIMIT_CPUS_PINNED = 256,       /* CPUs one task can be pinned to */
 };
 

@@ -69,10 +69,10 @@ static int remember_error(stk_exec *x, const char *step, const char *text, stk_e
     return x->error == NULL ? stk_exec_nomem(err) : 0;
 }
 
-static bool hook_was_run(const ending *e, const char *name)
+static bool hook_was_run(const stk_result *result, const char *name)
 {
-    for (uint32_t i = 0; e != NULL && e->has_result && i < e->result.n_hooks_run; i++) {
-        if (strcmp(e->result.hooks_run[i], name) == 0) {
+    for (uint32_t i = 0; result != NULL && i < result->n_hooks_run; i++) {
+        if (strcmp(result->hooks_run[i], name) == 0) {
             return true;
         }
     }
@@ -80,42 +80,45 @@ static bool hook_was_run(const ending *e, const char *name)
 }
 
 /* Hooks that the task did not run itself: commands always, Python ones when the process died. Their
- * order is kept: the on_end hook follows when the first has ended (stk_exec_ended). */
-static void run_hooks(stk_exec *x, const ending *e, uint32_t task, bool ok, const char *error)
+ * order is kept: the on_end hook follows when the first has ended (hook_ended). */
+static int run_hooks(stk_exec *x, uint32_t task, const stk_result *result, const char *error,
+                     stk_err *err)
 {
-    stk_hook_when first = ok ? STK_HOOK_SUCCESS : STK_HOOK_FAILURE;
-    const stk_settings *s = stk_exec_step(x, task)->settings;
-    bool by_worker =
-        hook_was_run(e, ok ? "on_success" : "on_failure") && s->hooks[first].run == NULL;
-    if (!by_worker && stk_exec_launch_hook(x, task, first, error)) {
-        return;
+    stk_hook_when first = error == NULL ? STK_HOOK_SUCCESS : STK_HOOK_FAILURE;
+    exec_task *t = &x->tasks[task];
+    bool any = false;
+    int rc = 0;
+    t->end_by_task = hook_was_run(result, "on_end");
+    t->hook_error = stk_arena_dup(x->arena, error);
+    if (!hook_was_run(result, error == NULL ? "on_success" : "on_failure")) {
+        rc = stk_exec_launch_hook(x, task, first, &any, err);
     }
-    if (!(hook_was_run(e, "on_end") && s->hooks[STK_HOOK_END].run == NULL)) {
-        (void)stk_exec_launch_hook(x, task, STK_HOOK_END, error);
+    if (rc == 0 && !any && !t->end_by_task) {
+        rc = stk_exec_launch_hook(x, task, STK_HOOK_END, &any, err);
     }
+    return rc;
 }
 
-int stk_exec_fail(stk_exec *x, uint32_t task, stk_failure failure, const char *text,
-                  const char *used, const char *traceback, const char *where, stk_err *err)
+int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *failure, stk_err *err)
 {
     int64_t delay_ms = 0;
-    bool again = stk_sched_retry(x->sched, task, failure, &delay_ms);
+    bool again = stk_sched_retry(x->sched, task, failure->class, &delay_ms);
     stk_exec_release(x, task);
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    stk_buf_printf(&buf, "{\"class\":\"%s\",\"final\":%s,\"text\":", stk_failure_word(failure),
-                   again ? "false" : "true");
-    stk_buf_json(&buf, text);
-    if (used != NULL) {
+    stk_buf_printf(&buf, "{\"class\":\"%s\",\"final\":%s,\"text\":",
+                   stk_failure_word(failure->class), again ? "false" : "true");
+    stk_buf_json(&buf, failure->text);
+    if (failure->used != NULL) {
         stk_buf_text(&buf, ",\"used\":");
-        stk_buf_text(&buf, used);
+        stk_buf_text(&buf, failure->used);
     }
-    if (traceback != NULL) {
+    if (failure->traceback != NULL) {
         stk_buf_text(&buf, ",\"traceback\":");
-        stk_buf_json(&buf, traceback);
+        stk_buf_json(&buf, failure->traceback);
     }
-    if (where != NULL) {
+    if (failure->where != NULL) {
         stk_buf_text(&buf, ",\"where\":");
-        stk_buf_json(&buf, where);
+        stk_buf_json(&buf, failure->where);
     }
     stk_buf_char(&buf, '}');
     char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
@@ -123,10 +126,14 @@ int stk_exec_fail(stk_exec *x, uint32_t task, stk_failure failure, const char *t
         return stk_exec_nomem(err);
     }
     stk_sched_event failed = {
-        .kind = STK_EV_TASK_FAILED, .task = task, .failure = failure, .is_final = !again};
+        .kind = STK_EV_TASK_FAILED, .task = task, .failure = failure->class, .is_final = !again};
     int rc = stk_exec_emit(x, &failed, data, err);
-    if (rc < 0 || !again) {
-        return rc < 0 ? rc : remember_error(x, stk_exec_step(x, task)->name, text, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (!again) {
+        rc = remember_error(x, stk_exec_step(x, task)->name, failure->text, err);
+        return rc < 0 ? rc : run_hooks(x, task, failure->result, failure->text, err);
     }
     int64_t at = stk_clock_wall_ms(x->config.clock) + delay_ms;
     data = stk_arena_printf(x->tick, "{\"at_ms\":%lld,\"delay_ms\":%lld}", (long long)at,
@@ -159,29 +166,34 @@ static const char *error_text(const stk_result_error *e, stk_arena *arena)
 static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
 {
     const stk_outcome *o = e->outcome;
-    stk_failure failure = o->failure;
-    const char *text = o->text;
-    const char *traceback = NULL;
-    const char *where = NULL;
+    exec_failure failure = {.class = o->failure,
+                            .text = o->text,
+                            .used = e->used,
+                            .result = e->has_result ? &e->result : NULL};
     bool died = !o->ok && (o->failure == STK_FAIL_HOST_OOM || o->failure == STK_FAIL_TIMEOUT ||
                            o->failure == STK_FAIL_SIGNAL);
     if (e->has_result && !e->result.ok && !died) {
-        failure = e->result.error.class;
-        text = error_text(&e->result.error, x->scratch);
-        traceback = e->result.error.traceback;
-        where = e->result.error.where;
+        failure.class = e->result.error.class;
+        failure.text = error_text(&e->result.error, x->scratch);
+        failure.traceback = e->result.error.traceback;
+        failure.where = e->result.error.where;
     } else if (o->ok) {
-        failure = STK_FAIL_LOST;
-        text = "the process ended without leaving a result (os._exit, or exec of another program?)";
+        failure.class = STK_FAIL_LOST;
+        failure.text =
+            "the process ended without leaving a result (os._exit, or exec of another program?)";
     }
-    if (text == NULL) {
-        return stk_exec_nomem(err);
-    }
-    int rc = stk_exec_fail(x, e->task, failure, text, e->used, traceback, where, err);
-    if (rc == 0 && stk_sched_state(x->sched, e->task) == STK_TASK_FAILED) {
-        run_hooks(x, e, e->task, false, text);
-    }
-    return rc;
+    return failure.text == NULL ? stk_exec_nomem(err) : stk_exec_fail(x, e->task, &failure, err);
+}
+
+/* What the step left can't be used. */
+static int fail_output(stk_exec *x, const ending *e, const stk_err *why, stk_err *err)
+{
+    char text[1200];
+    exec_failure failure = {.class = STK_FAIL_OUTPUT,
+                            .text = stk_err_format(why, text, (int)sizeof text),
+                            .used = e->used,
+                            .result = e->has_result ? &e->result : NULL};
+    return stk_exec_fail(x, e->task, &failure, err);
 }
 
 /* --- outputs --- */
@@ -443,13 +455,7 @@ static int succeed(stk_exec *x, const ending *e, stk_err *err)
         return rc;
     }
     if (rc < 0) {
-        char text[1200];
-        rc = stk_exec_fail(x, e->task, STK_FAIL_OUTPUT,
-                           stk_err_format(&why, text, (int)sizeof text), e->used, NULL, NULL, err);
-        if (rc == 0 && stk_sched_state(x->sched, e->task) == STK_TASK_FAILED) {
-            run_hooks(x, e, e->task, false, why.text);
-        }
-        return rc;
+        return fail_output(x, e, &why, err);
     }
     x->tasks[e->task].outputs = refs;
     rc = push_cache(x, e, outputs.data, err);
@@ -460,10 +466,7 @@ static int succeed(stk_exec *x, const ending *e, stk_err *err)
     stk_exec_release(x, e->task);
     rc = stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_SUCCEEDED, .task = e->task}, data,
                        err);
-    if (rc == 0) {
-        run_hooks(x, e, e->task, true, NULL);
-    }
-    return rc;
+    return rc < 0 ? rc : run_hooks(x, e->task, e->has_result ? &e->result : NULL, NULL, err);
 }
 
 /* --- secrets --- */
@@ -546,9 +549,7 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
         return rc;
     }
     if (rc < 0 && outcome->ok) {
-        char text[1200];
-        return stk_exec_fail(x, task, STK_FAIL_OUTPUT, stk_err_format(&why, text, (int)sizeof text),
-                             e.used, NULL, NULL, err);
+        return fail_output(x, &e, &why, err);
     }
     /* A Python task's own word counts first: a process that dies while it ends has still done its
      * work. */
@@ -565,24 +566,41 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
     return fail_ending(x, &e, err);
 }
 
+/* What comes after a hook: after on_start the task itself, after its outcome's hook on_end. */
+static int after_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *err)
+{
+    bool any;
+    exec_task *t = &x->tasks[task];
+    if (when == STK_HOOK_START) {
+        if (!t->stopped) {
+            return stk_exec_push_launch(x, task, err);
+        }
+        stk_exec_release(x, task);
+        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task},
+                             NULL, err);
+    }
+    return when == STK_HOOK_END || t->end_by_task
+               ? 0
+               : stk_exec_launch_hook(x, task, STK_HOOK_END, &any, err);
+}
+
 static int hook_ended(stk_exec *x, const stk_report *report, stk_err *err)
 {
     uint32_t task = report->id & ~EXEC_HOOK_BIT;
-    if (!x->tasks[task].hooked) {
+    exec_task *t = task < x->n_tasks ? &x->tasks[task] : NULL;
+    if (t == NULL || t->hook < 0) {
         return 0;
     }
-    x->tasks[task].hooked = false;
+    stk_hook_when when = (stk_hook_when)t->hook;
+    t->hook = -1;
     x->n_hooks--;
     int rc = 0;
-    if (!report->outcome.ok) {
+    if (!report->outcome.ok && !t->stopped) {
         const char *text = stk_arena_printf(x->scratch, "a hook of step '%s' failed: %s",
                                             stk_exec_step(x, task)->name, report->outcome.text);
         rc = text == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, text, err);
     }
-    if (rc == 0 && strcmp(report->text, "on_end") != 0) {
-        (void)stk_exec_launch_hook(x, task, STK_HOOK_END, NULL);
-    }
-    return rc;
+    return rc < 0 ? rc : after_hook(x, task, when, err);
 }
 
 int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err)

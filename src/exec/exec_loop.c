@@ -218,7 +218,10 @@ static int act(stk_exec *x, const stk_action *a, stk_err *err)
         return stk_exec_admit(x, a->task, err);
     case STK_ACT_STOP: {
         int64_t grace = x->n_signals > 1 ? 0 : stk_exec_step(x, a->task)->settings->grace_ms;
-        x->config.backend->ops->stop(x->config.backend, a->task, grace, STK_FAIL_CANCELLED);
+        exec_task *t = &x->tasks[a->task];
+        uint32_t id = a->task | (t->hook == STK_HOOK_START ? EXEC_HOOK_BIT : 0);
+        t->stopped = true;
+        x->config.backend->ops->stop(x->config.backend, id, grace, STK_FAIL_CANCELLED);
         return 0;
     }
     case STK_ACT_SKIP:
@@ -291,11 +294,24 @@ static int drain(stk_exec *x, bool *ret_any, stk_err *err)
     return 0;
 }
 
+static void stop_hooks(stk_exec *x)
+{
+    for (uint32_t i = 0; i < x->n_tasks && x->n_hooks > 0; i++) {
+        if (x->tasks[i].hook >= 0) {
+            x->config.backend->ops->stop(x->config.backend, i | EXEC_HOOK_BIT, 0,
+                                         STK_FAIL_CANCELLED);
+        }
+    }
+}
+
 static int cancel(stk_exec *x, const char *why, stk_err *err)
 {
     x->n_signals++;
+    if (x->n_signals > 1) { /* the STOP actions that follow have no grace any more */
+        stop_hooks(x);
+    }
     if (x->n_signals > 1 || stk_sched_is_cancelling(x->sched)) {
-        return 0; /* the STOP actions that follow have no grace any more */
+        return 0;
     }
     const char *data = stk_arena_printf(x->tick, "{\"why\":\"%s\"}", why);
     int64_t now = stk_clock_wall_ms(x->config.clock);
@@ -485,6 +501,7 @@ static int add_tasks(stk_exec *x, stk_err *err)
             return rc;
         }
         x->tasks[i].i_step = i;
+        x->tasks[i].hook = -1;
     }
     return 0;
 }

@@ -34,7 +34,11 @@ typedef struct exec_task {
     const char *miss;
     int64_t started_ms;
     exec_slot *slot;
-    bool hooked; /* a hook job of this task is running */
+    const char *hook_error; /* what its failure hooks are told, or NULL */
+    int8_t hook;            /* stk_hook_when of the hook job that runs now, or -1 */
+    bool end_by_task;       /* it called its on_end hook itself */
+    bool hook_started;      /* this attempt's on_start job has been run */
+    bool stopped;           /* to be ended while its on_start job ran */
 } exec_task;
 
 /* What the cache lookup of a pipeline shares: digests of files already read. */
@@ -133,8 +137,11 @@ int stk_exec_admit(stk_exec *x, uint32_t task, stk_err *err);
  */
 int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err);
 void stk_exec_release(stk_exec *x, uint32_t task);
-/* Starts hook number `when` of a task that could not run it itself; false: it has none. */
-bool stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, const char *error);
+/* Starts hook number `when` of a task that doesn't run it itself; *ret_any false: it has none, or it
+ * can't be started, which is a note. */
+int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *ret_any,
+                         stk_err *err);
+int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err);
 
 /* --- exec_end.c --- */
 
@@ -142,8 +149,17 @@ int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err);
 /* The end of a task whose outcome is known: reads its result, stores its outputs, emits what
  * follows. */
 int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_err *err);
-int stk_exec_fail(stk_exec *x, uint32_t task, stk_failure failure, const char *text,
-                  const char *used, const char *traceback, const char *where, stk_err *err);
+/* Why an attempt failed; NULL where there is nothing to say. */
+typedef struct exec_failure {
+    stk_failure class;
+    const char *text; /* a sentence without the step's name */
+    const char *used; /* JSON */
+    const char *traceback;
+    const char *where;
+    const stk_result *result; /* hooks that it names were run by the task itself */
+} exec_failure;
+/* Emits TASK_FAILED and what follows: TASK_RETRYING, or the hooks of a step that failed for good. */
+int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *failure, stk_err *err);
 
 /* --- exec_resume.c --- */
 

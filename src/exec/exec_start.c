@@ -96,7 +96,7 @@ static void granted_json(const stk_exec *x, const stk_request *r, const exec_slo
     stk_buf_text(buf, "]}");
 }
 
-static int push_launch(stk_exec *x, uint32_t task, stk_err *err)
+int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err)
 {
     if (x->n_launches == x->cap_launches) {
         uint32_t cap = x->cap_launches == 0 ? 64 : x->cap_launches * 2;
@@ -149,11 +149,12 @@ int stk_exec_admit(stk_exec *x, uint32_t task, stk_err *err)
     }
     stk_buf_char(&buf, '}');
     char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
-    int rc = data == NULL ? stk_exec_nomem(err) : push_launch(x, task, err);
+    int rc = data == NULL ? stk_exec_nomem(err) : stk_exec_push_launch(x, task, err);
     if (rc < 0) {
         return rc;
     }
     uint32_t attempt = stk_sched_attempt(x->sched, task) + 1;
+    t->hook_started = t->stopped = false;
     return stk_exec_emit(
         x, &(stk_sched_event){.kind = STK_EV_TASK_STARTED, .task = task, .attempt = attempt}, data,
         err);
@@ -349,13 +350,14 @@ static void env_param(env_list *env, const char *name, const char *json)
     }
     if (value == NULL) {
         env->failed = true;
-        return;
+    } else if (strlen(key) + strlen(value) < STK_LIMIT_ENV_BYTES) { /* else task.json has it */
+        env_add(env, key, value);
     }
-    env_add(env, key, value);
 }
 
 /* Also links in/NAME → the file, for command steps. */
-static int env_input(stk_exec *x, env_list *env, const char *dir, const stk_input *in, stk_err *err)
+static int env_input(stk_exec *x, env_list *env, const char *dir, const stk_input *in, bool many,
+                     stk_err *err)
 {
     if (in->kind == STK_INPUT_VALUE || in->kind == STK_INPUT_PARAM) {
         env_param(env, in->name,
@@ -379,7 +381,9 @@ static int env_input(stk_exec *x, env_list *env, const char *dir, const stk_inpu
     if (path != NULL) {
         char key[STK_LIMIT_NAME + 32];
         (void)snprintf(key, sizeof key, "STOKER_INPUT_%s", in->name);
-        env_add(env, key, path);
+        if (!many) { /* thousands would be more than the system lets a program have */
+            env_add(env, key, path);
+        }
         const char *link = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
         if (link != NULL && symlink(path, link) < 0 && errno != EEXIST) {
             return stk_err_sys(err, STK_E_SYS, errno, "linking %s", link);
@@ -423,7 +427,8 @@ static int job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir
     env_add(env, "STOKER_STORE", stk_store_path(x->config.store));
     int rc = 0;
     for (uint32_t i = 0; i < step->n_inputs && rc == 0 && step->python == NULL; i++) {
-        rc = env_input(x, env, dir, &step->inputs[i], err);
+        bool many = step->n_inputs > STK_LIMIT_INPUTS_ENV;
+        rc = env_input(x, env, dir, &step->inputs[i], many, err);
     }
     if (slot != NULL && slot->n_cpus > 0) {
         static const char *const names[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS",
@@ -480,26 +485,6 @@ static int make_folders(const stk_exec *x, uint32_t task, const char *dir, stk_e
     return rc;
 }
 
-/* A command's on_start hook runs in the same process before it: the shell runs the hook, then
- * becomes the command. */
-static const char *const *job_argv(const stk_step *step, stk_arena *arena)
-{
-    const char *hook = step->settings->hooks[STK_HOOK_START].run;
-    uint32_t extra = hook != NULL ? 4 : 0;
-    const char **argv = stk_arena_array(arena, step->n_argv + extra + 1, sizeof *argv);
-    if (argv == NULL) {
-        return NULL;
-    }
-    if (hook != NULL) {
-        argv[0] = "/bin/sh";
-        argv[1] = "-c";
-        argv[2] = stk_arena_printf(arena, "(%s\n)\nexec \"$@\"", hook);
-        argv[3] = "stoker";
-    }
-    memcpy(argv + extra, step->argv, step->n_argv * sizeof *argv);
-    return argv;
-}
-
 /* Secrets are the engine's: a task sees those it named, under their own names. */
 static const char *const *job_unset(stk_arena *arena)
 {
@@ -550,7 +535,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_err *err)
                      .attempt = attempt,
                      .step = step->name,
                      .dir = dir,
-                     .argv = step->python == NULL ? job_argv(step, x->scratch) : NULL,
+                     .argv = step->python == NULL ? step->argv : NULL,
                      .python = step->python,
                      .spawn = s->isolation == STK_ISOLATION_SPAWN,
                      .cwd = step->cwd != NULL || step->python != NULL ? step->cwd
@@ -568,14 +553,30 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_err *err)
     return 0;
 }
 
+/* A Python task calls its own Python hooks; any other on_start hook is a job before the attempt. */
+static bool has_start_job(const stk_step *step)
+{
+    const stk_hook *hook = &step->settings->hooks[STK_HOOK_START];
+    return hook->run != NULL || (hook->python != NULL && step->python == NULL);
+}
+
 int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
 {
+    exec_task *t = &x->tasks[task];
     stk_job job = {0};
     stk_err why = {0};
     int rc = prepare(x, task, &job, &why);
+    if (rc == 0 && !t->hook_started && has_start_job(stk_exec_step(x, task))) {
+        bool any = false;
+        t->hook_started = true;
+        rc = stk_exec_launch_hook(x, task, STK_HOOK_START, &any, err);
+        if (rc < 0 || any) {
+            return rc; /* the end of the hook launches the task */
+        }
+    }
     if (rc == 0) {
-        x->tasks[task].slot->lease.n = 0; /* the backend has it now, also on error */
-        x->tasks[task].started_ms = stk_clock_wall_ms(x->config.clock);
+        t->slot->lease.n = 0; /* the backend has it now, also on error */
+        t->started_ms = stk_clock_wall_ms(x->config.clock);
         rc = x->config.backend->ops->start(x->config.backend, &job, &why);
     }
     if (rc == STK_E_FULL || rc == STK_E_NOMEM) { /* not the step's fault: the engine can't go on */
@@ -584,29 +585,28 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     }
     if (rc < 0) {
         char text[1200];
-        return stk_exec_fail(x, task, STK_FAIL_START, stk_err_format(&why, text, (int)sizeof text),
-                             NULL, NULL, NULL, err);
+        exec_failure failure = {.class = STK_FAIL_START,
+                                .text = stk_err_format(&why, text, (int)sizeof text)};
+        return stk_exec_fail(x, task, &failure, err);
     }
     return 0;
 }
 
-bool stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, const char *error)
+static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *err)
 {
     static const char *const names[] = {"on_start", "on_success", "on_failure", "on_end"};
     const stk_step *step = stk_exec_step(x, task);
     const stk_hook *hook = &step->settings->hooks[when];
-    if (hook->run == NULL && hook->python == NULL) {
-        return false;
-    }
+    const char *error = x->tasks[task].hook_error;
     uint32_t attempt = stk_exec_attempt(x, task);
     const char *dir = stk_exec_dir(x, task, attempt, x->scratch);
     env_list env = {.arena = x->scratch};
-    stk_err ignored = {0};
-    if (dir == NULL || job_env(x, task, attempt, dir, &env, &ignored) < 0) {
-        return false;
-    }
+    int rc = dir == NULL ? stk_exec_nomem(err) : job_env(x, task, attempt, dir, &env, err);
     env_add(&env, "STOKER_HOOK", names[when]);
     env_add(&env, "STOKER_ERROR", error != NULL ? error : "");
+    if (rc < 0 || env.failed) {
+        return rc < 0 ? rc : stk_exec_nomem(err);
+    }
     const char *argv[] = {"/bin/sh", "-c", hook->run, NULL};
     stk_job job = {.id = task | EXEC_HOOK_BIT,
                    .attempt = attempt,
@@ -624,10 +624,28 @@ bool stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, const 
                    .grace_ms = step->settings->grace_ms,
                    .hook = names[when],
                    .hook_error = error};
-    if (env.failed || x->config.backend->ops->start(x->config.backend, &job, &ignored) < 0) {
-        return false;
+    return x->config.backend->ops->start(x->config.backend, &job, err);
+}
+
+int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *ret_any,
+                         stk_err *err)
+{
+    const stk_step *step = stk_exec_step(x, task);
+    const stk_hook *hook = &step->settings->hooks[when];
+    stk_err why = {0};
+    *ret_any = hook->run != NULL || hook->python != NULL;
+    if (!*ret_any) {
+        return 0;
     }
-    x->tasks[task].hooked = true;
+    if (start_hook(x, task, when, &why) < 0) {
+        char text[1200];
+        *ret_any = false;
+        const char *note =
+            stk_arena_printf(x->scratch, "a hook of step '%s' could not be started: %s", step->name,
+                             stk_err_format(&why, text, (int)sizeof text));
+        return note == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, note, err);
+    }
+    x->tasks[task].hook = (int8_t)when;
     x->n_hooks++;
-    return true;
+    return 0;
 }

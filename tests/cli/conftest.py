@@ -1,0 +1,16 @@
+"""Each test gets a folder, a store, a lease folder and an environment of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_tools import Cli
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Iterator[Cli]:
+    terminal = Cli(tmp_path)
+    yield terminal
+    terminal.close()
