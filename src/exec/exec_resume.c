@@ -73,7 +73,7 @@ static int end_attempt(stk_exec *x, uint32_t task, const past *p, stk_err *err)
         stk_runner_attempt_kill(dir, x->config.run, KILL_TIMEOUT_MS) < 0) {
         return stk_err_set(err, STK_E_BUSY,
                            "step '%s': its earlier attempt still runs and could not be ended; end "
-                           "it by hand (see %s/pid)",
+                           "it by hand (see %s)",
                            stk_exec_step(x, task)->name, dir);
     }
     return 0;
