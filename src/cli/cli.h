@@ -57,6 +57,9 @@ int stk_cli_number(const stk_cli *cli, const char *name, int64_t min, int64_t ma
 bool stk_cli_json(const stk_cli *cli);
 bool stk_cli_colour(const stk_cli *cli, int fd); /* terminal, NO_COLOR, TERM=dumb, CLICOLOR_FORCE */
 const char *stk_cli_program(const stk_cli *cli); /* absolute path of this binary */
+/* The interpreter for the user's files and steps: `named` if not NULL, $VIRTUAL_ENV's, that of the
+ * virtual environment whose `stoker` was called, python3. `buf` may be used for the answer. */
+const char *stk_cli_python(const char *named, char *buf, size_t size);
 
 /* Prints the error (see above) and returns its exit status. */
 int stk_cli_fail(const stk_cli *cli, const stk_err *err);

@@ -259,12 +259,10 @@ static void look_at_python(doctor *d)
                                "    import stoker; v = stoker.__version__\n"
                                "except ImportError: v = '-'\n"
                                "print(v, '%d.%d.%d' % sys.version_info[:3], sys.executable)";
-    const char *venv = getenv("VIRTUAL_ENV");
-    const char *python = venv != NULL && *venv != '\0'
-                             ? stk_arena_printf(d->arena, "%s/bin/python", venv)
-                             : "python3";
+    char venv[4096];
+    const char *python = stk_cli_python(NULL, venv, sizeof venv);
     stk_err err = {0};
-    const char *answer = python != NULL ? ask_python(d, python, code, &err) : NULL;
+    const char *answer = ask_python(d, python, code, &err);
     char version[64], number[32], where[512];
     if (answer == NULL || sscanf(answer, "%63s %31s %511[^\n]", version, number, where) != 3) {
         add(d, LEVEL_WARNING, "python",

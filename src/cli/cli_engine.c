@@ -195,12 +195,9 @@ static int open_backend(engine *e, stk_err *err)
         json_decref(origin);
         return STK_E_NOMEM;
     }
-    char venv[4096] = "";
-    if (e->options->python != NULL) {
-        python = e->options->python;
-    } else if (python == NULL && getenv("VIRTUAL_ENV") != NULL) {
-        (void)snprintf(venv, sizeof venv, "%s/bin/python", getenv("VIRTUAL_ENV"));
-        python = venv;
+    char venv[4096];
+    if (e->options->python != NULL || python == NULL) {
+        python = stk_cli_python(e->options->python, venv, sizeof venv);
     }
     stk_local_config config = {.run = e->run,
                                .server_fd = e->options->server_fd,

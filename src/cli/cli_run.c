@@ -148,24 +148,11 @@ static int set_run_options(const stk_cli *cli, const stk_run_options *options)
     return rc;
 }
 
-static const char *python_of(const stk_run_options *options, char *buf, size_t size)
-{
-    const char *venv = getenv("VIRTUAL_ENV");
-    if (options->python != NULL) {
-        return options->python;
-    }
-    if (venv != NULL && *venv != '\0') {
-        (void)snprintf(buf, size, "%s/bin/python", venv);
-        return buf;
-    }
-    return "python3";
-}
-
 int stk_cli_exec_python(const stk_cli *cli, const stk_run_options *options, const char *file,
                         char **args)
 {
     char venv[4096];
-    const char *python = python_of(options, venv, sizeof venv);
+    const char *python = stk_cli_python(options->python, venv, sizeof venv);
     const char *colon = strstr(file, ".py:");
     STK_TEXT_AUTO path = colon != NULL ? strndup(file, (size_t)(colon - file) + 3) : strdup(file);
     int n = 0;

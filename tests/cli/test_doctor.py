@@ -91,8 +91,20 @@ def test_python_that_has_stoker(tmp_path: Path) -> None:
     assert found["level"] == "ok" and "imports stoker 0." in found["text"]
 
 
-def test_no_python_at_all(tmp_path: Path) -> None:
+def test_python_beside_the_stoker_that_was_called(tmp_path: Path) -> None:
     (found,) = findings(tmp_path, "python", VIRTUAL_ENV="", PATH="/nonexistent")
+    assert found["level"] == "ok"
+    assert found["text"].count(str(ROOT / ".venv" / "bin" / "python")) == 1
+
+
+def test_no_python_at_all(tmp_path: Path) -> None:
+    outside = tmp_path / "stoker"
+    outside.symlink_to(STOKER.resolve())
+    env = {"STOKER_ACCEL": "none", "STOKER_LEASE_DIR": str(tmp_path), "PATH": "/nonexistent"}
+    done = subprocess.run(
+        [outside, "doctor", "--json"], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    (found,) = (f for f in json.loads(done.stdout)["findings"] if f["topic"] == "python")
     assert found["level"] == "warning" and "python3" in found["text"]
 
 

@@ -1,0 +1,52 @@
+/* Which Python runs the user's files and steps: the one that was named, else that of the active
+ * virtual environment, else that of the environment whose `stoker` was called, else python3. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+
+/* The path this program was called by (links not followed: a virtual environment's bin/stoker may
+ * be one), into buf. */
+static bool called_as(char *buf, size_t size)
+{
+    const char *name = program_invocation_name;
+    if (strchr(name, '/') != NULL) {
+        return snprintf(buf, size, "%s", name) < (int)size;
+    }
+    for (const char *dir = getenv("PATH"); dir != NULL && *dir != '\0';) {
+        int len = (int)strcspn(dir, ":");
+        if (len > 0 && snprintf(buf, size, "%.*s/%s", len, dir, name) < (int)size &&
+            access(buf, X_OK) == 0) {
+            return true;
+        }
+        dir += len + (dir[len] == ':');
+    }
+    return false;
+}
+
+const char *stk_cli_python(const char *named, char *buf, size_t size)
+{
+    const char *venv = getenv("VIRTUAL_ENV");
+    if (named != NULL && *named != '\0') {
+        return named;
+    }
+    if (venv != NULL && *venv != '\0' && snprintf(buf, size, "%s/bin/python", venv) < (int)size) {
+        return buf;
+    }
+    char called[PATH_MAX];
+    char *slash = called_as(called, sizeof called) ? strrchr(called, '/') : NULL;
+    if (slash != NULL) {
+        char mark[PATH_MAX + 32];
+        *slash = '\0';
+        (void)snprintf(mark, sizeof mark, "%s/../pyvenv.cfg", called);
+        if (access(mark, F_OK) == 0 && snprintf(buf, size, "%s/python", called) < (int)size &&
+            access(buf, X_OK) == 0) {
+            return buf;
+        }
+    }
+    return "python3";
+}
