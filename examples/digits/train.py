@@ -12,6 +12,7 @@ import importlib.util
 from typing import Annotated, Any, Tuple
 
 import numpy as np
+
 from stoker import ResourceSettings, log_metadata, pipeline, step
 
 FRAMEWORK = "torch" if importlib.util.find_spec("torch") else "scikit-learn"
