@@ -1,0 +1,98 @@
+"""Devices from asking to using: each test on a host of fake devices, and on the real one where `make test-gpu` runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STOKER = ROOT / ".venv" / "bin" / "stoker"
+
+SEES = """
+stoker: 1
+name: sees
+steps:
+  one: {run: 'printf %s "$CUDA_VISIBLE_DEVICES" > $STOKER_OUTPUT/seen', outputs: [seen], resources: {gpu_count: 1}}
+  none: {run: 'printf "%s" "${CUDA_VISIBLE_DEVICES-unset}" > $STOKER_OUTPUT/seen', outputs: [seen]}
+"""
+ALONE = """
+stoker: 1
+name: alone
+steps:
+  hold: {run: 'mkdir MARK && sleep 0.4 && rmdir MARK', resources: {gpu_count: ALL}}
+"""
+
+
+class Host:
+    """A store, a lease folder and a provider; `n` devices."""
+
+    def __init__(self, folder: Path, provider: str) -> None:
+        self.folder = folder
+        (folder / "leases").mkdir()
+        self.env = {
+            k: v for k, v in os.environ.items() if k not in ("STOKER_STORE", "STOKER_ACCEL")
+        }
+        self.env |= {"STOKER_LEASE_DIR": str(folder / "leases"), "STOKER_ACCEL": provider}
+        found = json.loads(self.run("doctor", "--json").stdout)["findings"]
+        self.devices = [
+            f["text"] for f in found if f["topic"] == "devices" and f["text"].endswith("free")
+        ]
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        pipe = subprocess.PIPE
+        command = [str(STOKER), *words]
+        return subprocess.Popen(
+            command, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True
+        )
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [str(STOKER), *words]
+        return subprocess.run(
+            command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=120
+        )
+
+    def steps(self) -> dict[str, Any]:
+        return json.loads(self.run("show", "latest", "--json").stdout)["steps"]
+
+
+@pytest.fixture(params=["fake", pytest.param("nvml", marks=pytest.mark.gpu)])
+def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
+    if request.param == "nvml":
+        return Host(tmp_path, "nvml")
+    fake = tmp_path / "devices.json"
+    fake.write_text('[{"uuid": "GPU-a", "memory_bytes": 1000000}, {"uuid": "GPU-b"}]')
+    return Host(tmp_path, f"fake:{fake}")
+
+
+def test_a_step_sees_what_it_was_given_and_no_more(host: Host) -> None:
+    (host.folder / "p.yaml").write_text(SEES)
+    done = host.run("run", "p.yaml")
+    assert done.returncode == 0, done.stderr
+    steps = host.steps()
+    seen = Path(steps["one"]["outputs"]["seen"]["path"]).read_text()
+    assert seen.startswith("GPU-") and "," not in seen
+    assert seen in json.dumps(steps["one"]["granted"])
+    assert any(seen in text for text in host.devices)
+    assert Path(steps["none"]["outputs"]["seen"]["path"]).read_text() == ""
+
+
+def test_two_runs_never_hold_the_same_device(host: Host) -> None:
+    text = ALONE.replace("MARK", str(host.folder / "mark")).replace("ALL", str(len(host.devices)))
+    (host.folder / "p.yaml").write_text(text)
+    runs = [host.start("run", "--no-cache", "p.yaml") for _ in range(3)]
+    for run in runs:
+        _, said = run.communicate(timeout=120)
+        assert run.returncode == 0, said  # a second holder's mkdir would have failed
+
+
+def test_more_than_there_are_is_refused_before_the_start(host: Host) -> None:
+    n = len(host.devices) + 1
+    (host.folder / "p.yaml").write_text(SEES.replace("gpu_count: 1", f"gpu_count: {n}"))
+    done = host.run("run", "p.yaml")
+    assert done.returncode == 2
+    assert "'one'" in done.stderr and str(n) in done.stderr
