@@ -32,7 +32,8 @@ typedef struct stk_command {
     const char *text; /* paragraphs for --help and the man page; plain text, blank line between; may
                          be NULL */
     const stk_option *options; /* --help and --json are understood everywhere and not listed here */
-    bool stop_at_positional;   /* what follows the first positional belongs to the user's program */
+    /* Does what follows this first positional belong to the user's program? NULL: no. */
+    bool (*stop_at)(const char *word);
     bool hidden;
     int (*run)(stk_cli *cli);
 } stk_command;

@@ -87,6 +87,12 @@ static const stk_option options[] = {
     {0},
 };
 
+static bool any_word(const char *word)
+{
+    (void)word;
+    return true;
+}
+
 const stk_command stk_cmd_compat = {
     .name = "compat",
     .summary = "run a program written for ZenML on Stoker, unchanged",
@@ -95,6 +101,6 @@ const stk_command stk_cmd_compat = {
             "`from zenml import …`\nis Stoker. ZenML need not be installed; where it is, it stays "
             "untouched.",
     .options = options,
-    .stop_at_positional = true,
+    .stop_at = any_word,
     .run = run_compat,
 };

@@ -96,7 +96,8 @@ int stk_cli_parse(stk_cli *cli, int n_words, char **words, stk_err *err)
             }
         } else {
             cli->args[cli->n_args++] = words[i];
-            only_args = only_args || cli->command->stop_at_positional;
+            only_args = only_args || (cli->n_args == 1 && cli->command->stop_at != NULL &&
+                                      cli->command->stop_at(words[i]));
         }
     }
     return 0;

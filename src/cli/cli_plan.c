@@ -182,7 +182,7 @@ static int run_plan(stk_cli *cli)
         return stk_cli_usage(cli, "which pipeline? give a pipeline.yaml or a Python file");
     }
     int rc = stk_cli_run_options(cli, &options, &err);
-    if (rc == 0 && !piped && strstr(stk_cli_arg(cli, 0), ".py") != NULL) {
+    if (rc == 0 && !piped && stk_cli_is_python(stk_cli_arg(cli, 0))) {
         options.plan = true;
         return stk_cli_exec_python(cli, &options, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1);
     }
@@ -208,5 +208,5 @@ const stk_command stk_cmd_plan = {.name = "plan",
                                       "Nothing is started. For each step: what it would be given, "
                                       "whether its result is known, and if not, what changed.",
                                   .options = options_of_plan,
-                                  .stop_at_positional = true,
+                                  .stop_at = stk_cli_is_python,
                                   .run = run_plan};

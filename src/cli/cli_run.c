@@ -17,6 +17,18 @@
 #include "base/units.h"
 #include "sys/file.h"
 
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text);
+    size_t m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+bool stk_cli_is_python(const char *word)
+{
+    return ends_with(word, ".py") || strstr(word, ".py:") != NULL;
+}
+
 int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
 {
     *ret = (stk_run_options){.policy = STK_POLICY_FIT,
@@ -243,19 +255,20 @@ static int detach(const stk_cli *cli)
     }
     int status = 0;
     waitpid(pid, &status, 0);
-    stk_err_set(&err, STK_E_FAILED, "the run did not start; its output is in %s", log);
-    (void)stk_cli_fail(cli, &err);
-    _exit(WIFEXITED(status) && WEXITSTATUS(status) != 0 ? WEXITSTATUS(status) : 3);
+    bool known = WIFEXITED(status) && WEXITSTATUS(status) != 0;
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    if (known && stk_file_read(log, 1 << 16, &text, &len, NULL) == 0 && len > 0) {
+        (void)fwrite(text, 1, len, stderr); /* it has said why */
+        (void)unlink(log);
+    } else {
+        stk_err_set(&err, STK_E_FAILED, "the run did not start; its output is in %s", log);
+        (void)stk_cli_fail(cli, &err);
+    }
+    _exit(known ? WEXITSTATUS(status) : 3);
 }
 
 /* --- the command --- */
-
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text);
-    size_t m = strlen(end);
-    return n >= m && strcmp(text + n - m, end) == 0;
-}
 
 static int run_run(stk_cli *cli)
 {
@@ -276,7 +289,7 @@ static int run_run(stk_cli *cli)
             return status;
         }
     }
-    if (!piped && (ends_with(target, ".py") || strstr(target, ".py:") != NULL)) {
+    if (!piped && stk_cli_is_python(target)) {
         return stk_cli_exec_python(cli, &options, target, stk_cli_args(cli) + 1);
     }
     if (!piped && !ends_with(target, ".yaml") && !ends_with(target, ".yml") &&
@@ -287,8 +300,7 @@ static int run_run(stk_cli *cli)
     }
     if (!piped && stk_cli_n_args(cli) > 1) {
         return stk_cli_usage(
-            cli, "'%s' takes no further arguments: parameters go as --param NAME=VALUE before it",
-            target);
+            cli, "'%s' takes no further arguments: parameters go as --param NAME=VALUE", target);
     }
     stk_spec *spec = NULL;
     int rc = stk_cli_load_spec(cli, &spec, &err);
@@ -330,5 +342,5 @@ const stk_command stk_cmd_run = {
             "ends running steps gracefully, a\n"
             "second one at once; 'stoker resume' takes the run up where it stopped.",
     .options = options_of_run,
-    .stop_at_positional = true,
+    .stop_at = stk_cli_is_python,
     .run = run_run};

@@ -15,7 +15,7 @@ typedef struct stk_run_options {
     bool use_cache;
     bool quiet;
     bool use_new_code;
-    bool plan; /* only show what would be done */
+    bool plan;          /* only show what would be done */
     const char *name;   /* of the run, or NULL */
     const char *python; /* interpreter, or NULL */
     const char *resume; /* run to take up, or NULL */
@@ -23,6 +23,8 @@ typedef struct stk_run_options {
     int front_fd;       /* JSON lines for the front, or -1 */
 } stk_run_options;
 
+/* "file.py" or "file.py:name": the words after it are the file's own. */
+bool stk_cli_is_python(const char *word);
 /* Reads the options that both commands have. */
 int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err);
 /* Runs (or resumes) a pipeline to its end; returns the exit status. Prints errors itself. */
