@@ -370,6 +370,9 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *
         close_all(&e);
         return code;
     }
+    if (status == STK_RUN_CANCELLED && !stk_cli_json(cli)) {
+        fprintf(stderr, "stoker: 'stoker resume %s' takes the run up where it was ended\n", e.run);
+    }
     tell_end(&e, words[status], stk_exec_error(e.exec));
     close_all(&e);
     return exits[status];

@@ -146,13 +146,27 @@ const char *stk_store_column(sqlite3_stmt *stmt, int i, stk_arena *arena)
     return text == NULL ? NULL : stk_arena_dupn(arena, text, (size_t)sqlite3_column_bytes(stmt, i));
 }
 
+/* While another process makes the store, or closes it as its last user, SQLite says "busy" at once,
+ * without asking the busy handler. */
+static int step_patiently(sqlite3_stmt *stmt)
+{
+    int rc = sqlite3_step(stmt);
+    for (int waited_ms = 0; (rc & 0xff) == SQLITE_BUSY && waited_ms < STK_STORE_BUSY_MS;
+         waited_ms += 5) {
+        (void)sqlite3_reset(stmt);
+        (void)sqlite3_sleep(5);
+        rc = sqlite3_step(stmt);
+    }
+    return rc;
+}
+
 /* A pragma's answer as text in buf. */
 static int pragma(stk_store *store, const char *sql, char *buf, size_t size, stk_err *err)
 {
     sqlite3_stmt *stmt = NULL;
     int rc = sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL);
     if (rc == SQLITE_OK) {
-        rc = sqlite3_step(stmt);
+        rc = step_patiently(stmt);
     }
     int code = 0;
     if (rc == SQLITE_ROW || rc == SQLITE_DONE) {

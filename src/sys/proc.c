@@ -526,9 +526,14 @@ int stk_proc_kill_sessions(const pid_t *sids, uint32_t n, const char *marker, in
         }
     }
     int64_t end = now_ms() + timeout_ms;
-    int found;
-    for (long wait = 1; (found = kill_round(&sessions, marker)) != 0 && now_ms() < end;
-         wait = wait < 16 ? wait * 2 : wait) {
+    int found = -1;
+    int quiet = 0; /* rounds without any: one that was just executing shows no marker */
+    for (long wait = 1; now_ms() < end; wait = wait < 16 ? wait * 2 : wait) {
+        found = kill_round(&sessions, marker);
+        quiet = found == 0 ? quiet + 1 : 0;
+        if (quiet == (marker == NULL ? 1 : 3)) {
+            break;
+        }
         pause_ms(wait);
     }
     stk_proc_members_done(&sessions);

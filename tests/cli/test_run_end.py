@@ -1,0 +1,321 @@
+"""How runs end: cancelled, killed, detached; what is left of them, and how they are taken up again."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from cli_tools import PYTHON, Cli, alive, wait_for
+
+LONG = "echo $$ > pid; sleep 60 & wait"
+# a step with a grandchild in a session of its own, as daemons are
+ESCAPING = "setsid sh -c 'echo $$ > far; exec sleep 60' & echo $$ > pid; while ! test -s far; do sleep 0.01; done; echo ok > up; wait"
+
+
+def locked(path: Path) -> bool:
+    """Whether anybody holds a lease on the device of this file."""
+    with open(path, "r+b") as file:
+        # struct flock: type, whence, start, len, pid
+        probe = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        answer = fcntl.fcntl(file, 36, probe)  # F_OFD_GETLK
+        return struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK
+
+
+# --- cancelling ---
+
+
+def test_ctrl_c_once_is_graceful(cli: Cli) -> None:
+    polite = (
+        "trap 'echo saved > saved; exit 0' TERM; echo $$ > pid; while true; do sleep 0.02; done"
+    )
+    engine = cli.start(
+        "run",
+        cli.document({"a": {"run": polite, "grace": 30}, "b": {"run": "true", "after": ["a"]}}),
+    )
+    cli.until("pid")
+    engine.send_signal(signal.SIGINT)
+    assert engine.wait(20) == 130
+    assert cli.until("saved") == "saved"
+    run = cli("show", "latest")
+    assert (
+        run.statuses == {"a": "cancelled", "b": "cancelled"} and run.shown["status"] == "cancelled"
+    )
+    assert "resume" in engine.stderr.read()
+
+
+def test_ctrl_c_twice_is_at_once(cli: Cli) -> None:
+    deaf = "trap '' TERM; echo $$ > pid; while true; do sleep 0.02; done"
+    engine = cli.start("run", cli.document({"a": {"run": deaf, "grace": 600}}))
+    pid = int(cli.until("pid"))
+    engine.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert alive(pid)  # in its grace time
+    engine.send_signal(signal.SIGINT)
+    assert engine.wait(20) == 130 and not alive(pid)
+
+
+def test_grace_then_firm(cli: Cli) -> None:
+    deaf = "trap '' TERM; echo $$ > pid; while true; do sleep 0.02; done"
+    engine = cli.start("run", cli.document({"a": {"run": deaf, "grace": 0.5}}))
+    pid = int(cli.until("pid"))
+    began = time.monotonic()
+    engine.send_signal(signal.SIGTERM)
+    assert engine.wait(20) == 130 and not alive(pid)
+    assert time.monotonic() - began >= 0.45
+
+
+@pytest.mark.parametrize("now", [[], ["--now"]])
+def test_cancel_from_elsewhere(cli: Cli, now: list[str]) -> None:
+    deaf = "trap '' TERM; echo $$ > pid; while true; do sleep 0.02; done"
+    grace = 600 if now else 0.1
+    engine = cli.start("run", cli.document({"a": {"run": deaf, "grace": grace}}))
+    cli.until("pid")
+    answer = cli.json("cancel", *now)
+    assert answer["cancelling"] is True and answer["pid"] == engine.pid
+    assert engine.wait(20) == 130
+    assert cli.json("show")["status"] == "cancelled"
+    again = cli("cancel")
+    assert again.code == 2 and "nothing to cancel" in again.err
+
+
+def test_a_cancelled_run_can_be_resumed(cli: Cli) -> None:
+    steps = {
+        "a": {"run": "echo a >> ran"},
+        "b": {"run": f"echo b >> ran; test -e go || ({LONG})", "after": ["a"]},
+        "c": {"run": "echo c >> ran", "after": ["b"]},
+    }
+    engine = cli.start("run", cli.document(steps))
+    cli.until("pid")
+    assert cli("cancel").code == 0 and engine.wait(20) == 130
+    (cli.folder / "go").touch()
+    run = cli("resume")
+    assert run.code == 0 and set(run.statuses.values()) == {"succeeded"}
+    assert (cli.folder / "ran").read_text().split() == ["a", "b", "b", "c"]
+
+
+def test_cancelling_while_waiting_for_a_retry(cli: Cli) -> None:
+    steps = {"a": {"run": "echo $$ > pid; exit 1", "retry": {"max_retries": 3, "delay": 600}}}
+    engine = cli.start("run", cli.document(steps))
+    cli.until("pid")
+    wait_for(lambda: cli("show", "latest").statuses == {"a": "retrying"})
+    engine.send_signal(signal.SIGINT)
+    assert engine.wait(20) == 130
+
+
+def test_cancelling_during_a_start_hook(cli: Cli) -> None:
+    steps = {"a": {"run": "touch ran", "hooks": {"on_start": {"run": LONG}}}}
+    engine = cli.start("run", cli.document(steps))
+    pid = int(cli.until("pid"))
+    engine.send_signal(signal.SIGINT)
+    assert engine.wait(20) == 130 and not alive(pid)
+    assert not (cli.folder / "ran").exists()
+    assert cli("show", "latest").statuses == {"a": "cancelled"}
+
+
+def test_the_front_going_away_cancels(cli: Cli) -> None:
+    mine, theirs = os.pipe()
+    engine = cli.start(
+        "run", "--front-fd", str(theirs), cli.document({"a": {"run": LONG}}), pass_fds=[theirs]
+    )
+    os.close(theirs)
+    pid = int(cli.until("pid"))
+    with open(mine) as front:
+        first = json.loads(front.readline())
+    assert first["event"] == "run" and first["store"] == str(cli.store)
+    assert engine.wait(20) == 130 and not alive(pid)
+
+
+def test_the_front_is_told_how_it_ended(cli: Cli) -> None:
+    for command, status, error in (
+        ("true", "succeeded", None),
+        ("exit 3", "failed", "step 'a' failed: exit status 3"),
+    ):
+        mine, theirs = os.pipe()
+        engine = cli.start(
+            "run",
+            "--front-fd",
+            str(theirs),
+            cli.document({"a": {"run": command}}),
+            pass_fds=[theirs],
+        )
+        os.close(theirs)
+        with open(mine) as front:
+            lines = [json.loads(line) for line in front]
+        engine.wait(20)
+        assert [line["event"] for line in lines] == ["run", "end"]
+        assert (lines[1]["status"], lines[1]["error"]) == (status, error)
+
+
+# --- the engine dies ---
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGABRT])
+def test_tasks_die_with_the_engine(cli: Cli, number: signal.Signals) -> None:
+    cli.devices("GPU-a")
+    step = {"run": ESCAPING, "resources": {"gpu_count": 1}, "grace": 0.2}
+    engine = cli.start("run", cli.document({"a": step}))
+    cli.until("up")
+    pids = [int(cli.until("pid")), int(cli.until("far"))]
+    (lease,) = (cli.folder / "leases").iterdir()
+    assert locked(lease)
+    engine.send_signal(number)
+    engine.wait(20)
+    wait_for(lambda: not any(map(alive, pids)), 10, f"{pids} to end")
+    wait_for(lambda: not locked(lease), 10, "the lease to be free")
+
+
+def test_a_lease_is_held_until_its_task_is_gone(cli: Cli) -> None:
+    """A stopped task outlives nothing: the lease is free only after it is."""
+    cli.devices("GPU-a")
+    engine = cli.start("run", cli.document({"a": {"run": LONG, "resources": {"gpu_count": 1}}}))
+    pid = int(cli.until("pid"))
+    (lease,) = (cli.folder / "leases").iterdir()
+    engine.kill()
+    while locked(lease):
+        time.sleep(0.001)
+    assert not alive(pid)
+
+
+def test_resume_never_starts_a_second_copy(cli: Cli) -> None:
+    """Each copy says when it begins; it holds a lock meanwhile, and a second one would be seen."""
+    body = (
+        "import fcntl, os, sys, time\n"
+        "lock = open('the.lock', 'w')\n"
+        "try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
+        "except OSError: open('twice', 'w').close(); sys.exit(1)\n"
+        "open('began', 'a').write('x\\n')\n"
+        "time.sleep(0 if os.path.exists('go') else 60)\n"
+    )
+    cli.write("body.py", body)
+    # without a guardian: as if it, too, had been killed
+    engine = cli.start("run", cli.document({"a": {"run": [PYTHON, "body.py"]}}))
+    cli.until("began")
+    guards = [
+        int(p.name)
+        for p in Path("/proc").iterdir()
+        if p.name.isdigit()
+        and f"PPid:\t{engine.pid}\n" in status(p)
+        and "stoker-guard" in status(p)
+    ]
+    assert guards
+    for guard in guards:
+        os.kill(guard, signal.SIGKILL)
+    engine.kill()
+    engine.wait()
+    (cli.folder / "go").touch()
+    run = cli("resume")
+    assert run.code == 0 and run.statuses == {"a": "succeeded"}
+    assert not (cli.folder / "twice").exists()
+    assert (cli.folder / "began").read_text().split() == ["x", "x"]
+
+
+def status(proc: Path) -> str:
+    try:
+        return (proc / "status").read_text()
+    except OSError:
+        return ""
+
+
+def test_an_interrupted_run_says_so_and_is_resumed(cli: Cli) -> None:
+    steps = {
+        "a": {"run": "echo a >> ran; echo 5 > $STOKER_OUTPUT/x", "outputs": ["x"]},
+        "b": {"run": f"echo b >> ran; test -e go || ({LONG})", "after": ["a"]},
+        "c": {
+            "run": "cat $STOKER_INPUT_x >> ran",
+            "inputs": {"x": {"from": "a.x"}},
+            "after": ["b"],
+        },
+    }
+    engine = cli.start("run", cli.document(steps))
+    cli.until("pid")
+    assert cli("resume").code == 3  # it is alive
+    engine.kill()
+    engine.wait()
+    assert cli.json("show")["status"] == "interrupted"
+    assert cli.json("runs")[0]["status"] == "interrupted"
+    (cli.folder / "go").touch()
+    run = cli("resume", "latest")
+    assert run.code == 0
+    assert (cli.folder / "ran").read_text().split() == ["a", "b", "b", "5"]
+    assert run.steps["b"]["attempts"] == 2 and cli("store", "verify").code == 0
+
+
+def test_resume_of_changed_code(cli: Cli) -> None:
+    steps = {"a": {"run": "true"}, "b": {"run": "exit 1", "after": ["a"]}}
+    assert cli.run(steps).code == 1
+    steps["b"]["run"] = "echo repaired"
+    document = cli.document(steps)
+    run_id = cli.json("show")["run"]
+    text = json.loads((cli.folder / document).read_text())
+    assert text["steps"]["b"]["run"] == "echo repaired"
+    run = cli("resume")
+    assert run.code == 2 and "'b'" in run.err and "--use-new-code" in run.err
+    run = cli("resume", "--use-new-code")
+    assert run.code == 0 and run.shown["run"] == run_id and run.text("b") == "repaired\n"
+    assert run.steps["a"]["attempts"] == 1
+
+
+# --- detaching ---
+
+
+def test_detach_survives_the_terminal(cli: Cli) -> None:
+    master, slave = pty.openpty()
+    document = cli.document(
+        {"a": {"run": "echo $$ > pid; while ! test -e go; do sleep 0.02; done; echo done > done"}}
+    )
+    shell = subprocess.Popen(
+        ["/bin/sh", "-c", f"'{cli.binary}' run --detach {document} > id; sleep 60"],
+        cwd=cli.folder,
+        env=cli.env,
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, 0x540E, 0),  # TIOCSCTTY
+    )
+    os.close(slave)
+    run_id = cli.until("id")
+    pid = int(cli.until("pid"))
+    os.close(master)  # the window is closed: SIGHUP to all of its session
+    assert shell.wait(20) != 0
+    time.sleep(0.3)
+    assert alive(pid)
+    assert cli.json("show", run_id)["status"] == "running"
+    (cli.folder / "go").touch()
+    cli.until("done")
+    wait_for(lambda: cli.json("show", run_id)["status"] == "succeeded")
+
+
+def test_a_closed_terminal_cancels_without_detach(cli: Cli) -> None:
+    engine = cli.start("run", cli.document({"a": {"run": LONG}}), start_new_session=True)
+    pid = int(cli.until("pid"))
+    engine.send_signal(signal.SIGHUP)
+    assert engine.wait(20) == 130 and not alive(pid)
+
+
+def test_detach_says_when_it_can_not_start(cli: Cli) -> None:
+    cli.write("p.yaml", "stoker: 1\nname: p\nsteps: {a: {rum: 'true'}}\n")
+    run = cli("run", "--detach", "p.yaml")
+    assert run.code == 2 and run.out == ""
+    assert "'rum'" in run.err
+
+
+def test_nothing_is_left_behind(cli: Cli) -> None:
+    """A step that ends leaves no process, wherever it went."""
+    run = cli.run(
+        {
+            "a": {
+                "run": "setsid sh -c 'echo $$ > far; exec sleep 60' & while ! test -s far; do sleep 0.01; done"
+            }
+        }
+    )
+    assert run.code == 0
+    wait_for(lambda: not alive(int(cli.until("far"))), 5)
