@@ -91,7 +91,7 @@ static const char *input_digest(exec_lookup *lookup, const stk_input *in, exec_o
         const exec_ref *refs = outputs(arg, in->step);
         const char *digest = refs == NULL ? NULL : refs[in->output].digest;
         if (digest == NULL) {
-            stk_err_set(err, STK_E_NOT_FOUND, "an output it needs is not known");
+            stk_err_set(err, STK_E_BUG, "an output it needs is not known");
         }
         return digest;
     }
@@ -250,14 +250,14 @@ static int collect(exec_lookup *lookup, const stk_step *step, exec_outputs_fn ou
         }
         digests[i] = input_digest(lookup, in, outputs, arg, err);
         if (digests[i] == NULL) {
-            return stk_err_context(err, "step '%s': input '%s'", step->name, in->name);
+            return stk_err_context(err, "input '%s'", in->name);
         }
     }
     const stk_cache_policy *cache = &step->settings->cache;
     for (uint32_t i = 0; i < cache->n_files; i++) {
         files[i] = stk_exec_file_digest(lookup, absolute(lookup, cache->files[i]), err);
         if (files[i] == NULL) {
-            return stk_err_context(err, "step '%s': cache file '%s'", step->name, cache->files[i]);
+            return stk_err_context(err, "cache file '%s'", cache->files[i]);
         }
     }
     return 0;
@@ -275,8 +275,15 @@ int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn o
         return stk_exec_nomem(err);
     }
     int rc = collect(lookup, step, outputs, arg, digests, files, err);
+    if (rc < 0 && rc != STK_E_NOMEM && rc != STK_E_BUG) {
+        /* A file can't be read: no key. Its start will say so, if the step itself needs it. */
+        char text[1200];
+        const char *why = stk_err_format(err, text, (int)sizeof text);
+        ret_found->miss = stk_arena_dup(lookup->arena, why);
+        return ret_found->miss == NULL ? stk_exec_nomem(err) : 0;
+    }
     if (rc < 0) {
-        return rc;
+        return stk_err_context(err, "step '%s'", step->name);
     }
     ret_found->inputs = inputs_json(lookup, step, digests);
     if (!cache->enabled) {

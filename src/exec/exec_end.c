@@ -105,8 +105,9 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *failure, stk_e
     bool again = stk_sched_retry(x->sched, task, failure->class, &delay_ms);
     stk_exec_release(x, task);
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    stk_buf_printf(&buf, "{\"class\":\"%s\",\"final\":%s,\"text\":",
-                   stk_failure_word(failure->class), again ? "false" : "true");
+    stk_buf_printf(&buf,
+                   "{\"class\":\"%s\",\"final\":%s,\"text\":", stk_failure_word(failure->class),
+                   again ? "false" : "true");
     stk_buf_json(&buf, failure->text);
     if (failure->used != NULL) {
         stk_buf_text(&buf, ",\"used\":");

@@ -257,7 +257,8 @@ static void add_hooks(const stk_settings *s, stk_buf *buf)
     stk_buf_char(buf, '}');
 }
 
-static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, stk_buf *buf, stk_err *err)
+static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, stk_buf *buf,
+                     stk_failure *ret_class, stk_err *err)
 {
     const stk_step *step = stk_exec_step(x, task);
     stk_buf_printf(buf, "{\"stoker\":1,\"run\":\"%s\",\"pipeline\":", x->config.run);
@@ -286,7 +287,8 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, stk_buf *buf,
         stk_buf_char(buf, ':');
         int rc = add_input(x, &step->inputs[i], buf, err);
         if (rc < 0) {
-            return rc;
+            *ret_class = STK_FAIL_LOAD;
+            return stk_err_context(err, "input '%s'", step->inputs[i].name);
         }
     }
     stk_buf_text(buf, "},\"outputs\":[");
@@ -504,7 +506,8 @@ static const char *const *job_unset(stk_arena *arena)
     return names;
 }
 
-static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_err *err)
+/* *ret_class: what it is when it fails, if that is not the start itself. */
+static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_class, stk_err *err)
 {
     const stk_step *step = stk_exec_step(x, task);
     const stk_settings *s = step->settings;
@@ -517,7 +520,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_err *err)
     }
     int rc = make_folders(x, task, dir, err);
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    rc = rc < 0 ? rc : task_json(x, task, attempt, &buf, err);
+    rc = rc < 0 ? rc : task_json(x, task, attempt, &buf, ret_class, err);
     const char *path = stk_arena_printf(x->scratch, "%s/task.json", dir);
     rc = rc < 0         ? rc
          : path == NULL ? stk_exec_nomem(err)
@@ -565,7 +568,8 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     exec_task *t = &x->tasks[task];
     stk_job job = {0};
     stk_err why = {0};
-    int rc = prepare(x, task, &job, &why);
+    stk_failure class = STK_FAIL_START;
+    int rc = prepare(x, task, &job, &class, &why);
     if (rc == 0 && !t->hook_started && has_start_job(stk_exec_step(x, task))) {
         bool any = false;
         t->hook_started = true;
@@ -585,7 +589,7 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     }
     if (rc < 0) {
         char text[1200];
-        exec_failure failure = {.class = STK_FAIL_START,
+        exec_failure failure = {.class = class,
                                 .text = stk_err_format(&why, text, (int)sizeof text)};
         return stk_exec_fail(x, task, &failure, err);
     }

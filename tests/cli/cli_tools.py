@@ -34,7 +34,7 @@ def wait_for(what: Callable[[], Any], timeout_s: float = 20, why: str = "") -> A
     end = time.monotonic() + timeout_s
     while not (found := what()):
         assert time.monotonic() < end, f"not within {timeout_s} s: {why or what}"
-        time.sleep(0.01)
+        time.sleep(0.02)
     return found
 
 
