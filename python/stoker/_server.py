@@ -5,10 +5,15 @@ The front forks it from the user's process (``prepare`` before, ``serve`` in the
 protocol is docs/contracts.md §3. One thread, one poll loop, one fork a task: the server sends ``started``
 with the task's pidfd, reaps it and sends ``ended``. What makes forking unsafe (an OpenMP pool, an open
 device, other threads) is looked for before the first task; see :mod:`stoker._fitness`.
+
+What a task costs is mostly pages: each that the child writes to is copied, be it for a reference count. So
+what the child does on its way to the user's function touches as few objects as it can: C functions rather
+than their wrappers in Python, raw descriptors rather than objects, nothing that the server could do before.
 """
 
 from __future__ import annotations
 
+import _signal  # signal.signal makes enumeration members of what it returns
 import gc
 import json
 import os
@@ -19,7 +24,7 @@ import struct
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from . import _fitness, _materialize, _worker  # noqa: F401  (children need it)
+from . import _fitness, _worker
 from ._entry import Entry
 
 _VERSION = 1
@@ -27,9 +32,13 @@ _MAX_MESSAGE = 64 << 20
 _MAX_FDS = 250  # the kernel passes at most 253 at once
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _ENGINE_DIED = signal.SIGUSR1
+_RESET = tuple(  # plain numbers, for the child
+    int(one) for one in (*_IGNORED, signal.SIGCHLD, _ENGINE_DIED) if one != signal.SIGINT
+)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _SYS_PIDFD_OPEN = 434  # the same on every architecture that Linux runs Python on
+_decode = json.JSONDecoder().raw_decode
 
 prepare = _fitness.prepare
 
@@ -111,14 +120,13 @@ class _Server:
         poll = select.poll()
         poll.register(self.sock, select.POLLIN)
         poll.register(self.wake_r, select.POLLIN)
-        wake_fd = self.wake_r.fileno()
         while True:
             for fd, _ in poll.poll():
-                if fd != wake_fd:
+                if fd != self.wake_r:
                     if not self._serve_one():
                         return
                     continue
-                self.wake_r.recv(4096)
+                os.read(self.wake_r, 4096)
                 if os.getppid() != self.engine_pid:
                     return
                 self._reap()
@@ -130,15 +138,15 @@ class _Server:
                 signal.signal(number, signal.SIG_DFL)
         for number in _IGNORED:
             signal.signal(number, signal.SIG_IGN)
-        self.wake_r, self.wake_w = socket.socketpair()
-        self.wake_r.setblocking(False)
-        self.wake_w.setblocking(False)
+        self.wake_r, self.wake_w = os.pipe()
+        os.set_blocking(self.wake_w, False)
         for number in (signal.SIGCHLD, _ENGINE_DIED):
             signal.signal(number, lambda number, frame: None)
-        signal.set_wakeup_fd(self.wake_w.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self.wake_w, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         # Not SIGKILL: the server must live long enough to end what its tasks have started.
         self.libc.prctl(_PR_SET_PDEATHSIG, _ENGINE_DIED, 0, 0, 0)
+        self.libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # children inherit it
         peer = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.engine_pid = struct.unpack("3i", peer)[0]
         if os.getppid() != self.engine_pid:
@@ -167,8 +175,11 @@ class _Server:
 
     # ------------------------------------------------------------------ messages
 
-    def send(self, message: Dict[str, Any], fds: Tuple[int, ...] = ()) -> None:
-        raw = json.dumps(message).encode("ascii")
+    def send(self, message: Dict[str, Any]) -> None:
+        self.send_text(json.dumps(message))
+
+    def send_text(self, text: str, fds: Tuple[int, ...] = ()) -> None:
+        raw = text.encode("ascii")
         raw = len(raw).to_bytes(4, "little") + raw
         passed = (
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))]
@@ -206,7 +217,7 @@ class _Server:
             if not part:
                 return None, fds
             body += part
-        message = json.loads(body.decode("utf-8"))
+        message = _decode(body.decode("utf-8"))[0]
         return (message if isinstance(message, dict) else {}), fds
 
     def _serve_one(self) -> bool:
@@ -260,7 +271,8 @@ class _Server:
         self.tasks[pid] = task_id if isinstance(task_id, int) else -1
         pidfd = _pidfd_open(pid)
         try:
-            self.send({"op": "started", "id": task_id, "pid": pid}, (pidfd,) if pidfd >= 0 else ())
+            text = f'{{"op":"started","id":{self.tasks[pid]},"pid":{pid}}}'
+            self.send_text(text, (pidfd,) if pidfd >= 0 else ())
         finally:
             if pidfd >= 0:
                 os.close(pidfd)
@@ -284,15 +296,9 @@ class _Server:
             task_id = self.tasks.pop(pid, None)
             if task_id is None:
                 continue
-            self.send(
-                {
-                    "op": "ended",
-                    "id": task_id,
-                    "status": status,
-                    "utime_us": int(used.ru_utime * 1e6),
-                    "stime_us": int(used.ru_stime * 1e6),
-                    "maxrss_kb": used.ru_maxrss,
-                }
+            self.send_text(
+                f'{{"op":"ended","id":{task_id},"status":{status},"utime_us":{used.ru_utime * 1e6:.0f},'
+                f'"stime_us":{used.ru_stime * 1e6:.0f},"maxrss_kb":{used.ru_maxrss}}}'
             )
 
     def _end_all(self) -> None:
@@ -334,7 +340,7 @@ class _Server:
                 error = f"{type(exc).__name__}: {exc}"
                 self.send({"op": "failed", "id": message.get("id"), "error": error})
                 os._exit(127)
-            self.sock.close()
+            os.close(self.sock.detach())
             if fresh:
                 self._exec_worker(message)
             hook, error = message.get("hook"), message.get("error") or ""
@@ -350,16 +356,14 @@ class _Server:
             os._exit(status)
 
     def _become_task(self, message: Dict[str, Any], fds: List[int], threads: Any) -> None:
-        prctl = self.libc.prctl
         os.setsid()
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        self.libc.prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)
         if os.getppid() != self.pid:
             os._exit(1)
-        prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-        signal.set_wakeup_fd(-1)
-        for number in (*_IGNORED, signal.SIGCHLD, _ENGINE_DIED):
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _signal.set_wakeup_fd(-1)
+        for number in _RESET:
+            _signal.signal(number, _signal.SIG_DFL)
+        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
         for path in message.get("cgroup_procs") or ():
             fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
             os.write(fd, b"0")
@@ -376,10 +380,11 @@ class _Server:
         os.close(fds[0])
         os.close(fds[1])
         os.close(self.null)
-        self.wake_r.close()
-        self.wake_w.close()
+        os.close(self.wake_r)
+        os.close(self.wake_w)
         environment = message.get("env") or {}
-        os.environ.update(environment)
+        for name, value in environment.items():
+            os.environ[name] = value
         for name in message.get("unset") or ():
             os.environ.pop(name, None)
         if threads:

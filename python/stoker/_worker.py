@@ -12,7 +12,8 @@ import json
 import os
 import sys
 
-from . import _context
+from . import _context, _materialize
+from ._entry import fit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ _THREAD_VARIABLES = (
     "MKL_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
+
+
+_decode = json.JSONDecoder().raw_decode
+_encode = json.JSONEncoder(allow_nan=False).encode
 
 
 class UsageError(Exception):
@@ -98,10 +103,9 @@ class _Attempt:
 
     def open(self) -> None:
         """Read ``task.json`` and enter the step's context."""
-        path = os.path.join(self.directory, "task.json")
+        path = f"{self.directory}/task.json"
         try:
-            with open(path, "rb") as stream:
-                task = json.loads(stream.read().decode("utf-8"))
+            task = _decode(_read(path).decode("utf-8"))[0]
             version = task["stoker"]
         except (OSError, ValueError, KeyError, TypeError) as exc:
             raise UsageError(f"'{path}' can't be read: {type(exc).__name__}: {exc}") from exc
@@ -141,9 +145,6 @@ class _Attempt:
         inputs = self.task.get("inputs") or {}
         if not inputs:
             return {}
-        from . import _materialize
-        from ._entry import fit
-
         assert self.context is not None
         arguments = {}
         for name, given in inputs.items():
@@ -153,7 +154,7 @@ class _Attempt:
                     arguments[name] = fit(_materialize.load(given), annotation)
                     self.context.parameters[name] = arguments[name]
                 else:
-                    links = os.path.join(self.directory, "in", name)
+                    links = f"{self.directory}/in/{name}"
                     value = _materialize.load(given, annotation, links)
                     ours = "list" in given or "." in str(given.get("type"))
                     if not ours or annotation is float:  # a command's JSON, or an int for a float
@@ -233,15 +234,10 @@ class _Attempt:
         return tuple(value)
 
     def _store(self, name: str, value: Any) -> Dict[str, Any]:
-        from . import _materialize
-
-        out = os.path.join(self.directory, "out")
-        os.makedirs(out, exist_ok=True)
+        path = f"{self.directory}/out/{name}"
         chosen = self.entry.materializers.get(name, self.entry.materializers.get("*"))
         try:
-            entry, metadata = _materialize.store(
-                value, os.path.join(out, name), chosen, self.warnings, name
-            )
+            entry, metadata = _materialize.store(value, path, chosen, self.warnings, name)
         except _materialize.SerializeError as exc:
             self.result["outputs"].clear()
             error = _materialize.SerializeError(f"output '{name}': {exc}")
@@ -311,6 +307,18 @@ class _Attempt:
         _context.leave()
 
 
+def _read(path: str) -> bytes:
+    """The whole file."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = [os.read(fd, 65536)]
+        while parts[-1]:
+            parts.append(os.read(fd, 1 << 20))
+        return b"".join(parts)
+    finally:
+        os.close(fd)
+
+
 def _takes_argument(hook: Callable[..., Any]) -> bool:
     code = getattr(hook, "__code__", None)
     if code is not None:
@@ -325,13 +333,13 @@ def _takes_argument(hook: Callable[..., Any]) -> bool:
 
 def _write_result(directory: str, name: str, result: Dict[str, Any]) -> None:
     """By atomic rename, so that a reader sees all of it or nothing."""
-    path = os.path.join(directory, name)
+    path = f"{directory}/{name}"
     try:
-        text = json.dumps(result, allow_nan=False)
+        text = _encode(result)
     except (TypeError, ValueError) as exc:
         result = {"stoker": _VERSION, "status": "failed"}
         result["error"] = {"class": "usage", "message": f"the step's result is no JSON: {exc}"}
-        text = json.dumps(result)
+        text = _encode(result)
     raw = text.encode("ascii")
     try:
         fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)

@@ -181,6 +181,28 @@ int stk_file_write_atomic(const char *path, const void *data, size_t len, mode_t
 
 /* --- folders --- */
 
+/* Where the walk down begins: after the deepest folder that is there or can be made, as most often
+ * only the last few are missing. */
+static char *first_missing(char *part, size_t len, mode_t mode)
+{
+    for (char *p = part + len; p > part + 1; p--) {
+        if (*p != '/') {
+            continue;
+        }
+        *p = '\0';
+        int rc = mkdir(part, mode);
+        int sys = errno;
+        *p = '/';
+        if (rc == 0) {
+            return p + 1;
+        }
+        if (sys != ENOENT) { /* it is there, or what is wrong is seen from the top */
+            return sys == EEXIST ? p : part + 1;
+        }
+    }
+    return part + 1;
+}
+
 int stk_file_mkdirs(const char *path, mode_t mode, stk_err *err)
 {
     if (mkdir(path, mode) == 0) {
@@ -194,7 +216,7 @@ int stk_file_mkdirs(const char *path, mode_t mode, stk_err *err)
     while (len > 1 && part[len - 1] == '/') {
         part[--len] = '\0';
     }
-    for (char *p = part + 1; p <= part + len; p++) {
+    for (char *p = first_missing(part, len, mode); p <= part + len; p++) {
         if ((*p != '/' && *p != '\0') || p[-1] == '/') {
             continue;
         }

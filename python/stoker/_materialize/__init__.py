@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["INLINE_MAX", "LoadError", "Saved", "SerializeError", "load", "store", "type_name"]
 
 INLINE_MAX = 64 << 10  # bytes of JSON that travel inside of result.json
+_compact = json.JSONEncoder(separators=(",", ":")).encode
 _PICKLES = ("pickle", "safetensors+pickle", _custom.FORMAT)
 _QUIET = re.compile(  # libraries whose objects are meant to be pickled: no warning
     r"(numpy|pandas|torch|torchvision|sklearn|scipy|xgboost|lightgbm|catboost|statsmodels|joblib|polars"
@@ -134,7 +135,8 @@ def store(
     """Store one value: small JSON inside of the entry, everything else at ``path``.
 
     Args:
-        path: where the file or directory shall be; must not exist (a ``Path`` value may already be it).
+        path: where the file or directory shall be, folders above it are made; must not exist (a ``Path``
+            value may already be it).
         materializer: a class, source path or list of classes to use instead of the usual choice.
         warnings: sentences are added here.
         name: the output's name, for these sentences.
@@ -154,7 +156,7 @@ def store(
         except (_json.NotJson, RecursionError):
             pass
         else:
-            text = json.dumps(document, separators=(",", ":")).encode("ascii")
+            text = _compact(document).encode("ascii")
             if len(text) <= INLINE_MAX:
                 return {"value": document, "type": kind}, {}
             if type(value) not in (str, bytes):
@@ -177,6 +179,7 @@ def _entry(saved: Saved, path: str, kind: str) -> Dict[str, Any]:
 
 def _written(save: Any, value: Any, path: str) -> Saved:
     try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         saved = save(value, path)
     except OSError as exc:
         raise SerializeError(f"a {type_name(value)} can't be written: {exc}") from exc
