@@ -172,7 +172,7 @@ static inline int stk_step_finish_(const char *error)
         }
         bad |= fprintf(file,
                        "{\"stoker\": 1, \"status\": \"failed\", \"metadata\": {%s}, \"error\": "
-                       "{\"class\": \"exception\", \"type\": \"error\", \"message\": %s}}\n",
+                       "{\"class\": \"exception\", \"message\": %s}}\n",
                        stk_step_meta_, message) < 0;
     } else if (!bad) {
         bad |= fprintf(file, "{\"stoker\": 1, \"status\": \"ok\", \"metadata\": {%s}}\n",

@@ -1,12 +1,10 @@
 /* The end of an attempt: its outcome and its result.json → outputs in the store → the events that
  * follow. */
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -470,45 +468,6 @@ static int succeed(stk_exec *x, const ending *e, stk_err *err)
     return rc < 0 ? rc : run_hooks(x, e->task, e->has_result ? &e->result : NULL, NULL, err);
 }
 
-/* --- secrets --- */
-
-/* Overwrites every occurrence of `value` in the log with stars, in place: same length, so nobody's
- * offsets move. */
-static void mask_file(const char *path, const char *value)
-{
-    size_t n = strlen(value);
-    STK_FD_AUTO fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    struct stat st;
-    if (n < 4 || fd < 0 || fstat(fd, &st) < 0 || st.st_size == 0) {
-        return;
-    }
-    char *data = mmap(NULL, (size_t)st.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (data == MAP_FAILED) {
-        return;
-    }
-    for (char *at = data; (at = memmem(at, (size_t)(st.st_size - (at - data)), value, n)) != NULL;
-         at += n) {
-        memset(at, '*', n);
-    }
-    munmap(data, (size_t)st.st_size);
-}
-
-static void mask_logs(const ending *e, stk_arena *arena)
-{
-    static const char *const logs[] = {"stdout.log", "stderr.log"};
-    for (uint32_t i = 0; i < e->step->settings->n_secrets; i++) {
-        const char *name =
-            stk_arena_printf(arena, "STOKER_SECRET_%s", e->step->settings->secrets[i]);
-        const char *value = name == NULL ? NULL : getenv(name);
-        for (int k = 0; k < 2 && value != NULL; k++) {
-            const char *path = stk_arena_printf(arena, "%s/%s", e->dir, logs[k]);
-            if (path != NULL) {
-                mask_file(path, value);
-            }
-        }
-    }
-}
-
 /* --- the end --- */
 
 /* Reads result.json if there is one. A wrong one is the step's failure, told in `why`. */
@@ -541,10 +500,8 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
         return stk_exec_nomem(err);
     }
     stk_err why = {0};
+    stk_exec_mask(e.step->settings, e.dir, x->scratch);
     int rc = read_result(x, &e, &why);
-    if (e.step->settings->n_secrets > 0) {
-        mask_logs(&e, x->scratch);
-    }
     if (rc == STK_E_NOMEM) {
         *err = why;
         return rc;
@@ -593,9 +550,13 @@ static int hook_ended(stk_exec *x, const stk_report *report, stk_err *err)
         return 0;
     }
     stk_hook_when when = (stk_hook_when)t->hook;
+    const char *dir = stk_exec_dir(x, task, stk_exec_attempt(x, task), x->scratch);
     t->hook = -1;
     x->n_hooks--;
     int rc = 0;
+    if (dir != NULL) {
+        stk_exec_mask(stk_exec_step(x, task)->settings, dir, x->scratch);
+    }
     if (!report->outcome.ok && !t->stopped) {
         const char *text = stk_arena_printf(x->scratch, "a hook of step '%s' failed: %s",
                                             stk_exec_step(x, task)->name, report->outcome.text);

@@ -161,6 +161,11 @@ typedef struct exec_failure {
 /* Emits TASK_FAILED and what follows: TASK_RETRYING, or the hooks of a step that failed for good. */
 int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *failure, stk_err *err);
 
+/* --- exec_mask.c --- */
+
+/* Stars instead of the known values of the step's secrets, in the logs and results in `dir`. */
+void stk_exec_mask(const stk_settings *settings, const char *dir, stk_arena *arena);
+
 /* --- exec_resume.c --- */
 
 int stk_exec_replay(stk_exec *x, stk_err *err);

@@ -357,6 +357,33 @@ static void env_param(env_list *env, const char *name, const char *json)
     }
 }
 
+static int link_to(const char *path, const char *link, stk_err *err)
+{
+    if (link == NULL) {
+        return stk_exec_nomem(err);
+    }
+    return symlink(path, link) < 0 && errno != EEXIST
+               ? stk_err_sys(err, STK_E_SYS, errno, "linking %s", link)
+               : 0;
+}
+
+/* A list is a folder in/NAME of links 0, 1 … with leading zeros, so that NAME/ * is in order. */
+static int link_items(stk_exec *x, const stk_input *in, const char *folder, stk_arena *arena,
+                      stk_err *err)
+{
+    int width = snprintf(NULL, 0, "%u", in->n_items > 0 ? in->n_items - 1 : 0);
+    int rc = folder == NULL ? stk_exec_nomem(err) : stk_file_mkdirs(folder, 0755, err);
+    for (uint32_t i = 0; i < in->n_items && rc == 0; i++) {
+        const stk_input *item = &in->items[i];
+        const char *path = NULL;
+        int64_t size = 0;
+        rc = stk_store_artifact(x->config.store, x->tasks[item->step].outputs[item->output].digest,
+                                arena, &path, &size, err);
+        rc = rc < 0 ? rc : link_to(path, stk_arena_printf(arena, "%s/%0*u", folder, width, i), err);
+    }
+    return rc;
+}
+
 /* Also links in/NAME → the file, for command steps. */
 static int env_input(stk_exec *x, env_list *env, const char *dir, const stk_input *in, bool many,
                      stk_err *err)
@@ -374,21 +401,23 @@ static int env_input(stk_exec *x, env_list *env, const char *dir, const stk_inpu
         path = in->text[0] == '/'
                    ? in->text
                    : stk_arena_printf(env->arena, "%s/%s", stk_spec_folder(x->spec), in->text);
-    } else if (in->kind != STK_INPUT_LIST) {
+    } else if (in->kind == STK_INPUT_LIST) {
+        path = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
+        rc = link_items(x, in, path, env->arena, err);
+    } else {
         const char *digest = in->kind == STK_INPUT_ARTIFACT
                                  ? in->text
                                  : x->tasks[in->step].outputs[in->output].digest;
         rc = stk_store_artifact(x->config.store, digest, env->arena, &path, &size, err);
     }
-    if (path != NULL) {
+    if (path != NULL && rc == 0) {
         char key[STK_LIMIT_NAME + 32];
         (void)snprintf(key, sizeof key, "STOKER_INPUT_%s", in->name);
         if (!many) { /* thousands would be more than the system lets a program have */
             env_add(env, key, path);
         }
-        const char *link = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
-        if (link != NULL && symlink(path, link) < 0 && errno != EEXIST) {
-            return stk_err_sys(err, STK_E_SYS, errno, "linking %s", link);
+        if (in->kind != STK_INPUT_LIST) {
+            rc = link_to(path, stk_arena_printf(env->arena, "%s/in/%s", dir, in->name), err);
         }
     }
     return rc;

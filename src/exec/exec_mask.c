@@ -1,0 +1,139 @@
+/* Secrets that a step let out: their known values become stars in its logs and its result, before
+ * anything of these is kept. Best effort: a value that the step changed is not known. */
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "base/limits.h"
+#include "exec/exec_private.h"
+#include "sys/file.h"
+
+enum { SHORTEST = 4 }; /* shorter values would star out half of any text */
+
+/* Overwrites every occurrence of `value`; same length, so nobody's offsets move. True if there was
+ * one. */
+static bool mask_bytes(char *data, size_t len, const char *value)
+{
+    size_t n = strlen(value);
+    bool any = false;
+    for (char *at = data; (at = memmem(at, len - (size_t)(at - data), value, n)) != NULL; at += n) {
+        memset(at, '*', n);
+        any = true;
+    }
+    return any;
+}
+
+static void mask_file(const char *path, const char *value)
+{
+    STK_FD_AUTO fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0) {
+        return;
+    }
+    size_t len = (size_t)st.st_size;
+    char *data = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (data != MAP_FAILED) {
+        (void)mask_bytes(data, len, value);
+        (void)munmap(data, len);
+    }
+}
+
+/* In every string of a document, keys too. Depth is limited by the parser. */
+static json_t *mask_json(json_t *node, const char *value)
+{
+    if (json_is_string(node)) {
+        char *text = strdup(json_string_value(node));
+        json_t *masked = NULL;
+        if (text != NULL && mask_bytes(text, strlen(text), value)) {
+            masked = json_string_nocheck(text);
+        }
+        free(text);
+        return masked != NULL ? masked : json_incref(node);
+    }
+    if (json_is_array(node)) {
+        json_t *list = json_array();
+        size_t i;
+        json_t *item;
+        json_array_foreach(node, i, item)
+        {
+            (void)json_array_append_new(list, mask_json(item, value));
+        }
+        return list;
+    }
+    if (json_is_object(node)) {
+        json_t *map = json_object();
+        const char *key;
+        json_t *item;
+        json_object_foreach(node, key, item)
+        {
+            char *name = strdup(key);
+            if (name != NULL) {
+                (void)mask_bytes(name, strlen(name), value);
+                (void)json_object_set_new_nocheck(map, name, mask_json(item, value));
+            }
+            free(name);
+        }
+        return map;
+    }
+    return json_incref(node);
+}
+
+/* JSON writes a value in more than one way, so the document is read, masked and written again. */
+static void mask_result(const char *path, const char *const *values, uint32_t n)
+{
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    if (n == 0 || stk_file_read_untrusted(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0) {
+        return;
+    }
+    json_t *doc = json_loadb(text, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    if (doc == NULL) { /* refused as it is; its bytes are kept, though */
+        for (uint32_t i = 0; i < n; i++) {
+            mask_file(path, values[i]);
+        }
+        return;
+    }
+    json_t *masked = json_incref(doc);
+    for (uint32_t i = 0; i < n; i++) {
+        json_t *next = mask_json(masked, values[i]);
+        json_decref(masked);
+        masked = next;
+    }
+    char *out = json_equal(doc, masked) ? NULL : json_dumps(masked, JSON_ENCODE_ANY);
+    if (out != NULL) {
+        (void)stk_file_write_atomic(path, out, strlen(out), 0644, NULL);
+    }
+    free(out);
+    json_decref(masked);
+    json_decref(doc);
+}
+
+void stk_exec_mask(const stk_settings *settings, const char *dir, stk_arena *arena)
+{
+    static const char *const logs[] = {"stdout.log", "stderr.log"};
+    static const char *const results[] = {"result.json", "hook.json"};
+    const char **values = settings->n_secrets == 0
+                              ? NULL
+                              : stk_arena_array(arena, settings->n_secrets, sizeof *values);
+    uint32_t n = 0;
+    for (uint32_t i = 0; values != NULL && i < settings->n_secrets; i++) {
+        const char *name = stk_arena_printf(arena, "STOKER_SECRET_%s", settings->secrets[i]);
+        const char *value = name == NULL ? NULL : getenv(name);
+        if (value != NULL && strlen(value) >= SHORTEST) {
+            values[n++] = value;
+        }
+    }
+    for (int k = 0; k < 2 && n > 0; k++) {
+        const char *log = stk_arena_printf(arena, "%s/%s", dir, logs[k]);
+        const char *result = stk_arena_printf(arena, "%s/%s", dir, results[k]);
+        for (uint32_t i = 0; log != NULL && i < n; i++) {
+            mask_file(log, values[i]);
+        }
+        if (result != NULL) {
+            mask_result(result, values, n);
+        }
+    }
+}
