@@ -1,0 +1,340 @@
+"""The command line itself: what each command answers, wrong usage, colours; stores that are in a bad way."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_tools import PYTHON, Cli, wait_for
+
+COMMANDS = [
+    "run",
+    "plan",
+    "show",
+    "runs",
+    "logs",
+    "resume",
+    "cancel",
+    "why",
+    "artifact",
+    "card",
+    "spec",
+]
+COMMANDS += ["store", "doctor", "compat", "completion", "help"]
+
+
+def test_version_and_help(cli: Cli) -> None:
+    assert re.fullmatch(r"stoker \d+\.\d+\.\d+\n", cli("--version").out)
+    for args in ([], ["help"], ["--help"], ["-h"]):
+        run = cli(*args)
+        assert run.code == 0 and all(f"  {name} " in run.out for name in COMMANDS), run.out
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_command(cli: Cli, name: str) -> None:
+    run = cli(name, "--help")
+    assert run.code == 0 and run.out.startswith(f"usage: stoker {name}") and "--json" in run.out
+    assert cli("help", name).out == run.out
+
+
+@pytest.mark.parametrize(
+    "args, words",
+    [
+        (["rn", "p.yaml"], ["'rn'", "did you mean 'run'"]),
+        (["frobnicate"], ["'frobnicate'", "stoker help"]),
+        (["run"], ["what is to be run"]),
+        (["run", "--polcy", "fit", "p.yaml"], ["polcy", "did you mean '--policy'"]),
+        (["run", "--policy", "nice", "p.yaml"], ["'nice'", "strict", "fit"]),
+        (["run", "--mode", "quick", "p.yaml"], ["'quick'", "fail_fast"]),
+        (["run", "--with", "slurm", "p.yaml"], ["'slurm'", "local"]),
+        (["run", "--max-workers", "0", "p.yaml"], ["'0'"]),
+        (["run", "--max-workers"], ["max-workers"]),
+        (["run", "p.txt"], ["'p.txt'", ".yaml"]),
+        (["run", "p.yaml", "--param", "a=1"], ["'a'"]),
+        (["show", "a", "b", "c"], []),
+        (["runs", "--limit", "many"], ["'many'"]),
+        (["store", "clean"], ["clean", "gc"]),
+        (["spec", "p.yaml"], []),
+    ],
+)
+def test_wrong_usage(cli: Cli, args: list[str], words: list[str]) -> None:
+    cli.write("p.yaml", "stoker: 1\nname: p\nsteps: {a: {run: 'touch ran'}}\n")
+    run = cli(*args)
+    assert run.code == 2 and run.err.startswith("stoker: ") and all(w in run.err for w in words), (
+        run.err
+    )
+    assert not (cli.folder / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["show", "nope"],
+        ["logs", "latest/nope"],
+        ["why", "latest/nope"],
+        ["resume", "nope"],
+        ["cancel", "nope"],
+    ],
+)
+def test_what_is_not_there(cli: Cli, args: list[str]) -> None:
+    assert cli(*args).code == 2  # no store yet
+    cli.run({"a": {"run": "true"}})
+    run = cli(*args)
+    assert run.code == 2 and "nope" in run.err
+    error = cli.json(*args)["error"]
+    assert error["class"] == "not_found" and "nope" in error["text"]
+
+
+STEPS = {
+    "make": {"run": "echo 1 > $STOKER_OUTPUT/x", "outputs": ["x"], "resources": {"cpu_count": 1}},
+    "use": {"run": "cat $STOKER_INPUT_x", "inputs": {"x": {"from": "make.x"}}},
+}
+
+
+def test_plan(cli: Cli) -> None:
+    document = cli.document(STEPS)
+    plan = json.loads(cli("plan", "--json", document).out)
+    assert set(plan) >= {"pipeline", "steps", "cached", "notes"}
+    assert [s["step"] for s in plan["steps"]] == ["make", "use"] and plan["cached"] == 0
+    assert plan["steps"][1]["needs"] == ["make"] and plan["steps"][0]["cpu_count"] == 1
+    assert not cli.store.exists()  # nothing is made by looking
+    cli("run", document)
+    plan = json.loads(cli("plan", "--json", document).out)
+    assert plan["cached"] == 2 and all(s["cached"] and s["miss"] is None for s in plan["steps"])
+    text = cli("plan", document).out
+    assert "2 of 2 steps come from the cache" in text
+
+
+def test_plan_of_a_python_file(cli: Cli) -> None:
+    cli.write(
+        "flow.py",
+        "from stoker import pipeline, step\n"
+        "@step\ndef one() -> int: return 1\n"
+        "@step\ndef two(x: int) -> int: return x + 1\n"
+        "@pipeline\ndef flow(): two(one())\n"
+        "if __name__ == '__main__': flow()\n",
+    )
+    run = cli("plan", "--python", PYTHON, "flow.py", timeout=60)
+    assert run.code == 0 and "one" in run.out and "two" in run.out
+    assert not cli.store.exists()
+    assert cli("run", "--python", PYTHON, "flow.py", timeout=60).code == 0
+    for status in ("succeeded", "cached"):  # functions of another module than __main__
+        run = cli("run", "--python", PYTHON, "flow.py:flow", timeout=60)
+        assert run.code == 0 and set(run.statuses.values()) == {status}
+
+
+def test_json_of_a_run(cli: Cli) -> None:
+    run = cli("run", "--json", cli.document(STEPS))
+    assert run.code == 0 and json.loads(run.out)["status"] == "succeeded"
+    bad = cli("run", "--json", cli.document({"a": {"run": "exit 1"}}))
+    assert bad.code == 1 and json.loads(bad.out)["steps"]["a"]["error"]["class"] == "exit"
+    wrong = cli("run", "--json", "nowhere.yaml")
+    assert wrong.code == 2 and json.loads(wrong.out)["error"]["text"]
+
+
+def test_resume_and_cancel_as_json(cli: Cli) -> None:
+    cli.run({"a": {"run": "test -e go"}})
+    (cli.folder / "go").touch()
+    assert json.loads(cli("resume", "--json").out)["status"] == "succeeded"
+    assert cli.json("cancel")["error"]["class"] == "not_found"
+
+
+def test_run_names(cli: Cli) -> None:
+    document = cli.document(STEPS)
+    assert cli("run", "--run-name", "first", document).code == 0
+    assert cli.json("show", "first")["name"] == "first"
+    run_id = cli.json("show", "first")["run"]
+    assert cli.json("show", run_id[:-2])["run"] == run_id
+
+
+def test_a_document_from_standard_input(cli: Cli) -> None:
+    run = cli("run", "-", stdin="stoker: 1\nname: p\nsteps: {a: {run: 'pwd'}}\n")
+    assert run.code == 0 and run.text("a").strip() == str(cli.folder)
+
+
+# --- colours and progress ---
+
+
+def on_terminal(cli: Cli, *args: str, **env: str) -> str:
+    master, slave = pty.openpty()
+    child = subprocess.Popen(
+        [cli.binary, *args],
+        cwd=cli.folder,
+        env={**cli.env, "TERM": "xterm", **env},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+    text = b""
+    while True:
+        try:
+            data = os.read(master, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        text += data
+    os.close(master)
+    child.wait(20)
+    return text.decode()
+
+
+def test_colours_only_on_a_terminal(cli: Cli) -> None:
+    document = cli.document({"a": {"run": "sleep 0.3"}})
+    piped = cli("run", "--no-cache", document)
+    assert "\x1b" not in piped.err + piped.out and "\r" not in piped.err
+    assert "\x1b[" in on_terminal(cli, "run", "--no-cache", document)
+    plain = on_terminal(cli, "run", "--no-cache", document, NO_COLOR="1")
+    assert not re.search(r"\x1b\[[0-9;]*m", plain)
+
+
+def test_quiet(cli: Cli) -> None:
+    run = cli("run", "-q", cli.document({"a": {"run": "true"}}))
+    assert run.code == 0 and run.err == run.out == ""
+    run = cli("run", "-q", cli.document({"a": {"run": "exit 3"}}))
+    assert run.code == 1 and "exit status 3" in run.err
+
+
+# --- stores in a bad way ---
+
+
+def test_a_store_that_is_a_file(cli: Cli) -> None:
+    cli.write(".stoker", "not a folder")
+    for args in (["run", cli.document(STEPS)], ["runs"], ["show"]):
+        run = cli(*args)
+        assert run.code in (2, 3) and ".stoker" in run.err and run.err.count("\n") == 1
+    assert (cli.folder / ".stoker").read_text() == "not a folder"
+
+
+def test_a_truncated_store(cli: Cli) -> None:
+    cli.run(STEPS)
+    db = cli.store / "store.db"
+    for name in ("store.db-wal", "store.db-shm"):
+        (cli.store / name).unlink(missing_ok=True)
+    whole = db.read_bytes()
+    db.write_bytes(whole[: len(whole) // 2])
+    for args in (["runs"], ["run", "p.json"]):
+        run = cli(*args)
+        assert run.code == 3 and "store" in run.err, run.err
+    db.write_bytes(b"this is no database at all" * 500)
+    assert cli("runs").code == 3
+
+
+def as_nobody(cli: Cli, *args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [cli.binary, *args],
+        cwd=cli.folder,
+        env=cli.env,
+        capture_output=True,
+        text=True,
+        user=65534,
+        group=65534,
+        extra_groups=[],
+    )
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs to become another user")
+def test_a_store_of_somebody_else(cli: Cli) -> None:
+    """It can be read and not written."""
+    cli.run(STEPS)
+    for parent in [cli.folder, *cli.folder.parents]:
+        if parent != Path("/") and parent != Path("/tmp"):
+            parent.chmod(0o755)
+    mine = shutil.copy(cli.binary, cli.folder / "stoker")
+    cli.binary = Path(mine)
+    seen = as_nobody(cli, "show", "--json")
+    assert seen.returncode == 0 and json.loads(seen.stdout)["status"] == "succeeded"
+    run = as_nobody(cli, "run", "p.json")
+    assert run.returncode == 3 and str(cli.store) in run.stderr and run.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def small_disk(cli: Cli):
+    """The store on 4 MB of memory."""
+    cli.store.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(cli.store)]
+    if os.getuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("needs to mount")
+    yield cli.store
+    cli.close()
+    subprocess.run(["umount", "-l", str(cli.store)], check=True)
+
+
+def test_a_full_disk(cli: Cli, small_disk: Path) -> None:
+    ballast = small_disk / "ballast"
+    steps = {
+        "a": {"run": "echo a >> ran; echo 1 > $STOKER_OUTPUT/x", "outputs": ["x"]},
+        "b": {
+            "run": "echo b >> ran; head -c 2500000 /dev/zero > big; cp big $STOKER_OUTPUT/y || cp small $STOKER_OUTPUT/y",
+            "inputs": {"x": {"from": "a.x"}},
+            "outputs": ["y"],
+        },
+    }
+    engine = cli.start(
+        "run",
+        cli.document(
+            {"w": {"run": "echo up > up; while ! test -e go; do sleep 0.01; done"}, **steps}
+        ),
+    )
+    cli.until("up")
+    fd = os.open(ballast, os.O_WRONLY | os.O_CREAT)
+    try:
+        while os.write(fd, b"x" * 4096):
+            pass
+    except OSError:
+        pass  # nothing fits any more
+    os.close(fd)
+    (cli.folder / "go").touch()
+    code = engine.wait(30)
+    text = engine.stderr.read()
+    assert code == 3 and "no space left" in text.lower() and "stoker resume" in text, text
+    ballast.unlink()
+    status = cli.json("show")["status"]
+    assert status in ("interrupted", "failed")
+    run = cli("resume")
+    assert run.code == 0 and set(run.statuses.values()) == {"succeeded"}
+    assert cli("store", "verify").code == 0
+
+
+def test_no_folder_to_stand_in(cli: Cli) -> None:
+    gone = cli.folder / "gone"
+    gone.mkdir()
+    run = subprocess.run(
+        ["/bin/sh", "-c", f"cd gone && rmdir ../gone && exec '{cli.binary}' runs"],
+        cwd=cli.folder,
+        env={k: v for k, v in cli.env.items() if k != "STOKER_STORE"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode in (2, 3) and run.stderr.startswith("stoker: ")
+
+
+def test_output_that_nobody_reads(cli: Cli) -> None:
+    cli.run({f"s{i}": {"run": "true"} for i in range(50)})
+    run = subprocess.run(
+        ["/bin/sh", "-c", f"'{cli.binary}' show --json | head -c 10 > /dev/null"],
+        cwd=cli.folder,
+        env=cli.env,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0 and "assert" not in run.stderr
+
+
+def test_two_engines_on_one_store(cli: Cli) -> None:
+    documents = [
+        cli.document({"a": {"run": f"echo {i} > $STOKER_OUTPUT/x", "outputs": ["x"]}}, f"d{i}.json")
+        for i in range(6)
+    ]
+    engines = [cli.start("run", document) for document in documents]
+    assert [engine.wait(30) for engine in engines] == [0] * 6
+    wait_for(lambda: len(cli.json("runs")) == 6)
+    assert {row["status"] for row in cli.json("runs")} == {"succeeded"}
