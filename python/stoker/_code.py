@@ -2,9 +2,10 @@
 
 A function's parts are its own byte code, and everything of its own module that it refers to, however
 indirectly: helper functions, classes, constants, closure cells. Other modules of the project count as files,
-with the project modules that they import in turn; installed distributions count by version; the standard
-library by Python's version. What can't be digested gives a part that is never equal to another: unsure is
-a miss. Byte code, not source text, because that is what will run: a comment changes nothing, and a file that was
+with the project modules that they import in turn, and with the values that their variables have now, as far as
+the functions reached read them: a program may have changed them since. Installed distributions count by version;
+the standard library by Python's version. What can't be digested gives a part that is never equal to another:
+unsure is a miss. Code that looks modules or names up while it runs makes all that it could find a part. Byte code, not source text, because that is what will run: a comment changes nothing, and a file that was
 edited after its import doesn't count before it is imported again.
 """
 
@@ -40,11 +41,17 @@ class Digester:
         self._modules = Modules()
         self._parts: Dict[int, Tuple[Any, Dict[str, str]]] = {}
 
-    def parts(self, func: Callable[..., Any]) -> Dict[str, str]:
-        """``{part: digest or version}`` of a function and of all that it refers to."""
+    def parts(
+        self, func: Callable[..., Any], annotations: Optional[Dict[str, Any]] = None
+    ) -> Dict[str, str]:
+        """``{part: digest or version}`` of a function and of all that it refers to.
+
+        ``annotations``: types of its arguments and outputs; a step's literals are made to fit them, and
+        methods of what it gets are called without being named.
+        """
         known = self._parts.get(id(func))
         if known is None:
-            parts = _Walk(self._modules).run(func)
+            parts = _Walk(self._modules).run(func, annotations or {})
             known = self._parts[id(func)] = (func, parts)
         return known[1]
 
@@ -61,7 +68,7 @@ class _Walk:
         self.home = ""
         self.main_globals: Optional[Dict[str, Any]] = None
 
-    def run(self, func: Callable[..., Any]) -> Dict[str, str]:
+    def run(self, func: Callable[..., Any], annotations: Dict[str, Any]) -> Dict[str, str]:
         self.parts["python"] = (
             f"{sys.implementation.name}-{sys.version_info[0]}.{sys.version_info[1]}"
         )
@@ -75,17 +82,36 @@ class _Walk:
             self.seen.add(id(root))
             self.parts["function"] = self._function(root, 0)
             self.work.append(root)
+        if annotations:
+            texts = (f"{name}: {self._annotation(a)}" for name, a in annotations.items())
+            self.parts["annotations"] = _hash(list(texts))
         while self.work:
             current = self.work.pop()
             for kind, name, value in references(current):
-                self._reference(kind, name, value)
+                if self._at_home(current):
+                    self._reference(kind, name, value)
+                else:
+                    self._foreign_reference(current.__module__, kind, name, value)
         return self.parts
+
+    def _annotation(self, annotation: Any) -> str:
+        if isinstance(annotation, type) and not getattr(annotation, "__args__", ()):
+            self._class(annotation)
+            return f"{annotation.__module__}.{annotation.__qualname__}"
+        inner = [self._annotation(a) for a in getattr(annotation, "__args__", None) or ()]
+        return f"{_ADDRESS.sub('', str(annotation))}{inner}"
 
     def _reference(self, kind: str, name: str, value: Any) -> None:
         if kind == "import":
-            self._module(value)
+            self._imported(value)
+        elif kind == "builtin":
+            self._look_up(name, self.home)
         elif isinstance(value, types.ModuleType):
             self._module(value.__name__)
+            if value.__name__ == self.home:
+                self._whole(self.home)  # as an object: which part of it is used can't be known
+        elif kind == "attribute":
+            self._module_value(name, value)
         elif kind == "closure" and _function_of(value) is None:
             self._add(f"closure '{name}'", value)
         else:
@@ -98,12 +124,68 @@ class _Walk:
                 self._helper(function)
             else:
                 self._module(function.__module__)
+                if self.modules.of_project(function.__module__):
+                    self._follow(function)
         elif isinstance(value, type):
             self._class(value)
         elif isinstance(value, (types.BuiltinFunctionType, types.BuiltinMethodType)):
             self._module(getattr(value, "__module__", None) or "builtins")
         else:
             self._add(f"constant '{name}'", value)
+
+    def _foreign_reference(self, module: str, kind: str, name: str, value: Any) -> None:
+        """A reference in a function of another module of the project, whose file is a part already."""
+        if kind == "global":
+            self._module_value(f"{module}.{name}", value)
+        elif kind == "builtin":
+            self._look_up(name, module)
+        elif kind != "closure" or _function_of(value) is not None:
+            self._reference(kind, name, value)
+        else:
+            self._data(f"closure '{module}.{name}'", value)
+
+    def _imported(self, name: str) -> None:
+        """``import a.b``, or ``from a import b``: a module, or a value of one."""
+        self._module(name)
+        origin, _, attribute = name.rpartition(".")
+        if name == self.home and origin:
+            self._whole(self.home)
+        module = sys.modules.get(origin)
+        if module is not None and name not in sys.modules and attribute in vars(module):
+            self._module_value(name, vars(module)[attribute])
+
+    def _module_value(self, name: str, value: Any) -> None:
+        """What a variable of a project module, ``module.name``, holds now."""
+        module = package = name.rpartition(".")[0]
+        while package:
+            self._module(package)
+            package = package.rpartition(".")[0]
+        if isinstance(value, types.ModuleType):
+            self._reference("global", name, value)
+        elif not self.modules.of_project(module):
+            return
+        elif _function_of(value) is not None or isinstance(value, type):
+            self._value_reference(name, value)
+        else:
+            self._data(f"constant '{name}'", value)
+
+    def _data(self, label: str, value: Any) -> None:
+        """A value of another module; what can't be digested there is left to the module's file."""
+        kept = dict(self.parts)
+        self._add(label, value)
+        if label not in self.parts:
+            self.parts = kept
+
+    def _look_up(self, name: str, module: str) -> None:
+        """Names found while the code runs: ``globals()``, ``import_module(...)`` and the like."""
+        self._whole(module)
+        if name not in _REFLECTS_HOME:
+            for other in list(sys.modules):
+                if self.modules.of_project(other):
+                    self._whole(other)
+
+    def _whole(self, module: str) -> None:
+        self.parts.update(self.modules.parts(module))
 
     def _at_home(self, function: types.FunctionType) -> bool:
         return function.__globals__ is self.main_globals or function.__module__ == self.home
@@ -129,8 +211,19 @@ class _Walk:
             self._add(f"class '{cls.__qualname__}'", _Body(cls))
         else:
             self._module(cls.__module__)
-        for base in cls.__bases__:
+            if self.modules.of_project(cls.__module__):
+                self._foreign(cls)
+        for base in (*cls.__bases__, type(cls)):
             self._class(base)
+
+    def _foreign(self, cls: type) -> None:
+        """A class of another module: its code is in the file, its data may have been changed since."""
+        for name, value in sorted(vars(cls).items()):
+            function = _function_of(getattr(value, "__func__", value))
+            if function is not None:
+                self._follow(function)
+            elif not name.startswith("_") and not isinstance(value, property):
+                self._data(f"constant '{cls.__module__}.{cls.__qualname__}.{name}'", value)
 
     def _module(self, name: Any) -> None:
         if not isinstance(name, str) or not name or name == self.home:
@@ -152,6 +245,11 @@ class _Walk:
             texts.append(self._default(default, depth))
         for name, default in sorted((function.__kwdefaults__ or {}).items()):
             texts.append(f"{name}={self._default(default, depth)}")
+        for name, value in sorted(vars(function).items()):  # h.calls = 3; singledispatch's registry
+            try:
+                texts.append(f"{name}:{self._value(value, depth + 1)}")
+            except (_Unsure, RecursionError):
+                texts.append(name)
         return _hash(texts)
 
     def _default(self, value: Any, depth: int) -> str:
@@ -172,7 +270,7 @@ class _Walk:
             return f"{kind.__name__}:" + _hash(self._value(v, depth + 1) for v in value)
         if kind in (set, frozenset):
             return f"{kind.__name__}:" + _hash(sorted(self._value(v, depth + 1) for v in value))
-        if kind is dict:
+        if kind in (dict, types.MappingProxyType):
             pairs = (
                 f"{self._value(k, depth + 1)}={self._value(v, depth + 1)}" for k, v in value.items()
             )
@@ -195,6 +293,8 @@ class _Walk:
         if isinstance(value, enum.Enum):
             self._class(type(value))
             return f"enum:{type(value).__qualname__}.{value.name}={value.value!r}"
+        if isinstance(value, functools.cached_property):
+            return "cached_property:" + self._value(value.func, depth + 1)
         if isinstance(value, functools.partial):
             inner = [self._value(v, depth + 1) for v in (value.func, value.args, value.keywords)]
             return "partial:" + _hash(inner)
@@ -224,8 +324,11 @@ class _Walk:
         texts = [cls.__qualname__, *(f"{b.__module__}.{b.__qualname__}" for b in cls.__bases__)]
         for name, value in sorted(vars(cls).items()):
             function = _function_of(getattr(value, "__func__", value))
-            if function is not None and function.__code__.co_filename.startswith("<string>"):
-                continue  # generated by dataclass or namedtuple from the fields
+            if function is not None and _generated(cls, function.__code__):
+                continue  # by dataclass or namedtuple, from the fields
+            if name == "__doc__" and {*cls.__mro__[1:-1], type(cls)} - {type}:
+                texts.append(f"doc:{value!r}")  # the base may read it: prompts are written so
+                continue
             if function is None and (
                 name in _NOT_CODE or name.startswith(("_abc_", "__pydantic_"))
             ):
@@ -256,6 +359,8 @@ class _Walk:
                 factory = getattr(info, "default_factory", None)
                 if _function_of(factory) is not None:
                     text += self._value(factory, depth + 1)
+                kind = getattr(info, "annotation", getattr(info, "type", None))
+                text += self._annotation(kind)
                 yield f"{name}:{text}"
 
 
@@ -266,6 +371,35 @@ class _Body:
         self.cls = cls
 
 
+def _generated(cls: type, code: types.CodeType) -> bool:
+    if not code.co_filename.startswith("<string>"):  # what `python -c` runs has that name too
+        return False
+    qualname = getattr(code, "co_qualname", None)  # Python 3.11
+    if qualname is not None:
+        return not qualname.startswith(f"{cls.__qualname__}.")
+    made = hasattr(cls, "__dataclass_fields__") or hasattr(cls, "_fields")
+    return made and code.co_name in _GENERATED
+
+
+_GENERATED = frozenset(
+    [
+        "__init__",
+        "__repr__",
+        "__eq__",
+        "__lt__",
+        "__le__",
+        "__gt__",
+        "__ge__",
+        "__hash__",
+        "__setattr__",
+        "__delattr__",
+        "__new__",
+        "<lambda>",
+        "__replace__",
+    ]
+)
+_REFLECTS_HOME = frozenset(["globals", "eval", "exec"])
+_REFLECTS = frozenset(["import_module", "__import__", "__subclasses__"])
 _NOT_CODE = frozenset(
     [
         "__dict__",
@@ -309,7 +443,7 @@ class _Pickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         function = _function_of(value)
         if function is not None:
-            text = self._walk._value(function, 0)
+            text = f"{self._walk._value(function, 0)} {function.__doc__!r}"
             self._sink.write(text.encode("utf-8", "surrogatepass"))
             return (str, (function.__qualname__,))
         if isinstance(value, type):
@@ -417,41 +551,80 @@ def _constant_text(constant: Any) -> str:
 
 
 def references(function: types.FunctionType) -> Iterator[Tuple[str, str, Any]]:
-    """What a function's code refers to: ``("global" | "closure" | "import", name, value)``."""
+    """What a function's code refers to: ``(kind, name, value)``.
+
+    Kinds: ``global``, ``closure``; ``attribute`` (of a module that is a global: ``MODULE.NAME``); ``import``;
+    ``builtin`` (one that finds names at run time).
+    """
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
         try:
             yield "closure", name, cell.cell_contents
         except ValueError:  # not assigned yet
             continue
-    done: Set[str] = set()
+    names = function.__globals__
+    done: Set[Tuple[str, ...]] = set()
     work = [function.__code__]
     while work:
         code = work.pop()
         work.extend(c for c in code.co_consts if isinstance(c, types.CodeType))
-        for name, imported in _names(code, function.__globals__):
-            if imported:
-                yield "import", name, name
-            elif name not in done and name in function.__globals__:
-                done.add(name)
-                yield "global", name, function.__globals__[name]
+        for chain, level in _names(code):
+            if level >= 0:
+                yield "import", "", _absolute(".".join(chain), level, names)
+            elif chain not in done:
+                done.add(chain)
+                yield from _resolved(chain, names)
 
 
-def _names(code: types.CodeType, names: Dict[str, Any]) -> Iterator[Tuple[str, bool]]:
-    """(name, is it an imported module) for the globals and imports of one code object."""
+def _resolved(chain: Tuple[str, ...], names: Dict[str, Any]) -> Iterator[Tuple[str, str, Any]]:
+    """A global, followed through its attributes as long as they are modules."""
+    if not _REFLECTS.isdisjoint(chain) or (chain[0] in _REFLECTS_HOME and chain[0] not in names):
+        yield "builtin", next((n for n in chain if n in _REFLECTS), chain[0]), None
+    if chain[0] not in names:
+        return
+    value, label = names[chain[0]], chain[0]
+    kind = "global"
+    for attribute in chain[1:]:
+        if not isinstance(value, types.ModuleType) or attribute not in vars(value):
+            break
+        kind, label = "attribute", f"{value.__name__}.{attribute}"
+        value = vars(value)[attribute]
+    yield kind, label, value
+
+
+@functools.lru_cache(maxsize=10000)
+def _names(code: types.CodeType) -> Tuple[Tuple[Tuple[str, ...], int], ...]:
+    """Globals of one code object with the attributes that are read from them, and imports with their level.
+
+    The level of what is no import is -1.
+    """
+    found: List[Tuple[Tuple[str, ...], int]] = []
     module = ""
-    level = 0
+    level = below = 0
+    chain: Tuple[str, ...] = ()
     for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
-            yield instruction.argval, False
-        elif instruction.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and isinstance(
-            instruction.argval, int
-        ):
+        name = instruction.opname
+        if chain and name in ("LOAD_ATTR", "LOAD_METHOD"):
+            chain = (*chain, instruction.argval)
+            continue
+        if chain and name in ("CACHE", "EXTENDED_ARG"):
+            continue
+        if chain:
+            found.append((chain, -1))
+            chain = ()
+        if name in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
+            chain = (instruction.argval,)
+        elif name in ("LOAD_ATTR", "LOAD_METHOD") and instruction.argval in _REFLECTS:
+            found.append(((instruction.argval,), -1))
+        elif name in ("LOAD_CONST", "LOAD_SMALL_INT") and isinstance(instruction.argval, int):
             level = instruction.argval
-        elif instruction.opname == "IMPORT_NAME":
-            module = _absolute(instruction.argval, level, names)
-            yield module, True
-        elif instruction.opname == "IMPORT_FROM" and module:
-            yield f"{module}.{instruction.argval}", True
+        elif name == "IMPORT_NAME":
+            module, below = instruction.argval, level
+            found.append(((module,), below))
+        elif name == "IMPORT_FROM":
+            found.append(((module, instruction.argval) if module else (instruction.argval,), below))
+            if instruction.argval in _REFLECTS:
+                found.append(((instruction.argval,), -1))
+    return tuple(found)
 
 
 def _absolute(name: str, level: int, names: Dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from ._code import Digester
 from ._entry import Entry
 from ._errors import StepInterfaceError, warn
 from ._graph import Graph, Invocation, literal
+from ._holds import is_data, registered_parts
 from ._jsonable import NotJsonError, exact
 from ._layers import Layer, RunConfig, StepPatch, merge
 from ._settings import CachePolicy
@@ -82,6 +83,7 @@ class _Emitter:
         self.registry: Dict[str, Entry] = {}
         self.externals: List[External] = []
         self.scopes: Dict[Tuple[Any, ...], Layer] = {(): {}}
+        self.passed: Dict[str, Dict[str, str]] = {}
         self.plain: Dict[
             Tuple[int, Tuple[Any, ...]], Tuple[Step, Layer, Dict[str, Any], Entry]
         ] = {}
@@ -103,6 +105,7 @@ class _Emitter:
         self.registry[invocation.id] = entry
         spec = dict(base)
         inputs = self._inputs(invocation, patch)
+        self._pass_on(invocation, inputs, spec)
         if inputs:
             spec["inputs"] = inputs
             for key, value in inputs.items():
@@ -155,7 +158,11 @@ class _Emitter:
         if policy is not None and not policy.include_step_code:
             code = {"function": "not part of the key (cache_policy)"}
         else:
-            code = dict(self.digester.parts(step.entrypoint))
+            outputs = {f"-> {name}": output.type for name, output in step.outputs.items()}
+            annotations = {**dict.fromkeys(step.signature.parameters, Any), **step.annotations}
+            types = {**annotations, **outputs}
+            code = dict(self.digester.parts(step.entrypoint, types))
+            code.update(registered_parts(self.digester, types.values()))
             for name, cls in step.materializers.items():
                 for part, digest in self.digester.parts(cls).items():
                     code[f"materializer of '{name}': {part}"] = digest
@@ -163,6 +170,32 @@ class _Emitter:
             for part, digest in self.digester.parts(_source_object(step, source)).items():
                 code[f"{getattr(source, '__qualname__', source)}: {part}"] = digest
         return code
+
+    def _pass_on(
+        self, invocation: Invocation, inputs: Mapping[str, Any], spec: Dict[str, Any]
+    ) -> None:
+        """What a step gets may be an object of a class that only the step which made it names.
+
+        A pickled object has its class by name, so its content doesn't tell that the class has changed:
+        the classes, helpers and modules of the maker are parts of the user's code too, unless the
+        annotations say that the value is plain data.
+        """
+        step = invocation.step
+        got: Dict[str, str] = {}
+        for key, value in inputs.items():
+            origin = value.get("from", ()) if isinstance(value, dict) else ()
+            if not origin or is_data(step.annotations.get(key, Any)):
+                continue
+            for reference in [origin] if isinstance(origin, str) else origin:
+                maker, _, output = reference.partition(".")
+                if not is_data(self.graph.invocations[maker].step.outputs[output].type):
+                    got = _joined(got, self.passed[maker])
+        own = spec["code"]
+        made = {k: v for k, v in own.items() if k.startswith(("class ", "helper ", "module "))}
+        self.passed[invocation.id] = _joined(got, made)
+        more = {f"{k} (of an input)": v for k, v in got.items() if own.get(k) != v}
+        if more and not spec["code"].get("function", "").startswith("not part"):
+            spec["code"] = {**own, **more}
 
     def _inputs(self, invocation: Invocation, patch: Optional[StepPatch]) -> Dict[str, Any]:
         step = invocation.step
@@ -196,6 +229,18 @@ class _Emitter:
                 f"runtime: {', '.join(conflicts)}; give it in one place"
             )
         return inputs
+
+
+def _joined(some: Dict[str, str], more: Dict[str, str]) -> Dict[str, str]:
+    """All parts of both; two of one name (from two modules) are kept as one text."""
+    if not some or some is more:
+        return more
+    joined = dict(some)
+    for part, digest in more.items():
+        known = joined.setdefault(part, digest)
+        if known != digest:
+            joined[part] = "+".join(sorted({*known.split("+"), *digest.split("+")}))
+    return joined
 
 
 def _conflict(step: Step, key: str, given: Any, configured: Any) -> bool:

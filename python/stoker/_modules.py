@@ -18,8 +18,10 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STDLIB = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
 _INSTALLED = re.compile(r"^(.*?[/\\](?:site|dist)-packages)[/\\](.*)$")
 _IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]+([^#\n]*)|import[ \t]+([^#\n]+))", re.M
+    r"(?:^|[;:])[ \t]*(?:from[ \t]+([.\w]+)[ \t]+import[ \t]*(\([^)]*\)|[^#;\n(]+)|import[ \t]+([^#;\n]+))",
+    re.M,
 )
+_COMMENT = re.compile(r"#.*")
 _STARTED = time.time()
 
 _distributions: Dict[str, Dict[str, str]] = {}
@@ -51,6 +53,14 @@ class Modules:
                 work.append(other)
         self._known[name] = found
         return found
+
+    def of_project(self, name: Any) -> bool:
+        """Is it a module that counts by its file?"""
+        if not isinstance(name, str):
+            return False
+        if name not in self._direct:
+            self._look(name)
+        return f"module {name}" in self._direct[name]
 
     def _look(self, name: str) -> None:
         self._direct[name] = {}
@@ -128,7 +138,7 @@ def _imports(name: str, source: bytes, module: Optional[types.ModuleType]) -> It
             above = package.rsplit(".", dots - 1)[0] if dots > 1 else package
             base = f"{above}.{base}" if base else above
         yield base
-        for item in names.strip("() \t\r\\").split(","):
+        for item in _COMMENT.sub("", names).strip("()").replace("\\", " ").split(","):
             word = item.split(" as ")[0].strip()
             if word.isidentifier():
                 yield f"{base}.{word}"
