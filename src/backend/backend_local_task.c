@@ -85,7 +85,7 @@ static int open_log(local_task *t, const char *name, stk_err *err)
     if ((size_t)snprintf(path, sizeof path, "%s/%s", t->dir, name) >= sizeof path) {
         return stk_err_set(err, STK_E_LIMIT, "%s: the path is too long", t->dir);
     }
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
     if (fd < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "cannot write %s", path);
     }

@@ -4,14 +4,16 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/limits.h"
 #include "exec/exec_private.h"
 #include "sys/file.h"
 
-enum { SHORTEST = 4 }; /* shorter values would star out half of any text */
+enum {
+    SHORTEST = 4, /* shorter values would star out half of any text */
+    CHUNK = 1 << 20
+};
 
 /* Overwrites every occurrence of `value`; same length, so nobody's offsets move. True if there was
  * one. */
@@ -28,16 +30,18 @@ static bool mask_bytes(char *data, size_t len, const char *value)
 
 static void mask_file(const char *path, const char *value)
 {
-    STK_FD_AUTO fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size == 0) {
-        return;
-    }
-    size_t len = (size_t)st.st_size;
-    char *data = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (data != MAP_FAILED) {
-        (void)mask_bytes(data, len, value);
-        (void)munmap(data, len);
+    STK_FD_AUTO fd = stk_file_open_regular(path, O_RDWR, 0);
+    size_t n = strlen(value);
+    STK_TEXT_AUTO data = fd < 0 ? NULL : malloc(CHUNK + n);
+    /* Read, not mapped: somebody may cut it short meanwhile. Holes, of any size, are passed over.
+     */
+    for (off_t at = 0; data != NULL && (at = lseek(fd, at, SEEK_DATA)) >= 0;) {
+        ssize_t got = pread(fd, data, CHUNK + n - 1, at); /* what begins in one chunk ends in it */
+        if (got <= 0 ||
+            (mask_bytes(data, (size_t)got, value) && pwrite(fd, data, (size_t)got, at) != got)) {
+            return;
+        }
+        at += got < CHUNK ? got : CHUNK;
     }
 }
 

@@ -42,7 +42,7 @@ bool stk_runner_attempt_is_live(const char *dir)
     if ((size_t)snprintf(path, sizeof path, "%s/stderr.log", dir) >= sizeof path) {
         return false;
     }
-    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    STK_FD_AUTO fd = stk_file_open_regular(path, O_RDONLY, 0);
     struct flock lock = whole();
     return fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }

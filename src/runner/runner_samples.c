@@ -50,7 +50,7 @@ int stk_samples_create(const char *path, int64_t start_ms, uint32_t n_devices,
     for (uint32_t i = 0; i < n_devices; i++) {
         memcpy(buf + sizeof head + i * UUID_BYTES, uuids[i], strnlen(uuids[i], UUID_BYTES - 1));
     }
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644);
+    int fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644);
     if (fd < 0 || stk_file_write_all(fd, buf, sizeof head + n_devices * UUID_BYTES) < 0) {
         int sys = errno;
         stk_file_close(&fd);

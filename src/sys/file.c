@@ -75,6 +75,21 @@ int stk_file_read_fd(int fd, const char *name, size_t max, char **ret_data, size
     return 0;
 }
 
+int stk_file_open_regular(const char *path, int flags, mode_t mode)
+{
+    int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, mode);
+    struct stat st;
+    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
+        (void)close(fd);
+        errno = EINVAL;
+        return -1;
+    }
+    if (fd >= 0) { /* whoever inherits it would wonder */
+        (void)fcntl(fd, F_SETFL, flags & ~(O_CREAT | O_EXCL | O_TRUNC));
+    }
+    return fd;
+}
+
 static int open_error(int sys, const char *path, stk_err *err)
 {
     return stk_err_sys(err, sys == ENOENT || sys == ENOTDIR ? STK_E_NOT_FOUND : STK_E_SYS, sys,

@@ -16,6 +16,10 @@ int stk_file_read(const char *path, size_t max, char **ret_data, size_t *ret_len
  * written). */
 int stk_file_read_untrusted(const char *path, size_t max, char **ret_data, size_t *ret_len,
                             stk_err *err);
+/* Opens a regular file that somebody else may have put there or put something else in place of:
+ * never follows a link, never waits for the other end of a pipe. `flags` as of open(2), CLOEXEC is
+ * added. */
+int stk_file_open_regular(const char *path, int flags, mode_t mode); /* -1 with errno */
 int stk_file_read_fd(int fd, const char *name, size_t max, char **ret_data, size_t *ret_len,
                      stk_err *err);
 /* Temporary name beside it, rename. */

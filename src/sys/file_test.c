@@ -100,6 +100,12 @@ static void test_untrusted(void **state)
     assert_int_equal(stk_file_read_untrusted(at("link"), 9, &none, &len, &err), STK_E_PROTOCOL);
     assert_int_equal(stk_file_read_untrusted(at("fifo"), 9, &none, &len, &err), STK_E_PROTOCOL);
     assert_int_equal(stk_file_read_untrusted(at("none"), 9, &none, &len, &err), STK_E_NOT_FOUND);
+    assert_int_equal(stk_file_open_regular(at("fifo"), O_WRONLY | O_CREAT, 0600), -1);
+    assert_int_equal(stk_file_open_regular(at("fifo"), O_RDWR, 0), -1);
+    assert_int_equal(stk_file_open_regular(at("link"), O_RDWR, 0), -1);
+    STK_FD_AUTO fd = stk_file_open_regular(at("real"), O_RDWR | O_APPEND, 0);
+    assert_int_equal(fcntl(fd, F_GETFL) & (O_APPEND | O_NONBLOCK), O_APPEND);
+    assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
     if (geteuid() == 0) {
         assert_int_equal(chown(at("real"), 12345, 0), 0);
         assert_int_equal(stk_file_read_untrusted(at("real"), 9, &none, &len, &err), STK_E_PROTOCOL);
