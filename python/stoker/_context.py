@@ -63,22 +63,9 @@ class StepContext:
     """
 
     def __init__(self, task: Dict[str, Any], directory: str) -> None:
-        run = task.get("run", "")
-        step = task.get("step", "")
-        attempt = task.get("attempt", 1)
         self.directory = directory
-        self.step_name: str = step
-        self.run_id: str = run
-        self.pipeline_run = Run(run, task.get("run_name") or run, pipeline=task.get("pipeline", ""))
-        self.pipeline = Named(task.get("pipeline", ""), task.get("pipeline", ""))
-        self.step_run = StepRun(
-            f"{run}/{step}/{task.get('task', 0)}/{attempt}",
-            step,
-            attempt=attempt,
-            last_attempt=task.get("last_attempt", True),
-            task=task.get("task", 0),
-        )
-        self.resources = Resources(task.get("asked") or {}, task.get("granted") or {})
+        self.step_name: str = task.get("step", "")
+        self.run_id: str = task.get("run", "")
         self.rank: int = task.get("rank", 0)
         self.world: int = task.get("world", 1)
         self.extra: Dict[str, Any] = task.get("extra") or {}
@@ -86,11 +73,41 @@ class StepContext:
         self.inputs: Dict[str, Any] = {}
         self.model: Any = None
         self.pipeline_state: Any = None
+        self._task = task
         self._outputs: List[str] = list(task.get("outputs") or ())
         self._materializers: Dict[str, Any] = {}
         self._metadata: Dict[str, Any] = {}
         self._output_metadata: Dict[str, Dict[str, Any]] = {}
         self._output_tags: Dict[str, List[str]] = {}
+
+    @property
+    def pipeline(self) -> Named:
+        """The pipeline: ``id`` and ``name``."""
+        name = self._task.get("pipeline", "")
+        return Named(name, name)
+
+    @property
+    def pipeline_run(self) -> Run:
+        """The run: ``id``, ``name``, ``pipeline``."""
+        name = self._task.get("run_name") or self.run_id
+        return Run(self.run_id, name, pipeline=self._task.get("pipeline", ""))
+
+    @property
+    def step_run(self) -> StepRun:
+        """The attempt: ``id``, ``name``, ``attempt`` (from 1), ``last_attempt``, ``task``."""
+        task, attempt = self._task.get("task", 0), self._task.get("attempt", 1)
+        return StepRun(
+            f"{self.run_id}/{self.step_name}/{task}/{attempt}",
+            self.step_name,
+            attempt=attempt,
+            last_attempt=self._task.get("last_attempt", True),
+            task=task,
+        )
+
+    @property
+    def resources(self) -> Resources:
+        """What was asked for and what was granted."""
+        return Resources(self._task.get("asked") or {}, self._task.get("granted") or {})
 
     @property
     def devices(self) -> List[Any]:

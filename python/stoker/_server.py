@@ -22,7 +22,7 @@ import signal
 import socket
 import struct
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _fitness, _worker
 from ._entry import Entry
@@ -93,6 +93,7 @@ class _Server:
         self.fitness = _fitness.Fitness(facts)
         self.libraries: Optional[_fitness.ThreadedLibraries] = None
         self.tasks: Dict[int, int] = {}  # pid → id of the spawn
+        self.changed: Dict[str, Optional[str]] = {}  # variables of tasks → what they were before
         self.pid = os.getpid()
         self.libc = _fitness.libc()
 
@@ -261,6 +262,7 @@ class _Server:
                 self.send({"op": "note", "id": task_id, "text": note})
         if threads and self.libraries is None:
             self.libraries = _fitness.ThreadedLibraries()
+        self._set_environment(message.get("env") or {}, message.get("unset") or ())
         try:
             pid = os.fork()
         except OSError as exc:
@@ -276,6 +278,24 @@ class _Server:
         finally:
             if pidfd >= 0:
                 os.close(pidfd)
+
+    def _set_environment(self, given: Dict[str, str], unset: Sequence[str]) -> None:
+        """The next task's environment, made here because most of it is the last one's too."""
+        changed = [name for name in self.changed if name not in given and name not in unset]
+        for name in changed:
+            before = self.changed.pop(name)
+            if before is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = before
+        for name in unset:
+            if name in os.environ:
+                self.changed.setdefault(name, os.environ.pop(name))
+        for name, value in given.items():
+            before = os.environ.get(name)
+            if before != value:
+                self.changed.setdefault(name, before)
+                os.environ[name] = value
 
     def _entry_of(self, message: Dict[str, Any]) -> Optional[Entry]:
         """The registered entry of the spawn's step (the directory is ``…/STEP/TASK/ATTEMPT``)."""
@@ -382,13 +402,8 @@ class _Server:
         os.close(self.null)
         os.close(self.wake_r)
         os.close(self.wake_w)
-        environment = message.get("env") or {}
-        for name, value in environment.items():
-            os.environ[name] = value
-        for name in message.get("unset") or ():
-            os.environ.pop(name, None)
         if threads:
-            _worker.set_thread_variables(threads, environment)
+            _worker.set_thread_variables(threads, message.get("env") or {})
             if self.libraries is not None:
                 self.libraries.set_threads(threads)
         _fitness.reseed_numpy()
