@@ -64,6 +64,8 @@ static int add_command(key_writer *w, const stk_step *step)
     }
     stk_buf_char(&text, ']');
     int rc = add_part(w, "command", text.failed ? NULL : stk_arena_dup(w->arena, text.data));
+    /* A command sees which step it is ($STOKER_STEP): two that read the same are two. */
+    rc = rc < 0 ? rc : add_part(w, "step", step->name);
     return rc < 0 ? rc : add_part(w, "cwd", relative(stk_spec_folder(w->plan->spec), step->cwd));
 }
 
@@ -204,7 +206,7 @@ int stk_plan_key(const stk_plan *plan, uint32_t i_step, const char *const *input
     const stk_step *step = stk_spec_step(plan->spec, i_step);
     const stk_settings *s = step->settings;
     stk_key key = {0};
-    size_t most = 6 + (size_t)step->n_code + step->n_inputs + s->cache.n_files + s->n_env;
+    size_t most = 7 + (size_t)step->n_code + step->n_inputs + s->cache.n_files + s->n_env;
     key_writer w = {.plan = plan, .arena = arena, .err = err, .key = &key};
     key.parts = stk_arena_array(arena, most, sizeof *key.parts);
     int rc = key.parts == NULL ? stk_plan_no_memory(err) : add_command(&w, step);
@@ -278,6 +280,7 @@ static void say_change(stk_buf *buf, const char *name, const char *before, const
         const char *kind, *subject;
         bool quoted, values;
     } table[] = {{"command", "command", false, false},
+                 {"step", "name of the step", false, true},
                  {"cwd", "working directory", false, true},
                  {"code", "code of ", true, false},
                  {"param", "parameter ", false, true},

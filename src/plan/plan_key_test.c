@@ -65,7 +65,8 @@ static void test_parts(void **state)
     key_of(&plain, arena, &key);
     assert_string_equal(
         stk_plan_key_json(&key, arena),
-        "{\"command\":\"[\\\"/bin/sh\\\",\\\"-c\\\",\\\"./train --fast\\\"]\",\"cwd\":\"sub\","
+        "{\"command\":\"[\\\"/bin/sh\\\",\\\"-c\\\",\\\"./train --fast\\\"]\",\"step\":\"t\","
+        "\"cwd\":\"sub\","
         "\"code:f\":\"d1\",\"input:d\":\"" D1 "\",\"param:lr\":\"0.1\",\"param:n\":\"5\","
         "\"input:t\":\"" D1 "\",\"file:f.txt\":\"" D1 "\","
         "\"env:A\":\"sha256:ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb\","
@@ -194,8 +195,8 @@ static void test_missing(void **state)
     assert_string_equal(stk_plan_miss(&key, "{\"a\"", arena), "its stored key can't be read");
     assert_string_equal(stk_plan_miss(&key, "[]", arena), "its stored key can't be read");
     assert_string_equal(stk_plan_miss(&key, "{\"a\":1}", arena),
-                        "command is new, working directory is new, code of 'f' is new and 11 more "
-                        "changes");
+                        "command is new, name of the step is new, working directory is new and 12 "
+                        "more changes");
 }
 
 static void test_list_digest(void **state)

@@ -292,6 +292,14 @@ def test_unchanged_content_stops_the_ripple(cli: Cli) -> None:
     assert cli.run(steps("two")).statuses == {"a": "succeeded", "b": "cached"}
 
 
+def test_two_steps_that_read_the_same_are_two(cli: Cli) -> None:
+    same = {"run": "echo $STOKER_STEP >> ran; echo $STOKER_STEP > $STOKER_OUTPUT/x", "outputs": ["x"]}
+    steps = {"a": same, "b": {**same, "after": ["a"]}, "c": {**same, "after": ["b"]}}
+    run = cli.run(steps)
+    assert set(run.statuses.values()) == {"succeeded"}
+    assert [run.output(s, "x") for s in "abc"] == ["a\n", "b\n", "c\n"]
+
+
 def test_what_is_ignored(cli: Cli) -> None:
     def step(noise: int) -> dict:
         return {"run": "true", "inputs": {"noise": noise}, "cache": {"ignore_inputs": ["noise"]}}

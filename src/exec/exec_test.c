@@ -1,0 +1,370 @@
+/* exec with the fake backend and simulated time: what is done, in which order, and what is durable
+ * when. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/failpoint.h"
+#include "base/testing.h"
+#include "exec/exec.h"
+#include "sys/file.h"
+
+enum { MAX_STARTS = 64 };
+
+typedef struct fixture {
+    char dir[40];
+    stk_store *store;
+    stk_spec *spec;
+    stk_plan *plan;
+    stk_exec *exec;
+    stk_backend *backend;
+    stk_clock clock;
+    stk_arena *arena;
+    stk_err err;
+    char run[40];
+    int lock_fd;
+    int64_t now_ms;
+    stk_mode mode;
+    int hangup_fd;
+    bool no_cache;
+    /* what was started: "a1" is attempt 1 of step a, "a1.on_end" a hook of it */
+    const char *starts[MAX_STARTS];
+    uint32_t n_starts;
+    int n_failures;      /* the first attempts of step "bad" that fail */
+    int64_t took_ms;     /* how long a task runs */
+    int start_error;     /* of step "bad" */
+    int close_on_start;  /* descriptor to be closed by the first start, or -1 */
+    bool finished_early; /* something was started whose start was not in the store */
+} fixture;
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        int ok_rc = (call);                                                                        \
+        if (ok_rc != 0) {                                                                          \
+            fail_msg("%s: %d: %s", #call, ok_rc, f->err.text);                                     \
+        }                                                                                          \
+    } while (0)
+
+static int64_t now_ms(void *arg)
+{
+    return ((fixture *)arg)->now_ms;
+}
+
+/* Simulated time passes whenever the engine would sleep. */
+static int64_t tick(void *arg, int64_t now)
+{
+    ((fixture *)arg)->now_ms = now + 1;
+    return 0;
+}
+
+typedef struct counting {
+    stk_event_kind kind;
+    uint32_t task; /* UINT32_MAX: any */
+    uint32_t attempt;
+    uint32_t n;
+    int64_t last_ms;
+} counting;
+
+static int count_row(void *arg, const stk_event_row *row)
+{
+    counting *c = arg;
+    if (row->kind == c->kind && (c->task == UINT32_MAX || row->task == c->task) &&
+        (c->attempt == 0 || row->attempt == c->attempt)) {
+        c->n++;
+        c->last_ms = row->time_ms;
+    }
+    return 0;
+}
+
+/* By another handle than the engine's: only what is committed. */
+static counting committed(fixture *f, stk_event_kind kind, uint32_t task, uint32_t attempt)
+{
+    counting c = {.kind = kind, .task = task, .attempt = attempt};
+    stk_store *other = NULL;
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s/.stoker", f->dir);
+    OK(stk_store_open(path, STK_STORE_READONLY, &other, &f->err));
+    OK(stk_store_events(other, f->run, 0, count_row, &c, &f->err));
+    stk_store_close(other);
+    return c;
+}
+
+static stk_fake_fate fate(void *arg, const stk_job *job)
+{
+    fixture *f = arg;
+    assert_true(f->n_starts < MAX_STARTS);
+    const char *dot = job->hook != NULL ? "." : "";
+    f->starts[f->n_starts++] = stk_arena_printf(f->arena, "%s%u%s%s", job->step, job->attempt, dot,
+                                                job->hook != NULL ? job->hook : "");
+    stk_fake_fate out = {.after_ms = f->took_ms,
+                         .outcome = {.ok = true, .cpu_us = -1, .peak_memory_bytes = -1}};
+    uint32_t task = job->id & 0x7fffffffu;
+    if (committed(f, STK_EV_TASK_STARTED, task, job->attempt).n != 1) {
+        f->finished_early = true;
+    }
+    if (f->close_on_start >= 0) {
+        stk_file_close(&f->close_on_start);
+    }
+    if (strcmp(job->step, "bad") == 0 && job->hook == NULL) {
+        out.start_error = f->start_error;
+        if (f->n_failures-- > 0) {
+            out.outcome.ok = false;
+            out.outcome.failure = STK_FAIL_EXIT;
+            out.outcome.exit_status = 3;
+            (void)strcpy(out.outcome.text, "exit status 3");
+        }
+    }
+    return out;
+}
+
+static int setup(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    (void)strcpy(f->dir, "/tmp/stk_exec_XXXXXX");
+    assert_non_null(mkdtemp(f->dir));
+    f->arena = stk_arena_new(0);
+    f->lock_fd = f->hangup_fd = f->close_on_start = -1;
+    f->now_ms = 1000000;
+    f->took_ms = 5;
+    f->clock = (stk_clock){.wall_ms = now_ms, .mono_ms = now_ms, .self = f};
+    (void)setenv("STOKER_SYNC", "0", 1);
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s/.stoker", f->dir);
+    OK(stk_store_open(path, STK_STORE_CREATE, &f->store, &f->err));
+    *state = f;
+    return 0;
+}
+
+static void arm(const char *failpoints)
+{
+    (void)setenv("STOKER_FAILPOINTS", failpoints, 1);
+    stk_failpoint_reload();
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+    arm("");
+    stk_exec_close(f->exec);
+    if (f->backend != NULL) {
+        f->backend->ops->close(f->backend);
+    }
+    stk_plan_free(f->plan);
+    stk_spec_free(f->spec);
+    stk_file_close(&f->lock_fd);
+    stk_store_close(f->store);
+    stk_arena_free(f->arena);
+    int rc = stk_file_remove_tree(f->dir, &f->err);
+    free(f);
+    return rc;
+}
+
+/* Opens the engine on a pipeline of these steps (JSON), or on the same run again. */
+static int open_exec(fixture *f, const char *steps, bool resumed)
+{
+    static const stk_capacity capacity = {
+        .where = "this test", .backend = "fake", .cpu_milli = 2000, .memory_bytes = 1 << 30};
+    if (!resumed) {
+        char *text =
+            stk_arena_printf(f->arena, "{\"stoker\":1,\"name\":\"p\",\"steps\":%s}", steps);
+        OK(stk_spec_parse(text, strlen(text), "p.json", &f->spec, &f->err));
+        OK(stk_plan_new(f->spec, &capacity, STK_POLICY_FIT, &f->plan, &f->err));
+        OK(stk_store_new_run(f->store, NULL, "p", text, strlen(text), f->now_ms, f->run,
+                             &f->lock_fd, &f->err));
+    }
+    OK(stk_backend_fake_open(fate, f, now_ms, &f->backend, &f->err));
+    stk_exec_config config = {.store = f->store,
+                              .backend = f->backend,
+                              .clock = &f->clock,
+                              .plan = f->plan,
+                              .capacity = &capacity,
+                              .run = f->run,
+                              .resumed = resumed,
+                              .use_cache = !f->no_cache,
+                              .mode = f->mode,
+                              .signal_fd = -1,
+                              .hangup_fd = f->hangup_fd,
+                              .on_tick = tick,
+                              .arg = f};
+    return stk_exec_open(&config, &f->exec, &f->err);
+}
+
+static stk_run_status run(fixture *f, const char *steps)
+{
+    stk_run_status status = STK_RUN_FAILED;
+    OK(open_exec(f, steps, false));
+    OK(stk_exec_loop(f->exec, &status, &f->err));
+    assert_false(f->finished_early);
+    assert_int_equal(committed(f, STK_EV_RUN_ENDED, UINT32_MAX, 0).n, 1);
+    return status;
+}
+
+static void started(fixture *f, const char *expected)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(4096);
+    for (uint32_t i = 0; i < f->n_starts; i++) {
+        stk_buf_printf(&text, "%s%s", i > 0 ? " " : "", f->starts[i]);
+    }
+    assert_string_equal(text.len > 0 ? text.data : "", expected);
+}
+
+#define A "\"a\":{\"run\":\"true\"}"
+#define AFTER(step, need) "\"" step "\":{\"run\":\"true\",\"after\":[\"" need "\"]}"
+
+static void test_success(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(run(f, "{" A "," AFTER("b", "a") "," AFTER("c", "b") "}"), STK_RUN_SUCCEEDED);
+    started(f, "a1 b1 c1");
+    assert_int_equal(committed(f, STK_EV_TASK_SUCCEEDED, UINT32_MAX, 0).n, 3);
+    assert_null(stk_exec_error(f->exec));
+}
+
+static void test_retry(void **state)
+{
+    fixture *f = *state;
+    f->n_failures = 2;
+    assert_int_equal(run(f, "{\"bad\":{\"run\":\"true\",\"retry\":{\"max_retries\":2,\"delay\":10,"
+                            "\"backoff\":3}}}"),
+                     STK_RUN_SUCCEEDED);
+    started(f, "bad1 bad2 bad3");
+    assert_int_equal(committed(f, STK_EV_TASK_RETRYING, 0, 0).n, 2);
+    int64_t first = committed(f, STK_EV_TASK_FAILED, 0, 1).last_ms;
+    int64_t second = committed(f, STK_EV_TASK_STARTED, 0, 2).last_ms;
+    int64_t again = committed(f, STK_EV_TASK_FAILED, 0, 2).last_ms;
+    int64_t third = committed(f, STK_EV_TASK_STARTED, 0, 3).last_ms;
+    assert_in_range(second - first, 10000, 10010);
+    assert_in_range(third - again, 30000, 30010);
+}
+
+static void test_failure(void **state)
+{
+    fixture *f = *state;
+    f->n_failures = 1;
+    assert_int_equal(run(f, "{\"bad\":{\"run\":\"true\"}," AFTER("b", "bad") "," A "}"),
+                     STK_RUN_FAILED);
+    started(f, "bad1 a1");
+    assert_int_equal(committed(f, STK_EV_TASK_SKIPPED, 1, 0).n, 1);
+    assert_string_equal(stk_exec_error(f->exec), "step 'bad' failed: exit status 3");
+}
+
+static void test_fail_fast(void **state)
+{
+    fixture *f = *state;
+    f->mode = STK_MODE_FAIL_FAST;
+    f->start_error = STK_E_SYS; /* fails at once, while the other runs */
+    f->took_ms = 100000;
+    int64_t began = f->now_ms;
+    assert_int_equal(run(f, "{" A ",\"bad\":{\"run\":\"true\"}," AFTER("c", "a") "}"),
+                     STK_RUN_FAILED);
+    assert_true(f->now_ms - began < 1000);
+    assert_int_equal(committed(f, STK_EV_TASK_CANCELLED, UINT32_MAX, 0).n, 2);
+}
+
+static void test_cancel(void **state)
+{
+    fixture *f = *state;
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    f->took_ms = 100000;
+    f->hangup_fd = pipes[1];
+    f->close_on_start = pipes[0]; /* its front dies while the first step runs */
+    assert_int_equal(run(f, "{" A "," AFTER("b", "a") "}"), STK_RUN_CANCELLED);
+    started(f, "a1");
+    assert_int_equal(committed(f, STK_EV_RUN_CANCELLING, UINT32_MAX, 0).n, 1);
+    assert_int_equal(committed(f, STK_EV_TASK_CANCELLED, UINT32_MAX, 0).n, 2);
+    (void)close(pipes[1]);
+}
+
+static void test_hooks(void **state)
+{
+    fixture *f = *state;
+    f->n_failures = 2;
+    assert_int_equal(run(f,
+                         "{\"bad\":{\"run\":\"true\",\"retry\":{\"max_retries\":1,\"delay\":0},"
+                         "\"hooks\":{\"on_start\":{\"run\":\"s\"},\"on_success\":{\"run\":\"o\"},"
+                         "\"on_failure\":{\"run\":\"f\"},\"on_end\":{\"python\":\"m:e\"}}}}"),
+                     STK_RUN_FAILED);
+    started(f, "bad1.on_start bad1 bad2.on_start bad2 bad2.on_failure bad2.on_end");
+}
+
+static void test_cached(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(run(f, "{" A "," AFTER("b", "a") "}"), STK_RUN_SUCCEEDED);
+    fixture first = *f;
+    f->exec = NULL;
+    f->plan = NULL;
+    f->spec = NULL;
+    stk_file_close(&f->lock_fd);
+    f->n_starts = 0;
+    assert_int_equal(run(f, "{" A "," AFTER("b", "a") "}"), STK_RUN_SUCCEEDED);
+    started(f, "");
+    assert_int_equal(committed(f, STK_EV_TASK_CACHED, UINT32_MAX, 0).n, 2);
+    first.backend->ops->close(first.backend);
+    stk_exec_close(first.exec);
+    stk_plan_free(first.plan);
+    stk_spec_free(first.spec);
+}
+
+/* Whichever commit finds the disk full: what was started is in the store, the run can be taken up
+ * again, and what had succeeded durably is not run twice. */
+static void test_full_disk(void **state)
+{
+    fixture *f = *state;
+    static const char steps[] = "{" A "," AFTER("b", "a") "," AFTER("c", "b") "}";
+    static const char *const points[] = {"store.commit.before", "store.commit.mid"};
+    bool broke = true;
+    f->no_cache = true;
+    for (int n = 1; broke; n++) {
+        for (int i = 0; i < 2; i++) {
+            char rule[64];
+            stk_run_status status = STK_RUN_FAILED;
+            f->n_starts = 0;
+            f->took_ms = 5;
+            (void)snprintf(rule, sizeof rule, "%s:%d+:enospc", points[i], n);
+            arm(rule);
+            int rc = open_exec(f, steps, false);
+            rc = rc < 0 ? rc : stk_exec_loop(f->exec, &status, &f->err);
+            arm("");
+            assert_false(f->finished_early);
+            broke = rc < 0;
+            if (broke) {
+                assert_int_equal(rc, STK_E_FULL);
+                uint32_t n_done = committed(f, STK_EV_TASK_SUCCEEDED, UINT32_MAX, 0).n;
+                if (f->exec == NULL) { /* nothing of it is there: the engine never began */
+                    f->backend->ops->close(f->backend);
+                }
+                stk_exec_close(f->exec);
+                f->exec = NULL;
+                f->backend = NULL;
+                f->n_starts = 0;
+                OK(open_exec(f, NULL, true));
+                OK(stk_exec_loop(f->exec, &status, &f->err));
+                assert_int_equal(f->n_starts + n_done, 3);
+            }
+            assert_int_equal(status, STK_RUN_SUCCEEDED);
+            f->backend->ops->close(f->backend);
+            stk_exec_close(f->exec);
+            stk_plan_free(f->plan);
+            stk_spec_free(f->spec);
+            f->backend = NULL;
+            f->exec = NULL;
+            f->plan = NULL;
+            f->spec = NULL;
+            stk_file_close(&f->lock_fd);
+        }
+        assert_true(n < 50);
+    }
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(test_success), TEST(test_retry), TEST(test_failure), TEST(test_fail_fast),
+        TEST(test_cancel),  TEST(test_hooks), TEST(test_cached),  TEST(test_full_disk)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
