@@ -526,12 +526,12 @@ int stk_proc_kill_sessions(const pid_t *sids, uint32_t n, const char *marker, in
         }
     }
     int64_t end = now_ms() + timeout_ms;
-    int found = -1;
+    int found;
     int quiet = 0; /* rounds without any: one that was just executing shows no marker */
-    for (long wait = 1; now_ms() < end; wait = wait < 16 ? wait * 2 : wait) {
+    for (long wait = 1;; wait = wait < 16 ? wait * 2 : wait) { /* one round in any case */
         found = kill_round(&sessions, marker);
         quiet = found == 0 ? quiet + 1 : 0;
-        if (quiet == (marker == NULL ? 1 : 3)) {
+        if (quiet == (marker == NULL ? 1 : 3) || now_ms() >= end) {
             break;
         }
         pause_ms(wait);
