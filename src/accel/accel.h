@@ -49,10 +49,11 @@ typedef struct stk_lease {
 /* The per-host lock directory: STOKER_LEASE_DIR, else /run/lock/stoker (made 1777), else a private
  * one; `ret_private` says so. */
 const char *stk_lease_dir(bool *ret_private);
-/* Takes n whole usable devices (all or nothing; never blocks). STK_E_BUSY: not that many are free
- * now; the text names holders (run, user, pid — `label` is what we write for others to read). */
-int stk_lease_take(stk_accel *accel, uint32_t n, const char *label, stk_lease *ret_lease,
-                   stk_err *err);
+/* Takes n whole usable devices (all or nothing; never blocks) out of those with wanted[i], or out
+ * of all where `wanted` is NULL. STK_E_BUSY: not that many are free now; the text names holders
+ * (run, user, pid — `label` is what we write for others to read). */
+int stk_lease_take(stk_accel *accel, uint32_t n, const bool *wanted, const char *label,
+                   stk_lease *ret_lease, stk_err *err);
 /* Closes our descriptors; the lease lives on while a task holds a copy. */
 void stk_lease_drop(stk_lease *lease);
 /* Environment for a task that was given `lease` (n = 0: sees none): name/value pairs, e.g.

@@ -189,11 +189,17 @@ const char *stk_lease_holder(const stk_accel *accel, uint32_t i, stk_arena *aren
     return holder;
 }
 
-static void name_holders(const stk_accel *accel, stk_buf *text)
+static bool is_candidate(const stk_accel *accel, uint32_t i, const bool *wanted)
+{
+    return accel->devices[i].usable && (wanted == NULL || wanted[i]);
+}
+
+static void name_holders(const stk_accel *accel, const bool *wanted, stk_buf *text)
 {
     STK_ARENA_AUTO scratch = stk_arena_new(1u << 20);
     for (uint32_t i = 0; i < accel->n; i++) {
-        const char *holder = accel->devices[i].usable ? stk_lease_holder(accel, i, scratch) : NULL;
+        const char *holder =
+            is_candidate(accel, i, wanted) ? stk_lease_holder(accel, i, scratch) : NULL;
         if (holder != NULL) {
             stk_buf_printf(text, "%sGPU %d: %s", text->len ? ", " : "", accel->devices[i].index,
                            holder);
@@ -201,25 +207,25 @@ static void name_holders(const stk_accel *accel, stk_buf *text)
     }
 }
 
-static int busy(const stk_accel *accel, uint32_t n, uint32_t n_usable, uint32_t n_free,
-                stk_err *err)
+static int busy(const stk_accel *accel, uint32_t n, const bool *wanted, uint32_t n_usable,
+                uint32_t n_free, stk_err *err)
 {
     STK_BUF_AUTO holders = STK_BUF_INIT(600);
-    name_holders(accel, &holders);
+    name_holders(accel, wanted, &holders);
     return stk_err_set(err, STK_E_BUSY,
                        "%u GPU%s asked for, %u of %u free now; they are held by %s", n,
                        n == 1 ? "" : "s", n_free, n_usable,
                        holders.len > 0 ? holders.data : "somebody who just let go");
 }
 
-int stk_lease_take(stk_accel *accel, uint32_t n, const char *label, stk_lease *ret_lease,
-                   stk_err *err)
+int stk_lease_take(stk_accel *accel, uint32_t n, const bool *wanted, const char *label,
+                   stk_lease *ret_lease, stk_err *err)
 {
     const uint32_t n_max = sizeof ret_lease->fds / sizeof ret_lease->fds[0];
     uint32_t n_usable = 0, n_free = 0;
     STK_ARENA_AUTO scratch = stk_arena_new(1u << 20);
     for (uint32_t i = 0; i < accel->n && n > 0; i++) {
-        if (accel->devices[i].usable) {
+        if (is_candidate(accel, i, wanted)) {
             n_usable++;
             n_free += stk_lease_holder(accel, i, scratch) == NULL;
         }
@@ -230,11 +236,11 @@ int stk_lease_take(stk_accel *accel, uint32_t n, const char *label, stk_lease *r
     }
     /* Looking first keeps two that want all devices from grabbing halves in turn. */
     if (n > n_free) {
-        return busy(accel, n, n_usable, n_free, err);
+        return busy(accel, n, wanted, n_usable, n_free, err);
     }
     stk_lease lease = {0};
     for (uint32_t i = 0; i < accel->n && lease.n < n; i++) {
-        if (!accel->devices[i].usable) {
+        if (!is_candidate(accel, i, wanted)) {
             continue;
         }
         int fd = take_one(&accel->devices[i], label);
@@ -254,7 +260,7 @@ int stk_lease_take(stk_accel *accel, uint32_t n, const char *label, stk_lease *r
     if (lease.n < n) {
         uint32_t n_got = lease.n;
         stk_lease_drop(&lease);
-        return busy(accel, n, n_usable, n_got, err);
+        return busy(accel, n, wanted, n_usable, n_got, err);
     }
     *ret_lease = lease;
     return 0;

@@ -474,6 +474,17 @@ static int emit_started(stk_exec *x, stk_err *err)
                         : stk_exec_emit_plain(x, STK_EV_RUN_STARTED, data, err);
 }
 
+/* A number for what a step wants of its devices; 0: nothing. */
+static uint64_t device_kind(const stk_resources *asked)
+{
+    const char *words[] = {asked->gpu_class, asked->gpu_vendor};
+    uint64_t kind = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        kind = words[i] == NULL ? kind : stk_hash_bytes(words[i], strlen(words[i]), kind + i + 1);
+    }
+    return kind;
+}
+
 static int add_tasks(stk_exec *x, stk_err *err)
 {
     x->n_tasks = stk_spec_n_steps(x->spec);
@@ -489,6 +500,8 @@ static int add_tasks(stk_exec *x, stk_err *err)
         stk_sched_task task = {.cpu_milli = r->cpu_milli,
                                .memory_bytes = r->memory_bytes,
                                .n_devices = r->n_devices,
+                               .device_kind =
+                                   device_kind(&stk_spec_step(x->spec, i)->settings->resources),
                                .max_retries = retry->max_retries,
                                .delay_ms = retry->delay_ms,
                                .backoff = retry->backoff,

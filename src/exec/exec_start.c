@@ -111,6 +111,19 @@ int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err)
     return 0;
 }
 
+static int take_devices(stk_exec *x, uint32_t task, uint32_t n, stk_lease *ret_lease, stk_err *err)
+{
+    char label[256];
+    bool wanted[STK_LIMIT_DEVICES] = {0};
+    const stk_step *step = stk_exec_step(x, task);
+    for (uint32_t i = 0; i < stk_accel_n_devices(x->config.accel); i++) {
+        const stk_device *d = stk_accel_device(x->config.accel, i);
+        wanted[i] = stk_plan_device_fits(&step->settings->resources, d->model, d->vendor);
+    }
+    (void)snprintf(label, sizeof label, "run %s step %s", x->config.run, step->name);
+    return stk_lease_take(x->config.accel, n, wanted, label, ret_lease, err);
+}
+
 int stk_exec_admit(stk_exec *x, uint32_t task, stk_err *err)
 {
     exec_task *t = &x->tasks[task];
@@ -121,11 +134,8 @@ int stk_exec_admit(stk_exec *x, uint32_t task, stk_err *err)
     }
     t->slot = slot;
     if (r->n_devices > 0) {
-        char label[256];
         stk_err busy = {0};
-        (void)snprintf(label, sizeof label, "run %s step %s", x->config.run,
-                       stk_exec_step(x, task)->name);
-        int rc = stk_lease_take(x->config.accel, r->n_devices, label, &slot->lease, &busy);
+        int rc = take_devices(x, task, r->n_devices, &slot->lease, &busy);
         if (rc < 0) {
             stk_exec_release(x, task);
             int64_t at = stk_clock_wall_ms(x->config.clock) + BUSY_RETRY_MS;

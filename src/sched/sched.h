@@ -37,6 +37,7 @@ typedef struct stk_sched_task {
     int64_t cpu_milli;
     int64_t memory_bytes;
     uint32_t n_devices;
+    uint64_t device_kind; /* requests for different ones don't share a BUSY answer; 0: any device */
     uint32_t max_retries;
     int64_t delay_ms;
     double backoff;

@@ -163,7 +163,7 @@ static void fold_failed(stk_sched *sched, const stk_sched_event *event)
 
 static void fold_busy(stk_sched *sched, const stk_sched_event *event)
 {
-    /* The answer holds for all that ask for as much. */
+    /* The answer holds for all that ask for as much of the same. */
     stk_sched_kind *kind = stk_sched_kind_at(sched, sched->nodes[event->task].kind);
     kind->not_before_ms = event->at_ms;
     if (++kind->busy_tries >= STK_SCHED_BUSY_TRIES) {

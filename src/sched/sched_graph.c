@@ -92,7 +92,7 @@ stk_sched *stk_sched_new(const stk_sched_config *config)
     sched->least[DIM_WORKERS] = 1;
     sched->cap[DIM_WORKERS] = config->max_workers == 0 ? UINT32_MAX : config->max_workers;
     sched->kinds.item_bytes = sizeof(stk_sched_kind);
-    sched->kinds.key_bytes = sizeof(((stk_sched_kind *)NULL)->ask);
+    sched->kinds.key_bytes = offsetof(stk_sched_kind, ready);
     sched->policies.item_bytes = sched->policies.key_bytes = sizeof(stk_sched_policy);
     sched->doomed = (stk_sched_list){NIL, NIL};
     for (int i = 0; i <= STK_TASK_BACKOFF; i++) {
@@ -276,6 +276,7 @@ static int reserve_for(stk_sched *sched, const stk_sched_task *task, uint32_t n_
 {
     stk_sched_kind kind = {
         .ask = {task->cpu_milli, task->memory_bytes, task->n_devices, 1},
+        .device_kind = task->device_kind,
         .ready = {NIL, NIL},
     };
     stk_sched_policy policy = {task->delay_ms, task->backoff, task->jitter, task->max_retries};

@@ -47,7 +47,8 @@ typedef struct stk_sched_list {
 
 /* A distinct request and the ready tasks that made it. */
 typedef struct stk_sched_kind {
-    int64_t ask[DIM_N];    /* the key */
+    int64_t ask[DIM_N]; /* the key, with the next */
+    uint64_t device_kind;
     stk_sched_list ready;  /* in order of seq */
     uint64_t n_starts;     /* the schedule's count when the first one became first */
     int64_t not_before_ms; /* BUSY was answered */

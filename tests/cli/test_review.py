@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from cli_tools import Cli
 
 
@@ -40,3 +42,21 @@ def test_secret_in_a_log_with_a_hole_is_masked(cli: Cli) -> None:
     with open(run.steps["a"]["logs"]["stdout"], "rb") as log:
         log.seek(900 << 30)
         assert log.read() == b"***********\n"
+
+
+def test_devices_of_the_class_that_was_asked_for(cli: Cli) -> None:
+    """Leases are of devices that fit, and who waits for one kind doesn't hold up another."""
+    models = {"GPU-a": "NVIDIA A100-SXM4-80GB", "GPU-b": "Tesla T4", "GPU-c": "Tesla T4"}
+    cli.devices(*models)
+    cli.write("devices.json", json.dumps([{"uuid": u, "model": m} for u, m in models.items()]))
+    say = 'echo "$CUDA_VISIBLE_DEVICES"; sleep 0.4'
+
+    def step(name: str) -> dict[str, object]:
+        return {"run": say, "resources": {"cpu_count": 0.25, "gpu_count": 1, "gpu_class": name}}
+
+    run = cli.run({"t": step("T4"), "a": step("A100"), "b": step("A100"), "u": step("T4")})
+    assert run.code == 0
+    assert {run.text(s).strip() for s in ("a", "b")} == {"GPU-a"}
+    assert {run.text(s).strip() for s in ("t", "u")} == {"GPU-b", "GPU-c"}
+    begun = {name: s["started_ms"] for name, s in run.steps.items()}
+    assert max(begun, key=lambda name: begun[name]) == "b"  # alone waited for the one A100
