@@ -8,7 +8,7 @@
 #include "report/report_private.h"
 
 /* Above MANY steps the table shows the notable ones only. */
-enum { MANY = 40, SLOWEST = 8, FAILURES = 10, TAIL = 8, NAMES = 6, LABEL = 11 };
+enum { MANY = 40, SLOWEST = 8, FAILURES = 10, TAIL = 8, NAMES = 6, NAMED = 60, LABEL = 11 };
 
 typedef struct line_ctx {
     const stk_view *view;
@@ -506,7 +506,7 @@ static void metadata_words(wrap *w, const char *prefix, const char *metadata, st
 
 static int results(const line_ctx *c)
 {
-    uint32_t n = stk_view_n_tasks(c->view);
+    uint32_t n = stk_view_n_tasks(c->view), n_more = 0;
     wrap artifacts = {c, 2 + LABEL, 0}, metadata = {c, 2 + LABEL, 0};
     STK_BUF_AUTO later = STK_BUF_INIT(1u << 20);
     line_ctx below = *c;
@@ -519,7 +519,8 @@ static int results(const line_ctx *c)
         if (rc < 0) {
             return rc;
         }
-        for (uint32_t k = 0; k < d.n_outputs; k++) {
+        uint32_t k = 0;
+        for (; k < d.n_outputs && artifacts.n < NAMED; k++) {
             const stk_view_ref *ref = &d.outputs[k];
             if (artifacts.n == 0) {
                 label(c, "artifacts");
@@ -531,9 +532,13 @@ static int results(const line_ctx *c)
                                              ref->artifact_version ? ref->artifact_version : "")
                           : stk_arena_printf(c->arena, "%s.%s", task->name, ref->name));
         }
+        n_more += d.n_outputs - k;
         metadata_words(&metadata, stk_arena_printf(c->arena, "%s.", task->name), d.metadata,
                        c->arena);
         stk_arena_reset(c->arena);
+    }
+    if (n_more > 0) {
+        stk_buf_printf(c->out, " and %u more", n_more);
     }
     stk_buf_text(c->out, artifacts.n > 0 ? "\n" : "");
     if (metadata.n > 0) {

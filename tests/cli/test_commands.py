@@ -129,6 +129,58 @@ def test_plan_of_a_python_file(cli: Cli) -> None:
         assert run.code == 0 and set(run.statuses.values()) == {status}
 
 
+FLOW = """
+import sys
+from stoker import ResourceSettings, pipeline, step
+
+@step
+def scale(x: int) -> int:
+    return x * 10
+
+@step(settings={"resources": ResourceSettings(gpu_count=1)})
+def wants() -> None: ...
+
+@pipeline
+def flow(x: int = 1, gpu: bool = False):
+    scale(x)
+    if gpu:
+        wants()
+
+if __name__ == "__main__":
+    print("argv", sys.argv[1:])
+    if "--gpu" in sys.argv:
+        flow(gpu=True)
+    else:
+        flow()
+"""
+
+
+def test_options_of_a_python_file(cli: Cli) -> None:
+    """The command line's options are the defaults of the file's runs; what follows is the file's."""
+    cli.write("flow.py", FLOW)
+    base = ["run", "--python", PYTHON]
+    run = cli(*base, "-p", "x=7", "--run-name", "seven", "flow.py", "--data", "d", timeout=60)
+    assert run.code == 0 and "argv ['--data', 'd']" in run.out
+    assert run.steps["scale"]["outputs"]["output"]["value"] == 70 and run.shown["name"] == "seven"
+    again = cli(*base, "-p", "x=7", "flow.py", timeout=60)
+    assert again.statuses == {"scale": "cached"}
+    again = cli(*base, "-p", "x=7", "--no-cache", "flow.py", timeout=60)
+    assert again.statuses == {"scale": "succeeded"}
+    fit = cli(*base, "flow.py", "--gpu", timeout=60)
+    assert fit.code == 0 and "runs on the CPU (policy fit)" in fit.err
+    strict = cli(*base, "--policy", "strict", "flow.py", "--gpu", timeout=60)
+    assert strict.code != 0 and "no GPU" in strict.err and "Traceback" not in strict.err
+
+
+def test_spec_check_and_convert(cli: Cli) -> None:
+    cli.write("p.yaml", "stoker: 1\nname: p\nsteps:\n  a: {run: 'true', timeout: 10m}\n")
+    assert cli("spec", "check", "p.yaml").code == 0
+    doc = json.loads(cli("spec", "convert", "p.yaml").out)
+    assert doc == {"stoker": 1, "name": "p", "steps": {"a": {"run": "true", "timeout": "10m"}}}
+    cli.write("q.json", json.dumps(doc))
+    assert cli("run", "q.json").code == 0
+
+
 def test_json_of_a_run(cli: Cli) -> None:
     run = cli("run", "--json", cli.document(STEPS))
     assert run.code == 0 and json.loads(run.out)["status"] == "succeeded"

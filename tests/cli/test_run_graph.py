@@ -376,3 +376,4 @@ def test_a_step_with_10000_inputs(cli: Cli) -> None:
     }
     run = cli.run(steps, timeout=120)
     assert run.code == 0 and run.text("take").split() == ["10000", "77"]
+    assert "and 9940 more" in run.err and len(run.err) < 5000
