@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, TypeVar, Union
 
 from ._binary import json_of, output_of
-from ._errors import EngineError, did_you_mean
+from ._errors import EngineError, did_you_mean, lenient
+from ._graph import plain_name
 from ._types import ExecutionStatus
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class Names(Dict[str, _T]):
         self._what = what
 
     def __missing__(self, key: str) -> _T:
+        if lenient() and plain_name(key) in self:
+            return self[plain_name(key)]
         have = ", ".join(self) or "none"
         raise KeyError(f"no {self._what} '{key}' (there is: {have}){did_you_mean(key, self)}")
 
@@ -99,6 +102,11 @@ class ArtifactVersion:
         """
         from . import _materialize
 
+        if self.body.get("format") is None:
+            raise _materialize.LoadError(
+                f"artifact {self.artifact_digest[:12]}: the store doesn't say how its content is written; "
+                "ask for it as RUN/STEP.OUTPUT, or by the name it was saved under"
+            )
         entry = {"path": self.uri, "format": self.body.get("format"), "type": self.data_type}
         return _materialize.load({**entry, "meta": dict(self.body.get("meta") or {})})
 
@@ -168,9 +176,11 @@ class StepRun:
         return next(iter(outputs.values()))[-1]
 
     @property
-    def inputs(self) -> Names[Any]:
-        """Input name → what it was: ``{"from", "digest"}`` or ``{"value"}``."""
-        return Names(f"input of step '{self.name}'", self.body.get("inputs") or {})
+    def inputs(self) -> Names[StepInput]:
+        """Input name → what it was: ``{"from", "digest"}`` or ``{"value"}``; ``load()`` gives its value."""
+        given = (self.body.get("inputs") or {}).items()
+        found = {k: StepInput(v, self.run) for k, v in given}
+        return Names(f"input of step '{self.name}'", found)
 
     @property
     def config(self) -> RunConfiguration:
@@ -211,6 +221,37 @@ class StepRun:
 
     def __repr__(self) -> str:
         return f"<step '{self.name}' of run {self.run.id}: {self.status}>"
+
+
+class StepInput(Dict[str, Any]):
+    """One input of a step, as the record says it."""
+
+    def __init__(self, body: Mapping[str, Any], run: PipelineRun) -> None:
+        super().__init__(body)
+        self._run = run
+
+    def __missing__(self, key: Any) -> Any:
+        if key in (0, -1):  # the dialect has a list here
+            return self
+        raise KeyError(key)
+
+    def load(self) -> Any:
+        """Its value (of a list of outputs, the list of their values)."""
+        origin = self.get("from")
+        if isinstance(origin, list):
+            return [self._output(one).load() for one in origin]
+        if origin is not None:
+            return self._output(origin).load()
+        if "value" in self:
+            from . import _materialize
+
+            return _materialize.load({"value": self["value"]})
+        body = json_of(["artifact", "get", str(self["digest"])], self._run.store)
+        return ArtifactVersion(str(self["digest"]), body, self._run.store).load()
+
+    def _output(self, reference: str) -> ArtifactVersion:
+        step, _, output = reference.partition(".")
+        return self._run.steps[step].outputs[output][-1]
 
 
 class RunConfiguration:
@@ -314,6 +355,7 @@ class PipelineView:
 
     def __init__(self, name: str, store: Optional[str] = None) -> None:
         self.name = name
+        self.id = name
         self.store = store
 
     @property
@@ -368,10 +410,13 @@ class Client:
         pipeline: Optional[str] = None,
         status: Optional[str] = None,
         size: Optional[int] = None,
+        pipeline_id: Optional[str] = None,
+        pipeline_name: Optional[str] = None,
         **_: Any,
     ) -> Page[PipelineRun]:
         """Runs, latest first; of one pipeline, of one status, at most ``size``."""
         found = Page[PipelineRun]()
+        pipeline = pipeline or pipeline_id or pipeline_name
         for run in _runs(None):
             body = run._body or {}
             if pipeline is not None and body.get("pipeline") != getattr(pipeline, "name", pipeline):
@@ -394,10 +439,10 @@ class Client:
             raise KeyError(f"no pipeline '{name}' has been run here{did_you_mean(name, names)}")
         return PipelineView(name)
 
-    def list_pipelines(self, **_: Any) -> Page[PipelineView]:
-        """All pipelines that have been run, the latest first."""
+    def list_pipelines(self, name: Optional[str] = None, **_: Any) -> Page[PipelineView]:
+        """Pipelines that have been run, the latest first; of one name."""
         names = dict.fromkeys(str((r._body or {}).get("pipeline")) for r in _runs(None))
-        return Page(PipelineView(n) for n in names)
+        return Page(PipelineView(n) for n in names if name in (None, n))
 
     def get_run_step(self, step_run_id: str, **_: Any) -> StepRun:
         """A step by its id, ``RUN/STEP``."""
@@ -421,8 +466,11 @@ class Client:
             str(body.get("output") or name_id_or_prefix), body, body.get("store")
         )
 
-    def list_artifact_versions(self, name: Optional[str] = None, **_: Any) -> Page[ArtifactVersion]:
+    def list_artifact_versions(
+        self, name: Optional[str] = None, artifact: Optional[str] = None, **_: Any
+    ) -> Page[ArtifactVersion]:
         """Stored artifacts, the latest first; of one name."""
+        name = name or artifact
         bodies: List[Dict[str, Any]] = _listed(json_of(["artifact", "list"]), "artifacts")
         found = (ArtifactVersion(str(b.get("name") or b.get("output") or ""), b) for b in bodies)
         return Page(a for a in found if name is None or a.name == name)

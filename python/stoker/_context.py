@@ -71,7 +71,6 @@ class StepContext:
         self.extra: Dict[str, Any] = task.get("extra") or {}
         self.parameters: Dict[str, Any] = {}
         self.inputs: Dict[str, Any] = {}
-        self.model: Any = None
         self.pipeline_state: Any = None
         self._task = task
         self._outputs: List[str] = list(task.get("outputs") or ())
@@ -94,7 +93,7 @@ class StepContext:
 
     @property
     def step_run(self) -> StepRun:
-        """The attempt: ``id``, ``name``, ``attempt`` (from 1), ``last_attempt``, ``task``."""
+        """The attempt: ``id``, ``name``, ``attempt`` (from 1), ``last_attempt``, ``task``, ``config``."""
         task, attempt = self._task.get("task", 0), self._task.get("attempt", 1)
         return StepRun(
             f"{self.run_id}/{self.step_name}/{task}/{attempt}",
@@ -102,7 +101,17 @@ class StepContext:
             attempt=attempt,
             last_attempt=self._task.get("last_attempt", True),
             task=task,
+            config=Named("", self.step_name, parameters=self.parameters),
         )
+
+    @property
+    def model(self) -> Any:
+        """The declared model with its fields as attributes (None: not given), or None."""
+        given = self.extra.get("model")
+        if not isinstance(given, dict):
+            return given
+        fields: Dict[str, Any] = {"name": "", "version": None, "description": None, "tags": None}
+        return Named(**{"id": given.get("name"), **fields, **given})
 
     @property
     def resources(self) -> Resources:

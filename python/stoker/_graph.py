@@ -9,9 +9,20 @@ from __future__ import annotations
 
 import re
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, NoReturn, Optional, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterator,
+    List,
+    Literal,
+    Mapping,
+    NoReturn,
+    Optional,
+    Tuple,
+)
 
-from ._errors import StepInterfaceError, did_you_mean
+from ._errors import StepInterfaceError, did_you_mean, lenient, warn
 from ._jsonable import NotJsonError, to_json
 from ._types import ExternalArtifact
 
@@ -19,6 +30,7 @@ if TYPE_CHECKING:
     from ._pipeline import Pipeline
     from ._step import Step
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 STEP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
 
 _active: ContextVar[Optional[Graph]] = ContextVar("stoker_graph", default=None)
@@ -57,6 +69,23 @@ class StepArtifact:
             f"output '{self.output_name}' of step '{self.invocation_id}' doesn't exist yet: a pipeline's body "
             "only builds the graph. Use the value inside of a step, or load it from the finished run"
         )
+
+    def __bool__(self) -> bool:
+        text = (
+            f"output '{self.output_name}' of step '{self.invocation_id}' is used as a condition, but it has no "
+            "value yet: a pipeline's body only builds the graph. Decide inside of a step instead"
+        )
+        if not lenient():
+            raise StepInterfaceError(text)
+        warn(f"{text}; here it counts as true")
+        return True
+
+    def __format__(self, spec: str) -> str:
+        warn(
+            f"output '{self.output_name}' of step '{self.invocation_id}' is put into a text, but it has no value "
+            "yet: a pipeline's body only builds the graph. Make the text inside of a step"
+        )
+        return repr(self)
 
     def __repr__(self) -> str:
         return f"StepArtifact({self.invocation_id}.{self.output_name})"
@@ -134,6 +163,7 @@ class Graph:
         Raises:
             StepInterfaceError: arguments that don't fit the step.
         """
+        check_interface(step)
         given = bind(step, args, kwargs)
         name = self._name(step, id)
         inputs = {key: self._input(step, key, value) for key, value in given.items()}
@@ -150,15 +180,16 @@ class Graph:
                     f"Duplicate step id '{id}' in pipeline '{self.pipeline.name}'; give each call its own"
                 )
             return id
-        check_name(step.name, "step name")
-        if step.name not in self.invocations and step.name not in self._next:
-            self._next[step.name] = 2
-            return step.name
-        n = self._next.get(step.name, 2)
-        while f"{step.name}_{n}" in self.invocations:
+        name = plain_name(step.name) if lenient() else step.name
+        check_name(name, "step name")
+        if name not in self.invocations and name not in self._next:
+            self._next[name] = 2
+            return name
+        n = self._next.get(name, 2)
+        while f"{name}_{n}" in self.invocations:
             n += 1
-        self._next[step.name] = n + 1
-        return f"{step.name}_{n}"
+        self._next[name] = n + 1
+        return f"{name}_{n}"
 
     def _input(self, step: Step, key: str, value: Any) -> Any:
         if isinstance(value, StepArtifact):
@@ -174,6 +205,11 @@ class Graph:
             return value
         if hasattr(value, "artifact_digest"):
             return stored_input(value.body)
+        if hasattr(value, "entrypoint"):
+            raise StepInterfaceError(
+                f"step '{step.name}': argument '{key}' is {value!r} itself; call it, "
+                f"{value.name}(...), to pass what it gives"
+            )
         return {"value": literal(step, key, value)}
 
     def _reference(self, step: Step, key: str, value: Any) -> str:
@@ -250,8 +286,16 @@ def literal(step: Step, key: str, value: Any) -> Any:
             f"Argument type (`{type(value).__name__}`) for argument '{key}' of step '{step.name}' is not "
             f"JSON serializable ({bad}); wrap it as ExternalArtifact(value=...) or make it in a step"
         ) from None
-    wanted = step.annotations.get(key)
+    wanted: Any = step.annotations.get(key)
+    if getattr(wanted, "__origin__", None) is Literal and value not in wanted.__args__:
+        raise StepInterfaceError(
+            f"Wrong arguments when calling step '{step.name}': argument '{key}' is {value!r}, "
+            f"but the step takes {' or '.join(map(repr, wanted.__args__))}"
+        )
     if wanted in _SCALARS and not _fits(value, wanted):
+        lax = _converted(value, wanted) if lenient() else None
+        if lax is not None:
+            return lax
         raise StepInterfaceError(
             f"Wrong arguments when calling step '{step.name}': argument '{key}' is {value!r}, "
             f"but the step takes {wanted.__name__}"
@@ -272,6 +316,47 @@ def _fits(value: Any, wanted: Any) -> bool:
     if wanted is list:
         return isinstance(value, (list, tuple))
     return isinstance(value, wanted)
+
+
+def _converted(value: Any, wanted: type) -> Any:
+    """A text or number as the scalar that the peer would make of it, or None."""
+    if wanted is bool:
+        return _WORDS.get(str(value).lower())
+    if wanted in (int, float) and isinstance(value, (str, bool)):
+        try:
+            return wanted(value)
+        except ValueError:
+            return None
+    return None
+
+
+_WORDS = {
+    **dict.fromkeys(("1", "1.0", "true", "t", "yes", "y", "on"), True),
+    **dict.fromkeys(("0", "0.0", "false", "f", "no", "n", "off"), False),
+}
+
+
+def plain_name(name: str) -> str:
+    """The step name that stands for one which the spec doesn't allow (the compatibility shim)."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name).lstrip("-")[:128] or "step"
+
+
+def check_interface(step: Step) -> None:
+    """Names of arguments and outputs are names in the spec too.
+
+    Raises:
+        StepInterfaceError: one isn't.
+    """
+    if step.checked:
+        return
+    for what, names in (("argument", step.signature.parameters), ("output", step.outputs)):
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise StepInterfaceError(
+                    f"step '{step.name}': {what} '{name}' may hold letters, digits, '_', '-' and '.' only "
+                    "(128 at most); rename it"
+                )
+    step.checked = True
 
 
 def check_name(name: Any, what: str) -> None:

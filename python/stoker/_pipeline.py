@@ -47,7 +47,7 @@ from ._layers import (
     merge,
     refuse_schedule,
 )
-from ._types import ExternalArtifact
+from ._types import ExternalArtifact, Model
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -440,7 +440,8 @@ class PipelineContext:
         self.name = pipeline.name
         self.enable_cache: Optional[bool] = (layer.get("cache") or {}).get("enabled")
         extra = dict(layer.get("extra") or {})
-        self.model: Optional[Dict[str, Any]] = extra.pop("model", None)
+        given: Optional[Dict[str, Any]] = extra.pop("model", None)
+        self.model = Model(**given) if given else None
         kept: Mapping[str, Any] = extra.pop("zenml", {})
         self.enable_step_logs: Optional[bool] = kept.get("enable_step_logs")
         self.enable_artifact_metadata: Optional[bool] = kept.get("enable_artifact_metadata")

@@ -44,6 +44,7 @@ class Step:
         self.signature: inspect.Signature = interface.signature
         self.annotations: Dict[str, Any] = interface.annotations
         self.outputs: Dict[str, Output] = interface.outputs
+        self.checked = False  # the names above; by the first call in a pipeline
         self.parameters: Dict[str, Any] = {}
         self.materializers: Dict[str, Any] = {}
         self.layer: Dict[str, Any] = {}

@@ -150,7 +150,7 @@ def store(
     """
     own = _custom.choose(materializer, value) if materializer is not None else _custom.find(value)
     kind = type_name(value)
-    if own is None:
+    if own is None and not (type(value) in (str, bytes) and len(value) > INLINE_MAX):
         try:
             document = _json.encode(value)
         except (_json.NotJson, RecursionError):
@@ -162,6 +162,7 @@ def store(
             if type(value) not in (str, bytes):
                 saved = _written(Json.save_text, text, path)
                 return _entry(saved, path, kind), {}
+    if own is None:
         saved = _written(_save_file, value, path)
         if saved.format in _PICKLES and warnings is not None:
             _warn_of_pickle(value, kind, name, warnings)

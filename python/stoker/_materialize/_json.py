@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TAG = "!py"
 _MAX_DEPTH = 100
 _INT64 = 1 << 63
+_MAX_BYTES = 1 << 20  # above, base64 costs more memory than it is worth
 
 
 class NotJson(Exception):
@@ -85,6 +86,8 @@ def _encode_other(value: Any, kind: type, depth: int) -> Any:
     module = kind.__module__
     name = kind.__name__
     if kind is bytes:
+        if len(value) > _MAX_BYTES:
+            raise NotJson(f"{len(value)} bytes are too many for a text")
         return {TAG: "bytes", "v": _base64(value)}
     if kind is complex:
         return {TAG: "complex", "v": [encode(value.real), encode(value.imag)]}

@@ -34,6 +34,10 @@ _CORE = {
     "Model": "stoker:Model",
     "Schedule": "stoker:Schedule",
     "ExecutionMode": "stoker:ExecutionMode",
+    "StepContext": "stoker._context:StepContext",
+    "Tag": "stoker._dialect:Tag",
+    "add_tags": "stoker._dialect:add_tags",
+    "log_model_metadata": "stoker._dialect:log_model_metadata",
 }
 _SETTINGS = {
     "ResourceSettings": "stoker:ResourceSettings",
@@ -57,10 +61,18 @@ _ARTIFACTS = {
 }
 _MATERIALIZERS = {
     "BaseMaterializer": "stoker.materializers:BaseMaterializer",
+    **{
+        f"{name}Materializer": "stoker._dialect:StandardMaterializer"
+        for name in (
+            *("BuiltIn", "BuiltInContainer", "Bytes", "Cloudpickle", "Numpy", "Pandas", "Path"),
+            *("Pydantic", "Service", "StructuredString", "UUID"),
+        )
+    },
 }
 _ERRORS = {
     "StepInterfaceError": "stoker:StepInterfaceError",
     "PipelineInterfaceError": "stoker:PipelineInterfaceError",
+    "StepContextError": "builtins:RuntimeError",
     "ZenMLBaseException": "stoker:StokerError",
 }
 
@@ -68,7 +80,10 @@ _ERRORS = {
 _MODULES: Dict[str, Dict[str, str]] = {
     "zenml": {**_CORE, **_SETTINGS, "Client": "stoker:Client"},
     "zenml.config": _SETTINGS,
-    "zenml.config.resource_settings": {"ResourceSettings": _SETTINGS["ResourceSettings"]},
+    "zenml.config.resource_settings": {
+        "ResourceSettings": _SETTINGS["ResourceSettings"],
+        "ByteUnit": "stoker._dialect:ByteUnit",
+    },
     "zenml.config.docker_settings": _SETTINGS,
     "zenml.config.retry_config": {"StepRetryConfig": _SETTINGS["StepRetryConfig"]},
     "zenml.config.cache_policy": {"CachePolicy": _SETTINGS["CachePolicy"]},
@@ -78,7 +93,37 @@ _MODULES: Dict[str, Dict[str, str]] = {
         "step": _CORE["step"],
         "get_step_context": _CORE["get_step_context"],
         "BaseStep": "stoker:Step",
+        "StepContext": _CORE["StepContext"],
         "ResourceSettings": _SETTINGS["ResourceSettings"],
+    },
+    "zenml.steps.base_step": {"BaseStep": "stoker:Step"},
+    "zenml.steps.step_context": {
+        "StepContext": _CORE["StepContext"],
+        "get_step_context": _CORE["get_step_context"],
+    },
+    "zenml.hooks": {
+        "alerter_failure_hook": "stoker._dialect:alerter_failure_hook",
+        "alerter_success_hook": "stoker._dialect:alerter_success_hook",
+    },
+    "zenml.io": {},
+    "zenml.io.fileio": {
+        "copy": "stoker._dialect:copy",
+        "exists": "os.path:exists",
+        "glob": "glob:glob",
+        "isdir": "os.path:isdir",
+        "listdir": "os:listdir",
+        "makedirs": "stoker._dialect:makedirs",
+        "mkdir": "os:mkdir",
+        "open": "builtins:open",
+        "remove": "os:remove",
+        "rename": "os:rename",
+        "rmtree": "shutil:rmtree",
+        "walk": "os:walk",
+    },
+    "zenml.models": {
+        "ArtifactVersionResponse": "stoker._client:ArtifactVersion",
+        "PipelineRunResponse": "stoker._client:PipelineRun",
+        "StepRunResponse": "stoker._client:StepRun",
     },
     "zenml.pipelines": {
         "pipeline": _CORE["pipeline"],
@@ -92,24 +137,44 @@ _MODULES: Dict[str, Dict[str, str]] = {
     "zenml.artifacts.utils": {
         "save_artifact": _ARTIFACTS["save_artifact"],
         "load_artifact": _ARTIFACTS["load_artifact"],
+        "log_artifact_metadata": _CORE["log_artifact_metadata"],
     },
     "zenml.model": {"Model": _CORE["Model"]},
     "zenml.model.model": {"Model": _CORE["Model"]},
     "zenml.metadata": {},
-    "zenml.metadata.metadata_types": {"Uri": "builtins:str"},
+    "zenml.metadata.metadata_types": {
+        "DType": "builtins:str",
+        "Path": "builtins:str",
+        "StorageSize": "builtins:int",
+        "Uri": "builtins:str",
+    },
     "zenml.materializers": _MATERIALIZERS,
-    "zenml.materializers.base_materializer": _MATERIALIZERS,
+    "zenml.materializers.base_materializer": {
+        "BaseMaterializer": _MATERIALIZERS["BaseMaterializer"]
+    },
+    **{
+        f"zenml.materializers.{module}_materializer": {
+            f"{name}Materializer": "stoker._dialect:StandardMaterializer"
+        }
+        for module, name in (
+            *(("built_in", "BuiltIn"), ("cloudpickle", "Cloudpickle"), ("numpy", "Numpy")),
+            *(("pandas", "Pandas"), ("pydantic", "Pydantic")),
+        )
+    },
     "zenml.types": _STRINGS,
     "zenml.logger": {"get_logger": "stoker._types:get_logger"},
     "zenml.enums": {
         "ArtifactType": "stoker._types:ArtifactType",
         "ExecutionMode": "stoker:ExecutionMode",
         "ExecutionStatus": "stoker:ExecutionStatus",
+        "ModelStages": "stoker._dialect:ModelStages",
+        "VisualizationType": "stoker._dialect:VisualizationType",
     },
     "zenml.exceptions": _ERRORS,
     "zenml.utils": {},
     "zenml.utils.cuda_utils": {"cleanup_gpu_memory": "stoker._types:cleanup_gpu_memory"},
     "zenml.integrations": {},
+    "zenml.integrations.constants": {},
     "zenml.integrations.huggingface": {},
     "zenml.integrations.huggingface.steps": {},
 }
@@ -119,7 +184,24 @@ _LATER = {
         "run_with_accelerate comes with a later version of Stoker; until then start the launcher inside of the "
         "step, e.g. by subprocess, with accelerate's own command line"
     ),
+    **dict.fromkeys(
+        (("zenml", "unmapped"), ("zenml", "wait")),
+        "unmapped and wait belong to dynamic pipelines, which come with a later version of Stoker",
+    ),
+    **dict.fromkeys(
+        (("zenml.steps", "BaseParameters"), ("zenml.steps", "Output")),
+        "it went out of ZenML years ago: annotate the step's parameters and outputs instead",
+    ),
 }
+
+
+def _of_integration(module: str, name: str) -> Any:
+    """Integrations' names (``PYTORCH``), and settings classes of stack components that aren't here."""
+    if module == "zenml.integrations.constants" and name.isupper():
+        return name.lower()
+    if module.startswith("zenml.integrations.") and name.endswith("Settings"):
+        return importlib.import_module("stoker._dialect").ComponentSettings
+    return None
 
 
 def _find(module: str, name: str, caller: types.FrameType) -> Any:
@@ -132,9 +214,12 @@ def _find(module: str, name: str, caller: types.FrameType) -> Any:
     later = _LATER.get((module, name))
     if later is not None:
         raise ImportError(later)
-    target = _MODULES[module].get(name)
+    target = _MODULES.get(module, {}).get(name)
+    made = _of_integration(module, name) if target is None else None
+    if made is not None:
+        return made
     if target is None:
-        hint = did_you_mean(name, _MODULES[module])
+        hint = did_you_mean(name, _MODULES.get(module, {}))
         text = f"Stoker's stand-in for {module} has no '{name}'{hint}"
         # Python replaces the text of an AttributeError by its own when it imports from a module.
         importing = caller.f_code.co_code[caller.f_lasti] == dis.opmap["IMPORT_FROM"]
@@ -154,7 +239,7 @@ class _Module(types.ModuleType):
         return value
 
     def __dir__(self) -> Sequence[str]:
-        return [*super().__dir__(), *_MODULES[self.__name__]]
+        return [*super().__dir__(), *_MODULES.get(self.__name__, {})]
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -165,19 +250,23 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> Optional[importlib.machinery.ModuleSpec]:
         if not fullname.startswith("zenml."):
             return None
-        if fullname not in _MODULES:
+        flavors = fullname.startswith("zenml.integrations.") and fullname.split(".")[3:4] in (
+            [],
+            ["flavors"],
+        )
+        if fullname not in _MODULES and not flavors:
             if fullname.rpartition(".")[2].startswith("__"):
                 return None
             raise ModuleNotFoundError(
                 f"Stoker's stand-in for zenml has no module '{fullname}'{did_you_mean(fullname, _MODULES)}",
                 name=fullname,
             )
-        package = any(other.startswith(f"{fullname}.") for other in _MODULES)
+        package = flavors or any(other.startswith(f"{fullname}.") for other in _MODULES)
         return importlib.machinery.ModuleSpec(fullname, self, is_package=package)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         module = _Module(spec.name, f"Stoker's stand-in for {spec.name}.")
-        module.__all__ = list(_MODULES[spec.name])  # type: ignore[attr-defined]
+        module.__all__ = list(_MODULES.get(spec.name, ()))  # type: ignore[attr-defined]
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:

@@ -1,0 +1,136 @@
+"""Smaller names of the ZenML dialect that only the compatibility shim offers."""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+from typing import Any, Dict, List, Optional, Union
+
+from . import _context, _materialize
+from ._errors import say
+from .materializers import BaseMaterializer
+
+
+class VisualizationType(str, enum.Enum):
+    """What a visualization file is."""
+
+    CSV = "csv"
+    HTML = "html"
+    IMAGE = "image"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+class ModelStages(str, enum.Enum):
+    """Stages of a model version."""
+
+    NONE = "none"
+    STAGING = "staging"
+    PRODUCTION = "production"
+    ARCHIVED = "archived"
+    LATEST = "latest"
+
+
+class ByteUnit(str, enum.Enum):
+    """Units of memory sizes."""
+
+    KB = "KB"
+    KIB = "KiB"
+    MB = "MB"
+    MIB = "MiB"
+    GB = "GB"
+    GIB = "GiB"
+    TB = "TB"
+    TIB = "TiB"
+    PB = "PB"
+    PIB = "PiB"
+
+
+class Tag(str):
+    """A tag: its name. The other fields have no effect here."""
+
+    def __new__(cls, name: str, **_: Any) -> Tag:
+        return super().__new__(cls, name)
+
+    @property
+    def name(self) -> str:
+        """The tag itself."""
+        return str(self)
+
+
+class ComponentSettings:
+    """Settings of a stack component that Stoker knows nothing of; kept with the run's record."""
+
+    def __init__(self, **fields: Any) -> None:
+        self.__dict__.update(fields)
+
+    def model_dump(self, **_: Any) -> Dict[str, Any]:
+        """The fields that were given."""
+        return dict(self.__dict__)
+
+
+class StandardMaterializer(BaseMaterializer):
+    """Stores a value as Stoker would without a materializer (stands for the built-in ones of the peer)."""
+
+    def save(self, data: Any) -> None:
+        """Write the value and how it was written."""
+        entry, _ = _materialize.store(data, os.path.join(self.uri, "data"), None, [], "data")
+        entry.pop("path", None)
+        with open(os.path.join(self.uri, "entry.json"), "w", encoding="utf-8") as stream:
+            json.dump(entry, stream)
+
+    def load(self, data_type: Any) -> Any:
+        """Read the value back."""
+        with open(os.path.join(self.uri, "entry.json"), encoding="utf-8") as stream:
+            entry = json.load(stream)
+        if "value" not in entry:
+            entry["path"] = os.path.join(self.uri, "data")
+        return _materialize.load(entry)
+
+
+def makedirs(path: str) -> None:
+    """Make a directory and its parents; it may exist."""
+    os.makedirs(path, exist_ok=True)
+
+
+def copy(source: str, destination: str, overwrite: bool = False) -> None:
+    """Copy a file.
+
+    Raises:
+        FileExistsError: the destination exists and ``overwrite`` is false.
+    """
+    import shutil
+
+    if not overwrite and os.path.exists(destination):
+        raise FileExistsError(f"'{destination}' exists; pass overwrite=True to replace it")
+    shutil.copyfile(source, destination)
+
+
+def add_tags(
+    tags: Union[str, List[str]], artifact_name: Optional[str] = None, **target: Any
+) -> None:
+    """Attach tags to an output of the running step.
+
+    Raises:
+        RuntimeError: no step is running, or the target is something else.
+    """
+    if any(value for name, value in target.items() if name != "infer_artifact"):
+        raise RuntimeError("add_tags: tags can be attached only to outputs of the running step")
+    _context.get_step_context().add_output_tags(tags, artifact_name)
+
+
+def log_model_metadata(metadata: Dict[str, Any], **_: Any) -> None:
+    """Attach metadata to the running step; there is no store of models."""
+    _context.log_metadata(metadata)
+
+
+def alerter_failure_hook(exception: BaseException) -> None:
+    """Say that the step failed; there is no alerter here."""
+    step = _context.get_step_context().step_name
+    say(f"step '{step}' failed: {type(exception).__name__}: {exception}")
+
+
+def alerter_success_hook() -> None:
+    """Say that the step ended well; there is no alerter here."""
+    say(f"step '{_context.get_step_context().step_name}' succeeded")
