@@ -151,7 +151,7 @@ class _Server:
         peer = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.engine_pid = struct.unpack("3i", peer)[0]
         if os.getppid() != self.engine_pid:
-            raise RuntimeError(
+            raise ConnectionAbortedError(
                 f"the engine (process {self.engine_pid}) ended before the server began"
             )
         self.null = os.open(os.devnull, os.O_RDONLY)

@@ -293,7 +293,10 @@ def test_unchanged_content_stops_the_ripple(cli: Cli) -> None:
 
 
 def test_two_steps_that_read_the_same_are_two(cli: Cli) -> None:
-    same = {"run": "echo $STOKER_STEP >> ran; echo $STOKER_STEP > $STOKER_OUTPUT/x", "outputs": ["x"]}
+    same = {
+        "run": "echo $STOKER_STEP >> ran; echo $STOKER_STEP > $STOKER_OUTPUT/x",
+        "outputs": ["x"],
+    }
     steps = {"a": same, "b": {**same, "after": ["a"]}, "c": {**same, "after": ["b"]}}
     run = cli.run(steps)
     assert set(run.statuses.values()) == {"succeeded"}
