@@ -77,7 +77,6 @@ wheel: build $(STAMPS)/test ## dist/: a self-contained wheel, the tag decided by
 	@$(PY) tools/make_wheel.py dist
 
 bench: build $(STAMPS)/test ## figures against the other side, into docs/benchmarks.md
-	@tools/bootstrap.sh debian tools/debian-bench.txt
 	@$(PY) bench/bench.py $(if $(wildcard build/peers/bin/python),--peers build/peers/bin/python)
 
 bench-peers: build tools/requirements-peers.txt ## ZenML and Metaflow from PyPI, for `make bench` to measure too
