@@ -48,7 +48,7 @@ static int run_cancel(stk_cli *cli)
         rc = stk_err_sys(&err, STK_E_SYS, errno, "asking the engine of run %s (pid %d) to end", run,
                          (int)pid);
     } else if (rc == 0 && stk_cli_flag(cli, "now")) {
-        (void)kill(pid, SIGINT); /* a second SIGTERM would melt into the first */
+        (void)kill(pid, SIGUSR1); /* a second SIGTERM would melt into the first */
     }
     stk_store_close(store);
     if (rc < 0) {

@@ -100,14 +100,19 @@ static bool usage(void *arg, uint32_t task, int64_t *ret_memory_bytes, double *r
 /* --- opening --- */
 
 /* The signals we answer, before any thread or child exists. Ctrl-C reaches the whole foreground
- * group: we decide for all. */
+ * group: we decide for all. What whoever started us ignores (nohup, a shell's background) stays so:
+ * a blocked signal would be kept for us even then. */
 static int block_signals(void)
 {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
     sigset_t set;
     sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        struct sigaction now;
+        if (sigaction(numbers[i], NULL, &now) < 0 || now.sa_handler != SIG_IGN) {
+            sigaddset(&set, numbers[i]);
+        }
+    }
     sigprocmask(SIG_BLOCK, &set, NULL);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
@@ -306,7 +311,11 @@ static int summary(engine *e, stk_err *err)
     int64_t now = stk_clock_wall_ms(&stk_clock_real);
     stk_progress_clear(e->progress);
     stk_style style = stk_style_of(stderr, stk_cli_colour(e->cli, 2));
-    int rc = stk_html_write_card(e->view, e->store, now, &card, err);
+    int rc = e->trouble.code; /* then the view lacks something */
+    if (rc < 0) {
+        *err = e->trouble;
+    }
+    rc = rc < 0 ? rc : stk_html_write_card(e->view, e->store, now, &card, err);
     if (rc == 0 && stk_cli_json(e->cli)) {
         rc = stk_report_json_run(e->view, &buf, err);
         (void)fwrite(buf.data, 1, buf.len, stdout);
@@ -361,10 +370,12 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *
     if (rc < 0 && e.exec != NULL) {
         e.backend = NULL; /* closed by the loop, with its tasks */
     }
-    if (rc == 0) {
-        rc = summary(&e, &err);
-        rc = rc < 0 ? rc : stk_store_sync(e.store, &err);
+    if (rc == 0 && summary(&e, &err) < 0) { /* the run itself is over and recorded */
+        fprintf(stderr, "stoker: run %s %s, but its summary could not be made: %s\n", e.run,
+                words[status], err.text);
+        err = (stk_err){0};
     }
+    rc = rc < 0 ? rc : stk_store_sync(e.store, &err);
     if (rc < 0) {
         int code = give_up(&e, &err);
         close_all(&e);

@@ -35,8 +35,8 @@ typedef struct stk_exec_config {
     stk_policy policy;
     stk_mode mode;
     uint32_t max_workers;
-    int signal_fd; /* signalfd of SIGINT/SIGTERM/SIGHUP, or -1: the first cancels, the second ends
-                      at once */
+    int signal_fd; /* signalfd of SIGINT/SIGTERM/SIGHUP/SIGUSR1, or -1: the first cancels, the
+                      second ends at once */
     int hangup_fd; /* cancels when its other end closes, or -1 */
     /* Called after the event is durable. May be NULL. */
     void (*on_event)(void *arg, const stk_event_row *row);

@@ -243,7 +243,7 @@ static int decide(stk_exec *x, int64_t *ret_wake_ms, stk_err *err)
     stk_action actions[ACTIONS_AT_ONCE];
     for (bool again = true; again && !x->ended;) {
         uint32_t n = 0;
-        int64_t now = stk_clock_wall_ms(x->config.clock);
+        int64_t now = stk_clock_mono_ms(x->config.clock);
         int rc = stk_sched_next(x->sched, now, actions, ACTIONS_AT_ONCE, &n, ret_wake_ms);
         again = false;
         for (uint32_t i = 0; i < n && rc >= 0; i++) {
@@ -314,11 +314,9 @@ static int cancel(stk_exec *x, const char *why, stk_err *err)
         return 0;
     }
     const char *data = stk_arena_printf(x->tick, "{\"why\":\"%s\"}", why);
-    int64_t now = stk_clock_wall_ms(x->config.clock);
     return data == NULL
                ? stk_exec_nomem(err)
-               : stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_CANCELLING, .at_ms = now},
-                               data, err);
+               : stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_CANCELLING}, data, err);
 }
 
 static int read_signals(stk_exec *x, stk_err *err)
@@ -327,7 +325,8 @@ static int read_signals(stk_exec *x, stk_err *err)
     while (read(x->config.signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
         const char *why = info.ssi_signo == SIGINT    ? "Ctrl-C"
                           : info.ssi_signo == SIGTERM ? "asked to end (SIGTERM)"
-                                                      : "the terminal was closed (SIGHUP)";
+                          : info.ssi_signo == SIGHUP  ? "the terminal was closed (SIGHUP)"
+                                                      : "asked to end at once";
         int rc = cancel(x, why, err);
         if (rc < 0) {
             return rc;
@@ -336,17 +335,17 @@ static int read_signals(stk_exec *x, stk_err *err)
     return 0;
 }
 
-/* Sleeps until something happens, at most until `wake_ms` (wall clock; -1: no limit). */
+/* Sleeps until something happens, at most until `wake_ms` (-1: no limit). */
 static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
 {
-    int64_t now = stk_clock_wall_ms(x->config.clock);
+    int64_t now = stk_clock_mono_ms(x->config.clock);
     int64_t timeout = x->config.backend->ops->wait_ms(x->config.backend);
     if (wake_ms >= 0) {
         int64_t left = wake_ms > now ? wake_ms - now : 0;
         timeout = timeout < 0 || left < timeout ? left : timeout;
     }
     if (x->config.on_tick != NULL) {
-        int64_t tick = x->config.on_tick(x->config.arg, now);
+        int64_t tick = x->config.on_tick(x->config.arg, stk_clock_wall_ms(x->config.clock));
         timeout = tick >= 0 && (timeout < 0 || tick < timeout) ? tick : timeout;
     }
     struct pollfd fds[3] = {{.fd = x->config.backend->ops->fd(x->config.backend), .events = POLLIN},

@@ -55,7 +55,7 @@ typedef enum { EXEC_HIT, EXEC_MISS } exec_verdict;
 struct stk_exec {
     stk_exec_config config;
     const stk_spec *spec;
-    stk_sched *sched;
+    stk_sched *sched; /* its times are the monotonic clock's; events tell the wall's */
     exec_task *tasks;
     uint32_t n_tasks;
     stk_arena *arena;   /* the run */
@@ -137,8 +137,8 @@ int stk_exec_admit(stk_exec *x, uint32_t task, stk_err *err);
  */
 int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err);
 void stk_exec_release(stk_exec *x, uint32_t task);
-/* Starts hook number `when` of a task that doesn't run it itself; *ret_any false: it has none, or it
- * can't be started, which is a note. */
+/* Starts hook number `when` of a task that doesn't run it itself; *ret_any false: it has none, or
+ * it can't be started, which is a note. */
 int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *ret_any,
                          stk_err *err);
 int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err);
@@ -158,7 +158,8 @@ typedef struct exec_failure {
     const char *where;
     const stk_result *result; /* hooks that it names were run by the task itself */
 } exec_failure;
-/* Emits TASK_FAILED and what follows: TASK_RETRYING, or the hooks of a step that failed for good. */
+/* Emits TASK_FAILED and what follows: TASK_RETRYING, or the hooks of a step that failed for good.
+ */
 int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *failure, stk_err *err);
 
 /* --- exec_mask.c --- */

@@ -12,7 +12,11 @@
 #include "exec/exec_private.h"
 #include "sys/file.h"
 
-enum { BUSY_RETRY_MS = 200, HOOK_TIMEOUT_MS = 300000 };
+enum {
+    BUSY_RETRY_MS = 200,
+    HOOK_TIMEOUT_MS = 300000,
+    ERROR_BYTES = 32 << 10 /* as much of a failure as a hook is told */
+};
 
 /* --- admission --- */
 
@@ -138,7 +142,7 @@ int stk_exec_admit(stk_exec *x, uint32_t task, stk_err *err)
         int rc = take_devices(x, task, r->n_devices, &slot->lease, &busy);
         if (rc < 0) {
             stk_exec_release(x, task);
-            int64_t at = stk_clock_wall_ms(x->config.clock) + BUSY_RETRY_MS;
+            int64_t at = stk_clock_mono_ms(x->config.clock) + BUSY_RETRY_MS;
             if (rc != STK_E_BUSY) {
                 *err = busy;
                 return rc;
@@ -347,6 +351,21 @@ static void env_add(env_list *env, const char *key, const char *value)
     env->items[env->n++] = item;
 }
 
+/* In place of an earlier one of that name: of two, programs differ in which they see. */
+static void env_set(env_list *env, const char *key, const char *value)
+{
+    size_t n = strlen(key);
+    for (uint32_t i = 0; i < env->n; i++) {
+        if (strncmp(env->items[i], key, n) == 0 && env->items[i][n] == '=') {
+            const char *item = stk_arena_printf(env->arena, "%s=%s", key, value);
+            env->items[i] = item != NULL ? item : env->items[i];
+            env->failed = env->failed || item == NULL;
+            return;
+        }
+    }
+    env_add(env, key, value);
+}
+
 /* STOKER_PARAM_<name>: strings bare, anything else as JSON. */
 static void env_param(env_list *env, const char *name, const char *json)
 {
@@ -444,7 +463,7 @@ static int env_secrets(const stk_settings *s, env_list *env, stk_err *err)
                                "secret '%s' is not known here; set %s in the environment of stoker",
                                s->secrets[i], name);
         }
-        env_add(env, s->secrets[i], value);
+        env_set(env, s->secrets[i], value);
     }
     return 0;
 }
@@ -490,7 +509,7 @@ static int job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir
         }
     }
     for (uint32_t i = 0; i < s->n_env; i++) {
-        env_add(env, s->env[i].key, s->env[i].value);
+        env_set(env, s->env[i].key, s->env[i].value);
     }
     rc = rc < 0 ? rc : env_secrets(s, env, err);
     if (rc == 0 && env->failed) {
@@ -608,6 +627,11 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     stk_job job = {0};
     stk_err why = {0};
     stk_failure class = STK_FAIL_START;
+    if (t->stopped) { /* since it was admitted */
+        stk_exec_release(x, task);
+        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task},
+                             NULL, err);
+    }
     int rc = prepare(x, task, &job, &class, &why);
     if (rc == 0 && !t->hook_started && has_start_job(stk_exec_step(x, task))) {
         bool any = false;
@@ -646,7 +670,8 @@ static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *e
     env_list env = {.arena = x->scratch};
     int rc = dir == NULL ? stk_exec_nomem(err) : job_env(x, task, attempt, dir, &env, err);
     env_add(&env, "STOKER_HOOK", names[when]);
-    env_add(&env, "STOKER_ERROR", error != NULL ? error : "");
+    env_add(&env, "STOKER_ERROR",
+            error == NULL ? "" : stk_arena_dupn(x->scratch, error, strnlen(error, ERROR_BYTES)));
     if (rc < 0 || env.failed) {
         return rc < 0 ? rc : stk_exec_nomem(err);
     }
@@ -676,7 +701,8 @@ int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *r
     const stk_step *step = stk_exec_step(x, task);
     const stk_hook *hook = &step->settings->hooks[when];
     stk_err why = {0};
-    *ret_any = hook->run != NULL || hook->python != NULL;
+    /* after the second Ctrl-C nothing begins any more */
+    *ret_any = x->n_signals < 2 && (hook->run != NULL || hook->python != NULL);
     if (!*ret_any) {
         return 0;
     }

@@ -26,6 +26,7 @@ typedef struct fixture {
     char run[40];
     int lock_fd;
     int64_t now_ms;
+    int64_t set_back_ms; /* of the wall clock, once a task has started */
     stk_mode mode;
     int hangup_fd;
     bool no_cache;
@@ -52,10 +53,17 @@ static int64_t now_ms(void *arg)
     return ((fixture *)arg)->now_ms;
 }
 
-/* Simulated time passes whenever the engine would sleep. */
-static int64_t tick(void *arg, int64_t now)
+static int64_t wall_ms(void *arg)
 {
-    ((fixture *)arg)->now_ms = now + 1;
+    fixture *f = arg;
+    return f->now_ms - (f->n_starts > 0 ? f->set_back_ms : 0);
+}
+
+/* Simulated time passes whenever the engine would sleep. */
+static int64_t tick(void *arg, int64_t wall)
+{
+    (void)wall;
+    ((fixture *)arg)->now_ms++;
     return 0;
 }
 
@@ -128,7 +136,7 @@ static int setup(void **state)
     f->lock_fd = f->hangup_fd = f->close_on_start = -1;
     f->now_ms = 1000000;
     f->took_ms = 5;
-    f->clock = (stk_clock){.wall_ms = now_ms, .mono_ms = now_ms, .self = f};
+    f->clock = (stk_clock){.wall_ms = wall_ms, .mono_ms = now_ms, .self = f};
     (void)setenv("STOKER_SYNC", "0", 1);
     char path[64];
     (void)snprintf(path, sizeof path, "%s/.stoker", f->dir);
@@ -237,6 +245,19 @@ static void test_retry(void **state)
     int64_t third = committed(f, STK_EV_TASK_STARTED, 0, 3).last_ms;
     assert_in_range(second - first, 10000, 10010);
     assert_in_range(third - again, 30000, 30010);
+}
+
+static void test_wall_clock_set_back(void **state)
+{
+    fixture *f = *state;
+    f->n_failures = 1;
+    f->set_back_ms = 500000;
+    int64_t began = f->now_ms;
+    assert_int_equal(
+        run(f, "{\"bad\":{\"run\":\"true\",\"retry\":{\"max_retries\":1,\"delay\":10}}}"),
+        STK_RUN_SUCCEEDED);
+    assert_in_range(f->now_ms - began, 10000, 10100);
+    assert_true(committed(f, STK_EV_TASK_FAILED, 0, 1).last_ms < began);
 }
 
 static void test_failure(void **state)
@@ -364,7 +385,8 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_success), TEST(test_retry), TEST(test_failure), TEST(test_fail_fast),
-        TEST(test_cancel),  TEST(test_hooks), TEST(test_cached),  TEST(test_full_disk)};
+        TEST(test_success), TEST(test_retry),     TEST(test_wall_clock_set_back),
+        TEST(test_failure), TEST(test_fail_fast), TEST(test_cancel),
+        TEST(test_hooks),   TEST(test_cached),    TEST(test_full_disk)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
