@@ -1,9 +1,25 @@
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "cli/cli_parse.h"
 
+/* Started without stdin, stdout or stderr, the next files to be opened would get their numbers: the
+ * store's, say, and messages would be written into it. */
+static void fill_standard_fds(void)
+{
+    int fd;
+    do {
+        fd = open("/dev/null", O_RDWR);
+    } while (fd >= 0 && fd <= 2);
+    if (fd > 2) {
+        (void)close(fd);
+    }
+}
+
 int main(int argc, char **argv)
 {
+    fill_standard_fds();
     signal(SIGPIPE, SIG_IGN); /* a closed reader is an error of the write, not our death */
     return stk_cli_main(argc, argv);
 }

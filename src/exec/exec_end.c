@@ -134,9 +134,10 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *failure, stk_e
         rc = remember_error(x, stk_exec_step(x, task)->name, failure->text, err);
         return rc < 0 ? rc : run_hooks(x, task, failure->result, failure->text, err);
     }
-    int64_t at = stk_clock_wall_ms(x->config.clock) + delay_ms;
-    data = stk_arena_printf(x->tick, "{\"at_ms\":%lld,\"delay_ms\":%lld}", (long long)at,
-                            (long long)delay_ms);
+    int64_t at = stk_clock_mono_ms(x->config.clock) + delay_ms;
+    long long wall = stk_clock_wall_ms(x->config.clock) + delay_ms;
+    data =
+        stk_arena_printf(x->tick, "{\"at_ms\":%lld,\"delay_ms\":%lld}", wall, (long long)delay_ms);
     return data == NULL
                ? stk_exec_nomem(err)
                : stk_exec_emit(
@@ -274,6 +275,28 @@ static const char *small_json(const char *path, int64_t size, stk_arena *arena)
     return copy;
 }
 
+/* Every folder between the attempt's and the output must be one: a link would lead to files that
+ * aren't the task's, and they would be moved into the store. */
+static int check_folders(const ending *e, const char *name, char *path, stk_err *err)
+{
+    struct stat st;
+    for (char *slash = strchr(path + strlen(e->dir) + 1, '/'); slash != NULL;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        bool is_link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+        int rc = !is_link ? 0
+                          : stk_err_set(err, STK_E_PROTOCOL,
+                                        "output '%s' is behind a symbolic link, %s; write it into "
+                                        "$STOKER_OUTPUT itself",
+                                        name, path);
+        *slash = '/';
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
 /* One output into the store. STK_E_NOT_FOUND: it isn't there (the step's fault). */
 static int publish(stk_exec *x, const ending *e, const stk_result_output *r,
                    const stk_output *declared, exec_ref *ret_ref, stk_err *err)
@@ -291,11 +314,15 @@ static int publish(stk_exec *x, const ending *e, const stk_result_output *r,
         rc = stk_store_add_bytes(x->config.store, value, strlen(value), &artifact, err);
         value = strlen(value) <= STK_LIMIT_INLINE_BYTES ? value : NULL;
     } else {
-        const char *path = stk_arena_printf(x->scratch, "%s/%s%s", e->dir, r != NULL ? "" : "out/",
-                                            r != NULL ? r->path : name);
+        char *path = stk_arena_printf(x->scratch, "%s/%s%s", e->dir, r != NULL ? "" : "out/",
+                                      r != NULL ? r->path : name);
         struct stat st;
         if (path == NULL) {
             return stk_exec_nomem(err);
+        }
+        rc = check_folders(e, name, path, err);
+        if (rc < 0) {
+            return rc;
         }
         if (lstat(path, &st) < 0) {
             return stk_err_set(err, STK_E_NOT_FOUND, "output '%s' was not written: there is no %s",
@@ -448,12 +475,14 @@ static int succeed(stk_exec *x, const ending *e, stk_err *err)
     STK_BUF_AUTO outputs = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     stk_err why = {0};
     exec_ref *refs = NULL;
+    uint32_t n_refs = x->n_refs;
     int rc = publish_all(x, e, &refs, &outputs, &why);
     if (rc == STK_E_FULL || rc == STK_E_NOMEM || (rc == STK_E_SYS && why.sys == EROFS)) {
         *err = why; /* the store's trouble, not the step's: stop here, the run can be resumed */
         return rc;
     }
     if (rc < 0) {
+        x->n_refs = n_refs; /* a failed attempt has no outputs, nor has it named any */
         return fail_output(x, e, &why, err);
     }
     x->tasks[e->task].outputs = refs;

@@ -280,6 +280,20 @@ static int read_hooks(stk_spec_reader *r, const stk_json *map, stk_hook hooks[ST
 
 /* --- environment, secrets, the rest --- */
 
+/* What tells a task, and who looks for its processes, which task it is. */
+static bool is_ours(const char *key)
+{
+    static const char *const names[] = {"STOKER_RUN",   "STOKER_PIPELINE", "STOKER_STEP",
+                                        "STOKER_TASK",  "STOKER_ATTEMPT",  "STOKER_TASK_DIR",
+                                        "STOKER_INPUT", "STOKER_OUTPUT"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(key, names[i]) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int read_environment(stk_spec_reader *r, const stk_json *node, stk_spec_base *base)
 {
     int rc = stk_spec_read_map(r, node, "environment");
@@ -303,6 +317,10 @@ static int read_environment(stk_spec_reader *r, const stk_json *node, stk_spec_b
         const stk_json *value = stk_json_value(map, i);
         if (key->n == 0 || strchr(key->text, '=') != NULL) {
             return stk_spec_fail(r, key, "'%.80s' is no name of an environment variable",
+                                 key->text);
+        }
+        if (is_ours(key->text)) {
+            return stk_spec_fail(r, key, "'%s' is set by Stoker for every step; take another name",
                                  key->text);
         }
         if (value->kind == STK_JSON_NULL) {

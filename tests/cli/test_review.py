@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sqlite3
 
 from cli_tools import Cli
 
@@ -60,3 +63,78 @@ def test_devices_of_the_class_that_was_asked_for(cli: Cli) -> None:
     assert {run.text(s).strip() for s in ("t", "u")} == {"GPU-b", "GPU-c"}
     begun = {name: s["started_ms"] for name, s in run.steps.items()}
     assert max(begun, key=lambda name: begun[name]) == "b"  # alone waited for the one A100
+
+
+def test_outputs_behind_a_link_stay_where_they_are(cli: Cli) -> None:
+    """Outputs are moved into the store: nothing that isn't the task's may be."""
+    precious = cli.write("home/precious", "mine\n")
+    behind = f"rmdir $STOKER_OUTPUT && ln -s {precious.parent} $STOKER_TASK_DIR/out"
+    run = cli.run({"a": {"run": behind, "outputs": ["precious"]}})
+    assert run.statuses == {"a": "failed"} and "behind a symbolic link" in run.cause("a")
+    assert precious.read_text() == "mine\n"
+
+
+def test_one_value_for_each_name_in_the_environment(cli: Cli) -> None:
+    """Of two of the same name one program sees the first, another the last."""
+    cli.devices("GPU-a")
+    run = cli.run(
+        {
+            "a": {
+                "run": "tr '\\0' '\\n' < /proc/$$/environ | grep -E '^(OMP_NUM_THREADS|CUDA_VISIBLE_DEVICES|TOKEN)='",
+                "environment": {"OMP_NUM_THREADS": 7, "CUDA_VISIBLE_DEVICES": "", "TOKEN": "x"},
+                "secrets": ["TOKEN"],
+                "resources": {"cpu_count": 1},
+            }
+        },
+        env={"STOKER_SECRET_TOKEN": "abc"},
+    )
+    assert sorted(run.text("a").split()) == [
+        "CUDA_VISIBLE_DEVICES=",
+        "OMP_NUM_THREADS=7",
+        "TOKEN=abc",
+    ]
+    refused = cli.run({"a": {"run": "true", "environment": {"STOKER_RUN": "x"}}})
+    assert refused.code == 2 and "'STOKER_RUN' is set by Stoker" in refused.err
+
+
+def test_ignored_signals_stay_ignored(cli: Cli) -> None:
+    """nohup; and Ctrl-C for a script doesn't mean what that has put into the background."""
+
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    step = {"a": {"run": "echo up > up; while ! test -e go; do sleep 0.02; done"}}
+    engine = cli.start("run", cli.document(step), preexec_fn=ignore)
+    cli.until("up")
+    engine.send_signal(signal.SIGHUP)
+    engine.send_signal(signal.SIGINT)
+    cli.write("go", "")
+    assert engine.wait(20) == 0
+
+
+def test_started_without_standard_descriptors(cli: Cli) -> None:
+    """The store's files must not get the number of stderr."""
+    document = cli.document({"a": {"run": "test -e up || (echo up > up; sleep 1); false"}})
+    engine = cli.start(
+        "run", document, stdout=None, stderr=None, preexec_fn=lambda: os.closerange(0, 3)
+    )
+    cli.until("up")
+    targets = {os.readlink(f"/proc/{engine.pid}/fd/{fd}") for fd in range(3)}
+    assert engine.wait(20) == 1 and targets == {"/dev/null"}
+    assert cli("show", "latest").statuses == {"a": "failed"}
+
+
+def test_failed_attempt_names_no_artifact(cli: Cli) -> None:
+    """Two outputs, the second missing: nothing of the attempt is an output of the step."""
+    step = {
+        "run": "echo $STOKER_ATTEMPT > $STOKER_OUTPUT/first; "
+        "test $STOKER_ATTEMPT = 1 || echo x > $STOKER_OUTPUT/second",
+        "outputs": ["first", "second"],
+        "retry": {"max_retries": 1},
+    }
+    run = cli.run({"a": step})
+    assert run.statuses == {"a": "succeeded"} and run.output("a", "first") == "2\n"
+    with sqlite3.connect(cli.store / "store.db") as db:
+        (n,) = db.execute("SELECT count(*) FROM refs").fetchone()
+    assert n == 2
