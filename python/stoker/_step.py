@@ -5,7 +5,19 @@ from __future__ import annotations
 import functools
 import inspect
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, NoReturn, Optional, Union, overload
+import re
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Mapping,
+    NoReturn,
+    Optional,
+    Tuple,
+    Union,
+    overload,
+)
 
 from ._entry import Entry
 from ._errors import NotYetError, SettingsError, StepInterfaceError, did_you_mean
@@ -149,6 +161,8 @@ class Step:
         import sys
 
         module = sys.modules.get(self.__module__)
+        if self.__module__ == "__main__" and self._guarded():
+            return None
         if module is None or "<" in self.__qualname__ or not getattr(module, "__file__", None):
             return None
         found: Any = module
@@ -158,6 +172,15 @@ class Step:
             return (self.__module__, self.__qualname__) if found is self.entrypoint else None
         same = found.entrypoint is self.entrypoint and found.materializers == self.materializers
         return (self.__module__, self.__qualname__) if same else None
+
+    def _guarded(self) -> bool:
+        """Is it defined under ``if __name__ == "__main__":``, where a fresh import never comes?"""
+        import inspect
+
+        code = getattr(inspect.unwrap(self.entrypoint), "__code__", None)
+        return code is not None and any(
+            first <= code.co_firstlineno <= last for first, last in guarded_lines(code.co_filename)
+        )
 
     def submit(self, *_: Any, **__: Any) -> NoReturn:
         """Only in dynamic pipelines."""
@@ -181,6 +204,29 @@ class Step:
 
     def __repr__(self) -> str:
         return f"<step '{self.name}' of {self.reference()}>"
+
+
+@functools.lru_cache(maxsize=8)
+def guarded_lines(path: str) -> Tuple[Tuple[int, int], ...]:
+    """First and last lines of a file's top-level ``if __name__ == …:`` blocks."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            text = stream.read()
+    except (OSError, UnicodeDecodeError):
+        return ()
+    found = []
+    lines = text.splitlines()
+    for i, line in enumerate(lines):
+        if not _GUARD.match(line):
+            continue
+        last = i + 1
+        while last < len(lines) and (not lines[last].strip() or lines[last][0] in " \t#)]}"):
+            last += 1
+        found.append((i + 1, last))
+    return tuple(found)
+
+
+_GUARD = re.compile(r"if\b.*__name__")
 
 
 def _plain_calls() -> bool:

@@ -89,3 +89,32 @@ if __name__ == "__main__":
     assert run.steps["s"].inputs["n"].load() == 1
 """,
     )
+
+
+def test_steps_under_the_guard_are_not_importable(tmp_path):
+    done = run_python(
+        tmp_path,
+        """
+from stoker import step
+@step
+def a() -> int: return 1
+if __name__ == "__main__":
+    x = 1
+
+    @step
+    def b() -> int: return 1
+@step
+def c() -> int: return 1
+print([s.entry().importable is not None for s in (a, b, c)])
+""",
+    )
+    assert done.stdout.strip() == "[True, False, True]"
+
+
+@needs_engine
+def test_an_output_that_is_nested_too_deeply_says_so(tmp_path):
+    source = "from stoker import step, pipeline\n@step\ndef s():\n    a = []\n"
+    source += "    for _ in range(100000): a = [a]\n    return a\n"
+    source += "@pipeline\ndef p(): s()\nif __name__ == '__main__': p()\n"
+    done = run_python(tmp_path, source, ok=False)
+    assert "nested too deeply" in done.stderr and "[0][0][0]" not in done.stderr

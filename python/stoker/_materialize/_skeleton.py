@@ -186,8 +186,15 @@ def explain(value: Any, exc: BaseException) -> str:
     kind = type(value)
     trail, culprit, reason = _find_culprit(value, exc)
     what = f"a {kind.__module__}.{kind.__qualname__} can't be pickled"
+    if isinstance(reason, RecursionError):
+        return (
+            f"{what}: it is nested too deeply, or each part of it refers to the next; return it as a flat list, "
+            "or give its type a materializer (stoker.materializers.register)"
+        )
     if trail:
         inner = type(culprit)
+        if len(trail) > 200:
+            trail = f"{trail[:100]}…{trail[-100:]}"
         what += f": its part '{trail}' is a {inner.__module__}.{inner.__qualname__}"
     return (
         f"{what} ({type(reason).__name__}: {reason}); return something that can be stored, "
