@@ -331,6 +331,15 @@ static void adopt_children(void)
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
 }
 
+/* Each running task costs us a few descriptors, and the usual soft limit is for programs that can
+ * count only to 1024 (select). */
+static void allow_descriptors(local_backend *b)
+{
+    (void)getrlimit(RLIMIT_NOFILE, &b->n_files);
+    struct rlimit more = {.rlim_cur = b->n_files.rlim_max, .rlim_max = b->n_files.rlim_max};
+    (void)setrlimit(RLIMIT_NOFILE, &more);
+}
+
 static int open_parts(local_backend *b, const stk_local_config *config, stk_err *err)
 {
     b->run = strdup(config->run);
@@ -341,6 +350,7 @@ static int open_parts(local_backend *b, const stk_local_config *config, stk_err 
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "local backend");
     }
     adopt_children();
+    allow_descriptors(b);
     /* Leftovers of an engine that died in this run are ended here, before the guardian could take
      * what we make for such. */
     b->groups = stk_cgroups_open(config->run);

@@ -9,6 +9,7 @@
 #define STK_BACKEND_LOCAL_H
 
 #include <stddef.h>
+#include <sys/resource.h>
 
 #include "backend/backend.h"
 #include "base/buf.h"
@@ -93,8 +94,9 @@ typedef struct local_backend {
     local_task **done; /* to be freed after this turn */
     uint32_t n_done, cap_done;
     uint32_t next_serial;
-    int64_t own_peak_kb; /* our own highest memory, as last looked at */
-    int64_t due_ms;      /* of the earliest timer; INT64_MAX: none */
+    struct rlimit n_files; /* what we were started with, and tasks get */
+    int64_t own_peak_kb;   /* our own highest memory, as last looked at */
+    int64_t due_ms;        /* of the earliest timer; INT64_MAX: none */
     local_reports reports;
     pid_t *known; /* scratch: our children */
     uint32_t cap_known;
@@ -149,6 +151,8 @@ int stk_local_server_submit(local_backend *b, local_task *task, const stk_job *j
 void stk_local_server_drop_task(local_backend *b, local_task *task);
 void stk_local_server_event(local_backend *b, local_server *server, uint32_t events);
 pid_t stk_local_server_child(const local_server *server); /* its pid if it is our child, else 0 */
+/* Ends one that doesn't answer any more; the end of its socket then tells the rest. */
+void stk_local_server_kill(local_server *server);
 void stk_local_server_close(local_backend *b, local_server *server);
 
 #endif

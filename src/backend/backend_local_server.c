@@ -88,6 +88,14 @@ static bool is_reaped(local_server *s, int timeout_ms, int *ret_status)
     }
 }
 
+void stk_local_server_kill(local_server *server)
+{
+    if (server->child > 0) {
+        (void)kill(server->child, SIGKILL);
+    }
+    (void)shutdown(server->fd, SHUT_RDWR);
+}
+
 /* Closes the socket: a server that is well then ends its tasks and itself. */
 void stk_local_server_close(local_backend *b, local_server *server)
 {
@@ -96,8 +104,7 @@ void stk_local_server_close(local_backend *b, local_server *server)
     }
     int status;
     stk_local_unwatch_fd(b, &server->fd);
-    if (server->child > 0 && !is_reaped(server, server->ours ? QUIT_MS : LAST_WORDS_MS, &status) &&
-        server->ours) {
+    if (server->child > 0 && !is_reaped(server, QUIT_MS, &status)) {
         (void)kill(server->child, SIGKILL);
         (void)is_reaped(server, QUIT_MS, &status);
     }
@@ -128,6 +135,7 @@ static int spawn_clean(local_backend *b, int fd, int log, pid_t *ret_pid, stk_er
                        .stderr_fd = log,
                        .keep_fds = &fd,
                        .n_keep_fds = 1,
+                       .n_files = &b->n_files,
                        .die_with_parent = true,
                        .new_session = true,
                        .no_new_privs = true};
@@ -241,7 +249,9 @@ static void server_died(local_backend *b, local_server *s, const char *why)
         if (t->state == LOCAL_RUNNING) {
             adopt(b, t);
         } else if (t->state == LOCAL_SENT) {
-            stk_local_task_not_started(b, t, STK_FAIL_LOST, text);
+            bool stopped = t->stopped_for != STK_FAIL_NONE; /* it was what hung */
+            stk_local_task_not_started(b, t, stopped ? t->stopped_for : STK_FAIL_LOST,
+                                       stopped ? "its fork server did not start it in time" : text);
         } else if (never_up) {
             stk_local_task_not_started(b, t, STK_FAIL_START, text);
         } else if (t->state == LOCAL_QUEUED) {
@@ -386,6 +396,10 @@ static void flush(local_backend *b, local_server *s)
             return;
         }
         t->state = LOCAL_SENT;
+        t->start_ms = stk_local_now_ms(); /* for its timeout, until it really starts */
+        if (t->timeout_ms > 0) {
+            stk_local_due(b, t->start_ms + t->timeout_ms);
+        }
     }
     want_out(b, s, false);
 }

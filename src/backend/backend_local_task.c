@@ -23,6 +23,7 @@ enum {
     LEFTOVER_MS = 200, /* how long we wait for processes that a task left behind to be gone */
     TERM_AGAIN_MS = 20,
     SERVER_MS = 5000, /* how long a server may keep silent about a task that has ended */
+    ANSWER_MS = 2000, /* how long a server may not answer while it starts what is to be ended */
     STATUS_MS = 500 /* how long the status of a task may stay unknown while its server goes down */
 };
 
@@ -218,6 +219,7 @@ int stk_local_task_exec(local_backend *b, local_task *task, const stk_job *job,
                        .n_keep_fds = task->n_fds - 2,
                        .cgroup_procs = (const char *const *)task->group.procs,
                        .n_cgroup_procs = task->group.n,
+                       .n_files = &b->n_files,
                        .cpus = CPU_COUNT(&cpus) > 0 ? &cpus : NULL,
                        .die_with_parent = true,
                        .new_session = true,
@@ -341,9 +343,31 @@ static bool look_if_gone(local_backend *b, local_task *task, int64_t now_ms)
     return task->state == LOCAL_DONE;
 }
 
+/* A server that hangs says neither "started" nor anything else: what it was given is ended by
+ * ending the server. */
+static void look_if_answered(local_backend *b, local_task *task, int64_t now_ms)
+{
+    if (task->timeout_ms > 0 && task->stopped_for == STK_FAIL_NONE && task->state == LOCAL_SENT) {
+        int64_t at = task->start_ms + task->timeout_ms;
+        if (now_ms >= at) {
+            stk_local_task_stop(b, task, 0, STK_FAIL_TIMEOUT);
+        } else {
+            stk_local_due(b, at);
+        }
+    }
+    if (task->kill_ms >= 0 && now_ms >= task->kill_ms + ANSWER_MS) {
+        stk_local_server_kill(task->server);
+    } else if (task->kill_ms >= 0) {
+        stk_local_due(b, task->kill_ms + ANSWER_MS);
+    }
+}
+
 void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
 {
     if (task->state != LOCAL_RUNNING) {
+        if (task->server != NULL && task->n_sent > 0) {
+            look_if_answered(b, task, now_ms);
+        }
         return;
     }
     if (look_if_gone(b, task, now_ms)) {

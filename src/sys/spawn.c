@@ -131,6 +131,9 @@ IN_CHILD static int run_child(void *arg)
         TRY(AT_CPUS, sched_setaffinity(0, sizeof *s->cpus, s->cpus));
     }
     TRY(AT_FDS, set_fds(s));
+    if (s->n_files != NULL) {
+        TRY(AT_FDS, setrlimit(RLIMIT_NOFILE, s->n_files));
+    }
     if (s->cwd != NULL) {
         TRY(AT_CWD, chdir(s->cwd));
     }

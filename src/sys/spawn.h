@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "base/err.h"
@@ -20,9 +21,10 @@ typedef struct stk_spawn {
     uint32_t n_keep_fds;
     const char *const *cgroup_procs; /* files that "0" is written to */
     uint32_t n_cgroup_procs;
-    const cpu_set_t *cpus; /* or NULL */
-    bool die_with_parent;  /* PR_SET_PDEATHSIG SIGKILL */
-    bool new_session;      /* setsid */
+    const cpu_set_t *cpus;        /* or NULL */
+    const struct rlimit *n_files; /* RLIMIT_NOFILE, or NULL: ours */
+    bool die_with_parent;         /* PR_SET_PDEATHSIG SIGKILL */
+    bool new_session;             /* setsid */
     bool no_new_privs;
 } stk_spawn;
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sqlite3
+import time
+from pathlib import Path
 
-from cli_tools import Cli
+from cli_tools import Cli, alive, wait_for
 
 
 def test_pipe_in_place_of_a_file_does_not_stop_the_engine(cli: Cli) -> None:
@@ -138,3 +141,90 @@ def test_failed_attempt_names_no_artifact(cli: Cli) -> None:
     with sqlite3.connect(cli.store / "store.db") as db:
         (n,) = db.execute("SELECT count(*) FROM refs").fetchone()
     assert n == 2
+
+
+def test_more_tasks_than_the_soft_limit_of_descriptors(cli: Cli) -> None:
+    """The engine takes what the hard limit allows; tasks keep the limit that the user has."""
+
+    def few() -> None:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+        )
+
+    sleep = {
+        "run": "ulimit -n; while ! test -e go; do sleep 0.1; done",
+        "resources": {"cpu_count": 0.01},
+    }
+    steps = {f"s{i}": sleep for i in range(70)} | {
+        "last": {"run": "echo > go", "resources": {"cpu_count": 0.01}}
+    }
+    engine = cli.start("run", "-q", "-j", "100", cli.document(steps), preexec_fn=few)
+    assert engine.wait(30) == 0
+    assert cli("show", "latest").text("s69").strip() == "64"
+
+
+HANGS = """
+import os, time
+from stoker import pipeline, step
+
+depth = 0  # 1: becomes the engine, 2: the fork server
+
+def forked():
+    global depth
+    depth += 1
+
+def forks():
+    if depth == 2:
+        open("server", "w").write(f"{os.getpid()} {os.getppid()}\\n")
+        time.sleep(1000)
+
+os.register_at_fork(before=forks, after_in_child=forked)
+
+@step
+def a() -> int:
+    return 1
+
+@pipeline
+def p():
+    a()
+
+p()
+"""
+
+
+def test_ctrl_c_ends_a_run_whose_fork_server_hangs(cli: Cli) -> None:
+    """It got the task and never says that it runs."""
+    cli.write("hangs.py", HANGS)
+    front = cli.start(
+        "run", "hangs.py", env={"STOKER_BIN": str(cli.binary)}, start_new_session=True
+    )
+    server, engine = map(int, cli.until("server").split())
+    os.kill(engine, signal.SIGINT)
+    time.sleep(0.2)
+    os.kill(engine, signal.SIGINT)
+    wait_for(lambda: not alive(engine), 10, "the engine to end")
+    wait_for(lambda: not alive(server), 5, "the server to end")
+    assert front.wait(10) != 0
+    assert cli("show", "latest").statuses == {"a": "cancelled"}
+
+
+def test_server_that_is_stopped_does_not_outlive_the_run(cli: Cli) -> None:
+    """It doesn't see that its engine has ended."""
+    cli.write(
+        "quick.py",
+        HANGS.replace("time.sleep(1000)", "pass").replace(
+            "return 1", "open('up', 'w').write('up\\n'); time.sleep(60)"
+        ),
+    )
+    front = cli.start(
+        "run", "quick.py", env={"STOKER_BIN": str(cli.binary)}, start_new_session=True
+    )
+    server, engine = map(int, cli.until("server").split())
+    cli.until("up")
+    os.kill(server, signal.SIGSTOP)
+    os.kill(engine, signal.SIGINT)
+    time.sleep(0.2)
+    os.kill(engine, signal.SIGINT)
+    wait_for(lambda: not alive(engine), 15, "the engine to end")
+    assert not alive(server)
+    assert front.wait(10) != 0
