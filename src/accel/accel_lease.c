@@ -183,6 +183,9 @@ const char *stk_lease_holder(const stk_accel *accel, uint32_t i, stk_arena *aren
     const char *holder = NULL;
     if (held) {
         ssize_t n = pread(fd, text, LABEL, level() * LABEL);
+        for (char *c = text; *c != '\0'; c++) { /* somebody else's words, for our terminal */
+            *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+        }
         holder = stk_arena_dup(arena, n > 0 && text[0] != '\0' ? text : "somebody");
     }
     close(fd);

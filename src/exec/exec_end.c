@@ -13,6 +13,9 @@
 #include "exec/exec_private.h"
 #include "sys/file.h"
 
+/* What is told of a failure: people read it, and a step may say anything. */
+enum { TEXT_BYTES = 16 << 10, TRACEBACK_BYTES = 256 << 10 };
+
 /* What is known when an attempt has ended. */
 typedef struct ending {
     uint32_t task;
@@ -97,8 +100,28 @@ static int run_hooks(stk_exec *x, uint32_t task, const stk_result *result, const
     return rc;
 }
 
-int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *failure, stk_err *err)
+/* What is kept of a long text; NULL for NULL, and when out of memory. */
+static const char *clip(stk_exec *x, const char *text, size_t max)
 {
+    size_t n = text == NULL ? 0 : strnlen(text, max + 1);
+    if (n <= max) {
+        return text;
+    }
+    for (n = max; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80; n--) {
+    }
+    return stk_arena_printf(x->scratch, "%.*s … (%zu bytes in all)", (int)n, text, strlen(text));
+}
+
+int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, stk_err *err)
+{
+    exec_failure clipped = *long_failure;
+    const exec_failure *failure = &clipped;
+    clipped.text = clip(x, clipped.text, TEXT_BYTES);
+    clipped.traceback = clip(x, clipped.traceback, TRACEBACK_BYTES);
+    clipped.where = clip(x, clipped.where, TEXT_BYTES);
+    if (clipped.text == NULL) {
+        return stk_exec_nomem(err);
+    }
     int64_t delay_ms = 0;
     bool again = stk_sched_retry(x->sched, task, failure->class, &delay_ms);
     stk_exec_release(x, task);
@@ -445,7 +468,7 @@ static int push_cache(stk_exec *x, const ending *e, const char *outputs, stk_err
 
 static const char *success_json(stk_exec *x, const ending *e, const char *outputs)
 {
-    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
+    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 4);
     stk_buf_text(&buf, "{\"outputs\":");
     stk_buf_text(&buf, outputs);
     if (x->tasks[e->task].inputs != NULL) {
@@ -472,7 +495,7 @@ static const char *success_json(stk_exec *x, const ending *e, const char *output
 
 static int succeed(stk_exec *x, const ending *e, stk_err *err)
 {
-    STK_BUF_AUTO outputs = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
+    STK_BUF_AUTO outputs = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2); /* digests come on top */
     stk_err why = {0};
     exec_ref *refs = NULL;
     uint32_t n_refs = x->n_refs;

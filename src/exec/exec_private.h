@@ -79,6 +79,7 @@ struct stk_exec {
     uint32_t n_hooks; /* hook jobs that have not ended */
     uint32_t n_signals;
     bool hung_up;
+    bool noted_busy;
     bool ended;
     stk_run_status status;
     char *error; /* first final failure, a sentence */

@@ -128,6 +128,18 @@ static int take_devices(stk_exec *x, uint32_t task, uint32_t n, stk_lease *ret_l
     return stk_lease_take(x->config.accel, n, wanted, label, ret_lease, err);
 }
 
+/* Once a run: that it waits, and for whom. */
+static int note_busy(stk_exec *x, uint32_t task, const stk_err *busy, stk_err *err)
+{
+    if (x->noted_busy) {
+        return 0;
+    }
+    x->noted_busy = true;
+    const char *text = stk_arena_printf(x->tick, "step '%s' waits for devices: %s",
+                                        stk_exec_step(x, task)->name, busy->text);
+    return text == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, text, err);
+}
+
 int stk_exec_admit(stk_exec *x, uint32_t task, stk_err *err)
 {
     exec_task *t = &x->tasks[task];
@@ -147,8 +159,12 @@ int stk_exec_admit(stk_exec *x, uint32_t task, stk_err *err)
                 *err = busy;
                 return rc;
             }
-            return stk_exec_emit(
-                x, &(stk_sched_event){.kind = STK_SE_BUSY, .task = task, .at_ms = at}, NULL, err);
+            rc = note_busy(x, task, &busy, err);
+            return rc < 0
+                       ? rc
+                       : stk_exec_emit(
+                             x, &(stk_sched_event){.kind = STK_SE_BUSY, .task = task, .at_ms = at},
+                             NULL, err);
         }
     }
     if (r->limit_cpu) {

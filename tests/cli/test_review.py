@@ -10,7 +10,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from cli_tools import Cli, alive, wait_for
+from cli_tools import PYTHON, Cli, alive, wait_for
 
 
 def test_pipe_in_place_of_a_file_does_not_stop_the_engine(cli: Cli) -> None:
@@ -228,3 +228,56 @@ def test_server_that_is_stopped_does_not_outlive_the_run(cli: Cli) -> None:
     wait_for(lambda: not alive(engine), 15, "the engine to end")
     assert not alive(server)
     assert front.wait(10) != 0
+
+
+def test_who_waits_for_devices_says_whom_for(cli: Cli) -> None:
+    cli.devices("GPU-a")
+    gpu = {"gpu_count": 1}
+    holder = cli.start(
+        "run",
+        cli.document(
+            {
+                "h": {
+                    "run": "echo up > up; while ! test -e go; do sleep 0.02; done",
+                    "resources": gpu,
+                }
+            },
+            "hold.json",
+        ),
+    )
+    cli.until("up")
+    waiter = cli.start(
+        "run", cli.document({"w": {"run": "echo got", "resources": gpu}}, "want.json")
+    )
+    wait_for(lambda: "step 'w' waits for devices" in waiter.stderr.readline())
+    ticks = sum(
+        map(int, Path(f"/proc/{waiter.pid}/stat").read_text().rpartition(")")[2].split()[11:13])
+    )
+    time.sleep(1)
+    more = sum(
+        map(int, Path(f"/proc/{waiter.pid}/stat").read_text().rpartition(")")[2].split()[11:13])
+    )
+    assert more - ticks < 0.1 * os.sysconf("SC_CLK_TCK")  # it looks now and then
+    cli.write("go", "")
+    assert holder.wait(20) == 0 and waiter.wait(20) == 0
+    (note,) = cli("show", "latest").shown["notes"]
+    assert "0 of 1 free now" in note and "step h" in note
+
+
+def test_very_long_failure_is_told_in_part(cli: Cli) -> None:
+    """One step's megabytes of words end neither the run nor the reader's patience."""
+    cli.write(
+        "long.py",
+        "import json, os\n"
+        "error = {'class': 'exception', 'type': 'E', 'message': 'é' * 20_000_000, 'traceback': 't' * 9_000_000}\n"
+        "json.dump({'stoker': 1, 'status': 'failed', 'error': error},\n"
+        "          open(os.environ['STOKER_TASK_DIR'] + '/result.json', 'w'), ensure_ascii=False)\n",
+    )
+    hook = {"on_failure": {"run": "test ${#STOKER_ERROR} -gt 1000 && echo told > told"}}
+    run = cli.run(
+        {"a": {"run": [PYTHON, "long.py"], "hooks": hook}, "b": {"run": "true"}}, timeout=60
+    )
+    assert run.statuses == {"a": "failed", "b": "succeeded"} and cli.until("told") == "told"
+    assert run.cause("a").startswith("E: éé") and run.cause("a").endswith(
+        "é … (40000003 bytes in all)"
+    )
