@@ -215,14 +215,14 @@ int stk_cli_main(int argc, char **argv)
     }
     stk_cli cli = {.command = command};
     stk_err err = {0};
+    int status = 0;
     if (stk_cli_parse(&cli, argc > 1 ? argc - 2 : 0, argv + (argc > 1 ? 2 : 1), &err) < 0) {
-        return stk_cli_usage(&cli, "%s", err.text);
-    }
-    if (stk_cli_flag(&cli, "help")) {
+        status = stk_cli_usage(&cli, "%s", err.text);
+    } else if (stk_cli_flag(&cli, "help")) {
         stk_cli_print_help(command);
-        return 0;
+    } else {
+        status = command->run(&cli);
     }
-    int status = command->run(&cli);
     if (fflush(stdout) != 0 && errno != EPIPE) {
         fprintf(stderr, "stoker: writing the answer: %s\n", strerror(errno));
         status = status == 0 ? 3 : status;
