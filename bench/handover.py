@@ -17,6 +17,7 @@ MIB = int(sys.argv[1])
 
 
 def make_array() -> np.ndarray:
+    os.sync()  # neither side waits for what the other one left to be written
     return np.random.default_rng(1).integers(0, 255, MIB << 20, dtype=np.uint8)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The README's pictures, from a real run: docs/img/terminal.png and docs/img/card.png.
 
-    .venv/bin/python tools/pictures.py      (after `make demo`; needs Debian's chromium)
+.venv/bin/python tools/pictures.py      (after `make demo`; needs Debian's chromium)
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-COLOURS = {"1": "font-weight:600", "2": "opacity:.6", "31": "color:#ff7b72", "32": "color:#7ee787", "33": "color:#f2cc60", "36": "color:#79c0ff"}
+COLOURS = {
+    "1": "font-weight:600",
+    "2": "opacity:.6",
+    "31": "color:#ff7b72",
+    "32": "color:#7ee787",
+    "33": "color:#f2cc60",
+    "36": "color:#79c0ff",
+}
 
 
 def spans(text: str) -> str:
@@ -37,7 +44,16 @@ def spans(text: str) -> str:
 
 def shoot(page: Path, picture: Path, size: str) -> None:
     subprocess.run(
-        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--screenshot={picture}", f"--window-size={size}", page.as_uri()],
+        [
+            "chromium",
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--screenshot={picture}",
+            f"--window-size={size}",
+            page.as_uri(),
+        ],
         check=True,
         capture_output=True,
     )
@@ -47,11 +63,23 @@ def main() -> None:
     images = ROOT / "docs" / "img"
     images.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        env = {**os.environ, "CLICOLOR_FORCE": "1", "TERM": "xterm-256color", "LANG": "C.UTF-8", "COLUMNS": "100"}
+        env = {
+            **os.environ,
+            "CLICOLOR_FORCE": "1",
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            "COLUMNS": "100",
+        }
         env.pop("NO_COLOR", None)
         env["STOKER_STORE"] = str(Path(folder) / ".stoker")
         stoker = ROOT / ".venv/bin/stoker"
-        words = [str(stoker), "run", "--python", str(ROOT / ".venv/bin/python"), "examples/digits/train.py"]
+        words = [
+            str(stoker),
+            "run",
+            "--python",
+            str(ROOT / ".venv/bin/python"),
+            "examples/digits/train.py",
+        ]
         run = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=True)
         page = Path(folder) / "terminal.html"
         text = "$ stoker run examples/digits/train.py\n" + run.stderr + run.stdout
@@ -61,7 +89,14 @@ def main() -> None:
             encoding="utf-8",
         )
         shoot(page, images / "terminal.png", f"1010,{60 + 21 * text.count(chr(10))}")
-        found = subprocess.run([str(stoker), "card", "latest"], cwd=ROOT, env=env, capture_output=True, text=True, check=True)
+        found = subprocess.run(
+            [str(stoker), "card", "latest"],
+            cwd=ROOT,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         shoot(Path(found.stdout.strip()), images / "card.png", "1100,1150")
 
 

@@ -11,6 +11,7 @@ import importlib.util
 from typing import Annotated, Any, Tuple
 
 import numpy as np
+
 from stoker import ResourceSettings, log_metadata, pipeline, step
 
 FRAMEWORK = "torch" if importlib.util.find_spec("torch") else "scikit-learn"
@@ -28,14 +29,18 @@ def load() -> Tuple[Annotated[Array, "images"], Annotated[Array, "labels"]]:
 
 
 @step
-def split(images: Array, labels: Array, seed: int = 7) -> Tuple[Annotated[Any, "train"], Annotated[Any, "test"]]:
+def split(
+    images: Array, labels: Array, seed: int = 7
+) -> Tuple[Annotated[Any, "train"], Annotated[Any, "test"]]:
     """A fifth of the images is kept for the test; each part is {"images": …, "labels": …}."""
     test, rest = np.split(np.random.default_rng(seed).permutation(len(labels)), [len(labels) // 5])
     return tuple({"images": images[part], "labels": labels[part]} for part in (rest, test))
 
 
 @step(settings={"resources": ResourceSettings(cpu_count=2, gpu_count=1, memory="4GB")})
-def train(data: Any, framework: str, epochs: int, lr: float = 0.003, seed: int = 7) -> Annotated[Any, "model"]:
+def train(
+    data: Any, framework: str, epochs: int, lr: float = 0.003, seed: int = 7
+) -> Annotated[Any, "model"]:
     if framework == "scikit-learn":
         from sklearn.neural_network import MLPClassifier
 

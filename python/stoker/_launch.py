@@ -131,7 +131,14 @@ def launch(compiled: Compiled) -> PipelineRun:
 def show_plan(binary: str, compiled: Compiled, options: Dict[str, Any]) -> NoReturn:
     """``stoker plan file.py``: print what this call would do, and end the program."""
     spec_fd = _spec_fd(compiled)
-    words = [binary, "plan", "--spec-fd", str(spec_fd), "--policy", str(options.get("policy", "fit"))]
+    words = [
+        binary,
+        "plan",
+        "--spec-fd",
+        str(spec_fd),
+        "--policy",
+        str(options.get("policy", "fit")),
+    ]
     if options["plan"] == "json":
         words.append("--json")
     os.set_inheritable(spec_fd, True)

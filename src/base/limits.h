@@ -4,28 +4,28 @@
 #define STK_BASE_LIMITS_H
 
 enum {
-    STK_LIMIT_STEPS = 1000000, /* steps in one spec */
-    STK_LIMIT_TASKS = 2000000, /* tasks in one run, growth included */
-    STK_LIMIT_INPUTS = 100000, /* inputs of one step, list members included */
-    STK_LIMIT_OUTPUTS = 10000, /* outputs of one step */
-    STK_LIMIT_DEPTH = 64,      /* nesting of any document */
-    STK_LIMIT_ALIASES = 10000, /* YAML alias uses in one document */
-    STK_LIMIT_NAME = 128,      /* bytes of a step, output or pipeline name */
-    STK_LIMIT_RETRIES = 1000,  /* max_retries */
-    STK_LIMIT_DEVICES = 1024,  /* devices of one host */
-    STK_LIMIT_WORKERS = 10000, /* --max-workers */
-    STK_LIMIT_ENV = 4096,      /* environment entries of one step */
+    STK_LIMIT_STEPS = 1000000,   /* steps in one spec */
+    STK_LIMIT_TASKS = 2000000,   /* tasks in one run, growth included */
+    STK_LIMIT_INPUTS = 100000,   /* inputs of one step, list members included */
+    STK_LIMIT_OUTPUTS = 10000,   /* outputs of one step */
+    STK_LIMIT_DEPTH = 64,        /* nesting of any document */
+    STK_LIMIT_ALIASES = 10000,   /* YAML alias uses in one document */
+    STK_LIMIT_NAME = 128,        /* bytes of a step, output or pipeline name */
+    STK_LIMIT_RETRIES = 1000,    /* max_retries */
+    STK_LIMIT_DEVICES = 1024,    /* devices of one host */
+    STK_LIMIT_WORKERS = 10000,   /* --max-workers */
+    STK_LIMIT_ENV = 4096,        /* environment entries of one step */
     STK_LIMIT_INPUTS_ENV = 1000, /* with more inputs a command finds files in $STOKER_INPUT only */
     STK_LIMIT_ENV_BYTES = 128 << 10, /* one NAME=value: the kernel's own limit */
-    STK_LIMIT_CPUS_PINNED = 256,       /* CPUs one task can be pinned to */
+    STK_LIMIT_CPUS_PINNED = 256,     /* CPUs one task can be pinned to */
 };
 
-#define STK_LIMIT_SPEC_BYTES (512u << 20)     /* a spec document */
-#define STK_LIMIT_YAML_NODES (40u * 1000000u) /* nodes of one YAML document, aliases expanded */
-#define STK_LIMIT_RESULT_BYTES (64u << 20)    /* a result.json */
+#define STK_LIMIT_SPEC_BYTES (512u << 20)      /* a spec document */
+#define STK_LIMIT_YAML_NODES (40u * 1000000u)  /* nodes of one YAML document, aliases expanded */
+#define STK_LIMIT_RESULT_BYTES (64u << 20)     /* a result.json */
 #define STK_LIMIT_RESULT_NODES (4u * 1000000u) /* values in a result.json */
-#define STK_LIMIT_MESSAGE_BYTES (64u << 20)   /* one message of the fork-server protocol */
-#define STK_LIMIT_INLINE_BYTES (64u << 10)    /* a json artifact that is also passed by value */
+#define STK_LIMIT_MESSAGE_BYTES (64u << 20)    /* one message of the fork-server protocol */
+#define STK_LIMIT_INLINE_BYTES (64u << 10)     /* a json artifact that is also passed by value */
 #define STK_LIMIT_TIMEOUT_MS (366ll * 86400000ll)
 
 #endif

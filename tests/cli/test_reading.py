@@ -12,7 +12,10 @@ from cli_tools import Cli, Run
 
 STEPS = {
     "make": {"run": "echo made; echo 42 > $STOKER_OUTPUT/number", "outputs": ["number"]},
-    "tree": {"run": "mkdir $STOKER_OUTPUT/folder; echo a > $STOKER_OUTPUT/folder/a", "outputs": ["folder"]},
+    "tree": {
+        "run": "mkdir $STOKER_OUTPUT/folder; echo a > $STOKER_OUTPUT/folder/a",
+        "outputs": ["folder"],
+    },
     "broken": {
         "run": "echo something is wrong >&2; exit 3",
         "inputs": {"n": {"from": "make.number"}},
@@ -54,7 +57,10 @@ def test_show_json(cli: Cli, ran: Run) -> None:
     assert error["text"] == "step 'broken' failed after 2 attempts: exit status 3"
     assert ran.steps["broken"]["attempts"] == 2
     assert ran.steps["broken"]["inputs"]["n"]["from"] == "make.number"
-    assert ran.steps["broken"]["inputs"]["n"]["digest"] == ran.steps["make"]["outputs"]["number"]["digest"]
+    assert (
+        ran.steps["broken"]["inputs"]["n"]["digest"]
+        == ran.steps["make"]["outputs"]["number"]["digest"]
+    )
     assert ran.output("make", "number") == "42\n"
     one = cli.json("show", "latest/make")
     assert one == ran.steps["make"] == cli.json("show", "latest", "make")
@@ -80,7 +86,11 @@ def test_a_run_and_its_names(cli: Cli, ran: Run) -> None:
         (["artifact", "fetch"], 2, "'fetch' is not one of list, get, path, add"),
         (["artifact", "get", "latest/make.nosuch"], 2, "has no output 'nosuch'"),
         (["artifact", "get", "nosuch"], 2, "no artifact is named 'nosuch'"),
-        (["artifact", "get", "latest/make.number", "--copy-to", "p.json"], 2, "'p.json' is there already"),
+        (
+            ["artifact", "get", "latest/make.number", "--copy-to", "p.json"],
+            2,
+            "'p.json' is there already",
+        ),
         (["artifact", "add", "p.json", "--meta", "[1]"], 2, "--meta is not a JSON object"),
         (["card", "latest/make"], 2, "a card is about a whole run"),
         (["completion", "fish"], 2, "'fish' is not a shell"),
@@ -125,12 +135,17 @@ def test_why(cli: Cli, ran: Run) -> None:
     assert "step 'make' ran: " in cli("why", "latest", "make").out
     again = cli("run", "p.json")
     assert again.code == 1
-    assert "did not run: nothing that its result depends on has changed" in cli("why", "latest/make").out
+    assert (
+        "did not run: nothing that its result depends on has changed"
+        in cli("why", "latest/make").out
+    )
     assert cli.json("why", "latest/make")["step"] == "make"
 
 
 def test_artifacts(cli: Cli, ran: Run) -> None:
-    listed = {f"{row['step']}.{row['output']}": row for row in cli.json("artifact", "list", "latest")}
+    listed = {
+        f"{row['step']}.{row['output']}": row for row in cli.json("artifact", "list", "latest")
+    }
     assert set(listed) == {"make.number", "tree.folder"}
     digest = listed["make.number"]["digest"]
     for name in ("latest/make.number", "latest/make", digest):
@@ -195,5 +210,7 @@ def test_manual_pages_and_completion(cli: Cli) -> None:
         'for words in "stoker ru" "stoker show lat" "stoker artifact g" "stoker runs --l"; do\n'
         "COMP_WORDS=($words); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _stoker; echo ${COMPREPLY[*]}; done\n"
     )
-    done = subprocess.run([bash, "-c", ask], cwd=cli.folder, env=cli.env, capture_output=True, text=True)
+    done = subprocess.run(
+        [bash, "-c", ask], cwd=cli.folder, env=cli.env, capture_output=True, text=True
+    )
     assert done.stdout.splitlines() == ["run runs", "latest", "get", "--limit"], done.stderr

@@ -59,7 +59,12 @@ def test_path(project: Path) -> None:
 
 
 def test_usage(project: Path) -> None:
-    for args in (["store"], ["store", "burn"], ["store", "gc", "x"], ["store", "gc", "--keep", "soon"]):
+    for args in (
+        ["store"],
+        ["store", "burn"],
+        ["store", "gc", "x"],
+        ["store", "gc", "--keep", "soon"],
+    ):
         done = stoker(project, *args)
         assert done.returncode == 2, args
         assert done.stderr.strip(), args
@@ -107,5 +112,8 @@ def test_a_store_from_the_future(project: Path) -> None:
         db.execute("PRAGMA user_version = 9")
     done = stoker(project, "store", "verify")
     assert done.returncode == 3
-    assert f"store {project}/.stoker was written by a newer Stoker (format 9, this one knows 1)" in done.stderr
+    assert (
+        f"store {project}/.stoker was written by a newer Stoker (format 9, this one knows 1)"
+        in done.stderr
+    )
     assert "upgrade Stoker" in done.stderr

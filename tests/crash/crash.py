@@ -44,7 +44,10 @@ def command_spec(journal: Path) -> str:
         lines += [f"  s{i}:", f"    run: {json.dumps(text)}", "    outputs: [value]"]
         lines.append("    resources: {cpu_count: 0.25, gpu_count: %d}" % (1 if i % 10 == 3 else 0))
         if i >= 5:
-            lines.append("    inputs: {left: {from: s%d.value}, right: {from: s%d.value}}" % (i - 5, i - 5 + (i + 1) % 5 - i % 5))
+            lines.append(
+                "    inputs: {left: {from: s%d.value}, right: {from: s%d.value}}"
+                % (i - 5, i - 5 + (i + 1) % 5 - i % 5)
+            )
     return "\n".join(lines) + "\n"
 
 
@@ -62,7 +65,11 @@ class Round:
         self.python = number % 2 == 0
         self.what = ""
         devices = [
-            {"uuid": f"GPU-{i:08d}-0000-0000-0000-{os.getpid():012d}", "model": "Fake", "memory_bytes": 1 << 30}
+            {
+                "uuid": f"GPU-{i:08d}-0000-0000-0000-{os.getpid():012d}",
+                "model": "Fake",
+                "memory_bytes": 1 << 30,
+            }
             for i in range(2)
         ]
         (self.folder / "devices.json").write_text(json.dumps(devices))
@@ -119,7 +126,9 @@ class Round:
         parents = {}
         for pid in self.processes():
             try:
-                parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+                parents[pid] = int(
+                    Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]
+                )
             except OSError:
                 pass
         return parents
@@ -131,11 +140,21 @@ class Round:
         guards = [p for p, n in names.items() if n == "stoker-guard"]
         servers = [p for p in names if parents.get(p) in engines and names[p].startswith("python")]
         known = {*engines, *guards, *servers}
-        tasks = [p for p in names if p not in known and (parents.get(p) in servers or parents.get(p) in engines)]
+        tasks = [
+            p
+            for p in names
+            if p not in known and (parents.get(p) in servers or parents.get(p) in engines)
+        ]
         return {"engine": engines, "server": servers, "task": tasks, "guard": guards}
 
     def show(self) -> dict[str, object] | None:
-        out = subprocess.run([str(self.args.stoker), "show", "latest", "--json"], cwd=self.folder, env=self.env, capture_output=True, check=False)
+        out = subprocess.run(
+            [str(self.args.stoker), "show", "latest", "--json"],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            check=False,
+        )
         if out.returncode != 0:
             if b"not_found" in out.stdout:
                 return None
@@ -155,7 +174,17 @@ class Round:
     def kill_at_instant(self) -> subprocess.Popen[bytes]:
         groups = ["engine", "server", "task", "guard"]
         chosen = self.random.choice(
-            [["engine"], ["server"], ["task"], ["guard"], ["engine", "server"], ["engine", "guard"], ["engine", "task"], ["server", "task"], groups]
+            [
+                ["engine"],
+                ["server"],
+                ["task"],
+                ["guard"],
+                ["engine", "server"],
+                ["engine", "guard"],
+                ["engine", "task"],
+                ["server", "task"],
+                groups,
+            ]
         )
         delay = self.random.uniform(0.02, 0.6 if self.python else 0.35)
         self.what = f"kill {'+'.join(chosen)} after {delay:.3f} s"
@@ -195,14 +224,23 @@ class Round:
                     raise Wrong(f"lease {path.name} is still held")
 
     def check_cgroups(self, run: str) -> None:
-        for top in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/unified"):
+        for top in (
+            "/sys/fs/cgroup",
+            "/sys/fs/cgroup/memory",
+            "/sys/fs/cgroup/cpu",
+            "/sys/fs/cgroup/unified",
+        ):
             for found in Path(top).glob(f"**/stoker-{run}*") if os.path.isdir(top) else []:
                 raise Wrong(f"control group {found} is left")
 
     def check_end(self, run: dict[str, object]) -> None:
         steps = run["steps"]
         assert isinstance(steps, dict)
-        bad = {name: s["status"] for name, s in steps.items() if s["status"] not in ("succeeded", "cached")}
+        bad = {
+            name: s["status"]
+            for name, s in steps.items()
+            if s["status"] not in ("succeeded", "cached")
+        }
         if run["status"] != "succeeded" or bad or len(steps) != N_STEPS:
             raise Wrong(f"run {run['status']}, steps {bad}")
         lines = self.lines()
@@ -223,7 +261,11 @@ class Round:
                 break
             if before is not None and before["status"] == "running":
                 raise Wrong("the run says 'running' although its engine is gone")
-            process = self.begin() if before is None else self.start(["resume", "latest", "--python", str(self.args.python)])
+            process = (
+                self.begin()
+                if before is None
+                else self.start(["resume", "latest", "--python", str(self.args.python)])
+            )
             self.wait(process)
             self.check_no_orphans()
             if before is not None:
@@ -233,7 +275,13 @@ class Round:
             raise Wrong("there is no run in the end")
         self.check_end(final)
         self.check_leases()
-        verify = subprocess.run([str(self.args.stoker), "store", "verify"], cwd=self.folder, env=self.env, capture_output=True, check=False)
+        verify = subprocess.run(
+            [str(self.args.stoker), "store", "verify"],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            check=False,
+        )
         if verify.returncode != 0:
             raise Wrong(f"store verify: {verify.stdout.decode()}{verify.stderr.decode()}")
 
@@ -260,7 +308,9 @@ def count_passes(args: argparse.Namespace) -> int:
     game = Round(args, 1)
     process = game.begin(STOKER_FAILPOINTS="*:1+:log")
     if game.wait(process) != 0:
-        raise SystemExit(f"crash: an undisturbed run failed: {(game.folder / 'log').read_text()[-2000:]}")
+        raise SystemExit(
+            f"crash: an undisturbed run failed: {(game.folder / 'log').read_text()[-2000:]}"
+        )
     text = (game.folder / "log").read_text()
     shutil.rmtree(game.folder, ignore_errors=True)
     return max(1, sum("failpoint" in line for line in text.split("\n")))
@@ -269,7 +319,9 @@ def count_passes(args: argparse.Namespace) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--first", type=int, default=0, help="number of the first round (to repeat one)")
+    parser.add_argument(
+        "--first", type=int, default=0, help="number of the first round (to repeat one)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--stoker", type=Path, default=ROOT / ".venv/bin/stoker")
     parser.add_argument("--python", type=Path, default=ROOT / ".venv/bin/python")
@@ -289,14 +341,21 @@ def main() -> int:
             shutil.rmtree(game.folder, ignore_errors=True)
         except Wrong as wrong:
             failed += 1
-            print(f"round {number} ({'python' if game.python else 'commands'}, {game.what}): {wrong}")
-            print(f"  repeat: {sys.argv[0]} --seed {args.seed} --first {number} --rounds 1    folder: {game.folder}", flush=True)
+            print(
+                f"round {number} ({'python' if game.python else 'commands'}, {game.what}): {wrong}"
+            )
+            print(
+                f"  repeat: {sys.argv[0]} --seed {args.seed} --first {number} --rounds 1    folder: {game.folder}",
+                flush=True,
+            )
             for pid in game.processes():
                 os.kill(pid, signal.SIGKILL)
         else:
             if args.verbose:
                 print(f"round {number}: {game.what}: ok", flush=True)
-    print(f"crash: {args.rounds} rounds of {N_STEPS} steps, {args.passes} failpoint passes a run, {time.monotonic() - began:.0f} s")
+    print(
+        f"crash: {args.rounds} rounds of {N_STEPS} steps, {args.passes} failpoint passes a run, {time.monotonic() - began:.0f} s"
+    )
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

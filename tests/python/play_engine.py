@@ -113,7 +113,11 @@ class Engine:
 
     def send(self, message: dict[str, Any], fds: list[int] | None = None) -> None:
         raw = json.dumps(message).encode()
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))] if fds else []
+        ancillary = (
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack(f"{len(fds)}i", *fds))]
+            if fds
+            else []
+        )
         self.sock.sendmsg([len(raw).to_bytes(4, "little") + raw], ancillary)
 
     def receive(self) -> dict[str, Any]:
@@ -145,7 +149,14 @@ class Engine:
         self.i_spawn += 1
         out = os.open(directory / "stdout.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         err = os.open(directory / "stderr.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        message = {"op": "spawn", "id": self.i_spawn, "dir": str(directory), "env": {}, "unset": [], **more}
+        message = {
+            "op": "spawn",
+            "id": self.i_spawn,
+            "dir": str(directory),
+            "env": {},
+            "unset": [],
+            **more,
+        }
         self.send(message, [out, err, *(keep or [])])
         os.close(out)
         os.close(err)

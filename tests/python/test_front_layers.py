@@ -6,6 +6,7 @@ import json
 
 import pytest
 from front_tools import subset
+
 from stoker import (
     CachePolicy,
     DockerSettings,

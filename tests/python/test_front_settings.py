@@ -6,6 +6,7 @@ import warnings
 
 import pytest
 from front_tools import PACKAGE  # noqa: F401 - puts the package on the path
+
 from stoker import (
     CachePolicy,
     DockerSettings,

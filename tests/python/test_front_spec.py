@@ -10,6 +10,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 from front_tools import subset
+from typing_extensions import Annotated
+
 from stoker import (
     ArtifactConfig,
     ExternalArtifact,
@@ -20,7 +22,10 @@ from stoker import (
     pipeline,
     step,
 )
-from typing_extensions import Annotated
+
+
+def nothing(*_outputs: object) -> None:
+    """For pipelines that are one expression: calls steps and returns nothing."""
 
 
 def outputs_of(func: Any) -> list[str]:
@@ -118,7 +123,7 @@ def test_outputs(func, names):
 def test_output_config_travels():
     made = step(configured)
     assert made.entry().output_configs == {"cfg": {"name": "cfg", "tags": ["x"]}}
-    assert spec_of(lambda: [made()] and None)["steps"]["configured"]["outputs"] == {
+    assert spec_of(lambda: nothing(made()))["steps"]["configured"]["outputs"] == {
         "cfg": {"tags": ["x"]}
     }
 
@@ -313,7 +318,7 @@ def test_defaults_that_json_cannot_carry_stay_with_python():
     def f(path=opaque):
         return path
 
-    assert "inputs" not in spec_of(lambda: [step(f)()] and None)["steps"]["f"]
+    assert "inputs" not in spec_of(lambda: nothing(step(f)()))["steps"]["f"]
 
 
 def test_fit():
@@ -487,7 +492,7 @@ def test_step_inside_of_a_step_is_a_plain_call(monkeypatch):
     monkeypatch.setattr(_context, "_current", object())
     assert load(2) == [0, 1]
     with pytest.raises(RuntimeError, match="is called inside of a running step"):
-        pipeline(name="p")(lambda: [load()] and None)()
+        pipeline(name="p")(lambda: nothing(load()))()
 
 
 def test_step_alone_as_plain_call(monkeypatch):
@@ -572,10 +577,10 @@ def test_worker_importing_the_file_starts_nothing(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "__mp_main__", types.ModuleType("__mp_main__"))
     with pytest.raises(InWorkerError, match='put the call under `if __name__ == "__main__":`'):
-        pipeline(name="p")(lambda: [load()] and None)()
+        pipeline(name="p")(lambda: nothing(load()))()
     with pytest.raises(InWorkerError, match="step 'load'"):
         load()
     monkeypatch.setitem(
         sys.modules, "__mp_main__", sys.modules["__main__"]
     )  # as multiprocessing does
-    assert pipeline(name="p")(lambda: [load()] and None).spec()
+    assert pipeline(name="p")(lambda: nothing(load())).spec()

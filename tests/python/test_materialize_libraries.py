@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from play_engine import ROOT
+from test_materialize_values import digest_of, store, there_and_back
+
 from stoker import _materialize
 from stoker._materialize import LoadError, _torch
 from stoker.materializers import Picture
-from test_materialize_values import digest_of, store, there_and_back
 
 try:
     import pydantic
@@ -57,7 +58,17 @@ def torch() -> Any:
     return pytest.importorskip("torch")
 
 
-DTYPES = ["float32", "float64", "float16", "bfloat16", "int64", "uint8", "bool", "complex64", "float8_e4m3fn"]
+DTYPES = [
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+    "int64",
+    "uint8",
+    "bool",
+    "complex64",
+    "float8_e4m3fn",
+]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -95,7 +106,9 @@ def test_odd_tensors(torch: Any, tmp_path: Path) -> None:
 @pytest.mark.torch
 def test_mapped_private_and_shared_storages(torch: Any, tmp_path: Path) -> None:
     base = torch.arange(1000.0)
-    entry, back = there_and_back({"whole": base, "half": base[:500], "other": torch.ones(3)}, tmp_path)
+    entry, back = there_and_back(
+        {"whole": base, "half": base[:500], "other": torch.ones(3)}, tmp_path
+    )
     assert str(Path(entry["path"]) / "tensors.safetensors") in Path("/proc/self/maps").read_text()
     back["whole"][7] = -1
     assert back["half"][7] == -1, "they shared a storage, and they share it again"
@@ -105,7 +118,9 @@ def test_mapped_private_and_shared_storages(torch: Any, tmp_path: Path) -> None:
 
 def network(torch: Any) -> Any:
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 4))
+    model = torch.nn.Sequential(
+        torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 4)
+    )
     tied = torch.nn.ModuleDict({"net": model, "head": torch.nn.Linear(16, 4)})
     tied["head"].weight = model[2].weight
     return tied
@@ -145,7 +160,9 @@ def test_weights_can_be_read_by_others(torch: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.torch
-def test_model_of_a_gpu_loads_without_one(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_of_a_gpu_loads_without_one(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from stoker._materialize import _skeleton
 
     take = _skeleton._Parts.take_storage
@@ -174,7 +191,12 @@ def test_model_of_a_gpu_loads_without_one(torch: Any, tmp_path: Path, monkeypatc
 )
 @pytest.mark.torch
 def test_map_location(
-    device: str, available: bool, count: int, expected: str, torch: Any, monkeypatch: pytest.MonkeyPatch
+    device: str,
+    available: bool,
+    count: int,
+    expected: str,
+    torch: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
@@ -192,7 +214,9 @@ def test_tensor_artifact_without_torch(torch: Any, tmp_path: Path) -> None:
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     command = [sys.executable, "-c", script, json.dumps(entry)]
-    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout
     assert "torch" in said
 
 
@@ -217,7 +241,10 @@ def test_scikit_learn(tmp_path: Path) -> None:
     from sklearn.preprocessing import StandardScaler
 
     x, y = load_digits(return_X_y=True)
-    for model in (RandomForestClassifier(3), make_pipeline(StandardScaler(), KNeighborsClassifier())):
+    for model in (
+        RandomForestClassifier(3),
+        make_pipeline(StandardScaler(), KNeighborsClassifier()),
+    ):
         model.fit(x, y)
         warnings: list[str] = []
         entry = store(model, tmp_path, warnings=warnings)
@@ -235,6 +262,10 @@ def test_figures(tmp_path: Path) -> None:
     figure.subplots().plot([1, 2])
     entry, back = there_and_back(figure, tmp_path)
     assert entry["format"] == "png" and entry["meta"] == {"width_inches": 2.0, "height_inches": 1.0}
-    assert isinstance(back, Picture) and back.data.startswith(b"\x89PNG") and back._repr_png_() == back.data
+    assert (
+        isinstance(back, Picture)
+        and back.data.startswith(b"\x89PNG")
+        and back._repr_png_() == back.data
+    )
     again, _ = there_and_back(back, tmp_path)
     assert Path(again["path"]).read_bytes() == back.data

@@ -19,8 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from stoker import _materialize, materializers
-from stoker._materialize import LoadError, SerializeError, _arrays, _custom, _files, _json, _safetensors
+from stoker._materialize import (
+    LoadError,
+    SerializeError,
+    _arrays,
+    _custom,
+    _files,
+    _json,
+    _safetensors,
+)
 
 CHUNK = 16 << 20
 
@@ -41,8 +50,12 @@ def there_and_back(value: Any, tmp_path: Path) -> tuple[dict[str, Any], Any]:
 def digest_of(path: Path) -> str:
     """The artifact digest of docs/contracts.md §2, written a second time and plainly."""
     if path.is_dir():
-        files = sorted((one for one in path.rglob("*") if one.is_file()), key=lambda one: os.fsencode(one))
-        lines = [f"{digest_of(one)} {one.stat().st_size} {one.relative_to(path)}\n" for one in files]
+        files = sorted(
+            (one for one in path.rglob("*") if one.is_file()), key=lambda one: os.fsencode(one)
+        )
+        lines = [
+            f"{digest_of(one)} {one.stat().st_size} {one.relative_to(path)}\n" for one in files
+        ]
         raw = ("stoker-tree-1\n" + "".join(lines)).encode()
     else:
         raw = path.read_bytes()
@@ -74,7 +87,23 @@ class Frozen:
 
 
 UTC = datetime.timezone.utc
-PLAIN = [None, True, False, 0, -7, 2**63 - 1, 1.5, -0.0, 1e300, "", "text ü", [], [1, [2]], {}, {"a": {"b": None}}]
+PLAIN = [
+    None,
+    True,
+    False,
+    0,
+    -7,
+    2**63 - 1,
+    1.5,
+    -0.0,
+    1e300,
+    "",
+    "text ü",
+    [],
+    [1, [2]],
+    {},
+    {"a": {"b": None}},
+]
 TAGGED = [
     2**63,
     -(2**70),
@@ -243,7 +272,9 @@ def test_digest_of_parts(size: int, n_parts: int, tmp_path: Path) -> None:
     whole = os.urandom(1 << 16) * (size // (1 << 16) + 1)
     whole = whole[:size]
     cut = size // n_parts
-    parts = [whole[i * cut : (i + 1) * cut] for i in range(n_parts - 1)] + [whole[(n_parts - 1) * cut :]]
+    parts = [whole[i * cut : (i + 1) * cut] for i in range(n_parts - 1)] + [
+        whole[(n_parts - 1) * cut :]
+    ]
     path = tmp_path / "file"
     assert _files.write_parts(str(path), parts, always_hash=True) == (size, digest_of(path))
     assert path.read_bytes() == whole
@@ -260,7 +291,18 @@ def test_disk_full_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 # ---------------------------------------------------------------- numpy, pandas
 
-FRAME_CASES = ["plain", "index", "dates", "category", "strings", "mixed", "multi", "attrs", "ints", "text index"]
+FRAME_CASES = [
+    "plain",
+    "index",
+    "dates",
+    "category",
+    "strings",
+    "mixed",
+    "multi",
+    "attrs",
+    "ints",
+    "text index",
+]
 
 
 def array(case: str) -> Any:
@@ -280,7 +322,8 @@ def array(case: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    "case", ["float", "fortran", "strided", "empty", "scalar", "dates", "text", "record", "bool", "big"]
+    "case",
+    ["float", "fortran", "strided", "empty", "scalar", "dates", "text", "record", "bool", "big"],
 )
 def test_arrays(case: str, tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
@@ -291,7 +334,9 @@ def test_arrays(case: str, tmp_path: Path) -> None:
     assert back.dtype == value.dtype and back.shape == value.shape
     assert numpy.array_equal(back, value, equal_nan=case == "dates")
     assert back.flags.f_contiguous == value.flags.f_contiguous or case == "strided"
-    assert numpy.array_equal(numpy.load(entry["path"]), value, equal_nan=case == "dates"), "any reader can"
+    assert numpy.array_equal(numpy.load(entry["path"]), value, equal_nan=case == "dates"), (
+        "any reader can"
+    )
     if case == "big":
         assert entry["digest"] == digest_of(Path(entry["path"]))
 
@@ -353,7 +398,9 @@ def test_frames(case: str, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     value = frame(case)
     entry, back = there_and_back(value, tmp_path)
-    pandas.testing.assert_frame_equal(back, value, check_index_type="exact", check_column_type="exact")
+    pandas.testing.assert_frame_equal(
+        back, value, check_index_type="exact", check_column_type="exact"
+    )
     assert back.attrs == value.attrs
     assert (entry["format"] == "arrow") == (case not in ("mixed", "multi", "attrs")), entry
     back.iloc[0, 0] = back.iloc[-1, 0]  # writable
@@ -362,7 +409,11 @@ def test_frames(case: str, tmp_path: Path) -> None:
 def test_series_and_frames_without_arrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
-    for value in (pandas.Series([1, 2], name="n"), pandas.Series([1.5]), pandas.Series([1], name=7)):
+    for value in (
+        pandas.Series([1, 2], name="n"),
+        pandas.Series([1.5]),
+        pandas.Series([1], name=7),
+    ):
         _, back = there_and_back(value, tmp_path)
         pandas.testing.assert_series_equal(back, value)
     monkeypatch.setattr(_arrays, "_arrow_table", lambda pandas, frame: None)
@@ -396,7 +447,9 @@ def test_pickle_is_the_last_resort_and_warns(tmp_path: Path) -> None:
 def test_large_parts_lie_beside_the_skeleton_and_are_mapped(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     shared = numpy.arange(500_000.0)
-    value = Plain({"a": shared, "b": [shared], "small": numpy.arange(3), "odd": numpy.ones(200_001, "u1")})
+    value = Plain(
+        {"a": shared, "b": [shared], "small": numpy.arange(3), "odd": numpy.ones(200_001, "u1")}
+    )
     entry, back = there_and_back(value, tmp_path)
     assert entry["format"] == "safetensors+pickle"
     assert entry["digest"] == digest_of(Path(entry["path"]))
@@ -488,7 +541,9 @@ def test_safetensors_layout(tmp_path: Path) -> None:
     spans = sorted(one["data_offsets"] for name, one in header.items() if name != "__metadata__")
     assert spans[0][0] == 0 and spans[-1][1] == len(raw) - 8 - length
     assert all(a[1] == b[0] for a, b in zip(spans, spans[1:])), "the format allows no holes"
-    assert header["wide"]["data_offsets"][0] % 8 == 0 and header["buffer"]["data_offsets"][0] % 64 == 0
+    assert (
+        header["wide"]["data_offsets"][0] % 8 == 0 and header["buffer"]["data_offsets"][0] % 64 == 0
+    )
     reader = _safetensors.Reader(str(path))
     assert bytes(reader.data("wide")) == b"12345678" * 2 and reader.metadata == {"made": "here"}
     with pytest.raises(LoadError, match="no tensor 'x'"):

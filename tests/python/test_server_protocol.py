@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from play_engine import ROOT, WAIT_S, Engine, has_ended, make_attempt, result_of
+
 from stoker import _fitness
 from stoker._entry import Entry
 
@@ -51,7 +52,9 @@ def test_hello_started_ended(tmp_path: Path) -> None:
         assert ended["utime_us"] + ended["stime_us"] > 0
         assert started["pid"] != engine.pid
         again = make_attempt(tmp_path / "again", "one", outputs=["output"])
-        assert engine.run(again)["outputs"]["output"]["value"] == 1, "the second fork sees the first"
+        assert engine.run(again)["outputs"]["output"]["value"] == 1, (
+            "the second fork sees the first"
+        )
     assert (directory / "stdout.log").read_text() == "to the log\nby descriptor\n"
     assert (directory / "stderr.log").read_text() == "to the other log\n"
     assert result_of(directory)["outputs"]["output"] == {"value": 1, "type": "builtins.int"}
@@ -151,7 +154,10 @@ def test_signal_and_exit_are_reported(tmp_path: Path) -> None:
         "exits": entry_of(lambda: os._exit(7)),
     }
     with Engine.forked(registry) as engine:
-        ids = {name: engine.spawn(make_attempt(tmp_path, name, outputs=["output"])) for name in registry}
+        ids = {
+            name: engine.spawn(make_attempt(tmp_path, name, outputs=["output"]))
+            for name in registry
+        }
         status = {name: engine.wait_for("ended", id)["status"] for name, id in ids.items()}
     assert os.WTERMSIG(status["killed"]) == signal.SIGKILL
     assert os.WEXITSTATUS(status["exits"]) == 7
@@ -188,7 +194,9 @@ def test_many_at_once(tmp_path: Path) -> None:
 
 def sleep_with_child(pid_file: Path) -> Any:
     def step() -> None:
-        child = subprocess.Popen(["sleep", "600"], process_group=0 if sys.version_info >= (3, 11) else None)
+        child = subprocess.Popen(
+            ["sleep", "600"], process_group=0 if sys.version_info >= (3, 11) else None
+        )
         pid_file.with_suffix(".tmp").write_text(f"{os.getpid()} {child.pid}")
         pid_file.with_suffix(".tmp").rename(pid_file)
         time.sleep(600)
@@ -307,7 +315,9 @@ def test_random_numbers_differ_unless_seeded(tmp_path: Path) -> None:
             numpy.random.seed(seed)
         with Engine.forked({"a": entry_of(draw), "b": entry_of(draw)}) as engine:
             values = [
-                engine.run(make_attempt(base, name, outputs=["output"]))["outputs"]["output"]["value"]
+                engine.run(make_attempt(base, name, outputs=["output"]))["outputs"]["output"][
+                    "value"
+                ]
                 for name in ("a", "b")
             ]
         numpy.random.set_state(state)
@@ -348,7 +358,9 @@ def test_threads_of_a_notebook_are_no_news(monkeypatch: pytest.MonkeyPatch) -> N
         def initialized(cls) -> bool:
             return cls.running
 
-    monkeypatch.setitem(sys.modules, "ipykernel.kernelapp", types.SimpleNamespace(IPKernelApp=Kernel))
+    monkeypatch.setitem(
+        sys.modules, "ipykernel.kernelapp", types.SimpleNamespace(IPKernelApp=Kernel)
+    )
     assert _fitness.Fitness({}).note("threads", clean=False) == ""
     Kernel.running = False
     assert "forked all the same" in _fitness.Fitness({}).note("threads", clean=False)
@@ -377,7 +389,9 @@ def test_open_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert f"{device} open" in engine.wait_for("unfit", task)["why"]
 
 
-def run_script(tmp_path: Path, before: str, step: str, importable: bool, threads: int = 2) -> dict[str, Any]:
+def run_script(
+    tmp_path: Path, before: str, step: str, importable: bool, threads: int = 2
+) -> dict[str, Any]:
     """A user's process of its own: ``before`` runs in it, then a forked server runs ``step``."""
     script = f"""
 import json, os, sys
@@ -399,7 +413,9 @@ with Engine.forked({{"one": entry}}, _server.prepare()) as engine:
 result = result_of(directory) if (directory / "result.json").exists() else None
 print(json.dumps({{"ops": [m["op"] for m in messages], "messages": messages, "result": result}}))
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     import json
 
@@ -447,7 +463,9 @@ def test_autograd_used_before(tmp_path: Path) -> None:
     """On the CPU autograd has no threads of its own; on a GPU the open device tells."""
     pytest.importorskip("torch")
     backward = "x = torch.ones(1, requires_grad=True); (x * 3).sum().backward()"
-    got = run_script(tmp_path, f"import torch; {backward}", f"{backward}; return float(x.grad)", True)
+    got = run_script(
+        tmp_path, f"import torch; {backward}", f"{backward}; return float(x.grad)", True
+    )
     assert got["ops"] == ["hello", "started", "ended"]
     assert got["result"]["outputs"]["output"]["value"] == 3.0
 
@@ -510,7 +528,9 @@ def test_clean_server(tmp_path: Path) -> None:
     with Engine.clean(main) as engine:
         assert engine.hello["main"] == str(main)
         for i in range(2):
-            directory = make_attempt(tmp_path / str(i), "one", entry="__main__:one", outputs=["output"])
+            directory = make_attempt(
+                tmp_path / str(i), "one", entry="__main__:one", outputs=["output"]
+            )
             assert engine.run(directory)["outputs"]["output"]["value"] == 1
         directory = make_attempt(tmp_path, "thing", entry="__main__:thing", outputs=["output"])
         assert engine.run(directory)["outputs"]["output"]["type"] == "__main__.Thing"
@@ -549,7 +569,11 @@ def test_clean_server_with_a_broken_main(tmp_path: Path) -> None:
 def test_clean_server_without_main(tmp_path: Path) -> None:
     with Engine.clean() as engine:
         directory = make_attempt(
-            tmp_path, "d", entry="posixpath:basename", inputs={"p": {"value": "a/b"}}, outputs=["text"]
+            tmp_path,
+            "d",
+            entry="posixpath:basename",
+            inputs={"p": {"value": "a/b"}},
+            outputs=["text"],
         )
         assert engine.run(directory)["outputs"]["text"]["value"] == "b"
 
@@ -557,13 +581,18 @@ def test_clean_server_without_main(tmp_path: Path) -> None:
 def test_clean_server_that_is_unfit_itself(tmp_path: Path) -> None:
     main = tmp_path / "file.py"
     main.write_text(
-        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n" + MAIN
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+        + MAIN
     )
     with Engine.clean(main) as engine:
         for i in range(2):
-            directory = make_attempt(tmp_path / str(i), "pid", entry="__main__:pid", outputs=["output"])
+            directory = make_attempt(
+                tmp_path / str(i), "pid", entry="__main__:pid", outputs=["output"]
+            )
             lease = os.open(tmp_path / "lease", os.O_RDWR | os.O_CREAT)
-            task = engine.spawn(directory, keep=[lease], env={"OMP_NUM_THREADS": "3"}, cwd=str(tmp_path))
+            task = engine.spawn(
+                directory, keep=[lease], env={"OMP_NUM_THREADS": "3"}, cwd=str(tmp_path)
+            )
             os.close(lease)
             assert engine.wait_for("ended", task)["status"] == 0
             got = result_of(directory)["outputs"]["output"]["value"]

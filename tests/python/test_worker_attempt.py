@@ -12,6 +12,7 @@ from typing import Any, Dict, Tuple
 
 import pytest
 from play_engine import ROOT, make_attempt, result_of
+
 from stoker import _context, _worker
 from stoker._entry import Entry
 
@@ -21,7 +22,9 @@ def entry_of(func: Any, outputs: list[str] | None = None, **more: Any) -> Entry:
     return Entry(func, names, [Any] * len(names), **more)
 
 
-def attempt(tmp_path: Path, func: Any, *, outputs: list[str] | None = None, task: Any = None, **more: Any):
+def attempt(
+    tmp_path: Path, func: Any, *, outputs: list[str] | None = None, task: Any = None, **more: Any
+):
     """Run a function as a step in this process; gives its result and its directory."""
     entry = entry_of(func, outputs, **more)
     directory = make_attempt(tmp_path, "tested", outputs=entry.output_names, **(task or {}))
@@ -81,7 +84,11 @@ def test_inputs_fit_their_annotations(tmp_path: Path) -> None:
     }
     annotations = {"rate": float, "where": Path}
     result, _ = attempt(
-        tmp_path, lambda **given: got.update(given), outputs=[], annotations=annotations, task={"inputs": inputs}
+        tmp_path,
+        lambda **given: got.update(given),
+        outputs=[],
+        annotations=annotations,
+        task={"inputs": inputs},
     )
     assert result["status"] == "ok", result
     assert got == {"rate": 1.0, "where": Path("/tmp/x"), "pair": (1, 2), "many": [1, {2}]}
@@ -93,10 +100,19 @@ def test_artifacts_of_commands_fit_too(tmp_path: Path) -> None:
     report = tmp_path / "report"
     report.write_text('{"a": [1, 2]}')
     given = {"path": str(report), "format": "json", "type": "json", "meta": {}}
-    inputs = {"doc": given, "where": given, "text": {**given, "format": "text"}, "raw": {**given, "format": "file"}}
+    inputs = {
+        "doc": given,
+        "where": given,
+        "text": {**given, "format": "text"},
+        "raw": {**given, "format": "file"},
+    }
     annotations = {"doc": Dict[str, Tuple[int, ...]], "where": Path, "raw": bytes}
     result, _ = attempt(
-        tmp_path, lambda **kw: got.update(kw), outputs=[], annotations=annotations, task={"inputs": inputs}
+        tmp_path,
+        lambda **kw: got.update(kw),
+        outputs=[],
+        annotations=annotations,
+        task={"inputs": inputs},
     )
     assert result["status"] == "ok", result
     text = report.read_text()
@@ -142,13 +158,25 @@ def importing() -> None:
         (raising(SystemExit(0)), "exception", "SystemExit", "before it returned its outputs"),
         (raising(KeyboardInterrupt()), "exception", "KeyboardInterrupt", "KeyboardInterrupt"),
         (importing, "import", "ModuleNotFoundError", "no_such_module_at_all"),
-        (raising(OutOfMemoryError("CUDA out of memory. Tried")), "device_oom", None, "CUDA out of memory"),
-        (raising(RuntimeError("CUDA error: out of memory")), "device_oom", "RuntimeError", "out of memory"),
+        (
+            raising(OutOfMemoryError("CUDA out of memory. Tried")),
+            "device_oom",
+            None,
+            "CUDA out of memory",
+        ),
+        (
+            raising(RuntimeError("CUDA error: out of memory")),
+            "device_oom",
+            "RuntimeError",
+            "out of memory",
+        ),
         (raising(RuntimeError("out of cheese")), "exception", "RuntimeError", "out of cheese"),
         (raising(BadTextError()), "exception", "BadTextError", "no text"),
     ],
 )
-def test_failures_have_their_class(tmp_path: Path, func: Any, cls: str, type_: str | None, text: str) -> None:
+def test_failures_have_their_class(
+    tmp_path: Path, func: Any, cls: str, type_: str | None, text: str
+) -> None:
     result, _ = attempt(tmp_path, func)
     error = result["error"]
     assert (result["status"], error["class"]) == ("failed", cls)
@@ -186,7 +214,10 @@ def test_output_that_cannot_be_pickled_names_the_culprit(tmp_path: Path) -> None
     assert "output 'b'" in error["message"] and "['model'][1]" in error["message"]
     assert "_thread.lock" in error["message"]
     assert "outputs" not in result
-    assert error["where"].startswith("tests/python/test_worker_attempt.py:") or "test_worker" in error["where"]
+    assert (
+        error["where"].startswith("tests/python/test_worker_attempt.py:")
+        or "test_worker" in error["where"]
+    )
 
 
 def test_input_that_cannot_be_read(tmp_path: Path) -> None:
@@ -324,7 +355,9 @@ def test_seen_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_result_is_written_whole_or_not_at_all(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_result_is_written_whole_or_not_at_all(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     directory = make_attempt(tmp_path, "tested", outputs=["output"])
     (directory / "result.json").mkdir()  # renaming a file onto a directory fails
     _worker.run_attempt(str(directory), entry_of(lambda: 1))
@@ -354,7 +387,9 @@ def use(thing: Thing) -> int:
 """
 
 
-def worker(directory: Path, *more: str, python: str = sys.executable, **env: str) -> subprocess.CompletedProcess:
+def worker(
+    directory: Path, *more: str, python: str = sys.executable, **env: str
+) -> subprocess.CompletedProcess:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), **env}
     command = [python, "-m", "stoker._worker", str(directory), *more]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
@@ -422,14 +457,18 @@ def test_spawned_with_a_broken_main(tmp_path: Path) -> None:
 
 
 def test_spawned_thread_variables(tmp_path: Path) -> None:
-    (tmp_path / "mod.py").write_text("import os\ndef f():\n    return os.environ['OMP_NUM_THREADS']\n")
+    (tmp_path / "mod.py").write_text(
+        "import os\ndef f():\n    return os.environ['OMP_NUM_THREADS']\n"
+    )
     made = make_attempt(tmp_path, "one", entry="mod:f", outputs=["output"], granted={"threads": 3})
     worker(made, PYTHONPATH=f"{ROOT / 'python'}:{tmp_path}")
     assert result_of(made)["outputs"]["output"]["value"] == "3"
 
 
 def test_spawned_hook(tmp_path: Path) -> None:
-    (tmp_path / "mod.py").write_text("def f():\n    return 1\ndef hook(exc):\n    print('told', exc)\n")
+    (tmp_path / "mod.py").write_text(
+        "def f():\n    return 1\ndef hook(exc):\n    print('told', exc)\n"
+    )
     hooks = {"on_failure": {"python": "mod:hook"}}
     made = make_attempt(tmp_path, "one", entry="mod:f", hooks=hooks)
     path = f"{ROOT / 'python'}:{tmp_path}"
