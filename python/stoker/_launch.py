@@ -194,6 +194,7 @@ def _become_engine(
         os.close(reader)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         if os.fork() == 0:
+            os.environ.pop("STOKER_DETACH_FD", None)  # the run's own engine answers there, no other
             os.close(writer)
             os.close(spec_fd)
             ours.close()
