@@ -109,6 +109,7 @@ class Bench:
         self.folder = Path(tempfile.mkdtemp(prefix="stoker-bench-"))
         self.rows: list[Row] = []
         self.step_ms: float | None = None
+        self.load = os.getloadavg()[1]
         self.n_folders = 0
         # Without bytecode every start would compile what it imports, as no installed program does.
         drop = {"STOKER_STORE", "STOKER_RUN_OPTIONS", "NINJA_STATUS", "PYTHONDONTWRITEBYTECODE"}
@@ -375,8 +376,10 @@ class Bench:
         lines = [
             "# Benchmarks",
             "",
-            f"Written by `make bench` on {time.strftime('%Y-%m-%d')}: {os.cpu_count()} CPUs, {platform.machine()}, Linux {platform.release()}, "
-            f"Python {platform.python_version()}. Each row compares two things measured in turn in that run; medians.",
+            f"Written by bench/bench.py on {time.strftime('%Y-%m-%d')}: {os.cpu_count()} CPUs "
+            f"(load {self.load:.1f} from other programs when it began), {platform.machine()}, "
+            f"Linux {platform.release()}, Python {platform.python_version()}. Each row compares two "
+            "things measured in turn in that run; medians.",
             "",
             "| what | Stoker | other side | figure | target | |",
             "|---|---|---|---|---|---|",
