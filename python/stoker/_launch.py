@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import warnings
 from typing import Any, Dict, List, Mapping, NoReturn, Optional
 
@@ -214,6 +215,7 @@ def _become_engine(
             "--front-fd",
             writer,
         ]
+        os.environ["STOKER_MAIN_ARGS"] = json.dumps(sys.argv[1:])  # for who imports the file again
         os.execv(binary, [binary, *map(str, words), *arguments])
     except BaseException as bad:
         os.write(2, f"stoker: {binary} can't be started: {bad}\n".encode("utf-8", "replace"))

@@ -571,6 +571,7 @@ def import_main(path: str) -> Optional[BaseException]:
     module.__dict__["__builtins__"] = __builtins__
     sys.modules["__mp_main__"] = sys.modules["__main__"] = module
     sys.path.insert(0, os.path.dirname(path))
+    sys.argv = [path, *json.loads(os.environ.get("STOKER_MAIN_ARGS") or "[]")]  # as the user gave
     try:
         with open(path, "rb") as stream:
             code = compile(stream.read(), path, "exec")

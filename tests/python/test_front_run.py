@@ -275,6 +275,32 @@ def test_missing_guard_starts_nothing_twice(tmp_path):
     assert (tmp_path / "imports.txt").read_text().split() == ["__main__", "__mp_main__"]
 
 
+def test_a_fresh_interpreter_sees_the_programs_arguments(tmp_path):
+    done = run_python(
+        tmp_path,
+        program(
+            """
+    import json, sys
+
+    SIZE = int(sys.argv[1])
+
+    @step(isolation="spawn")
+    def one() -> int:
+        return SIZE
+
+    @pipeline
+    def p():
+        one()
+
+    if __name__ == "__main__":
+        print(json.dumps(p().steps["one"].output.load()))
+    """
+        ),
+        "41",
+    )
+    assert answer(done) == 41
+
+
 def test_run_options(tmp_path):
     source = (
         PIPELINE + 'if __name__ == "__main__":\n    print(json.dumps(both().config.parameters))\n'
