@@ -112,10 +112,10 @@ def test_task_holds_what_it_is_given_and_nothing_of_the_server(tmp_path: Path) -
     lease.write_text("")
     directory = make_attempt(tmp_path, "one", outputs=["output"])
     with Engine.forked({"one": entry_of(open_files)}) as engine:
-        sockets = {name for name in open_files(engine.pid) if name.startswith("socket:")}
         fd = os.open(lease, os.O_RDWR)
         names = set(engine.run(directory, keep=[fd])["outputs"]["output"]["value"])
         os.close(fd)
+        sockets = {name for name in open_files(engine.pid) if name.startswith("socket:")}
         assert str(lease) in names
         assert str(lease) not in open_files(engine.pid), "the lease would outlive its task"
     assert len(sockets) >= 3  # to the engine, and two ends for SIGCHLD
