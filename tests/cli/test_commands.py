@@ -326,7 +326,7 @@ def test_a_full_disk(cli: Cli, small_disk: Path) -> None:
     steps = {
         "a": {"run": "echo a >> ran; echo 1 > $STOKER_OUTPUT/x", "outputs": ["x"]},
         "b": {
-            "run": "echo b >> ran; head -c 2500000 /dev/zero > big; cp big $STOKER_OUTPUT/y || cp small $STOKER_OUTPUT/y",
+            "run": "echo b >> ran; head -c 1000000 /dev/zero > big; cp big $STOKER_OUTPUT/y || cp small $STOKER_OUTPUT/y",
             "inputs": {"x": {"from": "a.x"}},
             "outputs": ["y"],
         },
