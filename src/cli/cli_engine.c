@@ -279,6 +279,7 @@ static int open_all(engine *e, stk_err *err)
                               .on_tick = on_tick,
                               .arg = e};
     tell_begin(e);
+    e->backend = NULL; /* exec's from here on */
     return stk_exec_open(&config, &e->exec, err);
 }
 
@@ -367,9 +368,6 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *
     e.signal_fd = block_signals();
     int rc = open_all(&e, &err);
     rc = rc < 0 ? rc : stk_exec_loop(e.exec, &status, &err);
-    if (rc < 0 && e.exec != NULL) {
-        e.backend = NULL; /* closed by the loop, with its tasks */
-    }
     if (rc == 0 && summary(&e, &err) < 0) { /* the run itself is over and recorded */
         fprintf(stderr, "stoker: run %s %s, but its summary could not be made: %s\n", e.run,
                 words[status], err.text);

@@ -189,9 +189,21 @@ static int do_skip(stk_exec *x, const stk_action *a, stk_err *err)
                                data, err);
 }
 
+/* What the run holds on this host is given back before its end is on record: a run that says that it
+ * has ended leaves no control group, no server and no guardian, whoever kills the engine next. */
+static void let_go(stk_exec *x)
+{
+    if (x->config.backend != NULL) {
+        x->config.backend->ops->close(x->config.backend);
+        x->config.backend = NULL;
+    }
+}
+
 static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
 {
     static const char *const words[] = {"succeeded", "failed", "cancelled"};
+    let_go(x);
+    STK_FAILPOINT("exec.end.before");
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     stk_buf_printf(&buf, "{\"status\":\"%s\",\"error\":", words[a->status]);
     if (x->error != NULL && a->status != 0) {
@@ -387,13 +399,9 @@ int stk_exec_loop(stk_exec *x, stk_run_status *ret_status, stk_err *err)
     if (rc >= 0) {
         rc = stk_exec_flush(x, err);
     }
-    if (rc < 0) {
-        x->config.backend->ops->close(x->config.backend);
-        x->config.backend = NULL;
-        return rc;
-    }
+    let_go(x);
     *ret_status = x->status;
-    return 0;
+    return rc < 0 ? rc : 0;
 }
 
 /* --- opening --- */
@@ -555,6 +563,7 @@ int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *e
 {
     stk_exec *x = calloc(1, sizeof *x);
     if (x == NULL) {
+        config->backend->ops->close(config->backend);
         return stk_exec_nomem(err);
     }
     x->config = *config;
@@ -585,6 +594,7 @@ void stk_exec_close(stk_exec *x)
     if (x == NULL) {
         return;
     }
+    let_go(x);
     for (uint32_t i = 0; i < x->n_tasks && x->tasks != NULL; i++) {
         if (x->tasks[i].slot != NULL) {
             stk_exec_release(x, i);

@@ -19,7 +19,6 @@ typedef struct fixture {
     stk_spec *spec;
     stk_plan *plan;
     stk_exec *exec;
-    stk_backend *backend;
     stk_clock clock;
     stk_arena *arena;
     stk_err err;
@@ -156,9 +155,6 @@ static int teardown(void **state)
     fixture *f = *state;
     arm("");
     stk_exec_close(f->exec);
-    if (f->backend != NULL) {
-        f->backend->ops->close(f->backend);
-    }
     stk_plan_free(f->plan);
     stk_spec_free(f->spec);
     stk_file_close(&f->lock_fd);
@@ -182,9 +178,10 @@ static int open_exec(fixture *f, const char *steps, bool resumed)
         OK(stk_store_new_run(f->store, NULL, "p", text, strlen(text), f->now_ms, f->run,
                              &f->lock_fd, &f->err));
     }
-    OK(stk_backend_fake_open(fate, f, now_ms, &f->backend, &f->err));
+    stk_backend *backend = NULL;
+    OK(stk_backend_fake_open(fate, f, now_ms, &backend, &f->err));
     stk_exec_config config = {.store = f->store,
-                              .backend = f->backend,
+                              .backend = backend,
                               .clock = &f->clock,
                               .plan = f->plan,
                               .capacity = &capacity,
@@ -324,7 +321,6 @@ static void test_cached(void **state)
     assert_int_equal(run(f, "{" A "," AFTER("b", "a") "}"), STK_RUN_SUCCEEDED);
     started(f, "");
     assert_int_equal(committed(f, STK_EV_TASK_CACHED, UINT32_MAX, 0).n, 2);
-    first.backend->ops->close(first.backend);
     stk_exec_close(first.exec);
     stk_plan_free(first.plan);
     stk_spec_free(first.spec);
@@ -355,23 +351,17 @@ static void test_full_disk(void **state)
             if (broke) {
                 assert_int_equal(rc, STK_E_FULL);
                 uint32_t n_done = committed(f, STK_EV_TASK_SUCCEEDED, UINT32_MAX, 0).n;
-                if (f->exec == NULL) { /* nothing of it is there: the engine never began */
-                    f->backend->ops->close(f->backend);
-                }
                 stk_exec_close(f->exec);
                 f->exec = NULL;
-                f->backend = NULL;
                 f->n_starts = 0;
                 OK(open_exec(f, NULL, true));
                 OK(stk_exec_loop(f->exec, &status, &f->err));
                 assert_int_equal(f->n_starts + n_done, 3);
             }
             assert_int_equal(status, STK_RUN_SUCCEEDED);
-            f->backend->ops->close(f->backend);
             stk_exec_close(f->exec);
             stk_plan_free(f->plan);
             stk_spec_free(f->spec);
-            f->backend = NULL;
             f->exec = NULL;
             f->plan = NULL;
             f->spec = NULL;

@@ -20,6 +20,8 @@
 /* v1: one folder a controller. v2: only the first. */
 enum { MEMORY, CPU, N_TREES };
 
+enum { TASK_WAIT_MS = 20, END_WAIT_MS = 2000 };
+
 struct stk_cgroups {
     stk_cgroup_kind kind;
     char parents[N_TREES][PATH_MAX]; /* "…/stoker-<run>", "" where we have none */
@@ -242,10 +244,11 @@ static void end_dir(const char *dir)
     }
 }
 
-static void remove_dir(const char *dir)
+/* Its last process may be on its way out. */
+static void remove_dir(const char *dir, int wait_ms)
 {
-    for (int i = 0; i < 20 && rmdir(dir) != 0 && errno == EBUSY; i++) {
-        pause_ms(1); /* its last process is on its way out */
+    for (int i = 0; i < wait_ms && rmdir(dir) != 0 && errno == EBUSY; i++) {
+        pause_ms(1);
     }
 }
 
@@ -259,13 +262,13 @@ static void end_tree(const char *parent)
             char path[PATH_MAX + 260];
             (void)snprintf(path, sizeof path, "%s/%s", parent, entry->d_name);
             end_dir(path);
-            remove_dir(path);
+            remove_dir(path, END_WAIT_MS);
         }
     }
     if (dir != NULL) {
         (void)closedir(dir);
         end_dir(parent);
-        remove_dir(parent);
+        remove_dir(parent, END_WAIT_MS);
     }
 }
 
@@ -732,7 +735,7 @@ void stk_cgroup_remove(stk_cgroups *groups, stk_cgroup *group)
     (void)groups;
     for (uint32_t i = 0; i < group->n; i++) {
         if (group->paths[i] != NULL) {
-            remove_dir(group->paths[i]);
+            remove_dir(group->paths[i], TASK_WAIT_MS); /* else with its parent */
         }
         free(group->paths[i]);
         free(group->procs[i]);
