@@ -23,11 +23,14 @@ ROOMS: dict[str, set[str]] = {
     "sys": {"tbl", "base"},
     "net": {"tbl", "base", "sys"},
     "spec": {"tbl", "base", "sys"},
-    "plan": {"tbl", "base", "spec"},
-    "sched": {"tbl", "base"},
+    "pack": {"tbl", "base"},
+    "plan": {"tbl", "base", "spec", "pack"},
+    "sched": {"tbl", "base", "pack"},
     "accel": {"tbl", "base", "sys"},
     "store": {"tbl", "base", "sys"},
     "runner": {"tbl", "base", "sys", "accel"},
+    "preflight": {"tbl", "base", "sys", "accel"},
+    "simulate": {"tbl", "base", "sys", "pack", "accel"},
     "backend": {"tbl", "base", "sys", "accel", "runner"},
     "report": {"tbl", "base", "sys", "spec", "plan", "store", "runner"},
     "exec": {
@@ -36,6 +39,7 @@ ROOMS: dict[str, set[str]] = {
         "sys",
         "net",
         "spec",
+        "pack",
         "plan",
         "sched",
         "accel",
@@ -44,8 +48,8 @@ ROOMS: dict[str, set[str]] = {
         "backend",
     },
     "cli": {
-        *("tbl", "base", "sys", "net", "spec", "plan", "sched", "accel"),
-        *("store", "runner", "backend", "report", "exec"),
+        *("tbl", "base", "sys", "net", "spec", "pack", "plan", "sched", "accel"),
+        *("store", "runner", "preflight", "simulate", "backend", "report", "exec"),
     },
 }
 

@@ -190,7 +190,7 @@ const char *stk_accel_describe(const stk_accel *accel, stk_arena *arena)
 int stk_accel_sample(stk_accel *accel, uint32_t i_device, const pid_t *pids, uint32_t n_pids,
                      stk_device_sample *ret)
 {
-    *ret = (stk_device_sample){-1, -1, -1, -1};
+    *ret = STK_DEVICE_SAMPLE_UNKNOWN;
     if (i_device >= accel->n) {
         return STK_E_NOT_FOUND;
     }

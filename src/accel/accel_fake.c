@@ -69,6 +69,12 @@ int stk_accel_fake_open(stk_accel *accel, const char *path, stk_err *err)
         const char *vendor = json_string_value(json_object_get(one, "vendor"));
         const char *trouble = json_string_value(json_object_get(one, "trouble"));
         stk_device device = {
+            .noun = "GPU",
+            .parent = -1,
+            .n_cores = -1,
+            .numa = -1,
+            .cc_major = -1,
+            .cc_minor = -1,
             .vendor = stk_arena_dup(accel->arena, vendor ? vendor : "nvidia"),
             .uuid = uuid ? stk_arena_dup(accel->arena, uuid)
                          : stk_arena_printf(accel->arena, "GPU-fake-%zu", i),

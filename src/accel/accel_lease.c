@@ -221,8 +221,8 @@ static int busy(const stk_accel *accel, uint32_t n, const bool *wanted, uint32_t
                        holders.len > 0 ? holders.data : "somebody who just let go");
 }
 
-int stk_lease_take(stk_accel *accel, uint32_t n, const bool *wanted, const char *label,
-                   stk_lease *ret_lease, stk_err *err)
+int stk_lease_take_any(stk_accel *accel, uint32_t n, const bool *wanted, const char *label,
+                       stk_lease *ret_lease, stk_err *err)
 {
     const uint32_t n_max = sizeof ret_lease->fds / sizeof ret_lease->fds[0];
     uint32_t n_usable = 0, n_free = 0;

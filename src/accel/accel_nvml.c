@@ -101,7 +101,8 @@ static const char *next_pci_gpu(DIR *dir)
  * device nodes count there. */
 static int list_by_kernel(stk_accel *accel, const char *trouble, uint32_t *ret_n, stk_err *err)
 {
-    stk_device device = {.vendor = "nvidia", .model = "NVIDIA GPU", .memory_bytes = -1};
+    stk_device device = {STK_DEVICE_UNKNOWN, .vendor = "nvidia", .noun = "GPU",
+                         .model = "NVIDIA GPU"};
     device.trouble = trouble;
     uint32_t n = 0;
     int rc = 0;
@@ -204,8 +205,9 @@ static void read_pci(stk_accel *accel, const nvml *lib, nvml_device handle, stk_
 
 static int add_device(stk_accel *accel, nvml *lib, uint32_t i, stk_err *err)
 {
-    stk_device device = {
-        .vendor = "nvidia", .model = "NVIDIA GPU", .index = (int32_t)i, .memory_bytes = -1};
+    stk_device device = {STK_DEVICE_UNKNOWN, .vendor = "nvidia", .noun = "GPU",
+                         .model = "NVIDIA GPU"};
+    device.index = (int32_t)i;
     char text[128];
     int code = lib->handle(i, &lib->devices[i]);
     if (code == NVML_OK) {

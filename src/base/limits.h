@@ -12,11 +12,12 @@ enum {
     STK_LIMIT_ALIASES = 10000,   /* YAML alias uses in one document */
     STK_LIMIT_NAME = 128,        /* bytes of a step, output or pipeline name */
     STK_LIMIT_RETRIES = 1000,    /* max_retries */
-    STK_LIMIT_DEVICES = 1024,    /* devices of one host */
+    STK_LIMIT_DEVICES = 256,     /* devices of one host */
     STK_LIMIT_WORKERS = 10000,   /* --max-workers */
     STK_LIMIT_ENV = 4096,        /* environment entries of one step */
     STK_LIMIT_INPUTS_ENV = 1000, /* with more inputs a command finds files in $STOKER_INPUT only */
     STK_LIMIT_ENV_BYTES = 128 << 10, /* one NAME=value: the kernel's own limit */
+    STK_LIMIT_ASKS = 8,              /* alternatives of one request (any_of) */
     STK_LIMIT_CPUS_PINNED = 256,     /* CPUs one task can be pinned to */
 };
 

@@ -52,8 +52,8 @@ typedef enum { STK_RUN_SUCCEEDED, STK_RUN_FAILED, STK_RUN_CANCELLED } stk_run_st
  * live are ended first, and a finished one whose end was not committed any more is taken as it is.
  * Errors: those of the store; nothing was started then. */
 int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *err);
-/* Until the run has ended; the backend is closed before that is on record. An error means the engine can't go on (disk full, store gone): running
- * tasks were ended, the run can be resumed. */
+/* Until the run has ended; the backend is closed before that is on record. An error means the
+ * engine can't go on (disk full, store gone): running tasks were ended, the run can be resumed. */
 int stk_exec_loop(stk_exec *exec, stk_run_status *ret_status, stk_err *err);
 void stk_exec_close(stk_exec *exec);
 

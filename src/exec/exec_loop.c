@@ -189,8 +189,9 @@ static int do_skip(stk_exec *x, const stk_action *a, stk_err *err)
                                data, err);
 }
 
-/* What the run holds on this host is given back before its end is on record: a run that says that it
- * has ended leaves no control group, no server and no guardian, whoever kills the engine next. */
+/* What the run holds on this host is given back before its end is on record: a run that says that
+ * it has ended leaves no control group, no server and no guardian, whoever kills the engine next.
+ */
 static void let_go(stk_exec *x)
 {
     if (x->config.backend != NULL) {

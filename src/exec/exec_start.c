@@ -125,7 +125,7 @@ static int take_devices(stk_exec *x, uint32_t task, uint32_t n, stk_lease *ret_l
         wanted[i] = stk_plan_device_fits(&step->settings->resources, d->model, d->vendor);
     }
     (void)snprintf(label, sizeof label, "run %s step %s", x->config.run, step->name);
-    return stk_lease_take(x->config.accel, n, wanted, label, ret_lease, err);
+    return stk_lease_take_any(x->config.accel, n, wanted, label, ret_lease, err);
 }
 
 /* Once a run: that it waits, and for whom. */

@@ -12,12 +12,26 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/event.h"
+#include "pack/pack.h"
 #include "spec/spec.h"
+
+/* One device, slice or chip of it, as in the accel room's list and with its number there. */
+typedef struct stk_capacity_device {
+    const char *vendor, *noun, *model;
+    const char *profile;  /* of a MIG slice, or NULL */
+    int64_t memory_bytes; /* -1 unknown */
+    int32_t numa, parent; /* -1: unknown, whole */
+    bool usable;
+    const char *trouble; /* NULL where usable, and for a device that is split into slices */
+} stk_capacity_device;
 
 /* What the place where tasks run can give at most (not what is free now). */
 typedef struct stk_capacity {
-    const char *where;   /* "this machine" — used in messages */
-    const char *backend; /* "local" */
+    const stk_capacity_device *devices; /* replaces the lists below */
+    uint32_t n_listed;
+    const uint8_t *links; /* n_listed × n_listed, more is nearer; or NULL */
+    const char *where;    /* "this machine" — used in messages */
+    const char *backend;  /* "local" */
     int64_t cpu_milli;
     int64_t memory_bytes;
     uint32_t n_devices;        /* usable ones, inherited masks applied */
@@ -29,12 +43,15 @@ typedef struct stk_capacity {
 
 /* What the scheduler counts. */
 typedef struct stk_request {
-    int64_t cpu_milli;    /* for admission: 1000 where the step didn't say */
-    int64_t memory_bytes; /* 0: not counted */
-    uint32_t n_devices;
-    bool limit_cpu;    /* the step asked: affinity and thread counts are set */
-    bool limit_memory; /* the step asked: the limit is enforced */
-    bool clamped;      /* policy fit gave less than was asked; a note says so */
+    int64_t cpu_milli;        /* for admission: 1000 where the step didn't say */
+    int64_t memory_bytes;     /* 0: not counted */
+    uint32_t n_devices;       /* of asks[0] */
+    const stk_pack_ask *asks; /* devices: alternatives in order of preference; n_asks 0: none */
+    uint32_t n_asks;
+    bool gpu_memory_auto; /* share_mib of the asks is what the caller has learned of earlier runs */
+    bool limit_cpu;       /* the step asked: affinity and thread counts are set */
+    bool limit_memory;    /* the step asked: the limit is enforced */
+    bool clamped;         /* policy fit gave less than was asked; a note says so */
 } stk_request;
 
 typedef struct stk_plan stk_plan;

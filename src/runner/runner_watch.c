@@ -85,9 +85,9 @@ static void sample_devices(stk_watch *watch)
 {
     for (uint32_t i = 0; i < watch->n_devices; i++) {
         watch_device *d = &watch->devices[i];
-        stk_device_sample s = {-1, -1, -1, -1};
+        stk_device_sample s = STK_DEVICE_SAMPLE_UNKNOWN;
         if (stk_accel_sample(d->accel, d->i, watch->members.pids, watch->members.n, &s) < 0) {
-            s = (stk_device_sample){-1, -1, -1, -1};
+            s = STK_DEVICE_SAMPLE_UNKNOWN;
         }
         d->last = (stk_sample_device){.memory_bytes =
                                           s.process_memory >= 0 ? s.process_memory : s.memory_used,
