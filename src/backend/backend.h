@@ -89,6 +89,8 @@ typedef struct stk_local_config {
         *python; /* interpreter for clean servers and spawn, or NULL: python3 of the environment */
     const char *main_file; /* for clean servers, or NULL */
     stk_accel *accel;
+    int64_t server_ms; /* a fork server that hasn't begun a task for so long hangs, and is replaced;
+                          0: default (60 s) */
     int64_t sample_ms; /* sampling period, 0: default (100 ms, slower for long tasks) */
 } stk_local_config;
 

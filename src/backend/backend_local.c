@@ -18,7 +18,7 @@
 #include "sys/file.h"
 #include "sys/proc.h"
 
-enum { N_EVENTS = 64, CLOSE_MS = 3000 };
+enum { N_EVENTS = 64, CLOSE_MS = 3000, SERVER_MS = 60000 };
 
 int64_t stk_local_now_ms(void)
 {
@@ -370,6 +370,7 @@ int stk_backend_local_open(const stk_local_config *config, stk_backend **ret_bac
     *b = (local_backend){.base = {.ops = &local_ops},
                          .accel = config->accel,
                          .sample_ms = config->sample_ms,
+                         .server_ms = config->server_ms > 0 ? config->server_ms : SERVER_MS,
                          .epoll = -1,
                          .due_ms = INT64_MAX};
     int rc = open_parts(b, config, err);

@@ -83,6 +83,7 @@ typedef struct local_backend {
     char *run, *python, *main_file;
     stk_accel *accel;
     int64_t sample_ms;
+    int64_t server_ms; /* how long a server may take to begin a task */
     int epoll;
     local_guard *guard;
     stk_cgroups *groups;

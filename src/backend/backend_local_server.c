@@ -250,8 +250,9 @@ static void server_died(local_backend *b, local_server *s, const char *why)
             adopt(b, t);
         } else if (t->state == LOCAL_SENT) {
             bool stopped = t->stopped_for != STK_FAIL_NONE; /* it was what hung */
+            bool late = stopped || stk_local_now_ms() >= t->start_ms + b->server_ms;
             stk_local_task_not_started(b, t, stopped ? t->stopped_for : STK_FAIL_LOST,
-                                       stopped ? "its fork server did not start it in time" : text);
+                                       late ? "its fork server did not start it in time" : text);
         } else if (never_up) {
             stk_local_task_not_started(b, t, STK_FAIL_START, text);
         } else if (t->state == LOCAL_QUEUED) {
@@ -397,6 +398,7 @@ static void flush(local_backend *b, local_server *s)
         }
         t->state = LOCAL_SENT;
         t->start_ms = stk_local_now_ms(); /* for its timeout, until it really starts */
+        stk_local_due(b, t->start_ms + b->server_ms);
         if (t->timeout_ms > 0) {
             stk_local_due(b, t->start_ms + t->timeout_ms);
         }

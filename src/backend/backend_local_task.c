@@ -355,6 +355,10 @@ static void look_if_answered(local_backend *b, local_task *task, int64_t now_ms)
             stk_local_due(b, at);
         }
     }
+    if (task->state == LOCAL_SENT && now_ms >= task->start_ms + b->server_ms) {
+        stk_local_server_kill(task->server); /* what it runs lives on; this one is tried again */
+        return;
+    }
     if (task->kill_ms >= 0 && now_ms >= task->kill_ms + ANSWER_MS) {
         stk_local_server_kill(task->server);
     } else if (task->kill_ms >= 0) {

@@ -104,6 +104,9 @@ static void fake_spawn(int fd, json_t *m, int *fds, int n_fds, bool clean)
     if (strcmp(step, "gone") == 0) {
         _exit(0);
     }
+    if (strcmp(step, "hang") == 0) {
+        pause();
+    }
     if (strcmp(step, "garbage") == 0) {
         (void)!write(fd, "\3\0\0\0{]}", 7);
         return;
@@ -197,6 +200,8 @@ static const char *new_dir(void)
     return dir;
 }
 
+static int64_t server_ms; /* 0: the default */
+
 static stk_backend *open_with(int server_fd, const char *python)
 {
     static int n;
@@ -205,7 +210,8 @@ static stk_backend *open_with(int server_fd, const char *python)
     stk_backend *b = NULL;
     setenv("STOKER_CGROUP", "none", 1);
     snprintf(run, sizeof run, "test-server-%d-%d", (int)getpid(), n++);
-    stk_local_config config = {.run = run, .server_fd = server_fd, .python = python};
+    stk_local_config config = {
+        .run = run, .server_fd = server_fd, .python = python, .server_ms = server_ms};
     if (stk_backend_local_open(&config, &b, &err) < 0) {
         fail_msg("%s", err.text);
     }
@@ -387,6 +393,22 @@ static void test_server_dies(void **state)
     b->ops->close(b);
 }
 
+/* It says nothing and doesn't end either: another takes its place. */
+static void test_server_hangs(void **state)
+{
+    (void)state;
+    server_ms = 200;
+    stk_backend *b = open_fake();
+    server_ms = 0;
+    stk_job job = job_of("hang");
+    stk_outcome o = run(b, &job);
+    assert_int_equal(o.failure, STK_FAIL_LOST);
+    assert_string_equal(o.text, "its fork server did not start it in time");
+    job = job_of("fine");
+    assert_true(run(b, &job).ok);
+    b->ops->close(b);
+}
+
 static void test_no_python(void **state)
 {
     (void)state;
@@ -553,10 +575,10 @@ int main(int argc, char **argv)
         fake_server(atoi(argv[2]), true);
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ends),        cmocka_unit_test(test_lease_travels),
-        cmocka_unit_test(test_unfit),       cmocka_unit_test(test_server_dies),
-        cmocka_unit_test(test_no_python),   cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_real_python),
+        cmocka_unit_test(test_ends),         cmocka_unit_test(test_lease_travels),
+        cmocka_unit_test(test_unfit),        cmocka_unit_test(test_server_dies),
+        cmocka_unit_test(test_server_hangs), cmocka_unit_test(test_no_python),
+        cmocka_unit_test(test_stop),         cmocka_unit_test(test_real_python),
     };
     return cmocka_run_group_tests_name("backend_server", tests, setup, teardown);
 }
