@@ -22,6 +22,7 @@ enum {
     T_WARNINGS,
     T_HOOKS_RUN,
     T_CARDS,
+    T_ACCELERATOR,
     T_ERROR,
     T_N
 };
@@ -37,6 +38,7 @@ static const char *const top_keys[T_N] = {
     [T_WARNINGS] = "warnings",
     [T_HOOKS_RUN] = "hooks_run",
     [T_CARDS] = "cards",
+    [T_ACCELERATOR] = "accelerator",
     [T_ERROR] = "error",
 };
 
@@ -279,9 +281,9 @@ static int read_warnings(stk_spec_reader *r, const stk_json *list, stk_result *r
 
 static int read_class(stk_spec_reader *r, const stk_json *node, stk_failure *ret_class)
 {
-    static const stk_failure allowed[] = {STK_FAIL_EXCEPTION,  STK_FAIL_IMPORT,
-                                          STK_FAIL_SERIALIZE,  STK_FAIL_LOAD,
-                                          STK_FAIL_DEVICE_OOM, STK_FAIL_USAGE};
+    static const stk_failure allowed[] = {
+        STK_FAIL_EXCEPTION,  STK_FAIL_IMPORT,    STK_FAIL_SERIALIZE, STK_FAIL_LOAD,
+        STK_FAIL_DEVICE_OOM, STK_FAIL_RESOURCES, STK_FAIL_USAGE};
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++) {
         if (stk_json_is(node, stk_failure_word(allowed[i]))) {
             *ret_class = allowed[i];
@@ -289,7 +291,7 @@ static int read_class(stk_spec_reader *r, const stk_json *node, stk_failure *ret
         }
     }
     return stk_spec_wrong(r, node, "error.class",
-                          "exception, import, serialize, load, device_oom or usage");
+                          "exception, import, serialize, load, device_oom, resources or usage");
 }
 
 static int read_error(stk_spec_reader *r, const stk_json *map, stk_result_error *error)
@@ -309,6 +311,99 @@ static int read_error(stk_spec_reader *r, const stk_json *map, stk_result_error 
             rc = key == 0 ? read_class(r, value, &error->class)
                           : read_words(r, value, keys[key], texts[key]);
         }
+    }
+    return rc;
+}
+
+/* --- the accelerator --- */
+
+static int read_peaks(stk_spec_reader *r, const stk_json *list, stk_result_framework *framework)
+{
+    if (list->kind != STK_JSON_LIST) {
+        return stk_spec_wrong(r, list, "peak_bytes", "a list of whole numbers");
+    }
+    int64_t *peaks = stk_arena_array(r->arena, list->n, sizeof *peaks);
+    int rc = peaks == NULL ? stk_spec_no_memory(r) : 0;
+    for (uint32_t i = 0; rc == 0 && i < list->n; i++) {
+        peaks[i] = -1;
+        if (list->items[i].kind != STK_JSON_NULL) {
+            rc = stk_spec_read_int(r, &list->items[i], "peak_bytes", 0, INT64_MAX, &peaks[i]);
+        }
+    }
+    framework->peak_bytes = peaks;
+    framework->n_peak_bytes = list->n;
+    return rc;
+}
+
+static int read_truth(stk_spec_reader *r, const stk_json *node, const char *key, int *ret_truth)
+{
+    bool truth = false;
+    int rc = stk_spec_read_bool(r, node, key, &truth);
+    *ret_truth = rc == 0 ? truth : -1;
+    return rc;
+}
+
+static int read_framework(stk_spec_reader *r, const stk_json *map, stk_result_framework *ret)
+{
+    enum { NAME, VERSION, BUILD, REASON, AVAILABLE, INITIALIZED, DEVICE_COUNT, PEAK_BYTES, N };
+    static const char *const keys[N] = {[NAME] = "name",
+                                        [VERSION] = "version",
+                                        [BUILD] = "build",
+                                        [REASON] = "reason",
+                                        [AVAILABLE] = "available",
+                                        [INITIALIZED] = "initialized",
+                                        [DEVICE_COUNT] = "device_count",
+                                        [PEAK_BYTES] = "peak_bytes"};
+    *ret = (stk_result_framework){.available = -1, .initialized = -1, .device_count = -1};
+    const char **texts[] = {&ret->name, &ret->version, &ret->build, &ret->reason};
+    int rc = stk_spec_read_map(r, map, "accelerator.frameworks");
+    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+        const stk_json *value = stk_json_value(map, i);
+        int key = stk_spec_key(r, stk_json_key(map, i), keys, N, "accelerator.frameworks");
+        if (key < 0) {
+            return key;
+        }
+        if (value->kind == STK_JSON_NULL) {
+            continue;
+        }
+        int64_t n = -1;
+        if (key <= REASON) {
+            rc = read_words(r, value, keys[key], texts[key]);
+        } else if (key == AVAILABLE || key == INITIALIZED) {
+            rc = read_truth(r, value, keys[key],
+                            key == AVAILABLE ? &ret->available : &ret->initialized);
+        } else if (key == DEVICE_COUNT) {
+            rc = stk_spec_read_int(r, value, keys[key], 0, INT32_MAX, &n);
+            ret->device_count = (int32_t)n;
+        } else {
+            rc = read_peaks(r, value, ret);
+        }
+    }
+    return rc == 0 && ret->name == NULL
+               ? stk_spec_fail(r, map, "accelerator.frameworks: 'name' is missing")
+               : rc;
+}
+
+static int read_accelerator(stk_spec_reader *r, const stk_json *map, stk_result *result)
+{
+    static const char *const keys[] = {"frameworks"};
+    int rc = stk_spec_read_map(r, map, "accelerator");
+    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+        const stk_json *list = stk_json_value(map, i);
+        rc = stk_spec_key(r, stk_json_key(map, i), keys, 1, "accelerator");
+        if (rc < 0 || list->kind == STK_JSON_NULL) {
+            continue;
+        }
+        if (list->kind != STK_JSON_LIST) {
+            return stk_spec_wrong(r, list, "accelerator.frameworks", "a list of mappings");
+        }
+        stk_result_framework *all = stk_arena_array(r->arena, list->n, sizeof *all);
+        rc = all == NULL ? stk_spec_no_memory(r) : 0;
+        for (uint32_t k = 0; rc == 0 && k < list->n; k++) {
+            rc = read_framework(r, &list->items[k], &all[k]);
+        }
+        result->frameworks = all;
+        result->n_frameworks = list->n;
     }
     return rc;
 }
@@ -368,6 +463,9 @@ static int read_rest(stk_spec_reader *r, const stk_json *const nodes[T_N], stk_r
         rc = nodes[T_CARDS]->kind == STK_JSON_LIST
                  ? stk_spec_read_json(r, nodes[T_CARDS], &result->cards)
                  : stk_spec_wrong(r, nodes[T_CARDS], "cards", "a list");
+    }
+    if (rc == 0 && nodes[T_ACCELERATOR] != NULL) {
+        rc = read_accelerator(r, nodes[T_ACCELERATOR], result);
     }
     if (rc == 0 && nodes[T_ERROR] != NULL) {
         result->has_error = true;

@@ -35,7 +35,7 @@ typedef struct stk_result_output {
 
 /* Why a task failed, in its own words. */
 typedef struct stk_result_error {
-    stk_failure class;     /* EXCEPTION, IMPORT, SERIALIZE, LOAD, DEVICE_OOM or USAGE */
+    stk_failure class;     /* EXCEPTION, IMPORT, SERIALIZE, LOAD, DEVICE_OOM, RESOURCES or USAGE */
     const char *type;      /* "ValueError", or NULL */
     const char *message;   /* never NULL */
     const char *traceback; /* or NULL */
@@ -43,6 +43,19 @@ typedef struct stk_result_error {
     const char *module;    /* IMPORT: the module that is missing, or NULL */
     const char *output;    /* SERIALIZE: the output that can't be stored, or NULL */
 } stk_result_error;
+
+/* What a framework that the task had loaded said of itself at the end (accelerator.frameworks). */
+typedef struct stk_result_framework {
+    const char *name;          /* "torch" */
+    const char *version;       /* or NULL */
+    const char *build;         /* "cuda 12.8", "rocm 6.2", "cpu", or NULL */
+    const char *reason;        /* why it can't use a device, in its own words; or NULL */
+    int available;             /* it can use a device: 1, 0; -1 unknown */
+    int initialized;           /* it has: 1, 0; -1 unknown */
+    int32_t device_count;      /* that it sees; -1 unknown */
+    const int64_t *peak_bytes; /* of its allocator, per device that it sees; -1 unknown */
+    uint32_t n_peak_bytes;
+} stk_result_framework;
 
 typedef struct stk_result {
     bool ok; /* status "ok"; else "failed" */
@@ -57,6 +70,8 @@ typedef struct stk_result {
     const char *const *hooks_run; /* "on_start" … */
     uint32_t n_hooks_run;
     const char *cards; /* JSON list, or NULL */
+    const stk_result_framework *frameworks;
+    uint32_t n_frameworks;
     bool has_error; /* always when !ok: class EXCEPTION with a message where the text gave none */
     stk_result_error error;
 } stk_result;

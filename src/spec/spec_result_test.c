@@ -75,8 +75,9 @@ static void test_refusals(void **state)
         {OK ",\"warnings\":\"w\"}", STK_E_SPEC,
          "r.json:1: 'warnings' must be a list of texts, not 'w'"},
         {"{\"stoker\":1,\"status\":\"failed\",\"error\":{\"class\":\"timeout\"}}", STK_E_SPEC,
-         "r.json:1: 'error.class' must be exception, import, serialize, load, device_oom or usage, "
-         "not 'timeout'"},
+         "r.json:1: 'error.class' must be exception, import, serialize, load, device_oom, "
+         "resources or "
+         "usage, not 'timeout'"},
         {"{\"stoker\":1,\"status\":\"failed\",\"error\":\"no\"}", STK_E_SPEC,
          "r.json:1: 'error' must be a mapping, not 'no'"},
     };
@@ -112,7 +113,11 @@ static void test_everything(void **state)
              "\"output_tags\":{\"s\":[\"x\",\"y\"]},"
              "\"output_names\":{\"m\":{\"name\":\"net\",\"version\":\"3\"}},"
              "\"seen\":{\"/u.py\":\"" HEX "\",\"numpy\":\"\"},\"warnings\":[\"w\"],"
-             "\"hooks_run\":[\"on_success\"],\"cards\":[{\"k\":1}]}",
+             "\"hooks_run\":[\"on_success\"],\"cards\":[{\"k\":1}],"
+             "\"accelerator\":{\"frameworks\":[{\"name\":\"torch\",\"version\":\"2.13.0\","
+             "\"build\":\"cuda 12.8\",\"available\":true,\"initialized\":false,"
+             "\"device_count\":2,\"peak_bytes\":[5,null]},{\"name\":\"jax\",\"available\":null,"
+             "\"reason\":\"no\"}]}}",
           arena, &r);
     assert_true(r.ok);
     assert_false(r.has_error);
@@ -134,6 +139,17 @@ static void test_everything(void **state)
     assert_string_equal(r.warnings[0], "w");
     assert_string_equal(r.hooks_run[0], "on_success");
     assert_string_equal(r.cards, "[{\"k\":1}]");
+    assert_int_equal(r.n_frameworks, 2);
+    assert_string_equal(r.frameworks[0].build, "cuda 12.8");
+    assert_int_equal(r.frameworks[0].available, 1);
+    assert_int_equal(r.frameworks[0].initialized, 0);
+    assert_int_equal(r.frameworks[0].device_count, 2);
+    assert_int_equal(r.frameworks[0].n_peak_bytes, 2);
+    assert_int_equal(r.frameworks[0].peak_bytes[0], 5);
+    assert_int_equal(r.frameworks[0].peak_bytes[1], -1);
+    assert_int_equal(r.frameworks[1].available, -1);
+    assert_int_equal(r.frameworks[1].device_count, -1);
+    assert_string_equal(r.frameworks[1].reason, "no");
 }
 
 static void test_errors(void **state)
