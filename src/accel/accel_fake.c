@@ -33,8 +33,8 @@ static int64_t number(const json_t *object, const char *key)
     return json_is_integer(value) ? json_integer_value(value) : -1;
 }
 
-static void fake_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_pids,
-                        stk_device_sample *ret)
+static int fake_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_pids,
+                       stk_device_sample *ret)
 {
     json_t *list = load(self, NULL);
     const json_t *device = json_array_get(list, slot);
@@ -51,9 +51,10 @@ static void fake_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n
         }
     }
     json_decref(list);
+    return 0;
 }
 
-int stk_accel_fake_open(stk_accel *accel, const char *path, stk_err *err)
+static int fake_open(stk_accel *accel, const char *path, void **ret_self, stk_err *err)
 {
     json_t *list = load(path, err);
     if (list == NULL) {
@@ -91,7 +92,14 @@ int stk_accel_fake_open(stk_accel *accel, const char *path, stk_err *err)
         }
     }
     json_decref(list);
-    accel->ops.sample = fake_sample;
-    accel->self = stk_arena_dup(accel->arena, path);
+    *ret_self = stk_arena_dup(accel->arena, path);
     return rc;
 }
+
+const stk_provider stk_provider_fake = {
+    .name = "fake",
+    .adjective = "fake",
+    .takes_spec = true,
+    .open = fake_open,
+    .ops = {.sample = fake_sample},
+};

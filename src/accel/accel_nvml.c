@@ -214,6 +214,7 @@ static int add_device(stk_accel *accel, nvml *lib, uint32_t i, stk_err *err)
         code = lib->uuid(lib->devices[i], text, sizeof text);
     }
     if (code != NVML_OK) {
+        lib->devices[i] = NULL;
         device.trouble =
             code == NVML_GPU_IS_LOST
                 ? stk_arena_printf(accel->arena,
@@ -241,11 +242,14 @@ static int add_device(stk_accel *accel, nvml *lib, uint32_t i, stk_err *err)
     return stk_accel_add(accel, &device, i, err);
 }
 
-static void nvml_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_pids,
-                        stk_device_sample *ret)
+static int nvml_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_pids,
+                       stk_device_sample *ret)
 {
     const nvml *lib = self;
     nvml_device device = lib->devices[slot];
+    if (device == NULL) {
+        return STK_E_ENV;
+    }
     nvml_utilization busy;
     if (lib->utilization != NULL && lib->utilization(device, &busy) == NVML_OK) {
         ret->busy_percent = (int32_t)busy.gpu;
@@ -261,7 +265,7 @@ static void nvml_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n
     nvml_process processes[256];
     unsigned n = sizeof processes / sizeof processes[0];
     if (lib->processes == NULL || n_pids == 0 || lib->processes(device, &n, processes) != NVML_OK) {
-        return;
+        return 0;
     }
     /* In a container the driver may name processes as the host numbers them: what isn't found is
      * unknown, not zero. */
@@ -273,6 +277,7 @@ static void nvml_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n
             }
         }
     }
+    return 0;
 }
 
 static void nvml_close(void *self)
@@ -284,8 +289,9 @@ static void nvml_close(void *self)
     (void)dlclose(lib->library);
 }
 
-int stk_accel_nvml_open(stk_accel *accel, stk_err *err)
+static int nvml_open(stk_accel *accel, const char *spec, void **ret_self, stk_err *err)
 {
+    (void)spec;
     const char *forced = getenv("STOKER_NVML");
     forced = forced != NULL && *forced != '\0' ? forced : NULL;
     uint32_t n_shown = 0;
@@ -315,8 +321,7 @@ int stk_accel_nvml_open(stk_accel *accel, stk_err *err)
         accel->remark = n_shown == 0 ? trouble : NULL;
         return list_by_kernel(accel, trouble, &n_shown, err);
     }
-    accel->self = lib;
-    accel->ops = (stk_accel_ops){.sample = nvml_sample, .close = nvml_close};
+    *ret_self = lib;
     char version[96];
     if (lib->driver != NULL && lib->driver(version, sizeof version) == NVML_OK) {
         accel->driver = stk_arena_dup(accel->arena, version);
@@ -333,3 +338,10 @@ int stk_accel_nvml_open(stk_accel *accel, stk_err *err)
     }
     return rc;
 }
+
+const stk_provider stk_provider_nvml = {
+    .name = "nvml",
+    .in_auto = true,
+    .open = nvml_open,
+    .ops = {.sample = nvml_sample, .close = nvml_close},
+};
