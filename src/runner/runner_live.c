@@ -1,0 +1,156 @@
+#include "runner/runner_live.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "sys/file.h"
+
+enum { TASKS_MAX = 4096, TASK_JSON_BYTES = 4 << 20 };
+
+/* "/store/runs/RUN/STEP/TASK/ATTEMPT/stderr.log" → its parts, in `arena`; false for another path. */
+static bool parse_path(const char *path, stk_arena *arena, stk_live_task *ret)
+{
+    static const char tail[] = "/stderr.log";
+    size_t n = strlen(path);
+    if (n <= sizeof tail || strcmp(path + n - (sizeof tail - 1), tail) != 0) {
+        return false;
+    }
+    char *dir = stk_arena_dupn(arena, path, n - (sizeof tail - 1));
+    char *copy = stk_arena_dup(arena, dir);
+    char *parts[5]; /* attempt, task, step, run, "runs" */
+    for (int i = 0; copy != NULL && i < 5; i++) {
+        char *slash = strrchr(copy, '/');
+        if (slash == NULL) {
+            return false;
+        }
+        *slash = '\0';
+        parts[i] = slash + 1;
+    }
+    if (copy == NULL || strcmp(parts[4], "runs") != 0 || !isdigit((unsigned char)parts[0][0]) ||
+        !isdigit((unsigned char)parts[1][0])) {
+        return false;
+    }
+    *ret = (stk_live_task){.dir = dir,
+                           .run = parts[3],
+                           .step = parts[2],
+                           .task = (uint32_t)strtoul(parts[1], NULL, 10),
+                           .attempt = (uint32_t)strtoul(parts[0], NULL, 10)};
+    return true;
+}
+
+/* Whatever descriptor has it: a step may well have redirected its stderr. */
+static bool find_log(pid_t pid, stk_arena *arena, stk_live_task *ret)
+{
+    char path[64];
+    char target[PATH_MAX];
+    (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    DIR *dir = opendir(path);
+    bool found = false;
+    for (struct dirent *e; !found && dir != NULL && (e = readdir(dir)) != NULL;) {
+        ssize_t n = isdigit((unsigned char)e->d_name[0])
+                        ? readlinkat(dirfd(dir), e->d_name, target, sizeof target - 1)
+                        : -1;
+        if (n > 0 && target[0] == '/') {
+            target[n] = '\0';
+            found = parse_path(target, arena, ret);
+        }
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+    return found;
+}
+
+static void read_grant(stk_live_task *task, stk_arena *arena)
+{
+    static const stk_json_limits limits = {TASK_JSON_BYTES, 1 << 20, STK_LIMIT_DEPTH};
+    char path[PATH_MAX];
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    stk_json root;
+    (void)snprintf(path, sizeof path, "%s/task.json", task->dir);
+    if (stk_file_read(path, TASK_JSON_BYTES, &text, &len, NULL) < 0 ||
+        stk_json_parse(text, len, path, &limits, arena, &root, NULL) < 0) {
+        return; /* it may be over by now */
+    }
+    const stk_json *granted = stk_json_get(&root, "granted");
+    const stk_json *devices = granted == NULL ? NULL : stk_json_get(granted, "devices");
+    uint32_t n = devices != NULL && devices->kind == STK_JSON_LIST ? devices->n : 0;
+    const char **uuids = stk_arena_array(arena, (size_t)n + 1, sizeof *uuids);
+    for (uint32_t i = 0; uuids != NULL && i < n; i++) {
+        const char *uuid = stk_json_text(stk_json_get(&devices->items[i], "uuid"));
+        if (uuid != NULL) {
+            uuids[task->n_uuids++] = uuid;
+        }
+    }
+    task->uuids = uuids;
+}
+
+static int fill(stk_live_task *task, pid_t pid, stk_arena *arena, stk_err *err)
+{
+    char path[64];
+    struct stat st;
+    stk_proc_members members = {0};
+    (void)snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    task->pid = pid;
+    task->start = stk_proc_start_time(pid);
+    task->uid = stat(path, &st) == 0 ? st.st_uid : (uid_t)-1;
+    /* task.json is written just before the start, and never again. */
+    STK_TEXT_AUTO json = stk_file_join(task->dir, "task.json");
+    task->started_ms = json != NULL && stat(json, &st) == 0
+                           ? (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000
+                           : -1;
+    int rc = stk_proc_members_find(pid, &members);
+    stk_proc_members_usage(&members, &task->usage);
+    pid_t *pids = rc < 0 ? NULL : stk_arena_array(arena, (size_t)members.n + 1, sizeof *pids);
+    if (pids != NULL && members.n > 0) {
+        memcpy(pids, members.pids, members.n * sizeof *pids);
+    }
+    task->pids = pids;
+    task->n_pids = pids == NULL ? 0 : members.n;
+    stk_proc_members_done(&members);
+    read_grant(task, arena);
+    return pids != NULL ? 0 : stk_err_set(err, STK_E_NOMEM, "out of memory");
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const stk_live_task *x = a;
+    const stk_live_task *y = b;
+    return x->start != y->start ? (x->start < y->start ? -1 : 1) : (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+int stk_live_tasks(stk_arena *arena, stk_live_task **ret_tasks, uint32_t *ret_n, stk_err *err)
+{
+    stk_live_task *tasks = stk_arena_array(arena, TASKS_MAX, sizeof *tasks);
+    DIR *proc = opendir("/proc");
+    uint32_t n = 0;
+    int rc = 0;
+    if (tasks == NULL || proc == NULL) {
+        rc = stk_err_sys(err, proc == NULL ? STK_E_SYS : STK_E_NOMEM, errno, "reading /proc");
+    }
+    for (struct dirent *e; rc == 0 && n < TASKS_MAX && (e = readdir(proc)) != NULL;) {
+        pid_t pid = isdigit((unsigned char)e->d_name[0]) ? (pid_t)atoi(e->d_name) : 0;
+        if (pid > 0 && getsid(pid) == pid && find_log(pid, arena, &tasks[n])) {
+            rc = fill(&tasks[n], pid, arena, err);
+            n++;
+        }
+    }
+    if (proc != NULL) {
+        (void)closedir(proc);
+    }
+    if (rc == 0) {
+        qsort(tasks, n, sizeof *tasks, by_start);
+        *ret_tasks = tasks;
+        *ret_n = n;
+    }
+    return rc;
+}

@@ -1,0 +1,112 @@
+"""`stoker top`: what runs on this host, whoever started it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import time
+from typing import Any
+
+import pytest
+from cli_tools import Cli, wait_for
+
+BUSY = "echo $$ > busy.pid; while :; do :; done"
+
+
+def start_two(cli: Cli) -> None:
+    """A busy step on a device in one run, a sleeping one in another run and store."""
+    cli.devices("GPU-a", "GPU-b", model="Toy GPU")
+    busy = cli.document({"spin": {"run": BUSY, "resources": {"gpu_count": 1}}}, "busy.json")
+    idle = cli.document({"doze": {"run": "sleep 60"}}, "idle.json")
+    cli.start("run", busy)
+    cli.start("run", idle, env={"STOKER_STORE": str(cli.folder / "other")})
+
+
+def both(cli: Cli) -> list[dict[str, Any]]:
+    mine = [s for s in cli.json("top")["steps"] if s["dir"].startswith(str(cli.folder))]
+    return mine if len(mine) == 2 else []
+
+
+def test_steps_of_every_store_are_seen(cli: Cli) -> None:
+    start_two(cli)
+    steps = {step["step"]: step for step in wait_for(lambda: both(cli))}
+    assert steps["spin"]["devices"] in (["GPU-a"], ["GPU-b"]) and steps["doze"]["devices"] == []
+    assert steps["spin"]["attempt"] == 1 and steps["spin"]["pid"] > 1
+    assert steps["spin"]["dir"].startswith(str(cli.store))
+    assert steps["doze"]["dir"].startswith(str(cli.folder / "other"))
+    assert abs(steps["spin"]["started_ms"] / 1000 - time.time()) < 60
+    assert steps["spin"]["cpus"] > 0.1 > steps["doze"]["cpus"] >= 0
+    assert steps["doze"]["memory_bytes"] > 0
+    assert steps["doze"]["device_memory_bytes"] is None  # nobody tells
+
+
+def test_devices_and_who_holds_them(cli: Cli) -> None:
+    start_two(cli)
+    wait_for(lambda: both(cli))
+    devices = cli.json("top")["devices"]
+    assert [d["uuid"] for d in devices] == ["GPU-a", "GPU-b"]
+    holders = [d["holder"] for d in devices if d["holder"] is not None]
+    assert len(holders) == 1 and "step spin" in holders[0]
+    text = cli("top", "--once").out
+    assert "Toy GPU" in text and "spin" in text and "free" in text
+    assert "0%" not in text.split("HELD BY")[1].splitlines()[1], "unknown is no zero"
+
+
+def test_nothing_runs(cli: Cli) -> None:
+    done = cli("top", "--once")
+    assert done.code == 0 and "running" in done.out.splitlines()[0] and "DEVICE" not in done.out
+
+
+def test_pictures_follow_each_other_in_a_pipe(cli: Cli) -> None:
+    done = cli("top", "--count", "3", "--interval", "100ms")
+    assert done.code == 0 and done.out.count("running") == 3 and "\x1b" not in done.out
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (("--interval", "soon"), "soon"),
+        (("--interval", "1ms"), "shorter than 100ms"),
+        (("--count", "0"), "--count '0'"),
+        (("extra",), "extra"),
+    ],
+)
+def test_wrong_words(cli: Cli, words: tuple[str, ...], says: str) -> None:
+    done = cli("top", *words)
+    assert done.code == 2 and says in done.err
+
+
+def test_q_ends_it_and_the_screen_comes_back(cli: Cli) -> None:
+    main, side = pty.openpty()
+    child = subprocess.Popen(
+        [cli.binary, "top", "--interval", "100ms"],
+        stdin=side,
+        stdout=side,
+        stderr=side,
+        cwd=cli.folder,
+        env={**cli.env, "TERM": "xterm"},
+        start_new_session=True,
+    )
+    os.close(side)
+    seen = b""
+    while seen.count(b"\x1b[H") < 2:
+        seen += os.read(main, 65536)
+    os.write(main, b"q")
+    while True:
+        try:
+            part = os.read(main, 65536)
+        except OSError:
+            break
+        seen += part
+        if not part:
+            break
+    assert child.wait(timeout=10) == 0
+    assert seen.startswith(b"\x1b[?1049h") and seen.endswith(b"\x1b[?25h\x1b[?1049l")
+    os.close(main)
+
+
+def test_json_is_one_picture(cli: Cli) -> None:
+    out = cli("top", "--json").out
+    assert out.count("\n") == 1 and {"time_ms", "cpus", "devices", "steps"} <= set(json.loads(out))
