@@ -99,8 +99,8 @@ static void look_at_devices(const top *t, row *r)
         int n = stk_accel_processes(t->accel, d, processes, PROCESSES_MAX);
         for (int i = 0; i < n; i++) {
             if (processes[i].memory_bytes >= 0 && is_of(r->task, processes[i].pid)) {
-                r->device_memory = (r->device_memory < 0 ? 0 : r->device_memory) +
-                                   processes[i].memory_bytes;
+                r->device_memory =
+                    (r->device_memory < 0 ? 0 : r->device_memory) + processes[i].memory_bytes;
             }
         }
     }
@@ -134,7 +134,7 @@ static const char *number(double value, const char *format, char *buf, size_t si
     return buf;
 }
 
-static void put_head(const top *t, uint32_t n_tasks, stk_buf *out)
+static void put_head(uint32_t n_tasks, stk_buf *out)
 {
     char host[256] = "this host";
     char used[32];
@@ -166,16 +166,17 @@ static void put_device(const top *t, uint32_t i, stk_buf *out)
     char b[32];
     char c[32];
     (void)stk_accel_state(t->accel, i, &state, &why);
-    const char *holder = device->trouble != NULL  ? device->trouble
-                         : device->n_slices > 0   ? "split into slices"
-                                                  : stk_lease_holder(t->accel, i, t->arena);
+    const char *holder = device->trouble != NULL ? device->trouble
+                         : device->n_slices > 0  ? "split into slices"
+                                                 : stk_lease_holder(t->accel, i, t->arena);
     stk_buf_printf(out, "%4u  ", i);
     stk_text_fit(out, device->model != NULL ? device->model : "-", 26, true, t->style.utf8);
     stk_buf_printf(out, "%6s", number(state.busy_percent, "%.0f%%", a, sizeof a));
     stk_buf_printf(out, "%11s / %-9s", memory(state.memory_used, a, sizeof a),
                    memory(device->memory_bytes, b, sizeof b));
-    stk_buf_printf(out, "%7s", number(state.power_mw < 0 ? -1 : state.power_mw / 1000.0, "%.0f W",
-                                      c, sizeof c));
+    stk_buf_printf(
+        out, "%7s",
+        number(state.power_mw < 0 ? -1 : state.power_mw / 1000.0, "%.0f W", c, sizeof c));
     stk_buf_printf(out, "%7s  ", number(state.temperature_c, "%.0f C", a, sizeof a));
     stk_text_fit(out, holder != NULL ? holder : "free", t->style.columns - 75, false,
                  t->style.utf8);
@@ -187,9 +188,8 @@ static void put_row(const top *t, const row *r, stk_buf *out)
     char a[32];
     char attempt[16];
     const stk_live_task *task = r->task;
-    int64_t age_ms = task->started_ms < 0
-                         ? -1
-                         : stk_clock_wall_ms(&stk_clock_real) - task->started_ms;
+    int64_t age_ms =
+        task->started_ms < 0 ? -1 : stk_clock_wall_ms(&stk_clock_real) - task->started_ms;
     (void)snprintf(attempt, sizeof attempt, "%u", task->attempt);
     stk_buf_printf(out, "%8d  ", (int)task->pid);
     stk_text_fit(out, r->user, 9, true, t->style.utf8);
@@ -213,10 +213,12 @@ static void put_text(const top *t, const row *rows, uint32_t n, int max_lines, s
 {
     uint32_t n_devices = stk_accel_n_devices(t->accel);
     int left = max_lines == 0 ? INT32_MAX : max_lines - 5 - (int)n_devices;
-    put_head(t, n, out);
+    put_head(n, out);
     if (n_devices > 0) {
-        head_line(t, "\n   #  DEVICE                      BUSY     MEMORY             POWER   TEMP  HELD BY",
-                  out);
+        head_line(
+            t,
+            "\n   #  DEVICE                      BUSY     MEMORY             POWER   TEMP  HELD BY",
+            out);
     }
     for (uint32_t i = 0; i < n_devices; i++) {
         put_device(t, i, out);
@@ -241,7 +243,7 @@ static void json_number(stk_buf *out, const char *key, double value)
     if (value < 0) {
         stk_buf_printf(out, ",\"%s\":null", key);
     } else {
-        stk_buf_printf(out, ",\"%s\":%.10g", key, value);
+        stk_buf_printf(out, ",\"%s\":%.15g", key, value);
     }
 }
 
@@ -371,8 +373,9 @@ const stk_command stk_cmd_top = {
     .name = "top",
     .summary = "what runs on this host now, and what its devices do",
     .usage = "[options]",
-    .text = "Shows every running step of this host, of whatever run and store, with its CPU, memory "
-            "and devices, and every device with who holds it. Steps of other users are seen by root "
-            "only. Ends with q or Ctrl-C. With --json: one picture as one line.",
+    .text =
+        "Shows every running step of this host, of whatever run and store, with its CPU, memory "
+        "and devices, and every device with who holds it. Steps of other users are seen by root "
+        "only. Ends with q or Ctrl-C. With --json: one picture as one line.",
     .options = options,
     .run = run_top};

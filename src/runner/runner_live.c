@@ -15,7 +15,8 @@
 
 enum { TASKS_MAX = 4096, TASK_JSON_BYTES = 4 << 20 };
 
-/* "/store/runs/RUN/STEP/TASK/ATTEMPT/stderr.log" → its parts, in `arena`; false for another path. */
+/* "/store/runs/RUN/STEP/TASK/ATTEMPT/stderr.log" → its parts, in `arena`; false for another path.
+ */
 static bool parse_path(const char *path, stk_arena *arena, stk_live_task *ret)
 {
     static const char tail[] = "/stderr.log";
@@ -125,7 +126,8 @@ static int by_start(const void *a, const void *b)
 {
     const stk_live_task *x = a;
     const stk_live_task *y = b;
-    return x->start != y->start ? (x->start < y->start ? -1 : 1) : (x->pid > y->pid) - (x->pid < y->pid);
+    return x->start != y->start ? (x->start < y->start ? -1 : 1)
+                                : (x->pid > y->pid) - (x->pid < y->pid);
 }
 
 int stk_live_tasks(stk_arena *arena, stk_live_task **ret_tasks, uint32_t *ret_n, stk_err *err)

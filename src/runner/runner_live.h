@@ -15,10 +15,10 @@ typedef struct stk_live_task {
     const char *dir; /* of the attempt */
     const char *run, *step;
     uint32_t task, attempt;
-    pid_t pid; /* the session's leader */
+    pid_t pid;      /* the session's leader */
     uint64_t start; /* of that process, ticks since boot: (pid, start) is one attempt for good */
     uid_t uid;
-    int64_t started_ms;  /* wall clock, -1 unknown */
+    int64_t started_ms;   /* wall clock, -1 unknown */
     stk_proc_usage usage; /* of the whole session */
     const pid_t *pids;
     uint32_t n_pids;
