@@ -277,26 +277,7 @@ void stk_lease_drop(stk_lease *lease)
     lease->n = 0;
 }
 
-uint32_t stk_lease_env(const stk_accel *accel, const stk_lease *lease, stk_arena *arena,
-                       const char *(*ret_pairs)[2], uint32_t n_max)
+int stk_lease_level(void)
 {
-    uint32_t n = 0;
-    uint32_t n_devices = lease != NULL ? lease->n : 0;
-    STK_BUF_AUTO uuids = STK_BUF_INIT(64u << 10);
-    for (uint32_t i = 0; i < n_devices; i++) {
-        stk_buf_printf(&uuids, "%s%s", i > 0 ? "," : "", accel->devices[lease->devices[i]].uuid);
-    }
-    const char *visible = uuids.data != NULL ? stk_arena_dup(arena, uuids.data) : "";
-    /* Who got nothing has nothing to lease on: its level stays. */
-    const char *deeper = n_devices > 0 ? stk_arena_printf(arena, "%d", (int)level() + 1) : NULL;
-    const char *const pairs[][2] = {
-        {"CUDA_VISIBLE_DEVICES", visible},
-        {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
-        {"STOKER_LEASE_LEVEL", deeper},
-    };
-    for (; n < sizeof pairs / sizeof pairs[0] && n < n_max && pairs[n][1] != NULL; n++) {
-        ret_pairs[n][0] = pairs[n][0];
-        ret_pairs[n][1] = pairs[n][1];
-    }
-    return n;
+    return (int)level();
 }

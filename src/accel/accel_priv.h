@@ -78,6 +78,9 @@ void stk_accel_remark(stk_accel *accel, const char *text);
 /* accel_mask.c: takes out what the inherited masks of the vendors don't name. */
 int stk_accel_apply_masks(stk_accel *accel, stk_err *err);
 
+/* accel_lease.c: how many engines stand between us and the one that leased from the host. */
+int stk_lease_level(void);
+
 #define X(name) extern const stk_provider stk_provider_##name;
 #include "tbl/providers.def"
 #undef X
