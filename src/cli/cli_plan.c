@@ -30,7 +30,7 @@ static int open_planning(const stk_cli *cli, const stk_run_options *options, pla
     rc = rc < 0 ? rc : stk_cli_params(cli, p->spec, err);
     rc = rc < 0 ? rc : stk_accel_open(getenv("STOKER_ACCEL"), &p->accel, err);
     rc = rc < 0 ? rc : stk_exec_capacity(p->accel, p->arena, &p->capacity, err);
-    rc = rc < 0 ? rc : stk_plan_new(p->spec, &p->capacity, options->policy, &p->plan, err);
+    rc = rc < 0 ? rc : stk_plan_new(p->spec, &p->capacity, NULL, options->policy, &p->plan, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
     if (rc == 0 && stk_file_exists(path)) {
         rc = stk_store_open(path, STK_STORE_READONLY, &p->store, err);

@@ -45,7 +45,7 @@ static int check_pipeline(const stk_cli *cli, const char *path, stk_err *err)
     stk_plan *plan = NULL;
     int rc = read_document(path, STK_LIMIT_SPEC_BYTES, &text, &len, err);
     rc = rc < 0 ? rc : stk_spec_parse(text, len, path, &spec, err);
-    rc = rc < 0 ? rc : stk_plan_new(spec, NULL, STK_POLICY_STRICT, &plan, err);
+    rc = rc < 0 ? rc : stk_plan_new(spec, NULL, NULL, STK_POLICY_STRICT, &plan, err);
     if (rc == 0) {
         uint32_t n = stk_spec_n_steps(spec);
         if (stk_cli_json(cli)) {

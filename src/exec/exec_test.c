@@ -174,7 +174,7 @@ static int open_exec(fixture *f, const char *steps, bool resumed)
         char *text =
             stk_arena_printf(f->arena, "{\"stoker\":1,\"name\":\"p\",\"steps\":%s}", steps);
         OK(stk_spec_parse(text, strlen(text), "p.json", &f->spec, &f->err));
-        OK(stk_plan_new(f->spec, &capacity, STK_POLICY_FIT, &f->plan, &f->err));
+        OK(stk_plan_new(f->spec, &capacity, NULL, STK_POLICY_FIT, &f->plan, &f->err));
         OK(stk_store_new_run(f->store, NULL, "p", text, strlen(text), f->now_ms, f->run,
                              &f->lock_fd, &f->err));
     }

@@ -46,8 +46,9 @@ typedef struct stk_request {
     int64_t cpu_milli;        /* for admission: 1000 where the step didn't say */
     int64_t memory_bytes;     /* 0: not counted */
     uint32_t n_devices;       /* of asks[0] */
-    const stk_pack_ask *asks; /* devices: alternatives in order of preference; n_asks 0: none */
-    uint32_t n_asks;
+    const stk_pack_ask *asks; /* devices: alternatives in order of preference, those that are
+                                 possible here; n_asks 0: none */
+    uint32_t n_asks;          /* at most STK_LIMIT_ASKS */
     bool gpu_memory_auto; /* share_mib of the asks is what the caller has learned of earlier runs */
     bool limit_cpu;       /* the step asked: affinity and thread counts are set */
     bool limit_memory;    /* the step asked: the limit is enforced */
@@ -58,12 +59,15 @@ typedef struct stk_plan stk_plan;
 
 /* Checks: cycles (STK_E_SPEC, named as a -> b -> a), impossible requests. Under STRICT an
  * impossible request is STK_E_RESOURCES with the nearest thing that works. Under FIT a step that
- * asks for devices runs without where there is none at all, and asks for less CPU or memory where
- * there is less, both noted; devices that are there but too few, broken or of another class are
- * errors even so: that is the slow run nobody asked for. `capacity` NULL: only the graph is
- * checked, requests stay as asked. */
-int stk_plan_new(const stk_spec *spec, const stk_capacity *capacity, stk_policy policy,
-                 stk_plan **ret_plan, stk_err *err);
+ * asks for devices runs without where there is none of that sort at all (GPU, TPU chip, Neuron
+ * device), and asks for less CPU or memory where there is less, both noted; devices that are there
+ * but too few, too small, broken or of another class are errors even so: that is the slow run
+ * nobody asked for. `capacity` NULL: only the graph is checked, requests stay as asked.
+ * `gpu_peaks`: by step, the most bytes of a device's memory that its earlier runs used, -1 unknown
+ * (stk_store_peak); for gpu_memory "auto", and a note where a step asks for less. NULL: nothing is
+ * known. */
+int stk_plan_new(const stk_spec *spec, const stk_capacity *capacity, const int64_t *gpu_peaks,
+                 stk_policy policy, stk_plan **ret_plan, stk_err *err);
 void stk_plan_free(stk_plan *plan);
 
 const stk_spec *stk_plan_spec(const stk_plan *plan);
@@ -72,6 +76,11 @@ const stk_request *stk_plan_request(const stk_plan *plan, uint32_t i_step);
  * vendor, in any case and order: "A100-80GB" is "NVIDIA A100-SXM4-80GB", "A10" isn't. NULL asks for
  * nothing. */
 bool stk_plan_device_fits(const stk_resources *asked, const char *model, const char *vendor);
+/* Devices in words: "2 × NVIDIA A100-SXM4-80GB, Tesla T4", "none"; those in `which`, or, where that
+ * is NULL, those that can be used. NULL: out of memory. */
+struct stk_arena;
+const char *stk_plan_inventory(const stk_capacity *capacity, const stk_devset *which,
+                               struct stk_arena *arena);
 /* Steps that i_step waits for (inputs and after, deduplicated), and those that wait for it. */
 const uint32_t *stk_plan_needs(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n);
 const uint32_t *stk_plan_feeds(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n);
@@ -103,7 +112,6 @@ typedef struct stk_key {
  * one digest made by stk_plan_list_digest. VALUE, PARAM and ARTIFACT inputs: pass NULL, the plan
  * uses what the spec says. Inputs that the cache policy ignores may be NULL too. `file_digests`:
  * one for each of settings->cache.files. parts are allocated in `arena`. */
-struct stk_arena;
 int stk_plan_key(const stk_plan *plan, uint32_t i_step, const char *const *input_digests,
                  const char *const *file_digests, struct stk_arena *arena, stk_key *ret_key,
                  stk_err *err);

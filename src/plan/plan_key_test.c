@@ -41,7 +41,7 @@ static void key_of(const variant *v, stk_arena *arena, stk_key *ret_key)
     const char *digests[] = {v->digest, NULL, NULL, v->digest};
     int rc = stk_spec_parse(text.data, text.len, "p.yaml", &spec, &err);
     rc = rc < 0 || v->lr == NULL ? rc : stk_spec_set_param(spec, "lr", v->lr, &err);
-    rc = rc < 0 ? rc : stk_plan_new(spec, NULL, STK_POLICY_FIT, &plan, &err);
+    rc = rc < 0 ? rc : stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, &err);
     rc = rc < 0 ? rc : stk_plan_key(plan, 1, digests, &v->file, arena, ret_key, &err);
     if (rc < 0) {
         fail_msg("%s", stk_err_format(&err, message, sizeof message));
@@ -227,7 +227,7 @@ static void test_errors(void **state)
     stk_key key;
     stk_err err = {0};
     assert_int_equal(stk_spec_parse(text, sizeof text - 1, NULL, &spec, NULL), 0);
-    assert_int_equal(stk_plan_new(spec, NULL, STK_POLICY_FIT, &plan, NULL), 0);
+    assert_int_equal(stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, NULL), 0);
     assert_int_equal(stk_plan_key(plan, 0, NULL, NULL, arena, &key, &err), STK_E_USAGE);
     assert_string_equal(err.text, "step 'a': parameter 'n' has no value yet");
     assert_int_equal(stk_plan_key(plan, 1, NULL, NULL, arena, &key, &err), STK_E_BUG);

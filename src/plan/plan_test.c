@@ -31,7 +31,7 @@ static void test_graph(void **state)
                    "  b: {run: x, outputs: [o], inputs: {i: {from: a.o}, j: {from: a.o}}}\n"
                    "  e: {run: x}\n");
     stk_plan *plan = NULL;
-    assert_int_equal(stk_plan_new(spec, NULL, STK_POLICY_FIT, &plan, NULL), 0);
+    assert_int_equal(stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, NULL), 0);
     static const char *const names[] = {"a", "c", "b", "d", "e"}; /* document order where free */
     static const struct {
         uint32_t n_needs, needs[3], n_feeds, feeds[3];
@@ -84,7 +84,7 @@ static void test_cycles(void **state)
         stk_plan *plan = NULL;
         stk_err err = {0};
         char message[1200];
-        assert_int_equal(stk_plan_new(spec, NULL, STK_POLICY_FIT, &plan, &err), STK_E_SPEC);
+        assert_int_equal(stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, &err), STK_E_SPEC);
         assert_string_equal(stk_err_format(&err, message, sizeof message), cases[i].expected);
         assert_null(plan);
         stk_spec_free(spec);
@@ -110,7 +110,7 @@ static void test_long_chain(void **state)
         stk_spec *spec = parse(text.data);
         stk_plan *plan = NULL;
         stk_err err = {0};
-        int rc = stk_plan_new(spec, NULL, STK_POLICY_FIT, &plan, &err);
+        int rc = stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, &err);
         if (closed) {
             assert_int_equal(rc, STK_E_SPEC);
             assert_string_equal(err.text,
@@ -147,7 +147,7 @@ static void test_wide_step(void **state)
     stk_spec *spec = parse(text.data);
     stk_plan *plan = NULL;
     uint32_t n;
-    assert_int_equal(stk_plan_new(spec, NULL, STK_POLICY_FIT, &plan, NULL), 0);
+    assert_int_equal(stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, NULL), 0);
     (void)stk_plan_needs(plan, N, &n);
     assert_int_equal(n, N);
     stk_plan_free(plan);
@@ -250,14 +250,16 @@ static void test_requests(void **state)
          "{gpu_count: 1, gpu_class: H100}",
          STK_POLICY_FIT,
          STK_E_RESOURCES,
-         "p.yaml:4: step 'a': gpu_class H100: this machine has NVIDIA A100-SXM4-80GB; name what is "
+         "p.yaml:4: step 'a': gpu_class H100: this machine has 2 × NVIDIA A100-SXM4-80GB; name "
+         "what is "
          "there, or leave the class out",
          {0}},
         {&box,
          "{gpu_count: 1, gpu_vendor: amd}",
          STK_POLICY_FIT,
          STK_E_RESOURCES,
-         "p.yaml:4: step 'a': gpu_vendor amd: this machine has NVIDIA A100-SXM4-80GB; name what is "
+         "p.yaml:4: step 'a': gpu_vendor amd: this machine has 2 × NVIDIA A100-SXM4-80GB; name "
+         "what is "
          "there, or leave the class out",
          {0}},
         {&box,
@@ -305,7 +307,7 @@ static void test_requests(void **state)
         stk_plan *plan = NULL;
         stk_err err = {0};
         char message[1200];
-        int rc = stk_plan_new(spec, &capacity, cases[i].policy, &plan, &err);
+        int rc = stk_plan_new(spec, &capacity, NULL, cases[i].policy, &plan, &err);
         stk_buf_text(&notes, rc < 0 ? stk_err_format(&err, message, sizeof message) : "");
         for (uint32_t k = 0; rc == 0 && k < stk_plan_n_notes(plan); k++) {
             stk_buf_printf(&notes, "%s\n", stk_plan_note(plan, k));
@@ -348,7 +350,7 @@ static void test_notes_are_gathered(void **state)
         }
         stk_spec *spec = parse(text.data);
         stk_plan *plan = NULL;
-        assert_int_equal(stk_plan_new(spec, &capacity, STK_POLICY_FIT, &plan, NULL), 0);
+        assert_int_equal(stk_plan_new(spec, &capacity, NULL, STK_POLICY_FIT, &plan, NULL), 0);
         assert_int_equal(stk_plan_n_notes(plan), 1);
         assert_string_equal(stk_plan_note(plan, 0), expected[n]);
         stk_plan_free(plan);
@@ -396,7 +398,7 @@ static void test_docker_is_said(void **state)
                                     "  b: {run: x, docker: {parent_image: z}}\n");
         stk_plan *plan = NULL;
         stk_err err = {0};
-        assert_int_equal(stk_plan_new(spec, &capacity, STK_POLICY_FIT, &plan, &err), 0);
+        assert_int_equal(stk_plan_new(spec, &capacity, NULL, STK_POLICY_FIT, &plan, &err), 0);
         assert_int_equal(stk_plan_n_notes(plan), cases[i].n_notes);
         if (cases[i].n_notes > 0) {
             assert_non_null(strstr(stk_plan_note(plan, 0), "they apply on container backends"));

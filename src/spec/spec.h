@@ -47,14 +47,28 @@ typedef struct stk_output {
     uint32_t n_tags;
 } stk_output;
 
+enum { STK_GPU_MEMORY_AUTO = -2 };
+
+/* One of any_of: what it says is laid over the rest of the resources. */
+typedef struct stk_alternative {
+    int64_t gpu_count;        /* -1 unset; else at least 1 */
+    int64_t gpu_memory_bytes; /* as below */
+    const char *gpu_class;    /* NULL unset */
+    const char *gpu_vendor;   /* NULL unset */
+} stk_alternative;
+
 /* What a step asks for; "unset" is told apart from zero. */
 typedef struct stk_resources {
-    int64_t cpu_milli;      /* thousandths of a CPU; -1 unset */
-    int64_t memory_bytes;   /* -1 unset */
-    int64_t gpu_count;      /* -1 unset */
-    const char *gpu_class;  /* NULL unset */
-    const char *gpu_vendor; /* NULL unset */
-    const char *more;       /* other ResourceSettings fields as JSON, or NULL */
+    int64_t cpu_milli;             /* thousandths of a CPU; -1 unset */
+    int64_t memory_bytes;          /* -1 unset */
+    int64_t gpu_count;             /* -1 unset; 0: none, whatever else is said */
+    int64_t gpu_memory_bytes;      /* of each device, a share of it; -1 unset: whole devices;
+                                      STK_GPU_MEMORY_AUTO: as much as earlier runs needed */
+    const char *gpu_class;         /* NULL unset */
+    const char *gpu_vendor;        /* NULL unset; "nvidia", "amd", "intel", "aws", "google" */
+    const stk_alternative *any_of; /* in order of preference */
+    uint32_t n_any_of;             /* at most STK_LIMIT_ASKS */
+    const char *more;              /* other ResourceSettings fields as JSON, or NULL */
 } stk_resources;
 
 typedef struct stk_retry {
@@ -63,6 +77,23 @@ typedef struct stk_retry {
     double backoff; /* n-th wait = delay × backoff^(n-1) */
     double jitter;  /* 0…1: the wait is multiplied by 1 ± jitter */
 } stk_retry;
+
+/* When memory ran out: the next attempt asks for so many times as much. Factors are more than 1;
+ * 0: running out of that memory is final. These attempts come besides those of `retry`. */
+typedef struct stk_on_oom {
+    double memory;     /* the host's */
+    double gpu_memory; /* a device's */
+    uint32_t max_retries;
+} stk_on_oom;
+
+/* The device curves of a step, kept for people to look at. */
+typedef struct stk_gpu_profile {
+    bool enabled;
+    bool with_card;
+    bool include_artifacts;
+    const char *artifact_prefix; /* "gpu_profile_" */
+    int64_t interval_ms;
+} stk_gpu_profile;
 
 typedef struct stk_cache_policy {
     bool enabled;
@@ -96,8 +127,12 @@ typedef struct stk_pair {
 typedef struct stk_settings {
     stk_resources resources;
     stk_retry retry;
+    stk_on_oom on_oom;
+    const char *xid; /* overrides as stk_xid_policy takes them, "109=restart,94=ignore"; or NULL */
     int64_t timeout_ms; /* 0: none */
     int64_t grace_ms;
+    int64_t sample_ms; /* how often a running task is measured; 0: the engine's default */
+    stk_gpu_profile gpu_profile;
     stk_cache_policy cache;
     const stk_pair *env;
     uint32_t n_env;
@@ -127,6 +162,8 @@ typedef struct stk_step {
     uint32_t n_after;
     const stk_pair *code; /* parts of the code, name → digest; sorted by name */
     uint32_t n_code;
+    const char *const *uses; /* frameworks that its code was seen to import: "torch" */
+    uint32_t n_uses;
     const char *source;      /* "file:line" for messages, or NULL */
     const char *description; /* or NULL */
     const stk_settings *settings;

@@ -22,7 +22,8 @@ typedef struct stk_spec_reader {
 /* Settings and the nodes that steps merge with. */
 typedef struct stk_spec_base {
     stk_settings s;
-    stk_json environment, docker, backend, extra, more; /* NULL nodes: not given */
+    stk_json environment, docker, backend, extra, more, xid; /* NULL nodes: not given */
+    int64_t sample_ms; /* as said; settings have what a profile needs, too */
 } stk_spec_base;
 
 struct stk_spec {
@@ -98,6 +99,18 @@ void stk_spec_default_settings(stk_spec_base *ret_base);
 /* Reads the settings keys of `map` (other keys are left alone) over `base`. */
 int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const stk_json *map,
                            stk_spec_base *ret_settings);
+
+/* --- devices (spec_devices.c) --- */
+
+/* The keys of `resources` that an alternative has too. */
+enum { STK_SPEC_GPU_COUNT, STK_SPEC_GPU_MEMORY, STK_SPEC_GPU_CLASS, STK_SPEC_GPU_VENDOR };
+int stk_spec_read_device(stk_spec_reader *r, const stk_json *node, int key, stk_alternative *ret);
+int stk_spec_read_any_of(stk_spec_reader *r, const stk_json *list, stk_resources *res);
+int stk_spec_read_on_oom(stk_spec_reader *r, const stk_json *map, stk_on_oom *on_oom);
+int stk_spec_read_xid(stk_spec_reader *r, const stk_json *map, stk_spec_base *base);
+int stk_spec_read_sample(stk_spec_reader *r, const stk_json *node, const char *key,
+                         int64_t *ret_ms);
+int stk_spec_read_gpu_profile(stk_spec_reader *r, const stk_json *node, stk_settings *s);
 
 /* --- steps (spec_steps.c) --- */
 

@@ -19,14 +19,29 @@ enum {
     S_HOOKS,
     S_TAGS,
     S_EXTRA,
+    S_ON_OOM,
+    S_XID,
+    S_SAMPLE,
+    S_GPU_PROFILE,
     S_N
 };
-static const char *const settings_keys[S_N] = {
-    [S_RESOURCES] = "resources", [S_RETRY] = "retry",   [S_TIMEOUT] = "timeout",
-    [S_GRACE] = "grace",         [S_CACHE] = "cache",   [S_ENVIRONMENT] = "environment",
-    [S_SECRETS] = "secrets",     [S_DOCKER] = "docker", [S_BACKEND] = "backend",
-    [S_ISOLATION] = "isolation", [S_HOOKS] = "hooks",   [S_TAGS] = "tags",
-    [S_EXTRA] = "extra"};
+static const char *const settings_keys[S_N] = {[S_RESOURCES] = "resources",
+                                               [S_RETRY] = "retry",
+                                               [S_TIMEOUT] = "timeout",
+                                               [S_GRACE] = "grace",
+                                               [S_CACHE] = "cache",
+                                               [S_ENVIRONMENT] = "environment",
+                                               [S_SECRETS] = "secrets",
+                                               [S_DOCKER] = "docker",
+                                               [S_BACKEND] = "backend",
+                                               [S_ISOLATION] = "isolation",
+                                               [S_HOOKS] = "hooks",
+                                               [S_TAGS] = "tags",
+                                               [S_EXTRA] = "extra",
+                                               [S_ON_OOM] = "on_oom",
+                                               [S_XID] = "xid",
+                                               [S_SAMPLE] = "sample",
+                                               [S_GPU_PROFILE] = "gpu_profile"};
 
 int stk_spec_is_setting(const stk_json *key)
 {
@@ -41,22 +56,30 @@ size_t stk_spec_setting_names(const char *const **ret_names)
 
 void stk_spec_default_settings(stk_spec_base *ret_base)
 {
-    *ret_base =
-        (stk_spec_base){.s = {.resources = {.cpu_milli = -1, .memory_bytes = -1, .gpu_count = -1},
-                              .retry = {.backoff = 1.0},
-                              .grace_ms = 5000,
-                              .cache = {.enabled = true}}};
+    *ret_base = (stk_spec_base){.s = {.resources = {.cpu_milli = -1,
+                                                    .memory_bytes = -1,
+                                                    .gpu_count = -1,
+                                                    .gpu_memory_bytes = -1},
+                                      .retry = {.backoff = 1.0},
+                                      .gpu_profile = {.with_card = true,
+                                                      .include_artifacts = true,
+                                                      .artifact_prefix = "gpu_profile_",
+                                                      .interval_ms = 1000},
+                                      .grace_ms = 5000,
+                                      .cache = {.enabled = true}}};
 }
 
 /* --- resources --- */
 
-enum { R_CPU, R_GPU, R_MEMORY, R_CLASS, R_VENDOR, R_MORE };
+enum { R_CPU, R_GPU, R_MEMORY, R_GPU_MEMORY, R_CLASS, R_VENDOR, R_ANY_OF, R_MORE };
 static const char *const resources_keys[] = {
     [R_CPU] = "cpu_count",
     [R_GPU] = "gpu_count",
     [R_MEMORY] = "memory",
     [R_CLASS] = "gpu_class",
     [R_VENDOR] = "gpu_vendor",
+    [R_GPU_MEMORY] = "gpu_memory",
+    [R_ANY_OF] = "any_of",
     /* ZenML's other fields: kept for backends that know them. */
     [R_MORE] = "resources",
     "reclaim_tolerance",
@@ -105,13 +128,15 @@ static int read_cpu(stk_spec_reader *r, const stk_json *node, int64_t *ret_milli
     return 0;
 }
 
-static int read_gpus(stk_spec_reader *r, const stk_json *node, int64_t *ret_count)
+static int read_device(stk_spec_reader *r, const stk_json *node, int key, stk_resources *res)
 {
-    if (node->kind == STK_JSON_REAL) {
-        return stk_spec_fail(
-            r, node, "'resources.gpu_count' is %.40s; a step gets whole GPUs: write 1", node->text);
-    }
-    return stk_spec_read_int(r, node, "resources.gpu_count", 0, 1000000, ret_count);
+    stk_alternative a = {res->gpu_count, res->gpu_memory_bytes, res->gpu_class, res->gpu_vendor};
+    int rc = stk_spec_read_device(r, node, key, &a);
+    res->gpu_count = a.gpu_count;
+    res->gpu_memory_bytes = a.gpu_memory_bytes;
+    res->gpu_class = a.gpu_class;
+    res->gpu_vendor = a.gpu_vendor;
+    return rc;
 }
 
 static int read_resources(stk_spec_reader *r, const stk_json *map, stk_spec_base *base)
@@ -137,16 +162,22 @@ static int read_resources(stk_spec_reader *r, const stk_json *map, stk_spec_base
             rc = read_cpu(r, value, &res->cpu_milli);
             break;
         case R_GPU:
-            rc = read_gpus(r, value, &res->gpu_count);
+            rc = read_device(r, value, STK_SPEC_GPU_COUNT, res);
+            break;
+        case R_GPU_MEMORY:
+            rc = read_device(r, value, STK_SPEC_GPU_MEMORY, res);
             break;
         case R_MEMORY:
             rc = read_memory(r, value, &res->memory_bytes);
             break;
         case R_CLASS:
-            rc = stk_spec_read_text(r, value, "resources.gpu_class", &res->gpu_class);
+            rc = read_device(r, value, STK_SPEC_GPU_CLASS, res);
             break;
         case R_VENDOR:
-            rc = stk_spec_read_text(r, value, "resources.gpu_vendor", &res->gpu_vendor);
+            rc = read_device(r, value, STK_SPEC_GPU_VENDOR, res);
+            break;
+        case R_ANY_OF:
+            rc = stk_spec_read_any_of(r, value, res);
             break;
         default:
             more[2 * n_more] = *stk_json_key(map, i);
@@ -472,9 +503,27 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
         case S_EXTRA:
             rc = read_merged(r, value, "extra", &own.extra, &s->extra);
             break;
+        case S_ON_OOM:
+            rc = stk_spec_read_on_oom(r, value, &s->on_oom);
+            break;
+        case S_XID:
+            rc = stk_spec_read_xid(r, value, &own);
+            break;
+        case S_SAMPLE:
+            rc = stk_spec_read_sample(r, value, "sample", &own.sample_ms);
+            break;
+        case S_GPU_PROFILE:
+            rc = stk_spec_read_gpu_profile(r, value, s);
+            break;
         default:
             break; /* a key of the pipeline or the step: its reader checks it */
         }
+    }
+    /* Curves can't be finer than what was measured. */
+    s->sample_ms = own.sample_ms;
+    if (s->gpu_profile.enabled &&
+        (s->sample_ms == 0 || s->sample_ms > s->gpu_profile.interval_ms)) {
+        s->sample_ms = s->gpu_profile.interval_ms;
     }
     if (rc == 0) {
         *ret_settings = own;

@@ -15,6 +15,7 @@ enum {
     K_OUTPUTS,
     K_AFTER,
     K_CODE,
+    K_USES,
     K_SOURCE,
     K_DESCRIPTION,
     K_N,
@@ -25,11 +26,13 @@ enum {
     K_ALL
 };
 static const char *const step_keys[K_ALL] = {
-    [K_RUN] = "run",         [K_PYTHON] = "python",   [K_CWD] = "cwd",
-    [K_INPUTS] = "inputs",   [K_OUTPUTS] = "outputs", [K_AFTER] = "after",
-    [K_CODE] = "code",       [K_SOURCE] = "source",   [K_DESCRIPTION] = "description",
-    [K_FOREACH] = "foreach", [K_JOIN] = "join",       [K_SWITCH] = "switch",
-    [K_GANG] = "gang"};
+    [K_RUN] = "run",         [K_PYTHON] = "python",
+    [K_CWD] = "cwd",         [K_INPUTS] = "inputs",
+    [K_OUTPUTS] = "outputs", [K_AFTER] = "after",
+    [K_CODE] = "code",       [K_USES] = "uses",
+    [K_SOURCE] = "source",   [K_DESCRIPTION] = "description",
+    [K_FOREACH] = "foreach", [K_JOIN] = "join",
+    [K_SWITCH] = "switch",   [K_GANG] = "gang"};
 
 enum { FEW = 16 }; /* names up to this many are searched one by one */
 
@@ -244,6 +247,8 @@ static int read_field(steps_reader *s, int key, const stk_json *value, uint32_t 
         return read_outputs(s, value, i_step);
     case K_CODE:
         return read_code(r, value, step);
+    case K_USES:
+        return stk_spec_read_texts(r, value, "uses", &step->uses, &step->n_uses);
     case K_SOURCE:
         return stk_spec_read_text(r, value, "source", &step->source);
     case K_DESCRIPTION:

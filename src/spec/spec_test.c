@@ -138,7 +138,8 @@ static void test_refusals(void **state)
          "p.yaml:5: step 'b': 'cache.ignore_inputs' names 'z', which is none of its inputs"},
         /* settings */
         {STEP("resources: {gpu_count: 0.5}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'resources.gpu_count' is 0.5; a step gets whole GPUs: write 1"},
+         "p.yaml:5: step 'b': 'resources.gpu_count' is 0.5; devices are counted whole: write 1, "
+         "or for a part of one its memory, gpu_memory: 10GB"},
         {STEP("resources: {gpu_count: -1}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'resources.gpu_count' is -1; it must be between 0 and 1000000"},
         {STEP("resources: {cpu_count: 0}"), STK_E_SPEC,

@@ -22,7 +22,7 @@ static void use(const stk_spec *spec)
     stk_plan *plan = NULL;
     stk_err err = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    int rc = stk_plan_new(spec, &small, STK_POLICY_FIT, &plan, &err);
+    int rc = stk_plan_new(spec, &small, NULL, STK_POLICY_FIT, &plan, &err);
     fuzz_require(rc == 0 || (rc == err.code && err.text[0] != '\0'), "a plan's error says why");
     for (uint32_t i = 0; rc == 0 && i < stk_spec_n_steps(spec); i++) {
         const stk_step *step = stk_spec_step(spec, i);

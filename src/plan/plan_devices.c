@@ -1,0 +1,413 @@
+/* Which devices of this place can be what a step asks for, alternative by alternative. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "plan/plan_private.h"
+
+enum { MIB = 1 << 20 };
+
+/* The devices here, seen by one alternative. */
+typedef struct survey {
+    stk_alternative want;
+    int64_t share;     /* bytes of each; 0: whole devices */
+    stk_devset fit;    /* what it could get */
+    uint32_t n_fit;    /* of the vendor that has most */
+    uint32_t n_kind;   /* of its class and vendor, usable, whatever their size */
+    uint32_t n_slices; /* among n_kind: passed over, as it asks for whole ones */
+    uint32_t n_broken;
+    uint32_t
+        i_largest;   /* of n_kind without the slices passed over, and of those that can be shared */
+    int64_t largest; /* bytes; -1: none is known */
+    bool there;      /* something of its sort is here: a GPU, a TPU chip … */
+    const char *trouble;
+} survey;
+
+static stk_alternative overlay(const stk_resources *res, uint32_t i_alternative)
+{
+    stk_alternative a = {res->gpu_count, res->gpu_memory_bytes, res->gpu_class, res->gpu_vendor};
+    if (res->n_any_of > 0) {
+        const stk_alternative *over = &res->any_of[i_alternative];
+        a.gpu_count = over->gpu_count > 0 ? over->gpu_count : a.gpu_count;
+        a.gpu_memory_bytes =
+            over->gpu_memory_bytes != -1 ? over->gpu_memory_bytes : a.gpu_memory_bytes;
+        a.gpu_class = over->gpu_class != NULL ? over->gpu_class : a.gpu_class;
+        a.gpu_vendor = over->gpu_vendor != NULL ? over->gpu_vendor : a.gpu_vendor;
+    }
+    a.gpu_count = a.gpu_count > 0 ? a.gpu_count : 1;
+    return a;
+}
+
+static bool can_share(const stk_capacity_device *d)
+{
+    return d->memory_bytes > 0 && stk_plan_kind_of(d->vendor)->shared;
+}
+
+/* A slice is for whom asks for it: by its class, or for so much memory as it has. A program can't
+ * join it with another device. */
+static bool is_meant(const survey *s, const stk_capacity_device *d)
+{
+    return d->parent < 0 || stk_plan_names_slice(s->want.gpu_class, d->profile) ||
+           (s->share > 0 && s->want.gpu_count == 1 && d->memory_bytes >= s->share);
+}
+
+static void look(const stk_capacity *cap, survey *s)
+{
+    const stk_plan_kind *asked = stk_plan_kind_asked(cap, &s->want);
+    bool any = s->want.gpu_vendor == NULL && stk_plan_vendor_of_class(s->want.gpu_class) == NULL;
+    s->largest = -1;
+    for (uint32_t i = 0; i < cap->n_listed && i < STK_LIMIT_DEVICES; i++) {
+        const stk_capacity_device *d = &cap->devices[i];
+        s->there |= any || strcmp(stk_plan_kind_of(d->vendor)->noun, asked->noun) == 0;
+        bool unnamed = d->model == NULL && !d->usable;
+        if (!unnamed && !stk_plan_is_kind(s->want.gpu_class, s->want.gpu_vendor, d)) {
+            continue;
+        }
+        if (!d->usable) {
+            bool split = d->trouble == NULL && !unnamed;
+            s->n_broken += split ? 0 : 1;
+            s->trouble = split ? s->trouble : d->trouble;
+            continue;
+        }
+        s->n_kind++;
+        if (!is_meant(s, d)) {
+            s->n_slices++;
+            continue;
+        }
+        if (d->memory_bytes > s->largest) {
+            s->largest = d->memory_bytes;
+            s->i_largest = i;
+        }
+        if (s->share <= 0 || d->memory_bytes < 0 || d->memory_bytes >= s->share) {
+            stk_devset_add(&s->fit, i);
+        }
+    }
+}
+
+/* What earlier runs needed and a margin, as much as the largest device has at most. */
+static int64_t share_of(const stk_plan_requester *q, uint32_t i_step, const stk_alternative *want)
+{
+    int64_t peak = q->peaks == NULL ? -1 : q->peaks[i_step];
+    if (want->gpu_memory_bytes != STK_GPU_MEMORY_AUTO) {
+        return want->gpu_memory_bytes > 0 ? want->gpu_memory_bytes : 0;
+    }
+    if (peak <= 0 || q->cap == NULL) {
+        return 0;
+    }
+    int64_t share = peak + peak / 100 * 15;
+    int64_t most = 0;
+    for (uint32_t i = 0; i < q->cap->n_listed; i++) {
+        const stk_capacity_device *d = &q->cap->devices[i];
+        bool fits = d->usable && can_share(d) &&
+                    stk_plan_is_kind(want->gpu_class, want->gpu_vendor, d) &&
+                    (d->parent < 0 || stk_plan_names_slice(want->gpu_class, d->profile) ||
+                     want->gpu_count == 1);
+        most = fits && d->memory_bytes > most ? d->memory_bytes : most;
+    }
+    return share < most ? share : most;
+}
+
+static bool is_possible(const stk_capacity *cap, const stk_pack_ask *ask)
+{
+    if (!ask->contiguous) {
+        return stk_devset_count(&ask->wanted) >= ask->n;
+    }
+    for (uint32_t i = 0; i + ask->n <= cap->n_listed; i += ask->n) {
+        uint32_t n = 0;
+        while (n < ask->n && stk_devset_has(&ask->wanted, i + n)) {
+            n++;
+        }
+        if (n == ask->n) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A step's devices are of one vendor, and all of them shared or none: else one ask for each. */
+static uint32_t make_asks(const stk_capacity *cap, survey *s, stk_pack_ask *asks, uint32_t n_asks)
+{
+    stk_devset left = s->fit;
+    for (uint32_t i = 0; i < cap->n_listed && i < STK_LIMIT_DEVICES; i++) {
+        if (!stk_devset_has(&left, i)) {
+            continue;
+        }
+        const stk_plan_kind *kind = stk_plan_kind_of(cap->devices[i].vendor);
+        bool shared = s->share > 0 && can_share(&cap->devices[i]);
+        stk_pack_ask ask = {.n = (uint32_t)s->want.gpu_count,
+                            .share_mib = shared ? (int32_t)((s->share + MIB - 1) / MIB) : 0,
+                            .contiguous = kind->neighbours};
+        for (uint32_t k = i; k < cap->n_listed && k < STK_LIMIT_DEVICES; k++) {
+            const stk_capacity_device *d = &cap->devices[k];
+            if (stk_devset_has(&left, k) && stk_plan_kind_of(d->vendor) == kind &&
+                (s->share > 0 && can_share(d)) == shared) {
+                stk_devset_add(&ask.wanted, k);
+                stk_devset_remove(&left, k);
+            }
+        }
+        uint32_t n = stk_devset_count(&ask.wanted);
+        s->n_fit = n > s->n_fit ? n : s->n_fit;
+        if (n_asks < STK_LIMIT_ASKS && is_possible(cap, &ask)) {
+            asks[n_asks++] = ask;
+        }
+    }
+    return n_asks;
+}
+
+/* --- when it isn't possible --- */
+
+/* The number that TPU chips come in which is nearest below, and above. */
+static bool is_group(int64_t n)
+{
+    return n == 1 || n == 2 || n == 4 || n == 8;
+}
+
+/* What the sentence begins with: the key that is to be changed. */
+static const char *lead(const survey *s, char *buf, size_t size)
+{
+    char memory[32];
+    char kind[160];
+    bool auto_share = s->want.gpu_memory_bytes == STK_GPU_MEMORY_AUTO;
+    if (s->want.gpu_memory_bytes > 0) {
+        (void)snprintf(buf, size, "gpu_memory %s",
+                       stk_units_format_memory(s->want.gpu_memory_bytes, memory, sizeof memory));
+    } else if (auto_share) {
+        (void)snprintf(buf, size, "gpu_memory auto");
+    } else {
+        (void)snprintf(buf, size, "gpu_count %lld", (long long)s->want.gpu_count);
+    }
+    if (s->want.gpu_count == 1 && (s->want.gpu_class != NULL || s->want.gpu_vendor != NULL) &&
+        s->there) {
+        (void)snprintf(buf, size, "%s", stk_plan_kind_text(&s->want, kind, sizeof kind));
+    }
+    return buf;
+}
+
+typedef struct refusal {
+    char text[512];
+    char hint[240];
+} refusal;
+
+static void too_large(const stk_plan_requester *q, const survey *s, refusal *r)
+{
+    char memory[32];
+    char has[32];
+    const stk_plan_kind *kind = stk_plan_kind_asked(q->cap, &s->want);
+    const stk_capacity_device *d = &q->cap->devices[s->i_largest];
+    (void)stk_units_format_memory(s->share, memory, sizeof memory);
+    (void)stk_units_format_memory(s->largest, has, sizeof has);
+    (void)snprintf(r->text, sizeof r->text,
+                   "gpu_memory %s is more than any %s of %s has; the largest, %.100s, has %s",
+                   memory, d->parent >= 0 ? "slice" : kind->noun, q->cap->where,
+                   d->model != NULL ? d->model : kind->noun, has);
+    (void)snprintf(r->hint, sizeof r->hint,
+                   "ask for at most %s of each, and for more of them by gpu_count", has);
+}
+
+static void slices_only(const stk_plan_requester *q, const survey *s, refusal *r)
+{
+    const char *profile = NULL;
+    const char *here = stk_plan_inventory(q->cap, NULL, q->plan->arena);
+    const stk_plan_kind *kind = stk_plan_kind_asked(q->cap, &s->want);
+    for (uint32_t i = 0; i < q->cap->n_listed && profile == NULL; i++) {
+        profile = q->cap->devices[i].usable ? q->cap->devices[i].profile : NULL;
+    }
+    (void)snprintf(r->text, sizeof r->text,
+                   "gpu_count %lld asks for whole %s: %s has slices of them only, %.200s",
+                   (long long)s->want.gpu_count, kind->nouns, q->cap->where,
+                   here != NULL ? here : "");
+    (void)snprintf(r->hint, sizeof r->hint, "write gpu_class: %.40s",
+                   profile != NULL ? profile : "mig");
+}
+
+static void too_many(const stk_plan_requester *q, const survey *s, refusal *r)
+{
+    char kind[160];
+    char memory[32];
+    const stk_plan_kind *k = stk_plan_kind_asked(q->cap, &s->want);
+    bool picky = s->want.gpu_class != NULL || s->want.gpu_vendor != NULL;
+    (void)stk_plan_kind_text(&s->want, kind, sizeof kind);
+    long long n = (long long)s->want.gpu_count;
+    if (s->n_fit >= s->want.gpu_count) {
+        (void)snprintf(r->text, sizeof r->text,
+                       "gpu_count %lld: of the %u %s that %s has, no %lld lie side by side", n,
+                       s->n_fit, k->nouns, q->cap->where, n);
+    } else if (s->share > 0) {
+        (void)snprintf(r->text, sizeof r->text,
+                       "gpu_count %lld is more than the %u %s of %s that %s %s of memory%s%s", n,
+                       s->n_fit, s->n_fit == 1 ? k->noun : k->nouns, q->cap->where,
+                       s->n_fit == 1 ? "has" : "have",
+                       stk_units_format_memory(s->share, memory, sizeof memory),
+                       picky ? " and are of " : "", kind);
+    } else {
+        (void)snprintf(r->text, sizeof r->text, "gpu_count %lld is more than %s's %u%s%s", n,
+                       q->cap->where, s->n_fit,
+                       picky                  ? " of "
+                       : s->n_fit < s->n_kind ? " of one sort"
+                                              : "",
+                       kind);
+    }
+    (void)snprintf(r->hint, sizeof r->hint, "lower it to what there is");
+}
+
+static void explain(const stk_plan_requester *q, const survey *s, refusal *r)
+{
+    char first[200];
+    const stk_plan_kind *kind = stk_plan_kind_asked(q->cap, &s->want);
+    const char *where = q->cap->where;
+    (void)lead(s, first, sizeof first);
+    if (kind->neighbours && !is_group(s->want.gpu_count)) {
+        int64_t n = s->want.gpu_count;
+        (void)snprintf(r->text, sizeof r->text, "gpu_count %lld: %s come in 1, 2, 4 or 8",
+                       (long long)n, kind->nouns);
+        (void)snprintf(r->hint, sizeof r->hint, "write %s",
+                       n == 3  ? "2 or 4"
+                       : n < 8 ? "4 or 8"
+                               : "8");
+    } else if (!s->there) {
+        (void)snprintf(r->text, sizeof r->text, "%s: %s has no %s", first, where, kind->noun);
+        (void)snprintf(r->hint, sizeof r->hint, "take it out, or use --policy fit to run without");
+    } else if (s->n_broken > 0 && s->n_fit < s->want.gpu_count) {
+        (void)snprintf(r->text, sizeof r->text,
+                       "gpu_count %lld: %u of the %s that %s has can't be used (%.200s)",
+                       (long long)s->want.gpu_count, s->n_broken, kind->nouns, where,
+                       s->trouble != NULL ? s->trouble : "see stoker doctor");
+        (void)snprintf(r->hint, sizeof r->hint,
+                       "repair that, or take gpu_count out to run without");
+    } else if (s->n_kind == 0) {
+        const char *here = stk_plan_inventory(q->cap, NULL, q->plan->arena);
+        char wanted[200];
+        (void)snprintf(r->text, sizeof r->text, "%s: %s has %.200s",
+                       stk_plan_kind_text(&s->want, wanted, sizeof wanted), where,
+                       here != NULL ? here : "others");
+        (void)snprintf(r->hint, sizeof r->hint, "name what is there, or leave the class out");
+    } else if (s->n_fit == 0 && s->n_slices == s->n_kind && s->share == 0) {
+        slices_only(q, s, r);
+    } else if (s->n_fit == 0 && s->largest >= 0) {
+        too_large(q, s, r);
+    } else {
+        too_many(q, s, r);
+    }
+}
+
+static int refuse(stk_plan_requester *q, uint32_t i_step, const survey *surveys, uint32_t n)
+{
+    refusal r;
+    explain(q, &surveys[0], &r);
+    if (n == 1) {
+        return stk_plan_refuse(q, i_step, r.text, r.hint);
+    }
+    char text[700];
+    size_t len = (size_t)snprintf(text, sizeof text, "none of its %u alternatives is possible", n);
+    for (uint32_t i = 0; i < n && len < sizeof text; i++) {
+        explain(q, &surveys[i], &r);
+        len += (size_t)snprintf(text + len, sizeof text - len, "%s %s", i == 0 ? ":" : ";", r.text);
+    }
+    const char *here = stk_plan_inventory(q->cap, NULL, q->plan->arena);
+    (void)snprintf(r.hint, sizeof r.hint, "add one that is: %s has %.160s", q->cap->where,
+                   here == NULL ? "others" : here);
+    return stk_plan_refuse(q, i_step, text, r.hint);
+}
+
+static int go_without(stk_plan_requester *q, uint32_t i_step, const survey *surveys, uint32_t n,
+                      stk_request *request)
+{
+    char asked[400];
+    char why[200];
+    char many[200];
+    size_t len = 0;
+    for (uint32_t i = 0; i < n && len < sizeof asked; i++) {
+        char one[240];
+        len += (size_t)snprintf(asked + len, sizeof asked - len, "%s%s", i > 0 ? " or " : "",
+                                stk_plan_ask_text(q->cap, &surveys[i].want, one, sizeof one));
+    }
+    (void)snprintf(why, sizeof why, "%s has none, it runs on the CPU (policy fit)", q->cap->where);
+    (void)snprintf(many, sizeof many, "%s has none, they run on the CPU (policy fit)",
+                   q->cap->where);
+    request->clamped = true;
+    return stk_plan_add_note(q, i_step, asked, why, many);
+}
+
+/* --- one step --- */
+
+/* Asked for less than earlier runs took: admitted as asked, as the code may have changed. */
+static int note_learned(stk_plan_requester *q, uint32_t i_step, const stk_resources *res)
+{
+    int64_t peak = q->peaks == NULL ? -1 : q->peaks[i_step];
+    int64_t least = res->n_any_of == 0 ? res->gpu_memory_bytes : -1;
+    for (uint32_t i = 0; i < res->n_any_of; i++) {
+        int64_t own = overlay(res, i).gpu_memory_bytes;
+        least = own > 0 && (least < 0 || own < least) ? own : least;
+    }
+    if (least <= 0 || peak <= least) {
+        return 0;
+    }
+    char asked[96];
+    char why[96];
+    char memory[32];
+    (void)snprintf(asked, sizeof asked, "%s of GPU memory",
+                   stk_units_format_memory(least, memory, sizeof memory));
+    (void)snprintf(why, sizeof why, "earlier runs needed %s",
+                   stk_units_format_memory(peak, memory, sizeof memory));
+    return stk_plan_add_note(q, i_step, asked, why, why);
+}
+
+static int survey_all(stk_plan_requester *q, uint32_t i_step, const stk_resources *res, uint32_t n,
+                      stk_request *request)
+{
+    survey surveys[STK_LIMIT_ASKS];
+    stk_pack_ask asks[STK_LIMIT_ASKS];
+    uint32_t n_asks = 0;
+    bool there = false;
+    memset(surveys, 0, sizeof surveys);
+    for (uint32_t i = 0; i < n; i++) {
+        survey *s = &surveys[i];
+        s->want = overlay(res, i);
+        s->share = share_of(q, i_step, &s->want);
+        request->gpu_memory_auto |= s->want.gpu_memory_bytes == STK_GPU_MEMORY_AUTO;
+        look(q->cap, s);
+        bool odd =
+            stk_plan_kind_asked(q->cap, &s->want)->neighbours && !is_group(s->want.gpu_count);
+        there |= s->there || odd;
+        n_asks = odd ? n_asks : make_asks(q->cap, s, asks, n_asks);
+    }
+    if (n_asks == 0) {
+        return q->policy == STK_POLICY_STRICT || there ? refuse(q, i_step, surveys, n)
+                                                       : go_without(q, i_step, surveys, n, request);
+    }
+    stk_pack_ask *kept = stk_arena_array(q->plan->arena, n_asks, sizeof *kept);
+    if (kept == NULL) {
+        return stk_plan_no_memory(q->err);
+    }
+    memcpy(kept, asks, n_asks * sizeof *kept);
+    request->asks = kept;
+    request->n_asks = n_asks;
+    request->n_devices = kept[0].n;
+    return note_learned(q, i_step, res);
+}
+
+int stk_plan_ask_devices(stk_plan_requester *q, uint32_t i_step, stk_request *request)
+{
+    const stk_settings *settings = stk_spec_step(q->plan->spec, i_step)->settings;
+    const stk_resources *res = &settings->resources;
+    uint32_t n = res->n_any_of > 0 ? res->n_any_of : 1;
+    if (res->gpu_count == 0 ||
+        (res->gpu_count < 0 && res->gpu_memory_bytes == -1 && res->n_any_of == 0)) {
+        return 0;
+    }
+    if (q->cap == NULL) {
+        request->n_devices = (uint32_t)overlay(res, 0).gpu_count;
+        return 0;
+    }
+    if (settings == q->last && q->last_request.n_asks > 0 && q->peaks == NULL) {
+        request->asks = q->last_request.asks;
+        request->n_asks = q->last_request.n_asks;
+        request->n_devices = q->last_request.n_devices;
+        request->gpu_memory_auto = q->last_request.gpu_memory_auto;
+        return 0;
+    }
+    int rc = survey_all(q, i_step, res, n, request);
+    q->last = settings;
+    q->last_request = *request;
+    return rc;
+}

@@ -1,0 +1,150 @@
+/* Is a device what a step means by gpu_class and gpu_vendor? People write "A100-80GB", vendors
+ * "NVIDIA A100-SXM4-80GB", clouds "NVIDIA_TESLA_A100": words are compared, not texts. */
+#include <ctype.h>
+#include <string.h>
+
+#include "plan/plan_private.h"
+
+typedef struct word {
+    const char *at;
+    size_t len;
+} word;
+
+/* The next run of letters and digits at or after *text. */
+static bool next_word(const char **text, word *ret)
+{
+    const char *at = *text == NULL ? "" : *text;
+    while (*at != '\0' && !isalnum((unsigned char)*at)) {
+        at++;
+    }
+    ret->at = at;
+    while (isalnum((unsigned char)*at)) {
+        at++;
+    }
+    ret->len = (size_t)(at - ret->at);
+    *text = at;
+    return ret->len > 0;
+}
+
+static bool is_word(word w, const char *text)
+{
+    return strlen(text) == w.len && strncasecmp(w.at, text, w.len) == 0;
+}
+
+/* Does `w` stand in the text, as one word or as several written together ("RTX4090")? */
+static bool has_word(const char *text, word w)
+{
+    word start;
+    while (next_word(&text, &start)) {
+        const char *rest = start.at;
+        word part;
+        size_t n = 0;
+        while (n < w.len && next_word(&rest, &part) && part.len <= w.len - n &&
+               strncasecmp(part.at, w.at + n, part.len) == 0) {
+            n += part.len;
+        }
+        if (n == w.len) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "80GB", of a device whose name doesn't say it. Makers count GB or GiB, and keep some back. */
+static bool is_its_memory(word w, int64_t memory_bytes)
+{
+    double gb = 0;
+    size_t n = 0;
+    for (; n < w.len && n < 4 && isdigit((unsigned char)w.at[n]); n++) {
+        gb = gb * 10 + (w.at[n] - '0');
+    }
+    return n > 0 && w.len - n == 2 && strncasecmp(w.at + n, "gb", 2) == 0 &&
+           (double)memory_bytes >= gb * 0.93e9 && (double)memory_bytes <= gb * (1 << 30) * 1.03;
+}
+
+/* Words of brands that come and go before the same model. */
+static bool is_filler(word w)
+{
+    static const char *const fillers[] = {"tesla", "geforce", "instinct", "gpu"};
+    for (size_t i = 0; i < sizeof fillers / sizeof *fillers; i++) {
+        if (is_word(w, fillers[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What people call models, in the words of their makers. */
+static const struct {
+    const char *vendor, *name, *model;
+} models[] = {
+    {"google", "tpu", NULL},      {"google", "v2", NULL},
+    {"google", "v3", NULL},       {"google", "v4", NULL},
+    {"google", "v5e", NULL},      {"google", "v5litepod", "Google TPU v5e"},
+    {"google", "v5p", NULL},      {"google", "v6e", NULL},
+    {"aws", "neuron", NULL},      {"aws", "Trainium", NULL},
+    {"aws", "Trainium2", NULL},   {"aws", "Inferentia", NULL},
+    {"aws", "Inferentia2", NULL},
+};
+
+const char *stk_plan_vendor_of_class(const char *gpu_class)
+{
+    word w;
+    while (next_word(&gpu_class, &w)) {
+        for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+            if (is_word(w, models[i].name)) {
+                return models[i].vendor;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* "h100-sxm" for "NVIDIA H100 80GB HBM3" */
+static bool is_alias(const char *gpu_class, const char *model)
+{
+    for (size_t i = 0; model != NULL && i < sizeof models / sizeof *models; i++) {
+        if (models[i].model != NULL && strcasecmp(models[i].model, model) == 0 &&
+            strcasecmp(models[i].name, gpu_class) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool stk_plan_names_slice(const char *gpu_class, const char *profile)
+{
+    word first;
+    word mig = {"mig", 3};
+    const char *text = profile;
+    return gpu_class != NULL &&
+           (has_word(gpu_class, mig) || (next_word(&text, &first) && has_word(gpu_class, first)));
+}
+
+bool stk_plan_is_kind(const char *gpu_class, const char *gpu_vendor,
+                      const stk_capacity_device *device)
+{
+    if (gpu_vendor != NULL &&
+        (device->vendor == NULL || strcasecmp(gpu_vendor, device->vendor) != 0)) {
+        return false;
+    }
+    const char *rest = gpu_class;
+    word w;
+    if (gpu_class != NULL && is_alias(gpu_class, device->model)) {
+        return true;
+    }
+    while (next_word(&rest, &w)) {
+        if (!has_word(device->model, w) && !has_word(device->vendor, w) &&
+            !has_word(device->profile, w) && !has_word(device->noun, w) && !is_filler(w) &&
+            !is_its_memory(w, device->memory_bytes)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool stk_plan_device_fits(const stk_resources *asked, const char *model, const char *vendor)
+{
+    stk_capacity_device device = {.vendor = vendor, .model = model, .memory_bytes = -1};
+    return stk_plan_is_kind(asked->gpu_class, asked->gpu_vendor, &device);
+}
