@@ -58,6 +58,7 @@ class StepContext:
         parameters: inputs that are literals or parameters, by name.
         inputs: all inputs as the function gets them, by name (None until they are loaded).
         resources: what was asked for and what was granted.
+        attempt, last_attempt: which try this is, from 1, and whether no other follows.
         directory: the attempt directory.
         rank, world: this process's place among those of a distributed step.
     """
@@ -117,6 +118,21 @@ class StepContext:
     def resources(self) -> Resources:
         """What was asked for and what was granted."""
         return Resources(self._task.get("asked") or {}, self._task.get("granted") or {})
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of the step this is, from 1: after "out of memory", say, for a smaller batch."""
+        return int(self._task.get("attempt", 1))
+
+    @property
+    def last_attempt(self) -> bool:
+        """No other attempt follows if this one fails."""
+        return bool(self._task.get("last_attempt", True))
+
+    @property
+    def granted(self) -> Dict[str, Any]:
+        """What this attempt was granted: ``cpus``, ``memory_bytes``, ``devices`` …; ``on_oom`` raises it."""
+        return self.resources.granted
 
     @property
     def devices(self) -> List[Any]:

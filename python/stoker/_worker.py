@@ -12,7 +12,7 @@ import json
 import os
 import sys
 
-from . import _context, _materialize
+from . import _context, _frameworks, _materialize
 from ._entry import fit
 
 TYPE_CHECKING = False
@@ -83,6 +83,8 @@ def run_attempt(
         attempt.fail(exc)
         if not hook:
             attempt.after_failure(exc)
+    if not hook:
+        attempt.ask_frameworks()
     attempt.close()
     _write_result(directory, "hook.json" if hook else "result.json", result)
     return not hook or (result["status"] == "ok" and not attempt.warnings)
@@ -134,6 +136,7 @@ class _Attempt:
 
     def run(self) -> None:
         """Inputs, hooks, the function, outputs."""
+        _frameworks.guard(self._devices(), self.entry.uses)
         arguments = self._load_inputs()
         self.run_hook("on_start", None)
         value = self._call(arguments)
@@ -288,6 +291,16 @@ class _Attempt:
             self.run_hook("on_failure", exc)
             self.run_hook("on_end", exc)
 
+    def _devices(self) -> List[Dict[str, Any]]:
+        return (self.task.get("granted") or {}).get("devices") or []
+
+    def ask_frameworks(self) -> None:
+        """What the loaded frameworks say of the devices, whether the step failed or not."""
+        said = (self.result.get("error") or {}).get("message") or ""
+        frameworks = _frameworks.report(self._devices(), said)
+        if frameworks:
+            self.result["accelerator"] = {"frameworks": frameworks}
+
     def close(self) -> None:
         """Collect what was said and seen."""
         if self.context is not None:
@@ -367,22 +380,25 @@ def _log(text: str) -> None:
 
 def describe(exc: BaseException, entry: Any = None) -> Dict[str, Any]:
     """``result.json``'s ``error``: class, one sentence, the user's part of the traceback."""
-    kind = type(exc)
+    full = _frameworks.device_oom_of(exc)
+    kind = type(exc) if full is None else type(full)
     module = kind.__module__
     name = kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
     if isinstance(exc, Stopped):
         name = "SystemExit"
-    error: Dict[str, Any] = {"class": "exception", "type": name, "message": _message(exc)}
+    error: Dict[str, Any] = {"class": "exception", "type": name, "message": _message(full or exc)}
     ours = module.startswith("stoker.")
     if ours and kind.__name__ == "SerializeError":
         error.update({"class": "serialize", "output": getattr(exc, "output", "")})
     elif ours and kind.__name__ == "LoadError":
         error["class"] = "load"
+    elif ours and kind.__name__ == "DeviceUnusable":
+        error["class"] = "resources"
     elif ours and not isinstance(exc, Stopped):
         error["class"] = "usage"
     elif isinstance(exc, ImportError):
         error.update({"class": "import", "module": exc.name or ""})
-    elif is_device_oom(exc):
+    elif full is not None:
         error["class"] = "device_oom"
     where = _user_line(exc) or _defined_at(entry)
     if where:
@@ -399,30 +415,6 @@ def _message(exc: BaseException) -> str:
     if isinstance(exc, MemoryError) and not text:
         return "the process could not get more memory (MemoryError)"
     return text or type(exc).__name__
-
-
-_OOM_TYPES = ("OutOfMemoryError", "ResourceExhaustedError", "CudaOutOfMemoryError")
-_OOM_TEXTS = (
-    "CUDA out of memory",
-    "HIP out of memory",
-    "XPU out of memory",
-    "CUDA error: out of memory",
-    "CUDA_ERROR_OUT_OF_MEMORY",
-    "cudaErrorMemoryAllocation",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "RESOURCE_EXHAUSTED: Out of memory",
-)
-
-
-def is_device_oom(exc: BaseException) -> bool:
-    """Is it a device that is out of memory? Looks at names and texts, imports nothing."""
-    if any(kind.__name__ in _OOM_TYPES for kind in type(exc).__mro__):
-        return True
-    if not isinstance(exc, RuntimeError) and "Cuda" not in type(exc).__name__:
-        return False
-    text = str(exc)
-    return any(one in text for one in _OOM_TEXTS)
 
 
 def _traceback(exc: BaseException) -> str:
