@@ -150,6 +150,8 @@ int stk_accel_open(const char *provider, stk_accel **ret_accel, stk_err *err)
         stk_accel_close(accel);
         return rc;
     }
+    stk_accel_apply_quarantine(accel);
+    stk_accel_open_log(accel);
     *ret_accel = accel;
     return 0;
 }
@@ -165,6 +167,7 @@ void stk_accel_close(stk_accel *accel)
             part->provider->ops.close(part->self);
         }
     }
+    stk_accel_close_log(accel);
     stk_arena_free(accel->arena); /* holds accel itself */
 }
 
@@ -308,6 +311,27 @@ int stk_accel_sample(stk_accel *accel, uint32_t i_device, const pid_t *pids, uin
         *ret = STK_DEVICE_SAMPLE_UNKNOWN;
     }
     return rc;
+}
+
+void stk_accel_sum_processes(const stk_device_process *processes, int n, const pid_t *pids,
+                             uint32_t n_pids, stk_device_sample *ret)
+{
+    if (n < 0 || n_pids == 0) {
+        return;
+    }
+    ret->context = 0;
+    for (int i = 0; i < n; i++) {
+        for (uint32_t k = 0; k < n_pids; k++) {
+            if (processes[i].pid != pids[k]) {
+                continue;
+            }
+            ret->context = ret->context == 1 || !processes[i].graphics;
+            if (processes[i].memory_bytes >= 0) {
+                ret->process_memory =
+                    (ret->process_memory < 0 ? 0 : ret->process_memory) + processes[i].memory_bytes;
+            }
+        }
+    }
 }
 
 /* The whole device that i is, or is cut from. */

@@ -51,6 +51,8 @@ typedef struct stk_accel_part { /* a provider at work */
     void *self;
 } stk_accel_part;
 
+typedef struct stk_trouble stk_trouble; /* accel_trouble.c */
+
 typedef struct stk_accel_slot {
     uint32_t part, slot;
 } stk_accel_slot;
@@ -66,6 +68,9 @@ struct stk_accel {
     stk_device *devices;
     stk_accel_slot *slots; /* device → its part, and the number there */
     uint32_t n;
+    stk_device *found; /* the list before quarantine */
+    bool quarantined[STK_LIMIT_DEVICES];
+    stk_trouble *log;
 };
 
 /* Appends a device, as number accel->n (a slice's `parent` is such a number; parents come first and
@@ -75,11 +80,21 @@ int stk_accel_add(stk_accel *accel, const stk_device *device, uint32_t slot, stk
 /* Adds a sentence to what describe says. */
 void stk_accel_remark(stk_accel *accel, const char *text);
 
+/* Fills process_memory and context of a sample from n processes of the device (-1: unknown). */
+void stk_accel_sum_processes(const stk_device_process *processes, int n, const pid_t *pids,
+                             uint32_t n_pids, stk_device_sample *ret);
+
 /* accel_mask.c: takes out what the inherited masks of the vendors don't name. */
 int stk_accel_apply_masks(stk_accel *accel, stk_err *err);
 
 /* accel_lease.c: how many engines stand between us and the one that leased from the host. */
 int stk_lease_level(void);
+
+/* accel_trouble.c. The first reads the quarantine files again (one access(2) a device where nothing
+ * changed); the others begin and end listening to the kernel log. */
+void stk_accel_apply_quarantine(stk_accel *accel);
+void stk_accel_open_log(stk_accel *accel);
+void stk_accel_close_log(stk_accel *accel);
 
 #define X(name) extern const stk_provider stk_provider_##name;
 #include "tbl/providers.def"
