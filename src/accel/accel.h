@@ -182,17 +182,19 @@ enum { STK_LEASE_DEVICES = 64 };
 typedef struct stk_lease {
     uint32_t n;
     uint32_t devices[STK_LEASE_DEVICES]; /* indices into the accel's list */
-    int fds[STK_LEASE_DEVICES]; /* CLOEXEC here; hand them to the task, whose copies keep it alive
-                                 */
-    int64_t share_bytes;        /* of each; 0: whole devices */
+    uint32_t n_fds; /* one a device, one more for a slice (its parent's lock) */
+    int fds[2 * STK_LEASE_DEVICES]; /* CLOEXEC; hand all to the task, whose copies keep it alive */
+    int64_t share_bytes;            /* of each; 0: whole devices */
 } stk_lease;
 
 /* The per-host lock directory: STOKER_LEASE_DIR, else /run/lock/stoker (made 1777), else a private
  * one; `ret_private` says so. */
 const char *stk_lease_dir(bool *ret_private);
-/* Takes exactly these devices, whole (share_bytes 0) or that much memory of each, all or nothing;
- * never blocks. STK_E_BUSY: one is held; *ret_busy (may be NULL) says which are, and the text names
- * holders (run, user, pid; `label` is what we write for others to read). */
+/* Takes exactly these devices, whole (share_bytes 0) or that much memory of each (rounded up to
+ * MiB), all or nothing; never blocks. STK_E_BUSY: one is held; *ret_busy (may be NULL) says which
+ * are, and the text names holders (run, user, pid; `label` is what we write for others to read).
+ * STK_E_RESOURCES: never, as it is: an unusable one, more than its memory. A slice and the device
+ * that it was cut from are never leased at once. */
 int stk_lease_take(stk_accel *accel, const stk_devset *devices, int64_t share_bytes,
                    const char *label, stk_lease *ret_lease, stk_devset *ret_busy, stk_err *err);
 /* The first n usable devices that are free, of those with wanted[i] (NULL: of all): for callers
@@ -201,9 +203,10 @@ int stk_lease_take_any(stk_accel *accel, uint32_t n, const bool *wanted, const c
                        stk_lease *ret_lease, stk_err *err);
 /* Closes our descriptors; the lease lives on while a task holds a copy. */
 void stk_lease_drop(stk_lease *lease);
-/* What is free on each device now, for the scheduler: bytes that no lease and no program outside
- * Stoker holds; 0 for a device in use by others (its `ret_outside` says whose: "pid 4242 (python,
- * user ann) uses it outside Stoker", arena, NULL where nobody). ret_free: n_devices numbers. */
+/* What is free on each device now, for the scheduler: bytes that no lease holds; memory_bytes (-1
+ * where that is unknown): all of it; 0: none, or unusable (quarantine is read anew), or programs
+ * outside Stoker use it. Of the last two `ret_outside` says why, a sentence like "pid 4242 (python,
+ * user ann) uses it outside Stoker" (arena), else NULL; may be NULL. n_devices of each. */
 int stk_lease_free(stk_accel *accel, stk_arena *arena, int64_t *ret_free, const char **ret_outside,
                    stk_err *err);
 /* Environment for a task that was given `lease` (n = 0: sees none of any vendor): name/value pairs,

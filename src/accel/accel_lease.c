@@ -1,11 +1,11 @@
-/* Leases: open-file-description locks on one file a device. The kernel keeps the lock as long as
- * any process holds a copy of the descriptor, so a lease ends with the last process of its task,
- * however that ends, and never before; nobody has to clean up.
+/* Leases: open-file-description locks on one file a device (layout: accel_lease.h). The kernel
+ * keeps a lock as long as any process holds a copy of the descriptor, so a lease ends with the last
+ * process of its task, however that ends, and never before; nobody has to clean up.
  *
- * The lock's range stands for the device's memory, one byte a MiB, so that shares can come later;
- * a whole device takes the whole range. An engine started inside a task that holds devices leases
- * them on: level k's range begins at k * SPAN, and level k's holder is written at k * LABEL in the
- * file's text (locks and text don't touch each other). */
+ * Nothing waits while it holds something, and devices are locked in the order of the list: of
+ * several who want the same ones, the one that got furthest wins. */
+#include "accel/accel_lease.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
@@ -16,10 +16,7 @@
 #include <unistd.h>
 
 #include "accel/accel_priv.h"
-#include "base/buf.h"
-
-enum { LABEL = 512, LEVEL_MAX = 15 };
-#define SPAN ((off_t)1 << 24) /* 16 TiB of device memory */
+#include "base/units.h"
 
 static bool make_shared_dir(const char *path)
 {
@@ -66,14 +63,14 @@ const char *stk_lease_dir(bool *ret_private)
     return dir;
 }
 
-static off_t level(void)
+int stk_lease_level(void)
 {
     const char *text = getenv("STOKER_LEASE_LEVEL");
     long n = text != NULL ? strtol(text, NULL, 10) : 0;
-    return n < 0 ? 0 : n > LEVEL_MAX ? LEVEL_MAX : (off_t)n;
+    return n < 0 ? 0 : n > STK_LEASE_LEVEL_MAX ? STK_LEASE_LEVEL_MAX : (int)n;
 }
 
-static int lock_path(const stk_device *device, char *ret_path, size_t size)
+int stk_lease_path(const stk_device *device, char *ret_path, size_t size)
 {
     int n = snprintf(ret_path, size, "%s/%s-%s", stk_lease_dir(NULL), device->vendor,
                      device->uuid != NULL ? device->uuid : "unknown");
@@ -120,29 +117,95 @@ static bool is_current(int fd, const char *path)
            ours.st_dev == named.st_dev;
 }
 
-static struct flock whole(void)
+static int lock_range(int fd, short type, off_t from, off_t len)
 {
-    return (struct flock){
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = level() * SPAN, .l_len = SPAN};
+    struct flock lock = {.l_type = type,
+                         .l_whence = SEEK_SET,
+                         .l_start = stk_lease_level() * STK_LEASE_SPAN + from,
+                         .l_len = len};
+    int rc = fcntl(fd, F_OFD_SETLK, &lock);
+    if (rc < 0 && errno == EACCES) {
+        errno = EAGAIN;
+    }
+    return rc;
 }
 
+/* "ann", or the number of a user without a name; looked up once. */
+static const char *user_name(void)
+{
+    static char name[48];
+    static uid_t of = (uid_t)-1;
+    if (of != geteuid() || name[0] == '\0') {
+        const struct passwd *user = getpwuid(geteuid());
+        if (user != NULL) {
+            (void)snprintf(name, sizeof name, "%.40s", user->pw_name);
+        } else {
+            (void)snprintf(name, sizeof name, "%u", (unsigned)geteuid());
+        }
+        of = geteuid();
+    }
+    return name;
+}
+
+/* Only for others to read: the lock counts, also without a label (no slot free, the disk full). */
 static void write_label(int fd, const char *label)
 {
-    char text[LABEL] = {0};
-    const struct passwd *user = getpwuid(geteuid());
-    char number[16];
-    (void)snprintf(number, sizeof number, "%u", (unsigned)geteuid());
-    (void)snprintf(text, sizeof text, "%.400s (user %.40s, pid %d)", label ? label : "somebody",
-                   user != NULL ? user->pw_name : number, (int)getpid());
-    /* Only for others to read: the lock is what counts. */
-    (void)!pwrite(fd, text, sizeof text, level() * LABEL);
+    char text[STK_LEASE_LABEL] = {0};
+    (void)snprintf(text, sizeof text, "%.400s (user %s, pid %d)", label ? label : "somebody",
+                   user_name(), (int)getpid());
+    for (int slot = 0; slot < STK_LEASE_SLOTS; slot++) {
+        if (lock_range(fd, F_WRLCK, STK_LEASE_MEMORY + 2 * slot, 1) < 0) {
+            continue;
+        }
+        off_t at = ((off_t)stk_lease_level() * STK_LEASE_SLOTS + slot) * STK_LEASE_LABEL;
+        if (pwrite(fd, text, sizeof text, at) == (ssize_t)sizeof text) {
+            (void)lock_range(fd, F_WRLCK, STK_LEASE_MEMORY + 2 * slot + 1, 1);
+        }
+        return;
+    }
 }
 
-/* A locked descriptor; -1 with errno EAGAIN when somebody holds it. */
-static int take_one(const stk_device *device, const char *label)
+/* Locks n_mib of the device's memory, in as many pieces as it takes: where they lie means nothing.
+ * -1 with errno EAGAIN where that much isn't free; then some may be locked, and the caller closes.
+ */
+static int lock_share(int fd, int64_t total_mib, int64_t n_mib)
+{
+    off_t at = 0;
+    bool looked = false;
+    for (int i = 0; n_mib > 0 && i < 1 << 16; i++) {
+        off_t len = n_mib < total_mib - at ? n_mib : total_mib - at;
+        if (len <= 0) {
+            break;
+        }
+        off_t from = 0, held = 0;
+        while (len > 0 && stk_lease_conflict(fd, F_WRLCK, at, len, &from, &held)) {
+            /* Before anything is locked in vain: others would take it for held. */
+            if (!looked && stk_lease_free_mib(fd, F_WRLCK, at, total_mib - at) < n_mib) {
+                errno = EAGAIN;
+                return -1;
+            }
+            looked = true;
+            len = from - at;
+        }
+        if (len == 0) {
+            at = from + held;
+        } else if (lock_range(fd, F_WRLCK, at, len) == 0) {
+            at += len;
+            n_mib -= len;
+        } else if (errno != EAGAIN) {
+            return -1;
+        } /* else somebody was quicker: look again */
+    }
+    errno = EAGAIN;
+    return n_mib > 0 ? -1 : 0;
+}
+
+/* A locked descriptor of a device's file; share_mib 0: whole. -1 with errno EAGAIN when others hold
+ * it. */
+static int lock_file(const stk_device *device, short type, int64_t share_mib, const char *label)
 {
     char path[768];
-    if (lock_path(device, path, sizeof path) < 0) {
+    if (stk_lease_path(device, path, sizeof path) < 0) {
         errno = ENAMETOOLONG;
         return -1;
     }
@@ -151,11 +214,12 @@ static int take_one(const stk_device *device, const char *label)
         if (fd < 0) {
             return -1;
         }
-        struct flock lock = whole();
-        if (fcntl(fd, F_OFD_SETLK, &lock) < 0) {
+        int rc = share_mib > 0 ? lock_share(fd, stk_lease_total_mib(device), share_mib)
+                               : lock_range(fd, type, 0, STK_LEASE_MEMORY);
+        if (rc < 0) {
             int why = errno;
             close(fd);
-            errno = why == EACCES ? EAGAIN : why;
+            errno = why;
             return -1;
         }
         if (is_current(fd, path)) {
@@ -164,33 +228,152 @@ static int take_one(const stk_device *device, const char *label)
         }
         close(fd);
     }
-    errno = EBUSY;
+    errno = EAGAIN;
     return -1;
 }
 
-const char *stk_lease_holder(const stk_accel *accel, uint32_t i, stk_arena *arena)
+/* Adds device i to the lease; -1 with errno. */
+static int take_one(const stk_accel *accel, uint32_t i, int64_t share_mib, const char *label,
+                    stk_lease *lease)
 {
-    char path[768], text[LABEL + 1] = "";
-    if (i >= accel->n || lock_path(&accel->devices[i], path, sizeof path) < 0) {
-        return NULL;
-    }
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) {
-        return NULL;
-    }
-    struct flock lock = whole();
-    bool held = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-    const char *holder = NULL;
-    if (held) {
-        ssize_t n = pread(fd, text, LABEL, level() * LABEL);
-        for (char *c = text; *c != '\0'; c++) { /* somebody else's words, for our terminal */
-            *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+    const stk_device *device = &accel->devices[i];
+    int parent_fd = -1;
+    if (device->parent >= 0) {
+        parent_fd = lock_file(&accel->devices[device->parent], F_RDLCK, 0, label);
+        if (parent_fd < 0) {
+            return -1;
         }
-        holder = stk_arena_dup(arena, n > 0 && text[0] != '\0' ? text : "somebody");
     }
-    close(fd);
-    return holder;
+    int fd = lock_file(device, F_WRLCK, share_mib, label);
+    if (fd < 0) {
+        int why = errno;
+        if (parent_fd >= 0) {
+            close(parent_fd);
+        }
+        errno = why;
+        return -1;
+    }
+    lease->devices[lease->n++] = i;
+    lease->fds[lease->n_fds++] = fd;
+    if (parent_fd >= 0) {
+        lease->fds[lease->n_fds++] = parent_fd;
+    }
+    return 0;
 }
+
+/* Any other reason than that it is held. */
+static int cannot_lock(const stk_device *device, int why, stk_err *err)
+{
+    char name[64];
+    int rc = stk_err_sys(err, STK_E_SYS, why, "leasing %s in '%s'",
+                         stk_lease_name(device, name, sizeof name), stk_lease_dir(NULL));
+    stk_err_hint(err,
+                 "name a folder that every user of this host may write to in STOKER_LEASE_DIR");
+    return rc;
+}
+
+/* --- exactly these --- */
+
+static int check_ask(const stk_accel *accel, const stk_devset *devices, int64_t share_mib,
+                     stk_err *err)
+{
+    char name[64], have[32], want[32];
+    uint32_t n = stk_devset_count(devices);
+    if (n > STK_LEASE_DEVICES) {
+        return stk_err_set(err, STK_E_RESOURCES, "%u devices asked for at once; %d is the most", n,
+                           STK_LEASE_DEVICES);
+    }
+    for (uint32_t i = 0; i < STK_LIMIT_DEVICES; i++) {
+        if (!stk_devset_has(devices, i)) {
+            continue;
+        }
+        if (i >= accel->n) {
+            return stk_err_set(err, STK_E_BUG, "device %u to be leased; there are %u", i, accel->n);
+        }
+        const stk_device *device = &accel->devices[i];
+        int64_t total = stk_lease_total_mib(device);
+        (void)stk_lease_name(device, name, sizeof name);
+        if (!device->usable) {
+            return stk_err_set(err, STK_E_RESOURCES, "%s can't be leased: %s", name,
+                               device->trouble != NULL ? device->trouble
+                                                       : "it is split, its slices are");
+        }
+        if (share_mib > 0 && total < 0) {
+            return stk_err_set(err, STK_E_RESOURCES,
+                               "%s: how much memory it has is unknown, so that no share of it can "
+                               "be leased; ask for the whole device",
+                               name);
+        }
+        if (share_mib > total && share_mib > 0) {
+            return stk_err_set(err, STK_E_RESOURCES, "%s has %s of memory; %s were asked for", name,
+                               stk_units_format_memory(total << 20, have, sizeof have),
+                               stk_units_format_memory(share_mib << 20, want, sizeof want));
+        }
+    }
+    return 0;
+}
+
+/* Which of them are held, and by whom. `i_failed` was, a moment ago. */
+static int tell_busy(const stk_accel *accel, const stk_devset *devices, int64_t share_mib,
+                     uint32_t i_failed, stk_devset *ret_busy, stk_err *err)
+{
+    STK_ARENA_AUTO scratch = stk_arena_new(1u << 20);
+    STK_BUF_AUTO text = STK_BUF_INIT(600);
+    stk_devset busy = {{0}};
+    char name[64], left[32];
+    for (uint32_t i = 0; i < accel->n; i++) {
+        if (!stk_devset_has(devices, i)) {
+            continue;
+        }
+        const stk_device *device = &accel->devices[i];
+        const char *holder = stk_lease_holder(accel, i, scratch);
+        int fd = stk_lease_open_to_look(device);
+        int64_t free_mib = stk_lease_unleased(fd, device) >> 20;
+        if (fd >= 0) {
+            close(fd);
+        }
+        if (i != i_failed && (holder == NULL || (share_mib > 0 && free_mib >= share_mib))) {
+            continue;
+        }
+        stk_devset_add(&busy, i);
+        stk_buf_printf(&text, "%s%s", text.len > 0 ? ", " : "",
+                       stk_lease_name(device, name, sizeof name));
+        if (share_mib > 0 && free_mib > 0) {
+            stk_buf_printf(&text, " (%s left)",
+                           stk_units_format_memory(free_mib << 20, left, sizeof left));
+        }
+        stk_buf_printf(&text, ": %s", holder != NULL ? holder : "somebody who just let go");
+    }
+    if (ret_busy != NULL) {
+        *ret_busy = busy;
+    }
+    uint32_t n = stk_devset_count(devices);
+    return stk_err_set(err, STK_E_BUSY, "%u device%s to be leased, %u held: %s", n,
+                       n == 1 ? "" : "s", stk_devset_count(&busy),
+                       text.data != NULL ? text.data : "");
+}
+
+int stk_lease_take(stk_accel *accel, const stk_devset *devices, int64_t share_bytes,
+                   const char *label, stk_lease *ret_lease, stk_devset *ret_busy, stk_err *err)
+{
+    int64_t share_mib = share_bytes > 0 ? (share_bytes + (1 << 20) - 1) >> 20 : 0;
+    stk_lease lease = {.share_bytes = share_bytes > 0 ? share_bytes : 0};
+    int rc = check_ask(accel, devices, share_mib, err);
+    for (uint32_t i = 0; rc == 0 && i < accel->n; i++) {
+        if (stk_devset_has(devices, i) && take_one(accel, i, share_mib, label, &lease) < 0) {
+            int why = errno;
+            stk_lease_drop(&lease);
+            rc = why == EAGAIN ? tell_busy(accel, devices, share_mib, i, ret_busy, err)
+                               : cannot_lock(&accel->devices[i], why, err);
+        }
+    }
+    if (rc == 0) {
+        *ret_lease = lease;
+    }
+    return rc;
+}
+
+/* --- any n of them --- */
 
 static bool is_candidate(const stk_accel *accel, uint32_t i, const bool *wanted)
 {
@@ -224,7 +407,6 @@ static int busy(const stk_accel *accel, uint32_t n, const bool *wanted, uint32_t
 int stk_lease_take_any(stk_accel *accel, uint32_t n, const bool *wanted, const char *label,
                        stk_lease *ret_lease, stk_err *err)
 {
-    const uint32_t n_max = sizeof ret_lease->fds / sizeof ret_lease->fds[0];
     uint32_t n_usable = 0, n_free = 0;
     STK_ARENA_AUTO scratch = stk_arena_new(1u << 20);
     for (uint32_t i = 0; i < accel->n && n > 0; i++) {
@@ -233,7 +415,7 @@ int stk_lease_take_any(stk_accel *accel, uint32_t n, const bool *wanted, const c
             n_free += stk_lease_holder(accel, i, scratch) == NULL;
         }
     }
-    if (n > n_usable || n > n_max) {
+    if (n > n_usable || n > STK_LEASE_DEVICES) {
         return stk_err_set(err, STK_E_RESOURCES, "%u GPUs asked for, this machine has %u usable", n,
                            n_usable);
     }
@@ -246,18 +428,10 @@ int stk_lease_take_any(stk_accel *accel, uint32_t n, const bool *wanted, const c
         if (!is_candidate(accel, i, wanted)) {
             continue;
         }
-        int fd = take_one(&accel->devices[i], label);
-        if (fd >= 0) {
-            lease.devices[lease.n] = i;
-            lease.fds[lease.n++] = fd;
-        } else if (errno != EAGAIN && errno != EBUSY) {
+        if (take_one(accel, i, 0, label, &lease) < 0 && errno != EAGAIN) {
             int why = errno;
             stk_lease_drop(&lease);
-            stk_err_sys(err, STK_E_SYS, why, "leasing GPU %d in '%s'", accel->devices[i].index,
-                        stk_lease_dir(NULL));
-            stk_err_hint(err, "name a folder that every user of this host may write to in "
-                              "STOKER_LEASE_DIR");
-            return STK_E_SYS;
+            return cannot_lock(&accel->devices[i], why, err);
         }
     }
     if (lease.n < n) {
@@ -271,13 +445,8 @@ int stk_lease_take_any(stk_accel *accel, uint32_t n, const bool *wanted, const c
 
 void stk_lease_drop(stk_lease *lease)
 {
-    for (uint32_t i = 0; i < lease->n; i++) {
+    for (uint32_t i = 0; lease->n > 0 && i < lease->n_fds; i++) {
         close(lease->fds[i]);
     }
-    lease->n = 0;
-}
-
-int stk_lease_level(void)
-{
-    return (int)level();
+    lease->n = lease->n_fds = 0;
 }

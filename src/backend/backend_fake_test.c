@@ -50,7 +50,7 @@ static int start(stk_backend *b, uint32_t id, uint32_t attempt, int *ret_fd)
     int fds[2];
     stk_err err = {0};
     assert_int_equal(pipe(fds), 0);
-    job.lease.n = 1;
+    job.lease.n = job.lease.n_fds = 1;
     job.lease.fds[0] = fds[1];
     *ret_fd = fds[0]; /* at its end of file when the lease was dropped */
     int r = b->ops->start(b, &job, &err);

@@ -164,10 +164,7 @@ static int op_start(stk_backend *self, stk_job *job, stk_err *err)
         if (t != NULL) {
             unmake(b, t);
         }
-        for (uint32_t i = 0; i < job->lease.n; i++) {
-            stk_file_close(&job->lease.fds[i]);
-        }
-        job->lease.n = 0;
+        stk_lease_drop(&job->lease);
         return rc;
     }
     STK_FAILPOINT("backend.start.after");

@@ -29,7 +29,7 @@ void stk_local_guard_close(local_guard *guard);
 
 /* --- tasks --- */
 
-enum { LOCAL_MAX_FDS = 64 + 3, LOCAL_NO_SLOT = UINT32_MAX };
+enum { LOCAL_MAX_FDS = 2 * STK_LEASE_DEVICES + 3, LOCAL_NO_SLOT = UINT32_MAX };
 
 /* What epoll's data points to begins with this. */
 typedef enum { LOCAL_EV_TASK, LOCAL_EV_SERVER } local_ev;

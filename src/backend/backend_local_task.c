@@ -126,11 +126,11 @@ int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk
     if (rc < 0) {
         return rc;
     }
-    for (uint32_t i = 0; i < job->lease.n; i++) {
+    for (uint32_t i = 0; i < job->lease.n_fds; i++) {
         task->fds[task->n_fds++] = job->lease.fds[i];
     }
     uint32_t n_devices = job->lease.n;
-    job->lease.n = 0; /* the task's now */
+    job->lease.n = job->lease.n_fds = 0; /* the task's now */
     make_group(b, task, job);
     bool watchdog = task->group.n == 0;
     return stk_watch_init(&task->watch, 0, 0, b->sample_ms, watchdog ? job->memory_bytes : 0,

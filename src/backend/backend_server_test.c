@@ -331,7 +331,7 @@ static void test_lease_travels(void **state)
     stk_job job = job_of("long");
     int pipes[2];
     assert_int_equal(pipe2(pipes, O_CLOEXEC), 0);
-    job.lease.n = 1;
+    job.lease.n = job.lease.n_fds = 1;
     job.lease.fds[0] = pipes[1];
     stk_err err = {0};
     assert_int_equal(b->ops->start(b, &job, &err), 0);
