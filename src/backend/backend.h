@@ -36,6 +36,7 @@ typedef struct stk_job {
     uint32_t threads;     /* 0: leave thread counts alone */
     int64_t memory_bytes; /* enforced limit, 0: none */
     int64_t cpu_milli;    /* enforced quota, 0: none */
+    int64_t sample_ms;    /* sampling period; 0: the backend's */
     int64_t timeout_ms;   /* 0: none */
     int64_t grace_ms;
     const char *hook; /* "on_failure" …: run only this hook of the step (Python), with `hook_error`;

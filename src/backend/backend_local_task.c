@@ -129,12 +129,15 @@ int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk
     for (uint32_t i = 0; i < job->lease.n_fds; i++) {
         task->fds[task->n_fds++] = job->lease.fds[i];
     }
-    uint32_t n_devices = job->lease.n;
+    stk_lease given = job->lease;
     job->lease.n = job->lease.n_fds = 0; /* the task's now */
     make_group(b, task, job);
-    bool watchdog = task->group.n == 0;
-    return stk_watch_init(&task->watch, 0, 0, b->sample_ms, watchdog ? job->memory_bytes : 0,
-                          b->accel, job->lease.devices, n_devices, err);
+    stk_watch_config watch = {.dir = task->dir,
+                              .period_ms = job->sample_ms > 0 ? job->sample_ms : b->sample_ms,
+                              .memory_bytes = task->group.n == 0 ? job->memory_bytes : 0,
+                              .accel = b->accel,
+                              .lease = &given};
+    return stk_watch_init(&task->watch, &watch, err);
 }
 
 static bool names_one(const char *entry, const char *const *list)
@@ -255,11 +258,11 @@ int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pi
     }
     stk_local_task_close_fds(task);
     stk_buf_done(&task->message);
-    stk_watch *w = &task->watch;
-    w->sid = pid;
-    w->start_ms = now;
-    w->due_ms = task->hook ? INT64_MAX : now + (w->period_ms > 0 ? w->period_ms : 100);
-    stk_local_due(b, w->due_ms);
+    stk_watch_start(&task->watch, pid, now);
+    if (task->hook) {
+        task->watch.due_ms = INT64_MAX;
+    }
+    stk_local_due(b, task->watch.due_ms);
     if (task->timeout_ms > 0) {
         stk_local_due(b, now + task->timeout_ms);
     }
@@ -366,6 +369,20 @@ static void look_if_answered(local_backend *b, local_task *task, int64_t now_ms)
     }
 }
 
+/* Those due soon are looked at now too: one wake-up for all. */
+static void sample(local_backend *b, local_task *task, int64_t now_ms)
+{
+    int64_t soon = task->watch.config.period_ms > 0 ? task->watch.config.period_ms / 10 : 10;
+    if (now_ms + (soon < 10 ? soon : 10) < task->watch.due_ms) {
+        return;
+    }
+    stk_failure why = stk_watch_sample(&task->watch, now_ms);
+    if (why != STK_FAIL_NONE && task->stopped_for == STK_FAIL_NONE) {
+        task->used_bytes = why == STK_FAIL_HOST_OOM ? task->watch.over_bytes : task->used_bytes;
+        stk_local_task_stop(b, task, 0, why);
+    }
+}
+
 void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
 {
     if (task->state != LOCAL_RUNNING) {
@@ -395,13 +412,7 @@ void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
     if (task->kill_ms >= 0) {
         stk_local_due(b, task->kill_ms);
     }
-    if (now_ms + 10 >= task->watch.due_ms) { /* those due soon now too: one wake-up for all */
-        int64_t over = stk_watch_sample(&task->watch, task->dir, now_ms);
-        if (over > 0 && task->stopped_for == STK_FAIL_NONE) {
-            task->used_bytes = over;
-            stk_local_task_stop(b, task, 0, STK_FAIL_HOST_OOM);
-        }
-    }
+    sample(b, task, now_ms);
     stk_local_due(b, task->watch.due_ms);
 }
 
@@ -519,7 +530,7 @@ void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, i
             (void)snprintf(o->text, sizeof o->text, "%s", task->failed);
         }
         o->wall_ms = stk_local_now_ms() - task->start_ms;
-        stk_watch_report(&task->watch, o);
+        stk_watch_report(&task->watch, stk_local_now_ms(), o);
     }
     stk_cgroup_remove(b->groups, &task->group);
     leave(b, task);

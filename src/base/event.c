@@ -18,7 +18,7 @@ static const struct {
 #undef X
 },
   failures[] = {
-#define X(name, word, charged) {word, charged},
+#define X(name, word, own) {word, own},
 #include "tbl/failures.def"
 #undef X
 };
@@ -65,9 +65,14 @@ int stk_failure_of(const char *word)
     return -1;
 }
 
+uint32_t stk_failure_own_retries(stk_failure failure)
+{
+    return (uint32_t)failures[failure].flag;
+}
+
 int stk_failure_is_charged(stk_failure failure)
 {
-    return failures[failure].flag;
+    return failures[failure].flag == 0;
 }
 
 const char *stk_mode_word(stk_mode mode)

@@ -20,7 +20,7 @@ typedef enum {
 } stk_task_state;
 
 typedef enum {
-#define X(name, word, charged) STK_FAIL_##name,
+#define X(name, word, own) STK_FAIL_##name,
 #include "tbl/failures.def"
 #undef X
     STK_FAIL_N
@@ -41,7 +41,9 @@ const char *stk_state_word(stk_task_state state);
 int stk_state_is_final(stk_task_state state);
 const char *stk_failure_word(stk_failure failure);
 int stk_failure_of(const char *word); /* -1: unknown */
-int stk_failure_is_charged(stk_failure failure);
+/* Attempts that the class gets of its own before it costs the step's retries (tbl/failures.def). */
+uint32_t stk_failure_own_retries(stk_failure failure);
+int stk_failure_is_charged(stk_failure failure); /* it has none */
 const char *
 stk_mode_word(stk_mode mode);      /* "continue_on_failure", "stop_on_failure", "fail_fast" */
 int stk_mode_of(const char *word); /* -1: unknown */

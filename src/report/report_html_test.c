@@ -114,8 +114,10 @@ static void test_curves(void **state)
     int fd;
     assert_int_equal(stk_samples_create(path.data, stk_case_ms(0), 1, uuids, &fd, &err), 0);
     for (int i = 1; i <= 1000; i++) {
-        stk_sample_device device = {1000000 * i, 50, 0};
-        stk_sample sample = {i * 10, 1000000 + (i == 777 ? 900000000 : 0), i * 20000, &device};
+        stk_sample_device device = STK_SAMPLE_DEVICE_UNKNOWN;
+        device.memory_bytes = 1000000 * i;
+        device.busy_percent = 50;
+        stk_sample sample = {i * 10, 1000000 + (i == 777 ? 900000000 : 0), i * 20000, &device, -1, -1};
         assert_int_equal(stk_samples_append(fd, &sample, 1), 0);
     }
     close(fd);

@@ -17,6 +17,28 @@
 #include "sys/cgroup.h"
 #include "sys/proc.h"
 
+/* What was seen of one device that the task was given. Texts live as long as the accel. */
+typedef struct stk_outcome_device {
+    const char *uuid, *model;
+    int32_t index;                        /* the vendor's; -1 unknown */
+    int32_t peak_temperature_c;           /* -1 unknown, as all below */
+    double busy_percent_mean;             /* of the device, also where it is shared */
+    double busy_s, throttled_s, energy_j; /* not of a shared device: what is whose can't be told */
+    int64_t
+        peak_memory_bytes; /* of the task's processes where the driver tells, else of the device */
+    int64_t share_bytes;   /* 0: it was given whole */
+    int64_t memory_bytes;  /* that it has */
+    int context; /* 1: a process of the task had one on it, 0: none ever had, -1 unknown */
+} stk_outcome_device;
+
+/* Libraries that processes of the task had mapped (tbl/libraries.def): bits of `libraries`. */
+typedef enum {
+#define X(name, file, framework, can_use) STK_LIB_##name,
+#include "tbl/libraries.def"
+#undef X
+    STK_LIB_N
+} stk_library;
+
 /* How an attempt ended, and what it used. Text is one true sentence without the step's name ("exit
  * status 3", "killed by signal 9 (SIGKILL)", "host OOM: used 1.3 GB of its 1 GB"). */
 typedef struct stk_outcome {
@@ -26,14 +48,15 @@ typedef struct stk_outcome {
     int signal;      /* 0: none */
     char text[512];
     int64_t wall_ms;
-    int64_t cpu_us;            /* -1 unknown */
-    int64_t peak_memory_bytes; /* -1 unknown */
-    struct {
-        const char *uuid;
-        double busy_percent_mean;  /* -1 unknown */
-        int64_t peak_memory_bytes; /* -1 unknown */
-    } devices[64];
+    int64_t cpu_us;                  /* -1 unknown */
+    int64_t peak_memory_bytes;       /* -1 unknown */
+    int64_t read_bytes, write_bytes; /* from and to storage, -1 unknown */
+    stk_outcome_device devices[64];
     uint32_t n_devices;
+    uint64_t libraries;       /* bits 1 << STK_LIB_…; 0 with has_looked: none */
+    bool has_looked;          /* its processes' memory maps were read at least once */
+    bool mask_changed;        /* one of its processes has another list of visible devices */
+    const char *other_device; /* uuid of a device that it used without being given it, or NULL */
 } stk_outcome;
 
 /* --- how it ended (runner_classify.c, pure) --- */
@@ -66,39 +89,65 @@ bool stk_runner_attempt_is_live(const char *dir);
  * STK_E_BUSY when something is left after `timeout_ms`. `run` is only for messages. */
 int stk_runner_attempt_kill(const char *dir, const char *run, int timeout_ms);
 
-/* --- what it uses (runner_watch.c) --- */
+/* --- what it uses (runner_watch.c, runner_devices.c, runner_look.c) --- */
 
 struct stk_accel;
+struct stk_lease;
+
+typedef struct stk_watch_config {
+    const char *dir;         /* samples.bin goes there; NULL: nowhere. Kept */
+    int64_t period_ms;       /* 0: 100 ms, slower as the task gets older, up to 1 s */
+    int64_t memory_bytes;    /* the watchdog's limit; 0: none (none asked, or a cgroup has it) */
+    struct stk_accel *accel; /* kept; NULL: no devices */
+    const struct stk_lease *lease; /* what it was given; NULL: nothing. Not kept */
+} stk_watch_config;
 
 /* One task under observation. The caller calls stk_watch_sample when `due_ms` has come. */
 typedef struct stk_watch {
+    stk_watch_config config;
     pid_t sid;
-    int64_t start_ms;  /* monotonic */
-    int64_t due_ms;    /* next sample, monotonic */
-    int64_t period_ms; /* 0: 100 ms, slower as the task gets older */
-    int64_t
-        memory_bytes; /* the watchdog's limit; 0: no watchdog (none asked, or a cgroup has it) */
+    int64_t start_ms; /* monotonic */
+    int64_t due_ms;   /* next sample, monotonic */
     stk_proc_members members;
-    int64_t members_ms;                    /* when they were looked up */
+    int64_t members_ms, members_for_ms;    /* when they were looked up, and for how long */
     int64_t rss_bytes, peak_bytes, cpu_us; /* as last seen; -1 unknown */
-    double cpus;                           /* between the last two samples; -1 unknown */
-    int64_t cpu_ms;                        /* when cpu_us was seen */
-    int64_t pss_ms, pss_offset_bytes;      /* watchdog: last exact look, and RSS minus it */
+    int64_t read_bytes, write_bytes, io_ms;
+    double cpus;                      /* between the last two samples; -1 unknown */
+    int64_t cpu_ms;                   /* when cpu_us was seen */
+    int64_t pss_ms, pss_offset_bytes; /* watchdog: last exact look, and RSS minus it */
     int64_t last_record_ms;
+    int64_t shm_free_bytes; /* of /dev/shm, the least that was seen; -1 unknown */
+    int64_t over_bytes;     /* what stk_watch_sample complained about */
+    uint32_t over_device;
     int fd; /* samples.bin, -1 until the first sample */
+    /* devices */
     uint32_t n_devices;
     struct stk_watch_device *devices;
+    int64_t share_bytes;          /* of each; 0: whole */
+    int64_t asked_ms, ask_for_ms; /* when the devices were asked, and how long that lasts */
+    int64_t look_ms;              /* when to look at libraries again */
+    uint64_t libraries;
+    bool has_looked, mask_changed, shares_unknown;
+    bool has_news; /* of the devices, not yet recorded */
+    char *mask;    /* "CUDA_VISIBLE_DEVICES=…" as it was given, or NULL */
+    const char *other_device;
 } stk_watch;
 
-/* `devices` are indices into `accel`, n_devices 0 without. `accel` is kept. */
-int stk_watch_init(stk_watch *watch, pid_t sid, int64_t now_ms, int64_t period_ms,
-                   int64_t watchdog_bytes, struct stk_accel *accel, const uint32_t *devices,
-                   uint32_t n_devices, stk_err *err);
-/* Looks once, appends to <dir>/samples.bin, sets due_ms. Returns the memory used (bytes) when the
- * watchdog's limit is passed, else 0. */
-int64_t stk_watch_sample(stk_watch *watch, const char *dir, int64_t now_ms);
-/* Puts means and peaks of the devices into the outcome. */
-void stk_watch_report(const stk_watch *watch, stk_outcome *outcome);
+/* Before the task starts: what its devices are like without it is looked at here. */
+int stk_watch_init(stk_watch *watch, const stk_watch_config *config, stk_err *err);
+/* It runs: the session `sid`. */
+void stk_watch_start(stk_watch *watch, pid_t sid, int64_t now_ms);
+/* Looks once, appends to samples.bin, sets due_ms. What the task must be ended for: HOST_OOM (the
+ * watchdog's limit is passed), GPU_SHARE (its share of over_device is); over_bytes is what it used.
+ * Else NONE. */
+stk_failure stk_watch_sample(stk_watch *watch, int64_t now_ms);
+/* At what its processes have loaded and opened, now and then by stk_watch_sample; and before the
+ * caller ends them. */
+void stk_watch_look(stk_watch *watch);
+/* One of its devices was nearly full when last asked (or its share was). */
+bool stk_watch_device_is_full(const stk_watch *watch);
+/* What was seen of the devices, into the outcome. `now_ms`: the task's end. */
+void stk_watch_report(stk_watch *watch, int64_t now_ms, stk_outcome *outcome);
 void stk_watch_done(stk_watch *watch);
 
 #endif

@@ -5,35 +5,42 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "accel/accel.h"
 #include "sys/file.h"
 
-/* The record is the struct's memory: little-endian hosts only, checked here. */
+/* Records are the structs' memory: little-endian hosts only, checked here. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "samples.bin is little-endian");
-_Static_assert(sizeof(stk_sample_device) == 16, "record of a device");
+_Static_assert(sizeof(stk_sample_device) == 88, "record of a device");
 
 enum { UUID_BYTES = 64, MAX_DEVICES = 64 };
 #define MAX_FILE_BYTES ((size_t)1 << 30)
 
-static const char magic[8] = "STKSMP1\n";
+static const char magic[8] = "STKSMP2\n";
+static const char magic_1[8] = "STKSMP1\n";
+enum { MAGIC_WORD = 6 }; /* as much of them as is the same in all versions */
 
 typedef struct header {
     char magic[8];
     uint32_t n_devices;
-    uint32_t record_size;
+    uint32_t size; /* of a device; version 1: of a record */
     int64_t start_ms;
 } header;
 
 typedef struct record {
-    int64_t time_ms;
-    int64_t rss_bytes;
-    int64_t cpu_us;
+    int64_t time_ms, rss_bytes, cpu_us;
+    int64_t read_bytes, write_bytes;
+    uint32_t n_devices;
+    uint32_t reserved;
 } record;
 
-static uint32_t record_size(uint32_t n_devices)
-{
-    return (uint32_t)(sizeof(record) + n_devices * sizeof(stk_sample_device));
-}
+typedef struct record_1 {
+    int64_t time_ms, rss_bytes, cpu_us;
+} record_1;
+
+typedef struct device_1 {
+    int64_t memory_bytes;
+    int32_t busy_percent;
+    int32_t reserved;
+} device_1;
 
 int stk_samples_create(const char *path, int64_t start_ms, uint32_t n_devices,
                        const char *const *uuids, int *ret_fd, stk_err *err)
@@ -43,8 +50,7 @@ int stk_samples_create(const char *path, int64_t start_ms, uint32_t n_devices,
         return stk_err_set(err, STK_E_LIMIT, "%s: %u devices, at most %d", path, n_devices,
                            MAX_DEVICES);
     }
-    header head = {
-        .n_devices = n_devices, .record_size = record_size(n_devices), .start_ms = start_ms};
+    header head = {.n_devices = n_devices, .size = sizeof(stk_sample_device), .start_ms = start_ms};
     memcpy(head.magic, magic, sizeof magic);
     memcpy(buf, &head, sizeof head);
     for (uint32_t i = 0; i < n_devices; i++) {
@@ -60,56 +66,154 @@ int stk_samples_create(const char *path, int64_t start_ms, uint32_t n_devices,
     return 0;
 }
 
-int stk_samples_append(int fd, const stk_sample *sample, uint32_t n_devices)
+int stk_samples_append(int fd, const stk_sample *s, uint32_t n_devices)
 {
     unsigned char buf[sizeof(record) + MAX_DEVICES * sizeof(stk_sample_device)];
-    record r = {sample->time_ms, sample->rss_bytes, sample->cpu_us};
+    uint32_t n = s->devices != NULL ? n_devices : 0;
+    record r = {s->time_ms, s->rss_bytes, s->cpu_us, s->read_bytes, s->write_bytes, n, 0};
     memcpy(buf, &r, sizeof r);
-    if (n_devices > 0) {
-        memcpy(buf + sizeof r, sample->devices, n_devices * sizeof *sample->devices);
+    if (n > 0) {
+        memcpy(buf + sizeof r, s->devices, n * sizeof *s->devices);
     }
-    return stk_file_write_all(fd, buf, record_size(n_devices));
+    return stk_file_write_all(fd, buf, sizeof r + n * sizeof *s->devices);
 }
 
-static int decode(const char *path, const char *data, size_t len, stk_arena *arena,
-                  stk_samples *ret, stk_err *err)
-{
+/* A file that is being decoded: `at` is where its records begin. */
+typedef struct source {
+    const char *path, *data;
+    size_t len, at;
     header head;
-    if (len < sizeof head) {
+    bool is_old;
+} source;
+
+/* The record at *at: its size, 0 when the rest is a torn one; *ret_n: devices in it. */
+static int next_record(const source *s, size_t at, size_t *ret_size, uint32_t *ret_n, stk_err *err)
+{
+    record r;
+    *ret_size = 0;
+    if (s->is_old) {
+        *ret_n = s->head.n_devices;
+        *ret_size = at + s->head.size <= s->len ? s->head.size : 0;
+        return 0;
+    }
+    if (at + sizeof r > s->len) {
+        return 0;
+    }
+    memcpy(&r, s->data + at, sizeof r);
+    if (r.n_devices != 0 && r.n_devices != s->head.n_devices) {
+        return stk_err_set(err, STK_E_STORE, "%s: not a file of samples: a record with %u devices",
+                           s->path, r.n_devices);
+    }
+    size_t size = sizeof r + r.n_devices * sizeof(stk_sample_device);
+    *ret_n = r.n_devices;
+    *ret_size = at + size <= s->len ? size : 0;
+    return 0;
+}
+
+static void read_record(const source *s, size_t at, stk_sample *ret, stk_sample_device *devices)
+{
+    const char *p = s->data + at;
+    if (s->is_old) {
+        record_1 r;
+        memcpy(&r, p, sizeof r);
+        *ret = (stk_sample){r.time_ms, r.rss_bytes, r.cpu_us, devices, -1, -1};
+        for (uint32_t i = 0; i < s->head.n_devices; i++) {
+            device_1 d;
+            memcpy(&d, p + sizeof r + i * sizeof d, sizeof d);
+            devices[i] = STK_SAMPLE_DEVICE_UNKNOWN;
+            devices[i].memory_bytes = d.memory_bytes;
+            devices[i].busy_percent = d.busy_percent;
+        }
+        return;
+    }
+    record r;
+    memcpy(&r, p, sizeof r);
+    *ret = (stk_sample){r.time_ms, r.rss_bytes, r.cpu_us, devices, r.read_bytes, r.write_bytes};
+    memcpy(devices, p + sizeof r, r.n_devices * sizeof *devices);
+}
+
+static int read_records(const source *s, stk_arena *arena, stk_samples *ret, stk_err *err)
+{
+    size_t n = 0;
+    size_t n_blocks = 1; /* the first: nothing is known yet */
+    size_t size;
+    uint32_t n_here;
+    for (size_t at = s->at;; at += size) {
+        int rc = next_record(s, at, &size, &n_here, err);
+        if (rc < 0) {
+            return rc;
+        }
+        if (size == 0) {
+            break;
+        }
+        n++;
+        n_blocks += n_here > 0 ? 1 : 0;
+    }
+    stk_sample *samples = stk_arena_array(arena, n + 1, sizeof *samples);
+    stk_sample_device *devices =
+        stk_arena_array(arena, n_blocks * s->head.n_devices + 1, sizeof *devices);
+    if (samples == NULL || devices == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", s->path);
+    }
+    for (uint32_t i = 0; i < s->head.n_devices; i++) {
+        devices[i] = STK_SAMPLE_DEVICE_UNKNOWN;
+    }
+    size_t at = s->at;
+    for (size_t i = 0; i < n; i++, at += size) {
+        (void)next_record(s, at, &size, &n_here, NULL);
+        devices += n_here;
+        read_record(s, at, &samples[i], devices);
+    }
+    ret->n = (uint32_t)n;
+    ret->samples = samples;
+    return 0;
+}
+
+static int read_header(source *s, stk_err *err)
+{
+    if (s->len < sizeof s->head) {
         return 0; /* it is just being made */
     }
-    memcpy(&head, data, sizeof head);
-    if (memcmp(head.magic, magic, sizeof magic) != 0 || head.n_devices > MAX_DEVICES ||
-        head.record_size != record_size(head.n_devices)) {
-        return stk_err_set(err, STK_E_STORE, "%s: not a file of samples", path);
+    memcpy(&s->head, s->data, sizeof s->head);
+    s->is_old = memcmp(s->head.magic, magic_1, sizeof magic_1) == 0;
+    uint32_t n = s->head.n_devices;
+    if (!s->is_old && memcmp(s->head.magic, magic, sizeof magic) != 0 &&
+        memcmp(s->head.magic, magic, MAGIC_WORD) == 0) {
+        return stk_err_set(err, STK_E_VERSION, "%s: samples of a newer Stoker", s->path);
     }
-    size_t begin = sizeof head + head.n_devices * (size_t)UUID_BYTES;
-    size_t n = len < begin ? 0 : (len - begin) / head.record_size;
-    char **uuids = stk_arena_array(arena, head.n_devices + 1u, sizeof *uuids);
-    stk_sample *samples = stk_arena_array(arena, n + 1, sizeof *samples);
-    stk_sample_device *devices = stk_arena_array(arena, n * head.n_devices + 1, sizeof *devices);
-    if (uuids == NULL || samples == NULL || devices == NULL) {
-        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", path);
+    if ((!s->is_old && memcmp(s->head.magic, magic, sizeof magic) != 0) || n > MAX_DEVICES ||
+        s->head.size !=
+            (s->is_old ? sizeof(record_1) + n * sizeof(device_1) : sizeof(stk_sample_device))) {
+        return stk_err_set(err, STK_E_STORE, "%s: not a file of samples", s->path);
     }
-    for (uint32_t i = 0; i < head.n_devices && len >= begin; i++) {
-        uuids[i] = stk_arena_dupn(arena, data + sizeof head + i * (size_t)UUID_BYTES, UUID_BYTES);
+    s->at = sizeof s->head + n * (size_t)UUID_BYTES;
+    return 0;
+}
+
+static int decode(source *s, stk_arena *arena, stk_samples *ret, stk_err *err)
+{
+    int rc = read_header(s, err);
+    if (rc < 0 || s->at == 0 || s->len < s->at) {
+        return rc;
+    }
+    const char **uuids = stk_arena_array(arena, s->head.n_devices + 1u, sizeof *uuids);
+    for (uint32_t i = 0; uuids != NULL && i < s->head.n_devices; i++) {
+        uuids[i] =
+            stk_arena_dupn(arena, s->data + sizeof s->head + i * (size_t)UUID_BYTES, UUID_BYTES);
         if (uuids[i] == NULL) {
-            return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", path);
+            uuids = NULL;
         }
     }
-    for (size_t i = 0; i < n; i++) {
-        const char *at = data + begin + i * head.record_size;
-        record r;
-        memcpy(&r, at, sizeof r);
-        memcpy(devices + i * head.n_devices, at + sizeof r, head.n_devices * sizeof *devices);
-        samples[i] = (stk_sample){r.time_ms, r.rss_bytes, r.cpu_us, devices + i * head.n_devices};
+    if (uuids == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", s->path);
     }
-    *ret = (stk_samples){.start_ms = head.start_ms,
-                         .n_devices = len >= begin ? head.n_devices : 0,
-                         .uuids = (const char *const *)uuids,
-                         .n = (uint32_t)n,
-                         .samples = samples};
-    return 0;
+    stk_samples found = {.start_ms = s->head.start_ms, .n_devices = s->head.n_devices};
+    found.uuids = uuids;
+    rc = read_records(s, arena, &found, err);
+    if (rc == 0) {
+        *ret = found;
+    }
+    return rc;
 }
 
 int stk_samples_load(const char *path, stk_arena *arena, stk_samples *ret_samples, stk_err *err)
@@ -121,5 +225,6 @@ int stk_samples_load(const char *path, stk_arena *arena, stk_samples *ret_sample
     if (rc == STK_E_NOT_FOUND) {
         return 0;
     }
-    return rc < 0 ? rc : decode(path, data, len, arena, ret_samples, err);
+    source s = {.path = path, .data = data, .len = len};
+    return rc < 0 ? rc : decode(&s, arena, ret_samples, err);
 }

@@ -2,16 +2,18 @@
  * sample has none).
  *
  * Little-endian, appended one whole record at a time, so a reader may look while it grows; a torn
- * last record is ignored.
+ * last record is ignored. Version 2:
  *
- *     header   8 bytes "STKSMP1\n" · uint32 n_devices · uint32 record_size · int64 start (Unix ms)
- *              then n_devices × 64 bytes: the device's uuid, NUL-padded
- *     record   int64 time_ms since the start · int64 rss_bytes · int64 cpu_us since the start
- *              then n_devices × { int64 memory_bytes · int32 busy_percent · int32 0 }
+ *     header   8 bytes "STKSMP2\n" · uint32 n_devices · uint32 bytes of a device · int64 start
+ * (Unix ms), then n_devices × 64 bytes: the device's uuid, NUL-padded record   int64 time_ms since
+ * the start · int64 rss_bytes · int64 cpu_us since the start · int64 read_bytes · int64 write_bytes
+ * · uint32 n · uint32 0 then n × stk_sample_device (below, in memory order); n is 0 or n_devices:
+ * devices are asked less often than processes, and a record without them repeats the last
  *
- * -1 is unknown. memory_bytes of a device is that of the task's processes where the driver tells,
- * else of the whole device (which is leased to the task alone).
- */
+ * Version 1 ("STKSMP1\n") is read too: records of fixed size without I/O, devices with memory and
+ * business only.
+ *
+ * -1 is unknown. */
 #ifndef STK_RUNNER_SAMPLES_H
 #define STK_RUNNER_SAMPLES_H
 
@@ -21,16 +23,28 @@
 #include "base/err.h"
 
 typedef struct stk_sample_device {
-    int64_t memory_bytes;
+    int64_t memory_bytes; /* of the task's processes where the driver tells, else of the device */
     int32_t busy_percent;
-    int32_t reserved;
+    int32_t temperature_c;
+    int64_t device_memory_bytes; /* in use on the whole device */
+    int64_t energy_mj;           /* counter */
+    int64_t throttle;            /* bits: accel.h */
+    int32_t power_mw;
+    int32_t sm_mhz, memory_mhz;
+    int32_t reserved; /* 0 */
+    int64_t pcie_tx_bytes_s, pcie_rx_bytes_s;
+    int64_t nvlink_tx_bytes, nvlink_rx_bytes; /* counters */
 } stk_sample_device;
+
+#define STK_SAMPLE_DEVICE_UNKNOWN                                                                  \
+    ((stk_sample_device){-1, -1, -1, -1, -1, -1, -1, -1, -1, 0, -1, -1, -1, -1})
 
 typedef struct stk_sample {
     int64_t time_ms; /* since the start */
     int64_t rss_bytes;
     int64_t cpu_us;                   /* since the start; never falls */
-    const stk_sample_device *devices; /* n_devices of the file */
+    const stk_sample_device *devices; /* n_devices of the file. For append NULL: not asked */
+    int64_t read_bytes, write_bytes;  /* from and to storage since the start; never fall */
 } stk_sample;
 
 typedef struct stk_samples {
@@ -38,11 +52,11 @@ typedef struct stk_samples {
     uint32_t n_devices;
     const char *const *uuids;
     uint32_t n;
-    const stk_sample *samples;
+    const stk_sample *samples; /* devices is never NULL where n_devices > 0 */
 } stk_samples;
 
 /* Whole file into `arena`. No file: n is 0, no error. STK_E_STORE: not a samples file;
- * STK_E_LIMIT: larger than a reader takes. */
+ * STK_E_LIMIT: larger than a reader takes; STK_E_VERSION: of a newer Stoker. */
 int stk_samples_load(const char *path, stk_arena *arena, stk_samples *ret_samples, stk_err *err);
 
 /* Creates (or truncates) the file with its header. */

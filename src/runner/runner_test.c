@@ -98,8 +98,11 @@ static void test_samples(void **state)
     assert_int_equal(s.n, 0);
     assert_int_equal(stk_samples_create(path, 1700000000123, 2, uuids, &fd, &err), 0);
     for (int i = 0; i < 3; i++) {
-        stk_sample_device devices[2] = {{1000 + i, i, 0}, {-1, -1, 0}};
-        stk_sample sample = {100 * i, 5000 + i, 70 * i, devices};
+        stk_sample_device devices[2] = {STK_SAMPLE_DEVICE_UNKNOWN, STK_SAMPLE_DEVICE_UNKNOWN};
+        devices[0].memory_bytes = 1000 + i;
+        devices[0].busy_percent = i;
+        devices[0].nvlink_rx_bytes = INT64_C(5000000000) * i;
+        stk_sample sample = {100 * i, 5000 + i, 70 * i, i == 1 ? NULL : devices, 11 * i, -1};
         assert_int_equal(stk_samples_append(fd, &sample, 2), 0);
     }
     assert_int_equal(write(fd, "torn", 4), 4);
@@ -115,6 +118,44 @@ static void test_samples(void **state)
     assert_int_equal(s.samples[2].devices[0].memory_bytes, 1002);
     assert_int_equal(s.samples[2].devices[0].busy_percent, 2);
     assert_int_equal(s.samples[2].devices[1].memory_bytes, -1);
+    assert_int_equal(s.samples[2].devices[0].nvlink_rx_bytes, INT64_C(10000000000));
+    assert_int_equal(s.samples[2].read_bytes, 22);
+    assert_int_equal(s.samples[2].write_bytes, -1);
+    assert_int_equal(s.samples[1].rss_bytes, 5001); /* no devices in it: those before hold */
+    assert_int_equal(s.samples[1].devices[0].memory_bytes, 1000);
+}
+
+/* Runs of an older Stoker are shown too. */
+static void test_samples_version_1(void **state)
+{
+    (void)state;
+    static const struct {
+        char magic[8];
+        uint32_t n_devices, record_size;
+        int64_t start_ms;
+        char uuid[64];
+        struct {
+            int64_t time_ms, rss_bytes, cpu_us, memory_bytes;
+            int32_t busy_percent, reserved;
+        } records[2];
+        char torn[5];
+    } old = {"STKSMP1\n",   1,         40,
+             1700000000123, "GPU-old", {{100, 5000, 70, 900, 33, 0}, {200, 5001, 71, -1, -1, 0}},
+             "torn"};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_samples s;
+    stk_err err = {0};
+    assert_int_equal(stk_file_write(path, (const char *)&old, sizeof old, 0644, &err), 0);
+    assert_int_equal(stk_samples_load(path, arena, &s, &err), 0);
+    assert_int_equal(s.n, 2);
+    assert_int_equal(s.start_ms, 1700000000123);
+    assert_string_equal(s.uuids[0], "GPU-old");
+    assert_int_equal(s.samples[0].cpu_us, 70);
+    assert_int_equal(s.samples[0].write_bytes, -1);
+    assert_int_equal(s.samples[0].devices[0].memory_bytes, 900);
+    assert_int_equal(s.samples[0].devices[0].busy_percent, 33);
+    assert_int_equal(s.samples[0].devices[0].power_mw, -1);
+    assert_int_equal(s.samples[1].devices[0].memory_bytes, -1);
 }
 
 static void test_samples_hostile(void **state)
@@ -129,6 +170,16 @@ static void test_samples_hostile(void **state)
     assert_int_equal(s.n, 0);
     assert_int_equal(stk_file_write(path, header, sizeof header, 0644, &err), 0);
     assert_int_equal(stk_samples_load(path, arena, &s, &err), STK_E_STORE);
+    static const char newer[24] = "STKSMP3\n";
+    assert_int_equal(stk_file_write(path, newer, sizeof newer, 0644, &err), 0);
+    assert_int_equal(stk_samples_load(path, arena, &s, &err), STK_E_VERSION);
+    /* A record that speaks of more devices than the file has. */
+    static const uint32_t odd[6 + 12] = {0x53544b53, 0, 0, 88, 0, 0, [16] = 3};
+    unsigned char text[sizeof odd];
+    memcpy(text, odd, sizeof odd);
+    memcpy(text, "STKSMP2\n", 8);
+    assert_int_equal(stk_file_write(path, (char *)text, sizeof text, 0644, &err), 0);
+    assert_int_equal(stk_samples_load(path, arena, &s, &err), STK_E_STORE);
     assert_int_equal(stk_file_write(path, "something else entirely, and long", 33, 0644, &err), 0);
     assert_int_equal(stk_samples_load(path, arena, &s, &err), STK_E_STORE);
     assert_non_null(strstr(err.text, path));
@@ -141,6 +192,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_classify),
         cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_samples_version_1),
         cmocka_unit_test(test_samples_hostile),
     };
     return cmocka_run_group_tests_name("runner", tests, NULL, NULL);

@@ -3,63 +3,66 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "accel/accel.h"
-#include "runner/runner.h"
-#include "runner/runner_samples.h"
+#include "runner/runner_private.h"
 #include "sys/file.h"
 
 enum {
     FIRST_MS = 100,
     WATCHDOG_MS = 100,
-    MEMBERS_MS = 1000, /* how long a list of a task's processes is good for */
-    PSS_MS = 1000
+    MEMBERS_MS = 1000,     /* how long a list of a task's processes is good for */
+    MEMBERS_MAX_MS = 4000, /* and one that hasn't changed for a while, where no limit hangs on it */
+    PSS_MS = 1000,
+    IO_MS = 1000,
+    EARLY_PERCENT = 20, /* timers that are due soon are run together */
+    LOOK_MAX_MS = 60000
 };
 
-typedef struct stk_watch_device {
-    uint32_t i; /* in the accel */
-    stk_accel *accel;
-    const char *uuid;
-    double busy_sum;
-    uint32_t n_busy;
-    int64_t peak_bytes;
-    stk_sample_device last;
-} watch_device;
-
-int stk_watch_init(stk_watch *watch, pid_t sid, int64_t now_ms, int64_t period_ms,
-                   int64_t watchdog_bytes, stk_accel *accel, const uint32_t *devices,
-                   uint32_t n_devices, stk_err *err)
+/* "CUDA_VISIBLE_DEVICES=GPU-…" of what the lease sets for its own vendor. */
+static char *mask_of(stk_accel *accel, const stk_lease *lease)
 {
-    *watch = (stk_watch){.sid = sid,
-                         .start_ms = now_ms,
-                         .due_ms = now_ms + (period_ms > 0 ? period_ms : FIRST_MS),
-                         .period_ms = period_ms,
-                         .memory_bytes = watchdog_bytes,
+    const char *pairs[64][2];
+    char *mask = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(1 << 20);
+    uint32_t n = arena == NULL ? 0 : stk_lease_env(accel, lease, arena, pairs, 64);
+    for (uint32_t i = 0; i < n && mask == NULL; i++) {
+        bool names_devices =
+            strstr(pairs[i][0], "VISIBLE") != NULL || strstr(pairs[i][0], "MASK") != NULL;
+        if (names_devices && pairs[i][1][0] != '\0' &&
+            asprintf(&mask, "%s=%s", pairs[i][0], pairs[i][1]) < 0) {
+            mask = NULL;
+        }
+    }
+    return mask;
+}
+
+int stk_watch_init(stk_watch *watch, const stk_watch_config *config, stk_err *err)
+{
+    *watch = (stk_watch){.config = *config,
+                         .due_ms = INT64_MAX,
                          .rss_bytes = -1,
                          .peak_bytes = -1,
                          .cpu_us = -1,
+                         .read_bytes = -1,
+                         .write_bytes = -1,
+                         .io_ms = INT64_MIN / 2,
                          .cpus = -1,
                          .members_ms = INT64_MIN / 2,
+                         .members_for_ms = MEMBERS_MS,
                          .pss_ms = INT64_MIN / 2,
                          .last_record_ms = INT64_MIN / 2,
+                         .shm_free_bytes = -1,
                          .fd = -1};
-    if (accel == NULL || n_devices == 0) {
+    watch->config.lease = NULL;
+    if (config->accel == NULL || config->lease == NULL || config->lease->n == 0) {
         return 0;
     }
-    watch->devices = calloc(n_devices, sizeof *watch->devices);
-    if (watch->devices == NULL) {
-        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "watching a task");
-    }
-    watch->n_devices = n_devices;
-    for (uint32_t i = 0; i < n_devices; i++) {
-        watch->devices[i] = (watch_device){.i = devices[i],
-                                           .accel = accel,
-                                           .uuid = stk_accel_device(accel, devices[i])->uuid,
-                                           .peak_bytes = -1};
-    }
-    return 0;
+    watch->mask = mask_of(config->accel, config->lease);
+    return stk_watch_devices_init(watch, config->lease, err);
 }
 
 void stk_watch_done(stk_watch *watch)
@@ -67,7 +70,9 @@ void stk_watch_done(stk_watch *watch)
     stk_file_close(&watch->fd);
     stk_proc_members_done(&watch->members);
     free(watch->devices);
+    free(watch->mask);
     watch->devices = NULL;
+    watch->mask = NULL;
     watch->n_devices = 0;
 }
 
@@ -75,41 +80,30 @@ void stk_watch_done(stk_watch *watch)
  */
 static int64_t period_at(const stk_watch *watch, int64_t age_ms)
 {
-    if (watch->period_ms > 0) {
-        return watch->period_ms;
+    if (watch->config.period_ms > 0) {
+        return watch->config.period_ms;
     }
     return age_ms < 10000 ? FIRST_MS : age_ms < 60000 ? 250 : age_ms < 600000 ? 500 : 1000;
 }
 
-static void sample_devices(stk_watch *watch)
+void stk_watch_start(stk_watch *watch, pid_t sid, int64_t now_ms)
 {
-    for (uint32_t i = 0; i < watch->n_devices; i++) {
-        watch_device *d = &watch->devices[i];
-        stk_device_sample s = STK_DEVICE_SAMPLE_UNKNOWN;
-        if (stk_accel_sample(d->accel, d->i, watch->members.pids, watch->members.n, &s) < 0) {
-            s = STK_DEVICE_SAMPLE_UNKNOWN;
-        }
-        d->last = (stk_sample_device){.memory_bytes =
-                                          s.process_memory >= 0 ? s.process_memory : s.memory_used,
-                                      .busy_percent = s.busy_percent};
-        if (s.busy_percent >= 0) {
-            d->busy_sum += s.busy_percent;
-            d->n_busy++;
-        }
-        if (d->last.memory_bytes > d->peak_bytes) {
-            d->peak_bytes = d->last.memory_bytes;
-        }
+    watch->sid = sid;
+    watch->start_ms = now_ms;
+    watch->due_ms = now_ms + period_at(watch, 0);
+    if (watch->n_devices > 0 || watch->config.memory_bytes > 0) {
+        watch->due_ms = now_ms + (period_at(watch, 0) < FIRST_MS ? period_at(watch, 0) : FIRST_MS);
     }
 }
 
-static void record(stk_watch *watch, const char *dir, int64_t now_ms)
+static void record(stk_watch *watch, int64_t now_ms)
 {
-    stk_sample_device devices[64];
-    const char *uuids[64];
-    uint32_t n = watch->n_devices < 64 ? watch->n_devices : 64;
+    stk_sample_device devices[STK_LEASE_DEVICES];
+    const char *uuids[STK_LEASE_DEVICES];
+    uint32_t n = watch->n_devices;
     for (uint32_t i = 0; i < n; i++) {
         devices[i] = watch->devices[i].last;
-        uuids[i] = watch->devices[i].uuid != NULL ? watch->devices[i].uuid : "";
+        uuids[i] = watch->devices[i].device->uuid != NULL ? watch->devices[i].device->uuid : "";
     }
     if (watch->fd == -1) {
         char path[PATH_MAX];
@@ -117,7 +111,7 @@ static void record(stk_watch *watch, const char *dir, int64_t now_ms)
         (void)clock_gettime(CLOCK_REALTIME, &wall);
         int64_t start =
             (int64_t)wall.tv_sec * 1000 + wall.tv_nsec / 1000000 - (now_ms - watch->start_ms);
-        (void)snprintf(path, sizeof path, "%s/samples.bin", dir);
+        (void)snprintf(path, sizeof path, "%s/samples.bin", watch->config.dir);
         if (stk_samples_create(path, start, n, uuids, &watch->fd, NULL) < 0) {
             watch->fd = -2; /* a full disk costs the curve, not the task */
         }
@@ -125,7 +119,10 @@ static void record(stk_watch *watch, const char *dir, int64_t now_ms)
     stk_sample sample = {.time_ms = now_ms - watch->start_ms,
                          .rss_bytes = watch->rss_bytes,
                          .cpu_us = watch->cpu_us,
-                         .devices = devices};
+                         .read_bytes = watch->read_bytes,
+                         .write_bytes = watch->write_bytes,
+                         .devices = watch->has_news ? devices : NULL};
+    watch->has_news = false;
     if (watch->fd >= 0 && stk_samples_append(watch->fd, &sample, n) < 0) {
         stk_file_close(&watch->fd);
         watch->fd = -2;
@@ -138,11 +135,11 @@ static void record(stk_watch *watch, const char *dir, int64_t now_ms)
  * found is remembered as a difference, so RSS that grows past it is seen before the next one. */
 static int64_t over_limit(stk_watch *watch, int64_t now_ms)
 {
-    if (watch->memory_bytes <= 0 || watch->rss_bytes <= watch->memory_bytes) {
+    if (watch->config.memory_bytes <= 0 || watch->rss_bytes <= watch->config.memory_bytes) {
         return 0;
     }
     bool recent = now_ms - watch->pss_ms < PSS_MS;
-    if (recent && watch->rss_bytes - watch->pss_offset_bytes <= watch->memory_bytes) {
+    if (recent && watch->rss_bytes - watch->pss_offset_bytes <= watch->config.memory_bytes) {
         return 0;
     }
     int64_t pss = stk_proc_session_pss(watch->sid);
@@ -151,51 +148,94 @@ static int64_t over_limit(stk_watch *watch, int64_t now_ms)
         return watch->rss_bytes; /* no closer look to be had */
     }
     watch->pss_offset_bytes = watch->rss_bytes - pss;
-    return pss > watch->memory_bytes ? pss : 0;
+    return pss > watch->config.memory_bytes ? pss : 0;
 }
 
-int64_t stk_watch_sample(stk_watch *watch, const char *dir, int64_t now_ms)
+/* Finding a task's processes costs more than reading them; of most tasks they stay the same. */
+static void find_members(stk_watch *watch, int64_t now_ms, int64_t age_ms)
+{
+    if (age_ms >= 500 && now_ms - watch->members_ms < watch->members_for_ms) {
+        return;
+    }
+    uint32_t n = watch->members.n;
+    pid_t last = n > 0 ? watch->members.pids[n - 1] : 0;
+    (void)stk_proc_members_find(watch->sid, &watch->members);
+    watch->members_ms = now_ms;
+    bool same = watch->members.n == n && n > 0 && watch->members.pids[n - 1] == last;
+    int64_t longer =
+        watch->members_for_ms * 2 < MEMBERS_MAX_MS ? watch->members_for_ms * 2 : MEMBERS_MAX_MS;
+    bool limited = watch->config.memory_bytes > 0 || watch->share_bytes > 0;
+    watch->members_for_ms = same && !limited && age_ms >= 500 ? longer : MEMBERS_MS;
+}
+
+static void look_at_shm(stk_watch *watch)
+{
+    struct statvfs fs;
+    if (statvfs("/dev/shm", &fs) == 0) {
+        int64_t left = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+        bool least = watch->shm_free_bytes < 0 || left < watch->shm_free_bytes;
+        watch->shm_free_bytes = least ? left : watch->shm_free_bytes;
+    }
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What ended processes used goes with them; a task's totals never fall. */
+static void take_usage(stk_watch *watch, const stk_proc_usage *usage, int64_t now_ms)
+{
+    watch->rss_bytes = usage->rss_bytes;
+    watch->peak_bytes = larger(watch->peak_bytes, usage->rss_bytes);
+    watch->read_bytes = larger(watch->read_bytes, usage->read_bytes);
+    watch->write_bytes = larger(watch->write_bytes, usage->write_bytes);
+    int64_t cpu = larger(watch->cpu_us, usage->cpu_us);
+    if (watch->cpu_ms > 0 && now_ms > watch->cpu_ms) {
+        watch->cpus = (double)(cpu - watch->cpu_us) / 1000.0 / (double)(now_ms - watch->cpu_ms);
+    }
+    watch->cpu_us = cpu;
+    watch->cpu_ms = now_ms;
+}
+
+static void look_now_and_then(stk_watch *watch, int64_t age_ms)
+{
+    if (watch->n_devices > 0 && age_ms >= watch->look_ms) {
+        stk_watch_look(watch);
+        watch->look_ms = age_ms < LOOK_MAX_MS ? age_ms * 2 : age_ms + LOOK_MAX_MS;
+    }
+}
+
+stk_failure stk_watch_sample(stk_watch *watch, int64_t now_ms)
 {
     int64_t age = now_ms - watch->start_ms;
-    if (now_ms - watch->members_ms >= MEMBERS_MS || age < 500) {
-        (void)stk_proc_members_find(watch->sid, &watch->members);
-        watch->members_ms = now_ms;
-    }
-    stk_proc_usage usage;
-    stk_proc_members_usage(&watch->members, &usage);
     int64_t period = period_at(watch, age);
-    int64_t over = 0;
+    stk_failure failure = STK_FAIL_NONE;
+    bool with_io = now_ms - watch->io_ms >= (period > IO_MS ? period : IO_MS);
+    stk_proc_usage usage;
+    find_members(watch, now_ms, age);
+    stk_proc_members_usage(&watch->members, with_io, &usage);
     if (usage.n > 0) {
-        watch->rss_bytes = usage.rss_bytes;
-        if (usage.rss_bytes > watch->peak_bytes) {
-            watch->peak_bytes = usage.rss_bytes;
+        watch->io_ms = with_io ? now_ms : watch->io_ms;
+        take_usage(watch, &usage, now_ms);
+        look_at_shm(watch);
+        int64_t over = over_limit(watch, now_ms);
+        bool asked = stk_watch_devices_ask(watch, now_ms, period);
+        if (over > 0) {
+            watch->over_bytes = over;
+            failure = STK_FAIL_HOST_OOM;
+        } else if (asked && stk_watch_over_share(watch)) {
+            failure = STK_FAIL_GPU_SHARE;
         }
-        /* What an orphan used goes with it; a task's total never falls. */
-        int64_t cpu = usage.cpu_us > watch->cpu_us ? usage.cpu_us : watch->cpu_us;
-        if (watch->cpu_ms > 0 && now_ms > watch->cpu_ms) {
-            watch->cpus = (double)(cpu - watch->cpu_us) / 1000.0 / (double)(now_ms - watch->cpu_ms);
-        }
-        watch->cpu_us = cpu;
-        watch->cpu_ms = now_ms;
-        over = over_limit(watch, now_ms);
-        if (dir != NULL && (over > 0 || now_ms - watch->last_record_ms >= period)) {
-            sample_devices(watch);
-            record(watch, dir, now_ms);
+        look_now_and_then(watch, age);
+        int64_t least = period - period * EARLY_PERCENT / 100;
+        if (watch->config.dir != NULL &&
+            (failure != STK_FAIL_NONE || now_ms - watch->last_record_ms >= least)) {
+            record(watch, now_ms);
         }
     }
-    bool hurry = watch->memory_bytes > 0 && period > WATCHDOG_MS;
-    watch->due_ms = now_ms + (hurry ? WATCHDOG_MS : period);
-    return over;
-}
-
-void stk_watch_report(const stk_watch *watch, stk_outcome *outcome)
-{
-    uint32_t max = sizeof outcome->devices / sizeof outcome->devices[0];
-    outcome->n_devices = watch->n_devices < max ? watch->n_devices : max;
-    for (uint32_t i = 0; i < outcome->n_devices; i++) {
-        const watch_device *d = &watch->devices[i];
-        outcome->devices[i].uuid = d->uuid;
-        outcome->devices[i].busy_percent_mean = d->n_busy > 0 ? d->busy_sum / d->n_busy : -1;
-        outcome->devices[i].peak_memory_bytes = d->peak_bytes;
-    }
+    bool hurry = watch->config.memory_bytes > 0 && period > WATCHDOG_MS;
+    bool share = watch->share_bytes > 0 && period > watch->ask_for_ms;
+    watch->due_ms = now_ms + (hurry ? WATCHDOG_MS : share ? watch->ask_for_ms : period);
+    return failure;
 }

@@ -400,7 +400,7 @@ static void test_retries(void **state)
             stk_sched_event failed = {.kind = STK_EV_TASK_FAILED,
                                       .task = t,
                                       .failure = k < cases[i].n_charged ? STK_FAIL_EXIT
-                                                                        : STK_FAIL_RESOURCES};
+                                                                        : STK_FAIL_LOST};
             fold_ok(sched, STK_EV_TASK_STARTED, t, ++attempt);
             assert_int_equal(stk_sched_fold(sched, &failed, NULL), 0);
         }

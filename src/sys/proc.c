@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "sys/cgroup.h"
+#include "sys/proc_private.h"
 
 enum { MAX_CPUS = 8192, MAX_PROCESSES = 4 << 20 };
 
@@ -211,29 +212,16 @@ int64_t stk_proc_available_bytes(void)
 
 /* --- one process --- */
 
-typedef struct process {
-    pid_t pid, parent, session;
-    char state;
-    int64_t cpu_ticks; /* user + system, own and of reaped children */
-    int64_t rss_pages;
-    uint64_t start;
-    int64_t n_threads;
-} process;
+typedef stk_process process;
 
-/* /proc/PID/stat. The name may hold anything, so fields are counted from its last ')'. */
-static bool read_process(pid_t pid, process *ret)
+/* The name may hold anything, so fields are counted from its last ')'. */
+bool stk_proc_parse(const char *text, pid_t pid, stk_process *ret)
 {
-    char path[64];
-    char text[1024];
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
-    if (read_text(path, text, sizeof text) <= 0) {
-        return false;
-    }
-    char *p = strrchr(text, ')');
+    const char *p = strrchr(text, ')');
     if (p == NULL || p[1] != ' ') {
         return false;
     }
-    *ret = (process){.pid = pid, .state = p[2]};
+    *ret = (stk_process){.pid = pid, .state = p[2]};
     p += 3;
     for (int field = 4; field <= 24 && *p != '\0'; field++) {
         char *end;
@@ -271,15 +259,18 @@ static bool read_process(pid_t pid, process *ret)
     return false;
 }
 
-static bool is_dead(const process *p)
+static bool read_process(pid_t pid, process *ret)
 {
-    return p->state == 'Z' || p->state == 'X' || p->state == 'x';
+    char path[64];
+    char text[1024];
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    return read_text(path, text, sizeof text) > 0 && stk_proc_parse(text, pid, ret);
 }
 
 uint64_t stk_proc_start_time(pid_t pid)
 {
     process p;
-    return read_process(pid, &p) && !is_dead(&p) ? p.start : 0;
+    return read_process(pid, &p) && !stk_process_is_dead(&p) ? p.start : 0;
 }
 
 bool stk_proc_has_env(pid_t pid, const char *text)
@@ -325,12 +316,6 @@ static int add_pid(stk_proc_members *list, pid_t pid)
     }
     list->pids[list->n++] = pid;
     return 0;
-}
-
-void stk_proc_members_done(stk_proc_members *members)
-{
-    free(members->pids);
-    *members = (stk_proc_members){0};
 }
 
 /* Children of one thread. -1: this kernel does not list them, or the thread is gone. */
@@ -456,7 +441,7 @@ static int table_mark(table *t, stk_proc_members *sessions, const char *marker)
     for (uint32_t i = 0; i < t->n; i++) {
         process *p = &t->all[i];
         /* Kernel threads have no memory and nothing to read. */
-        t->ours[i] = p->pid != self && p->pid > 1 && !is_dead(p) && marker != NULL &&
+        t->ours[i] = p->pid != self && p->pid > 1 && !stk_process_is_dead(p) && marker != NULL &&
                      p->rss_pages > 0 && stk_proc_has_env(p->pid, marker);
     }
     for (bool again = true; again;) {
@@ -507,7 +492,7 @@ static int kill_round(stk_proc_members *sessions, const char *marker)
         found = -1;
     }
     for (uint32_t i = 0; found >= 0 && i < t.n; i++) {
-        if (t.ours[i] && !is_dead(&t.all[i])) {
+        if (t.ours[i] && !stk_process_is_dead(&t.all[i])) {
             (void)kill(t.all[i].pid, SIGKILL);
             found++;
         }
@@ -630,32 +615,13 @@ int stk_proc_members_find(pid_t sid, stk_proc_members *members)
     return rc;
 }
 
-void stk_proc_members_usage(const stk_proc_members *members, stk_proc_usage *ret_usage)
-{
-    static long tick_us;
-    static long page;
-    if (tick_us == 0) {
-        page = sysconf(_SC_PAGESIZE);
-        tick_us = 1000000 / sysconf(_SC_CLK_TCK);
-    }
-    *ret_usage = (stk_proc_usage){0};
-    process p;
-    for (uint32_t i = 0; i < members->n; i++) {
-        if (read_process(members->pids[i], &p)) {
-            ret_usage->cpu_us += p.cpu_ticks * tick_us;
-            ret_usage->rss_bytes += p.rss_pages * page;
-            ret_usage->n += is_dead(&p) ? 0 : 1;
-        }
-    }
-}
-
 int stk_proc_sessions(const pid_t *sids, uint32_t n, stk_proc_usage *ret_usages)
 {
     stk_proc_members members = {0};
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         rc = stk_proc_members_find(sids[i], &members);
-        stk_proc_members_usage(&members, &ret_usages[i]);
+        stk_proc_members_usage(&members, true, &ret_usages[i]);
     }
     stk_proc_members_done(&members);
     return rc;
@@ -709,7 +675,7 @@ uint32_t stk_proc_orphans(const pid_t *known, uint32_t n_known, uint32_t n_expec
         if (has_pid(known, n_known, pid) || !read_process(pid, &p) || p.session == own) {
             continue;
         }
-        if (is_dead(&p)) {
+        if (stk_process_is_dead(&p)) {
             (void)waitpid(pid, NULL, WNOHANG);
         } else {
             ret_pids[n++] = pid;

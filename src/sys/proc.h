@@ -24,6 +24,7 @@ uint64_t stk_proc_start_time(pid_t pid);
 typedef struct stk_proc_usage {
     int64_t cpu_us;    /* user + system of all living members and their reaped children */
     int64_t rss_bytes; /* sum; shared pages counted in each */
+    int64_t read_bytes, write_bytes; /* from and to storage, as cpu_us; -1 not asked or unknown */
     uint32_t n;
 } stk_proc_usage;
 
@@ -34,11 +35,13 @@ int stk_proc_sessions(const pid_t *sids, uint32_t n, stk_proc_usage *ret_usages)
 typedef struct stk_proc_members {
     pid_t *pids;
     uint32_t n, cap;
+    struct stk_proc_files *files; /* of some of them, kept open: opening costs as much as reading */
+    uint32_t n_files, cap_files;
 } stk_proc_members;
 int stk_proc_members_find(pid_t sid, stk_proc_members *members);
 void stk_proc_members_done(stk_proc_members *members);
-/* Usage of those that still live. */
-void stk_proc_members_usage(const stk_proc_members *members, stk_proc_usage *ret_usage);
+/* Usage of those that still live; with_io: reads and writes too. */
+void stk_proc_members_usage(stk_proc_members *members, bool with_io, stk_proc_usage *ret_usage);
 
 /* Children of this process that it didn't make: orphans that it was given as child subreaper. Those
  * in our own session and those in `known` are left alone; dead ones are reaped here. Costs one

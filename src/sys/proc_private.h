@@ -1,0 +1,24 @@
+/* Private to proc: one process as /proc/PID/stat tells it. */
+#ifndef STK_SYS_PROC_PRIVATE_H
+#define STK_SYS_PROC_PRIVATE_H
+
+#include "sys/proc.h"
+
+typedef struct stk_process {
+    pid_t pid, parent, session;
+    char state;
+    int64_t cpu_ticks; /* user + system, own and of reaped children */
+    int64_t rss_pages;
+    uint64_t start;
+    int64_t n_threads;
+} stk_process;
+
+/* The text of /proc/PID/stat. */
+bool stk_proc_parse(const char *text, pid_t pid, stk_process *ret);
+
+static inline bool stk_process_is_dead(const stk_process *p)
+{
+    return p->state == 'Z' || p->state == 'X' || p->state == 'x';
+}
+
+#endif

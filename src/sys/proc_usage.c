@@ -1,0 +1,167 @@
+/* What known processes use, asked again and again: their files in /proc stay open between looks. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sys/proc_private.h"
+
+/* A task of thousands of processes must not take all descriptors. */
+enum { MAX_KEPT = 64 };
+
+/* A descriptor of a dead process gives ESRCH for ever, also when its number is used again. */
+typedef struct stk_proc_files {
+    pid_t pid;
+    int stat, io; /* -1: not open; io -2: it can't be */
+} files;
+
+static void close_files(files *f)
+{
+    if (f->stat >= 0) {
+        (void)close(f->stat);
+    }
+    if (f->io >= 0) {
+        (void)close(f->io);
+    }
+}
+
+void stk_proc_members_done(stk_proc_members *members)
+{
+    for (uint32_t i = 0; i < members->n_files; i++) {
+        close_files(&members->files[i]);
+    }
+    free(members->files);
+    free(members->pids);
+    *members = (stk_proc_members){0};
+}
+
+static int open_of(pid_t pid, const char *name)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    return open(path, O_RDONLY | O_CLOEXEC);
+}
+
+static void drop_files(stk_proc_members *m, uint32_t i)
+{
+    close_files(&m->files[i]);
+    m->files[i] = m->files[--m->n_files];
+}
+
+/* Those of the process that is number i in the list, or NULL: not kept. */
+static files *files_of(stk_proc_members *m, uint32_t i)
+{
+    pid_t pid = m->pids[i];
+    if (i < m->n_files && m->files[i].pid == pid) { /* nearly always */
+        return &m->files[i];
+    }
+    for (uint32_t k = 0; k < m->n_files; k++) {
+        if (m->files[k].pid == pid) {
+            return &m->files[k];
+        }
+    }
+    if (m->n_files >= MAX_KEPT) {
+        return NULL;
+    }
+    if (m->n_files == m->cap_files) {
+        uint32_t cap = m->cap_files == 0 ? 4 : m->cap_files * 2;
+        files *grown = realloc(m->files, cap * sizeof *grown);
+        if (grown == NULL) {
+            return NULL;
+        }
+        m->files = grown;
+        m->cap_files = cap;
+    }
+    m->files[m->n_files] = (files){pid, -1, -1};
+    return &m->files[m->n_files++];
+}
+
+static void forget_gone(stk_proc_members *m)
+{
+    for (uint32_t i = m->n_files; i-- > 0;) {
+        bool ours = false;
+        for (uint32_t k = 0; k < m->n && !ours; k++) {
+            ours = m->pids[k] == m->files[i].pid;
+        }
+        if (!ours) {
+            drop_files(m, i);
+        }
+    }
+}
+
+static ssize_t read_stat(int fd, char *text, size_t size)
+{
+    ssize_t n = fd < 0 ? -1 : pread(fd, text, size - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    return n;
+}
+
+static bool read_usage(files *kept, pid_t pid, stk_process *ret)
+{
+    char text[1024];
+    files once = {pid, -1, -1};
+    files *f = kept != NULL ? kept : &once;
+    ssize_t n = read_stat(f->stat, text, sizeof text);
+    if (n <= 0) { /* not open yet, or its number belongs to another one by now */
+        close_files(f);
+        f->stat = open_of(pid, "stat");
+        f->io = -1;
+        n = read_stat(f->stat, text, sizeof text);
+    }
+    if (f == &once) {
+        close_files(f);
+    }
+    return n > 0 && stk_proc_parse(text, pid, ret);
+}
+
+static int64_t field(const char *text, const char *key)
+{
+    const char *at = strstr(text, key);
+    return at == NULL ? -1 : strtoll(at + strlen(key), NULL, 10);
+}
+
+/* Of other users' processes it isn't told. */
+static void add_io(files *f, stk_proc_usage *usage)
+{
+    char text[512];
+    if (f->io == -1) {
+        f->io = open_of(f->pid, "io");
+        f->io = f->io < 0 ? -2 : f->io;
+    }
+    if (f->io < 0 || read_stat(f->io, text, sizeof text) <= 0) {
+        return;
+    }
+    int64_t in = field(text, "\nread_bytes: ");
+    int64_t out = field(text, "\nwrite_bytes: ");
+    if (in >= 0 && out >= 0) {
+        usage->read_bytes = (usage->read_bytes > 0 ? usage->read_bytes : 0) + in;
+        usage->write_bytes = (usage->write_bytes > 0 ? usage->write_bytes : 0) + out;
+    }
+}
+
+void stk_proc_members_usage(stk_proc_members *members, bool with_io, stk_proc_usage *ret_usage)
+{
+    static long tick_us;
+    static long page;
+    if (tick_us == 0) {
+        page = sysconf(_SC_PAGESIZE);
+        tick_us = 1000000 / sysconf(_SC_CLK_TCK);
+    }
+    *ret_usage = (stk_proc_usage){.read_bytes = -1, .write_bytes = -1};
+    stk_process p;
+    for (uint32_t i = 0; i < members->n; i++) {
+        files *f = files_of(members, i);
+        if (read_usage(f, members->pids[i], &p)) {
+            ret_usage->cpu_us += p.cpu_ticks * tick_us;
+            ret_usage->rss_bytes += p.rss_pages * page;
+            ret_usage->n += stk_process_is_dead(&p) ? 0 : 1;
+            if (with_io && f != NULL) {
+                add_io(f, ret_usage);
+            }
+        }
+    }
+    if (members->n_files > members->n) {
+        forget_gone(members);
+    }
+}
