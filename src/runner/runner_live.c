@@ -110,7 +110,7 @@ static int fill(stk_live_task *task, pid_t pid, stk_arena *arena, stk_err *err)
                            ? (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000
                            : -1;
     int rc = stk_proc_members_find(pid, &members);
-    stk_proc_members_usage(&members, &task->usage);
+    stk_proc_members_usage(&members, false, &task->usage);
     pid_t *pids = rc < 0 ? NULL : stk_arena_array(arena, (size_t)members.n + 1, sizeof *pids);
     if (pids != NULL && members.n > 0) {
         memcpy(pids, members.pids, members.n * sizeof *pids);
