@@ -2,6 +2,36 @@
 #include "exec/exec_private.h"
 #include "sys/proc.h"
 
+static int list_devices(stk_accel *accel, stk_arena *arena, stk_capacity *c, stk_err *err)
+{
+    uint32_t n = accel == NULL ? 0 : stk_accel_n_devices(accel);
+    stk_capacity_device *devices = stk_arena_array(arena, (size_t)n + 1, sizeof *devices);
+    uint8_t *links = stk_arena_array(arena, (size_t)n * n + 1, sizeof *links);
+    if (devices == NULL || links == NULL) {
+        return stk_exec_nomem(err);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const stk_device *d = stk_accel_device(accel, i);
+        devices[i] = (stk_capacity_device){.vendor = stk_arena_dup(arena, d->vendor),
+                                           .noun = stk_arena_dup(arena, d->noun),
+                                           .model = stk_arena_dup(arena, d->model),
+                                           .profile = stk_arena_dup(arena, d->profile),
+                                           .memory_bytes = d->memory_bytes,
+                                           .numa = d->numa,
+                                           .parent = d->parent,
+                                           .usable = d->usable,
+                                           .trouble = stk_arena_dup(arena, d->trouble)};
+        for (uint32_t k = 0; k < n; k++) {
+            links[(size_t)i * n + k] =
+                i == k ? STK_LINK_SAME : (uint8_t)stk_accel_link(accel, i, k, NULL);
+        }
+    }
+    c->devices = devices;
+    c->n_listed = n;
+    c->links = links;
+    return 0;
+}
+
 int stk_exec_capacity(stk_accel *accel, stk_arena *arena, stk_capacity *ret_capacity, stk_err *err)
 {
     uint32_t n = accel == NULL ? 0 : stk_accel_n_devices(accel);
@@ -26,6 +56,9 @@ int stk_exec_capacity(stk_accel *accel, stk_arena *arena, stk_capacity *ret_capa
             c.device_trouble = stk_arena_dup(arena, d->trouble);
         }
     }
-    *ret_capacity = c;
-    return 0;
+    int rc = list_devices(accel, arena, &c, err);
+    if (rc == 0) {
+        *ret_capacity = c;
+    }
+    return rc;
 }

@@ -477,6 +477,10 @@ static const char *success_json(stk_exec *x, const ending *e, const char *output
     }
     stk_buf_text(&buf, ",\"used\":");
     stk_buf_text(&buf, e->used);
+    if (e->outcome->n_devices > 0) { /* later runs look for what this step needed */
+        stk_buf_text(&buf, ",\"step\":");
+        stk_buf_json(&buf, e->step->name);
+    }
     if (e->has_result && e->result.metadata != NULL) {
         stk_buf_text(&buf, ",\"metadata\":");
         stk_buf_text(&buf, e->result.metadata);

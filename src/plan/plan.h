@@ -81,6 +81,8 @@ bool stk_plan_device_fits(const stk_resources *asked, const char *model, const c
 struct stk_arena;
 const char *stk_plan_inventory(const stk_capacity *capacity, const stk_devset *which,
                                struct stk_arena *arena);
+/* The listed devices as the pack room sees them, all of them free; ret: n_listed of them. */
+void stk_plan_pack_devices(const stk_capacity *capacity, stk_pack_device *ret);
 /* Steps that i_step waits for (inputs and after, deduplicated), and those that wait for it. */
 const uint32_t *stk_plan_needs(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n);
 const uint32_t *stk_plan_feeds(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n);

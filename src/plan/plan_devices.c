@@ -107,21 +107,28 @@ static int64_t share_of(const stk_plan_requester *q, uint32_t i_step, const stk_
     return share < most ? share : most;
 }
 
+void stk_plan_pack_devices(const stk_capacity *cap, stk_pack_device *ret)
+{
+    for (uint32_t i = 0; i < cap->n_listed && i < STK_LIMIT_DEVICES; i++) {
+        const stk_capacity_device *d = &cap->devices[i];
+        int64_t mib = d->memory_bytes > 0 ? d->memory_bytes / MIB : 0;
+        int32_t total = mib < INT32_MAX ? (int32_t)mib : INT32_MAX;
+        ret[i] = (stk_pack_device){
+            .total_mib = total, .free_mib = total, .numa = d->numa, .taken = !d->usable};
+    }
+}
+
 static bool is_possible(const stk_capacity *cap, const stk_pack_ask *ask)
 {
-    if (!ask->contiguous) {
-        return stk_devset_count(&ask->wanted) >= ask->n;
-    }
-    for (uint32_t i = 0; i + ask->n <= cap->n_listed; i += ask->n) {
-        uint32_t n = 0;
-        while (n < ask->n && stk_devset_has(&ask->wanted, i + n)) {
-            n++;
-        }
-        if (n == ask->n) {
-            return true;
-        }
-    }
-    return false;
+    stk_pack_device devices[STK_LIMIT_DEVICES];
+    uint32_t n = cap->n_listed < STK_LIMIT_DEVICES ? cap->n_listed : STK_LIMIT_DEVICES;
+    stk_plan_pack_devices(cap, devices);
+    return stk_pack_is_possible(&(stk_pack_host){devices, n, cap->links}, ask);
+}
+
+static bool is_group(int64_t n)
+{
+    return n == 1 || n == 2 || n == 4 || n == 8;
 }
 
 /* A step's devices are of one vendor, and all of them shared or none: else one ask for each. */
@@ -134,8 +141,9 @@ static uint32_t make_asks(const stk_capacity *cap, survey *s, stk_pack_ask *asks
         }
         const stk_plan_kind *kind = stk_plan_kind_of(cap->devices[i].vendor);
         bool shared = s->share > 0 && can_share(&cap->devices[i]);
+        int64_t share_mib = s->share < MIB ? 1 : s->share / MIB;
         stk_pack_ask ask = {.n = (uint32_t)s->want.gpu_count,
-                            .share_mib = shared ? (int32_t)((s->share + MIB - 1) / MIB) : 0,
+                            .share_mib = shared ? (int32_t)share_mib : 0,
                             .contiguous = kind->neighbours};
         for (uint32_t k = i; k < cap->n_listed && k < STK_LIMIT_DEVICES; k++) {
             const stk_capacity_device *d = &cap->devices[k];
@@ -147,7 +155,8 @@ static uint32_t make_asks(const stk_capacity *cap, survey *s, stk_pack_ask *asks
         }
         uint32_t n = stk_devset_count(&ask.wanted);
         s->n_fit = n > s->n_fit ? n : s->n_fit;
-        if (n_asks < STK_LIMIT_ASKS && is_possible(cap, &ask)) {
+        bool odd = kind->neighbours && !is_group(s->want.gpu_count);
+        if (n_asks < STK_LIMIT_ASKS && !odd && is_possible(cap, &ask)) {
             asks[n_asks++] = ask;
         }
     }
@@ -156,29 +165,15 @@ static uint32_t make_asks(const stk_capacity *cap, survey *s, stk_pack_ask *asks
 
 /* --- when it isn't possible --- */
 
-/* The number that TPU chips come in which is nearest below, and above. */
-static bool is_group(int64_t n)
-{
-    return n == 1 || n == 2 || n == 4 || n == 8;
-}
-
 /* What the sentence begins with: the key that is to be changed. */
 static const char *lead(const survey *s, char *buf, size_t size)
 {
     char memory[32];
-    char kind[160];
-    bool auto_share = s->want.gpu_memory_bytes == STK_GPU_MEMORY_AUTO;
     if (s->want.gpu_memory_bytes > 0) {
         (void)snprintf(buf, size, "gpu_memory %s",
                        stk_units_format_memory(s->want.gpu_memory_bytes, memory, sizeof memory));
-    } else if (auto_share) {
-        (void)snprintf(buf, size, "gpu_memory auto");
     } else {
         (void)snprintf(buf, size, "gpu_count %lld", (long long)s->want.gpu_count);
-    }
-    if (s->want.gpu_count == 1 && (s->want.gpu_class != NULL || s->want.gpu_vendor != NULL) &&
-        s->there) {
-        (void)snprintf(buf, size, "%s", stk_plan_kind_text(&s->want, kind, sizeof kind));
     }
     return buf;
 }
@@ -243,7 +238,8 @@ static void too_many(const stk_plan_requester *q, const survey *s, refusal *r)
         (void)snprintf(r->text, sizeof r->text, "gpu_count %lld is more than %s's %u%s%s", n,
                        q->cap->where, s->n_fit,
                        picky                  ? " of "
-                       : s->n_fit < s->n_kind ? " of one sort"
+                       : s->n_slices > 0      ? " that are whole"
+                       : s->n_fit < s->n_kind ? " of one vendor"
                                               : "",
                        kind);
     }
@@ -352,6 +348,21 @@ static int note_learned(stk_plan_requester *q, uint32_t i_step, const stk_resour
     return stk_plan_add_note(q, i_step, asked, why, why);
 }
 
+static int note_slices(stk_plan_requester *q, uint32_t i_step, const stk_pack_ask *ask)
+{
+    char asked[64];
+    for (uint32_t i = 0; i < q->cap->n_listed && ask->n > 1; i++) {
+        if (stk_devset_has(&ask->wanted, i) && q->cap->devices[i].parent >= 0) {
+            const char *why = "CUDA lets a program use one of them only, so start a process for "
+                              "each, or ask for a larger one";
+            (void)snprintf(asked, sizeof asked, "%u %s", ask->n,
+                           q->cap->devices[i].noun != NULL ? "MIG slices" : "slices");
+            return stk_plan_add_note(q, i_step, asked, why, why);
+        }
+    }
+    return 0;
+}
+
 static int survey_all(stk_plan_requester *q, uint32_t i_step, const stk_resources *res, uint32_t n,
                       stk_request *request)
 {
@@ -383,7 +394,8 @@ static int survey_all(stk_plan_requester *q, uint32_t i_step, const stk_resource
     request->asks = kept;
     request->n_asks = n_asks;
     request->n_devices = kept[0].n;
-    return note_learned(q, i_step, res);
+    int rc = note_slices(q, i_step, &kept[0]);
+    return rc < 0 ? rc : note_learned(q, i_step, res);
 }
 
 int stk_plan_ask_devices(stk_plan_requester *q, uint32_t i_step, stk_request *request)

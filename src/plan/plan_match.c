@@ -74,33 +74,41 @@ static bool is_filler(word w)
     return false;
 }
 
-/* What people call models, in the words of their makers. */
+/* What people call models, and what their makers do. */
 static const struct {
     const char *vendor, *name, *model;
 } models[] = {
-    {"google", "tpu", NULL},      {"google", "v2", NULL},
-    {"google", "v3", NULL},       {"google", "v4", NULL},
-    {"google", "v5e", NULL},      {"google", "v5litepod", "Google TPU v5e"},
-    {"google", "v5p", NULL},      {"google", "v6e", NULL},
-    {"aws", "neuron", NULL},      {"aws", "Trainium", NULL},
-    {"aws", "Trainium2", NULL},   {"aws", "Inferentia", NULL},
-    {"aws", "Inferentia2", NULL},
+#define MODEL(vendor, name, model, memory_mib, cc, links, shape, cores) {vendor, name, model},
+#include "tbl/models.def"
+#undef MODEL
+    {"google", "tpu", NULL},
+    {"aws", "neuron", NULL},
 };
+
+/* Is the name (separators don't count) a part of the text, of whole words? */
+static bool has_name(const char *text, const char *name)
+{
+    char joined[64];
+    word all = {joined, 0};
+    for (; *name != '\0' && all.len + 1 < sizeof joined; name++) {
+        if (isalnum((unsigned char)*name)) {
+            joined[all.len++] = *name;
+        }
+    }
+    return has_word(text, all);
+}
 
 const char *stk_plan_vendor_of_class(const char *gpu_class)
 {
-    word w;
-    while (next_word(&gpu_class, &w)) {
-        for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-            if (is_word(w, models[i].name)) {
-                return models[i].vendor;
-            }
+    for (size_t i = 0; gpu_class != NULL && i < sizeof models / sizeof *models; i++) {
+        if (has_name(gpu_class, models[i].name)) {
+            return models[i].vendor;
         }
     }
     return NULL;
 }
 
-/* "h100-sxm" for "NVIDIA H100 80GB HBM3" */
+/* "H100-SXM" for "NVIDIA H100 80GB HBM3" */
 static bool is_alias(const char *gpu_class, const char *model)
 {
     for (size_t i = 0; model != NULL && i < sizeof models / sizeof *models; i++) {
@@ -131,7 +139,7 @@ bool stk_plan_is_kind(const char *gpu_class, const char *gpu_vendor,
     const char *rest = gpu_class;
     word w;
     if (gpu_class != NULL && is_alias(gpu_class, device->model)) {
-        return true;
+        return true; /* whether a slice is meant is another question */
     }
     while (next_word(&rest, &w)) {
         if (!has_word(device->model, w) && !has_word(device->vendor, w) &&

@@ -123,6 +123,11 @@ int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_
 int stk_store_events(stk_store *store, const char *run, int64_t after,
                      int (*each)(void *arg, const stk_event_row *row), void *arg, stk_err *err);
 
+/* The most memory of one device that the last 10 succeeded attempts of a step used, in bytes; -1
+ * where none that is on record had a device. Looks at the pipeline's last 100 runs. */
+int stk_store_peak(stk_store *store, const char *pipeline, const char *step, int64_t *ret_bytes,
+                   stk_err *err);
+
 /* --- cache --- */
 
 /* STK_E_NOT_FOUND (no message) when there is none. Text lives in `arena`. Doesn't check that

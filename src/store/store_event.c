@@ -419,3 +419,19 @@ int stk_store_run_named(stk_store *store, const char *run, stk_arena *arena,
     bind_text(stmt, 1, run);
     return read_named(store, stmt, arena, ret_rows, ret_n, err);
 }
+
+int stk_store_peak(stk_store *store, const char *pipeline, const char *step, int64_t *ret_bytes,
+                   stk_err *err)
+{
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_PEAK];
+    bind_text(stmt, 1, pipeline);
+    bind_text(stmt, 2, step);
+    int rc = sqlite3_step(stmt);
+    if (rc == SQLITE_ROW) {
+        bool known = sqlite3_column_type(stmt, 0) == SQLITE_INTEGER;
+        *ret_bytes = known ? sqlite3_column_int64(stmt, 0) : -1;
+    }
+    int code = rc == SQLITE_ROW ? 0 : stk_store_sql_err(store, rc, err, "looking for a peak");
+    (void)sqlite3_reset(stmt);
+    return code;
+}

@@ -375,12 +375,55 @@ static void test_no_memory(void **state)
     assert_true(n_failed > 0 && n_ok > 0);
 }
 
+static void used(fixture *f, const char *pipeline, stk_event_kind kind, const char *step,
+                 const char *devices)
+{
+    const char *data =
+        stk_arena_printf(f->arena, "{\"used\":{\"devices\":[%s]},\"step\":\"%s\"}", devices, step);
+    const char *run = new_run(f, "r", pipeline, 1000);
+    OK(commit_one(f, run, STK_EV_TASK_SUCCEEDED, 1, "not JSON"));
+    OK(commit_one(f, run, STK_EV_TASK_SUCCEEDED, 1, NULL));
+    OK(commit_one(f, run, kind, 1, data));
+}
+
+static int64_t peak_of(fixture *f, const char *pipeline, const char *step)
+{
+    int64_t bytes = -7;
+    OK(stk_store_peak(f->store, pipeline, step, &bytes, &f->err));
+    return bytes;
+}
+
+/* What a step needed: its largest device, in attempts that succeeded, the last ten of them. */
+static void test_peak(void **state)
+{
+    fixture *f = *state;
+    assert_int_equal(peak_of(f, "p", "train"), -1);
+    used(f, "p", STK_EV_TASK_SUCCEEDED, "train", "{\"peak_memory_bytes\":900}");
+    used(f, "p", STK_EV_TASK_SUCCEEDED, "train", "");                     /* ran without */
+    used(f, "p", STK_EV_TASK_SUCCEEDED, "train", "{\"uuid\":\"GPU-a\"}"); /* not known */
+    used(f, "p", STK_EV_TASK_SUCCEEDED, "test", "{\"peak_memory_bytes\":5000}");
+    used(f, "q", STK_EV_TASK_SUCCEEDED, "train", "{\"peak_memory_bytes\":6000}");
+    used(f, "p", STK_EV_TASK_FAILED, "train", "{\"peak_memory_bytes\":7000}");
+    assert_int_equal(peak_of(f, "p", "train"), 900);
+    used(f, "p", STK_EV_TASK_SUCCEEDED, "train",
+         "{\"peak_memory_bytes\":300},{\"peak_memory_bytes\":8000000000}");
+    assert_int_equal(peak_of(f, "p", "train"), 8000000000);
+    for (int i = 0; i < 9; i++) {
+        used(f, "p", STK_EV_TASK_SUCCEEDED, "train", "{\"peak_memory_bytes\":10}");
+    }
+    assert_int_equal(peak_of(f, "p", "train"), 8000000000);
+    used(f, "p", STK_EV_TASK_SUCCEEDED, "train", "{\"peak_memory_bytes\":20}");
+    assert_int_equal(peak_of(f, "p", "train"), 20);
+    assert_int_equal(peak_of(f, "p", "test"), 5000);
+    assert_int_equal(peak_of(f, "q", "train"), 6000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_events),        TEST(test_lock),      TEST(test_status), TEST(test_resolve),
-        TEST(test_spec),          TEST(test_cache),     TEST(test_named),  TEST(test_killed),
-        TEST(test_failed_commit), TEST(test_no_memory),
+        TEST(test_peak),    TEST(test_events),        TEST(test_lock),      TEST(test_status),
+        TEST(test_resolve), TEST(test_spec),          TEST(test_cache),     TEST(test_named),
+        TEST(test_killed),  TEST(test_failed_commit), TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
