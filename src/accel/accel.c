@@ -264,7 +264,7 @@ const char *stk_accel_describe(const stk_accel *accel, stk_arena *arena)
 static const stk_accel_part *part_of(const stk_accel *accel, uint32_t i)
 {
     const stk_accel_part *part = &accel->parts[accel->slots[i].part];
-    return part->self != NULL ? part : NULL;
+    return part->self != NULL && accel->slots[i].slot != STK_SLOT_NONE ? part : NULL;
 }
 
 int stk_accel_state(stk_accel *accel, uint32_t i, stk_device_state *ret_state, stk_err *err)
@@ -304,7 +304,7 @@ int stk_accel_sample(stk_accel *accel, uint32_t i_device, const pid_t *pids, uin
     }
     const stk_accel_part *part = part_of(accel, i_device);
     if (part == NULL || part->provider->ops.sample == NULL) {
-        return 0;
+        return accel->devices[i_device].trouble == NULL ? 0 : STK_E_ENV;
     }
     int rc = part->provider->ops.sample(part->self, accel->slots[i_device].slot, pids, n_pids, ret);
     if (rc < 0) {

@@ -154,7 +154,9 @@ static void apply_one(stk_accel *accel, const vendor *who, const char *mask, poo
         }
     }
     const char *text = NULL;
-    if (unknown != NULL && strcmp(unknown, "-1") != 0) {
+    bool none = unknown != NULL && /* the words for it, tbl/vendors.def */
+                (strcmp(unknown, "-1") == 0 || strcmp(unknown, "9999") == 0);
+    if (unknown != NULL && !none) {
         text = stk_arena_printf(accel->arena,
                                 "%s='%s' limits them to %u of %u ('%s' names none of "
                                 "them)",

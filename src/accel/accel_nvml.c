@@ -1,99 +1,24 @@
 /* NVIDIA devices through NVML, the driver's own library, loaded with dlopen and our own prototypes
- * (ABI as in NVIDIA's NVML API reference; newer entry points first, older ones where a driver
- * lacks them). A host that shows no NVIDIA device never loads it. STOKER_NVML=PATH names a library
- * and loads it in any case. */
-#include <dirent.h>
+ * (accel_nvml.h): finding them. A host that shows no NVIDIA device never loads it. STOKER_NVML=PATH
+ * names a library and loads it in any case. */
+#include "accel/accel_nvml.h"
+
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "accel/accel_priv.h"
+#include "accel/accel_sysfs.h"
 
-enum { /* nvmlReturn_t */
-       NVML_OK = 0,
-       NVML_INSUFFICIENT_SIZE = 7,
-       NVML_DRIVER_NOT_LOADED = 9,
-       NVML_GPU_IS_LOST = 15,
-       NVML_VERSION_MISMATCH = 18,
-};
+static const stk_device unknown_gpu = {STK_DEVICE_UNKNOWN, .vendor = "nvidia", .noun = "GPU",
+                                       .model = "NVIDIA GPU"};
 
-typedef struct nvml_device *nvml_device;
-
-typedef struct {
-    unsigned long long total, free, used;
-} nvml_memory;
-
-typedef struct {
-    unsigned gpu, memory;
-} nvml_utilization;
-
-/* nvmlPciInfo_t as filled by _v2 and _v3; both begin with the short (16 bytes) bus id. */
-typedef struct {
-    char bus_id_legacy[16];
-    unsigned domain, bus, device, device_id, subsystem_id;
-    char bus_id[32];
-} nvml_pci;
-
-typedef struct { /* of …RunningProcesses_v2 and _v3 */
-    unsigned pid;
-    unsigned long long memory;
-    unsigned gpu_instance, compute_instance;
-} nvml_process;
-
-typedef struct nvml {
-    void *library;
-    int (*init)(void);
-    int (*shutdown)(void);
-    const char *(*error_string)(int);
-    int (*driver)(char *, unsigned);
-    int (*count)(unsigned *);
-    int (*handle)(unsigned, nvml_device *);
-    int (*uuid)(nvml_device, char *, unsigned);
-    int (*name)(nvml_device, char *, unsigned);
-    int (*pci)(nvml_device, nvml_pci *);
-    int (*memory)(nvml_device, nvml_memory *);
-    int (*mig)(nvml_device, unsigned *, unsigned *);
-    int (*utilization)(nvml_device, nvml_utilization *);
-    int (*processes)(nvml_device, unsigned *, nvml_process *);
-    int (*power)(nvml_device, unsigned *);
-    nvml_device devices[STK_LIMIT_DEVICES];
-} nvml;
-
-static bool exists(const char *path)
+/* Whether PCI device `name` is a GPU of NVIDIA (a display controller). */
+static bool is_gpu(const char *name)
 {
-    return access(path, F_OK) == 0;
-}
-
-static bool in_container(void)
-{
-    return exists("/.dockerenv") || exists("/run/.containerenv") || getenv("container") != NULL;
-}
-
-/* The PCI address of the next NVIDIA GPU of `dir` (/sys/bus/pci/devices), or NULL. */
-static const char *next_pci_gpu(DIR *dir)
-{
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        char path[512], text[16] = "";
-        unsigned long vendor = 0, class = 0;
-        const char *const files[] = {"vendor", "class"};
-        unsigned long *const values[] = {&vendor, &class};
-        for (int i = 0; i < 2; i++) {
-            (void)snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/%s", entry->d_name,
-                           files[i]);
-            FILE *file = fopen(path, "re");
-            if (file != NULL) {
-                *values[i] = fgets(text, sizeof text, file) ? strtoul(text, NULL, 16) : 0;
-                (void)fclose(file);
-            }
-        }
-        if (vendor == 0x10de && class >> 16 == 0x03) { /* a display controller of NVIDIA */
-            return entry->d_name;
-        }
-    }
-    return NULL;
+    return stk_sysfs_number("/sys/bus/pci/devices/%s/vendor", name) == 0x10de &&
+           stk_sysfs_number("/sys/bus/pci/devices/%s/class", name) >> 16 == 0x03;
 }
 
 /* The NVIDIA devices that the kernel shows, asked without a driver; each listed with `trouble`
@@ -101,78 +26,67 @@ static const char *next_pci_gpu(DIR *dir)
  * device nodes count there. */
 static int list_by_kernel(stk_accel *accel, const char *trouble, uint32_t *ret_n, stk_err *err)
 {
-    stk_device device = {STK_DEVICE_UNKNOWN, .vendor = "nvidia", .noun = "GPU",
-                         .model = "NVIDIA GPU"};
+    stk_device device = unknown_gpu;
     device.trouble = trouble;
     uint32_t n = 0;
     int rc = 0;
-    DIR *dir = in_container() ? NULL : opendir("/sys/bus/pci/devices");
-    for (const char *pci; rc == 0 && dir != NULL && (pci = next_pci_gpu(dir)) != NULL; n++) {
-        device.index = (int32_t)n;
-        device.pci = stk_arena_dup(accel->arena, pci);
-        rc = trouble != NULL ? stk_accel_add(accel, &device, n, err) : 0;
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
-    }
-    device.pci = NULL;
-    for (uint32_t i = 0; rc == 0 && n == i && i < STK_LIMIT_DEVICES; i++) {
-        char path[32];
-        (void)snprintf(path, sizeof path, "/dev/nvidia%u", i);
-        if (exists(path)) {
+    const char *const *names;
+    uint32_t n_pci =
+        stk_in_container() ? 0 : stk_sysfs_list(accel->arena, "/sys/bus/pci/devices", "", &names);
+    for (uint32_t i = 0; rc == 0 && i < n_pci; i++) {
+        if (is_gpu(names[i])) {
             device.index = (int32_t)n++;
-            rc = trouble != NULL ? stk_accel_add(accel, &device, i, err) : 0;
+            device.pci = names[i];
+            stk_pci_place(accel->arena, device.pci, &device.numa, &device.cpus);
+            rc = trouble != NULL ? stk_accel_add(accel, &device, STK_SLOT_NONE, err) : 0;
+        }
+    }
+    device = unknown_gpu;
+    device.trouble = trouble;
+    for (uint32_t i = 0; rc == 0 && n == i && i < STK_LIMIT_DEVICES; i++) {
+        if (stk_sysfs_exists("/dev/nvidia%u", i)) {
+            device.index = (int32_t)n++;
+            device.node = stk_arena_printf(accel->arena, "/dev/nvidia%u", i);
+            rc = trouble != NULL ? stk_accel_add(accel, &device, STK_SLOT_NONE, err) : 0;
         }
     }
     *ret_n = n;
     return rc;
 }
 
-static void *symbol(void *library, const char *const *names)
+/* GPUs that the kernel has and the driver doesn't: passed through to a virtual machine, or broken
+ * before the driver could take them. */
+static int list_left_over(stk_accel *accel, uint32_t first, stk_err *err)
 {
-    void *found = NULL;
-    for (; *names != NULL && found == NULL; names++) {
-        found = dlsym(library, *names);
+    const char *const *names;
+    uint32_t n_pci =
+        stk_in_container() ? 0 : stk_sysfs_list(accel->arena, "/sys/bus/pci/devices", "", &names);
+    uint32_t end = accel->n;
+    int rc = 0;
+    for (uint32_t k = 0; rc == 0 && k < n_pci; k++) {
+        bool listed = !is_gpu(names[k]);
+        char pci[16], driver[64];
+        for (uint32_t i = first; i < end && !listed; i++) {
+            listed = stk_pci_name(accel->devices[i].pci, pci) && strcmp(pci, names[k]) == 0;
+        }
+        if (listed) {
+            continue;
+        }
+        if (!stk_sysfs_link(driver, sizeof driver, "/sys/bus/pci/devices/%s/driver", names[k])) {
+            (void)snprintf(driver, sizeof driver, "none");
+        }
+        stk_device device = unknown_gpu;
+        device.pci = names[k];
+        device.trouble = stk_arena_printf(
+            accel->arena,
+            strncmp(driver, "vfio", 4) == 0
+                ? "the GPU at %s is kept for a virtual machine (driver %s)"
+                : "the NVIDIA driver doesn't show the GPU at %s (its driver is %s): see 'dmesg'",
+            names[k], driver);
+        stk_pci_place(accel->arena, device.pci, &device.numa, &device.cpus);
+        rc = stk_accel_add(accel, &device, STK_SLOT_NONE, err);
     }
-    return found;
-}
-
-/* The first of the names that the library has; newest first. NULL stays where there is none. */
-#define LOAD(lib, field, ...)                                                                      \
-    do {                                                                                           \
-        void *found = symbol((lib)->library, (const char *const[]){__VA_ARGS__, NULL});            \
-        memcpy(&(lib)->field, &found, sizeof found);                                               \
-    } while (0)
-
-static bool load(nvml *lib, const char *path)
-{
-    lib->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (lib->library == NULL) {
-        return false;
-    }
-    LOAD(lib, init, "nvmlInit_v2", "nvmlInit");
-    LOAD(lib, shutdown, "nvmlShutdown");
-    LOAD(lib, error_string, "nvmlErrorString");
-    LOAD(lib, driver, "nvmlSystemGetDriverVersion");
-    LOAD(lib, count, "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount");
-    LOAD(lib, handle, "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex");
-    LOAD(lib, uuid, "nvmlDeviceGetUUID");
-    LOAD(lib, name, "nvmlDeviceGetName");
-    LOAD(lib, pci, "nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2");
-    LOAD(lib, memory, "nvmlDeviceGetMemoryInfo");
-    LOAD(lib, mig, "nvmlDeviceGetMigMode");
-    LOAD(lib, utilization, "nvmlDeviceGetUtilizationRates");
-    /* The first version's record is shorter and not asked for. */
-    LOAD(lib, processes, "nvmlDeviceGetComputeRunningProcesses_v3",
-         "nvmlDeviceGetComputeRunningProcesses_v2");
-    LOAD(lib, power, "nvmlDeviceGetPowerUsage");
-    return lib->init != NULL && lib->count != NULL && lib->handle != NULL && lib->uuid != NULL;
-}
-
-static const char *words(const nvml *lib, int code)
-{
-    const char *text = lib->error_string != NULL ? lib->error_string(code) : NULL;
-    return text != NULL ? text : "unknown NVML error";
+    return rc;
 }
 
 /* A sentence on why the library could not be started. */
@@ -186,107 +100,183 @@ static const char *init_trouble(stk_accel *accel, const nvml *lib, int code)
         return "the NVIDIA driver is installed but not loaded: run 'modprobe nvidia' as root";
     default: {
         const char *text = stk_arena_printf(accel->arena, "NVML can't start: %s (code %d)",
-                                            words(lib, code), code);
+                                            stk_nvml_words(lib, code), code);
         return text != NULL ? text : "NVML can't start";
     }
     }
 }
 
-static void read_pci(stk_accel *accel, const nvml *lib, nvml_device handle, stk_device *device)
+static void read_place(stk_accel *accel, const nvml *lib, nvml_device handle, stk_device *device)
 {
     nvml_pci pci = {0};
-    if (lib->pci != NULL && lib->pci(handle, &pci) == NVML_OK) {
+    if (NVML_CALL(lib, pci, handle, &pci) == NVML_OK) {
         pci.bus_id_legacy[sizeof pci.bus_id_legacy - 1] = '\0';
         pci.bus_id[sizeof pci.bus_id - 1] = '\0';
         /* Since _v3 the full id has a field of its own. */
         device->pci = stk_arena_dup(accel->arena, pci.bus_id[0] ? pci.bus_id : pci.bus_id_legacy);
+        stk_pci_place(accel->arena, device->pci, &device->numa, &device->cpus);
     }
+    unsigned minor = 0;
+    if (NVML_CALL(lib, minor, handle, &minor) == NVML_OK) {
+        device->node = stk_arena_printf(accel->arena, "/dev/nvidia%u", minor);
+    }
+}
+
+/* "1g.10gb" from the name ("NVIDIA H100 80GB HBM3 MIG 1g.10gb"), else from how many eighths of the
+ * device it has: NVIDIA's own rule (nvidia-container-toolkit). */
+static const char *slice_profile(stk_accel *accel, const nvml *lib, nvml_device handle,
+                                 int64_t whole_bytes)
+{
+    char name[128] = "";
+    if (NVML_CALL(lib, name, handle, name, sizeof name) == NVML_OK) {
+        const char *mig = strstr(name, " MIG ");
+        if (mig != NULL) {
+            return stk_arena_dup(accel->arena, mig + 5);
+        }
+    }
+    nvml_attributes a = {0};
+    if (NVML_CALL(lib, attributes, handle, &a) != NVML_OK || whole_bytes <= 0) {
+        return NULL;
+    }
+    unsigned long long whole = (unsigned long long)whole_bytes;
+    unsigned long long eighths = ((a.memory_mb << 20) * 8 + whole - 1) / whole;
+    unsigned long long whole_gb = (whole + (1ull << 30) - 1) >> 30;
+    unsigned gb = (unsigned)((eighths * whole_gb + 4) / 8);
+    return a.gpu_slices == a.compute_slices
+               ? stk_arena_printf(accel->arena, "%ug.%ugb", a.gpu_slices, gb)
+               : stk_arena_printf(accel->arena, "%uc.%ug.%ugb", a.compute_slices, a.gpu_slices, gb);
+}
+
+/* The slices of device `parent` of the list, each an entry behind it. */
+static int add_slices(stk_accel *accel, nvml *lib, uint32_t parent, stk_err *err)
+{
+    const uint32_t slot = accel->slots[parent].slot;
+    unsigned n_max = 0;
+    int rc = 0;
+    if (NVML_CALL(lib, max_slices, lib->units[slot].handle, &n_max) != NVML_OK) {
+        n_max = 0;
+    }
+    for (unsigned k = 0; k < n_max && rc == 0 && lib->n < STK_LIMIT_DEVICES; k++) {
+        nvml_unit *unit = &lib->units[lib->n];
+        char uuid[128];
+        *unit = (nvml_unit){.index = lib->units[slot].index, .parent = (int32_t)slot};
+        if (NVML_CALL(lib, slice, lib->units[slot].handle, k, &unit->handle) != NVML_OK ||
+            lib->api.uuid(unit->handle, uuid, sizeof uuid) != NVML_OK) {
+            continue; /* a place where none was made */
+        }
+        stk_device slice = accel->devices[parent];
+        int64_t used;
+        slice.noun = "MIG slice";
+        slice.uuid = stk_arena_dup(accel->arena, uuid);
+        slice.profile = slice_profile(accel, lib, unit->handle, slice.memory_bytes);
+        slice.index = (int32_t)k;
+        slice.parent = (int32_t)parent;
+        slice.n_slices = 0;
+        slice.usable = slice.uuid != NULL;
+        slice.memory_bytes = -1;
+        (void)stk_nvml_memory(lib, unit->handle, &slice.memory_bytes, &used);
+        rc = stk_accel_add(accel, &slice, lib->n++, err);
+        accel->devices[parent].n_slices++;
+    }
+    return rc;
 }
 
 static int add_device(stk_accel *accel, nvml *lib, uint32_t i, stk_err *err)
 {
-    stk_device device = {STK_DEVICE_UNKNOWN, .vendor = "nvidia", .noun = "GPU",
-                         .model = "NVIDIA GPU"};
+    stk_device device = unknown_gpu;
     device.index = (int32_t)i;
-    char text[128];
-    int code = lib->handle(i, &lib->devices[i]);
+    device.driver = accel->driver;
+    nvml_unit *unit = &lib->units[lib->n];
+    *unit = (nvml_unit){.index = (int32_t)i, .parent = -1};
+    char text[256];
+    int code = lib->api.handle(i, &unit->handle);
     if (code == NVML_OK) {
-        code = lib->uuid(lib->devices[i], text, sizeof text);
+        code = lib->api.uuid(unit->handle, text, sizeof text);
     }
     if (code != NVML_OK) {
-        lib->devices[i] = NULL;
         device.trouble =
-            code == NVML_GPU_IS_LOST
-                ? stk_arena_printf(accel->arena,
-                                   "GPU %u has fallen off the bus: see 'dmesg | grep Xid', reboot",
-                                   i)
-                : stk_arena_printf(accel->arena, "GPU %u can't be asked: %s", i, words(lib, code));
-        return stk_accel_add(accel, &device, i, err);
+            stk_arena_dup(accel->arena, stk_nvml_trouble(lib, (int32_t)i, code, text, sizeof text));
+        return stk_accel_add(accel, &device, STK_SLOT_NONE, err);
     }
     device.uuid = stk_arena_dup(accel->arena, text);
     device.usable = device.uuid != NULL;
-    if (lib->name != NULL && lib->name(lib->devices[i], text, sizeof text) == NVML_OK) {
+    if (NVML_CALL(lib, name, unit->handle, text, sizeof text) == NVML_OK) {
         device.model = stk_arena_dup(accel->arena, text);
     }
-    read_pci(accel, lib, lib->devices[i], &device);
-    nvml_memory memory;
-    if (lib->memory != NULL && lib->memory(lib->devices[i], &memory) == NVML_OK) {
-        device.memory_bytes = (int64_t)memory.total;
+    read_place(accel, lib, unit->handle, &device);
+    int64_t used;
+    (void)stk_nvml_memory(lib, unit->handle, &device.memory_bytes, &used);
+    if (NVML_CALL(lib, cc, unit->handle, &device.cc_major, &device.cc_minor) != NVML_OK) {
+        device.cc_major = device.cc_minor = -1;
     }
     unsigned mig = 0, pending = 0;
-    if (lib->mig != NULL && lib->mig(lib->devices[i], &mig, &pending) == NVML_OK && mig == 1) {
-        device.usable = false;
-        device.trouble = stk_arena_printf(
-            accel->arena, "GPU %u is split by MIG, and Stoker gives out whole devices only", i);
-    }
-    return stk_accel_add(accel, &device, i, err);
-}
-
-static int nvml_sample(void *self, uint32_t slot, const pid_t *pids, uint32_t n_pids,
-                       stk_device_sample *ret)
-{
-    const nvml *lib = self;
-    nvml_device device = lib->devices[slot];
-    if (device == NULL) {
-        return STK_E_ENV;
-    }
-    nvml_utilization busy;
-    if (lib->utilization != NULL && lib->utilization(device, &busy) == NVML_OK) {
-        ret->busy_percent = (int32_t)busy.gpu;
-    }
-    nvml_memory memory;
-    if (lib->memory != NULL && lib->memory(device, &memory) == NVML_OK) {
-        ret->memory_used = (int64_t)memory.used;
-    }
-    unsigned power;
-    if (lib->power != NULL && lib->power(device, &power) == NVML_OK) {
-        ret->power_mw = (int32_t)power;
-    }
-    nvml_process processes[256];
-    unsigned n = sizeof processes / sizeof processes[0];
-    if (lib->processes == NULL || n_pids == 0 || lib->processes(device, &n, processes) != NVML_OK) {
-        return 0;
-    }
-    /* In a container the driver may name processes as the host numbers them: what isn't found is
-     * unknown, not zero. */
-    for (unsigned i = 0; i < n; i++) {
-        for (uint32_t k = 0; k < n_pids; k++) {
-            if (processes[i].pid == (unsigned)pids[k] && processes[i].memory != ~0ull) {
-                ret->process_memory = (ret->process_memory < 0 ? 0 : ret->process_memory) +
-                                      (int64_t)processes[i].memory;
-            }
+    bool split = NVML_CALL(lib, mig_mode, unit->handle, &mig, &pending) == NVML_OK && mig == 1;
+    device.usable = device.usable && !split;
+    uint32_t at = accel->n;
+    int rc = stk_accel_add(accel, &device, lib->n++, err);
+    if (rc == 0 && split) {
+        rc = add_slices(accel, lib, at, err);
+        if (rc == 0 && accel->devices[at].n_slices == 0) {
+            accel->devices[at].trouble = stk_arena_printf(
+                accel->arena,
+                "GPU %u is in MIG mode and has no slice: make some ('nvidia-smi mig -cgi … -C'), "
+                "or leave the mode ('nvidia-smi -i %u -mig 0')",
+                i, i);
         }
     }
-    return 0;
+    return rc;
 }
 
 static void nvml_close(void *self)
 {
     nvml *lib = self;
-    if (lib->shutdown != NULL) {
-        (void)lib->shutdown();
+    if (lib->events != NULL) {
+        (void)NVML_CALL(lib, set_free, lib->events);
     }
+    (void)NVML_CALL(lib, shutdown);
     (void)dlclose(lib->library);
+}
+
+static nvml *new_library(stk_arena *arena)
+{
+    nvml *lib = stk_arena_alloc(arena, sizeof *lib);
+    if (lib == NULL ||
+        (lib->direct = stk_arena_array(arena, STK_LIMIT_DEVICES, sizeof *lib->direct)) == NULL ||
+        (lib->to_switch = stk_arena_alloc(arena, STK_LIMIT_DEVICES)) == NULL) {
+        return NULL;
+    }
+    lib->memory_v2 = true;
+    char ns[64];
+    ssize_t n = readlink("/proc/self/ns/pid", ns, sizeof ns - 1);
+    ns[n > 0 ? n : 0] = '\0';
+    lib->pids_are_ours = strcmp(ns, "pid:[4026531836]") == 0; /* PROC_PID_INIT_INO: the host's */
+    return lib;
+}
+
+static int find(stk_accel *accel, nvml *lib, stk_err *err)
+{
+    char version[96];
+    int cuda = 0;
+    unsigned n = 0;
+    if (NVML_CALL(lib, driver, version, sizeof version) == NVML_OK) {
+        accel->driver = stk_arena_dup(accel->arena, version);
+    }
+    if (NVML_CALL(lib, cuda, &cuda) == NVML_OK) {
+        accel->cuda_version = cuda;
+    }
+    int code = lib->api.count(&n);
+    if (code != NVML_OK) {
+        uint32_t n_shown;
+        const char *why = stk_arena_printf(accel->arena, "NVML can't count its devices: %s",
+                                           stk_nvml_words(lib, code));
+        return list_by_kernel(accel, why ? why : "NVML fails", &n_shown, err);
+    }
+    uint32_t first = accel->n;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < n && lib->n < STK_LIMIT_DEVICES; i++) {
+        rc = add_device(accel, lib, i, err);
+    }
+    return rc == 0 ? list_left_over(accel, first, err) : rc;
 }
 
 static int nvml_open(stk_accel *accel, const char *spec, void **ret_self, stk_err *err)
@@ -296,15 +286,15 @@ static int nvml_open(stk_accel *accel, const char *spec, void **ret_self, stk_er
     forced = forced != NULL && *forced != '\0' ? forced : NULL;
     uint32_t n_shown = 0;
     int rc = list_by_kernel(accel, NULL, &n_shown, err);
-    bool wsl = exists("/dev/dxg"); /* Windows' own GPU node; its NVML needs no /dev/nvidia0 */
+    bool wsl = stk_sysfs_exists("/dev/dxg"); /* Windows' GPU node; its NVML needs no /dev/nvidia0 */
     if (rc < 0 || (n_shown == 0 && forced == NULL && !wsl)) {
         return rc;
     }
-    nvml *lib = stk_arena_alloc(accel->arena, sizeof *lib);
+    nvml *lib = new_library(accel->arena);
     if (lib == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
     }
-    if (!load(lib, forced != NULL ? forced : "libnvidia-ml.so.1")) {
+    if (!stk_nvml_load(lib, forced != NULL ? forced : "libnvidia-ml.so.1")) {
         if (forced != NULL) {
             return stk_err_set(err, STK_E_ENV, "STOKER_NVML names '%s', which is no NVML library",
                                forced);
@@ -314,34 +304,32 @@ static int nvml_open(stk_accel *accel, const char *spec, void **ret_self, stk_er
                               "driver, or pass it into the container (--gpus all)",
                               &n_shown, err);
     }
-    int code = lib->init();
+    int code = lib->api.init();
     if (code != NVML_OK) {
         const char *trouble = init_trouble(accel, lib, code);
         (void)dlclose(lib->library);
-        accel->remark = n_shown == 0 ? trouble : NULL;
+        if (n_shown == 0) {
+            stk_accel_remark(accel, trouble);
+        }
         return list_by_kernel(accel, trouble, &n_shown, err);
     }
+    rc = find(accel, lib, err);
+    if (rc < 0) {
+        nvml_close(lib);
+        return rc;
+    }
     *ret_self = lib;
-    char version[96];
-    if (lib->driver != NULL && lib->driver(version, sizeof version) == NVML_OK) {
-        accel->driver = stk_arena_dup(accel->arena, version);
-    }
-    unsigned n = 0;
-    code = lib->count(&n);
-    if (code != NVML_OK) {
-        const char *why =
-            stk_arena_printf(accel->arena, "NVML can't count its devices: %s", words(lib, code));
-        return list_by_kernel(accel, why ? why : "NVML fails", &n_shown, err);
-    }
-    for (uint32_t i = 0; rc == 0 && i < n && i < STK_LIMIT_DEVICES; i++) {
-        rc = add_device(accel, lib, i, err);
-    }
-    return rc;
+    return 0;
 }
 
 const stk_provider stk_provider_nvml = {
     .name = "nvml",
     .in_auto = true,
     .open = nvml_open,
-    .ops = {.sample = nvml_sample, .close = nvml_close},
+    .ops = {.state = stk_nvml_state,
+            .processes = stk_nvml_processes,
+            .sample = stk_nvml_sample,
+            .link = stk_nvml_link,
+            .next_event = stk_nvml_next_event,
+            .close = nvml_close},
 };

@@ -45,6 +45,7 @@ typedef struct stk_provider {
 } stk_provider;
 
 enum { STK_ACCEL_PARTS = 16 };
+#define STK_SLOT_NONE UINT32_MAX /* of a device that nobody can ask: its trouble says why */
 
 typedef struct stk_accel_part { /* a provider at work */
     const stk_provider *provider;
