@@ -367,6 +367,10 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *
     }
     e.signal_fd = block_signals();
     int rc = open_all(&e, &err);
+    if (rc == 0 && !options->quiet && stk_accel_is_simulated(e.accel)) {
+        fprintf(stderr, "stoker: %s: steps are told of them, and nothing uses a real one\n",
+                stk_accel_describe(e.accel, e.arena));
+    }
     rc = rc < 0 ? rc : stk_exec_loop(e.exec, &status, &err);
     if (rc == 0 && summary(&e, &err) < 0) { /* the run itself is over and recorded */
         fprintf(stderr, "stoker: run %s %s, but its summary could not be made: %s\n", e.run,

@@ -197,6 +197,7 @@ static const stk_option options_of_plan[] = {
     {"param", 'p', "NAME=VALUE", "set a parameter of the pipeline", true},
     {"policy", 0, "fit|strict", "as for 'stoker run'", false},
     {"with", 0, "BACKEND", "where steps would run (local)", false},
+    {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
     {"python", 0, "EXE", "interpreter for Python files", false},
     {"spec-fd", 0, "FD", "a document from an open descriptor (for front ends)", false},
     {NULL}};

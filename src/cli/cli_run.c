@@ -29,6 +29,18 @@ bool stk_cli_is_python(const char *word)
     return ends_with(word, ".py") || strstr(word, ".py:") != NULL;
 }
 
+int stk_cli_simulate(const stk_cli *cli, stk_err *err)
+{
+    const char *spec = stk_cli_value(cli, "simulate");
+    STK_TEXT_AUTO provider = NULL;
+    if (spec != NULL && (asprintf(&provider, "sim:%s", spec) < 0 ||
+                         setenv("STOKER_ACCEL", provider, 1) < 0)) {
+        provider = NULL;
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    return 0;
+}
+
 int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
 {
     *ret = (stk_run_options){.policy = STK_POLICY_FIT,
@@ -62,7 +74,8 @@ int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
     int64_t workers = 0;
     int64_t server = -1;
     int64_t front = -1;
-    int rc = stk_cli_number(cli, "max-workers", 1, STK_LIMIT_WORKERS, &workers, err);
+    int rc = stk_cli_simulate(cli, err);
+    rc = rc < 0 ? rc : stk_cli_number(cli, "max-workers", 1, STK_LIMIT_WORKERS, &workers, err);
     rc = rc < 0 ? rc : stk_cli_number(cli, "forkserver-fd", 0, 1 << 20, &server, err);
     rc = rc < 0 ? rc : stk_cli_number(cli, "front-fd", 0, 1 << 20, &front, err);
     ret->max_workers = (uint32_t)workers;
@@ -315,6 +328,7 @@ static const stk_option options_of_run[] = {
     {"policy", 0, "fit|strict",
      "what happens when a request can't be given here: run without and say so, or refuse", false},
     {"with", 0, "BACKEND", "where steps run (local)", false},
+    {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
     {"max-workers", 'j', "N", "at most N steps at once (default: as many as fit)", false},
     {"mode", 0, "MODE", "continue_on_failure, stop_on_failure or fail_fast", false},
     {"no-cache", 0, NULL, "run every step, also those whose result is known", false},

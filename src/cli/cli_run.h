@@ -31,6 +31,8 @@ int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err);
 int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *options);
 /* The document that --spec, --spec-fd or the first argument names. */
 int stk_cli_load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err);
+/* --simulate SPEC: this process and those that it starts see that machine's devices. */
+int stk_cli_simulate(const stk_cli *cli, stk_err *err);
 /* Applies every --param and checks that none is missing. */
 int stk_cli_params(const stk_cli *cli, stk_spec *spec, stk_err *err);
 /* Replaces this process by `python file args…` with the options in STOKER_RUN_OPTIONS; returns only

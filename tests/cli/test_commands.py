@@ -26,7 +26,7 @@ COMMANDS = [
     "card",
     "spec",
 ]
-COMMANDS += ["store", "doctor", "compat", "completion", "help"]
+COMMANDS += ["store", "gpus", "doctor", "compat", "completion", "help"]
 
 
 def test_version_and_help(cli: Cli) -> None:

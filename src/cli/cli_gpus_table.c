@@ -1,0 +1,253 @@
+/* Devices as a table for people, as a matrix of links, and as lines for a log. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/units.h"
+#include "cli/cli_gpus.h"
+
+enum { WIDTH_MODEL = 40, CELL = 48 };
+
+typedef struct cells {
+    char index[CELL], model[CELL * 2], memory[CELL], busy[CELL], temperature[CELL], power[CELL],
+        numa[CELL];
+} cells;
+
+static void amount(int64_t bytes, char *ret, size_t size)
+{
+    if (bytes < 0) {
+        (void)snprintf(ret, size, "-");
+    } else {
+        (void)stk_units_format_memory(bytes, ret, size);
+    }
+}
+
+static void number(int64_t value, const char *unit, char *ret, size_t size)
+{
+    if (value < 0) {
+        (void)snprintf(ret, size, "-");
+    } else {
+        (void)snprintf(ret, size, "%lld%s", (long long)value, unit);
+    }
+}
+
+static cells cells_of(const stk_gpus_row *row, bool utf8)
+{
+    const stk_device *d = row->device;
+    const stk_device_state *s = &row->state;
+    cells c;
+    char used[CELL], total[CELL], watts[16];
+    if (d->parent >= 0) {
+        c.index[0] = '\0';
+        (void)snprintf(c.model, sizeof c.model, "%s %s", utf8 ? "└" : "-",
+                       d->profile != NULL ? d->profile : d->noun);
+    } else {
+        (void)snprintf(c.index, sizeof c.index, "%d", (int)d->index);
+        (void)snprintf(c.model, sizeof c.model, "%s", d->model != NULL ? d->model : d->noun);
+    }
+    amount(s->memory_used, used, sizeof used);
+    amount(d->memory_bytes, total, sizeof total);
+    (void)snprintf(c.memory, sizeof c.memory, "%s / %s", used, total);
+    number(s->busy_percent, "%", c.busy, sizeof c.busy);
+    number(s->temperature_c, utf8 ? " °C" : " C", c.temperature, sizeof c.temperature);
+    number(s->power_mw < 0 ? -1 : (s->power_mw + 500) / 1000, "", watts, sizeof watts);
+    if (s->power_limit_mw > 0) {
+        (void)snprintf(c.power, sizeof c.power, "%s / %d W", watts, (int)s->power_limit_mw / 1000);
+    } else {
+        (void)snprintf(c.power, sizeof c.power, "%s%s", watts, s->power_mw < 0 ? "" : " W");
+    }
+    number(d->numa, "", c.numa, sizeof c.numa);
+    return c;
+}
+
+static void put(stk_buf *out, const char *text, int width, bool utf8)
+{
+    stk_text_fit(out, text, width, true, utf8);
+    stk_buf_text(out, "  ");
+}
+
+static void put_right(stk_buf *out, const char *text, int width)
+{
+    int columns = stk_text_width(text);
+    stk_buf_printf(out, "%*s%s  ", width > columns ? width - columns : 0, "", text);
+}
+
+typedef struct widths {
+    int index, model, memory, busy, temperature, power, numa;
+} widths;
+
+static void widen(int *width, const char *text, int most)
+{
+    int columns = stk_text_width(text);
+    *width = columns > *width ? (columns < most ? columns : most) : *width;
+}
+
+static void put_row(stk_buf *out, const widths *w, const cells *c, bool utf8)
+{
+    put_right(out, c->index, w->index);
+    put(out, c->model, w->model, utf8);
+    put_right(out, c->memory, w->memory);
+    put_right(out, c->busy, w->busy);
+    put_right(out, c->temperature, w->temperature);
+    put_right(out, c->power, w->power);
+    put_right(out, c->numa, w->numa);
+}
+
+/* What needs more room than a cell: who has it, who is on it, what is wrong. */
+static void put_details(stk_buf *out, const stk_gpus_row *row, const stk_style *style, int indent)
+{
+    char memory[CELL];
+    if (row->holder != NULL) {
+        stk_buf_printf(out, "%*sleased by ", indent, "");
+        stk_text_fit(out, row->holder, 400, false, style->utf8);
+        stk_buf_char(out, '\n');
+    }
+    for (int i = 0; i < row->n_processes; i++) {
+        const stk_gpus_process *p = &row->processes[i];
+        amount(p->on.memory_bytes, memory, sizeof memory);
+        stk_buf_printf(out, "%*s", indent, "");
+        STK_BUF_AUTO text = STK_BUF_INIT(1024);
+        stk_buf_printf(&text, "pid %d", (int)p->on.pid);
+        if (p->name != NULL) {
+            stk_buf_printf(&text, " %s (user %s)", p->name, p->user != NULL ? p->user : "?");
+        }
+        stk_buf_printf(&text, ", %s%s", p->on.memory_bytes < 0 ? "memory unknown" : memory,
+                       p->on.graphics ? ", graphics" : "");
+        stk_text_fit(out, text.data != NULL ? text.data : "?", 400, false, style->utf8);
+        stk_buf_char(out, '\n');
+    }
+    if (row->outside != NULL && row->n_processes <= 0) {
+        stk_buf_printf(out, "%*s", indent, "");
+        stk_text_fit(out, row->outside, 400, false, style->utf8);
+        stk_buf_char(out, '\n');
+    }
+    if (row->trouble != NULL) {
+        stk_buf_printf(out, "%*s", indent, "");
+        STK_BUF_AUTO text = STK_BUF_INIT(4096);
+        stk_text_fit(&text, row->trouble, 800, false, style->utf8);
+        stk_text_ink(out, style, STK_INK_BAD, text.data != NULL ? text.data : "unusable");
+        stk_buf_char(out, '\n');
+    }
+}
+
+static stk_ink ink_of(const char *status)
+{
+    return strcmp(status, "free") == 0       ? STK_INK_GOOD
+           : strcmp(status, "unusable") == 0 ? STK_INK_BAD
+           : strcmp(status, "split") == 0    ? STK_INK_DIM
+                                             : STK_INK_WARN;
+}
+
+void stk_gpus_table(const stk_gpus *gpus, const stk_style *style, stk_buf *out)
+{
+    static const cells head = {"#", "model", "memory", "busy", "temp", "power", "numa"};
+    const char *cuda = stk_gpus_cuda(gpus);
+    stk_buf_printf(out, "%s%s%s\n", stk_accel_describe(gpus->accel, gpus->arena),
+                   cuda != NULL ? "; its driver runs CUDA up to " : "", cuda != NULL ? cuda : "");
+    if (gpus->n == 0) {
+        return;
+    }
+    widths w = {1, 5, 6, 4, 4, 5, 4};
+    for (uint32_t i = 0; i < gpus->n; i++) {
+        const cells c = cells_of(&gpus->rows[i], style->utf8);
+        widen(&w.index, c.index, CELL);
+        widen(&w.model, c.model, WIDTH_MODEL);
+        widen(&w.memory, c.memory, CELL);
+        widen(&w.busy, c.busy, CELL);
+        widen(&w.temperature, c.temperature, CELL);
+        widen(&w.power, c.power, CELL);
+    }
+    STK_BUF_AUTO line = STK_BUF_INIT(4096);
+    put_row(&line, &w, &head, style->utf8);
+    stk_buf_text(&line, "state");
+    stk_text_ink(out, style, STK_INK_DIM, line.data != NULL ? line.data : "");
+    stk_buf_char(out, '\n');
+    for (uint32_t i = 0; i < gpus->n; i++) {
+        const stk_gpus_row *row = &gpus->rows[i];
+        const cells c = cells_of(row, style->utf8);
+        const char *status = stk_gpus_status(row);
+        put_row(out, &w, &c, style->utf8);
+        stk_text_ink(out, style, ink_of(status), status);
+        stk_buf_char(out, '\n');
+        put_details(out, row, style, w.index + 2 + (row->device->parent >= 0 ? 2 : 0));
+    }
+}
+
+/* --- links --- */
+
+static const char *link_cell(stk_gpus *gpus, uint32_t i, uint32_t j, char *ret, size_t size)
+{
+    static const char *const words[] = {
+        [STK_LINK_UNKNOWN] = "-", [STK_LINK_SYSTEM] = "SYS", [STK_LINK_NODE] = "NODE",
+        [STK_LINK_HOST] = "PHB",  [STK_LINK_SWITCH] = "PIX", [STK_LINK_FABRIC] = "LINK",
+        [STK_LINK_SAME] = "X",
+    };
+    int32_t n = -1;
+    stk_link link = stk_accel_link(gpus->accel, i, j, &n);
+    if (link == STK_LINK_FABRIC && n > 0) {
+        (void)snprintf(ret, size, "%dxL", (int)n);
+    } else {
+        (void)snprintf(ret, size, "%s", words[link]);
+    }
+    return ret;
+}
+
+void stk_gpus_topology(const stk_gpus *gpus, stk_buf *out)
+{
+    stk_gpus view = *gpus;
+    char cell[CELL];
+    if (gpus->n == 0) {
+        return;
+    }
+    stk_buf_text(out, "\n      ");
+    for (uint32_t j = 0; j < gpus->n; j++) {
+        if (gpus->rows[j].device->parent < 0) {
+            stk_buf_printf(out, "%5d ", (int)gpus->rows[j].device->index);
+        }
+    }
+    stk_buf_text(out, "  numa  CPUs\n");
+    for (uint32_t i = 0; i < gpus->n; i++) {
+        const stk_device *d = gpus->rows[i].device;
+        if (d->parent >= 0) {
+            continue; /* a slice lies where its device does */
+        }
+        stk_buf_printf(out, "%5d ", (int)d->index);
+        for (uint32_t j = 0; j < gpus->n; j++) {
+            if (gpus->rows[j].device->parent < 0) {
+                stk_buf_printf(out, "%5s ", link_cell(&view, i, j, cell, sizeof cell));
+            }
+        }
+        number(d->numa, "", cell, sizeof cell);
+        stk_buf_printf(out, " %5s  %s\n", cell, d->cpus != NULL ? d->cpus : "-");
+    }
+    stk_buf_text(
+        out, "18xL: 18 links of NVLink, XGMI or the like; LINK: such, their number is unknown; "
+             "PIX: one PCIe switch or "
+             "board;\nPHB: one PCIe host bridge; NODE: one NUMA node; SYS: across NUMA nodes\n");
+}
+
+/* --- lines --- */
+
+void stk_gpus_lines(const stk_gpus *gpus, stk_buf *out)
+{
+    char when[32] = "?";
+    time_t seconds = (time_t)(gpus->time_ms / 1000);
+    struct tm parts;
+    if (gmtime_r(&seconds, &parts) != NULL) {
+        (void)strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &parts);
+    }
+    for (uint32_t i = 0; i < gpus->n; i++) {
+        const stk_gpus_row *row = &gpus->rows[i];
+        const stk_device *d = row->device;
+        const cells c = cells_of(row, true);
+        stk_buf_printf(out, "%s  %s %d  %s  memory %s  busy %s  %s  %s  %s%s%s\n", when, d->noun,
+                       (int)d->index, d->uuid != NULL ? d->uuid : "-", c.memory, c.busy,
+                       c.temperature, c.power, stk_gpus_status(row),
+                       row->trouble != NULL  ? ": "
+                       : row->holder != NULL ? " by "
+                                             : "",
+                       row->trouble != NULL  ? row->trouble
+                       : row->holder != NULL ? row->holder
+                                             : "");
+    }
+}
