@@ -28,7 +28,11 @@ _HOME = {
     "DockerBuildConfig": "_settings",
     "DockerBuildOptions": "_settings",
     "StepRetryConfig": "_settings",
+    "OnOOM": "_settings",
     "CachePolicy": "_settings",
+    "gpu_profile": "_profile",
+    "cleanup_memory": "_memory",
+    "cleanup_gpu_memory": "_memory",
     "ArtifactConfig": "_types",
     "ExternalArtifact": "_types",
     "Model": "_types",
@@ -70,13 +74,17 @@ if TYPE_CHECKING:
     from ._errors import StepInterfaceError as StepInterfaceError
     from ._errors import StokerError as StokerError
     from ._errors import StokerWarning as StokerWarning
+    from ._memory import cleanup_gpu_memory as cleanup_gpu_memory
+    from ._memory import cleanup_memory as cleanup_memory
     from ._pipeline import Pipeline as Pipeline
     from ._pipeline import get_pipeline_context as get_pipeline_context
     from ._pipeline import pipeline as pipeline
+    from ._profile import gpu_profile as gpu_profile
     from ._settings import CachePolicy as CachePolicy
     from ._settings import DockerBuildConfig as DockerBuildConfig
     from ._settings import DockerBuildOptions as DockerBuildOptions
     from ._settings import DockerSettings as DockerSettings
+    from ._settings import OnOOM as OnOOM
     from ._settings import ResourceSettings as ResourceSettings
     from ._settings import StepRetryConfig as StepRetryConfig
     from ._step import Step as Step

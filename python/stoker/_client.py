@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, 
 from ._binary import json_of, output_of
 from ._errors import EngineError, did_you_mean, lenient
 from ._graph import plain_name
+from ._profile import PROFILE_TAG
 from ._types import ExecutionStatus
 
 if TYPE_CHECKING:
@@ -162,12 +163,12 @@ class StepRun:
 
     @property
     def output(self) -> ArtifactVersion:
-        """Its only output.
+        """Its only output, without those of ``@gpu_profile``.
 
         Raises:
             ValueError: it has none, or several.
         """
-        outputs = self.outputs
+        outputs = {k: v for k, v in self.outputs.items() if PROFILE_TAG not in v[-1].tags}
         if len(outputs) != 1:
             names = ", ".join(outputs) or "none"
             raise ValueError(

@@ -24,6 +24,7 @@ import sys
 import types
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
+from ._frameworks import BUILT_ON, NAMES
 from ._modules import Modules
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -39,7 +40,7 @@ class Digester:
 
     def __init__(self) -> None:
         self._modules = Modules()
-        self._parts: Dict[int, Tuple[Any, Dict[str, str]]] = {}
+        self._walked: Dict[int, Tuple[Any, _Walk]] = {}
 
     def parts(
         self, func: Callable[..., Any], annotations: Optional[Dict[str, Any]] = None
@@ -49,10 +50,24 @@ class Digester:
         ``annotations``: types of its arguments and outputs; a step's literals are made to fit them, and
         methods of what it gets are called without being named.
         """
-        known = self._parts.get(id(func))
+        return self._walk(func, annotations).parts
+
+    def uses(
+        self, func: Callable[..., Any], annotations: Optional[Dict[str, Any]] = None
+    ) -> List[str]:
+        """The frameworks (torch, tensorflow, jax, cupy) that the same code imports, be they installed or not.
+
+        A library that works on a framework's tensors (torchvision, transformers, flax …) counts as it.
+        """
+        tops = {name.partition(".")[0] for name in self._walk(func, annotations).named}
+        return [n for n in NAMES if n in tops or any(BUILT_ON.get(top) == n for top in tops)]
+
+    def _walk(self, func: Callable[..., Any], annotations: Optional[Dict[str, Any]]) -> _Walk:
+        known = self._walked.get(id(func))
         if known is None:
-            parts = _Walk(self._modules).run(func, annotations or {})
-            known = self._parts[id(func)] = (func, parts)
+            walk = _Walk(self._modules)
+            walk.run(func, annotations or {})
+            known = self._walked[id(func)] = (func, walk)
         return known[1]
 
 
@@ -62,6 +77,7 @@ class _Walk:
     def __init__(self, modules: Modules) -> None:
         self.modules = modules
         self.parts: Dict[str, str] = {}
+        self.named: Set[str] = set()  # modules that the code names, and those that they import
         self.work: List[types.FunctionType] = []
         self.seen: Set[int] = set()
         self.keep: List[Any] = []
@@ -186,6 +202,7 @@ class _Walk:
 
     def _whole(self, module: str) -> None:
         self.parts.update(self.modules.parts(module))
+        self.named |= self.modules.reached(module)
 
     def _at_home(self, function: types.FunctionType) -> bool:
         return function.__globals__ is self.main_globals or function.__module__ == self.home
@@ -228,6 +245,7 @@ class _Walk:
     def _module(self, name: Any) -> None:
         if not isinstance(name, str) or not name or name == self.home:
             return
+        self.named |= self.modules.reached(name)
         own = f"module {self.home}"  # reached again by a circular import; it counts piece by piece
         self.parts.update((k, v) for k, v in self.modules.parts(name).items() if k != own)
 

@@ -13,6 +13,7 @@ from ._graph import Graph, Invocation, literal
 from ._holds import is_data, registered_parts
 from ._jsonable import NotJsonError, exact
 from ._layers import Layer, RunConfig, StepPatch, merge
+from ._profile import PROFILE_TAG, artifacts_of
 from ._settings import CachePolicy
 from ._step import Step
 from ._types import ExternalArtifact
@@ -29,6 +30,10 @@ _SPEC_KEYS = [
     "docker",
     "backend",
     "isolation",
+    "on_oom",
+    "xid",
+    "sample",
+    "gpu_profile",
     "tags",
     "extra",
     "mode",
@@ -130,18 +135,27 @@ class _Emitter:
             layer = merge(layer, patch.layer)
         if "cache" in self.override and "enabled" in (layer.get("cache") or {}):
             layer = dict(layer, cache={k: v for k, v in layer["cache"].items() if k != "enabled"})
+        whole = merge(self.top, layer)
         spec: Dict[str, Any] = {"python": step.reference()}
-        if step.outputs:
-            spec["outputs"] = _outputs(step)
-        spec["code"] = self._code(step, merge(self.top, layer).get("policy"))
+        profile = artifacts_of(whole.get("gpu_profile"), step)
+        if step.outputs or profile:
+            spec["outputs"] = _outputs(step, profile)
+        spec["code"] = self._code(step, whole.get("policy"))
+        uses = self.digester.uses(step.entrypoint, _types(step))
+        if uses:
+            spec["uses"] = uses
         spec["source"] = _source(step)
         spec.update(spec_settings(layer))
         if layer.get("secrets") and self.top.get("secrets"):
-            spec["secrets"] = merge(self.top, layer)["secrets"]
+            spec["secrets"] = whole["secrets"]
+        if profile:
+            spec["extra"] = {**spec.get("extra", {}), "gpu_profile": whole["gpu_profile"]}
         hooks = merge(self.top.get("hooks") or {}, layer.get("hooks") or {})
         if hooks:
             spec["hooks"] = {k: {"python": _hook_reference(h)} for k, h in hooks.items()}
-        made = (layer, spec, step.entry(hooks))
+        entry = step.entry(hooks)
+        entry.uses = uses
+        made = (layer, spec, entry)
         if patch is None:
             self.plain[id(step), scope] = (step, *made)
         return made
@@ -158,9 +172,7 @@ class _Emitter:
         if policy is not None and not policy.include_step_code:
             code = {"function": "not part of the key (cache_policy)"}
         else:
-            outputs = {f"-> {name}": output.type for name, output in step.outputs.items()}
-            annotations = {**dict.fromkeys(step.signature.parameters, Any), **step.annotations}
-            types = {**annotations, **outputs}
+            types = _types(step)
             code = dict(self.digester.parts(step.entrypoint, types))
             code.update(registered_parts(self.digester, types.values()))
             for name, cls in step.materializers.items():
@@ -257,11 +269,17 @@ def spec_settings(layer: Layer) -> Dict[str, Any]:
     return {k: layer[k] for k in _SPEC_KEYS if layer.get(k) not in (None, {}, [])}
 
 
-def _outputs(step: Step) -> Any:
+def _types(step: Step) -> Dict[str, Any]:
+    outputs = {f"-> {name}": output.type for name, output in step.outputs.items()}
+    return {**dict.fromkeys(step.signature.parameters, Any), **step.annotations, **outputs}
+
+
+def _outputs(step: Step, profile: List[str]) -> Any:
     tags = {k: [str(t) for t in o.config.get("tags") or ()] for k, o in step.outputs.items()}
+    tags.update({k: [PROFILE_TAG] for k in profile})
     if any(tags.values()):
         return {k: {"tags": t} if t else {} for k, t in tags.items()}
-    return list(step.outputs)
+    return list(tags)
 
 
 def _parameter(value: Any) -> Dict[str, Any]:

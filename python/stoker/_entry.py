@@ -30,7 +30,6 @@ class Entry:
         output_configs: output name → ``ArtifactConfig`` as a mapping
             (``name``, ``version``, ``tags``, ``run_metadata``, ``artifact_type``; only those given).
         uses: frameworks that the step's code was seen to use; None: nobody has looked.
-        profile: what ``@gpu_profile`` asks for, or None.
     """
 
     func: Callable[..., Any]
@@ -43,7 +42,6 @@ class Entry:
     is_async: bool = False
     output_configs: Dict[str, Dict[str, Any]] = field(default_factory=dict)
     uses: Optional[List[str]] = None
-    profile: Optional[Dict[str, Any]] = None
 
 
 def resolve(module: str, qualname: str) -> Entry:

@@ -24,7 +24,18 @@ from typing import (
 )
 
 from ._errors import SettingsError, refuse_unknown, warn
-from ._settings import CachePolicy, Checked, StepRetryConfig, plain, settings_layer
+from ._settings import (
+    CachePolicy,
+    Checked,
+    OnOOM,
+    StepRetryConfig,
+    gpu_profile_layer,
+    on_oom_layer,
+    plain,
+    sample_layer,
+    settings_layer,
+    xid_layer,
+)
 
 if TYPE_CHECKING:
     from ._types import ExecutionMode, Model
@@ -55,6 +66,10 @@ class CommonOptions(TypedDict, total=False):
     timeout: Union[float, str, None]
     grace: Union[float, str, None]
     isolation: Optional[str]
+    on_oom: Union[OnOOM, Mapping[str, Any], bool, None]
+    xid: Optional[Mapping[Union[int, str], str]]
+    sample: Union[float, str, None]
+    gpu_profile: Union[Mapping[str, Any], bool, None]
     description: Optional[str]
     tags: Optional[Sequence[Any]]
 
@@ -312,6 +327,10 @@ _MAKERS: Dict[str, Callable[[str, Any], Layer]] = {
     "timeout": _duration("timeout"),
     "grace": _duration("grace"),
     "isolation": _isolation,
+    "on_oom": lambda where, value: on_oom_layer(value, where),
+    "xid": lambda where, value: xid_layer(value, where),
+    "sample": lambda where, value: sample_layer(value, where),
+    "gpu_profile": lambda where, value: gpu_profile_layer(value, where),
     "model": _model,
     "execution_mode": _mode,
     "description": lambda where, value: {"description": str(value)},

@@ -33,6 +33,7 @@ class Modules:
 
     def __init__(self) -> None:
         self._known: Dict[str, Dict[str, str]] = {}
+        self._reached: Dict[str, Set[str]] = {}
         self._direct: Dict[str, Dict[str, str]] = {}
         self._imports: Dict[str, Set[str]] = {}
 
@@ -52,7 +53,14 @@ class Modules:
                 seen.add(other)
                 work.append(other)
         self._known[name] = found
+        self._reached[name] = seen
         return found
+
+    def reached(self, name: str) -> Set[str]:
+        """Names of the module and of all that it imports, as far as they are the project's, and one further."""
+        if name not in self._reached:
+            self.parts(name)
+        return self._reached[name]
 
     def of_project(self, name: Any) -> bool:
         """Is it a module that counts by its file?"""

@@ -68,6 +68,10 @@ _STEP_DEFAULTS = [
     "docker",
     "backend",
     "isolation",
+    "on_oom",
+    "xid",
+    "sample",
+    "gpu_profile",
     "hooks",
 ]
 

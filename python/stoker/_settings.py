@@ -1,4 +1,4 @@
-"""Settings objects: resources, images, retries, caching.
+"""Settings objects: resources, images, retries, devices, caching.
 
 Each is frozen and knows which of its fields were given (``given()``), because settings are merged per key and
 a default must not override what another level said.
@@ -22,7 +22,7 @@ from typing import (
     Union,
 )
 
-from ._errors import SettingsError, refuse_unknown, warn
+from ._errors import SettingsError, did_you_mean, refuse_unknown, warn
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -163,6 +163,11 @@ class ResourceSettings(Checked):
         gpu_class: name of the wanted kind, such as ``"A100"``.
         gpu_vendor: ``"nvidia"``, ``"amd"`` …; any if None.
         memory: size with a unit, such as ``"8GB"`` or ``"16GiB"`` (see :func:`memory_bytes`).
+        gpu_memory: a share of one device: its memory as a size, or ``"auto"`` for what earlier runs of the step
+            needed and some more. Several steps can be on one device then; the one that goes over its share
+            is ended.
+        any_of: alternatives in order of preference, each laid over the rest: settings or mappings of
+            ``gpu_class``, ``gpu_vendor``, ``gpu_count`` and ``gpu_memory``; a text is a ``gpu_class``.
 
     The other fields belong to deployments and resource pools: they are kept with the run's record.
 
@@ -184,6 +189,8 @@ class ResourceSettings(Checked):
     autoscaling_metric: Optional[str] = None
     autoscaling_target: Optional[float] = None
     max_concurrency: Optional[int] = None
+    gpu_memory: Union[str, int, None] = None
+    any_of: Optional[Sequence[Any]] = None
 
     _renamed = {"pool_resources": "resources", "preemptible": ""}
 
@@ -199,6 +206,9 @@ class ResourceSettings(Checked):
             object.__setattr__(self, "gpu_count", int(gpu))
         if self.memory is not None:
             memory_bytes(self.memory, "ResourceSettings: memory")
+        _share_bytes(self.gpu_memory)
+        if self.any_of is not None:
+            object.__setattr__(self, "any_of", _alternatives(self.any_of))
         low, high = self.min_replicas, self.max_replicas
         if low is not None and high and low > high:
             raise SettingsError(
@@ -222,10 +232,45 @@ class ResourceSettings(Checked):
         spec = {k: given.pop(k) for k in _SPEC_RESOURCES if k in given}
         if "memory" in spec:
             spec["memory"] = memory_bytes(spec["memory"])
+        if "gpu_memory" in spec:
+            spec["gpu_memory"] = _share_bytes(spec["gpu_memory"])
+        if "any_of" in spec:
+            spec["any_of"] = [one.as_spec()[0] for one in self.any_of or ()]
         return spec, given
 
 
-_SPEC_RESOURCES = ("cpu_count", "gpu_count", "memory", "gpu_class", "gpu_vendor")
+_ALTERNATIVE = ("gpu_count", "gpu_class", "gpu_vendor", "gpu_memory")
+_SPEC_RESOURCES = ("cpu_count", "memory", "any_of", *_ALTERNATIVE)
+_MAX_ALTERNATIVES = 8
+
+
+def _share_bytes(given: Union[str, int, None]) -> Union[str, int, None]:
+    """Bytes of a share, ``"auto"`` or None."""
+    if given is None or (isinstance(given, str) and given.strip().lower() == "auto"):
+        return None if given is None else "auto"
+    return memory_bytes(given, "ResourceSettings: gpu_memory")
+
+
+def _alternatives(given: Any) -> Tuple[ResourceSettings, ...]:
+    where = "ResourceSettings: any_of"
+    if isinstance(given, (str, Mapping, ResourceSettings)) or not isinstance(given, Sequence):
+        raise SettingsError(f"{where} must be a list of alternatives, not {given!r}")
+    if not 0 < len(given) <= _MAX_ALTERNATIVES:
+        raise SettingsError(
+            f"{where} has {len(given)} alternatives; give between 1 and {_MAX_ALTERNATIVES}"
+        )
+    made = []
+    for i, one in enumerate(given):
+        fields = {"gpu_class": one} if isinstance(one, str) else one
+        settings = _as_settings(ResourceSettings, fields, f"{where}[{i}]")
+        for name in settings.given():
+            if name not in _ALTERNATIVE:
+                raise SettingsError(
+                    f"{where}[{i}]: {name} can't differ between alternatives; they are about "
+                    f"{', '.join(_ALTERNATIVE)}: say it beside any_of"
+                )
+        made.append(settings)
+    return tuple(made)
 
 
 def _is_number(value: Any) -> bool:
@@ -346,6 +391,148 @@ class StepRetryConfig(Checked):
 
 
 @dataclass(frozen=True)
+class OnOOM(Checked):
+    """What the next attempt asks for when memory ran out: a budget of its own, beside ``retry``.
+
+    Attributes:
+        memory, gpu_memory: how many times as much of the host's memory and of the device's, above 1: 2, or as a
+            text ``"x2"``. Neither given: twice of both. Only one given: the other isn't raised.
+        max_retries: how often, 0 or more.
+
+    The step sees by ``get_step_context().attempt`` that it is tried again, and by ``.granted`` on what.
+    """
+
+    memory: Union[float, str, None] = None
+    gpu_memory: Union[float, str, None] = None
+    max_retries: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("memory", "gpu_memory"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _factor(value, f"OnOOM: {name}"))
+        n = self.max_retries
+        if not _is_number(n) or not 0 <= n <= 1000 or n != int(n):
+            raise SettingsError(
+                f"OnOOM: max_retries {n!r} must be a whole number between 0 and 1000"
+            )
+
+    def as_spec(self) -> Dict[str, Any]:
+        """The spec's ``on_oom``."""
+        factors = {k: v for k, v in self.given().items() if k != "max_retries"}
+        return {**(factors or {"memory": 2, "gpu_memory": 2}), "max_retries": int(self.max_retries)}
+
+
+_FACTOR = re.compile(r"\s*(?:[x×]\s*([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)\s*[x×]?)\s*", re.I)
+
+
+def _factor(value: Any, where: str) -> float:
+    match = _FACTOR.fullmatch(value) if isinstance(value, str) else None
+    number = value if _is_number(value) else float(match.group(1) or match.group(2)) if match else 0
+    if not 1 < number <= 1000:
+        raise SettingsError(
+            f"{where} {value!r} must be a factor above 1 and at most 1000, such as 2 or 'x2'"
+        )
+    return int(number) if number == int(number) else number
+
+
+@dataclass(frozen=True)
+class GpuProfile(Checked):
+    """What ``@gpu_profile`` asks for: see :func:`stoker.gpu_profile`."""
+
+    with_card: bool = True
+    include_artifacts: bool = True
+    artifact_prefix: str = "gpu_profile_"
+    interval: float = 1
+
+    def __post_init__(self) -> None:
+        for name in ("with_card", "include_artifacts"):
+            if not isinstance(getattr(self, name), bool):
+                raise SettingsError(
+                    f"gpu_profile: {name} {getattr(self, name)!r} must be True or False"
+                )
+        prefix = self.artifact_prefix
+        if not isinstance(prefix, str) or not re.fullmatch(
+            r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}", prefix
+        ):
+            raise SettingsError(
+                f"gpu_profile: artifact_prefix {prefix!r} must be the beginning of a name: "
+                "letters, digits, _ and -"
+            )
+        sampling(self.interval, "gpu_profile: interval")
+
+    def as_spec(self) -> Dict[str, Any]:
+        """The spec's ``gpu_profile``: what was given, so that a layer changes no more than that."""
+        return self.given() or self.model_dump()
+
+
+def sampling(value: Any, where: str) -> float:
+    """Seconds between two samples, as a number or a text such as ``"100ms"``.
+
+    Raises:
+        SettingsError: it is no duration, or outside of 0.01 s (100 Hz) to 3600 s.
+    """
+    match = _SECONDS.fullmatch(value) if isinstance(value, str) else None
+    seconds = value if _is_number(value) else -1
+    if match is not None:
+        seconds = float(match.group(1)) * {"ms": 0.001, "m": 60, "h": 3600}.get(match.group(2), 1)
+    if not 0.01 <= seconds <= 3600:
+        raise SettingsError(f"{where} {value!r} must be between 0.01 and 3600 seconds")
+    return float(seconds)
+
+
+_SECONDS = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*")
+_XID_WORDS = ("ignore", "restart", "quarantine", "node")
+
+
+def on_oom_layer(value: Any, where: str) -> Dict[str, Any]:
+    """``on_oom=``: an :class:`OnOOM`, a mapping of its fields, or True for twice of both."""
+    made = OnOOM() if value is True else _as_settings(OnOOM, value, f"{where}: on_oom")
+    return {"on_oom": made.as_spec()}
+
+
+def xid_layer(value: Any, where: str) -> Dict[str, Any]:
+    """``xid=``: NVIDIA's error numbers → ``ignore``, ``restart``, ``quarantine`` (the device) or ``node``."""
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{where}: xid must be a mapping, not {type(value).__name__}")
+    made: Dict[str, str] = {}
+    for key, word in value.items():
+        number = str(key)
+        if isinstance(key, bool) or not re.fullmatch(r"[1-9][0-9]{0,4}", number):
+            raise SettingsError(f"{where}: xid {key!r} is no Xid; they are numbers such as 109")
+        if word not in _XID_WORDS:
+            hint = did_you_mean(str(word), _XID_WORDS)
+            raise SettingsError(
+                f"{where}: xid {number}: {word!r} is none of {', '.join(_XID_WORDS)}{hint}"
+            )
+        made[number] = word
+    return {"xid": made}
+
+
+def sample_layer(value: Any, where: str) -> Dict[str, Any]:
+    """``sample=``: seconds between two looks at the step and its devices."""
+    return {"sample": sampling(value, f"{where}: sample")}
+
+
+def gpu_profile_layer(value: Any, where: str) -> Dict[str, Any]:
+    """``gpu_profile=``: True, a mapping of the decorator's arguments, or False."""
+    if value is False:
+        return {"gpu_profile": False}
+    made = (
+        GpuProfile() if value is True else _as_settings(GpuProfile, value, f"{where}: gpu_profile")
+    )
+    return {"gpu_profile": made.as_spec()}
+
+
+_DIRECT = {
+    "on_oom": on_oom_layer,
+    "xid": xid_layer,
+    "sample": sample_layer,
+    "gpu_profile": gpu_profile_layer,
+}
+
+
+@dataclass(frozen=True)
 class CachePolicy(Checked):
     """What a step's cache key consists of.
 
@@ -447,7 +634,7 @@ _BACKENDS = {
 def settings_layer(settings: Any, where: str) -> Dict[str, Any]:
     """The part of a configuration layer that ``settings={…}`` makes.
 
-    Keys are ``"docker"``, ``"resources"``, or ``<component>``, ``<component>.<flavor>``,
+    Keys are ``"docker"``, ``"resources"``, ``"on_oom"``, ``"xid"``, ``"sample"``, ``"gpu_profile"``, or ``<component>``, ``<component>.<flavor>``,
     ``<component>:<name>``; values are settings objects or mappings of their fields.
 
     Raises:
@@ -472,10 +659,14 @@ def settings_layer(settings: Any, where: str) -> Dict[str, Any]:
                 layer["docker"] = made.given()
         elif kind in _COMPONENTS:
             _component(key, kind, value, layer, kept, where)
+        elif key in _DIRECT:
+            layer.update(_DIRECT[key](value, f"{where}: settings"))
         elif key in ("deployment", "deployer"):
             kept[key] = plain(value)
         else:
-            refuse_unknown(where, "settings key", [key], [*_GENERAL, "deployment", *_COMPONENTS])
+            refuse_unknown(
+                where, "settings key", [key], [*_GENERAL, *_DIRECT, "deployment", *_COMPONENTS]
+            )
     if kept:
         layer["extra"] = {"settings": kept}
     return layer
@@ -523,7 +714,7 @@ def _as_settings(cls: Any, value: Any, where: str) -> Any:
     value = _fields_of(value)
     if not isinstance(value, Mapping):
         raise SettingsError(
-            f"{where} must be a {cls.__name__} or a mapping, not {type(value).__name__}"
+            f"{where} must be {'an' if cls is OnOOM else 'a'} {cls.__name__} or a mapping, not {type(value).__name__}"
         )
     try:
         return cls(**{str(k): v for k, v in value.items()})

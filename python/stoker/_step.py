@@ -24,6 +24,7 @@ from ._errors import NotYetError, SettingsError, StepInterfaceError, did_you_mea
 from ._graph import StepArtifact, StepOutputs, active_graph
 from ._layers import STEP_KEYS, checked_options, make_layer, merge
 from ._outputs import Output, interface_of
+from ._profile import marked_profile
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -60,6 +61,9 @@ class Step:
         self.parameters: Dict[str, Any] = {}
         self.materializers: Dict[str, Any] = {}
         self.layer: Dict[str, Any] = {}
+        marked = marked_profile(func)
+        if marked is not None:
+            self.layer["gpu_profile"] = marked
         self._apply(checked_options(where, options, STEP_KEYS), merging=True)
 
     def _apply(self, options: Mapping[str, Any], merging: bool) -> None:
@@ -282,6 +286,10 @@ def step(
         retry: a :class:`StepRetryConfig`.
         timeout: seconds, or text such as ``"10m"``, after which an attempt is ended.
         grace: seconds between the request to end and the kill.
+        on_oom: what the next attempt asks for when memory ran out: an :class:`OnOOM`, its fields, or True.
+        xid: what an Xid of the driver means for the step and its device: ``{109: "restart"}``.
+        sample: seconds between two samples of the step and its devices, 0.01 or more.
+        gpu_profile: True, or the arguments of :func:`stoker.gpu_profile`.
         isolation: ``"fork"`` (default) or ``"spawn"``, a fresh interpreter for the step.
         environment: environment variables of the task.
         secrets: names of secrets.

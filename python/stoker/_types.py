@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import enum
-import sys
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
 
-from ._errors import warn
 from ._settings import Checked
 
 if TYPE_CHECKING:
@@ -181,20 +179,3 @@ def get_logger(name: str) -> Any:
         logger.setLevel(logging.INFO)
         logger.propagate = False
     return logger
-
-
-def cleanup_gpu_memory(force: bool = False) -> None:
-    """Give this process's cached GPU memory back. Not needed: a step's memory is freed with its process.
-
-    Without ``force`` it only warns, as the peer's function does.
-    """
-    if not force:
-        warn("cleanup_gpu_memory(): nothing is freed without force=True")
-        return
-    torch: Any = sys.modules.get("torch")
-    if torch is None:
-        return
-    import gc
-
-    while gc.collect():
-        torch.cuda.empty_cache()

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 
-from . import _context, _frameworks, _materialize
+from . import _context, _frameworks, _materialize, _profile
 from ._entry import fit
 
 TYPE_CHECKING = False
@@ -141,6 +141,7 @@ class _Attempt:
         self.run_hook("on_start", None)
         value = self._call(arguments)
         self._store_outputs(value)
+        self._store_profile()
         self.run_hook("on_success", None)
         self.run_hook("on_end", None)
 
@@ -193,7 +194,10 @@ class _Attempt:
 
     def _output_names(self) -> List[str]:
         declared = self.task.get("outputs")
-        return list(self.entry.output_names if declared is None else declared)
+        if declared is None:
+            return list(self.entry.output_names)
+        profile = _profile.names_of(self.task)
+        return [name for name in declared if name not in profile]
 
     def _store_outputs(self, value: Any) -> None:
         names = self._output_names()
@@ -209,6 +213,14 @@ class _Attempt:
         versions = {name: one for name, one in versions.items() if one}
         if versions:
             self.result["output_names"] = versions
+
+    def _store_profile(self) -> None:
+        """What ``@gpu_profile`` keeps, from what the engine has sampled until now."""
+        names = _profile.names_of(self.task)
+        if names:
+            values = _profile.profile_of(self.directory, self._devices())
+            for name, value in zip(names, values):
+                self.result["outputs"][name] = self._store(name, value)
 
     def _split(self, value: Any, names: List[str]) -> Tuple[Any, ...]:
         """The returned value as one part for each output."""

@@ -437,7 +437,7 @@ def run_worker(tmp_path: Path, body: str, **env: str) -> dict[str, Any]:
     directory = make_attempt(
         tmp_path, "tested", entry="real_step:main", outputs=["output"], **GRANTED
     )
-    path = os.pathsep.join([str(ROOT / "python"), str(tmp_path), env.pop("PYTHONPATH", "")])
+    path = os.pathsep.join([str(ROOT / "python"), str(tmp_path), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-m", "stoker._worker", str(directory)],
         env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "GPU-1", **env},

@@ -172,7 +172,7 @@ _MODULES: Dict[str, Dict[str, str]] = {
     },
     "zenml.exceptions": _ERRORS,
     "zenml.utils": {},
-    "zenml.utils.cuda_utils": {"cleanup_gpu_memory": "stoker._types:cleanup_gpu_memory"},
+    "zenml.utils.cuda_utils": {"cleanup_gpu_memory": "stoker:cleanup_gpu_memory"},
     "zenml.integrations": {},
     "zenml.integrations.constants": {},
     "zenml.integrations.huggingface": {},
