@@ -303,6 +303,22 @@ static void view_add(view *v, const stk_pack_host *host, const stk_pack_ask *ask
     v->all += sign * free_part(as);
 }
 
+double stk_pack_fragments(const stk_pack_host *host, const stk_pack_typical *typical,
+                          uint32_t n_typical)
+{
+    double sum = 0;
+    double weights = 0;
+    for (uint32_t t = 0; t < n_typical; t++) {
+        view v = {0};
+        for (uint32_t i = 0; i < host->n; i++) {
+            view_add(&v, host, &typical[t].ask, i, &host->devices[i], 1);
+        }
+        sum += typical[t].weight * fragments(&v, &typical[t].ask);
+        weights += typical[t].weight;
+    }
+    return weights > 0 ? sum / weights : 0;
+}
+
 static stk_pack_device less(const stk_pack_device *d, int32_t share_mib)
 {
     stk_pack_device after = *d;

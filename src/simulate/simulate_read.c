@@ -1,6 +1,7 @@
 /* Clusters and workloads: from files, from a word, made up. */
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -217,6 +218,11 @@ static const struct {
            {44, 1, 0},   {4, 2, 0},     {3, 4, 0},   {3, 8, 0}};
 enum { N_MIX = sizeof mix / sizeof mix[0] };
 
+static double devices_of(uint32_t i_mix)
+{
+    return mix[i_mix].part > 0 ? mix[i_mix].part : mix[i_mix].n_devices;
+}
+
 static int64_t smallest_memory(const stk_cluster *cluster, uint32_t *ret_most_devices)
 {
     int64_t least = -1;
@@ -249,10 +255,14 @@ int stk_workload_make(const stk_cluster *cluster, double load, double mean_s, ui
     if (most == 0) {
         return stk_err_set(err, STK_E_USAGE, "the cluster has no device that could be given out");
     }
+    uint32_t able[N_MIX]; /* what of the mix this cluster could serve at all */
+    uint32_t n_able = 0;
     for (uint32_t i = 0; i < N_MIX; i++) {
-        bool ok = mix[i].n_devices <= most && (mix[i].part == 0 || memory > 0);
-        sum += ok ? mix[i].weight : 0;
-        mean_ask += ok ? mix[i].weight * (mix[i].part > 0 ? mix[i].part : mix[i].n_devices) : 0;
+        if (mix[i].n_devices <= most && (mix[i].part == 0 || memory > 0)) {
+            able[n_able++] = i;
+            sum += mix[i].weight;
+            mean_ask += mix[i].weight * devices_of(i);
+        }
     }
     mean_ask /= sum;
     /* Jobs that come and go: the load is kept up for twenty mean durations. */
@@ -260,17 +270,11 @@ int stk_workload_make(const stk_cluster *cluster, double load, double mean_s, ui
     double until = mean_s > 0 ? 20 * load * cluster->n_devices : load * cluster->n_devices;
     while (asked < until) {
         double at = stk_sim_uniform(&seed) * sum;
-        uint32_t i = 0;
-        for (;; i++) {
-            bool ok = mix[i].n_devices <= most && (mix[i].part == 0 || memory > 0);
-            at -= ok ? mix[i].weight : 0;
-            if (ok && (at <= 0 || i + 1 == N_MIX)) {
-                break;
-            }
-            if (i + 1 == N_MIX) { /* the last ones don't fit here, and rounding went past */
-                i = UINT32_MAX;
-            }
+        uint32_t k = 0;
+        while (k + 1 < n_able && (at -= mix[able[k]].weight) > 0) {
+            k++;
         }
+        uint32_t i = able[k];
         int rc = make_room(ret, 1, &cap, arena, err);
         if (rc < 0) {
             return rc;
@@ -281,7 +285,7 @@ int stk_workload_make(const stk_cluster *cluster, double load, double mean_s, ui
             .duration_s = mean_s > 0 ? -mean_s * log(stk_sim_uniform(&seed)) : 0,
             .n_devices = mix[i].n_devices,
             .share_bytes = (int64_t)(mix[i].part * (double)memory)};
-        asked += mix[i].part > 0 ? mix[i].part : mix[i].n_devices;
+        asked += devices_of(i);
     }
     return 0;
 }

@@ -2,6 +2,7 @@
  * quote); '#' begins a comment line. JSON: a list of objects. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

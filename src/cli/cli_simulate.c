@@ -1,0 +1,242 @@
+/* stoker simulate: a workload on a cluster that isn't here, by several placement policies. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "cli/cli_read.h"
+#include "plan/plan.h"
+#include "simulate/simulate.h"
+
+static const struct {
+    const char *name;
+    stk_pack_policy policy;
+} policies[] = {{"stoker", STK_PACK_STOKER},
+                {"best-fit", STK_PACK_BEST_FIT},
+                {"fragment", STK_PACK_FRAGMENT},
+                {"random", STK_PACK_RANDOM}};
+enum { N_POLICIES = sizeof policies / sizeof policies[0] };
+
+typedef struct wish {
+    bool policies[N_POLICIES];
+    double load, mean_s;
+    int64_t seed;
+} wish;
+
+static bool fits(const char *gpu_class, const stk_device *device)
+{
+    stk_resources asked = {.gpu_class = gpu_class};
+    return stk_plan_device_fits(&asked, device->profile != NULL ? device->profile : device->model,
+                                device->vendor);
+}
+
+static int read_real(const stk_cli *cli, const char *name, double min, double max, double *ret,
+                     stk_err *err)
+{
+    const char *text = stk_cli_value(cli, name);
+    char *end = NULL;
+    double number = text == NULL ? *ret : strtod(text, &end);
+    if (text != NULL && (end == text || *end != '\0' || !(number >= min && number <= max))) {
+        return stk_err_set(err, STK_E_USAGE, "--%s '%s' is not a number from %g to %g", name, text,
+                           min, max);
+    }
+    *ret = number;
+    return 0;
+}
+
+static int read_policies(const stk_cli *cli, wish *w, stk_err *err)
+{
+    const char *names[N_POLICIES];
+    const char *name;
+    for (int i = 0; i < N_POLICIES; i++) {
+        names[i] = policies[i].name;
+        w->policies[i] = stk_cli_value(cli, "policy") == NULL;
+    }
+    for (int k = 0; (name = stk_cli_value_at(cli, "policy", k)) != NULL; k++) {
+        int i = 0;
+        while (i < N_POLICIES && strcmp(name, names[i]) != 0) {
+            i++;
+        }
+        if (i == N_POLICIES) {
+            const char *near = stk_units_nearest(name, names, N_POLICIES);
+            int rc = stk_err_set(err, STK_E_USAGE, "unknown placement policy '%s'", name);
+            if (near != NULL) {
+                stk_err_hint(err, "did you mean '%s'?", near);
+            } else {
+                stk_err_hint(err, "there are stoker, best-fit, fragment and random");
+            }
+            return rc;
+        }
+        w->policies[i] = true;
+    }
+    return 0;
+}
+
+static int read_wish(const stk_cli *cli, wish *w, stk_err *err)
+{
+    int64_t mean_ms = 0;
+    const char *mean = stk_cli_value(cli, "mean");
+    *w = (wish){.load = 1.3, .seed = 1};
+    int rc = read_policies(cli, w, err);
+    rc = rc < 0 ? rc : read_real(cli, "load", 0.01, 100, &w->load, err);
+    rc = rc < 0 ? rc : stk_cli_number(cli, "seed", 0, INT64_MAX, &w->seed, err);
+    rc = rc < 0 || mean == NULL ? rc : stk_units_parse_duration(mean, &mean_ms, err);
+    w->mean_s = (double)mean_ms / 1000;
+    if (rc == 0 && stk_cli_value(cli, "cluster") == NULL) {
+        rc = stk_err_set(err, STK_E_USAGE, "which cluster? --cluster takes a file or 16*8xH100");
+    }
+    bool made = stk_cli_value(cli, "workload") == NULL;
+    if (rc == 0 && !made && (stk_cli_value(cli, "load") != NULL || mean != NULL)) {
+        rc = stk_err_set(err, STK_E_USAGE,
+                         "--load and --mean make a workload up; --workload names one");
+    }
+    return rc;
+}
+
+/* --- answers --- */
+
+static void put_number(stk_buf *out, double value, int width, int digits)
+{
+    if (value < 0) {
+        stk_buf_printf(out, "%*s", width, "-");
+    } else {
+        stk_buf_printf(out, "%*.*f", width, digits, value);
+    }
+}
+
+static void put_text(const char *policy, const stk_sim_result *r, stk_buf *out)
+{
+    stk_buf_printf(out, "%-10s", policy);
+    put_number(out, r->in_use_percent, 10, 2);
+    put_number(out, r->fragment_percent, 12, 2);
+    stk_buf_printf(out, "%10u%10u", r->placed, r->refused);
+    put_number(out, r->mean_wait_s, 12, 1);
+    put_number(out, r->p95_wait_s, 12, 1);
+    put_number(out, r->makespan_s, 13, 1);
+    put_number(out, r->decide_us, 12, 1);
+    stk_buf_char(out, '\n');
+}
+
+static void put_key(stk_buf *out, const char *key, double value)
+{
+    if (value < 0) {
+        stk_buf_printf(out, ",\"%s\":null", key);
+    } else {
+        stk_buf_printf(out, ",\"%s\":%.10g", key, value);
+    }
+}
+
+static void put_json(const char *policy, const stk_sim_result *r, bool first, stk_buf *out)
+{
+    stk_buf_printf(out, "%s{\"policy\":\"%s\",\"placed\":%u,\"refused\":%u", first ? "" : ",",
+                   policy, r->placed, r->refused);
+    put_key(out, "in_use_percent", r->in_use_percent);
+    put_key(out, "fragment_percent", r->fragment_percent);
+    put_key(out, "mean_wait_s", r->mean_wait_s);
+    put_key(out, "p95_wait_s", r->p95_wait_s);
+    put_key(out, "makespan_s", r->makespan_s);
+    put_key(out, "decide_us", r->decide_us);
+    stk_buf_char(out, '}');
+}
+
+static void put_head(const stk_cli *cli, const stk_cluster *c, const stk_workload *w,
+                     const stk_sim_result *r, stk_buf *out)
+{
+    if (stk_cli_json(cli)) {
+        stk_buf_printf(out, "{\"nodes\":%u,\"devices\":%.10g,\"jobs\":%u,\"asked_devices\":%.10g,"
+                            "\"policies\":[",
+                       c->n_nodes, r->devices, w->n, r->asked);
+        return;
+    }
+    stk_buf_printf(out, "%u nodes with %.0f devices; %u jobs ask for %.1f devices (%.0f %%)\n\n",
+                   c->n_nodes, r->devices, w->n, r->asked, 100 * r->asked / r->devices);
+    stk_buf_text(out, "policy      in use %  fragments %    placed   refused  wait mean s   "
+                      "wait p95 s   makespan s   decide us\n");
+}
+
+static int run_all(const stk_cli *cli, const wish *w, const stk_cluster *cluster,
+                   const stk_workload *workload, stk_buf *out, stk_err *err)
+{
+    bool first = true;
+    for (int i = 0; i < N_POLICIES; i++) {
+        stk_sim_result r;
+        if (!w->policies[i]) {
+            continue;
+        }
+        int rc = stk_simulate(cluster, workload, policies[i].policy, (uint64_t)w->seed, fits, &r,
+                              err);
+        if (rc < 0) {
+            return rc;
+        }
+        if (first) {
+            put_head(cli, cluster, workload, &r, out);
+        }
+        if (stk_cli_json(cli)) {
+            put_json(policies[i].name, &r, first, out);
+        } else {
+            put_text(policies[i].name, &r, out);
+        }
+        first = false;
+    }
+    stk_buf_text(out, stk_cli_json(cli) ? "]}\n" : "");
+    return 0;
+}
+
+static int run_simulate(stk_cli *cli)
+{
+    stk_err err = {0};
+    wish w;
+    stk_cluster cluster = {0};
+    stk_workload workload = {0};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 20);
+    int status = stk_cli_at_most(cli, 0);
+    if (status != 0) {
+        return status;
+    }
+    int rc = read_wish(cli, &w, &err);
+    const char *text;
+    for (int i = 0; rc == 0 && (text = stk_cli_value_at(cli, "cluster", i)) != NULL; i++) {
+        rc = stk_cluster_add(&cluster, text, arena, &err);
+    }
+    const char *path = stk_cli_value(cli, "workload");
+    if (rc == 0) {
+        rc = path != NULL ? stk_workload_load(path, arena, &workload, &err)
+                          : stk_workload_make(&cluster, w.load, w.mean_s, (uint64_t)w.seed, arena,
+                                              &workload, &err);
+    }
+    rc = rc < 0 ? rc : run_all(cli, &w, &cluster, &workload, &out, &err);
+    stk_cluster_done(&cluster);
+    return stk_cli_answer(cli, rc, &out, &err);
+}
+
+static const stk_option options[] = {
+    {"cluster", 'c', "FILE|SPEC", "nodes: a file, or as 16*8xH100; may be given several times", true},
+    {"workload", 'w', "FILE", "jobs (CSV or JSON); without it a mixed workload is made up", false},
+    {"load", 0, "FACTOR", "of the made-up workload: devices asked for over devices (default 1.3)",
+     false},
+    {"mean", 0, "TIME", "of the made-up workload: mean duration; without it jobs stay for ever",
+     false},
+    {"policy", 'p', "NAME", "stoker, best-fit, fragment, random; may be given several times (default all)",
+     true},
+    {"seed", 0, "N", "of everything that is random (default 1)", false},
+    {NULL}};
+
+const stk_command stk_cmd_simulate = {
+    .name = "simulate",
+    .summary = "try placement policies on a cluster that isn't here",
+    .usage = "[options]",
+    .text =
+        "Places the jobs of a workload on the devices of a cluster by each policy, and says how much "
+        "of it is in use. Jobs without a duration stay for ever: what doesn't fit is refused, and "
+        "what stays free is of no use to the jobs that come (fragments). Jobs with a duration wait "
+        "in line, with backfill.\n\n"
+        "A cluster file is CSV with the header nodes,machine,cpus,memory (16,8xH100,128,1TB) or a "
+        "JSON list of objects with these keys. A workload file has some of "
+        "arrival,duration,gpus,gpu_memory,gpu_class,cpus,memory,count; times are seconds, gpu_memory "
+        "is a share of each device. Lines that begin with # are comments.\n\n"
+        "Policies: stoker (what runs use here: gaps first, near neighbours, whole devices and "
+        "machines kept whole), best-fit (the fullest node and device that still fit), fragment "
+        "(least growth of fragmentation for this workload's own mix), random.",
+    .options = options,
+    .run = run_simulate};
