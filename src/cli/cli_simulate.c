@@ -143,8 +143,9 @@ static void put_head(const stk_cli *cli, const stk_cluster *c, const stk_workloa
                      const stk_sim_result *r, stk_buf *out)
 {
     if (stk_cli_json(cli)) {
-        stk_buf_printf(out, "{\"nodes\":%u,\"devices\":%.10g,\"jobs\":%u,\"asked_devices\":%.10g,"
-                            "\"policies\":[",
+        stk_buf_printf(out,
+                       "{\"nodes\":%u,\"devices\":%.10g,\"jobs\":%u,\"asked_devices\":%.10g,"
+                       "\"policies\":[",
                        c->n_nodes, r->devices, w->n, r->asked);
         return;
     }
@@ -163,8 +164,8 @@ static int run_all(const stk_cli *cli, const wish *w, const stk_cluster *cluster
         if (!w->policies[i]) {
             continue;
         }
-        int rc = stk_simulate(cluster, workload, policies[i].policy, (uint64_t)w->seed, fits, &r,
-                              err);
+        int rc =
+            stk_simulate(cluster, workload, policies[i].policy, (uint64_t)w->seed, fits, &r, err);
         if (rc < 0) {
             return rc;
         }
@@ -211,14 +212,15 @@ static int run_simulate(stk_cli *cli)
 }
 
 static const stk_option options[] = {
-    {"cluster", 'c', "FILE|SPEC", "nodes: a file, or as 16*8xH100; may be given several times", true},
+    {"cluster", 'c', "FILE|SPEC", "nodes: a file, or as 16*8xH100; may be given several times",
+     true},
     {"workload", 'w', "FILE", "jobs (CSV or JSON); without it a mixed workload is made up", false},
     {"load", 0, "FACTOR", "of the made-up workload: devices asked for over devices (default 1.3)",
      false},
     {"mean", 0, "TIME", "of the made-up workload: mean duration; without it jobs stay for ever",
      false},
-    {"policy", 'p', "NAME", "stoker, best-fit, fragment, random; may be given several times (default all)",
-     true},
+    {"policy", 'p', "NAME",
+     "stoker, best-fit, fragment, random; may be given several times (default all)", true},
     {"seed", 0, "N", "of everything that is random (default 1)", false},
     {NULL}};
 
@@ -227,13 +229,15 @@ const stk_command stk_cmd_simulate = {
     .summary = "try placement policies on a cluster that isn't here",
     .usage = "[options]",
     .text =
-        "Places the jobs of a workload on the devices of a cluster by each policy, and says how much "
+        "Places the jobs of a workload on the devices of a cluster by each policy, and says how "
+        "much "
         "of it is in use. Jobs without a duration stay for ever: what doesn't fit is refused, and "
         "what stays free is of no use to the jobs that come (fragments). Jobs with a duration wait "
         "in line, with backfill.\n\n"
         "A cluster file is CSV with the header nodes,machine,cpus,memory (16,8xH100,128,1TB) or a "
         "JSON list of objects with these keys. A workload file has some of "
-        "arrival,duration,gpus,gpu_memory,gpu_class,cpus,memory,count; times are seconds, gpu_memory "
+        "arrival,duration,gpus,gpu_memory,gpu_class,cpus,memory,count; times are seconds, "
+        "gpu_memory "
         "is a share of each device. Lines that begin with # are comments.\n\n"
         "Policies: stoker (what runs use here: gaps first, near neighbours, whole devices and "
         "machines kept whole), best-fit (the fullest node and device that still fit), fragment "

@@ -53,7 +53,8 @@ typedef struct stk_pack_config {
 /* False: it doesn't fit now. config NULL: STK_PACK_STOKER. */
 bool stk_pack_choose(const stk_pack_host *host, const stk_pack_ask *ask,
                      const stk_pack_config *config, stk_devset *ret_chosen);
-/* What is free on this host but of no use to the typical asks, in devices, as their weighted mean. */
+/* What is free on this host but of no use to the typical asks, in devices, as their weighted mean.
+ */
 double stk_pack_fragments(const stk_pack_host *host, const stk_pack_typical *typical,
                           uint32_t n_typical);
 /* Could it ever, with everything free that isn't out of the pool? */

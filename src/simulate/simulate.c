@@ -12,7 +12,7 @@ enum { MIB = 1 << 20, NONE = UINT32_MAX };
 /* Jobs that ask for the same. */
 typedef struct kind {
     const stk_sim_job *like;
-    stk_pack_ask *asks; /* by machine: `wanted` differs */
+    stk_pack_ask *asks;   /* by machine: `wanted` differs */
     uint32_t first, last; /* waiting jobs, oldest first; NONE */
     uint32_t n_passed;    /* jobs that were placed while `first` was first */
     bool possible;        /* on some empty node */
@@ -238,29 +238,22 @@ static double free_parts(const node *n)
     return sum;
 }
 
-/* Ours: no new device is begun where a gap serves; the gap that fits best; else the node with the
- * fewest whole devices left, so that whole machines stay whole. */
+/* Ours: no new device is begun where gaps serve; then the node that is fullest, so that whole
+ * machines stay whole; then the gap that fits best. */
 static rank our_rank(const node *n, const stk_pack_ask *ask)
 {
-    uint32_t n_whole = 0;
     uint32_t n_gaps = 0;
     double gap = 0;
-    for (uint32_t i = 0; i < n->host.n; i++) {
+    for (uint32_t i = 0; i < n->host.n && ask->share_mib > 0; i++) {
         const stk_pack_device *d = &n->host.devices[i];
-        if (!stk_devset_has(&ask->wanted, i) || !suits(d, ask->share_mib)) {
-            continue;
-        }
-        if (d->free_mib == d->total_mib) {
-            n_whole++;
-        } else {
+        if (stk_devset_has(&ask->wanted, i) && suits(d, ask->share_mib) &&
+            d->free_mib < d->total_mib) {
             gap = n_gaps == 0 || d->free_mib < gap ? d->free_mib : gap;
             n_gaps++;
         }
     }
-    uint32_t n_begun = ask->share_mib == 0   ? 0
-                       : n_gaps >= ask->n    ? 0
-                                             : ask->n - n_gaps;
-    return (rank){n_begun, n_begun == 0 && ask->share_mib > 0 ? gap : 0, n_whole};
+    uint32_t n_begun = n_gaps >= ask->n ? 0 : ask->n - n_gaps;
+    return (rank){n_begun, free_parts(n), gap};
 }
 
 static void take(node *n, const stk_sim_job *job, const stk_pack_ask *ask, const stk_devset *set,
@@ -449,8 +442,7 @@ static void finish(simulation *s, double busy_s, double until_s, double end_s, s
     double wait = 0;
     bool stays = s->workload->jobs[0].duration_s == 0;
     for (uint32_t i = 0; stays && i < s->cluster->n_nodes; i++) {
-        fragments +=
-            stk_pack_fragments(&s->nodes[i].host, s->pack.typical, s->pack.n_typical);
+        fragments += stk_pack_fragments(&s->nodes[i].host, s->pack.typical, s->pack.n_typical);
     }
     qsort(s->waits, s->n_placed, sizeof *s->waits, by_number);
     for (uint32_t i = 0; i < s->n_placed; i++) {
@@ -515,8 +507,8 @@ int stk_simulate(const stk_cluster *cluster, const stk_workload *workload, stk_p
     }
     for (uint32_t i = 0; i < workload->n; i++) {
         const kind *k = &s.kinds[s.kind_of[i]];
-        double part = cluster->n_machines > 0 && k->like->share_bytes > 0 && s.nodes[0].host.n > 0 &&
-                              s.nodes[0].host.devices[0].total_mib > 0
+        double part = cluster->n_machines > 0 && k->like->share_bytes > 0 &&
+                              s.nodes[0].host.n > 0 && s.nodes[0].host.devices[0].total_mib > 0
                           ? part_of(&s.nodes[0].host.devices[0], k->asks[0].share_mib)
                           : 1;
         ret->asked += k->like->n_devices * part;

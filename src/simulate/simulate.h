@@ -1,10 +1,10 @@
 /* simulate: how would a cluster of such machines serve such a workload, by which placement policy?
  * Pure but for reading the two files: same input and seed, same answer.
  *
- * A cluster is groups of equal nodes; a workload is jobs with an arrival. Jobs that say how long they
- * take come and go, and wait in a queue (first come, first served, with backfill; a job that was
- * passed over STK_SIMULATE_PATIENCE times is overtaken no more). Jobs without a duration stay for
- * ever, and one that doesn't fit is refused: so a cluster is filled, and what stays free is
+ * A cluster is groups of equal nodes; a workload is jobs with an arrival. Jobs that say how long
+ * they take come and go, and wait in a queue (first come, first served, with backfill; a job that
+ * was passed over STK_SIMULATE_PATIENCE times is overtaken no more). Jobs without a duration stay
+ * for ever, and one that doesn't fit is refused: so a cluster is filled, and what stays free is
  * fragmentation.
  */
 #ifndef STK_SIMULATE_H
@@ -55,12 +55,12 @@ typedef struct stk_workload {
 int stk_cluster_add(stk_cluster *cluster, const char *text, stk_arena *arena, stk_err *err);
 void stk_cluster_done(stk_cluster *cluster);
 
-/* A file (CSV with a header of some of `arrival,duration,gpus,gpu_memory,gpu_class,cpus,memory,count`, or
- * JSON likewise), in seconds. */
+/* A file (CSV with a header of some of
+ * `arrival,duration,gpus,gpu_memory,gpu_class,cpus,memory,count`, or JSON likewise), in seconds. */
 int stk_workload_load(const char *path, stk_arena *arena, stk_workload *ret, stk_err *err);
-/* Mixed whole and fractional requests (the mix is in simulate_read.c) until they ask for `load` × the
- * cluster's devices, in random order. mean_s 0: jobs stay for ever; else durations are exponential
- * with that mean and arrivals are such that `load` × the devices would be in use. */
+/* Mixed whole and fractional requests (the mix is in simulate_read.c) until they ask for `load` ×
+ * the cluster's devices, in random order. mean_s 0: jobs stay for ever; else durations are
+ * exponential with that mean and arrivals are such that `load` × the devices would be in use. */
 int stk_workload_make(const stk_cluster *cluster, double load, double mean_s, uint64_t seed,
                       stk_arena *arena, stk_workload *ret, stk_err *err);
 
@@ -69,10 +69,11 @@ typedef struct stk_sim_result {
     double asked;          /* devices (and parts) that the jobs asked for in all */
     double in_use_percent; /* devices and parts given out: at the end when jobs stay, else the mean
                               over the time until the last arrival */
-    double fragment_percent; /* free at the end, but of no use to the jobs of this workload, by weight */
+    double fragment_percent; /* free at the end, but of no use to the jobs of this workload, by
+                                weight */
     uint32_t placed, refused;
     double mean_wait_s, p95_wait_s, makespan_s; /* -1 where jobs stay */
-    double decide_us; /* mean time of one placement decision */
+    double decide_us;                           /* mean time of one placement decision */
 } stk_sim_result;
 
 /* Does a device suit a job's class? */

@@ -4,7 +4,8 @@
 
 #include "simulate/simulate.h"
 
-/* A file of rows with named columns, CSV or JSON alike. Cells are text as written; NULL: not there. */
+/* A file of rows with named columns, CSV or JSON alike. Cells are text as written; NULL: not there.
+ */
 typedef struct stk_table {
     const char *path;
     const char *const *columns; /* those asked for, NULL-terminated */

@@ -55,8 +55,7 @@ static int load_cluster(stk_cluster *cluster, const char *path, stk_arena *arena
     for (uint32_t i = 0; rc == 0 && i < table.n_rows; i++) {
         double n_nodes = 1;
         double cpus = -1;
-        stk_machine m = {
-            .spec = stk_table_cell(&table, i, 1), .cpu_milli = -1, .memory_bytes = -1};
+        stk_machine m = {.spec = stk_table_cell(&table, i, 1), .cpu_milli = -1, .memory_bytes = -1};
         rc = stk_table_number(&table, i, 0, 1, STK_SIMULATE_NODES, &n_nodes, err);
         rc = rc < 0 ? rc : stk_table_number(&table, i, 2, 0.001, 1e6, &cpus, err);
         rc = rc < 0 ? rc : stk_table_memory(&table, i, 3, &m.memory_bytes, err);
@@ -130,7 +129,8 @@ static int read_job(const stk_table *t, uint32_t row, stk_sim_job *ret, double *
     rc = rc < 0 ? rc : stk_table_memory(t, row, MEMORY, &ret->memory_bytes, err);
     rc = rc < 0 ? rc : stk_table_number(t, row, COUNT, 1, STK_SIMULATE_JOBS, ret_count, err);
     if (rc == 0 && gpus != floor(gpus)) {
-        rc = stk_err_set(err, STK_E_USAGE, "gpus %g: part of a GPU is asked for by gpu_memory", gpus);
+        rc = stk_err_set(err, STK_E_USAGE, "gpus %g: part of a GPU is asked for by gpu_memory",
+                         gpus);
         stk_err_at(err, t->path, t->lines[row]);
     }
     ret->n_devices = (uint32_t)gpus;
@@ -160,9 +160,8 @@ static int make_room(stk_workload *w, uint32_t n, uint32_t *cap, stk_arena *aren
 
 int stk_workload_load(const char *path, stk_arena *arena, stk_workload *ret, stk_err *err)
 {
-    static const char *const columns[] = {"arrival",   "duration", "gpus",   "gpu_memory",
-                                          "gpu_class", "cpus",     "memory", "count",
-                                          NULL};
+    static const char *const columns[] = {"arrival", "duration", "gpus",  "gpu_memory", "gpu_class",
+                                          "cpus",    "memory",   "count", NULL};
     stk_table table;
     uint32_t cap = 0;
     *ret = (stk_workload){0};
@@ -208,8 +207,9 @@ double stk_sim_uniform(uint64_t *state)
     return (double)((stk_sim_random(state) >> 11) + 1) / 9007199254740992.0;
 }
 
-/* Parts of a GPU and whole ones as shared clusters report them (most jobs ask for at most one GPU, a
- * few for a whole machine; after the public traces of Alibaba's clusters): weight, devices, part. */
+/* Parts of a GPU and whole ones as shared clusters report them (most jobs ask for at most one GPU,
+ * a few for a whole machine; after the public traces of Alibaba's clusters): weight, devices, part.
+ */
 static const struct {
     double weight;
     uint32_t n_devices;
@@ -280,11 +280,11 @@ int stk_workload_make(const stk_cluster *cluster, double load, double mean_s, ui
             return rc;
         }
         now += -log(stk_sim_uniform(&seed)) / rate;
-        ret->jobs[ret->n++] = (stk_sim_job){
-            .arrival_s = now,
-            .duration_s = mean_s > 0 ? -mean_s * log(stk_sim_uniform(&seed)) : 0,
-            .n_devices = mix[i].n_devices,
-            .share_bytes = (int64_t)(mix[i].part * (double)memory)};
+        ret->jobs[ret->n++] =
+            (stk_sim_job){.arrival_s = now,
+                          .duration_s = mean_s > 0 ? -mean_s * log(stk_sim_uniform(&seed)) : 0,
+                          .n_devices = mix[i].n_devices,
+                          .share_bytes = (int64_t)(mix[i].part * (double)memory)};
         asked += devices_of(i);
     }
     return 0;

@@ -104,7 +104,8 @@ static char *next_field(char **at)
 
 enum { COLUMNS_MAX = 32 };
 
-static int read_header(const reader *r, char *line, int number, int ret_map[COLUMNS_MAX], int *ret_n)
+static int read_header(const reader *r, char *line, int number, int ret_map[COLUMNS_MAX],
+                       int *ret_n)
 {
     int n = 0;
     for (char *field; (field = next_field(&line)) != NULL; n++) {

@@ -1,6 +1,4 @@
 /* Small clusters whose right answer can be seen, and files with mistakes. */
-#include "simulate/simulate.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/testing.h"
+#include "simulate/simulate.h"
 
 static char folder[] = "/tmp/stk-simulate-XXXXXX";
 static stk_arena *arena;
@@ -81,8 +80,8 @@ static void test_whole_machines_stay_whole(void **state)
 static void test_shares(void **state)
 {
     (void)state;
-    stk_sim_result r = simulate(
-        "2xH100", "arrival,gpus,gpu_memory\n0,,40GB\n1,,40GB\n2,1,\n", STK_PACK_STOKER);
+    stk_sim_result r =
+        simulate("2xH100", "arrival,gpus,gpu_memory\n0,,40GB\n1,,40GB\n2,1,\n", STK_PACK_STOKER);
     assert_int_equal(r.refused, 0);
     r = simulate("2xH100", "gpus,gpu_memory,count\n1,90GB,1\n", STK_PACK_STOKER);
     assert_int_equal(r.refused, 1);
