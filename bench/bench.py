@@ -393,6 +393,30 @@ class Bench:
                 "×",
             )
 
+    def lease(self) -> None:
+        program = self.args.build / "bench" / "lease_cost"
+        out = subprocess.run([str(program)], capture_output=True, text=True, check=True)
+        figures = json.loads(out.stdout)
+        slower = max(figures["whole_us"], figures["share_us"])
+        self.add(
+            "lease",
+            "lease a device and give it back: whole, and a share of a shared one (the slower counts)",
+            f"{figures['whole_us']:.1f} and {figures['share_us']:.1f} µs",
+            "target",
+            slower,
+            50,
+            "µs",
+        )
+        self.add(
+            "pack",
+            f"choose 4 of 8 devices (8 of 128: {figures['pack_8_of_128_us']:.0f} µs)",
+            f"{figures['pack_4_us']:.2f} µs",
+            "target",
+            figures["pack_4_us"],
+            5,
+            "µs",
+        )
+
     # --- the page ---
 
     def write(self) -> None:
@@ -428,7 +452,17 @@ def main() -> int:
     args.stoker = Path(os.path.abspath(args.stoker))
     args.python = Path(os.path.abspath(args.python))
     bench = Bench(args)
-    figures = ["startup", "commands", "cached", "python_steps", "peers", "array", "million", "placement"]
+    figures = [
+        "startup",
+        "commands",
+        "cached",
+        "python_steps",
+        "peers",
+        "array",
+        "million",
+        "placement",
+        "lease",
+    ]
     try:
         for name in figures:
             if not args.only or name in args.only:

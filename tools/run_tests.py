@@ -2,7 +2,7 @@
 
     run_tests.py fast | all | gpu | SUITE…
 
-Suites: `lint`; `unit`, `asan`, `sim`, `fuzz` (C programs that meson lists, by meson suite; asan is `unit` built with
+Suites: `lint`; `unit`, `asan`, `sim`, `fuzz`, `lease` (C programs that meson lists, by meson suite; asan is `unit` built with
 sanitizers); `crash` (a script); and one per folder of tests/ that holds test_*.py. `fast` leaves out what is marked slow or torch and the
 folders in FURTHER; `all` is everything but real GPUs. A C program is counted by its own report (cmocka's, or a last
 line `N passed, N failed`), else as one test. Whatever crashes, times out or can't start counts as failed.
@@ -29,6 +29,7 @@ BIN = ROOT / ".venv" / "bin"
 SUITE_TIMEOUT_S = 900
 FURTHER = {"crash", "wheel", "backends"}  # folders of tests/ that `fast` leaves out
 SIM_SEEDS_ALL = "5000"
+LEASE_STARTS_ALL = "20000"
 CRASH_ROUNDS = 60
 
 
@@ -195,12 +196,14 @@ def plan(words: list[str]) -> list[tuple[str, Callable[[], Result]]]:
         if everything and "STOKER_SIM_SEEDS" not in os.environ
         else {}
     )
+    lease_env = {} if fast else {"STOKER_LEASE_STARTS": LEASE_STARTS_ALL}
     suites: dict[str, Callable[[], Result]] = {
         "lint": lint,
         "unit": lambda: programs("build", "unit"),
         "asan": lambda: programs("build-asan", "unit"),
         "sim": lambda: programs("build", "sim", sim_env),
         "fuzz": lambda: programs("build-asan", "fuzz"),
+        "lease": lambda: programs("build", "lease", lease_env),
     }
     if not fast:
         suites["crash"] = crash

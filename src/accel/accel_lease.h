@@ -10,8 +10,6 @@
 #ifndef STK_ACCEL_LEASE_H
 #define STK_ACCEL_LEASE_H
 
-#include <sys/stat.h>
-
 #include "accel/accel.h"
 #include "base/buf.h"
 
@@ -37,9 +35,8 @@ bool stk_lease_labels(int fd, stk_buf *text);
 /* "GPU 3", "MIG slice 1". */
 const char *stk_lease_name(const stk_device *device, char *buf, size_t size);
 
-/* accel_outside.c: a sentence about programs outside Stoker that compute on device i, or NULL.
- * `lock` is the device's lock file (NULL: there is none) and `labels` its holders' (NULL: free). */
-const char *stk_lease_outsiders(stk_accel *accel, uint32_t i, const struct stat *lock,
-                                const char *labels, stk_arena *arena);
+/* accel_outside.c: a sentence about programs outside Stoker that compute on device i, or NULL. `fd`
+ * is its lock file, -1: there is none. */
+const char *stk_lease_outsiders(stk_accel *accel, uint32_t i, int fd, stk_arena *arena);
 
 #endif

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "accel/accel_lease.h"
@@ -146,11 +147,7 @@ static int64_t free_of(stk_accel *accel, uint32_t i, stk_arena *arena, const cha
     int fd = stk_lease_open_to_look(device);
     int64_t n = stk_lease_unleased(fd, device);
     if (n != 0) {
-        STK_BUF_AUTO labels = STK_BUF_INIT(STK_LEASE_SLOTS * (STK_LEASE_LABEL + 2));
-        struct stat st;
-        bool held = fd >= 0 && stk_lease_labels(fd, &labels);
-        *ret_outside = stk_lease_outsiders(accel, i, fd >= 0 && fstat(fd, &st) == 0 ? &st : NULL,
-                                           held ? labels.data : NULL, arena);
+        *ret_outside = stk_lease_outsiders(accel, i, fd, arena);
         n = *ret_outside != NULL ? 0 : n;
     }
     if (fd >= 0) {

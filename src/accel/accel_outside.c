@@ -104,6 +104,7 @@ static bool sees_all_processes(void)
            strcmp(name, "pid:[4026531836]") == 0; /* PROC_PID_INIT_INO of the kernel */
 }
 
+/* `lock`: the device's file, or NULL; `labels` of who leases it, NULL: nobody. */
 static bool is_outsider(pid_t pid, const struct stat *lock, const char *labels, stk_arena *scratch)
 {
     char path[32], user[48], holder[64];
@@ -122,18 +123,26 @@ static bool is_outsider(pid_t pid, const struct stat *lock, const char *labels, 
     return labels == NULL || strstr(labels, holder) == NULL;
 }
 
-const char *stk_lease_outsiders(stk_accel *accel, uint32_t i, const struct stat *lock,
-                                const char *labels, stk_arena *arena)
+const char *stk_lease_outsiders(stk_accel *accel, uint32_t i, int fd, stk_arena *arena)
 {
     stk_device_process processes[PROCESSES];
+    STK_BUF_AUTO labels = STK_BUF_INIT(STK_LEASE_SLOTS * (STK_LEASE_LABEL + 2));
+    struct stat lock;
+    bool leased = false, looked = false, is_file = fd >= 0 && fstat(fd, &lock) == 0;
     int n = stk_accel_processes(accel, i, processes, PROCESSES);
     char first[160] = "";
     uint32_t n_outside = 0;
     for (int k = 0; k < n; k++) {
         pid_t pid = processes[k].pid;
+        if (pid <= 0 || pid == getpid() || processes[k].graphics) {
+            continue;
+        }
+        if (!looked) {
+            leased = fd >= 0 && stk_lease_labels(fd, &labels);
+            looked = true;
+        }
         STK_ARENA_AUTO scratch = stk_arena_new(0);
-        if (pid <= 0 || pid == getpid() || processes[k].graphics ||
-            !is_outsider(pid, lock, labels, scratch)) {
+        if (!is_outsider(pid, is_file ? &lock : NULL, leased ? labels.data : NULL, scratch)) {
             continue;
         }
         if (n_outside++ == 0) {
