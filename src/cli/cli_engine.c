@@ -242,12 +242,14 @@ static int fold_old(void *arg, const stk_event_row *row)
 static int open_all(engine *e, stk_err *err)
 {
     const stk_run_options *o = e->options;
+    const int64_t *peaks = NULL;
     char *path = NULL;
     e->arena = stk_arena_new(0);
     int rc = e->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
     rc = rc < 0 ? rc : stk_accel_open(getenv("STOKER_ACCEL"), &e->accel, err);
     rc = rc < 0 ? rc : stk_exec_capacity(e->accel, e->arena, &e->capacity, err);
-    rc = rc < 0 ? rc : stk_plan_new(e->spec, &e->capacity, NULL, o->policy, &e->plan, err);
+    rc = rc < 0 ? rc : stk_cli_gpu_peaks(e->spec, e->arena, &peaks, err);
+    rc = rc < 0 ? rc : stk_plan_new(e->spec, &e->capacity, peaks, o->policy, &e->plan, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
     rc = rc < 0 ? rc : stk_store_open(path, STK_STORE_CREATE, &e->store, err);
     free(path);

@@ -20,17 +20,37 @@ typedef struct planning {
     stk_forecast *forecast; /* NULL: no store yet, nothing can hit */
 } planning;
 
+/* This one, or one that isn't here. */
+static int open_machine(const stk_cli *cli, planning *p, stk_err *err)
+{
+    const char *machine = stk_cli_value(cli, "simulate");
+    const char *provider = getenv("STOKER_ACCEL");
+    if (machine != NULL) {
+        provider = stk_arena_printf(p->arena, "sim:%s", machine);
+        if (provider == NULL) {
+            return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        }
+    }
+    int rc = stk_accel_open(provider, &p->accel, err);
+    rc = rc < 0 ? rc : stk_exec_capacity(p->accel, p->arena, &p->capacity, err);
+    if (rc == 0 && stk_accel_is_simulated(p->accel)) {
+        p->capacity.where = "the simulated machine";
+    }
+    return rc;
+}
+
 static int open_planning(const stk_cli *cli, const stk_run_options *options, planning *p,
                          stk_err *err)
 {
+    const int64_t *peaks = NULL;
     char *path = NULL;
     p->arena = stk_arena_new(0);
     int rc = p->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
     rc = rc < 0 ? rc : stk_cli_load_spec(cli, &p->spec, err);
     rc = rc < 0 ? rc : stk_cli_params(cli, p->spec, err);
-    rc = rc < 0 ? rc : stk_accel_open(getenv("STOKER_ACCEL"), &p->accel, err);
-    rc = rc < 0 ? rc : stk_exec_capacity(p->accel, p->arena, &p->capacity, err);
-    rc = rc < 0 ? rc : stk_plan_new(p->spec, &p->capacity, NULL, options->policy, &p->plan, err);
+    rc = rc < 0 ? rc : open_machine(cli, p, err);
+    rc = rc < 0 ? rc : stk_cli_gpu_peaks(p->spec, p->arena, &peaks, err);
+    rc = rc < 0 ? rc : stk_plan_new(p->spec, &p->capacity, peaks, options->policy, &p->plan, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
     if (rc == 0 && stk_file_exists(path)) {
         rc = stk_store_open(path, STK_STORE_READONLY, &p->store, err);
@@ -69,18 +89,113 @@ static void needs_text(const planning *p, uint32_t i, bool json, stk_buf *out)
     }
 }
 
-static void request_text(const stk_request *r, stk_buf *out)
+/* "10 GB of a GPU", "2 GPUs of 4 × NVIDIA L4": what, and of which where not of all that are here.
+ */
+static void ask_text(const planning *p, const stk_pack_ask *ask, stk_buf *out)
+{
+    const stk_capacity *c = &p->capacity;
+    const char *noun = NULL;
+    bool all = true;
+    char memory[32];
+    for (uint32_t i = 0; i < c->n_listed; i++) {
+        bool wanted = stk_devset_has(&ask->wanted, i);
+        noun = wanted && noun == NULL ? c->devices[i].noun : noun;
+        all = all && wanted == c->devices[i].usable;
+    }
+    noun = noun == NULL ? "device" : noun;
+    if (ask->share_mib > 0) {
+        (void)stk_units_format_memory((int64_t)ask->share_mib << 20, memory, sizeof memory);
+        if (ask->n == 1) {
+            stk_buf_printf(out, "%s of a %s", memory, noun);
+        } else {
+            stk_buf_printf(out, "%s of each of %u %ss", memory, ask->n, noun);
+        }
+    } else {
+        stk_buf_printf(out, "%u %s%s", ask->n, noun, ask->n == 1 ? "" : "s");
+    }
+    const char *which = all ? NULL : stk_plan_inventory(c, &ask->wanted, p->arena);
+    if (which != NULL) {
+        stk_buf_printf(out, " of %s", which);
+    }
+}
+
+/* The devices that a step would get if it ran alone: those of the first ask that fits. */
+static bool place(const planning *p, const stk_request *r, stk_devset *ret_devices)
+{
+    stk_pack_device devices[STK_LIMIT_DEVICES];
+    stk_pack_host host = {devices, p->capacity.n_listed, p->capacity.links};
+    stk_plan_pack_devices(&p->capacity, devices);
+    for (uint32_t k = 0; k < r->n_asks; k++) {
+        if (stk_pack_choose(&host, &r->asks[k], NULL, ret_devices)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void set_text(const stk_devset *set, bool json, stk_buf *out)
+{
+    const char *before = "";
+    for (uint32_t i = 0; i < STK_LIMIT_DEVICES; i++) {
+        uint32_t last = i;
+        while (!json && stk_devset_has(set, i) && stk_devset_has(set, last + 1)) {
+            last++;
+        }
+        if (stk_devset_has(set, i)) {
+            stk_buf_printf(out, last > i ? "%s%u-%u" : "%s%u", before, i, last);
+            before = json ? "," : ", ";
+        }
+        i = last;
+    }
+}
+
+static void request_text(const planning *p, const stk_request *r, stk_buf *out)
 {
     char memory[32];
+    stk_devset devices;
     stk_buf_printf(out, "%g CPU%s", (double)r->cpu_milli / 1000, r->cpu_milli == 1000 ? "" : "s");
     if (r->memory_bytes > 0) {
         stk_buf_printf(out, ", %s",
                        stk_units_format_memory(r->memory_bytes, memory, sizeof memory));
     }
-    if (r->n_devices > 0) {
-        stk_buf_printf(out, ", %u GPU%s", r->n_devices, r->n_devices == 1 ? "" : "s");
+    for (uint32_t k = 0; k < r->n_asks; k++) {
+        stk_buf_text(out, k == 0 ? ", " : " or ");
+        ask_text(p, &r->asks[k], out);
+    }
+    if (r->gpu_memory_auto && r->n_asks > 0) {
+        stk_buf_text(out, r->asks[0].share_mib > 0 ? " (as earlier runs needed)"
+                                                   : " (no earlier run says how much it needs)");
+    }
+    if (r->n_asks > 0 && stk_accel_is_simulated(p->accel) && place(p, r, &devices)) {
+        stk_buf_text(out, ": ");
+        set_text(&devices, false, out);
     }
     stk_buf_text(out, r->clamped ? " (less than asked)" : "");
+}
+
+static void asks_json(const planning *p, const stk_request *r, stk_buf *out)
+{
+    stk_devset devices;
+    stk_buf_text(out, "\"asks\":[");
+    for (uint32_t k = 0; k < r->n_asks; k++) {
+        const stk_pack_ask *ask = &r->asks[k];
+        stk_buf_printf(out, "%s{\"count\":%u,\"share_bytes\":", k > 0 ? "," : "", ask->n);
+        if (ask->share_mib > 0) {
+            stk_buf_printf(out, "%lld,\"of\":[", (long long)ask->share_mib << 20);
+        } else {
+            stk_buf_text(out, "null,\"of\":[");
+        }
+        set_text(&ask->wanted, true, out);
+        stk_buf_text(out, "]}");
+    }
+    stk_buf_text(out, "],\"placed\":");
+    if (stk_accel_is_simulated(p->accel) && place(p, r, &devices)) {
+        stk_buf_char(out, '[');
+        set_text(&devices, true, out);
+        stk_buf_text(out, "],");
+    } else {
+        stk_buf_text(out, "null,");
+    }
 }
 
 static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t *n_hits,
@@ -102,9 +217,11 @@ static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t 
         needs_text(p, i, true, out);
         stk_buf_printf(out,
                        "],\"backend\":\"local\",\"cpu_count\":%g,\"memory_bytes\":%lld,\"gpu_"
-                       "count\":%u,\"clamped\":%s,\"cached\":%s,\"miss\":",
-                       (double)r->cpu_milli / 1000, (long long)r->memory_bytes, r->n_devices,
-                       r->clamped ? "true" : "false", hit ? "true" : "false");
+                       "count\":%u,",
+                       (double)r->cpu_milli / 1000, (long long)r->memory_bytes, r->n_devices);
+        asks_json(p, r, out);
+        stk_buf_printf(out, "\"clamped\":%s,\"cached\":%s,\"miss\":", r->clamped ? "true" : "false",
+                       hit ? "true" : "false");
         if (hit || miss == NULL) {
             stk_buf_text(out, "null");
         } else {
@@ -116,8 +233,13 @@ static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t 
     if (!hit) {
         out->len -= 28;
         STK_BUF_AUTO ask = STK_BUF_INIT(1024);
-        request_text(r, &ask);
-        stk_buf_printf(out, "%-28s runs: %s", ask.data, miss != NULL ? miss : "");
+        request_text(p, r, &ask);
+        if (ask.len > 28) { /* reasons stay one below the other */
+            stk_buf_printf(out, "%s\n%55s", ask.data, "");
+        } else {
+            stk_buf_printf(out, "%-28s", ask.data);
+        }
+        stk_buf_printf(out, " runs: %s", miss != NULL ? miss : "");
     }
     uint32_t n = 0;
     (void)stk_plan_needs(p->plan, i, &n);
@@ -140,9 +262,11 @@ static int print_plan(const stk_cli *cli, planning *p, stk_err *err)
         stk_buf_json(&out, stk_spec_name(p->spec));
         stk_buf_text(&out, ",\"steps\":[");
     } else {
-        stk_buf_printf(&out, "%s: %u steps on this machine (%g CPUs, %u GPUs)\n",
-                       stk_spec_name(p->spec), n, (double)p->capacity.cpu_milli / 1000,
-                       p->capacity.n_devices);
+        const char *devices = stk_plan_inventory(&p->capacity, NULL, p->arena);
+        bool none = devices == NULL || strcmp(devices, "none") == 0;
+        stk_buf_printf(&out, "%s: %u steps on %s (%g CPUs, %s)\n", stk_spec_name(p->spec), n,
+                       p->capacity.where, (double)p->capacity.cpu_milli / 1000,
+                       none ? "no GPUs" : devices);
     }
     for (uint32_t i = 0; i < n; i++) {
         stk_buf_text(&out, json && i > 0 ? "," : "");
@@ -199,6 +323,8 @@ static const stk_option options_of_plan[] = {
     {"with", 0, "BACKEND", "where steps would run (local)", false},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
     {"python", 0, "EXE", "interpreter for Python files", false},
+    {"simulate", 0, "MACHINE", "its devices: 8xH100, 2xA100,mig=1g.10gb*7, v5e-8, joined by +",
+     false},
     {"spec-fd", 0, "FD", "a document from an open descriptor (for front ends)", false},
     {NULL}};
 
@@ -207,7 +333,9 @@ const stk_command stk_cmd_plan = {.name = "plan",
                                   .usage = "[options] pipeline.yaml | file.py",
                                   .text =
                                       "Nothing is started. For each step: what it would be given, "
-                                      "whether its result is known, and if not, what changed.",
+                                      "whether its result is known, and if not, what changed. "
+                                      "With --simulate also which of the machine's devices it "
+                                      "would get if it ran alone.",
                                   .options = options_of_plan,
                                   .stop_at = stk_cli_is_python,
                                   .run = run_plan};

@@ -173,6 +173,51 @@ static int set_run_options(const stk_cli *cli, const stk_run_options *options)
     return rc;
 }
 
+static bool says_gpu_memory(const stk_resources *res)
+{
+    bool says = res->gpu_memory_bytes != -1;
+    for (uint32_t i = 0; i < res->n_any_of; i++) {
+        says = says || res->any_of[i].gpu_memory_bytes != -1;
+    }
+    return says && res->gpu_count != 0;
+}
+
+int stk_cli_gpu_peaks(const stk_spec *spec, stk_arena *arena, const int64_t **ret_peaks,
+                      stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(spec);
+    int64_t *peaks = NULL;
+    stk_store *store = NULL;
+    char *path = NULL;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        if (!says_gpu_memory(&stk_spec_step(spec, i)->settings->resources)) {
+            continue;
+        }
+        if (peaks == NULL) {
+            rc = stk_store_find(".", STK_STORE_CREATE, &path, err);
+            if (rc < 0 || !stk_file_exists(path)) {
+                break;
+            }
+            peaks = stk_arena_array(arena, n, sizeof *peaks);
+            rc = peaks == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+                               : stk_store_open(path, STK_STORE_READONLY, &store, err);
+            for (uint32_t k = 0; rc == 0 && k < n; k++) {
+                peaks[k] = -1;
+            }
+        }
+        rc = rc < 0 ? rc
+                    : stk_store_peak(store, stk_spec_name(spec), stk_spec_step(spec, i)->name,
+                                     &peaks[i], err);
+    }
+    stk_store_close(store);
+    free(path);
+    if (rc == 0) {
+        *ret_peaks = peaks;
+    }
+    return rc;
+}
+
 int stk_cli_exec_python(const stk_cli *cli, const stk_run_options *options, const char *file,
                         char **args)
 {

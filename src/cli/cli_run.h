@@ -35,6 +35,10 @@ int stk_cli_load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err);
 int stk_cli_simulate(const stk_cli *cli, stk_err *err);
 /* Applies every --param and checks that none is missing. */
 int stk_cli_params(const stk_cli *cli, stk_spec *spec, stk_err *err);
+/* What earlier runs of each step needed of a device's memory, for stk_plan_new; NULL where no step
+ * says gpu_memory, or no store is there yet. Lives in `arena`. */
+int stk_cli_gpu_peaks(const stk_spec *spec, stk_arena *arena, const int64_t **ret_peaks,
+                      stk_err *err);
 /* Replaces this process by `python file args…` with the options in STOKER_RUN_OPTIONS; returns only
  * on failure. */
 int stk_cli_exec_python(const stk_cli *cli, const stk_run_options *options, const char *file,

@@ -122,7 +122,10 @@ static int take_devices(stk_exec *x, uint32_t task, uint32_t n, stk_lease *ret_l
     const stk_step *step = stk_exec_step(x, task);
     for (uint32_t i = 0; i < stk_accel_n_devices(x->config.accel); i++) {
         const stk_device *d = stk_accel_device(x->config.accel, i);
-        wanted[i] = stk_plan_device_fits(&step->settings->resources, d->model, d->vendor);
+        const stk_capacity_device device = {
+            .vendor = d->vendor, .model = d->model, .memory_bytes = d->memory_bytes};
+        wanted[i] = stk_plan_device_fits(step->settings->resources.gpu_class,
+                                         step->settings->resources.gpu_vendor, &device);
     }
     (void)snprintf(label, sizeof label, "run %s step %s", x->config.run, step->name);
     return stk_lease_take_any(x->config.accel, n, wanted, label, ret_lease, err);
@@ -253,20 +256,47 @@ static int add_input(stk_exec *x, const stk_input *in, stk_buf *buf, stk_err *er
     return stk_err_set(err, STK_E_BUG, "unknown kind of input");
 }
 
+static void add_asked_devices(const stk_alternative *a, const char *comma, stk_buf *buf)
+{
+    if (a->gpu_count >= 0) {
+        stk_buf_printf(buf, "%s\"gpu_count\":%lld", comma, (long long)a->gpu_count);
+        comma = ",";
+    }
+    if (a->gpu_memory_bytes > 0) {
+        stk_buf_printf(buf, "%s\"gpu_memory_bytes\":%lld", comma, (long long)a->gpu_memory_bytes);
+        comma = ",";
+    } else if (a->gpu_memory_bytes == STK_GPU_MEMORY_AUTO) {
+        stk_buf_printf(buf, "%s\"gpu_memory\":\"auto\"", comma);
+        comma = ",";
+    }
+    if (a->gpu_class != NULL) {
+        stk_buf_printf(buf, "%s\"gpu_class\":", comma);
+        stk_buf_json(buf, a->gpu_class);
+        comma = ",";
+    }
+    if (a->gpu_vendor != NULL) {
+        stk_buf_printf(buf, "%s\"gpu_vendor\":", comma);
+        stk_buf_json(buf, a->gpu_vendor);
+    }
+}
+
 static void add_asked(const stk_resources *r, stk_buf *buf)
 {
-    const char *comma = "";
     stk_buf_text(buf, ",\"asked\":{");
+    size_t empty = buf->len;
     if (r->cpu_milli >= 0) {
         stk_buf_printf(buf, "\"cpu_count\":%g", (double)r->cpu_milli / 1000);
-        comma = ",";
     }
     if (r->memory_bytes >= 0) {
-        stk_buf_printf(buf, "%s\"memory_bytes\":%lld", comma, (long long)r->memory_bytes);
-        comma = ",";
+        stk_buf_printf(buf, "%s\"memory_bytes\":%lld", buf->len > empty ? "," : "",
+                       (long long)r->memory_bytes);
     }
-    if (r->gpu_count >= 0) {
-        stk_buf_printf(buf, "%s\"gpu_count\":%lld", comma, (long long)r->gpu_count);
+    const stk_alternative rest = {r->gpu_count, r->gpu_memory_bytes, r->gpu_class, r->gpu_vendor};
+    add_asked_devices(&rest, buf->len > empty ? "," : "", buf);
+    for (uint32_t i = 0; i < r->n_any_of; i++) {
+        stk_buf_text(buf, i > 0 ? ",{" : buf->len > empty ? ",\"any_of\":[{" : "\"any_of\":[{");
+        add_asked_devices(&r->any_of[i], "", buf);
+        stk_buf_text(buf, i + 1 == r->n_any_of ? "}]" : "}");
     }
     stk_buf_char(buf, '}');
 }

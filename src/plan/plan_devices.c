@@ -43,12 +43,12 @@ static bool can_share(const stk_capacity_device *d)
     return d->memory_bytes > 0 && stk_plan_kind_of(d->vendor)->shared;
 }
 
-/* A slice is for whom asks for it: by its class, or for so much memory as it has. A program can't
- * join it with another device. */
-static bool is_meant(const survey *s, const stk_capacity_device *d)
+/* A slice is for whom asks for it: by its class, or for a part of a device. A program can't join it
+ * with another device. */
+static bool is_offered(const stk_alternative *want, bool shares, const stk_capacity_device *d)
 {
-    return d->parent < 0 || stk_plan_names_slice(s->want.gpu_class, d->profile) ||
-           (s->share > 0 && s->want.gpu_count == 1 && d->memory_bytes >= s->share);
+    return d->parent < 0 || stk_plan_names_slice(want->gpu_class, d->profile) ||
+           (shares && want->gpu_count == 1);
 }
 
 static void look(const stk_capacity *cap, survey *s)
@@ -60,7 +60,7 @@ static void look(const stk_capacity *cap, survey *s)
         const stk_capacity_device *d = &cap->devices[i];
         s->there |= any || strcmp(stk_plan_kind_of(d->vendor)->noun, asked->noun) == 0;
         bool unnamed = d->model == NULL && !d->usable;
-        if (!unnamed && !stk_plan_is_kind(s->want.gpu_class, s->want.gpu_vendor, d)) {
+        if (!unnamed && !stk_plan_device_fits(s->want.gpu_class, s->want.gpu_vendor, d)) {
             continue;
         }
         if (!d->usable) {
@@ -70,7 +70,7 @@ static void look(const stk_capacity *cap, survey *s)
             continue;
         }
         s->n_kind++;
-        if (!is_meant(s, d)) {
+        if (!is_offered(&s->want, s->share > 0, d)) {
             s->n_slices++;
             continue;
         }
@@ -94,14 +94,12 @@ static int64_t share_of(const stk_plan_requester *q, uint32_t i_step, const stk_
     if (peak <= 0 || q->cap == NULL) {
         return 0;
     }
-    int64_t share = peak + peak / 100 * 15;
+    int64_t share = peak + peak / 20 * 3;
     int64_t most = 0;
     for (uint32_t i = 0; i < q->cap->n_listed; i++) {
         const stk_capacity_device *d = &q->cap->devices[i];
-        bool fits = d->usable && can_share(d) &&
-                    stk_plan_is_kind(want->gpu_class, want->gpu_vendor, d) &&
-                    (d->parent < 0 || stk_plan_names_slice(want->gpu_class, d->profile) ||
-                     want->gpu_count == 1);
+        bool fits = d->usable && can_share(d) && is_offered(want, true, d) &&
+                    stk_plan_device_fits(want->gpu_class, want->gpu_vendor, d);
         most = fits && d->memory_bytes > most ? d->memory_bytes : most;
     }
     return share < most ? share : most;
@@ -189,14 +187,19 @@ static void too_large(const stk_plan_requester *q, const survey *s, refusal *r)
     char has[32];
     const stk_plan_kind *kind = stk_plan_kind_asked(q->cap, &s->want);
     const stk_capacity_device *d = &q->cap->devices[s->i_largest];
+    bool picky = s->want.gpu_class != NULL || s->want.gpu_vendor != NULL;
+    char sort[160];
     (void)stk_units_format_memory(s->share, memory, sizeof memory);
     (void)stk_units_format_memory(s->largest, has, sizeof has);
     (void)snprintf(r->text, sizeof r->text,
-                   "gpu_memory %s is more than any %s of %s has; the largest, %.100s, has %s",
-                   memory, d->parent >= 0 ? "slice" : kind->noun, q->cap->where,
-                   d->model != NULL ? d->model : kind->noun, has);
-    (void)snprintf(r->hint, sizeof r->hint,
-                   "ask for at most %s of each, and for more of them by gpu_count", has);
+                   "gpu_memory %s is more than any %s%s%s of %s has; the largest, %.100s, has %s",
+                   memory, d->parent >= 0 ? "slice" : kind->noun, picky ? " of " : "",
+                   stk_plan_kind_text(&s->want, sort, sizeof sort), q->cap->where,
+                   d->profile != NULL ? d->profile
+                   : d->model != NULL ? d->model
+                                      : kind->noun,
+                   has);
+    (void)snprintf(r->hint, sizeof r->hint, "ask for at most %s", has);
 }
 
 static void slices_only(const stk_plan_requester *q, const survey *s, refusal *r)
@@ -229,11 +232,9 @@ static void too_many(const stk_plan_requester *q, const survey *s, refusal *r)
                        s->n_fit, k->nouns, q->cap->where, n);
     } else if (s->share > 0) {
         (void)snprintf(r->text, sizeof r->text,
-                       "gpu_count %lld is more than the %u %s of %s that %s %s of memory%s%s", n,
-                       s->n_fit, s->n_fit == 1 ? k->noun : k->nouns, q->cap->where,
-                       s->n_fit == 1 ? "has" : "have",
-                       stk_units_format_memory(s->share, memory, sizeof memory),
-                       picky ? " and are of " : "", kind);
+                       "gpu_count %lld is more than the %u %s%s%s of %s with %s of memory", n,
+                       s->n_fit, s->n_fit == 1 ? k->noun : k->nouns, picky ? " of " : "", kind,
+                       q->cap->where, stk_units_format_memory(s->share, memory, sizeof memory));
     } else {
         (void)snprintf(r->text, sizeof r->text, "gpu_count %lld is more than %s's %u%s%s", n,
                        q->cap->where, s->n_fit,
@@ -293,15 +294,22 @@ static int refuse(stk_plan_requester *q, uint32_t i_step, const survey *surveys,
     if (n == 1) {
         return stk_plan_refuse(q, i_step, r.text, r.hint);
     }
+    bool there = false;
     char text[700];
     size_t len = (size_t)snprintf(text, sizeof text, "none of its %u alternatives is possible", n);
     for (uint32_t i = 0; i < n && len < sizeof text; i++) {
         explain(q, &surveys[i], &r);
+        there |= surveys[i].there;
         len += (size_t)snprintf(text + len, sizeof text - len, "%s %s", i == 0 ? ":" : ";", r.text);
     }
     const char *here = stk_plan_inventory(q->cap, NULL, q->plan->arena);
-    (void)snprintf(r.hint, sizeof r.hint, "add one that is: %s has %.160s", q->cap->where,
-                   here == NULL ? "others" : here);
+    if (there) {
+        (void)snprintf(r.hint, sizeof r.hint, "add one that is: %s has %.160s", q->cap->where,
+                       here == NULL ? "others" : here);
+    } else {
+        (void)snprintf(r.hint, sizeof r.hint,
+                       "take any_of out, or use --policy fit to run without");
+    }
     return stk_plan_refuse(q, i_step, text, r.hint);
 }
 

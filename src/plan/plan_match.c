@@ -129,8 +129,8 @@ bool stk_plan_names_slice(const char *gpu_class, const char *profile)
            (has_word(gpu_class, mig) || (next_word(&text, &first) && has_word(gpu_class, first)));
 }
 
-bool stk_plan_is_kind(const char *gpu_class, const char *gpu_vendor,
-                      const stk_capacity_device *device)
+bool stk_plan_device_fits(const char *gpu_class, const char *gpu_vendor,
+                          const stk_capacity_device *device)
 {
     if (gpu_vendor != NULL &&
         (device->vendor == NULL || strcasecmp(gpu_vendor, device->vendor) != 0)) {
@@ -149,10 +149,4 @@ bool stk_plan_is_kind(const char *gpu_class, const char *gpu_vendor,
         }
     }
     return true;
-}
-
-bool stk_plan_device_fits(const stk_resources *asked, const char *model, const char *vendor)
-{
-    stk_capacity_device device = {.vendor = vendor, .model = model, .memory_bytes = -1};
-    return stk_plan_is_kind(asked->gpu_class, asked->gpu_vendor, &device);
 }

@@ -58,9 +58,6 @@ int stk_plan_ask_devices(stk_plan_requester *q, uint32_t i_step, stk_request *re
 const char *stk_plan_vendor_of_class(const char *gpu_class);
 /* Does the class ask for slices of devices, and of this profile ("1g.10gb", "mig")? */
 bool stk_plan_names_slice(const char *gpu_class, const char *profile);
-/* By class and vendor alone. */
-bool stk_plan_is_kind(const char *gpu_class, const char *gpu_vendor,
-                      const stk_capacity_device *device);
 
 /* plan_words.c */
 typedef struct stk_plan_kind {

@@ -150,12 +150,10 @@ static int read_factor(stk_spec_reader *r, const stk_json *node, const char *key
         size_t n = strlen(times[i]);
         bool before = strncmp(text, times[i], n) == 0;
         const char *digits = before ? text + n : text;
+        size_t len = strspn(digits, "0123456789.");
         char *end = NULL;
-        if (!isdigit((unsigned char)digits[0]) || digits[strspn(digits, "0123456789.")] == 'e') {
-            continue;
-        }
-        double number = strtod(digits, &end);
-        if (strcmp(end, before ? "" : times[i]) == 0) {
+        double number = isdigit((unsigned char)digits[0]) ? strtod(digits, &end) : 0;
+        if (end == digits + len && strcmp(end, before ? "" : times[i]) == 0) {
             factor = number;
             ok = true;
         }
