@@ -20,18 +20,9 @@ typedef struct planning {
     stk_forecast *forecast; /* NULL: no store yet, nothing can hit */
 } planning;
 
-/* This one, or one that isn't here. */
-static int open_machine(const stk_cli *cli, planning *p, stk_err *err)
+static int open_machine(planning *p, stk_err *err)
 {
-    const char *machine = stk_cli_value(cli, "simulate");
-    const char *provider = getenv("STOKER_ACCEL");
-    if (machine != NULL) {
-        provider = stk_arena_printf(p->arena, "sim:%s", machine);
-        if (provider == NULL) {
-            return stk_err_set(err, STK_E_NOMEM, "out of memory");
-        }
-    }
-    int rc = stk_accel_open(provider, &p->accel, err);
+    int rc = stk_accel_open(getenv("STOKER_ACCEL"), &p->accel, err);
     rc = rc < 0 ? rc : stk_exec_capacity(p->accel, p->arena, &p->capacity, err);
     if (rc == 0 && stk_accel_is_simulated(p->accel)) {
         p->capacity.where = "the simulated machine";
@@ -48,7 +39,7 @@ static int open_planning(const stk_cli *cli, const stk_run_options *options, pla
     int rc = p->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
     rc = rc < 0 ? rc : stk_cli_load_spec(cli, &p->spec, err);
     rc = rc < 0 ? rc : stk_cli_params(cli, p->spec, err);
-    rc = rc < 0 ? rc : open_machine(cli, p, err);
+    rc = rc < 0 ? rc : open_machine(p, err);
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(p->spec, p->arena, &peaks, err);
     rc = rc < 0 ? rc : stk_plan_new(p->spec, &p->capacity, peaks, options->policy, &p->plan, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
@@ -323,8 +314,6 @@ static const stk_option options_of_plan[] = {
     {"with", 0, "BACKEND", "where steps would run (local)", false},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
     {"python", 0, "EXE", "interpreter for Python files", false},
-    {"simulate", 0, "MACHINE", "its devices: 8xH100, 2xA100,mig=1g.10gb*7, v5e-8, joined by +",
-     false},
     {"spec-fd", 0, "FD", "a document from an open descriptor (for front ends)", false},
     {NULL}};
 

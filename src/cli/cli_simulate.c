@@ -25,9 +25,13 @@ typedef struct wish {
 
 static bool fits(const char *gpu_class, const stk_device *device)
 {
-    stk_resources asked = {.gpu_class = gpu_class};
-    return stk_plan_device_fits(&asked, device->profile != NULL ? device->profile : device->model,
-                                device->vendor);
+    /* A slice is what its profile says; who wants its model wants a whole one. */
+    const stk_capacity_device d = {.vendor = device->vendor,
+                                   .noun = device->noun,
+                                   .model = device->profile != NULL ? NULL : device->model,
+                                   .profile = device->profile,
+                                   .memory_bytes = device->memory_bytes};
+    return stk_plan_device_fits(gpu_class, NULL, &d);
 }
 
 static int read_real(const stk_cli *cli, const char *name, double min, double max, double *ret,
