@@ -104,7 +104,7 @@ const char *stk_report_artifact_path(stk_arena *arena, const char *store, const 
 
 static stk_view_amounts unknown_amounts(void)
 {
-    return (stk_view_amounts){-1, -1, -1, -1, -1};
+    return (stk_view_amounts){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
 }
 
 static stk_view_amounts asked_of(const stk_step *step)
@@ -143,8 +143,12 @@ static stk_view_amounts used_of(const json_t *used)
     if (amounts.cpu_s >= 0 && amounts.wall_s >= 0.05) {
         amounts.cpus = amounts.cpu_s / amounts.wall_s;
     }
-    const json_t *devices = json_object_get(used, "devices");
-    amounts.n_devices = json_is_array(devices) ? (int64_t)json_array_size(devices) : -1;
+    amounts.n_devices = stk_report_integer(json_object_get(used, "verdict"), "used", -1);
+    amounts.gpu_held_s = stk_report_number(used, "gpu_held_s", -1);
+    amounts.gpu_busy_s = stk_report_number(used, "gpu_busy_s", -1);
+    amounts.energy_j = stk_report_number(used, "energy_j", -1);
+    amounts.read_bytes = stk_report_integer(used, "read_bytes", -1);
+    amounts.write_bytes = stk_report_integer(used, "write_bytes", -1);
     return amounts;
 }
 
@@ -303,6 +307,7 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
     d.granted_json = stk_report_dup(arena, granted);
     d.miss = stk_arena_dup(arena, stk_report_text(start, "miss"));
     read_end(task, end, arena, &d);
+    stk_report_read_devices(granted, json_object_get(end, "used"), arena, &d);
     if (task->step != NULL) {
         read_inputs(view, task->step, json_object_get(end, "inputs"), arena, &d);
     }
@@ -409,11 +414,19 @@ static double saved_seconds(const stk_view *view, stk_store *store)
     return (double)saved_ms / 1000;
 }
 
+static void add_known(double *sum, double amount)
+{
+    if (amount >= 0) {
+        *sum = (*sum < 0 ? 0 : *sum) + amount;
+    }
+}
+
 int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
                    stk_view_totals *ret_totals, stk_err *err)
 {
     const stk_view_run *run = &view->run;
-    stk_view_totals totals = {.n_tasks = view->n_tasks};
+    stk_view_totals totals = {
+        .n_tasks = view->n_tasks, .gpu_held_s = -1, .gpu_busy_s = -1, .energy_j = -1};
     int64_t start_ms = run->started_ms ? run->started_ms : run->created_ms;
     int64_t end_ms = run->ended_ms ? run->ended_ms : now_ms;
     totals.wall_s = end_ms > start_ms ? (double)(end_ms - start_ms) / 1000 : 0;
@@ -434,6 +447,9 @@ int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
         stk_view_amounts used = used_of(json_object_get(end, "used"));
         totals.cpu_s += used.cpu_s > 0 ? used.cpu_s : 0;
         totals.task_s += used.wall_s > 0 ? used.wall_s : 0;
+        add_known(&totals.gpu_held_s, used.gpu_held_s);
+        add_known(&totals.gpu_busy_s, used.gpu_busy_s);
+        add_known(&totals.energy_j, used.energy_j);
     }
     totals.saved_s = saved_seconds(view, store);
     *ret_totals = totals;

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/units.h"
 #include "report/report_css.h"
+#include "report/report_devices.h"
 #include "report/report_private.h"
 #include "report/report_svg.h"
 #include "report/report_text.h"
@@ -214,6 +215,11 @@ static int tiles(const page *p)
     if (devices > 0) {
         tile(p->out, stk_text_count((uint64_t)devices, a, sizeof a), "GPUs");
     }
+    if (t->gpu_held_s >= 0) {
+        STK_BUF_AUTO text = STK_BUF_INIT(256);
+        stk_text_gpu_time(t->gpu_held_s, t->gpu_busy_s, t->energy_j, &text);
+        tile(p->out, text.data, "of devices");
+    }
     if (p->run->n_attempts_extra > 0) {
         tile(p->out, stk_text_count(p->run->n_attempts_extra, a, sizeof a), "retries");
     }
@@ -355,9 +361,21 @@ static int curves_of(const page *p, uint32_t i_task, uint32_t *n_shown)
     }
     const char *path = stk_arena_printf(p->arena, "%s/samples.bin", d.dir);
     STK_BUF_AUTO svg = STK_BUF_INIT(MAX_CARD_BYTES);
+    STK_BUF_AUTO table = STK_BUF_INIT(MAX_CARD_BYTES);
+    const stk_gpu_profile *profile = task->step != NULL ? &task->step->settings->gpu_profile : NULL;
+    bool profiled = profile != NULL && profile->enabled;
     /* Samples that can't be read cost their curves, not the card. */
-    if (stk_samples_load(path, p->arena, &samples, NULL) < 0 ||
-        stk_svg_samples(&samples, &d, p->arena, &svg, p->err) < 0 || svg.len == 0) {
+    if (stk_samples_load(path, p->arena, &samples, NULL) < 0) {
+        samples = (stk_samples){0};
+    }
+    if (profiled && !profile->with_card) {
+        samples.n_devices = 0; /* the step asked to leave its devices' curves out */
+    }
+    if (stk_svg_samples(&samples, &d, p->arena, &svg, p->err) < 0) {
+        stk_buf_clear(&svg);
+    }
+    stk_html_devices(&d, &samples, profiled && profile->with_card, &table);
+    if (svg.len == 0 && table.len == 0) {
         return 0;
     }
     if ((*n_shown)++ == 0) {
@@ -365,7 +383,9 @@ static int curves_of(const page *p, uint32_t i_task, uint32_t *n_shown)
     }
     stk_buf_text(p->out, "<p class=\"curve-name\">");
     user_text(p->out, task->name);
-    stk_buf_text(p->out, "</p><div class=\"curves\">");
+    stk_buf_text(p->out, "</p>");
+    stk_buf_add(p->out, table.data, table.len);
+    stk_buf_text(p->out, "<div class=\"curves\">");
     stk_buf_add(p->out, svg.data, svg.len);
     stk_buf_text(p->out, "</div>\n");
     return 0;

@@ -117,7 +117,8 @@ static void test_curves(void **state)
         stk_sample_device device = STK_SAMPLE_DEVICE_UNKNOWN;
         device.memory_bytes = 1000000 * i;
         device.busy_percent = 50;
-        stk_sample sample = {i * 10, 1000000 + (i == 777 ? 900000000 : 0), i * 20000, &device, -1, -1};
+        stk_sample sample = {i * 10, 1000000 + (i == 777 ? 900000000 : 0), i * 20000, &device, -1,
+                             -1};
         assert_int_equal(stk_samples_append(fd, &sample, 1), 0);
     }
     close(fd);

@@ -51,6 +51,9 @@ static void put_asked(stk_buf *out, const stk_view_amounts *asked, const stk_ste
         put_number(out, "memory_bytes", asked->memory_bytes);
     }
     const stk_resources *r = step && step->settings ? &step->settings->resources : NULL;
+    if (r != NULL && r->gpu_memory_bytes > 0) {
+        put_number(out, "gpu_memory_bytes", r->gpu_memory_bytes);
+    }
     if (r != NULL && r->gpu_class != NULL) {
         put_text(out, "gpu_class", r->gpu_class);
     }
@@ -220,6 +223,29 @@ int stk_report_json_task(const stk_view *view, uint32_t i_task, stk_buf *out, st
     return rc < 0 ? rc : check(out, err);
 }
 
+static void put_known(stk_buf *out, const char *key, double amount)
+{
+    if (amount >= 0) {
+        put_key(out, key);
+        stk_buf_printf(out, "%.10g", amount);
+    }
+}
+
+/* Sums over the steps. */
+static int put_totals(const stk_view *view, stk_buf *out, stk_err *err)
+{
+    stk_view_totals t;
+    int rc = stk_view_total(view, NULL, 0, &t, err);
+    put_key(out, "used");
+    stk_buf_char(out, '{');
+    put_known(out, "cpu_s", rc < 0 ? -1 : t.cpu_s);
+    put_known(out, "gpu_held_s", rc < 0 ? -1 : t.gpu_held_s);
+    put_known(out, "gpu_busy_s", rc < 0 ? -1 : t.gpu_busy_s);
+    put_known(out, "energy_j", rc < 0 ? -1 : t.energy_j);
+    stk_buf_char(out, '}');
+    return rc;
+}
+
 int stk_report_json_run(const stk_view *view, stk_buf *out, stk_err *err)
 {
     const stk_view_run *run = &view->run;
@@ -251,6 +277,10 @@ int stk_report_json_run(const stk_view *view, stk_buf *out, stk_err *err)
         stk_buf_json(out, run->notes[i]);
     }
     stk_buf_char(out, ']');
+    int rc = put_totals(view, out, err);
+    if (rc < 0) {
+        return rc;
+    }
     put_key(out, "steps");
     stk_buf_char(out, '{');
     for (uint32_t i = 0; i < view->n_tasks; i++) {
@@ -259,7 +289,7 @@ int stk_report_json_run(const stk_view *view, stk_buf *out, stk_err *err)
         put_key(out, task->i_in_step == 0
                          ? task->name
                          : stk_arena_printf(arena, "%s/%u", task->name, task->i_in_step));
-        int rc = put_task(view, i, arena, out, err);
+        rc = put_task(view, i, arena, out, err);
         if (rc < 0) {
             return rc;
         }

@@ -47,6 +47,10 @@ const char *stk_report_text(const json_t *object, const char *key);
 double stk_report_number(const json_t *object, const char *key, double fallback);
 int64_t stk_report_integer(const json_t *object, const char *key, int64_t fallback);
 
+/* The devices of TASK_STARTED's `granted` with what `used` of the task's end says of them. */
+void stk_report_read_devices(const json_t *granted, const json_t *used, stk_arena *arena,
+                             stk_view_details *details);
+
 /* Where an artifact lies in its store, without looking; "" when `store` or the digest is NULL. */
 const char *stk_report_artifact_path(stk_arena *arena, const char *store, const char *digest);
 /* The status word of a task; "interrupted" for what still runs in an interrupted run if `truly`. */

@@ -180,7 +180,8 @@ void stk_text_amounts(stk_buf *out, const stk_view_amounts *a, bool utf8)
         stk_buf_printf(out, "%s%s", out->len > before ? ", " : "",
                        stk_units_format_memory(a->memory_bytes, text, sizeof text));
     }
-    if (a->n_devices > 0) {
+    /* That of what was granted nothing was used is worth saying; wall_s is known of "used" only. */
+    if (a->n_devices > 0 || (a->n_devices == 0 && a->wall_s >= 0)) {
         stk_buf_printf(out, "%s%lld GPU", out->len > before ? ", " : "", (long long)a->n_devices);
     }
     if (out->len == before) {

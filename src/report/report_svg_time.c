@@ -381,6 +381,117 @@ static double pick_busy(const stk_sample *sample, uint32_t i_device)
     return sample->devices[i_device].busy_percent;
 }
 
+static double pick_power(const stk_sample *sample, uint32_t i_device)
+{
+    int32_t mw = sample->devices[i_device].power_mw;
+    return mw < 0 ? -1 : mw / 1000.0;
+}
+
+static double pick_temperature(const stk_sample *sample, uint32_t i_device)
+{
+    return sample->devices[i_device].temperature_c;
+}
+
+static double pick_clock(const stk_sample *sample, uint32_t i_device)
+{
+    return sample->devices[i_device].sm_mhz;
+}
+
+static double pick_pcie(const stk_sample *sample, uint32_t i_device)
+{
+    const stk_sample_device *d = &sample->devices[i_device];
+    return d->pcie_tx_bytes_s < 0 || d->pcie_rx_bytes_s < 0
+               ? -1
+               : (double)d->pcie_tx_bytes_s + (double)d->pcie_rx_bytes_s;
+}
+
+static double pick_nvlink(const stk_sample *sample, uint32_t i_device)
+{
+    const stk_sample_device *d = &sample->devices[i_device];
+    return d->nvlink_tx_bytes < 0 || d->nvlink_rx_bytes < 0
+               ? -1
+               : (double)d->nvlink_tx_bytes + (double)d->nvlink_rx_bytes;
+}
+
+static double pick_disk(const stk_sample *sample, uint32_t i_device)
+{
+    (void)i_device;
+    return sample->read_bytes < 0 || sample->write_bytes < 0
+               ? -1
+               : (double)sample->read_bytes + (double)sample->write_bytes;
+}
+
+/* A counter as a rate: its growth over each bucket, per second. */
+static series rate(const stk_samples *s, double (*pick)(const stk_sample *, uint32_t),
+                   uint32_t i_device, stk_arena *arena)
+{
+    series out = new_series(arena);
+    uint32_t stride = (s->n + POINTS - 1) / POINTS;
+    for (uint32_t i = stride; out.value != NULL && i < s->n; i += stride) {
+        const stk_sample *from = &s->samples[i - stride], *to = &s->samples[i];
+        double before = pick(from, i_device), after = pick(to, i_device);
+        double took = (double)(to->time_ms - from->time_ms) / 1000;
+        out.t_s[out.n] = (double)to->time_ms / 1000;
+        out.value[out.n++] =
+            before < 0 || after < before || took <= 0 ? -1 : (after - before) / took;
+    }
+    return out;
+}
+
+/* What there is to draw of a device; what is unknown throughout draws nothing. */
+static const struct {
+    const char *title;
+    double (*pick)(const stk_sample *, uint32_t);
+    double limit;
+    bool is_bytes, is_counter;
+    const char *unit;
+} device_curves[] = {
+    {"memory", pick_device_memory, -1, true, false, ""},
+    {"busy", pick_busy, 100, false, false, " %"},
+    {"power", pick_power, -1, false, false, " W"},
+    {"temperature", pick_temperature, -1, false, false, " °C"},
+    {"clock", pick_clock, -1, false, false, " MHz"},
+    {"PCIe per second", pick_pcie, -1, true, false, ""},
+    {"NVLink per second", pick_nvlink, -1, true, true, ""},
+};
+
+static int draw_series(const stk_svg_curve *like, const series *s, stk_buf *out, stk_err *err)
+{
+    if (s->value == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for the curves");
+    }
+    stk_svg_curve curve = *like;
+    curve.t_s = s->t_s;
+    curve.value = s->value;
+    curve.n = s->n;
+    stk_svg_curve_draw(&curve, out);
+    return 0;
+}
+
+static int draw_device(const stk_samples *samples, const stk_view_details *details, uint32_t i,
+                       stk_arena *arena, stk_buf *out, stk_err *err)
+{
+    int rc = 0;
+    int64_t index = i < details->n_devices && details->devices[i].index >= 0
+                        ? details->devices[i].index
+                        : (int64_t)i;
+    for (size_t k = 0; rc == 0 && k < sizeof device_curves / sizeof *device_curves; k++) {
+        series s = device_curves[k].is_counter ? rate(samples, device_curves[k].pick, i, arena)
+                                               : highest(samples, device_curves[k].pick, i, arena);
+        double share = k == 0 && i < details->n_devices && details->devices[i].share_bytes > 0
+                           ? (double)details->devices[i].share_bytes
+                           : device_curves[k].limit;
+        stk_svg_curve curve = {.title = stk_arena_printf(arena, "GPU %lld %s", (long long)index,
+                                                         device_curves[k].title),
+                               .limit = share,
+                               .is_bytes = device_curves[k].is_bytes,
+                               .unit = device_curves[k].unit,
+                               .ink = "gpu"};
+        rc = draw_series(&curve, &s, out, err);
+    }
+    return rc;
+}
+
 int stk_svg_samples(const stk_samples *samples, const stk_view_details *details, stk_arena *arena,
                     stk_buf *out, stk_err *err)
 {
@@ -388,40 +499,21 @@ int stk_svg_samples(const stk_samples *samples, const stk_view_details *details,
         return 0;
     }
     series memory = highest(samples, pick_rss, 0, arena), cpus = slope(samples, arena);
-    if (memory.value == NULL || cpus.value == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory for the curves");
+    series disk = rate(samples, pick_disk, 0, arena);
+    stk_svg_curve curve = {.title = "memory",
+                           .limit = (double)details->granted.memory_bytes,
+                           .is_bytes = true,
+                           .unit = "",
+                           .ink = "mem"};
+    int rc = draw_series(&curve, &memory, out, err);
+    curve =
+        (stk_svg_curve){.title = "CPU", .limit = details->asked.cpus, .unit = " CPU", .ink = "cpu"};
+    rc = rc < 0 ? rc : draw_series(&curve, &cpus, out, err);
+    curve = (stk_svg_curve){
+        .title = "disk per second", .limit = -1, .is_bytes = true, .unit = "", .ink = "mem"};
+    rc = rc < 0 ? rc : draw_series(&curve, &disk, out, err);
+    for (uint32_t i = 0; rc == 0 && i < samples->n_devices; i++) {
+        rc = draw_device(samples, details, i, arena, out, err);
     }
-    stk_svg_curve curve = {
-        "memory", memory.t_s, memory.value, memory.n, (double)details->granted.memory_bytes,
-        true,     "",         "mem"};
-    stk_svg_curve_draw(&curve, out);
-    curve = (stk_svg_curve){"CPU", cpus.t_s, cpus.value, cpus.n, details->asked.cpus,
-                            false, " CPU",   "cpu"};
-    stk_svg_curve_draw(&curve, out);
-    for (uint32_t i = 0; i < samples->n_devices; i++) {
-        series vram = highest(samples, pick_device_memory, i, arena);
-        series busy = highest(samples, pick_busy, i, arena);
-        if (vram.value == NULL || busy.value == NULL) {
-            return stk_err_set(err, STK_E_NOMEM, "out of memory for the curves");
-        }
-        curve = (stk_svg_curve){stk_arena_printf(arena, "GPU %u memory", i),
-                                vram.t_s,
-                                vram.value,
-                                vram.n,
-                                -1,
-                                true,
-                                "",
-                                "gpu"};
-        stk_svg_curve_draw(&curve, out);
-        curve = (stk_svg_curve){stk_arena_printf(arena, "GPU %u busy", i),
-                                busy.t_s,
-                                busy.value,
-                                busy.n,
-                                100,
-                                false,
-                                " %",
-                                "gpu"};
-        stk_svg_curve_draw(&curve, out);
-    }
-    return 0;
+    return rc;
 }

@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "base/units.h"
+#include "report/report_devices.h"
 #include "report/report_private.h"
 
 /* Above MANY steps the table shows the notable ones only. */
@@ -589,6 +590,10 @@ static void totals_line(const line_ctx *c, const stk_view_totals *t)
     label(c, "totals");
     stk_buf_printf(c->out, "%s of CPU time",
                    stk_units_format_duration((int64_t)(t->cpu_s * 1000), text, sizeof text));
+    if (t->gpu_held_s >= 0) {
+        stk_buf_text(c->out, dot(c->style));
+        stk_text_gpu_time(t->gpu_held_s, t->gpu_busy_s, t->energy_j, c->out);
+    }
     const stk_view_run *run = stk_view_get_run(c->view);
     if (run->n[STK_TASK_CACHED] > 0) {
         stk_buf_printf(c->out, "%s%s cache %s", dot(c->style),
@@ -690,6 +695,15 @@ static void amounts_field(const line_ctx *c, const char *word, const stk_view_am
     stk_buf_char(c->out, '\n');
 }
 
+static void devices_field(const line_ctx *c, const stk_view_details *d)
+{
+    if (d->n_devices > 0) {
+        label(c, "devices");
+        stk_text_devices(d, c->style, 2 + LABEL, c->out);
+        field(c, "verdict", d->verdict);
+    }
+}
+
 static void task_ports(const line_ctx *c, const stk_view_details *d)
 {
     char size[32];
@@ -748,6 +762,7 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
         amounts_field(&c, "asked", &d.asked);
         amounts_field(&c, "granted", &d.granted);
         amounts_field(&c, "used", &d.used);
+        devices_field(&c, &d);
     }
     task_ports(&c, &d);
     wrap words = {&c, 2 + LABEL, 0};
@@ -762,38 +777,4 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
     }
     field(&c, "because", d.error_text);
     return 0;
-}
-
-/* --- runs --- */
-
-void stk_text_runs(const stk_run_row *rows, uint32_t n_rows, int64_t now_ms, const stk_style *style,
-                   stk_buf *out)
-{
-    line_ctx c = {.style = style, .out = out, .now_ms = now_ms};
-    int pipeline = 8;
-    bool named = false;
-    for (uint32_t i = 0; i < n_rows; i++) {
-        int width = stk_text_width(rows[i].pipeline);
-        pipeline = width > pipeline ? width : pipeline;
-        named = named || strcmp(rows[i].name, rows[i].id) != 0;
-    }
-    pipeline = pipeline > 32 ? 32 : pipeline;
-    for (uint32_t i = 0; i < n_rows; i++) {
-        const stk_run_row *row = &rows[i];
-        char text[64];
-        mark(&c, row->status);
-        stk_buf_char(out, ' ');
-        cell(&c, row->id, 23);
-        cell(&c, row->pipeline, pipeline);
-        cell(&c, row->status, 11);
-        cell(&c, stk_text_time(row->created_ms, false, text, sizeof text), 19);
-        int64_t end = row->ended_ms ? row->ended_ms : now_ms;
-        bool known = row->ended_ms != 0 || strcmp(row->status, "running") == 0;
-        cell(&c,
-             known ? stk_units_format_duration(end - row->created_ms, text, sizeof text)
-                   : dash(style),
-             10);
-        cell(&c, named && strcmp(row->name, row->id) != 0 ? row->name : "", 24);
-        end_line(out);
-    }
 }

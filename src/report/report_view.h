@@ -87,11 +87,34 @@ typedef struct stk_view_amounts {
     double cpus; /* asked, granted: CPUs; used: cpu_s / wall_s */
     int64_t memory_bytes;
     int64_t n_devices;
-    double cpu_s;  /* used only */
-    double wall_s; /* used only */
+    double cpu_s; /* used only, like all that follow */
+    double wall_s;
+    double gpu_held_s, gpu_busy_s; /* seconds × devices */
+    double energy_j;               /* of the devices */
+    int64_t read_bytes, write_bytes;
 } stk_view_amounts;
 
+/* A device that a step was given, and what it did with it. -1 and NULL: not known. */
+typedef struct stk_view_device {
+    const char *uuid, *model, *noun;
+    int64_t index;        /* the vendor's */
+    int64_t memory_bytes; /* of the device */
+    int64_t share_bytes;  /* of it; 0: the whole device */
+    int context;          /* the step had a context on it: 1, 0, -1 */
+    double busy_percent;  /* mean */
+    double busy_s;
+    double throttled_s;
+    double energy_j;
+    int64_t peak_memory_bytes;
+    int64_t peak_temperature_c;
+} stk_view_device;
+
 typedef struct stk_view_details {
+    const stk_view_device *devices; /* granted ones */
+    uint32_t n_devices;
+    const char *verdict;       /* "granted 2 GPUs, used 1: …", or NULL: none was granted */
+    const char *verdict_cause; /* tbl/causes.def */
+    int64_t n_devices_used;    /* -1 unknown */
     stk_view_amounts asked;
     stk_view_amounts granted;
     stk_view_amounts used;
@@ -118,8 +141,10 @@ typedef struct stk_view_details {
 
 typedef struct stk_view_totals {
     double cpu_s;
-    double wall_s;    /* of the run until now_ms or its end */
-    double task_s;    /* sum of the steps' wall times */
+    double wall_s; /* of the run until now_ms or its end */
+    double task_s; /* sum of the steps' wall times */
+    double gpu_held_s, gpu_busy_s,
+        energy_j;     /* sums over the steps of which they are known; -1: none */
     double saved_s;   /* what the cached steps took when they ran; 0 if not known */
     uint32_t n_tasks; /* and by state: stk_view_run.n */
     uint32_t n_done;  /* final ones */
