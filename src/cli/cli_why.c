@@ -1,7 +1,10 @@
 /* stoker why: why did a step run, fail, not run, or why does it wait? */
 #include <string.h>
 
+#include "accel/accel.h"
+#include "base/limits.h"
 #include "cli/cli_read.h"
+#include "plan/plan.h"
 
 /* The first thing that `task` waits for: a step before it that isn't done. */
 static const stk_view_task *waits_for(const stk_view *view, const stk_input *inputs, uint32_t n)
@@ -21,8 +24,47 @@ static const stk_view_task *waits_for(const stk_view *view, const stk_input *inp
     return NULL;
 }
 
-static void why_waiting(const stk_view *view, const stk_view_task *task, stk_buf *out)
+/* Would a device of this kind do, by one of the alternatives? */
+static bool would_do(const stk_resources *asked, const stk_device *device)
 {
+    bool fits = asked->n_any_of == 0 && stk_plan_device_fits(asked, device->model, device->vendor);
+    for (uint32_t i = 0; !fits && i < asked->n_any_of; i++) {
+        stk_resources one = *asked;
+        one.gpu_class = asked->any_of[i].gpu_class ? asked->any_of[i].gpu_class : one.gpu_class;
+        one.gpu_vendor = asked->any_of[i].gpu_vendor ? asked->any_of[i].gpu_vendor : one.gpu_vendor;
+        fits = stk_plan_device_fits(&one, device->model, device->vendor);
+    }
+    return fits;
+}
+
+/* Who has the devices that this step could use, as the locks say now: "GPU 0: run r step s (user
+ * ann, pid 7)", joined by commas. Nothing where it asks for none, or none is held. */
+static void add_holders(const stk_resources *asked, stk_arena *arena, stk_buf *out)
+{
+    bool wants = asked->gpu_count > 0 || asked->gpu_class != NULL || asked->gpu_vendor != NULL ||
+                 asked->gpu_memory_bytes != -1 || asked->n_any_of > 0;
+    stk_accel *accel = NULL;
+    if (!wants || asked->gpu_count == 0 || stk_accel_open(NULL, &accel, NULL) < 0) {
+        return;
+    }
+    int64_t free_bytes[STK_LIMIT_DEVICES];
+    const char *outside[STK_LIMIT_DEVICES];
+    (void)stk_lease_free(accel, arena, free_bytes, outside, NULL);
+    for (uint32_t i = 0; i < stk_accel_n_devices(accel); i++) {
+        const stk_device *device = stk_accel_device(accel, i);
+        const char *who = outside[i] != NULL ? outside[i] : stk_lease_holder(accel, i, arena);
+        if (who != NULL && device->n_slices <= 0 && would_do(asked, device)) {
+            stk_buf_printf(out, "%s%s %d: %s", out->len > 0 ? ", " : "", device->noun,
+                           device->index, who);
+        }
+    }
+    stk_accel_close(accel);
+}
+
+static void why_waiting(const stk_view *view, const stk_view_task *task, stk_arena *arena,
+                        stk_buf *out)
+{
+    STK_BUF_AUTO holders = STK_BUF_INIT(1u << 20);
     const stk_view_task *other =
         task->step ? waits_for(view, task->step->inputs, task->step->n_inputs) : NULL;
     for (uint32_t i = 0; other == NULL && task->step && i < task->step->n_after; i++) {
@@ -32,15 +74,19 @@ static void why_waiting(const stk_view *view, const stk_view_task *task, stk_buf
     if (!stk_view_is_live(view)) {
         stk_buf_printf(out, "step '%s' never ran: the run was %s before its turn came", task->name,
                        stk_view_get_run(view)->status);
-    } else if (other != NULL) {
+        return;
+    }
+    if (other != NULL) {
         stk_buf_printf(out, "step '%s' waits for step '%s', which is %s", task->name, other->name,
                        stk_state_word(other->state));
-    } else {
-        stk_buf_printf(out,
-                       "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "
-                       "worker",
-                       task->name);
+        return;
     }
+    if (task->step != NULL) {
+        add_holders(&task->step->settings->resources, arena, &holders);
+    }
+    stk_buf_printf(out, "step '%s' has all its inputs and waits for %s%s", task->name,
+                   holders.len > 0 ? "devices: " : "CPUs, memory, devices or a free worker",
+                   holders.len > 0 ? holders.data : "");
 }
 
 /* One sentence. */
@@ -88,7 +134,7 @@ static int why_task(const stk_view *view, uint32_t i_task, stk_arena *arena, stk
         stk_buf_printf(out, "step '%s' ran: %s", name, miss);
         break;
     default:
-        why_waiting(view, task, out);
+        why_waiting(view, task, arena, out);
     }
     return 0;
 }

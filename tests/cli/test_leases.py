@@ -1,0 +1,93 @@
+"""Devices between runs: who waits, for whom, and who goes on when the other ends, by whatever."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+import pytest
+from cli_tools import PYTHON, Cli, wait_for
+
+HOLD = "echo up > up; while ! test -e go; do sleep 0.02; done"
+FRONT = """
+import os
+from pathlib import Path
+from stoker import pipeline, step
+
+@step(enable_cache=False, settings={"resources": {"gpu_count": 1}})
+def train() -> str:
+    Path(os.environ["TRAINED"]).write_text(os.environ["CUDA_VISIBLE_DEVICES"] + "\\n")
+    return os.environ["CUDA_VISIBLE_DEVICES"]
+
+@pipeline
+def front():
+    train()
+
+if __name__ == "__main__":
+    front()
+"""
+
+
+def hold(cli: Cli) -> subprocess.Popen[str]:
+    """A run from a document, by the command line, that has the only device until there is a file `go`."""
+    cli.devices("GPU-a")
+    steps = {"hold": {"run": HOLD, "resources": {"gpu_count": 1}}}
+    child = cli.start("run", cli.document(steps, "hold.json"))
+    cli.until("up")
+    return child
+
+
+def want(cli: Cli) -> subprocess.Popen[str]:
+    """A run from Python, by the program itself, that wants it too; returns once it waits."""
+    cli.write("front.py", FRONT)
+    env = {**cli.env, "STOKER_BIN": str(cli.binary), "TRAINED": str(cli.folder / "trained")}
+    child = subprocess.Popen(
+        [PYTHON, "front.py"],
+        cwd=cli.folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    cli.children.append(child)
+    wait_for(lambda: "waits for devices" in cli("why", "latest/train").out, 20, "it to wait")
+    return child
+
+
+def test_two_fronts_share_a_host(cli: Cli) -> None:
+    """Neither knows the other; each is told of it by name."""
+    holder = hold(cli)
+    run = cli.json("show", "latest")["run"]
+    waiter = want(cli)
+    why = cli("why", "latest/train").out
+    assert "step 'train' has all its inputs and waits for devices: GPU 0: " in why
+    assert f"run {run} step hold (user " in why and ", pid " in why
+    assert not (cli.folder / "trained").exists()
+    cli.write("go", "")
+    assert holder.wait(20) == 0 and waiter.wait(20) == 0
+    assert cli.until("trained") == "GPU-a"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_who_waits_goes_on_when_the_holder_is_killed(cli: Cli, how: signal.Signals) -> None:
+    holder = hold(cli)
+    waiter = want(cli)
+    os.kill(holder.pid, how)
+    assert holder.wait(20) != 0
+    assert waiter.wait(20) == 0
+    assert cli.until("trained") == "GPU-a"
+
+
+def test_the_holder_has_what_it_wants_while_others_wait(cli: Cli) -> None:
+    """Who waits can be ended, and takes nothing with it."""
+    holder = hold(cli)
+    waiter = want(cli)
+    os.killpg(waiter.pid, signal.SIGINT)  # as the terminal does
+    assert waiter.wait(20) != 0
+    cli.write("go", "")
+    assert holder.wait(20) == 0
+    assert cli("show", "latest").code == 0
+    assert not (cli.folder / "trained").exists()
