@@ -25,14 +25,19 @@ static const stk_view_task *waits_for(const stk_view *view, const stk_input *inp
 }
 
 /* Would a device of this kind do, by one of the alternatives? */
-static bool would_do(const stk_resources *asked, const stk_device *device)
+static bool would_do(const stk_resources *asked, const stk_device *d)
 {
-    bool fits = asked->n_any_of == 0 && stk_plan_device_fits(asked, device->model, device->vendor);
+    const stk_capacity_device device = {.vendor = d->vendor,
+                                        .noun = d->noun,
+                                        .model = d->model,
+                                        .profile = d->profile,
+                                        .memory_bytes = d->memory_bytes};
+    bool fits =
+        asked->n_any_of == 0 && stk_plan_device_fits(asked->gpu_class, asked->gpu_vendor, &device);
     for (uint32_t i = 0; !fits && i < asked->n_any_of; i++) {
-        stk_resources one = *asked;
-        one.gpu_class = asked->any_of[i].gpu_class ? asked->any_of[i].gpu_class : one.gpu_class;
-        one.gpu_vendor = asked->any_of[i].gpu_vendor ? asked->any_of[i].gpu_vendor : one.gpu_vendor;
-        fits = stk_plan_device_fits(&one, device->model, device->vendor);
+        const stk_alternative *a = &asked->any_of[i];
+        fits = stk_plan_device_fits(a->gpu_class ? a->gpu_class : asked->gpu_class,
+                                    a->gpu_vendor ? a->gpu_vendor : asked->gpu_vendor, &device);
     }
     return fits;
 }
