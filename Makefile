@@ -37,9 +37,9 @@ $(STAMPS)/venv: tools/bootstrap.sh | build/.debian
 	@tools/bootstrap.sh venv .venv
 	@mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/demo $(STAMPS)/test $(STAMPS)/torch: $(STAMPS)/%: tools/requirements-%.txt | $(STAMPS)/venv
+$(STAMPS)/demo $(STAMPS)/test $(STAMPS)/torch $(STAMPS)/tensorflow: $(STAMPS)/%: tools/requirements-%.txt | $(STAMPS)/venv
 	@echo "installing into .venv from PyPI: $$(sed 's/#.*//' $< | xargs)"
-	@if [ $* = torch ]; then $(PY) tools/download_size.py $<; fi
+	@if [ $* = torch ] || [ $* = tensorflow ]; then $(PY) tools/download_size.py $<; fi
 	@tools/bootstrap.sh python .venv $<
 	@touch $@
 
@@ -60,7 +60,7 @@ deps-test-all: deps-test $(STAMPS)/torch
 test: deps-test ## everything that takes minutes; ends in `N passed, N failed`
 	@$(PY) tools/run_tests.py fast
 
-test-all: deps-test-all ## that, and crashes, simulation, fuzz corpus, PyTorch, Jupyter, the wheel
+test-all: deps-test-all $(STAMPS)/tensorflow ## that, and crashes, simulation, fuzz corpus, PyTorch, TensorFlow, Jupyter, the wheel
 	@$(PY) tools/run_tests.py all
 
 test-gpu: deps-test-all ## on a machine with an NVIDIA GPU

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, TypeVar, Union
 
 from ._binary import json_of, output_of
+from ._config import RunConfiguration, stored_spec
 from ._errors import EngineError, did_you_mean, lenient
 from ._graph import plain_name
 from ._profile import PROFILE_TAG
@@ -73,6 +74,9 @@ class ArtifactVersion:
     @property
     def uri(self) -> str:
         """Path of its file or folder."""
+        if self.body.get("path") is None:  # a listing names none
+            found = json_of(["artifact", "get", self.artifact_digest], self.store)
+            self.body = {**self.body, "path": found["path"]}
         return str(self.body["path"])
 
     @property
@@ -185,9 +189,11 @@ class StepRun:
 
     @property
     def config(self) -> RunConfiguration:
-        """Its literal inputs, as ``parameters``."""
+        """What it was configured with; its literal inputs are the ``parameters``."""
         given = {k: v["value"] for k, v in self.inputs.items() if "value" in v}
-        return RunConfiguration({"parameters": given})
+        spec = stored_spec(self.run.store, self.run.id)
+        own = (spec.get("steps") or {}).get(self.name)
+        return RunConfiguration({"name": self.name, "parameters": given}, spec, own or {})
 
     @property
     def run_metadata(self) -> Dict[str, Any]:
@@ -255,19 +261,6 @@ class StepInput(Dict[str, Any]):
         return self._run.steps[step].outputs[output][-1]
 
 
-class RunConfiguration:
-    """What a run or a step was configured with."""
-
-    def __init__(self, body: Mapping[str, Any]) -> None:
-        from . import _materialize
-
-        given: Mapping[str, Any] = body.get("parameters") or {}
-        self.parameters = {k: _materialize.load({"value": v}) for k, v in given.items()}
-        self.tags: List[str] = list(body.get("tags") or ())
-        self.execution_mode: Optional[str] = body.get("mode")
-        self.policy: Optional[str] = body.get("policy")
-
-
 class PipelineRun:
     """A run; its record is read when it is first looked at, and again by :meth:`refresh`."""
 
@@ -314,13 +307,14 @@ class PipelineRun:
 
     @property
     def config(self) -> RunConfiguration:
-        """Parameters, tags, execution mode."""
-        return RunConfiguration(self.body)
+        """What it was configured with: parameters, settings, tags, execution mode …"""
+        body = {**self.body, "name": self.body.get("pipeline")}
+        return RunConfiguration(body, stored_spec(self.store, self.id))
 
     @property
     def tags(self) -> List[str]:
         """Its tags."""
-        return self.config.tags
+        return list(self.body.get("tags") or ())
 
     @property
     def notes(self) -> List[str]:
@@ -389,6 +383,34 @@ class PipelineView:
 
     def __repr__(self) -> str:
         return f"<pipeline '{self.name}'>"
+
+
+class ArtifactView:
+    """The versions of one named artifact."""
+
+    def __init__(self, name: str, versions: List[ArtifactVersion]) -> None:
+        self.name = name
+        self.id = name
+        self._versions = versions
+
+    @property
+    def versions(self) -> Names[ArtifactVersion]:
+        """Version → artifact, the latest first; those without a version are named by their digest."""
+        found = {a.version or a.artifact_digest: a for a in self._versions}
+        return Names(f"version of artifact '{self.name}'", found)
+
+    @property
+    def latest_version_name(self) -> Optional[str]:
+        """The latest version's name."""
+        return self._versions[0].version
+
+    @property
+    def tags(self) -> List[str]:
+        """Tags of the latest version."""
+        return self._versions[0].tags
+
+    def __repr__(self) -> str:
+        return f"<artifact '{self.name}', versions: {len(self._versions)}>"
 
 
 class Client:
@@ -476,9 +498,32 @@ class Client:
         found = (ArtifactVersion(str(b.get("name") or b.get("output") or ""), b) for b in bodies)
         return Page(a for a in found if name is None or a.name == name)
 
+    def list_artifacts(self, name: Optional[str] = None, **_: Any) -> Page[ArtifactView]:
+        """Stored artifacts by name, those with the latest version first; of one name."""
+        found: Dict[str, List[ArtifactVersion]] = {}
+        for one in self.list_artifact_versions(name):
+            found.setdefault(one.name, []).append(one)
+        return Page(ArtifactView(k, v) for k, v in found.items())
+
+    def get_artifact(self, name: str, **_: Any) -> ArtifactView:
+        """The versions of an artifact.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        for found in self.list_artifacts(name):
+            return found
+        names = [a.name for a in self.list_artifacts()]
+        raise KeyError(f"no artifact '{name}' is stored here{did_you_mean(name, names)}")
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name.startswith(("delete_", "prune_")):
+            raise AttributeError(
+                f"Stoker's Client has no {name!r}: old runs and what only they refer to are removed by "
+                "`stoker store gc` (--keep TIME, --keep-runs N, --dry-run)"
+            )
         known = [n for n in dir(type(self)) if not n.startswith("_")]
         raise AttributeError(
             f"Stoker's Client has no {name!r}: there is no server or stack behind it"

@@ -7,9 +7,10 @@ peer ignores them silently; ``unknown_settings("warn")`` is the switch.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
-from typing import TYPE_CHECKING, Iterable, Optional
+from typing import TYPE_CHECKING, Any, Iterable, Optional, Type
 
 if TYPE_CHECKING:
     from ._client import PipelineRun
@@ -19,6 +20,8 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 class StokerError(Exception):
     """Base of every exception that the front raises on purpose."""
+
+    exit_status = 2  # of a program that ends by it under `stoker run`
 
 
 class SettingsError(StokerError, ValueError):
@@ -38,7 +41,14 @@ class NotYetError(StokerError, NotImplementedError):
 
 
 class EngineError(StokerError, RuntimeError):
-    """The ``stoker`` binary is missing, or it ended before it could say how the run went."""
+    """The ``stoker`` binary is missing, or it ended before it could say how the run went.
+
+    ``exit_status`` is the engine's where it had one to say: 2 for wrong usage, 3 for the environment.
+    """
+
+    def __init__(self, text: str, status: Optional[int] = None) -> None:
+        super().__init__(text)
+        self.exit_status = 2 if status == 2 else 3
 
 
 class InWorkerError(StokerError, RuntimeError):
@@ -52,6 +62,8 @@ class InWorkerError(StokerError, RuntimeError):
 class PipelineFailed(StokerError, RuntimeError):
     """The run ended in failure. ``run`` is its record, ``traceback`` the failing step's own."""
 
+    exit_status = 1
+
     def __init__(
         self, text: str, run: Optional[PipelineRun] = None, traceback: Optional[str] = None
     ) -> None:
@@ -62,6 +74,8 @@ class PipelineFailed(StokerError, RuntimeError):
 
 class PipelineCancelled(PipelineFailed):
     """The run was cancelled."""
+
+    exit_status = 130
 
 
 class StokerWarning(UserWarning):
@@ -126,3 +140,27 @@ def warn(text: str) -> None:
 def say(text: str) -> None:
     """One plain line on standard error, as the engine's own notices."""
     print(f"stoker: {text}", file=sys.stderr, flush=True)
+
+
+def end_in_one_line(kind: Type[BaseException], error: BaseException, trace: Any) -> None:
+    """``sys.excepthook`` under ``stoker run FILE``: our exceptions say what is to be done, a traceback hides it.
+
+    How a run failed was said by the engine already. Raises SystemExit with the contract's exit status.
+    """
+    if not isinstance(error, StokerError):
+        sys.__excepthook__(kind, error, trace)
+        return
+    if not isinstance(error, PipelineFailed):
+        place, text = "", str(error)
+        while trace is not None:
+            code = trace.tb_frame.f_code
+            if not code.co_filename.startswith((_PACKAGE, "<frozen")):
+                place = f"{os.path.relpath(code.co_filename)}:{trace.tb_lineno}: "
+            trace = trace.tb_next
+        named = re.match(r"\S+:[0-9]+: ", text)
+        say(text if named else f"{place}{text}")
+    raise SystemExit(error.exit_status)
+
+
+if os.environ.get("STOKER_RUN_OPTIONS") and sys.excepthook is sys.__excepthook__:
+    sys.excepthook = end_in_one_line

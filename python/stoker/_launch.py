@@ -284,7 +284,8 @@ class _Watch:
         if self.run is None:
             said = self.end.get("error")
             raise EngineError(
-                said or f"the run could not start: stoker ended with {_ending(status)}; see above"
+                said or f"the run could not start: stoker ended with {_ending(status)}; see above",
+                status,
             )
         run = PipelineRun(self.run, self.store)
         word = self.end.get("status")

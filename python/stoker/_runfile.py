@@ -60,7 +60,7 @@ def main(argv: List[str]) -> int:
         return 1  # the engine has said it
     except StokerError as bad:
         print(f"stoker: {bad}", file=sys.stderr)
-        return 2
+        return bad.exit_status
     return 0
 
 

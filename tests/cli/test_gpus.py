@@ -169,7 +169,9 @@ def test_prometheus(cli: Cli) -> None:
         "stoker_device_leased": 0,
     }
     labels = next(labels for name, labels in found if UUID in labels)
-    assert labels.startswith(f'gpu="3",UUID="{UUID}",pci_bus_id="00000000:0F:00.0",device="nvidia3"')
+    assert labels.startswith(
+        f'gpu="3",UUID="{UUID}",pci_bus_id="00000000:0F:00.0",device="nvidia3"'
+    )
     assert r'modelName="NVIDIA \"H100\"\\80"' in labels
     assert f'Hostname="{os.uname().nodename}",DCGM_FI_DRIVER_VERSION="580.65.06"' in labels
     others = {name for name, labels in found if "GPU-b" in labels}
@@ -178,7 +180,9 @@ def test_prometheus(cli: Cli) -> None:
 
 def test_prometheus_of_slices(cli: Cli) -> None:
     found = parse(cli("gpus", "--prometheus", "--simulate", "2xA100,mig=1g.10gb*7").out)
-    slices = [labels for name, labels in found if name == "DCGM_FI_DEV_FB_TOTAL" and "GPU_I" in labels]
+    slices = [
+        labels for name, labels in found if name == "DCGM_FI_DEV_FB_TOTAL" and "GPU_I" in labels
+    ]
     assert len(slices) == len(set(slices)) == 14
     assert 'GPU_I_PROFILE="1g.10gb",GPU_I_ID="6"' in slices[-1]
 

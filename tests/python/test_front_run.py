@@ -309,7 +309,7 @@ def test_run_options(tmp_path):
     assert answer(done) == {"lr": 3.0}
     refused = run_python(tmp_path, source, STOKER_RUN_OPTIONS='{"polcy": "fit"}', ok=False)
     assert (
-        refused.returncode == 1 and "unknown key 'polcy'; did you mean 'policy'" in refused.stderr
+        refused.returncode == 2 and "unknown key 'polcy'; did you mean 'policy'" in refused.stderr
     )
 
 
