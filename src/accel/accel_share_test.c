@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -263,6 +264,46 @@ static void test_slices(void **state)
     assert_int_equal(free_mib(4, NULL), 400);
 }
 
+/* Nothing can be written: the lease is what counts, its words are not. */
+static void test_full_disk(void **state)
+{
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    struct rlimit before, none = {0, 0};
+    stk_lease lease, more;
+    assert_int_equal(take(0x1, 100, "run old", &lease, NULL), 0);
+    stk_lease_drop(&lease); /* the file is there, and an old label in it */
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none.rlim_max = before.rlim_max;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    int rc = take(0x1, 100, "run a", &lease, NULL), rc_new = take(0x2, 0, "run a", &more, NULL);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_true(rc == 0 && rc_new == 0);
+    assert_string_equal(stk_lease_holder(accel, 0, arena), "somebody");
+    assert_string_equal(stk_lease_holder(accel, 1, arena), "somebody");
+    assert_int_equal(free_mib(0, NULL), 900);
+    stk_lease_drop(&lease);
+    stk_lease_drop(&more);
+}
+
+/* The folder is gone: it is made again. */
+static void test_folder_removed(void **state)
+{
+    (void)state;
+    stk_lease lease;
+    char command[96];
+    assert_int_equal(take(0x1, 100, "run a", &lease, NULL), 0);
+    stk_lease_drop(&lease);
+    snprintf(command, sizeof command, "rm -r '%s'", dir);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(free_mib(2, NULL), -1);
+    assert_int_equal(take(0x4, 0, "run a", &lease, NULL), 0);
+    assert_int_equal(free_mib(2, NULL), 0);
+    stk_lease_drop(&lease);
+}
+
 /* An engine inside a task has its own level. */
 static void test_levels(void **state)
 {
@@ -396,15 +437,26 @@ static void test_other_user(void **state)
         skip();
     }
     stk_lease lease;
+    char path[96];
     pid_t roots = child(PLAIN, NULL);
     use(roots, false);
+    snprintf(path, sizeof path, "%s/nvidia-GPU-b", dir);
+    int private = open(path, O_CREAT | O_WRONLY, 0600);
+    assert_true(private >= 0);
+    close(private);
     pid_t pid = fork();
     if (pid == 0) { /* nobody looks at root's process */
         if (setgid(65534) != 0 || setuid(65534) != 0) {
             _exit(9);
         }
         const char *who = NULL;
-        _exit(free_mib(0, &who) == 0 && strstr(who, "user root) uses it") != NULL ? 0 : 1);
+        stk_err err = {0};
+        bool ok = free_mib(0, &who) == 0 && strstr(who, "user root) uses it") != NULL;
+        /* A file that can't be opened is a fault to be told of, nobody's lease. */
+        ok = ok && free_mib(1, &who) == 500 && who == NULL;
+        ok = ok && take(0x2, 0, "run x", &lease, &err) == STK_E_SYS;
+        ok = ok && strstr(err.text, dir) != NULL && strstr(err.hint, "STOKER_LEASE_DIR") != NULL;
+        _exit(ok ? 0 : 1);
     }
     int status = -1;
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -428,8 +480,9 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(exactly_these), T(never),  T(shares),  T(many_holders), T(stale_label),
-        T(slices),        T(levels), T(outside), T(inside),       T(other_user),
+        T(exactly_these), T(never),   T(shares),    T(many_holders),
+        T(stale_label),   T(slices),  T(full_disk), T(folder_removed),
+        T(levels),        T(outside), T(inside),    T(other_user),
     };
 #undef T
     return cmocka_run_group_tests(tests, NULL, NULL);

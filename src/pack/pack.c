@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum {
-    EXACT_MAX = 2000, /* sets to look at one by one: any four of 16 */
+    EXACT_MAX = 2000,  /* sets to look at one by one: any four of 16 */
     GREEDY_WORK = 4096 /* seeds × devices asked for */
 };
 
