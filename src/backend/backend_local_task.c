@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@ enum {
     TERM_AGAIN_MS = 20,
     SERVER_MS = 5000, /* how long a server may keep silent about a task that has ended */
     ANSWER_MS = 2000, /* how long a server may not answer while it starts what is to be ended */
+    TAIL_BYTES = 64 << 10, /* of stderr, looked at when a task failed */
     STATUS_MS = 500 /* how long the status of a task may stay unknown while its server goes down */
 };
 
@@ -310,6 +312,7 @@ void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, s
             return; /* it ended by itself; its own end is the truth */
         }
         task->stopped_for = why;
+        stk_watch_look(&task->watch);
     }
     int64_t at = stk_local_now_ms() + (grace_ms > 0 ? grace_ms : 0);
     bool first = task->kill_ms < 0;
@@ -498,6 +501,63 @@ static void leave(local_backend *b, local_task *t)
     b->done[b->n_done++] = t;
 }
 
+/* The end of what it wrote to stderr, NUL-terminated and without NULs; NULL when there is none. */
+static char *read_tail(const local_task *t)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "%s/stderr.log", t->dir);
+    STK_FD_AUTO fd = stk_file_open_regular(path, O_RDONLY, 0);
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_size == 0) {
+        return NULL;
+    }
+    char *text = malloc(TAIL_BYTES + 1);
+    off_t from = st.st_size > TAIL_BYTES ? st.st_size - TAIL_BYTES : 0;
+    ssize_t n = text == NULL ? -1 : pread(fd, text, TAIL_BYTES, from);
+    if (n < 0) {
+        free(text);
+        return NULL;
+    }
+    for (ssize_t i = 0; i < n; i++) {
+        text[i] = text[i] == '\0' ? ' ' : text[i];
+    }
+    text[n] = '\0';
+    return text;
+}
+
+/* What is known besides of one that failed by itself. */
+static void add_evidence(const local_task *t, stk_ending *e, char *trouble, size_t size)
+{
+    const stk_watch *w = &t->watch;
+    e->stderr_tail = read_tail(t);
+    e->device_full = stk_watch_device_is_full(w);
+    e->device_trouble = stk_watch_trouble(w, trouble, size) ? trouble : NULL;
+    e->shm_free_bytes = w->shm_free_bytes;
+    e->shm_bytes = w->shm_bytes;
+}
+
+static void classify(const local_task *t, stk_ending *e, stk_outcome *o)
+{
+    char trouble[512];
+    const stk_watch *w = &t->watch;
+    e->n_devices = w->n_devices;
+    if (w->n_devices > 0) {
+        e->noun = stk_watch_device(w, 0)->noun;
+    }
+    if (t->stopped_for == STK_FAIL_GPU_SHARE) {
+        e->device = stk_watch_device(w, w->over_device)->uuid;
+        e->device_bytes = w->over_bytes;
+        e->share_bytes = w->share_bytes;
+    } else if (t->stopped_for == STK_FAIL_OTHER_DEVICE) {
+        e->device = w->other_device;
+    } else if (t->stopped_for == STK_FAIL_NONE && e->wait_status != 0) {
+        add_evidence(t, e, trouble, sizeof trouble);
+    }
+    stk_runner_classify(e, o);
+    free((char *)e->stderr_tail);
+    e->stderr_tail = NULL;
+}
+
 void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, int64_t cpu_us,
                           int64_t maxrss_bytes)
 {
@@ -524,7 +584,7 @@ void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, i
                 o->peak_memory_bytes = larger(o->peak_memory_bytes, ending.used_bytes);
             }
         }
-        stk_runner_classify(&ending, o);
+        classify(task, &ending, o);
         if (task->failed[0] != '\0' && !o->ok && task->stopped_for == STK_FAIL_NONE) {
             o->failure = STK_FAIL_START;
             (void)snprintf(o->text, sizeof o->text, "%s", task->failed);
@@ -542,7 +602,8 @@ void stk_local_task_not_started(local_backend *b, local_task *task, stk_failure 
     stk_report *r = stk_local_report(b, task, STK_REPORT_ENDED);
     if (r != NULL) {
         r->outcome = (stk_outcome){
-            .failure = failure, .exit_status = -1, .cpu_us = -1, .peak_memory_bytes = -1};
+            .failure = failure, .exit_status = -1, .cpu_us = -1, .peak_memory_bytes = -1,
+            .read_bytes = -1, .write_bytes = -1};
         (void)snprintf(r->outcome.text, sizeof r->outcome.text, "%s",
                        text != NULL ? text : stk_failure_word(failure));
     }

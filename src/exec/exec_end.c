@@ -24,41 +24,9 @@ typedef struct ending {
     const stk_outcome *outcome;
     stk_result result;
     bool has_result;
-    const char *used; /* JSON */
+    const char *used;   /* JSON */
+    const char *remark; /* what it did not use of what it was given, or NULL */
 } ending;
-
-static const char *used_json(const stk_outcome *o, stk_arena *arena)
-{
-    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
-    stk_buf_printf(&buf, "{\"wall_s\":%.3f", (double)o->wall_ms / 1000);
-    if (o->cpu_us >= 0) {
-        stk_buf_printf(&buf, ",\"cpu_s\":%.4f", (double)o->cpu_us / 1e6);
-    }
-    if (o->peak_memory_bytes >= 0) {
-        stk_buf_printf(&buf, ",\"peak_memory_bytes\":%lld", (long long)o->peak_memory_bytes);
-    }
-    if (o->exit_status >= 0) {
-        stk_buf_printf(&buf, ",\"exit_status\":%d", o->exit_status);
-    }
-    if (o->signal > 0) {
-        stk_buf_printf(&buf, ",\"signal\":%d", o->signal);
-    }
-    stk_buf_text(&buf, ",\"devices\":[");
-    for (uint32_t i = 0; i < o->n_devices; i++) {
-        stk_buf_text(&buf, i > 0 ? ",{\"uuid\":" : "{\"uuid\":");
-        stk_buf_json(&buf, o->devices[i].uuid != NULL ? o->devices[i].uuid : "");
-        if (o->devices[i].busy_percent_mean >= 0) {
-            stk_buf_printf(&buf, ",\"busy_percent_mean\":%.1f", o->devices[i].busy_percent_mean);
-        }
-        if (o->devices[i].peak_memory_bytes >= 0) {
-            stk_buf_printf(&buf, ",\"peak_memory_bytes\":%lld",
-                           (long long)o->devices[i].peak_memory_bytes);
-        }
-        stk_buf_char(&buf, '}');
-    }
-    stk_buf_text(&buf, "]}");
-    return buf.failed ? NULL : stk_arena_dup(arena, buf.data);
-}
 
 /* --- failure --- */
 
@@ -186,6 +154,30 @@ static const char *error_text(const stk_result_error *e, stk_arena *arena)
     return stk_arena_printf(arena, "%s%s%s%s", e->message, open, at, close);
 }
 
+/* An exception's words may tell of the device, or of the host, what its type doesn't. */
+static stk_failure error_class(const stk_result_error *e, bool with_devices)
+{
+    stk_failure said = e->class == STK_FAIL_EXCEPTION
+                           ? stk_runner_symptom(e->message, with_devices, NULL, NULL)
+                           : STK_FAIL_NONE;
+    return said != STK_FAIL_NONE ? said : e->class;
+}
+
+/* An Xid on one of its devices is behind whatever the task said or died of. */
+static void blame_xid(stk_exec *x, uint32_t task, exec_failure *failure)
+{
+    exec_task *t = &x->tasks[task];
+    if (t->xid == 0 || failure->text == NULL) {
+        return;
+    }
+    stk_outcome blamed = {.failure = failure->class};
+    (void)snprintf(blamed.text, sizeof blamed.text, "%s", failure->text);
+    stk_runner_blame_xid(t->xid, t->xid_text, t->xid_device, &blamed);
+    failure->class = blamed.failure;
+    failure->text = stk_arena_dup(x->scratch, blamed.text);
+    t->xid = 0;
+}
+
 static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
 {
     const stk_outcome *o = e->outcome;
@@ -193,18 +185,24 @@ static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
                             .text = o->text,
                             .used = e->used,
                             .result = e->has_result ? &e->result : NULL};
-    bool died = !o->ok && (o->failure == STK_FAIL_HOST_OOM || o->failure == STK_FAIL_TIMEOUT ||
-                           o->failure == STK_FAIL_SIGNAL);
+    bool died = !o->ok && o->failure != STK_FAIL_EXIT && o->failure != STK_FAIL_LOST &&
+                o->failure != STK_FAIL_START;
     if (e->has_result && !e->result.ok && !died) {
-        failure.class = e->result.error.class;
-        failure.text = error_text(&e->result.error, x->scratch);
-        failure.traceback = e->result.error.traceback;
-        failure.where = e->result.error.where;
+        const stk_result_error *error = &e->result.error;
+        failure.class = error_class(error, o->n_devices > 0);
+        failure.text = error_text(error, x->scratch);
+        failure.traceback = error->traceback;
+        failure.where = error->where;
+        if (failure.text != NULL) {
+            failure.text = stk_arena_printf(x->scratch, "%s%s", failure.text,
+                                            stk_runner_way_out(failure.class));
+        }
     } else if (o->ok) {
         failure.class = STK_FAIL_LOST;
         failure.text =
             "the process ended without leaving a result (os._exit, or exec of another program?)";
     }
+    blame_xid(x, e->task, &failure);
     return failure.text == NULL ? stk_exec_nomem(err) : stk_exec_fail(x, e->task, &failure, err);
 }
 
@@ -497,6 +495,12 @@ static const char *success_json(stk_exec *x, const ending *e, const char *output
     return buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
 }
 
+static int note_remark(stk_exec *x, const ending *e, stk_err *err)
+{
+    const char *text = stk_arena_printf(x->scratch, "step '%s': %s", e->step->name, e->remark);
+    return text == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, text, err);
+}
+
 static int succeed(stk_exec *x, const ending *e, stk_err *err)
 {
     STK_BUF_AUTO outputs = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2); /* digests come on top */
@@ -521,6 +525,7 @@ static int succeed(stk_exec *x, const ending *e, stk_err *err)
     stk_exec_release(x, e->task);
     rc = stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_SUCCEEDED, .task = e->task}, data,
                        err);
+    rc = rc < 0 || e->remark == NULL ? rc : note_remark(x, e, err);
     return rc < 0 ? rc : run_hooks(x, e->task, e->has_result ? &e->result : NULL, NULL, err);
 }
 
@@ -551,16 +556,19 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
 {
     ending e = {.task = task, .step = stk_exec_step(x, task), .outcome = outcome};
     e.dir = stk_exec_dir(x, task, stk_exec_attempt(x, task), x->scratch);
-    e.used = used_json(outcome, x->scratch);
-    if (e.dir == NULL || e.used == NULL) {
+    if (e.dir == NULL) {
         return stk_exec_nomem(err);
     }
     stk_err why = {0};
     stk_exec_mask(e.step->settings, e.dir, x->scratch);
     int rc = read_result(x, &e, &why);
+    e.used = stk_exec_used_json(outcome, e.has_result ? &e.result : NULL, x->scratch, &e.remark);
     if (rc == STK_E_NOMEM) {
         *err = why;
         return rc;
+    }
+    if (e.used == NULL) {
+        return stk_exec_nomem(err);
     }
     if (rc < 0 && outcome->ok) {
         return fail_output(x, &e, &why, err);

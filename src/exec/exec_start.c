@@ -654,6 +654,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .threads = slot->n_cpus,
                      .memory_bytes = r->limit_memory ? r->memory_bytes : 0,
                      .cpu_milli = r->limit_cpu ? r->cpu_milli : 0,
+                     .sample_ms = s->sample_ms,
                      .timeout_ms = s->timeout_ms,
                      .grace_ms = s->grace_ms,
                      .lease = slot->lease};

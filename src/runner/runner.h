@@ -19,7 +19,7 @@
 
 /* What was seen of one device that the task was given. Texts live as long as the accel. */
 typedef struct stk_outcome_device {
-    const char *uuid, *model;
+    const char *uuid, *model, *noun;
     int32_t index;                        /* the vendor's; -1 unknown */
     int32_t peak_temperature_c;           /* -1 unknown, as all below */
     double busy_percent_mean;             /* of the device, also where it is shared */
@@ -61,7 +61,7 @@ typedef struct stk_outcome {
 
 /* --- how it ended (runner_classify.c, pure) --- */
 
-/* What was seen of a task's end. */
+/* What was seen of a task's end. Bytes are -1 where unknown. */
 typedef struct stk_ending {
     int wait_status;         /* as of wait(2); -1: nobody could reap it */
     stk_failure stopped_for; /* NONE: we did not end it; else TIMEOUT, CANCELLED, HOST_OOM … */
@@ -70,10 +70,31 @@ typedef struct stk_ending {
     int64_t used_bytes;      /* its highest use that is known, or -1 */
     bool cgroup_oom;         /* the kernel killed in its group for memory */
     bool lost_server;        /* its fork server died before it did */
+    uint32_t n_devices;      /* that it was given */
+    const char *noun;        /* what one is called ("GPU"), or NULL */
+    const char *device;      /* GPU_SHARE, OTHER_DEVICE, an Xid: the uuid of the device */
+    int64_t share_bytes, device_bytes;  /* GPU_SHARE: what it was given of it, and used */
+    bool device_full;                   /* one of its devices had next to nothing left */
+    const char *device_trouble;         /* why a device of its doesn't answer any more, or NULL */
+    int64_t shm_free_bytes, shm_bytes;  /* /dev/shm: the least that was left, and all */
+    const char *stderr_tail;            /* the end of what it wrote there, or NULL */
+    int32_t xid;                        /* reported for a device of its while it ran; 0: none */
+    const char *xid_text;               /* the driver's words, or NULL */
 } stk_ending;
 
 /* Fills ok, failure, exit_status, signal and text. */
 void stk_runner_classify(const stk_ending *ending, stk_outcome *ret_outcome);
+/* The driver reported `xid` for a device of an attempt that failed (what stk_ending.xid does, for
+ * who hears of it later): that is why it failed. One that succeeded, or that we ended, is left as it
+ * is. `text`: the driver's words, or NULL. */
+void stk_runner_blame_xid(int32_t xid, const char *text, const char *device, stk_outcome *outcome);
+/* What a program's own words (tbl/symptoms.def) say about why it failed; NONE: nothing. The last
+ * symptom counts; *ret_line (may be NULL) is its line, *ret_len bytes. `with_devices`: it was given
+ * some; without any only those of the host count. */
+stk_failure stk_runner_symptom(const char *text, bool with_devices, const char **ret_line,
+                               size_t *ret_len);
+/* What to do about a failure of this class: "; ask for more …" to end a sentence with, or "". */
+const char *stk_runner_way_out(stk_failure failure);
 const char *stk_runner_signal_name(int signal); /* "SIGKILL", "signal 77" */
 
 /* --- is it still alive (runner_attempt.c): for whoever comes after a crash --- */
@@ -116,7 +137,7 @@ typedef struct stk_watch {
     int64_t cpu_ms;                   /* when cpu_us was seen */
     int64_t pss_ms, pss_offset_bytes; /* watchdog: last exact look, and RSS minus it */
     int64_t last_record_ms;
-    int64_t shm_free_bytes; /* of /dev/shm, the least that was seen; -1 unknown */
+    int64_t shm_free_bytes, shm_bytes; /* of /dev/shm, the least that was seen; -1 unknown */
     int64_t over_bytes;     /* what stk_watch_sample complained about */
     uint32_t over_device;
     int fd; /* samples.bin, -1 until the first sample */
@@ -144,8 +165,12 @@ stk_failure stk_watch_sample(stk_watch *watch, int64_t now_ms);
 /* At what its processes have loaded and opened, now and then by stk_watch_sample; and before the
  * caller ends them. */
 void stk_watch_look(stk_watch *watch);
+struct stk_device;
+const struct stk_device *stk_watch_device(const stk_watch *watch, uint32_t i);
 /* One of its devices was nearly full when last asked (or its share was). */
 bool stk_watch_device_is_full(const stk_watch *watch);
+/* Why one of its devices doesn't answer any more, into `text`; false: all do. */
+bool stk_watch_trouble(const stk_watch *watch, char *text, size_t size);
 /* What was seen of the devices, into the outcome. `now_ms`: the task's end. */
 void stk_watch_report(stk_watch *watch, int64_t now_ms, stk_outcome *outcome);
 void stk_watch_done(stk_watch *watch);

@@ -1,5 +1,7 @@
 /* The devices of a watched task: asked, added up, held against its share. */
 #include <errno.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -12,7 +14,8 @@ enum {
     CPU_SHARE = 1000,  /* asking may cost a thousandth of a CPU */
     CONTEXT_BYTES =
         32 << 20, /* far less than any context takes, more than a driver's bookkeeping */
-    FULL_PERCENT = 95
+    FULL_PERCENT = 95,
+    MAX_STRANGERS = 64
 };
 
 /* Of the reasons for a lower clock, those that cost speed against its will. */
@@ -49,7 +52,25 @@ int stk_watch_devices_init(stk_watch *watch, const stk_lease *lease, stk_err *er
     return 0;
 }
 
-static void add_up(watch_device *d, const stk_device_sample *s, int64_t age_ms, bool alone)
+/* A process that is here, and not the task's, has a context on the device. */
+static bool has_stranger(const stk_watch *watch, const watch_device *d)
+{
+    stk_device_process list[MAX_STRANGERS];
+    int n = stk_accel_processes(watch->config.accel, d->i, list, MAX_STRANGERS);
+    for (int i = 0; i < n; i++) {
+        bool ours = false;
+        for (uint32_t k = 0; k < watch->members.n && !ours; k++) {
+            ours = watch->members.pids[k] == list[i].pid;
+        }
+        if (!ours && (kill(list[i].pid, 0) == 0 || errno == EPERM)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_up(const stk_watch *watch, watch_device *d, const stk_device_sample *s,
+                   int64_t age_ms)
 {
     double passed = (double)(age_ms - d->asked_ms);
     d->asked_ms = age_ms;
@@ -74,7 +95,9 @@ static void add_up(watch_device *d, const stk_device_sample *s, int64_t age_ms, 
     d->said = s->context > d->said ? s->context : d->said;
     d->memory_seen = d->memory_seen || s->memory_used >= 0;
     bool more = d->base_bytes >= 0 && s->memory_used - d->base_bytes > CONTEXT_BYTES;
-    d->rose = d->rose || (alone && (more || (d->base_bytes < 0 && s->busy_percent > 0)));
+    more = more || (d->base_bytes < 0 && s->busy_percent > 0);
+    bool new = more && !d->rose && d->said != 1 && watch->share_bytes == 0;
+    d->rose = d->rose || (new && !has_stranger(watch, d));
 }
 
 static void ask(stk_watch *watch, watch_device *d, int64_t age_ms)
@@ -99,7 +122,7 @@ static void ask(stk_watch *watch, watch_device *d, int64_t age_ms)
                                   .pcie_rx_bytes_s = s.pcie_rx_bytes_s,
                                   .nvlink_tx_bytes = s.nvlink_tx_bytes,
                                   .nvlink_rx_bytes = s.nvlink_rx_bytes};
-    add_up(d, &s, age_ms, alone);
+    add_up(watch, d, &s, age_ms);
 }
 
 static int64_t cpu_us(void)
@@ -136,7 +159,7 @@ static bool is_alone(const stk_watch *watch, const watch_device *d)
 {
     STK_ARENA_AUTO arena = stk_arena_new(1 << 16);
     const char *holder = arena == NULL ? NULL : stk_lease_holder(watch->config.accel, d->i, arena);
-    return holder != NULL && strchr(holder, ';') == NULL;
+    return holder != NULL && strchr(holder, ';') == NULL && !has_stranger(watch, d);
 }
 
 bool stk_watch_over_share(stk_watch *watch)
@@ -159,6 +182,11 @@ bool stk_watch_over_share(stk_watch *watch)
     return false;
 }
 
+const stk_device *stk_watch_device(const stk_watch *watch, uint32_t i)
+{
+    return watch->devices[i].device;
+}
+
 bool stk_watch_device_is_full(const stk_watch *watch)
 {
     for (uint32_t i = 0; i < watch->n_devices; i++) {
@@ -174,6 +202,20 @@ bool stk_watch_device_is_full(const stk_watch *watch)
 }
 
 /* --- at the end --- */
+
+bool stk_watch_trouble(const stk_watch *watch, char *text, size_t size)
+{
+    for (uint32_t i = 0; i < watch->n_devices; i++) {
+        stk_device_state state;
+        stk_err why = {0};
+        if (stk_accel_state(watch->config.accel, watch->devices[i].i, &state, &why) ==
+            STK_E_ENV) {
+            (void)snprintf(text, size, "%s", why.text);
+            return true;
+        }
+    }
+    return false;
+}
 
 /* The driver knows processes by the host's numbers, which in a container are not ours: then it sees
  * none of ours where there are some. What a device had before tells as well: memory that came and
@@ -227,6 +269,7 @@ void stk_watch_report(stk_watch *watch, int64_t now_ms, stk_outcome *outcome)
         outcome->devices[i] = (stk_outcome_device){
             .uuid = d->device->uuid,
             .model = d->device->model,
+            .noun = d->device->noun,
             .index = d->device->index,
             .memory_bytes = d->device->memory_bytes,
             .share_bytes = watch->share_bytes,

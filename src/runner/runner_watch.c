@@ -56,6 +56,7 @@ int stk_watch_init(stk_watch *watch, const stk_watch_config *config, stk_err *er
                          .pss_ms = INT64_MIN / 2,
                          .last_record_ms = INT64_MIN / 2,
                          .shm_free_bytes = -1,
+                         .shm_bytes = -1,
                          .fd = -1};
     watch->config.lease = NULL;
     if (config->accel == NULL || config->lease == NULL || config->lease->n == 0) {
@@ -175,6 +176,7 @@ static void look_at_shm(stk_watch *watch)
         int64_t left = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
         bool least = watch->shm_free_bytes < 0 || left < watch->shm_free_bytes;
         watch->shm_free_bytes = least ? left : watch->shm_free_bytes;
+        watch->shm_bytes = (int64_t)fs.f_blocks * (int64_t)fs.f_frsize;
     }
 }
 
