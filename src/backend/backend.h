@@ -92,6 +92,7 @@ typedef struct stk_local_config {
     stk_accel *accel;
     int64_t server_ms; /* a fork server that hasn't begun a task for so long hangs, and is replaced;
                           0: default (60 s) */
+    stk_policy policy; /* strict: a task on a device that it wasn't given is ended */
     int64_t sample_ms; /* sampling period, 0: default (100 ms, slower for long tasks) */
 } stk_local_config;
 

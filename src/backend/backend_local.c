@@ -191,6 +191,7 @@ static void run_timers(local_backend *b)
          i-- > 0;) { /* backwards: ending one moves the last into its place */
         stk_local_task_timers(b, b->tasks[i], now);
     }
+    stk_local_look_outside(b, now);
 }
 
 static void forget_done(local_backend *b)
@@ -368,6 +369,8 @@ int stk_backend_local_open(const stk_local_config *config, stk_backend **ret_bac
                          .accel = config->accel,
                          .sample_ms = config->sample_ms,
                          .server_ms = config->server_ms > 0 ? config->server_ms : SERVER_MS,
+                         .policy = config->policy,
+                         .outside_ms = INT64_MAX,
                          .epoll = -1,
                          .due_ms = INT64_MAX};
     int rc = open_parts(b, config, err);

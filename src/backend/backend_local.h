@@ -3,6 +3,7 @@
  *   backend_local.c         the table of operations, the event loop, timers, reports
  *   backend_local_task.c    one task: started as a command, stopped, ended
  *   backend_local_server.c  fork servers: the protocol of docs/contracts.md §3
+ *   backend_local_devices.c devices that a task was not given
  *   backend_local_guard.c   the guardian: ends everything when the engine is gone
  */
 #ifndef STK_BACKEND_LOCAL_H
@@ -89,7 +90,9 @@ typedef struct local_backend {
     stk_cgroups *groups;
     local_server *given; /* the front's, or NULL: none, or dead */
     local_server *clean; /* ours, or NULL */
-    bool noted_unfit, noted_watchdog;
+    bool noted_unfit, noted_watchdog, noted_shares;
+    stk_policy policy;
+    int64_t outside_ms; /* when to look for tasks on devices that they weren't given */
     local_task **tasks;
     uint32_t n_tasks, cap_tasks;
     local_task **done; /* to be freed after this turn */
@@ -141,6 +144,16 @@ void stk_local_task_close_fds(local_task *task);
 void stk_local_task_free(local_backend *b, local_task *task);
 /* Ends orphans of tasks that are done: every process that a task left behind is ours by then. */
 void stk_local_end_orphans(local_backend *b, bool all);
+
+/* --- backend_local_devices.c --- */
+
+/* Device numbers of nodes that a task with these devices must not open; returns how many. */
+uint32_t stk_local_closed_nodes(const local_backend *b, const stk_lease *given, dev_t *ret,
+                                uint32_t n_max);
+/* Tells of tasks that use a device without having been given it, and ends them under policy strict.
+ * Looks only now and then. */
+void stk_local_look_outside(local_backend *b, int64_t now_ms);
+void stk_local_look_outside_soon(local_backend *b, int64_t now_ms); /* a task has started */
 
 /* --- backend_local_server.c --- */
 

@@ -97,16 +97,22 @@ static int open_log(local_task *t, const char *name, stk_err *err)
 }
 
 /* Limits by a control group where there are some, else by the watchdog, with one line about it. */
-static void make_group(local_backend *b, local_task *t, const stk_job *job)
+static void make_group(local_backend *b, local_task *t, const stk_job *job, const stk_lease *given)
 {
     stk_err why = {0};
+    dev_t closed[STK_LIMIT_DEVICES];
+    stk_cgroup_limits limits = {.memory_bytes = job->memory_bytes, .cpu_milli = job->cpu_milli};
+    if (stk_cgroups_can_close(b->groups)) {
+        limits.closed = closed;
+        limits.n_closed = stk_local_closed_nodes(b, given, closed, STK_LIMIT_DEVICES);
+    }
     bool none = stk_cgroups_kind(b->groups) == STK_CGROUP_NONE;
-    if ((job->memory_bytes <= 0 && job->cpu_milli <= 0) || none) {
+    if ((job->memory_bytes <= 0 && job->cpu_milli <= 0 && limits.n_closed == 0) || none) {
         return;
     }
     char name[64];
     (void)snprintf(name, sizeof name, "%u-%u%s", job->id, job->attempt, t->hook ? "-hook" : "");
-    if (stk_cgroup_new(b->groups, name, job->memory_bytes, job->cpu_milli, &t->group, &why) < 0 &&
+    if (stk_cgroup_new(b->groups, name, &limits, &t->group, &why) < 0 && job->memory_bytes > 0 &&
         !b->noted_watchdog) {
         b->noted_watchdog = true;
         stk_local_note(b, t, "memory is watched, not limited: %s", why.text);
@@ -133,7 +139,7 @@ int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk
     }
     stk_lease given = job->lease;
     job->lease.n = job->lease.n_fds = 0; /* the task's now */
-    make_group(b, task, job);
+    make_group(b, task, job, &given);
     stk_watch_config watch = {.dir = task->dir,
                               .period_ms = job->sample_ms > 0 ? job->sample_ms : b->sample_ms,
                               .memory_bytes = task->group.n == 0 ? job->memory_bytes : 0,
@@ -261,6 +267,7 @@ int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pi
     stk_local_task_close_fds(task);
     stk_buf_done(&task->message);
     stk_watch_start(&task->watch, pid, now);
+    stk_local_look_outside_soon(b, now);
     if (task->hook) {
         task->watch.due_ms = INT64_MAX;
     }
@@ -525,20 +532,11 @@ static char *read_tail(const local_task *t)
     return text;
 }
 
-/* What is known besides of one that failed by itself. */
-static void add_evidence(const local_task *t, stk_ending *e, char *trouble, size_t size)
-{
-    const stk_watch *w = &t->watch;
-    e->stderr_tail = read_tail(t);
-    e->device_full = stk_watch_device_is_full(w);
-    e->device_trouble = stk_watch_trouble(w, trouble, size) ? trouble : NULL;
-    e->shm_free_bytes = w->shm_free_bytes;
-    e->shm_bytes = w->shm_bytes;
-}
-
+/* Of one that failed by itself, all that may tell why is looked at. */
 static void classify(const local_task *t, stk_ending *e, stk_outcome *o)
 {
     char trouble[512];
+    STK_TEXT_AUTO tail = NULL;
     const stk_watch *w = &t->watch;
     e->n_devices = w->n_devices;
     if (w->n_devices > 0) {
@@ -551,11 +549,14 @@ static void classify(const local_task *t, stk_ending *e, stk_outcome *o)
     } else if (t->stopped_for == STK_FAIL_OTHER_DEVICE) {
         e->device = w->other_device;
     } else if (t->stopped_for == STK_FAIL_NONE && e->wait_status != 0) {
-        add_evidence(t, e, trouble, sizeof trouble);
+        tail = read_tail(t);
+        e->stderr_tail = tail;
+        e->device_full = stk_watch_device_is_full(w);
+        e->device_trouble = stk_watch_trouble(w, trouble, sizeof trouble) ? trouble : NULL;
+        e->shm_free_bytes = w->shm_free_bytes;
+        e->shm_bytes = w->shm_bytes;
     }
     stk_runner_classify(e, o);
-    free((char *)e->stderr_tail);
-    e->stderr_tail = NULL;
 }
 
 void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, int64_t cpu_us,
@@ -601,9 +602,12 @@ void stk_local_task_not_started(local_backend *b, local_task *task, stk_failure 
 {
     stk_report *r = stk_local_report(b, task, STK_REPORT_ENDED);
     if (r != NULL) {
-        r->outcome = (stk_outcome){
-            .failure = failure, .exit_status = -1, .cpu_us = -1, .peak_memory_bytes = -1,
-            .read_bytes = -1, .write_bytes = -1};
+        r->outcome = (stk_outcome){.failure = failure,
+                                   .exit_status = -1,
+                                   .cpu_us = -1,
+                                   .peak_memory_bytes = -1,
+                                   .read_bytes = -1,
+                                   .write_bytes = -1};
         (void)snprintf(r->outcome.text, sizeof r->outcome.text, "%s",
                        text != NULL ? text : stk_failure_word(failure));
     }

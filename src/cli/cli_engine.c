@@ -208,7 +208,8 @@ static int open_backend(engine *e, stk_err *err)
                                .server_fd = e->options->server_fd,
                                .python = python,
                                .main_file = main_file,
-                               .accel = e->accel};
+                               .accel = e->accel,
+                               .policy = e->options->policy};
     int rc = stk_backend_local_open(&config, &e->backend, err);
     json_decref(origin);
     return rc;

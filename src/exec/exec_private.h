@@ -39,7 +39,7 @@ typedef struct exec_task {
     bool end_by_task;       /* it called its on_end hook itself */
     bool hook_started;      /* this attempt's on_start job has been run */
     bool stopped;           /* to be ended while its on_start job ran */
-    int32_t xid;            /* of this attempt: the driver reported it for a device of its; 0: none */
+    int32_t xid; /* of this attempt: the driver reported it for a device of its; 0: none */
     const char *xid_text, *xid_device; /* the driver's words, the device's uuid; or NULL */
 } exec_task;
 
@@ -167,9 +167,9 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *failure, stk_e
 
 /* --- exec_used.c --- */
 
-/* What the attempt used, as JSON in `arena` (tbl/events.def: used), with the verdict on its devices.
- * `result`: what it said itself, or NULL. *ret_remark: a sentence, where it did not use all that it
- * was given, or used something else; else left alone. NULL: out of memory. */
+/* What the attempt used, as JSON in `arena` (tbl/events.def: used), with the verdict on its
+ * devices. `result`: what it said itself, or NULL. *ret_remark: a sentence, where it did not use
+ * all that it was given, or used something else; else left alone. NULL: out of memory. */
 const char *stk_exec_used_json(const stk_outcome *outcome, const stk_result *result,
                                stk_arena *arena, const char **ret_remark);
 

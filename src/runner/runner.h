@@ -73,20 +73,20 @@ typedef struct stk_ending {
     uint32_t n_devices;      /* that it was given */
     const char *noun;        /* what one is called ("GPU"), or NULL */
     const char *device;      /* GPU_SHARE, OTHER_DEVICE, an Xid: the uuid of the device */
-    int64_t share_bytes, device_bytes;  /* GPU_SHARE: what it was given of it, and used */
-    bool device_full;                   /* one of its devices had next to nothing left */
-    const char *device_trouble;         /* why a device of its doesn't answer any more, or NULL */
-    int64_t shm_free_bytes, shm_bytes;  /* /dev/shm: the least that was left, and all */
-    const char *stderr_tail;            /* the end of what it wrote there, or NULL */
-    int32_t xid;                        /* reported for a device of its while it ran; 0: none */
-    const char *xid_text;               /* the driver's words, or NULL */
+    int64_t share_bytes, device_bytes; /* GPU_SHARE: what it was given of it, and used */
+    bool device_full;                  /* one of its devices had next to nothing left */
+    const char *device_trouble;        /* why a device of its doesn't answer any more, or NULL */
+    int64_t shm_free_bytes, shm_bytes; /* /dev/shm: the least that was left, and all */
+    const char *stderr_tail;           /* the end of what it wrote there, or NULL */
+    int32_t xid;                       /* reported for a device of its while it ran; 0: none */
+    const char *xid_text;              /* the driver's words, or NULL */
 } stk_ending;
 
 /* Fills ok, failure, exit_status, signal and text. */
 void stk_runner_classify(const stk_ending *ending, stk_outcome *ret_outcome);
 /* The driver reported `xid` for a device of an attempt that failed (what stk_ending.xid does, for
- * who hears of it later): that is why it failed. One that succeeded, or that we ended, is left as it
- * is. `text`: the driver's words, or NULL. */
+ * who hears of it later): that is why it failed. One that succeeded, or that we ended, is left as
+ * it is. `text`: the driver's words, or NULL. */
 void stk_runner_blame_xid(int32_t xid, const char *text, const char *device, stk_outcome *outcome);
 /* What a program's own words (tbl/symptoms.def) say about why it failed; NONE: nothing. The last
  * symptom counts; *ret_line (may be NULL) is its line, *ret_len bytes. `with_devices`: it was given
@@ -138,7 +138,7 @@ typedef struct stk_watch {
     int64_t pss_ms, pss_offset_bytes; /* watchdog: last exact look, and RSS minus it */
     int64_t last_record_ms;
     int64_t shm_free_bytes, shm_bytes; /* of /dev/shm, the least that was seen; -1 unknown */
-    int64_t over_bytes;     /* what stk_watch_sample complained about */
+    int64_t over_bytes;                /* what stk_watch_sample complained about */
     uint32_t over_device;
     int fd; /* samples.bin, -1 until the first sample */
     /* devices */
@@ -166,6 +166,8 @@ stk_failure stk_watch_sample(stk_watch *watch, int64_t now_ms);
  * caller ends them. */
 void stk_watch_look(stk_watch *watch);
 struct stk_device;
+/* The numbers of its devices in the accel; returns how many. */
+uint32_t stk_watch_devices(const stk_watch *watch, uint32_t *ret, uint32_t n_max);
 const struct stk_device *stk_watch_device(const stk_watch *watch, uint32_t i);
 /* One of its devices was nearly full when last asked (or its share was). */
 bool stk_watch_device_is_full(const stk_watch *watch);

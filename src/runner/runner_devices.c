@@ -182,6 +182,15 @@ bool stk_watch_over_share(stk_watch *watch)
     return false;
 }
 
+uint32_t stk_watch_devices(const stk_watch *watch, uint32_t *ret, uint32_t n_max)
+{
+    uint32_t n = watch->n_devices < n_max ? watch->n_devices : n_max;
+    for (uint32_t i = 0; i < n; i++) {
+        ret[i] = watch->devices[i].i;
+    }
+    return n;
+}
+
 const stk_device *stk_watch_device(const stk_watch *watch, uint32_t i)
 {
     return watch->devices[i].device;
@@ -208,8 +217,7 @@ bool stk_watch_trouble(const stk_watch *watch, char *text, size_t size)
     for (uint32_t i = 0; i < watch->n_devices; i++) {
         stk_device_state state;
         stk_err why = {0};
-        if (stk_accel_state(watch->config.accel, watch->devices[i].i, &state, &why) ==
-            STK_E_ENV) {
+        if (stk_accel_state(watch->config.accel, watch->devices[i].i, &state, &why) == STK_E_ENV) {
             (void)snprintf(text, size, "%s", why.text);
             return true;
         }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
 #include <time.h>
@@ -18,7 +19,7 @@
 #include "sys/spawn.h"
 
 /* v1: one folder a controller. v2: only the first. */
-enum { MEMORY, CPU, N_TREES };
+enum { MEMORY, CPU, DEVICES, N_TREES };
 
 enum { TASK_WAIT_MS = 20, END_WAIT_MS = 2000 };
 
@@ -276,8 +277,9 @@ static void end_tree(const char *parent)
 
 static bool probe_v1(stk_cgroups *g, char *why, size_t why_size)
 {
-    static const char *const controllers[N_TREES] = {"memory", "cpu"};
-    static const char *const limits[N_TREES] = {"memory.limit_in_bytes", "cpu.cfs_quota_us"};
+    static const char *const controllers[N_TREES] = {"memory", "cpu", "devices"};
+    static const char *const limits[N_TREES] = {"memory.limit_in_bytes", "cpu.cfs_quota_us",
+                                                "devices.deny"};
     char dirs[N_TREES][PATH_MAX];
     for (int i = 0; i < N_TREES; i++) {
         size_t mount;
@@ -290,7 +292,7 @@ static bool probe_v1(stk_cgroups *g, char *why, size_t why_size)
         if (access(dirs[i], W_OK) != 0) {
             (void)snprintf(why, why_size, "%s is not ours to write", dirs[i]);
             dirs[i][0] = '\0';
-        } else if (access(limit, F_OK) != 0 && i == MEMORY) {
+        } else if (access(limit, F_OK) != 0 && i != CPU) {
             (void)snprintf(why, why_size, "%s has no limits", dirs[i]);
             dirs[i][0] = '\0';
         }
@@ -304,8 +306,11 @@ static bool probe_v1(stk_cgroups *g, char *why, size_t why_size)
             (void)snprintf(g->parents[i], sizeof g->parents[i], "%.3000s/%s", dirs[i], g->name);
         }
     }
-    (void)snprintf(g->text, sizeof g->text, "memory%s limited by control groups v1 under %.300s",
-                   g->parents[CPU][0] != '\0' ? " and CPU" : "", dirs[MEMORY]);
+    (void)snprintf(
+        g->text, sizeof g->text, "memory%s limited by control groups v1 under %.300s; %s",
+        g->parents[CPU][0] != '\0' ? " and CPU" : "", dirs[MEMORY],
+        g->parents[DEVICES][0] != '\0' ? "accelerators that a step was not given are closed to it"
+                                       : "accelerators are hidden by variables only");
     return true;
 }
 
@@ -327,6 +332,9 @@ static bool can_ask_systemd(void)
     return dir != NULL && getuid() != 0 && access(path, F_OK) == 0 &&
            access("/usr/bin/busctl", X_OK) == 0;
 }
+
+#define V2_DEVICES                                                                                 \
+    "accelerators are hidden by variables only (closing them there would take a BPF program)"
 
 static bool probe_v2(stk_cgroups *g, char *why, size_t why_size)
 {
@@ -350,7 +358,8 @@ static bool probe_v2(stk_cgroups *g, char *why, size_t why_size)
             lists(dir, "cgroup.subtree_control", "memory")) {
             (void)snprintf(g->parents[0], sizeof g->parents[0], "%.3000s/%s", dir, g->name);
             (void)snprintf(g->text, sizeof g->text,
-                           "memory and CPU limited by control groups v2 under %.300s", dir);
+                           "memory and CPU limited by control groups v2 under %.300s; " V2_DEVICES,
+                           dir);
             return true;
         }
     }
@@ -359,15 +368,16 @@ static bool probe_v2(stk_cgroups *g, char *why, size_t why_size)
         (is_delegated(own) || strlen(own) == mount)) {
         (void)snprintf(g->parents[0], sizeof g->parents[0], "%.3000s/%s", own, g->name);
         (void)snprintf(g->leaf, sizeof g->leaf, "%.3000s/stoker-leaf", own);
-        (void)snprintf(g->text, sizeof g->text,
-                       "memory and CPU limited by control groups v2 in %.300s (delegated)", own);
+        (void)snprintf(
+            g->text, sizeof g->text,
+            "memory and CPU limited by control groups v2 in %.300s (delegated); " V2_DEVICES, own);
         return true;
     }
     if (can_ask_systemd()) {
         g->kind = STK_CGROUP_V2_SCOPE;
         (void)snprintf(g->text, sizeof g->text,
                        "memory and CPU limited by control groups v2 in a scope of the user's "
-                       "service manager");
+                       "service manager; " V2_DEVICES);
         return true;
     }
     (void)snprintf(why, why_size,
@@ -610,9 +620,27 @@ static int set_limit(const char *dir, const char *file, const char *value, bool 
     return 0;
 }
 
-static int limit_v1(stk_cgroups *g, const char *name, int64_t memory, int64_t milli,
-                    stk_cgroup *ret, stk_err *err)
+static int close_devices(stk_cgroups *g, const char *name, const stk_cgroup_limits *l,
+                         stk_cgroup *ret, stk_err *err)
 {
+    if (l->n_closed == 0 || g->parents[DEVICES][0] == '\0') {
+        return 0;
+    }
+    int rc = add_dir(ret, g->parents[DEVICES], name, err);
+    for (uint32_t i = 0; i < l->n_closed && rc == 0; i++) {
+        char node[48];
+        (void)snprintf(node, sizeof node, "c %u:%u rwm", major(l->closed[i]), minor(l->closed[i]));
+        rc = set_limit(ret->paths[ret->n - 1], "devices.deny", node, false, err);
+    }
+    return rc;
+}
+
+/* The CPU's folder is the last one: stk_cgroup_cpu_us counts on it. */
+static int limit_v1(stk_cgroups *g, const char *name, const stk_cgroup_limits *l, stk_cgroup *ret,
+                    stk_err *err)
+{
+    int64_t memory = l->memory_bytes;
+    int64_t milli = l->cpu_milli;
     char value[32];
     int rc = 0;
     if (memory > 0) {
@@ -623,6 +651,7 @@ static int limit_v1(stk_cgroups *g, const char *name, int64_t memory, int64_t mi
         /* Memory and swap together; absent where the kernel doesn't count swap. */
         rc = rc < 0 ? rc : set_limit(dir, "memory.memsw.limit_in_bytes", value, true, err);
     }
+    rc = rc < 0 ? rc : close_devices(g, name, l, ret, err);
     if (rc == 0 && milli > 0 && g->parents[CPU][0] != '\0') {
         (void)snprintf(value, sizeof value, "%lld", (long long)milli * 100);
         rc = add_dir(ret, g->parents[CPU], name, err);
@@ -633,9 +662,11 @@ static int limit_v1(stk_cgroups *g, const char *name, int64_t memory, int64_t mi
     return rc;
 }
 
-static int limit_v2(stk_cgroups *g, const char *name, int64_t memory, int64_t milli,
-                    stk_cgroup *ret, stk_err *err)
+static int limit_v2(stk_cgroups *g, const char *name, const stk_cgroup_limits *l, stk_cgroup *ret,
+                    stk_err *err)
 {
+    int64_t memory = l->memory_bytes;
+    int64_t milli = l->cpu_milli;
     char value[48];
     int rc = add_dir(ret, g->parents[0], name, err);
     const char *dir = ret->paths[0];
@@ -652,7 +683,12 @@ static int limit_v2(stk_cgroups *g, const char *name, int64_t memory, int64_t mi
     return rc;
 }
 
-int stk_cgroup_new(stk_cgroups *groups, const char *name, int64_t memory_bytes, int64_t cpu_milli,
+bool stk_cgroups_can_close(const stk_cgroups *groups)
+{
+    return groups->kind == STK_CGROUP_V1 && groups->parents[DEVICES][0] != '\0';
+}
+
+int stk_cgroup_new(stk_cgroups *groups, const char *name, const stk_cgroup_limits *limits,
                    stk_cgroup *ret, stk_err *err)
 {
     *ret = (stk_cgroup){0};
@@ -668,9 +704,8 @@ int stk_cgroup_new(stk_cgroups *groups, const char *name, int64_t memory_bytes, 
         }
         return groups->why.code;
     }
-    int rc = groups->kind == STK_CGROUP_V1
-                 ? limit_v1(groups, name, memory_bytes, cpu_milli, ret, err)
-                 : limit_v2(groups, name, memory_bytes, cpu_milli, ret, err);
+    int rc = groups->kind == STK_CGROUP_V1 ? limit_v1(groups, name, limits, ret, err)
+                                           : limit_v2(groups, name, limits, ret, err);
     if (rc < 0) {
         stk_cgroup_remove(groups, ret);
     }

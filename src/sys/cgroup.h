@@ -34,10 +34,18 @@ typedef struct stk_cgroup {
     uint32_t n;
 } stk_cgroup;
 
-/* memory_bytes 0 / cpu_milli 0: no limit of that kind. Swap is limited with memory where the kernel
- * counts it. */
-int stk_cgroup_new(stk_cgroups *groups, const char *name, int64_t memory_bytes, int64_t cpu_milli,
+typedef struct stk_cgroup_limits {
+    int64_t memory_bytes; /* 0: no limit. Swap is limited too where the kernel counts it */
+    int64_t cpu_milli;    /* 0: no limit */
+    const dev_t *closed; /* character devices that can't be opened in it, where can_close says so */
+    uint32_t n_closed;
+} stk_cgroup_limits;
+
+int stk_cgroup_new(stk_cgroups *groups, const char *name, const stk_cgroup_limits *limits,
                    stk_cgroup *ret, stk_err *err);
+/* Devices can be closed to a group: v1's controller `devices`, ours to write. (v2 has none; there
+ * it would take a BPF program.) */
+bool stk_cgroups_can_close(const stk_cgroups *groups);
 bool stk_cgroup_oom(const stk_cgroups *groups,
                     const stk_cgroup *group); /* the kernel killed for memory in it */
 int64_t stk_cgroup_peak(const stk_cgroups *groups, const stk_cgroup *group); /* bytes, -1 unknown */

@@ -282,7 +282,10 @@ static void test_cgroup_none(void **state)
     stk_err err = {0};
     assert_int_equal(stk_cgroups_kind(g), STK_CGROUP_NONE);
     assert_non_null(strstr(stk_cgroups_describe(g), "STOKER_CGROUP=none"));
-    assert_int_equal(stk_cgroup_new(g, "x", 1 << 20, 0, &one, &err), STK_E_ENV);
+    assert_int_equal(stk_cgroup_new(g, "x",
+                                    &(stk_cgroup_limits){.memory_bytes = 1 << 20, .cpu_milli = 0},
+                                    &one, &err),
+                     STK_E_ENV);
     stk_cgroups_close(g);
 }
 
@@ -308,7 +311,8 @@ static void test_cgroup(void **state)
     }
     stk_cgroup one;
     stk_err err = {0};
-    if (stk_cgroup_new(g, "one", 1 << 26, 500, &one, &err) < 0) {
+    if (stk_cgroup_new(g, "one", &(stk_cgroup_limits){.memory_bytes = 1 << 26, .cpu_milli = 500},
+                       &one, &err) < 0) {
         fail_msg("%s", err.text);
     }
     pid_t pid = sleeper_in(&one);
@@ -323,7 +327,10 @@ static void test_cgroup(void **state)
     assert_false(stk_file_exists(dir));
 
     /* An engine dies, another opens the same run: what was left is ended and removed. */
-    assert_int_equal(stk_cgroup_new(g, "two", 1 << 26, 0, &one, &err), 0);
+    assert_int_equal(stk_cgroup_new(g, "two",
+                                    &(stk_cgroup_limits){.memory_bytes = 1 << 26, .cpu_milli = 0},
+                                    &one, &err),
+                     0);
     pid = sleeper_in(&one);
     snprintf(dir, sizeof dir, "%s", one.paths[0]);
     stk_cgroups *again = stk_cgroups_open("test-groups");
@@ -331,6 +338,39 @@ static void test_cgroup(void **state)
     assert_false(stk_file_exists(dir));
     stk_cgroup_remove(g, &one);
     stk_cgroups_close(again);
+    stk_cgroups_close(g);
+}
+
+/* What is closed can't be opened in the group; everything else can, and outside of it all. */
+static void test_cgroup_closed(void **state)
+{
+    (void)state;
+    stk_cgroups *g = stk_cgroups_open("test-closed");
+    if (!stk_cgroups_can_close(g)) {
+        print_message("devices can't be closed here: %s\n", stk_cgroups_describe(g));
+        stk_cgroups_close(g);
+        skip();
+    }
+    struct stat full;
+    stk_err err = {0};
+    stk_cgroup one;
+    assert_int_equal(stat("/dev/full", &full), 0);
+    stk_cgroup_limits limits = {.closed = &full.st_rdev, .n_closed = 1};
+    assert_int_equal(stk_cgroup_new(g, "one", &limits, &one, &err), 0);
+    static const char *const scripts[] = {": < /dev/full", ": < /dev/zero"};
+    for (int i = 0; i < 2; i++) {
+        stk_spawn s = {.stdin_fd = -1,
+                       .stdout_fd = -1,
+                       .stderr_fd = -1,
+                       .cgroup_procs = (const char *const *)one.procs,
+                       .n_cgroup_procs = one.n};
+        pid_t pid = spawn_with(&s, (const char *const[]){"/bin/sh", "-c", scripts[i], NULL});
+        assert_int_equal(status_of(pid) == 0, i == 1);
+    }
+    int fd = open("/dev/full", O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    close(fd);
+    stk_cgroup_remove(g, &one);
     stk_cgroups_close(g);
 }
 
@@ -350,11 +390,12 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spawn_finds), cmocka_unit_test(test_spawn_errors),
-        cmocka_unit_test(test_spawn_clean), cmocka_unit_test(test_spawn_dies_with_parent),
-        cmocka_unit_test(test_host),        cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_sessions),    cmocka_unit_test(test_writers),
-        cmocka_unit_test(test_cgroup_none), cmocka_unit_test(test_cgroup),
+        cmocka_unit_test(test_spawn_finds),   cmocka_unit_test(test_spawn_errors),
+        cmocka_unit_test(test_spawn_clean),   cmocka_unit_test(test_spawn_dies_with_parent),
+        cmocka_unit_test(test_host),          cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_sessions),      cmocka_unit_test(test_writers),
+        cmocka_unit_test(test_cgroup_none),   cmocka_unit_test(test_cgroup),
+        cmocka_unit_test(test_cgroup_closed),
     };
     return cmocka_run_group_tests_name("proc", tests, setup, teardown);
 }
