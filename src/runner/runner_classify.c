@@ -76,7 +76,11 @@ static const char *line_of(const char *text, const char *at, size_t *ret_len)
         begin--;
     }
     begin += strspn(begin, " \t");
-    *ret_len = strcspn(begin, "\r\n");
+    size_t n = strcspn(begin, "\r\n");
+    while (n > 0 && strchr(" \t.;", begin[n - 1]) != NULL) { /* the sentence goes on after it */
+        n--;
+    }
+    *ret_len = n;
     return begin;
 }
 

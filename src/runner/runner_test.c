@@ -48,14 +48,16 @@ static void test_classify(void **state)
           .used_bytes = 1300000000},
          false,
          STK_FAIL_HOST_OOM,
-         "host OOM: used 1.3 GB of its 1 GB"},
+         "host OOM: used 1.3 GB of its 1 GB; ask for more memory, or set on_oom to try again with "
+         "more"},
         {{.wait_status = EXITED(137),
           .cgroup_oom = true,
           .memory_bytes = 1000000000,
           .used_bytes = -1},
          false,
          STK_FAIL_HOST_OOM,
-         "host OOM: used all of its 1 GB"},
+         "host OOM: used all of its 1 GB; ask for more memory, or set on_oom to try again with "
+         "more"},
         {{.wait_status = SIGTERM, .stopped_for = STK_FAIL_TIMEOUT, .timeout_ms = 600000},
          false,
          STK_FAIL_TIMEOUT,
@@ -72,6 +74,109 @@ static void test_classify(void **state)
          false,
          STK_FAIL_LOST,
          "gone without a trace, with its fork server"},
+        {{.wait_status = SIGKILL,
+          .stopped_for = STK_FAIL_GPU_SHARE,
+          .device = "GPU-a",
+          .device_bytes = 12100000000,
+          .share_bytes = 10000000000},
+         false,
+         STK_FAIL_GPU_SHARE,
+         "used 12.1 GB of its 10 GB of GPU memory (GPU-a); raise gpu_memory, or set on_oom to try "
+         "again with more"},
+        {{.wait_status = SIGTERM, .stopped_for = STK_FAIL_OTHER_DEVICE, .device = "GPU-b"},
+         false,
+         STK_FAIL_OTHER_DEVICE,
+         "used GPU-b, which it was not given (policy strict); take devices from the variables that "
+         "are set for the step, or ask for more of them (gpu_count)"},
+        {{.wait_status = EXITED(1),
+          .n_devices = 1,
+          .stderr_tail = "Traceback\n  torch.OutOfMemoryError: CUDA out of memory. Tried to "
+                         "allocate 20.00 GiB.\nbye\n"},
+         false,
+         STK_FAIL_DEVICE_OOM,
+         "exit status 1: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB; "
+         "make the batch smaller, ask for a larger device or gpu_memory, or set on_oom"},
+        {{.wait_status = EXITED(1), .stderr_tail = "CUDA out of memory"}, /* it had no device */
+         false,
+         STK_FAIL_EXIT,
+         "exit status 1"},
+        {{.wait_status = EXITED(1),
+          .n_devices = 1,
+          .stderr_tail = "std::bad_alloc: Out of Memory\n"},
+         false,
+         STK_FAIL_EXIT,
+         "exit status 1"},
+        {{.wait_status = SIGABRT,
+          .n_devices = 1,
+          .device_full = true,
+          .stderr_tail = "std::bad_alloc: Out of Memory\n"},
+         false,
+         STK_FAIL_DEVICE_OOM,
+         "killed by signal 6 (SIGABRT): std::bad_alloc: Out of Memory; make the batch smaller, ask "
+         "for a larger device or gpu_memory, or set on_oom"},
+        {{.wait_status = SIGBUS, .shm_free_bytes = 0, .shm_bytes = 64000000},
+         false,
+         STK_FAIL_SHM_FULL,
+         "killed by signal 7 (SIGBUS): /dev/shm was full (0 B left of 64 MB); make it larger "
+         "(mount "
+         "-o remount,size=8G /dev/shm; in a container --shm-size=8g) or use fewer DataLoader "
+         "workers"},
+        {{.wait_status = SIGBUS, .shm_free_bytes = 60000000, .shm_bytes = 64000000},
+         false,
+         STK_FAIL_SIGNAL,
+         "killed by signal 7 (SIGBUS)"},
+        {{.wait_status = EXITED(135), .shm_free_bytes = 100, .shm_bytes = 64000000},
+         false,
+         STK_FAIL_SHM_FULL,
+         "exit status 135: /dev/shm was full (100 B left of 64 MB); make it larger (mount -o "
+         "remount,size=8G /dev/shm; in a container --shm-size=8g) or use fewer DataLoader workers"},
+        {{.wait_status = EXITED(1),
+          .stderr_tail = "RuntimeError: DataLoader worker (pid 12) is killed by signal: Bus error. "
+                         "It is possible that dataloader's workers are out of shared memory."},
+         false,
+         STK_FAIL_SHM_FULL,
+         "exit status 1: RuntimeError: DataLoader worker (pid 12) is killed by signal: Bus error. "
+         "It "
+         "is possible that dataloader's workers are out of shared memory; make it larger (mount "
+         "-o "
+         "remount,size=8G /dev/shm; in a container --shm-size=8g) or use fewer DataLoader workers"},
+        {{.wait_status = EXITED(1), .n_devices = 1, .device_trouble = "GPU-a: GPU is lost"},
+         false,
+         STK_FAIL_DEVICE_LOST,
+         "exit status 1: GPU-a: GPU is lost; see stoker gpus and the kernel's log for what became "
+         "of "
+         "it"},
+        {{.wait_status = EXITED(1), .n_devices = 1, .device_trouble = "the driver is not loaded"},
+         false,
+         STK_FAIL_DRIVER_GONE,
+         "exit status 1: the driver is not loaded; was the driver updated? Load the new one or "
+         "restart the host (stoker doctor)"},
+        {{.wait_status = EXITED(1),
+          .n_devices = 1,
+          .stderr_tail = "RuntimeError: CUDA error: uncorrectable ECC error encountered\n"},
+         false,
+         STK_FAIL_ECC,
+         "exit status 1: RuntimeError: CUDA error: uncorrectable ECC error encountered; the device "
+         "needs a reset or care (stoker doctor)"},
+        {{.wait_status = EXITED(1), .n_devices = 1, .xid = 31, .device = "GPU-a"},
+         false,
+         STK_FAIL_XID,
+         "Xid 31 on GPU-a; exit status 1"},
+        {{.wait_status = SIGABRT,
+          .n_devices = 1,
+          .xid = 79,
+          .xid_text = "Xid 79: GPU has fallen off the bus",
+          .device = "GPU-a"},
+         false,
+         STK_FAIL_DEVICE_LOST,
+         "Xid 79: GPU has fallen off the bus on GPU-a; killed by signal 6 (SIGABRT); see stoker "
+         "gpus "
+         "and the kernel's log for what became of it"},
+        {{.wait_status = EXITED(0), .n_devices = 1, .xid = 31}, true, STK_FAIL_NONE, ""},
+        {{.wait_status = SIGTERM, .stopped_for = STK_FAIL_CANCELLED, .xid = 31},
+         false,
+         STK_FAIL_CANCELLED,
+         "cancelled"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -81,6 +186,22 @@ static void test_classify(void **state)
         assert_string_equal(o.text, cases[i].text);
         assert_int_equal(o.failure, cases[i].failure);
     }
+}
+
+/* The last words count; only a step with devices can have lost one. */
+static void test_symptom(void **state)
+{
+    (void)state;
+    const char *line;
+    size_t len;
+    static const char text[] = "CUDA out of memory\nretrying\n  CUDA_ERROR_ECC_UNCORRECTABLE: no\n";
+    assert_int_equal(stk_runner_symptom(text, true, &line, &len), STK_FAIL_ECC);
+    assert_int_equal(len, strlen("CUDA_ERROR_ECC_UNCORRECTABLE: no"));
+    assert_memory_equal(line, "CUDA_ERROR_ECC_UNCORRECTABLE", 28);
+    assert_int_equal(stk_runner_symptom(text, false, NULL, NULL), STK_FAIL_NONE);
+    assert_int_equal(stk_runner_symptom(NULL, true, NULL, NULL), STK_FAIL_NONE);
+    assert_int_equal(stk_runner_symptom("insufficient shared memory (shm)", false, NULL, NULL),
+                     STK_FAIL_SHM_FULL);
 }
 
 static char path[64];
@@ -190,9 +311,8 @@ int main(void)
 {
     snprintf(path, sizeof path, "/tmp/stk-samples-%d", (int)getpid());
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_classify),
-        cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_samples_version_1),
+        cmocka_unit_test(test_classify),        cmocka_unit_test(test_symptom),
+        cmocka_unit_test(test_samples),         cmocka_unit_test(test_samples_version_1),
         cmocka_unit_test(test_samples_hostile),
     };
     return cmocka_run_group_tests_name("runner", tests, NULL, NULL);
