@@ -238,8 +238,8 @@ static double free_parts(const node *n)
     return sum;
 }
 
-/* Ours: no new device is begun where gaps serve; then the node that is fullest, so that whole
- * machines stay whole; then the gap that fits best. */
+/* Ours: no new device is begun where gaps serve, and the gap that fits best is taken wherever it is
+ * in the cluster; then the node that is fullest, so that whole machines stay whole. */
 static rank our_rank(const node *n, const stk_pack_ask *ask)
 {
     uint32_t n_gaps = 0;
@@ -253,7 +253,7 @@ static rank our_rank(const node *n, const stk_pack_ask *ask)
         }
     }
     uint32_t n_begun = n_gaps >= ask->n ? 0 : ask->n - n_gaps;
-    return (rank){n_begun, free_parts(n), gap};
+    return (rank){n_begun, gap, free_parts(n)};
 }
 
 static void take(node *n, const stk_sim_job *job, const stk_pack_ask *ask, const stk_devset *set,
