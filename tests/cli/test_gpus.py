@@ -7,10 +7,11 @@ import os
 import pty
 import re
 import signal
+import subprocess
 from typing import Any
 
 import pytest
-from cli_tools import Cli, wait_for
+from cli_tools import PYTHON, Cli, wait_for
 
 UUID = "GPU-6f1c2d34-0000-4000-8000-00000000000a"
 FULL: dict[str, Any] = {
@@ -53,7 +54,8 @@ def describe(cli: Cli, *devices: dict[str, Any]) -> None:
 
 
 def devices_of(cli: Cli, *options: str) -> list[dict[str, Any]]:
-    return cli.json("gpus", *options)["devices"]
+    found: list[dict[str, Any]] = cli.json("gpus", *options)["devices"]
+    return found
 
 
 def test_nothing_here(cli: Cli) -> None:
@@ -259,33 +261,62 @@ def test_run_on_another_machine(cli: Cli) -> None:
     assert "simulated" not in cli.run(steps, "--quiet", "--simulate", "4xMI300X", "--no-cache").err
 
 
+def test_python_file_on_another_machine(cli: Cli) -> None:
+    cli.write(
+        "p.py",
+        """
+import os
+from stoker import ResourceSettings, pipeline, step
+
+@step(settings={"resources": ResourceSettings(gpu_count=2)})
+def train() -> str:
+    print(os.environ["CUDA_VISIBLE_DEVICES"])
+    return "x"
+
+@pipeline
+def p() -> None:
+    train()
+
+p()
+""",
+    )
+    run = cli("run", "--python", PYTHON, "--simulate", "4xH100", "p.py", timeout=60)
+    assert run.code == 0, run.err
+    assert re.fullmatch(r"GPU-sim-\d,GPU-sim-\d\n", run.text("train"))
+
+
 # --- watching, quarantine ---
+
+
+def line_of(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline()
 
 
 def test_watch_prints_lines(cli: Cli) -> None:
     describe(cli, FULL)
     child = cli.start("gpus", "--watch", "0.1")
-    lines = [child.stdout.readline() for _ in range(3)]
+    lines = [line_of(child) for _ in range(3)]
     assert all(re.match(r"\d{4}-\d\d-\d\dT[\d:]+Z  GPU 3  GPU-6f1c", line) for line in lines)
     describe(cli, {**FULL, "busy_percent": 93})
-    wait_for(lambda: "busy 93%" in child.stdout.readline(), why="a new look at the device")
+    wait_for(lambda: "busy 93%" in line_of(child), why="a new look at the device")
     child.send_signal(signal.SIGINT)
     assert child.wait(20) == 0
 
 
 def test_watch_json_is_a_line_a_look(cli: Cli) -> None:
     child = cli.start("gpus", "--watch", "0.1", "--json", "--simulate", "v5e-4")
-    looks = [json.loads(child.stdout.readline()) for _ in range(2)]
+    looks = [json.loads(line_of(child)) for _ in range(2)]
     assert len(looks[1]["devices"]) == 4 and looks[0]["time_ms"] < looks[1]["time_ms"]
 
 
 def test_watch_sees_an_xid(cli: Cli) -> None:
     describe(cli, FULL)
     child = cli.start("gpus", "--watch", "0.1", "--json")
-    assert json.loads(child.stdout.readline())["devices"][0]["xid"] is None
+    assert json.loads(line_of(child))["devices"][0]["xid"] is None
     describe(cli, {**FULL, "events": [{"xid": 31, "text": "Xid 31"}]})
-    wait_for(lambda: json.loads(child.stdout.readline())["devices"][0]["xid"] == 31)
-    assert json.loads(child.stdout.readline())["devices"][0]["xid"] == 31  # the last one stays
+    wait_for(lambda: json.loads(line_of(child))["devices"][0]["xid"] == 31)
+    assert json.loads(line_of(child))["devices"][0]["xid"] == 31  # the last one stays
 
 
 def test_watch_redraws_a_terminal(cli: Cli) -> None:
