@@ -286,6 +286,18 @@ int stk_accel_state(stk_accel *accel, uint32_t i, stk_device_state *ret_state, s
     return rc;
 }
 
+void stk_accel_exclude(stk_accel *accel, uint32_t i, const char *why)
+{
+    const char *copy = stk_arena_dup(accel->arena, why);
+    for (uint32_t k = 0; i < accel->n && k < accel->n; k++) {
+        stk_device *d = &accel->devices[k];
+        if ((k == i || d->parent == (int32_t)i) && d->usable) {
+            d->usable = false;
+            d->trouble = copy != NULL ? copy : "it failed the checks before the run";
+        }
+    }
+}
+
 int stk_accel_processes(stk_accel *accel, uint32_t i, stk_device_process *ret, uint32_t n_max)
 {
     const stk_accel_part *part = i < accel->n ? part_of(accel, i) : NULL;

@@ -166,10 +166,16 @@ typedef enum {
 /* The next event since opening (NVML's event set, and the kernel log where we may read it), never
  * blocks. False: none. */
 bool stk_accel_next_event(stk_accel *accel, stk_device_event *ret_event);
+/* Every Xid of this boot that the kernel log still has, oldest first; nothing where we may not read
+ * it. `text` is empty. */
+void stk_accel_history(stk_accel *accel, void (*tell)(void *arg, const stk_device_event *event),
+                       void *arg);
 /* `overrides`: "109=restart,94=ignore" (STOKER_XID_POLICY), or NULL. Unknown Xids are noted. */
 stk_xid_action stk_xid_policy(int32_t xid, const char *overrides);
 const char *stk_xid_text(int32_t xid); /* NVIDIA's words, or NULL */
 
+/* Out of our own pool, with its slices, as long as this list is open: `why` is its trouble now. */
+void stk_accel_exclude(stk_accel *accel, uint32_t i, const char *why);
 /* A device that is out of the pool on this host until somebody clears it: a file beside its lock.
  * `why` is one sentence. Clearing one that is not there: STK_E_NOT_FOUND. */
 int stk_accel_quarantine(stk_accel *accel, uint32_t i, const char *why, stk_err *err);

@@ -81,7 +81,7 @@ const char *stk_xid_text(int32_t number)
 
 /* --- events --- */
 
-enum { BURSTS = 64, BURST_SILENCE_MS = 180000, LINE = 1024 };
+enum { BURSTS = 64, BURST_SILENCE_MS = 180000, LINE = 1024, RECORDS = 4096 };
 
 /* One thing that goes on happening: told once, until it was silent for three minutes. */
 typedef struct burst {
@@ -171,11 +171,11 @@ static bool parse_line(const stk_accel *accel, const char *line, stk_device_even
     return true;
 }
 
-/* A record a read; what was overwritten before we came (EPIPE) is skipped. */
-static bool next_of_log(stk_accel *accel, stk_device_event *ret)
+/* A record a read; what was overwritten before we came (EPIPE) is skipped. Looks at n_max records,
+ * so that a flood waits for the next call. */
+static bool next_of_log(const stk_accel *accel, stk_trouble *log, int n_max, stk_device_event *ret)
 {
-    stk_trouble *log = accel->log;
-    for (int i = 0; log->fd >= 0 && i < 4096; i++) { /* a flood waits for the next call */
+    for (int i = 0; log->fd >= 0 && i < n_max; i++) {
         char *end = memchr(log->buf, '\n', log->n);
         if (end != NULL) {
             *end = '\0';
@@ -245,7 +245,7 @@ bool stk_accel_next_event(stk_accel *accel, stk_device_event *ret_event)
     }
     for (uint32_t i = 0; i <= accel->n_parts;) {
         event = (stk_device_event){.i_device = UINT32_MAX};
-        bool found = i == 0 ? next_of_log(accel, &event) : next_of_part(accel, i - 1, &event);
+        bool found = i == 0 ? next_of_log(accel, accel->log, RECORDS, &event) : next_of_part(accel, i - 1, &event);
         if (!found) {
             i++;
             continue;
@@ -262,6 +262,22 @@ bool stk_accel_next_event(stk_accel *accel, stk_device_event *ret_event)
         return true;
     }
     return false;
+}
+
+void stk_accel_history(stk_accel *accel, void (*tell)(void *arg, const stk_device_event *event),
+                       void *arg)
+{
+    char path[PATH_MAX];
+    stk_device_event event;
+    if (accel->log == NULL || accel->log->fd < 0 ||
+        !stk_sysfs_path(path, sizeof path, "/dev/kmsg")) {
+        return;
+    }
+    stk_trouble past = {.fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
+    while (next_of_log(accel, &past, INT_MAX, &event)) {
+        tell(arg, &event);
+    }
+    stk_file_close(&past.fd);
 }
 
 /* --- quarantine --- */

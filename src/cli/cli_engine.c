@@ -33,6 +33,7 @@ typedef struct engine {
     stk_accel *accel;
     stk_plan *plan;
     stk_capacity capacity;
+    stk_findings devices; /* what speaks against them */
     stk_store *store;
     char run[40];
     int lock_fd;
@@ -248,9 +249,12 @@ static int open_all(engine *e, stk_err *err)
     e->arena = stk_arena_new(0);
     int rc = e->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
     rc = rc < 0 ? rc : stk_accel_open(getenv("STOKER_ACCEL"), &e->accel, err);
+    e->devices.arena = e->arena;
+    rc = rc < 0 ? rc : stk_cli_check_devices(e->spec, e->accel, &e->devices, err);
     rc = rc < 0 ? rc : stk_exec_capacity(e->accel, e->arena, &e->capacity, err);
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(e->spec, e->arena, &peaks, err);
     rc = rc < 0 ? rc : stk_plan_new(e->spec, &e->capacity, peaks, o->policy, &e->plan, err);
+    rc = rc < 0 ? rc : stk_cli_check_steps(e->spec, o, e->accel, &e->devices, e->plan, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
     rc = rc < 0 ? rc : stk_store_open(path, STK_STORE_CREATE, &e->store, err);
     free(path);

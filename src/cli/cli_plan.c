@@ -14,6 +14,7 @@ typedef struct planning {
     stk_arena *arena;
     stk_accel *accel;
     stk_capacity capacity;
+    stk_findings devices; /* what speaks against them */
     stk_spec *spec;
     stk_plan *plan;
     stk_store *store;
@@ -23,6 +24,8 @@ typedef struct planning {
 static int open_machine(planning *p, stk_err *err)
 {
     int rc = stk_accel_open(getenv("STOKER_ACCEL"), &p->accel, err);
+    p->devices.arena = p->arena;
+    rc = rc < 0 ? rc : stk_cli_check_devices(p->spec, p->accel, &p->devices, err);
     rc = rc < 0 ? rc : stk_exec_capacity(p->accel, p->arena, &p->capacity, err);
     if (rc == 0 && stk_accel_is_simulated(p->accel)) {
         p->capacity.where = "the simulated machine";
@@ -42,6 +45,7 @@ static int open_planning(const stk_cli *cli, const stk_run_options *options, pla
     rc = rc < 0 ? rc : open_machine(p, err);
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(p->spec, p->arena, &peaks, err);
     rc = rc < 0 ? rc : stk_plan_new(p->spec, &p->capacity, peaks, options->policy, &p->plan, err);
+    rc = rc < 0 ? rc : stk_cli_check_steps(p->spec, options, p->accel, &p->devices, p->plan, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
     if (rc == 0 && stk_file_exists(path)) {
         rc = stk_store_open(path, STK_STORE_READONLY, &p->store, err);

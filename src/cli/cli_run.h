@@ -5,6 +5,7 @@
 
 #include "cli/cli.h"
 #include "plan/plan.h"
+#include "preflight/preflight.h"
 #include "spec/spec.h"
 
 /* Options that decide how a run goes, of the command line or of STOKER_RUN_OPTIONS. */
@@ -29,6 +30,15 @@ bool stk_cli_is_python(const char *word);
 int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err);
 /* Runs (or resumes) a pipeline to its end; returns the exit status. Prints errors itself. */
 int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *options);
+/* Before the plan, where steps ask for devices: what isn't fit is taken out of the list; the findings
+ * (with an arena) are kept. */
+int stk_cli_check_devices(const stk_spec *spec, stk_accel *accel, stk_findings *findings,
+                          stk_err *err);
+/* After it, where steps get some: what `devices` says and what speaks against the frameworks become
+ * notes of the plan; a framework that can't use the devices of a step that uses it is
+ * STK_E_RESOURCES. */
+int stk_cli_check_steps(const stk_spec *spec, const stk_run_options *options, stk_accel *accel,
+                        const stk_findings *devices, stk_plan *plan, stk_err *err);
 /* The document that --spec, --spec-fd or the first argument names. */
 int stk_cli_load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err);
 /* --simulate SPEC: this process and those that it starts see that machine's devices. */

@@ -1,5 +1,9 @@
 #include "plan/plan.h"
 
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
 #include "plan/plan_private.h"
 
 int stk_plan_no_memory(stk_err *err)
@@ -71,4 +75,25 @@ uint32_t stk_plan_n_notes(const stk_plan *plan)
 const char *stk_plan_note(const stk_plan *plan, uint32_t i_note)
 {
     return plan->notes[i_note];
+}
+
+int stk_plan_remark(stk_plan *plan, stk_err *err, const char *fmt, ...)
+{
+    char text[1200];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    const char **notes =
+        stk_arena_array(plan->arena, (size_t)plan->n_notes + 1, sizeof *plan->notes);
+    const char *copy = stk_arena_dup(plan->arena, text);
+    if (notes == NULL || copy == NULL) {
+        return stk_plan_no_memory(err);
+    }
+    if (plan->n_notes > 0) {
+        memcpy(notes, plan->notes, plan->n_notes * sizeof *notes);
+    }
+    notes[plan->n_notes++] = copy;
+    plan->notes = notes;
+    return 0;
 }

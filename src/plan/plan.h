@@ -93,6 +93,9 @@ const uint32_t *stk_plan_order(const stk_plan *plan);
 uint32_t stk_plan_n_notes(const stk_plan *plan);
 const char *stk_plan_note(const stk_plan *plan,
                           uint32_t i_note); /* sentences for the start and the summary */
+/* One more note, by whoever knows what the plan can't: what was found out about the devices. */
+int stk_plan_remark(stk_plan *plan, stk_err *err, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* --- cache keys --- */
 

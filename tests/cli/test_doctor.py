@@ -48,9 +48,15 @@ def test_every_topic_is_looked_at(tmp_path: Path) -> None:
         "memory",
         "shm",
         "limits",
+        "ulimit",
         "store",
         "disk",
+        "port",
         "python",
+    } | {
+        f["topic"]
+        for f in report["findings"]
+        if f["topic"] in ("torch", "tensorflow", "jax", "cupy")
     }
     assert all(f["text"] for f in report["findings"])
 
@@ -58,7 +64,7 @@ def test_every_topic_is_looked_at(tmp_path: Path) -> None:
 def test_text_has_a_line_a_finding_and_its_remedy(tmp_path: Path) -> None:
     done = doctor(tmp_path, STOKER_LEASE_DIR="/proc/nowhere")
     assert done.returncode == 3
-    assert "problem  leases   device leases live in /proc/nowhere" in done.stdout
+    assert "problem  leases     device leases live in /proc/nowhere" in done.stdout
     assert "→ make it" in done.stdout
     assert "\033" not in done.stdout
 
@@ -122,6 +128,58 @@ def test_a_store_from_the_future_is_a_problem(tmp_path: Path) -> None:
 def test_no_store_is_no_problem(tmp_path: Path) -> None:
     (found,) = findings(tmp_path, "store")
     assert found["level"] == "note" and ".stoker" in found["text"]
+
+
+def host(tmp_path: Path, *devices: dict[str, Any], driver: str = "580.65.06") -> str:
+    fake = tmp_path / "host.json"
+    fake.write_text(json.dumps({"driver": driver, "cuda_version": 12020, "devices": devices}))
+    return f"fake:{fake}"
+
+
+def environment(tmp_path: Path, version: str) -> Path:
+    """A made-up virtual environment with a torch of this version.py."""
+    torch = tmp_path / "venv/lib/python3.11/site-packages/torch"
+    torch.mkdir(parents=True)
+    (torch / "__init__.py").write_text("raise SystemExit('imported')")
+    (torch / "version.py").write_text(version)
+    (tmp_path / "venv/pyvenv.cfg").write_text("version = 3.11.2")
+    (tmp_path / "venv/bin").mkdir()
+    (tmp_path / "venv/bin/python").symlink_to(sys.executable)
+    return tmp_path / "venv/bin/python"
+
+
+def test_a_torch_that_does_not_fit_the_driver(tmp_path: Path) -> None:
+    python = environment(tmp_path, "__version__ = '2.13.0+cu130'\ncuda = '13.0'\n")
+    accel = host(tmp_path, {"uuid": "GPU-a", "cc": "9.0"}, driver="535.104")
+    report = json.loads(
+        doctor(tmp_path, "--json", "--python", str(python), STOKER_ACCEL=accel).stdout
+    )
+    (found,) = (f for f in report["findings"] if f["topic"] == "torch")
+    assert found["level"] == "warning" and "needs driver 580 or newer" in found["text"]
+    assert found["subject"].endswith("site-packages/torch") and "CUDA 12.x" in found["remedy"]
+
+
+def test_the_health_of_devices(tmp_path: Path) -> None:
+    accel = host(
+        tmp_path,
+        {"uuid": "GPU-a", "ecc": 0, "remap_pending": 1},
+        {"uuid": "GPU-b", "remap_failed": 1, "throttle": 1 << 6, "temperature_c": 95},
+    )
+    report = json.loads(doctor(tmp_path, "--json", STOKER_ACCEL=accel).stdout)
+    assert report["worst"] == "problem"
+    seen = {(f["subject"], f["topic"], f["level"]) for f in report["findings"]}
+    assert {
+        ("GPU-a", "ecc", "note"),
+        ("GPU-a", "remap", "warning"),
+        ("GPU-b", "remap", "problem"),
+        ("GPU-b", "throttle", "warning"),
+    } <= seen
+    assert any("95 °C" in f["text"] for f in report["findings"])
+
+
+def test_simulated_devices_are_no_trouble(tmp_path: Path) -> None:
+    done = doctor(tmp_path, STOKER_ACCEL="sim:2xA100")
+    assert done.returncode == 0 and "A100" in done.stdout
 
 
 def test_a_word_too_many(tmp_path: Path) -> None:
