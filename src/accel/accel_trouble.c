@@ -43,10 +43,11 @@ static const xid_row *find_xid(int32_t number)
 
 static bool action_named(const char *word, size_t len, stk_xid_action *ret)
 {
-    static const char *const names[] = {[STK_XID_IGNORE] = "ignore",
-                                        [STK_XID_RESTART] = "restart",
-                                        [STK_XID_QUARANTINE] = "quarantine",
-                                        [STK_XID_NODE] = "node"};
+    static const char *const names[] = {
+#define X(name, word) [STK_XID_##name] = (word),
+#include "tbl/xid_actions.def"
+#undef X
+    };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strlen(names[i]) == len && strncmp(names[i], word, len) == 0) {
             *ret = (stk_xid_action)i;

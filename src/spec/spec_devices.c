@@ -203,7 +203,12 @@ int stk_spec_read_on_oom(stk_spec_reader *r, const stk_json *map, stk_on_oom *on
 
 int stk_spec_read_xid(stk_spec_reader *r, const stk_json *map, stk_spec_base *base)
 {
-    static const char *const words[] = {"ignore", "restart", "quarantine", "node"};
+    static const char *const words[] = {
+#define X(name, word) word,
+#include "tbl/xid_actions.def"
+#undef X
+    };
+    enum { N = sizeof words / sizeof *words };
     int rc = stk_spec_read_map(r, map, "xid");
     rc = rc < 0 ? rc : stk_spec_merge(r, &base->xid, map, &base->xid);
     STK_BUF_AUTO text = STK_BUF_INIT(1u << 20);
@@ -212,7 +217,7 @@ int stk_spec_read_xid(stk_spec_reader *r, const stk_json *map, stk_spec_base *ba
         const stk_json *value = stk_json_value(&base->xid, i);
         const char *word = stk_json_text(value);
         bool known = false;
-        for (size_t k = 0; word != NULL && k < 4; k++) {
+        for (size_t k = 0; word != NULL && k < N; k++) {
             known = known || strcmp(word, words[k]) == 0;
         }
         if (key->text[0] == '0' || strlen(key->text) > 5 ||
@@ -226,7 +231,7 @@ int stk_spec_read_xid(stk_spec_reader *r, const stk_json *map, stk_spec_base *ba
         if (!known) {
             rc = stk_spec_wrong(r, value, "xid", "ignore, restart, quarantine or node");
             if (word != NULL) {
-                stk_spec_did_you_mean(r, word, words, 4);
+                stk_spec_did_you_mean(r, word, words, N);
             }
             return rc;
         }

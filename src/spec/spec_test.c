@@ -152,6 +152,54 @@ static void test_refusals(void **state)
          "p.yaml:5: step 'b': 'resources.memory' is 0; it must be more than nothing"},
         {STEP("resources: {gpus: 2}"), STK_E_SPEC,
          "p.yaml:5: step 'b': unknown key 'gpus' in 'resources'"},
+        {STEP("resources: {gpu_memory: 10XB}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'resources.gpu_memory' must be an amount like 10GB or 8 GiB, or "
+         "auto, "
+         "not '10XB'"},
+        {STEP("resources: {gpu_memory: 0GB}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'resources.gpu_memory' is 0GB; it must be more than nothing"},
+        {STEP("resources: {gpu_memroy: 1GB}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': unknown key 'gpu_memroy' in 'resources'; did you mean 'gpu_memory'?"},
+        {STEP("resources: {gpu_vendor: nvidea}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'resources.gpu_vendor' must be nvidia, amd, intel, aws (neuron) or "
+         "google (tpu), not 'nvidea'; did you mean 'nvidia'?"},
+        {STEP("resources: {any_of: {gpu_class: A100}}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'resources.any_of' must be a list of mappings, not a mapping"},
+        {STEP("resources: {any_of: [{gpu_class: A100},\n      {gpu_clas: H100}]}"), STK_E_SPEC,
+         "p.yaml:6: step 'b': unknown key 'gpu_clas' in 'resources.any_of'; did you mean "
+         "'gpu_class'?"},
+        {STEP("resources: {any_of: [{gpu_count: 0}]}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'resources.any_of' has an alternative of 0 devices; a step that can "
+         "do without runs so by --policy fit"},
+        {STEP("resources: {any_of: [{}, {}, {}, {}, {}, {}, {}, {}, {}]}"), STK_E_LIMIT,
+         "p.yaml:5: step 'b': 'resources.any_of' has 9 alternatives; 8 is the most"},
+        {STEP("on_oom: {gpu_memory: twice}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'on_oom.gpu_memory' must be how many times as much, like 2 or x2, "
+         "not "
+         "'twice'"},
+        {STEP("on_oom: {memory: 1x}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'on_oom.memory' is 1x; it must be more than 1 and at most 1000"},
+        {STEP("on_oom: {gpumemory: 2}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': unknown key 'gpumemory' in 'on_oom'; did you mean 'gpu_memory'?"},
+        {STEP("on_oom: {max_retries: 3}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'on_oom' says neither 'memory' nor 'gpu_memory': how many times as "
+         "much the next attempt asks for; write {gpu_memory: 2}"},
+        {STEP("xid: {GPU: ignore}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'xid' has 'GPU'; an Xid is a number like 109"},
+        {STEP("xid: {109: quarantin}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'xid' must be ignore, restart, quarantine or node, not 'quarantin'; "
+         "did you mean 'quarantine'?"},
+        {STEP("sample: 5ms"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'sample' is 5ms; it must be between 0.01 and 3600 seconds"},
+        {STEP("gpu_profile: yes"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'gpu_profile' must be true, false or a mapping, not 'yes'"},
+        {STEP("gpu_profile: {with_crad: true}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': unknown key 'with_crad' in 'gpu_profile'; did you mean 'with_card'?"},
+        {STEP("gpu_profile: {interval: 0}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'gpu_profile.interval' is 0; it must be between 0.01 and 3600 "
+         "seconds"},
+        {STEP("uses: torch"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'uses' must be a list of texts, not 'torch'"},
         {STEP("timeout: soon"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'timeout' must be a time like 90, 90s, 10m or 2h, not 'soon'"},
         {STEP("timeout: 400d"), STK_E_SPEC,
@@ -359,6 +407,90 @@ static void test_settings(void **state)
     stk_spec_free(spec);
 }
 
+/* What is said of devices, over what the pipeline says of them. */
+static void test_devices(void **state)
+{
+    (void)state;
+    stk_spec *spec =
+        parse(HEAD "resources: {gpu_memory: auto, gpu_vendor: TPU, any_of: [{gpu_count: 4}]}\n"
+                   "on_oom: {gpu_memory: ×2}\n"
+                   "xid: {109: restart, 94: ignore}\n"
+                   "gpu_profile: {interval: 100ms, artifact_prefix: prof_}\n"
+                   "steps:\n"
+                   "  a: {run: x}\n"
+                   "  b:\n"
+                   "    run: x\n"
+                   "    uses: [torch, jax]\n"
+                   "    resources:\n"
+                   "      gpu_memory: 10GB\n"
+                   "      gpu_vendor: null\n"
+                   "      any_of:\n"
+                   "      - {gpu_class: A100, gpu_count: 2}\n"
+                   "      - {gpu_vendor: Neuron, gpu_memory: AUTO, gpu_class: null}\n"
+                   "    on_oom: {memory: 1.5x, max_retries: 3}\n"
+                   "    xid: {109: null, 13: quarantine}\n"
+                   "    sample: 2\n"
+                   "    gpu_profile: {with_card: false, include_artifacts: false, interval: null}\n"
+                   "  c: {run: x, resources: {any_of: []}, gpu_profile: false, sample: 5}\n"
+                   "  d: {run: x, gpu_profile: {interval: 10}, sample: 5, on_oom: {memory: X3}}\n"
+                   "  e: {run: x, xid: {94: node}, gpu_profile: {interval: 0.01}}\n");
+    const stk_settings *top = stk_spec_settings(spec);
+    assert_int_equal(top->resources.gpu_memory_bytes, STK_GPU_MEMORY_AUTO);
+    assert_int_equal(top->resources.gpu_count, -1);
+    assert_string_equal(top->resources.gpu_vendor, "google");
+    assert_int_equal(top->resources.n_any_of, 1);
+    assert_int_equal(top->resources.any_of[0].gpu_count, 4);
+    assert_int_equal(top->resources.any_of[0].gpu_memory_bytes, -1);
+    assert_true(top->on_oom.gpu_memory == 2 && top->on_oom.memory == 0);
+    assert_int_equal(top->on_oom.max_retries, 1);
+    assert_string_equal(top->xid, "109=restart,94=ignore");
+    assert_int_equal(top->sample_ms, 100);
+    assert_true(top->gpu_profile.enabled && top->gpu_profile.with_card);
+    assert_string_equal(top->gpu_profile.artifact_prefix, "prof_");
+    const stk_step *step = stk_spec_step(spec, 1);
+    const stk_settings *s = step->settings;
+    assert_int_equal(step->n_uses, 2);
+    assert_string_equal(step->uses[1], "jax");
+    assert_int_equal(stk_spec_step(spec, 0)->n_uses, 0);
+    assert_int_equal(s->resources.gpu_memory_bytes, 10000000000);
+    assert_string_equal(s->resources.gpu_vendor, "google");
+    assert_int_equal(s->resources.n_any_of, 2);
+    assert_string_equal(s->resources.any_of[0].gpu_class, "A100");
+    assert_int_equal(s->resources.any_of[0].gpu_count, 2);
+    assert_null(s->resources.any_of[0].gpu_vendor);
+    assert_string_equal(s->resources.any_of[1].gpu_vendor, "aws");
+    assert_int_equal(s->resources.any_of[1].gpu_memory_bytes, STK_GPU_MEMORY_AUTO);
+    assert_null(s->resources.any_of[1].gpu_class);
+    assert_true(s->on_oom.gpu_memory == 2 && s->on_oom.memory == 1.5);
+    assert_int_equal(s->on_oom.max_retries, 3);
+    assert_string_equal(s->xid, "109=restart,94=ignore,13=quarantine");
+    assert_int_equal(s->sample_ms, 100); /* as the profile needs it */
+    assert_true(s->gpu_profile.enabled);
+    assert_false(s->gpu_profile.with_card || s->gpu_profile.include_artifacts);
+    assert_int_equal(s->gpu_profile.interval_ms, 100);
+    s = stk_spec_step(spec, 2)->settings;
+    assert_int_equal(s->resources.n_any_of, 0);
+    assert_false(s->gpu_profile.enabled);
+    assert_int_equal(s->sample_ms, 5000);
+    s = stk_spec_step(spec, 3)->settings;
+    assert_int_equal(s->sample_ms, 5000);
+    assert_true(s->on_oom.memory == 3);
+    assert_int_equal(s->on_oom.max_retries, 1);
+    s = stk_spec_step(spec, 4)->settings;
+    assert_string_equal(s->xid, "109=restart,94=node");
+    assert_int_equal(s->sample_ms, 10);
+    stk_spec_free(spec);
+    /* Nothing said. */
+    spec = parse(HEAD "steps:\n  a: {run: x}\n");
+    s = stk_spec_settings(spec);
+    assert_int_equal(s->resources.gpu_memory_bytes, -1);
+    assert_int_equal(s->sample_ms, 0);
+    assert_int_equal(s->on_oom.max_retries, 0);
+    assert_false(s->gpu_profile.enabled);
+    assert_null(s->xid);
+    stk_spec_free(spec);
+}
+
 static void test_params(void **state)
 {
     (void)state;
@@ -481,6 +613,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refusals), cmocka_unit_test(test_document),
         cmocka_unit_test(test_text),     cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_params),   cmocka_unit_test(test_limits)};
+        cmocka_unit_test(test_devices),  cmocka_unit_test(test_params),
+        cmocka_unit_test(test_limits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

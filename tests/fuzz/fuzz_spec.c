@@ -10,15 +10,20 @@
 
 static void use(const stk_spec *spec)
 {
-    static const char *const models[] = {"NVIDIA A100-SXM4-80GB"};
-    static const char *const vendors[] = {"nvidia"};
+    /* One of each sort: whole, split, a slice, not shared, broken. */
+    static const stk_capacity_device devices[] = {
+        {"nvidia", "GPU", "NVIDIA A100-SXM4-80GB", NULL, 85899345920, 0, -1, true, NULL},
+        {"nvidia", "GPU", "NVIDIA A100-SXM4-80GB", NULL, 85899345920, 0, -1, false, NULL},
+        {"nvidia", "MIG slice", "NVIDIA A100-SXM4-80GB", "1g.10gb", 10737418240, 0, 1, true, NULL},
+        {"google", "TPU chip", "Google TPU v5e", NULL, 17179869184, -1, -1, true, NULL},
+        {"amd", "GPU", "AMD Instinct MI300X", NULL, -1, -1, -1, false, "gone"}};
+    enum { N_DEVICES = sizeof devices / sizeof *devices };
     static const stk_capacity small = {.where = "this machine",
                                        .backend = "local",
                                        .cpu_milli = 2000,
                                        .memory_bytes = 1000000000,
-                                       .n_devices = 1,
-                                       .device_models = models,
-                                       .device_vendors = vendors};
+                                       .devices = devices,
+                                       .n_listed = N_DEVICES};
     stk_plan *plan = NULL;
     stk_err err = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -26,6 +31,15 @@ static void use(const stk_spec *spec)
     fuzz_require(rc == 0 || (rc == err.code && err.text[0] != '\0'), "a plan's error says why");
     for (uint32_t i = 0; rc == 0 && i < stk_spec_n_steps(spec); i++) {
         const stk_step *step = stk_spec_step(spec, i);
+        const stk_request *request = stk_plan_request(plan, i);
+        for (uint32_t k = 0; k < request->n_asks; k++) {
+            const stk_pack_ask *ask = &request->asks[k];
+            fuzz_require(ask->n > 0 && ask->share_mib >= 0 &&
+                             ask->wanted.words[0] >> N_DEVICES == 0 &&
+                             !stk_devset_has(&ask->wanted, 1) && !stk_devset_has(&ask->wanted, 4) &&
+                             stk_devset_count(&ask->wanted) >= ask->n,
+                         "what is asked for can be given");
+        }
         const char **digests = stk_arena_array(arena, step->n_inputs, sizeof *digests);
         const char **files = stk_arena_array(arena, step->settings->cache.n_files, sizeof *files);
         stk_key key;
