@@ -64,7 +64,7 @@ test-all: deps-test-all $(STAMPS)/tensorflow ## that, and crashes, simulation, f
 	@$(PY) tools/run_tests.py all
 
 test-gpu: deps-test-all ## on a machine with an NVIDIA GPU
-	@$(PY) tools/run_tests.py gpu
+	@STOKER_GPU_PROOF=docs/gpu-proof.md $(PY) tools/run_tests.py gpu
 
 lint: $(STAMPS)/test build ## rooms, clang-format, ruff, mypy
 	@$(PY) tools/run_tests.py lint
