@@ -208,17 +208,18 @@ _JAX_PLUGIN = re.compile(r"jax_(cuda|rocm)(\d*)_plugin")
 
 
 def _jax_build() -> Optional[str]:
-    """JAX gets its devices by plugins beside it; before 0.4.30 they were in jaxlib itself."""
+    """JAX gets its devices by packages beside it; before 0.4.30 CUDA's were in jaxlib itself."""
     path = getattr(sys.modules.get("jaxlib"), "__file__", None)
     if not path:
         return None
     folder = os.path.dirname(os.path.abspath(path))
-    for name in sorted(os.listdir(os.path.dirname(folder))):
+    beside = sorted(os.listdir(os.path.dirname(folder)))
+    for name in beside:
         match = _JAX_PLUGIN.fullmatch(name)
         if match is not None:
             return " ".join(part for part in match.groups() if part)
     inside = [word for word in ("cuda", "rocm") if os.path.isdir(os.path.join(folder, word))]
-    return inside[0] if inside else "cpu"
+    return inside[0] if inside else "tpu" if "libtpu" in beside else "cpu"
 
 
 def _jax(jax: Any, entry: Dict[str, Any], only_initialized: bool) -> bool:
@@ -233,8 +234,9 @@ def _jax(jax: Any, entry: Dict[str, Any], only_initialized: bool) -> bool:
     devices = list({id(one): one for client in real for one in client.local_devices()}.values())
     entry.update({"available": bool(devices), "device_count": len(devices)})
     errors = getattr(bridge, "_backend_errors", None) or {}
-    if not devices and errors:
-        entry["reason"] = _one_line("; ".join(str(error) for error in errors.values()))
+    word = (entry["build"] or "").partition(" ")[0]
+    if not devices and errors.get(word):  # not that of a kind that it wasn't installed for
+        entry["reason"] = _one_line(str(errors[word]))
     stats = [device.memory_stats() or {} for device in devices]
     if stats:
         entry["peak_bytes"] = [one.get("peak_bytes_in_use") for one in stats]
@@ -342,15 +344,16 @@ def _check(
 
 
 def _somebody_else(name: str, used: Iterable[str]) -> bool:
-    """May another library be what uses the device?"""
+    """May another library be what uses the device, or is this one a part of another's import?"""
     if any(other in sys.modules for other in _OTHER_USERS):
         return True
     for other in NAMES:
         if other == name or (other not in used and other not in sys.modules):
             continue
         module = sys.modules.get(other)
-        if module is None or build_of(other, module) != "cpu":
-            return True
+        unfinished = getattr(getattr(module, "__spec__", None), "_initializing", False)
+        if module is None or unfinished or build_of(other, module) != "cpu":
+            return True  # one that is being imported is looked at when it is done
     return False
 
 

@@ -36,7 +36,10 @@ STEPS = {
                 "any": "2 GPUs: 0-1",
             },
         ),
-        ("v5e-8", {"p:": "8 × Google TPU v5e", "train": "4 TPU chips: 0-3", "tune": "1 TPU chip: "}),
+        (
+            "v5e-8",
+            {"p:": "8 × Google TPU v5e", "train": "4 TPU chips: 0-3", "tune": "1 TPU chip: "},
+        ),
         ("16xTrainium", {"train": "4 Neuron devices: ", "any": "1 Neuron device: "}),
         ("4xA100+2xH100", {"any": "2 GPUs of 2 × NVIDIA H100 80GB HBM3: 4-5"}),
     ],

@@ -215,10 +215,11 @@ def test_tensorflow(
     [
         ("", None, {}, ("cpu", False, None, None, None, None)),
         ("jax_cuda12_plugin", None, {}, ("cuda 12", False, None, None, None, None)),
+        ("libtpu", None, {}, ("tpu", False, None, None, None, None)),
         (
             "jax_rocm60_plugin",
             {"cpu": client(None)},
-            {"_backend_errors": {"rocm": "no\n driver"}},
+            {"_backend_errors": {"tpu": "no libtpu", "rocm": "no\n driver"}},
             ("rocm 60", False, False, 0, None, "no driver"),
         ),
         (
@@ -316,6 +317,27 @@ def test_another_library_may_use_the_device(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "torch", torch_of("cpu"))
     monkeypatch.setitem(sys.modules, "xgboost", ModuleType("xgboost"))
     _frameworks.guard([GPU], ["torch"])
+
+
+def test_a_framework_that_another_imports_is_not_the_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """TensorFlow imports JAX where it is installed: the sentence is about TensorFlow."""
+    for name, inner in (("torch", "import jax\n"), ("jax", "")):
+        (tmp_path / name).mkdir()
+        text = f"{inner}from types import SimpleNamespace\n__version__ = '1'\n"
+        (tmp_path / name / "__init__.py").write_text(
+            text + "version = SimpleNamespace(cuda=None)\n"
+        )
+    jax_of(monkeypatch, tmp_path / "site")
+    monkeypatch.delitem(sys.modules, "jax")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def step() -> None:
+        import torch  # noqa: F401
+
+    message = attempt(tmp_path / "store", step, task=GRANTED)[0]["error"]["message"]
+    assert "torch 1 in this Python" in message
 
 
 def fake_torch(folder: Path) -> None:
@@ -491,9 +513,32 @@ def test_real_tensorflow_of_a_cpu_only_build(tmp_path: Path) -> None:
     (tmp_path / "allowed").mkdir()
     allowed = run_worker(tmp_path / "allowed", body, **{_frameworks.ALLOW: "1"})
     assert allowed["outputs"]["output"]["value"] == 3.0
-    entry = only(allowed["accelerator"]["frameworks"])
-    assert entry["name"] == "tensorflow" and entry["build"] == "cpu"
+    entries = {one["name"]: one for one in allowed["accelerator"]["frameworks"]}
+    entry = entries["tensorflow"]  # which imports JAX where it is installed
+    assert "torch" not in entries and entry["build"] == "cpu"
     assert entry["available"] is False and entry["initialized"] is False
+
+
+@pytest.mark.slow
+def test_real_jax_of_a_cpu_only_build(tmp_path: Path) -> None:
+    if importlib.util.find_spec("jax") is None:
+        pytest.skip("JAX isn't installed (make .venv/.stamps/tensorflow)")
+    body = """
+    def main():
+        import jax.numpy
+
+        return float(jax.numpy.ones(3).sum())
+    """
+    (tmp_path / "refused").mkdir()
+    refused = run_worker(tmp_path / "refused", body)
+    assert refused["error"]["class"] == "resources"
+    assert "jax[cuda12]" in refused["error"]["message"]
+    (tmp_path / "allowed").mkdir()
+    allowed = run_worker(tmp_path / "allowed", body, **{_frameworks.ALLOW: "1"})
+    assert allowed["outputs"]["output"]["value"] == 3.0
+    entry = only(allowed["accelerator"]["frameworks"])
+    assert entry["name"] == "jax" and entry["build"] == "cpu" and entry["device_count"] == 0
+    assert entry["available"] is False and entry["initialized"] is False and "reason" not in entry
 
 
 def test_looking_is_cheap() -> None:
