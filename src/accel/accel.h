@@ -3,10 +3,11 @@
  * Every number is known or unknown (-1), never a made-up zero. Vendor libraries are loaded with
  * dlopen and our own prototypes. Providers are picked by configuration, a comma list:
  *
- *     auto          nvml,amd,intel,neuron,tpu (default): each finds nothing on a host without its
- * kind none          no device at all fake:FILE     devices and their samples from a JSON file
- * (accel_fake.c) sim:SPEC      a machine that isn't here: "8xH100", "2xA100,mig=1g.10gb*7",
- * "4xMI300X", "16xTrainium", "v5e-8", several joined by '+'  (accel_sim.c, tbl/models.def)
+ *     auto       nvml,amd,intel,neuron,tpu (default): each finds nothing on a host without its kind
+ *     none       no device at all
+ *     fake:FILE  devices and their samples from a JSON file (accel_fake.c)
+ *     sim:SPEC   a machine that isn't here: "8xH100", "2xA100,mig=1g.10gb*7", "4xMI300X",
+ *                "16xTrainium", "v5e-8", several joined by '+' (accel_sim.c, tbl/models.def)
  *
  * STOKER_ACCEL names them where the caller doesn't. For tests: STOKER_NVML=PATH is the NVML
  * library, STOKER_SYSROOT=DIR stands before every path under /sys, /dev and /proc/driver that a
@@ -163,8 +164,9 @@ typedef enum {
     STK_XID_QUARANTINE, /* the device needs a reset: out of the pool, the attempt is free */
     STK_XID_NODE        /* the whole host needs care */
 } stk_xid_action;
-/* The next event since opening (NVML's event set, and the kernel log where we may read it), never
- * blocks. False: none. */
+/* The next event (the kernel log's since opening, where we may read it; NVML's since the first
+ * call); never blocks. The same Xid of one device and process is told once until it was silent for
+ * three minutes. False: none. */
 bool stk_accel_next_event(stk_accel *accel, stk_device_event *ret_event);
 /* Every Xid of this boot that the kernel log still has, oldest first; nothing where we may not read
  * it. `text` is empty. */
