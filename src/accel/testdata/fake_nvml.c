@@ -51,12 +51,15 @@ static line lines[LINES];
 static int n_lines, n_devices, n_calls;
 static struct stat seen;
 
+#define H100(number, pci)                                                                          \
+    "[device " number "]\nnvmlDeviceGetUUID = GPU-0000" number "-fake\n"                           \
+    "nvmlDeviceGetName = NVIDIA H100 80GB HBM3\nnvmlDeviceGetPciInfo = " pci "\n"                  \
+    "nvmlDeviceGetMemoryInfo = 85899345920 84825604096 1073741824 0\n"                             \
+    "nvmlDeviceGetCudaComputeCapability = 9 0\n"
+
 static const char otherwise[] =
-    "[system]\nnvmlSystemGetDriverVersion = 580.65.06\nnvmlSystemGetCudaDriverVersion = 13000\n"
-    "[device 0]\nnvmlDeviceGetUUID = GPU-00000-fake\nnvmlDeviceGetName = NVIDIA H100 80GB HBM3\n"
-    "nvmlDeviceGetMemoryInfo = 85899345920 84825604096 1073741824 0\n"
-    "[device 1]\nnvmlDeviceGetUUID = GPU-00001-fake\nnvmlDeviceGetName = NVIDIA H100 80GB HBM3\n"
-    "nvmlDeviceGetMemoryInfo = 85899345920 84825604096 1073741824 0\n";
+    "[system]\nnvmlSystemGetDriverVersion = 580.65.06\nnvmlSystemGetCudaDriverVersion = "
+    "13000\n" H100("0", "00000000:0F:00.0") H100("1", "00000000:10:00.0");
 
 /* A handle is a number that is no pointer: (device + 1) * 32 + place + 1, place -1 the whole. */
 static int device_of(const void *handle)
