@@ -63,10 +63,12 @@ static void fold(world *w, stk_sched_event event)
 
 static void add_graph(world *w, uint32_t n_tasks)
 {
+    static const stk_pack_ask one = {.n = 1, .wanted = {{0xff}}};
     for (uint32_t i = 0; i < n_tasks; i++) {
         stk_sched_task task = {.cpu_milli = 1000 * (1 + (int64_t)below(w, 4)),
                                .memory_bytes = (int64_t)(1 + below(w, 3)) << 30,
-                               .n_devices = below(w, 50) == 0,
+                               .asks = &one,
+                               .n_asks = below(w, 50) == 0,
                                .max_retries = 5,
                                .delay_ms = 100,
                                .backoff = 2,
@@ -76,7 +78,7 @@ static void add_graph(world *w, uint32_t n_tasks)
         for (uint32_t k = 0; k < n_needs; k++) {
             needs[k] = i - 1 - below(w, i < 2000 ? i : 2000);
         }
-        if (task.n_devices > 0) {
+        if (task.n_asks > 0) {
             task.cpu_milli = 8000;
             task.memory_bytes = (int64_t)(1 + below(w, 2)) << 34;
         }
@@ -119,8 +121,8 @@ static void end_one(world *w)
         fold(w, (stk_sched_event){.kind = STK_EV_TASK_SUCCEEDED, .task = ended.task});
         return;
     }
-    int64_t delay_ms;
-    bool is_again = stk_sched_retry(w->sched, ended.task, STK_FAIL_EXIT, &delay_ms);
+    stk_sched_retrying retrying;
+    bool is_again = stk_sched_retry(w->sched, ended.task, STK_FAIL_EXIT, &retrying);
     fold(w, (stk_sched_event){.kind = STK_EV_TASK_FAILED,
                               .task = ended.task,
                               .failure = STK_FAIL_EXIT,
@@ -128,7 +130,7 @@ static void end_one(world *w)
     if (is_again) {
         fold(w, (stk_sched_event){.kind = STK_EV_TASK_RETRYING,
                                   .task = ended.task,
-                                  .at_ms = w->now_ms + delay_ms});
+                                  .at_ms = w->now_ms + retrying.delay_ms});
     }
 }
 
@@ -141,8 +143,11 @@ static bool act(world *w, const stk_action *a)
         break;
     case STK_ACT_START:
         w->n_attempts++;
-        fold(w, (stk_sched_event){
-                    .kind = STK_EV_TASK_STARTED, .task = a->task, .attempt = a->attempt});
+        fold(w, (stk_sched_event){.kind = STK_EV_TASK_STARTED,
+                                  .task = a->task,
+                                  .attempt = a->attempt,
+                                  .i_ask = a->i_ask,
+                                  .devices = a->devices});
         job_put(w, a->task, w->now_ms + 1 + below(w, 1000));
         break;
     case STK_ACT_SKIP:
@@ -188,13 +193,16 @@ static void schedule(world *w)
 int main(int argc, char **argv)
 {
     uint32_t n_tasks = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 1000000;
+    stk_pack_device devices[8];
+    for (int i = 0; i < 8; i++) {
+        devices[i] = (stk_pack_device){.total_mib = 81920, .numa = i / 4};
+    }
     stk_sched_config config = {.cpu_milli = 64000,
                                .memory_bytes = (int64_t)256 << 30,
-                               .n_devices = 8,
+                               .host = {devices, 8, NULL},
                                .max_workers = N_WORKERS,
                                .mode = STK_MODE_CONTINUE,
-                               .seed = 1,
-                               .free_retries = 3};
+                               .seed = 1};
     world w = {.random = 1};
     double start = seconds();
     w.sched = stk_sched_new(&config);

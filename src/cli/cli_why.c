@@ -1,10 +1,12 @@
 /* stoker why: why did a step run, fail, not run, or why does it wait? */
+#include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "accel/accel.h"
-#include "base/limits.h"
 #include "cli/cli_read.h"
-#include "plan/plan.h"
+#include "cli/cli_run.h"
+#include "exec/exec.h"
 
 /* The first thing that `task` waits for: a step before it that isn't done. */
 static const stk_view_task *waits_for(const stk_view *view, const stk_input *inputs, uint32_t n)
@@ -24,52 +26,109 @@ static const stk_view_task *waits_for(const stk_view *view, const stk_input *inp
     return NULL;
 }
 
-/* Would a device of this kind do, by one of the alternatives? */
-static bool would_do(const stk_resources *asked, const stk_device *d)
+/* --- waiting for room --- */
+
+/* The run's scheduler as its record leaves it, on this host. */
+typedef struct standing {
+    stk_accel *accel;
+    stk_capacity capacity;
+    stk_plan *plan;
+    stk_sched *sched;
+} standing;
+
+static void standing_done(standing *s)
 {
-    const stk_capacity_device device = {.vendor = d->vendor,
-                                        .noun = d->noun,
-                                        .model = d->model,
-                                        .profile = d->profile,
-                                        .memory_bytes = d->memory_bytes};
-    bool fits =
-        asked->n_any_of == 0 && stk_plan_device_fits(asked->gpu_class, asked->gpu_vendor, &device);
-    for (uint32_t i = 0; !fits && i < asked->n_any_of; i++) {
-        const stk_alternative *a = &asked->any_of[i];
-        fits = stk_plan_device_fits(a->gpu_class ? a->gpu_class : asked->gpu_class,
-                                    a->gpu_vendor ? a->gpu_vendor : asked->gpu_vendor, &device);
-    }
-    return fits;
+    stk_sched_free(s->sched);
+    stk_plan_free(s->plan);
+    stk_accel_close(s->accel);
 }
 
-/* Who has the devices that this step could use, as the locks say now: "GPU 0: run r step s (user
- * ann, pid 7)", joined by commas. Nothing where it asks for none, or none is held. */
-static void add_holders(const stk_resources *asked, stk_arena *arena, stk_buf *out)
+static int standing_open(stk_store *store, const stk_view *view, stk_arena *arena, standing *s,
+                         stk_err *err)
 {
-    bool wants = asked->gpu_count > 0 || asked->gpu_class != NULL || asked->gpu_vendor != NULL ||
-                 asked->gpu_memory_bytes != -1 || asked->n_any_of > 0;
-    stk_accel *accel = NULL;
-    if (!wants || asked->gpu_count == 0 || stk_accel_open(NULL, &accel, NULL) < 0) {
-        return;
-    }
-    int64_t free_bytes[STK_LIMIT_DEVICES];
-    const char *outside[STK_LIMIT_DEVICES];
-    (void)stk_lease_free(accel, arena, free_bytes, outside, NULL);
-    for (uint32_t i = 0; i < stk_accel_n_devices(accel); i++) {
-        const stk_device *device = stk_accel_device(accel, i);
-        const char *who = outside[i] != NULL ? outside[i] : stk_lease_holder(accel, i, arena);
-        if (who != NULL && device->n_slices <= 0 && would_do(asked, device)) {
-            stk_buf_printf(out, "%s%s %d: %s", out->len > 0 ? ", " : "", device->noun,
-                           device->index, who);
+    const stk_view_run *run = stk_view_get_run(view);
+    const stk_spec *spec = stk_view_spec(view);
+    stk_policy policy = run->policy != NULL && strcmp(run->policy, "strict") == 0
+                            ? STK_POLICY_STRICT
+                            : STK_POLICY_FIT;
+    const int64_t *peaks = NULL;
+    int rc = stk_accel_open(getenv("STOKER_ACCEL"), &s->accel, err);
+    rc = rc < 0 ? rc : stk_exec_capacity(s->accel, arena, &s->capacity, err);
+    rc = rc < 0 ? rc : stk_cli_gpu_peaks(spec, arena, &peaks, err);
+    rc = rc < 0 ? rc : stk_plan_new(spec, &s->capacity, peaks, policy, &s->plan, err);
+    rc = rc < 0 ? rc
+                : stk_exec_refold(store, run->id, s->plan, &s->capacity, s->accel, &s->sched, err);
+    bool any = false;
+    bool is_new = false;
+    return rc < 0 ? rc : stk_exec_fold_outside(s->accel, s->sched, &any, &is_new, err);
+}
+
+static bool is_of_this_host(const stk_view_run *run)
+{
+    char name[256] = "";
+    (void)gethostname(name, sizeof name - 1);
+    json_t *host = run->host == NULL ? NULL : json_loads(run->host, 0, NULL);
+    const char *its = json_string_value(json_object_get(host, "name"));
+    bool same = its == NULL || strcmp(its, name) == 0;
+    json_decref(host);
+    return same;
+}
+
+/* Devices: by whom of this run each is held, then who else has some. */
+static void say_devices(const stk_view *view, standing *s, const stk_sched_why *why,
+                        stk_arena *arena, stk_buf *out)
+{
+    const char *comma = "";
+    for (uint32_t i = 0; i < stk_accel_n_devices(s->accel); i++) {
+        const stk_device *d = stk_accel_device(s->accel, i);
+        uint32_t holder =
+            stk_devset_has(&why->held, i) ? stk_sched_holder(s->sched, i) : UINT32_MAX;
+        if (holder != UINT32_MAX) {
+            stk_buf_printf(out, "%s%s %d: step '%s' of this run", comma,
+                           d->noun != NULL ? d->noun : "device", d->index,
+                           stk_view_get_task(view, holder)->name);
+            comma = "; ";
         }
     }
-    stk_accel_close(accel);
+    if (stk_devset_count(&why->outside) > 0) {
+        const char *who = stk_exec_holders(s->accel, &why->outside, arena);
+        stk_buf_printf(out, "%s%s", comma, who != NULL ? who : "others hold some");
+    }
 }
 
-static void why_waiting(const stk_view *view, const stk_view_task *task, stk_arena *arena,
-                        stk_buf *out)
+/* What a step with all its inputs waits for. */
+static void why_ready(const stk_view *view, standing *s, uint32_t i_task, stk_arena *arena,
+                      stk_buf *out)
 {
-    STK_BUF_AUTO holders = STK_BUF_INIT(1u << 20);
+    static const char *const whats[] = {[STK_WHY_CPU] = "CPUs",
+                                        [STK_WHY_MEMORY] = "memory",
+                                        [STK_WHY_DEVICES] = "devices",
+                                        [STK_WHY_WORKERS] = "a free worker (--max-workers)"};
+    stk_sched_why why = stk_sched_explain(s->sched, i_task);
+    const char *name = stk_view_get_task(view, i_task)->name;
+    const char *what = why.what < sizeof whats / sizeof *whats ? whats[why.what] : NULL;
+    if (what == NULL) {
+        stk_buf_printf(out, "step '%s' has all its inputs and is about to start", name);
+        return;
+    }
+    stk_buf_printf(out, "step '%s' has all its inputs and waits for %s", name, what);
+    if (why.is_queue) {
+        stk_buf_printf(out, "; step '%s' has waited for these longer and comes first",
+                       stk_view_get_task(view, why.other)->name);
+    } else if (why.what == STK_WHY_DEVICES) {
+        stk_buf_text(out, ": ");
+        say_devices(view, s, &why, arena, out);
+    } else if (why.other != UINT32_MAX) {
+        stk_buf_printf(out, ", which step '%s' of this run holds%s",
+                       stk_view_get_task(view, why.other)->name,
+                       why.what == STK_WHY_WORKERS ? ", among others" : "");
+    }
+}
+
+static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, stk_arena *arena,
+                       stk_buf *out, stk_err *err)
+{
+    const stk_view_task *task = stk_view_get_task(view, i_task);
     const stk_view_task *other =
         task->step ? waits_for(view, task->step->inputs, task->step->n_inputs) : NULL;
     for (uint32_t i = 0; other == NULL && task->step && i < task->step->n_after; i++) {
@@ -79,24 +138,29 @@ static void why_waiting(const stk_view *view, const stk_view_task *task, stk_are
     if (!stk_view_is_live(view)) {
         stk_buf_printf(out, "step '%s' never ran: the run was %s before its turn came", task->name,
                        stk_view_get_run(view)->status);
-        return;
-    }
-    if (other != NULL) {
+    } else if (other != NULL) {
         stk_buf_printf(out, "step '%s' waits for step '%s', which is %s", task->name, other->name,
                        stk_state_word(other->state));
-        return;
+    } else if (!is_of_this_host(stk_view_get_run(view))) {
+        stk_buf_printf(out,
+                       "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "
+                       "worker; ask on the host of its run for which",
+                       task->name);
+    } else {
+        standing s = {0};
+        int rc = standing_open(store, view, arena, &s, err);
+        if (rc == 0) {
+            why_ready(view, &s, i_task, arena, out);
+        }
+        standing_done(&s);
+        return rc;
     }
-    if (task->step != NULL) {
-        add_holders(&task->step->settings->resources, arena, &holders);
-    }
-    stk_buf_printf(out, "step '%s' has all its inputs and waits for %s%s", task->name,
-                   holders.len > 0 ? "devices: " : "CPUs, memory, devices or a free worker",
-                   holders.len > 0 ? holders.data : "");
+    return 0;
 }
 
 /* One sentence. */
-static int why_task(const stk_view *view, uint32_t i_task, stk_arena *arena, stk_buf *out,
-                    stk_err *err)
+static int why_task(stk_store *store, const stk_view *view, uint32_t i_task, stk_arena *arena,
+                    stk_buf *out, stk_err *err)
 {
     const stk_view_task *task = stk_view_get_task(view, i_task);
     const char *name = task->name;
@@ -139,13 +203,14 @@ static int why_task(const stk_view *view, uint32_t i_task, stk_arena *arena, stk
         stk_buf_printf(out, "step '%s' ran: %s", name, miss);
         break;
     default:
-        why_waiting(view, task, arena, out);
+        return why_waiting(store, view, i_task, arena, out, err);
     }
     return 0;
 }
 
 /* Without a step: why the run ended as it did, by its failed steps or else what made steps run. */
-static int why_run(const stk_view *view, stk_arena *arena, stk_buf *out, stk_err *err)
+static int why_run(stk_store *store, const stk_view *view, stk_arena *arena, stk_buf *out,
+                   stk_err *err)
 {
     enum { MAX_LINES = 20 };
     const stk_view_run *run = stk_view_get_run(view);
@@ -160,7 +225,7 @@ static int why_run(const stk_view *view, stk_arena *arena, stk_buf *out, stk_err
             more++;
             continue;
         }
-        int rc = why_task(view, i, arena, out, err);
+        int rc = why_task(store, view, i, arena, out, err);
         if (rc < 0) {
             return rc;
         }
@@ -188,8 +253,8 @@ static int run_why(stk_cli *cli)
     STK_BUF_AUTO text = STK_BUF_INIT(1u << 24);
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 26);
     int rc = arena == NULL   ? stk_err_set(&err, STK_E_NOMEM, "out of memory")
-             : read.has_task ? why_task(read.view, read.task, arena, &text, &err)
-                             : why_run(read.view, arena, &text, &err);
+             : read.has_task ? why_task(read.store, read.view, read.task, arena, &text, &err)
+                             : why_run(read.store, read.view, arena, &text, &err);
     while (text.len > 0 && text.data[text.len - 1] == '\n') {
         text.data[--text.len] = '\0';
     }
@@ -216,6 +281,8 @@ const stk_command stk_cmd_why = {
     .name = "why",
     .summary = "why a step ran, failed, was skipped or waits",
     .usage = "[options] [RUN[/STEP]]",
-    .text = "One true sentence a step. Without STEP: the failed steps, or what made the others run "
+    .text = "One true sentence a step; of one that waits: for what, and who has it (a step of this "
+            "run, another run, a program outside of Stoker). Without STEP: the failed steps, or "
+            "what made the others run "
             "instead of being taken from the cache. RUN as in 'stoker show'.",
     .run = run_why};

@@ -16,6 +16,7 @@
 #include "backend/backend.h"
 #include "base/err.h"
 #include "plan/plan.h"
+#include "sched/sched.h"
 #include "store/store.h"
 #include "sys/clock.h"
 
@@ -74,5 +75,19 @@ void stk_forecast_free(stk_forecast *forecast);
 
 /* What this host can give (CPUs, memory, devices), for stk_plan_new. Text lives in `arena`. */
 int stk_exec_capacity(stk_accel *accel, stk_arena *arena, stk_capacity *ret_capacity, stk_err *err);
+/* The scheduler of a run before its first event: every step is the task of its number. */
+int stk_exec_schedule(const stk_plan *plan, const stk_capacity *capacity, stk_mode mode,
+                      uint32_t max_workers, const char *run, stk_sched **ret_sched, stk_err *err);
+/* The same after what is on record of a run, for who only reads: what waits for what (see
+ * stk_sched_explain)? Devices that it holds are found by their uuid in `accel`. */
+int stk_exec_refold(stk_store *store, const char *run, const stk_plan *plan,
+                    const stk_capacity *capacity, const stk_accel *accel, stk_sched **ret_sched,
+                    stk_err *err);
+/* Folds what others than this run hold now. *ret_any (may be NULL): they hold something; *ret_new:
+ * other than before. */
+int stk_exec_fold_outside(stk_accel *accel, stk_sched *sched, bool *ret_any, bool *ret_new,
+                          stk_err *err);
+/* "GPU 0 by run … step … (user ann, pid 5)", several joined by "; ": who has these. In `arena`. */
+const char *stk_exec_holders(stk_accel *accel, const stk_devset *devices, stk_arena *arena);
 
 #endif

@@ -80,6 +80,38 @@ static const char *clip(stk_exec *x, const char *text, size_t max)
     return stk_arena_printf(x->scratch, "%.*s … (%zu bytes in all)", (int)n, text, strlen(text));
 }
 
+/* on_oom would ask for more than there is. */
+static const char *too_much(stk_exec *x, const char *text, const stk_sched_retrying *next)
+{
+    char asked[32];
+    bool is_share = next->grows == STK_GROWS_SHARE;
+    (void)stk_units_format_memory(is_share ? next->amount << 20 : next->amount, asked,
+                                  sizeof asked);
+    return stk_arena_printf(x->scratch,
+                            "%s; on_oom would give it %s of %smemory next, which %s hasn't", text,
+                            asked, is_share ? "device " : "", x->config.capacity->where);
+}
+
+static int emit_retrying(stk_exec *x, uint32_t task, const stk_sched_retrying *next, stk_err *err)
+{
+    long long wall = stk_clock_wall_ms(x->config.clock) + next->delay_ms;
+    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 12);
+    stk_buf_printf(&buf, "{\"at_ms\":%lld,\"delay_ms\":%lld", wall, (long long)next->delay_ms);
+    if (next->grows == STK_GROWS_MEMORY) {
+        stk_buf_printf(&buf, ",\"grows\":\"memory\",\"bytes\":%lld", (long long)next->amount);
+    } else if (next->grows == STK_GROWS_SHARE) {
+        stk_buf_printf(&buf, ",\"grows\":\"gpu_memory\",\"bytes\":%lld",
+                       (long long)next->amount << 20);
+    }
+    stk_buf_char(&buf, '}');
+    const char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    stk_sched_event event = {.kind = STK_EV_TASK_RETRYING,
+                             .task = task,
+                             .at_ms = stk_clock_mono_ms(x->config.clock) + next->delay_ms,
+                             .grows = next->grows};
+    return data == NULL ? stk_exec_nomem(err) : stk_exec_emit(x, &event, data, err);
+}
+
 int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, stk_err *err)
 {
     exec_failure clipped = *long_failure;
@@ -90,9 +122,13 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
     if (clipped.text == NULL) {
         return stk_exec_nomem(err);
     }
-    int64_t delay_ms = 0;
-    bool again = stk_sched_retry(x->sched, task, failure->class, &delay_ms);
+    stk_sched_retrying next;
+    bool again = stk_sched_retry(x->sched, task, failure->class, &next);
+    clipped.text = next.is_too_much ? too_much(x, clipped.text, &next) : clipped.text;
     stk_exec_release(x, task);
+    if (clipped.text == NULL) {
+        return stk_exec_nomem(err);
+    }
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     stk_buf_printf(&buf,
                    "{\"class\":\"%s\",\"final\":%s,\"text\":", stk_failure_word(failure->class),
@@ -125,15 +161,7 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
         rc = remember_error(x, stk_exec_step(x, task)->name, failure->text, err);
         return rc < 0 ? rc : run_hooks(x, task, failure->result, failure->text, err);
     }
-    int64_t at = stk_clock_mono_ms(x->config.clock) + delay_ms;
-    long long wall = stk_clock_wall_ms(x->config.clock) + delay_ms;
-    data =
-        stk_arena_printf(x->tick, "{\"at_ms\":%lld,\"delay_ms\":%lld}", wall, (long long)delay_ms);
-    return data == NULL
-               ? stk_exec_nomem(err)
-               : stk_exec_emit(
-                     x, &(stk_sched_event){.kind = STK_EV_TASK_RETRYING, .task = task, .at_ms = at},
-                     data, err);
+    return emit_retrying(x, task, &next, err);
 }
 
 /* The worker's own account of a failure → the sentence. */
@@ -163,21 +191,6 @@ static stk_failure error_class(const stk_result_error *e, bool with_devices)
     return said != STK_FAIL_NONE ? said : e->class;
 }
 
-/* An Xid on one of its devices is behind whatever the task said or died of. */
-static void blame_xid(stk_exec *x, uint32_t task, exec_failure *failure)
-{
-    exec_task *t = &x->tasks[task];
-    if (t->xid == 0 || failure->text == NULL) {
-        return;
-    }
-    stk_outcome blamed = {.failure = failure->class};
-    (void)snprintf(blamed.text, sizeof blamed.text, "%s", failure->text);
-    stk_runner_blame_xid(t->xid, t->xid_text, t->xid_device, &blamed);
-    failure->class = blamed.failure;
-    failure->text = stk_arena_dup(x->scratch, blamed.text);
-    t->xid = 0;
-}
-
 static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
 {
     const stk_outcome *o = e->outcome;
@@ -202,8 +215,11 @@ static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
         failure.text =
             "the process ended without leaving a result (os._exit, or exec of another program?)";
     }
-    blame_xid(x, e->task, &failure);
-    return failure.text == NULL ? stk_exec_nomem(err) : stk_exec_fail(x, e->task, &failure, err);
+    if (failure.text == NULL) {
+        return stk_exec_nomem(err);
+    }
+    int rc = stk_exec_blame(x, e->task, &failure, err);
+    return rc < 0 ? rc : stk_exec_fail(x, e->task, &failure, err);
 }
 
 /* What the step left can't be used. */

@@ -12,7 +12,7 @@
 #include "exec/exec_private.h"
 #include "sys/proc.h"
 
-enum { ACTIONS_AT_ONCE = 1024, EVENTS_AT_ONCE = 8192 };
+enum { ACTIONS_AT_ONCE = 1024 };
 
 int stk_exec_nomem(stk_err *err)
 {
@@ -32,105 +32,6 @@ const stk_step *stk_exec_step(const stk_exec *x, uint32_t task)
 const char *stk_exec_dir(const stk_exec *x, uint32_t task, uint32_t attempt, stk_arena *arena)
 {
     return stk_arena_printf(arena, "%s/%s/0/%u", x->folder, stk_exec_step(x, task)->name, attempt);
-}
-
-/* Makes room for one more element in a malloc'd array. */
-static int grow(void **array, uint32_t n, uint32_t *cap, size_t size, stk_err *err)
-{
-    if (n < *cap) {
-        return 0;
-    }
-    uint32_t bigger = *cap == 0 ? 64 : *cap * 2;
-    void *p = realloc(*array, (size_t)bigger * size);
-    if (p == NULL) {
-        return stk_exec_nomem(err);
-    }
-    *array = p;
-    *cap = bigger;
-    return 0;
-}
-
-static int queue(stk_exec *x, stk_event_kind kind, uint32_t task, uint32_t attempt,
-                 const char *data, stk_err *err)
-{
-    int rc = grow((void **)&x->events, x->n_events, &x->cap_events, sizeof *x->events, err);
-    if (rc == 0) {
-        x->events[x->n_events++] = (stk_event_row){.time_ms = stk_clock_wall_ms(x->config.clock),
-                                                   .kind = kind,
-                                                   .task = task,
-                                                   .attempt = attempt,
-                                                   .data = data};
-    }
-    return rc;
-}
-
-int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, stk_err *err)
-{
-    int rc = stk_sched_fold(x->sched, event, err);
-    if (rc < 0 || event->kind >= STK_EV_N) {
-        return rc;
-    }
-    bool of_run = event->kind == STK_EV_RUN_CANCELLING || event->kind == STK_EV_RUN_ENDED;
-    uint32_t attempt = of_run ? 0 : stk_exec_attempt(x, event->task);
-    rc = queue(x, (stk_event_kind)event->kind, of_run ? UINT32_MAX : event->task, attempt, data,
-               err);
-    return rc == 0 && x->n_events >= EVENTS_AT_ONCE ? stk_exec_flush(x, err) : rc;
-}
-
-int stk_exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_err *err)
-{
-    return queue(x, kind, UINT32_MAX, 0, data, err);
-}
-
-int stk_exec_emit_note(stk_exec *x, const char *text, stk_err *err)
-{
-    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
-    stk_buf_text(&buf, "{\"text\":");
-    stk_buf_json(&buf, text);
-    stk_buf_char(&buf, '}');
-    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
-    return data == NULL ? stk_exec_nomem(err) : stk_exec_emit_plain(x, STK_EV_NOTE, data, err);
-}
-
-int stk_exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err)
-{
-    int rc = grow((void **)&x->cache, x->n_cache, &x->cap_cache, sizeof *x->cache, err);
-    if (rc == 0) {
-        x->cache[x->n_cache++] = *row;
-    }
-    return rc;
-}
-
-int stk_exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err)
-{
-    int rc = grow((void **)&x->refs, x->n_refs, &x->cap_refs, sizeof *x->refs, err);
-    if (rc == 0) {
-        x->refs[x->n_refs++] = *row;
-    }
-    return rc;
-}
-
-int stk_exec_flush(stk_exec *x, stk_err *err)
-{
-    if (x->n_events == 0) {
-        return 0;
-    }
-    stk_commit commit = {.events = x->events,
-                         .n_events = x->n_events,
-                         .cache = x->cache,
-                         .n_cache = x->n_cache,
-                         .refs = x->refs,
-                         .n_refs = x->n_refs};
-    int rc = stk_store_commit(x->config.store, x->config.run, &commit, err);
-    if (rc < 0) {
-        return rc;
-    }
-    for (uint32_t i = 0; i < x->n_events && x->config.on_event != NULL; i++) {
-        x->config.on_event(x->config.arg, &x->events[i]);
-    }
-    x->n_events = x->n_cache = x->n_refs = 0;
-    stk_arena_reset(x->tick);
-    return 0;
 }
 
 /* --- actions --- */
@@ -228,7 +129,7 @@ static int act(stk_exec *x, const stk_action *a, stk_err *err)
     case STK_ACT_LOOKUP:
         return do_lookup(x, a->task, err);
     case STK_ACT_START:
-        return stk_exec_admit(x, a->task, err);
+        return stk_exec_admit(x, a, err);
     case STK_ACT_STOP: {
         int64_t grace = x->n_signals > 1 ? 0 : stk_exec_step(x, a->task)->settings->grace_ms;
         exec_task *t = &x->tasks[a->task];
@@ -242,6 +143,8 @@ static int act(stk_exec *x, const stk_action *a, stk_err *err)
     case STK_ACT_CANCEL:
         return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = a->task},
                              NULL, err);
+    case STK_ACT_FAIL:
+        return stk_exec_fail_gone(x, a->task, err);
     case STK_ACT_END:
         /* the end waits for hooks: they belong to the run */
         return x->n_hooks > 0 ? 0 : do_end(x, a, err);
@@ -257,7 +160,8 @@ static int decide(stk_exec *x, int64_t *ret_wake_ms, stk_err *err)
     for (bool again = true; again && !x->ended;) {
         uint32_t n = 0;
         int64_t now = stk_clock_mono_ms(x->config.clock);
-        int rc = stk_sched_next(x->sched, now, actions, ACTIONS_AT_ONCE, &n, ret_wake_ms);
+        int rc = stk_exec_look(x, err);
+        rc = rc < 0 ? rc : stk_sched_next(x->sched, now, actions, ACTIONS_AT_ONCE, &n, ret_wake_ms);
         again = false;
         for (uint32_t i = 0; i < n && rc >= 0; i++) {
             rc = act(x, &actions[i], err);
@@ -294,7 +198,8 @@ static int drain(stk_exec *x, bool *ret_any, stk_err *err)
         int rc = 0;
         if (report.kind == STK_REPORT_ENDED) {
             STK_FAILPOINT("exec.settle.before");
-            rc = stk_exec_ended(x, &report, err);
+            rc = stk_exec_device_events(x, err); /* first what it may have ended of */
+            rc = rc < 0 ? rc : stk_exec_ended(x, &report, err);
             stk_arena_reset(x->scratch);
             STK_FAILPOINT("exec.settle.after");
         } else if (report.kind == STK_REPORT_NOTE) {
@@ -389,7 +294,9 @@ int stk_exec_loop(stk_exec *x, stk_run_status *ret_status, stk_err *err)
         bool launched = false;
         int64_t wake_ms = -1;
         rc = drain(x, &drained, err);
+        rc = rc < 0 ? rc : stk_exec_device_events(x, err);
         rc = rc < 0 ? rc : decide(x, &wake_ms, err);
+        rc = rc < 0 ? rc : stk_exec_wait_devices(x, &wake_ms, err);
         rc = rc < 0 ? rc : launch_all(x, &launched, err);
         if (rc < 0 || (x->ended && x->n_hooks == 0)) {
             break;
@@ -422,9 +329,14 @@ static void add_host(stk_buf *buf, const stk_exec_config *config)
     stk_buf_printf(buf, ",\"cpus\":%g,\"memory_bytes\":%lld,\"devices\":[",
                    (double)config->capacity->cpu_milli / 1000,
                    (long long)config->capacity->memory_bytes);
-    for (uint32_t i = 0; i < config->capacity->n_devices; i++) {
-        stk_buf_text(buf, i > 0 ? "," : "");
-        stk_buf_json(buf, config->capacity->device_models[i]);
+    const char *comma = "";
+    for (uint32_t i = 0; i < config->capacity->n_listed; i++) {
+        const stk_capacity_device *d = &config->capacity->devices[i];
+        if (d->usable) {
+            stk_buf_text(buf, comma);
+            stk_buf_json(buf, d->model != NULL ? d->model : d->noun);
+            comma = ",";
+        }
     }
     stk_buf_text(buf, "]}");
 }
@@ -482,51 +394,6 @@ static int emit_started(stk_exec *x, stk_err *err)
                         : stk_exec_emit_plain(x, STK_EV_RUN_STARTED, data, err);
 }
 
-/* A number for what a step wants of its devices; 0: nothing. */
-static uint64_t device_kind(const stk_resources *asked)
-{
-    const char *words[] = {asked->gpu_class, asked->gpu_vendor};
-    uint64_t kind = 0;
-    for (uint32_t i = 0; i < 2; i++) {
-        kind = words[i] == NULL ? kind : stk_hash_bytes(words[i], strlen(words[i]), kind + i + 1);
-    }
-    return kind;
-}
-
-static int add_tasks(stk_exec *x, stk_err *err)
-{
-    x->n_tasks = stk_spec_n_steps(x->spec);
-    x->tasks = calloc((size_t)x->n_tasks + 1, sizeof *x->tasks);
-    if (x->tasks == NULL) {
-        return stk_exec_nomem(err);
-    }
-    /* Steps are numbered so that each needs only earlier ones (spec.h): tasks get the same numbers.
-     */
-    for (uint32_t i = 0; i < x->n_tasks; i++) {
-        const stk_request *r = stk_plan_request(x->config.plan, i);
-        const stk_retry *retry = &stk_spec_step(x->spec, i)->settings->retry;
-        stk_sched_task task = {.cpu_milli = r->cpu_milli,
-                               .memory_bytes = r->memory_bytes,
-                               .n_devices = r->n_devices,
-                               .device_kind =
-                                   device_kind(&stk_spec_step(x->spec, i)->settings->resources),
-                               .max_retries = retry->max_retries,
-                               .delay_ms = retry->delay_ms,
-                               .backoff = retry->backoff,
-                               .jitter = retry->jitter,
-                               .lookup = true};
-        uint32_t n_needs = 0;
-        const uint32_t *needs = stk_plan_needs(x->config.plan, i, &n_needs);
-        int rc = stk_sched_add(x->sched, &task, needs, n_needs, NULL, err);
-        if (rc < 0) {
-            return rc;
-        }
-        x->tasks[i].i_step = i;
-        x->tasks[i].hook = -1;
-    }
-    return 0;
-}
-
 static int init(stk_exec *x, stk_err *err)
 {
     const stk_exec_config *c = &x->config;
@@ -544,20 +411,17 @@ static int init(stk_exec *x, stk_err *err)
         return stk_exec_nomem(err);
     }
     x->n_cpus = stk_proc_cpus(x->cpu_ids, 4096);
-    uint64_t seed = stk_hash_bytes(c->run, strlen(c->run), 0);
-    stk_sched_config sc = {.cpu_milli = c->capacity->cpu_milli,
-                           .memory_bytes = c->capacity->memory_bytes,
-                           .n_devices = c->capacity->n_devices,
-                           .max_workers = c->max_workers,
-                           .mode = c->mode,
-                           .seed = seed,
-                           .free_retries = 2};
-    x->sched = stk_sched_new(&sc);
-    if (x->sched == NULL) {
+    x->tasks = calloc((size_t)stk_spec_n_steps(x->spec) + 1, sizeof *x->tasks);
+    if (x->tasks == NULL) {
         return stk_exec_nomem(err);
     }
+    for (; x->n_tasks < stk_spec_n_steps(x->spec); x->n_tasks++) {
+        x->tasks[x->n_tasks] = (exec_task){.i_step = x->n_tasks, .hook = -1};
+    }
     int rc = stk_exec_lookup_init(&x->lookup, c->store, c->plan, x->arena);
-    return rc < 0 ? stk_exec_nomem(err) : add_tasks(x, err);
+    return rc < 0 ? stk_exec_nomem(err)
+                  : stk_exec_schedule(c->plan, c->capacity, c->mode, c->max_workers, c->run,
+                                      &x->sched, err);
 }
 
 int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *err)

@@ -19,6 +19,7 @@ typedef struct exec_ref {
 /* What a running attempt holds. */
 typedef struct exec_slot {
     stk_lease lease;
+    stk_devset devices; /* those of the lease, also once the backend has it */
     uint32_t cpus[STK_LIMIT_CPUS_PINNED];
     uint32_t n_cpus;
     struct exec_slot *next_free;
@@ -82,6 +83,9 @@ struct stk_exec {
     uint32_t n_signals;
     bool hung_up;
     bool noted_busy;
+    int64_t look_ms;     /* when to look again what others hold, monotonic */
+    int64_t look_for_ms; /* and how long after that */
+    bool is_any_outside; /* they do */
     bool ended;
     stk_run_status status;
     char *error; /* first final failure, a sentence */
@@ -89,7 +93,7 @@ struct stk_exec {
 
 enum { EXEC_HOOK_BIT = 0x80000000u }; /* in a job id: not the task but a hook of it */
 
-/* --- exec_loop.c: events --- */
+/* --- exec_event.c --- */
 
 /* Folds into the scheduler and queues for the next flush. `data` is JSON in x->tick, or NULL. */
 int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, stk_err *err);
@@ -99,6 +103,9 @@ int stk_exec_emit_note(stk_exec *x, const char *text, stk_err *err);
 int stk_exec_flush(stk_exec *x, stk_err *err);
 int stk_exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err);
 int stk_exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err);
+
+/* --- exec_loop.c --- */
+
 uint32_t stk_exec_attempt(const stk_exec *x,
                           uint32_t task); /* durable number of the current attempt */
 const stk_step *stk_exec_step(const stk_exec *x, uint32_t task);
@@ -132,19 +139,29 @@ int stk_exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char
 const char *stk_exec_file_digest(exec_lookup *lookup, const char *path,
                                  stk_err *err); /* NULL on error */
 
+/* --- exec_admit.c --- */
+
+/* Takes the devices that the action names, and CPUs; emits TASK_STARTED and queues the launch, or
+ * folds what others hold and BUSY. */
+int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err);
+void stk_exec_release(stk_exec *x, uint32_t task);
+/* {"cpu_count", "cpus", "threads", "memory_bytes", "devices"} of the attempt that `task` has a slot
+ * for. */
+void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf);
+/* What the attempt may use of the host's memory: as asked, or more after it ran out; 0: no limit.
+ */
+int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task);
+int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err);
+
 /* --- exec_start.c --- */
 
-/* Takes devices and CPUs; emits TASK_STARTED and queues the launch, or folds BUSY. */
-int stk_exec_admit(stk_exec *x, uint32_t task, stk_err *err);
 /* Makes the attempt directory and hands the job to the backend. A failed start becomes TASK_FAILED.
  */
 int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err);
-void stk_exec_release(stk_exec *x, uint32_t task);
 /* Starts hook number `when` of a task that doesn't run it itself; *ret_any false: it has none, or
  * it can't be started, which is a note. */
 int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *ret_any,
                          stk_err *err);
-int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err);
 
 /* --- exec_end.c --- */
 
@@ -172,6 +189,27 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *failure, stk_e
  * all that it was given, or used something else; else left alone. NULL: out of memory. */
 const char *stk_exec_used_json(const stk_outcome *outcome, const stk_result *result,
                                stk_arena *arena, const char **ret_remark);
+/* --- exec_devices.c --- */
+
+/* Leases exactly these. STK_E_BUSY: another run was quicker; the scheduler knows then what is
+ * free, and that it is to wait for a moment. */
+int stk_exec_lease(stk_exec *x, const stk_action *start, stk_lease *ret_lease, stk_err *err);
+/* Tells the scheduler what others hold, if something waits for devices and the last look is some
+ * time ago. */
+int stk_exec_look(stk_exec *x, stk_err *err);
+/* After the scheduler's answer: when something waits for what others hold, says so (once) and when
+ * to look again. */
+int stk_exec_wait_devices(stk_exec *x, int64_t *wake_ms, stk_err *err);
+
+/* --- exec_trouble.c --- */
+
+/* Xids and their like since the last time: noted, and kept for the attempts on that device. */
+int stk_exec_device_events(stk_exec *x, stk_err *err);
+/* An attempt failed: was it its device's fault? Then *class and *text say so; a device that needs a
+ * reset leaves the pool. Before the attempt's slot is released. */
+int stk_exec_blame(stk_exec *x, uint32_t task, exec_failure *failure, stk_err *err);
+/* Every device that `task` could have had is out of the pool. */
+int stk_exec_fail_gone(stk_exec *x, uint32_t task, stk_err *err);
 
 /* --- exec_mask.c --- */
 

@@ -93,7 +93,10 @@ static int adopt(stk_exec *x, uint32_t task, bool *ret_adopted, stk_err *err)
         return 0;
     }
     x->tasks[task].attempt_base--; /* the scheduler's first attempt is that one */
-    stk_sched_event started = {.kind = STK_EV_TASK_STARTED, .task = task, .attempt = 1};
+    stk_sched_event started = {.kind = STK_EV_TASK_STARTED,
+                               .task = task,
+                               .attempt = 1,
+                               .i_ask = STK_SCHED_NO_ASK};
     int rc = stk_sched_fold(x->sched, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task}, err);
     rc = rc < 0 ? rc : stk_sched_fold(x->sched, &started, err);
     stk_outcome outcome = {.ok = true, .exit_status = 0, .cpu_us = -1, .peak_memory_bytes = -1,

@@ -13,185 +13,9 @@
 #include "sys/file.h"
 
 enum {
-    BUSY_RETRY_MS = 200,
     HOOK_TIMEOUT_MS = 300000,
     ERROR_BYTES = 32 << 10 /* as much of a failure as a hook is told */
 };
-
-/* --- admission --- */
-
-static exec_slot *slot_new(stk_exec *x)
-{
-    exec_slot *slot = x->free_slots;
-    if (slot != NULL) {
-        x->free_slots = slot->next_free;
-        slot->lease.n = 0;
-        slot->n_cpus = 0;
-        slot->next_free = NULL;
-        return slot;
-    }
-    return calloc(1, sizeof *slot);
-}
-
-void stk_exec_release(stk_exec *x, uint32_t task)
-{
-    exec_slot *slot = x->tasks[task].slot;
-    if (slot == NULL) {
-        return;
-    }
-    for (uint32_t i = 0; i < slot->n_cpus; i++) {
-        x->cpu_load[slot->cpus[i]]--;
-        slot->cpus[i] = 0;
-    }
-    stk_lease_drop(&slot->lease);
-    slot->next_free = x->free_slots;
-    x->free_slots = slot;
-    x->tasks[task].slot = NULL;
-}
-
-/* The least loaded CPUs, lowest first; slot->cpus holds indices into x->cpu_ids. */
-static void pick_cpus(stk_exec *x, exec_slot *slot, uint32_t n)
-{
-    n = n > x->n_cpus ? x->n_cpus : n;
-    n = n > STK_LIMIT_CPUS_PINNED ? STK_LIMIT_CPUS_PINNED : n;
-    for (uint32_t k = 0; k < n; k++) {
-        uint32_t best = UINT32_MAX;
-        for (uint32_t i = 0; i < x->n_cpus; i++) {
-            bool taken = false;
-            for (uint32_t j = 0; j < slot->n_cpus; j++) {
-                taken = taken || slot->cpus[j] == i;
-            }
-            if (!taken && (best == UINT32_MAX || x->cpu_load[i] < x->cpu_load[best])) {
-                best = i;
-            }
-        }
-        slot->cpus[slot->n_cpus++] = best;
-        x->cpu_load[best]++;
-    }
-}
-
-static void granted_json(const stk_exec *x, const stk_request *r, const exec_slot *slot,
-                         stk_buf *buf)
-{
-    stk_buf_char(buf, '{');
-    const char *comma = "";
-    if (r->limit_cpu) {
-        stk_buf_printf(buf, "\"cpu_count\":%g,\"cpus\":[", (double)r->cpu_milli / 1000);
-        for (uint32_t i = 0; i < slot->n_cpus; i++) {
-            stk_buf_printf(buf, "%s%u", i > 0 ? "," : "", x->cpu_ids[slot->cpus[i]]);
-        }
-        stk_buf_printf(buf, "],\"threads\":%u", slot->n_cpus);
-        comma = ",";
-    }
-    if (r->limit_memory) {
-        stk_buf_printf(buf, "%s\"memory_bytes\":%lld", comma, (long long)r->memory_bytes);
-        comma = ",";
-    }
-    stk_buf_printf(buf, "%s\"devices\":[", comma);
-    for (uint32_t i = 0; i < slot->lease.n; i++) {
-        const stk_device *d = stk_accel_device(x->config.accel, slot->lease.devices[i]);
-        stk_buf_printf(buf, "%s{\"vendor\":\"%s\",\"index\":%d,\"uuid\":", i > 0 ? "," : "",
-                       d->vendor, d->index);
-        stk_buf_json(buf, d->uuid);
-        stk_buf_text(buf, ",\"model\":");
-        stk_buf_json(buf, d->model);
-        stk_buf_char(buf, '}');
-    }
-    stk_buf_text(buf, "]}");
-}
-
-int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err)
-{
-    if (x->n_launches == x->cap_launches) {
-        uint32_t cap = x->cap_launches == 0 ? 64 : x->cap_launches * 2;
-        uint32_t *p = realloc(x->launches, cap * sizeof *p);
-        if (p == NULL) {
-            return stk_exec_nomem(err);
-        }
-        x->launches = p;
-        x->cap_launches = cap;
-    }
-    x->launches[x->n_launches++] = task;
-    return 0;
-}
-
-static int take_devices(stk_exec *x, uint32_t task, uint32_t n, stk_lease *ret_lease, stk_err *err)
-{
-    char label[256];
-    bool wanted[STK_LIMIT_DEVICES] = {0};
-    const stk_step *step = stk_exec_step(x, task);
-    for (uint32_t i = 0; i < stk_accel_n_devices(x->config.accel); i++) {
-        const stk_device *d = stk_accel_device(x->config.accel, i);
-        const stk_capacity_device device = {
-            .vendor = d->vendor, .model = d->model, .memory_bytes = d->memory_bytes};
-        wanted[i] = stk_plan_device_fits(step->settings->resources.gpu_class,
-                                         step->settings->resources.gpu_vendor, &device);
-    }
-    (void)snprintf(label, sizeof label, "run %s step %s", x->config.run, step->name);
-    return stk_lease_take_any(x->config.accel, n, wanted, label, ret_lease, err);
-}
-
-/* Once a run: that it waits, and for whom. */
-static int note_busy(stk_exec *x, uint32_t task, const stk_err *busy, stk_err *err)
-{
-    if (x->noted_busy) {
-        return 0;
-    }
-    x->noted_busy = true;
-    const char *text = stk_arena_printf(x->tick, "step '%s' waits for devices: %s",
-                                        stk_exec_step(x, task)->name, busy->text);
-    return text == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, text, err);
-}
-
-int stk_exec_admit(stk_exec *x, uint32_t task, stk_err *err)
-{
-    exec_task *t = &x->tasks[task];
-    const stk_request *r = stk_plan_request(x->config.plan, t->i_step);
-    exec_slot *slot = slot_new(x);
-    if (slot == NULL) {
-        return stk_exec_nomem(err);
-    }
-    t->slot = slot;
-    if (r->n_devices > 0) {
-        stk_err busy = {0};
-        int rc = take_devices(x, task, r->n_devices, &slot->lease, &busy);
-        if (rc < 0) {
-            stk_exec_release(x, task);
-            int64_t at = stk_clock_mono_ms(x->config.clock) + BUSY_RETRY_MS;
-            if (rc != STK_E_BUSY) {
-                *err = busy;
-                return rc;
-            }
-            rc = note_busy(x, task, &busy, err);
-            return rc < 0
-                       ? rc
-                       : stk_exec_emit(
-                             x, &(stk_sched_event){.kind = STK_SE_BUSY, .task = task, .at_ms = at},
-                             NULL, err);
-        }
-    }
-    if (r->limit_cpu) {
-        pick_cpus(x, slot, (uint32_t)((r->cpu_milli + 999) / 1000));
-    }
-    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
-    stk_buf_text(&buf, "{\"granted\":");
-    granted_json(x, r, slot, &buf);
-    if (t->miss != NULL) {
-        stk_buf_text(&buf, ",\"miss\":");
-        stk_buf_json(&buf, t->miss);
-    }
-    stk_buf_char(&buf, '}');
-    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
-    int rc = data == NULL ? stk_exec_nomem(err) : stk_exec_push_launch(x, task, err);
-    if (rc < 0) {
-        return rc;
-    }
-    uint32_t attempt = stk_sched_attempt(x->sched, task) + 1;
-    t->hook_started = t->stopped = false;
-    return stk_exec_emit(
-        x, &(stk_sched_event){.kind = STK_EV_TASK_STARTED, .task = task, .attempt = attempt}, data,
-        err);
-}
 
 /* --- task.json --- */
 
@@ -359,8 +183,7 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, stk_buf *buf,
     stk_buf_char(buf, ']');
     add_asked(&step->settings->resources, buf);
     stk_buf_text(buf, ",\"granted\":");
-    granted_json(x, stk_plan_request(x->config.plan, x->tasks[task].i_step), x->tasks[task].slot,
-                 buf);
+    stk_exec_granted_json(x, task, buf);
     add_hooks(step->settings, buf);
     stk_buf_text(buf, ",\"rank\":0,\"world\":1,\"extra\":");
     stk_buf_text(buf, step->settings->extra != NULL ? step->settings->extra : "{}");
@@ -652,7 +475,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .cpus = cpus,
                      .n_cpus = slot->n_cpus,
                      .threads = slot->n_cpus,
-                     .memory_bytes = r->limit_memory ? r->memory_bytes : 0,
+                     .memory_bytes = stk_exec_memory_limit(x, task),
                      .cpu_milli = r->limit_cpu ? r->cpu_milli : 0,
                      .sample_ms = s->sample_ms,
                      .timeout_ms = s->timeout_ms,
@@ -689,7 +512,8 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
         }
     }
     if (rc == 0) {
-        t->slot->lease.n = 0; /* the backend has it now, also on error */
+        memset(&t->slot->lease, 0,
+               sizeof t->slot->lease); /* the backend has it now, also on error */
         t->started_ms = stk_clock_wall_ms(x->config.clock);
         rc = x->config.backend->ops->start(x->config.backend, &job, &why);
     }

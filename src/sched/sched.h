@@ -10,6 +10,21 @@
  * Tasks are numbered from 0 in the order they were added; the graph may grow at any time
  * (stk_sched_add). Nothing recurses; every operation is O(1) amortised in tasks and edges, but for
  * the scan over distinct requests.
+ *
+ * Devices. A task asks for alternatives (any_of), in order of preference; stk_pack_choose places
+ * the first that fits on what is left by this run's tasks, by others (STK_SE_OUTSIDE) and by those
+ * who have waited long. START names the devices, TASK_STARTED takes them, all at once: no task ever
+ * holds some while it waits for more, so nothing can deadlock.
+ *
+ * Nobody starves. Work that doesn't fit is passed over by later work (backfill). Once it was passed
+ * over STK_SCHED_PATIENCE times it reserves CPUs, memory and concrete devices, those that the
+ * fewest tasks hold, and what became ready later leaves these alone. A reservation stays as it is
+ * until its task has started. So of all ready tasks the one that has been ready longest waits, at
+ * most, for what runs now on its devices: those tasks end, nothing new comes there but what became
+ * ready before it, and that is nothing. Then the next one is the one that has been ready longest.
+ * Two limits to this: who needs a device that is held outside of the run reserves nothing, since
+ * nobody here can bring it about (once it is given back he is the first to reserve again); and who
+ * lost the race for its devices STK_SCHED_BUSY_TRIES times lets the others have a turn.
  */
 #ifndef STK_SCHED_H
 #define STK_SCHED_H
@@ -19,36 +34,49 @@
 
 #include "base/err.h"
 #include "base/event.h"
+#include "pack/pack.h"
 
 typedef struct stk_sched stk_sched;
 
 typedef struct stk_sched_config {
     int64_t cpu_milli;
     int64_t memory_bytes;
-    uint32_t n_devices;
+    stk_pack_host host;   /* copied; of its devices total_mib, numa and taken (never given out) */
     uint32_t max_workers; /* tasks running at once, whatever they ask for; 0: no limit */
     stk_mode mode;
-    uint64_t seed;         /* of the retry jitter */
-    uint32_t free_retries; /* attempts a task gets back when the failure isn't charged (lost,
-                              resources) */
+    uint64_t seed; /* of the retry jitter */
 } stk_sched_config;
 
 typedef struct stk_sched_task {
     int64_t cpu_milli;
     int64_t memory_bytes;
-    uint32_t n_devices;
-    uint64_t device_kind; /* requests for different ones don't share a BUSY answer; 0: any device */
+    const stk_pack_ask *asks; /* devices: alternatives, the best first; copied */
+    uint32_t n_asks;          /* 0: none; at most STK_LIMIT_ASKS */
     uint32_t max_retries;
     int64_t delay_ms;
     double backoff;
     double jitter;
+    /* After it ran out of memory the next attempt asks for this much more (a factor; 0: it
+     * doesn't), so often, on a budget of its own. What has no amount (memory 0, whole devices)
+     * can't grow. */
+    double oom_memory, oom_share;
+    uint32_t oom_retries;
     bool lookup; /* ask the cache before it may start */
 } stk_sched_task;
+
+/* What the next attempt gets more of. */
+typedef enum { STK_GROWS_NOTHING, STK_GROWS_MEMORY, STK_GROWS_SHARE } stk_grows;
+
+#define STK_SCHED_ALL INT32_MAX     /* as an amount of MiB: a device as a whole */
+#define STK_SCHED_NO_ASK UINT32_MAX /* as i_ask: none */
 
 /* What is folded. Fields not named for a kind are ignored. Durable kinds are in tbl/events.def. */
 enum {
     STK_SE_MISSED = STK_EV_N, /* task: the cache had nothing (not durable) */
-    STK_SE_BUSY /* task: its devices were not free after all; not before at_ms (not durable) */
+    STK_SE_BUSY,    /* task: its devices were not free after all; not before at_ms (not durable) */
+    STK_SE_OUTSIDE, /* device: others hold `mib` of it, until further notice (not durable) */
+    STK_SE_GONE     /* device: out of the pool for the rest of the run; who can do without it starts
+                       elsewhere, nobody else ever will (not durable) */
 };
 
 typedef struct stk_sched_event {
@@ -58,6 +86,12 @@ typedef struct stk_sched_event {
     stk_failure failure; /* TASK_FAILED */
     bool is_final;       /* TASK_FAILED: no retry follows */
     int64_t at_ms;       /* TASK_RETRYING, BUSY: not before; RUN_CANCELLING: now */
+    stk_grows grows;     /* TASK_RETRYING */
+    uint32_t device;     /* OUTSIDE, GONE */
+    int32_t mib;         /* OUTSIDE; STK_SCHED_ALL: nothing is left */
+    uint32_t i_ask; /* TASK_STARTED: the alternative; STK_SCHED_NO_ASK: it holds no devices (taken
+                       up after its end) */
+    stk_devset devices; /* TASK_STARTED */
 } stk_sched_event;
 
 typedef enum {
@@ -68,6 +102,8 @@ typedef enum {
                       final */
     STK_ACT_SKIP,  /* commit TASK_SKIPPED for `task` because of task `cause` */
     STK_ACT_CANCEL, /* commit TASK_CANCELLED for `task` (it never started) */
+    STK_ACT_FAIL,   /* commit TASK_FAILED (resources, final) for `task`: all devices that it could
+                       have are gone */
     STK_ACT_END     /* commit RUN_ENDED with `status`; nothing is left to do */
 } stk_action_kind;
 
@@ -76,7 +112,9 @@ typedef struct stk_action {
     uint32_t task;
     uint32_t attempt;
     uint32_t cause;
-    int status; /* END: 0 succeeded, 1 failed, 2 cancelled */
+    int status;         /* END: 0 succeeded, 1 failed, 2 cancelled */
+    uint32_t i_ask;     /* START: the alternative that `devices` answers; or STK_SCHED_NO_ASK */
+    stk_devset devices; /* START */
 } stk_action;
 
 typedef struct stk_sched_counts {
@@ -84,8 +122,9 @@ typedef struct stk_sched_counts {
     uint64_t n_tasks;
     int64_t cpu_used;
     int64_t memory_used;
-    uint32_t devices_used;
+    uint32_t devices_used; /* of which this run holds something */
     uint32_t running;
+    uint32_t n_wanting; /* kinds of ready tasks that ask for devices */
 } stk_sched_counts;
 
 stk_sched *stk_sched_new(const stk_sched_config *config); /* NULL: out of memory */
@@ -119,13 +158,19 @@ enum { STK_SCHED_PATIENCE = 64, STK_SCHED_BUSY_TRIES = 16 };
 int stk_sched_next(stk_sched *sched, int64_t now_ms, stk_action *actions, uint32_t n_max,
                    uint32_t *ret_n, int64_t *ret_wake_ms);
 
-/* What follows a failure of the running `task` (ask before folding TASK_FAILED): true and the wait
- * when another attempt is due (commit TASK_FAILED not final, then TASK_RETRYING), false when it is
+/* What follows a failure of the running `task` (ask before folding TASK_FAILED): true when another
+ * attempt is due (commit TASK_FAILED not final, then TASK_RETRYING with `grows`), false when it is
  * final. Consults budgets and mode; draws jitter (a factor within 1 ± jitter) from (seed, task,
- * attempt), so it can be repeated. Failures that aren't charged cost a retry only after
- * free_retries of them. */
+ * attempt), so it can be repeated. Who pays for an attempt, in this order: on_oom, where the next
+ * one gets more; the class's own budget (tbl/failures.def); max_retries. */
+typedef struct stk_sched_retrying {
+    int64_t delay_ms;
+    stk_grows grows;
+    int64_t amount;   /* MEMORY: bytes; SHARE: MiB of each device, of the first alternative */
+    bool is_too_much; /* it is final since `amount` is more than there is */
+} stk_sched_retrying;
 bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure,
-                     int64_t *ret_delay_ms);
+                     stk_sched_retrying *ret_retrying);
 
 stk_task_state stk_sched_state(const stk_sched *sched, uint32_t task);
 uint32_t stk_sched_attempt(const stk_sched *sched,
@@ -133,6 +178,22 @@ uint32_t stk_sched_attempt(const stk_sched *sched,
 bool stk_sched_is_last_attempt(const stk_sched *sched, uint32_t task);
 bool stk_sched_is_cancelling(const stk_sched *sched);
 void stk_sched_count(const stk_sched *sched, stk_sched_counts *ret_counts);
+
+/* What `task` asks for now: as it was added, or more after running out of memory. The asks belong
+ * to the scheduler, until the next stk_sched_add or fold. */
+typedef struct stk_sched_asking {
+    int64_t memory_bytes;
+    const stk_pack_ask *asks;
+    uint32_t n_asks;
+} stk_sched_asking;
+stk_sched_asking stk_sched_asks(const stk_sched *sched, uint32_t task);
+/* MiB of a device that this run's tasks hold; STK_SCHED_ALL: all of it. */
+int32_t stk_sched_held(const stk_sched *sched, uint32_t device);
+/* MiB of it that others hold, as last folded. */
+int32_t stk_sched_outside(const stk_sched *sched, uint32_t device);
+/* A running task that holds (some of) a device, or UINT32_MAX. */
+uint32_t stk_sched_holder(const stk_sched *sched, uint32_t device);
+
 /* Why a task that isn't running waits: a needed task, or CPUs / memory / devices and a running task
  * that holds them. */
 typedef struct stk_sched_why {
@@ -145,13 +206,16 @@ typedef struct stk_sched_why {
         STK_WHY_WORKERS,
         STK_WHY_BACKOFF
     } what;
-    uint32_t other; /* task that is waited for, or UINT32_MAX */
+    uint32_t other;           /* task that is waited for, or UINT32_MAX */
+    bool is_queue;            /* `other` doesn't run: it has waited longer and is first */
+    stk_devset held, outside; /* DEVICES: those it could have but for tasks of this run, for others
+                               */
 } stk_sched_why;
 stk_sched_why stk_sched_explain(const stk_sched *sched, uint32_t task);
 
 /* A hash of everything that the durable events determine (not of the order of waiting tasks, of
- * MISSED and BUSY answers, of due backoffs). Folding a run's events from the start gives the same
- * digest as the state that they were committed from. */
+ * MISSED, BUSY and OUTSIDE answers, of due backoffs). Folding a run's events from the start gives
+ * the same digest as the state that they were committed from. */
 uint64_t stk_sched_digest(const stk_sched *sched);
 
 #endif

@@ -1,8 +1,4 @@
-/* (state, event) → state; the retry policy; the digest. */
-#include <math.h>
-#include <stdlib.h>
-
-#include "base/limits.h"
+/* (state, event) → state; the digest. */
 #include "base/map.h"
 #include "sched/sched.h"
 #include "sched/sched_internal.h"
@@ -16,18 +12,13 @@ static bool is_earlier(const stk_sched_timer *a, const stk_sched_timer *b)
     return a->at_ms != b->at_ms ? a->at_ms < b->at_ms : a->task < b->task;
 }
 
-static int timers_reserve(stk_sched *sched)
+/* Room for whatever one event may add. */
+static int reserve_one(stk_sched *sched)
 {
-    if (sched->n_timers == sched->cap_timers) {
-        uint32_t cap = sched->cap_timers < 16 ? 16 : sched->cap_timers * 2;
-        stk_sched_timer *bigger = reallocarray(sched->timers, cap, sizeof *bigger);
-        if (bigger == NULL) {
-            return STK_E_NOMEM;
-        }
-        sched->timers = bigger;
-        sched->cap_timers = cap;
-    }
-    return 0;
+    int rc = stk_sched_reserve(&sched->timers, &sched->cap_timers, (uint64_t)sched->n_timers + 1,
+                               sizeof *sched->timers);
+    rc = rc < 0 ? rc : stk_sched_failures_reserve(sched);
+    return rc < 0 ? rc : stk_sched_grants_reserve(sched);
 }
 
 static void timer_put(stk_sched *sched, uint32_t task)
@@ -67,60 +58,6 @@ bool stk_sched_timer_is_stale(const stk_sched *sched, const stk_sched_timer *tim
     return node->state != STK_TASK_BACKOFF || node->at_ms != timer->at_ms;
 }
 
-/* --- retries --- */
-
-/* What the failures so far take from max_retries. */
-static uint64_t retries_spent(const stk_sched *sched, uint32_t n_charged, uint32_t n_free)
-{
-    uint32_t free_retries = sched->config.free_retries;
-    return (uint64_t)n_charged + (n_free > free_retries ? n_free - free_retries : 0);
-}
-
-static uint64_t mix(uint64_t x)
-{
-    x += 0x9E3779B97F4A7C15u;
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
-    return x ^ (x >> 31);
-}
-
-static int64_t retry_delay(const stk_sched *sched, uint32_t task)
-{
-    const stk_sched_policy *policy = stk_sched_policy_of(sched, task);
-    uint32_t attempt = sched->nodes[task].attempt;
-    uint64_t draw = mix(mix(mix(sched->config.seed) ^ task) ^ attempt);
-    double unit = (double)(draw >> 11) * 0x1p-53;
-    double n_waits = attempt > 0 ? (double)(attempt - 1) : 0;
-    double ms = (double)policy->delay_ms * pow(policy->backoff, n_waits);
-    ms *= 1 + policy->jitter * (2 * unit - 1);
-    if (!(ms > 0)) { /* not a number, too */
-        return 0;
-    }
-    return ms < (double)STK_LIMIT_TIMEOUT_MS ? (int64_t)(ms + 0.5) : STK_LIMIT_TIMEOUT_MS;
-}
-
-bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure,
-                     int64_t *ret_delay_ms)
-{
-    const stk_sched_node *node = &sched->nodes[task];
-    bool is_charged = stk_failure_is_charged(failure) != 0;
-    *ret_delay_ms = 0;
-    if (failure == STK_FAIL_CANCELLED || stk_sched_is_stopping(sched) ||
-        retries_spent(sched, node->n_charged + is_charged, node->n_free + !is_charged) >
-            stk_sched_policy_of(sched, task)->max_retries) {
-        return false;
-    }
-    *ret_delay_ms = retry_delay(sched, task);
-    return true;
-}
-
-bool stk_sched_is_last_attempt(const stk_sched *sched, uint32_t task)
-{
-    const stk_sched_node *node = &sched->nodes[task];
-    return retries_spent(sched, node->n_charged + 1, node->n_free) >
-           stk_sched_policy_of(sched, task)->max_retries;
-}
-
 /* --- fold --- */
 
 static void met(stk_sched *sched, uint32_t task)
@@ -142,14 +79,9 @@ static void met(stk_sched *sched, uint32_t task)
 
 static void fold_failed(stk_sched *sched, const stk_sched_event *event)
 {
-    stk_sched_node *node = &sched->nodes[event->task];
     /* A task that was ended because everything ends is nobody's cause. */
     bool is_cause = event->failure != STK_FAIL_CANCELLED || !stk_sched_is_stopping(sched);
-    if (stk_failure_is_charged(event->failure)) {
-        node->n_charged++;
-    } else {
-        node->n_free++;
-    }
+    stk_sched_count_failure(sched, event->task, event->failure);
     if (!event->is_final) {
         stk_sched_move(sched, event->task, STK_TASK_BACKOFF);
         timer_put(sched, event->task);
@@ -169,6 +101,7 @@ static void fold_busy(stk_sched *sched, const stk_sched_event *event)
     if (++kind->busy_tries >= STK_SCHED_BUSY_TRIES) {
         kind->busy_tries = 0;
         kind->n_starts = sched->n_starts;
+        kind->has_reserved = false;
     }
 }
 
@@ -178,6 +111,8 @@ static bool is_possible(const stk_sched *sched, const stk_sched_event *event)
     const stk_sched_node *node = &sched->nodes[event->task];
     stk_task_state state = node->state;
     bool is_current = event->attempt == 0 || event->attempt == node->attempt;
+    bool is_unstarted =
+        state == STK_TASK_LOOKUP || state == STK_TASK_READY || state == STK_TASK_BACKOFF;
     switch (event->kind) {
     case STK_SE_MISSED:
         return state == STK_TASK_LOOKUP;
@@ -186,13 +121,15 @@ static bool is_possible(const stk_sched *sched, const stk_sched_event *event)
     case STK_EV_TASK_CACHED:
         return state == STK_TASK_LOOKUP || state == STK_TASK_READY;
     case STK_EV_TASK_STARTED:
-        return event->attempt == node->attempt + 1 &&
-               (state == STK_TASK_LOOKUP || state == STK_TASK_READY || state == STK_TASK_BACKOFF);
+        return event->attempt == node->attempt + 1 && is_unstarted &&
+               stk_sched_may_take(sched, event);
     case STK_EV_TASK_SUCCEEDED:
-    case STK_EV_TASK_FAILED:
         return state == STK_TASK_RUNNING && is_current;
+    case STK_EV_TASK_FAILED: /* or it never could start */
+        return is_current && (state == STK_TASK_RUNNING || (is_unstarted && event->is_final &&
+                                                            event->failure == STK_FAIL_RESOURCES));
     case STK_EV_TASK_RETRYING:
-        return state == STK_TASK_BACKOFF || (state == STK_TASK_READY && node->attempt > 0);
+        return (state == STK_TASK_BACKOFF || state == STK_TASK_READY) && node->attempt > 0;
     case STK_EV_TASK_SKIPPED:
         return state == STK_TASK_WAITING && node->cause != NIL;
     case STK_EV_TASK_CANCELLED:
@@ -202,7 +139,8 @@ static bool is_possible(const stk_sched *sched, const stk_sched_event *event)
     }
 }
 
-static void fold_task(stk_sched *sched, const stk_sched_event *event)
+/* `grown`: the kind of a task that is retried with more, else NIL. */
+static void fold_task(stk_sched *sched, const stk_sched_event *event, uint32_t grown)
 {
     uint32_t task = event->task;
     stk_sched_node *node = &sched->nodes[task];
@@ -222,6 +160,7 @@ static void fold_task(stk_sched *sched, const stk_sched_event *event)
         node->at_ms = 0;
         sched->n_starts++;
         stk_sched_move(sched, task, STK_TASK_RUNNING);
+        stk_sched_take(sched, event);
         break;
     case STK_EV_TASK_SUCCEEDED:
         stk_sched_move(sched, task, STK_TASK_SUCCEEDED);
@@ -234,6 +173,10 @@ static void fold_task(stk_sched *sched, const stk_sched_event *event)
         node->at_ms = event->at_ms;
         stk_sched_move(sched, task, STK_TASK_BACKOFF);
         timer_put(sched, task);
+        if (grown != NIL) {
+            node->kind = grown;
+            stk_sched_count_grown(sched, task);
+        }
         break;
     case STK_EV_TASK_SKIPPED:
         stk_sched_move(sched, task, STK_TASK_SKIPPED);
@@ -251,9 +194,60 @@ static void fold_task(stk_sched *sched, const stk_sched_event *event)
 
 static const char *kind_word(int kind)
 {
-    return kind == STK_SE_MISSED ? "missed"
-           : kind == STK_SE_BUSY ? "busy"
-                                 : stk_event_word((stk_event_kind)kind);
+    return kind == STK_SE_MISSED    ? "missed"
+           : kind == STK_SE_BUSY    ? "busy"
+           : kind == STK_SE_OUTSIDE ? "outside"
+           : kind == STK_SE_GONE    ? "gone"
+                                    : stk_event_word((stk_event_kind)kind);
+}
+
+static int fold_device(stk_sched *sched, const stk_sched_event *event, stk_err *err)
+{
+    uint32_t i = event->device;
+    if (i >= sched->config.host.n) {
+        return stk_err_set(err, STK_E_PROTOCOL, "event '%s' names device %u, the host has %u",
+                           kind_word(event->kind), i, sched->config.host.n);
+    }
+    if (event->kind == STK_SE_GONE) {
+        stk_sched_set_gone(sched, i);
+    } else if (event->mib == sched->devices[i].outside_mib) {
+        return 0; /* no news */
+    } else {
+        stk_sched_set_outside(sched, i, event->mib);
+    }
+    sched->is_idle = false;
+    return 0;
+}
+
+static int fold_of_task(stk_sched *sched, const stk_sched_event *event, stk_err *err)
+{
+    uint32_t grown = NIL;
+    if (event->task >= sched->n_nodes) {
+        return stk_err_set(err, STK_E_PROTOCOL, "event '%s' names task %u, the run has %u",
+                           kind_word(event->kind), event->task, sched->n_nodes);
+    }
+    if (!is_possible(sched, event)) {
+        const stk_sched_node *node = &sched->nodes[event->task];
+        return stk_err_set(err, STK_E_PROTOCOL,
+                           "event '%s' (attempt %u) is impossible for task %u, which is %s "
+                           "(attempt %u)%s",
+                           kind_word(event->kind), event->attempt, event->task,
+                           stk_state_word(node->state), node->attempt,
+                           event->kind == STK_EV_TASK_STARTED ? ", or for its devices" : "");
+    }
+    if (reserve_one(sched) < 0) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for an event of task %u", event->task);
+    }
+    if (event->kind == STK_EV_TASK_RETRYING && event->grows != STK_GROWS_NOTHING) {
+        grown = stk_sched_grown_kind(sched, event->task, event->grows);
+        if (grown == NIL) {
+            return stk_err_set(err, STK_E_PROTOCOL, "task %u is to get more, but can't grow",
+                               event->task);
+        }
+    }
+    fold_task(sched, event, grown);
+    sched->is_idle = false;
+    return 0;
 }
 
 int stk_sched_fold(stk_sched *sched, const stk_sched_event *event, stk_err *err)
@@ -272,27 +266,13 @@ int stk_sched_fold(stk_sched *sched, const stk_sched_event *event, stk_err *err)
     case STK_EV_RUN_ENDED:
         sched->is_ended = true;
         break;
+    case STK_SE_OUTSIDE:
+    case STK_SE_GONE:
+        return fold_device(sched, event, err);
     default:
-        if (event->kind < 0 || event->kind > STK_SE_BUSY) {
-            return stk_err_set(err, STK_E_PROTOCOL, "event kind %d doesn't exist", event->kind);
-        }
-        if (event->task >= sched->n_nodes) {
-            return stk_err_set(err, STK_E_PROTOCOL, "event '%s' names task %u, the run has %u",
-                               kind_word(event->kind), event->task, sched->n_nodes);
-        }
-        if (!is_possible(sched, event)) {
-            const stk_sched_node *node = &sched->nodes[event->task];
-            return stk_err_set(err, STK_E_PROTOCOL,
-                               "event '%s' (attempt %u) is impossible for task %u, which is %s "
-                               "(attempt %u)",
-                               kind_word(event->kind), event->attempt, event->task,
-                               stk_state_word(node->state), node->attempt);
-        }
-        if (timers_reserve(sched) < 0) {
-            return stk_err_set(err, STK_E_NOMEM, "out of memory for the retry of task %u",
-                               event->task);
-        }
-        fold_task(sched, event);
+        return event->kind < 0 || event->kind > STK_SE_GONE
+                   ? stk_err_set(err, STK_E_PROTOCOL, "event kind %d doesn't exist", event->kind)
+                   : fold_of_task(sched, event, err);
     }
     sched->is_idle = false;
     return 0;
@@ -306,16 +286,21 @@ uint64_t stk_sched_digest(const stk_sched *sched)
                        sched->is_cancelling, sched->is_ended};
     uint64_t hash = stk_hash_bytes(head, sizeof head, 0);
     hash = stk_hash_bytes(sched->used, sizeof sched->used, hash);
+    for (uint32_t i = 0; i < sched->config.host.n; i++) {
+        const stk_sched_device *d = &sched->devices[i];
+        uint64_t words[] = {(uint64_t)d->own_mib, d->n_holders, d->is_whole};
+        hash = stk_hash_bytes(words, sizeof words, hash);
+    }
     for (uint32_t i = 0; i < sched->n_nodes; i++) {
         const stk_sched_node *node = &sched->nodes[i];
         stk_task_state state = node->state;
         if (state == STK_TASK_LOOKUP || state == STK_TASK_BACKOFF) {
             state = STK_TASK_READY; /* told apart by what isn't durable */
         }
-        uint64_t words[] = {state,        node->attempt, node->n_charged,
-                            node->n_free, node->n_open,  node->cause,
-                            node->kind,   node->retry,   (uint64_t)node->at_ms};
+        uint64_t words[] = {state,      node->attempt, node->n_open,         node->cause,
+                            node->kind, node->retry,   (uint64_t)node->at_ms};
         hash = stk_hash_bytes(words, sizeof words, hash);
+        hash = node->failures == NIL ? hash : stk_sched_digest_failures(sched, i, hash);
     }
     return hash;
 }

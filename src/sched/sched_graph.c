@@ -11,7 +11,7 @@
 
 /* --- memory --- */
 
-static int reserve(void *array_of, uint32_t *cap, uint64_t n_wanted, size_t item_bytes)
+int stk_sched_reserve(void *array_of, uint32_t *cap, uint64_t n_wanted, size_t item_bytes)
 {
     if (n_wanted <= *cap) {
         return 0;
@@ -44,7 +44,7 @@ static uint32_t *pool_slot(const stk_sched_pool *pool, const void *key)
 
 static int pool_grow(stk_sched_pool *pool)
 {
-    if (reserve(&pool->items, &pool->cap, (uint64_t)pool->n + 1, pool->item_bytes) < 0) {
+    if (stk_sched_reserve(&pool->items, &pool->cap, (uint64_t)pool->n + 1, pool->item_bytes) < 0) {
         return STK_E_NOMEM;
     }
     if (pool->n * 2 < pool->n_slots) {
@@ -85,12 +85,17 @@ stk_sched *stk_sched_new(const stk_sched_config *config)
         return NULL;
     }
     sched->config = *config;
+    if (stk_sched_devices_init(sched) < 0) {
+        stk_sched_free(sched);
+        return NULL;
+    }
     sched->cap[DIM_CPU] = config->cpu_milli;
     sched->cap[DIM_MEMORY] = config->memory_bytes;
-    sched->cap[DIM_DEVICES] = config->n_devices;
     memcpy(sched->least, sched->cap, sizeof sched->least);
     sched->least[DIM_WORKERS] = 1;
     sched->cap[DIM_WORKERS] = config->max_workers == 0 ? UINT32_MAX : config->max_workers;
+    sched->wishes.item_bytes = sizeof(stk_sched_wish);
+    sched->wishes.key_bytes = offsetof(stk_sched_wish, is_lost);
     sched->kinds.item_bytes = sizeof(stk_sched_kind);
     sched->kinds.key_bytes = offsetof(stk_sched_kind, ready);
     sched->policies.item_bytes = sched->policies.key_bytes = sizeof(stk_sched_policy);
@@ -104,6 +109,8 @@ stk_sched *stk_sched_new(const stk_sched_config *config)
 void stk_sched_free(stk_sched *sched)
 {
     if (sched != NULL) {
+        stk_sched_devices_done(sched);
+        free(sched->failures);
         free(sched->nodes);
         free(sched->edges);
         free(sched->kinds.items);
@@ -152,6 +159,7 @@ static void enter(stk_sched *sched, uint32_t task)
         return;
     }
     if (node->state == STK_TASK_RUNNING) {
+        node->grant = NIL;
         use(sched, node, 1);
     } else if (node->state == STK_TASK_READY) {
         node->seq = ++sched->seq;
@@ -177,10 +185,14 @@ static void leave(stk_sched *sched, uint32_t task)
     *(node->next == NIL ? &list->last : &sched->nodes[node->next].prev) = node->prev;
     if (node->state == STK_TASK_RUNNING) {
         use(sched, node, -1);
+        if (node->grant != NIL) {
+            stk_sched_give_back(sched, node->grant);
+        }
     } else if (node->state == STK_TASK_READY && node->prev == NIL) {
         stk_sched_kind *kind = stk_sched_kind_at(sched, node->kind);
         kind->n_starts = sched->n_starts;
         kind->busy_tries = 0;
+        kind->has_reserved = false;
         if (list->first == NIL) {
             uint32_t last = sched->live[--sched->n_live];
             sched->live[kind->i_live] = last;
@@ -235,6 +247,31 @@ void stk_sched_doom_dependents(stk_sched *sched, uint32_t task, uint32_t cause)
 
 /* --- growth --- */
 
+static int check_devices(const stk_sched *sched, const stk_sched_task *task, stk_err *err)
+{
+    stk_sched_wish wish;
+    if (task->n_asks == 0) {
+        return 0;
+    }
+    if (task->n_asks > STK_LIMIT_ASKS) {
+        return stk_err_set(err, STK_E_LIMIT, "task %u has %u alternatives, at most %d are allowed",
+                           sched->n_nodes, task->n_asks, STK_LIMIT_ASKS);
+    }
+    stk_sched_wish_of_task(task, &wish);
+    for (uint32_t i = 0; i < task->n_asks; i++) {
+        if (task->asks[i].n == 0 || task->asks[i].share_mib < 0) {
+            return stk_err_set(err, STK_E_RESOURCES, "task %u asks for %u devices, %d MiB of each",
+                               sched->n_nodes, task->asks[i].n, task->asks[i].share_mib);
+        }
+    }
+    if (!stk_sched_is_placeable(sched, sched->config.host.devices, &wish)) {
+        return stk_err_set(err, STK_E_RESOURCES,
+                           "task %u asks for %u devices, which can't be had from the %u there are",
+                           sched->n_nodes, task->asks[0].n, sched->config.host.n);
+    }
+    return 0;
+}
+
 static int check(const stk_sched *sched, const stk_sched_task *task, const uint32_t *needs,
                  uint32_t n_needs, stk_err *err)
 {
@@ -263,34 +300,59 @@ static int check(const stk_sched *sched, const stk_sched_task *task, const uint3
                            "task %u asks for %.3g GB of memory, there are %.3g", i,
                            (double)task->memory_bytes / 1e9, (double)sched->cap[DIM_MEMORY] / 1e9);
     }
-    if (task->n_devices > sched->config.n_devices) {
-        return stk_err_set(err, STK_E_RESOURCES, "task %u asks for %u devices, there are %u", i,
-                           task->n_devices, sched->config.n_devices);
+    return check_devices(sched, task, err);
+}
+
+uint32_t stk_sched_intern(stk_sched *sched, const int64_t ask[DIM_N], const stk_sched_wish *wish)
+{
+    stk_sched_kind kind = {.wish = NIL, .ready = {NIL, NIL}};
+    memcpy(kind.ask, ask, sizeof kind.ask);
+    if (wish != NULL) {
+        stk_sched_wish copy = *wish;
+        copy.is_lost = sched->is_any_gone && !stk_sched_is_placeable(sched, sched->host, &copy);
+        kind.wish = pool_intern(&sched->wishes, &copy);
+        if (kind.wish == NIL) {
+            return NIL;
+        }
     }
-    return 0;
+    uint32_t i = pool_intern(&sched->kinds, &kind);
+    uint32_t cap_candidates = sched->cap_live;
+    if (i == NIL ||
+        stk_sched_reserve(&sched->candidates, &cap_candidates, sched->kinds.n,
+                          sizeof *sched->candidates) < 0 ||
+        stk_sched_reserve(&sched->live, &sched->cap_live, sched->kinds.n, sizeof *sched->live) <
+            0) {
+        return NIL;
+    }
+    for (int d = 0; d < DIM_N; d++) {
+        sched->least[d] = ask[d] < sched->least[d] ? ask[d] : sched->least[d];
+    }
+    return i;
 }
 
 /* Everything that may fail for lack of memory, before anything is changed that matters. */
 static int reserve_for(stk_sched *sched, const stk_sched_task *task, uint32_t n_needs,
                        uint32_t *ret_kind, uint32_t *ret_policy)
 {
-    stk_sched_kind kind = {
-        .ask = {task->cpu_milli, task->memory_bytes, task->n_devices, 1},
-        .device_kind = task->device_kind,
-        .ready = {NIL, NIL},
-    };
-    stk_sched_policy policy = {task->delay_ms, task->backoff, task->jitter, task->max_retries};
-    uint32_t cap_candidates = sched->cap_live;
-    *ret_kind = pool_intern(&sched->kinds, &kind);
+    int64_t ask[DIM_N] = {task->cpu_milli, task->memory_bytes, 1};
+    stk_sched_wish wish;
+    stk_sched_policy policy = {.delay_ms = task->delay_ms,
+                               .backoff = task->backoff,
+                               .jitter = task->jitter,
+                               .oom_memory = task->oom_memory,
+                               .oom_share = task->oom_share,
+                               .max_retries = task->max_retries,
+                               .oom_retries = task->oom_retries};
+    if (task->n_asks > 0) {
+        stk_sched_wish_of_task(task, &wish);
+    }
+    *ret_kind = stk_sched_intern(sched, ask, task->n_asks > 0 ? &wish : NULL);
     *ret_policy = pool_intern(&sched->policies, &policy);
     if (*ret_kind == NIL || *ret_policy == NIL ||
-        reserve(&sched->nodes, &sched->cap_nodes, (uint64_t)sched->n_nodes + 1,
-                sizeof *sched->nodes) < 0 ||
-        reserve(&sched->edges, &sched->cap_edges, (uint64_t)sched->n_edges + n_needs,
-                sizeof *sched->edges) < 0 ||
-        reserve(&sched->candidates, &cap_candidates, sched->kinds.n, sizeof *sched->candidates) <
-            0 ||
-        reserve(&sched->live, &sched->cap_live, sched->kinds.n, sizeof *sched->live) < 0) {
+        stk_sched_reserve(&sched->nodes, &sched->cap_nodes, (uint64_t)sched->n_nodes + 1,
+                          sizeof *sched->nodes) < 0 ||
+        stk_sched_reserve(&sched->edges, &sched->cap_edges, (uint64_t)sched->n_edges + n_needs,
+                          sizeof *sched->edges) < 0) {
         return STK_E_NOMEM;
     }
     return 0;
@@ -338,15 +400,12 @@ int stk_sched_add(stk_sched *sched, const stk_sched_task *task, const uint32_t *
         .kind = kind,
         .retry = policy,
         .cause = NIL,
+        .failures = NIL,
         .lookup = task->lookup,
         .state = STK_TASK_WAITING,
     };
     for (uint32_t k = 0; k < n_needs; k++) {
         add_need(sched, i, needs[k]);
-    }
-    for (int d = 0; d < DIM_N; d++) {
-        int64_t ask = stk_sched_kind_at(sched, kind)->ask[d];
-        sched->least[d] = ask < sched->least[d] ? ask : sched->least[d];
     }
     if (node->n_open == 0) {
         node->state = task->lookup ? STK_TASK_LOOKUP : STK_TASK_READY;

@@ -1,6 +1,4 @@
-/* state → actions, and why a task waits. */
-#include <string.h>
-
+/* state → actions. */
 #include "sched/sched.h"
 #include "sched/sched_internal.h"
 
@@ -27,7 +25,11 @@ static void put_list(const stk_sched *sched, stk_sched_out *out, stk_sched_list 
     for (uint32_t i = list.first; i != NIL; i = sched->nodes[i].next) {
         const stk_sched_node *node = &sched->nodes[i];
         uint32_t cause = kind == STK_ACT_SKIP ? node->cause : NIL;
-        if (!put(out, (stk_action){kind, i, node->attempt, cause, 0})) {
+        if (!put(out, (stk_action){.kind = kind,
+                                   .task = i,
+                                   .attempt = node->attempt,
+                                   .cause = cause,
+                                   .i_ask = STK_SCHED_NO_ASK})) {
             return;
         }
     }
@@ -53,13 +55,6 @@ static void wake_no_later(int64_t *wake_ms, int64_t at_ms)
 {
     if (*wake_ms < 0 || at_ms < *wake_ms) {
         *wake_ms = at_ms;
-    }
-}
-
-static void free_now(const stk_sched *sched, int64_t ret_free[DIM_N])
-{
-    for (int d = 0; d < DIM_N; d++) {
-        ret_free[d] = sched->cap[d] - sched->used[d];
     }
 }
 
@@ -108,33 +103,79 @@ static uint32_t gather(const stk_sched *sched, int64_t now_ms, const int64_t fre
     return n;
 }
 
+/* What this answer has not given away or kept for somebody yet. */
+typedef struct stk_sched_left {
+    int64_t free[DIM_N];
+    int64_t reserve[DIM_N]; /* what comes later must leave so much */
+    bool has_looked;        /* the view of the devices is of this moment */
+} stk_sched_left;
+
+/* Whether the first task of a kind can start now, and on which devices. */
+static bool fits_now(const stk_sched *sched, const stk_sched_kind *kind, stk_sched_left *left,
+                     stk_action *action)
+{
+    const stk_sched_wish *wish = stk_sched_wish_of(sched, kind);
+    if (!stk_sched_fits(kind->ask, left->free, left->reserve)) {
+        return false;
+    }
+    action->i_ask = STK_SCHED_NO_ASK;
+    return wish == NULL || stk_sched_place(sched, wish, &action->i_ask, &action->devices);
+}
+
+static void give_away(const stk_sched *sched, const stk_sched_kind *kind, stk_sched_left *left,
+                      const stk_action *action)
+{
+    const stk_sched_wish *wish = stk_sched_wish_of(sched, kind);
+    for (int d = 0; d < DIM_N; d++) {
+        left->free[d] -= kind->ask[d];
+    }
+    if (wish != NULL) {
+        stk_sched_view_take(sched, &wish->asks[action->i_ask], &action->devices);
+    }
+}
+
+/* For who has waited long enough. Not for who waits for others than this run's tasks. */
+static void keep_back(const stk_sched *sched, stk_sched_kind *kind, stk_sched_left *left)
+{
+    if (kind->wish != NIL) {
+        if (!stk_sched_reserve_devices(sched, kind)) {
+            return;
+        }
+        stk_sched_view_close(sched, &kind->reserved);
+    }
+    for (int d = 0; d < DIM_N; d++) {
+        left->reserve[d] = kind->ask[d] > left->reserve[d] ? kind->ask[d] : left->reserve[d];
+    }
+}
+
 /* In the order they became ready. What doesn't fit is left out with all of its kind; if it has
- * waited long enough, what comes later must leave `reserve` free, so that it is next. */
+ * waited long enough, what comes later must leave it what it needs, so that it is next. */
 static void put_starts(const stk_sched *sched, stk_sched_out *out, int64_t now_ms, int64_t *wake_ms)
 {
     stk_sched_candidate *heap = sched->candidates;
-    int64_t free[DIM_N];
-    int64_t reserve[DIM_N] = {0};
-    free_now(sched, free);
-    if (!stk_sched_fits(sched->least, free, reserve)) {
+    stk_sched_left left = {.has_looked = false};
+    stk_sched_free_now(sched, left.free);
+    if (!stk_sched_fits(sched->least, left.free, left.reserve)) {
         return; /* the end of what runs is what to wait for */
     }
-    uint32_t n = gather(sched, now_ms, free, wake_ms);
-    while (n > 0 && out->n < out->max && stk_sched_fits(sched->least, free, reserve)) {
+    uint32_t n = gather(sched, now_ms, left.free, wake_ms);
+    while (n > 0 && out->n < out->max && stk_sched_fits(sched->least, left.free, left.reserve)) {
         stk_sched_candidate *first = &heap[0];
-        const int64_t *ask = stk_sched_kind_at(sched, first->kind)->ask;
+        stk_sched_kind *kind = stk_sched_kind_at(sched, first->kind);
         const stk_sched_node *node = &sched->nodes[first->task];
+        stk_action action = {
+            .kind = STK_ACT_START, .task = first->task, .attempt = node->attempt + 1, .cause = NIL};
         uint32_t following = NIL;
-        if (!first->is_busy && stk_sched_fits(ask, free, reserve)) {
-            put(out, (stk_action){STK_ACT_START, first->task, node->attempt + 1, NIL, 0});
-            for (int d = 0; d < DIM_N; d++) {
-                free[d] -= ask[d];
-            }
+        if (kind->wish != NIL && !left.has_looked) {
+            stk_sched_look(sched);
+            left.has_looked = true;
+        }
+        if (!first->is_busy && fits_now(sched, kind, &left, &action)) {
+            put(out, action);
+            give_away(sched, kind, &left, &action);
             following = node->next;
         } else if (first->is_starved) {
-            for (int d = 0; d < DIM_N; d++) {
-                reserve[d] = ask[d] > reserve[d] ? ask[d] : reserve[d];
-            }
+            keep_back(sched, kind, &left);
         }
         if (following != NIL) {
             *first = (stk_sched_candidate){sched->nodes[following].seq, first->kind, following,
@@ -144,6 +185,18 @@ static void put_starts(const stk_sched *sched, stk_sched_out *out, int64_t now_m
         }
         if (n > 0) {
             sift_down(heap, n, 0);
+        }
+    }
+}
+
+/* Whose devices are gone for good. */
+static void put_fails(const stk_sched *sched, stk_sched_out *out)
+{
+    for (uint32_t i = 0; sched->is_any_gone && i < sched->n_live; i++) {
+        const stk_sched_kind *kind = stk_sched_kind_at(sched, sched->live[i]);
+        const stk_sched_wish *wish = stk_sched_wish_of(sched, kind);
+        if (wish != NULL && wish->is_lost) {
+            put_list(sched, out, kind->ready, STK_ACT_FAIL);
         }
     }
 }
@@ -195,12 +248,17 @@ int stk_sched_next(stk_sched *sched, int64_t now_ms, stk_action *actions, uint32
     }
     wake_due(sched, now_ms);
     if (sched->n_final == sched->n_nodes) {
-        put(&out, (stk_action){STK_ACT_END, NIL, 0, NIL, end_status(sched)});
+        put(&out, (stk_action){.kind = STK_ACT_END,
+                               .task = NIL,
+                               .cause = NIL,
+                               .status = end_status(sched),
+                               .i_ask = STK_SCHED_NO_ASK});
     } else if (stk_sched_is_stopping(sched)) {
         put_stops(sched, &out);
     } else {
         put_list(sched, &out, sched->doomed, STK_ACT_SKIP);
         put_list(sched, &out, sched->lists[STK_TASK_LOOKUP], STK_ACT_LOOKUP);
+        put_fails(sched, &out);
         put_starts(sched, &out, now_ms, &wake_ms);
         if (sched->n_timers > 0) {
             wake_no_later(&wake_ms, sched->timers[0].at_ms);
@@ -211,111 +269,4 @@ int stk_sched_next(stk_sched *sched, int64_t now_ms, stk_action *actions, uint32
     *ret_n = out.n;
     *ret_wake_ms = wake_ms;
     return 0;
-}
-
-/* --- questions --- */
-
-stk_task_state stk_sched_state(const stk_sched *sched, uint32_t task)
-{
-    return sched->nodes[task].state;
-}
-
-uint32_t stk_sched_attempt(const stk_sched *sched, uint32_t task)
-{
-    return sched->nodes[task].attempt;
-}
-
-bool stk_sched_is_cancelling(const stk_sched *sched)
-{
-    return sched->is_cancelling;
-}
-
-void stk_sched_count(const stk_sched *sched, stk_sched_counts *ret_counts)
-{
-    *ret_counts = (stk_sched_counts){
-        .n_tasks = sched->n_nodes,
-        .cpu_used = sched->used[DIM_CPU],
-        .memory_used = sched->used[DIM_MEMORY],
-        .devices_used = (uint32_t)sched->used[DIM_DEVICES],
-        .running = (uint32_t)sched->used[DIM_WORKERS],
-    };
-    memcpy(ret_counts->n, sched->n, sizeof ret_counts->n);
-}
-
-static stk_sched_why explain_waiting(const stk_sched *sched, uint32_t task)
-{
-    const stk_sched_node *node = &sched->nodes[task];
-    uint32_t end = task + 1 < sched->n_nodes ? node[1].first_need : sched->n_edges;
-    if (node->cause != NIL) {
-        return (stk_sched_why){STK_WHY_NEEDS, node->cause};
-    }
-    for (uint32_t e = node->first_need; e < end; e++) {
-        uint32_t need = sched->edges[e].need;
-        stk_task_state state = sched->nodes[need].state;
-        if (state != STK_TASK_SUCCEEDED && state != STK_TASK_CACHED) {
-            return (stk_sched_why){STK_WHY_NEEDS, need};
-        }
-    }
-    return (stk_sched_why){STK_WHY_NONE, NIL};
-}
-
-static uint32_t biggest_holder(const stk_sched *sched, int dim)
-{
-    uint32_t found = NIL;
-    int64_t most = 0;
-    for (uint32_t i = sched->lists[STK_TASK_RUNNING].first; i != NIL; i = sched->nodes[i].next) {
-        int64_t holds = stk_sched_kind_at(sched, sched->nodes[i].kind)->ask[dim];
-        if (holds > most) {
-            most = holds;
-            found = i;
-        }
-    }
-    return found;
-}
-
-static stk_sched_why explain_ready(const stk_sched *sched, uint32_t task)
-{
-    static const int whats[DIM_N] = {STK_WHY_CPU, STK_WHY_MEMORY, STK_WHY_DEVICES, STK_WHY_WORKERS};
-    const stk_sched_node *node = &sched->nodes[task];
-    const stk_sched_kind *own = stk_sched_kind_at(sched, node->kind);
-    stk_sched_why why = {STK_WHY_NONE, NIL};
-    int64_t free[DIM_N];
-    free_now(sched, free);
-    for (int d = 0; d < DIM_N; d++) {
-        if (own->ask[d] > 0 && own->ask[d] > free[d]) {
-            why.what = whats[d];
-            why.other = biggest_holder(sched, d);
-            return why;
-        }
-    }
-    for (uint32_t i = 0; i < sched->n_live; i++) {
-        const stk_sched_kind *kind = stk_sched_kind_at(sched, sched->live[i]);
-        uint32_t first = kind->ready.first;
-        for (int d = 0; d < DIM_N; d++) {
-            if (own->ask[d] > 0 && free[d] - own->ask[d] < kind->ask[d] &&
-                sched->nodes[first].seq < node->seq && stk_sched_is_starved(sched, kind)) {
-                why.what = whats[d];
-                why.other = first;
-                return why;
-            }
-        }
-    }
-    if (own->busy_tries > 0) {
-        why.what = STK_WHY_DEVICES; /* held by another run */
-    }
-    return why;
-}
-
-stk_sched_why stk_sched_explain(const stk_sched *sched, uint32_t task)
-{
-    switch ((stk_task_state)sched->nodes[task].state) {
-    case STK_TASK_WAITING:
-        return explain_waiting(sched, task);
-    case STK_TASK_READY:
-        return explain_ready(sched, task);
-    case STK_TASK_BACKOFF:
-        return (stk_sched_why){STK_WHY_BACKOFF, NIL};
-    default:
-        return (stk_sched_why){STK_WHY_NONE, NIL};
-    }
 }

@@ -1,11 +1,12 @@
 /* Scripts: each line adds a task, folds an event, or asks and says what is expected.
  *
- *     add [cpu=N] [mem=N] [dev=N] [retries=N] [look] [needs=0,1]
- *     started TASK ATTEMPT · failed TASK CLASS · failed! … (final) · busy TASK AT_MS …
+ *     add [cpu=N] [mem=N] [dev=N [share=MIB] [on=MASK] [or=N]] [retries=N] [oom=N] [look]
+ * [needs=0,1] started TASK ATTEMPT [MASK [ALTERNATIVE]] · failed TASK CLASS · failed! … (final)
+ *     busy TASK AT_MS · retrying TASK AT_MS [memory|share] · outside DEVICE MIB · gone DEVICE …
  *     bad EVENT … (it is refused and changes nothing)
- *     next NOW_MS = start:TASK.ATTEMPT skip:TASK<CAUSE end:STATUS wake:MS …
+ *     next NOW_MS = start:TASK.ATTEMPT[@MASK[/ALTERNATIVE]] skip:TASK<CAUSE end:STATUS wake:MS …
  *     max N (room for that many actions from here on)
- *     why TASK = needs:OTHER
+ *     why TASK = needs:OTHER [held:MASK outside:MASK]
  *     used = CPU/MEMORY/DEVICES/RUNNING
  *     refold (what follows is asked of a fold of the durable events)
  */
@@ -23,20 +24,52 @@ typedef struct script {
     const char *text;
 } script;
 
+struct entry {
+    bool is_add;
+    stk_sched_event event;
+    stk_sched_task task;
+    stk_pack_ask asks[2];
+    uint32_t needs[8], n_needs;
+};
+
 typedef struct player {
     stk_sched *sched;
     const script *script;
     uint32_t max;
-    struct entry {
-        bool is_add;
-        stk_sched_event event;
-        stk_sched_task task;
-        uint32_t needs[8], n_needs;
-    } log[256];
+    struct entry log[256];
     uint32_t n_log;
 } player;
 
-static const stk_sched_config config_small = {4000, 1000, 2, 3, STK_MODE_CONTINUE, 7, 1};
+/* Two devices of 100 MiB; four, for those who need more. */
+static const stk_pack_device devices[] = {
+    {100, 100, 0, false}, {100, 100, 0, false}, {100, 100, 1, false}, {100, 100, 1, false}};
+#define CONFIG(n, mode)                                                                            \
+    {                                                                                              \
+        4000, 1000, {devices, n, NULL}, 3, mode, 7                                                 \
+    }
+static const stk_sched_config config_small = CONFIG(2, STK_MODE_CONTINUE);
+
+static uint32_t mask_of(const stk_devset *set)
+{
+    return (uint32_t)set->words[0];
+}
+
+static void add_asks(struct entry *e, const char *line)
+{
+    static const char *const keys[] = {" dev=", " or="};
+    const char *share = strstr(line, " share="), *on = strstr(line, " on=");
+    for (uint32_t i = 0; i < 2; i++) {
+        const char *at = strstr(line, keys[i]);
+        stk_pack_ask *ask = &e->asks[e->task.n_asks];
+        if (at != NULL && atoi(at + strlen(keys[i])) > 0) {
+            ask->n = (uint32_t)atoi(at + strlen(keys[i]));
+            ask->share_mib = i == 0 && share != NULL ? atoi(share + 7) : 0;
+            ask->wanted.words[0] = i == 0 && on != NULL ? strtoull(on + 4, NULL, 16) : ~(uint64_t)0;
+            e->task.n_asks++;
+        }
+    }
+    e->task.asks = e->asks;
+}
 
 static void add(player *p, const char *line)
 {
@@ -49,7 +82,7 @@ static void add(player *p, const char *line)
     const struct {
         const char *key;
         uint32_t *value;
-    } words[] = {{" dev=", &e->task.n_devices}, {" retries=", &e->task.max_retries}};
+    } words[] = {{" oom=", &e->task.oom_retries}, {" retries=", &e->task.max_retries}};
     for (size_t i = 0; i < 2; i++) {
         const char *at = strstr(line, longs[i].key);
         *longs[i].value = at ? atoll(at + strlen(longs[i].key)) : *longs[i].value;
@@ -58,6 +91,8 @@ static void add(player *p, const char *line)
         const char *at = strstr(line, words[i].key);
         *words[i].value = at ? (uint32_t)atoll(at + strlen(words[i].key)) : 0;
     }
+    e->task.oom_memory = e->task.oom_share = e->task.oom_retries > 0 ? 2 : 0;
+    add_asks(e, line);
     e->task.lookup = strstr(line, " look") != NULL;
     const char *needs = strstr(line, " needs=");
     for (needs = needs ? needs + 7 : NULL; needs; needs = strchr(needs, ',')) {
@@ -71,9 +106,9 @@ static void add(player *p, const char *line)
 
 static stk_sched_event parse_event(const char *line)
 {
-    char word[32] = "", arg[32] = "";
-    stk_sched_event event = {0};
-    (void)sscanf(line, "%31s %u %31s", word, &event.task, arg);
+    char word[32] = "", arg[32] = "", third[32] = "";
+    stk_sched_event event = {.i_ask = STK_SCHED_NO_ASK};
+    (void)sscanf(line, "%31s %u %31s %31s %u", word, &event.task, arg, third, &event.i_ask);
     char *bang = strchr(word, '!');
     event.is_final = bang != NULL;
     if (bang) {
@@ -83,13 +118,24 @@ static stk_sched_event parse_event(const char *line)
     (void)snprintf(kind, sizeof kind, "%s%s",
                    strcmp(word, "cancelling") == 0 || strcmp(word, "ended") == 0 ? "run_" : "task_",
                    word);
-    event.kind = strcmp(word, "missed") == 0 ? (int)STK_SE_MISSED
-                 : strcmp(word, "busy") == 0 ? (int)STK_SE_BUSY
-                                             : stk_event_kind_of(kind);
+    event.kind = strcmp(word, "missed") == 0    ? (int)STK_SE_MISSED
+                 : strcmp(word, "busy") == 0    ? (int)STK_SE_BUSY
+                 : strcmp(word, "outside") == 0 ? (int)STK_SE_OUTSIDE
+                 : strcmp(word, "gone") == 0    ? (int)STK_SE_GONE
+                                                : stk_event_kind_of(kind);
     assert_true(event.kind >= 0);
     event.attempt = event.kind == STK_EV_TASK_STARTED ? (uint32_t)atoi(arg) : 0;
     event.failure = event.kind == STK_EV_TASK_FAILED ? (stk_failure)stk_failure_of(arg) : 0;
     event.at_ms = atoll(arg);
+    event.device = event.task;
+    event.mib = strcmp(arg, "all") == 0 ? STK_SCHED_ALL : atoi(arg);
+    event.grows = strcmp(third, "memory") == 0  ? STK_GROWS_MEMORY
+                  : strcmp(third, "share") == 0 ? STK_GROWS_SHARE
+                                                : STK_GROWS_NOTHING;
+    if (event.kind == STK_EV_TASK_STARTED && third[0] != '\0') {
+        event.devices.words[0] = strtoull(third, NULL, 16);
+        event.i_ask = event.i_ask == STK_SCHED_NO_ASK ? 0 : event.i_ask;
+    }
     return event;
 }
 
@@ -132,7 +178,7 @@ static void refold(player *p)
 
 static void describe_next(player *p, int64_t now_ms, char *text, size_t size)
 {
-    static const char *const words[] = {"lookup", "start", "stop", "skip", "cancel", "end"};
+    static const char *const words[] = {"lookup", "start", "stop", "skip", "cancel", "fail", "end"};
     stk_action actions[64];
     uint32_t n = 0;
     int64_t wake = 0;
@@ -145,6 +191,12 @@ static void describe_next(player *p, int64_t now_ms, char *text, size_t size)
                                  a->kind == STK_ACT_END ? a->status : (int)a->task);
         if (a->kind == STK_ACT_START) {
             used += (size_t)snprintf(text + used, size - used, ".%u", a->attempt);
+            if (a->i_ask != STK_SCHED_NO_ASK) {
+                used += (size_t)snprintf(text + used, size - used, "@%x", mask_of(&a->devices));
+            }
+            if (a->i_ask != STK_SCHED_NO_ASK && a->i_ask > 0) {
+                used += (size_t)snprintf(text + used, size - used, "/%u", a->i_ask);
+            }
         } else if (a->kind == STK_ACT_SKIP) {
             used += (size_t)snprintf(text + used, size - used, "<%u", a->cause);
         }
@@ -159,7 +211,12 @@ static void describe_why(player *p, uint32_t task, char *text, size_t size)
     static const char *const words[] = {"none",    "needs",   "cpu",    "memory",
                                         "devices", "workers", "backoff"};
     stk_sched_why why = stk_sched_explain(p->sched, task);
-    (void)snprintf(text, size, "%s:%d", words[why.what], (int)why.other);
+    int n = snprintf(text, size, "%s:%d%s", words[why.what], (int)why.other,
+                     why.is_queue ? " first" : "");
+    if (mask_of(&why.held) > 0 || mask_of(&why.outside) > 0) {
+        (void)snprintf(text + n, size - (size_t)n, " held:%x outside:%x", mask_of(&why.held),
+                       mask_of(&why.outside));
+    }
 }
 
 static void check(player *p, const char *line)
@@ -214,18 +271,10 @@ static void play(const script *s)
     free(p);
 }
 
-#define SMALL                                                                                      \
-    {                                                                                              \
-        4000, 1000, 2, 3, STK_MODE_CONTINUE, 7, 1                                                  \
-    }
-#define STOP                                                                                       \
-    {                                                                                              \
-        4000, 1000, 2, 3, STK_MODE_STOP, 7, 1                                                      \
-    }
-#define FAST                                                                                       \
-    {                                                                                              \
-        4000, 1000, 2, 3, STK_MODE_FAIL_FAST, 7, 1                                                 \
-    }
+#define SMALL CONFIG(2, STK_MODE_CONTINUE)
+#define FOUR CONFIG(4, STK_MODE_CONTINUE)
+#define STOP CONFIG(2, STK_MODE_STOP)
+#define FAST CONFIG(2, STK_MODE_FAIL_FAST)
 
 static const script scripts[] = {
     {"an empty run ends", SMALL, "next 0 = end:0\n ended\n next 0 = "},
@@ -256,12 +305,41 @@ static const script scripts[] = {
      "next 0 = start:2.1\n started 2 1\n next 0 = \n why 1 = cpu:0\n why 3 = cpu:0\n"
      "succeeded 0\n why 3 = memory:2\n next 0 = start:1.1"},
     {"devices", SMALL,
-     "add dev=2\n add dev=1\n add\n started 0 1\n used = 1000/0/2/1\n why 1 = devices:0\n"
-     "next 0 = start:2.1\n succeeded 0\n next 0 = start:1.1 start:2.1"},
+     "add dev=2\n add dev=1\n add\n bad started 0 1 1\n bad started 0 1 7\n"
+     "bad started 0 1 3 1\n bad started 2 1 1\n started 0 1 3\n used = 1000/0/2/1\n"
+     "bad started 1 1 1\n why 1 = devices:0 held:3 outside:0\n"
+     "next 0 = start:2.1\n refold\n succeeded 0\n used = 0/0/0/0\n"
+     "next 0 = start:1.1@1 start:2.1"},
     {"a busy device holds its kind back", SMALL,
-     "add dev=1\n add dev=1\n add\n next 0 = start:0.1 start:1.1 start:2.1\n busy 0 50\n"
+     "add dev=1\n add dev=1\n add\n next 0 = start:0.1@1 start:1.1@2 start:2.1\n busy 0 50\n"
      "next 10 = start:2.1 wake:50\n started 2 1\n next 10 = wake:50\n why 0 = devices:-1\n"
-     "next 50 = start:0.1 start:1.1"},
+     "next 50 = start:0.1@1 start:1.1@2"},
+    {"shares of one device, then of the next", SMALL,
+     "add dev=1 share=60 cpu=0\n add dev=1 share=40 cpu=0\n add dev=1 share=30 cpu=0\n"
+     "next 0 = start:0.1@1 start:1.1@1 start:2.1@2\n started 0 1 1\n bad started 1 1 3\n"
+     "started 1 1 1\n bad started 2 1 1\n started 2 1 2\n used = 0/0/2/3\n refold\n"
+     "succeeded 0\n add dev=1 cpu=0\n next 0 = \n succeeded 2\n next 0 = start:3.1@2"},
+    {"alternatives in their order", FOUR,
+     "add dev=1 on=4 or=2\n add dev=1 on=4 or=2\n next 0 = start:0.1@4 start:1.1@3/1\n"
+     "started 0 1 4\n started 1 1 3 1\n refold\n used = 2000/0/3/2"},
+    {"what others hold is passed over", FOUR,
+     "add dev=2\n outside 0 10\n outside 1 all\n next 0 = start:0.1@c\n outside 2 1\n"
+     "next 0 = \n why 0 = devices:-1 held:0 outside:7\n add dev=1 share=90\n"
+     "next 0 = start:1.1@1\n outside 0 0\n next 0 = start:0.1@9 start:1.1@4"},
+    {"a device is gone: who can't do without it fails", SMALL,
+     "add dev=1 on=1\n add dev=1\n add needs=0\n add dev=2 look\n gone 0\n"
+     "next 0 = lookup:3 fail:0 start:1.1@2\n missed 3\n next 0 = fail:0 fail:3 start:1.1@2\n"
+     "bad failed! 1 exit\n failed! 0 resources\n next 0 = skip:2<0 fail:3 start:1.1@2"},
+    {"out of host memory: more, on its own budget", SMALL,
+     "add mem=300 retries=1 oom=1\n started 0 1\n failed 0 host_oom\n bad retrying 0 5 share\n"
+     "retrying 0 5 memory\n refold\n next 5 = start:0.2\n started 0 2\n used = 1000/600/0/1\n"
+     "refold\n failed 0 host_oom\n used = 0/0/0/0\n retrying 0 9\n started 0 3\n"
+     "used = 1000/600/0/1\n failed! 0 host_oom\n next 9 = end:1"},
+    {"out of device memory: a larger share", FOUR,
+     "add dev=1 share=40 or=4 oom=2\n started 0 1 1\n failed 0 device_oom\n"
+     "retrying 0 0 share\n add dev=1 share=30\n started 1 1 1\n"
+     "next 0 = start:0.2@2\n refold\n outside 1 30\n outside 2 30\n outside 3 30\n next 0 = \n"
+     "outside 3 20\n next 0 = start:0.2@8"},
     {"a retry waits for its time", SMALL,
      "add retries=1\n started 0 1\n failed 0 exit\n retrying 0 100\n next 10 = wake:100\n"
      "why 0 = backoff:-1\n next 99 = wake:100\n next 100 = start:0.2\n started 0 2\n refold\n"
@@ -378,29 +456,27 @@ static void test_retries(void **state)
 {
     (void)state;
     static const struct {
-        uint32_t max_retries, free_retries, n_charged, n_free;
+        uint32_t max_retries, n_charged, n_free; /* n_free: LOST, which has two of its own */
         stk_failure failure;
         bool again;
     } cases[] = {
-        {0, 0, 0, 0, STK_FAIL_EXIT, false},      {1, 0, 0, 0, STK_FAIL_EXIT, true},
-        {1, 0, 1, 0, STK_FAIL_EXIT, false},      {0, 1, 0, 0, STK_FAIL_LOST, true},
-        {0, 1, 0, 1, STK_FAIL_LOST, false},      {1, 1, 0, 1, STK_FAIL_LOST, true},
-        {1, 1, 1, 1, STK_FAIL_LOST, false},      {1, 2, 1, 1, STK_FAIL_LOST, true},
-        {1, 2, 0, 2, STK_FAIL_TIMEOUT, true},    {1, 2, 0, 3, STK_FAIL_TIMEOUT, false},
-        {9, 9, 0, 0, STK_FAIL_CANCELLED, false},
+        {0, 0, 0, STK_FAIL_EXIT, false},    {1, 0, 0, STK_FAIL_EXIT, true},
+        {1, 1, 0, STK_FAIL_EXIT, false},    {0, 0, 1, STK_FAIL_LOST, true},
+        {0, 0, 2, STK_FAIL_LOST, false},    {1, 0, 2, STK_FAIL_LOST, true},
+        {1, 1, 2, STK_FAIL_LOST, false},    {1, 1, 1, STK_FAIL_LOST, true},
+        {0, 0, 2, STK_FAIL_ECC, true},      {1, 0, 2, STK_FAIL_TIMEOUT, true},
+        {1, 0, 3, STK_FAIL_TIMEOUT, false}, {9, 0, 0, STK_FAIL_CANCELLED, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        stk_sched_config config = config_small;
-        config.free_retries = cases[i].free_retries;
-        stk_sched *sched = stk_sched_new(&config);
+        stk_sched *sched = stk_sched_new(&config_small);
         stk_sched_task task = {.max_retries = cases[i].max_retries};
         uint32_t t, attempt = 0;
         stk_sched_add(sched, &task, NULL, 0, &t, NULL);
         for (uint32_t k = 0; k < cases[i].n_charged + cases[i].n_free; k++) {
             stk_sched_event failed = {.kind = STK_EV_TASK_FAILED,
                                       .task = t,
-                                      .failure = k < cases[i].n_charged ? STK_FAIL_EXIT
-                                                                        : STK_FAIL_LOST};
+                                      .failure =
+                                          k < cases[i].n_charged ? STK_FAIL_EXIT : STK_FAIL_LOST};
             fold_ok(sched, STK_EV_TASK_STARTED, t, ++attempt);
             assert_int_equal(stk_sched_fold(sched, &failed, NULL), 0);
         }
@@ -408,7 +484,7 @@ static void test_retries(void **state)
         fold_ok(sched, STK_EV_TASK_STARTED, t, ++attempt);
         assert_int_equal(stk_sched_attempt(sched, t), attempt);
         assert_int_equal(stk_sched_is_last_attempt(sched, t), is_last);
-        int64_t delay;
+        stk_sched_retrying delay;
         assert_int_equal(stk_sched_retry(sched, t, cases[i].failure, &delay), cases[i].again);
         if (cases[i].failure == STK_FAIL_EXIT || cases[i].failure == STK_FAIL_TIMEOUT) {
             assert_int_equal(is_last, !cases[i].again);
@@ -416,6 +492,54 @@ static void test_retries(void **state)
         stk_sched_event cancelling = {.kind = STK_EV_RUN_CANCELLING};
         assert_int_equal(stk_sched_fold(sched, &cancelling, NULL), 0);
         assert_false(stk_sched_retry(sched, t, cases[i].failure, &delay));
+        stk_sched_free(sched);
+    }
+}
+
+/* What on_oom says: in which case, how much, how often, and that it can't. */
+static void test_on_oom(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t memory;
+        int32_t share; /* -1: no device, 0: whole */
+        double factor;
+        uint32_t oom_retries;
+        stk_failure failure;
+        bool again;
+        stk_grows grows;
+        int64_t amount;
+        bool is_too_much;
+    } cases[] = {
+        {400, -1, 2, 1, STK_FAIL_HOST_OOM, true, STK_GROWS_MEMORY, 800, false},
+        {400, -1, 2.6, 1, STK_FAIL_HOST_OOM, false, STK_GROWS_MEMORY, 1040, true},
+        {0, -1, 2, 1, STK_FAIL_HOST_OOM, false, STK_GROWS_NOTHING, 0, false},
+        {400, -1, 2, 0, STK_FAIL_HOST_OOM, false, STK_GROWS_NOTHING, 0, false},
+        {400, -1, 0, 1, STK_FAIL_HOST_OOM, false, STK_GROWS_NOTHING, 0, false},
+        {400, -1, 2, 1, STK_FAIL_EXIT, false, STK_GROWS_NOTHING, 0, false},
+        {400, 30, 1.5, 1, STK_FAIL_DEVICE_OOM, true, STK_GROWS_SHARE, 45, false},
+        {400, 30, 3, 1, STK_FAIL_GPU_SHARE, true, STK_GROWS_SHARE, 90, false},
+        {400, 60, 2, 1, STK_FAIL_GPU_SHARE, false, STK_GROWS_SHARE, 120, true},
+        {400, 0, 2, 1, STK_FAIL_DEVICE_OOM, false, STK_GROWS_NOTHING, 0, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        stk_sched *sched = stk_sched_new(&config_small);
+        stk_pack_ask ask = {1, cases[i].share, {{3}}, false};
+        stk_sched_task task = {.memory_bytes = cases[i].memory,
+                               .asks = &ask,
+                               .n_asks = cases[i].share >= 0,
+                               .oom_memory = cases[i].factor,
+                               .oom_share = cases[i].factor,
+                               .oom_retries = cases[i].oom_retries};
+        stk_sched_event started = {
+            .kind = STK_EV_TASK_STARTED, .attempt = 1, .devices = {{cases[i].share >= 0}}};
+        stk_sched_retrying seen;
+        assert_int_equal(stk_sched_add(sched, &task, NULL, 0, NULL, NULL), 0);
+        assert_int_equal(stk_sched_fold(sched, &started, NULL), 0);
+        assert_int_equal(stk_sched_retry(sched, 0, cases[i].failure, &seen), cases[i].again);
+        assert_int_equal(seen.grows, cases[i].grows);
+        assert_int_equal(seen.amount, cases[i].amount);
+        assert_int_equal(seen.is_too_much, cases[i].is_too_much);
         stk_sched_free(sched);
     }
 }
@@ -460,11 +584,11 @@ static void test_delays(void **state)
                     assert_int_equal(stk_sched_fold(sched, &failed, NULL), 0);
                 }
             }
-            int64_t delay;
+            stk_sched_retrying delay;
             assert_true(stk_sched_retry(sched, 0, STK_FAIL_EXIT, &delay));
-            assert_in_range(delay, cases[i].low, cases[i].high);
-            has_varied = has_varied || (seen[0] >= 0 && delay != seen[0]);
-            seen[seed % 2] = delay;
+            assert_in_range(delay.delay_ms, cases[i].low, cases[i].high);
+            has_varied = has_varied || (seen[0] >= 0 && delay.delay_ms != seen[0]);
+            seen[seed % 2] = delay.delay_ms;
             assert_true(seed % 2 == 0 || seen[0] == seen[1]); /* the same seed, the same wait */
             stk_sched_free(sched);
         }
@@ -475,16 +599,20 @@ static void test_delays(void **state)
 static void test_refused_tasks(void **state)
 {
     (void)state;
+    static const stk_pack_ask two = {.n = 2, .wanted = {{3}}}, three = {.n = 3, .wanted = {{7}}},
+                              large = {.n = 1, .share_mib = 101, .wanted = {{3}}};
     static const struct {
         stk_sched_task task;
         uint32_t need;
         int code;
         const char *text;
     } cases[] = {
-        {{.cpu_milli = 4000, .memory_bytes = 1000, .n_devices = 2}, 0, 0, ""},
+        {{.cpu_milli = 4000, .memory_bytes = 1000, .asks = &two, .n_asks = 1}, 0, 0, ""},
         {{.cpu_milli = 4001}, 0, STK_E_RESOURCES, "asks for 4.001 CPUs, there are 4"},
         {{.memory_bytes = 1001}, 0, STK_E_RESOURCES, "memory"},
-        {{.n_devices = 3}, 0, STK_E_RESOURCES, "asks for 3 devices, there are 2"},
+        {{.asks = &three, .n_asks = 1}, 0, STK_E_RESOURCES, "asks for 3 devices"},
+        {{.asks = &large, .n_asks = 1}, 0, STK_E_RESOURCES, "can't be had from the 2"},
+        {{.asks = &two, .n_asks = STK_LIMIT_ASKS + 1}, 0, STK_E_LIMIT, "9 alternatives"},
         {{.cpu_milli = -1}, 0, STK_E_RESOURCES, "less than nothing"},
         {{.cpu_milli = 1}, 2, STK_E_PROTOCOL, "needs task 2, which was not added before it"},
     };
@@ -551,7 +679,7 @@ static void test_deep_and_wide(void **state)
 static void test_many_requests(void **state)
 {
     (void)state;
-    stk_sched_config config = {1000000, 0, 0, 0, STK_MODE_CONTINUE, 0, 0};
+    stk_sched_config config = {.cpu_milli = 1000000};
     stk_sched *sched = stk_sched_new(&config);
     stk_action actions[3000];
     uint32_t n;
@@ -591,10 +719,11 @@ static void test_limit_of_tasks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scripts),       cmocka_unit_test(test_nothing_starves),
-        cmocka_unit_test(test_retries),       cmocka_unit_test(test_delays),
-        cmocka_unit_test(test_refused_tasks), cmocka_unit_test(test_deep_and_wide),
-        cmocka_unit_test(test_many_requests), cmocka_unit_test(test_limit_of_tasks),
+        cmocka_unit_test(test_scripts),        cmocka_unit_test(test_nothing_starves),
+        cmocka_unit_test(test_retries),        cmocka_unit_test(test_on_oom),
+        cmocka_unit_test(test_delays),         cmocka_unit_test(test_refused_tasks),
+        cmocka_unit_test(test_deep_and_wide),  cmocka_unit_test(test_many_requests),
+        cmocka_unit_test(test_limit_of_tasks),
     };
     return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
 }

@@ -261,7 +261,7 @@ def test_who_waits_for_devices_says_whom_for(cli: Cli) -> None:
     cli.write("go", "")
     assert holder.wait(20) == 0 and waiter.wait(20) == 0
     (note,) = cli("show", "latest").shown["notes"]
-    assert "0 of 1 free now" in note and "step h" in note
+    assert "GPU 0: run " in note and "step h (user " in note
 
 
 def test_very_long_failure_is_told_in_part(cli: Cli) -> None:

@@ -18,11 +18,12 @@ enum { SIM_TASKS_MAX = 2048, SIM_NEEDS_MAX = 8, SIM_ACTIONS_MAX = 48 };
 
 typedef struct sim_task {
     stk_sched_task ask;
+    stk_pack_ask devices; /* what ask.asks points to; one alternative, whole devices, any */
     uint32_t needs[SIM_NEEDS_MAX];
     uint32_t n_needs;
     /* the model's record */
     stk_task_state state; /* WAITING until started or final; RUNNING; final ones */
-    uint32_t attempt, n_charged, n_free;
+    uint32_t attempt, n_failed[STK_FAIL_N];
     int64_t not_before_ms;
     uint64_t ready_at;     /* the step in which the scheduler first called it ready; 0: not ready */
     uint64_t ready_starts; /* starts before that */
@@ -71,6 +72,7 @@ bool sim_one_in(sim *s, uint32_t n);    /* n 0: never */
 void sim_draw_world(sim *s, uint32_t n_tasks);
 void sim_draw_task(sim *s, uint32_t task); /* its needs among those before it */
 stk_fake_fate sim_fate(void *arg, const stk_job *job);
+uint32_t sim_n_devices(const sim_task *task);
 bool sim_is_cached(const sim *s, uint32_t task);
 
 /* sim_model.c */

@@ -117,9 +117,10 @@ static void fail(sim *s, uint32_t task, stk_failure failure)
                               .task = task,
                               .attempt = s->tasks[task].attempt,
                               .failure = failure};
-    int64_t delay_ms = -1;
-    failed.is_final = !stk_sched_retry(s->sched, task, failure, &delay_ms);
+    stk_sched_retrying retrying;
+    failed.is_final = !stk_sched_retry(s->sched, task, failure, &retrying);
     sim_commit(s, &failed);
+    int64_t delay_ms = retrying.delay_ms;
     if (!failed.is_final) {
         const stk_sched_task *ask = &s->tasks[task].ask;
         double ms = (double)ask->delay_ms;
@@ -139,20 +140,23 @@ static void fail(sim *s, uint32_t task, stk_failure failure)
 
 /* --- acting --- */
 
-static void start(sim *s, uint32_t task, uint32_t attempt)
+static void start(sim *s, const stk_action *a)
 {
-    const sim_task *t = &s->tasks[task];
-    if (t->ask.n_devices > 0 && sim_below(s, 100) < s->busy_percent) {
+    uint32_t task = a->task;
+    if (s->tasks[task].ask.n_asks > 0 && sim_below(s, 100) < s->busy_percent) {
         int64_t at_ms = s->now_ms + 1 + sim_below(s, 40);
         sim_commit(s, &(stk_sched_event){.kind = STK_SE_BUSY, .task = task, .at_ms = at_ms});
         return;
     }
-    sim_commit(s,
-               &(stk_sched_event){.kind = STK_EV_TASK_STARTED, .task = task, .attempt = attempt});
+    sim_commit(s, &(stk_sched_event){.kind = STK_EV_TASK_STARTED,
+                                     .task = task,
+                                     .attempt = a->attempt,
+                                     .i_ask = a->i_ask,
+                                     .devices = a->devices});
     if (s->is_killed || s->is_broken) {
         return;
     }
-    stk_job job = {.id = task, .attempt = attempt};
+    stk_job job = {.id = task, .attempt = a->attempt};
     stk_err err = {0};
     if (s->backend->ops->start(s->backend, &job, &err) != 0) {
         fail(s, task, STK_FAIL_START);
@@ -171,7 +175,7 @@ static void act(sim *s, const stk_action *a)
         break;
     case STK_ACT_START:
         if (!sim_is_stopping(s)) { /* an earlier action of this answer may have failed */
-            start(s, a->task, a->attempt);
+            start(s, a);
         }
         break;
     case STK_ACT_STOP:
@@ -184,6 +188,9 @@ static void act(sim *s, const stk_action *a)
     case STK_ACT_CANCEL:
         event.kind = STK_EV_TASK_CANCELLED;
         sim_commit(s, &event);
+        break;
+    case STK_ACT_FAIL:
+        sim_broken(s, "task %u is to fail for devices that are all there", a->task);
         break;
     case STK_ACT_END:
         sim_check_end(s, a->status);

@@ -56,7 +56,7 @@ uint32_t sim_kind_of(const sim *s, uint32_t task)
     for (uint32_t i = 0;; i++) {
         const stk_sched_task *b = &s->tasks[i].ask;
         if (a->cpu_milli == b->cpu_milli && a->memory_bytes == b->memory_bytes &&
-            a->n_devices == b->n_devices) {
+            sim_n_devices(&s->tasks[task]) == sim_n_devices(&s->tasks[i])) {
             return i;
         }
     }
@@ -71,13 +71,13 @@ typedef struct amounts {
 static amounts asked(const sim *s, uint32_t task)
 {
     const stk_sched_task *a = &s->tasks[task].ask;
-    return (amounts){{a->cpu_milli, a->memory_bytes, a->n_devices, 1}};
+    return (amounts){{a->cpu_milli, a->memory_bytes, sim_n_devices(&s->tasks[task]), 1}};
 }
 
 static amounts free_now(const sim *s)
 {
     const stk_sched_config *c = &s->config;
-    amounts left = {{c->cpu_milli, c->memory_bytes, c->n_devices,
+    amounts left = {{c->cpu_milli, c->memory_bytes, c->host.n,
                      c->max_workers == 0 ? SIM_TASKS_MAX : c->max_workers}};
     for (uint32_t i = 0; i < s->n_tasks; i++) {
         amounts a = asked(s, i);
@@ -151,14 +151,17 @@ static void check_started(sim *s, const stk_sched_event *event)
 static void check_failed(sim *s, const stk_sched_event *event)
 {
     const sim_task *t = &s->tasks[event->task];
-    bool is_charged = stk_failure_is_charged(event->failure);
-    uint32_t n_charged = t->n_charged + is_charged, n_free = t->n_free + !is_charged;
-    uint32_t over = n_free > s->config.free_retries ? n_free - s->config.free_retries : 0;
-    bool is_final = n_charged + over > t->ask.max_retries || sim_is_stopping(s) ||
+    uint32_t n_charged = 0;
+    for (int i = 0; i < STK_FAIL_N; i++) {
+        uint32_t n_own = stk_failure_own_retries((stk_failure)i);
+        uint32_t n = t->n_failed[i] + (i == (int)event->failure);
+        n_charged += n > n_own ? n - n_own : 0;
+    }
+    bool is_final = n_charged > t->ask.max_retries || sim_is_stopping(s) ||
                     event->failure == STK_FAIL_CANCELLED;
     if (is_final != event->is_final) {
-        sim_broken(s, "task %u: failure %u (%u charged, %u free) is %s, it should %s", event->task,
-                   t->attempt, n_charged, n_free, event->is_final ? "final" : "retried",
+        sim_broken(s, "task %u: failure %u (%u charged) is %s, it should %s", event->task,
+                   t->attempt, n_charged, event->is_final ? "final" : "retried",
                    is_final ? "be final" : "be retried");
     }
 }
@@ -235,7 +238,7 @@ void sim_record(sim *s, const stk_sched_event *event)
         t->state = STK_TASK_CACHED;
         break;
     case STK_EV_TASK_FAILED:
-        *(stk_failure_is_charged(event->failure) ? &t->n_charged : &t->n_free) += 1;
+        t->n_failed[event->failure]++;
         t->state = event->is_final ? STK_TASK_FAILED : STK_TASK_WAITING;
         break;
     case STK_EV_TASK_RETRYING:
@@ -268,7 +271,7 @@ void sim_check_state(sim *s)
     amounts left = free_now(s);
     const stk_sched_config *g = &s->config;
     if (c.cpu_used != g->cpu_milli - left.v[0] || c.memory_used != g->memory_bytes - left.v[1] ||
-        c.devices_used != g->n_devices - left.v[2] || c.running != count(s, STK_TASK_RUNNING)) {
+        c.devices_used != g->host.n - left.v[2] || c.running != count(s, STK_TASK_RUNNING)) {
         sim_broken(s, "resources: %" PRId64 " CPU, %" PRId64 " memory, %u devices, %u running",
                    c.cpu_used, c.memory_used, c.devices_used, c.running);
     }

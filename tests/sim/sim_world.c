@@ -37,8 +37,11 @@ void sim_draw_task(sim *s, uint32_t task)
     uint32_t n_cpus = (uint32_t)(s->config.cpu_milli / 1000);
     t->ask.cpu_milli = 1000 * (int64_t)(sim_one_in(s, 8) ? n_cpus : sim_below(s, (n_cpus + 3) / 2));
     t->ask.memory_bytes = sim_one_in(s, 3) ? s->config.memory_bytes / PICK(s, 1, 2, 4) : 0;
-    if (s->config.n_devices > 0 && sim_one_in(s, 3)) {
-        t->ask.n_devices = sim_one_in(s, 4) ? s->config.n_devices : 1;
+    if (s->config.host.n > 0 && sim_one_in(s, 3)) {
+        t->devices.n = sim_one_in(s, 4) ? s->config.host.n : 1;
+        memset(&t->devices.wanted, 0xff, sizeof t->devices.wanted);
+        t->ask.asks = &t->devices;
+        t->ask.n_asks = 1;
     }
     t->ask.max_retries = PICK(s, 0, 0, 1, 3);
     t->ask.delay_ms = PICK(s, 0, 1, 20, 500);
@@ -57,18 +60,23 @@ void sim_draw_task(sim *s, uint32_t task)
     }
 }
 
+uint32_t sim_n_devices(const sim_task *task)
+{
+    return task->ask.n_asks > 0 ? task->devices.n : 0;
+}
+
 void sim_draw_world(sim *s, uint32_t n_tasks)
 {
+    static const stk_pack_device devices[8]; /* memory unknown: whole ones only */
     if (n_tasks == 0) {
         n_tasks = sim_one_in(s, 40) ? 300 : 1 + sim_below(s, 30);
     }
     s->config = (stk_sched_config){.cpu_milli = 1000 * (int64_t)PICK(s, 1, 2, 4, 9),
                                    .memory_bytes = 1000,
-                                   .n_devices = PICK(s, 0, 1, 2, 8),
+                                   .host = {devices, PICK(s, 0, 1, 2, 8), NULL},
                                    .max_workers = PICK(s, 0, 1, 3, 12),
                                    .mode = (stk_mode)sim_below(s, 3),
-                                   .seed = s->seed,
-                                   .free_retries = PICK(s, 0, 1, 3)};
+                                   .seed = s->seed};
     s->kill_one_in = PICK(s, 0, 0, 150, 25);
     s->cancel_one_in = PICK(s, 0, 0, 0, 60);
     s->fail_percent = PICK(s, 0, 5, 30);

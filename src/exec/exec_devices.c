@@ -1,0 +1,146 @@
+/* Devices of a run: those that the scheduler chose are leased, all or none; it is told what others
+ * hold. */
+#include <stdio.h>
+
+#include "exec/exec_private.h"
+
+enum {
+    LOOK_MS = 200, /* how often others are looked at while something waits for them … */
+    LOOK_MAX_MS = 1000,
+    AGAIN_MS = 5 /* after a lost race whose winner can be seen */
+};
+
+int stk_exec_fold_outside(stk_accel *accel, stk_sched *sched, bool *ret_any, bool *ret_new,
+                          stk_err *err)
+{
+    int64_t free_bytes[STK_LIMIT_DEVICES];
+    const char *outside[STK_LIMIT_DEVICES] = {0};
+    uint32_t n = stk_accel_n_devices(accel);
+    STK_ARENA_AUTO arena = stk_arena_new(1u << 20);
+    int rc = arena == NULL ? stk_exec_nomem(err)
+                           : stk_lease_free(accel, arena, free_bytes, outside, err);
+    for (uint32_t i = 0; i < n && rc >= 0; i++) {
+        int64_t total_mib = stk_accel_device(accel, i)->memory_bytes >> 20;
+        int32_t own_mib = stk_sched_held(sched, i);
+        int64_t mib = total_mib - (free_bytes[i] >> 20) - own_mib;
+        bool is_all = outside[i] != NULL || (free_bytes[i] == 0 && own_mib == 0);
+        mib = own_mib == STK_SCHED_ALL                         ? 0 /* nobody else can have it */
+              : is_all                                         ? STK_SCHED_ALL
+              : free_bytes[i] < 0 || total_mib <= 0 || mib < 0 ? 0
+                                                               : mib;
+        stk_sched_event event = {.kind = STK_SE_OUTSIDE, .device = i, .mib = (int32_t)mib};
+        *ret_any = *ret_any || (mib > 0 && stk_accel_device(accel, i)->usable);
+        *ret_new = *ret_new || mib != stk_sched_outside(sched, i);
+        rc = stk_sched_fold(sched, &event, err);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+const char *stk_exec_holders(stk_accel *accel, const stk_devset *devices, stk_arena *arena)
+{
+    int64_t free_bytes[STK_LIMIT_DEVICES];
+    const char *outside[STK_LIMIT_DEVICES] = {0};
+    STK_BUF_AUTO text = STK_BUF_INIT(64u << 10);
+    (void)stk_lease_free(accel, arena, free_bytes, outside, NULL);
+    for (uint32_t i = 0; i < stk_accel_n_devices(accel); i++) {
+        const stk_device *d = stk_accel_device(accel, i);
+        if (!stk_devset_has(devices, i)) {
+            continue;
+        }
+        const char *who = outside[i] != NULL ? outside[i] : stk_lease_holder(accel, i, arena);
+        stk_buf_printf(&text, "%s%s %d: %s", text.len > 0 ? "; " : "",
+                       d->noun != NULL ? d->noun : "device", d->index,
+                       who != NULL ? who : "somebody who just let go");
+    }
+    return text.failed || text.data == NULL ? NULL : stk_arena_dup(arena, text.data);
+}
+
+static int look(stk_exec *x, bool *ret_new, stk_err *err)
+{
+    int64_t now = stk_clock_mono_ms(x->config.clock);
+    x->is_any_outside = false;
+    *ret_new = false;
+    int rc = stk_exec_fold_outside(x->config.accel, x->sched, &x->is_any_outside, ret_new, err);
+    x->look_for_ms = *ret_new || x->look_for_ms == 0 ? LOOK_MS : x->look_for_ms * 3 / 2;
+    x->look_for_ms = x->look_for_ms < LOOK_MAX_MS ? x->look_for_ms : LOOK_MAX_MS;
+    x->look_ms = now + x->look_for_ms;
+    return rc;
+}
+
+int stk_exec_lease(stk_exec *x, const stk_action *start, stk_lease *ret_lease, stk_err *err)
+{
+    char label[256];
+    uint32_t task = start->task;
+    int64_t share_mib = stk_sched_asks(x->sched, task).asks[start->i_ask].share_mib;
+    stk_err busy = {0};
+    (void)snprintf(label, sizeof label, "run %s step %s", x->config.run,
+                   stk_exec_step(x, task)->name);
+    int rc = stk_lease_take(x->config.accel, &start->devices, share_mib << 20, label, ret_lease,
+                            NULL, &busy);
+    if (rc != STK_E_BUSY) {
+        if (rc < 0) {
+            *err = busy;
+        }
+        return rc;
+    }
+    bool is_new = false;
+    rc = look(x, &is_new, err);
+    stk_sched_event event = {.kind = STK_SE_BUSY,
+                             .task = task,
+                             .at_ms = stk_clock_mono_ms(x->config.clock) +
+                                      (is_new ? AGAIN_MS : LOOK_MS)};
+    rc = rc < 0 ? rc : stk_sched_fold(x->sched, &event, err);
+    return rc < 0 ? rc : STK_E_BUSY;
+}
+
+static bool is_wanting(const stk_exec *x)
+{
+    stk_sched_counts counts;
+    if (x->config.accel == NULL) {
+        return false;
+    }
+    stk_sched_count(x->sched, &counts);
+    return counts.n_wanting > 0;
+}
+
+int stk_exec_look(stk_exec *x, stk_err *err)
+{
+    bool is_new;
+    if (!is_wanting(x) || stk_clock_mono_ms(x->config.clock) < x->look_ms) {
+        return 0;
+    }
+    return look(x, &is_new, err);
+}
+
+/* Once a run: that it waits, and for whom. */
+static int note_wait(stk_exec *x, stk_err *err)
+{
+    for (uint32_t i = 0; i < x->n_tasks; i++) {
+        if (stk_sched_state(x->sched, i) != STK_TASK_READY ||
+            stk_sched_asks(x->sched, i).n_asks == 0) {
+            continue;
+        }
+        stk_sched_why why = stk_sched_explain(x->sched, i);
+        if (why.what == STK_WHY_DEVICES && stk_devset_count(&why.outside) > 0) {
+            const char *who = stk_exec_holders(x->config.accel, &why.outside, x->tick);
+            const char *text = stk_arena_printf(x->tick, "step '%s' waits for devices: %s",
+                                                stk_exec_step(x, i)->name, who);
+            x->noted_busy = true;
+            return who == NULL || text == NULL ? stk_exec_nomem(err)
+                                               : stk_exec_emit_note(x, text, err);
+        }
+    }
+    return 0;
+}
+
+int stk_exec_wait_devices(stk_exec *x, int64_t *wake_ms, stk_err *err)
+{
+    if (!is_wanting(x) || !x->is_any_outside || x->ended) {
+        return 0;
+    }
+    if (*wake_ms < 0 || x->look_ms < *wake_ms) {
+        *wake_ms = x->look_ms;
+    }
+    int rc = x->noted_busy ? 0 : note_wait(x, err);
+    return rc < 0 ? rc : stk_exec_flush(x, err);
+}
