@@ -419,15 +419,22 @@ int stk_plan_ask_devices(stk_plan_requester *q, uint32_t i_step, stk_request *re
         request->n_devices = (uint32_t)overlay(res, 0).gpu_count;
         return 0;
     }
-    if (settings == q->last && q->last_request.n_asks > 0 && q->peaks == NULL) {
-        request->asks = q->last_request.asks;
-        request->n_asks = q->last_request.n_asks;
-        request->n_devices = q->last_request.n_devices;
-        request->gpu_memory_auto = q->last_request.gpu_memory_auto;
-        return 0;
+    char key[32];
+    uint64_t first;
+    (void)snprintf(key, sizeof key, "%p", (const void *)settings);
+    if (q->peaks == NULL && stk_map_get(&q->known, key, &first)) {
+        const stk_request *same = &q->plan->requests[first];
+        request->asks = same->asks;
+        request->n_asks = same->n_asks;
+        request->n_devices = same->n_devices;
+        request->gpu_memory_auto = same->gpu_memory_auto;
+        return note_slices(q, i_step, &same->asks[0]);
     }
     int rc = survey_all(q, i_step, res, n, request);
-    q->last = settings;
-    q->last_request = *request;
+    if (rc == 0 && q->peaks == NULL && request->n_asks > 0) {
+        const char *kept = stk_arena_dup(q->plan->arena, key);
+        rc = kept == NULL || stk_map_put(&q->known, kept, i_step) < 0 ? stk_plan_no_memory(q->err)
+                                                                      : 0;
+    }
     return rc;
 }

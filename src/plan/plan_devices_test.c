@@ -432,13 +432,33 @@ static void test_many_steps(void **state)
     stk_spec_free(spec);
 }
 
+/* Each is named in the note of what it asks for, also those that ask for the same. */
+static void test_notes_name_all(void **state)
+{
+    (void)state;
+    stk_capacity capacity = {
+        .devices = sliced.devices, .n_listed = sliced.n, .where = "this machine"};
+    static const char text[] = "stoker: 1\nname: p\nresources: {gpu_count: 2, gpu_class: 1g.10gb}\n"
+                               "steps:\n  a: {run: x}\n  b: {run: x}\n";
+    stk_spec *spec = NULL;
+    stk_plan *plan = NULL;
+    assert_int_equal(stk_spec_parse(text, strlen(text), "p.yaml", &spec, NULL), 0);
+    assert_int_equal(stk_plan_new(spec, &capacity, NULL, STK_POLICY_FIT, &plan, NULL), 0);
+    assert_int_equal(stk_plan_n_notes(plan), 1);
+    assert_non_null(
+        strstr(stk_plan_note(plan, 0), "steps 'a' and 'b' asked for 2 MIG slices each"));
+    stk_plan_free(plan);
+    stk_spec_free(spec);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_whole),   cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_shares),  cmocka_unit_test(test_alternatives),
-        cmocka_unit_test(test_without), cmocka_unit_test(test_learned),
-        cmocka_unit_test(test_class),   cmocka_unit_test(test_many_steps),
+        cmocka_unit_test(test_whole),      cmocka_unit_test(test_slices),
+        cmocka_unit_test(test_shares),     cmocka_unit_test(test_alternatives),
+        cmocka_unit_test(test_without),    cmocka_unit_test(test_learned),
+        cmocka_unit_test(test_class),      cmocka_unit_test(test_notes_name_all),
+        cmocka_unit_test(test_many_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,9 +36,7 @@ typedef struct stk_plan_requester {
     stk_plan_note_group *groups;
     uint32_t n_groups, cap_groups;
     stk_map index; /* the group's words → its index */
-    /* The last step's devices: mostly the next one's, too. */
-    const stk_settings *last;
-    stk_request last_request;
+    stk_map known; /* settings → the first step that has them: the others ask for the same */
 } stk_plan_requester;
 
 /* plan_graph.c: needs, feeds and order; a cycle is STK_E_SPEC. */

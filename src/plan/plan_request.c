@@ -225,5 +225,6 @@ int stk_plan_build_requests(stk_plan *plan, const stk_capacity *capacity, const 
     }
     rc = rc < 0 ? rc : write_notes(&q);
     stk_map_done(&q.index);
+    stk_map_done(&q.known);
     return rc;
 }
