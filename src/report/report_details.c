@@ -114,7 +114,12 @@ static stk_view_amounts asked_of(const stk_step *step)
         const stk_resources *r = &step->settings->resources;
         asked.cpus = r->cpu_milli < 0 ? -1 : (double)r->cpu_milli / 1000;
         asked.memory_bytes = r->memory_bytes;
-        asked.n_devices = r->gpu_count;
+        bool any = r->gpu_memory_bytes != -1 || r->n_any_of > 0; /* without a count it is one */
+        int64_t first = r->n_any_of > 0 ? r->any_of[0].gpu_count : -1;
+        asked.n_devices = r->gpu_count == 0 || !any ? r->gpu_count
+                          : first > 0               ? first
+                          : r->gpu_count > 0        ? r->gpu_count
+                                                    : 1;
     }
     return asked;
 }

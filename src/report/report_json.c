@@ -36,6 +36,22 @@ static void put_raw(stk_buf *out, const char *key, const char *json, const char 
     stk_buf_text(out, json ? json : otherwise);
 }
 
+/* What is said of devices, but for their number. */
+static void put_alternative(stk_buf *out, const stk_alternative *a)
+{
+    if (a->gpu_memory_bytes > 0) {
+        put_number(out, "gpu_memory_bytes", a->gpu_memory_bytes);
+    } else if (a->gpu_memory_bytes == STK_GPU_MEMORY_AUTO) {
+        put_text(out, "gpu_memory", "auto");
+    }
+    if (a->gpu_class != NULL) {
+        put_text(out, "gpu_class", a->gpu_class);
+    }
+    if (a->gpu_vendor != NULL) {
+        put_text(out, "gpu_vendor", a->gpu_vendor);
+    }
+}
+
 static void put_asked(stk_buf *out, const stk_view_amounts *asked, const stk_step *step)
 {
     put_key(out, "asked");
@@ -51,14 +67,20 @@ static void put_asked(stk_buf *out, const stk_view_amounts *asked, const stk_ste
         put_number(out, "memory_bytes", asked->memory_bytes);
     }
     const stk_resources *r = step && step->settings ? &step->settings->resources : NULL;
-    if (r != NULL && r->gpu_memory_bytes > 0) {
-        put_number(out, "gpu_memory_bytes", r->gpu_memory_bytes);
+    if (r != NULL) {
+        const stk_alternative rest = {-1, r->gpu_memory_bytes, r->gpu_class, r->gpu_vendor};
+        put_alternative(out, &rest);
     }
-    if (r != NULL && r->gpu_class != NULL) {
-        put_text(out, "gpu_class", r->gpu_class);
-    }
-    if (r != NULL && r->gpu_vendor != NULL) {
-        put_text(out, "gpu_vendor", r->gpu_vendor);
+    for (uint32_t i = 0; r != NULL && i < r->n_any_of; i++) {
+        if (i == 0) {
+            put_key(out, "any_of");
+        }
+        stk_buf_text(out, i == 0 ? "[{" : ",{");
+        if (r->any_of[i].gpu_count > 0) {
+            put_number(out, "gpu_count", r->any_of[i].gpu_count);
+        }
+        put_alternative(out, &r->any_of[i]);
+        stk_buf_text(out, i + 1 == r->n_any_of ? "}]" : "}");
     }
     stk_buf_char(out, '}');
 }

@@ -120,8 +120,10 @@ def test_what_was_asked_reaches_the_task(cli: Cli) -> None:
     }
     run = cli.run({"a": {"run": "cat $STOKER_TASK_DIR/task.json", "resources": asked}})
     assert run.code == 0
-    assert json.loads(run.text("a"))["asked"] == {
+    task = json.loads(run.text("a"))["asked"]
+    assert task == {
         "gpu_memory": "auto",
         "gpu_vendor": "nvidia",
         "any_of": [{"gpu_class": "H100"}, {"gpu_count": 1, "gpu_memory_bytes": 10**9}],
     }
+    assert run.steps["a"]["asked"] == {**task, "gpu_count": 1}  # without a count it is one
