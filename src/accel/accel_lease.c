@@ -85,17 +85,18 @@ int stk_lease_path(const stk_device *device, char *ret_path, size_t size)
     return 0;
 }
 
-/* Opens a device's lock file, made readable and writable for everybody if new. The kernel refuses
+/* Opens a device's lock file, made readable and writable for everybody if new: at once, because an
+ * engine that is killed before its chmod would shut all others out for good. The kernel refuses
  * O_CREAT on others' files in a shared folder (fs.protected_regular), so it comes second. */
 static int open_lock(const char *path)
 {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     int fd = open(path, flags);
     for (int i = 0; fd < 0 && errno == ENOENT && i < 8; i++) {
+        mode_t mask = umask(0); /* no other thread of an engine creates files */
         fd = open(path, flags | O_CREAT | O_EXCL, 0666);
-        if (fd >= 0) {
-            (void)fchmod(fd, 0666);
-        } else if (errno == EEXIST) {
+        (void)umask(mask);
+        if (fd < 0 && errno == EEXIST) {
             fd = open(path, flags);
         }
     }
