@@ -417,6 +417,43 @@ class Bench:
             "µs",
         )
 
+    def sampling(self) -> None:
+        """A look at a running task beside a bare read of its /proc/PID/stat; and a whole engine that looks ten times a second."""
+        program = self.args.build / "bench" / "sample_cost"
+        figures = [
+            json.loads(subprocess.run([str(program)], capture_output=True, check=True).stdout)
+            for _ in range(5)
+        ]
+        ours, bare = (
+            statistics.median(f[name] for f in figures) for name in ("sample_s", "bare_s")
+        )
+        self.add(
+            "sample",
+            "CPU of 1,000 looks at a running task, records written",
+            f"{ours * 1e3:.1f} ms",
+            f"bare reads of /proc/PID/stat {bare * 1e3:.1f} ms",
+            ours / bare,
+            2.0,
+        )
+        seconds = 5 if self.args.quick else 20
+
+        def cpu(period_s: float) -> float:
+            folder = self.fresh("sampling")
+            text = f"stoker: 1\nname: bench\nsteps:\n  s: {{run: exec sleep {seconds}, sample: {period_s}}}\n"
+            (folder / "p.yaml").write_text(text)
+            return self.stoker(folder, "run", "--quiet", "p.yaml").cpu
+
+        share = statistics.median((cpu(0.1) - cpu(60)) / seconds * 100 for _ in range(3))
+        self.add(
+            "sampling",
+            "of a CPU, for looking at a step ten times a second",
+            f"{share:.3f} %",
+            "looking once a minute",
+            share,
+            0.1,
+            "%",
+        )
+
     # --- the page ---
 
     def write(self) -> None:
@@ -462,6 +499,7 @@ def main() -> int:
         "million",
         "placement",
         "lease",
+        "sampling",
     ]
     try:
         for name in figures:

@@ -260,6 +260,7 @@ void stk_watch_report(stk_watch *watch, int64_t now_ms, stk_outcome *outcome)
 {
     uint32_t max = sizeof outcome->devices / sizeof outcome->devices[0];
     bool shared = watch->share_bytes > 0;
+    stk_watch_flush(watch);
     outcome->n_devices = watch->n_devices < max ? watch->n_devices : max;
     outcome->read_bytes = watch->read_bytes;
     outcome->write_bytes = watch->write_bytes;

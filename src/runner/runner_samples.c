@@ -66,16 +66,25 @@ int stk_samples_create(const char *path, int64_t start_ms, uint32_t n_devices,
     return 0;
 }
 
+size_t stk_samples_encode(const stk_sample *s, uint32_t n_devices, void *buf, size_t size)
+{
+    uint32_t n = s->devices != NULL ? n_devices : 0;
+    record r = {s->time_ms, s->rss_bytes, s->cpu_us, s->read_bytes, s->write_bytes, n, 0};
+    size_t len = sizeof r + n * sizeof *s->devices;
+    if (len > size) {
+        return 0;
+    }
+    memcpy(buf, &r, sizeof r);
+    if (n > 0) {
+        memcpy((char *)buf + sizeof r, s->devices, n * sizeof *s->devices);
+    }
+    return len;
+}
+
 int stk_samples_append(int fd, const stk_sample *s, uint32_t n_devices)
 {
     unsigned char buf[sizeof(record) + MAX_DEVICES * sizeof(stk_sample_device)];
-    uint32_t n = s->devices != NULL ? n_devices : 0;
-    record r = {s->time_ms, s->rss_bytes, s->cpu_us, s->read_bytes, s->write_bytes, n, 0};
-    memcpy(buf, &r, sizeof r);
-    if (n > 0) {
-        memcpy(buf + sizeof r, s->devices, n * sizeof *s->devices);
-    }
-    return stk_file_write_all(fd, buf, sizeof r + n * sizeof *s->devices);
+    return stk_file_write_all(fd, buf, stk_samples_encode(s, n_devices, buf, sizeof buf));
 }
 
 /* A file that is being decoded: `at` is where its records begin. */

@@ -17,6 +17,7 @@
 #ifndef STK_RUNNER_SAMPLES_H
 #define STK_RUNNER_SAMPLES_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/arena.h"
@@ -62,7 +63,9 @@ int stk_samples_load(const char *path, stk_arena *arena, stk_samples *ret_sample
 /* Creates (or truncates) the file with its header. */
 int stk_samples_create(const char *path, int64_t start_ms, uint32_t n_devices,
                        const char *const *uuids, int *ret_fd, stk_err *err);
-/* One write; 0 or -1 with errno. */
+/* One record into `buf`: its bytes, or 0 when `size` has no room for it. */
+size_t stk_samples_encode(const stk_sample *sample, uint32_t n_devices, void *buf, size_t size);
+/* The same into the file, by one write; 0 or -1 with errno. */
 int stk_samples_append(int fd, const stk_sample *sample, uint32_t n_devices);
 
 #endif

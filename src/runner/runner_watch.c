@@ -18,6 +18,8 @@ enum {
     MEMBERS_MAX_MS = 4000, /* and one that hasn't changed for a while, where no limit hangs on it */
     PSS_MS = 1000,
     IO_MS = 1000,
+    WRITE_MS = 1000,
+    SHM_MS = 250,
     EARLY_PERCENT = 20, /* timers that are due soon are run together */
     LOOK_MAX_MS = 60000
 };
@@ -55,6 +57,8 @@ int stk_watch_init(stk_watch *watch, const stk_watch_config *config, stk_err *er
                          .members_for_ms = MEMBERS_MS,
                          .pss_ms = INT64_MIN / 2,
                          .last_record_ms = INT64_MIN / 2,
+                         .written_ms = INT64_MIN / 2,
+                         .shm_ms = INT64_MIN / 2,
                          .shm_free_bytes = -1,
                          .shm_bytes = -1,
                          .fd = -1};
@@ -68,6 +72,7 @@ int stk_watch_init(stk_watch *watch, const stk_watch_config *config, stk_err *er
 
 void stk_watch_done(stk_watch *watch)
 {
+    stk_watch_flush(watch);
     stk_file_close(&watch->fd);
     stk_proc_members_done(&watch->members);
     free(watch->devices);
@@ -97,25 +102,48 @@ void stk_watch_start(stk_watch *watch, pid_t sid, int64_t now_ms)
     }
 }
 
+static void create(stk_watch *watch, int64_t now_ms)
+{
+    char path[PATH_MAX];
+    const char *uuids[STK_LEASE_DEVICES];
+    struct timespec wall;
+    for (uint32_t i = 0; i < watch->n_devices; i++) {
+        const char *uuid = watch->devices[i].device->uuid;
+        uuids[i] = uuid != NULL ? uuid : "";
+    }
+    (void)clock_gettime(CLOCK_REALTIME, &wall);
+    int64_t start =
+        (int64_t)wall.tv_sec * 1000 + wall.tv_nsec / 1000000 - (now_ms - watch->start_ms);
+    (void)snprintf(path, sizeof path, "%s/samples.bin", watch->config.dir);
+    if (stk_samples_create(path, start, watch->n_devices, uuids, &watch->fd, NULL) < 0) {
+        watch->fd = -2; /* a full disk costs the curve, not the task */
+    }
+}
+
+static void put(stk_watch *watch, const void *data, size_t len)
+{
+    if (watch->fd >= 0 && len > 0 && stk_file_write_all(watch->fd, data, len) < 0) {
+        stk_file_close(&watch->fd);
+        watch->fd = -2;
+    }
+}
+
+void stk_watch_flush(stk_watch *watch)
+{
+    put(watch, watch->pending, watch->n_pending);
+    watch->n_pending = 0;
+}
+
+/* Ten records or a hundred cost one write. */
 static void record(stk_watch *watch, int64_t now_ms)
 {
     stk_sample_device devices[STK_LEASE_DEVICES];
-    const char *uuids[STK_LEASE_DEVICES];
     uint32_t n = watch->n_devices;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n && watch->has_news; i++) {
         devices[i] = watch->devices[i].last;
-        uuids[i] = watch->devices[i].device->uuid != NULL ? watch->devices[i].device->uuid : "";
     }
     if (watch->fd == -1) {
-        char path[PATH_MAX];
-        struct timespec wall;
-        (void)clock_gettime(CLOCK_REALTIME, &wall);
-        int64_t start =
-            (int64_t)wall.tv_sec * 1000 + wall.tv_nsec / 1000000 - (now_ms - watch->start_ms);
-        (void)snprintf(path, sizeof path, "%s/samples.bin", watch->config.dir);
-        if (stk_samples_create(path, start, n, uuids, &watch->fd, NULL) < 0) {
-            watch->fd = -2; /* a full disk costs the curve, not the task */
-        }
+        create(watch, now_ms);
     }
     stk_sample sample = {.time_ms = now_ms - watch->start_ms,
                          .rss_bytes = watch->rss_bytes,
@@ -123,11 +151,18 @@ static void record(stk_watch *watch, int64_t now_ms)
                          .read_bytes = watch->read_bytes,
                          .write_bytes = watch->write_bytes,
                          .devices = watch->has_news ? devices : NULL};
-    watch->has_news = false;
-    if (watch->fd >= 0 && stk_samples_append(watch->fd, &sample, n) < 0) {
+    size_t len = stk_samples_encode(&sample, n, watch->pending + watch->n_pending,
+                                    sizeof watch->pending - watch->n_pending);
+    watch->n_pending += (uint32_t)len;
+    if (len == 0 || now_ms - watch->written_ms >= WRITE_MS) {
+        stk_watch_flush(watch);
+        watch->written_ms = now_ms;
+    }
+    if (len == 0 && watch->fd >= 0 && stk_samples_append(watch->fd, &sample, n) < 0) {
         stk_file_close(&watch->fd);
         watch->fd = -2;
     }
+    watch->has_news = false;
     watch->last_record_ms = now_ms;
 }
 
@@ -169,9 +204,13 @@ static void find_members(stk_watch *watch, int64_t now_ms, int64_t age_ms)
     watch->members_for_ms = same && !limited && age_ms >= 500 ? longer : MEMBERS_MS;
 }
 
-static void look_at_shm(stk_watch *watch)
+static void look_at_shm(stk_watch *watch, int64_t now_ms)
 {
     struct statvfs fs;
+    if (now_ms - watch->shm_ms < SHM_MS) {
+        return;
+    }
+    watch->shm_ms = now_ms;
     if (statvfs("/dev/shm", &fs) == 0) {
         int64_t left = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
         bool least = watch->shm_free_bytes < 0 || left < watch->shm_free_bytes;
@@ -220,7 +259,7 @@ stk_failure stk_watch_sample(stk_watch *watch, int64_t now_ms)
     if (usage.n > 0) {
         watch->io_ms = with_io ? now_ms : watch->io_ms;
         take_usage(watch, &usage, now_ms);
-        look_at_shm(watch);
+        look_at_shm(watch, now_ms);
         int64_t over = over_limit(watch, now_ms);
         bool asked = stk_watch_devices_ask(watch, now_ms, period);
         if (over > 0) {

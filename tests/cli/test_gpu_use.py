@@ -1,0 +1,197 @@
+"""What a step does with the devices that it was given, and with those that it wasn't: real processes, fake devices.
+
+A step plays the driver: it writes into the fake devices' file who uses which device.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_tools import PYTHON, Cli
+
+USE = """
+import json, os, sys, time
+path, rest = os.environ["FAKE"], json.loads(sys.argv[1])
+devices = json.load(open(path))
+for i, change in rest.items():
+    if "mine" in change:
+        change["processes"] = {str(os.getpid()): change.pop("mine")}
+    devices[int(i)].update(change)
+with open(path + ".new", "w") as f:
+    json.dump(devices, f)
+os.rename(path + ".new", path)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+def use(cli: Cli, changes: dict[int, dict[str, Any]], seconds: float = 0.8) -> dict[str, Any]:
+    """A command step that changes devices of the fake file ("mine": bytes that it has there), and stays a while."""
+    cli.write("use.py", USE)
+    return {
+        "run": [PYTHON, str(cli.folder / "use.py"), json.dumps(changes), str(seconds)],
+        "environment": {"FAKE": str(cli.folder / "devices.json")},
+    }
+
+
+def two(**more: Any) -> dict[str, Any]:
+    return {"resources": {"gpu_count": 2}, **more}
+
+
+def test_one_of_two_was_used(cli: Cli) -> None:
+    cli.devices("GPU-a", "GPU-b", memory_used=1000, energy_mj=5000)
+    step = use(
+        cli,
+        {
+            0: {"mine": 3 << 30, "busy_percent": 50, "temperature_c": 60, "energy_mj": 9000},
+            1: {"processes": {}},
+        },
+    )
+    run = cli.run({"train": two(**step)})
+    assert run.code == 0
+    used = run.steps["train"]["used"]
+    verdict = used["verdict"]
+    assert (verdict["granted"], verdict["used"], verdict["cause"]) == (2, 1, "no_framework")
+    text = "granted 2 GPUs, used 1: GPU-b (index 1) never had a context; nothing in the step loads a library that could use it"
+    assert verdict["text"] == text
+    assert f"step 'train': {text}" in run.shown["notes"]
+    assert text in cli("show", "latest").out.replace("\n", " ").replace("  ", " ")
+    a, b = used["devices"]
+    assert (a["uuid"], a["context"], b["uuid"], b["context"]) == ("GPU-a", True, "GPU-b", False)
+    assert a["peak_memory_bytes"] == 3 << 30 and a["peak_temperature_c"] == 60
+    assert a["energy_j"] == 4.0 and 0 < a["busy_s"] < used["wall_s"]
+    assert "peak_temperature_c" not in b and "busy_percent_mean" not in b  # unknown, not zero
+    assert used["gpu_held_s"] == pytest.approx(2 * used["wall_s"], abs=0.01)
+    assert used["gpu_busy_s"] == a["busy_s"]
+
+
+def test_all_that_was_given_was_used(cli: Cli) -> None:
+    cli.devices("GPU-a")
+    run = cli.run({"train": {"resources": {"gpu_count": 1}, **use(cli, {0: {"mine": 5}})}})
+    assert run.steps["train"]["used"]["verdict"] == {
+        "granted": 1,
+        "used": 1,
+        "cause": "used",
+        "text": "granted 1 GPU, used 1",
+    }
+    assert not any("granted" in note for note in run.shown["notes"])
+
+
+def test_a_changed_mask_is_named(cli: Cli) -> None:
+    cli.devices("GPU-a")
+    step = use(cli, {0: {"processes": {}}})
+    step["run"] = ["sh", "-c", 'CUDA_VISIBLE_DEVICES=7 "$@"', "sh", *step["run"]]
+    run = cli.run({"train": {"resources": {"gpu_count": 1}, **step}})
+    assert run.steps["train"]["used"]["verdict"]["cause"] == "wrong_mask"
+
+
+def test_a_cpu_only_torch_is_named(cli: Cli) -> None:
+    """A command of any language: what its processes have mapped tells."""
+    torch = pytest.importorskip("torch")
+    if torch.version.cuda or torch.version.hip:
+        pytest.skip(f"this torch, {torch.__version__}, is not a CPU-only build")
+    cli.devices("GPU-a")
+    code = "import torch, time; torch.ones(3).sum(); time.sleep(1)"
+    step = {"run": [PYTHON, "-c", code], "resources": {"gpu_count": 1}}
+    cli.write("devices.json", '[{"uuid": "GPU-a", "memory_bytes": 8000000000, "processes": {}}]')
+    run = cli.run({"train": step}, timeout=120)
+    assert run.code == 0
+    verdict = run.steps["train"]["used"]["verdict"]
+    # A driver that lists no process and no use of memory: whether it was used is still told by what was loaded.
+    assert verdict["cause"] == "cpu_only_build", verdict
+    assert "the installed torch is a CPU-only build" in verdict["text"]
+
+
+@pytest.mark.parametrize("policy", ["fit", "strict"])
+def test_a_device_outside_the_lease(cli: Cli, policy: str) -> None:
+    cli.devices("GPU-a", "GPU-b")
+    step = use(cli, {1: {"mine": 7 << 20}}, 2.5)
+    run = cli.run(
+        {"stray": {"resources": {"gpu_count": 1}, **step}, "calm": {"run": "sleep 0.1"}},
+        "--policy",
+        policy,
+    )
+    notes = [n for n in run.shown["notes"] if "which it was not given" in n]
+    assert len(notes) == 1 and "step 'stray' uses GPU GPU-b (index 1)" in notes[0]
+    stray = run.steps["stray"]
+    assert run.statuses["calm"] == "succeeded"
+    assert stray["used"]["verdict"]["cause"] == "other_device"
+    assert "GPU-b" in stray["used"]["verdict"]["text"]
+    if policy == "fit":
+        assert run.code == 0
+    else:
+        assert run.code == 1 and stray["error"]["class"] == "other_device"
+        assert run.cause("stray").startswith("used GPU-b, which it was not given (policy strict);")
+
+
+def test_nodes_of_other_devices_are_closed(cli: Cli) -> None:
+    """Harmless nodes play devices: what was not given can't be opened, by the control group."""
+    if "are closed to it" not in cli("doctor").out.replace("\n", " "):
+        pytest.skip("devices can't be closed here: no v1 device controller that is ours to write")
+    devices = [{"uuid": "GPU-a", "node": "/dev/full"}, {"uuid": "GPU-b", "node": "/dev/zero"}]
+    cli.devices()
+    cli.write("devices.json", json.dumps(devices))
+    see = 'for n in full zero null; do (: < /dev/$n) 2> /dev/null && echo $n; done > "$STOKER_OUTPUT/seen"'
+    run = cli.run(
+        {
+            "one": {"run": see, "outputs": ["seen"], "resources": {"gpu_count": 1}},
+            "both": {"run": see + " # both", "outputs": ["seen"], **two()},
+            "none": {"run": see + " # none", "outputs": ["seen"]},
+        }
+    )
+    assert run.code == 0
+    assert run.output("one", "seen").split() == ["full", "null"]
+    assert run.output("both", "seen").split() == ["full", "zero", "null"]
+    assert run.output("none", "seen").split() == ["null"]
+
+
+SAYS = {
+    "device_oom": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB",
+    "ecc": "RuntimeError: CUDA error: uncorrectable ECC error encountered",
+    "device_lost": "CUDA_ERROR_DEVICE_UNAVAILABLE: all CUDA-capable devices are busy",
+    "driver_gone": "Failed to initialize NVML: Driver/library version mismatch",
+    "shm_full": "RuntimeError: unable to allocate shared memory(shm) for file </torch_1>",
+}
+
+
+@pytest.mark.parametrize("front", ["command", "python"])
+@pytest.mark.parametrize("word", SAYS)
+def test_failures_are_told_apart_by_their_words(cli: Cli, word: str, front: str) -> None:
+    cli.devices("GPU-a")
+    cli.write("fails.py", f"def f():\n    raise RuntimeError({SAYS[word]!r})\n")
+    body = (
+        {"run": f"echo '{SAYS[word]}' >&2; echo bye >&2; exit 3"}
+        if front == "command"
+        else {"python": "fails:f"}
+    )
+    run = cli.run({"a": {**body, "resources": {"gpu_count": 1}}}, "--python", PYTHON, timeout=60)
+    assert run.code == 1
+    assert run.steps["a"]["error"]["class"] == word
+    cause = run.cause("a")
+    assert SAYS[word] in cause and "; " in cause[cause.index(SAYS[word]) :]  # and the way out
+
+
+def test_a_lost_device_is_why(cli: Cli) -> None:
+    cli.devices("GPU-a")
+    step = use(cli, {0: {"lost": "GPU is lost"}}, 0.1)
+    step["run"] = ["sh", "-c", '"$@"; exit 1', "sh", *step["run"]]
+    run = cli.run({"a": {"resources": {"gpu_count": 1}, **step}})
+    assert run.code == 1 and run.steps["a"]["error"]["class"] == "device_lost"
+    assert "GPU is lost" in run.cause("a")
+
+
+def test_the_period_is_the_users(cli: Cli) -> None:
+    run = cli.run(
+        {"a": {"run": "sleep 0.6", "sample": 0.02}, "b": {"run": "sleep 0.6", "sample": 60}}
+    )
+    folder = Path(run.steps["a"]["dir"])
+    data = (folder / "samples.bin").read_bytes()
+    magic, n_devices, _, _ = struct.unpack_from("<8sIIq", data)
+    assert magic == b"STKSMP2\n" and n_devices == 0
+    times = [struct.unpack_from("<q", data, at)[0] for at in range(24, len(data) - 47, 48)]
+    assert 10 <= len(times) <= 32 and times == sorted(times)
+    assert not os.path.exists(Path(run.steps["b"]["dir"]) / "samples.bin")
