@@ -48,13 +48,19 @@ static void look_at_processes(stk_gpus *gpus, uint32_t i)
     }
 }
 
+static void note_xid(void *arg, const stk_device_event *event)
+{
+    stk_gpus *gpus = arg;
+    if (event->i_device < stk_accel_n_devices(gpus->accel) && event->xid > 0) {
+        gpus->xids[event->i_device] = event->xid;
+    }
+}
+
 static void look_at_events(stk_gpus *gpus)
 {
     stk_device_event event;
     while (stk_accel_next_event(gpus->accel, &event)) {
-        if (event.i_device < gpus->n && event.xid > 0) {
-            gpus->xids[event.i_device] = event.xid;
-        }
+        note_xid(gpus, &event);
     }
 }
 
@@ -258,6 +264,7 @@ static int run_gpus(stk_cli *cli)
     } else if (rc == 0) {
         bool watching = stk_cli_flag(cli, "watch");
         bool tty = isatty(fileno(stdout)) != 0;
+        stk_accel_history(gpus.accel, note_xid, &gpus);
         const showing how = {.cli = cli, .lines = watching && !tty, .redraw = watching && tty};
         rc = watching ? watch(&how, &gpus, seconds, &err) : look(&gpus, &err);
         rc = rc < 0 || watching ? rc : show(&how, &gpus, &err);

@@ -24,14 +24,14 @@ typedef struct stk_gpus_row {
     const char *trouble;    /* why it can't be used, or why it couldn't be asked; or NULL */
     stk_gpus_process *processes;
     int n_processes; /* -1: the vendor doesn't tell */
-    int32_t xid;     /* the last since the devices were opened, or -1 */
+    int32_t xid;     /* the last of this boot that we may read of, or -1 */
 } stk_gpus_row;
 
 typedef struct stk_gpus {
     stk_accel *accel;
     stk_arena *arena; /* of this look */
     stk_gpus_row *rows;
-    int32_t xids[STK_LIMIT_DEVICES]; /* the last of each so far, or -1 */
+    int32_t xids[STK_LIMIT_DEVICES]; /* the last of each, or -1 */
     uint32_t n;
     int64_t time_ms; /* wall clock */
 } stk_gpus;

@@ -11,7 +11,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from cli_tools import PYTHON, Cli, wait_for
+from cli_tools import PYTHON, ROOT, Cli, wait_for
 
 UUID = "GPU-6f1c2d34-0000-4000-8000-00000000000a"
 FULL: dict[str, Any] = {
@@ -187,6 +187,24 @@ def test_prometheus_of_slices(cli: Cli) -> None:
     ]
     assert len(slices) == len(set(slices)) == 14
     assert 'GPU_I_PROFILE="1g.10gb",GPU_I_ID="6"' in slices[-1]
+
+
+def test_an_xid_of_this_boot(cli: Cli) -> None:
+    """The kernel log names the device by its PCI address; the last line counts."""
+    line = "4,{},5678901,-;NVRM: Xid (PCI:0000:0f:00): {}, pid=77, name=python\n"
+    cli.write("root/dev/kmsg", line.format(1, 94) + line.format(2, 31))
+    library = ROOT / "build/src/accel/libnvidia-ml-fake.so"
+    assert library.is_file(), "run `ninja -C build` first"
+    cli.env |= {
+        "STOKER_SYSROOT": str(cli.folder / "root"),
+        "STOKER_NVML": str(library),
+        "STOKER_ACCEL": "nvml",
+    }
+    found = parse(cli("gpus", "--prometheus").out)
+    xids = {labels: value for (name, labels), value in found.items() if name.endswith("XID_ERRORS")}
+    ((labels, value),) = xids.items()
+    assert value == 31 and 'pci_bus_id="00000000:0F:00.0"' in labels
+    assert [d["xid"] for d in devices_of(cli)] == [31, None]
 
 
 # --- machines that aren't here ---
