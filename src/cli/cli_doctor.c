@@ -39,7 +39,11 @@ static void look_at_devices(doctor *d)
         const stk_device *device = stk_accel_device(d->accel, i);
         const char *holder = stk_lease_holder(d->accel, i, d->arena);
         char memory[32];
-        if (device->usable) {
+        if (device->n_slices > 0) {
+            add(d, STK_CHECK_OK, "devices", device->uuid, NULL,
+                "%s %d: %s, %s, split into %d slices", device->noun, device->index,
+                device->model != NULL ? device->model : "?", device->uuid, device->n_slices);
+        } else if (device->usable) {
             add(d, STK_CHECK_OK, "devices", device->uuid, NULL, "%s %d: %s%s%s, %s, %s, %s%s",
                 device->noun, device->index, device->model != NULL ? device->model : "?",
                 device->profile != NULL ? " " : "", device->profile != NULL ? device->profile : "",

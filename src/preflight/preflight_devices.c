@@ -221,6 +221,16 @@ static void note_event(void *arg, const stk_device_event *event)
     }
 }
 
+/* Is device i, or a slice of it, among those that are asked about? */
+static bool is_meant(stk_accel *accel, const stk_devset *devices, uint32_t i)
+{
+    bool meant = devices == NULL || stk_devset_has(devices, i);
+    for (uint32_t k = 0; !meant && k < stk_accel_n_devices(accel); k++) {
+        meant = stk_accel_device(accel, k)->parent == (int32_t)i && stk_devset_has(devices, k);
+    }
+    return meant;
+}
+
 static void tell_xids(stk_accel *accel, const stk_devset *devices, stk_findings *f)
 {
     xid_history history = {0};
@@ -232,8 +242,7 @@ static void tell_xids(stk_accel *accel, const stk_devset *devices, stk_findings 
         stk_xid_action action = stk_xid_policy(x->xid, getenv("STOKER_XID_POLICY"));
         const char *words = stk_xid_text(x->xid);
         char ago[32];
-        if (d == NULL || action == STK_XID_IGNORE ||
-            (devices != NULL && !stk_devset_has(devices, x->i_device))) {
+        if (d == NULL || action == STK_XID_IGNORE || !is_meant(accel, devices, x->i_device)) {
             continue;
         }
         bool grave = action == STK_XID_QUARANTINE || action == STK_XID_NODE;
@@ -250,34 +259,41 @@ static void tell_xids(stk_accel *accel, const stk_devset *devices, stk_findings 
     }
 }
 
+/* A split device is as sound as a whole one has to be; its slices have no health of their own. */
+static void look_at_device(stk_accel *accel, uint32_t i, stk_findings *findings)
+{
+    const stk_device *d = stk_accel_device(accel, i);
+    const char *named = title(d, findings->arena);
+    if (!d->usable && d->n_slices <= 0) {
+        (void)stk_preflight_add(findings, STK_CHECK_ERROR, "devices", d->uuid, NULL,
+                                "%s can't be used: %s", named,
+                                d->trouble ? d->trouble : "nobody knows why");
+        return;
+    }
+    stk_device_state state;
+    stk_err why = {0};
+    int rc = d->parent >= 0 ? STK_E_NOT_FOUND : stk_accel_state(accel, i, &state, &why);
+    if (rc == STK_E_ENV) {
+        (void)stk_preflight_add(findings, STK_CHECK_ERROR, "devices", d->uuid,
+                                why.hint[0] ? why.hint : "reset it, or reboot the host",
+                                "%s does not answer: %s", named, why.text);
+        return;
+    }
+    if (rc == 0) {
+        stk_preflight_judge_device(d, &state, findings);
+    }
+    if (d->usable) {
+        look_at_processes(accel, i, named, findings);
+    }
+}
+
 int stk_preflight_devices(stk_accel *accel, const stk_devset *devices, stk_findings *findings,
                           stk_err *err)
 {
     for (uint32_t i = 0; i < stk_accel_n_devices(accel); i++) {
-        const stk_device *d = stk_accel_device(accel, i);
-        if (devices != NULL && !stk_devset_has(devices, i)) {
-            continue;
+        if (is_meant(accel, devices, i)) {
+            look_at_device(accel, i, findings);
         }
-        const char *named = title(d, findings->arena);
-        if (!d->usable) {
-            if (d->n_slices <= 0) {
-                (void)stk_preflight_add(findings, STK_CHECK_ERROR, "devices", d->uuid, NULL,
-                                        "%s can't be used: %s", named,
-                                        d->trouble ? d->trouble : "nobody knows why");
-            }
-            continue;
-        }
-        stk_device_state state;
-        stk_err why = {0};
-        int rc = stk_accel_state(accel, i, &state, &why);
-        if (rc == STK_E_ENV) {
-            (void)stk_preflight_add(findings, STK_CHECK_ERROR, "devices", d->uuid,
-                                    why.hint[0] ? why.hint : "reset it, or reboot the host",
-                                    "%s does not answer: %s", named, why.text);
-            continue;
-        }
-        stk_preflight_judge_device(d, &state, findings);
-        look_at_processes(accel, i, named, findings);
     }
     tell_xids(accel, devices, findings);
     return findings->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the findings")

@@ -447,6 +447,27 @@ static void test_fake_host(void **state)
     close_host(&h);
 }
 
+/* The state is the whole device's: its slices go out of the pool with it. */
+static void test_split_device(void **state)
+{
+    (void)state;
+    host h = open_host("[{\"uuid\": \"GPU-a\", \"remap_failed\": 1, \"processes\": {\"1\": 5}},"
+                       "{\"uuid\": \"MIG-1\", \"parent\": 0, \"processes\": {\"1\": 5}},"
+                       "{\"uuid\": \"MIG-2\", \"parent\": 0}]");
+    assert_true(stk_accel_device(h.accel, 0)->n_slices > 0);
+    stk_devset one = {0};
+    stk_devset_add(&one, 1);
+    assert_int_equal(stk_preflight_devices(h.accel, &one, &h.findings, NULL), 0);
+    assert_int_equal(h.findings.n, 2);
+    assert_int_equal(find(&h.findings, "remap")->level, STK_CHECK_ERROR);
+    assert_string_equal(find(&h.findings, "remap")->subject, "GPU-a");
+    assert_string_equal(find(&h.findings, "processes")->subject, "MIG-1");
+    stk_accel_exclude(h.accel, 0, "no spare rows");
+    assert_false(stk_accel_device(h.accel, 1)->usable);
+    assert_false(stk_accel_device(h.accel, 2)->usable);
+    close_host(&h);
+}
+
 /* The kernel log's Xids, with NVIDIA's devices from the stand-in library. */
 static void test_xid_history(void **state)
 {
@@ -545,8 +566,8 @@ int main(void)
         cmocka_unit_test(test_several),     cmocka_unit_test(test_other_vendors),
         cmocka_unit_test(test_arches),      cmocka_unit_test(test_states),
         cmocka_unit_test(test_pcie),        cmocka_unit_test(test_fake_host),
-        cmocka_unit_test(test_xid_history), cmocka_unit_test(test_host),
-        cmocka_unit_test(test_many),
+        cmocka_unit_test(test_xid_history), cmocka_unit_test(test_split_device),
+        cmocka_unit_test(test_host),        cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
