@@ -82,7 +82,8 @@ static stk_devset wanted(const stk_request *request)
 static int refuse(const check *c, const stk_step *step, const stk_finding *f, stk_err *err)
 {
     stk_err_set(err, STK_E_RESOURCES, "step '%s': %s (%s)", step->name, f->text, f->subject);
-    stk_err_hint(err, "%s", f->remedy != NULL ? f->remedy : "see 'stoker doctor'");
+    stk_err_hint(err, "%s; STOKER_ALLOW_CPU_BUILD=1 goes on without",
+                 f->remedy != NULL ? f->remedy : "see 'stoker doctor'");
     if (stk_spec_path(c->spec) != NULL) {
         stk_err_at(err, stk_spec_path(c->spec), step->line);
     } else {

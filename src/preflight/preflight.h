@@ -73,6 +73,7 @@ typedef struct stk_framework {
     uint64_t arch_bits;    /* machine code for compute capability: bit tbl/arches.def; 0 unknown */
     bool has_ptx;          /* and PTX, which newer devices can compile */
     int32_t ptx_arch;      /* the oldest of that: 90 for compute_90; -1 */
+    bool lacks_cudnn; /* it loads cuDNN from elsewhere, and it lies in none of the usual places */
 } stk_framework;
 
 enum { STK_PREFLIGHT_FRAMEWORKS = 8 }; /* no more than that are ever found */

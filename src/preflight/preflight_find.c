@@ -267,6 +267,52 @@ static void read_capabilities(stk_framework *t, const char *list)
     }
 }
 
+static bool has_cudnn(const char *folder)
+{
+    bool found = false;
+    DIR *dir = opendir(folder);
+    for (struct dirent *e; dir != NULL && !found && (e = readdir(dir)) != NULL;) {
+        found = strncmp(e->d_name, "libcudnn.so", 11) == 0;
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return found;
+}
+
+/* Where TensorFlow finds cuDNN: NVIDIA's wheels, the environment's own lib (conda),
+ * LD_LIBRARY_PATH, the system. */
+static bool finds_cudnn(const finder *f)
+{
+    static const char *const system[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
+                                         "/usr/lib64", "/usr/local/cuda/lib64"};
+    char path[PATH_MAX];
+    for (uint32_t i = 0; f->sys_path[i] != NULL; i++) {
+        (void)snprintf(path, sizeof path, "%s/nvidia/cudnn/lib", f->sys_path[i]);
+        if (has_cudnn(path)) {
+            return true;
+        }
+        (void)snprintf(path, sizeof path, "%s/../..", f->sys_path[i]);
+        if (strstr(f->sys_path[i], "/site-packages") != NULL && has_cudnn(path)) {
+            return true;
+        }
+    }
+    for (const char *list = getenv("LD_LIBRARY_PATH"); list != NULL && *list != '\0';) {
+        int len = (int)strcspn(list, ":");
+        (void)snprintf(path, sizeof path, "%.*s", len, list);
+        if (len > 0 && has_cudnn(path)) {
+            return true;
+        }
+        list += len + (list[len] == ':');
+    }
+    for (size_t i = 0; i < sizeof system / sizeof system[0]; i++) {
+        if (has_cudnn(system[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void find_tensorflow(finder *f)
 {
     static const char *const names[] = {"tensorflow",      "tensorflow_cpu",   "tensorflow_gpu",
@@ -294,6 +340,7 @@ static void find_tensorflow(finder *f)
         t.cuda_minor_known = true;
         serve(&t, "nvidia");
         read_capabilities(&t, literal(source, "cuda_compute_capabilities"));
+        t.lacks_cudnn = !finds_cudnn(f);
     } else if (source != NULL && is_true(literal(source, "is_rocm_build"))) {
         t.build = STK_BUILD_ROCM;
         serve(&t, "amd");

@@ -162,6 +162,9 @@ static void test_tensorflow(void **state)
     assert_int_equal(t.ptx_arch, 90);
     assert_int_equal(t.arch_bits, bit(60, STK_ARCH_PLAIN) | bit(70, STK_ARCH_PLAIN) |
                                       bit(89, STK_ARCH_PLAIN) | bit(90, STK_ARCH_PLAIN));
+    write_text(f, "site/nvidia/cudnn/lib/libcudnn.so.9", "");
+    assert_int_equal(find(f, &t), 1);
+    assert_false(t.lacks_cudnn);
     /* the very old layout, a dict */
     write_text(f, "site/tensorflow/python/platform/build_info.py",
                "build_info = {'cuda_version': '11.2', 'is_rocm_build': False, 'is_cuda_build': "

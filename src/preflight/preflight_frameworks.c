@@ -231,6 +231,11 @@ static trouble look(const judge *j, const stk_framework *f)
         if (t.text == NULL) {
             check_capability(j, f, &t);
         }
+        if (t.text == NULL && f->lacks_cudnn) {
+            t.mild = true; /* it may lie where we don't look */
+            t.text = "finds no cuDNN: without it, it runs on the CPU";
+            t.remedy = "install tensorflow[and-cuda], or put cuDNN's folder into LD_LIBRARY_PATH";
+        }
     }
     return t;
 }
@@ -278,12 +283,30 @@ static bool is_used(const char *name, const char *const *uses, uint32_t n_uses)
     return n_uses == 0;
 }
 
+/* A name that isn't one of ours: what it does with devices, nobody knows here. */
+static bool names_another(const char *const *uses, uint32_t n_uses)
+{
+    static const char *const ours[] = {
+#define X(name, ...) name,
+#include "tbl/frameworks.def"
+#undef X
+    };
+    bool another = false;
+    for (uint32_t i = 0; i < n_uses && !another; i++) {
+        another = true;
+        for (size_t k = 0; k < sizeof ours / sizeof ours[0] && another; k++) {
+            another = strcmp(uses[i], ours[k]) != 0;
+        }
+    }
+    return another;
+}
+
 void stk_preflight_judge(const stk_gpus *gpus, const stk_framework *frameworks, uint32_t n,
                          const char *const *uses, uint32_t n_uses, stk_findings *findings)
 {
     const judge j = {gpus, findings->arena};
     trouble troubles[STK_PREFLIGHT_FRAMEWORKS] = {0};
-    bool one_works = false;
+    bool one_works = names_another(uses, n_uses);
     n = n < STK_PREFLIGHT_FRAMEWORKS ? n : STK_PREFLIGHT_FRAMEWORKS;
     for (uint32_t i = 0; i < n; i++) {
         if (is_used(frameworks[i].name, uses, n_uses) && gpus->n > 0) {

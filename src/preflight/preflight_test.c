@@ -81,9 +81,10 @@ static void test_frameworks(void **state)
                          .build = STK_BUILD_CPU,
                          .cuda = -1,
                          .ptx_arch = -1};
-    stk_framework plain = cuda13, old = cuda13, newest = cuda13, ptx = cuda13, rocm = cuda13,
-                  unknown = cpu;
+    stk_framework bare = cuda13, plain = cuda13, old = cuda13, newest = cuda13, ptx = cuda13,
+                  rocm = cuda13, unknown = cpu;
     plain.version = "2.13.0";
+    bare.lacks_cudnn = true;
     old.arch_bits = bits_of(early);
     newest.arch_bits = bits_of(late);
     ptx.arch_bits = bits_of(early);
@@ -122,6 +123,7 @@ static void test_frameworks(void **state)
          "for CUDA 12.x in its environment"},
         {&rocm, "580.65.06", 13000, 90, 0, 1, STK_CHECK_ERROR, "built for AMD's devices only",
          "CUDA 13.x"},
+        {&bare, "580.65.06", 13000, 90, 0, 1, STK_CHECK_WARNING, "finds no cuDNN", "and-cuda"},
         {&unknown, "580.65.06", 13000, 90, 0, 1, STK_CHECK_OK, "can't be told", NULL},
         {&old, "580.65.06", 13000, 90, 0, 1, STK_CHECK_ERROR,
          "has no code for NVIDIA H100 (compute capability 9.0); it has 3.5, 5.0, 6.0",
@@ -140,7 +142,7 @@ static void test_frameworks(void **state)
                             cases[i].cc < 0 ? -1 : cases[i].cc % 10);
         const stk_device *list[] = {&d};
         const stk_gpus gpus = {list, 1, cases[i].driver, cases[i].cuda, cases[i].compat};
-        const char *const uses[] = {"numpy", "torch"};
+        const char *const uses[] = {"tensorflow", "torch"};
         stk_preflight_judge(&gpus, cases[i].framework, 1, uses, cases[i].named ? 2 : 0, &findings);
         assert_int_equal(findings.n, 1);
         const stk_finding *f = &findings.items[0];
@@ -179,6 +181,10 @@ static void test_several(void **state)
     findings.n = 0;
     stk_preflight_judge(&gpus, both, 2, uses, 0, &findings);
     assert_int_equal(find(&findings, "torch")->level, STK_CHECK_NOTE);
+    const char *const boost[] = {"torch", "xgboost"}; /* which may be what uses the device */
+    findings.n = 0;
+    stk_preflight_judge(&gpus, both, 1, boost, 2, &findings);
+    assert_int_equal(find(&findings, "torch")->level, STK_CHECK_WARNING);
     findings.n = 0;
     stk_preflight_judge(&gpus, both, 2, uses, 1, &findings); /* only torch is used */
     assert_int_equal(findings.n, 1);
