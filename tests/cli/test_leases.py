@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -91,3 +92,57 @@ def test_the_holder_has_what_it_wants_while_others_wait(cli: Cli) -> None:
     assert holder.wait(20) == 0
     assert cli("show", "latest").code == 0
     assert not (cli.folder / "trained").exists()
+
+
+def test_programs_outside_stoker_are_passed_over(cli: Cli) -> None:
+    """A device in use is no device for us; once nothing else is left, the program is named."""
+    program = subprocess.Popen(["sleep", "100"])
+    cli.children.append(program)
+    use = {str(program.pid): 1 << 20}
+    gpu = {"gpu_count": 1}
+
+    def devices(a: dict[str, int], b: dict[str, int]) -> None:
+        listed = [{"uuid": "GPU-a", "processes": a}, {"uuid": "GPU-b", "processes": b}]
+        cli.write("devices.new", json.dumps(listed)).replace(cli.folder / "devices.json")
+
+    cli.devices("GPU-a", "GPU-b")
+    devices(use, {})
+    done = cli.run({"a": {"run": "echo $CUDA_VISIBLE_DEVICES > seen", "resources": gpu}})
+    assert done.code == 0, done.err
+    assert cli.until("seen") == "GPU-b"
+    devices(use, use)
+    steps = {"b": {"run": "echo $CUDA_VISIBLE_DEVICES > seen2", "resources": gpu}}
+    waiter = cli.start("run", cli.document(steps, "b.json"))
+    named = f"pid {program.pid} (sleep, user "
+    wait_for(lambda: named in cli("why", "latest/b").out, 20, "the program to be named")
+    assert waiter.poll() is None
+    devices({}, use)
+    assert waiter.wait(20) == 0
+    assert cli.until("seen2") == "GPU-a"
+
+
+def test_shares_run_together_and_a_whole_device_waits(cli: Cli) -> None:
+    """Two runs' shares are on one device at once; who wants all of it is told of both."""
+    cli.devices("GPU-a")
+    step = {
+        "run": "echo up >> $STEP; while ! test -e go; do sleep 0.02; done",
+        "resources": {"gpu_count": 1, "gpu_memory": "4GB"},
+    }
+    runs = []
+    for name in ("one", "two"):
+        run = {**step, "run": step["run"].replace("$STEP", name)}
+        runs.append(cli.start("run", cli.document({name: run}, f"{name}.json")))
+    cli.until("one")
+    cli.until("two")
+    whole = {"all": {"run": "echo $CUDA_VISIBLE_DEVICES > seen", "resources": {"gpu_count": 1}}}
+    waiter = cli.start("run", cli.document(whole, "all.json"))
+
+    def names_both() -> bool:
+        why = cli("why", "latest/all").out
+        return "step one (user " in why and "step two (user " in why
+
+    wait_for(names_both, 20, "both to be named")
+    assert waiter.poll() is None
+    cli.write("go", "")
+    assert [run.wait(20) for run in (*runs, waiter)] == [0, 0, 0]
+    assert cli.until("seen") == "GPU-a"
