@@ -205,10 +205,6 @@ const char *stk_lease_dir(bool *ret_private);
  * that it was cut from are never leased at once. */
 int stk_lease_take(stk_accel *accel, const stk_devset *devices, int64_t share_bytes,
                    const char *label, stk_lease *ret_lease, stk_devset *ret_busy, stk_err *err);
-/* The first n usable devices that are free, of those with wanted[i] (NULL: of all): for callers
- * that don't choose themselves. */
-int stk_lease_take_any(stk_accel *accel, uint32_t n, const bool *wanted, const char *label,
-                       stk_lease *ret_lease, stk_err *err);
 /* Closes our descriptors; the lease lives on while a task holds a copy. */
 void stk_lease_drop(stk_lease *lease);
 /* What is free on each device now, for the scheduler: bytes that no lease holds; memory_bytes (-1

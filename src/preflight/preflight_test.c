@@ -421,7 +421,8 @@ static void test_fake_host(void **state)
     stk_devset first = {0};
     stk_devset_add(&first, 0);
     h.findings.n = 0;
-    assert_int_equal(stk_lease_take_any(h.accel, 1, NULL, "run x step y", &lease, NULL), 0);
+    assert_int_equal(
+        stk_lease_take(h.accel, &(stk_devset){{1}}, 0, "run x step y", &lease, NULL, NULL), 0);
     assert_int_equal(stk_preflight_devices(h.accel, &first, &h.findings, NULL), 0);
     assert_null(find(&h.findings, "processes"));
     stk_lease_drop(&lease);
