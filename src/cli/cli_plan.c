@@ -92,7 +92,7 @@ static void ask_text(const planning *p, const stk_pack_ask *ask, stk_buf *out)
     const char *noun = NULL;
     bool all = true;
     char memory[32];
-    for (uint32_t i = 0; i < c->n_listed; i++) {
+    for (uint32_t i = 0; i < c->n_devices; i++) {
         bool wanted = stk_devset_has(&ask->wanted, i);
         noun = wanted && noun == NULL ? c->devices[i].noun : noun;
         all = all && wanted == c->devices[i].usable;
@@ -118,7 +118,7 @@ static void ask_text(const planning *p, const stk_pack_ask *ask, stk_buf *out)
 static bool place(const planning *p, const stk_request *r, stk_devset *ret_devices)
 {
     stk_pack_device devices[STK_LIMIT_DEVICES];
-    stk_pack_host host = {devices, p->capacity.n_listed, p->capacity.links};
+    stk_pack_host host = {devices, p->capacity.n_devices, p->capacity.links};
     stk_plan_pack_devices(&p->capacity, devices);
     for (uint32_t k = 0; k < r->n_asks; k++) {
         if (stk_pack_choose(&host, &r->asks[k], NULL, ret_devices)) {

@@ -330,7 +330,7 @@ static void add_host(stk_buf *buf, const stk_exec_config *config)
                    (double)config->capacity->cpu_milli / 1000,
                    (long long)config->capacity->memory_bytes);
     const char *comma = "";
-    for (uint32_t i = 0; i < config->capacity->n_listed; i++) {
+    for (uint32_t i = 0; i < config->capacity->n_devices; i++) {
         const stk_capacity_device *d = &config->capacity->devices[i];
         if (d->usable) {
             stk_buf_text(buf, comma);

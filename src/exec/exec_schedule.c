@@ -44,7 +44,7 @@ int stk_exec_schedule(const stk_plan *plan, const stk_capacity *capacity, stk_mo
                       uint32_t max_workers, const char *run, stk_sched **ret_sched, stk_err *err)
 {
     stk_pack_device devices[STK_LIMIT_DEVICES];
-    uint32_t n = capacity->n_listed;
+    uint32_t n = capacity->n_devices;
     for (uint32_t i = 0; i < n; i++) {
         const stk_capacity_device *d = &capacity->devices[i];
         int64_t mib = d->memory_bytes >> 20;

@@ -27,25 +27,20 @@ typedef struct stk_capacity_device {
 
 /* What the place where tasks run can give at most (not what is free now). */
 typedef struct stk_capacity {
-    const stk_capacity_device *devices; /* replaces the lists below */
-    uint32_t n_listed;
-    const uint8_t *links; /* n_listed × n_listed, more is nearer; or NULL */
+    const stk_capacity_device *devices; /* inherited masks applied */
+    uint32_t n_devices;
+    const uint8_t *links; /* n_devices × n_devices, more is nearer; or NULL */
     const char *where;    /* "this machine" — used in messages */
     const char *backend;  /* "local" */
     int64_t cpu_milli;
     int64_t memory_bytes;
-    uint32_t n_devices;        /* usable ones, inherited masks applied */
-    uint32_t n_devices_broken; /* found, but can't be used; they count as "there" for policy fit */
-    const char *const *device_models; /* n_devices names, for messages and gpu_class */
-    const char *const *device_vendors;
-    const char *device_trouble; /* why broken ones are, or NULL */
 } stk_capacity;
 
 /* What the scheduler counts. */
 typedef struct stk_request {
     int64_t cpu_milli;        /* for admission: 1000 where the step didn't say */
     int64_t memory_bytes;     /* 0: not counted */
-    uint32_t n_devices;       /* of asks[0] */
+    uint32_t n_devices;       /* how many, by the first alternative */
     const stk_pack_ask *asks; /* devices: alternatives in order of preference, those that are
                                  possible here; n_asks 0: none */
     uint32_t n_asks;          /* at most STK_LIMIT_ASKS */
@@ -83,7 +78,7 @@ bool stk_plan_device_fits(const char *gpu_class, const char *gpu_vendor,
 struct stk_arena;
 const char *stk_plan_inventory(const stk_capacity *capacity, const stk_devset *which,
                                struct stk_arena *arena);
-/* The listed devices as the pack room sees them, all of them free; ret: n_listed of them. */
+/* The listed devices as the pack room sees them, all of them free; ret: n_devices of them. */
 void stk_plan_pack_devices(const stk_capacity *capacity, stk_pack_device *ret);
 /* Steps that i_step waits for (inputs and after, deduplicated), and those that wait for it. */
 const uint32_t *stk_plan_needs(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n);

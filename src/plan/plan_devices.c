@@ -56,7 +56,7 @@ static void look(const stk_capacity *cap, survey *s)
     const stk_plan_kind *asked = stk_plan_kind_asked(cap, &s->want);
     bool any = s->want.gpu_vendor == NULL && stk_plan_vendor_of_class(s->want.gpu_class) == NULL;
     s->largest = -1;
-    for (uint32_t i = 0; i < cap->n_listed && i < STK_LIMIT_DEVICES; i++) {
+    for (uint32_t i = 0; i < cap->n_devices && i < STK_LIMIT_DEVICES; i++) {
         const stk_capacity_device *d = &cap->devices[i];
         s->there |= any || strcmp(stk_plan_kind_of(d->vendor)->noun, asked->noun) == 0;
         bool unnamed = d->model == NULL && !d->usable;
@@ -96,7 +96,7 @@ static int64_t share_of(const stk_plan_requester *q, uint32_t i_step, const stk_
     }
     int64_t share = peak + peak / 20 * 3;
     int64_t most = 0;
-    for (uint32_t i = 0; i < q->cap->n_listed; i++) {
+    for (uint32_t i = 0; i < q->cap->n_devices; i++) {
         const stk_capacity_device *d = &q->cap->devices[i];
         bool fits = d->usable && can_share(d) && is_offered(want, true, d) &&
                     stk_plan_device_fits(want->gpu_class, want->gpu_vendor, d);
@@ -107,7 +107,7 @@ static int64_t share_of(const stk_plan_requester *q, uint32_t i_step, const stk_
 
 void stk_plan_pack_devices(const stk_capacity *cap, stk_pack_device *ret)
 {
-    for (uint32_t i = 0; i < cap->n_listed && i < STK_LIMIT_DEVICES; i++) {
+    for (uint32_t i = 0; i < cap->n_devices && i < STK_LIMIT_DEVICES; i++) {
         const stk_capacity_device *d = &cap->devices[i];
         int64_t mib = d->memory_bytes > 0 ? d->memory_bytes / MIB : 0;
         int32_t total = mib < INT32_MAX ? (int32_t)mib : INT32_MAX;
@@ -119,7 +119,7 @@ void stk_plan_pack_devices(const stk_capacity *cap, stk_pack_device *ret)
 static bool is_possible(const stk_capacity *cap, const stk_pack_ask *ask)
 {
     stk_pack_device devices[STK_LIMIT_DEVICES];
-    uint32_t n = cap->n_listed < STK_LIMIT_DEVICES ? cap->n_listed : STK_LIMIT_DEVICES;
+    uint32_t n = cap->n_devices < STK_LIMIT_DEVICES ? cap->n_devices : STK_LIMIT_DEVICES;
     stk_plan_pack_devices(cap, devices);
     return stk_pack_is_possible(&(stk_pack_host){devices, n, cap->links}, ask);
 }
@@ -133,7 +133,7 @@ static bool is_group(int64_t n)
 static uint32_t make_asks(const stk_capacity *cap, survey *s, stk_pack_ask *asks, uint32_t n_asks)
 {
     stk_devset left = s->fit;
-    for (uint32_t i = 0; i < cap->n_listed && i < STK_LIMIT_DEVICES; i++) {
+    for (uint32_t i = 0; i < cap->n_devices && i < STK_LIMIT_DEVICES; i++) {
         if (!stk_devset_has(&left, i)) {
             continue;
         }
@@ -143,7 +143,7 @@ static uint32_t make_asks(const stk_capacity *cap, survey *s, stk_pack_ask *asks
         stk_pack_ask ask = {.n = (uint32_t)s->want.gpu_count,
                             .share_mib = shared ? (int32_t)share_mib : 0,
                             .contiguous = kind->neighbours};
-        for (uint32_t k = i; k < cap->n_listed && k < STK_LIMIT_DEVICES; k++) {
+        for (uint32_t k = i; k < cap->n_devices && k < STK_LIMIT_DEVICES; k++) {
             const stk_capacity_device *d = &cap->devices[k];
             if (stk_devset_has(&left, k) && stk_plan_kind_of(d->vendor) == kind &&
                 (s->share > 0 && can_share(d)) == shared) {
@@ -207,7 +207,7 @@ static void slices_only(const stk_plan_requester *q, const survey *s, refusal *r
     const char *profile = NULL;
     const char *here = stk_plan_inventory(q->cap, NULL, q->plan->arena);
     const stk_plan_kind *kind = stk_plan_kind_asked(q->cap, &s->want);
-    for (uint32_t i = 0; i < q->cap->n_listed && profile == NULL; i++) {
+    for (uint32_t i = 0; i < q->cap->n_devices && profile == NULL; i++) {
         profile = q->cap->devices[i].usable ? q->cap->devices[i].profile : NULL;
     }
     (void)snprintf(r->text, sizeof r->text,
@@ -359,7 +359,7 @@ static int note_learned(stk_plan_requester *q, uint32_t i_step, const stk_resour
 static int note_slices(stk_plan_requester *q, uint32_t i_step, const stk_pack_ask *ask)
 {
     char asked[64];
-    for (uint32_t i = 0; i < q->cap->n_listed && ask->n > 1; i++) {
+    for (uint32_t i = 0; i < q->cap->n_devices && ask->n > 1; i++) {
         if (stk_devset_has(&ask->wanted, i) && q->cap->devices[i].parent >= 0) {
             const char *why = "CUDA lets a program use one of them only, so start a process for "
                               "each, or ask for a larger one";

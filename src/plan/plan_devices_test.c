@@ -99,7 +99,7 @@ static void check(const machine *on, const char *resources, stk_policy policy, i
                   const char *expected)
 {
     stk_capacity capacity = {.devices = on->devices,
-                             .n_listed = on->n,
+                             .n_devices = on->n,
                              .where = "this machine",
                              .backend = "local",
                              .cpu_milli = 8000,
@@ -411,7 +411,7 @@ static void test_many_steps(void **state)
 {
     (void)state;
     stk_capacity capacity = {
-        .devices = mixed.devices, .n_listed = mixed.n, .where = "this machine"};
+        .devices = mixed.devices, .n_devices = mixed.n, .where = "this machine"};
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);
     stk_buf_text(&text, "stoker: 1\nname: p\nresources: {gpu_count: 1, gpu_class: A100}\nsteps:\n");
     for (int i = 0; i < 100; i++) {
@@ -437,7 +437,7 @@ static void test_notes_name_all(void **state)
 {
     (void)state;
     stk_capacity capacity = {
-        .devices = sliced.devices, .n_listed = sliced.n, .where = "this machine"};
+        .devices = sliced.devices, .n_devices = sliced.n, .where = "this machine"};
     static const char text[] = "stoker: 1\nname: p\nresources: {gpu_count: 2, gpu_class: 1g.10gb}\n"
                                "steps:\n  a: {run: x}\n  b: {run: x}\n";
     stk_spec *spec = NULL;

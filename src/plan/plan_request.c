@@ -178,45 +178,13 @@ static int ask_memory(stk_plan_requester *q, uint32_t i_step, const stk_resource
     return note_less(q, i_step, text, have);
 }
 
-/* Until who gives capacities lists devices: the older lists, in the same order. */
-static int list_devices(stk_plan_requester *q, stk_capacity *cap)
-{
-    uint32_t n = cap->n_devices + cap->n_devices_broken;
-    stk_capacity_device *devices = stk_arena_array(q->plan->arena, n, sizeof *devices);
-    if (devices == NULL) {
-        return stk_plan_no_memory(q->err);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        bool usable = i < cap->n_devices;
-        const char *model = usable && cap->device_models != NULL ? cap->device_models[i] : NULL;
-        const char *of = usable && cap->device_vendors != NULL ? cap->device_vendors[i] : NULL;
-        devices[i] = (stk_capacity_device){.vendor = of,
-                                           .noun = stk_plan_kind_of(of)->noun,
-                                           .model = model,
-                                           .memory_bytes = -1,
-                                           .numa = -1,
-                                           .parent = -1,
-                                           .usable = usable,
-                                           .trouble = usable ? NULL : cap->device_trouble};
-    }
-    cap->devices = devices;
-    cap->n_listed = n;
-    q->cap = cap;
-    return 0;
-}
-
 int stk_plan_build_requests(stk_plan *plan, const stk_capacity *capacity, const int64_t *peaks,
                             stk_policy policy, stk_err *err)
 {
     stk_plan_requester q = {
         .plan = plan, .cap = capacity, .peaks = peaks, .policy = policy, .err = err};
-    stk_capacity listed;
     plan->requests = stk_arena_array(plan->arena, plan->n_steps, sizeof *plan->requests);
     int rc = plan->requests == NULL ? stk_plan_no_memory(err) : 0;
-    if (rc == 0 && capacity != NULL && capacity->devices == NULL) {
-        listed = *capacity;
-        rc = list_devices(&q, &listed);
-    }
     for (uint32_t i = 0; rc == 0 && i < plan->n_steps; i++) {
         const stk_resources *res = &stk_spec_step(plan->spec, i)->settings->resources;
         rc = stk_plan_ask_devices(&q, i, &plan->requests[i]);

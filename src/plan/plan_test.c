@@ -287,19 +287,26 @@ static void test_requests(void **state)
          "mismatch); repair that, or take gpu_count out to run without",
          {0}},
     };
-    static const char *const models[] = {"NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"};
-    static const char *const vendors[] = {"nvidia", "nvidia"};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const machine *on = cases[i].on;
+        stk_capacity_device devices[4];
+        for (uint32_t k = 0; k < on->n_devices + on->n_broken; k++) {
+            bool usable = k < on->n_devices;
+            devices[k] = (stk_capacity_device){.vendor = "nvidia",
+                                               .noun = "GPU",
+                                               .model = "NVIDIA A100-SXM4-80GB",
+                                               .memory_bytes = 80ll << 30,
+                                               .numa = -1,
+                                               .parent = -1,
+                                               .usable = usable,
+                                               .trouble = usable ? NULL : "driver mismatch"};
+        }
         stk_capacity capacity = {.where = "this machine",
                                  .backend = "local",
                                  .cpu_milli = on->cpus * 1000,
                                  .memory_bytes = on->memory_gb * 1000000000ll,
-                                 .n_devices = on->n_devices,
-                                 .n_devices_broken = on->n_broken,
-                                 .device_models = models,
-                                 .device_vendors = vendors,
-                                 .device_trouble = "driver mismatch"};
+                                 .devices = devices,
+                                 .n_devices = on->n_devices + on->n_broken};
         STK_BUF_AUTO text = STK_BUF_INIT(4096);
         STK_BUF_AUTO notes = STK_BUF_INIT(4096);
         stk_buf_printf(&text, HEAD "  a: {run: x, resources: %s}\n", cases[i].resources);

@@ -28,12 +28,12 @@ const stk_plan_kind *stk_plan_kind_asked(const stk_capacity *cap, const stk_alte
 {
     const char *vendor = want->gpu_vendor;
     vendor = vendor != NULL ? vendor : stk_plan_vendor_of_class(want->gpu_class);
-    if (vendor != NULL || cap == NULL || cap->n_listed == 0) {
+    if (vendor != NULL || cap == NULL || cap->n_devices == 0) {
         return stk_plan_kind_of(vendor);
     }
     /* Nothing is said: what is there, where that is of one kind. */
     const stk_plan_kind *kind = stk_plan_kind_of(cap->devices[0].vendor);
-    for (uint32_t i = 1; i < cap->n_listed; i++) {
+    for (uint32_t i = 1; i < cap->n_devices; i++) {
         if (strcmp(stk_plan_kind_of(cap->devices[i].vendor)->noun, kind->noun) != 0) {
             return stk_plan_kind_of(NULL);
         }
@@ -108,13 +108,13 @@ const char *stk_plan_inventory(const stk_capacity *cap, const stk_devset *which,
     STK_BUF_AUTO out = STK_BUF_INIT(4096);
     stk_devset told = {0};
     uint32_t n_told = 0;
-    for (uint32_t i = 0; i < cap->n_listed; i++) {
+    for (uint32_t i = 0; i < cap->n_devices; i++) {
         const stk_capacity_device *d = &cap->devices[i];
         uint32_t n = 0;
         if (stk_devset_has(&told, i) || (which != NULL ? !stk_devset_has(which, i) : !d->usable)) {
             continue;
         }
-        for (uint32_t k = i; k < cap->n_listed; k++) {
+        for (uint32_t k = i; k < cap->n_devices; k++) {
             bool counts = which != NULL ? stk_devset_has(which, k) : cap->devices[k].usable;
             if (counts && is_same(d, &cap->devices[k])) {
                 stk_devset_add(&told, k);

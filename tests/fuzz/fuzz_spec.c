@@ -23,7 +23,7 @@ static void use(const stk_spec *spec)
                                        .cpu_milli = 2000,
                                        .memory_bytes = 1000000000,
                                        .devices = devices,
-                                       .n_listed = N_DEVICES};
+                                       .n_devices = N_DEVICES};
     stk_plan *plan = NULL;
     stk_err err = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
