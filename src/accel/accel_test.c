@@ -229,6 +229,18 @@ static void test_masks_of_vendors(void **state)
     }
 }
 
+/* A mask of this process says nothing about a machine that isn't here. */
+static void test_mask_of_simulated(void **state)
+{
+    (void)state;
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    stk_accel *accel = NULL;
+    assert_int_equal(stk_accel_open("sim:2xH100", &accel, NULL), 0);
+    assert_int_equal(stk_accel_n_devices(accel), 2);
+    assert_true(stk_accel_is_simulated(accel));
+    stk_accel_close(accel);
+}
+
 static void test_fake_file(void **state)
 {
     (void)state;
@@ -354,9 +366,15 @@ static void test_pci_links(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_none),  TEST(test_unknown_provider), TEST(test_several),
-        TEST(test_mask),  TEST(test_masks_of_vendors), TEST(test_fake_file),
-        TEST(test_sysfs), TEST(test_pci_links),
+        TEST(test_none),
+        TEST(test_unknown_provider),
+        TEST(test_several),
+        TEST(test_mask),
+        TEST(test_masks_of_vendors),
+        TEST(test_mask_of_simulated),
+        TEST(test_fake_file),
+        TEST(test_sysfs),
+        TEST(test_pci_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,7 +161,8 @@ static bool parse_line(const stk_accel *accel, const char *line, stk_device_even
     int number = 0, end = 0;
     const char *found = strstr(text, "NVRM: Xid (PCI:");
     if (found == NULL ||
-        sscanf(found, "NVRM: Xid (PCI:%31[0-9a-fA-F:.]): %d%n", address, &number, &end) != 2) {
+        sscanf(found, "NVRM: Xid (PCI:%31[0-9a-fA-F:.]): %d%n", address, &number, &end) != 2 ||
+        number <= 0) {
         return false;
     }
     const char *pid = strstr(found + end, "pid=");
@@ -246,7 +247,8 @@ bool stk_accel_next_event(stk_accel *accel, stk_device_event *ret_event)
     }
     for (uint32_t i = 0; i <= accel->n_parts;) {
         event = (stk_device_event){.i_device = UINT32_MAX};
-        bool found = i == 0 ? next_of_log(accel, accel->log, RECORDS, &event) : next_of_part(accel, i - 1, &event);
+        bool found = i == 0 ? next_of_log(accel, accel->log, RECORDS, &event)
+                            : next_of_part(accel, i - 1, &event);
         if (!found) {
             i++;
             continue;
