@@ -149,6 +149,10 @@ uint32_t stk_lease_env(const stk_accel *accel, const stk_lease *lease, stk_arena
             ret_pairs[n++][1] = value;
         }
     }
+    if (n_devices > 0 && accel->simulated && n < n_max) {
+        ret_pairs[n][0] = "STOKER_ALLOW_CPU_BUILD"; /* no build of a framework can use them */
+        ret_pairs[n++][1] = "1";
+    }
     /* Who got nothing has nothing to lease on: its level stays. */
     const char *deeper =
         n_devices > 0 ? stk_arena_printf(arena, "%d", stk_lease_level() + 1) : NULL;
