@@ -40,6 +40,9 @@ _SPEC_KEYS = [
 ]
 
 
+_DEVICES = frozenset(["gpu_count", "gpu_memory", "any_of"])
+
+
 class External(NamedTuple):
     """An external artifact that must be stored before the run: where its digest goes, and itself."""
 
@@ -142,8 +145,8 @@ class _Emitter:
             spec["outputs"] = _outputs(step, profile)
         spec["code"] = self._code(step, whole.get("policy"))
         uses = self.digester.uses(step.entrypoint, _types(step))
-        if uses:
-            spec["uses"] = uses
+        if uses or _DEVICES.intersection(whole.get("resources") or ()):
+            spec["uses"] = uses  # none is worth saying where devices are asked for
         spec["source"] = _source(step)
         spec.update(spec_settings(layer))
         if layer.get("secrets") and self.top.get("secrets"):
@@ -153,9 +156,7 @@ class _Emitter:
         hooks = merge(self.top.get("hooks") or {}, layer.get("hooks") or {})
         if hooks:
             spec["hooks"] = {k: {"python": _hook_reference(h)} for k, h in hooks.items()}
-        entry = step.entry(hooks)
-        entry.uses = uses
-        made = (layer, spec, entry)
+        made = (layer, spec, step.entry(hooks))
         if patch is None:
             self.plain[id(step), scope] = (step, *made)
         return made

@@ -29,7 +29,6 @@ class Entry:
         is_async: the function is a coroutine function.
         output_configs: output name → ``ArtifactConfig`` as a mapping
             (``name``, ``version``, ``tags``, ``run_metadata``, ``artifact_type``; only those given).
-        uses: frameworks that the step's code was seen to use; None: nobody has looked.
     """
 
     func: Callable[..., Any]
@@ -41,7 +40,6 @@ class Entry:
     annotations: Dict[str, Any] = field(default_factory=dict)
     is_async: bool = False
     output_configs: Dict[str, Dict[str, Any]] = field(default_factory=dict)
-    uses: Optional[List[str]] = None
 
 
 def resolve(module: str, qualname: str) -> Entry:

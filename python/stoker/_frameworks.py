@@ -332,13 +332,14 @@ def _check(
     version = getattr(module, "__version__", "")
     kind = "a CPU-only build" if build == "cpu" else f"built for {build}"
     devices = ", ".join(str(device.get("uuid")) for device in granted)
-    count = "1 device" if len(granted) == 1 else f"{len(granted)} devices"
+    noun = str(granted[0].get("noun") or "GPU")
+    count = f"1 {noun}" if len(granted) == 1 else f"{len(granted)} {noun}s"
     remedy = (
         _INSTALL[name] if vendor == "nvidia" or name == "torch" else "install a build for {api}"
     )
     raise DeviceUnusable(
         f"the step was granted {count} ({devices}), but {name} {version} in this Python is {kind} and "
-        f"can't use {'it' if len(granted) == 1 else 'them'}; {remedy.format(api=api)}, ask for no device, or "
+        f"can't use {'it' if len(granted) == 1 else 'them'}; {remedy.format(api=api)}, ask for no {noun}, or "
         f"set {ALLOW}=1 in the step's environment to go on without"
     )
 

@@ -136,7 +136,7 @@ class _Attempt:
 
     def run(self) -> None:
         """Inputs, hooks, the function, outputs."""
-        _frameworks.guard(self._devices(), self.entry.uses)
+        _frameworks.guard(self._devices(), self.task.get("uses"))
         arguments = self._load_inputs()
         self.run_hook("on_start", None)
         value = self._call(arguments)

@@ -141,6 +141,16 @@ static void add_hooks(const stk_settings *s, stk_buf *buf)
     stk_buf_char(buf, '}');
 }
 
+static void add_texts(const char *head, const char *const *texts, uint32_t n, stk_buf *buf)
+{
+    stk_buf_text(buf, head);
+    for (uint32_t i = 0; i < n; i++) {
+        stk_buf_text(buf, i > 0 ? "," : "");
+        stk_buf_json(buf, texts[i]);
+    }
+    stk_buf_char(buf, ']');
+}
+
 static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, stk_buf *buf,
                      stk_failure *ret_class, stk_err *err)
 {
@@ -157,12 +167,7 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, stk_buf *buf,
         stk_buf_printf(buf, ",\"isolation\":\"%s\"",
                        step->settings->isolation == STK_ISOLATION_SPAWN ? "spawn" : "fork");
     } else {
-        stk_buf_text(buf, ",\"kind\":\"command\",\"command\":[");
-        for (uint32_t i = 0; i < step->n_argv; i++) {
-            stk_buf_text(buf, i > 0 ? "," : "");
-            stk_buf_json(buf, step->argv[i]);
-        }
-        stk_buf_char(buf, ']');
+        add_texts(",\"kind\":\"command\",\"command\":[", step->argv, step->n_argv, buf);
     }
     stk_buf_text(buf, ",\"inputs\":{");
     for (uint32_t i = 0; i < step->n_inputs; i++) {
@@ -184,6 +189,9 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, stk_buf *buf,
     add_asked(&step->settings->resources, buf);
     stk_buf_text(buf, ",\"granted\":");
     stk_exec_granted_json(x, task, buf);
+    if (step->uses != NULL) { /* an empty list is an answer too */
+        add_texts(",\"uses\":[", step->uses, step->n_uses, buf);
+    }
     add_hooks(step->settings, buf);
     stk_buf_text(buf, ",\"rank\":0,\"world\":1,\"extra\":");
     stk_buf_text(buf, step->settings->extra != NULL ? step->settings->extra : "{}");

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 import sys
-import textwrap
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -241,6 +240,9 @@ def test_uses(
     function = importlib.import_module("main_of_test").f
     made = step_of(step(function))
     assert made.get("uses", []) == uses
+    asking = step_of(step(settings={"resources": {"gpu_memory": "1GB"}})(function))
+    assert asking["uses"] == uses  # that nothing is used is told only where it matters
+    assert ("uses" in made) is bool(uses)
     for name in PROJECT:
         sys.modules.pop(name[:-3], None)
 
@@ -454,46 +456,58 @@ def test_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _frameworks._peaks == {0: 90, 1: 0}  # the run's record still says what it took
 
 
+HIDDEN = """
+import importlib
+import sys
+from stoker import PipelineFailed, pipeline, step
+
+GPU = {"resources": {"gpu_count": 1}}
+sys.path.insert(0, sys.argv[1])
+environment = dict(word.split("=") for word in sys.argv[2:])
+
+@step(settings=GPU, environment=environment, isolation="ISOLATION")
+def train() -> str:
+    torch = importlib.import_module("to" + "rch")
+    print("training on", torch.__version__)
+    return torch.__version__
+
+@step(settings=GPU)
+def other() -> None:
+    print("without torch")
+
+@pipeline(enable_cache=False)
+def training():
+    train()
+    other()
+
+if __name__ == "__main__":
+    try:
+        print(training().steps["train"].output.load())
+    except PipelineFailed as failed:
+        error = failed.run.steps["train"].body["error"]
+        print(error["class"], error["text"])
+        print(failed.run.steps["train"].logs)
+        print(failed.run.steps["other"].status)
+"""
+
+
 @needs_engine
-def test_a_granted_step_with_a_cpu_only_torch_fails_before_it_trains(tmp_path: Path) -> None:
-    """Through the engine, with a device that is not there; a stand-in for torch, a package of its own."""
+@pytest.mark.parametrize("isolation", ["fork", "spawn"])
+def test_a_cpu_only_torch_that_nobody_could_see_before(tmp_path: Path, isolation: str) -> None:
+    """What is checked before a run can't know what a step finds while it runs: it ends at that import."""
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(
         "from types import SimpleNamespace\n__version__ = '2.13.0+cpu'\n"
         "version = SimpleNamespace(cuda=None, hip=None)\n"
     )
     (tmp_path / "devices.json").write_text('[{"uuid": "GPU-a"}]')
-    source = """
-    import sys
-    import torch
-    from stoker import PipelineFailed, pipeline, step
-
-    @step(settings={"resources": {"gpu_count": 1}}, environment=dict(a.split("=") for a in sys.argv[1:]))
-    def train() -> None:
-        print("training on", torch.__version__)
-
-    @step(settings={"resources": {"gpu_count": 1}})
-    def other() -> None:
-        print("without torch")
-
-    @pipeline(enable_cache=False)
-    def training():
-        train()
-        other()
-
-    if __name__ == "__main__":
-        try:
-            training()
-        except PipelineFailed as failed:
-            error = failed.run.steps["train"].body["error"]
-            print(error["class"], error["text"])
-            print(failed.run.steps["train"].logs)
-            print(failed.run.steps["other"].status)
-    """
-    env = {"STOKER_ACCEL": f"fake:{tmp_path / 'devices.json'}", "STOKER_LEASE_DIR": str(tmp_path)}
-    done = run_python(tmp_path, textwrap.dedent(source), **env)
+    (tmp_path / "leases").mkdir()
+    env = {"STOKER_ACCEL": f"fake:{tmp_path / 'devices.json'}"}
+    env["STOKER_LEASE_DIR"] = str(tmp_path / "leases")
+    source = HIDDEN.replace("ISOLATION", isolation)
+    done = run_python(tmp_path, source, str(tmp_path), **env)
     assert "resources step 'train'" in done.stdout and "CPU-only build" in done.stdout
     assert "training on" not in done.stdout
-    assert done.stdout.rstrip().endswith("completed")  # 'other' doesn't use what its file imports
-    done = run_python(tmp_path, textwrap.dedent(source), "STOKER_ALLOW_CPU_BUILD=1", **env)
-    assert "CPU-only" not in done.stdout
+    assert done.stdout.rstrip().endswith("completed")
+    done = run_python(tmp_path, source, str(tmp_path), "STOKER_ALLOW_CPU_BUILD=1", **env)
+    assert done.stdout.rstrip().endswith("2.13.0+cpu")

@@ -273,11 +273,11 @@ def test_a_framework_of_another_shape_is_told_and_harmless(
 def test_a_cpu_only_build_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch_of("cpu"))
     ran: list[int] = []
-    result, _ = attempt(tmp_path, lambda: ran.append(1), task=GRANTED, uses=["torch"])
+    result, _ = attempt(tmp_path, lambda: ran.append(1), task={**GRANTED, "uses": ["torch"]})
     error = result["error"]
     assert error["class"] == "resources" and not ran and "traceback" not in error
     for words in (
-        "granted 1 device (GPU-1)",
+        "granted 1 GPU (GPU-1)",
         "torch 2.13.0",
         "CPU-only build",
         "install a build",
