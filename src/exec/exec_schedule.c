@@ -44,19 +44,10 @@ int stk_exec_schedule(const stk_plan *plan, const stk_capacity *capacity, stk_mo
                       uint32_t max_workers, const char *run, stk_sched **ret_sched, stk_err *err)
 {
     stk_pack_device devices[STK_LIMIT_DEVICES];
-    uint32_t n = capacity->n_devices;
-    for (uint32_t i = 0; i < n; i++) {
-        const stk_capacity_device *d = &capacity->devices[i];
-        int64_t mib = d->memory_bytes >> 20;
-        devices[i] = (stk_pack_device){.total_mib = mib < 0               ? 0
-                                                    : mib < STK_SCHED_ALL ? (int32_t)mib
-                                                                          : STK_SCHED_ALL - 1,
-                                       .numa = d->numa,
-                                       .taken = !d->usable};
-    }
+    stk_plan_pack_devices(capacity, devices);
     stk_sched_config config = {.cpu_milli = capacity->cpu_milli,
                                .memory_bytes = capacity->memory_bytes,
-                               .host = {devices, n, capacity->links},
+                               .host = {devices, capacity->n_devices, capacity->links},
                                .max_workers = max_workers,
                                .mode = mode,
                                .seed = stk_hash_bytes(run, strlen(run), 0)};

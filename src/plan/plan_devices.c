@@ -110,7 +110,7 @@ void stk_plan_pack_devices(const stk_capacity *cap, stk_pack_device *ret)
     for (uint32_t i = 0; i < cap->n_devices && i < STK_LIMIT_DEVICES; i++) {
         const stk_capacity_device *d = &cap->devices[i];
         int64_t mib = d->memory_bytes > 0 ? d->memory_bytes / MIB : 0;
-        int32_t total = mib < INT32_MAX ? (int32_t)mib : INT32_MAX;
+        int32_t total = mib < INT32_MAX ? (int32_t)mib : INT32_MAX - 1;
         ret[i] = (stk_pack_device){
             .total_mib = total, .free_mib = total, .numa = d->numa, .taken = !d->usable};
     }
