@@ -123,6 +123,13 @@ static bool is_alike(const stk_step *a, const stk_step *b)
     return alike;
 }
 
+/* A Python step of which nobody said what it uses; an empty list is said. What a command uses is
+ * known only where it is named. */
+static bool may_use_any(const stk_step *step)
+{
+    return step->python != NULL && step->uses == NULL;
+}
+
 static int check_steps(check *c, stk_err *err)
 {
     const stk_step *last = NULL;
@@ -131,13 +138,12 @@ static int check_steps(check *c, stk_err *err)
     for (uint32_t i = 0; rc == 0 && i < stk_spec_n_steps(c->spec); i++) {
         const stk_step *step = stk_spec_step(c->spec, i);
         const stk_request *request = stk_plan_request(c->plan, i);
-        /* a command's frameworks are known only when it names them */
-        bool looked = step->n_uses > 0 || (step->python != NULL && !told);
+        bool looked = step->n_uses > 0 || (may_use_any(step) && !told);
         if (request->n_asks == 0 || !looked || is_alike(last, step)) {
             continue;
         }
         rc = check_step(c, step, request, err);
-        told = told || step->n_uses == 0;
+        told = told || may_use_any(step);
         last = step;
     }
     return rc;
@@ -147,7 +153,7 @@ static bool gives_devices(const stk_spec *spec, const stk_plan *plan)
 {
     for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
         const stk_step *step = stk_spec_step(spec, i);
-        if (stk_plan_request(plan, i)->n_asks > 0 && (step->n_uses > 0 || step->python != NULL)) {
+        if (stk_plan_request(plan, i)->n_asks > 0 && (step->n_uses > 0 || may_use_any(step))) {
             return true;
         }
     }

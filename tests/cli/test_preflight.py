@@ -119,6 +119,18 @@ def test_only_steps_that_get_devices_are_looked_at(cli: Cli, environment: Enviro
     assert cli.run({"train": step(cli)}, "--python", python).code == 0
 
 
+@pytest.mark.parametrize("uses,n_notes", [(None, 1), ([], 0)])
+def test_a_step_that_is_known_to_use_none(
+    cli: Cli, environment: Environment, uses: Any, n_notes: int
+) -> None:
+    host(cli, {})
+    cli.write("mod.py", "def main() -> None: pass\n")
+    python = {"python": "mod:main", "resources": GPU, "uses": uses}
+    done = cli("plan", "--json", "--python", environment(CPU), cli.document({"train": python}))
+    assert done.code == 0
+    assert len([note for note in json.loads(done.out)["notes"] if "CPU-only" in note]) == n_notes
+
+
 def test_the_user_may_insist(cli: Cli, environment: Environment) -> None:
     host(cli, {})
     insisting = step(cli, environment={"STOKER_ALLOW_CPU_BUILD": "1"})
