@@ -4,6 +4,7 @@
 #include "accel/accel_nvml.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,10 +44,12 @@ static int list_by_kernel(stk_accel *accel, const char *trouble, uint32_t *ret_n
     }
     device = unknown_gpu;
     device.trouble = trouble;
-    for (uint32_t i = 0; rc == 0 && n == i && i < STK_LIMIT_DEVICES; i++) {
-        if (stk_sysfs_exists("/dev/nvidia%u", i)) {
+    const bool by_node = n == 0; /* not all nodes need be here: a container may have nvidia3 only */
+    uint32_t n_nodes = by_node ? stk_sysfs_list(accel->arena, "/dev", "nvidia", &names) : 0;
+    for (uint32_t i = 0; rc == 0 && i < n_nodes; i++) {
+        if (names[i][6] >= '0' && names[i][6] <= '9') { /* not nvidiactl */
             device.index = (int32_t)n++;
-            device.node = stk_arena_printf(accel->arena, "/dev/nvidia%u", i);
+            device.node = stk_arena_printf(accel->arena, "/dev/%s", names[i]);
             rc = trouble != NULL ? stk_accel_add(accel, &device, STK_SLOT_NONE, err) : 0;
         }
     }
@@ -54,35 +57,71 @@ static int list_by_kernel(stk_accel *accel, const char *trouble, uint32_t *ret_n
     return rc;
 }
 
-/* GPUs that the kernel has and the driver doesn't: passed through to a virtual machine, or broken
- * before the driver could take them. */
+/* Whether the driver has the GPU and this process may open it: a device cgroup (Slurm's) or a
+ * container hides the others from NVML, and they are none of our business. */
+static bool is_given(const char *pci)
+{
+    char path[PATH_MAX], text[256];
+    long minor = -1;
+    FILE *file = stk_sysfs_path(path, sizeof path, "/proc/driver/nvidia/gpus/%s/information", pci)
+                     ? fopen(path, "re")
+                     : NULL;
+    while (file != NULL && fgets(text, sizeof text, file) != NULL) {
+        (void)sscanf(text, "Device Minor: %ld", &minor);
+    }
+    if (file != NULL) {
+        (void)fclose(file);
+    }
+    return minor >= 0 && stk_sysfs_path(path, sizeof path, "/dev/nvidia%ld", minor) &&
+           access(path, R_OK | W_OK) == 0; /* asks the device cgroup too */
+}
+
+/* Why a GPU that NVML didn't list can't be used, or NULL: it is not ours. */
+static const char *left_over_trouble(stk_accel *accel, const char *pci)
+{
+    char driver[64];
+    if (!stk_sysfs_link(driver, sizeof driver, "/sys/bus/pci/devices/%s/driver", pci)) {
+        return stk_arena_printf(accel->arena, "the GPU at %s has no driver: see 'dmesg'", pci);
+    }
+    if (strcmp(driver, "nvidia") != 0) {
+        return stk_arena_printf(accel->arena,
+                                strncmp(driver, "vfio", 4) == 0
+                                    ? "the GPU at %s is kept for a virtual machine (driver %s)"
+                                    : "the GPU at %s has another driver (%s) than NVIDIA's",
+                                pci, driver);
+    }
+    return is_given(pci) ? stk_arena_printf(accel->arena,
+                                            "the NVIDIA driver doesn't show the GPU at %s: see "
+                                            "'dmesg | grep NVRM'",
+                                            pci)
+                         : NULL;
+}
+
+/* GPUs that the kernel has and NVML doesn't: passed through to a virtual machine, or broken before
+ * the driver could take them. */
 static int list_left_over(stk_accel *accel, uint32_t first, stk_err *err)
 {
     const char *const *names;
     uint32_t n_pci =
         stk_in_container() ? 0 : stk_sysfs_list(accel->arena, "/sys/bus/pci/devices", "", &names);
-    uint32_t end = accel->n;
+    uint32_t end = accel->n, n_nameless = 0;
     int rc = 0;
+    for (uint32_t i = first; i < end; i++) {
+        n_nameless += accel->devices[i].pci == NULL; /* lost ones: NVML doesn't say where */
+    }
     for (uint32_t k = 0; rc == 0 && k < n_pci; k++) {
         bool listed = !is_gpu(names[k]);
-        char pci[16], driver[64];
+        char pci[16];
         for (uint32_t i = first; i < end && !listed; i++) {
             listed = stk_pci_name(accel->devices[i].pci, pci) && strcmp(pci, names[k]) == 0;
         }
-        if (listed) {
+        stk_device device = unknown_gpu;
+        device.trouble = listed ? NULL : left_over_trouble(accel, names[k]);
+        if (device.trouble == NULL || (n_nameless > 0 && is_given(names[k]))) {
+            n_nameless -= device.trouble != NULL;
             continue;
         }
-        if (!stk_sysfs_link(driver, sizeof driver, "/sys/bus/pci/devices/%s/driver", names[k])) {
-            (void)snprintf(driver, sizeof driver, "none");
-        }
-        stk_device device = unknown_gpu;
         device.pci = names[k];
-        device.trouble = stk_arena_printf(
-            accel->arena,
-            strncmp(driver, "vfio", 4) == 0
-                ? "the GPU at %s is kept for a virtual machine (driver %s)"
-                : "the NVIDIA driver doesn't show the GPU at %s (its driver is %s): see 'dmesg'",
-            names[k], driver);
         stk_pci_place(accel->arena, device.pci, &device.numa, &device.cpus);
         rc = stk_accel_add(accel, &device, STK_SLOT_NONE, err);
     }

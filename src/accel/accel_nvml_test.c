@@ -456,14 +456,15 @@ static void test_init_fails(void **state)
                  {"[system]\nnvmlInit = !9\n", "modprobe nvidia"},
                  {"[system]\nnvmlInit = !999\n", "Unknown Error (code 999)"},
                  {"[system]\nnvmlDeviceGetCount = !999\n", "can't count its devices: Unknown"}};
-    make_file("/dev/nvidia0", "");
-    make_file("/dev/nvidia1", "");
+    make_file("/dev/nvidiactl", "");
+    make_file("/dev/nvidia3", ""); /* as in a container that was given these two */
+    make_file("/dev/nvidia12", "");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         STK_ARENA_AUTO arena = stk_arena_new(0);
         stk_accel *accel = open_machine("3xH100", cases[i].line);
         assert_int_equal(stk_accel_n_devices(accel), 2); /* as the kernel shows them */
         assert_false(stk_accel_device(accel, 1)->usable);
-        assert_string_equal(stk_accel_device(accel, 1)->node, "/dev/nvidia1");
+        assert_string_equal(stk_accel_device(accel, 1)->node, "/dev/nvidia12");
         assert_non_null(strstr(stk_accel_describe(accel, arena), cases[i].sentence));
         stk_accel_close(accel);
     }
@@ -481,24 +482,43 @@ static void make_gpu(const char *pci, const char *driver)
     assert_int_equal(symlink(target, path), 0);
 }
 
+/* GPUs that NVML doesn't list: another driver's, broken ones, and those that others were given. */
 static void test_left_over(void **state)
 {
     (void)state;
+    unsetenv("container");
+    unsetenv("KUBERNETES_SERVICE_HOST");
     make_gpu("0000:0f:00.0", "nvidia");
     make_gpu("0000:50:00.0", "vfio-pci");
     make_gpu("0000:60:00.0", "nvidia");
-    make_file("/sys/bus/pci/devices/0000:61:00.0/vendor", "0x10de\n");
-    make_file("/sys/bus/pci/devices/0000:61:00.0/class", "0x040300\n"); /* its sound card */
+    make_gpu("0000:61:00.0", "nouveau");
+    make_gpu("0000:70:00.0", "nvidia"); /* no /dev/nvidia6 here */
+    make_gpu("0000:71:00.0", "nvidia"); /* a container without its /proc entry */
+    make_file("/proc/driver/nvidia/gpus/0000:60:00.0/information",
+              "Model: \t NVIDIA H100\nDevice Minor: \t 5\nGPU Excluded:\t No\n");
+    make_file("/proc/driver/nvidia/gpus/0000:70:00.0/information", "Device Minor: \t 6\n");
+    make_file("/dev/nvidia5", "");
+    make_file("/sys/bus/pci/devices/0000:61:00.1/vendor", "0x10de\n");
+    make_file("/sys/bus/pci/devices/0000:61:00.1/class", "0x040300\n"); /* a sound card */
     stk_accel *accel = open_machine("3xH100", "");
-    if (access("/.dockerenv", F_OK) != 0 && getenv("container") == NULL) {
-        assert_int_equal(stk_accel_n_devices(accel), 5);
-        assert_false(stk_accel_device(accel, 3)->usable);
-        assert_non_null(strstr(stk_accel_device(accel, 3)->trouble,
-                               "0000:50:00.0 is kept for a virtual machine (driver vfio-pci)"));
-        assert_non_null(strstr(stk_accel_device(accel, 4)->trouble, "doesn't show the GPU at"));
-        stk_device_sample s;
-        assert_int_equal(stk_accel_sample(accel, 4, NULL, 0, &s), STK_E_ENV);
+    const char *const wanted[] = {"0000:50:00.0 is kept for a virtual machine (driver vfio-pci)",
+                                  "doesn't show the GPU at 0000:60:00.0",
+                                  "0000:61:00.0 has another driver (nouveau)"};
+    assert_int_equal(stk_accel_n_devices(accel), 6);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_false(stk_accel_device(accel, 3 + i)->usable);
+        if (strstr(stk_accel_device(accel, 3 + i)->trouble, wanted[i]) == NULL) {
+            fail_msg("%s", stk_accel_device(accel, 3 + i)->trouble);
+        }
     }
+    stk_device_sample s;
+    assert_int_equal(stk_accel_sample(accel, 4, NULL, 0, &s), STK_E_ENV);
+    stk_accel_close(accel);
+
+    /* One that is lost has no address: it isn't listed a second time by its own. */
+    accel = open_machine("3xH100", "[device 2]\nnvmlDeviceGetHandleByIndex = !15\n");
+    assert_int_equal(stk_accel_n_devices(accel), 5);
+    assert_non_null(strstr(stk_accel_device(accel, 2)->trouble, "has fallen off the bus"));
     stk_accel_close(accel);
 }
 

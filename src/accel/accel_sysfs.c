@@ -3,13 +3,17 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/limits.h"
+
+enum { ENTRIES = 4096 }; /* of one folder; a large server has some thousand PCI functions */
 
 static const char *root(void)
 {
@@ -99,7 +103,7 @@ uint32_t stk_sysfs_list(stk_arena *arena, const char *dir, const char *prefix,
                         const char *const **ret_names)
 {
     char path[PATH_MAX];
-    const char **names = stk_arena_array(arena, 4 * STK_LIMIT_DEVICES, sizeof *names);
+    const char **names = stk_arena_array(arena, ENTRIES, sizeof *names);
     *ret_names = names;
     DIR *folder = stk_sysfs_path(path, sizeof path, "%s", dir) ? opendir(path) : NULL;
     if (folder == NULL || names == NULL) {
@@ -109,7 +113,7 @@ uint32_t stk_sysfs_list(stk_arena *arena, const char *dir, const char *prefix,
         return 0;
     }
     uint32_t n = 0;
-    for (struct dirent *entry; n < 4 * STK_LIMIT_DEVICES && (entry = readdir(folder)) != NULL;) {
+    for (struct dirent *entry; n < ENTRIES && (entry = readdir(folder)) != NULL;) {
         if (entry->d_name[0] != '.' && strncmp(entry->d_name, prefix, strlen(prefix)) == 0) {
             names[n] = stk_arena_dup(arena, entry->d_name);
             n += names[n] != NULL;
@@ -192,6 +196,9 @@ stk_link stk_pci_link(const char *address, const char *other)
 
 bool stk_in_container(void)
 {
+    struct statfs fs;
     return stk_sysfs_exists("/.dockerenv") || stk_sysfs_exists("/run/.containerenv") ||
-           getenv("container") != NULL;
+           getenv("container") != NULL || getenv("KUBERNETES_SERVICE_HOST") != NULL ||
+           /* The others leave no mark but the layers of their image. */
+           (*root() == '\0' && statfs("/", &fs) == 0 && fs.f_type == OVERLAYFS_SUPER_MAGIC);
 }
