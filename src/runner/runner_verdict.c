@@ -25,6 +25,11 @@ static const struct {
 #undef X
 };
 
+#define DRIVERS                                                                                    \
+    ((uint64_t)1 << STK_LIB_CUDA | (uint64_t)1 << STK_LIB_HSA |                                    \
+     (uint64_t)1 << STK_LIB_LEVEL_ZERO | (uint64_t)1 << STK_LIB_NEURON |                           \
+     (uint64_t)1 << STK_LIB_TPU)
+
 const char *stk_cause_word(stk_cause cause)
 {
     return causes[cause].word;
@@ -40,7 +45,8 @@ typedef struct facts {
 typedef struct blame {
     stk_cause cause;
     const char *name, *version, *reason;
-    int seen; /* NOT_SEEN: how many devices it saw, where it saw some; else 0 */
+    int seen;         /* NOT_SEEN: how many devices it saw, where it saw some; else 0 */
+    bool never_asked; /* NOT_MOVED: it did not even load the driver's library */
 } blame;
 
 /* 1, 0, -1 unknown. Devices of a framework are numbered as they were granted. */
@@ -132,8 +138,11 @@ static blame look(const stk_outcome *o)
         b.cause = STK_CAUSE_NO_FRAMEWORK;
     } else if (b.name != NULL && strcmp(b.name, "torch") == 0 && !can_use) {
         b.cause = STK_CAUSE_CPU_ONLY_BUILD; /* of the others a build for devices looks the same */
-    } else if (b.name != NULL && (o->libraries >> STK_LIB_CUDA & 1) != 0) {
+    } else if (b.name != NULL && can_use) {
         b.cause = STK_CAUSE_NOT_MOVED; /* the driver's library is loaded by asking for a device */
+        b.never_asked = (o->libraries & DRIVERS) == 0;
+    } else if (b.name != NULL) {
+        b.cause = STK_CAUSE_NOT_SEEN;
     }
     return b;
 }
@@ -192,6 +201,8 @@ static void say_cause(const facts *f, const blame *b, stk_buf *out)
                        b->version != NULL ? b->version : "");
         if (b->seen > 0) {
             stk_buf_printf(out, " saw only %d of them", b->seen);
+        } else if (b->never_asked) {
+            stk_buf_text(out, " was loaded, but never asked for a device");
         } else {
             stk_buf_text(out, gap + 2);
         }

@@ -138,10 +138,18 @@ static const verdict_case cases[] = {
          "no tensor was ever moved to it"},
     {.contexts = "0",
      .has_looked = true,
-     .libraries = BIT(TENSORFLOW), /* one library for both builds */
+     .libraries = BIT(TENSORFLOW), /* one library for both builds: without the driver's */
      .used = 0,
-     .cause = STK_CAUSE_UNKNOWN,
-     .text = "granted 1 GPU, used 0: GPU-0 (index 0) never had a context; why can't be told"},
+     .cause = STK_CAUSE_NOT_SEEN,
+     .text =
+         "granted 1 GPU, used 0: GPU-0 (index 0) never had a context; tensorflow saw no device"},
+    {.contexts = "0",
+     .has_looked = true,
+     .libraries = BIT(TORCH_CPU) | BIT(TORCH_CUDA) | BIT(CUDART),
+     .used = 0,
+     .cause = STK_CAUSE_NOT_MOVED,
+     .text = "granted 1 GPU, used 0: GPU-0 (index 0) never had a context; torch was loaded, but "
+             "never asked for a device"},
     {.contexts = "0",
      .has_looked = true,
      .libraries = BIT(CUDA),

@@ -5,6 +5,7 @@ A step plays the driver: it writes into the fake devices' file who uses which de
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import struct
@@ -104,6 +105,19 @@ def test_a_cpu_only_torch_is_named(cli: Cli) -> None:
     # A driver that lists no process and no use of memory: whether it was used is still told by what was loaded.
     assert verdict["cause"] == "cpu_only_build", verdict
     assert "the installed torch is a CPU-only build" in verdict["text"]
+
+
+def test_a_tensorflow_without_a_device_is_named(cli: Cli) -> None:
+    if importlib.util.find_spec("tensorflow") is None:
+        pytest.skip("no TensorFlow in this Python")
+    cli.devices("GPU-a")
+    cli.write("devices.json", '[{"uuid": "GPU-a", "memory_bytes": 8000000000, "processes": {}}]')
+    code = "import tensorflow, time; print(tensorflow.constant([1.0]) * 2); time.sleep(2)"
+    step = {"run": [PYTHON, "-c", code], "resources": {"gpu_count": 1}}
+    run = cli.run({"train": step}, timeout=180)
+    assert run.code == 0
+    verdict = run.steps["train"]["used"]["verdict"]
+    assert verdict["cause"] == "not_seen" and "tensorflow saw no device" in verdict["text"]
 
 
 @pytest.mark.parametrize("policy", ["fit", "strict"])
