@@ -15,7 +15,8 @@ enum {
     CONTEXT_BYTES =
         32 << 20, /* far less than any context takes, more than a driver's bookkeeping */
     FULL_PERCENT = 95,
-    MAX_STRANGERS = 64
+    MAX_STRANGERS = 64,
+    SHARE_UNIT = 1 << 20 /* what was asked is rounded down to it */
 };
 
 /* Of the reasons for a lower clock, those that cost speed against its will. */
@@ -171,9 +172,9 @@ bool stk_watch_over_share(stk_watch *watch)
             /* What is whose isn't told; alone, all that came with the task is the task's. */
             used = d->last.device_memory_bytes - d->base_bytes;
             watch->shares_unknown = true;
-            used = used > watch->share_bytes && !is_alone(watch, d) ? -1 : used;
+            used = used > watch->share_bytes + SHARE_UNIT && !is_alone(watch, d) ? -1 : used;
         }
-        if (used > watch->share_bytes) {
+        if (used > watch->share_bytes + SHARE_UNIT) {
             watch->over_bytes = used;
             watch->over_device = i;
             return true;

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from cli_tools import PYTHON, Cli
 
+MIB = 1 << 20  # shares are rounded down to it
 USE = """
 import json, os, sys, time
 path, rest = os.environ["FAKE"], json.loads(sys.argv[1])
@@ -189,13 +190,48 @@ def test_failures_are_told_apart_by_their_words(cli: Cli, word: str, front: str)
     assert SAYS[word] in cause and "; " in cause[cause.index(SAYS[word]) :]  # and the way out
 
 
-def test_a_lost_device_is_why(cli: Cli) -> None:
-    cli.devices("GPU-a")
+def test_a_lost_device_is_why_and_another_is_tried(cli: Cli) -> None:
+    cli.devices("GPU-a", "GPU-b")
     step = use(cli, {0: {"lost": "GPU is lost"}}, 0.1)
-    step["run"] = ["sh", "-c", '"$@"; exit 1', "sh", *step["run"]]
+    step["run"] = ["sh", "-c", '[ $STOKER_ATTEMPT = 2 ] || { "$@"; exit 1; }', "sh", *step["run"]]
     run = cli.run({"a": {"resources": {"gpu_count": 1}, **step}})
-    assert run.code == 1 and run.steps["a"]["error"]["class"] == "device_lost"
-    assert "GPU is lost" in run.cause("a")
+    assert run.code == 0
+    a = run.steps["a"]
+    assert a["attempts"] == 2 and a["granted"]["devices"][0]["uuid"] == "GPU-b"
+    assert "GPU is lost" in run.err.replace("\n", " ")
+
+
+def share(of: str, step: dict[str, Any]) -> dict[str, Any]:
+    return {"resources": {"gpu_memory": of}, **step}
+
+
+def test_who_goes_over_its_share_is_ended_alone(cli: Cli) -> None:
+    cli.devices("GPU-a")
+    calm = {"run": "sleep 3"}
+    greedy = use(cli, {0: {"mine": 4 * 10**9}}, 20)
+    run = cli.run({"calm": share("2GB", calm), "greedy": share("3GB", greedy)}, timeout=40)
+    assert run.code == 1 and run.statuses == {"calm": "succeeded", "greedy": "failed"}
+    error, used = run.steps["greedy"]["error"], run.steps["greedy"]["used"]
+    assert error["class"] == "gpu_share"
+    assert run.cause("greedy").startswith("used 4 GB of its 3 GB of GPU memory (GPU-a); ")
+    assert used["wall_s"] < 10 and run.steps["calm"]["used"]["wall_s"] >= 3
+    device = used["devices"][0]
+    assert 3 * 10**9 - device["share_bytes"] < MIB and device["peak_memory_bytes"] == 4 * 10**9
+    assert "energy_j" not in device and "busy_s" not in device  # of a shared device: whose?
+    part = device["share_bytes"] / (1 << 33)
+    assert used["gpu_held_s"] == pytest.approx(part * used["wall_s"], abs=0.01)
+
+
+def test_on_oom_gives_the_next_attempt_a_larger_share(cli: Cli) -> None:
+    cli.devices("GPU-a")
+    greedy = use(cli, {0: {"mine": 4 * 10**9}}, 2)
+    step = share("3GB", greedy) | {"on_oom": {"gpu_memory": 2}}
+    run = cli.run({"greedy": step}, timeout=40)
+    assert run.code == 0
+    greedy = run.steps["greedy"]
+    assert greedy["attempts"] == 2
+    assert 6 * 10**9 - greedy["used"]["devices"][0]["share_bytes"] < 2 * MIB
+    assert greedy["used"]["verdict"]["cause"] == "used"
 
 
 def test_the_period_is_the_users(cli: Cli) -> None:
