@@ -117,3 +117,14 @@ def test_polyglot_says_what_a_bad_parameter_is(project: Path) -> None:
     run = start(project, STOKER, "run", "--param", "n_points=many", pipeline)
     assert run.returncode == 2
     assert "n_points" in run.stderr and "many" in run.stderr
+
+
+def test_shares_of_a_machine_that_is_not_here(project: Path) -> None:
+    sweep = project / "examples" / "shares" / "sweep.py"
+    simulated = ("--simulate", "2xA100", "--python", sys.executable)
+    done = start(project, STOKER, "run", *simulated, sweep)
+    assert done.returncode == 0 and "best of 6 rates: 0.3" in done.stdout
+    assert len(re.findall(r"^train\S*: 2\.0 GB of GPU-sim-0 \(NVIDIA A100", done.stdout, re.M)) == 6
+    assert steps(project)["train"]["outputs"]["gpu_profile_num_gpus"]["value"] == 1
+    done = start(project, sys.executable, sweep)  # here, where there is none
+    assert done.returncode == 0 and "GPU-sim" not in done.stdout

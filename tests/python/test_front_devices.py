@@ -511,3 +511,45 @@ def test_a_cpu_only_torch_that_nobody_could_see_before(tmp_path: Path, isolation
     assert done.stdout.rstrip().endswith("completed")
     done = run_python(tmp_path, source, str(tmp_path), "STOKER_ALLOW_CPU_BUILD=1", **env)
     assert done.stdout.rstrip().endswith("2.13.0+cpu")
+
+
+OOM = """
+import json
+from stoker import OnOOM, ResourceSettings, get_step_context, pipeline, step
+
+class OutOfMemoryError(RuntimeError):
+    pass
+
+@step(
+    settings={"resources": ResourceSettings(gpu_memory="1GiB")},
+    on_oom=OnOOM(gpu_memory="x2", max_retries=2),
+)
+def train() -> list:
+    context = get_step_context()
+    share = context.granted["devices"][0]["share_bytes"]
+    if share < 4 << 30:
+        raise LookupError("the batch failed") from OutOfMemoryError("CUDA out of memory. Tried …")
+    return [context.attempt, share]
+
+@pipeline(enable_cache=False)
+def training():
+    train()
+
+if __name__ == "__main__":
+    run = training()
+    print(json.dumps([run.steps["train"].output.load(), run.steps["train"].config.on_oom]))
+"""
+
+
+@needs_engine
+def test_the_next_attempt_asks_for_more(tmp_path: Path) -> None:
+    """Without `retry`: out of memory has a budget of its own."""
+    device = {"uuid": "GPU-a", "memory_bytes": 8 << 30, "memory_used": 0}
+    (tmp_path / "devices.json").write_text(json.dumps([device]))
+    (tmp_path / "leases").mkdir()
+    env = {"STOKER_ACCEL": f"fake:{tmp_path / 'devices.json'}"}
+    env["STOKER_LEASE_DIR"] = str(tmp_path / "leases")
+    done = run_python(tmp_path, OOM, **env)
+    (attempt, share), on_oom = json.loads(done.stdout.splitlines()[-1])
+    assert attempt == 3 and share == 4 << 30
+    assert on_oom == {"gpu_memory": 2, "max_retries": 2}
