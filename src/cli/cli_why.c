@@ -7,6 +7,7 @@
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
 #include "exec/exec.h"
+#include "sys/clock.h"
 
 /* The first thing that `task` waits for: a step before it that isn't done. */
 static const stk_view_task *waits_for(const stk_view *view, const stk_input *inputs, uint32_t n)
@@ -60,7 +61,15 @@ static int standing_open(stk_store *store, const stk_view *view, stk_arena *aren
                 : stk_exec_refold(store, run->id, s->plan, &s->capacity, s->accel, &s->sched, err);
     bool any = false;
     bool is_new = false;
-    return rc < 0 ? rc : stk_exec_fold_outside(s->accel, s->sched, &any, &is_new, err);
+    rc = rc < 0 ? rc : stk_exec_fold_outside(s->accel, s->sched, &any, &is_new, err);
+    if (rc == 0) { /* what its engine was told last: retries that are due, reservations */
+        stk_action actions[64];
+        uint32_t n = 0;
+        int64_t wake_ms = -1;
+        rc =
+            stk_sched_next(s->sched, stk_clock_wall_ms(&stk_clock_real), actions, 64, &n, &wake_ms);
+    }
+    return rc;
 }
 
 static bool is_of_this_host(const stk_view_run *run)

@@ -26,6 +26,7 @@ void stk_exec_release(stk_exec *x, uint32_t task)
         slot->cpus[i] = 0;
     }
     stk_lease_drop(&slot->lease);
+    x->n_leases -= stk_devset_count(&slot->devices) > 0;
     slot->next_free = x->free_slots;
     x->free_slots = slot;
     x->tasks[task].slot = NULL;
@@ -171,11 +172,12 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
     t->slot = slot;
     if (start->i_ask != STK_SCHED_NO_ASK) {
         int rc = stk_exec_lease(x, start, &slot->lease, err);
-        slot->devices = start->devices;
         if (rc < 0) {
             stk_exec_release(x, task);
             return rc == STK_E_BUSY ? 0 : rc;
         }
+        slot->devices = start->devices;
+        x->n_leases++;
     }
     if (r->limit_cpu) {
         pick_cpus(x, slot, (uint32_t)((r->cpu_milli + 999) / 1000));

@@ -61,6 +61,12 @@ static int look(stk_exec *x, bool *ret_new, stk_err *err)
     x->is_any_outside = false;
     *ret_new = false;
     int rc = stk_exec_fold_outside(x->config.accel, x->sched, &x->is_any_outside, ret_new, err);
+    for (uint32_t i = 0; i < x->config.capacity->n_listed && rc == 0; i++) {
+        const stk_device *d = stk_accel_device(x->config.accel, i);
+        if (x->config.capacity->devices[i].usable && !d->usable) { /* another run put it there */
+            rc = stk_exec_gone(x, i, d->trouble != NULL ? d->trouble : "it broke", err);
+        }
+    }
     x->look_for_ms = *ret_new || x->look_for_ms == 0 ? LOOK_MS : x->look_for_ms * 3 / 2;
     x->look_for_ms = x->look_for_ms < LOOK_MAX_MS ? x->look_for_ms : LOOK_MAX_MS;
     x->look_ms = now + x->look_for_ms;
@@ -73,10 +79,14 @@ int stk_exec_lease(stk_exec *x, const stk_action *start, stk_lease *ret_lease, s
     uint32_t task = start->task;
     int64_t share_mib = stk_sched_asks(x->sched, task).asks[start->i_ask].share_mib;
     stk_err busy = {0};
+    int rc = stk_exec_device_events(x, err); /* what was before isn't this attempt's */
+    if (rc < 0) {
+        return rc;
+    }
     (void)snprintf(label, sizeof label, "run %s step %s", x->config.run,
                    stk_exec_step(x, task)->name);
-    int rc = stk_lease_take(x->config.accel, &start->devices, share_mib << 20, label, ret_lease,
-                            NULL, &busy);
+    rc = stk_lease_take(x->config.accel, &start->devices, share_mib << 20, label, ret_lease, NULL,
+                        &busy);
     if (rc != STK_E_BUSY) {
         if (rc < 0) {
             *err = busy;

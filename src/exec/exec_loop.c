@@ -198,7 +198,8 @@ static int drain(stk_exec *x, bool *ret_any, stk_err *err)
         int rc = 0;
         if (report.kind == STK_REPORT_ENDED) {
             STK_FAILPOINT("exec.settle.before");
-            rc = stk_exec_device_events(x, err); /* first what it may have ended of */
+            rc =
+                x->n_leases > 0 ? stk_exec_device_events(x, err) : 0; /* it may have ended of one */
             rc = rc < 0 ? rc : stk_exec_ended(x, &report, err);
             stk_arena_reset(x->scratch);
             STK_FAILPOINT("exec.settle.after");
@@ -294,7 +295,7 @@ int stk_exec_loop(stk_exec *x, stk_run_status *ret_status, stk_err *err)
         bool launched = false;
         int64_t wake_ms = -1;
         rc = drain(x, &drained, err);
-        rc = rc < 0 ? rc : stk_exec_device_events(x, err);
+        rc = rc < 0 || x->n_leases == 0 ? rc : stk_exec_device_events(x, err);
         rc = rc < 0 ? rc : decide(x, &wake_ms, err);
         rc = rc < 0 ? rc : stk_exec_wait_devices(x, &wake_ms, err);
         rc = rc < 0 ? rc : launch_all(x, &launched, err);

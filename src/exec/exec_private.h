@@ -86,6 +86,8 @@ struct stk_exec {
     int64_t look_ms;     /* when to look again what others hold, monotonic */
     int64_t look_for_ms; /* and how long after that */
     bool is_any_outside; /* they do */
+    uint32_t n_leases;   /* attempts that hold devices */
+    stk_devset gone;     /* devices that broke, or were found broken by other runs */
     bool ended;
     stk_run_status status;
     char *error; /* first final failure, a sentence */
@@ -203,11 +205,14 @@ int stk_exec_wait_devices(stk_exec *x, int64_t *wake_ms, stk_err *err);
 
 /* --- exec_trouble.c --- */
 
-/* Xids and their like since the last time: noted, and kept for the attempts on that device. */
+/* Xids and their like since the last time: noted, and kept for the attempts on that device. What
+ * comes while nobody holds it is none of this run's business. */
 int stk_exec_device_events(stk_exec *x, stk_err *err);
 /* An attempt failed: was it its device's fault? Then *class and *text say so; a device that needs a
  * reset leaves the pool. Before the attempt's slot is released. */
 int stk_exec_blame(stk_exec *x, uint32_t task, exec_failure *failure, stk_err *err);
+/* A device that has left the pool: for the scheduler, and noted. */
+int stk_exec_gone(stk_exec *x, uint32_t i_device, const char *why, stk_err *err);
 /* Every device that `task` could have had is out of the pool. */
 int stk_exec_fail_gone(stk_exec *x, uint32_t task, stk_err *err);
 

@@ -93,14 +93,16 @@ static int adopt(stk_exec *x, uint32_t task, bool *ret_adopted, stk_err *err)
         return 0;
     }
     x->tasks[task].attempt_base--; /* the scheduler's first attempt is that one */
-    stk_sched_event started = {.kind = STK_EV_TASK_STARTED,
-                               .task = task,
-                               .attempt = 1,
-                               .i_ask = STK_SCHED_NO_ASK};
+    stk_sched_event started = {
+        .kind = STK_EV_TASK_STARTED, .task = task, .attempt = 1, .i_ask = STK_SCHED_NO_ASK};
     int rc = stk_sched_fold(x->sched, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task}, err);
     rc = rc < 0 ? rc : stk_sched_fold(x->sched, &started, err);
-    stk_outcome outcome = {.ok = true, .exit_status = 0, .cpu_us = -1, .peak_memory_bytes = -1,
-                           .read_bytes = -1, .write_bytes = -1};
+    stk_outcome outcome = {.ok = true,
+                           .exit_status = 0,
+                           .cpu_us = -1,
+                           .peak_memory_bytes = -1,
+                           .read_bytes = -1,
+                           .write_bytes = -1};
     return rc < 0 ? rc : stk_exec_settle(x, task, &outcome, err);
 }
 

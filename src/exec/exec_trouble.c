@@ -14,22 +14,30 @@ static const char *name_of(stk_exec *x, uint32_t i_device, stk_arena *arena)
     return d == NULL ? "a device" : stk_arena_printf(arena, "%s %d", d->noun, d->index);
 }
 
-/* Out of the pool: on this host for every run, until somebody clears it. */
+int stk_exec_gone(stk_exec *x, uint32_t i_device, const char *why, stk_err *err)
+{
+    stk_sched_event gone = {.kind = STK_SE_GONE, .device = i_device};
+    if (stk_devset_has(&x->gone, i_device)) {
+        return 0;
+    }
+    stk_devset_add(&x->gone, i_device);
+    int rc = stk_sched_fold(x->sched, &gone, err);
+    const char *note =
+        stk_arena_printf(x->tick, "%s is out of the pool: %s", name_of(x, i_device, x->tick), why);
+    return rc < 0 ? rc : note == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, note, err);
+}
+
+/* Out of the pool, for every run on this host, until somebody clears it. */
 static int quarantine(stk_exec *x, uint32_t i_device, const char *why, stk_err *err)
 {
     stk_err trouble = {0};
-    char text[1200];
-    stk_sched_event gone = {.kind = STK_SE_GONE, .device = i_device};
-    int rc = stk_sched_fold(x->sched, &gone, err);
-    if (rc < 0) {
-        return rc;
+    const char *text = why;
+    if (stk_accel_quarantine(x->config.accel, i_device, why, &trouble) < 0) {
+        char said[1200];
+        text = stk_arena_printf(x->tick, "%s; other runs don't know: %s", why,
+                                stk_err_format(&trouble, said, (int)sizeof said));
     }
-    bool is_kept = stk_accel_quarantine(x->config.accel, i_device, why, &trouble) == 0;
-    const char *note =
-        stk_arena_printf(x->tick, "%s is out of the pool: %s%s%s", name_of(x, i_device, x->tick),
-                         why, is_kept ? "" : "; other runs don't know, since ",
-                         is_kept ? "" : stk_err_format(&trouble, text, (int)sizeof text));
-    return note == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, note, err);
+    return text == NULL ? stk_exec_nomem(err) : stk_exec_gone(x, i_device, text, err);
 }
 
 static const char *overrides_of(const stk_exec *x, uint32_t task)
@@ -76,14 +84,9 @@ static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
 
 int stk_exec_device_events(stk_exec *x, stk_err *err)
 {
-    stk_sched_counts counts;
     stk_device_event event;
-    if (x->config.accel == NULL) {
-        return 0;
-    }
-    stk_sched_count(x->sched, &counts);
     int rc = 0;
-    while (rc == 0 && counts.devices_used > 0 && stk_accel_next_event(x->config.accel, &event)) {
+    while (rc == 0 && stk_accel_next_event(x->config.accel, &event)) {
         rc = take_event(x, &event, err);
     }
     return rc;
@@ -125,19 +128,42 @@ int stk_exec_blame(stk_exec *x, uint32_t task, exec_failure *failure, stk_err *e
                : 0;
 }
 
+/* Why each of the devices that would do is gone. */
+static const char *lost_text(stk_exec *x, uint32_t task)
+{
+    stk_sched_asking asking = stk_sched_asks(x->sched, task);
+    const char *text = "every device that it could run on is out of the pool of this host";
+    const char *between = ": ";
+    for (uint32_t i = 0; i < stk_accel_n_devices(x->config.accel) && text != NULL; i++) {
+        const stk_device *d = stk_accel_device(x->config.accel, i);
+        bool is_wanted = false;
+        for (uint32_t k = 0; k < asking.n_asks; k++) {
+            is_wanted = is_wanted || stk_devset_has(&asking.asks[k].wanted, i);
+        }
+        if (is_wanted && stk_devset_has(&x->gone, i)) {
+            const char *why = d->usable || d->trouble == NULL ? "it broke" : d->trouble;
+            text = stk_arena_printf(x->arena, "%s%s%s", text, between, why);
+            between = "; ";
+        }
+    }
+    return text;
+}
+
 int stk_exec_fail_gone(stk_exec *x, uint32_t task, stk_err *err)
 {
-    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 16);
-    const char *name = stk_exec_step(x, task)->name;
-    const char *text = "every device that it could run on is out of the pool of this host ('stoker "
-                       "gpus' says why, and how to put one back)";
+    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
+    const char *text = lost_text(x, task);
+    if (text == NULL) {
+        return stk_exec_nomem(err);
+    }
     stk_buf_printf(
         &buf, "{\"class\":\"%s\",\"final\":true,\"text\":", stk_failure_word(STK_FAIL_RESOURCES));
     stk_buf_json(&buf, text);
     stk_buf_char(&buf, '}');
     const char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
     if (x->error == NULL) {
-        x->error = stk_arena_printf(x->arena, "step '%s' failed: %s", name, text);
+        x->error =
+            stk_arena_printf(x->arena, "step '%s' failed: %s", stk_exec_step(x, task)->name, text);
     }
     stk_sched_event failed = {
         .kind = STK_EV_TASK_FAILED, .task = task, .failure = STK_FAIL_RESOURCES, .is_final = true};

@@ -99,6 +99,9 @@ static int kept_back(const stk_sched *sched, const stk_sched_kind *own, const st
 {
     static const int whats[DIM_N] = {STK_WHY_CPU, STK_WHY_MEMORY, STK_WHY_WORKERS};
     const stk_sched_wish *wish = stk_sched_wish_of(sched, own);
+    if (kind->wish != NIL && !kind->has_reserved) {
+        return STK_WHY_NONE; /* it waits for others than this run */
+    }
     for (int d = 0; d < DIM_N; d++) {
         if (own->ask[d] > 0 && free[d] - own->ask[d] < kind->ask[d]) {
             return whats[d];
