@@ -22,6 +22,7 @@ typedef struct fixture {
     stk_clock clock;
     stk_arena *arena;
     stk_err err;
+    stk_capacity capacity;
     char run[40];
     int lock_fd;
     int64_t now_ms;
@@ -32,11 +33,17 @@ typedef struct fixture {
     /* what was started: "a1" is attempt 1 of step a, "a1.on_end" a hook of it */
     const char *starts[MAX_STARTS];
     uint32_t n_starts;
-    int n_failures;      /* the first attempts of step "bad" that fail */
-    int64_t took_ms;     /* how long a task runs */
-    int start_error;     /* of step "bad" */
-    int close_on_start;  /* descriptor to be closed by the first start, or -1 */
-    bool finished_early; /* something was started whose start was not in the store */
+    int n_failures;                    /* the first attempts of step "bad" that fail */
+    int64_t took_ms;                   /* how long a task runs */
+    int start_error;                   /* of step "bad" */
+    int close_on_start;                /* descriptor to be closed by the first start, or -1 */
+    stk_accel *accel;                  /* or NULL */
+    int64_t memory[MAX_STARTS];        /* of each start: its limit */
+    stk_devset given[MAX_STARTS];      /* and its devices */
+    stk_failure failure;               /* of the failures; NONE: EXIT */
+    int (*on_tick)(struct fixture *f); /* once; or NULL */
+    bool looked;                       /* on_tick did */
+    bool finished_early;               /* something was started whose start was not in the store */
 } fixture;
 
 #define OK(call)                                                                                   \
@@ -61,8 +68,12 @@ static int64_t wall_ms(void *arg)
 /* Simulated time passes whenever the engine would sleep. */
 static int64_t tick(void *arg, int64_t wall)
 {
+    fixture *f = arg;
     (void)wall;
-    ((fixture *)arg)->now_ms++;
+    f->now_ms++;
+    if (f->on_tick != NULL && f->on_tick(f) != 0) {
+        f->on_tick = NULL;
+    }
     return 0;
 }
 
@@ -103,6 +114,10 @@ static stk_fake_fate fate(void *arg, const stk_job *job)
     fixture *f = arg;
     assert_true(f->n_starts < MAX_STARTS);
     const char *dot = job->hook != NULL ? "." : "";
+    f->memory[f->n_starts] = job->memory_bytes;
+    for (uint32_t i = 0; i < job->lease.n; i++) {
+        stk_devset_add(&f->given[f->n_starts], job->lease.devices[i]);
+    }
     f->starts[f->n_starts++] = stk_arena_printf(f->arena, "%s%u%s%s", job->step, job->attempt, dot,
                                                 job->hook != NULL ? job->hook : "");
     stk_fake_fate out = {.after_ms = f->took_ms,
@@ -118,7 +133,7 @@ static stk_fake_fate fate(void *arg, const stk_job *job)
         out.start_error = f->start_error;
         if (f->n_failures-- > 0) {
             out.outcome.ok = false;
-            out.outcome.failure = STK_FAIL_EXIT;
+            out.outcome.failure = f->failure == STK_FAIL_NONE ? STK_FAIL_EXIT : f->failure;
             out.outcome.exit_status = 3;
             (void)strcpy(out.outcome.text, "exit status 3");
         }
@@ -160,6 +175,8 @@ static int teardown(void **state)
     stk_file_close(&f->lock_fd);
     stk_store_close(f->store);
     stk_arena_free(f->arena);
+    stk_accel_close(f->accel);
+    (void)unsetenv("STOKER_LEASE_DIR");
     int rc = stk_file_remove_tree(f->dir, &f->err);
     free(f);
     return rc;
@@ -168,13 +185,18 @@ static int teardown(void **state)
 /* Opens the engine on a pipeline of these steps (JSON), or on the same run again. */
 static int open_exec(fixture *f, const char *steps, bool resumed)
 {
-    static const stk_capacity capacity = {
-        .where = "this test", .backend = "fake", .cpu_milli = 2000, .memory_bytes = 1 << 30};
+    if (f->accel != NULL) {
+        OK(stk_exec_capacity(f->accel, f->arena, &f->capacity, &f->err));
+    }
+    f->capacity.where = "this test";
+    f->capacity.backend = "fake";
+    f->capacity.cpu_milli = 2000;
+    f->capacity.memory_bytes = 1 << 30;
     if (!resumed) {
         char *text =
             stk_arena_printf(f->arena, "{\"stoker\":1,\"name\":\"p\",\"steps\":%s}", steps);
         OK(stk_spec_parse(text, strlen(text), "p.json", &f->spec, &f->err));
-        OK(stk_plan_new(f->spec, &capacity, NULL, STK_POLICY_FIT, &f->plan, &f->err));
+        OK(stk_plan_new(f->spec, &f->capacity, NULL, STK_POLICY_FIT, &f->plan, &f->err));
         OK(stk_store_new_run(f->store, NULL, "p", text, strlen(text), f->now_ms, f->run,
                              &f->lock_fd, &f->err));
     }
@@ -184,7 +206,8 @@ static int open_exec(fixture *f, const char *steps, bool resumed)
                               .backend = backend,
                               .clock = &f->clock,
                               .plan = f->plan,
-                              .capacity = &capacity,
+                              .accel = f->accel,
+                              .capacity = &f->capacity,
                               .run = f->run,
                               .resumed = resumed,
                               .use_cache = !f->no_cache,
@@ -371,12 +394,179 @@ static void test_full_disk(void **state)
     }
 }
 
+/* --- devices --- */
+
+/* Fake ones, 8 GiB each. `more` is put into the first one's object. */
+static void have_devices(fixture *f, uint32_t n, const char *more)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(1 << 16);
+    for (uint32_t i = 0; i < n; i++) {
+        stk_buf_printf(&text, "%s{\"uuid\":\"GPU-%u\",\"memory_bytes\":8589934592%s}",
+                       i > 0 ? "," : "[", i, i == 0 ? more : "");
+    }
+    stk_buf_char(&text, ']');
+    const char *path = stk_arena_printf(f->arena, "%s/devices.json", f->dir);
+    OK(stk_file_write(path, text.data, text.len, 0644, &f->err));
+    (void)setenv("STOKER_LEASE_DIR", stk_arena_printf(f->arena, "%s/leases", f->dir), 1);
+    if (f->accel == NULL) {
+        OK(stk_accel_open(stk_arena_printf(f->arena, "fake:%s", path), &f->accel, &f->err));
+    }
+}
+
+#define GPU(step, more)                                                                            \
+    "\"" step "\":{\"run\":\"true\",\"resources\":{\"cpu_count\":0.1,\"gpu_count\":1" more "}}"
+
+static uint32_t given(const fixture *f, uint32_t i_start)
+{
+    return (uint32_t)f->given[i_start].words[0];
+}
+
+static void test_devices(void **state)
+{
+    fixture *f = *state;
+    have_devices(f, 2, "");
+    assert_int_equal(run(f, "{" GPU("a", "") "," GPU("b", "") "," GPU("c", "") "}"),
+                     STK_RUN_SUCCEEDED);
+    started(f, "a1 b1 c1");
+    assert_int_equal(given(f, 0), 1);
+    assert_int_equal(given(f, 1), 2);
+    assert_int_equal(given(f, 2), 1);
+}
+
+static void test_shares(void **state)
+{
+    fixture *f = *state;
+    have_devices(f, 2, "");
+#define HALF ",\"gpu_memory\":\"4GiB\""
+    assert_int_equal(run(f, "{" GPU("a", HALF) "," GPU("b", "") "," GPU("c", HALF) "}"),
+                     STK_RUN_SUCCEEDED);
+    assert_int_equal(given(f, 0), 1);
+    assert_int_equal(given(f, 1), 2);
+    assert_int_equal(given(f, 2), 1);
+}
+
+static stk_lease others; /* what another run holds */
+
+static int let_go_after_a_second(fixture *f)
+{
+    if (f->now_ms < 1001000) {
+        return 0;
+    }
+    stk_lease_drop(&others);
+    return 1;
+}
+
+/* Others hold the first device: the second one is chosen. Then they hold both. */
+static void test_others(void **state)
+{
+    fixture *f = *state;
+    have_devices(f, 2, "");
+    OK(stk_lease_take(f->accel, &(stk_devset){{1}}, 0, "run other step s", &others, NULL, &f->err));
+    f->on_tick = let_go_after_a_second;
+    assert_int_equal(
+        run(f, "{" GPU("a", "") ",\"b\":{\"run\":\"true\",\"resources\":{\"gpu_count\":2}}}"),
+        STK_RUN_SUCCEEDED);
+    started(f, "a1 b1");
+    assert_int_equal(given(f, 0), 2);
+    assert_int_equal(given(f, 1), 3);
+    assert_in_range(f->now_ms, 1001000, 1001000 + 2000);
+    assert_int_equal(committed(f, STK_EV_NOTE, UINT32_MAX, 0).n, 1); /* that b waits, for whom */
+}
+
+static void test_more_memory(void **state)
+{
+    fixture *f = *state;
+    f->n_failures = 2;
+    f->failure = STK_FAIL_HOST_OOM;
+    assert_int_equal(run(f, "{\"bad\":{\"run\":\"true\",\"resources\":{\"memory\":\"200MiB\"},"
+                            "\"on_oom\":{\"memory\":2,\"max_retries\":2}}}"),
+                     STK_RUN_SUCCEEDED);
+    started(f, "bad1 bad2 bad3");
+    assert_int_equal(f->memory[0], 200 << 20);
+    assert_int_equal(f->memory[1], 400 << 20);
+    assert_int_equal(f->memory[2], 800 << 20);
+}
+
+static void test_too_much_memory(void **state)
+{
+    fixture *f = *state;
+    f->n_failures = 9;
+    f->failure = STK_FAIL_HOST_OOM;
+    assert_int_equal(run(f, "{\"bad\":{\"run\":\"true\",\"resources\":{\"memory\":\"400MiB\"},"
+                            "\"retry\":{\"max_retries\":5},"
+                            "\"on_oom\":{\"memory\":2,\"max_retries\":2}}}"),
+                     STK_RUN_FAILED);
+    started(f, "bad1 bad2");
+    assert_non_null(strstr(stk_exec_error(f->exec),
+                           "on_oom would give it 1.68 GB of memory next, which this test hasn't"));
+}
+
+static int break_first(fixture *f)
+{
+    have_devices(f, 2, ",\"events\":[{\"xid\":79}]");
+    return 1;
+}
+
+/* An Xid that asks for a reset: the attempt is free, the device is gone, who needs it fails. */
+static void test_broken_device(void **state)
+{
+    fixture *f = *state;
+    have_devices(f, 2, ",\"model\":\"Tesla T4\"");
+    f->n_failures = 1;
+    f->on_tick = break_first;
+    assert_int_equal(
+        run(f, "{" GPU("bad", "") ",\"b\":{\"run\":\"true\",\"after\":[\"bad\"],"
+                                  "\"resources\":{\"gpu_count\":1,\"gpu_class\":\"T4\"}}}"),
+        STK_RUN_FAILED);
+    started(f, "bad1 bad2");
+    assert_int_equal(given(f, 0), 1);
+    assert_int_equal(given(f, 1), 2);
+    assert_non_null(strstr(stk_exec_error(f->exec), "out of the pool"));
+    assert_int_equal(committed(f, STK_EV_TASK_FAILED, 1, 0).n, 1);
+}
+
+/* What a reader sees while it runs: the scheduler's state, from the record alone. */
+static int look_on(fixture *f)
+{
+    stk_sched *sched = NULL;
+    stk_sched_counts counts;
+    if (f->n_starts < 2) {
+        return 0;
+    }
+    OK(stk_exec_refold(f->store, f->run, f->plan, &f->capacity, f->accel, &sched, &f->err));
+    stk_sched_count(sched, &counts);
+    assert_int_equal(counts.running, 2);
+    assert_int_equal(counts.devices_used, 2);
+    assert_int_equal(stk_sched_held(sched, 0), 4096);
+    assert_int_equal(stk_sched_held(sched, 1), STK_SCHED_ALL);
+    stk_sched_why why = stk_sched_explain(sched, 2);
+    assert_int_equal(why.what, STK_WHY_DEVICES);
+    assert_int_equal(why.held.words[0], 3);
+    assert_int_equal(why.other, 0);
+    stk_sched_free(sched);
+    f->looked = true;
+    return 1;
+}
+
+static void test_refold(void **state)
+{
+    fixture *f = *state;
+    have_devices(f, 2, "");
+    f->on_tick = look_on;
+    assert_int_equal(run(f, "{" GPU("a", HALF) "," GPU("b", "") "," GPU("c", "") "}"),
+                     STK_RUN_SUCCEEDED);
+    assert_true(f->looked);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(test_success), TEST(test_retry),     TEST(test_wall_clock_set_back),
-        TEST(test_failure), TEST(test_fail_fast), TEST(test_cancel),
-        TEST(test_hooks),   TEST(test_cached),    TEST(test_full_disk)};
+        TEST(test_success),     TEST(test_retry),           TEST(test_wall_clock_set_back),
+        TEST(test_failure),     TEST(test_fail_fast),       TEST(test_cancel),
+        TEST(test_hooks),       TEST(test_cached),          TEST(test_full_disk),
+        TEST(test_devices),     TEST(test_shares),          TEST(test_others),
+        TEST(test_more_memory), TEST(test_too_much_memory), TEST(test_broken_device),
+        TEST(test_refold)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
