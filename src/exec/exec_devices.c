@@ -61,7 +61,7 @@ static int look(stk_exec *x, bool *ret_new, stk_err *err)
     x->is_any_outside = false;
     *ret_new = false;
     int rc = stk_exec_fold_outside(x->config.accel, x->sched, &x->is_any_outside, ret_new, err);
-    for (uint32_t i = 0; i < x->config.capacity->n_listed && rc == 0; i++) {
+    for (uint32_t i = 0; i < x->config.capacity->n_devices && rc == 0; i++) {
         const stk_device *d = stk_accel_device(x->config.accel, i);
         if (x->config.capacity->devices[i].usable && !d->usable) { /* another run put it there */
             rc = stk_exec_gone(x, i, d->trouble != NULL ? d->trouble : "it broke", err);
