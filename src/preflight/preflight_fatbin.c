@@ -182,6 +182,8 @@ bool stk_preflight_fatbin(const char *path, uint64_t *ret_arch_bits, int32_t *re
     if (fd < 0 || !find_section(fd, ".nv_fatbin", &at, &size) || size > UINT64_MAX - at) {
         return false;
     }
+    /* else the kernel reads ahead at each step, and with that the whole gigabyte */
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
     int64_t late_ms = stk_clock_mono_ms(&stk_clock_real) + FATBIN_MAX_MS;
     uint64_t end = at + size;
     code_found found = {.ptx_arch = -1};

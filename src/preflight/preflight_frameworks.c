@@ -115,10 +115,14 @@ static void check_build(const judge *j, const stk_framework *f, trouble *t)
                                plural ? "s of this host" : "");
     t->remedy = stk_arena_printf(j->arena, "install a build of %s for %s in its environment",
                                  f->name, build_for(j, first->vendor));
-    if (strcmp(f->name, "jax") == 0 && strcmp(first->vendor, "nvidia") == 0) {
-        t->remedy = stk_arena_printf(
-            j->arena, "install jax's plugin for %s beside it (jax[cuda12], jax[cuda13])",
-            build_for(j, first->vendor));
+    bool nvidia = strcmp(first->vendor, "nvidia") == 0;
+    if (nvidia && strcmp(f->name, "jax") == 0) {
+        t->remedy = stk_arena_printf(j->arena,
+                                     "install jax's plugin for %s beside it (jax[cuda12], "
+                                     "jax[cuda13])",
+                                     build_for(j, first->vendor));
+    } else if (nvidia && strcmp(f->name, "tensorflow") == 0) {
+        t->remedy = "install tensorflow[and-cuda] in its place";
     }
 }
 

@@ -169,6 +169,39 @@ def test_a_device_that_is_not_fit_is_passed_over(cli: Cli, environment: Environm
     assert refused_one.code == 2 and "compute mode 'prohibited'" in refused_one.err
 
 
+FLOW = """
+import torch
+from stoker import ResourceSettings, pipeline, step
+
+
+@step(settings={"resources": ResourceSettings(gpu_count=1)})
+def train() -> str:
+    open("ran", "w").close()
+    return torch.__version__
+
+
+@pipeline
+def p():
+    train()
+
+
+p()
+"""
+
+
+def test_a_python_file_that_imports_it(cli: Cli) -> None:
+    host(cli, {})
+    cli.write("site/torch/__init__.py", "from .version import __version__\n")
+    cli.write("site/torch/version.py", CPU)
+    cli.env["PYTHONPATH"] += f":{cli.folder / 'site'}"
+    cli.write("flow.py", FLOW)
+    done = cli("run", "--python", PYTHON, "flow.py", timeout=60)
+    assert done.code != 0 and not (cli.folder / "ran").exists()
+    assert "flow.py:6: step 'train': torch 2.13.0+cpu is a CPU-only build" in done.err
+    done = cli("run", "--python", PYTHON, "flow.py", timeout=60, STOKER_ALLOW_CPU_BUILD="1")
+    assert done.code == 0 and (cli.folder / "ran").exists()
+
+
 def test_python_steps_of_unknown_use(cli: Cli, environment: Environment) -> None:
     host(cli, {})
     cli.write("mod.py", "def f(): pass\n")
