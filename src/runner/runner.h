@@ -137,8 +137,9 @@ typedef struct stk_watch {
     int64_t cpu_ms;                   /* when cpu_us was seen */
     int64_t pss_ms, pss_offset_bytes; /* watchdog: last exact look, and RSS minus it */
     int64_t last_record_ms;
-    int64_t shm_ms, shm_free_bytes, shm_bytes; /* of /dev/shm, the least that was seen; -1 unknown */
-    int64_t over_bytes;                /* what stk_watch_sample complained about */
+    int64_t shm_ms, shm_free_bytes,
+        shm_bytes;      /* of /dev/shm, the least that was seen; -1 unknown */
+    int64_t over_bytes; /* what stk_watch_sample complained about */
     uint32_t over_device;
     int fd; /* samples.bin, -1 until the first sample */
     int64_t written_ms;
@@ -176,7 +177,8 @@ const struct stk_device *stk_watch_device(const stk_watch *watch, uint32_t i);
 bool stk_watch_device_is_full(const stk_watch *watch);
 /* Why one of its devices doesn't answer any more, into `text`; false: all do. */
 bool stk_watch_trouble(const stk_watch *watch, char *text, size_t size);
-/* What was seen of the devices, into the outcome; samples.bin is whole then. `now_ms`: the task's end. */
+/* What was seen of the devices, into the outcome; samples.bin is whole then. `now_ms`: the task's
+ * end. */
 void stk_watch_report(stk_watch *watch, int64_t now_ms, stk_outcome *outcome);
 /* Writes what was kept back of samples.bin. */
 void stk_watch_flush(stk_watch *watch);
