@@ -533,11 +533,11 @@ static char *read_tail(const local_task *t)
 }
 
 /* Of one that failed by itself, all that may tell why is looked at. */
-static void classify(const local_task *t, stk_ending *e, stk_outcome *o)
+static void classify(local_task *t, stk_ending *e, stk_outcome *o)
 {
     char trouble[512];
     STK_TEXT_AUTO tail = NULL;
-    const stk_watch *w = &t->watch;
+    stk_watch *w = &t->watch;
     e->n_devices = w->n_devices;
     if (w->n_devices > 0) {
         e->noun = stk_watch_device(w, 0)->noun;
@@ -549,6 +549,7 @@ static void classify(const local_task *t, stk_ending *e, stk_outcome *o)
     } else if (t->stopped_for == STK_FAIL_OTHER_DEVICE) {
         e->device = w->other_device;
     } else if (t->stopped_for == STK_FAIL_NONE && e->wait_status != 0) {
+        stk_watch_look_at_shm(w);
         tail = read_tail(t);
         e->stderr_tail = tail;
         e->device_full = stk_watch_device_is_full(w);

@@ -173,6 +173,8 @@ struct stk_device;
 /* The numbers of its devices in the accel; returns how many. */
 uint32_t stk_watch_devices(const stk_watch *watch, uint32_t *ret, uint32_t n_max);
 const struct stk_device *stk_watch_device(const stk_watch *watch, uint32_t i);
+/* At /dev/shm: now and then by stk_watch_sample; and when a task failed. */
+void stk_watch_look_at_shm(stk_watch *watch);
 /* One of its devices was nearly full when last asked (or its share was). */
 bool stk_watch_device_is_full(const stk_watch *watch);
 /* Why one of its devices doesn't answer any more, into `text`; false: all do. */

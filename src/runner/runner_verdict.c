@@ -113,7 +113,7 @@ static blame ask_all(const facts *f)
         if (f->n_used > 0 && r->initialized == 1) {
             return one;
         }
-        best = one.cause < best.cause ? one : best;
+        best = one.cause < best.cause || best.name == NULL ? one : best;
     }
     return best;
 }

@@ -204,13 +204,9 @@ static void find_members(stk_watch *watch, int64_t now_ms, int64_t age_ms)
     watch->members_for_ms = same && !limited && age_ms >= 500 ? longer : MEMBERS_MS;
 }
 
-static void look_at_shm(stk_watch *watch, int64_t now_ms)
+void stk_watch_look_at_shm(stk_watch *watch)
 {
     struct statvfs fs;
-    if (now_ms - watch->shm_ms < SHM_MS) {
-        return;
-    }
-    watch->shm_ms = now_ms;
     if (statvfs("/dev/shm", &fs) == 0) {
         int64_t left = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
         bool least = watch->shm_free_bytes < 0 || left < watch->shm_free_bytes;
@@ -259,7 +255,10 @@ stk_failure stk_watch_sample(stk_watch *watch, int64_t now_ms)
     if (usage.n > 0) {
         watch->io_ms = with_io ? now_ms : watch->io_ms;
         take_usage(watch, &usage, now_ms);
-        look_at_shm(watch, now_ms);
+        if (now_ms - watch->shm_ms >= SHM_MS) {
+            stk_watch_look_at_shm(watch);
+            watch->shm_ms = now_ms;
+        }
         int64_t over = over_limit(watch, now_ms);
         bool asked = stk_watch_devices_ask(watch, now_ms, period);
         if (over > 0) {

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import struct
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,72 @@ def test_a_cpu_only_torch_is_named(cli: Cli) -> None:
     # A driver that lists no process and no use of memory: whether it was used is still told by what was loaded.
     assert verdict["cause"] == "cpu_only_build", verdict
     assert "the installed torch is a CPU-only build" in verdict["text"]
+
+
+TORCH = """
+__version__, _C = "2.9.0", object()
+class version:
+    cuda, hip = "12.8", None
+class cuda:
+    is_initialized = staticmethod(lambda: INITIALIZED)
+    device_count = staticmethod(lambda: 2)
+    max_memory_allocated = staticmethod(lambda i: 0)
+"""
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_tensors_that_were_never_moved(cli: Cli, used: int) -> None:
+    """A build for CUDA that saw both devices, by its own words at the step's end."""
+    cli.devices("GPU-a", "GPU-b", processes={})
+    cli.write("torch/__init__.py", TORCH.replace("INITIALIZED", str(used > 0)))
+    cli.write(
+        "trains.py",
+        "import json, os, time, torch\ndef f():\n"
+        "    d = json.load(open('devices.json'))\n"
+        f"    d[0]['processes'] = {{str(os.getpid()): 7}} if {used} else {{}}\n"
+        "    open('devices.new', 'w').write(json.dumps(d))\n"
+        "    os.rename('devices.new', 'devices.json')\n"
+        "    time.sleep(0.8)\n",
+    )
+    run = cli.run({"train": {"python": "trains:f", **two()}}, "--python", PYTHON, timeout=60)
+    assert run.code == 0
+    unused = "GPU-a (index 0) and GPU-b" if used == 0 else "GPU-b"
+    assert run.steps["train"]["used"]["verdict"] == {
+        "granted": 2,
+        "used": used,
+        "cause": "not_moved",
+        "text": f"granted 2 GPUs, used {used}: {unused} (index 1) never had a context; "
+        "torch 2.9.0 saw the device, but no tensor was ever moved to it",
+    }
+
+
+def test_a_full_dev_shm_is_why(cli: Cli) -> None:
+    """Without a place to put them, a DataLoader's tensors end it by SIGBUS."""
+    small = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && "$@"', "sh"]
+    if subprocess.run([*small, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no mount namespace of our own to be had here")
+    code = (
+        "import mmap, os; f = open('/dev/shm/x', 'w+b'); f.truncate(8 << 20); "
+        "m = mmap.mmap(f.fileno(), 8 << 20); m[:] = bytes(8 << 20)"
+    )
+    cli.write(
+        "p.json",
+        json.dumps({"stoker": 1, "name": "p", "steps": {"a": {"run": [PYTHON, "-c", code]}}}),
+    )
+    done = subprocess.run(
+        [*small, str(cli.binary), "run", "p.json"],
+        cwd=cli.folder,
+        env=cli.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    error = cli.json("show", "latest")["steps"]["a"]["error"]
+    assert error["class"] == "shm_full"
+    assert error["cause"].startswith(
+        "killed by signal 7 (SIGBUS): /dev/shm was full (0 B left of 1.05 MB); make it larger"
+    )
 
 
 def test_a_tensorflow_without_a_device_is_named(cli: Cli) -> None:
