@@ -182,13 +182,30 @@ static const char *error_text(const stk_result_error *e, stk_arena *arena)
     return stk_arena_printf(arena, "%s%s%s%s", e->message, open, at, close);
 }
 
-/* An exception's words may tell of the device, or of the host, what its type doesn't. */
-static stk_failure error_class(const stk_result_error *e, bool with_devices)
+/* What a task says of itself counts only where it ended by itself. */
+static bool was_ended(const stk_outcome *o)
 {
-    stk_failure said = e->class == STK_FAIL_EXCEPTION
-                           ? stk_runner_symptom(e->message, with_devices, NULL, NULL)
-                           : STK_FAIL_NONE;
-    return said != STK_FAIL_NONE ? said : e->class;
+    static const stk_failure ended[] = {STK_FAIL_HOST_OOM, STK_FAIL_TIMEOUT, STK_FAIL_GPU_SHARE,
+                                        STK_FAIL_OTHER_DEVICE};
+    for (size_t i = 0; i < sizeof ended / sizeof ended[0]; i++) {
+        if (o->failure == ended[i]) {
+            return !o->ok;
+        }
+    }
+    return !o->ok && o->signal != 0 && o->failure != STK_FAIL_LOST;
+}
+
+/* An exception's words may tell of the device, or of the host, what its type doesn't; else what was
+ * seen of them. */
+static stk_failure error_class(const stk_result_error *e, const stk_outcome *o)
+{
+    if (e->class != STK_FAIL_EXCEPTION) {
+        return e->class;
+    }
+    stk_failure said = stk_runner_symptom(e->message, o->n_devices > 0, NULL, NULL);
+    bool seen = !o->ok && o->failure != STK_FAIL_EXIT && o->failure != STK_FAIL_LOST &&
+                o->failure != STK_FAIL_START;
+    return said != STK_FAIL_NONE ? said : seen ? o->failure : e->class;
 }
 
 static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
@@ -198,11 +215,9 @@ static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
                             .text = o->text,
                             .used = e->used,
                             .result = e->has_result ? &e->result : NULL};
-    bool died = !o->ok && o->failure != STK_FAIL_EXIT && o->failure != STK_FAIL_LOST &&
-                o->failure != STK_FAIL_START;
-    if (e->has_result && !e->result.ok && !died) {
+    if (e->has_result && !e->result.ok && !was_ended(o)) {
         const stk_result_error *error = &e->result.error;
-        failure.class = error_class(error, o->n_devices > 0);
+        failure.class = error_class(error, o);
         failure.text = error_text(error, x->scratch);
         failure.traceback = error->traceback;
         failure.where = error->where;
