@@ -222,6 +222,13 @@ class StepRun:
         return {k: dict(self.body.get(k) or {}) for k in ("asked", "granted", "used")}
 
     @property
+    def verdict(self) -> Optional[Dict[str, Any]]:
+        """Whether it used the devices that it was granted: ``granted``, ``used`` (left out: unknown), ``cause`` and
+        ``text``, a sentence. None: it was granted none."""
+        found = (self.body.get("used") or {}).get("verdict")
+        return None if found is None else dict(found)
+
+    @property
     def logs(self) -> str:
         """What it printed."""
         return output_of(["logs", self.id], self.run.store)

@@ -204,7 +204,7 @@ def _tensorflow(tf: Any, entry: Dict[str, Any], only_initialized: bool) -> bool:
     return bool(gpus)
 
 
-_JAX_PLUGIN = re.compile(r"jax_(cuda|rocm)(\d*)_plugin")
+_JAX_PLUGIN = r"jax_(cuda|rocm)(\d*)_plugin"
 
 
 def _jax_build() -> Optional[str]:
@@ -215,7 +215,7 @@ def _jax_build() -> Optional[str]:
     folder = os.path.dirname(os.path.abspath(path))
     beside = sorted(os.listdir(os.path.dirname(folder)))
     for name in beside:
-        match = _JAX_PLUGIN.fullmatch(name)
+        match = re.fullmatch(_JAX_PLUGIN, name)
         if match is not None:
             return " ".join(part for part in match.groups() if part)
     inside = [word for word in ("cuda", "rocm") if os.path.isdir(os.path.join(folder, word))]
@@ -279,6 +279,24 @@ def keep_peaks(torch: Any) -> None:
     """Call this before torch's peaks are reset: the report is about the whole task."""
     for i in range(int(torch.cuda.device_count())):
         _peaks[i] = max(_peaks.get(i, 0), int(torch.cuda.max_memory_allocated(i)))
+
+
+# ---------------------------------------------------------------------------- what is visible
+
+_MASKS = (
+    *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"),
+    *("NEURON_RT_VISIBLE_CORES", "TPU_VISIBLE_CHIPS"),
+)
+
+
+def masks() -> Dict[str, Optional[str]]:
+    """The variables that say which devices this process may see, as they are now."""
+    return {name: os.environ.get(name) for name in _MASKS}
+
+
+def masks_changed(before: Mapping[str, Optional[str]]) -> Dict[str, Optional[str]]:
+    """Those that are no longer what they were, as they are now: from outside nobody can see that."""
+    return {name: now for name, now in masks().items() if now != before.get(name)}
 
 
 # ---------------------------------------------------------------------------- the refusal

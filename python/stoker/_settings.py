@@ -423,11 +423,11 @@ class OnOOM(Checked):
         return {**(factors or {"memory": 2, "gpu_memory": 2}), "max_retries": int(self.max_retries)}
 
 
-_FACTOR = re.compile(r"\s*(?:[x×]\s*([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)\s*[x×]?)\s*", re.I)
+_FACTOR = r"\s*(?:[x×]\s*([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)\s*[x×]?)\s*"
 
 
 def _factor(value: Any, where: str) -> float:
-    match = _FACTOR.fullmatch(value) if isinstance(value, str) else None
+    match = re.fullmatch(_FACTOR, value, re.I) if isinstance(value, str) else None
     number = value if _is_number(value) else float(match.group(1) or match.group(2)) if match else 0
     if not 1 < number <= 1000:
         raise SettingsError(
@@ -472,7 +472,7 @@ def sampling(value: Any, where: str) -> float:
     Raises:
         SettingsError: it is no duration, or outside of 0.01 s (100 Hz) to 3600 s.
     """
-    match = _SECONDS.fullmatch(value) if isinstance(value, str) else None
+    match = re.fullmatch(_SECONDS, value) if isinstance(value, str) else None
     seconds = value if _is_number(value) else -1
     if match is not None:
         seconds = float(match.group(1)) * {"ms": 0.001, "m": 60, "h": 3600}.get(match.group(2), 1)
@@ -481,7 +481,7 @@ def sampling(value: Any, where: str) -> float:
     return float(seconds)
 
 
-_SECONDS = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*")
+_SECONDS = r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*"
 _XID_WORDS = ("ignore", "restart", "quarantine", "node")
 
 

@@ -102,6 +102,7 @@ class _Attempt:
         self.entry: Any = None
         self.context: Optional[_context.StepContext] = None
         self.modules_before: Optional[Baseline] = None
+        self.masks = masks_at_start or _frameworks.masks()
 
     def open(self) -> None:
         """Read ``task.json`` and enter the step's context."""
@@ -309,9 +310,14 @@ class _Attempt:
     def ask_frameworks(self) -> None:
         """What the loaded frameworks say of the devices, whether the step failed or not."""
         said = (self.result.get("error") or {}).get("message") or ""
-        frameworks = _frameworks.report(self._devices(), said)
-        if frameworks:
-            self.result["accelerator"] = {"frameworks": frameworks}
+        devices = self._devices()
+        found = {
+            "frameworks": _frameworks.report(devices, said),
+            "masks": _frameworks.masks_changed(self.masks) if devices else {},
+        }
+        found = {key: value for key, value in found.items() if value}
+        if found:
+            self.result["accelerator"] = found
 
     def close(self) -> None:
         """Collect what was said and seen."""
@@ -505,6 +511,9 @@ class Baseline:
 
 
 baseline: Optional[Baseline] = None  # set by the fork server
+masks_at_start: Optional[Dict[str, Optional[str]]] = (
+    None  # where the user's file is imported after it
+)
 
 
 def seen_since(before: Baseline) -> Dict[str, str]:
@@ -600,7 +609,9 @@ def _main(argv: List[str]) -> int:
     if not argv or len(argv) not in (1, 3) or (len(argv) == 3 and argv[1] != "--main"):
         print("usage: python -m stoker._worker DIR [--main FILE]", file=sys.stderr)
         return 2
+    global masks_at_start
     directory = os.path.abspath(argv[0])
+    masks_at_start = _frameworks.masks()
     error = None
     try:
         with open(os.path.join(directory, "task.json"), "rb") as stream:

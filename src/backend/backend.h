@@ -37,6 +37,7 @@ typedef struct stk_job {
     int64_t memory_bytes; /* enforced limit, 0: none */
     int64_t cpu_milli;    /* enforced quota, 0: none */
     int64_t sample_ms;    /* sampling period; 0: the backend's */
+    bool reads_samples;   /* while it runs: they are to be written at once */
     int64_t timeout_ms;   /* 0: none */
     int64_t grace_ms;
     const char *hook; /* "on_failure" …: run only this hook of the step (Python), with `hook_error`;

@@ -142,6 +142,7 @@ int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk
     make_group(b, task, job, &given);
     stk_watch_config watch = {.dir = task->dir,
                               .period_ms = job->sample_ms > 0 ? job->sample_ms : b->sample_ms,
+                              .write_at_once = job->reads_samples,
                               .memory_bytes = task->group.n == 0 ? job->memory_bytes : 0,
                               .accel = b->accel,
                               .lease = &given};

@@ -486,6 +486,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .memory_bytes = stk_exec_memory_limit(x, task),
                      .cpu_milli = r->limit_cpu ? r->cpu_milli : 0,
                      .sample_ms = s->sample_ms,
+                     .reads_samples = s->gpu_profile.enabled && s->gpu_profile.include_artifacts,
                      .timeout_ms = s->timeout_ms,
                      .grace_ms = s->grace_ms,
                      .lease = slot->lease};

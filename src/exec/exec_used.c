@@ -81,8 +81,10 @@ static bool judge(const stk_outcome *o, const stk_result *result, stk_arena *are
                                             .n_peak_bytes = f->n_peak_bytes};
     }
     const char *noun = o->n_devices > 0 ? o->devices[0].noun : NULL;
+    stk_outcome seen = *o;
+    seen.mask_changed = o->mask_changed || (result != NULL && result->mask_changed);
     return reports != NULL &&
-           stk_runner_verdict(o, reports, n, noun != NULL ? noun : "GPU", arena, ret);
+           stk_runner_verdict(&seen, reports, n, noun != NULL ? noun : "GPU", arena, ret);
 }
 
 static void put_verdict(stk_buf *buf, const stk_verdict *v)

@@ -116,8 +116,9 @@ struct stk_accel;
 struct stk_lease;
 
 typedef struct stk_watch_config {
-    const char *dir;         /* samples.bin goes there; NULL: nowhere. Kept */
-    int64_t period_ms;       /* 0: 100 ms, slower as the task gets older, up to 1 s */
+    const char *dir;    /* samples.bin goes there; NULL: nowhere. Kept */
+    int64_t period_ms;  /* 0: 100 ms, slower as the task gets older, up to 1 s */
+    bool write_at_once; /* the task reads its samples itself; else they are written once a second */
     int64_t memory_bytes;    /* the watchdog's limit; 0: none (none asked, or a cgroup has it) */
     struct stk_accel *accel; /* kept; NULL: no devices */
     const struct stk_lease *lease; /* what it was given; NULL: nothing. Not kept */

@@ -49,6 +49,17 @@ typedef struct blame {
     bool never_asked; /* NOT_MOVED: it did not even load the driver's library */
 } blame;
 
+/* Every framework says that it opened none, and no process had a library by which another could. */
+static bool is_denied(const facts *f)
+{
+    bool denied =
+        f->n_frameworks > 0 && f->outcome->has_looked && (f->outcome->libraries & DRIVERS) == 0;
+    for (uint32_t k = 0; denied && k < f->n_frameworks; k++) {
+        denied = f->frameworks[k].initialized == 0;
+    }
+    return denied;
+}
+
 /* 1, 0, -1 unknown. Devices of a framework are numbered as they were granted. */
 static int is_used(const facts *f, uint32_t i)
 {
@@ -61,7 +72,10 @@ static int is_used(const facts *f, uint32_t i)
             return 1;
         }
     }
-    return d->share_bytes == 0 && d->busy_percent_mean > 0 ? 1 : -1;
+    if (d->share_bytes == 0 && d->busy_percent_mean > 0) {
+        return 1;
+    }
+    return is_denied(f) ? 0 : -1;
 }
 
 /* --- causes --- */

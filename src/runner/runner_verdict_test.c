@@ -158,6 +158,30 @@ static const verdict_case cases[] = {
      .cause = STK_CAUSE_WRONG_MASK,
      .text = "granted 1 GPU, used 0: GPU-0 (index 0) never had a context; the step changed the "
              "variable that names its devices; leave it as it was set"},
+    {.contexts =
+         "?", /* the driver doesn't tell; the only framework opened none, nor could others */
+     .frameworks = {{.name = "torch",
+                     .version = "2.13.0+cpu",
+                     .build = "cpu",
+                     .available = 0,
+                     .initialized = 0,
+                     .device_count = 0}},
+     .n_frameworks = 1,
+     .has_looked = true,
+     .libraries = BIT(TORCH_CPU),
+     .used = 0,
+     .cause = STK_CAUSE_CPU_ONLY_BUILD,
+     .text = "granted 1 GPU, used 0: GPU-0 (index 0) never had a context; the installed torch "
+             "2.13.0+cpu is a "
+             "CPU-only build; install its build for this device"},
+    {.contexts = "?", /* something else in the step had the driver's library */
+     .frameworks = {{.name = "torch", .build = "cpu", .initialized = 0, .device_count = 0}},
+     .n_frameworks = 1,
+     .has_looked = true,
+     .libraries = BIT(TORCH_CPU) | BIT(CUDA),
+     .used = -1,
+     .cause = STK_CAUSE_UNKNOWN,
+     .text = "granted 1 GPU, used unknown: the driver doesn't tell which processes use it"},
     {.contexts = "0", /* ended before anybody looked */
      .used = 0,
      .cause = STK_CAUSE_UNKNOWN,

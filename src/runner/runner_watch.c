@@ -154,7 +154,7 @@ static void record(stk_watch *watch, int64_t now_ms)
     size_t len = stk_samples_encode(&sample, n, watch->pending + watch->n_pending,
                                     sizeof watch->pending - watch->n_pending);
     watch->n_pending += (uint32_t)len;
-    if (len == 0 || now_ms - watch->written_ms >= WRITE_MS) {
+    if (len == 0 || watch->config.write_at_once || now_ms - watch->written_ms >= WRITE_MS) {
         stk_watch_flush(watch);
         watch->written_ms = now_ms;
     }

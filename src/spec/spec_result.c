@@ -384,26 +384,48 @@ static int read_framework(stk_spec_reader *r, const stk_json *map, stk_result_fr
                : rc;
 }
 
+static int read_frameworks(stk_spec_reader *r, const stk_json *list, stk_result *result)
+{
+    if (list->kind != STK_JSON_LIST) {
+        return stk_spec_wrong(r, list, "accelerator.frameworks", "a list of mappings");
+    }
+    stk_result_framework *all = stk_arena_array(r->arena, list->n, sizeof *all);
+    int rc = all == NULL ? stk_spec_no_memory(r) : 0;
+    for (uint32_t i = 0; rc == 0 && i < list->n; i++) {
+        rc = read_framework(r, &list->items[i], &all[i]);
+    }
+    result->frameworks = all;
+    result->n_frameworks = list->n;
+    return rc;
+}
+
+static int read_masks(stk_spec_reader *r, const stk_json *map, bool *ret_changed)
+{
+    int rc = stk_spec_read_map(r, map, "accelerator.masks");
+    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+        const stk_json *value = stk_json_value(map, i);
+        if (value->kind != STK_JSON_TEXT && value->kind != STK_JSON_NULL) {
+            rc = stk_spec_wrong(r, value, "accelerator.masks", "a mapping of texts");
+        }
+    }
+    *ret_changed = rc == 0 && map->n > 0;
+    return rc;
+}
+
 static int read_accelerator(stk_spec_reader *r, const stk_json *map, stk_result *result)
 {
-    static const char *const keys[] = {"frameworks"};
+    static const char *const keys[] = {"frameworks", "masks"};
     int rc = stk_spec_read_map(r, map, "accelerator");
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
-        const stk_json *list = stk_json_value(map, i);
-        rc = stk_spec_key(r, stk_json_key(map, i), keys, 1, "accelerator");
-        if (rc < 0 || list->kind == STK_JSON_NULL) {
-            continue;
+        const stk_json *value = stk_json_value(map, i);
+        int key = stk_spec_key(r, stk_json_key(map, i), keys, 2, "accelerator");
+        if (key < 0) {
+            return key;
         }
-        if (list->kind != STK_JSON_LIST) {
-            return stk_spec_wrong(r, list, "accelerator.frameworks", "a list of mappings");
+        if (value->kind != STK_JSON_NULL) {
+            rc = key == 0 ? read_frameworks(r, value, result)
+                          : read_masks(r, value, &result->mask_changed);
         }
-        stk_result_framework *all = stk_arena_array(r->arena, list->n, sizeof *all);
-        rc = all == NULL ? stk_spec_no_memory(r) : 0;
-        for (uint32_t k = 0; rc == 0 && k < list->n; k++) {
-            rc = read_framework(r, &list->items[k], &all[k]);
-        }
-        result->frameworks = all;
-        result->n_frameworks = list->n;
     }
     return rc;
 }

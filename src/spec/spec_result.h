@@ -72,6 +72,7 @@ typedef struct stk_result {
     const char *cards; /* JSON list, or NULL */
     const stk_result_framework *frameworks;
     uint32_t n_frameworks;
+    bool mask_changed; /* by its own code: a variable that says which devices are visible */
     bool has_error; /* always when !ok: class EXCEPTION with a message where the text gave none */
     stk_result_error error;
 } stk_result;

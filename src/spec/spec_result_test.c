@@ -117,7 +117,7 @@ static void test_everything(void **state)
              "\"accelerator\":{\"frameworks\":[{\"name\":\"torch\",\"version\":\"2.13.0\","
              "\"build\":\"cuda 12.8\",\"available\":true,\"initialized\":false,"
              "\"device_count\":2,\"peak_bytes\":[5,null]},{\"name\":\"jax\",\"available\":null,"
-             "\"reason\":\"no\"}]}}",
+             "\"reason\":\"no\"}],\"masks\":{\"CUDA_VISIBLE_DEVICES\":\"0\"}}}",
           arena, &r);
     assert_true(r.ok);
     assert_false(r.has_error);
@@ -140,6 +140,7 @@ static void test_everything(void **state)
     assert_string_equal(r.hooks_run[0], "on_success");
     assert_string_equal(r.cards, "[{\"k\":1}]");
     assert_int_equal(r.n_frameworks, 2);
+    assert_true(r.mask_changed);
     assert_string_equal(r.frameworks[0].build, "cuda 12.8");
     assert_int_equal(r.frameworks[0].available, 1);
     assert_int_equal(r.frameworks[0].initialized, 0);

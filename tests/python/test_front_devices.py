@@ -553,3 +553,46 @@ def test_the_next_attempt_asks_for_more(tmp_path: Path) -> None:
     (attempt, share), on_oom = json.loads(done.stdout.splitlines()[-1])
     assert attempt == 3 and share == 4 << 30
     assert on_oom == {"gpu_memory": 2, "max_retries": 2}
+
+
+MASKED = """
+import json, os, time
+from stoker import pipeline, step
+
+@step(settings={"resources": {"gpu_count": 2}})
+def train() -> int:
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+    import importlib
+    torch = importlib.import_module("to" + "rch")
+    time.sleep(0.6)
+    return torch.cuda.device_count()
+
+@pipeline(enable_cache=False)
+def training():
+    train()
+
+if __name__ == "__main__":
+    print(json.dumps(training().steps["train"].verdict))
+"""
+
+
+@needs_engine
+def test_a_step_that_changes_its_mask_is_told_so(tmp_path: Path) -> None:
+    """From outside the change can't be seen: the worker tells."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(
+        "from types import SimpleNamespace as N\n__version__ = '2.13.0'\n"
+        "version = N(cuda='12.8', hip=None)\n_C = N()\n"
+        "cuda = N(is_initialized=lambda: False, device_count=lambda: 1)\n"
+    )
+    devices = [
+        {"uuid": uuid, "memory_bytes": 8 << 30, "processes": {}} for uuid in ("GPU-a", "GPU-b")
+    ]
+    (tmp_path / "devices.json").write_text(json.dumps(devices))
+    (tmp_path / "leases").mkdir()
+    env = {"STOKER_ACCEL": f"fake:{tmp_path / 'devices.json'}"}
+    env["STOKER_LEASE_DIR"] = str(tmp_path / "leases")
+    done = run_python(tmp_path, MASKED, **env)
+    verdict = json.loads(done.stdout.splitlines()[-1])
+    assert (verdict["granted"], verdict["used"], verdict["cause"]) == (2, 0, "wrong_mask")
+    assert "changed the variable that names its devices" in verdict["text"]

@@ -267,6 +267,25 @@ def test_a_framework_of_another_shape_is_told_and_harmless(
     assert "AttributeError" in only(result["accelerator"]["frameworks"])["reason"]
 
 
+@pytest.mark.parametrize("value", ["0", None])
+def test_a_mask_that_the_step_changed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str | None
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+
+    def step() -> None:
+        if value is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = value
+
+    result, _ = attempt(tmp_path, step, task=GRANTED)
+    assert result["accelerator"] == {"masks": {"CUDA_VISIBLE_DEVICES": value}}
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+    result, _ = attempt(tmp_path / "without", step)
+    assert "accelerator" not in result
+
+
 # ---------------------------------------------------------------------------- the refusal
 
 
