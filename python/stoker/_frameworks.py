@@ -122,12 +122,21 @@ def _torch_build(torch: Any) -> Optional[str]:
         number = getattr(version, attribute, None)
         if number:
             return f"{word} {'.'.join(str(number).split('.')[:2])}"
-    return "cpu"
+    return next((word for name, word in _TORCH_PLUGINS if name in sys.modules), "cpu")
+
+
+# What a CPU-only torch reaches other devices by. What they have opened, only they know.
+_TORCH_PLUGINS = (
+    *(("torch_neuronx", "neuron"), ("torch_xla", "xla"), ("habana_frameworks", "hpu")),
+    *(("torch_npu", "npu"), ("intel_extension_for_pytorch", "xpu")),
+)
 
 
 def _torch(torch: Any, entry: Dict[str, Any], only_initialized: bool) -> bool:
     """Fills the entry; the answer is whether a device was opened."""
     build = entry["build"] or _torch_build(torch)
+    if build in dict(_TORCH_PLUGINS).values():
+        return False
     api = getattr(torch, "xpu" if build and build.startswith("xpu") else "cuda", None)
     opened = bool(api is not None and build != "cpu" and api.is_initialized())
     if only_initialized:
@@ -237,6 +246,9 @@ def _jax(jax: Any, entry: Dict[str, Any], only_initialized: bool) -> bool:
     word = (entry["build"] or "").partition(" ")[0]
     if not devices and errors.get(word):  # not that of a kind that it wasn't installed for
         entry["reason"] = _one_line(str(errors[word]))
+    platforms = os.environ.get("JAX_PLATFORMS")
+    if not devices and platforms and "reason" not in entry:
+        entry["reason"] = f"JAX_PLATFORMS is '{platforms}'"
     stats = [device.memory_stats() or {} for device in devices]
     if stats:
         entry["peak_bytes"] = [one.get("peak_bytes_in_use") for one in stats]

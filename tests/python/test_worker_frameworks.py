@@ -33,6 +33,7 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_frameworks, "_kept", {})
     monkeypatch.setattr(_frameworks, "_peaks", {})
     monkeypatch.delenv(_frameworks.ALLOW, raising=False)
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
 
 
 def torch_of(
@@ -157,6 +158,22 @@ def test_torch_that_opened_none(monkeypatch: pytest.MonkeyPatch, build: str) -> 
     assert entry["available"] is (count > 0) and entry["device_count"] == count
     assert "peak_bytes" not in entry
     assert _frameworks.report([]) == []  # it had none and opened none: nothing to say
+
+
+def test_torch_reaches_other_devices_by_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", torch_of("cpu"))
+    monkeypatch.setitem(sys.modules, "torch_xla", ModuleType("torch_xla"))
+    entry = only(_frameworks.report([TPU]))
+    assert entry == {"name": "torch", "version": "2.13.0", "build": "xla"}  # more is not known
+    assert _frameworks.report([]) == []
+
+
+def test_jax_that_was_told_to_stay_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    jax_of(monkeypatch, tmp_path, "jax_cuda12_plugin", {"cpu": client(None)})
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert only(_frameworks.report([GPU]))["reason"] == "JAX_PLATFORMS is 'cpu'"
 
 
 def test_torch_says_why_it_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
