@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli/cli_read.h"
+#include "cli/cli_redraw.h"
 #include "cli/cli_run.h"
 #include "sys/clock.h"
 #include "sys/file.h"
@@ -128,60 +129,34 @@ const char *stk_gpus_link_word(stk_link link)
 
 typedef struct showing {
     const stk_cli *cli;
-    bool lines, redraw;
+    stk_gpus *gpus;
+    bool lines; /* watched where the output is no terminal */
 } showing;
 
-static int show(const showing *how, const stk_gpus *gpus, stk_err *err)
+static int show(void *arg, int rows, stk_buf *out, stk_err *err)
 {
-    STK_BUF_AUTO out = STK_BUF_INIT(64u << 20);
+    const showing *how = arg;
+    stk_gpus *gpus = how->gpus;
+    (void)rows;
+    stk_arena_reset(gpus->arena);
+    int rc = look(gpus, err);
+    if (rc < 0) {
+        return rc;
+    }
     stk_style style = stk_style_of(stdout, stk_cli_colour(how->cli, fileno(stdout)));
     if (stk_cli_flag(how->cli, "prometheus")) {
-        stk_gpus_prometheus(gpus, &out);
+        stk_gpus_prometheus(gpus, out);
     } else if (stk_cli_json(how->cli)) {
-        stk_gpus_json(gpus, &out);
+        stk_gpus_json(gpus, out);
     } else if (how->lines) {
-        stk_gpus_lines(gpus, &out);
+        stk_gpus_lines(gpus, out);
     } else {
-        stk_buf_text(&out, how->redraw ? "\033[H\033[J" : "");
-        stk_gpus_table(gpus, &style, &out);
+        stk_gpus_table(gpus, &style, out);
         if (stk_cli_flag(how->cli, "topology")) {
-            stk_gpus_topology(gpus, &out);
+            stk_gpus_topology(gpus, out);
         }
-    }
-    if (out.failed) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory");
-    }
-    if ((out.len > 0 && fwrite(out.data, 1, out.len, stdout) != out.len) || fflush(stdout) != 0) {
-        return stk_err_sys(err, STK_E_SYS, errno, "writing to standard output");
     }
     return 0;
-}
-
-static volatile sig_atomic_t stopped;
-
-static void stop(int signal_number)
-{
-    (void)signal_number;
-    stopped = 1;
-}
-
-static int watch(const showing *how, stk_gpus *gpus, double seconds, stk_err *err)
-{
-    const struct sigaction action = {.sa_handler = stop}; /* no SA_RESTART: it ends the sleep */
-    (void)sigaction(SIGINT, &action, NULL);
-    (void)sigaction(SIGTERM, &action, NULL);
-    const struct timespec pause = {.tv_sec = (time_t)seconds,
-                                   .tv_nsec = (long)(fmod(seconds, 1) * 1e9)};
-    int rc = 0;
-    while (rc == 0 && !stopped) {
-        stk_arena_reset(gpus->arena);
-        rc = look(gpus, err);
-        rc = rc < 0 ? rc : show(how, gpus, err);
-        if (rc == 0 && !stopped) {
-            (void)nanosleep(&pause, NULL);
-        }
-    }
-    return rc;
 }
 
 /* --- the command --- */
@@ -261,15 +236,13 @@ static int run_gpus(stk_cli *cli)
     const char *uuid = stk_cli_value(cli, "clear");
     if (rc == 0 && uuid != NULL) {
         rc = clear(gpus.accel, uuid, &err);
-    } else if (rc == 0) {
-        bool watching = stk_cli_flag(cli, "watch");
-        bool tty = isatty(fileno(stdout)) != 0;
-        stk_accel_history(gpus.accel, note_xid, &gpus);
-        const showing how = {.cli = cli, .lines = watching && !tty, .redraw = watching && tty};
-        rc = watching ? watch(&how, &gpus, seconds, &err) : look(&gpus, &err);
-        rc = rc < 0 || watching ? rc : show(&how, &gpus, &err);
     }
     status = rc < 0 ? stk_cli_fail(cli, &err) : 0;
+    if (rc == 0 && uuid == NULL) {
+        bool watching = stk_cli_flag(cli, "watch");
+        showing how = {.cli = cli, .gpus = &gpus, .lines = watching && !isatty(fileno(stdout))};
+        status = stk_cli_redraw(cli, (int64_t)(seconds * 1000), watching ? 0 : 1, show, &how);
+    }
     stk_accel_close(gpus.accel);
     stk_arena_free(gpus.arena);
     return status;
