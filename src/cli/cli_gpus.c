@@ -1,15 +1,11 @@
 /* `stoker gpus`: the accelerators of this host, what they do, and who has them. */
 #include "cli/cli_gpus.h"
 
-#include <errno.h>
-#include <math.h>
 #include <pwd.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "cli/cli_read.h"
@@ -240,6 +236,7 @@ static int run_gpus(stk_cli *cli)
     status = rc < 0 ? stk_cli_fail(cli, &err) : 0;
     if (rc == 0 && uuid == NULL) {
         bool watching = stk_cli_flag(cli, "watch");
+        stk_accel_history(gpus.accel, note_xid, &gpus);
         showing how = {.cli = cli, .gpus = &gpus, .lines = watching && !isatty(fileno(stdout))};
         status = stk_cli_redraw(cli, (int64_t)(seconds * 1000), watching ? 0 : 1, show, &how);
     }

@@ -62,8 +62,8 @@ static void fail(const char *what, const char *more)
     (void)fprintf(stderr, "lease_race: pid %d: %s: %s\n", (int)getpid(), what, more);
 }
 
-/* What is held by those who can't have been killed yet. False: the table changed meanwhile, so these
- * amounts may never have been held together. */
+/* What is held by those who can't have been killed yet. False: the table changed meanwhile, so
+ * these amounts may never have been held together. */
 static bool add_up(int ret_sum[DEVICES])
 {
     uint64_t version = atomic_load(&shared->version);
