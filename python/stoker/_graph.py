@@ -15,7 +15,6 @@ from typing import (
     Dict,
     Iterator,
     List,
-    Literal,
     Mapping,
     NoReturn,
     Optional,
@@ -287,7 +286,7 @@ def literal(step: Step, key: str, value: Any) -> Any:
             f"JSON serializable ({bad}); wrap it as ExternalArtifact(value=...) or make it in a step"
         ) from None
     wanted: Any = step.annotations.get(key)
-    if getattr(wanted, "__origin__", None) is Literal and value not in wanted.__args__:
+    if str(getattr(wanted, "__origin__", "")) == "typing.Literal" and value not in wanted.__args__:
         raise StepInterfaceError(
             f"Wrong arguments when calling step '{step.name}': argument '{key}' is {value!r}, "
             f"but the step takes {' or '.join(map(repr, wanted.__args__))}"

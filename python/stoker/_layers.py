@@ -19,7 +19,6 @@ from typing import (
     Mapping,
     Optional,
     Sequence,
-    TypedDict,
     Union,
 )
 
@@ -38,7 +37,20 @@ from ._settings import (
 )
 
 if TYPE_CHECKING:
+    from typing import TypedDict
+
     from ._types import ExecutionMode, Model
+else:
+    # Only the names count at run time; Python 3.7, on which a worker may run, has no TypedDict.
+
+    class TypedDict:
+        def __init_subclass__(cls, total=True):
+            cls.__annotations__ = {
+                name: kind
+                for base in reversed(cls.__mro__)
+                for name, kind in getattr(base, "__annotations__", {}).items()
+            }
+
 
 Hook = Union[str, Callable[..., Any]]
 

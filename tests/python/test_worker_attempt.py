@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -480,3 +481,26 @@ def test_spawned_hook(tmp_path: Path) -> None:
 def test_usage() -> None:
     done = worker(Path("/nowhere"), "--man")
     assert done.returncode == 2 and "usage:" in done.stderr
+
+
+def old_python() -> str | None:
+    """An interpreter of Python 3.7, as in images that know nothing of Stoker."""
+    for path in (shutil.which("python3.7"), *Path.home().glob(".pyenv/versions/3.7.*/bin/python")):
+        if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:
+            return str(path)
+    return None
+
+
+@pytest.mark.skipif(old_python() is None, reason="no Python 3.7 on this machine")
+def test_runs_on_python_3_7(tmp_path: Path) -> None:
+    (tmp_path / "mod.py").write_text(
+        "import stoker\n\n@stoker.step\ndef main(n: int) -> int:\n"
+        "    return n + stoker.get_step_context().attempt\n"
+    )
+    task = {"entry": "mod:main", "outputs": ["output"], "inputs": {"n": {"value": 2}}}
+    directory = make_attempt(tmp_path, "tested", attempt=3, **task)
+    path = f"{ROOT / 'python'}:{tmp_path}"
+    command = [str(old_python()), "-m", "stoker._worker", str(directory)]
+    done = subprocess.run(command, env={"PYTHONPATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert result_of(directory)["outputs"]["output"]["value"] == 5
