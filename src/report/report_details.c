@@ -104,7 +104,7 @@ const char *stk_report_artifact_path(stk_arena *arena, const char *store, const 
 
 static stk_view_amounts unknown_amounts(void)
 {
-    return (stk_view_amounts){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    return (stk_view_amounts){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
 }
 
 static stk_view_amounts asked_of(const stk_step *step)
@@ -120,6 +120,7 @@ static stk_view_amounts asked_of(const stk_step *step)
                           : first > 0               ? first
                           : r->gpu_count > 0        ? r->gpu_count
                                                     : 1;
+        asked.share_bytes = r->gpu_memory_bytes > 0 ? r->gpu_memory_bytes : -1;
     }
     return asked;
 }
@@ -135,6 +136,7 @@ static stk_view_amounts granted_of(const json_t *granted)
     amounts.memory_bytes = memory > 0 ? memory : -1;
     const json_t *devices = json_object_get(granted, "devices");
     amounts.n_devices = json_is_array(devices) ? (int64_t)json_array_size(devices) : -1;
+    amounts.share_bytes = stk_report_integer(json_array_get(devices, 0), "share_bytes", -1);
     return amounts;
 }
 

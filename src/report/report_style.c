@@ -182,7 +182,12 @@ void stk_text_amounts(stk_buf *out, const stk_view_amounts *a, bool utf8)
     }
     /* That of what was granted nothing was used is worth saying; wall_s is known of "used" only. */
     if (a->n_devices > 0 || (a->n_devices == 0 && a->wall_s >= 0)) {
-        stk_buf_printf(out, "%s%lld GPU", out->len > before ? ", " : "", (long long)a->n_devices);
+        stk_buf_text(out, out->len > before ? ", " : "");
+        if (a->share_bytes > 0) {
+            stk_buf_printf(out, "%s of ",
+                           stk_units_format_memory(a->share_bytes, text, sizeof text));
+        }
+        stk_buf_printf(out, "%lld GPU", (long long)a->n_devices);
     }
     if (out->len == before) {
         stk_buf_text(out, utf8 ? "–" : "-");

@@ -87,7 +87,8 @@ typedef struct stk_view_amounts {
     double cpus; /* asked, granted: CPUs; used: cpu_s / wall_s */
     int64_t memory_bytes;
     int64_t n_devices;
-    double cpu_s; /* used only, like all that follow */
+    int64_t share_bytes; /* asked, granted: of each device; -1: the whole of it */
+    double cpu_s;        /* used only, like all that follow */
     double wall_s;
     double gpu_held_s, gpu_busy_s; /* seconds × devices */
     double energy_j;               /* of the devices */
