@@ -199,9 +199,13 @@ int stk_cli_gpu_peaks(const stk_spec *spec, stk_arena *arena, const int64_t **re
             if (rc < 0 || !stk_file_exists(path)) {
                 break;
             }
+            /* One that can't be read, perhaps as another run is making it, knows nothing; who opens
+             * it to write says what is wrong. */
+            if (stk_store_open(path, STK_STORE_READONLY, &store, NULL) < 0) {
+                break;
+            }
             peaks = stk_arena_array(arena, n, sizeof *peaks);
-            rc = peaks == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
-                               : stk_store_open(path, STK_STORE_READONLY, &store, err);
+            rc = peaks == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
             for (uint32_t k = 0; rc == 0 && k < n; k++) {
                 peaks[k] = -1;
             }
