@@ -221,6 +221,11 @@ int stk_exec_fail_gone(stk_exec *x, uint32_t task, stk_err *err);
 /* Stars instead of the known values of the step's secrets, in the logs and results in `dir`. */
 void stk_exec_mask(const stk_settings *settings, const char *dir, stk_arena *arena);
 
+/* --- exec_schedule.c --- */
+
+/* What TASK_RETRYING says (its data, or NULL) that the next attempt gets more of. */
+stk_grows stk_exec_grows(const char *data);
+
 /* --- exec_resume.c --- */
 
 int stk_exec_replay(stk_exec *x, stk_err *err);

@@ -12,9 +12,10 @@ enum { KILL_TIMEOUT_MS = 10000 };
 
 /* What the log says of a task, in the end. */
 typedef struct past {
-    char *outputs;    /* JSON of the last success, malloc'd; NULL: not done */
-    uint32_t attempt; /* highest */
-    bool running;     /* started, and no end was committed */
+    char *outputs;                         /* JSON of the last success, malloc'd; NULL: not done */
+    uint32_t attempt;                      /* highest */
+    uint32_t n_grown[STK_GROWS_SHARE + 1]; /* attempts that got more of this than the one before */
+    bool running;                          /* started, and no end was committed */
     bool done;
 } past;
 
@@ -55,6 +56,9 @@ static int fold_row(void *arg, const stk_event_row *row)
     case STK_EV_TASK_FAILED:
     case STK_EV_TASK_CANCELLED:
         p->running = false;
+        break;
+    case STK_EV_TASK_RETRYING:
+        p->n_grown[stk_exec_grows(row->data)]++;
         break;
     default:
         break;
@@ -108,6 +112,21 @@ static int adopt(stk_exec *x, uint32_t task, bool *ret_adopted, stk_err *err)
 
 /* One task of the log: finished ones are folded as finished, an unfinished attempt is closed. In
  * topological order. */
+/* What it asked for in the end it asks for again. */
+static int grow(stk_exec *x, uint32_t task, const past *p, stk_err *err)
+{
+    int rc = 0;
+    for (int grows = STK_GROWS_MEMORY; grows <= STK_GROWS_SHARE; grows++) {
+        for (uint32_t i = 0; i < p->n_grown[grows] && rc == 0; i++) {
+            rc = stk_sched_fold(
+                x->sched,
+                &(stk_sched_event){.kind = STK_SE_GROWN, .task = task, .grows = (stk_grows)grows},
+                err);
+        }
+    }
+    return rc;
+}
+
 static int replay_task(stk_exec *x, uint32_t task, past *p, stk_err *err)
 {
     x->tasks[task].attempt_base = p->attempt;
@@ -125,7 +144,8 @@ static int replay_task(stk_exec *x, uint32_t task, past *p, stk_err *err)
                                     err);
     }
     bool adopted = false;
-    int rc = p->running ? end_attempt(x, task, p, err) : 0;
+    int rc = grow(x, task, p, err);
+    rc = rc == 0 && p->running ? end_attempt(x, task, p, err) : rc;
     if (rc == 0 && p->running && stk_sched_state(x->sched, task) == STK_TASK_LOOKUP) {
         rc = adopt(x, task, &adopted, err);
     }

@@ -63,13 +63,26 @@ int stk_exec_schedule(const stk_plan *plan, const stk_capacity *capacity, stk_mo
 
 /* --- from the record --- */
 
+stk_grows stk_exec_grows(const char *data)
+{
+    json_t *doc = data == NULL ? NULL : json_loads(data, 0, NULL);
+    const char *word = json_string_value(json_object_get(doc, "grows"));
+    stk_grows grows = word == NULL                      ? STK_GROWS_NOTHING
+                      : strcmp(word, "memory") == 0     ? STK_GROWS_MEMORY
+                      : strcmp(word, "gpu_memory") == 0 ? STK_GROWS_SHARE
+                                                        : STK_GROWS_NOTHING;
+    json_decref(doc);
+    return grows;
+}
+
 typedef struct refold {
     stk_sched *sched;
     const stk_plan *plan;
     const stk_capacity *capacity;
     const stk_accel *accel;
     const char *run;
-    bool *is_done; /* by task */
+    bool *is_done;                            /* by task */
+    uint32_t (*n_grown)[STK_GROWS_SHARE + 1]; /* by task and what grew */
     stk_mode mode;
     uint32_t max_workers;
     stk_err *err;
@@ -87,6 +100,12 @@ static int begin(refold *r)
         if (r->is_done[i] && stk_sched_state(r->sched, i) == STK_TASK_LOOKUP) {
             stk_sched_event cached = {.kind = STK_EV_TASK_CACHED, .task = i};
             rc = stk_sched_fold(r->sched, &cached, r->err);
+        }
+        for (int k = STK_GROWS_MEMORY; k <= STK_GROWS_SHARE && !r->is_done[i]; k++) {
+            for (uint32_t n_left = r->n_grown[i][k]; n_left > 0; n_left--) {
+                stk_sched_event grown = {.kind = STK_SE_GROWN, .task = i, .grows = (stk_grows)k};
+                (void)stk_sched_fold(r->sched, &grown, NULL);
+            }
         }
     }
     return rc;
@@ -124,13 +143,10 @@ static void read_task(const refold *r, const stk_event_row *row, const json_t *d
 {
     const char *word = json_string_value(json_object_get(data, "class"));
     int class = word == NULL ? -1 : stk_failure_of(word);
-    const char *grows = json_string_value(json_object_get(data, "grows"));
     event->failure = class < 0 ? STK_FAIL_LOST : (stk_failure) class;
     event->is_final = json_is_true(json_object_get(data, "final"));
     event->at_ms = json_integer_value(json_object_get(data, "at_ms"));
-    event->grows = grows == NULL                  ? STK_GROWS_NOTHING
-                   : strcmp(grows, "memory") == 0 ? STK_GROWS_MEMORY
-                                                  : STK_GROWS_SHARE;
+    event->grows = row->kind == STK_EV_TASK_RETRYING ? stk_exec_grows(row->data) : 0;
     if (row->kind == STK_EV_TASK_STARTED) {
         event->attempt = stk_sched_attempt(r->sched, row->task) + 1;
         read_started(r, data, event);
@@ -145,6 +161,7 @@ static void fold_task(refold *r, const stk_event_row *row, const json_t *data)
     read_task(r, row, data, &event);
     bool is_done = row->kind == STK_EV_TASK_SUCCEEDED || row->kind == STK_EV_TASK_CACHED;
     r->is_done[row->task] = r->is_done[row->task] || is_done;
+    r->n_grown[row->task][event.grows]++;
     if (stk_sched_fold(r->sched, &event, NULL) == 0) {
         return;
     }
@@ -182,8 +199,10 @@ int stk_exec_refold(stk_store *store, const char *run, const stk_plan *plan,
     uint32_t n = stk_spec_n_steps(stk_plan_spec(plan));
     refold r = {.plan = plan, .capacity = capacity, .accel = accel, .run = run, .err = err};
     r.is_done = calloc((size_t)n + 1, sizeof *r.is_done);
-    int rc = r.is_done == NULL ? stk_exec_nomem(err)
-                               : stk_store_events(store, run, 0, fold_row, &r, err);
+    r.n_grown = calloc((size_t)n + 1, sizeof *r.n_grown);
+    int rc = r.is_done == NULL || r.n_grown == NULL
+                 ? stk_exec_nomem(err)
+                 : stk_store_events(store, run, 0, fold_row, &r, err);
     rc = rc >= 0 && r.sched == NULL ? begin(&r) : rc; /* it has just been made */
     for (uint32_t i = 0; i < n && rc >= 0; i++) {
         if (stk_sched_state(r.sched, i) == STK_TASK_LOOKUP) { /* asked, and not found */
@@ -192,6 +211,7 @@ int stk_exec_refold(stk_store *store, const char *run, const stk_plan *plan,
         }
     }
     free(r.is_done);
+    free(r.n_grown);
     if (rc < 0) {
         stk_sched_free(r.sched);
         return rc;

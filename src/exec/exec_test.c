@@ -487,6 +487,40 @@ static void test_more_memory(void **state)
     assert_int_equal(f->memory[2], 800 << 20);
 }
 
+/* The disk is full once the retry is on record: the engine stops there. */
+static int stop_when_failed(fixture *f)
+{
+    if (committed(f, STK_EV_TASK_RETRYING, 0, 0).n == 0) {
+        return 0;
+    }
+    arm("store.commit.before:1+:enospc");
+    return 1;
+}
+
+/* What an attempt was to get is not forgotten by the engine that takes the run up. */
+static void test_more_memory_after_a_crash(void **state)
+{
+    fixture *f = *state;
+    stk_run_status status = STK_RUN_FAILED;
+    f->n_failures = 1;
+    f->failure = STK_FAIL_HOST_OOM;
+    OK(open_exec(f,
+                 "{\"bad\":{\"run\":\"true\",\"resources\":{\"memory\":\"200MiB\"},"
+                 "\"on_oom\":{\"memory\":2},\"retry\":{\"max_retries\":0,\"delay\":1}}}",
+                 false));
+    f->on_tick = stop_when_failed;
+    (void)stk_exec_loop(f->exec, &status, &f->err);
+    arm("");
+    assert_int_equal(committed(f, STK_EV_TASK_RETRYING, 0, 0).n, 1);
+    stk_exec_close(f->exec);
+    f->exec = NULL;
+    OK(open_exec(f, NULL, true));
+    OK(stk_exec_loop(f->exec, &status, &f->err));
+    assert_int_equal(status, STK_RUN_SUCCEEDED);
+    started(f, "bad1 bad2");
+    assert_int_equal(f->memory[1], 400 << 20);
+}
+
 static void test_too_much_memory(void **state)
 {
     fixture *f = *state;
@@ -561,12 +595,22 @@ static void test_refold(void **state)
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(test_success),     TEST(test_retry),           TEST(test_wall_clock_set_back),
-        TEST(test_failure),     TEST(test_fail_fast),       TEST(test_cancel),
-        TEST(test_hooks),       TEST(test_cached),          TEST(test_full_disk),
-        TEST(test_devices),     TEST(test_shares),          TEST(test_others),
-        TEST(test_more_memory), TEST(test_too_much_memory), TEST(test_broken_device),
-        TEST(test_refold)};
+    const struct CMUnitTest tests[] = {TEST(test_success),
+                                       TEST(test_retry),
+                                       TEST(test_wall_clock_set_back),
+                                       TEST(test_failure),
+                                       TEST(test_fail_fast),
+                                       TEST(test_cancel),
+                                       TEST(test_hooks),
+                                       TEST(test_cached),
+                                       TEST(test_full_disk),
+                                       TEST(test_devices),
+                                       TEST(test_shares),
+                                       TEST(test_others),
+                                       TEST(test_more_memory),
+                                       TEST(test_more_memory_after_a_crash),
+                                       TEST(test_too_much_memory),
+                                       TEST(test_broken_device),
+                                       TEST(test_refold)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

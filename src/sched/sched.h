@@ -75,6 +75,8 @@ enum {
     STK_SE_MISSED = STK_EV_N, /* task: the cache had nothing (not durable) */
     STK_SE_BUSY,    /* task: its devices were not free after all; not before at_ms (not durable) */
     STK_SE_OUTSIDE, /* device: others hold `mib` of it, until further notice (not durable) */
+    STK_SE_GROWN,   /* task: before this state began an attempt of it ran out of memory: `grows` (a
+                       run   that is taken up; not durable) */
     STK_SE_GONE     /* device: out of the pool for the rest of the run; who can do without it starts
                        elsewhere, nobody else ever will (not durable) */
 };

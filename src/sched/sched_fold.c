@@ -118,6 +118,8 @@ static bool is_possible(const stk_sched *sched, const stk_sched_event *event)
         return state == STK_TASK_LOOKUP;
     case STK_SE_BUSY:
         return state == STK_TASK_READY;
+    case STK_SE_GROWN:
+        return state == STK_TASK_WAITING || state == STK_TASK_LOOKUP; /* not queued by its kind */
     case STK_EV_TASK_CACHED:
         return state == STK_TASK_LOOKUP || state == STK_TASK_READY;
     case STK_EV_TASK_STARTED:
@@ -150,6 +152,11 @@ static void fold_task(stk_sched *sched, const stk_sched_event *event, uint32_t g
         break;
     case STK_SE_BUSY:
         fold_busy(sched, event);
+        break;
+    case STK_SE_GROWN:
+        stk_sched_count_failure(sched, task, STK_FAIL_HOST_OOM); /* of which class doesn't matter */
+        stk_sched_count_grown(sched, task);
+        node->kind = grown;
         break;
     case STK_EV_TASK_CACHED:
         stk_sched_move(sched, task, STK_TASK_CACHED);
@@ -197,6 +204,7 @@ static const char *kind_word(int kind)
     return kind == STK_SE_MISSED    ? "missed"
            : kind == STK_SE_BUSY    ? "busy"
            : kind == STK_SE_OUTSIDE ? "outside"
+           : kind == STK_SE_GROWN   ? "grown"
            : kind == STK_SE_GONE    ? "gone"
                                     : stk_event_word((stk_event_kind)kind);
 }
@@ -238,7 +246,8 @@ static int fold_of_task(stk_sched *sched, const stk_sched_event *event, stk_err 
     if (reserve_one(sched) < 0) {
         return stk_err_set(err, STK_E_NOMEM, "out of memory for an event of task %u", event->task);
     }
-    if (event->kind == STK_EV_TASK_RETRYING && event->grows != STK_GROWS_NOTHING) {
+    if (event->kind == STK_SE_GROWN ||
+        (event->kind == STK_EV_TASK_RETRYING && event->grows != STK_GROWS_NOTHING)) {
         grown = stk_sched_grown_kind(sched, event->task, event->grows);
         if (grown == NIL) {
             return stk_err_set(err, STK_E_PROTOCOL, "task %u is to get more, but can't grow",

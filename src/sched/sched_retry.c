@@ -37,7 +37,7 @@ void stk_sched_count_failure(stk_sched *sched, uint32_t task, stk_failure failur
 void stk_sched_count_grown(stk_sched *sched, uint32_t task)
 {
     stk_sched_failures *f = &sched->failures[sched->nodes[task].failures];
-    f->n[f->last]--;
+    f->n[f->last] -= f->n[f->last] > 0;
     f->n_grown++;
 }
 
@@ -115,7 +115,7 @@ uint32_t stk_sched_grown_kind(stk_sched *sched, uint32_t task, stk_grows grows)
     bool has_wish = stk_sched_wish_of(sched, kind) != NULL;
     int64_t ask[DIM_N];
     stk_sched_wish wish;
-    return sched->nodes[task].failures != NIL && grown(sched, task, grows, ask, &wish)
+    return grown(sched, task, grows, ask, &wish)
                ? stk_sched_intern(sched, ask, has_wish ? &wish : NULL)
                : NIL;
 }
