@@ -161,6 +161,42 @@ const char *stk_json_dump_in(const stk_json *node, stk_arena *arena)
     return buf.failed ? NULL : stk_arena_dupn(arena, buf.data, buf.len);
 }
 
+/* --- member by member --- */
+
+void stk_json_put_key(stk_buf *out, const char *key)
+{
+    if (out->len > 0 && out->data[out->len - 1] != '{') {
+        (void)stk_buf_char(out, ',');
+    }
+    (void)stk_buf_json(out, key);
+    (void)stk_buf_char(out, ':');
+}
+
+void stk_json_put_text(stk_buf *out, const char *key, const char *text)
+{
+    stk_json_put_key(out, key);
+    (void)(text != NULL ? stk_buf_json(out, text) : stk_buf_text(out, "null"));
+}
+
+void stk_json_put_int(stk_buf *out, const char *key, int64_t number)
+{
+    stk_json_put_key(out, key);
+    (void)(number >= 0 ? stk_buf_printf(out, "%lld", (long long)number)
+                       : stk_buf_text(out, "null"));
+}
+
+void stk_json_put_real(stk_buf *out, const char *key, double number)
+{
+    stk_json_put_key(out, key);
+    (void)(number >= 0 ? stk_buf_printf(out, "%.15g", number) : stk_buf_text(out, "null"));
+}
+
+void stk_json_put_bool(stk_buf *out, const char *key, int truth)
+{
+    stk_json_put_key(out, key);
+    (void)stk_buf_text(out, truth < 0 ? "null" : truth != 0 ? "true" : "false");
+}
+
 /* --- building --- */
 
 void stk_json_build_init(stk_json_builder *b, stk_arena *arena, const char *path,

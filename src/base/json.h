@@ -80,6 +80,16 @@ void stk_json_dump(const stk_json *node, stk_buf *buf);
 /* The same in an arena; NULL when out of memory. */
 const char *stk_json_dump_in(const stk_json *node, stk_arena *arena);
 
+/* --- writing member by member: `{` and `}` are the caller's --- */
+
+/* "key": with a comma before it, unless it is the first of its object. */
+void stk_json_put_key(stk_buf *out, const char *key);
+/* A member; NULL and numbers below 0 are unknown: null. */
+void stk_json_put_text(stk_buf *out, const char *key, const char *text);
+void stk_json_put_int(stk_buf *out, const char *key, int64_t number);
+void stk_json_put_real(stk_buf *out, const char *key, double number);
+void stk_json_put_bool(stk_buf *out, const char *key, int truth);
+
 /* --- building, for readers of other notations --- */
 
 typedef struct stk_json_frame {

@@ -1,70 +1,38 @@
 /* Devices as JSON: every key is always there, null where the value is unknown. */
+#include "base/json.h"
 #include "cli/cli_gpus.h"
-
-static void key(stk_buf *out, const char *name)
-{
-    stk_buf_text(out, out->data[out->len - 1] == '{' ? "" : ",");
-    stk_buf_json(out, name);
-    stk_buf_char(out, ':');
-}
-
-static void text(stk_buf *out, const char *name, const char *value)
-{
-    key(out, name);
-    if (value != NULL) {
-        stk_buf_json(out, value);
-    } else {
-        stk_buf_text(out, "null");
-    }
-}
-
-static void number(stk_buf *out, const char *name, int64_t value)
-{
-    key(out, name);
-    if (value >= 0) {
-        stk_buf_printf(out, "%lld", (long long)value);
-    } else {
-        stk_buf_text(out, "null");
-    }
-}
-
-static void truth(stk_buf *out, const char *name, int32_t value)
-{
-    key(out, name);
-    stk_buf_text(out, value < 0 ? "null" : value == 0 ? "false" : "true");
-}
 
 static void device(stk_buf *out, const stk_device *d)
 {
-    text(out, "vendor", d->vendor);
-    text(out, "kind", d->noun);
-    number(out, "index", d->index);
-    text(out, "uuid", d->uuid);
-    text(out, "model", d->model);
-    text(out, "profile", d->profile);
-    number(out, "parent", d->parent);
-    number(out, "slices", d->n_slices);
-    number(out, "cores", d->n_cores);
-    number(out, "memory_bytes", d->memory_bytes);
-    text(out, "pci", d->pci);
-    text(out, "node", d->node);
-    text(out, "driver", d->driver);
-    number(out, "numa", d->numa);
-    text(out, "cpus", d->cpus);
-    key(out, "compute_capability");
+    stk_json_put_text(out, "vendor", d->vendor);
+    stk_json_put_text(out, "kind", d->noun);
+    stk_json_put_int(out, "index", d->index);
+    stk_json_put_text(out, "uuid", d->uuid);
+    stk_json_put_text(out, "model", d->model);
+    stk_json_put_text(out, "profile", d->profile);
+    stk_json_put_int(out, "parent", d->parent);
+    stk_json_put_int(out, "slices", d->n_slices);
+    stk_json_put_int(out, "cores", d->n_cores);
+    stk_json_put_int(out, "memory_bytes", d->memory_bytes);
+    stk_json_put_text(out, "pci", d->pci);
+    stk_json_put_text(out, "node", d->node);
+    stk_json_put_text(out, "driver", d->driver);
+    stk_json_put_int(out, "numa", d->numa);
+    stk_json_put_text(out, "cpus", d->cpus);
+    stk_json_put_key(out, "compute_capability");
     if (d->cc_major >= 0) {
         stk_buf_printf(out, "\"%d.%d\"", (int)d->cc_major, (int)d->cc_minor);
     } else {
         stk_buf_text(out, "null");
     }
-    truth(out, "usable", d->usable);
+    stk_json_put_bool(out, "usable", d->usable);
 }
 
 static void throttle(stk_buf *out, int64_t bits)
 {
     static const char *const words[] = {"idle",       "app_clocks", "power_cap",  "hw_slowdown",
                                         "sync_boost", "sw_thermal", "hw_thermal", "hw_power_brake"};
-    key(out, "throttle");
+    stk_json_put_key(out, "throttle");
     if (bits < 0) {
         stk_buf_text(out, "null");
         return;
@@ -84,7 +52,7 @@ static void state(stk_buf *out, const stk_device_state *s)
 {
     static const char *const modes[] = {"default", "exclusive_thread", "prohibited",
                                         "exclusive_process"};
-#define NUMBER(field) number(out, #field, s->field)
+#define NUMBER(field) stk_json_put_int(out, #field, s->field)
     NUMBER(busy_percent);
     NUMBER(memory_busy_percent);
     NUMBER(memory_used);
@@ -107,24 +75,24 @@ static void state(stk_buf *out, const stk_device_state *s)
     NUMBER(n_nvlinks_up);
     NUMBER(nvlink_tx_bytes);
     NUMBER(nvlink_rx_bytes);
-    truth(out, "ecc", s->ecc);
+    stk_json_put_bool(out, "ecc", s->ecc);
     NUMBER(ecc_corrected);
     NUMBER(ecc_uncorrected);
     NUMBER(ecc_uncorrected_total);
-    truth(out, "remap_pending", s->remap_pending);
-    truth(out, "remap_failed", s->remap_failed);
+    stk_json_put_bool(out, "remap_pending", s->remap_pending);
+    stk_json_put_bool(out, "remap_failed", s->remap_failed);
     NUMBER(remapped_rows);
     NUMBER(retired_pages);
     NUMBER(retired_pending);
-    truth(out, "persistence", s->persistence);
+    stk_json_put_bool(out, "persistence", s->persistence);
 #undef NUMBER
-    text(out, "compute_mode",
-         s->compute_mode >= 0 && s->compute_mode < 4 ? modes[s->compute_mode] : NULL);
+    stk_json_put_text(out, "compute_mode",
+                      s->compute_mode >= 0 && s->compute_mode < 4 ? modes[s->compute_mode] : NULL);
 }
 
 static void processes(stk_buf *out, const stk_gpus_row *row)
 {
-    key(out, "processes");
+    stk_json_put_key(out, "processes");
     if (row->n_processes < 0) {
         stk_buf_text(out, "null");
         return;
@@ -133,11 +101,11 @@ static void processes(stk_buf *out, const stk_gpus_row *row)
     for (int i = 0; i < row->n_processes; i++) {
         const stk_gpus_process *p = &row->processes[i];
         stk_buf_text(out, i > 0 ? ",{" : "{");
-        number(out, "pid", p->on.pid);
-        text(out, "name", p->name);
-        text(out, "user", p->user);
-        number(out, "memory_bytes", p->on.memory_bytes);
-        truth(out, "graphics", p->on.graphics);
+        stk_json_put_int(out, "pid", p->on.pid);
+        stk_json_put_text(out, "name", p->name);
+        stk_json_put_text(out, "user", p->user);
+        stk_json_put_int(out, "memory_bytes", p->on.memory_bytes);
+        stk_json_put_bool(out, "graphics", p->on.graphics);
         stk_buf_char(out, '}');
     }
     stk_buf_char(out, ']');
@@ -145,14 +113,14 @@ static void processes(stk_buf *out, const stk_gpus_row *row)
 
 static void links(stk_buf *out, stk_gpus *gpus, uint32_t i)
 {
-    key(out, "links");
+    stk_json_put_key(out, "links");
     stk_buf_char(out, '[');
     for (uint32_t j = 0; j < gpus->n; j++) {
         int32_t n = -1;
         const char *word = stk_gpus_link_word(stk_accel_link(gpus->accel, i, j, &n));
         stk_buf_text(out, j > 0 ? ",{" : "{");
-        text(out, "link", word);
-        number(out, "n", n);
+        stk_json_put_text(out, "link", word);
+        stk_json_put_int(out, "n", n);
         stk_buf_char(out, '}');
     }
     stk_buf_char(out, ']');
@@ -162,23 +130,23 @@ void stk_gpus_json(const stk_gpus *gpus, stk_buf *out)
 {
     stk_gpus view = *gpus;
     stk_buf_char(out, '{');
-    number(out, "time_ms", gpus->time_ms);
-    text(out, "text", stk_accel_describe(gpus->accel, gpus->arena));
-    truth(out, "simulated", stk_accel_is_simulated(gpus->accel));
-    text(out, "driver", stk_accel_driver(gpus->accel));
-    text(out, "cuda", stk_gpus_cuda(gpus));
-    key(out, "devices");
+    stk_json_put_int(out, "time_ms", gpus->time_ms);
+    stk_json_put_text(out, "text", stk_accel_describe(gpus->accel, gpus->arena));
+    stk_json_put_bool(out, "simulated", stk_accel_is_simulated(gpus->accel));
+    stk_json_put_text(out, "driver", stk_accel_driver(gpus->accel));
+    stk_json_put_text(out, "cuda", stk_gpus_cuda(gpus));
+    stk_json_put_key(out, "devices");
     stk_buf_char(out, '[');
     for (uint32_t i = 0; i < gpus->n; i++) {
         const stk_gpus_row *row = &gpus->rows[i];
         stk_buf_text(out, i > 0 ? ",{" : "{");
         device(out, row->device);
-        text(out, "status", stk_gpus_status(row));
-        text(out, "trouble", row->trouble);
-        text(out, "holder", row->holder);
-        text(out, "outside", row->outside);
+        stk_json_put_text(out, "status", stk_gpus_status(row));
+        stk_json_put_text(out, "trouble", row->trouble);
+        stk_json_put_text(out, "holder", row->holder);
+        stk_json_put_text(out, "outside", row->outside);
         state(out, &row->state);
-        number(out, "xid", row->xid);
+        stk_json_put_int(out, "xid", row->xid);
         processes(out, row);
         links(out, &view, i);
         stk_buf_char(out, '}');

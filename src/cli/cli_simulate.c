@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/units.h"
 #include "cli/cli_read.h"
 #include "plan/plan.h"
@@ -121,25 +122,16 @@ static void put_text(const char *policy, const stk_sim_result *r, stk_buf *out)
     stk_buf_char(out, '\n');
 }
 
-static void put_key(stk_buf *out, const char *key, double value)
-{
-    if (value < 0) {
-        stk_buf_printf(out, ",\"%s\":null", key);
-    } else {
-        stk_buf_printf(out, ",\"%s\":%.10g", key, value);
-    }
-}
-
 static void put_json(const char *policy, const stk_sim_result *r, bool first, stk_buf *out)
 {
     stk_buf_printf(out, "%s{\"policy\":\"%s\",\"placed\":%u,\"refused\":%u", first ? "" : ",",
                    policy, r->placed, r->refused);
-    put_key(out, "in_use_percent", r->in_use_percent);
-    put_key(out, "fragment_percent", r->fragment_percent);
-    put_key(out, "mean_wait_s", r->mean_wait_s);
-    put_key(out, "p95_wait_s", r->p95_wait_s);
-    put_key(out, "makespan_s", r->makespan_s);
-    put_key(out, "decide_us", r->decide_us);
+    stk_json_put_real(out, "in_use_percent", r->in_use_percent);
+    stk_json_put_real(out, "fragment_percent", r->fragment_percent);
+    stk_json_put_real(out, "mean_wait_s", r->mean_wait_s);
+    stk_json_put_real(out, "p95_wait_s", r->p95_wait_s);
+    stk_json_put_real(out, "makespan_s", r->makespan_s);
+    stk_json_put_real(out, "decide_us", r->decide_us);
     stk_buf_char(out, '}');
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "accel/accel.h"
+#include "base/json.h"
 #include "base/units.h"
 #include "cli/cli_read.h"
 #include "cli/cli_redraw.h"
@@ -238,46 +239,27 @@ static void put_text(const top *t, const row *rows, uint32_t n, int max_lines, s
 
 /* --- as JSON --- */
 
-static void json_number(stk_buf *out, const char *key, double value)
-{
-    if (value < 0) {
-        stk_buf_printf(out, ",\"%s\":null", key);
-    } else {
-        stk_buf_printf(out, ",\"%s\":%.15g", key, value);
-    }
-}
-
-static void json_text(stk_buf *out, const char *key, const char *text)
-{
-    stk_buf_printf(out, ",\"%s\":", key);
-    if (text != NULL) {
-        stk_buf_json(out, text);
-    } else {
-        stk_buf_text(out, "null");
-    }
-}
-
 static void put_json(const top *t, const row *rows, uint32_t n, stk_buf *out)
 {
     stk_buf_printf(out, "{\"time_ms\":%lld,\"cpus\":%u",
                    (long long)stk_clock_wall_ms(&stk_clock_real), stk_proc_n_cpus());
-    json_number(out, "memory_bytes", (double)stk_proc_memory_bytes());
-    json_number(out, "available_bytes", (double)stk_proc_available_bytes());
+    stk_json_put_real(out, "memory_bytes", (double)stk_proc_memory_bytes());
+    stk_json_put_real(out, "available_bytes", (double)stk_proc_available_bytes());
     stk_buf_text(out, ",\"devices\":[");
     for (uint32_t i = 0; i < stk_accel_n_devices(t->accel); i++) {
         const stk_device *device = stk_accel_device(t->accel, i);
         stk_device_state state;
         (void)stk_accel_state(t->accel, i, &state, NULL);
         stk_buf_printf(out, "%s{\"number\":%u", i > 0 ? "," : "", i);
-        json_text(out, "uuid", device->uuid);
-        json_text(out, "model", device->model);
-        json_number(out, "busy_percent", state.busy_percent);
-        json_number(out, "memory_used", (double)state.memory_used);
-        json_number(out, "memory_bytes", (double)device->memory_bytes);
-        json_number(out, "power_w", state.power_mw < 0 ? -1 : state.power_mw / 1000.0);
-        json_number(out, "temperature_c", state.temperature_c);
-        json_text(out, "holder", stk_lease_holder(t->accel, i, t->arena));
-        json_text(out, "trouble", device->trouble);
+        stk_json_put_text(out, "uuid", device->uuid);
+        stk_json_put_text(out, "model", device->model);
+        stk_json_put_real(out, "busy_percent", state.busy_percent);
+        stk_json_put_real(out, "memory_used", (double)state.memory_used);
+        stk_json_put_real(out, "memory_bytes", (double)device->memory_bytes);
+        stk_json_put_real(out, "power_w", state.power_mw < 0 ? -1 : state.power_mw / 1000.0);
+        stk_json_put_real(out, "temperature_c", state.temperature_c);
+        stk_json_put_text(out, "holder", stk_lease_holder(t->accel, i, t->arena));
+        stk_json_put_text(out, "trouble", device->trouble);
         stk_buf_char(out, '}');
     }
     stk_buf_text(out, "],\"steps\":[");
@@ -285,14 +267,14 @@ static void put_json(const top *t, const row *rows, uint32_t n, stk_buf *out)
         const stk_live_task *task = rows[i].task;
         stk_buf_printf(out, "%s{\"pid\":%d,\"task\":%u,\"attempt\":%u", i > 0 ? "," : "",
                        (int)task->pid, task->task, task->attempt);
-        json_text(out, "user", rows[i].user);
-        json_text(out, "run", task->run);
-        json_text(out, "step", task->step);
-        json_text(out, "dir", task->dir);
-        json_number(out, "started_ms", (double)task->started_ms);
-        json_number(out, "cpus", rows[i].cpus);
-        json_number(out, "memory_bytes", (double)task->usage.rss_bytes);
-        json_number(out, "device_memory_bytes", (double)rows[i].device_memory);
+        stk_json_put_text(out, "user", rows[i].user);
+        stk_json_put_text(out, "run", task->run);
+        stk_json_put_text(out, "step", task->step);
+        stk_json_put_text(out, "dir", task->dir);
+        stk_json_put_real(out, "started_ms", (double)task->started_ms);
+        stk_json_put_real(out, "cpus", rows[i].cpus);
+        stk_json_put_real(out, "memory_bytes", (double)task->usage.rss_bytes);
+        stk_json_put_real(out, "device_memory_bytes", (double)rows[i].device_memory);
         stk_buf_text(out, ",\"devices\":[");
         for (uint32_t k = 0; k < task->n_uuids; k++) {
             stk_buf_text(out, k > 0 ? "," : "");

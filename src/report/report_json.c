@@ -2,37 +2,13 @@
 
 #include <string.h>
 
+#include "base/json.h"
 #include "report/report_private.h"
-
-static void put_key(stk_buf *out, const char *key)
-{
-    if (out->len > 0 && out->data[out->len - 1] != '{') {
-        stk_buf_char(out, ',');
-    }
-    stk_buf_json(out, key);
-    stk_buf_char(out, ':');
-}
-
-static void put_text(stk_buf *out, const char *key, const char *text)
-{
-    put_key(out, key);
-    if (text != NULL) {
-        stk_buf_json(out, text);
-    } else {
-        stk_buf_text(out, "null");
-    }
-}
-
-static void put_number(stk_buf *out, const char *key, int64_t number)
-{
-    put_key(out, key);
-    stk_buf_printf(out, "%lld", (long long)number);
-}
 
 /* A piece that is JSON already. */
 static void put_raw(stk_buf *out, const char *key, const char *json, const char *otherwise)
 {
-    put_key(out, key);
+    stk_json_put_key(out, key);
     stk_buf_text(out, json ? json : otherwise);
 }
 
@@ -40,31 +16,31 @@ static void put_raw(stk_buf *out, const char *key, const char *json, const char 
 static void put_alternative(stk_buf *out, const stk_alternative *a)
 {
     if (a->gpu_memory_bytes > 0) {
-        put_number(out, "gpu_memory_bytes", a->gpu_memory_bytes);
+        stk_json_put_int(out, "gpu_memory_bytes", a->gpu_memory_bytes);
     } else if (a->gpu_memory_bytes == STK_GPU_MEMORY_AUTO) {
-        put_text(out, "gpu_memory", "auto");
+        stk_json_put_text(out, "gpu_memory", "auto");
     }
     if (a->gpu_class != NULL) {
-        put_text(out, "gpu_class", a->gpu_class);
+        stk_json_put_text(out, "gpu_class", a->gpu_class);
     }
     if (a->gpu_vendor != NULL) {
-        put_text(out, "gpu_vendor", a->gpu_vendor);
+        stk_json_put_text(out, "gpu_vendor", a->gpu_vendor);
     }
 }
 
 static void put_asked(stk_buf *out, const stk_view_amounts *asked, const stk_step *step)
 {
-    put_key(out, "asked");
+    stk_json_put_key(out, "asked");
     stk_buf_char(out, '{');
     if (asked->cpus >= 0) {
-        put_key(out, "cpu_count");
+        stk_json_put_key(out, "cpu_count");
         stk_buf_printf(out, "%.10g", asked->cpus);
     }
     if (asked->n_devices >= 0) {
-        put_number(out, "gpu_count", asked->n_devices);
+        stk_json_put_int(out, "gpu_count", asked->n_devices);
     }
     if (asked->memory_bytes >= 0) {
-        put_number(out, "memory_bytes", asked->memory_bytes);
+        stk_json_put_int(out, "memory_bytes", asked->memory_bytes);
     }
     const stk_resources *r = step && step->settings ? &step->settings->resources : NULL;
     if (r != NULL) {
@@ -73,11 +49,11 @@ static void put_asked(stk_buf *out, const stk_view_amounts *asked, const stk_ste
     }
     for (uint32_t i = 0; r != NULL && i < r->n_any_of; i++) {
         if (i == 0) {
-            put_key(out, "any_of");
+            stk_json_put_key(out, "any_of");
         }
         stk_buf_text(out, i == 0 ? "[{" : ",{");
         if (r->any_of[i].gpu_count > 0) {
-            put_number(out, "gpu_count", r->any_of[i].gpu_count);
+            stk_json_put_int(out, "gpu_count", r->any_of[i].gpu_count);
         }
         put_alternative(out, &r->any_of[i]);
         stk_buf_text(out, i + 1 == r->n_any_of ? "}]" : "}");
@@ -108,28 +84,28 @@ static void put_from(const stk_view *view, stk_buf *out, const stk_input *input)
 
 static void put_inputs(const stk_view *view, stk_buf *out, const stk_view_details *d)
 {
-    put_key(out, "inputs");
+    stk_json_put_key(out, "inputs");
     stk_buf_char(out, '{');
     for (uint32_t i = 0; i < d->n_inputs; i++) {
         const stk_view_input *in = &d->inputs[i];
-        put_key(out, in->input->name);
+        stk_json_put_key(out, in->input->name);
         stk_buf_char(out, '{');
         switch (in->input->kind) {
         case STK_INPUT_PARAM:
-            put_text(out, "param", in->input->text);
+            stk_json_put_text(out, "param", in->input->text);
             put_raw(out, "value", in->value, "null");
             break;
         case STK_INPUT_VALUE:
             put_raw(out, "value", in->value, "null");
             break;
         case STK_INPUT_FILE:
-            put_text(out, "file", in->input->text);
-            put_text(out, "digest", in->digest);
+            stk_json_put_text(out, "file", in->input->text);
+            stk_json_put_text(out, "digest", in->digest);
             break;
         default:
-            put_key(out, "from");
+            stk_json_put_key(out, "from");
             put_from(view, out, in->input);
-            put_text(out, "digest", in->digest);
+            stk_json_put_text(out, "digest", in->digest);
         }
         stk_buf_char(out, '}');
     }
@@ -139,21 +115,22 @@ static void put_inputs(const stk_view *view, stk_buf *out, const stk_view_detail
 static void put_outputs(const stk_view *view, stk_buf *out, const stk_view_details *d,
                         stk_arena *arena)
 {
-    put_key(out, "outputs");
+    stk_json_put_key(out, "outputs");
     stk_buf_char(out, '{');
     for (uint32_t i = 0; i < d->n_outputs; i++) {
         const stk_view_ref *ref = &d->outputs[i];
-        put_key(out, ref->name);
+        stk_json_put_key(out, ref->name);
         stk_buf_char(out, '{');
-        put_text(out, "digest", ref->digest);
-        put_text(out, "path", stk_report_artifact_path(arena, view->run.store, ref->digest));
-        put_number(out, "size", ref->size);
-        put_text(out, "format", ref->format);
-        put_text(out, "type", ref->type);
+        stk_json_put_text(out, "digest", ref->digest);
+        stk_json_put_text(out, "path",
+                          stk_report_artifact_path(arena, view->run.store, ref->digest));
+        stk_json_put_int(out, "size", ref->size);
+        stk_json_put_text(out, "format", ref->format);
+        stk_json_put_text(out, "type", ref->type);
         put_raw(out, "meta", ref->meta, "{}");
         put_raw(out, "tags", ref->tags, "[]");
-        put_text(out, "name", ref->artifact_name);
-        put_text(out, "version", ref->artifact_version);
+        stk_json_put_text(out, "name", ref->artifact_name);
+        stk_json_put_text(out, "version", ref->artifact_version);
         if (ref->value != NULL) {
             put_raw(out, "value", ref->value, "null");
         }
@@ -176,14 +153,15 @@ static void put_error(stk_buf *out, const stk_view_task *task, const stk_view_de
     const char *tries = task->state == STK_TASK_FAILED && task->attempt > 1
                             ? stk_arena_printf(arena, " after %u attempts", task->attempt)
                             : "";
-    put_key(out, "error");
+    stk_json_put_key(out, "error");
     stk_buf_char(out, '{');
-    put_text(out, "class", d->error_class);
-    put_text(out, "text",
-             stk_arena_printf(arena, "step '%s' %s%s: %s", task->name, verb, tries, d->error_text));
-    put_text(out, "cause", d->error_text);
-    put_text(out, "traceback", d->traceback);
-    put_text(out, "where", d->where);
+    stk_json_put_text(out, "class", d->error_class);
+    stk_json_put_text(
+        out, "text",
+        stk_arena_printf(arena, "step '%s' %s%s: %s", task->name, verb, tries, d->error_text));
+    stk_json_put_text(out, "cause", d->error_text);
+    stk_json_put_text(out, "traceback", d->traceback);
+    stk_json_put_text(out, "where", d->where);
     stk_buf_char(out, '}');
 }
 
@@ -197,34 +175,34 @@ static int put_task(const stk_view *view, uint32_t i_task, stk_arena *arena, stk
         return rc;
     }
     stk_buf_char(out, '{');
-    put_text(out, "status", stk_report_status(view, task, false));
+    stk_json_put_text(out, "status", stk_report_status(view, task, false));
     put_raw(out, "cached", task->state == STK_TASK_CACHED ? "true" : "false", NULL);
-    put_text(out, "cached_from", d.cached_from);
-    put_number(out, "attempts", task->attempt);
-    put_number(out, "started_ms", task->first_ms ? task->first_ms : task->ended_ms);
-    put_number(out, "ended_ms", task->ended_ms);
+    stk_json_put_text(out, "cached_from", d.cached_from);
+    stk_json_put_int(out, "attempts", task->attempt);
+    stk_json_put_int(out, "started_ms", task->first_ms ? task->first_ms : task->ended_ms);
+    stk_json_put_int(out, "ended_ms", task->ended_ms);
     put_asked(out, &d.asked, task->step);
     put_raw(out, "granted", d.granted_json, "{}");
     put_raw(out, "used", d.used_json, "{}");
     put_inputs(view, out, &d);
     put_outputs(view, out, &d, arena);
     put_raw(out, "metadata", d.metadata, "{}");
-    put_text(out, "miss", d.miss);
+    stk_json_put_text(out, "miss", d.miss);
     put_error(out, task, &d, arena);
-    put_key(out, "warnings");
+    stk_json_put_key(out, "warnings");
     stk_buf_char(out, '[');
     for (uint32_t i = 0; i < d.n_warnings; i++) {
         stk_buf_text(out, i > 0 ? "," : "");
         stk_buf_json(out, d.warnings[i]);
     }
     stk_buf_char(out, ']');
-    put_key(out, "logs");
+    stk_json_put_key(out, "logs");
     stk_buf_char(out, '{');
-    put_text(out, "stdout", d.stdout_path);
-    put_text(out, "stderr", d.stderr_path);
+    stk_json_put_text(out, "stdout", d.stdout_path);
+    stk_json_put_text(out, "stderr", d.stderr_path);
     stk_buf_char(out, '}');
-    put_text(out, "source", task->step ? task->step->source : NULL);
-    put_text(out, "dir", d.dir);
+    stk_json_put_text(out, "source", task->step ? task->step->source : NULL);
+    stk_json_put_text(out, "dir", d.dir);
     stk_buf_char(out, '}');
     return 0;
 }
@@ -248,7 +226,7 @@ int stk_report_json_task(const stk_view *view, uint32_t i_task, stk_buf *out, st
 static void put_known(stk_buf *out, const char *key, double amount)
 {
     if (amount >= 0) {
-        put_key(out, key);
+        stk_json_put_key(out, key);
         stk_buf_printf(out, "%.10g", amount);
     }
 }
@@ -258,7 +236,7 @@ static int put_totals(const stk_view *view, stk_buf *out, stk_err *err)
 {
     stk_view_totals t;
     int rc = stk_view_total(view, NULL, 0, &t, err);
-    put_key(out, "used");
+    stk_json_put_key(out, "used");
     stk_buf_char(out, '{');
     put_known(out, "cpu_s", rc < 0 ? -1 : t.cpu_s);
     put_known(out, "gpu_held_s", rc < 0 ? -1 : t.gpu_held_s);
@@ -276,23 +254,23 @@ int stk_report_json_run(const stk_view *view, stk_buf *out, stk_err *err)
         return stk_err_set(err, STK_E_NOMEM, "out of memory");
     }
     stk_buf_char(out, '{');
-    put_text(out, "run", run->id);
-    put_text(out, "name", run->name);
-    put_text(out, "pipeline", run->pipeline);
-    put_text(out, "status", run->status);
-    put_text(out, "error", run->error);
-    put_text(out, "store", run->store);
-    put_number(out, "created_ms", run->created_ms);
-    put_number(out, "started_ms", run->started_ms);
-    put_number(out, "ended_ms", run->ended_ms);
-    put_text(out, "mode", run->mode);
-    put_text(out, "policy", run->policy);
+    stk_json_put_text(out, "run", run->id);
+    stk_json_put_text(out, "name", run->name);
+    stk_json_put_text(out, "pipeline", run->pipeline);
+    stk_json_put_text(out, "status", run->status);
+    stk_json_put_text(out, "error", run->error);
+    stk_json_put_text(out, "store", run->store);
+    stk_json_put_int(out, "created_ms", run->created_ms);
+    stk_json_put_int(out, "started_ms", run->started_ms);
+    stk_json_put_int(out, "ended_ms", run->ended_ms);
+    stk_json_put_text(out, "mode", run->mode);
+    stk_json_put_text(out, "policy", run->policy);
     put_raw(out, "parameters", run->parameters, "{}");
     put_raw(out, "tags", run->tags, "[]");
-    put_text(out, "spec_digest", run->spec_digest);
+    stk_json_put_text(out, "spec_digest", run->spec_digest);
     put_raw(out, "origin", run->origin, "{}");
     put_raw(out, "host", run->host, "{}");
-    put_key(out, "notes");
+    stk_json_put_key(out, "notes");
     stk_buf_char(out, '[');
     for (uint32_t i = 0; i < run->n_notes; i++) {
         stk_buf_text(out, i > 0 ? "," : "");
@@ -303,14 +281,14 @@ int stk_report_json_run(const stk_view *view, stk_buf *out, stk_err *err)
     if (rc < 0) {
         return rc;
     }
-    put_key(out, "steps");
+    stk_json_put_key(out, "steps");
     stk_buf_char(out, '{');
     for (uint32_t i = 0; i < view->n_tasks; i++) {
         const stk_view_task *task = &view->tasks[i];
         stk_arena_reset(arena);
-        put_key(out, task->i_in_step == 0
-                         ? task->name
-                         : stk_arena_printf(arena, "%s/%u", task->name, task->i_in_step));
+        stk_json_put_key(out, task->i_in_step == 0
+                                  ? task->name
+                                  : stk_arena_printf(arena, "%s/%u", task->name, task->i_in_step));
         rc = put_task(view, i, arena, out, err);
         if (rc < 0) {
             return rc;
@@ -325,12 +303,12 @@ int stk_report_json_runs(const stk_run_row *rows, uint32_t n_rows, stk_buf *out,
     stk_buf_char(out, '[');
     for (uint32_t i = 0; i < n_rows; i++) {
         stk_buf_text(out, i > 0 ? ",\n {" : "{");
-        put_text(out, "run", rows[i].id);
-        put_text(out, "name", rows[i].name);
-        put_text(out, "pipeline", rows[i].pipeline);
-        put_text(out, "status", rows[i].status);
-        put_number(out, "created_ms", rows[i].created_ms);
-        put_number(out, "ended_ms", rows[i].ended_ms);
+        stk_json_put_text(out, "run", rows[i].id);
+        stk_json_put_text(out, "name", rows[i].name);
+        stk_json_put_text(out, "pipeline", rows[i].pipeline);
+        stk_json_put_text(out, "status", rows[i].status);
+        stk_json_put_int(out, "created_ms", rows[i].created_ms);
+        stk_json_put_int(out, "ended_ms", rows[i].ended_ms);
         stk_buf_char(out, '}');
     }
     stk_buf_text(out, "]\n");
