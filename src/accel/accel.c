@@ -332,17 +332,21 @@ void stk_accel_sum_processes(const stk_device_process *processes, int n, const p
         return;
     }
     ret->context = 0;
+    ret->n_others = 0;
     for (int i = 0; i < n; i++) {
+        bool ours = false;
         for (uint32_t k = 0; k < n_pids; k++) {
             if (processes[i].pid != pids[k]) {
                 continue;
             }
+            ours = true;
             ret->context = ret->context == 1 || !processes[i].graphics;
             if (processes[i].memory_bytes >= 0) {
                 ret->process_memory =
                     (ret->process_memory < 0 ? 0 : ret->process_memory) + processes[i].memory_bytes;
             }
         }
+        ret->n_others += !ours && !processes[i].graphics;
     }
 }
 

@@ -134,6 +134,7 @@ typedef struct stk_device_sample {
     int64_t memory_used;    /* bytes, whole device */
     int64_t process_memory; /* bytes of the given processes */
     int32_t context;        /* 1: one of them has a context on it, 0: none has */
+    int32_t n_others;       /* further processes that have one */
     int32_t power_mw;
     int64_t energy_mj;
     int32_t temperature_c;
@@ -143,7 +144,7 @@ typedef struct stk_device_sample {
     int64_t nvlink_tx_bytes, nvlink_rx_bytes;
 } stk_device_sample;
 #define STK_DEVICE_SAMPLE_UNKNOWN                                                                  \
-    ((stk_device_sample){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1})
+    ((stk_device_sample){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1})
 /* On an error (as stk_accel_state) *ret is unknown throughout. */
 int stk_accel_sample(stk_accel *accel, uint32_t i_device, const pid_t *pids, uint32_t n_pids,
                      stk_device_sample *ret);
@@ -190,7 +191,7 @@ enum { STK_LEASE_DEVICES = 64 };
 typedef struct stk_lease {
     uint32_t n;
     uint32_t devices[STK_LEASE_DEVICES]; /* indices into the accel's list */
-    uint32_t n_fds; /* one a device, one more for a slice (its parent's lock) */
+    uint32_t n_fds;                 /* one a device, one more for a slice (its parent's lock) */
     int fds[2 * STK_LEASE_DEVICES]; /* CLOEXEC; hand all to the task, whose copies keep it alive */
     int64_t share_bytes;            /* of each; 0: whole devices */
 } stk_lease;

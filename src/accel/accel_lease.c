@@ -72,12 +72,14 @@ int stk_lease_level(void)
 
 int stk_lease_path(const stk_device *device, char *ret_path, size_t size)
 {
-    int n = snprintf(ret_path, size, "%s/%s-%s", stk_lease_dir(NULL), device->vendor,
+    const char *dir = stk_lease_dir(NULL);
+    int n = snprintf(ret_path, size, "%s/%s-%s", dir, device->vendor,
                      device->uuid != NULL ? device->uuid : "unknown");
     if (n < 0 || (size_t)n >= size) {
         return -1;
     }
-    for (char *c = strrchr(ret_path, '/') + 1; *c != '\0'; c++) {
+    /* Old drivers' slices are MIG-GPU-…/1/0: one file's name all the same. */
+    for (char *c = ret_path + strlen(dir) + 1; *c != '\0'; c++) {
         if (strchr("/ \n\t", *c) != NULL) {
             *c = '_';
         }

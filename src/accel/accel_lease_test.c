@@ -257,12 +257,38 @@ static void test_directory(void **state)
     assert_false(is_private);
 }
 
+/* A slice of an old driver has slashes in its name; its file lies in the folder all the same. */
+static void test_slashes_in_a_name(void **state)
+{
+    (void)state;
+    char path[128], provider_of_slice[160];
+    snprintf(path, sizeof path, "%s/slices.json", dir);
+    FILE *file = fopen(path, "w");
+    fputs("[{\"uuid\": \"MIG-GPU-a/1/0\"}, {\"uuid\": \"MIG-GPU-a/2/0\"}]", file);
+    fclose(file);
+    snprintf(provider_of_slice, sizeof provider_of_slice, "fake:%s", path);
+    stk_accel *slices;
+    stk_lease lease;
+    stk_err err = {0};
+    const stk_devset both = {{3}};
+    assert_int_equal(stk_accel_open(provider_of_slice, &slices, NULL), 0);
+    if (stk_lease_take(slices, &both, 0, "run r", &lease, NULL, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+    snprintf(path, sizeof path, "%s/nvidia-MIG-GPU-a_1_0", dir);
+    assert_int_equal(access(path, F_OK), 0);
+    stk_lease_drop(&lease);
+    assert_int_equal(stk_accel_quarantine(slices, 1, "it broke", &err), 0);
+    assert_int_equal(stk_accel_clear_quarantine(slices, 1, &err), 0);
+    stk_accel_close(slices);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(take_and_drop), T(two_processes), T(heir_keeps), T(file_removed),
-        T(hostile_file),  T(environment),   T(race),       T(directory),
+        T(take_and_drop), T(two_processes), T(heir_keeps), T(file_removed),      T(hostile_file),
+        T(environment),   T(race),          T(directory),  T(slashes_in_a_name),
     };
 #undef T
     return cmocka_run_group_tests(tests, NULL, NULL);

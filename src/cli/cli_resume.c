@@ -110,6 +110,13 @@ static int run_resume(stk_cli *cli)
     json_t *origin = origin_text == NULL ? NULL : json_loads(origin_text, 0, NULL);
     const char *params_text = stk_view_get_run(view)->parameters;
     json_t *params = params_text == NULL ? NULL : json_loads(params_text, 0, NULL);
+    const char *host_text = stk_view_get_run(view)->host;
+    json_t *host = host_text == NULL ? NULL : json_loads(host_text, 0, NULL);
+    const char *simulated = json_string_value(json_object_get(host, "accel"));
+    if (simulated != NULL) { /* its devices go by their places on that machine */
+        (void)setenv("STOKER_ACCEL", simulated, 1);
+    }
+    json_decref(host);
     stk_view_free(view);
     stk_store_close(store);
     if (rc == 0 && json_object_get(origin, "argv") != NULL && has_python_steps(spec)) {

@@ -53,7 +53,10 @@ static int standing_open(stk_store *store, const stk_view *view, stk_arena *aren
                             ? STK_POLICY_STRICT
                             : STK_POLICY_FIT;
     const int64_t *peaks = NULL;
-    int rc = stk_accel_open(getenv("STOKER_ACCEL"), &s->accel, err);
+    json_t *host = run->host == NULL ? NULL : json_loads(run->host, 0, NULL);
+    const char *simulated = json_string_value(json_object_get(host, "accel"));
+    int rc = stk_accel_open(simulated != NULL ? simulated : getenv("STOKER_ACCEL"), &s->accel, err);
+    json_decref(host);
     rc = rc < 0 ? rc : stk_exec_capacity(s->accel, arena, &s->capacity, err);
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(spec, arena, &peaks, err);
     rc = rc < 0 ? rc : stk_plan_new(spec, &s->capacity, peaks, policy, &s->plan, err);

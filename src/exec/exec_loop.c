@@ -339,7 +339,12 @@ static void add_host(stk_buf *buf, const stk_exec_config *config)
             comma = ",";
         }
     }
-    stk_buf_text(buf, "]}");
+    stk_buf_char(buf, ']');
+    if (config->accel != NULL && stk_accel_is_simulated(config->accel)) {
+        stk_buf_text(buf, ",\"accel\":"); /* who asks about the run later asks about that machine */
+        stk_buf_json(buf, getenv("STOKER_ACCEL"));
+    }
+    stk_buf_char(buf, '}');
 }
 
 static int emit_created(stk_exec *x, stk_err *err)

@@ -101,14 +101,25 @@ static void add_up(const stk_watch *watch, watch_device *d, const stk_device_sam
     d->rose = d->rose || (new && !has_stranger(watch, d));
 }
 
-static void ask(stk_watch *watch, watch_device *d, int64_t age_ms)
+static stk_device_sample sample_of(const stk_watch *watch, const watch_device *d)
 {
     stk_device_sample s;
+    const stk_proc_members *members = &watch->members;
+    return stk_accel_sample(watch->config.accel, d->i, members->pids, members->n, &s) < 0
+               ? STK_DEVICE_SAMPLE_UNKNOWN
+               : s;
+}
+
+static void ask(stk_watch *watch, watch_device *d, int64_t age_ms)
+{
+    stk_device_sample s = sample_of(watch, d);
     bool alone = watch->share_bytes == 0;
-    if (stk_accel_sample(watch->config.accel, d->i, watch->members.pids, watch->members.n, &s) <
-        0) {
-        s = STK_DEVICE_SAMPLE_UNKNOWN;
+    /* Who is new there may be a child that the task had since its processes were found. */
+    if (s.n_others > 0 && s.n_others != d->n_others &&
+        stk_proc_members_find(watch->sid, &watch->members) == 0) {
+        s = sample_of(watch, d);
     }
+    d->n_others = s.n_others;
     d->last = (stk_sample_device){.memory_bytes = s.process_memory >= 0 || !alone ? s.process_memory
                                                                                   : s.memory_used,
                                   .busy_percent = s.busy_percent,

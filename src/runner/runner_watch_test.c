@@ -19,6 +19,7 @@
 static char dir[] = "/tmp/stk-watch-XXXXXX";
 static char devices[64], provider[80];
 static pid_t task;
+static int births[2]; /* the task has a child, which tells its number here, on SIGUSR1 */
 
 /* One device's JSON after another; the same keys as in accel_fake.c. */
 static void describe(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -151,6 +152,30 @@ static void test_context_by_memory(void **state)
     }
 }
 
+/* The driver names a child that the task had since its processes were last looked for. */
+static void test_late_child(void **state)
+{
+    (void)state;
+    describe("[{\"processes\": {}}]");
+    stk_accel *accel = open_accel();
+    stk_watch w = watch_of(accel, 1, 0);
+    assert_int_equal(stk_watch_sample(&w, 2000), STK_FAIL_NONE);
+    pid_t child = 0;
+    assert_int_equal(kill(task, SIGUSR1), 0);
+    assert_int_equal(read(births[0], &child, sizeof child), sizeof child);
+    describe("[{\"processes\": {\"%d\": 5000}}]", (int)child);
+    assert_int_equal(stk_watch_sample(&w, 2100), STK_FAIL_NONE);
+    describe("[{\"processes\": {\"1\": 7000}}]"); /* somebody else */
+    assert_int_equal(stk_watch_sample(&w, 2200), STK_FAIL_NONE);
+    stk_outcome o = {.ok = true};
+    stk_watch_report(&w, 3000, &o);
+    assert_int_equal(o.devices[0].context, 1);
+    assert_int_equal(o.devices[0].peak_memory_bytes, 5000);
+    (void)kill(child, SIGKILL);
+    stk_watch_done(&w);
+    stk_accel_close(accel);
+}
+
 static void test_share(void **state)
 {
     (void)state;
@@ -278,6 +303,18 @@ static void test_period(void **state)
     }
 }
 
+static void have_child(int signal)
+{
+    (void)signal;
+    pid_t child = fork();
+    if (child == 0) {
+        for (;;) {
+            (void)pause();
+        }
+    }
+    (void)!write(births[1], &child, sizeof child);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -287,12 +324,13 @@ static int setup(void **state)
     snprintf(devices, sizeof devices, "%s/devices.json", dir);
     snprintf(provider, sizeof provider, "fake:%s", devices);
     int ready[2];
-    if (pipe(ready) < 0) {
+    if (pipe(ready) < 0 || pipe(births) < 0) {
         return -1;
     }
     task = fork();
     if (task == 0) {
         (void)setsid();
+        (void)signal(SIGUSR1, have_child);
         (void)open("/dev/null", O_RDONLY);
         (void)!write(ready[1], "", 1);
         for (;;) {
@@ -316,9 +354,9 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adds_up), cmocka_unit_test(test_context_by_memory),
-        cmocka_unit_test(test_share),   cmocka_unit_test(test_share_unknown),
-        cmocka_unit_test(test_trouble), cmocka_unit_test(test_libraries),
-        cmocka_unit_test(test_period)};
+        cmocka_unit_test(test_adds_up),       cmocka_unit_test(test_context_by_memory),
+        cmocka_unit_test(test_late_child),    cmocka_unit_test(test_share),
+        cmocka_unit_test(test_share_unknown), cmocka_unit_test(test_trouble),
+        cmocka_unit_test(test_libraries),     cmocka_unit_test(test_period)};
     return cmocka_run_group_tests_name("runner_watch", tests, setup, teardown);
 }

@@ -1,0 +1,35 @@
+"""Runs on machines that aren't here: `--simulate`, and who asks about them later from another terminal."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from cli_tools import Cli, wait_for
+
+
+@pytest.mark.parametrize(
+    ("machine", "says"),
+    [("v5e-8", "4 TPU chips"), ("16xTrainium", "4 Neuron devices"), ("4xMI300X", "4 GPU")],
+)
+def test_devices_are_called_what_they_are(cli: Cli, machine: str, says: str) -> None:
+    run = cli.run({"a": {"run": "true", "resources": {"gpu_count": 4}}}, "--simulate", machine)
+    assert run.code == 0
+    row = next(line for line in run.err.splitlines() if line.startswith("✓ a"))
+    assert row.count(says) == 2, row  # asked, granted
+
+
+def test_why_and_resume_know_the_machine_of_the_run(cli: Cli) -> None:
+    steps = {
+        "a": {"run": "echo $$ > pid; sleep ${SECONDS_A:-30}", "resources": {"gpu_count": 4}},
+        "b": {"run": "echo $CUDA_VISIBLE_DEVICES", "resources": {"gpu_count": 2}},
+    }
+    engine = cli.start("run", "--simulate", "4xH100", cli.document(steps))
+    cli.until("pid")
+    wait_for(lambda: cli.json("show", "latest")["steps"]["a"]["status"] == "running")
+    why = cli("why", "latest/b").out
+    assert "waits for devices: GPU 0: step 'a' of this run; GPU 1:" in why.replace("\n", " ")
+    engine.send_signal(signal.SIGINT)
+    engine.wait(20)
+    run = cli("resume", "latest", SECONDS_A="0")
+    assert run.code == 0 and len(run.text("b").split(",")) == 2
