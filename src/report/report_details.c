@@ -104,7 +104,7 @@ const char *stk_report_artifact_path(stk_arena *arena, const char *store, const 
 
 static stk_view_amounts unknown_amounts(void)
 {
-    return (stk_view_amounts){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1};
+    return (stk_view_amounts){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL};
 }
 
 static stk_view_amounts asked_of(const stk_step *step)
@@ -315,6 +315,10 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
     d.miss = stk_arena_dup(arena, stk_report_text(start, "miss"));
     read_end(task, end, arena, &d);
     stk_report_read_devices(granted, json_object_get(end, "used"), arena, &d);
+    const char *noun = d.n_devices > 0 ? d.devices[0].noun : NULL;
+    if (noun != NULL && strcmp(noun, "GPU") != 0) {
+        d.asked.noun = d.granted.noun = d.used.noun = noun;
+    }
     if (task->step != NULL) {
         read_inputs(view, task->step, json_object_get(end, "inputs"), arena, &d);
     }

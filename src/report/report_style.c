@@ -187,7 +187,8 @@ void stk_text_amounts(stk_buf *out, const stk_view_amounts *a, bool utf8)
             stk_buf_printf(out, "%s of ",
                            stk_units_format_memory(a->share_bytes, text, sizeof text));
         }
-        stk_buf_printf(out, "%lld GPU", (long long)a->n_devices);
+        stk_buf_printf(out, "%lld %s%s", (long long)a->n_devices, a->noun != NULL ? a->noun : "GPU",
+                       a->noun != NULL && a->n_devices != 1 ? "s" : "");
     }
     if (out->len == before) {
         stk_buf_text(out, utf8 ? "–" : "-");

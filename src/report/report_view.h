@@ -93,6 +93,7 @@ typedef struct stk_view_amounts {
     double gpu_held_s, gpu_busy_s; /* seconds × devices */
     double energy_j;               /* of the devices */
     int64_t read_bytes, write_bytes;
+    const char *noun; /* of the devices, where it isn't "GPU" */
 } stk_view_amounts;
 
 /* A device that a step was given, and what it did with it. -1 and NULL: not known. */
