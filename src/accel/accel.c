@@ -181,6 +181,11 @@ const stk_device *stk_accel_device(const stk_accel *accel, uint32_t i)
     return i < accel->n ? &accel->devices[i] : NULL;
 }
 
+const char *stk_accel_get_remark(const stk_accel *accel)
+{
+    return accel->remark;
+}
+
 bool stk_accel_is_simulated(const stk_accel *accel)
 {
     return accel->simulated;

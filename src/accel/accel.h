@@ -67,6 +67,9 @@ const char *stk_accel_driver(const stk_accel *accel);
 int32_t stk_accel_cuda_version(const stk_accel *accel);
 /* One sentence for doctor and notes. */
 const char *stk_accel_describe(const stk_accel *accel, stk_arena *arena);
+/* Why there are fewer than one might think: what an inherited mask left out, a driver that doesn't
+ * answer. NULL: nothing of the kind. Borrowed. */
+const char *stk_accel_get_remark(const stk_accel *accel);
 
 /* How near two devices are; more is nearer. */
 typedef enum {

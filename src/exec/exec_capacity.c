@@ -30,6 +30,7 @@ int stk_exec_capacity(stk_accel *accel, stk_arena *arena, stk_capacity *ret_capa
                                    .n_devices = n,
                                    .links = links,
                                    .where = "this machine",
+                                   .remark = accel == NULL ? NULL : stk_accel_get_remark(accel),
                                    .backend = "local",
                                    .cpu_milli = (int64_t)stk_proc_n_cpus() * 1000,
                                    .memory_bytes = stk_proc_memory_bytes()};

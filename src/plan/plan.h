@@ -31,6 +31,7 @@ typedef struct stk_capacity {
     uint32_t n_devices;
     const uint8_t *links; /* n_devices × n_devices, more is nearer; or NULL */
     const char *where;    /* "this machine" — used in messages */
+    const char *remark;   /* why devices may be missing: a mask, a driver that fails; or NULL */
     const char *backend;  /* "local" */
     int64_t cpu_milli;
     int64_t memory_bytes;

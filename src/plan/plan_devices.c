@@ -287,20 +287,32 @@ static void explain(const stk_plan_requester *q, const survey *s, refusal *r)
     }
 }
 
+/* In brackets: why there may be less than one might think. */
+static const char *but(const stk_plan_requester *q)
+{
+    const char *text =
+        q->cap->remark == NULL ? "" : stk_arena_printf(q->plan->arena, " (%.300s)", q->cap->remark);
+    return text != NULL ? text : "";
+}
+
 static int refuse(stk_plan_requester *q, uint32_t i_step, const survey *surveys, uint32_t n)
 {
     refusal r;
+    char text[1024];
     explain(q, &surveys[0], &r);
     if (n == 1) {
-        return stk_plan_refuse(q, i_step, r.text, r.hint);
+        (void)snprintf(text, sizeof text, "%s%s", r.text, but(q));
+        return stk_plan_refuse(q, i_step, text, r.hint);
     }
     bool there = false;
-    char text[700];
     size_t len = (size_t)snprintf(text, sizeof text, "none of its %u alternatives is possible", n);
     for (uint32_t i = 0; i < n && len < sizeof text; i++) {
         explain(q, &surveys[i], &r);
         there |= surveys[i].there;
         len += (size_t)snprintf(text + len, sizeof text - len, "%s %s", i == 0 ? ":" : ";", r.text);
+    }
+    if (len < sizeof text) {
+        (void)snprintf(text + len, sizeof text - len, "%s", but(q));
     }
     const char *here = stk_plan_inventory(q->cap, NULL, q->plan->arena);
     if (there) {
@@ -317,17 +329,18 @@ static int go_without(stk_plan_requester *q, uint32_t i_step, const survey *surv
                       stk_request *request)
 {
     char asked[400];
-    char why[200];
-    char many[200];
+    char why[512];
+    char many[512];
     size_t len = 0;
     for (uint32_t i = 0; i < n && len < sizeof asked; i++) {
         char one[240];
         len += (size_t)snprintf(asked + len, sizeof asked - len, "%s%s", i > 0 ? " or " : "",
                                 stk_plan_ask_text(q->cap, &surveys[i].want, one, sizeof one));
     }
-    (void)snprintf(why, sizeof why, "%s has none, it runs on the CPU (policy fit)", q->cap->where);
-    (void)snprintf(many, sizeof many, "%s has none, they run on the CPU (policy fit)",
-                   q->cap->where);
+    (void)snprintf(why, sizeof why, "%s has none%s, it runs on the CPU (policy fit)", q->cap->where,
+                   but(q));
+    (void)snprintf(many, sizeof many, "%s has none%s, they run on the CPU (policy fit)",
+                   q->cap->where, but(q));
     request->clamped = true;
     return stk_plan_add_note(q, i_step, asked, why, many);
 }

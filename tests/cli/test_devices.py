@@ -96,3 +96,15 @@ def test_more_than_there_are_is_refused_before_the_start(host: Host) -> None:
     done = host.run("run", "p.yaml")
     assert done.returncode == 2
     assert "'one'" in done.stderr and str(n) in done.stderr
+
+
+@pytest.mark.parametrize("policy", ["fit", "strict"])
+def test_a_mask_is_named_where_devices_are_missing(cli: Cli, policy: str) -> None:
+    cli.devices("GPU-a", "GPU-b")
+    step = {"a": {"run": "true", "resources": {"gpu_count": 1}}}
+    run = cli.run(step, "--policy", policy, env={"CUDA_VISIBLE_DEVICES": ""})
+    assert "(CUDA_VISIBLE_DEVICES='' limits them to 0 of 2)" in run.err.replace("\n", " ")
+    assert run.code == (0 if policy == "fit" else 2)
+    two = {"a": {"run": "true", "resources": {"gpu_count": 2}}}
+    run = cli.run(two, "--policy", policy, env={"CUDA_VISIBLE_DEVICES": "1"})
+    assert "limits them to 1 of 2" in run.err.replace("\n", " ")
