@@ -419,6 +419,27 @@ static int survey_all(stk_plan_requester *q, uint32_t i_step, const stk_resource
     return rc < 0 ? rc : note_learned(q, i_step, res);
 }
 
+static bool is_other(const char *own, const char *inherited)
+{
+    return own != NULL && (inherited == NULL || strcmp(own, inherited) != 0);
+}
+
+/* A step that names a kind and no amount is given nothing. The pipeline's own kind, which those of
+ * its steps that count have in common, is no such thing. */
+static int note_uncounted(stk_plan_requester *q, uint32_t i_step, const stk_resources *res)
+{
+    const stk_resources *all = &stk_spec_settings(q->plan->spec)->resources;
+    bool is_class = is_other(res->gpu_class, all->gpu_class);
+    if (res->gpu_count == 0 || (!is_class && !is_other(res->gpu_vendor, all->gpu_vendor))) {
+        return 0;
+    }
+    char asked[160];
+    static const char why[] = "without a gpu_count that asks for no device; add gpu_count: 1";
+    (void)snprintf(asked, sizeof asked, "%s %.100s", is_class ? "gpu_class" : "gpu_vendor",
+                   is_class ? res->gpu_class : res->gpu_vendor);
+    return stk_plan_add_note(q, i_step, asked, why, why);
+}
+
 int stk_plan_ask_devices(stk_plan_requester *q, uint32_t i_step, stk_request *request)
 {
     const stk_settings *settings = stk_spec_step(q->plan->spec, i_step)->settings;
@@ -426,7 +447,7 @@ int stk_plan_ask_devices(stk_plan_requester *q, uint32_t i_step, stk_request *re
     uint32_t n = res->n_any_of > 0 ? res->n_any_of : 1;
     if (res->gpu_count == 0 ||
         (res->gpu_count < 0 && res->gpu_memory_bytes == -1 && res->n_any_of == 0)) {
-        return 0;
+        return note_uncounted(q, i_step, res);
     }
     if (q->cap == NULL) {
         request->n_devices = (uint32_t)overlay(res, 0).gpu_count;

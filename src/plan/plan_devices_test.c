@@ -154,7 +154,6 @@ static void test_whole(void **state)
     (void)state;
     static const request_case cases[] = {
         {&two, "{}", ""},
-        {&two, "{gpu_class: A100}", ""}, /* a default for steps that ask; this one doesn't */
         {&two, "{gpu_count: 0, gpu_memory: 10GB}", ""},
         {&two, "{gpu_count: 1}", "1:0,1"},
         {&two, "{gpu_count: 2, gpu_class: A100-80GB}", "2:0,1"},
@@ -272,6 +271,10 @@ static void test_alternatives(void **state)
          "1:0,1"},
         {&two, "{gpu_count: 2, gpu_class: H100, any_of: [{gpu_class: A100}]}", "2:0,1"},
         {&two, "{any_of: []}", ""},
+        {&two, "{gpu_class: A100}",
+         "; step 'a' asked for gpu_class A100: without a gpu_count that asks for no device; add "
+         "gpu_count: 1"},
+        {&two, "{gpu_count: 0, gpu_vendor: amd}", ""},
         {&two, "{any_of: [{}]}", "1:0,1"},
         {&two, "{any_of: [{gpu_class: H100}, {gpu_count: 4}]}",
          "none of its 2 alternatives is possible: gpu_class H100: this machine has 2 × NVIDIA "
