@@ -104,7 +104,7 @@ const char *stk_report_artifact_path(stk_arena *arena, const char *store, const 
 
 static stk_view_amounts unknown_amounts(void)
 {
-    return (stk_view_amounts){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL};
+    return (stk_view_amounts){-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL, 0};
 }
 
 static stk_view_amounts asked_of(const stk_step *step)
@@ -120,6 +120,7 @@ static stk_view_amounts asked_of(const stk_step *step)
                           : first > 0               ? first
                           : r->gpu_count > 0        ? r->gpu_count
                                                     : 1;
+        asked.n_alternatives = asked.n_devices > 0 ? r->n_any_of : 0;
         asked.share_bytes = r->gpu_memory_bytes > 0 ? r->gpu_memory_bytes : -1;
     }
     return asked;

@@ -99,7 +99,7 @@ static const char *seconds(double s, char *buf, size_t size)
     return stk_units_format_duration((int64_t)(s * 1000), buf, size);
 }
 
-static const char *energy(double joules, char *buf, size_t size)
+const char *stk_text_energy(double joules, char *buf, size_t size)
 {
     (void)snprintf(buf, size,
                    joules >= 1e6   ? "%.2f MJ"
@@ -122,7 +122,7 @@ void stk_text_gpu_time(double held_s, double busy_s, double energy_j, stk_buf *o
         stk_buf_printf(out, ", %.1f busy", busy_s);
     }
     if (energy_j >= 0) {
-        stk_buf_printf(out, ", %s", energy(energy_j, text, sizeof text));
+        stk_buf_printf(out, ", %s", stk_text_energy(energy_j, text, sizeof text));
     }
 }
 
@@ -153,7 +153,8 @@ static void add_use(const stk_view_device *d, stk_buf *out)
     }
     if (d->busy_percent >= 0) {
         comma(out, before);
-        stk_buf_printf(out, "busy %.0f %%", d->busy_percent);
+        /* Of a shared device it can't be told whose work that was. */
+        stk_buf_printf(out, "%sbusy %.0f %%", d->share_bytes > 0 ? "device " : "", d->busy_percent);
     }
     if (d->peak_memory_bytes >= 0) {
         comma(out, before);
@@ -166,7 +167,7 @@ static void add_use(const stk_view_device *d, stk_buf *out)
     }
     if (d->energy_j >= 0) {
         comma(out, before);
-        stk_buf_text(out, energy(d->energy_j, text, sizeof text));
+        stk_buf_text(out, stk_text_energy(d->energy_j, text, sizeof text));
     }
     if (d->throttled_s > 0) {
         comma(out, before);
@@ -218,16 +219,17 @@ static void device_row(const stk_view_device *d, stk_buf *out)
     stk_buf_text(out, "<tr>");
     cell_text(out, d->model);
     cell_text(out, d->uuid);
-    cell_text(out, share.data);
+    cell_number(out, share.data != NULL, share.data);
     cell_number(out, d->context >= 0, d->context == 1 ? "yes" : "never");
-    (void)snprintf(text, sizeof text, "%.0f %%", d->busy_percent);
+    (void)snprintf(text, sizeof text, "%s%.0f %%", d->share_bytes > 0 ? "device " : "",
+                   d->busy_percent);
     cell_number(out, d->busy_percent >= 0, text);
     cell_number(out, d->busy_s >= 0, seconds(d->busy_s, text, sizeof text));
     cell_number(out, d->peak_memory_bytes >= 0,
                 stk_units_format_memory(d->peak_memory_bytes, text, sizeof text));
     (void)snprintf(text, sizeof text, "%lld °C", (long long)d->peak_temperature_c);
     cell_number(out, d->peak_temperature_c >= 0, text);
-    cell_number(out, d->energy_j >= 0, energy(d->energy_j, text, sizeof text));
+    cell_number(out, d->energy_j >= 0, stk_text_energy(d->energy_j, text, sizeof text));
     cell_number(out, d->throttled_s >= 0, seconds(d->throttled_s, text, sizeof text));
     stk_buf_text(out, "</tr>\n");
 }

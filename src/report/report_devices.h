@@ -25,6 +25,8 @@ void stk_text_devices(const stk_view_details *details, const stk_style *style, i
  * granted, but for a step that asked to be profiled, of which that is said. */
 void stk_html_devices(const stk_view_details *details, const stk_samples *samples, bool profiled,
                       stk_buf *out);
+/* "5.1 kJ" in `buf`. */
+const char *stk_text_energy(double joules, char *buf, size_t size);
 /* "12.3 GPU-s held, 8.0 busy, 5.1 kJ"; nothing when none of it is known. */
 void stk_text_gpu_time(double held_s, double busy_s, double energy_j, stk_buf *out);
 

@@ -183,7 +183,7 @@ static void tile(stk_buf *out, const char *value, const char *what)
 
 static int tiles(const page *p)
 {
-    char a[32], b[64];
+    char a[32], b[64], noun[48] = "";
     const stk_view_totals *t = &p->totals;
     int64_t peak = -1, devices = 0;
     for (uint32_t i = 0; i < stk_view_n_tasks(p->view); i++) {
@@ -196,7 +196,11 @@ static int tiles(const page *p)
             return rc;
         }
         peak = d.used.memory_bytes > peak ? d.used.memory_bytes : peak;
-        devices = d.granted.n_devices > devices ? d.granted.n_devices : devices;
+        if (d.granted.n_devices > devices) {
+            devices = d.granted.n_devices;
+            (void)snprintf(noun, sizeof noun, "%s%s", d.granted.noun ? d.granted.noun : "GPU",
+                           devices == 1 ? "" : "s");
+        }
     }
     stk_buf_text(p->out, "<div class=\"tiles\">\n");
     tile(p->out, stk_units_format_duration((int64_t)(t->wall_s * 1000), a, sizeof a), "wall time");
@@ -213,12 +217,18 @@ static int tiles(const page *p)
         tile(p->out, stk_units_format_memory(peak, a, sizeof a), "peak memory");
     }
     if (devices > 0) {
-        tile(p->out, stk_text_count((uint64_t)devices, a, sizeof a), "GPUs");
+        tile(p->out, stk_text_count((uint64_t)devices, a, sizeof a), noun);
     }
     if (t->gpu_held_s >= 0) {
-        STK_BUF_AUTO text = STK_BUF_INIT(256);
-        stk_text_gpu_time(t->gpu_held_s, t->gpu_busy_s, t->energy_j, &text);
-        tile(p->out, text.data, "of devices");
+        tile(p->out, stk_units_format_duration((int64_t)(t->gpu_held_s * 1000), a, sizeof a),
+             "devices held");
+    }
+    if (t->gpu_busy_s >= 0) {
+        tile(p->out, stk_units_format_duration((int64_t)(t->gpu_busy_s * 1000), a, sizeof a),
+             "devices busy");
+    }
+    if (t->energy_j >= 0) {
+        tile(p->out, stk_text_energy(t->energy_j, a, sizeof a), "energy of devices");
     }
     if (p->run->n_attempts_extra > 0) {
         tile(p->out, stk_text_count(p->run->n_attempts_extra, a, sizeof a), "retries");
@@ -640,6 +650,25 @@ static int facts(const page *p)
     return 0;
 }
 
+/* "2 × NVIDIA H100 80GB HBM3, NVIDIA T4" of a list of models. */
+static const char *devices_of(const json_t *models, stk_arena *arena)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(1u << 16);
+    size_t n = json_array_size(models);
+    for (size_t i = 0, k; i < n; i = k) {
+        json_t *model = json_array_get(models, i);
+        for (k = i + 1; k < n && json_equal(model, json_array_get(models, k));) {
+            k++;
+        }
+        stk_buf_text(&text, i > 0 ? ", " : "");
+        if (k - i > 1) {
+            stk_buf_printf(&text, "%zu × ", k - i);
+        }
+        stk_buf_text(&text, json_is_string(model) ? json_string_value(model) : "unknown device");
+    }
+    return text.data != NULL ? stk_arena_dup(arena, text.data) : "no accelerators";
+}
+
 static void origin(const page *p)
 {
     const stk_view_run *run = p->run;
@@ -657,9 +686,9 @@ static void origin(const page *p)
     int64_t memory = stk_report_integer(host, "memory_bytes", -1);
     if (cpus > 0 && memory > 0) {
         pair(out, "", "machine",
-             stk_arena_printf(p->arena, "%lld CPUs, %s, %zu GPUs", (long long)cpus,
+             stk_arena_printf(p->arena, "%lld CPUs, %s, %s", (long long)cpus,
                               stk_units_format_memory(memory, text, sizeof text),
-                              json_array_size(json_object_get(host, "devices"))));
+                              devices_of(json_object_get(host, "devices"), p->arena)));
     }
     if (run->n_resumed > 0) {
         pair(out, "", "resumed", stk_arena_printf(p->arena, "%u times", run->n_resumed));

@@ -110,16 +110,17 @@ static void test_curves(void **state)
     stk_buf_printf(&path, "%s/runs/20261121-130501-7f3a/train/0/2", store);
     assert_int_equal(stk_file_mkdirs(path.data, 0755, &err), 0);
     stk_buf_text(&path, "/samples.bin");
-    const char *uuids[] = {"GPU-1"};
+    const char *uuids[] = {"GPU-1", "GPU-2"};
     int fd;
-    assert_int_equal(stk_samples_create(path.data, stk_case_ms(0), 1, uuids, &fd, &err), 0);
+    assert_int_equal(stk_samples_create(path.data, stk_case_ms(0), 2, uuids, &fd, &err), 0);
     for (int i = 1; i <= 1000; i++) {
-        stk_sample_device device = STK_SAMPLE_DEVICE_UNKNOWN;
-        device.memory_bytes = 1000000 * i;
-        device.busy_percent = 50;
-        stk_sample sample = {i * 10, 1000000 + (i == 777 ? 900000000 : 0), i * 20000, &device, -1,
+        stk_sample_device devices[2] = {STK_SAMPLE_DEVICE_UNKNOWN, STK_SAMPLE_DEVICE_UNKNOWN};
+        devices[0].memory_bytes = 1000000 * i;
+        devices[0].busy_percent = 50;
+        devices[1].busy_percent = 0;
+        stk_sample sample = {i * 10, 1000000 + (i == 777 ? 900000000 : 0), i * 20000, devices, -1,
                              -1};
-        assert_int_equal(stk_samples_append(fd, &sample, 1), 0);
+        assert_int_equal(stk_samples_append(fd, &sample, 2), 0);
     }
     close(fd);
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
@@ -128,7 +129,10 @@ static void test_curves(void **state)
     assert_non_null(strstr(out.data, "peak 901 MB of 4 GB")); /* one sample of 1,000 is not lost */
     assert_non_null(strstr(out.data, "peak 2.0 CPU"));
     assert_non_null(strstr(out.data, "GPU 0 memory"));
-    assert_non_null(strstr(out.data, "peak 50 % of 100 %"));
+    assert_non_null(strstr(out.data, ">peak 50 %<"));
+    /* That a device never did anything is what the picture is for; what isn't known has none. */
+    assert_non_null(strstr(out.data, ">GPU 1 busy<"));
+    assert_null(strstr(out.data, ">GPU 1 memory<"));
     /* A damaged file costs its curves only. */
     assert_int_equal(stk_file_write(path.data, "nonsense", 8, 0644, &err), 0);
     stk_buf_clear(&out);

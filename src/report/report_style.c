@@ -181,7 +181,9 @@ void stk_text_amounts(stk_buf *out, const stk_view_amounts *a, bool utf8)
                        stk_units_format_memory(a->memory_bytes, text, sizeof text));
     }
     /* That of what was granted nothing was used is worth saying; wall_s is known of "used" only. */
-    if (a->n_devices > 0 || (a->n_devices == 0 && a->wall_s >= 0)) {
+    if (a->n_alternatives > 1) {
+        stk_buf_printf(out, "%sany of %u", out->len > before ? ", " : "", a->n_alternatives);
+    } else if (a->n_devices > 0 || (a->n_devices == 0 && a->wall_s >= 0)) {
         stk_buf_text(out, out->len > before ? ", " : "");
         if (a->share_bytes > 0) {
             stk_buf_printf(out, "%s of ",

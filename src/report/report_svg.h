@@ -21,6 +21,8 @@ typedef struct stk_svg_curve {
     const double *value;
     uint32_t n;
     double limit;     /* drawn as a dashed line; < 0: none */
+    double axis;      /* the axis ends here at least; 0: at what was reached */
+    bool keep_zero;   /* that it was 0 all along is worth a picture */
     bool is_bytes;    /* labels in GB; else plain numbers with `unit` */
     const char *unit; /* " CPU", " %" */
     const char *ink;  /* CSS class: "mem" "cpu" "gpu" */

@@ -281,15 +281,18 @@ void stk_svg_curve_draw(const stk_svg_curve *c, stk_buf *out)
 {
     double top = 0, t_max = c->n > 0 ? c->t_s[c->n - 1] : 0;
     char text[64];
+    bool is_known = false;
     for (uint32_t i = 0; i < c->n; i++) {
         top = c->value[i] > top ? c->value[i] : top;
+        is_known = is_known || c->value[i] >= 0;
     }
-    if (top <= 0 || t_max <= 0) {
+    if (!is_known || t_max <= 0 || (top <= 0 && !c->keep_zero)) {
         return;
     }
     /* A limit far above what was used would press the curve flat: then only the words name it. */
     bool limit_fits = c->limit > 0 && c->limit <= 2.5 * top;
-    double v_max = (limit_fits && c->limit > top ? c->limit : top) * 1.06;
+    double end = c->axis > top ? c->axis : top > 0 ? top : 1;
+    double v_max = (limit_fits && c->limit > end ? c->limit : end) * 1.06;
     double h = CURVE_H - PLOT_T - PLOT_B;
     stk_buf_printf(out,
                    "<svg class=\"curve\" viewBox=\"0 0 %d %d\" role=\"img\"><text class=\"what\" "
@@ -442,17 +445,17 @@ static series rate(const stk_samples *s, double (*pick)(const stk_sample *, uint
 static const struct {
     const char *title;
     double (*pick)(const stk_sample *, uint32_t);
-    double limit;
-    bool is_bytes, is_counter;
+    double axis;
+    bool is_bytes, is_counter, keep_zero;
     const char *unit;
 } device_curves[] = {
-    {"memory", pick_device_memory, -1, true, false, ""},
-    {"busy", pick_busy, 100, false, false, " %"},
-    {"power", pick_power, -1, false, false, " W"},
-    {"temperature", pick_temperature, -1, false, false, " °C"},
-    {"clock", pick_clock, -1, false, false, " MHz"},
-    {"PCIe per second", pick_pcie, -1, true, false, ""},
-    {"NVLink per second", pick_nvlink, -1, true, true, ""},
+    {"memory", pick_device_memory, 0, true, false, true, ""},
+    {"busy", pick_busy, 100, false, false, true, " %"},
+    {"power", pick_power, 0, false, false, false, " W"},
+    {"temperature", pick_temperature, 0, false, false, false, " °C"},
+    {"clock", pick_clock, 0, false, false, false, " MHz"},
+    {"PCIe per second", pick_pcie, 0, true, false, false, ""},
+    {"NVLink per second", pick_nvlink, 0, true, true, false, ""},
 };
 
 static int draw_series(const stk_svg_curve *like, const series *s, stk_buf *out, stk_err *err)
@@ -472,21 +475,21 @@ static int draw_device(const stk_samples *samples, const stk_view_details *detai
                        stk_arena *arena, stk_buf *out, stk_err *err)
 {
     int rc = 0;
-    int64_t index = i < details->n_devices && details->devices[i].index >= 0
-                        ? details->devices[i].index
-                        : (int64_t)i;
+    const stk_view_device *d = i < details->n_devices ? &details->devices[i] : NULL;
+    int64_t index = d != NULL && d->index >= 0 ? d->index : (int64_t)i;
+    stk_buf_text(out, "<i></i>"); /* a device begins a line */
     for (size_t k = 0; rc == 0 && k < sizeof device_curves / sizeof *device_curves; k++) {
         series s = device_curves[k].is_counter ? rate(samples, device_curves[k].pick, i, arena)
                                                : highest(samples, device_curves[k].pick, i, arena);
-        double share = k == 0 && i < details->n_devices && details->devices[i].share_bytes > 0
-                           ? (double)details->devices[i].share_bytes
-                           : device_curves[k].limit;
-        stk_svg_curve curve = {.title = stk_arena_printf(arena, "GPU %lld %s", (long long)index,
-                                                         device_curves[k].title),
-                               .limit = share,
-                               .is_bytes = device_curves[k].is_bytes,
-                               .unit = device_curves[k].unit,
-                               .ink = "gpu"};
+        stk_svg_curve curve = {
+            .title = stk_arena_printf(arena, "%s %lld %s", d != NULL && d->noun ? d->noun : "GPU",
+                                      (long long)index, device_curves[k].title),
+            .limit = k == 0 && d != NULL && d->share_bytes > 0 ? (double)d->share_bytes : -1,
+            .axis = device_curves[k].axis,
+            .keep_zero = device_curves[k].keep_zero,
+            .is_bytes = device_curves[k].is_bytes,
+            .unit = device_curves[k].unit,
+            .ink = "gpu"};
         rc = draw_series(&curve, &s, out, err);
     }
     return rc;

@@ -93,7 +93,8 @@ typedef struct stk_view_amounts {
     double gpu_held_s, gpu_busy_s; /* seconds × devices */
     double energy_j;               /* of the devices */
     int64_t read_bytes, write_bytes;
-    const char *noun; /* of the devices, where it isn't "GPU" */
+    const char *noun;        /* of the devices, where it isn't "GPU" */
+    uint32_t n_alternatives; /* asked: of any_of */
 } stk_view_amounts;
 
 /* A device that a step was given, and what it did with it. -1 and NULL: not known. */

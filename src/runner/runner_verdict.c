@@ -167,6 +167,9 @@ static blame find_cause(const facts *f)
         return (blame){.cause = STK_CAUSE_OTHER_DEVICE};
     }
     blame b = f->n_frameworks > 0 ? ask_all(f) : look(f->outcome);
+    if (b.cause == STK_CAUSE_NO_FRAMEWORK && f->n_used > 0) {
+        b.cause = STK_CAUSE_UNKNOWN; /* something used the others: by what isn't known */
+    }
     return b.cause == STK_CAUSE_UNKNOWN && f->outcome->mask_changed
                ? (blame){.cause = STK_CAUSE_WRONG_MASK}
                : b;

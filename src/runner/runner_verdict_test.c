@@ -120,6 +120,12 @@ static const verdict_case cases[] = {
      .text = "granted 6 GPUs, used 0: GPU-0 (index 0), GPU-1 (index 1), GPU-2 (index 2), GPU-3 "
              "(index 3) and 2 more never had a context; nothing in the step loads a library that "
              "could use it"},
+    /* Something used the other one: that nothing could isn't why. */
+    {.contexts = "10",
+     .has_looked = true,
+     .used = 1,
+     .cause = STK_CAUSE_UNKNOWN,
+     .text = "granted 2 GPUs, used 1: GPU-1 (index 1) never had a context; why can't be told"},
     /* A command: what it had mapped tells. */
     {.contexts = "0",
      .has_looked = true,
