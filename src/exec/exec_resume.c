@@ -22,8 +22,37 @@ typedef struct past {
 typedef struct history {
     past *tasks;
     uint32_t n_tasks;
+    json_t *notes; /* an object whose keys are what was said */
     stk_err *err;
 } history;
+
+static void keep_notes(json_t *said, const char *data)
+{
+    json_t *doc = data == NULL ? NULL : json_loads(data, 0, NULL), *note;
+    const char *text = json_string_value(json_object_get(doc, "text"));
+    size_t i;
+    if (text != NULL) {
+        (void)json_object_set_new_nocheck(said, text, json_true());
+    }
+    json_array_foreach(json_object_get(doc, "notes"), i, note)
+    {
+        if (json_is_string(note)) {
+            (void)json_object_set_new_nocheck(said, json_string_value(note), json_true());
+        }
+    }
+    json_decref(doc);
+}
+
+/* The host may have changed since: what the plan says of it now, and didn't say before. */
+static int emit_new_notes(stk_exec *x, const json_t *said, stk_err *err)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < stk_plan_n_notes(x->config.plan) && rc >= 0; i++) {
+        const char *note = stk_plan_note(x->config.plan, i);
+        rc = json_object_get(said, note) != NULL ? 0 : stk_exec_emit_note(x, note, err);
+    }
+    return rc;
+}
 
 static char *outputs_of(const char *data)
 {
@@ -37,6 +66,10 @@ static char *outputs_of(const char *data)
 static int fold_row(void *arg, const stk_event_row *row)
 {
     history *h = arg;
+    if (row->kind == STK_EV_RUN_CREATED || row->kind == STK_EV_NOTE) {
+        keep_notes(h->notes, row->data);
+        return 0;
+    }
     if (row->task >= h->n_tasks) {
         return 0;
     }
@@ -157,11 +190,15 @@ int stk_exec_replay(stk_exec *x, stk_err *err)
 {
     history h = {.tasks = calloc((size_t)x->n_tasks + 1, sizeof *h.tasks),
                  .n_tasks = x->n_tasks,
+                 .notes = json_object(),
                  .err = err};
-    if (h.tasks == NULL) {
+    if (h.tasks == NULL || h.notes == NULL) {
+        free(h.tasks);
+        json_decref(h.notes);
         return stk_exec_nomem(err);
     }
     int rc = stk_store_events(x->config.store, x->config.run, 0, fold_row, &h, err);
+    rc = rc < 0 ? rc : emit_new_notes(x, h.notes, err);
     const uint32_t *order = stk_plan_order(x->config.plan);
     for (uint32_t i = 0; i < x->n_tasks && rc >= 0; i++) {
         rc = replay_task(x, order[i], &h.tasks[order[i]], err);
@@ -170,5 +207,6 @@ int stk_exec_replay(stk_exec *x, stk_err *err)
         free(h.tasks[i].outputs);
     }
     free(h.tasks);
+    json_decref(h.notes);
     return rc < 0 ? rc : 0;
 }

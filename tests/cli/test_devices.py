@@ -108,3 +108,22 @@ def test_a_mask_is_named_where_devices_are_missing(cli: Cli, policy: str) -> Non
     two = {"a": {"run": "true", "resources": {"gpu_count": 2}}}
     run = cli.run(two, "--policy", policy, env={"CUDA_VISIBLE_DEVICES": "1"})
     assert "limits them to 1 of 2" in run.err.replace("\n", " ")
+
+
+def test_a_run_taken_up_where_devices_are_missing_says_so_once(cli: Cli) -> None:
+    cli.devices("GPU-a")
+    step = {"run": "echo $$ > pid; [ -e again ] || sleep 30", "resources": {"gpu_count": 1}}
+    engine = cli.start("run", cli.document({"a": step}))
+    cli.until("pid")
+    cli.env["STOKER_ACCEL"] = "none"
+    for i in range(2):
+        engine.kill()
+        engine.wait()
+        if i > 0:
+            cli.write("again", "")
+        (cli.folder / "pid").unlink()
+        engine = cli.start("resume", "latest")
+        cli.until("pid")
+    assert engine.wait(20) == 0
+    notes = cli.json("show", "latest")["notes"]
+    assert sum("asked for 1 GPU: this machine has none" in note for note in notes) == 1, notes
