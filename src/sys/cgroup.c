@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "sys/cgroup_bpf.h"
 #include "sys/spawn.h"
 
 /* v1: one folder a controller. v2: only the first. */
@@ -333,8 +334,12 @@ static bool can_ask_systemd(void)
            access("/usr/bin/busctl", X_OK) == 0;
 }
 
-#define V2_DEVICES                                                                                 \
-    "accelerators are hidden by variables only (closing them there would take a BPF program)"
+static const char *v2_devices(void)
+{
+    return stk_cgroup_bpf_can_close() ? "accelerators that a step was not given are closed to it"
+                                      : "accelerators are hidden by variables only (closing them "
+                                        "there takes root)";
+}
 
 static bool probe_v2(stk_cgroups *g, char *why, size_t why_size)
 {
@@ -358,8 +363,8 @@ static bool probe_v2(stk_cgroups *g, char *why, size_t why_size)
             lists(dir, "cgroup.subtree_control", "memory")) {
             (void)snprintf(g->parents[0], sizeof g->parents[0], "%.3000s/%s", dir, g->name);
             (void)snprintf(g->text, sizeof g->text,
-                           "memory and CPU limited by control groups v2 under %.300s; " V2_DEVICES,
-                           dir);
+                           "memory and CPU limited by control groups v2 under %.300s; %s", dir,
+                           v2_devices());
             return true;
         }
     }
@@ -368,16 +373,17 @@ static bool probe_v2(stk_cgroups *g, char *why, size_t why_size)
         (is_delegated(own) || strlen(own) == mount)) {
         (void)snprintf(g->parents[0], sizeof g->parents[0], "%.3000s/%s", own, g->name);
         (void)snprintf(g->leaf, sizeof g->leaf, "%.3000s/stoker-leaf", own);
-        (void)snprintf(
-            g->text, sizeof g->text,
-            "memory and CPU limited by control groups v2 in %.300s (delegated); " V2_DEVICES, own);
+        (void)snprintf(g->text, sizeof g->text,
+                       "memory and CPU limited by control groups v2 in %.300s (delegated); %s", own,
+                       v2_devices());
         return true;
     }
     if (can_ask_systemd()) {
         g->kind = STK_CGROUP_V2_SCOPE;
         (void)snprintf(g->text, sizeof g->text,
                        "memory and CPU limited by control groups v2 in a scope of the user's "
-                       "service manager; " V2_DEVICES);
+                       "service manager; %s",
+                       v2_devices());
         return true;
     }
     (void)snprintf(why, why_size,
@@ -680,12 +686,14 @@ static int limit_v2(stk_cgroups *g, const char *name, const stk_cgroup_limits *l
         (void)snprintf(value, sizeof value, "%lld 100000", (long long)milli * 100);
         rc = set_limit(dir, "cpu.max", value, true, err); /* no cpu controller: shares decide */
     }
-    return rc;
+    return rc < 0 ? rc : stk_cgroup_bpf_close(dir, l->closed, l->n_closed, err);
 }
 
 bool stk_cgroups_can_close(const stk_cgroups *groups)
 {
-    return groups->kind == STK_CGROUP_V1 && groups->parents[DEVICES][0] != '\0';
+    return groups->kind == STK_CGROUP_V1     ? groups->parents[DEVICES][0] != '\0'
+           : groups->kind == STK_CGROUP_NONE ? false
+                                             : stk_cgroup_bpf_can_close();
 }
 
 int stk_cgroup_new(stk_cgroups *groups, const char *name, const stk_cgroup_limits *limits,

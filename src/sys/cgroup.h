@@ -43,8 +43,8 @@ typedef struct stk_cgroup_limits {
 
 int stk_cgroup_new(stk_cgroups *groups, const char *name, const stk_cgroup_limits *limits,
                    stk_cgroup *ret, stk_err *err);
-/* Devices can be closed to a group: v1's controller `devices`, ours to write. (v2 has none; there
- * it would take a BPF program.) */
+/* Devices can be closed to a group: by v1's controller `devices`, ours to write, or on v2 by a BPF
+ * program, which takes root. */
 bool stk_cgroups_can_close(const stk_cgroups *groups);
 bool stk_cgroup_oom(const stk_cgroups *groups,
                     const stk_cgroup *group); /* the kernel killed for memory in it */

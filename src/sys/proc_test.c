@@ -14,6 +14,7 @@
 
 #include "base/testing.h"
 #include "sys/cgroup.h"
+#include "sys/cgroup_bpf.h"
 #include "sys/file.h"
 #include "sys/proc.h"
 #include "sys/spawn.h"
@@ -374,6 +375,51 @@ static void test_cgroup_closed(void **state)
     stk_cgroups_close(g);
 }
 
+/* The same by a BPF program, wherever the tree of version 2 is mounted. */
+static void test_cgroup_bpf(void **state)
+{
+    (void)state;
+    char dir[PATH_MAX];
+    char procs[PATH_MAX + 32];
+    size_t mount;
+    if (stk_cgroup_find("", dir, sizeof dir - 32, &mount) < 0 || !stk_cgroup_bpf_can_close()) {
+        print_message("no control groups v2, or no right to load BPF programs\n");
+        skip();
+    }
+    (void)strcat(dir, "/stoker-test-bpf");
+    if (mkdir(dir, 0755) != 0) {
+        print_message("%s: %s\n", dir, strerror(errno));
+        skip();
+    }
+    (void)snprintf(procs, sizeof procs, "%s/cgroup.procs", dir);
+    static const char *const nodes[] = {"/dev/full", "/dev/random", "/dev/zero", "/dev/null"};
+    struct stat st;
+    dev_t closed[2];
+    stk_err err = {0};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(stat(nodes[i], &st), 0);
+        closed[i] = st.st_rdev;
+    }
+    assert_int_equal(stk_cgroup_bpf_close(dir, closed, 2, &err), 0);
+    for (int i = 0; i < 4; i++) {
+        char script[64];
+        const char *const groups[] = {procs, NULL};
+        stk_spawn s = {.stdin_fd = -1,
+                       .stdout_fd = -1,
+                       .stderr_fd = -1,
+                       .cgroup_procs = groups,
+                       .n_cgroup_procs = 1};
+        (void)snprintf(script, sizeof script, ": < %s", nodes[i]);
+        pid_t pid = spawn_with(&s, (const char *const[]){"/bin/sh", "-c", script, NULL});
+        assert_int_equal(status_of(pid) == 0, i >= 2);
+    }
+    assert_int_equal(access("/dev/full", R_OK), 0);
+    for (int i = 0; i < 100 && rmdir(dir) != 0; i++) {
+        usleep(10000);
+    }
+    assert_int_equal(access(dir, F_OK), -1);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -395,7 +441,7 @@ int main(void)
         cmocka_unit_test(test_host),          cmocka_unit_test(test_environment),
         cmocka_unit_test(test_sessions),      cmocka_unit_test(test_writers),
         cmocka_unit_test(test_cgroup_none),   cmocka_unit_test(test_cgroup),
-        cmocka_unit_test(test_cgroup_closed),
+        cmocka_unit_test(test_cgroup_closed), cmocka_unit_test(test_cgroup_bpf),
     };
     return cmocka_run_group_tests_name("proc", tests, setup, teardown);
 }
