@@ -44,6 +44,37 @@ static void standing_done(standing *s)
     stk_accel_close(s->accel);
 }
 
+/* The devices that the run may use: not those that our masks leave, but those that its own left,
+ * without what it found broken at its start. */
+static int open_pool(const stk_view_run *run, stk_accel **ret_accel, stk_err *err)
+{
+    static const char *const masks[] = {
+#define X(id, shown, variable, numbers) variable,
+#include "tbl/vendors.def"
+    };
+    json_t *host = run->host == NULL ? NULL : json_loads(run->host, 0, NULL);
+    json_t *pool = run->pool == NULL ? NULL : json_loads(run->pool, 0, NULL);
+    const char *simulated = json_string_value(json_object_get(host, "accel"));
+    for (size_t i = 0; pool != NULL && i < sizeof masks / sizeof masks[0]; i++) {
+        (void)unsetenv(masks[i]);
+    }
+    int rc = stk_accel_open(simulated != NULL ? simulated : getenv("STOKER_ACCEL"), ret_accel, err);
+    for (uint32_t i = 0; rc == 0 && pool != NULL && i < stk_accel_n_devices(*ret_accel); i++) {
+        const char *uuid = stk_accel_device(*ret_accel, i)->uuid;
+        bool in = false;
+        for (size_t k = 0; uuid != NULL && k < json_array_size(pool) && !in; k++) {
+            const char *one = json_string_value(json_array_get(pool, k));
+            in = one != NULL && strcmp(one, uuid) == 0;
+        }
+        if (!in && stk_accel_device(*ret_accel, i)->n_slices == 0) {
+            stk_accel_exclude(*ret_accel, i, "it is not in the pool of the run");
+        }
+    }
+    json_decref(host);
+    json_decref(pool);
+    return rc;
+}
+
 static int standing_open(stk_store *store, const stk_view *view, stk_arena *arena, standing *s,
                          stk_err *err)
 {
@@ -53,10 +84,7 @@ static int standing_open(stk_store *store, const stk_view *view, stk_arena *aren
                             ? STK_POLICY_STRICT
                             : STK_POLICY_FIT;
     const int64_t *peaks = NULL;
-    json_t *host = run->host == NULL ? NULL : json_loads(run->host, 0, NULL);
-    const char *simulated = json_string_value(json_object_get(host, "accel"));
-    int rc = stk_accel_open(simulated != NULL ? simulated : getenv("STOKER_ACCEL"), &s->accel, err);
-    json_decref(host);
+    int rc = open_pool(run, &s->accel, err);
     rc = rc < 0 ? rc : stk_exec_capacity(s->accel, arena, &s->capacity, err);
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(spec, arena, &peaks, err);
     rc = rc < 0 ? rc : stk_plan_new(spec, &s->capacity, peaks, policy, &s->plan, err);

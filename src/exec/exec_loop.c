@@ -393,9 +393,21 @@ static int emit_created(stk_exec *x, stk_err *err)
 
 static int emit_started(stk_exec *x, stk_err *err)
 {
-    const char *data =
-        stk_arena_printf(x->tick, "{\"pid\":%d,\"boot\":\"%s\",\"resumed\":%s}", (int)getpid(),
-                         stk_clock_boot_id(), x->config.resumed ? "true" : "false");
+    const stk_accel *accel = x->config.accel;
+    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
+    stk_buf_printf(&buf, "{\"pid\":%d,\"boot\":\"%s\",\"resumed\":%s,\"devices\":[", (int)getpid(),
+                   stk_clock_boot_id(), x->config.resumed ? "true" : "false");
+    const char *comma = "";
+    for (uint32_t i = 0; accel != NULL && i < stk_accel_n_devices(accel); i++) {
+        const stk_device *d = stk_accel_device(accel, i);
+        if (d->usable && d->uuid != NULL) {
+            stk_buf_text(&buf, comma);
+            stk_buf_json(&buf, d->uuid);
+            comma = ",";
+        }
+    }
+    stk_buf_text(&buf, "]}");
+    const char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
     return data == NULL ? stk_exec_nomem(err)
                         : stk_exec_emit_plain(x, STK_EV_RUN_STARTED, data, err);
 }

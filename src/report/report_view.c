@@ -141,6 +141,7 @@ static void fold_started(stk_view *view, const stk_event_row *row, const json_t 
         run->started_ms = row->time_ms;
     }
     run->n_resumed += json_is_true(json_object_get(data, "resumed")) ? 1 : 0;
+    run->pool = stk_report_dup(view->arena, json_object_get(data, "devices"));
     run->status = "running";
     run->error = NULL;
     run->ended_ms = 0;

@@ -37,6 +37,7 @@ typedef struct stk_view_run {
     const char *tags;       /* JSON array */
     const char *origin;     /* JSON object */
     const char *host;       /* JSON object: name, cpus, memory_bytes, devices */
+    const char *pool;       /* JSON list: uuids of the devices that it may use; NULL: not known */
     int64_t created_ms;
     int64_t started_ms; /* first RUN_STARTED; 0: not yet */
     int64_t ended_ms;   /* 0: not ended */

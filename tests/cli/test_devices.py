@@ -127,3 +127,20 @@ def test_a_run_taken_up_where_devices_are_missing_says_so_once(cli: Cli) -> None
     assert engine.wait(20) == 0
     notes = cli.json("show", "latest")["notes"]
     assert sum("asked for 1 GPU: this machine has none" in note for note in notes) == 1, notes
+
+
+@pytest.mark.parametrize("by", ["mask", "health"])
+def test_why_looks_at_the_devices_of_the_run(cli: Cli, by: str) -> None:
+    """What the run may not use is free, and no reason for its step to start."""
+    listed = [{"uuid": uuid, "memory_bytes": 1 << 33} for uuid in ("GPU-a", "GPU-b")]
+    if by == "health":
+        listed[0]["remap_failed"] = 1
+    cli.write("devices.json", json.dumps(listed))
+    cli.env["STOKER_ACCEL"] = f"fake:{cli.folder / 'devices.json'}"
+    steps = {
+        "a": {"run": "echo x > started; sleep 30", "resources": {"gpu_count": 1}},
+        "b": {"run": "true", "resources": {"gpu_count": 1}},
+    }
+    cli.start("run", cli.document(steps), env={"CUDA_VISIBLE_DEVICES": "1"} if by == "mask" else {})
+    cli.until("started")
+    assert "waits for devices: GPU 1: step 'a' of this run" in cli("why", "latest/b").out
