@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,7 +19,8 @@
 #include "sys/file.h"
 
 enum {
-    READ_BYTES = 256 * 1024, /* stays in the second-level cache between pread and hashing */
+    READ_BYTES = 128 * 1024, /* two stay in the second-level cache between pread and hashing */
+    MAP_BYTES = 2 << 20,     /* counts as memory of the task that the file is of */
     MAX_THREADS = 16,
     THREAD_STACK = 128 * 1024,
     ALONE_BYTES = 4 << 20, /* less than this is quicker on one thread */
@@ -26,17 +28,32 @@ enum {
 
 typedef struct job {
     const stk_tree *tree;
+    int fd; /* of a file that is still being written, or -1: the tree's files are opened */
     unsigned char (*chunks)[STK_DIGEST_BYTES];
     atomic_ullong next;
     atomic_int sys;          /* first failure */
     _Atomic size_t i_failed; /* its file */
+    pthread_mutex_t lock;    /* of what follows */
+    pthread_cond_t more;
+    uint64_t n_written; /* chunks that are there to be summed */
 } job;
+
+/* One of the two chunks that a thread sums at a time. */
+typedef struct lane {
+    size_t i_file; /* the open one */
+    int fd;
+    int64_t at;
+    int64_t end;
+    stk_sha256 sha;
+    unsigned char *buf;
+    unsigned char *map; /* instead of buf, of a file that is being written; or NULL */
+    size_t map_len;
+    const unsigned char *data; /* what was read, in either */
+} lane;
 
 typedef struct worker {
     job *job;
-    size_t i_file; /* the open one */
-    int fd;
-    unsigned char *buf;
+    lane lanes[2]; /* always the same one for even chunks */
 } worker;
 
 static size_t file_of_chunk(const stk_tree *tree, uint64_t chunk)
@@ -54,72 +71,174 @@ static size_t file_of_chunk(const stk_tree *tree, uint64_t chunk)
     return low;
 }
 
-static int open_file(worker *w, size_t i)
+static int open_file(const job *j, lane *l, size_t i)
 {
-    const stk_tree *tree = w->job->tree;
-    const stk_tree_file *f = &tree->files[i];
-    stk_file_close(&w->fd);
-    STK_TEXT_AUTO path = f->path[0] ? stk_file_join(tree->root, f->path) : strdup(tree->root);
+    const stk_tree_file *f = &j->tree->files[i];
+    const char *root = j->tree->root;
+    l->i_file = i;
+    if (j->fd >= 0) {
+        l->fd = j->fd;
+        return 0;
+    }
+    stk_file_close(&l->fd);
+    STK_TEXT_AUTO path = f->path[0] ? stk_file_join(root, f->path) : strdup(root);
     if (path == NULL) {
         return ENOMEM;
     }
-    w->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    l->fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
-    if (w->fd < 0 || fstat(w->fd, &st) < 0) {
+    if (l->fd < 0 || fstat(l->fd, &st) < 0) {
         return errno;
     }
-    w->i_file = i;
     return S_ISREG(st.st_mode) && st.st_size == f->size ? 0 : ESTALE;
 }
 
-static int hash_chunk(worker *w, uint64_t chunk)
+static int begin_chunk(const job *j, lane *l, uint64_t chunk)
 {
-    const stk_tree *tree = w->job->tree;
-    size_t i = file_of_chunk(tree, chunk);
-    int sys = w->fd >= 0 && w->i_file == i ? 0 : open_file(w, i);
-    if (sys != 0) {
-        w->i_file = i;
-        return sys;
+    size_t i = file_of_chunk(j->tree, chunk);
+    const stk_tree_file *f = &j->tree->files[i];
+    int sys = l->fd >= 0 && l->i_file == i ? 0 : open_file(j, l, i);
+    l->at = (int64_t)(chunk - f->first_chunk) * STK_DIGEST_CHUNK;
+    l->end = l->at + STK_DIGEST_CHUNK < f->size ? l->at + STK_DIGEST_CHUNK : f->size;
+    stk_sha256_init(&l->sha);
+    return sys;
+}
+
+static void unmap(lane *l)
+{
+    if (l->map != NULL) {
+        (void)munmap(l->map, l->map_len);
+        l->map = NULL;
     }
-    int64_t at = (int64_t)(chunk - tree->files[i].first_chunk) * STK_DIGEST_CHUNK;
-    int64_t end =
-        at + STK_DIGEST_CHUNK < tree->files[i].size ? at + STK_DIGEST_CHUNK : tree->files[i].size;
-    stk_sha256 sha;
-    stk_sha256_init(&sha);
-    while (at < end) {
-        size_t want = end - at < READ_BYTES ? (size_t)(end - at) : READ_BYTES;
-        ssize_t n = pread(w->fd, w->buf, want, at);
-        if (n < 0 && errno == EINTR) {
-            continue;
+}
+
+/* Saves the copy. A file that shrinks ends the program: only `stoker sum` does this. */
+static int map_some(lane *l, size_t *ret_n)
+{
+    unmap(l);
+    *ret_n = l->end - l->at < MAP_BYTES ? (size_t)(l->end - l->at) : MAP_BYTES;
+    if (*ret_n > 0) {
+        void *map = mmap(NULL, *ret_n, PROT_READ, MAP_SHARED | MAP_POPULATE, l->fd, (off_t)l->at);
+        if (map == MAP_FAILED) {
+            return errno;
         }
-        if (n <= 0) {
+        l->data = l->map = map;
+        l->map_len = *ret_n;
+        l->at += (int64_t)*ret_n;
+    }
+    return 0;
+}
+
+/* The next bytes of the chunk, READ_BYTES unless it ends. */
+static int read_some(lane *l, size_t *ret_n)
+{
+    size_t want = l->end - l->at < READ_BYTES ? (size_t)(l->end - l->at) : READ_BYTES;
+    l->data = l->buf;
+    for (*ret_n = 0; *ret_n < want;) {
+        ssize_t n = pread(l->fd, l->buf + *ret_n, want - *ret_n, l->at + (int64_t)*ret_n);
+        if (n <= 0 && !(n < 0 && errno == EINTR)) {
             return n == 0 ? ESTALE : errno;
         }
-        stk_sha256_add(&sha, w->buf, (size_t)n);
-        at += n;
+        *ret_n += n < 0 ? 0 : (size_t)n;
     }
-    stk_sha256_done(&sha, w->job->chunks[chunk]);
+    l->at += (int64_t)want;
     return 0;
+}
+
+/* Both chunks, together as long as both last. Sets *ret_lane to the one that failed. */
+static int hash_lanes(const job *j, lane *a, lane *b, lane **ret_lane)
+{
+    int (*some)(lane *, size_t *) = j->fd >= 0 ? map_some : read_some;
+    while (a->at < a->end || b->at < b->end) {
+        size_t n_a;
+        size_t n_b;
+        int sys = some(*ret_lane = a, &n_a);
+        sys = sys != 0 ? sys : some(*ret_lane = b, &n_b);
+        if (sys != 0) {
+            return sys;
+        }
+        size_t both = n_a < n_b ? n_a : n_b;
+        stk_sha256_add_pair(&a->sha, a->data, &b->sha, b->data, both);
+        stk_sha256_add(&a->sha, a->data + both, n_a - both);
+        stk_sha256_add(&b->sha, b->data + both, n_b - both);
+    }
+    return 0;
+}
+
+/* Waits until the chunks below `end` are written; false: they never will be. */
+static bool await_chunks(job *j, uint64_t end)
+{
+    bool there = true;
+    if (j->fd >= 0) {
+        (void)pthread_mutex_lock(&j->lock);
+        while (j->n_written < end && atomic_load(&j->sys) == 0) {
+            (void)pthread_cond_wait(&j->more, &j->lock);
+        }
+        there = j->n_written >= end;
+        (void)pthread_mutex_unlock(&j->lock);
+    }
+    return there;
+}
+
+/* Chunks `first` and, where there is one, the next. */
+static int hash_pair(worker *w, uint64_t first, size_t *ret_i_file)
+{
+    job *j = w->job;
+    lane *a = &w->lanes[0];
+    lane *b = &w->lanes[1];
+    lane *l = a;
+    bool two = first + 1 < j->tree->n_chunks;
+    int sys = begin_chunk(j, a, first);
+    if (sys == 0 && two) {
+        l = b;
+        sys = begin_chunk(j, b, first + 1);
+    } else {
+        b->at = b->end;
+    }
+    sys = sys != 0 ? sys : hash_lanes(j, a, b, &l);
+    *ret_i_file = l->i_file;
+    if (sys == 0) {
+        stk_sha256_done(&a->sha, j->chunks[first]);
+    }
+    if (sys == 0 && two) {
+        stk_sha256_done(&b->sha, j->chunks[first + 1]);
+    }
+    return sys;
+}
+
+static void fail_job(job *j, int sys, size_t i_file)
+{
+    int none = 0;
+    if (atomic_compare_exchange_strong(&j->sys, &none, sys)) {
+        atomic_store(&j->i_failed, i_file);
+    }
 }
 
 static void *work(void *arg)
 {
     job *j = arg;
-    worker w = {.job = j, .fd = -1, .buf = malloc(READ_BYTES)};
-    int sys = w.buf == NULL ? ENOMEM : 0;
+    unsigned char *buf = malloc(2 * (size_t)READ_BYTES);
+    worker w = {.job = j, .lanes = {{.fd = -1, .buf = buf}, {.fd = -1, .buf = buf + READ_BYTES}}};
+    size_t i_file = 0;
+    int sys = buf == NULL ? ENOMEM : 0;
     while (sys == 0 && atomic_load(&j->sys) == 0) {
-        uint64_t chunk = atomic_fetch_add(&j->next, 1);
-        if (chunk >= j->tree->n_chunks) {
+        uint64_t first = atomic_fetch_add(&j->next, 2);
+        uint64_t end = first + 2 < j->tree->n_chunks ? first + 2 : j->tree->n_chunks;
+        if (first >= end || !await_chunks(j, end)) {
             break;
         }
-        sys = hash_chunk(&w, chunk);
+        sys = hash_pair(&w, first, &i_file);
     }
-    int none = 0;
-    if (sys != 0 && atomic_compare_exchange_strong(&j->sys, &none, sys)) {
-        atomic_store(&j->i_failed, w.i_file);
+    if (sys != 0) {
+        fail_job(j, sys, i_file);
     }
-    stk_file_close(&w.fd);
-    free(w.buf);
+    for (size_t i = 0; i < 2; i++) {
+        unmap(&w.lanes[i]);
+        if (j->fd < 0) {
+            stk_file_close(&w.lanes[i].fd);
+        }
+    }
+    free(buf);
     return NULL;
 }
 
@@ -134,8 +253,27 @@ static unsigned n_threads(const stk_tree *tree)
     return tree->n_chunks < (uint64_t)n ? (unsigned)tree->n_chunks : (unsigned)n;
 }
 
-/* The caller works too; fewer threads than wanted is not an error. */
-static void run_job(job *j)
+/* A byte from `told` for each chunk that is written, until all are. */
+static void follow(job *j, int told)
+{
+    char bytes[256];
+    while (j->n_written < j->tree->n_chunks && atomic_load(&j->sys) == 0) {
+        ssize_t n = read(told, bytes, sizeof bytes);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        (void)pthread_mutex_lock(&j->lock);
+        j->n_written += n > 0 ? (uint64_t)n : 0;
+        if (n <= 0) {
+            fail_job(j, n == 0 ? ESTALE : errno, 0);
+        }
+        (void)pthread_cond_broadcast(&j->more);
+        (void)pthread_mutex_unlock(&j->lock);
+    }
+}
+
+/* The caller works too, once all is written; fewer threads than wanted is not an error. */
+static void run_job(job *j, int told)
 {
     pthread_t threads[MAX_THREADS];
     unsigned n = 0;
@@ -152,6 +290,9 @@ static void run_job(job *j)
         }
         (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
         (void)pthread_attr_destroy(&attr);
+    }
+    if (j->fd >= 0) {
+        follow(j, told);
     }
     (void)work(j);
     while (n > 0) {
@@ -205,16 +346,20 @@ static int list_of(const stk_tree *tree, unsigned char (*chunks)[STK_DIGEST_BYTE
     return text->failed ? -1 : 0;
 }
 
-int stk_tree_digest(const stk_tree *tree, char ret_hex[STK_DIGEST_HEX + 1], stk_err *err)
+static int digest_job(const stk_tree *tree, int fd, int told, char ret_hex[STK_DIGEST_HEX + 1],
+                      stk_err *err)
 {
-    job j = {.tree = tree};
+    job j = {.tree = tree,
+             .fd = fd,
+             .lock = PTHREAD_MUTEX_INITIALIZER,
+             .more = PTHREAD_COND_INITIALIZER};
     STK_BUF_AUTO text = STK_BUF_INIT(SIZE_MAX / 2);
     j.chunks = calloc(tree->n_chunks + 1, STK_DIGEST_BYTES);
     int rc = 0;
     if (j.chunks == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "can't hash '%s'", tree->root);
     }
-    run_job(&j);
+    run_job(&j, told);
     int sys = atomic_load(&j.sys);
     if (sys != 0) {
         const char *path = tree->n == 0 ? "" : tree->files[atomic_load(&j.i_failed)].path;
@@ -232,6 +377,24 @@ int stk_tree_digest(const stk_tree *tree, char ret_hex[STK_DIGEST_HEX + 1], stk_
     }
     free(j.chunks);
     return rc;
+}
+
+int stk_tree_digest(const stk_tree *tree, char ret_hex[STK_DIGEST_HEX + 1], stk_err *err)
+{
+    return digest_job(tree, -1, -1, ret_hex, err);
+}
+
+int stk_store_digest_growing(int fd, int64_t size, int told, char ret_hex[STK_DIGEST_HEX + 1],
+                             stk_err *err)
+{
+    stk_tree_file file = {.path = "", .size = size};
+    uint64_t n_chunks = (uint64_t)((size + STK_DIGEST_CHUNK - 1) / STK_DIGEST_CHUNK);
+    stk_tree tree = {.root = "the file that is written",
+                     .files = &file,
+                     .n = 1,
+                     .n_chunks = n_chunks > 0 ? n_chunks : 1,
+                     .size = size};
+    return digest_job(&tree, fd, told, ret_hex, err);
 }
 
 int stk_store_digest_path(const char *path, char ret_hex[STK_DIGEST_HEX + 1], int64_t *ret_size,

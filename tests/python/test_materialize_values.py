@@ -280,13 +280,41 @@ def test_digest_of_parts(size: int, n_parts: int, tmp_path: Path) -> None:
     assert path.read_bytes() == whole
 
 
+@pytest.mark.parametrize("size", [1, CHUNK, CHUNK + 64, 2 * CHUNK, 2 * CHUNK + 1, 5 * CHUNK - 1])
+def test_digest_by_the_engine(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_files, "_HELPER_FROM", 0)
+    monkeypatch.setattr(_files, "_hash_chunks", None)  # the helper must do
+    whole = (os.urandom(1 << 16) * (size // (1 << 16) + 1))[:size]
+    parts = [whole[: size // 3], whole[size // 3 :]]
+    path = tmp_path / "file"
+    assert _files.write_parts(str(path), parts, always_hash=True) == (size, digest_of(path))
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("helper", ["exit 1", "head -c 1; echo no digest", "exec sleep 0.01", None])
+def test_digest_without_the_engine(
+    helper: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "stoker"
+    if helper is not None:
+        program.write_text(f"#!/bin/sh\n{helper}\n")
+        program.chmod(0o755)
+    monkeypatch.setenv("STOKER_BIN", str(program))
+    monkeypatch.setattr(_files, "_HELPER_FROM", 0)
+    whole = os.urandom(1000) * 40000
+    path = tmp_path / "file"
+    assert _files.write_parts(str(path), [whole]) == (len(whole), digest_of(path))
+
+
 def test_disk_full_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(_files.os, "pwrite", full)
-    with pytest.raises(SerializeError, match=r"can't be written: .*No space left on device"):
-        store(b"\0" * (40 << 20), tmp_path)
+    for helper_from in (1 << 30, 0):
+        monkeypatch.setattr(_files, "_HELPER_FROM", helper_from)
+        with pytest.raises(SerializeError, match=r"can't be written: .*No space left on device"):
+            store(b"\0" * (40 << 20), tmp_path)
 
 
 # ---------------------------------------------------------------- numpy, pandas

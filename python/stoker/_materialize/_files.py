@@ -1,8 +1,9 @@
 """Writing artifacts: bytes straight from memory, hashed by chunks while they are written.
 
 The digest is the artifact identity of docs/contracts.md §2: SHA-256 over the SHA-256 of 16 MiB chunks.
-A few threads share the chunks; each writes its chunk and hashes it while it is still in the cache. Both
-release the interpreter lock, so on two cores hashing hides behind the page cache's copying.
+Large files are summed by ``stoker sum``, beside the writing: it sums two chunks at once on each core, which
+is almost twice as quick as hashlib. Otherwise a few threads share the chunks; each writes its chunk and
+hashes it while it is still in the cache. Both release the interpreter lock.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 CHUNK = 16 << 20
 HASH_FROM = 1 << 20  # smaller files are hashed by the engine: not worth importing hashlib here
 _MAX_THREADS = 8
+_HELPER_FROM = 64 << 20  # below, starting a program takes longer than it saves
 
 
 def write_parts(path: str, parts: Sequence[Any], always_hash: bool = False) -> Tuple[int, str]:
@@ -33,13 +35,17 @@ def write_parts(path: str, parts: Sequence[Any], always_hash: bool = False) -> T
     """
     views = [memoryview(part).cast("B") for part in parts if memoryview(part).nbytes]
     size = sum(view.nbytes for view in views)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         if size < HASH_FROM and not always_hash:
             for view in views:
                 _write_all(fd, view, None)
             return size, ""
-        return size, _write_hashed(fd, views, size)
+        chunks = _chunks(views, size)
+        helper = _start_helper(fd, size) if size >= _HELPER_FROM else None
+        if helper is None:
+            return size, _hash_chunks(chunks, fd)
+        return size, _write_beside(helper, fd, chunks) or _hash_chunks(chunks, None)
     finally:
         os.close(fd)
 
@@ -69,11 +75,52 @@ def _chunks(views: List[memoryview], size: int) -> List[Tuple[int, List[memoryvi
     return chunks
 
 
-def _write_hashed(fd: int, views: List[memoryview], size: int) -> str:
+def _start_helper(fd: int, size: int) -> Any:
+    """``stoker sum`` for this file, or None where the engine isn't at hand (inside of an image)."""
+    try:
+        import subprocess
+
+        from .. import _binary, _errors
+    except ImportError:
+        return None
+    try:
+        return subprocess.Popen(
+            [_binary.find(), "sum", "--fd", str(fd), "--size", str(size)],
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(fd,),
+        )
+    except (OSError, _errors.EngineError):
+        return None
+
+
+def _write_beside(helper: Any, fd: int, chunks: Sequence[Tuple[int, List[memoryview]]]) -> str:
+    """Write the chunks, telling the helper of each; its digest, or "" where it came to grief.
+
+    One thread writes: the kernel lets only one into a file.
+    """
+    with helper:  # where writing fails, it ends as well: nothing more is told
+        listens = True
+        for offset, pieces in chunks:
+            for piece in pieces:
+                _write_all(fd, piece, offset)
+                offset += piece.nbytes
+            try:
+                listens = listens and helper.stdin.write(b".") == 1
+            except OSError:
+                listens = False
+        helper.stdin.close()
+        digest: str = helper.stdout.read().decode("ascii", "replace").strip()
+    return digest if len(digest) == 64 else ""
+
+
+def _hash_chunks(chunks: Sequence[Tuple[int, List[memoryview]]], fd: Optional[int]) -> str:
+    """The digest, by a few threads, which write their chunks where ``fd`` is given."""
     import hashlib
     import threading
 
-    chunks = _chunks(views, size)
     digests = [b""] * len(chunks)
     todo = iter(range(len(chunks)))
     lock = threading.Lock()
@@ -89,8 +136,9 @@ def _write_hashed(fd: int, views: List[memoryview], size: int) -> str:
                 offset, pieces = chunks[i_chunk]
                 state = hashlib.sha256()
                 for piece in pieces:
-                    _write_all(fd, piece, offset)
-                    offset += piece.nbytes
+                    if fd is not None:
+                        _write_all(fd, piece, offset)
+                        offset += piece.nbytes
                     state.update(piece)
                 digests[i_chunk] = state.digest()
             except BaseException as exc:
