@@ -1,16 +1,24 @@
 #!/usr/bin/env python3
-"""The README's pictures, from a real run: docs/img/terminal.png and docs/img/card.png.
+"""The README's pictures, from real runs: docs/img/terminal.png, card.png and devices.png.
 
-.venv/bin/python tools/pictures.py      (after `make demo`; needs Debian's chromium)
+.venv/bin/python tools/pictures.py [terminal] [devices]     (after `make demo`; needs Debian's chromium)
+
+The run of devices.png is real, its two GPUs are not: a file describes them, and changes while the step runs. What
+the step has of PyTorch is an empty file of the name of its library.
 """
 
 from __future__ import annotations
 
 import html
+import json
+import math
 import os
 import re
 import subprocess
+import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,9 +67,120 @@ def shoot(page: Path, picture: Path, size: str) -> None:
     )
 
 
+STEP = """import mmap, os, sys, time
+open("pid", "w").write(str(os.getpid()))
+library = open(os.open("libtorch_cuda.so", os.O_RDWR | os.O_CREAT), "r+b")
+library.truncate(4096)
+kept = mmap.mmap(library.fileno(), 4096)
+time.sleep(9)
+"""
+PIPELINE = """stoker: 1
+name: two-gpus
+sample: 0.1
+steps:
+  train:
+    run: PYTHON step.py
+    resources: {cpu_count: 1, memory: 2GB, gpu_count: 2}
+"""
+MEMORY = 85_899_345_920
+
+
+def watts(busy: float) -> float:
+    return 58 + 3.2 * busy
+
+
+def device(number: int, busy: float, used: int, pid: str, joules: float) -> dict[str, object]:
+    """One A100 as src/accel/accel_fake.c reads it."""
+    return {
+        "uuid": f"GPU-{number}a7c1f00-5b1e-4f7d-9d2a-0c4e8f1b22{number}{number}",
+        "model": "NVIDIA A100-SXM4-80GB",
+        "vendor": "nvidia",
+        "noun": "GPU",
+        "index": number,
+        "memory_bytes": MEMORY,
+        "cc": "8.0",
+        "busy_percent": round(busy),
+        "memory_used": used,
+        "power_mw": round(1000 * watts(busy)),
+        "energy_mj": round(1000 * joules),
+        "processes": {pid: used} if pid and used else {},
+    }
+
+
+def play(folder: Path, over: threading.Event) -> None:
+    """The machine's file, again and again: the first GPU works, with a rest; the second never does."""
+    began = last = time.monotonic()
+    joules = 0.0
+    while not over.is_set():
+        t = time.monotonic() - began
+        pid = (folder / "pid").read_text() if (folder / "pid").exists() else ""
+        works = pid != "" and not 4 < t < 6.5
+        busy = 70 + 22 * math.sin(2.1 * t) + 6 * math.sin(11 * t) if works else 0.0
+        used = round(4e9 + min(t, 4) * 9e9) if pid else 0
+        joules += (time.monotonic() - last) * watts(busy)
+        last = time.monotonic()
+        machine = {
+            "driver": "580.65.06",
+            "cuda_version": 13000,
+            "devices": [device(0, busy, used, pid, joules), device(1, 0.0, 0, "", 58 * t)],
+        }
+        (folder / "next.json").write_text(json.dumps(machine))
+        (folder / "next.json").replace(folder / "machine.json")
+        time.sleep(0.05)
+
+
+def devices(images: Path) -> None:
+    """The device part of a card: two GPUs granted, one used. Prints the run's summary."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, over = Path(name), threading.Event()
+        (folder / "step.py").write_text(STEP)
+        (folder / "two.yaml").write_text(PIPELINE.replace("PYTHON", sys.executable))
+        env = {
+            **os.environ,
+            "STOKER_STORE": str(folder / ".stoker"),
+            "STOKER_LEASE_DIR": str(folder / "leases"),
+            "STOKER_ACCEL": f"fake:{folder / 'machine.json'}",
+        }
+        player = threading.Thread(target=play, args=(folder, over))
+        player.start()
+        while not (folder / "machine.json").exists():
+            time.sleep(0.01)
+        stoker = [str(ROOT / ".venv/bin/stoker")]
+        subprocess.run([*stoker, "run", "two.yaml"], cwd=folder, env=env, check=True)
+        over.set()
+        player.join()
+        found = subprocess.run(
+            [*stoker, "card", "latest"],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        card = Path(found.stdout.strip()).read_text(encoding="utf-8")
+        part = re.search(r'<section class="panel"><h2>Used over time.*?</section>', card, re.DOTALL)
+        style = re.search(r"<style>.*?</style>", card, re.DOTALL)
+        if part is None or style is None:
+            raise SystemExit("the card has no part 'Used over time'")
+        page = folder / "part.html"
+        page.write_text(
+            f'<meta charset="utf-8">{style[0]}<body style="padding:14px;margin:0">{part[0]}',
+            encoding="utf-8",
+        )
+        shoot(page, images / "devices.png", "1000,750")
+
+
 def main() -> None:
     images = ROOT / "docs" / "img"
     images.mkdir(parents=True, exist_ok=True)
+    wanted = set(sys.argv[1:]) or {"terminal", "devices"}
+    if "devices" in wanted:
+        devices(images)
+    if "terminal" in wanted:
+        main_job(images)
+
+
+def main_job(images: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         env = {
             **os.environ,

@@ -179,8 +179,9 @@ static void put_device(const top *t, uint32_t i, stk_buf *out)
         out, "%7s",
         number(state.power_mw < 0 ? -1 : state.power_mw / 1000.0, "%.0f W", c, sizeof c));
     stk_buf_printf(out, "%7s  ", number(state.temperature_c, "%.0f C", a, sizeof a));
-    stk_text_fit(out, holder != NULL ? holder : "free", t->style.columns - 75, false,
-                 t->style.utf8);
+    /* A line that goes to a file or a program has no width to fit. */
+    stk_text_fit(out, holder != NULL ? holder : "free",
+                 isatty(STDOUT_FILENO) ? t->style.columns - 75 : 1000, false, t->style.utf8);
     stk_buf_char(out, '\n');
 }
 

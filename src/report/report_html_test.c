@@ -132,6 +132,7 @@ static void test_curves(void **state)
     assert_non_null(strstr(out.data, ">peak 50 %<"));
     /* That a device never did anything is what the picture is for; what isn't known has none. */
     assert_non_null(strstr(out.data, ">GPU 1 busy<"));
+    assert_non_null(strstr(out.data, ">peak 0 %<"));
     assert_null(strstr(out.data, ">GPU 1 memory<"));
     /* A damaged file costs its curves only. */
     assert_int_equal(stk_file_write(path.data, "nonsense", 8, 0644, &err), 0);

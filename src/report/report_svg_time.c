@@ -246,7 +246,7 @@ static const char *value_text(const stk_svg_curve *c, double value, char *buf, s
     if (c->is_bytes) {
         return stk_units_format_memory((int64_t)value, buf, size);
     }
-    (void)snprintf(buf, size, value >= 10 ? "%.0f%s" : "%.1f%s", value, c->unit);
+    (void)snprintf(buf, size, value >= 10 || value <= 0 ? "%.0f%s" : "%.1f%s", value, c->unit);
     return buf;
 }
 

@@ -170,6 +170,7 @@ static blame find_cause(const facts *f)
     if (b.cause == STK_CAUSE_NO_FRAMEWORK && f->n_used > 0) {
         b.cause = STK_CAUSE_UNKNOWN; /* something used the others: by what isn't known */
     }
+    b.never_asked = b.never_asked && f->n_used == 0;
     return b.cause == STK_CAUSE_UNKNOWN && f->outcome->mask_changed
                ? (blame){.cause = STK_CAUSE_WRONG_MASK}
                : b;

@@ -126,6 +126,13 @@ static const verdict_case cases[] = {
      .used = 1,
      .cause = STK_CAUSE_UNKNOWN,
      .text = "granted 2 GPUs, used 1: GPU-1 (index 1) never had a context; why can't be told"},
+    {.contexts = "10",
+     .has_looked = true,
+     .libraries = BIT(TORCH_CUDA),
+     .used = 1,
+     .cause = STK_CAUSE_NOT_MOVED,
+     .text = "granted 2 GPUs, used 1: GPU-1 (index 1) never had a context; torch saw the device, "
+             "but no tensor was ever moved to it"},
     /* A command: what it had mapped tells. */
     {.contexts = "0",
      .has_looked = true,

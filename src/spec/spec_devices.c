@@ -39,6 +39,12 @@ static int read_memory(stk_spec_reader *r, const stk_json *node, int64_t *ret_by
         return stk_spec_fail(
             r, node, "'resources.gpu_memory' is %.40s; it must be more than nothing", node->text);
     }
+    if (bytes < 1 << 20) { /* nobody means that: a unit is missing */
+        return stk_spec_fail(r, node,
+                             "'resources.gpu_memory' is %.40s, less than 1 MiB; write an amount "
+                             "with its unit, like %sGB",
+                             node->text, bytes <= 256 ? node->text : "10");
+    }
     *ret_bytes = bytes;
     return 0;
 }

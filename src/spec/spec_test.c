@@ -156,6 +156,9 @@ static void test_refusals(void **state)
          "p.yaml:5: step 'b': 'resources.gpu_memory' must be an amount like 10GB or 8 GiB, or "
          "auto, "
          "not '10XB'"},
+        {STEP("resources: {gpu_memory: 10}"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'resources.gpu_memory' is 10, less than 1 MiB; write an amount with "
+         "its unit, like 10GB"},
         {STEP("resources: {gpu_memory: 0GB}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'resources.gpu_memory' is 0GB; it must be more than nothing"},
         {STEP("resources: {gpu_memroy: 1GB}"), STK_E_SPEC,
