@@ -248,7 +248,12 @@ def _share_bytes(given: Union[str, int, None]) -> Union[str, int, None]:
     """Bytes of a share, ``"auto"`` or None."""
     if given is None or (isinstance(given, str) and given.strip().lower() == "auto"):
         return None if given is None else "auto"
-    return memory_bytes(given, "ResourceSettings: gpu_memory")
+    size = memory_bytes(given, "ResourceSettings: gpu_memory")
+    if size < 1 << 20:  # a unit is missing
+        raise SettingsError(
+            f"ResourceSettings: gpu_memory {given!r} is less than 1 MiB; write a number and a unit, such as '10GB'"
+        )
+    return size
 
 
 def _alternatives(given: Any) -> Tuple[ResourceSettings, ...]:

@@ -235,7 +235,7 @@ static void test_shares(void **state)
         {&two, "{gpu_memory: 10GiB, gpu_count: 2}", "2/10240:0,1"},
         {&small, "{gpu_memory: 40GB}", "1/38146:1"},
         {&two, "{gpu_memory: 80GiB}", "1/81920:0,1"},
-        {&two, "{gpu_memory: 1}", "1/1:0,1"},
+        {&two, "{gpu_memory: 1MiB}", "1/1:0,1"},
         {&mixed, "{gpu_memory: 100GB}", "1/95367:3"},
         {&two, "{gpu_memory: auto}", "1:0,1"},
         /* What can't be shared is given whole where it is large enough, or doesn't say. */

@@ -81,6 +81,10 @@ def test_resources(given: dict[str, Any], spec: dict[str, Any]) -> None:
     [
         ({"gpu_memory": "much"}, "gpu_memory 'much' is no memory size"),
         ({"gpu_memory": 0}, "gpu_memory 0 must be above 0"),
+        (
+            {"gpu_memory": 10},
+            "gpu_memory 10 is less than 1 MiB; write a number and a unit, such as '10GB'",
+        ),
         ({"gpu_memroy": "1GB"}, "unknown field 'gpu_memroy'; did you mean 'gpu_memory'?"),
         ({"any_of": "A100"}, "any_of must be a list of alternatives, not 'A100'"),
         ({"any_of": []}, "any_of has 0 alternatives; give between 1 and 8"),
