@@ -481,6 +481,9 @@ static int push_cache(stk_exec *x, const ending *e, const char *outputs, stk_err
     if (t->key == NULL || t->parts == NULL) {
         return 0;
     }
+    if (e->outcome->n_devices > 0 && stk_accel_is_simulated(x->config.accel)) {
+        return 0; /* what came of devices that aren't there is not for runs that have some */
+    }
     stk_cache_row row = {
         .key = t->key,
         .pipeline = stk_spec_name(x->spec),

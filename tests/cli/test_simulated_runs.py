@@ -33,3 +33,14 @@ def test_why_and_resume_know_the_machine_of_the_run(cli: Cli) -> None:
     engine.wait(20)
     run = cli("resume", "latest", SECONDS_A="0")
     assert run.code == 0 and len(run.text("b").split(",")) == 2
+
+
+def test_what_simulated_devices_made_is_not_reused(cli: Cli) -> None:
+    steps = {
+        "a": {"run": "echo $CUDA_VISIBLE_DEVICES", "resources": {"gpu_count": 1}},
+        "b": {"run": "true"},
+    }
+    cli.run(steps, "--simulate", "1xH100")
+    cli.devices("GPU-a")
+    run = cli.run(steps)
+    assert run.statuses == {"a": "succeeded", "b": "cached"} and run.text("a") == "GPU-a\n"
