@@ -217,6 +217,7 @@ static void turn(local_backend *b)
         }
     }
     run_timers(b);
+    stk_local_guard_renew(b->guard);
     if (b->n_done > 0) {
         stk_local_end_orphans(b, false);
         forget_done(b);

@@ -25,6 +25,8 @@ int stk_local_guard_open(const char *run, local_guard **ret_guard, stk_err *err)
 pid_t stk_local_guard_pid(const local_guard *guard);
 int stk_local_guard_add(local_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err);
 void stk_local_guard_remove(local_guard *guard, uint32_t slot);
+/* Another one where it was killed: an engine without a guardian leaves its tasks behind. */
+void stk_local_guard_renew(local_guard *guard);
 /* Clean end: it exits without doing anything. */
 void stk_local_guard_close(local_guard *guard);
 

@@ -24,6 +24,8 @@ enum { N_SLOTS = STK_LIMIT_WORKERS + 64, END_MS = 5000, PIPE_FD = 3, TABLE_FD = 
 struct local_guard {
     pid_t pid;
     int pipe;
+    int table; /* the memory behind `sessions` */
+    char *run;
     uint32_t hint;
     volatile int32_t *sessions; /* shared with the guardian; 0: free */
 };
@@ -98,40 +100,71 @@ static _Noreturn void guard_main(const char *run, int pipe, int table)
     _exit(0);
 }
 
+/* A guardian for the table as it is. -1 with errno. */
+static int begin(local_guard *g)
+{
+    int pipes[2];
+    if (pipe2(pipes, O_CLOEXEC) != 0) {
+        return -1;
+    }
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)close(pipes[1]);
+        guard_main(g->run, pipes[0], g->table);
+    }
+    int why = errno;
+    (void)close(pipes[0]);
+    if (pid < 0) {
+        (void)close(pipes[1]);
+        errno = why;
+        return -1;
+    }
+    g->pid = pid;
+    g->pipe = pipes[1];
+    return 0;
+}
+
+static void guard_free(local_guard *g)
+{
+    if (g->sessions != NULL) {
+        (void)munmap((void *)(uintptr_t)g->sessions, TABLE_BYTES);
+    }
+    stk_file_close(&g->table);
+    free(g->run);
+    free(g);
+}
+
 int stk_local_guard_open(const char *run, local_guard **ret_guard, stk_err *err)
 {
-    int pipes[2] = {-1, -1};
-    STK_FD_AUTO table = memfd_create("stoker-sessions", MFD_CLOEXEC);
     local_guard *g = calloc(1, sizeof *g);
-    void *map = MAP_FAILED;
-    if (g != NULL && table >= 0 && ftruncate(table, TABLE_BYTES) == 0) {
-        map = mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, table, 0);
+    if (g == NULL) {
+        return stk_err_sys(err, STK_E_SYS, errno, "cannot prepare the guardian process");
     }
-    if (map == MAP_FAILED || pipe2(pipes, O_CLOEXEC) != 0) {
+    g->run = strdup(run);
+    g->table = memfd_create("stoker-sessions", MFD_CLOEXEC);
+    if (g->run != NULL && g->table >= 0 && ftruncate(g->table, TABLE_BYTES) == 0) {
+        void *map = mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, g->table, 0);
+        g->sessions = map != MAP_FAILED ? map : NULL;
+    }
+    if (g->sessions == NULL || begin(g) < 0) {
         int sys = errno;
-        if (map != MAP_FAILED) {
-            (void)munmap(map, TABLE_BYTES);
-        }
-        free(g);
-        return stk_err_sys(err, STK_E_SYS, sys, "cannot prepare the guardian process");
-    }
-    g->sessions = map;
-    g->pid = fork();
-    if (g->pid == 0) {
-        (void)close(pipes[1]);
-        guard_main(run, pipes[0], table);
-    }
-    int sys = errno;
-    (void)close(pipes[0]);
-    g->pipe = pipes[1];
-    if (g->pid < 0) {
-        (void)close(g->pipe);
-        (void)munmap(map, TABLE_BYTES);
-        free(g);
-        return stk_err_sys(err, STK_E_SYS, sys, "cannot fork the guardian process");
+        guard_free(g);
+        return stk_err_sys(err, STK_E_SYS, sys, "cannot start the guardian process");
     }
     *ret_guard = g;
     return 0;
+}
+
+void stk_local_guard_renew(local_guard *guard)
+{
+    int status;
+    pid_t got = waitpid(guard->pid, &status, WNOHANG);
+    if (got == guard->pid || (got < 0 && errno == ECHILD)) { /* somebody killed it */
+        int old = guard->pipe;
+        if (begin(guard) == 0) {
+            (void)close(old);
+        }
+    }
 }
 
 pid_t stk_local_guard_pid(const local_guard *guard)
@@ -171,6 +204,5 @@ void stk_local_guard_close(local_guard *guard)
     (void)close(guard->pipe);
     while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR) {
     }
-    (void)munmap((void *)(uintptr_t)guard->sessions, TABLE_BYTES);
-    free(guard);
+    guard_free(guard);
 }

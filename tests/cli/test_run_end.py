@@ -198,13 +198,7 @@ def test_resume_never_starts_a_second_copy(cli: Cli) -> None:
     # without a guardian: as if it, too, had been killed
     engine = cli.start("run", cli.document({"a": {"run": [PYTHON, "body.py"]}}))
     cli.until("began")
-    guards = [
-        int(p.name)
-        for p in Path("/proc").iterdir()
-        if p.name.isdigit()
-        and f"PPid:\t{engine.pid}\n" in status(p)
-        and "stoker-guard" in status(p)
-    ]
+    guards = guards_of(engine.pid)
     assert guards
     for guard in guards:
         os.kill(guard, signal.SIGKILL)
@@ -215,6 +209,32 @@ def test_resume_never_starts_a_second_copy(cli: Cli) -> None:
     assert run.code == 0 and run.statuses == {"a": "succeeded"}
     assert not (cli.folder / "twice").exists()
     assert (cli.folder / "began").read_text().split() == ["x", "x"]
+
+
+def test_a_killed_guardian_is_replaced(cli: Cli) -> None:
+    """Else what a step left running would keep its devices once the engine is killed, too."""
+    cli.devices("GPU-a")
+    step = {"run": "sleep 300 & echo $! > pid; wait", "resources": {"gpu_count": 1}}
+    engine = cli.start("run", cli.document({"a": step}))
+    pid = int(cli.until("pid"))
+    (first,) = guards_of(engine.pid)
+    os.kill(first, signal.SIGKILL)
+    wait_for(lambda: (now := guards_of(engine.pid)) and now != [first], why="another guardian")
+    engine.kill()
+    engine.wait()
+    wait_for(lambda: not alive(pid), why="the task's child to be ended")
+
+
+def guards_of(engine: int) -> list[int]:
+    """Living ones."""
+    return [
+        int(p.name)
+        for p in Path("/proc").iterdir()
+        if p.name.isdigit()
+        and f"PPid:\t{engine}\n" in (text := status(p))
+        and "stoker-guard" in text
+        and "State:\tZ" not in text
+    ]
 
 
 def status(proc: Path) -> str:
