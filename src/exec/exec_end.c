@@ -80,6 +80,22 @@ static const char *clip(stk_exec *x, const char *text, size_t max)
     return stk_arena_printf(x->scratch, "%.*s … (%zu bytes in all)", (int)n, text, strlen(text));
 }
 
+/* Nobody is told to set what the step has set: on_oom, in the words of stk_runner_way_out. */
+static const char *less_advice(stk_exec *x, uint32_t task, const char *text)
+{
+    static const char *const advice[] = {", or set on_oom",
+                                         ", or set on_oom to try again with more"};
+    const stk_on_oom *set = &stk_exec_step(x, task)->settings->on_oom;
+    size_t n = strlen(text);
+    for (size_t i = 0; i < 2 && (set->memory > 1 || set->gpu_memory > 1); i++) {
+        size_t n_advice = strlen(advice[i]);
+        if (n > n_advice && strcmp(text + n - n_advice, advice[i]) == 0) {
+            return stk_arena_dupn(x->scratch, text, n - n_advice);
+        }
+    }
+    return text;
+}
+
 /* on_oom would ask for more than there is. */
 static const char *too_much(stk_exec *x, const char *text, const stk_sched_retrying *next)
 {
@@ -124,7 +140,9 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
     }
     stk_sched_retrying next;
     bool again = stk_sched_retry(x->sched, task, failure->class, &next);
-    clipped.text = next.is_too_much ? too_much(x, clipped.text, &next) : clipped.text;
+    clipped.text = less_advice(x, task, clipped.text);
+    clipped.text =
+        clipped.text != NULL && next.is_too_much ? too_much(x, clipped.text, &next) : clipped.text;
     stk_exec_release(x, task);
     if (clipped.text == NULL) {
         return stk_exec_nomem(err);

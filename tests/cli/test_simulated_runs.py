@@ -44,3 +44,19 @@ def test_what_simulated_devices_made_is_not_reused(cli: Cli) -> None:
     cli.devices("GPU-a")
     run = cli.run(steps)
     assert run.statuses == {"a": "succeeded", "b": "cached"} and run.text("a") == "GPU-a\n"
+
+
+@pytest.mark.parametrize("on_oom", [False, True])
+def test_nobody_is_told_to_set_what_is_set(cli: Cli, on_oom: bool) -> None:
+    """A TPU chip is given whole: on_oom has no more of it to give, and isn't what to try next."""
+    step = {
+        "run": "echo 'RESOURCE_EXHAUSTED: Out of memory allocating' >&2; exit 1",
+        "resources": {"gpu_memory": "10GB"},
+        **({"on_oom": {"gpu_memory": 2}} if on_oom else {}),
+    }
+    run = cli.run({"a": step}, "--simulate", "v5e-8")
+    assert run.code == 1
+    error = run.steps["a"]["error"]
+    assert error["class"] == "device_oom"
+    assert "make the batch smaller" in error["text"]
+    assert ("or set on_oom" in error["text"]) is not on_oom
