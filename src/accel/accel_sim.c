@@ -85,6 +85,11 @@ static int unknown_model(const char *name, stk_err *err)
 {
     char word[WORD_MAX], lower[N_MODELS][WORD_MAX];
     const char *candidates[N_MODELS];
+    if (name[0] == '\0') {
+        return stk_err_set(err, STK_E_USAGE,
+                           "simulated machine: a part is empty; parts are COUNTxMODEL, joined by "
+                           "'+', as in 8xH100+2xT4");
+    }
     for (size_t i = 0; i < N_MODELS; i++) {
         size_t k = 0;
         for (; models[i].name[k] != '\0' && k + 1 < WORD_MAX; k++) {

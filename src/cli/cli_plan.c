@@ -259,8 +259,8 @@ static int print_plan(const stk_cli *cli, planning *p, stk_err *err)
     } else {
         const char *devices = stk_plan_inventory(&p->capacity, NULL, p->arena);
         bool none = devices == NULL || strcmp(devices, "none") == 0;
-        stk_buf_printf(&out, "%s: %u steps on %s (%g CPUs, %s)\n", stk_spec_name(p->spec), n,
-                       p->capacity.where, (double)p->capacity.cpu_milli / 1000,
+        stk_buf_printf(&out, "%s: %u step%s on %s (%g CPUs, %s)\n", stk_spec_name(p->spec), n,
+                       n == 1 ? "" : "s", p->capacity.where, (double)p->capacity.cpu_milli / 1000,
                        none ? "no GPUs" : devices);
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -273,7 +273,8 @@ static int print_plan(const stk_cli *cli, planning *p, stk_err *err)
     if (json) {
         stk_buf_printf(&out, "],\"cached\":%u,\"notes\":[", n_hits);
     } else {
-        stk_buf_printf(&out, "%u of %u steps come from the cache\n", n_hits, n);
+        stk_buf_printf(&out, "%u of %u step%s come%s from the cache\n", n_hits, n,
+                       n == 1 ? "" : "s", n == 1 ? "s" : "");
     }
     for (uint32_t i = 0; i < stk_plan_n_notes(p->plan); i++) {
         if (json) {

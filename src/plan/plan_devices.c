@@ -211,9 +211,10 @@ static void slices_only(const stk_plan_requester *q, const survey *s, refusal *r
         profile = q->cap->devices[i].usable ? q->cap->devices[i].profile : NULL;
     }
     (void)snprintf(r->text, sizeof r->text,
-                   "gpu_count %lld asks for whole %s: %s has slices of them only, %.200s",
-                   (long long)s->want.gpu_count, kind->nouns, q->cap->where,
-                   here != NULL ? here : "");
+                   "gpu_count %lld%s whole %s: %s has slices of them only, %.200s",
+                   (long long)s->want.gpu_count,
+                   s->share > 0 ? " with gpu_memory asks for shares of" : " asks for", kind->nouns,
+                   q->cap->where, here != NULL ? here : "");
     (void)snprintf(r->hint, sizeof r->hint, "write gpu_class: %.40s",
                    profile != NULL ? profile : "mig");
 }
@@ -277,8 +278,10 @@ static void explain(const stk_plan_requester *q, const survey *s, refusal *r)
         (void)snprintf(r->text, sizeof r->text, "%s: %s has %.200s",
                        stk_plan_kind_text(&s->want, wanted, sizeof wanted), where,
                        here != NULL ? here : "others");
-        (void)snprintf(r->hint, sizeof r->hint, "name what is there, or leave the class out");
-    } else if (s->n_fit == 0 && s->n_slices == s->n_kind && s->share == 0) {
+        (void)snprintf(r->hint, sizeof r->hint, "name what is there, or leave the %s out",
+                       s->want.gpu_class != NULL ? "class" : "vendor");
+    } else if (s->n_fit == 0 && s->n_slices == s->n_kind &&
+               (s->share == 0 || s->want.gpu_count > 1)) {
         slices_only(q, s, r);
     } else if (s->n_fit == 0 && s->largest >= 0) {
         too_large(q, s, r);

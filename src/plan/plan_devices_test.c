@@ -212,6 +212,10 @@ static void test_slices(void **state)
         {&sliced, "{gpu_count: 1}",
          "gpu_count 1 asks for whole GPUs: this machine has slices of them only, 2 × NVIDIA "
          "A100-SXM4-80GB 1g.10gb, NVIDIA A100-SXM4-80GB 3g.40gb; write gpu_class: 1g.10gb"},
+        {&sliced, "{gpu_count: 2, gpu_memory: 8GB}",
+         "gpu_count 2 with gpu_memory asks for shares of whole GPUs: this machine has slices of "
+         "them only, 2 × NVIDIA A100-SXM4-80GB 1g.10gb, NVIDIA A100-SXM4-80GB 3g.40gb; write "
+         "gpu_class: 1g.10gb"},
         {&half, "{gpu_count: 2}",
          "gpu_count 2 is more than this machine's 1 that are whole; lower it to what there is"},
         {&two, "{gpu_count: 1, gpu_class: 1g.10gb}",

@@ -83,6 +83,7 @@ static const struct {
 #undef MODEL
     {"google", "tpu", NULL},
     {"aws", "neuron", NULL},
+    {"habana", "gaudi", NULL},
 };
 
 /* Is the name (separators don't count) a part of the text, of whole words? */

@@ -260,7 +260,7 @@ static void test_requests(void **state)
          STK_E_RESOURCES,
          "p.yaml:4: step 'a': gpu_vendor amd: this machine has 2 × NVIDIA A100-SXM4-80GB; name "
          "what is "
-         "there, or leave the class out",
+         "there, or leave the vendor out",
          {0}},
         {&box,
          "{gpu_count: 3, gpu_class: A100-80GB}",

@@ -12,6 +12,7 @@ static const stk_plan_kind kinds[] = {
     {"intel", "GPU", "GPUs", true, false},
     {"aws", "Neuron device", "Neuron devices", false, false},
     {"google", "TPU chip", "TPU chips", false, true},
+    {"habana", "Gaudi card", "Gaudi cards", false, false},
 };
 
 const stk_plan_kind *stk_plan_kind_of(const char *vendor)

@@ -58,7 +58,7 @@ static int read_vendor(stk_spec_reader *r, const stk_json *node, const char **re
                  {"rocm", "amd"},      {"intel", "intel"},    {"xpu", "intel"},
                  {"aws", "aws"},       {"neuron", "aws"},     {"trainium", "aws"},
                  {"amazon", "aws"},    {"inferentia", "aws"}, {"google", "google"},
-                 {"tpu", "google"}};
+                 {"tpu", "google"},    {"habana", "habana"},  {"gaudi", "habana"}};
     enum { N = sizeof words / sizeof *words };
     const char *names[N];
     const char *text;
@@ -72,7 +72,7 @@ static int read_vendor(stk_spec_reader *r, const stk_json *node, const char **re
     }
     if (rc == 0) {
         rc = stk_spec_wrong(r, node, "resources.gpu_vendor",
-                            "nvidia, amd, intel, aws (neuron) or google (tpu)");
+                            "nvidia, amd, intel, aws (neuron), google (tpu) or habana (gaudi)");
         stk_spec_did_you_mean(r, text, names, N);
     }
     return rc;

@@ -164,8 +164,8 @@ static void test_refusals(void **state)
         {STEP("resources: {gpu_memroy: 1GB}"), STK_E_SPEC,
          "p.yaml:5: step 'b': unknown key 'gpu_memroy' in 'resources'; did you mean 'gpu_memory'?"},
         {STEP("resources: {gpu_vendor: nvidea}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'resources.gpu_vendor' must be nvidia, amd, intel, aws (neuron) or "
-         "google (tpu), not 'nvidea'; did you mean 'nvidia'?"},
+         "p.yaml:5: step 'b': 'resources.gpu_vendor' must be nvidia, amd, intel, aws (neuron), "
+         "google (tpu) or habana (gaudi), not 'nvidea'; did you mean 'nvidia'?"},
         {STEP("resources: {any_of: {gpu_class: A100}}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'resources.any_of' must be a list of mappings, not a mapping"},
         {STEP("resources: {any_of: [{gpu_class: A100},\n      {gpu_clas: H100}]}"), STK_E_SPEC,

@@ -271,7 +271,7 @@ def test_every_change_is_a_miss_with_its_reason(
     assert (
         again.statuses == {"a": "cached"} and again.steps["a"]["cached_from"] == first.shown["run"]
     )
-    assert "1 of 1 steps come from the cache" in cli("plan", "p.json").out
+    assert "1 of 1 step comes from the cache" in cli("plan", "p.json").out
     change(cli, step)
     option = ["--param", step.pop("parameter")] if "parameter" in step else []
     planned = cli("plan", "--json", *option, cli.document({"a": step}, parameters=params))
