@@ -205,6 +205,8 @@ static int drain(stk_exec *x, bool *ret_any, stk_err *err)
             STK_FAILPOINT("exec.settle.after");
         } else if (report.kind == STK_REPORT_NOTE) {
             rc = stk_exec_emit_note(x, report.text, err);
+        } else if (report.id < x->n_tasks && x->tasks[report.id].slot != NULL) {
+            x->tasks[report.id].slot->pid = report.pid;
         }
         if (rc < 0) {
             return rc;

@@ -20,6 +20,7 @@ typedef struct exec_ref {
 typedef struct exec_slot {
     stk_lease lease;
     stk_devset devices; /* those of the lease, also once the backend has it */
+    int64_t pid;        /* leads the attempt's session; 0: not told */
     uint32_t cpus[STK_LIMIT_CPUS_PINNED];
     uint32_t n_cpus;
     struct exec_slot *next_free;

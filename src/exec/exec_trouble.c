@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "exec/exec_private.h"
 
@@ -46,19 +47,39 @@ static const char *overrides_of(const stk_exec *x, uint32_t task)
     return own != NULL ? own : getenv("STOKER_XID_POLICY");
 }
 
-/* An event on a device: kept with the attempts that hold it. */
+/* Whose process the driver names, of those that share the device; UINT32_MAX: can't be told, as its
+ * number may be the host's and a process that ended has no session. */
+static uint32_t named_by(const stk_exec *x, const stk_device_event *event)
+{
+    pid_t session = event->pid > 0 ? getsid(event->pid) : -1;
+    for (uint32_t i = 0; event->pid > 0 && i < x->n_tasks; i++) {
+        const exec_slot *slot = x->tasks[i].slot;
+        if (slot != NULL && slot->pid > 0 && stk_devset_has(&slot->devices, event->i_device) &&
+            (slot->pid == event->pid || slot->pid == session)) {
+            return i;
+        }
+    }
+    return UINT32_MAX;
+}
+
+/* An event on a device: kept with the attempts that hold it. What asks for a restart only is about
+ * the process that the driver names; the rest is about the device. */
 static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
 {
     stk_arena *arena = x->tick;
     const char *device = name_of(x, event->i_device, arena);
     const char *steps = "";
     stk_xid_action worst = STK_XID_IGNORE;
+    uint32_t named = named_by(x, event);
     for (uint32_t i = 0; i < x->n_tasks; i++) {
         exec_slot *slot = x->tasks[i].slot;
         if (slot == NULL || !stk_devset_has(&slot->devices, event->i_device)) {
             continue;
         }
         stk_xid_action action = stk_xid_policy(event->xid, overrides_of(x, i));
+        if (named != UINT32_MAX && named != i && action < STK_XID_QUARANTINE) {
+            continue;
+        }
         steps = stk_arena_printf(arena, "%s%s'%s'", steps, *steps == '\0' ? "" : ", ",
                                  stk_exec_step(x, i)->name);
         if (steps == NULL) {

@@ -178,20 +178,30 @@ static void look_at_processes(stk_accel *accel, uint32_t i, const char *named, s
     if (n <= 0 || stk_lease_holder(accel, i, f->arena) != NULL) {
         return; /* a lease's own processes are its runner's business */
     }
+    int n_more = -1; /* besides the first */
+    int64_t bytes = 0;
+    const char *who = NULL;
     for (int k = 0; k < n && k < PROCESSES_MAX; k++) {
-        char buf[32];
         if (list[k].graphics) {
             continue;
         }
-        const char *who = process_text(list[k].pid, f->arena);
-        (void)stk_preflight_add(
-            f, STK_CHECK_WARNING, "processes", d->uuid,
-            "end it if it is left over; Stoker passes over a device that others use",
-            "%s: %s holds %s of its memory without a lease", named, who != NULL ? who : "a process",
-            list[k].memory_bytes < 0
-                ? "some"
-                : stk_units_format_memory(list[k].memory_bytes, buf, sizeof buf));
+        who = n_more++ < 0 ? process_text(list[k].pid, f->arena) : who;
+        bytes = bytes < 0 || list[k].memory_bytes < 0 ? -1 : bytes + list[k].memory_bytes;
     }
+    char more[48] = "", memory[32];
+    if (n_more < 0) {
+        return;
+    }
+    if (n_more > 0) {
+        (void)snprintf(more, sizeof more, " and %d other process%s", n_more,
+                       n_more > 1 ? "es" : "");
+    }
+    (void)stk_preflight_add(
+        f, STK_CHECK_WARNING, "processes", d->uuid,
+        "end it if it is left over; Stoker passes over a device that others use",
+        "%s: %s%s hold%s %s of its memory without a lease", named, who != NULL ? who : "a process",
+        more, n_more > 0 ? "" : "s",
+        bytes < 0 ? "some" : stk_units_format_memory(bytes, memory, sizeof memory));
 }
 
 /* --- what the kernel said --- */

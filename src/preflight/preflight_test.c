@@ -385,14 +385,15 @@ static void test_fake_host(void **state)
 {
     (void)state;
     char devices[1024];
-    (void)snprintf(devices, sizeof devices,
-                   "{\"driver\": \"535.104\", \"cuda_version\": 12020, \"devices\": ["
-                   "{\"uuid\": \"GPU-a\", \"processes\": {\"%d\": 3000000000, \"1\": "
-                   "{\"memory_bytes\": 5, \"graphics\": true}}},"
-                   "{\"uuid\": \"GPU-b\", \"usable\": false, \"trouble\": \"it is on fire\"},"
-                   "{\"uuid\": \"GPU-c\", \"lost\": \"it has fallen off the bus\"},"
-                   "{\"uuid\": \"GPU-d\", \"ecc_uncorrected\": 7}]}",
-                   (int)getpid());
+    (void)snprintf(
+        devices, sizeof devices,
+        "{\"driver\": \"535.104\", \"cuda_version\": 12020, \"devices\": ["
+        "{\"uuid\": \"GPU-a\", \"processes\": {\"%d\": 3000000000, \"2\": 500000000, \"1\": "
+        "{\"memory_bytes\": 5, \"graphics\": true}}},"
+        "{\"uuid\": \"GPU-b\", \"usable\": false, \"trouble\": \"it is on fire\"},"
+        "{\"uuid\": \"GPU-c\", \"lost\": \"it has fallen off the bus\"},"
+        "{\"uuid\": \"GPU-d\", \"ecc_uncorrected\": 7}]}",
+        (int)getpid());
     host h = open_host(devices);
     stk_devset two = {0};
     stk_devset_add(&two, 0);
@@ -405,7 +406,7 @@ static void test_fake_host(void **state)
     char who[32];
     (void)snprintf(who, sizeof who, "pid %d (", (int)getpid());
     assert_non_null(strstr(f->text, who));
-    assert_non_null(strstr(f->text, "3 GB"));
+    assert_non_null(strstr(f->text, ") and 1 other process hold 3.5 GB of its memory"));
     f = find(&h.findings, "devices");
     assert_string_equal(f->subject, "GPU-c");
     assert_non_null(strstr(f->text, "fallen off the bus"));

@@ -8,7 +8,7 @@ import subprocess
 import time
 from typing import Any
 
-from cli_tools import Cli, Steps, wait_for
+from cli_tools import PYTHON, Cli, Steps, wait_for
 
 GB = 1 << 30
 HOLD = "echo up > up-$STOKER_STEP; while ! test -e go; do sleep 0.02; done"
@@ -211,3 +211,25 @@ def test_cpus_near_the_device(cli: Cli) -> None:
     change(cli, 0, cpus=str(cpus[-1]))
     run = cli.run({"a": gpu("true", cpus=1)})
     assert run.steps["a"]["granted"]["cpus"] == [cpus[-1]]
+
+
+def test_a_neighbour_is_not_blamed_for_an_xid_of_a_process(cli: Cli) -> None:
+    """Two share a device; the driver names the process whose access was illegal."""
+    cli.devices("GPU-a")
+    cli.write(
+        "faults.py",
+        "import json, os, time\n"
+        "devices = json.load(open('devices.json'))\n"
+        "devices[0]['events'] = [{'xid': 31, 'pid': os.getpid(), 'text': 'Xid 31: MMU fault'}]\n"
+        "json.dump(devices, open('new', 'w'))\n"
+        "os.rename('new', 'devices.json')\n"
+        "time.sleep(1)\n"
+        "raise SystemExit(1)\n",
+    )
+    share = {"resources": {"gpu_memory": "2GB", "cpu_count": 0.1}}
+    neighbour = "until [ -s seen ]; do sleep 0.1; done; sleep 0.5; exit 4"
+    faults = f"[ $STOKER_ATTEMPT = 1 ] || exit 1; echo x > seen; exec {PYTHON} faults.py"
+    run = cli.run({"a": {"run": faults, **share}, "b": {"run": neighbour, **share}}, timeout=40)
+    assert run.steps["a"]["attempts"] == 2  # an Xid's own retry
+    assert run.steps["b"]["attempts"] == 1 and run.steps["b"]["error"]["class"] == "exit"
+    assert "GPU 0, with step 'a' on it: Xid 31: MMU fault" in run.shown["notes"]
