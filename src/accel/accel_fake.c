@@ -3,9 +3,10 @@
  * of a device may be missing:
  *
  *     uuid model vendor noun pci node cpus profile trouble    texts
- *     index parent n_cores numa memory_bytes                  numbers; parent is a place in the
- * list cc: "9.0"   usable: false links: ["same", "fabric:18", "switch"]                  to each
- * device of the list processes: {"PID": bytes}, or {"PID": {"memory_bytes": 1, "graphics": true}}
+ *     index parent n_cores numa memory_bytes    numbers; parent is a place in the list
+ *     cc: "9.0"   usable: false
+ *     links: ["same", "fabric:18", "switch"]    to each device of the list
+ *     processes: {"PID": bytes}, or {"PID": {"memory_bytes": 1, "graphics": true}}
  *     events: [{"xid": 79, "pid": 5, "time_ms": 0, "text": "…"}]
  *     lost: "sentence"                                        it doesn't answer any more
  *
@@ -32,7 +33,7 @@ static const json_t *load(const char *path, json_t **ret_root, stk_err *err)
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
     *ret_root = root;
     if (root == NULL) {
-        stk_err_set(err, STK_E_ENV, "fake devices: '%s' can't be read: %s", path, why.text);
+        stk_err_set(err, STK_E_ENV, "fake devices can't be read: %s", why.text);
         stk_err_at(err, path, why.line > 0 ? why.line : 0);
         return NULL;
     }

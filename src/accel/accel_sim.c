@@ -3,8 +3,9 @@
  *     SPEC    PART[+PART…]
  *     PART    [COUNTx]MODEL[,OPTION…]      8xH100    A100-40GB    4xMI300X    16xTrainium
  *             TPU-SLICE[,OPTION…]          v5e-8 (chips)    v4-8 (cores, as Google counts: 4 chips)
- *     OPTION  mig=PROFILE[*N]              each device split into N (or as many as fit); may be
- * said several times memory=SIZE   busy=PERCENT   of each device
+ *     OPTION  mig=PROFILE[*N]              each device split into N, or as many as fit;
+ *                                          several may be said
+ *             memory=SIZE   busy=PERCENT   of each device
  *
  * Models are those of tbl/models.def. A part is one board: its devices are joined as the catalogue
  * says, on two NUMA nodes from five devices on. All else about them is unknown. */

@@ -126,6 +126,29 @@ void stk_text_gpu_time(double held_s, double busy_s, double energy_j, stk_buf *o
     }
 }
 
+void stk_text_alternatives(const stk_resources *asked, bool utf8, stk_buf *out)
+{
+    char memory[32];
+    for (uint32_t i = 0; asked->n_any_of > 1 && i < asked->n_any_of; i++) {
+        const stk_alternative *a = &asked->any_of[i];
+        const char *vendor = a->gpu_vendor != NULL ? a->gpu_vendor : "";
+        const char *class = a->gpu_class != NULL ? a->gpu_class : "";
+        stk_buf_text(out, i > 0 ? "; " : " (");
+        if (a->gpu_count > 1) {
+            stk_buf_printf(out, "%lld %s ", (long long)a->gpu_count, utf8 ? "×" : "x");
+        }
+        stk_text_safe(out, vendor, "");
+        stk_buf_text(out, *vendor != '\0' && *class != '\0' ? " " : "");
+        stk_text_safe(out, class, "");
+        stk_buf_text(out, *vendor == '\0' && *class == '\0' ? "any device" : "");
+        if (a->gpu_memory_bytes > 0) {
+            stk_buf_printf(out, " with %s",
+                           stk_units_format_memory(a->gpu_memory_bytes, memory, sizeof memory));
+        }
+        stk_buf_text(out, i + 1 == asked->n_any_of ? ")" : "");
+    }
+}
+
 static void add_share(const stk_view_device *d, stk_buf *out)
 {
     char text[32];

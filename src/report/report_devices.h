@@ -25,6 +25,8 @@ void stk_text_devices(const stk_view_details *details, const stk_style *style, i
  * granted, but for a step that asked to be profiled, of which that is said. */
 void stk_html_devices(const stk_view_details *details, const stk_samples *samples, bool profiled,
                       stk_buf *out);
+/* "any of" in full: " (H100; 4 × google; nvidia with 10 GB)"; nothing below two. */
+void stk_text_alternatives(const stk_resources *asked, bool utf8, stk_buf *out);
 /* "5.1 kJ" in `buf`. */
 const char *stk_text_energy(double joules, char *buf, size_t size);
 /* "12.3 GPU-s held, 8.0 busy, 5.1 kJ"; nothing when none of it is known. */

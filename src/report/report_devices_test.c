@@ -134,6 +134,27 @@ static void test_card(void **state)
     stk_case_done(&c);
 }
 
+static void test_alternatives(void **state)
+{
+    (void)state;
+    static const stk_alternative any_of[] = {
+        {.gpu_count = -1, .gpu_memory_bytes = -1, .gpu_class = "H100"},
+        {.gpu_count = 4, .gpu_memory_bytes = -1, .gpu_vendor = "google"},
+        {.gpu_count = 1,
+         .gpu_memory_bytes = 10000000000,
+         .gpu_vendor = "nvidia",
+         .gpu_class = "T4"},
+        {.gpu_count = 2, .gpu_memory_bytes = -1},
+    };
+    STK_BUF_AUTO out = STK_BUF_INIT(1 << 12);
+    const stk_resources one = {.any_of = any_of, .n_any_of = 1};
+    stk_text_alternatives(&one, true, &out);
+    assert_int_equal(out.len, 0);
+    const stk_resources asked = {.any_of = any_of, .n_any_of = 4};
+    stk_text_alternatives(&asked, true, &out);
+    assert_string_equal(out.data, " (H100; 4 × google; nvidia T4 with 10 GB; 2 × any device)");
+}
+
 static void test_idle(void **state)
 {
     (void)state;
@@ -174,6 +195,7 @@ int main(void)
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_card),
         cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_alternatives),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

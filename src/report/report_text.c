@@ -759,7 +759,12 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
     field(&c, "not cached", d.miss);
     if (task->started_ms > 0) {
         field(&c, "started", stk_text_time(task->started_ms, false, text, sizeof text));
-        amounts_field(&c, "asked", &d.asked);
+        label(&c, "asked");
+        stk_text_amounts(out, &d.asked, style->utf8);
+        if (task->step != NULL) {
+            stk_text_alternatives(&task->step->settings->resources, style->utf8, out);
+        }
+        stk_buf_char(out, '\n');
         amounts_field(&c, "granted", &d.granted);
         amounts_field(&c, "used", &d.used);
         devices_field(&c, &d);
