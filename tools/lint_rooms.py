@@ -29,6 +29,7 @@ ROOMS: dict[str, set[str]] = {
     "accel": {"tbl", "base", "sys"},
     "store": {"tbl", "base", "sys"},
     "runner": {"tbl", "base", "sys", "accel"},
+    "launch": {"tbl", "base", "sys", "accel", "runner"},
     "preflight": {"tbl", "base", "sys", "accel"},
     "simulate": {"tbl", "base", "sys", "pack", "accel"},
     "backend": {"tbl", "base", "sys", "accel", "runner"},
@@ -49,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "cli": {
         *("tbl", "base", "sys", "net", "spec", "pack", "plan", "sched", "accel"),
-        *("store", "runner", "preflight", "simulate", "backend", "report", "exec"),
+        *("store", "runner", "launch", "preflight", "simulate", "backend", "report", "exec"),
     },
 }
 

@@ -142,7 +142,7 @@ static void unmake(local_backend *b, local_task *t)
             b->tasks[i] = b->tasks[--b->n_tasks];
         }
     }
-    stk_local_guard_remove(b->guard, t->slot);
+    stk_guard_remove(b->guard, t->slot);
     stk_local_task_free(b, t);
 }
 
@@ -217,7 +217,7 @@ static void turn(local_backend *b)
         }
     }
     run_timers(b);
-    stk_local_guard_renew(b->guard);
+    stk_guard_renew(b->guard);
     if (b->n_done > 0) {
         stk_local_end_orphans(b, false);
         forget_done(b);
@@ -292,7 +292,7 @@ static void op_close(stk_backend *self)
         }
         stk_local_end_orphans(b, true);
         forget_done(b);
-        stk_local_guard_close(b->guard);
+        stk_guard_close(b->guard);
     }
     stk_cgroups_close(b->groups);
     stk_file_close(&b->epoll);
@@ -357,7 +357,7 @@ static int open_parts(local_backend *b, const stk_local_config *config, stk_err 
     if (b->groups == NULL || b->epoll < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "local backend");
     }
-    return stk_local_guard_open(config->run, &b->guard, err);
+    return stk_guard_open(config->run, &b->guard, err);
 }
 
 int stk_backend_local_open(const stk_local_config *config, stk_backend **ret_backend, stk_err *err)

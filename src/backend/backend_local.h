@@ -4,7 +4,6 @@
  *   backend_local_task.c    one task: started as a command, stopped, ended
  *   backend_local_server.c  fork servers: the protocol of docs/contracts.md §3
  *   backend_local_devices.c devices that a task was not given
- *   backend_local_guard.c   the guardian: ends everything when the engine is gone
  */
 #ifndef STK_BACKEND_LOCAL_H
 #define STK_BACKEND_LOCAL_H
@@ -16,19 +15,7 @@
 #include "base/buf.h"
 #include "runner/runner.h"
 #include "sys/cgroup.h"
-
-/* --- the guardian --- */
-
-typedef struct local_guard local_guard;
-
-int stk_local_guard_open(const char *run, local_guard **ret_guard, stk_err *err);
-pid_t stk_local_guard_pid(const local_guard *guard);
-int stk_local_guard_add(local_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err);
-void stk_local_guard_remove(local_guard *guard, uint32_t slot);
-/* Another one where it was killed: an engine without a guardian leaves its tasks behind. */
-void stk_local_guard_renew(local_guard *guard);
-/* Clean end: it exits without doing anything. */
-void stk_local_guard_close(local_guard *guard);
+#include "sys/guard.h"
 
 /* --- tasks --- */
 
@@ -88,7 +75,7 @@ typedef struct local_backend {
     int64_t sample_ms;
     int64_t server_ms; /* how long a server may take to begin a task */
     int epoll;
-    local_guard *guard;
+    stk_guard *guard;
     stk_cgroups *groups;
     local_server *given; /* the front's, or NULL: none, or dead */
     local_server *clean; /* ours, or NULL */

@@ -108,7 +108,7 @@ void stk_local_server_close(local_backend *b, local_server *server)
         (void)kill(server->child, SIGKILL);
         (void)is_reaped(server, QUIT_MS, &status);
     }
-    stk_local_guard_remove(b->guard, server->slot);
+    stk_guard_remove(b->guard, server->slot);
     for (uint32_t i = 0; i < server->n_fds_in; i++) {
         stk_file_close(&server->fds_in[i]);
     }
@@ -164,7 +164,7 @@ static int start_clean(local_backend *b, stk_err *err)
         stk_local_server_close(b, s);
         return rc;
     }
-    (void)stk_local_guard_add(b->guard, s->child, &s->slot, NULL);
+    (void)stk_guard_add(b->guard, s->child, &s->slot, NULL);
     b->clean = s;
     return 0;
 }

@@ -253,7 +253,7 @@ int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pi
     task->pid = pid;
     task->pidfd = pidfd;
     task->start_ms = now;
-    int rc = stk_local_guard_add(b->guard, pid, &task->slot, err);
+    int rc = stk_guard_add(b->guard, pid, &task->slot, err);
     if (rc == 0 && task->direct && stk_local_watch_fd(b, pidfd, EPOLLIN, task, false) < 0) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "watching process %d", (int)pid);
     }
@@ -499,7 +499,7 @@ static void leave(local_backend *b, local_task *t)
     t->state = LOCAL_DONE;
     stk_local_task_close_fds(t);
     stk_local_unwatch_fd(b, &t->pidfd);
-    stk_local_guard_remove(b->guard, t->slot);
+    stk_guard_remove(b->guard, t->slot);
     for (uint32_t i = 0; i < b->n_tasks; i++) {
         if (b->tasks[i] == t) {
             b->tasks[i] = b->tasks[--b->n_tasks];
@@ -653,7 +653,7 @@ static bool known_children(local_backend *b, uint32_t *ret_n, uint32_t *ret_n_ch
     }
     uint32_t n = 0;
     uint32_t n_served = 0;
-    b->known[n++] = stk_local_guard_pid(b->guard);
+    b->known[n++] = stk_guard_pid(b->guard);
     for (uint32_t i = 0; i < 2; i++) {
         local_server *server = i == 0 ? b->given : b->clean;
         if (server != NULL && stk_local_server_child(server) > 0) {

@@ -1,5 +1,5 @@
-/* The guardian: a small process that outlives the engine by a moment. An engine that is killed
- * can't end its tasks; the end of a pipe tells the guardian, which does. */
+#include "sys/guard.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,15 +13,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backend/backend_local.h"
 #include "base/limits.h"
+#include "sys/cgroup.h"
 #include "sys/file.h"
 #include "sys/proc.h"
 
 enum { N_SLOTS = STK_LIMIT_WORKERS + 64, END_MS = 5000, PIPE_FD = 3, TABLE_FD = 4 };
 #define TABLE_BYTES (N_SLOTS * sizeof(int32_t))
 
-struct local_guard {
+struct stk_guard {
     pid_t pid;
     int pipe;
     int table; /* the memory behind `sessions` */
@@ -30,7 +30,7 @@ struct local_guard {
     volatile int32_t *sessions; /* shared with the guardian; 0: free */
 };
 
-/* Not the engine's terminal, pipes, sockets or locks: who waits for those to close must not wait
+/* Not its parent's terminal, pipes, sockets or locks: who waits for those to close must not wait
  * for us. */
 static void keep_only(int pipe, int table)
 {
@@ -73,6 +73,10 @@ static void end_run(const char *run)
     for (uint32_t i = 0; i < n; i++) {
         (void)kill(-sessions[i], SIGKILL); /* at once; the careful search comes after */
     }
+    if (run == NULL) {
+        (void)stk_proc_kill_sessions(sessions, n, NULL, END_MS);
+        return;
+    }
     char marker[STK_LIMIT_NAME + 256];
     (void)snprintf(marker, sizeof marker, "STOKER_RUN=%s", run);
     (void)stk_proc_kill_sessions(sessions, n, marker, END_MS);
@@ -101,7 +105,7 @@ static _Noreturn void guard_main(const char *run, int pipe, int table)
 }
 
 /* A guardian for the table as it is. -1 with errno. */
-static int begin(local_guard *g)
+static int begin(stk_guard *g)
 {
     int pipes[2];
     if (pipe2(pipes, O_CLOEXEC) != 0) {
@@ -124,7 +128,7 @@ static int begin(local_guard *g)
     return 0;
 }
 
-static void guard_free(local_guard *g)
+static void guard_free(stk_guard *g)
 {
     if (g->sessions != NULL) {
         (void)munmap((void *)(uintptr_t)g->sessions, TABLE_BYTES);
@@ -134,15 +138,15 @@ static void guard_free(local_guard *g)
     free(g);
 }
 
-int stk_local_guard_open(const char *run, local_guard **ret_guard, stk_err *err)
+int stk_guard_open(const char *run, stk_guard **ret_guard, stk_err *err)
 {
-    local_guard *g = calloc(1, sizeof *g);
+    stk_guard *g = calloc(1, sizeof *g);
     if (g == NULL) {
         return stk_err_sys(err, STK_E_SYS, errno, "cannot prepare the guardian process");
     }
-    g->run = strdup(run);
+    g->run = run == NULL ? NULL : strdup(run);
     g->table = memfd_create("stoker-sessions", MFD_CLOEXEC);
-    if (g->run != NULL && g->table >= 0 && ftruncate(g->table, TABLE_BYTES) == 0) {
+    if ((run == NULL || g->run != NULL) && g->table >= 0 && ftruncate(g->table, TABLE_BYTES) == 0) {
         void *map = mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, g->table, 0);
         g->sessions = map != MAP_FAILED ? map : NULL;
     }
@@ -155,7 +159,7 @@ int stk_local_guard_open(const char *run, local_guard **ret_guard, stk_err *err)
     return 0;
 }
 
-void stk_local_guard_renew(local_guard *guard)
+void stk_guard_renew(stk_guard *guard)
 {
     int status;
     pid_t got = waitpid(guard->pid, &status, WNOHANG);
@@ -167,12 +171,12 @@ void stk_local_guard_renew(local_guard *guard)
     }
 }
 
-pid_t stk_local_guard_pid(const local_guard *guard)
+pid_t stk_guard_pid(const stk_guard *guard)
 {
     return guard->pid;
 }
 
-int stk_local_guard_add(local_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err)
+int stk_guard_add(stk_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err)
 {
     for (uint32_t i = 0; i < N_SLOTS; i++) {
         uint32_t slot = (guard->hint + i) % N_SLOTS;
@@ -183,10 +187,10 @@ int stk_local_guard_add(local_guard *guard, pid_t session, uint32_t *ret_slot, s
             return 0;
         }
     }
-    return stk_err_set(err, STK_E_LIMIT, "more than %d tasks at once on this machine", N_SLOTS);
+    return stk_err_set(err, STK_E_LIMIT, "more than %d processes to guard at once", N_SLOTS);
 }
 
-void stk_local_guard_remove(local_guard *guard, uint32_t slot)
+void stk_guard_remove(stk_guard *guard, uint32_t slot)
 {
     if (slot < N_SLOTS) {
         guard->sessions[slot] = 0;
@@ -194,7 +198,7 @@ void stk_local_guard_remove(local_guard *guard, uint32_t slot)
     }
 }
 
-void stk_local_guard_close(local_guard *guard)
+void stk_guard_close(stk_guard *guard)
 {
     if (guard == NULL) {
         return;

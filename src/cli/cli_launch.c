@@ -1,0 +1,186 @@
+/* `stoker launch`: many processes of one program on this host, as one. */
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "accel/accel.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "launch/launch.h"
+#include "sys/file.h"
+
+static bool always(const char *word)
+{
+    (void)word;
+    return true;
+}
+
+/* As many as there are devices that can be used and that a mask lets us see; at least one. */
+static int count_devices(int64_t *ret, stk_err *err)
+{
+    stk_accel *accel = NULL;
+    int rc = stk_accel_open(NULL, &accel, err);
+    int64_t n = 0;
+    for (uint32_t i = 0; rc == 0 && i < stk_accel_n_devices(accel); i++) {
+        n += stk_accel_device(accel, i)->usable ? 1 : 0;
+    }
+    stk_accel_close(accel);
+    *ret = n > 0 ? n : 1;
+    return rc;
+}
+
+static int duration(const stk_cli *cli, const char *name, int64_t *ret_ms, stk_err *err)
+{
+    const char *text = stk_cli_value(cli, name);
+    stk_err why = {0};
+    if (text == NULL) {
+        return 0;
+    }
+    if (stk_units_parse_duration(text, ret_ms, &why) < 0) {
+        return stk_err_set(err, STK_E_USAGE, "--%s '%s' is no time like 5, 90s or 10m", name, text);
+    }
+    return 0;
+}
+
+static int read_options(stk_cli *cli, stk_launch_config *c, stk_err *err)
+{
+    int64_t ranks = 1;
+    int64_t min = -1;
+    int64_t restarts = 0;
+    int64_t port = 0;
+    int64_t server = -1;
+    const char *n = stk_cli_value(cli, "ranks");
+    int rc = n != NULL && strcmp(n, "gpus") == 0
+                 ? count_devices(&ranks, err)
+                 : stk_cli_number(cli, "ranks", 1, STK_LAUNCH_MAX_RANKS, &ranks, err);
+    rc = rc < 0 ? rc : stk_cli_number(cli, "min-ranks", 1, ranks, &min, err);
+    rc = rc < 0 ? rc : stk_cli_number(cli, "restarts", 0, 1000, &restarts, err);
+    rc = rc < 0 ? rc : stk_cli_number(cli, "port", 1, 65535, &port, err);
+    rc = rc < 0 ? rc : stk_cli_number(cli, "forkserver-fd", 0, 1 << 20, &server, err);
+    rc = rc < 0 ? rc : duration(cli, "grace", &c->grace_ms, err);
+    rc = rc < 0 ? rc : duration(cli, "hang", &c->hang_ms, err);
+    c->ranks = (uint32_t)ranks;
+    c->min_ranks = (uint32_t)(min < 0 ? ranks : min);
+    c->max_restarts = (uint32_t)restarts;
+    c->port = (int32_t)port;
+    c->server_fd = (int)server;
+    c->no_prefix = stk_cli_flag(cli, "no-prefix");
+    c->no_bind = stk_cli_flag(cli, "no-bind");
+    if (rc == 0 && n == NULL && stk_cli_value(cli, "gang") == NULL) {
+        rc = stk_err_set(err, STK_E_USAGE,
+                         "how many ranks? -n 4, or -n gpus for one on each device");
+    }
+    return rc;
+}
+
+/* Whoever waits for us in the foreground must not leave ranks behind by dying. One that put us into
+ * the background (nohup, &) means us to live on. */
+static void die_with_parent(void)
+{
+    static const int numbers[] = {SIGINT, SIGHUP};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction was;
+        if (sigaction(numbers[i], NULL, &was) == 0 && was.sa_handler == SIG_IGN) {
+            return;
+        }
+    }
+    pid_t front = tcgetpgrp(STDIN_FILENO);
+    if (front > 0 && front != getpgrp()) {
+        return;
+    }
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
+}
+
+static const char *const *words_of(stk_cli *cli, char *python, size_t size, stk_arena *arena)
+{
+    char **args = stk_cli_args(cli);
+    int n = stk_cli_n_args(cli);
+    size_t len = n > 0 ? strlen(args[0]) : 0;
+    bool is_file = len > 3 && strcmp(args[0] + len - 3, ".py") == 0 && access(args[0], X_OK) != 0;
+    const char **words = stk_arena_array(arena, (size_t)n + 2, sizeof *words);
+    if (words == NULL) {
+        return NULL;
+    }
+    if (is_file) {
+        words[0] = stk_cli_python(NULL, python, size);
+    }
+    memcpy(words + is_file, args, (size_t)n * sizeof *words);
+    return words;
+}
+
+static int run_launch(stk_cli *cli)
+{
+    stk_err err = {0};
+    char python[PATH_MAX];
+    char id[64];
+    const char *task = stk_cli_value(cli, "gang");
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    (void)snprintf(id, sizeof id, "launch-%d", (int)getpid());
+    stk_launch_config config = {.run_id = id,
+                                .grace_ms = 5000,
+                                .out_fd = stk_cli_json(cli) ? STDERR_FILENO : STDOUT_FILENO,
+                                .err_fd = STDERR_FILENO};
+    if (stk_cli_n_args(cli) == 0) {
+        return stk_cli_usage(cli,
+                             "what shall the ranks run? stoker launch -n 4 -- python train.py");
+    }
+    int rc = read_options(cli, &config, &err);
+    const char *dir = stk_cli_value(cli, "log-dir");
+    STK_TEXT_AUTO logs = dir == NULL ? NULL : stk_file_absolute(dir);
+    config.dir = logs;
+    rc = rc < 0 || task == NULL ? rc : stk_launch_read_task(task, arena, &config, &err);
+    config.argv = rc < 0 ? NULL : words_of(cli, python, sizeof python, arena);
+    if (task == NULL) {
+        die_with_parent();
+    }
+    STK_BUF_AUTO summary = STK_BUF_INIT(64 << 20);
+    stk_launch_end end;
+    rc = rc < 0 ? rc : stk_launch_run(&config, &summary, &end, &err);
+    if (rc < 0) {
+        return stk_cli_fail(cli, &err);
+    }
+    if (end.failure != STK_FAIL_NONE) {
+        fprintf(stderr, "stoker launch: %s\n", end.text);
+    }
+    if (stk_cli_json(cli)) {
+        fputs(summary.data == NULL ? "{}\n" : summary.data, stdout);
+    }
+    return end.exit_status;
+}
+
+static const stk_option options_of_launch[] = {
+    {"ranks", 'n', "N", "how many processes; gpus: one for each device that can be used", false},
+    {"min-ranks", 0, "N", "a restart may leave out ranks that failed, down to so many", false},
+    {"restarts", 0, "N", "start all again after a failure, so many times (0)", false},
+    {"port", 0, "PORT", "where ranks meet (MASTER_PORT); without it a free one is found", false},
+    {"grace", 0, "TIME", "between SIGTERM and SIGKILL when ranks are ended (5s)", false},
+    {"hang", 0, "TIME", "end all when nothing moves for so long, and say where each stood", false},
+    {"log-dir", 0, "DIR", "write rank-K/stdout.log, rank-K/stderr.log and gang.json there", false},
+    {"no-prefix", 0, NULL, "lines of ranks as they are, without \"[K] \"", false},
+    {"no-bind", 0, NULL, "let each rank use every CPU (else they are split)", false},
+    {"gang", 0, "TASK.JSON", "the gang of a step (the engine's)", false},
+    {"forkserver-fd", 0, "FD", "ranks by a fork server (a Python step's)", false},
+    {NULL}};
+
+const stk_command stk_cmd_launch = {
+    .name = "launch",
+    .summary = "run many processes of a program as one",
+    .usage = "-n N [options] [--] PROGRAM [ARG…]",
+    .text =
+        "Ranks get the variables that torchrun sets (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, "
+        "MASTER_PORT …), a share of the CPUs, and a port that nobody else can be given. A file.py "
+        "is run by Python.\n\n"
+        "The first rank that fails is named, with the end of its stderr; the others get SIGTERM "
+        "and, after the grace time, SIGKILL. The exit status is that rank's, or 128 + the signal "
+        "that killed it. SIGINT, SIGTERM and SIGHUP are passed on to the ranks; a second one ends "
+        "them at once. Ranks never outlive the launcher, nor does it outlive who started it in the "
+        "foreground.\n\n"
+        "With --json the answer (gang.json) is on stdout, and what ranks write is on stderr.",
+    .options = options_of_launch,
+    .stop_at = always,
+    .run = run_launch};

@@ -1,0 +1,436 @@
+/* The gang's life: ranks start together, the first failure ends all, and all may start again. */
+#include "launch/launch.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "launch/launch_private.h"
+#include "runner/runner.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+enum { EVENTS = 64, LEFTOVER_MS = 200, FLUSH_MS = 3000 };
+
+int64_t stk_launch_now_ms(void)
+{
+    return stk_clock_mono_ms(&stk_clock_real);
+}
+
+int stk_launch_watch(stk_gang *g, int fd, uint32_t events, launch_event kind, uint32_t i)
+{
+    struct epoll_event e = {.events = events, .data.u64 = (uint64_t)kind << 32 | i};
+    return epoll_ctl(g->epoll, EPOLL_CTL_ADD, fd, &e);
+}
+
+void stk_launch_unwatch(stk_gang *g, int fd)
+{
+    (void)epoll_ctl(g->epoll, EPOLL_CTL_DEL, fd, NULL);
+}
+
+void stk_launch_say(stk_gang *g, const char *fmt, ...)
+{
+    char text[1400];
+    int n = snprintf(text, sizeof text, "stoker launch: ");
+    va_list args;
+    va_start(args, fmt);
+    int more = vsnprintf(text + n, sizeof text - (size_t)n, fmt, args);
+    va_end(args);
+    n += more > 0 ? more : 0;
+    stk_launch_view_line(g, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
+}
+
+void stk_launch_signal(stk_gang *g, int number)
+{
+    for (uint32_t i = 0; i < g->n; i++) {
+        launch_rank *r = &g->ranks[i];
+        if (r->state != RANK_RUNNING) {
+            continue;
+        }
+        r->was_ended = true;
+        if (kill(-r->pid, number) < 0) { /* it has made no session of its own yet */
+            (void)kill(r->pid, number);
+        }
+        (void)kill(-r->pid, SIGCONT);
+    }
+}
+
+/* --- what happens --- */
+
+static void end_all(stk_gang *g, end_cause cause, int number)
+{
+    g->ending = cause;
+    g->n_others = g->n_live;
+    g->kill_ms = stk_launch_now_ms() + g->config->grace_ms;
+    stk_launch_signal(g, g->config->grace_ms > 0 ? number : SIGKILL);
+}
+
+/* The zombie stays until the attempt is over: as long as it does, its number is nobody else's, and
+ * what it left behind can be ended by it. */
+static void on_end(stk_gang *g, uint32_t rank)
+{
+    launch_rank *r = &g->ranks[rank];
+    siginfo_t info = {0};
+    if (r->state != RANK_RUNNING ||
+        waitid(P_PID, (id_t)r->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0) {
+        return;
+    }
+    stk_launch_unwatch(g, r->pidfd);
+    r->state = RANK_ENDED;
+    r->status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status & 0x7f;
+    r->end_ms = stk_clock_wall_ms(&stk_clock_real);
+    g->n_live--;
+    if (r->status != 0 && !r->was_ended) {
+        r->failed = true;
+        if (g->ending == END_NOT) {
+            g->first = (int32_t)rank;
+            end_all(g, END_FAILED, SIGTERM);
+        }
+    }
+}
+
+static void on_signal(stk_gang *g)
+{
+    struct signalfd_siginfo info;
+    while (read(g->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        int number = (int)info.ssi_signo;
+        if (g->number != 0) { /* again: at once */
+            stk_launch_signal(g, SIGKILL);
+            continue;
+        }
+        g->number = number;
+        if (g->ending == END_NOT) {
+            end_all(g, END_SIGNAL, number);
+        }
+    }
+}
+
+static void on_event(stk_gang *g, const struct epoll_event *e)
+{
+    uint32_t i = (uint32_t)e->data.u64;
+    switch ((launch_event)(e->data.u64 >> 32)) {
+    case LAUNCH_EV_SIGNAL:
+        on_signal(g);
+        break;
+    case LAUNCH_EV_EXIT:
+        on_end(g, i);
+        break;
+    case LAUNCH_EV_READ:
+        stk_launch_stream_read(g, i);
+        break;
+    case LAUNCH_EV_WRITE:
+        stk_launch_sink_write(g, i);
+        break;
+    }
+}
+
+static int timeout_of(const stk_gang *g, int64_t now)
+{
+    int64_t due = g->ending == END_NOT ? g->hang.due_ms : g->kill_ms;
+    if (due < 0 || due == INT64_MAX) {
+        return -1;
+    }
+    int64_t left = due - now;
+    return left <= 0 ? 0 : left > 60000 ? 60000 : (int)left;
+}
+
+static void on_time(stk_gang *g)
+{
+    int64_t now = stk_launch_now_ms();
+    if (g->ending != END_NOT && g->kill_ms >= 0 && now >= g->kill_ms) {
+        g->kill_ms = INT64_MAX;
+        stk_launch_signal(g, SIGKILL);
+    } else if (g->ending == END_NOT && now >= g->hang.due_ms && stk_launch_hang_look(g, now)) {
+        end_all(g, END_HANG, SIGTERM);
+    }
+}
+
+static int wait_for_all(stk_gang *g, stk_err *err)
+{
+    struct epoll_event events[EVENTS];
+    while (g->n_live > 0) {
+        int n = epoll_wait(g->epoll, events, EVENTS, timeout_of(g, stk_launch_now_ms()));
+        if (n < 0 && errno != EINTR) {
+            return stk_err_sys(err, STK_E_SYS, errno, "waiting for %u ranks", g->n_live);
+        }
+        for (int pass = 0; pass < 2; pass++) { /* deaths first: output can be a flood */
+            for (int i = 0; i < n; i++) {
+                bool dead = events[i].data.u64 >> 32 == LAUNCH_EV_EXIT;
+                if (dead == (pass == 0)) {
+                    on_event(g, &events[i]);
+                }
+            }
+        }
+        on_time(g);
+    }
+    return 0;
+}
+
+/* --- an attempt --- */
+
+/* Nothing of the attempt's runs after this: whatever ranks left in their sessions ends too. */
+static void clean_up(stk_gang *g)
+{
+    pid_t sessions[STK_LAUNCH_MAX_RANKS];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n; i++) {
+        launch_rank *r = &g->ranks[i];
+        if (r->state != RANK_NONE) {
+            (void)kill(-r->pid, SIGKILL);
+            sessions[n++] = r->pid;
+        }
+    }
+    if (g->ending != END_NOT) { /* those that made a group of their own */
+        (void)stk_proc_kill_sessions(sessions, n, NULL, LEFTOVER_MS);
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        launch_rank *r = &g->ranks[i];
+        if (r->state == RANK_NONE) {
+            continue;
+        }
+        if (r->state == RANK_RUNNING) { /* the start of another one failed */
+            (void)kill(r->pid, SIGKILL);
+        }
+        while (waitpid(r->pid, &r->status, 0) < 0 && errno == EINTR) {
+        }
+        r->state = RANK_ENDED;
+        stk_guard_remove(g->guard, r->slot);
+        stk_file_close(&r->pidfd);
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        stk_launch_streams_drain(g, i);
+    }
+    stk_launch_view_flush(g, FLUSH_MS);
+    g->n_live = 0;
+}
+
+static void reset_ranks(stk_gang *g)
+{
+    for (uint32_t i = 0; i < g->n; i++) {
+        launch_rank *r = &g->ranks[i];
+        r->state = RANK_NONE;
+        r->was_ended = r->failed = false;
+        r->status = r->pidfd = -1;
+        r->start_ms = r->end_ms = -1;
+        r->pid = 0;
+        r->slot = UINT32_MAX;
+        r->n_tail = 0;
+        r->tail[0] = '\0';
+        r->streams[0].fd = r->streams[0].log = r->streams[1].fd = r->streams[1].log = -1;
+        if (g->config->is_python && g->config->dir != NULL) {
+            char path[PATH_MAX];
+            (void)snprintf(path, sizeof path, "%s/rank-%u/result.json", g->config->dir, i);
+            (void)unlink(path); /* an earlier attempt's */
+        }
+    }
+}
+
+/* 0 also when the gang failed: g->ending says so. */
+static int run_attempt(stk_gang *g, stk_err *err)
+{
+    stk_arena_reset(g->arena);
+    g->ending = END_NOT;
+    g->first = -1;
+    g->n_others = 0;
+    g->kill_ms = -1;
+    g->text[0] = '\0';
+    reset_ranks(g);
+    int rc = stk_launch_port(g->config->port, &g->port_fd, &g->port, err);
+    rc = rc < 0 ? rc : stk_launch_start(g, err);
+    stk_launch_hang_begin(g);
+    rc = rc < 0 ? rc : wait_for_all(g, err);
+    stk_launch_hang_end(g);
+    if (rc < 0 && g->ending == END_NOT) {
+        g->ending = END_FAILED;
+    }
+    clean_up(g);
+    stk_file_close(&g->port_fd);
+    stk_launch_blame(g);
+    stk_launch_remember(g);
+    return rc;
+}
+
+/* What the next attempt starts with: ranks that failed by themselves are left out where the user
+ * allows fewer. */
+static uint32_t ranks_again(const stk_gang *g)
+{
+    uint32_t failed = 0;
+    for (uint32_t i = 0; i < g->n; i++) {
+        failed += g->ranks[i].failed ? 1 : 0;
+    }
+    uint32_t left = g->n > failed ? g->n - failed : 1;
+    uint32_t min =
+        g->config->min_ranks == 0 || g->config->min_ranks > g->n ? g->n : g->config->min_ranks;
+    return left < min ? min : left;
+}
+
+static bool try_again(stk_gang *g)
+{
+    bool failed = g->ending == END_FAILED || g->ending == END_HANG;
+    if (!failed || g->number != 0 || g->restart >= g->config->max_restarts) {
+        return false;
+    }
+    uint32_t n = ranks_again(g);
+    g->restart++;
+    stk_launch_say(g, "%s; restart %u of %u with %u rank%s", g->text, g->restart,
+                   g->config->max_restarts, n, n == 1 ? "" : "s");
+    g->n = n;
+    return true;
+}
+
+/* --- the whole --- */
+
+static void find_inherited(stk_gang *g)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *entry;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        int fd = atoi(entry->d_name);
+        int flags = fd > 2 && fd != dirfd(dir) ? fcntl(fd, F_GETFD) : FD_CLOEXEC;
+        if (flags >= 0 && (flags & FD_CLOEXEC) == 0 && fd != g->config->server_fd &&
+            g->n_inherited < sizeof g->inherited / sizeof *g->inherited) {
+            g->inherited[g->n_inherited++] = fd;
+        }
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+}
+
+/* What is ignored (nohup, a background job) stays so. */
+static int open_signals(stk_gang *g, sigset_t *ret_before, stk_err *err)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction was;
+        if (sigaction(numbers[i], NULL, &was) == 0 && was.sa_handler != SIG_IGN) {
+            sigaddset(&set, numbers[i]);
+        }
+    }
+    (void)sigprocmask(SIG_BLOCK, &set, ret_before);
+    (void)signal(SIGPIPE, SIG_IGN);
+    g->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return g->signals < 0 || stk_launch_watch(g, g->signals, EPOLLIN, LAUNCH_EV_SIGNAL, 0) < 0
+               ? stk_err_sys(err, STK_E_SYS, errno, "cannot watch for signals")
+               : 0;
+}
+
+static int open_gang(stk_gang *g, sigset_t *ret_before, stk_err *err)
+{
+    find_inherited(g);
+    g->arena = stk_arena_new(0);
+    g->ranks = calloc(g->config->ranks, sizeof *g->ranks);
+    g->past = STK_BUF_INIT(64 << 20);
+    if (g->arena == NULL || g->ranks == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%u ranks", g->config->ranks);
+    }
+    g->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (g->epoll < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "cannot wait for events");
+    }
+    int rc = g->config->dir == NULL ? 0 : stk_file_mkdirs(g->config->dir, 0755, err);
+    rc = rc < 0 ? rc : open_signals(g, ret_before, err);
+    rc = rc < 0 ? rc : stk_launch_view_open(g, err);
+    return rc < 0 ? rc : stk_guard_open(NULL, &g->guard, err);
+}
+
+static void close_gang(stk_gang *g, const sigset_t *before)
+{
+    stk_guard_close(g->guard);
+    stk_launch_view_close(g);
+    stk_file_close(&g->signals);
+    stk_file_close(&g->epoll);
+    (void)sigprocmask(SIG_SETMASK, before, NULL);
+    stk_buf_done(&g->past);
+    stk_arena_free(g->arena);
+    free(g->ranks);
+}
+
+static void say_end(const stk_gang *g, stk_launch_end *end)
+{
+    *end = (stk_launch_end){0};
+    if (g->ending == END_NOT) {
+        return;
+    }
+    (void)snprintf(end->text, sizeof end->text, "%s", g->text);
+    int status = g->first >= 0 ? g->ranks[g->first].status : -1;
+    if (g->ending == END_SIGNAL) {
+        bool clean = true; /* each saved what it had and left well */
+        for (uint32_t i = 0; i < g->n; i++) {
+            clean = clean && g->ranks[i].status == 0;
+        }
+        end->failure = clean ? STK_FAIL_NONE : STK_FAIL_SIGNAL;
+        end->exit_status = clean ? 0 : 128 + g->number;
+        end->text[0] = clean ? '\0' : end->text[0];
+    } else if (g->ending == END_HANG) {
+        end->failure = STK_FAIL_HANG;
+        end->exit_status = 1;
+    } else if (status >= 0 && WIFEXITED(status)) {
+        end->failure = STK_FAIL_EXIT;
+        end->exit_status = WEXITSTATUS(status);
+    } else if (status >= 0) {
+        end->failure = STK_FAIL_SIGNAL;
+        end->exit_status = 128 + WTERMSIG(status);
+    } else {
+        end->failure = STK_FAIL_START;
+        end->exit_status = 1;
+    }
+}
+
+static int write_files(const stk_gang *g, const stk_launch_end *end, stk_buf *summary, stk_err *err)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(64 << 20);
+    stk_launch_summary(g, end, &text);
+    if (text.failed) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "gang.json");
+    }
+    int rc = 0;
+    if (g->config->dir != NULL) {
+        char path[PATH_MAX];
+        (void)snprintf(path, sizeof path, "%s/gang.json", g->config->dir);
+        rc = stk_file_write_atomic(path, text.data, text.len, 0644, err);
+    }
+    if (summary != NULL) {
+        (void)stk_buf_add(summary, text.data, text.len);
+    }
+    return rc < 0 || !g->config->is_task ? rc : stk_launch_result(g, end, err);
+}
+
+int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch_end *ret_end,
+                   stk_err *err)
+{
+    stk_gang g = {.config = config,
+                  .n = config->ranks,
+                  .epoll = -1,
+                  .signals = -1,
+                  .port_fd = -1,
+                  .first = -1,
+                  .start_ms = stk_clock_wall_ms(&stk_clock_real)};
+    sigset_t before;
+    (void)sigprocmask(SIG_SETMASK, NULL, &before);
+    int rc = open_gang(&g, &before, err);
+    while (rc == 0) {
+        rc = run_attempt(&g, err);
+        if (rc < 0 || !try_again(&g)) {
+            break;
+        }
+    }
+    if (rc == 0) {
+        say_end(&g, ret_end);
+        rc = write_files(&g, ret_end, summary, err);
+    }
+    close_gang(&g, &before);
+    return rc;
+}

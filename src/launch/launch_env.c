@@ -1,0 +1,236 @@
+/* What a rank sees: torchrun's variables, its CPUs; and the port where ranks meet. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "launch/launch_private.h"
+#include "sys/file.h"
+#include "sys/proc.h"
+
+/* --- environment --- */
+
+/* RANK and its kin are set; a launcher around us must not shine through by the rest. */
+static const char *const cleared[] = {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
+                                      "STOKER_RANK_DIR"};
+static const char *const threads[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+                                      "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"};
+enum { N_THREADS = sizeof threads / sizeof *threads, MAX_OURS = 40 };
+
+static void put(stk_gang *g, launch_env *e, const char *name, const char *value)
+{
+    e->ours[e->n_ours++] = stk_arena_printf(g->arena, "%s=%s", name, value);
+}
+
+static void put_number(stk_gang *g, launch_env *e, const char *name, int64_t value)
+{
+    e->ours[e->n_ours++] = stk_arena_printf(g->arena, "%s=%lld", name, (long long)value);
+}
+
+/* A count that was meant for the whole step is split; one that a user set himself stays. */
+static void put_threads(stk_gang *g, launch_env *e)
+{
+    uint32_t per_rank = stk_proc_n_cpus() / g->n;
+    for (int i = 0; i < N_THREADS; i++) {
+        const char *set = getenv(threads[i]);
+        bool whole = set != NULL && g->config->split > 0 &&
+                     strtoul(set, NULL, 10) == (unsigned long)g->config->split;
+        if (g->n > 1 && (whole || (i == 0 && set == NULL))) {
+            put_number(g, e, threads[i], per_rank > 0 ? per_rank : 1);
+        }
+    }
+}
+
+static bool is_set(const launch_env *e, const char *entry)
+{
+    size_t n = strcspn(entry, "=") + 1;
+    for (uint32_t i = 0; i < e->n_ours; i++) {
+        if (strncmp(e->ours[i], entry, n) == 0) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof cleared / sizeof *cleared; i++) {
+        if (strncmp(cleared[i], entry, n - 1) == 0 && cleared[i][n - 1] == '\0') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void put_fixed(stk_gang *g, launch_env *e)
+{
+    put_number(g, e, "WORLD_SIZE", g->n);
+    put_number(g, e, "LOCAL_WORLD_SIZE", g->n);
+    put_number(g, e, "NODE_RANK", 0);
+    put_number(g, e, "GROUP_RANK", 0);
+    put_number(g, e, "GROUP_WORLD_SIZE", 1);
+    put_number(g, e, "ROLE_WORLD_SIZE", g->n);
+    put(g, e, "ROLE_NAME", "default");
+    put(g, e, "MASTER_ADDR", "127.0.0.1");
+    put_number(g, e, "MASTER_PORT", g->port);
+    put_number(g, e, "TORCHELASTIC_RESTART_COUNT", g->restart);
+    put_number(g, e, "TORCHELASTIC_MAX_RESTARTS", g->config->max_restarts);
+    put(g, e, "TORCHELASTIC_RUN_ID", g->config->run_id);
+    put(g, e, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+    /* As torchrun (which passes -u); and a crash or a hang shows where it was. A user's own
+     * setting stands. */
+    static const char *const ones[] = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "PYTHONUNBUFFERED",
+                                       "PYTHONFAULTHANDLER"};
+    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
+        if (getenv(ones[i]) == NULL) {
+            put(g, e, ones[i], "1");
+        }
+    }
+    put_threads(g, e);
+}
+
+int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err)
+{
+    extern char **environ;
+    size_t n_have = 0;
+    while (environ[n_have] != NULL) {
+        n_have++;
+    }
+    launch_env e = {.all = stk_arena_array(g->arena, n_have + MAX_OURS + 1, sizeof *e.all)};
+    e.ours = e.all;
+    if (e.all == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "the ranks' environment");
+    }
+    put_fixed(g, &e);
+    e.n_fixed = e.n_ours;
+    if (stk_launch_env_rank(g, &e, 0, err) < 0) { /* so that their names are known */
+        return err->code;
+    }
+    uint32_t n = e.n_ours;
+    for (size_t i = 0; i < n_have; i++) {
+        if (!is_set(&e, environ[i])) {
+            e.all[n++] = environ[i];
+        }
+    }
+    e.all[n] = NULL;
+    *ret_env = e;
+    return 0;
+}
+
+int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *err)
+{
+    static const char *const names[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
+    env->n_ours = env->n_fixed;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        put_number(g, env, names[i], rank);
+    }
+    if (g->config->dir != NULL) {
+        const char *dir = stk_arena_printf(g->arena, "%s/rank-%u", g->config->dir, rank);
+        put(g, env, "STOKER_RANK_DIR", dir);
+        env->ours[env->n_ours++] =
+            stk_arena_printf(g->arena, "TORCHELASTIC_ERROR_FILE=%s/error.json", dir);
+    }
+    for (uint32_t i = 0; i < env->n_ours; i++) {
+        if (env->ours[i] == NULL) {
+            return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "the ranks' environment");
+        }
+    }
+    return 0;
+}
+
+/* --- CPUs --- */
+
+typedef struct cpu_place {
+    int cpu, node, core;
+} cpu_place;
+
+static int first_number(const char *path)
+{
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    return stk_file_read(path, 4096, &text, &len, NULL) < 0 || len == 0 ? -1 : atoi(text);
+}
+
+static int node_of(int cpu)
+{
+    for (int node = 0; node < 64; node++) { /* cpuN holds a link nodeK */
+        char path[96];
+        (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/node%d", cpu, node);
+        if (access(path, F_OK) == 0) {
+            return node;
+        }
+    }
+    return 0;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const cpu_place *x = a;
+    const cpu_place *y = b;
+    return x->node != y->node   ? x->node - y->node
+           : x->core != y->core ? x->core - y->core
+                                : x->cpu - y->cpu;
+}
+
+/* Neighbours first: a rank's CPUs are of one NUMA node as far as that goes, threads of one core
+ * stay together, and ranks follow the nodes in order, as devices do. */
+bool stk_launch_cpus(uint32_t n_ranks, cpu_set_t *ret_sets)
+{
+    cpu_set_t ours;
+    if (sched_getaffinity(0, sizeof ours, &ours) < 0) {
+        return false;
+    }
+    uint32_t n = (uint32_t)CPU_COUNT(&ours);
+    if (n < n_ranks || n_ranks < 2) {
+        return false;
+    }
+    bool nodes = access("/sys/devices/system/node/node1", F_OK) == 0;
+    bool threaded = first_number("/sys/devices/system/cpu/smt/active") == 1;
+    cpu_place places[CPU_SETSIZE];
+    uint32_t k = 0;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &ours)) {
+            char path[96];
+            (void)snprintf(path, sizeof path,
+                           "/sys/devices/system/cpu/cpu%zu/topology/thread_siblings_list", cpu);
+            int core = threaded ? first_number(path) : -1;
+            places[k++] =
+                (cpu_place){(int)cpu, nodes ? node_of((int)cpu) : 0, core < 0 ? (int)cpu : core};
+        }
+    }
+    qsort(places, n, sizeof *places, compare_places);
+    for (uint32_t rank = 0; rank < n_ranks; rank++) {
+        CPU_ZERO(&ret_sets[rank]);
+        for (uint32_t i = rank * n / n_ranks; i < (rank + 1) * n / n_ranks; i++) {
+            CPU_SET((size_t)places[i].cpu, &ret_sets[rank]);
+        }
+    }
+    return true;
+}
+
+/* --- the port --- */
+
+/* Rank 0's store binds it again (SO_REUSEADDR on both sides, and ours never listens), while nobody
+ * who asks for any free port can be given it. */
+int stk_launch_port(int32_t wanted, int *ret_fd, int32_t *ret_port, stk_err *err)
+{
+    STK_FD_AUTO fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int one = 1;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)wanted)};
+    socklen_t size = sizeof at;
+    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0 ||
+        bind(fd, (struct sockaddr *)&at, size) < 0 ||
+        getsockname(fd, (struct sockaddr *)&at, &size) < 0) {
+        if (errno == EADDRINUSE && wanted > 0) {
+            return stk_err_set(
+                err, STK_E_BUSY,
+                "port %d is taken by another program on this host; name another one, "
+                "or none: then a free one is found",
+                (int)wanted);
+        }
+        return stk_err_sys(err, STK_E_SYS, errno, "cannot hold port %d for rank 0", (int)wanted);
+    }
+    *ret_port = ntohs(at.sin_port);
+    *ret_fd = fd;
+    fd = -1;
+    return 0;
+}

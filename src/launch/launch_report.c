@@ -1,0 +1,238 @@
+/* What is told of a gang: the sentence, gang.json, and result.json for the engine. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/limits.h"
+#include "base/units.h"
+#include "launch/launch_private.h"
+#include "runner/runner.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+enum { LAST_LINES = 10, WORDS = 240 };
+
+/* --- what a program said last --- */
+
+static size_t line_length(const char *text)
+{
+    size_t n = strcspn(text, "\n");
+    return n > 0 && text[n - 1] == '\r' ? n - 1 : n;
+}
+
+static const char *last_of(const char *text, const char *word)
+{
+    const char *found = NULL;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++) {
+        found = at;
+    }
+    return found;
+}
+
+const char *stk_launch_traceback(const char *text, size_t *ret_len, const char **ret_last,
+                                 size_t *ret_last_len)
+{
+    const char *fatal = last_of(text, "Fatal Python error: ");
+    const char *begin = last_of(text, "Traceback (most recent call last):");
+    if (fatal != NULL && (begin == NULL || begin < fatal)) {
+        *ret_last = fatal;
+        *ret_last_len = line_length(fatal);
+        *ret_len = strlen(fatal);
+        return fatal;
+    }
+    if (begin == NULL) {
+        return NULL;
+    }
+    /* A rank may indent it (a logger); the block ends with the first line that isn't. */
+    const char *at = begin + strcspn(begin, "\n");
+    while (*at == '\n' && (at[1] == ' ' || at[1] == '\t')) {
+        at += 1 + strcspn(at + 1, "\n");
+    }
+    if (*at == '\0' || at[1] == '\0') {
+        return NULL; /* cut off */
+    }
+    *ret_last = at + 1;
+    *ret_last_len = line_length(at + 1);
+    *ret_len = (size_t)(at + 1 - begin) + *ret_last_len;
+    return begin;
+}
+
+/* The last lines of `text`, at most LAST_LINES; NULL: it is empty. */
+static const char *last_lines(const char *text, size_t *ret_len)
+{
+    size_t n = strlen(text);
+    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r' || text[n - 1] == ' ')) {
+        n--;
+    }
+    size_t from = n;
+    for (int lines = 0; from > 0; from--) {
+        if (text[from - 1] == '\n' && ++lines == LAST_LINES) {
+            break;
+        }
+    }
+    *ret_len = n - from;
+    return n == 0 ? NULL : text + from;
+}
+
+/* --- the sentence --- */
+
+static void status_words(int status, char *buf, size_t size)
+{
+    if (status < 0) {
+        (void)snprintf(buf, size, "gone without a trace");
+    } else if (WIFSIGNALED(status)) {
+        (void)snprintf(buf, size, "killed by signal %d (%s)", WTERMSIG(status),
+                       stk_runner_signal_name(WTERMSIG(status)));
+    } else {
+        (void)snprintf(buf, size, "exit status %d", WEXITSTATUS(status));
+    }
+}
+
+static void tell_stderr(stk_gang *g, const launch_rank *r)
+{
+    size_t len = 0;
+    size_t n_last;
+    const char *last;
+    const char *text = stk_launch_traceback(r->tail, &len, &last, &n_last);
+    text = text != NULL ? text : last_lines(r->tail, &len);
+    if (text == NULL || g->n == 1) {
+        return; /* there is nothing else that it could be lost in */
+    }
+    stk_launch_say(g, "the end of rank %d's stderr:", (int)g->first);
+    for (size_t at = 0; at < len;) {
+        size_t n = strcspn(text + at, "\n");
+        n = at + n > len ? len - at : n;
+        char line[512];
+        int used = snprintf(line, sizeof line, "    %.*s", (int)(n < 480 ? n : 480), text + at);
+        stk_launch_view_line(g, line, (size_t)used);
+        at += n + 1;
+    }
+}
+
+static void blame_first(stk_gang *g)
+{
+    const launch_rank *r = &g->ranks[g->first];
+    char how[96];
+    size_t len;
+    size_t n_last = 0;
+    const char *last = "";
+    status_words(r->status, how, sizeof how);
+    if (stk_launch_traceback(r->tail, &len, &last, &n_last) == NULL) {
+        n_last = 0;
+    }
+    int n = snprintf(g->text, sizeof g->text, "rank %d failed: %s%s%.*s%s", (int)g->first, how,
+                     n_last > 0 ? " (" : "", (int)(n_last < WORDS ? n_last : WORDS), last,
+                     n_last > 0 ? ")" : "");
+    if (g->n_others > 0) {
+        (void)snprintf(g->text + n, sizeof g->text - (size_t)n,
+                       "; %u other rank%s ended because of it", g->n_others,
+                       g->n_others == 1 ? " was" : "s were");
+    }
+    tell_stderr(g, r);
+}
+
+void stk_launch_blame(stk_gang *g)
+{
+    if (g->ending == END_SIGNAL) {
+        (void)snprintf(g->text, sizeof g->text, "ended by signal %d (%s)", g->number,
+                       stk_runner_signal_name(g->number));
+    } else if (g->ending == END_FAILED && g->first >= 0) {
+        blame_first(g);
+    }
+}
+
+/* --- gang.json --- */
+
+static void add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
+{
+    const launch_rank *r = &g->ranks[rank];
+    char text[96] = "";
+    if (r->failed) {
+        status_words(r->status, text, sizeof text);
+    } else if (r->was_ended && g->first >= 0) {
+        (void)snprintf(text, sizeof text, "ended because of rank %d", (int)g->first);
+    } else if (r->was_ended) {
+        (void)snprintf(text, sizeof text, "ended with the gang");
+    }
+    stk_buf_char(out, '{');
+    stk_json_put_int(out, "rank", rank);
+    stk_json_put_int(out, "pid", r->pid > 0 ? r->pid : -1);
+    stk_json_put_int(out, "started_ms", r->start_ms);
+    stk_json_put_int(out, "ended_ms", r->end_ms);
+    stk_json_put_int(out, "exit_status",
+                     r->status >= 0 && WIFEXITED(r->status) ? WEXITSTATUS(r->status) : -1);
+    stk_json_put_int(out, "signal",
+                     r->status >= 0 && WIFSIGNALED(r->status) ? WTERMSIG(r->status) : -1);
+    stk_json_put_text(out, "text", text[0] == '\0' ? NULL : text);
+    stk_buf_char(out, '}');
+}
+
+void stk_launch_remember(stk_gang *g)
+{
+    stk_buf *out = &g->past;
+    stk_buf_text(out, out->len > 0 ? ",{" : "{");
+    stk_json_put_int(out, "restart", g->restart);
+    stk_json_put_int(out, "ranks", g->n);
+    stk_json_put_int(out, "port", g->port);
+    stk_json_put_int(out, "first", g->first);
+    stk_json_put_text(out, "text", g->text[0] == '\0' ? NULL : g->text);
+    stk_json_put_key(out, "members");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; i < g->n; i++) {
+        stk_buf_text(out, i > 0 ? "," : "");
+        add_member(g, i, out);
+    }
+    stk_buf_text(out, "]}");
+}
+
+void stk_launch_summary(const stk_gang *g, const stk_launch_end *end, stk_buf *out)
+{
+    stk_buf_char(out, '{');
+    stk_json_put_int(out, "stoker", 1);
+    stk_json_put_text(out, "status", end->failure == STK_FAIL_NONE ? "ok" : "failed");
+    stk_json_put_int(out, "exit_status", end->exit_status);
+    stk_json_put_text(out, "class",
+                      end->failure == STK_FAIL_NONE ? NULL : stk_failure_word(end->failure));
+    stk_json_put_text(out, "text", end->text[0] == '\0' ? NULL : end->text);
+    stk_json_put_int(out, "ranks", g->config->ranks);
+    stk_json_put_int(out, "restarts", g->restart);
+    stk_json_put_int(out, "max_restarts", g->config->max_restarts);
+    stk_json_put_int(out, "started_ms", g->start_ms);
+    stk_json_put_int(out, "ended_ms", stk_clock_wall_ms(&stk_clock_real));
+    stk_json_put_key(out, "attempts");
+    stk_buf_char(out, '[');
+    stk_buf_add(out, g->past.data == NULL ? "" : g->past.data, g->past.len);
+    stk_buf_text(out, "]}\n");
+    out->failed = out->failed || g->past.failed;
+}
+
+/* --- result.json: how the engine hears of it --- */
+
+static int write_failure(const char *path, const stk_gang *g, const stk_launch_end *end,
+                         stk_err *err)
+{
+    STK_BUF_AUTO out = STK_BUF_INIT(1 << 20);
+    size_t len = 0;
+    size_t n_last;
+    const char *last;
+    const char *trace =
+        g->first < 0 ? NULL : stk_launch_traceback(g->ranks[g->first].tail, &len, &last, &n_last);
+    char copy[LAUNCH_TAIL + 1];
+    (void)snprintf(copy, sizeof copy, "%.*s", (int)len, trace == NULL ? "" : trace);
+    stk_buf_text(&out, "{\"stoker\":1,\"status\":\"failed\",\"error\":{");
+    stk_json_put_text(&out, "class", stk_failure_word(end->failure));
+    stk_json_put_text(&out, "message", end->text);
+    stk_json_put_text(&out, "traceback", trace == NULL ? NULL : copy);
+    stk_buf_text(&out, "}}\n");
+    return out.failed ? stk_err_set(err, STK_E_NOMEM, "%s: out of memory", path)
+                      : stk_file_write_atomic(path, out.data, out.len, 0644, err);
+}
+
+int stk_launch_result(const stk_gang *g, const stk_launch_end *end, stk_err *err)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/result.json", g->config->dir);
+    return end->failure == STK_FAIL_NONE ? 0 : write_failure(path, g, end, err);
+}

@@ -1,0 +1,24 @@
+/* The guardian: a small process that outlives who opened it by a moment. A program that is killed
+ * can't end what it started; the end of a pipe tells the guardian, which does. */
+#ifndef STK_SYS_GUARD_H
+#define STK_SYS_GUARD_H
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+typedef struct stk_guard stk_guard;
+
+/* `run`: everything that has STOKER_RUN=<run> in its environment, and the run's control groups, end
+ * too; NULL: only the sessions added. */
+int stk_guard_open(const char *run, stk_guard **ret_guard, stk_err *err);
+pid_t stk_guard_pid(const stk_guard *guard);
+int stk_guard_add(stk_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err);
+void stk_guard_remove(stk_guard *guard, uint32_t slot); /* an unused slot is fine */
+/* Another one where it was killed: a program without a guardian leaves things behind. */
+void stk_guard_renew(stk_guard *guard);
+/* Clean end: it exits without doing anything. */
+void stk_guard_close(stk_guard *guard);
+
+#endif
