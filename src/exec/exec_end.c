@@ -217,7 +217,8 @@ static bool was_ended(const stk_outcome *o)
  * seen of them. */
 static stk_failure error_class(const stk_result_error *e, const stk_outcome *o)
 {
-    if (e->class != STK_FAIL_EXCEPTION) {
+    bool is_end = e->class == STK_FAIL_EXIT || e->class == STK_FAIL_SIGNAL; /* of a gang */
+    if (e->class != STK_FAIL_EXCEPTION && !is_end) {
         return e->class;
     }
     stk_failure said = stk_runner_symptom(e->message, o->n_devices > 0, NULL, NULL);

@@ -1,6 +1,7 @@
 /* Starting an attempt: what it is given, its directory with task.json, its environment, its job. */
 #include <errno.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,31 @@ static void add_hooks(const stk_settings *s, stk_buf *buf)
     stk_buf_char(buf, '}');
 }
 
+static uint32_t n_ranks(const stk_exec *x, uint32_t task)
+{
+    const stk_gang_ask *gang = &stk_exec_step(x, task)->settings->gang;
+    const exec_slot *slot = x->tasks[task].slot;
+    uint32_t n_devices = slot == NULL ? 0 : slot->lease.n;
+    return gang->ranks != STK_GANG_GPUS ? (uint32_t)gang->ranks : n_devices > 0 ? n_devices : 1;
+}
+
+static void add_gang(const stk_exec *x, uint32_t task, stk_buf *buf)
+{
+    const stk_settings *s = stk_exec_step(x, task)->settings;
+    const stk_gang_ask *gang = &s->gang;
+    if (gang->ranks == 0) {
+        return;
+    }
+    int64_t ranks = n_ranks(x, task);
+    int64_t min = gang->min_ranks > 0 && gang->min_ranks < ranks ? gang->min_ranks : ranks;
+    stk_buf_printf(buf, ",\"gang\":{\"ranks\":%lld,\"min_ranks\":%lld,\"restarts\":%lld,\"port\":",
+                   (long long)ranks, (long long)min, (long long)gang->restarts);
+    stk_buf_printf(buf, gang->port > 0 ? "%lld" : "null", (long long)gang->port);
+    stk_buf_printf(buf, ",\"hang_ms\":%lld,\"grace_ms\":%lld,\"devices_per_rank\":%lld}",
+                   (long long)gang->hang_ms, (long long)s->grace_ms,
+                   (long long)x->tasks[task].slot->lease.n / (long long)ranks);
+}
+
 static void add_texts(const char *head, const char *const *texts, uint32_t n, stk_buf *buf)
 {
     stk_buf_text(buf, head);
@@ -193,6 +219,7 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, stk_buf *buf,
         add_texts(",\"uses\":[", step->uses, step->n_uses, buf);
     }
     add_hooks(step->settings, buf);
+    add_gang(x, task, buf);
     stk_buf_text(buf, ",\"rank\":0,\"world\":1,\"extra\":");
     stk_buf_text(buf, step->settings->extra != NULL ? step->settings->extra : "{}");
     stk_buf_char(buf, '}');
@@ -441,6 +468,24 @@ static const char *const *job_unset(stk_arena *arena)
     return names;
 }
 
+/* A gang's command is the launcher's to run: `stoker launch --gang DIR/task.json -- ARGV`. */
+static const char *const *gang_argv(const stk_exec *x, const stk_step *step, const char *task_json)
+{
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    const char *program = access(self, X_OK) == 0 ? self : "/proc/self/exe"; /* replaced since */
+    const char *head[] = {stk_arena_dup(x->scratch, program), "launch", "--gang", task_json, "--"};
+    enum { N_HEAD = sizeof head / sizeof *head };
+    const char **argv = stk_arena_array(x->scratch, N_HEAD + step->n_argv + 1, sizeof *argv);
+    if (argv == NULL || head[0] == NULL) {
+        return NULL;
+    }
+    memcpy(argv, head, sizeof head);
+    memcpy(argv + N_HEAD, step->argv, step->n_argv * sizeof *argv);
+    return argv;
+}
+
 /* *ret_class: what it is when it fails, if that is not the start itself. */
 static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_class, stk_err *err)
 {
@@ -469,11 +514,18 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     for (uint32_t i = 0; cpus != NULL && i < slot->n_cpus; i++) {
         cpus[i] = x->cpu_ids[slot->cpus[i]];
     }
+    const char *const *argv = step->argv;
+    if (step->python == NULL && s->gang.ranks != 0) {
+        argv = gang_argv(x, step, path);
+        if (argv == NULL) {
+            return stk_exec_nomem(err);
+        }
+    }
     *job = (stk_job){.id = task,
                      .attempt = attempt,
                      .step = step->name,
                      .dir = dir,
-                     .argv = step->python == NULL ? step->argv : NULL,
+                     .argv = step->python == NULL ? argv : NULL,
                      .python = step->python,
                      .spawn = s->isolation == STK_ISOLATION_SPAWN,
                      .cwd = step->cwd != NULL || step->python != NULL ? step->cwd

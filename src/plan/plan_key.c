@@ -206,7 +206,7 @@ int stk_plan_key(const stk_plan *plan, uint32_t i_step, const char *const *input
     const stk_step *step = stk_spec_step(plan->spec, i_step);
     const stk_settings *s = step->settings;
     stk_key key = {0};
-    size_t most = 7 + (size_t)step->n_code + step->n_inputs + s->cache.n_files + s->n_env;
+    size_t most = 8 + (size_t)step->n_code + step->n_inputs + s->cache.n_files + s->n_env;
     key_writer w = {.plan = plan, .arena = arena, .err = err, .key = &key};
     key.parts = stk_arena_array(arena, most, sizeof *key.parts);
     int rc = key.parts == NULL ? stk_plan_no_memory(err) : add_command(&w, step);
@@ -226,6 +226,12 @@ int stk_plan_key(const stk_plan *plan, uint32_t i_step, const char *const *input
     }
     if (rc == 0 && s->cache.salt != NULL) {
         rc = add_part(&w, "salt", s->cache.salt);
+    }
+    if (rc == 0 && s->gang.ranks != 0) { /* how often the program ran, and what it saw */
+        rc = add_part(&w, "ranks",
+                      s->gang.ranks == STK_GANG_GPUS
+                          ? "gpus"
+                          : stk_arena_printf(arena, "%lld", (long long)s->gang.ranks));
     }
     rc = rc < 0 ? rc : add_runtime(&w, step);
     if (rc < 0) {
@@ -290,6 +296,7 @@ static void say_change(stk_buf *buf, const char *name, const char *before, const
                  {"outputs", "list of outputs", false, false},
                  {"image", "docker setting", false, false},
                  {"salt", "cache salt", false, false},
+                 {"ranks", "number of ranks", false, true},
                  {"runtime", "Python", false, true}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (strlen(table[i].kind) == n && strncmp(table[i].kind, name, n) == 0) {

@@ -105,6 +105,17 @@ typedef struct stk_cache_policy {
     const char *salt; /* or NULL */
 } stk_cache_policy;
 
+enum { STK_GANG_GPUS = -1 };
+
+/* Many processes as one step; ranks 0: none asked for. */
+typedef struct stk_gang_ask {
+    int64_t ranks;     /* STK_GANG_GPUS: one for each device granted, at least one */
+    int64_t min_ranks; /* a restart may leave out ranks that failed, down to so many; 0: none */
+    int64_t restarts;
+    int64_t port;    /* 0: a free one */
+    int64_t hang_ms; /* 0: no watchdog */
+} stk_gang_ask;
+
 typedef struct stk_hook {
     const char *run;    /* shell command, or NULL */
     const char *python; /* module:function, or NULL */
@@ -134,6 +145,7 @@ typedef struct stk_settings {
     int64_t sample_ms; /* how often a running task is measured; 0: the engine's default */
     stk_gpu_profile gpu_profile;
     stk_cache_policy cache;
+    stk_gang_ask gang;
     const stk_pair *env;
     uint32_t n_env;
     const char *const *secrets;

@@ -112,6 +112,10 @@ int stk_spec_read_sample(stk_spec_reader *r, const stk_json *node, const char *k
                          int64_t *ret_ms);
 int stk_spec_read_gpu_profile(stk_spec_reader *r, const stk_json *node, stk_settings *s);
 
+/* --- ranks (spec_gang.c) --- */
+
+int stk_spec_read_gang(stk_spec_reader *r, const stk_json *node, stk_gang_ask *gang);
+
 /* --- steps (spec_steps.c) --- */
 
 int stk_spec_read_steps(stk_spec_reader *r, const stk_json *steps);

@@ -23,6 +23,7 @@ enum {
     S_XID,
     S_SAMPLE,
     S_GPU_PROFILE,
+    S_GANG,
     S_N
 };
 static const char *const settings_keys[S_N] = {[S_RESOURCES] = "resources",
@@ -41,7 +42,8 @@ static const char *const settings_keys[S_N] = {[S_RESOURCES] = "resources",
                                                [S_ON_OOM] = "on_oom",
                                                [S_XID] = "xid",
                                                [S_SAMPLE] = "sample",
-                                               [S_GPU_PROFILE] = "gpu_profile"};
+                                               [S_GPU_PROFILE] = "gpu_profile",
+                                               [S_GANG] = "gang"};
 
 int stk_spec_is_setting(const stk_json *key)
 {
@@ -514,6 +516,9 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
             break;
         case S_GPU_PROFILE:
             rc = stk_spec_read_gpu_profile(r, value, s);
+            break;
+        case S_GANG:
+            rc = stk_spec_read_gang(r, value, &s->gang);
             break;
         default:
             break; /* a key of the pipeline or the step: its reader checks it */

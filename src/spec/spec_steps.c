@@ -22,7 +22,6 @@ enum {
     K_FOREACH = K_N, /* from here on: reserved */
     K_JOIN,
     K_SWITCH,
-    K_GANG,
     K_ALL
 };
 static const char *const step_keys[K_ALL] = {
@@ -32,7 +31,7 @@ static const char *const step_keys[K_ALL] = {
     [K_CODE] = "code",       [K_USES] = "uses",
     [K_SOURCE] = "source",   [K_DESCRIPTION] = "description",
     [K_FOREACH] = "foreach", [K_JOIN] = "join",
-    [K_SWITCH] = "switch",   [K_GANG] = "gang"};
+    [K_SWITCH] = "switch"};
 
 enum { FEW = 16 }; /* names up to this many are searched one by one */
 
@@ -256,7 +255,6 @@ static int read_field(steps_reader *s, int key, const stk_json *value, uint32_t 
     case K_FOREACH:
     case K_JOIN:
     case K_SWITCH:
-    case K_GANG:
         return stk_spec_fail(r, value,
                              "'%s' comes with the flow front end, which this Stoker doesn't have "
                              "yet; write the steps out",
