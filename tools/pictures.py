@@ -167,7 +167,7 @@ def devices(images: Path) -> None:
             f'<meta charset="utf-8">{style[0]}<body style="padding:14px;margin:0">{part[0]}',
             encoding="utf-8",
         )
-        shoot(page, images / "devices.png", "1000,750")
+        shoot(page, images / "devices.png", "1000,785")
 
 
 def main() -> None:

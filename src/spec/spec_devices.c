@@ -235,7 +235,9 @@ int stk_spec_read_xid(stk_spec_reader *r, const stk_json *map, stk_spec_base *ba
             continue;
         }
         if (!known) {
-            rc = stk_spec_wrong(r, value, "xid", "ignore, restart, quarantine or node");
+            char name[16];
+            (void)snprintf(name, sizeof name, "xid.%.8s", key->text);
+            rc = stk_spec_wrong(r, value, name, "ignore, restart, quarantine or node");
             if (word != NULL) {
                 stk_spec_did_you_mean(r, word, words, N);
             }

@@ -190,8 +190,8 @@ static void test_refusals(void **state)
         {STEP("xid: {GPU: ignore}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'xid' has 'GPU'; an Xid is a number like 109"},
         {STEP("xid: {109: quarantin}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'xid' must be ignore, restart, quarantine or node, not 'quarantin'; "
-         "did you mean 'quarantine'?"},
+         "p.yaml:5: step 'b': 'xid.109' must be ignore, restart, quarantine or node, not "
+         "'quarantin'; did you mean 'quarantine'?"},
         {STEP("sample: 5ms"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'sample' is 5ms; it must be between 0.01 and 3600 seconds"},
         {STEP("gpu_profile: yes"), STK_E_SPEC,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_tools import Cli
 
 ROOT = Path(__file__).resolve().parents[2]
 STOKER = ROOT / ".venv" / "bin" / "stoker"
