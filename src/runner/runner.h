@@ -152,6 +152,7 @@ typedef struct stk_watch {
     int64_t share_bytes;          /* of each; 0: whole */
     int64_t asked_ms, ask_for_ms; /* when the devices were asked, and how long that lasts */
     int64_t look_ms;              /* when to look at libraries again */
+    int64_t nodes_ms;             /* and at nodes of devices, where only these tell */
     uint64_t libraries;
     bool has_looked, mask_changed, shares_unknown;
     bool has_news; /* of the devices, not yet recorded */

@@ -242,15 +242,13 @@ bool stk_watch_trouble(const stk_watch *watch, char *text, size_t size)
  * went with the task is the task's. A node that nobody opened speaks against it. */
 static int had_context(const stk_watch *watch, const watch_device *d)
 {
-    const char *vendor = d->device->vendor;
-    bool exclusive = strcmp(vendor, "aws") == 0 || strcmp(vendor, "google") == 0;
     if (d->said == 1) {
         return 1;
     }
     if (d->rose && (d->opened || !watch->has_looked || d->device->node == NULL)) {
         return 1;
     }
-    if (exclusive && watch->has_looked && d->device->node != NULL) {
+    if (stk_watch_node_tells(d) && watch->has_looked) {
         return d->opened ? 1 : 0; /* only who uses it opens it */
     }
     bool still = watch->share_bytes == 0 && d->base_bytes >= 0 && d->memory_seen;

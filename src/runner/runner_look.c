@@ -116,3 +116,27 @@ void stk_watch_look(stk_watch *watch)
         }
     }
 }
+
+bool stk_watch_node_tells(const watch_device *d)
+{
+    const char *vendor = d->device->vendor;
+    return d->device->node != NULL && (strcmp(vendor, "aws") == 0 || strcmp(vendor, "google") == 0);
+}
+
+bool stk_watch_look_at_nodes(stk_watch *watch)
+{
+    uint32_t n_before = 0, n_after = 0;
+    for (uint32_t i = 0; i < watch->n_devices; i++) {
+        n_before += watch->devices[i].opened;
+    }
+    if (stk_proc_members_find(watch->sid, &watch->members) < 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < watch->members.n && i < MAX_LOOKED_AT; i++) {
+        read_nodes(watch, watch->members.pids[i]);
+    }
+    for (uint32_t i = 0; i < watch->n_devices; i++) {
+        n_after += watch->devices[i].opened;
+    }
+    return n_after > n_before;
+}

@@ -25,6 +25,14 @@ typedef struct stk_watch_device {
     stk_sample_device last;
 } watch_device;
 
+/* --- runner_look.c --- */
+
+/* Whether a process of the task opens its node is all that can be known of it. */
+bool stk_watch_node_tells(const watch_device *d);
+/* Only at the nodes that the task's processes, found anew, have open; true: one was opened since.
+ */
+bool stk_watch_look_at_nodes(stk_watch *watch);
+
 /* --- runner_devices.c --- */
 
 int stk_watch_devices_init(stk_watch *watch, const stk_lease *lease, stk_err *err);

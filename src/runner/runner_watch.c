@@ -21,7 +21,8 @@ enum {
     WRITE_MS = 1000,
     SHM_MS = 250,
     EARLY_PERCENT = 20, /* timers that are due soon are run together */
-    LOOK_MAX_MS = 60000
+    LOOK_MAX_MS = 60000,
+    NODES_MS = 1000
 };
 
 /* "CUDA_VISIBLE_DEVICES=GPU-…" of what the lease sets for its own vendor. */
@@ -235,8 +236,22 @@ static void take_usage(stk_watch *watch, const stk_proc_usage *usage, int64_t no
     watch->cpu_ms = now_ms;
 }
 
+/* Who only uses such a device for a while is seen nowhere else. Until each was opened. */
+static bool nodes_are_due(const stk_watch *watch, int64_t age_ms)
+{
+    bool due = false;
+    for (uint32_t i = 0; i < watch->n_devices && !due && age_ms >= watch->nodes_ms; i++) {
+        due = !watch->devices[i].opened && stk_watch_node_tells(&watch->devices[i]);
+    }
+    return due;
+}
+
 static void look_now_and_then(stk_watch *watch, int64_t age_ms)
 {
+    if (nodes_are_due(watch, age_ms)) {
+        watch->nodes_ms = age_ms + NODES_MS;
+        watch->look_ms = stk_watch_look_at_nodes(watch) ? age_ms : watch->look_ms;
+    }
     if (watch->n_devices > 0 && age_ms >= watch->look_ms) {
         stk_watch_look(watch);
         watch->look_ms = age_ms < LOOK_MAX_MS ? age_ms * 2 : age_ms + LOOK_MAX_MS;

@@ -176,6 +176,30 @@ static void test_late_child(void **state)
     stk_accel_close(accel);
 }
 
+/* Chips are seen to be used by who has their node open, also for a moment of a long task. */
+static void test_node_for_a_while(void **state)
+{
+    (void)state;
+    describe("[{\"vendor\": \"google\", \"noun\": \"TPU chip\", \"node\": \"/dev/full\"}]");
+    stk_accel *accel = open_accel();
+    stk_watch w = watch_of(accel, 1, 0);
+    for (int64_t ms = 1100; ms < 42000; ms += 500) {
+        assert_int_equal(stk_watch_sample(&w, ms), STK_FAIL_NONE);
+    }
+    pid_t child = 0;
+    assert_int_equal(kill(task, SIGUSR1), 0);
+    assert_int_equal(read(births[0], &child, sizeof child), sizeof child);
+    for (int64_t ms = 42000; ms < 44000; ms += 500) {
+        assert_int_equal(stk_watch_sample(&w, ms), STK_FAIL_NONE);
+    }
+    (void)kill(child, SIGKILL);
+    stk_outcome o = {.ok = true};
+    stk_watch_report(&w, 45000, &o);
+    assert_int_equal(o.devices[0].context, 1);
+    stk_watch_done(&w);
+    stk_accel_close(accel);
+}
+
 static void test_share(void **state)
 {
     (void)state;
@@ -306,13 +330,14 @@ static void test_period(void **state)
 static void have_child(int signal)
 {
     (void)signal;
-    pid_t child = fork();
-    if (child == 0) {
+    if (fork() == 0) {
+        (void)open("/dev/full", O_RDONLY);
+        pid_t self = getpid();
+        (void)!write(births[1], &self, sizeof self);
         for (;;) {
             (void)pause();
         }
     }
-    (void)!write(births[1], &child, sizeof child);
 }
 
 static int setup(void **state)
@@ -354,9 +379,10 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_adds_up),       cmocka_unit_test(test_context_by_memory),
-        cmocka_unit_test(test_late_child),    cmocka_unit_test(test_share),
-        cmocka_unit_test(test_share_unknown), cmocka_unit_test(test_trouble),
-        cmocka_unit_test(test_libraries),     cmocka_unit_test(test_period)};
+        cmocka_unit_test(test_adds_up),    cmocka_unit_test(test_context_by_memory),
+        cmocka_unit_test(test_late_child), cmocka_unit_test(test_node_for_a_while),
+        cmocka_unit_test(test_share),      cmocka_unit_test(test_share_unknown),
+        cmocka_unit_test(test_trouble),    cmocka_unit_test(test_libraries),
+        cmocka_unit_test(test_period)};
     return cmocka_run_group_tests_name("runner_watch", tests, setup, teardown);
 }
