@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import select
 import signal
 import socket
 import sys
@@ -30,6 +31,7 @@ from ._errors import (
 from ._graph import stored_input
 
 _PATIENCE = 3  # Ctrl-Cs that are the engine's to answer; the next one ends it
+_PASS_ON_MS = 300  # the engine has told of its own by then, if the terminal sent it one
 
 # STOKER_RUN_OPTIONS key → option of `stoker run`; None: handled here.
 _OPTIONS: Dict[str, Optional[str]] = {
@@ -235,6 +237,13 @@ def _reap(pid: int) -> Optional[int]:
         return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
 class _Watch:
     """What the engine says on the front pipe, and what becomes of the user's Ctrl-C meanwhile."""
 
@@ -243,12 +252,18 @@ class _Watch:
         self.store: Optional[str] = None
         self.end: Dict[str, Any] = {}
         self.interrupts = 0
+        self._known = 0  # interrupts that the engine knows of
         self._left = b""
 
     def read(self, reader: int, pid: int) -> None:
         """Read until the engine closes its end."""
+        poll = select.poll()
+        poll.register(reader, select.POLLIN)
         while True:
             try:
+                if self.interrupts > self._known and not poll.poll(_PASS_ON_MS):
+                    self._known = self.interrupts
+                    _signal(pid, signal.SIGINT)
                 data = os.read(reader, 65536)
             except KeyboardInterrupt:
                 self._interrupted(pid)
@@ -260,13 +275,10 @@ class _Watch:
                 self._event(line)
 
     def _interrupted(self, pid: int) -> None:
-        """The engine got the terminal's Ctrl-C too and knows what to do; a fourth one ends it."""
+        """The engine gets the terminal's Ctrl-C too, or ours, and knows what to do; a fourth ends it."""
         self.interrupts += 1
         if self.interrupts > _PATIENCE:
-            try:
-                os.kill(pid, signal.SIGTERM)
-            except ProcessLookupError:
-                pass
+            _signal(pid, signal.SIGTERM)
 
     def _event(self, line: bytes) -> None:
         try:
@@ -275,6 +287,8 @@ class _Watch:
             return
         if event.get("event") == "run":
             self.run, self.store = event.get("run"), event.get("store")
+        elif event.get("event") == "interrupted":
+            self._known = max(self._known, event["times"])
         elif event.get("event") == "end":
             self.end = event
             self.run = event.get("run") or self.run

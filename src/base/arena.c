@@ -121,6 +121,22 @@ void *stk_arena_array(stk_arena *arena, size_t n, size_t size)
     return stk_arena_alloc(arena, bytes);
 }
 
+void *stk_arena_grow(stk_arena *arena, void *items, uint32_t n, size_t size, uint32_t *cap)
+{
+    if (n < *cap) {
+        return items;
+    }
+    uint32_t more = n < 16 ? 32 : n * 2;
+    void *bigger = more <= n ? NULL : stk_arena_array(arena, more, size);
+    if (bigger != NULL) {
+        if (n > 0) {
+            memcpy(bigger, items, n * size);
+        }
+        *cap = more;
+    }
+    return bigger;
+}
+
 char *stk_arena_dupn(stk_arena *arena, const char *text, size_t n)
 {
     char *copy = stk_arena_alloc(arena, n + 1);

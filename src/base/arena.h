@@ -6,6 +6,7 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdint.h>
 
 typedef struct stk_arena stk_arena;
 
@@ -17,7 +18,11 @@ size_t stk_arena_used(const stk_arena *arena);
 
 void *stk_arena_alloc(stk_arena *arena, size_t bytes);
 void *stk_arena_array(stk_arena *arena, size_t n, size_t size); /* NULL on overflow too */
-char *stk_arena_dup(stk_arena *arena, const char *text);        /* NULL in, NULL out */
+/* Room for one more than `n` items of `size` bytes: `items` itself, or a copy in twice the room.
+ * *cap: how many it has room for; 0, and `items` NULL, at first. NULL when out of memory: `items`
+ * stays. */
+void *stk_arena_grow(stk_arena *arena, void *items, uint32_t n, size_t size, uint32_t *cap);
+char *stk_arena_dup(stk_arena *arena, const char *text); /* NULL in, NULL out */
 char *stk_arena_dupn(stk_arena *arena, const char *text, size_t n);
 char *stk_arena_printf(stk_arena *arena, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));

@@ -77,6 +77,11 @@ static void tell_end(const engine *e, const char *status, const char *error)
 
 /* --- callbacks --- */
 
+static void on_signal(void *arg, uint32_t n)
+{
+    tell_front(arg, json_pack("{s:s,s:i}", "event", "interrupted", "times", (int)n));
+}
+
 static void on_event(void *arg, const stk_event_row *row)
 {
     engine *e = arg;
@@ -283,6 +288,7 @@ static int open_all(engine *e, stk_err *err)
                               .signal_fd = e->signal_fd,
                               .hangup_fd = o->front_fd,
                               .on_event = on_event,
+                              .on_signal = on_signal,
                               .on_tick = on_tick,
                               .arg = e};
     tell_begin(e);

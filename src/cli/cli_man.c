@@ -88,7 +88,8 @@ static void put_exits(void)
 {
     puts(".SH EXIT STATUS\n0: done. 1: the run failed. 2: wrong usage or a wrong document. 3: "
          "something "
-         "of the environment is missing or broken. 130: cancelled.");
+         "of the environment is missing or broken, or a document is of a newer Stoker. 130: "
+         "cancelled.");
 }
 
 static void put_command(const stk_command *command)

@@ -641,6 +641,18 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
     return fail_ending(x, &e, err);
 }
 
+int stk_exec_catch_up(stk_exec *x, uint32_t task, stk_err *err)
+{
+    ending e = {.task = task, .step = stk_exec_step(x, task)};
+    stk_err why = {0};
+    x->tasks[task].owes_hooks = false;
+    e.dir = stk_exec_dir(x, task, stk_exec_attempt(x, task), x->scratch);
+    if (e.dir == NULL || read_result(x, &e, &why) == STK_E_NOMEM) {
+        return stk_exec_nomem(err);
+    }
+    return run_hooks(x, task, e.has_result ? &e.result : NULL, NULL, err);
+}
+
 /* What comes after a hook: after on_start the task itself, after its outcome's hook on_end. */
 static int after_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *err)
 {
@@ -674,7 +686,11 @@ static int hook_ended(stk_exec *x, const stk_report *report, stk_err *err)
     if (dir != NULL) {
         stk_exec_mask(stk_exec_step(x, task)->settings, dir, x->scratch);
     }
-    if (!report->outcome.ok && !t->stopped) {
+    if (when != STK_HOOK_START && report->outcome.failure != STK_FAIL_CANCELLED) {
+        const char *mark = stk_exec_hook_mark(x, task, when);
+        rc = mark == NULL ? stk_exec_nomem(err) : stk_file_write(mark, "", 0, 0644, err);
+    }
+    if (rc == 0 && !report->outcome.ok && !t->stopped) {
         const char *text = stk_arena_printf(x->scratch, "a hook of step '%s' failed: %s",
                                             stk_exec_step(x, task)->name, report->outcome.text);
         rc = text == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, text, err);

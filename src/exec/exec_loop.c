@@ -252,6 +252,9 @@ static int read_signals(stk_exec *x, stk_err *err)
         if (rc < 0) {
             return rc;
         }
+        if (x->config.on_signal != NULL) {
+            x->config.on_signal(x->config.arg, x->n_signals);
+        }
     }
     return 0;
 }
@@ -465,6 +468,10 @@ int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *e
     }
     if (rc >= 0) {
         rc = stk_exec_flush(x, err);
+    }
+    for (uint32_t i = 0; i < x->n_tasks && rc >= 0; i++) {
+        rc = x->tasks[i].owes_hooks ? stk_exec_catch_up(x, i, err) : 0;
+        stk_arena_reset(x->scratch);
     }
     if (rc < 0) {
         stk_exec_close(x);

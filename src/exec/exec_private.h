@@ -41,7 +41,8 @@ typedef struct exec_task {
     bool end_by_task;       /* it called its on_end hook itself */
     bool hook_started;      /* this attempt's on_start job has been run */
     bool stopped;           /* to be ended while its on_start job ran */
-    int32_t xid; /* of this attempt: the driver reported it for a device of its; 0: none */
+    bool owes_hooks; /* it succeeded under an earlier engine, which may not have run them all */
+    int32_t xid;     /* of this attempt: the driver reported it for a device of its; 0: none */
     const char *xid_text, *xid_device; /* the driver's words, the device's uuid; or NULL */
 } exec_task;
 
@@ -161,8 +162,8 @@ int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err);
 /* Makes the attempt directory and hands the job to the backend. A failed start becomes TASK_FAILED.
  */
 int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err);
-/* Starts hook number `when` of a task that doesn't run it itself; *ret_any false: it has none, or
- * it can't be started, which is a note. */
+/* Starts hook number `when` of a task that doesn't run it itself; *ret_any false: it has none, it
+ * ended under an earlier engine, or it can't be started, which is a note. */
 int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *ret_any,
                          stk_err *err);
 
@@ -172,6 +173,10 @@ int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err);
 /* The end of a task whose outcome is known: reads its result, stores its outputs, emits what
  * follows. */
 int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_err *err);
+/* Runs the hooks that an earlier engine did not see end, of tasks that succeeded under it. */
+int stk_exec_catch_up(stk_exec *x, uint32_t task, stk_err *err);
+/* In an attempt's directory: hook `when` has ended. In x->scratch; NULL when out of memory. */
+const char *stk_exec_hook_mark(stk_exec *x, uint32_t task, stk_hook_when when);
 /* Why an attempt failed; NULL where there is nothing to say. */
 typedef struct exec_failure {
     stk_failure class;

@@ -17,6 +17,7 @@ typedef struct past {
     uint32_t n_grown[STK_GROWS_SHARE + 1]; /* attempts that got more of this than the one before */
     bool running;                          /* started, and no end was committed */
     bool done;
+    bool ran; /* and was not served by the cache: hooks follow */
 } past;
 
 typedef struct history {
@@ -84,6 +85,7 @@ static int fold_row(void *arg, const stk_event_row *row)
         free(p->outputs);
         p->outputs = outputs_of(row->data);
         p->done = p->outputs != NULL;
+        p->ran = row->kind == STK_EV_TASK_SUCCEEDED;
         p->running = false;
         break;
     case STK_EV_TASK_FAILED:
@@ -170,6 +172,7 @@ static int replay_task(stk_exec *x, uint32_t task, past *p, stk_err *err)
             return 0; /* an artifact was torn or removed: the step runs again */
         }
         bool ready = stk_sched_state(x->sched, task) == STK_TASK_LOOKUP;
+        x->tasks[task].owes_hooks = rc >= 0 && ready && p->ran;
         return rc < 0 || !ready
                    ? rc
                    : stk_sched_fold(x->sched,

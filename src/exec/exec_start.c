@@ -239,19 +239,13 @@ typedef struct env_list {
 static void env_add(env_list *env, const char *key, const char *value)
 {
     char *item = stk_arena_printf(env->arena, "%s=%s", key, value);
-    if (env->n + 1 >= env->cap) {
-        uint32_t cap = env->cap == 0 ? 64 : env->cap * 2;
-        const char **bigger = stk_arena_array(env->arena, cap, sizeof *bigger);
-        if (bigger != NULL && env->n > 0) {
-            memcpy(bigger, env->items, env->n * sizeof *bigger);
-        }
-        env->items = bigger;
-        env->cap = cap;
-    }
-    if (item == NULL || env->items == NULL) {
+    uint32_t n_used = env->n == 0 ? 0 : env->n + 1; /* the list ends with a NULL */
+    const char **items = stk_arena_grow(env->arena, env->items, n_used, sizeof *items, &env->cap);
+    if (item == NULL || items == NULL) {
         env->failed = true;
         return;
     }
+    env->items = items;
     env->items[env->n++] = item;
 }
 
@@ -424,6 +418,17 @@ static int job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir
 
 /* --- launching --- */
 
+/* What the attempt before left in its out/ was not taken, and is room on the disk. What can't be
+ * removed is no harm. */
+static void drop_outputs(stk_exec *x, uint32_t task, uint32_t attempt)
+{
+    const char *dir = attempt <= 1 ? NULL : stk_exec_dir(x, task, attempt - 1, x->scratch);
+    const char *out = dir == NULL ? NULL : stk_arena_printf(x->scratch, "%s/out", dir);
+    if (out != NULL) {
+        (void)stk_file_remove_tree(out, NULL);
+    }
+}
+
 static int make_folders(const stk_exec *x, uint32_t task, const char *dir, stk_err *err)
 {
     const stk_step *step = stk_exec_step(x, task);
@@ -498,6 +503,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     if (dir == NULL) {
         return stk_exec_nomem(err);
     }
+    drop_outputs(x, task, attempt);
     int rc = make_folders(x, task, dir, err);
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     rc = rc < 0 ? rc : task_json(x, task, attempt, &buf, ret_class, err);
@@ -591,9 +597,16 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     return 0;
 }
 
+static const char *const hook_names[] = {"on_start", "on_success", "on_failure", "on_end"};
+
+const char *stk_exec_hook_mark(stk_exec *x, uint32_t task, stk_hook_when when)
+{
+    const char *dir = stk_exec_dir(x, task, stk_exec_attempt(x, task), x->scratch);
+    return dir == NULL ? NULL : stk_arena_printf(x->scratch, "%s/%s.ended", dir, hook_names[when]);
+}
+
 static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *err)
 {
-    static const char *const names[] = {"on_start", "on_success", "on_failure", "on_end"};
     const stk_step *step = stk_exec_step(x, task);
     const stk_hook *hook = &step->settings->hooks[when];
     const char *error = x->tasks[task].hook_error;
@@ -601,7 +614,7 @@ static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *e
     const char *dir = stk_exec_dir(x, task, attempt, x->scratch);
     env_list env = {.arena = x->scratch};
     int rc = dir == NULL ? stk_exec_nomem(err) : job_env(x, task, attempt, dir, &env, err);
-    env_add(&env, "STOKER_HOOK", names[when]);
+    env_add(&env, "STOKER_HOOK", hook_names[when]);
     env_add(&env, "STOKER_ERROR",
             error == NULL ? "" : stk_arena_dupn(x->scratch, error, strnlen(error, ERROR_BYTES)));
     if (rc < 0 || env.failed) {
@@ -622,7 +635,7 @@ static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *e
                    .unset = job_unset(x->scratch),
                    .timeout_ms = HOOK_TIMEOUT_MS,
                    .grace_ms = step->settings->grace_ms,
-                   .hook = names[when],
+                   .hook = hook_names[when],
                    .hook_error = error};
     return x->config.backend->ops->start(x->config.backend, &job, err);
 }
@@ -637,6 +650,13 @@ int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *r
     *ret_any = x->n_signals < 2 && (hook->run != NULL || hook->python != NULL);
     if (!*ret_any) {
         return 0;
+    }
+    if (x->config.resumed && when != STK_HOOK_START) {
+        const char *mark = stk_exec_hook_mark(x, task, when);
+        *ret_any = mark == NULL || !stk_file_exists(mark);
+        if (mark == NULL || !*ret_any) {
+            return mark == NULL ? stk_exec_nomem(err) : 0;
+        }
     }
     if (start_hook(x, task, when, &why) < 0) {
         char text[1200];

@@ -17,18 +17,12 @@ int stk_plan_add_note(stk_plan_requester *q, uint32_t i_step, const char *asked,
     uint64_t i;
     (void)snprintf(key, sizeof key, "%s\n%s", asked, why);
     if (!stk_map_get(&q->index, key, &i)) {
-        if (q->n_groups == q->cap_groups) {
-            uint32_t cap = q->cap_groups == 0 ? 8 : q->cap_groups * 2;
-            stk_plan_note_group *bigger = stk_arena_array(arena, cap, sizeof *bigger);
-            if (bigger == NULL) {
-                return stk_plan_no_memory(q->err);
-            }
-            if (q->n_groups > 0) {
-                memcpy(bigger, q->groups, q->n_groups * sizeof *bigger);
-            }
-            q->groups = bigger;
-            q->cap_groups = cap;
+        stk_plan_note_group *groups =
+            stk_arena_grow(arena, q->groups, q->n_groups, sizeof *groups, &q->cap_groups);
+        if (groups == NULL) {
+            return stk_plan_no_memory(q->err);
         }
+        q->groups = groups;
         const char *kept = stk_arena_dup(arena, key);
         stk_plan_note_group group = {.asked = stk_arena_dup(arena, asked),
                                      .why = stk_arena_dup(arena, why),

@@ -14,19 +14,11 @@ const char *stk_check_word(stk_check_level level)
 
 static int grow(stk_findings *f)
 {
-    if (f->n < f->cap) {
-        return 0;
-    }
-    uint32_t cap = f->cap == 0 ? 32 : f->cap * 2;
-    stk_finding *bigger = stk_arena_array(f->arena, cap, sizeof *bigger);
-    if (bigger == NULL) {
+    stk_finding *items = stk_arena_grow(f->arena, f->items, f->n, sizeof *items, &f->cap);
+    if (items == NULL) {
         return STK_E_NOMEM;
     }
-    if (f->n > 0) {
-        memcpy(bigger, f->items, f->n * sizeof *bigger);
-    }
-    f->items = bigger;
-    f->cap = cap;
+    f->items = items;
     return 0;
 }
 

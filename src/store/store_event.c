@@ -353,17 +353,10 @@ static int read_named(stk_store *store, sqlite3_stmt *stmt, stk_arena *arena,
     stk_named_row *rows = NULL;
     int rc;
     while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-        if (n == cap) {
-            cap = cap == 0 ? 32 : cap * 2;
-            stk_named_row *more = stk_arena_array(arena, cap, sizeof *more);
-            if (more == NULL) {
-                rc = SQLITE_NOMEM;
-                break;
-            }
-            if (n > 0) {
-                memcpy(more, rows, n * sizeof *more);
-            }
-            rows = more;
+        rows = stk_arena_grow(arena, rows, n, sizeof *rows, &cap);
+        if (rows == NULL) {
+            rc = SQLITE_NOMEM;
+            break;
         }
         rows[n++] = (stk_named_row){.name = stk_store_column(stmt, 0, arena),
                                     .version = stk_store_column(stmt, 1, arena),

@@ -351,17 +351,10 @@ int stk_store_list_runs(stk_store *store, const char *pipeline, uint32_t limit, 
         (void)sqlite3_bind_text(stmt, 1, pipeline, -1, SQLITE_STATIC);
         (void)sqlite3_bind_int64(stmt, 2, limit);
         while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
-            if (n == cap) {
-                cap = cap == 0 ? 32 : cap * 2;
-                stk_run_row *more = stk_arena_array(arena, cap, sizeof *more);
-                if (more == NULL) {
-                    rc = SQLITE_NOMEM;
-                    break;
-                }
-                if (n > 0) {
-                    memcpy(more, rows, n * sizeof *more);
-                }
-                rows = more;
+            rows = stk_arena_grow(arena, rows, n, sizeof *rows, &cap);
+            if (rows == NULL) {
+                rc = SQLITE_NOMEM;
+                break;
             }
             stk_run_row *r = &rows[n];
             r->id = stk_store_column(stmt, 0, arena);

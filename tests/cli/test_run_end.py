@@ -339,3 +339,52 @@ def test_nothing_is_left_behind(cli: Cli) -> None:
     )
     assert run.code == 0
     wait_for(lambda: not alive(int(cli.until("far"))), 5)
+
+
+def test_resume_runs_the_hooks_that_had_not_ended(cli: Cli) -> None:
+    """Those of a step that succeeded, and each once."""
+    slow = "echo $$ > pid; until test -e go; do sleep 0.02; done; echo b-success >> hooks"
+    steps = {
+        "a": {"run": "true", "hooks": {"on_success": {"run": "echo a-success >> hooks"}}},
+        "b": {
+            "run": "echo b >> ran",
+            "after": ["a"],
+            "hooks": {"on_success": {"run": slow}, "on_end": {"run": "echo b-end >> hooks"}},
+        },
+        "c": {"run": f"test -e go || ({LONG})", "after": ["b"]},
+    }
+    engine = cli.start("run", cli.document(steps))
+    hook = int(cli.until("pid"))
+    wait_for(lambda: cli("show", "latest").statuses["c"] == "running")
+    wait_for(lambda: (cli.folder / "hooks").exists())
+    engine.kill()
+    engine.wait(20)
+    wait_for(lambda: not alive(hook))
+    (cli.folder / "go").touch()
+    run = cli("resume")
+    assert run.code == 0 and set(run.statuses.values()) == {"succeeded"}, run.err
+    told = ["a-success", "b-success", "b-end"]
+    assert (cli.folder / "hooks").read_text().split() == told
+    assert (cli.folder / "ran").read_text().split() == ["b"]
+
+
+def test_outputs_of_a_dead_attempt_are_removed(cli: Cli) -> None:
+    """By the next attempt, be it a retry or after a resume; what the last one left stays to be looked at."""
+    write = 'head -c 100000 /dev/zero > "$STOKER_OUTPUT/x"'
+    steps = {
+        "a": {
+            "run": f"{write}; echo >> tries; test $(wc -l < tries) -ge 3 && exit 0; "
+            f"test $(wc -l < tries) = 1 && exit 1; {LONG}",
+            "outputs": ["x"],
+            "retry": {"max_retries": 1, "delay": 0},
+        }
+    }
+    engine = cli.start("run", cli.document(steps))
+    cli.until("pid")
+    first, second = (next(cli.folder.glob(f".stoker/runs/*/a/0/{n}")) for n in (1, 2))
+    assert not (first / "out").exists() and (second / "out" / "x").exists()
+    engine.kill()
+    engine.wait(20)
+    assert (second / "out" / "x").exists()
+    run = cli("resume")
+    assert run.code == 0 and not (second / "out").exists(), run.err

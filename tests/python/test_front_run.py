@@ -469,7 +469,8 @@ def test_artifacts_by_name(tmp_path):
     assert "absent" in done.stdout
 
 
-def test_ctrl_c_cancels_the_run(tmp_path):
+@pytest.mark.parametrize("to", ["everybody", "the front"])
+def test_ctrl_c_cancels_the_run(tmp_path, to):
     file = tmp_path / "prog.py"
     file.write_text(
         program(
@@ -508,7 +509,10 @@ def test_ctrl_c_cancels_the_run(tmp_path):
         and process.poll() is None
     ):
         time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGINT)  # as the terminal does
+    if to == "everybody":
+        os.killpg(process.pid, signal.SIGINT)  # as the terminal does
+    else:
+        os.kill(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=WAIT_S)
     assert "interrupted stopped" in out, out + err
     assert process.returncode in (-signal.SIGINT, 130)
