@@ -58,8 +58,8 @@ def test_one_of_two_was_used(cli: Cli) -> None:
     assert run.code == 0
     used = run.steps["train"]["used"]
     verdict = used["verdict"]
-    assert (verdict["granted"], verdict["used"], verdict["cause"]) == (2, 1, "no_framework")
-    text = "granted 2 GPUs, used 1: GPU-b (index 1) never had a context; nothing in the step loads a library that could use it"
+    assert (verdict["granted"], verdict["used"], verdict["cause"]) == (2, 1, "unknown")
+    text = "granted 2 GPUs, used 1: GPU-b (index 1) never had a context; why can't be told"
     assert verdict["text"] == text
     assert f"step 'train': {text}" in run.shown["notes"]
     assert text in cli("show", "latest").out.replace("\n", " ").replace("  ", " ")
@@ -281,7 +281,7 @@ def test_who_goes_over_its_share_is_ended_alone(cli: Cli) -> None:
     error, used = run.steps["greedy"]["error"], run.steps["greedy"]["used"]
     assert error["class"] == "gpu_share"
     assert run.cause("greedy").startswith("used 4 GB of its 3 GB of GPU memory (GPU-a); ")
-    assert used["wall_s"] < 10 and run.steps["calm"]["used"]["wall_s"] >= 3
+    assert used["wall_s"] < 10 and run.steps["calm"]["used"]["wall_s"] > 2.9
     device = used["devices"][0]
     assert 3 * 10**9 - device["share_bytes"] < MIB and device["peak_memory_bytes"] == 4 * 10**9
     assert "energy_j" not in device and "busy_s" not in device  # of a shared device: whose?
