@@ -19,6 +19,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "sys/file.h"
+#include "sys/forkserver.h"
 #include "sys/proc.h"
 #include "sys/spawn.h"
 
@@ -26,21 +27,17 @@
 #define SYS_pidfd_open 434
 #endif
 
-enum { PROTOCOL = 1, MAX_FDS_IN = 256, RETRY_MS = 20, LAST_WORDS_MS = 200, QUIT_MS = 2000 };
+enum { RETRY_MS = 20, LAST_WORDS_MS = 200, QUIT_MS = 2000 };
 
 struct local_server {
     local_ev ev;
-    int fd;
+    stk_wire wire;
     pid_t child; /* 0: not our child */
     bool ours;   /* a clean one, started here */
     bool hello;
     bool wants_out; /* epoll tells us when it can take more */
     int log;        /* ours: a memory file with its stderr; -1 */
     uint32_t slot;
-    char *in;
-    size_t n_in, cap_in;
-    int fds_in[MAX_FDS_IN]; /* received, not yet claimed by a message */
-    uint32_t n_fds_in;
     stk_arena *arena; /* of one message */
 };
 
@@ -56,8 +53,11 @@ int stk_local_server_new(local_backend *b, int fd, local_server **ret_server, st
         stk_file_close(&fd);
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "fork server");
     }
-    *s = (local_server){
-        .ev = LOCAL_EV_SERVER, .fd = fd, .log = -1, .slot = LOCAL_NO_SLOT, .arena = arena};
+    *s = (local_server){.ev = LOCAL_EV_SERVER,
+                        .wire = {.fd = fd},
+                        .log = -1,
+                        .slot = LOCAL_NO_SLOT,
+                        .arena = arena};
     (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
     if (fcntl(fd, F_SETFL, O_NONBLOCK) < 0 || stk_local_watch_fd(b, fd, EPOLLIN, s, false) < 0) {
         (void)stk_err_sys(err, STK_E_SYS, errno, "fork server on descriptor %d", fd);
@@ -93,7 +93,7 @@ void stk_local_server_kill(local_server *server)
     if (server->child > 0) {
         (void)kill(server->child, SIGKILL);
     }
-    (void)shutdown(server->fd, SHUT_RDWR);
+    (void)shutdown(server->wire.fd, SHUT_RDWR);
 }
 
 /* Closes the socket: a server that is well then ends its tasks and itself. */
@@ -103,18 +103,15 @@ void stk_local_server_close(local_backend *b, local_server *server)
         return;
     }
     int status;
-    stk_local_unwatch_fd(b, &server->fd);
+    stk_local_unwatch_fd(b, &server->wire.fd);
     if (server->child > 0 && !is_reaped(server, QUIT_MS, &status)) {
         (void)kill(server->child, SIGKILL);
         (void)is_reaped(server, QUIT_MS, &status);
     }
     stk_guard_remove(b->guard, server->slot);
-    for (uint32_t i = 0; i < server->n_fds_in; i++) {
-        stk_file_close(&server->fds_in[i]);
-    }
+    stk_wire_done(&server->wire);
     stk_file_close(&server->log);
     stk_arena_free(server->arena);
-    free(server->in);
     free(server);
 }
 
@@ -220,7 +217,7 @@ static void server_died(local_backend *b, local_server *s, const char *why)
     int status = 0;
     char words[320];
     char text[512];
-    stk_local_unwatch_fd(b, &s->fd);
+    stk_local_unwatch_fd(b, &s->wire.fd);
     if (s->child > 0) {
         if (!is_reaped(s, LAST_WORDS_MS, &status)) {
             (void)kill(s->child, SIGKILL);
@@ -264,106 +261,30 @@ static void server_died(local_backend *b, local_server *s, const char *why)
 
 /* --- what we say --- */
 
-static void put_list(stk_buf *buf, const char *key, const char *const *items, uint32_t n_max)
-{
-    (void)stk_buf_printf(buf, ",\"%s\":[", key);
-    for (uint32_t i = 0; items != NULL && i < n_max && items[i] != NULL; i++) {
-        (void)stk_buf_text(buf, i > 0 ? "," : "");
-        (void)stk_buf_json(buf, items[i]);
-    }
-    (void)stk_buf_char(buf, ']');
-}
-
-static void put_text(stk_buf *buf, const char *key, const char *text)
-{
-    (void)stk_buf_printf(buf, ",\"%s\":", key);
-    if (text == NULL) {
-        (void)stk_buf_text(buf, "null");
-    } else {
-        (void)stk_buf_json(buf, text);
-    }
-}
-
-static void put_env(stk_buf *buf, const char *const *env)
-{
-    STK_BUF_AUTO name = STK_BUF_INIT(STK_LIMIT_MESSAGE_BYTES);
-    (void)stk_buf_text(buf, ",\"env\":{");
-    for (size_t i = 0; env != NULL && env[i] != NULL; i++) {
-        size_t n = strcspn(env[i], "=");
-        stk_buf_clear(&name);
-        (void)stk_buf_add(&name, env[i], n);
-        (void)stk_buf_text(buf, i > 0 ? "," : "");
-        (void)stk_buf_json(buf, name.failed || n == 0 ? "" : name.data);
-        (void)stk_buf_char(buf, ':');
-        (void)stk_buf_json(buf, env[i][n] == '=' ? env[i] + n + 1 : "");
-    }
-    buf->failed = buf->failed || name.failed;
-    (void)stk_buf_char(buf, '}');
-}
-
 static int make_message(local_task *t, const stk_job *j, stk_err *err)
 {
-    stk_buf *buf = &t->message;
-    char cwd[PATH_MAX];
-    (void)stk_buf_add(buf, "\0\0\0\0", 4);
-    (void)stk_buf_printf(buf, "{\"op\":\"spawn\",\"id\":%u", t->serial);
-    put_text(buf, "dir", j->dir);
-    put_text(buf, "step", j->step);
-    put_env(buf, j->env);
-    put_list(buf, "unset", j->unset, STK_LIMIT_ENV);
-    put_list(buf, "cgroup_procs", (const char *const *)t->group.procs, t->group.n);
-    (void)stk_buf_text(buf, ",\"cpus\":[");
-    for (uint32_t i = 0; i < j->n_cpus; i++) {
-        (void)stk_buf_printf(buf, i > 0 ? ",%u" : "%u", j->cpus[i]);
-    }
-    (void)stk_buf_printf(buf, "],\"threads\":%u,\"rlimits\":{}", j->threads);
-    put_text(buf, "cwd", j->cwd != NULL ? j->cwd : getcwd(cwd, sizeof cwd));
-    put_text(buf, "hook", j->hook);
-    put_text(buf, "error", j->hook_error);
-    (void)stk_buf_char(buf, '}');
-    if (buf->failed) {
-        return stk_err_set(err, STK_E_LIMIT,
-                           "step '%s': its environment is too large for one message (%u MB)",
-                           j->step, STK_LIMIT_MESSAGE_BYTES >> 20);
-    }
-    uint32_t len = (uint32_t)(buf->len - 4);
-    for (int i = 0; i < 4; i++) {
-        buf->data[i] = (char)(unsigned char)(len >> (8 * i));
-    }
-    return 0;
+    stk_server_spawn spawn = {.id = t->serial,
+                              .dir = j->dir,
+                              .step = j->step,
+                              .env = j->env,
+                              .unset = j->unset,
+                              .cgroup_procs = (const char *const *)t->group.procs,
+                              .n_cgroup_procs = t->group.n,
+                              .cpus = j->cpus,
+                              .n_cpus = j->n_cpus,
+                              .threads = j->threads,
+                              .cwd = j->cwd,
+                              .hook = j->hook,
+                              .hook_error = j->hook_error};
+    return stk_server_spawn_message(&spawn, &t->message, err);
 }
 
 static void want_out(local_backend *b, local_server *s, bool on)
 {
     if (s->wants_out != on) {
         s->wants_out = on;
-        (void)stk_local_watch_fd(b, s->fd, EPOLLIN | (on ? EPOLLOUT : 0u), s, true);
+        (void)stk_local_watch_fd(b, s->wire.fd, EPOLLIN | (on ? EPOLLOUT : 0u), s, true);
     }
-}
-
-/* A part of the task's message; its descriptors go with the first byte. */
-static ssize_t send_part(local_server *s, local_task *t)
-{
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(LOCAL_MAX_FDS * sizeof(int))];
-    } control = {0};
-    struct iovec part = {.iov_base = t->message.data + t->n_sent,
-                         .iov_len = t->message.len - t->n_sent};
-    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-    if (t->n_sent == 0) {
-        message.msg_control = control.room;
-        message.msg_controllen = CMSG_SPACE(t->n_fds * sizeof(int));
-        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
-        head->cmsg_level = SOL_SOCKET;
-        head->cmsg_type = SCM_RIGHTS;
-        head->cmsg_len = CMSG_LEN(t->n_fds * sizeof(int));
-        memcpy(CMSG_DATA(head), t->fds, t->n_fds * sizeof(int));
-    }
-    ssize_t n;
-    while ((n = sendmsg(s->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0 && errno == EINTR) {
-    }
-    return n;
 }
 
 static local_task *next_queued(local_backend *b, const local_server *s)
@@ -383,7 +304,7 @@ static void flush(local_backend *b, local_server *s)
 {
     local_task *t;
     while (s->hello && (t = next_queued(b, s)) != NULL) {
-        ssize_t n = send_part(s, t);
+        ssize_t n = stk_wire_send(s->wire.fd, &t->message, t->n_sent, t->fds, t->n_fds);
         if (n < 0) {
             if (errno == ETOOMANYREFS) { /* too many descriptors are under way: a little later */
                 stk_local_due(b, stk_local_now_ms() + RETRY_MS);
@@ -428,17 +349,6 @@ void stk_local_server_drop_task(local_backend *b, local_task *task)
 
 /* --- what it says --- */
 
-static int claim_fd(local_server *s)
-{
-    if (s->n_fds_in == 0) {
-        return -1;
-    }
-    int fd = s->fds_in[0];
-    s->n_fds_in--;
-    memmove(s->fds_in, s->fds_in + 1, s->n_fds_in * sizeof(int));
-    return fd;
-}
-
 static void on_hello(local_backend *b, local_server *s, const stk_json *m)
 {
     int64_t pid = 0;
@@ -453,7 +363,7 @@ static void on_hello(local_backend *b, local_server *s, const stk_json *m)
 
 static void on_started(local_backend *b, local_server *s, local_task *t, const stk_json *m)
 {
-    STK_FD_AUTO pidfd = claim_fd(s);
+    STK_FD_AUTO pidfd = stk_wire_claim(&s->wire);
     int64_t pid = 0;
     stk_err err = {0};
     if (t == NULL || t->state != LOCAL_SENT || !stk_json_int(stk_json_get(m, "pid"), &pid) ||
@@ -555,7 +465,7 @@ static const char *on_message(local_backend *b, local_server *s, const char *dat
     }
     local_task *t = task_of(b, s, &m);
     if (stk_json_is(op, "hello")) {
-        if (number(&m, "version", PROTOCOL) > PROTOCOL) {
+        if (number(&m, "version", STK_SERVER_PROTOCOL) > STK_SERVER_PROTOCOL) {
             return ": it is newer than this engine; use the stoker that belongs to it";
         }
         on_hello(b, s, &m);
@@ -576,71 +486,16 @@ static const char *on_message(local_backend *b, local_server *s, const char *dat
     return NULL;
 }
 
-/* One read; descriptors are kept in order. 0 at the end of the file, -1 with errno. */
-static ssize_t read_some(local_server *s)
-{
-    if (s->cap_in - s->n_in < 4096) {
-        size_t cap = s->cap_in < 8192 ? 16384 : s->cap_in * 2;
-        char *grown = realloc(s->in, cap);
-        if (grown == NULL) {
-            errno = ENOMEM;
-            return -1;
-        }
-        s->in = grown;
-        s->cap_in = cap;
-    }
-    union {
-        struct cmsghdr head;
-        char room[CMSG_SPACE(64 * sizeof(int))];
-    } control;
-    struct iovec part = {.iov_base = s->in + s->n_in, .iov_len = s->cap_in - s->n_in};
-    struct msghdr message = {.msg_iov = &part,
-                             .msg_iovlen = 1,
-                             .msg_control = control.room,
-                             .msg_controllen = sizeof control.room};
-    ssize_t n;
-    while ((n = recvmsg(s->fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT)) < 0 && errno == EINTR) {
-    }
-    for (struct cmsghdr *c = n < 0 ? NULL : CMSG_FIRSTHDR(&message); c != NULL;
-         c = CMSG_NXTHDR(&message, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) {
-            continue;
-        }
-        size_t n_fds = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-        for (size_t i = 0; i < n_fds; i++) {
-            int fd;
-            memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-            if (s->n_fds_in < MAX_FDS_IN) {
-                s->fds_in[s->n_fds_in++] = fd;
-            } else {
-                (void)close(fd);
-            }
-        }
-    }
-    s->n_in += n > 0 ? (size_t)n : 0;
-    return n;
-}
-
-/* Takes whole messages off the front of what was read. */
 static const char *take_messages(local_backend *b, local_server *s)
 {
-    size_t at = 0;
     const char *wrong = NULL;
-    while (wrong == NULL && s->n_in - at >= 4) {
-        const unsigned char *head = (const unsigned char *)s->in + at;
-        size_t len = head[0] | (size_t)head[1] << 8 | (size_t)head[2] << 16 | (size_t)head[3] << 24;
-        if (len > STK_LIMIT_MESSAGE_BYTES) {
-            wrong = " after a message that is too long";
-        } else if (s->n_in - at - 4 < len) {
-            break;
-        } else {
-            wrong = on_message(b, s, s->in + at + 4, len);
-            at += 4 + len;
-        }
+    const char *data;
+    size_t len;
+    int rc = 0;
+    while (wrong == NULL && (rc = stk_wire_next(&s->wire, &data, &len)) > 0) {
+        wrong = on_message(b, s, data, len);
     }
-    memmove(s->in, s->in + at, s->n_in - at);
-    s->n_in -= at;
-    return wrong;
+    return rc < 0 ? " after a message that is too long" : wrong;
 }
 
 void stk_local_server_event(local_backend *b, local_server *server, uint32_t events)
@@ -649,7 +504,7 @@ void stk_local_server_event(local_backend *b, local_server *server, uint32_t eve
         flush(b, server);
     }
     for (;;) {
-        ssize_t n = read_some(server);
+        ssize_t n = stk_wire_read(&server->wire);
         if (n < 0 && errno == EAGAIN) {
             return;
         }

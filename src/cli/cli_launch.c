@@ -125,7 +125,7 @@ static int run_launch(stk_cli *cli)
                                 .grace_ms = 5000,
                                 .out_fd = stk_cli_json(cli) ? STDERR_FILENO : STDOUT_FILENO,
                                 .err_fd = STDERR_FILENO};
-    if (stk_cli_n_args(cli) == 0) {
+    if (stk_cli_n_args(cli) == 0 && stk_cli_value(cli, "forkserver-fd") == NULL) {
         return stk_cli_usage(cli,
                              "what shall the ranks run? stoker launch -n 4 -- python train.py");
     }

@@ -55,7 +55,7 @@ void stk_launch_signal(stk_gang *g, int number)
     for (uint32_t i = 0; i < g->n; i++) {
         launch_rank *r = &g->ranks[i];
         if (r->state != RANK_RUNNING) {
-            continue;
+            continue; /* one that is starting is ended as soon as it runs */
         }
         r->was_ended = true;
         if (kill(-r->pid, number) < 0) { /* it has made no session of its own yet */
@@ -75,6 +75,22 @@ static void end_all(stk_gang *g, end_cause cause, int number)
     stk_launch_signal(g, g->config->grace_ms > 0 ? number : SIGKILL);
 }
 
+void stk_launch_ended(stk_gang *g, uint32_t rank, int status)
+{
+    launch_rank *r = &g->ranks[rank];
+    r->state = RANK_ENDED;
+    r->status = status;
+    r->end_ms = stk_clock_wall_ms(&stk_clock_real);
+    g->n_live--;
+    if (r->status != 0 && !r->was_ended) {
+        r->failed = true;
+        if (g->ending == END_NOT) {
+            g->first = (int32_t)rank;
+            end_all(g, END_FAILED, SIGTERM);
+        }
+    }
+}
+
 /* The zombie stays until the attempt is over: as long as it does, its number is nobody else's, and
  * what it left behind can be ended by it. */
 static void on_end(stk_gang *g, uint32_t rank)
@@ -86,17 +102,8 @@ static void on_end(stk_gang *g, uint32_t rank)
         return;
     }
     stk_launch_unwatch(g, r->pidfd);
-    r->state = RANK_ENDED;
-    r->status = info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status & 0x7f;
-    r->end_ms = stk_clock_wall_ms(&stk_clock_real);
-    g->n_live--;
-    if (r->status != 0 && !r->was_ended) {
-        r->failed = true;
-        if (g->ending == END_NOT) {
-            g->first = (int32_t)rank;
-            end_all(g, END_FAILED, SIGTERM);
-        }
-    }
+    stk_launch_ended(g, rank,
+                     info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status & 0x7f);
 }
 
 static void on_signal(stk_gang *g)
@@ -131,6 +138,9 @@ static void on_event(stk_gang *g, const struct epoll_event *e)
     case LAUNCH_EV_WRITE:
         stk_launch_sink_write(g, i);
         break;
+    case LAUNCH_EV_SERVER:
+        stk_launch_server_read(g);
+        break;
     }
 }
 
@@ -150,6 +160,7 @@ static void on_time(stk_gang *g)
     if (g->ending != END_NOT && g->kill_ms >= 0 && now >= g->kill_ms) {
         g->kill_ms = INT64_MAX;
         stk_launch_signal(g, SIGKILL);
+        stk_launch_server_give_up(g);
     } else if (g->ending == END_NOT && now >= g->hang.due_ms && stk_launch_hang_look(g, now)) {
         end_all(g, END_HANG, SIGTERM);
     }
@@ -165,7 +176,8 @@ static int wait_for_all(stk_gang *g, stk_err *err)
         }
         for (int pass = 0; pass < 2; pass++) { /* deaths first: output can be a flood */
             for (int i = 0; i < n; i++) {
-                bool dead = events[i].data.u64 >> 32 == LAUNCH_EV_EXIT;
+                uint64_t kind = events[i].data.u64 >> 32;
+                bool dead = kind == LAUNCH_EV_EXIT || kind == LAUNCH_EV_SERVER;
                 if (dead == (pass == 0)) {
                     on_event(g, &events[i]);
                 }
@@ -185,7 +197,8 @@ static void clean_up(stk_gang *g)
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->n; i++) {
         launch_rank *r = &g->ranks[i];
-        if (r->state != RANK_NONE) {
+        bool reaped = r->by_server && r->state == RANK_ENDED; /* its number may be another's */
+        if (r->pid > 0 && !reaped) {
             (void)kill(-r->pid, SIGKILL);
             sessions[n++] = r->pid;
         }
@@ -201,7 +214,7 @@ static void clean_up(stk_gang *g)
         if (r->state == RANK_RUNNING) { /* the start of another one failed */
             (void)kill(r->pid, SIGKILL);
         }
-        while (waitpid(r->pid, &r->status, 0) < 0 && errno == EINTR) {
+        while (!r->by_server && waitpid(r->pid, &r->status, 0) < 0 && errno == EINTR) {
         }
         r->state = RANK_ENDED;
         stk_guard_remove(g->guard, r->slot);
@@ -224,6 +237,8 @@ static void reset_ranks(stk_gang *g)
         r->start_ms = r->end_ms = -1;
         r->pid = 0;
         r->slot = UINT32_MAX;
+        r->by_server = false;
+        r->why[0] = '\0';
         r->n_tail = 0;
         r->tail[0] = '\0';
         r->streams[0].fd = r->streams[0].log = r->streams[1].fd = r->streams[1].log = -1;
@@ -343,12 +358,14 @@ static int open_gang(stk_gang *g, sigset_t *ret_before, stk_err *err)
     int rc = g->config->dir == NULL ? 0 : stk_file_mkdirs(g->config->dir, 0755, err);
     rc = rc < 0 ? rc : open_signals(g, ret_before, err);
     rc = rc < 0 ? rc : stk_launch_view_open(g, err);
+    rc = rc < 0 ? rc : stk_launch_server_open(g, err);
     return rc < 0 ? rc : stk_guard_open(NULL, &g->guard, err);
 }
 
 static void close_gang(stk_gang *g, const sigset_t *before)
 {
     stk_guard_close(g->guard);
+    stk_launch_server_close(g);
     stk_launch_view_close(g);
     stk_file_close(&g->signals);
     stk_file_close(&g->epoll);
@@ -416,6 +433,7 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
                   .epoll = -1,
                   .signals = -1,
                   .port_fd = -1,
+                  .wire = {.fd = -1},
                   .first = -1,
                   .start_ms = stk_clock_wall_ms(&stk_clock_real)};
     sigset_t before;

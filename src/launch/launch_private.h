@@ -3,6 +3,7 @@
  *   launch.c         the gang's life: start, wait, end, again
  *   launch_env.c     what a rank sees, its CPUs, the port
  *   launch_start.c   ranks by exec
+ * launch_server.c  ranks by a fork server
  *   launch_view.c    pipes → logs and the merged view
  *   launch_hang.c    the watchdog
  *   launch_report.c  sentences, gang.json, result.json
@@ -17,12 +18,19 @@
 
 #include "base/arena.h"
 #include "launch/launch.h"
+#include "sys/forkserver.h"
 #include "sys/guard.h"
 
 enum { LAUNCH_TAIL = 16 << 10, LAUNCH_LINE = 64 << 10, LAUNCH_PENDING = 256 << 10 };
 
 /* What epoll's data says: kind in the upper half, index in the lower. */
-typedef enum { LAUNCH_EV_SIGNAL, LAUNCH_EV_EXIT, LAUNCH_EV_READ, LAUNCH_EV_WRITE } launch_event;
+typedef enum {
+    LAUNCH_EV_SIGNAL,
+    LAUNCH_EV_EXIT,
+    LAUNCH_EV_READ,
+    LAUNCH_EV_WRITE,
+    LAUNCH_EV_SERVER
+} launch_event;
 
 /* One of the two places that the merged view goes to. */
 typedef struct launch_sink {
@@ -41,7 +49,7 @@ typedef struct launch_stream {
     stk_buf line; /* what has come of a line that isn't whole */
 } launch_stream;
 
-typedef enum { RANK_NONE, RANK_RUNNING, RANK_ENDED } rank_state;
+typedef enum { RANK_NONE, RANK_STARTING, RANK_RUNNING, RANK_ENDED } rank_state;
 
 typedef struct launch_rank {
     rank_state state;
@@ -49,13 +57,21 @@ typedef struct launch_rank {
     int pidfd;
     uint32_t slot;            /* the guardian's */
     int status;               /* as of wait(2); -1: nobody knows */
+    bool by_server;           /* a fork server reaps it */
     bool was_ended;           /* by us, because of another rank or a signal */
     bool failed;              /* by itself */
     int64_t start_ms, end_ms; /* wall clock */
     launch_stream streams[2];
     char tail[LAUNCH_TAIL + 1]; /* the last of its stderr */
     size_t n_tail;
+    char why[512]; /* it ended with no status: in words, or "" */
 } launch_rank;
+
+typedef struct launch_env {
+    const char **all;  /* a rank's whole environment, NULL-terminated: `ours` and what we have */
+    const char **ours; /* what is set for it, within `all` */
+    uint32_t n_ours, n_fixed;
+} launch_env;
 
 /* Why a gang is being ended. */
 typedef enum { END_NOT, END_FAILED, END_SIGNAL, END_HANG } end_cause;
@@ -87,6 +103,10 @@ typedef struct stk_gang {
     int64_t kill_ms;    /* when SIGKILL is due; -1 */
     int64_t start_ms;   /* wall clock, of the first attempt */
     uint64_t log_bytes; /* read from all ranks */
+    stk_wire wire;      /* to the fork server; -1: none */
+    bool unfit;         /* it can't fork */
+    launch_env env;     /* of this attempt */
+    cpu_set_t *cpus;    /* of each rank, or NULL */
     launch_hang hang;
     char text[1024]; /* why this attempt failed */
     stk_buf past;    /* attempts that are over, as JSON members */
@@ -97,15 +117,11 @@ int stk_launch_watch(stk_gang *g, int fd, uint32_t events, launch_event kind, ui
 void stk_launch_unwatch(stk_gang *g, int fd);
 /* To every rank that lives: its process group, a stopped one too. */
 void stk_launch_signal(stk_gang *g, int number);
+/* A rank is over; `status` as of wait(2), -1 unknown. */
+void stk_launch_ended(stk_gang *g, uint32_t rank, int status);
 void stk_launch_say(stk_gang *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* --- launch_env.c --- */
-
-typedef struct launch_env {
-    const char **all;  /* a rank's whole environment, NULL-terminated: `ours` and what we have */
-    const char **ours; /* what is set for it, within `all` */
-    uint32_t n_ours, n_fixed;
-} launch_env;
 
 int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err);
 /* Sets what differs between ranks; strings live until the arena's end. */
@@ -118,8 +134,20 @@ int stk_launch_port(int32_t wanted, int *ret_fd, int32_t *ret_port, stk_err *err
 /* --- launch_start.c --- */
 
 int stk_launch_start(stk_gang *g, stk_err *err);
+/* One rank, by exec. */
+int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err);
 /* A rank runs: `pidfd` is ours now. */
 int stk_launch_started(stk_gang *g, uint32_t rank, pid_t pid, int pidfd, stk_err *err);
+
+/* --- launch_server.c --- */
+
+int stk_launch_server_open(stk_gang *g, stk_err *err);
+void stk_launch_server_close(stk_gang *g);
+int stk_launch_server_start(stk_gang *g, launch_env *env, const cpu_set_t *cpus, uint32_t rank,
+                            stk_err *err);
+void stk_launch_server_read(stk_gang *g);
+/* Ranks that it hasn't started by now: without it they never run. */
+void stk_launch_server_give_up(stk_gang *g);
 
 /* --- launch_view.c --- */
 

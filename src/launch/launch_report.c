@@ -78,10 +78,11 @@ static const char *last_lines(const char *text, size_t *ret_len)
 
 /* --- the sentence --- */
 
-static void status_words(int status, char *buf, size_t size)
+static void status_words(const launch_rank *r, char *buf, size_t size)
 {
+    int status = r->status;
     if (status < 0) {
-        (void)snprintf(buf, size, "gone without a trace");
+        (void)snprintf(buf, size, "%s", r->why[0] != '\0' ? r->why : "gone without a trace");
     } else if (WIFSIGNALED(status)) {
         (void)snprintf(buf, size, "killed by signal %d (%s)", WTERMSIG(status),
                        stk_runner_signal_name(WTERMSIG(status)));
@@ -114,11 +115,11 @@ static void tell_stderr(stk_gang *g, const launch_rank *r)
 static void blame_first(stk_gang *g)
 {
     const launch_rank *r = &g->ranks[g->first];
-    char how[96];
+    char how[512];
     size_t len;
     size_t n_last = 0;
     const char *last = "";
-    status_words(r->status, how, sizeof how);
+    status_words(r, how, sizeof how);
     if (stk_launch_traceback(r->tail, &len, &last, &n_last) == NULL) {
         n_last = 0;
     }
@@ -148,9 +149,9 @@ void stk_launch_blame(stk_gang *g)
 static void add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
 {
     const launch_rank *r = &g->ranks[rank];
-    char text[96] = "";
+    char text[512] = "";
     if (r->failed) {
-        status_words(r->status, text, sizeof text);
+        status_words(r, text, sizeof text);
     } else if (r->was_ended && g->first >= 0) {
         (void)snprintf(text, sizeof text, "ended because of rank %d", (int)g->first);
     } else if (r->was_ended) {
@@ -230,9 +231,49 @@ static int write_failure(const char *path, const stk_gang *g, const stk_launch_e
                       : stk_file_write_atomic(path, out.data, out.len, 0644, err);
 }
 
+/* The failing rank's own account of a Python step, with what became of the others added to its
+ * message. False: it left none. */
+static bool own_account(const stk_gang *g, stk_buf *out)
+{
+    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
+                                           STK_LIMIT_DEPTH};
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/rank-%d/result.json", g->config->dir, (int)g->first);
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json doc;
+    if (!g->config->is_python || g->first < 0 || arena == NULL ||
+        stk_file_read_untrusted(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0 ||
+        stk_json_parse(text, len, path, &limits, arena, &doc, NULL) < 0) {
+        return false;
+    }
+    const stk_json *error = stk_json_get(&doc, "error");
+    const stk_json *message = error == NULL ? NULL : stk_json_get(error, "message");
+    const char *words = message == NULL ? NULL : stk_json_text(message);
+    if (words == NULL) {
+        return false;
+    }
+    const char *others = strrchr(g->text, ';');
+    char *longer = g->n_others == 0 || others == NULL
+                       ? stk_arena_dup(arena, words)
+                       : stk_arena_printf(arena, "%s%s", words, others);
+    if (longer == NULL) {
+        return false;
+    }
+    stk_json *said = (stk_json *)(uintptr_t)message; /* in our arena */
+    *said = (stk_json){.text = longer, .n = (uint32_t)strlen(longer), .kind = STK_JSON_TEXT};
+    stk_json_dump(&doc, out);
+    return !out->failed;
+}
+
 int stk_launch_result(const stk_gang *g, const stk_launch_end *end, stk_err *err)
 {
     char path[PATH_MAX];
+    STK_BUF_AUTO own = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     (void)snprintf(path, sizeof path, "%s/result.json", g->config->dir);
+    if (end->failure != STK_FAIL_NONE && own_account(g, &own)) {
+        return stk_file_write_atomic(path, own.data, own.len, 0644, err);
+    }
     return end->failure == STK_FAIL_NONE ? 0 : write_failure(path, g, end, err);
 }

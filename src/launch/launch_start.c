@@ -1,4 +1,5 @@
-/* Ranks by vfork and exec: a session each, which dies with the launcher. */
+/* Ranks start: by vfork and exec, or asked of a fork server. A session each, which dies with the
+ * launcher. */
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -12,37 +13,36 @@
 int stk_launch_started(stk_gang *g, uint32_t rank, pid_t pid, int pidfd, stk_err *err)
 {
     launch_rank *r = &g->ranks[rank];
+    g->n_live += r->state == RANK_NONE ? 1 : 0; /* STARTING counts already */
     r->state = RANK_RUNNING;
     r->pid = pid;
     r->pidfd = pidfd;
     r->status = -1;
     r->start_ms = stk_clock_wall_ms(&stk_clock_real);
     r->end_ms = -1;
-    g->n_live++;
     int rc = stk_guard_add(g->guard, pid, &r->slot, err);
-    if (rc == 0 && stk_launch_watch(g, pidfd, EPOLLIN, LAUNCH_EV_EXIT, rank) < 0) {
+    if (rc == 0 && !r->by_server && stk_launch_watch(g, pidfd, EPOLLIN, LAUNCH_EV_EXIT, rank) < 0) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "watching rank %u", rank);
     }
     return rc;
 }
 
-static int start_one(stk_gang *g, launch_env *env, const cpu_set_t *cpus, uint32_t rank,
-                     stk_err *err)
+int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err)
 {
     int theirs[2] = {-1, -1};
     pid_t pid = 0;
     int pidfd = -1;
     int rc = stk_launch_streams_open(g, rank, theirs, err);
-    rc = rc < 0 ? rc : stk_launch_env_rank(g, env, rank, err);
+    rc = rc < 0 ? rc : stk_launch_env_rank(g, &g->env, rank, err);
     if (rc == 0) {
         stk_spawn spawn = {.argv = g->config->argv,
-                           .env = env->all,
+                           .env = g->env.all,
                            .stdin_fd = -1,
                            .stdout_fd = theirs[0],
                            .stderr_fd = theirs[1],
                            .keep_fds = g->inherited,
                            .n_keep_fds = g->n_inherited,
-                           .cpus = cpus,
+                           .cpus = g->cpus == NULL ? NULL : &g->cpus[rank],
                            .die_with_parent = true,
                            .new_session = true};
         rc = stk_sys_spawn(&spawn, &pid, &pidfd, err);
@@ -54,15 +54,17 @@ static int start_one(stk_gang *g, launch_env *env, const cpu_set_t *cpus, uint32
 
 int stk_launch_start(stk_gang *g, stk_err *err)
 {
-    launch_env env;
     cpu_set_t *cpus = stk_arena_array(g->arena, g->n, sizeof *cpus);
-    int rc = stk_launch_env_new(g, &env, err);
+    int rc = stk_launch_env_new(g, &g->env, err);
     if (rc < 0 || cpus == NULL) {
         return rc < 0 ? rc : stk_err_sys(err, STK_E_NOMEM, ENOMEM, "starting %u ranks", g->n);
     }
-    bool bind = !g->config->no_bind && stk_launch_cpus(g->n, cpus);
+    g->cpus = !g->config->no_bind && stk_launch_cpus(g->n, cpus) ? cpus : NULL;
+    bool fork = g->wire.fd >= 0 && !g->unfit;
     for (uint32_t rank = 0; rank < g->n && rc == 0; rank++) {
-        rc = start_one(g, &env, bind ? &cpus[rank] : NULL, rank, err);
+        const cpu_set_t *own = g->cpus == NULL ? NULL : &g->cpus[rank];
+        rc = fork ? stk_launch_server_start(g, &g->env, own, rank, err)
+                  : stk_launch_start_rank(g, rank, err);
     }
     return rc;
 }
