@@ -1,21 +1,322 @@
-/* The watchdog: a gang in which nothing moves is ended, and says where it stood. */
-#include <stdint.h>
+/* The watchdog: a gang in which nothing moves is ended, and says where each rank stood.
+ *
+ * Moving is: more than 1 % of a CPU, bytes read or written, a busy device, a line of output, on any
+ * rank. Python's own stacks come from faulthandler: a Stoker worker writes them at SIGUSR1, any
+ * other Python at SIGABRT (PYTHONFAULTHANDLER is set), which ends it too; that is due anyway. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
 
+#include "accel/accel.h"
+#include "base/units.h"
 #include "launch/launch_private.h"
+#include "sys/file.h"
+#include "sys/proc.h"
+
+enum { LOOKS = 10, LOOK_MS_MIN = 50, LOOK_MS_MAX = 5000, JIFFIES_US = 20000, SAY_MS = 1000 };
+
+static const stk_proc_usage unknown_usage = {0};
+
+/* --- is anything moving? --- */
+
+static int64_t look_period(const stk_gang *g)
+{
+    int64_t ms = g->config->hang_ms / LOOKS;
+    return ms < LOOK_MS_MIN ? LOOK_MS_MIN : ms > LOOK_MS_MAX ? LOOK_MS_MAX : ms;
+}
+
+static int read_proc(pid_t pid, const char *name, char *text, size_t size)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
+    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0 ? 0 : -1;
+}
+
+static int64_t field(const char *text, const char *key, int base)
+{
+    const char *at = strstr(text, key);
+    return at == NULL ? 0 : (int64_t)strtoull(at + strlen(key), NULL, base);
+}
+
+static bool devices_busy(stk_gang *g)
+{
+    if (!g->hang.looked) {
+        g->hang.looked = true;
+        (void)stk_accel_open(NULL, &g->hang.accel, NULL);
+    }
+    uint32_t n = g->hang.accel == NULL ? 0 : stk_accel_n_devices(g->hang.accel);
+    for (uint32_t i = 0; i < n; i++) {
+        stk_device_sample sample = STK_DEVICE_SAMPLE_UNKNOWN;
+        if (stk_accel_device(g->hang.accel, i)->usable &&
+            stk_accel_sample(g->hang.accel, i, NULL, 0, &sample) == 0 && sample.busy_percent > 1) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Remembers what it sees for the next look. */
+static bool has_moved(stk_gang *g, int64_t elapsed_ms)
+{
+    pid_t pids[STK_LAUNCH_MAX_RANKS];
+    stk_proc_usage usages[STK_LAUNCH_MAX_RANKS];
+    int64_t io = 0;
+    bool moved = false;
+    for (uint32_t i = 0; i < g->n; i++) {
+        char text[1024];
+        pids[i] = g->ranks[i].pid;
+        usages[i] = unknown_usage;
+        if (g->ranks[i].state == RANK_RUNNING && read_proc(pids[i], "io", text, sizeof text) == 0) {
+            io += field(text, "rchar: ", 10) + field(text, "wchar: ", 10);
+        }
+    }
+    (void)stk_proc_sessions(pids, g->n, usages);
+    int64_t least = elapsed_ms * 1000 / 100;
+    least = least < JIFFIES_US ? JIFFIES_US : least;
+    for (uint32_t i = 0; i < g->n; i++) {
+        int64_t more = usages[i].cpu_us - g->hang.cpu_us[i];
+        moved = moved || more > least || more < 0;
+        g->hang.cpu_us[i] = usages[i].cpu_us;
+    }
+    moved = moved || io != g->hang.io_bytes || g->log_bytes != g->hang.log_bytes;
+    g->hang.io_bytes = io;
+    g->hang.log_bytes = g->log_bytes;
+    return moved || devices_busy(g);
+}
 
 void stk_launch_hang_begin(stk_gang *g)
 {
     g->hang.due_ms = INT64_MAX;
-}
-
-bool stk_launch_hang_look(stk_gang *g, int64_t now_ms)
-{
-    (void)now_ms;
-    g->hang.due_ms = INT64_MAX;
-    return false;
+    if (g->config->hang_ms > 0) {
+        g->hang.since_ms = stk_launch_now_ms();
+        g->hang.due_ms = g->hang.since_ms + look_period(g);
+    }
 }
 
 void stk_launch_hang_end(stk_gang *g)
 {
-    (void)g;
+    stk_accel_close(g->hang.accel);
+    g->hang.accel = NULL;
+    g->hang.looked = false;
+}
+
+/* --- where does each stand? --- */
+
+static bool catches(pid_t pid, int number)
+{
+    char text[4096];
+    return read_proc(pid, "status", text, sizeof text) == 0 &&
+           (field(text, "SigCgt:\t", 16) >> (number - 1) & 1) != 0;
+}
+
+/* What the kernel tells of a process and its threads. */
+static void add_process(pid_t pid, stk_buf *out)
+{
+    char path[64];
+    char text[2048];
+    (void)snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        pid_t thread = (pid_t)atoi(entry->d_name);
+        if (thread <= 0 || read_proc(thread, "comm", text, sizeof text) < 0) {
+            continue;
+        }
+        text[strcspn(text, "\n")] = '\0';
+        stk_buf_printf(out, "process %d thread %d (%s)", (int)pid, (int)thread, text);
+        if (read_proc(thread, "wchan", text, sizeof text) == 0 && strcmp(text, "0") != 0) {
+            stk_buf_printf(out, " waits in %s", text);
+        }
+        if (read_proc(thread, "syscall", text, sizeof text) == 0) {
+            text[strcspn(text, "\n")] = '\0';
+            stk_buf_printf(out, ", system call %s", text);
+        }
+        stk_buf_char(out, '\n');
+        if (read_proc(thread, "stack", text, sizeof text) == 0) {
+            stk_buf_text(out, text);
+        }
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+}
+
+static void stack_path(const stk_gang *g, uint32_t rank, char *path, size_t size)
+{
+    (void)snprintf(path, size, "%s/rank-%u/stack.txt", g->config->dir, rank);
+}
+
+static void append(const stk_gang *g, uint32_t rank, const char *text, size_t n)
+{
+    char path[PATH_MAX];
+    if (g->config->dir == NULL) {
+        return;
+    }
+    stack_path(g, rank, path, sizeof path);
+    STK_FD_AUTO fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+    if (fd >= 0) {
+        (void)stk_file_write_all(fd, text, n);
+    }
+}
+
+/* Asks every process of the rank for its stack. */
+static void ask(stk_gang *g, uint32_t rank)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(4 << 20);
+    stk_proc_members members = {0};
+    (void)stk_proc_members_find(g->ranks[rank].pid, &members);
+    g->ranks[rank].n_tail = 0; /* what comes now is the stack */
+    g->ranks[rank].tail[0] = '\0';
+    for (uint32_t i = 0; i < members.n; i++) {
+        add_process(members.pids[i], &text);
+    }
+    append(g, rank, text.data == NULL ? "" : text.data, text.len);
+    for (uint32_t i = 0; i < members.n; i++) {
+        bool worker = g->config->is_python && catches(members.pids[i], SIGUSR1);
+        if (worker || catches(members.pids[i], SIGABRT)) {
+            (void)kill(members.pids[i], worker ? SIGUSR1 : SIGABRT);
+        }
+    }
+    stk_proc_members_done(&members);
+}
+
+/* Until they have said it: nothing more came for a while. */
+static void listen_to_all(stk_gang *g)
+{
+    int64_t end = stk_launch_now_ms() + SAY_MS;
+    uint64_t before = g->log_bytes + 1;
+    while (stk_launch_now_ms() < end && before != g->log_bytes) {
+        before = g->log_bytes;
+        struct timespec wait = {.tv_nsec = 200000000};
+        (void)nanosleep(&wait, NULL);
+        for (uint32_t i = 0; i < g->n; i++) {
+            stk_launch_stream_read(g, 2 * i + 1);
+        }
+    }
+}
+
+/* The rank's stack into its tail: what its stderr said, or what its worker wrote to the file. */
+static void collect(stk_gang *g, uint32_t rank)
+{
+    launch_rank *r = &g->ranks[rank];
+    if (!g->config->is_python) {
+        append(g, rank, r->tail, r->n_tail);
+        return;
+    }
+    char path[PATH_MAX];
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    stack_path(g, rank, path, sizeof path);
+    if (r->n_tail > 0 || stk_file_read_untrusted(path, 8 << 20, &text, &len, NULL) < 0) {
+        return;
+    }
+    size_t n = len < LAUNCH_TAIL ? len : LAUNCH_TAIL;
+    memcpy(r->tail, text + len - n, n);
+    r->tail[n] = '\0';
+    r->n_tail = n;
+}
+
+/* --- who is missing? --- */
+
+static bool in_collective(const char *stack)
+{
+    static const char *const words[] = {"/torch/distributed/", "/mpi4py/", "/horovod/",
+                                        "/jax/experimental/multihost_utils"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strstr(stack, words[i]) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "train.py:12 in load": the innermost line of the thread that was asked. */
+static void place_of(const char *stack, char *buf, size_t size)
+{
+    const char *at = strstr(stack, "Current thread");
+    at = strstr(at == NULL ? stack : at, "File \"");
+    char file[512];
+    char name[128] = "";
+    int line = 0;
+    buf[0] = '\0';
+    if (at != NULL && sscanf(at, "File \"%511[^\"]\", line %d in %127s", file, &line, name) >= 2) {
+        const char *slash = strrchr(file, '/');
+        (void)snprintf(buf, size, " (%s:%d%s%s)", slash == NULL ? file : slash + 1, line,
+                       name[0] != '\0' ? " in " : "", name);
+    }
+}
+
+/* The only one of those whose stack is known that isn't in a collective while others are; -1. */
+static int32_t find_missing(const stk_gang *g)
+{
+    int32_t missing = -1;
+    uint32_t n_in = 0;
+    uint32_t n_out = 0;
+    for (uint32_t i = 0; i < g->n; i++) {
+        const char *stack = g->ranks[i].tail;
+        if (g->ranks[i].state != RANK_RUNNING || strstr(stack, "File \"") == NULL) {
+            continue;
+        }
+        bool in = in_collective(stack);
+        n_in += in ? 1 : 0;
+        n_out += in ? 0 : 1;
+        missing = in ? missing : (int32_t)i;
+    }
+    return n_in > 0 && n_out == 1 ? missing : -1;
+}
+
+static void say(stk_gang *g)
+{
+    char how_long[32];
+    char place[700];
+    (void)stk_units_format_duration(g->config->hang_ms, how_long, sizeof how_long);
+    int n = snprintf(g->text, sizeof g->text, "hang: nothing moved on %u rank%s for %s", g->n_live,
+                     g->n_live == 1 ? "" : "s", how_long);
+    g->first = find_missing(g);
+    if (g->first >= 0) {
+        place_of(g->ranks[g->first].tail, place, sizeof place);
+        n += snprintf(g->text + n, sizeof g->text - (size_t)n,
+                      "; rank %d%s is not in the collective that the others wait in", (int)g->first,
+                      place);
+    } else if (strstr(g->ranks[0].tail, "File \"") != NULL) {
+        place_of(g->ranks[0].tail, place, sizeof place);
+        n += snprintf(g->text + n, sizeof g->text - (size_t)n, "; rank 0 waits%s", place);
+    }
+    if (g->config->dir != NULL && (size_t)n < sizeof g->text) {
+        (void)snprintf(g->text + n, sizeof g->text - (size_t)n, "; stacks are in rank-*/stack.txt");
+    }
+}
+
+bool stk_launch_hang_look(stk_gang *g, int64_t now_ms)
+{
+    int64_t period = look_period(g);
+    g->hang.due_ms = now_ms + period;
+    if (has_moved(g, period)) {
+        g->hang.since_ms = now_ms;
+    }
+    if (now_ms - g->hang.since_ms < g->config->hang_ms) {
+        return false;
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        if (g->ranks[i].state == RANK_RUNNING) {
+            ask(g, i);
+        }
+    }
+    listen_to_all(g);
+    for (uint32_t i = 0; i < g->n; i++) {
+        if (g->ranks[i].state == RANK_RUNNING) {
+            collect(g, i);
+        }
+    }
+    say(g);
+    return true;
 }

@@ -152,6 +152,9 @@ static void add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
     char text[512] = "";
     if (r->failed) {
         status_words(r, text, sizeof text);
+    } else if (r->was_ended && g->ending == END_HANG) {
+        (void)snprintf(text, sizeof text,
+                       (int32_t)rank == g->first ? "not in the collective" : "hung");
     } else if (r->was_ended && g->first >= 0) {
         (void)snprintf(text, sizeof text, "ended because of rank %d", (int)g->first);
     } else if (r->was_ended) {
@@ -220,6 +223,11 @@ static int write_failure(const char *path, const stk_gang *g, const stk_launch_e
     const char *last;
     const char *trace =
         g->first < 0 ? NULL : stk_launch_traceback(g->ranks[g->first].tail, &len, &last, &n_last);
+    if (g->ending == END_HANG) { /* it is nothing but the stack */
+        const launch_rank *shown = &g->ranks[g->first >= 0 ? g->first : 0];
+        trace = shown->tail;
+        len = shown->n_tail;
+    }
     char copy[LAUNCH_TAIL + 1];
     (void)snprintf(copy, sizeof copy, "%.*s", (int)len, trace == NULL ? "" : trace);
     stk_buf_text(&out, "{\"stoker\":1,\"status\":\"failed\",\"error\":{");
