@@ -31,6 +31,8 @@ _HOME = {
     "OnOOM": "_settings",
     "CachePolicy": "_settings",
     "gpu_profile": "_profile",
+    "run_with_accelerate": "_gang",
+    "torchrun": "_gang",
     "cleanup_memory": "_memory",
     "cleanup_gpu_memory": "_memory",
     "ArtifactConfig": "_types",
@@ -74,6 +76,8 @@ if TYPE_CHECKING:
     from ._errors import StepInterfaceError as StepInterfaceError
     from ._errors import StokerError as StokerError
     from ._errors import StokerWarning as StokerWarning
+    from ._gang import run_with_accelerate as run_with_accelerate
+    from ._gang import torchrun as torchrun
     from ._memory import cleanup_gpu_memory as cleanup_gpu_memory
     from ._memory import cleanup_memory as cleanup_memory
     from ._pipeline import Pipeline as Pipeline

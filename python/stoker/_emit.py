@@ -30,6 +30,7 @@ _SPEC_KEYS = [
     "docker",
     "backend",
     "isolation",
+    "gang",
     "on_oom",
     "xid",
     "sample",
@@ -145,10 +146,17 @@ class _Emitter:
             spec["outputs"] = _outputs(step, profile)
         spec["code"] = self._code(step, whole.get("policy"))
         uses = self.digester.uses(step.entrypoint, _types(step))
+        if step.launch is not None:
+            step.launch.check(f"step '{step.name}'")
+            spec["code"] = {**spec["code"], **step.launch.code()}
+            uses = sorted({*uses, "torch"})
         if uses or _DEVICES.intersection(whole.get("resources") or ()):
             spec["uses"] = uses  # none is worth saying where devices are asked for
         spec["source"] = _source(step)
         spec.update(spec_settings(layer))
+        n_gpus = step.launch.gpus() if step.launch is not None else 0
+        if n_gpus and not _DEVICES.intersection(whole.get("resources") or ()):
+            spec["resources"] = {**spec.get("resources", {}), "gpu_count": n_gpus}
         if layer.get("secrets") and self.top.get("secrets"):
             spec["secrets"] = whole["secrets"]
         if profile:

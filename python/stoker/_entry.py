@@ -10,7 +10,10 @@ import enum
 import importlib
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple, Union
+
+if TYPE_CHECKING:
+    from ._gang import Launch
 
 
 @dataclass
@@ -27,6 +30,7 @@ class Entry:
             None (closures, notebooks).
         annotations: parameter name → type, ``Annotated`` stripped.
         is_async: the function is a coroutine function.
+        launch: how its processes are started, where it is a step of many.
         output_configs: output name → ``ArtifactConfig`` as a mapping
             (``name``, ``version``, ``tags``, ``run_metadata``, ``artifact_type``; only those given).
     """
@@ -40,6 +44,7 @@ class Entry:
     annotations: Dict[str, Any] = field(default_factory=dict)
     is_async: bool = False
     output_configs: Dict[str, Dict[str, Any]] = field(default_factory=dict)
+    launch: Optional[Launch] = None
 
 
 def resolve(module: str, qualname: str) -> Entry:

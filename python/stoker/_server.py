@@ -171,7 +171,9 @@ class _Server:
         self.atexit_count = atexit._ncallbacks
         self.resource = resource
         self.threading: Any = threading
-        _worker.baseline = _worker.Baseline()
+        _worker.baseline = (
+            _worker.baseline or _worker.Baseline()
+        )  # of ranks: from before accelerate
         gc.freeze()
 
     # ------------------------------------------------------------------ messages
@@ -364,7 +366,9 @@ class _Server:
             if fresh:
                 self._exec_worker(message)
             hook, error = message.get("hook"), message.get("error") or ""
-            done = _worker.run_attempt(message["dir"], entry, hook, error, self.main_error)
+            done = _worker.run_attempt(
+                message["dir"], entry, hook, error, self.main_error, self.main_file
+            )
             self._end_task()
             status = 0 if done else 1
         except BaseException as exc:  # ours, or an exit function's: the log says it

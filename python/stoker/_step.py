@@ -29,6 +29,7 @@ from ._profile import marked_profile
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from ._gang import Launch
     from ._layers import StepOptions
 
 __all__ = ["Step", "StepArtifact", "StepOutputs", "entry_of", "step"]
@@ -61,6 +62,7 @@ class Step:
         self.parameters: Dict[str, Any] = {}
         self.materializers: Dict[str, Any] = {}
         self.layer: Dict[str, Any] = {}
+        self.launch: Optional[Launch] = None
         marked = marked_profile(func)
         if marked is not None:
             self.layer["gpu_profile"] = marked
@@ -154,6 +156,7 @@ class Step:
             annotations=dict(self.annotations),
             is_async=inspect.iscoroutinefunction(self.entrypoint),
             output_configs={k: o.config for k, o in self.outputs.items() if o.config},
+            launch=self.launch,
         )
 
     def reference(self) -> str:
@@ -173,8 +176,10 @@ class Step:
         for part in self.__qualname__.split("."):
             found = getattr(found, part, None)
         if not isinstance(found, Step):
-            return (self.__module__, self.__qualname__) if found is self.entrypoint else None
+            plain = found is self.entrypoint and self.launch is None
+            return (self.__module__, self.__qualname__) if plain else None
         same = found.entrypoint is self.entrypoint and found.materializers == self.materializers
+        same = same and found.launch == self.launch
         return (self.__module__, self.__qualname__) if same else None
 
     def _guarded(self) -> bool:

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 
-from . import _context, _frameworks, _materialize, _profile
+from . import _context, _frameworks, _gang, _materialize, _profile
 from ._entry import fit
 
 TYPE_CHECKING = False
@@ -54,8 +54,11 @@ def run_attempt(
     hook: Optional[str] = None,
     hook_error: str = "",
     main_error: Optional[BaseException] = None,
+    main_file: Optional[str] = None,
 ) -> bool:
     """Run the attempt (or only one of its hooks) and write its result; never raises.
+
+    A step of many processes: this process becomes their launcher, and each of them comes here again.
 
     Args:
         directory: the attempt directory, absolute.
@@ -63,12 +66,14 @@ def run_attempt(
         hook: ``on_failure`` …: run only that hook; what it says goes to ``hook.json``.
         hook_error: why the step failed, for the hook.
         main_error: the user's file could not be imported: the step fails by that.
+        main_file: the user's file, for ranks that must import it again.
 
     Returns:
-        False if it was a hook and the hook failed.
+        False if it was a hook and the hook failed, or a rank and the rank failed.
     """
     result: Dict[str, Any] = {"stoker": _VERSION, "status": "failed"}
-    attempt = _Attempt(directory, result)
+    rank = None if hook else _gang.rank_in(directory)
+    attempt = _Attempt(directory, result, rank)
     try:
         attempt.open()
         if main_error is not None and entry is None:
@@ -76,6 +81,8 @@ def run_attempt(
         attempt.resolve(entry)
         if hook:
             attempt.run_hook(hook, RuntimeError(hook_error) if hook_error else None)
+        elif rank is None and attempt.task.get("gang"):
+            _gang.launch(directory, attempt.task, attempt.entry, main_file)
         else:
             attempt.run()
         result["status"] = "ok"
@@ -86,6 +93,9 @@ def run_attempt(
     if not hook:
         attempt.ask_frameworks()
     attempt.close()
+    if rank is not None:
+        rank.end(result, _write_result)
+        return bool(result["status"] == "ok")
     _write_result(directory, "hook.json" if hook else "result.json", result)
     return not hook or (result["status"] == "ok" and not attempt.warnings)
 
@@ -93,9 +103,12 @@ def run_attempt(
 class _Attempt:
     """The stages of one attempt; ``doing`` says which one an exception came from."""
 
-    def __init__(self, directory: str, result: Dict[str, Any]) -> None:
+    def __init__(
+        self, directory: str, result: Dict[str, Any], rank: Optional[_gang.Rank] = None
+    ) -> None:
         self.directory = directory
         self.result = result
+        self.rank = rank
         self.warnings: List[str] = []
         self.hooks_run: List[str] = []
         self.task: Dict[str, Any] = {}
@@ -119,6 +132,8 @@ class _Attempt:
             )
         self.task = task
         self.context = _context.enter(task, self.directory)
+        if self.rank is not None:
+            self.rank.begin()
 
     def resolve(self, entry: Optional[Entry]) -> None:
         """Find the step's code; modules that are imported from here on count as seen."""
@@ -141,7 +156,11 @@ class _Attempt:
         arguments = self._load_inputs()
         self.run_hook("on_start", None)
         value = self._call(arguments)
-        self._store_outputs(value)
+        names = self._output_names()
+        if self.rank is None:
+            self._store_outputs(dict(zip(names, self._split(value, names))))
+        else:
+            self._store_ranks(names, value)
         self._store_profile()
         self.run_hook("on_success", None)
         self.run_hook("on_end", None)
@@ -200,11 +219,24 @@ class _Attempt:
         profile = _profile.names_of(self.task)
         return [name for name in declared if name not in profile]
 
-    def _store_outputs(self, value: Any) -> None:
-        names = self._output_names()
+    def _store_ranks(self, names: List[str], value: Any) -> None:
+        """Rank 0's value is the step's; the others' are kept where all ranks' are asked for."""
+        assert self.rank is not None
+        all_ranks = self.entry.launch is not None and self.entry.launch.all_ranks
+        if self.rank.number and not all_ranks:
+            return
+        values = dict(zip(names, self._split(value, names)))
+        if self.rank.number:
+            self.rank.share({k: self._store(k, one) for k, one in values.items()}, _write_result)
+        elif all_ranks:
+            self._store_outputs(_gang.gathered(self.rank, values, _materialize.load))
+        else:
+            self._store_outputs(values)
+
+    def _store_outputs(self, values: Dict[str, Any]) -> None:
         outputs: Dict[str, Any] = {}
         self.result["outputs"] = outputs
-        for name, one in zip(names, self._split(value, names)):
+        for name, one in values.items():
             outputs[name] = self._store(name, one)
         versions = {
             name: {key: config[key] for key in ("name", "version") if config.get(key) is not None}
@@ -218,7 +250,7 @@ class _Attempt:
     def _store_profile(self) -> None:
         """What ``@gpu_profile`` keeps, from what the engine has sampled until now."""
         names = _profile.names_of(self.task)
-        if names:
+        if names and (self.rank is None or self.rank.number == 0):
             values = _profile.profile_of(self.directory, self._devices())
             for name, value in zip(names, values):
                 self.result["outputs"][name] = self._store(name, value)
@@ -250,12 +282,13 @@ class _Attempt:
         return tuple(value)
 
     def _store(self, name: str, value: Any) -> Dict[str, Any]:
-        path = f"{self.directory}/out/{name}"
+        folder = self.rank.own if self.rank is not None and self.rank.number else self.directory
+        path = f"{folder}/out/{name}"
         chosen = self.entry.materializers.get(name, self.entry.materializers.get("*"))
         try:
             entry, metadata = _materialize.store(value, path, chosen, self.warnings, name)
         except _materialize.SerializeError as exc:
-            self.result["outputs"].clear()
+            self.result.pop("outputs", None)
             error = _materialize.SerializeError(f"output '{name}': {exc}")
             error.output = name  # type: ignore[attr-defined]
             raise error from exc
@@ -266,7 +299,9 @@ class _Attempt:
         return entry
 
     def run_hook(self, name: str, error: Optional[BaseException]) -> None:
-        """Call one hook; a hook that raises is a warning."""
+        """Call one hook (of many ranks only the first does); a hook that raises is a warning."""
+        if self.rank is not None and self.rank.number:
+            return
         hook = self.entry.hooks.get(name) if self.entry is not None else None
         spec = (self.task.get("hooks") or {}).get(name)
         if hook is None and isinstance(spec, dict) and "python" in spec:
@@ -623,7 +658,8 @@ def _main(argv: List[str]) -> int:
     if len(argv) == 3:
         error = import_main(argv[2])
     hook = os.environ.get("STOKER_HOOK")
-    done = run_attempt(directory, None, hook, os.environ.get("STOKER_ERROR", ""), error)
+    said = os.environ.get("STOKER_ERROR", "")
+    done = run_attempt(directory, None, hook, said, error, argv[2] if len(argv) == 3 else None)
     return 0 if done else 1
 
 

@@ -176,14 +176,13 @@ _MODULES: Dict[str, Dict[str, str]] = {
     "zenml.integrations": {},
     "zenml.integrations.constants": {},
     "zenml.integrations.huggingface": {},
-    "zenml.integrations.huggingface.steps": {},
+    "zenml.integrations.huggingface.steps": {"run_with_accelerate": "stoker:run_with_accelerate"},
+    "zenml.integrations.huggingface.steps.accelerate_runner": {
+        "run_with_accelerate": "stoker:run_with_accelerate"
+    },
 }
 
 _LATER = {
-    ("zenml.integrations.huggingface.steps", "run_with_accelerate"): (
-        "run_with_accelerate comes with a later version of Stoker; until then start the launcher inside of the "
-        "step, e.g. by subprocess, with accelerate's own command line"
-    ),
     **dict.fromkeys(
         (("zenml", "unmapped"), ("zenml", "wait")),
         "unmapped and wait belong to dynamic pipelines, which come with a later version of Stoker",

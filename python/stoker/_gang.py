@@ -1,0 +1,356 @@
+"""Steps of many processes: ``@run_with_accelerate``, ``@torchrun``, and what a rank does in its process.
+
+A decorator sets the step's ``gang`` setting and keeps its options with the step (docs/decisions/0006-ranks.md).
+The process that the engine starts for such a step becomes the launcher: it puts accelerate's environment in place,
+leaves a fork server behind that has everything imported, and ``exec``s ``stoker launch``. The ranks are forks of
+that server, or fresh interpreters where forking is unfit. Each loads the step's inputs and calls its function;
+what rank 0 returns are the step's outputs. Works on Python 3.7, as all that a worker needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional
+
+    from ._entry import Entry
+    from ._step import Step
+
+_MARK = "STOKER_RANK_DIR"  # <attempt directory>/rank-K, set by the launcher
+_POLL_S = 0.02
+_GPU_WAYS = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm")
+_TORCHRUN = ("nproc_per_node", "nnodes", "master_port", "max_restarts")
+
+
+# ---------------------------------------------------------------------------- the decorators
+
+
+class Launch:
+    """How a step's processes are started: by whose rules (``accelerate`` or ``torchrun``), with which options."""
+
+    def __init__(self, kind: str, options: Mapping[str, Any], all_ranks: bool) -> None:
+        self.kind = kind
+        self.options = dict(options)
+        self.all_ranks = all_ranks
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Launch) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def code(self) -> Dict[str, str]:
+        """What of it counts in the step's cache key."""
+        import hashlib
+
+        text = json.dumps([self.options, self.all_ranks], sort_keys=True, default=repr)
+        path = self.options.get("config_file")
+        if path:
+            with open(path, encoding="utf-8") as stream:
+                text += stream.read()
+        return {f"options of {self.decorator}": hashlib.sha256(text.encode()).hexdigest()[:32]}
+
+    @property
+    def decorator(self) -> str:
+        """The decorator's name."""
+        return "torchrun" if self.kind == "torchrun" else "run_with_accelerate"
+
+    def check(self, where: str) -> None:
+        """Have accelerate's own parser look at the options, where accelerate can be imported.
+
+        Raises:
+            SettingsError: an unknown option or a wrong value (in the shim it is dropped with a warning).
+        """
+        if self.kind == "accelerate" and self.options:
+            from . import _accelerate
+
+            if _accelerate.available():
+                self.options = _accelerate.checked(f"{where}: run_with_accelerate", self.options)
+
+    def gpus(self) -> int:
+        """GPUs that the options ask for by themselves; 0 where they don't."""
+        options = self.options
+        if options.get("cpu") or not any(options.get(one) for one in _GPU_WAYS):
+            return 0
+        return int(options.get("num_processes") or 0)
+
+
+def run_with_accelerate(_step: Any = None, *, all_ranks: bool = False, **options: Any) -> Any:
+    """Run a step on many processes, as ``accelerate launch`` would: put it above ``@step``, bare or with options.
+
+    Args:
+        options: those of ``accelerate launch``, checked by the installed accelerate's own parser:
+            ``num_processes`` (default: as many as the step was granted GPUs, else one), ``cpu``, ``multi_gpu``,
+            ``mixed_precision``, ``config_file`` … The user's default config file never counts.
+        all_ranks: each output is a list of what all ranks returned, in order of rank; else it is rank 0's.
+
+    Every rank gets the step's arguments and runs its function. Metadata is that of rank 0. A rank that fails
+    fails the step by its own error. ``multi_gpu`` and its kin with ``num_processes`` ask for as many GPUs, unless
+    the step's resources say how many; where there are none the ranks run on CPUs (policy ``fit``).
+
+    Raises:
+        RuntimeError: used on something that is no step, twice, or inside of a pipeline's function.
+        SettingsError: an option or value that accelerate doesn't know (a warning in the compatibility shim).
+    """
+    return _decorator(_step, "accelerate", options, all_ranks)
+
+
+def torchrun(
+    _step: Any = None,
+    *,
+    nproc_per_node: Any = None,
+    all_ranks: bool = False,
+    **options: Any,
+) -> Any:
+    """Run a step on many processes with the environment that ``torchrun`` makes; put it above ``@step``.
+
+    Args:
+        nproc_per_node: number of ranks; ``"gpu"``, ``"auto"`` or None: as many as the step was granted GPUs, else one.
+        all_ranks: as in :func:`run_with_accelerate`.
+        options: ``master_port``, ``max_restarts``.
+
+    Raises:
+        RuntimeError: used on something that is no step, twice, or inside of a pipeline's function.
+        SettingsError: an unknown option, or a value out of range.
+    """
+    return _decorator(_step, "torchrun", {"nproc_per_node": nproc_per_node, **options}, all_ranks)
+
+
+def _decorator(step: Any, kind: str, options: Mapping[str, Any], all_ranks: bool) -> Any:
+    if step is None:
+        return lambda given: _decorate(given, kind, options, all_ranks)
+    return _decorate(step, kind, options, all_ranks)
+
+
+def _decorate(step: Any, kind: str, options: Mapping[str, Any], all_ranks: bool) -> Step:
+    from ._graph import active_graph
+    from ._layers import merge
+    from ._step import Step
+
+    launch = Launch(kind, {k: v for k, v in options.items() if v is not None}, all_ranks)
+    name = launch.decorator
+    example = f"write\n\n    @{name}(...)\n    @step\n    def training_step(...): ..."
+    if not isinstance(step, Step):
+        what = f"'{step.__name__}'" if callable(step) and hasattr(step, "__name__") else repr(step)
+        raise RuntimeError(
+            f"`{name}` belongs directly above @step, but {what} is no step: {example}"
+        )
+    if active_graph() is not None:
+        raise RuntimeError(
+            f"`{name}` can't be used as a function inside of a pipeline; decorate step '{step.name}' where it is "
+            f"defined: {example}"
+        )
+    if step.launch is not None:
+        raise RuntimeError(
+            f"step '{step.name}' is launched by `{step.launch.decorator}` already; give all options there: {example}"
+        )
+    where = f"step '{step.name}': {name}"
+    if kind == "torchrun":
+        gang = _torchrun_gang(where, launch.options)
+    else:
+        gang = _accelerate_gang(where, launch.options)
+    step.launch = launch
+    step.layer = merge(step.layer, {"gang": gang})
+    return step
+
+
+def _accelerate_gang(where: str, options: Dict[str, Any]) -> Dict[str, Any]:
+    """The ``gang`` setting; the parser checks the other options later, where it is."""
+    from . import _accelerate
+
+    said = dict(options)
+    if options.get("config_file") is not None:
+        options["config_file"] = os.path.abspath(str(options["config_file"]))
+        said = {**_accelerate.from_config_file(where, options["config_file"]), **said}
+    _one_machine(where, "num_machines", said.get("num_machines"))
+    return _gang_of(where, said, "num_processes", "main_process_port")
+
+
+def _torchrun_gang(where: str, options: Dict[str, Any]) -> Dict[str, Any]:
+    from ._errors import refuse_unknown
+
+    refuse_unknown(where, "option", options, _TORCHRUN)
+    _one_machine(where, "nnodes", options.get("nnodes"))
+    said = dict(options)
+    if said.get("nproc_per_node") in ("gpu", "auto"):
+        del said["nproc_per_node"]
+    return _gang_of(where, said, "nproc_per_node", "master_port")
+
+
+def _gang_of(where: str, said: Mapping[str, Any], ranks: str, port: str) -> Dict[str, Any]:
+    gang: Dict[str, Any] = {"ranks": "gpus"}
+    for key, option, low, high in (
+        ("ranks", ranks, 1, 1 << 16),
+        ("restarts", "max_restarts", 0, 1 << 16),
+        ("port", port, 0, 65535),
+    ):
+        value = said.get(option)
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            from ._errors import SettingsError
+
+            raise SettingsError(
+                f"{where}: {option} is {value!r}; it must be an int from {low} to {high}"
+            )
+        if key == "ranks" or value:
+            gang[key] = value  # port 0 is any, as without it
+    return gang
+
+
+def _one_machine(where: str, option: str, value: Any) -> None:
+    if value not in (None, 1, "1", "1:1"):
+        from ._errors import NotYetError
+
+        raise NotYetError(
+            f"{where}: {option} is {value!r}: several machines come with a later version of Stoker; "
+            "leave it out to run on the GPUs of one"
+        )
+
+
+# ---------------------------------------------------------------------------- becoming the launcher
+
+
+def rank_in(directory: str) -> Optional[Rank]:
+    """The rank that this process is of the attempt, or None."""
+    own = os.environ.get(_MARK, "")
+    if os.path.dirname(own) != directory:
+        return None
+    return Rank(own, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+
+
+def launch(
+    directory: str, task: Mapping[str, Any], entry: Entry, main_file: Optional[str]
+) -> NoReturn:
+    """Become ``stoker launch``: the same process goes on as the launcher of the attempt's ranks.
+
+    Raises:
+        ImportError, SettingsError, ValueError: accelerate isn't there, or refuses its options.
+        EngineError: the ``stoker`` binary isn't found.
+    """
+    from . import _binary, _fitness
+
+    binary = _binary.find()
+    how = entry.launch
+    if how is not None and how.kind == "accelerate":
+        from . import _accelerate
+
+        devices = (task.get("granted") or {}).get("devices") or []
+        ranks = int(task["gang"]["ranks"])
+        os.environ.update(_accelerate.environment(how.options, ranks, len(devices)))
+    command = [binary, "launch", "--gang", f"{directory}/task.json"]
+    facts = _fitness.prepare()
+    if entry.importable is None or not _fitness.Fitness(facts).why_unfit():
+        command += ["--forkserver-fd", str(_fork_server(task, entry, main_file, facts))]
+    else:
+        command += ["--", sys.executable, "-m", "stoker._worker", directory]
+        if main_file is not None:
+            command += ["--main", main_file]
+    os.execv(binary, command)
+
+
+def _fork_server(
+    task: Mapping[str, Any], entry: Entry, main_file: Optional[str], facts: Dict[str, Any]
+) -> int:
+    """Fork a server of this step's ranks; returns the launcher's end of its socket, inheritable."""
+    import socket
+
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        ours.close()
+        from . import _server
+
+        _server.serve(theirs, {str(task["step"]): entry}, main_file, facts=facts)
+    theirs.close()
+    fd = ours.detach()
+    os.set_inheritable(fd, True)
+    return fd
+
+
+# ---------------------------------------------------------------------------- a rank
+
+
+class Rank:
+    """One rank and its folder ``rank-K`` of the attempt directory.
+
+    ``rank-K/result.json`` is what rank K says. The attempt's is rank 0's where all is well; the launcher, who knows
+    which rank failed first, writes it otherwise.
+    """
+
+    def __init__(self, own: str, number: int, world: int) -> None:
+        self.own = own
+        self.number = number
+        self.world = world
+        self.directory = os.path.dirname(own)
+        self.restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
+
+    def begin(self) -> None:
+        """Before user code: forget an earlier round, and answer SIGUSR1 with the stack."""
+        import faulthandler
+        import signal
+
+        os.makedirs(self.own, exist_ok=True)
+        for old in [f"{self.own}/result.json"] + [f"{self.directory}/result.json"] * (
+            not self.number
+        ):
+            try:
+                os.unlink(old)
+            except FileNotFoundError:
+                pass
+        threads = os.environ.get("OMP_NUM_THREADS", "")
+        if "torch" in sys.modules and threads.isdigit():  # loaded before the rank's share was known
+            from . import _fitness
+
+            _fitness.ThreadedLibraries().set_threads(int(threads))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        stack = os.open(f"{self.own}/stack.txt", flags, 0o644)
+        faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
+
+    def end(
+        self, result: Dict[str, Any], write: Callable[[str, str, Dict[str, Any]], None]
+    ) -> None:
+        """Write what this rank says; rank 0 speaks for the step."""
+        write(self.own, "result.json", result)
+        if self.number == 0:
+            write(self.directory, "result.json", result)
+
+    def share(
+        self, entries: Mapping[str, Any], write: Callable[[str, str, Dict[str, Any]], None]
+    ) -> None:
+        """Leave this rank's outputs for rank 0."""
+        write(self.own, self._shared, {"outputs": dict(entries)})
+
+    def collect(self, k: int) -> Dict[str, Dict[str, Any]]:
+        """The outputs of rank K, as :func:`share` left them; waits for it.
+
+        A rank that dies before it leaves them ends this one too: the launcher sees to it.
+        """
+        import time
+
+        path = f"{self.directory}/rank-{k}/{self._shared}"
+        while not os.path.exists(path):
+            time.sleep(_POLL_S)
+        with open(path, encoding="utf-8") as stream:
+            outputs: Dict[str, Dict[str, Any]] = json.load(stream)["outputs"]
+        for entry in outputs.values():
+            if "path" in entry:
+                entry["path"] = f"{self.directory}/rank-{k}/{entry['path']}"
+        return outputs
+
+    @property
+    def _shared(self) -> str:
+        return f"returned-{self.restart}.json"
+
+
+def gathered(
+    rank: Rank, own: Mapping[str, Any], load: Callable[[Dict[str, Any]], Any]
+) -> Dict[str, List[Any]]:
+    """For each output the values of all ranks, rank 0's own first."""
+    lists: Dict[str, List[Any]] = {name: [value] for name, value in own.items()}
+    for k in range(1, rank.world):
+        for name, entry in rank.collect(k).items():
+            lists[name].append(load(entry))
+    return lists

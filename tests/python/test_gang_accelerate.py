@@ -1,0 +1,263 @@
+"""``@run_with_accelerate`` beside the real accelerate: the environment, the ranks' communication, the parser."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front_tools import PACKAGE, WAIT_S, run_python
+from play_engine import make_attempt, result_of
+
+pytest.importorskip("accelerate")
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+LAUNCHER = Path(__file__).with_name("play_launcher.py")
+GPU = {"vendor": "nvidia", "index": 0, "uuid": "GPU-1", "model": "H100"}
+FSDP = {"use_fsdp": True, "fsdp_offload_params": "true", "fsdp_auto_wrap_policy": "SIZE_BASED_WRAP"}
+CONFIG = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+mixed_precision: bf16
+num_machines: 1
+num_processes: 2
+use_cpu: false
+fsdp_config:
+  fsdp_sharding_strategy: SHARD_GRAD_OP
+  fsdp_cpu_ram_efficient_loading: false
+dynamo_config:
+  dynamo_backend: INDUCTOR
+"""
+GROUPS: dict[str, dict[str, Any]] = {
+    "cpu": {"cpu": True, "mixed_precision": "bf16", "num_cpu_threads_per_process": 3},
+    "multi_gpu": {"multi_gpu": True, "debug": True, "enable_cpu_affinity": True},
+    "gpu_ids": {"multi_gpu": True, "gpu_ids": "1,0", "mixed_precision": "fp16"},
+    "dynamo": {"multi_gpu": True, "dynamo_backend": "inductor", "dynamo_use_fullgraph": True},
+    "fsdp": {**FSDP, "fsdp_version": "1", "fsdp_sharding_strategy": "SHARD_GRAD_OP"},
+    "fsdp 2": {**FSDP, "fsdp_version": "2", "use_parallelism_config": True},
+    "megatron": {"use_megatron_lm": True, "megatron_lm_tp_degree": 2},
+    "deepspeed": {"use_deepspeed": True, "zero_stage": 3, "gradient_clipping": 0.5},
+    "config file": {"config_file": "config.yaml"},
+}
+# torchrun's own, and what differs between any two processes.
+OTHERS = ("TORCH", "MASTER_", "ROLE_", "GROUP_", "LOCAL_", "STOKER_", "PYTHON", "PYTEST_")
+ALSO = {"RANK", "WORLD_SIZE", "NODE_RANK", "_", "PWD", "SHLVL", "TORCHELASTIC_USE_AGENT_STORE"}
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("ACCELERATE_", "STOKER_"))}
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join([str(PACKAGE), str(folder)]),
+        "HF_HOME": str(folder / "hf"),
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "OMP_NUM_THREADS": "1",
+        "STOKER_ALLOW_CPU_BUILD": "1",
+        "STOKER_BIN": str(LAUNCHER),
+        **more,
+    }
+
+
+def of_accelerate(said: dict[str, str]) -> dict[str, str]:
+    return {k: v for k, v in said.items() if not k.startswith(OTHERS) and k not in ALSO}
+
+
+def deepspeed_in(folder: Path) -> None:
+    """As far as accelerate's launcher looks at it: it is installed, and where its hosts' variables would go."""
+    (folder / "deepspeed/launcher").mkdir(parents=True)
+    (folder / "deepspeed/__init__.py").touch()
+    (folder / "deepspeed/launcher/__init__.py").touch()
+    (folder / "deepspeed/launcher/runner.py").write_text("DEEPSPEED_ENVIRONMENT_NAME = 'x'\n")
+    (folder / "deepspeed-0.99.0.dist-info").mkdir()
+    (folder / "deepspeed-0.99.0.dist-info/METADATA").write_text("Name: deepspeed\nVersion: 0.99.0")
+
+
+def by_accelerate(folder: Path, options: dict[str, Any]) -> dict[str, str]:
+    (folder / "script.py").write_text(
+        "import json, os\n"
+        "path = 'env-' + os.environ.get('RANK', '0') + '.json'\n"
+        "json.dump(dict(os.environ), open(path, 'w'))\n"
+    )
+    words = []
+    for name, value in {"num_processes": 2, "main_process_port": 0, **options}.items():
+        words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+    command = [sys.executable, "-m", "accelerate.commands.launch", *words, "script.py"]
+    done = subprocess.run(
+        command, cwd=folder, env=environment(folder), capture_output=True, timeout=WAIT_S
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    said: dict[str, str] = json.loads((folder / "env-0.json").read_text())
+    return said
+
+
+def run_gang(
+    folder: Path, program: str, decorator: str, ranks: int = 2, granted: Any = (), **task: Any
+) -> Path:
+    """A step ``prog.train`` on ranks; the launcher is the stand-in."""
+    head = "from stoker import *\nfrom typing import Any\nimport os\n"
+    (folder / "prog.py").write_text(f"{head}{decorator}\n{textwrap.dedent(program)}")
+    directory = make_attempt(
+        folder,
+        "train",
+        entry="prog:train",
+        gang={"ranks": ranks, "restarts": 0},
+        granted={"devices": list(granted)},
+        outputs=["output"],
+        **task,
+    )
+    with open(directory / "log", "w") as log:
+        subprocess.run(
+            [sys.executable, "-m", "stoker._worker", str(directory)],
+            cwd=folder,
+            env=environment(folder),
+            stdout=log,
+            stderr=log,
+            timeout=WAIT_S,
+        )
+    return directory
+
+
+def output_of(directory: Path) -> Any:
+    from stoker import _materialize
+
+    result = result_of(directory)
+    assert result["status"] == "ok", (directory / "log").read_text()
+    entry = result["outputs"]["output"]
+    if "path" in entry:
+        entry["path"] = str(directory / entry["path"])
+    return _materialize.load(entry)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_environment_is_accelerates_own(tmp_path: Path, group: str) -> None:
+    options = GROUPS[group]
+    deepspeed_in(tmp_path)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    real = by_accelerate(tmp_path, options)
+    program = """
+    @step
+    def train() -> Any:
+        return dict(os.environ)
+    """
+    granted = [] if options.get("cpu") else [GPU, GPU]
+    directory = run_gang(
+        tmp_path, program, f"@run_with_accelerate(num_processes=2, **{options!r})", granted=granted
+    )
+    ours, theirs = of_accelerate(output_of(directory)), of_accelerate(real)
+    assert len([name for name in theirs if name.startswith("ACCELERATE_")]) > 3
+    assert ours == theirs
+
+
+def test_default_config_file_never_counts(tmp_path: Path) -> None:
+    (tmp_path / "hf/accelerate").mkdir(parents=True)
+    (tmp_path / "hf/accelerate/default_config.yaml").write_text(CONFIG)
+    program = "from stoker._accelerate import environment\nprint(environment({}, 2, 2))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=True,
+    )
+    assert "'ACCELERATE_MIXED_PRECISION': 'no'" in done.stdout
+    assert "FSDP" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "options", ["cpu=True", "multi_gpu=True", "use_fsdp=True, mixed_precision='fp16'", ""]
+)
+def test_ranks_find_each_other_on_cpus(tmp_path: Path, options: str) -> None:
+    """Without devices every way of accelerate's runs on CPUs, by gloo: as many ranks as were asked."""
+    program = """
+    @step
+    def train(data: Any) -> Any:
+        import torch
+        from accelerate import Accelerator
+        accelerator = Accelerator()
+        mine = torch.tensor(data["weights"][accelerator.process_index])
+        total = accelerator.reduce(mine, "sum").item()
+        log_metadata({"total": total, "rank": accelerator.process_index})
+        kind = torch.distributed.get_backend()
+        return [total, accelerator.num_processes, kind, accelerator.device.type]
+    """
+    inputs = {"data": {"value": {"weights": [1.5, 2.5]}}}
+    directory = run_gang(
+        tmp_path, program, f"@run_with_accelerate(num_processes=2, {options})", inputs=inputs
+    )
+    assert output_of(directory) == [4.0, 2, "gloo", "cpu"]
+    assert result_of(directory)["metadata"] == {"total": 4.0, "rank": 0}
+
+
+def test_failing_rank_ends_a_collective(tmp_path: Path) -> None:
+    program = """
+    @step
+    def train() -> Any:
+        import torch
+        torch.distributed.init_process_group("gloo")
+        if torch.distributed.get_rank() == 1:
+            raise ValueError("bad shard")
+        torch.distributed.all_reduce(torch.ones(1))
+    """
+    directory = run_gang(tmp_path, program, "@torchrun(nproc_per_node=2)")
+    error = result_of(directory)["error"]
+    assert (error["type"], error["message"]) == ("ValueError", "bad shard")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("num_proceses=2", "no option 'num_proceses'; did you mean 'num_processes'?"),
+        ("use_cpu=True", "no option 'use_cpu'; did you mean 'cpu'?"),
+        ("mixed_precision='bf61'", "takes no, fp16, bf16, fp8; did you mean 'bf16'?"),
+        ("cpu='yes'", "option 'cpu' is 'yes', but accelerate takes True or False"),
+        ("num_cpu_threads_per_process=1.5", "but accelerate takes an int"),
+        ("zero_stage=True", "but accelerate takes an int"),
+        ("module=True", "has no meaning here"),
+    ],
+)
+def test_options_are_checked_by_the_parser(tmp_path: Path, options: str, words: str) -> None:
+    program = f"""
+    from stoker import pipeline, run_with_accelerate, step
+    @run_with_accelerate({options})
+    @step
+    def train() -> None: ...
+    @pipeline
+    def one():
+        train()
+    one.spec()
+    """
+    done = run_python(tmp_path, program, ok=False)
+    assert done.returncode != 0
+    assert "SettingsError: step 'train': run_with_accelerate: " in done.stderr
+    assert words in done.stderr
+
+
+def test_accelerates_own_refusals_are_the_steps_error(tmp_path: Path) -> None:
+    program = """
+    @step
+    def train() -> Any: ...
+    """
+    decorator = "@run_with_accelerate(num_processes=2, multi_gpu=True, use_fsdp=True)"
+    directory = run_gang(tmp_path, program, decorator, granted=[GPU, GPU])
+    assert "You can only use one of" in result_of(directory)["error"]["message"]
+    assert not (directory / "launched").exists()
+
+
+def test_missing_accelerate_is_said(tmp_path: Path) -> None:
+    program = """
+    @step
+    def train() -> Any: ...
+    import sys
+    sys.modules["accelerate"] = None
+    """
+    directory = run_gang(tmp_path, program, "@run_with_accelerate(num_processes=2)")
+    error = result_of(directory)["error"]
+    assert (error["class"], error["module"]) == ("import", "accelerate")
+    assert "pip install accelerate" in error["message"]

@@ -1,0 +1,285 @@
+"""Steps of many processes: the decorators' settings, and ranks in attempt directories, forked and executed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Annotated, Any, Tuple
+
+import pytest
+from front_tools import PACKAGE, WAIT_S
+from play_engine import make_attempt, result_of
+
+from stoker import ExternalArtifact, pipeline, run_with_accelerate, step, torchrun
+from stoker._errors import NotYetError, SettingsError
+
+LAUNCHER = Path(__file__).with_name("play_launcher.py")
+
+
+def only_step(of: Any, **arguments: Any) -> dict[str, Any]:
+    @pipeline
+    def one() -> None:
+        of(**arguments)
+
+    return next(iter(one.spec()["steps"].values()))
+
+
+@pytest.mark.parametrize(
+    ("decorate", "gang"),
+    [
+        (torchrun, {"ranks": "gpus"}),
+        (torchrun(nproc_per_node=3), {"ranks": 3}),
+        (torchrun(nproc_per_node="auto"), {"ranks": "gpus"}),
+        (
+            torchrun(nproc_per_node=2, master_port=4321, max_restarts=1),
+            {"ranks": 2, "port": 4321, "restarts": 1},
+        ),
+        (run_with_accelerate, {"ranks": "gpus"}),
+        (run_with_accelerate(cpu=True, num_processes=4), {"ranks": 4}),
+        (
+            run_with_accelerate(num_processes=2, main_process_port=0, max_restarts=2),
+            {"ranks": 2, "restarts": 2},
+        ),
+    ],
+)
+def test_gang_setting(decorate: Any, gang: dict[str, Any]) -> None:
+    @decorate
+    @step
+    def train(lr: float) -> float:
+        return lr
+
+    spec = only_step(train, lr=0.1)
+    assert spec["gang"] == gang
+    assert spec["uses"] == ["torch"]
+    assert "resources" not in spec
+
+
+def test_gpu_ways_ask_for_gpus() -> None:
+    @run_with_accelerate(num_processes=4, multi_gpu=True)
+    @step
+    def train() -> None: ...
+
+    @run_with_accelerate(num_processes=4, multi_gpu=True)
+    @step(settings={"resources": {"gpu_count": 8}})
+    def own() -> None: ...
+
+    assert only_step(train)["resources"] == {"gpu_count": 4}
+    assert only_step(own)["resources"] == {"gpu_count": 8}
+
+
+def test_options_are_part_of_the_key(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+
+    def code(**options: Any) -> Any:
+        @run_with_accelerate(**options)
+        @step
+        def train() -> None: ...
+
+        return only_step(train)
+
+    config.write_text("num_processes: 3\nmain_process_port: 4000\n")
+    one = code(config_file=str(config))
+    assert one["gang"] == {"ranks": 3, "port": 4000}
+    config.write_text('{"num_processes": 3, "main_process_port": 4001}')
+    assert code(config_file=str(config))["code"] != one["code"]
+    assert code(num_processes=2)["code"] == code(num_processes=2)["code"]
+    assert code(num_processes=2)["code"] != code(num_processes=3)["code"]
+
+
+@pytest.mark.parametrize(
+    ("decorate", "words"),
+    [
+        (lambda s: torchrun(nproc_per_node=0)(s), "nproc_per_node is 0"),
+        (lambda s: torchrun(nprocs_per_node=2)(s), "did you mean 'nproc_per_node'"),
+        (lambda s: run_with_accelerate(num_processes="four")(s), "num_processes is 'four'"),
+        (lambda s: run_with_accelerate(config_file="/nowhere.yaml")(s), "'/nowhere.yaml' can't be"),
+    ],
+)
+def test_wrong_options(decorate: Any, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        decorate(step(lambda: None))
+
+
+def test_several_machines_are_not_there_yet() -> None:
+    with pytest.raises(NotYetError, match="num_machines is 2"):
+        run_with_accelerate(num_machines=2)(step(lambda: None))
+
+
+def test_misuse_is_a_runtime_error() -> None:
+    with pytest.raises(RuntimeError, match="'plain' is no step"):
+
+        @run_with_accelerate(num_processes=2)
+        def plain() -> None: ...
+
+    @torchrun
+    @step
+    def train() -> None: ...
+
+    with pytest.raises(RuntimeError, match="launched by `torchrun` already"):
+        run_with_accelerate(train)
+
+    @step
+    def other() -> None: ...
+
+    @pipeline
+    def wraps() -> None:
+        run_with_accelerate(other, num_processes=2)()
+
+    with pytest.raises(RuntimeError, match="inside of a pipeline; decorate step 'other'"):
+        wraps.spec()
+
+
+# ---------------------------------------------------------------------------- ranks
+
+PROGRAM = """
+import os, sys, signal
+from typing import Annotated, Any, Tuple
+from stoker import get_step_context, log_metadata, step, torchrun
+
+@torchrun(nproc_per_node=2)
+@step
+def plain(a: Any, b: int) -> Tuple[Annotated[str, "who"], Annotated[Any, "got"]]:
+    rank = int(os.environ["RANK"])
+    print("rank", rank, "speaks", flush=True)
+    log_metadata({"rank": rank})
+    return f"rank {rank} of {os.environ['WORLD_SIZE']}", {"a": a, "b": b, "pid": os.getpid()}
+
+@torchrun(nproc_per_node=3, all_ranks=True)
+@step
+def everybody() -> Any:
+    return {"rank": int(os.environ["RANK"]), "kind": {1, 2}}
+
+@torchrun(nproc_per_node=2)
+@step
+def fails() -> int:
+    if os.environ["RANK"] == "1":
+        raise ValueError("rank 1 has enough")
+    signal.pause()
+
+def made():
+    secret = 41
+    @torchrun(nproc_per_node=2, all_ranks=True)
+    @step
+    def closure(x: int) -> int:
+        return secret + x + int(os.environ["RANK"])
+    return closure
+"""
+RUN = """
+import sys, json
+sys.path.insert(0, {folder!r})
+import prog
+from stoker import _worker
+from stoker._entry import resolve
+entry = {entry}
+{before}
+_worker.run_attempt({directory!r}, entry, main_file=None)
+raise SystemExit("still here")
+"""
+
+
+def run_gang(tmp_path: Path, name: str, ranks: int, before: str = "", **task: Any) -> Path:
+    (tmp_path / "prog.py").write_text(PROGRAM)
+    directory = make_attempt(
+        tmp_path, name, entry=f"prog:{name}", gang={"ranks": ranks, "restarts": 0}, **task
+    )
+    entry = "prog.made().entry()" if name == "closure" else f"resolve('prog', '{name}')"
+    program = RUN.format(
+        folder=str(tmp_path), entry=entry, directory=str(directory), before=textwrap.dedent(before)
+    )
+    env = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(PACKAGE), str(tmp_path)]),
+        "STOKER_BIN": str(LAUNCHER),
+    }
+    with open(directory / "log", "w") as log:
+        subprocess.run(
+            [sys.executable, "-c", program], env=env, stdout=log, stderr=log, timeout=WAIT_S
+        )
+    return directory
+
+
+THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
+
+
+@pytest.mark.parametrize(("before", "way"), [("", "--forkserver-fd"), (THREAD, "--")])
+def test_rank_0_speaks_for_the_step(tmp_path: Path, before: str, way: str) -> None:
+    """Forked, or fresh interpreters where another thread makes forking unfit."""
+    inputs = {"a": {"value": [1, {"x": None}]}, "b": {"value": 7}}
+    directory = run_gang(tmp_path, "plain", 2, before=before, inputs=inputs, outputs=["who", "got"])
+    log = (directory / "log").read_text()
+    assert (directory / "launched").read_text().startswith(way)
+    assert "rank 0 speaks" in log and "rank 1 speaks" in log
+    result = result_of(directory)
+    assert result["status"] == "ok", log
+    assert result["outputs"]["who"]["value"] == "rank 0 of 2"
+    assert result["outputs"]["got"]["value"]["a"] == [1, {"x": None}]
+    assert result["metadata"] == {"rank": 0}
+    other = json.loads((directory / "rank-1/result.json").read_text())
+    assert other["status"] == "ok" and "outputs" not in other
+
+
+@pytest.mark.parametrize("before", ["", THREAD])
+def test_all_ranks(tmp_path: Path, before: str) -> None:
+    directory = run_gang(tmp_path, "everybody", 3, before=before, outputs=["output"])
+    from stoker import _materialize
+
+    entry = result_of(directory)["outputs"]["output"]
+    if "path" in entry:
+        entry["path"] = str(directory / entry["path"])
+    assert _materialize.load(entry) == [{"rank": k, "kind": {1, 2}} for k in range(3)]
+
+
+def test_closures_are_forked(tmp_path: Path) -> None:
+    for before in ("", THREAD):
+        folder = tmp_path / (before[:6] or "plain")
+        folder.mkdir()
+        directory = run_gang(
+            folder, "closure", 2, before=before, inputs={"x": {"value": 1}}, outputs=["output"]
+        )
+        assert result_of(directory)["outputs"]["output"]["value"] == [42, 43]
+
+
+def test_failing_rank_fails_the_step(tmp_path: Path) -> None:
+    directory = run_gang(tmp_path, "fails", 2, outputs=["output"])
+    result = result_of(directory)
+    error = result["error"]
+    assert result["status"] == "failed"
+    assert (error["type"], error["message"]) == ("ValueError", "rank 1 has enough")
+    assert 'raise ValueError("rank 1 has enough")' in error["traceback"]
+    assert error["where"].endswith("prog.py:23")
+
+
+def test_stack_on_request(tmp_path: Path) -> None:
+    """A rank that gets SIGUSR1 writes where it is, and goes on."""
+    from stoker._gang import Rank
+
+    program = f"""
+    import os, signal, sys
+    sys.path.insert(0, {str(PACKAGE)!r})
+    from stoker._gang import Rank
+    Rank({str(tmp_path / "rank-0")!r}, 0, 1).begin()
+    def in_a_collective():
+        os.kill(os.getpid(), signal.SIGUSR1)
+    in_a_collective()
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=WAIT_S)
+    assert "in_a_collective" in (tmp_path / "rank-0/stack.txt").read_text()
+    assert Rank.__doc__
+
+
+def test_positional_arguments_and_artifacts_reach_the_spec() -> None:
+    @run_with_accelerate(num_processes=2)
+    @step
+    def train(lr: float, data: Any, model: Any = None) -> Tuple[Annotated[Any, "m"]]:
+        return model
+
+    @pipeline
+    def one() -> None:
+        train(0.5, ExternalArtifact(value={"x": object}), model=3)
+
+    inputs = next(iter(one.spec()["steps"].values()))["inputs"]
+    assert list(inputs) == ["lr", "data", "model"]
