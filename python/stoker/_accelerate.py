@@ -82,7 +82,7 @@ def checked(where: str, options: Mapping[str, Any]) -> Dict[str, Any]:
             trouble = _why_wrong(name, value, action)
         if not lenient():
             raise SettingsError(f"{where}: {trouble}")
-        warn(f"{where}: {trouble}; it is ignored")
+        warn(f"{where}: {trouble}{' It' if trouble.endswith('?') else '; it'} is ignored")
     return kept
 
 

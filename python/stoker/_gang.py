@@ -217,7 +217,7 @@ def _one_machine(where: str, option: str, value: Any) -> None:
 def rank_in(directory: str) -> Optional[Rank]:
     """The rank that this process is of the attempt, or None."""
     own = os.environ.get(_MARK, "")
-    if os.path.dirname(own) != directory:
+    if not own or os.path.realpath(os.path.dirname(own)) != os.path.realpath(directory):
         return None
     return Rank(own, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
 
@@ -313,6 +313,9 @@ class Rank:
         self, result: Dict[str, Any], write: Callable[[str, str, Dict[str, Any]], None]
     ) -> None:
         """Write what this rank says; rank 0 speaks for the step."""
+        if "error" in result:
+            error = result["error"]
+            error["message"] = f"rank {self.number} of {self.world}: {error['message']}"
         write(self.own, "result.json", result)
         if self.number == 0:
             write(self.directory, "result.json", result)

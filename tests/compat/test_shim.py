@@ -81,10 +81,6 @@ def test_the_table_is_true(tmp_path):
         ),
         ("from zenml.config import Nope", "Stoker's stand-in for zenml.config has no 'Nope'"),
         ("import zenml.zen_server", "has no module 'zenml.zen_server'"),
-        (
-            "from zenml.integrations.huggingface.steps import run_with_accelerate",
-            "run_with_accelerate comes with a later version of Stoker",
-        ),
     ],
 )
 def test_what_is_missing_says_so(tmp_path, line, sentence):

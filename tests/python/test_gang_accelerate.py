@@ -59,6 +59,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": "0,1",
         "OMP_NUM_THREADS": "1",
         "STOKER_ALLOW_CPU_BUILD": "1",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # what importing stoker sets
         "STOKER_BIN": str(LAUNCHER),
         **more,
     }
@@ -207,7 +208,7 @@ def test_failing_rank_ends_a_collective(tmp_path: Path) -> None:
     """
     directory = run_gang(tmp_path, program, "@torchrun(nproc_per_node=2)")
     error = result_of(directory)["error"]
-    assert (error["type"], error["message"]) == ("ValueError", "bad shard")
+    assert (error["type"], error["message"]) == ("ValueError", "rank 1 of 2: bad shard")
 
 
 @pytest.mark.parametrize(

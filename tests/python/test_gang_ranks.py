@@ -248,7 +248,7 @@ def test_failing_rank_fails_the_step(tmp_path: Path) -> None:
     result = result_of(directory)
     error = result["error"]
     assert result["status"] == "failed"
-    assert (error["type"], error["message"]) == ("ValueError", "rank 1 has enough")
+    assert (error["type"], error["message"]) == ("ValueError", "rank 1 of 2: rank 1 has enough")
     assert 'raise ValueError("rank 1 has enough")' in error["traceback"]
     assert error["where"].endswith("prog.py:23")
 

@@ -1,0 +1,8 @@
+from zenml import pipeline
+from zenml.config import DockerSettings
+
+docker_settings = DockerSettings(parent_image="pytorch/pytorch:1.12.1-cuda11.3-cudnn8-runtime")
+
+@pipeline(settings={"docker": docker_settings})
+def my_pipeline(some_param: int, more: list):
+    training_step(some_param, more)

@@ -1,0 +1,5 @@
+import gc, torch
+
+def cleanup_memory():
+    while gc.collect():
+        torch.cuda.empty_cache()
