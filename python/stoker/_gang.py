@@ -213,6 +213,10 @@ def _one_machine(where: str, option: str, value: Any) -> None:
 
 # ---------------------------------------------------------------------------- becoming the launcher
 
+_threads: Optional[str] = (
+    None  # of each rank, where the options say it; ranks are forks of who set it
+)
+
 
 def rank_in(directory: str) -> Optional[Rank]:
     """The rank that this process is of the attempt, or None."""
@@ -231,6 +235,7 @@ def launch(
         ImportError, SettingsError, ValueError: accelerate isn't there, or refuses its options.
         EngineError: the ``stoker`` binary isn't found.
     """
+    global _threads
     from . import _binary, _fitness
 
     binary = _binary.find()
@@ -240,7 +245,9 @@ def launch(
 
         devices = (task.get("granted") or {}).get("devices") or []
         ranks = int(task["gang"]["ranks"])
-        os.environ.update(_accelerate.environment(how.options, ranks, len(devices)))
+        made = _accelerate.environment(how.options, ranks, len(devices))
+        os.environ.update(made)
+        _threads = made.get("OMP_NUM_THREADS")
     command = [binary, "launch", "--gang", f"{directory}/task.json"]
     facts = _fitness.prepare()
     if entry.importable is None or not _fitness.Fitness(facts).why_unfit():
@@ -300,6 +307,8 @@ class Rank:
                 os.unlink(old)
             except FileNotFoundError:
                 pass
+        if _threads is not None:
+            os.environ["OMP_NUM_THREADS"] = _threads
         threads = os.environ.get("OMP_NUM_THREADS", "")
         if "torch" in sys.modules and threads.isdigit():  # loaded before the rank's share was known
             from . import _fitness

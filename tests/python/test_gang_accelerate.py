@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_tools import PACKAGE, WAIT_S, run_python
+from front_tools import PACKAGE, WAIT_S, engine, needs_engine, run_python
 from play_engine import make_attempt, result_of
 
 pytest.importorskip("accelerate")
 pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, needs_engine]
 
-LAUNCHER = Path(__file__).with_name("play_launcher.py")
 GPU = {"vendor": "nvidia", "index": 0, "uuid": "GPU-1", "model": "H100"}
 FSDP = {"use_fsdp": True, "fsdp_offload_params": "true", "fsdp_auto_wrap_policy": "SIZE_BASED_WRAP"}
 CONFIG = """
@@ -47,7 +46,17 @@ GROUPS: dict[str, dict[str, Any]] = {
 }
 # torchrun's own, and what differs between any two processes.
 OTHERS = ("TORCH", "MASTER_", "ROLE_", "GROUP_", "LOCAL_", "STOKER_", "PYTHON", "PYTEST_")
-ALSO = {"RANK", "WORLD_SIZE", "NODE_RANK", "_", "PWD", "SHLVL", "TORCHELASTIC_USE_AGENT_STORE"}
+THREADS = {"MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"}  # as OMP's
+ALSO = {
+    *THREADS,
+    "RANK",
+    "WORLD_SIZE",
+    "NODE_RANK",
+    "_",
+    "PWD",
+    "SHLVL",
+    "TORCHELASTIC_USE_AGENT_STORE",
+}
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
@@ -60,7 +69,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "STOKER_ALLOW_CPU_BUILD": "1",
         "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # what importing stoker sets
-        "STOKER_BIN": str(LAUNCHER),
+        "STOKER_BIN": str(engine()),
         **more,
     }
 
@@ -100,7 +109,7 @@ def by_accelerate(folder: Path, options: dict[str, Any]) -> dict[str, str]:
 def run_gang(
     folder: Path, program: str, decorator: str, ranks: int = 2, granted: Any = (), **task: Any
 ) -> Path:
-    """A step ``prog.train`` on ranks; the launcher is the stand-in."""
+    """A step ``prog.train`` on ranks, by a worker that gets only its attempt directory."""
     head = "from stoker import *\nfrom typing import Any\nimport os\n"
     (folder / "prog.py").write_text(f"{head}{decorator}\n{textwrap.dedent(program)}")
     directory = make_attempt(
@@ -208,7 +217,9 @@ def test_failing_rank_ends_a_collective(tmp_path: Path) -> None:
     """
     directory = run_gang(tmp_path, program, "@torchrun(nproc_per_node=2)")
     error = result_of(directory)["error"]
-    assert (error["type"], error["message"]) == ("ValueError", "rank 1 of 2: bad shard")
+    assert error["type"] == "ValueError"
+    assert error["message"].startswith("rank 1 of 2: bad shard")
+    assert "rank 1" in json.loads((directory / "gang.json").read_text())["text"]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +259,7 @@ def test_accelerates_own_refusals_are_the_steps_error(tmp_path: Path) -> None:
     decorator = "@run_with_accelerate(num_processes=2, multi_gpu=True, use_fsdp=True)"
     directory = run_gang(tmp_path, program, decorator, granted=[GPU, GPU])
     assert "You can only use one of" in result_of(directory)["error"]["message"]
-    assert not (directory / "launched").exists()
+    assert not (directory / "gang.json").exists()
 
 
 def test_missing_accelerate_is_said(tmp_path: Path) -> None:

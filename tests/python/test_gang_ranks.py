@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any, Tuple
 
 import pytest
-from front_tools import PACKAGE, WAIT_S
+from front_tools import PACKAGE, WAIT_S, engine, needs_engine
 from play_engine import make_attempt, result_of
 
 from stoker import ExternalArtifact, pipeline, run_with_accelerate, step, torchrun
 from stoker._errors import NotYetError, SettingsError
-
-LAUNCHER = Path(__file__).with_name("play_launcher.py")
 
 
 def only_step(of: Any, **arguments: Any) -> dict[str, Any]:
@@ -146,7 +144,8 @@ def plain(a: Any, b: int) -> Tuple[Annotated[str, "who"], Annotated[Any, "got"]]
     rank = int(os.environ["RANK"])
     print("rank", rank, "speaks", flush=True)
     log_metadata({"rank": rank})
-    return f"rank {rank} of {os.environ['WORLD_SIZE']}", {"a": a, "b": b, "pid": os.getpid()}
+    forked = "stoker._server" in sys.modules
+    return f"rank {rank} of {os.environ['WORLD_SIZE']}", {"a": a, "b": b, "forked": forked}
 
 @torchrun(nproc_per_node=3, all_ranks=True)
 @step
@@ -193,7 +192,7 @@ def run_gang(tmp_path: Path, name: str, ranks: int, before: str = "", **task: An
     env = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(PACKAGE), str(tmp_path)]),
-        "STOKER_BIN": str(LAUNCHER),
+        "STOKER_BIN": str(engine()),
     }
     with open(directory / "log", "w") as log:
         subprocess.run(
@@ -205,23 +204,25 @@ def run_gang(tmp_path: Path, name: str, ranks: int, before: str = "", **task: An
 THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()"
 
 
-@pytest.mark.parametrize(("before", "way"), [("", "--forkserver-fd"), (THREAD, "--")])
-def test_rank_0_speaks_for_the_step(tmp_path: Path, before: str, way: str) -> None:
+@needs_engine
+@pytest.mark.parametrize(("before", "forked"), [("", True), (THREAD, False)])
+def test_rank_0_speaks_for_the_step(tmp_path: Path, before: str, forked: bool) -> None:
     """Forked, or fresh interpreters where another thread makes forking unfit."""
     inputs = {"a": {"value": [1, {"x": None}]}, "b": {"value": 7}}
     directory = run_gang(tmp_path, "plain", 2, before=before, inputs=inputs, outputs=["who", "got"])
     log = (directory / "log").read_text()
-    assert (directory / "launched").read_text().startswith(way)
-    assert "rank 0 speaks" in log and "rank 1 speaks" in log
+    assert "[0] rank 0 speaks" in log and "[1] rank 1 speaks" in log
     result = result_of(directory)
     assert result["status"] == "ok", log
     assert result["outputs"]["who"]["value"] == "rank 0 of 2"
-    assert result["outputs"]["got"]["value"]["a"] == [1, {"x": None}]
+    got = {"a": [1, {"x": None}], "b": 7, "forked": forked}
+    assert result["outputs"]["got"]["value"] == got
     assert result["metadata"] == {"rank": 0}
     other = json.loads((directory / "rank-1/result.json").read_text())
     assert other["status"] == "ok" and "outputs" not in other
 
 
+@needs_engine
 @pytest.mark.parametrize("before", ["", THREAD])
 def test_all_ranks(tmp_path: Path, before: str) -> None:
     directory = run_gang(tmp_path, "everybody", 3, before=before, outputs=["output"])
@@ -233,6 +234,7 @@ def test_all_ranks(tmp_path: Path, before: str) -> None:
     assert _materialize.load(entry) == [{"rank": k, "kind": {1, 2}} for k in range(3)]
 
 
+@needs_engine
 def test_closures_are_forked(tmp_path: Path) -> None:
     for before in ("", THREAD):
         folder = tmp_path / (before[:6] or "plain")
@@ -243,14 +245,16 @@ def test_closures_are_forked(tmp_path: Path) -> None:
         assert result_of(directory)["outputs"]["output"]["value"] == [42, 43]
 
 
+@needs_engine
 def test_failing_rank_fails_the_step(tmp_path: Path) -> None:
     directory = run_gang(tmp_path, "fails", 2, outputs=["output"])
     result = result_of(directory)
     error = result["error"]
     assert result["status"] == "failed"
-    assert (error["type"], error["message"]) == ("ValueError", "rank 1 of 2: rank 1 has enough")
+    assert error["type"] == "ValueError"
+    assert error["message"].startswith("rank 1 of 2: rank 1 has enough; 1 other rank was ended")
     assert 'raise ValueError("rank 1 has enough")' in error["traceback"]
-    assert error["where"].endswith("prog.py:23")
+    assert error["where"].endswith("prog.py:24")
 
 
 def test_stack_on_request(tmp_path: Path) -> None:
