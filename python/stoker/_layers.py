@@ -28,6 +28,7 @@ from ._settings import (
     Checked,
     OnOOM,
     StepRetryConfig,
+    gang_layer,
     gpu_profile_layer,
     on_oom_layer,
     plain,
@@ -82,6 +83,7 @@ class CommonOptions(TypedDict, total=False):
     xid: Optional[Mapping[Union[int, str], str]]
     sample: Union[float, str, None]
     gpu_profile: Union[Mapping[str, Any], bool, None]
+    gang: Union[Mapping[str, Any], int, str, None]
     description: Optional[str]
     tags: Optional[Sequence[Any]]
 
@@ -343,6 +345,7 @@ _MAKERS: Dict[str, Callable[[str, Any], Layer]] = {
     "xid": lambda where, value: xid_layer(value, where),
     "sample": lambda where, value: sample_layer(value, where),
     "gpu_profile": lambda where, value: gpu_profile_layer(value, where),
+    "gang": lambda where, value: gang_layer(value, where),
     "model": _model,
     "execution_mode": _mode,
     "description": lambda where, value: {"description": str(value)},

@@ -529,11 +529,31 @@ def gpu_profile_layer(value: Any, where: str) -> Dict[str, Any]:
     return {"gpu_profile": made.as_spec()}
 
 
+def gang_layer(value: Any, where: str) -> Dict[str, Any]:
+    """``gang``: a number of ranks, ``"gpus"`` (one a granted device), a mapping, or False for none.
+
+    Raises:
+        SettingsError: it is something else, or names an unknown key. The engine looks at the values.
+    """
+    if value is False:
+        return {"gang": False}
+    if isinstance(value, (int, str)) and not isinstance(value, bool):
+        value = {"ranks": value}
+    if not isinstance(value, Mapping):
+        raise SettingsError(
+            f"{where}: gang {value!r} must be a number of ranks, 'gpus', a mapping or False"
+        )
+    known = ("ranks", "restarts", "min_ranks", "port", "hang")
+    refuse_unknown(f"{where}: gang", "key", value, known)
+    return {"gang": {k: plain(v) for k, v in value.items() if k in known}}
+
+
 _DIRECT = {
     "on_oom": on_oom_layer,
     "xid": xid_layer,
     "sample": sample_layer,
     "gpu_profile": gpu_profile_layer,
+    "gang": gang_layer,
 }
 
 
@@ -639,7 +659,7 @@ _BACKENDS = {
 def settings_layer(settings: Any, where: str) -> Dict[str, Any]:
     """The part of a configuration layer that ``settings={…}`` makes.
 
-    Keys are ``"docker"``, ``"resources"``, ``"on_oom"``, ``"xid"``, ``"sample"``, ``"gpu_profile"``, or ``<component>``, ``<component>.<flavor>``,
+    Keys are ``"docker"``, ``"resources"``, ``"on_oom"``, ``"xid"``, ``"sample"``, ``"gpu_profile"``, ``"gang"``, or ``<component>``, ``<component>.<flavor>``,
     ``<component>:<name>``; values are settings objects or mappings of their fields.
 
     Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -11,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_tools import PACKAGE, WAIT_S, engine, needs_engine, run_python
+from front_tools import (
+    PACKAGE,
+    ROOT,
+    WAIT_S,
+    engine,
+    needs_engine,
+    run_python,
+)
+from front_tools import (
+    environment as front_environment,
+)
 from play_engine import make_attempt, result_of
 
 pytest.importorskip("accelerate")
@@ -273,3 +284,23 @@ def test_missing_accelerate_is_said(tmp_path: Path) -> None:
     error = result_of(directory)["error"]
     assert (error["class"], error["module"]) == ("import", "accelerate")
     assert "pip install accelerate" in error["message"]
+
+
+def test_two_ranks_train_what_one_does(tmp_path: Path) -> None:
+    """examples/ranks: real data, real torch, accelerate and gloo, through the engine."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples/ranks/train.py")],
+        cwd=tmp_path,
+        env=front_environment(tmp_path / ".stoker"),
+        capture_output=True,
+        text=True,
+        timeout=2 * WAIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.search(
+        r"test accuracy: (0\.\d+) trained by one process, (0\.\d+) by two", done.stdout
+    )
+    assert found is not None, done.stdout
+    one, two = map(float, found.groups())
+    assert one > 0.93
+    assert one == two

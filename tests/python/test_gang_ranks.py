@@ -56,6 +56,30 @@ def test_gang_setting(decorate: Any, gang: dict[str, Any]) -> None:
     assert "resources" not in spec
 
 
+@pytest.mark.parametrize(
+    ("said", "gang"),
+    [
+        (2, {"ranks": 2}),
+        ("gpus", {"ranks": "gpus"}),
+        ({"ranks": 4, "hang": "10m"}, {"ranks": 4, "hang": "10m"}),
+        (False, False),
+    ],
+)
+def test_gang_without_a_decorator(said: Any, gang: Any) -> None:
+    assert only_step(step(name="x", gang=said)(lambda: None))["gang"] == gang
+    assert only_step(step(name="x", settings={"gang": said})(lambda: None))["gang"] == gang
+
+
+def test_a_run_configuration_changes_the_ranks() -> None:
+    @torchrun(nproc_per_node=2, max_restarts=1)
+    @step
+    def train() -> None: ...
+
+    assert only_step(train.with_options(gang={"ranks": 8}))["gang"] == {"ranks": 8, "restarts": 1}
+    with pytest.raises(SettingsError, match="unknown key 'rank'; did you mean 'ranks'"):
+        train.with_options(gang={"rank": 8})
+
+
 def test_gpu_ways_ask_for_gpus() -> None:
     @run_with_accelerate(num_processes=4, multi_gpu=True)
     @step
