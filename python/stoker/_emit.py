@@ -149,7 +149,7 @@ class _Emitter:
         if step.launch is not None:
             step.launch.check(f"step '{step.name}'")
             spec["code"] = {**spec["code"], **step.launch.code()}
-            uses = sorted({*uses, "torch"})
+            uses = sorted({*uses, *step.launch.uses})
         if uses or _DEVICES.intersection(whole.get("resources") or ()):
             spec["uses"] = uses  # none is worth saying where devices are asked for
         spec["source"] = _source(step)

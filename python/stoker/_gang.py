@@ -58,6 +58,11 @@ class Launch:
         """The decorator's name."""
         return "torchrun" if self.kind == "torchrun" else "run_with_accelerate"
 
+    @property
+    def uses(self) -> List[str]:
+        """Frameworks that every rank loads, whatever its function imports."""
+        return ["torch"] if self.kind == "accelerate" else []
+
     def check(self, where: str) -> None:
         """Have accelerate's own parser look at the options, where accelerate can be imported.
 
@@ -148,6 +153,13 @@ def _decorate(step: Any, kind: str, options: Mapping[str, Any], all_ranks: bool)
             f"step '{step.name}' is launched by `{step.launch.decorator}` already; give all options there: {example}"
         )
     where = f"step '{step.name}': {name}"
+    if all_ranks and step.materializers:
+        from ._errors import SettingsError
+
+        raise SettingsError(
+            f"{where}: all_ranks makes each output a list, which output_materializers know nothing of; "
+            "leave one of them out"
+        )
     if kind == "torchrun":
         gang = _torchrun_gang(where, launch.options)
     else:

@@ -334,8 +334,8 @@ class _Attempt:
         _log(error.get("traceback") or error["message"])
 
     def after_failure(self, exc: BaseException) -> None:
-        """Failure hooks, once no attempt is left."""
-        if self.task.get("last_attempt", True):
+        """Failure hooks, once no attempt is left; a rank leaves them to the engine: its gang may start again."""
+        if self.rank is None and self.task.get("last_attempt", True):
             self.run_hook("on_failure", exc)
             self.run_hook("on_end", exc)
 

@@ -110,3 +110,25 @@ def test_interrupt(kernel, tmp_path):
     assert failed == "KeyboardInterrupt", out
     out, failed = kernel.cell("print('alive')")
     assert (out.strip(), failed) == ("alive", None)
+
+
+GANG = """
+import os
+from stoker import pipeline, step, torchrun
+secret = 41
+@torchrun(nproc_per_node=2, all_ranks=True)
+@step
+def cell(x: int) -> int:
+    return secret + x + int(os.environ["RANK"])
+@pipeline
+def in_notebook():
+    cell(1)
+print("ranks said", in_notebook().steps["cell"].output.load())
+"""
+
+
+def test_cells_step_of_two_ranks(kernel):
+    """The function is in no file, and a kernel has threads: its ranks are forks all the same."""
+    out, failed = kernel.cell(GANG)
+    assert failed is None, out
+    assert "ranks said [42, 43]" in out

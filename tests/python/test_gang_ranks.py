@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, Tuple
 
 import pytest
-from front_tools import PACKAGE, WAIT_S, engine, needs_engine
+from front_tools import PACKAGE, WAIT_S, engine, needs_engine, run_python
 from play_engine import make_attempt, result_of
 
 from stoker import ExternalArtifact, pipeline, run_with_accelerate, step, torchrun
 from stoker._errors import NotYetError, SettingsError
+from stoker.materializers import BaseMaterializer
 
 
 def only_step(of: Any, **arguments: Any) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def test_gang_setting(decorate: Any, gang: dict[str, Any]) -> None:
 
     spec = only_step(train, lr=0.1)
     assert spec["gang"] == gang
-    assert spec["uses"] == ["torch"]
+    assert spec.get("uses", []) == (["torch"] if train.launch.kind == "accelerate" else [])
     assert "resources" not in spec
 
 
@@ -124,6 +125,14 @@ def test_options_are_part_of_the_key(tmp_path: Path) -> None:
 def test_wrong_options(decorate: Any, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         decorate(step(lambda: None))
+
+
+def test_all_ranks_and_materializers_dont_go_together() -> None:
+    class Mine(BaseMaterializer):
+        pass
+
+    with pytest.raises(SettingsError, match="leave one of them out"):
+        torchrun(all_ranks=True)(step(name="x", output_materializers=Mine)(lambda: 1))
 
 
 def test_several_machines_are_not_there_yet() -> None:
@@ -311,3 +320,72 @@ def test_positional_arguments_and_artifacts_reach_the_spec() -> None:
 
     inputs = next(iter(one.spec()["steps"].values()))["inputs"]
     assert list(inputs) == ["lr", "data", "model"]
+
+
+# ---------------------------------------------------------------------------- through the engine
+
+WHOLE = """
+import os
+from pathlib import Path
+from typing import Any
+from stoker import pipeline, step, torchrun
+from .sibling import shifted
+
+def failed(error):
+    Path("hooks").open("a").write(f"failed: {error}\\n")
+
+@step
+def make() -> Any:
+    return {"objects": [complex(1, 2), {3}]}
+
+@torchrun(nproc_per_node=2, all_ranks=True)
+@step
+def everybody(data: Any, by: int) -> Any:
+    return shifted(data["objects"][0], by + int(os.environ["RANK"]))
+
+@torchrun(nproc_per_node=2, max_restarts=1)
+@step(on_failure=failed)
+def fails(n: int) -> int:
+    print("round", os.environ["TORCHELASTIC_RESTART_COUNT"])
+    if os.environ["RANK"] == str(n):
+        raise KeyError("shard")
+    import signal
+    signal.pause()
+
+@pipeline
+def good():
+    everybody(make(), 10)
+
+@pipeline
+def bad(n: int):
+    fails(n)
+"""
+
+
+@needs_engine
+@pytest.mark.parametrize("failing", [0, 1])
+def test_gangs_through_the_engine(tmp_path: Path, failing: int) -> None:
+    """A package with relative imports; objects as arguments; restarts; the failure hook runs once, at the end."""
+    package = tmp_path / "project"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "sibling.py").write_text("def shifted(value, by):\n    return value + by\n")
+    (package / "flow.py").write_text(WHOLE)
+    program = f"""
+    from project.flow import bad, good
+    from stoker import PipelineFailed
+    if __name__ == "__main__":
+        print(good().steps["everybody"].output.load())
+        try:
+            bad({failing})
+        except PipelineFailed as exc:
+            print(exc)
+            print(exc.traceback)
+    """
+    done = run_python(tmp_path, program)
+    assert "[(11+2j), (12+2j)]" in done.stdout
+    assert f"rank {failing} of 2: key 'shard' not found; 1 other rank was ended" in done.stdout
+    assert 'raise KeyError("shard")' in done.stdout
+    hooks = (tmp_path / "hooks").read_text().splitlines()
+    assert len(hooks) == 1
+    assert f"rank {failing} of 2" in hooks[0]
