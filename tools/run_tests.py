@@ -14,6 +14,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -231,6 +232,8 @@ def both(first: Callable[[], Result], second: Callable[[], Result]) -> Result:
 
 def main(words: list[str]) -> int:
     total = Result()
+    # A shell's background job ignores Ctrl-C and hands that on; tests send it and expect an answer.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     for name, suite in plan(words):
         began = time.monotonic()
