@@ -454,6 +454,11 @@ class Bench:
             "%",
         )
 
+    def launch(self) -> None:
+        import launch_ranks
+
+        launch_ranks.rows(self)
+
     # --- the page ---
 
     def write(self) -> None:
@@ -500,6 +505,7 @@ def main() -> int:
         "placement",
         "lease",
         "sampling",
+        "launch",
     ]
     try:
         for name in figures:

@@ -217,7 +217,9 @@ static void clean_up(stk_gang *g)
         while (!r->by_server && waitpid(r->pid, &r->status, 0) < 0 && errno == EINTR) {
         }
         r->state = RANK_ENDED;
-        stk_guard_remove(g->guard, r->slot);
+        if (g->guard != NULL) {
+            stk_guard_remove(g->guard, r->slot);
+        }
         stk_file_close(&r->pidfd);
     }
     for (uint32_t i = 0; i < g->n; i++) {
@@ -250,6 +252,20 @@ static void reset_ranks(stk_gang *g)
     }
 }
 
+/* Only now: ranks die with us by themselves, and what they may leave takes longer to come about
+ * than this, while everything before their start makes them late. */
+static int guard_ranks(stk_gang *g, stk_err *err)
+{
+    int rc = g->guard != NULL ? 0 : stk_guard_open(NULL, &g->guard, err);
+    for (uint32_t i = 0; i < g->n && rc == 0; i++) {
+        launch_rank *r = &g->ranks[i];
+        if (r->state == RANK_RUNNING && r->slot == UINT32_MAX) {
+            rc = stk_guard_add(g->guard, r->pid, &r->slot, err);
+        }
+    }
+    return rc;
+}
+
 /* 0 also when the gang failed: g->ending says so. */
 static int run_attempt(stk_gang *g, stk_err *err)
 {
@@ -262,6 +278,7 @@ static int run_attempt(stk_gang *g, stk_err *err)
     reset_ranks(g);
     int rc = stk_launch_port(g->config->port, &g->port_fd, &g->port, err);
     rc = rc < 0 ? rc : stk_launch_start(g, err);
+    rc = rc < 0 ? rc : guard_ranks(g, err);
     stk_launch_hang_begin(g);
     rc = rc < 0 ? rc : wait_for_all(g, err);
     stk_launch_hang_end(g);
@@ -359,7 +376,7 @@ static int open_gang(stk_gang *g, sigset_t *ret_before, stk_err *err)
     rc = rc < 0 ? rc : open_signals(g, ret_before, err);
     rc = rc < 0 ? rc : stk_launch_view_open(g, err);
     rc = rc < 0 ? rc : stk_launch_server_open(g, err);
-    return rc < 0 ? rc : stk_guard_open(NULL, &g->guard, err);
+    return rc;
 }
 
 static void close_gang(stk_gang *g, const sigset_t *before)

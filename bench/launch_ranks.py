@@ -1,0 +1,165 @@
+"""Rows of bench.py about `stoker launch`: beside torchrun, beside variables set by hand, beside the shell's `&`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bench import Bench
+
+# Both say when it was on the clock that all processes share.
+ARRIVE = """
+import os, sys, time
+open(os.path.join(sys.argv[1], os.environ["RANK"]), "w").write(str(time.monotonic()))
+"""
+DIE = (
+    ARRIVE
+    + """
+if os.environ["RANK"] == "1":
+    time.sleep(1)
+    open(os.path.join(sys.argv[1], "death"), "w").write(str(time.monotonic()))
+    os._exit(3)
+time.sleep(60)
+"""
+)
+
+
+def by_hand(n: int, words: list[str], env: dict[str, str]) -> None:
+    """What a user would do without any launcher."""
+    ranks = [
+        subprocess.Popen(
+            words,
+            env=env
+            | {"RANK": str(k), "LOCAL_RANK": str(k), "WORLD_SIZE": str(n)}
+            | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"},
+        )
+        for k in range(n)
+    ]
+    for rank in ranks:
+        rank.wait()
+
+
+def quietly(words: list[str], env: dict[str, str]) -> None:
+    subprocess.run(
+        words,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def arrival(bench: Bench, n: int, start: Callable[[list[str]], None]) -> float:
+    """Seconds until the last of `n` ranks runs user code."""
+    folder = bench.fresh("launch")
+    begin = time.monotonic()
+    start([str(folder)])
+    return max(float((folder / str(k)).read_text()) for k in range(n)) - begin
+
+
+def starts(bench: Bench, torchrun: str | None) -> None:
+    stoker, python, env = str(bench.args.stoker), str(bench.args.python), bench.env
+    file = bench.fresh("arrive") / "arrive.py"
+    file.write_text(ARRIVE)
+    for n in (2, 4, 8):
+        launch = [stoker, "launch", "-n", str(n)]
+        ways: dict[str, Callable[[list[str]], None]] = {
+            "stoker": lambda rest, launch=launch: quietly(
+                [*launch, "--no-bind", "--", python, str(file), *rest], env
+            ),
+            "bound": lambda rest, launch=launch: quietly(
+                [*launch, "--", python, str(file), *rest], env
+            ),
+            "hand": lambda rest, n=n: by_hand(n, [python, str(file), *rest], env),
+        }
+        if torchrun is not None:
+            ways["torchrun"] = lambda rest, n=n: quietly(
+                [torchrun, "--nproc-per-node", str(n), str(file), *rest], env
+            )
+        seen: dict[str, list[float]] = {name: [] for name in ways}
+        for turn in range(5 if bench.args.quick else 11):
+            for name, start in ways.items():
+                if name != "torchrun" or turn < 3:  # seconds each
+                    seen[name].append(arrival(bench, n, start))
+        mean = {name: statistics.median(figures) for name, figures in seen.items()}
+        ratio = statistics.median(a / b for a, b in zip(seen["stoker"], seen["hand"]))
+        beside = f"; torchrun {mean['torchrun'] * 1e3:.0f} ms" if "torchrun" in mean else ""
+        bench.add(
+            f"launch-{n}",
+            f"launch of {n} Python ranks, until the last runs user code "
+            f"(not bound to CPUs, as by hand; bound: {mean['bound'] * 1e3:.0f} ms)",
+            f"{mean['stoker'] * 1e3:.0f} ms",
+            f"variables set by hand {mean['hand'] * 1e3:.0f} ms{beside}",
+            ratio,
+            1.1,
+        )
+
+
+def many(bench: Bench) -> None:
+    """64 ranks of a C program."""
+    program = shutil.which("true") or "/bin/true"
+    stoker = str(bench.args.stoker)
+    shell = f"for i in $(seq 64); do {program} & done; wait"
+    pairs = []
+    for _ in range(9):
+        took = []
+        for words in ([stoker, "launch", "-n", "64", "--", program], ["/bin/sh", "-c", shell]):
+            begin = time.monotonic()
+            quietly(words, bench.env)
+            took.append(time.monotonic() - begin)
+        pairs.append(took)
+    ours, theirs = (statistics.median(p[k] for p in pairs) for k in (0, 1))
+    bench.add(
+        "launch-64",
+        "64 ranks of a C program, supervised, until all have ended",
+        f"{ours * 1e3:.1f} ms",
+        f"the shell's & {theirs * 1e3:.1f} ms",
+        statistics.median(a / b for a, b in pairs),
+        2.0,
+    )
+
+
+def death(bench: Bench, torchrun: str | None) -> None:
+    """From a rank's death to the launcher's end."""
+    stoker, python = str(bench.args.stoker), str(bench.args.python)
+    file = bench.fresh("die") / "die.py"
+    file.write_text(DIE)
+
+    def took(words: list[str]) -> float:
+        folder = bench.fresh("death")
+        quietly([*words, str(file), str(folder)], bench.env)
+        return time.monotonic() - float((folder / "death").read_text())
+
+    ours = statistics.median(took([stoker, "launch", "-n", "2", "--", python]) for _ in range(5))
+    other = "target"
+    if torchrun is not None:
+        theirs = statistics.median(took([torchrun, "--nproc-per-node", "2"]) for _ in range(3))
+        other = f"torchrun {theirs * 1e3:.0f} ms"
+    bench.add(
+        "launch-death",
+        "from a rank's death to the launcher's end, the other rank ended",
+        f"{ours * 1e3:.1f} ms",
+        other,
+        ours * 1e3,
+        100,
+        "ms",
+    )
+
+
+def rows(bench: Bench) -> None:
+    """All rows; torchrun's figures where PyTorch is installed beside the Python that is measured."""
+    torchrun = Path(bench.args.python).with_name("torchrun")
+    found = str(torchrun) if os.access(torchrun, os.X_OK) else None
+    if found is None:
+        print("launch: no torchrun here, left out", file=sys.stderr)
+    starts(bench, found)
+    many(bench)
+    death(bench, found)
