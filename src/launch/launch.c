@@ -383,6 +383,7 @@ static void close_gang(stk_gang *g, const sigset_t *before)
 {
     stk_guard_close(g->guard);
     stk_launch_server_close(g);
+    stk_launch_view_flush(g, FLUSH_MS);
     stk_launch_view_close(g);
     stk_file_close(&g->signals);
     stk_file_close(&g->epoll);
@@ -465,6 +466,13 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
     if (rc == 0) {
         say_end(&g, ret_end);
         rc = write_files(&g, ret_end, summary, err);
+    } else if (config->is_task) { /* so that the step's error is this, not our exit status */
+        char text[1000];
+        stk_launch_end never = {.exit_status = 1, .failure = STK_FAIL_START};
+        (void)snprintf(never.text, sizeof never.text, "%s",
+                       stk_err_format(err, text, (int)sizeof text));
+        g.first = -1;
+        (void)stk_launch_result(&g, &never, NULL);
     }
     close_gang(&g, &before);
     return rc;

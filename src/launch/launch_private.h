@@ -89,7 +89,8 @@ typedef struct stk_gang {
     stk_arena *arena;
     stk_guard *guard;
     int epoll, signals, port_fd;
-    int inherited[64]; /* descriptors that we were handed, and hand on: leases, an attempt's lock */
+    int inherited[256]; /* descriptors that we were handed, and hand on: leases, an attempt's lock
+                         */
     uint32_t n_inherited;
     uint32_t n; /* ranks of this attempt */
     uint32_t n_live, restart;

@@ -63,6 +63,20 @@ def test_class_of_a_step(tmp_path: Path) -> None:
     cli.close()
 
 
+def test_a_python_step_says_where_each_rank_is(tmp_path: Path) -> None:
+    """Its worker answers SIGUSR1: the stack is kept, the process isn't ended by that."""
+    cli = Cli(tmp_path)
+    cli.write("work.py", "import time\ndef load():\n    time.sleep(300)\ndef fn():\n    load()\n")
+    step = {"python": "work:fn", "gang": {"ranks": 2, "hang": "1s"}}
+    done = cli.run({"a": step}, "--python", PYTHON, timeout=60)
+    error = done.steps["a"]["error"]
+    assert error["class"] == "hang" and "rank 0 waits (work.py:3 in load)" in error["cause"]
+    for k in range(2):
+        stack = Path(done.steps["a"]["dir"], f"rank-{k}/stack.txt").read_text()
+        assert 'work.py", line 3 in load' in stack
+    cli.close()
+
+
 @pytest.mark.torch
 def test_hang_in_a_collective(tmp_path: Path) -> None:
     code = """

@@ -144,3 +144,13 @@ def test_number_of_ranks_is_part_of_the_cache_key(cli: Cli) -> None:
     again = cli.run(steps)
     assert again.statuses == {"a": "succeeded"}
     assert again.steps["a"]["miss"] == "number of ranks changed from 2 to 3"
+
+
+def test_a_program_that_is_not_there(cli: Cli) -> None:
+    done = cli.run({"a": {"run": ["no-such-program"], "gang": {"ranks": 2}}})
+    error = done.steps["a"]["error"]
+    assert error["class"] == "start"
+    assert (
+        error["cause"]
+        == "cannot start 'no-such-program': no such program in PATH: No such file or directory"
+    )
