@@ -18,9 +18,9 @@ enum {
     STK_LIMIT_INPUTS_ENV = 1000, /* with more inputs a command finds files in $STOKER_INPUT only */
     STK_LIMIT_ENV_BYTES = 128 << 10, /* one NAME=value: the kernel's own limit */
     STK_LIMIT_ASKS = 8,              /* alternatives of one request (any_of) */
-    STK_LIMIT_SAMPLE_MS_MIN = 10,       /* 100 Hz */
+    STK_LIMIT_SAMPLE_MS_MIN = 10,    /* 100 Hz */
     STK_LIMIT_SAMPLE_MS_MAX = 3600000,
-    STK_LIMIT_CPUS_PINNED = 256,     /* CPUs one task can be pinned to */
+    STK_LIMIT_CPUS_PINNED = 256, /* CPUs one task can be pinned to */
 };
 
 #define STK_LIMIT_SPEC_BYTES (512u << 20)      /* a spec document */

@@ -33,8 +33,8 @@ int stk_cli_simulate(const stk_cli *cli, stk_err *err)
 {
     const char *spec = stk_cli_value(cli, "simulate");
     STK_TEXT_AUTO provider = NULL;
-    if (spec != NULL && (asprintf(&provider, "sim:%s", spec) < 0 ||
-                         setenv("STOKER_ACCEL", provider, 1) < 0)) {
+    if (spec != NULL &&
+        (asprintf(&provider, "sim:%s", spec) < 0 || setenv("STOKER_ACCEL", provider, 1) < 0)) {
         provider = NULL;
         return stk_err_set(err, STK_E_NOMEM, "out of memory");
     }

@@ -30,8 +30,8 @@ bool stk_cli_is_python(const char *word);
 int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err);
 /* Runs (or resumes) a pipeline to its end; returns the exit status. Prints errors itself. */
 int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *options);
-/* Before the plan, where steps ask for devices: what isn't fit is taken out of the list; the findings
- * (with an arena) are kept. */
+/* Before the plan, where steps ask for devices: what isn't fit is taken out of the list; the
+ * findings (with an arena) are kept. */
 int stk_cli_check_devices(const stk_spec *spec, stk_accel *accel, stk_findings *findings,
                           stk_err *err);
 /* After it, where steps get some: what `devices` says and what speaks against the frameworks become
