@@ -32,6 +32,10 @@ ROOMS: dict[str, set[str]] = {
     "launch": {"tbl", "base", "sys", "accel", "runner"},
     "preflight": {"tbl", "base", "sys", "accel"},
     "simulate": {"tbl", "base", "sys", "pack", "accel"},
+    "stack": {"tbl", "base", "sys", "spec"},
+    "package": {"tbl", "base", "sys", "store"},
+    "contain": {"tbl", "base", "sys", "net"},
+    "image": {"tbl", "base", "sys", "net", "accel", "preflight", "contain"},
     "backend": {"tbl", "base", "sys", "accel", "runner"},
     "report": {"tbl", "base", "sys", "spec", "plan", "store", "runner"},
     "exec": {
@@ -40,6 +44,7 @@ ROOMS: dict[str, set[str]] = {
         "sys",
         "net",
         "spec",
+        "stack",
         "pack",
         "plan",
         "sched",
@@ -50,7 +55,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "cli": {
         *("tbl", "base", "sys", "net", "spec", "pack", "plan", "sched", "accel"),
-        *("store", "runner", "launch", "preflight", "simulate", "backend", "report", "exec"),
+        *("store", "runner", "launch", "preflight", "simulate", "stack", "package"),
+        *("contain", "image", "backend", "report", "exec"),
     },
 }
 
