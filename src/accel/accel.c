@@ -161,6 +161,7 @@ void stk_accel_close(stk_accel *accel)
     if (accel == NULL) {
         return;
     }
+    stk_lease_unclaim(accel);
     for (uint32_t i = accel->n_parts; i-- > 0;) {
         const stk_accel_part *part = &accel->parts[i];
         if (part->provider->ops.close != NULL && part->self != NULL) {

@@ -203,18 +203,19 @@ typedef struct stk_lease {
  * one; `ret_private` says so. */
 const char *stk_lease_dir(bool *ret_private);
 /* Takes exactly these devices, whole (share_bytes 0) or that much memory of each (rounded up to
- * MiB), all or nothing; never blocks. STK_E_BUSY: one is held; *ret_busy (may be NULL) says which
- * are, and the text names holders (run, user, pid; `label` is what we write for others to read).
- * STK_E_RESOURCES: never, as it is: an unusable one, more than its memory. A slice and the device
- * that it was cut from are never leased at once. */
+ * MiB), all or nothing; never blocks. STK_E_BUSY: one is held, or claimed by somebody who comes
+ * before us; *ret_busy (may be NULL) says which are, and the text names holders (run, user, pid;
+ * `label` is what we write for others to read). STK_E_RESOURCES: never, as it is: an unusable one,
+ * more than its memory. A slice and the device that it was cut from are never leased at once. */
 int stk_lease_take(stk_accel *accel, const stk_devset *devices, int64_t share_bytes,
                    const char *label, stk_lease *ret_lease, stk_devset *ret_busy, stk_err *err);
 /* Closes our descriptors; the lease lives on while a task holds a copy. */
 void stk_lease_drop(stk_lease *lease);
 /* What is free on each device now, for the scheduler: bytes that no lease holds; memory_bytes (-1
- * where that is unknown): all of it; 0: none, or unusable (quarantine is read anew), or programs
- * outside Stoker use it. Of the last two `ret_outside` says why, a sentence like "pid 4242 (python,
- * user ann) uses it outside Stoker" (arena), else NULL; may be NULL. n_devices of each. */
+ * where that is unknown): all of it; 0: none, or claimed by who comes before us, or unusable
+ * (quarantine is read anew), or programs outside Stoker use it. Of the last two `ret_outside` says
+ * why, a sentence like "pid 4242 (python, user ann) uses it outside Stoker" (arena), else NULL; may
+ * be NULL. n_devices of each. */
 int stk_lease_free(stk_accel *accel, stk_arena *arena, int64_t *ret_free, const char **ret_outside,
                    stk_err *err);
 /* Environment for a task that was given `lease` (n = 0: sees none of any vendor): name/value pairs,
@@ -224,5 +225,19 @@ uint32_t stk_lease_env(const stk_accel *accel, const stk_lease *lease, stk_arena
 /* Who holds device i: text like "run 2026… step train (user ann, pid 123)", several joined by "; ";
  * or NULL when free. */
 const char *stk_lease_holder(const stk_accel *accel, uint32_t i, stk_arena *arena);
+
+/* Claims. Who has waited waited_ms for devices lets nobody else have them any more: from here on
+ * stk_lease_take and stk_lease_free of others treat them as taken, but for those who claim them too
+ * and have waited longer. What is held there is held until it ends. One claim an accel, a new one
+ * replaces it; it ends with stk_lease_unclaim or the process. STK_E_BUSY: it couldn't be made (too
+ * many claim a device), and we claim nothing. */
+int stk_lease_claim(stk_accel *accel, const stk_devset *devices, int64_t waited_ms,
+                    const char *label, stk_err *err);
+void stk_lease_unclaim(stk_accel *accel);
+/* Who claims device i and comes before us: "claimed by run … step … (user ann, pid 123), which has
+ * waited for it for 12 s", or NULL. */
+const char *stk_lease_claimant(const stk_accel *accel, uint32_t i, stk_arena *arena);
+/* Holders and claimant, as far as there are any: everybody who is in our way, or NULL. */
+const char *stk_lease_who(const stk_accel *accel, uint32_t i, stk_arena *arena);
 
 #endif

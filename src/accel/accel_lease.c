@@ -90,7 +90,7 @@ int stk_lease_path(const stk_device *device, char *ret_path, size_t size)
 /* Opens a device's lock file, made readable and writable for everybody if new: at once, because an
  * engine that is killed before its chmod would shut all others out for good. The kernel refuses
  * O_CREAT on others' files in a shared folder (fs.protected_regular), so it comes second. */
-static int open_lock(const char *path)
+int stk_lease_open_lock(const char *path)
 {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     int fd = open(path, flags);
@@ -113,7 +113,7 @@ static int open_lock(const char *path)
 
 /* The file that we locked must still be the one of that name: a cleaner of /run may have removed
  * it, and the next engine would lock another. */
-static bool is_current(int fd, const char *path)
+bool stk_lease_is_current(int fd, const char *path)
 {
     struct stat ours, named;
     return fstat(fd, &ours) == 0 && lstat(path, &named) == 0 && ours.st_ino == named.st_ino &&
@@ -154,18 +154,33 @@ static const char *user_name(void)
 static void write_label(int fd, const char *label)
 {
     char text[STK_LEASE_LABEL] = {0};
-    (void)snprintf(text, sizeof text, "%.400s (user %s, pid %d)", label ? label : "somebody",
-                   user_name(), (int)getpid());
+    stk_lease_sign(label, text, sizeof text);
     for (int slot = 0; slot < STK_LEASE_SLOTS; slot++) {
-        if (lock_range(fd, F_WRLCK, STK_LEASE_MEMORY + 2 * slot, 1) < 0) {
-            continue;
+        int rc = stk_lease_write_slot(fd, STK_LEASE_MEMORY + 2 * slot,
+                                      stk_lease_level() * STK_LEASE_SLOTS + slot, text);
+        if (rc >= 0 || errno != EAGAIN) {
+            return;
         }
-        off_t at = ((off_t)stk_lease_level() * STK_LEASE_SLOTS + slot) * STK_LEASE_LABEL;
-        if (pwrite(fd, text, sizeof text, at) == (ssize_t)sizeof text) {
-            (void)lock_range(fd, F_WRLCK, STK_LEASE_MEMORY + 2 * slot + 1, 1);
-        }
-        return;
     }
+}
+
+void stk_lease_sign(const char *label, char *ret_text, size_t size)
+{
+    (void)snprintf(ret_text, size, "%.400s (user %s, pid %d)", label ? label : "somebody",
+                   user_name(), (int)getpid());
+}
+
+int stk_lease_write_slot(int fd, off_t lock, int i_text, const char text[STK_LEASE_LABEL])
+{
+    if (lock_range(fd, F_WRLCK, lock, 1) < 0) {
+        return -1;
+    }
+    ssize_t n = pwrite(fd, text, STK_LEASE_LABEL, (off_t)i_text * STK_LEASE_LABEL);
+    if (n != STK_LEASE_LABEL) {
+        errno = n < 0 && errno != EAGAIN ? errno : ENOSPC;
+        return -1;
+    }
+    return lock_range(fd, F_WRLCK, lock + 1, 1);
 }
 
 /* Locks n_mib of the device's memory, in as many pieces as it takes: where they lie means nothing.
@@ -204,8 +219,10 @@ static int lock_share(int fd, int64_t total_mib, int64_t n_mib)
 }
 
 /* A locked descriptor of a device's file; share_mib 0: whole. -1 with errno EAGAIN when others hold
- * it. */
-static int lock_file(const stk_device *device, short type, int64_t share_mib, const char *label)
+ * it, or claim it and come before us. Who claims it the moment after we looked waits for us as for
+ * those who were there. */
+static int lock_file(const stk_accel *accel, const stk_device *device, short type,
+                     int64_t share_mib, const char *label)
 {
     char path[768];
     if (stk_lease_path(device, path, sizeof path) < 0) {
@@ -213,19 +230,24 @@ static int lock_file(const stk_device *device, short type, int64_t share_mib, co
         return -1;
     }
     for (int i = 0; i < 16; i++) {
-        int fd = open_lock(path);
+        int fd = stk_lease_open_lock(path);
         if (fd < 0) {
             return -1;
         }
-        int rc = share_mib > 0 ? lock_share(fd, stk_lease_total_mib(device), share_mib)
+        int rc = -1;
+        if (stk_lease_claimed_before(fd, stk_lease_own_claim(accel), NULL)) {
+            errno = EAGAIN;
+        } else {
+            rc = share_mib > 0 ? lock_share(fd, stk_lease_total_mib(device), share_mib)
                                : lock_range(fd, type, 0, STK_LEASE_MEMORY);
+        }
         if (rc < 0) {
             int why = errno;
             close(fd);
             errno = why;
             return -1;
         }
-        if (is_current(fd, path)) {
+        if (stk_lease_is_current(fd, path)) {
             write_label(fd, label);
             return fd;
         }
@@ -242,12 +264,12 @@ static int take_one(const stk_accel *accel, uint32_t i, int64_t share_mib, const
     const stk_device *device = &accel->devices[i];
     int parent_fd = -1;
     if (device->parent >= 0) {
-        parent_fd = lock_file(&accel->devices[device->parent], F_RDLCK, 0, label);
+        parent_fd = lock_file(accel, &accel->devices[device->parent], F_RDLCK, 0, label);
         if (parent_fd < 0) {
             return -1;
         }
     }
-    int fd = lock_file(device, F_WRLCK, share_mib, label);
+    int fd = lock_file(accel, device, F_WRLCK, share_mib, label);
     if (fd < 0) {
         int why = errno;
         if (parent_fd >= 0) {
@@ -329,7 +351,7 @@ static int tell_busy(const stk_accel *accel, const stk_devset *devices, int64_t 
             continue;
         }
         const stk_device *device = &accel->devices[i];
-        const char *holder = stk_lease_holder(accel, i, scratch);
+        const char *holder = stk_lease_who(accel, i, scratch);
         int fd = stk_lease_open_to_look(device);
         int64_t free_mib = stk_lease_unleased(fd, device) >> 20;
         if (fd >= 0) {

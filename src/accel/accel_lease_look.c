@@ -70,22 +70,31 @@ int64_t stk_lease_free_mib(int fd, short type, off_t from, off_t len)
     return n + (len > 0 ? len : 0);
 }
 
+bool stk_lease_read_slot(int fd, off_t lock, int i_text, char ret_text[STK_LEASE_LABEL + 1])
+{
+    memset(ret_text, 0, STK_LEASE_LABEL + 1);
+    if (!stk_lease_conflict(fd, F_RDLCK, lock + 1, 1, NULL, NULL) ||
+        pread(fd, ret_text, STK_LEASE_LABEL, (off_t)i_text * STK_LEASE_LABEL) <= 0 ||
+        ret_text[0] == '\0') {
+        return false;
+    }
+    for (char *c = ret_text; *c != '\0'; c++) { /* somebody else's words, for our terminal */
+        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+    }
+    return true;
+}
+
 bool stk_lease_labels(int fd, stk_buf *text)
 {
     if (!stk_lease_conflict(fd, F_WRLCK, 0, STK_LEASE_MEMORY, NULL, NULL)) {
         return false;
     }
     for (int slot = 0; slot < STK_LEASE_SLOTS; slot++) {
-        char label[STK_LEASE_LABEL + 1] = "";
-        off_t at = ((off_t)stk_lease_level() * STK_LEASE_SLOTS + slot) * STK_LEASE_LABEL;
-        if (!stk_lease_conflict(fd, F_RDLCK, STK_LEASE_MEMORY + 2 * slot + 1, 1, NULL, NULL) ||
-            pread(fd, label, STK_LEASE_LABEL, at) <= 0 || label[0] == '\0') {
-            continue;
+        char label[STK_LEASE_LABEL + 1];
+        if (stk_lease_read_slot(fd, STK_LEASE_MEMORY + 2 * slot,
+                                stk_lease_level() * STK_LEASE_SLOTS + slot, label)) {
+            (void)stk_buf_printf(text, "%s%s", text->len > 0 ? "; " : "", label);
         }
-        for (char *c = label; *c != '\0'; c++) { /* somebody else's words, for our terminal */
-            *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
-        }
-        (void)stk_buf_printf(text, "%s%s", text->len > 0 ? "; " : "", label);
     }
     if (text->len == 0) {
         (void)stk_buf_text(text, "somebody");
@@ -145,7 +154,9 @@ static int64_t free_of(stk_accel *accel, uint32_t i, stk_arena *arena, const cha
         return 0;
     }
     int fd = stk_lease_open_to_look(device);
-    int64_t n = stk_lease_unleased(fd, device);
+    int64_t n = stk_lease_claimed_before(fd, stk_lease_own_claim(accel), NULL)
+                    ? 0
+                    : stk_lease_unleased(fd, device);
     if (n != 0) {
         *ret_outside = stk_lease_outsiders(accel, i, fd, arena);
         n = *ret_outside != NULL ? 0 : n;

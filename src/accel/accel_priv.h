@@ -72,6 +72,11 @@ struct stk_accel {
     stk_device *found; /* the list before quarantine */
     bool quarantined[STK_LIMIT_DEVICES];
     stk_trouble *log;
+    struct {
+        int64_t since_ns;
+        uint32_t n;
+        int fds[STK_LEASE_DEVICES]; /* CLOEXEC */
+    } claim;                        /* accel_lease_claim.c; n = 0: none */
 };
 
 /* Appends a device, as number accel->n (a slice's `parent` is such a number; parents come first and

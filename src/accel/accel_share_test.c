@@ -476,13 +476,119 @@ static void test_other_user(void **state)
     end(roots);
 }
 
+/* --- claims --- */
+
+static stk_accel *other_run(void)
+{
+    stk_accel *other = NULL;
+    char provider[128];
+    snprintf(provider, sizeof provider, "fake:%s/devices.json", dir);
+    assert_int_equal(stk_accel_open(provider, &other, NULL), 0);
+    return other;
+}
+
+static int take_by(stk_accel *who, uint64_t devices, int64_t share_mib, stk_lease *ret,
+                   stk_err *err)
+{
+    const stk_devset set = {{devices}};
+    return stk_lease_take(who, &set, share_mib * MIB, "run t step s", ret, NULL, err);
+}
+
+static int claim(stk_accel *who, uint64_t devices, int64_t waited_ms, const char *label)
+{
+    const stk_devset set = {{devices}};
+    return stk_lease_claim(who, &set, waited_ms, label, NULL);
+}
+
+/* Who has waited lets nobody else in; what is there stays, and the claimer comes when it ended. */
+static void test_claims(void **state)
+{
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_accel *run = other_run();
+    stk_lease one, two, whole;
+    stk_err err = {0};
+    assert_int_equal(take(0x1, 300, "run b step s", &one, NULL), 0);
+    assert_int_equal(claim(run, 0x3, 12500, "run a step all"), 0);
+    assert_null(stk_lease_claimant(run, 0, arena)); /* nobody comes before it */
+    const char *who = stk_lease_claimant(accel, 0, arena);
+    assert_int_equal(strncmp(who, "claimed by run a step all (user ", 32), 0);
+    assert_non_null(strstr(who, "), which has waited for it for 12 s"));
+    assert_int_equal(free_mib(0, NULL), 0);
+    assert_int_equal(free_mib(1, NULL), 0);
+    assert_int_equal(free_mib(2, NULL), -1);
+    assert_int_equal(take(0x1, 300, "run b step s", &two, &err), STK_E_BUSY);
+    assert_non_null(strstr(err.text, "run b step s (user "));
+    assert_non_null(strstr(err.text, "; claimed by run a step all (user "));
+    assert_int_equal(take(0x2, 0, "run b step s", &two, &err), STK_E_BUSY);
+    assert_non_null(strstr(err.text, "GPU 1: claimed by run a"));
+    assert_int_equal(take(0x4, 0, "run b step s", &two, NULL), 0);
+    stk_lease_drop(&two);
+    assert_int_equal(take_by(run, 0x1, 0, &whole, NULL), STK_E_BUSY);
+    stk_lease_drop(&one);
+    assert_int_equal(take_by(run, 0x1, 0, &whole, NULL), 0);
+    stk_lease_unclaim(run);
+    assert_int_equal(take(0x2, 100, "run b step s", &two, NULL), 0);
+    assert_null(stk_lease_claimant(accel, 0, arena));
+    stk_lease_drop(&whole);
+    stk_lease_drop(&two);
+    stk_accel_close(run);
+}
+
+/* Of several the one that has waited longest comes first, on whatever devices the others began. */
+static void test_claims_in_order(void **state)
+{
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_accel *runs[3] = {other_run(), other_run(), other_run()};
+    stk_lease lease;
+    assert_int_equal(claim(runs[0], 0x2, 5000, "run 0 step s"), 0);
+    assert_int_equal(claim(runs[1], 0x7, 9000, "run 1 step s"), 0);
+    assert_int_equal(claim(runs[2], 0x5, 7000, "run 2 step s"), 0);
+    assert_int_equal(take_by(runs[0], 0x2, 100, &lease, NULL), STK_E_BUSY);
+    assert_int_equal(take_by(runs[2], 0x1, 100, &lease, NULL), STK_E_BUSY);
+    assert_non_null(strstr(stk_lease_claimant(runs[2], 0, arena), "run 1 step s"));
+    assert_int_equal(take_by(runs[1], 0x7, 0, &lease, NULL), 0);
+    stk_lease_drop(&lease);
+    stk_lease_unclaim(runs[1]);
+    assert_int_equal(take_by(runs[0], 0x1, 100, &lease, NULL), STK_E_BUSY); /* not what it claims */
+    assert_int_equal(take_by(runs[2], 0x1, 100, &lease, NULL), 0);
+    stk_lease_drop(&lease);
+    stk_accel_close(runs[2]); /* a claim ends with its engine */
+    assert_null(stk_lease_claimant(accel, 0, arena));
+    assert_int_equal(claim(runs[1], 0x2, 1000, "run 1 step s"), 0);
+    assert_non_null(strstr(stk_lease_claimant(accel, 1, arena), "run 0 step s"));
+    for (int i = 0; i < 2; i++) {
+        stk_accel_close(runs[i]);
+    }
+}
+
+/* More than there is room for: who comes too late claims nothing, not some of it. */
+static void test_too_many_claims(void **state)
+{
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_accel *runs[33];
+    for (int i = 0; i < 33; i++) {
+        runs[i] = other_run();
+        assert_int_equal(claim(runs[i], i < 32 ? 0x2 : 0x3, 1000, "run many step s"),
+                         i < 32 ? 0 : STK_E_BUSY);
+    }
+    assert_null(stk_lease_claimant(accel, 0, arena));
+    assert_non_null(stk_lease_claimant(accel, 1, arena));
+    for (int i = 0; i < 33; i++) {
+        stk_accel_close(runs[i]);
+    }
+    assert_null(stk_lease_claimant(accel, 1, arena));
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        T(exactly_these), T(never),   T(shares),    T(many_holders),
-        T(stale_label),   T(slices),  T(full_disk), T(folder_removed),
-        T(levels),        T(outside), T(inside),    T(other_user),
+        T(exactly_these), T(never),      T(shares),         T(many_holders),    T(stale_label),
+        T(slices),        T(full_disk),  T(folder_removed), T(levels),          T(outside),
+        T(inside),        T(other_user), T(claims),         T(claims_in_order), T(too_many_claims),
     };
 #undef T
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,6 +88,7 @@ static int look(stk_gpus *gpus, stk_err *err)
         }
         row->outside = outside != NULL && row->trouble == NULL ? outside[i] : NULL;
         row->holder = stk_lease_holder(gpus->accel, i, gpus->arena);
+        row->claim = stk_lease_claimant(gpus->accel, i, gpus->arena);
         look_at_processes(gpus, i);
     }
     return 0;
@@ -100,6 +101,7 @@ const char *stk_gpus_status(const stk_gpus_row *row)
            : row->trouble != NULL ? "unusable"
            : row->holder != NULL  ? "leased"
            : row->outside != NULL ? "in use"
+           : row->claim != NULL   ? "claimed"
                                   : "free";
 }
 

@@ -20,6 +20,7 @@ typedef struct stk_gpus_row {
     const stk_device *device;
     stk_device_state state; /* -1 throughout where it couldn't be asked */
     const char *holder;     /* who leases it, or NULL */
+    const char *claim;      /* who has waited long for it and is next, or NULL */
     const char *outside;    /* who has it without a lease, or NULL */
     const char *trouble;    /* why it can't be used, or why it couldn't be asked; or NULL */
     stk_gpus_process *processes;
@@ -38,7 +39,7 @@ typedef struct stk_gpus {
 
 /* "link" words, as in JSON: "same" "fabric" "switch" "host" "node" "system", NULL unknown. */
 const char *stk_gpus_link_word(stk_link link);
-/* "free" "leased" "in use" "split" "unusable" */
+/* "free" "leased" "claimed" (nobody has it, and nobody else gets it) "in use" "split" "unusable" */
 const char *stk_gpus_status(const stk_gpus_row *row);
 /* "580.65.06"-like text of the newest CUDA that the driver runs ("13.0"), or NULL. */
 const char *stk_gpus_cuda(const stk_gpus *gpus);

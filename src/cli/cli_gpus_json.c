@@ -144,6 +144,7 @@ void stk_gpus_json(const stk_gpus *gpus, stk_buf *out)
         stk_json_put_text(out, "status", stk_gpus_status(row));
         stk_json_put_text(out, "trouble", row->trouble);
         stk_json_put_text(out, "holder", row->holder);
+        stk_json_put_text(out, "claim", row->claim);
         stk_json_put_text(out, "outside", row->outside);
         state(out, &row->state);
         stk_json_put_int(out, "xid", row->xid);

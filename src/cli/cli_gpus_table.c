@@ -102,6 +102,11 @@ static void put_details(stk_buf *out, const stk_gpus_row *row, const stk_style *
         stk_text_fit(out, row->holder, 400, false, style->utf8);
         stk_buf_char(out, '\n');
     }
+    if (row->claim != NULL) {
+        stk_buf_printf(out, "%*s", indent, "");
+        stk_text_fit(out, row->claim, 400, false, style->utf8);
+        stk_buf_char(out, '\n');
+    }
     for (int i = 0; i < row->n_processes; i++) {
         const stk_gpus_process *p = &row->processes[i];
         amount(p->on.memory_bytes, memory, sizeof memory);

@@ -57,6 +57,17 @@ typedef struct exec_lookup {
 
 typedef enum { EXEC_HIT, EXEC_MISS } exec_verdict;
 
+/* The task of the run that has waited longest for what other runs hold; times are monotonic. */
+typedef struct exec_claim {
+    bool is_waiting; /* there is one */
+    bool is_made;    /* and it claims `devices` */
+    uint32_t task;
+    int64_t since_ms;
+    int64_t change_ms; /* when the claim is made, or looked at again */
+    int64_t for_ms;    /* how long it lasts at most, where it keeps something idle */
+    stk_devset devices;
+} exec_claim;
+
 struct stk_exec {
     stk_exec_config config;
     const stk_spec *spec;
@@ -88,8 +99,9 @@ struct stk_exec {
     int64_t look_ms;     /* when to look again what others hold, monotonic */
     int64_t look_for_ms; /* and how long after that */
     bool is_any_outside; /* they do */
-    uint32_t n_leases;   /* attempts that hold devices */
-    stk_devset gone;     /* devices that broke, or were found broken by other runs */
+    exec_claim claim;
+    uint32_t n_leases; /* attempts that hold devices */
+    stk_devset gone;   /* devices that broke, or were found broken by other runs */
     bool ended;
     stk_run_status status;
     char *error; /* first final failure, a sentence */

@@ -22,9 +22,10 @@
  * until its task has started. So of all ready tasks the one that has been ready longest waits, at
  * most, for what runs now on its devices: those tasks end, nothing new comes there but what became
  * ready before it, and that is nothing. Then the next one is the one that has been ready longest.
- * Two limits to this: who needs a device that is held outside of the run reserves nothing, since
- * nobody here can bring it about (once it is given back he is the first to reserve again); and who
- * lost the race for its devices STK_SCHED_BUSY_TRIES times lets the others have a turn.
+ * Two limits to this: who needs a device that is held outside of the run reserves nothing by
+ * itself, since nobody here can bring it about; its engine claims devices from the others once it
+ * has waited long (stk_sched_claim, STK_SE_CLAIMED), and what is claimed is reserved. And who lost
+ * the race for its devices STK_SCHED_BUSY_TRIES times lets the others have a turn.
  */
 #ifndef STK_SCHED_H
 #define STK_SCHED_H
@@ -77,6 +78,8 @@ enum {
     STK_SE_OUTSIDE, /* device: others hold `mib` of it, until further notice (not durable) */
     STK_SE_GROWN,   /* task: before this state began an attempt of it ran out of memory: `grows` (a
                        run   that is taken up; not durable) */
+    STK_SE_CLAIMED, /* task, which is ready: others keep `devices` free for it, so do we, whatever
+                       others still hold there; no devices: no more (not durable) */
     STK_SE_GONE     /* device: out of the pool for the rest of the run; who can do without it starts
                        elsewhere, nobody else ever will (not durable) */
 };
@@ -93,7 +96,7 @@ typedef struct stk_sched_event {
     int32_t mib;         /* OUTSIDE; STK_SCHED_ALL: nothing is left */
     uint32_t i_ask; /* TASK_STARTED: the alternative; STK_SCHED_NO_ASK: it holds no devices (taken
                        up after its end) */
-    stk_devset devices; /* TASK_STARTED */
+    stk_devset devices; /* TASK_STARTED, CLAIMED */
 } stk_sched_event;
 
 typedef enum {
@@ -193,6 +196,13 @@ stk_sched_asking stk_sched_asks(const stk_sched *sched, uint32_t task);
 int32_t stk_sched_held(const stk_sched *sched, uint32_t device);
 /* MiB of it that others hold, as last folded. */
 int32_t stk_sched_outside(const stk_sched *sched, uint32_t device);
+/* Of the ready tasks that only wait for devices, and would not but for others than this run, the
+ * one that has been ready longest, of the first of each kind; or UINT32_MAX. */
+uint32_t stk_sched_waiter(const stk_sched *sched);
+/* The devices that a ready task should be given, whoever holds them now: those that have the least
+ * to give back, none of `avoid` if that is possible. False: there are none (gone). */
+bool stk_sched_claim(const stk_sched *sched, uint32_t task, const stk_devset *avoid,
+                     stk_devset *ret_devices);
 /* A running task that holds (some of) a device, or UINT32_MAX. */
 uint32_t stk_sched_holder(const stk_sched *sched, uint32_t device);
 

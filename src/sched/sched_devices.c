@@ -167,12 +167,14 @@ void stk_sched_give_back(stk_sched *sched, uint32_t grant)
 
 /* --- what others hold --- */
 
-/* Who counted on device i counts anew. */
-static void unreserve(stk_sched *sched, uint32_t i)
+/* Who counted on device i counts anew; who claims it does only when it is gone. */
+static void unreserve(stk_sched *sched, uint32_t i, bool is_gone)
 {
     for (uint32_t k = 0; k < sched->n_live; k++) {
         stk_sched_kind *kind = stk_sched_kind_at(sched, sched->live[k]);
-        kind->has_reserved = kind->has_reserved && !stk_devset_has(&kind->reserved, i);
+        if (stk_devset_has(&kind->reserved, i) && (is_gone || !kind->is_claimed)) {
+            kind->has_reserved = kind->is_claimed = false;
+        }
     }
 }
 
@@ -180,7 +182,7 @@ void stk_sched_set_outside(stk_sched *sched, uint32_t device, int32_t mib)
 {
     sched->devices[device].outside_mib = mib;
     if (mib > 0) {
-        unreserve(sched, device);
+        unreserve(sched, device, false);
     }
 }
 
@@ -188,7 +190,7 @@ void stk_sched_set_gone(stk_sched *sched, uint32_t device)
 {
     sched->host[device].taken = true;
     sched->is_any_gone = true;
-    unreserve(sched, device);
+    unreserve(sched, device, true);
     for (uint32_t i = 0; i < sched->wishes.n; i++) {
         stk_sched_wish *wish = (stk_sched_wish *)sched->wishes.items + i;
         wish->is_lost = !stk_sched_is_placeable(sched, sched->host, wish);
@@ -287,6 +289,81 @@ bool stk_sched_reserve_devices(const stk_sched *sched, stk_sched_kind *kind)
     }
     kind->has_reserved = true;
     return true;
+}
+
+/* --- claims --- */
+
+void stk_sched_set_claimed(stk_sched *sched, uint32_t task, const stk_devset *devices)
+{
+    stk_sched_kind *kind = stk_sched_kind_at(sched, sched->nodes[task].kind);
+    kind->has_reserved = kind->is_claimed = stk_devset_count(devices) > 0;
+    kind->reserved = *devices;
+}
+
+/* With all devices free of which not more than most_mib are held, by whomever. */
+static bool place_claim(const stk_sched *sched, const stk_sched_wish *wish, int64_t most_mib,
+                        const stk_devset *avoid, stk_devset *ret_devices)
+{
+    stk_pack_device *guess = sched->view->guess;
+    uint32_t i_ask;
+    for (uint32_t i = 0; i < sched->config.host.n; i++) {
+        const stk_sched_device *d = &sched->devices[i];
+        int64_t held = (int64_t)d->outside_mib + (d->is_whole ? STK_SCHED_ALL : d->own_mib);
+        held = held < STK_SCHED_ALL ? held : STK_SCHED_ALL;
+        guess[i] = sched->host[i];
+        guess[i].taken = guess[i].taken || held > most_mib || stk_devset_has(avoid, i);
+    }
+    return place_in(sched, guess, wish, &i_ask, ret_devices);
+}
+
+bool stk_sched_claim(const stk_sched *sched, uint32_t task, const stk_devset *avoid,
+                     stk_devset *ret_devices)
+{
+    static const stk_devset none;
+    const stk_sched_wish *wish =
+        stk_sched_wish_of(sched, stk_sched_kind_at(sched, sched->nodes[task].kind));
+    if (wish == NULL || !place_claim(sched, wish, STK_SCHED_ALL, &none, ret_devices)) {
+        return false;
+    }
+    avoid = place_claim(sched, wish, STK_SCHED_ALL, avoid, ret_devices) ? avoid : &none;
+    int64_t most_mib = 0;
+    while (!place_claim(sched, wish, most_mib, avoid, ret_devices)) {
+        most_mib = most_mib * 2 + 1; /* ends: with STK_SCHED_ALL it is as above */
+    }
+    return true;
+}
+
+/* Others than this run have some of what would do. */
+static bool is_for_others(const stk_sched *sched, const stk_sched_wish *wish)
+{
+    bool is = false;
+    for (uint32_t i = 0; i < sched->config.host.n; i++) {
+        for (uint32_t k = 0; k < wish->n_asks && sched->devices[i].outside_mib > 0; k++) {
+            is = is || (stk_devset_has(&wish->asks[k].wanted, i) && !sched->host[i].taken);
+        }
+    }
+    return is;
+}
+
+uint32_t stk_sched_waiter(const stk_sched *sched)
+{
+    static const int64_t nothing[DIM_N];
+    int64_t free[DIM_N];
+    uint32_t found = NIL, i_ask;
+    stk_devset devices;
+    stk_sched_free_now(sched, free);
+    stk_sched_look(sched);
+    for (uint32_t k = 0; k < sched->n_live && !stk_sched_is_stopping(sched); k++) {
+        const stk_sched_kind *kind = stk_sched_kind_at(sched, sched->live[k]);
+        const stk_sched_wish *wish = stk_sched_wish_of(sched, kind);
+        uint32_t first = kind->ready.first;
+        if (wish != NULL && (found == NIL || sched->nodes[first].seq < sched->nodes[found].seq) &&
+            stk_sched_fits(kind->ask, free, nothing) && is_for_others(sched, wish) &&
+            !stk_sched_place(sched, wish, &i_ask, &devices)) {
+            found = first;
+        }
+    }
+    return found;
 }
 
 /* --- questions --- */

@@ -101,7 +101,7 @@ static void fold_busy(stk_sched *sched, const stk_sched_event *event)
     if (++kind->busy_tries >= STK_SCHED_BUSY_TRIES) {
         kind->busy_tries = 0;
         kind->n_starts = sched->n_starts;
-        kind->has_reserved = false;
+        kind->has_reserved = kind->is_claimed;
     }
 }
 
@@ -117,6 +117,7 @@ static bool is_possible(const stk_sched *sched, const stk_sched_event *event)
     case STK_SE_MISSED:
         return state == STK_TASK_LOOKUP;
     case STK_SE_BUSY:
+    case STK_SE_CLAIMED:
         return state == STK_TASK_READY;
     case STK_SE_GROWN:
         return state == STK_TASK_WAITING || state == STK_TASK_LOOKUP; /* not queued by its kind */
@@ -152,6 +153,9 @@ static void fold_task(stk_sched *sched, const stk_sched_event *event, uint32_t g
         break;
     case STK_SE_BUSY:
         fold_busy(sched, event);
+        break;
+    case STK_SE_CLAIMED:
+        stk_sched_set_claimed(sched, task, &event->devices);
         break;
     case STK_SE_GROWN:
         stk_sched_count_failure(sched, task, STK_FAIL_HOST_OOM); /* of which class doesn't matter */
@@ -205,6 +209,7 @@ static const char *kind_word(int kind)
            : kind == STK_SE_BUSY    ? "busy"
            : kind == STK_SE_OUTSIDE ? "outside"
            : kind == STK_SE_GROWN   ? "grown"
+           : kind == STK_SE_CLAIMED ? "claimed"
            : kind == STK_SE_GONE    ? "gone"
                                     : stk_event_word((stk_event_kind)kind);
 }

@@ -192,7 +192,7 @@ static void leave(stk_sched *sched, uint32_t task)
         stk_sched_kind *kind = stk_sched_kind_at(sched, node->kind);
         kind->n_starts = sched->n_starts;
         kind->busy_tries = 0;
-        kind->has_reserved = false;
+        kind->has_reserved = kind->is_claimed = false;
         if (list->first == NIL) {
             uint32_t last = sched->live[--sched->n_live];
             sched->live[kind->i_live] = last;

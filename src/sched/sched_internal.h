@@ -96,6 +96,7 @@ typedef struct stk_sched_kind {
     uint32_t busy_tries;
     uint32_t i_live;   /* index in `live`, while `ready` isn't empty */
     bool has_reserved; /* these devices, for the first of `ready` */
+    bool is_claimed;   /* … and from others than this run too */
     stk_devset reserved;
 } stk_sched_kind;
 
@@ -203,7 +204,7 @@ static inline bool stk_sched_fits(const int64_t ask[DIM_N], const int64_t free[D
 
 static inline bool stk_sched_is_starved(const stk_sched *sched, const stk_sched_kind *kind)
 {
-    return sched->n_starts - kind->n_starts >= STK_SCHED_PATIENCE;
+    return kind->is_claimed || sched->n_starts - kind->n_starts >= STK_SCHED_PATIENCE;
 }
 
 static inline const stk_sched_wish *stk_sched_wish_of(const stk_sched *sched,
@@ -235,6 +236,7 @@ void stk_sched_take(stk_sched *sched, const stk_sched_event *event);
 void stk_sched_give_back(stk_sched *sched, uint32_t grant);
 void stk_sched_set_outside(stk_sched *sched, uint32_t device, int32_t mib);
 void stk_sched_set_gone(stk_sched *sched, uint32_t device);
+void stk_sched_set_claimed(stk_sched *sched, uint32_t task, const stk_devset *devices);
 /* Sets the view to what is free now; the others ask it and change it. */
 void stk_sched_look(const stk_sched *sched);
 bool stk_sched_place(const stk_sched *sched, const stk_sched_wish *wish, uint32_t *ret_i_ask,

@@ -2,11 +2,13 @@
  *
  *     add [cpu=N] [mem=N] [dev=N [share=MIB] [on=MASK] [or=N]] [retries=N] [oom=N] [look]
  * [needs=0,1] started TASK ATTEMPT [MASK [ALTERNATIVE]] · failed TASK CLASS · failed! … (final)
- *     busy TASK AT_MS · retrying TASK AT_MS [memory|share] · outside DEVICE MIB · gone DEVICE …
+ *     busy TASK AT_MS · retrying TASK AT_MS [memory|share] · outside DEVICE MIB · gone DEVICE
+ *     claimed TASK MASK (0: no more) …
  *     bad EVENT … (it is refused and changes nothing)
  *     next NOW_MS = start:TASK.ATTEMPT[@MASK[/ALTERNATIVE]] skip:TASK<CAUSE end:STATUS wake:MS …
  *     max N (room for that many actions from here on)
  *     why TASK = needs:OTHER [held:MASK outside:MASK]
+ *     waiter = TASK (that waits for others; -1) · claim TASK AVOID = MASK (what it should get)
  *     used = CPU/MEMORY/DEVICES/RUNNING
  *     refold (what follows is asked of a fold of the durable events)
  */
@@ -122,6 +124,7 @@ static stk_sched_event parse_event(const char *line)
                  : strcmp(word, "busy") == 0    ? (int)STK_SE_BUSY
                  : strcmp(word, "outside") == 0 ? (int)STK_SE_OUTSIDE
                  : strcmp(word, "gone") == 0    ? (int)STK_SE_GONE
+                 : strcmp(word, "claimed") == 0 ? (int)STK_SE_CLAIMED
                                                 : stk_event_kind_of(kind);
     assert_true(event.kind >= 0);
     event.attempt = event.kind == STK_EV_TASK_STARTED ? (uint32_t)atoi(arg) : 0;
@@ -132,6 +135,9 @@ static stk_sched_event parse_event(const char *line)
     event.grows = strcmp(third, "memory") == 0  ? STK_GROWS_MEMORY
                   : strcmp(third, "share") == 0 ? STK_GROWS_SHARE
                                                 : STK_GROWS_NOTHING;
+    if (event.kind == STK_SE_CLAIMED) {
+        event.devices.words[0] = strtoull(arg, NULL, 16);
+    }
     if (event.kind == STK_EV_TASK_STARTED && third[0] != '\0') {
         event.devices.words[0] = strtoull(third, NULL, 16);
         event.i_ask = event.i_ask == STK_SCHED_NO_ASK ? 0 : event.i_ask;
@@ -231,6 +237,15 @@ static void check(player *p, const char *line)
         assert_string_equal(seen, again);
     } else if (strncmp(line, "why", 3) == 0) {
         describe_why(p, (uint32_t)atoi(line + 4), seen, sizeof seen);
+    } else if (strncmp(line, "waiter", 6) == 0) {
+        (void)snprintf(seen, sizeof seen, "%d", (int)stk_sched_waiter(p->sched));
+    } else if (strncmp(line, "claim", 5) == 0) {
+        uint32_t task, mask;
+        stk_devset claimed = {{0}};
+        assert_int_equal(sscanf(line, "claim %u %x", &task, &mask), 2);
+        const stk_devset avoid = {{mask}};
+        bool any = stk_sched_claim(p->sched, task, &avoid, &claimed);
+        (void)snprintf(seen, sizeof seen, any ? "%x" : "none", mask_of(&claimed));
     } else {
         stk_sched_counts c;
         stk_sched_count(p->sched, &c);
@@ -326,6 +341,19 @@ static const script scripts[] = {
      "add dev=2\n outside 0 10\n outside 1 all\n next 0 = start:0.1@c\n outside 2 1\n"
      "next 0 = \n why 0 = devices:-1 held:0 outside:7\n add dev=1 share=90\n"
      "next 0 = start:1.1@1\n outside 0 0\n next 0 = start:0.1@9 start:1.1@4"},
+    {"who waits for others, and what would do", FOUR,
+     "add dev=2\n add dev=1 share=60 on=3\n add dev=1 cpu=4000\n add dev=4\n started 1 1 1\n"
+     "outside 1 30\n outside 2 all\n outside 3 80\n waiter = 0\n claim 0 0 = 3\n claim 0 1 = a\n"
+     "claim 0 b = 3\n claim 3 1 = f\n claim 2 7 = 8\n outside 2 0\n outside 3 0\n waiter = 3\n"
+     "outside 1 0\n waiter = -1\n gone 0\n claim 3 0 = none\n claim 2 0 = 2"},
+    {"what is claimed is kept for it, and it is next", SMALL,
+     "add dev=1 share=60 cpu=0\n add dev=1 on=1 cpu=0\n add dev=1 share=10 on=1 cpu=0\n"
+     "add dev=1 share=20 cpu=0\n outside 0 40\n next 0 = start:0.1@1 start:3.1@2\n"
+     "bad claimed 9 1\n claimed 1 1\n next 0 = start:0.1@1 start:3.1@2\n started 0 1 1\n"
+     "bad claimed 0 1\n outside 0 30\n why 2 = devices:1 first\n next 0 = start:3.1@2\n"
+     "outside 0 0\n next 0 = start:3.1@2\n refold\n claimed 1 1\n succeeded 0\n"
+     "next 0 = start:1.1@1 start:3.1@2\n claimed 1 0\n outside 0 40\n next 0 = start:2.1@1 "
+     "start:3.1@1"},
     {"a device is gone: who can't do without it fails", SMALL,
      "add dev=1 on=1\n add dev=1\n add needs=0\n add dev=2 look\n gone 0\n"
      "next 0 = lookup:3 fail:0 start:1.1@2\n missed 3\n next 0 = fail:0 fail:3 start:1.1@2\n"

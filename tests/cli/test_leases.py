@@ -146,3 +146,67 @@ def test_shares_run_together_and_a_whole_device_waits(cli: Cli) -> None:
     cli.write("go", "")
     assert [run.wait(20) for run in (*runs, waiter)] == [0, 0, 0]
     assert cli.until("seen") == "GPU-a"
+
+
+SHARE = {"gpu_count": 1, "gpu_memory": "3GB"}
+
+
+def stream(cli: Cli, name: str, n: int) -> subprocess.Popen[str]:
+    """A run of n steps that each have a share of the only device for a moment, two at once."""
+    step = {
+        "run": f"echo $STOKER_STEP >> {name}; sleep 0.3",
+        "resources": {**SHARE, "cpu_count": 0.1},
+    }
+    steps = {f"s{i}": step for i in range(n)}
+    return cli.start("run", "--max-workers", "2", cli.document(steps, f"{name}.json"))
+
+
+def test_a_stream_of_shares_lets_a_whole_device_request_through(cli: Cli) -> None:
+    """Two runs' shares always overlap on the device: without its claim the third waited for their end."""
+    cli.devices("GPU-a")
+    cli.env["STOKER_CLAIM_AFTER_MS"] = "1000"
+    n = 200  # 0.3 s each, 2 at once: they last for at least 30 s
+    streams = [stream(cli, "one", n), stream(cli, "two", n)]
+    cli.until("one")
+    cli.until("two")
+    run = {"run": "echo $CUDA_VISIBLE_DEVICES > whole; while ! test -e go; do sleep 0.02; done"}
+    waiter = cli.start(
+        "run", cli.document({"all": {**run, "resources": {"gpu_count": 1}}}, "all.json")
+    )
+    assert cli.until("whole", 15) == "GPU-a"
+    assert [child.poll() for child in streams] == [None, None]
+    done = len((cli.folder / "one").read_text().split())
+    assert done < n
+    cli.write("go", "")
+    assert waiter.wait(20) == 0
+    # and the others go on
+    wait_for(lambda: len((cli.folder / "one").read_text().split()) > done, 20, "shares again")
+
+
+def test_why_names_the_claim(cli: Cli) -> None:
+    """Who is held off by a claim is told by whom and since when; a claim ends with its engine."""
+    cli.devices("GPU-a")
+    cli.env["STOKER_CLAIM_AFTER_MS"] = "300"
+    held = {"run": HOLD, "resources": SHARE}
+    cli.start("run", cli.document({"hold": held}, "hold.json"))
+    cli.until("up")
+    whole = {"all": {"run": "true", "resources": {"gpu_count": 1}}}
+    claimer = cli.start("run", cli.document(whole, "all.json"))
+    gpus = lambda: cli.json("gpus")["devices"][0]  # noqa: E731
+    claim = wait_for(lambda: gpus()["claim"], 20, "the claim")
+    claimer_run = cli.json("show", "latest")["run"]
+    assert f"claimed by run {claimer_run} step all (user " in claim
+    assert gpus()["status"] == "leased"
+    steps = {"late": {"run": "echo up > late", "resources": SHARE}}
+    late = cli.start("run", cli.document(steps, "late.json"))  # there would be room for it
+    wait_for(lambda: "waits for devices" in cli("why", "latest/late").out, 20, "it to wait")
+    why = cli("why", "latest/late").out
+    assert "GPU 0: run " in why and "step hold (user " in why
+    assert f"claimed by run {claimer_run} step all (user " in why
+    assert "which has waited for it for " in why
+    assert "step hold (user " in cli("why", f"{claimer_run}/all").out
+    os.kill(claimer.pid, signal.SIGKILL)
+    assert claimer.wait(20) != 0
+    assert cli.until("late") == "up" and late.wait(20) == 0
+    assert gpus()["claim"] is None
+    cli.write("go", "")
