@@ -1,5 +1,7 @@
 /* http: one request and its answer, over TCP, TLS or a unix socket. Only who talks to a container
- * engine or a registry needs it, so libcurl (libcurl.so.4) is loaded at the first request.
+ * engine or a registry needs it, so libcurl (libcurl.so.4, or what STOKER_LIBCURL names) is loaded
+ * at the first request. Certificates: CURL_CA_BUNDLE, SSL_CERT_FILE, libcurl's own, the usual
+ * files.
  *
  * Nothing secret is ever in an error: the way of a URL is, its query and user part are not.
  */
@@ -27,18 +29,17 @@ typedef struct stk_http_request {
     /* The body as it comes (status is known then); false ends the transfer. NULL: into `body`. */
     bool (*on_body)(void *arg, const void *data, size_t n);
     void *arg;
-    int cancel_fd; /* readable: end the transfer (STK_E_CANCELLED, or the nearest there is); 0: none
-                    */
+    int cancel_fd; /* readable: end the transfer (STK_E_CANCELLED); 0: none */
 } stk_http_request;
 
 typedef struct stk_http_response {
     int status;   /* 200 … */
     stk_buf head; /* header lines as they came, of the last answer */
-    stk_buf body; /* up to its limit (STK_BUF_INIT before the call); more is an error */
+    stk_buf body; /* up to its limit (STK_BUF_INIT before the call; 0: 64 MiB); more is an error */
 } stk_http_response;
 
-/* An error: no answer (can't connect, cut off, no libcurl on this host); any status is an answer.
- */
+/* An error is no answer, whatever its status is an answer: STK_E_ENV (can't connect, cut off,
+ * silent for too long, no libcurl on this host), STK_E_CANCELLED (also by on_body), STK_E_LIMIT. */
 int stk_http_send(const stk_http_request *request, stk_http_response *ret, stk_err *err);
 /* A header's value, case-insensitive, into `value`; false: not there or too long. */
 bool stk_http_header(const stk_http_response *response, const char *name, char *value, size_t size);
