@@ -54,6 +54,18 @@ int stk_preflight_devices(stk_accel *accel, const stk_devset *devices, stk_findi
  * free port on loopback. */
 int stk_preflight_host(const char *folder, stk_findings *findings, stk_err *err);
 
+/* --- drivers and CUDA (tbl/cuda.def), for images, too --- */
+
+/* "580.65.06" against "525.60.13", number by number: < 0, 0, > 0. */
+int stk_preflight_compare_versions(const char *a, const char *b);
+/* The lowest driver that runs every toolkit of this major (minor-version compatibility); NULL: a
+ * major that isn't known. */
+const char *stk_preflight_cuda_driver(int32_t major);
+/* The newest major that this driver runs, else that of `cuda` (13000, as the driver says); -1. */
+int32_t stk_preflight_cuda_newest(const char *driver, int32_t cuda);
+/* "nvidia" → "NVIDIA"; itself where it is unknown. */
+const char *stk_preflight_vendor_name(const char *vendor);
+
 /* An installed framework, read from its files without importing it. */
 typedef struct stk_framework {
     const char *name;    /* "torch", "tensorflow", "jax", "cupy" */

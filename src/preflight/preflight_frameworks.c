@@ -9,51 +9,6 @@
 #include "base/limits.h"
 #include "preflight/preflight_private.h"
 
-typedef struct toolkit {
-    int32_t major;
-    const char *driver; /* lowest */
-} toolkit;
-
-/* Newest first. */
-static const toolkit toolkits[] = {
-#define X(major, driver) {major, driver},
-#include "tbl/cuda.def"
-#undef X
-};
-enum { N_TOOLKITS = sizeof toolkits / sizeof toolkits[0] };
-
-static const char *vendor_name(const char *vendor)
-{
-    static const char *const names[][2] = {
-#define X(id, name, ...) {id, name},
-#include "tbl/vendors.def"
-#undef X
-    };
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(names[i][0], vendor) == 0) {
-            return names[i][1];
-        }
-    }
-    return vendor;
-}
-
-int stk_preflight_compare_versions(const char *a, const char *b)
-{
-    while (*a != '\0' || *b != '\0') {
-        char *end_a, *end_b;
-        long x = strtol(a, &end_a, 10), y = strtol(b, &end_b, 10);
-        if (x != y) {
-            return x < y ? -1 : 1;
-        }
-        if (end_a == a && end_b == b) {
-            return 0; /* no numbers any more */
-        }
-        a = end_a + (*end_a == '.');
-        b = end_b + (*end_b == '.');
-    }
-    return 0;
-}
-
 /* --- one framework --- */
 
 typedef struct trouble {
@@ -80,13 +35,8 @@ static bool serves(const stk_framework *f, const char *vendor)
 /* "CUDA 12.x", the newest that this host's driver runs. */
 static const char *newest_cuda(const judge *j)
 {
-    const stk_gpus *g = j->gpus;
-    for (uint32_t i = 0; g->driver != NULL && i < N_TOOLKITS; i++) {
-        if (stk_preflight_compare_versions(g->driver, toolkits[i].driver) >= 0) {
-            return stk_arena_printf(j->arena, "CUDA %d.x", toolkits[i].major);
-        }
-    }
-    return g->cuda > 0 ? stk_arena_printf(j->arena, "CUDA %d.x", g->cuda / 1000) : "CUDA";
+    int32_t major = stk_preflight_cuda_newest(j->gpus->driver, j->gpus->cuda);
+    return major > 0 ? stk_arena_printf(j->arena, "CUDA %d.x", major) : "CUDA";
 }
 
 static const char *build_for(const judge *j, const char *vendor)
@@ -102,12 +52,13 @@ static const char *build_for(const judge *j, const char *vendor)
 static void check_build(const judge *j, const stk_framework *f, trouble *t)
 {
     const stk_device *first = j->gpus->devices[0];
-    const char *vendor = vendor_name(first->vendor);
+    const char *vendor = stk_preflight_vendor_name(first->vendor);
     const char *noun = first->noun != NULL ? first->noun : "device";
     const char *kind = f->build == STK_BUILD_CPU ? "is a CPU-only build" : NULL;
     if (kind == NULL) {
         kind = stk_arena_printf(j->arena, "is built for %s's devices only",
-                                f->serves[0] != NULL ? vendor_name(f->serves[0]) : "other");
+                                f->serves[0] != NULL ? stk_preflight_vendor_name(f->serves[0])
+                                                     : "other");
     }
     bool plural = j->gpus->n > 1;
     t->text = stk_arena_printf(j->arena, "%s: it can't use %s %s %s%s", kind,
@@ -129,27 +80,23 @@ static void check_build(const judge *j, const stk_framework *f, trouble *t)
 static void check_driver(const judge *j, const stk_framework *f, trouble *t)
 {
     const stk_gpus *g = j->gpus;
-    for (uint32_t i = 0; f->cuda > 0 && g->driver != NULL && i < N_TOOLKITS; i++) {
-        if (toolkits[i].major != f->cuda / 1000) {
-            continue;
-        }
-        if (stk_preflight_compare_versions(g->driver, toolkits[i].driver) >= 0) {
-            return;
-        }
-        t->mild = g->compat;
-        t->text = stk_arena_printf(
-            j->arena, "needs driver %s or newer%s; this host has %s%s", toolkits[i].driver,
-            strchr(f->version != NULL ? f->version : "", '+') != NULL
-                ? ""
-                : stk_arena_printf(j->arena, " (CUDA %d)", f->cuda / 1000),
-            g->driver, g->compat ? ", and a forward compatibility package that may do" : "");
-        t->remedy = stk_arena_printf(
-            j->arena,
-            "install a build of %s for %s, or a newer driver; on data-centre GPUs the package "
-            "cuda-compat-%d-%d runs it on this driver",
-            f->name, newest_cuda(j), f->cuda / 1000, f->cuda % 1000 / 10);
+    const char *lowest = f->cuda > 0 ? stk_preflight_cuda_driver(f->cuda / 1000) : NULL;
+    if (lowest == NULL || g->driver == NULL ||
+        stk_preflight_compare_versions(g->driver, lowest) >= 0) {
         return;
     }
+    t->mild = g->compat;
+    t->text = stk_arena_printf(
+        j->arena, "needs driver %s or newer%s; this host has %s%s", lowest,
+        strchr(f->version != NULL ? f->version : "", '+') != NULL
+            ? ""
+            : stk_arena_printf(j->arena, " (CUDA %d)", f->cuda / 1000),
+        g->driver, g->compat ? ", and a forward compatibility package that may do" : "");
+    t->remedy = stk_arena_printf(
+        j->arena,
+        "install a build of %s for %s, or a newer driver; on data-centre GPUs the package "
+        "cuda-compat-%d-%d runs it on this driver",
+        f->name, newest_cuda(j), f->cuda / 1000, f->cuda % 1000 / 10);
 }
 
 /* Can it run on a device of this capability? -1 unknown. */

@@ -18,8 +18,6 @@ bool stk_preflight_arch_runs(uint64_t arch_bits, int32_t cc);
 /* "7.5, 8.0, 9.0 and PTX of 9.0". */
 const char *stk_preflight_arch_text(uint64_t arch_bits, bool has_ptx, int32_t ptx_arch,
                                     stk_arena *arena);
-/* "580.65.06" against "525.60.13", number by number: < 0, 0, > 0. */
-int stk_preflight_compare_versions(const char *a, const char *b);
 
 /* What the frameworks are held against. */
 typedef struct stk_gpus {

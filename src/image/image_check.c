@@ -1,0 +1,320 @@
+/* Does an image fit the host and what its steps do? From its name and configuration alone. */
+#include <stdio.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "image/image_private.h"
+
+/* --- the host --- */
+
+static const char *docker_arch(const char *machine)
+{
+    static const char *const names[][2] = {{"x86_64", "amd64"},
+                                           {"aarch64", "arm64"},
+                                           {"armv7l", "arm"},
+                                           {"i686", "386"},
+                                           {"ppc64le", "ppc64le"}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(names[i][0], machine) == 0) {
+            return names[i][1];
+        }
+    }
+    return machine;
+}
+
+const char *stk_image_brand(const char *model)
+{
+    /* the first that is in the model's name */
+    static const char *const brands[][2] = {{"GeForce RTX", "geforcertx"},
+                                            {"GeForce", "geforce"},
+                                            {"Quadro RTX", "quadrortx"},
+                                            {"Quadro", "quadro"},
+                                            {"TITAN RTX", "titanrtx"},
+                                            {"TITAN", "titan"},
+                                            {"Tesla", "tesla"},
+                                            {"RTX", "nvidiartx"},
+                                            {"GRID", "grid"},
+                                            {"NVIDIA", "nvidia"}};
+    for (size_t i = 0; model != NULL && i < sizeof brands / sizeof brands[0]; i++) {
+        if (strstr(model, brands[i][0]) != NULL) {
+            return brands[i][1];
+        }
+    }
+    return NULL;
+}
+
+void stk_image_host_of(const stk_accel *accel, const char *arch, stk_arena *arena,
+                       stk_image_host *ret)
+{
+    struct utsname here;
+    *ret = (stk_image_host){.arch = arch, .cuda = -1};
+    if (arch == NULL && uname(&here) == 0) {
+        ret->arch = stk_arena_dup(arena, docker_arch(here.machine));
+    }
+    uint32_t n = accel == NULL ? 0 : stk_accel_n_devices(accel), n_vendors = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const stk_device *d = stk_accel_device(accel, i);
+        if (!d->usable || d->vendor == NULL) {
+            continue;
+        }
+        if (strcmp(d->vendor, "nvidia") == 0 && ret->brand == NULL) {
+            ret->brand = stk_image_brand(d->model);
+            ret->capability = d->cc_major < 0 || d->cc_minor < 0
+                                  ? NULL
+                                  : stk_arena_printf(arena, "%d.%d", d->cc_major, d->cc_minor);
+        }
+        uint32_t k = 0;
+        while (k < n_vendors && strcmp(ret->vendors[k], d->vendor) != 0) {
+            k++;
+        }
+        if (k == n_vendors && n_vendors + 1 < sizeof ret->vendors / sizeof ret->vendors[0]) {
+            ret->vendors[n_vendors++] = d->vendor;
+        }
+    }
+    if (accel != NULL) {
+        ret->driver = stk_accel_driver(accel);
+        ret->cuda = stk_accel_cuda_version(accel);
+    }
+}
+
+/* --- the rules --- */
+
+typedef struct judge {
+    const stk_image_config *image;
+    const stk_image_facts *facts;
+    const char *name;
+    const stk_image_host *host;
+    const stk_image_use *use;
+    stk_findings *findings;
+} judge;
+
+static const char *vendor_of(int made_for)
+{
+    static const char *const vendors[] = {
+        [STK_IMAGE_FOR_NVIDIA] = "nvidia", [STK_IMAGE_FOR_AMD] = "amd",
+        [STK_IMAGE_FOR_INTEL] = "intel",   [STK_IMAGE_FOR_AWS] = "aws",
+        [STK_IMAGE_FOR_GOOGLE] = "google",
+    };
+    return vendors[made_for];
+}
+
+static bool has_vendor(const stk_image_host *host, const char *vendor)
+{
+    for (uint32_t i = 0; host->vendors[i] != NULL; i++) {
+        if (strcmp(host->vendors[i], vendor) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *framework_of(const judge *j)
+{
+    return j->facts->framework != NULL ? j->facts->framework
+           : j->use->n_uses > 0        ? j->use->uses[0]
+                                       : NULL;
+}
+
+/* "take pytorch/pytorch:…, whose CUDA this driver runs". */
+static const char *instead(const judge *j)
+{
+    if (has_vendor(j->host, "amd") && !has_vendor(j->host, "nvidia")) {
+        const char *framework = framework_of(j);
+        bool tensorflow = framework != NULL && strcmp(framework, "tensorflow") == 0;
+        return tensorflow ? "take an image built for ROCm: rocm/tensorflow:latest"
+                          : "take an image built for ROCm: rocm/pytorch:latest";
+    }
+    if (!has_vendor(j->host, "nvidia")) {
+        return "take an image made for this host's devices";
+    }
+    int32_t major = stk_preflight_cuda_newest(j->host->driver, j->host->cuda);
+    const char *other =
+        stk_image_suggest(j->name, framework_of(j), major > 0 ? major : 0, j->findings->arena);
+    return other == NULL ? "take an image with an older CUDA, or install a newer driver"
+           : major > 0   ? stk_arena_printf(j->findings->arena,
+                                            "take %s, whose CUDA this host's driver runs", other)
+                         : stk_arena_printf(j->findings->arena, "take %s", other);
+}
+
+static void check_platform(const judge *j)
+{
+    const stk_image_config *image = j->image;
+    if (image == NULL) {
+        return;
+    }
+    if (image->os != NULL && *image->os != '\0' && strcmp(image->os, "linux") != 0) {
+        (void)stk_preflight_add(j->findings, STK_CHECK_ERROR, "arch", j->name, "take one for Linux",
+                                "image '%s' is for %s", j->name, image->os);
+    } else if (image->arch != NULL && *image->arch != '\0' && j->host->arch != NULL &&
+               strcmp(image->arch, j->host->arch) != 0) {
+        (void)stk_preflight_add(j->findings, STK_CHECK_ERROR, "arch", j->name,
+                                "take one built for this architecture, or a tag that has several",
+                                "image '%s' is for %s, this host is %s", j->name, image->arch,
+                                j->host->arch);
+    } else if (image->arch != NULL) {
+        (void)stk_preflight_add(j->findings, STK_CHECK_OK, "arch", j->name, NULL,
+                                "image '%s' is for %s/%s", j->name,
+                                image->os != NULL ? image->os : "linux", image->arch);
+    }
+}
+
+static void check_python(const judge *j)
+{
+    const char *python = j->facts->python;
+    if (python == NULL) {
+        return;
+    }
+    bool old = stk_preflight_compare_versions(python, STK_IMAGE_OLDEST_PYTHON) < 0;
+    (void)stk_preflight_add(
+        j->findings,
+        !old             ? STK_CHECK_OK
+        : j->use->python ? STK_CHECK_ERROR
+                         : STK_CHECK_NOTE,
+        "python", j->name,
+        old ? "take a newer image; steps that are commands can run in this one" : NULL,
+        old ? "image '%s' has Python %s: Python steps need " STK_IMAGE_OLDEST_PYTHON " or newer"
+            : "image '%s' has Python %s",
+        j->name, python);
+}
+
+/* CUDA's version against the driver: minor-version compatibility, else the image's own package. */
+static void check_cuda(const judge *j, int required)
+{
+    const char *lowest = stk_preflight_cuda_driver(j->facts->cuda / 1000);
+    int32_t major = j->facts->cuda / 1000, minor = j->facts->cuda % 1000 / 10;
+    const char *driver = j->host->driver;
+    if (driver == NULL || lowest == NULL) {
+        (void)stk_preflight_add(j->findings, STK_CHECK_OK, "cuda", j->name, NULL,
+                                "image '%s' has CUDA %d.%d (from %s)", j->name, major, minor,
+                                j->facts->source);
+    } else if (stk_preflight_compare_versions(driver, lowest) >= 0) {
+        (void)stk_preflight_add(j->findings, STK_CHECK_OK, "cuda", j->name, NULL,
+                                "image '%s' has CUDA %d.%d (from %s), which driver %s runs",
+                                j->name, major, minor, j->facts->source, driver);
+    } else if (required == 1) {
+        (void)stk_preflight_add(
+            j->findings, STK_CHECK_WARNING, "cuda", j->name,
+            "if CUDA does not start (error 803 or 804), take an image with an older CUDA",
+            "image '%s' has CUDA %d.%d, for which driver %s is too old (%s); it says that "
+            "NVIDIA's forward compatibility package in it makes up for that on these GPUs",
+            j->name, major, minor, driver, lowest);
+    } else {
+        (void)stk_preflight_add(j->findings, STK_CHECK_ERROR, "cuda", j->name, instead(j),
+                                "image '%s' has CUDA %d.%d, which needs driver %s or newer; this "
+                                "host has %s",
+                                j->name, major, minor, lowest, driver);
+    }
+}
+
+static int check_requirement(const judge *j)
+{
+    const stk_image_host *h = j->host;
+    const char *text = j->image == NULL ? NULL : stk_image_env(j->image, "NVIDIA_REQUIRE_CUDA");
+    const char *disabled =
+        j->image == NULL ? NULL : stk_image_env(j->image, "NVIDIA_DISABLE_REQUIRE");
+    char cuda[16] = "", why[200] = "";
+    if (text == NULL || h->driver == NULL) {
+        return -1;
+    }
+    if (h->cuda > 0) {
+        (void)snprintf(cuda, sizeof cuda, "%d.%d", h->cuda / 1000, h->cuda % 1000 / 10);
+    }
+    int fits = stk_image_require(text, h->cuda > 0 ? cuda : NULL, h->driver, h->brand,
+                                 h->capability, why, sizeof why);
+    bool off = disabled != NULL && (strcmp(disabled, "1") == 0 || strcmp(disabled, "true") == 0);
+    if (fits == 0 && !off) {
+        const char *lowest =
+            j->facts->cuda > 0 ? stk_preflight_cuda_driver(j->facts->cuda / 1000) : NULL;
+        bool runs = lowest != NULL && stk_preflight_compare_versions(h->driver, lowest) >= 0;
+        if (runs) { /* where it doesn't, check_cuda says so */
+            (void)stk_preflight_add(
+                j->findings, STK_CHECK_WARNING, "require", j->name,
+                stk_arena_printf(j->findings->arena,
+                                 "%s; or set NVIDIA_DISABLE_REQUIRE=1 in runtime_environment: "
+                                 "CUDA's minor-version compatibility runs it",
+                                 instead(j)),
+                "image '%s': %s (NVIDIA_REQUIRE_CUDA); NVIDIA's container runtime may refuse to "
+                "start it",
+                j->name, why);
+        }
+    }
+    return fits;
+}
+
+static void check_devices(const judge *j)
+{
+    const stk_image_facts *f = j->facts;
+    const char *vendor = vendor_of(f->made_for);
+    if (j->host->vendors[0] == NULL) {
+        if (f->cuda > 0) {
+            check_cuda(j, -1);
+        }
+        return;
+    }
+    if (f->made_for == STK_IMAGE_FOR_CPU) {
+        (void)stk_preflight_add(j->findings, STK_CHECK_ERROR, "image", j->name, instead(j),
+                                "image '%s' is made for CPUs only (%s says so): nothing in it can "
+                                "use the %s devices of this host",
+                                j->name, f->source, stk_preflight_vendor_name(j->host->vendors[0]));
+    } else if (vendor != NULL && !has_vendor(j->host, vendor)) {
+        (void)stk_preflight_add(j->findings, STK_CHECK_ERROR, "image", j->name, instead(j),
+                                "image '%s' is made for %s's devices (%s says so), this host has "
+                                "%s's",
+                                j->name, stk_preflight_vendor_name(vendor), f->source,
+                                stk_preflight_vendor_name(j->host->vendors[0]));
+    } else if (f->made_for == STK_IMAGE_FOR_UNKNOWN) {
+        (void)stk_preflight_add(j->findings, STK_CHECK_NOTE, "image", j->name, NULL,
+                                "nothing in the name or the configuration of image '%s' tells "
+                                "whether it can use a GPU; 'stoker doctor --image %s --inside' "
+                                "looks at its frameworks",
+                                j->name, j->name);
+    } else if (f->made_for == STK_IMAGE_FOR_NVIDIA) {
+        int required = check_requirement(j);
+        if (f->cuda > 0) {
+            check_cuda(j, required);
+        }
+    }
+}
+
+/* The same without the words "this is wrong": no step gets a device in it. */
+static void tell_devices(const judge *j)
+{
+    if (j->facts->cuda > 0) {
+        (void)stk_preflight_add(
+            j->findings, STK_CHECK_OK, "cuda", j->name, NULL, "image '%s' has CUDA %d.%d (from %s)",
+            j->name, j->facts->cuda / 1000, j->facts->cuda % 1000 / 10, j->facts->source);
+    }
+}
+
+void stk_image_judge(const stk_image_config *image, const stk_image_facts *facts, const char *name,
+                     const stk_image_host *host, const stk_image_use *use, stk_findings *findings)
+{
+    const judge j = {image, facts, name, host, use, findings};
+    check_platform(&j);
+    check_python(&j);
+    if (facts->framework != NULL) {
+        (void)stk_preflight_add(
+            findings, STK_CHECK_OK, facts->framework, name, NULL,
+            facts->version != NULL ? "image '%s' has %s %s (%s)" : "image '%s' has %s%s (%s)", name,
+            facts->framework, facts->version != NULL ? facts->version : "",
+            facts->family != NULL ? facts->family : "by its name");
+    }
+    if (use->devices) {
+        check_devices(&j);
+    } else {
+        tell_devices(&j);
+    }
+}
+
+int stk_image_check(const stk_image_config *image, const char *name, const stk_accel *accel,
+                    const stk_image_use *use, stk_findings *findings, stk_err *err)
+{
+    stk_image_facts facts;
+    stk_image_host host;
+    int rc = stk_image_facts_of(name, image, findings->arena, &facts, err);
+    if (rc == 0) {
+        stk_image_host_of(accel, use->arch, findings->arena, &host);
+        stk_image_judge(image, &facts, name, &host, use, findings);
+    }
+    return rc;
+}

@@ -1,0 +1,120 @@
+/* Names of images, as Docker understands them. */
+#include <ctype.h>
+#include <string.h>
+
+#include "image/image_private.h"
+
+enum { MAX_NAME = 255, MAX_TAG = 128 };
+
+static bool is_registry(const char *first, size_t n)
+{
+    return memchr(first, '.', n) != NULL || memchr(first, ':', n) != NULL ||
+           (n == 9 && memcmp(first, "localhost", 9) == 0);
+}
+
+static int fail(stk_err *err, const char *text, const char *why)
+{
+    stk_err_set(err, STK_E_SPEC, "'%s' is no name of an image: %s", text, why);
+    stk_err_hint(err, "write [registry/]repository[:tag] or repository@sha256:…");
+    return STK_E_SPEC;
+}
+
+/* Lower-case words, joined by one of . _ __ - or /. NULL: fine. */
+static const char *wrong_repository(const char *name)
+{
+    const char *last = "";
+    if (*name == '\0') {
+        return "the repository is missing";
+    }
+    for (const char *c = name; *c != '\0'; c++) {
+        bool separator = strchr("._-/", *c) != NULL;
+        bool pair = *last == *c && (*c == '_' || *c == '-');
+        if (isupper((unsigned char)*c)) {
+            return "repositories are lower case";
+        }
+        if (!separator && !islower((unsigned char)*c) && !isdigit((unsigned char)*c)) {
+            return "a repository has letters, digits and . _ - / only";
+        }
+        if (separator && (*last == '\0' || c[1] == '\0' || (strchr("._-/", *last) && !pair))) {
+            return "a separator (. _ - /) stands between two words";
+        }
+        last = c;
+    }
+    return strlen(name) > MAX_NAME ? "it is longer than 255 characters" : NULL;
+}
+
+static const char *wrong_tag(const char *tag)
+{
+    size_t n = strlen(tag);
+    for (const char *c = tag; *c != '\0'; c++) {
+        bool word = isalnum((unsigned char)*c) || *c == '_';
+        if (!word && (c == tag || (*c != '.' && *c != '-'))) {
+            return "a tag has letters, digits and _ . - only and begins with a word";
+        }
+    }
+    return n == 0 ? "the tag is empty" : n > MAX_TAG ? "the tag is longer than 128" : NULL;
+}
+
+static bool is_digest(const char *text)
+{
+    size_t n = strncmp(text, "sha256:", 7) == 0 ? 64 : strncmp(text, "sha512:", 7) == 0 ? 128 : 0;
+    return n > 0 && strlen(text + 7) == n && strspn(text + 7, "0123456789abcdef") == n;
+}
+
+bool stk_image_is_id(const char *text)
+{
+    return is_digest(text);
+}
+
+int stk_image_parse(const char *text, stk_arena *arena, stk_image_ref *ret, stk_err *err)
+{
+    const char *rest = strncmp(text, "docker://", 9) == 0 ? text + 9 : text;
+    const char *at = strchr(rest, '@');
+    const char *digest = at == NULL ? NULL : stk_arena_dup(arena, at + 1);
+    if (digest != NULL && !is_digest(digest)) {
+        return fail(err, text, "what follows @ is no digest");
+    }
+    if (is_digest(rest)) {
+        return fail(err, text, "it is an id, which only the container engine knows");
+    }
+    size_t n = at == NULL ? strlen(rest) : (size_t)(at - rest);
+    size_t first = 0;
+    while (first < n && rest[first] != '/') {
+        first++;
+    }
+    bool has_registry = first < n && is_registry(rest, first);
+    const char *registry = has_registry ? stk_arena_dupn(arena, rest, first) : "docker.io";
+    const char *name = has_registry ? rest + first + 1 : rest;
+    char *repository = stk_arena_dupn(arena, name, n - (size_t)(name - rest));
+    char *colon = repository == NULL ? NULL : strrchr(repository, ':');
+    const char *tag = NULL;
+    if (colon != NULL) {
+        *colon = '\0';
+        tag = colon + 1;
+    } else if (digest == NULL) {
+        tag = "latest";
+    }
+    if (registry == NULL || repository == NULL || (at != NULL && digest == NULL)) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory for the name of an image");
+    }
+    const char *wrong = wrong_repository(repository);
+    wrong = wrong == NULL && tag != NULL ? wrong_tag(tag) : wrong;
+    if (wrong != NULL) {
+        return fail(err, text, wrong);
+    }
+    if (strcmp(registry, "index.docker.io") == 0 || strcmp(registry, "registry-1.docker.io") == 0) {
+        registry = "docker.io";
+    }
+    if (strcmp(registry, "docker.io") == 0 && strchr(repository, '/') == NULL) {
+        repository = stk_arena_printf(arena, "library/%s", repository);
+    }
+    *ret = (stk_image_ref){registry, repository, digest == NULL ? tag : NULL, digest};
+    return repository == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the name") : 0;
+}
+
+const char *stk_image_text(const stk_image_ref *ref, stk_arena *arena)
+{
+    return ref->digest != NULL
+               ? stk_arena_printf(arena, "%s/%s@%s", ref->registry, ref->repository, ref->digest)
+               : stk_arena_printf(arena, "%s/%s:%s", ref->registry, ref->repository, ref->tag);
+}
