@@ -122,7 +122,7 @@ static void end_one(world *w)
         return;
     }
     stk_sched_retrying retrying;
-    bool is_again = stk_sched_retry(w->sched, ended.task, STK_FAIL_EXIT, &retrying);
+    bool is_again = stk_sched_retry(w->sched, ended.task, STK_FAIL_EXIT, false, &retrying);
     fold(w, (stk_sched_event){.kind = STK_EV_TASK_FAILED,
                               .task = ended.task,
                               .failure = STK_FAIL_EXIT,

@@ -366,11 +366,11 @@ class _Server:
             if fresh:
                 self._exec_worker(message)
             hook, error = message.get("hook"), message.get("error") or ""
-            done = _worker.run_attempt(
+            ended = _worker.run_attempt(
                 message["dir"], entry, hook, error, self.main_error, self.main_file
             )
             self._end_task()
-            status = 0 if done else 1
+            status = ended
         except BaseException as exc:  # ours, or an exit function's: the log says it
             try:
                 sys.stderr.write(f"stoker: {type(exc).__name__}: {exc}\n")

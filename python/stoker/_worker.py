@@ -33,6 +33,7 @@ _THREAD_VARIABLES = (
 )
 
 
+_AGAIN = 75  # a rank's exit status: preempted (EX_TEMPFAIL)
 _decode = json.JSONDecoder().raw_decode
 _encode = json.JSONEncoder(allow_nan=False).encode
 
@@ -55,7 +56,7 @@ def run_attempt(
     hook_error: str = "",
     main_error: Optional[BaseException] = None,
     main_file: Optional[str] = None,
-) -> bool:
+) -> int:
     """Run the attempt (or only one of its hooks) and write its result; never raises.
 
     A step of many processes: this process becomes their launcher, and each of them comes here again.
@@ -69,7 +70,8 @@ def run_attempt(
         main_file: the user's file, for ranks that must import it again.
 
     Returns:
-        False if it was a hook and the hook failed, or a rank and the rank failed.
+        The exit status: 0; 1 if it was a hook and the hook failed, or a rank and the rank failed; 75 if a
+        rank was preempted.
     """
     result: Dict[str, Any] = {"stoker": _VERSION, "status": "failed"}
     rank = None if hook else _gang.rank_in(directory)
@@ -95,9 +97,10 @@ def run_attempt(
     attempt.close()
     if rank is not None:
         rank.end(result, _write_result)
-        return bool(result["status"] == "ok")
+        failed = (result.get("error") or {}).get("class")
+        return 0 if result["status"] == "ok" else _AGAIN if failed == "preempted" else 1
     _write_result(directory, "hook.json" if hook else "result.json", result)
-    return not hook or (result["status"] == "ok" and not attempt.warnings)
+    return int(bool(hook) and (result["status"] != "ok" or bool(attempt.warnings)))
 
 
 class _Attempt:
@@ -156,6 +159,7 @@ class _Attempt:
         arguments = self._load_inputs()
         self.run_hook("on_start", None)
         value = self._call(arguments)
+        _told_to_end(self.warnings, failed=False)
         names = self._output_names()
         if self.rank is None:
             self._store_outputs(dict(zip(names, self._split(value, names))))
@@ -201,6 +205,8 @@ class _Attempt:
                 return asyncio.run(self.entry.func(**arguments))
             return self.entry.func(**arguments)
         except SystemExit as exc:
+            if _is_preempted(exc):
+                raise
             code = exc.code
             if code not in (None, 0):
                 raise Stopped(f"the step called sys.exit({code!r})").with_traceback(
@@ -325,8 +331,12 @@ class _Attempt:
 
     def fail(self, exc: BaseException) -> None:
         """Turn an exception into the result's error, and show it in the step's log."""
+        told = _told_to_end(self.warnings, failed=True)
         try:
             error = describe(exc, self.entry)
+            if told and error["class"] != "preempted":
+                error["message"] = f"preempted, and then: {error['type']}: {error['message']}"
+                error["class"] = "preempted"
         except Exception as second:  # an exception whose own __str__ raises
             error = {"class": "exception", "type": type(exc).__name__, "message": repr(second)}
         self.result["error"] = error
@@ -335,7 +345,8 @@ class _Attempt:
 
     def after_failure(self, exc: BaseException) -> None:
         """Failure hooks, once no attempt is left; a rank leaves them to the engine: its gang may start again."""
-        if self.rank is None and self.task.get("last_attempt", True):
+        preempted = (self.result.get("error") or {}).get("class") == "preempted"
+        if self.rank is None and self.task.get("last_attempt", True) and not preempted:
             self.run_hook("on_failure", exc)
             self.run_hook("on_end", exc)
 
@@ -439,6 +450,8 @@ def describe(exc: BaseException, entry: Any = None) -> Dict[str, Any]:
     name = kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
     if isinstance(exc, Stopped):
         name = "SystemExit"
+    if _is_preempted(exc):
+        return {"class": "preempted", "type": name, "message": str(exc)}
     error: Dict[str, Any] = {"class": "exception", "type": name, "message": _message(full or exc)}
     ours = module.startswith("stoker.")
     if ours and kind.__name__ == "SerializeError":
@@ -459,6 +472,22 @@ def describe(exc: BaseException, entry: Any = None) -> Dict[str, Any]:
     if not ours or isinstance(exc, Stopped):
         error["traceback"] = _traceback(exc)
     return error
+
+
+def _is_preempted(exc: BaseException) -> bool:
+    preemption: Any = sys.modules.get("stoker._preemption")
+    return preemption is not None and isinstance(exc, preemption.Preempted)
+
+
+def _told_to_end(warnings: List[str], failed: bool) -> bool:
+    """The step's function has ended; was it told to? A step without checkpoints never hears of it."""
+    preemption: Any = sys.modules.get("stoker._preemption")
+    try:
+        return preemption is not None and bool(preemption.ended(failed))
+    except BaseException as exc:  # of a hook
+        warnings.append(f"a preemption hook raised {type(exc).__name__}: {exc}")
+        _log(_traceback(exc))
+        return True
 
 
 def _message(exc: BaseException) -> str:
@@ -659,8 +688,7 @@ def _main(argv: List[str]) -> int:
         error = import_main(argv[2])
     hook = os.environ.get("STOKER_HOOK")
     said = os.environ.get("STOKER_ERROR", "")
-    done = run_attempt(directory, None, hook, said, error, argv[2] if len(argv) == 3 else None)
-    return 0 if done else 1
+    return run_attempt(directory, None, hook, said, error, argv[2] if len(argv) == 3 else None)
 
 
 if __name__ == "__main__":

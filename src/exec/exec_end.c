@@ -139,7 +139,7 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
         return stk_exec_nomem(err);
     }
     stk_sched_retrying next;
-    bool again = stk_sched_retry(x->sched, task, failure->class, &next);
+    bool again = stk_sched_retry(x->sched, task, failure->class, failure->saved, &next);
     clipped.text = less_advice(x, task, clipped.text);
     clipped.text =
         clipped.text != NULL && next.is_too_much ? too_much(x, clipped.text, &next) : clipped.text;
@@ -152,6 +152,7 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
                    "{\"class\":\"%s\",\"final\":%s,\"text\":", stk_failure_word(failure->class),
                    again ? "false" : "true");
     stk_buf_json(&buf, failure->text);
+    stk_buf_text(&buf, failure->saved ? ",\"saved\":true" : "");
     if (failure->used != NULL) {
         stk_buf_text(&buf, ",\"used\":");
         stk_buf_text(&buf, failure->used);
@@ -169,8 +170,11 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
     if (data == NULL) {
         return stk_exec_nomem(err);
     }
-    stk_sched_event failed = {
-        .kind = STK_EV_TASK_FAILED, .task = task, .failure = failure->class, .is_final = !again};
+    stk_sched_event failed = {.kind = STK_EV_TASK_FAILED,
+                              .task = task,
+                              .failure = failure->class,
+                              .is_final = !again,
+                              .saved = failure->saved};
     int rc = stk_exec_emit(x, &failed, data, err);
     if (rc < 0) {
         return rc;
@@ -253,6 +257,7 @@ static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
         return stk_exec_nomem(err);
     }
     int rc = stk_exec_blame(x, e->task, &failure, err);
+    stk_exec_preempted(x, e->task, o, &failure);
     return rc < 0 ? rc : stk_exec_fail(x, e->task, &failure, err);
 }
 

@@ -97,8 +97,13 @@ int stk_exec_flush(stk_exec *x, stk_err *err)
     if (rc < 0) {
         return rc;
     }
-    for (uint32_t i = 0; i < x->n_events && x->config.on_event != NULL; i++) {
-        x->config.on_event(x->config.arg, &x->events[i]);
+    for (uint32_t i = 0; i < x->n_events; i++) {
+        if (x->events[i].kind == STK_EV_TASK_SUCCEEDED) {
+            stk_exec_checkpoints_drop(x, x->events[i].task);
+        }
+        if (x->config.on_event != NULL) {
+            x->config.on_event(x->config.arg, &x->events[i]);
+        }
     }
     x->n_events = x->n_cache = x->n_refs = 0;
     stk_arena_reset(x->tick);

@@ -42,6 +42,7 @@ typedef struct exec_task {
     bool hook_started;      /* this attempt's on_start job has been run */
     bool stopped;           /* to be ended while its on_start job ran */
     bool owes_hooks; /* it succeeded under an earlier engine, which may not have run them all */
+    stk_checkpoints checkpoints; /* that were there when this attempt began */
     int32_t xid;     /* of this attempt: the driver reported it for a device of its; 0: none */
     const char *xid_text, *xid_device; /* the driver's words, the device's uuid; or NULL */
 } exec_task;
@@ -196,11 +197,26 @@ typedef struct exec_failure {
     const char *used; /* JSON */
     const char *traceback;
     const char *where;
+    bool saved; /* a newer checkpoint than it began with */
     const stk_result *result; /* hooks that it names were run by the task itself */
 } exec_failure;
 /* Emits TASK_FAILED and what follows: TASK_RETRYING, or the hooks of a step that failed for good.
  */
 int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *failure, stk_err *err);
+
+/* --- exec_checkpoint.c --- */
+
+/* The folder of the task's checkpoints, in `arena`; NULL: out of memory. */
+const char *stk_exec_checkpoints(stk_exec *x, uint32_t task, stk_arena *arena);
+/* Before an attempt starts: the folder is there, and has complete checkpoints of the same inputs
+ * only. `task_json`: the attempt's. */
+int stk_exec_checkpoints_begin(stk_exec *x, uint32_t task, uint32_t attempt,
+                               const stk_buf *task_json, stk_err *err);
+/* Its success is committed. */
+void stk_exec_checkpoints_drop(stk_exec *x, uint32_t task);
+/* Was a failed attempt preempted, and did it get further? Says so in `failure`. */
+void stk_exec_preempted(stk_exec *x, uint32_t task, const stk_outcome *outcome,
+                        exec_failure *failure);
 
 /* --- exec_used.c --- */
 

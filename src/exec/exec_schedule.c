@@ -145,6 +145,7 @@ static void read_task(const refold *r, const stk_event_row *row, const json_t *d
     int class = word == NULL ? -1 : stk_failure_of(word);
     event->failure = class < 0 ? STK_FAIL_LOST : (stk_failure) class;
     event->is_final = json_is_true(json_object_get(data, "final"));
+    event->saved = json_is_true(json_object_get(data, "saved"));
     event->at_ms = json_integer_value(json_object_get(data, "at_ms"));
     event->grows = row->kind == STK_EV_TASK_RETRYING ? stk_exec_grows(row->data) : 0;
     if (row->kind == STK_EV_TASK_STARTED) {

@@ -382,6 +382,7 @@ static int job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir
     env_add(env, "STOKER_TASK_DIR", dir);
     env_add(env, "STOKER_INPUT", stk_arena_printf(env->arena, "%s/in", dir));
     env_add(env, "STOKER_OUTPUT", stk_arena_printf(env->arena, "%s/out", dir));
+    env_add(env, "STOKER_CHECKPOINT_DIR", stk_exec_checkpoints(x, task, env->arena));
     env_add(env, "STOKER_STORE", stk_store_path(x->config.store));
     int rc = 0;
     for (uint32_t i = 0; i < step->n_inputs && rc == 0 && step->python == NULL; i++) {
@@ -511,6 +512,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     rc = rc < 0         ? rc
          : path == NULL ? stk_exec_nomem(err)
                         : stk_file_write(path, buf.data, buf.len, 0644, err);
+    rc = rc < 0 ? rc : stk_exec_checkpoints_begin(x, task, attempt, &buf, err);
     env_list env = {.arena = x->scratch};
     rc = rc < 0 ? rc : job_env(x, task, attempt, dir, &env, err);
     if (rc < 0) {

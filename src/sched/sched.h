@@ -90,6 +90,7 @@ typedef struct stk_sched_event {
     uint32_t attempt;    /* TASK_STARTED … */
     stk_failure failure; /* TASK_FAILED */
     bool is_final;       /* TASK_FAILED: no retry follows */
+    bool saved;          /* TASK_FAILED: it left a newer checkpoint than it began with */
     int64_t at_ms;       /* TASK_RETRYING, BUSY: not before; RUN_CANCELLING: now */
     stk_grows grows;     /* TASK_RETRYING */
     uint32_t device;     /* OUTSIDE, GONE */
@@ -167,14 +168,16 @@ int stk_sched_next(stk_sched *sched, int64_t now_ms, stk_action *actions, uint32
  * attempt is due (commit TASK_FAILED not final, then TASK_RETRYING with `grows`), false when it is
  * final. Consults budgets and mode; draws jitter (a factor within 1 ± jitter) from (seed, task,
  * attempt), so it can be repeated. Who pays for an attempt, in this order: on_oom, where the next
- * one gets more; the class's own budget (tbl/failures.def); max_retries. */
+ * one gets more; nobody, where it was preempted or ran out of time and `saved` a newer checkpoint
+ * than it began with (it got further; STK_LIMIT_PREEMPTIONS times); the class's own budget
+ * (tbl/failures.def); max_retries. */
 typedef struct stk_sched_retrying {
     int64_t delay_ms;
     stk_grows grows;
     int64_t amount;   /* MEMORY: bytes; SHARE: MiB of each device, of the first alternative */
     bool is_too_much; /* it is final since `amount` is more than there is */
 } stk_sched_retrying;
-bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure,
+bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure, bool saved,
                      stk_sched_retrying *ret_retrying);
 
 stk_task_state stk_sched_state(const stk_sched *sched, uint32_t task);

@@ -81,7 +81,7 @@ static void fold_failed(stk_sched *sched, const stk_sched_event *event)
 {
     /* A task that was ended because everything ends is nobody's cause. */
     bool is_cause = event->failure != STK_FAIL_CANCELLED || !stk_sched_is_stopping(sched);
-    stk_sched_count_failure(sched, event->task, event->failure);
+    stk_sched_count_failure(sched, event->task, event->failure, event->saved);
     if (!event->is_final) {
         stk_sched_move(sched, event->task, STK_TASK_BACKOFF);
         timer_put(sched, event->task);
@@ -158,7 +158,7 @@ static void fold_task(stk_sched *sched, const stk_sched_event *event, uint32_t g
         stk_sched_set_claimed(sched, task, &event->devices);
         break;
     case STK_SE_GROWN:
-        stk_sched_count_failure(sched, task, STK_FAIL_HOST_OOM); /* of which class doesn't matter */
+        stk_sched_count_failure(sched, task, STK_FAIL_HOST_OOM, false); /* of which class doesn't matter */
         stk_sched_count_grown(sched, task);
         node->kind = grown;
         break;

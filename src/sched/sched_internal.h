@@ -83,6 +83,7 @@ typedef struct stk_sched_view {
 typedef struct stk_sched_failures {
     uint32_t n[STK_FAIL_N]; /* by class, but those that on_oom paid for */
     uint32_t n_grown;       /* these */
+    uint32_t n_saved;       /* free ones: preempted or out of time, but further than before */
     uint32_t last;          /* class */
 } stk_sched_failures;
 
@@ -249,7 +250,7 @@ bool stk_sched_reserve_devices(const stk_sched *sched, stk_sched_kind *kind);
 
 /* sched_retry.c */
 int stk_sched_failures_reserve(stk_sched *sched);
-void stk_sched_count_failure(stk_sched *sched, uint32_t task, stk_failure failure);
+void stk_sched_count_failure(stk_sched *sched, uint32_t task, stk_failure failure, bool saved);
 /* The kind of a task once it has grown; NIL: it can't, or out of memory. */
 uint32_t stk_sched_grown_kind(stk_sched *sched, uint32_t task, stk_grows grows);
 /* on_oom pays for the last failure. */

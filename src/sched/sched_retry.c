@@ -23,15 +23,27 @@ static const stk_sched_failures *failures_of(const stk_sched *sched, uint32_t ta
     return i == NIL ? &none : &sched->failures[i];
 }
 
-void stk_sched_count_failure(stk_sched *sched, uint32_t task, stk_failure failure)
+/* It got further than the attempt before: that costs nothing. */
+static bool is_free(const stk_sched_failures *f, stk_failure failure, bool saved)
+{
+    return saved && (failure == STK_FAIL_PREEMPTED || failure == STK_FAIL_TIMEOUT) &&
+           f->n_saved < STK_LIMIT_PREEMPTIONS;
+}
+
+void stk_sched_count_failure(stk_sched *sched, uint32_t task, stk_failure failure, bool saved)
 {
     stk_sched_node *node = &sched->nodes[task];
     if (node->failures == NIL) {
         node->failures = sched->n_failures++;
         sched->failures[node->failures] = (stk_sched_failures){0};
     }
-    sched->failures[node->failures].n[failure]++;
-    sched->failures[node->failures].last = failure;
+    stk_sched_failures *f = &sched->failures[node->failures];
+    if (is_free(f, failure, saved)) {
+        f->n_saved++;
+        return;
+    }
+    f->n[failure]++;
+    f->last = failure;
 }
 
 void stk_sched_count_grown(stk_sched *sched, uint32_t task)
@@ -157,13 +169,13 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-static int64_t retry_delay(const stk_sched *sched, uint32_t task)
+static int64_t retry_delay(const stk_sched *sched, uint32_t task, bool free)
 {
     const stk_sched_policy *policy = stk_sched_policy_of(sched, task);
     uint32_t attempt = sched->nodes[task].attempt;
     uint64_t draw = mix(mix(mix(sched->config.seed) ^ task) ^ attempt);
     double unit = (double)(draw >> 11) * 0x1p-53;
-    double n_waits = attempt > 0 ? (double)(attempt - 1) : 0;
+    double n_waits = attempt > 0 && !free ? (double)(attempt - 1) : 0;
     double ms = (double)policy->delay_ms * pow(policy->backoff, n_waits);
     ms *= 1 + policy->jitter * (2 * unit - 1);
     if (!(ms > 0)) { /* not a number, too */
@@ -172,7 +184,7 @@ static int64_t retry_delay(const stk_sched *sched, uint32_t task)
     return ms < (double)STK_LIMIT_TIMEOUT_MS ? (int64_t)(ms + 0.5) : STK_LIMIT_TIMEOUT_MS;
 }
 
-bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure,
+bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure, bool saved,
                      stk_sched_retrying *ret_retrying)
 {
     *ret_retrying = (stk_sched_retrying){0};
@@ -180,12 +192,13 @@ bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure,
         sched->nodes[task].state != STK_TASK_RUNNING) {
         return false;
     }
-    bool is_paid = ask_on_oom(sched, task, failure, ret_retrying);
+    bool free = is_free(failures_of(sched, task), failure, saved);
+    bool is_paid = free || ask_on_oom(sched, task, failure, ret_retrying);
     if (is_paid
             ? ret_retrying->is_too_much
             : retries_spent(sched, task, failure) > stk_sched_policy_of(sched, task)->max_retries) {
         return false;
     }
-    ret_retrying->delay_ms = retry_delay(sched, task);
+    ret_retrying->delay_ms = retry_delay(sched, task, free);
     return true;
 }

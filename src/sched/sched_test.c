@@ -513,13 +513,52 @@ static void test_retries(void **state)
         assert_int_equal(stk_sched_attempt(sched, t), attempt);
         assert_int_equal(stk_sched_is_last_attempt(sched, t), is_last);
         stk_sched_retrying delay;
-        assert_int_equal(stk_sched_retry(sched, t, cases[i].failure, &delay), cases[i].again);
+        assert_int_equal(stk_sched_retry(sched, t, cases[i].failure, false, &delay),
+                         cases[i].again);
         if (cases[i].failure == STK_FAIL_EXIT || cases[i].failure == STK_FAIL_TIMEOUT) {
             assert_int_equal(is_last, !cases[i].again);
         }
         stk_sched_event cancelling = {.kind = STK_EV_RUN_CANCELLING};
         assert_int_equal(stk_sched_fold(sched, &cancelling, NULL), 0);
-        assert_false(stk_sched_retry(sched, t, cases[i].failure, &delay));
+        assert_false(stk_sched_retry(sched, t, cases[i].failure, false, &delay));
+        stk_sched_free(sched);
+    }
+}
+
+/* A preemption costs nothing while each attempt gets further; else its own ten, then max_retries.
+ */
+static void test_preemptions(void **state)
+{
+    (void)state;
+    static const struct {
+        stk_failure failure;
+        bool saved;
+        uint32_t n_attempts; /* until one is final, with one retry */
+    } cases[] = {{STK_FAIL_PREEMPTED, true, STK_LIMIT_PREEMPTIONS + 12},
+                 {STK_FAIL_PREEMPTED, false, 12},
+                 {STK_FAIL_TIMEOUT, true, STK_LIMIT_PREEMPTIONS + 2},
+                 {STK_FAIL_TIMEOUT, false, 2},
+                 {STK_FAIL_EXIT, true, 2}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        stk_sched *sched = stk_sched_new(&config_small);
+        stk_sched_task task = {.max_retries = 1, .delay_ms = 100, .backoff = 2};
+        stk_sched_retrying next;
+        uint32_t n = 0;
+        bool again = true;
+        stk_sched_add(sched, &task, NULL, 0, NULL, NULL);
+        while (again && n < 2000) {
+            fold_ok(sched, STK_EV_TASK_STARTED, 0, ++n);
+            again = stk_sched_retry(sched, 0, cases[i].failure, cases[i].saved, &next);
+            if (n == 5 && cases[i].saved) {
+                assert_int_equal(next.delay_ms, 100); /* a long run has many: no backoff */
+            }
+            stk_sched_event failed = {.kind = STK_EV_TASK_FAILED,
+                                      .failure = cases[i].failure,
+                                      .saved = cases[i].saved,
+                                      .is_final = !again};
+            assert_int_equal(stk_sched_fold(sched, &failed, NULL), 0);
+        }
+        assert_int_equal(n, cases[i].n_attempts);
         stk_sched_free(sched);
     }
 }
@@ -564,7 +603,7 @@ static void test_on_oom(void **state)
         stk_sched_retrying seen;
         assert_int_equal(stk_sched_add(sched, &task, NULL, 0, NULL, NULL), 0);
         assert_int_equal(stk_sched_fold(sched, &started, NULL), 0);
-        assert_int_equal(stk_sched_retry(sched, 0, cases[i].failure, &seen), cases[i].again);
+        assert_int_equal(stk_sched_retry(sched, 0, cases[i].failure, false, &seen), cases[i].again);
         assert_int_equal(seen.grows, cases[i].grows);
         assert_int_equal(seen.amount, cases[i].amount);
         assert_int_equal(seen.is_too_much, cases[i].is_too_much);
@@ -613,7 +652,7 @@ static void test_delays(void **state)
                 }
             }
             stk_sched_retrying delay;
-            assert_true(stk_sched_retry(sched, 0, STK_FAIL_EXIT, &delay));
+            assert_true(stk_sched_retry(sched, 0, STK_FAIL_EXIT, false, &delay));
             assert_in_range(delay.delay_ms, cases[i].low, cases[i].high);
             has_varied = has_varied || (seen[0] >= 0 && delay.delay_ms != seen[0]);
             seen[seed % 2] = delay.delay_ms;
@@ -747,11 +786,11 @@ static void test_limit_of_tasks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scripts),        cmocka_unit_test(test_nothing_starves),
-        cmocka_unit_test(test_retries),        cmocka_unit_test(test_on_oom),
-        cmocka_unit_test(test_delays),         cmocka_unit_test(test_refused_tasks),
-        cmocka_unit_test(test_deep_and_wide),  cmocka_unit_test(test_many_requests),
-        cmocka_unit_test(test_limit_of_tasks),
+        cmocka_unit_test(test_scripts),       cmocka_unit_test(test_nothing_starves),
+        cmocka_unit_test(test_retries),       cmocka_unit_test(test_preemptions),
+        cmocka_unit_test(test_on_oom),        cmocka_unit_test(test_delays),
+        cmocka_unit_test(test_refused_tasks), cmocka_unit_test(test_deep_and_wide),
+        cmocka_unit_test(test_many_requests), cmocka_unit_test(test_limit_of_tasks),
     };
     return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
 }

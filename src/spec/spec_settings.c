@@ -24,6 +24,8 @@ enum {
     S_SAMPLE,
     S_GPU_PROFILE,
     S_GANG,
+    S_TIMEOUT_NOTICE,
+    S_KEEP_CHECKPOINTS,
     S_N
 };
 static const char *const settings_keys[S_N] = {[S_RESOURCES] = "resources",
@@ -43,7 +45,9 @@ static const char *const settings_keys[S_N] = {[S_RESOURCES] = "resources",
                                                [S_XID] = "xid",
                                                [S_SAMPLE] = "sample",
                                                [S_GPU_PROFILE] = "gpu_profile",
-                                               [S_GANG] = "gang"};
+                                               [S_GANG] = "gang",
+                                               [S_TIMEOUT_NOTICE] = "timeout_notice",
+                                               [S_KEEP_CHECKPOINTS] = "keep_checkpoints"};
 
 int stk_spec_is_setting(const stk_json *key)
 {
@@ -477,6 +481,12 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
             break;
         case S_GRACE:
             rc = stk_spec_read_duration(r, value, "grace", &s->grace_ms);
+            break;
+        case S_TIMEOUT_NOTICE:
+            rc = stk_spec_read_duration(r, value, "timeout_notice", &s->timeout_notice_ms);
+            break;
+        case S_KEEP_CHECKPOINTS:
+            rc = stk_spec_read_bool(r, value, "keep_checkpoints", &s->keep_checkpoints);
             break;
         case S_CACHE:
             rc = read_cache(r, value, &s->cache);

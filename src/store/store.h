@@ -50,6 +50,22 @@ int stk_store_new_run(stk_store *store, const char *name, const char *pipeline,
 int stk_store_lock_run(stk_store *store, const char *run, int *ret_lock_fd, stk_err *err);
 bool stk_store_run_is_live(stk_store *store, const char *run); /* somebody holds the lock */
 const char *stk_store_run_folder(stk_store *store, const char *run, stk_arena *arena);
+
+/* --- checkpoints (docs/decisions/0008): entries of a task's folder, those with a leading dot are
+ * not complete --- */
+
+typedef struct stk_checkpoints {
+    uint32_t n;        /* complete ones */
+    int64_t newest_ns; /* wall clock; -1: there is none */
+} stk_checkpoints;
+
+/* <store>/runs/<run>/<step>/<task>/checkpoints, which need not exist; NULL: out of memory. */
+const char *stk_store_checkpoint_folder(stk_store *store, const char *run, const char *step,
+                                        uint32_t task, stk_arena *arena);
+void stk_store_checkpoints_look(const char *folder, stk_checkpoints *ret_found);
+int64_t stk_store_checkpoints_bytes(const char *folder); /* of complete ones; -1 unknown */
+/* Removes what isn't complete, or all; the folder stays. Absent is fine. */
+int stk_store_checkpoints_clean(const char *folder, bool all, stk_err *err);
 /* id, unique prefix of an id, newest run of that name, or "latest" → id. STK_E_NOT_FOUND / USAGE
  * (ambiguous, with candidates). */
 int stk_store_resolve_run(stk_store *store, const char *text, char ret_id[40], stk_err *err);

@@ -118,7 +118,7 @@ static void fail(sim *s, uint32_t task, stk_failure failure)
                               .attempt = s->tasks[task].attempt,
                               .failure = failure};
     stk_sched_retrying retrying;
-    failed.is_final = !stk_sched_retry(s->sched, task, failure, &retrying);
+    failed.is_final = !stk_sched_retry(s->sched, task, failure, false, &retrying);
     sim_commit(s, &failed);
     int64_t delay_ms = retrying.delay_ms;
     if (!failed.is_final) {

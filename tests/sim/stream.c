@@ -451,7 +451,7 @@ static void end(stream *s, uint32_t task)
     }
     stk_failure failure = failures[below(s, 5)];
     stk_sched_retrying next;
-    bool again = stk_sched_retry(s->sched, task, failure, &next);
+    bool again = stk_sched_retry(s->sched, task, failure, false, &next);
     commit(s,
            (stk_sched_event){
                .kind = STK_EV_TASK_FAILED, .task = task, .failure = failure, .is_final = !again});
