@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from . import _preemption
+from ._preemption import Preempted, on_preemption, preempted, stop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,8 +35,17 @@ if TYPE_CHECKING:
     _List = List  # `list` is this module's own
 
 __all__ = [
-    *("Checkpoint", "Preempted", "directory", "latest", "list", "load", "on_preemption"),
-    *("preempted", "save", "saving", "stop"),
+    "Checkpoint",
+    "Preempted",
+    "directory",
+    "latest",
+    "list",
+    "load",
+    "on_preemption",
+    "preempted",
+    "save",
+    "saving",
+    "stop",
 ]
 
 _VARIABLE = "STOKER_CHECKPOINT_DIR"
@@ -383,9 +393,9 @@ def _read(entry: str) -> Optional[Checkpoint]:
         if size != one.size:
             raise ValueError(f"it has {size} bytes, {one.size} were saved")
         return one
-    except FileNotFoundError:
-        return None  # rank 0 has just removed it
     except (OSError, ValueError, KeyError, TypeError) as exc:
+        if not os.path.exists(manifest):
+            return None  # rank 0 has just removed it
         warnings.warn(f"checkpoint '{entry}' is damaged and left out: {exc}", stacklevel=3)
         return None
 

@@ -20,7 +20,7 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 
-enum { EVENTS = 64, LEFTOVER_MS = 200, FLUSH_MS = 3000 };
+enum { EVENTS = 64, LEFTOVER_MS = 200, FLUSH_MS = 3000, LAUNCH_AGAIN = 75 /* EX_TEMPFAIL */ };
 
 int64_t stk_launch_now_ms(void)
 {
@@ -306,9 +306,18 @@ static uint32_t ranks_again(const stk_gang *g)
     return left < min ? min : left;
 }
 
+/* The first rank to end has saved and wants to be run again by who preempted it: the engine, a
+ * batch system, not us at the same place. */
+static bool is_preempted(const stk_gang *g)
+{
+    int status = g->first < 0 ? -1 : g->ranks[g->first].status;
+    return g->ending == END_FAILED && status >= 0 && WIFEXITED(status) &&
+           WEXITSTATUS(status) == LAUNCH_AGAIN;
+}
+
 static bool try_again(stk_gang *g)
 {
-    bool failed = g->ending == END_FAILED || g->ending == END_HANG;
+    bool failed = (g->ending == END_FAILED && !is_preempted(g)) || g->ending == END_HANG;
     if (!failed || g->number != 0 || g->restart >= g->config->max_restarts) {
         return false;
     }

@@ -322,7 +322,7 @@ static bool is_ours(const char *key)
 {
     static const char *const names[] = {"STOKER_RUN",   "STOKER_PIPELINE", "STOKER_STEP",
                                         "STOKER_TASK",  "STOKER_ATTEMPT",  "STOKER_TASK_DIR",
-                                        "STOKER_INPUT", "STOKER_OUTPUT"};
+                                        "STOKER_INPUT", "STOKER_OUTPUT",   "STOKER_CHECKPOINT_DIR"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strcmp(key, names[i]) == 0) {
             return true;

@@ -111,7 +111,7 @@ def test_files_come_back_as_a_path(home: Path, tmp_path: Path, kind: str) -> Non
 def test_a_text_is_refused(home: Path) -> None:
     with pytest.raises(TypeError, match=r"give Path\(…\)"):
         checkpoint.save("model.pt")
-    with pytest.raises(ValueError, match="can't be named '../x'"):
+    with pytest.raises(ValueError, match=r"can't be named '\.\./x'"):
         checkpoint.save({}, name="../x")
     with pytest.raises(ValueError, match="keep=0"):
         checkpoint.save({}, keep=0)
@@ -177,7 +177,7 @@ def test_a_kill_while_saving_leaves_whole_ones(home: Path) -> None:
         assert (state["data"] == state["n"]).all() and len(state["data"]) == 1 << 20
         assert state["n"] >= reached
         reached = state["n"]
-        assert len(checkpoint.list()) in (2, 3)  # the third would have gone next
+        assert len(checkpoint.list()) in (1, 2, 3)  # the third would have gone next
 
 
 # --- ranks ---
