@@ -55,12 +55,16 @@ demo-torch: build $(STAMPS)/demo $(STAMPS)/torch ## the main job with PyTorch (n
 deps-test: build build-asan/build.ninja $(STAMPS)/test
 	@$(NINJA) -C build-asan
 
-deps-test-all: deps-test $(STAMPS)/torch
+build/.debian-containers: tools/debian-containers.txt tools/bootstrap.sh | build/.debian
+	@tools/bootstrap.sh debian tools/debian-containers.txt
+	@touch $@
+
+deps-test-all: deps-test $(STAMPS)/torch build/.debian-containers
 
 test: deps-test ## everything that takes minutes; ends in `N passed, N failed`
 	@$(PY) tools/run_tests.py fast
 
-test-all: deps-test-all $(STAMPS)/tensorflow ## that, and crashes, simulation, fuzz corpus, PyTorch, TensorFlow, Jupyter, the wheel
+test-all: deps-test-all $(STAMPS)/tensorflow ## that, and crashes, simulation, fuzz corpus, containers, PyTorch, TensorFlow, Jupyter, the wheel
 	@$(PY) tools/run_tests.py all
 
 test-gpu: deps-test-all ## on a machine with an NVIDIA GPU

@@ -28,7 +28,7 @@ from typing import Callable
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 SUITE_TIMEOUT_S = 900
-FURTHER = {"crash", "wheel", "backends"}  # folders of tests/ that `fast` leaves out
+FURTHER = {"crash", "wheel", "backends", "container"}  # folders of tests/ that `fast` leaves out
 SIM_SEEDS_ALL = "5000"
 LEASE_STARTS_ALL = "20000"
 CRASH_ROUNDS = 60

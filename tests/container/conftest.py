@@ -1,0 +1,300 @@
+"""A private Podman for tests, and images made without any registry.
+
+Fixtures, all of the session:
+
+`podman`   a Podman of its own (storage, state and configuration below build/container and a folder of /tmp, nothing
+           of the machine's is touched), its service on a unix socket. Use it as
+               podman("ps", "-a")                 the command line; CompletedProcess with text, raises when it fails
+               podman.api("GET", "/info")         the service's Docker API: (status, decoded JSON or text)
+               podman.containers()                names of all containers, running or not
+               podman.env                         environment for programs that shall find this one (DOCKER_HOST …)
+               podman.socket                      path of the service's socket
+               podman.registry                    "127.0.0.1:PORT", free, which it speaks plain HTTP to
+               podman.serve(), podman.stop()      the service goes away and comes back; containers live on
+`scratch`  reference of an image that holds one static program, /probe (probe.c: what tests ask it to do, its head says
+           what), no shell, no Python, no libc, no /tmp.
+`debian`   reference of a Debian-like image: /bin/sh, a few tools, /usr/bin/python3 with its standard library, users
+           root and user (1000), ENV IMAGE_SAYS=hello, WORKDIR /srv.
+
+The storage is kept, so a second session makes no image again. Where no Podman can run at all the tests are skipped with
+the reason; in CI (the variable CI is set) that is a failure. `make deps-test-all` installs the packages.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import tarfile
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+PACKAGES = ROOT / "tools" / "debian-containers.txt"
+START_S = 60.0
+TOOLS = "sh cat ls sleep id env mkdir chmod rm head dd true false uname touch ln stat".split()
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=120)
+        self.path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self.path))
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+class Podman:
+    """See the head of this file."""
+
+    def __init__(self, storage: Path, state: Path) -> None:
+        self.storage, self.state = storage, state
+        self.socket = state / "podman.sock"
+        self.registry = f"127.0.0.1:{_free_port()}"
+        self.env = {
+            **os.environ,
+            "CONTAINERS_CONF": str(state / "containers.conf"),
+            "CONTAINERS_STORAGE_CONF": str(state / "storage.conf"),
+            "CONTAINERS_REGISTRIES_CONF": str(state / "registries.conf"),
+            "DOCKER_HOST": f"unix://{self.socket}",
+        }
+        for name in ("CONTAINER_HOST", "DOCKER_CONTEXT", "XDG_RUNTIME_DIR"):
+            self.env.pop(name, None)
+        self._service: subprocess.Popen[bytes] | None = None
+        self._configure()
+
+    def _configure(self) -> None:
+        """Its own locks and state: Podman's default is one pool for all of the machine's."""
+        n_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        n_files = 1048576 if n_files == resource.RLIM_INFINITY else min(n_files, 1048576)
+        n_procs = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+        n_procs = 32768 if n_procs == resource.RLIM_INFINITY else min(n_procs, 32768)
+        runtime = 'runtime = "runc"' if shutil.which("runc") else ""
+        (self.state / "containers.conf").write_text(f"""
+[containers]
+default_ulimits = ["nofile={n_files}:{n_files}", "nproc={n_procs}:{n_procs}"]
+log_driver = "k8s-file"
+[engine]
+{runtime}
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+lock_type = "file"
+tmp_dir = "{self.state}/libpod"
+[network]
+network_config_dir = "{self.state}/networks"
+""")
+        (self.state / "storage.conf").write_text(f"""
+[storage]
+driver = "overlay"
+graphroot = "{self.storage}/graph"
+runroot = "{self.state}/run"
+""")
+        (self.state / "registries.conf").write_text(
+            f'[[registry]]\nlocation = "{self.registry}"\ninsecure = true\n'
+        )
+
+    def __call__(self, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            ["podman", *words], env=self.env, capture_output=True, text=True, timeout=300, **more
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"podman {' '.join(words)}: {done.returncode}\n{done.stderr}")
+        return done
+
+    def api(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        connection = _UnixConnection(self.socket)
+        data = None if body is None else json.dumps(body)
+        connection.request(method, "/v1.41" + path, data, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read().decode("utf-8", "replace")
+        connection.close()
+        try:
+            return answer.status, json.loads(text)
+        except ValueError:
+            return answer.status, text
+
+    def containers(self) -> list[str]:
+        return [
+            name.lstrip("/")
+            for one in self.api("GET", "/containers/json?all=true")[1]
+            for name in one["Names"]
+        ]
+
+    def serve(self) -> None:
+        """Starts the service and waits until it answers."""
+        self.socket.unlink(missing_ok=True)
+        log = open(self.state / "service.log", "ab")
+        self._service = subprocess.Popen(
+            ["podman", "system", "service", "--time=0", f"unix://{self.socket}"],
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        log.close()
+        until = time.monotonic() + START_S
+        while time.monotonic() < until and self._service.poll() is None:
+            try:
+                if self.api("GET", "/_ping")[0] == 200:
+                    return
+            except OSError:
+                time.sleep(0.05)
+        raise RuntimeError((self.state / "service.log").read_text(errors="replace")[-2000:])
+
+    def stop(self) -> None:
+        """Ends the service as a crash would; containers go on."""
+        if self._service is not None:
+            self._service.kill()
+            self._service.wait()
+            self._service = None
+
+    def has_image(self, reference: str) -> bool:
+        return self.api("GET", f"/images/{reference}/json")[0] == 200
+
+    def load(self, reference: str, tree: Path, *changes: str) -> None:
+        """An image of everything below `tree`, with Dockerfile lines as `changes`; files belong to root."""
+        with tempfile.NamedTemporaryFile(suffix=".tar") as file:
+            with tarfile.open(file.name, "w") as tar:
+                tar.add(tree, arcname=".", filter=_owned_by_root)
+            words = [word for change in changes for word in ("--change", change)]
+            self("import", "-q", *words, file.name, reference)
+
+
+def _owned_by_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = "root"
+    return entry
+
+
+def _cannot(reason: str) -> None:
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def podman() -> Iterator[Podman]:
+    if shutil.which("podman") is None:
+        _cannot(f"no podman here; `make deps-test-all` installs {PACKAGES.name}")
+    storage = ROOT / "build" / "container"
+    storage.mkdir(parents=True, exist_ok=True)
+    # Podman's database remembers both folders: the same ones each time, for one session at a time.
+    state = Path(f"/tmp/stoker-podman-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}")
+    state.mkdir(mode=0o700, exist_ok=True)
+    with open(storage / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        engine = Podman(storage, state)
+        try:
+            engine.serve()
+        except (RuntimeError, OSError) as error:
+            _cannot(f"podman can't run here: {error}")
+        try:
+            yield engine
+        finally:
+            try:
+                engine("rm", "-fa", "-t", "0")
+            finally:
+                engine.stop()
+
+
+def _tag(name: str, *sources: Path) -> str:
+    """A reference that changes with what the image is made by."""
+    digest = hashlib.sha256(b"".join(s.read_bytes() for s in sources)).hexdigest()
+    return f"localhost/stoker-test-{name}:{digest[:12]}"
+
+
+def static_program(source: Path, program: Path) -> None:
+    """Compiles one C file into a static program, by musl where it is installed."""
+    compiler = shutil.which("musl-gcc") or "cc"
+    subprocess.run([compiler, "-static", "-O2", "-o", str(program), str(source)], check=True)
+
+
+@pytest.fixture(scope="session")
+def scratch(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
+    reference = _tag("scratch", HERE / "probe.c", Path(__file__))
+    if not podman.has_image(reference):
+        tree = tmp_path_factory.mktemp("scratch")
+        static_program(HERE / "probe.c", tree / "probe")
+        podman.load(reference, tree, 'ENTRYPOINT ["/probe", "say", "entrypoint"]')
+    return reference
+
+
+def _copy(tree: Path, path: Path) -> None:
+    """A file of the host to the same place in the tree, links followed."""
+    target = tree / path.relative_to("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.exists():
+        shutil.copy2(path, target)
+
+
+def _libraries(paths: list[Path]) -> set[Path]:
+    text = subprocess.run(["ldd", *map(str, paths)], stdout=subprocess.PIPE, text=True).stdout
+    words = {word for line in text.splitlines() for word in line.split() if word.startswith("/")}
+    return {Path(word) for word in words if not word.endswith(":")}
+
+
+def _debian_tree(tree: Path) -> None:
+    ask = "import sysconfig, os, sys; print(os.path.realpath(sys.executable)); print(sysconfig.get_path('stdlib'))"
+    said = subprocess.run(
+        ["/usr/bin/python3", "-I", "-c", ask], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.split()
+    python, stdlib = Path(said[0]), Path(said[1])
+    for folder in ("tmp", "etc", "srv", "root", "home/user", "usr/bin", "usr/lib", "usr/lib64"):
+        (tree / folder).mkdir(parents=True, exist_ok=True)
+    (tree / "tmp").chmod(0o1777)
+    for folder in ("bin", "lib", "lib64"):
+        (tree / folder).symlink_to(f"usr/{folder}")
+    (tree / "etc" / "passwd").write_text(
+        "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"
+    )
+    (tree / "etc" / "group").write_text("root:x:0:\nuser:x:1000:\n")
+    (tree / "etc" / "os-release").write_text('ID=debian\nPRETTY_NAME="Debian of the tests"\n')
+    unneeded = shutil.ignore_patterns(
+        "test", "tests", "idlelib", "tkinter", "ensurepip", "lib2to3", "config-*", "pydoc_data",
+        "*-packages", "turtledemo",
+    )  # fmt: skip
+    shutil.copytree(stdlib, tree / stdlib.relative_to("/"), ignore=unneeded, symlinks=False)
+    programs = [Path(found) for t in TOOLS if (found := shutil.which(t, path="/usr/bin:/bin"))]
+    for path in (*programs, python):
+        _copy(tree, Path("/usr/bin") / path.name)
+    (tree / "usr" / "bin" / "python3").symlink_to(python.name)
+    for path in _libraries([*programs, python, *stdlib.glob("lib-dynload/*.so")]):
+        _copy(tree, path if path.is_relative_to("/usr") else Path("/usr") / path.relative_to("/"))
+
+
+@pytest.fixture(scope="session")
+def debian(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
+    reference = _tag("debian", Path(__file__), Path("/usr/bin/python3"))
+    if not podman.has_image(reference):
+        tree = tmp_path_factory.mktemp("debian")
+        _debian_tree(tree)
+        podman.load(
+            reference,
+            tree,
+            "ENV PATH=/usr/local/bin:/usr/bin:/bin",
+            "ENV IMAGE_SAYS=hello",
+            "WORKDIR /srv",
+            'ENTRYPOINT ["/bin/sh", "-c", "echo entrypoint; exec \\"$@\\"", "sh"]',
+            'CMD ["sleep", "1000"]',
+        )
+    return reference
