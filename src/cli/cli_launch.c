@@ -47,6 +47,33 @@ static int duration(const stk_cli *cli, const char *name, int64_t *ret_ms, stk_e
     return 0;
 }
 
+static int read_nodes(const stk_cli *cli, stk_launch_config *c, stk_err *err)
+{
+    int64_t nodes = 1;
+    int64_t node = -1;
+    int rc = stk_cli_number(cli, "nnodes", 1, 1024, &nodes, err);
+    rc = rc < 0 ? rc : stk_cli_number(cli, "node-rank", 0, 1023, &node, err);
+    rc = rc < 0 ? rc : duration(cli, "join", &c->join_ms, err);
+    c->nodes = (uint32_t)nodes;
+    c->node = node < 0 ? 0 : (uint32_t)node;
+    c->rdzv = stk_cli_value(cli, "rdzv");
+    if (rc == 0 && nodes > 1 && (node < 0 || c->rdzv == NULL)) {
+        return stk_err_set(
+            err, STK_E_USAGE,
+            "--nnodes %lld needs --node-rank (0 … %lld, another one on each node) and --rdzv "
+            "HOST:PORT, the address of node 0 as the others reach it",
+            (long long)nodes, (long long)nodes - 1);
+    }
+    if (rc == 0 && c->node >= c->nodes) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "--node-rank %u is not below --nnodes %u; nodes count from 0", c->node,
+                           c->nodes);
+    }
+    const char *id = stk_cli_value(cli, "rdzv-id");
+    c->run_id = id != NULL ? id : c->nodes > 1 ? "none" : c->run_id;
+    return rc;
+}
+
 static int read_options(stk_cli *cli, stk_launch_config *c, stk_err *err)
 {
     int64_t ranks = 1;
@@ -64,6 +91,7 @@ static int read_options(stk_cli *cli, stk_launch_config *c, stk_err *err)
     rc = rc < 0 ? rc : stk_cli_number(cli, "forkserver-fd", 0, 1 << 20, &server, err);
     rc = rc < 0 ? rc : duration(cli, "grace", &c->grace_ms, err);
     rc = rc < 0 ? rc : duration(cli, "hang", &c->hang_ms, err);
+    rc = rc < 0 ? rc : read_nodes(cli, c, err);
     c->ranks = (uint32_t)ranks;
     c->min_ranks = (uint32_t)(min < 0 ? ranks : min);
     c->max_restarts = (uint32_t)restarts;
@@ -119,10 +147,14 @@ static int run_launch(stk_cli *cli)
     char python[PATH_MAX];
     char id[64];
     const char *task = stk_cli_value(cli, "gang");
+    const char *key = getenv("STOKER_GANG_KEY");
     STK_ARENA_AUTO arena = stk_arena_new(0);
     (void)snprintf(id, sizeof id, "launch-%d", (int)getpid());
     stk_launch_config config = {.run_id = id,
                                 .grace_ms = 5000,
+                                .nodes = 1,
+                                .key = key == NULL ? "" : key,
+                                .join_ms = 600000,
                                 .out_fd = stk_cli_json(cli) ? STDERR_FILENO : STDOUT_FILENO,
                                 .err_fd = STDERR_FILENO};
     if (stk_cli_n_args(cli) == 0 && stk_cli_value(cli, "forkserver-fd") == NULL) {
@@ -163,6 +195,12 @@ static const stk_option options_of_launch[] = {
     {"log-dir", 0, "DIR", "write rank-K/stdout.log, rank-K/stderr.log and gang.json there", false},
     {"no-prefix", 0, NULL, "lines of ranks as they are, without \"[K] \"", false},
     {"no-bind", 0, NULL, "let each rank use every CPU (else they are split)", false},
+    {"nnodes", 0, "N",
+     "run on so many nodes: start it on each, with the same words but for --node-rank", false},
+    {"node-rank", 0, "K", "which of them this is, from 0; node 0 leads and has rank 0", false},
+    {"rdzv", 0, "HOST:PORT", "node 0 as the others reach it (port 29400)", false},
+    {"rdzv-id", 0, "ID", "the gang's name: nodes of another one are refused", false},
+    {"join", 0, "TIME", "how long nodes wait for each other (10m)", false},
     {"gang", 0, "TASK.JSON", "the gang of a step (the engine's)", false},
     {"forkserver-fd", 0, "FD", "ranks by a fork server (a Python step's)", false},
     {NULL}};

@@ -33,6 +33,11 @@ int stk_launch_watch(stk_gang *g, int fd, uint32_t events, launch_event kind, ui
     return epoll_ctl(g->epoll, EPOLL_CTL_ADD, fd, &e);
 }
 
+uint32_t stk_launch_number(const stk_gang *g, uint32_t rank)
+{
+    return rank == g->config->ranks ? stk_launch_nodes_first(g) : g->n_before + rank;
+}
+
 void stk_launch_unwatch(stk_gang *g, int fd)
 {
     (void)epoll_ctl(g->epoll, EPOLL_CTL_DEL, fd, NULL);
@@ -67,12 +72,13 @@ void stk_launch_signal(stk_gang *g, int number)
 
 /* --- what happens --- */
 
-static void end_all(stk_gang *g, end_cause cause, int number)
+void stk_launch_end_all(stk_gang *g, end_cause cause, int number)
 {
     g->ending = cause;
     g->n_others = g->n_live;
     g->kill_ms = stk_launch_now_ms() + g->config->grace_ms;
     stk_launch_signal(g, g->config->grace_ms > 0 ? number : SIGKILL);
+    stk_launch_nodes_tell(g);
 }
 
 void stk_launch_ended(stk_gang *g, uint32_t rank, int status)
@@ -86,7 +92,7 @@ void stk_launch_ended(stk_gang *g, uint32_t rank, int status)
         r->failed = true;
         if (g->ending == END_NOT) {
             g->first = (int32_t)rank;
-            end_all(g, END_FAILED, SIGTERM);
+            stk_launch_end_all(g, END_FAILED, SIGTERM);
         }
     }
 }
@@ -112,12 +118,13 @@ static void on_signal(stk_gang *g)
     while (read(g->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         int number = (int)info.ssi_signo;
         if (g->number != 0) { /* again: at once */
+            g->hurry = true;
             stk_launch_signal(g, SIGKILL);
             continue;
         }
         g->number = number;
         if (g->ending == END_NOT) {
-            end_all(g, END_SIGNAL, number);
+            stk_launch_end_all(g, END_SIGNAL, number);
         }
     }
 }
@@ -141,6 +148,10 @@ static void on_event(stk_gang *g, const struct epoll_event *e)
     case LAUNCH_EV_SERVER:
         stk_launch_server_read(g);
         break;
+    case LAUNCH_EV_LISTEN:
+    case LAUNCH_EV_PEER:
+        stk_launch_nodes_event(g, (launch_event)(e->data.u64 >> 32), i);
+        break;
     }
 }
 
@@ -162,30 +173,41 @@ static void on_time(stk_gang *g)
         stk_launch_signal(g, SIGKILL);
         stk_launch_server_give_up(g);
     } else if (g->ending == END_NOT && now >= g->hang.due_ms && stk_launch_hang_look(g, now)) {
-        end_all(g, END_HANG, SIGTERM);
+        stk_launch_end_all(g, END_HANG, SIGTERM);
     }
+}
+
+int stk_launch_turn(stk_gang *g, int64_t until_ms, stk_err *err)
+{
+    struct epoll_event events[EVENTS];
+    int64_t now = stk_launch_now_ms();
+    int timeout = timeout_of(g, now);
+    int64_t left = until_ms < 0 ? INT_MAX : until_ms > now ? until_ms - now : 0;
+    timeout = timeout < 0 || left < timeout ? (int)left : timeout;
+    int n = epoll_wait(g->epoll, events, EVENTS, timeout == INT_MAX ? -1 : timeout);
+    if (n < 0 && errno != EINTR) {
+        return stk_err_sys(err, STK_E_SYS, errno, "waiting for %u ranks", g->n_live);
+    }
+    for (int pass = 0; pass < 2; pass++) { /* deaths first: output can be a flood */
+        for (int i = 0; i < n; i++) {
+            uint64_t kind = events[i].data.u64 >> 32;
+            bool dead = kind == LAUNCH_EV_EXIT || kind == LAUNCH_EV_SERVER;
+            if (dead == (pass == 0)) {
+                on_event(g, &events[i]);
+            }
+        }
+    }
+    on_time(g);
+    return 0;
 }
 
 static int wait_for_all(stk_gang *g, stk_err *err)
 {
-    struct epoll_event events[EVENTS];
-    while (g->n_live > 0) {
-        int n = epoll_wait(g->epoll, events, EVENTS, timeout_of(g, stk_launch_now_ms()));
-        if (n < 0 && errno != EINTR) {
-            return stk_err_sys(err, STK_E_SYS, errno, "waiting for %u ranks", g->n_live);
-        }
-        for (int pass = 0; pass < 2; pass++) { /* deaths first: output can be a flood */
-            for (int i = 0; i < n; i++) {
-                uint64_t kind = events[i].data.u64 >> 32;
-                bool dead = kind == LAUNCH_EV_EXIT || kind == LAUNCH_EV_SERVER;
-                if (dead == (pass == 0)) {
-                    on_event(g, &events[i]);
-                }
-            }
-        }
-        on_time(g);
+    int rc = 0;
+    while (g->n_live > 0 && rc == 0) {
+        rc = stk_launch_turn(g, -1, err);
     }
-    return 0;
+    return rc;
 }
 
 /* --- an attempt --- */
@@ -244,11 +266,17 @@ static void reset_ranks(stk_gang *g)
         r->n_tail = 0;
         r->tail[0] = '\0';
         r->streams[0].fd = r->streams[0].log = r->streams[1].fd = r->streams[1].log = -1;
-        if (g->config->is_python && g->config->dir != NULL) {
-            char path[PATH_MAX];
-            (void)snprintf(path, sizeof path, "%s/rank-%u/result.json", g->config->dir, i);
-            (void)unlink(path); /* an earlier attempt's */
-        }
+    }
+}
+
+/* An earlier attempt's. */
+static void forget_results(const stk_gang *g)
+{
+    for (uint32_t i = 0; i < g->n && g->config->is_python && g->config->dir != NULL; i++) {
+        char path[PATH_MAX];
+        (void)snprintf(path, sizeof path, "%s/rank-%u/result.json", g->config->dir,
+                       stk_launch_number(g, i));
+        (void)unlink(path);
     }
 }
 
@@ -275,18 +303,28 @@ static int run_attempt(stk_gang *g, stk_err *err)
     g->n_others = 0;
     g->kill_ms = -1;
     g->text[0] = '\0';
+    g->world = g->n;
+    g->n_before = 0;
+    g->hang.due_ms = INT64_MAX;
     reset_ranks(g);
-    int rc = stk_launch_port(g->config->port, &g->port_fd, &g->port, err);
-    rc = rc < 0 ? rc : stk_launch_start(g, err);
-    rc = rc < 0 ? rc : guard_ranks(g, err);
-    stk_launch_hang_begin(g);
-    rc = rc < 0 ? rc : wait_for_all(g, err);
-    stk_launch_hang_end(g);
+    int rc = g->nodes != NULL ? stk_launch_nodes_meet(g, err)
+                              : stk_launch_port(g->config->port, &g->port, err);
+    forget_results(g);
+    if (rc == 0 && g->ending == END_NOT) {
+        rc = stk_launch_start(g, err);
+        rc = rc < 0 ? rc : guard_ranks(g, err);
+        stk_launch_hang_begin(g);
+        rc = rc < 0 ? rc : wait_for_all(g, err);
+        stk_launch_hang_end(g);
+    }
     if (rc < 0 && g->ending == END_NOT) {
         g->ending = END_FAILED;
     }
     clean_up(g);
-    stk_file_close(&g->port_fd);
+    stk_launch_port_close(&g->port);
+    if (g->nodes != NULL && rc == 0) {
+        stk_launch_nodes_finish(g, err);
+    }
     stk_launch_blame(g);
     stk_launch_remember(g);
     return rc;
@@ -317,15 +355,24 @@ static bool is_preempted(const stk_gang *g)
 
 static bool try_again(stk_gang *g)
 {
+    if (g->nodes != NULL && g->config->node > 0) { /* the leader decides */
+        g->n = ranks_again(g);
+        g->restart++;
+        return stk_launch_nodes_verdict(g);
+    }
     bool failed = (g->ending == END_FAILED && !is_preempted(g)) || g->ending == END_HANG;
     if (!failed || g->number != 0 || g->restart >= g->config->max_restarts) {
         return false;
     }
     uint32_t n = ranks_again(g);
     g->restart++;
-    stk_launch_say(g, "%s; restart %u of %u with %u rank%s", g->text, g->restart,
-                   g->config->max_restarts, n, n == 1 ? "" : "s");
+    stk_launch_say(g, "%s; restart %u of %u with %u rank%s%s", g->text, g->restart,
+                   g->config->max_restarts, n, n == 1 ? "" : "s",
+                   g->nodes != NULL ? " on this node" : "");
     g->n = n;
+    if (g->nodes != NULL) {
+        stk_launch_nodes_again(g);
+    }
     return true;
 }
 
@@ -372,7 +419,7 @@ static int open_gang(stk_gang *g, sigset_t *ret_before, stk_err *err)
 {
     find_inherited(g);
     g->arena = stk_arena_new(0);
-    g->ranks = calloc(g->config->ranks, sizeof *g->ranks);
+    g->ranks = calloc(g->config->ranks + 1, sizeof *g->ranks);
     g->past = STK_BUF_INIT(64 << 20);
     if (g->arena == NULL || g->ranks == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%u ranks", g->config->ranks);
@@ -385,11 +432,13 @@ static int open_gang(stk_gang *g, sigset_t *ret_before, stk_err *err)
     rc = rc < 0 ? rc : open_signals(g, ret_before, err);
     rc = rc < 0 ? rc : stk_launch_view_open(g, err);
     rc = rc < 0 ? rc : stk_launch_server_open(g, err);
+    rc = rc < 0 || g->config->nodes < 2 ? rc : stk_launch_nodes_open(g, err);
     return rc;
 }
 
 static void close_gang(stk_gang *g, const sigset_t *before)
 {
+    stk_launch_nodes_free(g);
     stk_guard_close(g->guard);
     stk_launch_server_close(g);
     stk_launch_view_flush(g, FLUSH_MS);
@@ -415,11 +464,12 @@ static void say_end(const stk_gang *g, stk_launch_end *end)
         for (uint32_t i = 0; i < g->n; i++) {
             clean = clean && g->ranks[i].status == 0;
         }
+        clean = clean && stk_launch_nodes_clean(g);
         end->failure = clean ? STK_FAIL_NONE : STK_FAIL_SIGNAL;
         end->exit_status = clean ? 0 : 128 + g->number;
         end->text[0] = clean ? '\0' : end->text[0];
-    } else if (g->ending == END_HANG) {
-        end->failure = STK_FAIL_HANG;
+    } else if (g->ending == END_HANG || g->ending == END_LOST) {
+        end->failure = g->ending == END_HANG ? STK_FAIL_HANG : STK_FAIL_LOST;
         end->exit_status = 1;
     } else if (status >= 0 && WIFEXITED(status)) {
         end->failure = STK_FAIL_EXIT;
@@ -441,7 +491,8 @@ static int write_files(const stk_gang *g, const stk_launch_end *end, stk_buf *su
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "gang.json");
     }
     int rc = 0;
-    if (g->config->dir != NULL) {
+    bool leads = g->config->node == 0; /* it knows of all */
+    if (g->config->dir != NULL && leads) {
         char path[PATH_MAX];
         (void)snprintf(path, sizeof path, "%s/gang.json", g->config->dir);
         rc = stk_file_write_atomic(path, text.data, text.len, 0644, err);
@@ -449,7 +500,7 @@ static int write_files(const stk_gang *g, const stk_launch_end *end, stk_buf *su
     if (summary != NULL) {
         (void)stk_buf_add(summary, text.data, text.len);
     }
-    return rc < 0 || !g->config->is_task ? rc : stk_launch_result(g, end, err);
+    return rc < 0 || !g->config->is_task || !leads ? rc : stk_launch_result(g, end, err);
 }
 
 int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch_end *ret_end,
@@ -459,7 +510,7 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
                   .n = config->ranks,
                   .epoll = -1,
                   .signals = -1,
-                  .port_fd = -1,
+                  .port = {.fd = -1, .claim = -1},
                   .wire = {.fd = -1},
                   .first = -1,
                   .start_ms = stk_clock_wall_ms(&stk_clock_real)};
@@ -472,14 +523,18 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
             break;
         }
     }
+    char text[1000];
+    stk_launch_end never = {.exit_status = 1, .failure = STK_FAIL_START};
     if (rc == 0) {
         say_end(&g, ret_end);
-        rc = write_files(&g, ret_end, summary, err);
-    } else if (config->is_task) { /* so that the step's error is this, not our exit status */
-        char text[1000];
-        stk_launch_end never = {.exit_status = 1, .failure = STK_FAIL_START};
+    } else {
         (void)snprintf(never.text, sizeof never.text, "%s",
                        stk_err_format(err, text, (int)sizeof text));
+    }
+    stk_launch_nodes_close(&g, rc == 0 ? ret_end : &never);
+    if (rc == 0) {
+        rc = write_files(&g, ret_end, summary, err);
+    } else if (config->is_task && config->node == 0) { /* the step's error, not our exit status */
         g.first = -1;
         (void)stk_launch_result(&g, &never, NULL);
     }

@@ -30,7 +30,12 @@ typedef struct stk_launch_config {
     int64_t grace_ms;   /* between SIGTERM and SIGKILL */
     int64_t hang_ms;    /* no progress for so long ends the gang; 0: no watchdog */
     const char *dir;    /* rank-K/ and gang.json are made in it; NULL: no files */
-    const char *run_id; /* TORCHELASTIC_RUN_ID */
+    const char *run_id; /* TORCHELASTIC_RUN_ID; the same on all nodes */
+    uint32_t nodes;     /* that the gang runs on, each with `ranks`; 0, 1: this host only */
+    uint32_t node;      /* this one's number; 0 leads, and has rank 0 */
+    const char *rdzv;   /* HOST[:PORT] at which the nodes reach node 0 */
+    const char *key;    /* what the nodes share and nobody else knows; "": none */
+    int64_t join_ms;    /* how long nodes wait for each other */
     uint32_t split;     /* thread counts in the environment that are this were meant for all ranks
                            together; 0: none */
     bool no_prefix;     /* the view without "[K] " */

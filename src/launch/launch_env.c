@@ -1,11 +1,8 @@
-/* What a rank sees: torchrun's variables, its CPUs; and the port where ranks meet. */
-#include <arpa/inet.h>
+/* What a rank sees: torchrun's variables, its CPUs. */
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "launch/launch_private.h"
@@ -15,8 +12,13 @@
 /* --- environment --- */
 
 /* RANK and its kin are set; a launcher around us must not shine through by the rest. */
-static const char *const cleared[] = {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_ERROR_FILE",
-                                      "STOKER_RANK_DIR"};
+static const char *const cleared[] = {"TORCHELASTIC_USE_AGENT_STORE",
+                                      "TORCHELASTIC_ERROR_FILE",
+                                      "STOKER_RANK_DIR",
+                                      "STOKER_NODES",
+                                      "STOKER_NODE_RANK",
+                                      "STOKER_RDZV",
+                                      "STOKER_GANG_KEY"};
 static const char *const threads[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                                       "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"};
 enum { N_THREADS = sizeof threads / sizeof *threads, MAX_OURS = 40 };
@@ -63,15 +65,15 @@ static bool is_set(const launch_env *e, const char *entry)
 
 static void put_fixed(stk_gang *g, launch_env *e)
 {
-    put_number(g, e, "WORLD_SIZE", g->n);
+    put_number(g, e, "WORLD_SIZE", g->world);
     put_number(g, e, "LOCAL_WORLD_SIZE", g->n);
-    put_number(g, e, "NODE_RANK", 0);
-    put_number(g, e, "GROUP_RANK", 0);
-    put_number(g, e, "GROUP_WORLD_SIZE", 1);
-    put_number(g, e, "ROLE_WORLD_SIZE", g->n);
+    put_number(g, e, "NODE_RANK", g->config->node);
+    put_number(g, e, "GROUP_RANK", g->config->node);
+    put_number(g, e, "GROUP_WORLD_SIZE", g->config->nodes > 1 ? g->config->nodes : 1);
+    put_number(g, e, "ROLE_WORLD_SIZE", g->world);
     put(g, e, "ROLE_NAME", "default");
-    put(g, e, "MASTER_ADDR", "127.0.0.1");
-    put_number(g, e, "MASTER_PORT", g->port);
+    put(g, e, "MASTER_ADDR", stk_launch_nodes_address(g));
+    put_number(g, e, "MASTER_PORT", g->port.number);
     put_number(g, e, "TORCHELASTIC_RESTART_COUNT", g->restart);
     put_number(g, e, "TORCHELASTIC_MAX_RESTARTS", g->config->max_restarts);
     put(g, e, "TORCHELASTIC_RUN_ID", g->config->run_id);
@@ -118,13 +120,13 @@ int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err)
 
 int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *err)
 {
-    static const char *const names[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
+    uint32_t number = stk_launch_number(g, rank);
     env->n_ours = env->n_fixed;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        put_number(g, env, names[i], rank);
-    }
+    put_number(g, env, "RANK", number);
+    put_number(g, env, "LOCAL_RANK", rank);
+    put_number(g, env, "ROLE_RANK", number);
     if (g->config->dir != NULL) {
-        const char *dir = stk_arena_printf(g->arena, "%s/rank-%u", g->config->dir, rank);
+        const char *dir = stk_arena_printf(g->arena, "%s/rank-%u", g->config->dir, number);
         put(g, env, "STOKER_RANK_DIR", dir);
         env->ours[env->n_ours++] =
             stk_arena_printf(g->arena, "TORCHELASTIC_ERROR_FILE=%s/error.json", dir);
@@ -205,32 +207,4 @@ bool stk_launch_cpus(uint32_t n_ranks, cpu_set_t *ret_sets)
         }
     }
     return true;
-}
-
-/* --- the port --- */
-
-/* Rank 0's store binds it again (SO_REUSEADDR on both sides, and ours never listens), while nobody
- * who asks for any free port can be given it. */
-int stk_launch_port(int32_t wanted, int *ret_fd, int32_t *ret_port, stk_err *err)
-{
-    STK_FD_AUTO fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int one = 1;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)wanted)};
-    socklen_t size = sizeof at;
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0 ||
-        bind(fd, (struct sockaddr *)&at, size) < 0 ||
-        getsockname(fd, (struct sockaddr *)&at, &size) < 0) {
-        if (errno == EADDRINUSE && wanted > 0) {
-            return stk_err_set(
-                err, STK_E_BUSY,
-                "port %d is taken by another program on this host; name another one, "
-                "or none: then a free one is found",
-                (int)wanted);
-        }
-        return stk_err_sys(err, STK_E_SYS, errno, "cannot hold port %d for rank 0", (int)wanted);
-    }
-    *ret_port = ntohs(at.sin_port);
-    *ret_fd = fd;
-    fd = -1;
-    return 0;
 }

@@ -106,6 +106,7 @@ void stk_launch_hang_end(stk_gang *g)
 {
     stk_accel_close(g->hang.accel);
     g->hang.accel = NULL;
+    g->hang.due_ms = INT64_MAX;
     g->hang.looked = false;
 }
 
@@ -152,7 +153,7 @@ static void add_process(pid_t pid, stk_buf *out)
 
 static void stack_path(const stk_gang *g, uint32_t rank, char *path, size_t size)
 {
-    (void)snprintf(path, size, "%s/rank-%u/stack.txt", g->config->dir, rank);
+    (void)snprintf(path, size, "%s/rank-%u/stack.txt", g->config->dir, stk_launch_number(g, rank));
 }
 
 static void append(const stk_gang *g, uint32_t rank, const char *text, size_t n)
@@ -279,17 +280,19 @@ static void say(stk_gang *g)
     char how_long[32];
     char place[700];
     (void)stk_units_format_duration(g->config->hang_ms, how_long, sizeof how_long);
-    int n = snprintf(g->text, sizeof g->text, "hang: nothing moved on %u rank%s for %s", g->n_live,
-                     g->n_live == 1 ? "" : "s", how_long);
+    uint32_t n_ranks = g->nodes != NULL ? g->world : g->n_live;
+    int n = snprintf(g->text, sizeof g->text, "hang: nothing moved on %u rank%s for %s", n_ranks,
+                     n_ranks == 1 ? "" : "s", how_long);
     g->first = find_missing(g);
     if (g->first >= 0) {
         place_of(g->ranks[g->first].tail, place, sizeof place);
         n += snprintf(g->text + n, sizeof g->text - (size_t)n,
-                      "; rank %d%s is not in the collective that the others wait in", (int)g->first,
-                      place);
+                      "; rank %u%s is not in the collective that the others wait in",
+                      stk_launch_number(g, (uint32_t)g->first), place);
     } else if (strstr(g->ranks[0].tail, "File \"") != NULL) {
         place_of(g->ranks[0].tail, place, sizeof place);
-        n += snprintf(g->text + n, sizeof g->text - (size_t)n, "; rank 0 waits%s", place);
+        n += snprintf(g->text + n, sizeof g->text - (size_t)n, "; rank %u waits%s",
+                      stk_launch_number(g, 0), place);
     }
     if (g->config->dir != NULL && (size_t)n < sizeof g->text) {
         (void)snprintf(g->text + n, sizeof g->text - (size_t)n, "; stacks are in rank-*/stack.txt");
@@ -303,9 +306,17 @@ bool stk_launch_hang_look(stk_gang *g, int64_t now_ms)
     if (has_moved(g, period)) {
         g->hang.since_ms = now_ms;
     }
-    if (now_ms - g->hang.since_ms < g->config->hang_ms) {
-        return false;
+    int64_t still_ms = now_ms - g->hang.since_ms;
+    bool hangs =
+        g->nodes != NULL ? stk_launch_nodes_still(g, still_ms) : still_ms >= g->config->hang_ms;
+    if (hangs) {
+        stk_launch_hang_tell(g);
     }
+    return hangs;
+}
+
+void stk_launch_hang_tell(stk_gang *g)
+{
     for (uint32_t i = 0; i < g->n; i++) {
         if (g->ranks[i].state == RANK_RUNNING) {
             ask(g, i);
@@ -318,5 +329,4 @@ bool stk_launch_hang_look(stk_gang *g, int64_t now_ms)
         }
     }
     say(g);
-    return true;
 }

@@ -1,7 +1,12 @@
 /* Private to the launch room.
  *
  *   launch.c         the gang's life: start, wait, end, again
- *   launch_env.c     what a rank sees, its CPUs, the port
+ *   launch_env.c     what a rank sees, its CPUs
+ *   launch_port.c    the port where ranks meet
+ *   launch_nodes.c   several nodes: who they are, one end of all
+ *   launch_meet.c    … all or nothing
+ *   launch_talk.c    … what they say to each other
+ *   launch_net.c     … their connections
  *   launch_start.c   ranks by exec
  * launch_server.c  ranks by a fork server
  *   launch_view.c    pipes → logs and the merged view
@@ -29,7 +34,9 @@ typedef enum {
     LAUNCH_EV_EXIT,
     LAUNCH_EV_READ,
     LAUNCH_EV_WRITE,
-    LAUNCH_EV_SERVER
+    LAUNCH_EV_SERVER,
+    LAUNCH_EV_LISTEN, /* a node comes */
+    LAUNCH_EV_PEER    /* a node, or the leader, says something */
 } launch_event;
 
 /* One of the two places that the merged view goes to. */
@@ -74,7 +81,13 @@ typedef struct launch_env {
 } launch_env;
 
 /* Why a gang is being ended. */
-typedef enum { END_NOT, END_FAILED, END_SIGNAL, END_HANG } end_cause;
+typedef enum { END_NOT, END_FAILED, END_SIGNAL, END_HANG, END_LOST, END_START } end_cause;
+
+/* Bound, not listened on; and a name that only one launcher can have. */
+typedef struct launch_port {
+    int fd, claim;
+    int32_t number;
+} launch_port;
 
 typedef struct launch_hang {
     int64_t due_ms, since_ms;
@@ -88,18 +101,21 @@ typedef struct stk_gang {
     const stk_launch_config *config;
     stk_arena *arena;
     stk_guard *guard;
-    int epoll, signals, port_fd;
+    int epoll, signals;
     int inherited[256]; /* descriptors that we were handed, and hand on: leases, an attempt's lock
                          */
     uint32_t n_inherited;
-    uint32_t n; /* ranks of this attempt */
+    uint32_t n;               /* ranks of this attempt, on this node */
+    uint32_t world, n_before; /* on all nodes; on those before this one */
     uint32_t n_live, restart;
-    int32_t port;
-    launch_rank *ranks; /* config->ranks of them */
+    launch_port port;
+    launch_rank *ranks; /* config->ranks of them, and one for a rank elsewhere that failed */
+    struct launch_nodes *nodes; /* NULL: this one only */
     launch_sink sinks[2];
     end_cause ending;
     int number;         /* the signal that ends it */
-    int32_t first;      /* rank that failed first; -1 */
+    bool hurry;         /* it came twice */
+    int32_t first;      /* place of the rank that failed first; config->ranks: elsewhere; -1 */
     uint32_t n_others;  /* ranks that were alive then */
     int64_t kill_ms;    /* when SIGKILL is due; -1 */
     int64_t start_ms;   /* wall clock, of the first attempt */
@@ -116,6 +132,12 @@ typedef struct stk_gang {
 int64_t stk_launch_now_ms(void);
 int stk_launch_watch(stk_gang *g, int fd, uint32_t events, launch_event kind, uint32_t i);
 void stk_launch_unwatch(stk_gang *g, int fd);
+/* A rank's number among all nodes' ranks. */
+uint32_t stk_launch_number(const stk_gang *g, uint32_t rank);
+/* Waits for what happens, at most until `until_ms` (mono; -1: for ever), and handles it. */
+int stk_launch_turn(stk_gang *g, int64_t until_ms, stk_err *err);
+/* Ends every rank that lives, here and on the other nodes. */
+void stk_launch_end_all(stk_gang *g, end_cause cause, int number);
 /* To every rank that lives: its process group, a stopped one too. */
 void stk_launch_signal(stk_gang *g, int number);
 /* A rank is over; `status` as of wait(2), -1 unknown. */
@@ -129,8 +151,42 @@ int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err);
 int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *err);
 /* The CPUs of each rank; false: there are fewer than ranks, or none can be told: no binding. */
 bool stk_launch_cpus(uint32_t n_ranks, cpu_set_t *ret_sets);
-/* Holds a port of this host for rank 0: bound, not listened on. */
-int stk_launch_port(int32_t wanted, int *ret_fd, int32_t *ret_port, stk_err *err);
+
+/* --- launch_port.c --- */
+
+/* Holds a port of this host for rank 0; `wanted` 0: a free one. STK_E_BUSY names who has it. */
+int stk_launch_port(int32_t wanted, launch_port *ret_port, stk_err *err);
+void stk_launch_port_close(launch_port *port);
+int stk_launch_port_taken(int port, stk_err *err); /* always STK_E_BUSY, and by whom */
+
+/* --- launch_nodes.c, launch_meet.c; all but the first are for a gang of several nodes --- */
+
+const char *stk_launch_nodes_address(const stk_gang *g); /* MASTER_ADDR */
+int stk_launch_nodes_open(stk_gang *g, stk_err *err);
+/* Before an attempt: all nodes are there, know each other, and reach rank 0's port; or an error, or
+ * g->ending says why not. */
+int stk_launch_nodes_meet(stk_gang *g, stk_err *err);
+void stk_launch_nodes_event(stk_gang *g, launch_event kind, uint32_t i);
+/* This node's ranks are being ended: so are the others'. */
+void stk_launch_nodes_tell(stk_gang *g);
+/* After an attempt: the leader has heard how it ended everywhere, a node has told. */
+void stk_launch_nodes_finish(stk_gang *g, stk_err *err);
+/* What the leader decided: again (true), or the end. */
+bool stk_launch_nodes_verdict(stk_gang *g);
+void stk_launch_nodes_again(stk_gang *g);
+/* Nothing has moved here for `ms`: is it so on all nodes? A node tells its leader, and is told. */
+bool stk_launch_nodes_still(stk_gang *g, int64_t ms);
+/* Did every rank elsewhere leave well? */
+bool stk_launch_nodes_clean(const stk_gang *g);
+uint32_t stk_launch_nodes_first(const stk_gang *g); /* the number of a rank elsewhere that failed */
+/* " on node 1 (10.0.0.2)", of the rank that failed first; "": here is the only node. */
+void stk_launch_nodes_where(const stk_gang *g, char *text, size_t size);
+/* gang.json's members of the other nodes, and the nodes themselves. */
+void stk_launch_nodes_members(const stk_gang *g, stk_buf *out);
+void stk_launch_nodes_summary(const stk_gang *g, stk_buf *out);
+/* The leader tells `end` (`text`: it could not be started), a node takes the leader's. */
+void stk_launch_nodes_close(stk_gang *g, stk_launch_end *end);
+void stk_launch_nodes_free(stk_gang *g);
 
 /* --- launch_start.c --- */
 
@@ -171,10 +227,13 @@ void stk_launch_view_flush(stk_gang *g, int timeout_ms);
 void stk_launch_hang_begin(stk_gang *g);
 /* True: nothing has moved for config->hang_ms; g->text says so, stacks are written. */
 bool stk_launch_hang_look(stk_gang *g, int64_t now_ms);
+/* Stacks of all ranks, and g->text. */
+void stk_launch_hang_tell(stk_gang *g);
 void stk_launch_hang_end(stk_gang *g);
 
 /* --- launch_report.c --- */
 
+void stk_launch_add_member(const stk_gang *g, uint32_t rank, stk_buf *out);
 /* g->text for the rank that failed first. */
 void stk_launch_blame(stk_gang *g);
 /* The traceback in `text`, or NULL; *ret_last: its last line ("ValueError: boom"). */

@@ -98,10 +98,10 @@ static void tell_stderr(stk_gang *g, const launch_rank *r)
     const char *last;
     const char *text = stk_launch_traceback(r->tail, &len, &last, &n_last);
     text = text != NULL ? text : last_lines(r->tail, &len);
-    if (text == NULL || g->n == 1) {
-        return; /* there is nothing else that it could be lost in */
+    if (text == NULL || g->world == 1 || g->config->node > 0) {
+        return; /* there is nothing else that it could be lost in; or the leader tells */
     }
-    stk_launch_say(g, "the end of rank %d's stderr:", (int)g->first);
+    stk_launch_say(g, "the end of rank %u's stderr:", stk_launch_number(g, (uint32_t)g->first));
     for (size_t at = 0; at < len;) {
         size_t n = strcspn(text + at, "\n");
         n = at + n > len ? len - at : n;
@@ -116,6 +116,7 @@ static void blame_first(stk_gang *g)
 {
     const launch_rank *r = &g->ranks[g->first];
     char how[512];
+    char where[160];
     size_t len;
     size_t n_last = 0;
     const char *last = "";
@@ -123,9 +124,10 @@ static void blame_first(stk_gang *g)
     if (stk_launch_traceback(r->tail, &len, &last, &n_last) == NULL) {
         n_last = 0;
     }
-    int n = snprintf(g->text, sizeof g->text, "rank %d failed: %s%s%.*s%s", (int)g->first, how,
-                     n_last > 0 ? " (" : "", (int)(n_last < WORDS ? n_last : WORDS), last,
-                     n_last > 0 ? ")" : "");
+    stk_launch_nodes_where(g, where, sizeof where);
+    int n = snprintf(g->text, sizeof g->text, "rank %u%s failed: %s%s%.*s%s",
+                     stk_launch_number(g, (uint32_t)g->first), where, how, n_last > 0 ? " (" : "",
+                     (int)(n_last < WORDS ? n_last : WORDS), last, n_last > 0 ? ")" : "");
     if (g->n_others > 0) {
         (void)snprintf(g->text + n, sizeof g->text - (size_t)n,
                        "; %u other rank%s ended because of it", g->n_others,
@@ -146,7 +148,7 @@ void stk_launch_blame(stk_gang *g)
 
 /* --- gang.json --- */
 
-static void add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
+void stk_launch_add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
 {
     const launch_rank *r = &g->ranks[rank];
     char text[512] = "";
@@ -156,12 +158,13 @@ static void add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
         (void)snprintf(text, sizeof text,
                        (int32_t)rank == g->first ? "not in the collective" : "hung");
     } else if (r->was_ended && g->first >= 0) {
-        (void)snprintf(text, sizeof text, "ended because of rank %d", (int)g->first);
+        (void)snprintf(text, sizeof text, "ended because of rank %u",
+                       stk_launch_number(g, (uint32_t)g->first));
     } else if (r->was_ended) {
         (void)snprintf(text, sizeof text, "ended with the gang");
     }
     stk_buf_char(out, '{');
-    stk_json_put_int(out, "rank", rank);
+    stk_json_put_int(out, "rank", stk_launch_number(g, rank));
     stk_json_put_int(out, "pid", r->pid > 0 ? r->pid : -1);
     stk_json_put_int(out, "started_ms", r->start_ms);
     stk_json_put_int(out, "ended_ms", r->end_ms);
@@ -178,16 +181,18 @@ void stk_launch_remember(stk_gang *g)
     stk_buf *out = &g->past;
     stk_buf_text(out, out->len > 0 ? ",{" : "{");
     stk_json_put_int(out, "restart", g->restart);
-    stk_json_put_int(out, "ranks", g->n);
-    stk_json_put_int(out, "port", g->port);
-    stk_json_put_int(out, "first", g->first);
+    stk_json_put_int(out, "ranks", g->world);
+    stk_json_put_int(out, "port", g->port.number);
+    stk_json_put_int(out, "first",
+                     g->first < 0 ? -1 : (int64_t)stk_launch_number(g, (uint32_t)g->first));
     stk_json_put_text(out, "text", g->text[0] == '\0' ? NULL : g->text);
     stk_json_put_key(out, "members");
     stk_buf_char(out, '[');
     for (uint32_t i = 0; i < g->n; i++) {
         stk_buf_text(out, i > 0 ? "," : "");
-        add_member(g, i, out);
+        stk_launch_add_member(g, i, out);
     }
+    stk_launch_nodes_members(g, out);
     stk_buf_text(out, "]}");
 }
 
@@ -200,7 +205,8 @@ void stk_launch_summary(const stk_gang *g, const stk_launch_end *end, stk_buf *o
     stk_json_put_text(out, "class",
                       end->failure == STK_FAIL_NONE ? NULL : stk_failure_word(end->failure));
     stk_json_put_text(out, "text", end->text[0] == '\0' ? NULL : end->text);
-    stk_json_put_int(out, "ranks", g->config->ranks);
+    stk_json_put_int(out, "ranks", g->config->ranks); /* of each node */
+    stk_launch_nodes_summary(g, out);
     stk_json_put_int(out, "restarts", g->restart);
     stk_json_put_int(out, "max_restarts", g->config->max_restarts);
     stk_json_put_int(out, "started_ms", g->start_ms);
@@ -246,7 +252,8 @@ static bool own_account(const stk_gang *g, stk_buf *out)
     static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
                                            STK_LIMIT_DEPTH};
     char path[PATH_MAX];
-    (void)snprintf(path, sizeof path, "%s/rank-%d/result.json", g->config->dir, (int)g->first);
+    (void)snprintf(path, sizeof path, "%s/rank-%u/result.json", g->config->dir,
+                   g->first < 0 ? 0 : stk_launch_number(g, (uint32_t)g->first));
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     STK_ARENA_AUTO arena = stk_arena_new(0);

@@ -189,7 +189,7 @@ static void on_message(stk_gang *g, const char *data, size_t len)
         on_unfit(g, rank, &m);
     } else if (stk_json_is(op, "note")) {
         const char *text = stk_json_text(stk_json_get(&m, "text"));
-        stk_launch_say(g, "rank %u: %s", rank, text == NULL ? "" : text);
+        stk_launch_say(g, "rank %u: %s", stk_launch_number(g, rank), text == NULL ? "" : text);
     }
 }
 

@@ -4,6 +4,7 @@
  * of the ranks' pipes, not the watch over the ranks. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -66,7 +67,10 @@ static bool sink_push(launch_sink *s)
             break;
         }
         size_t n = s->pending.len - done;
-        ssize_t wrote = write(s->fd, s->pending.data + done, n < 4096 ? n : 4096);
+        const char *from = s->pending.data + done;
+        const char *end = n <= PIPE_BUF ? NULL : memrchr(from, '\n', PIPE_BUF);
+        n = n <= PIPE_BUF ? n : end == NULL ? PIPE_BUF : (size_t)(end + 1 - from);
+        ssize_t wrote = write(s->fd, from, n); /* whole lines: other nodes may write here too */
         if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
             s->gone = true; /* the files still have it all */
         }
@@ -140,7 +144,7 @@ static void emit(stk_gang *g, uint32_t i_stream, const char *text, size_t n)
         return;
     }
     if (!g->config->no_prefix) {
-        (void)stk_buf_printf(out, "[%u] ", i_stream / 2);
+        (void)stk_buf_printf(out, "[%u] ", stk_launch_number(g, i_stream / 2));
     }
     (void)stk_buf_add(out, text, n);
     (void)stk_buf_char(out, '\n');
@@ -192,7 +196,9 @@ static void keep_tail(launch_rank *r, const char *data, size_t n)
 static int open_log(stk_gang *g, uint32_t rank, const char *name, int *ret_fd, stk_err *err)
 {
     char path[PATH_MAX];
-    if ((size_t)snprintf(path, sizeof path, "%s/rank-%u", g->config->dir, rank) >= PATH_MAX - 16) {
+    uint32_t number = stk_launch_number(g, rank);
+    if ((size_t)snprintf(path, sizeof path, "%s/rank-%u", g->config->dir, number) >=
+        PATH_MAX - 16) {
         return stk_err_set(err, STK_E_LIMIT, "%s: the path is too long", g->config->dir);
     }
     if (mkdir(path, 0755) < 0 && errno != EEXIST) {
@@ -256,7 +262,8 @@ static bool read_once(stk_gang *g, uint32_t i_stream)
     }
     g->log_bytes += (uint64_t)n;
     if (s->log >= 0 && stk_file_write_all(s->log, data, (size_t)n) < 0) {
-        stk_launch_say(g, "rank-%u's log is not whole: %s", i_stream / 2, strerror(errno));
+        stk_launch_say(g, "rank-%u's log is not whole: %s", stk_launch_number(g, i_stream / 2),
+                       strerror(errno));
         stk_file_close(&s->log);
     }
     if (i_stream % 2 == 1) {

@@ -102,8 +102,21 @@ def test_a_port_that_is_taken_is_named() -> None:
         port = str(taken.getsockname()[1])
         done = launch("-n", "2", "--port", port, *shell("echo never"))
     assert done.code == 3 and done.out == ""
-    assert f"port {port} is taken" in done.err
+    assert f"port {port} is taken by another program on this host (pid {os.getpid()}: " in done.err
     assert launch("-n", "1", "--port", port, *shell("echo $MASTER_PORT")).out == f"[0] {port}\n"
+
+
+def test_two_launchers_on_one_port(tmp_path: Path) -> None:
+    """Neither listens, so nothing but the launcher itself can tell; the second says who has it."""
+    words = [binary(), "launch", "-n", "1", "--port", "29583", "--", "sh", "-c", "echo up; sleep 60"]
+    first = subprocess.Popen(words, env=ENV, stdout=subprocess.PIPE, text=True)
+    assert first.stdout is not None and first.stdout.readline() == "[0] up\n"
+    second = launch("-n", "1", "--port", "29583", *shell("echo never"))
+    first.terminate()
+    first.communicate(timeout=20)
+    assert second.code == 3 and second.out == ""
+    assert f"port 29583 is taken by another program on this host (pid {first.pid}: " in second.err
+    assert launch("-n", "1", "--port", "29583", *shell("echo up")).out == "[0] up\n"
 
 
 # --- the end ---
