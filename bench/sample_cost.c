@@ -1,7 +1,15 @@
 /* What a look at a running task costs: CPU seconds per 1,000 samples of one process and of several,
  * beside a bare read of its /proc/PID/stat. JSON on stdout: {"bare_s", "sample_s", "tree_s"};
- * `devices`: a provider for stk_accel_open. */
+ * `devices`: a provider for stk_accel_open.
+ *
+ *     sample_cost [DEVICES]
+ *     sample_cost wake SECONDS PERIOD_MS
+ *
+ * The second is the least that anybody pays who looks so often: a program that starts a task,
+ * sleeps, reads its /proc/PID/stat, kept open, and does nothing with it. Whoever starts it
+ * measures. */
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,8 +99,28 @@ static double cost_of_watch(pid_t sid, stk_accel *accel, const char *dir)
     return cost;
 }
 
+static int wake(int seconds, int period_ms)
+{
+    char path[64];
+    char text[1024];
+    pid_t pid = make_task(1);
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = 1;
+    for (int left_ms = seconds * 1000; left_ms > 0 && n > 0; left_ms -= period_ms) {
+        (void)poll(NULL, 0, left_ms < period_ms ? left_ms : period_ms);
+        n = pread(fd, text, sizeof text, 0);
+    }
+    (void)kill(-pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
+    return n > 0 ? 0 : 1;
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 4 && strcmp(argv[1], "wake") == 0) {
+        return wake(atoi(argv[2]), atoi(argv[3]));
+    }
     char dir[] = "/tmp/stk-sample-cost-XXXXXX";
     stk_accel *accel = NULL;
     if (mkdtemp(dir) == NULL || (argc > 1 && stk_accel_open(argv[1], &accel, NULL) < 0)) {
