@@ -1,0 +1,306 @@
+/* The files that go to a build, as a list, a digest and a tar. The tar has no times and no owners,
+ * so that the same content is the same layer. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "image/image_private.h"
+#include "sys/file.h"
+
+enum { MAX_FILES = 1000000, MAX_LEVELS = 256, BLOCK = 512 };
+
+static int add(stk_image_context *c, const stk_image_file *file, stk_err *err)
+{
+    stk_image_file *files =
+        c->n >= MAX_FILES ? NULL : stk_arena_grow(c->arena, c->files, c->n, sizeof *files, &c->cap);
+    if (files == NULL || file->name == NULL) {
+        return c->n >= MAX_FILES
+                   ? stk_err_set(err, STK_E_LIMIT,
+                                 "the build's context has more than %d files; leave some out in "
+                                 ".dockerignore",
+                                 MAX_FILES)
+                   : stk_err_set(err, STK_E_NOMEM, "no memory for the build's context");
+    }
+    c->files = files;
+    c->files[c->n++] = *file;
+    return 0;
+}
+
+int stk_image_context_text(stk_image_context *context, const char *name, const char *text,
+                           stk_err *err)
+{
+    const stk_image_file file = {.name = stk_arena_dup(context->arena, name),
+                                 .text = stk_arena_dup(context->arena, text),
+                                 .mode = S_IFREG | 0644,
+                                 .size = (int64_t)strlen(text)};
+    return file.text == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the build's context")
+                             : add(context, &file, err);
+}
+
+typedef struct walk {
+    stk_image_context *context;
+    const stk_image_ignore *ignore;
+    const char *prefix;
+    stk_err *err;
+} walk;
+
+static int take(const walk *w, const char *path, const char *below, const struct stat *st)
+{
+    stk_arena *arena = w->context->arena;
+    stk_image_file file = {.name = stk_arena_printf(arena, "%s%s", w->prefix, below),
+                           .path = stk_arena_dup(arena, path)};
+    if (S_ISLNK(st->st_mode)) {
+        char target[PATH_MAX];
+        ssize_t n = readlink(path, target, sizeof target - 1);
+        if (n < 0) {
+            return stk_err_sys(w->err, STK_E_SYS, errno, "reading the link %s", path);
+        }
+        file.target = stk_arena_dupn(arena, target, (size_t)n);
+        file.mode = S_IFLNK | 0777;
+    } else if (S_ISDIR(st->st_mode)) {
+        file.mode = S_IFDIR | 0755;
+    } else if (S_ISREG(st->st_mode)) {
+        file.mode = S_IFREG | ((st->st_mode & 0100) != 0 ? 0755u : 0644u);
+        file.size = st->st_size;
+    } else {
+        return 0; /* a socket, a device: nothing to build with */
+    }
+    return add(w->context, &file, w->err);
+}
+
+static int go(const walk *w, const char *folder, const char *below, int level)
+{
+    DIR *dir = opendir(folder);
+    int rc = 0;
+    if (dir == NULL) {
+        return stk_err_sys(w->err, STK_E_SYS, errno, "reading the build's context %s", folder);
+    }
+    if (level > MAX_LEVELS) {
+        rc =
+            stk_err_set(w->err, STK_E_LIMIT, "%s is more than %d folders deep", folder, MAX_LEVELS);
+    }
+    for (struct dirent *e; rc == 0 && (e = readdir(dir)) != NULL;) {
+        bool store = *below == '\0' && strcmp(e->d_name, ".stoker") == 0; /* never code */
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || store) {
+            continue;
+        }
+        struct stat st;
+        STK_TEXT_AUTO path = stk_file_join(folder, e->d_name);
+        STK_TEXT_AUTO name = *below == '\0' ? strdup(e->d_name) : stk_file_join(below, e->d_name);
+        if (path == NULL || name == NULL) {
+            rc = stk_err_set(w->err, STK_E_NOMEM, "no memory for the build's context");
+        } else if (lstat(path, &st) < 0) {
+            continue; /* gone meanwhile */
+        } else {
+            bool ignored = stk_image_is_ignored(w->ignore, name);
+            rc = ignored ? 0 : take(w, path, name, &st);
+            /* an exception may be below */
+            if (rc == 0 && S_ISDIR(st.st_mode) && (!ignored || w->ignore->has_exceptions)) {
+                rc = go(w, path, name, level + 1);
+            }
+        }
+    }
+    closedir(dir);
+    return rc;
+}
+
+int stk_image_context_tree(stk_image_context *context, const char *folder, const char *prefix,
+                           const char *ignore, stk_err *err)
+{
+    enum { MAX_IGNORE_BYTES = 1 << 20 };
+    STK_TEXT_AUTO own = stk_file_join(folder, ".dockerignore");
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    stk_image_ignore patterns;
+    const char *path = ignore != NULL ? ignore : own;
+    int rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory")
+                          : stk_file_read(path, MAX_IGNORE_BYTES, &text, &len, err);
+    if (rc == STK_E_NOT_FOUND && ignore == NULL) {
+        rc = 0;
+    }
+    rc = rc < 0 ? rc
+                : stk_image_ignore_read(text != NULL ? text : "", context->arena, &patterns, err);
+    const walk w = {context, &patterns, prefix, err};
+    return rc < 0 ? rc : go(&w, folder, "", 0);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const stk_image_file *)a)->name, ((const stk_image_file *)b)->name);
+}
+
+void stk_image_context_sort(stk_image_context *context)
+{
+    if (context->n > 1) {
+        qsort(context->files, context->n, sizeof *context->files, by_name);
+    }
+}
+
+/* --- its content --- */
+
+/* Gives the file's bytes to `to`; a file that changed its size meanwhile is an error. */
+static int each_block(const stk_image_file *f, int (*to)(void *arg, const void *data, size_t n),
+                      void *arg, stk_err *err)
+{
+    if (f->text != NULL) {
+        return to(arg, f->text, (size_t)f->size);
+    }
+    STK_FD_AUTO fd = stk_file_open_regular(f->path, O_RDONLY, 0);
+    if (fd < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "opening %s for the build's context", f->path);
+    }
+    char data[64 << 10];
+    int64_t left = f->size;
+    int rc = 0;
+    while (left > 0 && rc == 0) {
+        size_t want = left < (int64_t)sizeof data ? (size_t)left : sizeof data;
+        ssize_t n = read(fd, data, want);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return stk_err_set(err, STK_E_SYS, "%s changed while it was read for a build", f->path);
+        }
+        rc = to(arg, data, (size_t)n);
+        left -= n;
+    }
+    return rc;
+}
+
+static int to_sha(void *arg, const void *data, size_t n)
+{
+    stk_sha256_add(arg, data, n);
+    return 0;
+}
+
+int stk_image_context_digest(const stk_image_context *context, stk_sha256 *sha, stk_err *err)
+{
+    for (uint32_t i = 0; i < context->n; i++) {
+        const stk_image_file *f = &context->files[i];
+        char head[64];
+        (void)snprintf(head, sizeof head, "%o %lld ", (unsigned)f->mode, (long long)f->size);
+        stk_sha256_add(sha, head, strlen(head));
+        stk_sha256_add(sha, f->name, strlen(f->name) + 1);
+        if (f->target != NULL) {
+            stk_sha256_add(sha, f->target, strlen(f->target) + 1);
+        }
+        int rc = S_ISREG(f->mode) ? each_block(f, to_sha, sha, err) : 0;
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* --- tar --- */
+
+typedef struct tar {
+    int fd;
+    stk_err *err;
+} tar;
+
+static int to_tar(void *arg, const void *data, size_t n)
+{
+    const tar *t = arg;
+    return stk_file_write_all(t->fd, data, n) < 0
+               ? stk_err_sys(t->err, STK_E_SYS, errno,
+                             "writing the build's context to a temporary "
+                             "file")
+               : 0;
+}
+
+static int pad(const tar *t, int64_t size)
+{
+    static const char zeros[BLOCK];
+    size_t over = (size_t)(size % BLOCK);
+    return over == 0 ? 0 : to_tar((void *)t, zeros, BLOCK - over);
+}
+
+static void octal(char *field, size_t size, int64_t number)
+{
+    (void)snprintf(field, size, "%0*llo", (int)size - 1, (unsigned long long)number);
+}
+
+/* GNU's format: sizes beyond 8 GiB in binary. */
+static int header(const tar *t, const char *name, const char *target, uint32_t mode, char type,
+                  int64_t size)
+{
+    char h[BLOCK] = {0};
+    (void)snprintf(h, 101, "%s", name);
+    octal(h + 100, 8, mode & 07777);
+    octal(h + 108, 8, 0);
+    octal(h + 116, 8, 0);
+    if (size < 1ll << 33) {
+        octal(h + 124, 12, size);
+    } else {
+        h[124] = (char)0x80;
+        for (int i = 0; i < 8; i++) {
+            h[135 - i] = (char)(size >> (8 * i) & 0xff);
+        }
+    }
+    octal(h + 136, 12, 0);
+    memset(h + 148, ' ', 8);
+    h[156] = type;
+    (void)snprintf(h + 157, 101, "%s", target != NULL ? target : "");
+    memcpy(h + 257, "ustar  ", 8);
+    unsigned sum = 0;
+    for (int i = 0; i < BLOCK; i++) {
+        sum += (unsigned char)h[i];
+    }
+    (void)snprintf(h + 148, 8, "%06o", sum);
+    return to_tar((void *)t, h, BLOCK);
+}
+
+/* A name of more than 100 bytes stands before the file, as a file of its own. */
+static int long_name(const tar *t, const char *text, char type)
+{
+    size_t n = strlen(text) + 1;
+    if (n <= 101) {
+        return 0;
+    }
+    int rc = header(t, "././@LongLink", NULL, 0644, type, (int64_t)n);
+    rc = rc < 0 ? rc : to_tar((void *)t, text, n);
+    return rc < 0 ? rc : pad(t, (int64_t)n);
+}
+
+static int entry(const tar *t, const stk_image_file *f)
+{
+    char type = S_ISDIR(f->mode) ? '5' : S_ISLNK(f->mode) ? '2' : '0';
+    int rc = long_name(t, f->name, 'L');
+    rc = rc < 0 || f->target == NULL ? rc : long_name(t, f->target, 'K');
+    rc = rc < 0 ? rc : header(t, f->name, f->target, f->mode, type, f->size);
+    if (rc == 0 && type == '0') {
+        rc = each_block(f, to_tar, (void *)t, t->err);
+        rc = rc < 0 ? rc : pad(t, f->size);
+    }
+    return rc;
+}
+
+int stk_image_context_tar(const stk_image_context *context, int *ret_fd, stk_err *err)
+{
+    static const char end[2 * BLOCK];
+    const char *folder = getenv("TMPDIR");
+    folder = folder != NULL && *folder == '/' ? folder : "/tmp";
+    STK_FD_AUTO fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "making a temporary file in %s", folder);
+    }
+    const tar t = {fd, err};
+    int rc = 0;
+    for (uint32_t i = 0; i < context->n && rc == 0; i++) {
+        rc = entry(&t, &context->files[i]);
+    }
+    rc = rc < 0 ? rc : to_tar((void *)&t, end, sizeof end);
+    if (rc < 0 || lseek(fd, 0, SEEK_SET) < 0) {
+        return rc < 0 ? rc : stk_err_sys(err, STK_E_SYS, errno, "rewinding the build's context");
+    }
+    *ret_fd = fd;
+    fd = -1;
+    return 0;
+}

@@ -1,0 +1,530 @@
+/* What is to be installed into an image, gathered from all that DockerSettings may say: the local
+ * environment, integrations, a pyproject.toml, requirements. */
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/units.h"
+#include "image/image_private.h"
+#include "sys/file.h"
+#include "sys/spawn.h"
+
+enum { MAX_BYTES = 8 << 20, MAX_NESTED = 16 };
+
+typedef struct gather {
+    const stk_image_recipe *recipe;
+    const stk_image_settings *settings;
+    stk_arena *arena;
+    stk_image_packages *packages;
+    uint32_t n;
+    stk_buf *notes;
+    stk_err *err;
+} gather;
+
+static char *below(const gather *g, const char *path)
+{
+    return *path == '/' ? strdup(path)
+                        : stk_file_join(g->recipe->folder != NULL ? g->recipe->folder : ".", path);
+}
+
+/* --- lines --- */
+
+/* `line` without blanks around it and its comment. */
+static size_t trim(const char **line, size_t n)
+{
+    const char *from = *line;
+    while (n > 0 && isspace((unsigned char)*from)) {
+        from++;
+        n--;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (from[i] == '#' && (i == 0 || isspace((unsigned char)from[i - 1]))) {
+            n = i;
+        }
+    }
+    while (n > 0 && isspace((unsigned char)from[n - 1])) {
+        n--;
+    }
+    *line = from;
+    return n;
+}
+
+/* "-r other.txt", "--requirement=other.txt" → "other.txt"; NULL: no such line. */
+static const char *included(const gather *g, const char *line, size_t n, const char *letter,
+                            const char *word)
+{
+    size_t skip = n > strlen(word) && strncmp(line, word, strlen(word)) == 0 &&
+                          (line[strlen(word)] == '=' || line[strlen(word)] == ' ')
+                      ? strlen(word) + 1
+                  : n > 2 && strncmp(line, letter, 2) == 0 ? 2
+                                                           : 0;
+    if (skip == 0) {
+        return NULL;
+    }
+    const char *path = line + skip;
+    size_t size = trim(&path, n - skip);
+    return stk_arena_dupn(g->arena, path, size);
+}
+
+static int add_lines(gather *g, const char *text, const char *folder, const char *where,
+                     stk_buf *out, int level);
+
+static int add_nested(gather *g, const char *name, const char *folder, stk_buf *out, int level)
+{
+    STK_TEXT_AUTO path = *name == '/' ? strdup(name) : stk_file_join(folder, name);
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    if (level >= MAX_NESTED) {
+        return stk_err_set(g->err, STK_E_SPEC,
+                           "requirements: '%s' is included by files that include each other", name);
+    }
+    int rc = path == NULL ? stk_err_set(g->err, STK_E_NOMEM, "no memory for requirements")
+                          : stk_file_read(path, MAX_BYTES, &text, &len, g->err);
+    const char *slash = rc < 0 ? NULL : strrchr(path, '/');
+    const char *parent =
+        slash == NULL ? folder : stk_arena_dupn(g->arena, path, (size_t)(slash - path));
+    return rc < 0 ? rc : add_lines(g, text, parent, path, out, level + 1);
+}
+
+static int add_line(gather *g, const char *line, size_t n, const char *folder, const char *where,
+                    stk_buf *out, int level)
+{
+    const char *nested = included(g, line, n, "-r", "--requirement");
+    if (nested != NULL) {
+        return add_nested(g, nested, folder, out, level);
+    }
+    bool editable = strncmp(line, "-e", 2) == 0 || strncmp(line, "--editable", 10) == 0;
+    bool local = *line == '.' || strncmp(line, "file:", 5) == 0 ||
+                 (editable && memmem(line, n, "://", 3) == NULL);
+    if (local || strncmp(line, "-c", 2) == 0 || strncmp(line, "--constraint", 12) == 0) {
+        stk_err_set(g->err, STK_E_SPEC,
+                    "docker: '%.*s' in %s names a file of this host, which the "
+                    "image doesn't see",
+                    (int)n, line, where);
+        stk_err_hint(g->err, "the project's own code needs no installation; for what must be "
+                             "installed use local_project_install_command");
+        return STK_E_SPEC;
+    }
+    if (stk_image_is_zenml(line, n)) {
+        stk_buf_printf(g->notes, "%.*s is left out: Stoker's own front is there at run time\n",
+                       (int)n, line);
+        return 0;
+    }
+    stk_buf_printf(out, "%.*s\n", (int)n, line);
+    return 0;
+}
+
+static int add_lines(gather *g, const char *text, const char *folder, const char *where,
+                     stk_buf *out, int level)
+{
+    int rc = 0;
+    for (const char *line = text; *line != '\0' && rc == 0;) {
+        size_t n = strcspn(line, "\n");
+        const char *from = line;
+        size_t size = trim(&from, n);
+        if (size > 0) {
+            rc = add_line(g, from, size, folder, where, out, level);
+        }
+        line += n + (line[n] == '\n');
+    }
+    return rc;
+}
+
+/* Lines → a file of the context, unless nothing is left of them. */
+static int add_file(gather *g, const char *file, const char *title, const char *text,
+                    const char *where)
+{
+    STK_BUF_AUTO out = STK_BUF_INIT(MAX_BYTES);
+    const char *folder = g->recipe->folder != NULL ? g->recipe->folder : ".";
+    int rc = add_lines(g, text, folder, where, &out, 0);
+    if (rc < 0 || out.len == 0) {
+        return rc;
+    }
+    stk_image_packages *p = &g->packages[g->n++];
+    *p = (stk_image_packages){file, title, stk_arena_dup(g->arena, out.data)};
+    return out.failed || p->text == NULL
+               ? stk_err_set(g->err, STK_E_NOMEM, "no memory for %s", where)
+               : 0;
+}
+
+/* --- programs of the user's --- */
+
+static int read_all(int fd, stk_buf *out)
+{
+    char data[4096];
+    for (;;) {
+        ssize_t n = read(fd, data, sizeof data);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return n < 0 ? -1 : 0;
+        }
+        stk_buf_add(out, data, (size_t)n);
+    }
+}
+
+static int run(const gather *g, const char *const *argv, stk_buf *out)
+{
+    extern char **environ;
+    int pipes[2];
+    if (pipe2(pipes, O_CLOEXEC) < 0) {
+        return stk_err_sys(g->err, STK_E_SYS, errno, "running %s", argv[0]);
+    }
+    const stk_spawn spawn = {.argv = argv,
+                             .env = (const char *const *)environ,
+                             .cwd = g->recipe->folder,
+                             .stdin_fd = -1,
+                             .stdout_fd = pipes[1],
+                             .stderr_fd = STDERR_FILENO,
+                             .die_with_parent = true};
+    pid_t pid = 0;
+    int status = 0, rc = stk_sys_spawn(&spawn, &pid, NULL, g->err);
+    stk_file_close(&pipes[1]);
+    if (rc == 0) {
+        (void)read_all(pipes[0], out);
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+        }
+        if (status != 0 || out->failed) {
+            rc = stk_err_set(g->err, STK_E_ENV,
+                             "docker: '%s', which should list packages, ended with an error (see "
+                             "above)",
+                             argv[0]);
+        }
+    }
+    stk_file_close(&pipes[0]);
+    return rc;
+}
+
+/* A list of words; "{directory}" becomes the folder of `path`. */
+static int run_list(gather *g, const stk_json *list, const char *key, const char *directory,
+                    stk_buf *out)
+{
+    const char **argv = stk_arena_array(g->arena, (size_t)list->n + 1, sizeof *argv);
+    if (argv == NULL || list->n == 0) {
+        return stk_err_set(g->err, STK_E_SPEC, "docker: %s is an empty command", key);
+    }
+    for (uint32_t i = 0; i < list->n; i++) {
+        const char *word = stk_json_text(&list->items[i]);
+        const char *at = word == NULL ? NULL : strstr(word, "{directory}");
+        if (word == NULL) {
+            return stk_err_set(g->err, STK_E_SPEC, "docker: %s must be a list of texts", key);
+        }
+        argv[i] = at == NULL ? word
+                             : stk_arena_printf(g->arena, "%.*s%s%s", (int)(at - word), word,
+                                                directory, at + strlen("{directory}"));
+    }
+    return run(g, argv, out);
+}
+
+/* --- the local environment --- */
+
+/* How a distribution came: NULL: by its version, "": not at all from elsewhere, else "@ url". */
+static const char *direct_url(const gather *g, const char *folder)
+{
+    static const stk_json_limits limits = {64 << 10, 1000, 16};
+    STK_TEXT_AUTO path = stk_file_join(folder, "direct_url.json");
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    stk_json root;
+    if (path == NULL || stk_file_read(path, 64 << 10, &text, &len, NULL) < 0 ||
+        stk_json_parse(text, len, path, &limits, g->arena, &root, NULL) < 0) {
+        return NULL;
+    }
+    const char *url = stk_json_text(stk_json_get(&root, "url"));
+    const stk_json *vcs = stk_json_get(&root, "vcs_info");
+    const char *kind = vcs == NULL ? NULL : stk_json_text(stk_json_get(vcs, "vcs"));
+    const char *commit = vcs == NULL ? NULL : stk_json_text(stk_json_get(vcs, "commit_id"));
+    if (url == NULL || strncmp(url, "file:", 5) == 0) {
+        return "";
+    }
+    return kind != NULL && commit != NULL
+               ? stk_arena_printf(g->arena, "%s+%s@%s", kind, url, commit)
+               : stk_arena_dup(g->arena, url);
+}
+
+static void freeze_one(gather *g, const char *folder, const char *entry, stk_buf *seen,
+                       stk_buf *out)
+{
+    static const char *const skipped[] = {"pip", "setuptools", "wheel",
+                                          "uv",  "stoker",     "pkg_resources"};
+    size_t size = strlen(entry);
+    const char *end = size > 10 ? entry + size - 10 : entry;
+    const char *dash = strchr(entry, '-');
+    if (strcmp(end, ".dist-info") != 0 || dash == NULL || dash > end) {
+        return;
+    }
+    char name[160], mark[168];
+    (void)snprintf(name, sizeof name, "%.*s", (int)(dash - entry), entry);
+    (void)snprintf(mark, sizeof mark, "\n%s\n", name);
+    bool skip = seen->data != NULL && strcasestr(seen->data, mark) != NULL;
+    for (size_t i = 0; i < sizeof skipped / sizeof skipped[0]; i++) {
+        skip = skip || strcasecmp(name, skipped[i]) == 0;
+    }
+    if (skip) {
+        return;
+    }
+    stk_buf_printf(seen, "\n%s\n", name);
+    STK_TEXT_AUTO path = stk_file_join(folder, entry);
+    const char *url = path == NULL ? NULL : direct_url(g, path);
+    if (url != NULL && *url == '\0') {
+        stk_buf_printf(g->notes, "%s is left out: it was installed from a folder of this host\n",
+                       name);
+    } else if (url != NULL) {
+        stk_buf_printf(out, "%s @ %s\n", name, url);
+    } else {
+        stk_buf_printf(out, "%s==%.*s\n", name, (int)(end - dash - 1), dash + 1);
+    }
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcasecmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The lines of `out` sorted, so that the order of a folder's entries doesn't change the digest. */
+static int sort_lines(const gather *g, stk_buf *out)
+{
+    const char **lines = NULL;
+    uint32_t n = 0, cap = 0;
+    const char *text = stk_arena_dup(g->arena, out->data != NULL ? out->data : "");
+    while (text != NULL && *text != '\0') {
+        size_t len = strcspn(text, "\n");
+        lines = stk_arena_grow(g->arena, lines, n, sizeof *lines, &cap);
+        if (lines == NULL) {
+            return stk_err_set(g->err, STK_E_NOMEM, "no memory for the environment's packages");
+        }
+        lines[n++] = stk_arena_dupn(g->arena, text, len);
+        text += len + (text[len] == '\n');
+    }
+    stk_buf_clear(out);
+    if (n > 0) {
+        qsort(lines, n, sizeof *lines, by_text);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        stk_buf_printf(out, "%s\n", lines[i]);
+    }
+    return 0;
+}
+
+/* What `pip freeze` would say, from the files: an environment made by uv has no pip to ask. */
+static int freeze(gather *g, stk_buf *out)
+{
+    STK_BUF_AUTO seen = STK_BUF_INIT(MAX_BYTES);
+    stk_environment environment = {0};
+    const char *python = g->recipe->python != NULL ? g->recipe->python : "python3";
+    int rc = stk_preflight_environment(python, g->arena, &environment, g->err);
+    for (uint32_t i = 0; rc == 0 && environment.sys_path[i] != NULL; i++) {
+        DIR *dir = opendir(environment.sys_path[i]);
+        for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+            freeze_one(g, environment.sys_path[i], e->d_name, &seen, out);
+        }
+        if (dir != NULL) {
+            closedir(dir);
+        }
+    }
+    rc = rc < 0 ? rc : sort_lines(g, out);
+    return rc == 0 && (seen.failed || out->failed)
+               ? stk_err_set(g->err, STK_E_LIMIT, "the packages of %s are too many", python)
+               : rc;
+}
+
+static int gather_local(gather *g)
+{
+    static const char key[] = "replicate_local_python_environment";
+    const stk_json *how = g->settings->replicate;
+    STK_BUF_AUTO out = STK_BUF_INIT(MAX_BYTES);
+    int rc = 0;
+    if (how == NULL) {
+        return 0;
+    }
+    if (how->kind == STK_JSON_LIST) {
+        rc = run_list(g, how, key, "", &out);
+    } else if (how->kind == STK_JSON_BOOL || stk_json_is(how, "pip_freeze")) {
+        rc = freeze(g, &out);
+    } else if (stk_json_is(how, "poetry_export")) {
+        static const char *const argv[] = {"poetry", "export", "--format=requirements.txt", NULL};
+        rc = run(g, argv, &out);
+    } else {
+        const char *text = stk_json_text(how);
+        rc = stk_err_set(g->err, STK_E_SPEC,
+                         "docker: %s is '%s'; it must be true, \"pip_freeze\", \"poetry_export\" "
+                         "or a command as a list",
+                         key, text != NULL ? text : "?");
+    }
+    return rc < 0 || out.len == 0
+               ? rc
+               : add_file(g, "local-environment.txt", "the packages of the local environment",
+                          out.data, key);
+}
+
+/* --- integrations --- */
+
+static int gather_integrations(gather *g)
+{
+    static const struct {
+        const char *name, *packages;
+    } known[] = {
+#define X(name, packages) {name, packages},
+#include "tbl/integrations.def"
+#undef X
+    };
+    enum { N = sizeof known / sizeof known[0] };
+    STK_BUF_AUTO out = STK_BUF_INIT(64 << 10);
+    for (uint32_t i = 0; g->settings->integrations[i] != NULL; i++) {
+        const char *name = g->settings->integrations[i];
+        const char *names[N];
+        size_t k = 0;
+        for (size_t m = 0; m < N; m++) {
+            names[m] = known[m].name;
+        }
+        while (k < N && strcmp(known[k].name, name) != 0) {
+            k++;
+        }
+        if (k == N) {
+            const char *near = stk_units_nearest(name, names, N);
+            stk_err_set(g->err, STK_E_SPEC,
+                        "docker: required_integrations: '%s' is none that Stoker knows%s%s%s", name,
+                        near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                        near != NULL ? "'?" : "");
+            stk_err_hint(g->err, "name its packages under requirements");
+            return STK_E_SPEC;
+        }
+        for (const char *word = known[k].packages; *word != '\0';) {
+            size_t n = strcspn(word, " ");
+            stk_buf_printf(&out, "%.*s\n", (int)n, word);
+            word += n + (word[n] == ' ');
+        }
+    }
+    return out.len == 0 ? 0
+                        : add_file(g, "integrations.txt", "required_integrations", out.data,
+                                   "required_integrations");
+}
+
+/* --- pyproject.toml --- */
+
+/* The texts of `dependencies = [ … ]` in the table [project]. False: it has none. */
+static bool read_dependencies(const char *text, stk_buf *out)
+{
+    bool inside = false;
+    for (const char *line = text; line != NULL && *line != '\0';
+         line = strchr(line, '\n'), line = line == NULL ? NULL : line + 1) {
+        const char *at = line + strspn(line, " \t");
+        if (*at == '[') {
+            inside = strncmp(at, "[project]", 9) == 0;
+        }
+        size_t key = strlen("dependencies");
+        if (!inside || strncmp(at, "dependencies", key) != 0) {
+            continue;
+        }
+        at += key + strspn(at + key, " \t");
+        at = *at == '=' ? at + 1 + strspn(at + 1, " \t") : at;
+        for (at = *at == '[' ? at + 1 : NULL; at != NULL && *at != '\0' && *at != ']';) {
+            if (*at == '"' || *at == '\'') {
+                const char *end = strchr(at + 1, *at);
+                if (end == NULL) {
+                    return false;
+                }
+                stk_buf_printf(out, "%.*s\n", (int)(end - at - 1), at + 1);
+                at = end + 1;
+            } else {
+                at += *at == '#' ? strcspn(at, "\n") : 1;
+            }
+        }
+        return at != NULL;
+    }
+    return false;
+}
+
+static int gather_pyproject(gather *g, const char *path)
+{
+    STK_TEXT_AUTO full = below(g, path);
+    STK_TEXT_AUTO text = NULL;
+    STK_BUF_AUTO out = STK_BUF_INIT(MAX_BYTES);
+    size_t len = 0;
+    int rc = full == NULL ? stk_err_set(g->err, STK_E_NOMEM, "no memory")
+                          : stk_file_read(full, MAX_BYTES, &text, &len, g->err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (g->settings->export_command != NULL) {
+        const char *slash = strrchr(full, '/');
+        const char *folder = stk_arena_dupn(g->arena, full, (size_t)(slash - full));
+        rc =
+            g->settings->export_command->kind == STK_JSON_LIST
+                ? run_list(g, g->settings->export_command, "pyproject_export_command", folder, &out)
+                : stk_err_set(g->err, STK_E_SPEC,
+                              "docker: pyproject_export_command must be a list of texts");
+    } else if (!read_dependencies(text, &out)) {
+        rc = stk_err_set(g->err, STK_E_SPEC, "%s has no [project] with dependencies", full);
+        stk_err_hint(g->err, "say how they are listed: pyproject_export_command, for instance "
+                             "[\"poetry\", \"export\", \"--directory\", \"{directory}\"]");
+    }
+    return rc < 0 || out.len == 0
+               ? rc
+               : add_file(g, "pyproject.txt", "dependencies of pyproject.toml", out.data, full);
+}
+
+/* --- requirements --- */
+
+static int gather_file(gather *g, const char *name)
+{
+    STK_TEXT_AUTO path = below(g, name);
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    int rc = path == NULL ? stk_err_set(g->err, STK_E_NOMEM, "no memory")
+                          : stk_file_read(path, MAX_BYTES, &text, &len, g->err);
+    return rc < 0 ? stk_err_context(g->err, "docker: requirements")
+                  : add_file(g, "requirements.txt", "requirements", text, path);
+}
+
+static int gather_list(gather *g)
+{
+    STK_BUF_AUTO out = STK_BUF_INIT(MAX_BYTES);
+    for (uint32_t i = 0; g->settings->requirements[i] != NULL; i++) {
+        stk_buf_printf(&out, "%s\n", g->settings->requirements[i]);
+    }
+    return out.len == 0 ? 0
+                        : add_file(g, "requirements.txt", "requirements", out.data, "requirements");
+}
+
+/* disable_automatic_requirements_detection=False: what lies in the project's folder. */
+static int detect(gather *g)
+{
+    STK_TEXT_AUTO requirements = below(g, "requirements.txt");
+    STK_TEXT_AUTO pyproject = below(g, "pyproject.toml");
+    if (requirements != NULL && stk_file_exists(requirements)) {
+        return gather_file(g, "requirements.txt");
+    }
+    return pyproject != NULL && stk_file_exists(pyproject) ? gather_pyproject(g, "pyproject.toml")
+                                                           : 0;
+}
+
+int stk_image_gather(const stk_image_recipe *recipe, const stk_image_settings *settings,
+                     stk_arena *arena, stk_image_packages ret[STK_IMAGE_PACKAGES], uint32_t *ret_n,
+                     stk_buf *notes, stk_err *err)
+{
+    gather g = {recipe, settings, arena, ret, 0, notes, err};
+    bool named = settings->requirements_file != NULL || settings->requirements[0] != NULL ||
+                 settings->pyproject_path != NULL || settings->replicate != NULL;
+    int rc = gather_local(&g);
+    rc = rc < 0 ? rc : gather_integrations(&g);
+    if (rc == 0 && settings->pyproject_path != NULL) {
+        rc = gather_pyproject(&g, settings->pyproject_path);
+    }
+    if (rc == 0 && settings->requirements_file != NULL) {
+        rc = gather_file(&g, settings->requirements_file);
+    }
+    rc = rc < 0 ? rc : gather_list(&g);
+    if (rc == 0 && settings->detects && !named) {
+        rc = detect(&g);
+    }
+    *ret_n = g.n;
+    return rc;
+}
