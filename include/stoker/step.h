@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STK_STEP_PATH = 4096, STK_STEP_META = 1 << 16 };
+enum { STK_STEP_PATH = 4096, STK_STEP_META = 1 << 16, STK_STEP_AGAIN = 75 };
 
 /* "key": value pairs so far, comma-separated; what doesn't fit is left out and said on stderr. */
 static char stk_step_meta_[STK_STEP_META];
@@ -42,6 +42,14 @@ static inline const char *stk_step_input(const char *name)
 {
     const char *path = stk_step_env_("STOKER_INPUT_", name);
     return path != NULL ? path : name;
+}
+
+/* The folder that all attempts of this task share, or NULL outside Stoker. Write a checkpoint under
+ * a name with a leading dot, then rename it: what has another name is complete. Told to end
+ * (SIGTERM), save and exit with STK_STEP_AGAIN. */
+static inline const char *stk_step_checkpoints(void)
+{
+    return getenv("STOKER_CHECKPOINT_DIR");
 }
 
 /* Value of a parameter or literal input as text (strings bare, everything else JSON). */

@@ -105,5 +105,5 @@ class RunConfiguration:
 
 _GIVEN = (
     *("environment", "secrets", "timeout", "grace", "isolation", "on_oom", "xid", "sample"),
-    *("gpu_profile", "description", "hooks", "backend"),
+    *("timeout_notice", "keep_checkpoints", "gpu_profile", "description", "hooks", "backend"),
 )

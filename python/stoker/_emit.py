@@ -24,6 +24,8 @@ _SPEC_KEYS = [
     "retry",
     "timeout",
     "grace",
+    "timeout_notice",
+    "keep_checkpoints",
     "cache",
     "environment",
     "secrets",

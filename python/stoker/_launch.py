@@ -306,10 +306,10 @@ class _Watch:
         if word == "succeeded":
             return run
         text = self.end.get("error")
-        if word == "cancelled":
+        if word in ("cancelled", "interrupted"):
             if self.interrupts:
                 raise KeyboardInterrupt
-            raise PipelineCancelled(text or f"run {self.run} was cancelled", run)
+            raise PipelineCancelled(text or f"run {self.run} was {word}", run)
         if word is None and self.interrupts:
             raise KeyboardInterrupt
         if word is None:

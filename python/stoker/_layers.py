@@ -78,6 +78,8 @@ class CommonOptions(TypedDict, total=False):
     cache_policy: Union[CachePolicy, str, None]
     timeout: Union[float, str, None]
     grace: Union[float, str, None]
+    timeout_notice: Union[float, str, None]
+    keep_checkpoints: Optional[bool]
     isolation: Optional[str]
     on_oom: Union[OnOOM, Mapping[str, Any], bool, None]
     xid: Optional[Mapping[Union[int, str], str]]
@@ -307,6 +309,12 @@ def _duration(key: str) -> Callable[[str, Any], Layer]:
     return make
 
 
+def _keep_checkpoints(where: str, value: Any) -> Layer:
+    if not isinstance(value, bool):
+        raise SettingsError(f"{where}: keep_checkpoints is {value!r}; it must be True or False")
+    return {"keep_checkpoints": value}
+
+
 def _isolation(where: str, value: Any) -> Layer:
     if value not in ("fork", "spawn"):
         raise SettingsError(f"{where}: isolation {value!r} is neither 'fork' nor 'spawn'")
@@ -340,6 +348,8 @@ _MAKERS: Dict[str, Callable[[str, Any], Layer]] = {
     "retry": _retry,
     "timeout": _duration("timeout"),
     "grace": _duration("grace"),
+    "timeout_notice": _duration("timeout_notice"),
+    "keep_checkpoints": _keep_checkpoints,
     "isolation": _isolation,
     "on_oom": lambda where, value: on_oom_layer(value, where),
     "xid": lambda where, value: xid_layer(value, where),

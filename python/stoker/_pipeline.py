@@ -61,6 +61,8 @@ _STEP_DEFAULTS = [
     "retry",
     "timeout",
     "grace",
+    "timeout_notice",
+    "keep_checkpoints",
     "cache",
     "policy",
     "environment",
@@ -488,8 +490,8 @@ def pipeline(
         name: the pipeline's name; else the function's.
         execution_mode: :class:`ExecutionMode`: what happens to the rest when a step fails
             (default ``continue_on_failure``: steps that don't need the failed one still run).
-        enable_cache, cache_policy, settings, retry, timeout, grace, isolation, environment, secrets,
-        on_start, on_success, on_failure, on_end: defaults for every step, see :func:`stoker.step`.
+        enable_cache, cache_policy, settings, retry, timeout, grace, timeout_notice, keep_checkpoints, isolation,
+        environment, secrets, on_start, on_success, on_failure, on_end: defaults for every step, see :func:`stoker.step`.
         tags, extra, model, description, substitutions: kept with the run's record.
         dynamic: not yet; True is an error that says so.
 

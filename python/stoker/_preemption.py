@@ -111,7 +111,7 @@ def deferred() -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         _answer()
     elif state.told and not state.answered and not state.busy:
-        signal.pthread_kill(threading.main_thread().ident, signal.SIGTERM)
+        os.kill(state.pid, signal.SIGTERM)  # again, for the main thread
 
 
 def on_preemption(hook: Callable[[], Any]) -> Callable[[], Any]:

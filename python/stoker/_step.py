@@ -291,6 +291,8 @@ def step(
         retry: a :class:`StepRetryConfig`.
         timeout: seconds, or text such as ``"10m"``, after which an attempt is ended.
         grace: seconds between the request to end and the kill.
+        timeout_notice: so long before the timeout the step is told (SIGTERM), for its last checkpoint.
+        keep_checkpoints: True: they aren't removed after the step succeeded.
         on_oom: what the next attempt asks for when memory ran out: an :class:`OnOOM`, its fields, or True.
         xid: what an Xid of the driver means for the step and its device: ``{109: "restart"}``.
         sample: seconds between two samples of the step and its devices, 0.01 or more.

@@ -165,7 +165,7 @@ def save(
     with _preemption.deferred():
         partial = _partial(home, name, f"{os.getpid()}")
         if isinstance(value, os.PathLike):
-            manifest = {"path": _copy(os.fspath(value), partial)}
+            manifest: Dict[str, Any] = {"path": _copy(os.fspath(value), partial)}
         else:
             manifest = {"path": "data", "value": _store(value, partial, materializer)}
         saved = _commit(home, partial, name, step, metadata, manifest)

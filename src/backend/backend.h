@@ -39,7 +39,11 @@ typedef struct stk_job {
     int64_t sample_ms;    /* sampling period; 0: the backend's */
     bool reads_samples;   /* while it runs: they are to be written at once */
     int64_t timeout_ms;   /* 0: none */
+    int64_t notice_ms;    /* SIGTERM so long before the timeout, which then kills; 0: at it, with
+                             grace_ms */
     int64_t grace_ms;
+    const char
+        *checkpoints; /* the task's folder, also in `env`: to be seen by it under that path */
     const char *hook; /* "on_failure" …: run only this hook of the step (Python), with `hook_error`;
                          or NULL */
     const char *hook_error;
@@ -48,7 +52,8 @@ typedef struct stk_job {
 
 typedef enum {
     STK_REPORT_STARTED, /* pid is set (local) */
-    STK_REPORT_ENDED,   /* outcome is set; the job is forgotten. result.json is not read here */
+    STK_REPORT_ENDED,   /* (failure PREEMPTED: its place was wanted back) outcome is set; the job is
+                           forgotten. result.json is not read here */
     STK_REPORT_NOTE     /* text: a sentence for the user about this job */
 } stk_report_kind;
 

@@ -51,6 +51,8 @@ typedef struct local_task {
     int pidfd;
     uint32_t slot; /* in the guardian's table */
     int64_t start_ms, timeout_ms, grace_ms;
+    int64_t notice_ms; /* before the timeout; 0: none */
+    bool noticed;      /* it was told that its time is nearly up */
     int64_t memory_bytes, used_bytes;
     stk_failure stopped_for;
     int64_t term_ms; /* when SIGTERM has to be sent again; -1: not */

@@ -72,6 +72,7 @@ int stk_local_task_new(local_backend *b, const stk_job *job, local_task **ret_ta
                       .slot = LOCAL_NO_SLOT,
                       .timeout_ms = job->timeout_ms,
                       .grace_ms = job->grace_ms,
+                      .notice_ms = job->notice_ms,
                       .memory_bytes = job->memory_bytes,
                       .used_bytes = -1,
                       .term_ms = -1,
@@ -274,7 +275,7 @@ int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pi
     }
     stk_local_due(b, task->watch.due_ms);
     if (task->timeout_ms > 0) {
-        stk_local_due(b, now + task->timeout_ms);
+        stk_local_due(b, now + task->timeout_ms - task->notice_ms);
     }
     stk_report *r = stk_local_report(b, task, STK_REPORT_STARTED);
     if (r != NULL) {
@@ -394,6 +395,25 @@ static void sample(local_backend *b, local_task *task, int64_t now_ms)
     }
 }
 
+/* Who was told before has had its grace. */
+static void look_at_limit(local_backend *b, local_task *task, int64_t now_ms)
+{
+    if (task->timeout_ms <= 0 || task->stopped_for != STK_FAIL_NONE) {
+        return;
+    }
+    int64_t limit = task->start_ms + task->timeout_ms;
+    if (now_ms >= limit) {
+        stk_local_task_stop(b, task, task->noticed ? 0 : task->grace_ms, STK_FAIL_TIMEOUT);
+        stk_local_due(b, now_ms + TERM_AGAIN_MS);
+    } else if (task->notice_ms > 0 && !task->noticed && now_ms >= limit - task->notice_ms) {
+        task->noticed = true;
+        send_signal(b, task, SIGTERM);
+        stk_local_due(b, limit);
+    } else {
+        stk_local_due(b, task->noticed ? limit : limit - task->notice_ms);
+    }
+}
+
 void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
 {
     if (task->state != LOCAL_RUNNING) {
@@ -405,13 +425,7 @@ void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
     if (look_if_gone(b, task, now_ms)) {
         return;
     }
-    if (task->timeout_ms > 0 && task->stopped_for == STK_FAIL_NONE) {
-        bool over = now_ms >= task->start_ms + task->timeout_ms;
-        if (over) {
-            stk_local_task_stop(b, task, task->grace_ms, STK_FAIL_TIMEOUT);
-        }
-        stk_local_due(b, over ? now_ms + TERM_AGAIN_MS : task->start_ms + task->timeout_ms);
-    }
+    look_at_limit(b, task, now_ms);
     if (task->term_ms >= 0 && now_ms >= task->term_ms) {
         task->term_ms = -1;
         send_signal(b, task, SIGTERM);
@@ -569,6 +583,7 @@ void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, i
     stk_ending ending = {.wait_status = wait_status,
                          .stopped_for = task->stopped_for,
                          .timeout_ms = task->timeout_ms,
+                         .notice_ms = task->noticed ? task->notice_ms : 0,
                          .memory_bytes = task->memory_bytes,
                          .used_bytes = larger(task->used_bytes, maxrss_bytes),
                          .lost_server = task->lost_server};

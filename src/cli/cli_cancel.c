@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "exec/exec.h"
 #include "sys/file.h"
 #include "sys/proc.h"
 
@@ -44,7 +45,8 @@ static int run_cancel(stk_cli *cli)
     if (rc == 0 && pid <= 0) {
         rc = stk_err_set(&err, STK_E_NOT_FOUND,
                          "run %s is not going on: there is nothing to cancel", run);
-    } else if (rc == 0 && kill(pid, SIGTERM) < 0) {
+    } else if (rc == 0 &&
+               sigqueue(pid, SIGTERM, (union sigval){.sival_int = STK_EXEC_CANCEL}) < 0) {
         rc = stk_err_sys(&err, STK_E_SYS, errno, "asking the engine of run %s (pid %d) to end", run,
                          (int)pid);
     } else if (rc == 0 && stk_cli_flag(cli, "now")) {
@@ -65,11 +67,11 @@ static int run_cancel(stk_cli *cli)
 static const stk_option options_of_cancel[] = {
     {"now", 0, NULL, "end the steps at once, without their grace time", false}, {NULL}};
 
-const stk_command stk_cmd_cancel = {
-    .name = "cancel",
-    .summary = "end a run that is going on",
-    .usage = "[options] [RUN]",
-    .text =
-        "Running steps get SIGTERM and, after their grace time, SIGKILL. The run can be resumed.",
-    .options = options_of_cancel,
-    .run = run_cancel};
+const stk_command stk_cmd_cancel = {.name = "cancel",
+                                    .summary = "end a run that is going on",
+                                    .usage = "[options] [RUN]",
+                                    .text = "Running steps get SIGTERM and, after their grace "
+                                            "time, SIGKILL. The run can be resumed: steps "
+                                            "with checkpoints go on where they were.",
+                                    .options = options_of_cancel,
+                                    .run = run_cancel};

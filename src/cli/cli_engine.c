@@ -366,9 +366,11 @@ static int give_up(engine *e, stk_err *err)
 
 int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *options)
 {
-    static const int exits[] = {
-        [STK_RUN_SUCCEEDED] = 0, [STK_RUN_FAILED] = 1, [STK_RUN_CANCELLED] = 130};
-    static const char *const words[] = {"succeeded", "failed", "cancelled"};
+    static const int exits[] = {[STK_RUN_SUCCEEDED] = 0,
+                                [STK_RUN_FAILED] = 1,
+                                [STK_RUN_CANCELLED] = 130,
+                                [STK_RUN_INTERRUPTED] = 143};
+    static const char *const words[] = {"succeeded", "failed", "cancelled", "interrupted"};
     engine e = {.cli = cli, .options = options, .spec = spec, .lock_fd = -1};
     stk_err err = {0};
     stk_run_status status = STK_RUN_FAILED;

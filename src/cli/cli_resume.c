@@ -152,6 +152,7 @@ const stk_command stk_cmd_resume = {
     .text = "Finished steps keep their results, everything else runs. RUN is an id, a unique "
             "prefix of one, a name, or 'latest' (the\n"
             "default). What an earlier engine left running is ended first: no step runs twice at a "
-            "time.",
+            "time. A step goes on with the "
+            "checkpoints of its earlier attempts, as long as its inputs are the same.",
     .options = options_of_resume,
     .run = run_resume};

@@ -49,7 +49,16 @@ typedef struct stk_exec_config {
     void *arg;
 } stk_exec_config;
 
-typedef enum { STK_RUN_SUCCEEDED, STK_RUN_FAILED, STK_RUN_CANCELLED } stk_run_status;
+/* INTERRUPTED: SIGTERM came from elsewhere than `stoker cancel`: this machine's time is up, not
+ * somebody's interest in the run. */
+typedef enum {
+    STK_RUN_SUCCEEDED,
+    STK_RUN_FAILED,
+    STK_RUN_CANCELLED,
+    STK_RUN_INTERRUPTED
+} stk_run_status;
+
+enum { STK_EXEC_CANCEL = 0x73746f70 /* the value that `stoker cancel` sends with its SIGTERM */ };
 
 /* Commits RUN_CREATED (or folds what is there) and RUN_STARTED. When resuming, attempts that still
  * live are ended first, and a finished one whose end was not committed any more is taken as it is.

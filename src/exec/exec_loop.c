@@ -103,12 +103,14 @@ static void let_go(stk_exec *x)
 
 static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
 {
-    static const char *const words[] = {"succeeded", "failed", "cancelled"};
+    static const char *const words[] = {"succeeded", "failed", "cancelled", "interrupted"};
+    stk_run_status status = (stk_run_status)a->status;
+    status = status == STK_RUN_CANCELLED && x->is_interrupted ? STK_RUN_INTERRUPTED : status;
     let_go(x);
     STK_FAILPOINT("exec.end.before");
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
-    stk_buf_printf(&buf, "{\"status\":\"%s\",\"error\":", words[a->status]);
-    if (x->error != NULL && a->status != 0) {
+    stk_buf_printf(&buf, "{\"status\":\"%s\",\"error\":", words[status]);
+    if (x->error != NULL && status != STK_RUN_SUCCEEDED) {
         stk_buf_json(&buf, x->error);
     } else {
         stk_buf_text(&buf, "null");
@@ -119,7 +121,7 @@ static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
         return stk_exec_nomem(err);
     }
     x->ended = true;
-    x->status = (stk_run_status)a->status;
+    x->status = status;
     return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_ENDED}, data, err);
 }
 
@@ -248,6 +250,8 @@ static int read_signals(stk_exec *x, stk_err *err)
                           : info.ssi_signo == SIGTERM ? "asked to end (SIGTERM)"
                           : info.ssi_signo == SIGHUP  ? "the terminal was closed (SIGHUP)"
                                                       : "asked to end at once";
+        bool is_notice = info.ssi_signo == SIGTERM && info.ssi_int != STK_EXEC_CANCEL;
+        x->is_interrupted = x->n_signals == 0 ? is_notice : x->is_interrupted;
         int rc = cancel(x, why, err);
         if (rc < 0) {
             return rc;

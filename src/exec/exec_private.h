@@ -43,7 +43,7 @@ typedef struct exec_task {
     bool stopped;           /* to be ended while its on_start job ran */
     bool owes_hooks; /* it succeeded under an earlier engine, which may not have run them all */
     stk_checkpoints checkpoints; /* that were there when this attempt began */
-    int32_t xid;     /* of this attempt: the driver reported it for a device of its; 0: none */
+    int32_t xid; /* of this attempt: the driver reported it for a device of its; 0: none */
     const char *xid_text, *xid_device; /* the driver's words, the device's uuid; or NULL */
 } exec_task;
 
@@ -96,6 +96,7 @@ struct stk_exec {
     uint32_t n_hooks; /* hook jobs that have not ended */
     uint32_t n_signals;
     bool hung_up;
+    bool is_interrupted; /* by the first of these signals */
     bool noted_busy;
     int64_t look_ms;     /* when to look again what others hold, monotonic */
     int64_t look_for_ms; /* and how long after that */
@@ -197,7 +198,7 @@ typedef struct exec_failure {
     const char *used; /* JSON */
     const char *traceback;
     const char *where;
-    bool saved; /* a newer checkpoint than it began with */
+    bool saved;               /* a newer checkpoint than it began with */
     const stk_result *result; /* hooks that it names were run by the task itself */
 } exec_failure;
 /* Emits TASK_FAILED and what follows: TASK_RETRYING, or the hooks of a step that failed for good.

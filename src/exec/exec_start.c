@@ -162,9 +162,11 @@ static void add_gang(const stk_exec *x, uint32_t task, stk_buf *buf)
     stk_buf_printf(buf, ",\"gang\":{\"ranks\":%lld,\"min_ranks\":%lld,\"restarts\":%lld,\"port\":",
                    (long long)ranks, (long long)min, (long long)gang->restarts);
     stk_buf_printf(buf, gang->port > 0 ? "%lld" : "null", (long long)gang->port);
-    stk_buf_printf(buf, ",\"hang_ms\":%lld,\"grace_ms\":%lld,\"devices_per_rank\":%lld}",
-                   (long long)gang->hang_ms, (long long)s->grace_ms,
-                   (long long)x->tasks[task].slot->lease.n / (long long)ranks);
+    stk_buf_printf(
+        buf, ",\"hang_ms\":%lld,\"grace_ms\":%lld,\"notice_ms\":%lld,\"devices_per_rank\":%lld}",
+        (long long)gang->hang_ms, (long long)s->grace_ms,
+        (long long)(s->timeout_ms > 0 ? s->timeout_notice_ms : 0),
+        (long long)x->tasks[task].slot->lease.n / (long long)ranks);
 }
 
 static void add_texts(const char *head, const char *const *texts, uint32_t n, stk_buf *buf)
@@ -548,6 +550,8 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .sample_ms = s->sample_ms,
                      .reads_samples = s->gpu_profile.enabled && s->gpu_profile.include_artifacts,
                      .timeout_ms = s->timeout_ms,
+                     .notice_ms = s->timeout_ms > 0 ? s->timeout_notice_ms : 0,
+                     .checkpoints = stk_exec_checkpoints(x, task, x->scratch),
                      .grace_ms = s->grace_ms,
                      .lease = slot->lease};
     return 0;

@@ -76,8 +76,12 @@ void stk_launch_end_all(stk_gang *g, end_cause cause, int number)
 {
     g->ending = cause;
     g->n_others = g->n_live;
-    g->kill_ms = stk_launch_now_ms() + g->config->grace_ms;
-    stk_launch_signal(g, g->config->grace_ms > 0 ? number : SIGKILL);
+    int64_t grace = g->config->grace_ms;
+    if (cause == END_SIGNAL && g->config->notice_ms > grace) {
+        grace = g->config->notice_ms;
+    }
+    g->kill_ms = stk_launch_now_ms() + grace;
+    stk_launch_signal(g, grace > 0 ? number : SIGKILL);
     stk_launch_nodes_tell(g);
 }
 

@@ -28,6 +28,7 @@ typedef struct stk_launch_config {
     uint32_t max_restarts;
     int32_t port;       /* rank 0's; 0: a free one, another at each restart */
     int64_t grace_ms;   /* between SIGTERM and SIGKILL */
+    int64_t notice_ms;  /* the same where SIGTERM came from outside, if that is longer */
     int64_t hang_ms;    /* no progress for so long ends the gang; 0: no watchdog */
     const char *dir;    /* rank-K/ and gang.json are made in it; NULL: no files */
     const char *run_id; /* TORCHELASTIC_RUN_ID; the same on all nodes */

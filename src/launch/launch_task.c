@@ -49,6 +49,7 @@ int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *
     config->port = (int32_t)number(gang, "port", 0);
     config->hang_ms = number(gang, "hang_ms", 0);
     config->grace_ms = number(gang, "grace_ms", config->grace_ms);
+    config->notice_ms = number(gang, "notice_ms", 0);
     config->split = (uint32_t)number(stk_json_get(&task, "granted"), "threads", 0);
     config->run_id = run == NULL ? config->run_id : run;
     config->is_task = true;

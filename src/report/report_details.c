@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "report/report_private.h"
 
 /* --- JSON --- */
@@ -299,6 +300,33 @@ static void read_end(const stk_view_task *task, const json_t *end, stk_arena *ar
     read_warnings(json_object_get(end, "warnings"), arena, d);
 }
 
+static void find_checkpoints(const stk_view *view, const stk_view_task *task, stk_arena *arena,
+                             stk_view_details *d)
+{
+    stk_checkpoints found = {.n = 0};
+    const char *path = stk_arena_printf(arena, "%s/runs/%s/%s/%u/checkpoints", view->run.store,
+                                        view->run.id, task->name, task->i_in_step);
+    if (path != NULL) {
+        stk_store_checkpoints_look(path, &found);
+    }
+    if (found.n > 0) {
+        d->checkpoints_path = path;
+        d->n_checkpoints = found.n;
+        d->checkpoint_bytes = stk_store_checkpoints_bytes(path);
+    }
+}
+
+const char *stk_report_checkpoints(const stk_view_details *d, stk_arena *arena)
+{
+    char size[32] = "size unknown";
+    if (d->checkpoint_bytes >= 0) {
+        (void)stk_units_format_memory(d->checkpoint_bytes, size, sizeof size);
+    }
+    return d->n_checkpoints == 0 ? NULL
+                                 : stk_arena_printf(arena, "%u checkpoint%s (%s)", d->n_checkpoints,
+                                                    d->n_checkpoints == 1 ? "" : "s", size);
+}
+
 int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena,
                          stk_view_details *ret_details, stk_err *err)
 {
@@ -331,6 +359,7 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
         if (d.stderr_path == NULL) {
             return stk_err_set(err, STK_E_NOMEM, "out of memory while reading a run");
         }
+        find_checkpoints(view, task, arena, &d);
     }
     *ret_details = d;
     return 0;

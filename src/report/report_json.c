@@ -201,6 +201,14 @@ static int put_task(const stk_view *view, uint32_t i_task, stk_arena *arena, stk
     stk_json_put_text(out, "stdout", d.stdout_path);
     stk_json_put_text(out, "stderr", d.stderr_path);
     stk_buf_char(out, '}');
+    if (d.n_checkpoints > 0) {
+        stk_json_put_key(out, "checkpoints");
+        stk_buf_char(out, '{');
+        stk_json_put_int(out, "n", d.n_checkpoints);
+        stk_json_put_int(out, "size", d.checkpoint_bytes);
+        stk_json_put_text(out, "path", d.checkpoints_path);
+        stk_buf_char(out, '}');
+    }
     stk_json_put_text(out, "source", task->step ? task->step->source : NULL);
     stk_json_put_text(out, "dir", d.dir);
     stk_buf_char(out, '}');

@@ -56,4 +56,7 @@ const char *stk_report_artifact_path(stk_arena *arena, const char *store, const 
 /* The status word of a task; "interrupted" for what still runs in an interrupted run if `truly`. */
 const char *stk_report_status(const stk_view *view, const stk_view_task *task, bool truly);
 
+/* "3 checkpoints (1.2 MB)"; NULL: it has none. */
+const char *stk_report_checkpoints(const stk_view_details *details, stk_arena *arena);
+
 #endif

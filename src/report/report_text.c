@@ -576,6 +576,11 @@ static int notes(const line_ctx *c)
             note(c, stk_arena_printf(c->arena, "step '%s': %s", stk_view_get_task(c->view, i)->name,
                                      d.warnings[k]));
         }
+        const char *kept = stk_report_checkpoints(&d, c->arena);
+        if (kept != NULL) {
+            note(c, stk_arena_printf(c->arena, "step '%s' has %s",
+                                     stk_view_get_task(c->view, i)->name, kept));
+        }
         stk_arena_reset(c->arena);
     }
     if (c->out->len == before + 1) {
@@ -773,6 +778,7 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
     wrap words = {&c, 2 + LABEL, 0};
     metadata_words(&words, "", d.metadata, arena);
     stk_buf_text(out, words.n > 0 ? "\n" : "");
+    field(&c, "checkpoints", stk_report_checkpoints(&d, arena));
     field(&c, "directory", d.dir ? stk_text_path(style, d.dir) : NULL);
     for (uint32_t i = 0; i < d.n_warnings; i++) {
         note(&c, d.warnings[i]);

@@ -141,6 +141,9 @@ typedef struct stk_view_details {
     const char *dir; /* absolute attempt directory, or NULL (never started) */
     const char *stdout_path;
     const char *stderr_path;
+    const char *checkpoints_path; /* that the task has there now; NULL: none */
+    uint32_t n_checkpoints;
+    int64_t checkpoint_bytes; /* -1 unknown */
 } stk_view_details;
 
 typedef struct stk_view_totals {

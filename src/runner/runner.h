@@ -66,6 +66,7 @@ typedef struct stk_ending {
     int wait_status;         /* as of wait(2); -1: nobody could reap it */
     stk_failure stopped_for; /* NONE: we did not end it; else TIMEOUT, CANCELLED, HOST_OOM … */
     int64_t timeout_ms;      /* what it was given, for the sentence */
+    int64_t notice_ms;       /* so long before that it was told; 0: it was not */
     int64_t memory_bytes;    /* its limit, 0: none */
     int64_t used_bytes;      /* its highest use that is known, or -1 */
     bool cgroup_oom;         /* the kernel killed in its group for memory */

@@ -145,15 +145,39 @@ static void say_share(const stk_ending *e, stk_outcome *ret)
         stk_runner_way_out(STK_FAIL_GPU_SHARE));
 }
 
-static void say_timeout(const stk_ending *e, stk_outcome *ret)
+static const char *round_duration(int64_t ms, char *text, int size)
 {
-    char after[32];
-    (void)stk_units_format_duration(e->timeout_ms, after, sizeof after);
-    char *round = strstr(after, " 0 s"); /* "10 m", not "10 m 0 s" */
+    (void)stk_units_format_duration(ms, text, (size_t)size);
+    char *round = strstr(text, " 0 s"); /* "10 m", not "10 m 0 s" */
     if (round != NULL) {
         *round = '\0';
     }
-    add(ret, "timeout: still running after %s", after);
+    return text;
+}
+
+static void say_timeout(const stk_ending *e, stk_outcome *ret)
+{
+    char after[32];
+    char before[32];
+    add(ret, "timeout: still running after %s", round_duration(e->timeout_ms, after, 32));
+    if (e->notice_ms > 0) {
+        add(ret, ", told %s before", round_duration(e->notice_ms, before, 32));
+    }
+}
+
+/* It was told that its time was nearly up, and ended in some way but well. */
+static void say_noticed(const stk_ending *e, stk_outcome *ret)
+{
+    char limit[32];
+    char before[32];
+    ret->failure = STK_FAIL_TIMEOUT;
+    add(ret, "timeout: told %s before its %s were over, it ended (",
+        round_duration(e->notice_ms, before, 32), round_duration(e->timeout_ms, limit, 32));
+    if (ret->signal != 0) {
+        add(ret, "%s)", stk_runner_signal_name(ret->signal));
+    } else {
+        add(ret, "exit status %d)", ret->exit_status);
+    }
 }
 
 static void say_stopped(const stk_ending *e, stk_outcome *ret)
@@ -295,6 +319,8 @@ void stk_runner_classify(const stk_ending *ending, stk_outcome *ret_outcome)
         ret->ok = true; /* a helper of it that the kernel killed did not matter to it */
     } else if (e->cgroup_oom) {
         say_oom(e, ret);
+    } else if (e->notice_ms > 0) {
+        say_noticed(e, ret);
     } else if (ret->signal != 0) {
         say_signal(e, ret);
         if (ret->failure == STK_FAIL_SIGNAL) {

@@ -58,6 +58,10 @@ static void test_classify(void **state)
          STK_FAIL_HOST_OOM,
          "host OOM: used all of its 1 GB; ask for more memory, or set on_oom to try again with "
          "more"},
+        {{.wait_status = EXITED(75), .timeout_ms = 600000, .notice_ms = 30000},
+         false,
+         STK_FAIL_TIMEOUT,
+         "timeout: told 30.0 s before its 10 m were over, it ended (exit status 75)"},
         {{.wait_status = SIGTERM, .stopped_for = STK_FAIL_TIMEOUT, .timeout_ms = 600000},
          false,
          STK_FAIL_TIMEOUT,

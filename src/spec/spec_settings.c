@@ -540,6 +540,13 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
         (s->sample_ms == 0 || s->sample_ms > s->gpu_profile.interval_ms)) {
         s->sample_ms = s->gpu_profile.interval_ms;
     }
+    if (rc == 0 && s->timeout_ms > 0 && s->timeout_notice_ms >= s->timeout_ms) {
+        rc =
+            stk_spec_fail(r, map,
+                          "'timeout_notice' is %lld ms, the 'timeout' that it comes before is %lld "
+                          "ms; make it shorter",
+                          (long long)s->timeout_notice_ms, (long long)s->timeout_ms);
+    }
     if (rc == 0) {
         *ret_settings = own;
     }

@@ -126,3 +126,61 @@ def test_other_inputs_start_fresh(cli: Cli) -> None:
     run = cli("resume")
     assert log(cli) == ["one", "from 0", "two", "from 0"]
     assert any("starts fresh: 3 checkpoints" in note for note in run.shown["notes"])
+
+
+POLITE = (
+    "trap 'touch \"$STOKER_CHECKPOINT_DIR/told\"; exit 75' TERM; "
+    "echo x >> log; test -e go && exit 0; echo $$ > pid; while true; do sleep 0.02; done"
+)
+
+
+def test_the_engine_is_told_and_the_run_goes_on(cli: Cli) -> None:
+    engine = cli.start("run", cli.document({"a": {"run": POLITE, "grace": 30}}))
+    cli.until("pid")
+    engine.terminate()
+    assert engine.wait(20) == 143
+    shown = cli.json("show")
+    assert shown["status"] == "interrupted" and [p.name for p in folder(cli).iterdir()] == ["told"]
+    assert shown["steps"]["a"]["checkpoints"] == {"n": 1, "size": 0, "path": str(folder(cli))}
+    assert "1 checkpoint (0 B)" in cli("show", "latest").out
+    (cli.folder / "go").touch()
+    run = cli("resume")
+    assert run.code == 0 and log(cli) == ["x", "x"]
+    assert run.shown["status"] == "succeeded" and "checkpoints" not in run.steps["a"]
+
+
+def test_cancelled_is_not_interrupted(cli: Cli) -> None:
+    engine = cli.start("run", cli.document({"a": {"run": POLITE, "grace": 30}}))
+    cli.until("pid")
+    assert cli("cancel").code == 0 and engine.wait(20) == 130
+    assert cli.json("show")["status"] == "cancelled"
+
+
+def test_a_notice_before_the_time_limit(cli: Cli) -> None:
+    again = POLITE.replace("test -e go", 'test -e "$STOKER_CHECKPOINT_DIR/told"')
+    step = {"run": again, "timeout": 60, "timeout_notice": 59.5}
+    run = cli.run({"a": step})
+    assert run.code == 0 and log(cli) == ["x", "x"]
+    (failed,) = failures(cli)
+    assert failed["class"] == "timeout" and failed["saved"] is True
+    assert "told 59.5 s before its 1 m were over, it ended (exit status 75)" in failed["text"]
+
+
+def test_who_was_told_is_killed_at_the_limit(cli: Cli) -> None:
+    deaf = "trap '' TERM; while true; do sleep 0.02; done"
+    step = {"run": deaf, "timeout": 0.6, "timeout_notice": 0.3, "grace": 600}
+    run = cli.run({"a": step})
+    assert run.code == 1 and run.steps["a"]["error"]["class"] == "timeout"
+    refused = cli.run({"a": {"run": "true", "timeout": 1, "timeout_notice": 2}})
+    assert refused.code == 2 and "make it shorter" in refused.err
+
+
+def test_ranks_have_the_notice_as_their_grace(cli: Cli) -> None:
+    slow = "trap 'sleep 0.7; touch \"$STOKER_CHECKPOINT_DIR/$RANK\"; exit 75' TERM; sleep 60 & wait"
+    step = {
+        **{"run": f'ls "$STOKER_CHECKPOINT_DIR" >> seen; test -s seen || {{ {slow}; }}', "grace": 0.1},
+        **{"gang": {"ranks": 2}, "timeout": 60, "timeout_notice": 59.5},
+    }
+    run = cli.run({"a": step})
+    assert run.code == 0, run.out + run.err
+    assert sorted(set((cli.folder / "seen").read_text().split())) == ["0", "1"]

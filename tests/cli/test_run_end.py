@@ -68,7 +68,7 @@ def test_grace_then_firm(cli: Cli) -> None:
     pid = int(cli.until("pid"))
     began = time.monotonic()
     engine.send_signal(signal.SIGTERM)
-    assert engine.wait(20) == 130 and not alive(pid)
+    assert engine.wait(20) == 143 and not alive(pid)
     assert time.monotonic() - began >= 0.45
 
 

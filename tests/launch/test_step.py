@@ -41,7 +41,7 @@ def test_ranks_of_a_step(cli: Cli) -> None:
     task = json.loads((folder / "task.json").read_text())
     assert task["gang"] == {
         **{"ranks": 3, "min_ranks": 3, "restarts": 0, "port": None, "hang_ms": 0},
-        **{"grace_ms": 5000, "devices_per_rank": 0},
+        **{"grace_ms": 5000, "notice_ms": 0, "devices_per_rank": 0},
     }
 
 
