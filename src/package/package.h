@@ -1,8 +1,13 @@
 /* package: which of a project's files are its code, and what is their digest?
  *
- * Left out: what git ignores (.gitignore at every level, .git/info/exclude), what .stokerignore
- * names, .git, the store, sockets and devices. Links are kept as links where they stay inside, else
- * followed. Deterministic: sorted names, modes 0644/0755, no times.
+ * Left out: what git ignores (.gitignore at every level up to the repository's top,
+ * .git/info/exclude; files that git tracks are never ignored), what .stokerignore names (the same
+ * grammar; it has the last word, so `!name` brings back what git ignores), .git, .stoker and the
+ * store, virtual environments and __pycache__, sockets and devices. Links that stay inside are kept
+ * as links, others are followed. Deterministic: sorted names, modes 0644/0755, no times.
+ *
+ * An artifact holds plain files only, so what is executable and which links there are stands in a
+ * file of its own in it (`.stoker-package`), which stk_package_view reads.
  */
 #ifndef STK_PACKAGE_H
 #define STK_PACKAGE_H
@@ -13,12 +18,15 @@
 #include "base/err.h"
 #include "store/store.h"
 
-/* The project's folder: the nearest one above `folder` with .git, stoker.yaml or pyproject.toml,
- * else `folder` itself. */
+/* The project's folder: the nearest one at or above `folder` with .git, stoker.yaml or
+ * pyproject.toml, else `folder` itself. */
 const char *stk_package_root(const char *folder, stk_arena *arena);
-/* Packs `root` into the store as a folder. STK_E_FULL over `max_bytes` (0: 100 MB): the sentence
- * names the largest files and .stokerignore. */
+/* Packs `root` into the store as a folder. STK_E_LIMIT over `max_bytes` (0: 100 MB): the sentence
+ * names the largest files and .stokerignore. A second time only changed files are read. */
 int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_artifact *ret,
                     stk_err *err);
+/* Lays a package out in `folder` (must not exist) as it was packed, by hard links where possible:
+ * for mounting read-only. */
+int stk_package_view(stk_store *store, const char *digest, const char *folder, stk_err *err);
 
 #endif

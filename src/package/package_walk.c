@@ -1,0 +1,244 @@
+/* The files of a project, but for what is left out. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "package/package_private.h"
+#include "sys/file.h"
+
+enum { DEPTH_MAX = 100, FILES_MAX = 1000000 };
+
+typedef struct walker {
+    package_list *list;
+    stk_arena *arena;
+    stk_map tracked;   /* paths that git tracks, and their folders */
+    ignore_list *ours; /* .stokerignore: has the last word */
+    ignore_list *gits;
+    bool only_tracked; /* inside of a folder that is ignored, but for some files */
+    struct {
+        dev_t dev;
+        ino_t ino;
+    } above[DEPTH_MAX]; /* the folders that lead here: a link to one of them would never end */
+    stk_err *err;
+} walker;
+
+static int no_memory(const walker *w)
+{
+    return stk_err_set(w->err, STK_E_NOMEM, "out of memory while listing %s", w->list->root);
+}
+
+static bool is_left_out(const walker *w, const char *path, const char *name, bool is_folder)
+{
+    if (strcmp(name, ".git") == 0 || strcmp(path, w->list->store) == 0 ||
+        strcmp(name, STK_PACKAGE_MANIFEST) == 0 ||
+        (is_folder && (strcmp(name, ".stoker") == 0 || strcmp(name, "__pycache__") == 0))) {
+        return true;
+    }
+    int says = stk_ignore_ask(w->ours, path, is_folder);
+    if (says >= 0) {
+        return says == 1;
+    }
+    bool ignored = w->only_tracked || stk_ignore_ask(w->gits, path, is_folder) == 1;
+    return ignored && !stk_map_get(&w->tracked, path, NULL);
+}
+
+/* Where a link of the project leads, as it is written, when that is inside of it. */
+static const char *inner_link(const walker *w, const char *path)
+{
+    char target[PATH_MAX];
+    char real[PATH_MAX];
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    size_t root = strlen(w->list->root);
+    if (n <= 0 || target[0] == '/' || realpath(path, real) == NULL ||
+        strncmp(real, w->list->root, root) != 0 || (real[root] != '/' && real[root] != '\0')) {
+        return NULL;
+    }
+    target[n] = '\0';
+    return strchr(target, '\n') != NULL ? NULL : stk_arena_dup(w->arena, target);
+}
+
+static int add(walker *w, const char *path, const struct stat *st, const char *link)
+{
+    package_list *list = w->list;
+    package_file *files = stk_arena_grow(w->arena, list->files, list->n, sizeof *files, &list->cap);
+    if (files == NULL) {
+        return no_memory(w);
+    }
+    if (list->n == FILES_MAX) {
+        stk_err_set(w->err, STK_E_LIMIT, "%s has more than %d files", list->root, FILES_MAX);
+        stk_err_hint(w->err, "name in %s/.stokerignore what is no code", list->root);
+        return STK_E_LIMIT;
+    }
+    list->files = files;
+    files[list->n++] = (package_file){.path = path + strlen(list->root) + 1, .link = link, .st = *st};
+    list->bytes += link == NULL ? st->st_size : 0;
+    return 0;
+}
+
+static int walk(walker *w, const char *folder, int depth);
+
+static int see(walker *w, const char *folder, const char *name, int depth)
+{
+    const char *path = stk_arena_printf(w->arena, "%s/%s", folder, name);
+    const char *link = NULL;
+    struct stat own;
+    struct stat st;
+    if (path == NULL) {
+        return no_memory(w);
+    }
+    if (lstat(path, &own) < 0) {
+        return 0; /* gone since */
+    }
+    st = own;
+    if (is_left_out(w, path, name, S_ISDIR(own.st_mode))) {
+        return 0;
+    }
+    if (S_ISLNK(own.st_mode)) {
+        link = inner_link(w, path);
+        if (stat(path, &st) < 0) {
+            return 0; /* leads nowhere */
+        }
+    }
+    if (link != NULL || S_ISREG(st.st_mode)) {
+        return add(w, path, &st, link);
+    }
+    if (!S_ISDIR(st.st_mode)) {
+        return 0;
+    }
+    bool before = w->only_tracked;
+    w->only_tracked = stk_ignore_ask(w->ours, path, true) != 0 &&
+                      (before || stk_ignore_ask(w->gits, path, true) == 1);
+    int rc = walk(w, path, depth + 1);
+    w->only_tracked = before;
+    return rc;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int names_in(walker *w, const char *folder, const char ***ret, uint32_t *ret_n)
+{
+    DIR *dir = opendir(folder);
+    const char **names = NULL;
+    uint32_t n = 0;
+    uint32_t cap = 0;
+    int rc = dir == NULL ? stk_err_sys(w->err, STK_E_SYS, errno, "reading %s", folder) : 0;
+    for (struct dirent *e; rc == 0 && (e = readdir(dir)) != NULL;) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) {
+            continue;
+        }
+        const char **more = stk_arena_grow(w->arena, names, n, sizeof *names, &cap);
+        names = more == NULL ? names : more;
+        rc = more == NULL || (names[n++] = stk_arena_dup(w->arena, e->d_name)) == NULL
+                 ? no_memory(w)
+                 : 0;
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+    if (rc == 0 && n > 0) {
+        qsort(names, n, sizeof *names, by_name);
+    }
+    *ret = names;
+    *ret_n = n;
+    return rc;
+}
+
+static bool has(const char **names, uint32_t n, const char *name)
+{
+    return n > 0 && bsearch(&name, names, n, sizeof *names, by_name) != NULL;
+}
+
+static int walk(walker *w, const char *folder, int depth)
+{
+    struct stat st;
+    const char **names;
+    uint32_t n;
+    if (stat(folder, &st) < 0) {
+        return 0;
+    }
+    for (int i = 0; i < depth; i++) {
+        if (w->above[i].dev == st.st_dev && w->above[i].ino == st.st_ino) {
+            return 0;
+        }
+    }
+    if (depth == DEPTH_MAX) {
+        return stk_err_set(w->err, STK_E_LIMIT, "%s: folders are more than %d deep", folder,
+                           DEPTH_MAX);
+    }
+    w->above[depth].dev = st.st_dev;
+    w->above[depth].ino = st.st_ino;
+    int rc = names_in(w, folder, &names, &n);
+    if (rc < 0 || (depth > 0 && has(names, n, "pyvenv.cfg"))) {
+        return rc; /* a virtual environment is the image's business */
+    }
+    ignore_list *gits = w->gits;
+    ignore_list *ours = w->ours;
+    if (depth > 0 && has(names, n, ".gitignore")) {
+        rc = stk_ignore_read(folder, ".gitignore", gits, w->arena, &w->gits, w->err);
+    }
+    if (rc == 0 && has(names, n, ".stokerignore")) {
+        rc = stk_ignore_read(folder, ".stokerignore", ours, w->arena, &w->ours, w->err);
+    }
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        rc = see(w, folder, names[i], depth);
+    }
+    w->gits = gits;
+    w->ours = ours;
+    return rc;
+}
+
+/* The repository that `root` lies in: its rules, from its top down to `root`, and its index. */
+static int read_repository(walker *w, const char *root)
+{
+    const char *tops[DEPTH_MAX];
+    int n = 0;
+    bool found = false;
+    char *at = stk_arena_dup(w->arena, root);
+    while (at != NULL && n < DEPTH_MAX && !found) {
+        const char *git = stk_arena_printf(w->arena, "%s/.git", at);
+        tops[n] = stk_arena_dup(w->arena, at);
+        if (git == NULL || tops[n++] == NULL) {
+            return no_memory(w);
+        }
+        found = stk_file_exists(git);
+        char *slash = strrchr(at, '/');
+        if (slash == NULL || slash == at) {
+            break;
+        }
+        *slash = '\0';
+    }
+    n = found ? n : 1; /* without a repository only the project's own files count */
+    const char *top = tops[n - 1];
+    int rc = stk_ignore_read(top, ".git/info/exclude", NULL, w->arena, &w->gits, w->err);
+    if (rc == 0 && w->gits != NULL) {
+        w->gits->base = top;
+    }
+    for (int i = n - 1; i >= 0 && rc == 0; i--) {
+        rc = stk_ignore_read(tops[i], ".gitignore", w->gits, w->arena, &w->gits, w->err);
+    }
+    return rc < 0 || !found ? rc : stk_ignore_tracked(top, w->arena, &w->tracked, w->err);
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const package_file *)a)->path, ((const package_file *)b)->path);
+}
+
+int stk_package_walk(package_list *list, stk_arena *arena, stk_err *err)
+{
+    walker w = {.list = list, .arena = arena, .err = err};
+    int rc = read_repository(&w, list->root);
+    rc = rc < 0 ? rc : walk(&w, list->root, 0);
+    if (rc == 0 && list->n > 0) {
+        qsort(list->files, list->n, sizeof *list->files, by_path);
+    }
+    stk_map_done(&w.tracked);
+    return rc;
+}
