@@ -226,6 +226,10 @@ uint32_t stk_lease_env(const stk_accel *accel, const stk_lease *lease, stk_arena
  * or NULL when free. */
 const char *stk_lease_holder(const stk_accel *accel, uint32_t i, stk_arena *arena);
 
+/* The process has the lock file of device i open: it is part of a lease there, ours or another's.
+ * False also where we may not know. */
+bool stk_lease_is_part(const stk_accel *accel, uint32_t i, pid_t pid);
+
 /* Claims. Who has waited waited_ms for devices lets nobody else have them any more: from here on
  * stk_lease_take and stk_lease_free of others treat them as taken, but for those who claim them too
  * and have waited longer. What is held there is held until it ends. One claim an accel, a new one

@@ -38,8 +38,18 @@ static const json_t *load(const char *path, json_t **ret_root, stk_err *err)
         return NULL;
     }
     const json_t *list = json_is_object(root) ? json_object_get(root, "devices") : root;
-    if (!json_is_array(list)) {
-        stk_err_set(err, STK_E_ENV, "fake devices: '%s' must hold a list of devices", path);
+    size_t i = 0;
+    const json_t *one = NULL;
+    bool is = json_is_array(list);
+    json_array_foreach((json_t *)(uintptr_t)list, i, one)
+    {
+        is = is && json_is_object(one);
+    }
+    if (!is) {
+        stk_err_set(err, STK_E_ENV,
+                    "fake devices: '%s' must hold a list of devices, each a mapping: "
+                    "[{\"uuid\": \"GPU-a\"}]",
+                    path);
         return NULL;
     }
     return list;

@@ -39,6 +39,17 @@ static int has_open(pid_t pid, const struct stat *lock)
     return found;
 }
 
+bool stk_lease_is_part(const stk_accel *accel, uint32_t i, pid_t pid)
+{
+    struct stat lock;
+    int fd = i < accel->n ? stk_lease_open_to_look(&accel->devices[i]) : -1;
+    bool is = fd >= 0 && fstat(fd, &lock) == 0 && has_open(pid, &lock) > 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return is;
+}
+
 static bool is_of_a_run(pid_t pid, stk_arena *scratch)
 {
     static const char key[] = "\0STOKER_RUN=";

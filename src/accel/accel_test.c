@@ -269,6 +269,7 @@ static void test_fake_file(void **state)
         const char *json, *sentence;
     } cases[] = {{"[{\"uuid", "can't be read"},
                  {"{\"uuid\": 1}", "must hold a list"},
+                 {"[1]", "each a mapping"},
                  {"[{\"parent\": 0}]", "must stand before it"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         stk_err err = {0};

@@ -12,6 +12,7 @@
 #include "base/arena.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/cli_run.h"
 #include "preflight/preflight.h"
 #include "sys/cgroup.h"
 #include "sys/file.h"
@@ -271,9 +272,8 @@ static int run_doctor(stk_cli *cli)
     }
     STK_ARENA_AUTO arena = stk_arena_new(16u << 20);
     doctor *d = stk_arena_alloc(arena, sizeof *d);
-    if (d == NULL) {
-        stk_err err = {0};
-        stk_err_set(&err, STK_E_NOMEM, "no memory");
+    stk_err err = {0};
+    if (d == NULL ? stk_err_set(&err, STK_E_NOMEM, "no memory") : stk_cli_simulate(cli, &err)) {
         return stk_cli_fail(cli, &err);
     }
     *d = (doctor){.arena = arena, .findings.arena = arena, .python = stk_cli_value(cli, "python")};
@@ -297,7 +297,9 @@ static int run_doctor(stk_cli *cli)
 }
 
 static const stk_option options_of_doctor[] = {
-    {"python", 0, "EXE", "look at the environment of this interpreter", false}, {NULL}};
+    {"python", 0, "EXE", "look at the environment of this interpreter", false},
+    {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
+    {NULL}};
 
 const stk_command stk_cmd_doctor = {
     .name = "doctor",

@@ -1,5 +1,6 @@
 /* Looking a step up in the cache: digests of its inputs → key → entry → is the entry still true?
  * Unsure is a miss. */
+#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,16 @@ const char *stk_exec_file_digest(exec_lookup *lookup, const char *path, stk_err 
     }
     char hex[STK_DIGEST_HEX + 1];
     int64_t size = 0;
-    if (stk_store_digest_path(path, hex, &size, err) < 0) {
+    stk_err why = {0};
+    if (stk_store_digest_path(path, hex, &size, &why) < 0) {
+        if (why.sys == ENOENT || why.sys == ENOTDIR) {
+            stk_err_set(err, STK_E_NOT_FOUND,
+                        "there is no file '%s'; make it before the run, or correct its path (a "
+                        "relative one counts from the folder of the pipeline's document)",
+                        path);
+        } else if (err != NULL) {
+            *err = why;
+        }
         return NULL;
     }
     char *digest = stk_arena_dup(lookup->arena, hex);

@@ -108,6 +108,19 @@ static const char *too_much(stk_exec *x, const char *text, const stk_sched_retry
                             asked, is_share ? "device " : "", x->config.capacity->where);
 }
 
+/* on_oom has set how many times as much device memory to ask for, of devices that it had whole. */
+static bool had_all(const stk_exec *x, uint32_t task, stk_failure failure)
+{
+    const exec_slot *slot = x->tasks[task].slot;
+    bool whole = false;
+    for (uint32_t i = 0; slot != NULL && i < x->config.capacity->n_devices; i++) {
+        whole = whole || (stk_devset_has(&slot->devices, i) &&
+                          stk_sched_held(x->sched, i) == STK_SCHED_ALL);
+    }
+    return whole && failure == STK_FAIL_DEVICE_OOM &&
+           stk_exec_step(x, task)->settings->on_oom.gpu_memory > 1;
+}
+
 static int emit_retrying(stk_exec *x, uint32_t task, const stk_sched_retrying *next, stk_err *err)
 {
     long long wall = stk_clock_wall_ms(x->config.clock) + next->delay_ms;
@@ -143,6 +156,11 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
     clipped.text = less_advice(x, task, clipped.text);
     clipped.text =
         clipped.text != NULL && next.is_too_much ? too_much(x, clipped.text, &next) : clipped.text;
+    if (clipped.text != NULL && had_all(x, task, failure->class)) {
+        clipped.text = stk_arena_printf(
+            x->scratch, "%s; its devices were all its own, so on_oom has no more memory to give it",
+            clipped.text);
+    }
     stk_exec_release(x, task);
     if (clipped.text == NULL) {
         return stk_exec_nomem(err);

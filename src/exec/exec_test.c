@@ -1,8 +1,12 @@
 /* exec with the fake backend and simulated time: what is done, in which order, and what is durable
  * when. */
+#include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -559,6 +563,82 @@ static void test_broken_device(void **state)
     assert_int_equal(committed(f, STK_EV_TASK_FAILED, 1, 0).n, 1);
 }
 
+/* A process that has the first device's lock file open, as a task of another run does, or not. */
+static pid_t some_process(const fixture *f, bool is_part)
+{
+    char path[96];
+    int pipes[2];
+    char said;
+    (void)snprintf(path, sizeof path, "%s/leases", f->dir);
+    (void)mkdir(path, 0777);
+    (void)strcat(path, "/nvidia-GPU-0");
+    assert_int_equal(pipe(pipes), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)setsid();
+        if (is_part && open(path, O_RDWR | O_CREAT, 0666) < 0) {
+            _exit(1);
+        }
+        (void)!write(pipes[1], "x", 1);
+        for (;;) {
+            (void)pause();
+        }
+    }
+    (void)close(pipes[1]);
+    assert_int_equal(read(pipes[0], &said, 1), 1);
+    (void)close(pipes[0]);
+    return pid;
+}
+
+static pid_t named; /* by the driver */
+
+static int name_one(fixture *f)
+{
+    char event[80];
+    (void)snprintf(event, sizeof event, ",\"events\":[{\"xid\":31,\"pid\":%d}]", (int)named);
+    have_devices(f, 1, event);
+    return 1;
+}
+
+/* An Xid of one process on a shared device: another run's is no excuse for our step's failure; one
+ * that nobody knows may be ours. */
+static void xid_of(fixture *f, bool is_part, stk_run_status status, const char *starts)
+{
+    have_devices(f, 1, "");
+    f->n_failures = 1;
+    f->on_tick = name_one;
+    named = some_process(f, is_part);
+    assert_int_equal(run(f, "{" GPU("bad", HALF) "}"), status);
+    (void)kill(named, SIGKILL);
+    assert_int_equal(waitpid(named, NULL, 0), named);
+    started(f, starts);
+}
+
+static void test_xid_of_anybody(void **state)
+{
+    xid_of(*state, false, STK_RUN_SUCCEEDED, "bad1 bad2");
+}
+
+static void test_xid_of_another_run(void **state)
+{
+    xid_of(*state, true, STK_RUN_FAILED, "bad1");
+}
+
+/* on_oom multiplies a share; who had the device whole is told that there is no more. */
+static void test_oom_of_a_whole_device(void **state)
+{
+    fixture *f = *state;
+    have_devices(f, 1, "");
+    f->n_failures = 9;
+    f->failure = STK_FAIL_DEVICE_OOM;
+    assert_int_equal(run(f, "{\"bad\":{\"run\":\"true\",\"resources\":{\"gpu_count\":1},"
+                            "\"on_oom\":{\"gpu_memory\":2}}}"),
+                     STK_RUN_FAILED);
+    started(f, "bad1");
+    assert_non_null(strstr(stk_exec_error(f->exec),
+                           "; its devices were all its own, so on_oom has no more memory to give"));
+}
+
 /* What a reader sees while it runs: the scheduler's state, from the record alone. */
 static int look_on(fixture *f)
 {
@@ -611,6 +691,9 @@ int main(void)
                                        TEST(test_more_memory_after_a_crash),
                                        TEST(test_too_much_memory),
                                        TEST(test_broken_device),
+                                       TEST(test_xid_of_anybody),
+                                       TEST(test_xid_of_another_run),
+                                       TEST(test_oom_of_a_whole_device),
                                        TEST(test_refold)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

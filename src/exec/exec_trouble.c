@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "exec/exec_private.h"
+#include "sys/proc.h"
 
 static const char *name_of(stk_exec *x, uint32_t i_device, stk_arena *arena)
 {
@@ -47,19 +48,37 @@ static const char *overrides_of(const stk_exec *x, uint32_t task)
     return own != NULL ? own : getenv("STOKER_XID_POLICY");
 }
 
-/* Whose process the driver names, of those that share the device; UINT32_MAX: can't be told, as its
- * number may be the host's and a process that ended has no session. */
+enum { ANYBODY = UINT32_MAX, ANOTHER_RUN = UINT32_MAX - 1 };
+
+/* The process is the task's, in a session of its own. */
+static bool descends(pid_t task, pid_t pid)
+{
+    stk_proc_members members = {0};
+    bool found = false;
+    (void)stk_proc_members_find(task, &members);
+    for (uint32_t i = 0; i < members.n; i++) {
+        found = found || members.pids[i] == pid;
+    }
+    stk_proc_members_done(&members);
+    return found;
+}
+
+/* Whose process the driver names, of those that share the device. ANYBODY: can't be told, as its
+ * number may be the host's and a process that ended has no session. ANOTHER_RUN: it is part of a
+ * lease of the device, and of none of our tasks. */
 static uint32_t named_by(const stk_exec *x, const stk_device_event *event)
 {
     pid_t session = event->pid > 0 ? getsid(event->pid) : -1;
+    bool is_leased = session > 0 && stk_lease_is_part(x->config.accel, event->i_device, event->pid);
     for (uint32_t i = 0; event->pid > 0 && i < x->n_tasks; i++) {
         const exec_slot *slot = x->tasks[i].slot;
         if (slot != NULL && slot->pid > 0 && stk_devset_has(&slot->devices, event->i_device) &&
-            (slot->pid == event->pid || slot->pid == session)) {
+            (slot->pid == event->pid || slot->pid == session ||
+             (is_leased && descends((pid_t)slot->pid, event->pid)))) {
             return i;
         }
     }
-    return UINT32_MAX;
+    return is_leased && event->pid != getpid() ? ANOTHER_RUN : ANYBODY;
 }
 
 /* An event on a device: kept with the attempts that hold it. What asks for a restart only is about
@@ -77,7 +96,7 @@ static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
             continue;
         }
         stk_xid_action action = stk_xid_policy(event->xid, overrides_of(x, i));
-        if (named != UINT32_MAX && named != i && action < STK_XID_QUARANTINE) {
+        if (named != ANYBODY && named != i && action < STK_XID_QUARANTINE) {
             continue;
         }
         steps = stk_arena_printf(arena, "%s%s'%s'", steps, *steps == '\0' ? "" : ", ",

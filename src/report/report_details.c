@@ -462,6 +462,21 @@ static void add_known(double *sum, double amount)
     }
 }
 
+/* What the devices of a step are called, for the sum. */
+static void add_noun(const stk_view_task *task, char *noun, size_t size)
+{
+    STK_REPORT_JSON_AUTO start = stk_report_read(task->start_data);
+    const json_t *devices = json_object_get(json_object_get(start, "granted"), "devices");
+    size_t i;
+    json_t *one;
+    json_array_foreach((json_t *)(uintptr_t)devices, i, one)
+    {
+        const char *its = stk_report_text(one, "noun");
+        its = its != NULL ? its : "GPU";
+        (void)snprintf(noun, size, "%s", *noun == '\0' || strcmp(noun, its) == 0 ? its : "device");
+    }
+}
+
 int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
                    stk_view_totals *ret_totals, stk_err *err)
 {
@@ -488,9 +503,15 @@ int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
         stk_view_amounts used = used_of(json_object_get(end, "used"));
         totals.cpu_s += used.cpu_s > 0 ? used.cpu_s : 0;
         totals.task_s += used.wall_s > 0 ? used.wall_s : 0;
+        if (used.gpu_held_s >= 0) {
+            add_noun(task, totals.noun, sizeof totals.noun);
+        }
         add_known(&totals.gpu_held_s, used.gpu_held_s);
         add_known(&totals.gpu_busy_s, used.gpu_busy_s);
         add_known(&totals.energy_j, used.energy_j);
+    }
+    if (totals.noun[0] == '\0') {
+        (void)strcpy(totals.noun, "GPU");
     }
     totals.saved_s = saved_seconds(view, store);
     *ret_totals = totals;

@@ -111,18 +111,19 @@ const char *stk_text_energy(double joules, char *buf, size_t size)
     return buf;
 }
 
-void stk_text_gpu_time(double held_s, double busy_s, double energy_j, stk_buf *out)
+void stk_text_gpu_time(const stk_view_totals *totals, stk_buf *out)
 {
     char text[64];
-    if (held_s < 0) {
+    if (totals->gpu_held_s < 0) {
         return;
     }
-    stk_buf_printf(out, "%.1f GPU-s held", held_s);
-    if (busy_s >= 0) {
-        stk_buf_printf(out, ", %.1f busy", busy_s);
+    stk_buf_printf(out, "%.1f %s%s held", totals->gpu_held_s, totals->noun,
+                   strcmp(totals->noun, "GPU") == 0 ? "-s" : " seconds");
+    if (totals->gpu_busy_s >= 0) {
+        stk_buf_printf(out, ", %.1f busy", totals->gpu_busy_s);
     }
-    if (energy_j >= 0) {
-        stk_buf_printf(out, ", %s", stk_text_energy(energy_j, text, sizeof text));
+    if (totals->energy_j >= 0) {
+        stk_buf_printf(out, ", %s", stk_text_energy(totals->energy_j, text, sizeof text));
     }
 }
 

@@ -29,7 +29,8 @@ void stk_html_devices(const stk_view_details *details, const stk_samples *sample
 void stk_text_alternatives(const stk_resources *asked, bool utf8, stk_buf *out);
 /* "5.1 kJ" in `buf`. */
 const char *stk_text_energy(double joules, char *buf, size_t size);
-/* "12.3 GPU-s held, 8.0 busy, 5.1 kJ"; nothing when none of it is known. */
-void stk_text_gpu_time(double held_s, double busy_s, double energy_j, stk_buf *out);
+/* "12.3 GPU-s held, 8.0 busy, 5.1 kJ", "12.3 TPU chip seconds held"; nothing when none of it is
+ * known. */
+void stk_text_gpu_time(const stk_view_totals *totals, stk_buf *out);
 
 #endif

@@ -77,6 +77,42 @@ static void test_text(void **state)
     stk_case_done(&c);
 }
 
+/* Devices are called by their names, also in the sum; of several kinds they are devices. */
+static void test_other_kinds(void **state)
+{
+    (void)state;
+    static const char *const nouns[][2] = {
+        {"TPU chip", "TPU chip"}, {"Neuron device", "GPU"}, {"MIG slice", "MIG slice"}};
+    static const char *const sums[] = {"7.0 TPU chip seconds held", "7.0 device seconds held",
+                                       "7.0 MIG slice seconds held"};
+    for (int i = 0; i < 3; i++) {
+        stk_report_case c;
+        stk_err err = {0};
+        STK_BUF_AUTO out = STK_BUF_INIT(1 << 20);
+        stk_style style = {.columns = 100};
+        stk_case_new(&c, spec, "/s");
+        for (uint32_t k = 0; k < 2; k++) {
+            char start[200], end[200];
+            (void)snprintf(start, sizeof start,
+                           "{\"granted\":{\"cpus\":[0],\"devices\":[{\"uuid\":\"d%u\","
+                           "\"noun\":\"%s\"}]}}",
+                           k, nouns[i][k]);
+            (void)snprintf(end, sizeof end,
+                           "{\"outputs\":{},\"inputs\":{},\"used\":{\"cpu_s\":0,\"wall_s\":3,"
+                           "\"gpu_held_s\":%u},\"warnings\":[\"its device idled\"]}",
+                           3 + k);
+            stk_case_feed(&c, STK_EV_TASK_STARTED, k, 1, 10, start);
+            stk_case_feed(&c, STK_EV_TASK_SUCCEEDED, k, 1, 30, end);
+        }
+        assert_int_equal(
+            stk_text_summary(c.view, NULL, NULL, stk_case_ms(11000), &style, &out, &err), 0);
+        has(out.data, sums[i]);
+        has(out.data, "! steps 'train', 'plain': its device idled\n"); /* said once */
+        assert_null(strstr(strstr(out.data, "idled") + 1, "idled"));
+        stk_case_done(&c);
+    }
+}
+
 /* --- samples --- */
 
 static char store[] = "/tmp/stk-devices-XXXXXX";
@@ -192,9 +228,8 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text),
-        cmocka_unit_test(test_card),
-        cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_text),         cmocka_unit_test(test_other_kinds),
+        cmocka_unit_test(test_card),         cmocka_unit_test(test_idle),
         cmocka_unit_test(test_alternatives),
     };
     return cmocka_run_group_tests(tests, begin, end);

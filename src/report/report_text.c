@@ -549,46 +549,6 @@ static int results(const line_ctx *c)
     return 0;
 }
 
-static void note(const line_ctx *c, const char *text)
-{
-    stk_buf_text(c->out, "  ");
-    stk_text_ink(c->out, c->style, STK_INK_WARN, "!");
-    stk_buf_char(c->out, ' ');
-    stk_text_safe(c->out, text, "    ");
-    stk_buf_char(c->out, '\n');
-}
-
-static int notes(const line_ctx *c)
-{
-    const stk_view_run *run = stk_view_get_run(c->view);
-    size_t before = c->out->len;
-    stk_buf_char(c->out, '\n');
-    for (uint32_t i = 0; i < run->n_notes; i++) {
-        note(c, run->notes[i]);
-    }
-    for (uint32_t i = 0; stk_view_n_tasks(c->view) <= MANY && i < stk_view_n_tasks(c->view); i++) {
-        stk_view_details d;
-        int rc = stk_view_get_details(c->view, i, c->arena, &d, c->err);
-        if (rc < 0) {
-            return rc;
-        }
-        for (uint32_t k = 0; k < d.n_warnings; k++) {
-            note(c, stk_arena_printf(c->arena, "step '%s': %s", stk_view_get_task(c->view, i)->name,
-                                     d.warnings[k]));
-        }
-        const char *kept = stk_report_checkpoints(&d, c->arena);
-        if (kept != NULL) {
-            note(c, stk_arena_printf(c->arena, "step '%s' has %s",
-                                     stk_view_get_task(c->view, i)->name, kept));
-        }
-        stk_arena_reset(c->arena);
-    }
-    if (c->out->len == before + 1) {
-        c->out->data[--c->out->len] = '\0'; /* no notes, no empty line */
-    }
-    return 0;
-}
-
 static void totals_line(const line_ctx *c, const stk_view_totals *t)
 {
     char text[64];
@@ -597,7 +557,7 @@ static void totals_line(const line_ctx *c, const stk_view_totals *t)
                    stk_units_format_duration((int64_t)(t->cpu_s * 1000), text, sizeof text));
     if (t->gpu_held_s >= 0) {
         stk_buf_text(c->out, dot(c->style));
-        stk_text_gpu_time(t->gpu_held_s, t->gpu_busy_s, t->energy_j, c->out);
+        stk_text_gpu_time(t, c->out);
     }
     const stk_view_run *run = stk_view_get_run(c->view);
     if (run->n[STK_TASK_CACHED] > 0) {
@@ -654,7 +614,7 @@ int stk_text_summary(const stk_view *view, stk_store *store, const char *card, i
         return rc;
     }
     many_line(&c);
-    if ((rc = notes(&c)) < 0 || (rc = failures(&c)) < 0) {
+    if ((rc = stk_text_notes(c.view, c.style, MANY, c.out, c.err)) < 0 || (rc = failures(&c)) < 0) {
         return rc;
     }
     next_line(&c);
@@ -781,7 +741,7 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
     field(&c, "checkpoints", stk_report_checkpoints(&d, arena));
     field(&c, "directory", d.dir ? stk_text_path(style, d.dir) : NULL);
     for (uint32_t i = 0; i < d.n_warnings; i++) {
-        note(&c, d.warnings[i]);
+        stk_text_note(d.warnings[i], c.style, c.out);
     }
     if (task->state == STK_TASK_FAILED) {
         return failure(&c, i_task);

@@ -71,4 +71,11 @@ const char *stk_text_time(int64_t ms, bool utc, char *buf, size_t size);
 /* Counts with thin grouping: "10,000". */
 const char *stk_text_count(uint64_t n, char *buf, size_t size);
 
+/* A note, on a line of its own. */
+void stk_text_note(const char *text, const stk_style *style, stk_buf *out);
+/* The notes of a run, and the warnings of its steps unless there are more than `many` of these;
+ * what is the same of several is said once. */
+int stk_text_notes(const stk_view *view, const stk_style *style, uint32_t many, stk_buf *out,
+                   stk_err *err);
+
 #endif

@@ -152,6 +152,7 @@ typedef struct stk_view_totals {
     double task_s; /* sum of the steps' wall times */
     double gpu_held_s, gpu_busy_s,
         energy_j;     /* sums over the steps of which they are known; -1: none */
+    char noun[32];    /* of what was held: "GPU", "TPU chip"; of several kinds "device" */
     double saved_s;   /* what the cached steps took when they ran; 0 if not known */
     uint32_t n_tasks; /* and by state: stk_view_run.n */
     uint32_t n_done;  /* final ones */

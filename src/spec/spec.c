@@ -251,6 +251,10 @@ int stk_spec_load(const char *path, stk_spec **ret_spec, stk_err *err)
     STK_TEXT_AUTO text = NULL;
     size_t len;
     int rc = stk_file_read(path, STK_LIMIT_SPEC_BYTES, &text, &len, err);
+    if (rc == STK_E_NOT_FOUND) {
+        stk_err_hint(err, "name a pipeline document (.yaml or .json) or a Python file; a relative "
+                          "path counts from the current folder");
+    }
     return rc < 0 ? rc : stk_spec_parse(text, len, path, ret_spec, err);
 }
 

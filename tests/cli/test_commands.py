@@ -391,3 +391,16 @@ def test_two_engines_on_one_store(cli: Cli) -> None:
     assert [engine.wait(30) for engine in engines] == [0] * 6
     wait_for(lambda: len(cli.json("runs")) == 6)
     assert {row["status"] for row in cli.json("runs")} == {"succeeded"}
+
+
+def test_files_that_are_not_there_name_a_way_out(cli: Cli) -> None:
+    for command in ("run", "plan"):
+        done = cli(command, "nope.yaml")
+        assert done.code != 0 and "can't open 'nope.yaml'" in done.err
+        assert "name a pipeline document (.yaml or .json) or a Python file" in done.err
+    steps = {"a": {"run": "true", "inputs": {"table": {"file": "data/none.csv"}}}}
+    run = cli.run(steps)
+    assert run.code != 0
+    cause = run.cause("a")
+    assert f"input 'table': there is no file '{cli.folder}/data/none.csv'; make it before" in cause
+    assert "counts from the folder of the pipeline's document" in cause

@@ -184,3 +184,10 @@ def test_simulated_devices_are_no_trouble(tmp_path: Path) -> None:
 
 def test_a_word_too_many(tmp_path: Path) -> None:
     assert doctor(tmp_path, "now").returncode == 2
+
+
+def test_a_machine_that_is_not_here(tmp_path: Path) -> None:
+    done = doctor(tmp_path, "--json", "--simulate", "2xA100")
+    texts = [f["text"] for f in json.loads(done.stdout)["findings"] if f["topic"] == "devices"]
+    assert texts[0] == "2 simulated GPUs" and len(texts) >= 3, texts
+    assert all("A100" in text for text in texts[1:3])
