@@ -34,7 +34,7 @@ ROOMS: dict[str, set[str]] = {
     "simulate": {"tbl", "base", "sys", "pack", "accel"},
     "stack": {"tbl", "base", "sys", "spec"},
     "package": {"tbl", "base", "sys", "store"},
-    "contain": {"tbl", "base", "sys", "net"},
+    "contain": {"tbl", "base", "sys", "net", "spec"},
     "image": {"tbl", "base", "sys", "net", "accel", "preflight", "contain"},
     "backend": {"tbl", "base", "sys", "accel", "runner"},
     "report": {"tbl", "base", "sys", "spec", "plan", "store", "runner"},

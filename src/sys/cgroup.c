@@ -53,11 +53,12 @@ static bool has_word(const char *list, size_t len, const char *word)
     return false;
 }
 
-/* Our path in the tree, from /proc/self/cgroup: "4:cpu,cpuacct:/user.slice", v2 "0::/…". */
-static bool own_path(const char *controller, char *ret, size_t size)
+/* A process' path in the tree, from /proc/PID/cgroup: "4:cpu,cpuacct:/user.slice", v2 "0::/…". */
+static bool path_of(const char *process, const char *controller, char *ret, size_t size)
 {
-    FILE *f = fopen("/proc/self/cgroup", "re");
     char line[PATH_MAX + 256];
+    (void)snprintf(line, sizeof line, "/proc/%s/cgroup", process);
+    FILE *f = fopen(line, "re");
     bool found = false;
     while (f != NULL && !found && fgets(line, (int)sizeof line, f) != NULL) {
         char *list = strchr(line, ':');
@@ -102,13 +103,16 @@ static bool find_mount(const char *controller, char *ret_point, char *ret_root)
     return found;
 }
 
-int stk_cgroup_find(const char *controller, char *ret_dir, size_t size, size_t *ret_mount_len)
+/* The folder of a process' group; false where the mount doesn't show it. */
+static bool folder_of(const char *process, const char *controller, char *point, char *ret_dir,
+                      size_t size)
 {
-    char point[PATH_MAX];
     char root[PATH_MAX];
     char path[PATH_MAX];
-    if (!find_mount(controller, point, root) || !own_path(controller, path, sizeof path)) {
-        return STK_E_NOT_FOUND;
+    point[0] = '\0';
+    if (!find_mount(controller, point, root) || !path_of(process, controller, path, sizeof path)) {
+        point[0] = '\0';
+        return false;
     }
     const char *below = path; /* a container sees its group as the mount's root */
     size_t n = strlen(root);
@@ -120,11 +124,29 @@ int stk_cgroup_find(const char *controller, char *ret_dir, size_t size, size_t *
     }
     struct stat st;
     int used = snprintf(ret_dir, size, "%s%s%s", point, *below != '\0' ? "/" : "", below);
-    if (used < 0 || (size_t)used >= size || stat(ret_dir, &st) != 0) {
+    return used > 0 && (size_t)used < size && stat(ret_dir, &st) == 0;
+}
+
+int stk_cgroup_find(const char *controller, char *ret_dir, size_t size, size_t *ret_mount_len)
+{
+    char point[PATH_MAX];
+    bool found = folder_of("self", controller, point, ret_dir, size);
+    if (point[0] == '\0') {
+        return STK_E_NOT_FOUND;
+    }
+    if (!found) {
         (void)snprintf(ret_dir, size, "%s", point);
     }
     *ret_mount_len = strlen(point);
     return 0;
+}
+
+int stk_cgroup_of(pid_t pid, const char *controller, char *ret_dir, size_t size)
+{
+    char point[PATH_MAX];
+    char process[32];
+    (void)snprintf(process, sizeof process, "%d", (int)pid);
+    return folder_of(process, controller, point, ret_dir, size) ? 0 : STK_E_NOT_FOUND;
 }
 
 /* --- small files --- */

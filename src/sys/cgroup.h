@@ -27,6 +27,8 @@ const char *stk_cgroups_describe(const stk_cgroups *groups); /* a sentence for d
 /* The folder of the group that this process is in: of a v1 controller ("memory"), or of the v2 tree
  * (""). `ret_mount_len`: bytes of it that are the mount point. STK_E_NOT_FOUND: no such tree. */
 int stk_cgroup_find(const char *controller, char *ret_dir, size_t size, size_t *ret_mount_len);
+/* The same of another process; STK_E_NOT_FOUND too where its group can't be seen from here. */
+int stk_cgroup_of(pid_t pid, const char *controller, char *ret_dir, size_t size);
 
 typedef struct stk_cgroup {
     char *paths[4]; /* group folders (v1: one a controller) */

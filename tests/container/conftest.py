@@ -43,7 +43,25 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 PACKAGES = ROOT / "tools" / "debian-containers.txt"
 START_S = 60.0
-TOOLS = "sh cat ls sleep id env mkdir chmod rm head dd true false uname touch ln stat".split()
+TOOLS = [
+    "sh",
+    "cat",
+    "ls",
+    "sleep",
+    "id",
+    "env",
+    "mkdir",
+    "chmod",
+    "rm",
+    "head",
+    "dd",
+    "true",
+    "false",
+    "uname",
+    "touch",
+    "ln",
+    "stat",
+]
 
 
 class _UnixConnection(http.client.HTTPConnection):

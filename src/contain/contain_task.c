@@ -1,0 +1,492 @@
+/* A task's container from its creation to its end. The engine is asked twice, to create and to
+ * start; from then on the runner inside speaks to us itself, so an engine that goes away changes
+ * nothing. Whoever dies first, the other side of the socket ends the container, and the engine
+ * removes what has ended (AutoRemove). */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "contain/contain_private.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+enum { TICK_MS = 500, REACH_MS = 3000, LINE_MAX_BYTES = 512, LOGS_MAX = 400 };
+
+typedef struct task {
+    contain_spec spec;
+    stk_engine engine;
+    contain_files files;
+    stk_arena *arena;
+    const char *id;
+    const char *const *entrypoint; /* the image's, to be kept */
+    int fds[CONTAIN_MAX_FDS];
+    uint32_t n_fds;
+    int signals, conn;
+    pid_t pid;         /* of the runner, on this host */
+    char cgroup[4096]; /* "" unknown */
+    char line[LINE_MAX_BYTES];
+    size_t n_line;
+    bool ended, closed;
+    unsigned char early[8]; /* signals that came before there was a program */
+    uint32_t n_early;
+    int64_t begin_ms, create_ms, started_ms, runner_ms;
+    stk_contain_end *end;
+    /* The call that starts it, in a thread: the program runs before the engine has answered. */
+    pthread_t thread;
+    bool has_thread;
+    int started_fd;
+    int start_rc;
+    stk_err start_err;
+} task;
+
+static int64_t now_ms(void)
+{
+    return stk_clock_mono_ms(&stk_clock_real);
+}
+
+__attribute__((format(printf, 3, 4))) static void never(task *t, int status, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(t->end->text, sizeof t->end->text, fmt, ap);
+    va_end(ap);
+    t->end->exit_status = status;
+    t->end->signal = 0;
+}
+
+static void never_for(task *t, const stk_err *err)
+{
+    never(t, CONTAIN_NEVER_RAN, "%s%s%s", err->text, err->hint[0] != '\0' ? "; " : "", err->hint);
+}
+
+/* --- container.json --- */
+
+static void write_state(const task *t, bool at_end)
+{
+    char path[4200];
+    STK_BUF_AUTO out = STK_BUF_INIT(64 << 10);
+    const stk_contain_end *e = t->end;
+    stk_buf_char(&out, '{');
+    stk_json_put_text(&out, "id", t->id);
+    stk_json_put_text(&out, "name", t->spec.name);
+    stk_json_put_text(&out, "image", t->spec.said);
+    stk_json_put_text(&out, "engine", t->engine.name);
+    stk_json_put_text(&out, "socket", t->engine.socket);
+    stk_json_put_int(&out, "pid", t->pid > 0 ? t->pid : -1);
+    stk_json_put_text(&out, "cgroup", t->cgroup[0] != '\0' ? t->cgroup : NULL);
+    stk_json_put_int(&out, "created", stk_clock_wall_ms(&stk_clock_real) - now_ms() + t->begin_ms);
+    stk_json_put_key(&out, "start_ms");
+    stk_buf_char(&out, '{');
+    stk_json_put_int(&out, "create", t->create_ms);
+    stk_json_put_int(&out, "start", t->started_ms);
+    stk_json_put_int(&out, "runner", t->runner_ms);
+    stk_buf_char(&out, '}');
+    if (at_end) {
+        stk_json_put_bool(&out, "oom", e->oom);
+        stk_json_put_int(&out, "peak_bytes", e->peak_bytes);
+        stk_json_put_int(&out, "exit", e->exit_status);
+        stk_json_put_int(&out, "signal", e->signal);
+        stk_json_put_text(&out, "failed", e->text[0] != '\0' ? e->text : NULL);
+    }
+    stk_buf_text(&out, "}\n");
+    (void)snprintf(path, sizeof path, "%s/container.json", t->spec.dir);
+    if (!out.failed) { /* who watches makes do without it */
+        (void)stk_file_write_atomic(path, out.data, out.len, 0644, NULL);
+    }
+}
+
+/* --- the engine's part --- */
+
+static const stk_json *image_of(task *t, stk_json *root)
+{
+    const char *name = stk_engine_escape(t->spec.image, t->arena);
+    const char *path = name == NULL ? NULL : stk_arena_printf(t->arena, "/images/%s/json", name);
+    return path != NULL && stk_engine_get(&t->engine, path, t->arena, root, NULL) == 0 ? root
+                                                                                       : NULL;
+}
+
+static void find_entrypoint(task *t)
+{
+    stk_json root = {0};
+    const stk_json *config = stk_json_get(image_of(t, &root), "Config");
+    const stk_json *list = stk_json_get(config, "Entrypoint");
+    uint32_t n = list != NULL && list->kind == STK_JSON_LIST ? list->n : 0;
+    const char **words = stk_arena_array(t->arena, (size_t)n + 1, sizeof *words);
+    for (uint32_t i = 0; words != NULL && i < n; i++) {
+        words[i] = stk_json_text(&list->items[i]);
+    }
+    t->entrypoint = words;
+}
+
+static void *start_thread(void *arg)
+{
+    task *t = arg;
+    char path[256];
+    uint64_t one = 1;
+    (void)snprintf(path, sizeof path, "/containers/%s/start", t->id);
+    t->start_rc = stk_engine_call(&t->engine, "POST", path, NULL, NULL, NULL, &t->start_err);
+    t->started_ms = now_ms() - t->begin_ms - t->create_ms;
+    (void)!write(t->started_fd, &one, sizeof one);
+    return NULL;
+}
+
+/* What the container wrote before its runner reached us: frames of Docker's stream. */
+static void read_logs(task *t, char *ret, size_t size)
+{
+    char path[256];
+    STK_BUF_AUTO body = STK_BUF_INIT(1 << 20);
+    size_t n = 0;
+    ret[0] = '\0';
+    (void)snprintf(path, sizeof path, "/containers/%s/logs?stdout=true&stderr=true", t->id);
+    if (stk_engine_call(&t->engine, "GET", path, NULL, NULL, &body, NULL) < 0) {
+        return;
+    }
+    for (size_t at = 0; at + 8 <= body.len;) {
+        const unsigned char *h = (const unsigned char *)body.data + at;
+        size_t len = (size_t)h[4] << 24 | (size_t)h[5] << 16 | (size_t)h[6] << 8 | h[7];
+        len = len > body.len - at - 8 ? body.len - at - 8 : len;
+        for (size_t i = 0; i < len && n + 1 < size; i++) {
+            char c = body.data[at + 8 + i];
+            ret[n++] = c == '\n' ? ' ' : c;
+        }
+        at += 8 + len;
+    }
+    ret[n] = '\0';
+}
+
+/* It was started, and nobody speaks to us: is it still there, and what does it say? True: no more
+ * is to be hoped for. */
+static bool given_up(task *t, int64_t since_ms)
+{
+    char path[256];
+    char logs[LOGS_MAX];
+    stk_json root = {0};
+    stk_err err = {0};
+    (void)snprintf(path, sizeof path, "/containers/%s/json", t->id);
+    int rc = stk_engine_get(&t->engine, path, t->arena, &root, &err);
+    const stk_json *running = stk_json_get(stk_json_get(&root, "State"), "Running");
+    bool gone = rc == STK_E_NOT_FOUND ||
+                (running != NULL && running->kind == STK_JSON_BOOL && !running->truth);
+    if (!gone && now_ms() - since_ms < REACH_MS) {
+        return false;
+    }
+    read_logs(t, logs, sizeof logs);
+    never(t, CONTAIN_NEVER_RAN, "container %s of image '%s' %s before the program began%s%s",
+          t->spec.name, t->spec.said, gone ? "ended" : "didn't reach us",
+          logs[0] != '\0' ? ": " : "", logs);
+    return true;
+}
+
+/* --- the runner's part --- */
+
+static void send_signal(task *t, int number)
+{
+    unsigned char bytes[] = {'s', (unsigned char)number};
+    if (t->conn >= 0) {
+        (void)send(t->conn, bytes, sizeof bytes, MSG_NOSIGNAL);
+    } else if (t->n_early < sizeof t->early) {
+        t->early[t->n_early++] = (unsigned char)number;
+    }
+}
+
+static int greet(task *t, stk_err *err)
+{
+    struct ucred who = {0};
+    socklen_t len = sizeof who;
+    t->conn = accept4(t->files.listen_fd, NULL, NULL, SOCK_CLOEXEC);
+    if (t->conn < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "%s", t->files.socket);
+    }
+    t->runner_ms = now_ms() - t->begin_ms - t->create_ms;
+    if (getsockopt(t->conn, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.pid > 0) {
+        t->pid = who.pid;
+        if (!stk_contain_cgroup(t->pid, t->cgroup, sizeof t->cgroup)) {
+            t->cgroup[0] = '\0';
+        }
+    }
+    stk_contain_files_remove(&t->files);
+    int rc = stk_contain_send(t->conn, &t->spec, t->entrypoint, t->fds, t->n_fds, err);
+    for (uint32_t i = 0; rc == 0 && i < t->n_early; i++) {
+        send_signal(t, t->early[i]);
+    }
+    write_state(t, false);
+    return rc;
+}
+
+static const char *program_of(const task *t)
+{
+    return t->entrypoint != NULL && t->entrypoint[0] != NULL ? t->entrypoint[0]
+           : t->spec.argv[0] != NULL                         ? t->spec.argv[0]
+                                                             : "";
+}
+
+/* The program couldn't be started in there: why, in a sentence. */
+static void explain(task *t, const char *what, int sys)
+{
+    const char *program = program_of(t);
+    const char *image = t->spec.said;
+    stk_json root = {0};
+    const char *arch = NULL;
+    if (strcmp(what, "cwd") == 0) {
+        never(t, CONTAIN_CANT_RUN, "folder %s can't be entered in image '%s': %s", t->spec.cwd,
+              image, strerror(sys));
+    } else if (strcmp(what, "exec") == 0 && sys == ENOENT) {
+        never(t, CONTAIN_NO_PROGRAM, "image '%s' has no program '%s'%s", image, program,
+              strchr(program, '/') != NULL
+                  ? ", or not the interpreter or loader that it names"
+                  : " in its PATH; name one that it has, with its whole path, or another image");
+    } else if (strcmp(what, "exec") == 0 && sys == ENOEXEC) {
+        arch = stk_json_text(stk_json_get(image_of(t, &root), "Architecture"));
+        never(t, CONTAIN_CANT_RUN,
+              "'%s' of image '%s' can't be executed here (exec format error): the image is for %s",
+              program, image, arch == NULL ? "another architecture" : arch);
+    } else {
+        never(t, CONTAIN_CANT_RUN, "'%s' of image '%s' can't be started: %s", program, image,
+              strerror(sys));
+    }
+}
+
+/* Docker knows of a kill for memory also where its groups can't be seen from here. */
+static bool engine_says_oom(task *t)
+{
+    char path[256];
+    stk_json root = {0};
+    (void)snprintf(path, sizeof path, "/containers/%s/json", t->id);
+    if (stk_engine_get(&t->engine, path, t->arena, &root, NULL) < 0) {
+        return false;
+    }
+    const stk_json *oom = stk_json_get(stk_json_get(&root, "State"), "OOMKilled");
+    return oom != NULL && oom->kind == STK_JSON_BOOL && oom->truth;
+}
+
+static void look_at_group(task *t)
+{
+    bool known = false;
+    if (t->cgroup[0] != '\0') {
+        t->end->oom = stk_contain_oom(t->cgroup, &known);
+        t->end->peak_bytes = stk_contain_peak(t->cgroup);
+    }
+    if (!known && t->end->signal == SIGKILL && t->spec.memory_bytes > 0) {
+        t->end->oom = engine_says_oom(t);
+    }
+}
+
+static void on_line(task *t, const char *line, size_t n)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root = {0};
+    int64_t number = 0;
+    if (arena == NULL ||
+        stk_json_parse(line, n, "stk-runner", &stk_engine_limits, arena, &root, NULL) < 0) {
+        return;
+    }
+    const char *failed = stk_json_text(stk_json_get(&root, "failed"));
+    if (failed != NULL) {
+        (void)stk_json_int(stk_json_get(&root, "errno"), &number);
+        explain(t, failed, (int)number);
+        t->ended = true;
+    } else if (stk_json_int(stk_json_get(&root, "ended"), &number)) {
+        int64_t signal_number = 0;
+        int64_t rss_kb = -1;
+        (void)stk_json_int(stk_json_get(&root, "signal"), &signal_number);
+        (void)stk_json_int(stk_json_get(&root, "rss_kb"), &rss_kb);
+        t->end->exit_status = (int)number;
+        t->end->signal = (int)signal_number;
+        t->ended = true;
+        look_at_group(t);
+        if (t->end->peak_bytes < 0 && rss_kb > 0) {
+            t->end->peak_bytes = rss_kb * 1024;
+        }
+    }
+    if (t->ended) {
+        (void)send(t->conn, "a", 1, MSG_NOSIGNAL);
+        (void)shutdown(t->conn, SHUT_WR);
+    }
+}
+
+static void on_conn(task *t)
+{
+    ssize_t n = recv(t->conn, t->line + t->n_line, sizeof t->line - t->n_line, 0);
+    if (n < 0 && errno == EINTR) {
+        return;
+    }
+    if (n <= 0) {
+        t->closed = true;
+        if (!t->ended) { /* PID 1 is gone, and so is everything */
+            t->end->signal = SIGKILL;
+            look_at_group(t);
+            (void)snprintf(t->end->text, sizeof t->end->text,
+                           "container %s was ended from outside, with all that ran in it",
+                           t->spec.name);
+        }
+        return;
+    }
+    t->n_line += (size_t)n;
+    char *end;
+    while ((end = memchr(t->line, '\n', t->n_line)) != NULL) {
+        size_t len = (size_t)(end - t->line);
+        on_line(t, t->line, len);
+        t->n_line -= len + 1;
+        memmove(t->line, end + 1, t->n_line);
+    }
+    if (t->n_line == sizeof t->line) { /* no line of ours */
+        t->n_line = 0;
+    }
+}
+
+/* --- the whole --- */
+
+static void on_signal(task *t)
+{
+    struct signalfd_siginfo info;
+    if (read(t->signals, &info, sizeof info) == sizeof info) {
+        send_signal(t, (int)info.ssi_signo);
+    }
+}
+
+/* Until its end is known and its last process is gone, or it never came to that. */
+static int watch(task *t, stk_err *err)
+{
+    int64_t since_ms = -1; /* the engine says that it runs */
+    for (;;) {
+        struct pollfd on[] = {{.fd = t->signals, .events = POLLIN},
+                              {.fd = t->conn < 0 ? t->files.listen_fd : t->conn, .events = POLLIN},
+                              {.fd = since_ms < 0 ? t->started_fd : -1, .events = POLLIN}};
+        int n = poll(on, 3, t->conn < 0 && since_ms >= 0 ? TICK_MS : -1);
+        if (n < 0 && errno != EINTR) {
+            return stk_err_sys(err, STK_E_SYS, errno, "waiting for container %s", t->spec.name);
+        }
+        if (n > 0 && on[0].revents != 0) {
+            on_signal(t);
+        }
+        if (n > 0 && on[1].revents != 0) {
+            int rc = 0;
+            if (t->conn < 0) {
+                rc = greet(t, err);
+            } else {
+                on_conn(t);
+            }
+            if (rc < 0 || t->closed) {
+                return rc;
+            }
+        }
+        if (n > 0 && on[2].revents != 0) {
+            since_ms = now_ms();
+            if (t->start_rc < 0 && t->conn < 0) {
+                never_for(t, &t->start_err);
+                return 0;
+            }
+        }
+        if (n == 0 && given_up(t, since_ms)) {
+            return 0;
+        }
+    }
+}
+
+static int run(task *t, stk_err *err)
+{
+    stk_err why = {0};
+    int rc = stk_engine_open(t->spec.socket, t->arena, &t->engine, &why);
+    rc = rc < 0 ? rc : stk_contain_files_make(t->spec.dir, &t->files, &why);
+    if (rc == 0 && t->spec.keep_entrypoint) {
+        find_entrypoint(t);
+    }
+    t->begin_ms = now_ms();
+    rc = rc < 0 ? rc : stk_contain_create(&t->spec, &t->engine, &t->files, t->arena, &t->id, &why);
+    if (rc < 0) {
+        never_for(t, &why);
+        return 0;
+    }
+    t->create_ms = now_ms() - t->begin_ms;
+    t->started_fd = eventfd(0, EFD_CLOEXEC);
+    if (t->started_fd < 0 || pthread_create(&t->thread, NULL, start_thread, t) != 0) {
+        (void)stk_contain_delete(&t->engine, t->id, NULL);
+        return stk_err_sys(err, STK_E_SYS, errno, "starting container %s", t->spec.name);
+    }
+    t->has_thread = true;
+    rc = watch(t, err);
+    stk_file_close(&t->conn); /* the runner, if it lives, ends with this */
+    (void)pthread_join(t->thread, NULL);
+    if (!t->closed && stk_contain_delete(&t->engine, t->id, &why) < 0) {
+        fprintf(stderr, "stoker contain: container %s may be left behind: %s\n", t->spec.name,
+                why.text);
+    }
+    return rc;
+}
+
+int stk_contain_run(const char *task_json, stk_contain_end *ret_end, stk_err *err)
+{
+    static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    sigset_t mask;
+    sigset_t before;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    task *t = calloc(1, sizeof *t);
+    *ret_end = (stk_contain_end){.exit_status = -1, .peak_bytes = -1};
+    if (arena == NULL || t == NULL) {
+        free(t);
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", task_json);
+    }
+    *t = (task){.arena = arena, .conn = -1, .signals = -1, .started_fd = -1, .end = ret_end};
+    t->create_ms = t->started_ms = t->runner_ms = -1;
+    t->files.listen_fd = -1;
+    t->n_fds = stk_contain_inherited(t->fds, CONTAIN_MAX_FDS);
+    int rc = stk_contain_read(task_json, arena, &t->spec, err);
+    if (rc == 0) {
+        sigemptyset(&mask);
+        for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) {
+            sigaddset(&mask, passed_on[i]);
+        }
+        (void)pthread_sigmask(SIG_BLOCK, &mask, &before);
+        t->signals = signalfd(-1, &mask, SFD_CLOEXEC);
+        rc = run(t, err);
+        stk_contain_files_remove(&t->files);
+        if (rc == 0) {
+            write_state(t, true);
+        }
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    }
+    stk_file_close(&t->signals);
+    stk_file_close(&t->started_fd);
+    stk_file_close(&t->conn);
+    free(t);
+    return rc;
+}
+
+int stk_contain_remove(const stk_engine *engine, const char *const *labels, uint32_t *ret_n,
+                       stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_BUF_AUTO filter = STK_BUF_INIT(1 << 20);
+    stk_json list = {0};
+    *ret_n = 0;
+    stk_buf_text(&filter, "{\"label\":[");
+    for (uint32_t i = 0; labels[i] != NULL; i++) {
+        stk_buf_text(&filter, i > 0 ? "," : "");
+        stk_buf_json(&filter, labels[i]);
+    }
+    stk_buf_text(&filter, "]}");
+    const char *query =
+        arena == NULL || filter.failed ? NULL : stk_engine_escape(filter.data, arena);
+    const char *path = query == NULL
+                           ? NULL
+                           : stk_arena_printf(arena, "/containers/json?all=true&filters=%s", query);
+    if (path == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "removing containers");
+    }
+    int rc = stk_engine_get(engine, path, arena, &list, err);
+    for (uint32_t i = 0; rc == 0 && list.kind == STK_JSON_LIST && i < list.n; i++) {
+        const char *id = stk_json_text(stk_json_get(&list.items[i], "Id"));
+        rc = id == NULL ? 0 : stk_contain_delete(engine, id, err);
+        *ret_n += rc == 0 && id != NULL ? 1 : 0;
+    }
+    return rc;
+}
