@@ -246,11 +246,34 @@ static int fold_old(void *arg, const stk_event_row *row)
     return stk_view_fold(e->view, row, &e->trouble);
 }
 
+static int open_store(engine *e, stk_err *err)
+{
+    char *path = NULL;
+    int rc = stk_store_find(".", STK_STORE_CREATE, &path, err);
+    rc = rc < 0 ? rc : stk_store_open(path, STK_STORE_CREATE, &e->store, err);
+    free(path);
+    return rc;
+}
+
+/* What the run that is taken up has needs no place here any more: this host may be a smaller one.
+ */
+static int find_settled(engine *e, const bool **ret_settled, stk_err *err)
+{
+    char run[40];
+    stk_view *view = NULL;
+    int rc = open_store(e, err);
+    rc = rc < 0 ? rc : stk_store_resolve_run(e->store, e->options->resume, run, err);
+    rc = rc < 0 ? rc : stk_view_load(e->store, run, &view, err);
+    rc = rc < 0 ? rc : stk_cli_settled(e->spec, view, e->arena, ret_settled, err);
+    stk_view_free(view);
+    return rc;
+}
+
 static int open_all(engine *e, stk_err *err)
 {
     const stk_run_options *o = e->options;
     const int64_t *peaks = NULL;
-    char *path = NULL;
+    const bool *settled = NULL;
     e->arena = stk_arena_new(0);
     int rc = e->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
     rc = rc < 0 ? rc : stk_accel_open(getenv("STOKER_ACCEL"), &e->accel, err);
@@ -258,11 +281,12 @@ static int open_all(engine *e, stk_err *err)
     rc = rc < 0 ? rc : stk_cli_check_devices(e->spec, e->accel, &e->devices, err);
     rc = rc < 0 ? rc : stk_exec_capacity(e->accel, e->arena, &e->capacity, err);
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(e->spec, e->arena, &peaks, err);
-    rc = rc < 0 ? rc : stk_plan_new(e->spec, &e->capacity, peaks, o->policy, &e->plan, err);
+    rc = rc < 0 || o->resume == NULL ? rc : find_settled(e, &settled, err);
+    rc = rc < 0
+             ? rc
+             : stk_plan_new_rest(e->spec, &e->capacity, peaks, o->policy, settled, &e->plan, err);
     rc = rc < 0 ? rc : stk_cli_check_steps(e->spec, o, e->accel, &e->devices, e->plan, err);
-    rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
-    rc = rc < 0 ? rc : stk_store_open(path, STK_STORE_CREATE, &e->store, err);
-    free(path);
+    rc = rc < 0 || e->store != NULL ? rc : open_store(e, err);
     rc = rc < 0 ? rc : open_run(e, err);
     rc = rc < 0 ? rc : open_progress(e, err);
     rc = rc < 0 ? rc : open_backend(e, err);

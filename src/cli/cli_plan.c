@@ -19,6 +19,10 @@ typedef struct planning {
     stk_plan *plan;
     stk_store *store;
     stk_forecast *forecast; /* NULL: no store yet, nothing can hit */
+    const int64_t *peaks;
+    stk_policy policy;
+    uint32_t n_own_notes; /* the plan's own notes; those about the host follow */
+    bool *hits;           /* by step: it comes from the cache */
 } planning;
 
 static int open_machine(planning *p, stk_err *err)
@@ -45,6 +49,11 @@ static int open_planning(const stk_cli *cli, const stk_run_options *options, pla
     rc = rc < 0 ? rc : open_machine(p, err);
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(p->spec, p->arena, &peaks, err);
     rc = rc < 0 ? rc : stk_plan_new(p->spec, &p->capacity, peaks, options->policy, &p->plan, err);
+    p->peaks = peaks;
+    p->policy = options->policy;
+    p->n_own_notes = rc < 0 ? 0 : stk_plan_n_notes(p->plan);
+    p->hits = stk_arena_array(p->arena, rc < 0 ? 1 : stk_spec_n_steps(p->spec), sizeof *p->hits);
+    rc = rc == 0 && p->hits == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : rc;
     rc = rc < 0 ? rc : stk_cli_check_steps(p->spec, options, p->accel, &p->devices, p->plan, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
     if (rc == 0 && stk_file_exists(path)) {
@@ -205,6 +214,7 @@ static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t 
         return rc;
     }
     *n_hits += hit ? 1 : 0;
+    p->hits[i] = hit;
     if (json) {
         stk_buf_text(out, "{\"step\":");
         stk_buf_json(out, step->name);
@@ -245,6 +255,32 @@ static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t 
     return stk_buf_char(out, '\n');
 }
 
+static void put_note(const char *text, bool json, bool first, stk_buf *out)
+{
+    if (json) {
+        stk_buf_text(out, first ? "" : ",");
+        stk_buf_json(out, text);
+    } else {
+        stk_buf_printf(out, "note: %s\n", text);
+    }
+}
+
+/* Of the steps that would run, and of the host. */
+static int put_notes(const planning *p, bool json, stk_buf *out, stk_err *err)
+{
+    stk_plan *rest = NULL;
+    uint32_t n = 0;
+    int rc = stk_plan_new_rest(p->spec, &p->capacity, p->peaks, p->policy, p->hits, &rest, err);
+    for (uint32_t i = 0; rc == 0 && i < stk_plan_n_notes(rest); i++) {
+        put_note(stk_plan_note(rest, i), json, n++ == 0, out);
+    }
+    for (uint32_t i = p->n_own_notes; rc == 0 && i < stk_plan_n_notes(p->plan); i++) {
+        put_note(stk_plan_note(p->plan, i), json, n++ == 0, out);
+    }
+    stk_plan_free(rest);
+    return rc;
+}
+
 static int print_plan(const stk_cli *cli, planning *p, stk_err *err)
 {
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
@@ -276,13 +312,9 @@ static int print_plan(const stk_cli *cli, planning *p, stk_err *err)
         stk_buf_printf(&out, "%u of %u step%s come%s from the cache\n", n_hits, n,
                        n == 1 ? "" : "s", n == 1 ? "s" : "");
     }
-    for (uint32_t i = 0; i < stk_plan_n_notes(p->plan); i++) {
-        if (json) {
-            stk_buf_text(&out, i > 0 ? "," : "");
-            stk_buf_json(&out, stk_plan_note(p->plan, i));
-        } else {
-            stk_buf_printf(&out, "note: %s\n", stk_plan_note(p->plan, i));
-        }
+    int rc_notes = put_notes(p, json, &out, err);
+    if (rc_notes < 0) {
+        return rc_notes;
     }
     stk_buf_text(&out, json ? "]}\n" : "");
     if (out.failed) {

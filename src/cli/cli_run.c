@@ -182,6 +182,20 @@ static bool says_gpu_memory(const stk_resources *res)
     return says && res->gpu_count != 0;
 }
 
+int stk_cli_settled(const stk_spec *spec, const stk_view *view, stk_arena *arena,
+                    const bool **ret_settled, stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(spec);
+    bool *settled = stk_arena_array(arena, (size_t)n + 1, sizeof *settled);
+    for (uint32_t i = 0; settled != NULL && i < n && i < stk_view_n_tasks(view); i++) {
+        const stk_view_task *task = stk_view_get_task(view, i);
+        settled[i] = strcmp(task->name, stk_spec_step(spec, i)->name) == 0 &&
+                     (task->state == STK_TASK_SUCCEEDED || task->state == STK_TASK_CACHED);
+    }
+    *ret_settled = settled;
+    return settled == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+}
+
 int stk_cli_gpu_peaks(const stk_spec *spec, stk_arena *arena, const int64_t **ret_peaks,
                       stk_err *err)
 {

@@ -6,6 +6,7 @@
 #include "cli/cli.h"
 #include "plan/plan.h"
 #include "preflight/preflight.h"
+#include "report/report_view.h"
 #include "spec/spec.h"
 
 /* Options that decide how a run goes, of the command line or of STOKER_RUN_OPTIONS. */
@@ -45,6 +46,9 @@ int stk_cli_load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err);
 int stk_cli_simulate(const stk_cli *cli, stk_err *err);
 /* Applies every --param and checks that none is missing. */
 int stk_cli_params(const stk_cli *cli, stk_spec *spec, stk_err *err);
+/* Which steps of the spec have their result in this run, for stk_plan_new_rest: in `arena`. */
+int stk_cli_settled(const stk_spec *spec, const stk_view *view, stk_arena *arena,
+                    const bool **ret_settled, stk_err *err);
 /* What earlier runs of each step needed of a device's memory, for stk_plan_new; NULL where no step
  * says gpu_memory, or no store is there yet. Lives in `arena`. */
 int stk_cli_gpu_peaks(const stk_spec *spec, stk_arena *arena, const int64_t **ret_peaks,

@@ -84,10 +84,12 @@ static int standing_open(stk_store *store, const stk_view *view, stk_arena *aren
                             ? STK_POLICY_STRICT
                             : STK_POLICY_FIT;
     const int64_t *peaks = NULL;
+    const bool *settled = NULL;
     int rc = open_pool(run, &s->accel, err);
     rc = rc < 0 ? rc : stk_exec_capacity(s->accel, arena, &s->capacity, err);
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(spec, arena, &peaks, err);
-    rc = rc < 0 ? rc : stk_plan_new(spec, &s->capacity, peaks, policy, &s->plan, err);
+    rc = rc < 0 ? rc : stk_cli_settled(spec, view, arena, &settled, err);
+    rc = rc < 0 ? rc : stk_plan_new_rest(spec, &s->capacity, peaks, policy, settled, &s->plan, err);
     rc = rc < 0 ? rc
                 : stk_exec_refold(store, run->id, s->plan, &s->capacity, s->accel, &s->sched, err);
     bool any = false;

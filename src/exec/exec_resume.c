@@ -168,8 +168,13 @@ static int replay_task(stk_exec *x, uint32_t task, past *p, stk_err *err)
     if (p->done) {
         int rc = stk_exec_parse_outputs(&x->lookup, stk_exec_step(x, task), p->outputs, true,
                                         &x->tasks[task].outputs, err);
-        if (rc == STK_E_NOT_FOUND) {
-            return 0; /* an artifact was torn or removed: the step runs again */
+        if (rc == STK_E_NOT_FOUND) { /* an artifact was torn or removed: the step runs again */
+            const char *refusal = stk_plan_request(x->config.plan, x->tasks[task].i_step)->refusal;
+            return refusal == NULL
+                       ? 0
+                       : stk_err_set(err, STK_E_RESOURCES,
+                                     "%s; it had finished, but its result is gone from the store",
+                                     refusal);
         }
         bool ready = stk_sched_state(x->sched, task) == STK_TASK_LOOKUP;
         x->tasks[task].owes_hooks = rc >= 0 && ready && p->ran;

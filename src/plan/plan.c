@@ -14,6 +14,12 @@ int stk_plan_no_memory(stk_err *err)
 int stk_plan_new(const stk_spec *spec, const stk_capacity *capacity, const int64_t *gpu_peaks,
                  stk_policy policy, stk_plan **ret_plan, stk_err *err)
 {
+    return stk_plan_new_rest(spec, capacity, gpu_peaks, policy, NULL, ret_plan, err);
+}
+
+int stk_plan_new_rest(const stk_spec *spec, const stk_capacity *capacity, const int64_t *gpu_peaks,
+                      stk_policy policy, const bool *settled, stk_plan **ret_plan, stk_err *err)
+{
     stk_arena *arena = stk_arena_new(0);
     stk_plan *plan = arena == NULL ? NULL : stk_arena_alloc(arena, sizeof *plan);
     if (plan == NULL) {
@@ -23,7 +29,7 @@ int stk_plan_new(const stk_spec *spec, const stk_capacity *capacity, const int64
     *plan = (stk_plan){.arena = arena, .spec = spec, .n_steps = stk_spec_n_steps(spec)};
     int rc = stk_plan_build_graph(plan, err);
     if (rc == 0) {
-        rc = stk_plan_build_requests(plan, capacity, gpu_peaks, policy, err);
+        rc = stk_plan_build_requests(plan, capacity, gpu_peaks, policy, settled, err);
     }
     if (rc < 0) {
         stk_plan_free(plan);

@@ -49,6 +49,8 @@ typedef struct stk_request {
     bool limit_cpu;       /* the step asked: affinity and thread counts are set */
     bool limit_memory;    /* the step asked: the limit is enforced */
     bool clamped;         /* policy fit gave less than was asked; a note says so */
+    const char
+        *refusal; /* of a settled step: why it couldn't run here, should it have to; or NULL */
 } stk_request;
 
 typedef struct stk_plan stk_plan;
@@ -64,6 +66,10 @@ typedef struct stk_plan stk_plan;
  * known. */
 int stk_plan_new(const stk_spec *spec, const stk_capacity *capacity, const int64_t *gpu_peaks,
                  stk_policy policy, stk_plan **ret_plan, stk_err *err);
+/* The same where some steps (by number; NULL: none) have their results already: no note is about
+ * these, and what is impossible for them is no error but their request's `refusal`. */
+int stk_plan_new_rest(const stk_spec *spec, const stk_capacity *capacity, const int64_t *gpu_peaks,
+                      stk_policy policy, const bool *settled, stk_plan **ret_plan, stk_err *err);
 void stk_plan_free(stk_plan *plan);
 
 const stk_spec *stk_plan_spec(const stk_plan *plan);

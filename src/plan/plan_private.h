@@ -32,6 +32,7 @@ typedef struct stk_plan_requester {
     const stk_capacity *cap; /* NULL: unknown, everything is possible */
     const int64_t *peaks;    /* by step, or NULL */
     stk_policy policy;
+    bool is_settled; /* the step at hand: nothing is said of it */
     stk_err *err;
     stk_plan_note_group *groups;
     uint32_t n_groups, cap_groups;
@@ -43,7 +44,7 @@ typedef struct stk_plan_requester {
 int stk_plan_build_graph(stk_plan *plan, stk_err *err);
 /* plan_request.c: requests and notes. */
 int stk_plan_build_requests(stk_plan *plan, const stk_capacity *capacity, const int64_t *peaks,
-                            stk_policy policy, stk_err *err);
+                            stk_policy policy, const bool *settled, stk_err *err);
 int stk_plan_add_note(stk_plan_requester *q, uint32_t i_step, const char *asked, const char *why,
                       const char *many);
 int stk_plan_refuse(stk_plan_requester *q, uint32_t i_step, const char *text, const char *hint);

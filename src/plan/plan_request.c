@@ -15,6 +15,9 @@ int stk_plan_add_note(stk_plan_requester *q, uint32_t i_step, const char *asked,
     stk_arena *arena = q->plan->arena;
     char key[640];
     uint64_t i;
+    if (q->is_settled) {
+        return 0;
+    }
     (void)snprintf(key, sizeof key, "%s\n%s", asked, why);
     if (!stk_map_get(&q->index, key, &i)) {
         stk_plan_note_group *groups =
@@ -172,18 +175,45 @@ static int ask_memory(stk_plan_requester *q, uint32_t i_step, const stk_resource
     return note_less(q, i_step, text, have);
 }
 
+static int ask_all(stk_plan_requester *q, uint32_t i_step)
+{
+    const stk_resources *res = &stk_spec_step(q->plan->spec, i_step)->settings->resources;
+    stk_request *request = &q->plan->requests[i_step];
+    int rc = stk_plan_ask_devices(q, i_step, request);
+    rc = rc < 0 ? rc : ask_cpu(q, i_step, res, request);
+    return rc < 0 ? rc : ask_memory(q, i_step, res, request);
+}
+
+/* Of a step that has its result: what it would ask for, or that it couldn't. */
+static int ask_settled(stk_plan_requester *q, uint32_t i_step)
+{
+    stk_err *err = q->err;
+    stk_err why = {0};
+    q->is_settled = true;
+    q->err = &why;
+    int rc = ask_all(q, i_step);
+    q->is_settled = false;
+    q->err = err;
+    if (rc == STK_E_RESOURCES) {
+        const char *text = stk_arena_dup(q->plan->arena, why.text);
+        q->plan->requests[i_step] = (stk_request){.refusal = text};
+        return text == NULL ? stk_plan_no_memory(err) : 0;
+    }
+    if (rc < 0 && err != NULL) {
+        *err = why;
+    }
+    return rc;
+}
+
 int stk_plan_build_requests(stk_plan *plan, const stk_capacity *capacity, const int64_t *peaks,
-                            stk_policy policy, stk_err *err)
+                            stk_policy policy, const bool *settled, stk_err *err)
 {
     stk_plan_requester q = {
         .plan = plan, .cap = capacity, .peaks = peaks, .policy = policy, .err = err};
     plan->requests = stk_arena_array(plan->arena, plan->n_steps, sizeof *plan->requests);
     int rc = plan->requests == NULL ? stk_plan_no_memory(err) : 0;
     for (uint32_t i = 0; rc == 0 && i < plan->n_steps; i++) {
-        const stk_resources *res = &stk_spec_step(plan->spec, i)->settings->resources;
-        rc = stk_plan_ask_devices(&q, i, &plan->requests[i]);
-        rc = rc < 0 ? rc : ask_cpu(&q, i, res, &plan->requests[i]);
-        rc = rc < 0 ? rc : ask_memory(&q, i, res, &plan->requests[i]);
+        rc = settled != NULL && settled[i] ? ask_settled(&q, i) : ask_all(&q, i);
     }
     rc = rc < 0 ? rc : write_notes(&q);
     stk_map_done(&q.index);

@@ -145,3 +145,46 @@ def test_why_looks_at_the_devices_of_the_run(cli: Cli, by: str) -> None:
     cli.start("run", cli.document(steps), env={"CUDA_VISIBLE_DEVICES": "1"} if by == "mask" else {})
     cli.until("started")
     assert "waits for devices: GPU 1: step 'a' of this run" in cli("why", "latest/b").out
+
+
+def test_what_is_finished_needs_no_place_on_a_smaller_host(cli: Cli) -> None:
+    cli.devices("GPU-a", "GPU-b")
+    steps = {
+        "both": {
+            "run": "echo both >> log; echo 1 > $STOKER_OUTPUT/x",
+            "outputs": ["x"],
+            "resources": {"gpu_count": 2},
+        },
+        "one": {
+            "run": "test -e go && cat $STOKER_INPUT/x >> log",
+            "inputs": {"x": {"from": "both.x"}},
+            "resources": {"gpu_count": 1},
+        },
+    }
+    assert cli.run(steps).code == 1
+    cli.devices("GPU-a")
+    cli.write("go", "")
+    refused = cli("run", "--no-cache", "p.json")
+    assert refused.code != 0 and "step 'both'" in refused.err  # a new run needs both
+    for path in (cli.store / "artifacts").rglob("*"):
+        path.rename(path.with_name(path.name + ".gone")) if path.is_file() else None
+    lost = cli("resume", "latest")
+    assert lost.code != 0 and "step 'both'" in lost.err
+    assert "it had finished, but its result is gone from the store" in lost.err.replace("\n", " ")
+    for path in (cli.store / "artifacts").rglob("*.gone"):
+        path.rename(path.with_suffix(""))
+    done = cli("resume", "latest")
+    assert done.code == 0, done.err
+    assert (cli.folder / "log").read_text() == "both\n1\n"
+
+
+def test_plan_notes_are_about_what_would_run(cli: Cli) -> None:
+    gpu = {"gpu_count": 1}
+    steps = {name: {"run": f"echo {name}", "resources": gpu} for name in ("a", "b")}
+    note = "asked for 1 GPU each: this machine has none"
+    assert note in cli("plan", cli.document(steps)).out
+    assert cli.run(steps).code == 0
+    assert cli.json("plan", "p.json")["notes"] == []
+    steps["b"]["run"] = "echo more"
+    (only,) = cli.json("plan", cli.document(steps))["notes"]
+    assert only.startswith("step 'b' asked for 1 GPU: this machine has none")

@@ -97,7 +97,8 @@ def test_what_earlier_runs_needed(cli: Cli) -> None:
     cli.devices("GPU-a")
     cli.env["STOKER_TEST_DEVICES"] = str(cli.folder / "devices.json")
     cli.write("use.py", USE_MEMORY % (2 << 30))
-    steps = {"a": {"run": ["python3", "use.py"], "resources": {"gpu_memory": "auto"}}}
+    step = {"run": ["python3", "use.py"], "cache": False, "resources": {"gpu_memory": "auto"}}
+    steps = {"a": step}
     first = json.loads(cli("plan", "--json", cli.document(steps)).out)["steps"][0]
     assert first["asks"] == [{"count": 1, "share_bytes": None, "of": [0]}]
     run = cli("run", cli.document(steps))
