@@ -249,6 +249,7 @@ class _Watch:
 
     def __init__(self) -> None:
         self.run: Optional[str] = None
+        self.began = False
         self.store: Optional[str] = None
         self.end: Dict[str, Any] = {}
         self.interrupts = 0
@@ -287,6 +288,7 @@ class _Watch:
             return
         if event.get("event") == "run":
             self.run, self.store = event.get("run"), event.get("store")
+            self.began = True
         elif event.get("event") == "interrupted":
             self._known = max(self._known, event["times"])
         elif event.get("event") == "end":
@@ -295,7 +297,7 @@ class _Watch:
 
     def result(self, status: Optional[int]) -> PipelineRun:
         """The run, or an exception that says why there is none or how it failed."""
-        if self.run is None:
+        if self.run is None or not self.began:
             said = self.end.get("error")
             raise EngineError(
                 said or f"the run could not start: stoker ended with {_ending(status)}; see above",

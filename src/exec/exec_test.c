@@ -45,6 +45,8 @@ typedef struct fixture {
     int64_t memory[MAX_STARTS];        /* of each start: its limit */
     stk_devset given[MAX_STARTS];      /* and its devices */
     stk_failure failure;               /* of the failures; NONE: EXIT */
+    uint32_t n_saves;                  /* the first attempts that leave a checkpoint */
+    uint32_t seen[MAX_STARTS];         /* of each start: the checkpoints that it found */
     int (*on_tick)(struct fixture *f); /* once; or NULL */
     bool looked;                       /* on_tick did */
     bool finished_early;               /* something was started whose start was not in the store */
@@ -113,12 +115,32 @@ static counting committed(fixture *f, stk_event_kind kind, uint32_t task, uint32
     return c;
 }
 
+/* What a task does: sees those of earlier attempts, leaves one, and half of another. */
+static void checkpoint(fixture *f, const stk_job *job)
+{
+    stk_checkpoints found;
+    if (job->checkpoints == NULL) {
+        return; /* a hook */
+    }
+    stk_store_checkpoints_look(job->checkpoints, &found);
+    f->seen[f->n_starts] = found.n;
+    assert_false(stk_file_exists(stk_arena_printf(f->arena, "%s/.half/of it", job->checkpoints)));
+    if (f->n_saves > 0) {
+        f->n_saves--;
+        OK(stk_file_mkdirs(stk_arena_printf(f->arena, "%s/.half/of it", job->checkpoints), 0755,
+                           &f->err));
+        OK(stk_file_write(stk_arena_printf(f->arena, "%s/%u", job->checkpoints, job->attempt), "x",
+                          1, 0644, &f->err));
+    }
+}
+
 static stk_fake_fate fate(void *arg, const stk_job *job)
 {
     fixture *f = arg;
     assert_true(f->n_starts < MAX_STARTS);
     const char *dot = job->hook != NULL ? "." : "";
     f->memory[f->n_starts] = job->memory_bytes;
+    checkpoint(f, job);
     for (uint32_t i = 0; i < job->lease.n; i++) {
         stk_devset_add(&f->given[f->n_starts], job->lease.devices[i]);
     }
@@ -672,10 +694,43 @@ static void test_refold(void **state)
     assert_true(f->looked);
 }
 
+/* The backend's word is enough: no retries are asked for, none are charged. */
+static void test_preempted(void **state)
+{
+    fixture *f = *state;
+    f->failure = STK_FAIL_PREEMPTED;
+    f->n_failures = 14; /* four got further, ten are its own */
+    f->n_saves = 4;
+    assert_int_equal(run(f, "{\"bad\":{\"run\":\"true\"}}"), STK_RUN_SUCCEEDED);
+    assert_int_equal(f->n_starts, 15);
+    for (uint32_t i = 0; i < f->n_starts; i++) {
+        assert_int_equal(f->seen[i], i < 4 ? i : 4);
+    }
+    assert_int_equal(committed(f, STK_EV_TASK_FAILED, 0, 0).n, 14);
+    const char *folder = stk_store_checkpoint_folder(f->store, f->run, "bad", 0, f->arena);
+    assert_false(stk_file_exists(folder)); /* it has succeeded */
+}
+
+static void test_preempted_for_good(void **state)
+{
+    fixture *f = *state;
+    f->failure = STK_FAIL_PREEMPTED;
+    f->n_failures = 99;
+    f->n_saves = 1;
+    assert_int_equal(run(f, "{\"bad\":{\"run\":\"true\"}}"), STK_RUN_FAILED);
+    assert_int_equal(f->n_starts, 12); /* one, ten, and the one that it fails by */
+    stk_checkpoints kept;
+    stk_store_checkpoints_look(stk_store_checkpoint_folder(f->store, f->run, "bad", 0, f->arena),
+                               &kept);
+    assert_int_equal(kept.n, 1); /* for who resumes it */
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {TEST(test_success),
+    const struct CMUnitTest tests[] = {TEST(test_preempted),
+                                       TEST(test_preempted_for_good),
+                                       TEST(test_success),
                                        TEST(test_retry),
                                        TEST(test_wall_clock_set_back),
                                        TEST(test_failure),

@@ -241,6 +241,44 @@ static void test_killed(void **state)
     }
 }
 
+/* Checkpoints: what is complete counts, by its last change; what is not can be swept. */
+static void test_checkpoints(void **state)
+{
+    fixture *f = *state;
+    const char *folder =
+        stk_store_checkpoint_folder(f->store, "20200101-000000-abcdef", "a", 0, f->arena);
+    stk_checkpoints seen;
+    stk_store_checkpoints_look(folder, &seen);
+    assert_int_equal(seen.n, 0);
+    assert_int_equal(seen.newest_ns, -1);
+    assert_int_equal(stk_store_checkpoints_bytes(folder), -1);
+    OK(stk_store_checkpoints_clean(folder, true, &f->err));
+    OK(stk_file_mkdirs(stk_arena_printf(f->arena, "%s/one/sub", folder), 0755, &f->err));
+    OK(stk_file_mkdirs(stk_arena_printf(f->arena, "%s/.two/sub", folder), 0755, &f->err));
+    static const char *const files[] = {"one/sub/file", ".two/sub/file", ".three", "four"};
+    for (size_t i = 0; i < 4; i++) {
+        const char *path = stk_arena_printf(f->arena, "%s/%s", folder, files[i]);
+        OK(stk_file_write(path, "12345", 5, 0444, &f->err));
+    }
+    stk_store_checkpoints_look(folder, &seen);
+    assert_int_equal(seen.n, 2);
+    assert_true(seen.newest_ns > 0);
+    assert_int_equal(stk_store_checkpoints_bytes(folder), 10);
+    int64_t before = seen.newest_ns;
+    OK(rename(stk_arena_printf(f->arena, "%s/.three", folder),
+              stk_arena_printf(f->arena, "%s/three", folder)));
+    stk_store_checkpoints_look(folder, &seen);
+    assert_int_equal(seen.n, 3);
+    assert_true(seen.newest_ns >= before);
+    OK(stk_store_checkpoints_clean(folder, false, &f->err));
+    assert_false(stk_file_exists(stk_arena_printf(f->arena, "%s/.two", folder)));
+    assert_true(stk_file_exists(stk_arena_printf(f->arena, "%s/one/sub/file", folder)));
+    OK(stk_store_checkpoints_clean(folder, true, &f->err));
+    stk_store_checkpoints_look(folder, &seen);
+    assert_int_equal(seen.n, 0);
+    assert_true(stk_file_exists(folder));
+}
+
 /* Things in runs/ that we did not make are not ours to remove. */
 static void test_strangers(void **state)
 {
@@ -275,8 +313,9 @@ static void test_shrinks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_verify), TEST(test_keep_rules), TEST(test_referred), TEST(test_waits),
-        TEST(test_killed), TEST(test_strangers),  TEST(test_shrinks),
+        TEST(test_verify),    TEST(test_keep_rules),  TEST(test_referred), TEST(test_waits),
+        TEST(test_killed),    TEST(test_checkpoints), TEST(test_shrinks),  TEST(test_killed),
+        TEST(test_strangers), TEST(test_shrinks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,82 @@
+"""examples/checkpoints: killed in three ways, it gives the model that an undisturbed run gives, and repeats nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STOKER = Path(os.environ.get("STOKER_BIN", ROOT / ".venv" / "bin" / "stoker"))
+WAIT_S = 120
+
+
+def begin(folder: Path, *command: str | Path, **env: str) -> subprocess.Popen[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
+    kept |= {"STOKER_ACCEL": "none", "STOKER_BIN": str(STOKER), "EPOCHS": "24", **env}
+    kept |= {"PYTHONPATH": str(ROOT / "python"), "STOKER_STORE": str(folder / ".stoker")}
+    return subprocess.Popen(
+        command, cwd=folder, env=kept, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def result(program: subprocess.Popen[str]) -> tuple[str, list[int]]:
+    """The loss as it was printed, and the epochs that processes began with."""
+    out, err = program.communicate(timeout=WAIT_S)
+    found = re.search(r"loss ([\d.]+), its processes began with epochs \[(.*)\]", out)
+    assert found, out + err
+    return found[1], [int(epoch) for epoch in found[2].split(",")]
+
+
+def until(look: object, what: str) -> object:
+    end = time.monotonic() + WAIT_S
+    while not (found := look()):  # type: ignore[operator]
+        assert time.monotonic() < end, f"no {what}"
+        time.sleep(0.02)
+    return found
+
+
+def step_of(folder: Path, attempt: int, n_saved: int) -> int:
+    """The pid of an attempt's process, once so many checkpoints have been saved."""
+    last = f".stoker/runs/*/train/0/checkpoints/*.{n_saved:06d}"
+    until(lambda: list(folder.glob(last)), f"checkpoint {n_saved}")
+    pattern = f".stoker/runs/*/train/0/{attempt}/stdout.log"
+    said = until(
+        lambda: [p.read_text() for p in folder.glob(pattern) if p.read_text()], f"attempt {attempt}"
+    )
+    return int(said[0].split()[1])  # type: ignore[index]
+
+
+def test_the_same_model_whatever_happens(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    plain, disturbed = tmp_path / "plain", tmp_path / "disturbed"
+    for folder in (plain, disturbed):
+        shutil.copytree(ROOT / "examples" / "checkpoints", folder)
+    loss, began = result(begin(plain, sys.executable, "train.py"))
+    assert began == [0]
+
+    program = begin(disturbed, sys.executable, "train.py", PAUSE_S="0.15")
+    os.kill(step_of(disturbed, 1, 1), signal.SIGKILL)  # charged: its only retry
+    os.kill(step_of(disturbed, 2, 2), signal.SIGTERM)  # a preemption: free
+    engine = int(Path(step_folder(disturbed), "lock").read_text().split()[0])
+    step_of(disturbed, 3, 4)  # the third is what it saved when it was told
+    os.kill(engine, signal.SIGTERM)  # its machine is wanted back
+    out, err = program.communicate(timeout=WAIT_S)
+    assert "interrupted" in out + err
+
+    resumed = begin(disturbed, STOKER, "resume", PAUSE_S="0")
+    again, began = result(resumed)
+    assert again == loss
+    assert began[:2] == [0, 5] and 10 < began[2] < 15 <= began[3], began
+
+
+def step_folder(folder: Path) -> Path:
+    (run,) = folder.glob(".stoker/runs/*")
+    return run
