@@ -4,12 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,13 +21,21 @@
 #include "sys/file.h"
 #include "sys/proc.h"
 
-enum { N_SLOTS = STK_LIMIT_WORKERS + 64, END_MS = 5000, PIPE_FD = 3, TABLE_FD = 4 };
+enum {
+    N_SLOTS = STK_LIMIT_WORKERS + 64,
+    END_MS = 5000,
+    NAME_POLL_MS = 5,
+    PIPE_FD = 3,
+    TABLE_FD = 4,
+    NAME_FD = 5
+};
 #define TABLE_BYTES (N_SLOTS * sizeof(int32_t))
 
 struct stk_guard {
     pid_t pid;
     int pipe;
     int table; /* the memory behind `sessions` */
+    int name;  /* held as long as an engine of the run or its guardian lives; -1: not */
     char *run;
     uint32_t hint;
     volatile int32_t *sessions; /* shared with the guardian; 0: free */
@@ -32,18 +43,24 @@ struct stk_guard {
 
 /* Not its parent's terminal, pipes, sockets or locks: who waits for those to close must not wait
  * for us. */
-static void keep_only(int pipe, int table)
+static void keep_only(int pipe, int table, int name)
 {
     int null = open("/dev/null", O_RDWR);
     int high_pipe = fcntl(pipe, F_DUPFD, 16);
     int high_table = fcntl(table, F_DUPFD, 16);
+    int high_name = name < 0 ? -1 : fcntl(name, F_DUPFD, 16);
     for (int i = 0; i < 3; i++) {
         (void)dup2(null, i);
     }
     (void)dup2(high_pipe, PIPE_FD);
     (void)dup2(high_table, TABLE_FD);
+    if (high_name < 0) {
+        (void)close(NAME_FD);
+    } else {
+        (void)dup2(high_name, NAME_FD);
+    }
 #ifdef SYS_close_range
-    if (syscall(SYS_close_range, TABLE_FD + 1u, ~0u, 0u) == 0) {
+    if (syscall(SYS_close_range, NAME_FD + 1u, ~0u, 0u) == 0) {
         return;
     }
 #endif
@@ -51,7 +68,7 @@ static void keep_only(int pipe, int table)
     struct dirent *entry;
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         int fd = atoi(entry->d_name);
-        if (fd > TABLE_FD && fd != dirfd(dir)) {
+        if (fd > NAME_FD && fd != dirfd(dir)) {
             (void)close(fd);
         }
     }
@@ -83,14 +100,14 @@ static void end_run(const char *run)
     stk_cgroups_close(stk_cgroups_open(run)); /* opening removes what the engine left */
 }
 
-static _Noreturn void guard_main(const char *run, int pipe, int table)
+static _Noreturn void guard_main(const char *run, int pipe, int table, int name)
 {
     sigset_t all;
     sigfillset(&all);
     (void)sigprocmask(SIG_BLOCK, &all, NULL); /* all but SIGKILL: Ctrl-C isn't for us */
     (void)setsid();
     (void)prctl(PR_SET_NAME, "stoker-guard", 0, 0, 0);
-    keep_only(pipe, table);
+    keep_only(pipe, table, name);
     if (chdir("/") != 0) {
         _exit(1);
     }
@@ -114,7 +131,7 @@ static int begin(stk_guard *g)
     pid_t pid = fork();
     if (pid == 0) {
         (void)close(pipes[1]);
-        guard_main(g->run, pipes[0], g->table);
+        guard_main(g->run, pipes[0], g->table, g->name);
     }
     int why = errno;
     (void)close(pipes[0]);
@@ -134,8 +151,31 @@ static void guard_free(stk_guard *g)
         (void)munmap((void *)(uintptr_t)g->sessions, TABLE_BYTES);
     }
     stk_file_close(&g->table);
+    stk_file_close(&g->name);
     free(g->run);
     free(g);
+}
+
+/* The guardian of a run's former engine may still be looking for what is left of it, by the run's
+ * name: it would take our tasks as well. It holds this name while it lives. -1: it can't be had. */
+static int take_name(const char *run)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX}; /* abstract: gone with its last holder */
+    int n = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "stoker-guard-%u-%s", getuid(), run);
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    int fd =
+        (size_t)n >= sizeof at.sun_path - 1 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    for (int waited_ms = 0; fd >= 0; waited_ms += NAME_POLL_MS) {
+        if (bind(fd, (struct sockaddr *)&at, len) == 0) {
+            return fd;
+        }
+        if (errno != EADDRINUSE || waited_ms >= END_MS + 1000) {
+            break;
+        }
+        (void)usleep(NAME_POLL_MS * 1000);
+    }
+    stk_file_close(&fd);
+    return -1;
 }
 
 int stk_guard_open(const char *run, stk_guard **ret_guard, stk_err *err)
@@ -144,6 +184,7 @@ int stk_guard_open(const char *run, stk_guard **ret_guard, stk_err *err)
     if (g == NULL) {
         return stk_err_sys(err, STK_E_SYS, errno, "cannot prepare the guardian process");
     }
+    g->name = run == NULL ? -1 : take_name(run);
     g->run = run == NULL ? NULL : strdup(run);
     g->table = memfd_create("stoker-sessions", MFD_CLOEXEC);
     if ((run == NULL || g->run != NULL) && g->table >= 0 && ftruncate(g->table, TABLE_BYTES) == 0) {

@@ -11,7 +11,8 @@
 typedef struct stk_guard stk_guard;
 
 /* `run`: everything that has STOKER_RUN=<run> in its environment, and the run's control groups, end
- * too; NULL: only the sessions added. */
+ * too; NULL: only the sessions added. Waits until the guardian of the run's former engine has ended
+ * (at most 6 s): it would take what is begun now for what was left. */
 int stk_guard_open(const char *run, stk_guard **ret_guard, stk_err *err);
 pid_t stk_guard_pid(const stk_guard *guard);
 int stk_guard_add(stk_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err);

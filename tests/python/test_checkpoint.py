@@ -428,3 +428,62 @@ def test_ranks_that_are_told_go_on_from_rank_0(tmp_path: Path) -> None:
     assert 5 <= first <= 9, done.stdout
     tries = sorted(tmp_path.glob(".stoker/runs/*/train/0/*/gang.json"))
     assert [json.loads(t.read_text())["restarts"] for t in tries] == [0, 0]
+
+
+@needs_engine
+def test_a_notice_before_the_limit_calls_the_hook(tmp_path: Path) -> None:
+    done = run_python(
+        tmp_path,
+        """
+        import time
+        from stoker import checkpoint, pipeline, step
+
+        @step(timeout=60, timeout_notice=59)
+        def train() -> int:
+            n = checkpoint.load(default={"n": 0})["n"]
+            print("from", n, flush=True)
+            checkpoint.on_preemption(lambda: checkpoint.save({"n": n + 1}))
+            while n == 0:
+                time.sleep(0.01)
+            return n
+
+        @pipeline
+        def p():
+            train()
+
+        if __name__ == "__main__":
+            print("sum", p().steps["train"].output.load())
+        """,
+    )
+    assert done.stdout.splitlines()[-1] == "sum 1" and attempts(tmp_path) == ["from 0", "from 1"]
+
+
+@needs_engine
+def test_an_error_of_who_was_told_is_a_preemption(tmp_path: Path) -> None:
+    """Ranks whose peers have ended fail before they look; their hooks are called all the same."""
+    trouble = """signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+                checkpoint.on_preemption(lambda: checkpoint.save({"epoch": 5, "sum": 10}))
+                os.kill(os.getpid(), signal.SIGTERM)
+                checkpoint._preemption._state.told = True  # as the handler does, once it is let
+                raise ConnectionError("the other rank is gone")"""
+    done = run_python(tmp_path, TRAIN.format(trouble=trouble, options=""))
+    assert done.stdout.splitlines()[-1] == "sum 15" and attempts(tmp_path) == ["from 0", "from 5"]
+
+
+def test_settings() -> None:
+    from stoker import pipeline, step
+    from stoker._errors import SettingsError
+
+    @step(timeout="10m", timeout_notice="30s", keep_checkpoints=True)
+    def train() -> None: ...
+
+    @pipeline(keep_checkpoints=False)
+    def p() -> None:
+        train()
+
+    spec = p.spec()
+    told = {key: spec["steps"]["train"][key] for key in ("timeout_notice", "keep_checkpoints")}
+    assert told == {"timeout_notice": "30s", "keep_checkpoints": True}
+    assert spec["keep_checkpoints"] is False
+    with pytest.raises(SettingsError, match="keep_checkpoints is 1; it must be True or False"):
+        step(keep_checkpoints=1)(lambda: None)
