@@ -306,8 +306,8 @@ class Rank:
         self.directory = os.path.dirname(own)
         self.restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
 
-    def begin(self) -> None:
-        """Before user code: forget an earlier round, and answer SIGUSR1 with the stack."""
+    def begin(self, task: Mapping[str, Any]) -> None:
+        """Before user code: forget an earlier round, answer SIGUSR1 with the stack, tell the watchdog."""
         import faulthandler
         import signal
 
@@ -329,6 +329,11 @@ class Rank:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         stack = os.open(f"{self.own}/stack.txt", flags, 0o644)
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
+        hang_ms = int((task.get("gang") or {}).get("hang_ms") or 0)
+        if hang_ms > 0:
+            from . import _pulse
+
+            _pulse.start(self.own, hang_ms)
 
     def end(
         self, result: Dict[str, Any], write: Callable[[str, str, Dict[str, Any]], None]

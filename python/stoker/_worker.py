@@ -136,7 +136,7 @@ class _Attempt:
         self.task = task
         self.context = _context.enter(task, self.directory)
         if self.rank is not None:
-            self.rank.begin()
+            self.rank.begin(task)
 
     def resolve(self, entry: Optional[Entry]) -> None:
         """Find the step's code; modules that are imported from here on count as seen."""
@@ -148,6 +148,8 @@ class _Attempt:
             try:
                 entry = _entry.resolve(module, qualname)
             except LookupError as exc:
+                if type(exc) is not LookupError:  # a KeyError of the user's module, say
+                    raise
                 raise UsageError(f"step '{self.task.get('step')}': {exc}") from exc
         self.entry = entry
         if self.context is not None:

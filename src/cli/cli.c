@@ -69,8 +69,16 @@ int stk_cli_number(const stk_cli *cli, const char *name, int64_t min, int64_t ma
     errno = 0;
     long long number = strtoll(text, &end, 10);
     if (end == text || *end != '\0' || errno != 0 || number < min || number > max) {
-        return stk_err_set(err, STK_E_USAGE, "--%s '%s' is not a whole number from %lld to %lld",
-                           name, text, (long long)min, (long long)max);
+        char letter = '\0'; /* many know an option by its letter only */
+        for (const stk_option *o = cli->command->options; o != NULL && o->name != NULL; o++) {
+            letter = strcmp(o->name, name) == 0 ? o->letter : letter;
+        }
+        char both[8] = "";
+        if (letter != '\0') {
+            (void)snprintf(both, sizeof both, "-%c, ", letter);
+        }
+        return stk_err_set(err, STK_E_USAGE, "%s--%s: '%s' is not a whole number from %lld to %lld",
+                           both, name, text, (long long)min, (long long)max);
     }
     *ret = number;
     return 0;

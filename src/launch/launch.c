@@ -269,18 +269,20 @@ static void reset_ranks(stk_gang *g)
         r->why[0] = '\0';
         r->n_tail = 0;
         r->tail[0] = '\0';
+        r->pulse = (launch_pulse){.issued = -1};
         r->streams[0].fd = r->streams[0].log = r->streams[1].fd = r->streams[1].log = -1;
     }
 }
 
 /* An earlier attempt's. */
-static void forget_results(const stk_gang *g)
+static void forget_results(stk_gang *g)
 {
     for (uint32_t i = 0; i < g->n && g->config->is_python && g->config->dir != NULL; i++) {
         char path[PATH_MAX];
         (void)snprintf(path, sizeof path, "%s/rank-%u/result.json", g->config->dir,
                        stk_launch_number(g, i));
         (void)unlink(path);
+        stk_launch_pulse_forget(g, i);
     }
 }
 
@@ -425,6 +427,7 @@ static int open_gang(stk_gang *g, sigset_t *ret_before, stk_err *err)
     g->arena = stk_arena_new(0);
     g->ranks = calloc(g->config->ranks + 1, sizeof *g->ranks);
     g->past = STK_BUF_INIT(64 << 20);
+    g->stacks = STK_BUF_INIT(16 << 20);
     if (g->arena == NULL || g->ranks == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%u ranks", g->config->ranks);
     }
@@ -451,6 +454,7 @@ static void close_gang(stk_gang *g, const sigset_t *before)
     stk_file_close(&g->epoll);
     (void)sigprocmask(SIG_SETMASK, before, NULL);
     stk_buf_done(&g->past);
+    stk_buf_done(&g->stacks);
     stk_arena_free(g->arena);
     free(g->ranks);
 }

@@ -130,6 +130,15 @@ int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *er
         put(g, env, "STOKER_RANK_DIR", dir);
         env->ours[env->n_ours++] =
             stk_arena_printf(g->arena, "TORCHELASTIC_ERROR_FILE=%s/error.json", dir);
+        /* PyTorch's flight recorder writes there when NCCL fails, or asked through the pipe. */
+        static const char *const flight[] = {"TORCH_FR_DUMP_TEMP_FILE",
+                                             "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"};
+        for (size_t i = 0; i < sizeof flight / sizeof *flight; i++) {
+            if (getenv(flight[i]) == NULL && dir != NULL) {
+                env->ours[env->n_ours++] =
+                    stk_arena_printf(g->arena, "%s=%s/flight-", flight[i], dir);
+            }
+        }
     }
     for (uint32_t i = 0; i < env->n_ours; i++) {
         if (env->ours[i] == NULL) {

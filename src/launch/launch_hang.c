@@ -1,7 +1,8 @@
 /* The watchdog: a gang in which nothing moves is ended, and says where each rank stood.
  *
  * Moving is: more than 1 % of a CPU, bytes read or written, a busy device, a line of output, on any
- * rank. Python's own stacks come from faulthandler: a Stoker worker writes them at SIGUSR1, any
+ * rank; but CPU and device of a rank that waits in a collective, as its pulse tells, are no
+ * progress. Python's own stacks come from faulthandler: a Stoker worker writes them at SIGUSR1, any
  * other Python at SIGABRT (PYTHONFAULTHANDLER is set), which ends it too; that is due anyway. */
 #include <dirent.h>
 #include <errno.h>
@@ -47,6 +48,20 @@ static int64_t field(const char *text, const char *key, int base)
     return at == NULL ? 0 : (int64_t)strtoull(at + strlen(key), NULL, base);
 }
 
+/* Does a rank that doesn't wait for others have this device? Devices are dealt out in order; where
+ * that doesn't work out, each is everybody's. */
+static bool counts(const stk_gang *g, uint32_t device, uint32_t n_devices)
+{
+    uint32_t each = n_devices % g->n == 0 ? n_devices / g->n : 0;
+    for (uint32_t i = 0; i < g->n; i++) {
+        const launch_rank *r = &g->ranks[i];
+        if (r->state == RANK_RUNNING && !r->pulse.waits && (each == 0 || device / each == i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool devices_busy(stk_gang *g)
 {
     if (!g->hang.looked) {
@@ -54,9 +69,14 @@ static bool devices_busy(stk_gang *g)
         (void)stk_accel_open(NULL, &g->hang.accel, NULL);
     }
     uint32_t n = g->hang.accel == NULL ? 0 : stk_accel_n_devices(g->hang.accel);
+    uint32_t n_usable = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        n_usable += stk_accel_device(g->hang.accel, i)->usable ? 1 : 0;
+    }
+    uint32_t k = 0;
     for (uint32_t i = 0; i < n; i++) {
         stk_device_sample sample = STK_DEVICE_SAMPLE_UNKNOWN;
-        if (stk_accel_device(g->hang.accel, i)->usable &&
+        if (stk_accel_device(g->hang.accel, i)->usable && counts(g, k++, n_usable) &&
             stk_accel_sample(g->hang.accel, i, NULL, 0, &sample) == 0 && sample.busy_percent > 1) {
             return true;
         }
@@ -64,10 +84,10 @@ static bool devices_busy(stk_gang *g)
     return false;
 }
 
-/* Remembers what it sees for the next look. */
-static bool has_moved(stk_gang *g, int64_t elapsed_ms)
+/* Since anything last did. */
+static bool has_moved(stk_gang *g)
 {
-    pid_t pids[STK_LAUNCH_MAX_RANKS];
+    pid_t pids[STK_LAUNCH_MAX_RANKS] = {0};
     stk_proc_usage usages[STK_LAUNCH_MAX_RANKS];
     int64_t io = 0;
     bool moved = false;
@@ -75,30 +95,36 @@ static bool has_moved(stk_gang *g, int64_t elapsed_ms)
         char text[1024];
         pids[i] = g->ranks[i].pid;
         usages[i] = unknown_usage;
-        if (g->ranks[i].state == RANK_RUNNING && read_proc(pids[i], "io", text, sizeof text) == 0) {
-            io += field(text, "rchar: ", 10) + field(text, "wchar: ", 10);
+        if (g->ranks[i].state == RANK_RUNNING) {
+            moved = stk_launch_pulse_read(g, i, NULL) || moved;
+            if (read_proc(pids[i], "io", text, sizeof text) == 0) {
+                io += field(text, "rchar: ", 10) + field(text, "wchar: ", 10);
+            }
         }
     }
     (void)stk_proc_sessions(pids, g->n, usages);
-    int64_t least = elapsed_ms * 1000 / 100;
+    int64_t least = g->hang.still_ms * 1000 / 100;
     least = least < JIFFIES_US ? JIFFIES_US : least;
     for (uint32_t i = 0; i < g->n; i++) {
         int64_t more = usages[i].cpu_us - g->hang.cpu_us[i];
-        moved = moved || more > least || more < 0;
+        moved = moved || (!g->ranks[i].pulse.waits && (more > least || more < 0));
+    }
+    moved = moved || io != g->hang.io_bytes || g->log_bytes != g->hang.log_bytes || devices_busy(g);
+    for (uint32_t i = 0; i < g->n && moved; i++) {
         g->hang.cpu_us[i] = usages[i].cpu_us;
     }
-    moved = moved || io != g->hang.io_bytes || g->log_bytes != g->hang.log_bytes;
     g->hang.io_bytes = io;
     g->hang.log_bytes = g->log_bytes;
-    return moved || devices_busy(g);
+    return moved;
 }
 
 void stk_launch_hang_begin(stk_gang *g)
 {
     g->hang.due_ms = INT64_MAX;
     if (g->config->hang_ms > 0) {
-        g->hang.since_ms = stk_launch_now_ms();
-        g->hang.due_ms = g->hang.since_ms + look_period(g);
+        g->hang.looked_ms = stk_launch_now_ms();
+        g->hang.still_ms = 0;
+        g->hang.due_ms = g->hang.looked_ms + look_period(g);
     }
 }
 
@@ -228,13 +254,27 @@ static void collect(stk_gang *g, uint32_t rank)
 
 /* --- who is missing? --- */
 
+/* The innermost function of the thread that was asked tells, as in python/stoker/_pulse.py: user
+ * code runs inside of a distributed library's functions too. */
 static bool in_collective(const char *stack)
 {
-    static const char *const words[] = {"/torch/distributed/", "/mpi4py/", "/horovod/",
-                                        "/jax/experimental/multihost_utils"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (strstr(stack, words[i]) != NULL) {
-            return true;
+    static const char *const libraries[] = {"/torch/distributed/", "/mpi4py/", "/horovod/",
+                                            "/jax/experimental/multihost_utils"};
+    static const char *const waiting[] = {"/threading.py", "/selectors.py", "/socket.py",
+                                          "/ssl.py"};
+    const char *at = strstr(stack, "Current thread");
+    at = strstr(at == NULL ? stack : at, "File \"");
+    for (bool inner = true; at != NULL && inner; at = strstr(at + 1, "File \"")) {
+        size_t n = strcspn(at + 6, "\"");
+        inner = false;
+        for (size_t i = 0; i < sizeof waiting / sizeof *waiting; i++) {
+            size_t m = strlen(waiting[i]);
+            inner = inner || (n > m && memcmp(at + 6 + n - m, waiting[i], m) == 0);
+        }
+        for (size_t i = 0; i < sizeof libraries / sizeof *libraries && !inner; i++) {
+            if (memmem(at, n + 6, libraries[i], strlen(libraries[i])) != NULL) {
+                return true;
+            }
         }
     }
     return false;
@@ -267,7 +307,7 @@ static int32_t find_missing(const stk_gang *g)
         if (g->ranks[i].state != RANK_RUNNING || strstr(stack, "File \"") == NULL) {
             continue;
         }
-        bool in = in_collective(stack);
+        bool in = g->ranks[i].pulse.waits || in_collective(stack);
         n_in += in ? 1 : 0;
         n_out += in ? 0 : 1;
         missing = in ? missing : (int32_t)i;
@@ -279,16 +319,20 @@ static void say(stk_gang *g)
 {
     char how_long[32];
     char place[700];
+    char why[500];
     (void)stk_units_format_duration(g->config->hang_ms, how_long, sizeof how_long);
     uint32_t n_ranks = g->nodes != NULL ? g->world : g->n_live;
     int n = snprintf(g->text, sizeof g->text, "hang: nothing moved on %u rank%s for %s", n_ranks,
                      n_ranks == 1 ? "" : "s", how_long);
-    g->first = find_missing(g);
+    g->first = stk_launch_pulse_missing(g, why, sizeof why);
+    if (g->first < 0) {
+        g->first = find_missing(g);
+        (void)snprintf(why, sizeof why, "is not in the collective that the others wait in");
+    }
     if (g->first >= 0) {
         place_of(g->ranks[g->first].tail, place, sizeof place);
-        n += snprintf(g->text + n, sizeof g->text - (size_t)n,
-                      "; rank %u%s is not in the collective that the others wait in",
-                      stk_launch_number(g, (uint32_t)g->first), place);
+        n += snprintf(g->text + n, sizeof g->text - (size_t)n, "; rank %u%.200s %s",
+                      stk_launch_number(g, (uint32_t)g->first), place, why);
     } else if (strstr(g->ranks[0].tail, "File \"") != NULL) {
         place_of(g->ranks[0].tail, place, sizeof place);
         n += snprintf(g->text + n, sizeof g->text - (size_t)n, "; rank %u waits%s",
@@ -297,18 +341,23 @@ static void say(stk_gang *g)
     if (g->config->dir != NULL && (size_t)n < sizeof g->text) {
         (void)snprintf(g->text + n, sizeof g->text - (size_t)n, "; stacks are in rank-*/stack.txt");
     }
+    stk_buf_clear(&g->stacks);
+    stk_launch_stacks(g, &g->stacks);
 }
 
 bool stk_launch_hang_look(stk_gang *g, int64_t now_ms)
 {
     int64_t period = look_period(g);
+    int64_t passed = now_ms - g->hang.looked_ms;
     g->hang.due_ms = now_ms + period;
-    if (has_moved(g, period)) {
-        g->hang.since_ms = now_ms;
+    g->hang.looked_ms = now_ms;
+    /* A machine that slept, or we who did, is no rank that stood still. */
+    g->hang.still_ms += passed < 2 * period ? passed : 2 * period;
+    if (has_moved(g)) {
+        g->hang.still_ms = 0;
     }
-    int64_t still_ms = now_ms - g->hang.since_ms;
-    bool hangs =
-        g->nodes != NULL ? stk_launch_nodes_still(g, still_ms) : still_ms >= g->config->hang_ms;
+    bool hangs = g->nodes != NULL ? stk_launch_nodes_still(g, g->hang.still_ms)
+                                  : g->hang.still_ms >= g->config->hang_ms;
     if (hangs) {
         stk_launch_hang_tell(g);
     }
@@ -317,6 +366,7 @@ bool stk_launch_hang_look(stk_gang *g, int64_t now_ms)
 
 void stk_launch_hang_tell(stk_gang *g)
 {
+    stk_launch_pulse_ask(g); /* first: what follows ends a Python that isn't our worker */
     for (uint32_t i = 0; i < g->n; i++) {
         if (g->ranks[i].state == RANK_RUNNING) {
             ask(g, i);

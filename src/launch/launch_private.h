@@ -8,9 +8,10 @@
  *   launch_talk.c    … what they say to each other
  *   launch_net.c     … their connections
  *   launch_start.c   ranks by exec
- * launch_server.c  ranks by a fork server
+ *   launch_server.c  ranks by a fork server
  *   launch_view.c    pipes → logs and the merged view
  *   launch_hang.c    the watchdog
+ *   launch_pulse.c   which collective each rank waits in
  *   launch_report.c  sentences, gang.json, result.json
  *   launch_task.c    task.json → config
  */
@@ -58,6 +59,14 @@ typedef struct launch_stream {
 
 typedef enum { RANK_NONE, RANK_STARTING, RANK_RUNNING, RANK_ENDED } rank_state;
 
+/* What a worker tells of the collective that it waits in. */
+typedef struct launch_pulse {
+    bool known, waits, asked; /* asked: it has answered at a hang */
+    int64_t issued;           /* collectives of `group` until now; -1 unknown */
+    char group[16], op[160];
+    uint64_t seen; /* the file's digest */
+} launch_pulse;
+
 typedef struct launch_rank {
     rank_state state;
     pid_t pid;
@@ -72,6 +81,7 @@ typedef struct launch_rank {
     char tail[LAUNCH_TAIL + 1]; /* the last of its stderr */
     size_t n_tail;
     char why[512]; /* it ended with no status: in words, or "" */
+    launch_pulse pulse;
 } launch_rank;
 
 typedef struct launch_env {
@@ -90,7 +100,7 @@ typedef struct launch_port {
 } launch_port;
 
 typedef struct launch_hang {
-    int64_t due_ms, since_ms;
+    int64_t due_ms, looked_ms, still_ms;
     int64_t cpu_us[STK_LAUNCH_MAX_RANKS], io_bytes;
     uint64_t log_bytes;
     struct stk_accel *accel;
@@ -127,6 +137,7 @@ typedef struct stk_gang {
     launch_hang hang;
     char text[1024]; /* why this attempt failed */
     stk_buf past;    /* attempts that are over, as JSON members */
+    stk_buf stacks;  /* where each rank stood at a hang */
 } stk_gang;
 
 int64_t stk_launch_now_ms(void);
@@ -230,6 +241,20 @@ bool stk_launch_hang_look(stk_gang *g, int64_t now_ms);
 /* Stacks of all ranks, and g->text. */
 void stk_launch_hang_tell(stk_gang *g);
 void stk_launch_hang_end(stk_gang *g);
+
+/* --- launch_pulse.c --- */
+
+/* Reads what rank told last; `group` NULL: of the group that it waits in. True: it is new. */
+bool stk_launch_pulse_read(stk_gang *g, uint32_t rank, const char *group);
+/* Files of an earlier attempt. */
+void stk_launch_pulse_forget(stk_gang *g, uint32_t rank);
+/* Has each rank name what it waits in, and keep PyTorch's account of it; takes up to 3 s. */
+void stk_launch_pulse_ask(stk_gang *g);
+/* The rank that keeps the others waiting, by their counts; `why` goes after its name. -1: nobody.
+ */
+int32_t stk_launch_pulse_missing(stk_gang *g, char *why, size_t size);
+/* Where all stand: their Python stacks, alike ones once. */
+void stk_launch_stacks(const stk_gang *g, stk_buf *out);
 
 /* --- launch_report.c --- */
 

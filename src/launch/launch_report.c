@@ -12,7 +12,7 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 
-enum { LAST_LINES = 10, WORDS = 240 };
+enum { LAST_LINES = 10, WORDS = 240, SHOWN_BYTES = 64 << 10 };
 
 /* --- what a program said last --- */
 
@@ -155,8 +155,9 @@ void stk_launch_add_member(const stk_gang *g, uint32_t rank, stk_buf *out)
     if (r->failed) {
         status_words(r, text, sizeof text);
     } else if (r->was_ended && g->ending == END_HANG) {
-        (void)snprintf(text, sizeof text,
-                       (int32_t)rank == g->first ? "not in the collective" : "hung");
+        (void)snprintf(text, sizeof text, "%s%s%s",
+                       (int32_t)rank == g->first ? "not in the collective" : "hung",
+                       r->pulse.op[0] != '\0' ? " in " : "", r->pulse.op);
     } else if (r->was_ended && g->first >= 0) {
         (void)snprintf(text, sizeof text, "ended because of rank %u",
                        stk_launch_number(g, (uint32_t)g->first));
@@ -229,12 +230,11 @@ static int write_failure(const char *path, const stk_gang *g, const stk_launch_e
     const char *last;
     const char *trace =
         g->first < 0 ? NULL : stk_launch_traceback(g->ranks[g->first].tail, &len, &last, &n_last);
-    if (g->ending == END_HANG) { /* it is nothing but the stack */
-        const launch_rank *shown = &g->ranks[g->first >= 0 ? g->first : 0];
-        trace = shown->tail;
-        len = shown->n_tail;
+    if (g->ending == END_HANG) { /* where all stood */
+        trace = g->stacks.data;
+        len = g->stacks.len < SHOWN_BYTES ? g->stacks.len : SHOWN_BYTES;
     }
-    char copy[LAUNCH_TAIL + 1];
+    char copy[SHOWN_BYTES + 1];
     (void)snprintf(copy, sizeof copy, "%.*s", (int)len, trace == NULL ? "" : trace);
     stk_buf_text(&out, "{\"stoker\":1,\"status\":\"failed\",\"error\":{");
     stk_json_put_text(&out, "class", stk_failure_word(end->failure));

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from launch_tools import PYTHON, launch, python, shell
@@ -35,7 +37,7 @@ def test_not_only_python(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "end = time.time() + 3\nwhile time.time() < end: pass",
+        "end = time.monotonic() + 3\nwhile time.monotonic() < end: pass",
         "for i in range(15): print(i, flush=True); time.sleep(0.2)",
         "for i in range(15): open('/dev/null', 'w').write('x'); time.sleep(0.2)",
     ],
@@ -58,7 +60,7 @@ def test_class_of_a_step(tmp_path: Path) -> None:
     step = {"run": [PYTHON, "-c", "import time; time.sleep(300)"]}
     done = cli.run({"a": {**step, "gang": {"ranks": 2, "hang": "1s"}}}, timeout=60)
     error = done.steps["a"]["error"]
-    assert "Current thread" in error["traceback"]
+    assert error["traceback"].startswith('ranks 0, 1:\n  File "<string>", line 1 in <module>')
     assert error["class"] == "hang" and error["cause"].startswith("hang: nothing moved on 2 ranks")
     cli.close()
 
@@ -75,6 +77,129 @@ def test_a_python_step_says_where_each_rank_is(tmp_path: Path) -> None:
         stack = Path(done.steps["a"]["dir"], f"rank-{k}/stack.txt").read_text()
         assert 'work.py", line 3 in load' in stack
     cli.close()
+
+
+# Spins in C without the GIL, as NCCL does. The ranks are forks of who imported this.
+SPIN = """
+import hashlib, os, time
+def rank(): return int(os.environ["RANK"])
+def all_reduce(n=10**9): hashlib.pbkdf2_hmac("sha256", b"a", b"b", n)
+def crunch(n): hashlib.pbkdf2_hmac("sha256", b"a", b"b", n)
+def met(n): all_reduce(n); open("met", "w").close()
+def until_met(what, n):
+    while not os.path.exists("met"): what(n)
+def until(s, what, n):
+    end = time.monotonic() + s
+    while time.monotonic() < end: what(n)
+"""
+
+
+def python_step(
+    tmp_path: Path, code: str, hang: str, ranks: int = 2, gpus: int = 0, **env: str
+) -> Any:
+    """What became of a Python step, and its attempt directory."""
+    cli = Cli(tmp_path)
+    for name, value in env.items():
+        cli.env[name] = value
+    cli.write("work.py", SPIN + code)
+    step: dict[str, Any] = {"python": "work:fn", "gang": {"ranks": ranks, "hang": hang}, "grace": 1}
+    step["resources"] = {"gpu_count": gpus}
+    done = cli.run({"a": step}, "--python", PYTHON, timeout=120)
+    cli.close()
+    return done.steps["a"], Path(done.steps["a"]["dir"])
+
+
+def test_ranks_that_spin_in_a_collective_hang(tmp_path: Path) -> None:
+    code = "def fn():\n    all_reduce() if rank() else time.sleep(300)\n"
+    step, folder = python_step(tmp_path, code, "1s", ranks=3)
+    error = step["error"]
+    assert error["class"] == "hang"
+    assert "; rank 0 (work.py:13 in fn) is not in the collective" in error["cause"]
+    assert error["traceback"].startswith("rank 0 in no collective:")
+    assert "\nranks 1, 2 in all_reduce:\n" in error["traceback"]
+    members = json.loads((folder / "gang.json").read_text())["attempts"][0]["members"]
+    words = ["not in the collective", "hung in all_reduce", "hung in all_reduce"]
+    assert [m["text"] for m in members] == words
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "until(4, crunch, 400000)",
+        "until(4, all_reduce, 300000)",
+        "met(10**7) if rank() else until_met(crunch, 200000)",
+    ],
+    ids=["other work", "one collective after another", "who is waited for works"],
+)
+def test_work_is_no_hang(tmp_path: Path, code: str) -> None:
+    step, _ = python_step(tmp_path, f"def fn():\n    {code}\n", "2s")
+    assert step["status"] == "succeeded", step.get("error")
+
+
+def test_a_device_that_spins_is_no_progress(tmp_path: Path) -> None:
+    """Each rank has a device; only that of a rank that doesn't wait counts."""
+    for busy, status in ((0, "failed"), (90, "succeeded")):
+        folder = tmp_path / str(busy)
+        folder.mkdir()
+        devices = folder / "devices.json"
+        spins = {"uuid": "GPU-b", "vendor": "nvidia", "busy_percent": 100}
+        other = {"uuid": "GPU-a", "vendor": "nvidia", "busy_percent": busy}
+        devices.write_text(json.dumps([other, spins]))
+        code = "def fn():\n    met(10**7) if rank() else until_met(time.sleep, 0.1)\n"
+        step, _ = python_step(folder, code, "2s", gpus=2, STOKER_ACCEL=f"fake:{devices}")
+        assert step["status"] == status, step.get("error")
+
+
+FLIGHT = """
+import torch, torch.distributed as dist
+def load():
+    time.sleep(300)
+def fn():
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    for _ in range(3): dist.all_reduce(x)
+    {then}
+"""
+
+
+@pytest.mark.torch
+def test_flight_recorder_names_the_collective(tmp_path: Path) -> None:
+    code = FLIGHT.format(then="load() if rank() == 1 else dist.all_reduce(x)")
+    step, folder = python_step(tmp_path, code, "3s", ranks=3)
+    error = step["error"]
+    assert "; rank 1 (work.py:15 in load) is not in the collective" in error["cause"]
+    assert (
+        "gloo:all_reduce of 4 Float, number 4 of its group, and it has issued 3" in error["cause"]
+    )
+    assert "ranks 0, 2 in gloo:all_reduce of 4 Float (4 issued):" in error["traceback"]
+    assert "rank 1 in no collective (3 issued):" in error["traceback"]
+    for k in range(3):
+        account = json.loads((folder / f"rank-{k}/flight.json").read_text())
+        assert len(account["_dump_fr_trace_json"]["entries"]) == (3 if k == 1 else 4)
+
+
+@pytest.mark.torch
+def test_flight_recorder_names_who_is_in_another_collective(tmp_path: Path) -> None:
+    then = "dist.all_reduce(x) if rank() == 1 else dist.broadcast(x, 1)"
+    step, _ = python_step(tmp_path, FLIGHT.format(then=then), "3s", ranks=3)
+    cause = step["error"]["cause"]
+    assert "; rank 1 (distributed_c10d.py:" in cause
+    assert "waits in gloo:all_reduce of 4 Float where the others wait in gloo:broadcast" in cause
+
+
+def test_nccls_own_account_is_asked_for(tmp_path: Path) -> None:
+    """A stand-in for NCCL's thread: it answers a byte in its pipe with a file. (tests/gpu has the real one.)"""
+    code = """
+stem = os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] + str(RANK)
+os.mkfifo(stem + ".pipe")
+with open(stem + ".pipe") as pipe: pipe.readline()
+open(os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(RANK), "w").write("account")
+time.sleep(300)
+"""
+    launch("-n", "2", "--hang", "1s", "--grace", "1s", "--log-dir", tmp_path, *python(code))
+    for k in range(2):
+        assert (tmp_path / f"rank-{k}/flight-{k}").read_text() == "account"
+        assert not (tmp_path / f"rank-{k}/flight-{k}.pipe").exists()
 
 
 @pytest.mark.torch

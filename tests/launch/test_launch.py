@@ -108,7 +108,18 @@ def test_a_port_that_is_taken_is_named() -> None:
 
 def test_two_launchers_on_one_port(tmp_path: Path) -> None:
     """Neither listens, so nothing but the launcher itself can tell; the second says who has it."""
-    words = [binary(), "launch", "-n", "1", "--port", "29583", "--", "sh", "-c", "echo up; sleep 60"]
+    words = [
+        binary(),
+        "launch",
+        "-n",
+        "1",
+        "--port",
+        "29583",
+        "--",
+        "sh",
+        "-c",
+        "echo up; sleep 60",
+    ]
     first = subprocess.Popen(words, env=ENV, stdout=subprocess.PIPE, text=True)
     assert first.stdout is not None and first.stdout.readline() == "[0] up\n"
     second = launch("-n", "1", "--port", "29583", *shell("echo never"))

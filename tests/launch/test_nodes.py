@@ -286,7 +286,10 @@ def test_variables_are_torchruns(two: Nodes, tmp_path: Path) -> None:
     words = ("-n", "2", "--port", "29578", "--log-dir", tmp_path / "logs", "--", PYTHON, file)
     ours = [two.launch(k, *words, tmp_path / "ours") for k in (0, 1)]
     assert [d.code for d in ends(ours, timeout=120)] == [0, 0]
-    own = ("STOKER_RANK_DIR", "NODE_RANK", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER")
+    own = (
+        *("STOKER_RANK_DIR", "NODE_RANK", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER"),
+        *("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
+    )
     differ = ("MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS", "TORCHELASTIC_RUN_ID")
     for rank in range(4):
         a = json.loads((tmp_path / f"theirs/{rank}").read_text())

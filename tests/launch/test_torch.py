@@ -49,6 +49,10 @@ def test_variables_are_torchruns(tmp_path: Path) -> None:
             tmp_path / f"logs/rank-{rank}"
         )
         assert b.pop("PYTHONUNBUFFERED") == b.pop("PYTHONFAULTHANDLER") == "1"
+        # PyTorch's flight recorder leaves its account with the rank's logs.
+        stem = str(tmp_path / f"logs/rank-{rank}/flight-")
+        assert b.pop("TORCH_FR_DUMP_TEMP_FILE") == stem
+        assert b.pop("TORCH_NCCL_DEBUG_INFO_PIPE_FILE") == stem
         # A port, an id and a path of its own; threads are the host's CPUs split (torchrun: 1).
         assert (a.pop("MASTER_PORT"), b.pop("MASTER_PORT")) == ("29577", "29578")
         assert a.pop("TORCHELASTIC_RUN_ID") and b.pop("TORCHELASTIC_RUN_ID")

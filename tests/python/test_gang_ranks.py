@@ -298,7 +298,7 @@ def test_stack_on_request(tmp_path: Path) -> None:
     import os, signal, sys
     sys.path.insert(0, {str(PACKAGE)!r})
     from stoker._gang import Rank
-    Rank({str(tmp_path / "rank-0")!r}, 0, 1).begin()
+    Rank({str(tmp_path / "rank-0")!r}, 0, 1).begin({{}})
     def in_a_collective():
         os.kill(os.getpid(), signal.SIGUSR1)
     in_a_collective()

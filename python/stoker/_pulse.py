@@ -1,0 +1,166 @@
+"""What a rank tells the gang's watchdog: does it wait in a collective, in which, and how far has it come?
+
+A rank that waits for others may look busy: NCCL and MPI spin. So a thread of the rank looks, some times within the
+gang's ``hang``, at PyTorch's flight recorder (its counters, where it is on) and at where the main thread stands, and
+writes what changed to ``rank-K/pulse.json``. While a rank waits in one and the same collective, its CPU and its device
+count for nothing (``src/launch/launch_pulse.c``). At a hang the launcher makes the file ``rank-K/ask``: the recorder's
+whole account goes to ``rank-K/flight.json``, and what the rank waits in is named in the pulse. Nothing is imported
+that isn't loaded, and nothing here needs the main thread, which may be blocked in C as long as it doesn't hold the GIL.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, Dict, List, Optional, Tuple
+
+_RECORDER = "torch._C._distributed_c10d"
+_DUMPS = ("_dump_nccl_trace_json", "_dump_fr_trace_json")  # of NCCL; of the other backends
+_LIBRARIES = ("/torch/distributed/", "/mpi4py/", "/horovod/", "/jax/experimental/multihost_utils")
+_COLLECTIVES = frozenset(
+    (
+        *("all_reduce", "allreduce", "all_gather", "allgather", "all_gather_into_tensor"),
+        *("all_gather_object", "reduce_scatter", "reduce_scatter_tensor", "all_to_all"),
+        *("all_to_all_single", "alltoall", "barrier", "monitored_barrier", "broadcast"),
+        *("broadcast_object_list", "reduce", "gather", "scatter", "sync_global_devices"),
+    )
+)
+_WAITING = ("/threading.py", "/selectors.py", "/socket.py", "/ssl.py")  # what libraries wait with
+_LOOKS = 10
+_PERIOD_S = (0.1, 0.5)
+
+
+def start(folder: str, hang_ms: int) -> Pulse:
+    """Begin to tell, for a gang whose watchdog waits for ``hang_ms`` milliseconds."""
+    period = min(max(hang_ms / 1000 / _LOOKS, _PERIOD_S[0]), _PERIOD_S[1])
+    pulse = Pulse(folder)
+    thread = threading.Thread(target=pulse.run, args=(period,), name="stoker-pulse", daemon=True)
+    thread.start()
+    return pulse
+
+
+class Pulse:
+    """The pulse of one rank, of whose process ``ident`` is the thread that runs the step."""
+
+    def __init__(self, folder: str, ident: Optional[int] = None) -> None:
+        self.folder = folder
+        self.ident = ident or threading.main_thread().ident
+        self._written = ""
+        self._calls = 0  # collectives that were left, as far as was seen
+        self._place: Optional[Tuple[Any, ...]] = None
+        self._held: Optional[FrameType] = None
+
+    def run(self, period_s: float) -> None:
+        """Look until the launcher asks, which it does when it is about to end the process."""
+        asked = False
+        while not asked:
+            time.sleep(period_s)
+            asked = os.path.exists(f"{self.folder}/ask")
+            try:
+                self.write(self.state())
+                if asked:
+                    self.write({**self.state(named=True), "asked": True})
+            except (
+                Exception
+            ):  # of a rank that tells nothing CPU and device count, as of any program
+                return
+
+    def state(self, named: bool = False) -> Dict[str, Any]:
+        """What stands now: ``waits``, ``groups`` (process group → [issued, done]), ``group``, ``op``, ``calls``.
+
+        Args:
+            named: also ask the recorder for the collective itself, and keep its account in ``flight.json``.
+        """
+        groups, entries = _recorded(self.folder if named else None)
+        pending = [name for name, (issued, done) in groups.items() if issued > done]
+        found: Dict[str, Any] = {"waits": bool(pending), "groups": groups}
+        standing = self._standing()
+        if pending:
+            found["group"] = pending[0]
+            found["op"] = _name_of(entries, pending[0], groups[pending[0]][0]) or standing
+        elif standing is not None:
+            found.update(waits=True, op=standing)
+        found["calls"] = self._calls
+        return found
+
+    def write(self, state: Dict[str, Any]) -> None:
+        """By rename, and only what is new: bytes written are progress to the watchdog."""
+        text = json.dumps(state)
+        if text != self._written:
+            self._written = text
+            path = f"{self.folder}/pulse.json"
+            with open(path + ".tmp", "w", encoding="utf-8") as stream:
+                stream.write(text)
+            os.rename(path + ".tmp", path)
+
+    def _standing(self) -> Optional[str]:
+        """The collective function that the main thread is in, or None.
+
+        A loop calls the same function again and again: a frame that is held can't be another call's, so one that
+        was seen at the same place twice is held until it isn't the current one any more.
+        """
+        frame = collective_of(sys._current_frames().get(self.ident or 0))
+        place = None if frame is None else (frame.f_code, frame.f_lasti, id(frame))
+        if place != self._place or (self._held is not None and self._held is not frame):
+            self._calls += 1 if self._place is not None else 0
+            self._held = None
+        elif frame is not None:
+            self._held = frame
+        self._place = place
+        return None if frame is None else frame.f_code.co_name
+
+
+def collective_of(frame: Optional[FrameType]) -> Optional[FrameType]:
+    """The frame that waits for other ranks, of a thread whose innermost is ``frame``; None: it does something else.
+
+    Only the innermost function tells: user code runs inside of a distributed library's functions too.
+    """
+    while frame is not None and frame.f_code.co_filename.endswith(_WAITING):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    ours = any(one in frame.f_code.co_filename for one in _LIBRARIES)
+    return frame if ours or frame.f_code.co_name in _COLLECTIVES else None
+
+
+def _recorded(keep_in: Optional[str]) -> Tuple[Dict[str, List[int]], List[Dict[str, Any]]]:
+    """PyTorch's counters (process group's id → [issued, done]), and the active collectives where they are kept."""
+    module = sys.modules.get(_RECORDER)
+    groups: Dict[str, List[int]] = {}
+    entries: List[Dict[str, Any]] = []
+    dumps = {}
+    for name in _DUMPS:
+        dump = getattr(module, name, None)
+        if dump is None:
+            continue
+        text = dump(keep_in is not None, False)
+        account = json.loads(text)
+        dumps[name] = account
+        entries += account.get("entries") or []
+        for group, status in (account.get("pg_status") or {}).items():
+            issued = int(status.get("last_enqueued_collective", -1))
+            if issued > groups.get(group, [0, 0])[0]:
+                groups[group] = [issued, max(int(status.get("last_completed_collective", -1)), 0)]
+    if keep_in is not None and any(one.get("pg_status") for one in dumps.values()):
+        path = f"{keep_in}/flight.json"
+        with open(path, "w", encoding="utf-8") as stream:
+            json.dump({name: one for name, one in dumps.items() if one.get("pg_status")}, stream)
+    return groups, entries
+
+
+def _name_of(entries: List[Dict[str, Any]], group: str, number: int) -> Optional[str]:
+    """``gloo:all_reduce [[4]] Float`` of the collective of that number, as the recorder has it."""
+    for entry in reversed(entries):
+        if str(entry.get("pg_id")) == group and entry.get("collective_seq_id") == number:
+            sizes = ", ".join("x".join(map(str, one)) for one in entry.get("input_sizes") or [])
+            types = ", ".join(entry.get("input_dtypes") or [])
+            about = f" of {sizes} {types}".rstrip() if sizes or types else ""
+            return f"{entry.get('profiling_name')}{about}"
+    return None
