@@ -21,10 +21,33 @@ static int die_of(int number)
     return 128 + number; /* one that doesn't kill by default */
 }
 
+/* Every container that has all of these labels. */
+static int run_remove(stk_cli *cli)
+{
+    stk_err err = {0};
+    stk_engine engine;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *labels[64] = {0};
+    uint32_t n = 0;
+    for (int i = 0; i < 63 && stk_cli_value_at(cli, "remove", i) != NULL; i++) {
+        labels[i] = stk_cli_value_at(cli, "remove", i);
+    }
+    int rc = stk_engine_find(NULL, arena, &engine, &err);
+    rc = rc < 0 ? rc : stk_contain_remove(&engine, labels, &n, &err);
+    if (rc < 0) {
+        return stk_cli_fail(cli, &err);
+    }
+    printf(stk_cli_json(cli) ? "{\"removed\":%u}\n" : "%u removed\n", n);
+    return 0;
+}
+
 static int run_contain(stk_cli *cli)
 {
     stk_err err = {0};
     stk_contain_end end;
+    if (stk_cli_value(cli, "remove") != NULL) {
+        return run_remove(cli);
+    }
     if (stk_cli_n_args(cli) != 1) {
         return stk_cli_usage(cli, "which task? stoker contain TASK.JSON");
     }
@@ -37,12 +60,15 @@ static int run_contain(stk_cli *cli)
     return end.signal > 0 ? die_of(end.signal) : end.exit_status;
 }
 
-static const stk_option options_of_contain[] = {{NULL}};
+static const stk_option options_of_contain[] = {
+    {"remove", 0, "LABEL=VALUE",
+     "remove the containers that have this label, running or not; several: that have all", true},
+    {NULL}};
 
 const stk_command stk_cmd_contain = {
     .name = "contain",
     .summary = "run a task's container to its end (used by the engine)",
-    .usage = "TASK.JSON",
+    .usage = "TASK.JSON | --remove stoker.run=RUN",
     .text = "Creates and starts the container that the document's `container` describes, on this "
             "host's Docker or Podman, passes signals on, and ends as the program in it does: with "
             "the same exit status, by the same signal. 125: the container never ran; 126: the "

@@ -69,15 +69,9 @@ static void put_ulimits(const writer *w, bool podman)
     put_open(w->out, podman ? "r_limits" : "Ulimits", '[');
     for (uint32_t i = 0; i < map->n; i++) {
         int64_t n = 0;
-        char name[64];
-        const char *key = stk_json_key(map, i)->text;
         (void)stk_json_int(stk_json_value(map, i), &n);
-        (void)snprintf(name, sizeof name, "%s%s", podman ? "RLIMIT_" : "", key);
-        for (char *c = name; podman && *c != '\0'; c++) {
-            *c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
-        }
         stk_buf_text(w->out, i > 0 ? ",{" : "{");
-        stk_json_put_text(w->out, podman ? "type" : "Name", name);
+        stk_json_put_text(w->out, podman ? "type" : "Name", stk_json_key(map, i)->text);
         stk_json_put_int(w->out, podman ? "soft" : "Soft", n);
         stk_json_put_int(w->out, podman ? "hard" : "Hard", n);
         stk_buf_char(w->out, '}');

@@ -1,0 +1,87 @@
+"""`stoker contain` as the engine starts it: a folder with a task.json, its streams in files, a session of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+STOKER = Path(__file__).resolve().parents[2] / "build" / "src" / "cli" / "stoker"
+
+
+def wait_for(true: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """What `true` answers as soon as that is something; fails when it stays nothing."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        found = true()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds:g} s: {true}")
+
+
+class Contained:
+    """One task's container: running until `end()`."""
+
+    def __init__(
+        self,
+        podman: Any,
+        folder: Path,
+        image: str,
+        *argv: str,
+        environ: Optional[dict[str, str]] = None,
+        pass_fds: tuple[int, ...] = (),
+        **container: Any,
+    ) -> None:
+        self.podman, self.folder = podman, folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.name = f"stoker-{folder.parent.name}-{folder.name}-1"
+        container = {"image": image, "argv": list(argv), "socket": str(podman.socket), **container}
+        task = {"run": folder.parent.name, "step": folder.name, "attempt": 1}
+        (folder / "task.json").write_text(json.dumps({**task, "container": container}))
+        with open(folder / "stdout.log", "wb") as out, open(folder / "stderr.log", "wb") as err:
+            self.process = subprocess.Popen(
+                [str(STOKER), "contain", str(folder / "task.json")],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env={**podman.env, **(environ or {})},
+                pass_fds=pass_fds,
+                start_new_session=True,
+            )
+
+    def end(self, seconds: float = 60.0) -> int:
+        """Its exit status; -N by a signal."""
+        return self.process.wait(seconds)
+
+    def kill(self, number: int = signal.SIGTERM) -> None:
+        os.kill(self.process.pid, number)
+
+    @property
+    def out(self) -> str:
+        return (self.folder / "stdout.log").read_text(errors="replace")
+
+    @property
+    def err(self) -> str:
+        return (self.folder / "stderr.log").read_text(errors="replace")
+
+    @property
+    def state(self) -> dict[str, Any]:
+        try:
+            return json.loads((self.folder / "container.json").read_text())
+        except FileNotFoundError:
+            return {}
+
+    def started(self) -> int:
+        """The runner's pid, once it is known."""
+        return wait_for(lambda: self.state.get("pid"))
+
+    def says(self, text: str) -> None:
+        wait_for(lambda: text in self.out)
+
+    def is_gone(self) -> bool:
+        return self.name not in self.podman.containers()
