@@ -324,6 +324,11 @@ class PipelineRun:
         return list(self.body.get("tags") or ())
 
     @property
+    def run_metadata(self) -> Dict[str, Any]:
+        """Metadata that was logged of the run itself."""
+        return dict(self.body.get("metadata") or {})
+
+    @property
     def notes(self) -> List[str]:
         """What the engine had to say about it, such as requests that could not be met."""
         return list(self.body.get("notes") or ())
@@ -523,6 +528,58 @@ class Client:
         names = [a.name for a in self.list_artifacts()]
         raise KeyError(f"no artifact '{name}' is stored here{did_you_mean(name, names)}")
 
+    def delete_pipeline_run(self, name_id_or_prefix: Any, **_: Any) -> None:
+        """Remove a run that has ended, with what only it refers to: its steps run again when they are asked for.
+
+        Raises:
+            KeyError: there is no such run, or several.
+            EngineError: it is still running.
+        """
+        run = self.get_pipeline_run(getattr(name_id_or_prefix, "id", name_id_or_prefix))
+        output_of(["store", "rm", run.id], run.store)
+
+    def delete_pipeline(self, name_id_or_prefix: Any, **_: Any) -> None:
+        """Remove all runs of a pipeline, all or none.
+
+        Raises:
+            KeyError: it has never been run.
+            EngineError: one of its runs is still running.
+        """
+        name = str(getattr(name_id_or_prefix, "name", name_id_or_prefix))
+        output_of(["store", "rm", *(run.id for run in self.get_pipeline(name).runs)])
+
+    def delete_artifact_version(
+        self, name_id_or_prefix: Any, version: Union[str, int, None] = None, **_: Any
+    ) -> None:
+        """Take a version of a named artifact away (default: the latest); its content goes with ``stoker store gc``
+        once no run refers to it.
+
+        Raises:
+            KeyError: there is none, or it has no name (it belongs to its run alone).
+        """
+        given = name_id_or_prefix
+        if not isinstance(given, ArtifactVersion):
+            given = self._version_of(str(given), version)
+        if given.version is None:
+            raise KeyError(
+                f"artifact {given.id[:12]} has no name of its own: it goes with its run (delete_pipeline_run)"
+            )
+        _remove_named(f"{given.name}:{given.version}")
+
+    def delete_artifact(self, name_id_or_prefix: Any, **_: Any) -> None:
+        """Take all versions of a named artifact away; see :meth:`delete_artifact_version`.
+
+        Raises:
+            KeyError: there is none.
+        """
+        _remove_named(str(getattr(name_id_or_prefix, "name", name_id_or_prefix)), "--all")
+
+    def _version_of(self, text: str, version: Union[str, int, None]) -> ArtifactVersion:
+        for one in self.list_artifact_versions() if version is None else ():
+            if one.id == text:
+                return one
+        return self.get_artifact_version(text, version)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
@@ -536,6 +593,13 @@ class Client:
             f"Stoker's Client has no {name!r}: there is no server or stack behind it"
             f"{did_you_mean(name, known)} It has {', '.join(known)}"
         )
+
+
+def _remove_named(name: str, *options: str) -> None:
+    try:
+        output_of(["artifact", "rm", name, *options])
+    except EngineError as bad:
+        raise KeyError(str(bad)) from None
 
 
 def _runs(store: Optional[str]) -> Iterator[PipelineRun]:

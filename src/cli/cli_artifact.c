@@ -1,4 +1,4 @@
-/* stoker artifact: list, get, path, add. */
+/* stoker artifact: list, get, path, add, rm. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -28,16 +28,19 @@ static stk_view_ref ref_of_named(const stk_named_row *row, stk_arena *arena)
     json_t *ref = row->ref ? json_loads(row->ref, JSON_ALLOW_NUL, NULL) : NULL;
     const json_t *size = json_object_get(ref, "size");
     const char *meta = json_dumps(json_object_get(ref, "meta"), JSON_COMPACT | JSON_ENCODE_ANY);
+    const char *logged = json_dumps(json_object_get(ref, "metadata"), JSON_COMPACT);
     stk_view_ref out = {
         .name = row->output,
         .digest = row->digest,
         .format = stk_arena_dup(arena, json_string_value(json_object_get(ref, "format"))),
         .type = stk_arena_dup(arena, json_string_value(json_object_get(ref, "type"))),
         .meta = stk_arena_dup(arena, meta),
+        .metadata = stk_arena_dup(arena, logged),
         .artifact_name = row->name,
         .artifact_version = row->version,
         .size = json_is_integer(size) ? json_integer_value(size) : -1};
     free((void *)(uintptr_t)meta);
+    free((void *)(uintptr_t)logged);
     json_decref(ref);
     return out;
 }
@@ -136,8 +139,8 @@ static void put_json(stk_buf *out, const found *f, const char *path, int64_t siz
             stk_buf_text(out, "null");
         }
     }
-    stk_buf_printf(out, ",\"size\":%lld,\"meta\":%s}", (long long)size,
-                   f->ref.meta ? f->ref.meta : "{}");
+    stk_buf_printf(out, ",\"size\":%lld,\"meta\":%s,\"metadata\":%s}", (long long)size,
+                   f->ref.meta ? f->ref.meta : "{}", f->ref.metadata ? f->ref.metadata : "{}");
 }
 
 static int copy_out(const char *path, const char *target, stk_err *err)
@@ -303,6 +306,39 @@ static int run_add(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *ou
     return rc;
 }
 
+/* A name is taken off; what it stood for stays as long as a run or the cache has it. */
+static int run_rm(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out, stk_err *err)
+{
+    const char *text = stk_cli_arg(cli, 1);
+    if (text == NULL || stk_cli_n_args(cli) > 2) {
+        return stk_err_set(err, STK_E_USAGE, "which artifact? stoker artifact rm NAME:VERSION");
+    }
+    char *name = stk_arena_dup(arena, text);
+    char *version = strrchr(name, ':');
+    if (version != NULL) {
+        *version++ = '\0';
+    }
+    stk_named_row *rows = NULL;
+    uint32_t n = 0;
+    int rc = stk_store_list_named(store, name, version, 10000, arena, &rows, &n, err);
+    if (rc == 0 && n > 1 && version == NULL && !stk_cli_flag(cli, "all")) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "artifact '%s' has %u versions (the latest is %s): name one as "
+                           "%s:VERSION, or give --all",
+                           name, n, rows[0].version, name);
+    }
+    rc = rc < 0 ? rc : stk_store_remove_named(store, name, version, &n, err);
+    if (rc == 0 && stk_cli_json(cli)) {
+        stk_buf_printf(out, "{\"removed\":%u}\n", n);
+    } else if (rc == 0) {
+        stk_buf_printf(out,
+                       "removed %u version%s of '%s'; `stoker store gc` frees what nothing else "
+                       "refers to\n",
+                       n, n == 1 ? "" : "s", name);
+    }
+    return rc;
+}
+
 static int run_artifact(stk_cli *cli)
 {
     static const struct {
@@ -312,14 +348,16 @@ static int run_artifact(stk_cli *cli)
     } words[] = {{"list", STK_STORE_READONLY, run_list},
                  {"get", STK_STORE_READONLY, run_get},
                  {"path", STK_STORE_READONLY, run_get},
-                 {"add", STK_STORE_CREATE, run_add}};
+                 {"add", STK_STORE_CREATE, run_add},
+                 {"rm", 0, run_rm}};
+    enum { N_WORDS = sizeof words / sizeof words[0] };
     const char *word = stk_cli_arg(cli, 0);
     size_t i = 0;
-    while (word != NULL && i < 4 && strcmp(words[i].word, word) != 0) {
+    while (word != NULL && i < N_WORDS && strcmp(words[i].word, word) != 0) {
         i++;
     }
-    if (word == NULL || i == 4) {
-        return stk_cli_usage(cli, "'%s' is not one of list, get, path, add", word ? word : "");
+    if (word == NULL || i == N_WORDS) {
+        return stk_cli_usage(cli, "'%s' is not one of list, get, path, add, rm", word ? word : "");
     }
     STK_CLI_READ_AUTO read = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -341,14 +379,17 @@ static const stk_option options[] = {
     {"meta", 0, "JSON", "add: an object that is kept with it", false},
     {"name", 0, "NAME", "add: give it a name", false},
     {"version", 0, "V", "add: with --name, the version (default: the next number)", false},
+    {"all", 0, NULL, "rm: every version of the name", false},
     {NULL}};
 
 const stk_command stk_cmd_artifact = {
     .name = "artifact",
     .summary = "list, fetch and add artifacts",
-    .usage = "list [RUN] | get ARTIFACT [--copy-to FILE] | path ARTIFACT | add FILE [options]",
+    .usage = "list [RUN] | get ARTIFACT [--copy-to FILE] | path ARTIFACT | add FILE [options] | "
+             "rm NAME[:VERSION]",
     .text = "ARTIFACT is RUN/STEP.OUTPUT, NAME[:VERSION] or a digest. 'get' and 'path' print where "
             "the artifact lies in the store (read it, never change it). 'add' copies a file or "
-            "folder into the store and prints its digest, path and size as JSON.",
+            "folder into the store and prints its digest, path and size as JSON. 'rm' takes a name "
+            "off; the content goes with `stoker store gc` once no run refers to it.",
     .options = options,
     .run = run_artifact};

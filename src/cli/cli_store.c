@@ -1,4 +1,4 @@
-/* stoker store: path, verify, gc. */
+/* stoker store: path, verify, gc, rm. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,9 +115,52 @@ static int run_verify(stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err
 
 /* --- gc --- */
 
-static int run_gc(stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err)
+static void say_removed(const stk_cli *cli, const stk_store *store, const stk_gc *gc, stk_buf *out)
 {
     char size[32];
+    if (stk_cli_json(cli)) {
+        stk_buf_text(out, "{\"store\":");
+        stk_buf_json(out, stk_store_path(store));
+        stk_buf_printf(out,
+                       ",\"dry_run\":%s,\"runs_removed\":%llu,\"artifacts_removed\":%llu,"
+                       "\"bytes_freed\":%llu}\n",
+                       gc->dry_run ? "true" : "false", (unsigned long long)gc->runs_removed,
+                       (unsigned long long)gc->artifacts_removed,
+                       (unsigned long long)gc->bytes_freed);
+        return;
+    }
+    stk_buf_printf(out, "%s %llu run%s and %llu artifact%s, %s\n",
+                   gc->dry_run ? "would remove" : "removed", (unsigned long long)gc->runs_removed,
+                   gc->runs_removed == 1 ? "" : "s", (unsigned long long)gc->artifacts_removed,
+                   gc->artifacts_removed == 1 ? "" : "s",
+                   stk_units_format_memory((int64_t)gc->bytes_freed, size, sizeof size));
+}
+
+/* The runs that are named, all or none. */
+static int run_rm(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out, stk_err *err)
+{
+    uint32_t n = (uint32_t)stk_cli_n_args(cli) - 1;
+    const char **runs = stk_arena_array(arena, (size_t)n + 1, sizeof *runs);
+    int rc = runs == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+             : n == 0     ? stk_err_set(err, STK_E_USAGE, "which run? stoker store rm RUN…")
+                          : 0;
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        char id[40];
+        rc = stk_store_resolve_run(store, stk_cli_arg(cli, (int)i + 1), id, err);
+        if (rc == 0) {
+            runs[i] = stk_arena_dup(arena, id);
+        }
+    }
+    stk_gc gc = {.dry_run = stk_cli_flag(cli, "dry-run"), .only = runs, .n_only = n};
+    rc = rc < 0 ? rc : stk_store_gc(store, &gc, stk_clock_wall_ms(&stk_clock_real), err);
+    if (rc == 0) {
+        say_removed(cli, store, &gc, out);
+    }
+    return rc;
+}
+
+static int run_gc(stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err)
+{
     int64_t keep_runs = KEEP_RUNS;
     const char *keep = stk_cli_value(cli, "keep");
     stk_gc gc = {.dry_run = stk_cli_flag(cli, "dry-run")};
@@ -129,38 +172,24 @@ static int run_gc(stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err)
     if (rc == 0) {
         rc = stk_store_gc(store, &gc, stk_clock_wall_ms(&stk_clock_real), err);
     }
-    if (rc != 0) {
-        return rc;
+    if (rc == 0) {
+        say_removed(cli, store, &gc, out);
     }
-    if (stk_cli_json(cli)) {
-        stk_buf_text(out, "{\"store\":");
-        stk_buf_json(out, stk_store_path(store));
-        stk_buf_printf(out,
-                       ",\"dry_run\":%s,\"runs_removed\":%llu,\"artifacts_removed\":%llu,"
-                       "\"bytes_freed\":%llu}\n",
-                       gc.dry_run ? "true" : "false", (unsigned long long)gc.runs_removed,
-                       (unsigned long long)gc.artifacts_removed,
-                       (unsigned long long)gc.bytes_freed);
-    } else {
-        stk_buf_printf(out, "%s %llu run%s and %llu artifact%s, %s\n",
-                       gc.dry_run ? "would remove" : "removed", (unsigned long long)gc.runs_removed,
-                       gc.runs_removed == 1 ? "" : "s", (unsigned long long)gc.artifacts_removed,
-                       gc.artifacts_removed == 1 ? "" : "s",
-                       stk_units_format_memory((int64_t)gc.bytes_freed, size, sizeof size));
-    }
-    return 0;
+    return rc;
 }
 
 static int run_store(stk_cli *cli)
 {
     const char *what = stk_cli_arg(cli, 0);
-    if (what == NULL || stk_cli_n_args(cli) > 1 ||
-        (strcmp(what, "path") != 0 && strcmp(what, "verify") != 0 && strcmp(what, "gc") != 0)) {
-        return stk_cli_usage(cli, "stoker store path, verify or gc%s%s", what ? ", not " : "",
+    bool is_rm = what != NULL && strcmp(what, "rm") == 0;
+    if (what == NULL || (stk_cli_n_args(cli) > 1 && !is_rm) ||
+        (strcmp(what, "path") != 0 && strcmp(what, "verify") != 0 && strcmp(what, "gc") != 0 &&
+         !is_rm)) {
+        return stk_cli_usage(cli, "stoker store path, verify, gc or rm%s%s", what ? ", not " : "",
                              what ? what : "");
     }
     bool is_gc = strcmp(what, "gc") == 0;
-    bool writes = is_gc || stk_cli_flag(cli, "repair");
+    bool writes = is_gc || is_rm || stk_cli_flag(cli, "repair");
     stk_err err = {0};
     stk_store *store = NULL;
     int status = stk_cli_store(cli, writes ? 0 : STK_STORE_READONLY, &store);
@@ -170,6 +199,7 @@ static int run_store(stk_cli *cli)
     STK_BUF_AUTO out = STK_BUF_INIT(OUTPUT_MAX);
     STK_ARENA_AUTO arena = stk_arena_new(0);
     int rc = is_gc                       ? run_gc(cli, store, &out, &err)
+             : is_rm                     ? run_rm(cli, store, arena, &out, &err)
              : strcmp(what, "path") == 0 ? run_path(cli, store, arena, &out)
                                          : run_verify(cli, store, &out, &err, &status);
     stk_store_close(store);
@@ -179,7 +209,7 @@ static int run_store(stk_cli *cli)
 
 static const stk_option options[] = {
     {"repair", 0, NULL, "verify: remove bad artifacts, so that their steps run again", false},
-    {"dry-run", 0, NULL, "gc: only say what would go", false},
+    {"dry-run", 0, NULL, "gc, rm: only say what would go", false},
     {"keep", 0, "TIME", "gc: keep runs that ended within this time (default " KEEP_TEXT ")", false},
     {"keep-runs", 0, "N", "gc: and this many newest of every pipeline (default 10)", false},
     {NULL}};
@@ -187,12 +217,15 @@ static const stk_option options[] = {
 const stk_command stk_cmd_store = {
     .name = "store",
     .summary = "check the store, or free its space",
-    .usage = "[options] path|verify|gc",
+    .usage = "[options] path | verify | gc | rm RUN…",
     .text =
         "path prints the folder of the store (STOKER_STORE, or .stoker found by walking up).\n\n"
         "verify reads every artifact again and compares it with its digest; exit status 3 when "
         "one is bad.\n\n"
         "gc removes the runs outside what is kept, then the artifacts that no kept run, cache "
-        "entry or name refers to. A live run is never touched.",
+        "entry or name refers to. A live run is never touched.\n\n"
+        "rm removes the runs that it names, whatever their age, with what only they refer to: "
+        "their "
+        "steps run again when they are asked for.",
     .options = options,
     .run = run_store};

@@ -161,7 +161,22 @@ static stk_view_amounts used_of(const json_t *used)
     return amounts;
 }
 
-static void read_outputs(const json_t *outputs, stk_arena *arena, stk_view_details *d)
+/* What the step said at its end, and what was logged of it later. */
+static const char *all_metadata(const stk_view *view, uint32_t i_task, const char *output,
+                                const json_t *own, stk_arena *arena)
+{
+    const json_t *later = stk_report_logged(view, i_task, output);
+    if (later == NULL || !json_is_object(own)) {
+        const json_t *only = later != NULL ? later : own;
+        return json_is_object(only) ? stk_report_dup(arena, only) : NULL;
+    }
+    STK_REPORT_JSON_AUTO both = json_copy((json_t *)(uintptr_t)own);
+    return json_object_update(both, (json_t *)(uintptr_t)later) == 0 ? stk_report_dup(arena, both)
+                                                                     : NULL;
+}
+
+static void read_outputs(const stk_view *view, uint32_t i_task, const json_t *outputs,
+                         stk_arena *arena, stk_view_details *d)
 {
     size_t n = json_object_size(outputs);
     stk_view_ref *refs = stk_arena_array(arena, n + 1, sizeof *refs);
@@ -178,6 +193,7 @@ static void read_outputs(const json_t *outputs, stk_arena *arena, stk_view_detai
             .format = stk_arena_dup(arena, stk_report_text(ref, "format")),
             .type = stk_arena_dup(arena, stk_report_text(ref, "type")),
             .meta = stk_report_dup(arena, json_object_get(ref, "meta")),
+            .metadata = all_metadata(view, i_task, name, json_object_get(ref, "metadata"), arena),
             .tags = stk_report_dup(arena, json_object_get(ref, "tags")),
             .value = stk_report_dup(arena, json_object_get(ref, "value")),
             .artifact_name = stk_arena_dup(arena, stk_report_text(ref, "name")),
@@ -267,17 +283,17 @@ static void read_warnings(const json_t *warnings, stk_arena *arena, stk_view_det
     d->warnings = texts;
 }
 
-static void read_end(const stk_view_task *task, const json_t *end, stk_arena *arena,
+static void read_end(const stk_view *view, uint32_t i_task, const json_t *end, stk_arena *arena,
                      stk_view_details *d)
 {
+    const stk_view_task *task = &view->tasks[i_task];
     const json_t *used = json_object_get(end, "used");
     d->used = used_of(used);
     if (d->used.wall_s < 0 && task->started_ms > 0 && task->ended_ms >= task->started_ms) {
         d->used.wall_s = (double)(task->ended_ms - task->started_ms) / 1000;
     }
     d->used_json = stk_report_dup(arena, used);
-    const json_t *metadata = json_object_get(end, "metadata");
-    d->metadata = json_is_object(metadata) ? stk_report_dup(arena, metadata) : NULL;
+    d->metadata = all_metadata(view, i_task, "", json_object_get(end, "metadata"), arena);
     d->cached_from = stk_arena_dup(arena, stk_report_text(end, "from_run"));
     d->because = stk_arena_dup(arena, stk_report_text(end, "because"));
     d->traceback = stk_arena_dup(arena, stk_report_text(end, "traceback"));
@@ -296,7 +312,7 @@ static void read_end(const stk_view_task *task, const json_t *end, stk_arena *ar
         d->error_class = "cancelled";
         d->error_text = stk_arena_dup(arena, text ? text : "cancelled");
     }
-    read_outputs(json_object_get(end, "outputs"), arena, d);
+    read_outputs(view, i_task, json_object_get(end, "outputs"), arena, d);
     read_warnings(json_object_get(end, "warnings"), arena, d);
 }
 
@@ -342,7 +358,7 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
     d.granted = granted_of(granted);
     d.granted_json = stk_report_dup(arena, granted);
     d.miss = stk_arena_dup(arena, stk_report_text(start, "miss"));
-    read_end(task, end, arena, &d);
+    read_end(view, i_task, end, arena, &d);
     stk_report_read_devices(granted, json_object_get(end, "used"), arena, &d);
     const char *noun = d.n_devices > 0 ? d.devices[0].noun : NULL;
     if (noun != NULL && strcmp(noun, "GPU") != 0) {

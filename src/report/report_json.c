@@ -128,6 +128,7 @@ static void put_outputs(const stk_view *view, stk_buf *out, const stk_view_detai
         stk_json_put_text(out, "format", ref->format);
         stk_json_put_text(out, "type", ref->type);
         put_raw(out, "meta", ref->meta, "{}");
+        put_raw(out, "metadata", ref->metadata, "{}");
         put_raw(out, "tags", ref->tags, "[]");
         stk_json_put_text(out, "name", ref->artifact_name);
         stk_json_put_text(out, "version", ref->artifact_version);
@@ -275,6 +276,7 @@ int stk_report_json_run(const stk_view *view, stk_buf *out, stk_err *err)
     stk_json_put_text(out, "policy", run->policy);
     put_raw(out, "parameters", run->parameters, "{}");
     put_raw(out, "tags", run->tags, "[]");
+    put_raw(out, "metadata", run->metadata, "{}");
     stk_json_put_text(out, "spec_digest", run->spec_digest);
     put_raw(out, "origin", run->origin, "{}");
     put_raw(out, "host", run->host, "{}");

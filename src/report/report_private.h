@@ -21,6 +21,7 @@ struct stk_view {
     uint32_t cap_notes;
     stk_map notes_seen;
     json_t *parameters;
+    json_t *logged; /* METADATA events: {"task" or "": {"output" or "": {…}}}; NULL: none */
     int64_t last_seq;
     bool ended; /* RUN_ENDED came last */
     /* The outputs of the task that was last asked for as somebody's input: neighbours in the graph
@@ -46,6 +47,10 @@ const char *stk_report_dup(stk_arena *arena, const json_t *value); /* NULL in, N
 const char *stk_report_text(const json_t *object, const char *key);
 double stk_report_number(const json_t *object, const char *key, double fallback);
 int64_t stk_report_integer(const json_t *object, const char *key, int64_t fallback);
+
+/* What METADATA events say of a task (UINT32_MAX: of the run) and its output ("": of itself). NULL:
+ * nothing. */
+const json_t *stk_report_logged(const stk_view *view, uint32_t task, const char *output);
 
 /* The devices of TASK_STARTED's `granted` with what `used` of the task's end says of them. */
 void stk_report_read_devices(const json_t *granted, const json_t *used, stk_arena *arena,

@@ -92,6 +92,7 @@ void stk_view_free(stk_view *view)
         free(view->memo);
     }
     json_decref(view->parameters);
+    json_decref(view->logged);
     stk_map_done(&view->notes_seen);
     free(view->notes);
     free(view->tasks);
@@ -240,6 +241,45 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
     return 0;
 }
 
+/* The member of an object that is one, too; made if needed. NULL: out of memory. */
+static json_t *object_in(json_t *object, const char *key)
+{
+    json_t *found = json_object_get(object, key);
+    if (found == NULL && json_object_set_new(object, key, json_object()) == 0) {
+        found = json_object_get(object, key);
+    }
+    return found;
+}
+
+static const char *key_of(uint32_t task, char buf[16])
+{
+    (void)snprintf(buf, 16, task == UINT32_MAX ? "" : "%u", task);
+    return buf;
+}
+
+const json_t *stk_report_logged(const stk_view *view, uint32_t task, const char *output)
+{
+    char key[16];
+    return json_object_get(json_object_get(view->logged, key_of(task, key)), output);
+}
+
+static int fold_metadata(stk_view *view, const stk_event_row *row, const json_t *data, stk_err *err)
+{
+    char key[16];
+    const char *output = stk_report_text(data, "output");
+    view->logged = view->logged != NULL ? view->logged : json_object();
+    json_t *of_task = object_in(view->logged, key_of(row->task, key));
+    json_t *known = object_in(of_task, output != NULL ? output : "");
+    json_t *more = json_object_get(data, "metadata");
+    if (known == NULL || (json_is_object(more) && json_object_update(known, more) != 0)) {
+        return no_memory(err);
+    }
+    if (row->task == UINT32_MAX) {
+        view->run.metadata = stk_report_dup(view->arena, known);
+    }
+    return 0;
+}
+
 int stk_view_fold(stk_view *view, const stk_event_row *row, stk_err *err)
 {
     stk_err ignored;
@@ -274,6 +314,8 @@ int stk_view_fold(stk_view *view, const stk_event_row *row, stk_err *err)
             rc = fold_added(view, row, data, err);
         } else if (row->kind == STK_EV_NOTE) {
             rc = add_note(view, stk_report_text(data, "text"), err);
+        } else if (row->kind == STK_EV_METADATA) {
+            rc = fold_metadata(view, row, data, err);
         }
     }
     }

@@ -36,6 +36,7 @@ typedef struct stk_view_run {
     const char *parameters; /* JSON object: values the run was made with */
     const char *tags;       /* JSON array */
     const char *origin;     /* JSON object */
+    const char *metadata;   /* JSON object: what was logged of the run itself, or NULL */
     const char *host;       /* JSON object: name, cpus, memory_bytes, devices */
     const char *pool;       /* JSON list: uuids of the devices that it may use; NULL: not known */
     int64_t created_ms;
@@ -68,9 +69,10 @@ typedef struct stk_view_ref {
     const char *digest;
     const char *format;
     const char *type;
-    const char *meta;  /* JSON object */
-    const char *tags;  /* JSON array */
-    const char *value; /* JSON, small values only; NULL */
+    const char *meta;     /* JSON object */
+    const char *metadata; /* JSON object, or NULL */
+    const char *tags;     /* JSON array */
+    const char *value;    /* JSON, small values only; NULL */
     const char *artifact_name;
     const char *artifact_version;
     int64_t size;

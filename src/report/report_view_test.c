@@ -165,13 +165,47 @@ static void test_growth(void **state)
     stk_case_done(&c);
 }
 
+/* What is logged after the end wins over what the step said; of an output, of the run. */
+static void test_metadata(void **state)
+{
+    (void)state;
+    stk_report_case c;
+    stk_case_mixed(&c, "/s");
+    uint32_t train = 0;
+    assert_true(stk_view_find(c.view, "train", &train));
+    assert_null(stk_view_get_run(c.view)->metadata);
+    stk_case_feed(&c, STK_EV_METADATA, UINT32_MAX, 0, 90000, "{\"metadata\":{\"a\":1,\"b\":2}}");
+    stk_case_feed(&c, STK_EV_METADATA, UINT32_MAX, 0, 90001, "{\"metadata\":{\"b\":3}}");
+    stk_case_feed(&c, STK_EV_METADATA, train, 0, 90002,
+                  "{\"metadata\":{\"accuracy\":1,\"x\":null}}");
+    stk_case_feed(&c, STK_EV_METADATA, train, 0, 90003,
+                  "{\"metadata\":{\"rows\":3},\"output\":\"model\"}");
+    assert_string_equal(stk_view_get_run(c.view)->metadata, "{\"a\":1,\"b\":3}");
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_view_details d;
+    stk_err err = {0};
+    assert_int_equal(stk_view_get_details(c.view, train, arena, &d, &err), 0);
+    assert_memory_equal(d.metadata, "{\"accuracy\":1,\"note\":", 21);
+    assert_non_null(strstr(d.metadata, ",\"x\":null}"));
+    for (uint32_t i = 0; i < d.n_outputs; i++) {
+        if (strcmp(d.outputs[i].name, "model") == 0) {
+            assert_string_equal(d.outputs[i].metadata, "{\"rows\":3}");
+        } else {
+            assert_null(d.outputs[i].metadata);
+        }
+    }
+    assert_true(d.n_outputs > 0);
+    stk_case_done(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed),   cmocka_unit_test(test_details),
-        cmocka_unit_test(test_totals),  cmocka_unit_test(test_roots),
-        cmocka_unit_test(test_resumed), cmocka_unit_test(test_same_row_twice),
-        cmocka_unit_test(test_damage),  cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_mixed),    cmocka_unit_test(test_details),
+        cmocka_unit_test(test_totals),   cmocka_unit_test(test_roots),
+        cmocka_unit_test(test_resumed),  cmocka_unit_test(test_same_row_twice),
+        cmocka_unit_test(test_damage),   cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_metadata),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -270,6 +270,7 @@ int stk_sched_fold(stk_sched *sched, const stk_sched_event *event, stk_err *err)
     case STK_EV_RUN_CREATED:
     case STK_EV_TASK_ADDED:
     case STK_EV_NOTE:
+    case STK_EV_METADATA:
         return 0;
     case STK_EV_RUN_STARTED:
         sched->is_ended = false;

@@ -204,6 +204,14 @@ int stk_store_check_name(stk_store *store, const char *name, const char *version
 /* name NULL: all names. */
 int stk_store_list_named(stk_store *store, const char *name, const char *version, uint32_t limit,
                          stk_arena *arena, stk_named_row **ret_rows, uint32_t *ret_n, stk_err *err);
+/* Replaces what is known of a name and version; STK_E_BUSY if that isn't `old_ref` any more: read
+ * it again. */
+int stk_store_set_named_ref(stk_store *store, const char *name, const char *version,
+                            const char *old_ref, const char *ref, stk_err *err);
+/* Forgets a name; version NULL: all of them. The content stays until gc, where nothing else refers
+ * to it. STK_E_NOT_FOUND when there was none. */
+int stk_store_remove_named(stk_store *store, const char *name, const char *version, uint32_t *ret_n,
+                           stk_err *err);
 /* The named artifacts that a run made, in the order of their making. */
 int stk_store_run_named(stk_store *store, const char *run, stk_arena *arena,
                         stk_named_row **ret_rows, uint32_t *ret_n, stk_err *err);
@@ -222,6 +230,9 @@ typedef struct stk_gc {
     bool dry_run;
     int64_t keep_ms;    /* runs that ended within this time are kept */
     uint32_t keep_runs; /* and this many newest per pipeline */
+    /* Not by these rules: exactly these runs (ids). STK_E_BUSY if one is live, STK_E_NOT_FOUND. */
+    const char *const *only;
+    uint32_t n_only;
     uint64_t runs_removed, artifacts_removed, bytes_freed; /* out */
 } stk_gc;
 /* Removes runs outside the keep rules, then artifacts that no kept run, cache entry or name refers

@@ -344,6 +344,53 @@ int stk_store_add_named(stk_store *store, const stk_named_row *row, stk_err *err
     return rc;
 }
 
+/* A statement of its own on `named`; how many rows it changed. */
+static int change_named(stk_store *store, const char *sql, const char *const texts[4],
+                        uint32_t *ret_n, stk_err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    int rc = stk_store_writable(store, err);
+    rc = rc != 0 ? rc : stk_store_begin(store, err);
+    if (rc != 0) {
+        return rc;
+    }
+    int code = sqlite3_prepare_v2(store->db, sql, -1, &stmt, NULL);
+    for (int i = 0; i < 4 && i < sqlite3_bind_parameter_count(stmt); i++) {
+        bind_text(stmt, i + 1, texts[i]);
+    }
+    code = code == SQLITE_OK ? sqlite3_step(stmt) : code;
+    rc = code == SQLITE_DONE ? 0 : stk_store_sql_err(store, code, err, "changing a name");
+    *ret_n = rc == 0 ? (uint32_t)sqlite3_changes(store->db) : 0;
+    (void)sqlite3_finalize(stmt);
+    return stk_store_end(store, rc, err);
+}
+
+int stk_store_set_named_ref(stk_store *store, const char *name, const char *version,
+                            const char *old_ref, const char *ref, stk_err *err)
+{
+    uint32_t n = 0;
+    int rc = change_named(
+        store, "UPDATE named SET ref = ?4 WHERE name = ?1 AND version = ?2 AND ref IS ?3",
+        (const char *const[4]){name, version, old_ref, ref}, &n, err);
+    return rc == 0 && n == 0 ? stk_err_set(err, STK_E_BUSY,
+                                           "artifact '%s:%s' was changed or removed meanwhile; try "
+                                           "again",
+                                           name, version)
+                             : rc;
+}
+
+int stk_store_remove_named(stk_store *store, const char *name, const char *version, uint32_t *ret_n,
+                           stk_err *err)
+{
+    int rc =
+        change_named(store, "DELETE FROM named WHERE name = ?1 AND (?2 IS NULL OR version = ?2)",
+                     (const char *const[4]){name, version}, ret_n, err);
+    return rc == 0 && *ret_n == 0
+               ? stk_err_set(err, STK_E_NOT_FOUND, "no artifact is named '%s%s%s'", name,
+                             version != NULL ? ":" : "", version != NULL ? version : "")
+               : rc;
+}
+
 /* All rows of a query on `named` whose parameters are bound. Finalizes the statement. */
 static int read_named(stk_store *store, sqlite3_stmt *stmt, stk_arena *arena,
                       stk_named_row **ret_rows, uint32_t *ret_n, stk_err *err)

@@ -261,8 +261,33 @@ static int choose(void *arg, sqlite3_stmt *row)
     return doom(ch, sqlite3_column_int64(row, 0), run);
 }
 
+/* Those that were named, whatever their age. */
+static int choose_named(chooser *ch, stk_err *err)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < ch->gc->n_only; i++) {
+        const char *run = ch->gc->only[i];
+        int64_t row = 0;
+        bool again = false;
+        for (size_t k = 0; k < ch->n; k++) {
+            again = again || strcmp(ch->doomed_names[k], run) == 0;
+        }
+        rc = stk_store_run_row(ch->store, run, &row, err);
+        if (rc == 0 && stk_store_run_is_live(ch->store, run)) {
+            rc = stk_err_set(err, STK_E_BUSY, "run %s is still running; cancel it first", run);
+        }
+        if (rc == 0 && !again && doom(ch, row, run) != 0) {
+            rc = no_memory(ch->store, err);
+        }
+    }
+    return rc;
+}
+
 static int choose_runs(chooser *ch, stk_err *err)
 {
+    if (ch->gc->n_only > 0) {
+        return choose_named(ch, err);
+    }
     return for_rows(
         ch->store,
         "SELECT id, run, pipeline, coalesce(nullif(ended_ms, 0),"

@@ -279,6 +279,70 @@ static void test_checkpoints(void **state)
     assert_true(stk_file_exists(folder));
 }
 
+/* Runs that are named go, all or none, and with them only what nothing else refers to. */
+static void test_named_runs(void **state)
+{
+    fixture *f = *state;
+    const char *shared = add(f, "of both");
+    const char *own = add(f, "of one");
+    const char *one = stk_arena_dup(f->arena, new_run(f, NULL, "p", 1));
+    commit_ref(f, one, shared);
+    commit_ref(f, one, own);
+    end_run(f, one, 2);
+    const char *two = stk_arena_dup(f->arena, new_run(f, NULL, "p", 3));
+    commit_ref(f, two, shared);
+    end_run(f, two, 4);
+
+    stk_gc gc = {.only = (const char *const[]){one, "20200101-000000-abcdef"}, .n_only = 2};
+    assert_int_equal(stk_store_gc(f->store, &gc, 5, &f->err), STK_E_NOT_FOUND);
+    int lock = -1;
+    OK(stk_store_lock_run(f->store, two, &lock, &f->err));
+    gc.only = (const char *const[]){one, two};
+    assert_int_equal(stk_store_gc(f->store, &gc, 5, &f->err), STK_E_BUSY);
+    assert_non_null(strstr(f->err.text, two));
+    close(lock);
+    assert_int_equal(number(f, "SELECT count(*) FROM runs"), 2);
+    assert_true(is_there(f, own));
+
+    gc.only = (const char *const[]){one, one};
+    OK(stk_store_gc(f->store, &gc, 5, &f->err));
+    assert_int_equal(gc.runs_removed, 1);
+    assert_int_equal(gc.artifacts_removed, 1);
+    assert_false(is_there(f, own));
+    assert_true(is_there(f, shared));
+    assert_false(stk_file_exists(stk_store_run_folder(f->store, one, f->arena)));
+    found bad = {0};
+    uint64_t n;
+    uint64_t bytes;
+    OK(stk_store_verify(f->store, note_bad, &bad, &n, &bytes, &f->err));
+    assert_int_equal(bad.n, 0);
+    assert_int_equal(n, 1);
+}
+
+/* A name is changed only as it was read, and taken off; its content is gc's. */
+static void test_names(void **state)
+{
+    fixture *f = *state;
+    const char *digest = add(f, "named");
+    stk_named_row row = {.name = "model", .version = "1", .digest = digest, .ref = "{}"};
+    OK(stk_store_add_named(f->store, &row, &f->err));
+    row.version = "2";
+    OK(stk_store_add_named(f->store, &row, &f->err));
+    assert_int_equal(stk_store_set_named_ref(f->store, "model", "1", "{\"a\":1}", "{}", &f->err),
+                     STK_E_BUSY);
+    OK(stk_store_set_named_ref(f->store, "model", "1", "{}", "{\"a\":1}", &f->err));
+    assert_int_equal(number(f, "SELECT count(*) FROM named WHERE ref = '{\"a\":1}'"), 1);
+    uint32_t n = 0;
+    assert_int_equal(stk_store_remove_named(f->store, "model", "3", &n, &f->err), STK_E_NOT_FOUND);
+    OK(stk_store_remove_named(f->store, "model", "1", &n, &f->err));
+    assert_int_equal(n, 1);
+    collect_all(f);
+    assert_true(is_there(f, digest)); /* version 2 still names it */
+    OK(stk_store_remove_named(f->store, "model", NULL, &n, &f->err));
+    collect_all(f);
+    assert_false(is_there(f, digest));
+}
+
 /* Things in runs/ that we did not make are not ours to remove. */
 static void test_strangers(void **state)
 {
@@ -313,9 +377,9 @@ static void test_shrinks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_verify),    TEST(test_keep_rules),  TEST(test_referred), TEST(test_waits),
-        TEST(test_killed),    TEST(test_checkpoints), TEST(test_shrinks),  TEST(test_killed),
-        TEST(test_strangers), TEST(test_shrinks),
+        TEST(test_verify),     TEST(test_keep_rules),  TEST(test_referred), TEST(test_waits),
+        TEST(test_killed),     TEST(test_checkpoints), TEST(test_shrinks),  TEST(test_strangers),
+        TEST(test_named_runs), TEST(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

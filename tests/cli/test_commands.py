@@ -23,6 +23,7 @@ COMMANDS = [
     "cancel",
     "why",
     "artifact",
+    "metadata",
     "card",
     "spec",
 ]

@@ -117,3 +117,81 @@ def test_a_store_from_the_future(project: Path) -> None:
         in done.stderr
     )
     assert "upgrade Stoker" in done.stderr
+
+
+def test_rm(project: Path) -> None:
+    """The run that is named goes with what only it refers to; what a later run took from its cache stays."""
+    (first,) = (r["run"] for r in answer(project, "runs"))
+    assert stoker(project, "run", "pipeline.yaml").returncode == 0
+    changed = (project / "pipeline.yaml").read_text().replace("echo used", "echo changed")
+    (project / "other.yaml").write_text(changed)
+    assert stoker(project, "run", "other.yaml").returncode == 0
+    last = answer(project, "runs")[0]["run"]
+    assert len(artifacts(project)) == 3
+    for wrong, part in (
+        (["rm"], "which run?"),
+        (["rm", first, "nothing"], "no run 'nothing'"),
+        (["gc", first], "gc"),
+    ):
+        done = stoker(project, "store", *wrong)
+        assert done.returncode == 2 and part in done.stderr, done.stderr
+    assert answer(project, "store", "rm", "--dry-run", last)["artifacts_removed"] == 1
+    assert len(artifacts(project)) == 3 and len(answer(project, "runs")) == 3
+    assert answer(project, "store", "rm", first, last)["runs_removed"] == 2
+    assert len(artifacts(project)) == 2 and len(answer(project, "runs")) == 1
+    assert not (project / ".stoker/runs" / first).exists()
+    assert stoker(project, "store", "verify").returncode == 0
+    steps = answer(project, "show", "latest")["steps"]
+    assert all(Path(s["outputs"][k]["path"]).exists() for s in steps.values() for k in s["outputs"])
+    assert stoker(project, "run", "pipeline.yaml").returncode == 0
+    assert {s["status"] for s in answer(project, "show", "latest")["steps"].values()} == {"cached"}
+
+
+def test_metadata(project: Path) -> None:
+    assert answer(project, "metadata", "latest") == {}
+    assert answer(project, "metadata", "latest", '{"a": 1, "b": [2]}') == {"a": 1, "b": [2]}
+    assert answer(project, "metadata", "latest", '{"a": null}') == {"a": None, "b": [2]}
+    assert answer(project, "metadata", "latest/make", '{"of": "make"}') == {"of": "make"}
+    assert answer(project, "metadata", "latest/make.data", '{"rows": 1}') == {"rows": 1}
+    shown = answer(project, "show", "latest")
+    assert shown["metadata"] == {"a": None, "b": [2]} and shown["status"] == "succeeded"
+    assert shown["steps"]["make"]["metadata"] == {"of": "make"}
+    assert shown["steps"]["make"]["outputs"]["data"]["metadata"] == {"rows": 1}
+    assert shown["steps"]["use"]["metadata"] == {}
+    for wrong in (["latest/mike"], ["latest/make.date"], ["latest", "[1]"], ["latest", "{"], []):
+        done = stoker(project, "metadata", *wrong)
+        assert done.returncode == 2 and done.stderr.startswith("stoker: "), done.stderr
+
+
+def test_metadata_and_resume(tmp_path: Path) -> None:
+    """What was logged of a run that failed is no obstacle to its going on, and stays."""
+    text = "stoker: 1\nname: p\nsteps:\n  a: {run: 'true'}\n  b: {run: test -e ok, after: [a]}\n"
+    (tmp_path / "p.yaml").write_text(text)
+    assert stoker(tmp_path, "run", "p.yaml").returncode == 1
+    for target in ("latest", "latest/a", "latest/b"):
+        assert answer(tmp_path, "metadata", target, '{"x": 1}') == {"x": 1}
+    assert answer(tmp_path, "show", "latest")["status"] == "failed"
+    (tmp_path / "ok").touch()
+    assert stoker(tmp_path, "resume", "latest").returncode == 0
+    shown = answer(tmp_path, "show", "latest")
+    assert shown["status"] == "succeeded" and shown["metadata"] == {"x": 1}
+    assert [s["metadata"] for s in shown["steps"].values()] == [{"x": 1}, {"x": 1}]
+    assert shown["steps"]["a"]["attempts"] == 1
+
+
+def test_a_live_run_is_left_alone(tmp_path: Path) -> None:
+    text = "stoker: 1\nname: p\nsteps:\n  a: {run: touch up; while ! test -e go; do sleep 0.01; done}\n"
+    (tmp_path / "p.yaml").write_text(text)
+    engine = subprocess.Popen([STOKER, "run", "p.yaml"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        while not (tmp_path / "up").exists():
+            assert engine.poll() is None
+        for command in (["store", "rm", "latest"], ["metadata", "latest", "{}"]):
+            done = stoker(tmp_path, *command)
+            assert done.returncode == 3 and "running" in done.stderr, done.stderr
+    finally:
+        (tmp_path / "go").touch()
+    assert engine.wait(20) == 0
+    assert stoker(tmp_path, "metadata", "latest", '{"a": 1}').returncode == 0
+    assert stoker(tmp_path, "store", "rm", "latest").returncode == 0
+    assert answer(tmp_path, "runs") == []

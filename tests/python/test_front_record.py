@@ -38,7 +38,7 @@ if __name__ == "__main__":
     client = Client()
     (artifact,) = client.list_artifacts("number")
     try:
-        client.delete_pipeline_run(run.id)
+        client.delete_user("ann")
     except AttributeError as bad:
         refused = str(bad)
     print(json.dumps([
