@@ -16,6 +16,37 @@ bool stk_image_is_id(const char *text);
 /* The value of a variable of its environment, or NULL. */
 const char *stk_image_env(const stk_image_config *config, const char *name);
 
+/* Architecture, environment … from a node with keys as Docker and OCI have them ("Env"); `outer`
+ * has "architecture" and "os", in Docker's API with capitals. */
+int stk_image_config_read(const stk_json *outer, const stk_json *config, stk_arena *arena,
+                          stk_image_config *ret, stk_err *err);
+
+/* --- registries (image_auth.c, image_registry.c) --- */
+
+typedef struct stk_image_login {
+    const char *user, *secret; /* or … */
+    const char *token;         /* … an identity token */
+    const char *source;        /* the file or helper, for messages; NULL: no credentials */
+} stk_image_login;
+/* For "registry" or "registry/repository", as Docker and Podman keep them. No credentials is no
+ * error; a helper that is named and doesn't work is STK_E_ENV. */
+int stk_image_login_find(const char *where, stk_arena *arena, stk_image_login *ret, stk_err *err);
+const char *stk_image_base64(const char *text, size_t n, bool url_safe, stk_arena *arena);
+/* `Bearer realm="…",service="…",scope="…"` → the value of one parameter, or NULL. */
+const char *stk_image_challenge(const char *header, const char *name, stk_arena *arena);
+/* The manifest for this architecture in an index: its digest; NULL: there is none, and `have` lists
+ * those that are there. */
+const char *stk_image_pick(const stk_json *index, const char *arch, stk_arena *arena,
+                           const char **have);
+/* What it says of a registry's refusal, as an error with the way out. */
+int stk_image_refused(const stk_image_ref *ref, int status, const char *words, const char *retry,
+                      const stk_image_login *login, stk_err *err);
+/* The digest under which the registry has it now. */
+int stk_image_remote_digest(const stk_image_ref *ref, stk_arena *arena, const char **ret,
+                            stk_err *err);
+/* [[registry]] of registries.conf: may this one be asked without TLS? */
+bool stk_image_conf_insecure(const char *conf, const char *registry);
+
 /* --- checks --- */
 
 /* What an image is held against. */

@@ -1,0 +1,294 @@
+/* Credentials for a registry, where Docker and Podman keep them. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <openssl/evp.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "image/image_private.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+#include "sys/spawn.h"
+
+enum { MAX_FILE = 4 << 20, MAX_ANSWER = 64 << 10, HELPER_MS = 30000 };
+
+const char *stk_image_base64(const char *text, size_t n, bool url_safe, stk_arena *arena)
+{
+    char *out = n > INT_MAX / 2 ? NULL : stk_arena_alloc(arena, 4 * ((n + 2) / 3) + 1);
+    if (out == NULL) {
+        return NULL;
+    }
+    (void)EVP_EncodeBlock((unsigned char *)out, (const unsigned char *)text, (int)n);
+    for (char *c = out; url_safe && *c != '\0'; c++) {
+        *c = *c == '+' ? '-' : *c == '/' ? '_' : *c;
+    }
+    return out;
+}
+
+static const char *decode(const char *text, stk_arena *arena)
+{
+    size_t n = strlen(text);
+    char *out = n % 4 != 0 || n == 0 ? NULL : stk_arena_alloc(arena, n);
+    int len = out == NULL
+                  ? -1
+                  : EVP_DecodeBlock((unsigned char *)out, (const unsigned char *)text, (int)n);
+    for (size_t i = n; len > 0 && i > 0 && text[i - 1] == '='; i--) {
+        len--;
+    }
+    if (len < 0) {
+        return NULL;
+    }
+    out[len] = '\0';
+    return out;
+}
+
+/* --- helpers --- */
+
+/* Reads to the end, at most HELPER_MS. False: it took longer. */
+static bool listen(int fd, stk_buf *out)
+{
+    int64_t end_ms = stk_clock_mono_ms(&stk_clock_real) + HELPER_MS;
+    for (;;) {
+        char data[4096];
+        int64_t left = end_ms - stk_clock_mono_ms(&stk_clock_real);
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int ready = left <= 0 ? 0 : poll(&p, 1, (int)left);
+        if (ready == 0) {
+            return false;
+        }
+        ssize_t n = ready < 0 ? -1 : read(fd, data, sizeof data);
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n <= 0) {
+            return true;
+        }
+        stk_buf_add(out, data, (size_t)n);
+    }
+}
+
+static int converse(const char *program, const char *question, stk_buf *out, int *ret_status,
+                    stk_err *err)
+{
+    extern char **environ;
+    int answer[2] = {-1, -1};
+    const char *const argv[] = {program, "get", NULL};
+    STK_FD_AUTO in = memfd_create("question", MFD_CLOEXEC);
+    if (in < 0 || stk_file_write_all(in, question, strlen(question)) < 0 ||
+        lseek(in, 0, SEEK_SET) < 0 || pipe2(answer, O_CLOEXEC) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "asking %s", program);
+    }
+    const stk_spawn spawn = {.argv = argv,
+                             .env = (const char *const *)environ,
+                             .stdin_fd = in,
+                             .stdout_fd = answer[1],
+                             .stderr_fd = -1,
+                             .die_with_parent = true};
+    pid_t pid = 0;
+    int rc = stk_sys_spawn(&spawn, &pid, NULL, err);
+    stk_file_close(&answer[1]);
+    if (rc == 0) {
+        if (!listen(answer[0], out)) {
+            (void)kill(pid, SIGKILL);
+            rc =
+                stk_err_set(err, STK_E_ENV, "%s gave no answer in %d s", program, HELPER_MS / 1000);
+        }
+        while (waitpid(pid, ret_status, 0) < 0 && errno == EINTR) {
+        }
+    }
+    stk_file_close(&answer[0]);
+    return rc;
+}
+
+static int ask_helper(const char *name, const char *server, const char *file, stk_arena *arena,
+                      stk_image_login *ret, stk_err *err)
+{
+    static const stk_json_limits limits = {MAX_ANSWER, 100, 8};
+    STK_BUF_AUTO out = STK_BUF_INIT(MAX_ANSWER);
+    const char *program = stk_arena_printf(arena, "docker-credential-%s", name);
+    int status = 0;
+    stk_json root;
+    int rc = program == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory")
+                             : converse(program, server, &out, &status, err);
+    if (rc < 0) {
+        stk_err_context(err, "the credentials of %s (%s)", server, file);
+        stk_err_hint(err, "install %s, or take it out of %s", program != NULL ? program : name,
+                     file);
+        return err != NULL ? (err->code = STK_E_ENV) : STK_E_ENV;
+    }
+    if (status != 0) {
+        bool none = out.data != NULL && strstr(out.data, "not found") != NULL;
+        return none ? 0
+                    : stk_err_set(err, STK_E_ENV, "%s can't give the credentials of %s: %.200s",
+                                  program, server, out.len > 0 ? out.data : "it says nothing");
+    }
+    if (stk_json_parse(out.data != NULL ? out.data : "", out.len, program, &limits, arena, &root,
+                       NULL) < 0) {
+        return stk_err_set(err, STK_E_ENV, "%s, asked for the credentials of %s, answered no JSON",
+                           program, server);
+    }
+    const char *user = stk_json_text(stk_json_get(&root, "Username"));
+    const char *secret = stk_json_text(stk_json_get(&root, "Secret"));
+    bool token = user != NULL && strcmp(user, "<token>") == 0;
+    if (user != NULL && secret != NULL) {
+        *ret = (stk_image_login){token ? NULL : user, token ? NULL : secret, token ? secret : NULL,
+                                 program};
+    }
+    return 0;
+}
+
+/* --- files --- */
+
+/* "https://index.docker.io/v1/" → "docker.io"; "https://x/" → "x". */
+static const char *normal(const char *key, stk_arena *arena)
+{
+    const char *from = strstr(key, "://");
+    from = from == NULL ? key : from + 3;
+    size_t n = strlen(from);
+    while (n > 0 && from[n - 1] == '/') {
+        n--;
+    }
+    for (int v = 1; v <= 2; v++) { /* what clients of old wrote behind the host */
+        char end[4];
+        (void)snprintf(end, sizeof end, "/v%d", v);
+        n -= n > 3 && strncmp(from + n - 3, end, 3) == 0 ? 3 : 0;
+    }
+    const char *name = stk_arena_dupn(arena, from, n);
+    return name != NULL && (strcmp(name, "index.docker.io") == 0 ||
+                            strcmp(name, "registry-1.docker.io") == 0)
+               ? "docker.io"
+               : name;
+}
+
+/* Does this key speak for `where` ("host/a/b")? As many characters as fit; 0: it doesn't. */
+static size_t speaks_for(const char *key, const char *where, stk_arena *arena)
+{
+    const char *name = normal(key, arena);
+    size_t n = name == NULL ? 0 : strlen(name);
+    return n > 0 && strncmp(name, where, n) == 0 && (where[n] == '\0' || where[n] == '/') ? n : 0;
+}
+
+static void read_entry(const stk_json *entry, const char *file, stk_arena *arena,
+                       stk_image_login *ret)
+{
+    const char *auth = stk_json_text(stk_json_get(entry, "auth"));
+    const char *token = stk_json_text(stk_json_get(entry, "identitytoken"));
+    const char *user = stk_json_text(stk_json_get(entry, "username"));
+    const char *secret = stk_json_text(stk_json_get(entry, "password"));
+    const char *pair = auth == NULL ? NULL : decode(auth, arena);
+    const char *colon = pair == NULL ? NULL : strchr(pair, ':');
+    if (colon != NULL) {
+        user = stk_arena_dupn(arena, pair, (size_t)(colon - pair));
+        secret = colon + 1;
+    }
+    if (token != NULL && *token != '\0') {
+        *ret = (stk_image_login){.token = token, .source = file};
+    } else if (user != NULL && secret != NULL) {
+        *ret = (stk_image_login){user, secret, NULL, file};
+    }
+}
+
+static const stk_json *best(const stk_json *map, const char *where, stk_arena *arena,
+                            const char **ret_key)
+{
+    const stk_json *found = NULL;
+    size_t most = 0;
+    for (uint32_t i = 0; map != NULL && map->kind == STK_JSON_MAP && i < map->n; i++) {
+        size_t n = speaks_for(stk_json_key(map, i)->text, where, arena);
+        if (n > most) {
+            most = n;
+            found = stk_json_value(map, i);
+            *ret_key = stk_json_key(map, i)->text;
+        }
+    }
+    return found;
+}
+
+static int look_in(const char *file, const char *where, stk_arena *arena, stk_image_login *ret,
+                   stk_err *err)
+{
+    static const stk_json_limits limits = {MAX_FILE, 100000, STK_LIMIT_DEPTH};
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    stk_json root;
+    const char *key = where;
+    if (stk_file_read(file, MAX_FILE, &text, &len, NULL) < 0) {
+        return 0; /* most people have none */
+    }
+    if (stk_json_parse(text, len, file, &limits, arena, &root, err) < 0) {
+        return err != NULL ? (err->code = STK_E_ENV) : STK_E_ENV;
+    }
+    const stk_json *helper = best(stk_json_get(&root, "credHelpers"), where, arena, &key);
+    const char *store = stk_json_text(stk_json_get(&root, "credsStore"));
+    const stk_json *entry = best(stk_json_get(&root, "auths"), where, arena, &key);
+    if (helper != NULL && stk_json_text(helper) != NULL) {
+        return ask_helper(stk_json_text(helper), key, file, arena, ret, err);
+    }
+    if (store != NULL && *store != '\0') {
+        const char *host = stk_arena_dupn(arena, where, strcspn(where, "/"));
+        bool hub = host != NULL && strcmp(host, "docker.io") == 0;
+        int rc =
+            ask_helper(store, hub ? "https://index.docker.io/v1/" : host, file, arena, ret, err);
+        if (rc < 0 || ret->source != NULL) {
+            return rc;
+        }
+    }
+    if (entry != NULL) {
+        read_entry(entry, file, arena, ret);
+    }
+    return 0;
+}
+
+int stk_image_login_find(const char *where, stk_arena *arena, stk_image_login *ret, stk_err *err)
+{
+    const char *home = getenv("HOME"), *runtime = getenv("XDG_RUNTIME_DIR");
+    const char *config = getenv("XDG_CONFIG_HOME"), *docker = getenv("DOCKER_CONFIG");
+    home = home != NULL ? home : "";
+    const char *const files[] = {
+        getenv("REGISTRY_AUTH_FILE"),
+        docker != NULL ? stk_arena_printf(arena, "%s/config.json", docker)
+                       : stk_arena_printf(arena, "%s/.docker/config.json", home),
+        runtime != NULL ? stk_arena_printf(arena, "%s/containers/auth.json", runtime)
+                        : stk_arena_printf(arena, "/run/containers/%d/auth.json", (int)getuid()),
+        config != NULL ? stk_arena_printf(arena, "%s/containers/auth.json", config)
+                       : stk_arena_printf(arena, "%s/.config/containers/auth.json", home)};
+    int rc = 0;
+    *ret = (stk_image_login){0};
+    for (size_t i = 0; rc == 0 && ret->source == NULL && i < sizeof files / sizeof files[0]; i++) {
+        rc = files[i] == NULL ? 0 : look_in(stk_arena_dup(arena, files[i]), where, arena, ret, err);
+    }
+    return rc;
+}
+
+int stk_image_auth(const char *registry, stk_arena *arena, const char **ret, stk_err *err)
+{
+    stk_image_login login;
+    STK_BUF_AUTO json = STK_BUF_INIT(MAX_ANSWER);
+    int rc = stk_image_login_find(registry, arena, &login, err);
+    *ret = NULL;
+    if (rc < 0 || login.source == NULL) {
+        return rc;
+    }
+    const char *host = stk_arena_dupn(arena, registry, strcspn(registry, "/"));
+    stk_buf_text(&json, "{\"serveraddress\":");
+    stk_buf_json(&json, host != NULL ? host : registry);
+    if (login.token != NULL) {
+        stk_buf_text(&json, ",\"identitytoken\":");
+        stk_buf_json(&json, login.token);
+    } else {
+        stk_buf_text(&json, ",\"username\":");
+        stk_buf_json(&json, login.user);
+        stk_buf_text(&json, ",\"password\":");
+        stk_buf_json(&json, login.secret);
+    }
+    stk_buf_char(&json, '}');
+    *ret = json.failed ? NULL : stk_image_base64(json.data, json.len, true, arena);
+    return *ret == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for credentials") : 0;
+}

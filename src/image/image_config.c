@@ -1,0 +1,62 @@
+/* An image's configuration, as OCI's document and Docker's API have it. */
+#include <string.h>
+
+#include "image/image_private.h"
+
+static const char *text_of(const stk_json *map, const char *key, stk_arena *arena)
+{
+    const stk_json *value = map == NULL ? NULL : stk_json_get(map, key);
+    return value == NULL || stk_json_text(value) == NULL
+               ? NULL
+               : stk_arena_dup(arena, stk_json_text(value));
+}
+
+/* NULL where it isn't there. */
+static const char *const *list_of(const stk_json *map, const char *key, stk_arena *arena)
+{
+    const stk_json *list = map == NULL ? NULL : stk_json_get(map, key);
+    if (list == NULL || list->kind != STK_JSON_LIST) {
+        return NULL;
+    }
+    const char **texts = stk_arena_array(arena, (size_t)list->n + 1, sizeof *texts);
+    uint32_t n = 0;
+    for (uint32_t i = 0; texts != NULL && i < list->n; i++) {
+        const char *text = stk_json_text(&list->items[i]);
+        if (text != NULL) {
+            texts[n++] = stk_arena_dup(arena, text);
+        }
+    }
+    return texts;
+}
+
+static const char *const *pairs_of(const stk_json *map, const char *key, stk_arena *arena)
+{
+    const stk_json *pairs = map == NULL ? NULL : stk_json_get(map, key);
+    uint32_t n = pairs != NULL && pairs->kind == STK_JSON_MAP ? pairs->n : 0, k = 0;
+    const char **texts = stk_arena_array(arena, (size_t)n + 1, sizeof *texts);
+    for (uint32_t i = 0; texts != NULL && i < n; i++) {
+        const char *value = stk_json_text(stk_json_value(pairs, i));
+        if (value != NULL) {
+            texts[k++] = stk_arena_printf(arena, "%s=%s", stk_json_key(pairs, i)->text, value);
+        }
+    }
+    return texts;
+}
+
+int stk_image_config_read(const stk_json *outer, const stk_json *config, stk_arena *arena,
+                          stk_image_config *ret, stk_err *err)
+{
+    bool docker = stk_json_get(outer, "Architecture") != NULL;
+    const char *const *env = list_of(config, "Env", arena);
+    ret->arch = text_of(outer, docker ? "Architecture" : "architecture", arena);
+    ret->os = text_of(outer, docker ? "Os" : "os", arena);
+    ret->env = env != NULL ? env : stk_arena_alloc(arena, sizeof *env);
+    ret->entrypoint = list_of(config, "Entrypoint", arena);
+    ret->cmd = list_of(config, "Cmd", arena);
+    ret->user = text_of(config, "User", arena);
+    ret->workdir = text_of(config, "WorkingDir", arena);
+    ret->labels = pairs_of(config, "Labels", arena);
+    return ret->env == NULL || ret->labels == NULL
+               ? stk_err_set(err, STK_E_NOMEM, "no memory for an image's configuration")
+               : 0;
+}
