@@ -142,8 +142,8 @@ def show_plan(binary: str, compiled: Compiled, options: Dict[str, Any]) -> NoRet
         "--policy",
         str(options.get("policy", "fit")),
     ]
-    if options["plan"] == "json":
-        words.append("--json")
+    if options["plan"] in ("json", "dockerfile"):
+        words.append(f"--{options['plan']}")
     os.set_inheritable(spec_fd, True)
     os.execv(binary, words)
 

@@ -12,7 +12,9 @@
 #include "base/arena.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/cli_image.h"
 #include "cli/cli_run.h"
+#include "image/image.h"
 #include "preflight/preflight.h"
 #include "sys/cgroup.h"
 #include "sys/file.h"
@@ -265,24 +267,69 @@ static void print_text(const doctor *d, bool colour)
     }
 }
 
-static int run_doctor(stk_cli *cli)
+/* What is here as data, for a look into an image from outside. */
+static int print_facts(const stk_cli *cli, stk_arena *arena)
 {
-    if (stk_cli_n_args(cli) > 0) {
-        return stk_cli_usage(cli, "'%s' is one word too many", stk_cli_arg(cli, 0));
-    }
-    STK_ARENA_AUTO arena = stk_arena_new(16u << 20);
-    doctor *d = stk_arena_alloc(arena, sizeof *d);
+    STK_BUF_AUTO out = STK_BUF_INIT(1 << 20);
     stk_err err = {0};
-    if (d == NULL ? stk_err_set(&err, STK_E_NOMEM, "no memory") : stk_cli_simulate(cli, &err)) {
+    if (stk_image_facts_here(arena, &out, &err) < 0) {
         return stk_cli_fail(cli, &err);
     }
-    *d = (doctor){.arena = arena, .findings.arena = arena, .python = stk_cli_value(cli, "python")};
+    fputs(out.data, stdout);
+    return 0;
+}
+
+/* This machine, an image, or two stacks. */
+static int look(const stk_cli *cli, doctor *d, stk_err *err)
+{
+    const char *image = stk_cli_value(cli, "image");
+    if (image != NULL || stk_cli_flag(cli, "compare")) {
+        if (stk_accel_open(NULL, &d->accel, err) < 0) {
+            return err->code;
+        }
+        if (image == NULL) {
+            return stk_cli_compare_stacks(stk_cli_arg(cli, 0), stk_cli_arg(cli, 1), d->python,
+                                          d->accel, &d->findings, err);
+        }
+        stk_cli_look_at_image(image, stk_cli_flag(cli, "inside"), d->accel, &d->findings);
+        return 0;
+    }
     look_at_devices(d);
     look_at_leases(d);
     look_at_limits(d);
     look_at_store(d);
     look_at_frameworks(d, look_at_python(d));
+    return 0;
+}
+
+static int run_doctor(stk_cli *cli)
+{
+    int n = stk_cli_n_args(cli);
+    bool compares = stk_cli_flag(cli, "compare");
+    if (compares && n != 2) {
+        return stk_cli_usage(cli, "--compare takes the names of two stacks");
+    }
+    if (n > 0 && !compares) {
+        return stk_cli_usage(cli, "'%s' is one word too many", stk_cli_arg(cli, 0));
+    }
+    if (stk_cli_flag(cli, "inside") && stk_cli_value(cli, "image") == NULL) {
+        return stk_cli_usage(cli, "--inside looks into an image: name it with --image");
+    }
+    stk_err err = {0};
+    STK_ARENA_AUTO arena = stk_arena_new(64u << 20);
+    doctor *d = stk_arena_alloc(arena, sizeof *d);
+    if (d == NULL ? stk_err_set(&err, STK_E_NOMEM, "no memory") : stk_cli_simulate(cli, &err)) {
+        return stk_cli_fail(cli, &err);
+    }
+    if (stk_cli_flag(cli, "facts")) {
+        return print_facts(cli, arena);
+    }
+    *d = (doctor){.arena = arena, .findings.arena = arena, .python = stk_cli_value(cli, "python")};
+    int rc = look(cli, d, &err);
     stk_accel_close(d->accel);
+    if (rc < 0) {
+        return stk_cli_fail(cli, &err);
+    }
     stk_check_level worst = STK_CHECK_OK;
     for (uint32_t i = 0; i < d->findings.n; i++) {
         stk_check_level level = d->findings.items[i].level;
@@ -299,12 +346,16 @@ static int run_doctor(stk_cli *cli)
 static const stk_option options_of_doctor[] = {
     {"python", 0, "EXE", "look at the environment of this interpreter", false},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
+    {"image", 0, "REF", "look at this image instead: can it be had, does it fit this host?", false},
+    {"inside", 0, NULL, "with --image: also what is in it, by a container of it", false},
+    {"compare", 0, NULL, "compare CUDA, framework and Python of two stacks", false},
+    {"facts", 0, NULL, "only Python, frameworks and CUDA of this place, as JSON", false},
     {NULL}};
 
 const stk_command stk_cmd_doctor = {
     .name = "doctor",
     .summary = "say what this machine offers to runs, and what stands in their way",
-    .usage = "[options]",
+    .usage = "[options] [STACK_A STACK_B]",
     .text =
         "Looks at the devices and their health (ECC, row remapping, retired pages, Xids of this "
         "boot, throttling,\nPCIe, processes without a lease, compute mode), where device leases "
@@ -313,7 +364,17 @@ const stk_command stk_cmd_doctor = {
         "driver and the devices? Everything is read from files and from the driver:\nno framework "
         "is imported, no device is opened. A run looks at the same before its first task, where "
         "steps get\ndevices: a framework that can't use them is refused then, unless "
-        "STOKER_ALLOW_CPU_BUILD=1 is set.\n\nLevels: ok, note (good to know), warning (some runs "
+        "STOKER_ALLOW_CPU_BUILD=1 is set.\n\nWith --image nothing is pulled: the container engine "
+        "is asked, else the image's registry, with the "
+        "credentials that Docker\nand Podman keep. Checked are architecture, Python, CUDA_VERSION "
+        "and "
+        "NVIDIA_REQUIRE_CUDA against the driver\n(minor-version and forward compatibility), and "
+        "whether it is made for these devices at all; a known family's image with\nthe right CUDA "
+        "is "
+        "named. --inside runs a container of it (pulling it where needed) in which Stoker's own "
+        "program looks at\nPython, the frameworks' builds, nvcc and the driver's library; no "
+        "program "
+        "of the image runs.\n\nLevels: ok, note (good to know), warning (some runs "
         "will suffer), problem.\n\nExit status: 0, or 3 when a problem was found.",
     .options = options_of_doctor,
     .run = run_doctor,

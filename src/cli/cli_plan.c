@@ -6,6 +6,7 @@
 #include "accel/accel.h"
 #include "base/buf.h"
 #include "base/units.h"
+#include "cli/cli_image.h"
 #include "cli/cli_run.h"
 #include "exec/exec.h"
 #include "sys/file.h"
@@ -324,6 +325,17 @@ static int print_plan(const stk_cli *cli, planning *p, stk_err *err)
     return 0;
 }
 
+/* What would be built: nothing else is looked at. */
+static int run_dockerfile(stk_cli *cli, bool piped)
+{
+    stk_err err = {0};
+    stk_spec *spec = NULL;
+    int rc = stk_cli_load_spec(cli, &spec, &err);
+    rc = rc < 0 ? rc : stk_cli_print_dockerfiles(cli, spec, stk_cli_arg(cli, piped ? 0 : 1), &err);
+    stk_spec_free(spec);
+    return rc < 0 ? stk_cli_fail(cli, &err) : 0;
+}
+
 static int run_plan(stk_cli *cli)
 {
     stk_err err = {0};
@@ -338,6 +350,9 @@ static int run_plan(stk_cli *cli)
         options.plan = true;
         return stk_cli_exec_python(cli, &options, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1);
     }
+    if (rc == 0 && stk_cli_flag(cli, "dockerfile")) {
+        return run_dockerfile(cli, piped);
+    }
     rc = rc < 0 ? rc : open_planning(cli, &options, &p, &err);
     rc = rc < 0 ? rc : print_plan(cli, &p, &err);
     int status = rc < 0 ? stk_cli_fail(cli, &err) : 0;
@@ -351,17 +366,20 @@ static const stk_option options_of_plan[] = {
     {"with", 0, "BACKEND", "where steps would run (local)", false},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
     {"python", 0, "EXE", "interpreter for Python files", false},
+    {"dockerfile", 0, NULL, "print what would be built for the steps' images instead", false},
     {"spec-fd", 0, "FD", "a document from an open descriptor (for front ends)", false},
     {NULL}};
 
-const stk_command stk_cmd_plan = {.name = "plan",
-                                  .summary = "show what would run, where, and what the cache has",
-                                  .usage = "[options] pipeline.yaml | file.py",
-                                  .text =
-                                      "Nothing is started. For each step: what it would be given, "
-                                      "whether its result is known, and if not, what changed. "
-                                      "With --simulate also which of the machine's devices it "
-                                      "would get if it ran alone.",
-                                  .options = options_of_plan,
-                                  .stop_at = stk_cli_is_python,
-                                  .run = run_plan};
+const stk_command stk_cmd_plan = {
+    .name = "plan",
+    .summary = "show what would run, where, and what the cache has",
+    .usage = "[options] pipeline.yaml [STEP] | file.py",
+    .text = "Nothing is started. For each step: what it would be given, "
+            "whether its result is known, and if not, what changed. "
+            "With --simulate also which of the machine's devices it "
+            "would get if it ran alone.\n\n--dockerfile prints the "
+            "Dockerfiles that the steps' docker settings come to, of STEP or "
+            "of all; a step whose image runs as it is has none.",
+    .options = options_of_plan,
+    .stop_at = stk_cli_is_python,
+    .run = run_plan};

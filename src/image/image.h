@@ -91,6 +91,9 @@ int stk_image_push(const stk_engine *engine, const stk_image_ref *ref, stk_image
 int stk_image_require(const char *text, const char *cuda, const char *driver, const char *brand,
                       const char *arch, char *why, size_t size);
 
+/* This host's architecture in Docker's words: "amd64", "arm64". */
+const char *stk_image_arch(void);
+
 /* What steps do with an image. */
 typedef struct stk_image_use {
     bool devices;            /* one of them was granted some */
@@ -130,7 +133,7 @@ int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, co
                     stk_image_say *say, void *arg, stk_arena *arena, const char **ret_id,
                     const char **ret_pinned, stk_err *err);
 
-/* --- what is in it (image_inside.c): a container of it that reads files, no program of it runs ---
+/* --- what is in it (image_look.c): a container of it that reads files, no program of it runs ---
  */
 
 typedef struct stk_image_inside {
@@ -179,7 +182,7 @@ typedef struct stk_image_prepare {
  * are asked for. Findings as preflight's, all of them; the first ERROR is also the error
  * (STK_E_RESOURCES, "step 'x': …"), before anything is pulled where that can be told. */
 int stk_image_make_ready(const stk_engine *engine, const stk_image_prepare *how,
-                         stk_image_want *wants, uint32_t n, const stk_accel *accel,
+                         stk_image_want *wants, uint32_t n, stk_accel *accel,
                          stk_findings *findings, stk_err *err);
 
 #endif

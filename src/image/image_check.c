@@ -7,19 +7,20 @@
 
 /* --- the host --- */
 
-static const char *docker_arch(const char *machine)
+const char *stk_image_arch(void)
 {
     static const char *const names[][2] = {{"x86_64", "amd64"},
                                            {"aarch64", "arm64"},
                                            {"armv7l", "arm"},
                                            {"i686", "386"},
                                            {"ppc64le", "ppc64le"}};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (strcmp(names[i][0], machine) == 0) {
+    struct utsname here;
+    for (size_t i = 0; uname(&here) == 0 && i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(names[i][0], here.machine) == 0) {
             return names[i][1];
         }
     }
-    return machine;
+    return "amd64";
 }
 
 const char *stk_image_brand(const char *model)
@@ -46,11 +47,7 @@ const char *stk_image_brand(const char *model)
 void stk_image_host_of(const stk_accel *accel, const char *arch, stk_arena *arena,
                        stk_image_host *ret)
 {
-    struct utsname here;
-    *ret = (stk_image_host){.arch = arch, .cuda = -1};
-    if (arch == NULL && uname(&here) == 0) {
-        ret->arch = stk_arena_dup(arena, docker_arch(here.machine));
-    }
+    *ret = (stk_image_host){.arch = arch != NULL ? arch : stk_image_arch(), .cuda = -1};
     uint32_t n = accel == NULL ? 0 : stk_accel_n_devices(accel), n_vendors = 0;
     for (uint32_t i = 0; i < n; i++) {
         const stk_device *d = stk_accel_device(accel, i);

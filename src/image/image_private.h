@@ -9,6 +9,8 @@
 /* The front runs in it (python/stoker/_worker.py). */
 #define STK_IMAGE_OLDEST_PYTHON "3.7"
 
+typedef struct stk_image_make stk_image_make;
+
 /* --- names and configurations --- */
 
 /* "sha256:<64 digits>" alone: an id, not a name. */
@@ -46,6 +48,44 @@ int stk_image_remote_digest(const stk_image_ref *ref, stk_arena *arena, const ch
                             stk_err *err);
 /* [[registry]] of registries.conf: may this one be asked without TLS? */
 bool stk_image_conf_insecure(const char *conf, const char *registry);
+
+/* --- the container engine (image_local.c, image_look.c) --- */
+
+/* An answer's JSON, in `arena`. */
+int stk_image_ask(const stk_engine *engine, const char *method, const char *path, const char *body,
+                  stk_arena *arena, stk_json *ret, stk_err *err);
+/* The error that a stream of JSON ended with: whose words say what went wrong. */
+int stk_image_said(const stk_image_ref *ref, const char *doing, const char *words, stk_err *err);
+
+/* A program of the host or of the image, run in a container of it that is removed again. */
+typedef struct stk_image_try {
+    const char *id;           /* of the image */
+    const char *const *argv;  /* NULL-terminated */
+    const char *const *binds; /* "from:to:ro", NULL-terminated */
+    const char *network;      /* "none", "host" */
+    bool all_gpus;            /* where the engine can pass them */
+} stk_image_try;
+/* Both streams into `out` (stdout) and `log` (stderr; may be NULL). *ret_status: exit status. */
+int stk_image_run(const stk_engine *engine, const stk_image_try *what, stk_arena *arena,
+                  stk_buf *out, stk_buf *log, int *ret_status, stk_err *err);
+
+/* --- what an installation would replace (image_plan.c) --- */
+
+/* One distribution of a resolver's plan. */
+typedef struct stk_image_planned {
+    const char *name, *version;
+} stk_image_planned;
+/* From pip's report (JSON) or what uv prints (" + torch==2.9.0"); *ret_n of `n_max`. False: it is
+ * neither. */
+bool stk_image_plan_read(const char *text, stk_arena *arena, stk_image_planned *ret, uint32_t n_max,
+                         uint32_t *ret_n);
+/* The first that would replace a build for devices in `inside`: the sentence and the way out in
+ * `err` (STK_E_RESOURCES); 0: none does. */
+int stk_image_plan_judge(const stk_image_planned *planned, uint32_t n,
+                         const stk_image_inside *inside, const char *parent, stk_err *err);
+/* Asks the resolver in a container of the parent. */
+int stk_image_plan_check(const stk_engine *engine, const stk_image_make *make, const char *parent,
+                         const char *parent_id, stk_arena *arena, stk_err *err);
 
 /* --- checks --- */
 
@@ -139,7 +179,7 @@ bool stk_image_is_ignored(const stk_image_ignore *ignore, const char *path);
 
 /* --- the whole recipe (image_dockerfile.c) --- */
 
-typedef struct stk_image_make {
+struct stk_image_make {
     stk_image_settings settings;
     stk_buf dockerfile;        /* done by the caller */
     stk_image_context context; /* the Dockerfile among it */
@@ -147,7 +187,7 @@ typedef struct stk_image_make {
     uint32_t n_packages;
     const char *tag;   /* 40 digits */
     bool adds_nothing; /* the parent is the image */
-} stk_image_make;
+};
 int stk_image_make_read(const stk_image_recipe *recipe, stk_arena *arena, stk_image_make *ret,
                         stk_err *err);
 /* 'text' for a shell. */

@@ -1,0 +1,348 @@
+/* A recipe → an image of the container engine, built only where it isn't there already. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "image/image_private.h"
+#include "sys/file.h"
+
+#define REPOSITORY "localhost/stoker-env"
+
+enum { MAX_QUERY = 1 << 20, N_LAST = 3 };
+
+static const stk_json_limits limits = {64 << 20, 1 << 20, 60};
+
+/* --- the question --- */
+
+static void put_encoded(stk_buf *out, const char *text)
+{
+    for (const char *c = text; *c != '\0'; c++) {
+        bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+                     (*c >= '0' && *c <= '9') || strchr("-._~", *c) != NULL;
+        if (plain) {
+            stk_buf_char(out, *c);
+        } else {
+            stk_buf_printf(out, "%%%02X", (unsigned)(unsigned char)*c);
+        }
+    }
+}
+
+/* Docker's name of a query parameter for DockerBuildOptions' one; others are passed as they are. */
+static const char *parameter(const char *option)
+{
+    static const char *const names[][2] = {
+        {"no_cache", "nocache"},       {"shm_size", "shmsize"},    {"build_args", "buildargs"},
+        {"cache_from", "cachefrom"},   {"network", "networkmode"}, {"network_mode", "networkmode"},
+        {"extra_hosts", "extrahosts"}, {"force_rm", "forcerm"}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(names[i][0], option) == 0) {
+            return names[i][1];
+        }
+    }
+    return option;
+}
+
+static void put_option(const stk_json *value, const char *name, stk_arena *arena, stk_buf *query)
+{
+    if (value->kind == STK_JSON_NULL) {
+        return;
+    }
+    stk_buf_printf(query, "&%s=", parameter(name));
+    if (value->kind == STK_JSON_BOOL) {
+        stk_buf_text(query, value->truth ? "1" : "0");
+    } else if (value->kind == STK_JSON_MAP || value->kind == STK_JSON_LIST) {
+        const char *json = stk_json_dump_in(value, arena);
+        put_encoded(query, json != NULL ? json : "");
+    } else {
+        const char *text = stk_arena_dupn(arena, value->text, value->n);
+        put_encoded(query, text != NULL ? text : "");
+    }
+}
+
+static const char *question(const stk_image_make *make, const char *name, stk_arena *arena)
+{
+    STK_BUF_AUTO query = STK_BUF_INIT(MAX_QUERY);
+    const stk_json *options = make->settings.build_options;
+    stk_buf_text(&query, "/build?dockerfile=Dockerfile&forcerm=1&t=");
+    put_encoded(&query, name);
+    for (uint32_t i = 0; options != NULL && i < options->n; i++) {
+        put_option(stk_json_value(options, i), stk_json_key(options, i)->text, arena, &query);
+    }
+    return query.failed ? NULL : stk_arena_dup(arena, query.data);
+}
+
+/* Credentials for the images that the Dockerfile begins with: X-Registry-Config. */
+static const char *registry_config(const char *dockerfile, stk_arena *arena, stk_err *err)
+{
+    STK_BUF_AUTO json = STK_BUF_INIT(MAX_QUERY);
+    stk_buf_char(&json, '{');
+    for (const char *line = dockerfile; line != NULL && *line != '\0';
+         line = strchr(line, '\n'), line = line == NULL ? NULL : line + 1) {
+        stk_image_ref ref;
+        stk_image_login login;
+        const char *word = line + strspn(line, " \t");
+        if (strncasecmp(word, "FROM ", 5) != 0) {
+            continue;
+        }
+        word += 5 + strspn(word + 5, " \t");
+        if (strncmp(word, "--", 2) == 0) { /* --platform=… */
+            word += strcspn(word, " \t\n");
+            word += strspn(word, " \t");
+        }
+        const char *name = stk_arena_dupn(arena, word, strcspn(word, " \t\r\n"));
+        if (name == NULL || stk_image_parse(name, arena, &ref, NULL) < 0) {
+            continue; /* an earlier stage, a variable */
+        }
+        const char *where = stk_arena_printf(arena, "%s/%s", ref.registry, ref.repository);
+        bool hub = strcmp(ref.registry, "docker.io") == 0;
+        if (where == NULL || stk_image_login_find(where, arena, &login, err) < 0) {
+            return NULL;
+        }
+        if (login.user != NULL) {
+            stk_json_put_key(&json, hub ? "https://index.docker.io/v1/" : ref.registry);
+            stk_buf_char(&json, '{');
+            stk_json_put_text(&json, "username", login.user);
+            stk_json_put_text(&json, "password", login.secret);
+            stk_buf_char(&json, '}');
+        }
+    }
+    stk_buf_char(&json, '}');
+    return json.failed ? NULL : stk_image_base64(json.data, json.len, true, arena);
+}
+
+/* --- the answer --- */
+
+typedef struct listener {
+    int fd; /* of the log, or -1 */
+    stk_image_say *say;
+    void *arg;
+    stk_buf line;   /* that hasn't ended */
+    char step[400]; /* the Dockerfile's line that is at work */
+    char last[N_LAST][300];
+    uint32_t n_last;
+    char error[600];
+} listener;
+
+static bool begins(const char *line, const char *word)
+{
+    return strncasecmp(line, word, strlen(word)) == 0;
+}
+
+/* "Step 3/7 : RUN …" (Docker), "STEP 3/7: RUN …" (Podman). */
+static void hear_line(listener *l, const char *line)
+{
+    if (*line == '\0') {
+        return;
+    }
+    if (l->say != NULL) {
+        l->say(l->arg, line);
+    }
+    const char *colon = begins(line, "step ") ? strchr(line, ':') : NULL;
+    if (colon != NULL) {
+        (void)snprintf(l->step, sizeof l->step, "%s", colon + 1 + strspn(colon + 1, " "));
+        l->n_last = 0;
+    } else if (!begins(line, "-->") && !begins(line, "--->")) {
+        (void)snprintf(l->last[l->n_last++ % N_LAST], sizeof l->last[0], "%s", line);
+    }
+}
+
+static void hear(listener *l, const char *text)
+{
+    if (l->fd >= 0) {
+        (void)stk_file_write_all(l->fd, text, strlen(text));
+    }
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c == '\n' || *c == '\r') {
+            hear_line(l, l->line.data != NULL ? l->line.data : "");
+            stk_buf_clear(&l->line);
+        } else {
+            stk_buf_char(&l->line, *c);
+        }
+    }
+}
+
+static bool on_build(void *arg, const char *json, size_t n)
+{
+    listener *l = arg;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root;
+    if (arena == NULL || stk_json_parse(json, n, "build", &limits, arena, &root, NULL) < 0) {
+        return true;
+    }
+    const char *stream = stk_json_text(stk_json_get(&root, "stream"));
+    const char *status = stk_json_text(stk_json_get(&root, "status"));
+    const char *error = stk_json_text(stk_json_get(&root, "error"));
+    if (stream != NULL) {
+        hear(l, stream);
+    } else if (status != NULL && stk_json_get(&root, "progressDetail") == NULL) {
+        hear(l, status);
+        hear(l, "\n");
+    }
+    if (error != NULL) {
+        (void)snprintf(l->error, sizeof l->error, "%s", error);
+        hear(l, error);
+        hear(l, "\n");
+    }
+    return true;
+}
+
+static bool is_full(const listener *l)
+{
+    bool full = strcasestr(l->error, "no space left") != NULL;
+    for (uint32_t i = 0; i < N_LAST && i < l->n_last; i++) {
+        full = full || strcasestr(l->last[i], "no space left") != NULL;
+    }
+    return full;
+}
+
+/* The line of the output that says most: the last one with "error" in it, else the last. */
+static const char *telling(const listener *l)
+{
+    const char *found = "";
+    uint32_t first = l->n_last > N_LAST ? l->n_last - N_LAST : 0;
+    for (uint32_t i = first; i < l->n_last; i++) {
+        const char *line = l->last[i % N_LAST];
+        bool error = strcasestr(line, "error") != NULL || strcasestr(line, "no space") != NULL;
+        found = *found == '\0' || error || strcasestr(found, "error") == NULL ? line : found;
+    }
+    return found;
+}
+
+static int failed(const listener *l, const char *words, const char *log_path, stk_err *err)
+{
+    int code = is_full(l) || strcasestr(words, "no space left") != NULL ? STK_E_FULL : STK_E_ENV;
+    const char *said = telling(l);
+    stk_err_set(err, code, "the build of an image failed%s at: %s%s%.300s (%.200s)",
+                code == STK_E_FULL ? ", no space left," : "",
+                *l->step != '\0' ? l->step : "its beginning", *said != '\0' ? ": " : "", said,
+                words);
+    stk_err_hint(err, "%s%s",
+                 code == STK_E_FULL ? "make room: docker system prune, podman system prune; " : "",
+                 log_path != NULL ? log_path : "'stoker plan --dockerfile' shows what is built");
+    return code;
+}
+
+/* --- all of it --- */
+
+static int build(const stk_engine *engine, const stk_image_make *make, const char *name,
+                 const char *log_path, stk_image_say *say, void *arg, stk_arena *arena,
+                 stk_err *err)
+{
+    STK_FD_AUTO log = -1;
+    STK_FD_AUTO tar = -1;
+    const char *path = question(make, name, arena);
+    const char *credentials = registry_config(make->dockerfile.data, arena, err);
+    if (log_path != NULL) {
+        log = open(log_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    }
+    if (path == NULL || credentials == NULL) {
+        return path != NULL && err != NULL && err->code != 0
+                   ? err->code
+                   : stk_err_set(err, STK_E_NOMEM, "no memory for a build");
+    }
+    if (log_path != NULL && log < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "writing the build's log %s", log_path);
+    }
+    int rc = stk_image_context_tar(&make->context, &tar, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const char *header = stk_arena_printf(arena, "X-Registry-Config: %s", credentials);
+    const char *const headers[] = {"Content-Type: application/x-tar", header, NULL};
+    listener l = {.fd = log, .say = say, .arg = arg, .line = STK_BUF_INIT(1 << 20)};
+    stk_err why = {0};
+    if (log >= 0) { /* the log is whole without the Dockerfile's file */
+        (void)stk_file_write_all(log, make->dockerfile.data, make->dockerfile.len);
+        (void)stk_file_write_all(log, "\n", 1);
+    }
+    rc = stk_engine_stream(engine, "POST", path, headers, tar, on_build, &l, &why);
+    hear(&l, l.line.len > 0 ? "\n" : "");
+    if (rc < 0 || *l.error != '\0') {
+        rc = failed(&l, *l.error != '\0' ? l.error : why.text, log_path, err);
+    }
+    stk_buf_done(&l.line);
+    return rc;
+}
+
+/* The registry's copy: pushed unless it has it, then named by its digest. */
+static int publish(const stk_engine *engine, const stk_image_recipe *recipe,
+                   const stk_image_make *make, const char *id, stk_image_say *say, void *arg,
+                   stk_arena *arena, const char **ret_pinned, stk_err *err)
+{
+    const char *repository =
+        make->settings.target_repository != NULL ? make->settings.target_repository : "stoker-env";
+    const char *tag = make->settings.image_tag != NULL ? make->settings.image_tag : make->tag;
+    const char *text = stk_arena_printf(arena, "%s/%s:%s", recipe->registry, repository, tag);
+    const char *digest = NULL;
+    stk_image_ref ref;
+    int rc = text == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for a name")
+                          : stk_image_parse(text, arena, &ref, err);
+    /* a tag of the user's own may be an older build */
+    bool known = rc == 0 && make->settings.image_tag == NULL &&
+                 !make->settings.prevent_build_reuse &&
+                 stk_image_remote_digest(&ref, arena, &digest, NULL) == 0;
+    if (rc == 0 && !known) {
+        const char *path = stk_arena_printf(arena, "/images/%s/tag?repo=%s/%s&tag=%s", id,
+                                            ref.registry, ref.repository, ref.tag);
+        rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for a name")
+                          : stk_engine_call(engine, "POST", path, NULL, NULL, NULL, err);
+        rc = rc < 0 ? rc : stk_image_push(engine, &ref, say, arg, &digest, arena, err);
+    }
+    *ret_pinned =
+        rc < 0 ? NULL : stk_arena_printf(arena, "%s/%s@%s", ref.registry, ref.repository, digest);
+    return rc;
+}
+
+static int build_if_needed(const stk_engine *engine, const stk_image_recipe *recipe,
+                           stk_image_make *make, const char *log_path, stk_image_say *say,
+                           void *arg, stk_arena *arena, const char **ret_id, stk_err *err)
+{
+    stk_image_config there;
+    const char *name = stk_arena_printf(arena, REPOSITORY ":%s", make->tag);
+    if (name == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory for a name");
+    }
+    int rc = make->settings.prevent_build_reuse
+                 ? STK_E_NOT_FOUND
+                 : stk_image_local(engine, name, arena, &there, NULL);
+    if (rc == STK_E_NOT_FOUND) {
+        rc =
+            recipe->parent_id == NULL || make->settings.dockerfile != NULL
+                ? 0
+                : stk_image_plan_check(engine, make, recipe->parent, recipe->parent_id, arena, err);
+        rc = rc < 0 ? rc : build(engine, make, name, log_path, say, arg, arena, err);
+        rc = rc < 0 ? rc : stk_image_local(engine, name, arena, &there, err);
+    } else if (rc < 0) {
+        rc = stk_image_local(engine, name, arena, &there, err);
+    }
+    *ret_id = rc < 0 ? NULL : there.id;
+    return rc;
+}
+
+int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, const char *log_path,
+                    stk_image_say *say, void *arg, stk_arena *arena, const char **ret_id,
+                    const char **ret_pinned, stk_err *err)
+{
+    stk_image_recipe ours = *recipe;
+    stk_image_make *make = stk_arena_alloc(arena, sizeof *make);
+    if (make == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory for a build");
+    }
+    ours.without_mounts = !engine->is_podman;
+    *ret_pinned = NULL;
+    int rc = stk_image_make_read(&ours, arena, make, err);
+    if (rc == 0 && make->adds_nothing && recipe->parent_id != NULL) {
+        *ret_id = recipe->parent_id;
+    } else if (rc == 0) {
+        rc = build_if_needed(engine, &ours, make, log_path, say, arg, arena, ret_id, err);
+        if (rc == 0 && recipe->registry != NULL) {
+            rc = publish(engine, recipe, make, *ret_id, say, arg, arena, ret_pinned, err);
+        }
+    }
+    stk_buf_done(&make->dockerfile);
+    return rc;
+}

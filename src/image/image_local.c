@@ -1,0 +1,204 @@
+/* Images of the container engine: is one here, pull it, push it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "image/image_private.h"
+
+enum { MAX_ANSWER = 64 << 20 };
+
+static const stk_json_limits limits = {MAX_ANSWER, 2000000, 60};
+
+int stk_image_ask(const stk_engine *engine, const char *method, const char *path, const char *body,
+                  stk_arena *arena, stk_json *ret, stk_err *err)
+{
+    STK_BUF_AUTO answer = STK_BUF_INIT(MAX_ANSWER);
+    int rc = stk_engine_call(engine, method, path, body, NULL, &answer, err);
+    const char *text =
+        rc < 0 ? NULL : stk_arena_dupn(arena, answer.data != NULL ? answer.data : "", answer.len);
+    if (rc == 0 && text == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory for an answer of %s", engine->name);
+    }
+    return rc < 0 ? rc : stk_json_parse(text, answer.len, path, &limits, arena, ret, err);
+}
+
+/* Names go into paths and queries as they are: what a name may hold means nothing there. */
+int stk_image_local(const stk_engine *engine, const char *text, stk_arena *arena,
+                    stk_image_config *ret, stk_err *err)
+{
+    stk_json root;
+    stk_image_ref ref;
+    const char *name = text;
+    stk_image_config config = {.size_bytes = -1};
+    int rc = 0;
+    if (!stk_image_is_id(text)) {
+        rc = stk_image_parse(text, arena, &ref, err);
+        name = rc < 0 ? NULL : stk_image_text(&ref, arena);
+    }
+    const char *path = name == NULL ? NULL : stk_arena_printf(arena, "/images/%s/json", name);
+    if (rc == 0 && path == NULL) {
+        rc = stk_err_set(err, STK_E_NOMEM, "no memory to look for image %s", text);
+    }
+    rc = rc < 0 ? rc : stk_image_ask(engine, "GET", path, NULL, arena, &root, err);
+    if (rc < 0) {
+        return rc;
+    }
+    config.id = stk_json_text(stk_json_get(&root, "Id"));
+    rc = stk_image_config_read(&root, stk_json_get(&root, "Config"), arena, &config, err);
+    const stk_json *digests = stk_json_get(&root, "RepoDigests");
+    const char *pinned = digests != NULL && digests->kind == STK_JSON_LIST && digests->n > 0
+                             ? stk_json_text(&digests->items[0])
+                             : NULL;
+    const char *at = pinned == NULL ? NULL : strchr(pinned, '@');
+    config.digest = at == NULL ? NULL : at + 1;
+    if (!stk_json_int(stk_json_get(&root, "Size"), &config.size_bytes)) {
+        config.size_bytes = -1;
+    }
+    if (rc == 0 && (config.id == NULL || config.env == NULL)) {
+        return stk_err_set(err, STK_E_PROTOCOL, "%s tells no id of image %s", engine->name, text);
+    }
+    if (rc == 0 && strchr(config.id, ':') == NULL) { /* older Podmans */
+        config.id = stk_arena_printf(arena, "sha256:%s", config.id);
+    }
+    *ret = config;
+    return rc;
+}
+
+/* --- streams --- */
+
+typedef struct progress {
+    stk_image_say *say;
+    void *arg;
+    char last[256];
+    char error[600];
+} progress;
+
+static void tell(progress *p, const char *id, const char *status)
+{
+    char line[256];
+    (void)snprintf(line, sizeof line, "%s%s%s", id != NULL ? id : "", id != NULL ? ": " : "",
+                   status);
+    line[strcspn(line, "\r\n")] = '\0';
+    if (p->say != NULL && *line != '\0' && strcmp(line, p->last) != 0) {
+        memcpy(p->last, line, sizeof line);
+        p->say(p->arg, line);
+    }
+}
+
+static bool on_progress(void *arg, const char *json, size_t n)
+{
+    progress *p = arg;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root;
+    if (arena == NULL || stk_json_parse(json, n, "progress", &limits, arena, &root, NULL) < 0) {
+        return true;
+    }
+    const char *error = stk_json_text(stk_json_get(&root, "error"));
+    const char *status = stk_json_text(stk_json_get(&root, "status"));
+    const char *stream = stk_json_text(stk_json_get(&root, "stream"));
+    if (error != NULL) {
+        (void)snprintf(p->error, sizeof p->error, "%s", error);
+        p->error[strcspn(p->error, "\r\n")] = '\0';
+    }
+    /* numbers that go up would be thousands of lines */
+    const stk_json *detail = stk_json_get(&root, "progressDetail");
+    if (status != NULL && (detail == NULL || stk_json_get(detail, "current") == NULL)) {
+        tell(p, stk_json_text(stk_json_get(&root, "id")), status);
+    } else if (stream != NULL) {
+        tell(p, NULL, stream);
+    }
+    return true;
+}
+
+static bool has(const char *words, const char *const *any)
+{
+    for (; *any != NULL; any++) {
+        if (strcasestr(words, *any) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int stk_image_said(const stk_image_ref *ref, const char *doing, const char *words, stk_err *err)
+{
+    static const char *const full[] = {"no space left", "disk quota", NULL};
+    static const char *const busy[] = {"toomanyrequests", "too many requests", "rate limit", NULL};
+    static const char *const login[] = {"unauthorized", "authentication required", "denied",
+                                        "forbidden", NULL};
+    static const char *const gone[] = {"manifest unknown", "name unknown", "not found",
+                                       "repository name not known", NULL};
+    static const char *const cut[] = {
+        "unexpected eof",     "connection reset", "broken pipe", "timeout",
+        "connection refused", "content length",   NULL};
+    stk_image_login none = {0}, found = {0};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    char said[400];
+    (void)snprintf(said, sizeof said, "%s", words); /* may lie in `err` */
+    if (has(said, full)) {
+        stk_err_set(err, STK_E_FULL, "no space left for image %s: %s", ref->repository, said);
+        stk_err_hint(err, "remove what isn't needed: docker system prune, podman system prune");
+        return STK_E_FULL;
+    }
+    if (arena != NULL && stk_image_login_find(ref->registry, arena, &found, NULL) < 0) {
+        found = none;
+    }
+    int status = has(said, busy) ? 429 : has(said, login) ? 401 : has(said, gone) ? 404 : 0;
+    if (status != 0) {
+        return stk_image_refused(ref, status, said, NULL, &found, err);
+    }
+    bool broke = has(said, cut);
+    stk_err_set(err, STK_E_ENV, "%s image %s/%s %s: %s", doing, ref->registry, ref->repository,
+                broke ? "broke off" : "failed", said);
+    stk_err_hint(err, broke ? "start again: layers that came whole are kept"
+                            : "look at the container engine's own log");
+    return STK_E_ENV;
+}
+
+static int stream(const stk_engine *engine, const char *path, const stk_image_ref *ref,
+                  const char *doing, progress *p, stk_arena *arena, stk_err *err)
+{
+    const char *auth = NULL,
+               *where = stk_arena_printf(arena, "%s/%s", ref->registry, ref->repository);
+    stk_err why = {0};
+    int rc = where == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory to ask a registry")
+                           : stk_image_auth(where, arena, &auth, err);
+    if (rc < 0) {
+        return rc;
+    }
+    /* Docker wants the header of a push even where there is nothing to say in it */
+    const char *header =
+        stk_arena_printf(arena, "X-Registry-Auth: %s", auth != NULL ? auth : "e30=");
+    const char *const headers[] = {header, NULL};
+    rc = stk_engine_stream(engine, "POST", path, headers, -1, on_progress, p, &why);
+    if (*p->error != '\0') {
+        return stk_image_said(ref, doing, p->error, err);
+    }
+    return rc < 0 ? stk_image_said(ref, doing, why.text, err) : 0;
+}
+
+int stk_image_pull(const stk_engine *engine, const stk_image_ref *ref, stk_image_say *say,
+                   void *arg, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    progress p = {.say = say, .arg = arg};
+    const char *path =
+        arena == NULL
+            ? NULL
+            : stk_arena_printf(arena, "/images/create?fromImage=%s/%s&tag=%s", ref->registry,
+                               ref->repository, ref->digest != NULL ? ref->digest : ref->tag);
+    return path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory to pull an image")
+                        : stream(engine, path, ref, "the pull of", &p, arena, err);
+}
+
+int stk_image_push(const stk_engine *engine, const stk_image_ref *ref, stk_image_say *say,
+                   void *arg, const char **ret_digest, stk_arena *arena, stk_err *err)
+{
+    progress p = {.say = say, .arg = arg};
+    const char *path = stk_arena_printf(arena, "/images/%s/%s/push?tag=%s", ref->registry,
+                                        ref->repository, ref->tag != NULL ? ref->tag : "latest");
+    int rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory to push an image")
+                          : stream(engine, path, ref, "the push of", &p, arena, err);
+    /* the engine's own digest is of what it would push, which isn't always what it pushed */
+    return rc < 0 ? rc : stk_image_remote_digest(ref, arena, ret_digest, err);
+}

@@ -1,0 +1,403 @@
+/* A look into an image: a container of it in which our own program reads files. Nothing of the
+ * image runs, so scratch images and broken ones can be looked at as well. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "image/image_private.h"
+#include "sys/file.h"
+
+#define INSIDE "/stoker/bin"
+
+enum { MAX_OUTPUT = 16 << 20, MAX_FACTS = 1 << 20, MAX_LIBRARIES = 8 };
+
+static const stk_json_limits limits = {MAX_FACTS, 20000, 16};
+
+/* --- one container, from its creation to its removal --- */
+
+/* Frames of 8 bytes: which stream, then the length, big-endian. A terminal's log has none. */
+static void split_log(const stk_buf *body, stk_buf *out, stk_buf *log)
+{
+    const unsigned char *data = (const unsigned char *)body->data;
+    for (size_t at = 0; at + 8 <= body->len;) {
+        size_t n = (size_t)data[at + 4] << 24 | (size_t)data[at + 5] << 16 |
+                   (size_t)data[at + 6] << 8 | data[at + 7];
+        n = n > body->len - at - 8 ? body->len - at - 8 : n;
+        stk_buf *to = data[at] == 2 ? log : out;
+        if (to != NULL) {
+            stk_buf_add(to, data + at + 8, n);
+        }
+        at += 8 + n;
+    }
+}
+
+static void put_list(stk_buf *json, const char *const *texts)
+{
+    stk_buf_char(json, '[');
+    for (uint32_t i = 0; texts != NULL && texts[i] != NULL; i++) {
+        stk_buf_text(json, i > 0 ? "," : "");
+        stk_buf_json(json, texts[i]);
+    }
+    stk_buf_char(json, ']');
+}
+
+static int create(const stk_engine *engine, const stk_image_try *what, stk_arena *arena,
+                  const char **ret_id, stk_err *err)
+{
+    STK_BUF_AUTO json = STK_BUF_INIT(1 << 20);
+    stk_json root;
+    stk_buf_text(&json, "{\"Image\":");
+    stk_buf_json(&json, what->id);
+    stk_buf_text(&json, ",\"Entrypoint\":");
+    put_list(&json, what->argv);
+    stk_buf_text(&json,
+                 ",\"Cmd\":[],\"User\":\"0:0\",\"WorkingDir\":\"/\",\"Labels\":{\"stoker.look\":"
+                 "\"1\"},\"HostConfig\":{\"NetworkMode\":");
+    stk_buf_json(&json, what->network);
+    stk_buf_text(&json, ",\"Binds\":");
+    put_list(&json, what->binds);
+    if (what->all_gpus && engine->has_nvidia) {
+        stk_buf_text(&json, ",\"DeviceRequests\":[{\"Driver\":\"nvidia\",\"Count\":-1,"
+                            "\"Capabilities\":[[\"gpu\"]]}]");
+    } else if (what->all_gpus && engine->has_cdi) {
+        stk_buf_text(&json, ",\"DeviceRequests\":[{\"Driver\":\"cdi\",\"DeviceIDs\":"
+                            "[\"nvidia.com/gpu=all\"]}]");
+    }
+    stk_buf_text(&json, "}}");
+    int rc = json.failed ? stk_err_set(err, STK_E_NOMEM, "no memory to look into an image")
+                         : stk_image_ask(engine, "POST", "/containers/create", json.data, arena,
+                                         &root, err);
+    *ret_id = rc < 0 ? NULL : stk_json_text(stk_json_get(&root, "Id"));
+    return rc == 0 && *ret_id == NULL
+               ? stk_err_set(err, STK_E_PROTOCOL, "%s gave a container no id", engine->name)
+               : rc;
+}
+
+int stk_image_run(const stk_engine *engine, const stk_image_try *what, stk_arena *arena,
+                  stk_buf *out, stk_buf *log, int *ret_status, stk_err *err)
+{
+    STK_BUF_AUTO body = STK_BUF_INIT(MAX_OUTPUT);
+    const char *id = NULL;
+    stk_json ended;
+    int rc = create(engine, what, arena, &id, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const char *start = stk_arena_printf(arena, "/containers/%s/start", id);
+    const char *wait = stk_arena_printf(arena, "/containers/%s/wait", id);
+    const char *logs = stk_arena_printf(arena, "/containers/%s/logs?stdout=1&stderr=1", id);
+    const char *gone = stk_arena_printf(arena, "/containers/%s?force=1&v=1", id);
+    if (start == NULL || wait == NULL || logs == NULL || gone == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory to look into an image");
+    }
+    rc = stk_engine_call(engine, "POST", start, NULL, NULL, NULL, err);
+    rc = rc < 0 ? rc : stk_image_ask(engine, "POST", wait, NULL, arena, &ended, err);
+    rc = rc < 0 ? rc : stk_engine_call(engine, "GET", logs, NULL, NULL, &body, err);
+    (void)stk_engine_call(engine, "DELETE", gone, NULL, NULL, NULL, NULL);
+    if (rc == 0) {
+        int64_t status = -1;
+        (void)stk_json_int(stk_json_get(&ended, "StatusCode"), &status);
+        *ret_status = (int)status;
+        split_log(&body, out, log);
+    }
+    return rc;
+}
+
+/* --- our program with its loader and libraries --- */
+
+typedef struct carried {
+    stk_arena *arena;
+    const char *binds[MAX_LIBRARIES + 2];
+    uint32_t n;
+    const char *loader; /* where it is inside */
+} carried;
+
+/* What our program itself needs: what libcurl brought along stays here. */
+static int carry(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    static const char *const ours[] = {"libc.so",  "libm.so",  "libdl.so", "libpthread.so",
+                                       "librt.so", "ld-linux", "ld64.so"};
+    (void)size;
+    carried *c = arg;
+    const char *slash = info->dlpi_name == NULL ? NULL : strrchr(info->dlpi_name, '/');
+    char path[PATH_MAX];
+    for (size_t i = 0; slash != NULL && i < sizeof ours / sizeof ours[0]; i++) {
+        if (strncmp(slash + 1, ours[i], strlen(ours[i])) != 0 || c->n >= MAX_LIBRARIES ||
+            realpath(info->dlpi_name, path) == NULL) {
+            continue;
+        }
+        c->binds[c->n++] = stk_arena_printf(c->arena, "%s:" INSIDE "%s:ro", path, slash);
+        if (slash[1] == 'l' && slash[2] == 'd') {
+            c->loader = stk_arena_printf(c->arena, INSIDE "%s", slash);
+        }
+    }
+    return 0;
+}
+
+static int look(const stk_engine *engine, const char *id, bool gpus, stk_arena *arena, stk_buf *out,
+                stk_err *err)
+{
+    STK_BUF_AUTO log = STK_BUF_INIT(MAX_OUTPUT);
+    carried c = {.arena = arena};
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "finding our own program");
+    }
+    self[n] = '\0';
+    (void)dl_iterate_phdr(carry, &c);
+    c.binds[c.n++] = stk_arena_printf(arena, "%s:" INSIDE "/stoker:ro", self);
+    if (c.loader == NULL) {
+        return stk_err_set(err, STK_E_ENV,
+                           "the loader of this program can't be found, so that it "
+                           "can't run inside an image");
+    }
+    const char *const argv[] = {c.loader, "--library-path", INSIDE, INSIDE "/stoker",
+                                "doctor", "--facts",        NULL};
+    const stk_image_try what = {
+        .id = id, .argv = argv, .binds = c.binds, .network = "none", .all_gpus = gpus};
+    int status = 0, rc = stk_image_run(engine, &what, arena, out, &log, &status, err);
+    if (rc == 0 && status != 0) {
+        const char *said = log.len > 0 ? log.data : out->len > 0 ? out->data : "no reason given";
+        rc = stk_err_set(err, STK_E_ENV, "a look into image %.19s failed (%d): %.*s", id, status,
+                         (int)strcspn(said, "\n"), said);
+    }
+    return rc;
+}
+
+/* --- what it says --- */
+
+static const char *text_of(const stk_json *map, const char *key)
+{
+    const stk_json *value = stk_json_get(map, key);
+    return value == NULL ? NULL : stk_json_text(value);
+}
+
+static bool truth_of(const stk_json *map, const char *key)
+{
+    const stk_json *value = stk_json_get(map, key);
+    return value != NULL && value->kind == STK_JSON_BOOL && value->truth;
+}
+
+static void read_framework(const stk_json *map, stk_framework *f)
+{
+    int64_t build = STK_BUILD_UNKNOWN, cuda = -1, ptx = -1;
+    const char *bits = text_of(map, "arch_bits");
+    const stk_json *serves = stk_json_get(map, "serves");
+    (void)stk_json_int(stk_json_get(map, "build"), &build);
+    if (!stk_json_int(stk_json_get(map, "cuda"), &cuda)) {
+        cuda = -1;
+    }
+    if (!stk_json_int(stk_json_get(map, "ptx_arch"), &ptx)) {
+        ptx = -1;
+    }
+    *f = (stk_framework){.name = text_of(map, "name"),
+                         .version = text_of(map, "version"),
+                         .folder = text_of(map, "folder"),
+                         .cuda = (int32_t)cuda,
+                         .cuda_minor_known = truth_of(map, "cuda_minor_known"),
+                         .arch_bits = bits == NULL ? 0 : strtoull(bits, NULL, 16),
+                         .has_ptx = truth_of(map, "has_ptx"),
+                         .ptx_arch = (int32_t)ptx,
+                         .lacks_cudnn = truth_of(map, "lacks_cudnn")};
+    f->build = build >= STK_BUILD_UNKNOWN && build <= STK_BUILD_OTHER ? (unsigned)build
+                                                                      : STK_BUILD_UNKNOWN;
+    for (uint32_t i = 0; serves != NULL && serves->kind == STK_JSON_LIST && i < serves->n &&
+                         i + 1 < sizeof f->serves / sizeof f->serves[0];
+         i++) {
+        f->serves[i] = stk_json_text(&serves->items[i]);
+    }
+}
+
+static int read_facts(const char *text, size_t n, stk_arena *arena, stk_image_inside *ret,
+                      stk_err *err)
+{
+    stk_json root;
+    const char *copy = stk_arena_dupn(arena, text, n);
+    if (copy == NULL || stk_json_parse(copy, n, "facts", &limits, arena, &root, NULL) < 0 ||
+        root.kind != STK_JSON_MAP) {
+        return stk_err_set(err, STK_E_PROTOCOL, "what a look into the image printed is no JSON");
+    }
+    *ret = (stk_image_inside){.python = text_of(&root, "python"),
+                              .python_path = text_of(&root, "python_path"),
+                              .nvcc = text_of(&root, "nvcc"),
+                              .libcuda = text_of(&root, "libcuda"),
+                              .compat = truth_of(&root, "compat")};
+    const stk_json *list = stk_json_get(&root, "frameworks");
+    for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n &&
+                         ret->n_frameworks < STK_PREFLIGHT_FRAMEWORKS;
+         i++) {
+        if (text_of(&list->items[i], "name") != NULL) {
+            read_framework(&list->items[i], &ret->frameworks[ret->n_frameworks++]);
+        }
+    }
+    return 0;
+}
+
+/* --- kept per id --- */
+
+static char *kept_path(const char *id, bool make)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    char folder[PATH_MAX], path[PATH_MAX];
+    if (cache != NULL && *cache == '/') {
+        (void)snprintf(folder, sizeof folder, "%s/stoker/images", cache);
+    } else if (home != NULL && *home == '/') {
+        (void)snprintf(folder, sizeof folder, "%s/.cache/stoker/images", home);
+    } else {
+        return NULL;
+    }
+    if (make && stk_file_mkdirs(folder, 0700, NULL) < 0) {
+        return NULL;
+    }
+    const char *hex = strchr(id, ':');
+    (void)snprintf(path, sizeof path, "%s/%s-" STK_VERSION ".json", folder,
+                   hex != NULL ? hex + 1 : id);
+    return strdup(path);
+}
+
+int stk_image_look_inside(const stk_engine *engine, const char *id, bool fresh, stk_arena *arena,
+                          stk_image_inside *ret, stk_err *err)
+{
+    STK_TEXT_AUTO path = kept_path(id, false);
+    STK_TEXT_AUTO kept = NULL;
+    size_t len = 0;
+    if (!fresh && path != NULL &&
+        stk_file_read_untrusted(path, MAX_FACTS, &kept, &len, NULL) == 0 &&
+        read_facts(kept, len, arena, ret, NULL) == 0) {
+        return 0;
+    }
+    STK_BUF_AUTO out = STK_BUF_INIT(MAX_FACTS);
+    int rc = look(engine, id, fresh, arena, &out, err);
+    rc = rc < 0 ? rc : read_facts(out.data != NULL ? out.data : "", out.len, arena, ret, err);
+    if (rc == 0 && !fresh) { /* with devices passed, it depends on the host as well */
+        STK_TEXT_AUTO made = kept_path(id, true);
+        if (made != NULL) {
+            (void)stk_file_write_atomic(made, out.data, out.len, 0600, NULL);
+        }
+    }
+    return rc;
+}
+
+/* --- inside --- */
+
+/* "12.8" of a toolkit's folder (version.json, before CUDA 11 version.txt); NULL. */
+static const char *toolkit_version(const char *folder, stk_arena *arena)
+{
+    STK_TEXT_AUTO json_path = stk_file_join(folder, "version.json");
+    STK_TEXT_AUTO text_path = stk_file_join(folder, "version.txt");
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    stk_json root;
+    if (stk_file_read(json_path, MAX_FACTS, &text, &len, NULL) == 0 &&
+        stk_json_parse(text, len, json_path, &limits, arena, &root, NULL) == 0) {
+        const stk_json *nvcc = stk_json_get(&root, "cuda_nvcc");
+        const stk_json *cuda = stk_json_get(&root, "cuda");
+        const char *version = nvcc == NULL ? NULL : text_of(nvcc, "version");
+        version = version == NULL && cuda != NULL ? text_of(cuda, "version") : version;
+        return version == NULL ? NULL : stk_arena_dup(arena, version);
+    }
+    STK_TEXT_AUTO old = NULL;
+    const char *at =
+        stk_file_read(text_path, MAX_FACTS, &old, &len, NULL) < 0 ? NULL : strstr(old, "Version ");
+    return at == NULL ? NULL : stk_arena_dupn(arena, at + 8, strcspn(at + 8, " \r\n"));
+}
+
+static const char *find_nvcc(stk_arena *arena)
+{
+    const char *path = getenv("PATH");
+    if (access("/usr/local/cuda/bin/nvcc", X_OK) == 0) {
+        const char *version = toolkit_version("/usr/local/cuda", arena);
+        return version != NULL ? version : "";
+    }
+    while (path != NULL && *path != '\0') {
+        char file[PATH_MAX], real[PATH_MAX];
+        size_t n = strcspn(path, ":");
+        (void)snprintf(file, sizeof file, "%.*s/nvcc", (int)n, path);
+        if (n > 0 && access(file, X_OK) == 0 && realpath(file, real) != NULL) {
+            char *end = strstr(real, "/bin/nvcc");
+            if (end != NULL) {
+                *end = '\0';
+            }
+            const char *version = toolkit_version(real, arena);
+            return version != NULL ? version : "";
+        }
+        path += n + (path[n] == ':');
+    }
+    return NULL;
+}
+
+static const char *find_libcuda(stk_arena *arena)
+{
+    static const char *const folders[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
+                                          "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64"};
+    char file[PATH_MAX];
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        (void)snprintf(file, sizeof file, "%s/libcuda.so.1", folders[i]);
+        if (access(file, F_OK) == 0) {
+            return stk_arena_dup(arena, file);
+        }
+    }
+    for (const char *list = getenv("LD_LIBRARY_PATH"); list != NULL && *list != '\0';) {
+        size_t n = strcspn(list, ":");
+        (void)snprintf(file, sizeof file, "%.*s/libcuda.so.1", (int)n, list);
+        if (n > 0 && strstr(file, "compat") == NULL && access(file, F_OK) == 0) {
+            return stk_arena_dup(arena, file);
+        }
+        list += n + (list[n] == ':');
+    }
+    return NULL;
+}
+
+static void put_framework(stk_buf *out, const stk_framework *f)
+{
+    char bits[24];
+    (void)snprintf(bits, sizeof bits, "%llx", (unsigned long long)f->arch_bits);
+    stk_buf_char(out, '{');
+    stk_json_put_text(out, "name", f->name);
+    stk_json_put_text(out, "version", f->version);
+    stk_json_put_text(out, "folder", f->folder);
+    stk_json_put_int(out, "build", f->build);
+    stk_json_put_key(out, "serves");
+    put_list(out, f->serves);
+    stk_json_put_int(out, "cuda", f->cuda);
+    stk_json_put_bool(out, "cuda_minor_known", f->cuda_minor_known);
+    stk_json_put_text(out, "arch_bits", bits);
+    stk_json_put_bool(out, "has_ptx", f->has_ptx);
+    stk_json_put_int(out, "ptx_arch", f->ptx_arch);
+    stk_json_put_bool(out, "lacks_cudnn", f->lacks_cudnn);
+    stk_buf_char(out, '}');
+}
+
+int stk_image_facts_here(stk_arena *arena, stk_buf *out, stk_err *err)
+{
+    stk_environment environment = {0};
+    stk_framework found[STK_PREFLIGHT_FRAMEWORKS];
+    uint32_t n = 0;
+    bool has = stk_preflight_environment("python3", arena, &environment, NULL) == 0 ||
+               stk_preflight_environment("python", arena, &environment, NULL) == 0;
+    if (has && stk_preflight_find(NULL, environment.sys_path, arena, found,
+                                  STK_PREFLIGHT_FRAMEWORKS, &n, NULL) < 0) {
+        n = 0;
+    }
+    stk_buf_char(out, '{');
+    stk_json_put_text(out, "python", has ? environment.version : NULL);
+    stk_json_put_text(out, "python_path", has ? environment.python : NULL);
+    stk_json_put_key(out, "frameworks");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; i < n; i++) {
+        stk_buf_text(out, i > 0 ? "," : "");
+        put_framework(out, &found[i]);
+    }
+    stk_buf_char(out, ']');
+    stk_json_put_text(out, "nvcc", find_nvcc(arena));
+    stk_json_put_text(out, "libcuda", find_libcuda(arena));
+    stk_json_put_bool(out, "compat", access("/usr/local/cuda/compat/libcuda.so.1", F_OK) == 0);
+    stk_buf_text(out, "}\n");
+    return out->failed ? stk_err_set(err, STK_E_NOMEM, "no memory for what is here") : 0;
+}

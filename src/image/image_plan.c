@@ -1,0 +1,239 @@
+/* What would an installation replace? Asked of the resolver itself, in a container of the parent,
+ * before anything is built: `pip install` replaces a CUDA build of torch by another one without a
+ * word, and then the step runs on the CPU or not at all. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "image/image_private.h"
+#include "sys/file.h"
+
+#define INSIDE "/stoker/requirements"
+
+enum { MAX_PLAN = 16 << 20, MAX_PLANNED = 4096 };
+
+/* A distribution that decides for which devices a framework is built. */
+static const struct {
+    const char *distribution, *framework; /* prefix where it ends in '*' */
+} builds[] = {{"torch", "torch"},
+              {"tensorflow", "tensorflow"},
+              {"tensorflow-cpu", "tensorflow"},
+              {"tensorflow-gpu", "tensorflow"},
+              {"tf-nightly*", "tensorflow"},
+              {"jaxlib", "jax"},
+              {"jax-cuda*", "jax"},
+              {"cupy*", "cupy"}};
+
+/* --- reading --- */
+
+static void add(stk_image_planned *ret, uint32_t n_max, uint32_t *n, const char *name,
+                const char *version)
+{
+    if (name != NULL && version != NULL && *n < n_max) {
+        ret[(*n)++] = (stk_image_planned){name, version};
+    }
+}
+
+static bool read_report(const char *text, stk_arena *arena, stk_image_planned *ret, uint32_t n_max,
+                        uint32_t *n)
+{
+    static const stk_json_limits limits = {MAX_PLAN, 2000000, STK_LIMIT_DEPTH};
+    const char *begin = strchr(text, '{');
+    stk_json root;
+    if (begin == NULL ||
+        stk_json_parse(begin, strlen(begin), "report", &limits, arena, &root, NULL) < 0) {
+        return false;
+    }
+    const stk_json *list = stk_json_get(&root, "install");
+    for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n; i++) {
+        const stk_json *metadata = stk_json_get(&list->items[i], "metadata");
+        if (metadata != NULL) {
+            add(ret, n_max, n, stk_json_text(stk_json_get(metadata, "name")),
+                stk_json_text(stk_json_get(metadata, "version")));
+        }
+    }
+    return list != NULL;
+}
+
+/* uv: " + torch==2.9.0", " ~ torch==2.9.0 (from …)". */
+static bool read_lines(const char *text, stk_arena *arena, stk_image_planned *ret, uint32_t n_max,
+                       uint32_t *n)
+{
+    bool known = strstr(text, "Would ") != NULL || strstr(text, "Audited ") != NULL;
+    for (const char *line = text; *line != '\0';) {
+        size_t len = strcspn(line, "\n");
+        const char *equals = len < 5 ? NULL : memmem(line, len, "==", 2);
+        if (equals != NULL && line[0] == ' ' && (line[1] == '+' || line[1] == '~') &&
+            line[2] == ' ') {
+            size_t left = (size_t)(line + len - equals - 2);
+            size_t size = strcspn(equals + 2, " \r\n");
+            add(ret, n_max, n, stk_arena_dupn(arena, line + 3, (size_t)(equals - line - 3)),
+                stk_arena_dupn(arena, equals + 2, size < left ? size : left));
+        }
+        line += len + (line[len] == '\n');
+    }
+    return known || *n > 0;
+}
+
+bool stk_image_plan_read(const char *text, stk_arena *arena, stk_image_planned *ret, uint32_t n_max,
+                         uint32_t *ret_n)
+{
+    *ret_n = 0;
+    return read_report(text, arena, ret, n_max, ret_n) ||
+           read_lines(text, arena, ret, n_max, ret_n);
+}
+
+/* --- judging --- */
+
+/* Names are equal whatever their case, '_' for '-'. */
+static bool is_named(const char *name, const char *pattern)
+{
+    size_t n = strcspn(pattern, "*");
+    for (size_t i = 0; i < n; i++) {
+        char c = (char)tolower((unsigned char)name[i]);
+        if ((c == '_' || c == '.' ? '-' : c) != pattern[i]) {
+            return false;
+        }
+    }
+    return pattern[n] == '*' || name[n] == '\0';
+}
+
+static const stk_framework *replaced_by(const stk_image_planned *p, const stk_image_inside *inside)
+{
+    for (size_t i = 0; i < sizeof builds / sizeof builds[0]; i++) {
+        for (uint32_t k = 0; is_named(p->name, builds[i].distribution) && k < inside->n_frameworks;
+             k++) {
+            const stk_framework *f = &inside->frameworks[k];
+            if (strcmp(f->name, builds[i].framework) == 0 &&
+                (f->build == STK_BUILD_CUDA || f->build == STK_BUILD_ROCM)) {
+                return f;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* "+cu126", "+rocm6.2": somebody asked for just that build. */
+static bool is_chosen(const char *version)
+{
+    const char *plus = strchr(version, '+');
+    return plus != NULL && (strncmp(plus, "+cu", 3) == 0 || strncmp(plus, "+rocm", 5) == 0);
+}
+
+int stk_image_plan_judge(const stk_image_planned *planned, uint32_t n,
+                         const stk_image_inside *inside, const char *parent, stk_err *err)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const stk_framework *f = replaced_by(&planned[i], inside);
+        if (f == NULL || is_chosen(planned[i].version)) {
+            continue;
+        }
+        char built[32] = "a ROCm build";
+        if (f->build == STK_BUILD_CUDA && f->cuda > 0) {
+            (void)snprintf(built, sizeof built, "built for CUDA %d.%d", f->cuda / 1000,
+                           f->cuda % 1000 / 10);
+        } else if (f->build == STK_BUILD_CUDA) {
+            (void)snprintf(built, sizeof built, "a CUDA build");
+        }
+        stk_err_set(err, STK_E_RESOURCES,
+                    "the requirements would replace %s %s of %s, %s, by %s %s, whose build is "
+                    "another",
+                    f->name, f->version != NULL ? f->version : "?", parent, built, planned[i].name,
+                    planned[i].version);
+        stk_err_hint(err,
+                     "pin what the image has (%s==%s), take the requirement out that asks for "
+                     "another, or name the build you want (%s+cu…)",
+                     planned[i].name, f->version != NULL ? f->version : "…", planned[i].version);
+        return STK_E_RESOURCES;
+    }
+    return 0;
+}
+
+/* --- asking --- */
+
+static int write_files(const stk_image_make *make, const char *folder, stk_buf *words, stk_err *err)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < make->n_packages; i++) {
+        STK_TEXT_AUTO path = stk_file_join(folder, make->packages[i].file);
+        rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for requirements")
+                          : stk_file_write(path, make->packages[i].text,
+                                           strlen(make->packages[i].text), 0644, err);
+        stk_buf_printf(words, " -r " INSIDE "/%s", make->packages[i].file);
+    }
+    return rc;
+}
+
+/* In the parent's own shell, with the parent's own environment. */
+static void put_script(const stk_image_make *make, const char *files, stk_buf *script)
+{
+    const stk_image_settings *s = &make->settings;
+    if (s->uses_uv) {
+        stk_buf_printf(script,
+                       "if command -v uv > /dev/null; then uv pip install --dry-run --python "
+                       "\"$(command -v python3)\" --break-system-packages%s%s 2>&1; exit; fi\n",
+                       s->installer_args, files);
+    }
+    stk_buf_printf(script,
+                   "PIP_BREAK_SYSTEM_PACKAGES=1 exec python3 -m pip install --dry-run --quiet "
+                   "--disable-pip-version-check --report -%s%s\n",
+                   s->installer_args, files);
+}
+
+static int ask(const stk_engine *engine, const stk_image_make *make, const char *parent_id,
+               const char *folder, stk_arena *arena, stk_buf *out, stk_buf *log, int *status,
+               stk_err *err)
+{
+    STK_BUF_AUTO files = STK_BUF_INIT(64 << 10);
+    STK_BUF_AUTO script = STK_BUF_INIT(256 << 10);
+    int rc = write_files(make, folder, &files, err);
+    if (rc < 0) {
+        return rc;
+    }
+    put_script(make, files.data, &script);
+    const char *bind = stk_arena_printf(arena, "%s:" INSIDE ":ro", folder);
+    const char *const argv[] = {"/bin/sh", "-c", script.data, NULL};
+    const char *const binds[] = {bind, NULL};
+    const stk_image_try what = {.id = parent_id, .argv = argv, .binds = binds, .network = "host"};
+    return bind == NULL || script.failed
+               ? stk_err_set(err, STK_E_NOMEM, "no memory for requirements")
+               : stk_image_run(engine, &what, arena, out, log, status, err);
+}
+
+int stk_image_plan_check(const stk_engine *engine, const stk_image_make *make, const char *parent,
+                         const char *parent_id, stk_arena *arena, stk_err *err)
+{
+    stk_image_inside inside = {0};
+    bool built = false;
+    int rc = make->n_packages == 0
+                 ? 0
+                 : stk_image_look_inside(engine, parent_id, false, arena, &inside, err);
+    for (uint32_t i = 0; i < inside.n_frameworks; i++) {
+        built = built || inside.frameworks[i].build == STK_BUILD_CUDA ||
+                inside.frameworks[i].build == STK_BUILD_ROCM;
+    }
+    if (rc < 0 || !built) {
+        return rc; /* nothing that could be broken */
+    }
+    char folder[] = "/tmp/stoker-plan-XXXXXX";
+    STK_BUF_AUTO out = STK_BUF_INIT(MAX_PLAN);
+    STK_BUF_AUTO log = STK_BUF_INIT(MAX_PLAN);
+    stk_image_planned *planned = stk_arena_array(arena, MAX_PLANNED, sizeof *planned);
+    uint32_t n = 0;
+    int status = 0;
+    if (planned == NULL || mkdtemp(folder) == NULL) {
+        return stk_err_set(err, STK_E_SYS, "no folder for requirements below /tmp");
+    }
+    rc = ask(engine, make, parent_id, folder, arena, &out, &log, &status, err);
+    (void)stk_file_remove_tree(folder, NULL);
+    if (rc == 0 && status == 0 &&
+        stk_image_plan_read(out.data != NULL ? out.data : "", arena, planned, MAX_PLANNED, &n)) {
+        rc = stk_image_plan_judge(planned, n, &inside, parent, err);
+    }
+    /* a resolver that fails now fails in the build as well, with its log; one that is too old to
+     * plan (pip before 22.2) leaves it to the look into what was built */
+    return rc;
+}

@@ -1,0 +1,203 @@
+/* The images of a run, before its first task: here or pulled, checked, built. */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "image/image_private.h"
+#include "sys/file.h"
+
+typedef struct prepare {
+    const stk_engine *engine;
+    const stk_image_prepare *how;
+    stk_accel *accel;
+    stk_findings *findings;
+    stk_arena *arena;
+    stk_err *err;
+} prepare;
+
+static void say(const prepare *p, const char *fmt, const char *name)
+{
+    char line[512];
+    if (p->how->say != NULL) {
+        (void)snprintf(line, sizeof line, fmt, name);
+        p->how->say(p->how->arg, line);
+    }
+}
+
+/* About devices only: what the user may have meant so. */
+static bool may_be_meant(const char *check)
+{
+    return strcmp(check, "arch") != 0 && strcmp(check, "python") != 0;
+}
+
+/* The findings from `first` on: the worst becomes the error. */
+static int judge(const prepare *p, const stk_image_want *w, uint32_t first)
+{
+    for (uint32_t i = first; i < p->findings->n; i++) {
+        stk_finding *f = &p->findings->items[i];
+        if (f->level == STK_CHECK_ERROR && w->allows_cpu_build && may_be_meant(f->check)) {
+            f->level = STK_CHECK_WARNING;
+        }
+        if (f->level == STK_CHECK_ERROR) {
+            stk_err_set(p->err, STK_E_RESOURCES, "step '%s': %s", w->step, f->text);
+            if (f->remedy != NULL) {
+                stk_err_hint(p->err, "%s", f->remedy);
+            }
+            return STK_E_RESOURCES;
+        }
+    }
+    return 0;
+}
+
+static int check(const prepare *p, const stk_image_want *w, const stk_image_config *config)
+{
+    uint32_t first = p->findings->n;
+    stk_image_use use = w->use;
+    use.arch = use.arch != NULL ? use.arch : p->engine->arch;
+    int rc = stk_image_check(config, w->image, p->accel, &use, p->findings, p->err);
+    return rc < 0 ? rc : judge(p, w, first);
+}
+
+/* Asks the registry first, so that nothing is pulled that can't be used. */
+static int fetch(const prepare *p, stk_image_want *w, stk_image_config *config)
+{
+    stk_image_ref ref;
+    stk_err why = {0};
+    const char *arch = p->engine->arch != NULL ? p->engine->arch : "amd64";
+    if (stk_image_is_id(w->image)) {
+        stk_err_set(p->err, STK_E_NOT_FOUND, "image %s isn't here (%s)", w->image, p->engine->name);
+        stk_err_hint(p->err, "an id is known to one engine only: name the image");
+        return STK_E_NOT_FOUND;
+    }
+    int rc = stk_image_parse(w->image, p->arena, &ref, p->err);
+    if (rc == 0 && strcmp(ref.registry, "localhost") == 0) {
+        stk_err_set(p->err, STK_E_NOT_FOUND,
+                    "image '%s' isn't here (%s), and 'localhost/' is no "
+                    "registry",
+                    w->image, p->engine->name);
+        stk_err_hint(p->err, "build or load it, or correct its name");
+        return STK_E_NOT_FOUND;
+    }
+    rc = rc < 0 ? rc : stk_image_remote(&ref, arch, p->arena, config, &why);
+    if (rc == 0) {
+        rc = check(p, w, config);
+    } else if (why.code == STK_E_ENV && strstr(why.text, "refuses") == NULL) {
+        rc = 0; /* perhaps the engine knows a way that we don't: a proxy, a mirror */
+    } else if (why.code != 0) {
+        if (p->err != NULL) {
+            *p->err = why;
+        }
+        rc = why.code;
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    say(p, "pulling image %s", w->image);
+    rc = stk_image_pull(p->engine, &ref, p->how->say, p->how->arg, p->err);
+    rc = rc < 0 ? rc : stk_image_local(p->engine, w->image, p->arena, config, p->err);
+    w->was_pulled = rc == 0;
+    return rc;
+}
+
+static const char *log_path(const prepare *p, const char *step)
+{
+    char path[PATH_MAX];
+    if (p->how->logs == NULL || stk_file_mkdirs(p->how->logs, 0777, NULL) < 0) {
+        return NULL;
+    }
+    (void)snprintf(path, sizeof path, "%s/build-%s.log", p->how->logs, step);
+    return stk_arena_dup(p->arena, path);
+}
+
+static int make(const prepare *p, stk_image_want *w, stk_image_config *config)
+{
+    const stk_image_recipe recipe = {.docker = w->docker,
+                                     .parent = w->image,
+                                     .parent_id = w->image == NULL ? NULL : config->id,
+                                     .folder = p->how->folder,
+                                     .python = p->how->python,
+                                     .registry = p->how->registry};
+    const char *id = NULL;
+    say(p, "image for step '%s': built unless it is there", w->step);
+    int rc = stk_image_build(p->engine, &recipe, log_path(p, w->step), p->how->say, p->how->arg,
+                             p->arena, &id, &w->pinned, p->err);
+    w->was_built = rc == 0 && (config->id == NULL || strcmp(config->id, id) != 0);
+    return rc < 0 ? rc : stk_image_local(p->engine, id, p->arena, config, p->err);
+}
+
+/* What its frameworks are built for: only a look inside tells. */
+static int look(const prepare *p, const stk_image_want *w, const char *id)
+{
+    stk_image_inside inside;
+    stk_findings found = {.arena = p->arena};
+    uint32_t first = p->findings->n;
+    const char *name = w->image != NULL ? w->image : "of its own Dockerfile";
+    if (!w->use.devices || p->accel == NULL || stk_accel_is_simulated(p->accel)) {
+        return 0;
+    }
+    int rc = stk_image_look_inside(p->engine, id, false, p->arena, &inside, p->err);
+    rc = rc < 0 ? rc
+                : stk_preflight_frameworks(p->accel, NULL, inside.frameworks, inside.n_frameworks,
+                                           w->use.uses, w->use.n_uses, &found, p->err);
+    for (uint32_t i = 0; rc == 0 && i < found.n; i++) {
+        const stk_finding *f = &found.items[i];
+        rc = stk_preflight_add(p->findings, f->level, f->check, f->subject, f->remedy,
+                               "image %s: %s", name, f->text);
+    }
+    return rc < 0 ? rc : judge(p, w, first);
+}
+
+static int one(const prepare *p, stk_image_want *w)
+{
+    stk_image_config config = {.size_bytes = -1};
+    int rc = 0;
+    if (w->image != NULL) {
+        stk_err why = {0};
+        rc = stk_image_local(p->engine, w->image, p->arena, &config, &why);
+        if (rc == 0) {
+            rc = check(p, w, &config);
+        } else if (rc == STK_E_NOT_FOUND) {
+            rc = fetch(p, w, &config);
+        } else if (p->err != NULL) {
+            *p->err = why;
+        }
+    }
+    if (rc == 0 && stk_image_builds(w->docker)) {
+        rc = make(p, w, &config);
+    } else if (rc == 0 && w->image == NULL) {
+        rc = stk_err_set(p->err, STK_E_SPEC, "there is no image: name a parent_image");
+    }
+    rc = rc < 0 ? rc : look(p, w, config.id);
+    if (rc == 0) {
+        w->id = config.id;
+        w->workdir = config.workdir != NULL ? config.workdir : "";
+        w->user = config.user != NULL ? config.user : "";
+        w->env = config.env;
+        w->entrypoint = config.entrypoint;
+        if (w->pinned == NULL && config.digest != NULL && w->image != NULL &&
+            !stk_image_is_id(w->image) && !w->was_built) {
+            stk_image_ref ref;
+            if (stk_image_parse(w->image, p->arena, &ref, NULL) == 0) {
+                w->pinned = stk_arena_printf(p->arena, "%s/%s@%s", ref.registry, ref.repository,
+                                             config.digest);
+            }
+        }
+    } else if (p->err != NULL && strncmp(p->err->text, "step '", 6) != 0) {
+        stk_err_context(p->err, "step '%s'", w->step);
+    }
+    return rc;
+}
+
+int stk_image_make_ready(const stk_engine *engine, const stk_image_prepare *how,
+                         stk_image_want *wants, uint32_t n, stk_accel *accel,
+                         stk_findings *findings, stk_err *err)
+{
+    stk_err own = {0};
+    const prepare p = {engine, how, accel, findings, findings->arena, err != NULL ? err : &own};
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        rc = one(&p, &wants[i]);
+    }
+    return rc;
+}
