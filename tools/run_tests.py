@@ -3,7 +3,7 @@
     run_tests.py fast | all | gpu | SUITE…
 
 Suites: `lint`; `unit`, `asan`, `sim`, `fuzz`, `lease` (C programs that meson lists, by meson suite; asan is `unit` built with
-sanitizers); `crash` (a script); and one per folder of tests/ that holds test_*.py. `fast` leaves out what is marked slow or torch and the
+sanitizers); `crash` and `vm` (scripts); and one per folder of tests/ that holds test_*.py. `fast` leaves out what is marked slow or torch and the
 folders in FURTHER; `all` is everything but real GPUs. A C program is counted by its own report (cmocka's, or a last
 line `N passed, N failed`), else as one test. Whatever crashes, times out or can't start counts as failed.
 """
@@ -32,6 +32,7 @@ FURTHER = {"crash", "wheel", "backends", "container"}  # folders of tests/ that 
 SIM_SEEDS_ALL = "5000"
 LEASE_STARTS_ALL = "20000"
 CRASH_ROUNDS = 60
+VM_TIMEOUT_S = 5000  # the machine has limits of its own
 
 
 @dataclass
@@ -156,6 +157,18 @@ def crash() -> Result:
     return count_program("crash", *run(command, max(SUITE_TIMEOUT_S, 20 * rounds)))
 
 
+def machine() -> Result:
+    """Control groups v2, in a virtual machine: where KVM boots it, or with STOKER_VM_SLOW however long it takes."""
+    slow = ["--slow"] if os.environ.get("STOKER_VM_SLOW") else []
+    status, output = run([sys.executable, "tests/vm/vm.py", *slow], VM_TIMEOUT_S)
+    result = count_program("vm", status, output)
+    result.skipped = sum(int(n) for n in re.findall(r", (\d+) skipped in ", output))
+    if result.passed + result.failed == 0:
+        result.skipped = 1
+        result.shown.append(f"--- vm: {output.strip().splitlines()[0]}")
+    return result
+
+
 def lint() -> Result:
     """Each check is one test."""
     c_files = [
@@ -208,6 +221,8 @@ def plan(words: list[str]) -> list[tuple[str, Callable[[], Result]]]:
     }
     if not fast:
         suites["crash"] = crash
+    if "vm" in words:  # only by name: it installs QEMU and makes a Debian
+        suites["vm"] = machine
     marks = "not slow and not torch and not gpu" if fast else "not gpu"
     for folder in folders():
         if not (fast and folder in FURTHER):
@@ -247,7 +262,7 @@ def main(words: list[str]) -> int:
             flush=True,
         )
         total.add(result)
-    if total.passed + total.failed == 0:
+    if total.passed + total.failed + total.skipped == 0:
         total.failed = 1  # nothing ran: that is no success
     print(f"{total.passed} passed, {total.failed} failed", flush=True)
     return 1 if total.failed else 0

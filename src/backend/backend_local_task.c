@@ -113,10 +113,13 @@ static void make_group(local_backend *b, local_task *t, const stk_job *job, cons
     }
     char name[64];
     (void)snprintf(name, sizeof name, "%u-%u%s", job->id, job->attempt, t->hook ? "-hook" : "");
-    if (stk_cgroup_new(b->groups, name, &limits, &t->group, &why) < 0 && job->memory_bytes > 0 &&
-        !b->noted_watchdog) {
+    if (stk_cgroup_new(b->groups, name, &limits, &t->group, &why) < 0 && !b->noted_watchdog) {
         b->noted_watchdog = true;
-        stk_local_note(b, t, "memory is watched, not limited: %s", why.text);
+        stk_local_note(b, t, "%s: %s",
+                       job->memory_bytes > 0 ? "memory is watched, not limited"
+                       : limits.n_closed > 0 ? "accelerators are hidden by variables only"
+                                             : "CPU is limited by affinity only",
+                       why.text);
     }
 }
 

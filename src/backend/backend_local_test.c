@@ -269,11 +269,12 @@ static void test_stop(void **state)
     assert_true(o.wall_ms >= 100 && o.wall_ms < 4000);
 
     job.dir = new_dir();
-    job.grace_ms = 100; /* it doesn't listen */
+    job.timeout_ms = 500; /* by then it listens to nothing */
+    job.grace_ms = 100;
     job.argv = SHELL("trap '' TERM; while :; do sleep 0.02; done");
     o = run(b, &job);
     assert_int_equal(o.failure, STK_FAIL_TIMEOUT);
-    assert_true(o.wall_ms >= 200);
+    assert_true(o.wall_ms >= 600);
 
     job.dir = new_dir();
     job.timeout_ms = 0; /* it tidies up: the signal comes, the output is kept */

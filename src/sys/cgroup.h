@@ -15,10 +15,13 @@ typedef enum { STK_CGROUP_NONE, STK_CGROUP_V1, STK_CGROUP_V2, STK_CGROUP_V2_SCOP
 
 typedef struct stk_cgroups stk_cgroups;
 
-/* Probes once a run: v2 delegated, else v2 by a systemd user scope (Delegate=yes), else v1, else
- * NONE (the caller uses the watchdog). Never an error: `describe` says what was found and why.
- * `run` names the parent group; leftovers of that name are removed. STOKER_CGROUP=none|v1|v2 forces
- * one. Real directories are only made with the first group. */
+/* Probes once a run: v2 in a group that is delegated to us, else in a scope that systemd gives us
+ * (the user's manager, for root the system's), else beside our own group where that is ours to
+ * write; else v1, else NONE (the caller uses the watchdog). A group with limits is only left for
+ * one below the same limits. Never an error: `describe` says what was found and why. `run` names
+ * the parent group; leftovers of that name are removed. STOKER_CGROUP=none|v1|v2 forces one. Real
+ * directories are only made with the first group; then the processes of a delegated group move into
+ * a group `stoker-leaf` below it, where they stay. */
 stk_cgroups *stk_cgroups_open(const char *run);
 void stk_cgroups_close(stk_cgroups *groups); /* removes our parent group */
 stk_cgroup_kind stk_cgroups_kind(const stk_cgroups *groups);
