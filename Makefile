@@ -59,7 +59,10 @@ build/.debian-containers: tools/debian-containers.txt tools/bootstrap.sh | build
 	@tools/bootstrap.sh debian tools/debian-containers.txt
 	@touch $@
 
-deps-test-all: deps-test $(STAMPS)/torch build/.debian-containers
+build/docker/usr/sbin/dockerd: | build/.debian-containers
+	@tools/bootstrap.sh unpack build/docker docker.io containerd || echo "going on without Docker: its tests are skipped"
+
+deps-test-all: deps-test $(STAMPS)/torch build/.debian-containers build/docker/usr/sbin/dockerd
 
 test: deps-test ## everything that takes minutes; ends in `N passed, N failed`
 	@$(PY) tools/run_tests.py fast

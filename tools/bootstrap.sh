@@ -2,6 +2,7 @@
 # Brings what the build needs onto this machine, and only what is missing.
 #   bootstrap.sh debian LIST…           Debian packages named in the list files
 #   bootstrap.sh venv DIR               a virtual environment with `import stoker` and bin/stoker
+#   bootstrap.sh unpack DIR PACKAGE…    Debian packages' files below DIR; nothing is installed or started
 #   bootstrap.sh python DIR LIST…       PyPI packages into that environment
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -31,6 +32,17 @@ debian() {
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2
 }
 
+unpack() {
+    local dir=$1 tmp
+    shift
+    command -v dpkg-deb >/dev/null && command -v apt-get >/dev/null || die "no Debian or Ubuntu: $* can't be unpacked"
+    mkdir -p "$dir"
+    tmp=$(mktemp -d)
+    (cd "$tmp" && apt-get download -q "$@" >/dev/null 2>&1) || { rm -rf "$tmp"; die "can't download $*"; }
+    for deb in "$tmp"/*.deb; do dpkg-deb -x "$deb" "$dir"; done
+    rm -rf "$tmp"
+}
+
 venv() {
     local dir=$1 python=${PYTHON:-python3} site
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' ||
@@ -49,6 +61,6 @@ python() {
 }
 
 case ${1-} in
-debian | venv | python) "$@" ;;
-*) die "usage: bootstrap.sh debian LIST… | venv DIR | python DIR LIST…" ;;
+debian | unpack | venv | python) "$@" ;;
+*) die "usage: bootstrap.sh debian LIST… | unpack DIR PACKAGE… | venv DIR | python DIR LIST…" ;;
 esac

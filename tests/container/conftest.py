@@ -11,6 +11,8 @@ Fixtures, all of the session:
                podman.socket                      path of the service's socket
                podman.registry                    "127.0.0.1:PORT", free, which it speaks plain HTTP to
                podman.serve(), podman.stop()      the service goes away and comes back; containers live on
+`engine`   `podman`, and then the same of a real Docker (class Docker, below); for tests of what must hold on both. Docker
+           is unpacked below build/docker by `make deps-test-all`, nothing of it is installed; without it: skipped.
 `scratch`  reference of an image that holds one static program, /probe (probe.c: what tests ask it to do, its head says
            what), no shell, no Python, no libc, no /tmp.
 `debian`   reference of a Debian-like image: /bin/sh, a few tools, /usr/bin/python3 with its standard library, users
@@ -34,8 +36,9 @@ import subprocess
 import tarfile
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 import pytest
 
@@ -85,6 +88,7 @@ class Podman:
     """See the head of this file."""
 
     def __init__(self, storage: Path, state: Path) -> None:
+        self.name = "podman"
         self.storage, self.state = storage, state
         self.socket = state / "podman.sock"
         self.registry = f"127.0.0.1:{_free_port()}"
@@ -132,10 +136,10 @@ runroot = "{self.state}/run"
 
     def __call__(self, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            ["podman", *words], env=self.env, capture_output=True, text=True, timeout=300, **more
+            [self.name, *words], env=self.env, capture_output=True, text=True, timeout=300, **more
         )
         if done.returncode != 0:
-            raise RuntimeError(f"podman {' '.join(words)}: {done.returncode}\n{done.stderr}")
+            raise RuntimeError(f"{self.name} {' '.join(words)}: {done.returncode}\n{done.stderr}")
         return done
 
     def api(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
@@ -170,14 +174,28 @@ runroot = "{self.state}/run"
             start_new_session=True,
         )
         log.close()
+        self._wait(self._service, self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.api("GET", "/_ping")[0] == 200)
+        except OSError:
+            return False
+
+    def _wait(self, process: subprocess.Popen[bytes], ready: Callable[[], bool]) -> None:
         until = time.monotonic() + START_S
-        while time.monotonic() < until and self._service.poll() is None:
-            try:
-                if self.api("GET", "/_ping")[0] == 200:
-                    return
-            except OSError:
-                time.sleep(0.05)
+        while time.monotonic() < until and process.poll() is None:
+            if ready():
+                return
+            time.sleep(0.05)
         raise RuntimeError((self.state / "service.log").read_text(errors="replace")[-2000:])
+
+    def close(self) -> None:
+        """Nothing is left: no container, no service."""
+        try:
+            self("rm", "-fa", "-t", "0")
+        finally:
+            self.stop()
 
     def stop(self) -> None:
         """Ends the service as a crash would; containers go on."""
@@ -191,11 +209,89 @@ runroot = "{self.state}/run"
 
     def load(self, reference: str, tree: Path, *changes: str) -> None:
         """An image of everything below `tree`, with Dockerfile lines as `changes`; files belong to root."""
-        with tempfile.NamedTemporaryFile(suffix=".tar") as file:
-            with tarfile.open(file.name, "w") as tar:
-                tar.add(tree, arcname=".", filter=_owned_by_root)
+        with _tar_of(tree) as file:
             words = [word for change in changes for word in ("--change", change)]
             self("import", "-q", *words, file.name, reference)
+
+
+class Docker(Podman):
+    """A private dockerd and containerd, with the same face."""
+
+    def __init__(self, storage: Path, state: Path, unpacked: Path) -> None:
+        super().__init__(storage, state)
+        self.name = "docker"
+        self.socket = state / "docker.sock"
+        self.env["DOCKER_HOST"] = f"unix://{self.socket}"
+        self.env["PATH"] = f"{unpacked}/usr/bin:{unpacked}/usr/sbin:{self.env['PATH']}"
+        self.env["DOCKER_CONFIG"] = str(state / "config")
+        self._containerd: subprocess.Popen[bytes] | None = None
+        self._make_hook()
+
+    def _make_hook(self) -> None:
+        """In the place of NVIDIA's: keeps the configuration of the last container that asked for GPUs."""
+        folder = self.state / "bin"
+        folder.mkdir(exist_ok=True)
+        hook = folder / "nvidia-container-runtime-hook"
+        hook.write_text(
+            '#!/bin/sh\nbundle=$(sed \'s/.*"bundle":"\\([^"]*\\)".*/\\1/\')\n'
+            f'cp "$bundle/config.json" {self.state}/hook.json\n'
+        )
+        hook.chmod(0o755)
+        self.env["PATH"] = f"{folder}:{self.env['PATH']}"
+
+    def _spawn(self, *words: str) -> subprocess.Popen[bytes]:
+        with open(self.state / "service.log", "ab") as log:
+            return subprocess.Popen(
+                words,
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def serve(self) -> None:
+        self.socket.unlink(missing_ok=True)
+        (self.state / "docker.pid").unlink(missing_ok=True)
+        address = self.state / "containerd.sock"
+        if self._containerd is None:
+            (self.state / "containerd.toml").write_text(
+                f'version = 2\nroot = "{self.storage}/containerd"\nstate = "{self.state}/containerd"\n'
+                f'disabled_plugins = ["io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "{address}"\n'
+            )
+            self._containerd = self._spawn("containerd", "-c", str(self.state / "containerd.toml"))
+            self._wait(self._containerd, address.exists)
+        self._service = self._spawn(
+            "dockerd", "-H", f"unix://{self.socket}", "--containerd", str(address), "--live-restore",
+            "--data-root", f"{self.storage}/data", "--exec-root", f"{self.state}/exec",
+            "--pidfile", f"{self.state}/docker.pid", "--bridge=none", "--iptables=false",
+            "--add-runtime", f"nvidia={shutil.which('runc')}",
+        )  # fmt: skip
+        self._wait(self._service, self._answers)
+
+    def close(self) -> None:
+        if self._containerd is not None:
+            if self._service is not None:
+                names = self.containers()
+                if names:
+                    self("rm", "-f", *names)
+                self._service.terminate()
+                self._service.wait()
+            self._containerd.terminate()
+            self._containerd.wait()
+
+    def load(self, reference: str, tree: Path, *changes: str) -> None:
+        with _tar_of(tree) as file:
+            words = [word for change in changes for word in ("--change", change)]
+            self("import", *words, file.name, reference)
+
+
+@contextmanager
+def _tar_of(tree: Path) -> Iterator[Any]:
+    with tempfile.NamedTemporaryFile(suffix=".tar") as file:
+        with tarfile.open(file.name, "w") as tar:
+            tar.add(tree, arcname=".", filter=_owned_by_root)
+        yield file
 
 
 def _owned_by_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
@@ -210,29 +306,42 @@ def _cannot(reason: str) -> None:
     pytest.skip(reason)
 
 
+@contextmanager
+def _running(name: str, make: Callable[[Path, Path], Podman]) -> Iterator[Podman]:
+    """An engine with its storage below build/container, for one session at a time."""
+    storage = ROOT / "build" / "container" / name
+    storage.mkdir(parents=True, exist_ok=True)
+    # Podman's database remembers both folders: the same ones each time.
+    state = Path(f"/tmp/stoker-{name}-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}")
+    state.mkdir(mode=0o700, exist_ok=True)
+    with open(storage / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        engine = make(storage, state)
+        try:
+            engine.serve()
+        except (RuntimeError, OSError) as error:
+            _cannot(f"{name} can't run here: {error}")
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+
 @pytest.fixture(scope="session")
 def podman() -> Iterator[Podman]:
     if shutil.which("podman") is None:
         _cannot(f"no podman here; `make deps-test-all` installs {PACKAGES.name}")
-    storage = ROOT / "build" / "container"
-    storage.mkdir(parents=True, exist_ok=True)
-    # Podman's database remembers both folders: the same ones each time, for one session at a time.
-    state = Path(f"/tmp/stoker-podman-{hashlib.sha256(bytes(ROOT)).hexdigest()[:8]}")
-    state.mkdir(mode=0o700, exist_ok=True)
-    with open(storage / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        engine = Podman(storage, state)
-        try:
-            engine.serve()
-        except (RuntimeError, OSError) as error:
-            _cannot(f"podman can't run here: {error}")
-        try:
-            yield engine
-        finally:
-            try:
-                engine("rm", "-fa", "-t", "0")
-            finally:
-                engine.stop()
+    with _running("podman", Podman) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def docker() -> Iterator[Docker]:
+    unpacked = ROOT / "build" / "docker"
+    if not (unpacked / "usr" / "sbin" / "dockerd").exists() or os.geteuid() != 0:
+        pytest.skip("a private Docker needs root and build/docker (make deps-test-all)")
+    with _running("docker", lambda a, b: Docker(a, b, unpacked)) as engine:
+        yield engine
 
 
 def _tag(name: str, *sources: Path) -> str:
@@ -247,14 +356,17 @@ def static_program(source: Path, program: Path) -> None:
     subprocess.run([compiler, "-static", "-O2", "-o", str(program), str(source)], check=True)
 
 
+def _scratch(engine: Podman, tree: Path) -> str:
+    reference = _tag("scratch", HERE / "probe.c", Path(__file__))
+    if not engine.has_image(reference):
+        static_program(HERE / "probe.c", tree / "probe")
+        engine.load(reference, tree, 'ENTRYPOINT ["/probe", "say", "entrypoint"]')
+    return reference
+
+
 @pytest.fixture(scope="session")
 def scratch(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
-    reference = _tag("scratch", HERE / "probe.c", Path(__file__))
-    if not podman.has_image(reference):
-        tree = tmp_path_factory.mktemp("scratch")
-        static_program(HERE / "probe.c", tree / "probe")
-        podman.load(reference, tree, 'ENTRYPOINT ["/probe", "say", "entrypoint"]')
-    return reference
+    return _scratch(podman, tmp_path_factory.mktemp("scratch"))
 
 
 def _copy(tree: Path, path: Path) -> None:
@@ -300,13 +412,11 @@ def _debian_tree(tree: Path) -> None:
         _copy(tree, path if path.is_relative_to("/usr") else Path("/usr") / path.relative_to("/"))
 
 
-@pytest.fixture(scope="session")
-def debian(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
+def _debian(engine: Podman, tree: Path) -> str:
     reference = _tag("debian", Path(__file__), Path("/usr/bin/python3"))
-    if not podman.has_image(reference):
-        tree = tmp_path_factory.mktemp("debian")
+    if not engine.has_image(reference):
         _debian_tree(tree)
-        podman.load(
+        engine.load(
             reference,
             tree,
             "ENV PATH=/usr/local/bin:/usr/bin:/bin",
@@ -316,3 +426,17 @@ def debian(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
             'CMD ["sleep", "1000"]',
         )
     return reference
+
+
+@pytest.fixture(scope="session")
+def debian(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return _debian(podman, tmp_path_factory.mktemp("debian"))
+
+
+@pytest.fixture(scope="session", params=["podman", "docker"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Podman:
+    """It holds the images `scratch` and `debian`, under the same names in both."""
+    engine = request.getfixturevalue(request.param)
+    _scratch(engine, tmp_path_factory.mktemp("scratch"))
+    _debian(engine, tmp_path_factory.mktemp("debian"))
+    return engine

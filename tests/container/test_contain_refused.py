@@ -14,12 +14,12 @@ from contain import Contained, wait_for
 
 
 @pytest.fixture
-def run(podman, tmp_path):
+def run(engine, tmp_path):
     """run(image, *argv, **container): one that has ended."""
     ran = []
 
     def run(image, *argv, **more):
-        ran.append(Contained(podman, tmp_path / f"step{len(ran)}", image, *argv, **more))
+        ran.append(Contained(engine, tmp_path / f"step{len(ran)}", image, *argv, **more))
         ran[-1].end()
         return ran[-1]
 
@@ -37,9 +37,9 @@ def refused(task, status, *words):
     assert sorted(p.name for p in task.folder.iterdir()) == ["container.json", "stderr.log", "stdout.log", "task.json"]  # fmt: skip
 
 
-def test_no_such_image(run):
+def test_no_such_image(run, engine):
     task = run("localhost/never-made:1", "/probe", name="my/own:1")
-    refused(task, 125, "image 'my/own:1' isn't on this host", "podman pull my/own:1")
+    refused(task, 125, "image 'my/own:1' isn't on this host", f"{engine.name} pull my/own:1")
 
 
 def test_no_such_program(run, scratch):
@@ -60,7 +60,7 @@ def test_mount_that_is_missing(run, scratch, tmp_path):
     refused(task, 125, f"mounting {tmp_path}/nothing at /data", "No such file")
 
 
-def test_another_architecture(run, podman, tmp_path):
+def test_another_architecture(run, engine, tmp_path):
     """An ELF file for a machine that this host isn't."""
     foreign = 0xB7 if os.uname().machine == "x86_64" else 0x3E
     head = b"\x7fELF\x02\x01\x01" + bytes(9) + struct.pack("<HHIQQQIHHHHHH", 2, foreign, 1, 0, 64, 0, 0, 64, 56, 0, 64, 0, 0)  # fmt: skip
@@ -68,7 +68,7 @@ def test_another_architecture(run, podman, tmp_path):
     tree.mkdir()
     (tree / "prog").write_bytes(head + bytes(64))
     (tree / "prog").chmod(0o755)
-    podman.load("localhost/stoker-test-foreign:1", tree, "ENV A=b")
+    engine.load("localhost/stoker-test-foreign:1", tree, "ENV A=b")
     task = run("localhost/stoker-test-foreign:1", "/prog")
     refused(task, 126, "exec format error", "the image is for ")
 
@@ -146,6 +146,7 @@ def fake_gpus():
         folder.rmdir()
 
 
+@pytest.mark.parametrize("engine", ["podman"], indirect=True)
 def test_exactly_the_gpus_that_were_granted(run, scratch, fake_gpus):
     words = [
         "stat",
@@ -183,6 +184,22 @@ def test_exactly_the_gpus_that_were_granted(run, scratch, fake_gpus):
     assert run(scratch, "/probe", *words).out == "(none)\n(none)\nvoid\n"
 
 
+@pytest.mark.parametrize("engine", ["docker"], indirect=True)
+def test_gpus_by_a_device_request(run, engine, scratch):
+    """Docker with NVIDIA's runtime, whose hook is a script that keeps what it was told."""
+    task = run(scratch, "/probe", gpus=["GPU-11", "GPU-22"])
+    assert task.process.returncode == 0, task.err
+    said = [
+        e
+        for e in json.loads((engine.state / "hook.json").read_text())["process"]["env"]
+        if "NVIDIA" in e
+    ]
+    assert (
+        "NVIDIA_VISIBLE_DEVICES=GPU-11,GPU-22" in said and "NVIDIA_VISIBLE_DEVICES=void" not in said
+    )
+
+
+@pytest.mark.parametrize("engine", ["podman"], indirect=True)
 def test_a_gpu_that_the_engine_cannot_give(run, scratch):
     task = run(scratch, "/probe", gpus=["GPU-00000000-0000"])
     refused(task, 125, "GPU GPU-00000000-0000", "CDI", "nvidia-ctk cdi generate")
