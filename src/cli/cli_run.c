@@ -420,7 +420,9 @@ const stk_command stk_cmd_run = {
             "calls. file.py:name calls that\n"
             "pipeline. Steps whose code, inputs and settings are known are not run again. Ctrl-C "
             "ends running steps gracefully, a\n"
-            "second one at once; 'stoker resume' takes the run up where it stopped.",
+            "second one at once; SIGTERM (the machine is wanted back) does as the first. 'stoker "
+            "resume' takes the run up\n"
+            "where it stopped, steps with checkpoints where these were.",
     .options = options_of_run,
     .stop_at = stk_cli_is_python,
     .run = run_run};

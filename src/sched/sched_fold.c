@@ -158,7 +158,8 @@ static void fold_task(stk_sched *sched, const stk_sched_event *event, uint32_t g
         stk_sched_set_claimed(sched, task, &event->devices);
         break;
     case STK_SE_GROWN:
-        stk_sched_count_failure(sched, task, STK_FAIL_HOST_OOM, false); /* of which class doesn't matter */
+        stk_sched_count_failure(sched, task, STK_FAIL_HOST_OOM,
+                                false); /* of which class doesn't matter */
         stk_sched_count_grown(sched, task);
         node->kind = grown;
         break;

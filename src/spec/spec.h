@@ -144,7 +144,7 @@ typedef struct stk_settings {
     int64_t grace_ms;
     int64_t timeout_notice_ms; /* SIGTERM so long before the timeout; 0: at it */
     bool keep_checkpoints;     /* after the step succeeded */
-    int64_t sample_ms; /* how often a running task is measured; 0: the engine's default */
+    int64_t sample_ms;         /* how often a running task is measured; 0: the engine's default */
     stk_gpu_profile gpu_profile;
     stk_cache_policy cache;
     stk_gang_ask gang;

@@ -487,3 +487,39 @@ def test_settings() -> None:
     assert spec["keep_checkpoints"] is False
     with pytest.raises(SettingsError, match="keep_checkpoints is 1; it must be True or False"):
         step(keep_checkpoints=1)(lambda: None)
+
+
+@needs_engine
+def test_all_ranks_hear_it_and_rank_0_s_checkpoint_counts(tmp_path: Path) -> None:
+    done = run_python(
+        tmp_path,
+        """
+        import os, time
+        from stoker import checkpoint, pipeline, step, torchrun
+
+        @torchrun(nproc_per_node=2, max_restarts=3)
+        @step(timeout=60, timeout_notice=57, grace=0.1)
+        def train() -> int:
+            rank = os.environ["RANK"]
+            state = checkpoint.load(default={"by": None})
+            def save():
+                open("hook-" + rank, "w").close()
+                time.sleep(0.5)  # longer than grace: the notice is what they have
+                checkpoint.save({"by": rank})
+            checkpoint.on_preemption(save)
+            while state["by"] is None:
+                time.sleep(0.01)
+            return int(state["by"])
+
+        @pipeline
+        def p():
+            train()
+
+        if __name__ == "__main__":
+            print("by", p().steps["train"].output.load())
+        """,
+    )
+    assert done.stdout.splitlines()[-1] == "by 0", done.stdout
+    assert (tmp_path / "hook-0").exists() and (tmp_path / "hook-1").exists()
+    tries = sorted(tmp_path.glob(".stoker/runs/*/train/0/*/gang.json"))
+    assert [json.loads(t.read_text())["restarts"] for t in tries] == [0, 0]
