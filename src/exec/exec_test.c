@@ -499,6 +499,57 @@ static void test_others(void **state)
     assert_int_equal(committed(f, STK_EV_NOTE, UINT32_MAX, 0).n, 1); /* that b waits, for whom */
 }
 
+/* What another run sees of this one's claim, and when that changed. */
+typedef struct claim_log {
+    stk_accel *other;
+    bool was;
+    uint32_t n;
+    int64_t changed_s[16];
+} claim_log;
+
+static claim_log claims;
+
+static int watch_claim(fixture *f)
+{
+    f->now_ms += 999; /* an hour is long */
+    const char *who = stk_lease_claimant(claims.other, 1, f->arena);
+    if ((who != NULL) != claims.was && claims.n < 16) {
+        claims.was = who != NULL;
+        claims.changed_s[claims.n++] = (f->now_ms - 1000000) / 1000;
+        assert_true(who == NULL || strstr(who, " step a (user ") != NULL);
+    }
+    if (f->now_ms > 1000000 + 4000 * 1000) {
+        stk_lease_drop(&others);
+        return 1;
+    }
+    return 0;
+}
+
+/* Who waits for two devices claims both after 10 s. As long as that keeps one idle it is given up
+ * after 10 min for as long, then for twice as long; with its start it is over. */
+static void test_claims(void **state)
+{
+    fixture *f = *state;
+    static const int64_t expected[] = {10, 610, 1210, 2410, 3610};
+    const stk_devset first = {{1}};
+    have_devices(f, 2, "");
+    claims = (claim_log){.n = 0};
+    OK(stk_accel_open(stk_arena_printf(f->arena, "fake:%s/devices.json", f->dir), &claims.other,
+                      &f->err));
+    OK(stk_lease_take(claims.other, &first, 0, "run of others", &others, NULL, &f->err));
+    f->on_tick = watch_claim;
+    assert_int_equal(run(f, "{\"a\":{\"run\":\"true\",\"resources\":{\"cpu_count\":0.1,"
+                            "\"gpu_count\":2}}}"),
+                     STK_RUN_SUCCEEDED);
+    assert_int_equal(given(f, 0), 3);
+    assert_int_equal(claims.n, 5);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_in_range(claims.changed_s[i], expected[i], expected[i] + 8);
+    }
+    assert_null(stk_lease_claimant(claims.other, 1, f->arena));
+    stk_accel_close(claims.other);
+}
+
 static void test_more_memory(void **state)
 {
     fixture *f = *state;
@@ -742,6 +793,7 @@ int main(void)
                                        TEST(test_devices),
                                        TEST(test_shares),
                                        TEST(test_others),
+                                       TEST(test_claims),
                                        TEST(test_more_memory),
                                        TEST(test_more_memory_after_a_crash),
                                        TEST(test_too_much_memory),
