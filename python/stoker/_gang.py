@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 _MARK = "STOKER_RANK_DIR"  # <attempt directory>/rank-K, set by the launcher
 _POLL_S = 0.02
 _GPU_WAYS = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm")
-_TORCHRUN = ("nproc_per_node", "nnodes", "master_port", "max_restarts")
+_TORCHRUN = (
+    *("nproc_per_node", "nnodes", "master_port", "max_restarts"),
+    *("entrypoint", "entrypoint_args"),
+)
 
 
 # ---------------------------------------------------------------------------- the decorators
@@ -47,10 +50,10 @@ class Launch:
         import hashlib
 
         text = json.dumps([self.options, self.all_ranks], sort_keys=True, default=repr)
-        path = self.options.get("config_file")
-        if path:
-            with open(path, encoding="utf-8") as stream:
-                text += stream.read()
+        for name in ("config_file", "entrypoint"):
+            if self.options.get(name):
+                with open(self.options[name], encoding="utf-8") as stream:
+                    text += stream.read()
         return {f"options of {self.decorator}": hashlib.sha256(text.encode()).hexdigest()[:32]}
 
     @property
@@ -107,6 +110,8 @@ def torchrun(
     _step: Any = None,
     *,
     nproc_per_node: Any = None,
+    entrypoint: Any = None,
+    entrypoint_args: Any = None,
     all_ranks: bool = False,
     **options: Any,
 ) -> Any:
@@ -115,12 +120,19 @@ def torchrun(
     Args:
         nproc_per_node: number of ranks; ``"gpu"``, ``"auto"`` or None: as many as the step was granted GPUs, else one.
         all_ranks: as in :func:`run_with_accelerate`.
+        entrypoint: a Python script that every rank runs as ``__main__``. When all have, they call the step's
+            function, which makes the step's outputs of what the script left. It is looked for beside the step's
+            file, then in the working directory; it can ask ``get_step_context().inputs`` for the step's arguments, its content
+            counts in the cache key, and its exit status other than 0 fails the rank.
+        entrypoint_args: its words, or a mapping: ``{"lr": 0.1, "amp": True}`` is ``--lr 0.1 --amp`` (None and False are
+            left out, a list is several words).
         options: ``master_port``, ``max_restarts``.
 
     Raises:
         RuntimeError: used on something that is no step, twice, or inside of a pipeline's function.
-        SettingsError: an unknown option, or a value out of range.
+        SettingsError: an unknown option, a value out of range, or a script that isn't there.
     """
+    options = {"entrypoint": entrypoint, "entrypoint_args": entrypoint_args, **options}
     return _decorator(_step, "torchrun", {"nproc_per_node": nproc_per_node, **options}, all_ranks)
 
 
@@ -161,6 +173,7 @@ def _decorate(step: Any, kind: str, options: Mapping[str, Any], all_ranks: bool)
             "leave one of them out"
         )
     if kind == "torchrun":
+        _find_script(where, step.entrypoint, launch.options)
         gang = _torchrun_gang(where, launch.options)
     else:
         gang = _accelerate_gang(where, launch.options)
@@ -190,6 +203,65 @@ def _torchrun_gang(where: str, options: Dict[str, Any]) -> Dict[str, Any]:
     if said.get("nproc_per_node") in ("gpu", "auto"):
         del said["nproc_per_node"]
     return _gang_of(where, said, "nproc_per_node", "master_port")
+
+
+def _find_script(where: str, func: Any, options: Dict[str, Any]) -> None:
+    """The script's absolute path and its words, in place of what was given."""
+    from ._errors import SettingsError
+
+    given = options.get("entrypoint")
+    words = options.get("entrypoint_args")
+    if given is None:
+        if words is not None:
+            raise SettingsError(
+                f"{where}: entrypoint_args are for a script, and there is none; name it by entrypoint, or give the "
+                "step's function its arguments in the pipeline"
+            )
+        return
+    if not isinstance(given, (str, os.PathLike)):
+        raise SettingsError(
+            f"{where}: entrypoint is {given!r}; it must be the path of a script, as the step's own function runs anyway"
+        )
+    code = getattr(func, "__code__", None)
+    folders = [os.path.dirname(os.path.abspath(code.co_filename))] if code is not None else []
+    folders.append(os.getcwd())
+    paths = [os.path.join(folder, os.fspath(given)) for folder in folders]
+    found = next((path for path in paths if os.path.isfile(path)), None)
+    if found is None:
+        raise SettingsError(
+            f"{where}: entrypoint '{os.fspath(given)}' is not there; it was looked for in "
+            f"{' and '.join(dict.fromkeys(folders))}"
+        )
+    options["entrypoint"] = found
+    options["entrypoint_args"] = script_words(where, words)
+
+
+def script_words(where: str, given: Any) -> List[str]:
+    """A script's words, of a sequence or of a mapping of options.
+
+    Raises:
+        SettingsError: it is neither.
+    """
+    if given is None:
+        return []
+    if isinstance(given, (list, tuple)):
+        return [str(word) for word in given]
+    if not hasattr(given, "items"):
+        from ._errors import SettingsError
+
+        raise SettingsError(
+            f"{where}: entrypoint_args is {given!r}; it must be a list of words or a mapping of options"
+        )
+    words = []
+    for name, value in given.items():
+        if value is None or value is False:
+            continue
+        words.append(f"--{name}")
+        if isinstance(value, (list, tuple)):
+            words += [str(one) for one in value]
+        elif value is not True:
+            words.append(str(value))
+    return words
 
 
 def _gang_of(where: str, said: Mapping[str, Any], ranks: str, port: str) -> Dict[str, Any]:
@@ -346,6 +418,18 @@ class Rank:
         if self.number == 0:
             write(self.directory, "result.json", result)
 
+    def meet(self, where: str) -> None:
+        """Wait until all ranks of this machine have come here; one that dies before ends all."""
+        import time
+
+        first = self.number - int(os.environ["LOCAL_RANK"])
+        name = f"{where}-{self.restart}"
+        with open(f"{self.own}/{name}", "w"):
+            pass
+        for k in range(first, first + int(os.environ["LOCAL_WORLD_SIZE"])):
+            while not os.path.exists(f"{self.directory}/rank-{k}/{name}"):
+                time.sleep(_POLL_S)
+
     def share(
         self, entries: Mapping[str, Any], write: Callable[[str, str, Dict[str, Any]], None]
     ) -> None:
@@ -372,6 +456,23 @@ class Rank:
     @property
     def _shared(self) -> str:
         return f"returned-{self.restart}.json"
+
+
+def run_script(path: str, words: List[str]) -> None:
+    """Run a script as ``python PATH WORDS…`` would, in this process.
+
+    Raises:
+        SystemExit: it ended itself.
+    """
+    import runpy
+
+    before = sys.argv, sys.path[:]
+    sys.argv = [path, *words]
+    sys.path.insert(0, os.path.dirname(path))
+    try:
+        runpy.run_path(path, run_name="__main__")
+    finally:
+        sys.argv, sys.path[:] = before
 
 
 def gathered(

@@ -160,6 +160,7 @@ class _Attempt:
         _frameworks.guard(self._devices(), self.task.get("uses"))
         arguments = self._load_inputs()
         self.run_hook("on_start", None)
+        self._run_script()
         value = self._call(arguments)
         _told_to_end(self.warnings, failed=False)
         names = self._output_names()
@@ -198,6 +199,20 @@ class _Attempt:
                 ) from exc
         self.context.inputs = arguments
         return arguments
+
+    def _run_script(self) -> None:
+        """What a rank runs before the step's function (``@torchrun(entrypoint=…)``)."""
+        options = self.entry.launch.options if self.entry.launch is not None else {}
+        if self.rank is None or not options.get("entrypoint"):
+            return
+        try:
+            _gang.run_script(options["entrypoint"], options["entrypoint_args"])
+        except SystemExit as exc:
+            if exc.code not in (None, 0):
+                raise Stopped(
+                    f"'{_short(options['entrypoint'])}' called sys.exit({exc.code!r})"
+                ).with_traceback(exc.__traceback__) from None
+        self.rank.meet("script")
 
     def _call(self, arguments: Dict[str, Any]) -> Any:
         try:

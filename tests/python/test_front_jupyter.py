@@ -132,3 +132,29 @@ def test_cells_step_of_two_ranks(kernel):
     out, failed = kernel.cell(GANG)
     assert failed is None, out
     assert "ranks said [42, 43]" in out
+
+
+ACCELERATED = """
+from typing import Any
+from stoker import pipeline, run_with_accelerate, step
+offset = 41
+@run_with_accelerate(num_processes=2, cpu=True, all_ranks=True)
+@step
+def accelerated(x: int) -> Any:
+    from accelerate import Accelerator
+    import torch
+    accelerator = Accelerator()
+    return accelerator.reduce(torch.tensor(float(offset + x + accelerator.process_index)), "sum").item()
+@pipeline
+def in_a_notebook():
+    accelerated(1)
+print("ranks said", in_a_notebook().steps["accelerated"].output.load())
+"""
+
+
+@pytest.mark.torch
+def test_cells_step_with_accelerate(kernel):
+    pytest.importorskip("accelerate")
+    out, failed = kernel.cell(ACCELERATED)
+    assert failed is None, out
+    assert "ranks said [85.0, 85.0]" in out

@@ -304,3 +304,86 @@ def test_two_ranks_train_what_one_does(tmp_path: Path) -> None:
     one, two = map(float, found.groups())
     assert one > 0.93
     assert one == two
+
+
+VALUES = """
+from typing import Annotated, Any, Tuple
+import pandas as pd
+import torch
+from stoker import pipeline, run_with_accelerate, step
+
+@step
+def load() -> pd.DataFrame:
+    return pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [2.0, 4.0, 6.0]})
+
+@step
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Linear(1, 1)
+
+@run_with_accelerate(num_processes=2, cpu=True)
+@step
+def fit(
+    model: torch.nn.Module, data: pd.DataFrame, options: dict, rounds: int = 1
+) -> Tuple[Annotated[torch.nn.Module, "fitted"], Annotated[pd.DataFrame, "losses"], Annotated[dict, "facts"]]:
+    from accelerate import Accelerator
+    accelerator = Accelerator()
+    x, y = (torch.tensor(data[c].values, dtype=torch.float32)[:, None] for c in "xy")
+    optimizer = torch.optim.SGD(model.parameters(), lr=options["lr"])
+    ready, optimizer = accelerator.prepare(model, optimizer)
+    losses = []
+    for _ in range(rounds):
+        loss = ((ready(x) - y) ** 2).mean()
+        optimizer.zero_grad()
+        accelerator.backward(loss)
+        optimizer.step()
+        losses.append(loss.item())
+    facts = {"ranks": accelerator.num_processes, ("a", 1): {2, 3}}
+    return accelerator.unwrap_model(ready), pd.DataFrame({"loss": losses}), facts
+
+@pipeline
+def one():
+    fit(model(), load(), {"lr": 0.05}, rounds=20)
+
+if __name__ == "__main__":
+    done = one().steps["fit"].outputs
+    losses = done["losses"].load()
+    print(type(done["fitted"].load()).__name__, len(losses), losses.loss[0] > 10 * losses.loss[19])
+    print(done["facts"].load() == {"ranks": 2, ("a", 1): {2, 3}})
+"""
+
+
+def test_frames_models_and_dicts_in_and_out(tmp_path: Path) -> None:
+    """Positional and by keyword, as the engine hands them to ranks and takes them from rank 0."""
+    pytest.importorskip("pandas")
+    done = run_python(tmp_path, VALUES)
+    assert done.stdout.splitlines()[-2:] == ["Linear 20 True", "True"], done.stdout
+
+
+def test_every_option_of_accelerate_is_known() -> None:
+    """Each long option of the installed accelerate's launcher is taken, or refused with the reason."""
+    from accelerate.commands.launch import launch_command_parser
+
+    from stoker import _accelerate
+    from stoker._errors import SettingsError
+
+    refused = set()
+    n = 0
+    for action in launch_command_parser()._actions:
+        names = [text[2:] for text in action.option_strings if text.startswith("--")]
+        value: Any = "1"
+        if action.nargs == 0 or action.type is bool:
+            value = True
+        elif action.choices is not None:
+            value = next(iter(action.choices))
+        elif action.type in (int, float):
+            value = action.type(1)
+        for name in names:
+            n += 1
+            try:
+                assert _accelerate.checked("x", {name.replace("-", "_"): value}), name
+            except SettingsError as exc:
+                assert "has no meaning here" in str(exc), name
+                refused.add(action.dest)
+    assert n > 80
+    assert refused == set(_accelerate._NOT_HERE) - {"training_script", "training_script_args"}

@@ -164,6 +164,40 @@ def test_misuse_is_a_runtime_error() -> None:
         wraps.spec()
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"lr": 0.1, "amp": True, "off": False, "none": None}, ["--lr", "0.1", "--amp"]),
+        ({"sizes": [1, 2]}, ["--sizes", "1", "2"]),
+        (["-v", 3], ["-v", "3"]),
+        (None, []),
+    ],
+)
+def test_words_of_a_script(tmp_path: Path, given: Any, words: list[str]) -> None:
+    script = tmp_path / "train.py"
+    script.touch()
+    made = torchrun(entrypoint=script, entrypoint_args=given)(step(name="x")(lambda: None))
+    assert made.launch.options == {"entrypoint": str(script), "entrypoint_args": words}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (
+            {"entrypoint": "nowhere.py"},
+            "entrypoint 'nowhere.py' is not there; it was looked for in",
+        ),
+        ({"entrypoint": print}, "it must be the path of a script"),
+        ({"entrypoint": __file__, "entrypoint_args": "--lr 1"}, "must be a list of words or a map"),
+        ({"entrypoint_args": ["x"]}, "are for a script, and there is none"),
+        ({"entry_point": "x.py"}, "did you mean 'entrypoint'"),
+    ],
+)
+def test_wrong_scripts(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        torchrun(**options)(step(name="x")(lambda: None))
+
+
 # ---------------------------------------------------------------------------- ranks
 
 PROGRAM = """
@@ -389,3 +423,48 @@ def test_gangs_through_the_engine(tmp_path: Path, failing: int) -> None:
     hooks = (tmp_path / "hooks").read_text().splitlines()
     assert len(hooks) == 1
     assert f"rank {failing} of 2" in hooks[0]
+
+
+SCRIPT = """
+import json, os, sys
+from beside import doubled
+from stoker import get_step_context
+if __name__ == "__main__":
+    rank = int(os.environ["RANK"])
+    if "--fail" in sys.argv and rank == 1: sys.exit(4)
+    said = [sys.argv[1:], os.environ["WORLD_SIZE"], doubled(get_step_context().inputs["n"])]
+    json.dump(said, open(f"said-{rank}", "w"))
+    sys.exit(0)
+"""
+OF_SCRIPT = """
+import json, sys
+from stoker import PipelineFailed, pipeline, step, torchrun
+args = {"fail": "--fail" in sys.argv, "lr": 0.5}
+@torchrun(entrypoint="train.py", entrypoint_args=args, nproc_per_node=2)
+@step
+def train(n: int) -> list:
+    return [json.load(open(f"said-{k}")) for k in range(2)] if args["fail"] is False else []
+@pipeline
+def one():
+    train(21)
+if __name__ == "__main__":
+    try:
+        run = one()
+        print(run.steps["train"].status, run.steps["train"].output.load())
+    except PipelineFailed as exc:
+        print(exc)
+"""
+
+
+@needs_engine
+def test_a_script_on_ranks(tmp_path: Path) -> None:
+    """What it wrote is what the step's function returns; its content is part of the key; its failure the step's."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "beside.py").write_text("def doubled(n):\n    return 2 * n\n")
+    said = "[[['--lr', '0.5'], '2', 42], [['--lr', '0.5'], '2', 42]]"
+    assert f"completed {said}" in run_python(tmp_path, OF_SCRIPT).stdout
+    assert f"cached {said}" in run_python(tmp_path, OF_SCRIPT).stdout
+    (tmp_path / "train.py").write_text(SCRIPT + "# changed\n")
+    assert f"completed {said}" in run_python(tmp_path, OF_SCRIPT).stdout
+    out = run_python(tmp_path, OF_SCRIPT.replace('"--fail" in sys.argv', "True")).stdout
+    assert "rank 1 of 2: 'train.py' called sys.exit(4)" in out
