@@ -14,8 +14,10 @@ import select
 import signal
 import socket
 import sys
+import threading
 import warnings
-from typing import Any, Dict, List, Mapping, NoReturn, Optional
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Mapping, NoReturn, Optional
 
 from ._binary import find, json_of, output_of, run_options
 from ._client import PipelineRun
@@ -114,6 +116,7 @@ def launch(compiled: Compiled) -> PipelineRun:
         PipelineFailed: the run failed, with the engine's sentence and the step's own exception.
         EngineError: the binary is missing, or it ended without an answer.
         KeyboardInterrupt: the user cancelled the run.
+        SystemExit: SIGTERM came; the run was interrupted, its steps had their grace (status 143).
     """
     binary = find()
     options = dict(run_options())
@@ -123,12 +126,38 @@ def launch(compiled: Compiled) -> PipelineRun:
         show_plan(binary, compiled, options)
     watch = _Watch()
     reader, pid = _start(binary, arguments, compiled)
-    try:
-        watch.read(reader, pid)
-    finally:
-        os.close(reader)
-        status = _reap(pid)
+    with _passing_on_sigterm(pid) as told:
+        try:
+            watch.read(reader, pid)
+        finally:
+            os.close(reader)
+            status = _reap(pid)
+    if told:
+        raise SystemExit(128 + signal.SIGTERM)
     return watch.result(status)
+
+
+@contextmanager
+def _passing_on_sigterm(pid: int) -> Iterator[List[int]]:
+    """A batch system may know of this program only: the engine hears of its SIGTERM, and is waited for.
+
+    Yields what will have come. A program with a handler of its own decides itself.
+    """
+    told: List[int] = []
+
+    def pass_on(number: int, frame: Any) -> None:
+        told.append(number)
+        _signal(pid, number)
+
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield told
+        return
+    signal.signal(signal.SIGTERM, pass_on)
+    try:
+        yield told
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def show_plan(binary: str, compiled: Compiled, options: Dict[str, Any]) -> NoReturn:

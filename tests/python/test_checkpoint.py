@@ -523,3 +523,27 @@ def test_all_ranks_hear_it_and_rank_0_s_checkpoint_counts(tmp_path: Path) -> Non
     assert (tmp_path / "hook-0").exists() and (tmp_path / "hook-1").exists()
     tries = sorted(tmp_path.glob(".stoker/runs/*/train/0/*/gang.json"))
     assert [json.loads(t.read_text())["restarts"] for t in tries] == [0, 0]
+
+
+@needs_engine
+def test_the_program_passes_its_sigterm_on(tmp_path: Path) -> None:
+    (tmp_path / "prog.py").write_text(
+        textwrap.dedent(TRAIN.format(trouble="time.sleep(60)", options="grace=30"))
+    )
+    command = [sys.executable, "prog.py"]
+    env = environment(tmp_path / ".stoker")
+    program = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.DEVNULL)
+    end = time.monotonic() + WAIT_S
+    while not (tmp_path / "once").exists():
+        assert time.monotonic() < end and program.poll() is None
+        time.sleep(0.02)
+    program.terminate()
+    assert program.wait(WAIT_S) == 143
+    binary = env["STOKER_BIN"]
+    shown = subprocess.run([binary, "show", "--json"], cwd=tmp_path, env=env, capture_output=True)
+    assert json.loads(shown.stdout)["status"] == "interrupted"
+    again = subprocess.run(
+        [binary, "resume"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=WAIT_S
+    )
+    assert again.stdout.splitlines()[-1] == "sum 15", again.stdout + again.stderr
+    assert attempts(tmp_path) == ["from 0", "from 3"]
