@@ -29,6 +29,9 @@ _NOT_HERE = {
     "module": "the step's function is what runs",
     "no_python": "the step's function is what runs",
     "mpirun_hostfile": "Stoker starts the ranks itself, without MPI",
+    "deepspeed_hostfile": "Stoker knows its machines, and starts the ranks on each itself",
+    "machine_rank": "Stoker numbers the machines",
+    "main_process_ip": "Stoker knows its machines' addresses",
 }
 _OF_CONFIG_FILES = {"use_cpu": "cpu"}  # what an option is called in accelerate's config files
 _OF_GPUS = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "use_parallelism_config")
@@ -118,14 +121,18 @@ def from_config_file(where: str, path: str) -> Dict[str, int]:
     return found
 
 
-def environment(options: Mapping[str, Any], ranks: int, devices: int) -> Dict[str, str]:
+def environment(
+    options: Mapping[str, Any], ranks: int, devices: int, nodes: int = 1, node: int = 0
+) -> Dict[str, str]:
     """The variables that accelerate's launcher adds or changes for these options.
 
     Args:
         options: as they were given to the decorator.
-        ranks: how many processes will be started.
+        ranks: how many processes will be started on each machine.
         devices: how many devices the step was granted; without any the ranks compute on the CPU, whatever the
             options say (policy fit), and find each other by gloo.
+        nodes: number of machines.
+        node: this one, from 0.
 
     Raises:
         ImportError: accelerate, or what an option of it needs, isn't installed.
@@ -135,10 +142,13 @@ def environment(options: Mapping[str, Any], ranks: int, devices: int) -> Dict[st
     on_cpu = devices == 0
     if on_cpu:
         _fit_to_cpu(given)
-    elif ranks < 2:
+    elif ranks * nodes < 2:
         given.pop("multi_gpu", None)  # accelerate refuses it for one process
-    given.update(num_processes=ranks, num_machines=1)
+    given.update(num_processes=ranks * nodes, num_machines=nodes)
     given["main_process_port"] = 0  # any: the launcher has one, and holds it
+    if nodes > 1:
+        given.update(machine_rank=node, main_process_ip="127.0.0.1", same_network=True)
+        given["deepspeed_multinode_launcher"] = "standard"  # the others start processes by ssh
     if devices and given.get("gpu_ids") not in (None, "all"):
         given["gpu_ids"] = _of_granted(given["gpu_ids"], os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     parser = _parser()

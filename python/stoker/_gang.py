@@ -79,11 +79,11 @@ class Launch:
                 self.options = _accelerate.checked(f"{where}: run_with_accelerate", self.options)
 
     def gpus(self) -> int:
-        """GPUs that the options ask for by themselves; 0 where they don't."""
+        """GPUs of each machine that the options ask for by themselves; 0 where they don't."""
         options = self.options
         if options.get("cpu") or not any(options.get(one) for one in _GPU_WAYS):
             return 0
-        return int(options.get("num_processes") or 0)
+        return int(options.get("num_processes") or 0) // int(options.get("num_machines") or 1)
 
 
 def run_with_accelerate(_step: Any = None, *, all_ranks: bool = False, **options: Any) -> Any:
@@ -98,6 +98,8 @@ def run_with_accelerate(_step: Any = None, *, all_ranks: bool = False, **options
     Every rank gets the step's arguments and runs its function. Metadata is that of rank 0. A rank that fails
     fails the step by its own error. ``multi_gpu`` and its kin with ``num_processes`` ask for as many GPUs, unless
     the step's resources say how many; where there are none the ranks run on CPUs (policy ``fit``).
+    ``num_machines`` runs it on as many, ``num_processes`` counting the ranks of all (as with accelerate) and
+    resources those of each; which machine this is, and where they meet, is Stoker's to say.
 
     Raises:
         RuntimeError: used on something that is no step, twice, or inside of a pipeline's function.
@@ -126,7 +128,7 @@ def torchrun(
             counts in the cache key, and its exit status other than 0 fails the rank.
         entrypoint_args: its words, or a mapping: ``{"lr": 0.1, "amp": True}`` is ``--lr 0.1 --amp`` (None and False are
             left out, a list is several words).
-        options: ``master_port``, ``max_restarts``.
+        options: ``nnodes`` (machines, each with ``nproc_per_node`` ranks), ``master_port``, ``max_restarts``.
 
     Raises:
         RuntimeError: used on something that is no step, twice, or inside of a pipeline's function.
@@ -190,19 +192,29 @@ def _accelerate_gang(where: str, options: Dict[str, Any]) -> Dict[str, Any]:
     if options.get("config_file") is not None:
         options["config_file"] = os.path.abspath(str(options["config_file"]))
         said = {**_accelerate.from_config_file(where, options["config_file"]), **said}
-    _one_machine(where, "num_machines", said.get("num_machines"))
-    return _gang_of(where, said, "num_processes", "main_process_port")
+    machines = _machines(where, "num_machines", said.get("num_machines"))
+    ranks = said.get("num_processes")
+    if machines > 1 and isinstance(ranks, int) and not isinstance(ranks, bool):
+        if ranks % machines or ranks < machines:
+            from ._errors import SettingsError
+
+            raise SettingsError(
+                f"{where}: num_processes is {ranks}, which num_machines {machines} can't share equally; it counts "
+                f"the processes of all machines: make it a multiple of {machines}"
+            )
+        said["num_processes"] = ranks // machines
+    return _gang_of(where, said, "num_processes", "main_process_port", machines)
 
 
 def _torchrun_gang(where: str, options: Dict[str, Any]) -> Dict[str, Any]:
     from ._errors import refuse_unknown
 
     refuse_unknown(where, "option", options, _TORCHRUN)
-    _one_machine(where, "nnodes", options.get("nnodes"))
+    machines = _machines(where, "nnodes", options.get("nnodes"))
     said = dict(options)
     if said.get("nproc_per_node") in ("gpu", "auto"):
         del said["nproc_per_node"]
-    return _gang_of(where, said, "nproc_per_node", "master_port")
+    return _gang_of(where, said, "nproc_per_node", "master_port", machines)
 
 
 def _find_script(where: str, func: Any, options: Dict[str, Any]) -> None:
@@ -264,8 +276,12 @@ def script_words(where: str, given: Any) -> List[str]:
     return words
 
 
-def _gang_of(where: str, said: Mapping[str, Any], ranks: str, port: str) -> Dict[str, Any]:
+def _gang_of(
+    where: str, said: Mapping[str, Any], ranks: str, port: str, machines: int
+) -> Dict[str, Any]:
     gang: Dict[str, Any] = {"ranks": "gpus"}
+    if machines > 1:
+        gang["nodes"] = machines
     for key, option, low, high in (
         ("ranks", ranks, 1, 1 << 16),
         ("restarts", "max_restarts", 0, 1 << 16),
@@ -285,14 +301,23 @@ def _gang_of(where: str, said: Mapping[str, Any], ranks: str, port: str) -> Dict
     return gang
 
 
-def _one_machine(where: str, option: str, value: Any) -> None:
-    if value not in (None, 1, "1", "1:1"):
-        from ._errors import NotYetError
+def _machines(where: str, option: str, value: Any) -> int:
+    """How many machines; ``"2:2"`` and ``"2"`` are torchrun's and a config file's ways to say 2."""
+    from ._errors import SettingsError
 
-        raise NotYetError(
-            f"{where}: {option} is {value!r}: several machines come with a later version of Stoker; "
-            "leave it out to run on the GPUs of one"
+    if value is None:
+        return 1
+    low, _, high = str(value).partition(":")
+    if isinstance(value, bool) or not low.isdigit() or high not in ("", low) or not int(low):
+        raise SettingsError(
+            f"{where}: {option} is {value!r}; it must be a number of machines (one that changes while the "
+            "step runs isn't possible)"
         )
+    return int(low)
+
+
+def _nodes(task: Mapping[str, Any]) -> int:
+    return int((task.get("gang") or {}).get("nodes") or 1)
 
 
 # ---------------------------------------------------------------------------- becoming the launcher
@@ -329,14 +354,24 @@ def launch(
 
         devices = (task.get("granted") or {}).get("devices") or []
         ranks = int(task["gang"]["ranks"])
-        made = _accelerate.environment(how.options, ranks, len(devices))
+        node = int(os.environ.get("STOKER_GANG_NODE") or 0)
+        made = _accelerate.environment(how.options, ranks, len(devices), _nodes(task), node)
         os.environ.update(made)
         _threads = made.get("OMP_NUM_THREADS")
     command = [binary, "launch", "--gang", f"{directory}/task.json"]
     facts = _fitness.prepare()
-    if entry.importable is None or not _fitness.Fitness(facts).why_unfit():
+    leads = _nodes(task) > 1 and "STOKER_GANG_RDZV" not in os.environ  # it starts the other nodes
+    if leads and entry.importable is None:
+        from ._errors import SettingsError
+
+        raise SettingsError(
+            f"step '{task['step']}' runs on several machines, which must import its function, but it is a closure or "
+            "defined in a notebook; move it to the top of a file"
+        )
+    forks = entry.importable is None or not _fitness.Fitness(facts).why_unfit()
+    if forks:
         command += ["--forkserver-fd", str(_fork_server(task, entry, main_file, facts))]
-    else:
+    if leads or not forks:
         command += ["--", sys.executable, "-m", "stoker._worker", directory]
         if main_file is not None:
             command += ["--main", main_file]

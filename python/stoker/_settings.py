@@ -543,7 +543,7 @@ def gang_layer(value: Any, where: str) -> Dict[str, Any]:
         raise SettingsError(
             f"{where}: gang {value!r} must be a number of ranks, 'gpus', a mapping or False"
         )
-    known = ("ranks", "restarts", "min_ranks", "port", "hang")
+    known = ("ranks", "restarts", "min_ranks", "nodes", "port", "hang")
     refuse_unknown(f"{where}: gang", "key", value, known)
     return {"gang": {k: plain(v) for k, v in value.items() if k in known}}
 

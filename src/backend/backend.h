@@ -23,7 +23,8 @@ typedef struct stk_job {
     uint32_t id; /* chosen by exec: names the job in reports and stop(); the task number */
     uint32_t attempt;
     const char *step;
-    const char *dir;          /* the attempt directory, exists, task.json written */
+    uint32_t nodes;  /* so many at once, or none: docs/contracts.md, "Ranks". 1 but for a gang */
+    const char *dir; /* the attempt directory, exists, task.json written */
     const char *const *argv;  /* command steps: NULL-terminated; NULL for Python */
     const char *python;       /* "module:qualname", or NULL */
     bool spawn;               /* Python with a fresh interpreter */

@@ -55,16 +55,24 @@ static int read_nodes(const stk_cli *cli, stk_launch_config *c, stk_err *err)
     rc = rc < 0 ? rc : stk_cli_number(cli, "node-rank", 0, 1023, &node, err);
     rc = rc < 0 ? rc : duration(cli, "join", &c->join_ms, err);
     c->nodes = (uint32_t)nodes;
+    const char *here = getenv("STOKER_GANG_NODE"); /* whoever starts a gang's nodes says it so */
+    if (rc == 0 && node < 0 && here != NULL) {
+        node = strtol(here, NULL, 10);
+    }
     c->node = node < 0 ? 0 : (uint32_t)node;
     c->rdzv = stk_cli_value(cli, "rdzv");
-    if (rc == 0 && nodes > 1 && (node < 0 || c->rdzv == NULL)) {
+    c->rdzv = c->rdzv != NULL ? c->rdzv : getenv("STOKER_GANG_RDZV");
+    c->leash = getenv("STOKER_GANG_LEASH") != NULL;
+    if (rc == 0 && nodes > 1 && (node < 0) != (c->rdzv == NULL)) {
         return stk_err_set(
             err, STK_E_USAGE,
             "--nnodes %lld needs --node-rank (0 … %lld, another one on each node) and --rdzv "
-            "HOST:PORT, the address of node 0 as the others reach it",
+            "HOST:PORT, the address of node 0 as the others reach it; or neither, then this is "
+            "node 0 "
+            "and starts the others itself",
             (long long)nodes, (long long)nodes - 1);
     }
-    if (rc == 0 && c->node >= c->nodes) {
+    if (rc == 0 && stk_cli_value(cli, "gang") == NULL && c->node >= c->nodes) {
         return stk_err_set(err, STK_E_USAGE,
                            "--node-rank %u is not below --nnodes %u; nodes count from 0", c->node,
                            c->nodes);
@@ -141,6 +149,44 @@ static const char *const *words_of(stk_cli *cli, char *python, size_t size, stk_
     return words;
 }
 
+/* What the other nodes execute, where this one starts them: a Python step's worker, or ourselves
+ * with the same options. */
+static const char *const *node_words(stk_cli *cli, const stk_launch_config *c, stk_arena *arena)
+{
+    static const char *const same[] = {"gang",  "nnodes", "ranks", "min-ranks", "restarts",
+                                       "grace", "hang",   "join",  "log-dir",   "rdzv-id"};
+    static const char *const flags[] = {"no-prefix", "no-bind"};
+    enum { N_SAME = sizeof same / sizeof *same, N_FLAGS = sizeof flags / sizeof *flags };
+    size_t n_words = 0;
+    while (c->argv != NULL && c->argv[n_words] != NULL) {
+        n_words++;
+    }
+    if (c->is_python) {
+        return c->argv;
+    }
+    const char **argv = stk_arena_array(arena, n_words + 2 * N_SAME + N_FLAGS + 4, sizeof *argv);
+    size_t n = 0;
+    if (argv == NULL) {
+        return NULL;
+    }
+    argv[n++] = ""; /* this program, wherever it is there */
+    argv[n++] = "launch";
+    for (int i = 0; i < N_SAME; i++) {
+        if (stk_cli_value(cli, same[i]) != NULL) {
+            argv[n++] = stk_arena_printf(arena, "--%s", same[i]);
+            argv[n++] = stk_cli_value(cli, same[i]);
+        }
+    }
+    for (int i = 0; i < N_FLAGS; i++) {
+        if (stk_cli_flag(cli, flags[i])) {
+            argv[n++] = stk_arena_printf(arena, "--%s", flags[i]);
+        }
+    }
+    argv[n++] = "--";
+    memcpy(argv + n, c->argv, n_words * sizeof *argv);
+    return argv;
+}
+
 static int run_launch(stk_cli *cli)
 {
     stk_err err = {0};
@@ -170,13 +216,21 @@ static int run_launch(stk_cli *cli)
     if (task == NULL) {
         die_with_parent();
     }
+    if (rc == 0 && config.nodes > 1 && config.rdzv == NULL) {
+        config.node_argv = node_words(cli, &config, arena);
+        if (config.node_argv == NULL || config.node_argv[0] == NULL) {
+            rc = stk_err_set(&err, STK_E_USAGE,
+                             "a step on several nodes must be one that a fresh interpreter can "
+                             "import: a function of a file or a package, no closure");
+        }
+    }
     STK_BUF_AUTO summary = STK_BUF_INIT(64 << 20);
     stk_launch_end end;
     rc = rc < 0 ? rc : stk_launch_run(&config, &summary, &end, &err);
     if (rc < 0) {
         return stk_cli_fail(cli, &err);
     }
-    if (end.failure != STK_FAIL_NONE) {
+    if (end.failure != STK_FAIL_NONE && !config.leash) { /* else the leader says it */
         fprintf(stderr, "stoker launch: %s\n", end.text);
     }
     if (stk_cli_json(cli)) {
@@ -195,8 +249,7 @@ static const stk_option options_of_launch[] = {
     {"log-dir", 0, "DIR", "write rank-K/stdout.log, rank-K/stderr.log and gang.json there", false},
     {"no-prefix", 0, NULL, "lines of ranks as they are, without \"[K] \"", false},
     {"no-bind", 0, NULL, "let each rank use every CPU (else they are split)", false},
-    {"nnodes", 0, "N",
-     "run on so many nodes: start it on each, with the same words but for --node-rank", false},
+    {"nnodes", 0, "N", "run on so many nodes (see below)", false},
     {"node-rank", 0, "K", "which of them this is, from 0; node 0 leads and has rank 0", false},
     {"rdzv", 0, "HOST:PORT", "node 0 as the others reach it (port 29400)", false},
     {"rdzv-id", 0, "ID", "the gang's name: nodes of another one are refused", false},
@@ -218,6 +271,16 @@ const stk_command stk_cmd_launch = {
         "that killed it. SIGINT, SIGTERM and SIGHUP are passed on to the ranks; a second one ends "
         "them at once. Ranks never outlive the launcher, nor does it outlive who started it in the "
         "foreground.\n\n"
+        "Several nodes: start it on each with the same words but another --node-rank; nothing runs "
+        "before "
+        "all are there and reach node 0's port, and all end together. The variable STOKER_GANG_KEY "
+        "keeps "
+        "strangers out: the same secret on each. Without --node-rank and --rdzv this is node 0 and "
+        "starts the "
+        "others by the words in ~/.config/stoker/nodes (or $STOKER_NODES): this machine's address "
+        "on the first "
+        "line, then a line for each other node, a name and what comes before a shell there (ws2 "
+        "ssh ws2).\n\n"
         "With --json the answer (gang.json) is on stdout, and what ranks write is on stderr.",
     .options = options_of_launch,
     .stop_at = always,

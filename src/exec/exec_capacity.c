@@ -1,5 +1,6 @@
 /* What this host can give, as the plan wants to know it. */
 #include "exec/exec_private.h"
+#include "sys/nodes.h"
 #include "sys/proc.h"
 
 int stk_exec_capacity(stk_accel *accel, stk_arena *arena, stk_capacity *ret_capacity, stk_err *err)
@@ -26,13 +27,22 @@ int stk_exec_capacity(stk_accel *accel, stk_arena *arena, stk_capacity *ret_capa
                 i == k ? STK_LINK_SAME : (uint8_t)stk_accel_link(accel, i, k, NULL);
         }
     }
-    *ret_capacity = (stk_capacity){.devices = devices,
-                                   .n_devices = n,
-                                   .links = links,
-                                   .where = "this machine",
-                                   .remark = accel == NULL ? NULL : stk_accel_get_remark(accel),
-                                   .backend = "local",
-                                   .cpu_milli = (int64_t)stk_proc_n_cpus() * 1000,
-                                   .memory_bytes = stk_proc_memory_bytes()};
+    stk_nodes nodes;
+    int rc = stk_nodes_read(arena, &nodes, err);
+    if (rc < 0) {
+        return rc;
+    }
+    *ret_capacity =
+        (stk_capacity){.devices = devices,
+                       .n_devices = n,
+                       .links = links,
+                       .where = "this machine",
+                       .remark = accel == NULL ? NULL : stk_accel_get_remark(accel),
+                       .backend = "local",
+                       .cpu_milli = (int64_t)stk_proc_n_cpus() * 1000,
+                       .memory_bytes = stk_proc_memory_bytes(),
+                       .n_nodes = nodes.n_others + 1,
+                       .how_to_nodes = stk_arena_printf(
+                           arena, "lower it, or name other machines in %s", nodes.path)};
     return 0;
 }

@@ -159,8 +159,11 @@ static void add_gang(const stk_exec *x, uint32_t task, stk_buf *buf)
     }
     int64_t ranks = n_ranks(x, task);
     int64_t min = gang->min_ranks > 0 && gang->min_ranks < ranks ? gang->min_ranks : ranks;
-    stk_buf_printf(buf, ",\"gang\":{\"ranks\":%lld,\"min_ranks\":%lld,\"restarts\":%lld,\"port\":",
-                   (long long)ranks, (long long)min, (long long)gang->restarts);
+    stk_buf_printf(buf,
+                   ",\"gang\":{\"ranks\":%lld,\"min_ranks\":%lld,\"restarts\":%lld,"
+                   "\"nodes\":%lld,\"port\":",
+                   (long long)ranks, (long long)min, (long long)gang->restarts,
+                   gang->nodes > 1 ? (long long)gang->nodes : 1LL);
     stk_buf_printf(buf, gang->port > 0 ? "%lld" : "null", (long long)gang->port);
     stk_buf_printf(
         buf, ",\"hang_ms\":%lld,\"grace_ms\":%lld,\"notice_ms\":%lld,\"devices_per_rank\":%lld}",
@@ -535,6 +538,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .attempt = attempt,
                      .step = step->name,
                      .dir = dir,
+                     .nodes = s->gang.nodes > 1 ? (uint32_t)s->gang.nodes : 1,
                      .argv = step->python == NULL ? argv : NULL,
                      .python = step->python,
                      .spawn = s->isolation == STK_ISOLATION_SPAWN,

@@ -154,6 +154,8 @@ static void on_event(stk_gang *g, const struct epoll_event *e)
         break;
     case LAUNCH_EV_LISTEN:
     case LAUNCH_EV_PEER:
+    case LAUNCH_EV_HOST:
+    case LAUNCH_EV_LEASH:
         stk_launch_nodes_event(g, (launch_event)(e->data.u64 >> 32), i);
         break;
     }

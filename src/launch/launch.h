@@ -37,6 +37,9 @@ typedef struct stk_launch_config {
     const char *rdzv;   /* HOST[:PORT] at which the nodes reach node 0 */
     const char *key;    /* what the nodes share and nobody else knows; "": none */
     int64_t join_ms;    /* how long nodes wait for each other */
+    const char *const *node_argv; /* the leader starts the other nodes itself (sys/nodes.h), each as
+                                     this, "" in front for this program; else NULL */
+    bool leash;                   /* stdin is a pipe whose end is the leader's */
     uint32_t split;     /* thread counts in the environment that are this were meant for all ranks
                            together; 0: none */
     bool no_prefix;     /* the view without "[K] " */

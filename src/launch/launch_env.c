@@ -15,10 +15,10 @@
 static const char *const cleared[] = {"TORCHELASTIC_USE_AGENT_STORE",
                                       "TORCHELASTIC_ERROR_FILE",
                                       "STOKER_RANK_DIR",
-                                      "STOKER_NODES",
-                                      "STOKER_NODE_RANK",
-                                      "STOKER_RDZV",
-                                      "STOKER_GANG_KEY"};
+                                      "STOKER_GANG_NODE",
+                                      "STOKER_GANG_RDZV",
+                                      "STOKER_GANG_KEY",
+                                      "STOKER_GANG_LEASH"};
 static const char *const threads[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                                       "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"};
 enum { N_THREADS = sizeof threads / sizeof *threads, MAX_OURS = 40 };

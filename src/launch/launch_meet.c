@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "base/units.h"
 #include "launch/launch_nodes.h"
@@ -20,6 +21,9 @@ int stk_launch_nodes_open(stk_gang *g, stk_err *err)
     s->n = g->config->nodes;
     s->me = g->config->node;
     s->listener = -1;
+    if (s->me >= s->n) {
+        return stk_err_set(err, STK_E_USAGE, "node %u of %u nodes: they count from 0", s->me, s->n);
+    }
     uint32_t n_peers = stk_launch_leads(g) ? s->n - 1 + NODES_STRANGERS : 1;
     s->peers = calloc(n_peers, sizeof *s->peers);
     s->ranks = calloc(s->n, sizeof *s->ranks);
@@ -31,15 +35,24 @@ int stk_launch_nodes_open(stk_gang *g, stk_err *err)
         s->peers[i].wire.fd = s->peers[i].node = -1;
         s->peers[i].out = STK_BUF_INIT(64 << 20);
     }
-    int rc = stk_launch_net_split(g->config->rdzv, s->host, sizeof s->host, &s->port, err);
+    bool starts = stk_launch_leads(g) && g->config->node_argv != NULL;
+    (void)snprintf(s->key, sizeof s->key, "%s", g->config->key);
+    int rc = starts ? stk_launch_hosts_open(g, err)
+                    : stk_launch_net_split(g->config->rdzv, s->host, sizeof s->host, &s->port, err);
+    if (rc == 0 && g->config->leash &&
+        stk_launch_watch(g, STDIN_FILENO, EPOLLIN, LAUNCH_EV_LEASH, 0) < 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "watching the leader's pipe");
+    }
     if (rc == 0 && stk_launch_leads(g)) {
-        rc = stk_launch_net_listen(s->port, &s->listener, err);
+        rc = starts ? 0 : stk_launch_net_listen(s->port, &s->listener, err);
         if (rc == 0 && stk_launch_watch(g, s->listener, EPOLLIN, LAUNCH_EV_LISTEN, 0) < 0) {
             rc = stk_err_sys(err, STK_E_SYS, errno, "waiting for nodes");
         }
     }
     return rc;
 }
+
+enum { SAY_MS = 5000, LEASH_MS = 15000 };
 
 static bool going(const stk_gang *g)
 {
@@ -162,6 +175,9 @@ static int lead(stk_gang *g, stk_err *err)
     int rc = 0;
     while (rc == 0 && going(g) && !ALL(g, ready)) {
         rc = stk_launch_now_ms() >= until ? missing_nodes(g, err) : stk_launch_turn(g, until, err);
+        if (rc == 0 && s->trouble[0] != '\0') {
+            rc = stk_err_set(err, STK_E_ENV, "%s", s->trouble);
+        }
     }
     if (rc < 0 || !going(g)) {
         return rc;
@@ -200,18 +216,29 @@ static int lead(stk_gang *g, stk_err *err)
 static int find_leader(stk_gang *g, stk_err *err)
 {
     launch_nodes *s = g->nodes;
-    int64_t until = stk_launch_now_ms() + g->config->join_ms;
+    int64_t wait_ms = g->config->join_ms;
+    if (g->config->leash && wait_ms > LEASH_MS) { /* the leader is there, it started us */
+        wait_ms = LEASH_MS;
+    }
+    int64_t until = stk_launch_now_ms() + wait_ms;
+    int64_t say_ms =
+        stk_launch_now_ms() + SAY_MS; /* it may be a closed port: not only at the end */
     char why[200] = "it closes the connection";
     int rc = 0;
     while (rc == 0 && g->ending == END_NOT && !s->started && !s->bye) {
         int64_t now = stk_launch_now_ms();
         if (now >= until) {
             char time[32];
-            (void)stk_units_format_duration(g->config->join_ms, time, sizeof time);
+            (void)stk_units_format_duration(wait_ms, time, sizeof time);
             return stk_err_set(err, STK_E_ENV,
                                "node %u can't reach node 0 at %s:%d: %s (tried for %s); start its "
                                "launcher there with --node-rank 0, or let that port through",
                                s->me, s->host, (int)s->port, why, time);
+        }
+        if (now >= say_ms) {
+            say_ms = INT64_MAX;
+            stk_launch_say(g, "node %u can't reach node 0 at %s:%d yet: %s", s->me, s->host,
+                           (int)s->port, why);
         }
         if (s->peers[0].wire.fd < 0) {
             int fd = stk_launch_net_connect(s->host, s->port, 2000, why, sizeof why);

@@ -73,6 +73,15 @@ int stk_launch_net_listen(int32_t port, int *ret_fd, stk_err *err)
                : stk_err_sys(err, STK_E_SYS, code, "cannot listen on port %d", (int)port);
 }
 
+int32_t stk_launch_net_port(int fd)
+{
+    struct sockaddr_storage at = {0};
+    socklen_t len = sizeof at;
+    (void)getsockname(fd, (struct sockaddr *)&at, &len);
+    return ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                          : ((struct sockaddr_in *)&at)->sin_port);
+}
+
 static int connect_to(const struct addrinfo *at, int timeout_ms)
 {
     STK_FD_AUTO fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

@@ -189,14 +189,14 @@ static void join_proof(const stk_gang *g, const char *nonce, int64_t node, int64
     char words[512];
     (void)snprintf(words, sizeof words, "join %s %lld %lld %.300s", nonce, (long long)node,
                    (long long)nodes, id);
-    stk_launch_net_proof(g->config->key, words, hex);
+    stk_launch_net_proof(g->nodes->key, words, hex);
 }
 
 static void welcome_proof(const stk_gang *g, const char *nonce, char hex[65])
 {
     char words[128];
     (void)snprintf(words, sizeof words, "welcome %.64s", nonce);
-    stk_launch_net_proof(g->config->key, words, hex);
+    stk_launch_net_proof(g->nodes->key, words, hex);
 }
 
 static void on_hello(stk_gang *g, const stk_json *m)
@@ -404,11 +404,32 @@ static void on_connection(stk_gang *g)
     }
 }
 
+/* Nothing is ever written there once we run: it is readable at its end. */
+static void on_leash(stk_gang *g)
+{
+    launch_nodes *s = g->nodes;
+    char data[256];
+    ssize_t n = read(STDIN_FILENO, data, sizeof data);
+    if (n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN))) {
+        return;
+    }
+    stk_launch_unwatch(g, STDIN_FILENO);
+    if (!s->started) {
+        set_end(s, "its leader ended before all nodes were there");
+    } else if (!s->bye && !s->lost) {
+        on_lost(g, 0, "its launcher ended");
+    }
+}
+
 void stk_launch_nodes_event(stk_gang *g, launch_event kind, uint32_t i)
 {
     char why[200];
     if (kind == LAUNCH_EV_LISTEN) {
         on_connection(g);
+    } else if (kind == LAUNCH_EV_HOST) {
+        stk_launch_hosts_event(g, i);
+    } else if (kind == LAUNCH_EV_LEASH) {
+        on_leash(g);
     } else if (g->nodes->peers[i].wire.fd >= 0) {
         stk_launch_talk_flush(g, i);
         if (!stk_launch_talk_read(g, i, stk_launch_leads(g) ? from_node : from_leader, why,
@@ -669,6 +690,7 @@ void stk_launch_nodes_close(stk_gang *g, stk_launch_end *end)
     }
     if (stk_launch_leads(g)) {
         send_bye(g, end);
+        stk_launch_hosts_close(g);
     } else if (s->bye) {
         *end = s->end;
     } else if (end->failure == STK_FAIL_START) { /* ranks of this node could not be started */
@@ -697,6 +719,7 @@ void stk_launch_nodes_free(stk_gang *g)
         return;
     }
     free(s->peers);
+    free(s->hosts);
     free(s->ranks);
     free(s);
     g->nodes = NULL;

@@ -32,11 +32,23 @@ typedef struct launch_peer {
     char *members; /* gang.json's, of this attempt */
 } launch_peer;
 
+/* A node that the leader has started. */
+typedef struct launch_host {
+    uint32_t node;
+    char name[64];
+    pid_t pid;
+    int pidfd, leash;
+} launch_host;
+
 typedef struct launch_nodes {
     uint32_t n, me;
     char host[256];
     int32_t port; /* of the leader */
+    char key[256];
     int listener;
+    launch_host *hosts;
+    uint32_t n_hosts;
+    char trouble[400]; /* one of them could not be started */
     launch_peer *peers;
     uint32_t n_peers;
     uint32_t *ranks; /* of each node, in this attempt */
@@ -62,12 +74,20 @@ int32_t stk_launch_nodes_peer(const launch_nodes *nodes, uint32_t node);
 void stk_launch_nodes_name(const stk_gang *g, uint32_t node, char *text, size_t size);
 void stk_launch_send_ready(stk_gang *g);
 
+/* --- launch_hosts.c --- */
+
+/* Listens, and starts the other nodes. */
+int stk_launch_hosts_open(stk_gang *g, stk_err *err);
+void stk_launch_hosts_event(stk_gang *g, uint32_t i);
+void stk_launch_hosts_close(stk_gang *g);
+
 /* --- launch_net.c --- */
 
 /* "HOST", "HOST:PORT", "[ADDRESS]:PORT". */
 int stk_launch_net_split(const char *text, char *host, size_t size, int32_t *port, stk_err *err);
 /* Listens on every address of this host. */
-int stk_launch_net_listen(int32_t port, int *ret_fd, stk_err *err);
+int stk_launch_net_listen(int32_t port, int *ret_fd, stk_err *err); /* 0: any */
+int32_t stk_launch_net_port(int fd);
 /* A connection, or -1 with `why` in words. */
 int stk_launch_net_connect(const char *host, int32_t port, int timeout_ms, char *why, size_t size);
 /* So that a cut wire is noticed within NODES_SILENCE_MS, by the kernel: a launcher that is busy is

@@ -5,6 +5,7 @@
  *   launch_port.c    the port where ranks meet
  *   launch_nodes.c   several nodes: who they are, one end of all
  *   launch_meet.c    … all or nothing
+ *   launch_hosts.c   … that the leader starts itself
  *   launch_talk.c    … what they say to each other
  *   launch_net.c     … their connections
  *   launch_start.c   ranks by exec
@@ -37,7 +38,9 @@ typedef enum {
     LAUNCH_EV_WRITE,
     LAUNCH_EV_SERVER,
     LAUNCH_EV_LISTEN, /* a node comes */
-    LAUNCH_EV_PEER    /* a node, or the leader, says something */
+    LAUNCH_EV_PEER,   /* a node, or the leader, says something */
+    LAUNCH_EV_HOST,   /* what the leader started for a node is over */
+    LAUNCH_EV_LEASH   /* who started us is gone */
 } launch_event;
 
 /* One of the two places that the merged view goes to. */

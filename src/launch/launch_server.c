@@ -74,11 +74,14 @@ int stk_launch_server_start(stk_gang *g, launch_env *env, const cpu_set_t *cpus,
     int rc = stk_launch_streams_open(g, rank, theirs, err);
     rc = rc < 0 ? rc : stk_launch_env_rank(g, env, rank, err);
     if (rc == 0) {
+        static const char *const secret[] = {"STOKER_GANG_KEY", "STOKER_GANG_NODE",
+                                             "STOKER_GANG_RDZV", "STOKER_GANG_LEASH", NULL};
         const char *next = env->all[env->n_ours]; /* it has the rest itself */
         env->all[env->n_ours] = NULL;
         stk_server_spawn spawn = {.id = g->restart * STK_LAUNCH_MAX_RANKS + rank,
                                   .dir = g->config->dir,
                                   .env = env->ours,
+                                  .unset = secret,
                                   .cpus = numbers,
                                   .n_cpus = n_cpus,
                                   .threads = n_cpus};

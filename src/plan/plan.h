@@ -35,6 +35,8 @@ typedef struct stk_capacity {
     const char *backend;  /* "local" */
     int64_t cpu_milli;
     int64_t memory_bytes;
+    uint32_t n_nodes;         /* that a gang may run on, this one too; 0: not known */
+    const char *how_to_nodes; /* how a user gets more: "name them in …" */
 } stk_capacity;
 
 /* What the scheduler counts. */

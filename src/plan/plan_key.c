@@ -233,6 +233,9 @@ int stk_plan_key(const stk_plan *plan, uint32_t i_step, const char *const *input
                           ? "gpus"
                           : stk_arena_printf(arena, "%lld", (long long)s->gang.ranks));
     }
+    if (rc == 0 && s->gang.nodes > 1) {
+        rc = add_part(&w, "nodes", stk_arena_printf(arena, "%lld", (long long)s->gang.nodes));
+    }
     rc = rc < 0 ? rc : add_runtime(&w, step);
     if (rc < 0) {
         return rc;

@@ -175,13 +175,29 @@ static int ask_memory(stk_plan_requester *q, uint32_t i_step, const stk_resource
     return note_less(q, i_step, text, have);
 }
 
+/* Fewer nodes would train something else: no policy makes do with that. */
+static int ask_nodes(stk_plan_requester *q, uint32_t i_step)
+{
+    const stk_gang_ask *gang = &stk_spec_step(q->plan->spec, i_step)->settings->gang;
+    char asked[200];
+    if (q->cap == NULL || q->cap->n_nodes == 0 || gang->nodes <= (int64_t)q->cap->n_nodes) {
+        return 0;
+    }
+    (void)snprintf(asked, sizeof asked,
+                   "gang.nodes %lld is more than the %u that the %s backend has",
+                   (long long)gang->nodes, q->cap->n_nodes, q->cap->backend);
+    return stk_plan_refuse(q, i_step, asked,
+                           q->cap->how_to_nodes == NULL ? "lower it" : q->cap->how_to_nodes);
+}
+
 static int ask_all(stk_plan_requester *q, uint32_t i_step)
 {
     const stk_resources *res = &stk_spec_step(q->plan->spec, i_step)->settings->resources;
     stk_request *request = &q->plan->requests[i_step];
     int rc = stk_plan_ask_devices(q, i_step, request);
     rc = rc < 0 ? rc : ask_cpu(q, i_step, res, request);
-    return rc < 0 ? rc : ask_memory(q, i_step, res, request);
+    rc = rc < 0 ? rc : ask_memory(q, i_step, res, request);
+    return rc < 0 ? rc : ask_nodes(q, i_step);
 }
 
 /* Of a step that has its result: what it would ask for, or that it couldn't. */

@@ -112,6 +112,7 @@ typedef struct stk_gang_ask {
     int64_t ranks;     /* STK_GANG_GPUS: one for each device granted, at least one */
     int64_t min_ranks; /* a restart may leave out ranks that failed, down to so many; 0: none */
     int64_t restarts;
+    int64_t nodes;   /* that it runs on, each with so many ranks; 0: one */
     int64_t port;    /* 0: a free one */
     int64_t hang_ms; /* 0: no watchdog */
 } stk_gang_ask;

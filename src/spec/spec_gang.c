@@ -1,7 +1,7 @@
 /* gang: how many ranks a step's program runs as, and what becomes of them when one fails. */
 #include "spec/spec_read.h"
 
-enum { MAX_RANKS = 1024, MAX_RESTARTS = 1000 };
+enum { MAX_RANKS = 1024, MAX_RESTARTS = 1000, MAX_NODES = 1024 };
 
 static int read_ranks(stk_spec_reader *r, const stk_json *node, int64_t *ret)
 {
@@ -18,7 +18,7 @@ static int read_ranks(stk_spec_reader *r, const stk_json *node, int64_t *ret)
 
 int stk_spec_read_gang(stk_spec_reader *r, const stk_json *node, stk_gang_ask *gang)
 {
-    static const char *const keys[] = {"ranks", "restarts", "min_ranks", "port", "hang"};
+    static const char *const keys[] = {"ranks", "restarts", "min_ranks", "port", "hang", "nodes"};
     if (node->kind == STK_JSON_BOOL && !node->truth) { /* not what the pipeline says */
         *gang = (stk_gang_ask){0};
         return 0;
@@ -26,7 +26,7 @@ int stk_spec_read_gang(stk_spec_reader *r, const stk_json *node, stk_gang_ask *g
     int rc = stk_spec_read_map(r, node, "gang");
     for (uint32_t i = 0; rc == 0 && i < node->n; i++) {
         const stk_json *value = stk_json_value(node, i);
-        int key = stk_spec_key(r, stk_json_key(node, i), keys, 5, "gang");
+        int key = stk_spec_key(r, stk_json_key(node, i), keys, 6, "gang");
         if (key < 0) {
             return key;
         }
@@ -46,8 +46,11 @@ int stk_spec_read_gang(stk_spec_reader *r, const stk_json *node, stk_gang_ask *g
         case 3:
             rc = stk_spec_read_int(r, value, "gang.port", 1, 65535, &gang->port);
             break;
-        default:
+        case 4:
             rc = stk_spec_read_duration(r, value, "gang.hang", &gang->hang_ms);
+            break;
+        default:
+            rc = stk_spec_read_int(r, value, "gang.nodes", 1, MAX_NODES, &gang->nodes);
         }
     }
     if (rc == 0 && gang->ranks == 0) {

@@ -97,7 +97,7 @@ def test_strangers_are_refused(
 
 
 def test_a_closed_pair_is_named(two: Nodes) -> None:
-    two.on(1, *"ip rule add ipproto tcp dport 29577 prohibit".split())
+    two.on(1, *["ip", "rule", "add", "ipproto", "tcp", "dport", "29577", "prohibit"])
     why = "permission denied"
     done = ends(both(two, "-n", "1", "--port", "29577", *shell("echo never")))
     assert [d.code for d in done] == [3, 3]
@@ -108,9 +108,9 @@ def test_a_closed_pair_is_named(two: Nodes) -> None:
 
 
 def test_packets_that_vanish_are_a_closed_pair_too(two: Nodes) -> None:
-    two.on(0, *"ip rule add pref 10 lookup local".split())
-    two.on(0, *"ip rule del pref 0".split())
-    two.on(0, *"ip rule add pref 5 iif eth0 ipproto tcp dport 29577 blackhole".split())
+    two.on(0, *["ip", "rule", "add", "pref", "10", "lookup", "local"])
+    two.on(0, *["ip", "rule", "del", "pref", "0"])
+    two.on(0, *["ip", "rule", "add", "pref", "5", "iif", "eth0", "ipproto", "tcp", "dport", "29577", "blackhole"])
     done = ends(both(two, "-n", "1", "--port", "29577", *shell("echo never")))
     assert [d.code for d in done] == [3, 3]
     assert "can't reach node 0 at 10.123.0.1:29577: connection timed out;" in done[1].err

@@ -40,7 +40,7 @@ def test_ranks_of_a_step(cli: Cli) -> None:
     assert gang["status"] == "ok" and gang["ranks"] == 3
     task = json.loads((folder / "task.json").read_text())
     assert task["gang"] == {
-        **{"ranks": 3, "min_ranks": 3, "restarts": 0, "port": None, "hang_ms": 0},
+        **{"ranks": 3, "min_ranks": 3, "restarts": 0, "nodes": 1, "port": None, "hang_ms": 0},
         **{"grace_ms": 5000, "notice_ms": 0, "devices_per_rank": 0},
     }
 

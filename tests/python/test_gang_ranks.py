@@ -15,7 +15,7 @@ from front_tools import PACKAGE, WAIT_S, engine, needs_engine, run_python
 from play_engine import make_attempt, result_of
 
 from stoker import ExternalArtifact, pipeline, run_with_accelerate, step, torchrun
-from stoker._errors import NotYetError, SettingsError
+from stoker._errors import SettingsError
 from stoker.materializers import BaseMaterializer
 
 
@@ -135,9 +135,21 @@ def test_all_ranks_and_materializers_dont_go_together() -> None:
         torchrun(all_ranks=True)(step(name="x", output_materializers=Mine)(lambda: 1))
 
 
-def test_several_machines_are_not_there_yet() -> None:
-    with pytest.raises(NotYetError, match="num_machines is 2"):
-        run_with_accelerate(num_machines=2)(step(lambda: None))
+def test_machines() -> None:
+    def gang_of(decorate: Any) -> Any:
+        return decorate(step(lambda: None)).layer["gang"]
+
+    assert gang_of(torchrun(nnodes="2:2", nproc_per_node=3)) == {"ranks": 3, "nodes": 2}
+    assert gang_of(torchrun(nnodes=1)) == {"ranks": "gpus"}
+    # accelerate counts the processes of all machines, a gang those of each
+    assert gang_of(run_with_accelerate(num_machines=2, num_processes=8)) == {"ranks": 4, "nodes": 2}
+    for wrong, words in (
+        (torchrun(nnodes="1:2"), "nnodes is '1:2'; it must be a number of machines"),
+        (torchrun(nnodes=0), "nnodes is 0; it must be"),
+        (run_with_accelerate(num_machines=2, num_processes=3), "make it a multiple of 2"),
+    ):
+        with pytest.raises(SettingsError, match=words):
+            wrong(step(lambda: None))
 
 
 def test_misuse_is_a_runtime_error() -> None:
