@@ -171,6 +171,8 @@ def show_plan(binary: str, compiled: Compiled, options: Dict[str, Any]) -> NoRet
         "--policy",
         str(options.get("policy", "fit")),
     ]
+    if options.get("with"):
+        words += ["--with", str(options["with"])]
     if options["plan"] in ("json", "dockerfile"):
         words.append(f"--{options['plan']}")
     os.set_inheritable(spec_fd, True)

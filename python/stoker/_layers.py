@@ -24,6 +24,7 @@ from typing import (
 
 from ._errors import SettingsError, refuse_unknown, warn
 from ._settings import (
+    BACKENDS,
     CachePolicy,
     Checked,
     OnOOM,
@@ -138,7 +139,6 @@ _KEPT = [
 # Kept too, but the user expects something to happen, so their having no effect is said.
 _LOUD = {
     "experiment_tracker": "no experiment tracker is connected",
-    "step_operator": "the step runs on the run's own backend",
     "on_init": "init hooks come with dynamic pipelines",
     "on_cleanup": "cleanup hooks come with dynamic pipelines",
     "on_pause": "pausing comes with dynamic pipelines",
@@ -337,7 +337,26 @@ def _mode(where: str, value: Any) -> Layer:
     return {"mode": mode}
 
 
+def _step_operator(where: str, value: Any) -> Layer:
+    """Where the step runs, by the name of a component; one that Stoker doesn't have is kept."""
+    if value in (True, False):
+        return {}
+    backend = BACKENDS.get(str(value))
+    if backend == "local":
+        return {"backend": "local"}  # whatever the pipeline says
+    if backend is not None:
+        return {"backend": {backend: {}}}
+    warn(
+        f"{where}: step_operator '{value}' is kept but has no effect: there is no such place here, "
+        "the step runs where the run does"
+    )
+    layer: Layer = {}
+    _keep(layer, "step_operator", value)
+    return layer
+
+
 _MAKERS: Dict[str, Callable[[str, Any], Layer]] = {
+    "step_operator": _step_operator,
     "enable_cache": _cache_switch,
     "cache_policy": _policy,
     "settings": lambda where, value: settings_layer(value, where),

@@ -134,7 +134,7 @@ class _Server:
 
     def _become_server(self) -> None:
         """Signals, standard streams, and everything that a child would otherwise have to do."""
-        for number in signal.valid_signals():
+        for number in range(1, signal.NSIG):
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
         for number in _IGNORED:

@@ -645,7 +645,7 @@ _COMPONENTS = (
     "model_registry",
     "deployer",
 )
-_BACKENDS = {
+BACKENDS = {
     "local": "local",
     "local_docker": "docker",
     "docker": "docker",
@@ -717,7 +717,7 @@ def _component(
     """File settings of a stack component under its backend, or keep them with the record."""
     options = value.given() if isinstance(value, Checked) else plain(_fields_of(value))
     flavor = key[len(kind) + 1 :]
-    backend = _BACKENDS.get(flavor) if kind in ("orchestrator", "step_operator") else None
+    backend = BACKENDS.get(flavor) if kind in ("orchestrator", "step_operator") else None
     if backend is not None and isinstance(options, dict):
         layer.setdefault("backend", {}).setdefault(backend, {}).update(options)
         return

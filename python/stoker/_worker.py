@@ -21,6 +21,35 @@ if TYPE_CHECKING:
 
     from ._entry import Entry
 
+# Modules of the standard library that the worker, and what it imports of the front for a step, loads
+# besides those of every interpreter's start: what an image's Python must have. Held by a test.
+STANDARD_MODULES = (
+    "ast",
+    "collections",
+    "contextlib",
+    "contextvars",
+    "copy",
+    "dataclasses",
+    "dis",
+    "genericpath",
+    "hashlib",
+    "importlib",
+    "inspect",
+    "linecache",
+    "math",
+    "opcode",
+    "os",
+    "pickle",
+    "posixpath",
+    "stat",
+    "struct",
+    "token",
+    "tokenize",
+    "typing",
+    "warnings",
+    "weakref",
+)
+
 _VERSION = 1
 _OUR_FILES = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep

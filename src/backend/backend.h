@@ -32,7 +32,10 @@ typedef struct stk_job {
     const char *const *env;   /* "K=V" to set on top of the inherited environment, NULL-terminated
                                  (devices, STOKER_*, user's, secrets) */
     const char *const *unset; /* names to remove, NULL-terminated, or NULL */
-    const uint32_t *cpus;     /* to be pinned to; n_cpus 0: not pinned */
+    bool contained;       /* argv is `stoker contain`: the container's engine enforces memory and
+                             CPU, and what is measured is the container's processes */
+    bool unlimited;       /* contained, and that engine can't limit memory: we watch it */
+    const uint32_t *cpus; /* to be pinned to; n_cpus 0: not pinned */
     uint32_t n_cpus;
     uint32_t threads;     /* 0: leave thread counts alone */
     int64_t memory_bytes; /* enforced limit, 0: none */

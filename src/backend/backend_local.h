@@ -4,6 +4,7 @@
  *   backend_local_task.c    one task: started as a command, stopped, ended
  *   backend_local_server.c  fork servers: the protocol of docs/contracts.md §3
  *   backend_local_devices.c devices that a task was not given
+ *   backend_local_contained.c  tasks in containers: what is measured of them
  */
 #ifndef STK_BACKEND_LOCAL_H
 #define STK_BACKEND_LOCAL_H
@@ -41,6 +42,8 @@ typedef struct local_task {
     bool direct;     /* our child: we reap it. Else its fork server does */
     bool lost_server;
     bool hook;
+    bool contained; /* its process is `stoker contain` */
+    bool followed;  /* and the container's own is known, and watched */
     char *dir;
     local_server *server;
     stk_buf message; /* to its server, kept until it is started */
@@ -135,6 +138,13 @@ void stk_local_task_close_fds(local_task *task);
 void stk_local_task_free(local_backend *b, local_task *task);
 /* Ends orphans of tasks that are done: every process that a task left behind is ours by then. */
 void stk_local_end_orphans(local_backend *b, bool all);
+
+/* --- backend_local_contained.c --- */
+
+/* Has its container begun? Then that is what is watched. */
+void stk_local_contained_look(local_task *task);
+/* What its container used, and whether it died of it. */
+void stk_local_contained_ended(local_task *task, stk_ending *ending, stk_outcome *outcome);
 
 /* --- backend_local_devices.c --- */
 

@@ -66,6 +66,7 @@ int stk_local_task_new(local_backend *b, const stk_job *job, local_task **ret_ta
                       .attempt = job->attempt,
                       .serial = b->next_serial++,
                       .hook = job->hook != NULL,
+                      .contained = job->contained,
                       .dir = dir,
                       .message = STK_BUF_INIT(STK_LIMIT_MESSAGE_BYTES),
                       .pidfd = -1,
@@ -123,6 +124,13 @@ static void make_group(local_backend *b, local_task *t, const stk_job *job, cons
     }
 }
 
+/* What the watchdog has to see to; 0: nothing, somebody else does. */
+static int64_t watched_bytes(const local_task *task, const stk_job *job)
+{
+    bool limited = job->contained ? !job->unlimited : task->group.n > 0;
+    return limited ? 0 : job->memory_bytes;
+}
+
 int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk_err *err)
 {
     int rc = open_log(task, "stdout.log", err);
@@ -143,11 +151,13 @@ int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk
     }
     stk_lease given = job->lease;
     job->lease.n = job->lease.n_fds = 0; /* the task's now */
-    make_group(b, task, job, &given);
+    if (!job->contained) {               /* else the container is what has limits */
+        make_group(b, task, job, &given);
+    }
     stk_watch_config watch = {.dir = task->dir,
                               .period_ms = job->sample_ms > 0 ? job->sample_ms : b->sample_ms,
                               .write_at_once = job->reads_samples,
-                              .memory_bytes = task->group.n == 0 ? job->memory_bytes : 0,
+                              .memory_bytes = watched_bytes(task, job),
                               .accel = b->accel,
                               .lease = &given};
     return stk_watch_init(&task->watch, &watch, err);
@@ -391,6 +401,7 @@ static void sample(local_backend *b, local_task *task, int64_t now_ms)
     if (now_ms + (soon < 10 ? soon : 10) < task->watch.due_ms) {
         return;
     }
+    stk_local_contained_look(task);
     stk_failure why = stk_watch_sample(&task->watch, now_ms);
     if (why != STK_FAIL_NONE && task->stopped_for == STK_FAIL_NONE) {
         task->used_bytes = why == STK_FAIL_HOST_OOM ? task->watch.over_bytes : task->used_bytes;
@@ -604,6 +615,9 @@ void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, i
                 ending.used_bytes = stk_cgroup_peak(b->groups, &task->group);
                 o->peak_memory_bytes = larger(o->peak_memory_bytes, ending.used_bytes);
             }
+        }
+        if (task->contained) {
+            stk_local_contained_ended(task, &ending, o);
         }
         classify(task, &ending, o);
         if (task->failed[0] != '\0' && !o->ok && task->stopped_for == STK_FAIL_NONE) {

@@ -62,6 +62,10 @@ const char *stk_cli_program(const stk_cli *cli); /* absolute path of this binary
  * virtual environment whose `stoker` was called, python3. `buf` may be used for the answer. */
 const char *stk_cli_python(const char *named, char *buf, size_t size);
 
+/* The folder of the Python package `stoker` that belongs to this binary, in `arena`; NULL: it isn't
+ * there. */
+const char *stk_cli_front(const stk_cli *cli, stk_arena *arena);
+
 /* Prints the error (see above) and returns its exit status. */
 int stk_cli_fail(const stk_cli *cli, const stk_err *err);
 int stk_cli_usage(const stk_cli *cli, const char *fmt, ...)

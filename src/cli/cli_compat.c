@@ -1,6 +1,5 @@
 /* compat: runs a program so that `from zenml import …` resolves to Stoker's own modules. */
 #include <errno.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,36 +7,6 @@
 
 #include "base/arena.h"
 #include "cli/cli.h"
-#include "sys/file.h"
-
-/* Where the Python front lies relative to the folder of this binary: a source tree's build folder,
- * a wheel's installation (scripts beside lib), and beside the binary itself. */
-static const char *const fronts[] = {
-    "../../../python/stoker/_compat",
-    "../lib/python3*/site-packages/stoker/_compat",
-    "../lib/python3*/dist-packages/stoker/_compat",
-    "../stoker/_compat",
-};
-
-/* The folder to put on PYTHONPATH, in `arena`; NULL when the front is not beside the binary. */
-static const char *shim_folder(const stk_cli *cli, stk_arena *arena)
-{
-    char *program = stk_arena_dup(arena, stk_cli_program(cli));
-    char *slash = program != NULL ? strrchr(program, '/') : NULL;
-    const char *found = NULL;
-    for (size_t i = 0; slash != NULL && found == NULL && i < sizeof fronts / sizeof fronts[0];
-         i++) {
-        *slash = '\0';
-        const char *pattern = stk_arena_printf(arena, "%s/%s", program, fronts[i]);
-        glob_t paths;
-        if (pattern != NULL && glob(pattern, 0, NULL, &paths) == 0) {
-            STK_TEXT_AUTO absolute = stk_file_absolute(paths.gl_pathv[0]);
-            found = absolute != NULL ? stk_arena_dup(arena, absolute) : NULL;
-            globfree(&paths);
-        }
-    }
-    return found;
-}
 
 /* PYTHONPATH: the shim, then the front itself (a foreign interpreter must find `import stoker` as
  * well; only from a source tree, because a site-packages folder would bring its neighbours along),
@@ -62,7 +31,8 @@ static int run_compat(stk_cli *cli)
     if (only_path == (stk_cli_n_args(cli) > 0)) {
         return stk_cli_usage(cli, only_path ? "--path takes no command" : "a command is missing");
     }
-    const char *shim = shim_folder(cli, arena);
+    const char *front = stk_cli_front(cli, arena);
+    const char *shim = front == NULL ? NULL : stk_arena_printf(arena, "%s/_compat", front);
     if (shim == NULL) {
         stk_err_set(&err, STK_E_ENV, "the Python front is not beside %s", stk_cli_program(cli));
         stk_err_hint(&err, "install Stoker's wheel, or run `make build` in its source tree");

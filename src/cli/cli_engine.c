@@ -14,6 +14,7 @@
 #include "accel/accel.h"
 #include "base/buf.h"
 #include "base/limits.h"
+#include "cli/cli_containers.h"
 #include "cli/cli_run.h"
 #include "exec/exec.h"
 #include "report/report_html.h"
@@ -29,6 +30,7 @@ typedef struct engine {
     const stk_cli *cli;
     const stk_run_options *options;
     stk_spec *spec;
+    stk_cli_containers containers;
     stk_arena *arena;
     stk_accel *accel;
     stk_plan *plan;
@@ -276,6 +278,7 @@ static int open_all(engine *e, stk_err *err)
     const bool *settled = NULL;
     e->arena = stk_arena_new(0);
     int rc = e->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    rc = rc < 0 ? rc : stk_cli_places(e->spec, o, e->arena, &e->containers, err);
     rc = rc < 0 ? rc : stk_accel_open(getenv("STOKER_ACCEL"), &e->accel, err);
     e->devices.arena = e->arena;
     rc = rc < 0 ? rc : stk_cli_check_devices(e->spec, e->accel, &e->devices, err);
@@ -285,9 +288,15 @@ static int open_all(engine *e, stk_err *err)
     rc = rc < 0
              ? rc
              : stk_plan_new_rest(e->spec, &e->capacity, peaks, o->policy, settled, &e->plan, err);
-    rc = rc < 0 ? rc : stk_cli_check_steps(e->spec, o, e->accel, &e->devices, e->plan, err);
+    rc = rc < 0 ? rc
+                : stk_cli_check_steps(e->spec, o, e->containers.places, e->accel, &e->devices,
+                                      e->plan, err);
+    rc = rc < 0 ? rc : stk_cli_images(&e->containers, e->spec, e->plan, false, err);
     rc = rc < 0 || e->store != NULL ? rc : open_store(e, err);
     rc = rc < 0 ? rc : open_run(e, err);
+    rc = rc < 0 ? rc
+                : stk_cli_code(e->cli, &e->containers, e->spec, e->store, e->run, o->resume != NULL,
+                               err);
     rc = rc < 0 ? rc : open_progress(e, err);
     rc = rc < 0 ? rc : open_backend(e, err);
     if (rc == 0 && o->resume != NULL) {
@@ -302,6 +311,8 @@ static int open_all(engine *e, stk_err *err)
                               .clock = &stk_clock_real,
                               .plan = e->plan,
                               .capacity = &e->capacity,
+                              .containers = e->containers.n > 0 ? &e->containers.exec : NULL,
+                              .stack = o->with,
                               .run = e->run,
                               .name = o->name,
                               .resumed = o->resume != NULL,

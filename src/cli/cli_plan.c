@@ -6,6 +6,7 @@
 #include "accel/accel.h"
 #include "base/buf.h"
 #include "base/units.h"
+#include "cli/cli_containers.h"
 #include "cli/cli_image.h"
 #include "cli/cli_run.h"
 #include "exec/exec.h"
@@ -17,6 +18,7 @@ typedef struct planning {
     stk_capacity capacity;
     stk_findings devices; /* what speaks against them */
     stk_spec *spec;
+    stk_cli_containers containers;
     stk_plan *plan;
     stk_store *store;
     stk_forecast *forecast; /* NULL: no store yet, nothing can hit */
@@ -47,6 +49,7 @@ static int open_planning(const stk_cli *cli, const stk_run_options *options, pla
     int rc = p->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
     rc = rc < 0 ? rc : stk_cli_load_spec(cli, &p->spec, err);
     rc = rc < 0 ? rc : stk_cli_params(cli, p->spec, err);
+    rc = rc < 0 ? rc : stk_cli_places(p->spec, options, p->arena, &p->containers, err);
     rc = rc < 0 ? rc : open_machine(p, err);
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(p->spec, p->arena, &peaks, err);
     rc = rc < 0 ? rc : stk_plan_new(p->spec, &p->capacity, peaks, options->policy, &p->plan, err);
@@ -55,7 +58,10 @@ static int open_planning(const stk_cli *cli, const stk_run_options *options, pla
     p->n_own_notes = rc < 0 ? 0 : stk_plan_n_notes(p->plan);
     p->hits = stk_arena_array(p->arena, rc < 0 ? 1 : stk_spec_n_steps(p->spec), sizeof *p->hits);
     rc = rc == 0 && p->hits == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : rc;
-    rc = rc < 0 ? rc : stk_cli_check_steps(p->spec, options, p->accel, &p->devices, p->plan, err);
+    rc = rc < 0 ? rc
+                : stk_cli_check_steps(p->spec, options, p->containers.places, p->accel, &p->devices,
+                                      p->plan, err);
+    rc = rc < 0 ? rc : stk_cli_images(&p->containers, p->spec, p->plan, true, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
     if (rc == 0 && stk_file_exists(path)) {
         rc = stk_store_open(path, STK_STORE_READONLY, &p->store, err);
@@ -203,11 +209,28 @@ static void asks_json(const planning *p, const stk_request *r, stk_buf *out)
     }
 }
 
+static void image_json(const planning *p, uint32_t i, stk_buf *out)
+{
+    const stk_place *place = &p->containers.places[i];
+    const char *id = p->containers.ids == NULL ? NULL : p->containers.ids[i];
+    const char *texts[2] = {place->image, id};
+    for (int k = 0; k < 2; k++) {
+        stk_buf_text(out, k == 0 ? "\"image\":" : "\"image_id\":");
+        if (texts[k] != NULL) {
+            stk_buf_json(out, texts[k]);
+        } else {
+            stk_buf_text(out, "null");
+        }
+        stk_buf_char(out, ',');
+    }
+}
+
 static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t *n_hits,
                      stk_err *err)
 {
     const stk_step *step = stk_spec_step(p->spec, i);
     const stk_request *r = stk_plan_request(p->plan, i);
+    const stk_place *place = &p->containers.places[i];
     bool hit = false;
     const char *miss = "never ran before";
     int rc = p->forecast == NULL ? 0 : stk_forecast_step(p->forecast, i, &hit, &miss, err);
@@ -222,9 +245,11 @@ static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t 
         stk_buf_text(out, ",\"needs\":[");
         needs_text(p, i, true, out);
         stk_buf_printf(out,
-                       "],\"backend\":\"local\",\"cpu_count\":%g,\"memory_bytes\":%lld,\"gpu_"
+                       "],\"backend\":\"%s\",\"cpu_count\":%g,\"memory_bytes\":%lld,\"gpu_"
                        "count\":%u,",
+                       place->kind == STK_PLACE_DOCKER ? "docker" : "local",
                        (double)r->cpu_milli / 1000, (long long)r->memory_bytes, r->n_devices);
+        image_json(p, i, out);
         asks_json(p, r, out);
         stk_buf_printf(out, "\"clamped\":%s,\"cached\":%s,\"miss\":", r->clamped ? "true" : "false",
                        hit ? "true" : "false");
@@ -240,6 +265,10 @@ static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t 
         out->len -= 28;
         STK_BUF_AUTO ask = STK_BUF_INIT(1024);
         request_text(p, r, &ask);
+        if (place->kind == STK_PLACE_DOCKER) {
+            stk_buf_printf(&ask, ", in %s",
+                           place->image != NULL ? place->image : "an image of its own");
+        }
         if (ask.len > 28) { /* reasons stay one below the other */
             stk_buf_printf(out, "%s\n%55s", ask.data, "");
         } else {
@@ -363,7 +392,7 @@ static int run_plan(stk_cli *cli)
 static const stk_option options_of_plan[] = {
     {"param", 'p', "NAME=VALUE", "set a parameter of the pipeline", true},
     {"policy", 0, "fit|strict", "as for 'stoker run'", false},
-    {"with", 0, "BACKEND", "where steps would run (local)", false},
+    {"with", 0, "STACK", "where steps would run: local, docker, or a stack of stoker.yaml", false},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
     {"python", 0, "EXE", "interpreter for Python files", false},
     {"dockerfile", 0, NULL, "print what would be built for the steps' images instead", false},

@@ -45,6 +45,7 @@ int stk_cli_check_devices(const stk_spec *spec, stk_accel *accel, stk_findings *
 
 typedef struct check {
     const stk_spec *spec;
+    const stk_place *places; /* by step */
     stk_accel *accel;
     stk_plan *plan;
     stk_arena *arena;
@@ -139,7 +140,8 @@ static int check_steps(check *c, stk_err *err)
         const stk_step *step = stk_spec_step(c->spec, i);
         const stk_request *request = stk_plan_request(c->plan, i);
         bool looked = step->n_uses > 0 || (may_use_any(step) && !told);
-        if (request->n_asks == 0 || !looked || is_alike(last, step)) {
+        if (request->n_asks == 0 || c->places[i].kind != STK_PLACE_LOCAL || !looked ||
+            is_alike(last, step)) {
             continue;
         }
         rc = check_step(c, step, request, err);
@@ -160,8 +162,9 @@ static bool gives_devices(const stk_spec *spec, const stk_plan *plan)
     return false;
 }
 
-int stk_cli_check_steps(const stk_spec *spec, const stk_run_options *options, stk_accel *accel,
-                        const stk_findings *devices, stk_plan *plan, stk_err *err)
+int stk_cli_check_steps(const stk_spec *spec, const stk_run_options *options,
+                        const stk_place *places, stk_accel *accel, const stk_findings *devices,
+                        stk_plan *plan, stk_err *err)
 {
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < devices->n; i++) {
@@ -180,7 +183,8 @@ int stk_cli_check_steps(const stk_spec *spec, const stk_run_options *options, st
     if (options->python != NULL || python == NULL) {
         python = stk_cli_python(options->python, venv, sizeof venv);
     }
-    check c = {.spec = spec, .accel = accel, .plan = plan, .arena = devices->arena};
+    check c = {
+        .spec = spec, .places = places, .accel = accel, .plan = plan, .arena = devices->arena};
     /* an interpreter that hides its environment: the worker looks again from inside */
     rc = stk_preflight_find(python, NULL, c.arena, c.found, STK_PREFLIGHT_FRAMEWORKS, &c.n_found,
                             NULL);

@@ -1,6 +1,7 @@
 /* Which Python runs the user's files and steps: the one that was named, else that of the active
  * virtual environment, else that of the environment whose `stoker` was called, else python3. */
 #include <errno.h>
+#include <glob.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
+#include "sys/file.h"
 
 /* The path this program was called by (links not followed: a virtual environment's bin/stoker may
  * be one), into buf. */
@@ -26,6 +28,35 @@ static bool called_as(char *buf, size_t size)
         dir += len + (dir[len] == ':');
     }
     return false;
+}
+
+/* Where the Python front lies relative to the folder of this binary: a source tree's build folder,
+ * a wheel's installation (scripts beside lib), and beside the binary itself. */
+static const char *const fronts[] = {
+    "../../../python/stoker",
+    "../lib/python3*/site-packages/stoker",
+    "../lib/python3*/dist-packages/stoker",
+    "../stoker",
+};
+
+const char *stk_cli_front(const stk_cli *cli, stk_arena *arena)
+{
+    char *program = stk_arena_dup(arena, stk_cli_program(cli));
+    char *slash = program != NULL ? strrchr(program, '/') : NULL;
+    const char *found = NULL;
+    for (size_t i = 0; slash != NULL && found == NULL && i < sizeof fronts / sizeof fronts[0];
+         i++) {
+        *slash = '\0';
+        const char *pattern = stk_arena_printf(arena, "%s/%s/_worker.py", program, fronts[i]);
+        glob_t paths;
+        if (pattern != NULL && glob(pattern, 0, NULL, &paths) == 0) {
+            STK_TEXT_AUTO absolute = realpath(paths.gl_pathv[0], NULL);
+            char *end = absolute == NULL ? NULL : strrchr(absolute, '/');
+            found = end == NULL ? NULL : stk_arena_dupn(arena, absolute, (size_t)(end - absolute));
+            globfree(&paths);
+        }
+    }
+    return found;
 }
 
 const char *stk_cli_python(const char *named, char *buf, size_t size)

@@ -116,6 +116,10 @@ static int run_resume(stk_cli *cli)
     if (simulated != NULL) { /* its devices go by their places on that machine */
         (void)setenv("STOKER_ACCEL", simulated, 1);
     }
+    const char *stack = json_string_value(json_object_get(host, "stack"));
+    if (options.with == NULL && stack != NULL) {
+        options.with = stk_arena_dup(arena, stack);
+    }
     json_decref(host);
     stk_view_free(view);
     stk_store_close(store);
@@ -140,6 +144,7 @@ static int run_resume(stk_cli *cli)
 static const stk_option options_of_resume[] = {
     {"use-new-code", 0, NULL, "go on although the code of a step changed", false},
     {"policy", 0, "fit|strict", "as for 'stoker run'", false},
+    {"with", 0, "STACK", "as for 'stoker run' (default: the run's own)", false},
     {"max-workers", 'j', "N", "at most N steps at once", false},
     {"quiet", 'q', NULL, "print failures only", false},
     {"python", 0, "EXE", "interpreter for Python files and steps", false},

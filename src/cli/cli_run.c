@@ -60,13 +60,7 @@ int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
                            "--mode '%s' is none of continue_on_failure, stop_on_failure, fail_fast",
                            mode);
     }
-    const char *backend = stk_cli_value(cli, "with");
-    if (backend != NULL && strcmp(backend, "local") != 0) {
-        return stk_err_set(err, STK_E_USAGE,
-                           "--with '%s': this version runs steps on this machine only; leave it "
-                           "out or say --with local",
-                           backend);
-    }
+    ret->with = stk_cli_value(cli, "with");
     ret->quiet = stk_cli_flag(cli, "quiet");
     ret->use_new_code = stk_cli_flag(cli, "use-new-code");
     ret->name = stk_cli_value(cli, "run-name");
@@ -156,6 +150,9 @@ static int set_run_options(const stk_cli *cli, const stk_run_options *options)
     }
     if (options->mode >= 0) {
         json_object_set_new(doc, "mode", json_string(stk_mode_word((stk_mode)options->mode)));
+    }
+    if (options->with != NULL) {
+        json_object_set_new(doc, "with", json_string(options->with));
     }
     if (options->name != NULL) {
         json_object_set_new(doc, "run_name", json_string(options->name));
@@ -393,7 +390,7 @@ static const stk_option options_of_run[] = {
     {"param", 'p', "NAME=VALUE", "set a parameter of the pipeline", true},
     {"policy", 0, "fit|strict",
      "what happens when a request can't be given here: run without and say so, or refuse", false},
-    {"with", 0, "BACKEND", "where steps run (local)", false},
+    {"with", 0, "STACK", "where steps run: local, docker, or a stack of stoker.yaml", false},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
     {"max-workers", 'j', "N", "at most N steps at once (default: as many as fit)", false},
     {"mode", 0, "MODE", "continue_on_failure, stop_on_failure or fail_fast", false},
@@ -414,15 +411,21 @@ const stk_command stk_cmd_run = {
     .name = "run",
     .summary = "run a pipeline document or a Python file",
     .usage = "[options] pipeline.yaml | file.py[:pipeline] [arguments of the file]",
-    .text = "A pipeline document (YAML or JSON, see schema/pipeline.schema.json) is run by the "
-            "engine itself. A Python file is run as\n"
-            "'python file.py' would run it; the options are the defaults of every pipeline that it "
-            "calls. file.py:name calls that\n"
-            "pipeline. Steps whose code, inputs and settings are known are not run again. Ctrl-C "
-            "ends running steps gracefully, a\n"
-            "second one at once; SIGTERM (the machine is wanted back) does as the first. 'stoker "
-            "resume' takes the run up\n"
-            "where it stopped, steps with checkpoints where these were.",
+    .text =
+        "A pipeline document (YAML or JSON, see schema/pipeline.schema.json) is run by the "
+        "engine itself. A Python file is run as\n"
+        "'python file.py' would run it; the options are the defaults of every pipeline that it "
+        "calls. file.py:name calls that\n"
+        "pipeline. Steps whose code, inputs and settings are known are not run again. Ctrl-C "
+        "ends running steps gracefully, a\n"
+        "second one at once; SIGTERM (the machine is wanted back) does as the first. 'stoker "
+        "resume' takes the run up\n"
+        "where it stopped, steps with checkpoints where these were.\n\n"
+        "--with docker runs each step in its image (docker.parent_image), by Docker or Podman of "
+        "this machine; a step\nwithout one runs on the machine itself. stoker.yaml, in the "
+        "project's folder or above it, names stacks:\n"
+        "stacks: {lab: {backend: docker, default_image: …, image_map: {nvcr.io/: mirror/}, "
+        "socket: …}}.",
     .options = options_of_run,
     .stop_at = stk_cli_is_python,
     .run = run_run};

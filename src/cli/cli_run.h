@@ -8,6 +8,7 @@
 #include "preflight/preflight.h"
 #include "report/report_view.h"
 #include "spec/spec.h"
+#include "stack/stack.h"
 
 /* Options that decide how a run goes, of the command line or of STOKER_RUN_OPTIONS. */
 typedef struct stk_run_options {
@@ -20,6 +21,7 @@ typedef struct stk_run_options {
     bool plan;          /* only show what would be done */
     const char *name;   /* of the run, or NULL */
     const char *python; /* interpreter, or NULL */
+    const char *with;   /* the stack, or NULL: local */
     const char *resume; /* run to take up, or NULL */
     int server_fd;      /* fork server, or -1 */
     int front_fd;       /* JSON lines for the front, or -1 */
@@ -37,9 +39,10 @@ int stk_cli_check_devices(const stk_spec *spec, stk_accel *accel, stk_findings *
                           stk_err *err);
 /* After it, where steps get some: what `devices` says and what speaks against the frameworks become
  * notes of the plan; a framework that can't use the devices of a step that uses it is
- * STK_E_RESOURCES. */
-int stk_cli_check_steps(const stk_spec *spec, const stk_run_options *options, stk_accel *accel,
-                        const stk_findings *devices, stk_plan *plan, stk_err *err);
+ * STK_E_RESOURCES. Steps that `places` has in containers have frameworks of their own. */
+int stk_cli_check_steps(const stk_spec *spec, const stk_run_options *options,
+                        const stk_place *places, stk_accel *accel, const stk_findings *devices,
+                        stk_plan *plan, stk_err *err);
 /* The document that --spec, --spec-fd or the first argument names. */
 int stk_cli_load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err);
 /* --simulate SPEC: this process and those that it starts see that machine's devices. */

@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/units.h"
+#include "cli/cli_containers.h"
 #include "cli/cli_read.h"
 #include "sys/clock.h"
 
@@ -115,7 +116,8 @@ static int run_verify(stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err
 
 /* --- gc --- */
 
-static void say_removed(const stk_cli *cli, const stk_store *store, const stk_gc *gc, stk_buf *out)
+static void say_removed(const stk_cli *cli, const stk_store *store, const stk_gc *gc,
+                        uint32_t n_containers, stk_buf *out)
 {
     char size[32];
     if (stk_cli_json(cli)) {
@@ -123,11 +125,16 @@ static void say_removed(const stk_cli *cli, const stk_store *store, const stk_gc
         stk_buf_json(out, stk_store_path(store));
         stk_buf_printf(out,
                        ",\"dry_run\":%s,\"runs_removed\":%llu,\"artifacts_removed\":%llu,"
-                       "\"bytes_freed\":%llu}\n",
+                       "\"bytes_freed\":%llu,\"containers_removed\":%u}\n",
                        gc->dry_run ? "true" : "false", (unsigned long long)gc->runs_removed,
                        (unsigned long long)gc->artifacts_removed,
-                       (unsigned long long)gc->bytes_freed);
+                       (unsigned long long)gc->bytes_freed, n_containers);
         return;
+    }
+    if (n_containers > 0) {
+        stk_buf_printf(out, "%s %u container%s of runs that nobody runs any more\n",
+                       gc->dry_run ? "would remove" : "removed", n_containers,
+                       n_containers == 1 ? "" : "s");
     }
     stk_buf_printf(out, "%s %llu run%s and %llu artifact%s, %s\n",
                    gc->dry_run ? "would remove" : "removed", (unsigned long long)gc->runs_removed,
@@ -154,7 +161,7 @@ static int run_rm(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out
     stk_gc gc = {.dry_run = stk_cli_flag(cli, "dry-run"), .only = runs, .n_only = n};
     rc = rc < 0 ? rc : stk_store_gc(store, &gc, stk_clock_wall_ms(&stk_clock_real), err);
     if (rc == 0) {
-        say_removed(cli, store, &gc, out);
+        say_removed(cli, store, &gc, 0, out);
     }
     return rc;
 }
@@ -169,11 +176,13 @@ static int run_gc(stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err)
         rc = stk_units_parse_duration(keep == NULL ? KEEP_TEXT : keep, &gc.keep_ms, err);
     }
     gc.keep_runs = (uint32_t)keep_runs;
+    uint32_t n_containers = 0;
+    rc = rc < 0 ? rc : stk_cli_drop_containers(store, gc.dry_run, &n_containers, err);
     if (rc == 0) {
         rc = stk_store_gc(store, &gc, stk_clock_wall_ms(&stk_clock_real), err);
     }
     if (rc == 0) {
-        say_removed(cli, store, &gc, out);
+        say_removed(cli, store, &gc, n_containers, out);
     }
     return rc;
 }
@@ -223,7 +232,9 @@ const stk_command stk_cmd_store = {
         "verify reads every artifact again and compares it with its digest; exit status 3 when "
         "one is bad.\n\n"
         "gc removes the runs outside what is kept, then the artifacts that no kept run, cache "
-        "entry or name refers to. A live run is never touched.\n\n"
+        "entry or name refers to; and containers of this store's runs that have no engine any "
+        "more. "
+        "A live run is never touched.\n\n"
         "rm removes the runs that it names, whatever their age, with what only they refer to: "
         "their "
         "steps run again when they are asked for.",

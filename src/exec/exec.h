@@ -17,10 +17,25 @@
 #include "base/err.h"
 #include "plan/plan.h"
 #include "sched/sched.h"
+#include "stack/stack.h"
 #include "store/store.h"
 #include "sys/clock.h"
 
 typedef struct stk_exec stk_exec;
+
+/* What the steps in containers share; arrays are by step. */
+typedef struct stk_exec_containers {
+    const stk_place *places;
+    const char *const *images;       /* "sha256:…" of those in a container */
+    const char *const *python_paths; /* PYTHONPATH of the image itself, or NULL */
+    const char *socket;              /* of the container engine */
+    const char *owner;               /* "uid:gid" inside for whom files outside are the user's */
+    bool limits_memory;              /* the engine can */
+    const char *root;                /* the project's folder … */
+    const char *code;                /* … and its files as laid out for this run; NULL: none */
+    const char *front;               /* the Python front's package; NULL: no Python steps */
+    const char *main_file;           /* the user's Python file, or NULL */
+} stk_exec_containers;
 
 typedef struct stk_exec_config {
     stk_store *store;
@@ -29,9 +44,11 @@ typedef struct stk_exec_config {
     const stk_clock *clock;
     const stk_plan *plan; /* borrowed, and its spec */
     const stk_capacity *capacity;
-    const char *run;  /* id; its folder and lock exist */
-    const char *name; /* of the run, or NULL: the id */
-    bool resumed;     /* the run has events already */
+    const stk_exec_containers *containers; /* borrowed; NULL: every step runs on this machine */
+    const char *stack;                     /* that was asked for, or NULL: none */
+    const char *run;                       /* id; its folder and lock exist */
+    const char *name;                      /* of the run, or NULL: the id */
+    bool resumed;                          /* the run has events already */
     bool use_cache;
     stk_policy policy;
     stk_mode mode;

@@ -142,7 +142,11 @@ void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf)
         device_json(stk_accel_device(x->config.accel, slot->lease.devices[i]),
                     slot->lease.share_bytes, buf);
     }
-    stk_buf_text(buf, "]}");
+    stk_buf_char(buf, ']');
+    if (stk_exec_is_contained(x, task)) {
+        stk_exec_container_granted(x, task, buf);
+    }
+    stk_buf_char(buf, '}');
 }
 
 int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err)

@@ -114,8 +114,8 @@ static bool had_all(const stk_exec *x, uint32_t task, stk_failure failure)
     const exec_slot *slot = x->tasks[task].slot;
     bool whole = false;
     for (uint32_t i = 0; slot != NULL && i < x->config.capacity->n_devices; i++) {
-        whole = whole || (stk_devset_has(&slot->devices, i) &&
-                          stk_sched_held(x->sched, i) == STK_SCHED_ALL);
+        whole = whole ||
+                (stk_devset_has(&slot->devices, i) && stk_sched_held(x->sched, i) == STK_SCHED_ALL);
     }
     return whole && failure == STK_FAIL_DEVICE_OOM &&
            stk_exec_step(x, task)->settings->on_oom.gpu_memory > 1;
@@ -526,17 +526,21 @@ static int push_cache(stk_exec *x, const ending *e, const char *outputs, stk_err
     if (e->outcome->n_devices > 0 && stk_accel_is_simulated(x->config.accel)) {
         return 0; /* what came of devices that aren't there is not for runs that have some */
     }
-    stk_cache_row row = {
-        .key = t->key,
-        .pipeline = stk_spec_name(x->spec),
-        .step = e->step->name,
-        .parts = t->parts,
-        .run = x->config.run,
-        .task = e->task,
-        .created_ms = stk_clock_wall_ms(x->config.clock),
-        .outputs = stk_arena_dup(x->arena, outputs),
-        .metadata = stk_arena_dup(x->arena, e->has_result ? e->result.metadata : NULL),
-        .seen = stk_arena_dup(x->arena, e->has_result ? e->result.seen_json : NULL)};
+    const char *seen = e->has_result ? e->result.seen_json : NULL;
+    if (seen != NULL && stk_exec_is_contained(x, e->task)) {
+        seen = stk_exec_container_seen(x, seen, x->scratch);
+    }
+    stk_cache_row row = {.key = t->key,
+                         .pipeline = stk_spec_name(x->spec),
+                         .step = e->step->name,
+                         .parts = t->parts,
+                         .run = x->config.run,
+                         .task = e->task,
+                         .created_ms = stk_clock_wall_ms(x->config.clock),
+                         .outputs = stk_arena_dup(x->arena, outputs),
+                         .metadata =
+                             stk_arena_dup(x->arena, e->has_result ? e->result.metadata : NULL),
+                         .seen = stk_arena_dup(x->arena, seen)};
     return row.outputs == NULL ? stk_exec_nomem(err) : stk_exec_push_cache(x, &row, err);
 }
 

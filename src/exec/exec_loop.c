@@ -353,6 +353,10 @@ static void add_host(stk_buf *buf, const stk_exec_config *config)
         stk_buf_text(buf, ",\"accel\":"); /* who asks about the run later asks about that machine */
         stk_buf_json(buf, getenv("STOKER_ACCEL"));
     }
+    if (config->stack != NULL) { /* who resumes it puts the steps where they were */
+        stk_buf_text(buf, ",\"stack\":");
+        stk_buf_json(buf, config->stack);
+    }
     stk_buf_char(buf, '}');
 }
 

@@ -181,6 +181,24 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err);
 int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *ret_any,
                          stk_err *err);
 
+/* The path of our own program. In x->scratch; NULL: out of memory. */
+const char *stk_exec_self(const stk_exec *x);
+
+/* --- exec_container.c --- */
+
+bool stk_exec_is_contained(const stk_exec *x, uint32_t task);
+/* `,"container":{…}` of its task.json. `env`: of the job, "K=V", NULL-terminated: it goes in by
+ * names alone. Makes the places in the laid-out project that other things are mounted on. */
+int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir,
+                            const char *const *env, stk_buf *buf, stk_err *err);
+/* `,"image":{"name","id"}` of what it is granted. */
+void stk_exec_container_granted(const stk_exec *x, uint32_t task, stk_buf *buf);
+/* Of what a step in a container was seen to load (JSON), the project's own files: the rest is the
+ * image's, which is in the key. NULL: nothing; in `arena`. */
+const char *stk_exec_container_seen(const stk_exec *x, const char *seen, stk_arena *arena);
+/* `stoker contain DIR/task.json`; NULL: out of memory. */
+const char *const *stk_exec_contain_argv(const stk_exec *x, const char *task_json);
+
 /* --- exec_end.c --- */
 
 int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err);

@@ -182,8 +182,9 @@ static void add_texts(const char *head, const char *const *texts, uint32_t n, st
     stk_buf_char(buf, ']');
 }
 
-static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, stk_buf *buf,
-                     stk_failure *ret_class, stk_err *err)
+/* `env`: of the job, NULL-terminated. */
+static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir,
+                     const char *const *env, stk_buf *buf, stk_failure *ret_class, stk_err *err)
 {
     const stk_step *step = stk_exec_step(x, task);
     stk_buf_printf(buf, "{\"stoker\":1,\"run\":\"%s\",\"pipeline\":", x->config.run);
@@ -225,6 +226,10 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, stk_buf *buf,
     }
     add_hooks(step->settings, buf);
     add_gang(x, task, buf);
+    if (stk_exec_is_contained(x, task) &&
+        stk_exec_container_json(x, task, attempt, dir, env, buf, err) < 0) {
+        return err->code;
+    }
     stk_buf_text(buf, ",\"rank\":0,\"world\":1,\"extra\":");
     stk_buf_text(buf, step->settings->extra != NULL ? step->settings->extra : "{}");
     stk_buf_char(buf, '}');
@@ -479,14 +484,18 @@ static const char *const *job_unset(stk_arena *arena)
     return names;
 }
 
-/* A gang's command is the launcher's to run: `stoker launch --gang DIR/task.json -- ARGV`. */
-static const char *const *gang_argv(const stk_exec *x, const stk_step *step, const char *task_json)
+const char *stk_exec_self(const stk_exec *x)
 {
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     self[n > 0 ? n : 0] = '\0';
-    const char *program = access(self, X_OK) == 0 ? self : "/proc/self/exe"; /* replaced since */
-    const char *head[] = {stk_arena_dup(x->scratch, program), "launch", "--gang", task_json, "--"};
+    return stk_arena_dup(x->scratch, access(self, X_OK) == 0 ? self : "/proc/self/exe");
+}
+
+/* A gang's command is the launcher's to run: `stoker launch --gang DIR/task.json -- ARGV`. */
+static const char *const *gang_argv(const stk_exec *x, const stk_step *step, const char *task_json)
+{
+    const char *head[] = {stk_exec_self(x), "launch", "--gang", task_json, "--"};
     enum { N_HEAD = sizeof head / sizeof *head };
     const char **argv = stk_arena_array(x->scratch, N_HEAD + step->n_argv + 1, sizeof *argv);
     if (argv == NULL || head[0] == NULL) {
@@ -511,15 +520,15 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     }
     drop_outputs(x, task, attempt);
     int rc = make_folders(x, task, dir, err);
+    env_list env = {.arena = x->scratch};
+    rc = rc < 0 ? rc : job_env(x, task, attempt, dir, &env, err);
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    rc = rc < 0 ? rc : task_json(x, task, attempt, &buf, ret_class, err);
+    rc = rc < 0 ? rc : task_json(x, task, attempt, dir, env.items, &buf, ret_class, err);
     const char *path = stk_arena_printf(x->scratch, "%s/task.json", dir);
     rc = rc < 0         ? rc
          : path == NULL ? stk_exec_nomem(err)
                         : stk_file_write(path, buf.data, buf.len, 0644, err);
     rc = rc < 0 ? rc : stk_exec_checkpoints_begin(x, task, attempt, &buf, err);
-    env_list env = {.arena = x->scratch};
-    rc = rc < 0 ? rc : job_env(x, task, attempt, dir, &env, err);
     if (rc < 0) {
         return rc;
     }
@@ -527,9 +536,10 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     for (uint32_t i = 0; cpus != NULL && i < slot->n_cpus; i++) {
         cpus[i] = x->cpu_ids[slot->cpus[i]];
     }
+    bool contained = stk_exec_is_contained(x, task);
     const char *const *argv = step->argv;
-    if (step->python == NULL && s->gang.ranks != 0) {
-        argv = gang_argv(x, step, path);
+    if (contained || (step->python == NULL && s->gang.ranks != 0)) {
+        argv = contained ? stk_exec_contain_argv(x, path) : gang_argv(x, step, path);
         if (argv == NULL) {
             return stk_exec_nomem(err);
         }
@@ -539,15 +549,18 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .step = step->name,
                      .dir = dir,
                      .nodes = s->gang.nodes > 1 ? (uint32_t)s->gang.nodes : 1,
-                     .argv = step->python == NULL ? argv : NULL,
-                     .python = step->python,
+                     .argv = contained || step->python == NULL ? argv : NULL,
+                     .python = contained ? NULL : step->python,
                      .spawn = s->isolation == STK_ISOLATION_SPAWN,
-                     .cwd = step->cwd != NULL || step->python != NULL ? step->cwd
-                                                                      : stk_spec_folder(x->spec),
+                     .cwd = contained                                   ? dir
+                            : step->cwd != NULL || step->python != NULL ? step->cwd
+                                                                        : stk_spec_folder(x->spec),
                      .env = env.items,
                      .unset = job_unset(x->scratch),
+                     .contained = contained,
+                     .unlimited = contained && !x->config.containers->limits_memory,
                      .cpus = cpus,
-                     .n_cpus = slot->n_cpus,
+                     .n_cpus = contained ? 0 : slot->n_cpus,
                      .threads = slot->n_cpus,
                      .memory_bytes = stk_exec_memory_limit(x, task),
                      .cpu_milli = r->limit_cpu ? r->cpu_milli : 0,

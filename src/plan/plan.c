@@ -103,3 +103,16 @@ int stk_plan_remark(stk_plan *plan, stk_err *err, const char *fmt, ...)
     plan->notes = notes;
     return 0;
 }
+
+int stk_plan_set_image(stk_plan *plan, uint32_t i_step, const char *image, stk_err *err)
+{
+    if (plan->images == NULL) {
+        plan->images = stk_arena_array(plan->arena, plan->n_steps, sizeof *plan->images);
+    }
+    const char *copy = stk_arena_dup(plan->arena, image);
+    if (plan->images == NULL || (copy == NULL && image != NULL)) {
+        return stk_plan_no_memory(err);
+    }
+    plan->images[i_step] = copy;
+    return 0;
+}

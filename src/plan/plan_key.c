@@ -221,8 +221,9 @@ int stk_plan_key(const stk_plan *plan, uint32_t i_step, const char *const *input
     }
     rc = rc < 0 ? rc : add_environment(&w, s);
     rc = rc < 0 ? rc : add_outputs(&w, step);
-    if (rc == 0 && s->docker != NULL) {
-        rc = add_part(&w, "image", s->docker);
+    const char *image = plan->images == NULL ? NULL : plan->images[i_step];
+    if (rc == 0 && (image != NULL || s->docker != NULL)) {
+        rc = add_part(&w, "image", image != NULL ? image : s->docker);
     }
     if (rc == 0 && s->cache.salt != NULL) {
         rc = add_part(&w, "salt", s->cache.salt);
@@ -236,7 +237,7 @@ int stk_plan_key(const stk_plan *plan, uint32_t i_step, const char *const *input
     if (rc == 0 && s->gang.nodes > 1) {
         rc = add_part(&w, "nodes", stk_arena_printf(arena, "%lld", (long long)s->gang.nodes));
     }
-    rc = rc < 0 ? rc : add_runtime(&w, step);
+    rc = rc < 0 || image != NULL ? rc : add_runtime(&w, step);
     if (rc < 0) {
         return rc;
     }
@@ -297,7 +298,7 @@ static void say_change(stk_buf *buf, const char *name, const char *before, const
                  {"file", "file ", true, false},
                  {"env", "environment variable ", false, false},
                  {"outputs", "list of outputs", false, false},
-                 {"image", "docker setting", false, false},
+                 {"image", "image", false, false},
                  {"salt", "cache salt", false, false},
                  {"ranks", "number of ranks", false, true},
                  {"runtime", "Python", false, true}};

@@ -12,7 +12,7 @@
 
 /* Every field that a key is made of, so that a case can change one. */
 typedef struct variant {
-    const char *folder, *top, *step, *digest, *file, *lr;
+    const char *folder, *top, *step, *digest, *file, *lr, *image;
 } variant;
 
 static const variant plain = {
@@ -42,6 +42,7 @@ static void key_of(const variant *v, stk_arena *arena, stk_key *ret_key)
     int rc = stk_spec_parse(text.data, text.len, "p.yaml", &spec, &err);
     rc = rc < 0 || v->lr == NULL ? rc : stk_spec_set_param(spec, "lr", v->lr, &err);
     rc = rc < 0 ? rc : stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, &err);
+    rc = rc < 0 || v->image == NULL ? rc : stk_plan_set_image(plan, 1, v->image, &err);
     rc = rc < 0 ? rc : stk_plan_key(plan, 1, digests, &v->file, arena, ret_key, &err);
     if (rc < 0) {
         fail_msg("%s", stk_err_format(&err, message, sizeof message));
@@ -107,7 +108,8 @@ static void test_changes(void **state)
         {{.file = D2}, "", "", "file 'f.txt' changed"},
         {{0}, "X: x", "X: y", "environment variable X changed"},
         {{0}, "type: json", "type: text", "list of outputs changed"},
-        {{0}, "parent_image: i", "parent_image: j", "docker setting changed"},
+        {{0}, "parent_image: i", "parent_image: j", "image changed"},
+        {{.image = "sha256:" D1}, "", "", "image changed"},
         {{0}, "salt: z", "salt: y", "cache salt changed"},
         {{.digest = D2, .file = D2, .lr = "1"},
          "n: 5",
@@ -124,6 +126,7 @@ static void test_changes(void **state)
         v.digest = cases[i].changed.digest != NULL ? cases[i].changed.digest : v.digest;
         v.file = cases[i].changed.file != NULL ? cases[i].changed.file : v.file;
         v.lr = cases[i].changed.lr;
+        v.image = cases[i].changed.image;
         const char *at = strstr(v.step, cases[i].from);
         assert_non_null(at);
         v.step = stk_arena_printf(arena, "%.*s%s%s", (int)(at - v.step), v.step, cases[i].to,
@@ -138,6 +141,31 @@ static void test_changes(void **state)
             assert_string_not_equal(now.hex, before.hex);
             assert_string_equal(miss, cases[i].miss);
         }
+    }
+}
+
+/* In an image its id counts: neither how it was asked for, nor which Python this machine has. */
+static void test_image(void **state)
+{
+    (void)state;
+    static const char *const steps[] = {"python: \"m:f\", docker: {parent_image: i}",
+                                        "python: \"m:f\", docker: {parent_image: j}",
+                                        "python: \"m:f\""};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_key first, other;
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        variant v = plain;
+        v.step = steps[i];
+        v.image = "sha256:" D1;
+        key_of(&v, arena, i == 0 ? &first : &other);
+        assert_string_equal(i == 0 ? first.hex : other.hex, first.hex);
+        for (uint32_t k = 0; k < first.n_parts; k++) {
+            assert_string_not_equal(first.parts[k].name, "runtime");
+        }
+        v.image = "sha256:" D2;
+        key_of(&v, arena, &other);
+        assert_string_equal(stk_plan_miss(&other, stk_plan_key_json(&first, arena), arena),
+                            "image changed");
     }
 }
 
@@ -239,9 +267,9 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts),          cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_ignored_inputs), cmocka_unit_test(test_long_values),
-        cmocka_unit_test(test_missing),        cmocka_unit_test(test_list_digest),
-        cmocka_unit_test(test_errors)};
+        cmocka_unit_test(test_parts),       cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_image),       cmocka_unit_test(test_ignored_inputs),
+        cmocka_unit_test(test_long_values), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_list_digest), cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

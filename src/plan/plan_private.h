@@ -11,6 +11,7 @@ struct stk_plan {
     const stk_spec *spec;
     uint32_t n_steps;
     stk_request *requests;
+    const char **images; /* by step; NULL: no step has one */
     /* needs of step i: needs[needs_start[i]] … needs[needs_start[i + 1]]; feeds likewise */
     uint32_t *needs_start, *needs;
     uint32_t *feeds_start, *feeds;

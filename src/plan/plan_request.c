@@ -45,17 +45,6 @@ int stk_plan_add_note(stk_plan_requester *q, uint32_t i_step, const char *asked,
     return 0;
 }
 
-/* Image settings stay with the run, but do nothing on this machine itself. */
-static bool names_an_image(const stk_spec *spec)
-{
-    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
-        if (stk_spec_step(spec, i)->settings->docker != NULL) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static int write_notes(stk_plan_requester *q)
 {
     stk_plan *plan = q->plan;
@@ -86,11 +75,6 @@ static int write_notes(stk_plan_requester *q)
         }
     }
     plan->n_notes = q->n_groups;
-    if (q->cap != NULL && q->cap->backend != NULL && strcmp(q->cap->backend, "local") == 0 &&
-        names_an_image(plan->spec)) {
-        plan->notes[plan->n_notes++] = "docker settings are kept with the run; they apply on "
-                                       "container backends, this run is local";
-    }
     return 0;
 }
 

@@ -365,38 +365,12 @@ static void test_notes_are_gathered(void **state)
     }
 }
 
-/* Images do nothing on this machine itself: said once, whoever asked for how many. */
-static void test_docker_is_said(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *backend;
-        uint32_t n_notes;
-    } cases[] = {{"local", 1}, {"docker", 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        stk_capacity capacity = {
-            .where = "this machine", .backend = cases[i].backend, .cpu_milli = 1000};
-        stk_spec *spec = parse(HEAD "  a: {run: x, docker: {parent_image: y}}\n"
-                                    "  b: {run: x, docker: {parent_image: z}}\n");
-        stk_plan *plan = NULL;
-        stk_err err = {0};
-        assert_int_equal(stk_plan_new(spec, &capacity, NULL, STK_POLICY_FIT, &plan, &err), 0);
-        assert_int_equal(stk_plan_n_notes(plan), cases[i].n_notes);
-        if (cases[i].n_notes > 0) {
-            assert_non_null(strstr(stk_plan_note(plan, 0), "they apply on container backends"));
-        }
-        stk_plan_free(plan);
-        stk_spec_free(spec);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_graph),          cmocka_unit_test(test_cycles),
-        cmocka_unit_test(test_long_chain),     cmocka_unit_test(test_wide_step),
-        cmocka_unit_test(test_requests),       cmocka_unit_test(test_notes_are_gathered),
-        cmocka_unit_test(test_docker_is_said),
+        cmocka_unit_test(test_graph),      cmocka_unit_test(test_cycles),
+        cmocka_unit_test(test_long_chain), cmocka_unit_test(test_wide_step),
+        cmocka_unit_test(test_requests),   cmocka_unit_test(test_notes_are_gathered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

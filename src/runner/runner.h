@@ -165,6 +165,9 @@ typedef struct stk_watch {
 int stk_watch_init(stk_watch *watch, const stk_watch_config *config, stk_err *err);
 /* It runs: the session `sid`. */
 void stk_watch_start(stk_watch *watch, pid_t sid, int64_t now_ms);
+/* What is to be looked at is below `pid` instead: the first process of its container. What was seen
+ * before is forgotten. */
+void stk_watch_follow(stk_watch *watch, pid_t pid);
 /* Looks once, appends to samples.bin, sets due_ms. What the task must be ended for: HOST_OOM (the
  * watchdog's limit is passed), GPU_SHARE (its share of over_device is); over_bytes is what it used.
  * Else NONE. */

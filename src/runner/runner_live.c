@@ -130,6 +130,51 @@ static int by_start(const void *a, const void *b)
                                 : (x->pid > y->pid) - (x->pid < y->pid);
 }
 
+static bool has_pid(const stk_live_task *task, pid_t pid)
+{
+    for (uint32_t i = 0; i < task->n_pids; i++) {
+        if (task->pids[i] == pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int take_in(stk_live_task *task, const stk_live_task *more, stk_arena *arena, stk_err *err)
+{
+    pid_t *pids = stk_arena_array(arena, (size_t)task->n_pids + more->n_pids + 1, sizeof *pids);
+    if (pids == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    memcpy(pids, task->pids, task->n_pids * sizeof *pids);
+    memcpy(pids + task->n_pids, more->pids, more->n_pids * sizeof *pids);
+    task->pids = pids;
+    task->n_pids += more->n_pids;
+    task->usage.cpu_us += more->usage.cpu_us;
+    task->usage.rss_bytes += more->usage.rss_bytes;
+    task->usage.n += more->usage.n;
+    return 0;
+}
+
+/* A task in a container leads several sessions: outside, in there, and the program's own. */
+static int unite(stk_live_task *tasks, uint32_t *n, stk_arena *arena, stk_err *err)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < *n; i++) {
+        stk_live_task *same = NULL;
+        for (uint32_t k = 0; k < kept && same == NULL; k++) {
+            same = strcmp(tasks[k].dir, tasks[i].dir) == 0 ? &tasks[k] : NULL;
+        }
+        if (same == NULL) {
+            tasks[kept++] = tasks[i];
+        } else if (!has_pid(same, tasks[i].pid) && take_in(same, &tasks[i], arena, err) < 0) {
+            return err->code;
+        }
+    }
+    *n = kept;
+    return 0;
+}
+
 int stk_live_tasks(stk_arena *arena, stk_live_task **ret_tasks, uint32_t *ret_n, stk_err *err)
 {
     stk_live_task *tasks = stk_arena_array(arena, TASKS_MAX, sizeof *tasks);
@@ -151,6 +196,7 @@ int stk_live_tasks(stk_arena *arena, stk_live_task **ret_tasks, uint32_t *ret_n,
     }
     if (rc == 0) {
         qsort(tasks, n, sizeof *tasks, by_start);
+        rc = unite(tasks, &n, arena, err);
         *ret_tasks = tasks;
         *ret_n = n;
     }

@@ -103,6 +103,20 @@ void stk_watch_start(stk_watch *watch, pid_t sid, int64_t now_ms)
     }
 }
 
+void stk_watch_follow(stk_watch *watch, pid_t pid)
+{
+    watch->sid = pid;
+    watch->members_ms = INT64_MIN / 2;
+    watch->members_for_ms = MEMBERS_MS;
+    watch->rss_bytes = watch->peak_bytes = watch->cpu_us = -1;
+    watch->read_bytes = watch->write_bytes = -1;
+    watch->cpus = -1;
+    watch->cpu_ms = 0;
+    watch->io_ms = INT64_MIN / 2;
+    stk_proc_members_done(&watch->members);
+    watch->members = (stk_proc_members){0};
+}
+
 static void create(stk_watch *watch, int64_t now_ms)
 {
     char path[PATH_MAX];

@@ -218,18 +218,34 @@ def test_execution_mode_refused():
 
 
 def test_options_without_effect_are_said():
-    with pytest.warns(StokerWarning, match="step_operator is kept but has no effect"):
+    with pytest.warns(StokerWarning, match="step_operator 'gpu_pool' is kept but has no effect"):
 
         @step(step_operator="gpu_pool", enable_step_logs=False)
         def f():
             return 1
 
     assert f.layer["extra"]["zenml"] == {"step_operator": "gpu_pool", "enable_step_logs": False}
+    assert "backend" not in f.layer
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         step(step_operator=False, enable_artifact_metadata=True, heartbeat_healthy_threshold=30)(
             lambda: 1
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [("docker", {"docker": {}}), ("local_docker", {"docker": {}}), ("local", "local")],
+)
+def test_step_operator_is_a_place(name, backend):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        f = step(step_operator=name)(lambda: 1)
+    assert f.layer["backend"] == backend
+    assert "extra" not in f.layer
+    inside = step(settings={"orchestrator.docker": {"shm_size": "1g"}})(lambda: 1)
+    moved = inside.with_options(step_operator=name).layer["backend"]
+    assert moved == ("local" if name == "local" else {"docker": {"shm_size": "1g"}})
 
 
 def test_cache_policy():

@@ -1,0 +1,76 @@
+/* Tasks in containers: `stoker contain` is our child, what is measured is what it started
+ * (docs/decisions/0007). It says in container.json of the attempt where that is. */
+#include <limits.h>
+#include <stdio.h>
+
+#include "backend/backend_local.h"
+#include "base/json.h"
+#include "sys/file.h"
+
+enum { FILE_BYTES = 64 << 10, FILE_NODES = 2000 };
+
+/* What container.json says by now. Numbers: -1 unknown. */
+typedef struct container {
+    int64_t pid, peak_bytes, cpu_us, signal;
+    bool oom;
+    char failed[512]; /* why it never ran, or who ended it; "" nothing */
+} container;
+
+static bool read_container(const local_task *task, container *ret)
+{
+    static const stk_json_limits limits = {FILE_BYTES, FILE_NODES, STK_LIMIT_DEPTH};
+    STK_ARENA_AUTO arena = stk_arena_new(1 << 20);
+    STK_TEXT_AUTO text = NULL;
+    char path[PATH_MAX];
+    size_t len = 0;
+    stk_json root;
+    (void)snprintf(path, sizeof path, "%s/container.json", task->dir);
+    if (arena == NULL || !stk_file_exists(path) ||
+        stk_file_read_untrusted(path, FILE_BYTES, &text, &len, NULL) < 0 ||
+        stk_json_parse(text, len, path, &limits, arena, &root, NULL) < 0) {
+        return false;
+    }
+    const stk_json *oom = stk_json_get(&root, "oom");
+    const char *failed = stk_json_text(stk_json_get(&root, "failed"));
+    *ret = (container){.pid = -1, .peak_bytes = -1, .cpu_us = -1};
+    (void)snprintf(ret->failed, sizeof ret->failed, "%s", failed != NULL ? failed : "");
+    ret->oom = oom != NULL && oom->kind == STK_JSON_BOOL && oom->truth;
+    (void)stk_json_int(stk_json_get(&root, "pid"), &ret->pid);
+    (void)stk_json_int(stk_json_get(&root, "peak_bytes"), &ret->peak_bytes);
+    (void)stk_json_int(stk_json_get(&root, "cpu_us"), &ret->cpu_us);
+    (void)stk_json_int(stk_json_get(&root, "signal"), &ret->signal);
+    return true;
+}
+
+void stk_local_contained_look(local_task *task)
+{
+    container c;
+    if (task->contained && !task->followed && read_container(task, &c) && c.pid > 1 &&
+        c.pid <= INT_MAX) {
+        task->followed = true;
+        stk_watch_follow(&task->watch, (pid_t)c.pid);
+    }
+}
+
+void stk_local_contained_ended(local_task *task, stk_ending *ending, stk_outcome *outcome)
+{
+    container c = {.peak_bytes = -1, .cpu_us = -1};
+    bool known = read_container(task, &c);
+    outcome->peak_memory_bytes = task->followed ? task->watch.peak_bytes : -1;
+    outcome->cpu_us = task->followed ? task->watch.cpu_us : -1;
+    if (known && c.cpu_us > outcome->cpu_us) {
+        outcome->cpu_us = c.cpu_us;
+    }
+    if (task->used_bytes > outcome->peak_memory_bytes) {
+        outcome->peak_memory_bytes = task->used_bytes;
+    }
+    ending->used_bytes = outcome->peak_memory_bytes;
+    ending->cgroup_oom = known && c.oom && task->memory_bytes > 0;
+    if (ending->cgroup_oom || outcome->peak_memory_bytes < 0) { /* it counts cached files too */
+        ending->used_bytes = c.peak_bytes > ending->used_bytes ? c.peak_bytes : ending->used_bytes;
+        outcome->peak_memory_bytes = ending->used_bytes;
+    }
+    if (known && c.failed[0] != '\0' && c.signal == 0) { /* a start that failed */
+        (void)snprintf(task->failed, sizeof task->failed, "%s", c.failed);
+    }
+}

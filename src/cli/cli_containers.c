@@ -1,0 +1,331 @@
+#include "cli/cli_containers.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "package/package.h"
+#include "sys/file.h"
+
+static int no_memory(stk_err *err)
+{
+    return stk_err_set(err, STK_E_NOMEM, "out of memory");
+}
+
+/* --- places --- */
+
+static int at_step(const stk_spec *spec, const stk_step *step, stk_err *err)
+{
+    if (err->file[0] == '\0' && stk_spec_path(spec) != NULL) {
+        stk_err_at(err, stk_spec_path(spec), step->line);
+    } else if (err->file[0] == '\0') {
+        stk_err_at(err, step->source, 0);
+    }
+    return err->code;
+}
+
+int stk_cli_places(const stk_spec *spec, const stk_run_options *options, stk_arena *arena,
+                   stk_cli_containers *ret, stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(spec);
+    stk_cli_containers c = {.arena = arena, .places = stk_arena_array(arena, n, sizeof *c.places)};
+    int rc = c.places == NULL
+                 ? no_memory(err)
+                 : stk_stack_find(stk_spec_folder(spec), options->with, arena, &c.stack, err);
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        const stk_step *step = stk_spec_step(spec, i);
+        rc = stk_stack_place(&c.stack, step->name, step->settings, arena, &c.places[i], err);
+        if (rc < 0) {
+            return at_step(spec, step, err);
+        }
+        bool inside = c.places[i].kind == STK_PLACE_DOCKER;
+        c.n += inside ? 1 : 0;
+        c.n_kept += !inside && step->settings->docker != NULL ? 1 : 0;
+    }
+    if (rc == 0) {
+        *ret = c;
+    }
+    return rc;
+}
+
+/* --- images --- */
+
+/* The id and PYTHONPATH of an image that is here. */
+static int look_up(const stk_engine *engine, const char *name, stk_arena *arena,
+                   const char **ret_id, const char **ret_path, stk_err *err)
+{
+    STK_BUF_AUTO body = STK_BUF_INIT(16 << 20);
+    int status = 0;
+    const char *path = stk_arena_printf(arena, "/images/%s/json", name);
+    int rc = path == NULL ? no_memory(err)
+                          : stk_engine_call(engine, "GET", path, NULL, &status, &body, err);
+    if (rc == STK_E_NOT_FOUND) {
+        stk_err_set(err, STK_E_NOT_FOUND, "image '%.200s' is not on this machine (%s)", name,
+                    engine->name);
+        stk_err_hint(err, "get it with `%s pull %.120s`", engine->is_podman ? "podman" : "docker",
+                     name);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    json_t *doc = json_loadb(body.data, body.len, 0, NULL);
+    const char *id = json_string_value(json_object_get(doc, "Id"));
+    json_t *env = json_object_get(json_object_get(doc, "Config"), "Env");
+    if (id == NULL) {
+        rc = stk_err_set(err, STK_E_ENV, "%s tells no id of image '%.200s'", engine->name, name);
+    } else {
+        *ret_id = strncmp(id, "sha256:", 7) == 0 ? stk_arena_dup(arena, id)
+                                                 : stk_arena_printf(arena, "sha256:%s", id);
+        rc = *ret_id == NULL ? no_memory(err) : 0;
+    }
+    size_t i;
+    json_t *item;
+    json_array_foreach(env, i, item)
+    {
+        const char *text = json_string_value(item);
+        if (text != NULL && strncmp(text, "PYTHONPATH=", 11) == 0) {
+            *ret_path = stk_arena_dup(arena, text + 11);
+        }
+    }
+    json_decref(doc);
+    return rc;
+}
+
+static int find_image(stk_cli_containers *c, const stk_spec *spec, uint32_t i, stk_err *err)
+{
+    const stk_place *place = &c->places[i];
+    for (uint32_t k = 0; k < i; k++) { /* most steps share one */
+        if (c->ids[k] != NULL && c->places[k].image != NULL && place->image != NULL &&
+            strcmp(c->places[k].image, place->image) == 0) {
+            c->ids[i] = c->ids[k];
+            c->paths[i] = c->paths[k];
+            return 0;
+        }
+    }
+    const char *step = stk_spec_step(spec, i)->name;
+    int rc = place->image == NULL
+                 ? stk_err_set(err, STK_E_USAGE, "images are not built yet: name a parent_image")
+                 : look_up(&c->engine, place->image, c->arena, &c->ids[i], &c->paths[i], err);
+    return rc < 0 ? stk_err_context(err, "step '%s'", step) : 0;
+}
+
+/* A function that a fresh interpreter can't find. */
+static int check_python(const stk_cli_containers *c, const stk_spec *spec, const stk_step *step,
+                        const char *main_file, stk_err *err)
+{
+    bool nested = strchr(step->python, '<') != NULL; /* <locals>, <lambda> */
+    bool nowhere = strncmp(step->python, "__main__:", 9) == 0 && main_file == NULL;
+    (void)c;
+    if (!nested && !nowhere) {
+        return 0;
+    }
+    stk_err_set(err, STK_E_SPEC, "step '%s' can't run in a container: its function is defined %s",
+                step->name,
+                nested ? "inside of another function" : "in a notebook or an interactive session");
+    stk_err_hint(err, "define it at the top level of a .py file, or let it run on this machine "
+                      "(`step_operator=\"local\"`, `backend: local`)");
+    return at_step(spec, step, err);
+}
+
+static const char *main_file_of(const stk_spec *spec, stk_arena *arena)
+{
+    const char *text = stk_spec_origin(spec);
+    json_t *origin = text == NULL ? NULL : json_loads(text, 0, NULL);
+    bool by_python = json_object_get(origin, "argv") != NULL;
+    const char *file = json_string_value(json_object_get(origin, "file"));
+    const char *kept = by_python && file != NULL ? stk_arena_dup(arena, file) : NULL;
+    json_decref(origin);
+    return kept;
+}
+
+static int add_notes(const stk_cli_containers *c, const stk_spec *spec, stk_plan *plan,
+                     stk_err *err)
+{
+    const char *last = NULL;
+    int rc = 0;
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec) && rc == 0; i++) {
+        const char *note = c->places[i].note;
+        if (note != NULL && (last == NULL || strcmp(last, note) != 0)) {
+            rc = stk_plan_remark(plan, err, "%s", note);
+            last = note;
+        }
+    }
+    if (rc == 0 && c->n_kept > 0 && c->stack.kind == STK_PLACE_LOCAL) {
+        rc = stk_plan_remark(plan, err,
+                             c->n == 0 ? "docker settings are kept with the run; they apply on "
+                                         "container backends, this run is local (--with docker)"
+                                       : "docker settings of steps that run on this machine itself "
+                                         "are kept with the run, without effect (--with docker)");
+    }
+    return rc;
+}
+
+int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, stk_plan *plan, bool soft,
+                   stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(spec);
+    stk_err why = {0};
+    int rc = add_notes(c, spec, plan, err);
+    if (rc < 0 || c->n == 0) {
+        return rc;
+    }
+    c->ids = stk_arena_array(c->arena, n, sizeof *c->ids);
+    c->paths = stk_arena_array(c->arena, n, sizeof *c->paths);
+    c->exec.main_file = main_file_of(spec, c->arena);
+    if (c->ids == NULL || c->paths == NULL) {
+        return no_memory(err);
+    }
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        const stk_step *step = stk_spec_step(spec, i);
+        if (c->places[i].kind == STK_PLACE_DOCKER && step->python != NULL) {
+            rc = check_python(c, spec, step, c->exec.main_file, err);
+        }
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    rc = stk_engine_find(c->stack.socket, c->arena, &c->engine, &why);
+    if (rc < 0 && soft) {
+        return stk_plan_remark(plan, err, "%s", why.text);
+    }
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        if (c->places[i].kind != STK_PLACE_DOCKER) {
+            continue;
+        }
+        rc = find_image(c, spec, i, &why);
+        if (rc == 0) {
+            rc = stk_plan_set_image(plan, i, c->ids[i], &why);
+        } else if (soft) {
+            rc = stk_plan_remark(plan, &why, "%s", why.text);
+        }
+    }
+    if (rc < 0) {
+        *err = why;
+    }
+    return rc;
+}
+
+/* --- code --- */
+
+/* Mounted over these, the project would hide what every image has there. */
+static int check_root(const char *root, stk_err *err)
+{
+    static const char *const taken[] = {"",     "/",    "/tmp", "/home", "/root", "/usr", "/etc",
+                                        "/var", "/opt", "/srv", "/mnt",  "/bin",  "/lib", "/dev"};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        if (strcmp(root, taken[i]) == 0) {
+            stk_err_set(err, STK_E_USAGE,
+                        "the project's folder is %s, which can't be replaced inside of a container",
+                        *root == '\0' ? "/" : root);
+            stk_err_hint(err, "put the project into a folder of its own");
+            return STK_E_USAGE;
+        }
+    }
+    return 0;
+}
+
+static const char *project_of(const stk_cli_containers *c, const stk_spec *spec)
+{
+    const char *slash = c->exec.main_file == NULL ? NULL : strrchr(c->exec.main_file, '/');
+    const char *folder = slash == NULL ? stk_spec_folder(spec)
+                                       : stk_arena_dupn(c->arena, c->exec.main_file,
+                                                        (size_t)(slash - c->exec.main_file));
+    return folder == NULL ? NULL : stk_package_root(folder, c->arena);
+}
+
+static bool has_python(const stk_cli_containers *c, const stk_spec *spec)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec) && !has; i++) {
+        has = c->places[i].kind == STK_PLACE_DOCKER && stk_spec_step(spec, i)->python != NULL;
+    }
+    return has;
+}
+
+/* Labels of one run's containers, NULL-terminated. */
+static int remove_old(const stk_engine *engine, const char *run, uint32_t *ret_n, stk_err *err)
+{
+    char label[128];
+    (void)snprintf(label, sizeof label, "stoker.run=%s", run);
+    const char *labels[] = {label, NULL};
+    return stk_contain_remove(engine, labels, ret_n, err);
+}
+
+int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec, stk_store *store,
+                 const char *run, bool resumed, stk_err *err)
+{
+    uint32_t n_old = 0;
+    if (c->n == 0) {
+        return 0;
+    }
+    const char *root = project_of(c, spec);
+    const char *folder = stk_store_run_folder(store, run, c->arena);
+    const char *code = folder == NULL ? NULL : stk_arena_printf(c->arena, "%s/code", folder);
+    int rc = root == NULL || code == NULL ? no_memory(err) : check_root(root, err);
+    rc = rc < 0 || !resumed ? rc : remove_old(&c->engine, run, &n_old, err);
+    rc = rc < 0 ? rc : stk_file_remove_tree(code, err);
+    stk_artifact package;
+    rc = rc < 0 ? rc : stk_package_add(store, root, 0, &package, err);
+    rc = rc < 0 ? rc : stk_package_view(store, package.digest, code, err);
+    if (rc < 0) {
+        return rc;
+    }
+    char owner[64];
+    (void)snprintf(owner, sizeof owner, "%u:%u", c->engine.is_rootless ? 0 : getuid(),
+                   c->engine.is_rootless ? 0 : getgid());
+    c->exec = (stk_exec_containers){.places = c->places,
+                                    .images = c->ids,
+                                    .python_paths = c->paths,
+                                    .socket = c->engine.socket,
+                                    .owner = stk_arena_dup(c->arena, owner),
+                                    .limits_memory = c->engine.limits_memory,
+                                    .root = root,
+                                    .code = code,
+                                    .main_file = c->exec.main_file};
+    if (has_python(c, spec)) {
+        c->exec.front = stk_cli_front(cli, c->arena);
+        if (c->exec.front == NULL) {
+            stk_err_set(err, STK_E_ENV, "the Python front is not beside %s", stk_cli_program(cli));
+            stk_err_hint(err, "install Stoker's wheel, or run `make build` in its source tree");
+            return STK_E_ENV;
+        }
+    }
+    return c->exec.owner == NULL ? no_memory(err) : 0;
+}
+
+/* --- what dead engines left --- */
+
+int stk_cli_drop_containers(stk_store *store, bool dry_run, uint32_t *ret_n, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_BUF_AUTO body = STK_BUF_INIT(256u << 20);
+    stk_engine engine;
+    int status = 0;
+    *ret_n = 0;
+    if (arena == NULL || stk_engine_find(NULL, arena, &engine, NULL) < 0) {
+        return 0;
+    }
+    int rc = stk_engine_call(
+        &engine, "GET", "/containers/json?all=1&filters=%7B%22label%22%3A%5B%22stoker.run%22%5D%7D",
+        NULL, &status, &body, err);
+    json_t *list = rc < 0 ? NULL : json_loadb(body.data, body.len, 0, NULL);
+    size_t i;
+    json_t *item;
+    json_array_foreach(list, i, item)
+    {
+        json_t *labels = json_object_get(item, "Labels");
+        const char *run = json_string_value(json_object_get(labels, "stoker.run"));
+        const char *of = json_string_value(json_object_get(labels, "stoker.store"));
+        uint32_t n = 0;
+        if (rc < 0 || run == NULL || of == NULL || strcmp(of, stk_store_path(store)) != 0 ||
+            stk_store_run_is_live(store, run)) {
+            continue;
+        }
+        rc = dry_run ? 0 : remove_old(&engine, run, &n, err);
+        *ret_n += dry_run ? 1 : n;
+    }
+    json_decref(list);
+    return rc;
+}

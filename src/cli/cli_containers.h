@@ -1,0 +1,38 @@
+/* cli_containers: which steps of a run are in containers, and what these need before the first
+ * task: the image, the project's code, a Python front. What `run`, `resume` and `plan` share. */
+#ifndef STK_CLI_CONTAINERS_H
+#define STK_CLI_CONTAINERS_H
+
+#include "cli/cli_run.h"
+#include "contain/contain.h"
+#include "exec/exec.h"
+#include "stack/stack.h"
+
+typedef struct stk_cli_containers {
+    stk_arena *arena; /* the caller's */
+    stk_stack stack;
+    stk_place *places; /* by step */
+    uint32_t n;        /* steps in containers */
+    uint32_t n_kept;   /* steps on this machine itself that have docker settings all the same */
+    stk_engine engine; /* known once the images are */
+    const char **ids, **paths;
+    stk_exec_containers exec;
+} stk_cli_containers;
+
+/* Where each step runs, by the stack that the options name; `arena` is kept. Errors: those of
+ * stk_stack_find and stk_stack_place, with the step's place in the document. */
+int stk_cli_places(const stk_spec *spec, const stk_run_options *options, stk_arena *arena,
+                   stk_cli_containers *ret, stk_err *err);
+/* Finds the container engine and the images' ids, for the plan's keys; notes go to the plan.
+ * `soft`: what can't be had is a note as well (`stoker plan`). */
+int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, stk_plan *plan, bool soft,
+                   stk_err *err);
+/* Packs the project and lays it out for this run, and ends containers of an engine that died in it;
+ * exec's half is whole then. */
+int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec, stk_store *store,
+                 const char *run, bool resumed, stk_err *err);
+/* Removes containers of this store whose run has no engine; *ret_n of them. No container engine is
+ * no error. */
+int stk_cli_drop_containers(stk_store *store, bool dry_run, uint32_t *ret_n, stk_err *err);
+
+#endif

@@ -1,0 +1,447 @@
+/* Steps in containers: what task.json says of theirs, and who runs it (docs/decisions/0007). */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/units.h"
+#include "exec/exec_private.h"
+#include "sys/file.h"
+
+/* One `container` while it is written. */
+typedef struct writer {
+    stk_exec *x;
+    const stk_exec_containers *all;
+    const stk_step *step;
+    const stk_place *place;
+    stk_json docker, options, run_args; /* NULL nodes: nothing said */
+    const char *dir;
+    uint32_t task, attempt, n_mounts;
+    stk_buf *buf;
+    stk_err *err;
+} writer;
+
+bool stk_exec_is_contained(const stk_exec *x, uint32_t task)
+{
+    const stk_exec_containers *all = x->config.containers;
+    return all != NULL && all->places[x->tasks[task].i_step].kind == STK_PLACE_DOCKER;
+}
+
+/* --- what is mounted --- */
+
+static const char *below(const char *folder, const char *path)
+{
+    size_t n = strlen(folder);
+    return strncmp(path, folder, n) == 0 && path[n] == '/' ? path + n + 1 : NULL;
+}
+
+/* The project is mounted read-only, so places in it where something else is mounted must be there
+ * before. */
+static int make_point(const writer *w, const char *to, bool is_dir)
+{
+    const char *inner = w->all->code == NULL ? NULL : below(w->all->root, to);
+    if (inner == NULL) {
+        return 0;
+    }
+    char *path = stk_arena_printf(w->x->scratch, "%s/%s", w->all->code, inner);
+    char *slash = path == NULL ? NULL : strrchr(path, '/');
+    if (slash == NULL) {
+        return stk_exec_nomem(w->err);
+    }
+    if (stk_file_exists(path)) {
+        return 0;
+    }
+    *slash = is_dir ? '/' : '\0';
+    int rc = stk_file_mkdirs(path, 0755, w->err);
+    *slash = '/';
+    return rc < 0 || is_dir ? rc : stk_file_write(path, "", 0, 0644, w->err);
+}
+
+static int put_mount(writer *w, const char *from, const char *to, bool writes, bool is_dir)
+{
+    if (from == NULL || to == NULL) {
+        return stk_exec_nomem(w->err);
+    }
+    stk_buf_text(w->buf, w->n_mounts++ > 0 ? ",{\"from\":" : "{\"from\":");
+    stk_buf_json(w->buf, from);
+    stk_buf_text(w->buf, ",\"to\":");
+    stk_buf_json(w->buf, to);
+    stk_buf_text(w->buf, writes ? ",\"write\":true}" : ",\"write\":false}");
+    return make_point(w, to, is_dir);
+}
+
+static int put_folder(writer *w, const char *folder, bool writes)
+{
+    return put_mount(w, folder, folder, writes, true);
+}
+
+static int put_file(writer *w, const char *path)
+{
+    const char *at = path[0] == '/' ? path
+                                    : stk_arena_printf(w->x->scratch, "%s/%s",
+                                                       stk_spec_folder(w->x->spec), path);
+    struct stat st;
+    if (at == NULL) {
+        return stk_exec_nomem(w->err);
+    }
+    if (stat(at, &st) < 0) {
+        return stk_err_sys(w->err, errno == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, errno,
+                           "'%s', which goes into the container", at);
+    }
+    return put_mount(w, at, at, false, S_ISDIR(st.st_mode));
+}
+
+static int add_mounts(writer *w)
+{
+    stk_arena *arena = w->x->scratch;
+    const char *artifacts =
+        stk_arena_printf(arena, "%s/artifacts", stk_store_path(w->x->config.store));
+    int rc = 0;
+    stk_buf_text(w->buf, ",\"mounts\":[");
+    if (w->all->code != NULL) {
+        rc = put_mount(w, w->all->code, w->all->root, false, true);
+    }
+    rc = rc < 0 ? rc : put_folder(w, artifacts, false);
+    rc = rc < 0 ? rc : put_folder(w, w->dir, true);
+    rc = rc < 0 ? rc : put_folder(w, stk_exec_checkpoints(w->x, w->task, arena), true);
+    if (rc == 0 && w->step->python != NULL) {
+        rc = put_mount(w, w->all->front, "/stoker/python/stoker", false, true);
+    }
+    for (uint32_t i = 0; i < w->step->n_inputs && rc == 0; i++) {
+        if (w->step->inputs[i].kind == STK_INPUT_FILE) {
+            rc = put_file(w, w->step->inputs[i].text);
+        }
+    }
+    const stk_cache_policy *cache = &w->step->settings->cache;
+    for (uint32_t i = 0; i < cache->n_files && rc == 0; i++) {
+        rc = put_file(w, cache->files[i]);
+    }
+    stk_buf_char(w->buf, ']');
+    return rc;
+}
+
+/* --- the program --- */
+
+static void add_argv(writer *w)
+{
+    stk_buf_text(w->buf, ",\"argv\":[");
+    if (w->step->python != NULL) {
+        const char *python = stk_json_text(stk_json_get(&w->options, "python"));
+        stk_buf_json(w->buf, python != NULL ? python : "python3");
+        stk_buf_text(w->buf, ",\"-m\",\"stoker._worker\",");
+        stk_buf_json(w->buf, w->dir);
+        if (w->all->main_file != NULL) {
+            stk_buf_text(w->buf, ",\"--main\",");
+            stk_buf_json(w->buf, w->all->main_file);
+        }
+    }
+    for (uint32_t i = 0; w->step->python == NULL && i < w->step->n_argv; i++) {
+        stk_buf_text(w->buf, i > 0 ? "," : "");
+        stk_buf_json(w->buf, w->step->argv[i]);
+    }
+    const char *folder = stk_spec_folder(w->x->spec);
+    bool inside = w->all->code == NULL || strcmp(folder, w->all->root) == 0 ||
+                  below(w->all->root, folder) != NULL;
+    stk_buf_text(w->buf, "],\"cwd\":");
+    stk_buf_json(w->buf, w->step->cwd != NULL ? w->step->cwd : inside ? folder : w->all->root);
+}
+
+static void put_env(writer *w, const char *key, const char *value, uint32_t *n)
+{
+    stk_buf_text(w->buf, (*n)++ > 0 ? "," : "");
+    stk_buf_json(w->buf, key);
+    stk_buf_char(w->buf, ':');
+    stk_buf_json(w->buf, value);
+}
+
+/* What DockerSettings say; `environment` too, where nothing is built that would have it. */
+static void put_settings_env(writer *w, const char *name, uint32_t *n)
+{
+    const stk_json *map = stk_json_get(&w->docker, name);
+    for (uint32_t i = 0; map != NULL && map->kind == STK_JSON_MAP && i < map->n; i++) {
+        const stk_json *value = stk_json_value(map, i);
+        const char *text = value->kind == STK_JSON_BOOL ? (value->truth ? "True" : "False")
+                           : value->kind == STK_JSON_TEXT || value->kind == STK_JSON_INT ||
+                                   value->kind == STK_JSON_REAL
+                               ? value->text
+                               : NULL;
+        const char *key = stk_json_key(map, i)->text;
+        bool again = strcmp(name, "environment") == 0 &&
+                     stk_json_get(stk_json_get(&w->docker, "runtime_environment"), key) != NULL;
+        if (text != NULL && !again && strcmp(key, "PYTHONPATH") != 0) {
+            put_env(w, key, text, n);
+        }
+    }
+}
+
+static const char *python_path(const writer *w)
+{
+    static const char *const names[] = {"runtime_environment", "environment"};
+    const char *host = getenv("PYTHONPATH");
+    bool shim = host != NULL && strstr(host, "/stoker/_compat") != NULL;
+    const char *more = NULL;
+    for (size_t i = 0; more == NULL && i < sizeof names / sizeof *names; i++) {
+        more = stk_json_text(stk_json_get(stk_json_get(&w->docker, names[i]), "PYTHONPATH"));
+    }
+    more = more != NULL ? more : w->all->python_paths[w->x->tasks[w->task].i_step];
+    return stk_arena_printf(
+        w->x->scratch, "/stoker/python%s:%s%s%s", shim ? ":/stoker/python/stoker/_compat" : "",
+        stk_spec_folder(w->x->spec), more != NULL ? ":" : "", more != NULL ? more : "");
+}
+
+static int add_env(writer *w, const char *const *env)
+{
+    uint32_t n = 0;
+    stk_buf_text(w->buf, ",\"env\":{");
+    if (strcmp(w->all->owner, "0:0") != 0) {
+        put_env(w, "HOME", "/tmp", &n); /* a user whom the image doesn't know has none */
+    }
+    put_settings_env(w, "environment", &n);
+    put_settings_env(w, "runtime_environment", &n);
+    const char *path = w->step->python == NULL ? "" : python_path(w);
+    if (path == NULL) {
+        return stk_exec_nomem(w->err);
+    }
+    if (w->step->python != NULL) {
+        put_env(w, "PYTHONPATH", path, &n);
+    }
+    stk_buf_text(w->buf, "},\"pass\":[");
+    for (uint32_t i = 0; env != NULL && env[i] != NULL; i++) {
+        const char *name = stk_arena_dupn(w->x->scratch, env[i], strcspn(env[i], "="));
+        if (name == NULL) {
+            return stk_exec_nomem(w->err);
+        }
+        stk_buf_text(w->buf, i > 0 ? "," : "");
+        stk_buf_json(w->buf, name);
+    }
+    stk_buf_text(w->buf, getenv("STOKER_MAIN_ARGS") != NULL ? ",\"STOKER_MAIN_ARGS\"]" : "]");
+    return 0;
+}
+
+/* --- what it may use --- */
+
+/* The step's `settings={"orchestrator.docker": {…}}`, or ZenML's `run_args` in it. */
+static const stk_json *option(const writer *w, const char *key)
+{
+    const stk_json *own = stk_json_get(&w->options, key);
+    return own != NULL && own->kind != STK_JSON_NULL ? own : stk_json_get(&w->run_args, key);
+}
+
+/* A number of bytes, or text as Docker reads it: "64m", "8g" are binary. */
+static int read_bytes(const writer *w, const stk_json *node, const char *key, int64_t *ret)
+{
+    const char *text = stk_json_text(node);
+    char *end = NULL;
+    double number = text == NULL ? -1 : strtod(text, &end);
+    const char *unit = end == NULL ? NULL : end + strspn(end, " ");
+    static const char units[] = "bkmgt";
+    const char *at =
+        unit == NULL || *unit == '\0' || unit[1] != '\0' ? NULL : strchr(units, *unit | 0x20);
+    if (stk_json_int(node, ret)) {
+        return 0;
+    }
+    if (at != NULL && end != text && number >= 0 && number < 1e9) {
+        *ret = (int64_t)(number * (double)((int64_t)1 << (10 * (at - units))));
+        return 0;
+    }
+    return text != NULL ? stk_units_parse_memory(text, ret, w->err)
+                        : stk_err_set(w->err, STK_E_SPEC, "'%s' must be a size, as 8GB", key);
+}
+
+static int add_limits(writer *w)
+{
+    const stk_request *r = stk_plan_request(w->x->config.plan, w->x->tasks[w->task].i_step);
+    const exec_slot *slot = w->x->tasks[w->task].slot;
+    int64_t memory = stk_exec_memory_limit(w->x, w->task);
+    int64_t shm = 0;
+    struct statvfs fs;
+    if (memory > 0) {
+        stk_buf_printf(w->buf, ",\"memory_bytes\":%lld", (long long)memory);
+    }
+    if (r->limit_cpu && r->cpu_milli > 0) {
+        stk_buf_printf(w->buf, ",\"cpu_milli\":%lld", (long long)r->cpu_milli);
+    }
+    for (uint32_t i = 0; i < slot->n_cpus; i++) {
+        stk_buf_printf(w->buf, "%s%u", i > 0 ? "," : ",\"cpus\":\"", w->x->cpu_ids[slot->cpus[i]]);
+    }
+    stk_buf_text(w->buf, slot->n_cpus > 0 ? "\"" : "");
+    const stk_json *said = option(w, "shm_size");
+    if (said != NULL && read_bytes(w, said, "shm_size", &shm) < 0) {
+        return w->err->code;
+    }
+    if (shm == 0 && statvfs("/dev/shm", &fs) == 0) { /* as a step on this machine has */
+        shm = (int64_t)fs.f_blocks * (int64_t)fs.f_frsize;
+    }
+    if (shm > 0) {
+        stk_buf_printf(w->buf, ",\"shm_bytes\":%lld", (long long)shm);
+    }
+    const stk_json *ulimits = option(w, "ulimits");
+    if (ulimits != NULL && ulimits->kind == STK_JSON_MAP) {
+        stk_buf_text(w->buf, ",\"ulimits\":");
+        stk_json_dump(ulimits, w->buf);
+    }
+    return 0;
+}
+
+/* NVIDIA's by uuid, the others' by their nodes. */
+static void add_devices(writer *w)
+{
+    const stk_lease *lease = &w->x->tasks[w->task].slot->lease;
+    bool amd = false;
+    uint32_t n = 0;
+    stk_buf_text(w->buf, ",\"gpus\":[");
+    for (uint32_t i = 0; i < lease->n; i++) {
+        const stk_device *d = stk_accel_device(w->x->config.accel, lease->devices[i]);
+        if (strcmp(d->vendor, "nvidia") == 0 && d->uuid != NULL) {
+            stk_buf_text(w->buf, n++ > 0 ? "," : "");
+            stk_buf_json(w->buf, d->uuid);
+        }
+    }
+    stk_buf_text(w->buf, "],\"devices\":[");
+    n = 0;
+    for (uint32_t i = 0; i < lease->n; i++) {
+        const stk_device *d = stk_accel_device(w->x->config.accel, lease->devices[i]);
+        if (strcmp(d->vendor, "nvidia") != 0 && d->node != NULL) {
+            stk_buf_text(w->buf, n++ > 0 ? "," : "");
+            stk_buf_json(w->buf, d->node);
+            amd = amd || strcmp(d->vendor, "amd") == 0;
+        }
+    }
+    stk_buf_text(w->buf, amd ? ",\"/dev/kfd\"]" : "]");
+}
+
+static int add_words(writer *w)
+{
+    static const char *const networks[] = {"host", "bridge", "none"};
+    const char *user = stk_json_text(stk_json_get(&w->docker, "user"));
+    const char *network = stk_json_text(option(w, "network"));
+    const char *entrypoint = stk_json_text(stk_json_get(&w->docker, "entrypoint"));
+    bool keep = entrypoint != NULL && strcmp(entrypoint, "keep") == 0;
+    bool known = network == NULL;
+    char host[256] = "";
+    user = user != NULL ? user : stk_json_text(option(w, "user"));
+    for (size_t i = 0; i < sizeof networks / sizeof *networks && !known; i++) {
+        known = strcmp(network, networks[i]) == 0;
+    }
+    if (!known) {
+        return stk_err_set(w->err, STK_E_SPEC, "network '%.80s' is none of host, bridge, none",
+                           network);
+    }
+    if (entrypoint != NULL && !keep && strcmp(entrypoint, "bypass") != 0) {
+        return stk_err_set(w->err, STK_E_SPEC,
+                           "docker.entrypoint '%.80s' is neither keep nor bypass", entrypoint);
+    }
+    (void)gethostname(host, sizeof host - 1);
+    stk_buf_text(w->buf, ",\"user\":");
+    stk_buf_json(w->buf, user != NULL ? user : w->all->owner);
+    stk_buf_text(w->buf, ",\"network\":");
+    stk_buf_json(w->buf, network != NULL ? network : "host");
+    stk_buf_printf(
+        w->buf,
+        ",\"entrypoint\":\"%s\",\"labels\":{\"stoker.run\":\"%s\",\"stoker.step\":\"%s\","
+        "\"stoker.attempt\":\"%u\",\"stoker.store\":",
+        keep ? "keep" : "bypass", w->x->config.run, w->step->name, w->attempt);
+    stk_buf_json(w->buf, stk_store_path(w->x->config.store));
+    stk_buf_text(w->buf, ",\"stoker.host\":");
+    stk_buf_json(w->buf, host);
+    stk_buf_char(w->buf, '}');
+    return 0;
+}
+
+static int parse(const char *json, stk_arena *arena, stk_json *ret, stk_err *err)
+{
+    static const stk_json_limits limits = {STK_LIMIT_SPEC_BYTES, STK_LIMIT_YAML_NODES,
+                                           STK_LIMIT_DEPTH};
+    return json == NULL ? 0 : stk_json_parse(json, strlen(json), NULL, &limits, arena, ret, err);
+}
+
+int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir,
+                            const char *const *env, stk_buf *buf, stk_err *err)
+{
+    const stk_exec_containers *all = x->config.containers;
+    uint32_t i_step = x->tasks[task].i_step;
+    writer w = {.x = x,
+                .all = all,
+                .step = stk_exec_step(x, task),
+                .place = &all->places[i_step],
+                .dir = dir,
+                .task = task,
+                .attempt = attempt,
+                .buf = buf,
+                .err = err};
+    int rc = parse(w.place->docker, x->scratch, &w.docker, err);
+    rc = rc < 0 ? rc : parse(w.place->options, x->scratch, &w.options, err);
+    const stk_json *args = stk_json_get(&w.options, "run_args");
+    w.run_args = args != NULL ? *args : w.run_args;
+    stk_buf_text(buf, ",\"container\":{\"image\":");
+    stk_buf_json(buf, all->images[i_step]);
+    stk_buf_text(buf, ",\"name\":");
+    stk_buf_json(buf, w.place->written != NULL ? w.place->written : all->images[i_step]);
+    if (all->socket != NULL) {
+        stk_buf_text(buf, ",\"socket\":");
+        stk_buf_json(buf, all->socket);
+    }
+    add_argv(&w);
+    rc = rc < 0 ? rc : add_mounts(&w);
+    rc = rc < 0 ? rc : add_env(&w, env);
+    rc = rc < 0 ? rc : add_limits(&w);
+    add_devices(&w);
+    rc = rc < 0 ? rc : add_words(&w);
+    stk_buf_char(buf, '}');
+    return rc < 0 ? stk_err_context(err, "container") : 0;
+}
+
+void stk_exec_container_granted(const stk_exec *x, uint32_t task, stk_buf *buf)
+{
+    const stk_exec_containers *all = x->config.containers;
+    uint32_t i_step = x->tasks[task].i_step;
+    const char *written = all->places[i_step].written;
+    stk_buf_text(buf, ",\"image\":{\"name\":");
+    stk_buf_json(buf, written != NULL ? written : all->images[i_step]);
+    stk_buf_text(buf, ",\"id\":");
+    stk_buf_json(buf, all->images[i_step]);
+    stk_buf_char(buf, '}');
+}
+
+const char *stk_exec_container_seen(const stk_exec *x, const char *seen, stk_arena *arena)
+{
+    stk_json map = {0};
+    STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
+    bool any = false;
+    if (parse(seen, arena, &map, NULL) < 0) {
+        return seen; /* who reads it says what is wrong */
+    }
+    stk_buf_char(&text, '{');
+    for (uint32_t i = 0; map.kind == STK_JSON_MAP && i < map.n; i++) {
+        const char *path = stk_json_key(&map, i)->text;
+        const char *digest = stk_json_text(stk_json_value(&map, i));
+        if (digest != NULL && below(x->config.containers->root, path) != NULL) {
+            stk_buf_text(&text, any ? "," : "");
+            stk_buf_json(&text, path);
+            stk_buf_char(&text, ':');
+            stk_buf_json(&text, digest);
+            any = true;
+        }
+    }
+    stk_buf_char(&text, '}');
+    return any && !text.failed ? stk_arena_dup(arena, text.data) : NULL;
+}
+
+const char *const *stk_exec_contain_argv(const stk_exec *x, const char *task_json)
+{
+    const char **argv = stk_arena_array(x->scratch, 4, sizeof *argv);
+    const char *self = stk_exec_self(x);
+    if (argv == NULL || self == NULL) {
+        return NULL;
+    }
+    argv[0] = self;
+    argv[1] = "contain";
+    argv[2] = task_json;
+    return argv;
+}

@@ -1,0 +1,430 @@
+"""Whole runs with steps in containers: `stoker run --with docker`, and steps that ask for it themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+STOKER = os.environ.get("STOKER_BIN", str(ROOT / "build" / "src" / "cli" / "stoker"))
+WAIT_S = 120
+
+
+class Project:
+    """A folder with a pipeline, its store, and a Podman to run in."""
+
+    def __init__(self, folder: Path, podman: Any) -> None:
+        self.folder, self.podman = folder, podman
+        self.env = {**podman.env, "STOKER_STORE": str(folder / ".stoker"), "STOKER_BIN": STOKER}
+        self.env["PYTHONPATH"] = str(ROOT / "python")
+        self.env.pop("STOKER_ACCEL", None)
+
+    def write(self, name: str, text: str, mode: int = 0o644) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        path.chmod(mode)
+        return path
+
+    def stoker(
+        self, *words: str, ok: bool | None = True, **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [STOKER, *words],
+            cwd=self.folder,
+            env={**self.env, **env},
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+        )
+        if ok is not None:
+            assert (done.returncode == 0) == ok, done.stderr + done.stdout
+        return done
+
+    def run(self, *words: str, ok: bool = True, **env: str) -> dict[str, Any]:
+        """A run of p.yaml; its record."""
+        done = self.stoker("run", "--json", *words, "p.yaml", ok=ok, **env)
+        return dict(json.loads(done.stdout))
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [STOKER, "run", *words],
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def show(self) -> dict[str, Any]:
+        return dict(json.loads(self.stoker("show", "latest", "--json").stdout))
+
+    def log(self, step: dict[str, Any], name: str = "stdout") -> str:
+        return Path(step["logs"][name]).read_text()
+
+
+@pytest.fixture
+def project(tmp_path: Path, podman: Any) -> Project:
+    folder = tmp_path / "proj"
+    folder.mkdir()
+    (folder / "stoker.yaml").write_text("")
+    return Project(folder, podman)
+
+
+def wait_for(what: Any, seconds: float = 60) -> Any:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it never came")
+
+
+def ours(podman: Any, run: str) -> list[str]:
+    return [name for name in podman.containers() if run in name]
+
+
+# ---------------------------------------------------------------------------- commands
+
+
+def test_command_in_scratch(project: Project, scratch: str) -> None:
+    """An image without a shell, a libc, or anything of Stoker."""
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {scratch}}}
+        steps:
+          a: {{run: [/probe, say, hello]}}
+        """,
+    )
+    shown = project.run("--with", "docker")
+    step = shown["steps"]["a"]
+    assert project.log(step) == "hello\n"
+    assert step["granted"]["image"]["name"] == scratch
+    assert step["granted"]["image"]["id"].startswith("sha256:")
+    wait_for(
+        lambda: ours(project.podman, shown["run"]) == []
+    )  # the engine removes it when it has ended
+
+
+def test_command_in_debian(project: Project, debian: str) -> None:
+    """Its shell, its variables, the project's files, inputs and outputs by the same store, files that are ours."""
+    project.write("tool.sh", "#!/bin/sh\necho from tool\n", 0o755)
+    project.write("data/table.csv", "1,2\n")
+    project.write(".gitignore", "data/\n.stoker/\n")
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        parameters: {{n: 7}}
+        steps:
+          a:
+            run: "echo made outside > $STOKER_OUTPUT/x"
+            outputs: [x]
+          b:
+            run: >-
+              ./tool.sh; echo $IMAGE_SAYS $STOKER_PARAM_n $COLOUR; cat $STOKER_INPUT_x $STOKER_INPUT_t;
+              pwd; cat in/x 2>/dev/null; cat $STOKER_INPUT/x > $STOKER_OUTPUT/y; touch no 2>&1 || echo read-only
+            environment: {{COLOUR: blue}}
+            inputs: {{x: {{from: a.x}}, n: {{param: n}}, t: {{file: data/table.csv}}}}
+            outputs: [y]
+            backend: docker
+            docker: {{parent_image: {debian}}}
+          c:
+            run: cat $STOKER_INPUT_y
+            inputs: {{y: {{from: b.y}}}}
+        """,
+    )
+    shown = project.run()
+    b = shown["steps"]["b"]
+    lines = project.log(b).splitlines()
+    assert lines[:5] == ["from tool", "hello 7 blue", "made outside", "1,2", str(project.folder)]
+    assert lines[-1] == "read-only"
+    assert project.log(shown["steps"]["c"]) == "made outside\n"
+    out = Path(b["outputs"]["y"]["path"])
+    assert out.stat().st_uid == os.getuid() and out.stat().st_gid == os.getgid()
+    assert "image" not in shown["steps"]["a"]["granted"]
+    assert not (project.folder / "no").exists()
+
+
+def test_secrets_stay_out(project: Project, debian: str) -> None:
+    """A secret reaches the program, and neither the container's configuration nor a file of ours."""
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        steps:
+          a:
+            run: "[ ${{#TOKEN}} = 7 ] && echo right; sleep 30"
+            secrets: [TOKEN]
+            timeout: 60
+        docker: {{parent_image: {debian}}}
+        """,
+    )
+    project.env["STOKER_SECRET_TOKEN"] = "hunter2"
+    engine = project.start("--with", "docker", "p.yaml")
+    try:
+        state = wait_for(lambda: list(project.folder.glob(".stoker/runs/*/a/0/1/container.json")))[
+            0
+        ]
+        inspected = project.podman("inspect", json.loads(state.read_text())["name"]).stdout
+        assert "hunter2" not in inspected and '"stoker.run"' in inspected
+        attempt = state.parent
+        assert "hunter2" not in (attempt / "task.json").read_text()
+        wait_for(lambda: "right" in (attempt / "stdout.log").read_text())
+    finally:
+        engine.send_signal(signal.SIGINT)
+        engine.wait(WAIT_S)
+
+
+# ---------------------------------------------------------------------------- the cache
+
+
+def test_cache_knows_the_image(project: Project, debian: str, scratch: str) -> None:
+    """A second run hits; another image under the same name misses, and says so."""
+    tag = "localhost/moving:1"
+    project.podman("tag", debian, tag)
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {tag}}}
+        steps:
+          a: {{run: echo hi}}
+        """,
+    )
+    first = project.run("--with", "docker")
+    assert not first["steps"]["a"]["cached"]
+    assert project.run("--with", "docker")["steps"]["a"]["cached"]
+    plan = json.loads(project.stoker("plan", "--json", "--with", "docker", "p.yaml").stdout)
+    assert (
+        plan["steps"][0] | {"backend": "docker", "image": tag, "cached": True} == plan["steps"][0]
+    )
+    assert plan["steps"][0]["image_id"] == first["steps"]["a"]["granted"]["image"]["id"]
+    changed = project.folder.parent / "changed"
+    changed.mkdir()
+    (changed / "Dockerfile").write_text(f"FROM {debian}\nENV MORE=1\n")
+    project.podman("build", "-q", "-t", tag, str(changed))
+    text = project.stoker("plan", "--with", "docker", "p.yaml").stdout
+    assert f"in {tag}" in text and "image changed" in text
+    again = project.run("--with", "docker")["steps"]["a"]
+    assert not again["cached"] and again["miss"] == "image changed"
+
+
+# ---------------------------------------------------------------------------- how it ends
+
+
+def failing(project: Project, image: str, step: str) -> dict[str, Any]:
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {image}}}
+        steps:
+          a: {{{step}}}
+        """,
+    )
+    shown = project.run("--with", "docker", ok=False)
+    wait_for(
+        lambda: ours(project.podman, shown["run"]) == []
+    )  # the engine removes it when it has ended
+    return dict(shown["steps"]["a"])
+
+
+def test_exit_status(project: Project, debian: str) -> None:
+    error = failing(project, debian, "run: 'echo no >&2; exit 3'")["error"]
+    assert error["class"] == "exit" and "exit status 3" in error["text"]
+
+
+def test_retries(project: Project, debian: str) -> None:
+    step = failing(project, debian, "run: 'exit 1', retry: {max_retries: 2, delay: 0}")
+    assert step["attempts"] == 3
+
+
+def test_timeout(project: Project, debian: str) -> None:
+    begin = time.monotonic()
+    error = failing(project, debian, "run: sleep 600, timeout: 1, grace: 0.5")["error"]
+    assert error["class"] == "timeout" and time.monotonic() - begin < WAIT_S / 2
+
+
+def test_out_of_memory(project: Project, debian: str) -> None:
+    hog = "head -c 300000000 /dev/zero | python3 -c 'import sys; sys.stdin.read()'"
+    error = failing(project, debian, f'run: "{hog}", resources: {{memory: 60MB}}')["error"]
+    assert error["class"] == "host_oom", error
+    assert "of its 60 MB" in error["text"]
+
+
+def test_no_such_program(project: Project, scratch: str) -> None:
+    error = failing(project, scratch, "run: [/nothing]")["error"]
+    assert (
+        error["class"] == "start"
+        and f"image '{scratch}' has no program '/nothing'" in error["text"]
+    )
+
+
+def test_python_step_needs_python(project: Project, scratch: str) -> None:
+    project.write("code.py", "def f():\n    pass\n")
+    error = failing(project, scratch, "python: 'code:f'")["error"]
+    assert error["class"] == "start" and "has no program 'python3'" in error["text"]
+
+
+def test_cancel(project: Project, debian: str) -> None:
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {debian}}}
+        steps:
+          a: {{run: "trap 'echo told; exit 1' TERM; echo up; sleep 600 & wait", grace: 20}}
+        """,
+    )
+    engine = project.start("--with", "docker", "p.yaml")
+    log = wait_for(lambda: next(project.folder.glob(".stoker/runs/*/a/0/1/stdout.log"), None))
+    wait_for(lambda: "up" in log.read_text())
+    top = json.loads(project.stoker("top", "--json").stdout)
+    assert [s["step"] for s in top["steps"] if s["dir"] == str(log.parent)] == ["a"]
+    assert "up" in project.stoker("logs", "latest/a").stdout
+    project.stoker("cancel", "latest", ok=None)
+    engine.wait(WAIT_S)
+    shown = project.show()
+    assert shown["status"] == "cancelled" and "told" in log.read_text()
+    wait_for(
+        lambda: ours(project.podman, shown["run"]) == []
+    )  # the engine removes it when it has ended
+
+
+def test_engine_killed(project: Project, debian: str) -> None:
+    """SIGKILL of the engine ends the container; resume goes on."""
+    flag = project.folder.parent / "go"
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {debian}}}
+        steps:
+          a: {{run: "echo first > $STOKER_OUTPUT/x", outputs: [x]}}
+          b:
+            run: "if [ -e $FLAG ]; then echo done; else echo up; sleep 600; fi"
+            inputs: {{x: {{from: a.x}}, where: {{file: {flag}}}}}
+            environment: {{FLAG: {flag}/now}}
+        """,
+    )
+    flag.mkdir()
+    engine = project.start("--with", "docker", "p.yaml")
+    log = wait_for(lambda: next(project.folder.glob(".stoker/runs/*/b/0/1/stdout.log"), None))
+    wait_for(lambda: "up" in log.read_text())
+    run = log.parts[-5]
+    assert len(ours(project.podman, run)) == 1
+    engine.kill()
+    engine.wait()
+    wait_for(lambda: ours(project.podman, run) == [])
+    (flag / "now").write_text("")
+    project.stoker("resume", "latest")
+    shown = project.show()
+    assert shown["run"] == run and shown["status"] == "succeeded"
+    assert shown["steps"]["b"]["attempts"] == 2 and "image" in shown["steps"]["b"]["granted"]
+    assert project.log(shown["steps"]["b"]) == "done\n"
+
+
+def test_container_killed(project: Project, debian: str) -> None:
+    """From outside: the step fails with a sentence, nothing hangs."""
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {debian}}}
+        steps:
+          a: {{run: "echo up; sleep 600"}}
+        """,
+    )
+    engine = project.start("--with", "docker", "p.yaml")
+    log = wait_for(lambda: next(project.folder.glob(".stoker/runs/*/a/0/1/stdout.log"), None))
+    wait_for(lambda: "up" in log.read_text())
+    (name,) = ours(project.podman, log.parts[-5])
+    project.podman("kill", name)
+    assert engine.wait(WAIT_S) == 1
+    error = project.show()["steps"]["a"]["error"]
+    assert error["class"] in ("signal", "lost") and error["text"]
+
+
+# ---------------------------------------------------------------------------- what is measured
+
+
+def test_used(project: Project, debian: str) -> None:
+    """CPU and memory are the container's, not our own process'."""
+    code = "b = bytearray(150 << 20); import time; t = time.process_time()\\nwhile time.process_time() - t < 1.5: pass"
+    project.write("busy.py", code.replace("\\n", "\n"))
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {debian}}}
+        steps:
+          a: {{run: python3 busy.py, resources: {{cpu_count: 1, memory: 400MB}}}}
+        """,
+    )
+    used = project.run("--with", "docker")["steps"]["a"]["used"]
+    assert 1.0 < used["cpu_s"] < 30
+    assert 150 << 20 < used["peak_memory_bytes"] < 400e6
+
+
+# ---------------------------------------------------------------------------- refusals
+
+
+def test_without_image_it_runs_here(project: Project, podman: Any) -> None:
+    project.write("p.yaml", "stoker: 1\nname: p\nsteps:\n  a: {run: echo hi}\n")
+    shown = project.run("--with", "docker")
+    assert "image" not in shown["steps"]["a"]["granted"]
+    assert any("names no image" in note for note in shown["notes"])
+
+
+def test_docker_by_name_needs_an_image(project: Project) -> None:
+    project.write("p.yaml", "stoker: 1\nname: p\nsteps:\n  a: {run: echo hi, backend: docker}\n")
+    done = project.stoker("run", "p.yaml", ok=False)
+    assert done.returncode == 2 and "p.yaml:4" in done.stderr and "no image is named" in done.stderr
+
+
+def test_unknown_stack(project: Project) -> None:
+    project.write("p.yaml", "stoker: 1\nname: p\nsteps:\n  a: {run: echo hi}\n")
+    done = project.stoker("run", "--with", "dokcer", "p.yaml", ok=False)
+    assert "there is no stack 'dokcer'" in done.stderr and "'docker'" in done.stderr
+
+
+def test_stack_of_the_file(project: Project, debian: str) -> None:
+    """default_image, image_map and the socket of stoker.yaml; no DOCKER_HOST."""
+    project.write(
+        "stoker.yaml",
+        f"""
+        stacks:
+          lab:
+            backend: docker
+            default_image: nvcr.io/lab/base
+            image_map: {{nvcr.io/lab/base: {debian}}}
+            socket: {project.podman.socket}
+        """,
+    )
+    project.env.pop("DOCKER_HOST")
+    project.write("p.yaml", "stoker: 1\nname: p\nsteps:\n  a: {run: echo $IMAGE_SAYS}\n")
+    step = project.run("--with", "lab")["steps"]["a"]
+    assert project.log(step) == "hello\n"
+    assert step["granted"]["image"]["name"] == "nvcr.io/lab/base"
