@@ -76,10 +76,11 @@ int stk_exec_checkpoints_begin(stk_exec *x, uint32_t task, uint32_t attempt,
     if (folder == NULL) {
         return stk_exec_nomem(err);
     }
-    if (mkdir(folder, 0755) == 0) {
+    bool makes_it = stk_exec_step(x, task)->python != NULL; /* at its first checkpoint */
+    if (makes_it ? attempt <= 1 : mkdir(folder, 0755) == 0) {
         return 0;
     }
-    if (errno != EEXIST) {
+    if (!makes_it && errno != EEXIST) {
         return stk_err_sys(err, STK_E_SYS, errno, "making folder %s", folder);
     }
     errno = 0;

@@ -227,8 +227,8 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *failure, stk_e
 
 /* The folder of the task's checkpoints, in `arena`; NULL: out of memory. */
 const char *stk_exec_checkpoints(stk_exec *x, uint32_t task, stk_arena *arena);
-/* Before an attempt starts: the folder is there, and has complete checkpoints of the same inputs
- * only. `task_json`: the attempt's. */
+/* Before an attempt starts: the folder is there (a Python step makes it when it needs it), and has
+ * complete checkpoints of the same inputs only. `task_json`: the attempt's. */
 int stk_exec_checkpoints_begin(stk_exec *x, uint32_t task, uint32_t attempt,
                                const stk_buf *task_json, stk_err *err);
 /* Its success is committed. */
