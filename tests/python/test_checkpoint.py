@@ -410,8 +410,12 @@ def test_ranks_that_are_told_go_on_from_rank_0(tmp_path: Path) -> None:
                 time.sleep(0.01)
                 if now == 7 and rank == 1 and not os.path.exists("once"):
                     open("once", "w").close()
+                    while not os.path.exists("reached"):
+                        time.sleep(0.01)
                     os.kill(os.getpid(), signal.SIGTERM)
                     time.sleep(60)
+                if now == 5 and rank == 0:
+                    open("reached", "w").close()
                 if now == 9 and state["epoch"] == 0:
                     time.sleep(60)
             return state["epoch"]
