@@ -22,6 +22,23 @@
 
 enum { SCRIPT_BYTES = 1 << 20, REAP_MS = 3000 };
 
+/* Which of this machine's devices: another one has others. That there are to be none is said on. */
+static bool is_mask(const char *entry, size_t n)
+{
+    static const char *const masks[][3] = {
+#define VARIABLE(vendor, name, given, none) {name, given, none},
+#include "tbl/vendors.def"
+    };
+    for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
+        const char *const *m = masks[i];
+        if (strlen(m[0]) == n && strncmp(entry, m[0], n) == 0 && m[1] != NULL &&
+            strchr(m[1], '%') != NULL) {
+            return m[2] == NULL || strcmp(entry[n] == '=' ? entry + n + 1 : "", m[2]) != 0;
+        }
+    }
+    return false;
+}
+
 /* What a variable says of this machine, or of the terminal, is not the other one's. */
 static bool is_local(const char *entry)
 {
@@ -30,6 +47,9 @@ static bool is_local(const char *entry)
         "DISPLAY",  "TERM", "TMPDIR", "STOKER_NODES", "XDG_RUNTIME_DIR"};
     static const char *const prefixes[] = {"SSH_", "STOKER_GANG_", "XDG_SESSION_", "BASH_FUNC_"};
     size_t n = strcspn(entry, "=");
+    if (is_mask(entry, n)) {
+        return true;
+    }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strlen(names[i]) == n && strncmp(entry, names[i], n) == 0) {
             return true;

@@ -88,6 +88,47 @@ def test_the_end_of_the_leader_is_everybodys(two: Nodes, tmp_path: Path, number:
     wait_for(lambda: not processes_with(two.mark))
 
 
+# --- as another backend does it ---
+
+
+def test_the_contract_of_backends(two: Nodes, tmp_path: Path) -> None:
+    """The job's program on each node with three variables, attempt directories of their own, nothing shared."""
+    task = {
+        **{"stoker": 1, "run": "20260101-000000-test", "pipeline": "p", "step": "a", "task": 0},
+        **{"attempt": 1, "kind": "command", "command": [], "granted": {}},
+        "gang": {
+            **{"ranks": 2, "min_ranks": 2, "restarts": 0, "nodes": 2, "port": None, "hang_ms": 0},
+            **{"grace_ms": 5000, "notice_ms": 0, "devices_per_rank": 0},
+        },
+    }
+    launchers = []
+    for k in (0, 1):
+        (tmp_path / str(k)).mkdir()
+        (tmp_path / f"{k}/task.json").write_text(json.dumps(task))
+        variables = {
+            "STOKER_GANG_NODE": str(k),
+            "STOKER_GANG_RDZV": f"{two.address(0)}:29401",
+            "STOKER_GANG_KEY": two.mark,
+        }
+        code = "echo $RANK; [ $RANK = 3 ] && echo bad >&2 && exit 9; exec sleep 60"
+        words = ("launch", "--gang", tmp_path / f"{k}/task.json", *shell(code))
+        launchers.append(two.start(k, binary(), *words, **variables))
+    done = ends(launchers)
+    assert [d.code for d in done] == [9, 9]
+    files = sorted(str(p.relative_to(tmp_path)) for p in tmp_path.glob("*/*"))
+    assert files == [
+        *("0/gang.json", "0/rank-0", "0/rank-1", "0/result.json", "0/task.json"),
+        *("1/rank-2", "1/rank-3", "1/task.json"),
+    ]
+    error = json.loads((tmp_path / "0/result.json").read_text())["error"]
+    assert error["class"] == "exit"
+    assert error["message"].startswith("rank 3 on node 1 (10.123.0.2, ")
+    everything = "".join(d.out + d.err for d in done) + "".join(
+        p.read_text() for p in tmp_path.rglob("*") if p.is_file()
+    )
+    assert two.mark not in everything  # the key is nowhere
+
+
 # --- steps ---
 
 

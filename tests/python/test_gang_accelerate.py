@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +101,7 @@ def deepspeed_in(folder: Path) -> None:
     (folder / "deepspeed-0.99.0.dist-info/METADATA").write_text("Name: deepspeed\nVersion: 0.99.0")
 
 
-def by_accelerate(folder: Path, options: dict[str, Any]) -> dict[str, str]:
+def by_accelerate(folder: Path, options: dict[str, Any], rank: int = 0) -> dict[str, str]:
     (folder / "script.py").write_text(
         "import json, os\n"
         "path = 'env-' + os.environ.get('RANK', '0') + '.json'\n"
@@ -113,21 +115,29 @@ def by_accelerate(folder: Path, options: dict[str, Any]) -> dict[str, str]:
         command, cwd=folder, env=environment(folder), capture_output=True, timeout=WAIT_S
     )
     assert done.returncode == 0, done.stderr.decode()
-    said: dict[str, str] = json.loads((folder / "env-0.json").read_text())
+    name = f"env-{rank}.json" if (folder / f"env-{rank}.json").exists() else "env-0.json"
+    said: dict[str, str] = json.loads((folder / name).read_text())
     return said
 
 
 def run_gang(
-    folder: Path, program: str, decorator: str, ranks: int = 2, granted: Any = (), **task: Any
+    folder: Path,
+    program: str,
+    decorator: str,
+    ranks: int = 2,
+    granted: Any = (),
+    more: Any = (),
+    nodes: int = 1,
+    **task: Any,
 ) -> Path:
-    """A step ``prog.train`` on ranks, by a worker that gets only its attempt directory."""
+    """A step ``prog.train`` on ranks, by a worker that gets only its attempt directory (and the variables `more`)."""
     head = "from stoker import *\nfrom typing import Any\nimport os\n"
     (folder / "prog.py").write_text(f"{head}{decorator}\n{textwrap.dedent(program)}")
     directory = make_attempt(
         folder,
         "train",
         entry="prog:train",
-        gang={"ranks": ranks, "restarts": 0},
+        gang={"ranks": ranks, "restarts": 0, "nodes": nodes},
         granted={"devices": list(granted)},
         outputs=["output"],
         **task,
@@ -136,7 +146,7 @@ def run_gang(
         subprocess.run(
             [sys.executable, "-m", "stoker._worker", str(directory)],
             cwd=folder,
-            env=environment(folder),
+            env=environment(folder, **dict(more)),
             stdout=log,
             stderr=log,
             timeout=WAIT_S,
@@ -173,6 +183,57 @@ def test_environment_is_accelerates_own(tmp_path: Path, group: str) -> None:
     ours, theirs = of_accelerate(output_of(directory)), of_accelerate(real)
     assert len([name for name in theirs if name.startswith("ACCELERATE_")]) > 3
     assert ours == theirs
+
+
+NODE_GROUPS = ("cpu", "multi_gpu", "fsdp", "megatron", "deepspeed")
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("", 0))
+        port: int = s.getsockname()[1]
+    return port
+
+
+@pytest.mark.parametrize("group", NODE_GROUPS)
+def test_environment_on_two_machines_is_accelerates_own(tmp_path: Path, group: str) -> None:
+    """Both machines are this one: real ``accelerate launch --num_machines 2 --machine_rank K`` beside Stoker's nodes."""
+    options = GROUPS[group]
+    if group == "deepspeed":
+        options = {**options, "deepspeed_multinode_launcher": "standard"}
+    folders = [tmp_path / str(k) for k in (0, 1)]
+    for folder in folders:
+        folder.mkdir()
+        deepspeed_in(folder)
+    place = {"main_process_ip": "127.0.0.1", "main_process_port": free_port(), "num_machines": 2}
+    program = """
+    @step
+    def train() -> Any:
+        import json
+        with open(f"ours-{os.environ['RANK']}.json", "w") as stream:
+            json.dump(dict(os.environ), stream)
+        return 1
+    """
+    granted = [] if options.get("cpu") else [GPU, GPU]
+    decorator = f"@run_with_accelerate(num_processes=4, num_machines=2, **{options!r})"
+    rdzv = f"127.0.0.1:{free_port()}"
+
+    def theirs(k: int) -> dict[str, str]:
+        more = {**place, "num_processes": 4, "machine_rank": k}
+        return of_accelerate(by_accelerate(folders[k], {**options, **more}, 2 * k))
+
+    def ours(k: int) -> dict[str, str]:
+        node = {"STOKER_GANG_NODE": str(k), "STOKER_GANG_RDZV": rdzv, "STOKER_GANG_KEY": "x"}
+        directory = run_gang(folders[k], program, decorator, 2, granted, node, 2)
+        assert "Traceback" not in (log := (directory / "log").read_text()), log
+        return of_accelerate(json.loads((folders[k] / f"ours-{2 * k}.json").read_text()))
+
+    with ThreadPoolExecutor(2) as pool:
+        real = list(pool.map(theirs, (0, 1)))
+        made = list(pool.map(ours, (0, 1)))
+    for k in (0, 1):
+        assert len([name for name in real[k] if name.startswith("ACCELERATE_")]) > 3
+        assert made[k] == real[k]
 
 
 def test_default_config_file_never_counts(tmp_path: Path) -> None:
