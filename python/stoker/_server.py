@@ -166,6 +166,14 @@ class _Server:
         import resource
         import threading
 
+        if any(name in sys.modules for name in ("numpy", "pandas", "torch")):
+            # Steps of such a program hand over large values: what that takes is not loaded in each of them.
+            import mmap  # noqa: F401
+            import subprocess  # noqa: F401
+
+            from . import _binary  # noqa: F401
+            from ._materialize import _arrays, _files, _plain  # noqa: F401
+
         atexit._clear()  # what was registered before belongs to the user's process
         self.run_exit_functions = atexit._run_exitfuncs
         self.atexit_count = atexit._ncallbacks
