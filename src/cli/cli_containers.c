@@ -52,72 +52,144 @@ int stk_cli_places(const stk_spec *spec, const stk_run_options *options, stk_are
 
 /* --- images --- */
 
-/* The id and PYTHONPATH of an image that is here. */
-static int look_up(const stk_engine *engine, const char *name, stk_arena *arena,
-                   const char **ret_id, const char **ret_path, stk_err *err)
+static const char *in_env(const char *const *env, const char *name)
 {
-    STK_BUF_AUTO body = STK_BUF_INIT(16 << 20);
-    int status = 0;
-    const char *path = stk_arena_printf(arena, "/images/%s/json", name);
-    int rc = path == NULL ? no_memory(err)
-                          : stk_engine_call(engine, "GET", path, NULL, &status, &body, err);
-    if (rc == STK_E_NOT_FOUND) {
-        stk_err_set(err, STK_E_NOT_FOUND, "image '%.200s' is not on this machine (%s)", name,
-                    engine->name);
-        stk_err_hint(err, "get it with `%s pull %.120s`", engine->is_podman ? "podman" : "docker",
-                     name);
-    }
-    if (rc < 0) {
-        return rc;
-    }
-    json_t *doc = json_loadb(body.data, body.len, 0, NULL);
-    const char *id = json_string_value(json_object_get(doc, "Id"));
-    json_t *env = json_object_get(json_object_get(doc, "Config"), "Env");
-    if (id == NULL) {
-        rc = stk_err_set(err, STK_E_ENV, "%s tells no id of image '%.200s'", engine->name, name);
-    } else {
-        *ret_id = strncmp(id, "sha256:", 7) == 0 ? stk_arena_dup(arena, id)
-                                                 : stk_arena_printf(arena, "sha256:%s", id);
-        rc = *ret_id == NULL ? no_memory(err) : 0;
-    }
-    size_t i;
-    json_t *item;
-    json_array_foreach(env, i, item)
-    {
-        const char *text = json_string_value(item);
-        if (text != NULL && strncmp(text, "PYTHONPATH=", 11) == 0) {
-            *ret_path = stk_arena_dup(arena, text + 11);
+    size_t n = strlen(name);
+    for (; env != NULL && *env != NULL; env++) {
+        if (strncmp(*env, name, n) == 0 && (*env)[n] == '=') {
+            return *env + n + 1;
         }
     }
-    json_decref(doc);
+    return NULL;
+}
+
+static bool is_same(const char *a, const char *b)
+{
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+/* What this step does with its image is added to what others do. */
+static int join(stk_image_want *w, const stk_step *step, bool devices, stk_arena *arena,
+                stk_err *err)
+{
+    const char **uses =
+        stk_arena_array(arena, (size_t)w->use.n_uses + step->n_uses + 1, sizeof *uses);
+    if (uses == NULL) {
+        return no_memory(err);
+    }
+    uint32_t n = w->use.n_uses;
+    if (n > 0) {
+        memcpy(uses, w->use.uses, n * sizeof *uses);
+    }
+    for (uint32_t i = 0; i < step->n_uses; i++) {
+        bool there = false;
+        for (uint32_t k = 0; k < n && !there; k++) {
+            there = strcmp(uses[k], step->uses[i]) == 0;
+        }
+        if (!there) {
+            uses[n++] = step->uses[i];
+        }
+    }
+    w->use.uses = uses;
+    w->use.n_uses = n;
+    w->use.devices = w->use.devices || devices;
+    w->use.python = w->use.python || step->python != NULL;
+    w->allows_cpu_build = w->allows_cpu_build && stk_cli_allows_cpu_build(step);
+    return 0;
+}
+
+/* One want for each different image; c->i_want says whose is whose. */
+static int gather(stk_cli_containers *c, const stk_spec *spec, const stk_plan *plan, stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(spec);
+    c->wants = stk_arena_array(c->arena, c->n, sizeof *c->wants);
+    c->i_want = stk_arena_array(c->arena, n, sizeof *c->i_want);
+    int rc = c->wants == NULL || c->i_want == NULL ? no_memory(err) : 0;
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        const stk_place *place = &c->places[i];
+        const stk_step *step = stk_spec_step(spec, i);
+        if (place->kind != STK_PLACE_DOCKER) {
+            continue;
+        }
+        const char *docker = stk_image_builds(place->docker) ? place->docker : NULL;
+        uint32_t k = 0;
+        while (k < c->n_wants && (!is_same(c->wants[k].image, place->image) ||
+                                  !is_same(c->wants[k].docker, docker))) {
+            k++;
+        }
+        if (k == c->n_wants) {
+            c->wants[c->n_wants++] = (stk_image_want){.step = step->name,
+                                                      .image = place->image,
+                                                      .docker = docker,
+                                                      .allows_cpu_build = true};
+        }
+        c->i_want[i] = k;
+        rc = join(&c->wants[k], step, stk_plan_request(plan, i)->n_asks > 0, c->arena, err);
+    }
     return rc;
 }
 
-static int find_image(stk_cli_containers *c, const stk_spec *spec, uint32_t i, stk_err *err)
+static void say_line(void *arg, const char *line)
 {
-    const stk_place *place = &c->places[i];
-    for (uint32_t k = 0; k < i; k++) { /* most steps share one */
-        if (c->ids[k] != NULL && c->places[k].image != NULL && place->image != NULL &&
-            strcmp(c->places[k].image, place->image) == 0) {
-            c->ids[i] = c->ids[k];
-            c->paths[i] = c->paths[k];
-            return 0;
+    (void)arg;
+    fprintf(stderr, "stoker: %s\n", line);
+}
+
+/* For a plan nothing is pulled or built: what isn't here is a note. */
+static bool is_here(stk_cli_containers *c, const stk_image_want *w, stk_plan *plan, int *rc,
+                    stk_err *err)
+{
+    stk_image_config config;
+    stk_err why = {0};
+    if (w->docker == NULL && w->image != NULL &&
+        stk_image_local(&c->engine, w->image, c->arena, &config, &why) == 0) {
+        return true;
+    }
+    *rc = w->docker != NULL
+              ? stk_plan_remark(plan, err, "the image of step '%s' is built when it isn't there",
+                                w->step)
+              : stk_plan_remark(plan, err, "image '%s' isn't on this machine yet: a run gets it",
+                                w->image);
+    return false;
+}
+
+static int make_ready(stk_cli_containers *c, const stk_spec *spec, const stk_run_options *options,
+                      const char *logs, stk_accel *accel, stk_plan *plan, bool soft, stk_err *err)
+{
+    char venv[4096];
+    json_t *origin =
+        stk_spec_origin(spec) == NULL ? NULL : json_loads(stk_spec_origin(spec), 0, NULL);
+    const char *python = json_string_value(json_object_get(origin, "python"));
+    if (options->python != NULL || python == NULL) {
+        python = stk_cli_python(options->python, venv, sizeof venv);
+    }
+    const stk_image_prepare how = {.folder = stk_spec_folder(spec),
+                                   .python = python,
+                                   .registry = c->stack.registry,
+                                   .logs = logs,
+                                   .say = options->quiet || soft ? NULL : say_line};
+    stk_findings findings = {.arena = c->arena};
+    int rc = 0;
+    for (uint32_t k = 0; k < c->n_wants && rc == 0; k++) {
+        if (!soft || is_here(c, &c->wants[k], plan, &rc, err)) {
+            rc = stk_image_make_ready(&c->engine, &how, &c->wants[k], 1, accel, &findings, err);
         }
     }
-    const char *step = stk_spec_step(spec, i)->name;
-    int rc = place->image == NULL
-                 ? stk_err_set(err, STK_E_USAGE, "images are not built yet: name a parent_image")
-                 : look_up(&c->engine, place->image, c->arena, &c->ids[i], &c->paths[i], err);
-    return rc < 0 ? stk_err_context(err, "step '%s'", step) : 0;
+    json_decref(origin);
+    for (uint32_t i = 0; i < findings.n && rc == 0; i++) {
+        if (findings.items[i].level >= STK_CHECK_WARNING) {
+            rc = stk_plan_remark(plan, err, "%s", findings.items[i].text);
+        }
+    }
+    return rc;
 }
 
 /* A function that a fresh interpreter can't find. */
-static int check_python(const stk_cli_containers *c, const stk_spec *spec, const stk_step *step,
-                        const char *main_file, stk_err *err)
+static int check_python(const stk_spec *spec, const stk_step *step, const char *main_file,
+                        stk_err *err)
 {
     bool nested = strchr(step->python, '<') != NULL; /* <locals>, <lambda> */
     bool nowhere = strncmp(step->python, "__main__:", 9) == 0 && main_file == NULL;
-    (void)c;
     if (!nested && !nowhere) {
         return 0;
     }
@@ -162,8 +234,8 @@ static int add_notes(const stk_cli_containers *c, const stk_spec *spec, stk_plan
     return rc;
 }
 
-int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, stk_plan *plan, bool soft,
-                   stk_err *err)
+int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, const stk_run_options *options,
+                   const char *logs, stk_accel *accel, stk_plan *plan, bool soft, stk_err *err)
 {
     uint32_t n = stk_spec_n_steps(spec);
     stk_err why = {0};
@@ -173,14 +245,15 @@ int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, stk_plan *plan, 
     }
     c->ids = stk_arena_array(c->arena, n, sizeof *c->ids);
     c->paths = stk_arena_array(c->arena, n, sizeof *c->paths);
+    c->pins = stk_arena_array(c->arena, n, sizeof *c->pins);
     c->exec.main_file = main_file_of(spec, c->arena);
-    if (c->ids == NULL || c->paths == NULL) {
+    if (c->ids == NULL || c->paths == NULL || c->pins == NULL) {
         return no_memory(err);
     }
     for (uint32_t i = 0; i < n && rc == 0; i++) {
         const stk_step *step = stk_spec_step(spec, i);
         if (c->places[i].kind == STK_PLACE_DOCKER && step->python != NULL) {
-            rc = check_python(c, spec, step, c->exec.main_file, err);
+            rc = check_python(spec, step, c->exec.main_file, err);
         }
     }
     if (rc < 0) {
@@ -190,19 +263,20 @@ int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, stk_plan *plan, 
     if (rc < 0 && soft) {
         return stk_plan_remark(plan, err, "%s", why.text);
     }
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
-        if (c->places[i].kind != STK_PLACE_DOCKER) {
-            continue;
-        }
-        rc = find_image(c, spec, i, &why);
-        if (rc == 0) {
-            rc = stk_plan_set_image(plan, i, c->ids[i], &why);
-        } else if (soft) {
-            rc = stk_plan_remark(plan, &why, "%s", why.text);
-        }
-    }
     if (rc < 0) {
         *err = why;
+        return rc;
+    }
+    rc = gather(c, spec, plan, err);
+    rc = rc < 0 ? rc : make_ready(c, spec, options, logs, accel, plan, soft, err);
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        const stk_image_want *w = &c->wants[c->i_want[i]];
+        if (c->places[i].kind == STK_PLACE_DOCKER && w->id != NULL) {
+            c->ids[i] = w->id;
+            c->pins[i] = w->pinned;
+            c->paths[i] = in_env(w->env, "PYTHONPATH");
+            rc = stk_plan_set_image(plan, i, w->id, err);
+        }
     }
     return rc;
 }
@@ -277,6 +351,7 @@ int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec
                    c->engine.is_rootless ? 0 : getgid());
     c->exec = (stk_exec_containers){.places = c->places,
                                     .images = c->ids,
+                                    .pins = c->pins,
                                     .python_paths = c->paths,
                                     .socket = c->engine.socket,
                                     .owner = stk_arena_dup(c->arena, owner),

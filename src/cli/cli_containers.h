@@ -6,16 +6,20 @@
 #include "cli/cli_run.h"
 #include "contain/contain.h"
 #include "exec/exec.h"
+#include "image/image.h"
 #include "stack/stack.h"
 
 typedef struct stk_cli_containers {
     stk_arena *arena; /* the caller's */
     stk_stack stack;
-    stk_place *places; /* by step */
-    uint32_t n;        /* steps in containers */
-    uint32_t n_kept;   /* steps on this machine itself that have docker settings all the same */
-    stk_engine engine; /* known once the images are */
-    const char **ids, **paths;
+    stk_place *places;     /* by step */
+    uint32_t n;            /* steps in containers */
+    uint32_t n_kept;       /* steps on this machine itself that have docker settings all the same */
+    stk_engine engine;     /* known once the images are */
+    stk_image_want *wants; /* one for each different image */
+    uint32_t n_wants;
+    uint32_t *i_want; /* by step */
+    const char **ids, **pins, **paths;
     stk_exec_containers exec;
 } stk_cli_containers;
 
@@ -23,10 +27,11 @@ typedef struct stk_cli_containers {
  * stk_stack_find and stk_stack_place, with the step's place in the document. */
 int stk_cli_places(const stk_spec *spec, const stk_run_options *options, stk_arena *arena,
                    stk_cli_containers *ret, stk_err *err);
-/* Finds the container engine and the images' ids, for the plan's keys; notes go to the plan.
- * `soft`: what can't be had is a note as well (`stoker plan`). */
-int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, stk_plan *plan, bool soft,
-                   stk_err *err);
+/* Finds the container engine and makes the images ready (here, pulled or built, checked): their ids
+ * go into the plan's keys, notes to the plan. `logs`: folder for what builds say. `soft`: nothing
+ * is pulled or built, and what isn't here is a note (`stoker plan`). */
+int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, const stk_run_options *options,
+                   const char *logs, stk_accel *accel, stk_plan *plan, bool soft, stk_err *err);
 /* Packs the project and lays it out for this run, and ends containers of an engine that died in it;
  * exec's half is whole then. */
 int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec, stk_store *store,

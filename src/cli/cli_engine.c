@@ -271,6 +271,14 @@ static int find_settled(engine *e, const bool **ret_settled, stk_err *err)
     return rc;
 }
 
+static int open_images(engine *e, stk_err *err)
+{
+    const char *logs = stk_arena_printf(e->arena, "%s/images", stk_store_path(e->store));
+    return logs == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+                        : stk_cli_images(&e->containers, e->spec, e->options, logs, e->accel,
+                                         e->plan, false, err);
+}
+
 static int open_all(engine *e, stk_err *err)
 {
     const stk_run_options *o = e->options;
@@ -291,8 +299,8 @@ static int open_all(engine *e, stk_err *err)
     rc = rc < 0 ? rc
                 : stk_cli_check_steps(e->spec, o, e->containers.places, e->accel, &e->devices,
                                       e->plan, err);
-    rc = rc < 0 ? rc : stk_cli_images(&e->containers, e->spec, e->plan, false, err);
     rc = rc < 0 || e->store != NULL ? rc : open_store(e, err);
+    rc = rc < 0 ? rc : open_images(e, err);
     rc = rc < 0 ? rc : open_run(e, err);
     rc = rc < 0 ? rc
                 : stk_cli_code(e->cli, &e->containers, e->spec, e->store, e->run, o->resume != NULL,

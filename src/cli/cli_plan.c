@@ -61,7 +61,9 @@ static int open_planning(const stk_cli *cli, const stk_run_options *options, pla
     rc = rc < 0 ? rc
                 : stk_cli_check_steps(p->spec, options, p->containers.places, p->accel, &p->devices,
                                       p->plan, err);
-    rc = rc < 0 ? rc : stk_cli_images(&p->containers, p->spec, p->plan, true, err);
+    rc = rc < 0
+             ? rc
+             : stk_cli_images(&p->containers, p->spec, options, NULL, p->accel, p->plan, true, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
     if (rc == 0 && stk_file_exists(path)) {
         rc = stk_store_open(path, STK_STORE_READONLY, &p->store, err);

@@ -55,7 +55,7 @@ typedef struct check {
 
 /* STOKER_ALLOW_CPU_BUILD in the step's environment or in ours: the user has said that it is meant
  * so. */
-static bool is_allowed(const stk_step *step)
+bool stk_cli_allows_cpu_build(const stk_step *step)
 {
     static const char name[] = "STOKER_ALLOW_CPU_BUILD";
     const char *value = getenv(name);
@@ -99,7 +99,7 @@ static int check_step(check *c, const stk_step *step, const stk_request *request
     stk_devset devices = wanted(request);
     int rc = stk_preflight_frameworks(c->accel, &devices, c->found, c->n_found, step->uses,
                                       step->n_uses, &findings, err);
-    bool allowed = is_allowed(step);
+    bool allowed = stk_cli_allows_cpu_build(step);
     for (uint32_t i = 0; rc == 0 && i < findings.n; i++) {
         const stk_finding *f = &findings.items[i];
         if (f->level == STK_CHECK_ERROR && !allowed) {

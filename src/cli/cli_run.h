@@ -43,6 +43,8 @@ int stk_cli_check_devices(const stk_spec *spec, stk_accel *accel, stk_findings *
 int stk_cli_check_steps(const stk_spec *spec, const stk_run_options *options,
                         const stk_place *places, stk_accel *accel, const stk_findings *devices,
                         stk_plan *plan, stk_err *err);
+/* STOKER_ALLOW_CPU_BUILD is on, in the step's environment or ours. */
+bool stk_cli_allows_cpu_build(const stk_step *step);
 /* The document that --spec, --spec-fd or the first argument names. */
 int stk_cli_load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err);
 /* --simulate SPEC: this process and those that it starts see that machine's devices. */

@@ -26,7 +26,8 @@ typedef struct stk_exec stk_exec;
 /* What the steps in containers share; arrays are by step. */
 typedef struct stk_exec_containers {
     const stk_place *places;
-    const char *const *images;       /* "sha256:…" of those in a container */
+    const char *const *images; /* "sha256:…" of those in a container */
+    const char *const *pins;   /* "registry/repository@sha256:…" where one has it, else NULL */
     const char *const *python_paths; /* PYTHONPATH of the image itself, or NULL */
     const char *socket;              /* of the container engine */
     const char *owner;               /* "uid:gid" inside for whom files outside are the user's */

@@ -406,6 +406,10 @@ void stk_exec_container_granted(const stk_exec *x, uint32_t task, stk_buf *buf)
     stk_buf_json(buf, written != NULL ? written : all->images[i_step]);
     stk_buf_text(buf, ",\"id\":");
     stk_buf_json(buf, all->images[i_step]);
+    if (all->pins[i_step] != NULL) {
+        stk_buf_text(buf, ",\"pinned\":");
+        stk_buf_json(buf, all->pins[i_step]);
+    }
     stk_buf_char(buf, '}');
 }
 

@@ -428,3 +428,54 @@ def test_stack_of_the_file(project: Project, debian: str) -> None:
     step = project.run("--with", "lab")["steps"]["a"]
     assert project.log(step) == "hello\n"
     assert step["granted"]["image"]["name"] == "nvcr.io/lab/base"
+
+
+def test_own_dockerfile(project: Project, debian: str) -> None:
+    """Built before the first task, and not again; what goes into it is in the key."""
+    project.write("Dockerfile", f"FROM {debian}\nENV MADE=here\n")
+    project.write(
+        "p.yaml",
+        """
+        stoker: 1
+        name: p
+        docker: {dockerfile: Dockerfile}
+        steps:
+          a: {run: echo $MADE $IMAGE_SAYS}
+        """,
+    )
+    step = project.run("--with", "docker")["steps"]["a"]
+    assert project.log(step) == "here hello\n"
+    assert project.run("--with", "docker")["steps"]["a"]["cached"]
+    project.write("Dockerfile", f"FROM {debian}\nENV MADE=anew\n")
+    again = project.run("--with", "docker")["steps"]["a"]
+    assert again["miss"] == "image changed" and project.log(again) == "anew hello\n"
+
+
+def test_image_missing(project: Project) -> None:
+    """Before anything runs; the plan says it as a note."""
+    project.write(
+        "p.yaml",
+        """
+        stoker: 1
+        name: p
+        docker: {parent_image: localhost/nothing:1}
+        steps:
+          a: {run: echo hi}
+        """,
+    )
+    done = project.stoker("run", "--with", "docker", "p.yaml", ok=False)
+    assert "image 'localhost/nothing:1' isn't here" in done.stderr
+    assert not list((project.folder / ".stoker" / "runs").glob("*"))
+    plan = project.stoker("plan", "--with", "docker", "p.yaml").stdout
+    assert "image 'localhost/nothing:1' isn't on this machine yet" in plan
+
+
+def test_no_engine(project: Project, debian: str) -> None:
+    """The sentence says what was tried, and nothing runs on the machine itself instead."""
+    project.write(
+        "p.yaml",
+        f"stoker: 1\nname: p\ndocker: {{parent_image: {debian}}}\nsteps:\n  a: {{run: touch ran}}\n",
+    )
+    project.env["DOCKER_HOST"] = "unix:///nowhere/docker.sock"
+    done = project.stoker("run", "--with", "docker", "p.yaml", ok=False)
+    assert "/nowhere/docker.sock" in done.stderr and not (project.folder / "ran").exists()
