@@ -484,6 +484,11 @@ class Bench:
 
         launch_ranks.rows(self)
 
+    def containers(self) -> None:
+        import containers
+
+        containers.rows(self)
+
     # --- the page ---
 
     def write(self) -> None:
@@ -531,6 +536,7 @@ def main() -> int:
         "lease",
         "sampling",
         "launch",
+        "containers",
     ]
     try:
         for name in figures:

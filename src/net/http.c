@@ -15,9 +15,10 @@
 #define CURL_DISABLE_DEPRECATION
 #include <curl/curl.h>
 
+#include "net/http_private.h"
 #include "sys/clock.h"
 
-enum { CONNECT_MS = 10000, WAIT_MS = 1000, HEAD_MAX = 256 << 10, SHOWN_MAX = 300 };
+enum { WAIT_MS = 1000, HEAD_MAX = 256 << 10 };
 enum { BODY_MAX = 64 << 20 };
 
 /* --- libcurl, when first needed --- */
@@ -192,16 +193,15 @@ static size_t on_send(char *data, size_t size, size_t n, void *arg)
     return (size_t)got;
 }
 
-/* scheme://host/way: whoever reads messages mustn't find credentials in them. */
-static const char *shown(const char *url, char *buf)
+const char *stk_http_shown(const char *url, char *buf)
 {
     const char *host = strstr(url, "://");
     host = host == NULL ? url : host + 3;
     size_t n = strcspn(host, "/?#");
     const char *at = memrchr(host, '@', n);
     const char *from = at == NULL ? host : at + 1;
-    (void)snprintf(buf, SHOWN_MAX, "%.*s%.*s", (int)(host - url), url, (int)strcspn(from, "?#"),
-                   from);
+    (void)snprintf(buf, HTTP_SHOWN_MAX, "%.*s%.*s", (int)(host - url), url,
+                   (int)strcspn(from, "?#"), from);
     return buf;
 }
 
@@ -259,7 +259,7 @@ static bool set_up(transfer *t)
     SET(CURLOPT_ERRORBUFFER, t->text);
     SET(CURLOPT_USERAGENT, "stoker/" STK_VERSION);
     SET(CURLOPT_PROTOCOLS, (long)(CURLPROTO_HTTP | CURLPROTO_HTTPS));
-    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)(q->connect_ms > 0 ? q->connect_ms : CONNECT_MS));
+    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)(q->connect_ms > 0 ? q->connect_ms : HTTP_CONNECT_MS));
     SET(CURLOPT_HEADERFUNCTION, on_header);
     SET(CURLOPT_HEADERDATA, t);
     SET(CURLOPT_WRITEFUNCTION, on_data);
@@ -268,11 +268,6 @@ static bool set_up(transfer *t)
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
     if (lib.roots != NULL) {
         SET(CURLOPT_CAINFO, lib.roots);
-    }
-    if (q->unix_socket != NULL) {
-        SET(CURLOPT_UNIX_SOCKET_PATH, q->unix_socket);
-        SET(CURLOPT_PROXY, "");
-        SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     }
     if (q->redirects > 0) {
         bool safe = strncasecmp(q->url, "https:", 6) == 0;
@@ -293,10 +288,9 @@ static int no_memory(stk_err *err)
 /* What became of it, in words. */
 static int explain(const transfer *t, CURLcode code, stk_err *err)
 {
-    char url[SHOWN_MAX];
+    char url[HTTP_SHOWN_MAX];
     const stk_http_request *q = t->request;
-    const char *socket = q->unix_socket;
-    (void)shown(q->url, url);
+    (void)stk_http_shown(q->url, url);
     if (t->end == STOPPED) {
         return stk_err_set(err, STK_E_CANCELLED, "%s %s: stopped", q->method, url);
     }
@@ -308,19 +302,15 @@ static int explain(const transfer *t, CURLcode code, stk_err *err)
         return stk_err_sys(err, STK_E_SYS, t->sys, "%s %s: reading what is sent", q->method, url);
     }
     const char *why = t->text[0] != '\0' ? t->text : lib.curl_easy_strerror(code);
-    if (code == CURLE_COULDNT_CONNECT && socket != NULL) {
-        return stk_err_set(err, STK_E_ENV, "nobody answers at %s: %s", socket, why);
-    }
-    return stk_err_set(err, code == CURLE_OUT_OF_MEMORY ? STK_E_NOMEM : STK_E_ENV, "%s %s%s%s: %s",
-                       q->method, url, socket == NULL ? "" : " at ", socket == NULL ? "" : socket,
-                       why);
+    return stk_err_set(err, code == CURLE_OUT_OF_MEMORY ? STK_E_NOMEM : STK_E_ENV, "%s %s: %s",
+                       q->method, url, why);
 }
 
 /* Until it has ended, somebody cancels, or nothing moves any more. */
 static int perform(transfer *t, CURLM *multi, stk_err *err)
 {
     const stk_http_request *q = t->request;
-    char url[SHOWN_MAX];
+    char url[HTTP_SHOWN_MAX];
     int running = 1;
     for (;;) {
         CURLMcode rc = lib.curl_multi_perform(multi, &running);
@@ -331,18 +321,18 @@ static int perform(transfer *t, CURLM *multi, stk_err *err)
                 left = t->last_ms + q->idle_ms - stk_clock_mono_ms(&stk_clock_real);
                 if (left <= 0) {
                     return stk_err_set(err, STK_E_ENV, "%s %s: nothing came for %.3g s", q->method,
-                                       shown(q->url, url), (double)q->idle_ms / 1000.0);
+                                       stk_http_shown(q->url, url), (double)q->idle_ms / 1000.0);
                 }
                 left = left < WAIT_MS ? left : WAIT_MS;
             }
             rc = lib.curl_multi_wait(multi, &cancel, q->cancel_fd > 0 ? 1 : 0, (int)left, NULL);
             if (rc == CURLM_OK && q->cancel_fd > 0 && cancel.revents != 0) {
                 return stk_err_set(err, STK_E_CANCELLED, "%s %s: cancelled", q->method,
-                                   shown(q->url, url));
+                                   stk_http_shown(q->url, url));
             }
         }
         if (rc != CURLM_OK) {
-            return stk_err_set(err, STK_E_ENV, "%s %s: %s", q->method, shown(q->url, url),
+            return stk_err_set(err, STK_E_ENV, "%s %s: %s", q->method, stk_http_shown(q->url, url),
                                lib.curl_multi_strerror(rc));
         }
         if (running == 0) {
@@ -354,7 +344,7 @@ static int perform(transfer *t, CURLM *multi, stk_err *err)
     }
 }
 
-int stk_http_send(const stk_http_request *request, stk_http_response *ret, stk_err *err)
+static int send_far(const stk_http_request *request, stk_http_response *ret, stk_err *err)
 {
     int rc = need_library(err);
     if (rc < 0) {
@@ -365,11 +355,6 @@ int stk_http_send(const stk_http_request *request, stk_http_response *ret, stk_e
     if (t != NULL) {
         *t = (transfer){.request = request, .response = ret, .easy = lib.curl_easy_init()};
     }
-    ret->status = 0;
-    ret->head.max = ret->head.max == 0 ? HEAD_MAX : ret->head.max;
-    ret->body.max = ret->body.max == 0 ? BODY_MAX : ret->body.max;
-    stk_buf_clear(&ret->head);
-    stk_buf_clear(&ret->body);
     if (t == NULL || multi == NULL || t->easy == NULL || !set_up(t)) {
         rc = no_memory(err);
     } else if (lib.curl_multi_add_handle(multi, t->easy) != CURLM_OK) {
@@ -388,6 +373,17 @@ int stk_http_send(const stk_http_request *request, stk_http_response *ret, stk_e
     }
     free(t);
     return rc;
+}
+
+int stk_http_send(const stk_http_request *request, stk_http_response *ret, stk_err *err)
+{
+    ret->status = 0;
+    ret->head.max = ret->head.max == 0 ? HEAD_MAX : ret->head.max;
+    ret->body.max = ret->body.max == 0 ? BODY_MAX : ret->body.max;
+    stk_buf_clear(&ret->head);
+    stk_buf_clear(&ret->body);
+    return request->unix_socket != NULL ? stk_http_local(request, ret, err)
+                                        : send_far(request, ret, err);
 }
 
 bool stk_http_header(const stk_http_response *response, const char *name, char *value, size_t size)

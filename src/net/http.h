@@ -1,7 +1,7 @@
 /* http: one request and its answer, over TCP, TLS or a unix socket. Only who talks to a container
- * engine or a registry needs it, so libcurl (libcurl.so.4, or what STOKER_LIBCURL names) is loaded
- * at the first request. Certificates: CURL_CA_BUNDLE, SSL_CERT_FILE, libcurl's own, the usual
- * files.
+ * engine or a registry needs it. Unix sockets are spoken to directly; for the rest libcurl
+ * (libcurl.so.4, or what STOKER_LIBCURL names) is loaded at the first request. Certificates:
+ * CURL_CA_BUNDLE, SSL_CERT_FILE, libcurl's own, the usual files.
  *
  * Nothing secret is ever in an error: the way of a URL is, its query and user part are not.
  */
@@ -25,7 +25,8 @@ typedef struct stk_http_request {
                            none, too */
     int64_t connect_ms; /* 0: 10 s */
     int64_t idle_ms;    /* no byte for so long ends it; 0: never */
-    uint32_t redirects; /* to be followed, at most; credentials don't go to another host */
+    uint32_t redirects; /* to be followed, at most (not of a unix socket); credentials don't go to
+                           another host */
     /* The body as it comes (status is known then); false ends the transfer. NULL: into `body`. */
     bool (*on_body)(void *arg, const void *data, size_t n);
     void *arg;

@@ -327,11 +327,16 @@ def _running(name: str, make: Callable[[Path, Path], Podman]) -> Iterator[Podman
             engine.close()
 
 
+def running_podman() -> Any:
+    """A context manager; bench/ uses it too."""
+    return _running("podman", Podman)
+
+
 @pytest.fixture(scope="session")
 def podman() -> Iterator[Podman]:
     if shutil.which("podman") is None:
         _cannot(f"no podman here; `make deps-test-all` installs {PACKAGES.name}")
-    with _running("podman", Podman) as engine:
+    with running_podman() as engine:
         yield engine
 
 
@@ -356,9 +361,10 @@ def static_program(source: Path, program: Path) -> None:
     subprocess.run([compiler, "-static", "-O2", "-o", str(program), str(source)], check=True)
 
 
-def _scratch(engine: Podman, tree: Path) -> str:
+def make_scratch(engine: Podman, tree: Path) -> str:
     reference = _tag("scratch", HERE / "probe.c", Path(__file__))
     if not engine.has_image(reference):
+        tree.mkdir(exist_ok=True)
         static_program(HERE / "probe.c", tree / "probe")
         engine.load(reference, tree, 'ENTRYPOINT ["/probe", "say", "entrypoint"]')
     return reference
@@ -366,7 +372,7 @@ def _scratch(engine: Podman, tree: Path) -> str:
 
 @pytest.fixture(scope="session")
 def scratch(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return _scratch(podman, tmp_path_factory.mktemp("scratch"))
+    return make_scratch(podman, tmp_path_factory.mktemp("scratch"))
 
 
 def _copy(tree: Path, path: Path) -> None:
@@ -437,6 +443,6 @@ def debian(podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> str:
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Podman:
     """It holds the images `scratch` and `debian`, under the same names in both."""
     engine = request.getfixturevalue(request.param)
-    _scratch(engine, tmp_path_factory.mktemp("scratch"))
+    make_scratch(engine, tmp_path_factory.mktemp("scratch"))
     _debian(engine, tmp_path_factory.mktemp("debian"))
     return engine

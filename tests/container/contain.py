@@ -10,7 +10,10 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-STOKER = Path(__file__).resolve().parents[2] / "build" / "src" / "cli" / "stoker"
+STOKER = Path(
+    os.environ.get("STOKER_TEST_BINARY")
+    or Path(__file__).resolve().parents[2] / "build" / "src" / "cli" / "stoker"
+)
 
 
 def wait_for(true: Callable[[], Any], seconds: float = 20.0) -> Any:

@@ -6,6 +6,7 @@
  *     id            uid:gid                       write PATH TEXT
  *     eat MB        that much memory, touched     sleep SECONDS
  *     much BYTES    on stdout                     term N            waits; SIGTERM ends it with N
+ *     clock PATH    writes the seconds on the clock that all processes of a host share
  *     orphan        leaves a child that sleeps    stat PATH         "char 1:3", "file", "folder",
  * "(none)"
  *
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t status_of_term;
@@ -102,6 +104,12 @@ static void one(int n, char **w)
         show(a);
     } else if (strcmp(what, "write") == 0) {
         put(a, n > 2 ? w[2] : "");
+    } else if (strcmp(what, "clock") == 0) {
+        struct timespec now;
+        char text[64];
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        snprintf(text, sizeof text, "%lld.%09ld", (long long)now.tv_sec, now.tv_nsec);
+        put(a, text);
     } else if (strcmp(what, "stat") == 0) {
         tell(a);
     } else if (strcmp(what, "eat") == 0) {

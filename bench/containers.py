@@ -1,0 +1,104 @@
+"""Rows of bench.py about `stoker contain`: beside the same engine's bare API and beside its own command line."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bench import Bench
+
+ROOT = Path(__file__).resolve().parent.parent
+ROUNDS = 15
+
+
+def bare(engine: Any, image: str, folder: Path) -> float:
+    """Create, start and wait by the API; seconds until all has been said."""
+    body = {
+        "Image": image,
+        "Entrypoint": ["/probe"],
+        "Cmd": ["clock", f"{folder}/clock"],
+        "HostConfig": {
+            "NetworkMode": "host",
+            "Mounts": [{"Type": "bind", "Source": str(folder), "Target": str(folder)}],
+        },
+    }
+    began = time.monotonic()
+    name = engine.api("POST", "/containers/create", body)[1]["Id"]
+    engine.api("POST", f"/containers/{name}/start")
+    engine.api("POST", f"/containers/{name}/wait")
+    took = time.monotonic() - began
+    engine.api("DELETE", f"/containers/{name}?force=true")
+    return took
+
+
+def contained(stoker: Path, engine: Any, image: str, folder: Path) -> float:
+    task = {
+        "container": {
+            "image": image,
+            "argv": ["/probe", "clock", f"{folder}/clock"],
+            "socket": str(engine.socket),
+            "mounts": [{"from": str(folder), "to": str(folder), "write": True}],
+        }
+    }
+    (folder / "task.json").write_text(json.dumps(task))
+    began = time.monotonic()
+    subprocess.run([str(stoker), "contain", f"{folder}/task.json"], env=engine.env, check=True)
+    return time.monotonic() - began
+
+
+def command_line(engine: Any, image: str, folder: Path) -> float:
+    began = time.monotonic()
+    mount = f"{folder}:{folder}"
+    words = ["--rm", "--network", "host", "-v", mount, "--entrypoint", "/probe", image]
+    engine("run", *words, "clock", f"{folder}/clock")
+    return time.monotonic() - began
+
+
+def rows(bench: Bench) -> None:
+    """Two rows: until the program's first instruction, and until its end is known."""
+    sys.path.insert(0, str(ROOT / "tests" / "container"))
+    try:
+        import conftest as engines
+    except ImportError as error:
+        print(f"containers: {error}, left out", file=sys.stderr)
+        return
+    if engines.shutil.which("podman") is None:
+        print("containers: no podman here, left out", file=sys.stderr)
+        return
+    found: dict[str, list[tuple[float, float]]] = {"bare": [], "contain": [], "run": []}
+    with engines.running_podman() as engine, tempfile.TemporaryDirectory() as tmp:
+        image = engines.make_scratch(engine, Path(tmp) / "tree")
+        folder = Path(tmp)
+        kinds = {
+            "bare": lambda: bare(engine, image, folder),
+            "contain": lambda: contained(bench.args.stoker, engine, image, folder),
+            "run": lambda: command_line(engine, image, folder),
+        }
+        for _ in range(3 if bench.args.quick else ROUNDS):
+            for name, one in kinds.items():
+                began = time.monotonic()
+                took = one()
+                ran = float((folder / "clock").read_text()) - began
+                found[name].append((1e3 * ran, 1e3 * took))
+                time.sleep(0.5)  # what the engine still cleans up isn't the next one's
+    over = [c[0] - b[0] for b, c in zip(found["bare"], found["contain"])]
+    for i, what in enumerate(["until its first instruction", "until its end is known"]):
+        ours, api, run = (
+            statistics.median(p[i] for p in found[k]) for k in ("contain", "bare", "run")
+        )
+        bench.add(
+            "containers",
+            f"a static program in a container, {what}",
+            f"{ours:.0f} ms",
+            f"the engine's bare API {api:.0f} ms; podman run {run:.0f} ms",
+            statistics.median(over) if i == 0 else ours - api,
+            10,
+            "ms more",
+        )

@@ -1,0 +1,15 @@
+/* Private to net: the two ways that a request goes. */
+#ifndef STK_NET_HTTP_PRIVATE_H
+#define STK_NET_HTTP_PRIVATE_H
+
+#include "net/http.h"
+
+enum { HTTP_CONNECT_MS = 10000, HTTP_SHOWN_MAX = 300 };
+
+/* Over a unix socket, without libcurl: loading that takes longer than the engines' answers do. */
+int stk_http_local(const stk_http_request *request, stk_http_response *ret, stk_err *err);
+/* scheme://host/way: whoever reads messages mustn't find credentials in them. `buf` of
+ * HTTP_SHOWN_MAX bytes. */
+const char *stk_http_shown(const char *url, char *buf);
+
+#endif
