@@ -11,6 +11,7 @@
 #include "accel/accel.h"
 #include "base/units.h"
 #include "cli/cli.h"
+#include "cli/cli_hold.h"
 #include "launch/launch.h"
 #include "sys/file.h"
 
@@ -187,9 +188,26 @@ static const char *const *node_words(stk_cli *cli, const stk_launch_config *c, s
     return argv;
 }
 
+/* Leases devices and becomes the program: a node of a gang, before its launcher or worker. */
+static int hold_and_become(stk_cli *cli)
+{
+    stk_err err = {0};
+    int64_t n = 0;
+    int rc = stk_cli_number(cli, "hold", 1, STK_LEASE_DEVICES, &n, &err);
+    rc = rc < 0 ? rc : stk_cli_hold((uint32_t)n, &err);
+    if (rc == 0 && stk_cli_n_args(cli) > 0) {
+        (void)execvp(stk_cli_args(cli)[0], stk_cli_args(cli));
+        (void)stk_err_sys(&err, STK_E_SYS, errno, "cannot start '%s'", stk_cli_args(cli)[0]);
+    }
+    return stk_cli_fail(cli, &err);
+}
+
 static int run_launch(stk_cli *cli)
 {
     stk_err err = {0};
+    if (stk_cli_value(cli, "hold") != NULL) {
+        return hold_and_become(cli);
+    }
     char python[PATH_MAX];
     char id[64];
     const char *task = stk_cli_value(cli, "gang");
@@ -255,6 +273,8 @@ static const stk_option options_of_launch[] = {
     {"rdzv-id", 0, "ID", "the gang's name: nodes of another one are refused", false},
     {"join", 0, "TIME", "how long nodes wait for each other (10m)", false},
     {"gang", 0, "TASK.JSON", "the gang of a step (the engine's)", false},
+    {"hold", 0, "N",
+     "lease so many devices and become PROGRAM (a node that a gang's leader starts)", false},
     {"forkserver-fd", 0, "FD", "ranks by a fork server (a Python step's)", false},
     {NULL}};
 

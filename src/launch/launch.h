@@ -39,6 +39,7 @@ typedef struct stk_launch_config {
     int64_t join_ms;    /* how long nodes wait for each other */
     const char *const *node_argv; /* the leader starts the other nodes itself (sys/nodes.h), each as
                                      this, "" in front for this program; else NULL */
+    uint32_t devices;             /* that each of them leases there first */
     bool leash;                   /* stdin is a pipe whose end is the leader's */
     uint32_t split;     /* thread counts in the environment that are this were meant for all ranks
                            together; 0: none */

@@ -29,6 +29,9 @@ static bool is_mask(const char *entry, size_t n)
 #define VARIABLE(vendor, name, given, none) {name, given, none},
 #include "tbl/vendors.def"
     };
+    if (n == strlen("STOKER_LEASE_LEVEL") && strncmp(entry, "STOKER_LEASE_LEVEL", n) == 0) {
+        return true; /* it is about leases of this machine */
+    }
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
         const char *const *m = masks[i];
         if (strlen(m[0]) == n && strncmp(entry, m[0], n) == 0 && m[1] != NULL &&
@@ -47,9 +50,6 @@ static bool is_local(const char *entry)
         "DISPLAY",  "TERM", "TMPDIR", "STOKER_NODES", "XDG_RUNTIME_DIR"};
     static const char *const prefixes[] = {"SSH_", "STOKER_GANG_", "XDG_SESSION_", "BASH_FUNC_"};
     size_t n = strcspn(entry, "=");
-    if (is_mask(entry, n)) {
-        return true;
-    }
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strlen(names[i]) == n && strncmp(entry, names[i], n) == 0) {
             return true;
@@ -89,8 +89,10 @@ static void write_script(const stk_gang *g, uint32_t node, stk_buf *out)
     char number[16];
     char rdzv[300];
     for (char **e = environ; *e != NULL; e++) {
-        if (!is_local(*e)) {
-            size_t n = strcspn(*e, "=");
+        size_t n = strcspn(*e, "=");
+        if (is_mask(*e, n)) { /* the words may have passed it on */
+            (void)stk_buf_printf(out, "unset %.*s\n", (int)n, *e);
+        } else if (!is_local(*e)) {
             add_export(out, *e, n, (*e)[n] == '=' ? *e + n + 1 : "");
         }
     }
@@ -116,6 +118,9 @@ static void write_script(const stk_gang *g, uint32_t node, stk_buf *out)
     add_quoted(out, self);
     (void)stk_buf_text(out, "\n[ -x \"$stoker\" ] || stoker=stoker\nexec");
     const char *const *words = g->config->node_argv;
+    if (g->config->devices > 0) {
+        (void)stk_buf_printf(out, " \"$stoker\" launch --hold %u --", g->config->devices);
+    }
     for (size_t i = 0; words[i] != NULL; i++) {
         (void)stk_buf_char(out, ' ');
         if (words[i][0] == '\0' && i == 0) {

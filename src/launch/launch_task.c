@@ -45,6 +45,8 @@ int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *
     const char *run = stk_json_text(stk_json_get(&task, "run"));
     config->ranks = (uint32_t)ranks;
     config->min_ranks = (uint32_t)min;
+    const stk_json *devices = stk_json_get(stk_json_get(&task, "granted"), "devices");
+    config->devices = devices != NULL && devices->kind == STK_JSON_LIST ? devices->n : 0;
     config->nodes = (uint32_t)number(gang, "nodes", 1);
     config->max_restarts = (uint32_t)number(gang, "restarts", 0);
     config->port = (int32_t)number(gang, "port", 0);

@@ -49,6 +49,21 @@ def test_the_others_are_started_from_a_list(two: Nodes, tmp_path: Path) -> None:
     assert sum(line.endswith(os.getcwd()) for line in done.out.splitlines()) == 4
 
 
+def test_nodes_by_something_like_ssh(two: Nodes, tmp_path: Path) -> None:
+    """It passes on no variable and no signal; and the leader is killed."""
+    path = os.environ["PATH"]
+    (tmp_path / "nodes").write_text(
+        f"10.123.0.1\nws1 env -i PATH={path} setsid -w ip netns exec {two.names[1]}\n"
+    )
+    words = ("--nnodes", "2", "-n", "1", *shell("echo up $A; sleep 300 & sleep 300"))
+    env = {"STOKER_NODES": str(tmp_path / "nodes"), "A": "there"}
+    p = two.start(0, binary(), "launch", *words, **env)
+    assert p.stdout is not None
+    assert sorted(p.stdout.readline() for _ in range(2)) == ["[0] up there\n", "[1] up there\n"]
+    p.kill()
+    wait_for(lambda: not processes_with(two.mark))
+
+
 def test_a_failure_there_is_told_once(two: Nodes, tmp_path: Path) -> None:
     code = "[ $RANK = 1 ] && sleep 0.3 && exit 7; exec sleep 60"
     words = ("--nnodes", "2", "-n", "1", *shell(code))
@@ -208,6 +223,34 @@ def test_a_lost_node_is_the_steps_error_and_tried_again(on: On) -> None:
     assert exit_code == 0 and steps["a"]["attempts"] == 2 and result is not None
     said = json.loads(result.read_text())["error"]
     assert said["class"] == "lost" and "was lost: nothing was heard from it" in said["message"]
+
+
+def devices(on: On, *uuids: str) -> None:
+    listing = [{"uuid": uuid, "memory_bytes": 1 << 33} for uuid in uuids]
+    (on.folder / "devices.json").write_text(json.dumps(listing))
+    on.env["STOKER_ACCEL"] = f"fake:{on.folder / 'devices.json'}"
+    on.env["STOKER_LEASE_DIR"] = str(on.folder / "leases")
+
+
+def test_each_node_leases_its_own_devices(on: On) -> None:
+    """Both nodes are this host: so they must not get the same ones."""
+    devices(on, "GPU-a", "GPU-b", "GPU-c", "GPU-d")
+    step = {"run": "echo $CUDA_VISIBLE_DEVICES", "resources": {"gpu_count": 2}}
+    code, steps = on.document({"a": step | {"gang": {"nodes": 2, "ranks": "gpus"}}})
+    lines = sorted((Path(steps["a"]["dir"]) / "stdout.log").read_text().splitlines())
+    assert code == 0
+    assert lines == ["[0] GPU-a,GPU-b", "[1] GPU-a,GPU-b", "[2] GPU-c,GPU-d", "[3] GPU-c,GPU-d"]
+
+
+def test_a_node_without_enough_devices(on: On) -> None:
+    devices(on, "GPU-a", "GPU-b", "GPU-c")
+    step = {"run": "echo never", "resources": {"gpu_count": 2}}
+    code, steps = on.document({"a": step | {"gang": {"nodes": 2, "ranks": "gpus"}}})
+    error = steps["a"]["error"]
+    assert code == 1 and "node 1 (ws1) could not be started" in error["cause"]
+    log = (Path(steps["a"]["dir"]) / "stderr.log").read_text()
+    assert "the step asks for 2 devices of each node, and 1 of this one's 3 are free" in log
+    assert "never" not in (Path(steps["a"]["dir"]) / "stdout.log").read_text()
 
 
 def test_more_nodes_than_there_are(on: On) -> None:

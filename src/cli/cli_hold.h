@@ -1,0 +1,13 @@
+/* Devices of a node that a gang's leader started. */
+#ifndef STK_CLI_HOLD_H
+#define STK_CLI_HOLD_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+
+/* Leases `n` free whole devices of this host, all or none, for as long as this process and what it
+ * becomes live; sets the variables that say which. */
+int stk_cli_hold(uint32_t n, stk_err *err);
+
+#endif
