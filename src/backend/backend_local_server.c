@@ -35,6 +35,7 @@ struct local_server {
     pid_t child; /* 0: not our child */
     bool ours;   /* a clean one, started here */
     bool hello;
+    bool killed;    /* by us: its end needs no explanation */
     bool wants_out; /* epoll tells us when it can take more */
     int log;        /* ours: a memory file with its stderr; -1 */
     uint32_t slot;
@@ -93,6 +94,7 @@ void stk_local_server_kill(local_server *server)
     if (server->child > 0) {
         (void)kill(server->child, SIGKILL);
     }
+    server->killed = true;
     (void)shutdown(server->wire.fd, SHUT_RDWR);
 }
 
@@ -210,16 +212,38 @@ static void resubmit(local_backend *b, local_task *t)
     }
 }
 
+/* How a server ended that nobody told to: once said in the run's notes, or it can never be found
+ * out. */
+static void note_end(local_backend *b, const local_server *s, pid_t pid, int status,
+                     const char *words)
+{
+    for (uint32_t i = 0; i < b->n_tasks; i++) {
+        const local_task *t = b->tasks[i];
+        if (t->server == s && (t->state == LOCAL_RUNNING || t->state == LOCAL_SENT)) {
+            bool killed = WIFSIGNALED(status);
+            stk_local_note(b, t, "the fork server (process %d) %s %d%s%s; another one goes on",
+                           (int)pid, killed ? "was killed by signal" : "ended with status",
+                           killed ? WTERMSIG(status) : WEXITSTATUS(status),
+                           killed ? ", not by Stoker" : "", words);
+            return;
+        }
+    }
+}
+
 /* The server is gone. What it had running lives on as ours; what it was about to start may have
  * begun, so that is lost and tried again as a new attempt; what it never saw goes elsewhere. */
 static void server_died(local_backend *b, local_server *s, const char *why)
 {
-    int status = 0;
+    int status = -1; /* stays so where it doesn't end, or isn't ours to ask */
     char words[320];
     char text[512];
+    pid_t child = s->child;
+    bool by_itself = false;
     stk_local_unwatch_fd(b, &s->wire.fd);
     if (s->child > 0) {
-        if (!is_reaped(s, LAST_WORDS_MS, &status)) {
+        bool ended = is_reaped(s, LAST_WORDS_MS, &status);
+        by_itself = ended && status >= 0 && !s->killed;
+        if (!ended) {
             (void)kill(s->child, SIGKILL);
             (void)is_reaped(s, LAST_WORDS_MS, &status);
         }
@@ -227,6 +251,9 @@ static void server_died(local_backend *b, local_server *s, const char *why)
     }
     last_words(s, words, sizeof words);
     bool never_up = s->ours && !s->hello;
+    if (by_itself && !never_up) {
+        note_end(b, s, child, status, words);
+    }
     if (never_up) {
         (void)snprintf(text, sizeof text,
                        "Python could not be started for it: '%s -m stoker._server' ended%s%s",

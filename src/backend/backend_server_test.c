@@ -373,7 +373,12 @@ static void test_server_dies(void **state)
     (void)state;
     stk_backend *b = open_fake();
     stk_job job = job_of("die"); /* the task lives on, as our child: its own end counts */
-    stk_outcome o = run(b, &job);
+    stk_err err = {0};
+    assert_int_equal(b->ops->start(b, &job, &err), 0);
+    stk_report said = wait_for(b, STK_REPORT_NOTE, job.id);
+    assert_non_null(strstr(said.text, "the fork server (process "));
+    assert_non_null(strstr(said.text, "; another one goes on"));
+    stk_outcome o = wait_for(b, STK_REPORT_ENDED, job.id).outcome;
     assert_string_equal(o.text, "exit status 5");
     job = job_of("fine"); /* and the next one is served by a clean server */
     assert_true(run(b, &job).ok);

@@ -168,8 +168,11 @@ def test_the_fork_server_killed(cli: Cli) -> None:
     (cli.folder / "go").touch()
     os.kill(server, signal.SIGKILL)
     assert engine.wait(30) == 0, engine.stderr.read()
-    step = cli.json("show")["steps"]["a"]
+    shown = cli.json("show")
+    step = shown["steps"]["a"]
     assert step["status"] == "succeeded" and step["attempts"] == 2
+    said = f"the fork server (process {server}) was killed by signal 9, not by Stoker"
+    assert any(said in note for note in shown["notes"]), shown["notes"]
 
 
 def test_what_depends_on_a_failure_names_it(cli: Cli) -> None:
