@@ -41,6 +41,14 @@ int stk_cli_places(const stk_spec *spec, const stk_run_options *options, stk_are
             return at_step(spec, step, err);
         }
         bool inside = c.places[i].kind == STK_PLACE_DOCKER;
+        if (inside && step->settings->gang.nodes > 1) {
+            stk_err_set(err, STK_E_SPEC,
+                        "step '%s' asks for %lld nodes and to run in a container: ranks on several "
+                        "nodes start on the machines themselves",
+                        step->name, (long long)step->settings->gang.nodes);
+            stk_err_hint(err, "say `backend: local` for it, or leave out gang.nodes");
+            return at_step(spec, step, err);
+        }
         c.n += inside ? 1 : 0;
         c.n_kept += !inside && step->settings->docker != NULL ? 1 : 0;
     }
@@ -318,6 +326,18 @@ static bool has_python(const stk_cli_containers *c, const stk_spec *spec)
     return has;
 }
 
+/* Ranks are started by this program, and a Python worker sums large files by it. */
+static bool needs_program(const stk_cli_containers *c, const stk_spec *spec)
+{
+    bool needs = false;
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec) && !needs; i++) {
+        const stk_step *step = stk_spec_step(spec, i);
+        needs = c->places[i].kind == STK_PLACE_DOCKER &&
+                (step->python != NULL || step->settings->gang.ranks != 0);
+    }
+    return needs;
+}
+
 /* Labels of one run's containers, NULL-terminated. */
 static int remove_old(const stk_engine *engine, const char *run, uint32_t *ret_n, stk_err *err)
 {
@@ -367,7 +387,9 @@ int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec
             return STK_E_ENV;
         }
     }
-    return c->exec.owner == NULL ? no_memory(err) : 0;
+    rc = c->exec.owner == NULL ? no_memory(err) : 0;
+    return rc < 0 || !needs_program(c, spec) ? rc
+                                             : stk_cli_carry(store, c->arena, &c->exec.bin, err);
 }
 
 /* --- what dead engines left --- */

@@ -36,6 +36,9 @@ int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, const stk_run_op
  * exec's half is whole then. */
 int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec, stk_store *store,
                  const char *run, bool resumed, stk_err *err);
+/* A folder with this program, its loader and libraries, to be mounted as /stoker/bin; in `arena`.
+ */
+int stk_cli_carry(const stk_store *store, stk_arena *arena, const char **ret, stk_err *err);
 /* Removes containers of this store whose run has no engine; *ret_n of them. No container engine is
  * no error. */
 int stk_cli_drop_containers(stk_store *store, bool dry_run, uint32_t *ret_n, stk_err *err);

@@ -35,6 +35,7 @@ typedef struct stk_exec_containers {
     const char *root;                /* the project's folder … */
     const char *code;                /* … and its files as laid out for this run; NULL: none */
     const char *front;               /* the Python front's package; NULL: no Python steps */
+    const char *bin;                 /* our program with its libraries, or NULL: nobody needs it */
     const char *main_file;           /* the user's Python file, or NULL */
 } stk_exec_containers;
 

@@ -14,6 +14,8 @@
 #include "exec/exec_private.h"
 #include "sys/file.h"
 
+#define PROGRAM "/stoker/bin/stoker"
+
 /* One `container` while it is written. */
 typedef struct writer {
     stk_exec *x;
@@ -81,6 +83,17 @@ static int put_folder(writer *w, const char *folder, bool writes)
     return put_mount(w, folder, folder, writes, true);
 }
 
+/* Outside, a Python step makes its folder when it first uses it; in here only what is mounted can
+ * be. */
+static int put_checkpoints(writer *w)
+{
+    const char *folder = stk_exec_checkpoints(w->x, w->task, w->x->scratch);
+    if (folder != NULL && mkdir(folder, 0755) < 0 && errno != EEXIST) {
+        return stk_err_sys(w->err, STK_E_SYS, errno, "making folder %s", folder);
+    }
+    return put_folder(w, folder, true);
+}
+
 static int put_file(writer *w, const char *path)
 {
     const char *at = path[0] == '/' ? path
@@ -97,6 +110,12 @@ static int put_file(writer *w, const char *path)
     return put_mount(w, at, at, false, S_ISDIR(st.st_mode));
 }
 
+/* For ranks, and for a Python worker that sums large files. */
+static bool needs_program(const writer *w)
+{
+    return w->all->bin != NULL && (w->step->python != NULL || w->step->settings->gang.ranks != 0);
+}
+
 static int add_mounts(writer *w)
 {
     stk_arena *arena = w->x->scratch;
@@ -109,9 +128,12 @@ static int add_mounts(writer *w)
     }
     rc = rc < 0 ? rc : put_folder(w, artifacts, false);
     rc = rc < 0 ? rc : put_folder(w, w->dir, true);
-    rc = rc < 0 ? rc : put_folder(w, stk_exec_checkpoints(w->x, w->task, arena), true);
+    rc = rc < 0 ? rc : put_checkpoints(w);
     if (rc == 0 && w->step->python != NULL) {
         rc = put_mount(w, w->all->front, "/stoker/python/stoker", false, true);
+    }
+    if (rc == 0 && needs_program(w)) {
+        rc = put_mount(w, w->all->bin, "/stoker/bin", false, true);
     }
     for (uint32_t i = 0; i < w->step->n_inputs && rc == 0; i++) {
         if (w->step->inputs[i].kind == STK_INPUT_FILE) {
@@ -141,8 +163,14 @@ static void add_argv(writer *w)
             stk_buf_json(w->buf, w->all->main_file);
         }
     }
+    bool ranks = w->step->python == NULL && w->step->settings->gang.ranks != 0;
+    if (ranks) {
+        stk_buf_text(w->buf, "\"" PROGRAM "\",\"launch\",\"--gang\",");
+        stk_buf_json(w->buf, stk_arena_printf(w->x->scratch, "%s/task.json", w->dir));
+        stk_buf_text(w->buf, ",\"--\"");
+    }
     for (uint32_t i = 0; w->step->python == NULL && i < w->step->n_argv; i++) {
-        stk_buf_text(w->buf, i > 0 ? "," : "");
+        stk_buf_text(w->buf, i > 0 || ranks ? "," : "");
         stk_buf_json(w->buf, w->step->argv[i]);
     }
     const char *folder = stk_spec_folder(w->x->spec);
@@ -210,6 +238,9 @@ static int add_env(writer *w, const char *const *env)
     }
     if (w->step->python != NULL) {
         put_env(w, "PYTHONPATH", path, &n);
+    }
+    if (needs_program(w)) {
+        put_env(w, "STOKER_BIN", PROGRAM, &n);
     }
     stk_buf_text(w->buf, "},\"pass\":[");
     for (uint32_t i = 0; env != NULL && env[i] != NULL; i++) {

@@ -479,3 +479,22 @@ def test_no_engine(project: Project, debian: str) -> None:
     project.env["DOCKER_HOST"] = "unix:///nowhere/docker.sock"
     done = project.stoker("run", "--with", "docker", "p.yaml", ok=False)
     assert "/nowhere/docker.sock" in done.stderr and not (project.folder / "ran").exists()
+
+
+def test_ranks_in_scratch(project: Project, scratch: str) -> None:
+    """A gang of two: the launcher brings its loader and libraries into an image that has none."""
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {scratch}}}
+        steps:
+          a: {{run: [/probe, env, RANK, --, env, WORLD_SIZE], gang: {{ranks: 2}}}}
+        """,
+    )
+    shown = project.run("--with", "docker")
+    log = project.log(shown["steps"]["a"])
+    assert sorted(log.splitlines()) == ["[0] 0", "[0] 2", "[1] 1", "[1] 2"]
+    gang = json.loads((Path(shown["steps"]["a"]["dir"]) / "gang.json").read_text())
+    assert gang["status"] == "ok" and gang["ranks"] == 2

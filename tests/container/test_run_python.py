@@ -214,3 +214,30 @@ def test_document_with_python(project: Project, debian: str) -> None:
     )
     shown = project.run("--with", "docker")
     assert shown["steps"]["a"]["outputs"]["out"]["value"] == "5 hello"
+
+
+def test_ranks(project: Project, debian: str) -> None:
+    """A Python step of two processes, all inside of one container."""
+    project.write(
+        "flow.py",
+        f"""
+        import os
+        from stoker import pipeline, step
+
+        @step(step_operator="docker", gang=2, {image(debian)})
+        def train() -> dict:
+            print("rank", os.environ["RANK"], os.environ["IMAGE_SAYS"])
+            return {{"world": int(os.environ["WORLD_SIZE"]), "rank": int(os.environ["RANK"])}}
+
+        @pipeline
+        def flow():
+            train()
+
+        if __name__ == "__main__":
+            print(flow().steps["train"].output.load())
+        """,
+    )
+    done = python(project, "flow.py")
+    assert "{'world': 2, 'rank': 0}" in done.stdout
+    log = project.log(project.show()["steps"]["train"])
+    assert sorted(log.splitlines()) == ["[0] rank 0 hello", "[1] rank 1 hello"]
