@@ -65,7 +65,7 @@ def arrival(bench: Bench, n: int, start: Callable[[list[str]], None]) -> float:
     return max(float((folder / str(k)).read_text()) for k in range(n)) - begin
 
 
-def starts(bench: Bench, torchrun: str | None) -> None:
+def starts(bench: Bench, torchrun: str | None, accelerate: str | None) -> None:
     stoker, python, env = str(bench.args.stoker), str(bench.args.python), bench.env
     file = bench.fresh("arrive") / "arrive.py"
     file.write_text(ARRIVE)
@@ -84,14 +84,22 @@ def starts(bench: Bench, torchrun: str | None) -> None:
             ways["torchrun"] = lambda rest, n=n: quietly(
                 [torchrun, "--nproc-per-node", str(n), str(file), *rest], env
             )
+        if accelerate is not None:  # --cpu would start one process, whatever it is asked
+            options = ("--multi_gpu", "--num_machines", "1", "--main_process_port", "0")
+            options += ("--mixed_precision", "no", "--dynamo_backend", "no")
+            words = [accelerate, "launch", "--num_processes", str(n), *options, str(file)]
+            ways["accelerate"] = lambda rest, words=words: quietly([*words, *rest], env)
         seen: dict[str, list[float]] = {name: [] for name in ways}
         for turn in range(5 if bench.args.quick else 11):
             for name, start in ways.items():
-                if name != "torchrun" or turn < 3:  # seconds each
+                if name not in ("torchrun", "accelerate") or turn < 3:  # seconds each
                     seen[name].append(arrival(bench, n, start))
         mean = {name: statistics.median(figures) for name, figures in seen.items()}
         ratio = statistics.median(a / b for a, b in zip(seen["stoker"], seen["hand"]))
-        beside = f"; torchrun {mean['torchrun'] * 1e3:.0f} ms" if "torchrun" in mean else ""
+        others = {"torchrun": "torchrun", "accelerate": "accelerate launch"}
+        beside = "".join(
+            f"; {words} {mean[name] * 1e3:.0f} ms" for name, words in others.items() if name in mean
+        )
         bench.add(
             f"launch-{n}",
             f"launch of {n} Python ranks, until the last runs user code "
@@ -156,10 +164,12 @@ def death(bench: Bench, torchrun: str | None) -> None:
 
 def rows(bench: Bench) -> None:
     """All rows; torchrun's figures where PyTorch is installed beside the Python that is measured."""
-    torchrun = Path(bench.args.python).with_name("torchrun")
-    found = str(torchrun) if os.access(torchrun, os.X_OK) else None
+    found, accelerate = (
+        str(program) if os.access(program, os.X_OK) else None
+        for program in (Path(bench.args.python).with_name(n) for n in ("torchrun", "accelerate"))
+    )
     if found is None:
         print("launch: no torchrun here, left out", file=sys.stderr)
-    starts(bench, found)
+    starts(bench, found, accelerate)
     many(bench)
     death(bench, found)

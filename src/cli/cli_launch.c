@@ -22,14 +22,23 @@ static bool always(const char *word)
 }
 
 /* As many as there are devices that can be used and that a mask lets us see; at least one. */
-static int count_devices(int64_t *ret, stk_err *err)
+static int count_devices(stk_arena *arena, stk_launch_config *c, int64_t *ret, stk_err *err)
 {
     stk_accel *accel = NULL;
+    stk_launch_device *devices = stk_arena_array(arena, STK_LAUNCH_MAX_DEVICES, sizeof *devices);
     int rc = stk_accel_open(NULL, &accel, err);
     int64_t n = 0;
     for (uint32_t i = 0; rc == 0 && i < stk_accel_n_devices(accel); i++) {
-        n += stk_accel_device(accel, i)->usable ? 1 : 0;
+        const stk_device *d = stk_accel_device(accel, i);
+        if (d->usable && devices != NULL && n < STK_LAUNCH_MAX_DEVICES) {
+            bool nvidia = strcmp(d->vendor, "nvidia") == 0 && d->uuid != NULL;
+            devices[n].cpus = d->cpus == NULL ? NULL : stk_arena_dup(arena, d->cpus);
+            devices[n].mask = nvidia ? stk_arena_dup(arena, d->uuid) : NULL;
+        }
+        n += d->usable ? 1 : 0;
     }
+    c->devices = devices;
+    c->n_devices = devices == NULL || n > STK_LAUNCH_MAX_DEVICES ? 0 : (uint32_t)n;
     stk_accel_close(accel);
     *ret = n > 0 ? n : 1;
     return rc;
@@ -83,7 +92,7 @@ static int read_nodes(const stk_cli *cli, stk_launch_config *c, stk_err *err)
     return rc;
 }
 
-static int read_options(stk_cli *cli, stk_launch_config *c, stk_err *err)
+static int read_options(stk_cli *cli, stk_arena *arena, stk_launch_config *c, stk_err *err)
 {
     int64_t ranks = 1;
     int64_t min = -1;
@@ -92,7 +101,7 @@ static int read_options(stk_cli *cli, stk_launch_config *c, stk_err *err)
     int64_t server = -1;
     const char *n = stk_cli_value(cli, "ranks");
     int rc = n != NULL && strcmp(n, "gpus") == 0
-                 ? count_devices(&ranks, err)
+                 ? count_devices(arena, c, &ranks, err)
                  : stk_cli_number(cli, "ranks", 1, STK_LAUNCH_MAX_RANKS, &ranks, err);
     rc = rc < 0 ? rc : stk_cli_number(cli, "min-ranks", 1, ranks, &min, err);
     rc = rc < 0 ? rc : stk_cli_number(cli, "restarts", 0, 1000, &restarts, err);
@@ -225,7 +234,7 @@ static int run_launch(stk_cli *cli)
         return stk_cli_usage(cli,
                              "what shall the ranks run? stoker launch -n 4 -- python train.py");
     }
-    int rc = read_options(cli, &config, &err);
+    int rc = read_options(cli, arena, &config, &err);
     const char *dir = stk_cli_value(cli, "log-dir");
     STK_TEXT_AUTO logs = dir == NULL ? NULL : stk_file_absolute(dir);
     config.dir = logs;

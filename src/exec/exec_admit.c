@@ -99,8 +99,11 @@ int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task)
 
 static void device_json(const stk_device *d, int64_t share_bytes, stk_buf *buf)
 {
-    const char *const texts[][2] = {
-        {"uuid", d->uuid}, {"model", d->model}, {"noun", d->noun}, {"profile", d->profile}};
+    const char *const texts[][2] = {{"uuid", d->uuid},
+                                    {"model", d->model},
+                                    {"noun", d->noun},
+                                    {"profile", d->profile},
+                                    {"cpus", d->cpus}};
     stk_buf_printf(buf, "{\"vendor\":\"%s\",\"index\":%d", d->vendor, d->index);
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         if (texts[i][1] != NULL) {

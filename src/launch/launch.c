@@ -364,7 +364,9 @@ static bool is_preempted(const stk_gang *g)
 static bool try_again(stk_gang *g)
 {
     if (g->nodes != NULL && g->config->node > 0) { /* the leader decides */
-        g->n = ranks_again(g);
+        uint32_t again = ranks_again(g);
+        stk_launch_devices_leave_out(g, again);
+        g->n = again;
         g->restart++;
         return stk_launch_nodes_verdict(g);
     }
@@ -373,6 +375,7 @@ static bool try_again(stk_gang *g)
         return false;
     }
     uint32_t n = ranks_again(g);
+    stk_launch_devices_leave_out(g, n);
     g->restart++;
     stk_launch_say(g, "%s; restart %u of %u with %u rank%s%s", g->text, g->restart,
                    g->config->max_restarts, n, n == 1 ? "" : "s",
@@ -430,6 +433,7 @@ static int open_gang(stk_gang *g, sigset_t *ret_before, stk_err *err)
     g->ranks = calloc(g->config->ranks + 1, sizeof *g->ranks);
     g->past = STK_BUF_INIT(64 << 20);
     g->stacks = STK_BUF_INIT(16 << 20);
+    stk_launch_devices_begin(g);
     if (g->arena == NULL || g->ranks == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%u ranks", g->config->ranks);
     }

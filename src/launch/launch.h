@@ -19,7 +19,12 @@
 #include "base/err.h"
 #include "base/event.h"
 
-enum { STK_LAUNCH_MAX_RANKS = 1024 };
+enum { STK_LAUNCH_MAX_RANKS = 1024, STK_LAUNCH_MAX_DEVICES = 256 };
+
+typedef struct stk_launch_device {
+    const char *cpus; /* near it, as the kernel lists them, "0-15,32-47"; or NULL */
+    const char *mask; /* its word for CUDA_VISIBLE_DEVICES where that is unset; or NULL */
+} stk_launch_device;
 
 typedef struct stk_launch_config {
     const char *const *argv; /* what every rank executes; NULL-terminated */
@@ -43,6 +48,8 @@ typedef struct stk_launch_config {
     bool leash;                   /* stdin is a pipe whose end is the leader's */
     uint32_t split;     /* thread counts in the environment that are this were meant for all ranks
                            together; 0: none */
+    const stk_launch_device *devices; /* that the ranks see, in the order of their mask */
+    uint32_t n_devices;
     bool no_prefix;     /* the view without "[K] " */
     bool no_bind;       /* ranks may use every CPU that the launcher may */
     bool is_task;       /* of the engine: a result.json for it when the gang fails */

@@ -21,7 +21,7 @@ static const char *const cleared[] = {"TORCHELASTIC_USE_AGENT_STORE",
                                       "STOKER_GANG_LEASH"};
 static const char *const threads[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
                                       "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"};
-enum { N_THREADS = sizeof threads / sizeof *threads, MAX_OURS = 40 };
+enum { N_THREADS = sizeof threads / sizeof *threads, MAX_OURS = 48 };
 
 static void put(stk_gang *g, launch_env *e, const char *name, const char *value)
 {
@@ -37,6 +37,10 @@ static void put_number(stk_gang *g, launch_env *e, const char *name, int64_t val
 static void put_threads(stk_gang *g, launch_env *e)
 {
     uint32_t per_rank = stk_proc_n_cpus() / g->n;
+    for (uint32_t i = 0; i < g->n && g->cpus != NULL; i++) {
+        uint32_t own = (uint32_t)CPU_COUNT(&g->cpus[i]);
+        per_rank = i == 0 || own < per_rank ? own : per_rank;
+    }
     for (int i = 0; i < N_THREADS; i++) {
         const char *set = getenv(threads[i]);
         bool whole = set != NULL && g->config->split > 0 &&
@@ -88,6 +92,11 @@ static void put_fixed(stk_gang *g, launch_env *e)
         }
     }
     put_threads(g, e);
+    const char *masks[8][2];
+    uint32_t n = stk_launch_devices_masks(g, masks, 8);
+    for (uint32_t i = 0; i < n; i++) {
+        put(g, e, masks[i][0], masks[i][1]);
+    }
 }
 
 int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err)
@@ -150,10 +159,6 @@ int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *er
 
 /* --- CPUs --- */
 
-typedef struct cpu_place {
-    int cpu, node, core;
-} cpu_place;
-
 static int first_number(const char *path)
 {
     STK_TEXT_AUTO text = NULL;
@@ -182,16 +187,66 @@ static int compare_places(const void *a, const void *b)
                                 : x->cpu - y->cpu;
 }
 
+bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near, uint32_t n_ranks,
+                      cpu_set_t *ret_sets)
+{
+    bool done[STK_LAUNCH_MAX_RANKS] = {false};
+    cpu_set_t taken;
+    cpu_set_t all;
+    CPU_ZERO(&taken);
+    memset(&all, 0xff, sizeof all);
+    for (;;) {
+        /* Who has the fewest to choose from comes first, with all who choose from the same. */
+        const cpu_set_t *of = NULL;
+        for (uint32_t i = 0; i < n_ranks; i++) {
+            const cpu_set_t *own = near == NULL ? &all : &near[i];
+            of = !done[i] && (of == NULL || CPU_COUNT(own) < CPU_COUNT(of)) ? own : of;
+        }
+        if (of == NULL) {
+            return true;
+        }
+        uint32_t n_alike = 0;
+        uint32_t n_free = 0;
+        for (uint32_t i = 0; i < n_ranks; i++) {
+            n_alike += !done[i] && CPU_EQUAL(near == NULL ? &all : &near[i], of) ? 1 : 0;
+        }
+        for (uint32_t k = 0; k < n; k++) {
+            size_t cpu = (size_t)places[k].cpu;
+            n_free += CPU_ISSET(cpu, of) && !CPU_ISSET(cpu, &taken) ? 1 : 0;
+        }
+        if (n_free < n_alike) {
+            return false;
+        }
+        uint32_t k = 0;
+        uint32_t at = 0; /* of the free ones */
+        for (uint32_t i = 0, turn = 0; i < n_ranks; i++) {
+            if (done[i] || !CPU_EQUAL(near == NULL ? &all : &near[i], of)) {
+                continue;
+            }
+            done[i] = true;
+            CPU_ZERO(&ret_sets[i]);
+            for (turn++; at < turn * n_free / n_alike; k++) {
+                size_t cpu = (size_t)places[k].cpu;
+                if (CPU_ISSET(cpu, of) && !CPU_ISSET(cpu, &taken)) {
+                    CPU_SET(cpu, &ret_sets[i]);
+                    CPU_SET(cpu, &taken);
+                    at++;
+                }
+            }
+        }
+    }
+}
+
 /* Neighbours first: a rank's CPUs are of one NUMA node as far as that goes, threads of one core
- * stay together, and ranks follow the nodes in order, as devices do. */
-bool stk_launch_cpus(uint32_t n_ranks, cpu_set_t *ret_sets)
+ * stay together. Where it is known which CPUs are near a rank's devices it gets of these only. */
+bool stk_launch_cpus(const stk_gang *g, cpu_set_t *ret_sets)
 {
     cpu_set_t ours;
     if (sched_getaffinity(0, sizeof ours, &ours) < 0) {
         return false;
     }
     uint32_t n = (uint32_t)CPU_COUNT(&ours);
-    if (n < n_ranks || n_ranks < 2) {
+    if (n < g->n || g->n < 2) {
         return false;
     }
     bool nodes = access("/sys/devices/system/node/node1", F_OK) == 0;
@@ -209,11 +264,9 @@ bool stk_launch_cpus(uint32_t n_ranks, cpu_set_t *ret_sets)
         }
     }
     qsort(places, n, sizeof *places, compare_places);
-    for (uint32_t rank = 0; rank < n_ranks; rank++) {
-        CPU_ZERO(&ret_sets[rank]);
-        for (uint32_t i = rank * n / n_ranks; i < (rank + 1) * n / n_ranks; i++) {
-            CPU_SET((size_t)places[i].cpu, &ret_sets[rank]);
-        }
-    }
-    return true;
+    cpu_set_t *near = calloc(g->n, sizeof *near);
+    bool split = near != NULL && stk_launch_devices_near(g, near) &&
+                 stk_launch_split(places, n, near, g->n, ret_sets);
+    free(near);
+    return split || stk_launch_split(places, n, NULL, g->n, ret_sets);
 }

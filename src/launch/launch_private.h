@@ -12,6 +12,7 @@
  *   launch_server.c  ranks by a fork server
  *   launch_view.c    pipes → logs and the merged view
  *   launch_hang.c    the watchdog
+ *   launch_devices.c which devices are which rank's
  *   launch_pulse.c   which collective each rank waits in
  *   launch_report.c  sentences, gang.json, result.json
  *   launch_task.c    task.json → config
@@ -137,6 +138,8 @@ typedef struct stk_gang {
     bool unfit;         /* it can't fork */
     launch_env env;     /* of this attempt */
     cpu_set_t *cpus;    /* of each rank, or NULL */
+    uint32_t devices[STK_LAUNCH_MAX_DEVICES]; /* those of config->devices that are used */
+    uint32_t n_devices;
     launch_hang hang;
     char text[1024]; /* why this attempt failed */
     stk_buf past;    /* attempts that are over, as JSON members */
@@ -164,7 +167,26 @@ int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err);
 /* Sets what differs between ranks; strings live until the arena's end. */
 int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *err);
 /* The CPUs of each rank; false: there are fewer than ranks, or none can be told: no binding. */
-bool stk_launch_cpus(uint32_t n_ranks, cpu_set_t *ret_sets);
+bool stk_launch_cpus(const stk_gang *g, cpu_set_t *ret_sets);
+
+typedef struct cpu_place {
+    int cpu, node, core;
+} cpu_place;
+
+/* Deals `places` out to ranks: those near a rank, or all (`near` NULL), in their order. False: a
+ * rank would have none. */
+bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near, uint32_t n_ranks,
+                      cpu_set_t *ret_sets);
+
+/* --- launch_devices.c --- */
+
+void stk_launch_devices_begin(stk_gang *g);
+/* The next attempt has `n_ranks` only: not with devices of ranks that failed. */
+void stk_launch_devices_leave_out(stk_gang *g, uint32_t n_ranks);
+/* Variables that name the devices that are left, where some were left out. */
+uint32_t stk_launch_devices_masks(stk_gang *g, const char *(*ret_pairs)[2], uint32_t n_max);
+/* The CPUs near each rank's devices; false: not known of all. */
+bool stk_launch_devices_near(const stk_gang *g, cpu_set_t *ret_near);
 
 /* --- launch_port.c --- */
 

@@ -55,11 +55,11 @@ int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err)
 int stk_launch_start(stk_gang *g, stk_err *err)
 {
     cpu_set_t *cpus = stk_arena_array(g->arena, g->n, sizeof *cpus);
-    int rc = stk_launch_env_new(g, &g->env, err);
-    if (rc < 0 || cpus == NULL) {
-        return rc < 0 ? rc : stk_err_sys(err, STK_E_NOMEM, ENOMEM, "starting %u ranks", g->n);
+    if (cpus == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "starting %u ranks", g->n);
     }
-    g->cpus = !g->config->no_bind && stk_launch_cpus(g->n, cpus) ? cpus : NULL;
+    g->cpus = !g->config->no_bind && stk_launch_cpus(g, cpus) ? cpus : NULL;
+    int rc = stk_launch_env_new(g, &g->env, err);
     bool fork = g->wire.fd >= 0 && !g->unfit;
     for (uint32_t rank = 0; rank < g->n && rc == 0; rank++) {
         const cpu_set_t *own = g->cpus == NULL ? NULL : &g->cpus[rank];
