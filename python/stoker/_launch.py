@@ -163,14 +163,10 @@ def _passing_on_sigterm(pid: int) -> Iterator[List[int]]:
 def show_plan(binary: str, compiled: Compiled, options: Dict[str, Any]) -> NoReturn:
     """``stoker plan file.py``: print what this call would do, and end the program."""
     spec_fd = _spec_fd(compiled)
-    words = [
-        binary,
-        "plan",
-        "--spec-fd",
-        str(spec_fd),
-        "--policy",
-        str(options.get("policy", "fit")),
-    ]
+    builds = options["plan"] == "build"
+    words = [binary, "build" if builds else "plan", "--spec-fd", str(spec_fd)]
+    if not builds:
+        words += ["--policy", str(options.get("policy", "fit"))]
     if options.get("with"):
         words += ["--with", str(options["with"])]
     if options["plan"] in ("json", "dockerfile"):

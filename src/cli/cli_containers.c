@@ -143,19 +143,31 @@ static void say_line(void *arg, const char *line)
     fprintf(stderr, "stoker: %s\n", line);
 }
 
-/* For a plan nothing is pulled or built: what isn't here is a note. */
-static bool is_here(stk_cli_containers *c, const stk_image_want *w, stk_plan *plan, int *rc,
-                    stk_err *err)
+/* For a plan nothing is pulled or built: what isn't here is a note. What was built of these inputs
+ * earlier is known (`w` is complete then). True: it can be made ready at no cost. */
+static bool is_here(stk_cli_containers *c, const stk_image_prepare *how, stk_image_want *w,
+                    stk_plan *plan, int *rc, stk_err *err)
 {
-    stk_image_config config;
-    stk_err why = {0};
-    if (w->docker == NULL && w->image != NULL &&
-        stk_image_local(&c->engine, w->image, c->arena, &config, &why) == 0) {
+    stk_image_config config = {0};
+    bool here =
+        w->image != NULL && stk_image_local(&c->engine, w->image, c->arena, &config, NULL) == 0;
+    if (w->docker == NULL && here) {
         return true;
     }
+    const stk_image_recipe recipe = {.docker = w->docker,
+                                     .parent = w->image,
+                                     .parent_id = here ? config.id : NULL,
+                                     .folder = how->folder,
+                                     .python = how->python};
+    if (w->docker != NULL && (here || w->image == NULL) &&
+        stk_image_built(&c->engine, &recipe, c->arena, &config, NULL) == 0) {
+        w->id = config.id;
+        w->env = config.env;
+        return false;
+    }
     *rc = w->docker != NULL
-              ? stk_plan_remark(plan, err, "the image of step '%s' is built when it isn't there",
-                                w->step)
+              ? stk_plan_remark(plan, err,
+                                "the image of step '%s' isn't there yet: a run builds it", w->step)
               : stk_plan_remark(plan, err, "image '%s' isn't on this machine yet: a run gets it",
                                 w->image);
     return false;
@@ -179,7 +191,7 @@ static int make_ready(stk_cli_containers *c, const stk_spec *spec, const stk_run
     stk_findings findings = {.arena = c->arena};
     int rc = 0;
     for (uint32_t k = 0; k < c->n_wants && rc == 0; k++) {
-        if (!soft || is_here(c, &c->wants[k], plan, &rc, err)) {
+        if (!soft || is_here(c, &how, &c->wants[k], plan, &rc, err)) {
             rc = stk_image_make_ready(&c->engine, &how, &c->wants[k], 1, accel, &findings, err);
         }
     }

@@ -159,9 +159,10 @@ static int set_run_options(const stk_cli *cli, const stk_run_options *options)
     }
     if (options->plan) {
         json_object_set_new(doc, "plan",
-                            json_string(stk_cli_flag(cli, "dockerfile") ? "dockerfile"
-                                        : stk_cli_json(cli)             ? "json"
-                                                                        : "text"));
+                            json_string(options->build                    ? "build"
+                                        : stk_cli_flag(cli, "dockerfile") ? "dockerfile"
+                                        : stk_cli_json(cli)               ? "json"
+                                                                          : "text"));
     }
     if (options->resume != NULL) {
         json_object_set_new(doc, "resume", json_string(options->resume));

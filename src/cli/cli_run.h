@@ -19,6 +19,7 @@ typedef struct stk_run_options {
     bool quiet;
     bool use_new_code;
     bool plan;          /* only show what would be done */
+    bool build;         /* with plan: make the images ready, too */
     const char *name;   /* of the run, or NULL */
     const char *python; /* interpreter, or NULL */
     const char *with;   /* the stack, or NULL: local */

@@ -133,6 +133,10 @@ int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, co
                     stk_image_say *say, void *arg, stk_arena *arena, const char **ret_id,
                     const char **ret_pinned, stk_err *err);
 
+/* What these inputs were built to earlier; STK_E_NOT_FOUND: they weren't. */
+int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, stk_arena *arena,
+                    stk_image_config *ret, stk_err *err);
+
 /* --- what is in it (image_look.c): a container of it that reads files, no program of it runs ---
  */
 

@@ -12,7 +12,7 @@
 
 #define REPOSITORY "localhost/stoker-env"
 
-enum { MAX_QUERY = 1 << 20, N_LAST = 3 };
+enum { MAX_QUERY = 1 << 20, N_LAST = 8 };
 
 static const stk_json_limits limits = {64 << 20, 1 << 20, 60};
 
@@ -199,27 +199,34 @@ static bool is_full(const listener *l)
     return full;
 }
 
-/* The line of the output that says most: the last one with "error" in it, else the last. */
-static const char *telling(const listener *l)
+/* The line of the output that says most: the last one that speaks of an error, else the last.
+ * `words`: what the engine says itself. */
+static const char *telling(const listener *l, const char *words)
 {
-    const char *found = "";
+    static const char *const signs[] = {"error", "no space", "not found", "failed", "denied"};
+    const char *last = "", *found = NULL;
     uint32_t first = l->n_last > N_LAST ? l->n_last - N_LAST : 0;
     for (uint32_t i = first; i < l->n_last; i++) {
         const char *line = l->last[i % N_LAST];
-        bool error = strcasestr(line, "error") != NULL || strcasestr(line, "no space") != NULL;
-        found = *found == '\0' || error || strcasestr(found, "error") == NULL ? line : found;
+        if (strncmp(line, words, strlen(line)) == 0) {
+            continue;
+        }
+        last = line;
+        for (size_t k = 0; k < sizeof signs / sizeof signs[0]; k++) {
+            found = strcasestr(line, signs[k]) != NULL ? line : found;
+        }
     }
-    return found;
+    return found != NULL ? found : last;
 }
 
 static int failed(const listener *l, const char *words, const char *log_path, stk_err *err)
 {
     int code = is_full(l) || strcasestr(words, "no space left") != NULL ? STK_E_FULL : STK_E_ENV;
-    const char *said = telling(l);
-    stk_err_set(err, code, "the build of an image failed%s at: %s%s%.300s (%.200s)",
+    const char *said = telling(l, words);
+    stk_err_set(err, code, "the build of an image failed%s at: %s%s%.300s (%.*s)",
                 code == STK_E_FULL ? ", no space left," : "",
                 *l->step != '\0' ? l->step : "its beginning", *said != '\0' ? ": " : "", said,
-                words);
+                (int)strcspn(words, "\r\n"), words);
     stk_err_hint(err, "%s%s",
                  code == STK_E_FULL ? "make room: docker system prune, podman system prune; " : "",
                  log_path != NULL ? log_path : "'stoker plan --dockerfile' shows what is built");
@@ -321,6 +328,26 @@ static int build_if_needed(const stk_engine *engine, const stk_image_recipe *rec
     }
     *ret_id = rc < 0 ? NULL : there.id;
     return rc;
+}
+
+int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, stk_arena *arena,
+                    stk_image_config *ret, stk_err *err)
+{
+    stk_image_recipe ours = *recipe;
+    stk_image_make *make = stk_arena_alloc(arena, sizeof *make);
+    if (make == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory to look for an image");
+    }
+    ours.without_mounts = !engine->is_podman;
+    int rc = stk_image_make_read(&ours, arena, make, err);
+    const char *name = rc < 0 || (make->adds_nothing && recipe->parent_id != NULL)
+                           ? recipe->parent_id
+                           : stk_arena_printf(arena, REPOSITORY ":%s", make->tag);
+    stk_buf_done(&make->dockerfile);
+    if (rc == 0 && name == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory to look for an image");
+    }
+    return rc < 0 ? rc : stk_image_local(engine, name, arena, ret, err);
 }
 
 int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, const char *log_path,

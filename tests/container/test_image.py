@@ -1,0 +1,435 @@
+"""Images for real: found, checked, pulled, built and pushed, with a Podman and a registry of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from image_tools import Registry, Stoker, environment, pip_tree, torch, wheel
+
+WHEELS = {"no-index": None, "find-links": "/wheels"}
+PIP: dict[str, Any] = {"python_package_installer": "pip", "python_package_installer_args": WHEELS}
+
+
+@pytest.fixture
+def stoker(podman: Any, tmp_path: Path) -> Stoker:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return Stoker(folder, environment(podman.env, folder / "home"))
+
+
+@pytest.fixture(scope="session")
+def registry(podman: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    if shutil.which("docker-registry") is None:
+        if os.environ.get("CI"):
+            pytest.fail("no docker-registry here", pytrace=False)
+        pytest.skip("no docker-registry here; `make deps-test-all` installs it")
+    made = Registry(tmp_path_factory.mktemp("registry"), podman.registry)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def shop(registry: Registry) -> Iterator[Registry]:
+    """The registry, without faults at first."""
+    registry.door.fault = None
+    registry.want_password(False)
+    yield registry
+    registry.door.fault = None
+    registry.want_password(False)
+
+
+@pytest.fixture(scope="session")
+def pip_image(podman: Any, debian: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Debian-like image with pip and a wheelhouse."""
+    tree = tmp_path_factory.mktemp("pip")
+    pip_tree(tree)
+    (tree / "Dockerfile").write_text(f"FROM {debian}\nCOPY usr /usr\nCOPY wheels /wheels\n")
+    podman("build", "-q", "-t", "localhost/stoker-test-pip:1", str(tree))
+    return "localhost/stoker-test-pip:1"
+
+
+@pytest.fixture(scope="session")
+def torch_image(podman: Any, pip_image: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """With a torch built for CUDA 13 in it, as images of PyTorch have."""
+    tree = tmp_path_factory.mktemp("torch")
+    site = tree / "site"
+    for name, text in torch("2.9.0+cu130", "13.0").items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    info = site / "torch-2.9.0+cu130.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 2.9.0+cu130\n")
+    (info / "RECORD").write_text("")
+    (info / "INSTALLER").write_text("pip\n")
+    (tree / "Dockerfile").write_text(
+        f"FROM {pip_image}\nCOPY site /usr/local/lib/python3.11/dist-packages\nENV CUDA_VERSION=13.0.1\n"
+    )
+    podman("build", "-q", "-t", "localhost/stoker-test-torch:1", str(tree))
+    return "localhost/stoker-test-torch:1"
+
+
+def images(podman: Any) -> set[str]:
+    return {one["Id"] for one in podman.api("GET", "/images/json?all=false")[1]}
+
+
+# --- as it is ---
+
+
+def test_an_image_that_is_here(stoker: Stoker, podman: Any, debian: str) -> None:
+    before = images(podman)
+    made = stoker.built({"parent_image": debian})
+    assert made["id"] == podman.api("GET", f"/images/{debian}/json")[1]["Id"]
+    assert not made["pulled"] and not made["built"]
+    assert made["steps"] == ["train"]
+    assert images(podman) == before
+    found = stoker.findings("--image", debian)
+    assert found["arch"][0]["level"] == "ok"
+    assert "is here" in found["image"][0]["text"]
+
+
+def test_zenml_among_the_requirements_builds_nothing(stoker: Stoker, debian: str) -> None:
+    as_it_is = stoker.built({"parent_image": debian})
+    zenml = stoker.built(
+        {"parent_image": debian, "requirements": ["zenml==0.20.5", "zenml[server]"]}
+    )
+    assert zenml["id"] == as_it_is["id"] and not zenml["built"]
+
+
+def test_an_image_that_is_nowhere(stoker: Stoker) -> None:
+    done = stoker.build({"parent_image": "localhost/nothing:1"})
+    assert done.code == 2
+    assert "step 'train': image 'localhost/nothing:1' isn't here" in done.said
+    assert stoker.findings("--image", "localhost/nothing:1")["image"][0]["level"] == "problem"
+
+
+def test_inside_of_images_with_and_without_python(
+    stoker: Stoker, debian: str, scratch: str, torch_image: str, podman: Any
+) -> None:
+    before = podman.containers()
+    found = stoker.findings("--image", scratch, "--inside")
+    assert "has no Python" in found["python"][0]["text"]
+    found = stoker.findings("--image", debian, "--inside")
+    assert found["python"][-1]["text"].startswith(f"image '{debian}' has Python 3.")
+    stoker.gpus(driver="535.104.05", cuda=12020)
+    found = stoker.findings("--image", torch_image, "--inside")
+    assert "needs driver 580 or newer; this host has 535.104.05" in found["torch"][-1]["text"]
+    assert found["cuda"][0]["level"] == "problem"
+    assert found["driver"][0]["level"] == "warning"  # nothing passed a driver into it
+    stoker.gpus()
+    found = stoker.findings("--image", torch_image, "--inside")
+    assert "torch 2.9.0+cu130 fits the driver" in found["torch"][-1]["text"]
+    assert podman.containers() == before
+
+
+# --- steps with devices ---
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_cpu_only_image_for_a_gpu_step(
+    stoker: Stoker, podman: Any, debian: str, allowed: bool
+) -> None:
+    podman("tag", debian, "localhost/team/pytorch-cpu:1")
+    stoker.gpus()
+    env = {"STOKER_ALLOW_CPU_BUILD": "1"} if allowed else {}
+    step = {"resources": {"gpu_count": 1}}
+    done = stoker.build({"parent_image": "localhost/team/pytorch-cpu:1"}, step=step, **env)
+    assert done.code == (0 if allowed else 2)
+    if not allowed:
+        assert (
+            "step 'train': image 'localhost/team/pytorch-cpu:1' is made for CPUs only" in done.said
+        )
+        assert "take pytorch/pytorch:2.9.0-cuda13.0" in done.said
+    assert stoker.build({"parent_image": "localhost/team/pytorch-cpu:1"}).code == 0
+
+
+def test_a_cpu_build_of_torch_found_inside(stoker: Stoker, pip_image: str) -> None:
+    stoker.gpus()
+    step = {"resources": {"gpu_count": 1}, "uses": ["torch"]}
+    docker = {"parent_image": pip_image, "requirements": ["torch==2.9.0+cpu"], **PIP}
+    done = stoker.build(docker, step=step)
+    assert done.code == 2
+    assert "torch 2.9.0+cpu is a CPU-only build: it can't use this host's NVIDIA GPU" in done.said
+    docker["requirements"] = ["torch==2.9.0+cu130"]
+    assert stoker.build(docker, step=step).code == 0
+
+
+# --- built ---
+
+
+def test_built_once(stoker: Stoker, podman: Any, pip_image: str) -> None:
+    docker: dict[str, Any] = {
+        "parent_image": pip_image,
+        "requirements": ["tinypkg==1.0"],
+        "environment": {"SAYS": 'a "quoted" word'},
+        **PIP,
+    }
+    made = stoker.built(docker)
+    assert made["built"]
+    said = podman("run", "--rm", "--network", "none", "--entrypoint", "python3", made["id"], "-c",
+                  "import os, tinypkg; print(tinypkg.VALUE, os.environ['SAYS'])").stdout  # fmt: skip
+    assert said == '42 a "quoted" word\n'
+    (log,) = (stoker.folder / ".stoker/images").iterdir()
+    assert "FROM" in log.read_text() and "tinypkg" in log.read_text()
+    log.unlink()
+    stoker.write("train.py", "print('code is no part of it')\n")
+    assert stoker.built(docker)["id"] == made["id"]
+    assert not list((stoker.folder / ".stoker/images").iterdir())  # the builder wasn't even asked
+    docker["requirements"] = ["tinypkg==2.0"]
+    assert stoker.built(docker)["id"] != made["id"]
+
+
+def test_prevent_build_reuse_asks_the_builder_again(stoker: Stoker, pip_image: str) -> None:
+    docker = {"parent_image": pip_image, "requirements": ["tinypkg==1.0"], **PIP}
+    stoker.built(docker)
+    log = stoker.folder / ".stoker/images/build-train.log"
+    log.unlink(missing_ok=True)
+    stoker.built(docker | {"prevent_build_reuse": True})
+    assert log.exists()
+
+
+def test_an_own_dockerfile(stoker: Stoker, podman: Any) -> None:
+    stoker.write("docker/Dockerfile", "FROM scratch\nCOPY . /\n")
+    stoker.write("docker/kept/hello", "hello\n")
+    stoker.write("docker/secret", "x")
+    stoker.write("docker/.dockerignore", "secret\n.dockerignore\n")
+    docker = {"dockerfile": "docker/Dockerfile", "build_context_root": "docker"}
+    made = stoker.built(docker)
+    mount = podman("save", "--format", "docker-dir", "-o", str(stoker.folder / "out"), made["id"])
+    assert mount.returncode == 0
+    names = ""
+    for layer in (stoker.folder / "out").iterdir():
+        tar = subprocess.run(["tar", "-tf", layer], capture_output=True, text=True)
+        names += tar.stdout
+    assert "kept/hello" in names and "secret" not in names
+
+
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_a_requirement_that_would_replace_the_parents_torch(
+    stoker: Stoker, podman: Any, torch_image: str, installer: str
+) -> None:
+    before = images(podman)
+    docker: dict[str, Any] = {"parent_image": torch_image, "requirements": ["oldvision"], **PIP}
+    docker["python_package_installer"] = installer  # uv isn't in it: pip resolves the same
+    done = stoker.build(docker)
+    assert done.code == 2
+    assert (
+        f"the requirements would replace torch 2.9.0+cu130 of {torch_image}, built for CUDA 13.0, by "
+        "torch 2.9.0+cpu" in done.said
+    )
+    assert "pin what the image has (torch==2.9.0+cu130)" in done.said
+    assert images(podman) == before
+    if installer == "pip":
+        assert stoker.built(docker | {"requirements": ["goodvision"]})["built"]
+
+
+def test_the_failing_line_is_shown(stoker: Stoker, debian: str) -> None:
+    done = stoker.build({"parent_image": debian, "apt_packages": ["git"]})
+    assert done.code == 3
+    assert "the build of an image failed at: RUN apt-get update" in done.said
+    assert "not found" in done.said
+    log = stoker.folder / ".stoker/images/build-train.log"
+    assert str(log) in done.said
+    assert "not found" in log.read_text()
+
+
+def test_no_space_during_a_build(stoker: Stoker, debian: str) -> None:
+    stoker.write("Dockerfile", f"FROM {debian}\nRUN dd if=/dev/zero of=/dev/full bs=4096 count=1\n")
+    done = stoker.build({"dockerfile": "Dockerfile"})
+    assert done.code == 3
+    assert "no space left" in done.said.lower()
+    assert "podman system prune" in done.said
+
+
+# --- registries ---
+
+
+@pytest.fixture
+def sold(shop: Registry, podman: Any, tmp_path: Path) -> Iterator[str]:
+    """An image that only the registry has."""
+    name = f"{shop.address}/team/hello:1"
+    (tmp_path / "sold").mkdir()
+    (tmp_path / "sold" / "data").write_text(os.urandom(16).hex())
+    podman.load(name, tmp_path / "sold")
+    podman("push", "-q", name)
+    podman("rmi", name)
+    yield name
+    podman("image", "prune", "-f")
+    if podman.has_image(name):
+        podman("rmi", "-f", name)
+
+
+def test_looked_at_in_its_registry_and_pulled(
+    stoker: Stoker, podman: Any, shop: Registry, sold: str
+) -> None:
+    found = stoker.findings("--image", sold)
+    digest = shop.digest("team/hello", "1")
+    assert f"can be pulled from {shop.address}: {digest}" in found["pull"][0]["text"]
+    assert found["arch"][0]["level"] == "ok"
+    assert not podman.has_image(sold)
+    made = stoker.built({"parent_image": sold})
+    assert made["pulled"] and podman.has_image(sold)
+    assert not stoker.built({"parent_image": sold})["pulled"]
+    podman("rmi", "-f", sold)
+    pinned = f"{shop.address}/team/hello@{digest}"
+    assert stoker.built({"parent_image": pinned})["id"] == made["id"]
+    podman("rmi", "-f", made["id"])
+
+
+def test_refusals_are_told_apart(stoker: Stoker, podman: Any, shop: Registry, sold: str) -> None:
+    missing = sold.replace("hello:1", "hello:2")
+    assert f"has no image {missing}" in stoker.findings("--image", missing)["pull"][0]["text"]
+    done = stoker.build({"parent_image": missing})
+    assert done.code == 2 and "has no image" in done.said
+    shop.door.fault = 429
+    pull = stoker.findings("--image", sold)["pull"][0]
+    assert (
+        "has had enough requests from here (429, the door says 429; again in s: 7)" in pull["text"]
+    )
+    assert "mirror" in pull["remedy"]
+    assert stoker.build({"parent_image": sold}).code == 3
+    shop.door.fault = 503
+    assert "answered 503" in stoker.findings("--image", sold)["pull"][0]["text"]
+    assert not podman.has_image(sold)
+
+
+def test_a_password(stoker: Stoker, podman: Any, shop: Registry, sold: str) -> None:
+    shop.want_password(True)
+    pull = stoker.findings("--image", sold)["pull"][0]
+    assert "refuses image" in pull["text"] and "no credentials for it were found" in pull["text"]
+    assert f"docker login {shop.address}" in pull["remedy"]
+    stoker.login(shop.address, "ann", "wrong")
+    assert "the credentials are not accepted" in stoker.findings("--image", sold)["pull"][0]["text"]
+    stoker.login(shop.address, "ann", "secret")
+    assert "can be pulled" in stoker.findings("--image", sold)["pull"][0]["text"]
+    assert stoker.built({"parent_image": sold})["pulled"]
+
+
+def test_a_token(stoker: Stoker, podman: Any, shop: Registry, sold: str) -> None:
+    shop.door.fault = "token"
+    assert "refuses image" in stoker.findings("--image", sold)["pull"][0]["text"]
+    stoker.login(shop.address, "ann", "secret")
+    shop.door.tokens.clear()
+    assert "can be pulled" in stoker.findings("--image", sold)["pull"][0]["text"]
+    assert shop.door.tokens[0] == "/token?service=door&scope=repository:team/hello:pull"
+    assert stoker.built({"parent_image": sold})["pulled"]
+
+
+def test_a_layer_that_breaks_off(stoker: Stoker, podman: Any, shop: Registry) -> None:
+    name = f"{shop.address}/team/big:1"
+    stoker.write("big/data", os.urandom(400_000).hex())
+    stoker.write("big/Dockerfile", "FROM scratch\nCOPY data /\n")
+    podman("build", "-q", "-t", name, str(stoker.folder / "big"))
+    podman("push", "-q", name)
+    podman("rmi", "-f", name)
+    shop.door.fault = "cut"
+    done = stoker.build({"parent_image": name})
+    assert shop.door.n_cut > 0
+    assert done.code == 3
+    assert f"the pull of image {shop.address}/team/big broke off" in done.said
+    assert "start again" in done.said
+    shop.door.fault = None
+    assert stoker.built({"parent_image": name})["pulled"]
+    podman("rmi", "-f", name)
+
+
+def test_built_images_are_pushed_and_pinned(
+    stoker: Stoker, podman: Any, shop: Registry, pip_image: str
+) -> None:
+    stoker.write(
+        "stoker.yaml",
+        json.dumps({"stacks": {"lab": {"backend": "docker", "registry": f"{shop.address}/lab"}}}),
+    )
+    docker = {"parent_image": pip_image, "requirements": ["tinypkg"], **PIP}
+    made = stoker.built(docker | {"target_repository": "digits"}, "--with", "lab")
+    name, _, digest = made["pinned"].partition("@")
+    assert name == f"{shop.address}/lab/digits"
+    log = json.loads(
+        subprocess.run(
+            ["curl", "-s", f"http://{shop.address}/v2/lab/digits/tags/list"], capture_output=True
+        ).stdout
+    )
+    assert shop.digest("lab/digits", log["tags"][0]) == digest
+    again = stoker.built(docker | {"target_repository": "digits"}, "--with", "lab")
+    assert again["pinned"] == made["pinned"] and not again["pulled"]
+
+
+# --- two stacks ---
+
+
+def test_stacks_compared(stoker: Stoker, torch_image: str, debian: str) -> None:
+    stacks = {
+        "a": {"backend": "docker", "default_image": torch_image},
+        "b": {"backend": "docker", "default_image": debian},
+        "c": {"backend": "docker", "default_image": "x/pytorch/pytorch:2.1.0-cuda12.1-cudnn8-runtime",
+              "image_map": {"x/": "localhost/"}},
+    }  # fmt: skip
+    stoker.write("stoker.yaml", json.dumps({"stacks": stacks}))
+    found = stoker.findings("--compare", "a", "b")
+    assert "CUDA: stack 'a' has 13.0" in found["cuda"][0]["text"]
+    assert found["python"][0]["level"] == "ok"
+    found = stoker.findings("--compare", "a", "c")
+    assert "CUDA differs: stack 'a' has 13.0" in found["cuda"][0]["text"]
+    assert "stack 'c' has 12.1 (image 'localhost/pytorch/pytorch" in found["cuda"][0]["text"]
+    assert [f["level"] for f in found["framework"]] == ["ok", "warning"]
+    assert stoker("doctor", "--compare", "a", "nope").code == 2
+    assert stoker("doctor", "--compare", "a").code == 2
+
+
+def test_wheels_are_what_pip_takes_them_for(tmp_path: Path) -> None:
+    """The stand-ins themselves: pip reads name, version and requirements from them."""
+    made = wheel(tmp_path, "oldvision", "0.1", {"oldvision.py": ""}, "torch==2.9.0+cpu")
+    import zipfile
+
+    with zipfile.ZipFile(made) as z:
+        assert (
+            "Requires-Dist: torch==2.9.0+cpu" in z.read("oldvision-0.1.dist-info/METADATA").decode()
+        )
+
+
+# --- runs ---
+
+
+def test_a_run_builds_what_its_steps_ask_for(stoker: Stoker, podman: Any, pip_image: str) -> None:
+    import_it = "python3 -c 'import tinypkg; print(tinypkg.VALUE)'"
+    docker = {"parent_image": pip_image, "requirements": ["tinypkg==2.0", "zenml"], **PIP}
+    spec = stoker.pipeline(docker, run=import_it)
+    planned = stoker("plan", "--with", "docker", spec)
+    assert planned.code == 0
+    done = stoker("run", "--with", "docker", spec)
+    assert done.code == 0, done.said
+    run = stoker("show", "latest", "--json").json()
+    assert Path(run["steps"]["train"]["logs"]["stdout"]).read_text() == "43\n"
+    again = stoker("run", "--with", "docker", spec)
+    assert again.code == 0 and "cached" in again.said  # the built image's id is in the key
+    assert "1 of 1 step comes from the cache" in stoker("plan", "--with", "docker", spec).out
+
+
+def test_a_run_refuses_before_its_first_task(stoker: Stoker, podman: Any, torch_image: str) -> None:
+    spec = stoker.pipeline({"parent_image": torch_image, "requirements": ["oldvision"], **PIP})
+    done = stoker("run", "--with", "docker", spec)
+    assert done.code == 2
+    assert "step 'train': the requirements would replace torch 2.9.0+cu130" in done.said
+    assert podman.containers() == []
+
+
+def test_the_dockerfile_is_shown_of_python_too(stoker: Stoker, debian: str) -> None:
+    stoker.write(
+        "flow.py",
+        "from stoker import pipeline, step\nfrom stoker import DockerSettings\n"
+        "@step\ndef train() -> None: pass\n"
+        f"@pipeline(settings={{'docker': DockerSettings(parent_image={debian!r}, apt_packages=['git'])}})\n"
+        "def flow():\n    train()\nif __name__ == '__main__':\n    flow()\n",
+    )
+    shown = stoker("plan", "--dockerfile", "flow.py")
+    assert shown.code == 0
+    assert shown.out.startswith(f"# step 'train'\nFROM {debian}\n")
+    assert "--no-install-recommends git" in shown.out
+    done = stoker("build", "flow.py")
+    assert done.code == 3 and "the build of an image failed at: RUN apt-get" in done.said
