@@ -37,8 +37,8 @@ static int count_devices(stk_arena *arena, stk_launch_config *c, int64_t *ret, s
         }
         n += d->usable ? 1 : 0;
     }
-    c->devices = devices;
-    c->n_devices = devices == NULL || n > STK_LAUNCH_MAX_DEVICES ? 0 : (uint32_t)n;
+    c->seen = devices;
+    c->n_seen = devices == NULL || n > STK_LAUNCH_MAX_DEVICES ? 0 : (uint32_t)n;
     stk_accel_close(accel);
     *ret = n > 0 ? n : 1;
     return rc;

@@ -46,10 +46,10 @@ typedef struct stk_launch_config {
                                      this, "" in front for this program; else NULL */
     uint32_t devices;             /* that each of them leases there first */
     bool leash;                   /* stdin is a pipe whose end is the leader's */
-    uint32_t split;     /* thread counts in the environment that are this were meant for all ranks
-                           together; 0: none */
-    const stk_launch_device *devices; /* that the ranks see, in the order of their mask */
-    uint32_t n_devices;
+    uint32_t split; /* thread counts in the environment that are this were meant for all ranks
+                       together; 0: none */
+    const stk_launch_device *seen; /* that the ranks see, in the order of their mask */
+    uint32_t n_seen;
     bool no_prefix;     /* the view without "[K] " */
     bool no_bind;       /* ranks may use every CPU that the launcher may */
     bool is_task;       /* of the engine: a result.json for it when the gang fails */

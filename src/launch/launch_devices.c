@@ -16,7 +16,7 @@ static uint32_t each(const stk_gang *g)
 
 void stk_launch_devices_begin(stk_gang *g)
 {
-    g->n_devices = g->config->n_devices;
+    g->n_devices = g->config->n_seen;
     for (uint32_t i = 0; i < g->n_devices; i++) {
         g->devices[i] = i;
     }
@@ -50,7 +50,7 @@ static const char *chosen(const stk_gang *g, const char *list)
         lengths[n] = strcspn(at, ",");
         at = at[lengths[n]] == ',' ? at + lengths[n] + 1 : NULL;
     }
-    if (n != g->config->n_devices) {
+    if (n != g->config->n_seen) {
         return NULL;
     }
     const char *text = "";
@@ -66,8 +66,8 @@ static const char *chosen(const stk_gang *g, const char *list)
 static const char *unmasked(const stk_gang *g)
 {
     const char *list = NULL;
-    for (uint32_t i = 0; i < g->config->n_devices; i++) {
-        const char *mask = g->config->devices[i].mask;
+    for (uint32_t i = 0; i < g->config->n_seen; i++) {
+        const char *mask = g->config->seen[i].mask;
         list = mask == NULL ? NULL
                             : stk_arena_printf(g->arena, "%s%s%s", i > 0 ? list : "",
                                                i > 0 ? "," : "", mask);
@@ -83,8 +83,7 @@ uint32_t stk_launch_devices_masks(stk_gang *g, const char *(*ret_pairs)[2], uint
     static const char *const masks[] = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
                                         "ZE_AFFINITY_MASK", "HABANA_VISIBLE_MODULES"};
     uint32_t n = 0;
-    for (size_t i = 0; i < sizeof masks / sizeof *masks && g->n_devices < g->config->n_devices;
-         i++) {
+    for (size_t i = 0; i < sizeof masks / sizeof *masks && g->n_devices < g->config->n_seen; i++) {
         const char *set = getenv(masks[i]);
         const char *value = chosen(g, set == NULL && i == 0 ? unmasked(g) : set);
         if (value != NULL && n < n_max) {
@@ -129,7 +128,7 @@ bool stk_launch_devices_near(const stk_gang *g, cpu_set_t *ret_near)
     for (uint32_t rank = 0; rank < g->n; rank++) {
         CPU_ZERO(&ret_near[rank]);
         for (uint32_t k = 0; k < own; k++) {
-            add_listed(g->config->devices[g->devices[rank * own + k]].cpus, &ret_near[rank]);
+            add_listed(g->config->seen[g->devices[rank * own + k]].cpus, &ret_near[rank]);
         }
         if (CPU_COUNT(&ret_near[rank]) == 0) {
             return false;

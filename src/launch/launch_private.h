@@ -138,7 +138,7 @@ typedef struct stk_gang {
     bool unfit;         /* it can't fork */
     launch_env env;     /* of this attempt */
     cpu_set_t *cpus;    /* of each rank, or NULL */
-    uint32_t devices[STK_LAUNCH_MAX_DEVICES]; /* those of config->devices that are used */
+    uint32_t devices[STK_LAUNCH_MAX_DEVICES]; /* those of config->seen that are used */
     uint32_t n_devices;
     launch_hang hang;
     char text[1024]; /* why this attempt failed */

@@ -55,16 +55,14 @@ int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *
     config->notice_ms = number(gang, "notice_ms", 0);
     config->split = (uint32_t)number(stk_json_get(&task, "granted"), "threads", 0);
     config->run_id = run == NULL ? config->run_id : run;
-    const stk_json *granted = stk_json_get(&task, "granted");
-    const stk_json *devices = granted == NULL ? NULL : stk_json_get(granted, "devices");
     bool some = devices != NULL && devices->kind == STK_JSON_LIST && devices->n > 0 &&
                 devices->n <= STK_LAUNCH_MAX_DEVICES;
     stk_launch_device *own = some ? stk_arena_array(arena, devices->n, sizeof *own) : NULL;
     for (uint32_t i = 0; own != NULL && i < devices->n; i++) {
         const stk_json *cpus = stk_json_get(&devices->items[i], "cpus");
         own[i].cpus = cpus == NULL ? NULL : stk_json_text(cpus);
-        config->devices = own;
-        config->n_devices = devices->n;
+        config->seen = own;
+        config->n_seen = devices->n;
     }
     config->is_task = true;
     config->is_python = stk_json_is(stk_json_get(&task, "kind"), "python");
