@@ -100,8 +100,9 @@ static int add_line(gather *g, const char *line, size_t n, const char *folder, c
         return add_nested(g, nested, folder, out, level);
     }
     bool editable = strncmp(line, "-e", 2) == 0 || strncmp(line, "--editable", 10) == 0;
+    /* Never NULL, which a compiler that adds sanitizers can't see. */
     bool local = *line == '.' || strncmp(line, "file:", 5) == 0 ||
-                 (editable && memmem(line, n, "://", 3) == NULL);
+                 (editable && line != NULL && memmem(line, n, "://", 3) == NULL);
     if (local || strncmp(line, "-c", 2) == 0 || strncmp(line, "--constraint", 12) == 0) {
         stk_err_set(g->err, STK_E_SPEC,
                     "docker: '%.*s' in %s names a file of this host, which the "

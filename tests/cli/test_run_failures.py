@@ -198,7 +198,7 @@ def test_a_file_input_that_is_missing_fails_its_step_only(cli: Cli) -> None:
     assert run.code == 1
     assert run.statuses == {"a": "failed", "b": "succeeded", "c": "skipped"}
     error = run.steps["a"]["error"]
-    assert error["class"] == "load" and error["cause"].startswith("input 'x': can't read")
+    assert error["class"] == "load" and error["cause"].startswith("input 'x': there is no file '")
     assert "nowhere.csv" in error["cause"]
     assert "nowhere.csv" in cli("plan", "p.json").out
     (cli.folder / "nowhere.csv").touch()
