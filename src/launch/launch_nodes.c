@@ -355,6 +355,8 @@ static void on_bye(stk_gang *g, const stk_json *m)
     if (g->ending == END_NOT && g->n_live > 0) { /* the leader can't go on */
         s->heard = true;
         end_lost(g);
+    } else if (g->n_live > 0) { /* it doesn't wait any more */
+        stk_launch_signal(g, SIGKILL);
     }
 }
 
@@ -386,10 +388,28 @@ static void from_leader(stk_gang *g, uint32_t i, const stk_json *m)
     }
 }
 
+/* Where all places are taken a stranger gives way: one that only holds its place mustn't keep a
+ * node out, and a node that is put out so comes again. */
+static void make_place(stk_gang *g)
+{
+    launch_nodes *s = g->nodes;
+    int32_t stranger = -1;
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        if (s->peers[i].node < 0 && s->peers[i].wire.fd < 0) {
+            return;
+        }
+        stranger = s->peers[i].node < 0 && stranger < 0 ? (int32_t)i : stranger;
+    }
+    if (stranger >= 0) {
+        stk_launch_talk_close(g, (uint32_t)stranger);
+    }
+}
+
 static void on_connection(stk_gang *g)
 {
     launch_nodes *s = g->nodes;
     STK_FD_AUTO fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    make_place(g);
     for (uint32_t i = 0; fd >= 0 && i < s->n_peers; i++) {
         launch_peer *p = &s->peers[i];
         if (p->wire.fd < 0 && p->node < 0) {
@@ -556,7 +576,9 @@ void stk_launch_nodes_finish(stk_gang *g, stk_err *err)
     int32_t i;
     while ((i = silent_node(g)) >= 0 && !g->hurry) {
         if (g->ending != END_NOT && until < 0) {
-            until = stk_launch_now_ms() + g->config->grace_ms + NODES_REPORT_MS;
+            int64_t grace_ms = g->config->notice_ms > g->config->grace_ms ? g->config->notice_ms
+                                                                          : g->config->grace_ms;
+            until = stk_launch_now_ms() + grace_ms + NODES_REPORT_MS;
         }
         if (stk_launch_turn(g, until, err) < 0) {
             return;

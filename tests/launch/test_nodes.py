@@ -110,7 +110,23 @@ def test_a_closed_pair_is_named(two: Nodes) -> None:
 def test_packets_that_vanish_are_a_closed_pair_too(two: Nodes) -> None:
     two.on(0, *["ip", "rule", "add", "pref", "10", "lookup", "local"])
     two.on(0, *["ip", "rule", "del", "pref", "0"])
-    two.on(0, *["ip", "rule", "add", "pref", "5", "iif", "eth0", "ipproto", "tcp", "dport", "29577", "blackhole"])
+    two.on(
+        0,
+        *[
+            "ip",
+            "rule",
+            "add",
+            "pref",
+            "5",
+            "iif",
+            "eth0",
+            "ipproto",
+            "tcp",
+            "dport",
+            "29577",
+            "blackhole",
+        ],
+    )
     done = ends(both(two, "-n", "1", "--port", "29577", *shell("echo never")))
     assert [d.code for d in done] == [3, 3]
     assert "can't reach node 0 at 10.123.0.1:29577: connection timed out;" in done[1].err
@@ -180,6 +196,39 @@ def test_sigterm_to_either_ends_all(two: Nodes, who: int) -> None:
     assert [d.code for d in done] == [143, 143]
     assert [d.out for d in done] == ["[0] got\n", "[1] got\n"]
     assert all("ended by signal 15" in d.err for d in done)
+
+
+def test_a_second_signal_ends_all_at_once(two: Nodes) -> None:
+    code = "trap '' TERM; echo up; while :; do sleep 0.05; done"
+    launchers = [two.launch(k, "-n", "1", "--grace", "60", *shell(code)) for k in (0, 1)]
+    for p in launchers:
+        assert p.stdout is not None and p.stdout.readline().endswith("up\n")
+    launchers[0].terminate()
+    time.sleep(0.5)
+    assert [p.poll() for p in launchers] == [None, None]
+    launchers[0].terminate()
+    assert [d.code for d in ends(launchers)] == [143, 143]
+    wait_for(lambda: not processes_with(two.mark))
+
+
+def test_those_who_only_hold_a_place_keep_no_node_out(two: Nodes) -> None:
+    leader = two.launch(0, "-n", "1", *shell("echo up"))
+    code = """
+import socket, time
+held = []
+while len(held) < 40:
+    try:
+        held.append(socket.create_connection(("10.123.0.1", 29400), 5))
+    except ConnectionRefusedError:
+        time.sleep(0.05)
+held[0].sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
+print("held", flush=True)
+time.sleep(60)
+"""
+    holder = two.start(1, PYTHON, "-c", code)
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    done = ends([leader, two.launch(1, "-n", "1", *shell("echo up"))])
+    assert [d.out for d in done] == ["[0] up\n", "[1] up\n"]
 
 
 @pytest.mark.parametrize("who", [0, 1])
