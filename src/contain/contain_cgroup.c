@@ -7,10 +7,15 @@
 #include "sys/cgroup.h"
 #include "sys/file.h"
 
-bool stk_contain_cgroup(pid_t pid, char *ret_dir, size_t size)
+bool stk_contain_cgroup(pid_t pid, const char *id, char *ret_dir, size_t size)
 {
-    return pid > 0 && (stk_cgroup_of(pid, "memory", ret_dir, size) == 0 ||
-                       stk_cgroup_of(pid, "", ret_dir, size) == 0);
+    static const char *const trees[] = {"memory", ""}; /* v1, v2 */
+    for (size_t i = 0; i < sizeof trees / sizeof *trees && pid > 0; i++) {
+        if (stk_cgroup_of(pid, trees[i], ret_dir, size) == 0 && strstr(ret_dir, id) != NULL) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool read_in(const char *dir, const char *name, char *buf, size_t size)

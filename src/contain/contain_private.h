@@ -101,8 +101,9 @@ uint32_t stk_contain_inherited(int *ret_fds, uint32_t n_max);
 
 /* --- contain_cgroup.c --- */
 
-/* The folder of a process' memory group on this host; false: it can't be seen. */
-bool stk_contain_cgroup(pid_t pid, char *ret_dir, size_t size);
+/* The folder of a container's memory group on this host, by its runner; false: it can't be seen, or
+ * the container has none of its own (rootless engines where groups aren't delegated). */
+bool stk_contain_cgroup(pid_t pid, const char *id, char *ret_dir, size_t size);
 /* Was a process of that group killed for memory, and how much did it use at most (-1 unknown)? */
 bool stk_contain_oom(const char *dir, bool *ret_known);
 int64_t stk_contain_peak(const char *dir);

@@ -134,7 +134,6 @@ static void *start_thread(void *arg)
     uint64_t one = 1;
     (void)snprintf(path, sizeof path, "/containers/%s/start", t->id);
     t->start_rc = stk_engine_call(&t->engine, "POST", path, NULL, NULL, NULL, &t->start_err);
-    t->started_ms = now_ms() - t->begin_ms - t->create_ms;
     (void)!write(t->started_fd, &one, sizeof one);
     return NULL;
 }
@@ -209,7 +208,7 @@ static int greet(task *t, stk_err *err)
     t->runner_ms = now_ms() - t->begin_ms - t->create_ms;
     if (getsockopt(t->conn, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.pid > 0) {
         t->pid = who.pid;
-        if (!stk_contain_cgroup(t->pid, t->cgroup, sizeof t->cgroup)) {
+        if (!stk_contain_cgroup(t->pid, t->id, t->cgroup, sizeof t->cgroup)) {
             t->cgroup[0] = '\0';
         }
     }
@@ -381,9 +380,13 @@ static int watch(task *t, stk_err *err)
         }
         if (n > 0 && on[2].revents != 0) {
             since_ms = now_ms();
+            t->started_ms = since_ms - t->begin_ms - t->create_ms;
             if (t->start_rc < 0 && t->conn < 0) {
                 never_for(t, &t->start_err);
                 return 0;
+            }
+            if (t->conn >= 0) {
+                write_state(t, false);
             }
         }
         if (n == 0 && given_up(t, since_ms)) {

@@ -31,6 +31,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import tarfile
@@ -89,6 +90,7 @@ class Podman:
 
     def __init__(self, storage: Path, state: Path) -> None:
         self.name = "podman"
+        self.as_user: dict[str, Any] = {}  # user, group …: whose engine it is, as Popen takes it
         self.storage, self.state = storage, state
         self.socket = state / "podman.sock"
         self.registry = f"127.0.0.1:{_free_port()}"
@@ -136,7 +138,13 @@ runroot = "{self.state}/run"
 
     def __call__(self, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [self.name, *words], env=self.env, capture_output=True, text=True, timeout=300, **more
+            [self.name, *words],
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            **self.as_user,
+            **more,
         )
         if done.returncode != 0:
             raise RuntimeError(f"{self.name} {' '.join(words)}: {done.returncode}\n{done.stderr}")
@@ -167,6 +175,7 @@ runroot = "{self.state}/run"
         log = open(self.state / "service.log", "ab")
         self._service = subprocess.Popen(
             ["podman", "system", "service", "--time=0", f"unix://{self.socket}"],
+            **self.as_user,
             env=self.env,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -200,7 +209,7 @@ runroot = "{self.state}/run"
     def stop(self) -> None:
         """Ends the service as a crash would; containers go on."""
         if self._service is not None:
-            self._service.kill()
+            os.killpg(self._service.pid, signal.SIGKILL)  # rootless: two processes
             self._service.wait()
             self._service = None
 
@@ -291,6 +300,7 @@ def _tar_of(tree: Path) -> Iterator[Any]:
     with tempfile.NamedTemporaryFile(suffix=".tar") as file:
         with tarfile.open(file.name, "w") as tar:
             tar.add(tree, arcname=".", filter=_owned_by_root)
+        os.chmod(file.name, 0o644)  # the engine may be another user's
         yield file
 
 

@@ -38,6 +38,7 @@ class Contained:
         *argv: str,
         environ: Optional[dict[str, str]] = None,
         pass_fds: tuple[int, ...] = (),
+        stoker: Path = STOKER,
         **container: Any,
     ) -> None:
         self.podman, self.folder = podman, folder
@@ -48,12 +49,13 @@ class Contained:
         (folder / "task.json").write_text(json.dumps({**task, "container": container}))
         with open(folder / "stdout.log", "wb") as out, open(folder / "stderr.log", "wb") as err:
             self.process = subprocess.Popen(
-                [str(STOKER), "contain", str(folder / "task.json")],
+                [str(stoker), "contain", str(folder / "task.json")],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 env={**podman.env, **(environ or {})},
                 pass_fds=pass_fds,
+                **podman.as_user,
                 start_new_session=True,
             )
 

@@ -1,0 +1,101 @@
+"""A user's own Podman, found where its client finds it: root in the container is the user outside."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+
+import conftest
+import pytest
+from contain import STOKER, Contained, wait_for
+
+USER = 42424
+
+
+@pytest.fixture(scope="module")
+def rootless():
+    if os.geteuid() != 0 or shutil.which("podman") is None:
+        pytest.skip("needs podman, and root to become another user")
+    with tempfile.TemporaryDirectory(prefix="stoker-rootless-", ignore_cleanup_errors=True) as tmp:
+        home = Path(tmp)
+        for name in ("storage", "state", "run", "run/podman", "steps"):
+            (home / name).mkdir(mode=0o700)
+        engine = conftest.Podman(home / "storage", home / "state")
+        conf = engine.state / "storage.conf"
+        conf.write_text(conf.read_text().replace('"overlay"', '"vfs"'))
+        engine.env.update(HOME=tmp, XDG_RUNTIME_DIR=str(home / "run"), USER="")
+        engine.env.pop("DOCKER_HOST")
+        engine.socket = home / "run" / "podman" / "podman.sock"
+        engine.as_user = {"user": USER, "group": USER, "extra_groups": []}
+        shutil.copy(STOKER, home / "stoker")
+        for path in [home, *home.rglob("*")]:
+            os.chown(path, USER, USER)
+        try:
+            engine.serve()
+        except RuntimeError as error:
+            pytest.skip(f"rootless podman can't run here: {error}")
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+
+@pytest.fixture
+def start(rootless):
+    home = rootless.storage.parent
+    image = "localhost/stoker-test-rootless:1"
+    if not rootless.has_image(image):
+        tree = home / "tree"
+        tree.mkdir()
+        conftest.static_program(conftest.HERE / "probe.c", tree / "probe")
+        rootless.load(image, tree)
+    ran = []
+
+    def start(*argv, **more):
+        folder = home / "steps" / f"step{len(list((home / 'steps').iterdir()))}"
+        folder.mkdir()
+        os.chown(folder, USER, USER)
+        argv = [word.format(folder=folder) for word in argv]
+        mounts = [{"from": str(folder), "to": str(folder), "write": True}]
+        more = {"socket": "", "mounts": mounts, "stoker": home / "stoker", **more}
+        ran.append(Contained(rootless, folder, image, *argv, **more))
+        return ran[-1]
+
+    yield start
+    for task in ran:
+        task.process.kill()
+        task.process.wait()
+        wait_for(task.is_gone)
+
+
+def test_files_are_the_users(start):
+    task = start("/probe", "id", "--", "write", "{folder}/made", "x")
+    assert task.end() == 0, task.err
+    assert task.out == "0:0\n"
+    assert (task.folder / "made").stat().st_uid == USER
+
+
+def test_killed_from_behind(start):
+    task = start("/probe", "say", "up", "--", "sleep", "600")
+    task.says("up")
+    pid = task.started()
+    task.kill(signal.SIGKILL)
+    wait_for(
+        lambda: (
+            not Path(f"/proc/{pid}").exists()
+            or "Z" in Path(f"/proc/{pid}/stat").read_text().split()[2]
+        ),
+        1.0,
+    )
+
+
+def test_a_group_that_is_not_the_containers_own_says_nothing(start):
+    """Without delegated groups the container is in the user's session's: its peak is other programs'."""
+    task = start("/probe", "eat", "5")
+    assert task.end() == 0, task.err
+    group = task.state["cgroup"]
+    assert group is None or task.state["id"] in group
+    assert 1 << 20 < task.state["peak_bytes"] < 40 << 20
