@@ -323,7 +323,10 @@ static int add_limits(writer *w)
 /* NVIDIA's by uuid, the others' by their nodes. */
 static void add_devices(writer *w)
 {
-    const stk_lease *lease = &w->x->tasks[w->task].slot->lease;
+    static const stk_lease none = {0};
+    const stk_lease *lease = stk_accel_is_simulated(w->x->config.accel)
+                                 ? &none /* nothing can run on these */
+                                 : &w->x->tasks[w->task].slot->lease;
     bool amd = false;
     uint32_t n = 0;
     stk_buf_text(w->buf, ",\"gpus\":[");

@@ -498,3 +498,25 @@ def test_ranks_in_scratch(project: Project, scratch: str) -> None:
     assert sorted(log.splitlines()) == ["[0] 0", "[0] 2", "[1] 1", "[1] 2"]
     gang = json.loads((Path(shown["steps"]["a"]["dir"]) / "gang.json").read_text())
     assert gang["status"] == "ok" and gang["ranks"] == 2
+
+
+def test_devices_are_never_left_out(project: Project, debian: str) -> None:
+    """A step with a device is refused where its image can't use one: no silent run on the CPU."""
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {debian}}}
+        steps:
+          a: {{run: touch ran, resources: {{gpu_count: 1}}, environment: {{STOKER_ALLOW_CPU_BUILD: 1}}}}
+        """,
+    )
+    devices = project.folder.parent / "devices.json"
+    devices.write_text('[{"uuid": "GPU-a", "model": "NVIDIA A100", "memory_bytes": 80000000000}]')
+    project.env["STOKER_ACCEL"] = f"fake:{devices}"
+    project.env["STOKER_LEASE_DIR"] = str(project.folder.parent / "leases")
+    shown = project.run("--with", "docker", ok=False)
+    error = shown["steps"]["a"]["error"]
+    assert error["class"] == "start" and "CDI" in error["text"], error
+    assert not (project.folder / "ran").exists()

@@ -49,7 +49,7 @@ def cases(*kinds: str) -> list[Any]:
     return [pytest.param(p, id=str(p.relative_to(CASES))) for p in found]
 
 
-@pytest.mark.parametrize("path", cases("pipeline", "result", "task"))
+@pytest.mark.parametrize("path", cases("pipeline", "result", "task", "stack"))
 def test_schema(path: Path) -> None:
     kind, verdict = path.parts[-3:-1]
     errors = [e.message for e in validator(kind).iter_errors(document(path))]
@@ -70,6 +70,20 @@ def test_engine(path: Path) -> None:
     assert done.returncode == (3 if newer else 2)
     assert error["class"] == ("version" if newer else "spec")
     assert error["file"] == str(path) and error["line"] >= 1 and error["text"]
+
+
+@pytest.mark.parametrize("path", cases("stack"))
+def test_stacks(path: Path, tmp_path: Path) -> None:
+    """stoker.yaml has no checker of its own: every command that places steps reads all of it."""
+    (tmp_path / "stoker.yaml").write_text(path.read_text())
+    (tmp_path / "p.yaml").write_text("stoker: 1\nname: p\nsteps:\n  a: {run: x}\n")
+    done = stoker("plan", "--json", "--with", "local", "p.yaml", cwd=tmp_path)
+    if path.parent.name == "valid":
+        assert done.returncode == 0, done.stdout + done.stderr
+        return
+    error = json.loads(done.stdout)["error"]
+    assert done.returncode == (3 if path.stem == "version_two" else 2)
+    assert error["file"] == str(tmp_path / "stoker.yaml") and error["line"] >= 1 and error["text"]
 
 
 def test_sentence() -> None:
