@@ -116,6 +116,23 @@ static void tell_inside(const char *name, const stk_image_inside *in, stk_accel 
     }
 }
 
+/* With the host's GPUs, where it has some; an engine that can't pass them is a finding, and the
+ * rest is looked at without. */
+static int look_inside(const stk_engine *engine, const char *name, const char *id, stk_accel *accel,
+                       stk_image_inside *in, stk_findings *f, stk_err *err)
+{
+    stk_err why = {0};
+    bool gpus = stk_accel_driver(accel) != NULL && has_devices(accel) &&
+                (engine->has_nvidia || engine->has_cdi);
+    if (gpus && stk_image_look_inside(engine, id, true, f->arena, in, &why) == 0) {
+        return 0;
+    }
+    if (gpus) {
+        add_error(f, STK_CHECK_WARNING, "driver", name, &why);
+    }
+    return stk_image_look_inside(engine, id, false, f->arena, in, err);
+}
+
 void stk_cli_look_at_image(const char *name, bool inside, stk_accel *accel, stk_findings *findings)
 {
     stk_engine engine;
@@ -141,7 +158,7 @@ void stk_cli_look_at_image(const char *name, bool inside, stk_accel *accel, stk_
     int rc = here ? 0 : stk_image_parse(name, findings->arena, &ref, &err);
     rc = rc < 0 || here ? rc : stk_image_pull(&engine, &ref, NULL, NULL, &err);
     rc = rc < 0 || here ? rc : stk_image_local(&engine, name, findings->arena, &config, &err);
-    rc = rc < 0 ? rc : stk_image_look_inside(&engine, config.id, true, findings->arena, &in, &err);
+    rc = rc < 0 ? rc : look_inside(&engine, name, config.id, accel, &in, findings, &err);
     if (rc < 0) {
         add_error(findings, STK_CHECK_ERROR, "inside", name, &err);
     } else {

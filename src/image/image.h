@@ -149,10 +149,11 @@ typedef struct stk_image_inside {
     const char *libcuda; /* path of the driver's library in the container; NULL: none */
     bool compat;         /* NVIDIA's forward compatibility package is in it */
 } stk_image_inside;
-/* Kept per image id, since what an id means never changes (`fresh`: look again, with the devices
- * that the engine can pass). The engine must have the image. */
-int stk_image_look_inside(const stk_engine *engine, const char *id, bool fresh, stk_arena *arena,
-                          stk_image_inside *ret, stk_err *err);
+/* Kept per image id, since what an id means never changes; `with_gpus`: looked at anew, in a
+ * container that gets all of NVIDIA's devices (an error where the engine can't pass them). The
+ * engine must have the image. */
+int stk_image_look_inside(const stk_engine *engine, const char *id, bool with_gpus,
+                          stk_arena *arena, stk_image_inside *ret, stk_err *err);
 /* The same for where we are: what `stoker doctor --facts` prints, one line of JSON, into `out`. */
 int stk_image_facts_here(stk_arena *arena, stk_buf *out, stk_err *err);
 

@@ -261,21 +261,21 @@ static char *kept_path(const char *id, bool make)
     return strdup(path);
 }
 
-int stk_image_look_inside(const stk_engine *engine, const char *id, bool fresh, stk_arena *arena,
-                          stk_image_inside *ret, stk_err *err)
+int stk_image_look_inside(const stk_engine *engine, const char *id, bool with_gpus,
+                          stk_arena *arena, stk_image_inside *ret, stk_err *err)
 {
     STK_TEXT_AUTO path = kept_path(id, false);
     STK_TEXT_AUTO kept = NULL;
     size_t len = 0;
-    if (!fresh && path != NULL &&
+    if (!with_gpus && path != NULL &&
         stk_file_read_untrusted(path, MAX_FACTS, &kept, &len, NULL) == 0 &&
         read_facts(kept, len, arena, ret, NULL) == 0) {
         return 0;
     }
     STK_BUF_AUTO out = STK_BUF_INIT(MAX_FACTS);
-    int rc = look(engine, id, fresh, arena, &out, err);
+    int rc = look(engine, id, with_gpus, arena, &out, err);
     rc = rc < 0 ? rc : read_facts(out.data != NULL ? out.data : "", out.len, arena, ret, err);
-    if (rc == 0 && !fresh) { /* with devices passed, it depends on the host as well */
+    if (rc == 0 && !with_gpus) { /* with devices passed, it depends on the host as well */
         STK_TEXT_AUTO made = kept_path(id, true);
         if (made != NULL) {
             (void)stk_file_write_atomic(made, out.data, out.len, 0600, NULL);

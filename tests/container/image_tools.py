@@ -168,6 +168,11 @@ class Registry:
         answer = connection.getresponse()
         return answer.getheader("Docker-Content-Digest", "")
 
+    def tags(self, name: str) -> list[str]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._open[1])
+        connection.request("GET", f"/v2/{name}/tags/list")
+        return list(json.loads(connection.getresponse().read())["tags"])
+
     def close(self) -> None:
         self.door.close()
         for process in (self._open[0], self._closed[0]):

@@ -347,15 +347,15 @@ def test_built_images_are_pushed_and_pinned(
         json.dumps({"stacks": {"lab": {"backend": "docker", "registry": f"{shop.address}/lab"}}}),
     )
     docker = {"parent_image": pip_image, "requirements": ["tinypkg"], **PIP}
+    shop.want_password(True)
+    done = stoker.build(docker | {"target_repository": "digits"}, "--with", "lab")
+    assert done.code == 3 and "no credentials for it were found" in done.said
+    stoker.login(shop.address, "ann", "secret")
     made = stoker.built(docker | {"target_repository": "digits"}, "--with", "lab")
     name, _, digest = made["pinned"].partition("@")
     assert name == f"{shop.address}/lab/digits"
-    log = json.loads(
-        subprocess.run(
-            ["curl", "-s", f"http://{shop.address}/v2/lab/digits/tags/list"], capture_output=True
-        ).stdout
-    )
-    assert shop.digest("lab/digits", log["tags"][0]) == digest
+    (tag,) = shop.tags("lab/digits")
+    assert shop.digest("lab/digits", tag) == digest
     again = stoker.built(docker | {"target_repository": "digits"}, "--with", "lab")
     assert again["pinned"] == made["pinned"] and not again["pulled"]
 
@@ -391,6 +391,42 @@ def test_wheels_are_what_pip_takes_them_for(tmp_path: Path) -> None:
         assert (
             "Requires-Dist: torch==2.9.0+cpu" in z.read("oldvision-0.1.dist-info/METADATA").decode()
         )
+
+
+# --- another engine ---
+
+
+def test_the_same_on_podman_and_docker(
+    engine: Any, shop: Registry, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    stoker = Stoker(tmp_path, environment(engine.env, tmp_path / "home"))
+    tree = tmp_path_factory.mktemp("pip")
+    pip_tree(tree)
+    base = next(
+        t
+        for i in engine.api("GET", "/images/json")[1]
+        for t in i["RepoTags"] or []
+        if "-debian:" in t
+    )
+    (tree / "Dockerfile").write_text(f"FROM {base}\nCOPY usr /usr\nCOPY wheels /wheels\n")
+    engine("build", "-q", "-t", "localhost/stoker-test-pip:1", str(tree))
+    parent = "localhost/stoker-test-pip:1"
+    stacks = {"lab": {"backend": "docker", "registry": f"{shop.address}/lab"}}
+    stoker.write("stoker.yaml", json.dumps({"stacks": stacks}))
+    host = {"build_config": {"build_options": {"network": "host"}}}
+    docker = {"parent_image": parent, "requirements": ["tinypkg==1.0"], **PIP, **host}
+    made = stoker.built(docker, "--with", "lab")
+    again = stoker.built(docker, "--with", "lab")
+    assert (again["id"], again["pinned"]) == (made["id"], made["pinned"]) and made["pinned"]
+    engine("rmi", "-f", made["id"])
+    pulled = stoker.built({"parent_image": made["pinned"]})
+    assert pulled["pulled"]
+    found = stoker.findings("--image", made["pinned"], "--inside")
+    assert found["python"][-1]["level"] == "ok"
+    done = stoker.build({"parent_image": parent, "apt_packages": ["git"], **host})
+    assert "the build of an image failed at: RUN apt-get update" in done.said
+    assert "not found" in done.said
+    engine("rmi", "-f", pulled["id"])
 
 
 # --- runs ---

@@ -1,0 +1,97 @@
+/* A resolver's plan against what an image has. */
+#include <string.h>
+
+#include "base/testing.h"
+#include "image/image_private.h"
+
+static void test_reading(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool known;
+        const char *plan; /* "name version …" */
+    } cases[] = {
+        {"{\"version\": \"1\", \"install\": [{\"metadata\": {\"name\": \"torch\", \"version\": "
+         "\"2.9.0\"}}, {\"metadata\": {\"name\": \"x\"}}]}",
+         true, "torch 2.9.0"},
+        {"WARNING: something\n{\"install\": []}", true, ""},
+        {"{\"pip_version\": \"23\"}", false, ""},
+        {"Resolved 2 packages in 1ms\nWould download 1 package\nWould uninstall 1 package\nWould "
+         "install 2 packages\n - torch==2.9.0+cu130\n + torch==2.9.0\n ~ numpy==1.26.4 (from "
+         "file:///w)\n",
+         true, "torch 2.9.0 numpy 1.26.4"},
+        {"Audited 1 package in 2ms\nWould make no changes\n", true, ""},
+        {"error: No solution found\n", false, ""},
+        {"", false, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        STK_ARENA_AUTO arena = stk_arena_new(0);
+        STK_BUF_AUTO got = STK_BUF_INIT(4096);
+        stk_image_planned planned[8];
+        uint32_t n = 0;
+        bool known = stk_image_plan_read(cases[i].text, arena, planned, 8, &n);
+        stk_buf_text(&got, "");
+        for (uint32_t k = 0; k < n; k++) {
+            stk_buf_printf(&got, "%s%s %s", k > 0 ? " " : "", planned[k].name, planned[k].version);
+        }
+        if (known != cases[i].known ||
+            strcmp(got.data != NULL ? got.data : "", cases[i].plan) != 0) {
+            fail_msg("%zu: %d '%s'", i, known, got.data);
+        }
+    }
+}
+
+static void test_judging(void **state)
+{
+    (void)state;
+    const stk_image_inside inside = {
+        .frameworks = {{.name = "torch",
+                        .version = "2.9.0+cu130",
+                        .build = STK_BUILD_CUDA,
+                        .cuda = 13000,
+                        .serves = {"nvidia"}},
+                       {.name = "jax",
+                        .version = "0.7.0",
+                        .build = STK_BUILD_CUDA,
+                        .cuda = 12000,
+                        .serves = {"nvidia"}},
+                       {.name = "tensorflow", .version = "2.19", .build = STK_BUILD_CPU}},
+        .n_frameworks = 3};
+    static const struct {
+        const char *name, *version;
+        const char *text; /* NULL: fine */
+    } cases[] = {
+        {"torch", "2.9.0",
+         "would replace torch 2.9.0+cu130 of img, built for CUDA 13.0, by torch "
+         "2.9.0, whose build is another"},
+        {"torch", "2.9.0+cpu", "by torch 2.9.0+cpu"},
+        {"Torch", "2.10", "by Torch 2.10"},
+        {"torch", "2.8.0+cu126", NULL}, /* named by its user */
+        {"torch", "2.8.0+rocm6.2", NULL},
+        {"torchvision", "0.24", NULL},
+        {"jaxlib", "0.8", "would replace jax 0.7.0 of img, built for CUDA 12.0, by jaxlib 0.8"},
+        {"jax_cuda13_plugin", "0.8", "by jax_cuda13_plugin 0.8"},
+        {"jax", "0.8", NULL},         /* its builds are jaxlib's and the plugins' */
+        {"tensorflow", "2.20", NULL}, /* there is no build for devices to lose */
+        {"numpy", "2", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const stk_image_planned planned[] = {{"first", "1"}, {cases[i].name, cases[i].version}};
+        stk_err err = {0};
+        int rc = stk_image_plan_judge(planned, 2, &inside, "img", &err);
+        if (rc != (cases[i].text == NULL ? 0 : STK_E_RESOURCES) ||
+            (cases[i].text != NULL && strstr(err.text, cases[i].text) == NULL)) {
+            fail_msg("%s %s: %d %s", cases[i].name, cases[i].version, rc, err.text);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reading),
+        cmocka_unit_test(test_judging),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
