@@ -14,7 +14,16 @@ import pytest
 from test_run import ROOT, Project
 
 PACKAGES = ("numpy", "scipy", "sklearn", "joblib", "threadpoolctl", "narwhals", "cloudpickle")
-LIBRARIES = "libstdc++.so.6 libgcc_s.so.1 libgomp.so.1 libm.so.6 libz.so.1 libpthread.so.0 libdl.so.2 librt.so.1".split()
+LIBRARIES = [
+    "libstdc++.so.6",
+    "libgcc_s.so.1",
+    "libgomp.so.1",
+    "libm.so.6",
+    "libz.so.1",
+    "libpthread.so.0",
+    "libdl.so.2",
+    "librt.so.1",
+]
 ALONE = '@step(settings={"resources": ResourceSettings(cpu_count=2, gpu_count=1, memory="4GB")})'
 
 

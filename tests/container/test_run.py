@@ -520,3 +520,60 @@ def test_devices_are_never_left_out(project: Project, debian: str) -> None:
     error = shown["steps"]["a"]["error"]
     assert error["class"] == "start" and "CDI" in error["text"], error
     assert not (project.folder / "ran").exists()
+
+
+def test_gc_removes_what_a_dead_engine_left(project: Project, scratch: str) -> None:
+    """By its labels: a run that nobody runs; containers of other stores stay."""
+    project.write("p.yaml", "stoker: 1\nname: p\nsteps:\n  a: {run: echo hi}\n")
+    run = project.run()["run"]
+    store = str(project.folder / ".stoker")
+    for name, of in (("left", store), ("foreign", "/other/.stoker")):
+        labels = [
+            "--label",
+            f"stoker.run={run if of == store else 'other'}",
+            "--label",
+            f"stoker.store={of}",
+        ]
+        project.podman("create", "--name", f"stoker-{name}", *labels, scratch)
+    try:
+        assert "would remove 1 container" in project.stoker("store", "gc", "--dry-run").stdout
+        assert json.loads(project.stoker("store", "gc", "--json").stdout)["containers_removed"] == 1
+        assert "stoker-left" not in project.podman.containers()
+        assert "stoker-foreign" in project.podman.containers()
+    finally:
+        project.podman("rm", "-f", "stoker-left", "stoker-foreign")
+
+
+def test_checkpoints_and_exit_75(project: Project, debian: str) -> None:
+    """A task's checkpoints are at their own path inside, through its attempts."""
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {debian}}}
+        steps:
+          a:
+            run: "cd $STOKER_CHECKPOINT_DIR; if [ -e one ]; then cat one; else echo saved > one; exit 75; fi"
+        """,
+    )
+    step = project.run("--with", "docker")["steps"]["a"]
+    assert step["attempts"] == 2 and project.log(step) == "saved\n"
+
+
+def test_follow_the_logs(project: Project, debian: str) -> None:
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {debian}}}
+        steps:
+          a: {{run: "for i in 1 2 3; do echo line $i; sleep 0.2; done"}}
+        """,
+    )
+    engine = project.start("--with", "docker", "p.yaml")
+    wait_for(lambda: list(project.folder.glob(".stoker/runs/*/a/0/1/stdout.log")))
+    followed = project.stoker("logs", "-f", "latest")
+    assert engine.wait(WAIT_S) == 0
+    assert [w for w in followed.stdout.split("\n") if "line 3" in w]
