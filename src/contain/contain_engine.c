@@ -88,16 +88,23 @@ int stk_engine_call(const stk_engine *engine, const char *method, const char *pa
     return rc;
 }
 
+int stk_engine_parse(const stk_engine *engine, const char *path, const stk_buf *body,
+                     stk_arena *arena, stk_json *ret, stk_err *err)
+{
+    stk_err why = {0};
+    int rc = stk_json_parse(body->data == NULL ? "" : body->data, body->len, path,
+                            &stk_engine_limits, arena, ret, &why);
+    return rc < 0 ? stk_err_set(err, STK_E_PROTOCOL, "%s answers %s with what isn't JSON: %s",
+                                engine->name, path, why.text)
+                  : 0;
+}
+
 int stk_engine_get(const stk_engine *engine, const char *path, stk_arena *arena, stk_json *ret,
                    stk_err *err)
 {
     STK_BUF_AUTO body = STK_BUF_INIT(ANSWER_MAX);
     int rc = stk_engine_call(engine, "GET", path, NULL, NULL, &body, err);
-    if (rc == 0) {
-        rc = stk_json_parse(body.data == NULL ? "" : body.data, body.len, path, &stk_engine_limits,
-                            arena, ret, err);
-    }
-    return rc;
+    return rc < 0 ? rc : stk_engine_parse(engine, path, &body, arena, ret, err);
 }
 
 const char *stk_engine_escape(const char *text, stk_arena *arena)

@@ -23,6 +23,8 @@ int stk_engine_ask(stk_engine *engine, stk_arena *arena, stk_err *err);
 /* The answer's JSON, in `arena`. */
 int stk_engine_get(const stk_engine *engine, const char *path, stk_arena *arena, stk_json *ret,
                    stk_err *err);
+int stk_engine_parse(const stk_engine *engine, const char *path, const stk_buf *body,
+                     stk_arena *arena, stk_json *ret, stk_err *err);
 /* Text for a path or a query: what isn't plain is %XX. NULL when out of memory. */
 const char *stk_engine_escape(const char *text, stk_arena *arena);
 

@@ -19,7 +19,7 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 
-enum { TICK_MS = 500, REACH_MS = 3000, LINE_MAX_BYTES = 512, LOGS_MAX = 400 };
+enum { TICK_MS = 500, REACH_MS = 30000, LINE_MAX_BYTES = 512, LOGS_MAX = 400 };
 
 typedef struct task {
     contain_spec spec;
@@ -175,10 +175,10 @@ static bool given_up(task *t, int64_t since_ms)
     const stk_json *running = stk_json_get(stk_json_get(&root, "State"), "Running");
     bool gone = rc == STK_E_NOT_FOUND ||
                 (running != NULL && running->kind == STK_JSON_BOOL && !running->truth);
-    if (!gone && now_ms() - since_ms < REACH_MS) {
+    read_logs(t, logs, sizeof logs);
+    if (!gone && logs[0] == '\0' && now_ms() - since_ms < REACH_MS) {
         return false;
     }
-    read_logs(t, logs, sizeof logs);
     never(t, CONTAIN_NEVER_RAN, "container %s of image '%s' %s before the program began%s%s",
           t->spec.name, t->spec.said, gone ? "ended" : "didn't reach us",
           logs[0] != '\0' ? ": " : "", logs);

@@ -40,6 +40,7 @@ def rootless():
         try:
             yield engine
         finally:
+            engine("system", "migrate")  # ends what keeps the user's namespace
             engine.close()
 
 
