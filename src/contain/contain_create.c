@@ -331,9 +331,7 @@ int stk_contain_create(const contain_spec *spec, stk_engine *engine, const conta
         stk_err_hint(err, "pull it: %s pull %s", engine->is_podman ? "podman" : "docker",
                      spec->said);
     }
-    rc = rc < 0
-             ? rc
-             : stk_json_parse(answer.data, answer.len, path, &stk_engine_limits, arena, &root, err);
+    rc = rc < 0 ? rc : stk_engine_parse(engine, path, &answer, arena, &root, err);
     if (rc == 0) {
         *ret_id = stk_json_text(stk_json_get(&root, "Id"));
         if (*ret_id == NULL) {

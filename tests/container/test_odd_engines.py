@@ -79,7 +79,7 @@ RUNS = (200, {"State": {"Running": True}})
     [
         ({"create": (500, {"message": "no space left on device"})}, "no space left on device"),
         ({"create": (201, {"Warnings": []})}, "made a container without an id"),
-        ({"create": (201, b"[1,")}, "create"),
+        ({"create": (201, b"[1,")}, "isn't JSON"),
         ({"create": None}, "the connection was cut"),
         ({"create": MADE, "start": (500, {"message": "OCI runtime error"})}, "OCI runtime error"),
         ({"create": MADE, "start": (404, b"gone")}, "gone"),
