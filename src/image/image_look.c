@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <link.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "sys/file.h"
 
 #define INSIDE "/stoker/bin"
+#define LABEL "stoker.look"
 
 enum { MAX_OUTPUT = 16 << 20, MAX_FACTS = 1 << 20, MAX_LIBRARIES = 8 };
 
@@ -46,36 +48,102 @@ static void put_list(stk_buf *json, const char *const *texts)
     stk_buf_char(json, ']');
 }
 
+static const char *text_of(const stk_json *map, const char *key)
+{
+    const stk_json *value = stk_json_get(map, key);
+    return value == NULL ? NULL : stk_json_text(value);
+}
+
+/* Docker's API. Podman's own is another one: before Podman 5 its Docker-compatible one leaves out
+ * devices without a word. */
+static void put_docker(const stk_engine *engine, const stk_image_try *what, stk_buf *json)
+{
+    stk_buf_text(json, ",\"Entrypoint\":");
+    put_list(json, what->argv);
+    stk_buf_text(json, ",\"Cmd\":[],\"User\":\"0:0\",\"WorkingDir\":\"/\",\"HostConfig\":{"
+                       "\"NetworkMode\":");
+    stk_buf_json(json, what->network);
+    stk_buf_text(json, ",\"Binds\":");
+    put_list(json, what->binds);
+    if (what->all_gpus && engine->has_nvidia) {
+        stk_buf_text(json, ",\"DeviceRequests\":[{\"Driver\":\"nvidia\",\"Count\":-1,"
+                           "\"Capabilities\":[[\"gpu\"]]}]");
+    } else if (what->all_gpus) {
+        stk_buf_text(json, ",\"DeviceRequests\":[{\"Driver\":\"cdi\",\"DeviceIDs\":"
+                           "[\"nvidia.com/gpu=all\"]}]");
+    }
+    stk_buf_char(json, '}');
+}
+
+static void put_podman(const stk_image_try *what, stk_buf *json)
+{
+    stk_buf_text(json, ",\"entrypoint\":");
+    put_list(json, what->argv);
+    stk_buf_text(json,
+                 ",\"command\":[],\"user\":\"0:0\",\"work_dir\":\"/\",\"netns\":{\"nsmode\":");
+    stk_buf_json(json, what->network);
+    stk_buf_text(json, "},\"devices\":[{\"path\":\"nvidia.com/gpu=all\"}],\"mounts\":[");
+    for (uint32_t i = 0; what->binds[i] != NULL; i++) {
+        const char *colon = strchr(what->binds[i], ':');
+        size_t from = (size_t)(colon - what->binds[i]), to = strcspn(colon + 1, ":");
+        char path[PATH_MAX];
+        stk_buf_text(json, i > 0 ? ",{" : "{");
+        stk_json_put_text(json, "type", "bind");
+        (void)snprintf(path, sizeof path, "%.*s", (int)from, what->binds[i]);
+        stk_json_put_text(json, "source", path);
+        (void)snprintf(path, sizeof path, "%.*s", (int)to, colon + 1);
+        stk_json_put_text(json, "destination", path);
+        stk_buf_text(json, ",\"options\":[\"rbind\",\"ro\"]}");
+    }
+    stk_buf_char(json, ']');
+}
+
 static int create(const stk_engine *engine, const stk_image_try *what, stk_arena *arena,
                   const char **ret_id, stk_err *err)
 {
     STK_BUF_AUTO json = STK_BUF_INIT(1 << 20);
+    bool own = what->all_gpus && engine->is_podman && !engine->has_nvidia;
     stk_json root;
-    stk_buf_text(&json, "{\"Image\":");
+    stk_buf_text(&json, own ? "{\"image\":" : "{\"Image\":");
     stk_buf_json(&json, what->id);
-    stk_buf_text(&json, ",\"Entrypoint\":");
-    put_list(&json, what->argv);
-    stk_buf_text(&json,
-                 ",\"Cmd\":[],\"User\":\"0:0\",\"WorkingDir\":\"/\",\"Labels\":{\"stoker.look\":"
-                 "\"1\"},\"HostConfig\":{\"NetworkMode\":");
-    stk_buf_json(&json, what->network);
-    stk_buf_text(&json, ",\"Binds\":");
-    put_list(&json, what->binds);
-    if (what->all_gpus && engine->has_nvidia) {
-        stk_buf_text(&json, ",\"DeviceRequests\":[{\"Driver\":\"nvidia\",\"Count\":-1,"
-                            "\"Capabilities\":[[\"gpu\"]]}]");
-    } else if (what->all_gpus && engine->has_cdi) {
-        stk_buf_text(&json, ",\"DeviceRequests\":[{\"Driver\":\"cdi\",\"DeviceIDs\":"
-                            "[\"nvidia.com/gpu=all\"]}]");
+    stk_buf_printf(&json, ",\"%s\":{\"" LABEL "\":\"%d\"}", own ? "labels" : "Labels",
+                   (int)getpid());
+    if (own) {
+        put_podman(what, &json);
+    } else {
+        put_docker(engine, what, &json);
     }
-    stk_buf_text(&json, "}}");
+    stk_buf_char(&json, '}');
     int rc = json.failed ? stk_err_set(err, STK_E_NOMEM, "no memory to look into an image")
-                         : stk_image_ask(engine, "POST", "/containers/create", json.data, arena,
-                                         &root, err);
+                         : stk_image_ask(engine, "POST",
+                                         own ? "/libpod/containers/create" : "/containers/create",
+                                         json.data, arena, &root, err);
     *ret_id = rc < 0 ? NULL : stk_json_text(stk_json_get(&root, "Id"));
     return rc == 0 && *ret_id == NULL
                ? stk_err_set(err, STK_E_PROTOCOL, "%s gave a container no id", engine->name)
                : rc;
+}
+
+/* Containers of a look that was killed: their label is its process, which is no more. */
+static void remove_left(const stk_engine *engine, stk_arena *arena)
+{
+    stk_json list;
+    if (stk_image_ask(engine, "GET",
+                      "/containers/json?all=1&filters=%7B%22label%22%3A%5B%22" LABEL "%22%5D%7D",
+                      NULL, arena, &list, NULL) < 0 ||
+        list.kind != STK_JSON_LIST) {
+        return;
+    }
+    for (uint32_t i = 0; i < list.n; i++) {
+        const stk_json *labels = stk_json_get(&list.items[i], "Labels");
+        const char *pid = labels == NULL ? NULL : text_of(labels, LABEL);
+        const char *id = text_of(&list.items[i], "Id");
+        const char *path =
+            id == NULL ? NULL : stk_arena_printf(arena, "/containers/%s?force=1&v=1", id);
+        if (pid != NULL && path != NULL && kill(atoi(pid), 0) < 0 && errno == ESRCH) {
+            (void)stk_engine_call(engine, "DELETE", path, NULL, NULL, NULL, NULL);
+        }
+    }
 }
 
 int stk_image_run(const stk_engine *engine, const stk_image_try *what, stk_arena *arena,
@@ -84,6 +152,7 @@ int stk_image_run(const stk_engine *engine, const stk_image_try *what, stk_arena
     STK_BUF_AUTO body = STK_BUF_INIT(MAX_OUTPUT);
     const char *id = NULL;
     stk_json ended;
+    remove_left(engine, arena);
     int rc = create(engine, what, arena, &id, err);
     if (rc < 0) {
         return rc;
@@ -171,12 +240,6 @@ static int look(const stk_engine *engine, const char *id, bool gpus, stk_arena *
 }
 
 /* --- what it says --- */
-
-static const char *text_of(const stk_json *map, const char *key)
-{
-    const stk_json *value = stk_json_get(map, key);
-    return value == NULL ? NULL : stk_json_text(value);
-}
 
 static bool truth_of(const stk_json *map, const char *key)
 {

@@ -128,6 +128,45 @@ def test_inside_of_images_with_and_without_python(
     assert podman.containers() == before
 
 
+def test_inside_with_the_drivers_library(
+    stoker: Stoker, podman: Any, torch_image: str, tmp_path: Path
+) -> None:
+    """A stand-in of what nvidia-ctk writes: the library comes into the container by CDI."""
+    folder = Path("/etc/cdi")
+    if not os.access("/etc", os.W_OK):
+        pytest.skip("CDI specifications lie in /etc/cdi, which only root writes")
+    folder.mkdir(exist_ok=True)
+    (tmp_path / "libcuda").write_text("")
+    mount = {
+        "hostPath": str(tmp_path / "libcuda"),
+        "containerPath": "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+        "options": ["ro", "bind"],
+    }
+    devices = [{"name": "all", "containerEdits": {"mounts": [mount]}}]
+    spec = {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": devices}
+    stoker.gpus()
+    (folder / "stoker-look.json").write_text(json.dumps(spec))
+    try:
+        found = stoker.findings("--image", torch_image, "--inside")
+    finally:
+        (folder / "stoker-look.json").unlink()
+    assert found["driver"][0]["level"] == "ok"
+    assert found["driver"][0]["text"].endswith("/usr/lib/x86_64-linux-gnu/libcuda.so.1")
+    found = stoker.findings("--image", torch_image, "--inside")  # no specification any more
+    assert {f["level"] for f in found["driver"]} == {"warning"}
+    assert "fits the driver" in found["torch"][-1]["text"]  # the rest is looked at all the same
+
+
+def test_a_look_that_was_killed_leaves_nothing(stoker: Stoker, podman: Any, debian: str) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    podman("create", "--label", f"stoker.look={dead.pid}", debian)
+    podman("create", "--name", "of-somebody", "--label", "stoker.look=1", debian)
+    stoker.findings("--image", debian, "--inside")
+    assert podman.containers() == ["of-somebody"]
+    podman("rm", "of-somebody")
+
+
 # --- steps with devices ---
 
 
@@ -147,6 +186,10 @@ def test_a_cpu_only_image_for_a_gpu_step(
         )
         assert "take pytorch/pytorch:2.9.0-cuda13.0" in done.said
     assert stoker.build({"parent_image": "localhost/team/pytorch-cpu:1"}).code == 0
+    spec = stoker.pipeline({"parent_image": "localhost/team/pytorch-cpu:1"}, **step)
+    for policy in ("fit", "strict"):
+        done = stoker("run", "--with", "docker", "--policy", policy, spec, **env)
+        assert allowed or (done.code == 2 and "is made for CPUs only" in done.said)
 
 
 def test_a_cpu_build_of_torch_found_inside(stoker: Stoker, pip_image: str) -> None:
