@@ -169,6 +169,11 @@ static int parse_model(const char *word, part *p, stk_err *err)
             n = counts_chips(tpu) ? n_named : (n_named + 1) / 2;
         }
     }
+    if (p->model == NULL && name == word && isdigit((unsigned char)*word) && n == 1 &&
+        strtoul(word, &end, 10) == 0 && (*end == 'x' || *end == 'X')) {
+        return stk_err_set(err, STK_E_USAGE, "simulated machine: '%s' is no device; at least 1",
+                           word);
+    }
     if (p->model == NULL) {
         return unknown_model(name, err);
     }

@@ -357,7 +357,9 @@ static int run_artifact(stk_cli *cli)
         i++;
     }
     if (word == NULL || i == N_WORDS) {
-        return stk_cli_usage(cli, "'%s' is not one of list, get, path, add, rm", word ? word : "");
+        return word == NULL
+                   ? stk_cli_usage(cli, "what with artifacts? list, get, path, add or rm")
+                   : stk_cli_usage(cli, "'%s' is not one of list, get, path, add, rm", word);
     }
     STK_CLI_READ_AUTO read = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);

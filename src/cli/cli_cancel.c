@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/cli_read.h"
 #include "exec/exec.h"
 #include "sys/file.h"
 #include "sys/proc.h"
@@ -34,8 +34,8 @@ static int run_cancel(stk_cli *cli)
     stk_err err = {0};
     stk_store *store = NULL;
     char run[40];
-    int status = stk_cli_store(cli, STK_STORE_READONLY, &store);
-    if (status != 0) {
+    int status = stk_cli_at_most(cli, 1);
+    if (status != 0 || (status = stk_cli_store(cli, STK_STORE_READONLY, &store)) != 0) {
         return status;
     }
     STK_ARENA_AUTO arena = stk_arena_new(0);

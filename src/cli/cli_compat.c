@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "cli/cli.h"
+#include "cli/cli_read.h"
 
 /* PYTHONPATH: the shim, then the front itself (a foreign interpreter must find `import stoker` as
  * well; only from a source tree, because a site-packages folder would bring its neighbours along),
@@ -39,8 +39,15 @@ static int run_compat(stk_cli *cli)
         return stk_cli_fail(cli, &err);
     }
     if (only_path) {
-        puts(shim);
-        return 0;
+        STK_BUF_AUTO out = STK_BUF_INIT(1u << 16);
+        if (stk_cli_json(cli)) {
+            stk_buf_text(&out, "{\"path\":");
+            stk_buf_json(&out, shim);
+            stk_buf_text(&out, "}\n");
+        } else {
+            stk_buf_printf(&out, "%s\n", shim);
+        }
+        return stk_cli_answer(cli, 0, &out, &err);
     }
     const char *path = python_path(shim, arena);
     if (path == NULL || setenv("PYTHONPATH", path, 1) < 0 || setenv("STOKER_COMPAT", "1", 1) < 0) {
@@ -48,7 +55,7 @@ static int run_compat(stk_cli *cli)
         return stk_cli_fail(cli, &err);
     }
     execvp(stk_cli_arg(cli, 0), stk_cli_args(cli));
-    stk_err_sys(&err, STK_E_ENV, errno, "starting '%s'", stk_cli_arg(cli, 0));
+    stk_err_sys(&err, STK_E_NOT_FOUND, errno, "starting '%s'", stk_cli_arg(cli, 0));
     return stk_cli_fail(cli, &err);
 }
 

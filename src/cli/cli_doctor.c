@@ -32,7 +32,7 @@ typedef struct doctor {
 static void look_at_devices(doctor *d)
 {
     stk_err err = {0};
-    if (stk_accel_open(NULL, &d->accel, &err) < 0) {
+    if (d->accel == NULL && stk_accel_open(NULL, &d->accel, &err) < 0) {
         add(d, STK_CHECK_ERROR, "devices", NULL, "correct or unset STOKER_ACCEL and STOKER_NVML",
             "%s", err.text);
         return;
@@ -47,9 +47,10 @@ static void look_at_devices(doctor *d)
                 "%s %d: %s, %s, split into %d slices", device->noun, device->index,
                 device->model != NULL ? device->model : "?", device->uuid, device->n_slices);
         } else if (device->usable) {
-            add(d, STK_CHECK_OK, "devices", device->uuid, NULL, "%s %d: %s%s%s, %s, %s, %s%s",
-                device->noun, device->index, device->model != NULL ? device->model : "?",
-                device->profile != NULL ? " " : "", device->profile != NULL ? device->profile : "",
+            add(d, STK_CHECK_OK, "devices", device->uuid, NULL, "%s%s %d: %s%s%s, %s, %s, %s%s",
+                device->noun, device->parent >= 0 ? " of GPU" : "", device->index,
+                device->model != NULL ? device->model : "?", device->profile != NULL ? " " : "",
+                device->profile != NULL ? device->profile : "",
                 device->memory_bytes < 0
                     ? "memory unknown"
                     : stk_units_format_memory(device->memory_bytes, memory, sizeof memory),
@@ -283,10 +284,11 @@ static int print_facts(const stk_cli *cli, stk_arena *arena)
 static int look(const stk_cli *cli, doctor *d, stk_err *err)
 {
     const char *image = stk_cli_value(cli, "image");
-    if (image != NULL || stk_cli_flag(cli, "compare")) {
-        if (stk_accel_open(NULL, &d->accel, err) < 0) {
-            return err->code;
-        }
+    bool other = image != NULL || stk_cli_flag(cli, "compare");
+    if ((other || stk_cli_flag(cli, "simulate")) && stk_accel_open(NULL, &d->accel, err) < 0) {
+        return err->code;
+    }
+    if (other) {
         if (image == NULL) {
             return stk_cli_compare_stacks(stk_cli_arg(cli, 0), stk_cli_arg(cli, 1), d->python,
                                           d->accel, &d->findings, err);
@@ -325,6 +327,10 @@ static int run_doctor(stk_cli *cli)
         return print_facts(cli, arena);
     }
     *d = (doctor){.arena = arena, .findings.arena = arena, .python = stk_cli_value(cli, "python")};
+    if (d->python != NULL && strchr(d->python, '/') != NULL && access(d->python, X_OK) < 0) {
+        stk_err_sys(&err, STK_E_NOT_FOUND, errno, "--python '%s' can't be started", d->python);
+        return stk_cli_fail(cli, &err);
+    }
     int rc = look(cli, d, &err);
     stk_accel_close(d->accel);
     if (rc < 0) {

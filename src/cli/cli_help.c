@@ -2,15 +2,79 @@
 
 #include "cli/cli_man.h"
 #include "cli/cli_parse.h"
+#include "cli/cli_read.h"
+
+static void put_text(stk_buf *out, const char *key, const char *text)
+{
+    stk_buf_printf(out, ",\"%s\":", key);
+    if (text != NULL) {
+        stk_buf_json(out, text);
+    } else {
+        stk_buf_text(out, "null");
+    }
+}
+
+static void put_command(const stk_command *command, bool whole, stk_buf *out)
+{
+    stk_buf_text(out, "{\"command\":");
+    stk_buf_json(out, command->name);
+    put_text(out, "summary", command->summary);
+    if (whole) {
+        put_text(out, "usage", command->usage);
+        put_text(out, "text", command->text);
+        stk_buf_text(out, ",\"options\":[");
+        for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
+            const char letter[2] = {o->letter, '\0'};
+            stk_buf_printf(out, "%s{\"option\":\"--%s\"", o == command->options ? "" : ",",
+                           o->name);
+            put_text(out, "letter", o->letter != '\0' ? letter : NULL);
+            put_text(out, "value", o->arg);
+            put_text(out, "help", o->help);
+            stk_buf_char(out, '}');
+        }
+        stk_buf_char(out, ']');
+    }
+    stk_buf_char(out, '}');
+}
+
+/* The same as data: one command, or all. */
+static int answer_json(const stk_cli *cli, const stk_command *command)
+{
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 20);
+    stk_err err = {0};
+    if (command != NULL) {
+        put_command(command, true, &out);
+    } else {
+        stk_buf_text(&out, "{\"version\":\"" STK_VERSION "\",\"commands\":[");
+        const char *comma = "";
+        for (size_t i = 0; stk_commands[i] != NULL; i++) {
+            if (!stk_commands[i]->hidden) {
+                stk_buf_text(&out, comma);
+                put_command(stk_commands[i], false, &out);
+                comma = ",";
+            }
+        }
+        stk_buf_text(&out, "]}");
+    }
+    stk_buf_char(&out, '\n');
+    return stk_cli_answer(cli, 0, &out, &err);
+}
 
 static int run_help(stk_cli *cli)
 {
     const char *word = stk_cli_arg(cli, 0);
-    if (word != NULL) {
-        const stk_command *command = stk_cli_find(word);
-        if (command == NULL) {
-            return stk_cli_usage(cli, "unknown command '%s'", word);
-        }
+    const stk_command *command = word == NULL ? NULL : stk_cli_find(word);
+    int status = stk_cli_at_most(cli, 1);
+    if (status == 0 && word != NULL && command == NULL) {
+        status = stk_cli_usage(cli, "unknown command '%s'", word);
+    }
+    if (status != 0) {
+        return status;
+    }
+    if (stk_cli_json(cli)) {
+        return answer_json(cli, command);
+    }
+    if (command != NULL) {
         if (stk_cli_flag(cli, "man")) {
             stk_cli_print_man(command);
         } else {

@@ -179,15 +179,14 @@ static int run_metadata(stk_cli *cli)
 }
 
 static const stk_option options[] = {
-    {"artifact", 0, NULL, "TARGET is a named artifact: NAME[:VERSION]", false}, {NULL}};
+    {"artifact", 0, NULL, "of a named artifact instead: NAME[:VERSION]", false}, {NULL}};
 
 const stk_command stk_cmd_metadata = {
     .name = "metadata",
     .summary = "show or add metadata of a run, a step or an artifact",
-    .usage = "[--artifact] TARGET [JSON]",
-    .text =
-        "TARGET is RUN, RUN/STEP or RUN/STEP.OUTPUT, or with --artifact NAME[:VERSION]. Prints its "
-        "metadata as a JSON object. A JSON object is added to it first: its values win over "
-        "those of the same name. Of a run that still runs nothing can be added from outside.",
+    .usage = "[options] RUN[/STEP[.OUTPUT]] [JSON]",
+    .text = "Of a run, a step, an output, or with --artifact of NAME[:VERSION]: prints its "
+            "metadata as a JSON object. A JSON object is added to it first: its values win over "
+            "those of the same name. Of a run that still runs nothing can be added from outside.",
     .options = options,
     .run = run_metadata};

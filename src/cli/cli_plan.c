@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "cli/cli_containers.h"
 #include "cli/cli_image.h"
+#include "cli/cli_read.h"
 #include "cli/cli_run.h"
 #include "exec/exec.h"
 #include "sys/file.h"
@@ -381,6 +382,10 @@ static int run_plan(stk_cli *cli)
         options.plan = true;
         return stk_cli_exec_python(cli, &options, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1);
     }
+    int most = (piped ? 0 : 1) + (stk_cli_flag(cli, "dockerfile") ? 1 : 0);
+    if (rc == 0 && stk_cli_n_args(cli) > most) {
+        return stk_cli_at_most(cli, most);
+    }
     if (rc == 0 && stk_cli_flag(cli, "dockerfile")) {
         return run_dockerfile(cli, piped);
     }
@@ -404,7 +409,7 @@ static const stk_option options_of_plan[] = {
 const stk_command stk_cmd_plan = {
     .name = "plan",
     .summary = "show what would run, where, and what the cache has",
-    .usage = "[options] pipeline.yaml [STEP] | file.py",
+    .usage = "[options] pipeline.yaml | --dockerfile pipeline.yaml [STEP] | file.py",
     .text = "Nothing is started. For each step: what it would be given, "
             "whether its result is known, and if not, what changed. "
             "With --simulate also which of the machine's devices it "

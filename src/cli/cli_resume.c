@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/cli_read.h"
 #include "cli/cli_run.h"
 #include "report/report_view.h"
 #include "sys/file.h"
@@ -79,8 +80,8 @@ static int run_resume(stk_cli *cli)
     if (stk_cli_run_options(cli, &options, &err) < 0) {
         return stk_cli_fail(cli, &err);
     }
-    int status = stk_cli_store(cli, 0, &store);
-    if (status != 0) {
+    int status = stk_cli_at_most(cli, 1);
+    if (status != 0 || (status = stk_cli_store(cli, 0, &store)) != 0) {
         return status;
     }
     STK_ARENA_AUTO arena = stk_arena_new(0);

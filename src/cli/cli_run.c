@@ -60,6 +60,12 @@ int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
                            "--mode '%s' is none of continue_on_failure, stop_on_failure, fail_fast",
                            mode);
     }
+    for (int i = 0; stk_cli_value_at(cli, "param", i) != NULL; i++) {
+        const char *pair = stk_cli_value_at(cli, "param", i);
+        if (strchr(pair, '=') == NULL || *pair == '=') {
+            return stk_err_set(err, STK_E_USAGE, "--param '%s' is not NAME=VALUE", pair);
+        }
+    }
     ret->with = stk_cli_value(cli, "with");
     ret->quiet = stk_cli_flag(cli, "quiet");
     ret->use_new_code = stk_cli_flag(cli, "use-new-code");
@@ -83,9 +89,6 @@ int stk_cli_params(const stk_cli *cli, stk_spec *spec, stk_err *err)
     for (int i = 0; stk_cli_value_at(cli, "param", i) != NULL; i++) {
         const char *pair = stk_cli_value_at(cli, "param", i);
         const char *eq = strchr(pair, '=');
-        if (eq == NULL) {
-            return stk_err_set(err, STK_E_USAGE, "--param '%s' is not NAME=VALUE", pair);
-        }
         STK_TEXT_AUTO name = strndup(pair, (size_t)(eq - pair));
         if (name == NULL) {
             return stk_err_set(err, STK_E_NOMEM, "out of memory");
@@ -127,11 +130,9 @@ static json_t *params_json(const stk_cli *cli)
     json_t *params = json_object();
     for (int i = 0; stk_cli_value_at(cli, "param", i) != NULL; i++) {
         const char *pair = stk_cli_value_at(cli, "param", i);
-        const char *eq = strchr(pair, '=');
-        if (eq != NULL) {
-            STK_TEXT_AUTO name = strndup(pair, (size_t)(eq - pair));
-            json_object_set_new(params, name, json_string(eq + 1)); /* the front knows the type */
-        }
+        const char *eq = strchr(pair, '='); /* there is one: the options were checked */
+        STK_TEXT_AUTO name = strndup(pair, (size_t)(eq - pair));
+        json_object_set_new(params, name, json_string(eq + 1)); /* the front knows the type */
     }
     return params;
 }
@@ -271,7 +272,9 @@ int stk_cli_exec_python(const stk_cli *cli, const stk_run_options *options, cons
     setenv("STOKER_BIN", stk_cli_program(cli), 0);
     execvp(python, (char *const *)(uintptr_t)argv);
     stk_err err;
-    stk_err_sys(&err, STK_E_ENV, errno, "starting %s", python);
+    /* one that was named is a wrong word; else this machine lacks it */
+    stk_err_sys(&err, options->python != NULL ? STK_E_NOT_FOUND : STK_E_ENV, errno, "starting %s",
+                python);
     stk_err_hint(&err, "name an interpreter with --python, or activate a virtual environment");
     free(argv);
     return stk_cli_fail(cli, &err);
@@ -322,7 +325,9 @@ static int detach(const stk_cli *cli)
     close(pipes[1]);
     ssize_t n = read(pipes[0], id, sizeof id - 1);
     if (n > 0) {
-        printf("%.*s\n", (int)strcspn(id, "\n"), id);
+        const char *quote = stk_cli_json(cli) ? "\"" : "";
+        printf("%s%s%.*s%s%s\n", *quote ? "{\"run\":" : "", quote, (int)strcspn(id, "\n"), id,
+               quote, *quote ? "}" : "");
         fprintf(stderr,
                 "stoker: run %.*s goes on in the background; 'stoker logs -f %.*s' follows it, "
                 "output in %s\n",

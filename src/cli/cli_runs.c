@@ -32,7 +32,10 @@ static int run_runs(stk_cli *cli)
         stk_style style = stk_style_of(stdout, stk_cli_colour(cli, fileno(stdout)));
         stk_text_runs(rows, n_rows, stk_clock_wall_ms(&stk_clock_real), &style, &out);
         if (n_rows == 0) {
-            stk_buf_printf(&out, "no runs in %s\n", stk_store_path(read.store));
+            const char *pipeline = stk_cli_arg(cli, 0);
+            stk_buf_printf(&out, "no runs%s%s%s in %s\n", pipeline ? " of pipeline '" : "",
+                           pipeline ? pipeline : "", pipeline ? "'" : "",
+                           stk_store_path(read.store));
         }
     }
     return stk_cli_answer(cli, rc, &out, &err);

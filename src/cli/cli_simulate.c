@@ -86,6 +86,9 @@ static int read_wish(const stk_cli *cli, wish *w, stk_err *err)
     rc = rc < 0 ? rc : read_real(cli, "load", 0.01, 100, &w->load, err);
     rc = rc < 0 ? rc : stk_cli_number(cli, "seed", 0, INT64_MAX, &w->seed, err);
     rc = rc < 0 || mean == NULL ? rc : stk_units_parse_duration(mean, &mean_ms, err);
+    if (rc == 0 && mean != NULL && mean_ms == 0) {
+        rc = stk_err_set(err, STK_E_USAGE, "--mean '%s': a job takes some time", mean);
+    }
     w->mean_s = (double)mean_ms / 1000;
     if (rc == 0 && stk_cli_value(cli, "cluster") == NULL) {
         rc = stk_err_set(err, STK_E_USAGE, "which cluster? --cluster takes a file or 16*8xH100");

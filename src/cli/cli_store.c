@@ -191,11 +191,14 @@ static int run_store(stk_cli *cli)
 {
     const char *what = stk_cli_arg(cli, 0);
     bool is_rm = what != NULL && strcmp(what, "rm") == 0;
-    if (what == NULL || (stk_cli_n_args(cli) > 1 && !is_rm) ||
-        (strcmp(what, "path") != 0 && strcmp(what, "verify") != 0 && strcmp(what, "gc") != 0 &&
-         !is_rm)) {
+    if (what == NULL || (strcmp(what, "path") != 0 && strcmp(what, "verify") != 0 &&
+                         strcmp(what, "gc") != 0 && !is_rm)) {
         return stk_cli_usage(cli, "stoker store path, verify, gc or rm%s%s", what ? ", not " : "",
                              what ? what : "");
+    }
+    int wrong = is_rm ? 0 : stk_cli_at_most(cli, 1);
+    if (wrong != 0) {
+        return wrong;
     }
     bool is_gc = strcmp(what, "gc") == 0;
     bool writes = is_gc || is_rm || stk_cli_flag(cli, "repair");

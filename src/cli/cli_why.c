@@ -238,7 +238,10 @@ static int why_task(stk_store *store, const stk_view *view, uint32_t i_task, stk
         }
         break;
     case STK_TASK_CANCELLED:
-        stk_buf_printf(out, "step '%s' was cancelled: %s", name, d.error_text);
+        stk_buf_printf(out, "step '%s' was cancelled", name);
+        if (d.error_text != NULL && strcmp(d.error_text, "cancelled") != 0) {
+            stk_buf_printf(out, ": %s", d.error_text);
+        }
         break;
     case STK_TASK_SUCCEEDED:
     case STK_TASK_RUNNING:

@@ -286,6 +286,13 @@ static void say_change(stk_buf *buf, const char *name, const char *before, const
     const char *verb = before == NULL ? "is new" : now == NULL ? "is gone" : "changed";
     bool shown = before != NULL && now != NULL && strncmp(before, "sha256:", 7) != 0 &&
                  strncmp(now, "sha256:", 7) != 0;
+    static const char python[] = "python ";
+    size_t skip = sizeof python - 1;
+    if (shown && strcmp(name, "command") == 0 && strncmp(before, python, skip) == 0 &&
+        strncmp(now, python, skip) == 0) {
+        stk_buf_printf(buf, "function changed from %.60s to %.60s", before + skip, now + skip);
+        return;
+    }
     static const struct {
         const char *kind, *subject;
         bool quoted, values;

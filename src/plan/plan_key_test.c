@@ -213,6 +213,21 @@ static void test_long_values(void **state)
                         "command changed");
 }
 
+/* A Python step has no command that its user knows: its function is named. */
+static void test_another_function(void **state)
+{
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_key one, two;
+    variant v = plain;
+    v.step = "python: 'm:f'";
+    key_of(&v, arena, &one);
+    v.step = "python: 'm:g'";
+    key_of(&v, arena, &two);
+    assert_string_equal(stk_plan_miss(&two, stk_plan_key_json(&one, arena), arena),
+                        "function changed from m:f to m:g");
+}
+
 static void test_missing(void **state)
 {
     (void)state;
@@ -269,7 +284,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts),       cmocka_unit_test(test_changes),
         cmocka_unit_test(test_image),       cmocka_unit_test(test_ignored_inputs),
-        cmocka_unit_test(test_long_values), cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_list_digest), cmocka_unit_test(test_errors)};
+        cmocka_unit_test(test_long_values), cmocka_unit_test(test_another_function),
+        cmocka_unit_test(test_missing),     cmocka_unit_test(test_list_digest),
+        cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,6 +57,9 @@ def test_help_of_each_command(cli: Cli, name: str) -> None:
         (["run", "--max-workers", "0", "p.yaml"], ["'0'"]),
         (["run", "--max-workers"], ["max-workers"]),
         (["run", "p.txt"], ["'p.txt'", ".yaml"]),
+        (["run", "-p", "a", "p.py"], ["'a' is not NAME=VALUE"]),
+        (["run", "-p", "=1", "p.yaml"], ["'=1' is not NAME=VALUE"]),
+        (["run", "--python", "/no/python", "p.py"], ["/no/python", "--python"]),
         (["run", "p.yaml", "--param", "a=1"], ["'a'"]),
         (["show", "a", "b", "c"], []),
         (["runs", "--limit", "many"], ["'many'"]),
@@ -66,6 +69,7 @@ def test_help_of_each_command(cli: Cli, name: str) -> None:
 )
 def test_wrong_usage(cli: Cli, args: list[str], words: list[str]) -> None:
     cli.write("p.yaml", "stoker: 1\nname: p\nsteps: {a: {run: 'touch ran'}}\n")
+    cli.write("p.py", "open('ran', 'w')\n")
     run = cli(*args)
     assert run.code == 2 and run.err.startswith("stoker: ") and all(w in run.err for w in words), (
         run.err

@@ -81,7 +81,7 @@ def test_a_run_and_its_names(cli: Cli, ran: Run) -> None:
         (["show", "nosuch"], 2, "nosuch"),
         (["show", "latest/brokn"], 2, "did you mean 'broken'?"),
         (["show", "latest", "make", "more"], 2, "'more' is one argument too many"),
-        (["runs", "--limit", "x"], 2, "--limit 'x' is not a whole number"),
+        (["runs", "--limit", "x"], 2, "--limit: 'x' is not a whole number"),
         (["logs", "latest/nosuch"], 2, "has no step 'nosuch'"),
         (["artifact", "fetch"], 2, "'fetch' is not one of list, get, path, add"),
         (["artifact", "get", "latest/make.nosuch"], 2, "has no output 'nosuch'"),
@@ -92,6 +92,17 @@ def test_a_run_and_its_names(cli: Cli, ran: Run) -> None:
             "'p.json' is there already",
         ),
         (["artifact", "add", "p.json", "--meta", "[1]"], 2, "--meta is not a JSON object"),
+        (["artifact"], 2, "list, get, path, add or rm"),
+        (["store", "verify", "more"], 2, "'more' is one argument too many"),
+        (["cancel", "latest", "more"], 2, "'more' is one argument too many"),
+        (["resume", "latest", "more"], 2, "'more' is one argument too many"),
+        (["plan", "p.json", "make"], 2, "'make' is one argument too many"),
+        (["help", "run", "show"], 2, "'show' is one argument too many"),
+        (["completion"], 2, "for which shell?"),
+        (["doctor", "--simulate", "8xabacus"], 2, "no device 'abacus' is known"),
+        (["doctor", "--python", "/no/python"], 2, "'/no/python' can't be started"),
+        (["compat", "--", "/no/program"], 2, "'/no/program'"),
+        (["simulate", "-c", "8xH100", "--mean", "0"], 2, "--mean '0'"),
         (["card", "latest/make"], 2, "a card is about a whole run"),
         (["completion", "fish"], 2, "'fish' is not a shell"),
     ],
@@ -205,12 +216,30 @@ def test_manual_pages_and_completion(cli: Cli) -> None:
     script = cli("completion", "bash").out
     bash = shutil.which("bash")
     assert bash is not None
+    cli.write("p.yaml", "")
     ask = (
         f"PATH={cli.binary.parent}:$PATH\n{script}\n"
-        'for words in "stoker ru" "stoker show lat" "stoker artifact g" "stoker runs --l"; do\n'
+        'for words in "stoker ru" "stoker show lat" "stoker artifact g" "stoker runs --l" "stoker run --policy s" \\\n'
+        '"stoker store p" "stoker metadata lat" "stoker completion b" "stoker help resu" "stoker run p.y"; do\n'
         "COMP_WORDS=($words); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _stoker; echo ${COMPREPLY[*]}; done\n"
     )
     done = subprocess.run(
         [bash, "-c", ask], cwd=cli.folder, env=cli.env, capture_output=True, text=True
     )
-    assert done.stdout.splitlines() == ["run runs", "latest", "get", "--limit"], done.stderr
+    words = done.stdout.splitlines()
+    assert words[:5] == ["run runs", "latest", "get", "--limit", "strict"], done.stderr
+    assert words[5:] == ["path", "latest", "bash", "resume", "p.yaml"], done.stderr
+
+
+def test_what_prints_text_answers_as_json_too(cli: Cli, ran: Run) -> None:
+    commands = cli.json("help")["commands"]
+    assert {"run", "metadata"} <= {c["command"] for c in commands}
+    run = cli.json("help", "run")
+    assert {"--policy", "--detach"} <= {o["option"] for o in run["options"]}
+    assert "_stoker()" in cli.json("completion", "bash")["script"]
+    assert cli.json("compat", "--path")["path"].endswith("/stoker/_compat")
+
+
+def test_runs_of_a_pipeline_that_has_none(cli: Cli, ran: Run) -> None:
+    found = cli("runs", "nosuch")
+    assert found.code == 0 and "no runs of pipeline 'nosuch'" in found.out
