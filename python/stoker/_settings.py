@@ -530,7 +530,7 @@ def gpu_profile_layer(value: Any, where: str) -> Dict[str, Any]:
 
 
 def gang_layer(value: Any, where: str) -> Dict[str, Any]:
-    """``gang``: a number of ranks, ``"gpus"`` (one a granted device), a mapping, or False for none.
+    """``gang``: a number of ranks, ``"2:4"`` (min:max), ``"gpus"`` (one a granted device), a mapping, or False for none.
 
     Raises:
         SettingsError: it is something else, or names an unknown key. The engine looks at the values.
@@ -541,7 +541,7 @@ def gang_layer(value: Any, where: str) -> Dict[str, Any]:
         value = {"ranks": value}
     if not isinstance(value, Mapping):
         raise SettingsError(
-            f"{where}: gang {value!r} must be a number of ranks, 'gpus', a mapping or False"
+            f"{where}: gang {value!r} must be a number of ranks, 'min:max', 'gpus', a mapping or False"
         )
     known = ("ranks", "restarts", "min_ranks", "nodes", "port", "hang")
     refuse_unknown(f"{where}: gang", "key", value, known)

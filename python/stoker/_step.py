@@ -297,7 +297,7 @@ def step(
         xid: what an Xid of the driver means for the step and its device: ``{109: "restart"}``.
         sample: seconds between two samples of the step and its devices, 0.01 or more.
         gpu_profile: True, or the arguments of :func:`stoker.gpu_profile`.
-        gang: how many processes the step is, as :func:`stoker.torchrun` says it: a number, ``"gpus"``, or a mapping
+        gang: how many processes the step is, as :func:`stoker.torchrun` says it: a number, ``"gpus"``, ``"2:4"`` (4, and a restart may leave out 2), or a mapping
             of ``ranks``, ``restarts``, ``min_ranks``, ``port`` and ``hang``.
         isolation: ``"fork"`` (default) or ``"spawn"``, a fresh interpreter for the step.
         environment: environment variables of the task.

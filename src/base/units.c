@@ -118,6 +118,27 @@ int stk_units_parse_duration(const char *text, int64_t *ret_ms, stk_err *err)
     return stk_err_set(err, STK_E_SPEC, "duration '%s' is not a time like 90s, 10m or 2h", text);
 }
 
+bool stk_units_parse_range(const char *text, int64_t *ret_min, int64_t *ret_max)
+{
+    char *colon;
+    char *end;
+    if (text[0] < '0' || text[0] > '9') { /* strtoll takes spaces and signs */
+        return false;
+    }
+    errno = 0;
+    int64_t min = strtoll(text, &colon, 10);
+    if (*colon != ':' || colon[1] < '0' || colon[1] > '9') {
+        return false;
+    }
+    int64_t max = strtoll(colon + 1, &end, 10);
+    if (*end != '\0' || errno != 0 || min < 1 || max < min) {
+        return false;
+    }
+    *ret_min = min;
+    *ret_max = max;
+    return true;
+}
+
 const char *stk_units_format_duration(int64_t ms, char *buf, size_t size)
 {
     if (ms < 1000) {

@@ -18,6 +18,9 @@ int stk_units_parse_duration(const char *text, int64_t *ret_ms, stk_err *err);
 const char *stk_units_format_duration(int64_t ms, char *buf,
                                       size_t size); /* "0.42 s", "3 m 20 s" */
 
+/* "2:4" → 2 and 4, whole numbers of at least 1 that rise; false where it is anything else. */
+bool stk_units_parse_range(const char *text, int64_t *ret_min, int64_t *ret_max);
+
 /* [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}; `dot` says whether a dot is allowed (pipeline and output
  * names, not steps). */
 bool stk_units_is_name(const char *text, bool dot);

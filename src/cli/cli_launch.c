@@ -1,4 +1,4 @@
-/* `stoker launch`: many processes of one program on this host, as one. */
+/* `stoker launch`: many processes of one program, on this host or several, as one. */
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -92,6 +92,23 @@ static int read_nodes(const stk_cli *cli, stk_launch_config *c, stk_err *err)
     return rc;
 }
 
+/* -n MIN:MAX */
+static int read_range(const stk_cli *cli, const char *text, int64_t *ret_min, int64_t *ret_max,
+                      stk_err *err)
+{
+    if (!stk_units_parse_range(text, ret_min, ret_max) || *ret_max > STK_LAUNCH_MAX_RANKS) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "-n, --ranks: '%s' is no MIN:MAX of whole numbers from 1 to %d, the "
+                           "smaller one first; -n 2:4 starts 4 ranks",
+                           text, STK_LAUNCH_MAX_RANKS);
+    }
+    if (stk_cli_value(cli, "min-ranks") != NULL) {
+        return stk_err_set(err, STK_E_USAGE, "-n %s and --min-ranks both say the fewest ranks",
+                           text);
+    }
+    return 0;
+}
+
 static int read_options(stk_cli *cli, stk_arena *arena, stk_launch_config *c, stk_err *err)
 {
     int64_t ranks = 1;
@@ -100,9 +117,14 @@ static int read_options(stk_cli *cli, stk_arena *arena, stk_launch_config *c, st
     int64_t port = 0;
     int64_t server = -1;
     const char *n = stk_cli_value(cli, "ranks");
-    int rc = n != NULL && strcmp(n, "gpus") == 0
-                 ? count_devices(arena, c, &ranks, err)
-                 : stk_cli_number(cli, "ranks", 1, STK_LAUNCH_MAX_RANKS, &ranks, err);
+    int rc = 0;
+    if (n != NULL && strchr(n, ':') != NULL) {
+        rc = read_range(cli, n, &min, &ranks, err);
+    } else if (n != NULL && strcmp(n, "gpus") == 0) {
+        rc = count_devices(arena, c, &ranks, err);
+    } else {
+        rc = stk_cli_number(cli, "ranks", 1, STK_LAUNCH_MAX_RANKS, &ranks, err);
+    }
     rc = rc < 0 ? rc : stk_cli_number(cli, "min-ranks", 1, ranks, &min, err);
     rc = rc < 0 ? rc : stk_cli_number(cli, "restarts", 0, 1000, &restarts, err);
     rc = rc < 0 ? rc : stk_cli_number(cli, "port", 1, 65535, &port, err);
@@ -267,7 +289,11 @@ static int run_launch(stk_cli *cli)
 }
 
 static const stk_option options_of_launch[] = {
-    {"ranks", 'n', "N", "how many processes; gpus: one for each device that can be used", false},
+    {"ranks", 'n', "N",
+     "how many processes; MIN:MAX: as -n MAX --min-ranks MIN; gpus: one for each device that can "
+     "be "
+     "used",
+     false},
     {"min-ranks", 0, "N", "a restart may leave out ranks that failed, down to so many", false},
     {"restarts", 0, "N", "start all again after a failure, so many times (0)", false},
     {"port", 0, "PORT", "where ranks meet (MASTER_PORT); without it a free one is found", false},

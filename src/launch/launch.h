@@ -1,12 +1,13 @@
-/* launch: many processes of one program on this host, as one. How do ranks find each other, which
- * of them failed first and why, and is none left behind?
+/* launch: many processes of one program, on this host or several, as one. How do ranks find each
+ * other, which of them failed first and why, and is none left behind?
  *
  * A gang is N ranks. They start together, see what torchrun's ranks see (RANK, WORLD_SIZE,
  * MASTER_ADDR, MASTER_PORT …), and end together: the first that ends other than by 0 is named, the
  * others get SIGTERM and, after `grace_ms`, SIGKILL. With restarts left all start again. What they
  * write goes to files of their own and, line by line with "[K] " before it, to one view. Whatever
  * ends the launcher ends its ranks: each dies with its parent, and a guardian (sys/guard.h) takes
- * what they left. Several nodes and either pipeline dialect are none of this room's business.
+ * what they left. On several nodes one launcher runs on each, for its own ranks; node 0's leads
+ * (launch_nodes.h). Either pipeline dialect is none of this room's business.
  */
 #ifndef STK_LAUNCH_H
 #define STK_LAUNCH_H

@@ -271,6 +271,25 @@ def test_restart_with_fewer() -> None:
     assert [a["ranks"] for a in done.gang["attempts"]] == [4, 3, 2]
 
 
+def test_min_to_max() -> None:
+    """As torchrun writes it: `-n MIN:MAX` starts MAX."""
+    code = "[ $WORLD_SIZE = 2 ] && exit 0; [ $RANK = 0 ] && exit 1; exec sleep 60"
+    done = launch("-n", "2:3", "--restarts", "5", "--json", *shell(code))
+    assert done.code == 0
+    assert [a["ranks"] for a in done.gang["attempts"]] == [3, 2]
+
+
+@pytest.mark.parametrize("range", ["4:2", "0:2", "2:", ":2", "2:1025", "a:b", "-1:2", "1:2:3"])
+def test_no_range(range: str) -> None:
+    done = launch("-n", range, *shell("exit 0"))
+    assert done.code == 2 and f"'{range}' is no MIN:MAX" in done.err
+
+
+def test_range_and_min() -> None:
+    done = launch("-n", "2:4", "--min-ranks", "2", *shell("exit 0"))
+    assert done.code == 2 and "both say the fewest ranks" in done.err
+
+
 # --- the view ---
 
 

@@ -45,6 +45,15 @@ def test_ranks_of_a_step(cli: Cli) -> None:
     }
 
 
+def test_min_to_max(cli: Cli) -> None:
+    gang = {"ranks": "2:3", "restarts": 1}
+    run = "[ $WORLD_SIZE = 2 ] || [ $RANK = 0 ] || exec sleep 60; [ $WORLD_SIZE = 2 ]"
+    done = cli.run({"a": {"run": run, "gang": gang}})
+    assert done.code == 0, done.err
+    gang = json.loads((Path(done.steps["a"]["dir"]) / "gang.json").read_text())
+    assert [attempt["ranks"] for attempt in gang["attempts"]] == [3, 2]
+
+
 def test_outputs_are_the_steps(cli: Cli) -> None:
     """What rank 0 writes is the step's output, and the next step's input."""
     done = cli.run(
