@@ -80,8 +80,13 @@ static bool is_same(const char *a, const char *b)
 static int join(stk_image_want *w, const stk_step *step, bool devices, stk_arena *arena,
                 stk_err *err)
 {
-    const char **uses =
-        stk_arena_array(arena, (size_t)w->use.n_uses + step->n_uses + 1, sizeof *uses);
+    w->use.devices = w->use.devices || devices;
+    w->use.python = w->use.python || step->python != NULL;
+    w->allows_cpu_build = w->allows_cpu_build && stk_cli_allows_cpu_build(step);
+    if (step->n_uses == 0) {
+        return 0;
+    }
+    const char **uses = stk_arena_array(arena, (size_t)w->use.n_uses + step->n_uses, sizeof *uses);
     if (uses == NULL) {
         return no_memory(err);
     }
@@ -100,9 +105,6 @@ static int join(stk_image_want *w, const stk_step *step, bool devices, stk_arena
     }
     w->use.uses = uses;
     w->use.n_uses = n;
-    w->use.devices = w->use.devices || devices;
-    w->use.python = w->use.python || step->python != NULL;
-    w->allows_cpu_build = w->allows_cpu_build && stk_cli_allows_cpu_build(step);
     return 0;
 }
 
@@ -235,14 +237,23 @@ static const char *main_file_of(const stk_spec *spec, stk_arena *arena)
 static int add_notes(const stk_cli_containers *c, const stk_spec *spec, stk_plan *plan,
                      stk_err *err)
 {
-    const char *last = NULL;
-    int rc = 0;
-    for (uint32_t i = 0; i < stk_spec_n_steps(spec) && rc == 0; i++) {
-        const char *note = c->places[i].note;
-        if (note != NULL && (last == NULL || strcmp(last, note) != 0)) {
-            rc = stk_plan_remark(plan, err, "%s", note);
-            last = note;
+    uint32_t n = 0;
+    uint32_t first[2] = {0, 0};
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
+        if (c->places[i].note != NULL) {
+            first[n > 0] = n < 2 ? i : first[1];
+            n++;
         }
+    }
+    int rc = n == 1 ? stk_plan_remark(plan, err, "%s", c->places[first[0]].note) : 0;
+    if (n > 1) { /* they all have the same reason */
+        char more[32] = "";
+        (void)snprintf(more, sizeof more, " and %u more", n - 2);
+        rc = stk_plan_remark(plan, err,
+                             "steps '%s', '%s'%s name no image and stack '%s' has no "
+                             "default_image: they run on this machine itself",
+                             stk_spec_step(spec, first[0])->name,
+                             stk_spec_step(spec, first[1])->name, n > 2 ? more : "", c->stack.name);
     }
     if (rc == 0 && c->n_kept > 0 && c->stack.kind == STK_PLACE_LOCAL) {
         rc = stk_plan_remark(plan, err,

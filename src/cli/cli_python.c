@@ -37,6 +37,7 @@ static const char *const fronts[] = {
     "../lib/python3*/site-packages/stoker",
     "../lib/python3*/dist-packages/stoker",
     "../stoker",
+    "..", /* in the package itself, as a wheel may have it */
 };
 
 const char *stk_cli_front(const stk_cli *cli, stk_arena *arena)

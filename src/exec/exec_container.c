@@ -416,7 +416,7 @@ int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const 
     stk_buf_text(buf, ",\"container\":{\"image\":");
     stk_buf_json(buf, all->images[i_step]);
     stk_buf_text(buf, ",\"name\":");
-    stk_buf_json(buf, w.place->written != NULL ? w.place->written : all->images[i_step]);
+    stk_buf_json(buf, stk_exec_container_image(x, task));
     if (all->socket != NULL) {
         stk_buf_text(buf, ",\"socket\":");
         stk_buf_json(buf, all->socket);
@@ -431,13 +431,20 @@ int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const 
     return rc < 0 ? stk_err_context(err, "container") : 0;
 }
 
-void stk_exec_container_granted(const stk_exec *x, uint32_t task, stk_buf *buf)
+const char *stk_exec_container_image(const stk_exec *x, uint32_t task)
 {
     const stk_exec_containers *all = x->config.containers;
     uint32_t i_step = x->tasks[task].i_step;
     const char *written = all->places[i_step].written;
+    return written != NULL ? written : all->images[i_step];
+}
+
+void stk_exec_container_granted(const stk_exec *x, uint32_t task, stk_buf *buf)
+{
+    const stk_exec_containers *all = x->config.containers;
+    uint32_t i_step = x->tasks[task].i_step;
     stk_buf_text(buf, ",\"image\":{\"name\":");
-    stk_buf_json(buf, written != NULL ? written : all->images[i_step]);
+    stk_buf_json(buf, stk_exec_container_image(x, task));
     stk_buf_text(buf, ",\"id\":");
     stk_buf_json(buf, all->images[i_step]);
     if (all->pins[i_step] != NULL) {

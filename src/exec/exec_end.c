@@ -205,8 +205,15 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
 }
 
 /* The worker's own account of a failure → the sentence. */
-static const char *error_text(const stk_result_error *e, stk_arena *arena)
+static const char *error_text(const stk_exec *x, uint32_t task, const stk_result_error *e,
+                              stk_arena *arena)
 {
+    if (e->class == STK_FAIL_IMPORT && e->module != NULL && stk_exec_is_contained(x, task)) {
+        return stk_arena_printf(arena,
+                                "module '%s' is neither in image '%s' nor among the project's "
+                                "files; name it in docker's requirements, or take another image",
+                                e->module, stk_exec_container_image(x, task));
+    }
     if (e->class == STK_FAIL_IMPORT && e->module != NULL) {
         return stk_arena_printf(arena,
                                 "module '%s' is not installed in this Python; install it (pip "
@@ -259,7 +266,7 @@ static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
     if (e->has_result && !e->result.ok && !was_ended(o)) {
         const stk_result_error *error = &e->result.error;
         failure.class = error_class(error, o);
-        failure.text = error_text(error, x->scratch);
+        failure.text = error_text(x, e->task, error, x->scratch);
         failure.traceback = error->traceback;
         failure.where = error->where;
         if (failure.text != NULL) {

@@ -191,6 +191,8 @@ bool stk_exec_is_contained(const stk_exec *x, uint32_t task);
  * names alone. Makes the places in the laid-out project that other things are mounted on. */
 int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir,
                             const char *const *env, stk_buf *buf, stk_err *err);
+/* The image as it was named, or its id. */
+const char *stk_exec_container_image(const stk_exec *x, uint32_t task);
 /* `,"image":{"name","id"}` of what it is granted. */
 void stk_exec_container_granted(const stk_exec *x, uint32_t task, stk_buf *buf);
 /* Of what a step in a container was seen to load (JSON), the project's own files: the rest is the

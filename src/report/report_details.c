@@ -357,6 +357,7 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
     const json_t *granted = json_object_get(start, "granted");
     d.granted = granted_of(granted);
     d.granted_json = stk_report_dup(arena, granted);
+    d.image = stk_arena_dup(arena, stk_report_text(json_object_get(granted, "image"), "name"));
     d.miss = stk_arena_dup(arena, stk_report_text(start, "miss"));
     read_end(view, i_task, end, arena, &d);
     stk_report_read_devices(granted, json_object_get(end, "used"), arena, &d);

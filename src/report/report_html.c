@@ -479,7 +479,11 @@ static int step_row(const page *p, uint32_t i_task)
         amounts(out, &d.asked);
         amounts(out, &d.granted);
         used_cell(out, &d);
-        cell(out, "dim", d.miss ? stk_arena_printf(p->arena, "ran: %s", d.miss) : "");
+        cell(out, "dim",
+             stk_arena_printf(p->arena, "%s%s%s%s%s", d.miss != NULL ? "ran: " : "",
+                              d.miss != NULL ? d.miss : "",
+                              d.miss != NULL && d.image != NULL ? "; " : "",
+                              d.image != NULL ? "in " : "", d.image != NULL ? d.image : ""));
     } else {
         stk_buf_text(out, "<td></td><td></td><td></td>");
         cell(out, "dim",

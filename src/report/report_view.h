@@ -125,6 +125,7 @@ typedef struct stk_view_details {
     stk_view_amounts granted;
     stk_view_amounts used;
     const char *granted_json; /* as committed, or NULL */
+    const char *image;        /* it ran in, as it was named; NULL: on the machine itself */
     const char *used_json;
     const char *metadata; /* JSON object or NULL */
     const char *miss;     /* why it was not cached, or NULL */

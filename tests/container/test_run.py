@@ -114,6 +114,8 @@ def test_command_in_scratch(project: Project, scratch: str) -> None:
     assert project.log(step) == "hello\n"
     assert step["granted"]["image"]["name"] == scratch
     assert step["granted"]["image"]["id"].startswith("sha256:")
+    assert f"image      {scratch}" in project.stoker("show", "latest/a").stdout
+    assert f"in {scratch}" in next(project.folder.glob(".stoker/runs/*/card.html")).read_text()
     wait_for(
         lambda: ours(project.podman, shown["run"]) == []
     )  # the engine removes it when it has ended
@@ -396,6 +398,12 @@ def test_without_image_it_runs_here(project: Project, podman: Any) -> None:
     shown = project.run("--with", "docker")
     assert "image" not in shown["steps"]["a"]["granted"]
     assert any("names no image" in note for note in shown["notes"])
+    project.write(
+        "p.yaml",
+        "stoker: 1\nname: p\nsteps:\n" + "".join(f"  a{i}: {{run: echo hi}}\n" for i in range(5)),
+    )
+    notes = [n for n in project.run("--with", "docker")["notes"] if "no image" in n]
+    assert len(notes) == 1 and notes[0].startswith("steps 'a0', 'a1' and 3 more name no image")
 
 
 def test_docker_by_name_needs_an_image(project: Project) -> None:

@@ -241,3 +241,12 @@ def test_ranks(project: Project, debian: str) -> None:
     assert "{'world': 2, 'rank': 0}" in done.stdout
     log = project.log(project.show()["steps"]["train"])
     assert sorted(log.splitlines()) == ["[0] rank 0 hello", "[1] rank 1 hello"]
+
+
+def test_missing_module(project: Project, debian: str) -> None:
+    write_flow(project, f'step_operator="docker", {image(debian)}')
+    project.write("helper.py", "def twice(x):\n    import numpy\n    return 2 * x\n")
+    python(project, "flow.py", ok=False)
+    error = project.show()["steps"]["train"]["error"]
+    assert error["class"] == "import"
+    assert f"module 'numpy' is neither in image '{debian}' nor" in error["text"]
