@@ -61,8 +61,45 @@ def command_line(engine: Any, image: str, folder: Path) -> float:
     return time.monotonic() - began
 
 
+def image_row(bench: Bench, engine: Any, image: str, folder: Path) -> None:
+    """What a run does about an image that is here, beside the two questions to the engine that it takes."""
+    spec = folder / "p.yaml"
+    docker = {"parent_image": image}
+    spec.write_text(
+        json.dumps({"stoker": 1, "name": "p", "docker": docker, "steps": {"a": {"run": "/probe"}}})
+    )
+    env = {**engine.env, "STOKER_ACCEL": "none", "STOKER_STORE": f"{folder}/store"}
+    words = [str(bench.args.stoker), "build", str(spec)]
+
+    def ask() -> None:
+        for path in ("/_ping", "/info", f"/images/{image}/json"):
+            engine.api("GET", path)
+
+    kinds = {
+        "stoker": lambda: subprocess.run(words, env=env, check=True, stdout=subprocess.DEVNULL),
+        "api": ask,
+        "inspect": lambda: engine("image", "inspect", image),
+    }
+    found: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(3 if bench.args.quick else ROUNDS):
+        for name, one in kinds.items():
+            began = time.monotonic()
+            one()
+            found[name].append(1e3 * (time.monotonic() - began))
+    ours, api, inspect = (statistics.median(found[name]) for name in ("stoker", "api", "inspect"))
+    bench.add(
+        "containers",
+        "an image that is here, checked before a run (`stoker build`)",
+        f"{ours:.0f} ms",
+        f"the same questions by the bare API {api:.0f} ms; podman image inspect {inspect:.0f} ms",
+        statistics.median(a - b for a, b in zip(found["stoker"], found["api"])),
+        30,
+        "ms more",
+    )
+
+
 def rows(bench: Bench) -> None:
-    """Two rows: until the program's first instruction, and until its end is known."""
+    """Two rows: until the program's first instruction, and until its end is known; and one about images."""
     sys.path.insert(0, str(ROOT / "tests" / "container"))
     try:
         import conftest as engines
@@ -88,6 +125,7 @@ def rows(bench: Bench) -> None:
                 ran = float((folder / "clock").read_text()) - began
                 found[name].append((1e3 * ran, 1e3 * took))
                 time.sleep(0.5)  # what the engine still cleans up isn't the next one's
+        image_row(bench, engine, image, folder)
     over = [c[0] - b[0] for b, c in zip(found["bare"], found["contain"])]
     for i, what in enumerate(["until its first instruction", "until its end is known"]):
         ours, api, run = (

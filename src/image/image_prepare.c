@@ -64,7 +64,7 @@ static int fetch(const prepare *p, stk_image_want *w, stk_image_config *config)
 {
     stk_image_ref ref;
     stk_err why = {0};
-    const char *arch = p->engine->arch != NULL ? p->engine->arch : "amd64";
+    const char *arch = p->engine->arch != NULL ? p->engine->arch : stk_image_arch();
     if (stk_image_is_id(w->image)) {
         stk_err_set(p->err, STK_E_NOT_FOUND, "image %s isn't here (%s)", w->image, p->engine->name);
         stk_err_hint(p->err, "an id is known to one engine only: name the image");
