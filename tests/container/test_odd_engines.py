@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socketserver
 import struct
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler
 from types import SimpleNamespace
 
 import pytest
+from conftest import HERE, static_program
 from contain import Contained
 
 
@@ -24,7 +27,8 @@ class Server(socketserver.ThreadingUnixStreamServer):
 
 @pytest.fixture
 def engine(tmp_path):
-    """engine(**answers): path's last word → (status, JSON or bytes), None: the connection is cut; asked: what came."""
+    """engine(**answers): path's last word → (status, JSON or bytes), None: the connection is cut, or a function of what
+    was sent to one of these; asked: what came."""
     servers = []
 
     def make(**answers):
@@ -34,11 +38,13 @@ def engine(tmp_path):
             protocol_version = "HTTP/1.1"
 
             def answer(self) -> None:
-                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 path = self.path.split("?")[0]
                 asked.append(f"{self.command} {path}")
                 word = "delete" if self.command == "DELETE" else path.rsplit("/", 1)[1]
                 found = answers.get(word, (200, "OK"))
+                if callable(found):
+                    found = found(sent)
                 if found is None:
                     self.connection.close()
                     return
@@ -117,3 +123,51 @@ def test_what_could_not_be_removed_is_said(engine, tmp_path):
     task = Contained(engine(**answers), tmp_path / "step", "img:1", "/prog")
     assert task.end(20) == 125
     assert "broken" in task.err and "may be left behind" in task.err and "device busy" in task.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make a namespace of processes")
+def test_the_runner_needs_nothing_but_itself(engine, tmp_path):
+    """PID 1 in a root without /proc, /dev or anything else: signals, what is left running, and the status."""
+    tree = tmp_path / "tree"
+    (tree / "stoker").mkdir(parents=True)
+    static_program(HERE / "probe.c", tree / "probe")
+
+    def create(sent: bytes):
+        for mount in json.loads(sent)["HostConfig"]["Mounts"]:
+            link = shutil.copy if mount["Target"].endswith("stk-runner") else os.link
+            link(mount["Source"], str(tree) + mount["Target"])
+        return MADE
+
+    def start(_: bytes):
+        words = [
+            "unshare",
+            "--pid",
+            "--fork",
+            "chroot",
+            str(tree),
+            "/stoker/stk-runner",
+            "/stoker/contain.sock",
+        ]
+        runners.append(subprocess.Popen(words, stdin=subprocess.DEVNULL))
+        return 204, b""
+
+    runners = []
+    odd = engine(create=create, start=start)
+    task = Contained(
+        odd,
+        tmp_path / "step",
+        "img:1",
+        "/probe",
+        "stat",
+        "/proc",
+        "--",
+        "orphan",
+        "--",
+        "term",
+        "5",
+    )
+    task.says("waiting")
+    assert task.out == "(none)\nwaiting\n"
+    task.kill()
+    assert task.end(20) == 5, task.err
+    assert runners[0].wait(10) == 5
