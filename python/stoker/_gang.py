@@ -433,6 +433,7 @@ class Rank:
             from . import _fitness
 
             _fitness.ThreadedLibraries().set_threads(int(threads))
+        self._hold_alive()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         stack = os.open(f"{self.own}/stack.txt", flags, 0o644)
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
@@ -452,6 +453,52 @@ class Rank:
         write(self.own, "result.json", result)
         if self.number == 0:
             write(self.directory, "result.json", result)
+            if "error" not in result:
+                self.outlive_other_ranks()
+
+    def _hold_alive(self) -> None:
+        """A lock that lasts as long as this process, however it ends, and isn't its children's."""
+        import fcntl
+
+        if self.number == 0:
+            return
+        made = f"{self.own}/.{self._alive}"
+        fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)  # never closed
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return  # a file system without locks: nobody waits for this rank
+        os.rename(made, f"{self.own}/{self._alive}")
+
+    def outlive_other_ranks(self) -> None:
+        """Rank 0 has PyTorch's store in its process, without which the others can't go on: it ends last.
+
+        (torchrun's own agent has it, so scripts count on that.) Waits until the ranks of this machine, and those of
+        other machines that share the attempt directory, have ended, or somebody tells this one to end.
+        """
+        import fcntl
+        import signal
+        import time
+
+        def told(number: int, frame: Any) -> NoReturn:
+            raise InterruptedError
+
+        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        try:
+            signal.signal(signal.SIGTERM, told)  # what it was to do is done
+            for k in range(1, self.world):
+                path = f"{self.directory}/rank-{k}/{self._alive}"
+                while k < here and not os.path.exists(path):
+                    time.sleep(_POLL_S)
+                try:
+                    with open(path, "rb") as stream:
+                        fcntl.lockf(stream, fcntl.LOCK_SH)
+                except InterruptedError:
+                    raise
+                except OSError:
+                    continue  # another machine's, of a folder of its own
+        except InterruptedError:
+            pass
 
     def meet(self, where: str) -> None:
         """Wait until all ranks of this machine have come here; one that dies before ends all."""
@@ -487,6 +534,10 @@ class Rank:
             if "path" in entry:
                 entry["path"] = f"{self.directory}/rank-{k}/{entry['path']}"
         return outputs
+
+    @property
+    def _alive(self) -> str:
+        return f"alive-{self.restart}"
 
     @property
     def _shared(self) -> str:

@@ -480,3 +480,40 @@ def test_a_script_on_ranks(tmp_path: Path) -> None:
     assert f"completed {said}" in run_python(tmp_path, OF_SCRIPT).stdout
     out = run_python(tmp_path, OF_SCRIPT.replace('"--fail" in sys.argv', "True")).stdout
     assert "rank 1 of 2: 'train.py' called sys.exit(4)" in out
+
+
+OUTLIVES = """
+import os, socket, threading, time
+from stoker import pipeline, step, torchrun
+
+def serve(listener):
+    while True:
+        listener.accept()[0].sendall(b"served")
+
+@torchrun(nproc_per_node=3)
+@step(enable_cache=False)
+def train() -> str:
+    rank, place = int(os.environ["RANK"]), (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    if rank == 0:  # as PyTorch's store: a thread of rank 0
+        listener = socket.create_server(place)
+        threading.Thread(target=serve, args=[listener], daemon=True).start()
+        return "rank 0's"
+    if rank == 2:
+        os._exit(0)  # leaves nothing that says so
+    time.sleep(1)
+    with socket.create_connection(place) as connection:
+        assert connection.recv(6) == b"served"
+
+@pipeline
+def one():
+    train()
+
+if __name__ == "__main__":
+    print(one().steps["train"].output.load())
+"""
+
+
+@needs_engine
+def test_rank_0_ends_last(tmp_path: Path) -> None:
+    """Its process has what the others meet at; torchrun's agent has it, so scripts count on that."""
+    assert "rank 0's" in run_python(tmp_path, OUTLIVES).stdout
