@@ -128,10 +128,11 @@ int stk_image_dockerfile(const stk_image_recipe *recipe, stk_arena *arena, stk_b
                          const char **ret_tag, stk_err *err);
 /* Builds it unless it is there; log to `log_path`, its lines to `say`. A requirement that would
  * replace the parent's CUDA build of torch, TensorFlow or JAX is refused (STK_E_RESOURCES).
- * *ret_pinned: "registry/repository@sha256:…" where it was pushed, else NULL. */
+ * *ret_pinned: "registry/repository@sha256:…" where it was pushed, else NULL; *ret_built: it was
+ * built just now. */
 int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, const char *log_path,
                     stk_image_say *say, void *arg, stk_arena *arena, const char **ret_id,
-                    const char **ret_pinned, stk_err *err);
+                    const char **ret_pinned, bool *ret_built, stk_err *err);
 
 /* What these inputs were built to earlier; STK_E_NOT_FOUND: they weren't. */
 int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, stk_arena *arena,

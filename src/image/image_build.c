@@ -306,7 +306,8 @@ static int publish(const stk_engine *engine, const stk_image_recipe *recipe,
 
 static int build_if_needed(const stk_engine *engine, const stk_image_recipe *recipe,
                            stk_image_make *make, const char *log_path, stk_image_say *say,
-                           void *arg, stk_arena *arena, const char **ret_id, stk_err *err)
+                           void *arg, stk_arena *arena, const char **ret_id, bool *ret_built,
+                           stk_err *err)
 {
     stk_image_config there;
     const char *name = stk_arena_printf(arena, REPOSITORY ":%s", make->tag);
@@ -322,6 +323,7 @@ static int build_if_needed(const stk_engine *engine, const stk_image_recipe *rec
                 ? 0
                 : stk_image_plan_check(engine, make, recipe->parent, recipe->parent_id, arena, err);
         rc = rc < 0 ? rc : build(engine, make, name, log_path, say, arg, arena, err);
+        *ret_built = rc == 0;
         rc = rc < 0 ? rc : stk_image_local(engine, name, arena, &there, err);
     } else if (rc < 0) {
         rc = stk_image_local(engine, name, arena, &there, err);
@@ -352,7 +354,7 @@ int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, st
 
 int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, const char *log_path,
                     stk_image_say *say, void *arg, stk_arena *arena, const char **ret_id,
-                    const char **ret_pinned, stk_err *err)
+                    const char **ret_pinned, bool *ret_built, stk_err *err)
 {
     stk_image_recipe ours = *recipe;
     stk_image_make *make = stk_arena_alloc(arena, sizeof *make);
@@ -361,11 +363,13 @@ int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, co
     }
     ours.without_mounts = !engine->is_podman;
     *ret_pinned = NULL;
+    *ret_built = false;
     int rc = stk_image_make_read(&ours, arena, make, err);
     if (rc == 0 && make->adds_nothing && recipe->parent_id != NULL) {
         *ret_id = recipe->parent_id;
     } else if (rc == 0) {
-        rc = build_if_needed(engine, &ours, make, log_path, say, arg, arena, ret_id, err);
+        rc =
+            build_if_needed(engine, &ours, make, log_path, say, arg, arena, ret_id, ret_built, err);
         if (rc == 0 && recipe->registry != NULL) {
             rc = publish(engine, recipe, make, *ret_id, say, arg, arena, ret_pinned, err);
         }

@@ -41,9 +41,10 @@ static int judge(const prepare *p, const stk_image_want *w, uint32_t first)
         }
         if (f->level == STK_CHECK_ERROR) {
             stk_err_set(p->err, STK_E_RESOURCES, "step '%s': %s", w->step, f->text);
-            if (f->remedy != NULL) {
-                stk_err_hint(p->err, "%s", f->remedy);
-            }
+            bool meant = may_be_meant(f->check);
+            stk_err_hint(p->err, "%s%s%s", f->remedy != NULL ? f->remedy : "",
+                         meant && f->remedy != NULL ? "; " : "",
+                         meant ? "STOKER_ALLOW_CPU_BUILD=1 goes on without" : "");
             return STK_E_RESOURCES;
         }
     }
@@ -56,6 +57,11 @@ static int check(const prepare *p, const stk_image_want *w, const stk_image_conf
     stk_image_use use = w->use;
     use.arch = use.arch != NULL ? use.arch : p->engine->arch;
     int rc = stk_image_check(config, w->image, p->accel, &use, p->findings, p->err);
+    for (uint32_t i = first; stk_image_builds(w->docker) && i < p->findings->n; i++) {
+        stk_finding *f = &p->findings->items[i];
+        bool about_parent = f->level == STK_CHECK_ERROR && strcmp(f->check, "image") == 0;
+        f->level = about_parent ? STK_CHECK_NOTE : f->level; /* a look into what is built tells */
+    }
     return rc < 0 ? rc : judge(p, w, first);
 }
 
@@ -121,8 +127,7 @@ static int make(const prepare *p, stk_image_want *w, stk_image_config *config)
     const char *id = NULL;
     say(p, "image for step '%s': built unless it is there", w->step);
     int rc = stk_image_build(p->engine, &recipe, log_path(p, w->step), p->how->say, p->how->arg,
-                             p->arena, &id, &w->pinned, p->err);
-    w->was_built = rc == 0 && (config->id == NULL || strcmp(config->id, id) != 0);
+                             p->arena, &id, &w->pinned, &w->was_built, p->err);
     return rc < 0 ? rc : stk_image_local(p->engine, id, p->arena, config, p->err);
 }
 
@@ -146,6 +151,17 @@ static int look(const prepare *p, const stk_image_want *w, const char *id)
                                "image %s: %s", name, f->text);
     }
     return rc < 0 ? rc : judge(p, w, first);
+}
+
+/* The name by which a registry has it; NULL: none has. */
+static const char *pinned(const char *image, const stk_image_config *config, stk_arena *arena)
+{
+    stk_image_ref ref;
+    if (config->digest == NULL || stk_image_is_id(image) ||
+        stk_image_parse(image, arena, &ref, NULL) < 0 || strcmp(ref.registry, "localhost") == 0) {
+        return NULL;
+    }
+    return stk_arena_printf(arena, "%s/%s@%s", ref.registry, ref.repository, config->digest);
 }
 
 static int one(const prepare *p, stk_image_want *w)
@@ -175,13 +191,8 @@ static int one(const prepare *p, stk_image_want *w)
         w->user = config.user != NULL ? config.user : "";
         w->env = config.env;
         w->entrypoint = config.entrypoint;
-        if (w->pinned == NULL && config.digest != NULL && w->image != NULL &&
-            !stk_image_is_id(w->image) && !w->was_built) {
-            stk_image_ref ref;
-            if (stk_image_parse(w->image, p->arena, &ref, NULL) == 0) {
-                w->pinned = stk_arena_printf(p->arena, "%s/%s@%s", ref.registry, ref.repository,
-                                             config.digest);
-            }
+        if (w->pinned == NULL && w->image != NULL && !stk_image_builds(w->docker)) {
+            w->pinned = pinned(w->image, &config, p->arena);
         }
     } else if (p->err != NULL && strncmp(p->err->text, "step '", 6) != 0) {
         stk_err_context(p->err, "step '%s'", w->step);

@@ -185,6 +185,7 @@ def test_a_cpu_only_image_for_a_gpu_step(
             "step 'train': image 'localhost/team/pytorch-cpu:1' is made for CPUs only" in done.said
         )
         assert "take pytorch/pytorch:2.9.0-cuda13.0" in done.said
+        assert "STOKER_ALLOW_CPU_BUILD=1 goes on without" in done.said
     assert stoker.build({"parent_image": "localhost/team/pytorch-cpu:1"}).code == 0
     spec = stoker.pipeline({"parent_image": "localhost/team/pytorch-cpu:1"}, **step)
     for policy in ("fit", "strict"):
@@ -192,7 +193,7 @@ def test_a_cpu_only_image_for_a_gpu_step(
         assert allowed or (done.code == 2 and "is made for CPUs only" in done.said)
 
 
-def test_a_cpu_build_of_torch_found_inside(stoker: Stoker, pip_image: str) -> None:
+def test_a_cpu_build_of_torch_found_inside(stoker: Stoker, podman: Any, pip_image: str) -> None:
     stoker.gpus()
     step = {"resources": {"gpu_count": 1}, "uses": ["torch"]}
     docker = {"parent_image": pip_image, "requirements": ["torch==2.9.0+cpu"], **PIP}
@@ -200,6 +201,10 @@ def test_a_cpu_build_of_torch_found_inside(stoker: Stoker, pip_image: str) -> No
     assert done.code == 2
     assert "torch 2.9.0+cpu is a CPU-only build: it can't use this host's NVIDIA GPU" in done.said
     docker["requirements"] = ["torch==2.9.0+cu130"]
+    assert stoker.build(docker, step=step).code == 0
+    # a parent without any is no reason against what is built on it
+    podman("tag", pip_image, "localhost/team/python-cpu:1")
+    docker["parent_image"] = "localhost/team/python-cpu:1"
     assert stoker.build(docker, step=step).code == 0
 
 
@@ -222,7 +227,9 @@ def test_built_once(stoker: Stoker, podman: Any, pip_image: str) -> None:
     assert "FROM" in log.read_text() and "tinypkg" in log.read_text()
     log.unlink()
     stoker.write("train.py", "print('code is no part of it')\n")
-    assert stoker.built(docker)["id"] == made["id"]
+    again = stoker.built(docker)
+    assert again["id"] == made["id"] and not again["built"]
+    assert stoker("run", "--with", "docker", stoker.folder / "p.yaml").code == 0
     assert not list((stoker.folder / ".stoker/images").iterdir())  # the builder wasn't even asked
     docker["requirements"] = ["tinypkg==2.0"]
     assert stoker.built(docker)["id"] != made["id"]
