@@ -311,7 +311,8 @@ class _Walk:
         if isinstance(value, enum.Enum):
             self._class(type(value))
             return f"enum:{type(value).__qualname__}.{value.name}={value.value!r}"
-        if isinstance(value, getattr(functools, "cached_property", ())):  # Python 3.8
+        cached: Any = getattr(functools, "cached_property", ())  # Python 3.8
+        if isinstance(value, cached):
             return "cached_property:" + self._value(value.func, depth + 1)
         if isinstance(value, functools.partial):
             inner = [self._value(v, depth + 1) for v in (value.func, value.args, value.keywords)]
