@@ -509,7 +509,9 @@ def describe(exc: BaseException, entry: Any = None) -> Dict[str, Any]:
     elif ours and not isinstance(exc, Stopped):
         error["class"] = "usage"
     elif isinstance(exc, ImportError):
-        error.update({"class": "import", "module": exc.name or ""})
+        error["class"] = "import"
+        if isinstance(exc, ModuleNotFoundError) and exc.name:
+            error["module"] = exc.name  # else it is there, and what it needs or should hold isn't
     elif full is not None:
         error["class"] = "device_oom"
     where = _user_line(exc) or _defined_at(entry)

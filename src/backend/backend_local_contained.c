@@ -11,7 +11,7 @@ enum { FILE_BYTES = 64 << 10, FILE_NODES = 2000 };
 
 /* What container.json says by now. Numbers: -1 unknown. */
 typedef struct container {
-    int64_t pid, peak_bytes, cpu_us, signal;
+    int64_t pid, peak_bytes, cpu_us, signal, shm_bytes, shm_free_bytes;
     bool oom;
     char failed[512]; /* why it never ran, or who ended it; "" nothing */
 } container;
@@ -32,12 +32,15 @@ static bool read_container(const local_task *task, container *ret)
     }
     const stk_json *oom = stk_json_get(&root, "oom");
     const char *failed = stk_json_text(stk_json_get(&root, "failed"));
-    *ret = (container){.pid = -1, .peak_bytes = -1, .cpu_us = -1};
+    *ret = (container){
+        .pid = -1, .peak_bytes = -1, .cpu_us = -1, .shm_bytes = -1, .shm_free_bytes = -1};
     (void)snprintf(ret->failed, sizeof ret->failed, "%s", failed != NULL ? failed : "");
     ret->oom = oom != NULL && oom->kind == STK_JSON_BOOL && oom->truth;
     (void)stk_json_int(stk_json_get(&root, "pid"), &ret->pid);
     (void)stk_json_int(stk_json_get(&root, "peak_bytes"), &ret->peak_bytes);
     (void)stk_json_int(stk_json_get(&root, "cpu_us"), &ret->cpu_us);
+    (void)stk_json_int(stk_json_get(&root, "shm_bytes"), &ret->shm_bytes);
+    (void)stk_json_int(stk_json_get(&root, "shm_free_bytes"), &ret->shm_free_bytes);
     (void)stk_json_int(stk_json_get(&root, "signal"), &ret->signal);
     return true;
 }
@@ -54,7 +57,7 @@ void stk_local_contained_look(local_task *task)
 
 void stk_local_contained_ended(local_task *task, stk_ending *ending, stk_outcome *outcome)
 {
-    container c = {.peak_bytes = -1, .cpu_us = -1};
+    container c = {.peak_bytes = -1, .cpu_us = -1, .shm_bytes = -1};
     bool known = read_container(task, &c);
     outcome->peak_memory_bytes = task->followed ? task->watch.peak_bytes : -1;
     outcome->cpu_us = task->followed ? task->watch.cpu_us : -1;
@@ -69,6 +72,15 @@ void stk_local_contained_ended(local_task *task, stk_ending *ending, stk_outcome
     if (ending->cgroup_oom || outcome->peak_memory_bytes < 0) { /* it counts cached files too */
         ending->used_bytes = c.peak_bytes > ending->used_bytes ? c.peak_bytes : ending->used_bytes;
         outcome->peak_memory_bytes = ending->used_bytes;
+    }
+    stk_watch *w = &task->watch;
+    if (!task->followed) { /* this host's isn't the container's */
+        w->is_followed = true;
+        w->shm_free_bytes = w->shm_bytes = -1;
+    }
+    if (c.shm_bytes > 0 && (w->shm_free_bytes < 0 || c.shm_free_bytes < w->shm_free_bytes)) {
+        w->shm_bytes = c.shm_bytes;
+        w->shm_free_bytes = c.shm_free_bytes;
     }
     if (known && c.failed[0] != '\0' && c.signal == 0) { /* a start that failed */
         (void)snprintf(task->failed, sizeof task->failed, "%s", c.failed);

@@ -53,8 +53,9 @@ typedef struct stk_contain_end {
     int exit_status; /* of the program; -1: by a signal */
     int signal;
     bool oom;
-    int64_t peak_bytes; /* -1 unknown */
-    char text[1024];    /* why it never ran, "" where it did */
+    int64_t peak_bytes;                /* -1 unknown */
+    int64_t shm_bytes, shm_free_bytes; /* of its own /dev/shm at its end, -1 unknown */
+    char text[1024];                   /* why it never ran, "" where it did */
 } stk_contain_end;
 
 /* Runs the `container` of this task.json to its end: SIGTERM is passed on. */

@@ -13,6 +13,7 @@
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "contain/contain_private.h"
@@ -93,6 +94,8 @@ static void write_state(const task *t, bool at_end)
     if (at_end) {
         stk_json_put_bool(&out, "oom", e->oom);
         stk_json_put_int(&out, "peak_bytes", e->peak_bytes);
+        stk_json_put_int(&out, "shm_bytes", e->shm_bytes);
+        stk_json_put_int(&out, "shm_free_bytes", e->shm_free_bytes);
         stk_json_put_int(&out, "exit", e->exit_status);
         stk_json_put_int(&out, "signal", e->signal);
         stk_json_put_text(&out, "failed", e->text[0] != '\0' ? e->text : NULL);
@@ -279,6 +282,18 @@ static void look_at_group(task *t)
     }
 }
 
+/* While the runner waits for our answer its mounts are still there. */
+static void look_at_shm(task *t)
+{
+    char path[64];
+    struct statvfs fs;
+    (void)snprintf(path, sizeof path, "/proc/%d/root/dev/shm", (int)t->pid);
+    if (t->pid > 0 && statvfs(path, &fs) == 0) {
+        t->end->shm_bytes = (int64_t)fs.f_blocks * (int64_t)fs.f_frsize;
+        t->end->shm_free_bytes = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+    }
+}
+
 static void on_line(task *t, const char *line, size_t n)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -302,6 +317,7 @@ static void on_line(task *t, const char *line, size_t n)
         t->end->signal = (int)signal_number;
         t->ended = true;
         look_at_group(t);
+        look_at_shm(t);
         if (t->end->peak_bytes < 0 && rss_kb > 0) {
             t->end->peak_bytes = rss_kb * 1024;
         }
@@ -433,7 +449,8 @@ int stk_contain_run(const char *task_json, stk_contain_end *ret_end, stk_err *er
     sigset_t before;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     task *t = calloc(1, sizeof *t);
-    *ret_end = (stk_contain_end){.exit_status = -1, .peak_bytes = -1};
+    *ret_end = (stk_contain_end){
+        .exit_status = -1, .peak_bytes = -1, .shm_bytes = -1, .shm_free_bytes = -1};
     if (arena == NULL || t == NULL) {
         free(t);
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", task_json);

@@ -131,6 +131,7 @@ int stk_image_said(const stk_image_ref *ref, const char *doing, const char *word
     static const char *const cut[] = {
         "unexpected eof",     "connection reset", "broken pipe", "timeout",
         "connection refused", "content length",   NULL};
+    static const char *const away[] = {"no such host", "dial tcp", "network is unreachable", NULL};
     stk_image_login none = {0}, found = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
     char said[400];
@@ -147,11 +148,13 @@ int stk_image_said(const stk_image_ref *ref, const char *doing, const char *word
     if (status != 0) {
         return stk_image_refused(ref, status, said, NULL, &found, err);
     }
-    bool broke = has(said, cut);
+    bool reached = !has(said, away);
+    bool broke = reached && has(said, cut);
     stk_err_set(err, STK_E_ENV, "%s image %s/%s %s: %s", doing, ref->registry, ref->repository,
                 broke ? "broke off" : "failed", said);
-    stk_err_hint(err, broke ? "start again: layers that came whole are kept"
-                            : "look at the container engine's own log");
+    stk_err_hint(err, !reached ? STK_IMAGE_UNREACHED
+                      : broke  ? "start again: layers that came whole are kept"
+                               : "look at the container engine's own log");
     return STK_E_ENV;
 }
 

@@ -351,8 +351,7 @@ static int ask_manifest(server *r, const char *method, stk_http_response *respon
     }
     if (rc == STK_E_ENV && response->status == 0) {
         stk_err_context(err, "image %s", stk_image_text(r->ref, r->arena));
-        stk_err_hint(err, "is the registry reachable from here? image_map in stoker.yaml names a "
-                          "mirror");
+        stk_err_hint(err, STK_IMAGE_UNREACHED);
     }
     return rc;
 }

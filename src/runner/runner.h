@@ -141,6 +141,7 @@ typedef struct stk_watch {
     int64_t last_record_ms;
     int64_t shm_ms, shm_free_bytes,
         shm_bytes;      /* of /dev/shm, the least that was seen; -1 unknown */
+    bool is_followed;   /* `sid` is a container's first process */
     int64_t over_bytes; /* what stk_watch_sample complained about */
     uint32_t over_device;
     int fd; /* samples.bin, -1 until the first sample */

@@ -55,7 +55,7 @@ const char *stk_runner_way_out(stk_failure failure)
         return "; take devices from the variables that are set for the step, or ask for more of "
                "them (gpu_count)";
     case STK_FAIL_SHM_FULL:
-        return "; make it larger (mount -o remount,size=8G /dev/shm; in a container --shm-size=8g) "
+        return "; make it larger (mount -o remount,size=8G /dev/shm; in a container shm_size: 8g) "
                "or use fewer DataLoader workers";
     case STK_FAIL_ECC:
         return "; the device needs a reset or care (stoker doctor)";

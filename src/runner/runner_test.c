@@ -123,7 +123,7 @@ static void test_classify(void **state)
          STK_FAIL_SHM_FULL,
          "killed by signal 7 (SIGBUS): /dev/shm was full (0 B left of 64 MB); make it larger "
          "(mount "
-         "-o remount,size=8G /dev/shm; in a container --shm-size=8g) or use fewer DataLoader "
+         "-o remount,size=8G /dev/shm; in a container shm_size: 8g) or use fewer DataLoader "
          "workers"},
         {{.wait_status = SIGBUS, .shm_free_bytes = 60000000, .shm_bytes = 64000000},
          false,
@@ -133,7 +133,7 @@ static void test_classify(void **state)
          false,
          STK_FAIL_SHM_FULL,
          "exit status 135: /dev/shm was full (100 B left of 64 MB); make it larger (mount -o "
-         "remount,size=8G /dev/shm; in a container --shm-size=8g) or use fewer DataLoader workers"},
+         "remount,size=8G /dev/shm; in a container shm_size: 8g) or use fewer DataLoader workers"},
         {{.wait_status = EXITED(1),
           .stderr_tail = "RuntimeError: DataLoader worker (pid 12) is killed by signal: Bus error. "
                          "It is possible that dataloader's workers are out of shared memory."},
@@ -143,7 +143,7 @@ static void test_classify(void **state)
          "It "
          "is possible that dataloader's workers are out of shared memory; make it larger (mount "
          "-o "
-         "remount,size=8G /dev/shm; in a container --shm-size=8g) or use fewer DataLoader workers"},
+         "remount,size=8G /dev/shm; in a container shm_size: 8g) or use fewer DataLoader workers"},
         {{.wait_status = EXITED(1), .n_devices = 1, .device_trouble = "GPU-a: GPU is lost"},
          false,
          STK_FAIL_DEVICE_LOST,

@@ -106,6 +106,9 @@ void stk_watch_start(stk_watch *watch, pid_t sid, int64_t now_ms)
 void stk_watch_follow(stk_watch *watch, pid_t pid)
 {
     watch->sid = pid;
+    watch->is_followed = true;
+    watch->shm_ms = INT64_MIN / 2;
+    watch->shm_free_bytes = watch->shm_bytes = -1;
     watch->members_ms = INT64_MIN / 2;
     watch->members_for_ms = MEMBERS_MS;
     watch->rss_bytes = watch->peak_bytes = watch->cpu_us = -1;
@@ -222,7 +225,11 @@ static void find_members(stk_watch *watch, int64_t now_ms, int64_t age_ms)
 void stk_watch_look_at_shm(stk_watch *watch)
 {
     struct statvfs fs;
-    if (statvfs("/dev/shm", &fs) == 0) {
+    char path[64] = "/dev/shm";
+    if (watch->is_followed) { /* a container's own */
+        (void)snprintf(path, sizeof path, "/proc/%d/root/dev/shm", (int)watch->sid);
+    }
+    if (statvfs(path, &fs) == 0) {
         int64_t left = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
         bool least = watch->shm_free_bytes < 0 || left < watch->shm_free_bytes;
         watch->shm_free_bytes = least ? left : watch->shm_free_bytes;

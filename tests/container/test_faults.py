@@ -1,0 +1,202 @@
+"""What goes wrong around a run in containers: engines that go away, all of Stoker killed, containers left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_run import STOKER, WAIT_S, Project, ours, wait_for
+
+
+@pytest.fixture
+def project(tmp_path: Path, podman: Any) -> Project:
+    folder = tmp_path / "proj"
+    folder.mkdir()
+    (folder / "stoker.yaml").write_text("")
+    return Project(folder, podman)
+
+
+def log_of(project: Project, step: str, attempt: int = 1) -> Path:
+    pattern = f".stoker/runs/*/{step}/0/{attempt}/stdout.log"
+    found: Path = wait_for(lambda: next(project.folder.glob(pattern), None))
+    return found
+
+
+def test_engine_goes_away_in_mid_run(project: Project, debian: str) -> None:
+    """The step that runs is none the wiser; the next one can't start and says why; resume takes it up."""
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {debian}}}
+        steps:
+          a: {{run: "echo up; while [ ! -e $STOKER_INPUT_go/now ]; do sleep 0.1; done; echo one > $STOKER_OUTPUT/x",
+               outputs: [x], inputs: {{go: {{file: {project.folder.parent}/go}}}}}}
+          b: {{run: "cat $STOKER_INPUT_x", inputs: {{x: {{from: a.x}}}}}}
+        """,
+    )
+    go = project.folder.parent / "go"
+    go.mkdir()
+    engine = project.start("--with", "docker", "p.yaml")
+    log = log_of(project, "a")
+    wait_for(lambda: "up" in log.read_text())
+    time.sleep(0.3)  # its start has been answered
+    project.podman.stop()
+    try:
+        (go / "now").write_text("")
+        out, _ = engine.communicate(timeout=WAIT_S)
+        assert engine.returncode == 1, out
+        steps = project.show()["steps"]
+        assert steps["a"]["status"] == "succeeded" and steps["b"]["status"] == "failed"
+        error = steps["b"]["error"]
+        assert error["class"] == "start", error
+        assert str(project.podman.socket) in error["text"], error
+    finally:
+        project.podman.serve()
+    project.stoker("resume", "latest")
+    shown = project.show()
+    assert shown["status"] == "succeeded" and project.log(shown["steps"]["b"]) == "one\n"
+    wait_for(lambda: ours(project.podman, shown["run"]) == [])
+
+
+def test_all_of_stoker_killed_at_once(project: Project, debian: str) -> None:
+    """Engine, guard and `stoker contain`: the container ends by itself, its lock with it, resume goes on."""
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {debian}}}
+        steps:
+          a: {{run: "if [ $STOKER_ATTEMPT = 1 ]; then echo up; sleep 600; fi; echo again"}}
+        """,
+    )
+    engine = project.start("--with", "docker", "p.yaml")
+    log = log_of(project, "a")
+    wait_for(lambda: "up" in log.read_text())
+    run = log.parts[-5]
+    container = json.loads((log.parent / "container.json").read_text())
+    ps = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout
+    mine = [int(row.split()[0]) for row in ps.splitlines() if str(project.folder) in row]
+    group = {engine.pid, *mine, *children(engine.pid)} - {os.getpid()}
+    for pid in group:
+        os.kill(pid, signal.SIGSTOP)  # so that none can clean up after another
+    for pid in group:
+        os.kill(pid, signal.SIGKILL)
+    engine.wait()
+    wait_for(lambda: not Path(f"/proc/{container['pid']}").exists())
+    wait_for(lambda: ours(project.podman, run) == [])
+    project.stoker("resume", "latest")
+    shown = project.show()
+    assert shown["status"] == "succeeded" and shown["steps"]["a"]["attempts"] == 2
+    assert project.log(shown["steps"]["a"]) == "again\n"
+    wait_for(lambda: ours(project.podman, run) == [])
+
+
+def children(pid: int) -> set[int]:
+    """All below a process."""
+    found: set[int] = set()
+    for text in Path(f"/proc/{pid}/task").glob("*/children"):
+        for word in text.read_text().split():
+            found |= {int(word), *children(int(word))}
+    return found
+
+
+def test_what_an_engine_left_is_removed(project: Project, scratch: str) -> None:
+    """A container with a run's labels that never started, as a crash between create and start leaves it."""
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {scratch}}}
+        steps:
+          a: {{run: [/probe, exit, "3"]}}
+        """,
+    )
+    run = project.run("--with", "docker", ok=False)["run"]
+    wait_for(lambda: ours(project.podman, run) == [])
+    left = [f"stoker-{run}-a-{i}" for i in (1, 9)]
+    for name in left:
+        labels = ["--label", f"stoker.run={run}", "--label", "stoker.step=a"]
+        project.podman("create", "--name", name, *labels, scratch)
+    project.podman("create", "--name", f"other-{run}", scratch)
+    try:
+        project.stoker("resume", "latest", ok=False)
+        wait_for(lambda: ours(project.podman, run) == [f"other-{run}"])
+    finally:
+        project.podman("rm", f"other-{run}")
+
+
+def test_image_removed_between_two_steps(project: Project, scratch: str) -> None:
+    """Looked for before the first task; gone later, the step says so and is tried again as asked."""
+    tag = "localhost/stoker-test-goes:1"
+    project.podman("tag", scratch, tag)
+    project.write("Dockerfile", f"FROM {tag}\nENV MADE=here\n")
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        steps:
+          a: {{run: "echo up; while [ ! -e {project.folder}/go ]; do sleep 0.1; done"}}
+          b: {{run: [/probe, say, hi], after: [a], backend: docker, docker: {{dockerfile: Dockerfile}}}}
+        """,
+    )
+    engine = project.start("p.yaml")
+    log = log_of(project, "a")
+    wait_for(lambda: "up" in log.read_text())
+    before = {one["Id"] for one in project.podman.api("GET", "/images/json?all=true")[1]}
+    made = json.loads(project.stoker("plan", "--json", "p.yaml").stdout)["steps"][1]["image_id"]
+    assert made in before
+    project.podman("rmi", "-f", made)
+    (project.folder / "go").write_text("")
+    out, _ = engine.communicate(timeout=WAIT_S)
+    assert engine.returncode == 1, out
+    error = project.show()["steps"]["b"]["error"]
+    assert error["class"] == "start" and made[7:19] in error["text"], error
+
+
+def test_python_killed_while_it_waits(project: Project, debian: str) -> None:
+    """The user's own program dies by SIGKILL in mid-run: nothing is left."""
+    project.write(
+        "flow.py",
+        f"""
+        import time
+        from stoker import pipeline, step
+
+        @step(step_operator="docker", settings={{"docker": {{"parent_image": "{debian}"}}}})
+        def train() -> None:
+            print("up", flush=True)
+            time.sleep(600)
+
+        @pipeline
+        def flow():
+            train()
+
+        if __name__ == "__main__":
+            flow()
+        """,
+    )
+    front = subprocess.Popen(
+        [sys.executable, "flow.py"], cwd=project.folder, env={**project.env, "STOKER_BIN": STOKER}
+    )
+    log = log_of(project, "train")
+    wait_for(lambda: "up" in log.read_text())
+    run = log.parts[-5]
+    assert len(ours(project.podman, run)) == 1
+    for pid in [front.pid, *children(front.pid)]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    front.wait()
+    wait_for(lambda: ours(project.podman, run) == [])
