@@ -23,6 +23,8 @@ typedef struct stk_job {
     uint32_t id; /* chosen by exec: names the job in reports and stop(); the task number */
     uint32_t attempt;
     const char *step;
+    bool gang; /* its process is a launcher: past the watchdog's memory limit it gets SIGUSR2, and
+                  has some seconds to end its ranks and say which was the largest */
     uint32_t nodes;  /* so many at once, or none: docs/contracts.md, "Ranks". 1 but for a gang */
     const char *dir; /* the attempt directory, exists, task.json written */
     const char *const *argv;  /* command steps: NULL-terminated; NULL for Python */

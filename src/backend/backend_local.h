@@ -42,6 +42,7 @@ typedef struct local_task {
     bool direct;     /* our child: we reap it. Else its fork server does */
     bool lost_server;
     bool hook;
+    bool gang;      /* its process is a launcher's */
     bool contained; /* its process is `stoker contain` */
     bool followed;  /* and the container's own is known, and watched */
     char *dir;

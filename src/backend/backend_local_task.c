@@ -23,6 +23,7 @@
 enum {
     LEFTOVER_MS = 200, /* how long we wait for processes that a task left behind to be gone */
     TERM_AGAIN_MS = 20,
+    GANG_MS = 2000,
     SERVER_MS = 5000, /* how long a server may keep silent about a task that has ended */
     ANSWER_MS = 2000, /* how long a server may not answer while it starts what is to be ended */
     TAIL_BYTES = 64 << 10, /* of stderr, looked at when a task failed */
@@ -66,6 +67,7 @@ int stk_local_task_new(local_backend *b, const stk_job *job, local_task **ret_ta
                       .attempt = job->attempt,
                       .serial = b->next_serial++,
                       .hook = job->hook != NULL,
+                      .gang = job->gang,
                       .contained = job->contained,
                       .dir = dir,
                       .message = STK_BUF_INIT(STK_LIMIT_MESSAGE_BYTES),
@@ -103,7 +105,8 @@ static void make_group(local_backend *b, local_task *t, const stk_job *job, cons
 {
     stk_err why = {0};
     dev_t closed[STK_LIMIT_DEVICES];
-    stk_cgroup_limits limits = {.memory_bytes = job->memory_bytes, .cpu_milli = job->cpu_milli};
+    stk_cgroup_limits limits = {
+        .memory_bytes = job->memory_bytes, .cpu_milli = job->cpu_milli, .one_by_one = job->gang};
     if (stk_cgroups_can_close(b->groups)) {
         limits.closed = closed;
         limits.n_closed = stk_local_closed_nodes(b, given, closed, STK_LIMIT_DEVICES);
@@ -394,6 +397,19 @@ static void look_if_answered(local_backend *b, local_task *task, int64_t now_ms)
     }
 }
 
+/* The launcher knows its ranks: it ends the largest at once, then the others, and says so. Should
+ * it hang, all end anyway. */
+static void stop_ranks(local_backend *b, local_task *task)
+{
+    if (has_ended(task) || kill(task->pid, SIGUSR2) < 0) {
+        return;
+    }
+    task->stopped_for = STK_FAIL_HOST_OOM;
+    task->kill_ms = stk_local_now_ms() + GANG_MS;
+    stk_local_due(b, task->kill_ms);
+    stk_watch_look(&task->watch);
+}
+
 /* Those due soon are looked at now too: one wake-up for all. */
 static void sample(local_backend *b, local_task *task, int64_t now_ms)
 {
@@ -405,7 +421,11 @@ static void sample(local_backend *b, local_task *task, int64_t now_ms)
     stk_failure why = stk_watch_sample(&task->watch, now_ms);
     if (why != STK_FAIL_NONE && task->stopped_for == STK_FAIL_NONE) {
         task->used_bytes = why == STK_FAIL_HOST_OOM ? task->watch.over_bytes : task->used_bytes;
-        stk_local_task_stop(b, task, 0, why);
+        if (why == STK_FAIL_HOST_OOM && task->gang) {
+            stop_ranks(b, task);
+        } else {
+            stk_local_task_stop(b, task, 0, why);
+        }
     }
 }
 

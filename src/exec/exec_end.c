@@ -171,6 +171,12 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
                    again ? "false" : "true");
     stk_buf_json(&buf, failure->text);
     stk_buf_text(&buf, failure->saved ? ",\"saved\":true" : "");
+    if (failure->gang != NULL && failure->gang->first >= 0) {
+        stk_buf_printf(&buf, ",\"rank\":%lld", (long long)failure->gang->first);
+    }
+    if (failure->gang != NULL && failure->gang->noticed_us >= 0) {
+        stk_buf_printf(&buf, ",\"noticed_us\":%lld", (long long)failure->gang->noticed_us);
+    }
     if (failure->used != NULL) {
         stk_buf_text(&buf, ",\"used\":");
         stk_buf_text(&buf, failure->used);
@@ -277,6 +283,13 @@ static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
         failure.class = STK_FAIL_LOST;
         failure.text =
             "the process ended without leaving a result (os._exit, or exec of another program?)";
+    }
+    exec_gang gang;
+    if (e->step->settings->gang.ranks != 0 && stk_exec_gang_read(x, e->dir, &gang)) {
+        failure.gang = &gang;
+        if (failure.text != NULL && failure.class == STK_FAIL_HOST_OOM) {
+            failure.text = stk_exec_gang_oom(x, &gang, failure.text);
+        }
     }
     if (failure.text == NULL) {
         return stk_exec_nomem(err);

@@ -211,6 +211,7 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
 int stk_exec_catch_up(stk_exec *x, uint32_t task, stk_err *err);
 /* In an attempt's directory: hook `when` has ended. In x->scratch; NULL when out of memory. */
 const char *stk_exec_hook_mark(stk_exec *x, uint32_t task, stk_hook_when when);
+struct exec_gang;
 /* Why an attempt failed; NULL where there is nothing to say. */
 typedef struct exec_failure {
     stk_failure class;
@@ -218,12 +219,27 @@ typedef struct exec_failure {
     const char *used; /* JSON */
     const char *traceback;
     const char *where;
-    bool saved;               /* a newer checkpoint than it began with */
+    bool saved; /* a newer checkpoint than it began with */
+    const struct exec_gang *gang;
     const stk_result *result; /* hooks that it names were run by the task itself */
 } exec_failure;
 /* Emits TASK_FAILED and what follows: TASK_RETRYING, or the hooks of a step that failed for good.
  */
 int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *failure, stk_err *err);
+
+/* --- exec_gang.c --- */
+
+/* What the launcher of an attempt's ranks saw (gang.json). -1 unknown. */
+typedef struct exec_gang {
+    int64_t first;      /* the rank that failed first */
+    int64_t others;     /* that were ended because of it */
+    int64_t noticed_us; /* so long after it had happened it was noticed, at most */
+} exec_gang;
+/* False: it left none, or the attempt was no gang. */
+bool stk_exec_gang_read(stk_exec *x, const char *dir, exec_gang *ret_gang);
+/* The sentence of an attempt that ran out of memory, with the rank; `text` as it is where nobody
+ * knows. NULL: out of memory. */
+const char *stk_exec_gang_oom(stk_exec *x, const exec_gang *gang, const char *text);
 
 /* --- exec_checkpoint.c --- */
 

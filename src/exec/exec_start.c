@@ -548,6 +548,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .attempt = attempt,
                      .step = step->name,
                      .dir = dir,
+                     .gang = s->gang.ranks != 0 && !contained,
                      .nodes = s->gang.nodes > 1 ? (uint32_t)s->gang.nodes : 1,
                      .argv = contained || step->python == NULL ? argv : NULL,
                      .python = contained ? NULL : step->python,

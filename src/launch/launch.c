@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "launch/launch_private.h"
@@ -25,6 +26,13 @@ enum { EVENTS = 64, LEFTOVER_MS = 200, FLUSH_MS = 3000, LAUNCH_AGAIN = 75 /* EX_
 int64_t stk_launch_now_ms(void)
 {
     return stk_clock_mono_ms(&stk_clock_real);
+}
+
+int64_t stk_launch_now_us(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
 int stk_launch_watch(stk_gang *g, int fd, uint32_t events, launch_event kind, uint32_t i)
@@ -80,6 +88,7 @@ void stk_launch_end_all(stk_gang *g, end_cause cause, int number)
     if (cause == END_SIGNAL && g->config->notice_ms > grace) {
         grace = g->config->notice_ms;
     }
+    grace = g->number == SIGUSR2 ? 0 : grace; /* memory is short */
     g->kill_ms = stk_launch_now_ms() + grace;
     stk_launch_signal(g, grace > 0 ? number : SIGKILL);
     stk_launch_nodes_tell(g);
@@ -96,6 +105,7 @@ void stk_launch_ended(stk_gang *g, uint32_t rank, int status)
         r->failed = true;
         if (g->ending == END_NOT) {
             g->first = (int32_t)rank;
+            g->noticed_us = r->died_us < 0 ? -1 : stk_launch_now_us() - r->died_us;
             stk_launch_end_all(g, END_FAILED, SIGTERM);
         }
     }
@@ -107,6 +117,13 @@ static void on_end(stk_gang *g, uint32_t rank)
 {
     launch_rank *r = &g->ranks[rank];
     siginfo_t info = {0};
+    if (r->died_us < 0 && g->late_us >= 0) {
+        r->died_us = g->awake_us - g->late_us;
+    }
+    if (r->by_server) { /* which tells how it ended */
+        stk_launch_unwatch(g, r->pidfd);
+        return;
+    }
     if (r->state != RANK_RUNNING ||
         waitid(P_PID, (id_t)r->pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0 || info.si_pid == 0) {
         return;
@@ -114,6 +131,29 @@ static void on_end(stk_gang *g, uint32_t rank)
     stk_launch_unwatch(g, r->pidfd);
     stk_launch_ended(g, rank,
                      info.si_code == CLD_EXITED ? info.si_status << 8 : info.si_status & 0x7f);
+}
+
+/* The engine says that the step is past its memory limit: as the kernel does, we end the largest.
+ */
+static void end_largest(stk_gang *g)
+{
+    stk_proc_usage usages[STK_LAUNCH_MAX_RANKS];
+    pid_t pids[STK_LAUNCH_MAX_RANKS];
+    int32_t largest = -1;
+    for (uint32_t i = 0; i < g->n; i++) {
+        pids[i] = g->ranks[i].state == RANK_RUNNING ? g->ranks[i].pid : -1;
+        usages[i] = (stk_proc_usage){.rss_bytes = -1};
+    }
+    (void)stk_proc_sessions(pids, g->n, usages);
+    for (uint32_t i = 0; i < g->n; i++) {
+        bool larger = largest < 0 || usages[i].rss_bytes > usages[largest].rss_bytes;
+        largest = pids[i] > 0 && larger ? (int32_t)i : largest;
+    }
+    if (largest < 0) {
+        stk_launch_end_all(g, END_SIGNAL, SIGKILL);
+    } else if (kill(-pids[largest], SIGKILL) < 0) {
+        (void)kill(pids[largest], SIGKILL);
+    }
 }
 
 static void on_signal(stk_gang *g)
@@ -127,7 +167,9 @@ static void on_signal(stk_gang *g)
             continue;
         }
         g->number = number;
-        if (g->ending == END_NOT) {
+        if (number == SIGUSR2 && g->ending == END_NOT) {
+            end_largest(g);
+        } else if (g->ending == END_NOT) {
             stk_launch_end_all(g, END_SIGNAL, number);
         }
     }
@@ -179,8 +221,37 @@ static void on_time(stk_gang *g)
         stk_launch_signal(g, SIGKILL);
         stk_launch_server_give_up(g);
     } else if (g->ending == END_NOT && now >= g->hang.due_ms && stk_launch_hang_look(g, now)) {
+        g->noticed_us = g->hang.still_ms * 1000;
         stk_launch_end_all(g, END_HANG, SIGTERM);
     }
+}
+
+/* How long we were ready to run, and others ran; -1 unknown. */
+static int64_t run_delay_us(const stk_gang *g)
+{
+    char text[96];
+    long long ran = 0;
+    long long waited = 0;
+    ssize_t n = g->schedstat < 0 ? -1 : pread(g->schedstat, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    return sscanf(text, "%lld %lld", &ran, &waited) == 2 && ran > 0 ? waited / 1000 : -1;
+}
+
+/* epoll_wait; and how long ago what it tells of happened, at most: since the last one we were busy,
+ * and when it woke us we had to wait for a CPU. */
+static int look(stk_gang *g, struct epoll_event *events, int timeout)
+{
+    int64_t before = run_delay_us(g);
+    int64_t asleep = stk_launch_now_us();
+    int n = epoll_wait(g->epoll, events, EVENTS, timeout);
+    int sys = errno;
+    int64_t after = run_delay_us(g);
+    int64_t awake = stk_launch_now_us();
+    int64_t delay = after - before < awake - asleep ? after - before : awake - asleep;
+    g->late_us = before < 0 || after < 0 ? -1 : asleep - g->awake_us + delay;
+    g->awake_us = awake;
+    errno = sys;
+    return n;
 }
 
 int stk_launch_turn(stk_gang *g, int64_t until_ms, stk_err *err)
@@ -190,7 +261,7 @@ int stk_launch_turn(stk_gang *g, int64_t until_ms, stk_err *err)
     int timeout = timeout_of(g, now);
     int64_t left = until_ms < 0 ? INT_MAX : until_ms > now ? until_ms - now : 0;
     timeout = timeout < 0 || left < timeout ? (int)left : timeout;
-    int n = epoll_wait(g->epoll, events, EVENTS, timeout == INT_MAX ? -1 : timeout);
+    int n = look(g, events, timeout == INT_MAX ? -1 : timeout);
     if (n < 0 && errno != EINTR) {
         return stk_err_sys(err, STK_E_SYS, errno, "waiting for %u ranks", g->n_live);
     }
@@ -264,7 +335,7 @@ static void reset_ranks(stk_gang *g)
         r->state = RANK_NONE;
         r->was_ended = r->failed = false;
         r->status = r->pidfd = -1;
-        r->start_ms = r->end_ms = -1;
+        r->start_ms = r->end_ms = r->died_us = -1;
         r->pid = 0;
         r->slot = UINT32_MAX;
         r->by_server = false;
@@ -309,6 +380,8 @@ static int run_attempt(stk_gang *g, stk_err *err)
     g->ending = END_NOT;
     g->first = -1;
     g->n_others = 0;
+    g->noticed_us = g->silent_us = -1;
+    g->awake_us = stk_launch_now_us();
     g->kill_ms = -1;
     g->text[0] = '\0';
     g->world = g->n;
@@ -321,6 +394,8 @@ static int run_attempt(stk_gang *g, stk_err *err)
     if (rc == 0 && g->ending == END_NOT) {
         rc = stk_launch_start(g, err);
         rc = rc < 0 ? rc : guard_ranks(g, err);
+        g->schedstat =
+            g->schedstat >= 0 ? g->schedstat : open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
         stk_launch_hang_begin(g);
         rc = rc < 0 ? rc : wait_for_all(g, err);
         stk_launch_hang_end(g);
@@ -418,6 +493,9 @@ static int open_signals(stk_gang *g, sigset_t *ret_before, stk_err *err)
             sigaddset(&set, numbers[i]);
         }
     }
+    if (g->config->is_task) {
+        sigaddset(&set, SIGUSR2);
+    }
     (void)sigprocmask(SIG_BLOCK, &set, ret_before);
     (void)signal(SIGPIPE, SIG_IGN);
     g->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -456,6 +534,7 @@ static void close_gang(stk_gang *g, const sigset_t *before)
     stk_launch_server_close(g);
     stk_launch_view_flush(g, FLUSH_MS);
     stk_launch_view_close(g);
+    stk_file_close(&g->schedstat);
     stk_file_close(&g->signals);
     stk_file_close(&g->epoll);
     (void)sigprocmask(SIG_SETMASK, before, NULL);
@@ -524,6 +603,7 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
                   .n = config->ranks,
                   .epoll = -1,
                   .signals = -1,
+                  .schedstat = -1,
                   .port = {.fd = -1, .claim = -1},
                   .wire = {.fd = -1},
                   .first = -1,

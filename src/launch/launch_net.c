@@ -145,7 +145,7 @@ void stk_launch_net_keep(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence, sizeof silence);
 }
 
-void stk_launch_net_why_lost(int fd, int code, char *why, size_t size)
+int64_t stk_launch_net_why_lost(int fd, int code, char *why, size_t size)
 {
     struct tcp_info info = {0};
     socklen_t len = sizeof info;
@@ -156,9 +156,11 @@ void stk_launch_net_why_lost(int fd, int code, char *why, size_t size)
         uint32_t ms = info.tcpi_last_ack_recv;
         ms = ms >= NODES_SILENCE_MS / 2 && ms < 10 * NODES_SILENCE_MS ? ms : NODES_SILENCE_MS;
         (void)snprintf(why, size, "nothing was heard from it for %.1f s", ms / 1000.0);
+        return ms;
     } else {
         error_words(code, why, size);
     }
+    return 0;
 }
 
 void stk_launch_net_name(int fd, char *text, size_t size)

@@ -125,6 +125,7 @@ static void on_end(stk_gang *g, uint32_t i, const stk_json *m)
 static void end_lost(stk_gang *g)
 {
     g->first = -1;
+    g->noticed_us = g->silent_us > 0 ? g->silent_us : g->late_us;
     stk_launch_end_all(g, END_LOST, SIGTERM);
 }
 

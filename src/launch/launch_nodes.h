@@ -94,7 +94,7 @@ int stk_launch_net_connect(const char *host, int32_t port, int timeout_ms, char 
  * not lost. */
 void stk_launch_net_keep(int fd);
 /* Why a connection ended: `code` is errno, 0 its end. */
-void stk_launch_net_why_lost(int fd, int code, char *why, size_t size);
+int64_t stk_launch_net_why_lost(int fd, int code, char *why, size_t size);
 void stk_launch_net_name(int fd, char *text, size_t size);
 void stk_launch_net_nonce(char ret_hex[NODES_NONCE + 1]);
 /* HMAC-SHA-256 of the words in hex: who knows the key could say this, and to this nonce only. */

@@ -81,6 +81,7 @@ typedef struct launch_rank {
     bool was_ended;           /* by us, because of another rank or a signal */
     bool failed;              /* by itself */
     int64_t start_ms, end_ms; /* wall clock */
+    int64_t died_us;          /* mono: not before; -1 unknown */
     launch_stream streams[2];
     char tail[LAUNCH_TAIL + 1]; /* the last of its stderr */
     size_t n_tail;
@@ -131,6 +132,11 @@ typedef struct stk_gang {
     bool hurry;         /* it came twice */
     int32_t first;      /* place of the rank that failed first; config->ranks: elsewhere; -1 */
     uint32_t n_others;  /* ranks that were alive then */
+    int64_t noticed_us; /* after what ended it had happened it was noticed, at most; -1 unknown */
+    int64_t silent_us;  /* so long nothing had been heard of the node that was lost */
+    int schedstat;      /* how long we waited for a CPU; -1: the kernel doesn't say */
+    int64_t awake_us;   /* mono: when we last began to look at what has happened */
+    int64_t late_us;    /* what we look at now has happened so long ago, at most; -1 unknown */
     int64_t kill_ms;    /* when SIGKILL is due; -1 */
     int64_t start_ms;   /* wall clock, of the first attempt */
     uint64_t log_bytes; /* read from all ranks */
@@ -147,6 +153,7 @@ typedef struct stk_gang {
 } stk_gang;
 
 int64_t stk_launch_now_ms(void);
+int64_t stk_launch_now_us(void);
 int stk_launch_watch(stk_gang *g, int fd, uint32_t events, launch_event kind, uint32_t i);
 void stk_launch_unwatch(stk_gang *g, int fd);
 /* A rank's number among all nodes' ranks. */

@@ -186,6 +186,8 @@ void stk_launch_remember(stk_gang *g)
     stk_json_put_int(out, "port", g->port.number);
     stk_json_put_int(out, "first",
                      g->first < 0 ? -1 : (int64_t)stk_launch_number(g, (uint32_t)g->first));
+    stk_json_put_int(out, "others", g->first < 0 ? -1 : (int64_t)g->n_others);
+    stk_json_put_int(out, "noticed_us", g->noticed_us);
     stk_json_put_text(out, "text", g->text[0] == '\0' ? NULL : g->text);
     stk_json_put_key(out, "members");
     stk_buf_char(out, '[');

@@ -185,6 +185,7 @@ static void on_message(stk_gang *g, const char *data, size_t len)
         on_started(g, rank, &m);
     } else if (stk_json_is(op, "ended")) {
         (void)kill(-g->ranks[rank].pid, SIGKILL); /* what it left; its number is its own still */
+        stk_launch_unwatch(g, g->ranks[rank].pidfd);
         stk_launch_ended(g, rank, (int)number(&m, "status"));
     } else if (stk_json_is(op, "failed")) {
         fail_start(g, rank, stk_json_text(stk_json_get(&m, "error")));

@@ -106,7 +106,7 @@ bool stk_launch_talk_read(stk_gang *g, uint32_t i_peer, launch_take take, char *
             if (n > 0) {
                 (void)snprintf(why, size, "what it says is no message of a launcher");
             } else {
-                stk_launch_net_why_lost(p->wire.fd, code, why, size);
+                g->silent_us = 1000 * stk_launch_net_why_lost(p->wire.fd, code, why, size);
             }
             return false;
         }

@@ -298,6 +298,8 @@ static void read_end(const stk_view *view, uint32_t i_task, const json_t *end, s
     d->because = stk_arena_dup(arena, stk_report_text(end, "because"));
     d->traceback = stk_arena_dup(arena, stk_report_text(end, "traceback"));
     d->where = stk_arena_dup(arena, stk_report_text(end, "where"));
+    d->rank = stk_report_integer(end, "rank", -1);
+    d->noticed_us = stk_report_integer(end, "noticed_us", -1);
     const char *class = stk_report_text(end, "class");
     if (class != NULL) {
         d->error_class = stk_arena_dup(arena, class);

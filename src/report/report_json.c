@@ -163,6 +163,12 @@ static void put_error(stk_buf *out, const stk_view_task *task, const stk_view_de
     stk_json_put_text(out, "cause", d->error_text);
     stk_json_put_text(out, "traceback", d->traceback);
     stk_json_put_text(out, "where", d->where);
+    if (d->rank >= 0) {
+        stk_json_put_int(out, "rank", d->rank);
+    }
+    if (d->noticed_us >= 0) {
+        stk_json_put_int(out, "noticed_us", d->noticed_us);
+    }
     stk_buf_char(out, '}');
 }
 

@@ -134,7 +134,9 @@ typedef struct stk_view_details {
     const char *error_class; /* NULL: no error */
     const char *error_text;  /* without the step's name: "exit status 3" */
     const char *traceback;
-    const char *where; /* file:line */
+    const char *where;  /* file:line */
+    int64_t rank;       /* of a gang, that failed first; -1: none, or not known */
+    int64_t noticed_us; /* the gang's failure, at most so long after it happened; -1 */
     const char *const *warnings;
     uint32_t n_warnings;
     const stk_view_ref *outputs;

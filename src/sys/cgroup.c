@@ -157,7 +157,7 @@ static int limit_v2(stk_cgroups *g, const char *name, const stk_cgroup_limits *l
         (void)snprintf(value, sizeof value, "%lld", (long long)memory);
         rc = set_limit(dir, "memory.max", value, false, err);
         rc = rc < 0 ? rc : set_limit(dir, "memory.swap.max", "0", true, err);
-        rc = rc < 0 ? rc : set_limit(dir, "memory.oom.group", "1", true, err);
+        rc = rc < 0 ? rc : set_limit(dir, "memory.oom.group", l->one_by_one ? "0" : "1", true, err);
     }
     if (rc == 0 && milli > 0) {
         (void)snprintf(value, sizeof value, "%lld 100000", (long long)milli * 100);

@@ -44,6 +44,7 @@ typedef struct stk_cgroup_limits {
     int64_t cpu_milli;    /* 0: no limit */
     const dev_t *closed; /* character devices that can't be opened in it, where can_close says so */
     uint32_t n_closed;
+    bool one_by_one; /* out of memory the kernel ends one process of it, not all */
 } stk_cgroup_limits;
 
 int stk_cgroup_new(stk_cgroups *groups, const char *name, const stk_cgroup_limits *limits,
