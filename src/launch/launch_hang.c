@@ -1,9 +1,10 @@
 /* The watchdog: a gang in which nothing moves is ended, and says where each rank stood.
  *
  * Moving is: more than 1 % of a CPU, bytes read or written, a busy device, a line of output, on any
- * rank; but CPU and device of a rank that waits in a collective, as its pulse tells, are no
- * progress. Python's own stacks come from faulthandler: a Stoker worker writes them at SIGUSR1, any
- * other Python at SIGABRT (PYTHONFAULTHANDLER is set), which ends it too; that is due anyway. */
+ * rank; but CPU, device and little I/O of a rank that waits in a collective, as its pulse tells,
+ * are no progress. Python's own stacks come from faulthandler: a Stoker worker writes them at
+ * SIGUSR1, any other Python at SIGABRT (PYTHONFAULTHANDLER is set), which ends it too; that is due
+ * anyway. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +22,7 @@
 #include "sys/proc.h"
 
 enum { LOOKS = 10, LOOK_MS_MIN = 50, LOOK_MS_MAX = 5000, JIFFIES_US = 20000, SAY_MS = 1000 };
+enum { POLLING_BYTES = 32768 }; /* a second: a store that is asked whether all have come, 5000 */
 
 static const stk_proc_usage unknown_usage = {0};
 
@@ -89,7 +91,7 @@ static bool has_moved(stk_gang *g)
 {
     pid_t pids[STK_LAUNCH_MAX_RANKS] = {0};
     stk_proc_usage usages[STK_LAUNCH_MAX_RANKS];
-    int64_t io = 0;
+    int64_t polling = look_period(g) * POLLING_BYTES / 1000;
     bool moved = false;
     for (uint32_t i = 0; i < g->n; i++) {
         char text[1024];
@@ -98,7 +100,10 @@ static bool has_moved(stk_gang *g)
         if (g->ranks[i].state == RANK_RUNNING) {
             moved = stk_launch_pulse_read(g, i, NULL) || moved;
             if (read_proc(pids[i], "io", text, sizeof text) == 0) {
-                io += field(text, "rchar: ", 10) + field(text, "wchar: ", 10);
+                int64_t io = field(text, "rchar: ", 10) + field(text, "wchar: ", 10);
+                int64_t few = g->ranks[i].pulse.waits ? polling : 0;
+                moved = moved || io - g->hang.io_bytes[i] > few || io < g->hang.io_bytes[i];
+                g->hang.io_bytes[i] = io;
             }
         }
     }
@@ -109,11 +114,10 @@ static bool has_moved(stk_gang *g)
         int64_t more = usages[i].cpu_us - g->hang.cpu_us[i];
         moved = moved || (!g->ranks[i].pulse.waits && (more > least || more < 0));
     }
-    moved = moved || io != g->hang.io_bytes || g->log_bytes != g->hang.log_bytes || devices_busy(g);
+    moved = moved || g->log_bytes != g->hang.log_bytes || devices_busy(g);
     for (uint32_t i = 0; i < g->n && moved; i++) {
         g->hang.cpu_us[i] = usages[i].cpu_us;
     }
-    g->hang.io_bytes = io;
     g->hang.log_bytes = g->log_bytes;
     return moved;
 }

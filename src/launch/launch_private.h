@@ -106,7 +106,7 @@ typedef struct launch_port {
 
 typedef struct launch_hang {
     int64_t due_ms, looked_ms, still_ms;
-    int64_t cpu_us[STK_LAUNCH_MAX_RANKS], io_bytes;
+    int64_t cpu_us[STK_LAUNCH_MAX_RANKS], io_bytes[STK_LAUNCH_MAX_RANKS];
     uint64_t log_bytes;
     struct stk_accel *accel;
     bool looked; /* for devices */

@@ -109,6 +109,22 @@ def python_step(
     return done.steps["a"], Path(done.steps["a"]["dir"])
 
 
+@pytest.mark.torch
+def test_a_rank_that_never_comes_to_init(tmp_path: Path) -> None:
+    """Rank 0 asks its own store again and again whether all are there: traffic that is no progress."""
+    pytest.importorskip("torch")
+    code = """
+def load():
+    time.sleep(300)
+def fn():
+    import torch.distributed
+    load() if rank() == 1 else torch.distributed.init_process_group("gloo")
+"""
+    step, _ = python_step(tmp_path, code, "3s")
+    assert step["error"]["class"] == "hang"
+    assert "rank 1 (work.py:" in step["error"]["cause"] and "in load)" in step["error"]["cause"]
+
+
 def test_ranks_that_spin_in_a_collective_hang(tmp_path: Path) -> None:
     code = "def fn():\n    all_reduce() if rank() else time.sleep(300)\n"
     step, folder = python_step(tmp_path, code, "1s", ranks=3)
