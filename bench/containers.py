@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -38,11 +39,11 @@ def bare(engine: Any, image: str, folder: Path) -> float:
     return took
 
 
-def contained(stoker: Path, engine: Any, image: str, folder: Path) -> float:
+def contained(stoker: Path, engine: Any, image: str, folder: Path, *argv: str) -> float:
     task = {
         "container": {
             "image": image,
-            "argv": ["/probe", "clock", f"{folder}/clock"],
+            "argv": argv or ["/probe", "clock", f"{folder}/clock"],
             "socket": str(engine.socket),
             "mounts": [{"from": str(folder), "to": str(folder), "write": True}],
         }
@@ -98,8 +99,38 @@ def image_row(bench: Bench, engine: Any, image: str, folder: Path) -> None:
     )
 
 
+def artifact_row(bench: Bench, engine: Any, image: str, folder: Path) -> None:
+    """A large file read inside through its mount, over what the container itself costs; and by the same program here."""
+    mib = 64 if bench.args.quick else 1024
+    block = os.urandom(1 << 20)
+    with open(folder / "artifact", "wb") as file:
+        for _ in range(mib):
+            file.write(block)
+    words = ["dd", f"if={folder}/artifact", "of=/dev/null", "bs=1M", "status=none"]
+    found: dict[str, list[float]] = {"inside": [], "nothing": [], "here": []}
+    for _ in range(3 if bench.args.quick else 7):
+        for name, more in (("inside", []), ("nothing", ["count=0"])):
+            took = contained(bench.args.stoker, engine, image, folder, *words, *more)
+            found[name].append(took)
+            time.sleep(0.5)
+        began = time.monotonic()
+        subprocess.run(words, check=True)
+        found["here"].append(time.monotonic() - began)
+    (folder / "artifact").unlink()
+    inside, nothing, here = (statistics.median(found[k]) for k in ("inside", "nothing", "here"))
+    bench.add(
+        "containers",
+        f"{mib} MiB artifact read in a container through its mount",
+        f"{inside - nothing:.2f} s",
+        f"by the same program on the machine itself {here:.2f} s",
+        (inside - nothing) / here,
+        1.2,
+        "×",
+    )
+
+
 def rows(bench: Bench) -> None:
-    """Two rows: until the program's first instruction, and until its end is known; and one about images."""
+    """Two rows: until the program's first instruction, and until its end is known; one about images, one about large files."""
     sys.path.insert(0, str(ROOT / "tests" / "container"))
     try:
         import conftest as engines
@@ -126,6 +157,7 @@ def rows(bench: Bench) -> None:
                 found[name].append((1e3 * ran, 1e3 * took))
                 time.sleep(0.5)  # what the engine still cleans up isn't the next one's
         image_row(bench, engine, image, folder)
+        artifact_row(bench, engine, engines._debian(engine, folder / "debian"), folder)
     over = [c[0] - b[0] for b, c in zip(found["bare"], found["contain"])]
     for i, what in enumerate(["until its first instruction", "until its end is known"]):
         ours, api, run = (

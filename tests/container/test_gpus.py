@@ -7,6 +7,8 @@ plays what the driver says about the processes in the container.
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any, Callable
 
@@ -182,3 +184,22 @@ def test_a_rank_sees_its_own(project: Project, debian: str, fake_gpus: list[str]
     document(project, debian, "echo $LOCAL_RANK of $WORLD_SIZE", 2, ", gang: {ranks: gpus}")
     step = project.run("--with", "docker")["steps"]["train"]
     assert sorted(project.log(step).splitlines()) == ["[0] 0 of 2", "[1] 1 of 2"]
+
+
+def test_other_vendors_by_their_nodes(project: Project, debian: str) -> None:
+    """Two devices of another vendor, one granted: its node is inside at its own path, the other's isn't."""
+    nodes = [project.folder.parent / f"renderD12{i}" for i in range(2)]
+    try:
+        for node in nodes:
+            os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("this user can't make device nodes")
+    common = {"vendor": "intel", "model": "Data Center GPU Max 1550", "memory_bytes": 1 << 33}
+    listed = [{"uuid": f"intel-{i}", "node": str(n), **common} for i, n in enumerate(nodes)]
+    tell(project.folder / "devices.json", json.dumps(listed))
+    project.env["STOKER_ACCEL"] = f"fake:{project.folder}/devices.json"
+    look = " ".join(f"[ -c {n} ] && echo {n.name};" for n in nodes)
+    document(project, debian, look + " true", 1)
+    step = project.run("--with", "docker")["steps"]["train"]
+    granted = step["granted"]["devices"][0]["uuid"]
+    assert project.log(step).split() == [nodes[int(granted[-1])].name]

@@ -227,3 +227,51 @@ def train() -> str:
     project.stoker("run", "--with", "docker", "--python", sys.executable, "flow.py")
     step = project.show()["steps"]["train"]
     assert project.log(step) == "hello\n" and step["granted"]["image"]["name"] == debian
+
+
+# ---------------------------------------------------------------------------- on either engine
+
+
+@pytest.mark.parametrize("engine", ["docker"], indirect=True)
+def test_a_pipeline_on_docker(tmp_path: Path, engine: Any, debian: str) -> None:
+    """All other tests of runs are Podman's: the same pipeline on a real Docker, with a failure and what is left."""
+    folder = tmp_path / "proj"
+    folder.mkdir()
+    (folder / "stoker.yaml").write_text("")
+    project = Project(folder, engine)
+    body = f"""
+@step
+def make() -> int:
+    return 20
+
+@step(step_operator="docker", gang=2, {image(debian)})
+def train(n: int) -> str:
+    print("rank", os.environ["RANK"])
+    return os.environ["IMAGE_SAYS"] + str(n + 1)
+
+@step
+def check(data: str) -> str:
+    return data + "!"
+"""
+    project.write("flow.py", pipeline(body, "check(train(make()))"))
+    python(project, "flow.py")
+    shown = project.show()
+    assert shown["steps"]["check"]["outputs"]["output"]["value"] == "hello21!"
+    assert sorted(project.log(shown["steps"]["train"]).split("\n")) == [
+        "",
+        "[0] rank 0",
+        "[1] rank 1",
+    ]
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        docker: {{parent_image: {debian}}}
+        steps:
+          a: {{run: "exit 4"}}
+        """,
+    )
+    failed = project.run("--with", "docker", ok=False)
+    assert "exit status 4" in failed["steps"]["a"]["error"]["text"]
+    wait_for(lambda: ours(engine, shown["run"]) + ours(engine, failed["run"]) == [])

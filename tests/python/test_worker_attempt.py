@@ -159,7 +159,12 @@ def importing() -> None:
         (raising(SystemExit(0)), "exception", "SystemExit", "before it returned its outputs"),
         (raising(KeyboardInterrupt()), "exception", "KeyboardInterrupt", "KeyboardInterrupt"),
         (importing, "import", "ModuleNotFoundError", "no_such_module_at_all"),
-        (raising(ImportError("libx.so.6: cannot open", name="_C")), "import", "ImportError", "libx.so"),
+        (
+            raising(ImportError("libx.so.6: cannot open", name="_C")),
+            "import",
+            "ImportError",
+            "libx.so",
+        ),
         (
             raising(OutOfMemoryError("CUDA out of memory. Tried")),
             "device_oom",
