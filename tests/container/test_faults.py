@@ -200,3 +200,21 @@ def test_python_killed_while_it_waits(project: Project, debian: str) -> None:
             pass
     front.wait()
     wait_for(lambda: ours(project.podman, run) == [])
+
+
+def test_a_registry_that_cannot_be_reached(project: Project) -> None:
+    """Before anything runs, with the way out of sites that have a mirror."""
+    project.write(
+        "p.yaml",
+        """
+        stoker: 1
+        name: p
+        docker: {parent_image: "127.0.0.1:9/team/image:1"}
+        steps:
+          a: {run: touch ran}
+        """,
+    )
+    done = project.stoker("run", "--with", "docker", "p.yaml", ok=False)
+    assert "127.0.0.1:9/team/image" in done.stderr
+    assert "is the registry reachable from here? image_map in stoker.yaml" in done.stderr
+    assert not (project.folder / "ran").exists() and done.returncode == 3
