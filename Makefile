@@ -21,6 +21,7 @@ help:
 
 build: build/.debian $(STAMPS)/venv build/build.ninja ## .venv/bin/stoker and `import stoker` in .venv
 	@$(NINJA) -C build
+	@mkdir -p .venv/share/man/man1 && ln -sf $(CURDIR)/build/src/cli/*.1 .venv/share/man/man1/
 
 build/.debian: tools/debian.txt tools/bootstrap.sh
 	@mkdir -p build

@@ -67,6 +67,16 @@ def metadata() -> bytes:
     return ("\n".join(head) + "\n\n" + body).encode()
 
 
+def pages() -> dict[str, list[str]]:
+    """Manual pages and the shell's completion below share/, with the words that make stoker print each."""
+    table = (ROOT / "src" / "tbl" / "commands.def").read_text(encoding="utf-8")
+    found = {"man/man1/stoker.1": ["help", "--man"]}
+    for word in re.findall(r"^X\((\w+)\)", table, re.M):
+        found[f"man/man1/stoker-{word}.1"] = ["help", "--man", word]
+    found["bash-completion/completions/stoker"] = ["completion", "bash"]
+    return found
+
+
 def contents(binary: Path, platform: str) -> dict[str, tuple[bytes, int]]:
     """Every file of the wheel but RECORD: name → (bytes, mode)."""
     about = project()
@@ -78,6 +88,12 @@ def contents(binary: Path, platform: str) -> dict[str, tuple[bytes, int]]:
         f"{base}.dist-info/WHEEL": (wheel, 0o644),
         f"{base}.dist-info/LICENSE": ((ROOT / "LICENSE").read_bytes(), 0o644),
     }
+    for (
+        name,
+        words,
+    ) in pages().items():  # `man stoker` finds them beside the bin folder that PATH names
+        done = subprocess.run([str(binary), *words], stdout=subprocess.PIPE, check=True)
+        files[f"{base}.data/data/share/{name}"] = (done.stdout, 0o644)
     package = ROOT / "python"
     for path in package.rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".pyc":

@@ -9,7 +9,7 @@ import re
 import sys
 import time
 import types
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Set
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Set, Tuple
 
 if TYPE_CHECKING:
     from difflib import SequenceMatcher
@@ -91,10 +91,14 @@ class Modules:
         except OSError:
             return
         digest = hashlib.sha256(source)
-        if module is not None and edited >= _STARTED - 1:
-            # The file changed after this process began: what is loaded may not be what is written.
-            for text in _loaded(module):
-                digest.update(text.encode())
+        # The file changed after this process began, or (as clocks of file systems go) just before: what is
+        # loaded may not be what is written. Who edits and runs at once gets the key of any later run.
+        if module is not None and (
+            edited >= _STARTED
+            or (edited >= _STARTED - 1 and not _is_as_written(module, source, path))
+        ):
+            for name_of, code in _loaded(module):
+                digest.update(f"{name_of}:{_code_text(code)}".encode())
         self._direct[name] = {f"module {name}": digest.hexdigest()[:32]}
         self._imports[name] = set(_imports(name, source, module))
 
@@ -157,15 +161,37 @@ def _imports(name: str, source: bytes, module: Optional[types.ModuleType]) -> It
             yield value.__module__
 
 
-def _loaded(module: types.ModuleType) -> Iterator[str]:
-    """The byte code that a module has loaded, function by function."""
-    from ._code import _code_text
+def _code_text(code: types.CodeType) -> str:
+    from ._code import _code_text  # it imports this module
 
+    return _code_text(code)
+
+
+def _is_as_written(module: types.ModuleType, source: bytes, path: str) -> bool:
+    """Are the functions that a module has loaded from its file those that the file has now?"""
+    try:
+        work = [compile(source, path, "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError):
+        return False
+    written = set()
+    while work:
+        code = work.pop()
+        written.add(_code_text(code))
+        work.extend(inner for inner in code.co_consts if isinstance(inner, types.CodeType))
+    return all(
+        _code_text(code) in written
+        for _, code in _loaded(module)
+        if os.path.realpath(code.co_filename) == path
+    )
+
+
+def _loaded(module: types.ModuleType) -> Iterator[Tuple[str, types.CodeType]]:
+    """The byte code that a module has loaded, function by function, with the name that it stands under."""
     for name, value in sorted(vars(module).items(), key=lambda item: item[0]):
         for inner in [value, *(vars(value).values() if isinstance(value, type) else ())]:
             code = getattr(inner, "__code__", None)
             if isinstance(code, types.CodeType):
-                yield f"{name}:{_code_text(code)}"
+                yield name, code
 
 
 def _version(site: str, path: str, top: str, module: Optional[types.ModuleType]) -> str:

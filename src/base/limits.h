@@ -4,19 +4,19 @@
 #define STK_BASE_LIMITS_H
 
 enum {
-    STK_LIMIT_STEPS = 1000000,   /* steps in one spec */
-    STK_LIMIT_TASKS = 2000000,   /* tasks in one run, growth included */
-    STK_LIMIT_INPUTS = 100000,   /* inputs of one step, list members included */
-    STK_LIMIT_OUTPUTS = 10000,   /* outputs of one step */
-    STK_LIMIT_DEPTH = 64,        /* nesting of any document */
-    STK_LIMIT_ALIASES = 10000,   /* YAML alias uses in one document */
-    STK_LIMIT_NAME = 128,        /* bytes of a step, output or pipeline name */
-    STK_LIMIT_RETRIES = 1000,    /* max_retries */
+    STK_LIMIT_STEPS = 1000000,    /* steps in one spec */
+    STK_LIMIT_TASKS = 2000000,    /* tasks in one run, growth included */
+    STK_LIMIT_INPUTS = 100000,    /* inputs of one step, list members included */
+    STK_LIMIT_OUTPUTS = 10000,    /* outputs of one step */
+    STK_LIMIT_DEPTH = 64,         /* nesting of any document */
+    STK_LIMIT_ALIASES = 10000,    /* YAML alias uses in one document */
+    STK_LIMIT_NAME = 128,         /* bytes of a step, output or pipeline name */
+    STK_LIMIT_RETRIES = 1000,     /* max_retries */
     STK_LIMIT_PREEMPTIONS = 1000, /* free attempts of one task: it got further in each */
-    STK_LIMIT_DEVICES = 256,     /* devices of one host */
-    STK_LIMIT_WORKERS = 10000,   /* --max-workers */
-    STK_LIMIT_ENV = 4096,        /* environment entries of one step */
-    STK_LIMIT_INPUTS_ENV = 1000, /* with more inputs a command finds files in $STOKER_INPUT only */
+    STK_LIMIT_DEVICES = 256,      /* devices of one host */
+    STK_LIMIT_WORKERS = 10000,    /* --max-workers */
+    STK_LIMIT_ENV = 4096,         /* environment entries of one step */
+    STK_LIMIT_INPUTS_ENV = 1000,  /* with more inputs a command finds files in $STOKER_INPUT only */
     STK_LIMIT_ENV_BYTES = 128 << 10, /* one NAME=value: the kernel's own limit */
     STK_LIMIT_ASKS = 8,              /* alternatives of one request (any_of) */
     STK_LIMIT_SAMPLE_MS_MIN = 10,    /* 100 Hz */

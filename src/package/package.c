@@ -167,7 +167,8 @@ static int find_digests(const stk_store *store, package_list *list, stk_arena *a
         }
         if (!is_known(&known, file)) {
             const char *full = stk_arena_printf(arena, "%s/%s", list->root, file->path);
-            STK_TEXT_AUTO real = full == NULL ? NULL : realpath(full, NULL); /* a link may lead out */
+            STK_TEXT_AUTO real =
+                full == NULL ? NULL : realpath(full, NULL); /* a link may lead out */
             int64_t size = 0;
             rc = full == NULL   ? no_memory(err)
                  : real == NULL ? stk_err_sys(err, STK_E_SYS, errno, "reading %s", full)
@@ -318,8 +319,8 @@ int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_a
         memcpy(ret->digest, digest, sizeof digest);
         return 0;
     }
-    const char *folder = stk_arena_printf(arena, "%s/package/new.%d", stk_store_path(store),
-                                          (int)getpid());
+    const char *folder =
+        stk_arena_printf(arena, "%s/package/new.%d", stk_store_path(store), (int)getpid());
     rc = folder == NULL ? no_memory(err) : stk_file_remove_tree(folder, err);
     rc = rc < 0 ? rc : lay_out(&list, &man, folder, arena, err);
     /* A file may have changed since it was summed: what was copied counts. */
@@ -358,8 +359,8 @@ static int view_links(viewer *v)
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     const char *path = stk_arena_printf(v->arena, "%s/%s", v->from, STK_PACKAGE_MANIFEST);
-    int rc = path == NULL ? no_memory(v->err)
-                          : stk_file_read(path, MANIFEST_BYTES, &text, &len, v->err);
+    int rc =
+        path == NULL ? no_memory(v->err) : stk_file_read(path, MANIFEST_BYTES, &text, &len, v->err);
     char *line = rc < 0 ? NULL : text;
     for (char *end; rc == 0 && (end = strchr(line, '\n')) != NULL; line = end + 1) {
         *end = '\0';

@@ -1,5 +1,3 @@
-#include "package/package.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/testing.h"
+#include "package/package.h"
 #include "package/package_private.h"
 #include "store/store_digest.h"
 #include "sys/file.h"
@@ -91,13 +90,27 @@ static void test_match(void **state)
         const char *pattern, *text;
         bool fits;
     } cases[] = {
-        {"*.pyc", "a.pyc", true},       {"*.pyc", "a/b.pyc", false}, {"a/**", "a/b/c", true},
-        {"a/**", "a", false},           {"**/c", "a/b/c", true},     {"**/c", "c", true},
-        {"a/**/c", "a/c", true},        {"a/**/c", "a/x/y/c", true}, {"a/*/c", "a/x/y/c", false},
-        {"[a-c]x", "bx", true},         {"[!a-c]x", "bx", false},    {"[]x]", "]", true},
-        {"[[:digit:]]*", "7up", true},  {"?", "/", false},           {"\\*", "*", true},
-        {"\\*", "a", false},            {"*a*b*c", "xaybzc", true},  {"*a*b*c", "xaybz", false},
-        {"foo**bar", "fooxbar", true},  {"foo**bar", "foo/bar", false}, {"[a", "[a", false},
+        {"*.pyc", "a.pyc", true},
+        {"*.pyc", "a/b.pyc", false},
+        {"a/**", "a/b/c", true},
+        {"a/**", "a", false},
+        {"**/c", "a/b/c", true},
+        {"**/c", "c", true},
+        {"a/**/c", "a/c", true},
+        {"a/**/c", "a/x/y/c", true},
+        {"a/*/c", "a/x/y/c", false},
+        {"[a-c]x", "bx", true},
+        {"[!a-c]x", "bx", false},
+        {"[]x]", "]", true},
+        {"[[:digit:]]*", "7up", true},
+        {"?", "/", false},
+        {"\\*", "*", true},
+        {"\\*", "a", false},
+        {"*a*b*c", "xaybzc", true},
+        {"*a*b*c", "xaybz", false},
+        {"foo**bar", "fooxbar", true},
+        {"foo**bar", "foo/bar", false},
+        {"[a", "[a", false},
         {"a[/]b", "a/b", false},
     };
     (void)state;
@@ -112,13 +125,44 @@ static void test_match(void **state)
 static void test_like_git(void **state)
 {
     static const char *const names[] = {
-        "a.py", "b.pyc", "keep.pyc", "build/x.o", "src/build/y.o", "src/main.c", "src/main.o",
-        "docs/api/index.html", "docs/api/keep.md", "data/big.bin", "data/small/ok.txt",
-        "logs/today.log", "logs/keep/this.log", "deep/a/b/c/x.tmp", "deep/a/b/c/x.txt",
-        "deep/x.tmp", "sp ace.txt", "trail /x", "#hash", "!bang", "foo1", "foo2", "fooa",
-        "only_dir/f", "sub/only_dir", "sub/.gitignore2", "local.cfg", "sub/local.cfg",
-        "forced/kept.bin", "forced/lost.bin", "top/mid/end", "top/x/y/mid/end", "ex/cluded.x",
-        "class_b.t", "class_z.t", "sub/neg.txt", "nested/one/two.skip", "nested/one/two.take",
+        "a.py",
+        "b.pyc",
+        "keep.pyc",
+        "build/x.o",
+        "src/build/y.o",
+        "src/main.c",
+        "src/main.o",
+        "docs/api/index.html",
+        "docs/api/keep.md",
+        "data/big.bin",
+        "data/small/ok.txt",
+        "logs/today.log",
+        "logs/keep/this.log",
+        "deep/a/b/c/x.tmp",
+        "deep/a/b/c/x.txt",
+        "deep/x.tmp",
+        "sp ace.txt",
+        "trail /x",
+        "#hash",
+        "!bang",
+        "foo1",
+        "foo2",
+        "fooa",
+        "only_dir/f",
+        "sub/only_dir",
+        "sub/.gitignore2",
+        "local.cfg",
+        "sub/local.cfg",
+        "forced/kept.bin",
+        "forced/lost.bin",
+        "top/mid/end",
+        "top/x/y/mid/end",
+        "ex/cluded.x",
+        "class_b.t",
+        "class_z.t",
+        "sub/neg.txt",
+        "nested/one/two.skip",
+        "nested/one/two.take",
         "\303\244\303\266.txt",
     };
     bench *b = *state;
@@ -166,8 +210,9 @@ static void test_stokerignore(void **state)
     put(b, ".gitignore", "data/\n*.bin\n", 0644);
     put(b, ".stokerignore", "*.md\n!data/\n", 0644);
     put(b, "sub/.stokerignore", "!notes.md\n", 0644);
-    assert_string_equal(listing(b), ".gitignore\n.stokerignore\na.py\ndata/x.csv\nsub/.stokerignore\n"
-                                    "sub/notes.md\n");
+    assert_string_equal(listing(b),
+                        ".gitignore\n.stokerignore\na.py\ndata/x.csv\nsub/.stokerignore\n"
+                        "sub/notes.md\n");
 }
 
 static void test_same_twice(void **state)
@@ -203,11 +248,12 @@ static void test_same_twice(void **state)
     const char *view = stk_arena_printf(b->arena, "%s/view", b->dir);
     assert_int_equal(stk_package_view(b->store, first.digest, view, &b->err), 0);
     const char *said = output_of(
-        b, stk_arena_printf(b->arena,
-                            "cd %s && find . -mindepth 1 -printf '%%y %%P %%l\\n' | LC_ALL=C sort && "
-                            "cat alias.py && test -x bin/run && ! test -x a.py && test -f host && "
-                            "! test -L host",
-                            view));
+        b,
+        stk_arena_printf(b->arena,
+                         "cd %s && find . -mindepth 1 -printf '%%y %%P %%l\\n' | LC_ALL=C sort && "
+                         "cat alias.py && test -x bin/run && ! test -x a.py && test -f host && "
+                         "! test -L host",
+                         view));
     assert_string_equal(said, "d bin \nd lib \nf a.py \nf bin/run \nf host \nf lib/empty \n"
                               "l alias.py a.py\nl lib/round ..\nl lib2 lib\nprint(1)\n");
 }

@@ -74,7 +74,8 @@ static int add(walker *w, const char *path, const struct stat *st, const char *l
         return STK_E_LIMIT;
     }
     list->files = files;
-    files[list->n++] = (package_file){.path = path + strlen(list->root) + 1, .link = link, .st = *st};
+    files[list->n++] =
+        (package_file){.path = path + strlen(list->root) + 1, .link = link, .st = *st};
     list->bytes += link == NULL ? st->st_size : 0;
     return 0;
 }

@@ -731,7 +731,7 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
         }
         stk_buf_char(out, '\n');
         amounts_field(&c, "granted", &d.granted);
-    field(&c, "image", d.image);
+        field(&c, "image", d.image);
         amounts_field(&c, "used", &d.used);
         devices_field(&c, &d);
     }

@@ -129,7 +129,7 @@ static int read_file(stk_spec_reader *r, const stk_json *root, stk_stack *stacks
     for (uint32_t i = 0; i < root->n; i++) {
         const stk_json *value = stk_json_value(root, i);
         int key = stk_spec_key(r, stk_json_key(root, i), keys, 2, NULL);
-        int rc = key < 0                       ? key
+        int rc = key < 0                        ? key
                  : value->kind == STK_JSON_NULL ? 0
                  : key == 0 ? stk_spec_read_int(r, value, "stoker", 1, INT32_MAX, &version)
                             : stk_spec_read_map(r, value, "stacks");

@@ -1,11 +1,10 @@
-#include "stack/stack.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/testing.h"
+#include "stack/stack.h"
 #include "sys/file.h"
 
 typedef struct bench {
@@ -163,8 +162,8 @@ static void test_place(void **state)
         {"lab", NULL, "{\"parent_image\":\"x:1\"}", 0, STK_PLACE_DOCKER, "x:1", NULL},
     };
     bench *b = *state;
-    static const char text[] =
-        "stacks: {lab: {backend: docker, default_image: \"hub/base:1\", image_map: {hub/: mirror/}}}";
+    static const char text[] = "stacks: {lab: {backend: docker, default_image: \"hub/base:1\", "
+                               "image_map: {hub/: mirror/}}}";
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         stk_stack s;
         stk_place place = {0};

@@ -178,7 +178,10 @@ def test_who_was_told_is_killed_at_the_limit(cli: Cli) -> None:
 def test_ranks_have_the_notice_as_their_grace(cli: Cli) -> None:
     slow = "trap 'sleep 0.7; touch \"$STOKER_CHECKPOINT_DIR/$RANK\"; exit 75' TERM; sleep 60 & wait"
     step = {
-        **{"run": f'ls "$STOKER_CHECKPOINT_DIR" >> seen; test -s seen || {{ {slow}; }}', "grace": 0.1},
+        **{
+            "run": f'ls "$STOKER_CHECKPOINT_DIR" >> seen; test -s seen || {{ {slow}; }}',
+            "grace": 0.1,
+        },
         **{"gang": {"ranks": 2}, "timeout": 60, "timeout_notice": 59.5},
     }
     run = cli.run({"a": step})

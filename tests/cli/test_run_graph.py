@@ -161,7 +161,7 @@ def test_retries_wait_longer_each_time(cli: Cli) -> None:
     assert run.steps["a"]["attempts"] == 4
     assert run.steps["a"]["error"]["text"] == "step 'a' failed after 4 attempts: exit status 1"
     attempts = Path(run.steps["a"]["dir"]).parent
-    assert sorted(p.name for p in attempts.iterdir()) == ["1", "2", "3", "4"]
+    assert sorted(p.name for p in attempts.iterdir() if p.name.isdigit()) == list("1234")
     last = [json.loads((attempts / n / "task.json").read_text())["last_attempt"] for n in "1234"]
     assert last == [False, False, False, True]
 

@@ -70,7 +70,7 @@ def test_pictures_follow_each_other_in_a_pipe(cli: Cli) -> None:
     [
         (("--interval", "soon"), "soon"),
         (("--interval", "1ms"), "shorter than 100ms"),
-        (("--count", "0"), "--count '0'"),
+        (("--count", "0"), "--count: '0'"),
         (("extra",), "extra"),
     ],
 )

@@ -509,6 +509,8 @@ def run_worker(tmp_path: Path, body: str, **env: str) -> dict[str, Any]:
 
 @pytest.mark.torch
 def test_real_torch_of_a_cpu_only_build(tmp_path: Path) -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
     body = "def main():\n    import torch\n    return float(torch.ones(3).sum())\n"
     if (
         subprocess.run(
