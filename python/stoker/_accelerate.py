@@ -208,7 +208,7 @@ def _launch_module() -> Any:
     except ImportError as exc:
         missing = (exc.name or "").split(".")[0]
         if missing in ("accelerate", "torch"):
-            raise ImportError(
+            raise ModuleNotFoundError(
                 f"run_with_accelerate needs '{missing}' in the step's environment: pip install accelerate "
                 "(in an image: add it to DockerSettings(requirements=[…]))",
                 name=missing,

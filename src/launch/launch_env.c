@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launch/launch_nodes.h"
 #include "launch/launch_private.h"
 #include "sys/file.h"
 #include "sys/proc.h"
@@ -90,6 +91,12 @@ static void put_fixed(stk_gang *g, launch_env *e)
         if (getenv(ones[i]) == NULL) {
             put(g, e, ones[i], "1");
         }
+    }
+    /* Gloo takes the address of the host's own name, on Debian 127.0.1.1: no other node's to reach.
+     */
+    if (g->nodes != NULL && g->nodes->interface[0] != '\0' &&
+        getenv("GLOO_SOCKET_IFNAME") == NULL) {
+        put(g, e, "GLOO_SOCKET_IFNAME", g->nodes->interface);
     }
     put_threads(g, e);
     const char *masks[8][2];

@@ -126,11 +126,14 @@ static void send_world(stk_gang *g)
 }
 
 /* Can rank 0's port be reached from here? `why` "" if so. */
-static void probe(const stk_gang *g, char *why, size_t size)
+static void probe(stk_gang *g, char *why, size_t size)
 {
     why[0] = '\0';
     STK_FD_AUTO fd =
         stk_launch_net_connect(g->nodes->host, g->port.number, NODES_PROBE_MS, why, size);
+    if (fd >= 0) {
+        stk_launch_net_interface(fd, g->nodes->interface, sizeof g->nodes->interface);
+    }
 }
 
 static int closed_pair(const stk_gang *g, uint32_t node, const char *why, uint32_t n_more,

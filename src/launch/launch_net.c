@@ -3,6 +3,8 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -175,6 +177,37 @@ void stk_launch_net_name(int fd, char *text, size_t size)
     if (strncmp(text, "::ffff:", 7) == 0 && strchr(text, '.') != NULL) {
         memmove(text, text + 7, strlen(text + 7) + 1);
     }
+}
+
+static bool same_address(const struct sockaddr *a, const struct sockaddr_storage *b)
+{
+    if (a == NULL || a->sa_family != b->ss_family) {
+        return false;
+    }
+    if (a->sa_family == AF_INET) {
+        return memcmp(&((const struct sockaddr_in *)a)->sin_addr,
+                      &((const struct sockaddr_in *)b)->sin_addr, sizeof(struct in_addr)) == 0;
+    }
+    return a->sa_family == AF_INET6 &&
+           memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr,
+                  &((const struct sockaddr_in6 *)b)->sin6_addr, sizeof(struct in6_addr)) == 0;
+}
+
+void stk_launch_net_interface(int fd, char *name, size_t size)
+{
+    struct sockaddr_storage at;
+    socklen_t len = sizeof at;
+    struct ifaddrs *list = NULL;
+    name[0] = '\0';
+    if (getsockname(fd, (struct sockaddr *)&at, &len) < 0 || getifaddrs(&list) < 0) {
+        return;
+    }
+    for (const struct ifaddrs *i = list; i != NULL && name[0] == '\0'; i = i->ifa_next) {
+        if (same_address(i->ifa_addr, &at)) {
+            (void)snprintf(name, size, "%s", i->ifa_name);
+        }
+    }
+    freeifaddrs(list);
 }
 
 static void hex_of(const unsigned char *data, size_t n, char *text)

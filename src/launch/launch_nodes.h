@@ -43,7 +43,8 @@ typedef struct launch_host {
 typedef struct launch_nodes {
     uint32_t n, me;
     char host[256];
-    int32_t port; /* of the leader */
+    int32_t port;       /* of the leader */
+    char interface[64]; /* by which this node reaches the leader; "" unknown */
     char key[256];
     int listener;
     launch_host *hosts;
@@ -96,6 +97,8 @@ void stk_launch_net_keep(int fd);
 /* Why a connection ended: `code` is errno, 0 its end. */
 int64_t stk_launch_net_why_lost(int fd, int code, char *why, size_t size);
 void stk_launch_net_name(int fd, char *text, size_t size);
+/* The network interface that has the connection's own address; "" where none is found. */
+void stk_launch_net_interface(int fd, char *name, size_t size);
 void stk_launch_net_nonce(char ret_hex[NODES_NONCE + 1]);
 /* HMAC-SHA-256 of the words in hex: who knows the key could say this, and to this nonce only. */
 void stk_launch_net_proof(const char *key, const char *words, char ret_hex[65]);
