@@ -70,6 +70,11 @@ int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
     ret->quiet = stk_cli_flag(cli, "quiet");
     ret->use_new_code = stk_cli_flag(cli, "use-new-code");
     ret->name = stk_cli_value(cli, "run-name");
+    if (ret->name != NULL && strchr(ret->name, '/') != NULL) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "--run-name '%s': a name can't have a '/': RUN/STEP names a step of it",
+                           ret->name);
+    }
     ret->python = stk_cli_value(cli, "python");
     int64_t workers = 0;
     int64_t server = -1;

@@ -59,6 +59,7 @@ def test_help_of_each_command(cli: Cli, name: str) -> None:
         (["run", "p.txt"], ["'p.txt'", ".yaml"]),
         (["run", "-p", "a", "p.py"], ["'a' is not NAME=VALUE"]),
         (["run", "-p", "=1", "p.yaml"], ["'=1' is not NAME=VALUE"]),
+        (["run", "--run-name", "a/b", "p.yaml"], ["'a/b'", "RUN/STEP"]),
         (["run", "--python", "/no/python", "p.py"], ["/no/python", "--python"]),
         (["run", "p.yaml", "--param", "a=1"], ["'a'"]),
         (["show", "a", "b", "c"], []),
