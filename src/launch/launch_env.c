@@ -37,7 +37,7 @@ static void put_number(stk_gang *g, launch_env *e, const char *name, int64_t val
 /* A count that was meant for the whole step is split; one that a user set himself stays. */
 static void put_threads(stk_gang *g, launch_env *e)
 {
-    uint32_t per_rank = stk_proc_n_cpus() / g->n;
+    uint32_t per_rank = 0;
     for (uint32_t i = 0; i < g->n && g->cpus != NULL; i++) {
         uint32_t own = (uint32_t)CPU_COUNT(&g->cpus[i]);
         per_rank = i == 0 || own < per_rank ? own : per_rank;
@@ -47,6 +47,9 @@ static void put_threads(stk_gang *g, launch_env *e)
         bool whole = set != NULL && g->config->split > 0 &&
                      strtoul(set, NULL, 10) == (unsigned long)g->config->split;
         if (g->n > 1 && (whole || (i == 0 && set == NULL))) {
+            if (per_rank == 0) { /* only now: control groups are read for it */
+                per_rank = stk_proc_n_cpus() / g->n;
+            }
             put_number(g, e, threads[i], per_rank > 0 ? per_rank : 1);
         }
     }

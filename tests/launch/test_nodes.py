@@ -247,9 +247,11 @@ def test_a_launcher_is_killed(two: Nodes, who: int) -> None:
     wait_for(lambda: not processes_with(two.mark))  # no orphan in any namespace
 
 
-def test_the_network_is_cut(two: Nodes) -> None:
+def test_the_network_is_cut(two: Nodes, tmp_path: Path) -> None:
     code = "echo up; exec sleep 300"
-    launchers = [two.launch(k, "-n", "1", *shell(code)) for k in (0, 1)]
+    launchers = [
+        two.launch(k, "-n", "1", "--log-dir", tmp_path / str(k), *shell(code)) for k in (0, 1)
+    ]
     for p in launchers:
         assert p.stdout is not None and p.stdout.readline().endswith("up\n")
     cut = time.monotonic()
@@ -259,6 +261,8 @@ def test_the_network_is_cut(two: Nodes) -> None:
     assert [d.code for d in done] == [1, 1]
     assert "node 1 (10.123.0.2" in done[0].err and "was lost: nothing was heard" in done[0].err
     assert "node 1 lost its leader, node 0 at 10.123.0.1:29400: nothing was heard" in done[1].err
+    told = json.loads((tmp_path / "0/gang.json").read_text())["attempts"][0]["noticed_us"]
+    assert 2_500_000 <= told < 20_000_000  # since the last word of it
     wait_for(lambda: not processes_with(two.mark))
 
 
