@@ -350,27 +350,14 @@ static void add_devices(writer *w)
     stk_buf_text(w->buf, amd ? ",\"/dev/kfd\"]" : "]");
 }
 
-static int add_words(writer *w)
+static void add_words(writer *w)
 {
-    static const char *const networks[] = {"host", "bridge", "none"};
     const char *user = stk_json_text(stk_json_get(&w->docker, "user"));
     const char *network = stk_json_text(option(w, "network"));
     const char *entrypoint = stk_json_text(stk_json_get(&w->docker, "entrypoint"));
     bool keep = entrypoint != NULL && strcmp(entrypoint, "keep") == 0;
-    bool known = network == NULL;
     char host[256] = "";
     user = user != NULL ? user : stk_json_text(option(w, "user"));
-    for (size_t i = 0; i < sizeof networks / sizeof *networks && !known; i++) {
-        known = strcmp(network, networks[i]) == 0;
-    }
-    if (!known) {
-        return stk_err_set(w->err, STK_E_SPEC, "network '%.80s' is none of host, bridge, none",
-                           network);
-    }
-    if (entrypoint != NULL && !keep && strcmp(entrypoint, "bypass") != 0) {
-        return stk_err_set(w->err, STK_E_SPEC,
-                           "docker.entrypoint '%.80s' is neither keep nor bypass", entrypoint);
-    }
     (void)gethostname(host, sizeof host - 1);
     stk_buf_text(w->buf, ",\"user\":");
     stk_buf_json(w->buf, user != NULL ? user : w->all->owner);
@@ -385,7 +372,6 @@ static int add_words(writer *w)
     stk_buf_text(w->buf, ",\"stoker.host\":");
     stk_buf_json(w->buf, host);
     stk_buf_char(w->buf, '}');
-    return 0;
 }
 
 static int parse(const char *json, stk_arena *arena, stk_json *ret, stk_err *err)
@@ -426,7 +412,7 @@ int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const 
     rc = rc < 0 ? rc : add_env(&w, env);
     rc = rc < 0 ? rc : add_limits(&w);
     add_devices(&w);
-    rc = rc < 0 ? rc : add_words(&w);
+    add_words(&w);
     stk_buf_char(buf, '}');
     return rc < 0 ? stk_err_context(err, "container") : 0;
 }

@@ -410,6 +410,19 @@ def test_docker_by_name_needs_an_image(project: Project) -> None:
     project.write("p.yaml", "stoker: 1\nname: p\nsteps:\n  a: {run: echo hi, backend: docker}\n")
     done = project.stoker("run", "p.yaml", ok=False)
     assert done.returncode == 2 and "p.yaml:4" in done.stderr and "no image is named" in done.stderr
+    text = "stoker: 1\nname: p\nsteps:\n  a: {run: echo hi, %s}\n"
+    for words, said in (
+        ("backend: docker, docker: {parent_imge: x}", "did you mean 'parent_image'"),
+        ("docker: {parent_image: x}, backend: {docker: {network: hots}}", "host, bridge or none"),
+        (
+            "backend: docker, docker: {parent_image: x, entrypoint: kep}",
+            "bypass or keep, not 'kep'",
+        ),
+    ):
+        project.write("p.yaml", text % words)
+        done = project.stoker("run", "p.yaml", ok=False)
+        assert done.returncode == 2 and "p.yaml:4: step 'a'" in done.stderr
+        assert said in done.stderr, done.stderr
 
 
 def test_unknown_stack(project: Project) -> None:
