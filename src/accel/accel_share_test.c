@@ -344,8 +344,14 @@ static pid_t child(int what, const stk_lease *lease)
         if ((what & NOBODY) && (setgid(65534) != 0 || setuid(65534) != 0)) {
             _exit(9);
         }
+        /* What it waits for never comes, as it has both ends itself. No second program: in the
+         * middle of an exec a process has no environment to be seen. */
+        int never[2];
+        if (pipe(never) != 0 || dup2(never[0], 0) != 0) {
+            _exit(9);
+        }
         snprintf(hold, sizeof hold, "%d", pipes[1]);
-        char *const argv[] = {"sh", "-c", "echo >&$0; exec sleep 100", hold, NULL};
+        char *const argv[] = {"sh", "-c", "echo >&$0; read x", hold, NULL};
         char *const run[] = {"PATH=/usr/bin:/bin", "STOKER_RUN=r1", NULL};
         char *const plain[] = {"XSTOKER_RUN=r1", "PATH=/usr/bin:/bin", NULL};
         execve("/bin/sh", argv, what & OF_A_RUN ? run : plain);

@@ -230,8 +230,11 @@ class Round:
             "/sys/fs/cgroup/cpu",
             "/sys/fs/cgroup/unified",
         ):
-            for found in Path(top).glob(f"**/stoker-{run}*") if os.path.isdir(top) else []:
-                raise Wrong(f"control group {found} is left")
+            # os.walk, since groups of other programs come and go meanwhile
+            for folder, below, _ in os.walk(top):
+                for name in below:
+                    if name.startswith(f"stoker-{run}"):
+                        raise Wrong(f"control group {folder}/{name} is left")
 
     def check_end(self, run: dict[str, object]) -> None:
         steps = run["steps"]
