@@ -40,6 +40,10 @@ static int count_devices(stk_arena *arena, stk_launch_config *c, int64_t *ret, s
     c->seen = devices;
     c->n_seen = devices == NULL || n > STK_LAUNCH_MAX_DEVICES ? 0 : (uint32_t)n;
     stk_accel_close(accel);
+    if (rc == 0 && n == 0) {
+        fprintf(stderr, "stoker launch: -n gpus: this host has no device that can be used; one "
+                        "rank, on the CPU\n");
+    }
     *ret = n > 0 ? n : 1;
     return rc;
 }
@@ -73,6 +77,11 @@ static int read_nodes(const stk_cli *cli, stk_launch_config *c, stk_err *err)
     c->rdzv = stk_cli_value(cli, "rdzv");
     c->rdzv = c->rdzv != NULL ? c->rdzv : getenv("STOKER_GANG_RDZV");
     c->leash = getenv("STOKER_GANG_LEASH") != NULL;
+    if (rc == 0 && stk_cli_value(cli, "nnodes") == NULL && stk_cli_value(cli, "gang") == NULL &&
+        (stk_cli_value(cli, "rdzv") != NULL || stk_cli_value(cli, "node-rank") != NULL)) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "--rdzv and --node-rank are for several nodes: add --nnodes N");
+    }
     if (rc == 0 && nodes > 1 && (node < 0) != (c->rdzv == NULL)) {
         return stk_err_set(
             err, STK_E_USAGE,
@@ -122,6 +131,11 @@ static int read_options(stk_cli *cli, stk_arena *arena, stk_launch_config *c, st
         rc = read_range(cli, n, &min, &ranks, err);
     } else if (n != NULL && strcmp(n, "gpus") == 0) {
         rc = count_devices(arena, c, &ranks, err);
+    } else if (n != NULL && (*n == '\0' || strspn(n, "0123456789") != strlen(n))) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "-n, --ranks: '%s' is neither a number of ranks (4), nor MIN:MAX (2:4), "
+                           "nor gpus (one on each device)",
+                           n);
     } else {
         rc = stk_cli_number(cli, "ranks", 1, STK_LAUNCH_MAX_RANKS, &ranks, err);
     }

@@ -290,6 +290,18 @@ def test_range_and_min() -> None:
     assert done.code == 2 and "both say the fewest ranks" in done.err
 
 
+def test_wrong_words() -> None:
+    done = launch("-n", "x", *shell("exit 0"))
+    assert done.code == 2 and "'x' is neither a number of ranks" in done.err
+    done = launch("-n", "1", "--rdzv", "host", *shell("exit 0"))
+    assert done.code == 2 and "add --nnodes N" in done.err
+
+
+def test_no_device_is_said() -> None:
+    done = launch("-n", "gpus", *shell("exit 0"), STOKER_ACCEL="none")
+    assert done.code == 0 and "no device that can be used; one rank, on the CPU" in done.err
+
+
 # --- the view ---
 
 
