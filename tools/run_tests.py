@@ -247,8 +247,10 @@ def both(first: Callable[[], Result], second: Callable[[], Result]) -> Result:
 
 def main(words: list[str]) -> int:
     total = Result()
-    # A shell's background job ignores Ctrl-C and hands that on; tests send it and expect an answer.
+    # A shell's background job ignores Ctrl-C, one under nohup a closed terminal, and both hand that
+    # on; tests send these signals and expect an answer.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     for name, suite in plan(words):
         began = time.monotonic()
