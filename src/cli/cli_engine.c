@@ -271,6 +271,50 @@ static int find_settled(engine *e, const bool **ret_settled, stk_err *err)
     return rc;
 }
 
+/* Which steps the cache will serve, where a note is about some step: it isn't true of these. */
+static int find_cached(engine *e, const bool **ret_cached, stk_err *err)
+{
+    char *path = NULL;
+    uint32_t n = stk_spec_n_steps(e->spec);
+    bool *cached = stk_arena_array(e->arena, n, sizeof *cached);
+    stk_forecast *forecast = NULL;
+    int rc = cached == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+                            : stk_store_find(".", STK_STORE_CREATE, &path, err);
+    bool is_there = rc == 0 && stk_file_exists(path);
+    free(path);
+    if (rc < 0 || !is_there) {
+        return rc;
+    }
+    rc = e->store != NULL ? 0 : open_store(e, err);
+    rc = rc < 0 ? rc : stk_forecast_new(e->store, e->plan, &forecast, err);
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        const char *miss = NULL;
+        rc = stk_forecast_step(forecast, i, &cached[i], &miss, err);
+    }
+    stk_forecast_free(forecast);
+    *ret_cached = cached;
+    return rc;
+}
+
+static int make_plan(engine *e, const int64_t *peaks, stk_err *err)
+{
+    const stk_run_options *o = e->options;
+    const bool *settled = NULL;
+    int rc = o->resume == NULL ? 0 : find_settled(e, &settled, err);
+    rc = rc < 0
+             ? rc
+             : stk_plan_new_rest(e->spec, &e->capacity, peaks, o->policy, settled, &e->plan, err);
+    if (rc == 0 && settled == NULL && o->use_cache && stk_plan_n_notes(e->plan) > 0) {
+        rc = find_cached(e, &settled, err);
+        if (rc == 0 && settled != NULL) {
+            stk_plan_free(e->plan);
+            e->plan = NULL;
+            rc = stk_plan_new_rest(e->spec, &e->capacity, peaks, o->policy, settled, &e->plan, err);
+        }
+    }
+    return rc;
+}
+
 static int open_images(engine *e, stk_err *err)
 {
     const char *logs = stk_arena_printf(e->arena, "%s/images", stk_store_path(e->store));
@@ -283,7 +327,6 @@ static int open_all(engine *e, stk_err *err)
 {
     const stk_run_options *o = e->options;
     const int64_t *peaks = NULL;
-    const bool *settled = NULL;
     e->arena = stk_arena_new(0);
     int rc = e->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
     rc = rc < 0 ? rc : stk_cli_places(e->spec, o, e->arena, &e->containers, err);
@@ -292,10 +335,7 @@ static int open_all(engine *e, stk_err *err)
     rc = rc < 0 ? rc : stk_cli_check_devices(e->spec, e->accel, &e->devices, err);
     rc = rc < 0 ? rc : stk_exec_capacity(e->accel, e->arena, &e->capacity, err);
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(e->spec, e->arena, &peaks, err);
-    rc = rc < 0 || o->resume == NULL ? rc : find_settled(e, &settled, err);
-    rc = rc < 0
-             ? rc
-             : stk_plan_new_rest(e->spec, &e->capacity, peaks, o->policy, settled, &e->plan, err);
+    rc = rc < 0 ? rc : make_plan(e, peaks, err);
     rc = rc < 0 ? rc
                 : stk_cli_check_steps(e->spec, o, e->containers.places, e->accel, &e->devices,
                                       e->plan, err);

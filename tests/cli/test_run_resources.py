@@ -131,6 +131,11 @@ def test_fit_runs_without_and_says_so(cli: Cli) -> None:
     assert train["asked"]["gpu_count"] == 1 and train["granted"]["devices"] == []
     assert wide["asked"]["cpu_count"] == 100_000 and wide["granted"]["cpu_count"] == N_CPUS
 
+    again = cli.run({**steps, "other": {"run": "true", "resources": {"gpu_count": 1}}})
+    notes = "\n".join(again.shown["notes"])  # nothing runs of the three: it would not be true
+    assert again.steps["train"]["cached"] and "'train'" not in notes and "'wide'" not in notes
+    assert "step 'other' asked for 1 GPU" in notes
+
 
 # --- devices ---
 
