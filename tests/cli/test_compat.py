@@ -53,4 +53,4 @@ def test_wrong_usage() -> None:
 
 def test_a_command_that_is_not_there() -> None:
     done = compat("--", "/nonexistent/python")
-    assert done.returncode == 3 and "/nonexistent/python" in done.stderr
+    assert done.returncode == 2 and "/nonexistent/python" in done.stderr

@@ -131,7 +131,7 @@ def test_rm(project: Path) -> None:
     for wrong, part in (
         (["rm"], "which run?"),
         (["rm", first, "nothing"], "no run 'nothing'"),
-        (["gc", first], "gc"),
+        (["gc", first], "one argument too many"),
     ):
         done = stoker(project, "store", *wrong)
         assert done.returncode == 2 and part in done.stderr, done.stderr
