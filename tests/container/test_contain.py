@@ -238,8 +238,10 @@ def test_leases_and_locks_last_as_long_as_the_container(start, scratch, tmp_path
     task = start(scratch, "/probe", "sleep", "600", pass_fds=(held.fileno(),))
     held.close()
     pid = task.started()
-    held_by_runner = [os.readlink(f) for f in Path(f"/proc/{pid}/fd").iterdir()]
-    assert str(tmp_path / "lease") in held_by_runner
+    until = time.monotonic() + 10  # it is known before its descriptors have come
+    while str(tmp_path / "lease") not in map(os.readlink, Path(f"/proc/{pid}/fd").iterdir()):
+        assert time.monotonic() < until
+        time.sleep(0.01)
     with open(tmp_path / "lease") as mine:
         with pytest.raises(BlockingIOError):
             fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
