@@ -46,7 +46,7 @@ def build_binary() -> Path:
     ninja = "/usr/bin/ninja" if os.path.exists("/usr/bin/ninja") else "ninja"
     subprocess.run([ninja, "-C", str(folder), "src/cli/stoker"], check=True, stdout=sys.stderr)
     stripped = folder / "stoker"
-    shutil.copyfile(folder / "src" / "cli" / "stoker", stripped)
+    shutil.copy(folder / "src" / "cli" / "stoker", stripped)
     subprocess.run(["strip", str(stripped)], check=True)
     return stripped
 

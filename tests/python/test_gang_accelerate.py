@@ -233,6 +233,7 @@ def test_environment_on_two_machines_is_accelerates_own(tmp_path: Path, group: s
         made = list(pool.map(ours, (0, 1)))
     for k in (0, 1):
         assert len([name for name in real[k] if name.startswith("ACCELERATE_")]) > 3
+        assert made[k].pop("GLOO_SOCKET_IFNAME") == "lo"  # ours alone: the way to the other node
         assert made[k] == real[k]
 
 
