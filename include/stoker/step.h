@@ -23,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { STK_STEP_PATH = 4096, STK_STEP_META = 1 << 16, STK_STEP_AGAIN = 75 };
 
@@ -44,12 +45,16 @@ static inline const char *stk_step_input(const char *name)
     return path != NULL ? path : name;
 }
 
-/* The folder that all attempts of this task share, or NULL outside Stoker. Write a checkpoint under
- * a name with a leading dot, then rename it: what has another name is complete. Told to end
- * (SIGTERM), save and exit with STK_STEP_AGAIN. */
+/* The folder that all attempts of this task share (made where it isn't there yet), or NULL outside
+ * Stoker. Write a checkpoint under a name with a leading dot, then rename it: what has another name
+ * is complete. Told to end (SIGTERM), save and exit with STK_STEP_AGAIN. */
 static inline const char *stk_step_checkpoints(void)
 {
-    return getenv("STOKER_CHECKPOINT_DIR");
+    const char *folder = getenv("STOKER_CHECKPOINT_DIR");
+    if (folder != NULL) {
+        (void)mkdir(folder, 0755);
+    }
+    return folder;
 }
 
 /* Value of a parameter or literal input as text (strings bare, everything else JSON). */

@@ -1,11 +1,10 @@
-/* A task's checkpoints (docs/decisions/0008): there for each attempt, gone once it has succeeded;
+/* A task's checkpoints (docs/decisions/0008): kept between attempts, gone once it has succeeded;
  * and whether the end of an attempt was a preemption, and got it any further. */
 #include <errno.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/limits.h"
@@ -76,14 +75,9 @@ int stk_exec_checkpoints_begin(stk_exec *x, uint32_t task, uint32_t attempt,
     if (folder == NULL) {
         return stk_exec_nomem(err);
     }
-    bool makes_it = stk_exec_step(x, task)->python != NULL; /* at its first checkpoint */
-    if (makes_it ? attempt <= 1 : mkdir(folder, 0755) == 0) {
+    if (attempt <= 1) { /* the first checkpoint makes it */
         return 0;
     }
-    if (!makes_it && errno != EEXIST) {
-        return stk_err_sys(err, STK_E_SYS, errno, "making folder %s", folder);
-    }
-    errno = 0;
     int rc = stk_store_checkpoints_clean(folder, false, err); /* what was never completed */
     stk_store_checkpoints_look(folder, &t->checkpoints);
     if (rc < 0 || t->checkpoints.n == 0 || attempt != t->attempt_base + 1 || attempt <= 1) {

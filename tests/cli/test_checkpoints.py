@@ -13,7 +13,7 @@ from cli_tools import Cli, alive, wait_for
 
 # Counts to 6 by one file a number; says how far it had been; stands still at 3 until told.
 COUNT = """
-n=$(ls "$STOKER_CHECKPOINT_DIR" | sort -n | tail -1); echo "from ${n:-0}" >> log
+mkdir -p "$STOKER_CHECKPOINT_DIR"; n=$(ls "$STOKER_CHECKPOINT_DIR" | sort -n | tail -1); echo "from ${n:-0}" >> log
 n=${n:-0}
 while [ $n -lt 6 ]; do
   n=$((n + 1)); echo $n > "$STOKER_CHECKPOINT_DIR/.new"; mv "$STOKER_CHECKPOINT_DIR/.new" "$STOKER_CHECKPOINT_DIR/$n"
@@ -54,14 +54,14 @@ def test_they_are_kept_if_the_step_says_so(cli: Cli) -> None:
 
 
 def test_never_shared_between_steps_or_runs(cli: Cli) -> None:
-    see = 'ls -A "$STOKER_CHECKPOINT_DIR" | wc -l >> seen; touch "$STOKER_CHECKPOINT_DIR/mine"; exit 1'
+    see = 'mkdir -p "$STOKER_CHECKPOINT_DIR"; ls -A "$STOKER_CHECKPOINT_DIR" | wc -l >> seen; touch "$STOKER_CHECKPOINT_DIR/mine"; exit 1'
     steps = {"a": {"run": see}, "b": {"run": see}}
     assert cli.run(steps).code == 1 and cli.run(steps).code == 1
     assert (cli.folder / "seen").read_text().split() == ["0"] * 4
 
 
 def test_what_was_not_completed_is_gone(cli: Cli) -> None:
-    see = 'ls -A "$STOKER_CHECKPOINT_DIR" >> seen; cd "$STOKER_CHECKPOINT_DIR"; mkdir -p .half/x done; kill -9 $$'
+    see = 'mkdir -p "$STOKER_CHECKPOINT_DIR"; ls -A "$STOKER_CHECKPOINT_DIR" >> seen; cd "$STOKER_CHECKPOINT_DIR"; mkdir -p .half/x done; kill -9 $$'
     run = cli.run({"a": {"run": see, "retry": {"max_retries": 2, "delay": 0}}})
     assert run.code == 1 and (cli.folder / "seen").read_text().split() == ["done", "done"]
 
@@ -84,7 +84,7 @@ def test_without_a_checkpoint_it_is_a_failure(cli: Cli, end: str, word: str) -> 
 
 
 def test_preempted_without_getting_further_has_an_end(cli: Cli) -> None:
-    once = 'cd "$STOKER_CHECKPOINT_DIR"; test -e one || echo > one; exit 75'
+    once = 'mkdir -p "$STOKER_CHECKPOINT_DIR"; cd "$STOKER_CHECKPOINT_DIR"; test -e one || echo > one; exit 75'
     run = cli.run({"a": {"run": f"echo x >> log; {once}"}})
     assert run.code == 1 and len(log(cli)) == 12  # one got further, ten are its own, one more
     assert run.steps["a"]["error"]["class"] == "preempted"
@@ -129,7 +129,7 @@ def test_other_inputs_start_fresh(cli: Cli) -> None:
 
 
 POLITE = (
-    "trap 'touch \"$STOKER_CHECKPOINT_DIR/told\"; exit 75' TERM; "
+    'trap \'mkdir -p "$STOKER_CHECKPOINT_DIR"; touch "$STOKER_CHECKPOINT_DIR/told"; exit 75\' TERM; '
     "echo x >> log; test -e go && exit 0; echo $$ > pid; while true; do sleep 0.02; done"
 )
 
@@ -179,7 +179,7 @@ def test_ranks_have_the_notice_as_their_grace(cli: Cli) -> None:
     slow = "trap 'sleep 0.7; touch \"$STOKER_CHECKPOINT_DIR/$RANK\"; exit 75' TERM; sleep 60 & wait"
     step = {
         **{
-            "run": f'ls "$STOKER_CHECKPOINT_DIR" >> seen; test -s seen || {{ {slow}; }}',
+            "run": f'mkdir -p "$STOKER_CHECKPOINT_DIR"; ls "$STOKER_CHECKPOINT_DIR" >> seen; test -s seen || {{ {slow}; }}',
             "grace": 0.1,
         },
         **{"gang": {"ranks": 2}, "timeout": 60, "timeout_notice": 59.5},
