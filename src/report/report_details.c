@@ -322,6 +322,10 @@ static void find_checkpoints(const stk_view *view, const stk_view_task *task, st
                              stk_view_details *d)
 {
     stk_checkpoints found = {.n = 0};
+    bool succeeded = task->state == STK_TASK_SUCCEEDED || task->state == STK_TASK_CACHED;
+    if (succeeded && task->step != NULL && !task->step->settings->keep_checkpoints) {
+        return; /* removed when that was committed */
+    }
     const char *path = stk_arena_printf(arena, "%s/runs/%s/%s/%u/checkpoints", view->run.store,
                                         view->run.id, task->name, task->i_in_step);
     if (path != NULL) {
