@@ -69,6 +69,8 @@ static int add_input(stk_exec *x, const stk_input *in, stk_buf *buf, stk_err *er
             stk_buf_char(buf, '}');
         }
         return rc;
+    case STK_INPUT_ITEM:
+        break;
     case STK_INPUT_LIST:
         stk_buf_text(buf, "{\"list\":[");
         for (uint32_t i = 0; i < in->n_items && rc >= 0; i++) {

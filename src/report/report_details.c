@@ -232,6 +232,8 @@ static const char *source_of(const stk_view *view, const stk_input *input, stk_a
         return stk_arena_printf(arena, "file %s", input->text);
     case STK_INPUT_ARTIFACT:
         return "artifact";
+    case STK_INPUT_ITEM:
+        return "item";
     case STK_INPUT_LIST:
         return input->n_items > 0 && input->items[0].kind == STK_INPUT_OUTPUT
                    ? stk_arena_printf(arena, "list of %u, %s …", input->n_items,

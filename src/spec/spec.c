@@ -386,6 +386,16 @@ const char *stk_spec_text(const stk_spec *spec, size_t *ret_len)
     return spec->text;
 }
 
+bool stk_spec_grows(const stk_spec *spec)
+{
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
+        if (stk_spec_step(spec, i)->grows != STK_NEXT_NONE) {
+            return true;
+        }
+    }
+    return false;
+}
+
 uint32_t stk_spec_n_steps(const stk_spec *spec)
 {
     return spec->n_steps;

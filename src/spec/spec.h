@@ -24,6 +24,7 @@ typedef enum {
     STK_INPUT_OUTPUT,   /* step, output: indices */
     STK_INPUT_FILE,     /* text: path as written, relative to the spec's folder */
     STK_INPUT_ARTIFACT, /* text: digest */
+    STK_INPUT_ITEM,     /* the innermost foreach's item, of a document that grows */
     STK_INPUT_LIST      /* items */
 } stk_input_kind;
 
@@ -162,6 +163,15 @@ typedef struct stk_settings {
     uint32_t n_tags;
 } stk_settings;
 
+/* What follows a step, in a document whose graph grows (docs/decisions/0009). */
+typedef enum {
+    STK_NEXT_NONE,     /* it is an end, or the document doesn't grow */
+    STK_NEXT_ALL,      /* all of `next` */
+    STK_NEXT_FOREACH,  /* a task of next[0] for each item of the output `on` */
+    STK_NEXT_PARALLEL, /* next[0] as a gang of num_parallel ranks */
+    STK_NEXT_SWITCH    /* the one of `next` whose case the output `on` has */
+} stk_next_kind;
+
 typedef struct stk_step {
     const char *name;
     const char *const
@@ -182,7 +192,15 @@ typedef struct stk_step {
     const char *source;      /* "file:line" for messages, or NULL */
     const char *description; /* or NULL */
     const stk_settings *settings;
-    int line; /* in the document */
+    stk_next_kind grows;
+    const uint32_t *next; /* step indices */
+    uint32_t n_next;
+    const char *on;           /* name of an output, as `grows` says; or NULL */
+    const char *const *cases; /* SWITCH: the value for each of `next` */
+    uint32_t num_parallel;    /* PARALLEL: 0: the result says */
+    bool is_join;             /* takes in all branches of the innermost open split */
+    bool fallback;            /* one more attempt, told of it, in place of a final failure */
+    int line;                 /* in the document */
 } stk_step;
 
 typedef struct stk_param {
@@ -237,6 +255,9 @@ const char *stk_spec_origin(const stk_spec *spec);
  * wherever it lies, as its origin.cwd says the folder. Parameters set by hand are not in it. */
 const char *stk_spec_text(const stk_spec *spec, size_t *ret_len);
 uint32_t stk_spec_n_steps(const stk_spec *spec);
+/* Some step says what comes next: steps are templates, in the document's order; a run begins with
+ * the first, and its tasks are made by events (room grow). */
+bool stk_spec_grows(const stk_spec *spec);
 const stk_step *stk_spec_step(const stk_spec *spec, uint32_t i_step);
 int64_t stk_spec_find(const stk_spec *spec, const char *step_name); /* -1: none */
 uint32_t stk_spec_n_params(const stk_spec *spec);

@@ -1,0 +1,2 @@
+#include "grow/grow.h"
+typedef int stk_grow_is_coming;
