@@ -394,6 +394,8 @@ static int run_attempt(stk_gang *g, stk_err *err)
     if (rc == 0 && g->ending == END_NOT) {
         rc = stk_launch_start(g, err);
         rc = rc < 0 ? rc : guard_ranks(g, err);
+        int late = stk_launch_start_finish(g, rc < 0 ? NULL : err);
+        rc = rc < 0 ? rc : late;
         g->schedstat =
             g->schedstat >= 0 ? g->schedstat : open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
         stk_launch_hang_begin(g);
@@ -606,6 +608,7 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
                   .schedstat = -1,
                   .port = {.fd = -1, .claim = -1},
                   .wire = {.fd = -1},
+                  .batch = {.from = -1, .to = -1},
                   .first = -1,
                   .start_ms = stk_clock_wall_ms(&stk_clock_real)};
     sigset_t before;

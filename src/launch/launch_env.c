@@ -34,6 +34,18 @@ static void put_number(stk_gang *g, launch_env *e, const char *name, int64_t val
     e->ours[e->n_ours++] = stk_arena_printf(g->arena, "%s=%lld", name, (long long)value);
 }
 
+/* At least 1. Control groups, which only lower it, are read where that can make a difference: the
+ * ranks wait for it. */
+static uint32_t cpus_per_rank(uint32_t n_ranks)
+{
+    cpu_set_t ours;
+    if (sched_getaffinity(0, sizeof ours, &ours) == 0 && (uint32_t)CPU_COUNT(&ours) < 2 * n_ranks) {
+        return 1;
+    }
+    uint32_t n = stk_proc_n_cpus() / n_ranks;
+    return n > 0 ? n : 1;
+}
+
 /* A count that was meant for the whole step is split; one that a user set himself stays. */
 static void put_threads(stk_gang *g, launch_env *e)
 {
@@ -47,10 +59,10 @@ static void put_threads(stk_gang *g, launch_env *e)
         bool whole = set != NULL && g->config->split > 0 &&
                      strtoul(set, NULL, 10) == (unsigned long)g->config->split;
         if (g->n > 1 && (whole || (i == 0 && set == NULL))) {
-            if (per_rank == 0) { /* only now: control groups are read for it */
-                per_rank = stk_proc_n_cpus() / g->n;
+            if (per_rank == 0) {
+                per_rank = cpus_per_rank(g->n);
             }
-            put_number(g, e, threads[i], per_rank > 0 ? per_rank : 1);
+            put_number(g, e, threads[i], per_rank);
         }
     }
 }

@@ -28,6 +28,7 @@
 #include "launch/launch.h"
 #include "sys/forkserver.h"
 #include "sys/guard.h"
+#include "sys/spawn.h"
 
 enum { LAUNCH_TAIL = 16 << 10, LAUNCH_LINE = 64 << 10, LAUNCH_PENDING = 256 << 10 };
 
@@ -142,8 +143,9 @@ typedef struct stk_gang {
     uint64_t log_bytes; /* read from all ranks */
     stk_wire wire;      /* to the fork server; -1: none */
     bool unfit;         /* it can't fork */
-    launch_env env;     /* of this attempt */
-    cpu_set_t *cpus;    /* of each rank, or NULL */
+    stk_spawn_batch batch; /* ranks that have yet to become their program; -1: none */
+    launch_env env;        /* of this attempt */
+    cpu_set_t *cpus;       /* of each rank, or NULL */
     uint32_t devices[STK_LAUNCH_MAX_DEVICES]; /* those of config->seen that are used */
     uint32_t n_devices;
     launch_hang hang;
@@ -234,6 +236,8 @@ void stk_launch_nodes_free(stk_gang *g);
 /* --- launch_start.c --- */
 
 int stk_launch_start(stk_gang *g, stk_err *err);
+/* … all have become their program. */
+int stk_launch_start_finish(stk_gang *g, stk_err *err);
 /* One rank, by exec. */
 int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err);
 /* A rank runs: `pidfd` is ours now. */

@@ -8,7 +8,6 @@
 #include "launch/launch_private.h"
 #include "sys/clock.h"
 #include "sys/file.h"
-#include "sys/spawn.h"
 
 int stk_launch_started(stk_gang *g, uint32_t rank, pid_t pid, int pidfd, stk_err *err)
 {
@@ -43,6 +42,7 @@ int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err)
                            .stderr_fd = theirs[1],
                            .keep_fds = g->inherited,
                            .n_keep_fds = g->n_inherited,
+                           .batch = g->batch.to < 0 ? NULL : &g->batch,
                            .cpus = g->cpus == NULL ? NULL : &g->cpus[rank],
                            .die_with_parent = true,
                            .new_session = true};
@@ -62,10 +62,17 @@ int stk_launch_start(stk_gang *g, stk_err *err)
     g->cpus = !g->config->no_bind && stk_launch_cpus(g, cpus) ? cpus : NULL;
     int rc = stk_launch_env_new(g, &g->env, err);
     bool fork = g->wire.fd >= 0 && !g->unfit;
+    rc = rc < 0 || fork || g->n < 2 ? rc : stk_sys_spawn_begin(&g->batch, err);
     for (uint32_t rank = 0; rank < g->n && rc == 0; rank++) {
         const cpu_set_t *own = g->cpus == NULL ? NULL : &g->cpus[rank];
         rc = fork ? stk_launch_server_start(g, &g->env, own, rank, err)
                   : stk_launch_start_rank(g, rank, err);
     }
     return rc;
+}
+
+int stk_launch_start_finish(stk_gang *g, stk_err *err)
+{
+    stk_spawn like = {.argv = g->config->argv, .env = g->env.all};
+    return g->batch.to < 0 ? 0 : stk_sys_spawn_end(&g->batch, &like, err);
 }

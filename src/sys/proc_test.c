@@ -104,6 +104,42 @@ static void test_spawn_errors(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* the failed children are reaped */
 }
 
+/* Side by side: nobody waits for another's exec, and what fails is told at the end. */
+static void test_spawn_batch(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *program, *text; /* NULL: all start */
+    } cases[] = {{"bare", NULL}, {"noread", "cannot start 'noread'"}, {"true", NULL}};
+    char env_path[128];
+    snprintf(env_path, sizeof env_path, "PATH=%s:/usr/bin:/bin", root);
+    assert_int_equal(write_script("bare", "exit 0\n"), 0);
+    assert_int_equal(write_script("noread", "#!/no/interpreter\n"), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        stk_err err = {0};
+        stk_spawn_batch batch;
+        assert_int_equal(stk_sys_spawn_begin(&batch, &err), 0);
+        stk_spawn s = {.env = (const char *const[]){env_path, NULL},
+                       .stdin_fd = -1,
+                       .stdout_fd = -1,
+                       .stderr_fd = -1,
+                       .batch = &batch};
+        pid_t pids[3];
+        for (int k = 0; k < 3; k++) {
+            pids[k] = spawn_with(&s, (const char *const[]){cases[i].program, NULL});
+        }
+        int rc = stk_sys_spawn_end(&batch, &s, &err);
+        assert_int_equal(rc, cases[i].text == NULL ? 0 : STK_E_SYS);
+        for (int k = 0; k < 3; k++) {
+            assert_int_equal(WEXITSTATUS(status_of(pids[k])), rc == 0 ? 0 : 127);
+        }
+        if (rc < 0 &&
+            (strstr(err.text, cases[i].text) == NULL || strstr(err.hint, "interpreter") == NULL)) {
+            fail_msg("%s; %s", err.text, err.hint);
+        }
+    }
+}
+
 /* Signals we ignore or handle must not reach the program; nor descriptors it wasn't given. */
 static void test_spawn_clean(void **state)
 {
@@ -436,12 +472,19 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spawn_finds),   cmocka_unit_test(test_spawn_errors),
-        cmocka_unit_test(test_spawn_clean),   cmocka_unit_test(test_spawn_dies_with_parent),
-        cmocka_unit_test(test_host),          cmocka_unit_test(test_environment),
-        cmocka_unit_test(test_sessions),      cmocka_unit_test(test_writers),
-        cmocka_unit_test(test_cgroup_none),   cmocka_unit_test(test_cgroup),
-        cmocka_unit_test(test_cgroup_closed), cmocka_unit_test(test_cgroup_bpf),
+        cmocka_unit_test(test_spawn_finds),
+        cmocka_unit_test(test_spawn_errors),
+        cmocka_unit_test(test_spawn_batch),
+        cmocka_unit_test(test_spawn_clean),
+        cmocka_unit_test(test_spawn_dies_with_parent),
+        cmocka_unit_test(test_host),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_sessions),
+        cmocka_unit_test(test_writers),
+        cmocka_unit_test(test_cgroup_none),
+        cmocka_unit_test(test_cgroup),
+        cmocka_unit_test(test_cgroup_closed),
+        cmocka_unit_test(test_cgroup_bpf),
     };
     return cmocka_run_group_tests_name("proc", tests, setup, teardown);
 }

@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sys/file.h"
+
 #ifndef CLONE_PIDFD
 #define CLONE_PIDFD 0x00001000
 #endif
@@ -22,15 +24,21 @@
 #endif
 enum { RANGE_CLOEXEC = 1 << 2, CHILD_STACK = 32 << 10 };
 
-/* The child shares our memory until its exec, so this is also how it says what went wrong. */
+typedef struct failure {
+    enum { AT_NOTHING, AT_SESSION, AT_CGROUP, AT_CPUS, AT_FDS, AT_CWD, AT_PRIVS, AT_EXEC } at;
+    uint32_t i; /* which cgroup file */
+    int sys;
+} failure;
+
+/* The child shares our memory until its exec, so this is also how it says what went wrong; one of a
+ * batch has a copy, and writes its failure into the batch's pipe. */
 typedef struct child {
     const stk_spawn *spawn;
     const char *path;
-    const char *const *argv;
+    const char **
+        by_shell; /* argv for a script without a first line "#!": /bin/sh runs it, as execvp does */
     pid_t parent;
-    enum { AT_NOTHING, AT_SESSION, AT_CGROUP, AT_CPUS, AT_FDS, AT_CWD, AT_PRIVS, AT_EXEC } failed;
-    uint32_t i; /* which cgroup file */
-    int sys;
+    failure failed;
 } child;
 
 #define IN_CHILD __attribute__((no_sanitize("address", "undefined")))
@@ -50,8 +58,9 @@ IN_CHILD static void reset_signals(void)
 
 IN_CHILD static int join_cgroups(child *c)
 {
-    for (c->i = 0; c->i < c->spawn->n_cgroup_procs; c->i++) {
-        int fd = open(c->spawn->cgroup_procs[c->i], O_WRONLY | O_CLOEXEC);
+    uint32_t *i = &c->failed.i;
+    for (*i = 0; *i < c->spawn->n_cgroup_procs; ++*i) {
+        int fd = open(c->spawn->cgroup_procs[*i], O_WRONLY | O_CLOEXEC);
         if (fd < 0) {
             return -1;
         }
@@ -103,12 +112,20 @@ IN_CHILD static int set_fds(const stk_spawn *s)
     return 0;
 }
 
+IN_CHILD static _Noreturn void fail(child *c, int at)
+{
+    c->failed.at = at;
+    c->failed.sys = errno;
+    if (c->spawn->batch != NULL) {
+        (void)!write(c->spawn->batch->to, &c->failed, sizeof c->failed);
+    }
+    _exit(127);
+}
+
 #define TRY(where, expression)                                                                     \
     do {                                                                                           \
         if ((expression) < 0) {                                                                    \
-            c->failed = (where);                                                                   \
-            c->sys = errno;                                                                        \
-            _exit(127);                                                                            \
+            fail(c, where);                                                                        \
         }                                                                                          \
     } while (0)
 
@@ -141,8 +158,12 @@ IN_CHILD static int run_child(void *arg)
         TRY(AT_PRIVS, prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
     }
     reset_signals();
-    TRY(AT_EXEC,
-        execve(c->path, (char *const *)(uintptr_t)c->argv, (char *const *)(uintptr_t)s->env));
+    char *const *env = (char *const *)(uintptr_t)s->env;
+    int rc = execve(c->path, (char *const *)(uintptr_t)s->argv, env);
+    if (errno == ENOEXEC) {
+        rc = execve(c->by_shell[0], (char *const *)(uintptr_t)c->by_shell, env);
+    }
+    TRY(AT_EXEC, rc);
     return 0;
 }
 
@@ -197,28 +218,29 @@ static int explain(const child *c, stk_err *err)
 {
     const stk_spawn *s = c->spawn;
     const char *name = s->argv[0];
-    switch (c->failed) {
+    switch (c->failed.at) {
     case AT_CGROUP:
-        return stk_err_sys(err, STK_E_SYS, c->sys, "cannot start '%s': joining control group %s",
-                           name, s->cgroup_procs[c->i]);
+        return stk_err_sys(err, STK_E_SYS, c->failed.sys,
+                           "cannot start '%s': joining control group %s", name,
+                           s->cgroup_procs[c->failed.i]);
     case AT_CPUS:
-        return stk_err_sys(err, STK_E_SYS, c->sys, "cannot start '%s' on the CPUs it was given",
-                           name);
+        return stk_err_sys(err, STK_E_SYS, c->failed.sys,
+                           "cannot start '%s' on the CPUs it was given", name);
     case AT_CWD:
-        return stk_err_sys(err, STK_E_SYS, c->sys, "cannot start '%s': its working directory '%s'",
-                           name, s->cwd);
+        return stk_err_sys(err, STK_E_SYS, c->failed.sys,
+                           "cannot start '%s': its working directory '%s'", name, s->cwd);
     case AT_EXEC:
-        (void)stk_err_sys(err, STK_E_SYS, c->sys, "cannot start '%s'", name);
-        if (c->sys == ENOENT && is_program(s->cwd, c->path)) {
+        (void)stk_err_sys(err, STK_E_SYS, c->failed.sys, "cannot start '%s'", name);
+        if (c->failed.sys == ENOENT && c->path != NULL && is_program(s->cwd, c->path)) {
             stk_err_hint(err, "the file is there, so the interpreter that its first line (or its "
                               "ELF header) names is missing");
-        } else if (c->sys == EACCES) {
+        } else if (c->failed.sys == EACCES) {
             stk_err_hint(err, "it must be an executable file: chmod +x");
         }
         return err == NULL ? STK_E_SYS : err->code;
     default:
-        return stk_err_sys(err, STK_E_SYS, c->sys, "cannot start '%s': preparing its process",
-                           name);
+        return stk_err_sys(err, STK_E_SYS, c->failed.sys,
+                           "cannot start '%s': preparing its process", name);
     }
 }
 
@@ -230,15 +252,16 @@ static int start(child *c, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
     sigset_t before;
     sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, &before);
-    int flags = CLONE_VM | CLONE_VFORK | SIGCHLD | (ret_pidfd != NULL ? CLONE_PIDFD : 0);
+    int flags = SIGCHLD | (ret_pidfd != NULL ? CLONE_PIDFD : 0) |
+                (c->spawn->batch != NULL ? 0 : CLONE_VM | CLONE_VFORK);
     pid_t pid = clone(run_child, stack + sizeof stack, flags, c, &pidfd);
     int sys = errno;
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
     if (pid < 0) {
-        return stk_err_sys(err, STK_E_SYS, sys, "cannot start '%s': clone", c->argv[0]);
+        return stk_err_sys(err, STK_E_SYS, sys, "cannot start '%s': clone", c->spawn->argv[0]);
     }
-    if (c->failed != AT_NOTHING || (ret_pidfd != NULL && pidfd < 0)) {
-        if (c->failed == AT_NOTHING) {
+    if (c->failed.at != AT_NOTHING || (ret_pidfd != NULL && pidfd < 0)) {
+        if (c->failed.at == AT_NOTHING) {
             (void)kill(pid, SIGKILL);
         }
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
@@ -246,7 +269,7 @@ static int start(child *c, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
         if (pidfd >= 0) {
             (void)close(pidfd);
         }
-        return c->failed != AT_NOTHING
+        return c->failed.at != AT_NOTHING
                    ? explain(c, err)
                    : stk_err_set(err, STK_E_ENV,
                                  "this kernel has no process descriptors: Linux 5.3 is needed");
@@ -258,26 +281,6 @@ static int start(child *c, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
     return 0;
 }
 
-/* A script without a first line "#!": /bin/sh runs it, as execvp does. */
-static int start_by_shell(child *c, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
-{
-    size_t n = 0;
-    while (c->argv[n] != NULL) {
-        n++;
-    }
-    const char **argv = calloc(n + 2, sizeof *argv);
-    if (argv == NULL) {
-        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "cannot start '%s'", c->argv[0]);
-    }
-    argv[0] = "/bin/sh";
-    argv[1] = c->path;
-    memcpy(argv + 2, c->argv + 1, n * sizeof *argv); /* its NULL too */
-    child shell = {.spawn = c->spawn, .path = "/bin/sh", .argv = argv, .parent = c->parent};
-    int rc = start(&shell, ret_pid, ret_pidfd, err);
-    free(argv);
-    return rc;
-}
-
 int stk_sys_spawn(const stk_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
 {
     char found[PATH_MAX];
@@ -287,10 +290,45 @@ int stk_sys_spawn(const stk_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, stk_er
                           spawn->argv[0]);
         return STK_E_SYS;
     }
-    child c = {.spawn = spawn, .path = path, .argv = spawn->argv, .parent = getpid()};
-    int rc = start(&c, ret_pid, ret_pidfd, err);
-    if (rc < 0 && c.failed == AT_EXEC && c.sys == ENOEXEC) {
-        return start_by_shell(&c, ret_pid, ret_pidfd, err);
+    size_t n = 0;
+    while (spawn->argv[n] != NULL) {
+        n++;
     }
+    const char **by_shell = calloc(n + 2, sizeof *by_shell);
+    if (by_shell == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "cannot start '%s'", spawn->argv[0]);
+    }
+    by_shell[0] = "/bin/sh";
+    by_shell[1] = path;
+    memcpy(by_shell + 2, spawn->argv + 1, n * sizeof *by_shell); /* its NULL too */
+    child c = {.spawn = spawn, .path = path, .by_shell = by_shell, .parent = getpid()};
+    int rc = start(&c, ret_pid, ret_pidfd, err);
+    free(by_shell);
     return rc;
+}
+
+int stk_sys_spawn_begin(stk_spawn_batch *ret_batch, stk_err *err)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "cannot make a pipe");
+    }
+    *ret_batch = (stk_spawn_batch){.from = ends[0], .to = ends[1]};
+    return 0;
+}
+
+int stk_sys_spawn_end(stk_spawn_batch *batch, const stk_spawn *spawn, stk_err *err)
+{
+    char found[PATH_MAX];
+    child c = {.spawn = spawn};
+    ssize_t n;
+    stk_file_close(&batch->to);
+    while ((n = read(batch->from, &c.failed, sizeof c.failed)) < 0 && errno == EINTR) {
+    }
+    stk_file_close(&batch->from);
+    if (n != sizeof c.failed) {
+        return 0;
+    }
+    c.path = find_program(spawn, found, sizeof found);
+    return explain(&c, err);
 }

@@ -11,6 +11,12 @@
 
 #include "base/err.h"
 
+/* Programs that are started side by side: each a fork, none waits for the exec of the one before,
+ * which on a busy machine takes a turn of the CPU's. For callers with little memory. */
+typedef struct stk_spawn_batch {
+    int from, to; /* a pipe: what failed; at its end all have become their programs */
+} stk_spawn_batch;
+
 typedef struct stk_spawn {
     const char *const
         *argv; /* NULL-terminated; argv[0] is searched in the PATH of `env` unless it has a slash */
@@ -23,6 +29,7 @@ typedef struct stk_spawn {
     uint32_t n_cgroup_procs;
     const cpu_set_t *cpus;        /* or NULL */
     const struct rlimit *n_files; /* RLIMIT_NOFILE, or NULL: ours */
+    const stk_spawn_batch *batch; /* one of these: what fails after the fork is told at its end */
     bool die_with_parent;         /* PR_SET_PDEATHSIG SIGKILL */
     bool new_session;             /* setsid */
     bool no_new_privs;
@@ -31,5 +38,8 @@ typedef struct stk_spawn {
 /* ret_pidfd may be NULL. A failed exec is reported here (STK_E_SYS with the program's name), not as
  * an exit status. */
 int stk_sys_spawn(const stk_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, stk_err *err);
+int stk_sys_spawn_begin(stk_spawn_batch *ret_batch, stk_err *err);
+/* Waits for every exec; the first failure, in the words of `spawn`, which is like them all. */
+int stk_sys_spawn_end(stk_spawn_batch *batch, const stk_spawn *spawn, stk_err *err);
 
 #endif
