@@ -239,13 +239,22 @@ static int add_notes(const stk_cli_containers *c, const stk_spec *spec, stk_plan
 {
     uint32_t n = 0;
     uint32_t first[2] = {0, 0};
-    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
-        if (c->places[i].note != NULL) {
+    int rc = 0;
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec) && rc == 0; i++) {
+        if (c->places[i].note == NULL) {
+            continue;
+        }
+        if (c->places[i].kind == STK_PLACE_DOCKER) {
+            rc = stk_plan_remark(plan, err, "%s", c->places[i].note);
+        } else {
             first[n > 0] = n < 2 ? i : first[1];
             n++;
         }
     }
-    int rc = n == 1 ? stk_plan_remark(plan, err, "%s", c->places[first[0]].note) : 0;
+    if (rc < 0) {
+        return rc;
+    }
+    rc = n == 1 ? stk_plan_remark(plan, err, "%s", c->places[first[0]].note) : 0;
     if (n > 1) { /* they all have the same reason */
         char more[32] = "";
         (void)snprintf(more, sizeof more, " and %u more", n - 2);

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/json.h"
-#include "base/units.h"
 #include "exec/exec_private.h"
 #include "sys/file.h"
 
@@ -264,28 +263,7 @@ static const stk_json *option(const writer *w, const char *key)
     return own != NULL && own->kind != STK_JSON_NULL ? own : stk_json_get(&w->run_args, key);
 }
 
-/* A number of bytes, or text as Docker reads it: "64m", "8g" are binary. */
-static int read_bytes(const writer *w, const stk_json *node, const char *key, int64_t *ret)
-{
-    const char *text = stk_json_text(node);
-    char *end = NULL;
-    double number = text == NULL ? -1 : strtod(text, &end);
-    const char *unit = end == NULL ? NULL : end + strspn(end, " ");
-    static const char units[] = "bkmgt";
-    const char *at =
-        unit == NULL || *unit == '\0' || unit[1] != '\0' ? NULL : strchr(units, *unit | 0x20);
-    if (stk_json_int(node, ret)) {
-        return 0;
-    }
-    if (at != NULL && end != text && number >= 0 && number < 1e9) {
-        *ret = (int64_t)(number * (double)((int64_t)1 << (10 * (at - units))));
-        return 0;
-    }
-    return text != NULL ? stk_units_parse_memory(text, ret, w->err)
-                        : stk_err_set(w->err, STK_E_SPEC, "'%s' must be a size, as 8GB", key);
-}
-
-static int add_limits(writer *w)
+static void add_limits(writer *w)
 {
     const stk_request *r = stk_plan_request(w->x->config.plan, w->x->tasks[w->task].i_step);
     const exec_slot *slot = w->x->tasks[w->task].slot;
@@ -303,10 +281,8 @@ static int add_limits(writer *w)
     }
     stk_buf_text(w->buf, slot->n_cpus > 0 ? "\"" : "");
     const stk_json *said = option(w, "shm_size");
-    if (said != NULL && read_bytes(w, said, "shm_size", &shm) < 0) {
-        return w->err->code;
-    }
-    if (shm == 0 && statvfs("/dev/shm", &fs) == 0) { /* as a step on this machine has */
+    if (!stk_spec_container_bytes(said, &shm) &&
+        statvfs("/dev/shm", &fs) == 0) { /* as a step on this machine has */
         shm = (int64_t)fs.f_blocks * (int64_t)fs.f_frsize;
     }
     if (shm > 0) {
@@ -317,7 +293,6 @@ static int add_limits(writer *w)
         stk_buf_text(w->buf, ",\"ulimits\":");
         stk_json_dump(ulimits, w->buf);
     }
-    return 0;
 }
 
 /* NVIDIA's by uuid, the others' by their nodes. */
@@ -410,7 +385,7 @@ int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const 
     add_argv(&w);
     rc = rc < 0 ? rc : add_mounts(&w);
     rc = rc < 0 ? rc : add_env(&w, env);
-    rc = rc < 0 ? rc : add_limits(&w);
+    add_limits(&w);
     add_devices(&w);
     add_words(&w);
     stk_buf_char(buf, '}');

@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "base/event.h"
+#include "base/json.h"
 
 typedef struct stk_spec stk_spec;
 
@@ -262,5 +263,13 @@ const stk_step *stk_spec_step(const stk_spec *spec, uint32_t i_step);
 int64_t stk_spec_find(const stk_spec *spec, const char *step_name); /* -1: none */
 uint32_t stk_spec_n_params(const stk_spec *spec);
 const stk_param *stk_spec_param(const stk_spec *spec, uint32_t i_param);
+
+/* --- containers --- */
+
+/* `shm_size`: a number of bytes, or a text as Docker reads it (64m, 8g: binary) or as resources are
+ * written (8GB). False: neither, or not above 0. */
+bool stk_spec_container_bytes(const stk_json *node, int64_t *ret_bytes);
+/* The first of docker-py's `run_args` that has no effect here, or NULL. */
+const char *stk_spec_unused_run_arg(const stk_json *args);
 
 #endif

@@ -112,6 +112,11 @@ int stk_spec_read_sample(stk_spec_reader *r, const stk_json *node, const char *k
                          int64_t *ret_ms);
 int stk_spec_read_gpu_profile(stk_spec_reader *r, const stk_json *node, stk_settings *s);
 
+/* --- containers (spec_docker.c): what only a container's start would refuse --- */
+
+int stk_spec_check_docker(stk_spec_reader *r, const stk_json *map);
+int stk_spec_check_backend(stk_spec_reader *r, const stk_json *map);
+
 /* --- ranks (spec_gang.c) --- */
 
 int stk_spec_read_gang(stk_spec_reader *r, const stk_json *node, stk_gang_ask *gang);

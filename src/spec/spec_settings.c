@@ -424,12 +424,9 @@ static int read_secrets(stk_spec_reader *r, const stk_json *node, stk_settings *
 static int read_backend(stk_spec_reader *r, const stk_json *node, stk_spec_base *base)
 {
     if (node->kind == STK_JSON_MAP) {
-        for (uint32_t i = 0; i < node->n; i++) {
-            const stk_json *value = stk_json_value(node, i);
-            if (value->kind != STK_JSON_NULL && value->kind != STK_JSON_MAP) {
-                return stk_spec_wrong(r, value, stk_json_key(node, i)->text,
-                                      "a mapping of the backend's options");
-            }
+        int rc = stk_spec_check_backend(r, node);
+        if (rc < 0) {
+            return rc;
         }
     } else if (stk_json_text(node) == NULL || node->n == 0) {
         return stk_spec_wrong(r, node, "backend", "a name, or a mapping of names to options");
@@ -498,7 +495,8 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
             rc = read_secrets(r, value, s);
             break;
         case S_DOCKER:
-            rc = read_merged(r, value, "docker", &own.docker, &s->docker);
+            rc = stk_spec_check_docker(r, value);
+            rc = rc < 0 ? rc : read_merged(r, value, "docker", &own.docker, &s->docker);
             break;
         case S_BACKEND:
             rc = read_backend(r, value, &own);

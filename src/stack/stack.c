@@ -326,49 +326,6 @@ static const char *written_image(const wish *w, const stk_stack *stack, stk_aren
     return image;
 }
 
-/* A word that only the container's start would stumble over, hours later. */
-static int check_words(const char *step, const wish *w, stk_arena *arena, stk_err *err)
-{
-    static const char *const networks[] = {"host", "bridge", "none"};
-    static const char *const entrypoints[] = {"bypass", "keep"};
-    const stk_json *options = stk_json_get(&w->backend, "docker");
-    const stk_json *network = stk_json_get(options, "network");
-    network =
-        network != NULL ? network : stk_json_get(stk_json_get(options, "run_args"), "network");
-    const struct {
-        const char *name, *text;
-        const char *const *words;
-        size_t n;
-    } all[] = {{"network", stk_json_text(network), networks, 3},
-               {"docker.entrypoint", stk_json_text(stk_json_get(&w->docker, "entrypoint")),
-                entrypoints, 2}};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        bool known = all[i].text == NULL;
-        for (size_t k = 0; k < all[i].n && !known; k++) {
-            known = strcmp(all[i].text, all[i].words[k]) == 0;
-        }
-        if (!known) {
-            stk_spec_reader r = {.arena = arena, .err = err};
-            stk_err_set(err, STK_E_SPEC, "step '%s': %s is %s, not '%.80s'", step, all[i].name,
-                        i == 0 ? "host, bridge or none" : "bypass or keep", all[i].text);
-            stk_spec_did_you_mean(&r, all[i].text, all[i].words, (uint32_t)all[i].n);
-            return STK_E_SPEC;
-        }
-    }
-    return 0;
-}
-
-/* `parent_imge`: the key that was meant is a better way out than to name an image again. */
-static void hint_at_key(const wish *w, stk_arena *arena, stk_err *err)
-{
-    static const char *const keys[] = {"parent_image", "dockerfile"};
-    stk_spec_reader r = {.arena = arena, .err = err};
-    stk_err_hint(err, "give it `docker: {parent_image: …}`, or its stack a default_image");
-    for (uint32_t i = 0; w->docker.kind == STK_JSON_MAP && i < w->docker.n; i++) {
-        stk_spec_did_you_mean(&r, stk_json_key(&w->docker, i)->text, keys, 2);
-    }
-}
-
 int stk_stack_place(const stk_stack *stack, const char *step, const stk_settings *settings,
                     stk_arena *arena, stk_place *ret, stk_err *err)
 {
@@ -388,17 +345,19 @@ int stk_stack_place(const stk_stack *stack, const char *step, const stk_settings
     if (place.written == NULL && !builds && w.container) {
         stk_err_set(err, STK_E_SPEC, "step '%s' is to run in a container, but no image is named",
                     step);
-        hint_at_key(&w, arena, err);
+        stk_err_hint(err, "give it `docker: {parent_image: …}`, or its stack a default_image");
         return STK_E_SPEC;
-    }
-    rc = check_words(step, &w, arena, err);
-    if (rc < 0) {
-        return rc;
     }
     const stk_json *options = stk_json_get(&w.backend, "docker");
     if (options != NULL && options->kind == STK_JSON_MAP && options->n > 0) {
         place.options = stk_json_dump_in(options, arena);
         rc = place.options == NULL ? no_memory(err) : 0;
+    }
+    const char *unused = stk_spec_unused_run_arg(stk_json_get(options, "run_args"));
+    if (unused != NULL) {
+        place.note =
+            stk_arena_printf(arena, "step '%s': run_args: '%s' has no effect here", step, unused);
+        rc = place.note == NULL ? no_memory(err) : rc;
     }
     if (place.written == NULL && !builds) {
         place = (stk_place){.docker = settings->docker};
