@@ -64,7 +64,8 @@ typedef struct local_task {
     int64_t gone_ms; /* its end was seen, but nobody has its status yet; -1 */
     stk_cgroup group;
     stk_watch watch;
-    char failed[512]; /* what the server said when the start failed */
+    char ended_by[320]; /* what a container's engine said of who ended it */
+    char failed[512];   /* what the server said when the start failed */
 } local_task;
 
 /* --- the backend --- */

@@ -13,7 +13,8 @@ enum { FILE_BYTES = 64 << 10, FILE_NODES = 2000 };
 typedef struct container {
     int64_t pid, peak_bytes, cpu_us, signal, shm_bytes, shm_free_bytes;
     bool oom;
-    char failed[512]; /* why it never ran, or who ended it; "" nothing */
+    char ended_by[320]; /* who asked the engine for its end, "" unknown */
+    char failed[512];   /* why it never ran, or who ended it; "" nothing */
 } container;
 
 static bool read_container(const local_task *task, container *ret)
@@ -32,9 +33,11 @@ static bool read_container(const local_task *task, container *ret)
     }
     const stk_json *oom = stk_json_get(&root, "oom");
     const char *failed = stk_json_text(stk_json_get(&root, "failed"));
+    const char *ended_by = stk_json_text(stk_json_get(&root, "ended_by"));
     *ret = (container){
         .pid = -1, .peak_bytes = -1, .cpu_us = -1, .shm_bytes = -1, .shm_free_bytes = -1};
     (void)snprintf(ret->failed, sizeof ret->failed, "%s", failed != NULL ? failed : "");
+    (void)snprintf(ret->ended_by, sizeof ret->ended_by, "%s", ended_by != NULL ? ended_by : "");
     ret->oom = oom != NULL && oom->kind == STK_JSON_BOOL && oom->truth;
     (void)stk_json_int(stk_json_get(&root, "pid"), &ret->pid);
     (void)stk_json_int(stk_json_get(&root, "peak_bytes"), &ret->peak_bytes);
@@ -81,6 +84,10 @@ void stk_local_contained_ended(local_task *task, stk_ending *ending, stk_outcome
     if (c.shm_bytes > 0 && (w->shm_free_bytes < 0 || c.shm_free_bytes < w->shm_free_bytes)) {
         w->shm_bytes = c.shm_bytes;
         w->shm_free_bytes = c.shm_free_bytes;
+    }
+    if (known && c.ended_by[0] != '\0') {
+        (void)snprintf(task->ended_by, sizeof task->ended_by, "%s", c.ended_by);
+        ending->ended_by = task->ended_by;
     }
     if (known && c.failed[0] != '\0' && c.signal == 0) { /* a start that failed */
         (void)snprintf(task->failed, sizeof task->failed, "%s", c.failed);

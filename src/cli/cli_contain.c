@@ -57,6 +57,9 @@ static int run_contain(stk_cli *cli)
     if (end.text[0] != '\0') {
         fprintf(stderr, "stoker contain: %s\n", end.text);
     }
+    if (end.by[0] != '\0' && end.text[0] == '\0') {
+        fprintf(stderr, "stoker contain: %s\n", end.by);
+    }
     return end.signal > 0 ? die_of(end.signal) : end.exit_status;
 }
 

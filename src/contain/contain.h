@@ -28,6 +28,7 @@ typedef struct stk_engine {
     bool has_nvidia;    /* Docker with NVIDIA's runtime or hook: device requests work */
     const char *root;   /* where it keeps images, or NULL */
     const char *arch;   /* "amd64" */
+    int64_t idle_ms;    /* calls end when it is silent for so long; 0: never */
 } stk_engine;
 
 /* Finds it as its own clients do: `socket` (a path or unix://…; NULL: none named), DOCKER_HOST,
@@ -55,7 +56,9 @@ typedef struct stk_contain_end {
     bool oom;
     int64_t peak_bytes;                /* -1 unknown */
     int64_t shm_bytes, shm_free_bytes; /* of its own /dev/shm at its end, -1 unknown */
-    char text[1024];                   /* why it never ran, "" where it did */
+    int64_t cpu_us;                    /* as the engine says where we can't see; -1 unknown */
+    char text[1024]; /* why it never ran, or that it was ended as a whole; "" neither */
+    char by[320];    /* who asked the engine for its end, "" nobody or unknown */
 } stk_contain_end;
 
 /* Runs the `container` of this task.json to its end: SIGTERM is passed on. */

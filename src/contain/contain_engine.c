@@ -71,7 +71,8 @@ int stk_engine_call(const stk_engine *engine, const char *method, const char *pa
                                 .headers = json == NULL ? NULL : headers,
                                 .body = json,
                                 .body_len = json == NULL ? 0 : strlen(json),
-                                .connect_ms = CONNECT_MS};
+                                .connect_ms = CONNECT_MS,
+                                .idle_ms = engine->idle_ms};
     stk_http_response r = {.body = STK_BUF_INIT(ANSWER_MAX)};
     int rc = stk_http_send(&request, &r, err);
     if (rc == 0 && r.status >= 400) {
@@ -185,6 +186,7 @@ int stk_engine_stream(const stk_engine *engine, const char *method, const char *
                                 .headers = headers,
                                 .body_fd = body_fd,
                                 .connect_ms = CONNECT_MS,
+                                .idle_ms = engine->idle_ms,
                                 .on_body = on_bytes,
                                 .arg = &s};
     int rc = stk_http_send(&request, &r, err);

@@ -101,6 +101,27 @@ int stk_contain_send(int conn, const contain_spec *spec, const char *const *entr
 /* Descriptors that we were handed to hold: an attempt's lock, leases. */
 uint32_t stk_contain_inherited(int *ret_fds, uint32_t n_max);
 
+/* --- contain_said.c --- */
+
+typedef struct contain_said {
+    char
+        how[160]; /* other clients asked for its end: "signal 15, then signal 9", "stop"; "" none */
+    bool oom;     /* Docker only: Podman has no such event */
+} contain_said;
+
+/* What the engine's events say of its end; waits for that for two seconds at most. False: the
+ * engine doesn't answer, or keeps no events. */
+bool stk_contain_said(const stk_engine *engine, const char *id, int64_t since_ms,
+                      contain_said *ret);
+
+typedef struct contain_stats {
+    int64_t cpu_us, peak_bytes; /* -1 unknown */
+} contain_stats;
+
+/* What the engine has measured of a container that still runs. */
+void stk_contain_stats(const stk_engine *engine, const char *id, stk_arena *arena,
+                       contain_stats *ret);
+
 /* --- contain_cgroup.c --- */
 
 /* The folder of a container's memory group on this host, by its runner; false: it can't be seen, or

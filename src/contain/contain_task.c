@@ -36,7 +36,7 @@ typedef struct task {
     char cgroup[4096]; /* "" unknown */
     char line[LINE_MAX_BYTES];
     size_t n_line;
-    bool ended, closed;
+    bool ended, closed, knows_oom;
     unsigned char early[8]; /* signals that came before there was a program */
     uint32_t n_early;
     int64_t begin_ms, create_ms, started_ms, runner_ms;
@@ -98,6 +98,8 @@ static void write_state(const task *t, bool at_end)
         stk_json_put_int(&out, "shm_free_bytes", e->shm_free_bytes);
         stk_json_put_int(&out, "exit", e->exit_status);
         stk_json_put_int(&out, "signal", e->signal);
+        stk_json_put_int(&out, "cpu_us", e->cpu_us);
+        stk_json_put_text(&out, "ended_by", e->by[0] != '\0' ? e->by : NULL);
         stk_json_put_text(&out, "failed", e->text[0] != '\0' ? e->text : NULL);
     }
     stk_buf_text(&out, "}\n");
@@ -257,28 +259,48 @@ static void explain(task *t, const char *what, int sys)
     }
 }
 
-/* Docker knows of a kill for memory also where its groups can't be seen from here. */
-static bool engine_says_oom(task *t)
-{
-    char path[256];
-    stk_json root = {0};
-    (void)snprintf(path, sizeof path, "/containers/%s/json", t->id);
-    if (stk_engine_get(&t->engine, path, t->arena, &root, NULL) < 0) {
-        return false;
-    }
-    const stk_json *oom = stk_json_get(stk_json_get(&root, "State"), "OOMKilled");
-    return oom != NULL && oom->kind == STK_JSON_BOOL && oom->truth;
-}
-
 static void look_at_group(task *t)
 {
-    bool known = false;
     if (t->cgroup[0] != '\0') {
-        t->end->oom = stk_contain_oom(t->cgroup, &known);
+        t->end->oom = stk_contain_oom(t->cgroup, &t->knows_oom);
         t->end->peak_bytes = stk_contain_peak(t->cgroup);
     }
-    if (!known && t->end->signal == SIGKILL && t->spec.memory_bytes > 0) {
-        t->end->oom = engine_says_oom(t);
+}
+
+/* Its processes can't be seen from here: the engine has measured them. */
+static void look_by_engine(task *t)
+{
+    contain_stats stats;
+    if (t->pid <= 0) {
+        stk_contain_stats(&t->engine, t->id, t->arena, &stats);
+        t->end->cpu_us = stats.cpu_us;
+        t->end->peak_bytes = stats.peak_bytes;
+    }
+}
+
+/* Who ended it, as its engine knows. Signals of ours go to the runner itself, so those that the
+ * engine tells of are others'. */
+static void hear(task *t, int told)
+{
+    contain_said said = {0};
+    const char *name = t->spec.name;
+    int64_t since_ms = stk_clock_wall_ms(&stk_clock_real) - now_ms() + t->begin_ms;
+    bool heard = stk_contain_said(&t->engine, t->id, since_ms, &said);
+    t->end->oom |= !t->knows_oom && said.oom;
+    if (said.how[0] != '\0') {
+        (void)snprintf(t->end->by, sizeof t->end->by,
+                       "container %s was ended by another client of %s (%s)", name, t->engine.name,
+                       said.how);
+    } else if (heard && !t->ended && !t->engine.is_podman && !t->end->oom) { /* `rm -f` of Podman */
+        (void)snprintf(t->end->by, sizeof t->end->by,
+                       "the first process of container %s was killed on this host, by no client of "
+                       "%s",
+                       name, t->engine.name);
+    } else if (told > 0) {
+        (void)snprintf(t->end->by, sizeof t->end->by,
+                       "container %s was told to end from outside (signal %d)", name, told);
+    } else if (!t->ended) {
+        (void)snprintf(t->end->by, sizeof t->end->by, "container %s was ended from outside", name);
     }
 }
 
@@ -299,6 +321,7 @@ static void on_line(task *t, const char *line, size_t n)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_json root = {0};
     int64_t number = 0;
+    int64_t told = 0; /* a signal that the engine sent: another client's, we use the socket */
     if (arena == NULL ||
         stk_json_parse(line, n, "stk-runner", &stk_engine_limits, arena, &root, NULL) < 0) {
         return;
@@ -313,11 +336,13 @@ static void on_line(task *t, const char *line, size_t n)
         int64_t rss_kb = -1;
         (void)stk_json_int(stk_json_get(&root, "signal"), &signal_number);
         (void)stk_json_int(stk_json_get(&root, "rss_kb"), &rss_kb);
+        (void)stk_json_int(stk_json_get(&root, "told"), &told);
         t->end->exit_status = (int)number;
         t->end->signal = (int)signal_number;
         t->ended = true;
         look_at_group(t);
         look_at_shm(t);
+        look_by_engine(t);
         if (t->end->peak_bytes < 0 && rss_kb > 0) {
             t->end->peak_bytes = rss_kb * 1024;
         }
@@ -325,6 +350,9 @@ static void on_line(task *t, const char *line, size_t n)
     if (t->ended) {
         (void)send(t->conn, "a", 1, MSG_NOSIGNAL);
         (void)shutdown(t->conn, SHUT_WR);
+    }
+    if (told > 0 || (!t->knows_oom && t->end->signal == SIGKILL && t->spec.memory_bytes > 0)) {
+        hear(t, (int)told);
     }
 }
 
@@ -339,9 +367,9 @@ static void on_conn(task *t)
         if (!t->ended) { /* PID 1 is gone, and so is everything */
             t->end->signal = SIGKILL;
             look_at_group(t);
-            (void)snprintf(t->end->text, sizeof t->end->text,
-                           "container %s was ended from outside, with all that ran in it",
-                           t->spec.name);
+            hear(t, 0);
+            (void)snprintf(t->end->text, sizeof t->end->text, "%s, with all that ran in it",
+                           t->end->by);
         }
         return;
     }
@@ -450,7 +478,7 @@ int stk_contain_run(const char *task_json, stk_contain_end *ret_end, stk_err *er
     STK_ARENA_AUTO arena = stk_arena_new(0);
     task *t = calloc(1, sizeof *t);
     *ret_end = (stk_contain_end){
-        .exit_status = -1, .peak_bytes = -1, .shm_bytes = -1, .shm_free_bytes = -1};
+        .exit_status = -1, .peak_bytes = -1, .shm_bytes = -1, .shm_free_bytes = -1, .cpu_us = -1};
     if (arena == NULL || t == NULL) {
         free(t);
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", task_json);

@@ -37,6 +37,7 @@ static int conn = -1;
 static pid_t program;
 static int program_status;
 static struct rusage program_usage;
+static int told; /* the last signal that came from outside of the container */
 
 static void say(const char *line)
 {
@@ -269,6 +270,7 @@ static void watch(int signals)
         if (on[1].revents != 0 && read(signals, &info, sizeof info) == sizeof info) {
             if (info.ssi_signo != SIGCHLD) { /* of the engine: `docker stop` */
                 (void)kill(-program, (int)info.ssi_signo);
+                told = info.ssi_pid == 0 ? (int)info.ssi_signo : told; /* from outside of here */
             } else if (reap(WNOHANG)) {
                 return;
             }
@@ -285,9 +287,9 @@ static int report_end(void)
     bool exited = WIFEXITED(program_status);
     kill_all(); /* what it left behind ends with it */
     (void)reap(0);
-    (void)snprintf(line, sizeof line, "{\"ended\":%d,\"signal\":%d,\"rss_kb\":%ld}\n",
+    (void)snprintf(line, sizeof line, "{\"ended\":%d,\"signal\":%d,\"rss_kb\":%ld,\"told\":%d}\n",
                    exited ? WEXITSTATUS(program_status) : -1, exited ? 0 : WTERMSIG(program_status),
-                   program_usage.ru_maxrss);
+                   program_usage.ru_maxrss, told);
     say(line);
     for (;;) { /* our group is read while we are in it */
         struct pollfd on = {.fd = conn, .events = POLLIN};

@@ -212,9 +212,10 @@ static void say_signal(const stk_ending *e, stk_outcome *ret)
         return;
     }
     ret->failure = STK_FAIL_SIGNAL;
-    add(ret, "killed by signal %d (%s)%s", ret->signal, name,
-        ret->signal == SIGKILL ? ", not by Stoker: another program or the kernel's OOM killer"
-                               : "");
+    add(ret, "killed by signal %d (%s)%s%s", ret->signal, name, e->ended_by != NULL ? ": " : "",
+        e->ended_by != NULL      ? e->ended_by
+        : ret->signal == SIGKILL ? ", not by Stoker: another program or the kernel's OOM killer"
+                                 : "");
 }
 
 /* --- causes behind an exit status or a signal --- */
@@ -328,7 +329,8 @@ void stk_runner_classify(const stk_ending *ending, stk_outcome *ret_outcome)
         }
     } else {
         ret->failure = STK_FAIL_EXIT;
-        add(ret, "exit status %d", ret->exit_status);
+        add(ret, "exit status %d%s%s", ret->exit_status, e->ended_by != NULL ? "; " : "",
+            e->ended_by != NULL ? e->ended_by : "");
         find_cause(e, ret);
     }
     stk_runner_blame_xid(e->xid, e->xid_text, e->device, ret);

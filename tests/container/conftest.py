@@ -90,6 +90,7 @@ class Podman:
 
     def __init__(self, storage: Path, state: Path) -> None:
         self.name = "podman"
+        self.is_podman = True
         self.as_user: dict[str, Any] = {}  # user, group …: whose engine it is, as Popen takes it
         self.storage, self.state = storage, state
         self.socket = state / "podman.sock"
@@ -229,6 +230,7 @@ class Docker(Podman):
     def __init__(self, storage: Path, state: Path, unpacked: Path) -> None:
         super().__init__(storage, state)
         self.name = "docker"
+        self.is_podman = False
         self.socket = state / "docker.sock"
         self.env["DOCKER_HOST"] = f"unix://{self.socket}"
         self.env["PATH"] = f"{unpacked}/usr/bin:{unpacked}/usr/sbin:{self.env['PATH']}"

@@ -39,6 +39,7 @@ class Contained:
         environ: Optional[dict[str, str]] = None,
         pass_fds: tuple[int, ...] = (),
         stoker: Path = STOKER,
+        before: tuple[str, ...] = (),
         **container: Any,
     ) -> None:
         self.podman, self.folder = podman, folder
@@ -49,7 +50,7 @@ class Contained:
         (folder / "task.json").write_text(json.dumps({**task, "container": container}))
         with open(folder / "stdout.log", "wb") as out, open(folder / "stderr.log", "wb") as err:
             self.process = subprocess.Popen(
-                [str(stoker), "contain", str(folder / "task.json")],
+                [*before, str(stoker), "contain", str(folder / "task.json")],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

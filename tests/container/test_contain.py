@@ -214,7 +214,11 @@ def test_ended_from_outside(start, scratch, engine):
     task.started()
     engine("kill", task.name)
     assert task.end() == -signal.SIGKILL
-    assert "was ended from outside" in task.err and "was ended from outside" in task.state["failed"]
+    how = "kill" if engine.is_podman else "signal 9"
+    said = f"container {task.name} was ended by another client of {task.state['engine']} ({how})"
+    assert task.state["ended_by"] == said
+    assert task.err == f"stoker contain: {said}, with all that ran in it\n"
+    assert task.state["failed"] == f"{said}, with all that ran in it"
 
 
 def test_stopped_by_the_engine(start, scratch, engine):
@@ -222,6 +226,41 @@ def test_stopped_by_the_engine(start, scratch, engine):
     task.says("waiting")
     engine("stop", "-t", "5", task.name)
     assert task.end() == 9
+    said = [f"was ended by another client of {task.state['engine']} (signal 15)"]
+    if engine.is_podman:  # whose `stop` finds the container gone at times, and writes no event then
+        said = [said[0].replace("signal 15", "stop"), "was told to end from outside (signal 15)"]
+    assert task.state["ended_by"] in [f"container {task.name} {text}" for text in said]
+    assert task.state["failed"] is None
+
+
+def test_killed_by_no_client(start, scratch, engine):
+    """`kill -9` on the host: Docker's events tell that no client asked, Podman's say the same of `rm -f`."""
+    task = start(scratch, "/probe", "sleep", "600")
+    os.kill(task.started(), signal.SIGKILL)
+    assert task.end() == -signal.SIGKILL
+    said = "was ended from outside" if engine.is_podman else "by no client of Docker"
+    assert said in task.state["ended_by"] and task.state["oom"] is False
+
+
+def test_its_end_is_nobodys_but_its_own(start, scratch):
+    task = start(scratch, "/probe", "term", "9")
+    task.says("waiting")
+    task.kill(signal.SIGTERM)
+    assert task.end() == 9
+    assert task.state["ended_by"] is None
+
+
+def test_measured_by_the_engine_where_we_see_nothing(start, debian, scratch, engine):
+    """In a container ourselves, the others' processes have no number here: the engine's statistics and events tell."""
+    before = ("unshare", "--pid", "--fork", "--kill-child")
+    code = "import time; until = time.process_time() + 0.5\nwhile time.process_time() < until: pass"
+    task = start(debian, "python3", "-c", code, before=before)
+    assert task.end() == 0
+    assert task.state["pid"] is None and task.state["cgroup"] is None
+    assert 500_000 <= task.state["cpu_us"] < 60_000_000
+    eater = start(scratch, "/probe", "eat", "300", memory_bytes=64 << 20, before=before)
+    assert eater.end() == 128 + signal.SIGKILL  # as unshare puts it
+    assert eater.state["oom"] is (not engine.is_podman)
 
 
 def test_the_same_attempt_again(start, scratch, engine):

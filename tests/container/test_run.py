@@ -365,7 +365,8 @@ def test_container_killed(project: Project, debian: str) -> None:
     project.podman("kill", name)
     assert engine.wait(WAIT_S) == 1
     error = project.show()["steps"]["a"]["error"]
-    assert error["class"] in ("signal", "lost") and error["text"]
+    assert error["class"] == "signal", error
+    assert f"container {name} was ended by another client of Podman" in error["text"], error
 
 
 # ---------------------------------------------------------------------------- what is measured
@@ -423,6 +424,21 @@ def test_docker_by_name_needs_an_image(project: Project) -> None:
         done = project.stoker("run", "p.yaml", ok=False)
         assert done.returncode == 2 and "p.yaml:4: step 'a'" in done.stderr
         assert said in done.stderr, done.stderr
+
+
+def test_what_has_no_effect_is_said(project: Project, scratch: str) -> None:
+    """ZenML's `run_args` may be anything that docker-py takes: what isn't passed on is a note, not a silence."""
+    text = """
+        stoker: 1
+        name: p
+        docker: {parent_image: %s}
+        backend: {docker: {run_args: {shm_size: 32m, cpu_count: 3}}}
+        steps:
+          a: {run: [/probe, say, hi]}
+        """
+    project.write("p.yaml", text % scratch)
+    notes = project.run("p.yaml")["notes"]
+    assert notes == ["step 'a': run_args: 'cpu_count' has no effect here"]
 
 
 def test_unknown_stack(project: Project) -> None:
