@@ -13,6 +13,7 @@ enum {
     STK_LIMIT_NAME = 128,         /* bytes of a step, output or pipeline name */
     STK_LIMIT_RETRIES = 1000,     /* max_retries */
     STK_LIMIT_PREEMPTIONS = 1000, /* free attempts of one task: it got further in each */
+    STK_LIMIT_RANKS = 1024,       /* processes of one gang on a node */
     STK_LIMIT_DEVICES = 256,      /* devices of one host */
     STK_LIMIT_WORKERS = 10000,    /* --max-workers */
     STK_LIMIT_ENV = 4096,         /* environment entries of one step */

@@ -89,10 +89,11 @@ const char *stk_plan_inventory(const stk_capacity *capacity, const stk_devset *w
                                struct stk_arena *arena);
 /* The listed devices as the pack room sees them, all of them free; ret: n_devices of them. */
 void stk_plan_pack_devices(const stk_capacity *capacity, stk_pack_device *ret);
-/* Steps that i_step waits for (inputs and after, deduplicated), and those that wait for it. */
+/* Steps that i_step waits for (inputs and after, deduplicated), and those that wait for it; in a
+ * document that grows those that may lead to it, and to which it may lead: these may go round. */
 const uint32_t *stk_plan_needs(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n);
 const uint32_t *stk_plan_feeds(const stk_plan *plan, uint32_t i_step, uint32_t *ret_n);
-/* A topological order: 0, 1, 2 …, as the spec numbers steps. */
+/* A topological order: 0, 1, 2 …, as the spec numbers steps; of a document that grows its own. */
 const uint32_t *stk_plan_order(const stk_plan *plan);
 uint32_t stk_plan_n_notes(const stk_plan *plan);
 const char *stk_plan_note(const stk_plan *plan,

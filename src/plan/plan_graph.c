@@ -5,28 +5,36 @@
 #include "base/buf.h"
 #include "plan/plan_private.h"
 
-/* Calls that add one edge; the first walk only counts. `mark` keeps one edge for several inputs
- * from the same step: mark[j] == i + 1 when step i already has j. */
+/* Edges are found from one side: from who needs, or, in a document that grows, from who leads to
+ * the next; those of the other side are the same turned round. The first walk only counts. `mark`
+ * keeps one edge for several inputs from the same step: mark[j] == i + 1 when step i already has
+ * j. */
 typedef struct edges {
     uint32_t *mark;
-    uint32_t *needs; /* NULL: count */
+    uint32_t *ends; /* NULL: count */
     uint64_t n;
 } edges;
 
-static void add_edge(edges *e, uint32_t i_step, uint32_t needed)
+static void add_edge(edges *e, uint32_t i_step, uint32_t other)
 {
-    if (e->mark[needed] == i_step + 1) {
+    if (e->mark[other] == i_step + 1) {
         return;
     }
-    e->mark[needed] = i_step + 1;
-    if (e->needs != NULL) {
-        e->needs[e->n] = needed;
+    e->mark[other] = i_step + 1;
+    if (e->ends != NULL) {
+        e->ends[e->n] = other;
     }
     e->n++;
 }
 
-static void walk_step(edges *e, const stk_step *step, uint32_t i_step)
+static void walk_step(edges *e, const stk_step *step, uint32_t i_step, bool grows)
 {
+    if (grows) {
+        for (uint32_t i = 0; i < step->n_next; i++) {
+            add_edge(e, i_step, step->next[i]);
+        }
+        return;
+    }
     for (uint32_t i = 0; i < step->n_inputs; i++) {
         const stk_input *input = &step->inputs[i];
         if (input->kind == STK_INPUT_OUTPUT) {
@@ -43,57 +51,62 @@ static void walk_step(edges *e, const stk_step *step, uint32_t i_step)
     }
 }
 
-static int build_needs(stk_plan *plan, stk_err *err)
+static int find_edges(stk_plan *plan, uint32_t **ret_start, uint32_t **ret_ends, stk_err *err)
 {
     uint32_t n = plan->n_steps;
+    bool grows = stk_spec_grows(plan->spec);
     edges e = {.mark = stk_arena_array(plan->arena, n, sizeof *e.mark)};
-    plan->needs_start = stk_arena_array(plan->arena, (size_t)n + 1, sizeof(uint32_t));
-    if (e.mark == NULL || plan->needs_start == NULL) {
+    uint32_t *start = stk_arena_array(plan->arena, (size_t)n + 1, sizeof *start);
+    if (e.mark == NULL || start == NULL) {
         return stk_plan_no_memory(err);
     }
     for (uint32_t i = 0; i < n; i++) {
-        walk_step(&e, stk_spec_step(plan->spec, i), i);
+        walk_step(&e, stk_spec_step(plan->spec, i), i, grows);
         if (e.n > UINT32_MAX) {
             return stk_err_set(err, STK_E_LIMIT, "the graph has more than %u links between steps",
                                UINT32_MAX);
         }
-        plan->needs_start[i + 1] = (uint32_t)e.n;
+        start[i + 1] = (uint32_t)e.n;
     }
-    plan->needs = stk_arena_array(plan->arena, e.n, sizeof *plan->needs);
-    if (plan->needs == NULL) {
+    e.ends = stk_arena_array(plan->arena, e.n, sizeof *e.ends);
+    if (e.ends == NULL) {
         return stk_plan_no_memory(err);
     }
     memset(e.mark, 0, n * sizeof *e.mark);
-    e.needs = plan->needs;
     e.n = 0;
     for (uint32_t i = 0; i < n; i++) {
-        walk_step(&e, stk_spec_step(plan->spec, i), i);
+        walk_step(&e, stk_spec_step(plan->spec, i), i, grows);
     }
+    *ret_start = start;
+    *ret_ends = e.ends;
     return 0;
 }
 
-static int build_feeds(stk_plan *plan, stk_err *err)
+/* The same edges from their other side. */
+static int turn_round(stk_plan *plan, const uint32_t *start, const uint32_t *ends,
+                      uint32_t **ret_start, uint32_t **ret_ends, stk_err *err)
 {
     uint32_t n = plan->n_steps;
-    uint32_t n_edges = plan->needs_start[n];
-    plan->feeds_start = stk_arena_array(plan->arena, (size_t)n + 1, sizeof(uint32_t));
-    plan->feeds = stk_arena_array(plan->arena, n_edges, sizeof(uint32_t));
+    uint32_t *from = stk_arena_array(plan->arena, (size_t)n + 1, sizeof *from);
+    uint32_t *turned = stk_arena_array(plan->arena, start[n], sizeof *turned);
     uint32_t *next = stk_arena_array(plan->arena, n, sizeof *next);
-    if (plan->feeds_start == NULL || plan->feeds == NULL || next == NULL) {
+    if (from == NULL || turned == NULL || next == NULL) {
         return stk_plan_no_memory(err);
     }
-    for (uint32_t e = 0; e < n_edges; e++) {
-        plan->feeds_start[plan->needs[e] + 1]++;
+    for (uint32_t e = 0; e < start[n]; e++) {
+        from[ends[e] + 1]++;
     }
     for (uint32_t i = 0; i < n; i++) {
-        plan->feeds_start[i + 1] += plan->feeds_start[i];
-        next[i] = plan->feeds_start[i];
+        from[i + 1] += from[i];
+        next[i] = from[i];
     }
     for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t e = plan->needs_start[i]; e < plan->needs_start[i + 1]; e++) {
-            plan->feeds[next[plan->needs[e]]++] = i;
+        for (uint32_t e = start[i]; e < start[i + 1]; e++) {
+            turned[next[ends[e]]++] = i;
         }
     }
+    *ret_start = from;
+    *ret_ends = turned;
     return 0;
 }
 
@@ -186,6 +199,9 @@ static int build_order(stk_plan *plan, stk_err *err)
     }
     for (uint32_t i = 0; i < plan->n_steps; i++) {
         plan->order[i] = i;
+        if (stk_spec_grows(plan->spec)) {
+            continue; /* a loop there is no circle of steps that wait for each other */
+        }
         for (uint32_t e = plan->needs_start[i]; e < plan->needs_start[i + 1]; e++) {
             if (plan->needs[e] >= i) {
                 return find_cycle(plan, err);
@@ -197,7 +213,12 @@ static int build_order(stk_plan *plan, stk_err *err)
 
 int stk_plan_build_graph(stk_plan *plan, stk_err *err)
 {
-    int rc = build_needs(plan, err);
-    rc = rc < 0 ? rc : build_feeds(plan, err);
+    uint32_t **near[2] = {&plan->needs_start, &plan->needs};
+    uint32_t **far[2] = {&plan->feeds_start, &plan->feeds};
+    bool grows = stk_spec_grows(plan->spec);
+    uint32_t ***found = grows ? far : near;
+    uint32_t ***turned = grows ? near : far;
+    int rc = find_edges(plan, found[0], found[1], err);
+    rc = rc < 0 ? rc : turn_round(plan, *found[0], *found[1], turned[0], turned[1], err);
     return rc < 0 ? rc : build_order(plan, err);
 }

@@ -365,12 +365,47 @@ static void test_notes_are_gathered(void **state)
     }
 }
 
+/* A loop is no circle, and what leads where is known from both sides. */
+static void test_growing(void **state)
+{
+    (void)state;
+    static const char text[] = "stoker: 1\nname: p\nsteps:\n"
+                               "  a: {run: x, outputs: [o], next: b, foreach: o}\n"
+                               "  b: {run: x, outputs: [o], switch: o, cases: {y: b, z: b, n: j}}\n"
+                               "  j: {run: x, join: true, resources: {cpu_count: 3}}\n";
+    stk_err err = {0};
+    stk_spec *spec = NULL;
+    stk_plan *plan = NULL;
+    assert_return_code(stk_spec_parse(text, strlen(text), "p.yaml", &spec, &err), 0);
+    assert_return_code(stk_plan_new(spec, NULL, NULL, STK_POLICY_STRICT, &plan, &err), 0);
+    static const uint32_t needs[][2] = {{0}, {0, 1}, {1}};
+    static const uint32_t feeds[][2] = {{1}, {1, 2}, {0}};
+    static const uint32_t n_needs[] = {0, 2, 1};
+    static const uint32_t n_feeds[] = {1, 2, 0};
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t n;
+        const uint32_t *got = stk_plan_needs(plan, i, &n);
+        assert_int_equal(n, n_needs[i]);
+        assert_memory_equal(got, needs[i], n * sizeof *got);
+        got = stk_plan_feeds(plan, i, &n);
+        assert_int_equal(n, n_feeds[i]);
+        assert_memory_equal(got, feeds[i], n * sizeof *got);
+    }
+    assert_int_equal(stk_plan_request(plan, 2)->cpu_milli, 3000);
+    stk_plan_free(plan);
+    stk_spec_free(spec);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_graph),      cmocka_unit_test(test_cycles),
-        cmocka_unit_test(test_long_chain), cmocka_unit_test(test_wide_step),
-        cmocka_unit_test(test_requests),   cmocka_unit_test(test_notes_are_gathered),
+        cmocka_unit_test(test_growing),
+        cmocka_unit_test(test_graph),
+        cmocka_unit_test(test_cycles),
+        cmocka_unit_test(test_long_chain),
+        cmocka_unit_test(test_wide_step),
+        cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_notes_are_gathered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,7 +218,11 @@ static int read_root(stk_spec_reader *r, const stk_json *root)
         rc = read_mode(r, nodes[T_MODE]);
     }
     rc = rc < 0 ? rc : stk_spec_read_settings(r, &defaults, root, base);
-    return rc < 0 ? rc : stk_spec_read_steps(r, nodes[T_STEPS]);
+    rc = rc < 0 ? rc : stk_spec_read_steps(r, nodes[T_STEPS]);
+    if (rc == 0 && spec->grows && nodes[T_MODE] == NULL) {
+        spec->mode = STK_MODE_STOP; /* a branch that is missing makes its join impossible */
+    }
+    return rc;
 }
 
 int stk_spec_parse(const char *text, size_t len, const char *path, stk_spec **ret_spec,
@@ -388,12 +392,7 @@ const char *stk_spec_text(const stk_spec *spec, size_t *ret_len)
 
 bool stk_spec_grows(const stk_spec *spec)
 {
-    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
-        if (stk_spec_step(spec, i)->grows != STK_NEXT_NONE) {
-            return true;
-        }
-    }
-    return false;
+    return spec->grows;
 }
 
 uint32_t stk_spec_n_steps(const stk_spec *spec)

@@ -2,7 +2,7 @@
 #include "base/units.h"
 #include "spec/spec_read.h"
 
-enum { MAX_RANKS = 1024, MAX_RESTARTS = 1000, MAX_NODES = 1024 };
+enum { MAX_RANKS = STK_LIMIT_RANKS, MAX_RESTARTS = 1000, MAX_NODES = 1024 };
 
 /* `ret_min` is written only where the range says it. */
 static int read_ranks(stk_spec_reader *r, const stk_json *node, int64_t *ret, int64_t *ret_min)

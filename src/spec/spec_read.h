@@ -39,6 +39,7 @@ struct stk_spec {
     const stk_spec_base *base;
     stk_step *steps;
     uint32_t n_steps;
+    bool grows;
     stk_map step_index;
     stk_param *params;
     uint32_t n_params;
@@ -124,6 +125,14 @@ int stk_spec_read_gang(stk_spec_reader *r, const stk_json *node, stk_gang_ask *g
 /* --- steps (spec_steps.c) --- */
 
 int stk_spec_read_steps(stk_spec_reader *r, const stk_json *steps);
+/* "what: there is no step 'name'", with a did-you-mean. */
+int stk_spec_unknown_step(stk_spec_reader *r, const stk_json *node, const char *what,
+                          const char *name);
+/* spec_next.c: what follows `step`, from the keys of `map`; every step's name is known. */
+int stk_spec_read_next(stk_spec_reader *r, const stk_json *map, stk_step *step);
+/* spec_grow.c: sets spec->grows; whether the steps (of `map`) of a growing document make a graph.
+ */
+int stk_spec_check_growth(stk_spec_reader *r, const stk_json *map);
 /* spec_order.c: puts r->spec->steps in an order in which each needs only lower-numbered ones. */
 int stk_spec_order_steps(stk_spec_reader *r, stk_step *steps, uint32_t n);
 

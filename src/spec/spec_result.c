@@ -14,6 +14,8 @@ enum {
     T_STOKER,
     T_STATUS,
     T_OUTPUTS,
+    T_DROPPED,
+    T_NEXT,
     T_METADATA,
     T_OUTPUT_METADATA,
     T_OUTPUT_TAGS,
@@ -30,6 +32,8 @@ static const char *const top_keys[T_N] = {
     [T_STOKER] = "stoker",
     [T_STATUS] = "status",
     [T_OUTPUTS] = "outputs",
+    [T_DROPPED] = "dropped",
+    [T_NEXT] = "next",
     [T_METADATA] = "metadata",
     [T_OUTPUT_METADATA] = "output_metadata",
     [T_OUTPUT_TAGS] = "output_tags",
@@ -77,11 +81,12 @@ static int read_path(stk_spec_reader *r, const stk_json *node, const char *outpu
     return 0;
 }
 
-static int read_digest(stk_spec_reader *r, const stk_json *node, const char **ret_digest)
+static int read_digest(stk_spec_reader *r, const stk_json *node, const char *key,
+                       const char **ret_digest)
 {
     const char *text = stk_json_text(node);
     if (text == NULL || node->n != 64 || strspn(text, "0123456789abcdef") != 64) {
-        return stk_spec_wrong(r, node, "digest", "64 lower-case hex digits");
+        return stk_spec_wrong(r, node, key, "64 lower-case hex digits");
     }
     *ret_digest = text;
     return 0;
@@ -94,21 +99,14 @@ static int read_object(stk_spec_reader *r, const stk_json *node, const char *key
     return rc < 0 ? rc : stk_spec_read_json(r, node, ret_json);
 }
 
-static int read_output(stk_spec_reader *r, const stk_json *key_node, const stk_json *map,
-                       stk_result_output *output)
+static int read_output(stk_spec_reader *r, const stk_json *map, stk_result_output *output)
 {
-    static const char *const keys[] = {"path", "value", "format", "type", "meta", "digest"};
-    output->name = key_node->text;
-    if (!stk_units_is_name(output->name, true)) {
-        return stk_spec_fail(r, key_node,
-                             "output '%.80s': a name is made of letters, digits and "
-                             "_ . -",
-                             output->name);
-    }
+    static const char *const keys[] = {"path", "value",  "format",  "type",
+                                       "meta", "digest", "artifact"};
     int rc = stk_spec_read_map(r, map, output->name);
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
-        int key = stk_spec_key(r, stk_json_key(map, i), keys, 6, output->name);
+        int key = stk_spec_key(r, stk_json_key(map, i), keys, 7, output->name);
         if (key < 0) {
             return key;
         }
@@ -125,12 +123,67 @@ static int read_output(stk_spec_reader *r, const stk_json *key_node, const stk_j
         } else if (key == 4) {
             rc = read_object(r, value, "meta", &output->meta);
         } else {
-            rc = read_digest(r, value, &output->digest);
+            rc = read_digest(r, value, keys[key], key == 5 ? &output->digest : &output->artifact);
         }
     }
-    if (rc == 0 && (output->path == NULL) == (output->value == NULL)) {
-        return stk_spec_fail(r, map, "output '%s' needs exactly one of 'path' and 'value'",
+    int n = (output->path != NULL) + (output->value != NULL) + (output->artifact != NULL);
+    if (rc == 0 && n != 1) {
+        return stk_spec_fail(r, map,
+                             "output '%s' needs exactly one of 'path', 'value' and 'artifact'",
                              output->name);
+    }
+    return rc;
+}
+
+static int check_name(stk_spec_reader *r, const stk_json *node, const char *name)
+{
+    return stk_units_is_name(name, true)
+               ? 0
+               : stk_spec_fail(r, node,
+                               "output '%.80s': a name is made of letters, digits and _ . -", name);
+}
+
+static int read_dropped(stk_spec_reader *r, const stk_json *list, stk_result *result)
+{
+    int rc = stk_spec_read_texts(r, list, "dropped", &result->dropped, &result->n_dropped);
+    for (uint32_t i = 0; rc == 0 && i < result->n_dropped; i++) {
+        rc = check_name(r, &list->items[i], result->dropped[i]);
+    }
+    return rc;
+}
+
+static int read_items(stk_spec_reader *r, const stk_json *map, stk_result *result)
+{
+    stk_result_output *items = stk_arena_alloc(r->arena, sizeof *items);
+    if (items == NULL) {
+        return stk_spec_no_memory(r);
+    }
+    items->name = "next.items";
+    int rc = read_output(r, map, items);
+    if (rc == 0 && items->artifact != NULL) {
+        return stk_spec_fail(r, map, "'next.items' needs 'path' or 'value'");
+    }
+    result->next_items = items;
+    return rc;
+}
+
+static int read_next(stk_spec_reader *r, const stk_json *map, stk_result *result)
+{
+    static const char *const keys[] = {"steps", "n", "items"};
+    int rc = stk_spec_read_map(r, map, "next");
+    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+        const stk_json *value = stk_json_value(map, i);
+        int key = stk_spec_key(r, stk_json_key(map, i), keys, 3, "next");
+        if (key < 0) {
+            return key;
+        }
+        if (value->kind == STK_JSON_NULL) {
+            continue;
+        }
+        rc = key == 0   ? stk_spec_read_texts(r, value, "next.steps", &result->next_steps,
+                                              &result->n_next_steps)
+             : key == 1 ? stk_spec_read_int(r, value, "next.n", 0, INT32_MAX, &result->next_n)
+                        : read_items(r, value, result);
     }
     return rc;
 }
@@ -150,7 +203,9 @@ static int read_outputs(stk_spec_reader *r, const stk_json *map, stk_result *res
         return stk_spec_no_memory(r);
     }
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
-        rc = read_output(r, stk_json_key(map, i), stk_json_value(map, i), &outputs[i]);
+        outputs[i].name = stk_json_key(map, i)->text;
+        rc = check_name(r, stk_json_key(map, i), outputs[i].name);
+        rc = rc < 0 ? rc : read_output(r, stk_json_value(map, i), &outputs[i]);
     }
     result->outputs = outputs;
     result->n_outputs = map->n;
@@ -239,7 +294,7 @@ static int read_seen(stk_spec_reader *r, const stk_json *map, stk_result *result
         seen[i].key = stk_json_key(map, i)->text;
         seen[i].value = "";
         if (value->kind != STK_JSON_TEXT || value->n > 0) {
-            rc = read_digest(r, value, &seen[i].value);
+            rc = read_digest(r, value, "digest", &seen[i].value);
         }
     }
     result->seen = seen;
@@ -505,7 +560,7 @@ int stk_result_parse(const char *text, size_t len, const char *path, stk_arena *
 {
     stk_spec_reader r = {.arena = arena, .path = path, .err = err};
     const stk_json *nodes[T_N] = {0};
-    stk_result result = {.error = {.class = STK_FAIL_EXCEPTION}};
+    stk_result result = {.next_n = -1, .error = {.class = STK_FAIL_EXCEPTION}};
     stk_json root;
     int rc = stk_json_parse(text, len, path, &result_limits, arena, &root, err);
     rc = rc < 0 ? rc : check_version(&r, &root);
@@ -521,6 +576,12 @@ int stk_result_parse(const char *text, size_t len, const char *path, stk_arena *
     rc = rc < 0 ? rc : read_status(&r, &root, nodes[T_STATUS], &result.ok);
     if (rc == 0 && nodes[T_OUTPUTS] != NULL) {
         rc = read_outputs(&r, nodes[T_OUTPUTS], &result);
+    }
+    if (rc == 0 && nodes[T_DROPPED] != NULL) {
+        rc = read_dropped(&r, nodes[T_DROPPED], &result);
+    }
+    if (rc == 0 && nodes[T_NEXT] != NULL) {
+        rc = read_next(&r, nodes[T_NEXT], &result);
     }
     rc = rc < 0 ? rc : read_all_about_outputs(&r, nodes, &result);
     rc = rc < 0 ? rc : read_rest(&r, nodes, &result);

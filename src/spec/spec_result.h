@@ -21,7 +21,9 @@
 typedef struct stk_result_output {
     const char *name;
     const char *path;        /* relative to the attempt directory; or NULL */
-    const char *value;       /* JSON; or NULL. Exactly one of path and value is set */
+    const char *value;       /* JSON; or NULL */
+    const char *artifact;    /* digest of one that a parent has under this name; or NULL. Exactly
+                                one of path, value and artifact is set */
     const char *format;      /* "npy", "json" …; or NULL */
     const char *type;        /* or NULL */
     const char *meta;        /* JSON object, or NULL */
@@ -61,8 +63,14 @@ typedef struct stk_result {
     bool ok; /* status "ok"; else "failed" */
     const stk_result_output *outputs;
     uint32_t n_outputs;
-    const char *metadata; /* JSON object, or NULL */
-    const stk_pair *seen; /* file → digest ("" for a distribution) */
+    const char *const *dropped; /* names of inherited artifacts that it deleted */
+    uint32_t n_dropped;
+    const char *const *next_steps; /* names: what it chose; none: it didn't say */
+    uint32_t n_next_steps;
+    int64_t next_n;                      /* width of its foreach, or ranks; -1: it didn't say */
+    const stk_result_output *next_items; /* what holds the items ("next.items"), or NULL */
+    const char *metadata;                /* JSON object, or NULL */
+    const stk_pair *seen;                /* file → digest ("" for a distribution) */
     uint32_t n_seen;
     const char *seen_json; /* the same as a JSON object, or NULL */
     const char *const *warnings;

@@ -31,9 +31,10 @@ static void test_refusals(void **state)
         {OK ",\"outputs\":[]}", STK_E_SPEC, "r.json:1: 'outputs' must be a mapping, not a list"},
         {OK ",\"outputs\":{\"../m\":{\"value\":1}}}", STK_E_SPEC,
          "r.json:1: output '../m': a name is made of letters, digits and _ . -"},
-        {OUT(""), STK_E_SPEC, "r.json:1: output 'm' needs exactly one of 'path' and 'value'"},
+        {OUT(""), STK_E_SPEC,
+         "r.json:1: output 'm' needs exactly one of 'path', 'value' and 'artifact'"},
         {OUT("\"path\":\"out/m\",\"value\":1"), STK_E_SPEC,
-         "r.json:1: output 'm' needs exactly one of 'path' and 'value'"},
+         "r.json:1: output 'm' needs exactly one of 'path', 'value' and 'artifact'"},
         {OUT("\"path\":\"/etc/passwd\""), STK_E_SPEC,
          "r.json:1: output 'm': path '/etc/passwd' must be relative to the task's directory and "
          "stay "
@@ -69,6 +70,19 @@ static void test_refusals(void **state)
          "r.json:1: unknown key 'formt' in 'm'; did you mean 'format'?"},
         {OK ",\"output_tags\":{\"m\":[\"x\"]}}", STK_E_SPEC,
          "r.json:1: 'output_tags' names 'm', which is none of the outputs"},
+        {OUT("\"artifact\":\"ab\""), STK_E_SPEC,
+         "r.json:1: 'artifact' must be 64 lower-case hex digits, not 'ab'"},
+        {OUT("\"artifact\":\"" HEX "\",\"value\":1"), STK_E_SPEC,
+         "r.json:1: output 'm' needs exactly one of 'path', 'value' and 'artifact'"},
+        {OK ",\"dropped\":[\"a/b\"]}", STK_E_SPEC,
+         "r.json:1: output 'a/b': a name is made of letters, digits and _ . -"},
+        {OK ",\"next\":{\"n\":-1}}", STK_E_SPEC,
+         "r.json:1: 'next.n' is -1; it must be between 0 and 2147483647"},
+        {OK ",\"next\":{\"step\":[]}}", STK_E_SPEC,
+         "r.json:1: unknown key 'step' in 'next'; did you mean 'steps'?"},
+        {OK ",\"next\":{\"items\":{\"path\":\"/x\"}}}", STK_E_SPEC,
+         "r.json:1: output 'next.items': path '/x' must be relative to the task's directory and "
+         "stay in it: out/next.items"},
         {OK ",\"metadata\":5}", STK_E_SPEC, "r.json:1: 'metadata' must be a mapping, not 5"},
         {OK ",\"seen\":{\"/a\":\"xyz\"}}", STK_E_SPEC,
          "r.json:1: 'digest' must be 64 lower-case hex digits, not 'xyz'"},
@@ -197,9 +211,37 @@ static void test_size(void **state)
     free(text);
 }
 
+static void test_next(void **state)
+{
+    (void)state;
+    static const char text[] =
+        OK ",\"outputs\":{\"x\":{\"value\":1},\"y\":{\"artifact\":\"" HEX
+           "\"}},\"dropped\":[\"z\"],\"next\":{\"steps\":[\"work\"],\"n\":12,\"items\":{"
+           "\"path\":\"out/.items\",\"format\":\"items\"}}}";
+    stk_arena *arena = stk_arena_new(0);
+    stk_result result;
+    stk_err err = {0};
+    if (stk_result_parse(text, strlen(text), "r.json", arena, &result, &err) < 0) {
+        fail_msg("%s", err.text);
+    }
+    assert_string_equal(result.outputs[1].artifact, HEX);
+    assert_null(result.outputs[0].artifact);
+    assert_int_equal(result.n_dropped, 1);
+    assert_string_equal(result.dropped[0], "z");
+    assert_int_equal(result.n_next_steps, 1);
+    assert_string_equal(result.next_steps[0], "work");
+    assert_int_equal(result.next_n, 12);
+    assert_string_equal(result.next_items->path, "out/.items");
+    assert_return_code(stk_result_parse(OK "}", strlen(OK "}"), "r.json", arena, &result, &err), 0);
+    assert_int_equal(result.next_n, -1);
+    assert_int_equal(result.n_next_steps, 0);
+    assert_null(result.next_items);
+    stk_arena_free(arena);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_next), cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_everything),
                                        cmocka_unit_test(test_errors), cmocka_unit_test(test_size)};
     return cmocka_run_group_tests(tests, NULL, NULL);

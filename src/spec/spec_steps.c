@@ -18,20 +18,25 @@ enum {
     K_USES,
     K_SOURCE,
     K_DESCRIPTION,
-    K_N,
-    K_FOREACH = K_N, /* from here on: reserved */
-    K_JOIN,
+    K_NEXT,
+    K_FOREACH,
+    K_NUM_PARALLEL,
     K_SWITCH,
-    K_ALL
+    K_CASES,
+    K_JOIN,
+    K_FALLBACK,
+    K_N
 };
-static const char *const step_keys[K_ALL] = {
-    [K_RUN] = "run",         [K_PYTHON] = "python",
-    [K_CWD] = "cwd",         [K_INPUTS] = "inputs",
-    [K_OUTPUTS] = "outputs", [K_AFTER] = "after",
-    [K_CODE] = "code",       [K_USES] = "uses",
-    [K_SOURCE] = "source",   [K_DESCRIPTION] = "description",
-    [K_FOREACH] = "foreach", [K_JOIN] = "join",
-    [K_SWITCH] = "switch"};
+static const char *const step_keys[K_N] = {
+    [K_RUN] = "run",          [K_PYTHON] = "python",
+    [K_CWD] = "cwd",          [K_INPUTS] = "inputs",
+    [K_OUTPUTS] = "outputs",  [K_AFTER] = "after",
+    [K_CODE] = "code",        [K_USES] = "uses",
+    [K_SOURCE] = "source",    [K_DESCRIPTION] = "description",
+    [K_NEXT] = "next",        [K_FOREACH] = "foreach",
+    [K_SWITCH] = "switch",    [K_NUM_PARALLEL] = "num_parallel",
+    [K_CASES] = "cases",      [K_JOIN] = "join",
+    [K_FALLBACK] = "fallback"};
 
 enum { FEW = 16 }; /* names up to this many are searched one by one */
 
@@ -252,15 +257,12 @@ static int read_field(steps_reader *s, int key, const stk_json *value, uint32_t 
         return stk_spec_read_text(r, value, "source", &step->source);
     case K_DESCRIPTION:
         return stk_spec_read_text(r, value, "description", &step->description);
-    case K_FOREACH:
     case K_JOIN:
-    case K_SWITCH:
-        return stk_spec_fail(r, value,
-                             "'%s' comes with the flow front end, which this Stoker doesn't have "
-                             "yet; write the steps out",
-                             step_keys[key]);
+        return stk_spec_read_bool(r, value, "join", &step->is_join);
+    case K_FALLBACK:
+        return stk_spec_read_bool(r, value, "fallback", &step->fallback);
     default:
-        return 0; /* inputs and after: second pass */
+        return 0; /* inputs, after, next: second pass */
     }
 }
 
@@ -278,7 +280,7 @@ static int read_step(steps_reader *s, uint32_t i_step)
     step->settings = &r->spec->base->s;
     for (uint32_t i = 0; i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
-        int key = stk_spec_find_key(stk_json_key(map, i), step_keys, K_ALL);
+        int key = stk_spec_find_key(stk_json_key(map, i), step_keys, K_N);
         if (key < 0 && !stk_spec_is_setting(stk_json_key(map, i))) {
             return unknown_key(r, stk_json_key(map, i));
         }
@@ -308,16 +310,17 @@ static int read_step(steps_reader *s, uint32_t i_step)
 
 /* --- what refers to other steps --- */
 
-static int unknown_step(steps_reader *s, const stk_json *node, const char *what, const char *name)
+int stk_spec_unknown_step(stk_spec_reader *r, const stk_json *node, const char *what,
+                          const char *name)
 {
-    stk_spec_reader *r = s->r;
-    const char **names = calloc(s->map->n, sizeof *names);
+    uint32_t n = r->spec->n_steps;
+    const char **names = calloc((size_t)n + 1, sizeof *names);
     stk_spec_fail(r, node, "%s: there is no step '%.128s'", what, name);
-    for (uint32_t i = 0; names != NULL && i < s->map->n; i++) {
-        names[i] = s->steps[i].name;
+    for (uint32_t i = 0; names != NULL && i < n; i++) {
+        names[i] = r->spec->steps[i].name;
     }
     if (names != NULL) {
-        stk_spec_did_you_mean(r, name, names, s->map->n);
+        stk_spec_did_you_mean(r, name, names, n);
     }
     free(names);
     return STK_E_SPEC;
@@ -370,7 +373,7 @@ static int read_reference(steps_reader *s, const stk_json *node, const char *wha
         size_t n = (size_t)(dot - text) < sizeof name ? (size_t)(dot - text) : sizeof name - 1;
         memcpy(name, text, n);
         name[n] = '\0';
-        return unknown_step(s, node, what, name);
+        return stk_spec_unknown_step(r, node, what, name);
     }
     int64_t i_output = find_output(s, (uint32_t)i_step, dot + 1);
     if (i_output < 0) {
@@ -432,9 +435,9 @@ static int read_param(stk_spec_reader *r, const stk_json *node, const char *what
 static int read_source(steps_reader *s, const stk_json *key, const stk_json *value,
                        const char *what, stk_input *input)
 {
-    static const char *const keys[] = {"from", "param", "file", "artifact", "value"};
+    static const char *const keys[] = {"from", "param", "file", "artifact", "value", "item"};
     stk_spec_reader *r = s->r;
-    int kind = stk_spec_key(r, key, keys, 5, what);
+    int kind = stk_spec_key(r, key, keys, 6, what);
     switch (kind) {
     case 0:
         return read_from(s, value, what, input);
@@ -454,6 +457,11 @@ static int read_source(steps_reader *s, const stk_json *key, const stk_json *val
     case 4:
         input->kind = STK_INPUT_VALUE;
         return stk_spec_read_json(r, value, &input->text);
+    case 5:
+        input->kind = STK_INPUT_ITEM;
+        return value->kind == STK_JSON_BOOL && value->truth
+                   ? 0
+                   : stk_spec_wrong(r, value, what, "{item: true}, the item of the foreach");
     default:
         return kind;
     }
@@ -507,8 +515,8 @@ static int read_input(steps_reader *s, const stk_json *key, const stk_json *node
     }
     if (node->n != 1) {
         return stk_spec_fail(r, node,
-                             "'%s' needs exactly one of from, param, file, artifact and value; a "
-                             "mapping as such is written {value: {…}}",
+                             "'%s' needs exactly one of from, param, file, artifact, item and "
+                             "value; a mapping as such is written {value: {…}}",
                              what);
     }
     int rc = read_source(s, stk_json_key(node, 0), stk_json_value(node, 0), what, input);
@@ -565,7 +573,7 @@ static int read_after(steps_reader *s, const stk_json *list, stk_step *step)
             return stk_spec_wrong(r, &list->items[i], "after", "a list of steps");
         }
         if (!stk_map_get(&r->spec->step_index, name, &i_step)) {
-            return unknown_step(s, &list->items[i], "after", name);
+            return stk_spec_unknown_step(r, &list->items[i], "after", name);
         }
         after[i] = (uint32_t)i_step;
     }
@@ -609,7 +617,7 @@ static int read_links(steps_reader *s, uint32_t i_step)
             rc = check_ignored(s, map, step);
         }
     }
-    return rc;
+    return rc < 0 ? rc : stk_spec_read_next(s->r, map, step);
 }
 
 /* --- all of them --- */
@@ -651,6 +659,8 @@ int stk_spec_read_steps(stk_spec_reader *r, const stk_json *map)
         r->step = s.steps[i].name;
         rc = read_step(&s, i);
     }
+    r->spec->steps = s.steps;
+    r->spec->n_steps = rc < 0 ? 0 : map->n;
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         r->step = s.steps[i].name;
         rc = read_links(&s, i);
@@ -662,7 +672,6 @@ int stk_spec_read_steps(stk_spec_reader *r, const stk_json *map)
     free(s.outputs);
     stk_map_done(&s.shared);
     stk_buf_done(&s.scratch);
-    r->spec->steps = s.steps;
-    r->spec->n_steps = map->n;
-    return rc == 0 ? stk_spec_order_steps(r, s.steps, map->n) : rc;
+    rc = rc < 0 ? rc : stk_spec_check_growth(r, map);
+    return rc < 0 || r->spec->grows ? rc : stk_spec_order_steps(r, s.steps, map->n);
 }

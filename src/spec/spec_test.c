@@ -97,9 +97,6 @@ static void test_refusals(void **state)
          "p.yaml:4: step 'a': 'run' must be a list of texts and numbers, not a list"},
         {HEAD "steps:\n  train:\n    run: x\n    resorces: {}", STK_E_SPEC,
          "p.yaml:6: step 'train': unknown key 'resorces'; did you mean 'resources'?"},
-        {STEP("foreach: xs"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'foreach' comes with the flow front end, which this Stoker doesn't "
-         "have yet; write the steps out"},
         {STEP("outputs: [x, x]"), STK_E_SPEC, "p.yaml:5: step 'b': output 'x' is there twice"},
         {STEP("outputs: [.x]"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'outputs' must be names of letters, digits and _ . - (no dot or - in "
@@ -125,8 +122,8 @@ static void test_refusals(void **state)
          "p.yaml:5: step 'b': unknown key 'lr' in 'inputs.i'; a mapping as such is written {value: "
          "{…}}"},
         {STEP("inputs: {i: {}}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'inputs.i' needs exactly one of from, param, file, artifact and "
-         "value; "
+         "p.yaml:5: step 'b': 'inputs.i' needs exactly one of from, param, file, artifact, item "
+         "and value; "
          "a mapping as such is written {value: {…}}"},
         {STEP("inputs: {i/j: 1}"), STK_E_SPEC,
          "p.yaml:5: step 'b': input 'i/j': a name is made of letters, digits and _ . -"},
