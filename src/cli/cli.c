@@ -58,6 +58,31 @@ bool stk_cli_flag(const stk_cli *cli, const char *name)
     return stk_cli_value(cli, name) != NULL;
 }
 
+const char *stk_cli_spelling(const stk_cli *cli, const char *name, char *buf, size_t size)
+{
+    char letter = '\0'; /* many know an option by its letter only */
+    for (const stk_option *o = cli->command->options; o != NULL && o->name != NULL; o++) {
+        letter = strcmp(o->name, name) == 0 ? o->letter : letter;
+    }
+    const char *word = NULL;
+    for (int i = 0; i < cli->n_given; i++) {
+        word = strcmp(cli->given[i].name, name) == 0 ? cli->given[i].word : word;
+    }
+    size_t n = word == NULL ? 0 : strcspn(word, "=");
+    bool same = n < 2 || word[1] != '-' || n - 2 == strlen(name);
+    for (size_t i = 2; same && i < n && word[1] == '-'; i++) {
+        same = word[i] == name[i - 2] || (word[i] == '_' && name[i - 2] == '-');
+    }
+    if (!same) {
+        (void)snprintf(buf, size, "%.*s (--%s)", (int)n, word, name);
+    } else if (letter != '\0') {
+        (void)snprintf(buf, size, "-%c, --%s", letter, name);
+    } else {
+        (void)snprintf(buf, size, "--%s", name);
+    }
+    return buf;
+}
+
 int stk_cli_number(const stk_cli *cli, const char *name, int64_t min, int64_t max, int64_t *ret,
                    stk_err *err)
 {
@@ -69,16 +94,10 @@ int stk_cli_number(const stk_cli *cli, const char *name, int64_t min, int64_t ma
     errno = 0;
     long long number = strtoll(text, &end, 10);
     if (end == text || *end != '\0' || errno != 0 || number < min || number > max) {
-        char letter = '\0'; /* many know an option by its letter only */
-        for (const stk_option *o = cli->command->options; o != NULL && o->name != NULL; o++) {
-            letter = strcmp(o->name, name) == 0 ? o->letter : letter;
-        }
-        char both[8] = "";
-        if (letter != '\0') {
-            (void)snprintf(both, sizeof both, "-%c, ", letter);
-        }
-        return stk_err_set(err, STK_E_USAGE, "%s--%s: '%s' is not a whole number from %lld to %lld",
-                           both, name, text, (long long)min, (long long)max);
+        char spelling[128];
+        return stk_err_set(err, STK_E_USAGE, "%s: '%s' is not a whole number from %lld to %lld",
+                           stk_cli_spelling(cli, name, spelling, sizeof spelling), text,
+                           (long long)min, (long long)max);
     }
     *ret = number;
     return 0;

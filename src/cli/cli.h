@@ -21,6 +21,9 @@ typedef struct stk_option {
     const char *arg;  /* name of its argument in the help, or NULL for a flag */
     const char *help; /* one line */
     bool many;        /* may be given several times */
+    /* Other tools' words for it, separated by spaces, or NULL; one after a '?' means almost the
+     * same, and is answered by naming ours. */
+    const char *also;
 } stk_option;
 
 typedef struct stk_cli stk_cli;
@@ -55,6 +58,8 @@ const char *stk_cli_value_at(const stk_cli *cli, const char *name, int i);
  */
 int stk_cli_number(const stk_cli *cli, const char *name, int64_t min, int64_t max, int64_t *ret,
                    stk_err *err);
+/* The option as it was written ("-n, --ranks", "--nproc_per_node (--ranks)"), for messages. */
+const char *stk_cli_spelling(const stk_cli *cli, const char *name, char *buf, size_t size);
 bool stk_cli_json(const stk_cli *cli);
 bool stk_cli_colour(const stk_cli *cli, int fd); /* terminal, NO_COLOR, TERM=dumb, CLICOLOR_FORCE */
 const char *stk_cli_program(const stk_cli *cli); /* absolute path of this binary */

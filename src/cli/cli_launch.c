@@ -79,8 +79,10 @@ static int read_nodes(const stk_cli *cli, stk_launch_config *c, stk_err *err)
     c->leash = getenv("STOKER_GANG_LEASH") != NULL;
     if (rc == 0 && stk_cli_value(cli, "nnodes") == NULL && stk_cli_value(cli, "gang") == NULL &&
         (stk_cli_value(cli, "rdzv") != NULL || stk_cli_value(cli, "node-rank") != NULL)) {
-        return stk_err_set(err, STK_E_USAGE,
-                           "--rdzv and --node-rank are for several nodes: add --nnodes N");
+        char word[128];
+        const char *name = stk_cli_value(cli, "rdzv") != NULL ? "rdzv" : "node-rank";
+        return stk_err_set(err, STK_E_USAGE, "%s is for several nodes: add --nnodes N",
+                           stk_cli_spelling(cli, name, word, sizeof word));
     }
     if (rc == 0 && nodes > 1 && (node < 0) != (c->rdzv == NULL)) {
         return stk_err_set(
@@ -96,6 +98,10 @@ static int read_nodes(const stk_cli *cli, stk_launch_config *c, stk_err *err)
                            "--node-rank %u is not below --nnodes %u; nodes count from 0", c->node,
                            c->nodes);
     }
+    if (rc == 0 && nodes > 1 && stk_cli_flag(cli, "standalone")) {
+        return stk_err_set(err, STK_E_USAGE, "--standalone is one node, --nnodes %lld are several",
+                           (long long)nodes);
+    }
     const char *id = stk_cli_value(cli, "rdzv-id");
     c->run_id = id != NULL ? id : c->nodes > 1 ? "none" : c->run_id;
     return rc;
@@ -105,11 +111,13 @@ static int read_nodes(const stk_cli *cli, stk_launch_config *c, stk_err *err)
 static int read_range(const stk_cli *cli, const char *text, int64_t *ret_min, int64_t *ret_max,
                       stk_err *err)
 {
+    char word[128];
     if (!stk_units_parse_range(text, ret_min, ret_max) || *ret_max > STK_LAUNCH_MAX_RANKS) {
         return stk_err_set(err, STK_E_USAGE,
-                           "-n, --ranks: '%s' is no MIN:MAX of whole numbers from 1 to %d, the "
+                           "%s: '%s' is no MIN:MAX of whole numbers from 1 to %d, the "
                            "smaller one first; -n 2:4 starts 4 ranks",
-                           text, STK_LAUNCH_MAX_RANKS);
+                           stk_cli_spelling(cli, "ranks", word, sizeof word), text,
+                           STK_LAUNCH_MAX_RANKS);
     }
     if (stk_cli_value(cli, "min-ranks") != NULL) {
         return stk_err_set(err, STK_E_USAGE, "-n %s and --min-ranks both say the fewest ranks",
@@ -126,16 +134,17 @@ static int read_options(stk_cli *cli, stk_arena *arena, stk_launch_config *c, st
     int64_t port = 0;
     int64_t server = -1;
     const char *n = stk_cli_value(cli, "ranks");
+    char word[128];
     int rc = 0;
     if (n != NULL && strchr(n, ':') != NULL) {
         rc = read_range(cli, n, &min, &ranks, err);
-    } else if (n != NULL && strcmp(n, "gpus") == 0) {
+    } else if (n != NULL && (strcmp(n, "gpus") == 0 || strcmp(n, "gpu") == 0)) {
         rc = count_devices(arena, c, &ranks, err);
     } else if (n != NULL && (*n == '\0' || strspn(n, "0123456789") != strlen(n))) {
         return stk_err_set(err, STK_E_USAGE,
-                           "-n, --ranks: '%s' is neither a number of ranks (4), nor MIN:MAX (2:4), "
+                           "%s: '%s' is neither a number of ranks (4), nor MIN:MAX (2:4), "
                            "nor gpus (one on each device)",
-                           n);
+                           stk_cli_spelling(cli, "ranks", word, sizeof word), n);
     } else {
         rc = stk_cli_number(cli, "ranks", 1, STK_LAUNCH_MAX_RANKS, &ranks, err);
     }
@@ -183,15 +192,18 @@ static const char *const *words_of(stk_cli *cli, char *python, size_t size, stk_
     char **args = stk_cli_args(cli);
     int n = stk_cli_n_args(cli);
     size_t len = n > 0 ? strlen(args[0]) : 0;
-    bool is_file = len > 3 && strcmp(args[0] + len - 3, ".py") == 0 && access(args[0], X_OK) != 0;
-    const char **words = stk_arena_array(arena, (size_t)n + 2, sizeof *words);
+    bool module = stk_cli_flag(cli, "module");
+    bool is_file =
+        !module && len > 3 && strcmp(args[0] + len - 3, ".py") == 0 && access(args[0], X_OK) != 0;
+    const char **words = stk_arena_array(arena, (size_t)n + 3, sizeof *words);
     if (words == NULL) {
         return NULL;
     }
-    if (is_file) {
+    if (is_file || module) {
         words[0] = stk_cli_python(NULL, python, size);
+        words[1] = "-m";
     }
-    memcpy(words + is_file, args, (size_t)n * sizeof *words);
+    memcpy(words + is_file + 2 * module, args, (size_t)n * sizeof *words);
     return words;
 }
 
@@ -307,18 +319,24 @@ static const stk_option options_of_launch[] = {
      "how many processes; MIN:MAX: as -n MAX --min-ranks MIN; gpus: one for each device that can "
      "be "
      "used",
-     false},
+     false, "nproc-per-node ?num-processes"},
     {"min-ranks", 0, "N", "a restart may leave out ranks that failed, down to so many", false},
-    {"restarts", 0, "N", "start all again after a failure, so many times (0)", false},
-    {"port", 0, "PORT", "where ranks meet (MASTER_PORT); without it a free one is found", false},
+    {"restarts", 0, "N", "start all again after a failure, so many times (0)", false,
+     "max-restarts"},
+    {"port", 0, "PORT", "where ranks meet (MASTER_PORT); without it a free one is found", false,
+     "master-port ?main-process-port"},
     {"grace", 0, "TIME", "between SIGTERM and SIGKILL when ranks are ended (5s)", false},
     {"hang", 0, "TIME", "end all when nothing moves for so long, and say where each stood", false},
     {"log-dir", 0, "DIR", "write rank-K/stdout.log, rank-K/stderr.log and gang.json there", false},
     {"no-prefix", 0, NULL, "lines of ranks as they are, without \"[K] \"", false},
     {"no-bind", 0, NULL, "let each rank use every CPU (else they are split)", false},
-    {"nnodes", 0, "N", "run on so many nodes (see below)", false},
-    {"node-rank", 0, "K", "which of them this is, from 0; node 0 leads and has rank 0", false},
-    {"rdzv", 0, "HOST:PORT", "node 0 as the others reach it (port 29400)", false},
+    {"standalone", 0, NULL, "on this node alone, as it is without", false},
+    {"module", 'm', NULL, "PROGRAM is a Python module (python -m)", false},
+    {"nnodes", 0, "N", "run on so many nodes (see below)", false, "?num-machines"},
+    {"node-rank", 0, "K", "which of them this is, from 0; node 0 leads and has rank 0", false,
+     "?machine-rank"},
+    {"rdzv", 0, "HOST:PORT", "node 0 as the others reach it (port 29400)", false,
+     "rdzv-endpoint master-addr ?main-process-ip"},
     {"rdzv-id", 0, "ID", "the gang's name: nodes of another one are refused", false},
     {"join", 0, "TIME", "how long nodes wait for each other (10m)", false},
     {"gang", 0, "TASK.JSON", "the gang of a step (the engine's)", false},
@@ -350,6 +368,9 @@ const stk_command stk_cmd_launch = {
         "on the first "
         "line, then a line for each other node, a name and what comes before a shell there (ws2 "
         "ssh ws2).\n\n"
+        "torchrun's words are understood as well: --nproc_per_node, --nnodes, --node_rank, "
+        "--master_addr, --master_port, --rdzv_endpoint, --max_restarts, --log_dir, --standalone, "
+        "-m.\n\n"
         "With --json the answer (gang.json) is on stdout, and what ranks write is on stderr.",
     .options = options_of_launch,
     .stop_at = always,

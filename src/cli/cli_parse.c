@@ -9,11 +9,36 @@
 static const stk_option everywhere[] = {
     {"json", 0, NULL, "", false}, {"help", 'h', NULL, "", false}, {NULL}};
 
+/* --log_dir is --log-dir: people write both, and so do other tools. */
+static bool is_word(const char *word, size_t n_word, const char *name, size_t len)
+{
+    for (size_t i = 0; i < len && n_word == len; i++) {
+        if (word[i] != (name[i] == '_' ? '-' : name[i])) {
+            return false;
+        }
+    }
+    return n_word == len;
+}
+
+/* Among the other tools' words for an option; `mark` '?': only those that mean almost the same. */
+static bool is_also(const char *also, const char *name, size_t len, char mark)
+{
+    for (size_t n; also != NULL && *also != '\0'; also += n + (also[n] == ' ')) {
+        n = strcspn(also, " ");
+        size_t marked = *also == '?';
+        if (marked == (mark != '\0') && is_word(also + marked, n - marked, name, len)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static const stk_option *find_in(const stk_option *table, const char *name, size_t len, char letter)
 {
     for (const stk_option *o = table; o != NULL && o->name != NULL; o++) {
         if (letter != 0 ? o->letter == letter
-                        : (strncmp(o->name, name, len) == 0 && o->name[len] == '\0')) {
+                        : is_word(o->name, strlen(o->name), name, len) ||
+                              is_also(o->also, name, len, '\0')) {
             return o;
         }
     }
@@ -44,6 +69,9 @@ static int unknown(const stk_command *command, const char *word, size_t len, stk
     memcpy(bare, start, m);
     bare[m] = '\0';
     const char *near = stk_units_nearest(bare, names, n);
+    for (const stk_option *o = command->options; o != NULL && o->name != NULL; o++) {
+        near = is_also(o->also, bare, m, '?') ? o->name : near;
+    }
     return stk_err_set(err, STK_E_USAGE, "unknown option '%s'%s%s%s", word,
                        near ? "; did you mean '--" : "", near ? near : "", near ? "'?" : "");
 }
@@ -73,7 +101,7 @@ static int take_option(stk_cli *cli, int n_words, char **words, int *i, stk_err 
         return stk_err_set(err, STK_E_USAGE, "option --%s needs a value: --%s %s", o->name, o->name,
                            o->arg);
     }
-    cli->given[cli->n_given++] = (stk_cli_given){o->name, value};
+    cli->given[cli->n_given++] = (stk_cli_given){o->name, value, word};
     return 0;
 }
 

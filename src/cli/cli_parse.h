@@ -8,6 +8,7 @@
 typedef struct stk_cli_given {
     const char *name;
     const char *value; /* "" for a flag */
+    const char *word;  /* as it was written, up to a '=' */
 } stk_cli_given;
 
 struct stk_cli {

@@ -41,10 +41,11 @@ class Launch:
         return self.err.strip().splitlines()[-1].removeprefix("stoker launch: ")
 
 
-def launch(*args: str | Path, timeout: float = 30, **env: str) -> Launch:
+def launch(*args: str | Path, timeout: float = 30, cwd: Path | None = None, **env: str) -> Launch:
     done = subprocess.run(
         [binary(), "launch", *args],
         env=ENV | env,
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -297,6 +297,57 @@ def test_wrong_words() -> None:
     assert done.code == 2 and "add --nnodes N" in done.err
 
 
+SHOW = "import os, sys; print(*map(os.environ.get, ('RANK', 'WORLD_SIZE', 'MASTER_PORT')), *sys.argv[1:])"
+
+
+@pytest.mark.parametrize(
+    "words, lines",
+    [
+        ("--nproc_per_node=2 show.py a", ["0 2 a", "1 2 a"]),
+        (
+            "--standalone --nproc-per-node 2 --max_restarts 1 -m show a --b",
+            ["0 2 a --b", "1 2 a --b"],
+        ),
+        ("--nnodes 1 --nproc_per_node gpu --node_rank 0 --master_addr localhost show.py", ["0 1"]),
+    ],
+)
+def test_torchruns_words(tmp_path: Path, words: str, lines: list[str]) -> None:
+    (tmp_path / "show.py").write_text(SHOW)
+    done = launch("--no-prefix", "--log_dir", tmp_path / "logs", *words.split(), cwd=tmp_path)
+    assert done.code == 0
+    seen = [line.split() for line in sorted(done.out.splitlines())]
+    assert [" ".join([k, n, *rest]) for k, n, _, *rest in seen] == lines
+    assert (tmp_path / "logs" / "rank-0" / "stdout.log").exists()
+
+
+def test_torchruns_port(tmp_path: Path) -> None:
+    (tmp_path / "show.py").write_text(SHOW)
+    with socket.socket() as held:
+        held.bind(("", 0))
+        port = held.getsockname()[1]
+    done = launch("--nproc_per_node", "1", "--master_port", str(port), "show.py", cwd=tmp_path)
+    assert done.out == f"[0] 0 1 {port}\n"
+
+
+@pytest.mark.parametrize(
+    "words, text",
+    [
+        ("-n 0", "-n, --ranks: '0' is not a whole number from 1 to 1024"),
+        ("--ranks=0", "-n, --ranks: '0' is not a whole number"),
+        ("--nproc_per_node 0", "--nproc_per_node (--ranks): '0' is not a whole number"),
+        ("--nproc-per-node=x", "--nproc-per-node (--ranks): 'x' is neither a number of ranks"),
+        ("-n 2 --min_ranks 3", "--min-ranks: '3' is not a whole number from 1 to 2"),
+        ("--num_processes 2", "unknown option '--num_processes'; did you mean '--ranks'?"),
+        ("-n 2 --main_process_port 1", "did you mean '--port'?"),
+        ("-n 2 --standalone --nnodes 2", "--standalone is one node, --nnodes 2 are several"),
+        ("-n 2 --node_rank 1", "--node-rank is for several nodes: add --nnodes N"),
+    ],
+)
+def test_the_users_own_word_is_named(words: str, text: str) -> None:
+    done = launch(*words.split(), *shell("exit 0"))
+    assert done.code == 2 and text in done.err
+
+
 def test_no_device_is_said() -> None:
     done = launch("-n", "gpus", *shell("exit 0"), STOKER_ACCEL="none")
     assert done.code == 0 and "no device that can be used; one rank, on the CPU" in done.err
