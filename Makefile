@@ -63,7 +63,11 @@ build/.debian-containers: tools/debian-containers.txt tools/bootstrap.sh | build
 build/docker/usr/sbin/dockerd: | build/.debian-containers
 	@tools/bootstrap.sh unpack build/docker docker.io containerd || echo "going on without Docker: its tests are skipped"
 
-deps-test-all: deps-test $(STAMPS)/torch build/.debian-containers build/docker/usr/sbin/dockerd
+# The first Docker of Debian's that takes CDI names; it does with the other one's containerd.
+build/docker-cdi/usr/sbin/dockerd: | build/docker/usr/sbin/dockerd
+	@tools/bootstrap.sh unpack_of trixie build/docker-cdi docker.io || echo "going on without a Docker that knows CDI: its tests are skipped"
+
+deps-test-all: deps-test $(STAMPS)/torch build/.debian-containers build/docker/usr/sbin/dockerd build/docker-cdi/usr/sbin/dockerd
 
 test: deps-test ## everything that takes minutes; ends in `N passed, N failed`
 	@$(PY) tools/run_tests.py fast

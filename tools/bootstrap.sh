@@ -3,6 +3,7 @@
 #   bootstrap.sh debian LIST…           Debian packages named in the list files
 #   bootstrap.sh venv DIR               a virtual environment with `import stoker` and bin/stoker
 #   bootstrap.sh unpack DIR PACKAGE…    Debian packages' files below DIR; nothing is installed or started
+#   bootstrap.sh unpack_of SUITE DIR PACKAGE…   the same of another release of Debian, from the archive that this machine uses
 #   bootstrap.sh python DIR LIST…       PyPI packages into that environment
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -43,6 +44,22 @@ unpack() {
     rm -rf "$tmp"
 }
 
+unpack_of() {
+    local suite=$1 dir=$2 key=/usr/share/keyrings/debian-archive-keyring.gpg tmp site options
+    shift 2
+    site=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 2>/dev/null | grep -m1 '/debian/*$') ||
+        die "this machine uses no archive of Debian: $* of $suite can't be had"
+    tmp=$(mktemp -d)
+    mkdir -p "$dir" "$tmp/lists/partial" "$tmp/archives/partial" "$tmp/debs"
+    echo "deb [signed-by=$key] $site $suite main" >"$tmp/sources.list"
+    options=(-q -o "Dir::Etc::sourcelist=$tmp/sources.list" -o Dir::Etc::sourceparts=/dev/null -o "Dir::State::lists=$tmp/lists"
+        -o "Dir::Cache=$tmp" -o APT::Sandbox::User= -o Acquire::Languages=none)
+    (cd "$tmp/debs" && apt-get "${options[@]}" update && apt-get "${options[@]}" download "$@") >/dev/null 2>&1 ||
+        { rm -rf "$tmp"; die "can't download $* of $suite"; }
+    for deb in "$tmp"/debs/*.deb; do dpkg-deb -x "$deb" "$dir"; done
+    rm -rf "$tmp"
+}
+
 venv() {
     local dir=$1 python=${PYTHON:-python3} site
     "$python" -c 'import sys; sys.exit(sys.version_info < (3, 9))' ||
@@ -61,6 +78,6 @@ python() {
 }
 
 case ${1-} in
-debian | unpack | venv | python) "$@" ;;
+debian | unpack | unpack_of | venv | python) "$@" ;;
 *) die "usage: bootstrap.sh debian LIST… | unpack DIR PACKAGE… | venv DIR | python DIR LIST…" ;;
 esac

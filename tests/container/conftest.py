@@ -13,6 +13,7 @@ Fixtures, all of the session:
                podman.serve(), podman.stop()      the service goes away and comes back; containers live on
 `engine`   `podman`, and then the same of a real Docker (class Docker, below); for tests of what must hold on both. Docker
            is unpacked below build/docker by `make deps-test-all`, nothing of it is installed; without it: skipped.
+`docker_cdi`  a newer Docker that takes CDI names, from build/docker-cdi; a parameter of `engine`, too.
 `scratch`  reference of an image that holds one static program, /probe (probe.c: what tests ask it to do, its head says
            what), no shell, no Python, no libc, no /tmp.
 `debian`   reference of a Debian-like image: /bin/sh, a few tools, /usr/bin/python3 with its standard library, users
@@ -227,13 +228,15 @@ runroot = "{self.state}/run"
 class Docker(Podman):
     """A private dockerd and containerd, with the same face."""
 
-    def __init__(self, storage: Path, state: Path, unpacked: Path) -> None:
+    def __init__(self, storage: Path, state: Path, *unpacked: Path) -> None:
         super().__init__(storage, state)
         self.name = "docker"
         self.is_podman = False
         self.socket = state / "docker.sock"
         self.env["DOCKER_HOST"] = f"unix://{self.socket}"
-        self.env["PATH"] = f"{unpacked}/usr/bin:{unpacked}/usr/sbin:{self.env['PATH']}"
+        folders = [f"{one}/usr/{kind}" for one in unpacked for kind in ("bin", "sbin")]
+        self.env["PATH"] = ":".join([*folders, self.env["PATH"]])
+        self.features = {"cdi": True} if len(unpacked) > 1 else {}
         self.env["DOCKER_CONFIG"] = str(state / "config")
         self._containerd: subprocess.Popen[bytes] | None = None
         self._make_hook()
@@ -272,8 +275,10 @@ class Docker(Podman):
             )
             self._containerd = self._spawn("containerd", "-c", str(self.state / "containerd.toml"))
             self._wait(self._containerd, address.exists)
+        config = self.state / "daemon.json"
+        config.write_text(json.dumps({"features": self.features}))
         self._service = self._spawn(
-            "dockerd", "-H", f"unix://{self.socket}", "--containerd", str(address), "--live-restore",
+            "dockerd", "--config-file", str(config), "-H", f"unix://{self.socket}", "--containerd", str(address), "--live-restore",
             "--data-root", f"{self.storage}/data", "--exec-root", f"{self.state}/exec",
             "--pidfile", f"{self.state}/docker.pid", "--bridge=none", "--iptables=false",
             "--add-runtime", f"nvidia={shutil.which('runc')}",
@@ -367,6 +372,16 @@ def docker() -> Iterator[Docker]:
     if not (unpacked / "usr" / "sbin" / "dockerd").exists() or os.geteuid() != 0:
         pytest.skip("a private Docker needs root and build/docker (make deps-test-all)")
     with _running("docker", lambda a, b: Docker(a, b, unpacked)) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def docker_cdi() -> Iterator[Docker]:
+    first, second = ROOT / "build" / "docker-cdi", ROOT / "build" / "docker"
+    there = all((one / "usr" / "sbin" / "dockerd").exists() for one in (first, second))
+    if not there or os.geteuid() != 0:
+        pytest.skip("a Docker that knows CDI needs root and build/docker-cdi (make deps-test-all)")
+    with _running("docker-cdi", lambda a, b: Docker(a, b, first, second)) as engine:
         yield engine
 
 

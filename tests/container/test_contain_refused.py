@@ -148,7 +148,7 @@ def fake_gpus():
             folder.rmdir()
 
 
-@pytest.mark.parametrize("engine", ["podman"], indirect=True)
+@pytest.mark.parametrize("engine", ["podman", "docker_cdi"], indirect=True)
 def test_exactly_the_gpus_that_were_granted(run, scratch, fake_gpus):
     words = [
         "stat",
@@ -199,6 +199,12 @@ def test_gpus_by_a_device_request(run, engine, scratch):
     assert (
         "NVIDIA_VISIBLE_DEVICES=GPU-11,GPU-22" in said and "NVIDIA_VISIBLE_DEVICES=void" not in said
     )
+
+
+@pytest.mark.parametrize("engine", ["docker"], indirect=True)
+def test_a_cdi_name_for_an_engine_without(run, scratch, fake_gpus):
+    task = run(scratch, "/probe", devices=[f"nvidia.com/gpu={fake_gpus[0]}"])
+    refused(task, 125, "doesn't take CDI names like nvidia.com/gpu=")
 
 
 @pytest.mark.parametrize("engine", ["podman"], indirect=True)

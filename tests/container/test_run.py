@@ -437,7 +437,7 @@ def test_what_has_no_effect_is_said(project: Project, scratch: str) -> None:
           a: {run: [/probe, say, hi]}
         """
     project.write("p.yaml", text % scratch)
-    notes = project.run("p.yaml")["notes"]
+    notes = project.run()["notes"]
     assert notes == ["step 'a': run_args: 'cpu_count' has no effect here"]
 
 
