@@ -63,11 +63,12 @@ static void put_option(const stk_json *value, const char *name, stk_arena *arena
     }
 }
 
-static const char *question(const stk_image_make *make, const char *name, stk_arena *arena)
+static const char *question(const stk_image_make *make, const char *file, const char *name,
+                            stk_arena *arena)
 {
     STK_BUF_AUTO query = STK_BUF_INIT(MAX_QUERY);
     const stk_json *options = make->settings.build_options;
-    stk_buf_text(&query, "/build?dockerfile=Dockerfile&forcerm=1&t=");
+    stk_buf_printf(&query, "/build?dockerfile=%s&forcerm=1&t=", file);
     put_encoded(&query, name);
     for (uint32_t i = 0; options != NULL && i < options->n; i++) {
         put_option(stk_json_value(options, i), stk_json_key(options, i)->text, arena, &query);
@@ -235,16 +236,17 @@ static int failed(const listener *l, const char *words, const char *log_path, st
 
 /* --- all of it --- */
 
-static int build(const stk_engine *engine, const stk_image_make *make, const char *name,
-                 const char *log_path, stk_image_say *say, void *arg, stk_arena *arena,
-                 stk_err *err)
+/* `file`: the Dockerfile in the context, with this text. */
+static int build(const stk_engine *engine, const stk_image_make *make, const char *file,
+                 const char *text, const char *name, const char *log_path, stk_image_say *say,
+                 void *arg, stk_arena *arena, stk_err *err)
 {
     STK_FD_AUTO log = -1;
     STK_FD_AUTO tar = -1;
-    const char *path = question(make, name, arena);
-    const char *credentials = registry_config(make->dockerfile.data, arena, err);
+    const char *path = question(make, file, name, arena);
+    const char *credentials = registry_config(text, arena, err);
     if (log_path != NULL) {
-        log = open(log_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+        log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     }
     if (path == NULL || credentials == NULL) {
         return path != NULL && err != NULL && err->code != 0
@@ -263,7 +265,7 @@ static int build(const stk_engine *engine, const stk_image_make *make, const cha
     listener l = {.fd = log, .say = say, .arg = arg, .line = STK_BUF_INIT(1 << 20)};
     stk_err why = {0};
     if (log >= 0) { /* the log is whole without the Dockerfile's file */
-        (void)stk_file_write_all(log, make->dockerfile.data, make->dockerfile.len);
+        (void)stk_file_write_all(log, text, strlen(text));
         (void)stk_file_write_all(log, "\n", 1);
     }
     rc = stk_engine_stream(engine, "POST", path, headers, tar, on_build, &l, &why);
@@ -304,6 +306,29 @@ static int publish(const stk_engine *engine, const stk_image_recipe *recipe,
     return rc;
 }
 
+/* The parent of the packages: what is known, or the user's own Dockerfile, built first. Then the
+ * resolver is asked what they would replace there. */
+static int check_plan(const stk_engine *engine, const stk_image_recipe *recipe,
+                      const stk_image_make *make, const char *log_path, stk_image_say *say,
+                      void *arg, stk_arena *arena, stk_err *err)
+{
+    stk_image_config own = {.id = recipe->parent_id};
+    const char *parent = recipe->parent;
+    int rc = 0;
+    if (make->settings.dockerfile != NULL) {
+        const char *name = stk_arena_printf(arena, REPOSITORY ":own-%s", make->tag);
+        if (make->own == NULL || name == NULL) {
+            return name == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for a name") : 0;
+        }
+        parent = make->settings.dockerfile;
+        rc = build(engine, make, STK_IMAGE_OWN, make->own, name, log_path, say, arg, arena, err);
+        rc = rc < 0 ? rc : stk_image_local(engine, name, arena, &own, err);
+    }
+    return rc < 0 || own.id == NULL
+               ? rc
+               : stk_image_plan_check(engine, make, parent, own.id, arena, err);
+}
+
 static int build_if_needed(const stk_engine *engine, const stk_image_recipe *recipe,
                            stk_image_make *make, const char *log_path, stk_image_say *say,
                            void *arg, stk_arena *arena, const char **ret_id, bool *ret_built,
@@ -318,11 +343,13 @@ static int build_if_needed(const stk_engine *engine, const stk_image_recipe *rec
                  ? STK_E_NOT_FOUND
                  : stk_image_local(engine, name, arena, &there, NULL);
     if (rc == STK_E_NOT_FOUND) {
-        rc =
-            recipe->parent_id == NULL || make->settings.dockerfile != NULL
-                ? 0
-                : stk_image_plan_check(engine, make, recipe->parent, recipe->parent_id, arena, err);
-        rc = rc < 0 ? rc : build(engine, make, name, log_path, say, arg, arena, err);
+        if (log_path != NULL) {
+            (void)unlink(log_path); /* of an earlier build */
+        }
+        rc = check_plan(engine, recipe, make, log_path, say, arg, arena, err);
+        rc = rc < 0 ? rc
+                    : build(engine, make, "Dockerfile", make->dockerfile.data, name, log_path, say,
+                            arg, arena, err);
         *ret_built = rc == 0;
         rc = rc < 0 ? rc : stk_image_local(engine, name, arena, &there, err);
     } else if (rc < 0) {

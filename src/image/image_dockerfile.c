@@ -164,6 +164,9 @@ static int put_files(stk_image_make *m, stk_err *err)
         (void)snprintf(name, sizeof name, IN_CONTEXT "%s", m->packages[i].file);
         rc = stk_image_context_text(&m->context, name, m->packages[i].text, err);
     }
+    if (rc == 0 && m->own != NULL) {
+        rc = stk_image_context_text(&m->context, STK_IMAGE_OWN, m->own, err);
+    }
     return rc < 0 ? rc : stk_image_context_text(&m->context, "Dockerfile", m->dockerfile.data, err);
 }
 
@@ -230,6 +233,10 @@ int stk_image_make_read(const stk_image_recipe *recipe, stk_arena *arena, stk_im
         stk_buf_printf(&body, "USER %s\n", m->settings.user);
     }
     rc = rc < 0 ? rc : put_beginning(recipe, m, &m->dockerfile, err);
+    if (rc == 0 && m->settings.dockerfile != NULL && m->n_packages > 0) {
+        m->own = stk_arena_dup(arena, m->dockerfile.data != NULL ? m->dockerfile.data : "");
+        rc = m->own == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the Dockerfile") : 0;
+    }
     if (rc == 0) {
         put_notes(&notes, &m->dockerfile);
         stk_buf_text(&m->dockerfile, body.data != NULL ? body.data : "");

@@ -181,12 +181,17 @@ bool stk_image_is_ignored(const stk_image_ignore *ignore, const char *path);
 
 /* --- the whole recipe (image_dockerfile.c) --- */
 
+/* The user's Dockerfile by itself, in the context of what is built on it: so the layers are the
+ * same ones. */
+#define STK_IMAGE_OWN ".stoker/Dockerfile"
+
 struct stk_image_make {
     stk_image_settings settings;
     stk_buf dockerfile;        /* done by the caller */
     stk_image_context context; /* the Dockerfile among it */
     stk_image_packages packages[STK_IMAGE_PACKAGES];
     uint32_t n_packages;
+    const char *own;   /* the user's Dockerfile alone, on which packages are put; or NULL */
     const char *tag;   /* 40 digits */
     bool adds_nothing; /* the parent is the image */
 };

@@ -279,6 +279,23 @@ def test_a_requirement_that_would_replace_the_parents_torch(
         assert stoker.built(docker | {"requirements": ["goodvision"]})["built"]
 
 
+def test_the_same_where_an_own_dockerfile_is_the_parent(
+    stoker: Stoker, podman: Any, torch_image: str
+) -> None:
+    """It is built, the resolver is asked in it, and only then are packages put on it: on the same layers."""
+    stoker.write(
+        "Dockerfile", f"FROM {torch_image}\nCOPY . /context/\nRUN echo made-once > /made\n"
+    )
+    stoker.write("hello", "x")
+    docker: dict[str, Any] = {"dockerfile": "Dockerfile", "build_context_root": ".", **PIP}
+    done = stoker.build(docker | {"requirements": ["oldvision"]})
+    assert done.code == 2
+    assert "would replace torch 2.9.0+cu130 of Dockerfile, built for CUDA 13.0, by" in done.said
+    assert stoker.built(docker | {"requirements": ["goodvision"]})["built"]
+    log = (stoker.folder / ".stoker/images/build-train.log").read_text()
+    assert log.count("COPY . /context/\n--> Using cache") == 1, log
+
+
 def test_the_failing_line_is_shown(stoker: Stoker, debian: str) -> None:
     done = stoker.build({"parent_image": debian, "apt_packages": ["git"]})
     assert done.code == 3
