@@ -442,15 +442,20 @@ static void drop_outputs(stk_exec *x, uint32_t task, uint32_t attempt)
     }
 }
 
-static int make_folders(const stk_exec *x, uint32_t task, const char *dir, stk_err *err)
+static int make_folders(const stk_exec *x, uint32_t task, uint32_t attempt, const char *dir,
+                        stk_err *err)
 {
     const stk_step *step = stk_exec_step(x, task);
-    int rc = 0;
-    if (mkdir(dir, 0755) < 0 && errno == ENOENT) {
-        rc = stk_file_mkdirs(dir, 0755, err);
-    } else if (errno == EEXIST) {
-        errno = 0;
+    for (int i = 0; attempt == 1 && i < 2; i++) { /* the two above it are new as well */
+        const char *path =
+            stk_arena_printf(x->scratch, "%s/%s%s", x->folder, step->name, i == 0 ? "" : "/0");
+        if (path == NULL) {
+            return stk_exec_nomem(err);
+        }
+        (void)mkdir(path, 0755);
     }
+    int rc = mkdir(dir, 0755) == 0 || errno == EEXIST ? 0 : stk_file_mkdirs(dir, 0755, err);
+    errno = 0;
     const char *names[2] = {step->n_outputs > 0 || step->python != NULL ? "out" : NULL,
                             step->n_inputs > 0 && step->python == NULL ? "in" : NULL};
     for (int i = 0; i < 2 && rc == 0; i++) {
@@ -521,7 +526,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
         return stk_exec_nomem(err);
     }
     drop_outputs(x, task, attempt);
-    int rc = make_folders(x, task, dir, err);
+    int rc = make_folders(x, task, attempt, dir, err);
     env_list env = {.arena = x->scratch};
     rc = rc < 0 ? rc : job_env(x, task, attempt, dir, &env, err);
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);

@@ -351,6 +351,20 @@ const char *stk_report_checkpoints(const stk_view_details *d, stk_arena *arena)
                                                     d->n_checkpoints == 1 ? "" : "s", size);
 }
 
+const char *stk_report_dir(const stk_view *view, const stk_view_task *task, stk_arena *arena)
+{
+    return task->attempt == 0 || view->run.store == NULL
+               ? NULL
+               : stk_arena_printf(arena, "%s/runs/%s/%s/%u/%u", view->run.store, view->run.id,
+                                  task->name, task->i_in_step, task->attempt);
+}
+
+bool stk_report_has_devices(const stk_view_task *task)
+{
+    const char *at = task->start_data == NULL ? NULL : strstr(task->start_data, "\"devices\":[");
+    return at != NULL && at[sizeof "\"devices\":[" - 1] != ']';
+}
+
 int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena,
                          stk_view_details *ret_details, stk_err *err)
 {
@@ -377,8 +391,7 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
         read_inputs(view, task->step, json_object_get(end, "inputs"), arena, &d);
     }
     if (task->attempt > 0 && view->run.store != NULL) {
-        d.dir = stk_arena_printf(arena, "%s/runs/%s/%s/%u/%u", view->run.store, view->run.id,
-                                 task->name, task->i_in_step, task->attempt);
+        d.dir = stk_report_dir(view, task, arena);
         d.stdout_path = stk_arena_printf(arena, "%s/stdout.log", d.dir);
         d.stderr_path = stk_arena_printf(arena, "%s/stderr.log", d.dir);
         if (d.stderr_path == NULL) {
@@ -487,27 +500,40 @@ static void add_known(double *sum, double amount)
     }
 }
 
-/* What the devices of a step are called, for the sum. */
-static void add_noun(const stk_view_task *task, char *noun, size_t size)
+static void add_noun(char *noun, size_t size, const char *its)
+{
+    (void)snprintf(noun, size, "%s", *noun == '\0' || strcmp(noun, its) == 0 ? its : "device");
+}
+
+/* How many devices a step had at most, and what they are called, for the sum. */
+static void add_devices(const stk_view_task *task, stk_view_totals *totals)
 {
     STK_REPORT_JSON_AUTO start = stk_report_read(task->start_data);
     const json_t *devices = json_object_get(json_object_get(start, "granted"), "devices");
+    char noun[sizeof totals->noun] = "";
     size_t i;
     json_t *one;
     json_array_foreach((json_t *)(uintptr_t)devices, i, one)
     {
         const char *its = stk_report_text(one, "noun");
-        its = its != NULL ? its : "GPU";
-        (void)snprintf(noun, size, "%s", *noun == '\0' || strcmp(noun, its) == 0 ? its : "device");
+        add_noun(noun, sizeof noun, its != NULL ? its : "GPU");
     }
+    if ((int64_t)json_array_size(devices) > totals->most_devices) {
+        totals->most_devices = (int64_t)json_array_size(devices);
+        (void)strcpy(totals->most_noun, noun);
+    }
+    add_noun(totals->noun, sizeof totals->noun, noun);
 }
 
 int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
                    stk_view_totals *ret_totals, stk_err *err)
 {
     const stk_view_run *run = &view->run;
-    stk_view_totals totals = {
-        .n_tasks = view->n_tasks, .gpu_held_s = -1, .gpu_busy_s = -1, .energy_j = -1};
+    stk_view_totals totals = {.n_tasks = view->n_tasks,
+                              .gpu_held_s = -1,
+                              .gpu_busy_s = -1,
+                              .energy_j = -1,
+                              .peak_bytes = -1};
     int64_t start_ms = run->started_ms ? run->started_ms : run->created_ms;
     int64_t end_ms = run->ended_ms ? run->ended_ms : now_ms;
     totals.wall_s = end_ms > start_ms ? (double)(end_ms - start_ms) / 1000 : 0;
@@ -516,6 +542,9 @@ int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
     }
     for (uint32_t i = 0; i < view->n_tasks; i++) {
         const stk_view_task *task = &view->tasks[i];
+        if (task->started_ms > 0 && stk_report_has_devices(task)) {
+            add_devices(task, &totals);
+        }
         if (task->started_ms == 0 || task->end_data == NULL) {
             continue;
         }
@@ -528,9 +557,8 @@ int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
         stk_view_amounts used = used_of(json_object_get(end, "used"));
         totals.cpu_s += used.cpu_s > 0 ? used.cpu_s : 0;
         totals.task_s += used.wall_s > 0 ? used.wall_s : 0;
-        if (used.gpu_held_s >= 0) {
-            add_noun(task, totals.noun, sizeof totals.noun);
-        }
+        totals.peak_bytes =
+            used.memory_bytes > totals.peak_bytes ? used.memory_bytes : totals.peak_bytes;
         add_known(&totals.gpu_held_s, used.gpu_held_s);
         add_known(&totals.gpu_busy_s, used.gpu_busy_s);
         add_known(&totals.energy_j, used.energy_j);

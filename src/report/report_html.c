@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/limits.h"
 #include "base/units.h"
@@ -183,25 +184,8 @@ static void tile(stk_buf *out, const char *value, const char *what)
 
 static int tiles(const page *p)
 {
-    char a[32], b[64], noun[48] = "";
+    char a[32], b[64];
     const stk_view_totals *t = &p->totals;
-    int64_t peak = -1, devices = 0;
-    for (uint32_t i = 0; i < stk_view_n_tasks(p->view); i++) {
-        stk_view_details d;
-        if (stk_view_get_task(p->view, i)->started_ms == 0) {
-            continue;
-        }
-        int rc = details(p, i, &d);
-        if (rc < 0) {
-            return rc;
-        }
-        peak = d.used.memory_bytes > peak ? d.used.memory_bytes : peak;
-        if (d.granted.n_devices > devices) {
-            devices = d.granted.n_devices;
-            (void)snprintf(noun, sizeof noun, "%s%s", d.granted.noun ? d.granted.noun : "GPU",
-                           devices == 1 ? "" : "s");
-        }
-    }
     stk_buf_text(p->out, "<div class=\"tiles\">\n");
     tile(p->out, stk_units_format_duration((int64_t)(t->wall_s * 1000), a, sizeof a), "wall time");
     (void)snprintf(b, sizeof b, "%s / %s", stk_text_count(t->n_done, a, sizeof a),
@@ -213,11 +197,12 @@ static int tiles(const page *p)
              "saved by the cache");
     }
     tile(p->out, stk_units_format_duration((int64_t)(t->cpu_s * 1000), a, sizeof a), "CPU time");
-    if (peak >= 0) {
-        tile(p->out, stk_units_format_memory(peak, a, sizeof a), "peak memory");
+    if (t->peak_bytes >= 0) {
+        tile(p->out, stk_units_format_memory(t->peak_bytes, a, sizeof a), "peak memory");
     }
-    if (devices > 0) {
-        tile(p->out, stk_text_count((uint64_t)devices, a, sizeof a), noun);
+    if (t->most_devices > 0) {
+        (void)snprintf(b, sizeof b, "%s%s", t->most_noun, t->most_devices == 1 ? "" : "s");
+        tile(p->out, stk_text_count((uint64_t)t->most_devices, a, sizeof a), b);
     }
     if (t->gpu_held_s >= 0) {
         tile(p->out, stk_units_format_duration((int64_t)(t->gpu_held_s * 1000), a, sizeof a),
@@ -401,11 +386,20 @@ static int curves_of(const page *p, uint32_t i_task, uint32_t *n_shown)
     return 0;
 }
 
+/* Most steps of a large run were over before they were measured once: those cost one look. */
+static bool has_curves(const page *p, const stk_view_task *task)
+{
+    const char *dir = task->attempt == 0 ? NULL : stk_report_dir(p->view, task, p->arena);
+    const char *path = dir == NULL ? NULL : stk_arena_printf(p->arena, "%s/samples.bin", dir);
+    bool profiled = task->step != NULL && task->step->settings->gpu_profile.enabled;
+    return path != NULL && (profiled || stk_report_has_devices(task) || access(path, F_OK) == 0);
+}
+
 static int curves(const page *p)
 {
     uint32_t n_shown = 0;
     for (uint32_t i = 0; i < stk_view_n_tasks(p->view) && n_shown < MAX_CURVES; i++) {
-        if (stk_view_get_task(p->view, i)->attempt > 0) {
+        if (has_curves(p, stk_view_get_task(p->view, i))) {
             int rc = curves_of(p, i, &n_shown);
             if (rc < 0) {
                 return rc;

@@ -61,6 +61,11 @@ const char *stk_report_artifact_path(stk_arena *arena, const char *store, const 
 /* The status word of a task; "interrupted" for what still runs in an interrupted run if `truly`. */
 const char *stk_report_status(const stk_view *view, const stk_view_task *task, bool truly);
 
+/* The directory of the task's last attempt; NULL: none yet, or the view is of no store. */
+const char *stk_report_dir(const stk_view *view, const stk_view_task *task, stk_arena *arena);
+/* Its last attempt was granted some, by a look that costs no parsing. */
+bool stk_report_has_devices(const stk_view_task *task);
+
 /* "3 checkpoints (1.2 MB)"; NULL: it has none. */
 const char *stk_report_checkpoints(const stk_view_details *details, stk_arena *arena);
 

@@ -156,9 +156,12 @@ typedef struct stk_view_totals {
     double wall_s; /* of the run until now_ms or its end */
     double task_s; /* sum of the steps' wall times */
     double gpu_held_s, gpu_busy_s,
-        energy_j;     /* sums over the steps of which they are known; -1: none */
-    char noun[32];    /* of what was held: "GPU", "TPU chip"; of several kinds "device" */
-    double saved_s;   /* what the cached steps took when they ran; 0 if not known */
+        energy_j;         /* sums over the steps of which they are known; -1: none */
+    char noun[32];        /* of what was held: "GPU", "TPU chip"; of several kinds "device" */
+    double saved_s;       /* what the cached steps took when they ran; 0 if not known */
+    int64_t peak_bytes;   /* the largest of the steps' peaks; -1: none is known */
+    int64_t most_devices; /* that one step was granted; and what they are called */
+    char most_noun[32];
     uint32_t n_tasks; /* and by state: stk_view_run.n */
     uint32_t n_done;  /* final ones */
 } stk_view_totals;
