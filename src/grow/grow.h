@@ -35,8 +35,8 @@ typedef struct stk_grow_adding {
 /* What a finished task said. */
 typedef struct stk_grow_next {
     const uint32_t *steps; /* chosen steps, in the document's order of `next` */
-    uint32_t n_steps;
-    uint32_t n; /* FOREACH: items; PARALLEL: ranks; else ignored */
+    uint32_t n_steps;      /* 0: all that the document has there; a switch needs one */
+    uint32_t n; /* FOREACH: items; PARALLEL: ranks, 0: as many as the document says; else ignored */
 } stk_grow_next;
 
 typedef struct stk_grow_task {
@@ -45,7 +45,8 @@ typedef struct stk_grow_task {
     uint32_t n_parents;
     uint32_t split, branch; /* innermost open frame; STK_GROW_NONE */
     uint32_t ranks;
-    uint32_t width; /* of the frame that it opened: branches; 0: it opened none (yet) */
+    uint32_t width; /* of the frame that it opened: branches; of a num_parallel 1, a gang is one
+                       task with `ranks`; 0: it opened none (yet) */
 } stk_grow_task;
 
 /* `spec` is borrowed, and grows. Errors: STK_E_NOMEM. */
@@ -68,7 +69,15 @@ int stk_grow_check(const stk_grow *grow, uint32_t task, const stk_grow_next *nex
 
 uint32_t stk_grow_n_tasks(const stk_grow *grow);
 stk_grow_task stk_grow_get(const stk_grow *grow, uint32_t task);
-/* The case of `step`'s switch for a value (text as in `cases`), or -1; and its targets by name. */
+
+/* The place in `next` of the case of a switch for a value (text as in `cases`), or -1. */
 int64_t stk_grow_case(const stk_spec *spec, uint32_t i_step, const char *value);
+/* STK_E_USAGE, for a value that has no case. */
+int stk_grow_refuse_case(const stk_spec *spec, uint32_t i_step, const char *value, stk_err *err);
+/* Names of steps, as a result says them in any order → stk_grow_next.steps (n_names of them), in
+ * `arena`. STK_E_USAGE: one that isn't in the step's `next`, or is there twice. */
+int stk_grow_read_next(const stk_spec *spec, uint32_t i_step, const char *const *names,
+                       uint32_t n_names, stk_arena *arena, const uint32_t **ret_steps,
+                       stk_err *err);
 
 #endif
