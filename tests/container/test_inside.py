@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_run import WAIT_S, Project, ours, wait_for
+from test_run import WAIT_S, Project, failing, ours, wait_for
 from test_run_python import image, python
 
 
@@ -109,6 +109,26 @@ def train() -> None:
     python(project, "flow.py", ok=False)
     error = project.show()["steps"]["train"]["error"]
     assert "rank 1" in error["text"] and "no data for me" in error["text"], error
+
+
+@pytest.mark.parametrize("front", ["command", "python"])
+def test_a_rank_out_of_memory(project: Project, debian: str, front: str) -> None:
+    """The container's limit is the step's: the kernel ends one rank, and the sentence names it."""
+    hog = """
+import os, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.environ["RANK"] == "1":
+    held = b"x" * 400_000_000
+time.sleep(60)
+"""
+    project.write("hog.py", hog)
+    project.write("work.py", "def hog():\n" + hog.replace("\n", "\n    ") + "\n")
+    run = 'run: "python3 hog.py"' if front == "command" else 'python: "work:hog"'
+    more = "resources: {memory: 120MB}, gang: {ranks: 3}, grace: 1"
+    error = failing(project, debian, f"{run}, {more}")["error"]
+    assert error["class"] == "host_oom" and error["rank"] == 1, error
+    assert error["cause"].startswith("rank 1: host OOM: used "), error
+    assert "of its 120 MB; 2 other ranks were ended because of it" in error["cause"], error
 
 
 def test_limits_reach_the_program(project: Project, debian: str) -> None:
