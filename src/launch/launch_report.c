@@ -112,9 +112,44 @@ static void tell_stderr(stk_gang *g, const launch_rank *r)
     }
 }
 
+/* PyTorch puts "[rank1]: " before each line of a traceback: which rank it is, we say. */
+static void drop_rank_marks(launch_rank *r)
+{
+    char *to = r->tail;
+    for (const char *from = r->tail; *from != '\0';) {
+        size_t digits = strncmp(from, "[rank", 5) == 0 ? strspn(from + 5, "0123456789") : 0;
+        from += digits > 0 && strncmp(from + 5 + digits, "]: ", 3) == 0 ? digits + 8 : 0;
+        size_t n = strcspn(from, "\n");
+        n += from[n] == '\n' ? 1 : 0;
+        memmove(to, from, n);
+        to += n;
+        from += n;
+    }
+    *to = '\0';
+    r->n_tail = (size_t)(to - r->tail);
+}
+
+/* Rank 0's process has PyTorch's store: a rank that still needs it loses its connection when a
+ * rank 0 that has succeeded is gone. (A Python step's ends last.) */
+static bool lost_rank_zero(const stk_gang *g, const launch_rank *r)
+{
+    static const char *const words[] = {"onnection closed", "onnection reset", "onnection refused",
+                                        "onnection was likely closed", "roken pipe"};
+    const launch_rank *zero = &g->ranks[0];
+    if (g->config->node > 0 || r == zero || zero->status != 0 || zero->was_ended) {
+        return false;
+    }
+    bool found = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        found = found || strstr(r->tail, words[i]) != NULL;
+    }
+    return found;
+}
+
 static void blame_first(stk_gang *g)
 {
-    const launch_rank *r = &g->ranks[g->first];
+    launch_rank *r = &g->ranks[g->first];
+    drop_rank_marks(r);
     char how[512];
     char where[160];
     size_t len;
@@ -128,6 +163,11 @@ static void blame_first(stk_gang *g)
     int n = snprintf(g->text, sizeof g->text, "rank %u%s failed: %s%s%.*s%s",
                      stk_launch_number(g, (uint32_t)g->first), where, how, n_last > 0 ? " (" : "",
                      (int)(n_last < WORDS ? n_last : WORDS), last, n_last > 0 ? ")" : "");
+    if (lost_rank_zero(g, r) && n < WORDS + (int)sizeof how) {
+        n += snprintf(g->text + n, sizeof g->text - (size_t)n,
+                      "; rank 0 had ended before it with exit status 0, and with it what it hosts "
+                      "(PyTorch's store): it must end last, after a barrier");
+    }
     if (g->n_others > 0) {
         (void)snprintf(g->text + n, sizeof g->text - (size_t)n,
                        "; %u other rank%s ended because of it", g->n_others,

@@ -90,3 +90,34 @@ time.sleep(60)
     done = launch("-n", "2", *python(code), timeout=120)
     assert done.code == 3
     assert done.sentence == "rank 1 failed: exit status 3; 1 other rank was ended because of it"
+
+
+@pytest.mark.parametrize(
+    "code, left",
+    [
+        ("dist.all_reduce(torch.ones(1))", True),
+        ("dist.distributed_c10d._get_default_store().get('x')", True),
+        ("raise ValueError('mine')", False),
+    ],
+    ids=["reduce", "store", "its own fault"],
+)
+def test_rank_zero_ends_before_the_others(code: str, left: bool) -> None:
+    """Its process has the store: a rank that needs it later fails, and the sentence says why."""
+    text = f"""
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+if RANK == 0:
+    os._exit(0)
+time.sleep(1)
+{code}
+"""
+    done = launch("-n", "2", "--json", *python(text))
+    assert done.code == 1
+    assert done.sentence.startswith("rank 1 failed: exit status 1 (")
+    hint = "; rank 0 had ended before it with exit status 0, and with it what it hosts"
+    assert (hint in done.sentence) == left
+    # PyTorch marks the lines of a traceback by rank; the last one is what went wrong.
+    words = done.sentence.partition("(")[2]
+    assert words.startswith("ValueError: mine)" if not left else ("RuntimeError", "torch.dist"))
+    told = done.err.partition("the end of rank 1's stderr:\n")[2]
+    assert told.startswith("    Traceback") and "[rank1]" not in told
