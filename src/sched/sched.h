@@ -62,7 +62,9 @@ typedef struct stk_sched_task {
      * can't grow. */
     double oom_memory, oom_share;
     uint32_t oom_retries;
-    bool lookup; /* ask the cache before it may start */
+    bool lookup;   /* ask the cache before it may start */
+    bool fallback; /* in place of a final failure it gets one more attempt, which knows that it is
+                      that */
 } stk_sched_task;
 
 /* What the next attempt gets more of. */
@@ -93,6 +95,7 @@ typedef struct stk_sched_event {
     bool saved;          /* TASK_FAILED: it left a newer checkpoint than it began with */
     int64_t at_ms;       /* TASK_RETRYING, BUSY: not before; RUN_CANCELLING: now */
     stk_grows grows;     /* TASK_RETRYING */
+    bool is_fallback;    /* TASK_RETRYING */
     uint32_t device;     /* OUTSIDE, GONE */
     int32_t mib;         /* OUTSIDE; STK_SCHED_ALL: nothing is left */
     uint32_t i_ask; /* TASK_STARTED: the alternative; STK_SCHED_NO_ASK: it holds no devices (taken
@@ -170,12 +173,15 @@ int stk_sched_next(stk_sched *sched, int64_t now_ms, stk_action *actions, uint32
  * attempt), so it can be repeated. Who pays for an attempt, in this order: on_oom, where the next
  * one gets more; nobody, where it was preempted or ran out of time and `saved` a newer checkpoint
  * than it began with (it got further; STK_LIMIT_PREEMPTIONS times); the class's own budget
- * (tbl/failures.def); max_retries. */
+ * (tbl/failures.def); max_retries. Where nobody pays, a task with a `fallback` gets that: one more
+ * attempt, at once (commit TASK_RETRYING with `is_fallback`). Its failure is final, but for one
+ * that its class's own budget pays for: that is the fallback once more. */
 typedef struct stk_sched_retrying {
     int64_t delay_ms;
     stk_grows grows;
     int64_t amount;   /* MEMORY: bytes; SHARE: MiB of each device, of the first alternative */
     bool is_too_much; /* it is final since `amount` is more than there is */
+    bool is_fallback; /* then nothing grows */
 } stk_sched_retrying;
 bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure, bool saved,
                      stk_sched_retrying *ret_retrying);
@@ -183,6 +189,8 @@ bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure,
 stk_task_state stk_sched_state(const stk_sched *sched, uint32_t task);
 uint32_t stk_sched_attempt(const stk_sched *sched,
                            uint32_t task); /* the current or last one; 0: none yet */
+/* The current attempt (or the one that is due) is the one in place of a final failure. */
+bool stk_sched_is_fallback(const stk_sched *sched, uint32_t task);
 bool stk_sched_is_last_attempt(const stk_sched *sched, uint32_t task);
 bool stk_sched_is_cancelling(const stk_sched *sched);
 void stk_sched_count(const stk_sched *sched, stk_sched_counts *ret_counts);

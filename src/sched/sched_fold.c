@@ -132,7 +132,9 @@ static bool is_possible(const stk_sched *sched, const stk_sched_event *event)
         return is_current && (state == STK_TASK_RUNNING || (is_unstarted && event->is_final &&
                                                             event->failure == STK_FAIL_RESOURCES));
     case STK_EV_TASK_RETRYING:
-        return (state == STK_TASK_BACKOFF || state == STK_TASK_READY) && node->attempt > 0;
+        return (state == STK_TASK_BACKOFF || state == STK_TASK_READY) && node->attempt > 0 &&
+               (!event->is_fallback ||
+                (node->failures != NIL && stk_sched_policy_of(sched, event->task)->fallback != 0));
     case STK_EV_TASK_SKIPPED:
         return state == STK_TASK_WAITING && node->cause != NIL;
     case STK_EV_TASK_CANCELLED:
@@ -188,6 +190,9 @@ static void fold_task(stk_sched *sched, const stk_sched_event *event, uint32_t g
         if (grown != NIL) {
             node->kind = grown;
             stk_sched_count_grown(sched, task);
+        }
+        if (event->is_fallback) {
+            stk_sched_set_fallback(sched, task);
         }
         break;
     case STK_EV_TASK_SKIPPED:

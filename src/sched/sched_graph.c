@@ -342,7 +342,8 @@ static int reserve_for(stk_sched *sched, const stk_sched_task *task, uint32_t n_
                                .oom_memory = task->oom_memory,
                                .oom_share = task->oom_share,
                                .max_retries = task->max_retries,
-                               .oom_retries = task->oom_retries};
+                               .oom_retries = task->oom_retries,
+                               .fallback = task->fallback};
     if (task->n_asks > 0) {
         stk_sched_wish_of_task(task, &wish);
     }

@@ -85,6 +85,7 @@ typedef struct stk_sched_failures {
     uint32_t n_grown;       /* these */
     uint32_t n_saved;       /* free ones: preempted or out of time, but further than before */
     uint32_t last;          /* class */
+    uint32_t is_fallback;   /* what follows them is the fallback; a number: the digest reads all */
 } stk_sched_failures;
 
 /* A distinct request and the ready tasks that made it. */
@@ -107,6 +108,8 @@ typedef struct stk_sched_policy {
     double jitter;
     double oom_memory, oom_share;
     uint32_t max_retries, oom_retries;
+    uint64_t
+        fallback; /* a truth; as wide as leaves no hole, since policies are compared by bytes */
 } stk_sched_policy;
 
 /* Items that are told apart by their first key_bytes, each kept once. */
@@ -253,6 +256,8 @@ int stk_sched_failures_reserve(stk_sched *sched);
 void stk_sched_count_failure(stk_sched *sched, uint32_t task, stk_failure failure, bool saved);
 /* The kind of a task once it has grown; NIL: it can't, or out of memory. */
 uint32_t stk_sched_grown_kind(stk_sched *sched, uint32_t task, stk_grows grows);
+/* The next attempt of a task that failed is its fallback. */
+void stk_sched_set_fallback(stk_sched *sched, uint32_t task);
 /* on_oom pays for the last failure. */
 void stk_sched_count_grown(stk_sched *sched, uint32_t task);
 uint64_t stk_sched_digest_failures(const stk_sched *sched, uint32_t task, uint64_t hash);

@@ -53,6 +53,16 @@ void stk_sched_count_grown(stk_sched *sched, uint32_t task)
     f->n_grown++;
 }
 
+void stk_sched_set_fallback(stk_sched *sched, uint32_t task)
+{
+    sched->failures[sched->nodes[task].failures].is_fallback = true;
+}
+
+bool stk_sched_is_fallback(const stk_sched *sched, uint32_t task)
+{
+    return failures_of(sched, task)->is_fallback;
+}
+
 uint64_t stk_sched_digest_failures(const stk_sched *sched, uint32_t task, uint64_t hash)
 {
     const stk_sched_failures *f = failures_of(sched, task);
@@ -192,12 +202,21 @@ bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure,
         sched->nodes[task].state != STK_TASK_RUNNING) {
         return false;
     }
-    bool free = is_free(failures_of(sched, task), failure, saved);
+    const stk_sched_failures *f = failures_of(sched, task);
+    if (f->is_fallback) { /* the machine's fault, once more, or the end */
+        ret_retrying->is_fallback = f->n[failure] < stk_failure_own_retries(failure);
+        return ret_retrying->is_fallback;
+    }
+    bool free = is_free(f, failure, saved);
     bool is_paid = free || ask_on_oom(sched, task, failure, ret_retrying);
     if (is_paid
             ? ret_retrying->is_too_much
             : retries_spent(sched, task, failure) > stk_sched_policy_of(sched, task)->max_retries) {
-        return false;
+        if (!stk_sched_policy_of(sched, task)->fallback) {
+            return false;
+        }
+        *ret_retrying = (stk_sched_retrying){.is_fallback = true};
+        return true;
     }
     ret_retrying->delay_ms = retry_delay(sched, task, free);
     return true;

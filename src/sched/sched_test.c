@@ -1,16 +1,13 @@
 /* Scripts: each line adds a task, folds an event, or asks and says what is expected.
  *
  *     add [cpu=N] [mem=N] [dev=N [share=MIB] [on=MASK] [or=N]] [retries=N] [oom=N] [look]
- * [needs=0,1] started TASK ATTEMPT [MASK [ALTERNATIVE]] · failed TASK CLASS · failed! … (final)
- *     busy TASK AT_MS · retrying TASK AT_MS [memory|share] · outside DEVICE MIB · gone DEVICE
- *     claimed TASK MASK (0: no more) …
- *     bad EVENT … (it is refused and changes nothing)
- *     next NOW_MS = start:TASK.ATTEMPT[@MASK[/ALTERNATIVE]] skip:TASK<CAUSE end:STATUS wake:MS …
- *     max N (room for that many actions from here on)
- *     why TASK = needs:OTHER [held:MASK outside:MASK]
- *     waiter = TASK (that waits for others; -1) · claim TASK AVOID = MASK (what it should get)
- *     used = CPU/MEMORY/DEVICES/RUNNING
- *     refold (what follows is asked of a fold of the durable events)
+ * [fallback] [needs=0,1] started TASK ATTEMPT [MASK [ALTERNATIVE]] · failed TASK CLASS · failed! …
+ * (final) busy TASK AT_MS · retrying TASK AT_MS [memory|share|fallback] · outside DEVICE MIB · gone
+ * DEVICE claimed TASK MASK (0: no more) … bad EVENT … (it is refused and changes nothing) next
+ * NOW_MS = start:TASK.ATTEMPT[@MASK[/ALTERNATIVE]] skip:TASK<CAUSE end:STATUS wake:MS … max N (room
+ * for that many actions from here on) why TASK = needs:OTHER [held:MASK outside:MASK] waiter = TASK
+ * (that waits for others; -1) · claim TASK AVOID = MASK (what it should get) used =
+ * CPU/MEMORY/DEVICES/RUNNING refold (what follows is asked of a fold of the durable events)
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +93,7 @@ static void add(player *p, const char *line)
     e->task.oom_memory = e->task.oom_share = e->task.oom_retries > 0 ? 2 : 0;
     add_asks(e, line);
     e->task.lookup = strstr(line, " look") != NULL;
+    e->task.fallback = strstr(line, " fallback") != NULL;
     const char *needs = strstr(line, " needs=");
     for (needs = needs ? needs + 7 : NULL; needs; needs = strchr(needs, ',')) {
         needs += *needs == ',';
@@ -132,6 +130,7 @@ static stk_sched_event parse_event(const char *line)
     event.at_ms = atoll(arg);
     event.device = event.task;
     event.mib = strcmp(arg, "all") == 0 ? STK_SCHED_ALL : atoi(arg);
+    event.is_fallback = strcmp(third, "fallback") == 0;
     event.grows = strcmp(third, "memory") == 0  ? STK_GROWS_MEMORY
                   : strcmp(third, "share") == 0 ? STK_GROWS_SHARE
                                                 : STK_GROWS_NOTHING;
@@ -368,6 +367,10 @@ static const script scripts[] = {
      "retrying 0 0 share\n add dev=1 share=30\n started 1 1 1\n"
      "next 0 = start:0.2@2\n refold\n outside 1 30\n outside 2 30\n outside 3 30\n next 0 = \n"
      "outside 3 20\n next 0 = start:0.2@8"},
+    {"in place of a final failure, and only of a task that has it", SMALL,
+     "add fallback\n add\n started 0 1\n bad retrying 0 5 fallback\n failed 0 exit\n"
+     "retrying 0 5 fallback\n refold\n next 5 = start:1.1 start:0.2\n started 1 1\n"
+     "failed 1 exit\n bad retrying 1 5 fallback\n started 0 2\n failed! 0 exit\n refold"},
     {"a retry waits for its time", SMALL,
      "add retries=1\n started 0 1\n failed 0 exit\n retrying 0 100\n next 10 = wake:100\n"
      "why 0 = backoff:-1\n next 99 = wake:100\n next 100 = start:0.2\n started 0 2\n refold\n"
@@ -611,6 +614,62 @@ static void test_on_oom(void **state)
     }
 }
 
+/* Once all is spent, one attempt in place of the end: for its class and mode as for any other. */
+static void test_fallback(void **state)
+{
+    (void)state;
+    static const struct {
+        stk_failure before[4]; /* of the attempts until then */
+        stk_failure failure;   /* of the one at hand */
+        bool again, is_fallback;
+    } cases[] = {
+        {{STK_FAIL_NONE}, STK_FAIL_EXIT, true, false},                 /* its retry */
+        {{STK_FAIL_EXIT}, STK_FAIL_EXIT, true, true},                  /* all is spent */
+        {{STK_FAIL_EXIT}, STK_FAIL_LOST, true, false},                 /* this class has more */
+        {{STK_FAIL_EXIT, STK_FAIL_EXIT}, STK_FAIL_EXIT, false, false}, /* of the fallback */
+        {{STK_FAIL_EXIT, STK_FAIL_EXIT}, STK_FAIL_LOST, true, true},   /* not its fault */
+        {{STK_FAIL_EXIT, STK_FAIL_EXIT, STK_FAIL_LOST}, STK_FAIL_LOST, true, true},
+        {{STK_FAIL_EXIT, STK_FAIL_EXIT, STK_FAIL_LOST, STK_FAIL_LOST}, STK_FAIL_LOST, false, false},
+        {{STK_FAIL_EXIT}, STK_FAIL_CANCELLED, false, false},
+        {{STK_FAIL_EXIT}, STK_FAIL_HOST_OOM, true, true}, /* more than there is */
+    };
+    static const stk_mode modes[] = {STK_MODE_CONTINUE, STK_MODE_STOP, STK_MODE_FAIL_FAST};
+    for (size_t i = 0; i < 3 * (sizeof cases / sizeof *cases); i++) {
+        stk_sched_config config = config_small;
+        config.mode = modes[i % 3];
+        stk_sched *sched = stk_sched_new(&config);
+        stk_sched_task task = {.memory_bytes = 600,
+                               .max_retries = 1,
+                               .delay_ms = 500,
+                               .backoff = 1,
+                               .oom_memory = 2,
+                               .oom_retries = 1,
+                               .fallback = true};
+        stk_sched_retrying next;
+        uint32_t attempt = 0;
+        assert_int_equal(stk_sched_add(sched, &task, NULL, 0, NULL, NULL), 0);
+        for (int k = 0; k < 4 && cases[i / 3].before[k] != STK_FAIL_NONE; k++) {
+            stk_failure failure = cases[i / 3].before[k];
+            fold_ok(sched, STK_EV_TASK_STARTED, 0, ++attempt);
+            assert_true(stk_sched_retry(sched, 0, failure, false, &next));
+            stk_sched_event failed = {.kind = STK_EV_TASK_FAILED, .failure = failure};
+            stk_sched_event retrying = {.kind = STK_EV_TASK_RETRYING,
+                                        .is_fallback = next.is_fallback};
+            assert_int_equal(stk_sched_fold(sched, &failed, NULL), 0);
+            assert_int_equal(stk_sched_fold(sched, &retrying, NULL), 0);
+            assert_int_equal(next.is_fallback, k > 0);
+            assert_int_equal(next.delay_ms, k > 0 ? 0 : 500);
+            assert_int_equal(stk_sched_is_fallback(sched, 0), k > 0);
+        }
+        fold_ok(sched, STK_EV_TASK_STARTED, 0, ++attempt);
+        assert_int_equal(stk_sched_retry(sched, 0, cases[i / 3].failure, false, &next),
+                         cases[i / 3].again);
+        assert_int_equal(next.is_fallback, cases[i / 3].is_fallback);
+        assert_int_equal(next.grows, STK_GROWS_NOTHING);
+        stk_sched_free(sched);
+    }
+}
+
 static void test_delays(void **state)
 {
     (void)state;
@@ -786,11 +845,12 @@ static void test_limit_of_tasks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scripts),       cmocka_unit_test(test_nothing_starves),
-        cmocka_unit_test(test_retries),       cmocka_unit_test(test_preemptions),
-        cmocka_unit_test(test_on_oom),        cmocka_unit_test(test_delays),
-        cmocka_unit_test(test_refused_tasks), cmocka_unit_test(test_deep_and_wide),
-        cmocka_unit_test(test_many_requests), cmocka_unit_test(test_limit_of_tasks),
+        cmocka_unit_test(test_scripts),        cmocka_unit_test(test_nothing_starves),
+        cmocka_unit_test(test_retries),        cmocka_unit_test(test_preemptions),
+        cmocka_unit_test(test_on_oom),         cmocka_unit_test(test_fallback),
+        cmocka_unit_test(test_delays),         cmocka_unit_test(test_refused_tasks),
+        cmocka_unit_test(test_deep_and_wide),  cmocka_unit_test(test_many_requests),
+        cmocka_unit_test(test_limit_of_tasks),
     };
     return cmocka_run_group_tests_name("sched", tests, NULL, NULL);
 }

@@ -25,6 +25,7 @@ typedef struct sim_task {
     stk_task_state state; /* WAITING until started or final; RUNNING; final ones */
     uint32_t attempt, n_failed[STK_FAIL_N];
     int64_t not_before_ms;
+    bool is_fallback;      /* its attempt in place of a final failure has come */
     uint64_t ready_at;     /* the step in which the scheduler first called it ready; 0: not ready */
     uint64_t ready_starts; /* starts before that */
     bool has_job;          /* the backend runs it */

@@ -123,7 +123,7 @@ static void fail(sim *s, uint32_t task, stk_failure failure)
     int64_t delay_ms = retrying.delay_ms;
     if (!failed.is_final) {
         const stk_sched_task *ask = &s->tasks[task].ask;
-        double ms = (double)ask->delay_ms;
+        double ms = retrying.is_fallback ? 0 : (double)ask->delay_ms;
         for (uint32_t i = 1; i < failed.attempt; i++) {
             ms *= ask->backoff;
         }
@@ -134,7 +134,8 @@ static void fail(sim *s, uint32_t task, stk_failure failure)
         }
         sim_commit(s, &(stk_sched_event){.kind = STK_EV_TASK_RETRYING,
                                          .task = task,
-                                         .at_ms = s->now_ms + delay_ms});
+                                         .at_ms = s->now_ms + delay_ms,
+                                         .is_fallback = retrying.is_fallback});
     }
 }
 

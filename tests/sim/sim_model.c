@@ -157,8 +157,12 @@ static void check_failed(sim *s, const stk_sched_event *event)
         uint32_t n = t->n_failed[i] + (i == (int)event->failure);
         n_charged += n > n_own ? n - n_own : 0;
     }
-    bool is_final = n_charged > t->ask.max_retries || sim_is_stopping(s) ||
-                    event->failure == STK_FAIL_CANCELLED;
+    bool is_spent = n_charged > t->ask.max_retries;
+    if (t->ask.fallback && is_spent) { /* once, and again where the machine is at fault */
+        is_spent = t->is_fallback &&
+                   t->n_failed[event->failure] >= stk_failure_own_retries(event->failure);
+    }
+    bool is_final = is_spent || sim_is_stopping(s) || event->failure == STK_FAIL_CANCELLED;
     if (is_final != event->is_final) {
         sim_broken(s, "task %u: failure %u (%u charged) is %s, it should %s", event->task,
                    t->attempt, n_charged, event->is_final ? "final" : "retried",
@@ -243,6 +247,10 @@ void sim_record(sim *s, const stk_sched_event *event)
         break;
     case STK_EV_TASK_RETRYING:
         t->not_before_ms = event->at_ms;
+        if (event->is_fallback && !t->ask.fallback) {
+            sim_broken(s, "task %u has no fallback", event->task);
+        }
+        t->is_fallback = t->is_fallback || event->is_fallback;
         break;
     case STK_EV_TASK_SKIPPED:
         t->state = STK_TASK_SKIPPED;
@@ -286,6 +294,9 @@ void sim_check_state(sim *s)
             sim_broken(s, "task %u is %s (attempt %u), but by its events %s (attempt %u)", i,
                        stk_state_word(state), stk_sched_attempt(s->sched, i),
                        stk_state_word(t->state), t->attempt);
+        }
+        if (stk_sched_is_fallback(s->sched, i) != t->is_fallback) {
+            sim_broken(s, "task %u: is its attempt the fallback?", i);
         }
         if (state != STK_TASK_READY && t->ready_at != 0) {
             t->ready_at = 0;

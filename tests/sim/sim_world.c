@@ -48,6 +48,7 @@ void sim_draw_task(sim *s, uint32_t task)
     t->ask.backoff = PICK(s, 1, 1, 2);
     t->ask.jitter = (double)PICK(s, 0, 0, 25, 100) / 100;
     t->ask.lookup = sim_one_in(s, 2);
+    t->ask.fallback = sim_one_in(s, 4);
     if (task == 0) {
         return;
     }
