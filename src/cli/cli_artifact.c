@@ -45,6 +45,47 @@ static stk_view_ref ref_of_named(const stk_named_row *row, stk_arena *arena)
     return out;
 }
 
+/* STEP/ID of a growing run, or STEP where it has one task: what the task sees counts. */
+static int find_in_scope(const stk_view *view, const char *step, const char *output,
+                         stk_arena *arena, found *ret, stk_err *err)
+{
+    uint32_t i_task = 0;
+    int64_t i_step = stk_spec_find(stk_view_spec(view), step);
+    const char *id = stk_view_get_run(view)->id;
+    stk_view_scope scope;
+    if (i_step >= 0) {
+        const stk_view_step *tasks = stk_view_get_step(view, (uint32_t)i_step);
+        if (tasks->n != 1) {
+            return stk_err_set(err, STK_E_USAGE,
+                               "step '%s' of run %s has %u tasks; name one: RUN/STEP/ID.NAME", step,
+                               id, tasks->n);
+        }
+        i_task = tasks->first;
+    } else if (!stk_view_find(view, step, &i_task)) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "run %s has no task '%s'", id, step);
+    }
+    int rc = stk_view_get_scope(view, i_task, 0, arena, &scope, err);
+    for (uint32_t i = 0; rc == 0 && i < scope.n; i++) {
+        const stk_view_artifact *one = &scope.items[i];
+        if (output != NULL ? strcmp(one->name, output) == 0 : scope.n == 1) {
+            json_t *ref = json_loads(one->ref, JSON_ALLOW_NUL, NULL);
+            const char *digest = json_string_value(json_object_get(ref, "digest"));
+            stk_named_row row = {.output = stk_arena_dup(arena, one->name),
+                                 .digest = stk_arena_dup(arena, digest),
+                                 .ref = one->ref};
+            json_decref(ref);
+            ret->step = step;
+            ret->ref = ref_of_named(&row, arena);
+            return 0;
+        }
+    }
+    return rc < 0 ? rc
+                  : stk_err_set(err, STK_E_NOT_FOUND,
+                                "task '%s' of run %s has no artifact '%s' (yet); 'stoker show "
+                                "%s/%s' lists what it has",
+                                step, id, output != NULL ? output : "", id, step);
+}
+
 /* RUN/STEP.OUTPUT (or RUN/STEP when it has one output). */
 static int find_in_run(stk_store *store, const char *text, stk_arena *arena, found *ret,
                        stk_err *err)
@@ -62,6 +103,11 @@ static int find_in_run(stk_store *store, const char *text, stk_arena *arena, fou
     uint32_t i_task = 0;
     int rc = stk_store_resolve_run(store, run, id, err);
     rc = rc < 0 ? rc : stk_view_load(store, id, &view, err);
+    if (rc == 0 && stk_view_grows(view)) {
+        rc = find_in_scope(view, step, output, arena, ret, err);
+        stk_view_free(view);
+        return rc;
+    }
     if (rc == 0 && !stk_view_find(view, step, &i_task)) {
         rc = stk_err_set(err, STK_E_NOT_FOUND, "run %s has no step '%s'", id, step);
     }
@@ -221,7 +267,7 @@ static int run_list(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *o
             stk_view_details d;
             rc = stk_view_get_details(view, i, arena, &d, err);
             for (uint32_t k = 0; rc == 0 && k < d.n_outputs; k++) {
-                found f = {stk_view_get_task(view, i)->name, d.outputs[k]};
+                found f = {stk_arena_dup(arena, stk_view_get_task(view, i)->label), d.outputs[k]};
                 list_line(cli, out, &f, n_lines++ == 0);
             }
             stk_arena_reset(arena);

@@ -30,6 +30,66 @@ static int no_such_step(const stk_view *view, const char *name, stk_err *err)
     return err->code;
 }
 
+static int no_such_task(const stk_cli_read *read, const char *step, const char *id, stk_err *err)
+{
+    const stk_view_step *tasks = stk_view_get_step(read->view, read->i_step);
+    stk_err_set(err, STK_E_NOT_FOUND, "run %s has no task '%s' of step '%s'",
+                stk_view_get_run(read->view)->id, id, step);
+    if (tasks->n > 0) {
+        stk_err_hint(err, "it has %u of it, the first is %s", tasks->n,
+                     stk_view_get_task(read->view, tasks->first)->label);
+    } else {
+        stk_err_hint(err, "no task of it has been added%s",
+                     stk_view_is_live(read->view) ? " yet" : "");
+    }
+    return err->code;
+}
+
+/* ID or ID_node_K of a growing run. */
+static int find_task(stk_cli_read *read, const char *step, const char *id, stk_err *err)
+{
+    char *end = NULL;
+    unsigned long number = *id >= '0' && *id <= '9' ? strtoul(id, &end, 10) : 0;
+    bool is_there = number > 0 && number <= stk_view_n_tasks(read->view) &&
+                    stk_view_get_task(read->view, (uint32_t)number - 1)->i_step == read->i_step;
+    if (is_there && strncmp(end, "_node_", 6) == 0 && end[6] >= '0' && end[6] <= '9') {
+        read->rank = (int64_t)strtoul(end + 6, &end, 10);
+        uint32_t ranks = stk_view_get_task(read->view, (uint32_t)number - 1)->ranks;
+        is_there = read->rank < (int64_t)ranks;
+    }
+    if (!is_there || *end != '\0') {
+        return no_such_task(read, step, id, err);
+    }
+    read->has_task = true;
+    read->task = (uint32_t)number - 1;
+    return 0;
+}
+
+/* STEP or STEP/ID. */
+static int find_step(stk_cli_read *read, const char *text, stk_err *err)
+{
+    STK_TEXT_AUTO step = strdup(text);
+    if (step == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    char *id = strchr(step, '/');
+    if (id != NULL) {
+        *id++ = '\0';
+    }
+    int64_t i_step = stk_spec_find(stk_view_spec(read->view), step);
+    if (i_step < 0) {
+        return no_such_step(read->view, step, err);
+    }
+    read->has_step = true;
+    read->i_step = (uint32_t)i_step;
+    if (stk_view_grows(read->view)) {
+        return id != NULL ? find_task(read, step, id, err) : 0;
+    }
+    read->has_task = true;
+    read->task = read->i_step;
+    return id == NULL || strcmp(id, "0") == 0 ? 0 : no_such_task(read, step, id, err);
+}
+
 static int open_run(stk_cli_read *read, const char *text, const char *step, stk_err *err)
 {
     STK_TEXT_AUTO run = strdup(text);
@@ -50,14 +110,14 @@ static int open_run(stk_cli_read *read, const char *text, const char *step, stk_
     if (rc < 0 || step == NULL) {
         return rc;
     }
-    read->has_task = true;
-    return stk_view_find(read->view, step, &read->task) ? 0 : no_such_step(read->view, step, err);
+    return find_step(read, step, err);
 }
 
 int stk_cli_read_open(const stk_cli *cli, int i_arg, stk_cli_read *ret_read)
 {
     stk_err err = {0};
-    *ret_read = (stk_cli_read){.now_ms = stk_clock_wall_ms(&stk_clock_real),
+    *ret_read = (stk_cli_read){.rank = -1,
+                               .now_ms = stk_clock_wall_ms(&stk_clock_real),
                                .style = stk_style_of(stdout, stk_cli_colour(cli, STDOUT_FILENO))};
     int status = stk_cli_store(cli, STK_STORE_READONLY, &ret_read->store);
     if (status != 0) {

@@ -1,5 +1,5 @@
-/* What the reading commands share: store, run and step of `RUN[/STEP]` or `RUN STEP`. Private to
- * the cli room. */
+/* What the reading commands share: store, run, step and task of `RUN[/STEP[/ID]]` or `RUN STEP`.
+ * Private to the cli room. */
 #ifndef STK_CLI_READ_H
 #define STK_CLI_READ_H
 
@@ -11,8 +11,11 @@
 typedef struct stk_cli_read {
     stk_store *store;
     stk_view *view;
-    bool has_task; /* a step was named */
+    bool has_step; /* a step was named … */
+    uint32_t i_step;
+    bool has_task; /* … or one task: of a run that doesn't grow both are the same */
     uint32_t task;
+    int64_t rank; /* of a gang, where one was named (ID_node_K); -1: none */
     int64_t now_ms;
     stk_style style;
 } stk_cli_read;

@@ -23,8 +23,14 @@ static int run_runs(stk_cli *cli)
     }
     stk_run_row *rows = NULL;
     uint32_t n_rows = 0;
-    int rc = stk_store_list_runs(read.store, stk_cli_arg(cli, 0), (uint32_t)limit, arena, &rows,
-                                 &n_rows, &err);
+    STK_BUF_AUTO tags = STK_BUF_INIT(1u << 20);
+    for (int i = 0; stk_cli_value_at(cli, "tag", i) != NULL; i++) {
+        stk_buf_text(&tags, i > 0 ? "," : "[");
+        stk_buf_json(&tags, stk_cli_value_at(cli, "tag", i));
+    }
+    stk_buf_text(&tags, tags.len > 0 ? "]" : "");
+    int rc = stk_store_list_runs(read.store, stk_cli_arg(cli, 0), tags.len > 0 ? tags.data : NULL,
+                                 (uint32_t)limit, arena, &rows, &n_rows, &err);
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
     if (rc == 0 && stk_cli_json(cli)) {
         rc = stk_report_json_runs(rows, n_rows, &out, &err);
@@ -33,16 +39,18 @@ static int run_runs(stk_cli *cli)
         stk_text_runs(rows, n_rows, stk_clock_wall_ms(&stk_clock_real), &style, &out);
         if (n_rows == 0) {
             const char *pipeline = stk_cli_arg(cli, 0);
-            stk_buf_printf(&out, "no runs%s%s%s in %s\n", pipeline ? " of pipeline '" : "",
+            stk_buf_printf(&out, "no runs%s%s%s%s in %s\n", pipeline ? " of pipeline '" : "",
                            pipeline ? pipeline : "", pipeline ? "'" : "",
-                           stk_store_path(read.store));
+                           tags.len > 0 ? " with such tags" : "", stk_store_path(read.store));
         }
     }
     return stk_cli_answer(cli, rc, &out, &err);
 }
 
 static const stk_option options[] = {
-    {"limit", 'n', "N", "at most N runs, newest first (default 20)", false}, {NULL}};
+    {"limit", 'n', "N", "at most N runs, newest first (default 20)", false},
+    {"tag", 0, "TAG", "only runs that have this tag (of several: all of them)", true},
+    {NULL}};
 
 const stk_command stk_cmd_runs = {.name = "runs",
                                   .summary = "the runs of this store, newest first",

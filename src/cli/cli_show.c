@@ -1,4 +1,4 @@
-/* stoker show: one run, or one step of it. */
+/* stoker show: one run, one step of it, or one task. */
 #include "cli/cli_read.h"
 #include "report/report_json.h"
 
@@ -12,7 +12,13 @@ static int run_show(stk_cli *cli)
     stk_err err = {0};
     STK_BUF_AUTO out = STK_BUF_INIT((size_t)4 << 30);
     int rc;
-    if (stk_cli_json(cli)) {
+    bool grows = stk_view_grows(read.view);
+    if (grows && read.has_step && stk_cli_json(cli)) {
+        rc = stk_report_json_step(read.view, read.i_step, read.has_task ? read.task : UINT32_MAX,
+                                  &out, &err);
+    } else if (grows && read.has_step && !read.has_task) {
+        rc = stk_text_step(read.view, read.i_step, read.now_ms, &read.style, &out, &err);
+    } else if (stk_cli_json(cli)) {
         rc = read.has_task ? stk_report_json_task(read.view, read.task, &out, &err)
                            : stk_report_json_run(read.view, &out, &err);
     } else if (read.has_task) {
@@ -25,9 +31,12 @@ static int run_show(stk_cli *cli)
 
 const stk_command stk_cmd_show = {
     .name = "show",
-    .summary = "what happened in a run, or in one step of it",
-    .usage = "[options] [RUN[/STEP]]",
-    .text = "RUN is a run id, a unique prefix of one, a run's name, or 'latest' (the default).\n\n"
-            "For each step: the time it took, what it asked for, what it was granted and what it "
-            "really used. Failures come as one sentence each, first cause first.",
+    .summary = "what happened in a run, in one step of it, or in one task",
+    .usage = "[options] [RUN[/STEP[/ID]]]",
+    .text =
+        "RUN is a run id, a unique prefix of one, a run's name, or 'latest' (the default).\n\n"
+        "For each step: the time it took, what it asked for, what it was granted and what it "
+        "really used. Failures come as one sentence each, first cause first.\n\n"
+        "Where a run makes its tasks as it goes (a document with 'next', a flow), a step may have "
+        "many: they are counted by step, RUN/STEP lists them, RUN/STEP/ID is one.",
     .run = run_show};

@@ -245,16 +245,30 @@ static const char *source_of(const stk_view *view, const stk_input *input, stk_a
     return "value";
 }
 
-static void read_inputs(const stk_view *view, const stk_step *step, const json_t *digests,
+/* The task of `i_step` that i_task's input comes from; UINT32_MAX: not one (a join has many). */
+static uint32_t maker_of(const stk_view *view, uint32_t i_task, uint32_t i_step)
+{
+    const stk_view_task *task = &view->tasks[i_task];
+    if (!view->grows) {
+        return i_step;
+    }
+    return task->n_parents == 1 && view->tasks[task->parents[0]].i_step == i_step ? task->parents[0]
+                                                                                  : UINT32_MAX;
+}
+
+static void read_inputs(const stk_view *view, uint32_t i_task, const json_t *digests,
                         stk_arena *arena, stk_view_details *d)
 {
+    const stk_step *step = view->tasks[i_task].step;
     stk_view_input *inputs = stk_arena_array(arena, (size_t)step->n_inputs + 1, sizeof *inputs);
     for (uint32_t i = 0; inputs != NULL && i < step->n_inputs; i++) {
         const stk_input *input = &step->inputs[i];
         const char *digest = stk_report_text(digests, input->name);
-        if (digest == NULL && input->kind == STK_INPUT_OUTPUT) {
+        uint32_t maker =
+            input->kind == STK_INPUT_OUTPUT ? maker_of(view, i_task, input->step) : UINT32_MAX;
+        if (digest == NULL && maker != UINT32_MAX) {
             const stk_step *from = stk_spec_step(view->spec, input->step);
-            digest = output_digest(view, input->step, from->outputs[input->output].name);
+            digest = output_digest(view, maker, from->outputs[input->output].name);
         } else if (input->kind == STK_INPUT_ARTIFACT) {
             digest = input->text;
         }
@@ -297,6 +311,7 @@ static void read_end(const stk_view *view, uint32_t i_task, const json_t *end, s
     d->used_json = stk_report_dup(arena, used);
     d->metadata = all_metadata(view, i_task, "", json_object_get(end, "metadata"), arena);
     d->cached_from = stk_arena_dup(arena, stk_report_text(end, "from_run"));
+    d->from_task = stk_report_integer(end, "from_task", -1);
     d->because = stk_arena_dup(arena, stk_report_text(end, "because"));
     d->traceback = stk_arena_dup(arena, stk_report_text(end, "traceback"));
     d->where = stk_arena_dup(arena, stk_report_text(end, "where"));
@@ -329,7 +344,7 @@ static void find_checkpoints(const stk_view *view, const stk_view_task *task, st
         return; /* removed when that was committed */
     }
     const char *path = stk_arena_printf(arena, "%s/runs/%s/%s/%u/checkpoints", view->run.store,
-                                        view->run.id, task->name, task->i_in_step);
+                                        view->run.id, task->name, task->id);
     if (path != NULL) {
         stk_store_checkpoints_look(path, &found);
     }
@@ -356,7 +371,7 @@ const char *stk_report_dir(const stk_view *view, const stk_view_task *task, stk_
     return task->attempt == 0 || view->run.store == NULL
                ? NULL
                : stk_arena_printf(arena, "%s/runs/%s/%s/%u/%u", view->run.store, view->run.id,
-                                  task->name, task->i_in_step, task->attempt);
+                                  task->name, task->id, task->attempt);
 }
 
 bool stk_report_has_devices(const stk_view_task *task)
@@ -374,7 +389,7 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
     STK_REPORT_JSON_AUTO end = stk_report_read(task->end_data);
     if ((task->start_data && !start) || (task->end_data && !end)) {
         return stk_err_set(err, STK_E_STORE, "run %s: what was recorded of step '%s' is damaged",
-                           view->run.id, task->name);
+                           view->run.id, task->label);
     }
     const json_t *granted = json_object_get(start, "granted");
     d.granted = granted_of(granted);
@@ -387,9 +402,7 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
     if (noun != NULL && strcmp(noun, "GPU") != 0) {
         d.asked.noun = d.granted.noun = d.used.noun = noun;
     }
-    if (task->step != NULL) {
-        read_inputs(view, task->step, json_object_get(end, "inputs"), arena, &d);
-    }
+    read_inputs(view, i_task, json_object_get(end, "inputs"), arena, &d);
     if (task->attempt > 0 && view->run.store != NULL) {
         d.dir = stk_report_dir(view, task, arena);
         d.stdout_path = stk_arena_printf(arena, "%s/stdout.log", d.dir);
@@ -552,7 +565,7 @@ int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
         if (end == NULL) {
             return stk_err_set(err, STK_E_STORE,
                                "run %s: what was recorded of step '%s' is damaged", run->id,
-                               task->name);
+                               task->label);
         }
         stk_view_amounts used = used_of(json_object_get(end, "used"));
         totals.cpu_s += used.cpu_s > 0 ? used.cpu_s : 0;
@@ -568,5 +581,34 @@ int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
     }
     totals.saved_s = saved_seconds(view, store);
     *ret_totals = totals;
+    return 0;
+}
+
+int stk_view_sum_steps(const stk_view *view, stk_arena *arena, stk_view_sums **ret_sums,
+                       stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(view->spec);
+    stk_view_sums *sums = stk_arena_array(arena, (size_t)n + 1, sizeof *sums);
+    if (sums == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory while reading a run");
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        sums[i] = (stk_view_sums){-1, -1, -1, -1};
+    }
+    for (uint32_t i = 0; i < view->n_tasks; i++) {
+        const stk_view_task *task = &view->tasks[i];
+        if (task->started_ms == 0 || task->end_data == NULL) {
+            continue;
+        }
+        STK_REPORT_JSON_AUTO end = stk_report_read(task->end_data); /* damaged: knows nothing */
+        stk_view_amounts used = used_of(json_object_get(end, "used"));
+        stk_view_sums *sum = &sums[task->i_step];
+        add_known(&sum->cpu_s, used.cpu_s);
+        add_known(&sum->task_s, used.wall_s);
+        add_known(&sum->gpu_held_s, used.gpu_held_s);
+        sum->peak_memory_bytes =
+            used.memory_bytes > sum->peak_memory_bytes ? used.memory_bytes : sum->peak_memory_bytes;
+    }
+    *ret_sums = sums;
     return 0;
 }

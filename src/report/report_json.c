@@ -6,7 +6,7 @@
 #include "report/report_private.h"
 
 /* A piece that is JSON already. */
-static void put_raw(stk_buf *out, const char *key, const char *json, const char *otherwise)
+void stk_report_raw(stk_buf *out, const char *key, const char *json, const char *otherwise)
 {
     stk_json_put_key(out, key);
     stk_buf_text(out, json ? json : otherwise);
@@ -28,7 +28,7 @@ static void put_alternative(stk_buf *out, const stk_alternative *a)
     }
 }
 
-static void put_asked(stk_buf *out, const stk_view_amounts *asked, const stk_step *step)
+void stk_report_asked(stk_buf *out, const stk_view_amounts *asked, const stk_step *step)
 {
     stk_json_put_key(out, "asked");
     stk_buf_char(out, '{');
@@ -93,10 +93,10 @@ static void put_inputs(const stk_view *view, stk_buf *out, const stk_view_detail
         switch (in->input->kind) {
         case STK_INPUT_PARAM:
             stk_json_put_text(out, "param", in->input->text);
-            put_raw(out, "value", in->value, "null");
+            stk_report_raw(out, "value", in->value, "null");
             break;
         case STK_INPUT_VALUE:
-            put_raw(out, "value", in->value, "null");
+            stk_report_raw(out, "value", in->value, "null");
             break;
         case STK_INPUT_FILE:
             stk_json_put_text(out, "file", in->input->text);
@@ -127,13 +127,13 @@ static void put_outputs(const stk_view *view, stk_buf *out, const stk_view_detai
         stk_json_put_int(out, "size", ref->size);
         stk_json_put_text(out, "format", ref->format);
         stk_json_put_text(out, "type", ref->type);
-        put_raw(out, "meta", ref->meta, "{}");
-        put_raw(out, "metadata", ref->metadata, "{}");
-        put_raw(out, "tags", ref->tags, "[]");
+        stk_report_raw(out, "meta", ref->meta, "{}");
+        stk_report_raw(out, "metadata", ref->metadata, "{}");
+        stk_report_raw(out, "tags", ref->tags, "[]");
         stk_json_put_text(out, "name", ref->artifact_name);
         stk_json_put_text(out, "version", ref->artifact_version);
         if (ref->value != NULL) {
-            put_raw(out, "value", ref->value, "null");
+            stk_report_raw(out, "value", ref->value, "null");
         }
         stk_buf_char(out, '}');
     }
@@ -141,11 +141,11 @@ static void put_outputs(const stk_view *view, stk_buf *out, const stk_view_detai
 }
 
 /* The sentence that stands alone: who, what, how often tried. */
-static void put_error(stk_buf *out, const stk_view_task *task, const stk_view_details *d,
+void stk_report_error(stk_buf *out, const stk_view_task *task, const stk_view_details *d,
                       stk_arena *arena)
 {
     if (d->error_class == NULL || task->state == STK_TASK_RUNNING) {
-        put_raw(out, "error", NULL, "null");
+        stk_report_raw(out, "error", NULL, "null");
         return;
     }
     const char *verb = task->state == STK_TASK_SKIPPED     ? "was skipped"
@@ -159,7 +159,7 @@ static void put_error(stk_buf *out, const stk_view_task *task, const stk_view_de
     stk_json_put_text(out, "class", d->error_class);
     stk_json_put_text(
         out, "text",
-        stk_arena_printf(arena, "step '%s' %s%s: %s", task->name, verb, tries, d->error_text));
+        stk_arena_printf(arena, "step '%s' %s%s: %s", task->label, verb, tries, d->error_text));
     stk_json_put_text(out, "cause", d->error_text);
     stk_json_put_text(out, "traceback", d->traceback);
     stk_json_put_text(out, "where", d->where);
@@ -172,8 +172,8 @@ static void put_error(stk_buf *out, const stk_view_task *task, const stk_view_de
     stk_buf_char(out, '}');
 }
 
-static int put_task(const stk_view *view, uint32_t i_task, stk_arena *arena, stk_buf *out,
-                    stk_err *err)
+int stk_report_task_members(const stk_view *view, uint32_t i_task, stk_arena *arena, stk_buf *out,
+                            stk_err *err)
 {
     const stk_view_task *task = &view->tasks[i_task];
     stk_view_details d;
@@ -181,21 +181,20 @@ static int put_task(const stk_view *view, uint32_t i_task, stk_arena *arena, stk
     if (rc < 0) {
         return rc;
     }
-    stk_buf_char(out, '{');
     stk_json_put_text(out, "status", stk_report_status(view, task, false));
-    put_raw(out, "cached", task->state == STK_TASK_CACHED ? "true" : "false", NULL);
+    stk_report_raw(out, "cached", task->state == STK_TASK_CACHED ? "true" : "false", NULL);
     stk_json_put_text(out, "cached_from", d.cached_from);
     stk_json_put_int(out, "attempts", task->attempt);
     stk_json_put_int(out, "started_ms", task->first_ms ? task->first_ms : task->ended_ms);
     stk_json_put_int(out, "ended_ms", task->ended_ms);
-    put_asked(out, &d.asked, task->step);
-    put_raw(out, "granted", d.granted_json, "{}");
-    put_raw(out, "used", d.used_json, "{}");
+    stk_report_asked(out, &d.asked, task->step);
+    stk_report_raw(out, "granted", d.granted_json, "{}");
+    stk_report_raw(out, "used", d.used_json, "{}");
     put_inputs(view, out, &d);
     put_outputs(view, out, &d, arena);
-    put_raw(out, "metadata", d.metadata, "{}");
+    stk_report_raw(out, "metadata", d.metadata, "{}");
     stk_json_put_text(out, "miss", d.miss);
-    put_error(out, task, &d, arena);
+    stk_report_error(out, task, &d, arena);
     stk_json_put_key(out, "warnings");
     stk_buf_char(out, '[');
     for (uint32_t i = 0; i < d.n_warnings; i++) {
@@ -218,8 +217,16 @@ static int put_task(const stk_view *view, uint32_t i_task, stk_arena *arena, stk
     }
     stk_json_put_text(out, "source", task->step ? task->step->source : NULL);
     stk_json_put_text(out, "dir", d.dir);
-    stk_buf_char(out, '}');
     return 0;
+}
+
+static int put_task(const stk_view *view, uint32_t i_task, stk_arena *arena, stk_buf *out,
+                    stk_err *err)
+{
+    stk_buf_char(out, '{');
+    int rc = stk_report_task_members(view, i_task, arena, out, err);
+    stk_buf_char(out, '}');
+    return rc;
 }
 
 static int check(const stk_buf *out, stk_err *err)
@@ -280,12 +287,15 @@ int stk_report_json_run(const stk_view *view, stk_buf *out, stk_err *err)
     stk_json_put_int(out, "ended_ms", run->ended_ms);
     stk_json_put_text(out, "mode", run->mode);
     stk_json_put_text(out, "policy", run->policy);
-    put_raw(out, "parameters", run->parameters, "{}");
-    put_raw(out, "tags", run->tags, "[]");
-    put_raw(out, "metadata", run->metadata, "{}");
+    stk_report_raw(out, "parameters", run->parameters, "{}");
+    stk_report_raw(out, "tags", run->tags, "[]");
+    stk_report_raw(out, "metadata", run->metadata, "{}");
+    if (view->grows) {
+        stk_report_raw(out, "grows", "true", NULL);
+    }
     stk_json_put_text(out, "spec_digest", run->spec_digest);
-    put_raw(out, "origin", run->origin, "{}");
-    put_raw(out, "host", run->host, "{}");
+    stk_report_raw(out, "origin", run->origin, "{}");
+    stk_report_raw(out, "host", run->host, "{}");
     stk_json_put_key(out, "notes");
     stk_buf_char(out, '[');
     for (uint32_t i = 0; i < run->n_notes; i++) {
@@ -299,18 +309,16 @@ int stk_report_json_run(const stk_view *view, stk_buf *out, stk_err *err)
     }
     stk_json_put_key(out, "steps");
     stk_buf_char(out, '{');
-    for (uint32_t i = 0; i < view->n_tasks; i++) {
-        const stk_view_task *task = &view->tasks[i];
+    rc = view->grows ? stk_report_put_grown(view, out, err) : 0;
+    for (uint32_t i = 0; !view->grows && rc == 0 && i < view->n_tasks; i++) {
         stk_arena_reset(arena);
-        stk_json_put_key(out, task->i_in_step == 0
-                                  ? task->name
-                                  : stk_arena_printf(arena, "%s/%u", task->name, task->i_in_step));
+        stk_json_put_key(out, view->tasks[i].name);
         rc = put_task(view, i, arena, out, err);
-        if (rc < 0) {
-            return rc;
-        }
     }
-    stk_buf_text(out, "}}\n");
+    if (rc < 0) {
+        return rc;
+    }
+    stk_buf_text(out, view->grows ? "}\n" : "}}\n");
     return check(out, err);
 }
 
@@ -325,6 +333,7 @@ int stk_report_json_runs(const stk_run_row *rows, uint32_t n_rows, stk_buf *out,
         stk_json_put_text(out, "status", rows[i].status);
         stk_json_put_int(out, "created_ms", rows[i].created_ms);
         stk_json_put_int(out, "ended_ms", rows[i].ended_ms);
+        stk_report_raw(out, "tags", rows[i].tags, "[]");
         stk_buf_char(out, '}');
     }
     stk_buf_text(out, "]\n");

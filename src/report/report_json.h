@@ -9,7 +9,12 @@
 int stk_report_json_run(const stk_view *view, stk_buf *out, stk_err *err);
 /* One value of "steps", for `stoker show RUN STEP --json`. */
 int stk_report_json_task(const stk_view *view, uint32_t i_task, stk_buf *out, stk_err *err);
-/* `stoker runs --json`: an array of {"run","name","pipeline","status","created_ms","ended_ms"}. */
+/* `stoker show RUN/STEP[/ID] --json` of a growing run: {"run", "step", "tasks": […]}, each task with
+ * the artifacts that it sees. i_task UINT32_MAX: all tasks of the step. */
+int stk_report_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, stk_buf *out,
+                         stk_err *err);
+/* `stoker runs --json`: an array of {"run","name","pipeline","status","created_ms","ended_ms",
+ * "tags"}. */
 int stk_report_json_runs(const stk_run_row *rows, uint32_t n_rows, stk_buf *out, stk_err *err);
 
 #endif

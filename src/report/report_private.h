@@ -14,6 +14,8 @@ struct stk_view {
     stk_spec *owned_spec;
     stk_arena *arena; /* everything that lives as long as the view */
     stk_view_run run;
+    bool grows;
+    stk_view_step *steps;
     stk_view_task *tasks;
     uint32_t n_tasks;
     uint32_t cap_tasks;
@@ -29,6 +31,8 @@ struct stk_view {
     struct stk_view_memo {
         const char *data;
         json_t *json;
+        const stk_view_scope **scopes; /* of tasks that are parents, once asked for; or NULL */
+        uint32_t n_scopes;
     } * memo;
 };
 
@@ -65,6 +69,33 @@ const char *stk_report_status(const stk_view *view, const stk_view_task *task, b
 const char *stk_report_dir(const stk_view *view, const stk_view_task *task, stk_arena *arena);
 /* Its last attempt was granted some, by a look that costs no parsing. */
 bool stk_report_has_devices(const stk_view_task *task);
+
+/* --- report_grow.c --- */
+
+/* TASK_ADDED of a growing run. */
+int stk_report_fold_added(stk_view *view, const stk_event_row *row, const json_t *data,
+                          stk_err *err);
+/* Room for n tasks; view->tasks may move. */
+int stk_report_grow_tasks(stk_view *view, uint32_t n, stk_err *err);
+void stk_report_set_state(stk_view *view, stk_view_task *task, stk_task_state state);
+/* The tasks of the step are too many to be told one by one. */
+bool stk_report_is_wide(const stk_view *view, uint32_t i_step);
+/* "998 succeeded, 2 failed": the step's tasks by state. */
+void stk_report_counts(const stk_view_step *step, stk_buf *out);
+
+/* --- report_json.c, report_json_grow.c --- */
+
+/* A member that is JSON already. */
+void stk_report_raw(stk_buf *out, const char *key, const char *json, const char *otherwise);
+void stk_report_asked(stk_buf *out, const stk_view_amounts *asked, const stk_step *step);
+/* The sentence that stands alone: who, what, how often tried. */
+void stk_report_error(stk_buf *out, const stk_view_task *task, const stk_view_details *d,
+                      stk_arena *arena);
+/* The members of one value of "steps", without the braces. */
+int stk_report_task_members(const stk_view *view, uint32_t i_task, stk_arena *arena, stk_buf *out,
+                            stk_err *err);
+/* The members of "steps" of a growing run, its closing brace, and "tasks". */
+int stk_report_put_grown(const stk_view *view, stk_buf *out, stk_err *err);
 
 /* "3 checkpoints (1.2 MB)"; NULL: it has none. */
 const char *stk_report_checkpoints(const stk_view_details *details, stk_arena *arena);

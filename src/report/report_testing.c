@@ -153,6 +153,110 @@ void stk_case_many(stk_report_case *c, uint32_t n)
     stk_case_feed(c, STK_EV_RUN_ENDED, UINT32_MAX, 0, n + 20, "{\"status\":\"failed\"}");
 }
 
+/* --- growing runs --- */
+
+static const char flow_spec[] =
+    "{\"stoker\":1,\"name\":\"grown\",\"steps\":{"
+    "\"start\":{\"run\":\"true\",\"outputs\":[\"todo\"],\"next\":\"work\",\"foreach\":\"todo\"},"
+    "\"work\":{\"run\":\"true\",\"next\":\"gather\"},"
+    "\"gather\":{\"run\":\"true\",\"join\":true,\"outputs\":[\"verdict\"],\"switch\":\"verdict\","
+    "\"cases\":{\"no\":\"bad\",\"yes\":\"good\"}},"
+    "\"bad\":{\"run\":\"true\"},"
+    "\"good\":{\"run\":\"true\"}}}";
+
+static const char nested_spec[] =
+    "{\"stoker\":1,\"name\":\"nested\",\"steps\":{"
+    "\"start\":{\"run\":\"true\",\"outputs\":[\"a\"],\"next\":\"inner\",\"foreach\":\"a\"},"
+    "\"inner\":{\"run\":\"true\",\"outputs\":[\"b\"],\"next\":\"leaf\",\"foreach\":\"b\"},"
+    "\"leaf\":{\"run\":\"true\",\"next\":\"meet\"},"
+    "\"meet\":{\"run\":\"true\",\"join\":true,\"next\":\"end\"},"
+    "\"end\":{\"run\":\"true\",\"join\":true}}}";
+
+static const char gang_spec[] =
+    "{\"stoker\":1,\"name\":\"gang\",\"steps\":{"
+    "\"start\":{\"run\":\"true\",\"next\":\"train\",\"num_parallel\":2},"
+    "\"train\":{\"run\":\"true\",\"next\":\"end\"},"
+    "\"end\":{\"run\":\"true\",\"join\":true}}}";
+
+#define REF                                                                                        \
+    "{\"digest\":\"" DIGEST "\",\"size\":8,\"format\":\"json\",\"type\":\"int\",\"meta\":{}}"
+
+static void begin(stk_report_case *c)
+{
+    stk_case_feed(c, STK_EV_RUN_CREATED, UINT32_MAX, 0, 0, "{\"name\":\"grown\",\"tags\":[\"a\"]}");
+    stk_case_feed(c, STK_EV_RUN_STARTED, UINT32_MAX, 0, 0, "{}");
+    stk_case_feed(c, STK_EV_TASK_ADDED, 0, 0, 1, "{\"step\":\"start\",\"n\":1,\"deps\":[]}");
+}
+
+static void ran(stk_report_case *c, uint32_t task, int64_t at_ms, const char *end)
+{
+    stk_case_feed(c, STK_EV_TASK_STARTED, task, 1, at_ms, "{\"granted\":{\"cpus\":[0]}}");
+    stk_case_feed(c, STK_EV_TASK_SUCCEEDED, task, 1, at_ms + 30, end);
+}
+
+void stk_case_flow(stk_report_case *c, const char *store_path, uint32_t n)
+{
+    char text[256];
+    stk_case_new(c, flow_spec, store_path);
+    begin(c);
+    ran(c, 0, 2,
+        "{\"outputs\":{\"todo\":" REF ",\"cfg\":" REF ",\"secret\":" REF
+        "},\"used\":{\"cpu_s\":0.01,\"wall_s\":0.03},\"next\":{\"steps\":[\"work\"],\"n\":12}}");
+    (void)snprintf(text, sizeof text,
+                   "{\"step\":\"work\",\"n\":%u,\"deps\":[0],\"split\":0,\"branch\":0}", n);
+    stk_case_feed(c, STK_EV_TASK_ADDED, 1, 0, 32, text);
+    STK_BUF_AUTO join = STK_BUF_INIT(1u << 24);
+    stk_buf_text(&join, "{\"step\":\"gather\",\"n\":1,\"deps\":[");
+    for (uint32_t i = 1; i <= n; i++) {
+        stk_buf_printf(&join, i > 1 ? ",%u" : "%u", i);
+        if (i < n) {
+            ran(c, i, 40 + i,
+                "{\"outputs\":{\"part\":" REF ",\"cfg\":" REF "},\"dropped\":[\"secret\"],"
+                "\"used\":{\"cpu_s\":0.02,\"wall_s\":0.03,\"peak_memory_bytes\":1000000}}");
+        } else {
+            stk_case_feed(c, STK_EV_TASK_CACHED, i, 0, 40,
+                          "{\"from_run\":\"20261120-090000-aaaa\",\"from_task\":8,\"outputs\":{}}");
+        }
+    }
+    stk_buf_text(&join, "]}");
+    stk_case_feed(c, STK_EV_TASK_ADDED, n + 1, 0, 90 + n, join.data);
+    ran(c, n + 1, 100 + n,
+        "{\"outputs\":{\"total\":" REF "},\"next\":{\"steps\":[\"bad\"],\"n\":1}}");
+    (void)snprintf(text, sizeof text, "{\"step\":\"bad\",\"n\":1,\"deps\":[%u]}", n + 1);
+    stk_case_feed(c, STK_EV_TASK_ADDED, n + 2, 0, 140 + n, text);
+    stk_case_feed(c, STK_EV_TASK_STARTED, n + 2, 1, 150 + n, "{\"granted\":{\"cpus\":[0]}}");
+    stk_case_feed(c, STK_EV_TASK_FAILED, n + 2, 1, 170 + n,
+                  "{\"class\":\"exit\",\"text\":\"exit status 3\",\"final\":true}");
+    stk_case_feed(c, STK_EV_RUN_ENDED, UINT32_MAX, 0, 180 + n, "{\"status\":\"failed\"}");
+}
+
+void stk_case_nested(stk_report_case *c, const char *store_path)
+{
+    stk_case_new(c, nested_spec, store_path);
+    begin(c);
+    ran(c, 0, 2, "{}");
+    stk_case_feed(c, STK_EV_TASK_ADDED, 1, 0, 40,
+                  "{\"step\":\"inner\",\"n\":2,\"deps\":[0],\"split\":0,\"branch\":0}");
+    ran(c, 1, 50, "{}");
+    stk_case_feed(c, STK_EV_TASK_ADDED, 3, 0, 80,
+                  "{\"step\":\"leaf\",\"n\":3,\"deps\":[1],\"split\":1,\"branch\":0}");
+    ran(c, 2, 90, "{}");
+    stk_case_feed(c, STK_EV_TASK_ADDED, 6, 0, 130,
+                  "{\"step\":\"leaf\",\"n\":3,\"deps\":[2],\"split\":2,\"branch\":0}");
+}
+
+void stk_case_gang(stk_report_case *c, const char *store_path)
+{
+    stk_case_new(c, gang_spec, store_path);
+    begin(c);
+    ran(c, 0, 2, "{\"outputs\":{\"a\":" REF "}}");
+    stk_case_feed(c, STK_EV_TASK_ADDED, 1, 0, 40,
+                  "{\"step\":\"train\",\"n\":1,\"deps\":[0],\"split\":0,\"branch\":0,\"ranks\":2}");
+    ran(c, 1, 50,
+        "{\"outputs\":{\"x\":" REF "},\"ranks\":[{\"outputs\":{\"x\":" REF ",\"y\":" REF
+        "},\"dropped\":[\"a\"]}]}");
+}
+
 void stk_case_golden(const char *name, const char *text)
 {
     char path[4096];

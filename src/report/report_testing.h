@@ -25,6 +25,14 @@ void stk_case_mixed(stk_report_case *c, const char *store_path);
 /* n steps in a chain of fans; every 1000th failed, the rest succeeded. */
 void stk_case_many(stk_report_case *c, uint32_t n);
 
+/* A growing run: start → n × work (foreach) → gather (join) → good or bad (switch), which failed.
+ * Task n + 1 of work is a clone; each overwrites `cfg` and drops `secret`. */
+void stk_case_flow(stk_report_case *c, const char *store_path, uint32_t n);
+/* start → 2 × inner → 3 × leaf each. */
+void stk_case_nested(stk_report_case *c, const char *store_path);
+/* start → a gang of 2 → join. */
+void stk_case_gang(stk_report_case *c, const char *store_path);
+
 /* Compares with tests/data/report/NAME (rewritten when STOKER_UPDATE_GOLDEN is set). */
 void stk_case_golden(const char *name, const char *text);
 

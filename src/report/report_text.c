@@ -6,46 +6,12 @@
 #include "base/limits.h"
 #include "base/units.h"
 #include "report/report_devices.h"
-#include "report/report_private.h"
+#include "report/report_text_private.h"
 
-/* Above MANY steps the table shows the notable ones only. */
-enum { MANY = 40, SLOWEST = 8, FAILURES = 10, TAIL = 8, NAMES = 6, NAMED = 60, LABEL = 11 };
-
-typedef struct line_ctx {
-    const stk_view *view;
-    const stk_style *style;
-    stk_arena *arena; /* scratch: reset after each task */
-    int64_t now_ms;
-    stk_buf *out;
-    stk_err *err;
-} line_ctx;
-
-static const char *dash(const stk_style *style)
+/* What is counted: steps, of a growing run tasks. */
+static const char *noun(const stk_view *view, uint64_t n)
 {
-    return style->utf8 ? "–" : "-";
-}
-
-static const char *dot(const stk_style *style)
-{
-    return style->utf8 ? " · " : ", ";
-}
-
-static void mark(const line_ctx *c, const char *status)
-{
-    stk_ink ink;
-    const char *text = stk_text_mark(status, c->style->utf8, &ink);
-    stk_text_ink(c->out, c->style, ink, text);
-}
-
-static int64_t took_ms(const stk_view_task *task, int64_t now_ms)
-{
-    int64_t end = task->ended_ms ? task->ended_ms : now_ms;
-    return task->started_ms > 0 && end > task->started_ms ? end - task->started_ms : 0;
-}
-
-static const char *plural(uint64_t n, const char *one, const char *many)
-{
-    return n == 1 ? one : many;
+    return stk_view_grows(view) ? plural(n, "task", "tasks") : plural(n, "step", "steps");
 }
 
 /* --- verdict --- */
@@ -59,7 +25,7 @@ static void verdict(const line_ctx *c, const stk_view_totals *totals)
     stk_buf_printf(&left, "%s %s", run->pipeline, live ? "is running" : run->status);
     stk_buf_printf(&left, "%s%s %s", dot(c->style),
                    stk_text_count(totals->n_tasks, text, sizeof text),
-                   plural(totals->n_tasks, "step", "steps"));
+                   noun(c->view, totals->n_tasks));
     if (run->n[STK_TASK_CACHED] > 0) {
         stk_buf_printf(&left, ", %s cached",
                        run->n[STK_TASK_CACHED] == totals->n_tasks
@@ -72,7 +38,7 @@ static void verdict(const line_ctx *c, const stk_view_totals *totals)
     }
     stk_buf_printf(&left, "%s%s", dot(c->style),
                    stk_units_format_duration((int64_t)(totals->wall_s * 1000), text, sizeof text));
-    mark(c, run->status);
+    stk_text_put_mark(c, run->status);
     stk_buf_char(c->out, ' ');
     int used = 2 + stk_text_width(left.data);
     stk_text_ink(c->out, c->style, STK_INK_BOLD, left.data);
@@ -82,203 +48,6 @@ static void verdict(const line_ctx *c, const stk_view_totals *totals)
     stk_buf_printf(c->out, "%*s", gap > 2 ? gap : 2, "");
     stk_text_ink(c->out, c->style, STK_INK_DIM, right.data);
     stk_buf_char(c->out, '\n');
-}
-
-/* --- the table of steps --- */
-
-enum { C_NAME, C_TIME, C_ASKED, C_GRANTED, C_USED, N_CELLS, MIN_NAME = 12, MIN_AMOUNT = 8 };
-
-/* One line: its cells, or fewer and a remark behind them. */
-typedef struct step_row {
-    const char *status;
-    const char *cells[N_CELLS]; /* NULL: none from here on */
-    const char *remark;
-} step_row;
-
-static void cell(const line_ctx *c, const char *text, int width)
-{
-    stk_text_fit(c->out, text, width, true, c->style->utf8);
-    stk_buf_text(c->out, "  ");
-}
-
-static void end_line(stk_buf *out)
-{
-    while (out->len > 0 && out->data[out->len - 1] == ' ') {
-        out->data[--out->len] = '\0';
-    }
-    stk_buf_char(out, '\n');
-}
-
-static const char *time_text(const line_ctx *c, const stk_view_task *task, stk_arena *arena)
-{
-    char text[32];
-    stk_units_format_duration(took_ms(task, c->now_ms), text, sizeof text);
-    return task->attempt > 1 ? stk_arena_printf(arena, "%s (try %u)", text, task->attempt)
-                             : stk_arena_dup(arena, text);
-}
-
-static const char *amounts_text(const line_ctx *c, const stk_view_amounts *amounts,
-                                stk_arena *arena)
-{
-    STK_BUF_AUTO text = STK_BUF_INIT(256);
-    stk_text_amounts(&text, amounts, c->style->utf8);
-    return stk_arena_dup(arena, text.data);
-}
-
-static int read_row(const line_ctx *c, uint32_t i_task, stk_arena *keep, step_row *row)
-{
-    const stk_view_task *task = stk_view_get_task(c->view, i_task);
-    stk_view_details d;
-    int rc = stk_view_get_details(c->view, i_task, c->arena, &d, c->err);
-    if (rc < 0) {
-        return rc;
-    }
-    *row = (step_row){.status = stk_report_status(c->view, task, true)};
-    row->cells[C_NAME] = task->name;
-    if (task->started_ms > 0 && task->state != STK_TASK_CACHED && task->state != STK_TASK_SKIPPED) {
-        row->cells[C_TIME] = time_text(c, task, keep);
-        row->cells[C_ASKED] = amounts_text(c, &d.asked, keep);
-        row->cells[C_GRANTED] = amounts_text(c, &d.granted, keep);
-        row->cells[C_USED] = amounts_text(c, &d.used, keep);
-    } else {
-        row->cells[C_TIME] = row->status;
-        row->remark = d.cached_from ? stk_arena_printf(keep, "from run %s", d.cached_from)
-                      : d.because   ? stk_arena_printf(keep, "because of '%s'", d.because)
-                                    : NULL;
-    }
-    stk_arena_reset(c->arena);
-    return 0;
-}
-
-/* As wide as needed; where that is too much, the widest column gives way. */
-static void fit_columns(const stk_style *style, const step_row *rows, uint32_t n, int *widths)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        for (int k = 0; k < N_CELLS && rows[i].cells[k] != NULL; k++) {
-            int width = stk_text_width(rows[i].cells[k]);
-            widths[k] = width > widths[k] ? width : widths[k];
-        }
-    }
-    for (;;) {
-        int total = 2 + 2 * (N_CELLS - 1), widest = C_ASKED;
-        for (int k = 0; k < N_CELLS; k++) {
-            total += widths[k];
-            widest = k != C_TIME && widths[k] > widths[widest] ? k : widest;
-        }
-        if (total <= style->columns || widths[widest] <= (widest ? MIN_AMOUNT : MIN_NAME)) {
-            return;
-        }
-        widths[widest]--;
-    }
-}
-
-static void put_row(const line_ctx *c, const step_row *row, const int *widths)
-{
-    if (row->status != NULL) {
-        mark(c, row->status);
-        stk_buf_char(c->out, ' ');
-    } else {
-        stk_buf_text(c->out, "  ");
-    }
-    for (int k = 0; k < N_CELLS && row->cells[k] != NULL; k++) {
-        cell(c, row->cells[k], widths[k]);
-    }
-    if (row->remark != NULL) {
-        stk_text_ink(c->out, c->style, STK_INK_DIM, row->remark);
-    }
-    end_line(c->out);
-}
-
-static void put_head(const line_ctx *c, const step_row *head, const int *widths)
-{
-    STK_BUF_AUTO line = STK_BUF_INIT(4096);
-    line_ctx h = *c;
-    h.out = &line;
-    put_row(&h, head, widths);
-    line.data[line.len - 1] = '\0'; /* the colour ends before the line does */
-    stk_text_ink(c->out, c->style, STK_INK_DIM, line.data);
-    stk_buf_char(c->out, '\n');
-}
-
-typedef struct slow {
-    uint32_t task;
-    int64_t ms;
-} slow;
-
-/* The slowest tasks that ran, slowest first: one pass with a short insertion list. */
-static uint32_t find_slowest(const line_ctx *c, slow *ret, uint32_t n_max)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < stk_view_n_tasks(c->view); i++) {
-        const stk_view_task *task = stk_view_get_task(c->view, i);
-        int64_t ms = took_ms(task, c->now_ms);
-        if (task->started_ms == 0 || (n == n_max && ms <= ret[n - 1].ms)) {
-            continue;
-        }
-        uint32_t k = n < n_max ? n++ : n - 1;
-        for (; k > 0 && ret[k - 1].ms < ms; k--) {
-            ret[k] = ret[k - 1];
-        }
-        ret[k] = (slow){i, ms};
-    }
-    return n;
-}
-
-static int steps(const line_ctx *c)
-{
-    STK_ARENA_AUTO keep = stk_arena_new(0);
-    uint32_t n = stk_view_n_tasks(c->view), n_rows = 0;
-    slow picked[MANY];
-    step_row rows[MANY + 1] = {{.cells = {"step", "time", "asked", "granted", "used"}}};
-    int widths[N_CELLS] = {0};
-    if (keep == NULL) {
-        return stk_err_set(c->err, STK_E_NOMEM, "out of memory");
-    }
-    if (n > MANY) {
-        n_rows = find_slowest(c, picked, SLOWEST);
-    } else {
-        for (; n_rows < n; n_rows++) {
-            picked[n_rows] = (slow){n_rows, 0};
-        }
-    }
-    for (uint32_t i = 0; i < n_rows; i++) {
-        int rc = read_row(c, picked[i].task, keep, &rows[i + 1]);
-        if (rc < 0) {
-            return rc;
-        }
-    }
-    if (n_rows > 0) {
-        fit_columns(c->style, rows, n_rows + 1, widths);
-        stk_buf_char(c->out, '\n');
-        put_head(c, &rows[0], widths);
-    }
-    for (uint32_t i = 1; i <= n_rows; i++) {
-        put_row(c, &rows[i], widths);
-    }
-    return 0;
-}
-
-/* "  9,990 succeeded, 8 failed, 2 skipped; the slowest above" */
-static void many_line(const line_ctx *c)
-{
-    const stk_view_run *run = stk_view_get_run(c->view);
-    if (stk_view_n_tasks(c->view) <= MANY) {
-        return;
-    }
-    stk_buf_text(c->out, "  ");
-    const char *sep = "";
-    for (int state = 0; state < STK_TASK_N; state++) {
-        char count[32];
-        if (run->n[state] > 0) {
-            stk_buf_printf(c->out, "%s%s %s", sep,
-                           stk_text_count(run->n[state], count, sizeof count),
-                           stk_state_word((stk_task_state)state));
-            sep = ", ";
-        }
-    }
-    stk_buf_text(c->out, run->n[STK_TASK_CACHED] < stk_view_n_tasks(c->view)
-                             ? "; the slowest are above\n"
-                             : "\n");
 }
 
 /* --- failures --- */
@@ -313,12 +82,12 @@ static int failure(const line_ctx *c, uint32_t i_task)
         return rc;
     }
     stk_buf_char(c->out, '\n');
-    mark(c, "failed");
+    stk_text_put_mark(c, "failed");
     stk_buf_char(c->out, ' ');
     const char *tries =
         task->attempt > 1 ? stk_arena_printf(c->arena, " after %u attempts", task->attempt) : "";
     STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
-    stk_text_safe(&line, task->name, "");
+    stk_text_safe(&line, stk_view_who(c->view, i_task, c->arena), "");
     stk_buf_text(&line, " failed: ");
     stk_text_safe(&line, d.error_text ? d.error_text : "?", "    ");
     stk_buf_text(&line, tries);
@@ -366,13 +135,13 @@ static void skipped_line(const line_ctx *c, const uint32_t *roots, uint32_t root
         }
         if (n++ < NAMES) {
             stk_buf_text(&names, n > 1 ? ", " : "");
-            stk_text_safe(&names, task->name, "");
+            stk_text_safe(&names, task->label, "");
         }
     }
     if (n > 0) {
         char count[32];
         const char *cause =
-            root == UINT32_MAX ? "what it needs" : stk_view_get_task(c->view, root)->name;
+            root == UINT32_MAX ? "what it needs" : stk_view_get_task(c->view, root)->label;
         stk_buf_printf(c->out, "  %s %s %s skipped because of '%s': %s%s\n", dash(c->style),
                        stk_text_count(n, count, sizeof count), plural(n, "step", "steps"), cause,
                        names.data, n > NAMES ? ", …" : "");
@@ -433,10 +202,12 @@ static int failures(const line_ctx *c)
     }
     if (run->n[STK_TASK_CANCELLED] > 0) {
         stk_buf_char(c->out, '\n');
-        mark(c, "cancelled");
+        stk_text_put_mark(c, "cancelled");
         stk_buf_printf(c->out, " %s %s cancelled\n",
                        stk_text_count(run->n[STK_TASK_CANCELLED], count, sizeof count),
-                       plural(run->n[STK_TASK_CANCELLED], "step was", "steps were"));
+                       stk_view_grows(c->view)
+                           ? plural(run->n[STK_TASK_CANCELLED], "task was", "tasks were")
+                           : plural(run->n[STK_TASK_CANCELLED], "step was", "steps were"));
     }
     return rc;
 }
@@ -528,13 +299,13 @@ static int results(const line_ctx *c)
             }
             wrap_word(&artifacts,
                       ref->artifact_name
-                          ? stk_arena_printf(c->arena, "%s.%s (%s%s%s)", task->name, ref->name,
+                          ? stk_arena_printf(c->arena, "%s.%s (%s%s%s)", task->label, ref->name,
                                              ref->artifact_name, ref->artifact_version ? " v" : "",
                                              ref->artifact_version ? ref->artifact_version : "")
-                          : stk_arena_printf(c->arena, "%s.%s", task->name, ref->name));
+                          : stk_arena_printf(c->arena, "%s.%s", task->label, ref->name));
         }
         n_more += d.n_outputs - k;
-        metadata_words(&metadata, stk_arena_printf(c->arena, "%s.", task->name), d.metadata,
+        metadata_words(&metadata, stk_arena_printf(c->arena, "%s.", task->label), d.metadata,
                        c->arena);
         stk_arena_reset(c->arena);
     }
@@ -610,10 +381,10 @@ int stk_text_summary(const stk_view *view, stk_store *store, const char *card, i
         return rc;
     }
     verdict(&c, &totals);
-    if ((rc = steps(&c)) < 0) {
+    if ((rc = stk_text_steps(&c)) < 0) {
         return rc;
     }
-    many_line(&c);
+    stk_text_many(&c);
     if ((rc = stk_text_notes(c.view, c.style, MANY, c.out, c.err)) < 0 || (rc = failures(&c)) < 0) {
         return rc;
     }
@@ -693,6 +464,40 @@ static void task_ports(const line_ctx *c, const stk_view_details *d)
     }
 }
 
+/* What it sees beyond its own outputs: names, and who made them. */
+static int scope_lines(const line_ctx *c, uint32_t i_task)
+{
+    stk_view_scope scope;
+    int rc = stk_view_get_scope(c->view, i_task, 0, c->arena, &scope, c->err);
+    wrap words = {c, 2 + LABEL, 0};
+    for (uint32_t i = 0; rc == 0 && i < scope.n && words.n < NAMED; i++) {
+        const stk_view_artifact *one = &scope.items[i];
+        if (one->task != i_task) {
+            if (words.n == 0) {
+                label(c, "inherits");
+            }
+            wrap_word(&words, stk_arena_printf(c->arena, "%s (%s)", one->name,
+                                               stk_view_get_task(c->view, one->task)->label));
+        }
+    }
+    stk_buf_text(c->out, words.n > 0 ? "\n" : "");
+    return rc;
+}
+
+/* The tasks that one of a growing run follows. */
+static void after_field(const line_ctx *c, const stk_view_task *task)
+{
+    STK_BUF_AUTO names = STK_BUF_INIT(1u << 16);
+    for (uint32_t i = 0; i < task->n_parents && i < NAMES; i++) {
+        stk_buf_printf(&names, "%s%s", i > 0 ? ", " : "",
+                       stk_view_get_task(c->view, task->parents[i])->label);
+    }
+    if (task->n_parents > NAMES) {
+        stk_buf_printf(&names, " and %u more", task->n_parents - NAMES);
+    }
+    field(c, "after", names.len > 0 ? names.data : NULL);
+}
+
 int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const stk_style *style,
                   stk_buf *out, stk_err *err)
 {
@@ -709,18 +514,23 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
     }
     const char *status = stk_report_status(view, task, true);
     char text[64];
-    mark(&c, status);
+    stk_text_put_mark(&c, status);
     stk_buf_char(out, ' ');
-    stk_text_ink(out, style, STK_INK_BOLD, stk_arena_printf(arena, "%s %s", task->name, status));
+    stk_text_ink(out, style, STK_INK_BOLD,
+                 stk_arena_printf(arena, "%s %s", stk_view_who(view, i_task, arena), status));
     if (task->started_ms > 0) {
-        stk_buf_printf(out, "%s%s", dot(style), time_text(&c, task, arena));
+        stk_buf_printf(out, "%s%s", dot(style), stk_text_took(&c, task, arena));
     }
     stk_buf_char(out, '\n');
     field(&c, "run", stk_view_get_run(view)->id);
     field(&c, "about", task->step ? task->step->description : NULL);
     field(&c, "source", task->step ? task->step->source : NULL);
     field(&c, "cached",
-          d.cached_from ? stk_arena_printf(arena, "from run %s", d.cached_from) : NULL);
+          !d.cached_from     ? NULL
+          : d.from_task >= 0 ? stk_arena_printf(arena, "from %s/%s/%lld", d.cached_from, task->name,
+                                                (long long)d.from_task + 1)
+                             : stk_arena_printf(arena, "from run %s", d.cached_from));
+    after_field(&c, task);
     field(&c, "not cached", d.miss);
     if (task->started_ms > 0) {
         field(&c, "started", stk_text_time(task->started_ms, false, text, sizeof text));
@@ -736,6 +546,9 @@ int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const s
         devices_field(&c, &d);
     }
     task_ports(&c, &d);
+    if (stk_view_grows(view) && (rc = scope_lines(&c, i_task)) < 0) {
+        return rc;
+    }
     wrap words = {&c, 2 + LABEL, 0};
     metadata_words(&words, "", d.metadata, arena);
     stk_buf_text(out, words.n > 0 ? "\n" : "");

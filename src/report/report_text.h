@@ -32,6 +32,9 @@ int stk_text_summary(const stk_view *view, stk_store *store, const char *card, i
 /* `stoker show RUN STEP`: everything about one task. */
 int stk_text_task(const stk_view *view, uint32_t i_task, int64_t now_ms, const stk_style *style,
                   stk_buf *out, stk_err *err);
+/* `stoker show RUN/STEP` of a growing run: the step's tasks, those that failed first. */
+int stk_text_step(const stk_view *view, uint32_t i_step, int64_t now_ms, const stk_style *style,
+                  stk_buf *out, stk_err *err);
 /* Failures only, as in the summary (for --quiet). */
 int stk_text_failures(const stk_view *view, const stk_style *style, stk_buf *out, stk_err *err);
 /* `stoker runs`: a table, newest first. */

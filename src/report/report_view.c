@@ -11,21 +11,6 @@ static int no_memory(stk_err *err)
     return stk_err_set(err, STK_E_NOMEM, "out of memory while reading a run");
 }
 
-static int grow_tasks(stk_view *view, uint32_t n, stk_err *err)
-{
-    if (n > view->cap_tasks) {
-        uint32_t cap = view->cap_tasks < 64 ? 64 : view->cap_tasks * 2;
-        cap = cap < n ? n : cap;
-        stk_view_task *tasks = realloc(view->tasks, (size_t)cap * sizeof *tasks);
-        if (tasks == NULL) {
-            return no_memory(err);
-        }
-        view->tasks = tasks;
-        view->cap_tasks = cap;
-    }
-    return 0;
-}
-
 static int add_note(stk_view *view, const char *text, stk_err *err)
 {
     if (text == NULL || stk_map_get(&view->notes_seen, text, NULL)) {
@@ -60,6 +45,7 @@ int stk_view_new(const stk_spec *spec, const char *run, const char *store_path, 
         return no_memory(err);
     }
     view->spec = spec;
+    view->grows = stk_spec_grows(spec);
     view->run.id = stk_arena_dup(view->arena, run);
     view->run.name = view->run.id;
     view->run.pipeline = stk_spec_name(spec);
@@ -67,17 +53,26 @@ int stk_view_new(const stk_spec *spec, const char *run, const char *store_path, 
     view->run.status = "running";
     view->run.mode = stk_mode_word(stk_spec_mode(spec));
     view->run.policy = "fit";
-    uint32_t n = stk_spec_n_steps(spec);
-    if (grow_tasks(view, n, err) < 0) {
+    uint32_t n = stk_spec_n_steps(spec), n_tasks = view->grows ? 0 : n;
+    view->steps = stk_arena_array(view->arena, (size_t)n + 1, sizeof *view->steps);
+    if (view->steps == NULL || stk_report_grow_tasks(view, n_tasks, err) < 0) {
         stk_view_free(view);
         return no_memory(err);
     }
     for (uint32_t i = 0; i < n; i++) {
         const stk_step *step = stk_spec_step(spec, i);
-        view->tasks[i] = (stk_view_task){.name = step->name, .step = step};
+        view->steps[i] = (stk_view_step){.first = UINT32_MAX};
+        if (!view->grows) {
+            view->tasks[i] = (stk_view_task){.name = step->name,
+                                             .label = step->name,
+                                             .step = step,
+                                             .i_step = i,
+                                             .split = UINT32_MAX};
+            view->steps[i] = (stk_view_step){.n = 1, .by_state[STK_TASK_WAITING] = 1, .first = i};
+        }
     }
-    view->n_tasks = n;
-    view->run.n[STK_TASK_WAITING] = n;
+    view->n_tasks = n_tasks;
+    view->run.n[STK_TASK_WAITING] = n_tasks;
     *ret_view = view;
     return 0;
 }
@@ -89,6 +84,7 @@ void stk_view_free(stk_view *view)
     }
     if (view->memo != NULL) {
         json_decref(view->memo->json);
+        free(view->memo->scopes);
         free(view->memo);
     }
     json_decref(view->parameters);
@@ -159,43 +155,6 @@ static int fold_ended(stk_view *view, const stk_event_row *row, const json_t *da
     return view->run.status == NULL ? no_memory(err) : 0;
 }
 
-static int fold_added(stk_view *view, const stk_event_row *row, const json_t *data, stk_err *err)
-{
-    if (row->task < view->n_tasks) {
-        return 0; /* a static step, said again */
-    }
-    const char *name = stk_report_text(data, "step");
-    int64_t i_step = name ? stk_spec_find(view->spec, name) : -1;
-    if (row->task != view->n_tasks || name == NULL) {
-        return stk_err_set(err, STK_E_STORE, "run %s: task %u was added after task %u",
-                           view->run.id, row->task, view->n_tasks);
-    }
-    if (grow_tasks(view, view->n_tasks + 1, err) < 0) {
-        return err->code;
-    }
-    uint32_t i_in_step = 1;
-    for (uint32_t i = view->n_tasks; i-- > stk_spec_n_steps(view->spec);) {
-        if (strcmp(view->tasks[i].name, name) == 0) {
-            i_in_step = view->tasks[i].i_in_step + 1;
-            break;
-        }
-    }
-    view->tasks[view->n_tasks++] =
-        (stk_view_task){.name = i_step >= 0 ? stk_spec_step(view->spec, (uint32_t)i_step)->name
-                                            : stk_arena_dup(view->arena, name),
-                        .step = i_step >= 0 ? stk_spec_step(view->spec, (uint32_t)i_step) : NULL,
-                        .i_in_step = i_in_step};
-    view->run.n[STK_TASK_WAITING]++;
-    return 0;
-}
-
-static void set_state(stk_view *view, stk_view_task *task, stk_task_state state)
-{
-    view->run.n[task->state]--;
-    view->run.n[state]++;
-    task->state = state;
-}
-
 /* Payloads of tasks are kept as text; only what decides the state is read here. */
 static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
 {
@@ -205,10 +164,11 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
                            view->n_tasks);
     }
     stk_view_task *task = &view->tasks[row->task];
+    stk_view_step *step = &view->steps[task->i_step];
     if (row->kind == STK_EV_TASK_RETRYING) {
         STK_REPORT_JSON_AUTO data = stk_report_read(row->data);
         task->retry_at_ms = stk_report_integer(data, "at_ms", row->time_ms);
-        set_state(view, task, STK_TASK_BACKOFF);
+        stk_report_set_state(view, task, STK_TASK_BACKOFF);
         return 0;
     }
     const char *text = stk_arena_dup(view->arena, row->data ? row->data : "{}");
@@ -217,16 +177,21 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
     }
     if (row->kind == STK_EV_TASK_STARTED) {
         view->run.n_attempts_extra += row->attempt > 1 ? 1 : 0;
+        step->n_extra += row->attempt > 1 ? 1 : 0;
+        step->most_attempts =
+            row->attempt > step->most_attempts ? row->attempt : step->most_attempts;
+        step->started_ms = step->started_ms ? step->started_ms : row->time_ms;
         task->attempt = row->attempt;
         task->started_ms = row->time_ms;
         task->first_ms = task->first_ms ? task->first_ms : row->time_ms;
         task->ended_ms = 0;
         task->start_data = text;
         task->end_data = NULL;
-        set_state(view, task, STK_TASK_RUNNING);
+        stk_report_set_state(view, task, STK_TASK_RUNNING);
         return 0;
     }
     task->ended_ms = row->time_ms;
+    step->ended_ms = row->time_ms > step->ended_ms ? row->time_ms : step->ended_ms;
     task->end_data = text;
     stk_task_state state = row->kind == STK_EV_TASK_SUCCEEDED ? STK_TASK_SUCCEEDED
                            : row->kind == STK_EV_TASK_CACHED  ? STK_TASK_CACHED
@@ -237,7 +202,7 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
         STK_REPORT_JSON_AUTO data = stk_report_read(text);
         state = json_is_true(json_object_get(data, "final")) ? STK_TASK_FAILED : STK_TASK_BACKOFF;
     }
-    set_state(view, task, state);
+    stk_report_set_state(view, task, state);
     return 0;
 }
 
@@ -311,11 +276,13 @@ int stk_view_fold(stk_view *view, const stk_event_row *row, stk_err *err)
         } else if (row->kind == STK_EV_RUN_ENDED) {
             rc = fold_ended(view, row, data, err);
         } else if (row->kind == STK_EV_TASK_ADDED) {
-            rc = fold_added(view, row, data, err);
+            rc = stk_report_fold_added(view, row, data, err);
         } else if (row->kind == STK_EV_NOTE) {
             rc = add_note(view, stk_report_text(data, "text"), err);
         } else if (row->kind == STK_EV_METADATA) {
             rc = fold_metadata(view, row, data, err);
+        } else if (row->kind == STK_EV_TAGGED) {
+            view->run.tags = stk_report_dup(view->arena, json_object_get(data, "tags"));
         }
     }
     }
@@ -419,24 +386,34 @@ bool stk_view_is_live(const stk_view *view)
     return strcmp(view->run.status, "running") == 0;
 }
 
+bool stk_view_grows(const stk_view *view)
+{
+    return view->grows;
+}
+
+const stk_view_step *stk_view_get_step(const stk_view *view, uint32_t i_step)
+{
+    return &view->steps[i_step];
+}
+
 bool stk_view_find(const stk_view *view, const char *name, uint32_t *ret_task)
 {
-    int64_t i_step = stk_spec_find(view->spec, name);
-    if (i_step >= 0) {
-        *ret_task = (uint32_t)i_step;
-        return true;
-    }
-    const char *slash = strchr(name, '/');
-    uint32_t wanted = slash ? (uint32_t)strtoul(slash + 1, NULL, 10) : 0;
-    for (uint32_t i = 0; slash != NULL && i < view->n_tasks; i++) {
-        const stk_view_task *task = &view->tasks[i];
-        if (task->i_in_step == wanted && strncmp(task->name, name, (size_t)(slash - name)) == 0 &&
-            task->name[slash - name] == '\0') {
-            *ret_task = i;
-            return true;
+    if (!view->grows) {
+        int64_t i_step = stk_spec_find(view->spec, name);
+        if (i_step >= 0) {
+            *ret_task = (uint32_t)i_step;
         }
+        return i_step >= 0;
     }
-    return false;
+    const char *slash = strrchr(name, '/');
+    char *end = NULL;
+    unsigned long id = slash != NULL ? strtoul(slash + 1, &end, 10) : 0;
+    if (id == 0 || id > view->n_tasks || *end != '\0' ||
+        strcmp(view->tasks[id - 1].label, name) != 0) {
+        return false;
+    }
+    *ret_task = (uint32_t)(id - 1);
+    return true;
 }
 
 static uint32_t skipped_because(const stk_view *view, const stk_view_task *task)

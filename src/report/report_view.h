@@ -5,8 +5,8 @@
  * Folding is cheap (a copy of the payload, nothing is parsed but what changes the run itself);
  * the payload of a task is read when somebody asks for it (stk_view_details).
  *
- * Tasks are numbered as in the events: task i is step i of the spec for i < n_steps, tasks added
- * later (TASK_ADDED) follow.
+ * Tasks are numbered as in the events: task i is step i of the spec, unless the document grows
+ * (docs/decisions/0009): then no task is there until TASK_ADDED makes it.
  */
 #ifndef STK_REPORT_VIEW_H
 #define STK_REPORT_VIEW_H
@@ -51,9 +51,18 @@ typedef struct stk_view_run {
 } stk_view_run;
 
 typedef struct stk_view_task {
-    const char *name;     /* of its step */
-    const stk_step *step; /* NULL: the spec doesn't know it */
-    uint32_t i_in_step;   /* 0 for a static step: the <task> of its directory */
+    const char *name;  /* of its step */
+    const char *label; /* what people call it: the step's name, of a growing run "work/17" */
+    const stk_step *step;
+    uint32_t i_step;
+    uint32_t id; /* the <task> of its directory: 0, of a growing run its number + 1 */
+    /* Of a growing run; n_parents is 0 for the first task. */
+    const uint32_t *parents; /* tasks; of a join its inputs, by branch */
+    uint32_t n_parents;
+    uint32_t split; /* task that opened the innermost open frame; UINT32_MAX: none */
+    uint32_t branch;
+    uint32_t ranks;       /* of a gang by num_parallel; 0: none */
+    uint32_t width;       /* branches of the frame that it opened; 0: none (yet) */
     stk_task_state state; /* WAITING and READY are not told apart by durable events: WAITING */
     uint32_t attempt;     /* the current or last one; 0: none yet */
     int64_t started_ms;   /* of the current or last attempt; 0: never started */
@@ -63,6 +72,41 @@ typedef struct stk_view_task {
     const char *start_data; /* payload of its last TASK_STARTED, JSON or NULL */
     const char *end_data;   /* payload of its last succeeded/cached/failed/skipped/cancelled */
 } stk_view_task;
+
+/* The tasks of one step. */
+typedef struct stk_view_step {
+    uint32_t n; /* 1, of a growing run as many as were added */
+    uint32_t by_state[STK_TASK_N];
+    uint32_t first;         /* its first task; UINT32_MAX: none */
+    uint32_t n_extra;       /* attempts beyond the first */
+    uint32_t most_attempts; /* of one task */
+    int64_t started_ms;     /* the first start; 0: none */
+    int64_t ended_ms;       /* the last end; 0: none */
+} stk_view_step;
+
+/* An open foreach that a task is in. */
+typedef struct stk_view_frame {
+    uint32_t task; /* that opened it */
+    uint32_t index, n;
+} stk_view_frame;
+
+/* An artifact that a task of a growing run sees. */
+typedef struct stk_view_artifact {
+    const char *name;
+    const char *ref; /* JSON object, as in the event of who made it */
+    uint32_t task;   /* who made it */
+} stk_view_artifact;
+
+typedef struct stk_view_scope {
+    const stk_view_artifact *items; /* sorted by name */
+    uint32_t n;
+} stk_view_scope;
+
+/* Sums over the tasks of a step; -1 where nothing is known. */
+typedef struct stk_view_sums {
+    double cpu_s, task_s, gpu_held_s;
+    int64_t peak_memory_bytes; /* of one task */
+} stk_view_sums;
 
 typedef struct stk_view_ref {
     const char *name; /* of the output */
@@ -130,6 +174,7 @@ typedef struct stk_view_details {
     const char *metadata; /* JSON object or NULL */
     const char *miss;     /* why it was not cached, or NULL */
     const char *cached_from;
+    int64_t from_task;       /* of a clone: the task of that run; -1: none */
     const char *because;     /* SKIPPED: the step that did not succeed */
     const char *error_class; /* NULL: no error */
     const char *error_text;  /* without the step's name: "exit status 3" */
@@ -187,10 +232,28 @@ const stk_spec *stk_view_spec(const stk_view *view);
 const stk_view_run *stk_view_get_run(const stk_view *view);
 uint32_t stk_view_n_tasks(const stk_view *view);
 const stk_view_task *stk_view_get_task(const stk_view *view, uint32_t i_task);
-/* Task by name ("train", or "train/3" for a task added later); false: no such. */
+/* Task by label ("train", of a growing run "work/17"); false: no such. */
 bool stk_view_find(const stk_view *view, const char *name, uint32_t *ret_task);
+bool stk_view_grows(const stk_view *view);
+/* "work", of a growing run "work/17", in a foreach "work/17 (item 3 of start)"; in `arena`. */
+const char *stk_view_who(const stk_view *view, uint32_t i_task, stk_arena *arena);
+const stk_view_step *stk_view_get_step(const stk_view *view, uint32_t i_step);
+/* What says most about the step: a failure before what runs before what waits before success. A
+ * step without tasks waits. */
+stk_task_state stk_view_worst(const stk_view_step *step);
+/* Reads the payloads of all tasks that ran: sums by step, in `arena`. */
+int stk_view_sum_steps(const stk_view *view, stk_arena *arena, stk_view_sums **ret_sums,
+                       stk_err *err);
 bool stk_view_is_live(const stk_view *view); /* status is "running" */
 
+/* The open foreach frames of a task of a growing run, outermost first, in `arena`. */
+int stk_view_foreach(const stk_view *view, uint32_t i_task, stk_arena *arena,
+                     stk_view_frame **ret_frames, uint32_t *ret_n, stk_err *err);
+/* The artifacts that rank `rank` (0: the task itself) of a task of a growing run sees: what its
+ * parent sees (a join: nothing) with its own outputs, without what it dropped. Parents' scopes are
+ * kept by the view, so that all tasks of a step cost no more than what they have. */
+int stk_view_get_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_arena *arena,
+                       stk_view_scope *ret_scope, stk_err *err);
 /* Reads the payloads of one task; everything lives in `arena`. */
 int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena,
                          stk_view_details *ret_details, stk_err *err);

@@ -79,10 +79,16 @@ typedef struct stk_run_row {
     const char *status; /* "running" "succeeded" "failed" "cancelled" "interrupted" */
     int64_t created_ms;
     int64_t ended_ms; /* 0: not ended */
+    const char *tags; /* JSON array, or NULL: none */
 } stk_run_row;
-/* Newest first. pipeline NULL: all. */
-int stk_store_list_runs(stk_store *store, const char *pipeline, uint32_t limit, stk_arena *arena,
-                        stk_run_row **ret_rows, uint32_t *ret_n, stk_err *err);
+/* Newest first. pipeline NULL: all. tags: a JSON array, only runs that have all of these; NULL: all
+ * runs. */
+int stk_store_list_runs(stk_store *store, const char *pipeline, const char *tags, uint32_t limit,
+                        stk_arena *arena, stk_run_row **ret_rows, uint32_t *ret_n, stk_err *err);
+/* Gives a run, also one that runs, other tags (both JSON arrays): the event TAGGED, and its row.
+ * STK_E_BUSY if its tags aren't `old_tags` any more: read them again. */
+int stk_store_tag_run(stk_store *store, const char *run, const char *old_tags, const char *tags,
+                      int64_t now_ms, stk_err *err);
 
 /* --- events --- */
 
@@ -129,9 +135,10 @@ typedef struct stk_commit {
     uint32_t n_refs;
 } stk_commit;
 
-/* One transaction: all or nothing, rows of the artifacts added since the last commit included. When
+/* Events come behind whatever the run has by then: its engine is not the only one who adds some
+ * (stk_store_tag_run). One transaction: all or nothing, rows of the artifacts added since the last commit included. When
  * it returns 0 the events survive the death of this process (and, once synced, a power cut).
- * RUN_STARTED and RUN_ENDED also update the run's row. STK_E_USAGE: a name and version that
+ * RUN_CREATED, RUN_STARTED, RUN_ENDED and TAGGED also update the run's row. STK_E_USAGE: a name and version that
  * another artifact has. */
 int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_err *err);
 /* Calls `each` for every event with seq > after, in order; stops when it returns non-zero and

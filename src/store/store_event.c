@@ -3,7 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/failpoint.h"
+#include "base/limits.h"
 #include "store/store_private.h"
 
 static void bind_text(sqlite3_stmt *stmt, int i, const char *text)
@@ -45,16 +47,36 @@ static int load_run(stk_store *store, const char *run, stk_err *err)
 static int update_run(stk_store *store, const stk_event_row *e, stk_err *err)
 {
     bool ended = e->kind == STK_EV_RUN_ENDED;
-    if (!ended && e->kind != STK_EV_RUN_STARTED) {
+    bool tags = e->kind == STK_EV_TAGGED || e->kind == STK_EV_RUN_CREATED;
+    if (!ended && !tags && e->kind != STK_EV_RUN_STARTED) {
         return 0;
     }
-    sqlite3_stmt *stmt = store->stmts[ended ? STK_SQL_RUN_END : STK_SQL_RUN_START];
+    sqlite3_stmt *stmt = store->stmts[ended  ? STK_SQL_RUN_END
+                                      : tags ? STK_SQL_RUN_TAGS
+                                             : STK_SQL_RUN_START];
     (void)sqlite3_bind_int64(stmt, 1, store->run_row);
-    if (ended) {
+    if (ended || tags) {
         bind_text(stmt, 2, e->data);
+    }
+    if (ended) {
         (void)sqlite3_bind_int64(stmt, 3, e->time_ms);
     }
     return stk_store_step(store, stmt, err, "updating a run");
+}
+
+/* Others may have added events of the run since our last commit. Inside a transaction: nobody adds
+ * any before it ends. */
+static int find_last(stk_store *store, stk_err *err)
+{
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_EVENT_LAST];
+    (void)sqlite3_bind_int64(stmt, 1, store->run_row << 32);
+    (void)sqlite3_bind_int64(stmt, 2, (store->run_row << 32) + UINT32_MAX);
+    int rc = sqlite3_step(stmt);
+    int64_t last = rc == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
+    int code = rc == SQLITE_ROW ? 0 : stk_store_sql_err(store, rc, err, "reading a run");
+    (void)sqlite3_reset(stmt);
+    store->last_event = last > store->last_event ? last : store->last_event;
+    return code;
 }
 
 static int add_events(stk_store *store, const stk_commit *commit, int64_t last, stk_err *err)
@@ -193,7 +215,10 @@ int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_
     if (rc != 0) {
         return rc;
     }
-    rc = add_events(store, commit, store->last_event, err);
+    rc = find_last(store, err);
+    if (rc == 0) {
+        rc = add_events(store, commit, store->last_event, err);
+    }
     if (rc == 0) {
         rc = stk_store_flush_pending(store, err);
     }
@@ -218,6 +243,48 @@ int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_
     store->n_pending = 0;
     stk_store_use_end(store);
     return 0;
+}
+
+/* The run's tags, which must still be `old`, become those that `event` tells. */
+static int retag(stk_store *store, const char *run, const char *old, const stk_event_row *event,
+                 stk_err *err)
+{
+    stk_commit commit = {.events = (stk_event_row *)(uintptr_t)event, .n_events = 1};
+    sqlite3_stmt *stmt = NULL;
+    int rc = sqlite3_prepare_v2(store->db,
+                                "SELECT coalesce(tags, '[]') IS json(?2) FROM runs WHERE run = ?1",
+                                -1, &stmt, NULL);
+    bind_text(stmt, 1, run);
+    bind_text(stmt, 2, old);
+    rc = rc == SQLITE_OK ? sqlite3_step(stmt) : rc;
+    bool same = rc == SQLITE_ROW && sqlite3_column_int(stmt, 0) != 0;
+    int code =
+        rc != SQLITE_ROW ? stk_store_sql_err(store, rc, err, "tagging a run")
+        : same           ? find_last(store, err)
+               : stk_err_set(err, STK_E_BUSY, "run %s was tagged by somebody else meanwhile", run);
+    (void)sqlite3_finalize(stmt);
+    return code < 0 ? code : add_events(store, &commit, store->last_event, err);
+}
+
+int stk_store_tag_run(stk_store *store, const char *run, const char *old_tags, const char *tags,
+                      int64_t now_ms, stk_err *err)
+{
+    STK_BUF_AUTO data = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
+    stk_buf_printf(&data, "{\"tags\":%s}", tags);
+    if (data.failed) {
+        return stk_err_set(err, STK_E_LIMIT, "the tags are larger than %zu bytes", data.max);
+    }
+    stk_event_row event = {
+        .time_ms = now_ms, .kind = STK_EV_TAGGED, .task = UINT32_MAX, .data = data.data};
+    int rc = stk_store_writable(store, err);
+    rc = rc < 0 ? rc : load_run(store, run, err);
+    rc = rc < 0 ? rc : stk_store_begin(store, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = stk_store_end(store, retag(store, run, old_tags, &event, err), err);
+    store->last_event += rc == 0 ? 1 : 0;
+    return rc;
 }
 
 int stk_store_events(stk_store *store, const char *run, int64_t after,

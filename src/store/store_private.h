@@ -34,7 +34,8 @@ struct stk_store {
     sqlite3 *db;
     sqlite3_stmt *stmts[STK_SQL_N];
 
-    /* The run of the last commit: its row and numbers, so that a commit reads nothing. */
+    /* The run of the last commit: its row and numbers. Its events may have others behind them since
+     * (tags, metadata): the last one is looked up in each transaction. */
     char run[40];
     int64_t run_row;
     int64_t last_event;
@@ -51,7 +52,7 @@ struct stk_store {
     size_t cap_pending;
 };
 
-enum { STK_STORE_FORMAT = 1, STK_STORE_BUSY_MS = 10000 };
+enum { STK_STORE_FORMAT = 2, STK_STORE_BUSY_MS = 10000 };
 
 /* store_sql.c */
 /* A migration brings a store from version i to i + 1; run together in one transaction. */

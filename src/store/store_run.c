@@ -336,20 +336,25 @@ static const char *status_of(stk_store *store, const char *run, const char *stat
     return stk_store_run_is_live(store, run) ? "running" : "interrupted";
 }
 
-int stk_store_list_runs(stk_store *store, const char *pipeline, uint32_t limit, stk_arena *arena,
-                        stk_run_row **ret_rows, uint32_t *ret_n, stk_err *err)
+int stk_store_list_runs(stk_store *store, const char *pipeline, const char *tags, uint32_t limit,
+                        stk_arena *arena, stk_run_row **ret_rows, uint32_t *ret_n, stk_err *err)
 {
     sqlite3_stmt *stmt = NULL;
     uint32_t n = 0;
     uint32_t cap = 0;
     stk_run_row *rows = NULL;
     int rc = sqlite3_prepare_v2(store->db,
-                                "SELECT run, name, pipeline, status, created_ms, ended_ms FROM runs"
-                                " WHERE ?1 IS NULL OR pipeline = ?1 ORDER BY id DESC LIMIT ?2",
+                                "SELECT run, name, pipeline, status, created_ms, ended_ms, tags"
+                                " FROM runs WHERE (?1 IS NULL OR pipeline = ?1)"
+                                " AND NOT EXISTS (SELECT 1 FROM json_each(?3) wanted WHERE"
+                                " wanted.value NOT IN (SELECT value FROM"
+                                " json_each(coalesce(runs.tags, '[]'))))"
+                                " ORDER BY id DESC LIMIT ?2",
                                 -1, &stmt, NULL);
     if (rc == SQLITE_OK) {
         (void)sqlite3_bind_text(stmt, 1, pipeline, -1, SQLITE_STATIC);
         (void)sqlite3_bind_int64(stmt, 2, limit);
+        (void)sqlite3_bind_text(stmt, 3, tags, -1, SQLITE_STATIC);
         while ((rc = sqlite3_step(stmt)) == SQLITE_ROW) {
             rows = stk_arena_grow(arena, rows, n, sizeof *rows, &cap);
             if (rows == NULL) {
@@ -363,6 +368,7 @@ int stk_store_list_runs(stk_store *store, const char *pipeline, uint32_t limit, 
             const char *status = (const char *)sqlite3_column_text(stmt, 3);
             r->created_ms = sqlite3_column_int64(stmt, 4);
             r->ended_ms = sqlite3_column_int64(stmt, 5);
+            r->tags = stk_store_column(stmt, 6, arena);
             if (r->id == NULL || r->name == NULL || r->pipeline == NULL || status == NULL) {
                 rc = SQLITE_NOMEM;
                 break;

@@ -112,7 +112,7 @@ static void test_status(void **state)
     const char *open = new_run(f, "mine", "q", 9);
     stk_run_row *rows;
     uint32_t n;
-    OK(stk_store_list_runs(f->store, NULL, 100, f->arena, &rows, &n, &f->err));
+    OK(stk_store_list_runs(f->store, NULL, NULL, 100, f->arena, &rows, &n, &f->err));
     assert_int_equal(n, N + 1);
     assert_string_equal(rows[0].status, "interrupted");
     assert_string_equal(rows[0].name, "mine");
@@ -124,16 +124,16 @@ static void test_status(void **state)
     }
     int fd = -1;
     OK(stk_store_lock_run(f->store, open, &fd, &f->err));
-    OK(stk_store_list_runs(f->store, "q", 100, f->arena, &rows, &n, &f->err));
+    OK(stk_store_list_runs(f->store, "q", NULL, 100, f->arena, &rows, &n, &f->err));
     assert_int_equal(n, 1);
     assert_string_equal(rows[0].status, "running");
-    OK(stk_store_list_runs(f->store, NULL, 2, f->arena, &rows, &n, &f->err));
+    OK(stk_store_list_runs(f->store, NULL, NULL, 2, f->arena, &rows, &n, &f->err));
     assert_int_equal(n, 2);
     /* A resumed run has no end any more. */
     const char *ended = rows[1].id;
     OK(commit_one(f, ended, STK_EV_RUN_STARTED, 99, "{\"resumed\":true}"));
     stk_file_close(&fd);
-    OK(stk_store_list_runs(f->store, "p", 1, f->arena, &rows, &n, &f->err));
+    OK(stk_store_list_runs(f->store, "p", NULL, 1, f->arena, &rows, &n, &f->err));
     assert_string_equal(rows[0].status, "interrupted");
     assert_int_equal(rows[0].ended_ms, 0);
 }
@@ -312,11 +312,11 @@ static void test_killed(void **state)
         uint32_t before;
         uint32_t after;
         crash_run = new_run(f, NULL, "p", 0);
-        OK(stk_store_list_runs(f->store, NULL, 100, f->arena, &rows, &before, &f->err));
+        OK(stk_store_list_runs(f->store, NULL, NULL, 100, f->arena, &rows, &before, &f->err));
         int status = in_child(f, cases[i].failpoint, cases[i].body);
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         assert_int_equal(count(f, crash_run), cases[i].events);
-        OK(stk_store_list_runs(f->store, NULL, 100, f->arena, &rows, &after, &f->err));
+        OK(stk_store_list_runs(f->store, NULL, NULL, 100, f->arena, &rows, &after, &f->err));
         assert_int_equal(after - before, cases[i].runs);
         assert_string_equal(rows[0].status, "interrupted");
         OK(commit_one(f, crash_run, STK_EV_NOTE, 5, "{}"));

@@ -40,6 +40,11 @@ static const char *const migrations[] = {
     "CREATE TABLE artifacts(digest TEXT PRIMARY KEY, size INTEGER NOT NULL,"
     " is_dir INTEGER NOT NULL, synced INTEGER NOT NULL, boot TEXT NOT NULL) WITHOUT ROWID;"
     "CREATE INDEX artifacts_unsynced ON artifacts(boot) WHERE synced = 0;",
+    /* The run's tags as its events leave them, for whoever lists runs. */
+    "ALTER TABLE runs ADD COLUMN tags TEXT;"
+    "UPDATE runs SET tags = (SELECT CASE WHEN json_valid(data) THEN json_extract(data, '$.tags') "
+    "END"
+    " FROM events WHERE events.id = (runs.id << 32) + 1);",
 };
 _Static_assert(sizeof migrations / sizeof migrations[0] == STK_STORE_FORMAT,
                "one migration a version");

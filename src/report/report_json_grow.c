@@ -1,0 +1,320 @@
+/* A growing run as JSON: steps with their tasks counted, tasks one by one, what each sees. */
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "report/report_json.h"
+#include "report/report_private.h"
+#include "sys/file.h"
+
+enum { MAX_CARDS = 1000, MAX_CARD_BYTES = 64 << 20 };
+
+static void put_count(stk_buf *out, const stk_view_step *step)
+{
+    stk_json_put_key(out, "tasks");
+    stk_buf_char(out, '{');
+    stk_json_put_int(out, "n", step->n);
+    for (int state = 0; state < STK_TASK_N; state++) {
+        if (step->by_state[state] > 0) {
+            stk_json_put_int(out, stk_state_word((stk_task_state)state), step->by_state[state]);
+        }
+    }
+    stk_buf_char(out, '}');
+}
+
+static uint32_t first_failed(const stk_view *view, uint32_t i_step)
+{
+    uint32_t n = view->steps[i_step].by_state[STK_TASK_FAILED], found = UINT32_MAX;
+    for (uint32_t i = n > 0 ? view->steps[i_step].first : view->n_tasks; i < view->n_tasks; i++) {
+        const stk_view_task *task = &view->tasks[i];
+        if (task->i_step == i_step && task->state == STK_TASK_FAILED &&
+            (found == UINT32_MAX || task->ended_ms < view->tasks[found].ended_ms)) {
+            found = i;
+        }
+    }
+    return found;
+}
+
+/* What a step with many tasks, or none, has in common with one that has one. */
+static int put_many(const stk_view *view, uint32_t i_step, const stk_view_sums *sums,
+                    stk_arena *arena, stk_buf *out, stk_err *err)
+{
+    const stk_view_step *step = &view->steps[i_step];
+    const stk_step *spec = stk_spec_step(view->spec, i_step);
+    stk_task_state worst = stk_view_worst(step);
+    bool cached = step->n > 0 && step->by_state[STK_TASK_CACHED] == step->n;
+    uint32_t failed = first_failed(view, i_step), n_final = 0;
+    stk_view_details d = {.asked = {-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, NULL, 0}};
+    int rc = step->n > 0 ? stk_view_get_details(view, failed != UINT32_MAX ? failed : step->first,
+                                                arena, &d, err)
+                         : 0;
+    for (int state = 0; state < STK_TASK_N; state++) {
+        n_final += stk_state_is_final(state) ? step->by_state[state] : 0;
+    }
+    stk_json_put_text(out, "status", stk_state_word(worst));
+    stk_report_raw(out, "cached", cached ? "true" : "false", NULL);
+    stk_json_put_text(out, "cached_from", NULL);
+    stk_json_put_int(out, "attempts", step->most_attempts);
+    stk_json_put_int(out, "started_ms", step->started_ms);
+    stk_json_put_int(out, "ended_ms", n_final == step->n ? step->ended_ms : 0);
+    stk_report_asked(out, &d.asked, spec);
+    stk_report_raw(out, "granted", NULL, "{}");
+    stk_json_put_key(out, "used");
+    stk_buf_char(out, '{');
+    if (sums->cpu_s >= 0) {
+        stk_json_put_key(out, "cpu_s");
+        stk_buf_printf(out, "%.10g", sums->cpu_s);
+    }
+    if (sums->peak_memory_bytes >= 0) {
+        stk_json_put_int(out, "peak_memory_bytes", sums->peak_memory_bytes);
+    }
+    if (sums->gpu_held_s >= 0) {
+        stk_json_put_key(out, "gpu_held_s");
+        stk_buf_printf(out, "%.10g", sums->gpu_held_s);
+    }
+    stk_buf_char(out, '}');
+    stk_report_raw(out, "inputs", NULL, "{}");
+    stk_report_raw(out, "outputs", NULL, "{}");
+    stk_report_raw(out, "metadata", NULL, "{}");
+    stk_json_put_text(out, "miss", NULL);
+    if (failed != UINT32_MAX && rc == 0) {
+        stk_report_error(out, &view->tasks[failed], &d, arena);
+    } else {
+        stk_report_raw(out, "error", NULL, "null");
+    }
+    stk_report_raw(out, "warnings", NULL, "[]");
+    stk_report_raw(out, "logs", NULL, "{\"stdout\":null,\"stderr\":null}");
+    stk_json_put_text(out, "source", spec->source);
+    stk_json_put_text(out, "dir", NULL);
+    return rc;
+}
+
+/* --- one task --- */
+
+static void put_ids(const stk_view_task *task, stk_buf *out)
+{
+    stk_json_put_key(out, "parents");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; i < task->n_parents; i++) {
+        stk_buf_printf(out, i > 0 ? ",%u" : "%u", task->parents[i] + 1);
+    }
+    stk_buf_char(out, ']');
+}
+
+static int put_frames(const stk_view *view, uint32_t i_task, stk_arena *arena, stk_buf *out,
+                      stk_err *err)
+{
+    stk_view_frame *frames;
+    uint32_t n = 0;
+    int rc = stk_view_foreach(view, i_task, arena, &frames, &n, err);
+    stk_json_put_key(out, "foreach");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        stk_buf_text(out, i > 0 ? ",[" : "[");
+        stk_buf_json(out, view->tasks[frames[i].task].name);
+        stk_buf_printf(out, ",%u,%u]", frames[i].index, frames[i].n);
+    }
+    stk_buf_char(out, ']');
+    return rc;
+}
+
+/* Cards that the task has written so far: <attempt>/cards/<id>.json, or .html. */
+static void put_cards(const char *dir, stk_arena *arena, stk_buf *out)
+{
+    const char *folder = dir != NULL ? stk_arena_printf(arena, "%s/cards", dir) : NULL;
+    struct dirent **found = NULL;
+    int n = folder != NULL ? scandir(folder, &found, NULL, alphasort) : 0;
+    const char *comma = "";
+    stk_json_put_key(out, "cards");
+    stk_buf_char(out, '[');
+    for (int i = 0; i < n; i++) {
+        const char *name = found[i]->d_name, *dot = strrchr(name, '.');
+        bool json = dot != NULL && strcmp(dot, ".json") == 0;
+        if (*name != '.' && dot != NULL && (json || strcmp(dot, ".html") == 0) && i < MAX_CARDS) {
+            const char *path = stk_arena_printf(arena, "%s/%s", folder, name);
+            STK_TEXT_AUTO text = NULL;
+            size_t len = 0;
+            if (json) {
+                (void)stk_file_read(path, MAX_CARD_BYTES, &text, &len, NULL);
+            }
+            STK_REPORT_JSON_AUTO card = stk_report_read(text);
+            stk_buf_printf(out, "%s{", comma);
+            stk_json_put_text(out, "id", stk_arena_dupn(arena, name, (size_t)(dot - name)));
+            stk_json_put_text(out, "type", stk_report_text(card, "type"));
+            stk_json_put_text(out, "title", stk_report_text(card, "title"));
+            stk_json_put_text(out, "path", path);
+            stk_buf_char(out, '}');
+            comma = ",";
+        }
+        free(found[i]);
+    }
+    free(found);
+    stk_buf_char(out, ']');
+}
+
+static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_arena *arena,
+                     stk_buf *out, stk_err *err)
+{
+    stk_view_scope scope;
+    int rc = stk_view_get_scope(view, i_task, rank, arena, &scope, err);
+    stk_json_put_key(out, "artifacts");
+    stk_buf_char(out, '{');
+    for (uint32_t i = 0; rc == 0 && i < scope.n; i++) {
+        const stk_view_artifact *one = &scope.items[i];
+        size_t len = strlen(one->ref);
+        STK_REPORT_JSON_AUTO ref = stk_report_read(one->ref);
+        stk_json_put_key(out, one->name);
+        stk_buf_add(out, one->ref, len > 0 ? len - 1 : 0); /* up to its closing brace */
+        stk_json_put_text(
+            out, "path",
+            stk_report_artifact_path(arena, view->run.store, stk_report_text(ref, "digest")));
+        stk_buf_char(out, '}');
+    }
+    stk_buf_char(out, '}');
+    return rc;
+}
+
+/* What only somebody who looks at the task itself wants. */
+static int put_inside(const stk_view *view, uint32_t i_task, const stk_view_details *d,
+                      stk_arena *arena, stk_buf *out, stk_err *err)
+{
+    STK_REPORT_JSON_AUTO used = stk_report_read(d->used_json);
+    const char *verdict = stk_report_dup(arena, json_object_get(used, "verdict"));
+    uint32_t n_ranks = view->tasks[i_task].ranks;
+    int rc = put_scope(view, i_task, 0, arena, out, err);
+    stk_report_raw(out, "metadata", d->metadata, "{}");
+    stk_report_raw(out, "granted", d->granted_json, "{}");
+    stk_report_raw(out, "used", d->used_json, "{}");
+    stk_report_raw(out, "verdict", verdict, "null");
+    stk_json_put_text(out, "miss", d->miss);
+    stk_json_put_key(out, "warnings");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; i < d->n_warnings; i++) {
+        stk_buf_text(out, i > 0 ? "," : "");
+        stk_buf_json(out, d->warnings[i]);
+    }
+    stk_buf_char(out, ']');
+    put_cards(d->dir, arena, out);
+    stk_json_put_key(out, "ranks");
+    stk_buf_char(out, '[');
+    for (uint32_t k = 0; rc == 0 && k < n_ranks; k++) {
+        stk_buf_text(out, k > 0 ? ",{" : "{");
+        rc = put_scope(view, i_task, k, arena, out, err);
+        stk_buf_char(out, '}');
+    }
+    stk_buf_char(out, ']');
+    return rc;
+}
+
+static int put_one(const stk_view *view, uint32_t i_task, bool inside, stk_arena *arena,
+                   stk_buf *out, stk_err *err)
+{
+    const stk_view_task *task = &view->tasks[i_task];
+    stk_view_details d = {.from_task = -1};
+    /* Of ten thousand that succeeded nobody wants every payload read. */
+    bool dull = !inside && (task->state == STK_TASK_SUCCEEDED || task->end_data == NULL);
+    int rc = dull ? 0 : stk_view_get_details(view, i_task, arena, &d, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const char *dir = task->attempt > 0 && view->run.store != NULL
+                          ? stk_arena_printf(arena, "%s/runs/%s/%s/%u", view->run.store,
+                                             view->run.id, task->label, task->attempt)
+                          : NULL;
+    d.dir = dir;
+    stk_buf_char(out, '{');
+    stk_json_put_int(out, "id", task->id);
+    stk_json_put_text(out, "step", task->name);
+    stk_json_put_text(out, "status", stk_report_status(view, task, false));
+    stk_report_raw(out, "cached", task->state == STK_TASK_CACHED ? "true" : "false", NULL);
+    stk_json_put_text(out, "from_run", d.cached_from);
+    if (d.from_task >= 0) {
+        stk_json_put_int(out, "from_task", d.from_task + 1);
+    } else {
+        stk_report_raw(out, "from_task", NULL, "null");
+    }
+    stk_json_put_int(out, "attempts", task->attempt);
+    stk_json_put_int(out, "started_ms", task->first_ms ? task->first_ms : task->ended_ms);
+    stk_json_put_int(out, "ended_ms", task->ended_ms);
+    put_ids(task, out);
+    rc = put_frames(view, i_task, arena, out, err);
+    if (task->split != UINT32_MAX) {
+        stk_json_put_int(out, "split", task->split + 1);
+    } else {
+        stk_report_raw(out, "split", NULL, "null");
+    }
+    stk_json_put_int(out, "branch", task->branch);
+    if (!inside) {
+        stk_json_put_int(out, "ranks", task->ranks);
+    }
+    stk_report_error(out, task, &d, arena);
+    stk_json_put_text(out, "dir", dir);
+    stk_json_put_key(out, "logs");
+    stk_buf_char(out, '{');
+    stk_json_put_text(out, "stdout", dir ? stk_arena_printf(arena, "%s/stdout.log", dir) : NULL);
+    stk_json_put_text(out, "stderr", dir ? stk_arena_printf(arena, "%s/stderr.log", dir) : NULL);
+    stk_buf_char(out, '}');
+    rc = rc < 0 || !inside ? rc : put_inside(view, i_task, &d, arena, out, err);
+    stk_buf_char(out, '}');
+    return rc;
+}
+
+/* --- all --- */
+
+int stk_report_put_grown(const stk_view *view, stk_buf *out, stk_err *err)
+{
+    STK_ARENA_AUTO keep = stk_arena_new(0);
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_view_sums *sums = NULL;
+    if (keep == NULL || arena == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    int rc = stk_view_sum_steps(view, keep, &sums, err);
+    for (uint32_t i = 0; rc == 0 && i < stk_spec_n_steps(view->spec); i++) {
+        const stk_view_step *step = &view->steps[i];
+        stk_arena_reset(arena);
+        stk_json_put_key(out, stk_spec_step(view->spec, i)->name);
+        stk_buf_char(out, '{');
+        rc = step->n == 1 ? stk_report_task_members(view, step->first, arena, out, err)
+                          : put_many(view, i, &sums[i], arena, out, err);
+        put_count(out, step);
+        stk_buf_char(out, '}');
+    }
+    stk_buf_char(out, '}');
+    stk_json_put_key(out, "tasks");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; rc == 0 && i < view->n_tasks; i++) {
+        stk_arena_reset(arena);
+        stk_buf_text(out, i > 0 ? ",\n" : "");
+        rc = put_one(view, i, false, arena, out, err);
+    }
+    stk_buf_char(out, ']');
+    return rc;
+}
+
+int stk_report_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, stk_buf *out,
+                         stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    int rc = arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    const char *comma = "";
+    stk_buf_char(out, '{');
+    stk_json_put_text(out, "run", view->run.id);
+    stk_json_put_text(out, "step", stk_spec_step(view->spec, i_step)->name);
+    stk_json_put_key(out, "tasks");
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; rc == 0 && i < view->n_tasks; i++) {
+        if (i_task == UINT32_MAX ? view->tasks[i].i_step == i_step : i == i_task) {
+            stk_arena_reset(arena);
+            stk_buf_text(out, comma);
+            rc = put_one(view, i, true, arena, out, err);
+            comma = ",\n";
+        }
+    }
+    stk_buf_text(out, "]}\n");
+    return rc < 0 ? rc
+                  : (out->failed ? stk_err_set(err, STK_E_LIMIT,
+                                               "the answer is larger than %zu bytes", out->max)
+                                 : 0);
+}
