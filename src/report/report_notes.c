@@ -36,7 +36,7 @@ static void warned_note(const line_ctx *c, const warned *w)
     stk_buf_text(&text, w->n == 1 ? "step " : "steps ");
     for (uint32_t i = 0; i < w->n && i < NAMES; i++) {
         stk_buf_printf(&text, "%s'%s'", i > 0 ? ", " : "",
-                       stk_view_get_task(c->view, w->steps[i])->name);
+                       stk_view_get_task(c->view, w->steps[i])->label);
     }
     if (w->n > NAMES) {
         stk_buf_printf(&text, " and %u more", w->n - NAMES);
@@ -81,7 +81,7 @@ static int warnings(const line_ctx *c)
         const char *kept = stk_report_checkpoints(&d[i], arena);
         if (kept != NULL) {
             stk_text_note(stk_arena_printf(arena, "step '%s' has %s",
-                                           stk_view_get_task(c->view, i)->name, kept),
+                                           stk_view_get_task(c->view, i)->label, kept),
                           c->style, c->out);
         }
     }

@@ -138,6 +138,42 @@ static void test_status(void **state)
     assert_int_equal(rows[0].ended_ms, 0);
 }
 
+static int count_row(void *arg, const stk_event_row *row)
+{
+    int64_t *seq = arg;
+    assert_int_equal(row->seq, *seq + 1); /* none twice, none left out */
+    *seq = row->seq;
+    return 0;
+}
+
+/* Another process tags the run between two commits of its engine: both go on. */
+static void test_tags(void **state)
+{
+    fixture *f = *state;
+    const char *run = new_run(f, NULL, "p", 1);
+    stk_run_row *rows;
+    uint32_t n;
+    int64_t seq = 0;
+    OK(commit_one(f, run, STK_EV_RUN_CREATED, 1, "{\"tags\":[\"a\",\"b c\"]}"));
+    OK(commit_one(f, run, STK_EV_RUN_STARTED, 2, "{}"));
+    stk_store *other = NULL;
+    OK(stk_store_open(stk_store_path(f->store), 0, &other, &f->err));
+    OK(stk_store_tag_run(other, run, "[\"a\",\"b c\"]", "[\"b c\",\"x\"]", 3, &f->err));
+    assert_int_equal(stk_store_tag_run(other, run, "[\"a\",\"b c\"]", "[]", 3, &f->err),
+                     STK_E_BUSY);
+    OK(commit_one(f, run, STK_EV_NOTE, 4, "{\"text\":\"engine\"}"));
+    OK(stk_store_tag_run(other, run, "[\"b c\",\"x\"]", "[\"x\"]", 5, &f->err));
+    OK(commit_one(f, run, STK_EV_RUN_ENDED, 6, "{\"status\":\"succeeded\"}"));
+    OK(stk_store_events(f->store, run, 0, count_row, &seq, &f->err));
+    assert_int_equal(seq, 6);
+    stk_store_close(other);
+    OK(stk_store_list_runs(f->store, NULL, "[\"x\"]", 9, f->arena, &rows, &n, &f->err));
+    assert_int_equal(n, 1);
+    assert_string_equal(rows[0].tags, "[\"x\"]");
+    OK(stk_store_list_runs(f->store, NULL, "[\"x\",\"a\"]", 9, f->arena, &rows, &n, &f->err));
+    assert_int_equal(n, 0);
+}
+
 static void test_resolve(void **state)
 {
     fixture *f = *state;
@@ -421,9 +457,9 @@ static void test_peak(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_peak),    TEST(test_events),        TEST(test_lock),      TEST(test_status),
-        TEST(test_resolve), TEST(test_spec),          TEST(test_cache),     TEST(test_named),
-        TEST(test_killed),  TEST(test_failed_commit), TEST(test_no_memory),
+        TEST(test_peak),  TEST(test_events),  TEST(test_lock),          TEST(test_status),
+        TEST(test_tags),  TEST(test_resolve), TEST(test_spec),          TEST(test_cache),
+        TEST(test_named), TEST(test_killed),  TEST(test_failed_commit), TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@ COMMANDS = [
     "why",
     "artifact",
     "metadata",
+    "tag",
     "card",
     "spec",
 ]
