@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MARK = "STOKER_RANK_DIR"  # <attempt directory>/rank-K, set by the launcher
 _POLL_S = 0.02
+_MAX_RANKS, _MAX_RESTARTS = 1024, 1000  # the engine's limits
 _GPU_WAYS = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm")
 _TORCHRUN = (
     *("nproc_per_node", "nnodes", "master_port", "max_restarts"),
@@ -283,8 +284,8 @@ def _gang_of(
     if machines > 1:
         gang["nodes"] = machines
     for key, option, low, high in (
-        ("ranks", ranks, 1, 1 << 16),
-        ("restarts", "max_restarts", 0, 1 << 16),
+        ("ranks", ranks, 1, _MAX_RANKS),
+        ("restarts", "max_restarts", 0, _MAX_RESTARTS),
         ("port", port, 0, 65535),
     ):
         value = said.get(option)
@@ -293,8 +294,11 @@ def _gang_of(
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
             from ._errors import SettingsError
 
+            words = ', "gpu" or "auto"' if option == "nproc_per_node" else ""
+            if option == "num_processes" and machines > 1:
+                words = f" on each of {machines} machines"
             raise SettingsError(
-                f"{where}: {option} is {value!r}; it must be an int from {low} to {high}"
+                f"{where}: {option} is {value!r}; it must be an int from {low} to {high}{words}"
             )
         if key == "ranks" or value:
             gang[key] = value  # port 0 is any, as without it

@@ -34,6 +34,9 @@ int stk_spec_read_gang(stk_spec_reader *r, const stk_json *node, stk_gang_ask *g
     }
     int64_t least = 0; /* that ranks' own min:max says */
     int rc = stk_spec_read_map(r, node, "gang");
+    if (rc < 0 && node->kind != STK_JSON_LIST) {
+        stk_err_hint(r->err, "two ranks are gang: {ranks: 2}");
+    }
     for (uint32_t i = 0; rc == 0 && i < node->n; i++) {
         const stk_json *value = stk_json_value(node, i);
         int key = stk_spec_key(r, stk_json_key(node, i), keys, 6, "gang");

@@ -232,6 +232,8 @@ static void test_refusals(void **state)
         {STEP("timeout: -1"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'timeout' is -1; it must be between 0 and 366 days"},
         {STEP("retry: 3"), STK_E_SPEC, "p.yaml:5: step 'b': 'retry' must be a mapping, not 3"},
+        {STEP("gang: 2"), STK_E_SPEC,
+         "p.yaml:5: step 'b': 'gang' must be a mapping, not 2; two ranks are gang: {ranks: 2}"},
         {STEP("retry: {jitter: 2}"), STK_E_SPEC,
          "p.yaml:5: step 'b': 'retry.jitter' is 2; it must be between 0 and 1"},
         {STEP("environment: {A=B: x}"), STK_E_SPEC,

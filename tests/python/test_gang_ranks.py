@@ -117,6 +117,8 @@ def test_options_are_part_of_the_key(tmp_path: Path) -> None:
     ("decorate", "words"),
     [
         (lambda s: torchrun(nproc_per_node=0)(s), "nproc_per_node is 0"),
+        (lambda s: torchrun(nproc_per_node=1025)(s), 'from 1 to 1024, "gpu" or "auto"'),
+        (lambda s: torchrun(max_restarts=1001)(s), "must be an int from 0 to 1000"),
         (lambda s: torchrun(nprocs_per_node=2)(s), "did you mean 'nproc_per_node'"),
         (lambda s: run_with_accelerate(num_processes="four")(s), "num_processes is 'four'"),
         (lambda s: run_with_accelerate(config_file="/nowhere.yaml")(s), "'/nowhere.yaml' can't be"),
