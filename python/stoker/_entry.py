@@ -61,6 +61,12 @@ def resolve(module: str, qualname: str) -> Entry:
 
     if isinstance(found, Step):
         return found.entry()
+    if getattr(found, "is_step", False):
+        from .flow._task import find_entry
+
+        of_flow = find_entry(module, qualname, found)
+        if of_flow is not None:
+            return of_flow
     return entry_of(found)
 
 

@@ -17,7 +17,7 @@ import sys
 import threading
 import warnings
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Mapping, NoReturn, Optional
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Optional
 
 from ._binary import find, json_of, output_of, run_options
 from ._client import PipelineRun
@@ -118,13 +118,69 @@ def launch(compiled: Compiled) -> PipelineRun:
         KeyboardInterrupt: the user cancelled the run.
         SystemExit: SIGTERM came; the run was interrupted, its steps had their grace (status 143).
     """
-    binary = find()
     options = dict(run_options())
     arguments = [*engine_arguments(compiled, options), *resume_arguments(compiled)]
+    end = run_engine(compiled, arguments, plan=options)
+    if end.told:
+        raise SystemExit(128 + signal.SIGTERM)
+    return end.watch.result(end.status)
+
+
+class End(NamedTuple):
+    """How an engine's run ended, as far as it said.
+
+    Attributes:
+        status: the engine's exit status, None where something else collected it.
+        told: SIGTERM came to this process.
+    """
+
+    watch: _Watch
+    status: Optional[int]
+    told: bool
+
+    @property
+    def run(self) -> Optional[str]:
+        """The run's id, if there was one."""
+        return self.watch.run
+
+    @property
+    def word(self) -> Optional[str]:
+        """``succeeded``, ``failed``, ``cancelled``, ``interrupted``; None: it didn't say."""
+        return self.watch.end.get("status")
+
+    @property
+    def error(self) -> Optional[str]:
+        """The engine's sentence."""
+        return self.watch.end.get("error")
+
+    @property
+    def interrupts(self) -> int:
+        """How often the user pressed Ctrl-C."""
+        return self.watch.interrupts
+
+
+def run_engine(
+    compiled: Compiled,
+    arguments: List[str],
+    on_run: Optional[Callable[[str], None]] = None,
+    plan: Optional[Mapping[str, Any]] = None,
+) -> End:
+    """Run a document in an engine with a fork server of this process.
+
+    Args:
+        arguments: further ones of ``stoker run``.
+        on_run: called with the run's id as soon as it is known.
+        plan: with ``plan`` in it, only say what would be done, and end the program.
+
+    Raises:
+        EngineError: the binary is missing.
+        SerializeError: an external artifact can't be stored.
+    """
+    binary = find()
     store_externals(compiled.externals)
-    if options.get("plan"):
-        show_plan(binary, compiled, options)
-    watch = _Watch()
+    if plan and plan.get("plan"):
+        show_plan(binary, compiled, dict(plan))
+    watch = _Watch(on_run)
     reader, pid = _start(binary, arguments, compiled)
     with _passing_on_sigterm(pid) as told:
         try:
@@ -132,9 +188,7 @@ def launch(compiled: Compiled) -> PipelineRun:
         finally:
             os.close(reader)
             status = _reap(pid)
-    if told:
-        raise SystemExit(128 + signal.SIGTERM)
-    return watch.result(status)
+    return End(watch, status, bool(told))
 
 
 @contextmanager
@@ -274,7 +328,8 @@ def _signal(pid: int, number: int) -> None:
 class _Watch:
     """What the engine says on the front pipe, and what becomes of the user's Ctrl-C meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_run: Optional[Callable[[str], None]] = None) -> None:
+        self.on_run = on_run
         self.run: Optional[str] = None
         self.began = False
         self.store: Optional[str] = None
@@ -316,6 +371,8 @@ class _Watch:
         if event.get("event") == "run":
             self.run, self.store = event.get("run"), event.get("store")
             self.began = True
+            if self.on_run is not None and self.run is not None:
+                self.on_run(self.run)
         elif event.get("event") == "interrupted":
             self._known = max(self._known, event["times"])
         elif event.get("event") == "end":

@@ -187,6 +187,12 @@ class _Attempt:
     def run(self) -> None:
         """Inputs, hooks, the function, outputs."""
         _frameworks.guard(self._devices(), self.task.get("uses"))
+        if "flow" in self.task and hasattr(self.entry, "flow"):
+            from .flow._task import run_flow_task
+
+            run_flow_task(self)
+            self._store_profile()
+            return
         arguments = self._load_inputs()
         self.run_hook("on_start", None)
         self._run_script()
@@ -386,7 +392,8 @@ class _Attempt:
         except Exception as second:  # an exception whose own __str__ raises
             error = {"class": "exception", "type": type(exc).__name__, "message": repr(second)}
         self.result["error"] = error
-        self.result.pop("outputs", None)
+        for key in ("outputs", "dropped", "next"):
+            self.result.pop(key, None)
         _log(error.get("traceback") or error["message"])
 
     def after_failure(self, exc: BaseException) -> None:
@@ -499,7 +506,7 @@ def describe(exc: BaseException, entry: Any = None) -> Dict[str, Any]:
     if _is_preempted(exc):
         return {"class": "preempted", "type": name, "message": str(exc)}
     error: Dict[str, Any] = {"class": "exception", "type": name, "message": _message(full or exc)}
-    ours = module.startswith("stoker.")
+    ours = module.startswith("stoker.") and module != "stoker.flow.exception"
     if ours and kind.__name__ == "SerializeError":
         error.update({"class": "serialize", "output": getattr(exc, "output", "")})
     elif ours and kind.__name__ == "LoadError":

@@ -27,7 +27,7 @@ _compact = json.JSONEncoder(separators=(",", ":")).encode
 _PICKLES = ("pickle", "safetensors+pickle", _custom.FORMAT)
 _QUIET = re.compile(  # libraries whose objects are meant to be pickled: no warning
     r"(numpy|pandas|torch|torchvision|sklearn|scipy|xgboost|lightgbm|catboost|statsmodels|joblib|polars"
-    r"|pyarrow|transformers|datasets|tokenizers|collections|builtins)\."
+    r"|pyarrow|transformers|datasets|tokenizers|collections|builtins|stoker)\."
 )
 
 
@@ -242,6 +242,10 @@ def load(entry: Dict[str, Any], annotation: Any = None, links: str = "") -> Any:
             link = os.path.join(links, os.path.basename(meta["name"]))
             os.symlink(path, link)
             path = link
+        if format_ == "items":
+            from ..flow import _items
+
+            return _items.load(path)
         for handler in _handlers():
             if format_ in handler.formats:
                 return handler.load(path, meta, annotation)

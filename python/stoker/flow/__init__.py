@@ -1,0 +1,85 @@
+"""Flows: classes whose methods are steps, each of which says what comes next.
+
+Names are loaded on first use (PEP 562), so that ``from stoker.flow import FlowSpec, step`` costs next to
+nothing; the table is the one list of what there is. What a program written for Metaflow imports is here under
+the same name.
+"""
+
+from __future__ import annotations
+
+import sys
+
+TYPE_CHECKING = False
+
+_DECORATORS = (
+    "resources retry timeout catch environment secrets kubernetes batch parallel card pypi conda "
+    "cache project schedule trigger trigger_on_finish pypi_base conda_base"
+)
+_CLIENT = (
+    "Metaflow Flow Run Step Task DataArtifact namespace get_namespace default_namespace metadata "
+    "get_metadata default_metadata inspect_spin"
+)
+_HOME = {
+    "FlowSpec": "_flow",
+    "step": "_flow",
+    "Parameter": "_parameters",
+    "JSONType": "_parameters",
+    "IncludeFile": "_parameters",
+    "Config": "_parameters",
+    "ConfigValue": "_parameters",
+    "config_expr": "_parameters",
+    "current": "_current",
+    **dict.fromkeys(_DECORATORS.split(), "_decorators"),
+    **dict.fromkeys(_CLIENT.split(), "client"),
+    "Runner": "runner",
+    "NBRunner": "runner",
+}
+
+__all__ = [*_HOME]
+
+if TYPE_CHECKING:
+    from typing import Any, List
+
+    from ._current import current as current
+    from ._decorators import batch as batch
+    from ._decorators import cache as cache
+    from ._decorators import card as card
+    from ._decorators import catch as catch
+    from ._decorators import conda as conda
+    from ._decorators import conda_base as conda_base
+    from ._decorators import environment as environment
+    from ._decorators import kubernetes as kubernetes
+    from ._decorators import parallel as parallel
+    from ._decorators import project as project
+    from ._decorators import pypi as pypi
+    from ._decorators import pypi_base as pypi_base
+    from ._decorators import resources as resources
+    from ._decorators import retry as retry
+    from ._decorators import schedule as schedule
+    from ._decorators import secrets as secrets
+    from ._decorators import timeout as timeout
+    from ._decorators import trigger as trigger
+    from ._decorators import trigger_on_finish as trigger_on_finish
+    from ._flow import FlowSpec as FlowSpec
+    from ._flow import step as step
+    from ._parameters import Config as Config
+    from ._parameters import ConfigValue as ConfigValue
+    from ._parameters import IncludeFile as IncludeFile
+    from ._parameters import JSONType as JSONType
+    from ._parameters import Parameter as Parameter
+    from ._parameters import config_expr as config_expr
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'stoker.flow' has no attribute {name!r}")
+    full = f"{__name__}.{home}"
+    __import__(full)
+    value = getattr(sys.modules[full], name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> List[str]:
+    return sorted(__all__)

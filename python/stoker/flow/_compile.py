@@ -1,0 +1,286 @@
+"""From a flow's class, its parameters and the command line's options to the engine's document."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+
+from .._emit import Compiled, External, origin
+from .._entry import Entry
+from .._jsonable import NotJsonError, exact
+from .._types import ExternalArtifact
+from ._decorators import attach, decorators_of, flow_decorators_of
+from ._decorators._resources import request_of
+from ._flow import constants_of
+from ._graph import FlowGraph, Node, decorators_info, lint, steps_info, structure
+from ._parameters import Config, config_names, parameters_of, set_configs
+from ._task import entry_of
+from .exception import MetaflowException
+
+_VALUE_MAX = 4 << 10  # bytes of JSON; a parameter above is an artifact, not a part of every task
+
+
+class FlowDocument(NamedTuple):
+    """A flow that is ready to run."""
+
+    compiled: Compiled
+    notes: List[str]
+
+
+def compile_flow(
+    cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
+) -> FlowDocument:
+    """The document, the fork server's registry, and notes for the user.
+
+    Args:
+        parameters: attribute → value, configurations included (``read_configs``, ``read_parameters``).
+        options: ``with`` (decorators for all steps), ``tags``, ``max_num_splits``, ``cache``, ``namespace``,
+            ``branch``, ``production``, ``run_name``.
+
+    Raises:
+        LintWarn: the graph can't be run. MetaflowException: a decorator's attribute that can't be.
+    """
+    specs = attach(cls, options.get("with") or ())
+    graph: FlowGraph = cls._graph
+    lint(graph)
+    set_configs(config_names(cls, parameters))
+    said: Dict[str, Any] = {"stoker": 1, "name": cls.__name__}
+    if graph.doc:
+        said["description"] = graph.doc
+    inputs = _Inputs(cls, parameters)
+    if inputs.declared:
+        said["parameters"] = inputs.declared
+    said["cache"] = bool(options.get("cache"))
+    if options.get("tags"):
+        said["tags"] = list(dict.fromkeys(options["tags"]))
+    notes: List[str] = []
+    for one in flow_decorators_of(cls):
+        bound = one.bound()
+        _merge(said, bound.settings(cls, dict(options)))
+        notes += [bound.note()] if bound.note() else []
+    flow = said.setdefault("extra", {}).setdefault("flow", {})
+    flow.update(_for_tasks(specs, options))
+    said["origin"] = origin()
+    said["origin"]["code"] = _code_of(cls)
+    said["steps"] = {}
+    registry: Dict[str, Entry] = {}
+    externals: List[External] = []
+    for name in graph.sorted_nodes:
+        said["steps"][name] = step = _step(
+            cls, graph, graph[name], notes, bool(options.get("cache"))
+        )
+        first = name == graph.start_step
+        step["inputs"] = inputs.of_step(first, externals)
+        if not step["inputs"]:
+            del step["inputs"]
+        if first and inputs.stored:
+            _merge(step, {"extra": {"flow": {"stored": sorted(inputs.stored)}}})
+        registry[name] = entry_of(cls, name)
+    if not flow:
+        del said["extra"]["flow"]
+    if not said["extra"]:
+        del said["extra"]
+    return FlowDocument(
+        Compiled(said, registry, externals, options.get("run_name")), list(dict.fromkeys(notes))
+    )
+
+
+def _for_tasks(specs: List[str], options: Mapping[str, Any]) -> Dict[str, Any]:
+    """What every task is told beyond its artifacts."""
+    from ._current import username
+
+    told = {
+        "with": specs,
+        "tags": list(options.get("tags") or ()),
+        "namespace": options.get("namespace"),
+        "max_splits": options.get("max_num_splits"),
+        "user": username(),
+    }
+    return {key: value for key, value in told.items() if value}
+
+
+class _Inputs:
+    """Parameters as the document has them: literals of every task, or artifacts of the first."""
+
+    def __init__(self, cls: Any, values: Mapping[str, Any]) -> None:
+        self.declared: Dict[str, Any] = {}
+        self.stored: Dict[str, Any] = {}
+        for one in parameters_of(cls):
+            value = values.get(one.var)
+            if value is None:
+                continue
+            try:
+                document = exact(value)
+            except NotJsonError:
+                document = None
+            if document is None or _size(document) > _VALUE_MAX:
+                self.stored[one.var] = ExternalArtifact(value)
+            else:
+                kind = {bool: "bool", int: "int", float: "float", str: "str"}.get(
+                    type(value), "json"
+                )
+                self.declared[one.var] = {"type": kind, "default": document}
+                text = one.kwargs.get("help")
+                if isinstance(text, str) and text:
+                    self.declared[one.var]["help"] = text
+
+    def of_step(self, first: bool, externals: List[External]) -> Dict[str, Any]:
+        inputs: Dict[str, Any] = {name: {"param": name} for name in self.declared}
+        if first:
+            for name, artifact in self.stored.items():
+                inputs[name] = artifact
+                externals.append(External(inputs, name, artifact))
+        return inputs
+
+
+def _size(document: Any) -> int:
+    import json
+
+    return len(json.dumps(document))
+
+
+def _step(cls: Any, graph: FlowGraph, node: Node, notes: List[str], cached: bool) -> Dict[str, Any]:
+    decorators = [one.bound() for one in decorators_of(cls, node.name)]
+    said: Dict[str, Any] = {"python": f"{cls.__module__}:{cls.__qualname__}.{node.name}"}
+    said.update(_following(cls, node))
+    if node.num_args > 1:
+        said["join"] = True
+    if node.doc:
+        said["description"] = node.doc
+    said["source"] = f"{_near(node.source_file)}:{node.func_lineno}"
+    for one in decorators:
+        one.check(node, graph)
+        _merge(said, one.settings(decorators))
+        note = one.note()
+        notes += [note] if note else []
+    request = request_of(node.name, decorators)
+    if request:
+        said["resources"] = {**said.get("resources", {}), **request}
+    if cached or (said.get("cache") or {}).get("enabled"):
+        said["code"] = _parts_of(cls, node.name)
+    return said
+
+
+def _following(cls: Any, node: Node) -> Dict[str, Any]:
+    """``next`` and how it is meant."""
+    if not node.out_funcs or node.type == "end":
+        return {}
+    following: Any = node.out_funcs[0] if len(node.out_funcs) == 1 else list(node.out_funcs)
+    said: Dict[str, Any] = {"next": following}
+    if node.parallel_foreach:
+        n = node.num_parallel
+        said["num_parallel"] = n if isinstance(n, int) and not isinstance(n, bool) else True
+    elif node.type == "foreach":
+        said["foreach"] = node.foreach_param
+    elif node.type == "split-switch":
+        said["switch"] = node.condition
+        said["cases"] = {_case(cls, key): step for key, step in node.switch_cases.items()}
+    return said
+
+
+def _case(cls: Any, key: Any) -> str:
+    """A case as the document has it: a text as it is, another value as JSON."""
+    if isinstance(key, str) and key.startswith("config:"):
+        from ._parameters import DelayEvaluator
+
+        key = DelayEvaluator(key[len("config:") :])()
+    if isinstance(key, str):
+        return key
+    import json
+
+    try:
+        return json.dumps(key, separators=(",", ":"))
+    except TypeError:
+        raise MetaflowException(
+            f"a switch's case {key!r} is no text, number or truth value"
+        ) from None
+
+
+def _merge(said: Dict[str, Any], more: Mapping[str, Any]) -> None:
+    for key, value in more.items():
+        known = said.get(key)
+        if isinstance(known, dict) and isinstance(value, dict):
+            _merge(known, value)
+        elif isinstance(known, list) and isinstance(value, list):
+            said[key] = [*known, *value]
+        else:
+            said[key] = value
+
+
+def _near(path: str) -> str:
+    near = os.path.relpath(path) if os.path.isabs(path) else path
+    return path if near.startswith("..") else near
+
+
+def _code_of(cls: Any) -> str:
+    """Digest of the flow's source, by which ``stoker resume`` knows that it changed."""
+    import hashlib
+    import inspect
+    import linecache
+
+    digest = hashlib.sha256()
+    for base in cls.__mro__:
+        if base.__module__.startswith("stoker.") or base is object:
+            continue
+        try:
+            path: Optional[str] = inspect.getsourcefile(base)
+        except TypeError:  # a notebook's
+            path = None
+        for node in cls._graph if path is None else ():
+            path = node.source_file
+        digest.update("".join(linecache.getlines(path or "")).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()[:32]
+
+
+def _parts_of(cls: Any, step: str) -> Dict[str, str]:
+    """What the step's code consists of, for the cache's key: its function and the class's other attributes."""
+    from .._code import Digester
+
+    digester = Digester()
+    parts = dict(digester.parts(getattr(cls, step)))
+    for name in constants_of(cls):
+        try:
+            parts[f"constant {name}"] = repr(exact(getattr(cls, name)))[:200]
+        except NotJsonError:
+            parts[f"constant {name}"] = type(getattr(cls, name)).__qualname__
+    for base in cls.__mro__:
+        ours = base.__module__.startswith("stoker.")
+        for name, one in () if ours else vars(base).items():
+            if hasattr(one, "__code__") and not getattr(one, "is_step", False):
+                parts.update({f"{name}: {k}": v for k, v in digester.parts(one).items()})
+    return parts
+
+
+def graph_info(cls: Any) -> Dict[str, Any]:
+    """The flow's graph as plain data, as ``current.graph`` and cards show it."""
+    known: Optional[Dict[str, Any]] = cls.__dict__.get("_stoker_graph_info")
+    if known is not None:
+        return known
+    import inspect
+
+    graph: FlowGraph = cls._graph
+    try:
+        path = inspect.getsourcefile(cls) or ""
+    except TypeError:
+        path = ""
+    info = {
+        "file": os.path.basename(path),
+        "start_step": graph.start_step,
+        "end_step": graph.end_step,
+        "parameters": [{"name": one.var, "type": type(one).__name__} for one in parameters_of(cls)],
+        "constants": [
+            {"name": name, "type": type(getattr(cls, name)).__name__} for name in constants_of(cls)
+        ],
+        "steps": steps_info(graph),
+        "graph_structure": structure(graph),
+        "doc": graph.doc,
+        "decorators": decorators_info(flow_decorators_of(cls)),
+        "extensions": {},
+    }
+    cls._stoker_graph_info = info
+    return info
+
+
+def configs_of(cls: Any) -> List[Config]:
+    """Configurations of a flow."""
+    return [one for one in parameters_of(cls) if isinstance(one, Config)]

@@ -1,0 +1,172 @@
+"""``current``: what a running step knows of its run."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, NamedTuple, Optional
+
+
+class Parallel(NamedTuple):
+    """A step's place among the nodes of ``num_parallel``."""
+
+    main_ip: str
+    num_nodes: int
+    node_index: int
+    control_task_id: Optional[str]
+
+
+def username() -> str:
+    """Who runs this, as the variables say."""
+    for name in ("METAFLOW_USER", "SUDO_USER", "USERNAME", "USER"):
+        value = os.environ.get(name)
+        if value and value != "root":
+            return value
+    return os.environ.get("USER") or "root"
+
+
+class Current:
+    """The one object ``current``; outside of a step its facts are None.
+
+    Decorators add facts of their own by :meth:`_add` (``current.parallel``, ``current.card`` …); what was not
+    added isn't there, ``"card" in current`` tells.
+    """
+
+    def __init__(self) -> None:
+        self._task: Dict[str, Any] = {}
+        self._cls: Any = None
+        self._more: Dict[str, Any] = {}
+
+    def _enter(self, cls: Any, task: Dict[str, Any]) -> None:
+        self._cls, self._task, self._more = cls, task, {}
+        self._more.update(self._said("facts") or {})
+
+    def _add(self, **facts: Any) -> None:
+        self._more.update(facts)
+
+    def _said(self, key: str) -> Any:
+        """What the front said for every task of the run."""
+        return ((self._task.get("extra") or {}).get("flow") or {}).get(key)
+
+    def __getattr__(self, name: str) -> Any:
+        more = self.__dict__.get("_more") or {}
+        if name in more:
+            return more[name]
+        raise AttributeError(f"current has no '{name}' in this step")
+
+    def __contains__(self, key: str) -> bool:
+        return getattr(self, key, None) is not None
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """A fact, or ``default`` where there is none."""
+        return getattr(self, key, default)
+
+    @property
+    def is_running_flow(self) -> bool:
+        """This is a step of a flow."""
+        return bool(self._task)
+
+    @property
+    def flow_name(self) -> Optional[str]:
+        """Name of the flow's class."""
+        return self._cls.__name__ if self._cls is not None else None
+
+    @property
+    def run_id(self) -> Optional[str]:
+        """The run's id."""
+        return self._task.get("run")
+
+    @property
+    def step_name(self) -> Optional[str]:
+        """The step's name."""
+        return self._task.get("step")
+
+    @property
+    def task_id(self) -> Optional[str]:
+        """The task's id; of node K > 0 of ``num_parallel`` ``ID_node_K``."""
+        number = self._task.get("task")
+        if number is None:
+            return None
+        rank = int(os.environ.get("RANK") or 0) if self.is_parallel else 0
+        return f"{number}_node_{rank}" if rank else str(number)
+
+    @property
+    def retry_count(self) -> int:
+        """How many attempts of this task there were before."""
+        return int(self._task.get("attempt") or 1) - 1
+
+    @property
+    def origin_run_id(self) -> Optional[str]:
+        """The run that this one was resumed from, or None."""
+        return (self._task.get("flow") or {}).get("origin_run")
+
+    @property
+    def pathspec(self) -> Optional[str]:
+        """FLOW/RUN/STEP/TASK."""
+        if not self._task:
+            return None
+        return f"{self.flow_name}/{self.run_id}/{self.step_name}/{self.task_id}"
+
+    @property
+    def task(self) -> Any:
+        """The task, as the client sees it."""
+        if not self._task:
+            return None
+        from .client import Task
+
+        return Task(self.pathspec, _namespace_check=False)
+
+    @property
+    def run(self) -> Any:
+        """The run, as the client sees it."""
+        if not self._task:
+            return None
+        from .client import Run
+
+        return Run(f"{self.flow_name}/{self.run_id}", _namespace_check=False)
+
+    @property
+    def namespace(self) -> Optional[str]:
+        """Where the client looks from here."""
+        return self._said("namespace") or f"user:{username()}" if self._task else None
+
+    @property
+    def username(self) -> Optional[str]:
+        """Who started the run."""
+        return self._said("user") or username() if self._task else None
+
+    @property
+    def tags(self) -> List[str]:
+        """The run's tags as it was started."""
+        return list(self._said("tags") or ())
+
+    @property
+    def tempdir(self) -> Optional[str]:
+        """Where temporary files go."""
+        return os.environ.get("METAFLOW_TEMPDIR") or os.environ.get("TMPDIR") or "."
+
+    @property
+    def graph(self) -> Dict[str, Any]:
+        """The flow's graph as plain data.
+
+        Raises:
+            RuntimeError: no step runs.
+        """
+        if self._cls is None:
+            raise RuntimeError("current.graph is there while a step runs")
+        from ._compile import graph_info
+
+        return graph_info(self._cls)
+
+    @property
+    def is_parallel(self) -> bool:
+        """The step is one of the nodes of ``num_parallel``."""
+        return "parallel" in self._more or bool(self._task.get("gang"))
+
+    @property
+    def parallel(self) -> Parallel:
+        """The step's place among its nodes; a step that isn't one of several is the only one."""
+        known = self._more.get("parallel")
+        return known if known is not None else Parallel("127.0.0.1", 1, 0, None)
+
+
+current = Current()

@@ -1,0 +1,112 @@
+"""What every decorator is: a name, attributes with defaults, and hooks."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional
+
+from .._parameters import resolve
+from ..exception import InvalidDecoratorAttribute
+
+
+class Decorator:
+    """A decorator of a step or a flow.
+
+    Attributes:
+        name: as it is written. defaults: attribute → what it is where nothing was said.
+        attributes: what was said over the defaults; given: the names that were said.
+        statically_defined: it stands in the source, and was not attached by ``--with``.
+    """
+
+    name = ""
+    defaults: Dict[str, Any] = {}
+    allow_multiple = False
+
+    def __init__(
+        self, attributes: Optional[Dict[str, Any]] = None, statically_defined: bool = False
+    ) -> None:
+        self.statically_defined = statically_defined
+        self.said = dict(attributes or {})
+        for key in self.said:
+            if key not in self.defaults and not str(key).startswith("_unpacked_delayed_"):
+                raise InvalidDecoratorAttribute(self.name, key, self.defaults)
+        self._bound: Any = None
+
+    @property
+    def attributes(self) -> Dict[str, Any]:
+        """All attributes; expressions of configurations as they stand until :meth:`bound`."""
+        return {**self.defaults, **self.said}
+
+    @property
+    def given(self) -> Dict[str, Any]:
+        """Attributes that were said, and say something."""
+        return {key: value for key, value in self.said.items() if value is not None}
+
+    def bound(self) -> Any:
+        """Itself with all expressions computed and all attributes known to be right."""
+        if self._bound is None:
+            self._bound = self if not _is_delayed(self.said) else type(self)(resolve(self.said))
+            self._bound._bound = self._bound
+            self._bound.init()
+        return self._bound
+
+    def init(self) -> None:
+        """Check attributes; called once they are known. Raises MetaflowException."""
+
+    def __repr__(self) -> str:
+        said = ", ".join(f"{key}={value!r}" for key, value in self.said.items())
+        return f"@{self.name}({said})"
+
+
+def _is_delayed(value: Any) -> bool:
+    from .._parameters import Config, DelayEvaluator
+
+    if isinstance(value, (DelayEvaluator, Config)):
+        return True
+    if isinstance(value, dict):
+        return any(_is_delayed(one) for pair in value.items() for one in pair) or any(
+            str(key).startswith("_unpacked_delayed_") for key in value
+        )
+    return isinstance(value, (list, tuple, set)) and any(_is_delayed(one) for one in value)
+
+
+class StepDecorator(Decorator):
+    """A decorator of steps: what it adds to the step's document, and what it does around the task."""
+
+    IS_PARALLEL = False
+
+    def check(self, node: Any, graph: Any) -> None:
+        """Does it suit this step of this graph? Raises MetaflowException."""
+
+    def settings(self, decorators: List[Any]) -> Dict[str, Any]:
+        """Keys of the step's document (docs/contracts.md §1); ``decorators`` are all of the step."""
+        return {}
+
+    def note(self) -> Optional[str]:
+        """One sentence where it has no effect here."""
+        return None
+
+    def task_begin(self, running: Any) -> None:
+        """Before the step's method; ``running`` is a :class:`stoker.flow._task.Running`."""
+
+    def task_decorate(self, func: Callable[..., Any], running: Any) -> Callable[..., Any]:
+        """The method to call instead."""
+        return func
+
+    def task_end(self, running: Any) -> None:
+        """After the method, before its artifacts are stored."""
+
+    def task_failed(self, running: Any, error: Exception) -> bool:
+        """After an exception; True: it is dealt with, the flow goes on."""
+        return False
+
+
+class FlowDecorator(Decorator):
+    """A decorator of flows: what it adds to the document."""
+
+    def settings(self, flow: Any, options: Dict[str, Any]) -> Dict[str, Any]:
+        """Keys of the document; ``options`` are those of the command line."""
+        return {}
+
+    def note(self) -> Optional[str]:
+        """One sentence where it has no effect here."""
+        return None

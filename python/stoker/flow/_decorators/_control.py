@@ -1,0 +1,161 @@
+"""What happens when a step fails, takes too long, or has run before: @retry, @timeout, @catch, @cache."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Any, Dict, List
+
+from ..exception import (
+    FailureHandledByCatch,
+    MetaflowException,
+    MetaflowExceptionWrapper,
+    TimeoutException,
+)
+from ._base import StepDecorator
+
+_ENGINE_LATER_S = (
+    5  # a step that Python can't interrupt is ended by the engine so long after its time
+)
+
+
+class Retry(StepDecorator):
+    """``@retry(times=3, minutes_between_retries=2)``.
+
+    Minutes that are said are waited, wherever the step runs. Where none are said the next attempt follows at
+    once, as it does in Metaflow on one's own machine.
+    """
+
+    name = "retry"
+    defaults: Dict[str, Any] = {"times": 3, "minutes_between_retries": None}
+
+    def init(self) -> None:
+        for key in ("times", "minutes_between_retries"):
+            value = self.attributes[key]
+            try:
+                right = value is None or float(value) >= 0
+            except (TypeError, ValueError):
+                right = False
+            if not right or (key == "times" and value is None):
+                raise MetaflowException(
+                    f"@retry: {key} is {value!r}; it must be a number from 0 on"
+                )
+
+    def settings(self, decorators: List[Any]) -> Dict[str, Any]:
+        minutes = float(self.attributes["minutes_between_retries"] or 0)
+        return {"retry": {"max_retries": int(self.attributes["times"]), "delay": minutes * 60}}
+
+
+class Timeout(StepDecorator):
+    """``@timeout(seconds=30, minutes=0, hours=0)``: the sum.
+
+    At the time a :class:`TimeoutException` is raised in the step; where that can't get through (a call into C
+    that doesn't return) the engine ends the task five seconds later.
+    """
+
+    name = "timeout"
+    defaults: Dict[str, Any] = {"seconds": 0, "minutes": 0, "hours": 0}
+
+    def init(self) -> None:
+        said = self.attributes
+        try:
+            self.secs = int(
+                int(said["hours"]) * 3600 + int(said["minutes"]) * 60 + int(said["seconds"])
+            )
+        except (TypeError, ValueError):
+            raise MetaflowException(
+                f"{self!r}: seconds, minutes and hours are whole numbers"
+            ) from None
+        if self.secs <= 0:
+            raise MetaflowException("@timeout: say how long: seconds, minutes or hours, above 0")
+
+    def settings(self, decorators: List[Any]) -> Dict[str, Any]:
+        return {"timeout": self.secs + _ENGINE_LATER_S}
+
+    def task_begin(self, running: Any) -> None:
+        if running.declared.get("fallback"):
+            return
+
+        def over(number: int, frame: Any) -> None:
+            raise TimeoutException(
+                f"step '{running.step}' timed out after {_time(self.attributes)} (@timeout)"
+            )
+
+        signal.signal(signal.SIGALRM, over)
+        signal.alarm(self.secs)
+
+    def task_end(self, running: Any) -> None:
+        signal.alarm(0)
+
+    def task_failed(self, running: Any, error: Exception) -> bool:
+        signal.alarm(0)
+        return False
+
+
+def _time(said: Dict[str, Any]) -> str:
+    parts = [f"{int(said[key])} {key}" for key in ("hours", "minutes", "seconds") if int(said[key])]
+    return ", ".join(parts)
+
+
+class Catch(StepDecorator):
+    """``@catch(var="failed")``: when no attempt is left the flow goes on, with the exception in ``self.failed``.
+
+    The stored object has ``exception`` (text), ``type``, ``step`` and ``stacktrace``; after success it is None.
+    """
+
+    name = "catch"
+    defaults: Dict[str, Any] = {"var": None, "print_exception": True}
+
+    def check(self, node: Any, graph: Any) -> None:
+        if node.type in ("foreach", "split-switch"):
+            what = "splits by foreach" if node.type == "foreach" else "switches"
+            raise MetaflowException(
+                f"step '{node.name}' {what}, so @catch can't stand on it: after a failure nobody knows what comes "
+                "next; move the work that may fail into a step of its own"
+            )
+
+    def settings(self, decorators: List[Any]) -> Dict[str, Any]:
+        return {"fallback": True}
+
+    def task_end(self, running: Any) -> None:
+        self._keep(running, None)
+
+    def task_failed(self, running: Any, error: Exception) -> bool:
+        fallback = running.declared.get("fallback")
+        if not fallback and (not running.last_attempt or running.attempt.rank is not None):
+            return False  # another attempt follows; of a gang's failure the engine knows the whole
+        caught = MetaflowExceptionWrapper(error)
+        if fallback:
+            _tell_of(caught, fallback)
+        caught.step = running.step
+        if self.attributes["print_exception"]:
+            lines = "".join(f">  {line}\n" for line in str(caught).splitlines())
+            sys.stdout.write(f"@catch caught an exception from {running.flow}\n{lines}")
+        self._keep(running, caught)
+        return True
+
+    def _keep(self, running: Any, value: Any) -> None:
+        if self.attributes["var"]:
+            running.set(str(self.attributes["var"]), value)
+
+
+def _tell_of(caught: MetaflowExceptionWrapper, fallback: Dict[str, Any]) -> None:
+    """The failure that the engine saw: an exception of the last attempt, or how its process ended."""
+    kind = fallback.get("type")
+    if kind:
+        caught.type = kind if "." in kind else f"builtins.{kind}"
+        caught.exception = str(fallback.get("message") or fallback.get("text"))
+    else:
+        caught.type = f"{FailureHandledByCatch.__module__}.{FailureHandledByCatch.__name__}"
+        caught.exception = str(fallback.get("text") or fallback.get("message"))
+    caught.stacktrace = fallback.get("traceback")
+
+
+class Cache(StepDecorator):
+    """``@cache``: the step's result is taken from an earlier run where its code and all it sees are the same."""
+
+    name = "cache"
+    defaults: Dict[str, Any] = {"enabled": True, "expires": None, "files": None, "salt": None}
+
+    def settings(self, decorators: List[Any]) -> Dict[str, Any]:
+        return {"cache": {"enabled": True, **self.given}}

@@ -1,0 +1,46 @@
+"""Decorators of steps that are kept with the run's record and do nothing to the step itself."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+from ._base import StepDecorator
+
+
+class Card(StepDecorator):
+    """``@card(type="default", id=…)``: the step's report."""
+
+    name = "card"
+    allow_multiple = True
+    defaults: Dict[str, Any] = {
+        "type": "default",
+        "id": None,
+        "options": {},
+        "scope": "task",
+        "timeout": 45,
+        "save_errors": True,
+        "customize": False,
+        "refresh_interval": 5,
+    }
+
+
+class _Packages(StepDecorator):
+    def note(self) -> Optional[str]:
+        return (
+            f"@{self.name} has no effect here: steps run in the interpreter that starts the flow, with what is "
+            "installed there"
+        )
+
+
+class Pypi(_Packages):
+    """``@pypi(packages={…}, python=…)``."""
+
+    name = "pypi"
+    defaults: Dict[str, Any] = {"packages": {}, "python": None, "disabled": None}
+
+
+class Conda(_Packages):
+    """``@conda(packages={…}, python=…)``."""
+
+    name = "conda"
+    defaults: Dict[str, Any] = {"packages": {}, "libraries": {}, "python": None, "disabled": None}

@@ -1,0 +1,221 @@
+"""FlowSpec, the class that flows derive from, and ``@step``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple, overload
+
+
+@overload
+def step(func: Callable[..., Any]) -> Callable[..., Any]: ...
+
+
+@overload
+def step(
+    func: None = None, *, start: bool = False, end: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]: ...
+
+
+def step(
+    func: Optional[Callable[..., Any]] = None, *, start: bool = False, end: bool = False
+) -> Any:
+    """Make a method of a flow a step; other decorators stand above it.
+
+    Args:
+        start, end: the flow begins or ends here; else at the steps of these names.
+    """
+    if func is None:
+        return lambda func: _marked(func, start, end)
+    return _marked(func, start, end)
+
+
+def _marked(func: Any, start: bool, end: bool) -> Any:
+    func.is_step = True
+    func.is_start_step, func.is_end_step = start, end
+    func.decorators = []
+    func.name = func.__name__
+    return func
+
+
+class _Graph:
+    """The class's graph, read when somebody asks."""
+
+    def __get__(self, flow: Any, cls: Any) -> Any:
+        known = cls.__dict__.get("_stoker_graph")
+        if known is None:
+            from ._graph import FlowGraph
+
+            known = FlowGraph(cls)
+            cls._stoker_graph = known
+        return known
+
+
+class FlowSpec:
+    """A flow: its methods that are ``@step`` run one after the other, as each says by ``self.next``.
+
+    What a step assigns to ``self`` is an artifact: kept, and seen by the steps after it. ``MyFlow()`` is the
+    flow's command line.
+    """
+
+    _graph = _Graph()
+    _NOT_CONSTANT = frozenset(["cmd", "foreach_stack", "index", "input", "script_name", "name"])
+
+    def __init__(self, use_cli: bool = True) -> None:
+        self.__dict__["name"] = type(self).__name__
+        if use_cli:
+            _refuse_in_worker(type(self).__name__)
+            from . import _cli
+
+            _cli.main(self)
+
+    # ------------------------------------------------------------------ artifacts
+
+    def __getattr__(self, name: str) -> Any:
+        scope = self.__dict__.get("_stoker")
+        if scope is None or name.startswith("__"):
+            raise AttributeError(f"flow '{type(self).__name__}' has no attribute '{name}'")
+        value = scope.load(name)
+        self.__dict__[name] = value
+        return value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        scope = self.__dict__.get("_stoker")
+        if scope is not None and name in scope.constants:
+            raise AttributeError(
+                f"'{name}' is an attribute of the flow's class, which no step can change; use another name"
+            )
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        scope = self.__dict__.get("_stoker")
+        inherited = scope is not None and scope.drop(name)
+        if name in self.__dict__ or not inherited:
+            object.__delattr__(self, name)
+
+    def __getstate__(self) -> Any:
+        from .exception import MetaflowException
+
+        raise MetaflowException(
+            "a flow can't be stored: was `self`, or one of the `inputs`, assigned to an attribute? Store what you "
+            "need of it, such as inputs[0].x"
+        )
+
+    # ------------------------------------------------------------------ what a step knows
+
+    @property
+    def script_name(self) -> str:
+        """The file of the flow's class, without its folder."""
+        module = sys.modules.get(type(self).__module__)
+        return os.path.basename(getattr(module, "__file__", None) or "")
+
+    @property
+    def index(self) -> Optional[int]:
+        """Place of this task's item in the innermost foreach, from 0; None outside of one."""
+        scope = self.__dict__.get("_stoker")
+        return scope.index() if scope is not None else None
+
+    @property
+    def input(self) -> Any:
+        """This task's item of the innermost foreach; None outside of one."""
+        scope = self.__dict__.get("_stoker")
+        return scope.item(-1) if scope is not None else None
+
+    def foreach_stack(self) -> List[Tuple[int, int, Any]]:
+        """(index, number of items, item) of each open foreach, outermost first."""
+        scope = self.__dict__.get("_stoker")
+        return scope.stack() if scope is not None else []
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([getattr(self, name) for name in type(self)._graph.sorted_nodes])
+
+    def __str__(self) -> str:
+        scope = self.__dict__.get("_stoker")
+        name = type(self).__name__
+        if scope is None:
+            return f"<flow {name}>"
+        indices = ",".join(str(one[0]) for one in self.foreach_stack())
+        if not indices:
+            return f"<flow {name} step {scope.step}>"
+        item = str(self.input)
+        item = item if len(item) <= 20 else item[:20] + "..."
+        return f"<flow {name} step {scope.step}[{indices}] (input: {item})>"
+
+    # ------------------------------------------------------------------ what a step says
+
+    def next(self, *dsts: Any, **kwargs: Any) -> None:
+        """Say what comes next; the last statement of every step but the last.
+
+        ``self.next(self.a)``; ``self.next(self.a, self.b)``: both, side by side; ``self.next(self.a,
+        foreach="items")``: once for each item of ``self.items``; ``self.next(self.a, num_parallel=4)``: four
+        nodes as one; ``self.next({"yes": self.a, "no": self.b}, condition="verdict")``: by ``self.verdict``.
+
+        Raises:
+            InvalidNextException: it is none of these, or not what the source says.
+            RuntimeError: the switch has no case for the value.
+        """
+        from ._next import say_next
+
+        say_next(self, dsts, kwargs)
+
+    def merge_artifacts(
+        self,
+        inputs: Iterable[Any],
+        exclude: Optional[List[str]] = None,
+        include: Optional[List[str]] = None,
+    ) -> None:
+        """In a join: take over the artifacts of the inputs that this step hasn't set itself.
+
+        Nothing is loaded: values are the same where their digests are.
+
+        Args:
+            exclude: names that are left out. include: only these names.
+
+        Raises:
+            UnhandledInMergeArtifactsException: branches differ; nothing was taken over.
+            MissingInMergeArtifactsException: a name of ``include`` is nowhere.
+            MetaflowException: this is no join, or both lists were given.
+        """
+        from ._scope import merge
+
+        merge(self, inputs, list(exclude or ()), list(include or ()))
+
+
+def _refuse_in_worker(name: str) -> None:
+    from .._context import in_task
+    from .._errors import InWorkerError
+
+    main = sys.modules.get("__mp_main__")
+    if in_task() or (main is not None and main.__name__ == "__mp_main__"):
+        raise InWorkerError(
+            f"{name}() runs the flow, and this is one of its steps, which imports the file: write "
+            f"`if __name__ == '__main__': {name}()`"
+        )
+
+
+def constants_of(cls: Any) -> Tuple[str, ...]:
+    """Attributes of a flow's class that are values: seen by every step, kept as artifacts."""
+    known = cls.__dict__.get("_stoker_constants")
+    if known is None:
+        from types import FunctionType, MethodType
+
+        from ._parameters import Parameter
+
+        kinds = (MethodType, FunctionType, property, type, staticmethod, classmethod, Parameter)
+        known = tuple(
+            name
+            for name in dir(cls)
+            if name[0] != "_"
+            and name not in cls._NOT_CONSTANT
+            and not hasattr(FlowSpec, name)
+            and not isinstance(_static(cls, name), kinds)
+        )
+        cls._stoker_constants = known
+    return known  # type: ignore[no-any-return]
+
+
+def _static(cls: Any, name: str) -> Any:
+    for base in cls.__mro__:
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return None

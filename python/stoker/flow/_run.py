@@ -1,0 +1,95 @@
+"""A flow's run: its document to the engine, whose exit status is the answer."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, Dict, List, Mapping, Optional
+
+from .._errors import say
+from ._compile import compile_flow
+from ._parameters import config_names, parameters_of, read_configs, read_parameters
+
+# Option → option of `stoker run`.
+_ENGINE = {
+    "max_workers": "--max-workers",
+    "stack": "--with",
+    "policy": "--policy",
+    "mode": "--mode",
+    "quiet": "--quiet",
+    "echo": "--echo",
+    "clone": "--clone",
+    "clone_until": "--clone-until",
+    "clone_only": "--clone-only",
+    "resume": "--resume",
+    "use_new_code": "--use-new-code",
+    "python": "--python",
+}
+
+
+def run_flow(cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> int:
+    """Run a flow to its end.
+
+    Args:
+        parameters: values or texts, by the parameters' names; what is missing comes from the environment
+            (``METAFLOW_RUN_<NAME>``) and from defaults.
+        options: what :func:`compile_flow` takes, ``configs`` and ``config_values`` (name → path, value),
+            ``on_run`` (called with the run's id as soon as there is one), and the engine's: ``max_workers``,
+            ``stack``, ``policy``, ``mode``, ``quiet``, ``echo``, ``clone`` (a run), ``clone_until`` (a step),
+            ``clone_only``, ``resume`` (a run), ``run_name``.
+
+    Returns:
+        Exit status: 0 it succeeded, 1 a step failed, 2 it can't be run as it is, 3 the engine couldn't, 130 it
+        was cancelled, 143 interrupted.
+
+    Raises:
+        MetaflowException: parameters, graph or decorators that can't be.
+        EngineError: the ``stoker`` program is missing, or ended without an answer.
+    """
+    from .._launch import run_engine
+    from . import _scope, _task  # noqa: F401  (tasks are forks of this process: loaded here, once)
+
+    values = read_configs(cls, options.get("configs") or {}, options.get("config_values") or {})
+    values.update(read_parameters(cls, parameters))
+    document = compile_flow(cls, values, options)
+    for note in document.notes:
+        say(note)
+    end = run_engine(document.compiled, _arguments(options), options.get("on_run"))
+    return _status(end)
+
+
+def values_of(
+    cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
+) -> Dict[str, Any]:
+    """All values as a run would have them, by attribute, as steps see them."""
+    values = read_configs(cls, options.get("configs") or {}, options.get("config_values") or {})
+    values.update(read_parameters(cls, parameters))
+    loaded = config_names(cls, values)
+    return {one.var: loaded.get(one.var, values.get(one.var)) for one in parameters_of(cls)}
+
+
+def _arguments(options: Mapping[str, Any]) -> List[str]:
+    from .._binary import run_options
+
+    told = dict(run_options())
+    told["stack"] = told.pop("with", None)
+    words: List[str] = []
+    for key, flag in _ENGINE.items():
+        value = options.get(key, told.get(key))
+        if value in (None, False):
+            continue
+        words += [flag] if value is True else [flag, str(value)]
+    name = options.get("run_name") or told.get("run_name")
+    return [*words, "--run-name", str(name)] if name else words
+
+
+def _status(end: Any) -> int:
+    word: Optional[str] = end.word
+    if word == "succeeded":
+        return 0
+    if word == "cancelled" or (end.interrupts and word is None):
+        return 130
+    if word == "interrupted" or end.told:
+        return 128 + int(signal.SIGTERM)
+    if word is not None:
+        return 1
+    return int(end.status) if end.status in (2, 3) else 3

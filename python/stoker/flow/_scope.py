@@ -1,0 +1,366 @@
+"""The artifacts that a task sees: loaded when they are looked at, stored again only where they changed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
+
+from .. import _materialize
+from .exception import (
+    MetaflowException,
+    MissingInMergeArtifactsException,
+    UnhandledInMergeArtifactsException,
+)
+
+_IMMUTABLE = (int, float, str, bytes, bool, type(None), complex, range, frozenset)
+_NOTHING = object()
+
+
+class Given:
+    """What the run gave all of its tasks: parameters; shared by a task and its inputs."""
+
+    __slots__ = ("inputs", "values")
+
+    def __init__(self, inputs: Dict[str, Any]) -> None:
+        self.inputs = inputs
+        self.values: Dict[str, Any] = {}
+
+
+class Scope:
+    """Artifacts of one task, or of one input of a join.
+
+    Attributes:
+        refs: artifacts of this task and all its inputs, each once, as ``task.json`` has them.
+        names: name → number in ``refs``.
+        values: what was loaded, as it was then.
+        adopted: names that :func:`merge` took over; dropped: inherited ones that were deleted.
+        constants: names of the flow class's values and parameters, which no step can set.
+        running: of the task itself what runs; of an input None.
+    """
+
+    __slots__ = (
+        "adopted",
+        "constants",
+        "dropped",
+        "frames",
+        "given",
+        "items",
+        "names",
+        "parent",
+        "refs",
+        "running",
+        "step",
+        "values",
+    )
+
+    def __init__(
+        self,
+        refs: List[Dict[str, Any]],
+        names: Dict[str, int],
+        step: str,
+        frames: List[Dict[str, Any]],
+        given: Given,
+        constants: FrozenSet[str],
+        running: Any = None,
+        parent: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        self.refs = refs
+        self.names = names
+        self.step = step
+        self.frames = frames
+        self.given = given
+        self.constants = constants
+        self.running = running
+        self.parent = parent
+        self.values: Dict[str, Any] = {}
+        self.adopted: List[str] = []
+        self.dropped: List[str] = []
+        self.items: Dict[int, Any] = {}
+
+    # ------------------------------------------------------------------ looking at artifacts
+
+    def load(self, name: str) -> Any:
+        """The value of an inherited artifact.
+
+        Raises:
+            AttributeError: there is none of this name.
+            LoadError: it can't be read.
+        """
+        number = self.names.get(name)
+        if number is None:
+            raise AttributeError(self._lacks(name))
+        ref = self.refs[number]
+        try:
+            value = _materialize.load(ref)
+        except _materialize.LoadError as bad:
+            raise _materialize.LoadError(f"artifact '{name}': {bad}") from bad
+        self.values[name] = value
+        return value
+
+    def _lacks(self, name: str) -> str:
+        text = f"step '{self.step}' has no artifact '{name}'"
+        if self.parent is not None:
+            return f"the input from {text}"
+        if self.running is not None and self.running.is_join:
+            return (
+                f"{text}: it is a join, where artifacts come from the inputs: look at inputs.STEP.{name} or "
+                "inputs[0], or call self.merge_artifacts(inputs) before"
+            )
+        return f"{text}: no step before it sets self.{name}"
+
+    def parameter(self, one: Any) -> Any:
+        """A parameter's value."""
+        values = self.given.values
+        if one.var not in values:
+            if one.var in self.given.inputs:
+                value = _materialize.load(self.given.inputs[one.var])
+            elif one.var in self.names:
+                value = _materialize.load(self.refs[self.names[one.var]])
+            else:
+                value = None
+            values[one.var] = one.load(value)
+        return values[one.var]
+
+    def drop(self, name: str) -> bool:
+        """Forget an inherited artifact; False where it isn't one."""
+        if name not in self.names:
+            return False
+        self.names = {key: number for key, number in self.names.items() if key != name}
+        self.values.pop(name, None)
+        if name in self.adopted:
+            self.adopted.remove(name)
+        else:
+            self.dropped.append(name)
+        return True
+
+    # ------------------------------------------------------------------ foreach
+
+    def _loops(self) -> List[Dict[str, Any]]:
+        return [one for one in self.frames if not one.get("parallel")]
+
+    def index(self) -> Optional[int]:
+        """Of the innermost frame: a foreach's item, or a node's number."""
+        if not self.frames:
+            return None
+        frame = self.frames[-1]
+        if frame.get("parallel") and "index" not in frame:
+            return int(os.environ.get("RANK") or 0)
+        return int(frame["index"])
+
+    def item(self, level: int) -> Any:
+        """The item of an open frame (-1: the innermost)."""
+        if not self.frames:
+            return None
+        level %= len(self.frames)
+        if level not in self.items:
+            frame = self.frames[level]
+            self.items[level] = self.index() if frame.get("parallel") else _item(frame)
+        return self.items[level]
+
+    def stack(self) -> List[Tuple[int, int, Any]]:
+        """(index, number, item) of each open foreach."""
+        return [
+            (one["index"], one["n"], self.item(self.frames.index(one))) for one in self._loops()
+        ]
+
+    # ------------------------------------------------------------------ what changed
+
+    def changed(self, attributes: Dict[str, Any]) -> Iterator[Tuple[str, Any, Dict[str, Any]]]:
+        """(name, value, what it was before or {}) of what may have to be stored."""
+        values, names = self.values, self.names
+        for name, value in attributes.items():
+            if name == "_stoker" or name.startswith("__"):
+                continue
+            before = values.get(name, _NOTHING)
+            if before is value and name in names:
+                if _is_unchanged(value):
+                    continue
+                yield name, value, self.refs[names[name]]
+            else:
+                yield name, value, {}
+
+    def adopted_entries(self, attributes: Dict[str, Any]) -> Dict[str, Any]:
+        """Entries of what was merged and not set since."""
+        values = self.values
+        return {
+            name: {"artifact": self.refs[self.names[name]]["digest"]}
+            for name in self.adopted
+            if name not in attributes or attributes[name] is values.get(name, _NOTHING)
+        }
+
+
+def _item(frame: Dict[str, Any]) -> Any:
+    ref = frame.get("items") or frame.get("list")
+    index = frame["index"]
+    if ref is None:
+        return None
+    if ref.get("format") == "items" and "path" in ref:
+        from . import _items
+
+        return _items.read(ref["path"], index)
+    value = _materialize.load(ref)
+    try:
+        return value[index]
+    except (TypeError, KeyError):
+        from itertools import islice
+
+        return next(islice(value, index, index + 1))
+
+
+def _is_unchanged(value: Any) -> bool:
+    """A loaded value that can't have been changed, or whose pages nobody has written to."""
+    kind = type(value)
+    if kind in _IMMUTABLE:
+        return kind is not frozenset or all(type(one) in _IMMUTABLE for one in value)
+    if kind is tuple:
+        return all(_is_unchanged(one) for one in value)
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and kind is numpy.ndarray:
+        return _is_clean(value)
+    return False
+
+
+def _is_clean(array: Any) -> bool:
+    """The array is a private mapping of a file, as it was loaded."""
+    base = array
+    while getattr(base, "base", None) is not None:
+        base = base.base
+    if type(base).__name__ != "mmap":
+        return False
+    address = array.__array_interface__["data"][0]
+    dirty = 0
+    inside = False
+    with open("/proc/self/smaps", "rb") as stream:
+        for line in stream:
+            head = line.split(None, 1)[0]
+            if not head.endswith(b":"):
+                low, _, high = head.partition(b"-")
+                if inside:
+                    break
+                inside = int(low, 16) <= address < int(high, 16)
+            elif inside and head in (b"Private_Dirty:", b"Swap:"):
+                dirty += int(line.split()[1])
+    return inside and dirty == 0
+
+
+class Inputs:
+    """The inputs of a join: ``inputs.step_a.x``, ``inputs[0].x``, ``for one in inputs``."""
+
+    def __init__(self, cls: Any, scope: Scope, parents: List[Dict[str, Any]]) -> None:
+        self._cls = cls
+        self._scope = scope
+        self._parents = parents
+        self._made: Dict[int, Any] = {}
+
+    def _input(self, i: int) -> Any:
+        if i not in self._made:
+            parent, ours = self._parents[i], self._scope
+            flow = object.__new__(self._cls)
+            flow.__dict__["name"] = self._cls.__name__
+            frames = [*ours.frames, *_closed_frame(self._cls, parent, i, len(self._parents), ours)]
+            flow.__dict__["_stoker"] = Scope(
+                ours.refs,
+                parent["scope"],
+                parent["step"],
+                frames,
+                ours.given,
+                ours.constants,
+                parent=parent,
+            )
+            self._made[i] = flow
+        return self._made[i]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        for i in range(len(self._parents) - 1, -1, -1):
+            if self._parents[i]["step"] == name:
+                return self._input(i)
+        have = ", ".join(sorted({one["step"] for one in self._parents}))
+        raise AttributeError(
+            f"step '{self._scope.step}' has no input from a step '{name}': its inputs are from {have}"
+        )
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self._input(k) for k in range(*i.indices(len(self._parents)))]
+        n = len(self._parents)
+        if not -n <= i < n:
+            raise IndexError(f"step '{self._scope.step}' has {n} inputs, there is no inputs[{i}]")
+        return self._input(i % n)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self._input(i) for i in range(len(self._parents)))
+
+    def __len__(self) -> int:
+        return len(self._parents)
+
+
+def _closed_frame(cls: Any, parent: Dict[str, Any], i: int, n: int, scope: Scope) -> List[Any]:
+    """The foreach that the join closes, as its input ``i`` still sees it."""
+    graph = cls._graph
+    node = graph.nodes.get(parent["step"])
+    open_splits = node.split_parents if node is not None else []
+    if node is not None and node.num_args > 1:
+        open_splits = open_splits[:-1]
+    if not open_splits:
+        return []
+    split = graph[open_splits[-1]]
+    if split.type != "foreach":
+        return []
+    if split.parallel_foreach:
+        return [{"parallel": True, "index": i, "n": n, "step": split.name}]
+    number = parent["scope"].get(split.foreach_param)
+    listed = scope.refs[number] if number is not None else None
+    return [{"step": split.name, "index": i, "n": n, "items": None, "list": listed}]
+
+
+# ---------------------------------------------------------------------------- merging
+
+
+def merge(flow: Any, inputs: Iterable[Any], exclude: List[str], include: List[str]) -> None:
+    """See :meth:`FlowSpec.merge_artifacts`."""
+    scope: Optional[Scope] = flow.__dict__.get("_stoker")
+    if scope is None or scope.running is None or not scope.running.is_join:
+        step = scope.step if scope is not None else ""
+        raise MetaflowException(
+            f"step '{step}' is no join, so there is nothing to merge: merge_artifacts(inputs) belongs into a step "
+            "(self, inputs)"
+        )
+    if exclude and include:
+        raise MetaflowException(
+            f"step '{scope.step}': merge_artifacts takes exclude or include, not both"
+        )
+    set_here = {*flow.__dict__, *scope.constants, *scope.adopted}
+    first: Dict[str, int] = {}
+    differing: List[str] = []
+    views = inputs._parents if isinstance(inputs, Inputs) else None
+    scopes = (
+        [one["scope"] for one in views]
+        if views is not None
+        else [one.__dict__["_stoker"].names for one in inputs]
+    )
+    refs = scope.refs
+    for names in scopes:
+        for name, number in names.items():
+            known = first.setdefault(name, number)
+            if known != number and refs[known].get("digest") != refs[number].get("digest"):
+                differing.append(name)
+    chosen = set(include) if include else first.keys() - set(exclude)
+    merged = {k: v for k, v in first.items() if k in chosen and k not in set_here}
+    differing = sorted({name for name in differing if name in merged})
+    if differing:
+        raise UnhandledInMergeArtifactsException(
+            f"step '{scope.step}' can't merge {', '.join(differing)}: the branches have different values; set "
+            f"self.{differing[0]} in this step before merge_artifacts, or leave it out by exclude=",
+            differing,
+        )
+    missing = [name for name in include if name not in merged and not hasattr(flow, name)]
+    if missing:
+        raise MissingInMergeArtifactsException(
+            f"step '{scope.step}' shall merge {', '.join(missing)}, which no branch has: correct include=",
+            missing,
+        )
+    scope.names = {**scope.names, **merged}
+    scope.adopted += merged

@@ -1,0 +1,339 @@
+"""One task of a flow: artifacts in, the step's method, artifacts and what comes next out.
+
+The worker calls :func:`run_flow_task` where ``task.json`` has ``flow`` (docs/decisions/0009). A task costs a
+fork and little else, so this path imports nothing that a step doesn't use, and loads nothing that it doesn't
+look at.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Dict, FrozenSet, List, Optional, Tuple
+
+from .. import _materialize
+from .._entry import Entry
+from ._current import current
+from ._decorators import decorators_of
+from ._flow import FlowSpec, constants_of
+from ._next import Transition
+from ._parameters import Config, config_names, parameters_of, set_configs
+from ._scope import Given, Inputs, Scope
+from .exception import FailureHandledByCatch, InvalidNextException, MetaflowException
+
+
+@dataclass
+class FlowEntry(Entry):
+    """A step of a flow: its class and its name."""
+
+    flow: Any = None
+    step: str = ""
+
+
+def entry_of(cls: Any, step: str) -> FlowEntry:
+    """What the fork server keeps of a step."""
+    func = getattr(cls, step)
+    importable = (
+        None if "<locals>" in cls.__qualname__ else (cls.__module__, f"{cls.__qualname__}.{step}")
+    )
+    return FlowEntry(func, [], [], importable=importable, flow=cls, step=step)
+
+
+def find_entry(module: str, qualname: str, found: Any) -> Optional[FlowEntry]:
+    """The entry where ``module:qualname``, found already, is a flow's step."""
+    if not getattr(found, "is_step", False):
+        return None
+    from .._entry import resolve_callable
+
+    owner, _, step = qualname.rpartition(".")
+    cls = resolve_callable(module, owner) if owner else None
+    return entry_of(cls, step) if isinstance(cls, type) and issubclass(cls, FlowSpec) else None
+
+
+def run_flow_task(attempt: Any) -> None:
+    """Run the attempt's step and put outputs and ``next`` into its result.
+
+    Args:
+        attempt: the worker's ``_Attempt``: ``task``, ``entry``, ``directory``, ``result``, ``rank``.
+
+    Raises:
+        Exception: the step's own, or a sentence of ours.
+    """
+    Running(attempt).run()
+
+
+class Running:
+    """A step that runs, as decorators see it.
+
+    Attributes:
+        flow: the object that is the step's ``self``. cls, step: its class and the step's name.
+        task: what ``task.json`` says; declared: its ``flow``, with what may come next.
+        inputs: of a join its inputs, else None.
+        transition: what ``self.next`` said, or None so far.
+        attempt: the worker's; ``attempt.directory`` is the attempt directory.
+        last_attempt: no other follows if this one fails.
+    """
+
+    def __init__(self, attempt: Any) -> None:
+        self.attempt = attempt
+        self.task: Dict[str, Any] = attempt.task
+        self.declared: Dict[str, Any] = self.task["flow"]
+        self.cls: Any = attempt.entry.flow
+        self.step: str = attempt.entry.step
+        self.is_join = bool(self.declared.get("join"))
+        self.last_attempt = bool(self.task.get("last_attempt", True))
+        self.transition: Optional[Transition] = None
+        self.constants = _fixed(self.cls)
+        self.scope = self._scope()
+        self.flow: Any = object.__new__(self.cls)
+        self.flow.__dict__["name"] = self.cls.__name__
+        self.flow.__dict__["_stoker"] = self.scope
+        self.inputs = (
+            Inputs(self.cls, self.scope, self.declared.get("parents") or [])
+            if self.is_join
+            else None
+        )
+
+    def _scope(self) -> Scope:
+        said = self.declared
+        parents: List[Dict[str, Any]] = said.get("parents") or []
+        names = {} if self.is_join or not parents else parents[0]["scope"]
+        given = Given(self.task.get("inputs") or {})
+        frames = said.get("foreach") or []
+        refs = said.get("refs") or []
+        return Scope(refs, names, self.step, frames, given, self.constants, self)
+
+    # ------------------------------------------------------------------ the step
+
+    def run(self) -> None:
+        """Decorators, the method, what it leaves."""
+        current._enter(self.cls, self.task)
+        self._configure()
+        said = (self.task.get("extra") or {}).get("flow") or {}
+        decorators = [one.bound() for one in decorators_of(self.cls, self.step, said.get("with"))]
+        begun: List[Any] = []
+        try:
+            fallback = self.declared.get("fallback")
+            if fallback:
+                raise FailureHandledByCatch(str(fallback.get("text") or fallback.get("message")))
+            for one in decorators:
+                begun.append(one)
+                one.task_begin(self)
+            self._call(decorators)
+            for one in reversed(begun):
+                one.task_end(self)
+        except Exception as bad:
+            handled = False
+            for one in reversed(decorators):
+                handled = bool(one.task_failed(self, bad)) or handled
+            if not handled:
+                raise
+            self._go_on()
+        self._leave()
+
+    def _configure(self) -> None:
+        """Expressions of configurations in decorators, where the class was imported afresh."""
+        configs = [one for one in parameters_of(self.cls) if isinstance(one, Config)]
+        if configs:
+            values = {one.var: self.scope.parameter(one) for one in configs}
+            set_configs(config_names(self.cls, values))
+
+    def _call(self, decorators: List[Any]) -> None:
+        func = self.attempt.entry.func
+        for one in reversed(decorators):
+            func = one.task_decorate(func, self)
+        try:
+            if self.inputs is not None:
+                func(self.flow, self.inputs)
+            else:
+                func(self.flow)
+        except SystemExit as left:
+            from .._worker import Stopped, _is_preempted
+
+            if _is_preempted(left):
+                raise
+            raise Stopped(
+                f"the step called sys.exit({left.code!r}), so what it has set is not kept; return from the method "
+                "instead, or raise an exception to fail"
+            ).with_traceback(left.__traceback__) from None
+
+    def _go_on(self) -> None:
+        """After ``@catch``: to where the graph leads."""
+        targets = list(self.declared.get("next") or ())
+        self.transition = Transition(targets) if targets else None
+
+    def _leave(self) -> None:
+        expected = self.declared.get("next") or []
+        if self.transition is None and expected:
+            raise InvalidNextException(
+                f"step '{self.step}' ended without self.next(): in the flow's graph {', '.join(expected)} "
+                "follows; call self.next() at the end of the step, on every way out of it"
+            )
+        store(self)
+
+    # ------------------------------------------------------------------ for decorators
+
+    def set(self, name: str, value: Any) -> None:
+        """Set an artifact."""
+        self.flow.__dict__[name] = value
+
+
+def _fixed(cls: Any) -> FrozenSet[str]:
+    """Names that no step can set, once for the class: tasks are forks."""
+    known = cls.__dict__.get("_stoker_fixed")
+    if known is None:
+        known = frozenset([*constants_of(cls), *(one.var for one in parameters_of(cls))])
+        cls._stoker_fixed = known
+    return known  # type: ignore[no-any-return]
+
+
+# ---------------------------------------------------------------------------- what it leaves
+
+
+def store(running: Running) -> None:
+    """Outputs, ``dropped`` and ``next`` of the result."""
+    scope, result = running.scope, running.attempt.result
+    attributes = running.flow.__dict__
+    following = _following(running, attributes)
+    entries: Dict[str, Any] = {}
+    if running.is_join or not running.declared.get("parents"):
+        entries.update(_constants(running))
+    entries.update(scope.adopted_entries(attributes))
+    attempt = running.attempt
+    other_rank = attempt.rank is not None and attempt.rank.number
+    folder = attempt.rank.own if other_rank else attempt.directory
+    listed = running.transition.foreach if running.transition is not None else None
+    for name, value, before in scope.changed(attributes):
+        if name == "name" and value == running.cls.__name__:
+            continue
+        entry = _stored(running, folder, name, value, name == listed)
+        if not _is_same(entry, before, folder):
+            entries[name] = entry
+    result["outputs"] = entries
+    if scope.dropped:
+        result["dropped"] = scope.dropped
+    if following is not None:
+        items = following.pop("values", None)
+        if items is not None:
+            following["items"] = _items_entry(items, folder, str(listed))
+        result["next"] = following
+
+
+def _following(running: Running, attributes: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+    """``next`` of the result; ``values``: items that need a file of their own."""
+    said = running.transition
+    if said is None:
+        return None
+    following: Dict[str, Any] = {"steps": said.steps}
+    if said.num_parallel is not None:
+        following["n"] = said.num_parallel
+    if said.foreach is not None:
+        following.update(_loop(running, said.foreach))
+    return following
+
+
+def _loop(running: Running, variable: str) -> Dict[str, Any]:
+    """Width of a foreach, and its items where a task couldn't take its own from the artifact."""
+    value = getattr(running.flow, variable)
+    step = running.step
+    try:
+        if hasattr(value, "__next__"):
+            value = list(value)
+            running.set(variable, value)
+        is_sequence = hasattr(value, "__getitem__") and not hasattr(value, "keys")
+        items = None if is_sequence else list(value)
+        n = len(value if items is None else items)
+    except TypeError as bad:
+        raise InvalidNextException(
+            f"step '{step}': foreach='{variable}' needs something to iterate over, but self.{variable} is a "
+            f"{type(value).__name__} ({bad}); make it a list"
+        ) from None
+    if n == 0:
+        raise InvalidNextException(
+            f"step '{step}': foreach='{variable}', but self.{variable} is empty, and a foreach has at least one item; "
+            "go around it by a switch, or give it an item"
+        )
+    limit = running.declared.get("max_splits")
+    if limit and n > limit:
+        raise MetaflowException(
+            f"step '{step}': foreach='{variable}' has {n} items, which is more than the {limit} that are allowed; "
+            f"allow more by --max-num-splits {n}"
+        )
+    return {"n": n} if items is None else {"n": n, "values": items}
+
+
+def _items_entry(items: List[Any], folder: str, name: str) -> Dict[str, Any]:
+    from . import _items
+
+    entry = _items.store(items, f"{folder}/out/.items", name)
+    return {**entry, "path": "out/.items"}
+
+
+def _stored(running: Running, folder: str, name: str, value: Any, listed: bool) -> Dict[str, Any]:
+    path = f"{folder}/out/{name}"
+    try:
+        if listed and type(value) in (list, tuple):
+            from . import _items
+
+            if not _items.is_small(value):
+                return {**_items.store(value, path, name), "path": f"out/{name}"}
+        entry, metadata = _materialize.store(value, path, None, None, name)
+    except MetaflowException as bad:  # of a flow's own __getstate__
+        raise MetaflowException(f"step '{running.step}': artifact '{name}': {bad}") from None
+    except _materialize.SerializeError as bad:
+        error = _materialize.SerializeError(
+            f"artifact '{name}' can't be kept: {bad}; or keep it in a local variable, or under a name that "
+            "the step deletes before it ends"
+        )
+        error.output = name  # type: ignore[attr-defined]
+        raise error from bad
+    if "path" in entry:
+        entry["path"] = f"out/{name}"
+    if metadata and running.attempt.context is not None:
+        running.attempt.context.add_output_metadata(metadata, name)
+    return entry
+
+
+def _is_same(entry: Dict[str, Any], before: Dict[str, Any], folder: str) -> bool:
+    """A loaded artifact that serializes to what it was; its copy is removed."""
+    if not before:
+        return False
+    if "value" in entry:
+        return "value" in before and bool(entry["value"] == before["value"])
+    if not entry.get("digest") or entry["digest"] != before.get("digest"):
+        return False
+    path = f"{folder}/{entry['path']}"
+    if os.path.isdir(path):
+        import shutil
+
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)
+    return True
+
+
+def _constants(running: Running) -> Dict[str, Any]:
+    """The flow class's values (and parameters that are no literals) as artifacts.
+
+    The first task stores them; a join, which inherits nothing, takes them from its first input.
+    """
+    given = running.scope.given.inputs
+    stored = ((running.task.get("extra") or {}).get("flow") or {}).get("stored") or ()
+    names = [name for name in running.constants if name not in given or name in stored]
+    if running.is_join:
+        first = running.declared["parents"][0]["scope"]
+        refs = running.scope.refs
+        return {name: {"artifact": refs[first[name]]["digest"]} for name in names if name in first}
+    entries = {}
+    for name in sorted(names):
+        value = getattr(running.flow, name)
+        try:
+            entries[name] = _stored(running, running.attempt.directory, name, _kept(value), False)
+        except (_materialize.SerializeError, MetaflowException) as bad:
+            running.attempt.warnings.append(f"'{name}' of the flow's class is no artifact: {bad}")
+    return entries
+
+
+def _kept(value: Any) -> Any:
+    to_dict: Tuple[Any, ...] = (getattr(value, "to_dict", None),) if isinstance(value, dict) else ()
+    return to_dict[0]() if to_dict and to_dict[0] is not None else value
