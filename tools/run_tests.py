@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
@@ -29,6 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 SUITE_TIMEOUT_S = 900
 FURTHER = {"crash", "wheel", "backends", "container"}  # folders of tests/ that `fast` leaves out
+LONGEST = ["python", "launch", "cli"]  # begun first, so that the others fill what they leave
+AT_ONCE = 2  # folders of tests/: they wait more than they compute, and time nothing
 SIM_SEEDS_ALL = "5000"
 LEASE_STARTS_ALL = "20000"
 CRASH_ROUNDS = 60
@@ -245,6 +247,22 @@ def both(first: Callable[[], Result], second: Callable[[], Result]) -> Result:
     return result
 
 
+def timed(name: str, suite: Callable[[], Result]) -> tuple[str, Result, float]:
+    began = time.monotonic()
+    return name, suite(), time.monotonic() - began
+
+
+def report(name: str, result: Result, seconds: float) -> Result:
+    for text in result.shown:
+        print(text)
+    skipped = f", {result.skipped} skipped" if result.skipped else ""
+    print(
+        f"{name:<12} {result.passed} passed, {result.failed} failed{skipped} in {seconds:.1f} s",
+        flush=True,
+    )
+    return result
+
+
 def main(words: list[str]) -> int:
     total = Result()
     # A shell's background job ignores Ctrl-C, one under nohup a closed terminal, and both hand that
@@ -252,18 +270,14 @@ def main(words: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ['PATH']}"
-    for name, suite in plan(words):
-        began = time.monotonic()
-        result = suite()
-        for text in result.shown:
-            print(text)
-        skipped = f", {result.skipped} skipped" if result.skipped else ""
-        seconds = time.monotonic() - began
-        print(
-            f"{name:<12} {result.passed} passed, {result.failed} failed{skipped} in {seconds:.1f} s",
-            flush=True,
-        )
-        total.add(result)
+    suites = plan(words)
+    beside = [s for s in suites if s[0] in folders() and s[0] not in FURTHER]
+    beside.sort(key=lambda s: LONGEST.index(s[0]) if s[0] in LONGEST else len(LONGEST))
+    for suite in (s for s in suites if s not in beside):
+        total.add(report(*timed(*suite)))
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        for done in as_completed([pool.submit(timed, *suite) for suite in beside]):
+            total.add(report(*done.result()))
     if total.passed + total.failed + total.skipped == 0:
         total.failed = 1  # nothing ran: that is no success
     print(f"{total.passed} passed, {total.failed} failed", flush=True)

@@ -162,5 +162,30 @@ def end_in_one_line(kind: Type[BaseException], error: BaseException, trace: Any)
     raise SystemExit(error.exit_status)
 
 
+def _say_if_nothing_was_planned() -> None:
+    """``stoker plan FILE`` ends the program at its first pipeline call; who gets here made none."""
+    from ._binary import run_options
+
+    pipelines = sys.modules.get("stoker._pipeline")
+    if (
+        not run_options().get("plan")
+        or getattr(sys, "last_value", None) is not None  # it was said what went wrong
+        or getattr(pipelines, "was_called", False)
+    ):
+        return
+    file = sys.argv[0]
+    kind = getattr(pipelines, "Pipeline", ())
+    names = [k for k, v in vars(sys.modules["__main__"]).items() if kind and isinstance(v, kind)]
+    one = names[0] if names else "PIPELINE"
+    has = f" (it has: {', '.join(names)})" if names else ""
+    say(
+        f"{file} called no pipeline, so there is nothing to plan; "
+        f"name one: stoker plan {file}:{one}{has}"
+    )
+
+
 if os.environ.get("STOKER_RUN_OPTIONS") and sys.excepthook is sys.__excepthook__:
+    import atexit
+
     sys.excepthook = end_in_one_line
+    atexit.register(_say_if_nothing_was_planned)

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from ._layers import PipelineOptions
     from ._step import Step
 
+was_called = False  # some pipeline, as a run of its own
+
 # What a nested pipeline hands down to its steps; the rest belongs to a run of its own.
 _STEP_DEFAULTS = [
     "resources",
@@ -284,6 +286,8 @@ class Pipeline:
         if outer is not None:
             return self._inline(outer, args, kwargs)
         _refuse_in_worker(f"pipeline '{self.name}'")
+        global was_called
+        was_called = True
         compiled = self.compile(*args, **kwargs)
         if not compiled.spec["steps"]:
             warn(f"pipeline '{self.name}' has no steps, so there is nothing to run")

@@ -385,6 +385,36 @@ static int run_rm(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out
     return rc;
 }
 
+static const stk_option options[] = {
+    {"copy-to", 0, "FILE", "get: copy the artifact to FILE, which must not exist", false},
+    {"format", 0, "F", "add: its format (json, npy, parquet, …)", false},
+    {"type", 0, "T", "add: its type, as the Python front names it", false},
+    {"meta", 0, "JSON", "add: an object that is kept with it", false},
+    {"name", 0, "NAME", "add: give it a name", false},
+    {"version", 0, "V", "add: with --name, the version (default: the next number)", false},
+    {"all", 0, NULL, "rm: every version of the name", false},
+    {NULL}};
+
+/* Each option's text begins with the word that it belongs to; with another it would mean nothing.
+ */
+static int check_options(const stk_cli *cli, const char *word)
+{
+    for (const stk_option *o = options; o->name != NULL; o++) {
+        bool given =
+            o->arg == NULL ? stk_cli_flag(cli, o->name) : stk_cli_value(cli, o->name) != NULL;
+        size_t n = strcspn(o->help, ":");
+        if (given && (strncmp(o->help, word, n) != 0 || word[n] != '\0')) {
+            return stk_cli_usage(cli, "--%s is for 'artifact %.*s', not for '%s'", o->name, (int)n,
+                                 o->help, word);
+        }
+    }
+    if (stk_cli_value(cli, "version") != NULL && stk_cli_value(cli, "name") == NULL) {
+        return stk_cli_usage(cli, "--version %s is of a name: give --name NAME too",
+                             stk_cli_value(cli, "version"));
+    }
+    return 0;
+}
+
 static int run_artifact(stk_cli *cli)
 {
     static const struct {
@@ -411,7 +441,8 @@ static int run_artifact(stk_cli *cli)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
     stk_err err = {0};
-    int status = stk_cli_store(cli, words[i].flags, &read.store);
+    int status = check_options(cli, word);
+    status = status != 0 ? status : stk_cli_store(cli, words[i].flags, &read.store);
     if (status != 0) {
         return status;
     }
@@ -419,16 +450,6 @@ static int run_artifact(stk_cli *cli)
                            : words[i].run(cli, read.store, arena, &out, &err);
     return stk_cli_answer(cli, rc, &out, &err);
 }
-
-static const stk_option options[] = {
-    {"copy-to", 0, "FILE", "get: copy the artifact to FILE, which must not exist", false},
-    {"format", 0, "F", "add: its format (json, npy, parquet, …)", false},
-    {"type", 0, "T", "add: its type, as the Python front names it", false},
-    {"meta", 0, "JSON", "add: an object that is kept with it", false},
-    {"name", 0, "NAME", "add: give it a name", false},
-    {"version", 0, "V", "add: with --name, the version (default: the next number)", false},
-    {"all", 0, NULL, "rm: every version of the name", false},
-    {NULL}};
 
 const stk_command stk_cmd_artifact = {
     .name = "artifact",

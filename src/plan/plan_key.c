@@ -52,10 +52,38 @@ static const char *relative(const char *folder, const char *cwd)
     return cwd;
 }
 
+/* A text of what the front wrote into the origin; NULL: it didn't. */
+static const char *of_origin(const key_writer *w, const char *key)
+{
+    static const stk_json_limits limits = {STK_LIMIT_SPEC_BYTES, STK_LIMIT_YAML_NODES,
+                                           STK_LIMIT_DEPTH};
+    const char *origin = stk_spec_origin(w->plan->spec);
+    stk_json root;
+    if (origin == NULL || strstr(origin, key) == NULL ||
+        stk_json_parse(origin, strlen(origin), NULL, &limits, w->arena, &root, NULL) < 0) {
+        return NULL;
+    }
+    return stk_json_text(stk_json_get(&root, key));
+}
+
+/* The module of the run's own file is `__main__` where the file is run, and has its name where one
+ * of its pipelines is called (`stoker run file.py:name`): the same steps, one cache. */
+static const char *function_of(const key_writer *w, const stk_step *step)
+{
+    const char *colon = strchr(step->python, ':');
+    const char *file = colon == NULL ? NULL : of_origin(w, "file");
+    const char *slash = file == NULL ? NULL : strrchr(file, '/');
+    const char *stem = slash == NULL ? file : slash + 1;
+    size_t n = colon == NULL ? 0 : (size_t)(colon - step->python);
+    bool own = stem != NULL && strncmp(stem, step->python, n) == 0 && strcmp(stem + n, ".py") == 0;
+    return own ? stk_arena_printf(w->arena, "__main__%s", colon) : step->python;
+}
+
 static int add_command(key_writer *w, const stk_step *step)
 {
     if (step->python != NULL) {
-        return add_part(w, "command", stk_arena_printf(w->arena, "python %s", step->python));
+        const char *function = function_of(w, step);
+        return add_part(w, "command", stk_arena_printf(w->arena, "python %s", function));
     }
     STK_BUF_AUTO text = STK_BUF_INIT(SIZE_MAX / 2);
     for (uint32_t i = 0; i < step->n_argv; i++) {
@@ -163,15 +191,7 @@ static int add_outputs(key_writer *w, const stk_step *step)
 /* Which Python a step's functions run in: only the front knows, and writes it into the origin. */
 static int add_runtime(key_writer *w, const stk_step *step)
 {
-    static const stk_json_limits limits = {STK_LIMIT_SPEC_BYTES, STK_LIMIT_YAML_NODES,
-                                           STK_LIMIT_DEPTH};
-    const char *origin = stk_spec_origin(w->plan->spec);
-    stk_json root;
-    if (step->python == NULL || origin == NULL || strstr(origin, "\"python\"") == NULL ||
-        stk_json_parse(origin, strlen(origin), NULL, &limits, w->arena, &root, NULL) < 0) {
-        return 0;
-    }
-    const char *python = stk_json_text(stk_json_get(&root, "python"));
+    const char *python = step->python == NULL ? NULL : of_origin(w, "python");
     return python == NULL ? 0 : add_part(w, "runtime", python);
 }
 

@@ -58,6 +58,34 @@ static void key_of(const variant *v, stk_arena *arena, stk_key *ret_key)
     stk_spec_free(spec);
 }
 
+/* `stoker run m.py` and `stoker run m.py:pipeline` make one cache; another file's module is its
+ * own. */
+static void test_own_file(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *cwd_and_file, *step, *command;
+    } cases[] = {
+        {"/p, file: /p/m.py", "python: 'm:f'", "python __main__:f"},
+        {"/p, file: m.py", "python: 'm:f'", "python __main__:f"},
+        {"/p, file: /p/m.py", "python: '__main__:f'", "python __main__:f"},
+        {"/p, file: /p/m.py", "python: 'p.m:f'", "python p.m:f"},
+        {"/p, file: /p/my.py", "python: 'm:f'", "python m:f"},
+        {"/p, file: /p/m.py.py", "python: 'm:f'", "python m:f"},
+        {"/p", "python: 'm:f'", "python m:f"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        STK_ARENA_AUTO arena = stk_arena_new(0);
+        stk_key key;
+        variant v = plain;
+        v.folder = cases[i].cwd_and_file;
+        v.step = cases[i].step;
+        key_of(&v, arena, &key);
+        assert_string_equal(key.parts[0].name, "command");
+        assert_string_equal(key.parts[0].value, cases[i].command);
+    }
+}
+
 static void test_parts(void **state)
 {
     (void)state;
@@ -282,10 +310,10 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_parts),       cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_image),       cmocka_unit_test(test_ignored_inputs),
-        cmocka_unit_test(test_long_values), cmocka_unit_test(test_another_function),
-        cmocka_unit_test(test_missing),     cmocka_unit_test(test_list_digest),
-        cmocka_unit_test(test_errors)};
+        cmocka_unit_test(test_own_file),         cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_changes),          cmocka_unit_test(test_image),
+        cmocka_unit_test(test_ignored_inputs),   cmocka_unit_test(test_long_values),
+        cmocka_unit_test(test_another_function), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_list_digest),      cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

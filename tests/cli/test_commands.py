@@ -131,9 +131,36 @@ def test_plan_of_a_python_file(cli: Cli) -> None:
     assert run.code == 0 and "one" in run.out and "two" in run.out
     assert not cli.store.exists()
     assert cli("run", "--python", PYTHON, "flow.py", timeout=60).code == 0
-    for status in ("succeeded", "cached"):  # functions of another module than __main__
-        run = cli("run", "--python", PYTHON, "flow.py:flow", timeout=60)
-        assert run.code == 0 and set(run.statuses.values()) == {status}
+    run = cli("run", "--python", PYTHON, "flow.py:flow", timeout=60)  # of module flow, not __main__
+    assert run.code == 0 and set(run.statuses.values()) == {"cached"}
+
+
+@pytest.mark.parametrize(
+    "arguments, code, said",
+    [
+        ([], 0, "flow.py called no pipeline, so there is nothing to plan; name one: stoker plan"),
+        (["empty"], 0, "pipeline 'empty' has no steps"),
+        (["wrong"], 2, "Wrong arguments when calling pipeline 'flow'"),
+    ],
+)
+def test_plan_of_a_file_that_plans_nothing(
+    cli: Cli, arguments: list[str], code: int, said: str
+) -> None:
+    cli.write(
+        "flow.py",
+        "import sys\n"
+        "from stoker import pipeline, step\n"
+        "@step\ndef one() -> int: return 1\n"
+        "@pipeline\ndef flow(): one()\n"
+        "@pipeline\ndef empty(): pass\n"
+        "if 'empty' in sys.argv: empty()\n"
+        "if 'wrong' in sys.argv: flow(3)\n",
+    )
+    run = cli("plan", "--python", PYTHON, "flow.py", *arguments, timeout=60)
+    assert run.code == code and said in run.err
+    assert ("called no pipeline" in run.err) == (arguments == [])
+    assert ":flow (it has: flow, empty)" in run.err or arguments
+    assert not cli.store.exists()
 
 
 FLOW = """

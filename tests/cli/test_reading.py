@@ -92,6 +92,13 @@ def test_a_run_and_its_names(cli: Cli, ran: Run) -> None:
             "'p.json' is there already",
         ),
         (["artifact", "add", "p.json", "--meta", "[1]"], 2, "--meta is not a JSON object"),
+        (
+            ["artifact", "add", "p.json", "--version", "2"],
+            2,
+            "--version 2 is of a name: give --name",
+        ),
+        (["artifact", "list", "--all"], 2, "--all is for 'artifact rm', not for 'list'"),
+        (["artifact", "add", "p.json", "--copy-to", "x"], 2, "--copy-to is for 'artifact get'"),
         (["artifact"], 2, "list, get, path, add or rm"),
         (["store", "verify", "more"], 2, "'more' is one argument too many"),
         (["cancel", "latest", "more"], 2, "'more' is one argument too many"),
