@@ -142,6 +142,6 @@ const stk_command stk_cmd_build = {
             "project's code is no part of an image.\n\n'stoker plan --dockerfile' shows what would "
             "be built; build logs lie in the store's folder images.",
     .options = options_of_build,
-    .stop_at = stk_cli_is_python,
+    .stop_at = stk_cli_is_program,
     .run = run_build,
 };

@@ -417,5 +417,5 @@ const stk_command stk_cmd_plan = {
             "Dockerfiles that the steps' docker settings come to, of STEP or "
             "of all; a step whose image runs as it is has none.",
     .options = options_of_plan,
-    .stop_at = stk_cli_is_python,
+    .stop_at = stk_cli_is_program,
     .run = run_plan};

@@ -29,6 +29,11 @@ bool stk_cli_is_python(const char *word)
     return ends_with(word, ".py") || strstr(word, ".py:") != NULL;
 }
 
+bool stk_cli_is_program(const char *word)
+{
+    return ends_with(word, ".py");
+}
+
 int stk_cli_simulate(const stk_cli *cli, stk_err *err)
 {
     const char *spec = stk_cli_value(cli, "simulate");
@@ -427,7 +432,8 @@ const stk_command stk_cmd_run = {
         "engine itself. A Python file is run as\n"
         "'python file.py' would run it; the options are the defaults of every pipeline that it "
         "calls. file.py:name calls that\n"
-        "pipeline. Steps whose code, inputs and settings are known are not run again. Ctrl-C "
+        "pipeline; what follows a plain file is its own, options after file.py:name are Stoker's.\n"
+        "Steps whose code, inputs and settings are known are not run again. Ctrl-C "
         "ends running steps gracefully, a\n"
         "second one at once; SIGTERM (the machine is wanted back) does as the first. 'stoker "
         "resume' takes the run up\n"
@@ -438,5 +444,5 @@ const stk_command stk_cmd_run = {
         "stacks: {lab: {backend: docker, default_image: …, image_map: {nvcr.io/: mirror/}, "
         "socket: …}}.",
     .options = options_of_run,
-    .stop_at = stk_cli_is_python,
+    .stop_at = stk_cli_is_program,
     .run = run_run};

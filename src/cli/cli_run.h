@@ -30,6 +30,8 @@ typedef struct stk_run_options {
 
 /* "file.py" or "file.py:name": the words after it are the file's own. */
 bool stk_cli_is_python(const char *word);
+/* A file that is run as a program: what follows it on the command line is its own. */
+bool stk_cli_is_program(const char *word);
 /* Reads the options that both commands have. */
 int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err);
 /* Runs (or resumes) a pipeline to its end; returns the exit status. Prints errors itself. */

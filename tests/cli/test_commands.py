@@ -135,6 +135,20 @@ def test_plan_of_a_python_file(cli: Cli) -> None:
     assert run.code == 0 and set(run.statuses.values()) == {"cached"}
 
 
+def test_options_after_the_name_of_a_pipeline(cli: Cli) -> None:
+    """After a plain file they are its own; who names a pipeline means us."""
+    cli.write("flow.py", FLOW)
+    start = ["run", "--python", PYTHON, "flow.py:flow"]
+    run = cli(*start, "--param", "x=7", timeout=60)
+    assert run.code == 0 and run.shown["parameters"]["x"] == 7
+    run = cli(*start, "--param", "y=7", timeout=60)
+    assert run.code == 2 and "'y'" in run.err
+    run = cli(*start, "--parm", "x=7", timeout=60)
+    assert run.code == 2 and "did you mean '--param'" in run.err
+    run = cli(*start, "-p", "x=8", "--", "--param", timeout=60)
+    assert run.code == 0 and run.shown["parameters"]["x"] == 8
+
+
 @pytest.mark.parametrize(
     "arguments, code, said",
     [
