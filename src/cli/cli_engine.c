@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/limits.h"
 #include "cli/cli_containers.h"
+#include "cli/cli_echo.h"
 #include "cli/cli_run.h"
 #include "exec/exec.h"
 #include "report/report_html.h"
@@ -43,6 +44,7 @@ typedef struct engine {
     stk_backend *backend;
     stk_view *view;
     stk_progress *progress;
+    stk_cli_echo *echo; /* or NULL */
     stk_exec *exec;
     stk_err trouble; /* of a callback */
 } engine;
@@ -90,13 +92,26 @@ static void on_event(void *arg, const stk_event_row *row)
     if (e->trouble.code == 0 && stk_view_fold(e->view, row, &e->trouble) == 0 &&
         e->progress != NULL) {
         stk_progress_event(e->progress, row);
+        if (e->echo != NULL) {
+            stk_cli_echo_event(e->echo, row);
+        }
+    }
+}
+
+static void on_started(void *arg, uint32_t task, int64_t pid)
+{
+    engine *e = arg;
+    if (e->echo != NULL) {
+        stk_cli_echo_started(e->echo, task, pid);
     }
 }
 
 static int64_t on_tick(void *arg, int64_t now_ms)
 {
     engine *e = arg;
-    return e->progress == NULL ? -1 : stk_progress_tick(e->progress, now_ms);
+    int64_t echo = e->echo == NULL ? -1 : stk_cli_echo_tick(e->echo, now_ms);
+    int64_t progress = e->progress == NULL ? -1 : stk_progress_tick(e->progress, now_ms);
+    return echo >= 0 && (progress < 0 || echo < progress) ? echo : progress;
 }
 
 static bool usage(void *arg, uint32_t task, int64_t *ret_memory_bytes, double *ret_cpus)
@@ -234,11 +249,15 @@ static int open_progress(engine *e, stk_err *err)
                                   .tty = isatty(2) && !stk_cli_json(e->cli),
                                   .colour = style.colour,
                                   .utf8 = style.utf8,
-                                  .quiet = e->options->quiet || stk_cli_json(e->cli),
+                                  .quiet =
+                                      e->options->quiet || e->options->echo || stk_cli_json(e->cli),
                                   .usage = usage,
                                   .usage_arg = e};
     e->progress = stk_progress_new(&config, e->view);
-    return e->progress == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    e->echo = e->options->echo ? stk_cli_echo_new(e->view) : NULL;
+    return e->progress == NULL || (e->options->echo && e->echo == NULL)
+               ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+               : 0;
 }
 
 /* A resumed run's view begins with what was. */
@@ -371,6 +390,7 @@ static int open_all(engine *e, stk_err *err)
                               .signal_fd = e->signal_fd,
                               .hangup_fd = o->front_fd,
                               .on_event = on_event,
+                              .on_started = on_started,
                               .on_signal = on_signal,
                               .on_tick = on_tick,
                               .arg = e};
@@ -382,6 +402,7 @@ static int open_all(engine *e, stk_err *err)
 static void close_all(engine *e)
 {
     stk_progress_done(e->progress);
+    stk_cli_echo_free(e->echo);
     stk_exec_close(e->exec);
     if (e->backend != NULL) {
         e->backend->ops->close(e->backend);
@@ -407,6 +428,9 @@ static int summary(engine *e, stk_err *err)
     STK_TEXT_AUTO card = NULL;
     int64_t now = stk_clock_wall_ms(&stk_clock_real);
     stk_progress_clear(e->progress);
+    if (e->echo != NULL) {
+        (void)stk_cli_echo_tick(e->echo, now);
+    }
     stk_style style = stk_style_of(stderr, stk_cli_colour(e->cli, 2));
     int rc = e->trouble.code; /* then the view lacks something */
     if (rc < 0) {

@@ -73,6 +73,12 @@ int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
     }
     ret->with = stk_cli_value(cli, "with");
     ret->quiet = stk_cli_flag(cli, "quiet");
+    ret->echo = stk_cli_flag(cli, "echo");
+    if (ret->echo && stk_cli_json(cli)) {
+        return stk_err_set(
+            err, STK_E_USAGE,
+            "--echo and --json both want stdout; 'stoker logs' has what steps wrote");
+    }
     ret->use_new_code = stk_cli_flag(cli, "use-new-code");
     ret->name = stk_cli_value(cli, "run-name");
     if (ret->name != NULL && strchr(ret->name, '/') != NULL) {
@@ -155,6 +161,7 @@ static int set_run_options(const stk_cli *cli, const stk_run_options *options)
     json_object_set_new(doc, "params", params_json(cli));
     json_object_set_new(doc, "no_cache", json_boolean(!options->use_cache));
     json_object_set_new(doc, "quiet", json_boolean(options->quiet));
+    json_object_set_new(doc, "echo", json_boolean(options->echo));
     json_object_set_new(doc, "use_new_code", json_boolean(options->use_new_code));
     if (options->max_workers > 0) {
         json_object_set_new(doc, "max_workers", json_integer(options->max_workers));
@@ -414,6 +421,7 @@ static const stk_option options_of_run[] = {
     {"run-name", 0, "NAME", "a name for the run", false},
     {"detach", 'd', NULL, "go on in the background; print the run's id", false},
     {"quiet", 'q', NULL, "print failures only", false},
+    {"echo", 0, NULL, "print what steps write as they write it, '[RUN/STEP (pid P)] line'", false},
     {"python", 0, "EXE", "interpreter for Python files and steps", false},
     {"spec", 0, "FILE", "a pipeline document (- for standard input)", false},
     {"spec-fd", 0, "FD", "the same, from an open descriptor (for front ends)", false},

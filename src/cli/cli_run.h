@@ -17,6 +17,7 @@ typedef struct stk_run_options {
     uint32_t max_workers; /* 0: no limit but the CPUs */
     bool use_cache;
     bool quiet;
+    bool echo; /* what steps write appears on our stdout and stderr */
     bool use_new_code;
     bool plan;          /* only show what would be done */
     bool build;         /* with plan: make the images ready, too */

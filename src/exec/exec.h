@@ -60,6 +60,8 @@ typedef struct stk_exec_config {
     int hangup_fd; /* cancels when its other end closes, or -1 */
     /* Called after the event is durable. May be NULL. */
     void (*on_event)(void *arg, const stk_event_row *row);
+    /* Called when an attempt's process is known, after its TASK_STARTED. May be NULL. */
+    void (*on_started)(void *arg, uint32_t task, int64_t pid);
     /* Called for each signal from signal_fd: how many there were. May be NULL. */
     void (*on_signal)(void *arg, uint32_t n);
     /* Called now and then; returns milliseconds until it wants to be called again (-1: with the

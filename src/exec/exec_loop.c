@@ -209,6 +209,9 @@ static int drain(stk_exec *x, bool *ret_any, stk_err *err)
             rc = stk_exec_emit_note(x, report.text, err);
         } else if (report.id < x->n_tasks && x->tasks[report.id].slot != NULL) {
             x->tasks[report.id].slot->pid = report.pid;
+            if (x->config.on_started != NULL) {
+                x->config.on_started(x->config.arg, report.id, report.pid);
+            }
         }
         if (rc < 0) {
             return rc;
