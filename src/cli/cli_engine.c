@@ -39,6 +39,7 @@ typedef struct engine {
     stk_findings devices; /* what speaks against them */
     stk_store *store;
     char run[40];
+    char clone[40]; /* run whose tasks are taken over */
     int lock_fd;
     int signal_fd;
     stk_backend *backend;
@@ -192,6 +193,18 @@ static int open_run(engine *e, stk_err *err)
     if (e->options->resume != NULL) {
         return open_old_run(e, err);
     }
+    if (e->options->clone != NULL) { /* before there is a newer one that "latest" would name */
+        int rc = stk_store_resolve_run(e->store, e->options->clone, e->clone, err);
+        rc = rc < 0 || stk_spec_grows(e->spec)
+                 ? rc
+                 : stk_err_set(err, STK_E_USAGE,
+                               "--clone is for graphs that grow; finished steps of pipeline '%s' "
+                               "are reused from the cache, without being told so",
+                               stk_spec_name(e->spec));
+        if (rc < 0) {
+            return rc;
+        }
+    }
     size_t len = 0;
     const char *text = stk_spec_text(e->spec, &len);
     return stk_store_new_run(e->store, e->options->name, stk_spec_name(e->spec), text, len,
@@ -323,7 +336,8 @@ static int make_plan(engine *e, const int64_t *peaks, stk_err *err)
     rc = rc < 0
              ? rc
              : stk_plan_new_rest(e->spec, &e->capacity, peaks, o->policy, settled, &e->plan, err);
-    if (rc == 0 && settled == NULL && o->use_cache && stk_plan_n_notes(e->plan) > 0) {
+    bool is_static = !stk_spec_grows(e->spec);
+    if (rc == 0 && settled == NULL && is_static && o->use_cache && stk_plan_n_notes(e->plan) > 0) {
         rc = find_cached(e, &settled, err);
         if (rc == 0 && settled != NULL) {
             stk_plan_free(e->plan);
@@ -383,6 +397,9 @@ static int open_all(engine *e, stk_err *err)
                               .run = e->run,
                               .name = o->name,
                               .resumed = o->resume != NULL,
+                              .clone_of = o->clone != NULL ? e->clone : NULL,
+                              .clone_until = o->clone_until,
+                              .clone_only = o->clone_only,
                               .use_cache = o->use_cache,
                               .policy = o->policy,
                               .mode = o->mode >= 0 ? (stk_mode)o->mode : stk_spec_mode(e->spec),
@@ -510,5 +527,5 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *
     }
     tell_end(&e, words[status], stk_exec_error(e.exec));
     close_all(&e);
-    return exits[status];
+    return options->clone_only && status == STK_RUN_INTERRUPTED ? 0 : exits[status];
 }

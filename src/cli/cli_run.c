@@ -206,7 +206,8 @@ int stk_cli_settled(const stk_spec *spec, const stk_view *view, stk_arena *arena
 {
     uint32_t n = stk_spec_n_steps(spec);
     bool *settled = stk_arena_array(arena, (size_t)n + 1, sizeof *settled);
-    for (uint32_t i = 0; settled != NULL && i < n && i < stk_view_n_tasks(view); i++) {
+    bool is_static = !stk_spec_grows(spec); /* else a step has any number of tasks, or more to come */
+    for (uint32_t i = 0; is_static && settled != NULL && i < n && i < stk_view_n_tasks(view); i++) {
         const stk_view_task *task = stk_view_get_task(view, i);
         settled[i] = strcmp(task->name, stk_spec_step(spec, i)->name) == 0 &&
                      (task->state == STK_TASK_SUCCEEDED || task->state == STK_TASK_CACHED);
@@ -369,6 +370,24 @@ static int detach(const stk_cli *cli)
 
 /* --- the command --- */
 
+static int read_clone(const stk_cli *cli, stk_run_options *ret, stk_err *err)
+{
+    ret->clone = stk_cli_value(cli, "clone");
+    ret->clone_until = stk_cli_value(cli, "clone-until");
+    ret->clone_only = stk_cli_flag(cli, "clone-only");
+    const char *more = ret->clone_until != NULL ? "--clone-until"
+                       : ret->clone_only        ? "--clone-only"
+                                                : NULL;
+    if (more != NULL && ret->clone == NULL) {
+        return stk_err_set(err, STK_E_USAGE, "%s needs --clone RUN: tasks of which run?", more);
+    }
+    if (ret->clone != NULL && ret->resume != NULL) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "--clone begins a new run, --resume goes on with one: say either");
+    }
+    return 0;
+}
+
 static int run_run(stk_cli *cli)
 {
     stk_err err = {0};
@@ -378,6 +397,9 @@ static int run_run(stk_cli *cli)
         return stk_cli_fail(cli, &err);
     }
     options.resume = stk_cli_value(cli, "resume");
+    if (read_clone(cli, &options, &err) < 0) {
+        return stk_cli_fail(cli, &err);
+    }
     bool piped = stk_cli_value(cli, "spec") != NULL || stk_cli_value(cli, "spec-fd") != NULL;
     if (target == NULL && !piped) {
         return stk_cli_usage(cli, "what is to be run? give a pipeline.yaml or a Python file");
@@ -427,6 +449,9 @@ static const stk_option options_of_run[] = {
     {"spec-fd", 0, "FD", "the same, from an open descriptor (for front ends)", false},
     {"forkserver-fd", 0, "FD", "a connected fork server (for front ends)", false},
     {"front-fd", 0, "FD", "report the run's begin and end there (for front ends)", false},
+    {"clone", 0, "RUN", "of a graph that grows: take over that run's finished tasks", false},
+    {"clone-until", 0, "STEP", "with --clone: but not those of this step, nor what follows", false},
+    {"clone-only", 0, NULL, "with --clone: and do no more ('stoker resume' goes on)", false},
     {"resume", 0, "RUN", "take up this run (for front ends; people say 'stoker resume')", false},
     {"use-new-code", 0, NULL, "with --resume: go on although the code changed", false},
     {NULL}};

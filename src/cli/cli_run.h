@@ -25,6 +25,9 @@ typedef struct stk_run_options {
     const char *python; /* interpreter, or NULL */
     const char *with;   /* the stack, or NULL: local */
     const char *resume; /* run to take up, or NULL */
+    /* Run whose finished tasks are taken over, but for those of a step; or NULL. */
+    const char *clone, *clone_until;
+    bool clone_only; /* and nothing else is done */
     int server_fd;      /* fork server, or -1 */
     int front_fd;       /* JSON lines for the front, or -1 */
 } stk_run_options;

@@ -97,6 +97,17 @@ int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task)
     return r->limit_memory ? stk_sched_asks(x->sched, task).memory_bytes : 0;
 }
 
+/* What it is to have of the host's CPUs: as asked, all ranks together, as far as there are so many.
+ */
+int64_t stk_exec_cpu_milli(const stk_exec *x, uint32_t task)
+{
+    stk_pack_ask asks[STK_LIMIT_ASKS];
+    stk_request r =
+        stk_exec_request(x->config.plan, x->tasks[task].i_step, stk_exec_ranks(x, task), asks);
+    int64_t most = x->config.capacity->cpu_milli;
+    return r.cpu_milli > most && x->grow != NULL ? most : r.cpu_milli;
+}
+
 static void device_json(const stk_device *d, int64_t share_bytes, stk_buf *buf)
 {
     const char *const texts[][2] = {{"uuid", d->uuid},
@@ -125,10 +136,11 @@ void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf)
     const exec_slot *slot = x->tasks[task].slot;
     const stk_request *r = stk_plan_request(x->config.plan, x->tasks[task].i_step);
     int64_t memory_bytes = stk_exec_memory_limit(x, task);
+    int64_t cpu_milli = stk_exec_cpu_milli(x, task);
     stk_buf_char(buf, '{');
     const char *comma = "";
     if (r->limit_cpu) {
-        stk_buf_printf(buf, "\"cpu_count\":%g,\"cpus\":[", (double)r->cpu_milli / 1000);
+        stk_buf_printf(buf, "\"cpu_count\":%g,\"cpus\":[", (double)cpu_milli / 1000);
         for (uint32_t i = 0; i < slot->n_cpus; i++) {
             stk_buf_printf(buf, "%s%u", i > 0 ? "," : "", x->cpu_ids[slot->cpus[i]]);
         }
@@ -187,7 +199,7 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
         x->n_leases++;
     }
     if (r->limit_cpu) {
-        pick_cpus(x, slot, (uint32_t)((r->cpu_milli + 999) / 1000));
+        pick_cpus(x, slot, (uint32_t)((stk_exec_cpu_milli(x, task) + 999) / 1000));
     }
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     stk_buf_text(&buf, "{\"granted\":");

@@ -136,7 +136,6 @@ int stk_exec_grow_schedule(stk_exec *x, uint32_t task, const uint32_t *needs, ui
     fit(x, &r);
     stk_sched_task ask = stk_exec_sched_task(x->config.plan, i_step, &r);
     stk_err why = {0};
-    ask.lookup = x->clone != NULL || stk_exec_is_cached(x, task);
     int rc = r.refusal != NULL
                  ? stk_err_set(&why, STK_E_RESOURCES, "%s", r.refusal)
                  : stk_sched_add(x->sched, &ask, needs, n_needs, NULL, &why);
@@ -189,25 +188,11 @@ static int add(stk_exec *x, const stk_grow_adding *a, stk_err *err)
                          err);
 }
 
-/* Those that can't be had here. */
-static int fail_refused(stk_exec *x, uint32_t first, stk_err *err)
-{
-    int rc = 0;
-    for (uint32_t i = first; i < x->n_tasks && rc >= 0; i++) {
-        if (x->grown[i].refusal != NULL) {
-            exec_failure failure = {.class = STK_FAIL_RESOURCES, .text = x->grown[i].refusal};
-            rc = stk_exec_fail(x, i, &failure, err);
-        }
-    }
-    return rc;
-}
-
 int stk_exec_grow_begin(stk_exec *x, stk_err *err)
 {
     stk_grow_adding first;
     stk_grow_begin(x->grow, &first);
-    int rc = add(x, &first, err);
-    return rc < 0 ? rc : fail_refused(x, 0, err);
+    return add(x, &first, err);
 }
 
 /* It ran again since what it made was gone, and what followed it is there. */
@@ -235,7 +220,6 @@ int stk_exec_follow(stk_exec *x, uint32_t task, const exec_said *said, stk_err *
 {
     stk_grow_adding *adding = NULL;
     uint32_t n = 0;
-    uint32_t first = x->n_tasks;
     int rc = stk_exec_scope_end(x, task, said, err);
     if (rc < 0 || x->grown[task].has_followed) {
         return rc;
@@ -245,31 +229,97 @@ int stk_exec_follow(stk_exec *x, uint32_t task, const exec_said *said, stk_err *
     for (uint32_t i = 0; i < n && rc == 0; i++) {
         rc = add(x, &adding[i], err);
     }
-    return rc < 0 ? rc : fail_refused(x, first, err);
+    return rc;
 }
 
-int stk_exec_next_load(const stk_spec *spec, const json_t *next, stk_arena *arena,
-                       stk_grow_next *ret_next, stk_err *err)
+/* --- taken over --- */
+
+static int push_part(stk_exec *x, uint32_t task, const exec_part *part, stk_err *err)
 {
-    const json_t *names = json_object_get(next, "steps");
-    size_t n = json_array_size(names);
-    uint32_t *steps = stk_arena_array(arena, n + 1, sizeof *steps);
-    if (steps == NULL) {
+    int rc = 0;
+    for (uint32_t i = 0; i < part->n_made && rc == 0; i++) {
+        const exec_artifact *a = part->made[i];
+        rc = stk_exec_push_ref(
+            x, &(stk_ref_row){.digest = a->ref.digest, .task = task, .output = a->name}, err);
+    }
+    return rc;
+}
+
+/* What the task made is this run's, too. */
+static int push_refs(stk_exec *x, uint32_t task, const exec_said *said, stk_err *err)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < said->n_parts && rc == 0; i++) {
+        rc = push_part(x, task, &said->parts[i], err);
+    }
+    if (rc == 0 && said->items != NULL) {
+        exec_artifact *items[1] = {said->items};
+        rc = push_part(x, task, &(exec_part){.made = items, .n_made = 1}, err);
+    }
+    return rc;
+}
+
+/* TASK_CACHED with what it said there; `head`: members of its data, each with a comma after it. */
+static int take_over(stk_exec *x, uint32_t task, const char *head, const exec_said *said,
+                     const char *metadata, stk_err *err)
+{
+    STK_BUF_AUTO outputs = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
+    STK_BUF_AUTO more = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
+    stk_exec_said_json(x, said, &outputs, &more);
+    if (outputs.failed || more.failed) {
         return stk_exec_nomem(err);
     }
-    for (size_t i = 0; i < n; i++) {
-        const char *name = json_string_value(json_array_get(names, i));
-        int64_t step = name == NULL ? -1 : stk_spec_find(spec, name);
-        if (step < 0) {
-            return stk_err_set(err, STK_E_USAGE, "'%s' comes next, which is no step of the document",
-                               name == NULL ? "" : name);
-        }
-        steps[i] = (uint32_t)step;
+    const char *data =
+        stk_arena_printf(x->tick, "{%s\"outputs\":%s%s,\"metadata\":%s}", head, outputs.data,
+                         more.data, metadata != NULL ? metadata : "{}");
+    int rc = data == NULL ? stk_exec_nomem(err) : push_refs(x, task, said, err);
+    x->is_held = true;
+    rc = rc < 0 ? rc
+                : stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task},
+                                data, err);
+    rc = rc < 0 ? rc : stk_exec_follow(x, task, said, err);
+    x->is_held = false;
+    return rc;
+}
+
+int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err)
+{
+    bool found = false;
+    exec_said said;
+    const char *metadata = NULL;
+    int rc = x->clone == NULL ? 0 : stk_exec_clone_find(x, task, &found, &said, &metadata, err);
+    if (rc == 0 && found) {
+        const char *head =
+            stk_arena_printf(x->scratch, "\"from_run\":\"%s\",\"from_task\":%u,",
+                             stk_exec_clone_run(x->clone), x->grown[task].origin);
+        rc = head == NULL ? stk_exec_nomem(err) : take_over(x, task, head, &said, metadata, err);
+    } else if (rc == 0) {
+        rc = stk_exec_emit(x, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task}, NULL, err);
     }
+    stk_arena_reset(x->scratch);
+    return rc;
+}
+
+int stk_exec_fail_refused(stk_exec *x, uint32_t task, stk_err *err)
+{
+    exec_failure failure = {.class = STK_FAIL_RESOURCES, .text = x->grown[task].refusal};
+    return stk_exec_fail(x, task, &failure, err);
+}
+
+int stk_exec_next_load(const stk_spec *spec, uint32_t i_step, const json_t *next, stk_arena *arena,
+                       stk_grow_next *ret_next, stk_err *err)
+{
+    const json_t *list = json_object_get(next, "steps");
+    uint32_t n = (uint32_t)json_array_size(list);
+    const char **names = stk_arena_array(arena, (size_t)n + 1, sizeof *names);
     *ret_next = (stk_grow_next){
-        .steps = steps,
-        .n_steps = (uint32_t)n,
-        .n = (uint32_t)json_integer_value(json_object_get(next, "n")),
-    };
-    return 0;
+        .n_steps = n, .n = (uint32_t)json_integer_value(json_object_get(next, "n"))};
+    if (names == NULL) {
+        return stk_exec_nomem(err);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        names[i] = name == NULL ? "" : name;
+    }
+    return stk_grow_read_next(spec, i_step, names, n, arena, &ret_next->steps, err);
 }

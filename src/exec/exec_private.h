@@ -135,6 +135,7 @@ struct stk_exec {
     exec_items items;
     struct exec_clone *clone; /* the run whose finished tasks are taken over; or NULL */
     uint32_t n_documents;     /* task.json's that were written */
+    int64_t max_splits;       /* a limit of the flow's own, told to its tasks */
     bool is_held;    /* what is emitted now is one transaction: no flush in between */
     bool is_waiting; /* clone_only: something would start now */
     stk_arena *arena;   /* the run */
@@ -236,6 +237,7 @@ void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf);
 /* What the attempt may use of the host's memory: as asked, or more after it ran out; 0: no limit.
  */
 int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task);
+int64_t stk_exec_cpu_milli(const stk_exec *x, uint32_t task);
 int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err);
 
 /* --- exec_start.c --- */
@@ -288,8 +290,6 @@ int stk_exec_read_result(stk_exec *x, exec_ending *e, stk_err *why);
  * step's fault). */
 int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output *r,
                      const stk_output *declared, exec_ref *ret_ref, stk_err *err);
-/* STK_E_FULL and its like: the store's trouble, not the step's. */
-bool stk_exec_is_ours(int rc, const stk_err *why);
 int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err);
 /* The end of a task whose outcome is known: reads its result, stores its outputs, emits what
  * follows. */
@@ -397,8 +397,12 @@ stk_request stk_exec_request(const stk_plan *plan, uint32_t i_step, uint32_t ran
 /* The gang that a task is; ranks 0: none. */
 stk_gang_ask stk_exec_gang(const stk_exec *x, uint32_t task);
 uint32_t stk_exec_ranks(const stk_exec *x, uint32_t task); /* from num_parallel, else 0 */
-/* Names of steps (JSON list) and n → next, in `arena`. STK_E_USAGE: no such step. */
-int stk_exec_next_load(const stk_spec *spec, const json_t *next, stk_arena *arena,
+/* STK_ACT_LOOKUP of a task: cloned, cached, or missed. */
+int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err);
+/* A task that can't be had here (exec_grown.refusal) was to start. */
+int stk_exec_fail_refused(stk_exec *x, uint32_t task, stk_err *err);
+/* {"steps", "n"} of an event of the step → next, in `arena`. STK_E_USAGE: no such step. */
+int stk_exec_next_load(const stk_spec *spec, uint32_t i_step, const json_t *next, stk_arena *arena,
                        stk_grow_next *ret_next, stk_err *err);
 
 /* --- exec_scope.c --- */
@@ -456,10 +460,36 @@ void stk_exec_mask(const stk_settings *settings, const char *dir, stk_arena *are
 
 /* --- exec_schedule.c --- */
 
+stk_sched_task stk_exec_sched_task(const stk_plan *plan, uint32_t i_step,
+                                   const stk_request *request);
 /* What TASK_RETRYING says (its data, or NULL) that the next attempt gets more of. */
 stk_grows stk_exec_grows(const char *data);
 
 /* --- exec_resume.c --- */
+
+/* What the log says of a task, in the end. */
+typedef struct exec_past {
+    char *said;       /* JSON of the last success: its outputs, or, of a graph that grows, all of its
+                         data; malloc'd; NULL: not done */
+    uint32_t attempt; /* highest */
+    uint32_t n_grown[STK_GROWS_SHARE + 1]; /* attempts that got more of this than the one before */
+    bool running;                          /* started, and no end was committed */
+    bool done;
+    bool ran; /* and was not served by the cache: hooks follow */
+} exec_past;
+
+/* A task that isn't done: ends what still lives of it, or takes its good result as it is. */
+int stk_exec_replay_unfinished(stk_exec *x, uint32_t task, const exec_past *past, stk_err *err);
+/* The step runs again since what it made is gone; an error where it can't. */
+int stk_exec_replay_again(stk_exec *x, uint32_t task, stk_err *err);
+
+/* --- exec_regrow.c --- */
+
+/* TASK_ADDED, TASK_SUCCEEDED and TASK_CACHED of the log, in its order; RUN_CREATED: what is cloned.
+ */
+int stk_exec_regrow_row(stk_exec *x, const stk_event_row *row, stk_err *err);
+/* Then all tasks, by number, with what the log says of each. */
+int stk_exec_regrow(stk_exec *x, exec_past *pasts, stk_err *err);
 
 int stk_exec_replay(stk_exec *x, stk_err *err);
 

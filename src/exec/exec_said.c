@@ -158,17 +158,6 @@ static const exec_artifact *find_on(const stk_exec *x, uint32_t task, const exec
     return inherits ? stk_exec_scope_find(scope, name) : made;
 }
 
-/* "yes (good), no (bad)" */
-static const char *cases_text(const stk_exec *x, const stk_step *step)
-{
-    const char *text = "";
-    for (uint32_t i = 0; i < step->n_next && text != NULL; i++) {
-        text = stk_arena_printf(x->scratch, "%s%s'%.40s' (%s)", text, i > 0 ? ", " : "",
-                                step->cases[i], stk_spec_step(x->spec, step->next[i])->name);
-    }
-    return text;
-}
-
 static int choose(stk_exec *x, const stk_step *step, const stk_json *value, stk_grow_next *next,
                   stk_err *err)
 {
@@ -176,15 +165,12 @@ static int choose(stk_exec *x, const stk_step *step, const stk_json *value, stk_
     const char *text = value->kind == STK_JSON_TEXT ? stk_json_text(value)
                                                     : stk_json_dump_in(value, x->scratch);
     uint32_t i_step = (uint32_t)stk_spec_find(x->spec, step->name);
-    int64_t at = text == NULL ? -1 : stk_grow_case(x->spec, i_step, text);
-    if (chosen == NULL) {
+    if (chosen == NULL || text == NULL) {
         return stk_exec_nomem(err);
     }
+    int64_t at = stk_grow_case(x->spec, i_step, text);
     if (at < 0) {
-        const char *cases = cases_text(x, step);
-        return stk_err_set(err, STK_E_USAGE,
-                           "output '%s' says '%.80s', which is none of the cases: %s", step->on,
-                           text == NULL ? "" : text, cases == NULL ? "" : cases);
+        return stk_grow_refuse_case(x->spec, i_step, text, err);
     }
     *chosen = step->next[at];
     *next = (stk_grow_next){.steps = chosen, .n_steps = 1};
@@ -244,24 +230,18 @@ static int next_by_output(stk_exec *x, uint32_t task, const exec_part *part, stk
 static int next_by_result(stk_exec *x, const exec_ending *e, exec_said *said, stk_err *err)
 {
     const stk_result *r = &e->result;
-    uint32_t *steps = stk_arena_array(x->scratch, r->n_next_steps, sizeof *steps);
-    if (steps == NULL) {
-        return stk_exec_nomem(err);
-    }
-    for (uint32_t i = 0; i < r->n_next_steps; i++) {
-        int64_t step = stk_spec_find(x->spec, r->next_steps[i]);
-        if (step < 0) {
-            return stk_err_set(err, STK_E_USAGE, "'%s' comes next, which is no step of the document",
-                               r->next_steps[i]);
-        }
-        steps[i] = (uint32_t)step;
+    const uint32_t *steps = NULL;
+    int rc = stk_grow_read_next(x->spec, x->tasks[e->task].i_step, r->next_steps, r->n_next_steps,
+                                x->scratch, &steps, err);
+    if (rc < 0) {
+        return rc;
     }
     bool has_n = r->next_n >= 0 && r->next_n < UINT32_MAX;
     said->next = (stk_grow_next){
         steps, r->n_next_steps, has_n ? (uint32_t)r->next_n : e->step->num_parallel};
     if (!has_n && e->step->grows == STK_NEXT_FOREACH) {
         stk_grow_next by_list;
-        int rc = next_by_output(x, e->task, &said->parts[0], &by_list, err);
+        rc = next_by_output(x, e->task, &said->parts[0], &by_list, err);
         said->next.n = rc < 0 ? 0 : by_list.n;
         return rc;
     }
@@ -427,7 +407,8 @@ int stk_exec_said_load(stk_exec *x, uint32_t task, const json_t *data, exec_said
     for (uint32_t i = 1; i < said.n_parts && rc == 0; i++) {
         rc = take_part(x, task, json_array_get(ranks, i - 1), &said.parts[i], err);
     }
-    rc = rc < 0 ? rc : stk_exec_next_load(x->spec, next, x->scratch, &said.next, err);
+    rc = rc < 0 ? rc : stk_exec_next_load(x->spec, x->tasks[task].i_step, next, x->scratch,
+                                            &said.next, err);
     if (rc == 0 && items != NULL) {
         rc = take(x, task, "next.items", items, &said.items, err);
     }
