@@ -206,7 +206,8 @@ int stk_cli_settled(const stk_spec *spec, const stk_view *view, stk_arena *arena
 {
     uint32_t n = stk_spec_n_steps(spec);
     bool *settled = stk_arena_array(arena, (size_t)n + 1, sizeof *settled);
-    bool is_static = !stk_spec_grows(spec); /* else a step has any number of tasks, or more to come */
+    bool is_static =
+        !stk_spec_grows(spec); /* else a step has any number of tasks, or more to come */
     for (uint32_t i = 0; is_static && settled != NULL && i < n && i < stk_view_n_tasks(view); i++) {
         const stk_view_task *task = stk_view_get_task(view, i);
         settled[i] = strcmp(task->name, stk_spec_step(spec, i)->name) == 0 &&

@@ -51,9 +51,9 @@ typedef struct stk_exec_config {
     const char *run;                       /* id; its folder and lock exist */
     const char *name;                      /* of the run, or NULL: the id */
     bool resumed;                          /* the run has events already */
-    /* Of a graph that grows: the run (or what names it) whose finished tasks are taken over, but for
-     * those of the step `clone_until`; NULL: none, all. clone_only: and no more is done, the run
-     * ends as interrupted. */
+    /* Of a graph that grows: the run (or what names it) whose finished tasks are taken over, but
+     * for those of the step `clone_until`; NULL: none, all. clone_only: and no more is done, the
+     * run ends as interrupted. */
     const char *clone_of, *clone_until;
     bool clone_only;
     bool use_cache;

@@ -97,6 +97,51 @@ int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task)
     return r->limit_memory ? stk_sched_asks(x->sched, task).memory_bytes : 0;
 }
 
+static void add_asked_devices(const stk_alternative *a, const char *comma, stk_buf *buf)
+{
+    if (a->gpu_count >= 0) {
+        stk_buf_printf(buf, "%s\"gpu_count\":%lld", comma, (long long)a->gpu_count);
+        comma = ",";
+    }
+    if (a->gpu_memory_bytes > 0) {
+        stk_buf_printf(buf, "%s\"gpu_memory_bytes\":%lld", comma, (long long)a->gpu_memory_bytes);
+        comma = ",";
+    } else if (a->gpu_memory_bytes == STK_GPU_MEMORY_AUTO) {
+        stk_buf_printf(buf, "%s\"gpu_memory\":\"auto\"", comma);
+        comma = ",";
+    }
+    if (a->gpu_class != NULL) {
+        stk_buf_printf(buf, "%s\"gpu_class\":", comma);
+        stk_buf_json(buf, a->gpu_class);
+        comma = ",";
+    }
+    if (a->gpu_vendor != NULL) {
+        stk_buf_printf(buf, "%s\"gpu_vendor\":", comma);
+        stk_buf_json(buf, a->gpu_vendor);
+    }
+}
+
+void stk_exec_asked_json(const stk_resources *r, stk_buf *buf)
+{
+    stk_buf_text(buf, ",\"asked\":{");
+    size_t empty = buf->len;
+    if (r->cpu_milli >= 0) {
+        stk_buf_printf(buf, "\"cpu_count\":%g", (double)r->cpu_milli / 1000);
+    }
+    if (r->memory_bytes >= 0) {
+        stk_buf_printf(buf, "%s\"memory_bytes\":%lld", buf->len > empty ? "," : "",
+                       (long long)r->memory_bytes);
+    }
+    const stk_alternative rest = {r->gpu_count, r->gpu_memory_bytes, r->gpu_class, r->gpu_vendor};
+    add_asked_devices(&rest, buf->len > empty ? "," : "", buf);
+    for (uint32_t i = 0; i < r->n_any_of; i++) {
+        stk_buf_text(buf, i > 0 ? ",{" : buf->len > empty ? ",\"any_of\":[{" : "\"any_of\":[{");
+        add_asked_devices(&r->any_of[i], "", buf);
+        stk_buf_text(buf, i + 1 == r->n_any_of ? "}]" : "}");
+    }
+    stk_buf_char(buf, '}');
+}
+
 /* What it is to have of the host's CPUs: as asked, all ranks together, as far as there are so many.
  */
 int64_t stk_exec_cpu_milli(const stk_exec *x, uint32_t task)

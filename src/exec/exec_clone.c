@@ -1,6 +1,6 @@
-/* Another run's finished tasks, taken over by a new one: each task whose inputs were taken over, and
- * whose counterpart there succeeded, is done as soon as it is added (docs/decisions/0009). Nothing is
- * copied: artifacts are in the store. */
+/* Another run's finished tasks, taken over by a new one: each task whose inputs were taken over,
+ * and whose counterpart there succeeded, is done as soon as it is added (docs/decisions/0009).
+ * Nothing is copied: artifacts are in the store. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,17 +92,17 @@ static int read_origin(stk_exec *x, exec_clone *c, const char *run, stk_err *err
         return rc;
     }
     c->run = stk_arena_dup(c->arena, id);
-    rc = c->run == NULL ? STK_E_NOMEM
-                        : stk_store_events(x->config.store, id, 0, take_row, c, err);
+    rc = c->run == NULL ? STK_E_NOMEM : stk_store_events(x->config.store, id, 0, take_row, c, err);
     if (rc == STK_E_NOMEM) {
         return stk_exec_nomem(err);
     }
     return rc < 0 || c->n_tasks > 0
                ? rc
-               : stk_err_set(err, STK_E_USAGE,
-                             "run %s is of a pipeline whose graph doesn't grow: there is nothing in "
-                             "it to clone; finished steps of such a run are reused from the cache",
-                             id);
+               : stk_err_set(
+                     err, STK_E_USAGE,
+                     "run %s is of a pipeline whose graph doesn't grow: there is nothing in "
+                     "it to clone; finished steps of such a run are reused from the cache",
+                     id);
 }
 
 int stk_exec_clone_open(stk_exec *x, const char *run, const char *until, stk_err *err)
@@ -189,8 +189,7 @@ int stk_exec_clone_find(stk_exec *x, uint32_t task, bool *ret_found, exec_said *
     stk_err why = {0};
     uint32_t at = counterpart(x, task);
     *ret_found = false;
-    if (at == STK_GROW_NONE || c->tasks[at].data == NULL ||
-        x->tasks[task].i_step == c->i_until) {
+    if (at == STK_GROW_NONE || c->tasks[at].data == NULL || x->tasks[task].i_step == c->i_until) {
         return 0;
     }
     json_t *data = json_loads(c->tasks[at].data, 0, NULL);
@@ -205,7 +204,8 @@ int stk_exec_clone_find(stk_exec *x, uint32_t task, bool *ret_found, exec_said *
         *err = why;
         return rc;
     }
-    *ret_found = rc == 0; /* else its artifacts are gone, or the document goes on otherwise: it runs */
+    *ret_found =
+        rc == 0; /* else its artifacts are gone, or the document goes on otherwise: it runs */
     x->grown[task].origin = at;
     x->grown[task].is_clone = rc == 0;
     return 0;

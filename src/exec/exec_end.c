@@ -404,7 +404,7 @@ static int check_folders(const exec_ending *e, const char *name, char *path, stk
 }
 
 int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output *r,
-                   const stk_output *declared, exec_ref *ret_ref, stk_err *err)
+                     const stk_output *declared, exec_ref *ret_ref, stk_err *err)
 {
     const char *name = r != NULL ? r->name : declared->name;
     stk_artifact artifact;
@@ -618,8 +618,7 @@ static int succeed(stk_exec *x, const exec_ending *e, stk_err *err)
         stk_exec_said_json(x, &said, &outputs, &more);
     }
     x->tasks[e->task].outputs = refs;
-    rc = outputs.failed || more.failed ? stk_exec_nomem(err)
-                                       : push_cache(x, e, outputs.data, err);
+    rc = outputs.failed || more.failed ? stk_exec_nomem(err) : push_cache(x, e, outputs.data, err);
     const char *data =
         rc < 0 ? NULL : success_json(x, e, outputs.data, more.len > 0 ? more.data : "");
     if (data == NULL) {

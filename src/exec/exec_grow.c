@@ -1,5 +1,5 @@
-/* Tasks that are added while the run goes on (docs/decisions/0009): what follows a finished one, what
- * it asks for, and who it is. */
+/* Tasks that are added while the run goes on (docs/decisions/0009): what follows a finished one,
+ * what it asks for, and who it is. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -99,12 +99,12 @@ static const char *refusal_text(const stk_exec *x, uint32_t task, const stk_requ
     }
     if (r->n_asks > 0) {
         const char *there = stk_plan_inventory(c, NULL, x->scratch);
-        return there == NULL
-                   ? NULL
-                   : stk_arena_printf(x->arena,
-                                      "its %u ranks ask for %u devices, all at once, and %s has %s; "
-                                      "lower num_parallel, or what the step asks for",
-                                      ranks, r->n_devices, c->where, there);
+        return there == NULL ? NULL
+                             : stk_arena_printf(
+                                   x->arena,
+                                   "its %u ranks ask for %u devices, all at once, and %s has %s; "
+                                   "lower num_parallel, or what the step asks for",
+                                   ranks, r->n_devices, c->where, there);
     }
     return stk_arena_printf(x->arena,
                             "its %u ranks ask for %g CPUs and %.3g GB of memory, all at once, and "
@@ -136,9 +136,8 @@ int stk_exec_grow_schedule(stk_exec *x, uint32_t task, const uint32_t *needs, ui
     fit(x, &r);
     stk_sched_task ask = stk_exec_sched_task(x->config.plan, i_step, &r);
     stk_err why = {0};
-    int rc = r.refusal != NULL
-                 ? stk_err_set(&why, STK_E_RESOURCES, "%s", r.refusal)
-                 : stk_sched_add(x->sched, &ask, needs, n_needs, NULL, &why);
+    int rc = r.refusal != NULL ? stk_err_set(&why, STK_E_RESOURCES, "%s", r.refusal)
+                               : stk_sched_add(x->sched, &ask, needs, n_needs, NULL, &why);
     if (rc == STK_E_RESOURCES) { /* it is there, and will fail */
         ask.cpu_milli = ask.memory_bytes = 0;
         ask.n_asks = 0;
@@ -289,9 +288,8 @@ int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err)
     const char *metadata = NULL;
     int rc = x->clone == NULL ? 0 : stk_exec_clone_find(x, task, &found, &said, &metadata, err);
     if (rc == 0 && found) {
-        const char *head =
-            stk_arena_printf(x->scratch, "\"from_run\":\"%s\",\"from_task\":%u,",
-                             stk_exec_clone_run(x->clone), x->grown[task].origin);
+        const char *head = stk_arena_printf(x->scratch, "\"from_run\":\"%s\",\"from_task\":%u,",
+                                            stk_exec_clone_run(x->clone), x->grown[task].origin);
         rc = head == NULL ? stk_exec_nomem(err) : take_over(x, task, head, &said, metadata, err);
     } else if (rc == 0) {
         rc = stk_exec_emit(x, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task}, NULL, err);
@@ -312,8 +310,8 @@ int stk_exec_next_load(const stk_spec *spec, uint32_t i_step, const json_t *next
     const json_t *list = json_object_get(next, "steps");
     uint32_t n = (uint32_t)json_array_size(list);
     const char **names = stk_arena_array(arena, (size_t)n + 1, sizeof *names);
-    *ret_next = (stk_grow_next){
-        .n_steps = n, .n = (uint32_t)json_integer_value(json_object_get(next, "n"))};
+    *ret_next = (stk_grow_next){.n_steps = n,
+                                .n = (uint32_t)json_integer_value(json_object_get(next, "n"))};
     if (names == NULL) {
         return stk_exec_nomem(err);
     }

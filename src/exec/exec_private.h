@@ -136,11 +136,11 @@ struct stk_exec {
     struct exec_clone *clone; /* the run whose finished tasks are taken over; or NULL */
     uint32_t n_documents;     /* task.json's that were written */
     int64_t max_splits;       /* a limit of the flow's own, told to its tasks */
-    bool is_held;    /* what is emitted now is one transaction: no flush in between */
-    bool is_waiting; /* clone_only: something would start now */
-    stk_arena *arena;   /* the run */
-    stk_arena *tick;    /* pending events' text; reset by stk_exec_flush */
-    stk_arena *scratch; /* one start, one result */
+    bool is_held;             /* what is emitted now is one transaction: no flush in between */
+    bool is_waiting;          /* clone_only: something would start now */
+    stk_arena *arena;         /* the run */
+    stk_arena *tick;          /* pending events' text; reset by stk_exec_flush */
+    stk_arena *scratch;       /* one start, one result */
     exec_lookup lookup;
     /* pending: folded, not committed */
     stk_event_row *events;
@@ -231,6 +231,8 @@ const char *stk_exec_file_digest(exec_lookup *lookup, const char *path,
  * folds what others hold and BUSY. */
 int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err);
 void stk_exec_release(stk_exec *x, uint32_t task);
+/* `,"asked":{…}` of task.json: what the step said. */
+void stk_exec_asked_json(const stk_resources *resources, stk_buf *buf);
 /* {"cpu_count", "cpus", "threads", "memory_bytes", "devices"} of the attempt that `task` has a slot
  * for. */
 void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf);
@@ -302,8 +304,8 @@ struct exec_gang;
 /* Why an attempt failed; NULL where there is nothing to say. */
 typedef struct exec_failure {
     stk_failure class;
-    const char *text; /* a sentence without the step's name */
-    const char *used; /* JSON */
+    const char *text;           /* a sentence without the step's name */
+    const char *used;           /* JSON */
     const char *type, *message; /* of the exception, in its own words */
     const char *traceback;
     const char *where;
@@ -469,9 +471,9 @@ stk_grows stk_exec_grows(const char *data);
 
 /* What the log says of a task, in the end. */
 typedef struct exec_past {
-    char *said;       /* JSON of the last success: its outputs, or, of a graph that grows, all of its
-                         data; malloc'd; NULL: not done */
-    uint32_t attempt; /* highest */
+    char *said; /* JSON of the last success: its outputs, or, of a graph that grows, all of its
+                   data; malloc'd; NULL: not done */
+    uint32_t attempt;                      /* highest */
     uint32_t n_grown[STK_GROWS_SHARE + 1]; /* attempts that got more of this than the one before */
     bool running;                          /* started, and no end was committed */
     bool done;

@@ -51,7 +51,8 @@ static int take_done(stk_exec *x, uint32_t task, const json_t *data, stk_err *er
     if (rc < 0) {
         (void)stk_err_context(err, "step '%s' said otherwise what comes next",
                               stk_exec_step(x, task)->name);
-        stk_err_hint(err, "start a new run: the document goes on otherwise than when this one began");
+        stk_err_hint(err,
+                     "start a new run: the document goes on otherwise than when this one began");
     }
     g->has_followed = rc == 0;
     return rc;
@@ -63,10 +64,10 @@ static int take_created(stk_exec *x, const json_t *data, stk_err *err)
     const json_t *clone = json_object_get(data, "clone");
     const char *run = json_string_value(json_object_get(clone, "run"));
     stk_err why = {0};
-    int rc = run == NULL || x->clone != NULL
-                 ? 0
-                 : stk_exec_clone_open(
-                       x, run, json_string_value(json_object_get(clone, "until")), &why);
+    int rc =
+        run == NULL || x->clone != NULL
+            ? 0
+            : stk_exec_clone_open(x, run, json_string_value(json_object_get(clone, "until")), &why);
     if (rc == STK_E_NOMEM) {
         *err = why;
         return rc;
@@ -81,8 +82,8 @@ int stk_exec_regrow_row(stk_exec *x, const stk_event_row *row, stk_err *err)
         return 0;
     }
     json_t *data = row->data == NULL ? NULL : json_loads(row->data, 0, NULL);
-    int rc = row->kind == STK_EV_RUN_CREATED   ? take_created(x, data, err)
-             : row->kind == STK_EV_TASK_ADDED  ? take_added(x, row, data, err)
+    int rc = row->kind == STK_EV_RUN_CREATED     ? take_created(x, data, err)
+             : row->kind == STK_EV_TASK_ADDED    ? take_added(x, row, data, err)
              : is_done && row->task < x->n_tasks ? take_done(x, row->task, data, err)
                                                  : 0;
     json_decref(data);
@@ -127,10 +128,10 @@ static int replay_done(stk_exec *x, uint32_t task, const exec_past *past, stk_er
         x->grown[task].is_clone = true;
     }
     json_decref(data);
-    return rc < 0 ? rc
-                  : stk_sched_fold(x->sched,
-                                   &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task},
-                                   err);
+    return rc < 0
+               ? rc
+               : stk_sched_fold(x->sched,
+                                &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task}, err);
 }
 
 int stk_exec_regrow(stk_exec *x, exec_past *pasts, stk_err *err)

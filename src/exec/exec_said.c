@@ -1,5 +1,5 @@
-/* What a task of a graph that grows said when it was done: what it made and deleted, rank by rank, and
- * what comes next. Of its result, or of an event. */
+/* What a task of a graph that grows said when it was done: what it made and deleted, rank by rank,
+ * and what comes next. Of its result, or of an event. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +26,10 @@ int stk_exec_read_json(stk_exec *x, const exec_artifact *a, stk_arena *arena, st
     }
     rc = stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, &why);
     rc = rc < 0 ? rc : stk_json_parse(text, len, NULL, &limits, arena, ret_json, &why);
-    return rc == 0             ? 0
-           : rc == STK_E_NOMEM ? stk_exec_nomem(err)
-                               : stk_err_set(err, STK_E_USAGE, "output '%s' is no JSON: %s", a->name,
-                                             why.text);
+    return rc == 0 ? 0
+           : rc == STK_E_NOMEM
+               ? stk_exec_nomem(err)
+               : stk_err_set(err, STK_E_USAGE, "output '%s' is no JSON: %s", a->name, why.text);
 }
 
 /* --- of a result --- */
@@ -162,8 +162,8 @@ static int choose(stk_exec *x, const stk_step *step, const stk_json *value, stk_
                   stk_err *err)
 {
     uint32_t *chosen = stk_arena_alloc(x->scratch, sizeof *chosen);
-    const char *text = value->kind == STK_JSON_TEXT ? stk_json_text(value)
-                                                    : stk_json_dump_in(value, x->scratch);
+    const char *text =
+        value->kind == STK_JSON_TEXT ? stk_json_text(value) : stk_json_dump_in(value, x->scratch);
     uint32_t i_step = (uint32_t)stk_spec_find(x->spec, step->name);
     if (chosen == NULL || text == NULL) {
         return stk_exec_nomem(err);
@@ -237,8 +237,8 @@ static int next_by_result(stk_exec *x, const exec_ending *e, exec_said *said, st
         return rc;
     }
     bool has_n = r->next_n >= 0 && r->next_n < UINT32_MAX;
-    said->next = (stk_grow_next){
-        steps, r->n_next_steps, has_n ? (uint32_t)r->next_n : e->step->num_parallel};
+    said->next = (stk_grow_next){steps, r->n_next_steps,
+                                 has_n ? (uint32_t)r->next_n : e->step->num_parallel};
     if (!has_n && e->step->grows == STK_NEXT_FOREACH) {
         stk_grow_next by_list;
         rc = next_by_output(x, e->task, &said->parts[0], &by_list, err);
@@ -349,8 +349,7 @@ static int take(stk_exec *x, uint32_t task, const char *name, json_t *ref, exec_
         stk_store_artifact(x->config.store, digest, x->scratch, &path, &size, &ignored) < 0) {
         return stk_err_set(err, STK_E_NOT_FOUND, "its stored output '%s' is gone", name);
     }
-    *ret = stk_exec_step(x, task)->is_join ? NULL
-                                           : stk_exec_scope_inherited(x, task, name, digest);
+    *ret = stk_exec_step(x, task)->is_join ? NULL : stk_exec_scope_inherited(x, task, name, digest);
     if (*ret != NULL) {
         return 0;
     }
@@ -372,8 +371,7 @@ static int take_part(stk_exec *x, uint32_t task, const json_t *data, exec_part *
     json_t *dropped = json_object_get(data, "dropped");
     exec_part part = {.n_dropped = (uint32_t)json_array_size(dropped)};
     part.made = stk_arena_array(x->scratch, json_object_size(outputs) + 1, sizeof *part.made);
-    const char **names =
-        stk_arena_array(x->scratch, (size_t)part.n_dropped + 1, sizeof *names);
+    const char **names = stk_arena_array(x->scratch, (size_t)part.n_dropped + 1, sizeof *names);
     if (part.made == NULL || names == NULL) {
         return stk_exec_nomem(err);
     }
@@ -407,8 +405,9 @@ int stk_exec_said_load(stk_exec *x, uint32_t task, const json_t *data, exec_said
     for (uint32_t i = 1; i < said.n_parts && rc == 0; i++) {
         rc = take_part(x, task, json_array_get(ranks, i - 1), &said.parts[i], err);
     }
-    rc = rc < 0 ? rc : stk_exec_next_load(x->spec, x->tasks[task].i_step, next, x->scratch,
-                                            &said.next, err);
+    rc = rc < 0 ? rc
+                : stk_exec_next_load(x->spec, x->tasks[task].i_step, next, x->scratch, &said.next,
+                                     err);
     if (rc == 0 && items != NULL) {
         rc = take(x, task, "next.items", items, &said.items, err);
     }

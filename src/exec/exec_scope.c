@@ -1,5 +1,5 @@
-/* The artifacts that a task of a graph that grows sees (docs/decisions/0009): its parent's, and what
- * it made itself; and how task.json tells of them. */
+/* The artifacts that a task of a graph that grows sees (docs/decisions/0009): its parent's, and
+ * what it made itself; and how task.json tells of them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,7 +94,7 @@ static int merge(stk_exec *x, const exec_scope *base, const exec_part *part, exe
     }
     uint32_t n = 0, i = 0, k = 0;
     while (i < base->n || k < part->n_made) {
-        int order = i == base->n         ? 1
+        int order = i == base->n        ? 1
                     : k == part->n_made ? -1
                                         : strcmp(base->items[i]->name, made[k]->name);
         if (order >= 0) {
@@ -154,9 +154,8 @@ int stk_exec_scope_from(stk_exec *x, uint32_t task, const stk_input *in,
     const exec_scope *scope;
     const exec_artifact **found = NULL;
     for (uint32_t i = 0; stk_exec_scope_parent(x, task, i, &parent, &scope, &rank); i++) {
-        const exec_artifact *a = x->tasks[parent].i_step == in->step
-                                     ? stk_exec_scope_find(scope, name)
-                                     : NULL;
+        const exec_artifact *a =
+            x->tasks[parent].i_step == in->step ? stk_exec_scope_find(scope, name) : NULL;
         const exec_artifact **more =
             a == NULL ? found : stk_arena_grow(x->scratch, found, n, sizeof *found, &cap);
         if (a != NULL && more == NULL) {

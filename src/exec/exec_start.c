@@ -77,9 +77,8 @@ static int add_input(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *b
                               : stk_spec_param(x->spec, in->i_param)->value);
         return stk_buf_char(buf, '}');
     case STK_INPUT_OUTPUT:
-        return x->grow != NULL
-                   ? add_from(x, task, in, buf, err)
-                   : add_artifact(x, &x->tasks[in->step].outputs[in->output], buf, err);
+        return x->grow != NULL ? add_from(x, task, in, buf, err)
+                               : add_artifact(x, &x->tasks[in->step].outputs[in->output], buf, err);
     case STK_INPUT_FILE: {
         const char *at = in->text[0] == '/' ? in->text
                                             : stk_arena_printf(x->scratch, "%s/%s",
@@ -117,51 +116,6 @@ static int add_input(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *b
         return rc;
     }
     return stk_err_set(err, STK_E_BUG, "unknown kind of input");
-}
-
-static void add_asked_devices(const stk_alternative *a, const char *comma, stk_buf *buf)
-{
-    if (a->gpu_count >= 0) {
-        stk_buf_printf(buf, "%s\"gpu_count\":%lld", comma, (long long)a->gpu_count);
-        comma = ",";
-    }
-    if (a->gpu_memory_bytes > 0) {
-        stk_buf_printf(buf, "%s\"gpu_memory_bytes\":%lld", comma, (long long)a->gpu_memory_bytes);
-        comma = ",";
-    } else if (a->gpu_memory_bytes == STK_GPU_MEMORY_AUTO) {
-        stk_buf_printf(buf, "%s\"gpu_memory\":\"auto\"", comma);
-        comma = ",";
-    }
-    if (a->gpu_class != NULL) {
-        stk_buf_printf(buf, "%s\"gpu_class\":", comma);
-        stk_buf_json(buf, a->gpu_class);
-        comma = ",";
-    }
-    if (a->gpu_vendor != NULL) {
-        stk_buf_printf(buf, "%s\"gpu_vendor\":", comma);
-        stk_buf_json(buf, a->gpu_vendor);
-    }
-}
-
-static void add_asked(const stk_resources *r, stk_buf *buf)
-{
-    stk_buf_text(buf, ",\"asked\":{");
-    size_t empty = buf->len;
-    if (r->cpu_milli >= 0) {
-        stk_buf_printf(buf, "\"cpu_count\":%g", (double)r->cpu_milli / 1000);
-    }
-    if (r->memory_bytes >= 0) {
-        stk_buf_printf(buf, "%s\"memory_bytes\":%lld", buf->len > empty ? "," : "",
-                       (long long)r->memory_bytes);
-    }
-    const stk_alternative rest = {r->gpu_count, r->gpu_memory_bytes, r->gpu_class, r->gpu_vendor};
-    add_asked_devices(&rest, buf->len > empty ? "," : "", buf);
-    for (uint32_t i = 0; i < r->n_any_of; i++) {
-        stk_buf_text(buf, i > 0 ? ",{" : buf->len > empty ? ",\"any_of\":[{" : "\"any_of\":[{");
-        add_asked_devices(&r->any_of[i], "", buf);
-        stk_buf_text(buf, i + 1 == r->n_any_of ? "}]" : "}");
-    }
-    stk_buf_char(buf, '}');
 }
 
 static void add_hooks(const stk_settings *s, stk_buf *buf)
@@ -227,7 +181,8 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
     const stk_step *step = stk_exec_step(x, task);
     stk_buf_printf(buf, "{\"stoker\":1,\"run\":\"%s\",\"pipeline\":", x->config.run);
     stk_buf_json(buf, stk_spec_name(x->spec));
-    stk_buf_printf(buf, ",\"step\":\"%s\",\"task\":%u,\"attempt\":%u,\"last_attempt\":%s,\"store\":",
+    stk_buf_printf(buf,
+                   ",\"step\":\"%s\",\"task\":%u,\"attempt\":%u,\"last_attempt\":%s,\"store\":",
                    step->name, stk_exec_id(x, task), attempt,
                    stk_sched_is_last_attempt(x->sched, task) ? "true" : "false");
     stk_buf_json(buf, stk_store_path(x->config.store));
@@ -256,7 +211,7 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
         stk_buf_json(buf, step->outputs[i].name);
     }
     stk_buf_char(buf, ']');
-    add_asked(&step->settings->resources, buf);
+    stk_exec_asked_json(&step->settings->resources, buf);
     stk_buf_text(buf, ",\"granted\":");
     stk_exec_granted_json(x, task, buf);
     if (step->uses != NULL) { /* an empty list is an answer too */
@@ -355,8 +310,9 @@ static int list_digests(stk_exec *x, uint32_t task, const stk_input *in, stk_are
     int rc = x->grow == NULL ? 0 : stk_exec_scope_from(x, task, in, &found, &n, err);
     const char **digests = rc < 0 ? NULL : stk_arena_array(arena, (size_t)n + 1, sizeof *digests);
     for (uint32_t i = 0; i < n && digests != NULL; i++) {
-        digests[i] = x->grow != NULL ? found[i]->ref.digest
-                                     : x->tasks[in->items[i].step].outputs[in->items[i].output].digest;
+        digests[i] = x->grow != NULL
+                         ? found[i]->ref.digest
+                         : x->tasks[in->items[i].step].outputs[in->items[i].output].digest;
     }
     *ret_digests = digests;
     *ret_n = n;
@@ -369,8 +325,8 @@ static int link_items(stk_exec *x, uint32_t task, const stk_input *in, const cha
 {
     const char **digests = NULL;
     uint32_t n = 0;
-    int rc = folder == NULL ? stk_exec_nomem(err)
-                            : list_digests(x, task, in, arena, &digests, &n, err);
+    int rc =
+        folder == NULL ? stk_exec_nomem(err) : list_digests(x, task, in, arena, &digests, &n, err);
     int width = snprintf(NULL, 0, "%u", n > 0 ? n - 1 : 0);
     rc = rc < 0 ? rc : stk_file_mkdirs(folder, 0755, err);
     for (uint32_t i = 0; i < n && rc == 0; i++) {
