@@ -112,7 +112,8 @@ int stk_plan_set_image(stk_plan *plan, uint32_t i_step, const char *image, stk_e
  * project still hits), "code:NAME", then for each input "param:NAME" (values and parameters) or
  * "input:NAME" (contents), "file:PATH", "env:NAME", "outputs", "image" (its id, or for who
  * runs on a machine itself the docker setting), "salt", "runtime" (Python steps outside of images:
- * origin.python). Resources are no part of it. `value` is short text, or "sha256:" and a
+ * origin.python), "next" (of a step with such) and what stk_plan_key_seeing is given, by name.
+ * Resources are no part of it. `value` is short text, or "sha256:" and a
  * digest where the text is long; values of the environment are always digests. */
 typedef struct stk_key_part {
     const char *name;
@@ -132,6 +133,13 @@ typedef struct stk_key {
 int stk_plan_key(const stk_plan *plan, uint32_t i_step, const char *const *input_digests,
                  const char *const *file_digests, struct stk_arena *arena, stk_key *ret_key,
                  stk_err *err);
+/* The same of a task of a document that grows, which sees more than its step says. `seen`: further
+ * parts, each by content, in an order that means nothing: "artifact:NAME" of its scope, "item",
+ * "index", "joined" (of a join: the list digest of its inputs' scopes), "ranks". What comes next is
+ * a part by itself: a stored result says what it was. */
+int stk_plan_key_seeing(const stk_plan *plan, uint32_t i_step, const char *const *input_digests,
+                        const char *const *file_digests, const stk_pair *seen, uint32_t n_seen,
+                        struct stk_arena *arena, stk_key *ret_key, stk_err *err);
 void stk_plan_list_digest(const char *const *digests, uint32_t n, char ret_hex[STK_DIGEST_HEX + 1]);
 /* The parts as JSON text ({"name": "value", …}), to be stored with a cache entry. */
 const char *stk_plan_key_json(const stk_key *key, struct stk_arena *arena);

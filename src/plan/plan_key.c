@@ -219,14 +219,68 @@ static void hash_parts(stk_key *key)
     stk_digest_hex(digest, key->hex);
 }
 
+/* Where a stored result may lead: it says so itself, and that must still be true. */
+static int add_next(key_writer *w, const stk_step *step)
+{
+    static const char *const kinds[] = {[STK_NEXT_ALL] = "all",
+                                        [STK_NEXT_FOREACH] = "foreach",
+                                        [STK_NEXT_PARALLEL] = "num_parallel",
+                                        [STK_NEXT_SWITCH] = "switch"};
+    if (step->grows == STK_NEXT_NONE) {
+        return 0;
+    }
+    STK_BUF_AUTO text = STK_BUF_INIT(SIZE_MAX / 2);
+    stk_buf_text(&text, kinds[step->grows]);
+    if (step->on != NULL) {
+        stk_buf_printf(&text, " %s", step->on);
+    }
+    if (step->num_parallel > 0) {
+        stk_buf_printf(&text, " %u", step->num_parallel);
+    }
+    for (uint32_t i = 0; i < step->n_next; i++) {
+        stk_buf_char(&text, ' ');
+        if (step->cases != NULL) {
+            stk_buf_json(&text, step->cases[i]);
+            stk_buf_char(&text, ':');
+        }
+        stk_buf_text(&text, stk_spec_step(w->plan->spec, step->next[i])->name);
+    }
+    return add_part(w, "next", text.failed ? NULL : stk_arena_dup(w->arena, text.data));
+}
+
+static int add_seen(key_writer *w, const stk_pair *seen, uint32_t n_seen)
+{
+    stk_pair *sorted = stk_arena_array(w->arena, (size_t)n_seen + 1, sizeof *sorted);
+    if (sorted == NULL) {
+        return stk_plan_no_memory(w->err);
+    }
+    if (n_seen > 0) {
+        memcpy(sorted, seen, n_seen * sizeof *sorted);
+        qsort(sorted, n_seen, sizeof *sorted, compare_pairs);
+    }
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < n_seen; i++) {
+        rc = add_part(w, sorted[i].key, sorted[i].value);
+    }
+    return rc;
+}
+
 int stk_plan_key(const stk_plan *plan, uint32_t i_step, const char *const *input_digests,
                  const char *const *file_digests, struct stk_arena *arena, stk_key *ret_key,
                  stk_err *err)
 {
+    return stk_plan_key_seeing(plan, i_step, input_digests, file_digests, NULL, 0, arena, ret_key,
+                               err);
+}
+
+int stk_plan_key_seeing(const stk_plan *plan, uint32_t i_step, const char *const *input_digests,
+                        const char *const *file_digests, const stk_pair *seen, uint32_t n_seen,
+                        struct stk_arena *arena, stk_key *ret_key, stk_err *err)
+{
     const stk_step *step = stk_spec_step(plan->spec, i_step);
     const stk_settings *s = step->settings;
     stk_key key = {0};
-    size_t most = 8 + (size_t)step->n_code + step->n_inputs + s->cache.n_files + s->n_env;
+    size_t most = 9 + (size_t)n_seen + step->n_code + step->n_inputs + s->cache.n_files + s->n_env;
     key_writer w = {.plan = plan, .arena = arena, .err = err, .key = &key};
     key.parts = stk_arena_array(arena, most, sizeof *key.parts);
     int rc = key.parts == NULL ? stk_plan_no_memory(err) : add_command(&w, step);
@@ -258,6 +312,8 @@ int stk_plan_key(const stk_plan *plan, uint32_t i_step, const char *const *input
         rc = add_part(&w, "nodes", stk_arena_printf(arena, "%lld", (long long)s->gang.nodes));
     }
     rc = rc < 0 || image != NULL ? rc : add_runtime(&w, step);
+    rc = rc < 0 ? rc : add_next(&w, step);
+    rc = rc < 0 ? rc : add_seen(&w, seen, n_seen);
     if (rc < 0) {
         return rc;
     }
@@ -328,6 +384,11 @@ static void say_change(stk_buf *buf, const char *name, const char *before, const
                  {"image", "image", false, false},
                  {"salt", "cache salt", false, false},
                  {"ranks", "number of ranks", false, true},
+                 {"next", "what comes next", false, false},
+                 {"artifact", "artifact ", true, false},
+                 {"item", "item of the foreach", false, false},
+                 {"index", "place in the foreach", false, true},
+                 {"joined", "what it joins", false, false},
                  {"runtime", "Python", false, true}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (strlen(table[i].kind) == n && strncmp(table[i].kind, name, n) == 0) {

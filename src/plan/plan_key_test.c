@@ -307,13 +307,77 @@ static void test_errors(void **state)
     stk_spec_free(spec);
 }
 
+/* A task of a growing document: its key has what comes next and all that it sees. */
+static void test_seeing(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *next;
+        stk_pair seen[3];
+        uint32_t n_seen;
+        const char *why; /* against the first one */
+    } cases[] = {
+        {"next: b, foreach: xs",
+         {{"artifact:x", D1}, {"item", D1}, {"index", "0"}},
+         3,
+         "its stored result has expired or is gone"},
+        {"next: b, foreach: xs",
+         {{"index", "0"}, {"item", D1}, {"artifact:x", D1}},
+         3,
+         "its stored result has expired or is gone"},
+        {"next: b, foreach: ys",
+         {{"artifact:x", D1}, {"item", D1}, {"index", "0"}},
+         3,
+         "what comes next changed"},
+        {"next: b, foreach: xs",
+         {{"artifact:x", D2}, {"item", D1}, {"index", "0"}},
+         3,
+         "artifact 'x' changed"},
+        {"next: b, foreach: xs",
+         {{"artifact:x", D1}, {"item", D2}, {"index", "1"}},
+         3,
+         "place in the foreach changed from 0 to 1, item of the foreach changed"},
+        {"next: b, foreach: xs",
+         {{"item", D1}, {"index", "0"}, {"joined", D1}},
+         3,
+         "what it joins is new, artifact 'x' is gone"},
+    };
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *first = NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        stk_spec *spec = NULL;
+        stk_plan *plan = NULL;
+        stk_err err = {0};
+        stk_key key;
+        (void)snprintf(text, sizeof text,
+                       "stoker: 1\nname: p\nsteps:\n  a: {python: 'm:f', %s}\n  b: {run: x, next: "
+                       "j}\n  j: {run: x, join: true}\n",
+                       cases[i].next);
+        assert_return_code(stk_spec_parse(text, strlen(text), "p.yaml", &spec, &err), 0);
+        assert_return_code(stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, &err), 0);
+        assert_return_code(stk_plan_key_seeing(plan, 0, NULL, NULL, cases[i].seen, cases[i].n_seen,
+                                               arena, &key, &err),
+                           0);
+        first = i == 0 ? stk_plan_key_json(&key, arena) : first;
+        assert_string_equal(stk_plan_miss(&key, first, arena), cases[i].why);
+        stk_plan_free(plan);
+        stk_spec_free(spec);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_own_file),         cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_changes),          cmocka_unit_test(test_image),
-        cmocka_unit_test(test_ignored_inputs),   cmocka_unit_test(test_long_values),
-        cmocka_unit_test(test_another_function), cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_list_digest),      cmocka_unit_test(test_errors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_own_file),
+                                       cmocka_unit_test(test_parts),
+                                       cmocka_unit_test(test_changes),
+                                       cmocka_unit_test(test_image),
+                                       cmocka_unit_test(test_ignored_inputs),
+                                       cmocka_unit_test(test_long_values),
+                                       cmocka_unit_test(test_another_function),
+                                       cmocka_unit_test(test_missing),
+                                       cmocka_unit_test(test_list_digest),
+                                       cmocka_unit_test(test_seeing),
+                                       cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
