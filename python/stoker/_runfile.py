@@ -1,4 +1,4 @@
-"""``python -m stoker._runfile FILE NAME [args…]``: import a file and call the pipeline ``NAME`` in it.
+"""``python -m stoker._runfile FILE NAME [args…]``: import a file and call the pipeline, or run the flow, ``NAME`` in it.
 
 The part of the file under ``if __name__ == "__main__":`` doesn't run; the pipeline's parameters come from
 ``stoker run --param`` (``STOKER_RUN_OPTIONS``) and its defaults.
@@ -29,6 +29,17 @@ def load(path: str) -> Any:
     return module
 
 
+def _is_flow(thing: Any) -> bool:
+    """A flow's class, told without importing what flows need where a file has none."""
+    flow = sys.modules.get("stoker.flow._flow")
+    return (
+        flow is not None
+        and isinstance(thing, type)
+        and issubclass(thing, flow.FlowSpec)
+        and thing is not flow.FlowSpec
+    )
+
+
 def main(argv: List[str]) -> int:
     """Exit status: 0 ok, 1 the run failed, 2 wrong usage."""
     global file, name
@@ -47,8 +58,12 @@ def main(argv: List[str]) -> int:
     file = path
     sys.modules["stoker._runfile"] = sys.modules[__name__]
     module = load(path)
-    known = [k for k, v in vars(module).items() if isinstance(v, (Pipeline, Step))]
     found = getattr(module, name, None)
+    if _is_flow(found):
+        from .flow import _cli
+
+        return _cli.run(found, ["run", *argv[2:]])
+    known = [k for k, v in vars(module).items() if isinstance(v, (Pipeline, Step)) or _is_flow(v)]
     if not isinstance(found, (Pipeline, Step)):
         have = ", ".join(known) or "none"
         hint = did_you_mean(name, known)

@@ -14,6 +14,7 @@ from ._decorators._resources import request_of
 from ._flow import constants_of
 from ._graph import FlowGraph, Node, decorators_info, lint, steps_info, structure
 from ._parameters import Config, config_names, parameters_of, set_configs
+from ._tags import system_tags
 from ._task import entry_of
 from .exception import MetaflowException
 
@@ -35,7 +36,7 @@ def compile_flow(
     Args:
         parameters: attribute → value, configurations included (``read_configs``, ``read_parameters``).
         options: ``with`` (decorators for all steps), ``tags``, ``max_num_splits``, ``cache``, ``namespace``,
-            ``branch``, ``production``, ``run_name``.
+            ``origin_run`` (of a resumed one), ``branch``, ``production``, ``run_name``.
 
     Raises:
         LintWarn: the graph can't be run. MetaflowException: a decorator's attribute that can't be.
@@ -51,15 +52,14 @@ def compile_flow(
     if inputs.declared:
         said["parameters"] = inputs.declared
     said["cache"] = bool(options.get("cache"))
-    if options.get("tags"):
-        said["tags"] = list(dict.fromkeys(options["tags"]))
+    said["tags"] = list(dict.fromkeys([*system_tags(), *(options.get("tags") or ())]))
     notes: List[str] = []
     for one in flow_decorators_of(cls):
         bound = one.bound()
         _merge(said, bound.settings(cls, dict(options)))
         notes += [bound.note()] if bound.note() else []
     flow = said.setdefault("extra", {}).setdefault("flow", {})
-    flow.update(_for_tasks(specs, options))
+    flow.update(_for_tasks(cls, specs, options))
     said["origin"] = origin()
     said["origin"]["code"] = _code_of(cls)
     said["steps"] = {}
@@ -85,7 +85,7 @@ def compile_flow(
     )
 
 
-def _for_tasks(specs: List[str], options: Mapping[str, Any]) -> Dict[str, Any]:
+def _for_tasks(cls: Any, specs: List[str], options: Mapping[str, Any]) -> Dict[str, Any]:
     """What every task is told beyond its artifacts."""
     from ._current import username
 
@@ -95,6 +95,9 @@ def _for_tasks(specs: List[str], options: Mapping[str, Any]) -> Dict[str, Any]:
         "namespace": options.get("namespace"),
         "max_splits": options.get("max_num_splits"),
         "user": username(),
+        "system_tags": system_tags(),
+        "origin_run": options.get("origin_run"),
+        "file": graph_info(cls)["file"],
     }
     return {key: value for key, value in told.items() if value}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Any, Dict, List, Mapping, Optional
 
+from .._binary import run_options
 from .._errors import say
 from ._compile import compile_flow
 from ._parameters import config_names, parameters_of, read_configs, read_parameters
@@ -33,6 +34,7 @@ def run_flow(cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
         parameters: values or texts, by the parameters' names; what is missing comes from the environment
             (``METAFLOW_RUN_<NAME>``) and from defaults.
         options: what :func:`compile_flow` takes, ``configs`` and ``config_values`` (name → path, value),
+            ``values`` (by attribute, in place of all that: a resumed run has its origin's),
             ``on_run`` (called with the run's id as soon as there is one), and the engine's: ``max_workers``,
             ``stack``, ``policy``, ``mode``, ``quiet``, ``echo``, ``clone`` (a run), ``clone_until`` (a step),
             ``clone_only``, ``resume`` (a run), ``run_name``.
@@ -48,12 +50,16 @@ def run_flow(cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
     from .._launch import run_engine
     from . import _scope, _task  # noqa: F401  (tasks are forks of this process: loaded here, once)
 
-    values = read_configs(cls, options.get("configs") or {}, options.get("config_values") or {})
-    values.update(read_parameters(cls, parameters))
+    values = options.get("values")
+    if values is None:
+        values = read_configs(cls, options.get("configs") or {}, options.get("config_values") or {})
+        values.update(read_parameters(cls, parameters))
     document = compile_flow(cls, values, options)
     for note in document.notes:
         say(note)
-    end = run_engine(document.compiled, _arguments(options), options.get("on_run"))
+    end = run_engine(
+        document.compiled, _arguments(options), options.get("on_run"), plan=run_options()
+    )
     return _status(end)
 
 
@@ -68,8 +74,6 @@ def values_of(
 
 
 def _arguments(options: Mapping[str, Any]) -> List[str]:
-    from .._binary import run_options
-
     told = dict(run_options())
     told["stack"] = told.pop("with", None)
     words: List[str] = []

@@ -1,0 +1,195 @@
+"""``python flow.py [OPTIONS] COMMAND [OPTIONS]``: a flow's command line, with Metaflow's commands and options.
+
+Exit status: 0 ok, 1 the run or the command failed, 2 wrong usage, 130 cancelled.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
+
+from .._errors import StokerError, say
+from ._commands import table
+from ._commands._parse import Command, HelpAsked, Option, Parsed, UsageError, help_of, parse
+from .exception import CommandException, MetaflowException
+
+
+class Context:
+    """What every command is given.
+
+    Attributes:
+        flow: the flow's class.
+        top: values of the options before the command.
+        root: the whole table.
+    """
+
+    def __init__(self, flow: Any, root: Command, top: Dict[str, Any]) -> None:
+        self.flow = flow
+        self.root = root
+        self.top = top
+        self.quiet = bool(top["quiet"])
+
+    @property
+    def name(self) -> str:
+        """The flow's name."""
+        return str(self.flow.__name__)
+
+    @property
+    def graph(self) -> Any:
+        """Its graph, read from its source."""
+        from ._graph import FlowGraph
+
+        return FlowGraph(self.flow)
+
+    def say(self, text: str = "") -> None:
+        """A message on standard error, unless ``--quiet``."""
+        if not self.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+
+def program() -> str:
+    """The file as the user named it."""
+    return os.path.basename(sys.argv[0]) or "flow.py"
+
+
+def main(flow: Any, words: Optional[Sequence[str]] = None) -> NoReturn:
+    """What ``MyFlow()`` does: run the command and end the program.
+
+    Raises:
+        SystemExit: always, with the exit status.
+    """
+    raise SystemExit(run(flow if isinstance(flow, type) else type(flow), words))
+
+
+def run(flow: Any, words: Optional[Sequence[str]] = None) -> int:
+    """Run a command of the flow's class; returns the exit status."""
+    given = list(sys.argv[1:] if words is None else words)
+    path = program()
+    try:
+        return _main(flow, given)
+    except UsageError as bad:
+        print(f"Error: {path}: {bad}", file=sys.stderr)
+        return 2
+    except MetaflowException as bad:
+        print(f"{bad.headline}: {bad}", file=sys.stderr)
+        return 1
+    except StokerError as bad:
+        say(str(bad))
+        return bad.exit_status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Who read our output has gone; nothing more can be said there, not even at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _main(flow: Any, words: List[str]) -> int:
+    # Parameters are looked at only where they matter: a parameter's default may be computed.
+    root = table([])
+    path = program()
+    if os.environ.get("STOKER_RUN_OPTIONS") and not set(words) & set(root.commands):
+        words = ["run", *words]  # stoker run flow.py
+    try:
+        top = parse(root, words, "METAFLOW", only_options=True)
+    except HelpAsked:
+        print(help_of(root, path))
+        return 0
+    if top.values["datastore_root"]:
+        os.environ["STOKER_STORE"] = os.path.join(
+            os.path.abspath(top.values["datastore_root"]), ".stoker"
+        )
+    rest = top.rest or [root.default]
+    context = Context(flow, root, top.values)
+    command, path, rest = _find(root, path, rest)
+    if command.run == "_run:run":
+        command = table(_parameters(context)).commands["run"]
+    try:
+        parsed = parse(command, rest, _prefix(path))
+    except HelpAsked:
+        print(help_of(command, path))
+        return 0
+    except UsageError as bad:
+        raise UsageError(f"{' '.join(path.split()[1:])}: {bad} ('{path} --help' lists them all)")
+    _notes(top, parsed)
+    if command.run != "_graph:show_help":
+        context.say(_headline(context))
+    status = _function(command.run)(context, parsed.values)
+    return int(status or 0)
+
+
+def _find(root: Command, path: str, words: List[str]) -> Any:
+    """The command that is named, what was typed to name it, and the words that are left."""
+    command = root
+    while command.commands:
+        name = words[0] if words else ""
+        if name in command.commands:
+            command, words = command.commands[name], words[1:]
+        elif command is not root and name == "--help":
+            break
+        elif command.default and command is not root:
+            command = command.commands[command.default]
+            break
+        else:
+            from .._errors import did_you_mean
+
+            known = [n for n, c in command.commands.items() if not c.hidden]
+            said = f"no such command: {name}" if name else "a command is missing"
+            raise UsageError(f"{said}{did_you_mean(name, known)} (there is: {', '.join(known)})")
+        path = f"{path} {name}"
+    return command, path, words
+
+
+def _prefix(path: str) -> str:
+    return "_".join(["METAFLOW", *path.split()[1:]]).replace("-", "_")
+
+
+def _function(where: str) -> Callable[[Context, Dict[str, Any]], Optional[int]]:
+    import importlib
+
+    module, _, name = where.partition(":")
+    found = importlib.import_module(f"._commands.{module}", __package__)
+    return getattr(found, name)  # type: ignore[no-any-return]
+
+
+def _parameters(context: Context) -> List[Option]:
+    """The flow's parameters as options of ``run``."""
+    from ._commands._parameters import options
+
+    return options(context)
+
+
+def _notes(top: Parsed, own: Parsed) -> None:
+    idle = [
+        option.name
+        for parsed in (top, own)
+        for key, option in parsed.given.items()
+        if option.idle
+        and parsed.values[key] not in (False, "local")  # these ask for what is done anyway
+    ]
+    if idle:
+        say(
+            f"{', '.join(idle)}: taken, but without effect: flows run on this machine, from its store"
+        )
+
+
+def _headline(context: Context) -> str:
+    from .. import __version__
+    from ._current import username
+
+    return f"Stoker {__version__} executing {context.name} for user:{username()}"
+
+
+def run_id_of(context: Context, text: str, n: Sequence[int] = (2, 3)) -> List[str]:
+    """The parts of ``RUN/STEP[/TASK]``, the flow's own name before them or not.
+
+    Raises:
+        CommandException: it is none.
+    """
+    parts = text.split("/")
+    if len(parts) > max(n) and parts[0] == context.name:
+        parts = parts[1:]
+    if len(parts) not in n or not all(parts):
+        raise CommandException(f"'{text}' is neither RUN/STEP nor RUN/STEP/TASK")
+    return parts

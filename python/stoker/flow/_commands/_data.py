@@ -1,0 +1,107 @@
+"""``dump`` and ``logs``: what tasks left, and what they wrote."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from typing import TYPE_CHECKING, Any, Dict, List
+
+from ..exception import CommandException, MetaflowNotFound
+
+if TYPE_CHECKING:
+    from .._cli import Context
+    from ..client import Task
+
+_TOO_LARGE = "< artifact too large >"
+
+
+def tasks_at(context: Context, text: str) -> List[Task]:
+    """The task, or the step's tasks in their order, that ``RUN/STEP[/TASK]`` names.
+
+    Raises:
+        CommandException: it names nothing.
+    """
+    from .._cli import run_id_of
+    from ..client import Step, Task
+
+    parts = [context.name, *run_id_of(context, text)]
+    try:
+        if len(parts) == 4:
+            return [Task("/".join(parts), _namespace_check=False)]
+        return list(Step("/".join(parts), _namespace_check=False))[::-1]
+    except MetaflowNotFound:
+        raise CommandException(
+            f"no task at {text}: there is no such run, step or task, or it has not begun"
+        ) from None
+
+
+def dump(context: Context, values: Dict[str, Any]) -> None:
+    """Artifacts on stdout, or pickled into a file: ``{"RUN/STEP/TASK": {name: value}}``."""
+    include = {n for n in (values["include"] or "").split(",") if n}
+    output: Dict[str, Dict[str, Any]] = {}
+    for task in tasks_at(context, values["input_path"]):
+        _, run, step, number = task.path_components
+        context.say(f"Dumping output of run_id={run} step={step} task_id={number}")
+        refs = {
+            name: ref
+            for name, ref in sorted(task._now.artifacts.items())
+            if (not include or name in include) and (name[0] != "_" or values["private"])
+        }
+        if values["file"] is None:
+            for name, ref in refs.items():
+                _show(task[name], ref, values["max_value_size"])
+        else:
+            output[f"{run}/{step}/{number}"] = {name: task[name].data for name in refs}
+    if values["file"] is not None:
+        with open(values["file"], "wb") as file:
+            pickle.dump(output, file, protocol=pickle.HIGHEST_PROTOCOL)
+        context.say(f"Artifacts written to {values['file']}")
+
+
+def _show(artifact: Any, ref: Dict[str, Any], most: int) -> None:
+    size = artifact.size
+    kind = str(ref.get("type") or "object")
+    kind = kind[len("builtins.") :] if kind.startswith("builtins.") else kind
+    value = artifact.data if 0 < size <= most else _TOO_LARGE
+    print(f"{artifact.id} [size: {size} type: <class '{kind}'>] = {value}")
+
+
+def _streams(values: Dict[str, Any]) -> List[str]:
+    chosen = [s for s in ("stdout", "stderr") if values[s]]
+    return chosen or (["stdout", "stderr"] if values["both"] else [])
+
+
+def logs(context: Context, values: Dict[str, Any]) -> None:
+    """Both streams' lines on stdout; what belongs to which task on stderr."""
+    if values["timestamps"]:
+        context.say("--timestamps: a log is the program's own bytes, its lines have no times")
+    for task in tasks_at(context, values["input_path"]):
+        _, run, step, number = task.path_components
+        task._attempt = values["attempt"]
+        context.say(f"Dumping logs of run_id={run} step={step} task_id={number}")
+        for stream in _streams(values):
+            context.say(stream)
+            text = task._log_bytes(stream)
+            sys.stdout.flush()
+            sys.stdout.buffer.write(text if not text or text.endswith(b"\n") else text + b"\n")
+            sys.stdout.buffer.flush()
+
+
+def scrub(context: Context, values: Dict[str, Any]) -> None:
+    """Replace what tasks wrote by one line that says so."""
+    for task in tasks_at(context, values["input_path"]):
+        if not task._now.brief.get("ended_ms") and not values["include_not_done"]:
+            raise CommandException(
+                f"task {task.pathspec} has not ended; --include-not-done scrubs it nevertheless"
+            )
+        last = task.current_attempt
+        attempts = [last] if values["latest"] else list(range(last + 1))
+        for attempt in attempts if values["attempt"] is None else [values["attempt"]]:
+            task._attempt = attempt
+            for stream in _streams(values):
+                path = task._log_path(stream)
+                if path is not None and os.path.getsize(path):
+                    with open(path, "w", encoding="utf-8") as file:
+                        file.write("[REDACTED]\n")
+            context.say(f"Logs have been scrubbed for {task.pathspec} - attempt {attempt}")

@@ -1,0 +1,160 @@
+"""``run`` and ``resume``: the flow from its start, or from what a past run has done."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
+
+from ..._binary import run_options
+from .. import _records, client
+from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
+from . import _parameters
+from ._graph import validate
+
+if TYPE_CHECKING:
+    from .._cli import Context
+
+
+def run(context: Context, values: Dict[str, Any]) -> int:
+    """From the start; returns the exit status."""
+    _use_namespace(values)
+    told = run_options().get("params") or {}  # stoker run --param NAME=VALUE flow.py
+    return _start(context, values, {**told, **_parameters.given(values)}, {})
+
+
+def resume(context: Context, values: Dict[str, Any]) -> int:
+    """A new run that takes over what succeeded in a past one, which has the parameters."""
+    _use_namespace(values)
+    step = values["step_to_rerun"]
+    if step is not None and step not in context.graph:
+        from ..._errors import did_you_mean
+
+        names = [n.name for n in context.graph]
+        raise CommandException(
+            f"flow {context.name} has no step '{step}'{did_you_mean(step, names)} "
+            f"(there is: {', '.join(names)})"
+        )
+    origin = _origin(context, values["origin_run_id"])
+    more = {
+        "clone": origin.id,
+        "clone_until": step,
+        "clone_only": values["clone_only"],
+        "values": _values_of(context, origin),
+        "origin_run": origin.id,
+    }
+    context.say(f"Resuming run {origin.id}" + (f" from step {step}" if step else ""))
+    return _start(context, values, {}, more)
+
+
+def _origin(context: Context, wanted: Optional[str]) -> client.Run:
+    """The run to be resumed: the named one, else the newest of this flow in the namespace.
+
+    Raises:
+        CommandException: there is none.
+    """
+    try:
+        if wanted is not None:
+            name = wanted.rpartition("/")[2]
+            return client.Run(f"{context.name}/{name}", _namespace_check=False)
+        found = client.Flow(context.name).latest_run
+    except (MetaflowNotFound, MetaflowNamespaceMismatch):
+        found = None
+    if found is None:
+        said = f"there is no run '{wanted}'" if wanted else "there is no run"
+        raise CommandException(
+            f"{said} of flow {context.name} to be resumed in namespace '{client.get_namespace() or ''}'; "
+            "--origin-run-id names one, `stoker runs` lists them"
+        )
+    return found
+
+
+def _values_of(context: Context, origin: client.Run) -> Dict[str, Any]:
+    """Parameters and configurations of a run, by attribute: a resumed run has its origin's."""
+    from ... import _materialize
+    from .._parameters import parameters_of
+    from .._spun import placed
+
+    spec = origin._run.spec
+    declared = spec.get("parameters") or {}
+    first: Mapping[str, Any] = next(iter((spec.get("steps") or {}).values()), {})
+    values: Dict[str, Any] = {}
+    for name in (p.var for p in parameters_of(context.flow)):
+        stored = (first.get("inputs") or {}).get(name)
+        if name in declared:
+            values[name] = _materialize.load({"value": declared[name]["default"]})
+        elif isinstance(stored, dict) and stored.get("artifact"):
+            ref = placed({**stored, "digest": stored["artifact"]}, str(origin._store))
+            values[name] = _records.load(ref)
+    return values
+
+
+def _use_namespace(values: Mapping[str, Any]) -> None:
+    given = values["user_namespace"]
+    if given is not None:
+        client.namespace(given or None)
+        os.environ["STOKER_NAMESPACE"] = given  # steps in fresh interpreters see it, too
+
+
+def _start(
+    context: Context,
+    values: Mapping[str, Any],
+    parameters: Mapping[str, Any],
+    more: Mapping[str, Any],
+) -> int:
+    from .._run import run_flow
+
+    options: Dict[str, Any] = {
+        "tags": values["tags"],
+        "max_workers": values["max_workers"],
+        "max_num_splits": values["max_num_splits"],
+        "with": decospecs(context, values["decospecs"]),
+        "cache": values.get("cache", False),
+        "policy": values.get("policy"),
+        "namespace": client.get_namespace(),
+        "quiet": context.quiet,
+        "echo": True,
+        "configs": dict(context.top["config"]),
+        "config_values": dict(context.top["config_value"]),
+        "on_run": teller(context, values),
+        **more,
+    }
+    validate(context)
+    return int(run_flow(context.flow, parameters, options))
+
+
+def decospecs(context: Context, own: List[str]) -> List[str]:
+    """Decorators that ``--with`` adds, before the command and after it, and by the environment."""
+    usual = (
+        os.environ.get("METAFLOW_DECOSPECS") or os.environ.get("METAFLOW_DEFAULT_DECOSPECS") or ""
+    )
+    return [*context.top["with"], *own, *usual.split()]
+
+
+def teller(context: Context, values: Mapping[str, Any]) -> Callable[[str], None]:
+    """What is to be called with the run's id as soon as there is one: writes the files that were asked for."""
+
+    def tell(run: str) -> None:
+        write(values["run_id_file"], run)
+        facts = {"run_id": run, "flow_name": context.name, "metadata": client.get_metadata()}
+        write(values["runner_attribute_file"], json.dumps(facts))
+
+    return tell
+
+
+def write(path: Optional[str], text: str) -> None:
+    """Write a small file at once, so that a reader sees all of it or none; None: nothing. A pipe is written to."""
+    if path is None:
+        return
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+            return
+        half = f"{path}.{os.getpid()}"
+        with open(half, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(half, path)
+    except OSError as bad:
+        print(f"stoker: {path} can't be written: {bad.strerror}", file=sys.stderr)

@@ -1,0 +1,213 @@
+"""``spin``: one step alone, on what a past task had.
+
+The past task's ``task.json`` is taken as it is, in a folder of its own, and run by the worker in a fresh interpreter:
+no engine, no limits, no lease of devices.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from typing import IO, TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+
+from .. import client
+from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
+from ._graph import validate
+from ._run import write
+
+if TYPE_CHECKING:
+    from .._cli import Context
+
+
+def spin(context: Context, values: Dict[str, Any]) -> int:
+    """Run it; returns the exit status."""
+    validate(context)
+    task = _past(context, values["pathspec"])
+    step = task.path_components[2]
+    context.say(f"Spinning up step {step} locally for flow {context.name}, on {task.pathspec}")
+    body = _body_of(task)
+    folder, run = _folder(task, values["persist"])
+    try:
+        if values["artifacts_module"]:
+            _override(body, values["artifacts_module"], folder)
+        body["run"] = run
+        body["entry"] = f"__main__:{context.flow.__qualname__}.{step}"
+        if values["skip_decorators"]:
+            body["flow"]["skip_decorators"] = True
+        with open(os.path.join(folder, "task.json"), "w", encoding="utf-8") as file:
+            json.dump(body, file)
+        _tell(context, values, body, folder, task)
+        ok = _work(context, folder, f"{run}/{step}/{body['task']}", values["max_log_size"])
+        print("Task finished successfully." if ok else "Task failed.", flush=True)
+        return 0 if ok else 1
+    finally:
+        if not values["persist"] and values["runner_attribute_file"] is None:
+            import shutil
+
+            shutil.rmtree(os.path.dirname(folder), ignore_errors=True)
+
+
+def _past(context: Context, text: str) -> client.Task:
+    """The task whose inputs are taken: RUN/STEP/TASK, or a step's of the newest run that has it.
+
+    Raises:
+        CommandException: there is none.
+    """
+    from .._cli import run_id_of
+
+    parts = text.split("/")
+    try:
+        if len(parts) > 1:
+            parts = run_id_of(context, text, (2, 3))
+            step = client.Step("/".join([context.name, *parts[:2]]), _namespace_check=False)
+            return step[parts[2]] if len(parts) == 3 else _first(step)
+        if text not in context.graph:
+            from ..._errors import did_you_mean
+
+            names = [n.name for n in context.graph]
+            raise CommandException(
+                f"flow {context.name} has no step '{text}'{did_you_mean(text, names)}"
+            )
+        for run in client.Flow(context.name):
+            if text in run:
+                return _first(run[text])
+    except (MetaflowNotFound, MetaflowNamespaceMismatch, KeyError):
+        pass
+    raise CommandException(
+        f"no task at '{text}' whose inputs spin could take: run the flow once, or name one, RUN/STEP/TASK"
+    )
+
+
+def _first(step: client.Step) -> client.Task:
+    return list(step)[-1]
+
+
+def _body_of(task: client.Task) -> Dict[str, Any]:
+    """The past task's own ``task.json``; of a cloned one its origin's.
+
+    Raises:
+        CommandException: it isn't there any more.
+    """
+    while task.origin_pathspec is not None:
+        task = client.Task(task.origin_pathspec, _namespace_check=False)
+    folder = task._now.brief.get("dir")
+    try:
+        with open(os.path.join(str(folder), "task.json"), encoding="utf-8") as file:
+            body: Dict[str, Any] = json.load(file)
+    except (OSError, ValueError):
+        raise CommandException(
+            f"{task.pathspec} has no task.json any more; run the flow again"
+        ) from None
+    for key in ("container", "gang"):
+        body.pop(key, None)
+    body.update(attempt=1, last_attempt=True, rank=0, world=1, hooks={})
+    body["granted"] = {**(body.get("granted") or {}), "devices": []}
+    body["flow"]["fallback"] = None
+    return body
+
+
+def _folder(task: client.Task, keep: bool) -> Tuple[str, str]:
+    """A new attempt directory, and the name that stands for a run."""
+    import tempfile
+    import time
+
+    name = f"spin-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(3).hex()}"
+    base = os.path.join(str(task._store), "spins") if keep else tempfile.gettempdir()
+    folder = os.path.join(base, name, "1")
+    os.makedirs(os.path.join(folder, "out"))
+    return folder, name
+
+
+def _override(body: Dict[str, Any], path: str, folder: str) -> None:
+    """Artifacts of the module's ``ARTIFACTS`` in place of the past task's.
+
+    Raises:
+        CommandException: there is no such file, or it has no such mapping.
+    """
+    from ... import _materialize
+    from ..._runfile import load
+
+    if not os.path.isfile(path):
+        raise CommandException(f"--artifacts-module: there is no file {path}")
+    given = getattr(load(os.path.abspath(path)), "ARTIFACTS", None)
+    if not isinstance(given, dict):
+        raise CommandException(f"{path} has no ARTIFACTS, a mapping of names to values")
+    flow = body["flow"]
+    for name, value in given.items():
+        target = os.path.join(folder, "given", str(name))
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        said: List[str] = []
+        entry, _ = _materialize.store(value, target, None, said, str(name))
+        flow["refs"].append(entry)
+        for parent in flow["parents"]:
+            parent["scope"][name] = len(flow["refs"]) - 1
+
+
+def _tell(
+    context: Context, values: Dict[str, Any], body: Dict[str, Any], folder: str, task: client.Task
+) -> None:
+    write(values["run_id_file"], str(body["run"]))
+    facts = {
+        "task_id": body["task"],
+        "step_name": body["step"],
+        "run_id": body["run"],
+        "flow_name": context.name,
+        "metadata": f"local@{task._store}",
+        "dir": folder,
+    }
+    write(values["runner_attribute_file"], json.dumps(facts))
+
+
+def _work(context: Context, folder: str, path: str, most_mb: int) -> bool:
+    """Run the worker; its lines go to our streams and into the logs. True: the step ran to its end."""
+    module = sys.modules[context.flow.__module__]
+    words = [sys.executable, "-m", "stoker._worker", folder, "--main", str(module.__file__)]
+    environment = {**os.environ, "STOKER_RUN": path.split("/")[0], "PYTHONUNBUFFERED": "1"}
+    done = subprocess.Popen(
+        words,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    head = f"[{path} (pid {done.pid})] "
+    print(f"{head}Task is starting.", flush=True)
+    readers = [
+        threading.Thread(
+            target=_hand_on, args=(getattr(done, s), getattr(sys, s), folder, s, head, most_mb)
+        )
+        for s in ("stdout", "stderr")
+    ]
+    for reader in readers:
+        reader.start()
+    status = done.wait()
+    for reader in readers:
+        reader.join()
+    result = _result(folder)
+    if result is None:
+        print(f"{head}the step ended with status {status} and left no result", file=sys.stderr)
+    return result is not None and result.get("status") == "ok"
+
+
+def _hand_on(
+    source: IO[bytes], target: IO[str], folder: str, name: str, head: str, most_mb: int
+) -> None:
+    left = most_mb << 20
+    with open(os.path.join(folder, f"{name}.log"), "wb") as log:
+        for line in source:
+            log.write(line[: max(0, left)])
+            left -= len(line)
+            text = line.decode("utf-8", "replace").rstrip("\n")
+            print(f"{head}{text}", file=target, flush=True)
+
+
+def _result(folder: str) -> Optional[Dict[str, Any]]:
+    try:
+        with open(os.path.join(folder, "result.json"), encoding="utf-8") as file:
+            found: Dict[str, Any] = json.load(file)
+            return found
+    except (OSError, ValueError):
+        return None

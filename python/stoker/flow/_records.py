@@ -1,0 +1,272 @@
+"""The records of flows' runs, as the engine tells them: one process a run, one a step, none a task.
+
+``stoker show RUN --json`` and ``stoker show RUN/STEP --json`` (docs/decisions/0009-growth.md, "Asking"). What has
+ended doesn't change any more and is kept; what runs is asked for again when it is looked at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+from .._binary import json_of, output_of
+from .._config import stored_spec
+from .._errors import EngineError
+
+_FRESH_S = 0.05  # an answer about a live run is good for so long: one look reads many properties
+_LIVE = ("running", "interrupted")  # an interrupted run may be taken up
+
+
+def store_path() -> Optional[str]:
+    """The store's folder by the engine's own rule, or None where there is none yet."""
+    named = os.environ.get("STOKER_STORE")
+    if named:
+        return os.path.abspath(named)
+    folder = os.getcwd()
+    while True:
+        found = os.path.join(folder, ".stoker")
+        if os.path.isdir(found):
+            return found
+        above = os.path.dirname(folder)
+        if above == folder:
+            return None
+        folder = above
+
+
+def flow_mark(store: Optional[str], run: str) -> Optional[Mapping[str, Any]]:
+    """What the front wrote about the flow (``extra.flow``), or None for a run that is none."""
+    found = (stored_spec(store, run).get("extra") or {}).get("flow")
+    return found if isinstance(found, dict) else None
+
+
+def listed(store: Optional[str], flow: Optional[str] = None) -> Iterator[Dict[str, Any]]:
+    """Runs of flows (of one flow), the newest first, as ``stoker runs --json`` lists them."""
+    if store is None or not os.path.isdir(store):
+        return
+    words = ["runs", *([flow] if flow else []), "--limit", "1000000"]
+    for row in json_of(words, store):
+        if flow_mark(store, row["run"]) is not None:
+            yield row
+
+
+class TaskRecord:
+    """One task, or one rank of a task of many.
+
+    Attributes:
+        id: as it is written in a pathspec; rank K of task 7 is ``7_node_K``.
+        number: the task's number, for the engine.
+        brief: its entry in the run's record.
+    """
+
+    __slots__ = ("brief", "id", "number", "rank", "run", "step")
+
+    def __init__(self, run: RunRecord, step: str, brief: Mapping[str, Any], rank: int = 0) -> None:
+        self.run = run
+        self.step = step
+        self.brief = brief
+        self.rank = rank
+        self.number = int(brief["id"])
+        self.id = f"{self.number}_node_{rank}" if rank else str(self.number)
+
+    @property
+    def full(self) -> Mapping[str, Any]:
+        """Its entry in the step's record: with artifacts, metadata and cards."""
+        return self.run.details(self.step).get(self.number) or self.brief
+
+    @property
+    def artifacts(self) -> Dict[str, Dict[str, Any]]:
+        """Name → ref with ``path``, of what it sees at its end."""
+        full = self.full
+        own = (full.get("ranks") or [])[self.rank] if self.rank else full
+        return {**self.run.given, **(own.get("artifacts") or {})}
+
+    @property
+    def succeeded(self) -> bool:
+        """It ran, or was taken from elsewhere, to a good end."""
+        return str(self.brief["status"]) in ("succeeded", "cached")
+
+    @property
+    def log_paths(self) -> Dict[str, Optional[str]]:
+        """``stdout`` and ``stderr`` → path of the last attempt's file."""
+        logs = dict(self.brief.get("logs") or {})
+        if self.rank and self.brief.get("dir"):
+            folder = os.path.join(str(self.brief["dir"]), f"rank-{self.rank}")
+            return {s: os.path.join(folder, f"{s}.log") for s in ("stdout", "stderr")}
+        return {"stdout": logs.get("stdout"), "stderr": logs.get("stderr")}
+
+
+class RunRecord:
+    """One run."""
+
+    def __init__(self, store: Optional[str], run: str) -> None:
+        self.store = store
+        self.id = run
+        self._body: Optional[Dict[str, Any]] = None
+        self._asked = 0.0
+        self._details: Dict[str, Tuple[float, bool, Dict[int, Dict[str, Any]]]] = {}
+        self._tasks: Tuple[int, Dict[str, List[TaskRecord]]] = (0, {})
+        self._spec: Optional[Mapping[str, Any]] = None
+
+    @property
+    def body(self) -> Dict[str, Any]:
+        """As ``stoker show RUN --json`` prints it.
+
+        Raises:
+            EngineError: there is no such run.
+        """
+        if self._body is None or (self.live and time.monotonic() - self._asked > _FRESH_S):
+            self._body = dict(json_of(["show", self.id], self.store))
+            self._asked = time.monotonic()
+        return self._body
+
+    @property
+    def live(self) -> bool:
+        """As of the last look it could still change by itself."""
+        return self._body is None or self._body.get("status") in _LIVE
+
+    def forget(self) -> None:
+        """Ask again at the next look."""
+        self._body = None
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The document that it was made of."""
+        if self._spec is None:
+            self._spec = stored_spec(self.store, self.id)
+        return self._spec
+
+    @property
+    def mark(self) -> Mapping[str, Any]:
+        """``extra.flow`` of its document."""
+        return (self.spec.get("extra") or {}).get("flow") or {}
+
+    @property
+    def flow(self) -> str:
+        """The flow's name."""
+        return str(self.spec.get("name") or self.body["pipeline"])
+
+    @property
+    def given(self) -> Dict[str, Dict[str, Any]]:
+        """What every task sees besides its artifacts: the parameters and the flow's name, as refs with a ``value``."""
+        declared = self.spec.get("parameters") or {}
+        values = {k: v.get("default") for k, v in declared.items()}
+        types = {k: v.get("type") for k, v in declared.items()}
+        values["name"], types["name"] = self.flow, "str"
+        return {k: _value_ref(v, str(types[k])) for k, v in values.items()}
+
+    @property
+    def system_tags(self) -> List[str]:
+        """Tags that nobody can change."""
+        return [str(t) for t in self.mark.get("system_tags") or ()]
+
+    @property
+    def user_tags(self) -> List[str]:
+        """Tags that were given, as they stand."""
+        system = set(self.system_tags)
+        return [t for t in self.body.get("tags") or () if t not in system]
+
+    def in_namespace(self, wanted: Optional[str]) -> bool:
+        """It carries this tag (None: the global namespace has all)."""
+        return wanted is None or wanted in self.system_tags or wanted in self.user_tags
+
+    @property
+    def tasks(self) -> Dict[str, List[TaskRecord]]:
+        """Step → its tasks, in the order in which they were added; steps without a task are left out."""
+        body = self.body
+        if self._tasks[0] != id(body):
+            found: Dict[str, List[TaskRecord]] = {}
+            for brief in body.get("tasks") or ():
+                own = found.setdefault(brief["step"], [])
+                own += (TaskRecord(self, brief["step"], brief, k) for k in range(_ranks(brief)))
+            self._tasks = (id(body), found)
+        return self._tasks[1]
+
+    def task(self, step: str, task: str) -> Optional[TaskRecord]:
+        """A task by its step and id."""
+        for one in self.tasks.get(step, ()):
+            if one.id == task:
+                return one
+        return None
+
+    def by_number(self, number: int) -> Optional[TaskRecord]:
+        """A task by its number alone (of a task of many its first rank)."""
+        for own in self.tasks.values():
+            for one in own:
+                if one.number == number and not one.rank:
+                    return one
+        return None
+
+    def details(self, step: str) -> Dict[int, Dict[str, Any]]:
+        """Task number → its entry in ``stoker show RUN/STEP --json``."""
+        asked, final, known = self._details.get(step, (0.0, False, {}))
+        if final or (known and time.monotonic() - asked <= _FRESH_S):
+            return known
+        final = self.body.get("status") not in _LIVE
+        answer = json_of(["show", f"{self.id}/{step}"], self.store)
+        known = {int(t["id"]): t for t in answer["tasks"]}
+        self._details[step] = (time.monotonic(), final, known)
+        return known
+
+    def following(self, step: str) -> List[str]:
+        """Steps that the document names after this one."""
+        return targets((self.spec.get("steps") or {}).get(step) or {})
+
+    def tag(self, add: List[str], remove: List[str]) -> None:
+        """Change the user tags.
+
+        Raises:
+            EngineError: the engine refused.
+        """
+        words = [w for t in remove for w in ("--remove", t)]
+        words += [w for t in add for w in ("--add", t)]
+        output_of(["tag", self.id, *words], self.store)
+        self.forget()
+
+
+def _value_ref(value: Any, kind: str) -> Dict[str, Any]:
+    """A ref of a value that stands in the document itself; digest and size are of its JSON."""
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True).encode("utf-8", "surrogatepass")
+    name = type(value).__name__ if kind == "json" else kind
+    digest = hashlib.sha256(text).hexdigest()
+    return {"value": value, "type": f"builtins.{name}", "digest": digest, "size": len(text)}
+
+
+def _ranks(brief: Mapping[str, Any]) -> int:
+    return max(1, int(brief.get("ranks") or 0))
+
+
+def targets(step: Mapping[str, Any]) -> List[str]:
+    """The steps that a step of a document can go on with."""
+    given = step.get("next")
+    if given is None:
+        return list(dict.fromkeys((step.get("cases") or {}).values()))
+    return [given] if isinstance(given, str) else list(given)
+
+
+def load(ref: Mapping[str, Any]) -> Any:
+    """The value of an artifact.
+
+    Raises:
+        LoadError: it can't be read.
+    """
+    from .. import _materialize
+
+    if ref.get("path") is None and "value" in ref:
+        return _materialize.load({"value": ref["value"]})
+    entry = {"path": ref["path"], "format": ref.get("format"), "type": ref.get("type") or ""}
+    return _materialize.load({**entry, "meta": dict(ref.get("meta") or {})})
+
+
+def find_run(store: Optional[str], run: str) -> Optional[RunRecord]:
+    """A flow's run by its id, or None."""
+    if store is None or not run or not os.path.isdir(os.path.join(store, "runs", run)):
+        return None
+    record = RunRecord(store, run)
+    try:
+        record.body  # noqa: B018 (asking is the point)
+    except EngineError:
+        return None
+    return record if record.mark else None

@@ -1,0 +1,24 @@
+"""Tags that every run of a flow has, by which it is found and which nobody can change."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+from typing import List
+
+from .. import __version__
+from ._current import username
+
+METAFLOW_VERSION = "2.19.39"  # the one whose behaviour is kept
+
+
+def system_tags() -> List[str]:
+    """Who, when and with what, as ``name:value``."""
+    return [
+        f"user:{username()}",
+        "runtime:dev",
+        f"date:{datetime.date.today().isoformat()}",
+        f"python_version:{platform.python_version()}",
+        f"metaflow_version:{METAFLOW_VERSION}",
+        f"stoker_version:{__version__}",
+    ]

@@ -1,0 +1,289 @@
+"""What all objects of the client have, and artifacts."""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple, Type
+
+from ..._errors import did_you_mean
+from .. import _records
+from .._records import RunRecord, TaskRecord
+from ..exception import MetaflowInvalidPathspec, MetaflowNamespaceMismatch, MetaflowNotFound
+from ._place import get_namespace, store, store_of
+
+
+def time_of(milliseconds: Any) -> Optional[datetime]:
+    """A record's time as local time; None: unknown, or not yet."""
+    return datetime.fromtimestamp(milliseconds / 1000) if milliseconds else None
+
+
+class MetaflowObject:
+    """What all objects have: a pathspec, tags, times, parent and children."""
+
+    _NAME = "base"
+    _FORM = ""
+    _CHILD: Optional[Type[MetaflowObject]] = None
+
+    def __init__(
+        self,
+        pathspec: Optional[str] = None,
+        attempt: Optional[int] = None,
+        _namespace_check: bool = True,
+        _current_metadata: Optional[str] = None,
+        _record: Any = None,
+    ) -> None:
+        self._components = str(pathspec or "").split("/")
+        if not all(self._components) or len(self._components) != self._FORM.count("/") + 1:
+            raise MetaflowInvalidPathspec(f"Expects {type(self).__name__}('{self._FORM}')")
+        place = (_current_metadata or "").rpartition("@")[2]
+        self._store = store_of(place) if place else store()
+        self._attempt = attempt
+        self._checks = _namespace_check
+        self._record = self._look() if _record is None else _record
+        if _namespace_check and not self.is_in_namespace():
+            raise MetaflowNamespaceMismatch(get_namespace())
+
+    def _look(self) -> Any:
+        """The record that the object speaks of; raises MetaflowNotFound."""
+        run = _records.find_run(self._store, self._components[1])
+        if run is None or run.flow != self._components[0]:
+            raise self._missing()
+        return run
+
+    def _missing(self) -> MetaflowNotFound:
+        return MetaflowNotFound(f"{self!r} does not exist")
+
+    @property
+    def _run(self) -> RunRecord:
+        return self._record  # type: ignore[no-any-return]
+
+    def _names(self) -> Iterable[str]:
+        """Ids of its children, the newest first."""
+        return ()
+
+    def _make(self, name: str, record: Any = None) -> Any:
+        assert self._CHILD is not None
+        return self._CHILD(
+            f"{self.pathspec}/{name}",
+            attempt=self._attempt,
+            _namespace_check=False,
+            _current_metadata=f"local@{self._store}" if self._store else None,
+            _record=record,
+        )
+
+    def _child(self, name: str) -> Any:
+        return self._make(name, self._record)
+
+    @property
+    def id(self) -> str:
+        """The last part of the pathspec."""
+        return self._components[-1]
+
+    @property
+    def pathspec(self) -> str:
+        """``Flow/run/step/task/artifact``, as far as it goes."""
+        return "/".join(self._components)
+
+    @property
+    def path_components(self) -> List[str]:
+        """The parts of the pathspec."""
+        return list(self._components)
+
+    @property
+    def parent(self) -> Any:
+        """The object that holds it; None of a flow."""
+        if len(self._components) == 1:
+            return None
+        from . import KINDS
+
+        return KINDS[len(self._components) - 2](
+            "/".join(self._components[:-1]),
+            _namespace_check=False,
+            _current_metadata=f"local@{self._store}",
+        )
+
+    @property
+    def system_tags(self) -> FrozenSet[str]:
+        """Tags that the run was given by Stoker: user, versions, date."""
+        return frozenset(self._run.system_tags)
+
+    @property
+    def user_tags(self) -> FrozenSet[str]:
+        """Tags that people gave the run."""
+        return frozenset(self._run.user_tags)
+
+    @property
+    def tags(self) -> FrozenSet[str]:
+        """Both kinds."""
+        return self.system_tags | self.user_tags
+
+    @property
+    def created_at(self) -> Optional[datetime]:
+        """When it came to be (local time)."""
+        return time_of(self._run.body.get("created_ms"))
+
+    @property
+    def origin_pathspec(self) -> Optional[str]:
+        """What it was cloned from by ``resume``; None: nothing."""
+        return None
+
+    def is_in_namespace(self) -> bool:
+        """The namespace in use has it."""
+        return self._run.in_namespace(get_namespace())
+
+    def __iter__(self) -> Iterator[Any]:
+        for name in list(self._names()):
+            if not name.startswith("_"):
+                yield self._child(name)
+
+    def __getitem__(self, name: Any) -> Any:
+        names = list(self._names())
+        if str(name) not in names:
+            raise KeyError(name)
+        return self._child(str(name))
+
+    def __contains__(self, name: Any) -> bool:
+        return str(name) in set(self._names())
+
+    def _ipython_key_completions_(self) -> List[str]:
+        return [n for n in self._names() if not n.startswith("_")]
+
+    def _tagged(self, tags: Tuple[str, ...]) -> Iterator[Any]:
+        wanted = set(tags)
+        return (one for one in self if wanted <= set(one.tags))
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return (self.pathspec, self._store) == (other.pathspec, other._store)
+
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.pathspec))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}('{self.pathspec}')"
+
+    __str__ = __repr__
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {
+            "pathspec": self.pathspec,
+            "attempt": self._attempt,
+            "metadata": f"local@{self._store}",
+            "checks": self._checks,
+        }
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__init__(  # type: ignore[misc]
+            state["pathspec"],
+            attempt=state["attempt"],
+            _namespace_check=state["checks"],
+            _current_metadata=state["metadata"],
+        )
+
+
+class MetaflowData:
+    """The artifacts of a task as attributes, each loaded when it is looked at."""
+
+    def __init__(self, artifacts: Iterable[DataArtifact]) -> None:
+        self._artifacts = {a.id: a for a in artifacts}
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_artifacts":
+            raise AttributeError(name)
+        found = self._artifacts.get(name)
+        if found is None:
+            have = ", ".join(sorted(self._artifacts)) or "none"
+            hint = did_you_mean(name, self._artifacts)
+            raise AttributeError(f"no artifact '{name}' (there is: {have}){hint}")
+        return found.data
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._artifacts
+
+    def __dir__(self) -> List[str]:
+        return sorted(self._artifacts)
+
+    def __repr__(self) -> str:
+        return f"<MetaflowData: {', '.join(self._artifacts)}>"
+
+    __str__ = __repr__
+
+
+class DataArtifact(MetaflowObject):
+    """One artifact of a task."""
+
+    _NAME = "artifact"
+    _FORM = "FlowName/RunID/StepName/TaskID/ArtifactName"
+
+    def _look(self) -> TaskRecord:
+        task: Optional[TaskRecord] = super()._look().task(self._components[2], self._components[3])
+        if task is None or self._components[4] not in task.artifacts:
+            raise self._missing()
+        return task
+
+    @property
+    def _run(self) -> RunRecord:
+        return self._record.run  # type: ignore[no-any-return]
+
+    @property
+    def _ref(self) -> Mapping[str, Any]:
+        return self._record.artifacts[self.id]  # type: ignore[no-any-return]
+
+    @property
+    def data(self) -> Any:
+        """Its value, loaded at each look.
+
+        Raises:
+            LoadError: it can't be read.
+        """
+        return _records.load(self._ref)
+
+    @property
+    def artifact_name(self) -> str:
+        """Its name."""
+        return self.id
+
+    @property
+    def sha(self) -> str:
+        """Digest of its content (SHA-256, hex): equal content, equal digest."""
+        return str(self._ref["digest"])
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in the store."""
+        size = self._ref.get("size")
+        if size is None or size < 0:
+            size = sum(os.path.getsize(p) for p in _files(str(self._ref["path"])))
+        return int(size)
+
+    @property
+    def finished_at(self) -> Optional[datetime]:
+        """When its task ended (local time)."""
+        return time_of(self._record.brief.get("ended_ms"))
+
+    created_at = finished_at
+
+    @property
+    def origin_pathspec(self) -> Optional[str]:
+        """The artifact of the task that this one's was cloned from."""
+        origin = origin_of(self._record)
+        return None if origin is None else f"{origin}/{self.id}"
+
+
+def _files(path: str) -> Iterator[str]:
+    if not os.path.isdir(path):
+        yield path
+        return
+    for folder, _, names in os.walk(path):
+        yield from (os.path.join(folder, n) for n in names)
+
+
+def origin_of(task: TaskRecord) -> Optional[str]:
+    """Pathspec of the task that this one was cloned from, or None."""
+    run = task.brief.get("from_run")
+    if not run:
+        return None
+    origin = f"{task.run.flow}/{run}/{task.step}/{task.brief.get('from_task')}"
+    return f"{origin}_node_{task.rank}" if task.rank else origin

@@ -1,0 +1,300 @@
+"""A task as the client sees it: what it printed, what it left and how it ended."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import namedtuple
+from datetime import datetime
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+
+from .._records import RunRecord, TaskRecord
+from ._object import DataArtifact, MetaflowData, MetaflowObject, origin_of, time_of
+
+
+class Metadata(NamedTuple):
+    """One thing that is on record about a task."""
+
+    name: str
+    value: Any
+    created_at: Optional[int]
+    type: str
+    task: Any
+
+
+class Task(MetaflowObject):
+    """One task: a step once, with what it printed, what it left and how it ended."""
+
+    _NAME = "task"
+    _FORM = "FlowName/RunID/StepName/TaskID"
+    _CHILD = DataArtifact
+
+    def _look(self) -> TaskRecord:
+        task: Optional[TaskRecord] = super()._look().task(self._components[2], self._components[3])
+        if task is None:
+            raise self._missing()
+        return task
+
+    @property
+    def _run(self) -> RunRecord:
+        return self._record.run  # type: ignore[no-any-return]
+
+    @property
+    def _now(self) -> TaskRecord:
+        """The record as it stands: a live run's changes."""
+        found = self._run.task(self._components[2], self.id)
+        return found or self._record
+
+    def _names(self) -> Iterable[str]:
+        return self._now.artifacts
+
+    def _child(self, name: str) -> Any:
+        return self._make(name, self._now)
+
+    @property
+    def created_at(self) -> Optional[datetime]:
+        """When its first attempt began (local time)."""
+        return time_of(self._now.brief.get("started_ms"))
+
+    @property
+    def artifacts(self) -> Any:
+        """Its artifacts, by name as attributes (:class:`DataArtifact`)."""
+        found = list(self)
+        kind = namedtuple("MetaflowArtifacts", [a.id for a in found])  # type: ignore[misc]
+        return kind(*found)
+
+    @property
+    def data(self) -> MetaflowData:
+        """Values of its artifacts, as attributes."""
+        return MetaflowData(self)
+
+    @property
+    def metadata(self) -> List[Metadata]:
+        """What is on record about it, one entry a name."""
+        task = self._now
+        at = task.brief.get("ended_ms") or task.brief.get("started_ms") or None
+        facts = _facts(task)
+        return [Metadata(k, v, at, _KINDS.get(k, k), self) for k, v in facts.items()]
+
+    @property
+    def metadata_dict(self) -> Dict[str, Any]:
+        """The same, name → value."""
+        return {m.name: m.value for m in self.metadata}
+
+    @property
+    def index(self) -> Optional[int]:
+        """Which item of the innermost foreach, or which node of ``num_parallel``, it was; None: neither."""
+        task = self._now
+        if task.run.by_number(task.number) is not None and is_parallel(task):
+            return task.rank
+        frames = task.brief.get("foreach") or ()
+        return int(frames[-1][1]) if frames else None
+
+    @property
+    def successful(self) -> bool:
+        """It ran to its end, without ``@catch`` having to take over."""
+        return self._now.succeeded and not _caught(self._now)
+
+    @property
+    def finished(self) -> bool:
+        """It ran to its end."""
+        return self._now.succeeded
+
+    @property
+    def finished_at(self) -> Optional[datetime]:
+        """When it ended (local time); None: it didn't, or failed."""
+        task = self._now
+        return time_of(task.brief.get("ended_ms")) if task.succeeded else None
+
+    @property
+    def exception(self) -> Optional[Any]:
+        """The exception that ended it, also one that ``@catch`` caught: ``type``, ``exception``, ``stacktrace``."""
+        task = self._now
+        error = _caught(task) or task.brief.get("error")
+        return None if not error else TaskFailure(error)
+
+    @property
+    def runtime_name(self) -> Optional[str]:
+        """``dev``: it ran on this machine."""
+        return "dev"
+
+    @property
+    def current_attempt(self) -> int:
+        """Which attempt it is about, from 0."""
+        if self._attempt is not None:
+            return self._attempt
+        return max(0, int(self._now.brief.get("attempts") or 1) - 1)
+
+    @property
+    def stdout(self) -> str:
+        """What it printed."""
+        return self._log("stdout")
+
+    @property
+    def stderr(self) -> str:
+        """What it wrote to standard error."""
+        return self._log("stderr")
+
+    @property
+    def stdout_size(self) -> int:
+        """Bytes of :attr:`stdout`."""
+        return len(self._log_bytes("stdout"))
+
+    @property
+    def stderr_size(self) -> int:
+        """Bytes of :attr:`stderr`."""
+        return len(self._log_bytes("stderr"))
+
+    def loglines(
+        self, stream: str, as_unicode: bool = True, meta_dict: Any = None
+    ) -> Iterator[Tuple[Optional[datetime], Any]]:
+        """Pairs of time and line of ``stdout`` or ``stderr``.
+
+        Stoker's logs are the program's own bytes, without a time a line: each has the time at which the log was last
+        written to.
+        """
+        path = self._log_path(stream)
+        written = datetime.fromtimestamp(os.path.getmtime(path)) if path else None
+        lines = self._log_bytes(stream).split(b"\n")
+        if lines and not lines[-1]:
+            lines.pop()
+        for line in lines:
+            yield written, line.decode("utf-8", "replace") if as_unicode else line
+
+    def _log_path(self, stream: str) -> Optional[str]:
+        if stream not in ("stdout", "stderr"):
+            raise ValueError(f"a task has the streams 'stdout' and 'stderr', not {stream!r}")
+        path = self._now.log_paths.get(stream)
+        folder = self._now.brief.get("dir")
+        if path and folder and self._attempt is not None:
+            inside = os.path.relpath(path, folder)
+            path = os.path.join(os.path.dirname(folder), str(self._attempt + 1), inside)
+        return path if path and os.path.exists(path) else None
+
+    def _log_bytes(self, stream: str) -> bytes:
+        path = self._log_path(stream)
+        if path is None:
+            return b""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def _log(self, stream: str) -> str:
+        return self._log_bytes(stream).decode("utf-8", "replace")
+
+    @property
+    def parent_task_pathspecs(self) -> Iterator[str]:
+        """Pathspecs of the tasks that it follows; of a join all its inputs, by branch."""
+        return (t.pathspec for t in self.parent_tasks)
+
+    @property
+    def child_task_pathspecs(self) -> Iterator[str]:
+        """Pathspecs of the tasks that followed it."""
+        return (t.pathspec for t in self.child_tasks)
+
+    @property
+    def parent_tasks(self) -> Iterator[Task]:
+        """The tasks that it follows; of a join all its inputs, by branch."""
+        for number in self._now.brief.get("parents") or ():
+            yield from self._peers(int(number))
+
+    @property
+    def child_tasks(self) -> Iterator[Task]:
+        """The tasks that followed it, in their order."""
+        for own in self._run.tasks.values():
+            for one in own:
+                if self._now.number in (one.brief.get("parents") or ()):
+                    yield self._peer(one)
+
+    def _peers(self, number: int) -> Iterator[Task]:
+        for own in self._run.tasks.values():
+            yield from (self._peer(one) for one in own if one.number == number)
+
+    def _peer(self, task: TaskRecord) -> Task:
+        flow, run = self._components[:2]
+        return Task(
+            f"{flow}/{run}/{task.step}/{task.id}",
+            _namespace_check=False,
+            _current_metadata=f"local@{self._store}",
+            _record=task,
+        )
+
+    @property
+    def origin_pathspec(self) -> Optional[str]:
+        """The task that it was cloned from by ``resume``; None: it ran itself."""
+        return origin_of(self._now)
+
+    @property
+    def environment_info(self) -> Dict[str, Any]:
+        """Of the interpreter and machine, as far as the run's record says."""
+        return dict(self._run.body.get("host") or {})
+
+    @property
+    def code(self) -> None:
+        """None: the code of a run isn't packaged apart from its artifacts."""
+        return
+
+
+_KINDS = {"attempt_ok": "internal_attempt_status"}
+
+
+def is_parallel(task: TaskRecord) -> bool:
+    """It is a task of many ranks, from ``num_parallel``."""
+    return bool(task.brief.get("ranks"))
+
+
+def _caught(task: TaskRecord) -> Optional[Mapping[str, Any]]:
+    """The failure that a last, free attempt stood in for (``@catch``), or None."""
+    folder = task.brief.get("dir")
+    if not folder or int(task.brief.get("attempts") or 1) < 2 or not task.succeeded:
+        return None
+    try:
+        with open(os.path.join(folder, "task.json"), encoding="utf-8") as stream:
+            found = (json.load(stream).get("flow") or {}).get("fallback")
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _facts(task: TaskRecord) -> Dict[str, Any]:
+    """What is on record about a task, under the names that Metaflow uses; then what its step logged."""
+    brief, run = task.brief, task.run
+    facts: Dict[str, Any] = {"attempt": str(max(0, int(brief.get("attempts") or 1) - 1))}
+    facts["origin-run-id"] = str(brief.get("from_run"))
+    if brief.get("from_run"):
+        facts["origin-task-id"] = str(brief.get("from_task"))
+    facts.update({"ds-type": "local", "ds-root": run.store, "runtime": "dev"})
+    tags = dict(t.split(":", 1) for t in run.system_tags if ":" in t)
+    facts.update({k: tags[k] for k in _FACT_TAGS if k in tags})
+    if run.mark.get("file"):
+        facts["script-name"] = os.path.basename(str(run.mark["file"]))
+    frames = brief.get("foreach") or ()
+    if frames:
+        steps = run.spec.get("steps") or {}
+        names = [(steps.get(f[0]) or {}).get("foreach") or f[0] for f in frames]
+        facts["foreach-stack"] = [f"{n}={f[1]}" for n, f in zip(names, frames)]
+    if brief.get("status") in ("succeeded", "cached", "failed"):
+        facts["attempt-done"] = facts["attempt"]
+        facts["attempt_ok"] = str(task.succeeded)
+    facts.update({k: v for k, v in (task.full.get("metadata") or {}).items() if k not in facts})
+    return facts
+
+
+_FACT_TAGS = ("user", "python_version", "metaflow_version", "stoker_version")
+
+
+class TaskFailure(Exception):
+    """How a task failed: ``type`` (of the exception, else the failure's class), ``exception`` (its text) and
+    ``stacktrace``."""
+
+    def __init__(self, error: Mapping[str, Any]) -> None:
+        self.type = error.get("type") or error.get("class")
+        self.exception = error.get("message") or error.get("cause") or error.get("text")
+        self.stacktrace = error.get("traceback")
+        super().__init__(str(error.get("text") or self.exception))
+
+    def __str__(self) -> str:
+        return str(self.stacktrace or self.args[0])
+
+    def __reduce__(self) -> Any:
+        body = {"type": self.type, "message": self.exception, "traceback": self.stacktrace}
+        return TaskFailure, ({**body, "text": self.args[0]},)

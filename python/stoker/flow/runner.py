@@ -1,0 +1,542 @@
+"""Flows started from programs and notebooks: ``Runner("flow.py").run(alpha=5)``.
+
+The flow runs as ``python flow.py run --alpha 5`` in a process of its own. ``run`` waits for its end, ``async_run``
+returns as soon as the run exists.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any, AsyncIterator, Dict, List, Mapping, NoReturn, Optional, Tuple
+
+from .exception import MetaflowException
+
+__all__ = [
+    "Deployer",
+    "ExecutingProcess",
+    "ExecutingRun",
+    "ExecutingTask",
+    "NBDeployer",
+    "NBRunner",
+    "Runner",
+]
+
+_POLL_S = 0.02
+_GRACE_S = 20.0  # the engine ends its tasks within its own grace after SIGTERM
+
+
+class _Process:
+    """A flow's program: its process, and its two logs as files."""
+
+    def __init__(
+        self, words: List[str], env: Mapping[str, str], cwd: str, show: bool, limit_s: float
+    ) -> None:
+        self.folder = tempfile.mkdtemp(prefix="stoker-runner-")
+        self.command = [*words, "--runner-attribute-file", os.path.join(self.folder, "attributes")]
+        self.limit_s = limit_s
+        self.timed_out = False
+        self.logs = {s: os.path.join(self.folder, s) for s in ("stdout", "stderr")}
+        self._shown = dict.fromkeys(self.logs, 0) if show else {}
+        with open(self.logs["stdout"], "wb") as out, open(self.logs["stderr"], "wb") as err:
+            # A session of its own: Ctrl-C here is passed on, once, by who waits.
+            self.process = subprocess.Popen(
+                self.command,
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+        self._began = time.monotonic()
+
+    def show(self) -> None:
+        """Hand on what it has written since the last time."""
+        for name, at in self._shown.items():
+            with open(self.logs[name], "rb") as file:
+                file.seek(at)
+                data = file.read()
+            if data:
+                stream = getattr(sys, name)
+                stream.write(data.decode("utf-8", "replace"))
+                stream.flush()
+                self._shown[name] = at + len(data)
+
+    def text(self, name: str) -> str:
+        """A log as it stands."""
+        with open(self.logs[name], encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def attributes(self) -> Optional[Dict[str, Any]]:
+        """What the program said of its run; None: nothing yet.
+
+        Raises:
+            MetaflowException: it ended without a run, or didn't begin one in time.
+        """
+        ended = self.process.poll() is not None
+        try:
+            with open(self.command[-1], encoding="utf-8") as file:
+                found: Dict[str, Any] = json.load(file)
+                return found
+        except (OSError, ValueError):
+            pass
+        if ended:
+            said = self.text("stderr").strip().splitlines()
+            last = f": {said[-1]}" if said else ""
+            raise MetaflowException(
+                f"`{' '.join(self.command[1:-2])}` ended with status {self.process.returncode} before it had a "
+                f"run{last}"
+            )
+        if time.monotonic() - self._began > self.limit_s:
+            self.end()
+            raise MetaflowException(
+                f"`{' '.join(self.command[1:-2])}` had no run after {self.limit_s} s (file_read_timeout)"
+            )
+        return None
+
+    def wait(self) -> Dict[str, Any]:
+        """Wait for its end, showing what it writes; returns what it said of its run."""
+        try:
+            while self.process.poll() is None:
+                self.show()
+                time.sleep(_POLL_S)
+        except KeyboardInterrupt:
+            self.signal(signal.SIGINT)
+            self.process.wait()
+            self.show()
+            raise
+        self.show()
+        found = self.attributes()
+        assert found is not None
+        return found
+
+    async def begun(self) -> Dict[str, Any]:
+        """Wait until it has a run."""
+        while True:
+            found = self.attributes()
+            if found is not None:
+                return found
+            await asyncio.sleep(_POLL_S)
+
+    def signal(self, number: int) -> None:
+        """Tell the program, whose engine ends the tasks."""
+        if self.process.poll() is None:
+            try:
+                self.process.send_signal(number)
+            except ProcessLookupError:
+                pass
+
+    def end(self) -> None:
+        """End it, gently first."""
+        self.signal(signal.SIGTERM)
+        try:
+            self.process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def remove(self) -> None:
+        """End it and remove its logs."""
+        import shutil
+
+        self.end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class ExecutingProcess:
+    """A program of a flow that runs, or ran. A context: at its end the logs are removed."""
+
+    def __init__(self, runner: Runner, process: _Process) -> None:
+        self.runner = runner
+        self.command_obj = process
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.runner.cleanup()
+
+    @property
+    def returncode(self) -> Optional[int]:
+        """The program's exit status; None: it runs."""
+        return self.command_obj.process.poll()
+
+    @property
+    def status(self) -> str:
+        """``running``, ``successful``, ``failed`` or ``timeout``."""
+        if self.command_obj.timed_out:
+            return "timeout"
+        code = self.returncode
+        return "running" if code is None else "failed" if code else "successful"
+
+    @property
+    def stdout(self) -> str:
+        """What it has printed so far."""
+        return self.command_obj.text("stdout")
+
+    @property
+    def stderr(self) -> str:
+        """What it has written to standard error so far."""
+        return self.command_obj.text("stderr")
+
+    async def wait(self, timeout: Optional[float] = None, stream: Optional[str] = None) -> Any:
+        """Wait for the end; after ``timeout`` seconds the run is ended. ``stream`` is printed meanwhile."""
+        own = self.command_obj
+        until = None if timeout is None else time.monotonic() + timeout
+        at = 0
+        while True:
+            ended = own.process.poll() is not None
+            if stream is not None:
+                at = self._print(stream, at)
+            if ended:
+                return self
+            if until is not None and time.monotonic() > until:
+                own.timed_out = True
+                await asyncio.get_running_loop().run_in_executor(None, own.end)
+                return self
+            await asyncio.sleep(_POLL_S)
+
+    def _print(self, stream: str, at: int) -> int:
+        with open(self.command_obj.logs[stream], "rb") as file:
+            file.seek(at)
+            data = file.read()
+        if data:
+            sys.stdout.write(data.decode("utf-8", "replace"))
+            sys.stdout.flush()
+        return at + len(data)
+
+    async def stream_log(
+        self, stream: str, position: Optional[int] = None
+    ) -> AsyncIterator[Tuple[int, str]]:
+        """Pairs of position and line of ``stdout`` or ``stderr``, until the program's end."""
+        if stream not in self.command_obj.logs:
+            raise ValueError(f"there are the streams 'stdout' and 'stderr', not {stream!r}")
+        with open(self.command_obj.logs[stream], "rb") as file:
+            file.seek(position or 0)
+            left = b""
+            while True:
+                ended = self.returncode is not None
+                line = file.readline()
+                left += line
+                if left.endswith(b"\n") or (left and ended and not line):
+                    yield file.tell(), left.decode("utf-8", "replace").rstrip("\n")
+                    left = b""
+                elif not line:
+                    if ended:
+                        return
+                    await asyncio.sleep(_POLL_S)
+
+
+class ExecutingRun(ExecutingProcess):
+    """A run that was started: ``run`` is the client's."""
+
+    def __init__(self, runner: Runner, process: _Process, found: Mapping[str, Any]) -> None:
+        from .client import Run
+
+        super().__init__(runner, process)
+        self.run = Run(
+            f"{found['flow_name']}/{found['run_id']}",
+            _namespace_check=False,
+            _current_metadata=found["metadata"],
+        )
+
+
+class ExecutingTask(ExecutingProcess):
+    """A task that was spun: ``task`` is what it left."""
+
+    def __init__(self, runner: Runner, process: _Process, found: Mapping[str, Any]) -> None:
+        from ._spun import SpunTask
+
+        super().__init__(runner, process)
+        self.task = SpunTask(found)
+
+
+class Runner:
+    """Starts a flow's file. A context: at its end what still runs is ended, and the logs are removed.
+
+    Args:
+        flow_file: its path.
+        show_output: print what it writes while ``run``, ``resume`` and ``spin`` wait.
+        profile: kept for Metaflow's sake; without effect here.
+        env: environment variables over this process's.
+        cwd: where it runs; else here.
+        file_read_timeout: seconds until it must have a run.
+        more: options that stand before the command, such as ``quiet=True`` or ``config=[("c", "c.json")]``.
+    """
+
+    def __init__(
+        self,
+        flow_file: str,
+        show_output: bool = True,
+        profile: Optional[str] = None,
+        env: Optional[Dict[str, str]] = None,
+        cwd: Optional[str] = None,
+        file_read_timeout: float = 3600,
+        **more: Any,
+    ) -> None:
+        self.flow_file = os.path.abspath(flow_file)
+        if not os.path.isfile(self.flow_file):
+            raise MetaflowException(f"{flow_file}: no such file")
+        self.show_output = show_output
+        self.env_vars = {**os.environ, **(env or {})}
+        if profile:
+            self.env_vars["METAFLOW_PROFILE"] = profile
+        self.cwd = cwd or os.getcwd()
+        self.file_read_timeout = file_read_timeout
+        self.top_level_kwargs = more
+        self._processes: List[_Process] = []
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.cleanup()
+
+    async def __aenter__(self) -> Runner:
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        self.cleanup()
+
+    def _start(
+        self, command: str, words: List[str], options: Mapping[str, Any], show: bool
+    ) -> _Process:
+        line = [sys.executable, *self._interpreter(), self.flow_file]
+        line += [*_words(self.top_level_kwargs), command, *words, *_words(options)]
+        process = _Process(line, self.env_vars, self.cwd, show, self.file_read_timeout)
+        self._processes.append(process)
+        return process
+
+    def _interpreter(self) -> List[str]:
+        return []
+
+    def run(self, **kwargs: Any) -> ExecutingRun:
+        """Run the flow to its end; ``kwargs`` are its parameters and options of ``run`` (``tags=[…]``).
+
+        Raises:
+            MetaflowException: it ended before there was a run.
+        """
+        process = self._start("run", [], kwargs, self.show_output)
+        return ExecutingRun(self, process, process.wait())
+
+    def resume(self, **kwargs: Any) -> ExecutingRun:
+        """Resume a run to its end; ``step_to_rerun``, ``origin_run_id`` …"""
+        words, kwargs = _resumed(kwargs)
+        process = self._start("resume", words, kwargs, self.show_output)
+        return ExecutingRun(self, process, process.wait())
+
+    def spin(self, pathspec: str, **kwargs: Any) -> ExecutingTask:
+        """Run one step alone, on what a past task had (``STEP``, or ``RUN/STEP/TASK``)."""
+        process = self._start("spin", [pathspec], kwargs, self.show_output)
+        return ExecutingTask(self, process, process.wait())
+
+    async def async_run(self, **kwargs: Any) -> ExecutingRun:
+        """Start the flow; returns as soon as there is a run."""
+        process = self._start("run", [], kwargs, False)
+        return ExecutingRun(self, process, await process.begun())
+
+    async def async_resume(self, **kwargs: Any) -> ExecutingRun:
+        """Start to resume a run; returns as soon as the new run is there."""
+        words, kwargs = _resumed(kwargs)
+        process = self._start("resume", words, kwargs, False)
+        return ExecutingRun(self, process, await process.begun())
+
+    async def async_spin(self, pathspec: str, **kwargs: Any) -> ExecutingTask:
+        """Start to run one step alone."""
+        process = self._start("spin", [pathspec], kwargs, False)
+        return ExecutingTask(self, process, await process.begun())
+
+    def cleanup(self) -> None:
+        """End what still runs and remove the logs."""
+        while self._processes:
+            self._processes.pop().remove()
+
+
+def _resumed(options: Mapping[str, Any]) -> Tuple[List[str], Dict[str, Any]]:
+    rest = dict(options)
+    step = rest.pop("step_to_rerun", None)
+    return ([] if step is None else [str(step)]), rest
+
+
+_NAMES = {"tags": "tag", "decospecs": "with", "user_namespace": "namespace"}
+
+
+def _words(options: Mapping[str, Any]) -> List[str]:
+    """Keyword arguments as words of a command line."""
+    words: List[str] = []
+    for key, value in options.items():
+        name = _NAMES.get(key, key)
+        # A parameter keeps its underscores; options have dashes.
+        flag = f"--{name}" if name not in _dashed() else f"--{name.replace('_', '-')}"
+        if value is None:
+            continue
+        if name in _switches():
+            words.append(_switches()[name][0 if value else 1])
+            continue
+        several = isinstance(value, (list, tuple)) and name in _several()
+        for one in value if several else [value]:
+            if isinstance(one, tuple) and several:
+                words += [flag, *map(_text, one)]
+            else:
+                words += [flag, _text(one)] if name in _several() else [f"{flag}={_text(one)}"]
+    return words
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return json.dumps(value) if isinstance(value, (dict, list, tuple)) else str(value)
+
+
+def _options() -> List[Any]:
+    from ._commands import table
+
+    root = table([])
+    return [
+        o for c in (root, *(root.commands[n] for n in ("run", "resume", "spin"))) for o in c.options
+    ]
+
+
+def _dashed() -> Dict[str, bool]:
+    return {o.name[2:].replace("-", "_"): True for o in _options()}
+
+
+def _several() -> Dict[str, bool]:
+    return {o.name[2:].replace("-", "_"): True for o in _options() if o.many}
+
+
+def _switches() -> Dict[str, Tuple[str, str]]:
+    found = {o.name[2:].replace("-", "_"): (o.name, o.off) for o in _options() if o.kind == "flag"}
+    return found
+
+
+class NBRunner:
+    """Runs a flow that is defined in the cell of a notebook.
+
+    Args:
+        flow: the flow's class. The others: as of :class:`Runner`; ``base_dir`` is where it runs.
+    """
+
+    def __init__(
+        self,
+        flow: Any,
+        show_output: bool = True,
+        profile: Optional[str] = None,
+        env: Optional[Dict[str, str]] = None,
+        base_dir: Optional[str] = None,
+        file_read_timeout: float = 3600,
+        **more: Any,
+    ) -> None:
+        text = _cell()
+        folder = base_dir or os.getcwd()
+        handle, self.path = tempfile.mkstemp(prefix=flow.__name__, suffix=".py", dir=folder)
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(f"{text}\n\nif __name__ == '__main__':\n    {flow.__name__}()\n")
+        env = {**(env or {}), "JPY_PARENT_PID": ""}  # it is no kernel
+        self.runner = Runner(
+            self.path, show_output, profile, env, folder, file_read_timeout, **more
+        )
+
+    def nbrun(self, **kwargs: Any) -> Any:
+        """Run it to its end and clean up; returns the client's ``Run``."""
+        try:
+            return self.runner.run(**kwargs).run
+        finally:
+            self.cleanup()
+
+    def nbresume(self, **kwargs: Any) -> Any:
+        """Resume a run to its end and clean up; returns the client's ``Run``."""
+        try:
+            return self.runner.resume(**kwargs).run
+        finally:
+            self.cleanup()
+
+    def nbspin(self, pathspec: str, **kwargs: Any) -> Any:
+        """Run one step alone and clean up; returns its task."""
+        try:
+            return self.runner.spin(pathspec, **kwargs).task
+        finally:
+            self.cleanup()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("run", "resume", "spin", "async_run", "async_resume", "async_spin"):
+            return getattr(self.runner, name)
+        raise AttributeError(name)
+
+    def cleanup(self) -> None:
+        """End what still runs; remove the file and the logs."""
+        self.runner.cleanup()
+        if os.path.exists(self.path):
+            os.remove(self.path)
+
+
+def _cell() -> str:
+    """The source of the notebook's cell that is executed, without the lines that start the flow.
+
+    Raises:
+        MetaflowException: this is no notebook.
+    """
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        shell = None
+    else:
+        shell = get_ipython()
+    if shell is None:
+        raise MetaflowException(
+            "NBRunner runs a flow of a notebook's cell, and this is no notebook: use Runner('flow.py')"
+        )
+    import ast
+
+    text = str(shell.history_manager.input_hist_raw[-1])
+    lines = text.splitlines()
+    lines = ["" if line.lstrip().startswith(("%", "!")) else line for line in lines]
+    keep = []
+    for node in ast.parse("\n".join(lines)).body:
+        if isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef)):
+            marks = [d.lineno for d in getattr(node, "decorator_list", ())]
+            keep += ["\n".join(lines[min([node.lineno, *marks]) - 1 : node.end_lineno])]
+        elif isinstance(node, ast.Assign) and not _calls(node):
+            keep += ["\n".join(lines[node.lineno - 1 : node.end_lineno])]
+    return "\n\n".join(keep)
+
+
+def _calls(node: Any) -> bool:
+    import ast
+
+    names = {
+        n.func.id
+        for n in ast.walk(node)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    }
+    methods = {
+        n.func.attr
+        for n in ast.walk(node)
+        if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)
+    }
+    return bool(names & {"NBRunner", "Runner"} or methods & {"nbrun", "nbresume", "run"})
+
+
+class Deployer:
+    """Clusters and their schedulers aren't there yet."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        _no_deployer(type(self).__name__)
+
+
+class NBDeployer(Deployer):
+    """The same for notebooks."""
+
+
+def _no_deployer(name: str) -> NoReturn:
+    raise MetaflowException(
+        f"{name} hands flows to Argo Workflows or Step Functions, which Stoker doesn't do yet: run the flow here, "
+        "by Runner or `python flow.py run`"
+    )
