@@ -12,19 +12,24 @@ enum { CHUNK = 65536, POLL_MS = 200 };
 
 /* One log file that is being copied to our stdout. */
 typedef struct follow {
-    const char *prefix; /* step name, or NULL: lines go out as they are */
+    const char *prefix; /* the task's label, or NULL: lines go out as they are */
     char *path;
     off_t at;
     bool mid_line;
+    uint32_t task, attempt;
 } follow;
 
 typedef struct follows {
     follow *items;
     uint32_t n;
     uint32_t cap;
-    uint32_t *attempt; /* of each task: which attempt's logs are in `items` (0: none) */
+    uint32_t *attempt; /* of each task: which attempt's logs were taken up (0: none) */
+    uint32_t n_tasks;
     bool out;
     bool err;
+    /* The run that a clone came from: neighbours come from the same one. */
+    char run[40];
+    stk_view *origin;
 } follows;
 
 static void put_lines(follow *f, const char *data, size_t len)
@@ -55,7 +60,7 @@ static bool pump(follow *f)
     return any;
 }
 
-static int add_file(follows *all, const char *prefix, const char *path)
+static int add_file(follows *all, const follow *file, const char *path)
 {
     if (all->n == all->cap) {
         uint32_t cap = all->cap < 16 ? 16 : all->cap * 2;
@@ -66,38 +71,139 @@ static int add_file(follows *all, const char *prefix, const char *path)
         all->items = items;
         all->cap = cap;
     }
-    all->items[all->n] = (follow){prefix, strdup(path), 0, false};
+    all->items[all->n] = *file;
+    all->items[all->n].path = path != NULL ? strdup(path) : NULL;
     return all->items[all->n++].path != NULL ? 0 : -1;
+}
+
+static bool is_wanted(const stk_cli_read *read, uint32_t i_task)
+{
+    return read->has_task   ? i_task == read->task
+           : read->has_step ? stk_view_get_task(read->view, i_task)->i_step == read->i_step
+                            : true;
+}
+
+static int open_origin(stk_store *store, follows *all, const char *run, stk_err *err)
+{
+    if (all->origin != NULL && strcmp(all->run, run) == 0) {
+        return 0;
+    }
+    stk_view_free(all->origin);
+    all->origin = NULL;
+    (void)snprintf(all->run, sizeof all->run, "%s", run);
+    return stk_view_load(store, run, &all->origin, err);
+}
+
+/* The directory of the attempt that made what a clone has; NULL: its run is gone. */
+static int find_origin(stk_store *store, follows *all, const stk_view_details *clone,
+                       stk_arena *arena, const char **ret_dir, stk_err *err)
+{
+    enum { CLONES = 1000 }; /* of clones; a damaged store may hold a circle */
+    stk_view_details d = *clone;
+    *ret_dir = NULL;
+    for (int i = 0; i < CLONES && d.cached_from != NULL && d.from_task >= 0; i++) {
+        uint32_t task = (uint32_t)d.from_task;
+        int rc = open_origin(store, all, d.cached_from, err);
+        if (rc == STK_E_NOT_FOUND ||
+            (rc == 0 && d.from_task >= (int64_t)stk_view_n_tasks(all->origin))) {
+            return 0;
+        }
+        rc = rc < 0 ? rc : stk_view_get_details(all->origin, task, arena, &d, err);
+        if (rc < 0) {
+            return rc;
+        }
+        *ret_dir = d.dir;
+        if (d.dir != NULL) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
+/* The folder of the logs of a task's last attempt; NULL: it has none (yet). */
+static int find_folder(const stk_cli_read *read, follows *all, uint32_t i_task, stk_arena *arena,
+                       const char **ret_dir, stk_err *err)
+{
+    stk_view_details d;
+    int rc = stk_view_get_details(read->view, i_task, arena, &d, err);
+    *ret_dir = rc == 0 ? d.dir : NULL;
+    if (rc == 0 && d.dir == NULL && d.cached_from != NULL && d.from_task >= 0) {
+        rc = find_origin(read->store, all, &d, arena, ret_dir, err);
+    }
+    if (rc == 0 && *ret_dir != NULL && read->rank >= 0) {
+        *ret_dir = stk_arena_printf(arena, "%s/rank-%lld", *ret_dir, (long long)read->rank);
+    }
+    return rc;
+}
+
+static int make_room(const stk_cli_read *read, follows *all, stk_err *err)
+{
+    uint32_t n = stk_view_n_tasks(read->view);
+    uint32_t *attempt = n > all->n_tasks || all->attempt == NULL
+                            ? realloc(all->attempt, (n + 1u) * sizeof *attempt)
+                            : all->attempt;
+    if (attempt == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    for (; all->n_tasks < n; all->n_tasks++) {
+        attempt[all->n_tasks] = 0;
+    }
+    all->attempt = attempt;
+    return 0;
 }
 
 /* Takes up the logs of attempts that started since the last look. */
 static int find_files(const stk_cli_read *read, follows *all, stk_arena *arena, stk_err *err)
 {
-    for (uint32_t i = 0; i < stk_view_n_tasks(read->view); i++) {
+    int rc = make_room(read, all, err);
+    for (uint32_t i = 0; rc == 0 && i < stk_view_n_tasks(read->view); i++) {
         const stk_view_task *task = stk_view_get_task(read->view, i);
-        stk_view_details d;
-        if ((read->has_task && i != read->task) || task->attempt == all->attempt[i]) {
+        bool clone = task->attempt == 0 && task->state == STK_TASK_CACHED;
+        uint32_t attempt = clone ? UINT32_MAX : task->attempt;
+        const char *dir = NULL;
+        if (!is_wanted(read, i) || attempt == all->attempt[i]) {
             continue;
         }
-        int rc = stk_view_get_details(read->view, i, arena, &d, err);
-        if (rc < 0) {
-            return rc;
-        }
-        const char *prefix = read->has_task ? NULL : task->name;
-        if ((all->out && add_file(all, prefix, d.stdout_path) < 0) ||
-            (all->err && add_file(all, prefix, d.stderr_path) < 0)) {
-            return stk_err_set(err, STK_E_NOMEM, "out of memory");
-        }
-        all->attempt[i] = task->attempt;
+        rc = find_folder(read, all, i, arena, &dir, err);
+        all->attempt[i] = attempt;
+        follow file = {read->has_task ? NULL : task->label, NULL, 0, false, i, task->attempt};
+        bool fine = rc < 0 || dir == NULL ||
+                    ((!all->out ||
+                      add_file(all, &file, stk_arena_printf(arena, "%s/stdout.log", dir)) == 0) &&
+                     (!all->err ||
+                      add_file(all, &file, stk_arena_printf(arena, "%s/stderr.log", dir)) == 0));
+        rc = fine ? rc : stk_err_set(err, STK_E_NOMEM, "out of memory");
         stk_arena_reset(arena);
     }
-    return 0;
+    return rc;
 }
 
 static bool is_over(const stk_cli_read *read)
 {
     return !stk_view_is_live(read->view) ||
            (read->has_task && stk_state_is_final(stk_view_get_task(read->view, read->task)->state));
+}
+
+/* Copies what is new of all; files of attempts that were over before that aren't looked at again.
+ */
+static void pump_all(const stk_cli_read *read, follows *all)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < all->n; i++) {
+        follow *f = &all->items[i];
+        const stk_view_task *task = stk_view_get_task(read->view, f->task);
+        bool done = stk_state_is_final(task->state) || task->attempt != f->attempt;
+        if (pump(f) && kept + i > 0 && f->mid_line) {
+            putchar('\n');
+            f->mid_line = false;
+        }
+        if (done) {
+            free(f->path);
+        } else {
+            all->items[kept++] = *f;
+        }
+    }
+    all->n = kept;
 }
 
 static int copy_logs(stk_cli_read *read, follows *all, bool keep_on, stk_err *err)
@@ -111,12 +217,7 @@ static int copy_logs(stk_cli_read *read, follows *all, bool keep_on, stk_err *er
         if (rc < 0) {
             return rc;
         }
-        for (uint32_t i = 0; i < all->n; i++) {
-            if (pump(&all->items[i]) && i > 0 && all->items[i].mid_line) {
-                putchar('\n');
-                all->items[i].mid_line = false;
-            }
-        }
+        pump_all(read, all);
         if (fflush(stdout) != 0 || over) {
             return 0;
         }
@@ -128,27 +229,33 @@ static int copy_logs(stk_cli_read *read, follows *all, bool keep_on, stk_err *er
     }
 }
 
-static int list_logs(const stk_cli_read *read, stk_buf *out, stk_err *err)
+static int list_logs(const stk_cli_read *read, follows *all, stk_buf *out, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *sep = "[";
     for (uint32_t i = 0; i < stk_view_n_tasks(read->view); i++) {
         const stk_view_task *task = stk_view_get_task(read->view, i);
-        stk_view_details d;
-        if ((read->has_task && i != read->task) || task->attempt == 0) {
+        const char *dir = NULL;
+        if (!is_wanted(read, i)) {
             continue;
         }
-        int rc = arena ? stk_view_get_details(read->view, i, arena, &d, err)
+        int rc = arena ? find_folder(read, all, i, arena, &dir, err)
                        : stk_err_set(err, STK_E_NOMEM, "out of memory");
         if (rc < 0) {
             return rc;
         }
+        if (dir == NULL) {
+            continue;
+        }
         stk_buf_printf(out, "%s{\"step\":", sep);
         stk_buf_json(out, task->name);
+        if (stk_view_grows(read->view)) {
+            stk_buf_printf(out, ",\"id\":%u", task->id);
+        }
         stk_buf_printf(out, ",\"attempt\":%u,\"stdout\":", task->attempt);
-        stk_buf_json(out, d.stdout_path ? d.stdout_path : "");
+        stk_buf_json(out, stk_arena_printf(arena, "%s/stdout.log", dir));
         stk_buf_text(out, ",\"stderr\":");
-        stk_buf_json(out, d.stderr_path ? d.stderr_path : "");
+        stk_buf_json(out, stk_arena_printf(arena, "%s/stderr.log", dir));
         stk_buf_char(out, '}');
         sep = ",\n ";
         stk_arena_reset(arena);
@@ -165,22 +272,18 @@ static int run_logs(stk_cli *cli)
     if (status != 0 || (status = stk_cli_read_open(cli, 0, &read)) != 0) {
         return status;
     }
-    if (stk_cli_json(cli)) {
-        STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
-        int rc = list_logs(&read, &out, &err);
-        return stk_cli_answer(cli, rc, &out, &err);
-    }
     bool only_out = stk_cli_flag(cli, "stdout"), only_err = stk_cli_flag(cli, "stderr");
     follows all = {.out = only_out || !only_err, .err = only_err || !only_out};
-    all.attempt = calloc((size_t)stk_view_n_tasks(read.view) + 1, sizeof *all.attempt);
-    int rc = all.attempt == NULL ? stk_err_set(&err, STK_E_NOMEM, "out of memory")
-                                 : copy_logs(&read, &all, stk_cli_flag(cli, "follow"), &err);
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
+    int rc = stk_cli_json(cli) ? list_logs(&read, &all, &out, &err)
+                               : copy_logs(&read, &all, stk_cli_flag(cli, "follow"), &err);
     for (uint32_t i = 0; i < all.n; i++) {
         free(all.items[i].path);
     }
     free(all.items);
     free(all.attempt);
-    return rc < 0 ? stk_cli_fail(cli, &err) : 0;
+    stk_view_free(all.origin);
+    return stk_cli_answer(cli, rc, &out, &err);
 }
 
 static const stk_option options[] = {
@@ -192,10 +295,13 @@ static const stk_option options[] = {
 const stk_command stk_cmd_logs = {
     .name = "logs",
     .summary = "what the steps of a run wrote",
-    .usage = "[options] [RUN[/STEP]]",
+    .usage = "[options] [RUN[/STEP[/ID[_node_K]]]]",
     .text =
         "Of one step: its last attempt's stdout, then stderr. Of a whole run: the same for each "
         "step, with the step's name before each line. RUN as in 'stoker show'; --json gives the "
-        "paths of the files.",
+        "paths of the files.\n\nWhere a run makes its tasks as it goes, RUN/STEP is all tasks of "
+        "the step in their order, "
+        "RUN/STEP/ID one of them, and RUN/STEP/ID_node_K rank K of a gang. Of a task that was "
+        "cloned from another run: what it wrote there.",
     .options = options,
     .run = run_logs};

@@ -128,7 +128,7 @@ static void say_devices(const stk_view *view, standing *s, const stk_sched_why *
         if (holder != UINT32_MAX) {
             stk_buf_printf(out, "%s%s %d: step '%s' of this run", comma,
                            d->noun != NULL ? d->noun : "device", d->index,
-                           stk_view_get_task(view, holder)->name);
+                           stk_view_get_task(view, holder)->label);
             comma = "; ";
         }
     }
@@ -147,7 +147,7 @@ static void why_ready(const stk_view *view, standing *s, uint32_t i_task, stk_ar
                                         [STK_WHY_DEVICES] = "devices",
                                         [STK_WHY_WORKERS] = "a free worker (--max-workers)"};
     stk_sched_why why = stk_sched_explain(s->sched, i_task);
-    const char *name = stk_view_get_task(view, i_task)->name;
+    const char *name = stk_view_get_task(view, i_task)->label;
     const char *what = why.what < sizeof whats / sizeof *whats ? whats[why.what] : NULL;
     if (what == NULL) {
         stk_buf_printf(out, "step '%s' has all its inputs and is about to start", name);
@@ -156,13 +156,13 @@ static void why_ready(const stk_view *view, standing *s, uint32_t i_task, stk_ar
     stk_buf_printf(out, "step '%s' has all its inputs and waits for %s", name, what);
     if (why.is_queue) {
         stk_buf_printf(out, "; step '%s' has waited for these longer and comes first",
-                       stk_view_get_task(view, why.other)->name);
+                       stk_view_get_task(view, why.other)->label);
     } else if (why.what == STK_WHY_DEVICES) {
         stk_buf_text(out, ": ");
         say_devices(view, s, &why, arena, out);
     } else if (why.other != UINT32_MAX) {
         stk_buf_printf(out, ", which step '%s' of this run holds%s",
-                       stk_view_get_task(view, why.other)->name,
+                       stk_view_get_task(view, why.other)->label,
                        why.what == STK_WHY_WORKERS ? ", among others" : "");
     }
 }
@@ -171,23 +171,33 @@ static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, 
                        stk_buf *out, stk_err *err)
 {
     const stk_view_task *task = stk_view_get_task(view, i_task);
+    /* A task of a growing run is added when it could start: it waits for no other step. */
+    bool grows = stk_view_grows(view);
     const stk_view_task *other =
-        task->step ? waits_for(view, task->step->inputs, task->step->n_inputs) : NULL;
-    for (uint32_t i = 0; other == NULL && task->step && i < task->step->n_after; i++) {
+        grows ? NULL : waits_for(view, task->step->inputs, task->step->n_inputs);
+    for (uint32_t i = 0; other == NULL && !grows && i < task->step->n_after; i++) {
         const stk_view_task *after = stk_view_get_task(view, task->step->after[i]);
         other = stk_state_is_final(after->state) ? NULL : after;
     }
     if (!stk_view_is_live(view)) {
-        stk_buf_printf(out, "step '%s' never ran: the run was %s before its turn came", task->name,
+        stk_buf_printf(out, "step '%s' never ran: the run was %s before its turn came", task->label,
                        stk_view_get_run(view)->status);
     } else if (other != NULL) {
         stk_buf_printf(out, "step '%s' waits for step '%s', which is %s", task->name, other->name,
                        stk_state_word(other->state));
+    } else if (grows) {
+        /* Its scheduler can't be made again from the record alone: its tasks' requests are, but not
+         * which of them would come first. */
+        uint32_t n = stk_view_get_run(view)->n[STK_TASK_RUNNING];
+        stk_buf_printf(out,
+                       "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "
+                       "worker (--max-workers); %u %s of its run %s running",
+                       task->label, n, n == 1 ? "task" : "tasks", n == 1 ? "is" : "are");
     } else if (!is_of_this_host(stk_view_get_run(view))) {
         stk_buf_printf(out,
                        "step '%s' has all its inputs and waits for CPUs, memory, devices or a free "
                        "worker; ask on the host of its run for which",
-                       task->name);
+                       task->label);
     } else {
         standing s = {0};
         int rc = standing_open(store, view, arena, &s, err);
@@ -205,7 +215,7 @@ static int why_task(stk_store *store, const stk_view *view, uint32_t i_task, stk
                     stk_buf *out, stk_err *err)
 {
     const stk_view_task *task = stk_view_get_task(view, i_task);
-    const char *name = task->name;
+    const char *name = stk_view_who(view, i_task, arena);
     stk_view_details d;
     uint32_t *roots;
     int rc = stk_view_get_details(view, i_task, arena, &d, err);
@@ -216,6 +226,12 @@ static int why_task(stk_store *store, const stk_view *view, uint32_t i_task, stk
     const char *miss = d.miss ? d.miss : "it was not cached";
     switch (task->state) {
     case STK_TASK_CACHED:
+        if (d.from_task >= 0) {
+            stk_buf_printf(out, "step '%s' did not run: it was cloned from %s/%s/%lld", name,
+                           d.cached_from ? d.cached_from : "?", task->name,
+                           (long long)d.from_task + 1);
+            break;
+        }
         stk_buf_printf(out,
                        "step '%s' did not run: nothing that its result depends on has changed "
                        "since run %s",
@@ -249,6 +265,39 @@ static int why_task(stk_store *store, const stk_view *view, uint32_t i_task, stk
         break;
     default:
         return why_waiting(store, view, i_task, arena, out, err);
+    }
+    return 0;
+}
+
+/* A step of a growing run: its tasks that failed, else all, or why it has none. */
+static int why_step(stk_store *store, const stk_view *view, uint32_t i_step, stk_arena *arena,
+                    stk_buf *out, stk_err *err)
+{
+    enum { MAX_TASKS = 20 };
+    const stk_view_step *step = stk_view_get_step(view, i_step);
+    const char *name = stk_spec_step(stk_view_spec(view), i_step)->name;
+    bool failed = step->by_state[STK_TASK_FAILED] > 0;
+    uint32_t n = failed ? step->by_state[STK_TASK_FAILED] : step->n, shown = 0;
+    if (n == 0) {
+        const char *when = stk_view_is_live(view) ? "yet" : "before the run ended";
+        stk_buf_printf(
+            out, "no task of step '%s' was added %s: none of those before it has come to it\n",
+            name, when);
+    }
+    for (uint32_t i = 0; i < stk_view_n_tasks(view) && shown < n && shown < MAX_TASKS; i++) {
+        const stk_view_task *task = stk_view_get_task(view, i);
+        if (task->i_step != i_step || (failed && task->state != STK_TASK_FAILED)) {
+            continue;
+        }
+        int rc = why_task(store, view, i, arena, out, err);
+        if (rc < 0) {
+            return rc;
+        }
+        stk_buf_char(out, '\n');
+        shown++;
+    }
+    if (n > shown) {
+        stk_buf_printf(out, "… and %u more\n", n - shown);
     }
     return 0;
 }
@@ -299,6 +348,7 @@ static int run_why(stk_cli *cli)
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 26);
     int rc = arena == NULL   ? stk_err_set(&err, STK_E_NOMEM, "out of memory")
              : read.has_task ? why_task(read.store, read.view, read.task, arena, &text, &err)
+             : read.has_step ? why_step(read.store, read.view, read.i_step, arena, &text, &err)
                              : why_run(read.store, read.view, arena, &text, &err);
     while (text.len > 0 && text.data[text.len - 1] == '\n') {
         text.data[--text.len] = '\0';
@@ -307,8 +357,10 @@ static int run_why(stk_cli *cli)
         stk_buf_text(&out, "{\"run\":");
         stk_buf_json(&out, stk_view_get_run(read.view)->id);
         stk_buf_text(&out, ",\"step\":");
-        if (read.has_task) {
-            stk_buf_json(&out, stk_view_get_task(read.view, read.task)->name);
+        if (read.has_step) {
+            stk_buf_json(&out, read.has_task
+                                   ? stk_view_get_task(read.view, read.task)->label
+                                   : stk_spec_step(stk_view_spec(read.view), read.i_step)->name);
         } else {
             stk_buf_text(&out, "null");
         }
@@ -325,7 +377,7 @@ static int run_why(stk_cli *cli)
 const stk_command stk_cmd_why = {
     .name = "why",
     .summary = "why a step ran, failed, was skipped or waits",
-    .usage = "[options] [RUN[/STEP]]",
+    .usage = "[options] [RUN[/STEP[/ID]]]",
     .text = "One true sentence a step; of one that waits: for what, and who has it (a step of this "
             "run, another run, a program outside of Stoker). Without STEP: the failed steps, or "
             "what made the others run "
