@@ -13,6 +13,7 @@ enum {
     DRAW_MS = 100, /* after an event */
     IDLE_MS = 200, /* only clocks have moved */
     MANY = 200,    /* tasks: above, cached and skipped ones are only counted */
+    FAILURES = 20, /* of a wide step that are told one by one */
     NAME = 28,
     BAR = 24
 };
@@ -32,6 +33,7 @@ struct stk_progress {
     int rows;
     int64_t drawn_ms;
     uint32_t cached_unsaid;
+    uint32_t *n_said; /* of each step of a growing run: tasks whose lines, or line, were said */
     bool dirty;
 };
 
@@ -47,12 +49,23 @@ stk_progress *stk_progress_new(const stk_progress_config *config, const stk_view
     p->pending = STK_BUF_INIT(64u << 20);
     p->frame = STK_BUF_INIT(64u << 20);
     p->drawn_ms = -1;
+    p->n_said = calloc((size_t)stk_spec_n_steps(stk_view_spec(view)) + 1, sizeof *p->n_said);
+    if (p->n_said == NULL) {
+        free(p);
+        return NULL;
+    }
     return p;
 }
 
 static bool is_big(const stk_progress *p)
 {
-    return stk_view_n_tasks(p->view) > MANY;
+    return !stk_view_grows(p->view) && stk_view_n_tasks(p->view) > MANY;
+}
+
+/* A step of a growing run with so many tasks that it is told as one. */
+static bool is_wide(const stk_progress *p, const stk_view_task *task)
+{
+    return stk_view_grows(p->view) && stk_report_is_wide(p->view, task->i_step);
 }
 
 static void add_running(stk_progress *p, uint32_t task)
@@ -89,8 +102,8 @@ static void drop_running(stk_progress *p, uint32_t task)
 /* --- plain lines --- */
 
 /* "✓ train            done     3.10 s", or "done train 3.10 s" when piped. */
-static void plain_line(stk_progress *p, const char *status, const char *word,
-                       const stk_view_task *task, const char *more)
+static void plain_line(stk_progress *p, const char *status, const char *word, const char *name,
+                       const char *more)
 {
     stk_buf *out = &p->pending;
     if (p->config.tty) {
@@ -98,11 +111,11 @@ static void plain_line(stk_progress *p, const char *status, const char *word,
         const char *mark = stk_text_mark(status, p->style.utf8, &ink);
         stk_text_ink(out, &p->style, ink, mark);
         stk_buf_char(out, ' ');
-        stk_text_fit(out, task->name, NAME, true, p->style.utf8);
+        stk_text_fit(out, name, NAME, true, p->style.utf8);
         stk_buf_char(out, ' ');
     } else {
         stk_buf_printf(out, "%-9s ", word);
-        stk_text_safe(out, task->name, "");
+        stk_text_safe(out, name, "");
         stk_buf_char(out, ' ');
     }
     stk_text_safe(out, more, "    ");
@@ -116,27 +129,102 @@ static void failed_line(stk_progress *p, const stk_view_task *task, const stk_ev
                         const char *took)
 {
     STK_REPORT_JSON_AUTO data = stk_report_read(row->data);
+    STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *text = stk_report_text(data, "text");
     bool is_final = task->state == STK_TASK_FAILED;
     STK_BUF_AUTO more = STK_BUF_INIT(1u << 16);
     stk_buf_printf(&more, "failed%s: %s (%s)", is_final ? "" : ", will be tried again",
                    text ? text : "?", took);
-    plain_line(p, is_final ? "failed" : "retrying", is_final ? "failed" : "retry", task,
+    /* On a terminal the name has a column: there the label alone, in the line's words the rest. */
+    const char *name =
+        p->config.tty || arena == NULL ? task->label : stk_view_who(p->view, row->task, arena);
+    plain_line(p, is_final ? "failed" : "retrying", is_final ? "failed" : "retry", name,
                more.data ? more.data : "failed");
+}
+
+/* --- wide steps: a line when they begin, a line when all of their tasks are over --- */
+
+static const char *wide_name(const stk_progress *p, uint32_t i_step, stk_buf *out)
+{
+    char count[32];
+    stk_buf_printf(out, "%s %s%s", stk_spec_step(stk_view_spec(p->view), i_step)->name,
+                   p->style.utf8 ? "×" : "x",
+                   stk_text_count(stk_view_get_step(p->view, i_step)->n, count, sizeof count));
+    return out->data != NULL ? out->data : "";
+}
+
+static uint32_t n_final(const stk_view_step *step)
+{
+    uint32_t n = 0;
+    for (int state = 0; state < STK_TASK_N; state++) {
+        n += stk_state_is_final(state) ? step->by_state[state] : 0;
+    }
+    return n;
+}
+
+static void wide_started(stk_progress *p, uint32_t i_step)
+{
+    STK_BUF_AUTO name = STK_BUF_INIT(4096);
+    if (p->n_said[i_step] == 0 && !p->config.tty) {
+        plain_line(p, "running", "start", wide_name(p, i_step, &name), "");
+    }
+    p->n_said[i_step] = p->n_said[i_step] > 0 ? p->n_said[i_step] : 1;
+}
+
+/* Said once for so many tasks: a loop that ends one at a time says nothing each time. */
+static void wide_ended(stk_progress *p, uint32_t i_step)
+{
+    const stk_view_step *step = stk_view_get_step(p->view, i_step);
+    STK_BUF_AUTO name = STK_BUF_INIT(4096);
+    STK_BUF_AUTO more = STK_BUF_INIT(4096);
+    char took[32];
+    if (n_final(step) < step->n || step->n < p->n_said[i_step] + MANY / 10) {
+        return;
+    }
+    int64_t ms = step->started_ms > 0 && step->ended_ms > step->started_ms
+                     ? step->ended_ms - step->started_ms
+                     : 0;
+    stk_buf_printf(&more, "%s, ", stk_units_format_duration(ms, took, sizeof took));
+    stk_report_counts(step, &more);
+    const char *status = stk_state_word(stk_view_worst(step));
+    plain_line(p, status, strcmp(status, "succeeded") == 0 ? "done" : status,
+               wide_name(p, i_step, &name), more.data ? more.data : "");
+    p->n_said[i_step] = step->n;
+}
+
+static void wide_event(stk_progress *p, const stk_view_task *task, const stk_event_row *row,
+                       const char *took)
+{
+    const stk_view_step *step = stk_view_get_step(p->view, task->i_step);
+    if (row->kind == STK_EV_TASK_STARTED) {
+        wide_started(p, task->i_step);
+    } else if (row->kind == STK_EV_TASK_FAILED &&
+               step->by_state[STK_TASK_FAILED] + step->n_extra <= FAILURES) {
+        failed_line(p, task, row, took);
+    }
+    if (stk_state_is_final(task->state)) {
+        drop_running(p, row->task); /* where the step grew wide while it ran */
+        wide_ended(p, task->i_step);
+    }
 }
 
 static void task_event(stk_progress *p, const stk_event_row *row)
 {
     const stk_view_task *task = stk_view_get_task(p->view, row->task);
+    const char *name = task->label;
     char took[32];
     int64_t ms = task->started_ms > 0 && task->ended_ms > task->started_ms
                      ? task->ended_ms - task->started_ms
                      : 0;
     stk_units_format_duration(ms, took, sizeof took);
+    if (is_wide(p, task)) {
+        wide_event(p, task, row, took);
+        return;
+    }
     switch (row->kind) {
     case STK_EV_TASK_STARTED:
         if (!p->config.tty && !is_big(p)) {
-            plain_line(p, "running", "start", task, "");
+            plain_line(p, "running", "start", name, "");
         }
         if (p->config.tty) {
             add_running(p, row->task);
@@ -151,17 +239,17 @@ static void task_event(stk_progress *p, const stk_event_row *row)
         }
         break;
     case STK_EV_TASK_SUCCEEDED:
-        plain_line(p, "succeeded", "done", task, took);
+        plain_line(p, "succeeded", "done", name, took);
         break;
     case STK_EV_TASK_CACHED:
         p->cached_unsaid += is_big(p) ? 1 : 0;
         if (!is_big(p)) {
-            plain_line(p, "cached", "cached", task, p->config.tty ? "cached" : "");
+            plain_line(p, "cached", "cached", name, p->config.tty ? "cached" : "");
         }
         break;
     case STK_EV_TASK_CANCELLED:
         if (task->started_ms > 0) {
-            plain_line(p, "cancelled", "cancelled", task, p->config.tty ? "cancelled" : "");
+            plain_line(p, "cancelled", "cancelled", name, p->config.tty ? "cancelled" : "");
         }
         break;
     default: /* skipped ones are explained by the summary */
@@ -295,7 +383,7 @@ static void task_line(stk_progress *p, uint32_t i_task, int64_t now_ms)
     const char *status = stk_state_word(task->state);
     stk_buf_printf(&line, "%s ", stk_text_mark(status, p->style.utf8, &ink));
     int name = p->style.columns >= 70 ? NAME : p->style.columns / 3;
-    stk_text_fit(&line, task->name, name, true, p->style.utf8);
+    stk_text_fit(&line, task->label, name, true, p->style.utf8);
     if (task->state == STK_TASK_BACKOFF) {
         int64_t left = task->retry_at_ms > now_ms ? task->retry_at_ms - now_ms : 0;
         stk_buf_printf(&line, " next try in %s",
@@ -315,6 +403,41 @@ static void task_line(stk_progress *p, uint32_t i_task, int64_t now_ms)
     live_line(p, STK_INK_PLAIN, line.data);
 }
 
+/* "▶ work ×1,000        12.3 s  123 done, 8 running, 2 failed" */
+static void wide_line(stk_progress *p, uint32_t i_step, int64_t now_ms)
+{
+    const stk_view_step *step = stk_view_get_step(p->view, i_step);
+    STK_BUF_AUTO line = STK_BUF_INIT(1u << 16);
+    STK_BUF_AUTO name = STK_BUF_INIT(4096);
+    char text[32];
+    stk_ink ink;
+    int width = p->style.columns >= 70 ? NAME : p->style.columns / 3;
+    int64_t ms = now_ms > step->started_ms ? now_ms - step->started_ms : 0;
+    stk_buf_printf(&line, "%s ", stk_text_mark("running", p->style.utf8, &ink));
+    stk_text_fit(&line, wide_name(p, i_step, &name), width, true, p->style.utf8);
+    stk_buf_printf(&line, " %9s", stk_units_format_duration(ms, text, sizeof text));
+    stk_buf_printf(&line, "  %s done", stk_text_count(n_final(step), text, sizeof text));
+    stk_buf_printf(&line, ", %u running", step->by_state[STK_TASK_RUNNING]);
+    if (step->by_state[STK_TASK_FAILED] > 0) {
+        stk_buf_printf(&line, ", %u failed", step->by_state[STK_TASK_FAILED]);
+    }
+    live_line(p, STK_INK_PLAIN, line.data);
+}
+
+/* Lines of the steps that run wide; at most `room`. */
+static uint32_t wide_lines(stk_progress *p, uint32_t room, int64_t now_ms)
+{
+    uint32_t n = 0, n_steps = stk_spec_n_steps(stk_view_spec(p->view));
+    for (uint32_t i = 0; stk_view_grows(p->view) && i < n_steps && n < room; i++) {
+        if (stk_report_is_wide(p->view, i) &&
+            stk_view_get_step(p->view, i)->by_state[STK_TASK_RUNNING] > 0) {
+            wide_line(p, i, now_ms);
+            n++;
+        }
+    }
+    return n;
+}
+
 /* "━━━━━━━━╌╌╌╌  4/6 steps, 2 running, 1 failed  12.3 s" */
 static void bar_line(stk_progress *p, int64_t now_ms)
 {
@@ -330,8 +453,9 @@ static void bar_line(stk_progress *p, int64_t now_ms)
         stk_buf_text(&line, i < full ? (p->style.utf8 ? "━" : "#") : (p->style.utf8 ? "╌" : "-"));
     }
     char a[32], b[32];
-    stk_buf_printf(&line, "  %s/%s steps", stk_text_count(done, a, sizeof a),
-                   stk_text_count(n, b, sizeof b));
+    /* Of a growing run: of those that are known by now. */
+    stk_buf_printf(&line, "  %s/%s %s", stk_text_count(done, a, sizeof a),
+                   stk_text_count(n, b, sizeof b), stk_view_grows(p->view) ? "tasks" : "steps");
     if (run->n[STK_TASK_RUNNING] > 0) {
         stk_buf_printf(&line, ", %u running", run->n[STK_TASK_RUNNING]);
     }
@@ -369,6 +493,7 @@ static void draw(stk_progress *p, bool live, int64_t now_ms)
     if (live) {
         uint32_t room = p->rows > 4 ? (uint32_t)p->rows - 3 : 1;
         room = room > 16 ? 16 : room;
+        room -= wide_lines(p, room - 1, now_ms);
         uint32_t n = p->n_running > room ? room - 1 : p->n_running;
         for (uint32_t i = 0; i < n; i++) {
             task_line(p, p->running[i], now_ms);
@@ -397,7 +522,8 @@ int64_t stk_progress_tick(stk_progress *p, int64_t now_ms)
         p->drawn_ms = now_ms; /* a run that is over in a tenth of a second doesn't flash */
     }
     bool live = p->config.tty;
-    if (!p->dirty && !(live && p->n_running > 0)) {
+    bool runs = live && (p->n_running > 0 || stk_view_get_run(p->view)->n[STK_TASK_RUNNING] > 0);
+    if (!p->dirty && !runs) {
         return -1;
     }
     int64_t due = p->drawn_ms + (p->dirty ? DRAW_MS : IDLE_MS);
@@ -405,7 +531,7 @@ int64_t stk_progress_tick(stk_progress *p, int64_t now_ms)
         return due - now_ms;
     }
     draw(p, live, now_ms);
-    return live && p->n_running > 0 ? IDLE_MS : -1;
+    return runs ? IDLE_MS : -1;
 }
 
 void stk_progress_clear(stk_progress *p)
@@ -425,6 +551,7 @@ void stk_progress_done(stk_progress *p)
     stk_buf_done(&p->pending);
     stk_buf_done(&p->frame);
     free(p->running);
+    free(p->n_said);
     free(p->widths);
     free(p);
 }

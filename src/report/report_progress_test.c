@@ -296,12 +296,57 @@ static void test_many(void **state)
     stage_close(&s);
 }
 
+/* A foreach of 1,000 is a line or two, its first failures, and one live line. */
+static void test_wide(void **state)
+{
+    (void)state;
+    static const char spec[] =
+        "{\"stoker\":1,\"name\":\"p\",\"steps\":{\"start\":{\"run\":\"true\",\"outputs\":[\"a\"],"
+        "\"next\":\"work\",\"foreach\":\"a\"},\"work\":{\"run\":\"true\",\"next\":\"end\"},"
+        "\"end\":{\"run\":\"true\",\"join\":true}}}";
+    static const char bad[] = "{\"class\":\"exit\",\"text\":\"exit status 3\",\"final\":true}";
+    for (int tty = 0; tty < 2; tty++) {
+        stage s;
+        static screen scr;
+        scr = (screen){.columns = 80};
+        stage_open(&s, spec, tty == 1, false);
+        feed(&s, STK_EV_TASK_ADDED, 0, 0, "{\"step\":\"start\",\"n\":1,\"deps\":[]}");
+        feed(&s, STK_EV_TASK_STARTED, 0, 1, "{}");
+        feed(&s, STK_EV_TASK_SUCCEEDED, 0, 10, "{}");
+        feed(&s, STK_EV_TASK_ADDED, 1, 10,
+             "{\"step\":\"work\",\"n\":1000,\"deps\":[0],\"split\":0,\"branch\":0}");
+        for (uint32_t i = 1; i <= 1000; i++) {
+            feed(&s, STK_EV_TASK_STARTED, i, 10 + i, "{}");
+            if (i == 500) {
+                (void)stk_progress_tick(s.p, stk_case_ms(600));
+                replay(&scr, s.text);
+            }
+            feed(&s, i % 10 == 7 ? STK_EV_TASK_FAILED : STK_EV_TASK_SUCCEEDED, i, 20 + i,
+                 i % 10 == 7 ? bad : "{}");
+        }
+        stk_progress_clear(s.p);
+        assert_true(strlen(s.text) < 8000);
+        if (tty == 1) {
+            const char *live = scr.cells[find_row(&scr, "work ×1,000  ")];
+            assert_non_null(strstr(live, "499 done, 1 running, 50 failed"));
+            assert_int_equal(find_row(&scr, "500/1,001 tasks") >= 0, 1);
+        } else {
+            assert_non_null(strstr(s.text, "start     work ×1,000\n"));
+            assert_non_null(strstr(s.text, "failed    work/8 (item 6 of start) failed: exit"));
+            assert_non_null(strstr(s.text, "1.01 s, 900 succeeded, 100 failed"));
+            assert_null(strstr(s.text, "work/9 "));
+        }
+        stage_close(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_terminal), cmocka_unit_test(test_resize),
         cmocka_unit_test(test_retry),    cmocka_unit_test(test_piped),
         cmocka_unit_test(test_quiet),    cmocka_unit_test(test_many),
+        cmocka_unit_test(test_wide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

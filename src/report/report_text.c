@@ -284,9 +284,12 @@ static int results(const line_ctx *c)
     line_ctx below = *c;
     below.out = &later;
     metadata.c = &below;
-    for (uint32_t i = 0; n <= MANY && i < n; i++) {
+    for (uint32_t i = 0; (n <= MANY || stk_view_grows(c->view)) && i < n; i++) {
         const stk_view_task *task = stk_view_get_task(c->view, i);
         stk_view_details d;
+        if (stk_view_get_step(c->view, task->i_step)->n > 1) {
+            continue; /* of many tasks alike: 'stoker show RUN/STEP/ID' has them */
+        }
         int rc = stk_view_get_details(c->view, i, c->arena, &d, c->err);
         if (rc < 0) {
             return rc;
