@@ -43,6 +43,7 @@ _OPTIONS: Dict[str, Optional[str]] = {
     "mode": "--mode",
     "no_cache": "--no-cache",
     "quiet": "--quiet",
+    "echo": "--echo",
     "run_name": "--run-name",
     "python": "--python",
     "params": None,

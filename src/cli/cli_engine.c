@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/limits.h"
 #include "cli/cli_containers.h"
+#include "cli/cli_echo.h"
 #include "cli/cli_run.h"
 #include "exec/exec.h"
 #include "report/report_html.h"
@@ -38,11 +39,13 @@ typedef struct engine {
     stk_findings devices; /* what speaks against them */
     stk_store *store;
     char run[40];
+    char clone[40]; /* run whose tasks are taken over */
     int lock_fd;
     int signal_fd;
     stk_backend *backend;
     stk_view *view;
     stk_progress *progress;
+    stk_cli_echo *echo; /* or NULL */
     stk_exec *exec;
     stk_err trouble; /* of a callback */
 } engine;
@@ -90,13 +93,26 @@ static void on_event(void *arg, const stk_event_row *row)
     if (e->trouble.code == 0 && stk_view_fold(e->view, row, &e->trouble) == 0 &&
         e->progress != NULL) {
         stk_progress_event(e->progress, row);
+        if (e->echo != NULL) {
+            stk_cli_echo_event(e->echo, row);
+        }
+    }
+}
+
+static void on_started(void *arg, uint32_t task, int64_t pid)
+{
+    engine *e = arg;
+    if (e->echo != NULL) {
+        stk_cli_echo_started(e->echo, task, pid);
     }
 }
 
 static int64_t on_tick(void *arg, int64_t now_ms)
 {
     engine *e = arg;
-    return e->progress == NULL ? -1 : stk_progress_tick(e->progress, now_ms);
+    int64_t echo = e->echo == NULL ? -1 : stk_cli_echo_tick(e->echo, now_ms);
+    int64_t progress = e->progress == NULL ? -1 : stk_progress_tick(e->progress, now_ms);
+    return echo >= 0 && (progress < 0 || echo < progress) ? echo : progress;
 }
 
 static bool usage(void *arg, uint32_t task, int64_t *ret_memory_bytes, double *ret_cpus)
@@ -177,6 +193,18 @@ static int open_run(engine *e, stk_err *err)
     if (e->options->resume != NULL) {
         return open_old_run(e, err);
     }
+    if (e->options->clone != NULL) { /* before there is a newer one that "latest" would name */
+        int rc = stk_store_resolve_run(e->store, e->options->clone, e->clone, err);
+        rc = rc < 0 || stk_spec_grows(e->spec)
+                 ? rc
+                 : stk_err_set(err, STK_E_USAGE,
+                               "--clone is for graphs that grow; finished steps of pipeline '%s' "
+                               "are reused from the cache, without being told so",
+                               stk_spec_name(e->spec));
+        if (rc < 0) {
+            return rc;
+        }
+    }
     size_t len = 0;
     const char *text = stk_spec_text(e->spec, &len);
     return stk_store_new_run(e->store, e->options->name, stk_spec_name(e->spec), text, len,
@@ -234,11 +262,15 @@ static int open_progress(engine *e, stk_err *err)
                                   .tty = isatty(2) && !stk_cli_json(e->cli),
                                   .colour = style.colour,
                                   .utf8 = style.utf8,
-                                  .quiet = e->options->quiet || stk_cli_json(e->cli),
+                                  .quiet =
+                                      e->options->quiet || e->options->echo || stk_cli_json(e->cli),
                                   .usage = usage,
                                   .usage_arg = e};
     e->progress = stk_progress_new(&config, e->view);
-    return e->progress == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    e->echo = e->options->echo ? stk_cli_echo_new(e->view) : NULL;
+    return e->progress == NULL || (e->options->echo && e->echo == NULL)
+               ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+               : 0;
 }
 
 /* A resumed run's view begins with what was. */
@@ -304,7 +336,8 @@ static int make_plan(engine *e, const int64_t *peaks, stk_err *err)
     rc = rc < 0
              ? rc
              : stk_plan_new_rest(e->spec, &e->capacity, peaks, o->policy, settled, &e->plan, err);
-    if (rc == 0 && settled == NULL && o->use_cache && stk_plan_n_notes(e->plan) > 0) {
+    bool is_static = !stk_spec_grows(e->spec);
+    if (rc == 0 && settled == NULL && is_static && o->use_cache && stk_plan_n_notes(e->plan) > 0) {
         rc = find_cached(e, &settled, err);
         if (rc == 0 && settled != NULL) {
             stk_plan_free(e->plan);
@@ -364,6 +397,9 @@ static int open_all(engine *e, stk_err *err)
                               .run = e->run,
                               .name = o->name,
                               .resumed = o->resume != NULL,
+                              .clone_of = o->clone != NULL ? e->clone : NULL,
+                              .clone_until = o->clone_until,
+                              .clone_only = o->clone_only,
                               .use_cache = o->use_cache,
                               .policy = o->policy,
                               .mode = o->mode >= 0 ? (stk_mode)o->mode : stk_spec_mode(e->spec),
@@ -371,6 +407,7 @@ static int open_all(engine *e, stk_err *err)
                               .signal_fd = e->signal_fd,
                               .hangup_fd = o->front_fd,
                               .on_event = on_event,
+                              .on_started = on_started,
                               .on_signal = on_signal,
                               .on_tick = on_tick,
                               .arg = e};
@@ -382,6 +419,7 @@ static int open_all(engine *e, stk_err *err)
 static void close_all(engine *e)
 {
     stk_progress_done(e->progress);
+    stk_cli_echo_free(e->echo);
     stk_exec_close(e->exec);
     if (e->backend != NULL) {
         e->backend->ops->close(e->backend);
@@ -407,6 +445,9 @@ static int summary(engine *e, stk_err *err)
     STK_TEXT_AUTO card = NULL;
     int64_t now = stk_clock_wall_ms(&stk_clock_real);
     stk_progress_clear(e->progress);
+    if (e->echo != NULL) {
+        (void)stk_cli_echo_tick(e->echo, now);
+    }
     stk_style style = stk_style_of(stderr, stk_cli_colour(e->cli, 2));
     int rc = e->trouble.code; /* then the view lacks something */
     if (rc < 0) {
@@ -486,5 +527,5 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *
     }
     tell_end(&e, words[status], stk_exec_error(e.exec));
     close_all(&e);
-    return exits[status];
+    return options->clone_only && status == STK_RUN_INTERRUPTED ? 0 : exits[status];
 }

@@ -73,6 +73,12 @@ int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
     }
     ret->with = stk_cli_value(cli, "with");
     ret->quiet = stk_cli_flag(cli, "quiet");
+    ret->echo = stk_cli_flag(cli, "echo");
+    if (ret->echo && stk_cli_json(cli)) {
+        return stk_err_set(
+            err, STK_E_USAGE,
+            "--echo and --json both want stdout; 'stoker logs' has what steps wrote");
+    }
     ret->use_new_code = stk_cli_flag(cli, "use-new-code");
     ret->name = stk_cli_value(cli, "run-name");
     if (ret->name != NULL && strchr(ret->name, '/') != NULL) {
@@ -155,6 +161,7 @@ static int set_run_options(const stk_cli *cli, const stk_run_options *options)
     json_object_set_new(doc, "params", params_json(cli));
     json_object_set_new(doc, "no_cache", json_boolean(!options->use_cache));
     json_object_set_new(doc, "quiet", json_boolean(options->quiet));
+    json_object_set_new(doc, "echo", json_boolean(options->echo));
     json_object_set_new(doc, "use_new_code", json_boolean(options->use_new_code));
     if (options->max_workers > 0) {
         json_object_set_new(doc, "max_workers", json_integer(options->max_workers));
@@ -199,7 +206,9 @@ int stk_cli_settled(const stk_spec *spec, const stk_view *view, stk_arena *arena
 {
     uint32_t n = stk_spec_n_steps(spec);
     bool *settled = stk_arena_array(arena, (size_t)n + 1, sizeof *settled);
-    for (uint32_t i = 0; settled != NULL && i < n && i < stk_view_n_tasks(view); i++) {
+    bool is_static =
+        !stk_spec_grows(spec); /* else a step has any number of tasks, or more to come */
+    for (uint32_t i = 0; is_static && settled != NULL && i < n && i < stk_view_n_tasks(view); i++) {
         const stk_view_task *task = stk_view_get_task(view, i);
         settled[i] = strcmp(task->name, stk_spec_step(spec, i)->name) == 0 &&
                      (task->state == STK_TASK_SUCCEEDED || task->state == STK_TASK_CACHED);
@@ -362,6 +371,24 @@ static int detach(const stk_cli *cli)
 
 /* --- the command --- */
 
+static int read_clone(const stk_cli *cli, stk_run_options *ret, stk_err *err)
+{
+    ret->clone = stk_cli_value(cli, "clone");
+    ret->clone_until = stk_cli_value(cli, "clone-until");
+    ret->clone_only = stk_cli_flag(cli, "clone-only");
+    const char *more = ret->clone_until != NULL ? "--clone-until"
+                       : ret->clone_only        ? "--clone-only"
+                                                : NULL;
+    if (more != NULL && ret->clone == NULL) {
+        return stk_err_set(err, STK_E_USAGE, "%s needs --clone RUN: tasks of which run?", more);
+    }
+    if (ret->clone != NULL && ret->resume != NULL) {
+        return stk_err_set(err, STK_E_USAGE,
+                           "--clone begins a new run, --resume goes on with one: say either");
+    }
+    return 0;
+}
+
 static int run_run(stk_cli *cli)
 {
     stk_err err = {0};
@@ -371,6 +398,9 @@ static int run_run(stk_cli *cli)
         return stk_cli_fail(cli, &err);
     }
     options.resume = stk_cli_value(cli, "resume");
+    if (read_clone(cli, &options, &err) < 0) {
+        return stk_cli_fail(cli, &err);
+    }
     bool piped = stk_cli_value(cli, "spec") != NULL || stk_cli_value(cli, "spec-fd") != NULL;
     if (target == NULL && !piped) {
         return stk_cli_usage(cli, "what is to be run? give a pipeline.yaml or a Python file");
@@ -414,11 +444,15 @@ static const stk_option options_of_run[] = {
     {"run-name", 0, "NAME", "a name for the run", false},
     {"detach", 'd', NULL, "go on in the background; print the run's id", false},
     {"quiet", 'q', NULL, "print failures only", false},
+    {"echo", 0, NULL, "print what steps write as they write it, '[RUN/STEP (pid P)] line'", false},
     {"python", 0, "EXE", "interpreter for Python files and steps", false},
     {"spec", 0, "FILE", "a pipeline document (- for standard input)", false},
     {"spec-fd", 0, "FD", "the same, from an open descriptor (for front ends)", false},
     {"forkserver-fd", 0, "FD", "a connected fork server (for front ends)", false},
     {"front-fd", 0, "FD", "report the run's begin and end there (for front ends)", false},
+    {"clone", 0, "RUN", "of a graph that grows: take over that run's finished tasks", false},
+    {"clone-until", 0, "STEP", "with --clone: but not those of this step, nor what follows", false},
+    {"clone-only", 0, NULL, "with --clone: and do no more ('stoker resume' goes on)", false},
     {"resume", 0, "RUN", "take up this run (for front ends; people say 'stoker resume')", false},
     {"use-new-code", 0, NULL, "with --resume: go on although the code changed", false},
     {NULL}};

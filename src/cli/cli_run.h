@@ -17,6 +17,7 @@ typedef struct stk_run_options {
     uint32_t max_workers; /* 0: no limit but the CPUs */
     bool use_cache;
     bool quiet;
+    bool echo; /* what steps write appears on our stdout and stderr */
     bool use_new_code;
     bool plan;          /* only show what would be done */
     bool build;         /* with plan: make the images ready, too */
@@ -24,6 +25,9 @@ typedef struct stk_run_options {
     const char *python; /* interpreter, or NULL */
     const char *with;   /* the stack, or NULL: local */
     const char *resume; /* run to take up, or NULL */
+    /* Run whose finished tasks are taken over, but for those of a step; or NULL. */
+    const char *clone, *clone_until;
+    bool clone_only; /* and nothing else is done */
     int server_fd;      /* fork server, or -1 */
     int front_fd;       /* JSON lines for the front, or -1 */
 } stk_run_options;

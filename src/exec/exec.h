@@ -51,6 +51,11 @@ typedef struct stk_exec_config {
     const char *run;                       /* id; its folder and lock exist */
     const char *name;                      /* of the run, or NULL: the id */
     bool resumed;                          /* the run has events already */
+    /* Of a graph that grows: the run (or what names it) whose finished tasks are taken over, but
+     * for those of the step `clone_until`; NULL: none, all. clone_only: and no more is done, the
+     * run ends as interrupted. */
+    const char *clone_of, *clone_until;
+    bool clone_only;
     bool use_cache;
     stk_policy policy;
     stk_mode mode;
@@ -60,6 +65,8 @@ typedef struct stk_exec_config {
     int hangup_fd; /* cancels when its other end closes, or -1 */
     /* Called after the event is durable. May be NULL. */
     void (*on_event)(void *arg, const stk_event_row *row);
+    /* Called when an attempt's process is known, after its TASK_STARTED. May be NULL. */
+    void (*on_started)(void *arg, uint32_t task, int64_t pid);
     /* Called for each signal from signal_fd: how many there were. May be NULL. */
     void (*on_signal)(void *arg, uint32_t n);
     /* Called now and then; returns milliseconds until it wants to be called again (-1: with the
@@ -105,7 +112,8 @@ void stk_forecast_free(stk_forecast *forecast);
 
 /* What this host can give (CPUs, memory, devices), for stk_plan_new. Text lives in `arena`. */
 int stk_exec_capacity(stk_accel *accel, stk_arena *arena, stk_capacity *ret_capacity, stk_err *err);
-/* The scheduler of a run before its first event: every step is the task of its number. */
+/* The scheduler of a run before its first event: every step is the task of its number; no tasks
+ * where the graph grows. */
 int stk_exec_schedule(const stk_plan *plan, const stk_capacity *capacity, stk_mode mode,
                       uint32_t max_workers, const char *run, stk_sched **ret_sched, stk_err *err);
 /* The same after what is on record of a run, for who only reads: what waits for what (see

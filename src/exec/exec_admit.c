@@ -97,6 +97,62 @@ int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task)
     return r->limit_memory ? stk_sched_asks(x->sched, task).memory_bytes : 0;
 }
 
+static void add_asked_devices(const stk_alternative *a, const char *comma, stk_buf *buf)
+{
+    if (a->gpu_count >= 0) {
+        stk_buf_printf(buf, "%s\"gpu_count\":%lld", comma, (long long)a->gpu_count);
+        comma = ",";
+    }
+    if (a->gpu_memory_bytes > 0) {
+        stk_buf_printf(buf, "%s\"gpu_memory_bytes\":%lld", comma, (long long)a->gpu_memory_bytes);
+        comma = ",";
+    } else if (a->gpu_memory_bytes == STK_GPU_MEMORY_AUTO) {
+        stk_buf_printf(buf, "%s\"gpu_memory\":\"auto\"", comma);
+        comma = ",";
+    }
+    if (a->gpu_class != NULL) {
+        stk_buf_printf(buf, "%s\"gpu_class\":", comma);
+        stk_buf_json(buf, a->gpu_class);
+        comma = ",";
+    }
+    if (a->gpu_vendor != NULL) {
+        stk_buf_printf(buf, "%s\"gpu_vendor\":", comma);
+        stk_buf_json(buf, a->gpu_vendor);
+    }
+}
+
+void stk_exec_asked_json(const stk_resources *r, stk_buf *buf)
+{
+    stk_buf_text(buf, ",\"asked\":{");
+    size_t empty = buf->len;
+    if (r->cpu_milli >= 0) {
+        stk_buf_printf(buf, "\"cpu_count\":%g", (double)r->cpu_milli / 1000);
+    }
+    if (r->memory_bytes >= 0) {
+        stk_buf_printf(buf, "%s\"memory_bytes\":%lld", buf->len > empty ? "," : "",
+                       (long long)r->memory_bytes);
+    }
+    const stk_alternative rest = {r->gpu_count, r->gpu_memory_bytes, r->gpu_class, r->gpu_vendor};
+    add_asked_devices(&rest, buf->len > empty ? "," : "", buf);
+    for (uint32_t i = 0; i < r->n_any_of; i++) {
+        stk_buf_text(buf, i > 0 ? ",{" : buf->len > empty ? ",\"any_of\":[{" : "\"any_of\":[{");
+        add_asked_devices(&r->any_of[i], "", buf);
+        stk_buf_text(buf, i + 1 == r->n_any_of ? "}]" : "}");
+    }
+    stk_buf_char(buf, '}');
+}
+
+/* What it is to have of the host's CPUs: as asked, all ranks together, as far as there are so many.
+ */
+int64_t stk_exec_cpu_milli(const stk_exec *x, uint32_t task)
+{
+    stk_pack_ask asks[STK_LIMIT_ASKS];
+    stk_request r =
+        stk_exec_request(x->config.plan, x->tasks[task].i_step, stk_exec_ranks(x, task), asks);
+    int64_t most = x->config.capacity->cpu_milli;
+    return r.cpu_milli > most && x->grow != NULL ? most : r.cpu_milli;
+}
+
 static void device_json(const stk_device *d, int64_t share_bytes, stk_buf *buf)
 {
     const char *const texts[][2] = {{"uuid", d->uuid},
@@ -125,10 +181,11 @@ void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf)
     const exec_slot *slot = x->tasks[task].slot;
     const stk_request *r = stk_plan_request(x->config.plan, x->tasks[task].i_step);
     int64_t memory_bytes = stk_exec_memory_limit(x, task);
+    int64_t cpu_milli = stk_exec_cpu_milli(x, task);
     stk_buf_char(buf, '{');
     const char *comma = "";
     if (r->limit_cpu) {
-        stk_buf_printf(buf, "\"cpu_count\":%g,\"cpus\":[", (double)r->cpu_milli / 1000);
+        stk_buf_printf(buf, "\"cpu_count\":%g,\"cpus\":[", (double)cpu_milli / 1000);
         for (uint32_t i = 0; i < slot->n_cpus; i++) {
             stk_buf_printf(buf, "%s%u", i > 0 ? "," : "", x->cpu_ids[slot->cpus[i]]);
         }
@@ -187,7 +244,7 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
         x->n_leases++;
     }
     if (r->limit_cpu) {
-        pick_cpus(x, slot, (uint32_t)((r->cpu_milli + 999) / 1000));
+        pick_cpus(x, slot, (uint32_t)((stk_exec_cpu_milli(x, task) + 999) / 1000));
     }
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     stk_buf_text(&buf, "{\"granted\":");

@@ -17,7 +17,7 @@ enum { TERM_STATUS = 128 + SIGTERM, AGAIN_STATUS = 75 /* EX_TEMPFAIL: saved, run
 const char *stk_exec_checkpoints(stk_exec *x, uint32_t task, stk_arena *arena)
 {
     return stk_store_checkpoint_folder(x->config.store, x->config.run, stk_exec_step(x, task)->name,
-                                       0, arena);
+                                       stk_exec_id(x, task), arena);
 }
 
 /* --- begin --- */
@@ -59,9 +59,13 @@ static int tell(stk_exec *x, uint32_t task, const char *folder, bool same, stk_e
     int64_t bytes = stk_store_checkpoints_bytes(folder);
     const char *of =
         bytes < 0 ? "of unknown size" : stk_units_format_memory(bytes, size, sizeof size);
+    const char *who = stk_exec_who(x, task, x->scratch);
+    if (who == NULL) {
+        return stk_exec_nomem(err);
+    }
     const char *text = stk_arena_printf(
-        x->scratch, "step '%s' %s %u checkpoint%s (%s) of its earlier attempts%s",
-        stk_exec_step(x, task)->name, same ? "goes on with" : "starts fresh:", n, n == 1 ? "" : "s",
+        x->scratch, "%s %s %u checkpoint%s (%s) of its earlier attempts%s",
+        who, same ? "goes on with" : "starts fresh:", n, n == 1 ? "" : "s",
         of, same ? "" : ", of other inputs or another command, were removed");
     return text == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, text, err);
 }

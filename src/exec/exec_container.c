@@ -112,7 +112,7 @@ static int put_file(writer *w, const char *path)
 /* For ranks, and for a Python worker that sums large files. */
 static bool needs_program(const writer *w)
 {
-    return w->all->bin != NULL && (w->step->python != NULL || w->step->settings->gang.ranks != 0);
+    return w->all->bin != NULL && (w->step->python != NULL || stk_exec_gang(w->x, w->task).ranks != 0);
 }
 
 static int add_mounts(writer *w)
@@ -162,7 +162,7 @@ static void add_argv(writer *w)
             stk_buf_json(w->buf, w->all->main_file);
         }
     }
-    bool ranks = w->step->python == NULL && w->step->settings->gang.ranks != 0;
+    bool ranks = w->step->python == NULL && stk_exec_gang(w->x, w->task).ranks != 0;
     if (ranks) {
         stk_buf_text(w->buf, "\"" PROGRAM "\",\"launch\",\"--gang\",");
         stk_buf_json(w->buf, stk_arena_printf(w->x->scratch, "%s/task.json", w->dir));

@@ -16,24 +16,13 @@
 /* What is told of a failure: people read it, and a step may say anything. */
 enum { TEXT_BYTES = 16 << 10, TRACEBACK_BYTES = 256 << 10 };
 
-/* What is known when an attempt has ended. */
-typedef struct ending {
-    uint32_t task;
-    const stk_step *step;
-    const char *dir;
-    const stk_outcome *outcome;
-    stk_result result;
-    bool has_result;
-    const char *used;   /* JSON */
-    const char *remark; /* what it did not use of what it was given, or NULL */
-} ending;
-
 /* --- failure --- */
 
-static int remember_error(stk_exec *x, const char *step, const char *text, stk_err *err)
+static int remember_error(stk_exec *x, uint32_t task, const char *text, stk_err *err)
 {
     if (x->error == NULL) {
-        x->error = stk_arena_printf(x->arena, "step '%s' failed: %s", step, text);
+        const char *who = stk_exec_who(x, task, x->scratch);
+        x->error = who == NULL ? NULL : stk_arena_printf(x->arena, "%s failed: %s", who, text);
     }
     return x->error == NULL ? stk_exec_nomem(err) : 0;
 }
@@ -204,7 +193,7 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
         return rc;
     }
     if (!again) {
-        rc = remember_error(x, stk_exec_step(x, task)->name, failure->text, err);
+        rc = remember_error(x, task, failure->text, err);
         return rc < 0 ? rc : run_hooks(x, task, failure->result, failure->text, err);
     }
     return emit_retrying(x, task, &next, err);
@@ -262,7 +251,7 @@ static stk_failure error_class(const stk_result_error *e, const stk_outcome *o)
     return said != STK_FAIL_NONE ? said : seen ? o->failure : e->class;
 }
 
-static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
+static int fail_ending(stk_exec *x, const exec_ending *e, stk_err *err)
 {
     const stk_outcome *o = e->outcome;
     exec_failure failure = {.class = o->failure,
@@ -273,6 +262,8 @@ static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
         const stk_result_error *error = &e->result.error;
         failure.class = error_class(error, o);
         failure.text = error_text(x, e->task, error, x->scratch);
+        failure.type = error->type;
+        failure.message = error->message;
         failure.traceback = error->traceback;
         failure.where = error->where;
         if (failure.text != NULL) {
@@ -285,7 +276,7 @@ static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
             "the process ended without leaving a result (os._exit, or exec of another program?)";
     }
     exec_gang gang;
-    if (e->step->settings->gang.ranks != 0 && stk_exec_gang_read(x, e->dir, &gang)) {
+    if (stk_exec_gang(x, e->task).ranks != 0 && stk_exec_gang_read(x, e->dir, &gang)) {
         failure.gang = &gang;
         if (failure.text != NULL && failure.class == STK_FAIL_HOST_OOM) {
             failure.text = stk_exec_gang_oom(x, &gang, failure.text);
@@ -300,10 +291,11 @@ static int fail_ending(stk_exec *x, const ending *e, stk_err *err)
 }
 
 /* What the step left can't be used. */
-static int fail_output(stk_exec *x, const ending *e, const stk_err *why, stk_err *err)
+static int fail_output(stk_exec *x, const exec_ending *e, stk_failure class, const stk_err *why,
+                       stk_err *err)
 {
     char text[1200];
-    exec_failure failure = {.class = STK_FAIL_OUTPUT,
+    exec_failure failure = {.class = class,
                             .text = stk_err_format(why, text, (int)sizeof text),
                             .used = e->used,
                             .result = e->has_result ? &e->result : NULL};
@@ -391,7 +383,7 @@ static const char *small_json(const char *path, int64_t size, stk_arena *arena)
 
 /* Every folder between the attempt's and the output must be one: a link would lead to files that
  * aren't the task's, and they would be moved into the store. */
-static int check_folders(const ending *e, const char *name, char *path, stk_err *err)
+static int check_folders(const exec_ending *e, const char *name, char *path, stk_err *err)
 {
     struct stat st;
     for (char *slash = strchr(path + strlen(e->dir) + 1, '/'); slash != NULL;
@@ -411,9 +403,8 @@ static int check_folders(const ending *e, const char *name, char *path, stk_err 
     return 0;
 }
 
-/* One output into the store. STK_E_NOT_FOUND: it isn't there (the step's fault). */
-static int publish(stk_exec *x, const ending *e, const stk_result_output *r,
-                   const stk_output *declared, exec_ref *ret_ref, stk_err *err)
+int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output *r,
+                     const stk_output *declared, exec_ref *ret_ref, stk_err *err)
 {
     const char *name = r != NULL ? r->name : declared->name;
     stk_artifact artifact;
@@ -474,7 +465,7 @@ static int publish(stk_exec *x, const ending *e, const stk_result_output *r,
     return stk_exec_push_ref(x, &row, err);
 }
 
-static const stk_result_output *find_result(const ending *e, const char *name)
+static const stk_result_output *find_result(const exec_ending *e, const char *name)
 {
     for (uint32_t i = 0; e->has_result && i < e->result.n_outputs; i++) {
         if (strcmp(e->result.outputs[i].name, name) == 0) {
@@ -496,7 +487,7 @@ static bool is_declared(const stk_step *step, const char *name)
 
 /* All outputs, declared ones first, then what the task saved besides (save_artifact). `buf` gets
  * {"name": ref, …}. */
-static int publish_all(stk_exec *x, const ending *e, exec_ref **ret_refs, stk_buf *buf,
+static int publish_all(stk_exec *x, const exec_ending *e, exec_ref **ret_refs, stk_buf *buf,
                        stk_err *err)
 {
     const stk_step *step = e->step;
@@ -509,7 +500,7 @@ static int publish_all(stk_exec *x, const ending *e, exec_ref **ret_refs, stk_bu
             return stk_err_set(err, STK_E_NOT_FOUND, "output '%s' is not in the task's result",
                                step->outputs[i].name);
         }
-        rc = publish(x, e, r, &step->outputs[i], &refs[i], err);
+        rc = stk_exec_publish(x, e, r, &step->outputs[i], &refs[i], err);
         if (rc == 0) {
             stk_buf_text(buf, i > 0 ? "," : "");
             stk_buf_json(buf, step->outputs[i].name);
@@ -521,7 +512,7 @@ static int publish_all(stk_exec *x, const ending *e, exec_ref **ret_refs, stk_bu
         const stk_result_output *r = &e->result.outputs[i];
         exec_ref extra;
         if (!is_declared(step, r->name)) {
-            rc = publish(x, e, r, NULL, &extra, err);
+            rc = stk_exec_publish(x, e, r, NULL, &extra, err);
             if (rc == 0) {
                 stk_buf_text(buf, buf->len > 1 ? "," : "");
                 stk_buf_json(buf, r->name);
@@ -537,7 +528,7 @@ static int publish_all(stk_exec *x, const ending *e, exec_ref **ret_refs, stk_bu
 
 /* --- success --- */
 
-static int push_cache(stk_exec *x, const ending *e, const char *outputs, stk_err *err)
+static int push_cache(stk_exec *x, const exec_ending *e, const char *outputs, stk_err *err)
 {
     exec_task *t = &x->tasks[e->task];
     if (t->key == NULL || t->parts == NULL) {
@@ -564,11 +555,14 @@ static int push_cache(stk_exec *x, const ending *e, const char *outputs, stk_err
     return row.outputs == NULL ? stk_exec_nomem(err) : stk_exec_push_cache(x, &row, err);
 }
 
-static const char *success_json(stk_exec *x, const ending *e, const char *outputs)
+/* `more`: further members, each with a comma before it. */
+static const char *success_json(stk_exec *x, const exec_ending *e, const char *outputs,
+                                const char *more)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 4);
     stk_buf_text(&buf, "{\"outputs\":");
     stk_buf_text(&buf, outputs);
+    stk_buf_text(&buf, more);
     if (x->tasks[e->task].inputs != NULL) {
         stk_buf_text(&buf, ",\"inputs\":");
         stk_buf_text(&buf, x->tasks[e->task].inputs);
@@ -595,44 +589,54 @@ static const char *success_json(stk_exec *x, const ending *e, const char *output
     return buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
 }
 
-static int note_remark(stk_exec *x, const ending *e, stk_err *err)
+static int note_remark(stk_exec *x, const exec_ending *e, stk_err *err)
 {
     const char *text = stk_arena_printf(x->scratch, "step '%s': %s", e->step->name, e->remark);
     return text == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, text, err);
 }
 
-static int succeed(stk_exec *x, const ending *e, stk_err *err)
+static int succeed(stk_exec *x, const exec_ending *e, stk_err *err)
 {
     STK_BUF_AUTO outputs = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2); /* digests come on top */
+    STK_BUF_AUTO more = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
     stk_err why = {0};
     exec_ref *refs = NULL;
+    exec_said said;
+    stk_failure class = STK_FAIL_OUTPUT;
     uint32_t n_refs = x->n_refs;
-    int rc = publish_all(x, e, &refs, &outputs, &why);
+    int rc = x->grow != NULL ? stk_exec_say(x, e, &said, &class, &why)
+                             : publish_all(x, e, &refs, &outputs, &why);
     if (rc == STK_E_FULL || rc == STK_E_NOMEM || (rc == STK_E_SYS && why.sys == EROFS)) {
         *err = why; /* the store's trouble, not the step's: stop here, the run can be resumed */
         return rc;
     }
     if (rc < 0) {
         x->n_refs = n_refs; /* a failed attempt has no outputs, nor has it named any */
-        return fail_output(x, e, &why, err);
+        return fail_output(x, e, class, &why, err);
+    }
+    if (x->grow != NULL) {
+        stk_exec_said_json(x, &said, &outputs, &more);
     }
     x->tasks[e->task].outputs = refs;
-    rc = push_cache(x, e, outputs.data, err);
-    const char *data = rc < 0 ? NULL : success_json(x, e, outputs.data);
+    rc = outputs.failed || more.failed ? stk_exec_nomem(err) : push_cache(x, e, outputs.data, err);
+    const char *data =
+        rc < 0 ? NULL : success_json(x, e, outputs.data, more.len > 0 ? more.data : "");
     if (data == NULL) {
         return rc < 0 ? rc : stk_exec_nomem(err);
     }
     stk_exec_release(x, e->task);
+    x->is_held = x->grow != NULL; /* what follows belongs to it */
     rc = stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_SUCCEEDED, .task = e->task}, data,
                        err);
+    rc = rc < 0 || x->grow == NULL ? rc : stk_exec_follow(x, e->task, &said, err);
+    x->is_held = false;
     rc = rc < 0 || e->remark == NULL ? rc : note_remark(x, e, err);
     return rc < 0 ? rc : run_hooks(x, e->task, e->has_result ? &e->result : NULL, NULL, err);
 }
 
 /* --- the end --- */
 
-/* Reads result.json if there is one. A wrong one is the step's failure, told in `why`. */
-static int read_result(stk_exec *x, ending *e, stk_err *why)
+int stk_exec_read_result(stk_exec *x, exec_ending *e, stk_err *why)
 {
     const char *path = stk_arena_printf(x->scratch, "%s/result.json", e->dir);
     STK_TEXT_AUTO text = NULL;
@@ -654,14 +658,14 @@ static int read_result(stk_exec *x, ending *e, stk_err *why)
 
 int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_err *err)
 {
-    ending e = {.task = task, .step = stk_exec_step(x, task), .outcome = outcome};
+    exec_ending e = {.task = task, .step = stk_exec_step(x, task), .outcome = outcome};
     e.dir = stk_exec_dir(x, task, stk_exec_attempt(x, task), x->scratch);
     if (e.dir == NULL) {
         return stk_exec_nomem(err);
     }
     stk_err why = {0};
     stk_exec_mask(e.step->settings, e.dir, x->scratch);
-    int rc = read_result(x, &e, &why);
+    int rc = stk_exec_read_result(x, &e, &why);
     e.used = stk_exec_used_json(outcome, e.has_result ? &e.result : NULL, x->scratch, &e.remark);
     if (rc == STK_E_NOMEM) {
         *err = why;
@@ -671,7 +675,7 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
         return stk_exec_nomem(err);
     }
     if (rc < 0 && outcome->ok) {
-        return fail_output(x, &e, &why, err);
+        return fail_output(x, &e, STK_FAIL_OUTPUT, &why, err);
     }
     /* A Python task's own word counts first: a process that dies while it ends has still done its
      * work. */
@@ -690,11 +694,11 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
 
 int stk_exec_catch_up(stk_exec *x, uint32_t task, stk_err *err)
 {
-    ending e = {.task = task, .step = stk_exec_step(x, task)};
+    exec_ending e = {.task = task, .step = stk_exec_step(x, task)};
     stk_err why = {0};
     x->tasks[task].owes_hooks = false;
     e.dir = stk_exec_dir(x, task, stk_exec_attempt(x, task), x->scratch);
-    if (e.dir == NULL || read_result(x, &e, &why) == STK_E_NOMEM) {
+    if (e.dir == NULL || stk_exec_read_result(x, &e, &why) == STK_E_NOMEM) {
         return stk_exec_nomem(err);
     }
     return run_hooks(x, task, e.has_result ? &e.result : NULL, NULL, err);

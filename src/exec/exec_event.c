@@ -46,7 +46,8 @@ int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, s
     uint32_t attempt = of_run ? 0 : stk_exec_attempt(x, event->task);
     rc = queue(x, (stk_event_kind)event->kind, of_run ? UINT32_MAX : event->task, attempt, data,
                err);
-    return rc == 0 && x->n_events >= EVENTS_AT_ONCE ? stk_exec_flush(x, err) : rc;
+    bool many = x->n_events >= EVENTS_AT_ONCE && !x->is_held;
+    return rc == 0 && many ? stk_exec_flush(x, err) : rc;
 }
 
 int stk_exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_err *err)

@@ -31,7 +31,8 @@ const stk_step *stk_exec_step(const stk_exec *x, uint32_t task)
 
 const char *stk_exec_dir(const stk_exec *x, uint32_t task, uint32_t attempt, stk_arena *arena)
 {
-    return stk_arena_printf(arena, "%s/%s/0/%u", x->folder, stk_exec_step(x, task)->name, attempt);
+    return stk_arena_printf(arena, "%s/%s/%u/%u", x->folder, stk_exec_step(x, task)->name,
+                            stk_exec_id(x, task), attempt);
 }
 
 /* --- actions --- */
@@ -43,6 +44,9 @@ static const exec_ref *outputs_of(void *arg, uint32_t i_step)
 
 static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
 {
+    if (x->grow != NULL) {
+        return stk_exec_lookup_grown(x, task, err);
+    }
     exec_task *t = &x->tasks[task];
     exec_found found;
     int64_t now = stk_clock_wall_ms(x->config.clock);
@@ -127,11 +131,16 @@ static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
 
 static int act(stk_exec *x, const stk_action *a, stk_err *err)
 {
+    bool begins = a->kind == STK_ACT_LOOKUP || a->kind == STK_ACT_START;
+    if (begins && x->grow != NULL && x->grown[a->task].refusal != NULL) {
+        return stk_exec_fail_refused(x, a->task, err);
+    }
     switch (a->kind) {
     case STK_ACT_LOOKUP:
         return do_lookup(x, a->task, err);
     case STK_ACT_START:
-        return stk_exec_admit(x, a, err);
+        x->is_waiting = x->config.clone_only;
+        return x->is_waiting ? 0 : stk_exec_admit(x, a, err);
     case STK_ACT_STOP: {
         int64_t grace = x->n_signals > 1 ? 0 : stk_exec_step(x, a->task)->settings->grace_ms;
         exec_task *t = &x->tasks[a->task];
@@ -154,6 +163,31 @@ static int act(stk_exec *x, const stk_action *a, stk_err *err)
     return stk_err_set(err, STK_E_BUG, "unknown action %d", (int)a->kind);
 }
 
+static void stop_hooks(stk_exec *x)
+{
+    for (uint32_t i = 0; i < x->n_tasks && x->n_hooks > 0; i++) {
+        if (x->tasks[i].hook >= 0) {
+            x->config.backend->ops->stop(x->config.backend, i | EXEC_HOOK_BIT, 0,
+                                         STK_FAIL_CANCELLED);
+        }
+    }
+}
+
+static int cancel(stk_exec *x, const char *why, stk_err *err)
+{
+    x->n_signals++;
+    if (x->n_signals > 1) { /* the STOP actions that follow have no grace any more */
+        stop_hooks(x);
+    }
+    if (x->n_signals > 1 || stk_sched_is_cancelling(x->sched)) {
+        return 0;
+    }
+    const char *data = stk_arena_printf(x->tick, "{\"why\":\"%s\"}", why);
+    return data == NULL
+               ? stk_exec_nomem(err)
+               : stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_CANCELLING}, data, err);
+}
+
 /* Everything the scheduler wants now. Lookups may answer at once and lead to more, so it is asked
  * until it is content. */
 static int decide(stk_exec *x, int64_t *ret_wake_ms, stk_err *err)
@@ -167,7 +201,12 @@ static int decide(stk_exec *x, int64_t *ret_wake_ms, stk_err *err)
         again = false;
         for (uint32_t i = 0; i < n && rc >= 0; i++) {
             rc = act(x, &actions[i], err);
-            again = again || (actions[i].kind != STK_ACT_STOP && actions[i].kind != STK_ACT_END);
+            again = again || (actions[i].kind != STK_ACT_STOP && actions[i].kind != STK_ACT_END &&
+                              !(x->is_waiting && actions[i].kind == STK_ACT_START));
+        }
+        if (rc >= 0 && x->is_waiting && !again && !stk_sched_is_cancelling(x->sched)) {
+            x->is_interrupted = again = true; /* `stoker resume` goes on */
+            rc = cancel(x, "only what could be cloned was asked for", err);
         }
         if (rc < 0) {
             return rc;
@@ -209,37 +248,15 @@ static int drain(stk_exec *x, bool *ret_any, stk_err *err)
             rc = stk_exec_emit_note(x, report.text, err);
         } else if (report.id < x->n_tasks && x->tasks[report.id].slot != NULL) {
             x->tasks[report.id].slot->pid = report.pid;
+            if (x->config.on_started != NULL) {
+                x->config.on_started(x->config.arg, report.id, report.pid);
+            }
         }
         if (rc < 0) {
             return rc;
         }
     }
     return 0;
-}
-
-static void stop_hooks(stk_exec *x)
-{
-    for (uint32_t i = 0; i < x->n_tasks && x->n_hooks > 0; i++) {
-        if (x->tasks[i].hook >= 0) {
-            x->config.backend->ops->stop(x->config.backend, i | EXEC_HOOK_BIT, 0,
-                                         STK_FAIL_CANCELLED);
-        }
-    }
-}
-
-static int cancel(stk_exec *x, const char *why, stk_err *err)
-{
-    x->n_signals++;
-    if (x->n_signals > 1) { /* the STOP actions that follow have no grace any more */
-        stop_hooks(x);
-    }
-    if (x->n_signals > 1 || stk_sched_is_cancelling(x->sched)) {
-        return 0;
-    }
-    const char *data = stk_arena_printf(x->tick, "{\"why\":\"%s\"}", why);
-    return data == NULL
-               ? stk_exec_nomem(err)
-               : stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_CANCELLING}, data, err);
 }
 
 static int read_signals(stk_exec *x, stk_err *err)
@@ -398,7 +415,9 @@ static int emit_created(stk_exec *x, stk_err *err)
         stk_buf_text(&buf, i > 0 ? "," : "");
         stk_buf_json(&buf, stk_plan_note(c->plan, i));
     }
-    stk_buf_text(&buf, "]}");
+    stk_buf_char(&buf, ']');
+    stk_exec_clone_json(x->clone, &buf);
+    stk_buf_char(&buf, '}');
     char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
     return data == NULL ? stk_exec_nomem(err)
                         : stk_exec_emit_plain(x, STK_EV_RUN_CREATED, data, err);
@@ -425,6 +444,30 @@ static int emit_started(stk_exec *x, stk_err *err)
                         : stk_exec_emit_plain(x, STK_EV_RUN_STARTED, data, err);
 }
 
+/* A flow's own limit, which its front has put beside the document's settings. */
+static int64_t max_splits_of(const stk_spec *spec)
+{
+    enum { DEFAULT_SPLITS = 100 };
+    const char *extra = stk_spec_settings(spec)->extra;
+    json_t *doc = extra == NULL ? NULL : json_loads(extra, 0, NULL);
+    const json_t *splits = json_object_get(doc, "max_splits");
+    int64_t n = json_is_integer(splits) ? json_integer_value(splits) : DEFAULT_SPLITS;
+    json_decref(doc);
+    return n;
+}
+
+static int init_tasks(stk_exec *x, stk_err *err)
+{
+    x->tasks = calloc((size_t)stk_spec_n_steps(x->spec) + 1, sizeof *x->tasks);
+    if (x->tasks == NULL) {
+        return stk_exec_nomem(err);
+    }
+    for (; x->n_tasks < stk_spec_n_steps(x->spec); x->n_tasks++) {
+        x->tasks[x->n_tasks] = (exec_task){.i_step = x->n_tasks, .hook = -1};
+    }
+    return 0;
+}
+
 static int init(stk_exec *x, stk_err *err)
 {
     const stk_exec_config *c = &x->config;
@@ -435,6 +478,7 @@ static int init(stk_exec *x, stk_err *err)
         return stk_exec_nomem(err);
     }
     x->folder = stk_arena_dup(x->arena, stk_store_run_folder(c->store, c->run, x->arena));
+    x->max_splits = max_splits_of(x->spec);
     x->n_cpus = stk_proc_n_cpus();
     x->cpu_ids = stk_arena_array(x->arena, 4096, sizeof *x->cpu_ids);
     x->cpu_load = stk_arena_array(x->arena, 4096, sizeof *x->cpu_load);
@@ -442,15 +486,9 @@ static int init(stk_exec *x, stk_err *err)
         return stk_exec_nomem(err);
     }
     x->n_cpus = stk_proc_cpus(x->cpu_ids, 4096);
-    x->tasks = calloc((size_t)stk_spec_n_steps(x->spec) + 1, sizeof *x->tasks);
-    if (x->tasks == NULL) {
-        return stk_exec_nomem(err);
-    }
-    for (; x->n_tasks < stk_spec_n_steps(x->spec); x->n_tasks++) {
-        x->tasks[x->n_tasks] = (exec_task){.i_step = x->n_tasks, .hook = -1};
-    }
-    int rc = stk_exec_lookup_init(&x->lookup, c->store, c->plan, x->arena);
-    return rc < 0 ? stk_exec_nomem(err)
+    int rc = stk_spec_grows(x->spec) ? stk_grow_new(x->spec, &x->grow, err) : init_tasks(x, err);
+    rc = rc < 0 ? rc : stk_exec_lookup_init(&x->lookup, c->store, c->plan, x->arena);
+    return rc < 0 ? rc
                   : stk_exec_schedule(c->plan, c->capacity, c->mode, c->max_workers, c->run,
                                       &x->sched, err);
 }
@@ -465,8 +503,12 @@ int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *e
     x->config = *config;
     x->spec = stk_plan_spec(config->plan);
     int rc = init(x, err);
+    if (rc >= 0 && config->clone_of != NULL) {
+        rc = stk_exec_clone_open(x, config->clone_of, config->clone_until, err);
+    }
     if (rc >= 0 && !config->resumed) {
         rc = emit_created(x, err);
+        rc = rc < 0 || x->grow == NULL ? rc : stk_exec_grow_begin(x, err);
     }
     if (rc >= 0) {
         rc = emit_started(x, err);
@@ -506,6 +548,10 @@ void stk_exec_close(stk_exec *x)
         x->free_slots = next;
     }
     stk_exec_lookup_done(&x->lookup);
+    stk_exec_clone_close(x->clone);
+    stk_arena_free(x->items.arena);
+    stk_grow_free(x->grow);
+    free(x->grown);
     stk_sched_free(x->sched);
     stk_arena_free(x->arena);
     stk_arena_free(x->tick);

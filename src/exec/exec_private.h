@@ -2,11 +2,15 @@
 #ifndef STK_EXEC_PRIVATE_H
 #define STK_EXEC_PRIVATE_H
 
+#include <jansson.h>
+
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/map.h"
 #include "exec/exec.h"
+#include "grow/grow.h"
 #include "sched/sched.h"
 #include "spec/spec_result.h"
 
@@ -15,6 +19,49 @@ typedef struct exec_ref {
     const char *digest; /* NULL: not there */
     const char *json;
 } exec_ref;
+
+/* An artifact under its name: of a task of a graph that grows, and of those after it (they share
+ * it). */
+typedef struct exec_artifact {
+    const char *name;
+    exec_ref ref;
+    uint32_t document, number; /* its number in the task.json that was written as the document-th */
+} exec_artifact;
+
+/* The artifacts that are seen after a task (one rank of it), sorted by name. */
+typedef struct exec_scope {
+    exec_artifact *const *items;
+    uint32_t n;
+} exec_scope;
+
+/* What one rank of a finished task made and deleted. */
+typedef struct exec_part {
+    exec_artifact **made;
+    uint32_t n_made;
+    const char *const *dropped;
+    uint32_t n_dropped;
+} exec_part;
+
+/* What a finished task said. */
+typedef struct exec_said {
+    exec_part *parts; /* by rank */
+    uint32_t n_parts; /* at least 1 */
+    stk_grow_next next;
+    exec_artifact *items; /* of a foreach: those that can be read one by one; or NULL */
+} exec_said;
+
+/* A task of a graph that grows, beyond what every task has. */
+typedef struct exec_grown {
+    exec_scope *scopes; /* by rank, once it is done */
+    uint32_t n_scopes;
+    bool has_followed; /* what follows it has been added */
+    stk_grow_next next;
+    exec_artifact *items;
+    const char *refusal;  /* why it can't run here: a sentence; or NULL */
+    const char *fallback; /* JSON: the failure that its attempt from now on makes good; or NULL */
+    uint32_t origin;      /* its counterpart in the run that is cloned, or STK_GROW_NONE */
+    bool is_clone;
+} exec_grown;
 
 /* What a running attempt holds. */
 typedef struct exec_slot {
@@ -69,15 +116,31 @@ typedef struct exec_claim {
     stk_devset devices;
 } exec_claim;
 
+/* The items of the foreach that was asked for last. */
+typedef struct exec_items {
+    uint32_t split; /* STK_GROW_NONE: none */
+    stk_arena *arena;
+    stk_json list;
+} exec_items;
+
 struct stk_exec {
     stk_exec_config config;
     const stk_spec *spec;
     stk_sched *sched; /* its times are the monotonic clock's; events tell the wall's */
     exec_task *tasks;
-    uint32_t n_tasks;
-    stk_arena *arena;   /* the run */
-    stk_arena *tick;    /* pending events' text; reset by stk_exec_flush */
-    stk_arena *scratch; /* one start, one result */
+    uint32_t n_tasks, cap_tasks;
+    /* a graph that grows; else NULL */
+    stk_grow *grow;
+    exec_grown *grown; /* by task */
+    exec_items items;
+    struct exec_clone *clone; /* the run whose finished tasks are taken over; or NULL */
+    uint32_t n_documents;     /* task.json's that were written */
+    int64_t max_splits;       /* a limit of the flow's own, told to its tasks */
+    bool is_held;             /* what is emitted now is one transaction: no flush in between */
+    bool is_waiting;          /* clone_only: something would start now */
+    stk_arena *arena;         /* the run */
+    stk_arena *tick;          /* pending events' text; reset by stk_exec_flush */
+    stk_arena *scratch;       /* one start, one result */
     exec_lookup lookup;
     /* pending: folded, not committed */
     stk_event_row *events;
@@ -131,6 +194,11 @@ const stk_step *stk_exec_step(const stk_exec *x, uint32_t task);
 const char *stk_exec_dir(const stk_exec *x, uint32_t task, uint32_t attempt, stk_arena *arena);
 int stk_exec_nomem(stk_err *err);
 
+/* <task> of its directory: 0 of a static step. */
+uint32_t stk_exec_id(const stk_exec *x, uint32_t task);
+/* "step 'train'", of a graph that grows with the task: in `arena`; NULL: out of memory. */
+const char *stk_exec_who(const stk_exec *x, uint32_t task, stk_arena *arena);
+
 /* --- exec_cache.c --- */
 
 int stk_exec_lookup_init(exec_lookup *lookup, stk_store *store, const stk_plan *plan,
@@ -163,12 +231,15 @@ const char *stk_exec_file_digest(exec_lookup *lookup, const char *path,
  * folds what others hold and BUSY. */
 int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err);
 void stk_exec_release(stk_exec *x, uint32_t task);
+/* `,"asked":{…}` of task.json: what the step said. */
+void stk_exec_asked_json(const stk_resources *resources, stk_buf *buf);
 /* {"cpu_count", "cpus", "threads", "memory_bytes", "devices"} of the attempt that `task` has a slot
  * for. */
 void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf);
 /* What the attempt may use of the host's memory: as asked, or more after it ran out; 0: no limit.
  */
 int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task);
+int64_t stk_exec_cpu_milli(const stk_exec *x, uint32_t task);
 int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err);
 
 /* --- exec_start.c --- */
@@ -203,6 +274,24 @@ const char *const *stk_exec_contain_argv(const stk_exec *x, const char *task_jso
 
 /* --- exec_end.c --- */
 
+/* What is known when an attempt has ended. */
+typedef struct exec_ending {
+    uint32_t task;
+    const stk_step *step;
+    const char *dir; /* of a rank: its own */
+    const stk_outcome *outcome;
+    stk_result result;
+    bool has_result;
+    const char *used;   /* JSON */
+    const char *remark; /* what it did not use of what it was given, or NULL */
+} exec_ending;
+
+/* Reads result.json if there is one. A wrong one is the step's failure, told in `why`. */
+int stk_exec_read_result(stk_exec *x, exec_ending *e, stk_err *why);
+/* One output into the store; `r` or `declared` may be NULL. STK_E_NOT_FOUND: it isn't there (the
+ * step's fault). */
+int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output *r,
+                     const stk_output *declared, exec_ref *ret_ref, stk_err *err);
 int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err);
 /* The end of a task whose outcome is known: reads its result, stores its outputs, emits what
  * follows. */
@@ -215,8 +304,9 @@ struct exec_gang;
 /* Why an attempt failed; NULL where there is nothing to say. */
 typedef struct exec_failure {
     stk_failure class;
-    const char *text; /* a sentence without the step's name */
-    const char *used; /* JSON */
+    const char *text;           /* a sentence without the step's name */
+    const char *used;           /* JSON */
+    const char *type, *message; /* of the exception, in its own words */
     const char *traceback;
     const char *where;
     bool saved; /* a newer checkpoint than it began with */
@@ -287,6 +377,84 @@ int stk_exec_gone(stk_exec *x, uint32_t i_device, const char *why, stk_err *err)
 /* Every device that `task` could have had is out of the pool. */
 int stk_exec_fail_gone(stk_exec *x, uint32_t task, stk_err *err);
 
+/* --- exec_grow.c --- */
+
+/* The run's first task. */
+int stk_exec_grow_begin(stk_exec *x, stk_err *err);
+/* Tasks of the run: in grow (unless it has them already), in x->tasks, and, where `to_sched`, in
+ * the scheduler. */
+int stk_exec_grow_tasks(stk_exec *x, const stk_grow_adding *adding, stk_err *err);
+/* To the scheduler, by number; it waits for `needs`. What can't be had here gets a refusal. */
+int stk_exec_grow_schedule(stk_exec *x, uint32_t task, const uint32_t *needs, uint32_t n_needs,
+                           stk_err *err);
+/* After TASK_SUCCEEDED or TASK_CACHED: what follows the task, in the same transaction. */
+int stk_exec_follow(stk_exec *x, uint32_t task, const exec_said *said, stk_err *err);
+/* Would it go wrong? Then *ret_class, and a sentence. */
+int stk_exec_follow_check(const stk_exec *x, uint32_t task, const stk_grow_next *next,
+                          stk_err *err);
+/* What a task is admitted with: its step's request, of a gang from num_parallel so many times. The
+ * asks are `asks`, of STK_LIMIT_ASKS, or the plan's own. */
+stk_request stk_exec_request(const stk_plan *plan, uint32_t i_step, uint32_t ranks,
+                             stk_pack_ask *asks);
+/* The gang that a task is; ranks 0: none. */
+stk_gang_ask stk_exec_gang(const stk_exec *x, uint32_t task);
+uint32_t stk_exec_ranks(const stk_exec *x, uint32_t task); /* from num_parallel, else 0 */
+/* STK_ACT_LOOKUP of a task: cloned, cached, or missed. */
+int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err);
+/* A task that can't be had here (exec_grown.refusal) was to start. */
+int stk_exec_fail_refused(stk_exec *x, uint32_t task, stk_err *err);
+/* {"steps", "n"} of an event of the step → next, in `arena`. STK_E_USAGE: no such step. */
+int stk_exec_next_load(const stk_spec *spec, uint32_t i_step, const json_t *next, stk_arena *arena,
+                       stk_grow_next *ret_next, stk_err *err);
+
+/* --- exec_scope.c --- */
+
+const exec_artifact *stk_exec_scope_find(const exec_scope *scope, const char *name);
+/* Number i of the inputs of `task`: a task, and a rank of it. False: there are not so many. */
+bool stk_exec_scope_parent(const stk_exec *x, uint32_t task, uint32_t i, uint32_t *ret_task,
+                           const exec_scope **ret_scope, uint32_t *ret_rank);
+/* A parent's artifact of that name and content, or NULL. */
+exec_artifact *stk_exec_scope_inherited(const stk_exec *x, uint32_t task, const char *name,
+                                        const char *digest);
+/* The scopes after a task that is done. */
+int stk_exec_scope_end(stk_exec *x, uint32_t task, const exec_said *said, stk_err *err);
+/* What an input names by a step's output: one artifact; of a join a list, by its inputs. In
+ * x->scratch. STK_E_NOT_FOUND: there is none. */
+int stk_exec_scope_from(stk_exec *x, uint32_t task, const stk_input *in,
+                        const exec_artifact ***ret_found, uint32_t *ret_n, stk_err *err);
+/* The innermost foreach's item as JSON, in x->scratch, and its index. STK_E_NOT_FOUND: it is in no
+ * foreach, or the items are no JSON list. */
+int stk_exec_scope_item(stk_exec *x, uint32_t task, const char **ret_json, uint32_t *ret_index,
+                        stk_err *err);
+/* `,"flow":{…}` of its task.json. */
+int stk_exec_scope_json(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err);
+
+/* --- exec_said.c --- */
+
+/* What a finished attempt said, its outputs published. *ret_class: of the failure, if it is one. */
+int stk_exec_say(stk_exec *x, const exec_ending *e, exec_said *ret_said, stk_failure *ret_class,
+                 stk_err *err);
+/* {name: ref, …} of rank 0, and `,"dropped":…,"next":…,"ranks":…`. */
+void stk_exec_said_json(const stk_exec *x, const exec_said *said, stk_buf *outputs, stk_buf *more);
+/* The same back from an event's data. STK_E_NOT_FOUND: an artifact is gone from the store. */
+int stk_exec_said_load(stk_exec *x, uint32_t task, const json_t *data, exec_said *ret_said,
+                       stk_err *err);
+/* The artifact as JSON, in `arena`. STK_E_USAGE: it isn't. */
+int stk_exec_read_json(stk_exec *x, const exec_artifact *artifact, stk_arena *arena,
+                       stk_json *ret_json, stk_err *err);
+
+/* --- exec_clone.c --- */
+
+/* Reads what the other run's tasks said. STK_E_NOT_FOUND: there is no such run. */
+int stk_exec_clone_open(stk_exec *x, const char *run, const char *until, stk_err *err);
+void stk_exec_clone_close(struct exec_clone *clone);
+/* Is there a counterpart that succeeded? Then what it said, and its metadata (JSON or NULL). */
+int stk_exec_clone_find(stk_exec *x, uint32_t task, bool *ret_found, exec_said *ret_said,
+                        const char **ret_metadata, stk_err *err);
+/* `"clone":{…}` for RUN_CREATED. */
+void stk_exec_clone_json(const struct exec_clone *clone, stk_buf *buf);
+const char *stk_exec_clone_run(const struct exec_clone *clone); /* NULL: none */
+
 /* --- exec_mask.c --- */
 
 /* Stars instead of the known values of the step's secrets, in the logs and results in `dir`. */
@@ -294,10 +462,36 @@ void stk_exec_mask(const stk_settings *settings, const char *dir, stk_arena *are
 
 /* --- exec_schedule.c --- */
 
+stk_sched_task stk_exec_sched_task(const stk_plan *plan, uint32_t i_step,
+                                   const stk_request *request);
 /* What TASK_RETRYING says (its data, or NULL) that the next attempt gets more of. */
 stk_grows stk_exec_grows(const char *data);
 
 /* --- exec_resume.c --- */
+
+/* What the log says of a task, in the end. */
+typedef struct exec_past {
+    char *said; /* JSON of the last success: its outputs, or, of a graph that grows, all of its
+                   data; malloc'd; NULL: not done */
+    uint32_t attempt;                      /* highest */
+    uint32_t n_grown[STK_GROWS_SHARE + 1]; /* attempts that got more of this than the one before */
+    bool running;                          /* started, and no end was committed */
+    bool done;
+    bool ran; /* and was not served by the cache: hooks follow */
+} exec_past;
+
+/* A task that isn't done: ends what still lives of it, or takes its good result as it is. */
+int stk_exec_replay_unfinished(stk_exec *x, uint32_t task, const exec_past *past, stk_err *err);
+/* The step runs again since what it made is gone; an error where it can't. */
+int stk_exec_replay_again(stk_exec *x, uint32_t task, stk_err *err);
+
+/* --- exec_regrow.c --- */
+
+/* TASK_ADDED, TASK_SUCCEEDED and TASK_CACHED of the log, in its order; RUN_CREATED: what is cloned.
+ */
+int stk_exec_regrow_row(stk_exec *x, const stk_event_row *row, stk_err *err);
+/* Then all tasks, by number, with what the log says of each. */
+int stk_exec_regrow(stk_exec *x, exec_past *pasts, stk_err *err);
 
 int stk_exec_replay(stk_exec *x, stk_err *err);
 

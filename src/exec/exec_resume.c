@@ -10,19 +10,10 @@
 
 enum { KILL_TIMEOUT_MS = 10000 };
 
-/* What the log says of a task, in the end. */
-typedef struct past {
-    char *outputs;                         /* JSON of the last success, malloc'd; NULL: not done */
-    uint32_t attempt;                      /* highest */
-    uint32_t n_grown[STK_GROWS_SHARE + 1]; /* attempts that got more of this than the one before */
-    bool running;                          /* started, and no end was committed */
-    bool done;
-    bool ran; /* and was not served by the cache: hooks follow */
-} past;
-
 typedef struct history {
-    past *tasks;
-    uint32_t n_tasks;
+    stk_exec *x;
+    exec_past *tasks;
+    uint32_t n_tasks, cap_tasks;
     json_t *notes; /* an object whose keys are what was said */
     stk_err *err;
 } history;
@@ -64,9 +55,33 @@ static char *outputs_of(const char *data)
     return text;
 }
 
+/* A graph that grows: the tasks so far. */
+static int take_grown(history *h, const stk_event_row *row)
+{
+    int rc = stk_exec_regrow_row(h->x, row, h->err);
+    if (rc < 0 || h->x->n_tasks <= h->cap_tasks) {
+        h->n_tasks = h->x->n_tasks;
+        return rc;
+    }
+    uint32_t cap = h->x->cap_tasks;
+    exec_past *bigger = reallocarray(h->tasks, (size_t)cap + 1, sizeof *bigger);
+    if (bigger == NULL) {
+        return stk_exec_nomem(h->err);
+    }
+    memset(bigger + h->cap_tasks, 0, (cap - h->cap_tasks) * sizeof *bigger);
+    h->tasks = bigger;
+    h->cap_tasks = cap;
+    h->n_tasks = h->x->n_tasks;
+    return 0;
+}
+
 static int fold_row(void *arg, const stk_event_row *row)
 {
     history *h = arg;
+    int rc = h->x->grow == NULL ? 0 : take_grown(h, row);
+    if (rc < 0) {
+        return rc;
+    }
     if (row->kind == STK_EV_RUN_CREATED || row->kind == STK_EV_NOTE) {
         keep_notes(h->notes, row->data);
         return 0;
@@ -74,7 +89,7 @@ static int fold_row(void *arg, const stk_event_row *row)
     if (row->task >= h->n_tasks) {
         return 0;
     }
-    past *p = &h->tasks[row->task];
+    exec_past *p = &h->tasks[row->task];
     p->attempt = row->attempt > p->attempt ? row->attempt : p->attempt;
     switch (row->kind) {
     case STK_EV_TASK_STARTED:
@@ -82,9 +97,10 @@ static int fold_row(void *arg, const stk_event_row *row)
         break;
     case STK_EV_TASK_CACHED:
     case STK_EV_TASK_SUCCEEDED:
-        free(p->outputs);
-        p->outputs = outputs_of(row->data);
-        p->done = p->outputs != NULL;
+        free(p->said);
+        p->said = h->x->grow == NULL ? outputs_of(row->data)
+                                     : strdup(row->data == NULL ? "{}" : row->data);
+        p->done = p->said != NULL;
         p->ran = row->kind == STK_EV_TASK_SUCCEEDED;
         p->running = false;
         break;
@@ -102,7 +118,7 @@ static int fold_row(void *arg, const stk_event_row *row)
 }
 
 /* Ends what may still live of an attempt; after this nothing of it runs. */
-static int end_attempt(stk_exec *x, uint32_t task, const past *p, stk_err *err)
+static int end_attempt(stk_exec *x, uint32_t task, const exec_past *p, stk_err *err)
 {
     const char *dir = stk_exec_dir(x, task, p->attempt, x->scratch);
     if (dir == NULL) {
@@ -111,9 +127,9 @@ static int end_attempt(stk_exec *x, uint32_t task, const past *p, stk_err *err)
     if (stk_runner_attempt_is_live(dir) &&
         stk_runner_attempt_kill(dir, x->config.run, KILL_TIMEOUT_MS) < 0) {
         return stk_err_set(err, STK_E_BUSY,
-                           "step '%s': its earlier attempt still runs and could not be ended; end "
+                           "%s: its earlier attempt still runs and could not be ended; end "
                            "it by hand (see %s)",
-                           stk_exec_step(x, task)->name, dir);
+                           stk_exec_who(x, task, x->scratch), dir);
     }
     return 0;
 }
@@ -148,7 +164,7 @@ static int adopt(stk_exec *x, uint32_t task, bool *ret_adopted, stk_err *err)
 /* One task of the log: finished ones are folded as finished, an unfinished attempt is closed. In
  * topological order. */
 /* What it asked for in the end it asks for again. */
-static int grow(stk_exec *x, uint32_t task, const past *p, stk_err *err)
+static int grow(stk_exec *x, uint32_t task, const exec_past *p, stk_err *err)
 {
     int rc = 0;
     for (int grows = STK_GROWS_MEMORY; grows <= STK_GROWS_SHARE; grows++) {
@@ -162,28 +178,8 @@ static int grow(stk_exec *x, uint32_t task, const past *p, stk_err *err)
     return rc;
 }
 
-static int replay_task(stk_exec *x, uint32_t task, past *p, stk_err *err)
+int stk_exec_replay_unfinished(stk_exec *x, uint32_t task, const exec_past *p, stk_err *err)
 {
-    x->tasks[task].attempt_base = p->attempt;
-    if (p->done) {
-        int rc = stk_exec_parse_outputs(&x->lookup, stk_exec_step(x, task), p->outputs, true,
-                                        &x->tasks[task].outputs, err);
-        if (rc == STK_E_NOT_FOUND) { /* an artifact was torn or removed: the step runs again */
-            const char *refusal = stk_plan_request(x->config.plan, x->tasks[task].i_step)->refusal;
-            return refusal == NULL
-                       ? 0
-                       : stk_err_set(err, STK_E_RESOURCES,
-                                     "%s; it had finished, but its result is gone from the store",
-                                     refusal);
-        }
-        bool ready = stk_sched_state(x->sched, task) == STK_TASK_LOOKUP;
-        x->tasks[task].owes_hooks = rc >= 0 && ready && p->ran;
-        return rc < 0 || !ready
-                   ? rc
-                   : stk_sched_fold(x->sched,
-                                    &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task},
-                                    err);
-    }
     bool adopted = false;
     int rc = grow(x, task, p, err);
     rc = rc == 0 && p->running ? end_attempt(x, task, p, err) : rc;
@@ -194,10 +190,40 @@ static int replay_task(stk_exec *x, uint32_t task, past *p, stk_err *err)
     return rc;
 }
 
+int stk_exec_replay_again(stk_exec *x, uint32_t task, stk_err *err)
+{
+    const char *refusal = stk_plan_request(x->config.plan, x->tasks[task].i_step)->refusal;
+    return refusal == NULL
+               ? 0
+               : stk_err_set(err, STK_E_RESOURCES,
+                             "%s; it had finished, but its result is gone from the store", refusal);
+}
+
+static int replay_task(stk_exec *x, uint32_t task, exec_past *p, stk_err *err)
+{
+    x->tasks[task].attempt_base = p->attempt;
+    if (!p->done) {
+        return stk_exec_replay_unfinished(x, task, p, err);
+    }
+    int rc = stk_exec_parse_outputs(&x->lookup, stk_exec_step(x, task), p->said, true,
+                                    &x->tasks[task].outputs, err);
+    if (rc == STK_E_NOT_FOUND) { /* an artifact was torn or removed */
+        return stk_exec_replay_again(x, task, err);
+    }
+    bool ready = stk_sched_state(x->sched, task) == STK_TASK_LOOKUP;
+    x->tasks[task].owes_hooks = rc >= 0 && ready && p->ran;
+    return rc < 0 || !ready
+               ? rc
+               : stk_sched_fold(x->sched,
+                                &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task}, err);
+}
+
 int stk_exec_replay(stk_exec *x, stk_err *err)
 {
-    history h = {.tasks = calloc((size_t)x->n_tasks + 1, sizeof *h.tasks),
+    history h = {.x = x,
+                 .tasks = calloc((size_t)x->n_tasks + 1, sizeof *h.tasks),
                  .n_tasks = x->n_tasks,
+                 .cap_tasks = x->n_tasks,
                  .notes = json_object(),
                  .err = err};
     if (h.tasks == NULL || h.notes == NULL) {
@@ -207,12 +233,13 @@ int stk_exec_replay(stk_exec *x, stk_err *err)
     }
     int rc = stk_store_events(x->config.store, x->config.run, 0, fold_row, &h, err);
     rc = rc < 0 ? rc : emit_new_notes(x, h.notes, err);
+    rc = rc < 0 || x->grow == NULL ? rc : stk_exec_regrow(x, h.tasks, err);
     const uint32_t *order = stk_plan_order(x->config.plan);
-    for (uint32_t i = 0; i < x->n_tasks && rc >= 0; i++) {
+    for (uint32_t i = 0; i < x->n_tasks && rc >= 0 && x->grow == NULL; i++) {
         rc = replay_task(x, order[i], &h.tasks[order[i]], err);
     }
-    for (uint32_t i = 0; i < x->n_tasks; i++) {
-        free(h.tasks[i].outputs);
+    for (uint32_t i = 0; i < h.n_tasks; i++) {
+        free(h.tasks[i].said);
     }
     free(h.tasks);
     json_decref(h.notes);

@@ -7,9 +7,8 @@
 #include "base/map.h"
 #include "exec/exec_private.h"
 
-static stk_sched_task task_of(const stk_plan *plan, uint32_t i_step)
+stk_sched_task stk_exec_sched_task(const stk_plan *plan, uint32_t i_step, const stk_request *r)
 {
-    const stk_request *r = stk_plan_request(plan, i_step);
     const stk_settings *s = stk_spec_step(stk_plan_spec(plan), i_step)->settings;
     return (stk_sched_task){.cpu_milli = r->cpu_milli,
                             .memory_bytes = r->memory_bytes,
@@ -27,9 +26,10 @@ static stk_sched_task task_of(const stk_plan *plan, uint32_t i_step)
 
 static int add_tasks(stk_sched *sched, const stk_plan *plan, stk_err *err)
 {
-    uint32_t n = stk_spec_n_steps(stk_plan_spec(plan));
+    const stk_spec *spec = stk_plan_spec(plan);
+    uint32_t n = stk_spec_grows(spec) ? 0 : stk_spec_n_steps(spec);
     for (uint32_t i = 0; i < n; i++) {
-        stk_sched_task task = task_of(plan, i);
+        stk_sched_task task = stk_exec_sched_task(plan, i, stk_plan_request(plan, i));
         uint32_t n_needs = 0;
         const uint32_t *needs = stk_plan_needs(plan, i, &n_needs);
         int rc = stk_sched_add(sched, &task, needs, n_needs, NULL, err);

@@ -20,7 +20,50 @@ enum {
 
 /* --- task.json --- */
 
-static int add_input(stk_exec *x, const stk_input *in, stk_buf *buf, stk_err *err)
+static int add_artifact(stk_exec *x, const exec_ref *ref, stk_buf *buf, stk_err *err)
+{
+    const char *path = NULL;
+    int64_t size = 0;
+    int rc = stk_store_artifact(x->config.store, ref->digest, x->scratch, &path, &size, err);
+    if (rc == 0) { /* the ref's object, with the path added */
+        stk_buf_add(buf, ref->json, strlen(ref->json) - 1);
+        stk_buf_text(buf, ",\"path\":");
+        stk_buf_json(buf, path);
+        stk_buf_char(buf, '}');
+    }
+    return rc;
+}
+
+/* Of a graph that grows: the parent's, or of a join all that its inputs have. */
+static int add_from(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *buf, stk_err *err)
+{
+    const exec_artifact **found = NULL;
+    uint32_t n = 0;
+    bool many = stk_exec_step(x, task)->is_join;
+    int rc = stk_exec_scope_from(x, task, in, &found, &n, err);
+    stk_buf_text(buf, many ? "{\"list\":[" : "");
+    for (uint32_t i = 0; i < (many ? n : 1) && rc == 0; i++) {
+        stk_buf_text(buf, i > 0 ? "," : "");
+        rc = add_artifact(x, &found[i]->ref, buf, err);
+    }
+    stk_buf_text(buf, many ? "]}" : "");
+    return rc;
+}
+
+static int add_item(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err)
+{
+    const char *item = NULL;
+    uint32_t index = 0;
+    int rc = stk_exec_scope_item(x, task, &item, &index, err);
+    if (rc == 0) {
+        stk_buf_text(buf, "{\"value\":");
+        stk_buf_text(buf, item);
+        stk_buf_char(buf, '}');
+    }
+    return rc;
+}
+
+static int add_input(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *buf, stk_err *err)
 {
     const char *path = NULL;
     int64_t size = 0;
@@ -33,17 +76,9 @@ static int add_input(stk_exec *x, const stk_input *in, stk_buf *buf, stk_err *er
                               ? in->text
                               : stk_spec_param(x->spec, in->i_param)->value);
         return stk_buf_char(buf, '}');
-    case STK_INPUT_OUTPUT: {
-        const exec_ref *ref = &x->tasks[in->step].outputs[in->output];
-        rc = stk_store_artifact(x->config.store, ref->digest, x->scratch, &path, &size, err);
-        if (rc == 0) { /* the ref's object, with the path added */
-            stk_buf_add(buf, ref->json, strlen(ref->json) - 1);
-            stk_buf_text(buf, ",\"path\":");
-            stk_buf_json(buf, path);
-            stk_buf_char(buf, '}');
-        }
-        return rc;
-    }
+    case STK_INPUT_OUTPUT:
+        return x->grow != NULL ? add_from(x, task, in, buf, err)
+                               : add_artifact(x, &x->tasks[in->step].outputs[in->output], buf, err);
     case STK_INPUT_FILE: {
         const char *at = in->text[0] == '/' ? in->text
                                             : stk_arena_printf(x->scratch, "%s/%s",
@@ -70,62 +105,17 @@ static int add_input(stk_exec *x, const stk_input *in, stk_buf *buf, stk_err *er
         }
         return rc;
     case STK_INPUT_ITEM:
-        break;
+        return add_item(x, task, buf, err);
     case STK_INPUT_LIST:
         stk_buf_text(buf, "{\"list\":[");
         for (uint32_t i = 0; i < in->n_items && rc >= 0; i++) {
             stk_buf_text(buf, i > 0 ? "," : "");
-            rc = add_input(x, &in->items[i], buf, err);
+            rc = add_input(x, task, &in->items[i], buf, err);
         }
         stk_buf_text(buf, "]}");
         return rc;
     }
     return stk_err_set(err, STK_E_BUG, "unknown kind of input");
-}
-
-static void add_asked_devices(const stk_alternative *a, const char *comma, stk_buf *buf)
-{
-    if (a->gpu_count >= 0) {
-        stk_buf_printf(buf, "%s\"gpu_count\":%lld", comma, (long long)a->gpu_count);
-        comma = ",";
-    }
-    if (a->gpu_memory_bytes > 0) {
-        stk_buf_printf(buf, "%s\"gpu_memory_bytes\":%lld", comma, (long long)a->gpu_memory_bytes);
-        comma = ",";
-    } else if (a->gpu_memory_bytes == STK_GPU_MEMORY_AUTO) {
-        stk_buf_printf(buf, "%s\"gpu_memory\":\"auto\"", comma);
-        comma = ",";
-    }
-    if (a->gpu_class != NULL) {
-        stk_buf_printf(buf, "%s\"gpu_class\":", comma);
-        stk_buf_json(buf, a->gpu_class);
-        comma = ",";
-    }
-    if (a->gpu_vendor != NULL) {
-        stk_buf_printf(buf, "%s\"gpu_vendor\":", comma);
-        stk_buf_json(buf, a->gpu_vendor);
-    }
-}
-
-static void add_asked(const stk_resources *r, stk_buf *buf)
-{
-    stk_buf_text(buf, ",\"asked\":{");
-    size_t empty = buf->len;
-    if (r->cpu_milli >= 0) {
-        stk_buf_printf(buf, "\"cpu_count\":%g", (double)r->cpu_milli / 1000);
-    }
-    if (r->memory_bytes >= 0) {
-        stk_buf_printf(buf, "%s\"memory_bytes\":%lld", buf->len > empty ? "," : "",
-                       (long long)r->memory_bytes);
-    }
-    const stk_alternative rest = {r->gpu_count, r->gpu_memory_bytes, r->gpu_class, r->gpu_vendor};
-    add_asked_devices(&rest, buf->len > empty ? "," : "", buf);
-    for (uint32_t i = 0; i < r->n_any_of; i++) {
-        stk_buf_text(buf, i > 0 ? ",{" : buf->len > empty ? ",\"any_of\":[{" : "\"any_of\":[{");
-        add_asked_devices(&r->any_of[i], "", buf);
-        stk_buf_text(buf, i + 1 == r->n_any_of ? "}]" : "}");
-    }
-    stk_buf_char(buf, '}');
 }
 
 static void add_hooks(const stk_settings *s, stk_buf *buf)
@@ -146,30 +136,30 @@ static void add_hooks(const stk_settings *s, stk_buf *buf)
 
 static uint32_t n_ranks(const stk_exec *x, uint32_t task)
 {
-    const stk_gang_ask *gang = &stk_exec_step(x, task)->settings->gang;
+    stk_gang_ask gang = stk_exec_gang(x, task);
     const exec_slot *slot = x->tasks[task].slot;
     uint32_t n_devices = slot == NULL ? 0 : slot->lease.n;
-    return gang->ranks != STK_GANG_GPUS ? (uint32_t)gang->ranks : n_devices > 0 ? n_devices : 1;
+    return gang.ranks != STK_GANG_GPUS ? (uint32_t)gang.ranks : n_devices > 0 ? n_devices : 1;
 }
 
 static void add_gang(const stk_exec *x, uint32_t task, stk_buf *buf)
 {
     const stk_settings *s = stk_exec_step(x, task)->settings;
-    const stk_gang_ask *gang = &s->gang;
-    if (gang->ranks == 0) {
+    stk_gang_ask gang = stk_exec_gang(x, task);
+    if (gang.ranks == 0) {
         return;
     }
     int64_t ranks = n_ranks(x, task);
-    int64_t min = gang->min_ranks > 0 && gang->min_ranks < ranks ? gang->min_ranks : ranks;
+    int64_t min = gang.min_ranks > 0 && gang.min_ranks < ranks ? gang.min_ranks : ranks;
     stk_buf_printf(buf,
                    ",\"gang\":{\"ranks\":%lld,\"min_ranks\":%lld,\"restarts\":%lld,"
                    "\"nodes\":%lld,\"port\":",
-                   (long long)ranks, (long long)min, (long long)gang->restarts,
-                   gang->nodes > 1 ? (long long)gang->nodes : 1LL);
-    stk_buf_printf(buf, gang->port > 0 ? "%lld" : "null", (long long)gang->port);
+                   (long long)ranks, (long long)min, (long long)gang.restarts,
+                   gang.nodes > 1 ? (long long)gang.nodes : 1LL);
+    stk_buf_printf(buf, gang.port > 0 ? "%lld" : "null", (long long)gang.port);
     stk_buf_printf(
         buf, ",\"hang_ms\":%lld,\"grace_ms\":%lld,\"notice_ms\":%lld,\"devices_per_rank\":%lld}",
-        (long long)gang->hang_ms, (long long)s->grace_ms,
+        (long long)gang.hang_ms, (long long)s->grace_ms,
         (long long)(s->timeout_ms > 0 ? s->timeout_notice_ms : 0),
         (long long)x->tasks[task].slot->lease.n / (long long)ranks);
 }
@@ -191,8 +181,9 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
     const stk_step *step = stk_exec_step(x, task);
     stk_buf_printf(buf, "{\"stoker\":1,\"run\":\"%s\",\"pipeline\":", x->config.run);
     stk_buf_json(buf, stk_spec_name(x->spec));
-    stk_buf_printf(buf, ",\"step\":\"%s\",\"task\":0,\"attempt\":%u,\"last_attempt\":%s,\"store\":",
-                   step->name, attempt,
+    stk_buf_printf(buf,
+                   ",\"step\":\"%s\",\"task\":%u,\"attempt\":%u,\"last_attempt\":%s,\"store\":",
+                   step->name, stk_exec_id(x, task), attempt,
                    stk_sched_is_last_attempt(x->sched, task) ? "true" : "false");
     stk_buf_json(buf, stk_store_path(x->config.store));
     if (step->python != NULL) {
@@ -208,7 +199,7 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
         stk_buf_text(buf, i > 0 ? "," : "");
         stk_buf_json(buf, step->inputs[i].name);
         stk_buf_char(buf, ':');
-        int rc = add_input(x, &step->inputs[i], buf, err);
+        int rc = add_input(x, task, &step->inputs[i], buf, err);
         if (rc < 0) {
             *ret_class = STK_FAIL_LOAD;
             return stk_err_context(err, "input '%s'", step->inputs[i].name);
@@ -220,7 +211,7 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
         stk_buf_json(buf, step->outputs[i].name);
     }
     stk_buf_char(buf, ']');
-    add_asked(&step->settings->resources, buf);
+    stk_exec_asked_json(&step->settings->resources, buf);
     stk_buf_text(buf, ",\"granted\":");
     stk_exec_granted_json(x, task, buf);
     if (step->uses != NULL) { /* an empty list is an answer too */
@@ -228,6 +219,10 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
     }
     add_hooks(step->settings, buf);
     add_gang(x, task, buf);
+    if (x->grow != NULL && stk_exec_scope_json(x, task, buf, err) < 0) {
+        *ret_class = STK_FAIL_LOAD;
+        return err->code;
+    }
     if (stk_exec_is_contained(x, task) &&
         stk_exec_container_json(x, task, attempt, dir, env, buf, err) < 0) {
         return err->code;
@@ -306,26 +301,72 @@ static int link_to(const char *path, const char *link, stk_err *err)
                : 0;
 }
 
-/* A list is a folder in/NAME of links 0, 1 … with leading zeros, so that NAME/ * is in order. */
-static int link_items(stk_exec *x, const stk_input *in, const char *folder, stk_arena *arena,
-                      stk_err *err)
+/* The digests of a list's artifacts: of the steps that it names, or of a join's inputs. */
+static int list_digests(stk_exec *x, uint32_t task, const stk_input *in, stk_arena *arena,
+                        const char ***ret_digests, uint32_t *ret_n, stk_err *err)
 {
-    int width = snprintf(NULL, 0, "%u", in->n_items > 0 ? in->n_items - 1 : 0);
-    int rc = folder == NULL ? stk_exec_nomem(err) : stk_file_mkdirs(folder, 0755, err);
-    for (uint32_t i = 0; i < in->n_items && rc == 0; i++) {
-        const stk_input *item = &in->items[i];
+    const exec_artifact **found = NULL;
+    uint32_t n = in->n_items;
+    int rc = x->grow == NULL ? 0 : stk_exec_scope_from(x, task, in, &found, &n, err);
+    const char **digests = rc < 0 ? NULL : stk_arena_array(arena, (size_t)n + 1, sizeof *digests);
+    for (uint32_t i = 0; i < n && digests != NULL; i++) {
+        digests[i] = x->grow != NULL
+                         ? found[i]->ref.digest
+                         : x->tasks[in->items[i].step].outputs[in->items[i].output].digest;
+    }
+    *ret_digests = digests;
+    *ret_n = n;
+    return rc < 0 || digests != NULL ? rc : stk_exec_nomem(err);
+}
+
+/* A list is a folder in/NAME of links 0, 1 … with leading zeros, so that NAME/ * is in order. */
+static int link_items(stk_exec *x, uint32_t task, const stk_input *in, const char *folder,
+                      stk_arena *arena, stk_err *err)
+{
+    const char **digests = NULL;
+    uint32_t n = 0;
+    int rc =
+        folder == NULL ? stk_exec_nomem(err) : list_digests(x, task, in, arena, &digests, &n, err);
+    int width = snprintf(NULL, 0, "%u", n > 0 ? n - 1 : 0);
+    rc = rc < 0 ? rc : stk_file_mkdirs(folder, 0755, err);
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
         const char *path = NULL;
         int64_t size = 0;
-        rc = stk_store_artifact(x->config.store, x->tasks[item->step].outputs[item->output].digest,
-                                arena, &path, &size, err);
+        rc = stk_store_artifact(x->config.store, digests[i], arena, &path, &size, err);
         rc = rc < 0 ? rc : link_to(path, stk_arena_printf(arena, "%s/%0*u", folder, width, i), err);
     }
     return rc;
 }
 
+/* `name` NULL: what a task of a foreach has anyway, as far as the items are JSON. */
+static int env_item(stk_exec *x, uint32_t task, env_list *env, const char *name, stk_err *err)
+{
+    char number[16];
+    const char *item = NULL;
+    uint32_t index = UINT32_MAX;
+    stk_err why = {0};
+    int rc = stk_exec_scope_item(x, task, &item, &index, &why);
+    if (rc == STK_E_NOMEM || (rc < 0 && name != NULL)) {
+        *err = why;
+        return rc;
+    }
+    if (name != NULL) {
+        env_param(env, name, item);
+        return 0;
+    }
+    if (index != UINT32_MAX) {
+        (void)snprintf(number, sizeof number, "%u", index);
+        env_add(env, "STOKER_INDEX", number);
+    }
+    if (rc == 0 && strlen(item) < STK_LIMIT_ENV_BYTES - sizeof "STOKER_ITEM=") {
+        env_add(env, "STOKER_ITEM", item);
+    }
+    return 0;
+}
+
 /* Also links in/NAME → the file, for command steps. */
-static int env_input(stk_exec *x, env_list *env, const char *dir, const stk_input *in, bool many,
-                     stk_err *err)
+static int env_input(stk_exec *x, uint32_t task, env_list *env, const char *dir,
+                     const stk_input *in, bool many, stk_err *err)
 {
     if (in->kind == STK_INPUT_VALUE || in->kind == STK_INPUT_PARAM) {
         env_param(env, in->name,
@@ -333,21 +374,33 @@ static int env_input(stk_exec *x, env_list *env, const char *dir, const stk_inpu
                                               : stk_spec_param(x->spec, in->i_param)->value);
         return 0;
     }
+    if (in->kind == STK_INPUT_ITEM) {
+        return env_item(x, task, env, in->name, err);
+    }
     const char *path = NULL;
     int64_t size = 0;
     int rc = 0;
+    bool is_list = in->kind == STK_INPUT_LIST ||
+                   (in->kind == STK_INPUT_OUTPUT && stk_exec_step(x, task)->is_join);
     if (in->kind == STK_INPUT_FILE) {
         path = in->text[0] == '/'
                    ? in->text
                    : stk_arena_printf(env->arena, "%s/%s", stk_spec_folder(x->spec), in->text);
-    } else if (in->kind == STK_INPUT_LIST) {
+    } else if (is_list) {
         path = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
-        rc = link_items(x, in, path, env->arena, err);
+        rc = link_items(x, task, in, path, env->arena, err);
     } else {
-        const char *digest = in->kind == STK_INPUT_ARTIFACT
-                                 ? in->text
-                                 : x->tasks[in->step].outputs[in->output].digest;
-        rc = stk_store_artifact(x->config.store, digest, env->arena, &path, &size, err);
+        const exec_artifact **found = NULL;
+        uint32_t n = 0;
+        const char *digest = in->text;
+        if (in->kind == STK_INPUT_OUTPUT && x->grow != NULL) {
+            rc = stk_exec_scope_from(x, task, in, &found, &n, err);
+            digest = rc < 0 ? NULL : found[0]->ref.digest;
+        } else if (in->kind == STK_INPUT_OUTPUT) {
+            digest = x->tasks[in->step].outputs[in->output].digest;
+        }
+        rc = rc < 0 ? rc
+                    : stk_store_artifact(x->config.store, digest, env->arena, &path, &size, err);
     }
     if (path != NULL && rc == 0) {
         char key[STK_LIMIT_NAME + 32];
@@ -355,7 +408,7 @@ static int env_input(stk_exec *x, env_list *env, const char *dir, const stk_inpu
         if (!many) { /* thousands would be more than the system lets a program have */
             env_add(env, key, path);
         }
-        if (in->kind != STK_INPUT_LIST) {
+        if (!is_list) {
             rc = link_to(path, stk_arena_printf(env->arena, "%s/in/%s", dir, in->name), err);
         }
     }
@@ -384,22 +437,24 @@ static int job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir
     const stk_step *step = stk_exec_step(x, task);
     const stk_settings *s = step->settings;
     const exec_slot *slot = x->tasks[task].slot;
-    char number[16];
+    char number[16], id[16];
     (void)snprintf(number, sizeof number, "%u", attempt);
+    (void)snprintf(id, sizeof id, "%u", stk_exec_id(x, task));
     env_add(env, "STOKER_RUN", x->config.run);
     env_add(env, "STOKER_PIPELINE", stk_spec_name(x->spec));
     env_add(env, "STOKER_STEP", step->name);
-    env_add(env, "STOKER_TASK", "0");
+    env_add(env, "STOKER_TASK", id);
     env_add(env, "STOKER_ATTEMPT", number);
     env_add(env, "STOKER_TASK_DIR", dir);
     env_add(env, "STOKER_INPUT", stk_arena_printf(env->arena, "%s/in", dir));
     env_add(env, "STOKER_OUTPUT", stk_arena_printf(env->arena, "%s/out", dir));
     env_add(env, "STOKER_CHECKPOINT_DIR", stk_exec_checkpoints(x, task, env->arena));
     env_add(env, "STOKER_STORE", stk_store_path(x->config.store));
-    int rc = 0;
+    bool has_item = x->grow != NULL && step->python == NULL;
+    int rc = has_item ? env_item(x, task, env, NULL, err) : 0;
     for (uint32_t i = 0; i < step->n_inputs && rc == 0 && step->python == NULL; i++) {
         bool many = step->n_inputs > STK_LIMIT_INPUTS_ENV;
-        rc = env_input(x, env, dir, &step->inputs[i], many, err);
+        rc = env_input(x, task, env, dir, &step->inputs[i], many, err);
     }
     if (slot != NULL && slot->n_cpus > 0) {
         static const char *const names[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS",
@@ -545,7 +600,8 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     }
     bool contained = stk_exec_is_contained(x, task);
     const char *const *argv = step->argv;
-    if (contained || (step->python == NULL && s->gang.ranks != 0)) {
+    stk_gang_ask gang = stk_exec_gang(x, task);
+    if (contained || (step->python == NULL && gang.ranks != 0)) {
         argv = contained ? stk_exec_contain_argv(x, path) : gang_argv(x, step, path);
         if (argv == NULL) {
             return stk_exec_nomem(err);
@@ -555,8 +611,8 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .attempt = attempt,
                      .step = step->name,
                      .dir = dir,
-                     .gang = s->gang.ranks != 0 && !contained,
-                     .nodes = s->gang.nodes > 1 ? (uint32_t)s->gang.nodes : 1,
+                     .gang = gang.ranks != 0 && !contained,
+                     .nodes = gang.nodes > 1 ? (uint32_t)gang.nodes : 1,
                      .argv = contained || step->python == NULL ? argv : NULL,
                      .python = contained ? NULL : step->python,
                      .spawn = s->isolation == STK_ISOLATION_SPAWN,
@@ -571,7 +627,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .n_cpus = contained ? 0 : slot->n_cpus,
                      .threads = slot->n_cpus,
                      .memory_bytes = stk_exec_memory_limit(x, task),
-                     .cpu_milli = r->limit_cpu ? r->cpu_milli : 0,
+                     .cpu_milli = r->limit_cpu ? stk_exec_cpu_milli(x, task) : 0,
                      .sample_ms = s->sample_ms,
                      .reads_samples = s->gpu_profile.enabled && s->gpu_profile.include_artifacts,
                      .timeout_ms = s->timeout_ms,

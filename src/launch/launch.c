@@ -506,9 +506,18 @@ static int open_signals(stk_gang *g, sigset_t *ret_before, stk_err *err)
                : 0;
 }
 
+/* Five files a rank: a shell's usual 1024 are for 200 ranks. */
+static void raise_n_files(stk_gang *g)
+{
+    (void)getrlimit(RLIMIT_NOFILE, &g->n_files);
+    struct rlimit more = {.rlim_cur = g->n_files.rlim_max, .rlim_max = g->n_files.rlim_max};
+    (void)setrlimit(RLIMIT_NOFILE, &more);
+}
+
 static int open_gang(stk_gang *g, sigset_t *ret_before, stk_err *err)
 {
     find_inherited(g);
+    raise_n_files(g);
     g->arena = stk_arena_new(0);
     g->ranks = calloc(g->config->ranks + 1, sizeof *g->ranks);
     g->past = STK_BUF_INIT(64 << 20);

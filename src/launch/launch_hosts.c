@@ -157,6 +157,7 @@ static int start_host(stk_gang *g, launch_host *h, const stk_node *node, stk_err
                        .stdin_fd = pipes[0],
                        .stdout_fd = g->config->out_fd,
                        .stderr_fd = g->config->err_fd,
+                       .n_files = &g->n_files,
                        .keep_fds = g->inherited,
                        .n_keep_fds = g->n_inherited,
                        .new_session = true};

@@ -25,7 +25,7 @@ static void name_process(int pid, char *text, size_t size)
         len = 0;
     }
     for (size_t i = 0; i + 1 < len; i++) {
-        words[i] = words[i] == '\0' ? ' ' : words[i];
+        words[i] = (unsigned char)words[i] < ' ' ? ' ' : words[i];
     }
     (void)snprintf(text, size, "pid %d%s%.120s", pid, len > 0 ? ": " : "", len > 0 ? words : "");
 }

@@ -121,6 +121,7 @@ typedef struct stk_gang {
     int inherited[256]; /* descriptors that we were handed, and hand on: leases, an attempt's lock
                          */
     uint32_t n_inherited;
+    struct rlimit n_files;    /* as we were started with, and so the ranks */
     uint32_t n;               /* ranks of this attempt, on this node */
     uint32_t world, n_before; /* on all nodes; on those before this one */
     uint32_t n_live, restart;

@@ -9,6 +9,8 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 
+enum { FILES_A_RANK = 5 }; /* pipes, logs, a process descriptor */
+
 int stk_launch_started(stk_gang *g, uint32_t rank, pid_t pid, int pidfd, stk_err *err)
 {
     launch_rank *r = &g->ranks[rank];
@@ -40,6 +42,7 @@ int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err)
                            .stdin_fd = -1,
                            .stdout_fd = theirs[0],
                            .stderr_fd = theirs[1],
+                           .n_files = &g->n_files,
                            .keep_fds = g->inherited,
                            .n_keep_fds = g->n_inherited,
                            .batch = g->batch.to < 0 ? NULL : &g->batch,
@@ -67,6 +70,10 @@ int stk_launch_start(stk_gang *g, stk_err *err)
         const cpu_set_t *own = g->cpus == NULL ? NULL : &g->cpus[rank];
         rc = fork ? stk_launch_server_start(g, &g->env, own, rank, err)
                   : stk_launch_start_rank(g, rank, err);
+    }
+    if (rc < 0 && err != NULL && err->sys == EMFILE) {
+        stk_err_hint(err, "%u ranks need some %u open files; raise the hard limit (ulimit -Hn)",
+                     g->n, g->n * FILES_A_RANK + 16);
     }
     return rc;
 }

@@ -40,6 +40,19 @@ def test_sixty_four_ranks() -> None:
     assert sorted(done.out.splitlines()) == sorted(f"[{k}] {k}" for k in range(64))
 
 
+def test_more_ranks_than_the_shells_limit_of_open_files(tmp_path: Path) -> None:
+    """The soft limit is for programs that use select; the launcher needs more, and its ranks keep what was set."""
+    count = "ulimit -Sn"
+    words = f'ulimit -Sn 64; exec {binary()} launch -n 20 --log-dir {tmp_path} -- sh -c "{count}"'
+    done = subprocess.run(["sh", "-c", words], env=ENV, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == sorted(f"[{k}] 64" for k in range(20))
+    words = words.replace("-Sn 64", "-n 64", 1)
+    done = subprocess.run(["sh", "-c", words], env=ENV, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3
+    assert "20 ranks need some 116 open files; raise the hard limit (ulimit -Hn)" in done.stderr
+
+
 def test_cpus_are_split() -> None:
     have = len(os.sched_getaffinity(0))
     if have < 2:

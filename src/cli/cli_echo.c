@@ -1,0 +1,280 @@
+#include "cli/cli_echo.h"
+
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/units.h"
+#include "sys/file.h"
+
+enum { CHUNK = 65536, LOOK_MS = 50, OUT = 0, ERR = 1 };
+
+/* A running attempt. */
+typedef struct echoed {
+    uint32_t task, attempt;
+    int64_t pid; /* 0: not told */
+    int fds[2];  /* its logs, once they are there */
+    off_t at[2]; /* echoed so far: always whole lines */
+} echoed;
+
+struct stk_cli_echo {
+    const stk_view *view;
+    echoed *items;
+    uint32_t n, cap;
+    stk_buf out[2];
+    int64_t looked_ms;
+    bool is_deaf[2]; /* nobody reads what we write there */
+};
+
+stk_cli_echo *stk_cli_echo_new(const stk_view *view)
+{
+    stk_cli_echo *echo = calloc(1, sizeof *echo);
+    if (echo != NULL) {
+        echo->view = view;
+        echo->out[OUT] = echo->out[ERR] = STK_BUF_INIT(1u << 30);
+    }
+    return echo;
+}
+
+static void close_logs(echoed *e)
+{
+    for (int k = 0; k < 2; k++) {
+        if (e->fds[k] >= 0) {
+            close(e->fds[k]);
+        }
+    }
+}
+
+void stk_cli_echo_free(stk_cli_echo *echo)
+{
+    if (echo == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < echo->n; i++) {
+        close_logs(&echo->items[i]);
+    }
+    free(echo->items);
+    stk_buf_done(&echo->out[OUT]);
+    stk_buf_done(&echo->out[ERR]);
+    free(echo);
+}
+
+static void flush(stk_cli_echo *echo)
+{
+    for (int k = 0; k < 2; k++) {
+        stk_buf *out = &echo->out[k];
+        if (out->len > 0 && !echo->is_deaf[k]) {
+            echo->is_deaf[k] = stk_file_write_all(k == OUT ? STDOUT_FILENO : STDERR_FILENO,
+                                                  out->data, out->len) < 0;
+        }
+        if (out->failed) { /* out of memory: what was lost can't be had again */
+            stk_buf_done(out);
+            *out = STK_BUF_INIT(1u << 30);
+        }
+        stk_buf_clear(out);
+    }
+}
+
+static void prefix(const stk_cli_echo *echo, uint32_t task, int64_t pid, stk_buf *out)
+{
+    stk_buf_printf(out, "[%s/%s", stk_view_get_run(echo->view)->id,
+                   stk_view_get_task(echo->view, task)->label);
+    if (pid > 0) {
+        stk_buf_printf(out, " (pid %lld)", (long long)pid);
+    }
+    stk_buf_text(out, "] ");
+}
+
+/* --- logs --- */
+
+static void open_log(const stk_cli_echo *echo, echoed *e, int k)
+{
+    const stk_view_run *run = stk_view_get_run(echo->view);
+    const stk_view_task *task = stk_view_get_task(echo->view, e->task);
+    STK_BUF_AUTO path = STK_BUF_INIT(1u << 16);
+    stk_buf_printf(&path, "%s/runs/%s/%s/%u/%u/%s.log", run->store, run->id, task->name, task->id,
+                   e->attempt, k == OUT ? "stdout" : "stderr");
+    if (!path.failed) {
+        e->fds[k] = stk_file_open_regular(path.data, O_RDONLY, 0);
+    }
+}
+
+static void put_lines(stk_cli_echo *echo, const echoed *e, int k, const char *data, size_t len)
+{
+    stk_buf *out = &echo->out[k];
+    while (len > 0) {
+        const char *end = memchr(data, '\n', len);
+        size_t n = end != NULL ? (size_t)(end - data) : len;
+        prefix(echo, e->task, e->pid, out);
+        stk_buf_add(out, data, n);
+        stk_buf_char(out, '\n');
+        n += end != NULL ? 1 : 0;
+        data += n;
+        len -= n;
+    }
+}
+
+/* Whole lines; a line that fills a chunk, and at the end what has no newline, as they are. */
+static void copy_log(stk_cli_echo *echo, echoed *e, int k, bool at_end)
+{
+    struct stat st;
+    if (e->fds[k] < 0) {
+        open_log(echo, e, k);
+    }
+    if (e->fds[k] < 0 || fstat(e->fds[k], &st) < 0) {
+        return;
+    }
+    char data[CHUNK];
+    while (e->at[k] < st.st_size || at_end) {
+        ssize_t n = pread(e->fds[k], data, sizeof data, e->at[k]);
+        if (n <= 0) {
+            return;
+        }
+        const char *last = memrchr(data, '\n', (size_t)n);
+        size_t whole = last != NULL ? (size_t)(last - data) + 1 : 0;
+        if (whole == 0 && (at_end || n == CHUNK)) {
+            whole = (size_t)n;
+        }
+        if (whole == 0) {
+            return;
+        }
+        put_lines(echo, e, k, data, whole);
+        e->at[k] += (off_t)whole;
+        if (echo->out[k].len > 16 * CHUNK) {
+            flush(echo);
+        }
+    }
+}
+
+/* --- tasks --- */
+
+static echoed *find(stk_cli_echo *echo, uint32_t task)
+{
+    for (uint32_t i = 0; i < echo->n; i++) {
+        if (echo->items[i].task == task) {
+            return &echo->items[i];
+        }
+    }
+    return NULL;
+}
+
+static void begin(stk_cli_echo *echo, const stk_event_row *row)
+{
+    if (echo->n == echo->cap) {
+        uint32_t cap = echo->cap < 16 ? 16 : echo->cap * 2;
+        echoed *items = realloc(echo->items, cap * sizeof *items);
+        if (items == NULL) {
+            return; /* its lines are in its log all the same */
+        }
+        echo->items = items;
+        echo->cap = cap;
+    }
+    echo->items[echo->n++] = (echoed){.task = row->task, .attempt = row->attempt, .fds = {-1, -1}};
+}
+
+void stk_cli_echo_started(stk_cli_echo *echo, uint32_t task, int64_t pid)
+{
+    echoed *e = find(echo, task);
+    if (e == NULL || e->pid != 0) {
+        return;
+    }
+    e->pid = pid;
+    prefix(echo, task, pid, &echo->out[OUT]);
+    stk_buf_text(&echo->out[OUT], "Started");
+    if (e->attempt > 1) {
+        stk_buf_printf(&echo->out[OUT], ", attempt %u", e->attempt);
+    }
+    stk_buf_text(&echo->out[OUT], ".\n");
+}
+
+static void say_cached(const json_t *data, stk_buf *out, const stk_view_task *task)
+{
+    const char *run = json_string_value(json_object_get(data, "from_run"));
+    const json_t *clone = json_object_get(data, "from_task");
+    if (json_is_integer(clone)) {
+        stk_buf_printf(out, "Cloned from %s/%s/%lld.\n", run != NULL ? run : "?", task->name,
+                       (long long)json_integer_value(clone) + 1);
+    } else {
+        stk_buf_printf(out, "Not run: its result is known from run %s.\n", run ? run : "?");
+    }
+}
+
+/* One sentence: how it ended, and why. */
+static void say_end(stk_cli_echo *echo, const stk_event_row *row, int64_t pid)
+{
+    const stk_view_task *task = stk_view_get_task(echo->view, row->task);
+    stk_buf *out = &echo->out[row->kind == STK_EV_TASK_FAILED ? ERR : OUT];
+    int64_t ms = task->started_ms > 0 && task->ended_ms > task->started_ms
+                     ? task->ended_ms - task->started_ms
+                     : 0;
+    char took[32];
+    bool parsed = row->kind == STK_EV_TASK_FAILED || row->kind == STK_EV_TASK_CACHED;
+    json_t *data = parsed && row->data ? json_loads(row->data, JSON_ALLOW_NUL, NULL) : NULL;
+    stk_units_format_duration(ms, took, sizeof took);
+    prefix(echo, row->task, pid, out);
+    if (row->kind == STK_EV_TASK_SUCCEEDED) {
+        stk_buf_printf(out, "Finished successfully after %s.\n", took);
+    } else if (row->kind == STK_EV_TASK_CACHED) {
+        say_cached(data, out, task);
+    } else if (row->kind == STK_EV_TASK_FAILED) {
+        const char *why = json_string_value(json_object_get(data, "text"));
+        stk_buf_printf(out, "Failed after %s: %s%s.\n", took, why != NULL ? why : "?",
+                       task->state == STK_TASK_FAILED ? "" : "; it will be tried again");
+    } else {
+        stk_buf_text(out, row->kind == STK_EV_TASK_SKIPPED ? "Skipped.\n" : "Cancelled.\n");
+    }
+    json_decref(data);
+}
+
+static void end(stk_cli_echo *echo, const stk_event_row *row)
+{
+    echoed *e = find(echo, row->task);
+    int64_t pid = e != NULL ? e->pid : 0;
+    if (e != NULL) {
+        copy_log(echo, e, OUT, true);
+        copy_log(echo, e, ERR, true);
+        flush(echo); /* on both streams before its end is told on either */
+        close_logs(e);
+        *e = echo->items[--echo->n];
+    }
+    say_end(echo, row, pid);
+}
+
+void stk_cli_echo_event(stk_cli_echo *echo, const stk_event_row *row)
+{
+    switch (row->kind) {
+    case STK_EV_TASK_STARTED:
+        begin(echo, row);
+        break;
+    case STK_EV_TASK_SUCCEEDED:
+    case STK_EV_TASK_CACHED:
+    case STK_EV_TASK_FAILED:
+    case STK_EV_TASK_SKIPPED:
+    case STK_EV_TASK_CANCELLED:
+        end(echo, row);
+        break;
+    default:
+        break;
+    }
+}
+
+int64_t stk_cli_echo_tick(stk_cli_echo *echo, int64_t now_ms)
+{
+    int64_t since = now_ms - echo->looked_ms;
+    bool due = since < 0 || since >= LOOK_MS;
+    for (uint32_t i = 0; due && i < echo->n; i++) {
+        echoed *e = &echo->items[i];
+        const stk_step *step = stk_view_get_task(echo->view, e->task)->step;
+        if (e->pid != 0 && step->settings->n_secrets == 0) {
+            copy_log(echo, e, OUT, false);
+            copy_log(echo, e, ERR, false);
+        }
+    }
+    echo->looked_ms = due ? now_ms : echo->looked_ms;
+    flush(echo);
+    return echo->n == 0 ? -1 : due ? LOOK_MS : LOOK_MS - since;
+}

@@ -1,0 +1,211 @@
+"""Graphs that grow, of YAML and command steps: what follows what, what each task sees, what is taken up again."""
+
+from __future__ import annotations
+
+import collections
+import json
+import sqlite3
+from typing import Any
+
+import pytest
+from cli_tools import Cli
+
+Rows = list[tuple[str, int | None, dict[str, Any]]]
+
+
+def events(cli: Cli, run: str | None = None) -> Rows:
+    """(kind, task, data) of the newest run, or of one, in their order."""
+    with sqlite3.connect(cli.store / "store.db") as db:
+        row = db.execute(
+            "SELECT rowid, id FROM runs WHERE ? IS NULL OR id = ? ORDER BY rowid DESC LIMIT 1",
+            (run, run),
+        ).fetchone()
+        found = db.execute(
+            "SELECT kind, task, data FROM events WHERE id >> 32 = ? ORDER BY id", row[:1]
+        ).fetchall()
+    return [(kind, task, json.loads(data or "{}")) for kind, task, data in found]
+
+
+def of(rows: Rows, kind: str) -> list[tuple[int | None, dict[str, Any]]]:
+    return [(task, data) for k, task, data in rows if k == kind]
+
+
+def journal(cli: Cli) -> collections.Counter[str]:
+    path = cli.folder / "journal"
+    return collections.Counter(path.read_text().split() if path.exists() else [])
+
+
+def newest(cli: Cli) -> str:
+    return max(p.name for p in (cli.store / "runs").iterdir())
+
+
+def stdout(cli: Cli, task: str, attempt: int = 1) -> str:
+    """What `STEP/ID` of the newest run wrote."""
+    return (cli.store / "runs" / newest(cli) / task / str(attempt) / "stdout.log").read_text()
+
+
+WIDE = {
+    "start": {
+        "run": 'echo start >> journal; echo "[10, \\"b c\\", {\\"d\\": 1}]" > $STOKER_OUTPUT/todo',
+        "outputs": ["todo"],
+        "next": "work",
+        "foreach": "todo",
+    },
+    "work": {
+        "run": "echo work$STOKER_INDEX >> journal; "
+        'printf "%s|%s|%s|%s" "$STOKER_ITEM" "$STOKER_PARAM_x" $STOKER_INDEX $STOKER_TASK; '
+        'test "$(cat $STOKER_INPUT_all)" = "$(cat $STOKER_INPUT_all)"; echo $STOKER_INDEX > $STOKER_OUTPUT/part',
+        "inputs": {"x": {"item": True}, "all": {"from": "start.todo"}},
+        "outputs": ["part"],
+        "next": "gather",
+    },
+    "gather": {
+        "run": "echo gather >> journal; cat $STOKER_INPUT_parts/*; echo '\"yes\"' > $STOKER_OUTPUT/verdict",
+        "join": True,
+        "inputs": {"parts": {"from": "work.part"}},
+        "outputs": ["verdict"],
+        "switch": "verdict",
+        "cases": {"yes": "good", "no": "bad"},
+    },
+    "good": {"run": "echo good >> journal", "next": "end"},
+    "bad": {"run": "echo bad >> journal", "next": "end"},
+    "end": {"run": "echo end >> journal"},
+}
+
+
+def test_foreach_join_switch(cli: Cli) -> None:
+    assert cli.run(WIDE).code == 0
+    assert journal(cli) == collections.Counter(
+        ["start", "work0", "work1", "work2", "gather", "good", "end"]
+    )
+    assert stdout(cli, "work/2") == "10|10|0|2"
+    assert stdout(cli, "work/3") == '"b c"|b c|1|3'
+    assert stdout(cli, "work/4") == '{"d":1}|{"d":1}|2|4'
+    assert stdout(cli, "gather/5") == "0\n1\n2\n"
+    rows = events(cli)
+    assert [row[:2] for row in rows[:2]] == [("run_created", None), ("task_added", 0)]
+    assert of(rows, "task_added")[1] == (
+        1,
+        {"step": "work", "n": 3, "deps": [0], "split": 0, "branch": 0},
+    )
+    assert dict(of(rows, "task_succeeded"))[4]["next"] == {"steps": ["good"], "n": 0}
+
+
+def test_what_a_task_is_told(cli: Cli) -> None:
+    assert cli.run(WIDE).code == 0
+    folder = cli.store / "runs" / newest(cli)
+    work = json.loads((folder / "work/3/1/task.json").read_text())
+    flow = work["flow"]
+    assert (work["task"], work["step"]) == (3, "work")
+    assert flow["parents"] == [{"step": "start", "task": 1, "rank": 0, "scope": {"todo": 0}}]
+    assert len(flow["refs"]) == 1
+    frame = flow["foreach"][0]
+    assert (frame["step"], frame["task"], frame["index"], frame["n"]) == ("start", 1, 1, 3)
+    assert frame["list"] == flow["refs"][0] and frame["items"] is None
+    gather = json.loads((folder / "gather/5/1/task.json").read_text())["flow"]
+    assert [p["task"] for p in gather["parents"]] == [2, 3, 4]
+    assert len({p["scope"]["todo"] for p in gather["parents"]}) == 1  # each ref once
+    assert len(gather["refs"]) == 4 and gather["join"] and gather["foreach"] == []
+    assert gather["cases"] == {"yes": "good", "no": "bad"} and gather["grows"] == "switch"
+
+
+@pytest.mark.parametrize(
+    "output, text, words",
+    [
+        ("todo", "[]", ["todo", "no items"]),
+        ("todo", '{"a": 1}', ["todo", "a mapping", "JSON list"]),
+        ("todo", "nonsense", ["todo", "no JSON"]),
+        ("verdict", '"maybe"', ["maybe", "yes", "no"]),
+    ],
+)
+def test_what_cant_follow_is_the_steps_failure(
+    cli: Cli, output: str, text: str, words: list[str]
+) -> None:
+    step = "start" if output == "todo" else "gather"
+    steps = json.loads(json.dumps(WIDE))
+    steps[step]["run"] = f"echo '{text}' > $STOKER_OUTPUT/{output}"
+    run = cli.run(steps)
+    assert run.code == 1
+    (task, data) = of(events(cli), "task_failed")[-1]
+    assert data["class"] == "usage" and data["final"]
+    assert all(word in data["text"] for word in words), data["text"]
+    assert not any(t == task for t, _ in of(events(cli), "task_succeeded"))
+
+
+def test_resume_runs_what_is_missing(cli: Cli) -> None:
+    steps = json.loads(json.dumps(WIDE))
+    steps["work"]["run"] = (
+        "echo work$STOKER_INDEX >> journal; [ $STOKER_INDEX != 1 -o -e mended ] || exit 3; "
+        "echo $STOKER_INDEX > $STOKER_OUTPUT/part"
+    )
+    assert cli.run(steps, "--max-workers", "1").code == 1
+    before = journal(cli)
+    assert before["work0"] == 1 and before["work1"] == 1 and before["gather"] == 0
+    cli.write("mended", "")
+    assert cli("resume", "latest").code == 0
+    after = journal(cli)
+    assert after == before + collections.Counter(["work1", "work2", "gather", "good", "end"])
+    assert stdout(cli, "gather/5") == "0\n1\n2\n"
+
+
+def test_what_is_gone_from_the_store_is_made_again(cli: Cli) -> None:
+    steps = json.loads(json.dumps(WIDE))
+    steps["gather"]["run"] = (
+        "echo gather >> journal; [ -e mended ] || exit 3; " + WIDE["gather"]["run"]
+    )
+    assert cli.run(steps).code == 1
+    part = dict(of(events(cli), "task_succeeded"))[2]["outputs"]["part"]["digest"]
+    path = cli.store / "artifacts" / part[:2] / part[2:]
+    path.parent.chmod(0o755)
+    path.chmod(0o644)
+    path.unlink()
+    cli.write("mended", "")
+    before = journal(cli)
+    assert cli("resume", "latest").code == 0
+    made = journal(cli) - before
+    assert made["work1"] == 1 and made["work0"] + made["work2"] == 0
+    assert stdout(cli, "gather/5", 2) == "0\n1\n2\n"
+
+
+def test_a_clone_takes_over_what_had_succeeded(cli: Cli) -> None:
+    steps = json.loads(json.dumps(WIDE))
+    steps["gather"]["run"] = (
+        "echo gather >> journal; [ -e mended ] || exit 3; " + WIDE["gather"]["run"]
+    )
+    name = cli.document(steps)
+    assert cli("run", name).code == 1
+    first = newest(cli)
+    before = journal(cli)
+    cli.write("mended", "")
+    assert cli("run", "--clone", first, name).code == 0
+    assert set(journal(cli) - before) == {"gather", "good", "end"}
+    cached = of(events(cli), "task_cached")
+    assert [task for task, _ in cached] == [0, 1, 2, 3]
+    assert all(data["from_run"] == first for _, data in cached)
+    told = cli.store / "runs" / newest(cli) / "gather/5/1/task.json"
+    assert json.loads(told.read_text())["flow"]["origin_run"] == first
+    before = journal(cli)
+    assert cli("run", "--clone", "latest", "--clone-until", "work", name).code == 0
+    assert set(journal(cli) - before) == set(before) - {"start"}
+
+
+def test_a_clone_alone_and_resume(cli: Cli) -> None:
+    name = cli.document(WIDE)
+    assert cli("run", name).code == 0
+    before = journal(cli)
+    assert cli("run", "--clone", "latest", "--clone-until", "good", "--clone-only", name).code == 0
+    assert journal(cli) == before
+    assert of(events(cli), "run_ended")[0][1]["status"] == "interrupted"
+    assert cli("resume", "latest").code == 0
+    assert set(journal(cli) - before) == {"good", "end"}
+
+
+def test_clone_says_what_it_cant(cli: Cli) -> None:
+    name = cli.document(WIDE)
+    assert cli("run", "--clone-only", name).code == 2
+    missing = cli("run", "--clone", "20200101-000000-abcdef", name)
+    assert missing.code != 0 and "20200101-000000-abcdef" in missing.err
+    static = cli.document({"a": {"run": "true"}}, "static.json")
+    assert cli("run", static).code == 0
+    refused = cli("run", "--clone", "latest", static)
+    assert refused.code == 2 and "cache" in refused.err
