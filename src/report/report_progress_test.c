@@ -310,6 +310,7 @@ static void test_wide(void **state)
         static screen scr;
         scr = (screen){.columns = 80};
         stage_open(&s, spec, tty == 1, false);
+        (void)stk_progress_tick(s.p, stk_case_ms(0));
         feed(&s, STK_EV_TASK_ADDED, 0, 0, "{\"step\":\"start\",\"n\":1,\"deps\":[]}");
         feed(&s, STK_EV_TASK_STARTED, 0, 1, "{}");
         feed(&s, STK_EV_TASK_SUCCEEDED, 0, 10, "{}");
