@@ -85,6 +85,7 @@ void stk_local_contained_ended(local_task *task, stk_ending *ending, stk_outcome
         w->shm_bytes = c.shm_bytes;
         w->shm_free_bytes = c.shm_free_bytes;
     }
+    ending->contained = true;
     if (known && c.ended_by[0] != '\0') {
         (void)snprintf(task->ended_by, sizeof task->ended_by, "%s", c.ended_by);
         ending->ended_by = task->ended_by;

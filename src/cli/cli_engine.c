@@ -488,6 +488,12 @@ static int give_up(engine *e, stk_err *err)
     return stk_err_exit_status(err->code);
 }
 
+int stk_cli_run_refused(const stk_cli *cli, const stk_run_options *options, stk_err *err)
+{
+    engine e = {.cli = cli, .options = options, .lock_fd = -1};
+    return give_up(&e, err);
+}
+
 int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *options)
 {
     static const int exits[] = {[STK_RUN_SUCCEEDED] = 0,

@@ -427,7 +427,8 @@ static int run_run(stk_cli *cli)
     stk_spec *spec = NULL;
     int rc = stk_cli_load_spec(cli, &spec, &err);
     rc = rc < 0 ? rc : stk_cli_params(cli, spec, &err);
-    int status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &options);
+    int status =
+        rc < 0 ? stk_cli_run_refused(cli, &options, &err) : stk_cli_run_spec(cli, spec, &options);
     stk_spec_free(spec);
     return status;
 }

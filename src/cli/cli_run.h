@@ -38,6 +38,8 @@ bool stk_cli_is_python(const char *word);
 bool stk_cli_is_program(const char *word);
 /* Reads the options that both commands have. */
 int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err);
+/* A run that can't begin: told to the front end, or printed where there is none. */
+int stk_cli_run_refused(const stk_cli *cli, const stk_run_options *options, stk_err *err);
 /* Runs (or resumes) a pipeline to its end; returns the exit status. Prints errors itself. */
 int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *options);
 /* Before the plan, where steps ask for devices: what isn't fit is taken out of the list; the

@@ -64,8 +64,30 @@ __attribute__((format(printf, 3, 4))) static void never(task *t, int status, con
     t->end->signal = 0;
 }
 
+/* runtimes tell a ulimit by its number only; it need not be one that was asked for, since an engine
+ * has defaults */
+static bool is_ulimit(task *t, const char *text)
+{
+    static const char *const names[] = {
+        "cpu",     "fsize", "data",  "stack",      "core",     "rss",  "nproc",  "nofile",
+        "memlock", "as",    "locks", "sigpending", "msgqueue", "nice", "rtprio", "rttime"};
+    const char *at = strstr(text, "rlimit type ");
+    int number = at == NULL ? -1 : atoi(at + strlen("rlimit type "));
+    if (number < 0 || number >= (int)(sizeof names / sizeof *names)) {
+        return false;
+    }
+    never(t, CONTAIN_NEVER_RAN,
+          "%s can't set the container's ulimit %s: it is above the engine's own; say a lower one "
+          "(backend: {docker: {ulimits: {%s: …}}})",
+          t->engine.name, names[number], names[number]);
+    return true;
+}
+
 static void never_for(task *t, const stk_err *err)
 {
+    if (is_ulimit(t, err->text)) {
+        return;
+    }
     never(t, CONTAIN_NEVER_RAN, "%s%s%s", err->text, err->hint[0] != '\0' ? "; " : "", err->hint);
 }
 

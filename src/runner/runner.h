@@ -71,6 +71,7 @@ typedef struct stk_ending {
     int64_t used_bytes;      /* its highest use that is known, or -1 */
     bool cgroup_oom;         /* the kernel killed in its group for memory */
     const char *ended_by;    /* who asked for its end, as a sentence, or NULL */
+    bool contained;          /* it ran in a container, where the project is read-only */
     bool lost_server;        /* its fork server died before it did */
     uint32_t n_devices;      /* that it was given */
     const char *noun;        /* what one is called ("GPU"), or NULL */

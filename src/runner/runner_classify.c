@@ -295,6 +295,15 @@ static void find_cause(const stk_ending *e, stk_outcome *ret)
         ret->failure = said;
         add(ret, ": %.*s", (int)(len < LINE_BYTES ? len : LINE_BYTES), line);
     } else {
+        const char *at = e->contained && e->stderr_tail != NULL
+                             ? strcasestr(e->stderr_tail, "read-only file system")
+                             : NULL;
+        if (at != NULL) {
+            line = line_of(e->stderr_tail, at, &len);
+            add(ret,
+                ": %.*s; in a container the project is read-only: write to $STOKER_OUTPUT or /tmp",
+                (int)(len < LINE_BYTES ? len : LINE_BYTES), line);
+        }
         return;
     }
     add(ret, "%s", stk_runner_way_out(ret->failure));

@@ -52,6 +52,13 @@ def test_not_executable(run, debian):
     refused(run(debian, "/etc/passwd"), 126, "'/etc/passwd'", "Permission denied")
 
 
+@pytest.mark.parametrize("engine", ["podman"], indirect=True)
+def test_a_ulimit_above_the_engines_own(run, scratch):
+    """Podman sets its default of what isn't named, too: the one that can't be is named."""
+    task = run(scratch, "/probe", ulimits={"nofile": 1 << 40, "nproc": 100})
+    refused(task, 125, "can't set the container's ulimit nofile: it is above the engine's own")
+
+
 def test_no_such_folder(run, scratch):
     refused(run(scratch, "/probe", cwd="/nowhere"), 126, "folder /nowhere can't be entered")
 

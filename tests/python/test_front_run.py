@@ -183,6 +183,27 @@ def test_failure_is_raised_with_the_exception(tmp_path):
     assert 'raise ValueError("kaput at last")' in done.stderr
 
 
+def test_what_the_engine_refuses_is_raised_with_its_sentence(tmp_path):
+    code = program(
+        """
+        @step(settings={"orchestrator.docker": {"shm_szie": "1g"}})
+        def one() -> int:
+            return 1
+
+        @pipeline
+        def p():
+            one()
+
+        if __name__ == "__main__":
+            p()
+        """
+    )
+    done = run_python(tmp_path, code, ok=False)
+    assert done.returncode == 1
+    said = "EngineError: step 'one': unknown key 'shm_szie' in 'backend.docker'; did you mean 'shm_size'?"
+    assert done.stderr.rstrip().endswith(said), done.stderr
+
+
 def test_closures_and_helpers(tmp_path):
     done = run_python(
         tmp_path,
