@@ -153,12 +153,16 @@ char *stk_arena_dup(stk_arena *arena, const char *text)
 
 char *stk_arena_printf(stk_arena *arena, const char *fmt, ...)
 {
+    char most[512]; /* nearly all fit, and needn't be formatted twice */
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(NULL, 0, fmt, ap);
+    int n = vsnprintf(most, sizeof most, fmt, ap);
     va_end(ap);
     if (n < 0) {
         return NULL;
+    }
+    if ((size_t)n < sizeof most) {
+        return stk_arena_dupn(arena, most, (size_t)n);
     }
     char *text = stk_arena_alloc(arena, (size_t)n + 1);
     if (text != NULL) {

@@ -1,4 +1,6 @@
 /* Lists that grow in an arena. */
+#include <string.h>
+
 #include "base/arena.h"
 #include "base/testing.h"
 
@@ -37,9 +39,23 @@ static void test_what_there_was_stays(void **state)
     assert_ptr_equal(stk_arena_grow(arena, items, cap - 1, 1, &cap), items);
 }
 
+/* Short texts are formatted on the stack, long ones in place. */
+static void test_texts_of_any_length(void **state)
+{
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    for (int n = 0; n < 1100; n++) {
+        char *text = stk_arena_printf(arena, "%0*d|%s", n, 7, "x");
+        assert_non_null(text);
+        assert_int_equal(strlen(text), (n > 1 ? n : 1) + 2);
+        assert_string_equal(text + strlen(text) - 3, "7|x");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_growing),
+                                       cmocka_unit_test(test_texts_of_any_length),
                                        cmocka_unit_test(test_what_there_was_stays)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -245,7 +245,14 @@ typedef struct env_list {
 
 static void env_add(env_list *env, const char *key, const char *value)
 {
-    char *item = stk_arena_printf(env->arena, "%s=%s", key, value);
+    size_t n_key = strlen(key);
+    size_t n_value = value == NULL ? 0 : strlen(value); /* NULL: there was no memory for it */
+    char *item = value == NULL ? NULL : stk_arena_alloc(env->arena, n_key + n_value + 2);
+    if (item != NULL) {
+        memcpy(item, key, n_key);
+        item[n_key] = '=';
+        memcpy(item + n_key + 1, value, n_value);
+    }
     uint32_t n_used = env->n == 0 ? 0 : env->n + 1; /* the list ends with a NULL */
     const char **items = stk_arena_grow(env->arena, env->items, n_used, sizeof *items, &env->cap);
     if (item == NULL || items == NULL) {
