@@ -343,20 +343,57 @@ class _Watch:
         """Read until the engine closes its end."""
         poll = select.poll()
         poll.register(reader, select.POLLIN)
-        while True:
-            try:
-                if self.interrupts > self._known and not poll.poll(_PASS_ON_MS):
-                    self._known = self.interrupts
-                    _signal(pid, signal.SIGINT)
-                data = os.read(reader, 65536)
-            except KeyboardInterrupt:
-                self._interrupted(pid)
-                continue
-            if not data:
-                return
-            *lines, self._left = (self._left + data).split(b"\n")
-            for line in lines:
-                self._event(line)
+        with self._counting(pid) as woken:
+            if woken is not None:
+                poll.register(woken, select.POLLIN)
+            while True:
+                try:
+                    if not self._look(poll, reader, woken, pid):
+                        return
+                except KeyboardInterrupt:
+                    self._interrupted(pid)
+
+    def _look(self, poll: Any, reader: int, woken: Optional[int], pid: int) -> bool:
+        """Wait for what comes next and take it; False: the engine has closed its end."""
+        late = self.interrupts > self._known
+        ready = [fd for fd, _ in poll.poll(_PASS_ON_MS if late else None)]
+        if not ready:
+            self._known = self.interrupts
+            _signal(pid, signal.SIGINT)
+        if woken in ready:
+            os.read(woken, 64)  # type: ignore[arg-type]
+        if reader not in ready:
+            return True
+        data = os.read(reader, 65536)
+        *lines, self._left = (self._left + data).split(b"\n")
+        for line in lines:
+            self._event(line)
+        return bool(data)
+
+    @contextmanager
+    def _counting(self, pid: int) -> Iterator[Optional[int]]:
+        """Ctrl-C is counted, not raised: an exception in the middle would lose what was just read.
+
+        Yields what becomes readable by it; None where the program has a handler of its own, or this
+        isn't its main thread.
+        """
+        main = threading.current_thread() is threading.main_thread()
+        if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+            yield None
+            return
+        woken, waker = os.pipe()
+
+        def count(number: int, frame: Any) -> None:
+            self._interrupted(pid)
+            os.write(waker, b"!")
+
+        signal.signal(signal.SIGINT, count)
+        try:
+            yield woken
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.close(woken)
+            os.close(waker)
 
     def _interrupted(self, pid: int) -> None:
         """The engine gets the terminal's Ctrl-C too, or ours, and knows what to do; a fourth ends it."""

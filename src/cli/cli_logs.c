@@ -264,6 +264,34 @@ static int list_logs(const stk_cli_read *read, follows *all, stk_buf *out, stk_e
     return 0;
 }
 
+/* Nothing to copy is no mistake, but silence would look like an empty log. */
+static int say_why_none(const stk_cli_read *read, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const stk_view_run *run = stk_view_get_run(read->view);
+    stk_view_details d;
+    if (!read->has_task) {
+        (void)fprintf(stderr, "stoker: no %s of run %s has run",
+                      read->has_step ? "task of that step" : "step", run->id);
+        (void)fprintf(stderr,
+                      !read->has_step && run->n[STK_TASK_CACHED] > 0 ? ", %u came from the cache\n"
+                                                                     : "\n",
+                      run->n[STK_TASK_CACHED]);
+        return 0;
+    }
+    const stk_view_task *task = stk_view_get_task(read->view, read->task);
+    int rc = arena ? stk_view_get_details(read->view, read->task, arena, &d, err)
+                   : stk_err_set(err, STK_E_NOMEM, "out of memory");
+    if (rc == 0 && d.cached_from != NULL) {
+        (void)fprintf(stderr,
+                      "stoker: step '%s' came from the cache; it ran in: stoker logs %s/%s\n",
+                      task->name, d.cached_from, task->name);
+    } else if (rc == 0) {
+        (void)fprintf(stderr, "stoker: step '%s' has not run\n", task->name);
+    }
+    return rc;
+}
+
 static int run_logs(stk_cli *cli)
 {
     STK_CLI_READ_AUTO read = {0};
@@ -277,6 +305,7 @@ static int run_logs(stk_cli *cli)
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
     int rc = stk_cli_json(cli) ? list_logs(&read, &all, &out, &err)
                                : copy_logs(&read, &all, stk_cli_flag(cli, "follow"), &err);
+    rc = rc == 0 && all.n == 0 && !stk_cli_json(cli) ? say_why_none(&read, &err) : rc;
     for (uint32_t i = 0; i < all.n; i++) {
         free(all.items[i].path);
     }

@@ -131,6 +131,19 @@ def test_logs(cli: Cli, ran: Run) -> None:
     assert paths["broken"]["attempt"] == 2
 
 
+def test_logs_of_what_did_not_run(cli: Cli) -> None:
+    document = cli.document({"make": {"run": "echo made"}})
+    first = cli.run({"make": {"run": "echo made"}}).shown["run"]
+    assert cli("run", document).code == 0
+    whole, one = cli("logs", "latest"), cli("logs", "latest/make")
+    assert (whole.code, whole.out, one.code, one.out) == (0, "", 0, "")
+    assert whole.err.endswith(" has run, 1 came from the cache\n")
+    assert one.err.endswith(f"came from the cache; it ran in: stoker logs {first}/make\n")
+    assert cli("logs", f"{first}/make").out == "made\n"
+    skipped = cli.run({"bad": {"run": "false"}, "after": {"run": "true", "after": ["bad"]}})
+    assert skipped.code == 1 and "'after' has not run" in cli("logs", "latest/after").err
+
+
 def test_logs_follow_a_running_step(cli: Cli) -> None:
     doc = cli.document(
         {"slow": {"run": "echo one; while [ ! -e go ]; do sleep 0.01; done; echo two", "cwd": "."}}
