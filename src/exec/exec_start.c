@@ -508,13 +508,17 @@ static int make_folders(const stk_exec *x, uint32_t task, uint32_t attempt, cons
                         stk_err *err)
 {
     const stk_step *step = stk_exec_step(x, task);
-    for (int i = 0; attempt == 1 && i < 2; i++) { /* the two above it are new as well */
-        const char *path =
-            stk_arena_printf(x->scratch, "%s/%s%s", x->folder, step->name, i == 0 ? "" : "/0");
-        if (path == NULL) {
+    uint32_t id = stk_exec_id(x, task);
+    if (attempt == 1) { /* those above it are most likely new as well */
+        const char *of_step = stk_arena_printf(x->scratch, "%s/%s", x->folder, step->name);
+        const char *of_task = stk_arena_printf(x->scratch, "%s/%s/%u", x->folder, step->name, id);
+        if (of_step == NULL || of_task == NULL) {
             return stk_exec_nomem(err);
         }
-        (void)mkdir(path, 0755);
+        if (id == 0) {
+            (void)mkdir(of_step, 0755);
+        }
+        (void)mkdir(of_task, 0755);
     }
     int rc = mkdir(dir, 0755) == 0 || errno == EEXIST ? 0 : stk_file_mkdirs(dir, 0755, err);
     errno = 0;
