@@ -13,7 +13,7 @@ from ._decorators import attach, decorators_of, flow_decorators_of
 from ._decorators._resources import request_of
 from ._flow import constants_of
 from ._graph import FlowGraph, Node, decorators_info, lint, steps_info, structure
-from ._parameters import Config, config_names, parameters_of, set_configs
+from ._parameters import config_names, parameters_of, set_configs
 from ._tags import system_tags
 from ._task import entry_of
 from .exception import MetaflowException
@@ -60,6 +60,8 @@ def compile_flow(
         notes += [bound.note()] if bound.note() else []
     flow = said.setdefault("extra", {}).setdefault("flow", {})
     flow.update(_for_tasks(cls, specs, options))
+    if options.get("max_num_splits"):
+        said["extra"]["max_splits"] = int(options["max_num_splits"])  # the engine tells each task
     said["origin"] = origin()
     said["origin"]["code"] = _code_of(cls)
     said["steps"] = {}
@@ -93,7 +95,6 @@ def _for_tasks(cls: Any, specs: List[str], options: Mapping[str, Any]) -> Dict[s
         "with": specs,
         "tags": list(options.get("tags") or ()),
         "namespace": options.get("namespace"),
-        "max_splits": options.get("max_num_splits"),
         "user": username(),
         "system_tags": system_tags(),
         "origin_run": options.get("origin_run"),
@@ -282,8 +283,3 @@ def graph_info(cls: Any) -> Dict[str, Any]:
     }
     cls._stoker_graph_info = info
     return info
-
-
-def configs_of(cls: Any) -> List[Config]:
-    """Configurations of a flow."""
-    return [one for one in parameters_of(cls) if isinstance(one, Config)]

@@ -83,7 +83,8 @@ class FlowSpec:
         scope = self.__dict__.get("_stoker")
         if scope is not None and name in scope.constants:
             raise AttributeError(
-                f"'{name}' is an attribute of the flow's class, which no step can change; use another name"
+                f"'{name}' is a parameter or attribute of the flow's class, which no step can change; use "
+                "another name"
             )
         object.__setattr__(self, name, value)
 
@@ -199,9 +200,10 @@ def constants_of(cls: Any) -> Tuple[str, ...]:
     if known is None:
         from types import FunctionType, MethodType
 
-        from ._parameters import Parameter
+        from ._parameters import Config, Parameter
 
-        kinds = (MethodType, FunctionType, property, type, staticmethod, classmethod, Parameter)
+        kinds = (MethodType, FunctionType, property, type, staticmethod, classmethod)
+        kinds += (Parameter, Config)
         known = tuple(
             name
             for name in dir(cls)

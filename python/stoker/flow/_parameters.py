@@ -291,6 +291,7 @@ class ConfigValue(Dict[Any, Any]):
 
     __setitem__ = __delitem__ = update = setdefault = pop = popitem = clear = _refuse
     __setattr__ = __delattr__ = __ior__ = _refuse
+
     def __getattr__(self, name: str) -> Any:
         try:
             return self[name]
@@ -399,7 +400,7 @@ def config_expr(expr: str) -> DelayEvaluator:
 def resolve(value: Any) -> Any:
     """The value with all expressions in it computed; configurations as plain dicts."""
     if isinstance(value, Config):
-        return plain(DelayEvaluator(value.name)())
+        return plain(value._delayed()())
     if isinstance(value, DelayEvaluator):
         return plain(value())
     if value.__class__ is dict:
@@ -415,16 +416,21 @@ def resolve(value: Any) -> Any:
     return value
 
 
-class Config(Parameter, collections.abc.Mapping):  # type: ignore[type-arg]
+class Config(collections.abc.Mapping):  # type: ignore[type-arg]
     """A configuration, known before the run: from a file (``--config NAME PATH``) or as a value.
 
+    In the class's body and in decorators ``config.key`` stands for a value that is known later; in a step it is
+    a :class:`ConfigValue`.
+
     Args:
+        name: on the command line.
         default: path of its file; default_value: what it is without one (a dict, a JSON text, or a function).
         parser: a function of the text, or its dotted name; else the text is JSON.
         plain: steps get what the parser returned, not a :class:`ConfigValue`.
+        required: it must be given, where there is neither default.
     """
 
-    IS_CONFIG_PARAMETER = True
+    __slots__ = ("_stoker_parameter",)  # any other name is a key of the configuration
 
     def __init__(
         self,
@@ -441,10 +447,51 @@ class Config(Parameter, collections.abc.Mapping):  # type: ignore[type-arg]
             raise MetaflowException(
                 f"config '{name}': give a default file or a default_value, not both"
             )
-        super().__init__(name, default=default, help=help, required=required, **kwargs)
-        self.default_given = default_value
-        self.parser = parser
-        self.plain = plain
+        self._stoker_parameter = ConfigParameter(
+            name, default=default, help=help, required=required, **kwargs
+        )
+        self._stoker_parameter.default_given = default_value
+        self._stoker_parameter.parser = parser
+        self._stoker_parameter.plain = plain
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self._stoker_parameter.var = name
+
+    def __get__(self, flow: Any, owner: Any = None) -> Any:
+        value = self._stoker_parameter.__get__(flow, owner)
+        return self if value is self._stoker_parameter else value
+
+    def __set__(self, flow: Any, value: Any) -> None:
+        self._stoker_parameter.__set__(flow, value)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._delayed(), name)
+
+    def _delayed(self) -> DelayEvaluator:
+        return DelayEvaluator(self._stoker_parameter.name)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._delayed()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._delayed()
+
+    def __len__(self) -> int:
+        return 1
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+class ConfigParameter(Parameter):
+    """What a :class:`Config` says, among the flow's parameters."""
+
+    IS_CONFIG_PARAMETER = True
+    default_given: Any = None
+    parser: Any = None
+    plain = False
 
     @property
     def required(self) -> bool:
@@ -455,23 +502,6 @@ class Config(Parameter, collections.abc.Mapping):  # type: ignore[type-arg]
     def type_name(self) -> str:
         """For the command line's help."""
         return "PATH"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("kwargs", "name"):
-            raise AttributeError(name)
-        return getattr(DelayEvaluator(self.name), name)
-
-    def __getitem__(self, key: Any) -> Any:
-        return DelayEvaluator(self.name)[key]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from DelayEvaluator(self.name)
-
-    def __len__(self) -> int:
-        return 1
-
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
 
     def read(self, path: Optional[str], value: Any, context: ParameterContext) -> Any:
         """The configuration from a path or a value that was given, else from its defaults; or None.
@@ -552,8 +582,8 @@ def parameters_of(flow: Any) -> List[Parameter]:
     found: Dict[str, Parameter] = {}
     for base in reversed(flow.__mro__):
         for name, one in vars(base).items():
-            if isinstance(one, Parameter):
-                found[name] = one
+            if isinstance(one, (Parameter, Config)):
+                found[name] = one if isinstance(one, Parameter) else one._stoker_parameter
             else:
                 found.pop(name, None)
     seen: Dict[str, str] = {}
@@ -595,7 +625,7 @@ def read_configs(
     Raises:
         MetaflowException: as :meth:`Config.read`, or a name that the flow doesn't have.
     """
-    configs = [one for one in parameters_of(flow) if isinstance(one, Config)]
+    configs = [one for one in parameters_of(flow) if isinstance(one, ConfigParameter)]
     names = {one.name for one in configs}
     for given in (*paths, *values):
         if given not in names:
@@ -616,7 +646,7 @@ def config_names(flow: Any, values: Mapping[str, Any]) -> Dict[str, Any]:
     """Configurations as expressions name them: by attribute and by name."""
     named: Dict[str, Any] = {}
     for one in parameters_of(flow):
-        if isinstance(one, Config) and one.var in values:
+        if one.IS_CONFIG_PARAMETER and one.var in values:
             named[one.var] = named[one.name] = one.load(values[one.var])
     return named
 
@@ -633,7 +663,7 @@ def read_parameters(
     Raises:
         MetaflowException: a missing one, an unknown one, or one of another type.
     """
-    parameters = [one for one in parameters_of(flow) if not isinstance(one, Config)]
+    parameters = [one for one in parameters_of(flow) if not one.IS_CONFIG_PARAMETER]
     known: Dict[str, Tuple[str, ...]] = {
         one.var: (one.name, one.var, one.name.replace("-", "_"), one.name.lower())
         for one in parameters

@@ -48,13 +48,14 @@ def run_flow(cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
         EngineError: the ``stoker`` program is missing, or ended without an answer.
     """
     from .._launch import run_engine
-    from . import _scope, _task  # noqa: F401  (tasks are forks of this process: loaded here, once)
+    from ._task import prepare
 
     values = options.get("values")
     if values is None:
         values = read_configs(cls, options.get("configs") or {}, options.get("config_values") or {})
         values.update(read_parameters(cls, parameters))
     document = compile_flow(cls, values, options)
+    prepare(cls)
     for note in document.notes:
         say(note)
     end = run_engine(

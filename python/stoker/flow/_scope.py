@@ -18,13 +18,21 @@ _NOTHING = object()
 
 
 class Given:
-    """What the run gave all of its tasks: parameters; shared by a task and its inputs."""
+    """What the run gave all of its tasks: parameters, the store; shared by a task and its inputs."""
 
-    __slots__ = ("inputs", "values")
+    __slots__ = ("inputs", "store", "values")
 
-    def __init__(self, inputs: Dict[str, Any]) -> None:
+    def __init__(self, inputs: Dict[str, Any], store: str) -> None:
         self.inputs = inputs
+        self.store = store
         self.values: Dict[str, Any] = {}
+
+    def located(self, ref: Dict[str, Any]) -> Dict[str, Any]:
+        """An artifact as ``task.json`` names it, with the path that its digest gives it."""
+        if "path" not in ref and "digest" in ref:
+            digest = ref["digest"]
+            ref["path"] = f"{self.store}/artifacts/{digest[:2]}/{digest[2:]}"
+        return ref
 
 
 class Scope:
@@ -92,7 +100,7 @@ class Scope:
             raise AttributeError(self._lacks(name))
         ref = self.refs[number]
         try:
-            value = _materialize.load(ref)
+            value = _materialize.load(self.given.located(ref))
         except _materialize.LoadError as bad:
             raise _materialize.LoadError(f"artifact '{name}': {bad}") from bad
         self.values[name] = value
@@ -116,7 +124,7 @@ class Scope:
             if one.var in self.given.inputs:
                 value = _materialize.load(self.given.inputs[one.var])
             elif one.var in self.names:
-                value = _materialize.load(self.refs[self.names[one.var]])
+                value = _materialize.load(self.given.located(self.refs[self.names[one.var]]))
             else:
                 value = None
             values[one.var] = one.load(value)
@@ -155,8 +163,25 @@ class Scope:
         level %= len(self.frames)
         if level not in self.items:
             frame = self.frames[level]
-            self.items[level] = self.index() if frame.get("parallel") else _item(frame)
+            self.items[level] = self.index() if frame.get("parallel") else self._item(frame)
         return self.items[level]
+
+    def _item(self, frame: Dict[str, Any]) -> Any:
+        ref, index = frame.get("items") or frame.get("list"), frame["index"]
+        if ref is None:
+            return None
+        ref = self.given.located(ref)
+        if ref.get("format") == "items":
+            from . import _items
+
+            return _items.read(ref["path"], index)
+        value = _materialize.load(ref)
+        try:
+            return value[index]
+        except (TypeError, KeyError):
+            from itertools import islice
+
+            return next(islice(value, index, index + 1))
 
     def stack(self) -> List[Tuple[int, int, Any]]:
         """(index, number, item) of each open foreach."""
@@ -188,24 +213,6 @@ class Scope:
             for name in self.adopted
             if name not in attributes or attributes[name] is values.get(name, _NOTHING)
         }
-
-
-def _item(frame: Dict[str, Any]) -> Any:
-    ref = frame.get("items") or frame.get("list")
-    index = frame["index"]
-    if ref is None:
-        return None
-    if ref.get("format") == "items" and "path" in ref:
-        from . import _items
-
-        return _items.read(ref["path"], index)
-    value = _materialize.load(ref)
-    try:
-        return value[index]
-    except (TypeError, KeyError):
-        from itertools import islice
-
-        return next(islice(value, index, index + 1))
 
 
 def _is_unchanged(value: Any) -> bool:
@@ -319,6 +326,10 @@ def _closed_frame(cls: Any, parent: Dict[str, Any], i: int, n: int, scope: Scope
 # ---------------------------------------------------------------------------- merging
 
 
+def _are_same(one: Dict[str, Any], other: Dict[str, Any]) -> bool:
+    return one.get("digest") == other.get("digest") and one.get("type") == other.get("type")
+
+
 def merge(flow: Any, inputs: Iterable[Any], exclude: List[str], include: List[str]) -> None:
     """See :meth:`FlowSpec.merge_artifacts`."""
     scope: Optional[Scope] = flow.__dict__.get("_stoker")
@@ -345,7 +356,7 @@ def merge(flow: Any, inputs: Iterable[Any], exclude: List[str], include: List[st
     for names in scopes:
         for name, number in names.items():
             known = first.setdefault(name, number)
-            if known != number and refs[known].get("digest") != refs[number].get("digest"):
+            if known != number and not _are_same(refs[known], refs[number]):
                 differing.append(name)
     chosen = set(include) if include else first.keys() - set(exclude)
     merged = {k: v for k, v in first.items() if k in chosen and k not in set_here}

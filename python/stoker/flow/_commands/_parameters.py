@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping
 
-from .._parameters import Config, Parameter, parameters_of
+from .._parameters import Parameter, parameters_of
 from ..exception import MetaflowException
 from ._parse import Option
 
@@ -17,7 +17,7 @@ KEY = "parameter "  # before a parameter's name: no option of ours is called so
 def options(context: Context) -> List[Option]:
     """One option a parameter; configurations stand before the command (``--config``)."""
     read_configs(context)
-    found = [p for p in parameters_of(context.flow) if not isinstance(p, Config)]
+    found = [p for p in parameters_of(context.flow) if not p.IS_CONFIG_PARAMETER]
     return [_option(p) for p in found]
 
 

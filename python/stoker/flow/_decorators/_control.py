@@ -124,7 +124,10 @@ class Catch(StepDecorator):
         fallback = running.declared.get("fallback")
         if not fallback and (not running.last_attempt or running.attempt.rank is not None):
             return False  # another attempt follows; of a gang's failure the engine knows the whole
+        from ..._worker import _traceback
+
         caught = MetaflowExceptionWrapper(error)
+        caught.stacktrace = _traceback(error)  # without frames of ours
         if fallback:
             _tell_of(caught, fallback)
         caught.step = running.step

@@ -1,0 +1,445 @@
+"""Flows, run by the engine: artifacts, every form of next, joins, what failures say."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front_tools import engine, needs_engine, run_python
+
+
+def _grows() -> bool:
+    """The engine at hand runs graphs that grow."""
+    path = engine()
+    asked = subprocess.run([path or "false", "run", "--help"], capture_output=True)
+    return b"--clone" in asked.stdout
+
+
+pytestmark = [
+    needs_engine,
+    pytest.mark.skipif(not _grows(), reason="this engine runs no graphs that grow"),
+]
+
+HEAD = """
+import os, sys, time
+from stoker.flow import (FlowSpec, step, Parameter, JSONType, IncludeFile, Config, current, retry, catch,
+    timeout, resources, environment, secrets, kubernetes, batch, parallel, project)
+"""
+TAIL = """
+if __name__ == "__main__":
+    from stoker.flow._run import run_flow
+    sys.exit(run_flow(F, PARAMETERS, OPTIONS))
+"""
+
+
+def run(
+    folder: Path,
+    body: str,
+    ok: bool = True,
+    parameters: dict[str, Any] | None = None,
+    options: dict[str, Any] | None = None,
+    **env: str,
+) -> subprocess.CompletedProcess[str]:
+    """Run the flow `F` of this source."""
+    tail = TAIL.replace("PARAMETERS", repr(parameters or {})).replace("OPTIONS", repr(options or {}))
+    return run_python(folder, HEAD + body + tail, ok=ok, **env)
+
+
+def logs(folder: Path, step: str, kind: str = "stdout") -> list[str]:
+    """What the tasks of a step wrote in their last attempts, by task."""
+    found = sorted(folder.glob(f".stoker/runs/*/{step}/*"), key=lambda p: int(p.name))
+    last = [max((d for d in one.iterdir() if d.name.isdigit()), key=lambda p: int(p.name)) for one in found]
+    return [(one / f"{kind}.log").read_text() for one in last]
+
+
+def results(folder: Path, step: str) -> list[dict[str, Any]]:
+    """What the tasks of a step said, by task and attempt."""
+    found = sorted(folder.glob(f".stoker/runs/*/{step}/*/*/result.json"))
+    return [json.loads(one.read_text()) for one in found]
+
+
+def test_linear(tmp_path: Path) -> None:
+    run(tmp_path, """
+class F(FlowSpec):
+    alpha = Parameter("alpha", default=0.5)
+    CONST = {"k": (1, 2)}
+    @step
+    def start(self):
+        self.x = 1
+        self.same = "s"
+        self.gone = 1
+        self.next(self.mid)
+    @step
+    def mid(self):
+        self.x += 1
+        assert self.same == "s"
+        del self.gone
+        self.next(self.end)
+    @step
+    def end(self):
+        assert not hasattr(self, "gone") and not hasattr(self, "never")
+        print(self.x, self.same, self.alpha, self.CONST, current.pathspec.split("/")[2:])
+""", parameters={"alpha": "2"})  # fmt: skip
+    assert logs(tmp_path, "end") == ["2 s 2.0 {'k': (1, 2)} ['end', '3']\n"]
+    assert set(results(tmp_path, "mid")[0]["outputs"]) == {"x"}
+    assert results(tmp_path, "mid")[0]["dropped"] == ["gone"]
+    assert results(tmp_path, "end")[0].get("outputs", {}) == {}
+
+
+def test_foreach_nested_in_branches(tmp_path: Path) -> None:
+    run(tmp_path, """
+class F(FlowSpec):
+    @step
+    def start(self):
+        self.base = 7
+        self.next(self.a, self.b)
+    @step
+    def a(self):
+        self.outer = [{"k": i, "pad": "x" * 400} for i in range(3)]
+        self.next(self.inner, foreach="outer")
+    @step
+    def inner(self):
+        self.letters = {"p": 1, "q": 2}
+        self.next(self.deep, foreach="letters")
+    @step
+    def deep(self):
+        self.v = (self.index, self.input, [(i, n, v if isinstance(v, str) else v["k"]) for i, n, v in self.foreach_stack()])
+        self.next(self.inner_join)
+    @step
+    def inner_join(self, inputs):
+        self.vs = [one.v for one in inputs]
+        assert self.index is not None and self.input["k"] == self.index
+        self.next(self.outer_join)
+    @step
+    def outer_join(self, inputs):
+        self.all = [v for one in inputs for v in one.vs]
+        self.items = [one.index for one in inputs]
+        assert self.index is None and self.input is None and self.foreach_stack() == []
+        self.next(self.after)
+    @step
+    def after(self):
+        self.next(self.join)
+    @step
+    def b(self):
+        self.only_b = "b"
+        self.next(self.join)
+    @step
+    def join(self, inputs):
+        assert inputs.b.only_b == "b" and not hasattr(inputs.after, "only_b")
+        assert len(list(inputs)) == 2 and inputs[0].base == inputs[-1].base == 7
+        self.merge_artifacts(inputs)
+        self.next(self.end)
+    @step
+    def end(self):
+        print(self.all)
+        print(self.items, self.only_b, self.base)
+""")  # fmt: skip
+    want = [
+        (i, v, [(k, 3, k), (i, 2, v)]) for k in range(3) for i, v in enumerate(["p", "q"])
+    ]
+    assert logs(tmp_path, "end") == [f"{want}\n{[0, 1, 2]} b 7\n"]
+
+
+def test_items_are_stored_once_and_read_alone(tmp_path: Path) -> None:
+    run(tmp_path, """
+class F(FlowSpec):
+    @step
+    def start(self):
+        self.texts = [str(i) * 100 for i in range(50)]
+        self.next(self.work, foreach="texts")
+    @step
+    def work(self):
+        self.n = len(self.input)
+        self.next(self.join)
+    @step
+    def join(self, inputs):
+        self.ns = sum(one.n for one in inputs)
+        self.next(self.end)
+    @step
+    def end(self):
+        print(self.ns)
+""")  # fmt: skip
+    assert logs(tmp_path, "end") == [f"{10 * 100 + 40 * 200}\n"]
+    start = results(tmp_path, "start")[0]
+    assert start["outputs"]["texts"]["format"] == "items" and "items" not in start["next"]
+    task = next(tmp_path.glob(".stoker/runs/*/work/*/1/task.json")).read_text()
+    assert "000000" not in task  # no task is told of other tasks' items
+
+
+def test_switch_and_loop(tmp_path: Path) -> None:
+    run(tmp_path, """
+class F(FlowSpec):
+    cfg = Config("cfg", default_value={"stop": "done"})
+    @step
+    def start(self):
+        self.n = 0
+        self.next(self.again)
+    @step
+    def again(self):
+        self.n += 1
+        self.state = "more" if self.n < 4 else "done"
+        self.next({"more": self.again, self.cfg.stop: self.decide}, condition="state")
+    @step
+    def decide(self):
+        self.right = True
+        self.next({True: self.yes, False: self.no}, condition="right")
+    @step
+    def yes(self):
+        self.next(self.end)
+    @step
+    def no(self):
+        self.next(self.end)
+    @step
+    def end(self):
+        print(self.n, self.cfg.stop)
+""")  # fmt: skip
+    assert logs(tmp_path, "end") == ["4 done\n"]
+    assert len(results(tmp_path, "again")) == 4 and not results(tmp_path, "no")
+
+
+def test_merge_says_what_differs_and_loads_nothing(tmp_path: Path) -> None:
+    run(tmp_path, """
+class Loud:
+    def __init__(self, n): self.n = n
+    def __setstate__(self, state): print("loaded"); self.__dict__.update(state)
+class F(FlowSpec):
+    K = 1
+    @step
+    def start(self):
+        self.same, self.other = Loud(1), Loud(1)
+        self.next(self.a, self.b)
+    @step
+    def a(self):
+        self.x = 1
+        self.other = Loud(2)
+        self.next(self.join)
+    @step
+    def b(self):
+        self.x = 2
+        self.next(self.join)
+    @step
+    def join(self, inputs):
+        from stoker.flow.exception import (UnhandledInMergeArtifactsException as U,
+            MissingInMergeArtifactsException as M, MetaflowException)
+        try: self.merge_artifacts(inputs)
+        except U as bad: assert bad.artifact_names == ["other", "x"], bad.artifact_names; print(bad)
+        else: assert 0
+        try: self.merge_artifacts(inputs, include=["nope"])
+        except M as bad: assert bad.artifact_names == ["nope"]; print(bad)
+        else: assert 0
+        try: self.merge_artifacts(inputs, include=["x"], exclude=["x"])
+        except MetaflowException as bad: print(bad)
+        else: assert 0
+        self.x = max(one.x for one in inputs)
+        self.merge_artifacts(inputs, exclude=["other"])
+        self.next(self.end)
+    @step
+    def end(self):
+        from stoker.flow.exception import MetaflowException
+        try: self.merge_artifacts([])
+        except MetaflowException as bad: print(bad)
+        else: assert 0
+        print(self.x, self.same.n, hasattr(self, "other"), self.K)
+""")  # fmt: skip
+    (said,) = logs(tmp_path, "join")
+    assert "loaded" not in said
+    assert "can't merge other, x: the branches have different values; set self.other" in said
+    assert "shall merge nope, which no branch has" in said
+    (said,) = logs(tmp_path, "end")
+    assert "step 'end' is no join" in said and said.endswith("loaded\n2 1 False 1\n")
+
+
+def test_failures_are_caught_or_tried_again(tmp_path: Path) -> None:
+    run(tmp_path, """
+class F(FlowSpec):
+    @retry(times=1, minutes_between_retries=0.001)
+    @catch(var="oops")
+    @step
+    def start(self):
+        self.before = current.retry_count
+        raise ValueError("boom")
+        self.next(self.crash)
+    @catch(var="crashed")
+    @step
+    def crash(self):
+        os.kill(os.getpid(), 11)
+        self.next(self.slow)
+    @catch(var="late", print_exception=False)
+    @timeout(seconds=1)
+    @step
+    def slow(self):
+        time.sleep(60)
+        self.next(self.fine)
+    @catch(var="nothing")
+    @step
+    def fine(self):
+        self.next(self.end)
+    @step
+    def end(self):
+        assert self.before == 1 and self.nothing is None
+        for one in (self.oops, self.crashed, self.late):
+            print(one.step, one.type, one.exception)
+""")  # fmt: skip
+    oops, crashed, late = logs(tmp_path, "end")[0].splitlines()
+    assert oops == "start builtins.ValueError boom"
+    assert crashed.startswith("crash stoker.flow.exception.FailureHandledByCatch")
+    assert "signal 11" in crashed
+    assert late.startswith("slow stoker.flow.exception.TimeoutException step 'slow' timed out after 1 sec")
+    assert ">  ValueError: boom" in logs(tmp_path, "start")[0]
+
+
+FAILING = {
+    "unpicklable": ("self.bad = open('/dev/null')", "artifact 'bad' can't be kept.*TextIOWrapper"),
+    "exit": ("sys.exit(3)", r"the step called sys.exit\(3\), so what it has set is not kept"),
+    "no next": ("if self.name: return", "ended without self.next.*end follows"),
+    "the flow itself": ("self.me = self", "artifact 'me'.*a flow can't be stored"),
+    "parameter": ("self.alpha = 1", "'alpha' is a parameter or attribute of the flow's class, which no"),
+    "constant": ("self.K = 1", "'K' is a parameter or attribute of the flow's class"),
+    "missing": ("self.nope", "step 'start' has no artifact 'nope': no step before it sets self.nope"),
+    "twice": ("self.next(self.end)", "it was called before"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_failing_sentences(name: str, tmp_path: Path) -> None:
+    line, sentence = FAILING[name]
+    done = run(tmp_path, f"""
+class F(FlowSpec):
+    alpha = Parameter("alpha", default=1)
+    K = 0
+    @step
+    def start(self):
+        {line}
+        self.next(self.end)
+    @step
+    def end(self):
+        pass
+""", ok=False)  # fmt: skip
+    assert done.returncode == 1
+    assert re.search(rf"start/1 failed: .*{sentence}", done.stderr, re.S), done.stderr
+
+
+def test_foreach_and_switch_that_lead_nowhere(tmp_path: Path) -> None:
+    body = """
+class F(FlowSpec):
+    @step
+    def start(self):
+        self.items = ITEMS
+        self.next(self.a, foreach="items")
+    @step
+    def a(self):
+        self.v = "maybe"
+        self.next({"yes": self.b, "no": self.c}, condition="v")
+    @step
+    def b(self):
+        self.next(self.j)
+    @step
+    def c(self):
+        self.next(self.j)
+    @step
+    def j(self, inputs):
+        self.next(self.end)
+    @step
+    def end(self):
+        pass
+"""
+    for items, sentence in (
+        ("[]", "foreach='items', but self.items is empty"),
+        ("5", "foreach='items' needs something to iterate over, but self.items is a int"),
+        ("range(200)", "has 200 items, which is more than the 100 .*--max-num-splits 200"),
+        ("[1]", "switches on self.v, which is 'maybe', and there is no case for it: the cases are 'yes', 'no'"),
+    ):  # fmt: skip
+        done = run(tmp_path, body.replace("ITEMS", items), ok=False)
+        assert done.returncode == 1 and re.search(sentence, done.stderr), done.stderr
+
+
+def test_parameters(tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("one\ntwo\n" * 2000)
+    body = """
+class F(FlowSpec):
+    n = Parameter("n", required=True, type=int, help="how many")
+    words = Parameter("words", default="a,b", separator=",")
+    js = Parameter("js", type=JSONType, default='{"a": [1]}')
+    none = Parameter("none", type=int)
+    made = Parameter("made", default=lambda context: context.flow_name + context.parameter_name)
+    data = IncludeFile("data", default="data.txt")
+    big = Parameter("big", type=JSONType, default=list(range(3000)))
+    @step
+    def start(self):
+        print(self.n, self.words, self.js, self.none, self.made, len(self.data), len(self.big))
+        self.next(self.a, self.b)
+    @step
+    def a(self):
+        self.next(self.j)
+    @step
+    def b(self):
+        assert self.data[:3] == "one"
+        self.next(self.j)
+    @step
+    def j(self, inputs):
+        assert inputs.a.n == self.n
+        print(self.n, self.words, self.js, self.none, self.made, len(self.data), len(self.big))
+        self.next(self.end)
+    @step
+    def end(self):
+        print(self.n, self.words, self.js, self.none, self.made, len(self.data), len(self.big))
+"""
+    done = run(tmp_path, body, ok=False)
+    assert done.returncode != 0
+    assert "parameter 'n' is missing and has no default: give --n VALUE, or set METAFLOW_RUN_N" in done.stderr
+    run(tmp_path, body, parameters={"words": "x"}, METAFLOW_RUN_N="4")
+    want = "4 ['x'] {'a': [1]} None Fmade 16000 3000\n"
+    assert [logs(tmp_path, name) for name in ("start", "j", "end")] == [[want]] * 3
+
+
+def test_decorators(tmp_path: Path) -> None:
+    done = run(tmp_path, """
+@project(name="proj")
+class F(FlowSpec):
+    cfg = Config("cfg", default_value={"var": "v"})
+    @environment(vars={"A": cfg.var})
+    @secrets(sources=["MY_TOKEN", {"type": "inline", "options": {"env_vars": {"INLINE": "i"}}}])
+    @step
+    def start(self):
+        print(os.environ["A"], os.environ["MY_TOKEN"], os.environ["INLINE"], current.project_name, current.tags)
+        self.next(self.end)
+    @kubernetes(image="img", gpu=1, gpu_vendor="nvidia", memory=100)
+    @resources(cpu=1, memory=200)
+    @step
+    def end(self):
+        print("attached", [one.name for one in type(self)._graph["end"].decorators])
+""", options={"with": ["retry:times=1"], "tags": ["t"]}, STOKER_SECRET_MY_TOKEN="hush")  # fmt: skip
+    assert logs(tmp_path, "start") == ["v **** i proj ['t']\n"]
+    assert logs(tmp_path, "end") == ["attached ['resources', 'kubernetes', 'retry']\n"]
+    assert "asked for 1" in done.stderr and "GPU" in done.stderr
+    task = json.loads(next(tmp_path.glob(".stoker/runs/*/end/*/1/task.json")).read_text())
+    assert task["asked"]["memory_bytes"] == 200_000_000 and task["asked"]["gpu_count"] == 1
+    text = next(tmp_path.glob(".stoker/runs/*/spec.json")).read_text()
+    assert "hush" not in text and '"i"' not in text
+
+
+def test_arrays_that_were_only_looked_at_stay(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    run(tmp_path, """
+class F(FlowSpec):
+    @step
+    def start(self):
+        import numpy
+        self.seen, self.changed = numpy.arange(1 << 18), numpy.arange(1 << 18)
+        self.listed = [1, 2, 3]
+        self.next(self.mid)
+    @step
+    def mid(self):
+        assert self.seen.sum() and self.listed
+        self.changed[5] = -1
+        self.next(self.end)
+    @step
+    def end(self):
+        print(self.seen[5], self.changed[5])
+""")  # fmt: skip
+    assert set(results(tmp_path, "mid")[0]["outputs"]) == {"changed"}
+    assert logs(tmp_path, "end") == ["5 -1\n"]
