@@ -51,7 +51,7 @@ def run(
 
 def logs(folder: Path, step: str, kind: str = "stdout") -> list[str]:
     """What the tasks of a step wrote in their last attempts, by task."""
-    found = sorted(folder.glob(f".stoker/runs/*/{step}/*"), key=lambda p: int(p.name))
+    found = sorted(folder.glob(f".stoker/runs/*/{step}/[1-9]*"), key=lambda p: int(p.name))
     last = [max((d for d in one.iterdir() if d.name.isdigit()), key=lambda p: int(p.name)) for one in found]
     return [(one / f"{kind}.log").read_text() for one in last]
 
