@@ -202,8 +202,8 @@ def constants_of(cls: Any) -> Tuple[str, ...]:
 
         from ._parameters import Config, Parameter
 
-        kinds = (MethodType, FunctionType, property, type, staticmethod, classmethod)
-        kinds += (Parameter, Config)
+        functions = (MethodType, FunctionType, property, staticmethod, classmethod)
+        kinds = (*functions, type, Parameter, Config)
         known = tuple(
             name
             for name in dir(cls)
