@@ -50,6 +50,25 @@ static int no_memory(stk_err *err)
     return stk_err_set(err, STK_E_NOMEM, "out of memory for the picture of the graph");
 }
 
+/* A step: of a document whose graph grows what its tasks are together, else its one task. */
+typedef struct node {
+    const char *name;
+    stk_task_state state;
+    int64_t started_ms, ended_ms;
+    uint32_t n_tasks;
+} node;
+
+static node node_of(const picture *p, uint32_t i_step)
+{
+    if (!stk_view_grows(p->view)) {
+        const stk_view_task *task = stk_view_get_task(p->view, i_step);
+        return (node){task->name, task->state, task->started_ms, task->ended_ms, 1};
+    }
+    const stk_view_step *step = stk_view_get_step(p->view, i_step);
+    const char *name = stk_spec_step(stk_view_spec(p->view), i_step)->name;
+    return (node){name, stk_view_worst(step), step->started_ms, step->ended_ms, step->n};
+}
+
 /* --- edges of the spec --- */
 
 static uint64_t count_needs(const stk_input *inputs, uint32_t n)
@@ -101,7 +120,7 @@ static int find_edges(picture *p, stk_err *err)
     p->n_tasks = stk_spec_n_steps(spec);
     for (uint32_t i = 0; i < p->n_tasks; i++) {
         const stk_step *step = stk_spec_step(spec, i);
-        n += step->n_after + count_needs(step->inputs, step->n_inputs);
+        n += step->n_after + step->n_next + count_needs(step->inputs, step->n_inputs);
     }
     p->edges = n < UINT32_MAX ? stk_arena_array(p->arena, n + 1, sizeof *p->edges) : NULL;
     if (p->edges == NULL) {
@@ -112,6 +131,9 @@ static int find_edges(picture *p, stk_err *err)
         add_needs(p, i, step->inputs, step->n_inputs);
         for (uint32_t k = 0; k < step->n_after; k++) {
             p->edges[p->n_edges++] = (stk_graph_edge){step->after[k], i};
+        }
+        for (uint32_t k = 0; k < step->n_next; k++) {
+            p->edges[p->n_edges++] = (stk_graph_edge){i, step->next[k]};
         }
     }
     p->n_edges = unique_edges(p->edges, p->n_edges);
@@ -126,7 +148,7 @@ typedef enum { BY_STEP, BY_STEM, BY_LAYER, BY_RANGE, N_LEVELS } level;
 
 static const char *key_of(const picture *p, level how, uint32_t task, char *buf, size_t size)
 {
-    const char *name = stk_view_get_task(p->view, task)->name;
+    const char *name = node_of(p, task).name;
     uint32_t layer = p->layer[task];
     if (how == BY_STEM) {
         size_t n = (size_t)snprintf(buf, size, "%u ", layer);
@@ -163,17 +185,17 @@ static int badness(stk_task_state state)
     return 0;
 }
 
-static int64_t took_ms(const stk_view_task *task, int64_t now_ms)
+static int64_t took_ms(const node *it, int64_t now_ms)
 {
-    int64_t end = task->ended_ms ? task->ended_ms : now_ms;
-    return task->started_ms > 0 && end > task->started_ms ? end - task->started_ms : 0;
+    int64_t end = it->ended_ms ? it->ended_ms : now_ms;
+    return it->started_ms > 0 && end > it->started_ms ? end - it->started_ms : 0;
 }
 
 static int add_to_group(picture *p, level how, uint32_t i, stk_map *known, stk_err *err)
 {
     char buf[STK_LIMIT_NAME + 32];
     const char *key = key_of(p, how, i, buf, sizeof buf);
-    const stk_view_task *task = stk_view_get_task(p->view, i);
+    const node it = node_of(p, i);
     uint64_t g = i;
     if (how == BY_STEP || !stk_map_get(known, key, &g)) {
         if (p->n_groups == MAX_NODES) {
@@ -190,9 +212,9 @@ static int add_to_group(picture *p, level how, uint32_t i, stk_map *known, stk_e
     }
     group *to = &p->groups[g];
     to->n++;
-    to->ms += took_ms(task, p->now_ms);
-    to->label = to->n == 1 && how == BY_STEM ? task->name : to->label;
-    to->state = badness(task->state) > badness(to->state) ? task->state : to->state;
+    to->ms += took_ms(&it, p->now_ms);
+    to->label = to->n == 1 && how == BY_STEM ? it.name : to->label;
+    to->state = badness(it.state) > badness(to->state) ? it.state : to->state;
     p->group_of[i] = (uint32_t)g;
     return 0;
 }
@@ -283,7 +305,7 @@ static void draw_node(const picture *p, const frame *f, uint32_t g, stk_buf *out
 {
     const group *it = &p->groups[g];
     const char *status = stk_state_word(it->state);
-    const stk_view_task *task = stk_view_get_task(p->view, it->task);
+    const node one = node_of(p, it->task);
     char text[64];
     stk_ink ink;
     double x, y;
@@ -303,7 +325,9 @@ static void draw_node(const picture *p, const frame *f, uint32_t g, stk_buf *out
     stk_buf_printf(out, "</text><text class=\"sub\" x=\"%.1f\" y=\"%.1f\">", x + 32, y + 34);
     if (it->n > 1) {
         stk_buf_printf(out, "%s steps", stk_text_count(it->n, text, sizeof text));
-    } else if (task->started_ms > 0) {
+    } else if (one.n_tasks > 1) {
+        stk_buf_printf(out, "%s tasks", stk_text_count(one.n_tasks, text, sizeof text));
+    } else if (one.started_ms > 0) {
         stk_buf_text(out, stk_units_format_duration(it->ms, text, sizeof text));
     } else {
         stk_buf_text(out, status);
