@@ -30,12 +30,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (uint32_t i = 0; i < result.n_outputs; i++) {
         const stk_result_output *output = &result.outputs[i];
-        fuzz_require((output->path == NULL) != (output->value == NULL), "path or value");
+        fuzz_require(
+            (output->path != NULL) + (output->value != NULL) + (output->artifact != NULL) == 1,
+            "path, value or artifact");
+        fuzz_require(output->artifact == NULL || strlen(output->artifact) == 64, "whole digests");
         fuzz_require(output->digest == NULL || strlen(output->digest) == 64, "whole digests");
         fuzz_require(strpbrk(output->name, "/ ") == NULL && output->name[0] != '.', "plain names");
         if (output->path != NULL) {
             check_path(output->path);
         }
+    }
+    fuzz_require(result.next_n >= -1 && result.next_n <= INT32_MAX, "a number or none");
+    if (result.next_items != NULL && result.next_items->path != NULL) {
+        check_path(result.next_items->path);
+    }
+    for (uint32_t i = 0; i < result.n_dropped; i++) {
+        fuzz_require(strpbrk(result.dropped[i], "/ ") == NULL, "plain names");
     }
     fuzz_require(result.ok || (result.has_error && result.error.message != NULL),
                  "a failure has a message");

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "fuzz.h"
+#include "grow/grow.h"
 #include "plan/plan.h"
 #include "spec/spec.h"
 
@@ -64,6 +65,53 @@ static void use(const stk_spec *spec)
     stk_plan_free(plan);
 }
 
+enum { FEW = 300 };
+
+/* Any document that was taken can be run: what its steps say comes next is always taken, in
+ * whichever order, and leads to an end or goes on for ever. */
+static void play(const stk_spec *spec)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_grow *grow = NULL;
+    stk_err err = {0};
+    stk_grow_adding first;
+    uint32_t open[8 * FEW];
+    uint32_t n_open = 1;
+    bool has_ended = false;
+    fuzz_require(stk_grow_new(spec, &grow, &err) == 0, err.text);
+    stk_grow_begin(grow, &first);
+    fuzz_require(stk_grow_add(grow, &first, &err) == 0, err.text);
+    open[0] = 0;
+    for (uint32_t round = 0; n_open > 0 && round < FEW; round++) {
+        uint32_t at = round % 3 == 0 ? 0 : n_open - 1;
+        uint32_t task = open[at];
+        open[at] = open[--n_open];
+        const stk_step *step = stk_spec_step(spec, stk_grow_get(grow, task).i_step);
+        stk_grow_next next = {.n = step->num_parallel > 0 ? step->num_parallel : 1 + round % 3};
+        if (step->grows == STK_NEXT_SWITCH) {
+            next.steps = step->next + round % step->n_next;
+            next.n_steps = 1;
+        }
+        stk_grow_adding *adding = NULL;
+        uint32_t n = 0;
+        fuzz_require(stk_grow_done(grow, task, &next, arena, &adding, &n, &err) == 0, err.text);
+        has_ended = has_ended || step->n_next == 0;
+        for (uint32_t i = 0; i < n; i++) {
+            fuzz_require(stk_grow_add(grow, &adding[i], &err) == 0, err.text);
+            for (uint32_t k = 0; k < adding[i].n && n_open < 8 * FEW; k++) {
+                open[n_open++] = adding[i].first + k;
+            }
+        }
+        if (stk_grow_n_tasks(grow) > 4 * FEW) {
+            n_open = 0; /* wide: enough seen */
+            has_ended = true;
+        }
+        has_ended = has_ended || round + 1 == FEW;
+    }
+    fuzz_require(has_ended, "a run comes to an end of its graph");
+    stk_grow_free(grow);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     stk_spec *spec = NULL;
@@ -75,6 +123,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     use(spec);
+    if (stk_spec_grows(spec)) {
+        play(spec);
+    }
     size_t len;
     const char *text = stk_spec_text(spec, &len);
     rc = stk_spec_parse(text, len, "/elsewhere/p.json", &again, &err);
