@@ -1,10 +1,10 @@
 /* spec: text → checked pipeline. What does this document ask for, and where is it wrong?
  *
  * Steps are numbered so that each needs only lower-numbered ones: document order where that is so
- * already, and always in a document that grows. A stk_spec is immutable after parsing and lives in one arena. Names are unique and
- * resolved: an input points to a step by index, never by text. Settings are already merged pipeline
- * → step (docs/contracts.md §1); steps without settings of their own share one stk_settings. Errors
- * carry file and line of the user's document.
+ * already, and always in a document that grows. A stk_spec is immutable after parsing and lives in
+ * one arena. Names are unique and resolved: an input points to a step by index, never by text.
+ * Settings are already merged pipeline → step (docs/contracts.md §1); steps without settings of
+ * their own share one stk_settings. Errors carry file and line of the user's document.
  */
 #ifndef STK_SPEC_H
 #define STK_SPEC_H
@@ -198,7 +198,7 @@ typedef struct stk_step {
     uint32_t n_next;
     const char *on;           /* name of an output, as `grows` says; or NULL */
     const char *const *cases; /* SWITCH: the value for each of `next`, which may repeat a step */
-    uint32_t num_parallel;    /* PARALLEL: 0: the result says */
+    uint32_t num_parallel;    /* PARALLEL: 0: the output `on` or the result says */
     bool is_join;             /* takes in all branches of the innermost open split */
     bool fallback;            /* one more attempt, told of it, in place of a final failure */
     int line;                 /* in the document */

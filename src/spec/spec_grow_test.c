@@ -46,9 +46,8 @@ static void test_refusals(void **state)
         {HEAD "  a: {run: x, next: b, num_parallel: 0}\n  b: {run: x}",
          "p.yaml:4: step 'a': 'num_parallel' is 0; it must be between 1 and 1024"},
         {HEAD "  a: {run: x, next: b, num_parallel: false}\n  b: {run: x}",
-         "p.yaml:4: step 'a': 'num_parallel' must be a number of ranks, or true where the step "
-         "says "
-         "it, not false"},
+         "p.yaml:4: step 'a': 'num_parallel' must be a number of ranks, an output that holds it, "
+         "or true where the result says it, not false"},
         {HEAD "  a: {run: x, outputs: [o], switch: o, next: b}\n  b: {run: x}",
          "p.yaml:4: step 'a': 'switch' and 'cases' need each other: switch: OUTPUT, cases: {value: "
          "step}"},

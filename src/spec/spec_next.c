@@ -148,9 +148,13 @@ static int read_num_parallel(stk_spec_reader *r, const stk_json *node, stk_step 
     if (node->kind == STK_JSON_BOOL && node->truth) {
         return 0; /* the result says how many */
     }
+    if (node->kind == STK_JSON_TEXT) {
+        return read_on(r, node, keys[NUM_PARALLEL], step);
+    }
     if (node->kind == STK_JSON_BOOL) {
         return stk_spec_wrong(r, node, keys[NUM_PARALLEL],
-                              "a number of ranks, or true where the step says it");
+                              "a number of ranks, an output that holds it, or true where the "
+                              "result says it");
     }
     int rc = stk_spec_read_int(r, node, keys[NUM_PARALLEL], 1, STK_LIMIT_RANKS, &n);
     step->num_parallel = (uint32_t)n;
