@@ -118,7 +118,8 @@ static void on_end(stk_gang *g, uint32_t rank)
     launch_rank *r = &g->ranks[rank];
     siginfo_t info = {0};
     if (r->died_us < 0 && g->late_us >= 0) {
-        r->died_us = g->awake_us - g->late_us;
+        int64_t since_us = g->awake_us - g->late_us;
+        r->died_us = since_us > r->born_us ? since_us : r->born_us;
     }
     if (r->by_server) { /* which tells how it ended */
         stk_launch_unwatch(g, r->pidfd);
@@ -181,6 +182,8 @@ static void on_event(stk_gang *g, const struct epoll_event *e)
     switch ((launch_event)(e->data.u64 >> 32)) {
     case LAUNCH_EV_SIGNAL:
         on_signal(g);
+        break;
+    case LAUNCH_EV_START: /* was looked at first */
         break;
     case LAUNCH_EV_EXIT:
         on_end(g, i);
@@ -265,6 +268,11 @@ int stk_launch_turn(stk_gang *g, int64_t until_ms, stk_err *err)
     if (n < 0 && errno != EINTR) {
         return stk_err_sys(err, STK_E_SYS, errno, "waiting for %u ranks", g->n_live);
     }
+    for (int i = 0; i < n; i++) { /* before the death that it explains */
+        if (events[i].data.u64 >> 32 == LAUNCH_EV_START && stk_launch_start_finish(g, err) < 0) {
+            return err->code;
+        }
+    }
     for (int pass = 0; pass < 2; pass++) { /* deaths first: output can be a flood */
         for (int i = 0; i < n; i++) {
             uint64_t kind = events[i].data.u64 >> 32;
@@ -337,6 +345,7 @@ static void reset_ranks(stk_gang *g)
         r->status = r->pidfd = -1;
         r->start_ms = r->end_ms = r->died_us = -1;
         r->pid = 0;
+        r->born_us = 0;
         r->slot = UINT32_MAX;
         r->by_server = false;
         r->why[0] = '\0';
@@ -394,8 +403,6 @@ static int run_attempt(stk_gang *g, stk_err *err)
     if (rc == 0 && g->ending == END_NOT) {
         rc = stk_launch_start(g, err);
         rc = rc < 0 ? rc : guard_ranks(g, err);
-        int late = stk_launch_start_finish(g, rc < 0 ? NULL : err);
-        rc = rc < 0 ? rc : late;
         g->schedstat =
             g->schedstat >= 0 ? g->schedstat : open("/proc/self/schedstat", O_RDONLY | O_CLOEXEC);
         stk_launch_hang_begin(g);
@@ -406,6 +413,8 @@ static int run_attempt(stk_gang *g, stk_err *err)
         g->ending = END_FAILED;
     }
     clean_up(g);
+    stk_launch_unwatch(g, g->batch.from);
+    stk_file_close(&g->batch.from);
     stk_launch_port_close(&g->port);
     if (g->nodes != NULL && rc == 0) {
         stk_launch_nodes_finish(g, err);

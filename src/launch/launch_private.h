@@ -35,6 +35,7 @@ enum { LAUNCH_TAIL = 16 << 10, LAUNCH_LINE = 64 << 10, LAUNCH_PENDING = 256 << 1
 /* What epoll's data says: kind in the upper half, index in the lower. */
 typedef enum {
     LAUNCH_EV_SIGNAL,
+    LAUNCH_EV_START, /* all ranks have become their program, or one can't */
     LAUNCH_EV_EXIT,
     LAUNCH_EV_READ,
     LAUNCH_EV_WRITE,
@@ -82,6 +83,7 @@ typedef struct launch_rank {
     bool was_ended;           /* by us, because of another rank or a signal */
     bool failed;              /* by itself */
     int64_t start_ms, end_ms; /* wall clock */
+    int64_t born_us;          /* mono: not before; 0 unknown */
     int64_t died_us;          /* mono: not before; -1 unknown */
     launch_stream streams[2];
     char tail[LAUNCH_TAIL + 1]; /* the last of its stderr */
@@ -237,7 +239,7 @@ void stk_launch_nodes_free(stk_gang *g);
 /* --- launch_start.c --- */
 
 int stk_launch_start(stk_gang *g, stk_err *err);
-/* … all have become their program. */
+/* All have become their program, or (err) one can't; else there is nothing to read yet. */
 int stk_launch_start_finish(stk_gang *g, stk_err *err);
 /* One rank, by exec. */
 int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err);

@@ -49,6 +49,7 @@ int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err)
                            .cpus = g->cpus == NULL ? NULL : &g->cpus[rank],
                            .die_with_parent = true,
                            .new_session = true};
+        g->ranks[rank].born_us = stk_launch_now_us();
         rc = stk_sys_spawn(&spawn, &pid, &pidfd, err);
     }
     stk_file_close(&theirs[0]);
@@ -71,6 +72,11 @@ int stk_launch_start(stk_gang *g, stk_err *err)
         rc = fork ? stk_launch_server_start(g, &g->env, own, rank, err)
                   : stk_launch_start_rank(g, rank, err);
     }
+    stk_file_close(&g->batch.to); /* what fails is told; nobody waits for it */
+    if (rc == 0 && g->batch.from >= 0 &&
+        stk_launch_watch(g, g->batch.from, EPOLLIN, LAUNCH_EV_START, 0) < 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "watching %u ranks start", g->n);
+    }
     if (rc < 0 && err != NULL && err->sys == EMFILE) {
         stk_err_hint(err, "%u ranks need some %u open files; raise the hard limit (ulimit -Hn)",
                      g->n, g->n * FILES_A_RANK + 16);
@@ -81,5 +87,6 @@ int stk_launch_start(stk_gang *g, stk_err *err)
 int stk_launch_start_finish(stk_gang *g, stk_err *err)
 {
     stk_spawn like = {.argv = g->config->argv, .env = g->env.all};
-    return g->batch.to < 0 ? 0 : stk_sys_spawn_end(&g->batch, &like, err);
+    stk_launch_unwatch(g, g->batch.from);
+    return stk_sys_spawn_end(&g->batch, &like, err);
 }
