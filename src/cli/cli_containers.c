@@ -206,6 +206,41 @@ static int make_ready(stk_cli_containers *c, const stk_spec *spec, const stk_run
     return rc;
 }
 
+/* What is said of a step's container that its program sees, besides the image: in a fixed order, as
+ * text; NULL: nothing is. */
+static int how_it_runs(const stk_place *place, stk_arena *arena, const char **ret, stk_err *err)
+{
+    static const char *const of_docker[] = {"entrypoint", "environment", "runtime_environment",
+                                            "user"};
+    static const char *const of_options[] = {"python", "user"};
+    json_t *docker = place->docker == NULL ? NULL : json_loads(place->docker, 0, NULL);
+    json_t *options = place->options == NULL ? NULL : json_loads(place->options, 0, NULL);
+    json_t *said = json_object();
+    for (size_t i = 0; i < sizeof of_docker / sizeof *of_docker; i++) {
+        json_t *value = json_object_get(docker, of_docker[i]);
+        if (value != NULL && !json_is_null(value)) {
+            (void)json_object_set(said, of_docker[i], value);
+        }
+    }
+    for (size_t i = 0; i < sizeof of_options / sizeof *of_options; i++) {
+        json_t *value = json_object_get(options, of_options[i]);
+        value = value != NULL
+                    ? value
+                    : json_object_get(json_object_get(options, "run_args"), of_options[i]);
+        if (value != NULL && !json_is_null(value) && json_object_get(said, of_options[i]) == NULL) {
+            (void)json_object_set(said, of_options[i], value);
+        }
+    }
+    char *text = json_dumps(said, JSON_COMPACT | JSON_SORT_KEYS);
+    *ret = text == NULL || json_object_size(said) == 0 ? NULL : stk_arena_dup(arena, text);
+    int rc = text == NULL || (*ret == NULL && json_object_size(said) > 0) ? no_memory(err) : 0;
+    free(text);
+    json_decref(docker);
+    json_decref(options);
+    json_decref(said);
+    return rc;
+}
+
 /* A function that a fresh interpreter can't find. */
 static int check_python(const stk_spec *spec, const stk_step *step, const char *main_file,
                         stk_err *err)
@@ -315,7 +350,9 @@ int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, const stk_run_op
             c->ids[i] = w->id;
             c->pins[i] = w->pinned;
             c->paths[i] = in_env(w->env, "PYTHONPATH");
-            rc = stk_plan_set_image(plan, i, w->id, err);
+            const char *how = NULL;
+            rc = how_it_runs(&c->places[i], c->arena, &how, err);
+            rc = rc < 0 ? rc : stk_plan_set_image(plan, i, w->id, how, err);
         }
     }
     return rc;

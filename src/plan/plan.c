@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/digest.h"
 #include "plan/plan_private.h"
 
 int stk_plan_no_memory(stk_err *err)
@@ -104,15 +105,25 @@ int stk_plan_remark(stk_plan *plan, stk_err *err, const char *fmt, ...)
     return 0;
 }
 
-int stk_plan_set_image(stk_plan *plan, uint32_t i_step, const char *image, stk_err *err)
+int stk_plan_set_image(stk_plan *plan, uint32_t i_step, const char *image, const char *how,
+                       stk_err *err)
 {
+    char hex[STK_DIGEST_HEX + 1];
     if (plan->images == NULL) {
         plan->images = stk_arena_array(plan->arena, plan->n_steps, sizeof *plan->images);
+        plan->hows = stk_arena_array(plan->arena, plan->n_steps, sizeof *plan->hows);
     }
     const char *copy = stk_arena_dup(plan->arena, image);
-    if (plan->images == NULL || (copy == NULL && image != NULL)) {
+    const char *digest = NULL;
+    if (how != NULL) {
+        stk_digest_of(how, strlen(how), hex);
+        digest = stk_arena_printf(plan->arena, "sha256:%s", hex);
+    }
+    if (plan->images == NULL || plan->hows == NULL || (copy == NULL && image != NULL) ||
+        (digest == NULL && how != NULL)) {
         return stk_plan_no_memory(err);
     }
     plan->images[i_step] = copy;
+    plan->hows[i_step] = digest;
     return 0;
 }

@@ -103,18 +103,20 @@ int stk_plan_remark(stk_plan *plan, stk_err *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* The step runs in this image ("sha256:…"), which is in its key in place of its docker setting;
- * NULL: on a machine itself. */
-int stk_plan_set_image(stk_plan *plan, uint32_t i_step, const char *image, stk_err *err);
+ * NULL: on a machine itself. `how`: what else is said of its container that its program sees
+ * (environment, user …), as canonical text; NULL: nothing. */
+int stk_plan_set_image(stk_plan *plan, uint32_t i_step, const char *image, const char *how,
+                       stk_err *err);
 
 /* --- cache keys --- */
 
 /* One part of a key, in this order: "command", "cwd" (below the spec's folder, so that a moved
  * project still hits), "code:NAME", then for each input "param:NAME" (values and parameters) or
  * "input:NAME" (contents), "file:PATH", "env:NAME", "outputs", "image" (its id, or for who
- * runs on a machine itself the docker setting), "salt", "runtime" (Python steps outside of images:
- * origin.python), "next" (of a step with such) and what stk_plan_key_seeing is given, by name.
- * Resources are no part of it. `value` is short text, or "sha256:" and a
- * digest where the text is long; values of the environment are always digests. */
+ * runs on a machine itself the docker setting), "container" (how it runs in it, a digest), "salt",
+ * "runtime" (Python steps outside of images: origin.python), "next" (of a step with such) and what
+ * stk_plan_key_seeing is given, by name. Resources are no part of it. `value` is short text, or
+ * "sha256:" and a digest where the text is long; values of the environment are always digests. */
 typedef struct stk_key_part {
     const char *name;
     const char *value;

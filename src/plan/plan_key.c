@@ -280,7 +280,7 @@ int stk_plan_key_seeing(const stk_plan *plan, uint32_t i_step, const char *const
     const stk_step *step = stk_spec_step(plan->spec, i_step);
     const stk_settings *s = step->settings;
     stk_key key = {0};
-    size_t most = 9 + (size_t)n_seen + step->n_code + step->n_inputs + s->cache.n_files + s->n_env;
+    size_t most = 10 + (size_t)n_seen + step->n_code + step->n_inputs + s->cache.n_files + s->n_env;
     key_writer w = {.plan = plan, .arena = arena, .err = err, .key = &key};
     key.parts = stk_arena_array(arena, most, sizeof *key.parts);
     int rc = key.parts == NULL ? stk_plan_no_memory(err) : add_command(&w, step);
@@ -298,6 +298,9 @@ int stk_plan_key_seeing(const stk_plan *plan, uint32_t i_step, const char *const
     const char *image = plan->images == NULL ? NULL : plan->images[i_step];
     if (rc == 0 && (image != NULL || s->docker != NULL)) {
         rc = add_part(&w, "image", image != NULL ? image : s->docker);
+    }
+    if (rc == 0 && image != NULL && plan->hows[i_step] != NULL) {
+        rc = add_part(&w, "container", plan->hows[i_step]);
     }
     if (rc == 0 && s->cache.salt != NULL) {
         rc = add_part(&w, "salt", s->cache.salt);
@@ -382,6 +385,7 @@ static void say_change(stk_buf *buf, const char *name, const char *before, const
                  {"env", "environment variable ", false, false},
                  {"outputs", "list of outputs", false, false},
                  {"image", "image", false, false},
+                 {"container", "how its container runs", false, false},
                  {"salt", "cache salt", false, false},
                  {"ranks", "number of ranks", false, true},
                  {"next", "what comes next", false, false},

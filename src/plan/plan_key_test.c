@@ -12,7 +12,7 @@
 
 /* Every field that a key is made of, so that a case can change one. */
 typedef struct variant {
-    const char *folder, *top, *step, *digest, *file, *lr, *image;
+    const char *folder, *top, *step, *digest, *file, *lr, *image, *how;
 } variant;
 
 static const variant plain = {
@@ -42,7 +42,7 @@ static void key_of(const variant *v, stk_arena *arena, stk_key *ret_key)
     int rc = stk_spec_parse(text.data, text.len, "p.yaml", &spec, &err);
     rc = rc < 0 || v->lr == NULL ? rc : stk_spec_set_param(spec, "lr", v->lr, &err);
     rc = rc < 0 ? rc : stk_plan_new(spec, NULL, NULL, STK_POLICY_FIT, &plan, &err);
-    rc = rc < 0 || v->image == NULL ? rc : stk_plan_set_image(plan, 1, v->image, &err);
+    rc = rc < 0 || v->image == NULL ? rc : stk_plan_set_image(plan, 1, v->image, v->how, &err);
     rc = rc < 0 ? rc : stk_plan_key(plan, 1, digests, &v->file, arena, ret_key, &err);
     if (rc < 0) {
         fail_msg("%s", stk_err_format(&err, message, sizeof message));
@@ -190,6 +190,11 @@ static void test_image(void **state)
         for (uint32_t k = 0; k < first.n_parts; k++) {
             assert_string_not_equal(first.parts[k].name, "runtime");
         }
+        v.how = "{\"user\":\"1\"}";
+        key_of(&v, arena, &other);
+        assert_string_equal(stk_plan_miss(&other, stk_plan_key_json(&first, arena), arena),
+                            "how its container runs is new");
+        v.how = NULL;
         v.image = "sha256:" D2;
         key_of(&v, arena, &other);
         assert_string_equal(stk_plan_miss(&other, stk_plan_key_json(&first, arena), arena),

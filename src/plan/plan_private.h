@@ -12,6 +12,7 @@ struct stk_plan {
     uint32_t n_steps;
     stk_request *requests;
     const char **images; /* by step; NULL: no step has one */
+    const char **hows;   /* with it: how containers run, as digests; NULL where nothing is said */
     /* needs of step i: needs[needs_start[i]] … needs[needs_start[i + 1]]; feeds likewise */
     uint32_t *needs_start, *needs;
     uint32_t *feeds_start, *feeds;

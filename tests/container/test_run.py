@@ -228,6 +228,29 @@ def test_cache_knows_the_image(project: Project, debian: str, scratch: str) -> N
     assert not again["cached"] and again["miss"] == "image changed"
 
 
+def test_cache_knows_how_a_container_runs(project: Project, debian: str) -> None:
+    """What the program sees besides the image: the variables of the container, its user."""
+    text = """
+        stoker: 1
+        name: p
+        docker: {parent_image: %s, %s}
+        steps:
+          a: {run: "echo $WORD > $STOKER_OUTPUT/x", outputs: [x]}
+        """
+    for said, cached in (
+        ("runtime_environment: {WORD: one}", False),
+        ("runtime_environment: {WORD: one}", True),
+        ("runtime_environment: {WORD: two}", False),
+        ("runtime_environment: {WORD: two}, user: '0:0'", False),
+        ("skip_build: true, environment: {WORD: three}", False),
+        ("skip_build: true, environment: {WORD: four}", False),
+    ):
+        project.write("p.yaml", text % (debian, said))
+        step = project.run("--with", "docker")["steps"]["a"]
+        assert step["cached"] == cached, said
+        assert step["miss"] in (None, "never ran before", "how its container runs changed")
+
+
 # ---------------------------------------------------------------------------- how it ends
 
 
