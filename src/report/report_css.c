@@ -82,6 +82,8 @@ const char stk_report_css[] =
     ".graph{margin:0 auto}.graph.fit{max-width:100%;height:auto}\n"
     ".tall{max-height:860px;overflow:auto}\n"
     ".edge{fill:none;stroke:var(--idle);stroke-width:1.4;opacity:.75}\n"
+    ".edge.maybe{stroke-dasharray:5 4}.node.far{opacity:.55}\n"
+    ".on{fill:var(--soft);font-size:11.5px;text-anchor:middle}.on.beside{text-anchor:start}\n"
     ".tip{fill:var(--idle)}\n"
     ".box{fill:var(--b);stroke:var(--c);stroke-width:1.2}\n"
     ".node .mark{fill:var(--c);font-size:15px;font-weight:700;text-anchor:middle}\n"
@@ -111,5 +113,7 @@ const char stk_report_css[] =
     ".s-skipped,.s-waiting{--c:var(--idle);--b:var(--idle-bg)}\n"
     ".pill{background:var(--b);color:var(--c)}\n"
     ".status{color:var(--c);white-space:nowrap}\n"
+    "details{margin:10px 0 0}summary{cursor:pointer;color:var(--soft);font-size:13px}.row.sub{fill:"
+    "var(--soft);font-size:11px}\n"
     "footer{color:var(--soft);font-size:13px;margin-top:24px}\n"
     "@media print{body{background:#fff}.panel,.tile{box-shadow:none;break-inside:avoid}}\n";

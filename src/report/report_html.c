@@ -8,40 +8,25 @@
 #include "base/units.h"
 #include "report/report_css.h"
 #include "report/report_devices.h"
-#include "report/report_private.h"
+#include "report/report_html_private.h"
 #include "report/report_svg.h"
 #include "report/report_text.h"
 #include "sys/file.h"
 
-/* What is listed in full; more is counted. */
-enum { MAX_ROWS = 500, MAX_CURVES = 40, MAX_FAILURES = 10, MAX_ARTIFACTS = 500, TAIL_LINES = 30 };
-#define MAX_CARD_BYTES ((size_t)256 << 20)
-
-typedef struct page {
-    const stk_view *view;
-    const stk_view_run *run;
-    stk_view_totals totals;
-    int64_t now_ms;
-    stk_arena *arena; /* scratch: reset after each task */
-    stk_buf *out;
-    stk_err *err;
-} page;
-
-static int details(const page *p, uint32_t i_task, stk_view_details *ret)
+int stk_html_details(const page *p, uint32_t i_task, stk_view_details *ret)
 {
     stk_arena_reset(p->arena);
     return stk_view_get_details(p->view, i_task, p->arena, ret, p->err);
 }
 
-/* Escaped, with control characters made visible: everything that isn't ours goes through here. */
-static void user_text(stk_buf *out, const char *text)
+void stk_html_user(stk_buf *out, const char *text)
 {
     STK_BUF_AUTO safe = STK_BUF_INIT(MAX_CARD_BYTES);
     stk_text_safe(&safe, text, "");
     stk_buf_html(out, safe.data ? safe.data : "");
 }
 
-static void cell_open(stk_buf *out, const char *class)
+void stk_html_cell_open(stk_buf *out, const char *class)
 {
     if (class != NULL) {
         stk_buf_printf(out, "<td class=\"%s\">", class);
@@ -50,20 +35,20 @@ static void cell_open(stk_buf *out, const char *class)
     }
 }
 
-static void cell(stk_buf *out, const char *class, const char *text)
+void stk_html_cell(stk_buf *out, const char *class, const char *text)
 {
-    cell_open(out, class);
-    user_text(out, text ? text : "");
+    stk_html_cell_open(out, class);
+    stk_html_user(out, text ? text : "");
     stk_buf_text(out, "</td>");
 }
 
-static void seconds(stk_buf *out, double s)
+void stk_html_seconds(stk_buf *out, double s)
 {
     char text[32];
     stk_buf_text(out, stk_units_format_duration((int64_t)(s * 1000), text, sizeof text));
 }
 
-static void status_of(stk_buf *out, const char *status)
+void stk_html_status(stk_buf *out, const char *status)
 {
     stk_ink ink;
     stk_buf_printf(out, "<span class=\"status s-%s\">%s %s</span>", status,
@@ -71,6 +56,12 @@ static void status_of(stk_buf *out, const char *status)
 }
 
 /* --- head --- */
+
+/* "steps", of a growing run "tasks". */
+static const char *steps_word(const page *p)
+{
+    return stk_view_grows(p->view) ? "tasks" : "steps";
+}
 
 static uint32_t first_failed(const page *p)
 {
@@ -95,14 +86,14 @@ static int verdict(const page *p)
     stk_buf_text(out, "<p class=\"verdict\">");
     if (failed != UINT32_MAX) {
         stk_view_details d;
-        int rc = details(p, failed, &d);
+        int rc = stk_html_details(p, failed, &d);
         if (rc < 0) {
             return rc;
         }
         stk_buf_text(out, "Step <b>");
-        user_text(out, stk_view_get_task(p->view, failed)->name);
+        stk_html_user(out, stk_view_who(p->view, failed, p->arena));
         stk_buf_text(out, "</b> failed: ");
-        user_text(out, d.error_text ? d.error_text : "?");
+        stk_html_user(out, d.error_text ? d.error_text : "?");
         if (run->n[STK_TASK_FAILED] > 1) {
             stk_buf_printf(out, "; %u more failed", run->n[STK_TASK_FAILED] - 1);
         }
@@ -112,10 +103,10 @@ static int verdict(const page *p)
         }
     } else if (strcmp(run->status, "succeeded") == 0) {
         bool all = run->n[STK_TASK_CACHED] == p->totals.n_tasks;
-        stk_buf_printf(out, "%s of %s steps succeeded in ",
+        stk_buf_printf(out, "%s of %s %s succeeded in ",
                        all ? "All" : stk_text_count(p->totals.n_done, a, sizeof a),
-                       stk_text_count(p->totals.n_tasks, b, sizeof b));
-        seconds(out, p->totals.wall_s);
+                       stk_text_count(p->totals.n_tasks, b, sizeof b), steps_word(p));
+        stk_html_seconds(out, p->totals.wall_s);
         if (all) {
             stk_buf_text(out, ", every one from the cache");
         } else if (run->n[STK_TASK_CACHED] > 0) {
@@ -123,12 +114,11 @@ static int verdict(const page *p)
                            stk_text_count(run->n[STK_TASK_CACHED], a, sizeof a));
         }
     } else {
-        stk_buf_printf(out, "%s of %s steps are done",
-                       stk_text_count(p->totals.n_done, a, sizeof a),
-                       stk_text_count(p->totals.n_tasks, b, sizeof b));
+        stk_buf_printf(out, "%s of %s %s are done", stk_text_count(p->totals.n_done, a, sizeof a),
+                       stk_text_count(p->totals.n_tasks, b, sizeof b), steps_word(p));
         if (run->error != NULL) {
             stk_buf_text(out, "; ");
-            user_text(out, run->error);
+            stk_html_user(out, run->error);
         }
     }
     stk_buf_text(out, ".</p>\n");
@@ -146,21 +136,21 @@ static int head(const page *p)
                       "<meta name=\"referrer\" content=\"no-referrer\"/>\n"
                       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
                       "<meta name=\"generator\" content=\"stoker " STK_VERSION "\"/>\n<title>");
-    user_text(out, p->run->pipeline);
+    stk_html_user(out, p->run->pipeline);
     stk_buf_printf(out,
                    " %s</title>\n<style>\n%s</style></head>\n<body><main>\n<header>"
                    "<div class=\"title\"><h1>",
                    p->run->status, stk_report_css);
-    user_text(out, p->run->pipeline);
+    stk_html_user(out, p->run->pipeline);
     stk_buf_printf(out, "</h1><span class=\"pill s-%s\">%s %s</span></div>\n", p->run->status,
                    stk_text_mark(p->run->status, true, &ink), p->run->status);
     int rc = verdict(p);
     stk_buf_text(out, "<div class=\"meta\">run <code>");
-    user_text(out, p->run->id);
+    stk_html_user(out, p->run->id);
     stk_buf_text(out, "</code>");
     if (strcmp(p->run->name, p->run->id) != 0) {
         stk_buf_text(out, " (");
-        user_text(out, p->run->name);
+        stk_html_user(out, p->run->name);
         stk_buf_char(out, ')');
     }
     if (p->run->created_ms > 0) {
@@ -169,7 +159,7 @@ static int head(const page *p)
     STK_REPORT_JSON_AUTO host = stk_report_read(p->run->host);
     if (stk_report_text(host, "name") != NULL) {
         stk_buf_text(out, " · on ");
-        user_text(out, stk_report_text(host, "name"));
+        stk_html_user(out, stk_report_text(host, "name"));
     }
     stk_buf_text(out, "</div></header>\n");
     return rc;
@@ -178,7 +168,7 @@ static int head(const page *p)
 static void tile(stk_buf *out, const char *value, const char *what)
 {
     stk_buf_text(out, "<div class=\"tile\"><b>");
-    user_text(out, value);
+    stk_html_user(out, value);
     stk_buf_printf(out, "</b><span>%s</span></div>\n", what);
 }
 
@@ -190,7 +180,7 @@ static int tiles(const page *p)
     tile(p->out, stk_units_format_duration((int64_t)(t->wall_s * 1000), a, sizeof a), "wall time");
     (void)snprintf(b, sizeof b, "%s / %s", stk_text_count(t->n_done, a, sizeof a),
                    stk_text_count(t->n_tasks, (char[32]){0}, 32));
-    tile(p->out, b, "steps done");
+    tile(p->out, b, stk_view_grows(p->view) ? "tasks done" : "steps done");
     tile(p->out, stk_text_count(p->run->n[STK_TASK_CACHED], a, sizeof a), "cache hits");
     if (t->saved_s > 0) {
         tile(p->out, stk_units_format_duration((int64_t)(t->saved_s * 1000), a, sizeof a),
@@ -226,25 +216,32 @@ static int notes(const page *p)
 {
     for (uint32_t i = 0; i < p->run->n_notes; i++) {
         stk_buf_text(p->out, "<div class=\"note\">");
-        user_text(p->out, p->run->notes[i]);
+        stk_html_user(p->out, p->run->notes[i]);
         stk_buf_text(p->out, "</div>\n");
     }
+    /* What many tasks of a step say is said once. */
+    stk_map said = {0};
+    STK_ARENA_AUTO keep = stk_arena_new(0);
     uint32_t n = stk_view_n_tasks(p->view) < MAX_ROWS ? stk_view_n_tasks(p->view) : MAX_ROWS;
-    for (uint32_t i = 0; i < n; i++) {
-        stk_view_details d;
-        int rc = details(p, i, &d);
-        if (rc < 0) {
-            return rc;
-        }
-        for (uint32_t k = 0; k < d.n_warnings; k++) {
+    int rc = keep == NULL ? stk_err_set(p->err, STK_E_NOMEM, "out of memory for the card") : 0;
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        const stk_view_task *task = stk_view_get_task(p->view, i);
+        stk_view_details d = {.n_warnings = 0};
+        rc = stk_html_details(p, i, &d);
+        for (uint32_t k = 0; rc == 0 && k < d.n_warnings; k++) {
+            const char *key = stk_arena_printf(keep, "%s\n%s", task->name, d.warnings[k]);
+            if (key == NULL || stk_map_get(&said, key, NULL) || stk_map_put(&said, key, 1) < 0) {
+                continue;
+            }
             stk_buf_text(p->out, "<div class=\"note\">step ");
-            user_text(p->out, stk_view_get_task(p->view, i)->name);
+            stk_html_user(p->out, task->label);
             stk_buf_text(p->out, ": ");
-            user_text(p->out, d.warnings[k]);
+            stk_html_user(p->out, d.warnings[k]);
             stk_buf_text(p->out, "</div>\n");
         }
     }
-    return 0;
+    stk_map_done(&said);
+    return rc;
 }
 
 /* --- failures --- */
@@ -254,22 +251,22 @@ static int failure(const page *p, uint32_t i_task)
     const stk_view_task *task = stk_view_get_task(p->view, i_task);
     stk_buf *out = p->out;
     stk_view_details d;
-    int rc = details(p, i_task, &d);
+    int rc = stk_html_details(p, i_task, &d);
     if (rc < 0) {
         return rc;
     }
     stk_buf_text(out, "<section class=\"panel failure\"><h3>");
-    user_text(out, task->name);
+    stk_html_user(out, stk_view_who(p->view, i_task, p->arena));
     stk_buf_text(out, "</h3><p><span class=\"class\">");
-    user_text(out, d.error_class ? d.error_class : "failed");
+    stk_html_user(out, d.error_class ? d.error_class : "failed");
     stk_buf_text(out, "</span> · ");
-    user_text(out, d.error_text ? d.error_text : "?");
+    stk_html_user(out, d.error_text ? d.error_text : "?");
     if (task->attempt > 1) {
         stk_buf_printf(out, " · after %u attempts", task->attempt);
     }
     if (d.where != NULL) {
         stk_buf_text(out, " · <code>");
-        user_text(out, d.where);
+        stk_html_user(out, d.where);
         stk_buf_text(out, "</code>");
     }
     stk_buf_text(out, "</p>\n");
@@ -280,12 +277,12 @@ static int failure(const page *p, uint32_t i_task)
     const char *text = d.traceback ? d.traceback : tail.data;
     if (text != NULL && *text != '\0') {
         stk_buf_text(out, "<pre>");
-        user_text(out, text);
+        stk_html_user(out, text);
         stk_buf_text(out, "</pre>\n");
     }
     if (d.stderr_path != NULL) {
         stk_buf_text(out, "<div class=\"meta\">all of it: <code>");
-        user_text(out, d.stderr_path);
+        stk_html_user(out, d.stderr_path);
         stk_buf_text(out, "</code></div>");
     }
     stk_buf_text(out, "</section>\n");
@@ -305,9 +302,9 @@ static int failures(const page *p)
     }
     if (n > MAX_FAILURES) {
         stk_buf_printf(p->out,
-                       "<p class=\"dim\">%u more steps failed; <code>stoker show %s "
+                       "<p class=\"dim\">%u more %s failed; <code>stoker show %s "
                        "--json</code> lists all.</p>\n",
-                       n - MAX_FAILURES, p->run->id);
+                       n - MAX_FAILURES, steps_word(p), p->run->id);
     }
     return rc;
 }
@@ -325,10 +322,11 @@ static int pictures(const page *p)
         stk_buf_text(p->out, "</div>");
         if (collapsed) {
             char text[32];
-            stk_buf_printf(p->out,
-                           "<div class=\"meta\">%s steps; similar ones are drawn as one box."
-                           "</div>",
-                           stk_text_count(stk_view_n_tasks(p->view), text, sizeof text));
+            stk_buf_printf(
+                p->out,
+                "<div class=\"meta\">%s steps; similar ones are drawn as one box."
+                "</div>",
+                stk_text_count(stk_spec_n_steps(stk_view_spec(p->view)), text, sizeof text));
         }
         stk_buf_text(p->out, "</section>\n");
     }
@@ -350,7 +348,7 @@ static int curves_of(const page *p, uint32_t i_task, uint32_t *n_shown)
     const stk_view_task *task = stk_view_get_task(p->view, i_task);
     stk_view_details d;
     stk_samples samples = {0};
-    int rc = details(p, i_task, &d);
+    int rc = stk_html_details(p, i_task, &d);
     if (rc < 0 || d.dir == NULL) {
         return rc;
     }
@@ -377,7 +375,7 @@ static int curves_of(const page *p, uint32_t i_task, uint32_t *n_shown)
         stk_buf_text(p->out, "<section class=\"panel\"><h2>Used over time</h2>\n");
     }
     stk_buf_text(p->out, "<p class=\"curve-name\">");
-    user_text(p->out, task->name);
+    stk_html_user(p->out, stk_view_who(p->view, i_task, p->arena));
     stk_buf_text(p->out, "</p>");
     stk_buf_add(p->out, table.data, table.len);
     stk_buf_text(p->out, "<div class=\"curves\">");
@@ -399,7 +397,13 @@ static int curves(const page *p)
 {
     uint32_t n_shown = 0;
     for (uint32_t i = 0; i < stk_view_n_tasks(p->view) && n_shown < MAX_CURVES; i++) {
-        if (has_curves(p, stk_view_get_task(p->view, i))) {
+        const stk_view_task *task = stk_view_get_task(p->view, i);
+        /* Of a wide step its first tasks stand for all. */
+        if (stk_view_grows(p->view) && stk_report_is_wide(p->view, task->i_step) &&
+            i >= stk_view_get_step(p->view, task->i_step)->first + MAX_WIDE) {
+            continue;
+        }
+        if (has_curves(p, task)) {
             int rc = curves_of(p, i, &n_shown);
             if (rc < 0) {
                 return rc;
@@ -416,7 +420,7 @@ static void amounts(stk_buf *out, const stk_view_amounts *a)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(256);
     stk_text_amounts(&text, a, true);
-    cell(out, NULL, text.data);
+    stk_html_cell(out, NULL, text.data);
 }
 
 /* What was used, with a bar for memory where a limit was granted. */
@@ -424,8 +428,8 @@ static void used_cell(stk_buf *out, const stk_view_details *d)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(256);
     stk_text_amounts(&text, &d->used, true);
-    cell_open(out, NULL);
-    user_text(out, text.data);
+    stk_html_cell_open(out, NULL);
+    stk_html_user(out, text.data);
     if (d->granted.memory_bytes > 0 && d->used.memory_bytes >= 0) {
         double part = (double)d->used.memory_bytes / (double)d->granted.memory_bytes * 100;
         stk_buf_printf(out,
@@ -436,32 +440,32 @@ static void used_cell(stk_buf *out, const stk_view_details *d)
     stk_buf_text(out, "</td>");
 }
 
-static int step_row(const page *p, uint32_t i_task)
+int stk_html_step_row(const page *p, uint32_t i_task)
 {
     const stk_view_task *task = stk_view_get_task(p->view, i_task);
     stk_buf *out = p->out;
     stk_view_details d;
-    int rc = details(p, i_task, &d);
+    int rc = stk_html_details(p, i_task, &d);
     if (rc < 0) {
         return rc;
     }
     stk_buf_text(out, "<tr>");
-    cell_open(out, NULL);
+    stk_html_cell_open(out, NULL);
     stk_buf_text(out, "<b>");
-    user_text(out, task->name);
+    stk_html_user(out, task->label);
     stk_buf_text(out, "</b>");
     if (task->step != NULL && task->step->source != NULL) {
         stk_buf_text(out, "<br/><code class=\"dim\">");
-        user_text(out, task->step->source);
+        stk_html_user(out, task->step->source);
         stk_buf_text(out, "</code>");
     }
     stk_buf_text(out, "</td><td>");
-    status_of(out, stk_report_status(p->view, task, true));
+    stk_html_status(out, stk_report_status(p->view, task, true));
     stk_buf_text(out, "</td>");
-    cell_open(out, "num");
+    stk_html_cell_open(out, "num");
     if (task->started_ms > 0) {
         int64_t end = task->ended_ms ? task->ended_ms : p->now_ms;
-        seconds(out, (double)(end - task->started_ms) / 1000);
+        stk_html_seconds(out, (double)(end - task->started_ms) / 1000);
         if (task->attempt > 1) {
             stk_buf_printf(out, "<br/><span class=\"dim\">attempt %u</span>", task->attempt);
         }
@@ -473,22 +477,23 @@ static int step_row(const page *p, uint32_t i_task)
         amounts(out, &d.asked);
         amounts(out, &d.granted);
         used_cell(out, &d);
-        cell(out, "dim",
-             stk_arena_printf(p->arena, "%s%s%s%s%s", d.miss != NULL ? "ran: " : "",
-                              d.miss != NULL ? d.miss : "",
-                              d.miss != NULL && d.image != NULL ? "; " : "",
-                              d.image != NULL ? "in " : "", d.image != NULL ? d.image : ""));
+        stk_html_cell(out, "dim",
+                      stk_arena_printf(p->arena, "%s%s%s%s%s", d.miss != NULL ? "ran: " : "",
+                                       d.miss != NULL ? d.miss : "",
+                                       d.miss != NULL && d.image != NULL ? "; " : "",
+                                       d.image != NULL ? "in " : "",
+                                       d.image != NULL ? d.image : ""));
     } else {
         stk_buf_text(out, "<td></td><td></td><td></td>");
-        cell(out, "dim",
-             d.cached_from ? stk_arena_printf(p->arena, "from run %s", d.cached_from)
-                           : d.error_text);
+        stk_html_cell(out, "dim",
+                      d.cached_from ? stk_arena_printf(p->arena, "from run %s", d.cached_from)
+                                    : d.error_text);
     }
     stk_buf_text(out, "</tr>\n");
     return 0;
 }
 
-static void more_rows(const page *p, uint32_t n, uint32_t shown, const char *what)
+void stk_html_more(const page *p, uint32_t n, uint32_t shown, const char *what)
 {
     char text[32];
     if (n > shown) {
@@ -503,56 +508,64 @@ static int steps(const page *p)
     if (n == 0) {
         return 0;
     }
+    bool grows = stk_view_grows(p->view);
     stk_buf_text(p->out, "<section class=\"panel\"><h2>Steps: asked, granted, used</h2><div "
                          "class=\"scroll\"><table><thead><tr><th>step</th><th>status</th><th>time"
                          "</th><th>asked</th><th>granted</th><th>used</th><th></th></tr></thead>"
                          "<tbody>\n");
-    for (uint32_t i = 0; i < shown; i++) {
-        int rc = step_row(p, i);
-        if (rc < 0) {
-            return rc;
-        }
+    int rc = grows ? stk_html_grown_steps(p) : 0;
+    for (uint32_t i = 0; rc == 0 && !grows && i < shown; i++) {
+        rc = stk_html_step_row(p, i);
     }
-    stk_buf_text(p->out, "</tbody></table></div>");
-    more_rows(p, n, shown, "steps");
+    if (rc < 0) {
+        return rc;
+    }
+    if (!grows) {
+        stk_buf_text(p->out, "</tbody></table></div>");
+        stk_html_more(p, n, shown, "steps");
+    }
     stk_buf_text(p->out, "</section>\n");
     return 0;
 }
 
-static void artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref)
+void stk_html_artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref)
 {
     char size[32];
     stk_buf_text(out, "<tr><td><b>");
-    user_text(out, step);
+    stk_html_user(out, step);
     stk_buf_char(out, '.');
-    user_text(out, ref->name);
+    stk_html_user(out, ref->name);
     stk_buf_text(out, "</b>");
     if (ref->artifact_name != NULL) {
         stk_buf_text(out, "<br/><span class=\"dim\">");
-        user_text(out, ref->artifact_name);
+        stk_html_user(out, ref->artifact_name);
         stk_buf_text(out, ref->artifact_version ? " · version " : "");
-        user_text(out, ref->artifact_version ? ref->artifact_version : "");
+        stk_html_user(out, ref->artifact_version ? ref->artifact_version : "");
         stk_buf_text(out, "</span>");
     }
     stk_buf_text(out, "</td>");
-    cell(out, NULL, ref->type);
-    cell(out, NULL, ref->format);
-    cell(out, "num", ref->size >= 0 ? stk_units_format_memory(ref->size, size, sizeof size) : "");
+    stk_html_cell(out, NULL, ref->type);
+    stk_html_cell(out, NULL, ref->format);
+    stk_html_cell(out, "num",
+                  ref->size >= 0 ? stk_units_format_memory(ref->size, size, sizeof size) : "");
     stk_buf_printf(out, "<td class=\"num\"><code title=\"");
-    user_text(out, ref->digest ? ref->digest : "");
+    stk_html_user(out, ref->digest ? ref->digest : "");
     stk_buf_printf(out, "\">%.12s</code></td></tr>\n", ref->digest ? ref->digest : "");
 }
 
 static int artifacts(const page *p)
 {
     uint32_t n = 0;
+    if (stk_view_grows(p->view)) {
+        return stk_html_grown_artifacts(p);
+    }
     for (uint32_t i = 0; i < stk_view_n_tasks(p->view) && n <= MAX_ARTIFACTS; i++) {
         const stk_view_task *task = stk_view_get_task(p->view, i);
         stk_view_details d;
         if (task->end_data == NULL || (task->step != NULL && task->step->n_outputs == 0)) {
             continue; /* in a large run, reading every payload would be felt */
         }
-        int rc = details(p, i, &d);
+        int rc = stk_html_details(p, i, &d);
         if (rc < 0) {
             return rc;
         }
@@ -564,7 +577,7 @@ static int artifacts(const page *p)
                                      "<tbody>\n");
             }
             if (n <= MAX_ARTIFACTS) {
-                artifact_row(p->out, task->name, &d.outputs[k]);
+                stk_html_artifact_row(p->out, task->name, &d.outputs[k]);
             }
         }
     }
@@ -585,10 +598,10 @@ static void pair(stk_buf *out, const char *prefix, const char *key, const char *
 {
     if (value != NULL && *value != '\0') {
         stk_buf_text(out, "<tr><td>");
-        user_text(out, prefix);
-        user_text(out, key);
+        stk_html_user(out, prefix);
+        stk_html_user(out, key);
         stk_buf_text(out, "</td><td>");
-        user_text(out, value);
+        stk_html_user(out, value);
         stk_buf_text(out, "</td></tr>\n");
     }
 }
@@ -630,12 +643,12 @@ static int facts(const page *p)
     for (uint32_t i = 0; i < n; i++) {
         const stk_view_task *task = stk_view_get_task(p->view, i);
         stk_view_details d;
-        int rc = details(p, i, &d);
+        int rc = stk_html_details(p, i, &d);
         if (rc < 0) {
             return rc;
         }
         if (d.metadata != NULL) {
-            pairs(p, &rows, stk_arena_printf(p->arena, "%s.", task->name), d.metadata);
+            pairs(p, &rows, stk_arena_printf(p->arena, "%s.", task->label), d.metadata);
         }
     }
     if (rows.len > 0) {

@@ -50,6 +50,15 @@ static void assert_well_formed(const char *html)
     assert_int_equal(depth, 0);
 }
 
+static int n_times(const char *text, const char *word)
+{
+    int n = 0;
+    for (; (text = strstr(text, word)) != NULL; text += strlen(word)) {
+        n++;
+    }
+    return n;
+}
+
 static void make_card(const stk_report_case *c, stk_buf *out)
 {
     stk_err err = {0};
@@ -237,12 +246,71 @@ static void test_layout(void **state)
     assert_int_equal(stk_graph_place(4000, NULL, 0, 60, 20, arena, &layout, NULL), 0);
 }
 
+/* A growing run: boxes are steps with their tasks counted, what many made is one row. */
+static void test_grown(void **state)
+{
+    (void)state;
+    stk_report_case c;
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
+    stk_case_flow(&c, "/s", 1200);
+    make_card(&c, &out);
+    assert_well_formed(out.data);
+    assert_non_null(strstr(out.data, "1,199 succeeded, 1 cached</title>"));
+    assert_non_null(strstr(out.data, ">×1,200</text>")); /* on the edge of the foreach */
+    assert_non_null(strstr(out.data, ">yes</text>"));    /* on the edge of a case */
+    assert_non_null(strstr(out.data, "good: not reached</title>"));
+    assert_non_null(strstr(out.data, "Step <b>bad/1203</b> failed: exit status 3"));
+    assert_non_null(strstr(out.data, "part</b> <span class=\"dim\">×1,199</span>"));
+    assert_non_null(strstr(out.data, "and 1,100 more: <code>stoker show"));
+    assert_non_null(strstr(out.data, "×1,200, "));
+    assert_true(out.len < 200000);
+    stk_case_done(&c);
+    stk_buf_clear(&out);
+    stk_case_gang(&c, "/s");
+    make_card(&c, &out);
+    assert_well_formed(out.data);
+    assert_non_null(strstr(out.data, ">2 ranks</text>"));
+    stk_case_done(&c);
+    stk_buf_clear(&out);
+    stk_case_nested(&c, "/s");
+    make_card(&c, &out);
+    assert_well_formed(out.data);
+    stk_case_done(&c);
+}
+
+/* A loop to itself and one further back: their ways are drawn, and the rest stands in layers. */
+static void test_loop(void **state)
+{
+    (void)state;
+    static const char spec[] =
+        "{\"stoker\":1,\"name\":\"loop\",\"steps\":{\"start\":{\"run\":\"true\",\"next\":\"body\"},"
+        "\"body\":{\"run\":\"true\",\"outputs\":[\"more\"],\"switch\":\"more\","
+        "\"cases\":{\"again\":\"body\",\"on\":\"look\"}},"
+        "\"look\":{\"run\":\"true\",\"outputs\":[\"more\"],\"switch\":\"more\","
+        "\"cases\":{\"back\":\"body\",\"done\":\"end\"}},\"end\":{\"run\":\"true\"}}}";
+    stk_report_case c;
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
+    stk_case_new(&c, spec, "/s");
+    make_card(&c, &out); /* before its first task */
+    assert_well_formed(out.data);
+    stk_case_feed(&c, STK_EV_TASK_ADDED, 0, 0, 1, "{\"step\":\"start\",\"n\":1,\"deps\":[]}");
+    stk_buf_clear(&out);
+    make_card(&c, &out);
+    assert_well_formed(out.data);
+    assert_int_equal(n_times(out.data, "class=\"edge maybe\""), 4);
+    assert_int_equal(n_times(out.data, "class=\"edge\""), 1);
+    assert_non_null(strstr(out.data, ">again</text>"));
+    assert_non_null(strstr(out.data, ">back</text>"));
+    stk_case_done(&c);
+}
+
 int main(void)
 {
     setenv("TZ", "UTC", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_card),  cmocka_unit_test(test_curves), cmocka_unit_test(test_many),
-        cmocka_unit_test(test_empty), cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_empty), cmocka_unit_test(test_layout), cmocka_unit_test(test_grown),
+        cmocka_unit_test(test_loop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,10 @@
  * step (elapsed, memory, CPUs) and a bar for the run, redrawn at most ten times a second. Piped: a
  * `start` and a `done` line a step. Both are buffered: an event costs a few hundred nanoseconds,
  * all writing happens in tick. A step of a growing run with more than 20 tasks is told as one:
- * a line when it begins, one when all its tasks are over, and its first failures. In runs of more than 200 steps cached and skipped ones are only
- * counted. Quiet: nothing (stk_text_failures says at the end what went wrong). The caller folds a
- * row into the view first, then hands it to stk_progress_event.
+ * a line when it begins, one when all its tasks are over, and its first failures. In runs of more
+ * than 200 steps cached and skipped ones are only counted. Quiet: nothing (stk_text_failures says
+ * at the end what went wrong). The caller folds a row into the view first, then hands it to
+ * stk_progress_event.
  */
 #ifndef STK_REPORT_PROGRESS_H
 #define STK_REPORT_PROGRESS_H

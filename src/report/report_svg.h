@@ -14,6 +14,20 @@ int stk_svg_graph(const stk_view *view, int64_t now_ms, stk_buf *out, bool *ret_
 /* When each step ran: a row a step, or packed lanes when there are many. Nothing when none ran. */
 int stk_svg_timeline(const stk_view *view, int64_t now_ms, stk_buf *out, stk_err *err);
 
+/* The same of a growing run with many tasks: a row a step, as high as tasks ran at once, with marks
+ * where some failed. */
+int stk_svg_wide_timeline(const stk_view *view, int64_t now_ms, stk_buf *out, stk_err *err);
+
+/* A stretch of time, drawn from `left` on. */
+typedef struct stk_svg_span {
+    int64_t from_ms;
+    double seconds;
+    double left; /* x of from_ms */
+    double width;
+} stk_svg_span;
+double stk_svg_x_of(const stk_svg_span *s, int64_t ms);
+void stk_svg_axis(const stk_svg_span *s, double height, stk_buf *out);
+
 /* One curve over time. Values below 0 are unknown (a gap). */
 typedef struct stk_svg_curve {
     const char *title; /* "memory" */

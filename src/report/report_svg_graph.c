@@ -23,17 +23,25 @@ enum {
 
 typedef struct group {
     const char *label;
-    uint32_t n;    /* tasks */
-    uint32_t task; /* the first one */
+    uint32_t n;    /* steps */
+    uint32_t step; /* the first one */
     stk_task_state state;
     int64_t ms;
 } group;
+
+/* An edge of a growing graph with what is said on it: its kind, and a case or a width. */
+typedef struct grown_edge {
+    uint32_t from, to;
+    stk_next_kind kind;
+    bool is_back; /* it leads to a step that its own leads from */
+    const char *text;
+} grown_edge;
 
 typedef struct picture {
     const stk_view *view;
     int64_t now_ms;
     stk_arena *arena;
-    uint32_t n_tasks; /* of the spec: those that have a place in the graph */
+    uint32_t n_steps;
     stk_graph_edge *edges;
     uint32_t n_edges;
     uint32_t *layer;
@@ -43,30 +51,14 @@ typedef struct picture {
     uint32_t n_groups;
     stk_graph_edge *group_edges;
     uint32_t n_group_edges;
+    grown_edge *grown; /* of a growing document */
+    uint32_t n_grown;
+    bool by_step; /* a box is a step */
 } picture;
 
 static int no_memory(stk_err *err)
 {
     return stk_err_set(err, STK_E_NOMEM, "out of memory for the picture of the graph");
-}
-
-/* A step: of a document whose graph grows what its tasks are together, else its one task. */
-typedef struct node {
-    const char *name;
-    stk_task_state state;
-    int64_t started_ms, ended_ms;
-    uint32_t n_tasks;
-} node;
-
-static node node_of(const picture *p, uint32_t i_step)
-{
-    if (!stk_view_grows(p->view)) {
-        const stk_view_task *task = stk_view_get_task(p->view, i_step);
-        return (node){task->name, task->state, task->started_ms, task->ended_ms, 1};
-    }
-    const stk_view_step *step = stk_view_get_step(p->view, i_step);
-    const char *name = stk_spec_step(stk_view_spec(p->view), i_step)->name;
-    return (node){name, stk_view_worst(step), step->started_ms, step->ended_ms, step->n};
 }
 
 /* --- edges of the spec --- */
@@ -113,31 +105,132 @@ static uint32_t unique_edges(stk_graph_edge *edges, uint32_t n)
     return kept;
 }
 
+/* --- edges of a document that grows --- */
+
+/* Which edges lead back: a walk from the first step meets them while it is still below their
+ * target. */
+static int find_back_edges(picture *p, stk_err *err)
+{
+    enum { NEW, OPEN, DONE };
+    const stk_spec *spec = stk_view_spec(p->view);
+    unsigned char *seen = stk_arena_array(p->arena, (size_t)p->n_steps + 1, 1);
+    uint32_t *stack = stk_arena_array(p->arena, (size_t)p->n_steps + 1, sizeof *stack);
+    uint32_t *at = stk_arena_array(p->arena, (size_t)p->n_steps + 1, sizeof *at);
+    uint32_t *first = stk_arena_array(p->arena, (size_t)p->n_steps + 2, sizeof *first);
+    if (!seen || !stack || !at || !first) {
+        return no_memory(err);
+    }
+    for (uint32_t i = 0; i < p->n_steps; i++) {
+        first[i + 1] = first[i] + stk_spec_step(spec, i)->n_next;
+    }
+    for (uint32_t root = 0; root < p->n_steps; root++) {
+        uint32_t depth = 0;
+        if (seen[root] == NEW) {
+            stack[depth++] = root;
+            seen[root] = OPEN;
+        }
+        while (depth > 0) {
+            uint32_t v = stack[depth - 1];
+            if (at[v] == stk_spec_step(spec, v)->n_next) {
+                seen[v] = DONE;
+                depth--;
+                continue;
+            }
+            grown_edge *e = &p->grown[first[v] + at[v]++];
+            e->is_back = seen[e->to] == OPEN;
+            if (seen[e->to] == NEW) {
+                seen[e->to] = OPEN;
+                stack[depth++] = e->to;
+            }
+        }
+    }
+    return 0;
+}
+
+/* "×1,000" of a foreach, "4 ranks", the case of a switch; NULL: nothing. */
+static const char *text_of(const picture *p, const stk_step *step, uint32_t i_step, uint32_t k)
+{
+    char count[32];
+    uint32_t width = 0, ranks = step->num_parallel;
+    for (uint32_t i = 0; i < stk_view_n_tasks(p->view); i++) {
+        const stk_view_task *task = stk_view_get_task(p->view, i);
+        if (task->i_step == i_step) {
+            width = task->width > width ? task->width : width;
+        } else if (task->i_step == step->next[k]) {
+            ranks = task->ranks > ranks ? task->ranks : ranks;
+        }
+    }
+    switch (step->grows) {
+    case STK_NEXT_FOREACH:
+        return width == 0
+                   ? "each"
+                   : stk_arena_printf(p->arena, "×%s", stk_text_count(width, count, sizeof count));
+    case STK_NEXT_PARALLEL:
+        return ranks > 0 ? stk_arena_printf(p->arena, "%u ranks", ranks) : "ranks";
+    case STK_NEXT_SWITCH:
+        return step->cases != NULL ? step->cases[k] : NULL;
+    default:
+        return NULL;
+    }
+}
+
+static int find_grown_edges(picture *p, stk_err *err)
+{
+    const stk_spec *spec = stk_view_spec(p->view);
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < p->n_steps; i++) {
+        n += stk_spec_step(spec, i)->n_next;
+    }
+    p->edges = n < UINT32_MAX ? stk_arena_array(p->arena, n + 1, sizeof *p->edges) : NULL;
+    p->grown = n < UINT32_MAX ? stk_arena_array(p->arena, n + 1, sizeof *p->grown) : NULL;
+    if (p->edges == NULL || p->grown == NULL) {
+        return no_memory(err);
+    }
+    for (uint32_t i = 0; i < p->n_steps; i++) {
+        const stk_step *step = stk_spec_step(spec, i);
+        for (uint32_t k = 0; k < step->n_next; k++) {
+            const char *text = n <= MAX_NODES ? text_of(p, step, i, k) : NULL;
+            p->grown[p->n_grown++] =
+                (grown_edge){.from = i, .to = step->next[k], .kind = step->grows, .text = text};
+        }
+    }
+    int rc = find_back_edges(p, err);
+    for (uint32_t i = 0; i < p->n_grown; i++) {
+        if (!p->grown[i].is_back) {
+            p->edges[p->n_edges++] = (stk_graph_edge){p->grown[i].from, p->grown[i].to};
+        }
+    }
+    p->n_edges = unique_edges(p->edges, p->n_edges);
+    return rc < 0 ? rc
+                  : stk_graph_layers(p->n_steps, p->edges, p->n_edges, p->arena, &p->layer,
+                                     &p->n_layers, err);
+}
+
 static int find_edges(picture *p, stk_err *err)
 {
     const stk_spec *spec = stk_view_spec(p->view);
     uint64_t n = 0;
-    p->n_tasks = stk_spec_n_steps(spec);
-    for (uint32_t i = 0; i < p->n_tasks; i++) {
+    p->n_steps = stk_spec_n_steps(spec);
+    if (stk_view_grows(p->view)) {
+        return find_grown_edges(p, err);
+    }
+    for (uint32_t i = 0; i < p->n_steps; i++) {
         const stk_step *step = stk_spec_step(spec, i);
-        n += step->n_after + step->n_next + count_needs(step->inputs, step->n_inputs);
+        n += step->n_after + count_needs(step->inputs, step->n_inputs);
     }
     p->edges = n < UINT32_MAX ? stk_arena_array(p->arena, n + 1, sizeof *p->edges) : NULL;
     if (p->edges == NULL) {
         return no_memory(err);
     }
-    for (uint32_t i = 0; i < p->n_tasks; i++) {
+    for (uint32_t i = 0; i < p->n_steps; i++) {
         const stk_step *step = stk_spec_step(spec, i);
         add_needs(p, i, step->inputs, step->n_inputs);
         for (uint32_t k = 0; k < step->n_after; k++) {
             p->edges[p->n_edges++] = (stk_graph_edge){step->after[k], i};
         }
-        for (uint32_t k = 0; k < step->n_next; k++) {
-            p->edges[p->n_edges++] = (stk_graph_edge){i, step->next[k]};
-        }
     }
     p->n_edges = unique_edges(p->edges, p->n_edges);
-    return stk_graph_layers(p->n_tasks, p->edges, p->n_edges, p->arena, &p->layer, &p->n_layers,
+    return stk_graph_layers(p->n_steps, p->edges, p->n_edges, p->arena, &p->layer, &p->n_layers,
                             err);
 }
 
@@ -146,10 +239,10 @@ static int find_edges(picture *p, stk_err *err)
 /* What a group is called after: the step, its name without digits, the layer, a range of layers. */
 typedef enum { BY_STEP, BY_STEM, BY_LAYER, BY_RANGE, N_LEVELS } level;
 
-static const char *key_of(const picture *p, level how, uint32_t task, char *buf, size_t size)
+static const char *key_of(const picture *p, level how, uint32_t step, char *buf, size_t size)
 {
-    const char *name = node_of(p, task).name;
-    uint32_t layer = p->layer[task];
+    const char *name = stk_spec_step(stk_view_spec(p->view), step)->name;
+    uint32_t layer = p->layer[step];
     if (how == BY_STEM) {
         size_t n = (size_t)snprintf(buf, size, "%u ", layer);
         for (const char *s = name; *s != '\0' && n + 1 < size; s++) {
@@ -185,17 +278,27 @@ static int badness(stk_task_state state)
     return 0;
 }
 
-static int64_t took_ms(const node *it, int64_t now_ms)
+/* Of one task its last attempt, of many from the first start to the last end. */
+static int64_t took_ms(const picture *p, uint32_t i_step)
 {
-    int64_t end = it->ended_ms ? it->ended_ms : now_ms;
-    return it->started_ms > 0 && end > it->started_ms ? end - it->started_ms : 0;
+    const stk_view_step *step = stk_view_get_step(p->view, i_step);
+    if (step->n == 0) {
+        return 0;
+    }
+    const stk_view_task *task = stk_view_get_task(p->view, step->first);
+    int64_t from = step->n == 1 ? task->started_ms : step->started_ms;
+    bool runs = step->by_state[STK_TASK_RUNNING] + step->by_state[STK_TASK_BACKOFF] > 0;
+    int64_t end = step->n == 1 ? task->ended_ms : runs ? 0 : step->ended_ms;
+    end = end ? end : p->now_ms;
+    return from > 0 && end > from ? end - from : 0;
 }
 
 static int add_to_group(picture *p, level how, uint32_t i, stk_map *known, stk_err *err)
 {
     char buf[STK_LIMIT_NAME + 32];
     const char *key = key_of(p, how, i, buf, sizeof buf);
-    const node it = node_of(p, i);
+    const char *name = stk_spec_step(stk_view_spec(p->view), i)->name;
+    stk_task_state state = stk_view_worst(stk_view_get_step(p->view, i));
     uint64_t g = i;
     if (how == BY_STEP || !stk_map_get(known, key, &g)) {
         if (p->n_groups == MAX_NODES) {
@@ -208,13 +311,13 @@ static int add_to_group(picture *p, level how, uint32_t i, stk_map *known, stk_e
         }
         const char *space = how == BY_STEM ? strchr(own, ' ') : NULL;
         p->groups[g] =
-            (group){.label = space ? space + 1 : own, .task = i, .state = STK_TASK_CACHED};
+            (group){.label = space ? space + 1 : own, .step = i, .state = STK_TASK_CACHED};
     }
     group *to = &p->groups[g];
     to->n++;
-    to->ms += took_ms(&it, p->now_ms);
-    to->label = to->n == 1 && how == BY_STEM ? it.name : to->label;
-    to->state = badness(it.state) > badness(to->state) ? it.state : to->state;
+    to->ms += took_ms(p, i);
+    to->label = to->n == 1 && how == BY_STEM ? name : to->label;
+    to->state = badness(state) > badness(to->state) ? state : to->state;
     p->group_of[i] = (uint32_t)g;
     return 0;
 }
@@ -225,13 +328,13 @@ static int make_groups(picture *p, level how, stk_err *err)
     stk_map known = {0};
     int rc = how != BY_STEP && how != BY_RANGE && p->n_layers > MAX_LAYERS ? STK_E_LIMIT : 0;
     p->n_groups = 0;
-    for (uint32_t i = 0; rc == 0 && i < p->n_tasks; i++) {
+    for (uint32_t i = 0; rc == 0 && i < p->n_steps; i++) {
         rc = add_to_group(p, how, i, &known, err);
     }
     for (uint32_t g = 0; rc == 0 && how == BY_STEM && g < p->n_groups; g++) {
         if (p->groups[g].n > 1) { /* the label of the first one was its own name */
             char buf[STK_LIMIT_NAME + 32];
-            key_of(p, how, p->groups[g].task, buf, sizeof buf);
+            key_of(p, how, p->groups[g].step, buf, sizeof buf);
             p->groups[g].label = stk_arena_dup(p->arena, strchr(buf, ' ') + 1);
         }
     }
@@ -282,12 +385,25 @@ static void point(const frame *f, stk_buf *out, char letter, double along, doubl
     stk_buf_printf(out, "%c%.1f %.1f", letter, x, y);
 }
 
+/* What is said on the edge: beside its first part. */
+static void draw_text(const frame *f, double along, double cross, const char *text, stk_buf *out)
+{
+    STK_BUF_AUTO cut = STK_BUF_INIT(1024);
+    double x = f->across ? along : cross + 6, y = f->across ? cross - 5 : along;
+    stk_text_fit(&cut, text, 16, false, true);
+    stk_buf_printf(out, "<text class=\"on%s\" x=\"%.1f\" y=\"%.1f\">", f->across ? "" : " beside",
+                   x, y);
+    stk_buf_html(out, cut.data ? cut.data : "");
+    stk_buf_text(out, "</text>\n");
+}
+
 static void draw_edge(const frame *f, const stk_graph_route *route, uint32_t from_layer,
-                      stk_buf *out)
+                      const grown_edge *said, stk_buf *out)
 {
     double thick = f->across ? f->node_w : NODE_H;
     double centre = MARGIN + (f->across ? NODE_H : f->node_w) / 2;
-    stk_buf_text(out, "<path class=\"edge\" marker-end=\"url(#tip)\" d=\"");
+    stk_buf_printf(out, "<path class=\"edge%s\" marker-end=\"url(#tip)\" d=\"",
+                   said != NULL && said->kind == STK_NEXT_SWITCH ? " maybe" : "");
     for (uint32_t k = 0; k + 1 < route->n; k++) {
         bool last = k + 2 == route->n;
         double a = layer_at(f, from_layer + k) + thick;
@@ -299,39 +415,85 @@ static void draw_edge(const frame *f, const stk_graph_route *route, uint32_t fro
         point(f, out, ' ', b, to);
     }
     stk_buf_text(out, "\"/>\n");
+    if (said != NULL && said->text != NULL && route->n > 1) {
+        double a = layer_at(f, from_layer) + thick, b = layer_at(f, from_layer + 1);
+        draw_text(f, (a + b) / 2, centre + (route->cross[0] + route->cross[1]) / 2, said->text,
+                  out);
+    }
+}
+
+/* A loop's way back: out of the box at its side, along the picture's edge (`rail`), and in again.
+ */
+static void draw_back(const frame *f, const grown_edge *e, double rail, stk_buf *out)
+{
+    double thick = f->across ? f->node_w : NODE_H, side = f->across ? NODE_H : f->node_w;
+    double spread = e->from == e->to ? thick / 4 : thick / 8;
+    double a = layer_at(f, f->layout.layer[e->from]) + thick / 2 + spread;
+    double b = layer_at(f, f->layout.layer[e->to]) + thick / 2 - spread;
+    double from = MARGIN + f->layout.cross[e->from] + side;
+    double to = MARGIN + f->layout.cross[e->to] + side + 6;
+    stk_buf_text(out, "<path class=\"edge maybe\" marker-end=\"url(#tip)\" d=\"");
+    point(f, out, 'M', a, from);
+    point(f, out, 'C', a, rail);
+    point(f, out, ' ', a, rail);
+    point(f, out, ' ', a - thick / 8, rail);
+    point(f, out, 'L', b + thick / 8, rail);
+    point(f, out, 'C', b, rail);
+    point(f, out, ' ', b, rail);
+    point(f, out, ' ', b, to);
+    stk_buf_text(out, "\"/>\n");
+    if (e->text != NULL) {
+        draw_text(f, (a + b) / 2, rail, e->text, out);
+    }
+}
+
+static void put_sub(const picture *p, const group *it, stk_buf *out)
+{
+    const stk_view_step *step = stk_view_get_step(p->view, it->step);
+    char text[64];
+    if (it->n > 1) {
+        stk_buf_printf(out, "%s steps", stk_text_count(it->n, text, sizeof text));
+    } else if (step->n == 0) {
+        stk_buf_text(out, "not reached");
+    } else {
+        if (step->n > 1) {
+            stk_buf_printf(out, "×%s · ", stk_text_count(step->n, text, sizeof text));
+        }
+        stk_buf_text(out, step->started_ms > 0
+                              ? stk_units_format_duration(it->ms, text, sizeof text)
+                              : stk_state_word(it->state));
+    }
 }
 
 static void draw_node(const picture *p, const frame *f, uint32_t g, stk_buf *out)
 {
     const group *it = &p->groups[g];
     const char *status = stk_state_word(it->state);
-    const node one = node_of(p, it->task);
-    char text[64];
+    const stk_view_step *step = stk_view_get_step(p->view, it->step);
+    bool reached = it->n > 1 || step->n > 0;
     stk_ink ink;
     double x, y;
     corner(f, g, &x, &y);
-    stk_buf_printf(out, "<g class=\"node s-%s\"><title>", status);
+    stk_buf_printf(out, "<g class=\"node s-%s%s\"><title>", status, reached ? "" : " far");
     stk_buf_html(out, it->label);
+    stk_buf_text(out, ": ");
+    if (it->n == 1 && step->n > 1) {
+        stk_report_counts(step, out);
+    } else {
+        stk_buf_text(out, reached ? status : "not reached");
+    }
     stk_buf_printf(out,
-                   ": %s</title><rect class=\"box\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
+                   "</title><rect class=\"box\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
                    "height=\"%d\" rx=\"8\"/>",
-                   status, x, y, f->node_w, NODE_H);
+                   x, y, f->node_w, NODE_H);
     stk_buf_printf(out, "<text class=\"mark\" x=\"%.1f\" y=\"%.1f\">%s</text>", x + 18, y + 27,
-                   stk_text_mark(status, true, &ink));
+                   reached ? stk_text_mark(status, true, &ink) : "");
     STK_BUF_AUTO label = STK_BUF_INIT(1024);
     stk_text_fit(&label, it->label, 21, false, true);
     stk_buf_printf(out, "<text class=\"name\" x=\"%.1f\" y=\"%.1f\">", x + 32, y + 19);
     stk_buf_html(out, label.data ? label.data : "");
     stk_buf_printf(out, "</text><text class=\"sub\" x=\"%.1f\" y=\"%.1f\">", x + 32, y + 34);
-    if (it->n > 1) {
-        stk_buf_printf(out, "%s steps", stk_text_count(it->n, text, sizeof text));
-    } else if (one.n_tasks > 1) {
-        stk_buf_printf(out, "%s tasks", stk_text_count(one.n_tasks, text, sizeof text));
-    } else if (one.started_ms > 0) {
-        stk_buf_text(out, stk_units_format_duration(it->ms, text, sizeof text));
-    } else {
-        stk_buf_text(out, status);
-    }
+    put_sub(p, it, out);
     stk_buf_text(out, "</text></g>\n");
 }
 
@@ -350,11 +512,34 @@ static int place(const picture *p, frame *f, stk_err *err)
                            size / 2 + GAP, p->arena, &f->layout, err);
 }
 
+/* What is said on an edge between two boxes; NULL: nothing. */
+static const grown_edge *said_on(const picture *p, const stk_graph_edge *edge)
+{
+    for (uint32_t i = 0; p->by_step && i < p->n_grown; i++) {
+        if (p->grown[i].from == edge->from && p->grown[i].to == edge->to) {
+            return &p->grown[i];
+        }
+    }
+    return NULL;
+}
+
+static uint32_t n_back(const picture *p)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; p->by_step && i < p->n_grown; i++) {
+        n += p->grown[i].is_back;
+    }
+    return n;
+}
+
 static void draw(const picture *p, const frame *f, stk_buf *out)
 {
+    enum { RAIL = 26 }; /* between the ways back of loops */
     double along = 2 * MARGIN - LAYER_GAP +
                    f->layout.n_layers * ((f->across ? f->node_w : NODE_H) + LAYER_GAP);
     double cross = 2 * MARGIN + f->layout.extent + (f->across ? NODE_H : f->node_w);
+    double rail = cross - MARGIN + RAIL;
+    cross += n_back(p) * RAIL;
     double w = f->across ? along : cross, h = f->across ? cross : along;
     stk_buf_printf(
         out,
@@ -366,7 +551,14 @@ static void draw(const picture *p, const frame *f, stk_buf *out)
         w <= 1.4 * PAGE ? " fit" : "", w, h, w, h);
     for (uint32_t i = 0; i < p->n_group_edges; i++) {
         if (f->layout.routes[i].n > 1) {
-            draw_edge(f, &f->layout.routes[i], f->layout.layer[p->group_edges[i].from], out);
+            draw_edge(f, &f->layout.routes[i], f->layout.layer[p->group_edges[i].from],
+                      said_on(p, &p->group_edges[i]), out);
+        }
+    }
+    for (uint32_t i = 0; p->by_step && i < p->n_grown; i++) {
+        if (p->grown[i].is_back) {
+            draw_back(f, &p->grown[i], rail, out);
+            rail += RAIL;
         }
     }
     for (uint32_t g = 0; g < p->n_groups; g++) {
@@ -389,7 +581,7 @@ int stk_svg_graph(const stk_view *view, int64_t now_ms, stk_buf *out, bool *ret_
     if (rc < 0) {
         return rc;
     }
-    p.group_of = stk_arena_array(arena, (size_t)p.n_tasks + 1, sizeof *p.group_of);
+    p.group_of = stk_arena_array(arena, (size_t)p.n_steps + 1, sizeof *p.group_of);
     p.groups = stk_arena_array(arena, MAX_NODES, sizeof *p.groups);
     p.group_edges = stk_arena_array(arena, (size_t)p.n_edges + 1, sizeof *p.group_edges);
     if (!p.group_of || !p.groups || !p.group_edges) {
@@ -402,6 +594,7 @@ int stk_svg_graph(const stk_view *view, int64_t now_ms, stk_buf *out, bool *ret_
         rc = rc < 0 ? rc : place(&p, &f, &own);
     }
     *ret_collapsed = how - 1 > BY_STEP;
+    p.by_step = !*ret_collapsed;
     if (rc < 0) {
         return stk_err_set(err, rc, "%s", own.text);
     }

@@ -53,21 +53,14 @@ static const char *tick_text(double s, double step, char *buf, size_t size)
     return buf;
 }
 
-typedef struct span {
-    int64_t from_ms;
-    double seconds;
-    double left; /* x of from_ms */
-    double width;
-} span;
-
-static double x_of(const span *s, int64_t ms)
+double stk_svg_x_of(const stk_svg_span *s, int64_t ms)
 {
     double t = (double)(ms - s->from_ms) / 1000 / s->seconds;
     t = t < 0 ? 0 : t > 1 ? 1 : t;
     return s->left + t * s->width;
 }
 
-static void draw_axis(const span *s, double height, stk_buf *out)
+void stk_svg_axis(const stk_svg_span *s, double height, stk_buf *out)
 {
     double step = tick_step(s->seconds);
     char text[32];
@@ -101,16 +94,16 @@ static int by_start(const void *a, const void *b)
                                     : (x->task > y->task) - (x->task < y->task);
 }
 
-static void draw_bar(const stk_view *view, const span *s, const bar *b, double y, double h,
+static void draw_bar(const stk_view *view, const stk_svg_span *s, const bar *b, double y, double h,
                      stk_buf *out)
 {
     const stk_view_task *task = stk_view_get_task(view, b->task);
     char text[32];
-    double x = x_of(s, b->from_ms), w = x_of(s, b->to_ms) - x;
+    double x = stk_svg_x_of(s, b->from_ms), w = stk_svg_x_of(s, b->to_ms) - x;
     w = w < 2 ? 2 : w;
     double x0 = x;
     if (task->first_ms < task->started_ms) { /* earlier attempts */
-        x0 = x_of(s, task->first_ms);
+        x0 = stk_svg_x_of(s, task->first_ms);
         stk_buf_printf(out,
                        "<line class=\"earlier\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>",
                        x0, y + h / 2, x, y + h / 2);
@@ -119,7 +112,7 @@ static void draw_bar(const stk_view *view, const span *s, const bar *b, double y
                    "<rect class=\"bar s-%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
                    "height=\"%.1f\" rx=\"%.1f\"><title>",
                    stk_state_word(task->state), x, y, w, h, h > 8 ? 4.0 : 2.0);
-    stk_buf_html(out, task->name);
+    stk_buf_html(out, task->label);
     stk_buf_printf(out, ": %s, %s</title></rect>", stk_state_word(task->state),
                    stk_units_format_duration(b->to_ms - b->from_ms, text, sizeof text));
     if (h > LANE) {
@@ -137,12 +130,12 @@ static void draw_bar(const stk_view *view, const span *s, const bar *b, double y
     stk_buf_char(out, '\n');
 }
 
-static void draw_rows(const stk_view *view, const span *s, const bar *bars, uint32_t n,
+static void draw_rows(const stk_view *view, const stk_svg_span *s, const bar *bars, uint32_t n,
                       stk_buf *out)
 {
     for (uint32_t i = 0; i < n; i++) {
         STK_BUF_AUTO label = STK_BUF_INIT(1024);
-        stk_text_fit(&label, stk_view_get_task(view, bars[i].task)->name, 24, false, true);
+        stk_text_fit(&label, stk_view_get_task(view, bars[i].task)->label, 24, false, true);
         stk_buf_printf(out, "<text class=\"row\" x=\"%d\" y=\"%d\">", LABEL - 10,
                        (int)i * ROW + 16);
         stk_buf_html(out, label.data ? label.data : "");
@@ -152,12 +145,12 @@ static void draw_rows(const stk_view *view, const span *s, const bar *bars, uint
 }
 
 /* Each bar in the first lane that is free; returns how many lanes there are. */
-static uint32_t pack_lanes(const span *s, const bar *bars, uint32_t n, uint32_t *lane)
+static uint32_t pack_lanes(const stk_svg_span *s, const bar *bars, uint32_t n, uint32_t *lane)
 {
     double busy_to[MAX_LANES];
     uint32_t n_lanes = 0;
     for (uint32_t i = 0; i < n; i++) {
-        double x = x_of(s, bars[i].from_ms), end = x_of(s, bars[i].to_ms);
+        double x = stk_svg_x_of(s, bars[i].from_ms), end = stk_svg_x_of(s, bars[i].to_ms);
         uint32_t k = 0;
         while (k < n_lanes && busy_to[k] > x + 0.01) {
             k++;
@@ -201,6 +194,9 @@ int stk_svg_timeline(const stk_view *view, int64_t now_ms, stk_buf *out, stk_err
     if (n == 0) {
         return 0;
     }
+    if (stk_view_grows(view) && n > MAX_ROWS) {
+        return stk_svg_wide_timeline(view, now_ms, out, err);
+    }
     const stk_view_run *run = stk_view_get_run(view);
     int64_t from = run->started_ms > 0 && run->started_ms < bars[0].from_ms ? run->started_ms
                                                                             : bars[0].from_ms;
@@ -210,14 +206,14 @@ int stk_svg_timeline(const stk_view *view, int64_t now_ms, stk_buf *out, stk_err
     }
     bool rows = n <= MAX_ROWS;
     double left = rows ? LABEL : 8;
-    span s = {from, (double)(to - from) / 1000, left, WIDTH - left - 24};
+    stk_svg_span s = {from, (double)(to - from) / 1000, left, WIDTH - left - 24};
     uint32_t n_lanes = rows ? n : pack_lanes(&s, bars, n, lane);
     double height = n_lanes * (double)(rows ? ROW : LANE) + 4;
     stk_buf_printf(out,
                    "<svg class=\"timeline\" viewBox=\"0 0 %d %.0f\" role=\"img\" "
                    "aria-label=\"when each step ran\">\n",
                    WIDTH, height + AXIS);
-    draw_axis(&s, height, out);
+    stk_svg_axis(&s, height, out);
     if (rows) {
         draw_rows(view, &s, bars, n, out);
     } else {
