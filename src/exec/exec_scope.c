@@ -153,9 +153,11 @@ int stk_exec_scope_from(stk_exec *x, uint32_t task, const stk_input *in,
     uint32_t parent, rank, n = 0, cap = 0;
     const exec_scope *scope;
     const exec_artifact **found = NULL;
+    bool is_join = stk_exec_step(x, task)->is_join;
     for (uint32_t i = 0; stk_exec_scope_parent(x, task, i, &parent, &scope, &rank); i++) {
-        const exec_artifact *a =
-            x->tasks[parent].i_step == in->step ? stk_exec_scope_find(scope, name) : NULL;
+        /* by another way (a loop, a case) the artifact comes down to a task just the same */
+        bool is_meant = !is_join || x->tasks[parent].i_step == in->step;
+        const exec_artifact *a = is_meant ? stk_exec_scope_find(scope, name) : NULL;
         const exec_artifact **more =
             a == NULL ? found : stk_arena_grow(x->scratch, found, n, sizeof *found, &cap);
         if (a != NULL && more == NULL) {
