@@ -107,7 +107,7 @@ class RunRecord:
         self._body: Optional[Dict[str, Any]] = None
         self._asked = 0.0
         self._details: Dict[str, Tuple[float, bool, Dict[int, Dict[str, Any]]]] = {}
-        self._tasks: Tuple[int, Dict[str, List[TaskRecord]]] = (0, {})
+        self._tasks: Tuple[Any, Dict[str, List[TaskRecord]]] = (None, {})
         self._spec: Optional[Mapping[str, Any]] = None
 
     @property
@@ -176,12 +176,12 @@ class RunRecord:
     def tasks(self) -> Dict[str, List[TaskRecord]]:
         """Step → its tasks, in the order in which they were added; steps without a task are left out."""
         body = self.body
-        if self._tasks[0] != id(body):
+        if self._tasks[0] is not body:
             found: Dict[str, List[TaskRecord]] = {}
             for brief in body.get("tasks") or ():
                 own = found.setdefault(brief["step"], [])
                 own += (TaskRecord(self, brief["step"], brief, k) for k in range(_ranks(brief)))
-            self._tasks = (id(body), found)
+            self._tasks = (body, found)
         return self._tasks[1]
 
     def task(self, step: str, task: str) -> Optional[TaskRecord]:

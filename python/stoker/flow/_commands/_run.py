@@ -8,12 +8,13 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
 from ..._binary import run_options
-from .. import _records, client
+from .. import _records
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
 from . import _parameters
 from ._graph import validate
 
 if TYPE_CHECKING:
+    from .. import client
     from .._cli import Context
 
 
@@ -54,6 +55,8 @@ def _origin(context: Context, wanted: Optional[str]) -> client.Run:
     Raises:
         CommandException: there is none.
     """
+    from .. import client
+
     try:
         if wanted is not None:
             name = wanted.rpartition("/")[2]
@@ -93,6 +96,8 @@ def _values_of(context: Context, origin: client.Run) -> Dict[str, Any]:
 def _use_namespace(values: Mapping[str, Any]) -> None:
     given = values["user_namespace"]
     if given is not None:
+        from .. import client
+
         client.namespace(given or None)
         os.environ["STOKER_NAMESPACE"] = given  # steps in fresh interpreters see it, too
 
@@ -112,7 +117,7 @@ def _start(
         "with": decospecs(context, values["decospecs"]),
         "cache": values.get("cache", False),
         "policy": values.get("policy"),
-        "namespace": client.get_namespace(),
+        "namespace": values["user_namespace"],
         "quiet": context.quiet,
         "echo": True,
         "configs": dict(context.top["config"]),
@@ -137,7 +142,11 @@ def teller(context: Context, values: Mapping[str, Any]) -> Callable[[str], None]
 
     def tell(run: str) -> None:
         write(values["run_id_file"], run)
-        facts = {"run_id": run, "flow_name": context.name, "metadata": client.get_metadata()}
+        facts = {
+            "run_id": run,
+            "flow_name": context.name,
+            "metadata": f"local@{_records.store_path()}",
+        }
         write(values["runner_attribute_file"], json.dumps(facts))
 
     return tell
