@@ -66,7 +66,7 @@ class FakeStore:
         flow = more.pop("flow", "F")
         steps = {
             "start": {"next": ["work"], "foreach": "xs"},
-            "work": {"next": ["join"]},
+            "work": {"next": ["join"], "fallback": True},
             "join": {"next": ["end"], "join": True},
             "end": {},
         }

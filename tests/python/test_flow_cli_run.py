@@ -149,8 +149,11 @@ def test_a_failed_run_is_status_1_and_is_resumed_with_its_parameters(flow: Progr
     origin = Flow("F").latest_run
     assert not origin.successful and not origin.finished and origin.data is None
     join = origin["join"].task
-    assert join.exception.type in ("ValueError", "exception")
-    assert "told to fail" in str(join.exception.exception)
+    assert (join.exception.type, join.exception.exception) == (
+        "builtins.ValueError",
+        "told to fail",
+    )
+    assert 'raise ValueError("told to fail")' in join.exception.stacktrace
     (flow.folder / "fail").unlink()
     (flow.folder / "text.txt").write_text("another\n")  # the origin's value counts
     again = flow("resume", "--tag", "again", "--run-id-file", "id")
@@ -210,6 +213,25 @@ def test_decorators_are_added_on_the_command_line(flow: Program) -> None:
         assert Flow("F").latest_run["join"].task.current_attempt == 1
     done = flow("run", "--with", "nosuch", ok=False)
     assert done.returncode == 1 and "nosuch" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_catch_is_seen_by_the_client(flow: Program) -> None:
+    (flow.folder / "fail").touch()
+    text = FLOW.replace(
+        '        print("total", self.total)', "        self.why = self.oops.exception"
+    )
+    text = text.replace(
+        "    @step\n    def join", '    @catch(var="oops")\n    @step\n    def join'
+    )
+    (flow.folder / "flow.py").write_text(text.replace("current\n", "current, catch\n"))
+    flow("run")
+    first = Flow("F").latest_run
+    flow("resume", "end")
+    for run in (first, Flow("F").latest_run):
+        join = run["join"].task
+        assert join.finished and not join.successful and run.successful
+        assert join.exception.exception == "told to fail" == run.data.why
+        assert run["start"].task.successful
 
 
 def test_spin_runs_one_step_on_what_a_past_task_had(flow: Program) -> None:

@@ -137,8 +137,14 @@ def test_what_a_task_wrote_and_how_it_ended(store: FakeStore) -> None:
     assert [t for _, t in task.loglines("stderr", as_unicode=False)] == [b"item 1", b"last"]
     with pytest.raises(ValueError, match="stdin"):
         list(task.loglines("stdin"))
-    assert not task.successful and not task.finished and task.finished_at is None
+    assert not task.successful and not task.finished and task.finished_at is not None
     assert task.exception.exception == "ValueError: no" and "Traceback" in str(task.exception)
+    own = {
+        "error": {"type": "ValueError", "message": "no"}
+    }  # the step's own words, where it left some
+    (Path(store.answers["show r1"]["tasks"][2]["dir"]) / "result.json").write_text(json.dumps(own))
+    assert (task.exception.type, task.exception.exception) == ("builtins.ValueError", "no")
+    (Path(store.answers["show r1"]["tasks"][2]["dir"]) / "result.json").unlink()
     assert pickle.loads(pickle.dumps(task.exception)).exception == "ValueError: no"
     good = Task("F/r1/work/2")
     assert good.successful and good.finished and good.exception is None
@@ -147,14 +153,17 @@ def test_what_a_task_wrote_and_how_it_ended(store: FakeStore) -> None:
 
 def test_a_task_that_catch_took_over_finished_without_success(store: FakeStore) -> None:
     tasks = whole()
-    tasks[1].update(attempts=2)
+    caught = {"type": "ValueError", "message": "no", "text": "ValueError: no", "traceback": None}
+    tasks[1].update(attempts=2, metadata={"caught": caught})
     store.add("r1", tasks)
-    folder = Path(store.answers["show r1"]["tasks"][1]["dir"])
-    caught = {"class": "exception", "type": "ValueError", "message": "no", "text": "ValueError: no"}
-    (folder / "task.json").write_text(json.dumps({"flow": {"fallback": caught}}))
-    task = Task("F/r1/work/2")
-    assert task.finished and not task.successful
-    assert (task.exception.type, task.exception.exception) == ("ValueError", "no")
+    clones = whole()
+    clones[1].update(status="cached", from_run="r1", from_task=2)
+    clones[2].update(status="cached", from_run="r1", from_task=3)
+    store.add("r2", clones)
+    for task in (Task("F/r1/work/2"), Task("F/r2/work/2")):
+        assert task.finished and not task.successful
+        assert (task.exception.type, task.exception.exception) == ("builtins.ValueError", "no")
+    assert Task("F/r2/work/3").successful
 
 
 def test_metadata_has_metaflows_names_and_what_the_step_logged(store: FakeStore) -> None:

@@ -124,6 +124,7 @@ class Catch(StepDecorator):
         fallback = running.declared.get("fallback")
         if not fallback and (not running.last_attempt or running.attempt.rank is not None):
             return False  # another attempt follows; of a gang's failure the engine knows the whole
+        from ..._context import log_metadata
         from ..._worker import _traceback
 
         caught = MetaflowExceptionWrapper(error)
@@ -135,11 +136,18 @@ class Catch(StepDecorator):
             lines = "".join(f">  {line}\n" for line in str(caught).splitlines())
             sys.stdout.write(f"@catch caught an exception from {running.flow}\n{lines}")
         self._keep(running, caught)
+        log_metadata({"caught": _record_of(caught)})
         return True
 
     def _keep(self, running: Any, value: Any) -> None:
         if self.attributes["var"]:
             running.set(str(self.attributes["var"]), value)
+
+
+def _record_of(caught: MetaflowExceptionWrapper) -> Dict[str, Any]:
+    """How the client is told that the task's success is one of @catch's."""
+    facts = {"type": caught.type, "message": caught.exception, "traceback": caught.stacktrace}
+    return {**facts, "text": f"{caught.type}: {caught.exception}"}
 
 
 def _tell_of(caught: MetaflowExceptionWrapper, fallback: Dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 from collections import namedtuple
@@ -102,15 +103,16 @@ class Task(MetaflowObject):
 
     @property
     def finished_at(self) -> Optional[datetime]:
-        """When it ended (local time); None: it didn't, or failed."""
-        task = self._now
-        return time_of(task.brief.get("ended_ms")) if task.succeeded else None
+        """When it ended, well or not (local time); None: it runs, or never ran."""
+        brief = self._now.brief
+        ended = brief.get("status") in ("succeeded", "cached", "failed")
+        return time_of(brief.get("ended_ms")) if ended else None
 
     @property
     def exception(self) -> Optional[Any]:
         """The exception that ended it, also one that ``@catch`` caught: ``type``, ``exception``, ``stacktrace``."""
         task = self._now
-        error = _caught(task) or task.brief.get("error")
+        error = _caught(task) or _error(task)
         return None if not error else TaskFailure(error)
 
     @property
@@ -243,16 +245,31 @@ def is_parallel(task: TaskRecord) -> bool:
 
 
 def _caught(task: TaskRecord) -> Optional[Mapping[str, Any]]:
-    """The failure that a last, free attempt stood in for (``@catch``), or None."""
-    folder = task.brief.get("dir")
-    if not folder or int(task.brief.get("attempts") or 1) < 2 or not task.succeeded:
+    """The failure that ``@catch`` stood in for, or None."""
+    steps = task.run.spec.get("steps") or {}
+    if not task.succeeded or not (steps.get(task.step) or {}).get("fallback"):
+        return None
+    if task.brief.get("from_run"):
+        origin = RunRecord(task.run.store, str(task.brief["from_run"]))
+        first = origin.by_number(int(task.brief["from_task"]))
+        return None if first is None else _caught(first)
+    found = (task.full.get("metadata") or {}).get("caught")
+    return found if isinstance(found, dict) else None
+
+
+def _error(task: TaskRecord) -> Optional[Mapping[str, Any]]:
+    """How it failed: the engine's words, with what the step itself left of the exception."""
+    error = task.brief.get("error")
+    if not error or task.succeeded:
         return None
     try:
-        with open(os.path.join(folder, "task.json"), encoding="utf-8") as stream:
-            found = (json.load(stream).get("flow") or {}).get("fallback")
+        with open(
+            os.path.join(str(task.brief.get("dir")), "result.json"), encoding="utf-8"
+        ) as file:
+            own = json.load(file).get("error") or {}
     except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+        own = {}
+    return {**error, **{k: own[k] for k in ("type", "message", "traceback") if own.get(k)}}
 
 
 def _facts(task: TaskRecord) -> Dict[str, Any]:
@@ -287,8 +304,10 @@ class TaskFailure(Exception):
     ``stacktrace``."""
 
     def __init__(self, error: Mapping[str, Any]) -> None:
-        self.type = error.get("type") or error.get("class")
-        self.exception = error.get("message") or error.get("cause") or error.get("text")
+        kind = error.get("type") or error.get("class")
+        self.type = f"builtins.{kind}" if kind and hasattr(builtins, str(kind)) else kind
+        said = error.get("message")
+        self.exception = error.get("cause") or error.get("text") if said is None else said
         self.stacktrace = error.get("traceback")
         super().__init__(str(error.get("text") or self.exception))
 
