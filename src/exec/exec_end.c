@@ -121,12 +121,14 @@ static int emit_retrying(stk_exec *x, uint32_t task, const stk_sched_retrying *n
         stk_buf_printf(&buf, ",\"grows\":\"gpu_memory\",\"bytes\":%lld",
                        (long long)next->amount << 20);
     }
+    stk_buf_text(&buf, next->is_fallback ? ",\"fallback\":true" : "");
     stk_buf_char(&buf, '}');
     const char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
     stk_sched_event event = {.kind = STK_EV_TASK_RETRYING,
                              .task = task,
                              .at_ms = stk_clock_mono_ms(x->config.clock) + next->delay_ms,
-                             .grows = next->grows};
+                             .grows = next->grows,
+                             .is_fallback = next->is_fallback};
     return data == NULL ? stk_exec_nomem(err) : stk_exec_emit(x, &event, data, err);
 }
 
@@ -191,6 +193,12 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
     int rc = stk_exec_emit(x, &failed, data, err);
     if (rc < 0) {
         return rc;
+    }
+    if (next.is_fallback) { /* of a failure of the fallback itself: that of the step */
+        rc = stk_exec_keep_failure(x, task, failure, err);
+        if (rc < 0) {
+            return rc;
+        }
     }
     if (!again) {
         rc = remember_error(x, task, failure->text, err);

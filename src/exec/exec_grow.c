@@ -115,10 +115,9 @@ static const char *refusal_text(const stk_exec *x, uint32_t task, const stk_requ
 
 /* Of what nobody asked for there needn't be enough; what was, there must, unless the run is to make
  * do with what there is. */
-static void fit(const stk_exec *x, stk_request *r)
+static void fit(const stk_capacity *c, stk_policy policy, stk_request *r)
 {
-    const stk_capacity *c = x->config.capacity;
-    bool makes_do = x->config.policy == STK_POLICY_FIT;
+    bool makes_do = policy == STK_POLICY_FIT;
     if (r->cpu_milli > c->cpu_milli && (makes_do || !r->limit_cpu)) {
         r->cpu_milli = c->cpu_milli;
     }
@@ -127,27 +126,41 @@ static void fit(const stk_exec *x, stk_request *r)
     }
 }
 
+int stk_exec_grow_add(stk_sched *sched, const stk_plan *plan, const stk_capacity *capacity,
+                      stk_policy policy, uint32_t i_step, uint32_t ranks, const uint32_t *needs,
+                      uint32_t n_needs, stk_request *ret_request, stk_err *why, stk_err *err)
+{
+    stk_pack_ask asks[STK_LIMIT_ASKS];
+    stk_request r = stk_exec_request(plan, i_step, ranks, asks);
+    fit(capacity, policy, &r);
+    stk_sched_task ask = stk_exec_sched_task(plan, i_step, &r);
+    *ret_request = r;
+    ret_request->asks = NULL;
+    int rc = r.refusal != NULL ? stk_err_set(why, STK_E_RESOURCES, "%s", r.refusal)
+                               : stk_sched_add(sched, &ask, needs, n_needs, NULL, why);
+    if (rc != STK_E_RESOURCES) {
+        if (rc < 0 && err != NULL) {
+            *err = *why;
+        }
+        return rc;
+    }
+    ask.cpu_milli = ask.memory_bytes = 0;
+    ask.n_asks = 0;
+    rc = stk_sched_add(sched, &ask, needs, n_needs, NULL, err);
+    return rc < 0 ? rc : 1;
+}
+
 int stk_exec_grow_schedule(stk_exec *x, uint32_t task, const uint32_t *needs, uint32_t n_needs,
                            stk_err *err)
 {
-    stk_pack_ask asks[STK_LIMIT_ASKS];
-    uint32_t i_step = x->tasks[task].i_step;
-    stk_request r = stk_exec_request(x->config.plan, i_step, stk_exec_ranks(x, task), asks);
-    fit(x, &r);
-    stk_sched_task ask = stk_exec_sched_task(x->config.plan, i_step, &r);
+    stk_request r;
     stk_err why = {0};
-    int rc = r.refusal != NULL ? stk_err_set(&why, STK_E_RESOURCES, "%s", r.refusal)
-                               : stk_sched_add(x->sched, &ask, needs, n_needs, NULL, &why);
-    if (rc == STK_E_RESOURCES) { /* it is there, and will fail */
-        ask.cpu_milli = ask.memory_bytes = 0;
-        ask.n_asks = 0;
+    int rc = stk_exec_grow_add(x->sched, x->config.plan, x->config.capacity, x->config.policy,
+                               x->tasks[task].i_step, stk_exec_ranks(x, task), needs, n_needs, &r,
+                               &why, err);
+    if (rc == 1) { /* it is there, and fails when it is to begin */
         x->grown[task].refusal = refusal_text(x, task, &r, &why);
-        return x->grown[task].refusal == NULL
-                   ? stk_exec_nomem(err)
-                   : stk_sched_add(x->sched, &ask, needs, n_needs, NULL, err);
-    }
-    if (rc < 0) {
-        *err = why;
+        return x->grown[task].refusal == NULL ? stk_exec_nomem(err) : 0;
     }
     return rc;
 }
@@ -296,6 +309,22 @@ int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err)
     }
     stk_arena_reset(x->scratch);
     return rc;
+}
+
+int stk_exec_keep_failure(stk_exec *x, uint32_t task, const exec_failure *failure, stk_err *err)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
+    const char *const members[][2] = {{"text", failure->text},
+                                      {"type", failure->type},
+                                      {"message", failure->message},
+                                      {"traceback", failure->traceback}};
+    stk_buf_printf(&buf, "{\"class\":\"%s\"", stk_failure_word(failure->class));
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        stk_json_put_text(&buf, members[i][0], members[i][1]);
+    }
+    stk_buf_char(&buf, '}');
+    x->grown[task].fallback = buf.failed ? NULL : stk_arena_dup(x->arena, buf.data);
+    return x->grown[task].fallback == NULL ? stk_exec_nomem(err) : 0;
 }
 
 int stk_exec_fail_refused(stk_exec *x, uint32_t task, stk_err *err)

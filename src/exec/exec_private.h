@@ -401,6 +401,15 @@ stk_gang_ask stk_exec_gang(const stk_exec *x, uint32_t task);
 uint32_t stk_exec_ranks(const stk_exec *x, uint32_t task); /* from num_parallel, else 0 */
 /* STK_ACT_LOOKUP of a task: cloned, cached, or missed. */
 int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err);
+/* What the attempt in place of a final failure is told of that. */
+struct exec_failure;
+int stk_exec_keep_failure(stk_exec *x, uint32_t task, const struct exec_failure *failure,
+                          stk_err *err);
+/* To a scheduler: a task as its step's request, of a gang so many times. 1: it can't be had here,
+ * `why`; it was added without asking for anything. *ret_request: what it asks for. */
+int stk_exec_grow_add(stk_sched *sched, const stk_plan *plan, const stk_capacity *capacity,
+                      stk_policy policy, uint32_t i_step, uint32_t ranks, const uint32_t *needs,
+                      uint32_t n_needs, stk_request *ret_request, stk_err *why, stk_err *err);
 /* A task that can't be had here (exec_grown.refusal) was to start. */
 int stk_exec_fail_refused(stk_exec *x, uint32_t task, stk_err *err);
 /* {"steps", "n"} of an event of the step → next, in `arena`. STK_E_USAGE: no such step. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/limits.h"
 #include "base/map.h"
 #include "exec/exec_private.h"
 
@@ -21,7 +22,8 @@ stk_sched_task stk_exec_sched_task(const stk_plan *plan, uint32_t i_step, const 
                             .oom_memory = s->on_oom.memory,
                             .oom_share = s->on_oom.gpu_memory,
                             .oom_retries = s->on_oom.max_retries,
-                            .lookup = true};
+                            .lookup = true,
+                            .fallback = stk_spec_step(stk_plan_spec(plan), i_step)->fallback};
 }
 
 static int add_tasks(stk_sched *sched, const stk_plan *plan, stk_err *err)
@@ -75,18 +77,103 @@ stk_grows stk_exec_grows(const char *data)
     return grows;
 }
 
+/* A task of a graph that grows. */
+typedef struct refold_task {
+    uint32_t i_step, ranks;
+    const uint32_t *parents;
+    uint32_t n_parents;
+} refold_task;
+
 typedef struct refold {
     stk_sched *sched;
     const stk_plan *plan;
     const stk_capacity *capacity;
     const stk_accel *accel;
     const char *run;
+    bool grows;
+    stk_arena *arena;
+    refold_task *added; /* where it grows: by task */
+    uint32_t n_tasks, cap_tasks;
+    stk_policy policy;
     bool *is_done;                            /* by task */
     uint32_t (*n_grown)[STK_GROWS_SHARE + 1]; /* by task and what grew */
     stk_mode mode;
     uint32_t max_workers;
     stk_err *err;
 } refold;
+
+/* It waits for parents that are not done, which is only so where an engine made these again. */
+static int add_grown(refold *r, uint32_t task)
+{
+    const refold_task *t = &r->added[task];
+    stk_request request;
+    stk_err why = {0};
+    uint32_t n = 0;
+    uint32_t *needs = stk_arena_array(r->arena, (size_t)t->n_parents + 1, sizeof *needs);
+    if (needs == NULL) {
+        return stk_exec_nomem(r->err);
+    }
+    for (uint32_t i = 0; i < t->n_parents; i++) {
+        stk_task_state state = stk_sched_state(r->sched, t->parents[i]);
+        if (state != STK_TASK_CACHED && state != STK_TASK_SUCCEEDED) {
+            needs[n++] = t->parents[i];
+        }
+    }
+    int rc = stk_exec_grow_add(r->sched, r->plan, r->capacity, r->policy, t->i_step, t->ranks, needs,
+                               n, &request, &why, r->err);
+    return rc < 0 ? rc : 0;
+}
+
+static int reserve_tasks(refold *r, uint64_t n)
+{
+    if (n <= r->cap_tasks) {
+        return 0;
+    }
+    n = n < (uint64_t)r->cap_tasks * 2 ? (uint64_t)r->cap_tasks * 2 : n;
+    bool *is_done = reallocarray(r->is_done, n, sizeof *is_done);
+    r->is_done = is_done != NULL ? is_done : r->is_done;
+    void *n_grown = reallocarray(r->n_grown, n, sizeof *r->n_grown);
+    r->n_grown = n_grown != NULL ? n_grown : r->n_grown;
+    refold_task *added = reallocarray(r->added, n, sizeof *added);
+    r->added = added != NULL ? added : r->added;
+    if (is_done == NULL || n_grown == NULL || added == NULL) {
+        return stk_exec_nomem(r->err);
+    }
+    memset(r->is_done + r->cap_tasks, 0, (n - r->cap_tasks) * sizeof *is_done);
+    memset(r->n_grown + r->cap_tasks, 0, (n - r->cap_tasks) * sizeof *r->n_grown);
+    r->cap_tasks = (uint32_t)n;
+    return 0;
+}
+
+/* What can't be placed is left out: the rest is still true. */
+static int fold_added(refold *r, const stk_event_row *row, const json_t *data)
+{
+    const char *name = json_string_value(json_object_get(data, "step"));
+    const json_t *deps = json_object_get(data, "deps");
+    int64_t step = name == NULL ? -1 : stk_spec_find(stk_plan_spec(r->plan), name);
+    json_int_t n = json_integer_value(json_object_get(data, "n"));
+    if (step < 0 || row->task != r->n_tasks || n < 1 || n > STK_LIMIT_TASKS) {
+        return 0;
+    }
+    refold_task task = {.i_step = (uint32_t)step,
+                        .ranks = (uint32_t)json_integer_value(json_object_get(data, "ranks")),
+                        .n_parents = (uint32_t)json_array_size(deps)};
+    uint32_t *parents = stk_arena_array(r->arena, (size_t)task.n_parents + 1, sizeof *parents);
+    int rc = parents == NULL ? stk_exec_nomem(r->err) : reserve_tasks(r, r->n_tasks + (uint64_t)n);
+    for (uint32_t i = 0; i < task.n_parents && rc == 0; i++) {
+        parents[i] = (uint32_t)json_integer_value(json_array_get(deps, i));
+        rc = parents[i] < r->n_tasks ? 0
+                                     : stk_err_set(r->err, STK_E_STORE,
+                                                   "task %u follows task %u, which comes after it",
+                                                   row->task, parents[i]);
+    }
+    task.parents = parents;
+    for (json_int_t i = 0; i < n && rc == 0; i++) {
+        r->added[r->n_tasks++] = task;
+        rc = r->sched == NULL ? 0 : add_grown(r, r->n_tasks - 1);
+    }
+    return rc;
+}
 
 /* An engine takes the run up: it begins with what is done, as stk_exec_replay does. */
 static int begin(refold *r)
@@ -95,8 +182,11 @@ static int begin(refold *r)
     r->sched = NULL;
     int rc =
         stk_exec_schedule(r->plan, r->capacity, r->mode, r->max_workers, r->run, &r->sched, r->err);
-    uint32_t n = stk_spec_n_steps(stk_plan_spec(r->plan));
-    for (uint32_t i = 0; i < n && rc >= 0; i++) {
+    for (uint32_t i = 0; i < r->n_tasks && rc >= 0; i++) {
+        rc = r->grows ? add_grown(r, i) : 0;
+        if (rc < 0) {
+            return rc;
+        }
         if (r->is_done[i] && stk_sched_state(r->sched, i) == STK_TASK_LOOKUP) {
             stk_sched_event cached = {.kind = STK_EV_TASK_CACHED, .task = i};
             rc = stk_sched_fold(r->sched, &cached, r->err);
@@ -116,6 +206,9 @@ static void read_created(refold *r, const json_t *data)
     const char *mode = json_string_value(json_object_get(data, "mode"));
     int known = mode == NULL ? -1 : stk_mode_of(mode);
     r->mode = known < 0 ? STK_MODE_CONTINUE : (stk_mode)known;
+    const char *policy = json_string_value(json_object_get(data, "policy"));
+    r->policy =
+        policy != NULL && strcmp(policy, "strict") == 0 ? STK_POLICY_STRICT : STK_POLICY_FIT;
     r->max_workers = (uint32_t)json_integer_value(json_object_get(data, "max_workers"));
 }
 
@@ -147,6 +240,7 @@ static void read_task(const refold *r, const stk_event_row *row, const json_t *d
     event->is_final = json_is_true(json_object_get(data, "final"));
     event->saved = json_is_true(json_object_get(data, "saved"));
     event->at_ms = json_integer_value(json_object_get(data, "at_ms"));
+    event->is_fallback = json_is_true(json_object_get(data, "fallback"));
     event->grows = row->kind == STK_EV_TASK_RETRYING ? stk_exec_grows(row->data) : 0;
     if (row->kind == STK_EV_TASK_STARTED) {
         event->attempt = stk_sched_attempt(r->sched, row->task) + 1;
@@ -184,7 +278,9 @@ static int fold_row(void *arg, const stk_event_row *row)
         read_created(r, data);
     } else if (row->kind == STK_EV_RUN_STARTED) {
         rc = begin(r);
-    } else if (r->sched != NULL && row->task < stk_spec_n_steps(stk_plan_spec(r->plan))) {
+    } else if (row->kind == STK_EV_TASK_ADDED) {
+        rc = r->grows ? fold_added(r, row, data) : 0;
+    } else if (r->sched != NULL && row->task < r->n_tasks) {
         fold_task(r, row, data);
     } else if (r->sched != NULL && row->kind == STK_EV_RUN_CANCELLING) {
         rc = stk_sched_fold(r->sched, &(stk_sched_event){.kind = STK_EV_RUN_CANCELLING}, r->err);
@@ -197,20 +293,22 @@ int stk_exec_refold(stk_store *store, const char *run, const stk_plan *plan,
                     const stk_capacity *capacity, const stk_accel *accel, stk_sched **ret_sched,
                     stk_err *err)
 {
-    uint32_t n = stk_spec_n_steps(stk_plan_spec(plan));
+    const stk_spec *spec = stk_plan_spec(plan);
+    STK_ARENA_AUTO arena = stk_arena_new(0);
     refold r = {.plan = plan, .capacity = capacity, .accel = accel, .run = run, .err = err};
-    r.is_done = calloc((size_t)n + 1, sizeof *r.is_done);
-    r.n_grown = calloc((size_t)n + 1, sizeof *r.n_grown);
-    int rc = r.is_done == NULL || r.n_grown == NULL
-                 ? stk_exec_nomem(err)
-                 : stk_store_events(store, run, 0, fold_row, &r, err);
+    r.arena = arena;
+    r.grows = stk_spec_grows(spec);
+    int rc = arena == NULL ? stk_exec_nomem(err) : reserve_tasks(&r, stk_spec_n_steps(spec) + 1ul);
+    r.n_tasks = r.grows ? 0 : stk_spec_n_steps(spec);
+    rc = rc < 0 ? rc : stk_store_events(store, run, 0, fold_row, &r, err);
     rc = rc >= 0 && r.sched == NULL ? begin(&r) : rc; /* it has just been made */
-    for (uint32_t i = 0; i < n && rc >= 0; i++) {
+    for (uint32_t i = 0; i < r.n_tasks && rc >= 0; i++) {
         if (stk_sched_state(r.sched, i) == STK_TASK_LOOKUP) { /* asked, and not found */
             stk_sched_event missed = {.kind = STK_SE_MISSED, .task = i};
             rc = stk_sched_fold(r.sched, &missed, err);
         }
     }
+    free(r.added);
     free(r.is_done);
     free(r.n_grown);
     if (rc < 0) {
