@@ -65,6 +65,11 @@ static const char *absolute(const exec_lookup *lookup, const char *path)
 static const char *input_digest(exec_lookup *lookup, const stk_input *in, exec_outputs_fn outputs,
                                 void *arg, stk_err *err);
 
+const char *stk_exec_input_digest(exec_lookup *lookup, const stk_input *in, stk_err *err)
+{
+    return input_digest(lookup, in, NULL, NULL, err);
+}
+
 static const char *list_digest(exec_lookup *lookup, const stk_input *in, exec_outputs_fn outputs,
                                void *arg, stk_err *err)
 {
@@ -116,8 +121,8 @@ static const char *input_digest(exec_lookup *lookup, const stk_input *in, exec_o
     }
 }
 
-static const char *inputs_json(exec_lookup *lookup, const stk_step *step,
-                               const char *const *digests)
+const char *stk_exec_inputs_json(exec_lookup *lookup, const stk_step *step,
+                                 const char *const *digests)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     for (uint32_t i = 0; i < step->n_inputs; i++) {
@@ -244,10 +249,24 @@ static const char *stale(exec_lookup *lookup, const stk_step *step, exec_found *
         return stk_arena_printf(lookup->arena, "%s changed, which it loaded", path);
     }
     stk_err err = {0};
-    if (stk_exec_parse_outputs(lookup, step, found->row.outputs, true, &found->outputs, &err) < 0) {
+    if (!stk_spec_grows(stk_plan_spec(lookup->plan)) &&
+        stk_exec_parse_outputs(lookup, step, found->row.outputs, true, &found->outputs, &err) < 0) {
         return stk_arena_dup(lookup->arena, err.text);
     }
     return NULL;
+}
+
+int stk_exec_lookup_files(exec_lookup *lookup, const stk_step *step, const char **files,
+                          stk_err *err)
+{
+    const stk_cache_policy *cache = &step->settings->cache;
+    for (uint32_t i = 0; i < cache->n_files; i++) {
+        files[i] = stk_exec_file_digest(lookup, absolute(lookup, cache->files[i]), err);
+        if (files[i] == NULL) {
+            return stk_err_context(err, "cache file '%s'", cache->files[i]);
+        }
+    }
+    return 0;
 }
 
 static int collect(exec_lookup *lookup, const stk_step *step, exec_outputs_fn outputs, void *arg,
@@ -263,14 +282,7 @@ static int collect(exec_lookup *lookup, const stk_step *step, exec_outputs_fn ou
             return stk_err_context(err, "input '%s'", in->name);
         }
     }
-    const stk_cache_policy *cache = &step->settings->cache;
-    for (uint32_t i = 0; i < cache->n_files; i++) {
-        files[i] = stk_exec_file_digest(lookup, absolute(lookup, cache->files[i]), err);
-        if (files[i] == NULL) {
-            return stk_err_context(err, "cache file '%s'", cache->files[i]);
-        }
-    }
-    return 0;
+    return stk_exec_lookup_files(lookup, step, files, err);
 }
 
 int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn outputs, void *arg,
@@ -295,17 +307,21 @@ int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn o
     if (rc < 0) {
         return stk_err_context(err, "step '%s'", step->name);
     }
-    ret_found->inputs = inputs_json(lookup, step, digests);
+    ret_found->inputs = stk_exec_inputs_json(lookup, step, digests);
     if (!cache->enabled) {
         ret_found->miss = "caching is off for this step";
         return 0;
     }
     stk_key key;
     rc = stk_plan_key(lookup->plan, i_step, digests, files, lookup->arena, &key, err);
-    if (rc < 0) {
-        return rc;
-    }
-    ret_found->key = stk_arena_dup(lookup->arena, key.hex);
+    return rc < 0 ? rc : stk_exec_lookup_key(lookup, i_step, &key, use_cache, now_ms, ret_found, err);
+}
+
+int stk_exec_lookup_key(exec_lookup *lookup, uint32_t i_step, const stk_key *key, bool use_cache,
+                        int64_t now_ms, exec_found *ret_found, stk_err *err)
+{
+    const stk_step *step = stk_spec_step(stk_plan_spec(lookup->plan), i_step);
+    ret_found->key = stk_arena_dup(lookup->arena, key->hex);
     if (ret_found->key == NULL) {
         return stk_exec_nomem(err);
     }
@@ -322,9 +338,9 @@ int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn o
     } else {
         const char *last = stk_store_cache_last_parts(
             lookup->store, stk_spec_name(stk_plan_spec(lookup->plan)), step->name, lookup->arena);
-        ret_found->miss = stk_plan_miss(&key, last, lookup->arena);
+        ret_found->miss = stk_plan_miss(key, last, lookup->arena);
     }
-    ret_found->parts = stk_plan_key_json(&key, lookup->arena);
+    ret_found->parts = stk_plan_key_json(key, lookup->arena);
     return ret_found->parts == NULL ? stk_exec_nomem(err) : 0;
 }
 

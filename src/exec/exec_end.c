@@ -536,7 +536,9 @@ static int publish_all(stk_exec *x, const exec_ending *e, exec_ref **ret_refs, s
 
 /* --- success --- */
 
-static int push_cache(stk_exec *x, const exec_ending *e, const char *outputs, stk_err *err)
+/* `more`: what else it said, of a graph that grows, as members with a comma before; or NULL. */
+static int push_cache(stk_exec *x, const exec_ending *e, const char *outputs, const char *more,
+                      stk_err *err)
 {
     exec_task *t = &x->tasks[e->task];
     if (t->key == NULL || t->parts == NULL) {
@@ -556,7 +558,10 @@ static int push_cache(stk_exec *x, const exec_ending *e, const char *outputs, st
                          .run = x->config.run,
                          .task = e->task,
                          .created_ms = stk_clock_wall_ms(x->config.clock),
-                         .outputs = stk_arena_dup(x->arena, outputs),
+                         .outputs = more == NULL ? stk_arena_dup(x->arena, outputs)
+                                                 : stk_arena_printf(x->arena,
+                                                                    "{\"outputs\":%s%s}", outputs,
+                                                                    more),
                          .metadata =
                              stk_arena_dup(x->arena, e->has_result ? e->result.metadata : NULL),
                          .seen = stk_arena_dup(x->arena, seen)};
@@ -626,7 +631,7 @@ static int succeed(stk_exec *x, const exec_ending *e, stk_err *err)
         stk_exec_said_json(x, &said, &outputs, &more);
     }
     x->tasks[e->task].outputs = refs;
-    rc = outputs.failed || more.failed ? stk_exec_nomem(err) : push_cache(x, e, outputs.data, err);
+    rc = outputs.failed || more.failed ? stk_exec_nomem(err) : push_cache(x, e, outputs.data, more.data, err);
     const char *data =
         rc < 0 ? NULL : success_json(x, e, outputs.data, more.len > 0 ? more.data : "");
     if (data == NULL) {

@@ -298,12 +298,17 @@ int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err)
 {
     bool found = false;
     exec_said said;
-    const char *metadata = NULL;
+    const char *metadata = NULL, *head = NULL;
     int rc = x->clone == NULL ? 0 : stk_exec_clone_find(x, task, &found, &said, &metadata, err);
     if (rc == 0 && found) {
-        const char *head = stk_arena_printf(x->scratch, "\"from_run\":\"%s\",\"from_task\":%u,",
-                                            stk_exec_clone_run(x->clone), x->grown[task].origin);
-        rc = head == NULL ? stk_exec_nomem(err) : take_over(x, task, head, &said, metadata, err);
+        head = stk_arena_printf(x->scratch, "\"from_run\":\"%s\",\"from_task\":%u,",
+                                stk_exec_clone_run(x->clone), x->grown[task].origin);
+        rc = head == NULL ? stk_exec_nomem(err) : 0;
+    } else if (rc == 0) {
+        rc = stk_exec_recall(x, task, &found, &said, &head, &metadata, err);
+    }
+    if (rc == 0 && found) {
+        rc = take_over(x, task, head, &said, metadata, err);
     } else if (rc == 0) {
         rc = stk_exec_emit(x, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task}, NULL, err);
     }

@@ -224,6 +224,17 @@ int stk_exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char
                            exec_ref **ret_outputs, stk_err *err);
 const char *stk_exec_file_digest(exec_lookup *lookup, const char *path,
                                  stk_err *err); /* NULL on error */
+/* Of a step's settings.cache.files, in their order. */
+int stk_exec_lookup_files(exec_lookup *lookup, const stk_step *step, const char **files,
+                          stk_err *err);
+/* Of a file, artifact or list of such; NULL on error. */
+const char *stk_exec_input_digest(exec_lookup *lookup, const stk_input *in, stk_err *err);
+/* {name: digest} of those inputs that have one; NULL: none have. */
+const char *stk_exec_inputs_json(exec_lookup *lookup, const stk_step *step,
+                                 const char *const *digests);
+/* Is there an entry, and is it still true? Of a graph that grows, but for its artifacts. */
+int stk_exec_lookup_key(exec_lookup *lookup, uint32_t i_step, const stk_key *key, bool use_cache,
+                        int64_t now_ms, exec_found *ret_found, stk_err *err);
 
 /* --- exec_admit.c --- */
 
@@ -451,6 +462,13 @@ int stk_exec_said_load(stk_exec *x, uint32_t task, const json_t *data, exec_said
 /* The artifact as JSON, in `arena`. STK_E_USAGE: it isn't. */
 int stk_exec_read_json(stk_exec *x, const exec_artifact *artifact, stk_arena *arena,
                        stk_json *ret_json, stk_err *err);
+
+/* --- exec_recall.c --- */
+
+/* The content cache, for a task of a graph that grows: is there what it would say? Keeps the key
+ * either way; nothing where the step's document doesn't ask for it. */
+int stk_exec_recall(stk_exec *x, uint32_t task, bool *ret_found, exec_said *ret_said,
+                    const char **ret_head, const char **ret_metadata, stk_err *err);
 
 /* --- exec_clone.c --- */
 

@@ -232,6 +232,7 @@ static int read_retry(stk_spec_reader *r, const stk_json *map, bool had_retry, s
 static int read_cache(stk_spec_reader *r, const stk_json *node, stk_cache_policy *cache)
 {
     static const char *const keys[] = {"enabled", "expires", "ignore_inputs", "files", "salt"};
+    cache->is_asked = true;
     if (node->kind == STK_JSON_BOOL) {
         cache->enabled = node->truth;
         return 0;
