@@ -209,3 +209,126 @@ def test_clone_says_what_it_cant(cli: Cli) -> None:
     assert cli("run", static).code == 0
     refused = cli("run", "--clone", "latest", static)
     assert refused.code == 2 and "cache" in refused.err
+
+
+RANKS = {
+    "start": {
+        "run": "echo 3 > $STOKER_OUTPUT/n",
+        "outputs": ["n"],
+        "next": "train",
+        "num_parallel": 3,
+    },
+    "train": {
+        "run": "mkdir -p $STOKER_RANK_DIR/out; echo $RANK/$WORLD_SIZE >> journal; "
+        "to=$STOKER_OUTPUT; [ $RANK = 0 ] || to=$STOKER_RANK_DIR/out; echo made by $RANK > $to/w",
+        "outputs": ["w"],
+        "next": "gather",
+    },
+    "gather": {
+        "run": "cat $STOKER_INPUT_ws/*",
+        "join": True,
+        "inputs": {"ws": {"from": "train.w"}},
+    },
+}
+
+
+def test_num_parallel_is_one_gang_whose_ranks_are_joined(cli: Cli) -> None:
+    assert cli.run(RANKS).code == 0
+    assert journal(cli) == collections.Counter(["0/3", "1/3", "2/3"])
+    assert stdout(cli, "gather/3") == "made by 0\nmade by 1\nmade by 2\n"
+    rows = events(cli)
+    assert of(rows, "task_added")[1][1]["ranks"] == 3
+    ranks = dict(of(rows, "task_succeeded"))[1]["ranks"]
+    assert len(ranks) == 2 and all(set(one["outputs"]) == {"w"} for one in ranks)
+    told = json.loads((cli.store / "runs" / newest(cli) / "gather/3/1/task.json").read_text())
+    assert [(p["task"], p["rank"]) for p in told["flow"]["parents"]] == [(2, 0), (2, 1), (2, 2)]
+    assert cli("store", "gc").code == 0 and cli("store", "verify").code == 0
+    before = journal(cli)
+    again = cli("run", "--clone", "latest", "p.json")
+    assert again.code == 0 and journal(cli) == before  # every rank's artifacts are still there
+
+
+def test_ranks_that_dont_fit_are_that_tasks_failure(cli: Cli) -> None:
+    cli.devices("GPU-0", "GPU-1")
+    steps = json.loads(json.dumps(RANKS))
+    steps["train"]["resources"] = {"gpu_count": 1}
+    assert cli.run(steps).code == 1
+    task, data = of(events(cli), "task_failed")[0]
+    assert (task, data["class"], data["final"]) == (1, "resources", True)
+    assert "3 ranks" in data["text"] and "3 devices" in data["text"]
+    assert dict(of(events(cli), "task_succeeded")).keys() == {0}
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_fallback_is_one_more_attempt_that_is_told(cli: Cli, good: bool) -> None:
+    cli.write(
+        "step.py",
+        "import json, os, sys\n"
+        "told = json.load(open(os.environ['STOKER_TASK_DIR'] + '/task.json'))['flow']['fallback']\n"
+        "print(json.dumps(told))\n"
+        f"sys.exit(0 if told and {good} else 5)\n",
+    )
+    steps = {
+        "start": {
+            "run": "python3 step.py",
+            "fallback": True,
+            "retry": {"max_retries": 1, "delay": 0},
+            "next": "end",
+        },
+        "end": {"run": "echo end >> journal"},
+    }
+    assert cli.run(steps).code == (0 if good else 1)
+    assert [json.loads(stdout(cli, "start/1", n)) for n in (1, 2)] == [None, None]
+    told = json.loads(stdout(cli, "start/1", 3))
+    assert (told["class"], told["text"]) == ("exit", "exit status 5")
+    assert not (cli.store / "runs" / newest(cli) / "start/1/4").exists()
+    assert journal(cli)["end"] == good
+
+
+def test_the_content_cache_is_for_who_asks(cli: Cli) -> None:
+    assert cli.run(WIDE).code == 0
+    first = journal(cli)
+    assert cli.run(WIDE).code == 0
+    assert journal(cli) == first + first
+    assert cli.run(WIDE, cache=True).code == 0
+    before = journal(cli)
+    assert cli.run(WIDE, cache=True).code == 0
+    assert journal(cli) == before
+    assert len(of(events(cli), "task_cached")) == 7
+    other = json.loads(json.dumps(WIDE))
+    other["work"]["run"] += "; echo more"
+    assert cli.run(other, cache=True).code == 0
+    assert set(journal(cli) - before) == {"work0", "work1", "work2"}  # made the same
+
+
+def test_a_loop_by_a_switch(cli: Cli) -> None:
+    steps = {
+        "start": {"run": "echo 0 > $STOKER_OUTPUT/n", "outputs": ["n"], "next": "again"},
+        "again": {
+            "run": "echo round >> journal; n=$(($(wc -l < journal))); "
+            "[ $n -lt 5 ] && echo true > $STOKER_OUTPUT/more || echo false > $STOKER_OUTPUT/more",
+            "outputs": ["more"],
+            "switch": "more",
+            "cases": {"true": "again", "false": "end"},
+        },
+        "end": {"run": "true"},
+    }
+    assert cli.run(steps).code == 0
+    assert journal(cli)["round"] == 5
+    assert [t for t, _ in of(events(cli), "task_succeeded")] == list(range(7))
+    assert cli("run", "--clone", "latest", "p.json").code == 0
+    assert journal(cli)["round"] == 5
+
+
+def test_checkpoints_are_each_tasks_own(cli: Cli) -> None:
+    steps = json.loads(json.dumps(WIDE))
+    steps["work"] |= {
+        "run": "mkdir -p $STOKER_CHECKPOINT_DIR; ls $STOKER_CHECKPOINT_DIR | wc -l; "
+        "touch $STOKER_CHECKPOINT_DIR/$STOKER_INDEX; echo 1 > $STOKER_OUTPUT/part",
+        "keep_checkpoints": True,
+    }
+    assert cli.run(steps).code == 0
+    folder = cli.store / "runs" / newest(cli) / "work"
+    for i in range(3):
+        assert stdout(cli, f"work/{i + 2}").strip() == "0"
+        assert [p.name for p in (folder / str(i + 2) / "checkpoints").iterdir()] == [str(i)]

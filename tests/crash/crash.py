@@ -2,8 +2,10 @@
 """Kills Stoker in the middle of runs and checks that nothing is lost or done twice.
 
     python tests/crash/crash.py --rounds 60 [--seed 1] [--stoker build/stoker] [--python .venv/bin/python]
+    python tests/crash/crash.py --rounds 3 --wide 1000
 
-Each round runs fifty steps with side effects (Python steps and command steps in turn) in a store of its own, kills the engine,
+Each round runs some fifty steps with side effects (Python steps, command steps, and a graph that grows, in turn; with --wide a
+foreach over so many items) in a store of its own, kills the engine,
 the fork server, tasks or the guard, alone or together, at a failpoint or at an instant, then resumes until the run has ended.
 Checked: every finished task's result is kept, none runs again, no process is left, no lease and no control group either, and
 the store verifies. A failing round prints the command that repeats it and keeps its folder. Ends with `N passed, N failed`.
@@ -19,6 +21,7 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -51,6 +54,47 @@ def command_spec(journal: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def growing_spec(journal: Path, width: int, wide: bool) -> str:
+    """A foreach, in each branch of it two more and their join (unless it is to be wide), and the join of all."""
+
+    def step(work: str) -> str:
+        me = "$STOKER_STEP$STOKER_INDEX"
+        return json.dumps(f"echo begin {me} >> {journal}; {work}; echo end {me} >> {journal}")
+
+    items = ", ".join(str(i) for i in range(width))
+    inner = [
+        f"  work: {{run: {step('echo $STOKER_ITEM > $STOKER_OUTPUT/part')}, outputs: [part], next: {'gather' if wide else '[a, b]'}}}"
+    ]
+    if not wide:
+        for name in "ab":
+            inner.append(
+                f"  {name}: {{run: {step('cp $STOKER_INPUT_x $STOKER_OUTPUT/part')}, inputs: {{x: {{from: work.part}}}}, "
+                "outputs: [part], next: both}"
+            )
+        both = step("cat $STOKER_INPUT_x/* $STOKER_INPUT_y/* | sort -u > $STOKER_OUTPUT/part")
+        inner.append(
+            f"  both: {{run: {both}, join: true, inputs: {{x: {{from: a.part}}, y: {{from: b.part}}}}, "
+            "outputs: [part], next: gather}"
+        )
+    gather = step(
+        "cat $STOKER_INPUT_parts/* | wc -l > $STOKER_OUTPUT/n; cat $STOKER_INPUT_parts/* | sort -u | wc -l >> $STOKER_OUTPUT/n"
+    )
+    return "\n".join(
+        [
+            "stoker: 1",
+            "name: crash",
+            "retry: {max_retries: 5}",
+            "resources: {cpu_count: 0.25}",
+            "steps:",
+            f"  start: {{run: {step(f'echo [{items}] > $STOKER_OUTPUT/todo')}, outputs: [todo], next: work, foreach: todo}}",
+            *inner,
+            f"  gather: {{run: {gather}, join: true, inputs: {{parts: {{from: {'work' if wide else 'both'}.part}}}}, outputs: [n], next: last}}",
+            f"  last: {{run: {step('true')}}}",
+            "",
+        ]
+    )
+
+
 class Round:
     """One run that is killed and resumed, in a folder of its own."""
 
@@ -62,7 +106,9 @@ class Round:
         self.journal = self.folder / "journal"
         self.journal.touch()
         self.marker = f"CRASH_ROUND={uuid.uuid4().hex}"
-        self.python = number % 2 == 0
+        self.kind = "grows" if args.wide else ("python", "commands", "grows")[number % 3]
+        self.python = self.kind == "python"
+        self.width = args.wide or 12
         self.what = ""
         devices = [
             {
@@ -73,7 +119,12 @@ class Round:
             for i in range(2)
         ]
         (self.folder / "devices.json").write_text(json.dumps(devices))
-        (self.folder / "spec.yaml").write_text(command_spec(self.journal))
+        spec = (
+            growing_spec(self.journal, self.width, bool(args.wide))
+            if self.kind == "grows"
+            else command_spec(self.journal)
+        )
+        (self.folder / "spec.yaml").write_text(spec)
         key, value = self.marker.split("=")
         self.env = {
             **{k: v for k, v in os.environ.items() if not k.startswith("STOKER_")},
@@ -186,7 +237,8 @@ class Round:
                 groups,
             ]
         )
-        delay = self.random.uniform(0.02, 0.6 if self.python else 0.35)
+        span = 0.6 if self.python else 0.35 if not self.args.wide else self.width / 200
+        delay = self.random.uniform(0.02, span)
         self.what = f"kill {'+'.join(chosen)} after {delay:.3f} s"
         process = self.begin()
         time.sleep(delay)
@@ -236,7 +288,73 @@ class Round:
                     if name.startswith(f"stoker-{run}"):
                         raise Wrong(f"control group {folder}/{name} is left")
 
+    def finished(self, run: dict[str, object]) -> dict[str, tuple[str, dict[str, str]]]:
+        """What has succeeded, by name: how often it says it began, under which name, and the digests of what it made."""
+        if self.kind != "grows":
+            steps = run["steps"]
+            assert isinstance(steps, dict)
+            return {
+                name: (name, {k: o["digest"] for k, o in step["outputs"].items()})
+                for name, step in steps.items()
+                if step["status"] == "succeeded"
+            }
+        tasks, found = self.tasks(), {}
+        with sqlite3.connect(f"file:{self.folder}/.stoker/store.db?mode=ro", uri=True) as db:
+            rows = db.execute(
+                "SELECT task, data FROM events WHERE kind = 'task_succeeded' ORDER BY id"
+            )
+            for task, data in rows:
+                made = {k: o["digest"] for k, o in json.loads(data)["outputs"].items()}
+                found[str(task)] = (tasks[task], made)
+        return found
+
+    def tasks(self) -> list[str]:
+        """Of a graph that grows: each task as it calls itself in the journal; branches are told by the innermost foreach."""
+        names: list[str] = []
+        indices: list[str] = []
+        with sqlite3.connect(f"file:{self.folder}/.stoker/store.db?mode=ro", uri=True) as db:
+            for (data,) in db.execute(
+                "SELECT data FROM events WHERE kind = 'task_added' ORDER BY id"
+            ):
+                added = json.loads(data)
+                for i in range(added["n"]):
+                    inherits = added["step"] in ("a", "b", "both")
+                    index = (
+                        indices[added["deps"][0]]
+                        if inherits
+                        else str(i)
+                        if added["step"] == "work"
+                        else ""
+                    )
+                    indices.append(index)
+                    names.append(added["step"] + index)
+        return names
+
+    def check_grown(self) -> None:
+        steps = ["work"] if self.args.wide else ["work", "a", "b", "both"]
+        expected = ["start", "gather", "last"] + [
+            f"{s}{i}" for s in steps for i in range(self.width)
+        ]
+        if sorted(self.tasks()) != sorted(expected):
+            raise Wrong(
+                f"tasks {collections.Counter(self.tasks()) - collections.Counter(expected)} too many"
+            )
+        lines = self.lines()
+        missing = [name for name in expected if lines[f"end {name}"] < 1]
+        if missing:
+            raise Wrong(f"tasks that never ran to their end: {missing}")
+        said = self.finished({})[str(self.tasks().index("gather"))][1]["n"]
+        parts = (self.folder / ".stoker/artifacts" / said[:2] / said[2:]).read_text().split()
+        if parts != [str(self.width)] * 2:
+            raise Wrong(f"of {self.width} parts the join saw {parts[0]}, {parts[1]} different ones")
+
     def check_end(self, run: dict[str, object]) -> None:
+        if self.kind == "grows":
+            if run["status"] != "succeeded":
+                raise Wrong(f"run {run['status']}: {run['error']}")
+            self.check_grown()
+            self.check_cgroups(str(run["run"]))
+            return
         steps = run["steps"]
         assert isinstance(steps, dict)
         bad = {
@@ -260,6 +378,7 @@ class Round:
         for _ in range(6):
             before = self.show()
             lines = self.lines()
+            kept = self.finished(before) if before is not None else {}
             if before is not None and before["status"] == "succeeded":
                 break
             if before is not None and before["status"] == "running":
@@ -272,7 +391,7 @@ class Round:
             self.wait(process)
             self.check_no_orphans()
             if before is not None:
-                self.check_kept(before, lines)
+                self.check_kept(kept, lines)
         final = self.show()
         if final is None:
             raise Wrong("there is no run in the end")
@@ -288,20 +407,18 @@ class Round:
         if verify.returncode != 0:
             raise Wrong(f"store verify: {verify.stdout.decode()}{verify.stderr.decode()}")
 
-    def check_kept(self, before: dict[str, object], lines: collections.Counter[str]) -> None:
+    def check_kept(
+        self, old: dict[str, tuple[str, dict[str, str]]], lines: collections.Counter[str]
+    ) -> None:
         """What had finished before the resume has the same result after it, and did not run again."""
         after = self.show()
         if after is None:
             raise Wrong("the run is gone after resume")
         now = self.lines()
-        old, new = before["steps"], after["steps"]
-        assert isinstance(old, dict) and isinstance(new, dict)
-        for name, step in old.items():
-            if step["status"] != "succeeded":
-                continue
-            digests = [{k: o["digest"] for k, o in s["outputs"].items()} for s in (step, new[name])]
-            if digests[0] != digests[1]:
-                raise Wrong(f"step {name}: its result changed on resume: {digests}")
+        new = self.finished(after)
+        for key, (name, made) in old.items():
+            if key not in new or new[key][1] != made:
+                raise Wrong(f"step {name}: its result changed on resume: {made}, {new.get(key)}")
             if now[f"begin {name}"] != lines[f"begin {name}"]:
                 raise Wrong(f"step {name} had finished and ran again")
 
@@ -328,6 +445,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--stoker", type=Path, default=ROOT / ".venv/bin/stoker")
     parser.add_argument("--python", type=Path, default=ROOT / ".venv/bin/python")
+    parser.add_argument(
+        "--wide", type=int, default=0, metavar="N", help="a foreach over N items in every round"
+    )
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("--verbose", "-v", action="store_true")
     args = parser.parse_args()
@@ -344,11 +464,9 @@ def main() -> int:
             shutil.rmtree(game.folder, ignore_errors=True)
         except Wrong as wrong:
             failed += 1
+            print(f"round {number} ({game.kind}, {game.what}): {wrong}")
             print(
-                f"round {number} ({'python' if game.python else 'commands'}, {game.what}): {wrong}"
-            )
-            print(
-                f"  repeat: {sys.argv[0]} --seed {args.seed} --first {number} --rounds 1    folder: {game.folder}",
+                f"  repeat: {sys.argv[0]} --seed {args.seed} --first {number} --rounds 1{f' --wide {args.wide}' if args.wide else ''}    folder: {game.folder}",
                 flush=True,
             )
             for pid in game.processes():
@@ -357,7 +475,7 @@ def main() -> int:
             if args.verbose:
                 print(f"round {number}: {game.what}: ok", flush=True)
     print(
-        f"crash: {args.rounds} rounds of {N_STEPS} steps, {args.passes} failpoint passes a run, {time.monotonic() - began:.0f} s"
+        f"crash: {args.rounds} rounds, {args.passes} failpoint passes a run, {time.monotonic() - began:.0f} s"
     )
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
