@@ -17,7 +17,7 @@ def events(cli: Cli, run: str | None = None) -> Rows:
     """(kind, task, data) of the newest run, or of one, in their order."""
     with sqlite3.connect(cli.store / "store.db") as db:
         row = db.execute(
-            "SELECT rowid, id FROM runs WHERE ? IS NULL OR id = ? ORDER BY rowid DESC LIMIT 1",
+            "SELECT id FROM runs WHERE ? IS NULL OR run = ? ORDER BY id DESC LIMIT 1",
             (run, run),
         ).fetchone()
         found = db.execute(
@@ -36,7 +36,8 @@ def journal(cli: Cli) -> collections.Counter[str]:
 
 
 def newest(cli: Cli) -> str:
-    return max(p.name for p in (cli.store / "runs").iterdir())
+    with sqlite3.connect(cli.store / "store.db") as db:
+        return db.execute("SELECT run FROM runs ORDER BY id DESC LIMIT 1").fetchone()[0]
 
 
 def stdout(cli: Cli, task: str, attempt: int = 1) -> str:
