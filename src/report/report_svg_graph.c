@@ -16,6 +16,7 @@ enum {
     GAP = 16,       /* between boxes of a layer */
     LAYER_GAP = 52, /* between layers */
     MARGIN = 12,
+    MAX_SAID = 16, /* columns of what is said on an edge */
     RANGES = 20,
     MAX_LAYERS = 40, /* of a collapsed graph; deeper ones are cut into RANGES */
     PAGE = 1060      /* what fits the card without scrolling */
@@ -355,11 +356,34 @@ typedef struct frame {
     stk_graph_layout layout;
 } frame;
 
+/* Below the name in its box. */
+static void put_sub(const picture *p, const group *it, stk_buf *out)
+{
+    const stk_view_step *step = stk_view_get_step(p->view, it->step);
+    char text[64];
+    if (it->n > 1) {
+        stk_buf_printf(out, "%s steps", stk_text_count(it->n, text, sizeof text));
+    } else if (step->n == 0) {
+        stk_buf_text(out, "not reached");
+    } else {
+        if (step->n > 1) {
+            stk_buf_printf(out, "×%s · ", stk_text_count(step->n, text, sizeof text));
+        }
+        stk_buf_text(out, step->started_ms > 0
+                              ? stk_units_format_duration(it->ms, text, sizeof text)
+                              : stk_state_word(it->state));
+    }
+}
+
 static double node_width(const picture *p)
 {
     int widest = 6;
     for (uint32_t g = 0; g < p->n_groups; g++) {
+        STK_BUF_AUTO sub = STK_BUF_INIT(256);
+        put_sub(p, &p->groups[g], &sub);
         int width = stk_text_width(p->groups[g].label);
+        int below = stk_text_width(sub.data ? sub.data : "") * 7 / 8; /* its letters are smaller */
+        width = below > width ? below : width;
         widest = width > widest ? width : widest;
     }
     return widest > 21 ? 220 : widest * 8.2 + 46 < 104 ? 104 : widest * 8.2 + 46;
@@ -385,13 +409,18 @@ static void point(const frame *f, stk_buf *out, char letter, double along, doubl
     stk_buf_printf(out, "%c%.1f %.1f", letter, x, y);
 }
 
-/* What is said on the edge: beside its first part. */
-static void draw_text(const frame *f, double along, double cross, const char *text, stk_buf *out)
+/* What is said on an edge, beside it: on the side to which it turns (-1, 1; 0 on either). */
+static void draw_text(const frame *f, double along, double cross, int side, const char *text,
+                      stk_buf *out)
 {
     STK_BUF_AUTO cut = STK_BUF_INIT(1024);
-    double x = f->across ? along : cross + 6, y = f->across ? cross - 5 : along;
-    stk_text_fit(&cut, text, 16, false, true);
-    stk_buf_printf(out, "<text class=\"on%s\" x=\"%.1f\" y=\"%.1f\">", f->across ? "" : " beside",
+    double x = f->across ? along : cross + (side < 0 ? -6 : 6);
+    double y = f->across ? cross + (side > 0 ? 14 : -6) : along + 4;
+    stk_text_fit(&cut, text, MAX_SAID, false, true);
+    stk_buf_printf(out, "<text class=\"on%s\" x=\"%.1f\" y=\"%.1f\">",
+                   f->across  ? ""
+                   : side < 0 ? " before"
+                              : " beside",
                    x, y);
     stk_buf_html(out, cut.data ? cut.data : "");
     stk_buf_text(out, "</text>\n");
@@ -417,8 +446,12 @@ static void draw_edge(const frame *f, const stk_graph_route *route, uint32_t fro
     stk_buf_text(out, "\"/>\n");
     if (said != NULL && said->text != NULL && route->n > 1) {
         double a = layer_at(f, from_layer) + thick, b = layer_at(f, from_layer + 1);
-        draw_text(f, (a + b) / 2, centre + (route->cross[0] + route->cross[1]) / 2, said->text,
-                  out);
+        double turn = route->cross[1] - route->cross[0];
+        draw_text(f, a + (b - a) * (f->across ? 0.5 : 0.62), centre + route->cross[1],
+                  turn > 1    ? 1
+                  : turn < -1 ? -1
+                              : 0,
+                  said->text, out);
     }
 }
 
@@ -443,25 +476,7 @@ static void draw_back(const frame *f, const grown_edge *e, double rail, stk_buf 
     point(f, out, ' ', b, to);
     stk_buf_text(out, "\"/>\n");
     if (e->text != NULL) {
-        draw_text(f, (a + b) / 2, rail, e->text, out);
-    }
-}
-
-static void put_sub(const picture *p, const group *it, stk_buf *out)
-{
-    const stk_view_step *step = stk_view_get_step(p->view, it->step);
-    char text[64];
-    if (it->n > 1) {
-        stk_buf_printf(out, "%s steps", stk_text_count(it->n, text, sizeof text));
-    } else if (step->n == 0) {
-        stk_buf_text(out, "not reached");
-    } else {
-        if (step->n > 1) {
-            stk_buf_printf(out, "×%s · ", stk_text_count(step->n, text, sizeof text));
-        }
-        stk_buf_text(out, step->started_ms > 0
-                              ? stk_units_format_duration(it->ms, text, sizeof text)
-                              : stk_state_word(it->state));
+        draw_text(f, (a + b) / 2, rail, 0, e->text, out);
     }
 }
 
@@ -523,13 +538,19 @@ static const grown_edge *said_on(const picture *p, const stk_graph_edge *edge)
     return NULL;
 }
 
-static uint32_t n_back(const picture *p)
+/* The room that the ways back take beside the boxes, with what is said on them. */
+static double back_room(const picture *p, const frame *f, double each)
 {
-    uint32_t n = 0;
+    double room = 0, text = 0;
     for (uint32_t i = 0; p->by_step && i < p->n_grown; i++) {
-        n += p->grown[i].is_back;
+        if (p->grown[i].is_back) {
+            int columns = p->grown[i].text != NULL ? stk_text_width(p->grown[i].text) : 0;
+            columns = columns < MAX_SAID ? columns : MAX_SAID;
+            room += each;
+            text = columns * 7 > text ? columns * 7 : text;
+        }
     }
-    return n;
+    return room + (f->across ? 0 : text);
 }
 
 static void draw(const picture *p, const frame *f, stk_buf *out)
@@ -539,7 +560,7 @@ static void draw(const picture *p, const frame *f, stk_buf *out)
                    f->layout.n_layers * ((f->across ? f->node_w : NODE_H) + LAYER_GAP);
     double cross = 2 * MARGIN + f->layout.extent + (f->across ? NODE_H : f->node_w);
     double rail = cross - MARGIN + RAIL;
-    cross += n_back(p) * RAIL;
+    cross += back_room(p, f, RAIL);
     double w = f->across ? along : cross, h = f->across ? cross : along;
     stk_buf_printf(
         out,

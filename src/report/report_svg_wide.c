@@ -16,11 +16,26 @@ enum {
     MAX_MARKS = 100 /* of failures, a step */
 };
 
-/* How many tasks of one step ran in each bucket of time. */
+/* How many tasks of one step ran in each bucket of time, on average. */
 typedef struct band {
-    int32_t running[BUCKETS + 1];
-    int32_t most;
+    double part[BUCKETS + 2];   /* of those that began or ended in it */
+    int32_t whole[BUCKETS + 2]; /* of those that ran through it; at first what changes there */
+    double highest;
+    uint32_t at_once; /* the most at one moment */
 } band;
+
+/* A task begins or ends. */
+typedef struct change {
+    int64_t ms;
+    uint32_t step;
+    int32_t by;
+} change;
+
+static int by_time(const void *a, const void *b)
+{
+    const change *x = a, *y = b;
+    return x->ms != y->ms ? (x->ms > y->ms) - (x->ms < y->ms) : x->by - y->by; /* ends first */
+}
 
 static int64_t end_of(const stk_view_task *task, int64_t now_ms)
 {
@@ -28,30 +43,60 @@ static int64_t end_of(const stk_view_task *task, int64_t now_ms)
     return end > task->started_ms ? end : task->started_ms;
 }
 
-static int bucket_of(const stk_svg_span *s, int64_t ms)
+static double place_of(const stk_svg_span *s, int64_t ms)
 {
-    double part = (stk_svg_x_of(s, ms) - s->left) / s->width;
-    int at = (int)(part * BUCKETS);
-    return at < 0 ? 0 : at >= BUCKETS ? BUCKETS - 1 : at;
+    return (stk_svg_x_of(s, ms) - s->left) / s->width * BUCKETS;
 }
 
-static void fill(const stk_view *view, const stk_svg_span *s, int64_t now_ms, band *bands)
+static void add_task(const stk_svg_span *s, int64_t from_ms, int64_t to_ms, band *b)
 {
-    for (uint32_t i = 0; i < stk_view_n_tasks(view); i++) {
+    double from = place_of(s, from_ms), to = place_of(s, to_ms);
+    to = to > from + 0.05 ? to : from + 0.05; /* so that it is seen */
+    int i = (int)from, k = (int)to;
+    if (i == k) {
+        b->part[i] += to - from;
+        return;
+    }
+    b->part[i] += i + 1 - from;
+    b->part[k] += to - k;
+    b->whole[i + 1]++;
+    b->whole[k]--;
+}
+
+static int fill(const stk_view *view, const stk_svg_span *s, int64_t now_ms, band *bands,
+                stk_arena *arena)
+{
+    change *changes =
+        stk_arena_array(arena, 2 * (size_t)stk_view_n_tasks(view) + 1, sizeof *changes);
+    uint32_t n = 0;
+    for (uint32_t i = 0; changes != NULL && i < stk_view_n_tasks(view); i++) {
         const stk_view_task *task = stk_view_get_task(view, i);
         if (task->started_ms > 0 && task->i_step < MAX_STEPS) {
-            band *b = &bands[task->i_step];
-            b->running[bucket_of(s, task->started_ms)]++;
-            b->running[bucket_of(s, end_of(task, now_ms)) + 1]--;
+            int64_t end = end_of(task, now_ms);
+            add_task(s, task->started_ms, end, &bands[task->i_step]);
+            changes[n++] = (change){task->started_ms, task->i_step, 1};
+            changes[n++] = (change){end > task->started_ms ? end : end + 1, task->i_step, -1};
         }
+    }
+    if (changes == NULL) {
+        return -1;
+    }
+    qsort(changes, n, sizeof *changes, by_time);
+    uint32_t running[MAX_STEPS] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t k = changes[i].step;
+        running[k] += (uint32_t)changes[i].by;
+        bands[k].at_once = running[k] > bands[k].at_once ? running[k] : bands[k].at_once;
     }
     for (uint32_t k = 0; k < MAX_STEPS; k++) {
-        for (int i = 0, n = 0; i < BUCKETS; i++) {
-            n += bands[k].running[i];
-            bands[k].running[i] = n;
-            bands[k].most = n > bands[k].most ? n : bands[k].most;
+        for (int i = 0, whole = 0; i < BUCKETS; i++) {
+            whole += bands[k].whole[i];
+            bands[k].part[i] += whole;
+            bands[k].highest =
+                bands[k].part[i] > bands[k].highest ? bands[k].part[i] : bands[k].highest;
         }
     }
+    return 0;
 }
 
 static void draw_band(const stk_svg_span *s, const band *b, const char *status, double top,
@@ -60,15 +105,15 @@ static void draw_band(const stk_svg_span *s, const band *b, const char *status, 
     double base = top + BAND, step = s->width / BUCKETS;
     stk_buf_printf(out, "<path class=\"bar s-%s\" d=\"", status);
     for (int i = 0; i < BUCKETS; i++) {
-        if (b->running[i] > 0) {
-            int from = i;
-            while (i + 1 < BUCKETS && b->running[i + 1] == b->running[from]) {
-                i++;
-            }
-            double h = (double)b->running[from] / b->most * BAND;
-            stk_buf_printf(out, "M%.1f %.1fh%.1fv%.1fh-%.1fz", s->left + from * step, base - h,
-                           (i + 1 - from) * step, h, (i + 1 - from) * step);
+        if (b->part[i] <= 0) {
+            continue;
         }
+        stk_buf_printf(out, "M%.1f %.1f", s->left + i * step, base);
+        for (; i < BUCKETS && b->part[i] > 0; i++) {
+            stk_buf_printf(out, "V%.1fH%.1f", base - b->part[i] / b->highest * BAND,
+                           s->left + (i + 1) * step);
+        }
+        stk_buf_printf(out, "V%.1fz", base);
     }
     stk_buf_text(out, "\"/>");
 }
@@ -99,9 +144,12 @@ static void draw_step(const stk_view *view, uint32_t i_step, const band *b, cons
     stk_text_fit(&label, stk_spec_step(stk_view_spec(view), i_step)->name, 24, false, true);
     stk_buf_printf(out, "<text class=\"row\" x=\"%d\" y=\"%.1f\">", LABEL - 10, top + 12);
     stk_buf_html(out, label.data ? label.data : "");
-    stk_buf_printf(out, "</text><text class=\"row sub\" x=\"%d\" y=\"%.1f\">×%s, %s at once</text>",
-                   LABEL - 10, top + 25, stk_text_count(step->n, a, sizeof a),
-                   stk_text_count((uint64_t)b->most, c, sizeof c));
+    stk_buf_text(out, "</text>");
+    if (step->n > 1) {
+        stk_buf_printf(out, "<text class=\"row sub\" x=\"%d\" y=\"%.1f\">×%s, %s at once</text>",
+                       LABEL - 10, top + 25, stk_text_count(step->n, a, sizeof a),
+                       stk_text_count(b->at_once, c, sizeof c));
+    }
     /* Those that failed have marks of their own. */
     stk_task_state state = stk_view_worst(step);
     bool all = step->by_state[STK_TASK_FAILED] == step->n;
@@ -132,9 +180,11 @@ int stk_svg_wide_timeline(const stk_view *view, int64_t now_ms, stk_buf *out, st
     }
     to = to > from ? to : from + 1;
     stk_svg_span s = {from, (double)(to - from) / 1000, LABEL, WIDTH - LABEL - 24};
-    fill(view, &s, now_ms, bands);
+    if (fill(view, &s, now_ms, bands, arena) < 0) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for the timeline");
+    }
     for (uint32_t k = 0; k < n_steps && k < MAX_STEPS; k++) {
-        n_rows += bands[k].most > 0;
+        n_rows += bands[k].at_once > 0;
     }
     double height = n_rows * (double)ROW + 4;
     stk_buf_printf(out,
@@ -143,7 +193,7 @@ int stk_svg_wide_timeline(const stk_view *view, int64_t now_ms, stk_buf *out, st
                    WIDTH, height + AXIS);
     stk_svg_axis(&s, height, out);
     for (uint32_t k = 0, row = 0; k < n_steps && k < MAX_STEPS; k++) {
-        if (bands[k].most > 0) {
+        if (bands[k].at_once > 0) {
             draw_step(view, k, &bands[k], &s, (double)ROW * row++ + 5, out);
         }
     }
