@@ -111,6 +111,11 @@ class FlowSpec:
         return os.path.basename(getattr(module, "__file__", None) or "")
 
     @property
+    def _current_step(self) -> Optional[str]:
+        scope = self.__dict__.get("_stoker")
+        return scope.step if scope is not None else None
+
+    @property
     def index(self) -> Optional[int]:
         """Place of this task's item in the innermost foreach, from 0; None outside of one."""
         scope = self.__dict__.get("_stoker")
@@ -128,7 +133,7 @@ class FlowSpec:
         return scope.stack() if scope is not None else []
 
     def __iter__(self) -> Iterator[Any]:
-        return iter([getattr(self, name) for name in type(self)._graph.sorted_nodes])
+        return iter([getattr(self, node.name) for node in type(self)._graph])
 
     def __str__(self) -> str:
         scope = self.__dict__.get("_stoker")

@@ -256,7 +256,7 @@ class FlowGraph:
         assert self.start_step is not None
         done: List[str] = []
         seen = {self.start_step}
-        stack = [(self.start_step, iter(self[self.start_step].out_funcs))]
+        stack = [(self.start_step, reversed(self[self.start_step].out_funcs))]
         while stack:
             name, rest = stack[-1]
             following = next((one for one in rest if one in self and one not in seen), None)
@@ -265,7 +265,7 @@ class FlowGraph:
                 stack.pop()
             else:
                 seen.add(following)
-                stack.append((following, iter(self[following].out_funcs)))
+                stack.append((following, reversed(self[following].out_funcs)))
         return done[::-1]
 
     def __getitem__(self, name: str) -> Node:
