@@ -451,3 +451,92 @@ class F(FlowSpec):
 """)  # fmt: skip
     assert set(results(tmp_path, "mid")[0]["outputs"]) == {"changed"}
     assert logs(tmp_path, "end") == ["5 -1\n"]
+
+
+def test_nodes_of_num_parallel(tmp_path: Path) -> None:
+    run(tmp_path, """
+class F(FlowSpec):
+    @step
+    def start(self):
+        self.base = 3
+        self.n = 3
+        self.next(self.train, num_parallel=self.n)
+    @parallel
+    @step
+    def train(self):
+        here = current.parallel
+        print(here.node_index, here.num_nodes, current.task_id, current.is_parallel, self.index, self.input)
+        self.mine = here.node_index * 10
+        self.next(self.join)
+    @step
+    def join(self, inputs):
+        self.all = [(one.index, one.mine, one.base) for one in inputs]
+        self.merge_artifacts(inputs, exclude=["mine"])
+        self.next(self.end)
+    @step
+    def end(self):
+        print(self.all, self.base)
+""")  # fmt: skip
+    assert logs(tmp_path, "end") == ["[(0, 0, 3), (1, 10, 3), (2, 20, 3)] 3\n"]
+    ranks = [
+        next(tmp_path.glob(f".stoker/runs/*/train/2/1/rank-{k}/stdout.log")).read_text() for k in range(3)
+    ]
+    assert ranks == ["0 3 2 True 0 0\n", "1 3 2_node_1 True 1 1\n", "2 3 2_node_2 True 2 2\n"]
+
+
+def test_a_process_that_cannot_be_forked(tmp_path: Path) -> None:
+    """Tasks in fresh interpreters find the class, its configurations and `--with` again."""
+    done = run(tmp_path, """
+import threading
+threading.Thread(target=lambda: time.sleep(600), daemon=True).start()
+class F(FlowSpec):
+    cfg = Config("cfg", default_value={"secs": 60, "v": "w"})
+    n = Parameter("n", default=1)
+    @timeout(seconds=cfg.secs)
+    @environment(vars={"V": cfg.v})
+    @step
+    def start(self):
+        print(os.environ["V"], [one.name for one in type(self)._graph["start"].decorators], self.n)
+        self.next(self.end)
+    @step
+    def end(self):
+        print(current.retry_count, self.cfg.v)
+        if not current.retry_count:
+            raise ValueError("once")
+""", parameters={"n": 5}, options={"with": ["retry:times=1"]})  # fmt: skip
+    assert "fresh interpreter" in done.stderr
+    assert logs(tmp_path, "start") == ["w ['environment', 'timeout', 'retry'] 5\n"]
+    assert logs(tmp_path, "end") == ["1 w\n"]
+
+
+def test_cached_steps_are_not_run_again(tmp_path: Path) -> None:
+    body = """
+class F(FlowSpec):
+    n = Parameter("n", default=1)
+    @step
+    def start(self):
+        self.items = [self.n, 2]
+        self.next(self.work, foreach="items")
+    @step
+    def work(self):
+        print("works")
+        self.y = self.input * FACTOR
+        self.next(self.join)
+    @step
+    def join(self, inputs):
+        self.sum = sum(one.y for one in inputs)
+        self.next(self.end)
+    @step
+    def end(self):
+        open("sums", "a").write(f"{self.sum} ")
+"""
+
+    def ran(factor: int, **options: Any) -> int:
+        before = len(list(tmp_path.glob(".stoker/runs/*/work/*/1/stdout.log")))
+        run(tmp_path, body.replace("FACTOR", str(factor)), options={"cache": True, **options})
+        return len(list(tmp_path.glob(".stoker/runs/*/work/*/1/stdout.log"))) - before
+
+    assert (ran(10), ran(10), ran(100)) == (2, 0, 2)
+    assert ran(10, cache=False) == 2
+    # The last step is cached with the rest: what it does besides its artifacts isn't done again.
+    assert (tmp_path / "sums").read_text().split() == ["30", "300", "30"]

@@ -59,7 +59,7 @@ def compile_flow(
         _merge(said, bound.settings(cls, dict(options)))
         notes += [bound.note()] if bound.note() else []
     flow = said.setdefault("extra", {}).setdefault("flow", {})
-    flow.update(_for_tasks(cls, specs, options))
+    _merge(flow, _for_tasks(cls, specs, options))
     if options.get("max_num_splits"):
         said["extra"]["max_splits"] = int(options["max_num_splits"])  # the engine tells each task
     said["origin"] = origin()

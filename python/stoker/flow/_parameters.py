@@ -136,6 +136,11 @@ class Parameter:
         if given is not None:
             return given
         default = self.default
+        if isinstance(default, (DelayEvaluator, Config)):
+            try:
+                default = resolve(default)
+            except MetaflowException:  # configurations are not known yet
+                return str
         if default is None or callable(default):
             return str
         kind = default.__class__

@@ -39,7 +39,8 @@ class Project(FlowDecorator):
             "is_production": production,
             "project_flow_name": f"{said['name']}.{full}.{flow.__name__}",
         }
-        return {"extra": {"flow": {"facts": facts}}}
+        tags = [f"project:{said['name']}", f"project_branch:{full}"]
+        return {"tags": tags, "extra": {"flow": {"facts": facts, "system_tags": tags}}}
 
 
 class _Kept(FlowDecorator):

@@ -1,0 +1,356 @@
+"""Flows, without an engine: parameters, configurations, decorators and what they add to the document, items."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from front_tools import PACKAGE  # noqa: F401  (the package's folder is on the path now)
+
+from stoker.flow import (
+    Config,
+    ConfigValue,
+    FlowSpec,
+    IncludeFile,
+    JSONType,
+    Parameter,
+    batch,
+    catch,
+    config_expr,
+    environment,
+    kubernetes,
+    project,
+    pypi,
+    resources,
+    retry,
+    schedule,
+    secrets,
+    step,
+    timeout,
+)
+from stoker.flow import _items as items
+from stoker.flow._compile import compile_flow
+from stoker.flow._decorators import parse
+from stoker.flow._parameters import parameters_of, read_configs, read_parameters
+from stoker.flow.exception import (
+    BadStepDecoratorException,
+    DuplicateStepDecoratorException,
+    InvalidDecoratorAttribute,
+    MetaflowException,
+    ParameterFieldFailed,
+    ParameterFieldTypeMismatch,
+    UnknownStepDecoratorException,
+)
+
+
+class Base(FlowSpec):
+    shared = Parameter("shared", default=1)
+    replaced = Parameter("replaced", default=1)
+
+
+class Flow(Base):
+    replaced = None
+    number = Parameter("number", default=3, help="a number")
+    share = Parameter("a-share", type=float, default=1)
+    flag = Parameter("flag", default=False)
+    text = Parameter("text")
+    js = Parameter("js", type=JSONType, default='{"a": 1}')
+    words = Parameter("words", default="a b", separator=" ")
+
+    @step
+    def start(self) -> None:
+        self.next(self.end)
+
+    @step
+    def end(self) -> None:
+        pass
+
+
+def values(given: dict[str, Any] | None = None, **variables: str) -> dict[str, Any]:
+    return read_parameters(Flow, given or {}, variables)
+
+
+def test_parameters_of_a_class() -> None:
+    names = [one.name for one in parameters_of(Flow)]
+    assert names == ["shared", "number", "a-share", "flag", "text", "js", "words"]
+    types = [one.type_name for one in parameters_of(Flow)]
+    assert types == ["int", "int", "float", "bool", "str", "JSON", "str"]
+    assert isinstance(Flow.number, Parameter) and Flow.number.help == "a number"
+
+
+def test_values_come_from_the_command_line_the_environment_and_defaults() -> None:
+    assert values() == {
+        "shared": 1,
+        "number": 3,
+        "share": 1.0,
+        "flag": False,
+        "text": None,
+        "js": {"a": 1},
+        "words": ["a", "b"],
+    }
+    given = values({"number": "7", "a-share": "2", "flag": "yes", "js": "[1]", "words": "x"})
+    assert given["number"] == 7 and given["flag"] is True and given["js"] == [1]
+    assert given["words"] == ["x"] and type(given["share"]) is float
+    assert values(METAFLOW_RUN_NUMBER="9", METAFLOW_RUN_A_SHARE="0.5")["share"] == 0.5
+    assert values({"number": 1}, METAFLOW_RUN_NUMBER="9")["number"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"number": "x"}, "'number' is int, and 'x' isn't"),
+        ({"number": 1.5}, "'number' is int, and 1.5 isn't"),
+        ({"flag": "perhaps"}, "'flag' is bool"),
+        ({"js": "{"}, "'js' is JSON"),
+        ({"numbr": 1}, "no parameter 'numbr'; did you mean 'number'?"),
+    ],
+)
+def test_values_that_cannot_be(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(MetaflowException, match=sentence):
+        values(given)
+
+
+def test_parameters_that_cannot_be() -> None:
+    with pytest.raises(MetaflowException, match="'max-workers': an option"):
+        Parameter("max-workers")
+
+    class Twice(FlowSpec):
+        a = Parameter("Name")
+        b = Parameter("name")
+
+    with pytest.raises(MetaflowException, match="'b' and 'a' are parameters of the same name"):
+        parameters_of(Twice)
+
+    class Made(FlowSpec):
+        good = Parameter(
+            "good", default=lambda context: f"{context.flow_name} {context.parameter_name}"
+        )
+        raises = Parameter("raises", default=lambda context: 1 / 0)
+        wrong = Parameter("wrong", type=int, default=lambda context: "1")
+
+    with pytest.raises(
+        ParameterFieldFailed, match="'raises': the function of its default raised Zero"
+    ):
+        read_parameters(Made, {"wrong": 1}, {})
+    with pytest.raises(
+        ParameterFieldTypeMismatch, match="'wrong': the function of its default returned '1'"
+    ):
+        read_parameters(Made, {"raises": "x"}, {})
+    assert read_parameters(Made, {"raises": "x", "wrong": 1}, {})["good"] == "Made good"
+
+
+def test_included_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("grün\r\n".encode())
+
+    class Included(FlowSpec):
+        text = IncludeFile("text", default=str(tmp_path / "a.txt"))
+        raw = IncludeFile("raw", is_text=False)
+        parsed = IncludeFile("parsed", parser=len)
+        named = IncludeFile("named", parser="json.loads")
+
+    (tmp_path / "b.json").write_text('{"k": [1]}')
+    path = str(tmp_path / "a.txt")
+    found = read_parameters(
+        Included, {"raw": path, "parsed": path, "named": str(tmp_path / "b.json")}, {}
+    )
+    assert found == {"text": "grün\n", "raw": "grün\r\n".encode(), "parsed": 5, "named": {"k": [1]}}
+    with pytest.raises(MetaflowException, match=r"'text': the file '/nowhere' can't be read"):
+        read_parameters(Included, {"text": "/nowhere"}, {})
+
+
+def test_configurations(tmp_path: Path) -> None:
+    class Configured(FlowSpec):
+        cfg = Config("cfg", default_value={"name": "n", "deep": {"var": 4}, "list": [{"x": 1}]})
+        raw = Config("raw", default_value="a;b", parser=lambda text: text.split(";"), plain=True)
+        lr = Parameter("lr", default=cfg.deep.var)
+
+        @environment(vars={"A": cfg.name, "B": config_expr("cfg.deep.var + 1")})
+        @retry(**cfg.options)
+        @step
+        def start(self) -> None:
+            self.next(self.end)
+
+        @step
+        def end(self) -> None:
+            pass
+
+    given = {"name": "m", "deep": {"var": 5}, "options": {"times": 7}}
+    (tmp_path / "c.json").write_text(json.dumps(given))
+    found = read_configs(Configured, {"cfg": str(tmp_path / "c.json")})
+    assert found == {"cfg": given, "raw": ["a", "b"]}
+    found.update(read_parameters(Configured, {}, {}))
+    assert found["lr"] == 5
+    start = compile_flow(Configured, found, {}).compiled.spec["steps"]["start"]
+    assert start["environment"] == {"A": "m", "B": "6"} and start["retry"]["max_retries"] == 7
+    with pytest.raises(MetaflowException, match="'cfg': give --config or --config-value, not both"):
+        read_configs(Configured, {"cfg": "x"}, {"cfg": "{}"})
+    with pytest.raises(MetaflowException, match="its value is no JSON"):
+        read_configs(Configured, {}, {"cfg": "{"})
+    value = ConfigValue(given)
+    assert value.deep.var == 5 and value["deep"]["var"] == 5 and dict(value.deep) == {"var": 5}
+    assert pickle.loads(pickle.dumps(value)) == given and type(value.to_dict()["deep"]) is dict
+    for change in (
+        lambda: value.__setitem__("a", 1),
+        lambda: setattr(value, "a", 1),
+        lambda: value.update(a=1),
+        lambda: value.deep.pop("var"),
+    ):
+        with pytest.raises(TypeError, match="can't be changed"):
+            change()
+
+
+def compiled(*decorators: Any, options: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The document of a flow whose step `start` is decorated so."""
+
+    def start(self: Any) -> None:
+        self.next(self.end)
+
+    start.__qualname__ = "start"
+    made = step(start)
+    for one in reversed(decorators):
+        made = one(made)
+
+    class Decorated(FlowSpec):
+        @step
+        def end(self) -> None:
+            pass
+
+    Decorated.start = made  # type: ignore[attr-defined]
+    return compile_flow(Decorated, {}, options or {}).compiled.spec
+
+
+def start_of(*decorators: Any) -> dict[str, Any]:
+    return dict(compiled(*decorators)["steps"]["start"])
+
+
+REQUESTS = [
+    ((resources(cpu=4, memory=32000, gpu=1),), {"cpu_count": 4, "memory": "32000MB", "gpu_count": 1}),
+    ((resources(),), None),
+    ((resources(cpu=2, memory=500), kubernetes(cpu=1, memory=900)), {"cpu_count": 2, "memory": "900MB"}),
+    ((kubernetes(gpu=2, gpu_vendor="amd"),), {"gpu_count": 2, "gpu_vendor": "amd"}),
+    ((batch(trainium=16),), {"gpu_count": 16, "gpu_vendor": "aws", "gpu_class": "Trainium"}),
+    ((batch(inferentia=1),), {"gpu_count": 1, "gpu_vendor": "aws", "gpu_class": "Inferentia"}),
+    ((resources(cpu="0.5", memory="10"),), {"cpu_count": 0.5, "memory": "10MB"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("decorators", "wanted"), REQUESTS)
+def test_requests(decorators: Any, wanted: Any) -> None:
+    assert start_of(*decorators).get("resources") == wanted
+
+
+def test_settings_of_decorators() -> None:
+    assert start_of(retry(times=2))["retry"] == {"max_retries": 2, "delay": 0.0}
+    assert start_of(retry(minutes_between_retries=1.5))["retry"] == {
+        "max_retries": 3,
+        "delay": 90.0,
+    }
+    assert start_of(timeout(minutes=1, seconds=2))["timeout"] == 67
+    assert start_of(catch(var="x"))["fallback"] is True
+    assert start_of(secrets(sources=["A", "environment.B"]))["secrets"] == ["A", "B"]
+    inline = secrets(sources=[{"type": "inline", "options": {"env_vars": {"X": "hush"}}}])
+    assert "hush" not in json.dumps(compiled(inline))
+    kept = start_of(kubernetes(image="i", memory=1, labels={"a": "b"}))
+    assert kept["backend"] == {"kubernetes": {"image": "i", "labels": {"a": "b"}}}
+    attached = compiled(retry(times=1), options={"with": ["retry:times=9", "timeout:seconds=1"]})
+    assert attached["steps"]["start"]["retry"]["max_retries"] == 1
+    assert attached["steps"]["end"]["retry"]["max_retries"] == 9
+    assert attached["steps"]["start"]["timeout"] == 6
+
+
+WRONG = [
+    (lambda: start_of(retry(times=-1)), "@retry: times is -1"),
+    (lambda: start_of(timeout()), "@timeout: say how long"),
+    (lambda: start_of(resources(gpu=0.5)), "gpu is 0.5; it must be a whole number"),
+    (lambda: start_of(resources(memory="4GB")), "memory is '4GB'; it must be a number"),
+    (lambda: start_of(kubernetes(gpu_vendor="intel")), "gpu_vendor is 'intel'"),
+    (lambda: start_of(batch(trainium=1, inferentia=1)), "exclude each other"),
+    (lambda: start_of(secrets(sources=["aws-secrets-manager.db/key"])), "STOKER_SECRET_KEY"),
+    (lambda: start_of(secrets(sources="A")), "sources is a list"),
+    (lambda: start_of(retry(time=1)), "@retry has no attribute 'time'.*did you mean 'times'?"),
+    (lambda: retry(lambda self: None), "is no step: put @step"),
+    (lambda: start_of(retry, retry), "has @retry twice"),
+    (lambda: parse("retri"), "no decorator 'retri' for steps.*did you mean 'retry'?"),
+    (lambda: parse("retry:times"), "'times' says nothing"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "sentence"), WRONG)
+def test_decorators_that_cannot_be(make: Any, sentence: str) -> None:
+    with pytest.raises(MetaflowException, match=sentence) as caught:
+        make()
+    kinds = {
+        "has no attribute": InvalidDecoratorAttribute,
+        "is no step": BadStepDecoratorException,
+        "twice": DuplicateStepDecoratorException,
+        "no decorator": UnknownStepDecoratorException,
+    }
+    for part, kind in kinds.items():
+        assert (part in str(caught.value)) == isinstance(caught.value, kind)
+
+
+def test_with_values_are_json_or_texts() -> None:
+    one = parse('environment:vars={"A": 1, "B": "x,y"}')
+    assert one.attributes["vars"] == {"A": 1, "B": "x,y"}
+    assert parse("kubernetes:image=a:b,gpu=2").given == {"image": "a:b", "gpu": 2}
+
+
+def test_flow_decorators_and_notes() -> None:
+    @project(name="proj")
+    @schedule(daily=True)
+    class Projected(Flow):
+        @pypi(packages={"a": "1"})
+        @step
+        def start(self) -> None:
+            self.next(self.end)
+
+    document = compile_flow(Projected, {}, {"branch": "b"})
+    facts = document.compiled.spec["extra"]["flow"]["facts"]
+    assert (
+        facts["branch_name"] == "test.b" and facts["project_flow_name"] == "proj.test.b.Projected"
+    )
+    assert [note.split()[0] for note in document.notes] == ["@schedule", "@pypi"]
+
+
+ITEMS = [
+    [],
+    [1, "x", None, {"k": [1.5]}],
+    (b"raw", (1, 2), {3}),
+    [{"a": object}, range(3)],
+    ["y" * 1000] * 50,
+]
+
+
+@pytest.mark.parametrize("value", ITEMS, ids=str)
+def test_items(value: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "items")
+    entry = items.store(value, path, "xs")
+    assert entry["format"] == "items" and entry["meta"] == {"n": len(value)}
+    assert items.load(path) == value and type(items.load(path)) is type(value)
+    assert [items.read(path, i) for i in range(len(value))] == list(value)
+    with pytest.raises(Exception, match=f"has {len(value)} items, there is no item {len(value)}"):
+        items.read(path, len(value))
+
+
+def test_items_that_are_arrays_are_mapped(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    path = str(tmp_path / "items")
+    arrays = [numpy.full((300, 100), i, dtype="f8") for i in range(3)]
+    items.store([*arrays, "small"], path, "xs")
+    one = items.read(path, 1)
+    assert (one == 1).all() and one.flags.writeable
+    one[0, 0] = 9  # private: nobody else sees it
+    assert items.read(path, 1)[0, 0] == 1 and items.read(path, 3) == "small"
+
+
+def test_items_that_are_damaged_or_cannot_be_stored(tmp_path: Path) -> None:
+    path = tmp_path / "items"
+    items.store([1, 2], str(path), "xs")
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(Exception, match="is no whole file of items"):
+        items.load(str(path))
+    with pytest.raises(Exception, match=r"item 1 of 'xs': .*can't be pickled"):
+        items.store([1, lambda: 0], str(tmp_path / "more"), "xs")
