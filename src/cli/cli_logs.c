@@ -193,7 +193,7 @@ static void pump_all(const stk_cli_read *read, follows *all)
         follow *f = &all->items[i];
         const stk_view_task *task = stk_view_get_task(read->view, f->task);
         bool done = stk_state_is_final(task->state) || task->attempt != f->attempt;
-        if (pump(f) && kept + i > 0 && f->mid_line) {
+        if (pump(f) && f->mid_line && (f->prefix != NULL || kept + i > 0)) {
             putchar('\n');
             f->mid_line = false;
         }

@@ -6,7 +6,11 @@
 #include "report/report_private.h"
 #include "report/report_text.h"
 
-enum { WIDE = 20 }; /* tasks of a step: above, they are told together */
+enum {
+    WIDE = 20,       /* tasks of a step: above, they are told together */
+    MAX_VALUE = 1024 /* bytes of a ref's value: a list of 10,000 items is in the scope of each of
+                        their tasks */
+};
 
 static int no_memory(stk_err *err)
 {
@@ -219,6 +223,21 @@ static bool is_dropped(const json_t *dropped, const char *name)
     return false;
 }
 
+static stk_view_artifact artifact_of(const char *name, const json_t *ref, uint32_t i_task,
+                                     stk_arena *arena)
+{
+    stk_view_artifact own = {.name = stk_arena_dup(arena, name),
+                             .ref = stk_report_dup(arena, ref),
+                             .digest = stk_arena_dup(arena, stk_report_text(ref, "digest")),
+                             .task = i_task};
+    if (own.ref != NULL && strlen(own.ref) > MAX_VALUE && json_object_get(ref, "value") != NULL) {
+        STK_REPORT_JSON_AUTO less = json_copy((json_t *)(uintptr_t)ref);
+        (void)json_object_del(less, "value");
+        own.ref = less != NULL ? stk_report_dup(arena, less) : NULL;
+    }
+    return own;
+}
+
 /* `said` (outputs, dropped) over what was there before. Both lists are sorted: one walk. */
 static int lay_over(const stk_view_scope *before, const json_t *said, uint32_t i_task,
                     stk_arena *arena, stk_view_scope *ret, stk_err *err)
@@ -239,8 +258,7 @@ static int lay_over(const stk_view_scope *before, const json_t *said, uint32_t i
     json_t *ref;
     json_object_foreach((json_t *)(uintptr_t)outputs, name, ref)
     {
-        own[n] =
-            (stk_view_artifact){stk_arena_dup(arena, name), stk_report_dup(arena, ref), i_task};
+        own[n] = artifact_of(name, ref, i_task, arena);
         if (own[n].name == NULL || own[n].ref == NULL) {
             return no_memory(err);
         }

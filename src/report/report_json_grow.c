@@ -163,12 +163,10 @@ static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_a
     for (uint32_t i = 0; rc == 0 && i < scope.n; i++) {
         const stk_view_artifact *one = &scope.items[i];
         size_t len = strlen(one->ref);
-        STK_REPORT_JSON_AUTO ref = stk_report_read(one->ref);
         stk_json_put_key(out, one->name);
         stk_buf_add(out, one->ref, len > 0 ? len - 1 : 0); /* up to its closing brace */
-        stk_json_put_text(
-            out, "path",
-            stk_report_artifact_path(arena, view->run.store, stk_report_text(ref, "digest")));
+        stk_json_put_text(out, "path",
+                          stk_report_artifact_path(arena, view->run.store, one->digest));
         stk_buf_char(out, '}');
     }
     stk_buf_char(out, '}');

@@ -93,8 +93,9 @@ typedef struct stk_view_frame {
 /* An artifact that a task of a growing run sees. */
 typedef struct stk_view_artifact {
     const char *name;
-    const char *ref; /* JSON object, as in the event of who made it */
-    uint32_t task;   /* who made it */
+    const char *ref;    /* JSON object, as in the event of who made it, without a long `value` */
+    const char *digest; /* or NULL */
+    uint32_t task;      /* who made it */
 } stk_view_artifact;
 
 typedef struct stk_view_scope {
