@@ -210,7 +210,7 @@ WRONG = {
     ),
     "one case": (
         {"start": "{'x': self.end}, condition='v'", "end": ""},
-        "all cases lead to one step",
+        "switches on 'v' with one case",
     ),
     "case is a name": ({"start": "{KEY: self.end}, condition='v'", "end": ""}, "can't be followed"),
     "two forms": (

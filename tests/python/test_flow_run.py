@@ -189,7 +189,7 @@ class F(FlowSpec):
     @step
     def decide(self):
         self.right = True
-        self.next({True: self.yes, False: self.no}, condition="right")
+        self.next({True: self.yes, False: self.no, 7: self.yes}, condition="right")
     @step
     def yes(self):
         self.next(self.end)
@@ -276,6 +276,12 @@ class F(FlowSpec):
     @step
     def slow(self):
         time.sleep(60)
+        self.next(self.stuck)
+    @catch(var="in_c", print_exception=False)
+    @timeout(seconds=1)
+    @step
+    def stuck(self):
+        sum(range(1 << 60))  # no signal's handler runs before this returns
         self.next(self.fine)
     @catch(var="nothing")
     @step
@@ -284,16 +290,17 @@ class F(FlowSpec):
     @step
     def end(self):
         assert self.before == 1 and self.nothing is None
-        for one in (self.oops, self.crashed, self.late):
+        for one in (self.oops, self.crashed, self.late, self.in_c):
             print(one.step, one.type, one.exception)
 """)  # fmt: skip
-    oops, crashed, late = logs(tmp_path, "end")[0].splitlines()
+    oops, crashed, late, in_c = logs(tmp_path, "end")[0].splitlines()
     assert oops == "start builtins.ValueError boom"
     assert crashed.startswith("crash stoker.flow.exception.FailureHandledByCatch")
     assert "signal 11" in crashed
     assert late.startswith(
         "slow stoker.flow.exception.TimeoutException step 'slow' timed out after 1 sec"
     )
+    assert in_c.startswith("stuck stoker.flow.exception.FailureHandledByCatch") and "still running after 6" in in_c
     assert ">  ValueError: boom" in logs(tmp_path, "start")[0]
 
 
@@ -305,6 +312,7 @@ FAILING = {
     "parameter": ("self.alpha = 1", "'alpha' is a parameter or attribute of the flow's class, which no"),
     "constant": ("self.K = 1", "'K' is a parameter or attribute of the flow's class"),
     "missing": ("self.nope", "step 'start' has no artifact 'nope': no step before it sets self.nope"),
+    "segfault": ("os.kill(os.getpid(), 11)", r"signal 11 \(SIGSEGV\)"),
     "twice": ("self.next(self.end)", "it was called before"),
 }  # fmt: skip
 

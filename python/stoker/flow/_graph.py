@@ -411,10 +411,10 @@ def _transitions(graph: FlowGraph) -> None:
 
 def _switches(graph: FlowGraph) -> None:
     for node in graph:
-        if node.type == "split-switch" and len(node.out_funcs) < 2:
+        if node.type == "split-switch" and len(node.switch_cases) < 2:
             raise _wrong(
-                f"step '{node.name}' switches on '{node.condition}', but all cases lead to one step: "
-                "give at least two, or go there without a condition",
+                f"step '{node.name}' switches on '{node.condition}' with one case: give at least two, or "
+                "go there without a condition",
                 node,
                 tail=True,
             )

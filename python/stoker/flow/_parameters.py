@@ -583,7 +583,18 @@ def _parser_of(parser: Any, name: str) -> Callable[[Any], Any]:
 
 
 def parameters_of(flow: Any) -> List[Parameter]:
-    """All parameters of a flow's class, configurations and files too, in the order of definition."""
+    """All parameters of a flow's class, configurations and files too, in the order of definition.
+
+    They are looked for once: going through a class costs each forked task pages.
+    """
+    known: Optional[List[Parameter]] = flow.__dict__.get("_stoker_parameters")
+    if known is None:
+        known = _find_parameters(flow)
+        flow._stoker_parameters = known
+    return known
+
+
+def _find_parameters(flow: Any) -> List[Parameter]:
     found: Dict[str, Parameter] = {}
     for base in reversed(flow.__mro__):
         for name, one in vars(base).items():

@@ -144,7 +144,7 @@ def attach(cls: Any, specs: Iterable[str]) -> List[str]:
         The specs, as tasks in a fresh interpreter get them.
     """
     specs = list(specs)
-    if specs:
+    if specs != cls.__dict__.get("_stoker_specs", []):
         cls._stoker_with = [parse(one) for one in specs]
         cls._stoker_specs = specs
         cls._stoker_graph = None
