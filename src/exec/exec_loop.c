@@ -450,7 +450,7 @@ static int64_t max_splits_of(const stk_spec *spec)
     enum { DEFAULT_SPLITS = 100 };
     const char *extra = stk_spec_settings(spec)->extra;
     json_t *doc = extra == NULL ? NULL : json_loads(extra, 0, NULL);
-    const json_t *splits = json_object_get(json_object_get(doc, "flow"), "max_splits");
+    const json_t *splits = json_object_get(doc, "max_splits");
     int64_t n = json_is_integer(splits) ? json_integer_value(splits) : DEFAULT_SPLITS;
     json_decref(doc);
     return n;
