@@ -551,20 +551,18 @@ static int push_cache(stk_exec *x, const exec_ending *e, const char *outputs, co
     if (seen != NULL && stk_exec_is_contained(x, e->task)) {
         seen = stk_exec_container_seen(x, seen, x->scratch);
     }
-    stk_cache_row row = {.key = t->key,
-                         .pipeline = stk_spec_name(x->spec),
-                         .step = e->step->name,
-                         .parts = t->parts,
-                         .run = x->config.run,
-                         .task = e->task,
-                         .created_ms = stk_clock_wall_ms(x->config.clock),
-                         .outputs = more == NULL ? stk_arena_dup(x->arena, outputs)
-                                                 : stk_arena_printf(x->arena,
-                                                                    "{\"outputs\":%s%s}", outputs,
-                                                                    more),
-                         .metadata =
-                             stk_arena_dup(x->arena, e->has_result ? e->result.metadata : NULL),
-                         .seen = stk_arena_dup(x->arena, seen)};
+    stk_cache_row row = {
+        .key = t->key,
+        .pipeline = stk_spec_name(x->spec),
+        .step = e->step->name,
+        .parts = t->parts,
+        .run = x->config.run,
+        .task = e->task,
+        .created_ms = stk_clock_wall_ms(x->config.clock),
+        .outputs = more == NULL ? stk_arena_dup(x->arena, outputs)
+                                : stk_arena_printf(x->arena, "{\"outputs\":%s%s}", outputs, more),
+        .metadata = stk_arena_dup(x->arena, e->has_result ? e->result.metadata : NULL),
+        .seen = stk_arena_dup(x->arena, seen)};
     return row.outputs == NULL ? stk_exec_nomem(err) : stk_exec_push_cache(x, &row, err);
 }
 
@@ -631,7 +629,8 @@ static int succeed(stk_exec *x, const exec_ending *e, stk_err *err)
         stk_exec_said_json(x, &said, &outputs, &more);
     }
     x->tasks[e->task].outputs = refs;
-    rc = outputs.failed || more.failed ? stk_exec_nomem(err) : push_cache(x, e, outputs.data, more.data, err);
+    rc = outputs.failed || more.failed ? stk_exec_nomem(err)
+                                       : push_cache(x, e, outputs.data, more.data, err);
     const char *data =
         rc < 0 ? NULL : success_json(x, e, outputs.data, more.len > 0 ? more.data : "");
     if (data == NULL) {

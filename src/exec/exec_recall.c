@@ -1,5 +1,5 @@
-/* The content cache of a graph that grows, where a step asks for it: a task sees the whole scope, an
- * item and its place, so all of these are in the key; and its entry says what came next. */
+/* The content cache of a graph that grows, where a step asks for it: a task sees the whole scope,
+ * an item and its place, so all of these are in the key; and its entry says what came next. */
 #include <stdio.h>
 #include <string.h>
 
@@ -112,9 +112,8 @@ static const char *input_digest(stk_exec *x, uint32_t task, const stk_input *in,
     uint32_t n = 0;
     char hex[STK_DIGEST_HEX + 1];
     if (in->kind == STK_INPUT_ITEM) {
-        return stk_exec_scope_item(x, task, &item, &n, err) < 0
-                   ? NULL
-                   : digest_of(x, item, strlen(item));
+        return stk_exec_scope_item(x, task, &item, &n, err) < 0 ? NULL
+                                                                : digest_of(x, item, strlen(item));
     }
     if (in->kind != STK_INPUT_OUTPUT) {
         return stk_exec_input_digest(&x->lookup, in, err);
@@ -168,8 +167,8 @@ static int key_of(stk_exec *x, uint32_t task, stk_key *ret_key, const char **ret
                                         s.pairs, s.n, arena, ret_key, err);
 }
 
-/* An entry that is still true says what the task would: if its artifacts are there, and the document
- * goes on as then. */
+/* An entry that is still true says what the task would: if its artifacts are there, and the
+ * document goes on as then. */
 static int take_entry(stk_exec *x, uint32_t task, const exec_found *entry, bool *ret_found,
                       exec_said *ret_said, stk_err *err)
 {
@@ -212,7 +211,8 @@ int stk_exec_recall(stk_exec *x, uint32_t task, bool *ret_found, exec_said *ret_
         return rc;
     }
     t->parts = stk_plan_key_json(&key, x->lookup.arena); /* it may have to be made again */
-    rc = t->parts == NULL ? stk_exec_nomem(err) : take_entry(x, task, &entry, ret_found, ret_said, err);
+    rc = t->parts == NULL ? stk_exec_nomem(err)
+                          : take_entry(x, task, &entry, ret_found, ret_said, err);
     *ret_metadata = entry.row.metadata;
     *ret_head = stk_arena_printf(x->scratch, "\"key\":\"%s\",\"from_run\":\"%s\",\"from_task\":%u,",
                                  entry.key, entry.row.run, entry.row.task);

@@ -119,8 +119,8 @@ static int add_grown(refold *r, uint32_t task)
             needs[n++] = t->parents[i];
         }
     }
-    int rc = stk_exec_grow_add(r->sched, r->plan, r->capacity, r->policy, t->i_step, t->ranks, needs,
-                               n, &request, &why, r->err);
+    int rc = stk_exec_grow_add(r->sched, r->plan, r->capacity, r->policy, t->i_step, t->ranks,
+                               needs, n, &request, &why, r->err);
     return rc < 0 ? rc : 0;
 }
 
@@ -162,10 +162,10 @@ static int fold_added(refold *r, const stk_event_row *row, const json_t *data)
     int rc = parents == NULL ? stk_exec_nomem(r->err) : reserve_tasks(r, r->n_tasks + (uint64_t)n);
     for (uint32_t i = 0; i < task.n_parents && rc == 0; i++) {
         parents[i] = (uint32_t)json_integer_value(json_array_get(deps, i));
-        rc = parents[i] < r->n_tasks ? 0
-                                     : stk_err_set(r->err, STK_E_STORE,
-                                                   "task %u follows task %u, which comes after it",
-                                                   row->task, parents[i]);
+        rc = parents[i] < r->n_tasks
+                 ? 0
+                 : stk_err_set(r->err, STK_E_STORE, "task %u follows task %u, which comes after it",
+                               row->task, parents[i]);
     }
     task.parents = parents;
     for (json_int_t i = 0; i < n && rc == 0; i++) {

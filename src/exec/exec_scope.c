@@ -128,7 +128,9 @@ int stk_exec_scope_end(stk_exec *x, uint32_t task, const exec_said *said, stk_er
         rc = merge(x, base, &said->parts[i], &scopes[i], err);
     }
     if (rc == 0) {
-        memcpy(steps, said->next.steps, said->next.n_steps * sizeof *steps);
+        if (said->next.n_steps > 0) {
+            memcpy(steps, said->next.steps, said->next.n_steps * sizeof *steps);
+        }
         g->next = (stk_grow_next){steps, said->next.n_steps, said->next.n};
         g->scopes = scopes;
         g->n_scopes = said->n_parts;

@@ -40,19 +40,20 @@ typedef struct fixture {
     /* what was started: "a1" is attempt 1 of step a, "a1.on_end" a hook of it */
     const char *starts[MAX_STARTS];
     uint32_t n_starts;
-    int n_failures;                    /* the first attempts of step "bad" that fail */
-    int64_t took_ms;                   /* how long a task runs */
-    int start_error;                   /* of step "bad" */
-    int close_on_start;                /* descriptor to be closed by the first start, or -1 */
-    stk_accel *accel;                  /* or NULL */
-    int64_t memory[MAX_STARTS];        /* of each start: its limit */
-    stk_devset given[MAX_STARTS];      /* and its devices */
-    stk_failure failure;               /* of the failures; NONE: EXIT */
-    uint32_t n_saves;                  /* the first attempts that leave a checkpoint */
-    uint32_t seen[MAX_STARTS];         /* of each start: the checkpoints that it found */
-    int (*on_tick)(struct fixture *f); /* once; or NULL */
-    bool looked;                       /* on_tick did */
-    bool finished_early;               /* something was started whose start was not in the store */
+    int n_failures;               /* the first attempts of step "bad" that fail */
+    int64_t took_ms;              /* how long a task runs */
+    int start_error;              /* of step "bad" */
+    int close_on_start;           /* descriptor to be closed by the first start, or -1 */
+    stk_accel *accel;             /* or NULL */
+    int64_t memory[MAX_STARTS];   /* of each start: its limit */
+    stk_devset given[MAX_STARTS]; /* and its devices */
+    stk_failure failure;          /* of the failures; NONE: EXIT */
+    uint32_t n_saves;             /* the first attempts that leave a checkpoint */
+    uint32_t seen[MAX_STARTS];    /* of each start: the checkpoints that it found */
+    void (*does)(struct fixture *f, const stk_job *job); /* what a task does; or NULL */
+    int (*on_tick)(struct fixture *f);                   /* once; or NULL */
+    bool looked;                                         /* on_tick did */
+    bool finished_early; /* something was started whose start was not in the store */
 } fixture;
 
 #define OK(call)                                                                                   \
@@ -144,6 +145,9 @@ static inline stk_fake_fate fate(void *arg, const stk_job *job)
     const char *dot = job->hook != NULL ? "." : "";
     f->memory[f->n_starts] = job->memory_bytes;
     checkpoint(f, job);
+    if (f->does != NULL) {
+        f->does(f, job);
+    }
     for (uint32_t i = 0; i < job->lease.n; i++) {
         stk_devset_add(&f->given[f->n_starts], job->lease.devices[i]);
     }
