@@ -8,6 +8,7 @@
 
 #include "accel/accel.h"
 #include "base/json.h"
+#include "base/limits.h"
 #include "base/units.h"
 #include "cli/cli_read.h"
 #include "cli/cli_redraw.h"
@@ -196,7 +197,13 @@ static void put_row(const top *t, const row *r, stk_buf *out)
     stk_buf_printf(out, "%8d  ", (int)task->pid);
     stk_text_fit(out, r->user, 9, true, t->style.utf8);
     stk_text_fit(out, task->run, 24, true, t->style.utf8);
-    stk_text_fit(out, task->step, 20, true, t->style.utf8);
+    char step[STK_LIMIT_NAME + 16]; /* of a growing run with the task's number */
+    if (task->task > 0) {
+        (void)snprintf(step, sizeof step, "%s/%u", task->step, task->task);
+    } else {
+        (void)snprintf(step, sizeof step, "%s", task->step);
+    }
+    stk_text_fit(out, step, 20, true, t->style.utf8);
     stk_buf_printf(out, "%4s", attempt);
     stk_buf_printf(out, "%10s", age_ms < 0 ? "-" : stk_units_format_duration(age_ms, a, sizeof a));
     stk_buf_printf(out, "%7s", number(r->cpus < 0 ? -1 : r->cpus * 100, "%.0f%%", a, sizeof a));

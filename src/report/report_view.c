@@ -406,6 +406,11 @@ bool stk_view_find(const stk_view *view, const char *name, uint32_t *ret_task)
         return i_step >= 0;
     }
     const char *slash = strrchr(name, '/');
+    int64_t only = slash == NULL ? stk_spec_find(view->spec, name) : -1;
+    if (only >= 0 && view->steps[only].n == 1) {
+        *ret_task = view->steps[only].first;
+        return true;
+    }
     char *end = NULL;
     unsigned long id = slash != NULL ? strtoul(slash + 1, &end, 10) : 0;
     if (id == 0 || id > view->n_tasks || *end != '\0' ||

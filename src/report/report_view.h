@@ -233,7 +233,8 @@ const stk_spec *stk_view_spec(const stk_view *view);
 const stk_view_run *stk_view_get_run(const stk_view *view);
 uint32_t stk_view_n_tasks(const stk_view *view);
 const stk_view_task *stk_view_get_task(const stk_view *view, uint32_t i_task);
-/* Task by label ("train", of a growing run "work/17"); false: no such. */
+/* Task by label ("train", of a growing run "work/17", or "work" where that is the step's only one);
+ * false: no such. */
 bool stk_view_find(const stk_view *view, const char *name, uint32_t *ret_task);
 bool stk_view_grows(const stk_view *view);
 /* "work", of a growing run "work/17", in a foreach "work/17 (item 3 of start)"; in `arena`. */
