@@ -561,11 +561,22 @@ def _traceback(exc: BaseException) -> str:
     trace = exc.__traceback__
     while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
+    stack = traceback.extract_tb(trace)
     if isinstance(exc, Stopped):
-        lines = ["Traceback (most recent call last):\n", *traceback.format_tb(trace), f"{exc}\n"]
+        lines = ["Traceback (most recent call last):\n", *stack.format(), f"{exc}\n"]
+    elif exc.__cause__ is None and _is_sentence(exc) and any(not _is_ours(f[0]) for f in stack):
+        while _is_ours(stack[-1][0]):  # how we came to say it
+            stack.pop()
+        said = traceback.format_exception_only(type(exc), exc)
+        lines = ["Traceback (most recent call last):\n", *stack.format(), *said]
     else:
         lines = traceback.format_exception(type(exc), exc, trace)
     return "".join(lines).rstrip()
+
+
+def _is_sentence(exc: BaseException) -> bool:
+    """What a flow is told, rather than what broke."""
+    return type(exc).__module__ == "stoker.flow.exception" or type(exc) is AttributeError
 
 
 def _is_ours(filename: str) -> bool:

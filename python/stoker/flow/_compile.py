@@ -271,7 +271,13 @@ def graph_info(cls: Any) -> Dict[str, Any]:
         "file": os.path.basename(path),
         "start_step": graph.start_step,
         "end_step": graph.end_step,
-        "parameters": [{"name": one.var, "type": type(one).__name__} for one in parameters_of(cls)],
+        "parameters": [
+            {
+                "name": one.var,
+                "type": "Config" if one.IS_CONFIG_PARAMETER else type(one).__name__,
+            }
+            for one in parameters_of(cls)
+        ],
         "constants": [
             {"name": name, "type": type(getattr(cls, name)).__name__} for name in constants_of(cls)
         ],

@@ -608,6 +608,7 @@ def _step_info(node: Node) -> Dict[str, Any]:
         "doc": node.doc,
         "decorators": decorators_info(node.decorators),
         "next": list(node.out_funcs),
+        "node_info": {},
     }
     if kind == "split-foreach":
         info["foreach_artifact"] = node.foreach_param
@@ -627,6 +628,7 @@ def decorators_info(decorators: Any) -> List[Dict[str, Any]]:
             "name": one.name,
             "attributes": to_pod(one.attributes),
             "statically_defined": one.statically_defined,
+            "inserted_by": None,
         }
         for one in decorators
         if not one.name.startswith("_")

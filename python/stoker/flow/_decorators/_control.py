@@ -14,9 +14,9 @@ from ..exception import (
 )
 from ._base import StepDecorator
 
-_ENGINE_LATER_S = (
-    5  # a step that Python can't interrupt is ended by the engine so long after its time
-)
+_HANDLED = f"{FailureHandledByCatch.__module__}.{FailureHandledByCatch.__name__}"
+# A step that Python can't interrupt is ended by the engine so long after its time.
+_ENGINE_LATER_S = 5
 
 
 class Retry(StepDecorator):
@@ -125,10 +125,12 @@ class Catch(StepDecorator):
         if not fallback and (not running.last_attempt or running.attempt.rank is not None):
             return False  # another attempt follows; of a gang's failure the engine knows the whole
         from ..._context import log_metadata
-        from ..._worker import _traceback
+        from ..._worker import Stopped, _traceback
 
         caught = MetaflowExceptionWrapper(error)
         caught.stacktrace = _traceback(error)  # without frames of ours
+        if isinstance(error, Stopped):  # sys.exit: the process ended, its code raised nothing
+            caught.type = _HANDLED
         if fallback:
             _tell_of(caught, fallback)
         caught.step = running.step
@@ -157,7 +159,7 @@ def _tell_of(caught: MetaflowExceptionWrapper, fallback: Dict[str, Any]) -> None
         caught.type = kind if "." in kind else f"builtins.{kind}"
         caught.exception = str(fallback.get("message") or fallback.get("text"))
     else:
-        caught.type = f"{FailureHandledByCatch.__module__}.{FailureHandledByCatch.__name__}"
+        caught.type = _HANDLED
         caught.exception = str(fallback.get("text") or fallback.get("message"))
     caught.stacktrace = fallback.get("traceback")
 
