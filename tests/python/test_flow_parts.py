@@ -354,3 +354,11 @@ def test_items_that_are_damaged_or_cannot_be_stored(tmp_path: Path) -> None:
         items.load(str(path))
     with pytest.raises(Exception, match=r"item 1 of 'xs': .*can't be pickled"):
         items.store([1, lambda: 0], str(tmp_path / "more"), "xs")
+
+
+def test_every_name_is_there() -> None:
+    import stoker.flow
+
+    for name in stoker.flow.__all__:
+        assert getattr(stoker.flow, name) is not None
+    assert set(dir(stoker.flow)) == set(stoker.flow.__all__)
