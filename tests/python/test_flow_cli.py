@@ -180,6 +180,7 @@ def test_run_help_has_the_parameters(flow: Program) -> None:
         (("--config", "c"), "--config needs 2 values"),
         (("show", "--x=1"), "no such option: --x"),
         (("tag",), "a command is missing"),
+        (("argo-workflows", "create"), "handing them to Argo Workflows isn't there yet"),
         (("tag", "ad", "x"), "no such command: ad; did you mean 'add'?"),
         (("run", "--no-pylint"), "no such option"),
         (("logs", "--both=1", "a/b"), "--both is a switch"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import pickle
+import time
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,21 @@ def test_a_step_is_asked_for_once_whatever_its_width(store: FakeStore) -> None:
     assert store.calls == ["show r1/work"]
 
 
+def test_wide_steps_are_looked_through_in_linear_time_and_two_questions(store: FakeStore) -> None:
+    took = []
+    for n in (250, 2000):
+        store.add(f"r{n}", whole(n))
+        run = Run(f"F/r{n}")
+        store.save()
+        began = time.process_time()
+        for task in run["work"]:
+            assert task.successful and next(task.child_tasks).parent.id == "join"
+            assert next(task.parent_tasks).parent.parent.id == run.id
+        took.append(time.process_time() - began)
+        assert store.calls == [f"show r{n}/work"]
+    assert took[1] < 40 * took[0]  # 8 times as many; by the square it would be 64
+
+
 def test_a_run_that_ended_is_read_once_and_a_live_one_again(store: FakeStore) -> None:
     store.add("r1", whole()[:2], status="running")
     run = Run("F/r1")
@@ -97,8 +113,6 @@ def test_a_run_that_ended_is_read_once_and_a_live_one_again(store: FakeStore) ->
     body["tasks"] = store.answers["show r2"]["tasks"]
     body["status"] = "succeeded"
     store.save()
-    import time
-
     time.sleep(0.06)
     assert run.finished
     assert run.end_task.id == "6" and run.finished_at is not None

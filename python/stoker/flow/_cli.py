@@ -10,7 +10,7 @@ import sys
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from .._errors import StokerError, say
-from ._commands import table
+from ._commands import LATER, table
 from ._commands._parse import Command, HelpAsked, Option, Parsed, UsageError, help_of, parse
 from .exception import CommandException, MetaflowException
 
@@ -134,6 +134,10 @@ def _find(root: Command, path: str, words: List[str]) -> Any:
         else:
             from .._errors import did_you_mean
 
+            if command is root and name in LATER:
+                raise UsageError(
+                    f"{name}: flows run on this machine; handing them to {LATER[name]} isn't there yet"
+                )
             known = [n for n, c in command.commands.items() if not c.hidden]
             said = f"no such command: {name}" if name else "a command is missing"
             raise UsageError(f"{said}{did_you_mean(name, known)} (there is: {', '.join(known)})")

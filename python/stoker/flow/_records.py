@@ -98,6 +98,25 @@ class TaskRecord:
         return {"stdout": logs.get("stdout"), "stderr": logs.get("stderr")}
 
 
+class _Index:
+    """The tasks of a run as of one look, by what they are asked for by."""
+
+    def __init__(self, run: RunRecord, body: Dict[str, Any]) -> None:
+        self.body = body
+        self.steps: Dict[str, List[TaskRecord]] = {}
+        self.named: Dict[Tuple[str, str], TaskRecord] = {}
+        self.numbers: Dict[int, List[TaskRecord]] = {}
+        self.children: Dict[int, List[TaskRecord]] = {}
+        for brief in body.get("tasks") or ():
+            for rank in range(max(1, int(brief.get("ranks") or 0))):
+                one = TaskRecord(run, brief["step"], brief, rank)
+                self.steps.setdefault(one.step, []).append(one)
+                self.named[one.step, one.id] = one
+                self.numbers.setdefault(one.number, []).append(one)
+                for parent in dict.fromkeys(brief.get("parents") or ()):
+                    self.children.setdefault(int(parent), []).append(one)
+
+
 class RunRecord:
     """One run."""
 
@@ -107,7 +126,8 @@ class RunRecord:
         self._body: Optional[Dict[str, Any]] = None
         self._asked = 0.0
         self._details: Dict[str, Tuple[float, bool, Dict[int, Dict[str, Any]]]] = {}
-        self._tasks: Tuple[Any, Dict[str, List[TaskRecord]]] = (None, {})
+        self._known: Optional[_Index] = None
+        self._given: Optional[Dict[str, Dict[str, Any]]] = None
         self._spec: Optional[Mapping[str, Any]] = None
 
     @property
@@ -151,11 +171,14 @@ class RunRecord:
     @property
     def given(self) -> Dict[str, Dict[str, Any]]:
         """What every task sees besides its artifacts: the parameters and the flow's name, as refs with a ``value``."""
+        if self._given is not None:
+            return self._given
         declared = self.spec.get("parameters") or {}
         values = {k: v.get("default") for k, v in declared.items()}
         types = {k: v.get("type") for k, v in declared.items()}
         values["name"], types["name"] = self.flow, "str"
-        return {k: _value_ref(v, str(types[k])) for k, v in values.items()}
+        self._given = {k: _value_ref(v, str(types[k])) for k, v in values.items()}
+        return self._given
 
     @property
     def system_tags(self) -> List[str]:
@@ -173,31 +196,28 @@ class RunRecord:
         return wanted is None or wanted in self.system_tags or wanted in self.user_tags
 
     @property
+    def _index(self) -> _Index:
+        body = self.body
+        if self._known is None or self._known.body is not body:
+            self._known = _Index(self, body)
+        return self._known
+
+    @property
     def tasks(self) -> Dict[str, List[TaskRecord]]:
         """Step → its tasks, in the order in which they were added; steps without a task are left out."""
-        body = self.body
-        if self._tasks[0] is not body:
-            found: Dict[str, List[TaskRecord]] = {}
-            for brief in body.get("tasks") or ():
-                own = found.setdefault(brief["step"], [])
-                own += (TaskRecord(self, brief["step"], brief, k) for k in range(_ranks(brief)))
-            self._tasks = (body, found)
-        return self._tasks[1]
+        return self._index.steps
 
     def task(self, step: str, task: str) -> Optional[TaskRecord]:
         """A task by its step and id."""
-        for one in self.tasks.get(step, ()):
-            if one.id == task:
-                return one
-        return None
+        return self._index.named.get((step, task))
 
-    def by_number(self, number: int) -> Optional[TaskRecord]:
-        """A task by its number alone (of a task of many its first rank)."""
-        for own in self.tasks.values():
-            for one in own:
-                if one.number == number and not one.rank:
-                    return one
-        return None
+    def numbered(self, number: int) -> List[TaskRecord]:
+        """A task by its number alone; of a task of many all its ranks."""
+        return self._index.numbers.get(number, [])
+
+    def following_tasks(self, number: int) -> List[TaskRecord]:
+        """The tasks that a task is a parent of."""
+        return self._index.children.get(number, [])
 
     def details(self, step: str) -> Dict[int, Dict[str, Any]]:
         """Task number → its entry in ``stoker show RUN/STEP --json``."""
@@ -232,10 +252,6 @@ def _value_ref(value: Any, kind: str) -> Dict[str, Any]:
     name = type(value).__name__ if kind == "json" else kind
     digest = hashlib.sha256(text).hexdigest()
     return {"value": value, "type": f"builtins.{name}", "digest": digest, "size": len(text)}
-
-
-def _ranks(brief: Mapping[str, Any]) -> int:
-    return max(1, int(brief.get("ranks") or 0))
 
 
 def targets(step: Mapping[str, Any]) -> List[str]:

@@ -27,6 +27,9 @@ def top_options() -> List[Option]:
         Option("--config", "Read a Config from a file: NAME PATH.", many=True, n=2),
         Option("--config-value", "Give a Config's value: NAME JSON.", many=True, n=2),
         Option("--mode", "How commands are executed.", idle=True),
+        Option("--branch", "The @project's branch.", hidden=True),
+        Option("--production", "The @project's production branch.", "flag", hidden=True),
+        Option("--name", "The @project's name.", hidden=True),
     ]
 
 
@@ -100,6 +103,17 @@ def _spin_options() -> List[Option]:
         Option("--max-log-size", "At most so many megabytes of output.", "int", 10),
         *_file_options(),
     ]
+
+
+# Commands of Metaflow's that hand flows to others.
+LATER = {
+    "argo-workflows": "Argo Workflows",
+    "step-functions": "AWS Step Functions",
+    "airflow": "Airflow",
+    "kubernetes": "Kubernetes",
+    "batch": "AWS Batch",
+    "package": "a code package",
+}
 
 
 def table(parameters: List[Option]) -> Command:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping
 
+from .. import _records
 from ..exception import CommandException, MetaflowNotFound
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def dump(context: Context, values: Dict[str, Any]) -> None:
     """Artifacts on stdout, or pickled into a file: ``{"RUN/STEP/TASK": {name: value}}``."""
     include = {n for n in (values["include"] or "").split(",") if n}
     output: Dict[str, Dict[str, Any]] = {}
+    known: Dict[str, Any] = {}
     for task in tasks_at(context, values["input_path"]):
         _, run, step, number = task.path_components
         context.say(f"Dumping output of run_id={run} step={step} task_id={number}")
@@ -52,11 +54,19 @@ def dump(context: Context, values: Dict[str, Any]) -> None:
             for name, ref in refs.items():
                 _show(task[name], ref, values["max_value_size"])
         else:
-            output[f"{run}/{step}/{number}"] = {name: task[name].data for name in refs}
+            output[f"{run}/{step}/{number}"] = {n: _once(r, known) for n, r in refs.items()}
     if values["file"] is not None:
         with open(values["file"], "wb") as file:
             pickle.dump(output, file, protocol=pickle.HIGHEST_PROTOCOL)
         context.say(f"Artifacts written to {values['file']}")
+
+
+def _once(ref: Mapping[str, Any], known: Dict[str, Any]) -> Any:
+    """An artifact's value; a thousand tasks that have the same list load it once."""
+    digest = str(ref["digest"])
+    if digest not in known:
+        known[digest] = _records.load(ref)
+    return known[digest]
 
 
 def _show(artifact: Any, ref: Dict[str, Any], most: int) -> None:

@@ -118,6 +118,8 @@ def _start(
         "cache": values.get("cache", False),
         "policy": values.get("policy"),
         "namespace": values["user_namespace"],
+        "branch": context.top["branch"],
+        "production": context.top["production"],
         "quiet": context.quiet,
         "echo": True,
         "configs": dict(context.top["config"]),

@@ -97,10 +97,13 @@ class MetaflowObject:
             return None
         from . import KINDS
 
-        return KINDS[len(self._components) - 2](
+        kind = KINDS[len(self._components) - 2]
+        records: Dict[Any, Any] = {"Task": self._record, "Step": self._run, "Run": self._run}
+        return kind(
             "/".join(self._components[:-1]),
             _namespace_check=False,
             _current_metadata=f"local@{self._store}",
+            _record=records.get(kind.__name__),
         )
 
     @property

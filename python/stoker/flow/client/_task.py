@@ -86,7 +86,7 @@ class Task(MetaflowObject):
     def index(self) -> Optional[int]:
         """Which item of the innermost foreach, or which node of ``num_parallel``, it was; None: neither."""
         task = self._now
-        if task.run.by_number(task.number) is not None and is_parallel(task):
+        if is_parallel(task):
             return task.rank
         frames = task.brief.get("foreach") or ()
         return int(frames[-1][1]) if frames else None
@@ -197,19 +197,12 @@ class Task(MetaflowObject):
     def parent_tasks(self) -> Iterator[Task]:
         """The tasks that it follows; of a join all its inputs, by branch."""
         for number in self._now.brief.get("parents") or ():
-            yield from self._peers(int(number))
+            yield from (self._peer(one) for one in self._run.numbered(int(number)))
 
     @property
     def child_tasks(self) -> Iterator[Task]:
         """The tasks that followed it, in their order."""
-        for own in self._run.tasks.values():
-            for one in own:
-                if self._now.number in (one.brief.get("parents") or ()):
-                    yield self._peer(one)
-
-    def _peers(self, number: int) -> Iterator[Task]:
-        for own in self._run.tasks.values():
-            yield from (self._peer(one) for one in own if one.number == number)
+        return (self._peer(one) for one in self._run.following_tasks(self._now.number))
 
     def _peer(self, task: TaskRecord) -> Task:
         flow, run = self._components[:2]
@@ -251,8 +244,8 @@ def _caught(task: TaskRecord) -> Optional[Mapping[str, Any]]:
         return None
     if task.brief.get("from_run"):
         origin = RunRecord(task.run.store, str(task.brief["from_run"]))
-        first = origin.by_number(int(task.brief["from_task"]))
-        return None if first is None else _caught(first)
+        first = origin.numbered(int(task.brief["from_task"]))
+        return _caught(first[0]) if first else None
     found = (task.full.get("metadata") or {}).get("caught")
     return found if isinstance(found, dict) else None
 
