@@ -298,3 +298,65 @@ def test_the_store_is_where_datastore_root_says(flow: Program) -> None:
     assert not os.path.exists(flow.folder / ".stoker")
     client.metadata(str(flow.folder / "elsewhere"))
     assert Flow("F").latest_run.successful
+
+
+LOOP = """\
+import os
+from stoker.flow import FlowSpec, step
+
+class L(FlowSpec):
+    @step
+    def start(self):
+        self.n, self.log = 0, []
+        self.next(self.turn)
+
+    @step
+    def turn(self):
+        self.n += 1
+        self.log = [*self.log, self.n]
+        self.todo = list(range(self.n + 1))
+        self.next(self.each, foreach="todo")
+
+    @step
+    def each(self):
+        self.got = self.input
+        self.next(self.join)
+
+    @step
+    def join(self, inputs):
+        if inputs[0].n == 3 and os.path.exists("fail"):
+            raise ValueError("told to fail")
+        self.merge_artifacts(inputs, exclude=["got"])
+        self.sum = sum(i.got for i in inputs)
+        self.next(self.decide)
+
+    @step
+    def decide(self):
+        self.go = "on" if self.n < 4 else "off"
+        self.next({"on": self.turn, "off": self.end}, condition="go")
+
+    @step
+    def end(self):
+        pass
+
+if __name__ == "__main__":
+    L()
+"""
+
+
+def test_resume_takes_over_loops_and_their_foreaches(flow: Program) -> None:
+    (flow.folder / "flow.py").write_text(LOOP)
+    (flow.folder / "fail").touch()
+    assert flow("run", ok=False).returncode == 1
+    failed = Flow("L").latest_run
+    (flow.folder / "fail").unlink()
+    flow("resume")
+    run = Flow("L").latest_run
+    assert run.successful and run.data.log == [1, 2, 3, 4] and run.data.sum == 10
+    done = {t.pathspec for s in failed for t in s if t.successful}
+    assert {t.origin_pathspec for s in run for t in s if t.origin_pathspec} == done
+    assert len(list(run["turn"])) == 4 and len(list(run["each"])) == 2 + 3 + 4 + 5
+    turns = sorted(run["turn"], key=lambda t: int(t.id))
+    assert [t.id for t in turns[1].parent_tasks] == [
+        max(failed["decide"], key=lambda t: -int(t.id)).id
+    ]

@@ -1,0 +1,42 @@
+"""NBRunner in a Jupyter kernel: a flow of a cell runs, and only what defines it."""
+
+from __future__ import annotations
+
+import pytest
+from front_tools import needs_engine
+
+test_front_jupyter = pytest.importorskip("test_front_jupyter")
+pytestmark = needs_engine
+
+CELL = """
+import time
+from stoker.flow import FlowSpec, NBRunner, Parameter, step
+FACTOR = 2
+
+class N(FlowSpec):
+    x = Parameter("x", default=1)
+    @step
+    def start(self):
+        self.y = self.x * FACTOR
+        self.next(self.end)
+    @step
+    def end(self):
+        print("y is", self.y)
+
+print("once")
+run = NBRunner(N).nbrun(x=21)
+print("RESULT", run.data.y, run.successful)
+"""
+
+
+def test_a_flow_of_a_cell_runs(tmp_path):
+    kernel = test_front_jupyter.Kernel(tmp_path)
+    try:
+        out, failed = kernel.cell(CELL)
+        assert failed is None, out
+        assert "RESULT 42 True" in out and "] y is 42" in out
+        assert out.count("once") == 1  # the rest of the cell isn't run again
+        assert not list(tmp_path.glob("N*.py"))
+    finally:
+        kernel.client.stop_channels()
+        kernel.manager.shutdown_kernel(now=True)
