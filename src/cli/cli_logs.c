@@ -25,6 +25,7 @@ typedef struct follows {
     uint32_t cap;
     uint32_t *attempt; /* of each task: which attempt's logs were taken up (0: none) */
     uint32_t n_tasks;
+    bool any; /* some were */
     bool out;
     bool err;
     /* The run that a clone came from: neighbours come from the same one. */
@@ -71,6 +72,7 @@ static int add_file(follows *all, const follow *file, const char *path)
         all->items = items;
         all->cap = cap;
     }
+    all->any = true;
     all->items[all->n] = *file;
     all->items[all->n].path = path != NULL ? strdup(path) : NULL;
     return all->items[all->n++].path != NULL ? 0 : -1;
@@ -285,9 +287,9 @@ static int say_why_none(const stk_cli_read *read, stk_err *err)
     if (rc == 0 && d.cached_from != NULL) {
         (void)fprintf(stderr,
                       "stoker: step '%s' came from the cache; it ran in: stoker logs %s/%s\n",
-                      task->name, d.cached_from, task->name);
+                      task->label, d.cached_from, task->name);
     } else if (rc == 0) {
-        (void)fprintf(stderr, "stoker: step '%s' has not run\n", task->name);
+        (void)fprintf(stderr, "stoker: step '%s' has not run\n", task->label);
     }
     return rc;
 }
@@ -305,7 +307,7 @@ static int run_logs(stk_cli *cli)
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
     int rc = stk_cli_json(cli) ? list_logs(&read, &all, &out, &err)
                                : copy_logs(&read, &all, stk_cli_flag(cli, "follow"), &err);
-    rc = rc == 0 && all.n == 0 && !stk_cli_json(cli) ? say_why_none(&read, &err) : rc;
+    rc = rc == 0 && !all.any && !stk_cli_json(cli) ? say_why_none(&read, &err) : rc;
     for (uint32_t i = 0; i < all.n; i++) {
         free(all.items[i].path);
     }

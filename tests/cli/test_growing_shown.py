@@ -77,7 +77,10 @@ def test_show_step_and_task(wide: Cli) -> None:
 
 def test_logs_why_and_artifacts(wide: Cli) -> None:
     assert wide("logs", "latest/work/3", "--stdout").out == '"b c"|b c|1|3'
-    lines = wide("logs", "latest/work", "--stdout").out.splitlines()
+    all_of_it = wide("logs", "latest/work", "--stdout")
+    lines = all_of_it.out.splitlines()
+    assert all_of_it.err == "" and wide("logs", "latest/end").err == ""
+    assert "no task of that step" in wide("logs", "latest/bad").err
     assert lines == ["work/2 | 10|10|0|2", 'work/3 | "b c"|b c|1|3', 'work/4 | {"d":1}|{"d":1}|2|4']
     assert [entry["id"] for entry in wide.json("logs", "latest/work")] == [2, 3, 4]
     assert "step 'work/3 (item 1 of start)' ran" in wide("why", "latest/work/3").out
