@@ -31,6 +31,7 @@ enum {
 #define STK_LIMIT_RESULT_NODES (4u * 1000000u) /* values in a result.json */
 #define STK_LIMIT_MESSAGE_BYTES (64u << 20)    /* one message of the fork-server protocol */
 #define STK_LIMIT_INLINE_BYTES (64u << 10)     /* a json artifact that is also passed by value */
+#define STK_LIMIT_INLINE_GROWN 256 /* the same where a graph grows: thousands may be told of it */
 #define STK_LIMIT_TIMEOUT_MS (366ll * 86400000ll)
 
 #endif

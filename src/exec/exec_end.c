@@ -372,12 +372,11 @@ static const char *ref_json(const stk_artifact *a, const stk_result_output *r,
 }
 
 /* A small file whose text is JSON is also passed by value. NULL when it isn't. */
-static const char *small_json(const char *path, int64_t size, stk_arena *arena)
+static const char *small_json(const char *path, int64_t size, size_t most, stk_arena *arena)
 {
     char *text = NULL;
     size_t len = 0;
-    if (size > STK_LIMIT_INLINE_BYTES ||
-        stk_file_read_untrusted(path, STK_LIMIT_INLINE_BYTES, &text, &len, NULL) < 0) {
+    if (size > (int64_t)most || stk_file_read_untrusted(path, most, &text, &len, NULL) < 0) {
         return NULL;
     }
     json_t *doc = json_loadb(text, len, JSON_DECODE_ANY, NULL);
@@ -415,6 +414,7 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
                      const stk_output *declared, exec_ref *ret_ref, stk_err *err)
 {
     const char *name = r != NULL ? r->name : declared->name;
+    size_t most = x->grow == NULL ? STK_LIMIT_INLINE_BYTES : STK_LIMIT_INLINE_GROWN;
     stk_artifact artifact;
     const char *value = NULL;
     const char *format = r != NULL && r->format != NULL               ? r->format
@@ -425,7 +425,7 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
         value = r->value;
         format = "json";
         rc = stk_store_add_bytes(x->config.store, value, strlen(value), &artifact, err);
-        value = strlen(value) <= STK_LIMIT_INLINE_BYTES ? value : NULL;
+        value = strlen(value) <= most ? value : NULL;
     } else {
         char *path = stk_arena_printf(x->scratch, "%s/%s%s", e->dir, r != NULL ? "" : "out/",
                                       r != NULL ? r->path : name);
@@ -444,7 +444,7 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
         if (format == NULL) {
             format = S_ISDIR(st.st_mode) ? "dir" : "file";
         }
-        value = strcmp(format, "json") == 0 ? small_json(path, st.st_size, x->scratch) : NULL;
+        value = strcmp(format, "json") == 0 ? small_json(path, st.st_size, most, x->scratch) : NULL;
         rc =
             stk_store_add_path(x->config.store, path, r != NULL ? r->digest : NULL, &artifact, err);
     }

@@ -395,5 +395,13 @@ int stk_exec_scope_json(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err)
     stk_buf_printf(buf, ",\"max_splits\":%lld,\"fallback\":", (long long)x->max_splits);
     stk_buf_text(buf, fallback == NULL ? "null" : fallback);
     stk_buf_char(buf, '}');
-    return buf->failed || refs.failed || out.failed ? stk_exec_nomem(err) : 0;
+    if (buf->failed || refs.failed || out.failed) {
+        bool is_full = refs.len + out.len > STK_LIMIT_RESULT_BYTES / 2;
+        return !is_full ? stk_exec_nomem(err)
+                        : stk_err_set(err, STK_E_LIMIT,
+                                      "what its inputs have is more than a task.json can tell of "
+                                      "(%u MiB): drop artifacts before the join, or join in stages",
+                                      STK_LIMIT_RESULT_BYTES >> 20);
+    }
+    return 0;
 }

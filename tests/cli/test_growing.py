@@ -346,3 +346,43 @@ def test_a_rank_that_dies_ends_the_gang_at_once(cli: Cli) -> None:
     assert (task, data["rank"]) == (1, 1) and "rank 1 failed: exit status 3" in data["text"]
     assert 0 <= data["noticed_us"] < 100_000 * 10  # ten times what it takes, on a busy machine
     assert not any(data["step"] == "gather" for _, data in of(events(cli), "task_added"))
+
+
+@pytest.mark.parametrize("size, inline", [(256, True), (257, False)])
+def test_long_values_are_left_in_the_store(cli: Cli, size: int, inline: bool) -> None:
+    steps = {
+        "start": {
+            "run": f"printf '\"%0{size - 2}d\"' 0 > $STOKER_OUTPUT/x",
+            "outputs": {"x": {"type": "json"}},
+            "next": "end",
+        },
+        "end": {"run": "wc -c < $STOKER_INPUT_x", "inputs": {"x": {"from": "start.x"}}},
+    }
+    assert cli.run(steps).code == 0
+    made = dict(of(events(cli), "task_succeeded"))[0]["outputs"]["x"]
+    assert ("value" in made, made["size"]) == (inline, size)
+    assert stdout(cli, "end/2").strip() == str(size)
+
+
+def test_a_clone_that_is_killed_goes_on_cloning(cli: Cli) -> None:
+    name = cli.document(WIDE)
+    assert cli("run", name).code == 0
+    first, before = newest(cli), journal(cli)
+    killed = cli("run", "--clone", first, name, STOKER_FAILPOINTS="store.commit.before:2:kill")
+    assert killed.code == -9 and not of(events(cli), "task_cached")
+    assert cli("resume", "latest").code == 0
+    assert journal(cli) == before
+    assert len(of(events(cli), "task_cached")) == 7
+
+
+def test_hooks_that_a_killed_engine_owed_are_run_of_each_task(cli: Cli) -> None:
+    steps = json.loads(json.dumps(WIDE))
+    steps["work"]["hooks"] = {"on_success": {"run": "echo hook$STOKER_TASK >> journal"}}
+    steps["gather"]["run"] = "[ -e mended ] || kill -9 $PPID; " + steps["gather"]["run"]
+    assert cli.run(steps).code != 0
+    cli.write("mended", "")
+    assert cli("resume", "latest").code == 0
+    counts = journal(cli)
+    assert {name: counts[name] for name in ("hook2", "hook3", "hook4")} == dict.fromkeys(
+        ["hook2", "hook3", "hook4"], 1
+    )
