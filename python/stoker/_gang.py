@@ -33,6 +33,11 @@ _TORCHRUN = (
 # ---------------------------------------------------------------------------- the decorators
 
 
+def kind_name(kind: str) -> str:
+    """Name of the decorator of this kind."""
+    return "torchrun" if kind == "torchrun" else "run_with_accelerate"
+
+
 class Launch:
     """How a step's processes are started: by whose rules (``accelerate`` or ``torchrun``), with which options."""
 
@@ -60,7 +65,7 @@ class Launch:
     @property
     def decorator(self) -> str:
         """The decorator's name."""
-        return "torchrun" if self.kind == "torchrun" else "run_with_accelerate"
+        return kind_name(self.kind)
 
     @property
     def uses(self) -> List[str]:
@@ -150,6 +155,13 @@ def _decorate(step: Any, kind: str, options: Mapping[str, Any], all_ranks: bool)
     from ._layers import merge
     from ._step import Step
 
+    if getattr(step, "is_step", False) and not isinstance(step, Step):  # of a flow
+        from .flow._decorators import attach_to_step
+
+        said = {**options, "all_ranks": all_ranks or None}
+        return attach_to_step(
+            kind_name(kind), step, {k: v for k, v in said.items() if v is not None}
+        )
     launch = Launch(kind, {k: v for k, v in options.items() if v is not None}, all_ranks)
     name = launch.decorator
     example = f"write\n\n    @{name}(...)\n    @step\n    def training_step(...): ..."
@@ -179,13 +191,13 @@ def _decorate(step: Any, kind: str, options: Mapping[str, Any], all_ranks: bool)
         _find_script(where, step.entrypoint, launch.options)
         gang = _torchrun_gang(where, launch.options)
     else:
-        gang = _accelerate_gang(where, launch.options)
+        gang = accelerate_gang(where, launch.options)
     step.launch = launch
     step.layer = merge(step.layer, {"gang": gang})
     return step
 
 
-def _accelerate_gang(where: str, options: Dict[str, Any]) -> Dict[str, Any]:
+def accelerate_gang(where: str, options: Dict[str, Any]) -> Dict[str, Any]:
     """The ``gang`` setting; the parser checks the other options later, where it is."""
     from . import _accelerate
 
@@ -416,6 +428,8 @@ class Rank:
         self.world = world
         self.directory = os.path.dirname(own)
         self.restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
+        self.local = int(os.environ.get("LOCAL_RANK") or 0)
+        self.local_world = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
 
     def begin(self, task: Mapping[str, Any]) -> None:
         """Before user code: forget an earlier round, answer SIGUSR1 with the stack, tell the watchdog."""
@@ -487,7 +501,7 @@ class Rank:
         def told(number: int, frame: Any) -> NoReturn:
             raise InterruptedError
 
-        here = int(os.environ["LOCAL_WORLD_SIZE"])
+        here = self.local_world
         try:
             signal.signal(signal.SIGTERM, told)  # what it was to do is done
             for k in range(1, self.world):
@@ -508,11 +522,11 @@ class Rank:
         """Wait until all ranks of this machine have come here; one that dies before ends all."""
         import time
 
-        first = self.number - int(os.environ["LOCAL_RANK"])
+        first = self.number - self.local
         name = f"{where}-{self.restart}"
         with open(f"{self.own}/{name}", "w"):
             pass
-        for k in range(first, first + int(os.environ["LOCAL_WORLD_SIZE"])):
+        for k in range(first, first + self.local_world):
             while not os.path.exists(f"{self.directory}/rank-{k}/{name}"):
                 time.sleep(_POLL_S)
 

@@ -84,6 +84,10 @@ def gpu_profile(
 
         if isinstance(target, Step):
             return target.configure(gpu_profile=setting)
+        if getattr(target, "is_step", False):  # of a flow
+            from .flow._decorators import attach_to_step
+
+            return attach_to_step("gpu_profile", target, setting)
         return _mark(target, setting)
 
     return decorate if _target is None else decorate(_target)

@@ -186,8 +186,14 @@ class _Attempt:
 
     def run(self) -> None:
         """Inputs, hooks, the function, outputs."""
+        of_flow = "flow" in self.task and hasattr(self.entry, "flow")
+        if of_flow and self.rank is not None and self.task["flow"].get("ranks"):
+            from .flow._node import become_node
+
+            become_node(self.rank, self.task)
+            self.masks = _frameworks.masks()
         _frameworks.guard(self._devices(), self.task.get("uses"))
-        if "flow" in self.task and hasattr(self.entry, "flow"):
+        if of_flow:
             from .flow._task import run_flow_task
 
             run_flow_task(self)

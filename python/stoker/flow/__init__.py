@@ -13,6 +13,7 @@ TYPE_CHECKING = False
 
 _DECORATORS = (
     "resources retry timeout catch environment secrets kubernetes batch parallel card pypi conda "
+    "pytorch_parallel torchrun run_with_accelerate checkpoint gpu_profile "
     "cache project schedule trigger trigger_on_finish pypi_base conda_base"
 )
 _CLIENT = (
@@ -29,6 +30,7 @@ _HOME = {
     "ConfigValue": "_parameters",
     "config_expr": "_parameters",
     "current": "_current",
+    "TorchrunSingleNodeMultiGPU": "_torch",
     **dict.fromkeys(_DECORATORS.split(), "_decorators"),
     **dict.fromkeys(_CLIENT.split(), "client"),
     "Runner": "runner",
@@ -45,19 +47,24 @@ if TYPE_CHECKING:
     from ._decorators import cache as cache
     from ._decorators import card as card
     from ._decorators import catch as catch
+    from ._decorators import checkpoint as checkpoint
     from ._decorators import conda as conda
     from ._decorators import conda_base as conda_base
     from ._decorators import environment as environment
+    from ._decorators import gpu_profile as gpu_profile
     from ._decorators import kubernetes as kubernetes
     from ._decorators import parallel as parallel
     from ._decorators import project as project
     from ._decorators import pypi as pypi
     from ._decorators import pypi_base as pypi_base
+    from ._decorators import pytorch_parallel as pytorch_parallel
     from ._decorators import resources as resources
     from ._decorators import retry as retry
+    from ._decorators import run_with_accelerate as run_with_accelerate
     from ._decorators import schedule as schedule
     from ._decorators import secrets as secrets
     from ._decorators import timeout as timeout
+    from ._decorators import torchrun as torchrun
     from ._decorators import trigger as trigger
     from ._decorators import trigger_on_finish as trigger_on_finish
     from ._flow import FlowSpec as FlowSpec
@@ -68,6 +75,7 @@ if TYPE_CHECKING:
     from ._parameters import JSONType as JSONType
     from ._parameters import Parameter as Parameter
     from ._parameters import config_expr as config_expr
+    from ._torch import TorchrunSingleNodeMultiGPU as TorchrunSingleNodeMultiGPU
 
 
 def __getattr__(name: str) -> Any:

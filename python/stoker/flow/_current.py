@@ -86,7 +86,7 @@ class Current:
         number = self._task.get("task")
         if number is None:
             return None
-        rank = int(os.environ.get("RANK") or 0) if self.is_parallel else 0
+        rank = int(os.environ.get("MF_PARALLEL_NODE_INDEX") or 0) if self.is_parallel else 0
         return f"{number}_node_{rank}" if rank else str(number)
 
     @property
@@ -160,7 +160,7 @@ class Current:
     @property
     def is_parallel(self) -> bool:
         """The step is one of the nodes of ``num_parallel``."""
-        return "parallel" in self._more or bool(self._task.get("gang"))
+        return "parallel" in self._more or bool((self._task.get("flow") or {}).get("ranks"))
 
     @property
     def parallel(self) -> Parallel:

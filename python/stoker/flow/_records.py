@@ -90,10 +90,10 @@ class TaskRecord:
 
     @property
     def log_paths(self) -> Dict[str, Optional[str]]:
-        """``stdout`` and ``stderr`` → path of the last attempt's file."""
+        """``stdout`` and ``stderr`` → path of the last attempt's file; of many ranks each has its own."""
         logs = dict(self.brief.get("logs") or {})
-        if self.rank and self.brief.get("dir"):
-            folder = os.path.join(str(self.brief["dir"]), f"rank-{self.rank}")
+        folder = os.path.join(str(self.brief.get("dir")), f"rank-{self.rank}")
+        if self.brief.get("ranks") and (self.rank or os.path.isdir(folder)):
             return {s: os.path.join(folder, f"{s}.log") for s in ("stdout", "stderr")}
         return {"stdout": logs.get("stdout"), "stderr": logs.get("stderr")}
 

@@ -61,6 +61,8 @@ def run_flow(cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
     end = run_engine(
         document.compiled, _arguments(options), options.get("on_run"), plan=run_options()
     )
+    if not end.watch.began and end.error:  # nothing was run, and nobody else has told why
+        say(end.error)
     status = _status(end)
     # It ends where the clones do, though its graph goes on.
     return 0 if options.get("clone_only") and end.word == "interrupted" and not end.told else status

@@ -153,7 +153,7 @@ class Scope:
             return None
         frame = self.frames[-1]
         if frame.get("parallel") and "index" not in frame:
-            return int(os.environ.get("RANK") or 0)
+            return int(os.environ.get("MF_PARALLEL_NODE_INDEX") or 0)
         return int(frame["index"])
 
     def item(self, level: int) -> Any:

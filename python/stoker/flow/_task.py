@@ -36,7 +36,10 @@ def entry_of(cls: Any, step: str) -> FlowEntry:
     importable = (
         None if "<locals>" in cls.__qualname__ else (cls.__module__, f"{cls.__qualname__}.{step}")
     )
-    return FlowEntry(func, [], [], importable=importable, flow=cls, step=step)
+    launches = [one.bound().launch() for one in decorators_of(cls, step) if hasattr(one, "launch")]
+    entry = FlowEntry(func, [], [], importable=importable, flow=cls, step=step)
+    entry.launch = launches[0] if launches else None
+    return entry
 
 
 def find_entry(module: str, qualname: str, found: Any) -> Optional[FlowEntry]:
@@ -212,6 +215,8 @@ def store(running: Running) -> None:
     entries.update(scope.adopted_entries(attributes))
     attempt = running.attempt
     other_rank = attempt.rank is not None and attempt.rank.number
+    if other_rank and not running.declared.get("ranks"):
+        return  # one task's: rank 0 speaks for it
     folder = attempt.rank.own if other_rank else attempt.directory
     listed = running.transition.foreach if running.transition is not None else None
     for name, value, before in scope.changed(attributes):

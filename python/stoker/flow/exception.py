@@ -268,3 +268,9 @@ class TimeoutException(MetaflowException):
     """``@timeout``'s time is over."""
 
     headline = "@timeout"
+
+
+class TorchrunException(MetaflowException):
+    """``current.torch.run``: the processes could not be started, or one of them failed; the sentence says which."""
+
+    headline = "torchrun"

@@ -31,6 +31,11 @@ STEP: Dict[str, Tuple[str, str]] = {
     "environment": ("_environment", "Environment"),
     "secrets": ("_environment", "Secrets"),
     "parallel": ("_parallel", "ParallelDecorator"),
+    "pytorch_parallel": ("_parallel", "PytorchParallel"),
+    "torchrun": ("_parallel", "Torchrun"),
+    "run_with_accelerate": ("_parallel", "RunWithAccelerate"),
+    "checkpoint": ("_checkpoint", "Checkpoint"),
+    "gpu_profile": ("_profile", "GpuProfile"),
     "card": ("_kept", "Card"),
     "pypi": ("_kept", "Pypi"),
     "conda": ("_kept", "Conda"),
@@ -61,8 +66,8 @@ def class_of(name: str, table: Dict[str, Tuple[str, str]] = STEP) -> Any:
 def _of_steps(name: str) -> Callable[..., Any]:
     def decorate(func: Any = None, **attributes: Any) -> Any:
         if func is None:
-            return lambda func: _attach_to_step(name, func, attributes)
-        return _attach_to_step(name, func, attributes)
+            return lambda func: attach_to_step(name, func, attributes)
+        return attach_to_step(name, func, attributes)
 
     decorate.__name__ = decorate.__qualname__ = name
     decorate.__doc__ = (
@@ -84,7 +89,8 @@ def _of_flows(name: str) -> Callable[..., Any]:
     return decorate
 
 
-def _attach_to_step(name: str, func: Any, attributes: Dict[str, Any]) -> Any:
+def attach_to_step(name: str, func: Any, attributes: Dict[str, Any]) -> Any:
+    """Put the decorator of this name above a flow's step."""
     if not getattr(func, "is_step", False):
         raise BadStepDecoratorException(name, func)
     made = class_of(name)(attributes, statically_defined=True)
@@ -176,6 +182,11 @@ cache = _of_steps("cache")
 environment = _of_steps("environment")
 secrets = _of_steps("secrets")
 parallel = _of_steps("parallel")
+pytorch_parallel = _of_steps("pytorch_parallel")
+torchrun = _of_steps("torchrun")
+run_with_accelerate = _of_steps("run_with_accelerate")
+checkpoint = _of_steps("checkpoint")
+gpu_profile = _of_steps("gpu_profile")
 card = _of_steps("card")
 pypi = _of_steps("pypi")
 conda = _of_steps("conda")

@@ -1,12 +1,19 @@
-"""@parallel: a step that is several nodes at once, all started by ``self.next(…, num_parallel=N)``."""
+"""Steps of several nodes or processes: @parallel, @pytorch_parallel, @torchrun; @run_with_accelerate.
+
+``self.next(…, num_parallel=N)`` starts a gang of N ranks, each a node as :mod:`stoker.flow._node` has it. The
+decorators here only tell the step of it, or prepare what a framework expects.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Dict
+from typing import Any, Dict, List, Optional
 
 from .._current import Parallel, current
+from ..exception import MetaflowException
 from ._base import StepDecorator
+
+_MAX_PORT = 65535
 
 
 class ParallelDecorator(StepDecorator):
@@ -17,12 +24,133 @@ class ParallelDecorator(StepDecorator):
     IS_PARALLEL = True
 
     def task_begin(self, running: Any) -> None:
-        variables = os.environ
+        said = os.environ
         current._add(
             parallel=Parallel(
-                variables.get("MASTER_ADDR") or "127.0.0.1",
-                int(variables.get("WORLD_SIZE") or 1),
-                int(variables.get("RANK") or 0),
-                str(running.task.get("task")),
+                said.get("MF_PARALLEL_MAIN_IP") or "127.0.0.1",
+                int(said.get("MF_PARALLEL_NUM_NODES") or 1),
+                int(said.get("MF_PARALLEL_NODE_INDEX") or 0),
+                said.get("MF_PARALLEL_CONTROL_TASK_ID"),
             )
         )
+        self.setup_distributed_env(running.flow)
+
+    def setup_distributed_env(self, flow: Any) -> None:
+        """What a framework needs; for decorators that derive from this one."""
+
+
+class _WithPort(ParallelDecorator):
+    """A ``master_port`` that the launcher holds for the nodes, whoever else wants one."""
+
+    def init(self) -> None:
+        port = self.attributes["master_port"]
+        if port is None:
+            return
+        if not str(port).isdigit() or not 0 < int(port) <= _MAX_PORT:
+            raise MetaflowException(
+                f"@{self.name}: master_port is {port!r}; it must be a number from 1 to {_MAX_PORT}, or left out: then "
+                "a free one is found"
+            )
+
+    def settings(self, decorators: List[Any]) -> Dict[str, Any]:
+        port = self.attributes["master_port"]
+        return {} if port is None else {"gang": {"ranks": 1, "port": int(port)}}
+
+
+class PytorchParallel(_WithPort):
+    """``@pytorch_parallel(master_port=None)``: the variables of ``torch.distributed`` for one process a node."""
+
+    name = "pytorch_parallel"
+    defaults: Dict[str, Any] = {"master_port": None}
+
+    def setup_distributed_env(self, flow: Any) -> None:
+        parallel, said = current.parallel, os.environ
+        said["MASTER_ADDR"] = parallel.main_ip
+        said["NODE_RANK"] = str(parallel.node_index)
+        said["WORLD_SIZE"] = said["NUM_NODES"] = str(parallel.num_nodes)
+        if not (current._task.get("granted") or {}).get("devices"):
+            said["PL_TORCH_DISTRIBUTED_BACKEND"] = "gloo"  # else NCCL, which Lightning finds itself
+
+
+class Torchrun(_WithPort):
+    """``@torchrun(nproc_per_node=1)``: ``current.torch.run(entrypoint=…)`` in each node.
+
+    ``all_nodes_started_timeout``: seconds that nodes wait for each other in ``run``.
+    """
+
+    name = "torchrun"
+    defaults: Dict[str, Any] = {
+        "master_port": None,
+        "all_nodes_started_timeout": 600,
+        "nproc_per_node": 1,
+    }
+
+    def init(self) -> None:
+        super().init()
+        from .._torch import processes
+
+        processes("@torchrun", self.attributes["nproc_per_node"], 0)
+        seconds = self.attributes["all_nodes_started_timeout"]
+        if not isinstance(seconds, (int, float)) or isinstance(seconds, bool) or seconds <= 0:
+            raise MetaflowException(
+                f"@torchrun: all_nodes_started_timeout is {seconds!r}; it must be seconds, above 0"
+            )
+
+    def task_begin(self, running: Any) -> None:
+        super().task_begin(running)
+        from .._torch import TorchrunExecutor
+
+        rank = running.attempt.rank
+        current._add(
+            torch=TorchrunExecutor(
+                f"{current.run_id}-{current.step_name}-{running.task['task']}",
+                rank.own if rank is not None else running.attempt.directory,
+                current.parallel,
+                len((running.task.get("granted") or {}).get("devices") or ()),
+                self.attributes["nproc_per_node"],
+                self.attributes["all_nodes_started_timeout"],
+            )
+        )
+
+
+class RunWithAccelerate(StepDecorator):
+    """``@run_with_accelerate(num_processes=2, …)``: the step's method in many processes of one task.
+
+    All of them run the method; what rank 0 leaves is what the task leaves. See :func:`stoker.run_with_accelerate`.
+    """
+
+    name = "run_with_accelerate"
+
+    def __init__(
+        self, attributes: Optional[Dict[str, Any]] = None, statically_defined: bool = False
+    ) -> None:
+        self.defaults = dict.fromkeys(attributes or {})  # accelerate's own parser knows them
+        super().__init__(attributes, statically_defined)
+
+    def check(self, node: Any, graph: Any) -> None:
+        if node.parallel_step:
+            raise MetaflowException(
+                f"step '{node.name}' has num_parallel's nodes and @run_with_accelerate, which says how many processes "
+                "there are: leave one of them out, or call accelerate in each node by current.torch.run"
+            )
+        if "all_ranks" in self.said:
+            raise MetaflowException(
+                f"step '{node.name}': @run_with_accelerate: a flow's task keeps what rank 0 leaves; all ranks' artifacts "
+                "reach a join by @parallel and num_parallel"
+            )
+        self.launch().check(f"step '{node.name}'")
+
+    def launch(self) -> Any:
+        """How the worker starts the ranks."""
+        from ..._gang import Launch
+
+        return Launch("accelerate", self.given, False)
+
+    def settings(self, decorators: List[Any]) -> Dict[str, Any]:
+        from ..._gang import accelerate_gang
+
+        launch = self.launch()
+        said: Dict[str, Any] = {"gang": accelerate_gang("run_with_accelerate", launch.options)}
+        if launch.gpus():
+            said["resources"] = {"gpu_count": launch.gpus()}
+        return said

@@ -1,0 +1,243 @@
+"""``current.checkpoint``: Metaflow's words for the task's checkpoints (docs/decisions/0008-checkpoints.md).
+
+What is saved are files: those of a folder of this attempt, :attr:`Checkpoints.directory`, into which a loaded
+checkpoint is put as well. They lie where :mod:`stoker.checkpoint` keeps them, which lists and loads the same ones.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional
+
+from .. import checkpoint
+from .._config import stored_spec
+from ._current import current
+from .exception import MetaflowException
+
+_NOT_LATEST = "latest"  # key of the metadata of one that isn't to be loaded by itself
+
+
+class CheckpointArtifact:
+    """What is known of a checkpoint; :meth:`to_dict` is what ``save`` returned.
+
+    Attributes:
+        key: RUN/STEP/TASK/ENTRY, by which ``load`` finds it. url: its folder. pathspec: the task that saved it.
+        attempt: which of its attempts, from 0. created_on: ISO 8601. name, metadata: as it was saved. size: bytes.
+    """
+
+    def __init__(self, values: Dict[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._values:
+            raise AttributeError(f"a checkpoint has no '{name}'")
+        return self._values[name]
+
+    def to_dict(self) -> Dict[str, Any]:
+        """As plain data."""
+        return dict(self._values)
+
+    def __repr__(self) -> str:
+        return f"CheckpointArtifact({self._values['key']!r})"
+
+
+class Checkpoints:
+    """What ``current.checkpoint`` is."""
+
+    def __init__(self, folder: str, temp_dir_root: Optional[str]) -> None:
+        self._root = temp_dir_root
+        self._folder = os.path.join(folder, "checkpoint")
+        self._loaded: Optional[CheckpointArtifact] = None
+
+    def _begin(self, policy: str) -> None:
+        if self._root is not None:
+            import tempfile
+
+            os.makedirs(self._root, exist_ok=True)
+            self._folder = tempfile.mkdtemp(prefix="stoker-checkpoint-", dir=self._root)
+        os.makedirs(self._folder, exist_ok=True)
+        found = None
+        if policy != "none":
+            found = next(self._to_load(str(checkpoint.directory())), None)
+        if found is None and policy == "eager":
+            found = next(_of_earlier_runs(self), None)
+        if found is not None:
+            self.load(found)
+            self._loaded = CheckpointArtifact(found)
+
+    def _to_load(self, home: str) -> Iterator[Dict[str, Any]]:
+        return (one for one in _listed(home) if one["metadata"].pop(_NOT_LATEST, True))
+
+    def _end(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def directory(self) -> str:
+        """Folder of this attempt: what ``save()`` saves, and where what was loaded is."""
+        return self._folder
+
+    @property
+    def is_loaded(self) -> bool:
+        """The attempt began with a checkpoint."""
+        return self._loaded is not None
+
+    @property
+    def info(self) -> Optional[CheckpointArtifact]:
+        """The checkpoint that the attempt began with, or None."""
+        return self._loaded
+
+    def save(
+        self,
+        path: Any = None,
+        name: Optional[str] = "mfchckpt",
+        metadata: Optional[Dict[str, Any]] = None,
+        latest: bool = True,
+        storage_format: str = "files",
+    ) -> Optional[Dict[str, Any]]:
+        """Save a file, or all that is in a folder.
+
+        Args:
+            path: the file or folder; None: :attr:`directory`.
+            name: letters, digits and ``_ . -``.
+            metadata: names and values with a JSON form.
+            latest: False: it isn't what a later attempt begins with.
+            storage_format: taken, without effect.
+
+        Returns:
+            What :meth:`load` takes, also in later steps and runs; None in nodes but the first, which saves for all.
+
+        Raises:
+            MetaflowException: there is nothing at ``path``.
+        """
+        source = Path(self._folder if path is None else path)
+        if not source.exists():
+            raise MetaflowException(f"current.checkpoint.save: there is nothing at '{source}'")
+        said = dict(metadata or {})
+        if not latest:
+            said[_NOT_LATEST] = False
+        saved = checkpoint.save(source, name or "mfchckpt", metadata=said, keep=None)
+        return None if saved is None else _record(saved)
+
+    def load(self, reference: Any, path: Any = None) -> None:
+        """Put a checkpoint's files into a folder.
+
+        Args:
+            reference: what :meth:`save` or :meth:`list` gave, :attr:`info`, or a ``key``.
+            path: the folder, made if need be; None: :attr:`directory`, which is emptied before.
+
+        Raises:
+            MetaflowException: there is no such checkpoint any more.
+        """
+        entry = _entry_of(reference)
+        if path is None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        target = self._folder if path is None else os.fspath(path)
+        os.makedirs(target, exist_ok=True)
+        found = checkpoint._read(entry) if os.path.exists(entry) else None
+        if found is None:
+            raise MetaflowException(
+                f"current.checkpoint.load: checkpoint '{entry}' is gone, or damaged: checkpoints go with their run "
+                "(`stoker store gc`)"
+            )
+        source = str(found.path)
+        if not os.path.isdir(source):
+            shutil.copyfile(source, os.path.join(target, os.path.basename(source)))
+            return
+        for one in os.scandir(source):
+            copy = shutil.copytree if one.is_dir(follow_symlinks=False) else shutil.copyfile
+            copy(one.path, os.path.join(target, one.name))
+
+    def list(
+        self,
+        name: Optional[str] = None,
+        task: Any = None,
+        attempt: Optional[int] = None,
+        full_namespace: bool = False,
+    ) -> List[Dict[str, Any]]:
+        """Checkpoints of this task, the newest first, each as :meth:`save` returned it.
+
+        Args:
+            name: only those of this name. attempt: only those of this attempt, from 0.
+            task: those of another task: the client's object, or FLOW/RUN/STEP/TASK.
+            full_namespace: also those of this step's other tasks, in this and earlier runs.
+        """
+        if task is None:
+            found = [*_listed(str(checkpoint.directory()))]
+        else:
+            parts = str(getattr(task, "pathspec", task)).split("/")[-3:]
+            found = [*_listed(os.path.join(_runs(), *parts, "checkpoints"))]
+        if full_namespace:
+            found += [*_of_earlier_runs(self)]
+        for one in found:
+            one["metadata"].pop(_NOT_LATEST, None)
+        return [
+            one
+            for one in found
+            if name in (None, one["name"]) and attempt in (None, one["attempt"])
+        ]
+
+
+def _runs() -> str:
+    return os.path.join(os.environ["STOKER_STORE"], "runs")
+
+
+def _listed(home: str) -> Iterator[Dict[str, Any]]:
+    """Complete checkpoints of a task's folder, the newest first."""
+    try:
+        entries = [one.path for one in os.scandir(home) if not one.name.startswith(".")]
+    except OSError:
+        return
+    found = [one for one in map(checkpoint._read, entries) if one is not None]
+    for one in sorted(found, key=lambda one: (one.number or 0, one.time), reverse=True):
+        yield _record(one)
+
+
+def _of_earlier_runs(own: Checkpoints) -> Iterator[Dict[str, Any]]:
+    """Those of the same step in runs of the same flow, of this task none, the newest run first."""
+    here, step = _runs(), str(current.step_name)
+    mine = os.path.realpath(checkpoint.directory())
+    for run in sorted(os.listdir(here), reverse=True):
+        folder = os.path.join(here, run, step)
+        if not os.path.isdir(folder):
+            continue
+        if stored_spec(os.environ["STOKER_STORE"], run).get("name") != current.flow_name:
+            continue
+        found: List[Dict[str, Any]] = []
+        for task in os.listdir(folder):
+            home = os.path.join(folder, task, "checkpoints")
+            if os.path.realpath(home) != mine:
+                found += own._to_load(home)
+        yield from sorted(found, key=lambda one: str(one["created_on"]), reverse=True)
+
+
+def _record(one: Any) -> Dict[str, Any]:
+    from datetime import datetime
+
+    parts = os.path.relpath(one._entry, _runs()).split(os.sep)
+    run, step, task = parts[:3]
+    return {
+        "type": "checkpoint",
+        "key": "/".join([run, step, task, parts[-1]]),
+        "url": str(one.path),
+        "pathspec": f"{current.flow_name}/{run}/{step}/{task}",
+        "attempt": (one.attempt or 1) - 1,
+        "created_on": datetime.fromtimestamp(one.time).isoformat(),
+        "metadata": dict(one.metadata),
+        "name": one.name,
+        "size": one.size,
+    }
+
+
+def _entry_of(reference: Any) -> str:
+    """The folder of a checkpoint in this store."""
+    key = getattr(reference, "key", reference)
+    key = key["key"] if isinstance(key, dict) else key
+    parts = str(key).split("/")
+    if len(parts) != 4 or not all(parts):
+        raise MetaflowException(
+            f"current.checkpoint.load: {reference!r} is no checkpoint: pass what save() or list() returned, or its key "
+            "RUN/STEP/TASK/NAME"
+        )
+    return os.path.join(_runs(), *parts[:3], "checkpoints", parts[3])

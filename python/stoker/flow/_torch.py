@@ -1,0 +1,211 @@
+"""``current.torch`` of ``@torchrun``: a script on many processes of every node, by ``stoker launch``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from ._current import Parallel
+from .exception import MetaflowException, TorchrunException
+
+_WAIT_S = 2.0  # for what the leading node's launcher writes at its end
+
+
+def processes(where: str, said: Any, devices: int) -> int:
+    """How many processes on a node.
+
+    Args:
+        said: a number (also as text); ``"gpu"`` or ``"auto"``: one a device, at least one.
+
+    Raises:
+        MetaflowException: it is none of these.
+    """
+    if said in ("gpu", "auto"):
+        return max(1, devices)
+    if isinstance(said, bool) or not str(said).isdigit() or not int(said):
+        raise MetaflowException(
+            f"{where}: nproc_per_node is {said!r}; it must be a number from 1 on, 'gpu' or 'auto'"
+        )
+    return int(said)
+
+
+class TorchrunExecutor:
+    """What ``current.torch`` is; there is one a task.
+
+    Args:
+        name: of the gang, the same on all nodes. folder: this node's, for the logs.
+        parallel: this node's place. devices: how many are its own.
+        nproc_per_node: what the decorator says. timeout_s: how long nodes wait for each other.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        folder: str,
+        parallel: Parallel,
+        devices: int,
+        nproc_per_node: Any = 1,
+        timeout_s: float = 600,
+    ) -> None:
+        self._name = name
+        self._folder = folder
+        self._parallel = parallel
+        self._devices = devices
+        self._nproc_per_node = nproc_per_node
+        self._timeout_s = timeout_s
+        self._calls = 0
+
+    def run(
+        self,
+        torchrun_args: Any = None,
+        entrypoint: Optional[str] = None,
+        entrypoint_args: Any = None,
+        nproc_per_node: Any = None,
+        push_results_dir_to_cloud: bool = False,
+        local_output_dir: Optional[str] = None,
+        cloud_output_dir: Optional[str] = None,
+    ) -> None:
+        """Run a Python script on ``nproc_per_node`` processes of each node, all nodes together.
+
+        Every node of the step calls it alike. A process that fails ends those of all nodes.
+
+        Args:
+            torchrun_args: further options of ``torchrun``, as a mapping or as a list name, value, name, value.
+            entrypoint: the script, below the working directory or beside the flow's file.
+            entrypoint_args: its words: a mapping (``{"lr": 0.1}`` is ``--lr 0.1``, None and ``""`` only ``--name``),
+                or a list of words as they are.
+            nproc_per_node: processes of each node; else what ``torchrun_args`` say, else what ``@torchrun`` says.
+            push_results_dir_to_cloud: only False: results are artifacts, or files of ``@checkpoint``.
+
+        Raises:
+            TorchrunException: a process failed (the sentence names it), or the options can't be.
+        """
+        if push_results_dir_to_cloud:
+            raise TorchrunException(
+                "current.torch.run: push_results_dir_to_cloud needs a datastore in a cloud, and this run's is a folder: "
+                "assign what is to be kept to self, or save it by current.checkpoint"
+            )
+        options = _options(torchrun_args)
+        n = self._processes(options, nproc_per_node)
+        words = self._command(n, options, entrypoint, entrypoint_args)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        status = subprocess.call(words)
+        if status:
+            raise TorchrunException(self._sentence(str(entrypoint), status))
+
+    def _processes(self, options: List[Tuple[str, Any]], said: Any) -> int:
+        given = [value for name, value in options if _plain(name) == "nproc_per_node"]
+        if given and said is not None:
+            raise TorchrunException(
+                f"current.torch.run: nproc_per_node is said twice, {said!r} and in torchrun_args {given[0]!r}; say it "
+                "once"
+            )
+        wanted = said if said is not None else given[0] if given else self._nproc_per_node
+        return processes("current.torch.run", wanted, self._devices)
+
+    def _command(
+        self, n: int, options: List[Tuple[str, Any]], entrypoint: Optional[str], arguments: Any
+    ) -> List[str]:
+        from .. import _binary
+
+        if not entrypoint:
+            raise TorchrunException("current.torch.run: name the script by entrypoint")
+        self._calls += 1
+        here, single = self._parallel, self._parallel.num_nodes == 1
+        words = [_binary.find(), "launch", "-n", str(n), "--log-dir", self._logs()]
+        if n * here.num_nodes == 1:
+            words.append("--no-prefix")
+        if not single:
+            words += ["--nnodes", str(here.num_nodes), "--node-rank", str(here.node_index)]
+            words += ["--rdzv", f"{here.main_ip}:{os.environ.get('MASTER_PORT', '29400')}"]
+            words += ["--rdzv-id", f"{self._name}-{self._calls}", "--join", f"{self._timeout_s}s"]
+        for name, value in options:
+            if _plain(name) != "nproc_per_node":
+                words += [f"--{name}", *([] if value in (None, "") else [_text(value)])]
+        return [*words, "--", sys.executable, _found(entrypoint), *_words(arguments)]
+
+    def _logs(self) -> str:
+        return os.path.join(self._folder, f"torchrun-{self._calls}")
+
+    def _sentence(self, entrypoint: str, status: int) -> str:
+        """What the launchers say of the end: that of node 0 writes it down for all."""
+        leader = self._logs()
+        if self._parallel.node_index:
+            leader = os.path.join(os.path.dirname(self._folder), "rank-0", os.path.basename(leader))
+        end = time.monotonic() + _WAIT_S
+        said = None
+        while said is None and time.monotonic() < end:
+            try:
+                with open(os.path.join(leader, "gang.json"), encoding="utf-8") as stream:
+                    said = json.load(stream)["text"]
+            except (OSError, ValueError, KeyError):
+                time.sleep(0.02)
+        return f"'{entrypoint}' failed: {said or f'its launcher ended with status {status}'}"
+
+
+def _options(given: Any) -> List[Tuple[str, Any]]:
+    if given is None:
+        return []
+    if hasattr(given, "items"):
+        return [(str(name).lstrip("-"), value) for name, value in given.items()]
+    if isinstance(given, (list, tuple)) and len(given) % 2 == 0:
+        return [(str(given[i]).lstrip("-"), given[i + 1]) for i in range(0, len(given), 2)]
+    raise TorchrunException(
+        f"current.torch.run: torchrun_args is {given!r}; it must be a mapping, or a list of name, value, name, value"
+    )
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value).replace('"', "")
+
+
+def _words(given: Any) -> List[str]:
+    if given is None:
+        return []
+    if hasattr(given, "items"):
+        words = []
+        for name, value in given.items():
+            words += [f"--{name}"] if value in (None, "") else [f"--{name}", _text(value)]
+        return words
+    if isinstance(given, (list, tuple)):
+        return [str(one) for one in given]
+    raise TorchrunException(
+        f"current.torch.run: entrypoint_args is {given!r}; it must be a mapping or a list of words"
+    )
+
+
+def _found(entrypoint: str) -> str:
+    if os.path.isfile(entrypoint):
+        return entrypoint
+    from ._current import current
+
+    module: Any = sys.modules.get(current._cls.__module__) if current._cls is not None else None
+    folder = os.path.dirname(os.path.abspath(getattr(module, "__file__", None) or "."))
+    beside = os.path.join(folder, entrypoint)
+    if os.path.isfile(beside):
+        return beside
+    raise TorchrunException(
+        f"current.torch.run: entrypoint '{entrypoint}' is not there; it was looked for in {os.getcwd()} and beside "
+        f"the flow's file, in {folder}"
+    )
+
+
+class TorchrunSingleNodeMultiGPU(TorchrunExecutor):
+    """``TorchrunSingleNodeMultiGPU().run(entrypoint=…, nproc_per_node=4)`` in a step that is one node."""
+
+    def __init__(self) -> None:
+        from ._current import current
+
+        task: Dict[str, Any] = current._task
+        devices = len((task.get("granted") or {}).get("devices") or ())
+        folder = os.environ.get("STOKER_TASK_DIR") or os.getcwd()
+        super().__init__("single", folder, Parallel("127.0.0.1", 1, 0, None), devices)
