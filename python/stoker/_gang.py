@@ -150,7 +150,7 @@ def _decorator(step: Any, kind: str, options: Mapping[str, Any], all_ranks: bool
     return _decorate(step, kind, options, all_ranks)
 
 
-def _decorate(step: Any, kind: str, options: Mapping[str, Any], all_ranks: bool) -> Step:
+def _decorate(step: Any, kind: str, options: Mapping[str, Any], all_ranks: bool) -> Any:
     from ._graph import active_graph
     from ._layers import merge
     from ._step import Step
