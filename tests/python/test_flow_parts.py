@@ -242,6 +242,25 @@ def test_requests(decorators: Any, wanted: Any) -> None:
     assert start_of(*decorators).get("resources") == wanted
 
 
+def test_frameworks_are_seen_where_devices_are_asked_for() -> None:
+    class Uses(FlowSpec):
+        @resources(gpu=1)
+        @step
+        def start(self) -> None:
+            self.helper()
+            self.next(self.end)
+
+        def helper(self) -> None:
+            import jax  # noqa: F401
+
+        @step
+        def end(self) -> None:
+            pass
+
+    steps = compile_flow(Uses, {}, {}).compiled.spec["steps"]
+    assert steps["start"]["uses"] == ["jax"] and "uses" not in steps["end"]
+
+
 def test_settings_of_decorators() -> None:
     assert start_of(retry(times=2))["retry"] == {"max_retries": 2, "delay": 0.0}
     assert start_of(retry(minutes_between_retries=1.5))["retry"] == {

@@ -548,3 +548,52 @@ class F(FlowSpec):
     assert ran(10, cache=False) == 2
     # The last step is cached with the rest: what it does besides its artifacts isn't done again.
     assert (tmp_path / "sums").read_text().split() == ["30", "300", "30"]
+
+
+def test_one_step_is_cached(tmp_path: Path) -> None:
+    body = """
+from stoker.flow import cache
+class F(FlowSpec):
+    @cache
+    @step
+    def start(self):
+        self.x = 1
+        self.next(self.end)
+    @step
+    def end(self):
+        assert self.x == 1
+"""
+    for _ in range(2):
+        run(tmp_path, body)
+    assert (len(results(tmp_path, "start")), len(results(tmp_path, "end"))) == (1, 2)
+
+
+def test_base_classes_and_other_files(tmp_path: Path) -> None:
+    (tmp_path / "base.py").write_text(
+        """
+from stoker.flow import FlowSpec, Parameter, step
+
+class Base(FlowSpec):
+    size = Parameter("size", default=2)
+    KIND = "base"
+
+    @step
+    def start(self):
+        self.made = [self.helper(i) for i in range(self.size)]
+        self.next(self.end)
+
+    def helper(self, i):
+        return i
+"""
+    )
+    run(tmp_path, """
+from base import Base
+class F(Base):
+    KIND = "derived"
+    def helper(self, i):
+        return -i
+    @step
+    def end(self):
+        print(self.made, self.KIND, self.name)
+""")  # fmt: skip
+    assert logs(tmp_path, "end") == ["[0, -1] derived F\n"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from .._emit import Compiled, External, origin
 from .._entry import Entry
@@ -160,6 +160,9 @@ def _step(cls: Any, graph: FlowGraph, node: Node, notes: List[str], cached: bool
     request = request_of(node.name, decorators)
     if request:
         said["resources"] = {**said.get("resources", {}), **request}
+        uses = _uses(cls, node.name) if request.get("gpu_count") else []
+        if uses:
+            said["uses"] = uses  # what preflight looks at
     if cached or (said.get("cache") or {}).get("enabled"):
         said["code"] = _parts_of(cls, node.name)
     return said
@@ -236,6 +239,26 @@ def _code_of(cls: Any) -> str:
     return digest.hexdigest()[:32]
 
 
+def _helpers(cls: Any) -> List[Tuple[str, Any]]:
+    """Methods of a flow's class that are no steps: any step may call them."""
+    return [
+        (name, one)
+        for base in cls.__mro__
+        if not base.__module__.startswith("stoker.")
+        for name, one in vars(base).items()
+        if hasattr(one, "__code__") and not getattr(one, "is_step", False)
+    ]
+
+
+def _uses(cls: Any, step: str) -> List[str]:
+    """Frameworks that the step's code, or a method that it may call, imports."""
+    from .._code import Digester
+
+    digester = Digester()
+    functions = [getattr(cls, step), *(one for _, one in _helpers(cls))]
+    return sorted({name for one in functions for name in digester.uses(one)})
+
+
 def _parts_of(cls: Any, step: str) -> Dict[str, str]:
     """What the step's code consists of, for the cache's key: its function and the class's other attributes."""
     from .._code import Digester
@@ -247,11 +270,8 @@ def _parts_of(cls: Any, step: str) -> Dict[str, str]:
             parts[f"constant {name}"] = repr(exact(getattr(cls, name)))[:200]
         except NotJsonError:
             parts[f"constant {name}"] = type(getattr(cls, name)).__qualname__
-    for base in cls.__mro__:
-        ours = base.__module__.startswith("stoker.")
-        for name, one in () if ours else vars(base).items():
-            if hasattr(one, "__code__") and not getattr(one, "is_step", False):
-                parts.update({f"{name}: {k}": v for k, v in digester.parts(one).items()})
+    for name, one in _helpers(cls):
+        parts.update({f"{name}: {k}": v for k, v in digester.parts(one).items()})
     return parts
 
 
