@@ -7,8 +7,10 @@ import json
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -230,7 +232,7 @@ def test_catch_is_seen_by_the_client(flow: Program) -> None:
     for run in (first, Flow("F").latest_run):
         join = run["join"].task
         assert join.finished and not join.successful and run.successful
-        assert join.exception.exception == "told to fail" == run.data.why
+        assert join.exception is None and run.data.why == "told to fail"
         assert run["start"].task.successful
 
 
@@ -360,3 +362,26 @@ def test_resume_takes_over_loops_and_their_foreaches(flow: Program) -> None:
     assert [t.id for t in turns[1].parent_tasks] == [
         max(failed["decide"], key=lambda t: -int(t.id)).id
     ]
+
+
+def test_ctrl_c_cancels(flow: Program) -> None:
+    text = FLOW.replace('        print("begins")', "        import time; time.sleep(600)")
+    (flow.folder / "flow.py").write_text(text)
+    process = subprocess.Popen(
+        [sys.executable, "flow.py", "run", "--run-id-file", "id"],
+        cwd=flow.folder,
+        env=front_tools.environment(flow.folder / ".stoker", METAFLOW_USER="ann"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        until = time.monotonic() + front_tools.WAIT_S
+        while not (flow.folder / "id").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(front_tools.WAIT_S) == 130
+    finally:
+        process.kill()
+        process.wait()
+    assert Flow("F").latest_run.status == "cancelled"

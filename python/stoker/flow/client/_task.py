@@ -94,7 +94,7 @@ class Task(MetaflowObject):
     @property
     def successful(self) -> bool:
         """It ran to its end, without ``@catch`` having to take over."""
-        return self._now.succeeded and not _caught(self._now)
+        return self._now.succeeded and not _is_caught(self._now)
 
     @property
     def finished(self) -> bool:
@@ -110,9 +110,9 @@ class Task(MetaflowObject):
 
     @property
     def exception(self) -> Optional[Any]:
-        """The exception that ended it, also one that ``@catch`` caught: ``type``, ``exception``, ``stacktrace``."""
-        task = self._now
-        error = _caught(task) or _error(task)
+        """The exception that ended it: ``type``, ``exception``, ``stacktrace``; what ``@catch`` took over is in its
+        ``var``."""
+        error = _error(self._now)
         return None if not error else TaskFailure(error)
 
     @property
@@ -237,17 +237,16 @@ def is_parallel(task: TaskRecord) -> bool:
     return bool(task.brief.get("ranks"))
 
 
-def _caught(task: TaskRecord) -> Optional[Mapping[str, Any]]:
-    """The failure that ``@catch`` stood in for, or None."""
+def _is_caught(task: TaskRecord) -> bool:
+    """``@catch`` made a success of it."""
     steps = task.run.spec.get("steps") or {}
     if not task.succeeded or not (steps.get(task.step) or {}).get("fallback"):
-        return None
+        return False
     if task.brief.get("from_run"):
         origin = RunRecord(task.run.store, str(task.brief["from_run"]))
         first = origin.numbered(int(task.brief["from_task"]))
-        return _caught(first[0]) if first else None
-    found = (task.full.get("metadata") or {}).get("caught")
-    return found if isinstance(found, dict) else None
+        return bool(first) and _is_caught(first[0])
+    return "caught" in (task.full.get("metadata") or {})
 
 
 def _error(task: TaskRecord) -> Optional[Mapping[str, Any]]:
@@ -300,7 +299,9 @@ class TaskFailure(Exception):
         kind = error.get("type") or error.get("class")
         self.type = f"builtins.{kind}" if kind and hasattr(builtins, str(kind)) else kind
         said = error.get("message")
-        self.exception = error.get("cause") or error.get("text") if said is None else said
+        if said is None:
+            said = error.get("cause") or error.get("text")
+        self.exception = "" if said == kind else said  # raised without a text
         self.stacktrace = error.get("traceback")
         super().__init__(str(error.get("text") or self.exception))
 
