@@ -1,4 +1,5 @@
-/* compat: runs a program so that `from zenml import …` resolves to Stoker's own modules. */
+/* compat: runs a program so that `from zenml import …` and `from metaflow import …` resolve to
+ * Stoker's own modules. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,11 +73,11 @@ static bool any_word(const char *word)
 
 const stk_command stk_cmd_compat = {
     .name = "compat",
-    .summary = "run a program written for ZenML on Stoker, unchanged",
+    .summary = "run a program written for ZenML or Metaflow on Stoker, unchanged",
     .usage = "-- COMMAND [ARGS…] | --path",
     .text = "stoker compat -- python their_file.py starts the command with a PYTHONPATH where "
-            "`from zenml import …`\nis Stoker. ZenML need not be installed; where it is, it stays "
-            "untouched.",
+            "`from zenml import …`\nand `from metaflow import …` are Stoker. Neither need be "
+            "installed; where they are, they stay untouched.",
     .options = options,
     .stop_at = any_word,
     .run = run_compat,

@@ -1,4 +1,4 @@
-"""Running programs that import ``zenml`` and get Stoker."""
+"""Running programs that import ``zenml`` or ``metaflow`` and get Stoker; where the real Metaflow is."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from front_tools import PACKAGE, ROOT, run_python
 
 SHIM = PACKAGE / "stoker" / "_compat"
@@ -18,3 +19,14 @@ def run_shimmed(
     """Run a program with the shim first on its path."""
     path = os.pathsep.join([str(SHIM), str(PACKAGE)])
     return run_python(folder, source, ok=ok, **{**env, "PYTHONPATH": path})
+
+
+def metaflow_python() -> str:
+    """An interpreter with the real Metaflow; `make build/metaflow/bin/python` makes one, `make test-all` does."""
+    named = os.environ.get("STOKER_METAFLOW_PYTHON")
+    for path in filter(None, (named, ROOT / "build" / "metaflow" / "bin" / "python")):
+        if subprocess.run([path, "-c", "import metaflow"], capture_output=True).returncode == 0:
+            return str(path)
+    pytest.skip(
+        "Metaflow is not installed in build/metaflow (`make build/metaflow/bin/python` does it)"
+    )

@@ -11,8 +11,11 @@ from compat_tools import SHIM, run_shimmed
 from front_tools import WAIT_S, engine, environment, needs_engine
 
 
-def test_the_folder_holds_only_the_package():
-    assert [p.name for p in SHIM.iterdir() if p.name != "__pycache__"] == ["zenml"]
+def test_the_folder_holds_only_the_packages():
+    assert sorted(p.name for p in SHIM.iterdir() if p.name != "__pycache__") == [
+        "metaflow",
+        "zenml",
+    ]
 
 
 IMPORTS = """

@@ -76,6 +76,7 @@ def test_contents_and_tag(wheel: Path) -> None:
         assert archive.getinfo(binary).external_attr >> 16 & 0o777 == 0o755
         assert "stoker/__init__.py" in names and "stoker/py.typed" in names
         assert "stoker/_compat/zenml/__init__.py" in names
+        assert "stoker/_compat/metaflow/__init__.py" in names
         shared = {n.split(".data/data/share/")[-1]: n for n in names if ".data/data/share/" in n}
         assert {"man/man1/stoker.1", "man/man1/stoker-run.1"} <= shared.keys()
         script = archive.read(shared["bash-completion/completions/stoker"]).decode()

@@ -12,6 +12,11 @@ from ._current import username
 METAFLOW_VERSION = "2.19.39"  # the one whose behaviour is kept
 
 
+def metaflow_version() -> str:
+    """The version of Metaflow whose interface and behaviour flows have here."""
+    return METAFLOW_VERSION
+
+
 def system_tags() -> List[str]:
     """Who, when and with what, as ``name:value``."""
     return [

@@ -1,21 +1,17 @@
 """The compatibility shim: what ``import zenml`` resolves to under ``stoker compat``.
 
-It has no code of its own: one table says which names live in which module and where Stoker keeps them. The
-modules are made when they are imported. A module or name that isn't in the table is an error in one sentence.
+It has no code of its own: one table says which names live in which module and where Stoker keeps them
+(``stoker._standin`` makes the modules). A module or name that isn't in the table is an error in one sentence.
 Importing the shim makes unknown settings warnings, because ZenML ignores them silently.
 """
 
 from __future__ import annotations
 
-import dis
 import importlib
-import importlib.abc
-import importlib.machinery
-import sys
-import types
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict
 
-from stoker._errors import did_you_mean, unknown_settings
+from stoker._errors import unknown_settings
+from stoker._standin import stand_in
 
 __version__ = "0.98.0"  # the version whose interface this is
 
@@ -203,88 +199,11 @@ def _of_integration(module: str, name: str) -> Any:
     return None
 
 
-def _find(module: str, name: str, caller: types.FrameType) -> Any:
-    """A name of a shim module.
-
-    Raises:
-        ImportError: ``from module import name`` asked for what the shim hasn't got, in one sentence.
-        AttributeError: the same, asked for in another way.
-    """
-    later = _LATER.get((module, name))
-    if later is not None:
-        raise ImportError(later)
-    target = _MODULES.get(module, {}).get(name)
-    made = _of_integration(module, name) if target is None else None
-    if made is not None:
-        return made
-    if target is None:
-        hint = did_you_mean(name, _MODULES.get(module, {}))
-        text = f"Stoker's stand-in for {module} has no '{name}'{hint}"
-        # Python replaces the text of an AttributeError by its own when it imports from a module.
-        importing = caller.f_code.co_code[caller.f_lasti] == dis.opmap["IMPORT_FROM"]
-        raise ImportError(text, name=module) if importing else AttributeError(text)
-    home, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(home), attribute)
+def _has_flavors(module: str) -> bool:
+    """``zenml.integrations.NAME`` and its ``flavors`` are there for any NAME."""
+    parts = module.split(".")
+    return module.startswith("zenml.integrations.") and parts[3:4] in ([], ["flavors"])
 
 
-class _Module(types.ModuleType):
-    """A module of the table."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        value = _find(self.__name__, name, sys._getframe(1))
-        setattr(self, name, value)
-        return value
-
-    def __dir__(self) -> Sequence[str]:
-        return [*super().__dir__(), *_MODULES.get(self.__name__, {})]
-
-
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Makes the modules of the table; any other ``zenml.…`` module is missing, with a sentence."""
-
-    def find_spec(
-        self, fullname: str, path: Any = None, target: Any = None
-    ) -> Optional[importlib.machinery.ModuleSpec]:
-        if not fullname.startswith("zenml."):
-            return None
-        flavors = fullname.startswith("zenml.integrations.") and fullname.split(".")[3:4] in (
-            [],
-            ["flavors"],
-        )
-        if fullname not in _MODULES and not flavors:
-            if fullname.rpartition(".")[2].startswith("__"):
-                return None
-            raise ModuleNotFoundError(
-                f"Stoker's stand-in for zenml has no module '{fullname}'{did_you_mean(fullname, _MODULES)}",
-                name=fullname,
-            )
-        package = flavors or any(other.startswith(f"{fullname}.") for other in _MODULES)
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=package)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        module = _Module(spec.name, f"Stoker's stand-in for {spec.name}.")
-        module.__all__ = list(_MODULES.get(spec.name, ()))  # type: ignore[attr-defined]
-        return module
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        """Nothing to run: names are found when they are asked for."""
-
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("__") or f"zenml.{name}" in _MODULES:
-        raise AttributeError(name)
-    value = _find("zenml", name, sys._getframe(1))
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> Sequence[str]:
-    return [*globals(), *_MODULES["zenml"]]
-
-
-__all__ = list(_MODULES["zenml"])
-
-sys.meta_path.insert(0, _Finder())
+stand_in(globals(), _MODULES, _LATER, _of_integration, _has_flavors)
 unknown_settings("warn")

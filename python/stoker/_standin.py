@@ -1,0 +1,150 @@
+"""What a compatibility shim is made of: modules that have no code, only a table of where Stoker keeps each name.
+
+A shim's own ``__init__`` calls :func:`stand_in` with its table. Modules are made when they are imported, names are
+found when they are asked for. What the table hasn't got is an error in one sentence.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import sys
+import types
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
+
+from ._errors import did_you_mean
+
+# Module → {name → "module:name" in Stoker}, or the module of Stoker's whose public names are all there.
+Table = Mapping[str, Union[str, Mapping[str, str]]]
+
+
+class StandIn:
+    """Finder and loader of a shim's modules.
+
+    Attributes:
+        root: the package that is stood in for.
+        modules: the table. A module with names below it is a package.
+        later: (module, name) → why it isn't there.
+        special: (module, name) → a value for a name that no table can list, or None.
+        is_open: module → True for a package that isn't in the table, and yet there.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        modules: Table,
+        later: Mapping[Tuple[str, str], str],
+        special: Callable[[str, str], Any],
+        is_open: Callable[[str], bool],
+    ) -> None:
+        self.root, self.modules, self.later = root, modules, later
+        self.special, self.is_open = special, is_open
+
+    def names(self, module: str) -> List[str]:
+        """All public names of a module of the shim."""
+        known = self.modules.get(module, {})
+        if not isinstance(known, str):
+            return list(known)
+        home = importlib.import_module(known)
+        return list(getattr(home, "__all__", None) or (n for n in vars(home) if n[0] != "_"))
+
+    def find(self, module: str, name: str, caller: types.FrameType) -> Any:
+        """A name of a module of the shim.
+
+        Raises:
+            ImportError: ``from module import name`` asked for what the shim hasn't got, in one sentence.
+            AttributeError: the same, asked for in another way.
+        """
+        later = self.later.get((module, name))
+        if later is not None:
+            raise ImportError(later)
+        known = self.modules.get(module, {})
+        target = f"{known}:{name}" if isinstance(known, str) else known.get(name)
+        if target is None or (isinstance(known, str) and name not in self.names(module)):
+            if f"{module}.{name}" in self.modules:
+                return importlib.import_module(f"{module}.{name}")
+            made = self.special(module, name)
+            if made is not None:
+                return made
+            hint = did_you_mean(name, self.names(module))
+            text = f"Stoker's stand-in for {module} has no '{name}'{hint}"
+            # Python replaces the text of an AttributeError by its own when it imports from a module.
+            raise ImportError(text, name=module) if _importing(caller) else AttributeError(text)
+        home, _, attribute = target.partition(":")
+        return getattr(importlib.import_module(home), attribute)
+
+    # ------------------------------------------------------------------ Python's side
+
+    def find_spec(
+        self, fullname: str, path: Any = None, target: Any = None
+    ) -> Optional[importlib.machinery.ModuleSpec]:
+        """A module of the table; any other one below the root is missing, with a sentence."""
+        if not fullname.startswith(f"{self.root}."):
+            return None
+        is_open = self.is_open(fullname)
+        if fullname not in self.modules and not is_open:
+            if fullname.rpartition(".")[2].startswith("__"):
+                return None
+            raise ModuleNotFoundError(
+                f"Stoker's stand-in for {self.root} has no module '{fullname}'"
+                f"{did_you_mean(fullname, self.modules)}",
+                name=fullname,
+            )
+        package = is_open or any(other.startswith(f"{fullname}.") for other in self.modules)
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=package)  # type: ignore[arg-type]
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        """A module that knows nothing yet."""
+        module = _Module(spec.name, f"Stoker's stand-in for {spec.name}.")
+        module.__dict__["_stand_in"] = self
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Nothing to run: names are found when they are asked for."""
+
+
+class _Module(types.ModuleType):
+    """A module of a table."""
+
+    def __getattr__(self, name: str) -> Any:
+        known: StandIn = self.__dict__["_stand_in"]
+        if name == "__all__":
+            return known.names(self.__name__)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = known.find(self.__name__, name, sys._getframe(1))
+        setattr(self, name, value)
+        return value
+
+    def __dir__(self) -> List[str]:
+        return [*super().__dir__(), *self.__dict__["_stand_in"].names(self.__name__)]
+
+
+def _importing(caller: types.FrameType) -> bool:
+    import dis
+
+    return caller.f_code.co_code[caller.f_lasti] == dis.opmap["IMPORT_FROM"]
+
+
+def stand_in(
+    namespace: Dict[str, Any],
+    modules: Table,
+    later: Optional[Mapping[Tuple[str, str], str]] = None,
+    special: Callable[[str, str], Any] = lambda module, name: None,
+    is_open: Callable[[str], bool] = lambda module: False,
+) -> None:
+    """Make a shim of the package whose ``globals()`` these are; see :class:`StandIn`."""
+    root = namespace["__name__"]
+    known = StandIn(root, modules, later or {}, special, is_open)
+
+    def get(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = known.find(root, name, sys._getframe(1))
+        namespace[name] = value
+        return value
+
+    namespace["__getattr__"] = get
+    namespace["__dir__"] = lambda: [*namespace, *known.names(root)]
+    namespace["__all__"] = known.names(root)
+    sys.meta_path.insert(0, known)  # type: ignore[arg-type]

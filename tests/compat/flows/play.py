@@ -1,0 +1,95 @@
+"""Runs a program of the family on one side, and tells what could be seen of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from family import Case, Command
+
+OBSERVE = Path(__file__).with_name("observe.py")
+WAIT_S = 300
+
+
+class Side:
+    """An engine: an interpreter, and an environment in which ``from metaflow import …`` is it."""
+
+    def __init__(self, python: str, env: dict[str, str]) -> None:
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("STOKER_", "METAFLOW", "PYTHONPATH"))
+        }
+        self.python = python
+        self.env = {**kept, "METAFLOW_USER": "tester", **env}
+
+    def start(self, folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+        """``python WORDS`` in a folder that holds what it leaves."""
+        own = {"HOME": str(folder), "STOKER_STORE": str(folder / ".stoker")}
+        return subprocess.run(
+            [self.python, *words],
+            cwd=folder,
+            env={**self.env, **own, **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+        )
+
+
+def real(python: str) -> Side:
+    """Real Metaflow, in this interpreter's environment.
+
+    The processes of its ``@parallel`` are started by the interpreter that the environment was made from, which has to
+    find the environment's packages.
+    """
+    code = "import metaflow; print(metaflow.__path__[0])"
+    asked = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    return Side(python, {"PYTHONPATH": os.path.dirname(asked.stdout.split()[-1])})
+
+
+def stoker(binary: str, package: Path) -> Side:
+    """Stoker's stand-in."""
+    path = os.pathsep.join([str(package / "stoker" / "_compat"), str(package)])
+    return Side(sys.executable, {"PYTHONPATH": path, "STOKER_BIN": binary})
+
+
+def _words(command: Command, runs: list[str], number: int) -> list[str]:
+    words = [runs[0] + w[2:] if w.startswith("$0") and runs else w for w in command.words]
+    return [*words, "--run-id-file", f"run{number}"] if words[0] in ("run", "resume") else words
+
+
+def play(side: Side, case: Case, folder: Path) -> dict[str, Any]:
+    """Run a case's commands; what is seen after the last one."""
+    (folder / "flow.py").write_text(case.source)
+    runs: list[str] = []
+    said: list[Any] = []
+    errors: list[str] = []
+    for number, command in enumerate(case.commands):
+        done = side.start(folder, "flow.py", *_words(command, runs, number), **command.env)
+        said.append([done.returncode, done.stdout] if command.prints else done.returncode)
+        errors.append(done.stdout + done.stderr)
+        file = folder / f"run{number}"
+        if file.exists():
+            runs.append(file.read_text())
+    dumps = [f"--dump={one}" for one in folder.glob("*.pkl")]
+    cards = ["--cards"] if "@card" in case.source else []
+    seen = side.start(folder, str(OBSERVE), "F", *runs, *dumps, *cards)
+    if seen.returncode != 0:
+        raise RuntimeError(f"{case.name}: {seen.stderr[-3000:]}\n{errors[-1][-3000:]}")
+    return {"commands": said, **json.loads(seen.stdout.splitlines()[-1])}
+
+
+def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
+    """Where two things that were seen differ: ``path: ours | theirs``."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        keys = sorted({*ours, *theirs})
+        return [d for k in keys for d in differences(ours.get(k), theirs.get(k), f"{path}/{k}")]
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        pairs = enumerate(zip(ours, theirs))
+        return [d for i, (a, b) in pairs for d in differences(a, b, f"{path}/{i}")]
+    return [] if ours == theirs else [f"{path}: {ours!r} | {theirs!r}"]

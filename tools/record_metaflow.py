@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Runs the programs of tests/compat/flows by real Metaflow and keeps what was seen, for the tests to compare with.
+
+    tools/record_metaflow.py PYTHON [NAME…]
+
+PYTHON is an interpreter whose environment has Metaflow (`make record-metaflow` makes one). Cases whose programs haven't
+changed keep their record; NAME… (or parts of names) are run in any case: all of them with "" (after a change of observe.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "compat" / "flows"))
+RECORDED = ROOT / "tests" / "data" / "metaflow" / "recorded.json"
+
+import family  # noqa: E402
+import play  # noqa: E402
+
+
+def digest(case: family.Case) -> str:
+    """Of what is run; another digest asks for another record."""
+    commands = [[c.words, c.env, c.prints] for c in case.commands]
+    return hashlib.sha256(f"{case.source}{commands}".encode()).hexdigest()[:16]
+
+
+def main(python: str, names: list[str]) -> None:
+    side = play.real(python)
+    with tempfile.TemporaryDirectory() as top:
+        asked = side.start(Path(top), "-c", "import metaflow; print(metaflow.__version__)")
+        version = asked.stdout.split()[-1]
+        known: dict[str, Any] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+        known = known.get("cases", {}) if known.get("version") == version else {}
+
+        def record(case: family.Case) -> tuple[str, Any]:
+            mark = digest(case)
+            before = known.get(case.name)
+            if before and before["program"] == mark and not any(n in case.name for n in names):
+                return case.name, before
+            folder = Path(top) / case.name
+            folder.mkdir()
+            print(case.name, flush=True)
+            return case.name, {"program": mark, "seen": play.play(side, case, folder)}
+
+        with ThreadPoolExecutor(3) as pool:
+            made = dict(sorted(pool.map(record, family.cases())))
+    text = json.dumps({"version": version, "cases": made}, indent=1, sort_keys=True)
+    RECORDED.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
