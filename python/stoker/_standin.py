@@ -147,4 +147,4 @@ def stand_in(
     namespace["__getattr__"] = get
     namespace["__dir__"] = lambda: [*namespace, *known.names(root)]
     namespace["__all__"] = known.names(root)
-    sys.meta_path.insert(0, known)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, known)
