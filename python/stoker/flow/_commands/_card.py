@@ -91,8 +91,9 @@ def _page(card: Dict[str, Any], path: str) -> None:
     """Write a card's page."""
     run, step, task = card["task"].path_components[1:]
     words = ["card", f"{run}/{step}/{task}", "-o", path]
-    if card.get("id"):
-        words += ["--id", str(card["id"])]
+    name = card.get("name") or card.get("id")  # a card without an id has its type's name
+    if name:
+        words += ["--id", str(name)]
     output_of(words, card["task"]._store)
 
 
