@@ -1,10 +1,97 @@
-/* stoker card: the report page of a run. */
+/* stoker card: the report page of a run, or of one task. */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/json.h"
+#include "base/units.h"
 #include "cli/cli_read.h"
 #include "report/report_html.h"
+#include "report/report_task_card.h"
 #include "sys/file.h"
+
+/* `STEP` alone means its only task. */
+static int only_task(stk_cli_read *read, stk_err *err)
+{
+    const stk_view_step *step = stk_view_get_step(read->view, read->i_step);
+    const char *name = stk_spec_step(stk_view_spec(read->view), read->i_step)->name;
+    if (read->has_task) {
+        return 0;
+    }
+    if (step->n != 1) {
+        stk_err_set(err, STK_E_USAGE, "step '%s' has %u tasks; which one's card?", name, step->n);
+        if (step->n > 0) {
+            stk_err_hint(err, "the first is %s/%s", stk_view_get_run(read->view)->id,
+                         stk_view_get_task(read->view, step->first)->label);
+        }
+        return err->code;
+    }
+    read->has_task = true;
+    read->task = step->first;
+    return 0;
+}
+
+static int page_of(const stk_cli *cli, const stk_cli_read *read, stk_buf *html, stk_err *err)
+{
+    int64_t reload_ms = 0;
+    const char *reload = stk_cli_value(cli, "reload");
+    if (reload != NULL && (stk_units_parse_duration(reload, &reload_ms, NULL) < 0 ||
+                           reload_ms < 1000 || reload_ms > 86400000)) {
+        return stk_err_set(err, STK_E_USAGE, "--reload %s is no time from 1 second to a day",
+                           reload);
+    }
+    const stk_task_card_options options = {
+        .rank = read->rank, .id = stk_cli_value(cli, "id"), .reload_s = (int)(reload_ms / 1000)};
+    return stk_html_task_card(read->view, read->task, &options, read->now_ms, html, err);
+}
+
+static int task_list(const stk_cli *cli, const stk_cli_read *read, stk_buf *out, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_task_card *cards = NULL;
+    uint32_t n = 0;
+    if (arena == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    if (stk_cli_json(cli)) {
+        int rc = stk_task_cards_json(read->view, read->task, read->rank, arena, out, err);
+        stk_buf_char(out, '\n');
+        return rc;
+    }
+    int rc = stk_task_cards(read->view, read->task, read->rank, arena, &cards, &n, err);
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        stk_buf_printf(out, "%s  %s  %s\n", cards[i].name, cards[i].type ? cards[i].type : "?",
+                       cards[i].path);
+    }
+    return rc;
+}
+
+static int write_to(const char *output, const stk_buf *html, char **ret_path, stk_err *err)
+{
+    int rc = stk_file_write_atomic(output, html->data, html->len, 0644, err);
+    *ret_path = rc == 0 ? stk_file_absolute(output) : NULL;
+    return rc;
+}
+
+/* The page of the run, or of a task, at `output` or in the run's folder. */
+static int write_card(const stk_cli *cli, const stk_cli_read *read, char **ret_path, stk_err *err)
+{
+    STK_BUF_AUTO html = STK_BUF_INIT(1u << 30);
+    STK_BUF_AUTO place = STK_BUF_INIT(1u << 16);
+    const char *output = stk_cli_value(cli, "output");
+    if (!read->has_step && output == NULL) {
+        return stk_html_write_card(read->view, read->store, read->now_ms, ret_path, err);
+    }
+    int rc = read->has_step ? page_of(cli, read, &html, err)
+                            : stk_html_card(read->view, read->store, read->now_ms, &html, err);
+    if (rc == 0 && output == NULL) {
+        const stk_view_run *run = stk_view_get_run(read->view);
+        const stk_view_task *task = stk_view_get_task(read->view, read->task);
+        stk_buf_printf(&place, "%s/runs/%s/%s-%u.card.html", run->store, run->id, task->name,
+                       task->id);
+        output = place.data;
+    }
+    return rc < 0 ? rc : write_to(output, &html, ret_path, err);
+}
 
 static int run_card(stk_cli *cli)
 {
@@ -13,26 +100,17 @@ static int run_card(stk_cli *cli)
     if (status != 0 || (status = stk_cli_read_open(cli, 0, &read)) != 0) {
         return status;
     }
-    if (read.has_task) {
-        return stk_cli_usage(cli,
-                             "a card is about a whole run; 'stoker show RUN/STEP' tells of one "
-                             "step");
+    if (!read.has_step && (stk_cli_flag(cli, "list") || stk_cli_value(cli, "id") != NULL)) {
+        return stk_cli_usage(cli, "--list and --id are about one task: RUN/STEP/ID");
     }
     stk_err err = {0};
     STK_TEXT_AUTO path = NULL;
-    const char *output = stk_cli_value(cli, "output");
-    int rc;
-    if (output != NULL) {
-        STK_BUF_AUTO html = STK_BUF_INIT(1u << 30);
-        rc = stk_html_card(read.view, read.store, read.now_ms, &html, &err);
-        if (rc == 0) {
-            rc = stk_file_write_atomic(output, html.data, html.len, 0644, &err);
-        }
-        path = stk_file_absolute(output);
-    } else {
-        rc = stk_html_write_card(read.view, read.store, read.now_ms, &path, &err);
+    STK_BUF_AUTO out = STK_BUF_INIT((size_t)1 << 28);
+    int rc = read.has_step ? only_task(&read, &err) : 0;
+    if (rc == 0 && stk_cli_flag(cli, "list")) {
+        return stk_cli_answer(cli, task_list(cli, &read, &out, &err), &out, &err);
     }
-    STK_BUF_AUTO out = STK_BUF_INIT(1u << 16);
+    rc = rc < 0 ? rc : write_card(cli, &read, &path, &err);
     if (rc == 0 && stk_cli_json(cli)) {
         stk_buf_text(&out, "{\"path\":");
         stk_buf_json(&out, path);
@@ -44,14 +122,23 @@ static int run_card(stk_cli *cli)
 }
 
 static const stk_option options[] = {
-    {"output", 'o', "FILE", "write the page to FILE instead of the run's folder", false}, {NULL}};
+    {"output", 'o', "FILE", "write the page to FILE instead of the run's folder", false},
+    {"id", 0, "ID", "of a task with several cards, the one with this id", false},
+    {"list", 0, NULL, "say which cards a task has", false},
+    {"reload", 0, "TIME", "while the task runs, the page loads itself anew so often", false},
+    {NULL}};
 
 const stk_command stk_cmd_card = {
     .name = "card",
-    .summary = "write a run's report page and print its path",
-    .usage = "[options] [RUN]",
-    .text = "The page is one HTML file that needs nothing else: the graph, a timeline, what each "
-            "step asked for, was granted and used, CPU and memory curves, parameters, artifacts "
-            "and failures. RUN as in 'stoker show'.",
+    .summary = "write a run's or a task's report page and print its path",
+    .usage = "[options] [RUN[/STEP[/ID]]]",
+    .text =
+        "The page is one HTML file that needs nothing else: the graph, a timeline, what each "
+        "step asked for, was granted and used, CPU and memory curves, parameters, artifacts "
+        "and failures. RUN as in 'stoker show'.\n\n"
+        "Of a task it shows what the step reported itself (@card of a flow: text, tables, charts, "
+        "pictures), while it runs as well, then its artifacts, its code, its resources and the "
+        "ends of its logs. Of a step with @gpu_profile there is one of its devices, --id "
+        "gpu_profile.",
     .options = options,
     .run = run_card};

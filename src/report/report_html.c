@@ -125,17 +125,25 @@ static int verdict(const page *p)
     return 0;
 }
 
+/* Up to the title's text; `more`: what the Content-Security-Policy allows besides our own style. */
+void stk_html_open(stk_buf *out, const char *more)
+{
+    stk_buf_printf(out,
+                   "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
+                   "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+                   "%sstyle-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\"/>\n"
+                   "<meta name=\"referrer\" content=\"no-referrer\"/>\n"
+                   "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
+                   "<meta name=\"generator\" content=\"stoker " STK_VERSION "\"/>\n<title>",
+                   more);
+}
+
 static int head(const page *p)
 {
     stk_buf *out = p->out;
     char text[64];
     stk_ink ink;
-    stk_buf_text(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n"
-                      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                      "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\"/>\n"
-                      "<meta name=\"referrer\" content=\"no-referrer\"/>\n"
-                      "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"/>\n"
-                      "<meta name=\"generator\" content=\"stoker " STK_VERSION "\"/>\n<title>");
+    stk_html_open(out, "");
     stk_html_user(out, p->run->pipeline);
     stk_buf_printf(out,
                    " %s</title>\n<style>\n%s</style></head>\n<body><main>\n<header>"
@@ -165,7 +173,7 @@ static int head(const page *p)
     return rc;
 }
 
-static void tile(stk_buf *out, const char *value, const char *what)
+void stk_html_tile(stk_buf *out, const char *value, const char *what)
 {
     stk_buf_text(out, "<div class=\"tile\"><b>");
     stk_html_user(out, value);
@@ -177,36 +185,40 @@ static int tiles(const page *p)
     char a[32], b[64];
     const stk_view_totals *t = &p->totals;
     stk_buf_text(p->out, "<div class=\"tiles\">\n");
-    tile(p->out, stk_units_format_duration((int64_t)(t->wall_s * 1000), a, sizeof a), "wall time");
+    stk_html_tile(p->out, stk_units_format_duration((int64_t)(t->wall_s * 1000), a, sizeof a),
+                  "wall time");
     (void)snprintf(b, sizeof b, "%s / %s", stk_text_count(t->n_done, a, sizeof a),
                    stk_text_count(t->n_tasks, (char[32]){0}, 32));
-    tile(p->out, b, stk_view_grows(p->view) ? "tasks done" : "steps done");
-    tile(p->out, stk_text_count(p->run->n[STK_TASK_CACHED], a, sizeof a), "cache hits");
+    stk_html_tile(p->out, b, stk_view_grows(p->view) ? "tasks done" : "steps done");
+    stk_html_tile(p->out, stk_text_count(p->run->n[STK_TASK_CACHED], a, sizeof a), "cache hits");
     if (t->saved_s > 0) {
-        tile(p->out, stk_units_format_duration((int64_t)(t->saved_s * 1000), a, sizeof a),
-             "saved by the cache");
+        stk_html_tile(p->out, stk_units_format_duration((int64_t)(t->saved_s * 1000), a, sizeof a),
+                      "saved by the cache");
     }
-    tile(p->out, stk_units_format_duration((int64_t)(t->cpu_s * 1000), a, sizeof a), "CPU time");
+    stk_html_tile(p->out, stk_units_format_duration((int64_t)(t->cpu_s * 1000), a, sizeof a),
+                  "CPU time");
     if (t->peak_bytes >= 0) {
-        tile(p->out, stk_units_format_memory(t->peak_bytes, a, sizeof a), "peak memory");
+        stk_html_tile(p->out, stk_units_format_memory(t->peak_bytes, a, sizeof a), "peak memory");
     }
     if (t->most_devices > 0) {
         (void)snprintf(b, sizeof b, "%s%s", t->most_noun, t->most_devices == 1 ? "" : "s");
-        tile(p->out, stk_text_count((uint64_t)t->most_devices, a, sizeof a), b);
+        stk_html_tile(p->out, stk_text_count((uint64_t)t->most_devices, a, sizeof a), b);
     }
     if (t->gpu_held_s >= 0) {
-        tile(p->out, stk_units_format_duration((int64_t)(t->gpu_held_s * 1000), a, sizeof a),
-             "devices held");
+        stk_html_tile(p->out,
+                      stk_units_format_duration((int64_t)(t->gpu_held_s * 1000), a, sizeof a),
+                      "devices held");
     }
     if (t->gpu_busy_s >= 0) {
-        tile(p->out, stk_units_format_duration((int64_t)(t->gpu_busy_s * 1000), a, sizeof a),
-             "devices busy");
+        stk_html_tile(p->out,
+                      stk_units_format_duration((int64_t)(t->gpu_busy_s * 1000), a, sizeof a),
+                      "devices busy");
     }
     if (t->energy_j >= 0) {
-        tile(p->out, stk_text_energy(t->energy_j, a, sizeof a), "energy of devices");
+        stk_html_tile(p->out, stk_text_energy(t->energy_j, a, sizeof a), "energy of devices");
     }
     if (p->run->n_attempts_extra > 0) {
-        tile(p->out, stk_text_count(p->run->n_attempts_extra, a, sizeof a), "retries");
+        stk_html_tile(p->out, stk_text_count(p->run->n_attempts_extra, a, sizeof a), "retries");
     }
     stk_buf_text(p->out, "</div>\n");
     return 0;
@@ -246,7 +258,7 @@ static int notes(const page *p)
 
 /* --- failures --- */
 
-static int failure(const page *p, uint32_t i_task)
+int stk_html_failure(const page *p, uint32_t i_task)
 {
     const stk_view_task *task = stk_view_get_task(p->view, i_task);
     stk_buf *out = p->out;
@@ -293,11 +305,11 @@ static int failure(const page *p, uint32_t i_task)
 static int failures(const page *p)
 {
     uint32_t first = first_failed(p), n = 1;
-    int rc = first != UINT32_MAX ? failure(p, first) : 0;
+    int rc = first != UINT32_MAX ? stk_html_failure(p, first) : 0;
     for (uint32_t i = 0; rc == 0 && first != UINT32_MAX && i < stk_view_n_tasks(p->view); i++) {
         if (i != first && stk_view_get_task(p->view, i)->state == STK_TASK_FAILED &&
             n++ < MAX_FAILURES) {
-            rc = failure(p, i);
+            rc = stk_html_failure(p, i);
         }
     }
     if (n > MAX_FAILURES) {
@@ -343,7 +355,7 @@ static int pictures(const page *p)
     return rc;
 }
 
-static int curves_of(const page *p, uint32_t i_task, uint32_t *n_shown)
+int stk_html_curves(const page *p, uint32_t i_task, uint32_t *n_shown)
 {
     const stk_view_task *task = stk_view_get_task(p->view, i_task);
     stk_view_details d;
@@ -404,7 +416,7 @@ static int curves(const page *p)
             continue;
         }
         if (has_curves(p, task)) {
-            int rc = curves_of(p, i, &n_shown);
+            int rc = stk_html_curves(p, i, &n_shown);
             if (rc < 0) {
                 return rc;
             }
@@ -607,7 +619,7 @@ static void pair(stk_buf *out, const char *prefix, const char *key, const char *
 }
 
 /* The members of an object, long values cut. */
-static uint32_t pairs(const page *p, stk_buf *out, const char *prefix, const char *json)
+uint32_t stk_html_pairs(const page *p, stk_buf *out, const char *prefix, const char *json)
 {
     STK_REPORT_JSON_AUTO object = stk_report_read(json);
     uint32_t n = 0;
@@ -632,7 +644,7 @@ static int facts(const page *p)
     stk_buf *out = p->out;
     STK_BUF_AUTO rows = STK_BUF_INIT(MAX_CARD_BYTES);
     stk_buf_text(out, "<div class=\"two\">");
-    if (pairs(p, &rows, "", p->run->parameters) > 0) {
+    if (stk_html_pairs(p, &rows, "", p->run->parameters) > 0) {
         stk_buf_text(out, "<section class=\"panel\"><h2>Parameters</h2><table class=\"pairs\">"
                           "<tbody>\n");
         stk_buf_add(out, rows.data, rows.len);
@@ -648,7 +660,7 @@ static int facts(const page *p)
             return rc;
         }
         if (d.metadata != NULL) {
-            pairs(p, &rows, stk_arena_printf(p->arena, "%s.", task->label), d.metadata);
+            stk_html_pairs(p, &rows, stk_arena_printf(p->arena, "%s.", task->label), d.metadata);
         }
     }
     if (rows.len > 0) {
@@ -688,7 +700,7 @@ static void origin(const page *p)
     char text[64];
     stk_buf_text(out, "<section class=\"panel\"><h2>Origin</h2><table class=\"pairs\"><tbody>\n");
     stk_arena_reset(p->arena);
-    pairs(p, out, "", run->origin);
+    stk_html_pairs(p, out, "", run->origin);
     pair(out, "", "spec", run->spec_digest);
     pair(out, "", "mode", run->mode);
     pair(out, "", "policy", run->policy);

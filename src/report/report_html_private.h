@@ -37,7 +37,24 @@ void stk_html_status(stk_buf *out, const char *status);
 /* One task as a row of the table of steps. */
 int stk_html_step_row(const page *p, uint32_t i_task);
 void stk_html_more(const page *p, uint32_t n, uint32_t shown, const char *what);
+/* Up to the title's text; `more`: what the Content-Security-Policy allows besides our own style. */
+void stk_html_open(stk_buf *out, const char *more);
+void stk_html_tile(stk_buf *out, const char *value, const char *what);
+/* Rows of two cells, the members of a JSON object, long values cut; how many. */
+uint32_t stk_html_pairs(const page *p, stk_buf *out, const char *prefix, const char *json);
+/* What a task failed by, as a panel. */
+int stk_html_failure(const page *p, uint32_t i_task);
+/* What a task used over time; the first that has some (*n_shown is 0) opens the panel. */
+int stk_html_curves(const page *p, uint32_t i_task, uint32_t *n_shown);
 void stk_html_artifact_row(stk_buf *out, const char *step, const stk_view_ref *ref);
+
+/* --- report_task_cards.c --- */
+
+/* Where the cards of a task's last attempt (of a rank > 0 of it) are; NULL: it never started. */
+const char *stk_report_cards_dir(const stk_view *view, uint32_t i_task, int64_t rank,
+                                 stk_arena *arena);
+/* What a step wrote there: NULL where it can't be read. */
+json_t *stk_report_read_card(const char *path);
 
 /* --- report_html_grow.c: a growing run --- */
 

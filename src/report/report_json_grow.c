@@ -1,14 +1,10 @@
 /* A growing run as JSON: steps with their tasks counted, tasks one by one, what each sees. */
-#include <dirent.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json.h"
 #include "report/report_json.h"
 #include "report/report_private.h"
-#include "sys/file.h"
-
-enum { MAX_CARDS = 1000, MAX_CARD_BYTES = 64 << 20 };
+#include "report/report_task_card.h"
 
 static void put_count(stk_buf *out, const stk_view_step *step)
 {
@@ -119,40 +115,6 @@ static int put_frames(const stk_view *view, uint32_t i_task, stk_arena *arena, s
     return rc;
 }
 
-/* Cards that the task has written so far: <attempt>/cards/<id>.json, or .html. */
-static void put_cards(const char *dir, stk_arena *arena, stk_buf *out)
-{
-    const char *folder = dir != NULL ? stk_arena_printf(arena, "%s/cards", dir) : NULL;
-    struct dirent **found = NULL;
-    int n = folder != NULL ? scandir(folder, &found, NULL, alphasort) : 0;
-    const char *comma = "";
-    stk_json_put_key(out, "cards");
-    stk_buf_char(out, '[');
-    for (int i = 0; i < n; i++) {
-        const char *name = found[i]->d_name, *dot = strrchr(name, '.');
-        bool json = dot != NULL && strcmp(dot, ".json") == 0;
-        if (*name != '.' && dot != NULL && (json || strcmp(dot, ".html") == 0) && i < MAX_CARDS) {
-            const char *path = stk_arena_printf(arena, "%s/%s", folder, name);
-            STK_TEXT_AUTO text = NULL;
-            size_t len = 0;
-            if (json) {
-                (void)stk_file_read(path, MAX_CARD_BYTES, &text, &len, NULL);
-            }
-            STK_REPORT_JSON_AUTO card = stk_report_read(text);
-            stk_buf_printf(out, "%s{", comma);
-            stk_json_put_text(out, "id", stk_arena_dupn(arena, name, (size_t)(dot - name)));
-            stk_json_put_text(out, "type", stk_report_text(card, "type"));
-            stk_json_put_text(out, "title", stk_report_text(card, "title"));
-            stk_json_put_text(out, "path", path);
-            stk_buf_char(out, '}');
-            comma = ",";
-        }
-        free(found[i]);
-    }
-    free(found);
-    stk_buf_char(out, ']');
-}
-
 static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_arena *arena,
                      stk_buf *out, stk_err *err)
 {
@@ -193,7 +155,8 @@ static int put_inside(const stk_view *view, uint32_t i_task, const stk_view_deta
         stk_buf_json(out, d->warnings[i]);
     }
     stk_buf_char(out, ']');
-    put_cards(d->dir, arena, out);
+    stk_json_put_key(out, "cards");
+    rc = rc < 0 ? rc : stk_task_cards_json(view, i_task, -1, arena, out, err);
     stk_json_put_key(out, "ranks");
     stk_buf_char(out, '[');
     for (uint32_t k = 0; rc == 0 && k < n_ranks; k++) {

@@ -36,7 +36,7 @@ STEP: Dict[str, Tuple[str, str]] = {
     "run_with_accelerate": ("_parallel", "RunWithAccelerate"),
     "checkpoint": ("_checkpoint", "Checkpoint"),
     "gpu_profile": ("_profile", "GpuProfile"),
-    "card": ("_kept", "Card"),
+    "card": ("_card", "Card"),
     "pypi": ("_kept", "Pypi"),
     "conda": ("_kept", "Conda"),
 }

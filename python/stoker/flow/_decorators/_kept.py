@@ -7,23 +7,6 @@ from typing import Any, Dict, Optional
 from ._base import StepDecorator
 
 
-class Card(StepDecorator):
-    """``@card(type="default", id=…)``: the step's report."""
-
-    name = "card"
-    allow_multiple = True
-    defaults: Dict[str, Any] = {
-        "type": "default",
-        "id": None,
-        "options": {},
-        "scope": "task",
-        "timeout": 45,
-        "save_errors": True,
-        "customize": False,
-        "refresh_interval": 5,
-    }
-
-
 class _Packages(StepDecorator):
     def note(self) -> Optional[str]:
         return (

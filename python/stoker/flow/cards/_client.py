@@ -1,0 +1,144 @@
+"""Cards of tasks, afterwards and while they run."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import os
+import tempfile
+from typing import Any, Dict, Iterator, List, Optional, Union
+
+from ..._binary import output_of
+from ..exception import MetaflowException
+
+
+class CardNotPresentException(MetaflowException):
+    """No card fits."""
+
+    headline = "Card not found"
+
+
+class Card:
+    """One card of a task; its page is made when it is asked for.
+
+    Attributes:
+        type: as ``@card`` said. id: as ``@card`` said, or None. path: the card's file. hash: its digest.
+    """
+
+    def __init__(self, task: Any, entry: Dict[str, Any]) -> None:
+        self._task, self._name = task, str(entry["name"])
+        self.type, self.id = entry.get("type"), entry.get("id")
+        self.path = str(entry["path"])
+        self._page: Optional[str] = None
+
+    @property
+    def hash(self) -> str:
+        """Digest of the card's file."""
+        try:
+            with open(self.path, "rb") as file:
+                return hashlib.sha1(file.read()).hexdigest()
+        except OSError:
+            return ""
+
+    def write(self, path: str, reload_s: int = 0) -> None:
+        """Write the page to ``path``; of a live task it loads itself anew every ``reload_s`` seconds."""
+        run, step, task = self._task.path_components[1:]
+        words = ["card", f"{run}/{step}/{task}", "--id", self._name, "-o", path]
+        output_of(words + (["--reload", str(reload_s)] if reload_s else []), self._task._store)
+
+    def get(self) -> str:
+        """The page, as HTML: as the card is when this is called."""
+        with tempfile.TemporaryDirectory(prefix="stoker-card-") as folder:
+            path = os.path.join(folder, "card.html")
+            self.write(path)
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+
+    @property
+    def html(self) -> str:
+        """The page, as HTML, made once."""
+        if self._page is None:
+            self._page = self.get()
+        return self._page
+
+    def view(self) -> None:
+        """Show the page in the browser."""
+        import webbrowser
+
+        with tempfile.NamedTemporaryFile(
+            "w", suffix=".html", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(self.get())
+        webbrowser.open(f"file://{file.name}")
+
+    def __str__(self) -> str:
+        return f"<Card at '{self.path}'>"
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.get(), quote=True)
+        return f'<iframe srcdoc="{page}" style="width:100%;height:720px;border:0"></iframe>'
+
+
+class CardContainer:
+    """Cards of a task, in a notebook shown as pages."""
+
+    def __init__(self, cards: List[Card], origin_pathspec: Optional[str] = None) -> None:
+        self._cards = cards
+        self.from_resumed = origin_pathspec is not None
+        self.origin_pathspec = origin_pathspec
+
+    def __len__(self) -> int:
+        return len(self._cards)
+
+    def __iter__(self) -> Iterator[Card]:
+        return iter(self._cards)
+
+    def __getitem__(self, index: int) -> Card:
+        return self._cards[index]
+
+    def _repr_html_(self) -> str:
+        return "\n".join(one._repr_html_() for one in self._cards)
+
+
+def cards_of(task: Any) -> List[Card]:
+    """The cards that a task of the client has."""
+    return [Card(task, one) for one in task._now.full.get("cards") or ()]
+
+
+def get_cards(
+    task: Union[str, Any],
+    id: Optional[str] = None,
+    type: Optional[str] = None,
+    follow_resumed: bool = True,
+) -> CardContainer:
+    """Cards of a task.
+
+    Args:
+        task: a task of the client, or FLOW/RUN/STEP/TASK.
+        id, type: only those.
+        follow_resumed: of a task that was taken over from another run, that one's.
+
+    Raises:
+        CardNotPresentException: it has none at all.
+        MetaflowException: it is no task.
+    """
+    from ..client import Task
+
+    if isinstance(task, str):
+        if task.count("/") != 3:
+            raise MetaflowException(f"a task is FLOW/RUN/STEP/TASK, not '{task}'")
+        task = Task(task, _namespace_check=False)
+    elif not isinstance(task, Task):
+        raise MetaflowException(
+            f"get_cards takes a Task or FLOW/RUN/STEP/TASK, not a {task.__class__.__name__}"
+        )
+    origin = task.origin_pathspec if follow_resumed else None
+    if origin is not None:
+        task = Task(origin, _namespace_check=False)
+    found = cards_of(task)
+    if not found:
+        raise CardNotPresentException(
+            f"task {task.pathspec} has no card; put @card on its step, or --with card on the command line"
+        )
+    fit = [one for one in found if id in (None, one.id) and type in (None, one.type)]
+    return CardContainer(fit, origin)

@@ -1,0 +1,689 @@
+"""The components of cards: what they are given, checked, and what they write.
+
+:meth:`MetaflowCardComponent.written` is a JSON object with ``kind``; the engine's room ``report`` shows it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import textwrap
+from typing import Any, Callable, Dict, List, Optional, Union
+
+_SHORT, _LONG = 2_000, 200_000  # characters of an artifact that are shown
+
+
+class MetaflowCardComponent:
+    """A part of a card. Components of one's own derive from it and write :meth:`render`.
+
+    Attributes:
+        component_id: by which ``current.card.components`` knows it.
+        REALTIME_UPDATABLE: ``update`` changes what is there already.
+    """
+
+    REALTIME_UPDATABLE = False
+    _component_id: Optional[str] = None
+    _logger: Any = None
+
+    @property
+    def component_id(self) -> Optional[str]:
+        """Its id within its card."""
+        return self._component_id
+
+    @component_id.setter
+    def component_id(self, value: str) -> None:
+        if not isinstance(value, str):
+            raise TypeError("Component ID must be a string")
+        self._component_id = value
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Give it new content."""
+        raise NotImplementedError
+
+    def render(self) -> Any:
+        """A text or a JSON-encodable dictionary."""
+        raise NotImplementedError
+
+    def written(self) -> Dict[str, Any]:
+        """What is written into the card; a component of one's own: what it renders."""
+        made = self.render()
+        if isinstance(made, dict):
+            return {"kind": "json", "title": type(self).__name__, "text": _as_json(made)}
+        return {"kind": "markdown", "text": str(made)}
+
+
+class UserComponent(MetaflowCardComponent):
+    """A component of those that are given."""
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Say that it has nothing to be updated."""
+        import warnings
+
+        warnings.warn(f"{type(self).__name__} of a card can't be updated", stacklevel=2)
+
+    def render(self) -> Dict[str, Any]:
+        """What is written of it."""
+        return self.written()
+
+
+def written(component: Any) -> Dict[str, Any]:
+    """What a component writes; one that can't: an error in its place, never an exception."""
+    try:
+        return component.written()  # type: ignore[no-any-return]
+    except Exception as bad:
+        return failure(f"{type(component).__name__} could not be shown", bad)
+
+
+def failure(title: str, error: Any) -> Dict[str, Any]:
+    """An error as it stands in a card."""
+    import traceback
+
+    if isinstance(error, BaseException):
+        error = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return {"kind": "error", "title": title, "text": str(error).rstrip()}
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, indent=2, default=repr, ensure_ascii=False)
+
+
+def plain(value: Any) -> Any:
+    """A value for a cell: numbers and texts as they are, components written, others as text."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, MetaflowCardComponent):
+        return written(value)
+    if isinstance(value, int) and -(2**63) <= value < 2**63:
+        return int(value)
+    item = getattr(value, "item", None)
+    if item is not None and getattr(value, "shape", None) == ():  # numpy's numbers
+        return plain(item())
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(value)
+    return short(value)
+
+
+def short(value: Any, limit: int = _SHORT) -> str:
+    """A value as a text of at most ``limit`` characters, large ones without walking through them."""
+    import reprlib
+
+    if limit <= _SHORT:
+        maker = reprlib.Repr()
+        maker.maxlist = maker.maxtuple = maker.maxset = maker.maxfrozenset = maker.maxdeque = 30
+        maker.maxdict, maker.maxstring, maker.maxother, maker.maxlong = 30, 1000, 1000, 100
+        try:
+            text = maker.repr(value)
+        except Exception as bad:
+            text = f"<{type(value).__name__} whose repr() raises {type(bad).__name__}>"
+    else:
+        import pprint
+
+        text = value if isinstance(value, str) else pprint.pformat(value, width=100)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def kind_of(value: Any) -> str:
+    """The value's type as people write it."""
+    kind = type(value)
+    return kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
+
+
+class Markdown(UserComponent):
+    """Text in Markdown (CommonMark and simple tables); common indentation is taken away.
+
+    Args:
+        text: the text.
+    """
+
+    REALTIME_UPDATABLE = True
+
+    def __init__(self, text: Optional[str] = None) -> None:
+        self.update(text)
+
+    def update(self, text: Optional[str] = None) -> None:
+        """Give it a new text."""
+        self._text = None if text is None else textwrap.dedent(str(text))
+
+    def written(self) -> Dict[str, Any]:
+        return {"kind": "markdown", "text": self._text or ""}
+
+
+class Artifact(UserComponent):
+    """Any object, as text.
+
+    Args:
+        artifact: the object. name: shown before it. compressed: large ones are cut.
+    """
+
+    REALTIME_UPDATABLE = True
+
+    def __init__(self, artifact: Any, name: Optional[str] = None, compressed: bool = True) -> None:
+        self._artifact, self._name, self._compressed = artifact, name, compressed
+
+    def update(self, artifact: Any) -> None:
+        """Show another object."""
+        self._artifact = artifact
+
+    def written(self) -> Dict[str, Any]:
+        name = None if self._name is None else str(self._name)
+        text = short(self._artifact, _SHORT if self._compressed else _LONG)
+        return {"kind": "artifact", "name": name, "type": kind_of(self._artifact), "text": text}
+
+
+class Table(UserComponent):
+    """Rows of texts, numbers and components.
+
+    Args:
+        data: list of rows. headers: names of the columns.
+    """
+
+    REALTIME_UPDATABLE = True
+    MAX_ROWS = 5  # of a frame that is truncated: so many at its beginning and at its end
+
+    def __init__(
+        self,
+        data: Optional[List[List[Any]]] = None,
+        headers: Optional[List[str]] = None,
+        disable_updates: bool = False,
+    ) -> None:
+        self._data = [list(row) for row in data or ()]
+        self._headers = list(headers or ())
+        self._n = len(self._data)
+        if disable_updates:
+            self.REALTIME_UPDATABLE = False
+
+    @classmethod
+    def from_dataframe(cls, dataframe: Any = None, truncate: bool = True) -> Table:
+        """The table of a pandas dataframe, by default its first and last rows.
+
+        Raises:
+            TypeError: it is none.
+        """
+        if not (hasattr(dataframe, "columns") and hasattr(dataframe, "itertuples")):
+            raise TypeError(f"Table.from_dataframe needs a dataframe, not a {kind_of(dataframe)}")
+        n = len(dataframe)
+        shown = dataframe
+        if truncate and n > 2 * cls.MAX_ROWS:
+            import pandas
+
+            shown = pandas.concat([dataframe.head(cls.MAX_ROWS), dataframe.tail(cls.MAX_ROWS)])
+        rows = [list(row) for row in shown.itertuples(index=True)]
+        made = cls(rows, ["", *(str(c) for c in dataframe.columns)], disable_updates=True)
+        made._n = n
+        return made
+
+    def written(self) -> Dict[str, Any]:
+        rows = [[plain(cell) for cell in row] for row in self._data]
+        return {"kind": "table", "headers": [str(h) for h in self._headers], "rows": rows}
+
+
+class Image(UserComponent):
+    """A picture, embedded in the card.
+
+    Args:
+        src: PNG, JPEG, GIF, WebP, BMP or SVG as bytes, or as a ``data:image/…`` text. label: stands below it.
+    """
+
+    _KINDS = (
+        (b"\x89PNG\r\n", "png"),
+        (b"\xff\xd8\xff", "jpeg"),
+        (b"GIF8", "gif"),
+        (b"BM", "bmp"),
+    )
+
+    def __init__(
+        self, src: Any = None, label: Optional[str] = None, disable_updates: bool = True
+    ) -> None:
+        self.REALTIME_UPDATABLE = not disable_updates
+        self._label, self._src, self._error = label, "", None  # type: Optional[str], str, Any
+        try:
+            self._src = self._encoded(src)
+        except (TypeError, ValueError) as bad:
+            self._error = bad
+
+    @classmethod
+    def _encoded(cls, src: Any) -> str:
+        import base64
+
+        if isinstance(src, str):
+            if not src.startswith("data:image/"):
+                raise ValueError("a text must be a data URI, 'data:image/png;base64,…'")
+            return src
+        if not isinstance(src, (bytes, bytearray, memoryview)):
+            raise TypeError(f"it takes bytes or a 'data:image/…' text, not a {kind_of(src)}")
+        data = bytes(src)
+        kind = next((k for start, k in cls._KINDS if data.startswith(start)), None)
+        if kind is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+            kind = "webp"
+        if kind is None and b"<svg" in data[:1000]:
+            kind = "svg+xml"
+        if kind is None:
+            raise ValueError("the bytes are no PNG, JPEG, GIF, WebP, BMP or SVG")
+        return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
+
+    @classmethod
+    def from_pil_image(
+        cls, pilimage: Any, label: Optional[str] = None, disable_updates: bool = False
+    ) -> Image:
+        """The picture of a ``PIL.Image``."""
+        return cls._from(_png_of_pil, pilimage, label, disable_updates)
+
+    @classmethod
+    def from_matplotlib(
+        cls, plot: Any, label: Optional[str] = None, disable_updates: bool = False
+    ) -> Image:
+        """The picture of a matplotlib figure, or of an object that has one (axes)."""
+        return cls._from(_png_of_figure, plot, label, disable_updates)
+
+    @classmethod
+    def _from(
+        cls, png_of: Callable[[Any], bytes], what: Any, label: Optional[str], fixed: bool
+    ) -> Image:
+        try:
+            return cls(png_of(what), label, fixed)
+        except Exception as bad:
+            made = cls(None, label, fixed)
+            made._error = bad
+            return made
+
+    def update(self, image: Any, label: Optional[str] = None) -> None:
+        """Another picture: bytes, a data URI, a ``PIL.Image`` or a figure."""
+        if isinstance(image, (str, bytes, bytearray)):
+            new = Image(image, label)
+        elif hasattr(image, "savefig") or hasattr(image, "get_figure"):
+            new = Image.from_matplotlib(image, label)
+        else:
+            new = Image.from_pil_image(image, label)
+        self._src, self._error = new._src, new._error
+        self._label = label if label is not None else self._label
+
+    def written(self) -> Dict[str, Any]:
+        if self._error is not None:
+            return failure("Image could not be shown", self._error)
+        return {"kind": "image", "src": self._src, "label": self._label}
+
+
+def _png_of_figure(plot: Any) -> bytes:
+    import io
+
+    figure = plot if hasattr(plot, "savefig") else getattr(plot, "get_figure", lambda: None)()
+    if figure is None or not hasattr(figure, "savefig"):
+        raise TypeError(f"from_matplotlib needs a figure or axes, not a {kind_of(plot)}")
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=120, bbox_inches="tight", facecolor="white")
+    return out.getvalue()
+
+
+def _png_of_pil(picture: Any) -> bytes:
+    import io
+
+    if not (hasattr(picture, "save") and hasattr(picture, "mode")):
+        raise TypeError(f"from_pil_image needs a PIL.Image, not a {kind_of(picture)}")
+    out = io.BytesIO()
+    fits = picture.mode in ("1", "L", "LA", "I", "P", "RGB", "RGBA")
+    (picture if fits else picture.convert("RGB")).save(out, format="PNG")
+    return out.getvalue()
+
+
+class Error(UserComponent):
+    """An exception that was dealt with.
+
+    Args:
+        exception: it. title: stands above it.
+    """
+
+    def __init__(self, exception: Any, title: Optional[str] = None) -> None:
+        self._exception, self._title = exception, title
+
+    def written(self) -> Dict[str, Any]:
+        title = self._title if self._title is not None else type(self._exception).__name__
+        if isinstance(self._exception, BaseException) and self._exception.__traceback__ is None:
+            return failure(title, repr(self._exception))
+        return failure(title, self._exception)
+
+
+class ProgressBar(UserComponent):
+    """How far something is.
+
+    Args:
+        max: where it ends. label, unit: shown with it. value: where it is. metadata: a line below it.
+    """
+
+    REALTIME_UPDATABLE = True
+
+    def __init__(
+        self,
+        max: float = 100,
+        label: Optional[str] = None,
+        value: float = 0,
+        unit: Optional[str] = None,
+        metadata: Optional[str] = None,
+    ) -> None:
+        self._max, self._label, self._value = max, label, value
+        self._unit, self._metadata = unit, metadata
+
+    def update(self, new_value: float, metadata: Optional[str] = None) -> None:
+        """Move it on."""
+        self._value = new_value
+        if metadata is not None:
+            self._metadata = metadata
+
+    def written(self) -> Dict[str, Any]:
+        return {
+            "kind": "progress",
+            "max": plain(self._max),
+            "value": plain(self._value),
+            "label": self._label,
+            "unit": self._unit,
+            "details": None if self._metadata is None else str(self._metadata),
+        }
+
+
+class ValueBox(UserComponent):
+    """One figure that matters.
+
+    Args:
+        title: up to 200 characters. value: a number or a text of up to 100. subtitle: up to 300.
+        theme: ``success``, ``warning``, ``danger``, ``bg-gradient-indigo-purple`` or ``default``.
+        change_indicator: "Up 15 %"; up to 200.
+
+    Raises:
+        TypeError, ValueError: one of them isn't that.
+    """
+
+    REALTIME_UPDATABLE = True
+    _LIMITS = {"title": 200, "subtitle": 300, "theme": 100, "change_indicator": 200}
+
+    def __init__(
+        self,
+        title: Optional[str] = None,
+        value: Union[str, int, float] = "",
+        subtitle: Optional[str] = None,
+        theme: Optional[str] = None,
+        change_indicator: Optional[str] = None,
+    ) -> None:
+        if value is None:
+            raise ValueError("Value is required and cannot be None")
+        self._said: Dict[str, Any] = {}
+        self.update(title, value, subtitle, theme, change_indicator)
+
+    def update(
+        self,
+        title: Optional[str] = None,
+        value: Union[str, int, float, None] = None,
+        subtitle: Optional[str] = None,
+        theme: Optional[str] = None,
+        change_indicator: Optional[str] = None,
+    ) -> None:
+        """Change what is given."""
+        texts = {"title": title, "subtitle": subtitle, "theme": theme}
+        texts["change_indicator"] = change_indicator
+        for name, text in texts.items():
+            if text is not None:
+                self._said[name] = self._checked(name, text)
+        if value is not None:
+            self._said["value"] = self._value(value)
+
+    @classmethod
+    def _checked(cls, name: str, text: Any) -> str:
+        words = name.replace("_", " ").capitalize()
+        if not isinstance(text, str):
+            raise TypeError(f"{words} must be a string, got {type(text).__name__}")
+        if len(text) > cls._LIMITS[name]:
+            raise ValueError(
+                f"{words} must be {cls._LIMITS[name]} characters or less, got {len(text)} characters"
+            )
+        if not text.strip():
+            raise ValueError(f"{words} cannot be empty or whitespace only")
+        if name == "theme" and not re.match(r"^[a-zA-Z][a-zA-Z0-9_-]*$", text):
+            raise ValueError(f"Theme must be a valid CSS class name, got '{text}'")
+        return text
+
+    @staticmethod
+    def _value(value: Any) -> Any:
+        value = plain(value) if getattr(value, "shape", None) == () else value
+        if not isinstance(value, (str, int, float)):
+            raise TypeError(f"Value must be str, int, or float, got {type(value).__name__}")
+        if isinstance(value, str):
+            if len(value) > 100:
+                raise ValueError(
+                    f"String value must be 100 characters or less, got {len(value)} characters"
+                )
+            if not value.strip():
+                raise ValueError("String value cannot be empty or whitespace only")
+        elif not -1e15 <= value <= 1e15:
+            raise ValueError(f"Numeric value must be between -1e15 and 1e15, got {value}")
+        return value
+
+    def written(self) -> Dict[str, Any]:
+        said = dict(self._said)
+        change = said.pop("change_indicator", None)
+        return {"kind": "value", **said, "change": change}
+
+
+class VegaChart(UserComponent):
+    """A chart by its Vega-Lite specification.
+
+    Bars, lines, points, areas, ticks, rectangles and rules over data in the specification are drawn;
+    of another chart the page shows the data and the specification.
+
+    Args:
+        spec: the specification. show_controls: kept, without effect: pages have no scripts.
+    """
+
+    REALTIME_UPDATABLE = True
+
+    def __init__(self, spec: Dict[str, Any], show_controls: bool = False) -> None:
+        self._spec, self._show_controls = spec, show_controls
+
+    @classmethod
+    def from_altair_chart(cls, altair_chart: Any) -> VegaChart:
+        """The chart of an ``altair.Chart``.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if not _is_altair(altair_chart):
+            raise ValueError(f"{kind_of(altair_chart)} is not an altair chart")
+        return cls(altair_chart.to_dict())
+
+    def update(self, spec: Any = None) -> None:
+        """Another specification, or ``altair.Chart``."""
+        if spec is not None:
+            self._spec = spec.to_dict() if _is_altair(spec) else spec
+
+    def written(self) -> Dict[str, Any]:
+        return {"kind": "vega", "spec": json.loads(json.dumps(_finite(self._spec), default=_cell))}
+
+
+def _is_altair(chart: Any) -> bool:
+    name = kind_of(chart)
+    return all(part in name for part in ("altair", "vegalite", "Chart"))
+
+
+def _cell(value: Any) -> Any:
+    made = getattr(value, "isoformat", None)
+    return made() if made is not None else plain(value)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class PythonCode(UserComponent):
+    """Python code.
+
+    Args:
+        code_func: a function, whose source is shown. code_string: else this.
+    """
+
+    def __init__(
+        self, code_func: Optional[Callable[..., Any]] = None, code_string: Optional[str] = None
+    ) -> None:
+        self._error: Any = None
+        self._code = code_string
+        if code_func is not None:
+            try:
+                import inspect
+
+                self._code = textwrap.dedent(inspect.getsource(code_func))
+            except (OSError, TypeError) as bad:
+                self._error = bad
+        elif code_string is None:
+            self._error = "PythonCode needs a code_func or a code_string"
+
+    def written(self) -> Dict[str, Any]:
+        if self._error is not None:
+            return failure("PythonCode could not be shown", self._error)
+        return {"kind": "code", "text": self._code}
+
+
+class _Viewer(UserComponent):
+    REALTIME_UPDATABLE = True
+    _KIND = ""
+
+    def __init__(
+        self,
+        data: Any,
+        collapsible: bool = True,
+        max_height: Optional[str] = None,
+        show_copy_button: bool = True,
+        title: Optional[str] = None,
+    ) -> None:
+        self._data, self._collapsible, self._title = data, collapsible, title
+
+    def update(self, data: Any) -> None:
+        """Show something else."""
+        self._data = data
+
+    def _text(self) -> str:
+        raise NotImplementedError
+
+    def written(self) -> Dict[str, Any]:
+        said = {"title": self._title, "collapsible": bool(self._collapsible)}
+        return {"kind": self._KIND, **said, "text": self._text()}
+
+
+class JSONViewer(_Viewer):
+    """Data as JSON.
+
+    Args:
+        data: anything; a text that is JSON is laid out. collapsible: it can be folded. title: stands above it.
+        max_height, show_copy_button: kept, without effect.
+    """
+
+    _KIND = "json"
+
+    def _text(self) -> str:
+        data = self._data
+        if isinstance(data, str):
+            try:
+                data = json.loads(data)
+            except ValueError:
+                return data
+        return _as_json(data)
+
+
+class YAMLViewer(_Viewer):
+    """Data as YAML (as JSON, which is YAML too, where PyYAML isn't installed).
+
+    Args:
+        data: anything; a text is shown as it is. The others as :class:`JSONViewer`'s.
+    """
+
+    _KIND = "yaml"
+
+    def _text(self) -> str:
+        if isinstance(self._data, str):
+            return self._data
+        try:
+            import yaml  # type: ignore[import-untyped]
+
+            return str(yaml.safe_dump(self._data, sort_keys=False, allow_unicode=True)).rstrip()
+        except Exception:
+            return _as_json(self._data)
+
+
+class EventsTimeline(UserComponent):
+    """What happened, the latest first.
+
+    Args:
+        title: stands above it. max_events: older ones are counted, not shown.
+    """
+
+    REALTIME_UPDATABLE = True
+    _PRIORITIES = ("low", "normal", "high", "critical")
+
+    def __init__(self, title: Optional[str] = None, max_events: int = 100) -> None:
+        self._title, self._max = title, max_events
+        self._events: List[Dict[str, Any]] = []
+        self._n, self._finished = 0, False
+        self._first: Optional[float] = None
+        self._last: Optional[float] = None
+
+    def update(
+        self,
+        event_data: Dict[str, Any],
+        style_theme: Optional[str] = None,
+        priority: Optional[str] = None,
+        payloads: Optional[Dict[str, Any]] = None,
+        finished: Optional[bool] = None,
+    ) -> None:
+        """Add an event.
+
+        Args:
+            event_data: names and plain values. style_theme: ``success``, ``warning``, ``error``, ``info``,
+                ``primary``, ``secondary``, ``tool_call``, ``ai_response`` or ``default``.
+            priority: ``low``, ``normal``, ``high``, ``critical``. payloads: names and components, folded.
+            finished: nothing follows.
+
+        Raises:
+            TypeError, ValueError: one of them isn't that.
+        """
+        import time
+
+        if not isinstance(event_data, dict):
+            raise TypeError(f"an event is a dict, not a {kind_of(event_data)}")
+        if priority is not None and priority not in self._PRIORITIES:
+            raise ValueError(
+                f"priority must be one of {', '.join(self._PRIORITIES)}, not {priority!r}"
+            )
+        for name, one in (payloads or {}).items():
+            if not isinstance(one, MetaflowCardComponent) or isinstance(one, VegaChart):
+                raise TypeError(
+                    f"payload '{name}' must be a component other than a VegaChart, not a {kind_of(one)}"
+                )
+        self._last = time.time()
+        self._first = self._first if self._first is not None else self._last
+        self._n += 1
+        self._finished = self._finished if finished is None else bool(finished)
+        event = {"data": dict(event_data), "theme": style_theme, "priority": priority}
+        self._events.insert(0, {**event, "payloads": dict(payloads or {}), "at": self._last})
+        del self._events[self._max :]
+
+    def get_stats(self) -> Dict[str, Any]:
+        """How many there were, and when (seconds since the epoch)."""
+        stats: Dict[str, Any] = {"total_events": self._n, "displayed_events": len(self._events)}
+        stats.update(last_update=self._last, first_event=self._first, finished=self._finished)
+        if self._first is not None and self._last is not None and self._last > self._first:
+            runtime = self._last - self._first
+            stats["events_per_minute"] = round(self._n / runtime * 60, 1)
+            stats["total_runtime_seconds"] = round(runtime, 1)
+        return stats
+
+    def written(self) -> Dict[str, Any]:
+        import time
+
+        shown = []
+        for one in self._events:
+            at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one["at"]))
+            data = {str(k): plain(v) for k, v in one["data"].items()}
+            payloads = {str(k): written(v) for k, v in one["payloads"].items()}
+            shown.append({**one, "data": data, "payloads": payloads, "at": at})
+        said = {"title": self._title, "n": self._n, "finished": self._finished}
+        return {"kind": "events", **said, "events": shown}
