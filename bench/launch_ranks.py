@@ -113,6 +113,67 @@ def starts(bench: Bench, torchrun: str | None, accelerate: str | None) -> None:
         )
 
 
+# A step of two ranks, forked from a process that has its imports done, beside two interpreters that do them. The step before
+# says when it is about to end, so what the engine does between two steps counts as ours.
+STEP = """
+import os, sys, time
+import numpy
+from stoker import pipeline, step, torchrun
+
+def say(name):
+    open(os.path.join({folder!r}, name), "w").write(str(time.monotonic()))
+
+@step(enable_cache=False)
+def before() -> int:
+    say("begin")
+    return 1
+
+@torchrun(nproc_per_node=2)
+@step(enable_cache=False)
+def ranks(one: int) -> int:
+    say(os.environ["RANK"])
+    return one
+
+@pipeline
+def two():
+    ranks(before())
+
+if __name__ == "__main__":
+    two()
+"""
+
+
+def step_starts(bench: Bench) -> None:
+    python, env = str(bench.args.python), bench.env
+    source = bench.fresh("hand") / "arrive.py"
+    source.write_text("import numpy\n" + ARRIVE)
+    pairs = []
+    for _ in range(9 if bench.args.quick else 21):
+        folder = bench.fresh("step")
+        (folder / "two.py").write_text(STEP.format(folder=str(folder)))
+        subprocess.run(
+            [python, str(folder / "two.py")],
+            env=env
+            | {"STOKER_BIN": str(bench.args.stoker), "STOKER_STORE": str(folder / ".stoker")},
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        begin, *there = (float((folder / name).read_text()) for name in ("begin", "0", "1"))
+        hand = arrival(bench, 2, lambda rest: by_hand(2, [python, str(source), *rest], env))
+        pairs.append((max(there) - begin, hand))
+    ours, theirs = (statistics.median(p[k] for p in pairs) for k in (0, 1))
+    bench.add(
+        "launch-step",
+        "a Python step of 2 ranks, from the end of the step before until the last runs user code (forked, numpy imported)",
+        f"{ours * 1e3:.0f} ms",
+        f"variables set by hand {theirs * 1e3:.0f} ms",
+        statistics.median(a / b for a, b in pairs),
+        1.1,
+    )
+
+
 def many(bench: Bench) -> None:
     """64 ranks of a C program."""
     program = shutil.which("true") or "/bin/true"
@@ -173,5 +234,6 @@ def rows(bench: Bench) -> None:
     if found is None:
         print("launch: no torchrun here, left out", file=sys.stderr)
     starts(bench, found, accelerate)
+    step_starts(bench)
     many(bench)
     death(bench, found)
