@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional
 
     from ._entry import Entry
-    from ._step import Step
 
 _MARK = "STOKER_RANK_DIR"  # <attempt directory>/rank-K, set by the launcher
 _POLL_S = 0.02

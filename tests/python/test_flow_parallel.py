@@ -107,6 +107,8 @@ def test_nodes(tmp_path: Path) -> None:
             t = train[name]
             assert t.data.mine == 10 * k and t.index == k and t.data.kept == "k" and "gone" not in t, (t, t.index)
             print(t.stdout.split()[0], t.successful)
+            facts = t.metadata_dict
+            assert facts["parallel-world-size"] == 3 and ("internal_task_type" in facts) == (k == 0), facts
         print(list(run["j"].task.parent_task_pathspecs))
     """, name="look.py").stdout.splitlines()  # fmt: skip
     assert found[0] == "['2', '2_node_1', '2_node_2'] 2 ['2']"
@@ -538,7 +540,9 @@ class F(FlowSpec):
         tmp_path.glob(".stoker/runs/*/start/1/*/checkpoint")
     )  # the folders of the attempts
     play(tmp_path, body.replace("@checkpoint\n", '@checkpoint(load_policy="eager")\n'))
-    newest = max((tmp_path / ".stoker/runs").iterdir())
+    newest = max(
+        tmp_path.glob(".stoker/runs/*/spec.json"), key=lambda p: p.stat().st_mtime_ns
+    ).parent
     assert (
         (newest / "start/1/1/stdout.log")
         .read_text()

@@ -198,7 +198,7 @@ def _of_earlier_runs(own: Checkpoints) -> Iterator[Dict[str, Any]]:
     """Those of the same step in runs of the same flow, of this task none, the newest run first."""
     here, step = _runs(), str(current.step_name)
     mine = os.path.realpath(checkpoint.directory())
-    for run in sorted(os.listdir(here), reverse=True):
+    for run in sorted(os.listdir(here), key=lambda one: _made_at(here, one), reverse=True):
         folder = os.path.join(here, run, step)
         if not os.path.isdir(folder):
             continue
@@ -210,6 +210,14 @@ def _of_earlier_runs(own: Checkpoints) -> Iterator[Dict[str, Any]]:
             if os.path.realpath(home) != mine:
                 found += own._to_load(home)
         yield from sorted(found, key=lambda one: str(one["created_on"]), reverse=True)
+
+
+def _made_at(runs: str, run: str) -> int:
+    """When the run was made, in ns; ids of one second are in no order."""
+    try:
+        return os.stat(os.path.join(runs, run, "spec.json")).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _record(one: Any) -> Dict[str, Any]:

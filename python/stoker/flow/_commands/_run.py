@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
@@ -114,7 +115,7 @@ def _start(
         "tags": values["tags"],
         "max_workers": values["max_workers"],
         "max_num_splits": values["max_num_splits"],
-        "with": decospecs(context, values["decospecs"]),
+        **_with(decospecs(context, values["decospecs"])),
         "cache": values.get("cache", False),
         "policy": values.get("policy"),
         "namespace": values["user_namespace"],
@@ -129,6 +130,35 @@ def _start(
     }
     validate(context)
     return int(run_flow(context.flow, parameters, options))
+
+
+def _with(specs: List[str]) -> Dict[str, Any]:
+    """``--with`` names decorators, and at most one stack: ``docker``, or one of ``stoker.yaml``."""
+    from .._decorators import STEP
+
+    stacks = [one for one in specs if one.partition(":")[0].strip() not in STEP and is_stack(one)]
+    if len(stacks) > 1:
+        raise CommandException(
+            f"--with {' --with '.join(stacks)}: these are stacks, and a run is on one of them"
+        )
+    rest = [one for one in specs if one not in stacks]
+    return {"with": rest, **({"stack": stacks[0]} if stacks else {})}
+
+
+def is_stack(name: str) -> bool:
+    """The engine knows a stack of this name; whether it is right is for it to say."""
+    if name in ("docker", "local"):
+        return True
+    folder = os.getcwd()
+    while True:
+        try:
+            with open(os.path.join(folder, "stoker.yaml"), encoding="utf-8") as stream:
+                return re.search(rf"^\s+{re.escape(name)}\s*:", stream.read(), re.M) is not None
+        except OSError:
+            above = os.path.dirname(folder)
+        if above == folder:
+            return False
+        folder = above
 
 
 def decospecs(context: Context, own: List[str]) -> List[str]:

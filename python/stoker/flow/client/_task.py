@@ -281,6 +281,9 @@ def _facts(task: TaskRecord) -> Dict[str, Any]:
         steps = run.spec.get("steps") or {}
         names = [(steps.get(f[0]) or {}).get("foreach") or f[0] for f in frames]
         facts["foreach-stack"] = [f"{n}={f[1]}" for n, f in zip(names, frames)]
+    if is_parallel(task):
+        facts["parallel-world-size"] = int(brief["ranks"])
+        facts.update({} if task.rank else {"internal_task_type": "control_task"})
     if brief.get("status") in ("succeeded", "cached", "failed"):
         facts["attempt-done"] = facts["attempt"]
         facts["attempt_ok"] = str(task.succeeded)
