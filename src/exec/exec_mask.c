@@ -1,5 +1,6 @@
 /* Secrets that a step let out: their known values become stars in its logs and its result, before
  * anything of these is kept. Best effort: a value that the step changed is not known. */
+#include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -115,10 +116,45 @@ static void mask_result(const char *path, const char *const *values, uint32_t n)
     json_decref(doc);
 }
 
+/* What one process, or an attempt, has written of itself. */
+static void mask_folder(const char *dir, const char *const *values, uint32_t n, stk_arena *arena)
+{
+    static const char *const logs[] = {"stdout.log", "stderr.log", "gang.json", "stack.txt"};
+    static const char *const results[] = {"result.json", "hook.json"};
+    for (size_t k = 0; k < sizeof logs / sizeof *logs; k++) {
+        const char *log = stk_arena_printf(arena, "%s/%s", dir, logs[k]);
+        for (uint32_t i = 0; log != NULL && i < n; i++) {
+            mask_file(log, values[i]);
+        }
+    }
+    for (size_t k = 0; k < sizeof results / sizeof *results; k++) {
+        const char *result = stk_arena_printf(arena, "%s/%s", dir, results[k]);
+        if (result != NULL) {
+            mask_result(result, values, n);
+        }
+    }
+}
+
+/* Those of a gang: rank-K, whatever K. */
+static void mask_ranks(const char *dir, const char *const *values, uint32_t n, stk_arena *arena)
+{
+    DIR *list = opendir(dir);
+    const struct dirent *entry;
+    while (list != NULL && (entry = readdir(list)) != NULL) {
+        if (strncmp(entry->d_name, "rank-", 5) == 0) {
+            const char *rank = stk_arena_printf(arena, "%s/%s", dir, entry->d_name);
+            if (rank != NULL) {
+                mask_folder(rank, values, n, arena);
+            }
+        }
+    }
+    if (list != NULL) {
+        (void)closedir(list);
+    }
+}
+
 void stk_exec_mask(const stk_settings *settings, const char *dir, stk_arena *arena)
 {
-    static const char *const logs[] = {"stdout.log", "stderr.log"};
-    static const char *const results[] = {"result.json", "hook.json"};
     const char **values = settings->n_secrets == 0
                               ? NULL
                               : stk_arena_array(arena, settings->n_secrets, sizeof *values);
@@ -130,14 +166,8 @@ void stk_exec_mask(const stk_settings *settings, const char *dir, stk_arena *are
             values[n++] = value;
         }
     }
-    for (int k = 0; k < 2 && n > 0; k++) {
-        const char *log = stk_arena_printf(arena, "%s/%s", dir, logs[k]);
-        const char *result = stk_arena_printf(arena, "%s/%s", dir, results[k]);
-        for (uint32_t i = 0; log != NULL && i < n; i++) {
-            mask_file(log, values[i]);
-        }
-        if (result != NULL) {
-            mask_result(result, values, n);
-        }
+    if (n > 0) {
+        mask_folder(dir, values, n, arena);
+        mask_ranks(dir, values, n, arena);
     }
 }

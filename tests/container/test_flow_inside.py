@@ -87,3 +87,33 @@ def test_flow_in_the_images_of_its_steps(project: Project, debian: str) -> None:
     assert log(project, "gather").splitlines()[0] == f"outside {nodes}"
     python(project, "flow.py", "run")
     assert "'hello'" not in log(project, "gather")
+
+
+def test_a_growing_document_inside(project: Project, debian: str) -> None:  # noqa: F811
+    """Commands: items, task ids in paths, an inherited output, checkpoints of a task with an id."""
+    inside = {"docker": {"parent_image": debian}, "backend": "docker"}
+    steps = {
+        "start": {
+            "run": 'echo "[3, 4]" > $STOKER_OUTPUT/todo; echo seed > $STOKER_OUTPUT/seed; echo $IMAGE_SAYS > $STOKER_OUTPUT/where',
+            "outputs": ["todo", "seed", "where"],
+            "next": "work",
+            "foreach": "todo",
+            **inside,
+        },
+        "work": {
+            "run": "mkdir -p $STOKER_CHECKPOINT_DIR && echo 1 > $STOKER_CHECKPOINT_DIR/one\n"
+            "! touch $STOKER_INPUT_seed 2>/dev/null || exit 9\n"
+            'echo "\\"$STOKER_ITEM $STOKER_INDEX $STOKER_TASK $(cat $STOKER_INPUT_seed)\\"" > $STOKER_OUTPUT/part',
+            "inputs": {"seed": {"from": "start.seed"}},
+            "outputs": ["part"],
+            "keep_checkpoints": True,
+            "next": "gather",
+            **inside,
+        },
+        "gather": {"run": "cat $STOKER_INPUT_parts/*", "inputs": {"parts": {"from": "work.part"}}, "join": True},
+    }  # fmt: skip
+    project.write("p.yaml", json.dumps({"stoker": 1, "name": "grows", "steps": steps}))
+    project.stoker("run", "p.yaml")
+    assert log(project, "gather") == '"3 0 2 seed"\n"4 1 3 seed"\n'
+    kept = (project.folder / ".stoker/runs").glob("*/work/*/checkpoints/one")
+    assert sorted(p.parts[-3] for p in kept) == ["2", "3"]

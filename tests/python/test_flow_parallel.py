@@ -216,6 +216,15 @@ def test_resume_clones_a_gang(tmp_path: Path) -> None:
     )  # of the first run only
 
 
+def test_secrets_are_masked_in_what_nodes_wrote(tmp_path: Path) -> None:
+    step = "print(os.environ['MY_TOKEN'])\nprint(os.environ['MY_TOKEN'], file=sys.stderr)\nself.got = os.environ['MY_TOKEN'][:0]"
+    body = gang(step, "2", "@secrets(sources=['MY_TOKEN'])\n    @parallel")
+    play(tmp_path, body, STOKER_SECRET_MY_TOKEN="hush-hush")
+    files = [p for p in tmp_path.rglob("*") if p.is_file()]
+    assert not [p for p in files if b"hush-hush" in p.read_bytes()]
+    assert len([p for p in files if p.name == "stdout.log" and b"*********" in p.read_bytes()]) == 3
+
+
 WRONG = {
     "no @parallel": (gang("pass", decorators=""), "starts 'train' by num_parallel, but 'train' has no @parallel"),
     "no num_parallel": (
@@ -336,6 +345,41 @@ class F(FlowSpec):
         pass
 """, STOKER_ACCEL="sim:4xA100")  # fmt: skip
     assert logs(tmp_path, "join") == [f"{[f'GPU-sim-{k}' for k in range(4)]} 12\n"]
+
+
+def test_gangs_share_the_devices(tmp_path: Path) -> None:
+    """Each gets two of three at once, or waits: none holds one and waits for the other."""
+    play(tmp_path, """
+class F(FlowSpec):
+    @step
+    def start(self):
+        self.items = list(range(4))
+        self.next(self.each, foreach="items")
+    @step
+    def each(self):
+        self.next(self.train, num_parallel=2)
+    @resources(gpu=1, cpu=0.05)
+    @parallel
+    @step
+    def train(self):
+        self.mask = masks()["CUDA_VISIBLE_DEVICES"]
+        os.mkdir("in-" + self.mask)
+        time.sleep(0.2)
+        os.rmdir("in-" + self.mask)
+        self.next(self.j)
+    @step
+    def j(self, inputs):
+        self.n = len({i.mask for i in inputs})
+        self.next(self.join)
+    @step
+    def join(self, inputs):
+        print([i.n for i in inputs])
+        self.next(self.end)
+    @step
+    def end(self):
+        pass
+""", STOKER_ACCEL="sim:3xA100")  # fmt: skip
+    assert logs(tmp_path, "join") == ["[2, 2, 2, 2]\n"]
 
 
 def test_gpu_profile(tmp_path: Path) -> None:
