@@ -185,6 +185,50 @@ static const char *added_json(const stk_exec *x, const stk_grow_adding *a)
     return buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
 }
 
+/* Policy fit gives a gang less than its ranks ask for together: said once for a step. (What one
+ * rank asks for is the plan's to compare.) */
+static int note_less(stk_exec *x, uint32_t i_step, uint32_t ranks, stk_err *err)
+{
+    stk_pack_ask asks[STK_LIMIT_ASKS];
+    const stk_capacity *c = x->config.capacity;
+    stk_request r = stk_exec_request(x->config.plan, i_step, ranks, asks);
+    bool cpus = r.limit_cpu && r.cpu_milli > c->cpu_milli;
+    bool memory = r.limit_memory && r.memory_bytes > c->memory_bytes;
+    if (ranks < 2 || x->config.policy != STK_POLICY_FIT || !(cpus || memory)) {
+        return 0;
+    }
+    if (x->noted_less == NULL) {
+        x->noted_less = stk_arena_array(x->arena, stk_spec_n_steps(x->spec), sizeof *x->noted_less);
+    }
+    if (x->noted_less == NULL) {
+        return stk_exec_nomem(err);
+    }
+    if (x->noted_less[i_step]) {
+        return 0;
+    }
+    x->noted_less[i_step] = true;
+    const char *asked = "", *has = "";
+    if (cpus) {
+        asked = stk_arena_printf(x->scratch, "%g CPUs", (double)r.cpu_milli / 1e3);
+        has = stk_arena_printf(x->scratch, "%g", (double)c->cpu_milli / 1e3);
+    }
+    if (memory && asked != NULL && has != NULL) {
+        asked = stk_arena_printf(x->scratch, "%s%s%.3g GB of memory", asked, cpus ? " and " : "",
+                                 (double)r.memory_bytes / 1e9);
+        has = stk_arena_printf(x->scratch, "%s%s%.3g GB", has, cpus ? " and " : "",
+                               (double)c->memory_bytes / 1e9);
+    }
+    const char *text =
+        asked == NULL || has == NULL
+            ? NULL
+            : stk_arena_printf(
+                  x->scratch,
+                  "the %u ranks of step '%s' ask for %s together: %s has %s, which they "
+                  "share (policy fit)",
+                  ranks, stk_spec_step(x->spec, i_step)->name, asked, c->where, has);
+    return text == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, text, err);
+}
+
 /* One row, however many tasks; the number of one is that of the first. */
 static int add(stk_exec *x, const stk_grow_adding *a, stk_err *err)
 {
@@ -192,6 +236,7 @@ static int add(stk_exec *x, const stk_grow_adding *a, stk_err *err)
     for (uint32_t i = 0; rc == 0 && i < a->n; i++) {
         rc = stk_exec_grow_schedule(x, a->first + i, NULL, 0, err);
     }
+    rc = rc < 0 ? rc : note_less(x, a->i_step, a->ranks, err);
     const char *data = rc < 0 ? NULL : added_json(x, a);
     if (data == NULL) {
         return rc < 0 ? rc : stk_exec_nomem(err);

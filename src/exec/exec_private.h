@@ -161,7 +161,8 @@ struct stk_exec {
     bool hung_up;
     bool is_interrupted; /* by the first of these signals */
     bool noted_busy;
-    int64_t look_ms;     /* when to look again what others hold, monotonic */
+    bool *noted_less; /* by step: a gang of it got less than its ranks ask for, and that is told */
+    int64_t look_ms;  /* when to look again what others hold, monotonic */
     int64_t look_for_ms; /* and how long after that */
     bool is_any_outside; /* they do */
     exec_claim claim;

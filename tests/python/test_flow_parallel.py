@@ -320,6 +320,22 @@ def test_devices_that_are_too_few(tmp_path: Path) -> None:
     ]
 
 
+def test_a_gang_that_asks_for_more_than_there_is(tmp_path: Path) -> None:
+    """Of memory and CPUs policy fit gives what there is, and says so; strict refuses."""
+    cpus = len(os.sched_getaffinity(0))
+    if cpus > 16:
+        pytest.skip("it would take more ranks than a test should start")
+    body = gang("pass", str(cpus + 1), "@resources(cpu=1, memory=100)\n    @parallel")
+    done = play(tmp_path, body)
+    said = rf"the {cpus + 1} ranks of step 'train' ask for {cpus + 1} CPUs together: this machine has .*, which they share"
+    assert len(re.findall("  ! " + said, done.stderr)) == 1, done.stderr
+    done = run(tmp_path, IMPORTS + body, ok=False, options={"policy": "strict"})
+    assert re.search(
+        rf"train/2 failed: its {cpus + 1} ranks ask for {cpus + 1} CPUs and .*, all at once",
+        done.stderr,
+    )
+
+
 def test_a_foreach_shares_the_devices(tmp_path: Path) -> None:
     """12 tasks on 4 GPUs: never two on one, and all four are used."""
     play(tmp_path, """
