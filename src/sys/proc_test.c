@@ -124,9 +124,10 @@ static void test_spawn_batch(void **state)
                        .stdout_fd = -1,
                        .stderr_fd = -1,
                        .batch = &batch};
+        const char *const argv[] = {cases[i].program, NULL}; /* read until all have started */
         pid_t pids[3];
         for (int k = 0; k < 3; k++) {
-            pids[k] = spawn_with(&s, (const char *const[]){cases[i].program, NULL});
+            pids[k] = spawn_with(&s, argv);
         }
         int rc = stk_sys_spawn_end(&batch, &s, &err);
         assert_int_equal(rc, cases[i].text == NULL ? 0 : STK_E_SYS);

@@ -300,7 +300,10 @@ class F(FlowSpec):
     assert late.startswith(
         "slow stoker.flow.exception.TimeoutException step 'slow' timed out after 1 sec"
     )
-    assert in_c.startswith("stuck stoker.flow.exception.FailureHandledByCatch") and "still running after 6" in in_c
+    assert (
+        in_c.startswith("stuck stoker.flow.exception.FailureHandledByCatch")
+        and "still running after 6" in in_c
+    )
     assert ">  ValueError: boom" in logs(tmp_path, "start")[0]
 
 
@@ -487,7 +490,8 @@ class F(FlowSpec):
 """)  # fmt: skip
     assert logs(tmp_path, "end") == ["[(0, 0, 3), (1, 10, 3), (2, 20, 3)] 3\n"]
     ranks = [
-        next(tmp_path.glob(f".stoker/runs/*/train/2/1/rank-{k}/stdout.log")).read_text() for k in range(3)
+        next(tmp_path.glob(f".stoker/runs/*/train/2/1/rank-{k}/stdout.log")).read_text()
+        for k in range(3)
     ]
     assert ranks == ["0 3 2 True 0 0\n", "1 3 2_node_1 True 1 1\n", "2 3 2_node_2 True 2 2\n"]
 

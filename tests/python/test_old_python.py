@@ -18,7 +18,10 @@ OLDEST = (3, 7)
 KNOWN = {
     ("_launch.py", "os.memfd_create"): "starts engines, which no worker does",
     ("_layers.py", "typing.TypedDict"): "under TYPE_CHECKING",
-    ("_items.py", "pickle.dumps(buffer_callback)"): "of flows, whose tasks need the front and its Python",
+    (
+        "_items.py",
+        "pickle.dumps(buffer_callback)",
+    ): "of flows, whose tasks need the front and its Python",
     ("_items.py", "pickle.loads(buffers)"): "as above",
     ("_outputs.py", "typing.get_type_hints(include_extras)"): "within a try that has another way",
 }
