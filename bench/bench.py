@@ -486,6 +486,11 @@ class Bench:
 
         containers.rows(self)
 
+    def flows(self) -> None:
+        import flows
+
+        flows.rows(self)
+
     # --- the page ---
 
     def write(self) -> None:
@@ -534,6 +539,7 @@ def main() -> int:
         "sampling",
         "launch",
         "containers",
+        "flows",
     ]
     try:
         for name in figures:

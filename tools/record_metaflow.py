@@ -9,7 +9,6 @@ changed keep their record; NAME… (or parts of names) are run in any case: all 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 import tempfile
@@ -25,12 +24,6 @@ import family  # noqa: E402
 import play  # noqa: E402
 
 
-def digest(case: family.Case) -> str:
-    """Of what is run; another digest asks for another record."""
-    commands = [[c.words, c.env, c.prints] for c in case.commands]
-    return hashlib.sha256(f"{case.source}{commands}".encode()).hexdigest()[:16]
-
-
 def main(python: str, names: list[str]) -> None:
     side = play.real(python)
     with tempfile.TemporaryDirectory() as top:
@@ -40,7 +33,7 @@ def main(python: str, names: list[str]) -> None:
         known = known.get("cases", {}) if known.get("version") == version else {}
 
         def record(case: family.Case) -> tuple[str, Any]:
-            mark = digest(case)
+            mark = play.digest(case)
             before = known.get(case.name)
             if before and before["program"] == mark and not any(n in case.name for n in names):
                 return case.name, before
@@ -51,8 +44,13 @@ def main(python: str, names: list[str]) -> None:
 
         with ThreadPoolExecutor(3) as pool:
             made = dict(sorted(pool.map(record, family.cases())))
-    text = json.dumps({"version": version, "cases": made}, indent=1, sort_keys=True)
-    RECORDED.write_text(text + "\n")
+    RECORDED.write_text(_text(version, made))
+
+
+def _text(version: str, made: dict[str, Any]) -> str:
+    """A line for each case, so that a change shows which ones."""
+    lines = [f"{json.dumps(k)}: {json.dumps(v, sort_keys=True)}" for k, v in made.items()]
+    return f'{{"version": "{version}", "cases": {{\n' + ",\n".join(lines) + "\n}}\n"
 
 
 if __name__ == "__main__":

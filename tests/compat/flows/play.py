@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +84,39 @@ def play(side: Side, case: Case, folder: Path) -> dict[str, Any]:
     if seen.returncode != 0:
         raise RuntimeError(f"{case.name}: {seen.stderr[-3000:]}\n{errors[-1][-3000:]}")
     return {"commands": said, **json.loads(seen.stdout.splitlines()[-1])}
+
+
+def digest(case: Case) -> str:
+    """Of what is run; another digest asks for another record."""
+    commands = [[c.words, c.env, c.prints] for c in case.commands]
+    return hashlib.sha256(f"{case.source}{commands}".encode()).hexdigest()[:16]
+
+
+_NOISE = re.compile(r"^(>.*|.*KILLED BY ORCHESTRATOR.*|.*Step \w+ timed out.*)\n", re.M)
+_NO_FAILURE = (None, "cancelled")
+
+
+def comparable(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Take away, on both sides, what hangs on which task was how far when another one failed, and words.
+
+    Where a run failed, a step that isn't wholly done on both sides counts by its tasks that failed.
+    """
+    for one in (ours, theirs):
+        for task in [t for run in one["runs"] for step in run["steps"].values() for t in step["tasks"]]:
+            task["failure"] = task["failure"] and task["failure"].rpartition(".")[2]
+            task["stdout"] = _NOISE.sub("", task["stdout"])
+    for mine, other in zip(ours["runs"], theirs["runs"]):
+        if mine["successful"] and other["successful"]:
+            continue
+        for name in sorted({*mine["steps"], *other["steps"]}):
+            steps = [run["steps"].get(name, {"tasks": []}) for run in (mine, other)]
+            if all(s["tasks"] and all(t["successful"] for t in s["tasks"]) for s in steps):
+                continue
+            for step in steps:
+                step["tasks"] = [t for t in step["tasks"] if t["failure"] not in _NO_FAILURE]
+            if not any(step["tasks"] for step in steps):
+                mine["steps"].pop(name, None)
+                other["steps"].pop(name, None)
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
