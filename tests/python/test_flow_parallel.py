@@ -74,7 +74,7 @@ NODES = gang(
     """
 del self.gone
 here = current.parallel
-assert current.is_parallel and self.index == self.input == here.node_index and self.foreach_stack() == []
+assert current.is_parallel and self.index == self.input == here.node_index and self.foreach_stack() == [(self.index, here.num_nodes, self.index)]
 assert os.environ["MF_PARALLEL_MAIN_IP"] == here.main_ip == "127.0.0.1"
 assert os.environ["MF_PARALLEL_CONTROL_TASK_ID"] == here.control_task_id == "2"
 assert os.environ["MF_PARALLEL_NUM_NODES"] == os.environ["WORLD_SIZE"] == "3" == str(here.num_nodes)
@@ -151,8 +151,8 @@ class F(FlowSpec):
     def end(self):
         pass
 """)  # fmt: skip
-    one = [(1, 0, True, [(0, 2, 1)])]
-    two = [(2, k, True, [(1, 2, 2)]) for k in range(2)]
+    one = [(1, 0, True, [(0, 2, 1), (0, 1, 0)])]
+    two = [(2, k, True, [(1, 2, 2), (k, 2, k)]) for k in range(2)]
     assert logs(tmp_path, "all") == [f"{one}\n{two}\n"]
 
 

@@ -144,9 +144,6 @@ class Scope:
 
     # ------------------------------------------------------------------ foreach
 
-    def _loops(self) -> List[Dict[str, Any]]:
-        return [one for one in self.frames if not one.get("parallel")]
-
     def index(self) -> Optional[int]:
         """Of the innermost frame: a foreach's item, or a node's number."""
         if not self.frames:
@@ -184,9 +181,10 @@ class Scope:
             return next(islice(value, index, index + 1))
 
     def stack(self) -> List[Tuple[int, int, Any]]:
-        """(index, number, item) of each open foreach."""
+        """(index, number, item) of each open foreach; of a gang the node, how many there are, the node."""
         return [
-            (one["index"], one["n"], self.item(self.frames.index(one))) for one in self._loops()
+            (self.item(level) if one.get("parallel") else one["index"], one["n"], self.item(level))
+            for level, one in enumerate(self.frames)
         ]
 
     # ------------------------------------------------------------------ what changed

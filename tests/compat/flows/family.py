@@ -256,7 +256,10 @@ def _failures() -> Iterator[Case]:
         caught = changed(
             graph,
             a=("@catch(var='err')", fail),
-            end=("", "err = getattr(self, 'err', None)\nself.saw = err and err.type.rpartition('.')[2]"),
+            end=(
+                "",
+                "err = getattr(self, 'err', None)\nself.saw = err and err.type.rpartition('.')[2]",
+            ),
         )
         if graph not in ("nested_foreach", "loop", "parallel"):  # not where the step is a split
             yield case("catch", graph, caught)
@@ -334,7 +337,14 @@ def _resumes() -> Iterator[Case]:
             wait = "time.sleep(8); " if waits else ""
             fail = ("", f"if ROUND == '1': {wait}raise ValueError('told to')")
             again = Command(["resume", "--origin-run-id", "$0"], {"ROUND": "2"})
-            yield case(f"resume_{name}", graph, changed(graph, **{name: fail}), RUN, again, quick=name == "join")
+            yield case(
+                f"resume_{name}",
+                graph,
+                changed(graph, **{name: fail}),
+                RUN,
+                again,
+                quick=name == "join",
+            )
     step = Command(["resume", "a", "--origin-run-id", "$0"], {"ROUND": "2"})
     for graph in FEW:
         yield case("resume_from", graph, GRAPHS[graph](), RUN, step, quick=graph == "foreach")

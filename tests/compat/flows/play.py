@@ -99,10 +99,12 @@ _NO_FAILURE = (None, "cancelled")
 def comparable(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Take away, on both sides, what hangs on which task was how far when another one failed, and words.
 
-    Where a run failed, a step that isn't wholly done on both sides counts by its tasks that failed.
+    Where a run failed, a step that isn't wholly done on both sides counts by its distinct failures.
     """
     for one in (ours, theirs):
-        for task in [t for run in one["runs"] for step in run["steps"].values() for t in step["tasks"]]:
+        for task in [
+            t for run in one["runs"] for step in run["steps"].values() for t in step["tasks"]
+        ]:
             task["failure"] = task["failure"] and task["failure"].rpartition(".")[2]
             task["stdout"] = _NOISE.sub("", task["stdout"])
     for mine, other in zip(ours["runs"], theirs["runs"]):
@@ -113,7 +115,8 @@ def comparable(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
             if all(s["tasks"] and all(t["successful"] for t in s["tasks"]) for s in steps):
                 continue
             for step in steps:
-                step["tasks"] = [t for t in step["tasks"] if t["failure"] not in _NO_FAILURE]
+                failures = {(t["failure"], t["attempt"]) for t in step["tasks"]}
+                step["tasks"] = sorted(list(f) for f in failures if f[0] not in _NO_FAILURE)
             if not any(step["tasks"] for step in steps):
                 mine["steps"].pop(name, None)
                 other["steps"].pop(name, None)

@@ -41,6 +41,7 @@ _RUNNER = {
     for name in ("ExecutingProcess", "ExecutingRun", "ExecutingTask", "Runner")
 }
 _NOTEBOOK = {"NBRunner": "stoker.flow.runner:NBRunner"}
+_CARDS = "stoker.flow.cards"
 _DEPLOYERS = {"Deployer": "stoker.flow.runner:Deployer"}
 
 # Module → {name → "module:name" in Stoker}, or Stoker's module of the same names.
@@ -51,6 +52,7 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
         **_DEPLOYERS,
         **_TOP,
     },
+    "metaflow.cards": _CARDS,
     "metaflow.client": _CLIENT,
     "metaflow.client.core": _CLIENT,
     "metaflow.decorators": {
@@ -71,6 +73,12 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "metaflow.metaflow_version": {"get_version": "stoker.flow._tags:metaflow_version"},
     "metaflow.parameters": _PARAMETERS,
     "metaflow.plugins": {},
+    "metaflow.plugins.cards": {},
+    "metaflow.plugins.cards.card_client": {"get_cards": f"{_CARDS}:get_cards"},
+    "metaflow.plugins.cards.card_modules": {},
+    "metaflow.plugins.cards.card_modules.basic": _CARDS,
+    "metaflow.plugins.cards.card_modules.card": _CARDS,
+    "metaflow.plugins.cards.card_modules.components": _CARDS,
     "metaflow.plugins.catch_decorator": {
         "CatchDecorator": "stoker.flow._decorators._control:Catch",
         "FailureHandledByCatch": "stoker.flow.exception:FailureHandledByCatch",
