@@ -302,10 +302,9 @@ static void records(stk_buf *out, const json_t *values)
 
 static void vega(stk_buf *out, const json_t *one, int depth)
 {
-    (void)depth;
     const json_t *spec = json_object_get(one, "spec"), *values = values_of(spec);
     char why[160];
-    if (stk_svg_vega(spec, out, why, sizeof why)) {
+    if (stk_svg_vega(spec, depth > 0, out, why, sizeof why)) {
         return;
     }
     stk_buf_text(out, "<div class=\"undrawn\"><p class=\"meta\">This chart is not drawn (");

@@ -15,8 +15,8 @@ void stk_html_components(stk_buf *out, const json_t *components);
 void stk_html_markdown(stk_buf *out, const char *text);
 /* Python with its words, texts and comments told apart. */
 void stk_html_python(stk_buf *out, const char *code);
-/* A Vega-Lite chart as SVG. Not drawn: false, and `why` (a static sentence's middle: "the mark
- * 'boxplot'"), with nothing added to `out`. */
-bool stk_svg_vega(const json_t *spec, stk_buf *out, char *why, size_t why_size);
+/* A Vega-Lite chart as SVG, `narrow` where it stands in a table. Not drawn: false, and `why` (a
+ * static sentence's middle: "the mark 'boxplot'"), with nothing added to `out`. */
+bool stk_svg_vega(const json_t *spec, bool narrow, stk_buf *out, char *why, size_t why_size);
 
 #endif

@@ -11,45 +11,6 @@
 #include "report/report_testing.h"
 #include "sys/file.h"
 
-/* Tags balance (void elements are written <x/>), attributes are quoted, no stray '<' or '&'. */
-static void assert_well_formed(const char *html)
-{
-    enum { DEPTH = 200 };
-    char names[DEPTH][32];
-    int depth = 0;
-    const char *s = strstr(html, "<html");
-    assert_non_null(s);
-    for (; *s != '\0'; s++) {
-        if (*s == '&') {
-            size_t n = strcspn(s, ";");
-            assert_true(n >= 2 && n <= 6);
-        }
-        if (*s != '<') {
-            continue;
-        }
-        bool closing = s[1] == '/';
-        const char *name = s + 1 + closing;
-        size_t n = strcspn(name, " />\n");
-        assert_true(n > 0 && n < sizeof names[0]);
-        const char *at = name;
-        for (bool quoted = false; quoted || *at != '>'; at++) {
-            assert_true(*at != '\0' && *at != '<');
-            quoted ^= *at == '"';
-        }
-        if (closing) {
-            assert_true(depth > 0);
-            depth--;
-            assert_int_equal(strlen(names[depth]), n);
-            assert_memory_equal(names[depth], name, n);
-        } else if (at[-1] != '/') {
-            assert_true(depth < DEPTH);
-            (void)snprintf(names[depth++], sizeof names[0], "%.*s", (int)n, name);
-        }
-        s = at;
-    }
-    assert_int_equal(depth, 0);
-}
-
 static int n_times(const char *text, const char *word)
 {
     int n = 0;
@@ -74,7 +35,7 @@ static void test_card(void **state)
     stk_case_mixed(&c, "/s");
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
     make_card(&c, &out);
-    assert_well_formed(out.data);
+    stk_case_well_formed(out.data);
     /* Hostile text is there, as text. */
     assert_null(strstr(out.data, "<script"));
     assert_null(strstr(out.data, "<img"));
@@ -134,7 +95,7 @@ static void test_curves(void **state)
     close(fd);
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
     make_card(&c, &out);
-    assert_well_formed(out.data);
+    stk_case_well_formed(out.data);
     assert_non_null(strstr(out.data, "peak 901 MB of 4 GB")); /* one sample of 1,000 is not lost */
     assert_non_null(strstr(out.data, "peak 2.0 CPU"));
     assert_non_null(strstr(out.data, "GPU 0 memory"));
@@ -163,7 +124,7 @@ static void test_many(void **state)
     stk_case_many(&c, 20000);
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
     make_card(&c, &out);
-    assert_well_formed(out.data);
+    stk_case_well_formed(out.data);
     assert_true(out.len < 1000000);
     assert_non_null(strstr(out.data, "similar ones are drawn as one box"));
     assert_non_null(strstr(out.data, "and 19,500 more steps"));
@@ -177,7 +138,7 @@ static void test_empty(void **state)
     stk_case_new(&c, "{\"stoker\":1,\"name\":\"p\",\"steps\":{\"a\":{\"run\":\"true\"}}}", NULL);
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
     make_card(&c, &out); /* before its first event */
-    assert_well_formed(out.data);
+    stk_case_well_formed(out.data);
     stk_case_done(&c);
 }
 
@@ -254,7 +215,7 @@ static void test_grown(void **state)
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
     stk_case_flow(&c, "/s", 1200);
     make_card(&c, &out);
-    assert_well_formed(out.data);
+    stk_case_well_formed(out.data);
     assert_non_null(strstr(out.data, "1,199 succeeded, 1 cached</title>"));
     assert_non_null(strstr(out.data, ">×1,200</text>")); /* on the edge of the foreach */
     assert_non_null(strstr(out.data, ">yes</text>"));    /* on the edge of a case */
@@ -268,13 +229,13 @@ static void test_grown(void **state)
     stk_buf_clear(&out);
     stk_case_gang(&c, "/s");
     make_card(&c, &out);
-    assert_well_formed(out.data);
+    stk_case_well_formed(out.data);
     assert_non_null(strstr(out.data, ">2 ranks</text>"));
     stk_case_done(&c);
     stk_buf_clear(&out);
     stk_case_nested(&c, "/s");
     make_card(&c, &out);
-    assert_well_formed(out.data);
+    stk_case_well_formed(out.data);
     stk_case_done(&c);
 }
 
@@ -292,11 +253,11 @@ static void test_loop(void **state)
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
     stk_case_new(&c, spec, "/s");
     make_card(&c, &out); /* before its first task */
-    assert_well_formed(out.data);
+    stk_case_well_formed(out.data);
     stk_case_feed(&c, STK_EV_TASK_ADDED, 0, 0, 1, "{\"step\":\"start\",\"n\":1,\"deps\":[]}");
     stk_buf_clear(&out);
     make_card(&c, &out);
-    assert_well_formed(out.data);
+    stk_case_well_formed(out.data);
     assert_int_equal(n_times(out.data, "class=\"edge maybe\""), 4);
     assert_int_equal(n_times(out.data, "class=\"edge\""), 1);
     assert_non_null(strstr(out.data, ">again</text>"));

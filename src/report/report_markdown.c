@@ -46,7 +46,8 @@ static void tame(cmark_node *root)
     cmark_iter_free(iter);
 }
 
-/* `inside`: without the paragraph around it. */
+/* `inside`: a cell, whose text has a dot before it (so that nothing in it begins a block): without
+ * that and the paragraph around it. */
 static void common(stk_buf *out, const char *text, size_t len, bool inside)
 {
     cmark_node *root = cmark_parse_document(text, len, CMARK_OPT_VALIDATE_UTF8);
@@ -56,8 +57,8 @@ static void common(stk_buf *out, const char *text, size_t len, bool inside)
     tame(root);
     char *html = cmark_render_html(root, CMARK_OPT_SAFE);
     size_t n = html != NULL ? strlen(html) : 0;
-    if (inside && n > 8 && strncmp(html, "<p>", 3) == 0 && strcmp(html + n - 5, "</p>\n") == 0) {
-        stk_buf_add(out, html + 3, n - 8);
+    if (inside && n > 9 && strncmp(html, "<p>.", 4) == 0 && strcmp(html + n - 5, "</p>\n") == 0) {
+        stk_buf_add(out, html + 4, n - 9);
     } else if (html != NULL) {
         stk_buf_add(out, html, n);
     }
@@ -142,8 +143,14 @@ static void table_row(stk_buf *out, const cells *row, uint32_t n, const char *si
                             : sides[i] == 'c' ? " class=\"mid\""
                                               : "";
         stk_buf_printf(out, "<%s%s>", tag, class);
-        if (i < row->n) {
-            common(out, row->text[i], row->len[i], true);
+        STK_BUF_AUTO text = STK_BUF_INIT(MAX_CARD_BYTES); /* a bar's backslash is the table's */
+        stk_buf_char(&text, '.');
+        for (size_t k = 0; i < row->n && k < row->len[i]; k++) {
+            bool is_bar = row->text[i][k] == '\\' && row->text[i][k + 1] == '|';
+            stk_buf_add(&text, &row->text[i][k += is_bar], 1);
+        }
+        if (text.len > 1) {
+            common(out, text.data, text.len, true);
         }
         stk_buf_printf(out, "</%s>", tag);
     }

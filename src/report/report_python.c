@@ -65,10 +65,11 @@ static size_t token(const char *s, const char **ret_class)
     if (!is_word(*s)) {
         return 1;
     }
-    while (is_word(s[n])) {
+    bool is_number = *s >= '0' && *s <= '9';
+    while (is_word(s[n]) || (is_number && s[n] == '.')) {
         n++;
     }
-    *ret_class = *s >= '0' && *s <= '9' ? "n" : is_keyword(s, n) ? "k" : NULL;
+    *ret_class = is_number ? "n" : is_keyword(s, n) ? "k" : NULL;
     return n;
 }
 

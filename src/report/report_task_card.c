@@ -160,6 +160,22 @@ static int parameters(const sheet *s)
     return 0;
 }
 
+/* What the step logged of itself, and what @catch stood in for. */
+static int metadata(const sheet *s)
+{
+    stk_view_details d;
+    int rc = stk_html_details(&s->p, s->i_task, &d);
+    STK_BUF_AUTO rows = STK_BUF_INIT(MAX_CARD_BYTES);
+    if (rc == 0 && d.metadata != NULL && stk_html_pairs(&s->p, &rows, "", d.metadata) > 0) {
+        open_panel(s->p.out, "Metadata");
+        stk_buf_text(s->p.out, "<table class=\"pairs\"><tbody>");
+        stk_buf_add(s->p.out, rows.data, rows.len);
+        stk_buf_text(s->p.out, "</tbody></table>");
+        close_panel(s->p.out);
+    }
+    return rc;
+}
+
 static void artifact_row(const sheet *s, const char *name, const stk_view_ref *ref)
 {
     stk_buf *out = s->p.out;
@@ -174,7 +190,8 @@ static void artifact_row(const sheet *s, const char *name, const stk_view_ref *r
     stk_buf_text(out, "<tr><td><b>");
     stk_html_user(out, name);
     stk_buf_text(out, "</b></td>");
-    stk_html_cell(out, NULL, ref->type != NULL ? ref->type : ref->format);
+    const char *type = ref->type != NULL ? ref->type : ref->format;
+    stk_html_cell(out, NULL, type != NULL && strncmp(type, "builtins.", 9) == 0 ? type + 9 : type);
     stk_html_cell(out, "num",
                   ref->size >= 0 ? stk_units_format_memory(ref->size, size, sizeof size) : "");
     stk_buf_text(out, "<td><code>");
@@ -311,8 +328,9 @@ static int logs(const sheet *s)
 
 typedef int (*part)(const sheet *s);
 /* What the engine knows beside the step's report, by the card's type. */
-static const part all_parts[] = {head,  tiles, notes,     components, parameters, artifacts,
-                                 graph, code,  resources, curves,     logs,       NULL};
+static const part all_parts[] = {head,      tiles,    notes, components, parameters,
+                                 artifacts, metadata, graph, code,       resources,
+                                 curves,    logs,     NULL};
 static const part blank_parts[] = {head, notes, components, NULL};
 static const part device_parts[] = {head, tiles, resources, curves, NULL};
 
@@ -354,7 +372,8 @@ static int choose(const sheet *s, const char *id, const stk_task_card **ret)
     if (rc < 0 || (n == 0 && id == NULL)) {
         return rc;
     }
-    while (i < n && (id != NULL ? !is_same(cards[i].id, id) : cards[i].id != NULL)) {
+    while (i < n && (id != NULL ? !is_same(cards[i].id, id)
+                                : cards[i].id != NULL || cards[i].type == NULL)) {
         i++;
     }
     for (uint32_t k = 0; i == n && id != NULL && k < n; k++) {

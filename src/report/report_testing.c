@@ -272,3 +272,41 @@ void stk_case_golden(const char *name, const char *text)
     must(stk_file_read(path, 1u << 24, &golden, &len, &err), &err);
     assert_string_equal(text, golden);
 }
+
+void stk_case_well_formed(const char *html)
+{
+    enum { DEPTH = 200 };
+    char names[DEPTH][32];
+    int depth = 0;
+    const char *s = strstr(html, "<html");
+    s = s != NULL ? s : html;
+    for (; *s != '\0'; s++) {
+        if (*s == '&') {
+            size_t n = strcspn(s, ";");
+            assert_true(n >= 2 && n <= 6);
+        }
+        if (*s != '<') {
+            continue;
+        }
+        bool closing = s[1] == '/';
+        const char *name = s + 1 + closing;
+        size_t n = strcspn(name, " />\n");
+        assert_true(n > 0 && n < sizeof names[0]);
+        const char *at = name;
+        for (bool quoted = false; quoted || *at != '>'; at++) {
+            assert_true(*at != '\0' && *at != '<');
+            quoted ^= *at == '"';
+        }
+        if (closing) {
+            assert_true(depth > 0);
+            depth--;
+            assert_int_equal(strlen(names[depth]), n);
+            assert_memory_equal(names[depth], name, n);
+        } else if (at[-1] != '/') {
+            assert_true(depth < DEPTH);
+            (void)snprintf(names[depth++], sizeof names[0], "%.*s", (int)n, name);
+        }
+        s = at;
+    }
+    assert_int_equal(depth, 0);
+}

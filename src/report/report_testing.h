@@ -33,6 +33,10 @@ void stk_case_nested(stk_report_case *c, const char *store_path);
 /* start → a gang of 2 → join. */
 void stk_case_gang(stk_report_case *c, const char *store_path);
 
+/* Tags balance (void elements are written <x/>), attributes are quoted, no stray '<' or '&'. A page
+ * from its <html> on, or a piece of one. */
+void stk_case_well_formed(const char *html);
+
 /* Compares with tests/data/report/NAME (rewritten when STOKER_UPDATE_GOLDEN is set). */
 void stk_case_golden(const char *name, const char *text);
 

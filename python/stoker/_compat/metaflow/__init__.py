@@ -31,6 +31,7 @@ _CLIENT = {
         *("inspect_spin", "metadata", "namespace"),
     )
 }
+_CARDS = "stoker.flow.cards"
 _CURRENT = {
     "current": "stoker.flow:current",
     "Current": "stoker.flow._current:Current",
@@ -41,7 +42,6 @@ _RUNNER = {
     for name in ("ExecutingProcess", "ExecutingRun", "ExecutingTask", "Runner")
 }
 _NOTEBOOK = {"NBRunner": "stoker.flow.runner:NBRunner"}
-_CARDS = "stoker.flow.cards"
 _DEPLOYERS = {"Deployer": "stoker.flow.runner:Deployer"}
 
 # Module → {name → "module:name" in Stoker}, or Stoker's module of the same names.
@@ -74,8 +74,11 @@ _MODULES: Dict[str, Union[str, Dict[str, str]]] = {
     "metaflow.parameters": _PARAMETERS,
     "metaflow.plugins": {},
     "metaflow.plugins.cards": {},
-    "metaflow.plugins.cards.card_client": {"get_cards": f"{_CARDS}:get_cards"},
-    "metaflow.plugins.cards.card_modules": {},
+    "metaflow.plugins.cards.card_client": _CARDS,
+    "metaflow.plugins.cards.card_decorator": {
+        "CardDecorator": "stoker.flow._decorators._card:Card"
+    },
+    "metaflow.plugins.cards.card_modules": _CARDS,
     "metaflow.plugins.cards.card_modules.basic": _CARDS,
     "metaflow.plugins.cards.card_modules.card": _CARDS,
     "metaflow.plugins.cards.card_modules.components": _CARDS,

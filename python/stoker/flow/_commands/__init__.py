@@ -279,6 +279,16 @@ def table(parameters: List[Option]) -> Command:
                     ],
                     [Argument("pathspec", required=False)],
                 ),
+                Command(
+                    "server",
+                    "Show a run's cards at a loopback address, also while it runs.",
+                    "_card:server",
+                    [
+                        Option("--run-id", "The run; else the newest."),
+                        Option("--port", "The port; 0: any that is free.", "int", 8324),
+                        Option("--poll-interval", "Seconds between two looks.", "int", 5),
+                    ],
+                ),
                 Command("view", "Show a card in the browser.", "_card:view", _card_options(), card),
             ],
         ),

@@ -1,15 +1,14 @@
-"""``card view|get|list``: cards of tasks."""
+"""``card view|get|list|server``: cards of tasks."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List
 
-from ..._binary import output_of
 from .. import client
+from ..cards._client import Card, cards_of
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
 from ._data import tasks_at
 
@@ -39,34 +38,24 @@ def _tasks(context: Context, text: Any) -> List[client.Task]:
     return [task for step in reversed(list(run)) for task in reversed(list(step))]
 
 
-def _cards(context: Context, values: Dict[str, Any]) -> List[Dict[str, Any]]:
-    """Cards that fit the options, each with its ``task``."""
-    found: List[Dict[str, Any]] = []
+def _cards(context: Context, values: Dict[str, Any]) -> List[Card]:
+    """Cards that fit the options."""
+    found: List[Card] = []
     for task in _tasks(context, values["pathspec"]):
         origin = task.origin_pathspec
         if origin is not None and values["follow_resumed"]:
             task = client.Task(origin, _namespace_check=False)
-        for card in task._now.full.get("cards") or ():
-            digest = _digest(str(card["path"]))
-            fits = (
-                (values["id"] in (None, card.get("id")))
-                and (values["type"] in (None, card.get("type")))
-                and digest.startswith(values["hash"] or "")
-            )
-            if fits:
-                found.append({**card, "hash": digest, "task": task})
+        found += [
+            card
+            for card in cards_of(task)
+            if values["id"] in (None, card.id)
+            and values["type"] in (None, card.type)
+            and card.hash.startswith(values["hash"] or "")
+        ]
     return found
 
 
-def _digest(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.sha1(file.read()).hexdigest()
-    except OSError:
-        return ""
-
-
-def _one(context: Context, values: Dict[str, Any]) -> Dict[str, Any]:
+def _one(context: Context, values: Dict[str, Any]) -> Card:
     """The one card that is meant.
 
     Raises:
@@ -79,39 +68,21 @@ def _one(context: Context, values: Dict[str, Any]) -> Dict[str, Any]:
         )
     if len(found) > 1:
         have = ", ".join(
-            f"{c['type']} --hash {c['hash'][:_DIGITS]}"
-            + (f" --id {c['id']}" if c.get("id") else "")
-            for c in found
+            f"{c.type} --hash {c.hash[:_DIGITS]}" + (f" --id {c.id}" if c.id else "") for c in found
         )
         raise CommandException(f"{values['pathspec']} has {len(found)} cards, choose one: {have}")
     return found[0]
-
-
-def _page(card: Dict[str, Any], path: str) -> None:
-    """Write a card's page."""
-    run, step, task = card["task"].path_components[1:]
-    words = ["card", f"{run}/{step}/{task}", "-o", path]
-    name = card.get("name") or card.get("id")  # a card without an id has its type's name
-    if name:
-        words += ["--id", str(name)]
-    output_of(words, card["task"]._store)
 
 
 def get(context: Context, values: Dict[str, Any]) -> None:
     """The page on stdout, or into a file."""
     card = _one(context, values)
     if values["path"] is not None:
-        _page(card, values["path"])
+        card.write(os.path.abspath(values["path"]))
         return
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="stoker-card-") as folder:
-        path = os.path.join(folder, "card.html")
-        _page(card, path)
-        with open(path, "rb") as file:
-            sys.stdout.flush()
-            sys.stdout.buffer.write(file.read())
-            sys.stdout.buffer.flush()
+    sys.stdout.flush()
+    sys.stdout.buffer.write(card.get().encode("utf-8"))
+    sys.stdout.buffer.flush()
 
 
 def view(context: Context, values: Dict[str, Any]) -> None:
@@ -119,21 +90,19 @@ def view(context: Context, values: Dict[str, Any]) -> None:
     import webbrowser
 
     card = _one(context, values)
-    folder = os.path.dirname(str(card["path"]))
-    path = os.path.join(folder, f"{card.get('id') or card['type']}.page.html")
-    _page(card, path)
+    path = f"{os.path.splitext(card.path)[0]}.page.html"
+    card.write(path)
     print(path)
     webbrowser.open(f"file://{path}")
 
 
 def listing(context: Context, values: Dict[str, Any]) -> None:
     """Cards, as text or JSON, on stdout or into a file."""
-    found = _cards(context, values)
     by_task: Dict[str, List[Dict[str, Any]]] = {}
-    for card in found:
-        known = {"id": card.get("id"), "hash": card["hash"], "type": card.get("type")}
-        known["filename"] = os.path.basename(str(card["path"]))
-        by_task.setdefault(card["task"].pathspec, []).append(known)
+    for card in _cards(context, values):
+        known = {"id": card.id, "hash": card.hash, "type": card.type}
+        known["filename"] = os.path.basename(card.path)
+        by_task.setdefault(card.task.pathspec, []).append(known)
     if values["as_json"] or values["file"]:
         several = [{"pathspec": k, "cards": v} for k, v in by_task.items()]
         text = json.dumps(several[0] if len(several) == 1 else several, indent=4)
@@ -152,3 +121,85 @@ def _told(task: str, cards: List[Dict[str, Any]]) -> str:
         name = f" id {card['id']}" if card["id"] else ""
         lines.append(f"    {card['type']}{name} hash {card['hash'][:_DIGITS]}")
     return "\n".join(lines)
+
+
+# ---------------------------------------------------------------------------- server
+
+
+def server(context: Context, values: Dict[str, Any]) -> None:
+    """Pages of a run's cards on this machine's loopback address, made anew at each look, until it is interrupted."""
+    from http.server import ThreadingHTTPServer
+
+    place = ("127.0.0.1", int(values["port"]))
+    try:
+        serving = ThreadingHTTPServer(place, _handler(context, values))
+    except OSError as bad:
+        raise CommandException(f"port {place[1]} can't be had ({bad}); name another by --port")
+    with serving:
+        print(f"http://127.0.0.1:{serving.server_port}/", flush=True)
+        try:
+            serving.serve_forever()
+        except KeyboardInterrupt:
+            pass
+
+
+def _of_run(context: Context, run_id: Any) -> List[Card]:
+    """Cards of a run (None: the newest), of those that it has now."""
+    if run_id is None:
+        tasks = _tasks(context, None)
+    else:
+        run = client.Run(f"{context.name}/{run_id}", _namespace_check=False)
+        tasks = [task for step in reversed(list(run)) for task in reversed(list(step))]
+    return [card for task in tasks for card in cards_of(task)]
+
+
+def _index(cards: List[Card], poll_s: int) -> str:
+    import html
+
+    items = "".join(
+        f'<li><a href="/{i}">{html.escape(card.task.pathspec)}</a> {html.escape(card.id or card.type or "")}</li>'
+        for i, card in enumerate(cards)
+    )
+    return (
+        '<!DOCTYPE html><html><head><meta charset="utf-8"/><title>Cards</title>'
+        f'<meta http-equiv="refresh" content="{poll_s}"/>'
+        "<style>:root{color-scheme:light dark}body{font:15px system-ui,sans-serif;margin:32px}</style></head>"
+        f"<body><h1>Cards</h1><ul>{items or '<li>none yet</li>'}</ul></body></html>"
+    )
+
+
+def _handler(context: Context, values: Dict[str, Any]) -> Any:
+    from http.server import BaseHTTPRequestHandler
+
+    poll_s = max(1, int(values["poll_interval"]))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            # A page of elsewhere can't read what a name of its own leads to here.
+            if self.headers.get("Host", "").split(":")[0] not in ("127.0.0.1", "localhost"):
+                self.send_error(403)
+                return
+            try:
+                cards = _of_run(context, values["run_id"])
+                number = self.path.strip("/")
+                if number == "":
+                    page = _index(cards, poll_s)
+                else:
+                    page = cards[int(number)].get(reload_s=poll_s)
+            except (ValueError, IndexError):
+                self.send_error(404)
+                return
+            except Exception as bad:
+                self.send_error(500, explain=str(bad))
+                return
+            body = page.encode("utf-8")
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return Handler

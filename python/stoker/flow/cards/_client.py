@@ -22,11 +22,11 @@ class Card:
     """One card of a task; its page is made when it is asked for.
 
     Attributes:
-        type: as ``@card`` said. id: as ``@card`` said, or None. path: the card's file. hash: its digest.
+        task: whose it is. type: as ``@card`` said. id: as ``@card`` said, or None. path: the card's file. hash: its digest.
     """
 
     def __init__(self, task: Any, entry: Dict[str, Any]) -> None:
-        self._task, self._name = task, str(entry["name"])
+        self.task, self._name = task, str(entry["name"])
         self.type, self.id = entry.get("type"), entry.get("id")
         self.path = str(entry["path"])
         self._page: Optional[str] = None
@@ -42,15 +42,15 @@ class Card:
 
     def write(self, path: str, reload_s: int = 0) -> None:
         """Write the page to ``path``; of a live task it loads itself anew every ``reload_s`` seconds."""
-        run, step, task = self._task.path_components[1:]
+        run, step, task = self.task.path_components[1:]
         words = ["card", f"{run}/{step}/{task}", "--id", self._name, "-o", path]
-        output_of(words + (["--reload", str(reload_s)] if reload_s else []), self._task._store)
+        output_of(words + (["--reload", str(reload_s)] if reload_s else []), self.task._store)
 
-    def get(self) -> str:
+    def get(self, reload_s: int = 0) -> str:
         """The page, as HTML: as the card is when this is called."""
         with tempfile.TemporaryDirectory(prefix="stoker-card-") as folder:
             path = os.path.join(folder, "card.html")
-            self.write(path)
+            self.write(path, reload_s)
             with open(path, encoding="utf-8") as file:
                 return file.read()
 

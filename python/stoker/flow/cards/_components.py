@@ -189,7 +189,7 @@ class Table(UserComponent):
     ) -> None:
         self._data = [list(row) for row in data or ()]
         self._headers = list(headers or ())
-        self._n = len(self._data)
+        self._n = len(self._data)  # of a longer frame: its rows
         if disable_updates:
             self.REALTIME_UPDATABLE = False
 
@@ -215,7 +215,8 @@ class Table(UserComponent):
 
     def written(self) -> Dict[str, Any]:
         rows = [[plain(cell) for cell in row] for row in self._data]
-        return {"kind": "table", "headers": [str(h) for h in self._headers], "rows": rows}
+        headers = [str(h) for h in self._headers]
+        return {"kind": "table", "headers": headers, "rows": rows, "n": self._n}
 
 
 class Image(UserComponent):
@@ -300,7 +301,7 @@ class Image(UserComponent):
 
     def written(self) -> Dict[str, Any]:
         if self._error is not None:
-            return failure("Image could not be shown", self._error)
+            return failure("Image could not be shown", str(self._error))
         return {"kind": "image", "src": self._src, "label": self._label}
 
 
@@ -590,7 +591,7 @@ class JSONViewer(_Viewer):
 
 
 class YAMLViewer(_Viewer):
-    """Data as YAML (as JSON, which is YAML too, where PyYAML isn't installed).
+    """Data as YAML.
 
     Args:
         data: anything; a text is shown as it is. The others as :class:`JSONViewer`'s.
@@ -601,12 +602,33 @@ class YAMLViewer(_Viewer):
     def _text(self) -> str:
         if isinstance(self._data, str):
             return self._data
-        try:
-            import yaml  # type: ignore[import-untyped]
+        return "\n".join(_yaml(json.loads(json.dumps(self._data, default=repr))))
 
-            return str(yaml.safe_dump(self._data, sort_keys=False, allow_unicode=True)).rstrip()
-        except Exception:
-            return _as_json(self._data)
+
+def _yaml(value: Any) -> List[str]:
+    """Lines of plain data as YAML."""
+    if isinstance(value, dict) and value:
+        return [line for key, one in value.items() for line in _yaml_member(f"{_word(key)}:", one)]
+    if isinstance(value, list) and value:
+        lines = []
+        for one in value:
+            first, *rest = _yaml(one)
+            lines += [f"- {first}", *(f"  {line}" for line in rest)]
+        return lines
+    return [_word(value) if isinstance(value, str) else json.dumps(value)]
+
+
+def _yaml_member(key: str, value: Any) -> List[str]:
+    if isinstance(value, (dict, list)) and value:
+        return [key, *(f"  {line}" for line in _yaml(value))]
+    return [f"{key} {_yaml(value)[0]}"]
+
+
+def _word(text: str) -> str:
+    """A text that YAML reads as one; in quotes where it wouldn't."""
+    plain_word = re.match(r"^[A-Za-z_/][\w ./-]*$", text) and text == text.strip()
+    taken = text.lower() in ("true", "false", "null", "yes", "no", "on", "off")
+    return text if plain_word and not taken else json.dumps(text, ensure_ascii=False)
 
 
 class EventsTimeline(UserComponent):
