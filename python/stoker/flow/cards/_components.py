@@ -581,13 +581,12 @@ class JSONViewer(_Viewer):
     _KIND = "json"
 
     def _text(self) -> str:
-        data = self._data
-        if isinstance(data, str):
-            try:
-                data = json.loads(data)
-            except ValueError:
-                return data
-        return _as_json(data)
+        if not isinstance(self._data, str):
+            return _as_json(self._data)
+        try:
+            return _as_json(json.loads(self._data))
+        except ValueError:
+            return self._data
 
 
 class YAMLViewer(_Viewer):
