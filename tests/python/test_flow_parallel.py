@@ -225,6 +225,28 @@ def test_secrets_are_masked_in_what_nodes_wrote(tmp_path: Path) -> None:
     assert len([p for p in files if p.name == "stdout.log" and b"*********" in p.read_bytes()]) == 3
 
 
+def test_spin_of_a_node(tmp_path: Path) -> None:
+    """One process, the only node; with the variables, secrets and checkpoints that its decorators say."""
+    step = """
+assert current.parallel.num_nodes == 1 or os.environ["STOKER_RANK_DIR"]
+current.checkpoint.save(__file__)
+print(os.environ.get("A"), len(os.environ.get("MY_TOKEN", "")), current.parallel.num_nodes)
+"""
+    decorators = "@environment(vars={'A': 'b'})\n    @secrets(sources=['MY_TOKEN'])\n    @checkpoint\n    @parallel"
+    program = (
+        "import os, sys, time\nfrom stoker.flow import *\n" + IMPORTS + gang(step, "2", decorators)
+    )
+    program += "\nif __name__ == '__main__': F()\n"
+    run_python(tmp_path, program, "run", STOKER_SECRET_MY_TOKEN="hush")
+    spun = run_python(tmp_path, program, "spin", "train", STOKER_SECRET_MY_TOKEN="hush")
+    assert re.search(r"^\[spin-.*/train/2 \(pid \d+\)\] b 4 1$", spun.stdout, re.M), spun.stdout
+    bare = program.replace(
+        "current.checkpoint.save(__file__)", "assert 'checkpoint' not in current"
+    )
+    spun = run_python(tmp_path, bare, "spin", "train", "--skip-decorators")
+    assert re.search(r"\] None 0 1$", spun.stdout, re.M), spun.stdout
+
+
 WRONG = {
     "no @parallel": (gang("pass", decorators=""), "starts 'train' by num_parallel, but 'train' has no @parallel"),
     "no num_parallel": (

@@ -125,6 +125,10 @@ class Running:
         self._configure()
         said = (self.task.get("extra") or {}).get("flow") or {}
         decorators = [one.bound() for one in decorators_of(self.cls, self.step, said.get("with"))]
+        if self.declared.get("skip_decorators"):
+            decorators = []
+        if self.declared.get("spun"):
+            _set_variables(decorators)
         begun: List[Any] = []
         try:
             fallback = self.declared.get("fallback")
@@ -190,6 +194,16 @@ class Running:
     def set(self, name: str, value: Any) -> None:
         """Set an artifact."""
         self.flow.__dict__[name] = value
+
+
+def _set_variables(decorators: List[Any]) -> None:
+    """What the engine sets before a task's process begins, in one that no engine has begun (``spin``)."""
+    for one in decorators:
+        settings = one.settings(decorators)
+        os.environ.update(settings.get("environment") or {})
+        for name in settings.get("secrets") or ():
+            if f"STOKER_SECRET_{name}" in os.environ:
+                os.environ[name] = os.environ[f"STOKER_SECRET_{name}"]
 
 
 def _fixed(cls: Any) -> FrozenSet[str]:

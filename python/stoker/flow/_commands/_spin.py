@@ -35,6 +35,7 @@ def spin(context: Context, values: Dict[str, Any]) -> int:
             _override(body, values["artifacts_module"], folder)
         body["run"] = run
         body["entry"] = f"__main__:{context.flow.__qualname__}.{step}"
+        body["flow"]["spun"] = True
         if values["skip_decorators"]:
             body["flow"]["skip_decorators"] = True
         with open(os.path.join(folder, "task.json"), "w", encoding="utf-8") as file:
@@ -166,6 +167,7 @@ def _work(context: Context, folder: str, path: str, most_mb: int) -> bool:
     module = sys.modules[context.flow.__module__]
     words = [sys.executable, "-m", "stoker._worker", folder, "--main", str(module.__file__)]
     environment = {**os.environ, "STOKER_RUN": path.split("/")[0], "PYTHONUNBUFFERED": "1"}
+    environment["STOKER_CHECKPOINT_DIR"] = os.path.join(folder, "checkpoints")
     done = subprocess.Popen(
         words,
         env=environment,
