@@ -417,6 +417,13 @@ class _Watch:
             self.end = event
             self.run = event.get("run") or self.run
 
+    def cut_short(self, status: Optional[int]) -> str:
+        """What there is to say where the engine didn't."""
+        return (
+            f"the engine of run {self.run} ended with {_ending(status)} before the run did; "
+            f"`stoker resume {self.run}` goes on from there"
+        )
+
     def result(self, status: Optional[int]) -> PipelineRun:
         """The run, or an exception that says why there is none or how it failed."""
         if self.run is None or not self.began:
@@ -437,10 +444,7 @@ class _Watch:
         if word is None and self.interrupts:
             raise KeyboardInterrupt
         if word is None:
-            raise EngineError(
-                f"the engine of run {self.run} ended with {_ending(status)} before the run did; "
-                f"`stoker resume {self.run}` goes on from there"
-            )
+            raise EngineError(self.cut_short(status))
         trace = _traceback(run)
         text = text or f"run {self.run} {word}"
         raise PipelineFailed(f"{text}\n\n{trace}" if trace else text, run, trace)

@@ -227,7 +227,9 @@ static const char *error_text(const stk_exec *x, uint32_t task, const stk_result
     const char *open = e->where != NULL ? " (" : "";
     const char *close = e->where != NULL ? ")" : "";
     if (e->type != NULL && (e->class == STK_FAIL_EXCEPTION || e->class == STK_FAIL_IMPORT)) {
-        return stk_arena_printf(arena, "%s: %s%s%s%s", e->type, e->message, open, at, close);
+        bool silent = strcmp(e->type, e->message) == 0; /* raised without a word */
+        return stk_arena_printf(arena, "%s%s%s%s%s%s", e->type, silent ? "" : ": ",
+                                silent ? "" : e->message, open, at, close);
     }
     return stk_arena_printf(arena, "%s%s%s%s", e->message, open, at, close);
 }

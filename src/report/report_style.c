@@ -218,12 +218,23 @@ void stk_text_tail(stk_buf *out, const char *path, int n_lines)
     while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' ')) {
         n--;
     }
-    ssize_t start = n;
-    while (start > 0 && !(text[start - 1] == '\n' && --n_lines == 0)) {
-        start--;
-    }
-    for (ssize_t i = start; i < n; i++) {
+    n = n > 0 ? n : 0;
+    for (ssize_t i = 0; i < n; i++) {
         text[i] = text[i] == '\0' ? '?' : text[i]; /* the rest treats it as C text */
+    }
+    text[n] = '\0';
+    /* Where Python crashed, the end of its stack is the call that is furthest away. */
+    const char *stack = strstr(text, "(most recent call first):\n");
+    ssize_t start = stack != NULL ? strchr(stack, '\n') + 1 - text : n;
+    if (stack != NULL) {
+        const char *end = text + start;
+        for (; n_lines > 0 && end != NULL; n_lines--) {
+            end = strchr(end + 1, '\n');
+        }
+        n = end != NULL ? end - text : n;
+    }
+    while (stack == NULL && start > 0 && !(text[start - 1] == '\n' && --n_lines == 0)) {
+        start--;
     }
     if (n > start) {
         stk_buf_add(out, text + start, (size_t)(n - start));

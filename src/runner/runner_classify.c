@@ -274,6 +274,23 @@ static bool is_shm_full(const stk_ending *e, const stk_outcome *ret)
            e->shm_free_bytes <= e->shm_bytes / 20;
 }
 
+/* A Python process says where compiled code crashed: faulthandler's stack, the innermost call
+ * first. */
+static void say_crash(const stk_ending *e, stk_outcome *ret)
+{
+    static const char head[] = "(most recent call first):\n  File ";
+    const char *at = e->stderr_tail != NULL ? strstr(e->stderr_tail, head) : NULL;
+    if (ret->signal == 0 || ret->signal == SIGKILL || at == NULL) {
+        return;
+    }
+    size_t len = 0;
+    const char *line = line_of(e->stderr_tail, at + sizeof head - 1, &len);
+    add(ret,
+        " in compiled code, called at %.*s; its stderr has the whole stack: update the library "
+        "that crashed, or go around this call",
+        (int)(len < LINE_BYTES ? len : LINE_BYTES), line);
+}
+
 static void find_cause(const stk_ending *e, stk_outcome *ret)
 {
     const char *line = NULL;
@@ -303,6 +320,8 @@ static void find_cause(const stk_ending *e, stk_outcome *ret)
             add(ret,
                 ": %.*s; in a container the project is read-only: write to $STOKER_OUTPUT or /tmp",
                 (int)(len < LINE_BYTES ? len : LINE_BYTES), line);
+        } else {
+            say_crash(e, ret);
         }
         return;
     }

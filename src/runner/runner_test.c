@@ -129,6 +129,16 @@ static void test_classify(void **state)
          false,
          STK_FAIL_SIGNAL,
          "killed by signal 7 (SIGBUS)"},
+        {{.wait_status = SIGSEGV,
+          .stderr_tail = "Fatal Python error: Segmentation fault\n\n"
+                         "Current thread 0x00007f60 (most recent call first):\n"
+                         "  File \"flow.py\", line 13 in fit\n"
+                         "  File \"_task.py\", line 7 in run\n"},
+         false,
+         STK_FAIL_SIGNAL,
+         "killed by signal 11 (SIGSEGV) in compiled code, called at File \"flow.py\", line 13 in "
+         "fit; its stderr has the whole stack: update the library that crashed, or go around this "
+         "call"},
         {{.wait_status = EXITED(135), .shm_free_bytes = 100, .shm_bytes = 64000000},
          false,
          STK_FAIL_SHM_FULL,

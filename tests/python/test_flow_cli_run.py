@@ -142,6 +142,8 @@ def test_parameters_by_variable_and_by_stoker_run(flow: Program) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
         assert Flow("F").latest_run.data.alpha == 4.0
     assert len(list(Flow("F"))) == 5
+    flow("run", "--alpha", "inf")
+    assert Flow("F").latest_run.data.alpha == float("inf")
 
 
 def test_a_failed_run_is_status_1_and_is_resumed_with_its_parameters(flow: Program) -> None:
@@ -364,7 +366,8 @@ def test_resume_takes_over_loops_and_their_foreaches(flow: Program) -> None:
     ]
 
 
-def test_ctrl_c_cancels(flow: Program) -> None:
+@pytest.mark.parametrize("how", ["Ctrl-C", "the engine is killed"])
+def test_a_run_that_is_ended(flow: Program, how: str) -> None:
     text = FLOW.replace('        print("begins")', "        import time; time.sleep(600)")
     (flow.folder / "flow.py").write_text(text)
     process = subprocess.Popen(
@@ -372,16 +375,26 @@ def test_ctrl_c_cancels(flow: Program) -> None:
         cwd=flow.folder,
         env=front_tools.environment(flow.folder / ".stoker", METAFLOW_USER="ann"),
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         start_new_session=True,
+        text=True,
     )
     try:
         until = time.monotonic() + front_tools.WAIT_S
         while not (flow.folder / "id").exists() and time.monotonic() < until:
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(front_tools.WAIT_S) == 130
+        if how == "Ctrl-C":
+            process.send_signal(signal.SIGINT)
+        else:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+            os.kill(int(children.split()[0]), signal.SIGKILL)
+        said = process.communicate(timeout=front_tools.WAIT_S)[1]
     finally:
         process.kill()
         process.wait()
-    assert Flow("F").latest_run.status == "cancelled"
+    run = Flow("F").latest_run
+    if how == "Ctrl-C":
+        assert process.returncode == 130 and run.status == "cancelled"
+    else:
+        assert process.returncode == 3
+        assert f"`stoker resume {run.id}` goes on from there" in said

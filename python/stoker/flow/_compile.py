@@ -19,6 +19,7 @@ from ._task import entry_of
 from .exception import MetaflowException
 
 _VALUE_MAX = 4 << 10  # bytes of JSON; a parameter above is an artifact, not a part of every task
+_KINDS = {bool: "bool", int: "int", float: "float", str: "str"}
 
 
 class FlowDocument(NamedTuple):
@@ -120,9 +121,9 @@ class _Inputs:
             if document is None or _size(document) > _VALUE_MAX:
                 self.stored[one.var] = ExternalArtifact(value)
             else:
-                kind = {bool: "bool", int: "int", float: "float", str: "str"}.get(
-                    type(value), "json"
-                )
+                # What JSON has no word for (NaN) stands there as a mapping.
+                plain = type(document) is type(value)
+                kind = _KINDS.get(type(value), "json") if plain else "json"
                 self.declared[one.var] = {"type": kind, "default": document}
                 text = one.kwargs.get("help")
                 if isinstance(text, str) and text:

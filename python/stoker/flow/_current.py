@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional, Set
 
 
 class Parallel(NamedTuple):
@@ -135,9 +135,9 @@ class Current:
         return self._said("user") or username() if self._task else None
 
     @property
-    def tags(self) -> List[str]:
+    def tags(self) -> Set[str]:
         """The run's tags as it was started."""
-        return list(self._said("tags") or ())
+        return set(self._said("tags") or ())
 
     @property
     def tempdir(self) -> Optional[str]:

@@ -63,6 +63,8 @@ def run_flow(cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
     )
     if not end.watch.began and end.error:  # nothing was run, and nobody else has told why
         say(end.error)
+    if end.watch.began and end.word is None and not end.interrupts and not end.told:
+        say(end.watch.cut_short(end.status))
     status = _status(end)
     # It ends where the clones do, though its graph goes on.
     return 0 if options.get("clone_only") and end.word == "interrupted" and not end.told else status

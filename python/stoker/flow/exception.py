@@ -112,9 +112,9 @@ class MetaflowNamespaceMismatch(MetaflowException):
 
     headline = "Object not in the current namespace"
 
-    def __init__(self, namespace: Optional[str]) -> None:
+    def __init__(self, namespace: Optional[str], what: str = "it") -> None:
         super().__init__(
-            f"it is not in the namespace '{namespace}': call namespace(None) to see all runs"
+            f"{what} is not in the namespace '{namespace}': call namespace(None) to see all runs"
         )
 
 

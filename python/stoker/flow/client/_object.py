@@ -42,7 +42,7 @@ class MetaflowObject:
         self._checks = _namespace_check
         self._record = self._look() if _record is None else _record
         if _namespace_check and not self.is_in_namespace():
-            raise MetaflowNamespaceMismatch(get_namespace())
+            raise MetaflowNamespaceMismatch(get_namespace(), repr(self))
 
     def _look(self) -> Any:
         """The record that the object speaks of; raises MetaflowNotFound."""
@@ -52,7 +52,7 @@ class MetaflowObject:
         return run
 
     def _missing(self) -> MetaflowNotFound:
-        return MetaflowNotFound(f"{self!r} does not exist")
+        return MetaflowNotFound(f"{self!r} does not exist in store '{self._store}'")
 
     @property
     def _run(self) -> RunRecord:

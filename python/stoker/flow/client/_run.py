@@ -266,7 +266,7 @@ class Flow(MetaflowObject):
             raise KeyError(name)
         run: Run = self._make(str(name), record)
         if not run.is_in_namespace():
-            raise MetaflowNamespaceMismatch(get_namespace())
+            raise MetaflowNamespaceMismatch(get_namespace(), repr(run))
         return run
 
     def __contains__(self, name: Any) -> bool:
