@@ -14,7 +14,6 @@ than their wrappers in Python, raw descriptors rather than objects, nothing that
 from __future__ import annotations
 
 import _signal  # signal.signal makes enumeration members of what it returns
-import faulthandler
 import gc
 import json
 import os
@@ -146,8 +145,7 @@ class _Server:
             signal.signal(number, lambda number, frame: None)
         signal.set_wakeup_fd(self.wake_w, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        if not faulthandler.is_enabled():  # a crash in compiled code says where, in the step's log
-            faulthandler.enable(file=2)
+        _worker.tell_crashes()
         # Not SIGKILL: the server must live long enough to end what its tasks have started.
         self.libc.prctl(_PR_SET_PDEATHSIG, _ENGINE_DIED, 0, 0, 0)
         self.libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # children inherit it

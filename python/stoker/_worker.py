@@ -741,11 +741,20 @@ def set_thread_variables(n_threads: int, given: Dict[str, str]) -> None:
             os.environ[name] = str(n_threads)
 
 
+def tell_crashes() -> None:
+    """A crash in compiled code leaves Python's stack in the step's log; the engine's sentence quotes it."""
+    import faulthandler
+
+    if not faulthandler.is_enabled():
+        faulthandler.enable(file=2)
+
+
 def _main(argv: List[str]) -> int:
     if not argv or len(argv) not in (1, 3) or (len(argv) == 3 and argv[1] != "--main"):
         print("usage: python -m stoker._worker DIR [--main FILE]", file=sys.stderr)
         return 2
     global masks_at_start
+    tell_crashes()
     directory = os.path.abspath(argv[0])
     masks_at_start = _frameworks.masks()
     error = None
