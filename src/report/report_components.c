@@ -304,7 +304,11 @@ static void vega(stk_buf *out, const json_t *one, int depth)
 {
     const json_t *spec = json_object_get(one, "spec"), *values = values_of(spec);
     char why[160];
-    if (stk_svg_vega(spec, depth > 0, out, why, sizeof why)) {
+    STK_BUF_AUTO svg = STK_BUF_INIT(MAX_CARD_BYTES);
+    if (stk_svg_vega(spec, depth > 0, &svg, why, sizeof why)) {
+        stk_buf_text(out, "<div class=\"scroll\">");
+        stk_buf_add(out, svg.data, svg.len);
+        stk_buf_text(out, "</div>");
         return;
     }
     stk_buf_text(out, "<div class=\"undrawn\"><p class=\"meta\">This chart is not drawn (");

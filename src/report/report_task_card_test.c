@@ -7,6 +7,7 @@
 #include "base/testing.h"
 #include "report/report_task_card.h"
 #include "report/report_testing.h"
+#include "runner/runner_samples.h"
 #include "sys/file.h"
 
 typedef struct folder {
@@ -121,9 +122,63 @@ static void test_list(void **state)
     end(&f);
 }
 
+/* A step with @gpu_profile has a page of its devices that nobody wrote. */
+static void test_devices(void **state)
+{
+    (void)state;
+    char store[] = "/tmp/stk_cards_XXXXXX";
+    assert_non_null(mkdtemp(store));
+    stk_report_case c;
+    stk_err err = {0};
+    STK_BUF_AUTO path = STK_BUF_INIT(4096);
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_case_new(&c,
+                 "{\"stoker\":1,\"name\":\"p\",\"steps\":{\"a\":{\"run\":\"true\","
+                 "\"gpu_profile\":true}}}",
+                 store);
+    stk_case_feed(&c, STK_EV_TASK_STARTED, 0, 1, 10,
+                  "{\"granted\":{\"devices\":[{\"uuid\":\"GPU-1\",\"model\":\"NVIDIA <T4>\","
+                  "\"index\":0,\"memory_bytes\":16000000000}]}}");
+    assert_int_equal(stk_task_cards_json(c.view, 0, -1, arena, &out, &err), 0);
+    assert_string_equal(out.data, "[]"); /* nothing was sampled yet */
+    stk_buf_printf(&path, "%s/runs/20261121-130501-7f3a/a/0/1", store);
+    assert_int_equal(stk_file_mkdirs(path.data, 0755, &err), 0);
+    stk_buf_text(&path, "/samples.bin");
+    const char *uuids[] = {"GPU-1"};
+    int fd;
+    assert_int_equal(stk_samples_create(path.data, stk_case_ms(0), 1, uuids, &fd, &err), 0);
+    for (int i = 1; i <= 50; i++) {
+        stk_sample_device device = STK_SAMPLE_DEVICE_UNKNOWN;
+        device.memory_bytes = 1000000ll * i;
+        device.busy_percent = 50;
+        stk_sample sample = {i * 100, 1000000, i * 20000, &device, -1, -1};
+        assert_int_equal(stk_samples_append(fd, &sample, 1), 0);
+    }
+    close(fd);
+    stk_buf_clear(&out);
+    assert_int_equal(stk_task_cards_json(c.view, 0, -1, arena, &out, &err), 0);
+    assert_non_null(strstr(out.data, "\"name\":\"gpu_profile\",\"type\":\"gpu_profile\""));
+    const stk_task_card_options options = {.rank = -1, .id = "gpu_profile", .reload_s = 5};
+    stk_buf_clear(&out);
+    assert_int_equal(stk_html_task_card(c.view, 0, &options, stk_case_ms(60000), &out, &err), 0);
+    stk_case_well_formed(out.data);
+    static const char *const words[] = {"GPU 0 memory", ">peak 50 %<", "NVIDIA &lt;T4&gt;",
+                                        "http-equiv=\"refresh\" content=\"5\""};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (strstr(out.data, words[i]) == NULL) {
+            fail_msg("the page doesn't say: %s", words[i]);
+        }
+    }
+    assert_null(strstr(out.data, "<h2>Graph</h2>"));
+    stk_case_done(&c);
+    assert_int_equal(stk_file_remove_tree(store, &err), 0);
+}
+
 int main(void)
 {
     setenv("TZ", "UTC", 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_page), cmocka_unit_test(test_list)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_page), cmocka_unit_test(test_list),
+                                       cmocka_unit_test(test_devices)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
