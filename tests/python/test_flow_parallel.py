@@ -651,3 +651,54 @@ if current.retry_count == 0:
     (second,) = tmp_path.glob(".stoker/runs/*/train/2/2")
     assert [(second / f"rank-{k}/stdout.log").read_text() for k in range(2)] == ["7\n", "7\n"]
     assert os.listdir(tmp_path / ".stoker/runs" / second.parts[-4] / "train/2/checkpoints")
+
+
+def test_model(tmp_path: Path) -> None:
+    """Saved in one step, there as a folder in another, and outside; never taken for a checkpoint."""
+    play(tmp_path, """
+from stoker.flow import model
+class F(FlowSpec):
+    @model
+    @checkpoint
+    @step
+    def start(self):
+        os.makedirs("made/deep")
+        open("made/deep/weights", "w").write("w")
+        self.mine = current.model.save("made", label="net", metadata={"epochs": 3})
+        open("one", "w").write("1")
+        self.other = current.model.save("one")
+        assert current.checkpoint.list() == []
+        self.next(self.end)
+    @model(load=["mine", ("other", "there")])
+    @step
+    def end(self):
+        loaded = current.model.loaded
+        print(open(loaded["mine"] + "/deep/weights").read(), open("there/one").read(), sorted(loaded))
+        print(loaded.info["mine"]["metadata"], loaded.info["mine"]["type"], loaded.info["other"]["name"])
+        print(os.listdir(current.model.load(self.other["key"])))
+""")  # fmt: skip
+    assert logs(tmp_path, "end") == [
+        "w 1 ['mine', 'other']\n{'epochs': 3} model F_start\n['one']\n"
+    ]
+    out = run_python(tmp_path, """
+        from stoker.flow import Flow, namespace, load_model
+        namespace(None)
+        load_model(Flow("F").latest_run["end"].task.data.mine, "outside")
+        print(open("outside/deep/weights").read())
+    """, name="look.py")  # fmt: skip
+    assert out.stdout == "w\n"
+    body = """
+from stoker.flow import model
+class F(FlowSpec):
+    @model(load="mine", best_effort_load=BEST)
+    @step
+    def start(self):
+        print(len(current.model.loaded))
+        self.next(self.end)
+    @step
+    def end(self):
+        pass
+"""
+    done = play(tmp_path, body.replace("BEST", "False"), ok=False)
+    assert "@model(load='mine'): no step before it sets self.mine" in done.stderr
+    play(tmp_path, body.replace("BEST", "True"))

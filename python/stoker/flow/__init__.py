@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 
 _DECORATORS = (
     "resources retry timeout catch environment secrets kubernetes batch parallel card pypi conda "
-    "pytorch_parallel torchrun run_with_accelerate checkpoint gpu_profile "
+    "pytorch_parallel torchrun run_with_accelerate checkpoint model gpu_profile "
     "cache project schedule trigger trigger_on_finish pypi_base conda_base"
 )
 _CLIENT = (
@@ -31,6 +31,7 @@ _HOME = {
     "config_expr": "_parameters",
     "current": "_current",
     "TorchrunSingleNodeMultiGPU": "_torch",
+    "load_model": "_models",
     **dict.fromkeys(_DECORATORS.split(), "_decorators"),
     **dict.fromkeys(_CLIENT.split(), "client"),
     "Runner": "runner",
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from ._decorators import environment as environment
     from ._decorators import gpu_profile as gpu_profile
     from ._decorators import kubernetes as kubernetes
+    from ._decorators import model as model
     from ._decorators import parallel as parallel
     from ._decorators import project as project
     from ._decorators import pypi as pypi
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     from ._decorators import trigger_on_finish as trigger_on_finish
     from ._flow import FlowSpec as FlowSpec
     from ._flow import step as step
+    from ._models import load_model as load_model
     from ._parameters import Config as Config
     from ._parameters import ConfigValue as ConfigValue
     from ._parameters import IncludeFile as IncludeFile

@@ -16,7 +16,7 @@ from .._config import stored_spec
 from ._current import current
 from .exception import MetaflowException
 
-_NOT_LATEST = "latest"  # key of the metadata of one that isn't to be loaded by itself
+MARK = "stoker"  # key of our own in the metadata: {"latest": False} or {"type": "model"}
 
 
 class CheckpointArtifact:
@@ -68,7 +68,8 @@ class Checkpoints:
             self._loaded = CheckpointArtifact(found)
 
     def _to_load(self, home: str) -> Iterator[Dict[str, Any]]:
-        return (one for one in _listed(home) if one["metadata"].pop(_NOT_LATEST, True))
+        entries = _entries(home)
+        return (record(one) for one in entries if one.metadata.get(MARK, {}).get("latest", True))
 
     def _end(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -116,9 +117,9 @@ class Checkpoints:
             raise MetaflowException(f"current.checkpoint.save: there is nothing at '{source}'")
         said = dict(metadata or {})
         if not latest:
-            said[_NOT_LATEST] = False
+            said[MARK] = {"latest": False}
         saved = checkpoint.save(source, name or "mfchckpt", metadata=said, keep=None)
-        return None if saved is None else _record(saved)
+        return None if saved is None else record(saved)
 
     def load(self, reference: Any, path: Any = None) -> None:
         """Put a checkpoint's files into a folder.
@@ -130,24 +131,9 @@ class Checkpoints:
         Raises:
             MetaflowException: there is no such checkpoint any more.
         """
-        entry = _entry_of(reference)
         if path is None:
             shutil.rmtree(self._folder, ignore_errors=True)
-        target = self._folder if path is None else os.fspath(path)
-        os.makedirs(target, exist_ok=True)
-        found = checkpoint._read(entry) if os.path.exists(entry) else None
-        if found is None:
-            raise MetaflowException(
-                f"current.checkpoint.load: checkpoint '{entry}' is gone, or damaged: checkpoints go with their run "
-                "(`stoker store gc`)"
-            )
-        source = str(found.path)
-        if not os.path.isdir(source):
-            shutil.copyfile(source, os.path.join(target, os.path.basename(source)))
-            return
-        for one in os.scandir(source):
-            copy = shutil.copytree if one.is_dir(follow_symlinks=False) else shutil.copyfile
-            copy(one.path, os.path.join(target, one.name))
+        unpack(reference, self._folder if path is None else os.fspath(path))
 
     def list(
         self,
@@ -164,14 +150,12 @@ class Checkpoints:
             full_namespace: also those of this step's other tasks, in this and earlier runs.
         """
         if task is None:
-            found = [*_listed(str(checkpoint.directory()))]
+            found = [*map(record, _entries(str(checkpoint.directory())))]
         else:
             parts = str(getattr(task, "pathspec", task)).split("/")[-3:]
-            found = [*_listed(os.path.join(_runs(), *parts, "checkpoints"))]
+            found = [*map(record, _entries(os.path.join(_runs(), *parts, "checkpoints")))]
         if full_namespace:
             found += [*_of_earlier_runs(self)]
-        for one in found:
-            one["metadata"].pop(_NOT_LATEST, None)
         return [
             one
             for one in found
@@ -179,19 +163,50 @@ class Checkpoints:
         ]
 
 
+def unpack(reference: Any, target: str) -> Dict[str, Any]:
+    """Put the files of a checkpoint or model into a folder; returns what ``save`` returned.
+
+    Raises:
+        MetaflowException: there is no such one any more.
+    """
+    entry = _entry_of(reference)
+    found = checkpoint._read(entry) if os.path.exists(entry) else None
+    if found is None:
+        raise MetaflowException(
+            f"'{entry}', which is to be loaded, is gone, or damaged: checkpoints and models go with their run "
+            "(`stoker store gc`)"
+        )
+    os.makedirs(target, exist_ok=True)
+    source = str(found.path)
+    if os.path.isdir(source):
+        for one in os.scandir(source):
+            copy = shutil.copytree if one.is_dir(follow_symlinks=False) else shutil.copyfile
+            copy(one.path, os.path.join(target, one.name))
+    else:
+        shutil.copyfile(source, os.path.join(target, os.path.basename(source)))
+    return record(found, found.metadata.get(MARK, {}).get("type", "checkpoint"))
+
+
 def _runs() -> str:
-    return os.path.join(os.environ["STOKER_STORE"], "runs")
+    from ._records import store_path
+
+    store = os.environ.get("STOKER_STORE") or store_path()
+    if store is None:
+        raise MetaflowException(
+            f"there is no store at {os.getcwd()} or above it; go to the run's folder, or name it by STOKER_STORE"
+        )
+    return os.path.join(store, "runs")
 
 
-def _listed(home: str) -> Iterator[Dict[str, Any]]:
-    """Complete checkpoints of a task's folder, the newest first."""
+def _entries(home: str) -> List[checkpoint.Checkpoint]:
+    """Complete checkpoints of a task's folder, the newest first; models aren't among them."""
     try:
         entries = [one.path for one in os.scandir(home) if not one.name.startswith(".")]
     except OSError:
-        return
+        return []
     found = [one for one in map(checkpoint._read, entries) if one is not None]
-    for one in sorted(found, key=lambda one: (one.number or 0, one.time), reverse=True):
-        yield _record(one)
+    found = [one for one in found if one.metadata.get(MARK, {}).get("type") != "model"]
+    return sorted(found, key=lambda one: (one.number or 0, one.time), reverse=True)
 
 
 def _of_earlier_runs(own: Checkpoints) -> Iterator[Dict[str, Any]]:
@@ -220,19 +235,20 @@ def _made_at(runs: str, run: str) -> int:
         return 0
 
 
-def _record(one: Any) -> Dict[str, Any]:
+def record(one: checkpoint.Checkpoint, kind: str = "checkpoint") -> Dict[str, Any]:
+    """What ``save`` returns."""
     from datetime import datetime
 
     parts = os.path.relpath(one._entry, _runs()).split(os.sep)
     run, step, task = parts[:3]
     return {
-        "type": "checkpoint",
+        "type": kind,
         "key": "/".join([run, step, task, parts[-1]]),
         "url": str(one.path),
         "pathspec": f"{current.flow_name}/{run}/{step}/{task}",
         "attempt": (one.attempt or 1) - 1,
         "created_on": datetime.fromtimestamp(one.time).isoformat(),
-        "metadata": dict(one.metadata),
+        "metadata": {key: value for key, value in one.metadata.items() if key != MARK},
         "name": one.name,
         "size": one.size,
     }
@@ -245,7 +261,7 @@ def _entry_of(reference: Any) -> str:
     parts = str(key).split("/")
     if len(parts) != 4 or not all(parts):
         raise MetaflowException(
-            f"current.checkpoint.load: {reference!r} is no checkpoint: pass what save() or list() returned, or its key "
+            f"{reference!r} is no checkpoint and no model: pass what save() or list() returned, or its key "
             "RUN/STEP/TASK/NAME"
         )
     return os.path.join(_runs(), *parts[:3], "checkpoints", parts[3])

@@ -35,6 +35,7 @@ STEP: Dict[str, Tuple[str, str]] = {
     "torchrun": ("_parallel", "Torchrun"),
     "run_with_accelerate": ("_parallel", "RunWithAccelerate"),
     "checkpoint": ("_checkpoint", "Checkpoint"),
+    "model": ("_checkpoint", "Model"),
     "gpu_profile": ("_profile", "GpuProfile"),
     "card": ("_card", "Card"),
     "pypi": ("_kept", "Pypi"),
@@ -186,6 +187,7 @@ pytorch_parallel = _of_steps("pytorch_parallel")
 torchrun = _of_steps("torchrun")
 run_with_accelerate = _of_steps("run_with_accelerate")
 checkpoint = _of_steps("checkpoint")
+model = _of_steps("model")
 gpu_profile = _of_steps("gpu_profile")
 card = _of_steps("card")
 pypi = _of_steps("pypi")

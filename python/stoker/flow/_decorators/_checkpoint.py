@@ -1,4 +1,4 @@
-"""@checkpoint: ``current.checkpoint``, by which an attempt goes on where an earlier one was."""
+"""@checkpoint and @model: files of a task that outlast it, ``current.checkpoint`` and ``current.model``."""
 
 from __future__ import annotations
 
@@ -41,6 +41,37 @@ class Checkpoint(StepDecorator):
         self._made = Checkpoints(folder, self.attributes["temp_dir_root"])
         current._add(checkpoint=self._made)
         self._made._begin(self.policy)
+
+    def task_end(self, running: Any) -> None:
+        self._made._end()
+
+    def task_failed(self, running: Any, error: Exception) -> bool:
+        if hasattr(self, "_made"):
+            self._made._end()
+        return False
+
+
+class Model(StepDecorator):
+    """``@model(load="my_model")``: ``current.model.save``, and in later steps ``current.model.loaded["my_model"]``.
+
+    ``load``: names of artifacts that are what ``current.model.save`` (or ``current.checkpoint.save``) returned, or
+    pairs (name, folder). ``best_effort_load``: one that isn't there is left out.
+    """
+
+    name = "model"
+    defaults: Dict[str, Any] = {"load": None, "best_effort_load": False, "temp_dir_root": None}
+
+    def settings(self, decorators: List[Any]) -> Dict[str, Any]:
+        return {"keep_checkpoints": True}
+
+    def task_begin(self, running: Any) -> None:
+        from .._models import Models
+
+        said, rank = self.attributes, running.attempt.rank
+        folder = rank.own if rank is not None else running.attempt.directory
+        self._made = Models(folder, said["temp_dir_root"])
+        current._add(model=self._made)
+        self._made._begin(running.flow, said["load"], bool(said["best_effort_load"]))
 
     def task_end(self, running: Any) -> None:
         self._made._end()
