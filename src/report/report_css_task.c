@@ -55,7 +55,8 @@ const char stk_report_task_css[] =
     "pre.code{white-space:pre;overflow-wrap:normal}\n"
     ".py-k{color:var(--k4);font-weight:600}.py-s{color:var(--k2)}.py-c{color:var(--soft);"
     "font-style:italic}.py-n{color:var(--k1)}.py-d{color:var(--k0)}\n"
-    ".chart{width:100%;height:auto;max-width:760px;min-width:560px}.chart[width]{width:400px;min-width:320px}.chart "
+    ".chart{width:100%;height:auto;max-width:760px;min-width:560px}.chart[width]{width:400px;min-"
+    "width:320px}.chart "
     ".axis{stroke:var(--idle);stroke-width:1}\n"
     ".chart .label{fill:var(--soft);font-size:12px}.chart .head{fill:var(--ink);font-size:14px;"
     "font-weight:600}.chart .mid{text-anchor:middle}.chart .end{text-anchor:end}\n";

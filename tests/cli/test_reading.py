@@ -110,7 +110,7 @@ def test_a_run_and_its_names(cli: Cli, ran: Run) -> None:
         (["doctor", "--python", "/no/python"], 2, "'/no/python' can't be started"),
         (["compat", "--", "/no/program"], 2, "'/no/program'"),
         (["simulate", "-c", "8xH100", "--mean", "0"], 2, "--mean '0'"),
-        (["card", "latest/make"], 2, "a card is about a whole run"),
+        (["card", "latest", "--list"], 2, "--list and --id are about one task"),
         (["completion", "fish"], 2, "'fish' is not a shell"),
     ],
 )
