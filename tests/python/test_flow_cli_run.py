@@ -146,6 +146,17 @@ def test_parameters_by_variable_and_by_stoker_run(flow: Program) -> None:
     assert Flow("F").latest_run.data.alpha == float("inf")
 
 
+def test_pipelines_and_flows_share_a_store(flow: Program) -> None:
+    flow("run", "--alpha", "2")
+    (flow.folder / "pipe.yaml").write_text("stoker: 1\nname: p\nsteps: {a: {run: echo hi}}\n")
+    at = {"cwd": flow.folder, "env": front_tools.environment(flow.folder / ".stoker")}
+    stoker = str(front_tools.engine())
+    subprocess.run([stoker, "run", "pipe.yaml"], check=True, capture_output=True, **at)
+    runs = subprocess.run([stoker, "runs"], check=True, capture_output=True, text=True, **at).stdout
+    assert re.search(r" F +succeeded", runs) and re.search(r" p +succeeded", runs), runs
+    assert [one.id for one in client.Metaflow()] == ["F"]
+
+
 def test_a_failed_run_is_status_1_and_is_resumed_with_its_parameters(flow: Program) -> None:
     (flow.folder / "fail").touch()
     failed = flow("run", "--alpha", "2", "--shape", '"text"', ok=False)

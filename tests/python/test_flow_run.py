@@ -344,6 +344,35 @@ class F(FlowSpec):
     assert re.search(rf"start/1 failed: .*{sentence}", done.stderr, re.S), done.stderr
 
 
+def test_out_of_memory_in_an_item(tmp_path: Path) -> None:
+    done = run(tmp_path, """
+class F(FlowSpec):
+    @step
+    def start(self):
+        self.items = ["a", "b"]
+        self.next(self.work, foreach="items")
+    @resources(memory=100)
+    @step
+    def work(self):
+        kept = []
+        while self.input == "b":
+            kept.append(b"x" * 10_000_000)
+            time.sleep(0.01)
+        self.next(self.join)
+    @step
+    def join(self, inputs):
+        self.next(self.end)
+    @step
+    def end(self):
+        pass
+""", ok=False)  # fmt: skip
+    assert done.returncode == 1
+    sentence = (
+        r"work/3 \(item 1 of start\) failed: host OOM: used .* of its 100 MB; ask for more memory"
+    )
+    assert re.search(sentence, done.stderr), done.stderr
+
+
 def test_foreach_and_switch_that_lead_nowhere(tmp_path: Path) -> None:
     body = """
 class F(FlowSpec):
