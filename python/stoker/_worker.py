@@ -31,6 +31,7 @@ STANDARD_MODULES = (
     "copy",
     "dataclasses",
     "dis",
+    "faulthandler",
     "genericpath",
     "hashlib",
     "importlib",

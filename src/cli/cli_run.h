@@ -28,8 +28,8 @@ typedef struct stk_run_options {
     /* Run whose finished tasks are taken over, but for those of a step; or NULL. */
     const char *clone, *clone_until;
     bool clone_only; /* and nothing else is done */
-    int server_fd;      /* fork server, or -1 */
-    int front_fd;       /* JSON lines for the front, or -1 */
+    int server_fd;   /* fork server, or -1 */
+    int front_fd;    /* JSON lines for the front, or -1 */
 } stk_run_options;
 
 /* "file.py" or "file.py:name": the words after it are the file's own. */

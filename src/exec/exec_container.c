@@ -112,7 +112,8 @@ static int put_file(writer *w, const char *path)
 /* For ranks, and for a Python worker that sums large files. */
 static bool needs_program(const writer *w)
 {
-    return w->all->bin != NULL && (w->step->python != NULL || stk_exec_gang(w->x, w->task).ranks != 0);
+    return w->all->bin != NULL &&
+           (w->step->python != NULL || stk_exec_gang(w->x, w->task).ranks != 0);
 }
 
 static int add_mounts(writer *w)

@@ -99,7 +99,7 @@ typedef struct stk_gpu_profile {
 
 typedef struct stk_cache_policy {
     bool enabled;
-    bool is_asked; /* the document says so: in one that grows it is off otherwise */
+    bool is_asked;      /* the document says so: in one that grows it is off otherwise */
     int64_t expires_ms; /* 0: never */
     const char *const *ignore_inputs;
     uint32_t n_ignore_inputs;

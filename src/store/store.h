@@ -136,10 +136,10 @@ typedef struct stk_commit {
 } stk_commit;
 
 /* Events come behind whatever the run has by then: its engine is not the only one who adds some
- * (stk_store_tag_run). One transaction: all or nothing, rows of the artifacts added since the last commit included. When
- * it returns 0 the events survive the death of this process (and, once synced, a power cut).
- * RUN_CREATED, RUN_STARTED, RUN_ENDED and TAGGED also update the run's row. STK_E_USAGE: a name and version that
- * another artifact has. */
+ * (stk_store_tag_run). One transaction: all or nothing, rows of the artifacts added since the last
+ * commit included. When it returns 0 the events survive the death of this process (and, once
+ * synced, a power cut). RUN_CREATED, RUN_STARTED, RUN_ENDED and TAGGED also update the run's row.
+ * STK_E_USAGE: a name and version that another artifact has. */
 int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_err *err);
 /* Calls `each` for every event with seq > after, in order; stops when it returns non-zero and
  * returns that. `data` is valid during the call. */
