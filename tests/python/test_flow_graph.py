@@ -163,7 +163,15 @@ WRONG = {
     ),
     "open": (
         {"start": "self.a, self.b", "a": "self.end", "b": "self.end", "end": ""},
-        "'end' is reached by 'a', 'b' with different branches|branches of 'start' are still open",
+        "branches of 'start' are still open",
+    ),
+    "a join without inputs": (
+        {"start": "self.a, self.b", "a": "self.j", "b": "self.j", "j": "self.end", "end": ""},
+        r"'j' is reached by 'a', 'b' with .* is a join, def j\(self, inputs\)",
+    ),
+    "a foreach without a join": (
+        {"start": "self.a, foreach='xs'", "a": "self.end", "end": ""},
+        "'end' ends the flow, but the branches of 'start' are still open",
     ),
     "join without split": (
         {"start": "self.a", "a": "join self.end", "end": ""},

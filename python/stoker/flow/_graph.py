@@ -519,18 +519,24 @@ def _balance(graph: FlowGraph) -> None:
             if (following, then) not in seen:
                 seen.add((following, then))
                 left.append((following, then))
+    for name, ways in arrived.items():  # where branches met without a join has been said by now
+        for _, frames in ways:
+            _ended(graph[name], frames)
     for name, ways in arrived.items():
         if graph[name].num_args > 1:
             _joins_all(graph, graph[name], ways)
 
 
-def _balanced_at(node: Node, frames: _Frames) -> None:
+def _ended(node: Node, frames: _Frames) -> None:
     if node.type == "end" and frames:
         raise _wrong(
             f"step '{node.name}' ends the flow, but the branches of {_listed(_splits(frames))} are "
             "still open: join them in a step (self, inputs) before it",
             node,
         )
+
+
+def _balanced_at(node: Node, frames: _Frames) -> None:
     if node.num_args > 1 and not frames:
         raise _wrong(
             f"step '{node.name}' takes inputs, but no split is open there: remove the argument, or "
@@ -541,7 +547,7 @@ def _balanced_at(node: Node, frames: _Frames) -> None:
 
 def _ways_agree(node: Node, one: Tuple[str, _Frames], other: Tuple[str, _Frames]) -> None:
     if node.num_args < 2:
-        if one[1] != other[1]:
+        if one[1] != other[1] and node.type != "end":  # the end can't be a join
             raise _wrong(
                 f"step '{node.name}' is reached by {_listed(sorted({one[0], other[0]}))} with different "
                 f"branches open: where branches meet is a join, def {node.name}(self, inputs)",
