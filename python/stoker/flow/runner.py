@@ -247,6 +247,11 @@ class ExecutingRun(ExecutingProcess):
             _current_metadata=found["metadata"],
         )
 
+    async def wait(self, timeout: Optional[float] = None, stream: Optional[str] = None) -> Any:
+        await super().wait(timeout, stream)
+        self.run._run.forget()  # a short run's end may have come right after the last look at it
+        return self
+
 
 class ExecutingTask(ExecutingProcess):
     """A task that was spun: ``task`` is what it left."""
