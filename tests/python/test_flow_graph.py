@@ -266,6 +266,14 @@ def test_wrong(name: str) -> None:
         assert caught.value.line_no and caught.value.source_file.startswith("<flow")
 
 
+def test_a_flow_without_a_file() -> None:
+    names: dict[str, Any] = {}
+    exec("from stoker.flow import FlowSpec, step\n\nclass F(FlowSpec):\n    @step\n    def start(self):\n"
+         "        self.next(self.end)\n    @step\n    def end(self): pass\n", names)  # fmt: skip
+    with pytest.raises(LintWarn, match=r"source of step 'start' can't be read.*into a file"):
+        lint(FlowGraph(names["F"]))
+
+
 def test_marked_ends_and_one_step() -> None:
     marked = flow_of(
         """

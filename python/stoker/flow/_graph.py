@@ -61,6 +61,7 @@ class Node:
         self.is_inside_foreach = False
         self.parallel_step = any(getattr(one, "IS_PARALLEL", False) for one in self.decorators)
         tree = _definition(func, code) if code is not None else None
+        self.has_source = tree is not None
         if tree is not None:
             self._read(*tree)
 
@@ -379,6 +380,12 @@ def _arguments(graph: FlowGraph) -> None:
 
 def _transitions(graph: FlowGraph) -> None:
     for node in graph:
+        if node.type != "end" and not node.has_source:
+            raise _wrong(
+                f"the source of step '{node.name}' can't be read, and the graph is read from it: "
+                "write the flow into a file, and run that",
+                node,
+            )
         if node.type != "end" and not node.has_tail_next:
             raise _wrong(
                 f"step '{node.name}' doesn't say what follows: its last statement must be "
