@@ -68,14 +68,14 @@ build/docker-cdi/usr/sbin/dockerd: | build/docker/usr/sbin/dockerd
 	@tools/bootstrap.sh unpack_of trixie build/docker-cdi docker.io || echo "going on without a Docker that knows CDI: its tests are skipped"
 
 # Real Metaflow, for the tests that compare with it. Where it can't be had, they are skipped.
-build/metaflow/bin/python: tools/requirements-metaflow.txt | build/.debian
+build/metaflow/pyvenv.cfg: tools/requirements-metaflow.txt | build/.debian
 	@$(PYTHON) -m venv build/metaflow
 	@tools/bootstrap.sh python build/metaflow $< || { rm -rf build/metaflow; echo "going on without Metaflow: tests that run it are skipped"; }
 
-record-metaflow: deps-test build/metaflow/bin/python ## what real Metaflow does with tests/compat/flows, into tests/data/metaflow
+record-metaflow: deps-test build/metaflow/pyvenv.cfg ## what real Metaflow does with tests/compat/flows, into tests/data/metaflow
 	@$(PY) tools/record_metaflow.py build/metaflow/bin/python
 
-deps-test-all: deps-test build/metaflow/bin/python $(STAMPS)/torch build/.debian-containers build/docker/usr/sbin/dockerd build/docker-cdi/usr/sbin/dockerd
+deps-test-all: deps-test build/metaflow/pyvenv.cfg $(STAMPS)/torch build/.debian-containers build/docker/usr/sbin/dockerd build/docker-cdi/usr/sbin/dockerd
 
 test: deps-test ## everything that takes minutes; ends in `N passed, N failed`
 	@$(PY) tools/run_tests.py fast

@@ -22,11 +22,11 @@ def run_shimmed(
 
 
 def metaflow_python() -> str:
-    """An interpreter with the real Metaflow; `make build/metaflow/bin/python` makes one, `make test-all` does."""
+    """An interpreter with the real Metaflow; `make build/metaflow/pyvenv.cfg` makes one, and `make test-all` does."""
     named = os.environ.get("STOKER_METAFLOW_PYTHON")
     for path in filter(None, (named, ROOT / "build" / "metaflow" / "bin" / "python")):
         if subprocess.run([path, "-c", "import metaflow"], capture_output=True).returncode == 0:
             return str(path)
     pytest.skip(
-        "Metaflow is not installed in build/metaflow (`make build/metaflow/bin/python` does it)"
+        "Metaflow is not installed in build/metaflow (`make build/metaflow/pyvenv.cfg` does it)"
     )
