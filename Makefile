@@ -14,7 +14,7 @@ PY := .venv/bin/python
 STAMPS := .venv/.stamps
 
 .PHONY: help build demo demo-torch test test-all test-gpu test-vm lint format wheel bench bench-peers record-metaflow crash fuzz sim clean \
-	deps-test deps-test-all
+	deps-test deps-test-all runner-image
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | column -t -s '|'
@@ -56,11 +56,11 @@ demo-torch: build $(STAMPS)/demo $(STAMPS)/torch ## the main job with PyTorch (n
 deps-test: build build-asan/build.ninja $(STAMPS)/test
 	@$(NINJA) -C build-asan
 
-build/.debian-containers: tools/debian-containers.txt tools/bootstrap.sh | build/.debian
-	@tools/bootstrap.sh debian tools/debian-containers.txt
+build/.debian-test-all: tools/debian-test-all.txt tools/bootstrap.sh | build/.debian
+	@tools/bootstrap.sh debian tools/debian-test-all.txt
 	@touch $@
 
-build/docker/usr/sbin/dockerd: | build/.debian-containers
+build/docker/usr/sbin/dockerd: | build/.debian-test-all
 	@tools/bootstrap.sh unpack build/docker docker.io containerd || echo "going on without Docker: its tests are skipped"
 
 # The first Docker of Debian's that takes CDI names; it does with the other one's containerd.
@@ -75,7 +75,7 @@ build/metaflow/pyvenv.cfg: tools/requirements-metaflow.txt | build/.debian
 record-metaflow: deps-test build/metaflow/pyvenv.cfg ## what real Metaflow does with tests/compat/flows, into tests/data/metaflow
 	@$(PY) tools/record_metaflow.py build/metaflow/bin/python
 
-deps-test-all: deps-test build/metaflow/pyvenv.cfg $(STAMPS)/torch build/.debian-containers build/docker/usr/sbin/dockerd build/docker-cdi/usr/sbin/dockerd
+deps-test-all: deps-test build/metaflow/pyvenv.cfg $(STAMPS)/torch build/.debian-test-all build/docker/usr/sbin/dockerd build/docker-cdi/usr/sbin/dockerd
 
 test: deps-test ## everything that takes minutes; ends in `N passed, N failed`
 	@$(PY) tools/run_tests.py fast
@@ -99,10 +99,17 @@ format: $(STAMPS)/test ## rewrites C and Python files in the project's style
 wheel: build $(STAMPS)/test ## dist/: a self-contained wheel, the tag decided by auditwheel
 	@$(PY) tools/make_wheel.py dist
 
+ENGINE ?= podman
+IMAGE ?= stoker-runner:latest
+runner-image: build ## the image that brings our program into pods: IMAGE=registry/team/stoker-runner:1, ENGINE=podman or docker
+	@rm -rf build/runner && .venv/bin/stoker carry build/runner/stoker
+	@printf 'FROM scratch\nCOPY stoker /stoker\nENTRYPOINT ["/stoker/bin/stoker"]\n' > build/runner/Dockerfile
+	@$(ENGINE) build -t $(IMAGE) build/runner
+
 bench: build $(STAMPS)/test ## figures against the other side, into docs/benchmarks.md
 	@$(PY) bench/bench.py $(if $(wildcard build/peers/bin/python),--peers build/peers/bin/python)
 
-bench-peers: build tools/requirements-peers.txt ## ZenML and Metaflow from PyPI, for `make bench` to measure too
+bench-peers: build tools/requirements-peers.txt ## ZenML, Metaflow and AWS's command line from PyPI, for `make bench` to measure too
 	@$(PYTHON) -m venv build/peers
 	@tools/bootstrap.sh python build/peers tools/requirements-peers.txt
 

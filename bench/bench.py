@@ -491,6 +491,16 @@ class Bench:
 
         flows.rows(self)
 
+    def s3(self) -> None:
+        import shared
+
+        shared.rows(self)
+
+    def elsewhere(self) -> None:
+        import elsewhere
+
+        elsewhere.rows(self)
+
     # --- the page ---
 
     def write(self) -> None:
@@ -540,6 +550,8 @@ def main() -> int:
         "launch",
         "containers",
         "flows",
+        "s3",
+        "elsewhere",
     ]
     try:
         for name in figures:

@@ -33,12 +33,24 @@ ROOMS: dict[str, set[str]] = {
     "launch": {"tbl", "base", "sys", "accel", "runner"},
     "preflight": {"tbl", "base", "sys", "accel"},
     "simulate": {"tbl", "base", "sys", "pack", "accel"},
-    "stack": {"tbl", "base", "sys", "spec"},
+    "stack": {"tbl", "base", "sys", "spec", "pack", "plan"},
     "package": {"tbl", "base", "sys", "store"},
+    "aws": {"tbl", "base", "sys", "net"},
+    "share": {"tbl", "base", "sys", "net", "aws", "store"},
     "contain": {"tbl", "base", "sys", "net", "spec"},
     "image": {"tbl", "base", "sys", "net", "accel", "preflight", "contain"},
     "backend": {"tbl", "base", "sys", "accel", "runner"},
+    "kubernetes": {"tbl", "base", "sys", "net", "spec", "remote"},
     "report": {"tbl", "base", "sys", "spec", "plan", "store", "runner"},
+    "remote": {
+        *("tbl", "base", "sys", "net", "spec", "accel", "store", "runner", "backend"),
+        *("package", "aws", "share"),
+    },
+    "agent": {
+        *("tbl", "base", "sys", "accel", "store", "package", "runner", "backend", "share"),
+        "remote",
+    },
+    "batch": {"tbl", "base", "sys", "net", "aws", "spec", "remote"},
     "exec": {
         "tbl",
         "base",
@@ -58,7 +70,8 @@ ROOMS: dict[str, set[str]] = {
     "cli": {
         *("tbl", "base", "sys", "net", "spec", "grow", "pack", "plan", "sched", "accel"),
         *("store", "runner", "launch", "preflight", "simulate", "stack", "package"),
-        *("contain", "image", "backend", "report", "exec"),
+        *("contain", "image", "backend", "report", "exec", "aws", "share"),
+        *("remote", "agent"),
     },
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, TypeVar, Union
 
 from ._binary import json_of, output_of
@@ -74,7 +75,8 @@ class ArtifactVersion:
     @property
     def uri(self) -> str:
         """Path of its file or folder."""
-        if self.body.get("path") is None:  # a listing names none
+        path = self.body.get("path")
+        if path is None or not os.path.exists(path):  # a listing names none, a share may have it
             found = json_of(["artifact", "get", self.artifact_digest], self.store)
             self.body = {**self.body, "path": found["path"]}
         return str(self.body["path"])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ._code import Digester
+from ._compiled import Compiled, External, origin
 from ._entry import Entry
 from ._errors import StepInterfaceError, warn
 from ._graph import Graph, Invocation, literal
@@ -44,23 +44,6 @@ _SPEC_KEYS = [
 
 
 _DEVICES = frozenset(["gpu_count", "gpu_memory", "any_of"])
-
-
-class External(NamedTuple):
-    """An external artifact that must be stored before the run: where its digest goes, and itself."""
-
-    inputs: Dict[str, Any]
-    key: str
-    artifact: ExternalArtifact
-
-
-class Compiled(NamedTuple):
-    """A pipeline call, ready to run."""
-
-    spec: Dict[str, Any]
-    registry: Dict[str, Entry]
-    externals: List[External]
-    run_name: Optional[str]
 
 
 def compile_graph(
@@ -359,28 +342,3 @@ def _digest_of(data: Any) -> str:
 
     text = json.dumps(data, sort_keys=True, default=repr)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def main_file() -> Optional[str]:
-    """The file that the process runs, if a fresh interpreter can import it again."""
-    running = sys.modules.get("stoker._runfile")
-    path: Optional[str] = getattr(running, "file", None)
-    path = path or getattr(sys.modules.get("__main__"), "__file__", None)
-    if not path or not str(path).endswith(".py") or not os.path.isfile(path):
-        return None
-    return os.path.abspath(path)
-
-
-def origin() -> Dict[str, Any]:
-    """Where the run comes from, for the record and for ``stoker resume``.
-
-    ``argv[0]`` is ``FILE:NAME`` for ``stoker run FILE:NAME``.
-    """
-    found: Dict[str, Any] = {"argv": list(sys.argv), "cwd": os.getcwd(), "python": sys.executable}
-    path = main_file()
-    if path is not None:
-        found["file"] = path
-        name = getattr(sys.modules.get("stoker._runfile"), "name", None)
-        if name:
-            found["argv"][0] = f"{path}:{name}"
-    return found

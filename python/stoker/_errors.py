@@ -171,6 +171,8 @@ def _say_if_nothing_was_planned() -> None:
         not run_options().get("plan")
         or getattr(sys, "last_value", None) is not None  # it was said what went wrong
         or getattr(pipelines, "was_called", False)
+        or "stoker.flow._cli"
+        in sys.modules  # a flow was called, and has said what there was to say
     ):
         return
     file = sys.argv[0]
@@ -179,7 +181,7 @@ def _say_if_nothing_was_planned() -> None:
     one = names[0] if names else "PIPELINE"
     has = f" (it has: {', '.join(names)})" if names else ""
     say(
-        f"{file} called no pipeline, so there is nothing to plan; "
+        f"{file} called no pipeline and no flow, so there is nothing to plan; "
         f"name one: stoker plan {file}:{one}{has}"
     )
 

@@ -18,7 +18,6 @@ import re
 import select
 import signal
 import sys
-import threading
 from typing import Any, Dict, List, Optional, Tuple
 
 DEVICE_PREFIXES = ("/dev/nvidia", "/dev/kfd", "/dev/accel", "/dev/neuron", "/dev/dri/render")
@@ -49,6 +48,16 @@ def libc() -> Any:
     return _libc
 
 
+def in_main_thread() -> bool:
+    """Whether signals may be handled here. Without ``threading`` there is only one thread.
+
+    That module isn't loaded for this: once it is, each fork goes through its locks, which costs a task a tenth
+    of its pages.
+    """
+    threading: Any = sys.modules.get("threading")
+    return threading is None or threading.current_thread() is threading.main_thread()
+
+
 def prepare() -> Dict[str, Any]:
     """Call this in the user's process, just before it forks the one that will serve.
 
@@ -63,8 +72,9 @@ def prepare() -> Dict[str, Any]:
             stream.flush()
         except (OSError, ValueError, AttributeError):
             pass
-    mine = threading.current_thread()
-    others = [one.name for one in threading.enumerate() if one is not mine]
+    threading: Any = sys.modules.get("threading")
+    mine = threading.current_thread() if threading is not None else None
+    others = [one.name for one in threading.enumerate() if one is not mine] if mine else []
     try:
         n_threads = len(os.listdir("/proc/self/task"))
     except OSError:

@@ -444,6 +444,14 @@ _OOM_TEXTS = (
 _ON_HOST = ("device:CPU", "allocator cpu", "DefaultCPUAllocator")
 
 
+def text_of(exc: BaseException) -> str:
+    """``str`` of it, whatever that does."""
+    try:
+        return str(exc)
+    except Exception as bad:
+        return f"(what it says can't be told: its __str__ raised {type(bad).__name__})"
+
+
 def device_oom_of(exc: Optional[BaseException]) -> Optional[BaseException]:
     """The exception by which a device said that its memory is full: this one, or one that it was raised from.
 
@@ -457,7 +465,7 @@ def device_oom_of(exc: Optional[BaseException]) -> Optional[BaseException]:
 
 
 def _is_device_oom(exc: BaseException) -> bool:
-    text = str(exc)
+    text = text_of(exc)
     if any(word in text for word in _ON_HOST):
         return False
     kinds = [kind.__name__ for kind in type(exc).__mro__]

@@ -14,14 +14,24 @@ import select
 import signal
 import socket
 import sys
-import threading
 import warnings
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, NoReturn, Optional
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    NoReturn,
+    Optional,
+)
 
+from . import _fitness
 from ._binary import find, json_of, output_of, run_options
-from ._client import PipelineRun
-from ._emit import Compiled, External, main_file
+from ._compiled import Compiled, External, main_file
 from ._errors import (
     EngineError,
     PipelineCancelled,
@@ -30,7 +40,9 @@ from ._errors import (
     did_you_mean,
     say,
 )
-from ._graph import stored_input
+
+if TYPE_CHECKING:
+    from ._client import PipelineRun
 
 _PATIENCE = 3  # Ctrl-Cs that are the engine's to answer; the next one ends it
 _PASS_ON_MS = 300  # the engine has told of its own by then, if the terminal sent it one
@@ -204,8 +216,7 @@ def _passing_on_sigterm(pid: int) -> Iterator[List[int]]:
         told.append(number)
         _signal(pid, number)
 
-    main = threading.current_thread() is threading.main_thread()
-    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    if not _fitness.in_main_thread() or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield told
         return
     signal.signal(signal.SIGTERM, pass_on)
@@ -377,8 +388,10 @@ class _Watch:
         Yields what becomes readable by it; None where the program has a handler of its own, or this
         isn't its main thread.
         """
-        main = threading.current_thread() is threading.main_thread()
-        if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        if (
+            not _fitness.in_main_thread()
+            or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+        ):
             yield None
             return
         woken, waker = os.pipe()
@@ -432,6 +445,8 @@ class _Watch:
                 said or f"the run could not start: stoker ended with {_ending(status)}; see above",
                 status,
             )
+        from ._client import PipelineRun
+
         run = PipelineRun(self.run, self.store)
         word = self.end.get("status")
         if word == "succeeded":
@@ -484,6 +499,7 @@ def store_externals(externals: List[External]) -> None:
     import tempfile
 
     from . import _materialize
+    from ._graph import stored_input
 
     done: Dict[int, Any] = {}
     with tempfile.TemporaryDirectory(prefix="stoker-external-") as folder:
@@ -507,6 +523,8 @@ def store_externals(externals: List[External]) -> None:
 def _stored(entry: Dict[str, Any]) -> Dict[str, Any]:
     if "value" in entry:
         return {"value": entry["value"]}
+    from ._graph import stored_input
+
     return stored_input({**entry, "digest": add_artifact(entry)["digest"]})
 
 

@@ -338,21 +338,13 @@ def _mode(where: str, value: Any) -> Layer:
 
 
 def _step_operator(where: str, value: Any) -> Layer:
-    """Where the step runs, by the name of a component; one that Stoker doesn't have is kept."""
+    """Where the step runs: a backend, or a stack that the project needn't have."""
     if value in (True, False):
         return {}
     backend = BACKENDS.get(str(value))
     if backend == "local":
         return {"backend": "local"}  # whatever the pipeline says
-    if backend is not None:
-        return {"backend": {backend: {}}}
-    warn(
-        f"{where}: step_operator '{value}' is kept but has no effect: there is no such place here, "
-        "the step runs where the run does"
-    )
-    layer: Layer = {}
-    _keep(layer, "step_operator", value)
-    return layer
+    return {"backend": {backend: {}} if backend is not None else {"stack": str(value)}}
 
 
 _MAKERS: Dict[str, Callable[[str, Any], Layer]] = {

@@ -23,7 +23,8 @@ from typing import (
 )
 
 from ._client import PipelineRun
-from ._emit import Compiled, compile_graph
+from ._compiled import Compiled
+from ._emit import compile_graph
 from ._errors import (
     InWorkerError,
     NotYetError,

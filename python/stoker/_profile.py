@@ -27,17 +27,19 @@ if TYPE_CHECKING:
     from ._step import Step
 
     class Sample(NamedTuple):
-        """Seconds since the start, bytes, seconds of CPU time; devices: (memory bytes, busy percent)."""
+        """Seconds since the start, bytes, seconds of CPU time; devices: (memory bytes, busy percent); sizes of stdout
+        and stderr."""
 
         time_s: float
         rss_bytes: int
         cpu_s: float
         devices: Sequence[Tuple[int, int]]
+        log_bytes: Tuple[int, int]
 
 else:
     from collections import namedtuple
 
-    Sample = namedtuple("Sample", "time_s rss_bytes cpu_s devices")
+    Sample = namedtuple("Sample", "time_s rss_bytes cpu_s devices log_bytes")
 
 PROFILE_TAG = "gpu_profile"
 _marks: Any = None  # function → the setting that @gpu_profile below @step gave it
@@ -244,9 +246,10 @@ def _ram_mb() -> Optional[int]:
 # ---------------------------------------------------------------------------- samples.bin
 
 _HEADER = struct.Struct("<8sIIq")
-_RECORDS = {  # version → (record's beginning, device's beginning, has its own count of devices)
+_RECORDS = {  # version → (record's beginning, which ends in a count of devices; device's beginning, is it counted)
     b"STKSMP1\n": (struct.Struct("<qqq"), struct.Struct("<qi"), False),
     b"STKSMP2\n": (struct.Struct("<qqqqqII"), struct.Struct("<qi"), True),
+    b"STKSMP3\n": (struct.Struct("<qqqqqqqII"), struct.Struct("<qi"), True),
 }
 
 
@@ -281,13 +284,14 @@ def read_samples(path: str) -> Tuple[int, List[str], List[Sample]]:
     last: Sequence[Tuple[int, int]] = [(-1, -1)] * n_devices
     while at + head.size <= len(raw):
         fields = head.unpack_from(raw, at)
-        n = fields[5] if counted else n_devices
+        n = fields[-2] if counted else n_devices
         if at + head.size + n * device_size > len(raw):
             break  # the last record isn't whole yet
         if n:
             places = (at + head.size + i * device_size for i in range(n))
             last = [device.unpack_from(raw, place) for place in places]
         cpu_s = fields[2] / 1e6 if fields[2] >= 0 else -1.0
-        samples.append(Sample(fields[0] / 1000, fields[1], cpu_s, last))
+        logs = fields[5:7] if len(fields) > 7 else (-1, -1)
+        samples.append(Sample(fields[0] / 1000, fields[1], cpu_s, last, logs))
         at += head.size + n * device_size
     return start_ms, uuids, samples

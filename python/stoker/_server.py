@@ -95,7 +95,9 @@ class _Server:
         self.tasks: Dict[int, int] = {}  # pid → id of the spawn
         self.changed: Dict[str, Optional[str]] = {}  # variables of tasks → what they were before
         self.pid = os.getpid()
-        self.libc = _fitness.libc()
+        libc = _fitness.libc()
+        self.prctl, self.fflush = libc.prctl, libc.fflush
+        self.sock_fd = sock.fileno()
 
     # ------------------------------------------------------------------ start and loop
 
@@ -142,13 +144,13 @@ class _Server:
         self.wake_r, self.wake_w = os.pipe()
         os.set_blocking(self.wake_w, False)
         for number in (signal.SIGCHLD, _ENGINE_DIED):
-            signal.signal(number, lambda number, frame: None)
+            signal.signal(number, _ignore)
         signal.set_wakeup_fd(self.wake_w, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _worker.tell_crashes()
         # Not SIGKILL: the server must live long enough to end what its tasks have started.
-        self.libc.prctl(_PR_SET_PDEATHSIG, _ENGINE_DIED, 0, 0, 0)
-        self.libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # children inherit it
+        self.prctl(_PR_SET_PDEATHSIG, _ENGINE_DIED, 0, 0, 0)
+        self.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)  # children inherit it
         peer = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         self.engine_pid = struct.unpack("3i", peer)[0]
         if os.getppid() != self.engine_pid:
@@ -161,25 +163,23 @@ class _Server:
         sys.stderr = sys.__stderr__ = _stream(2)  # type: ignore[misc]
         sys.stdin = sys.__stdin__ = _stream(0, "r")  # type: ignore[misc]
         sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
-        self.libc.fflush(None)
+        self.fflush(None)
         import atexit
-        import hashlib  # noqa: F401  (children need it; loading it once costs less)
         import resource
-        import threading
 
         if any(name in sys.modules for name in ("numpy", "pandas", "torch")):
             # Steps of such a program hand over large values: what that takes is not loaded in each of them.
+            import hashlib  # noqa: F401
             import mmap  # noqa: F401
             import subprocess  # noqa: F401
 
             from . import _binary  # noqa: F401
-            from ._materialize import _arrays, _files, _plain  # noqa: F401
+            from ._materialize import _arrays, _files, _plain, _spend  # noqa: F401
 
         atexit._clear()  # what was registered before belongs to the user's process
         self.run_exit_functions = atexit._run_exitfuncs
         self.atexit_count = atexit._ncallbacks
         self.resource = resource
-        self.threading: Any = threading
         _worker.baseline = (
             _worker.baseline or _worker.Baseline()
         )  # of ranks: from before accelerate
@@ -371,7 +371,7 @@ class _Server:
                 error = f"{type(exc).__name__}: {exc}"
                 self.send({"op": "failed", "id": message.get("id"), "error": error})
                 os._exit(127)
-            os.close(self.sock.detach())
+            os.close(self.sock_fd)  # the object stays as it is: it is never looked at again
             if fresh:
                 self._exec_worker(message)
             hook, error = message.get("hook"), message.get("error") or ""
@@ -390,7 +390,7 @@ class _Server:
 
     def _become_task(self, message: Dict[str, Any], fds: List[int], threads: Any) -> None:
         os.setsid()
-        self.libc.prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)
+        self.prctl(_PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)
         if os.getppid() != self.pid:
             os._exit(1)
         _signal.set_wakeup_fd(-1)
@@ -435,8 +435,12 @@ class _Server:
 
     def _end_task(self) -> None:
         """What the interpreter does at its end, as far as the step has use for it."""
-        if self.threading.active_count() > 1:
-            self.threading._shutdown()
+        threading: Any = sys.modules.get("threading")  # not loaded: there are none
+        if threading is not None and threading.active_count() > 1:
+            from . import _lingering
+
+            _lingering.tell_of_threads()
+            threading._shutdown()
         if self.atexit_count():
             self.run_exit_functions()
         for stream in (sys.stdout, sys.stderr, *self.old_streams[:4]):
@@ -445,7 +449,11 @@ class _Server:
                     stream.flush()
             except (OSError, ValueError, AttributeError):
                 pass
-        self.libc.fflush(None)
+        self.fflush(None)
+
+
+def _ignore(number: int, frame: Any) -> None:
+    """A signal that only wakes."""
 
 
 def _stream(fd: int, mode: str = "w") -> Any:

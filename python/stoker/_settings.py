@@ -148,6 +148,12 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     if isinstance(value, enum.Enum):
         return plain(value.value)
+    names = getattr(value, "attribute_map", None)
+    if isinstance(names, dict):  # an object of the Kubernetes client: as the API spells it
+        pairs = ((names[name], getattr(value, name)) for name in names)
+        return {key: plain(one) for key, one in pairs if one is not None}
+    if hasattr(value, "model_dump"):
+        return plain(value.model_dump(exclude_unset=True))
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     return str(value)

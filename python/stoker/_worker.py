@@ -148,13 +148,14 @@ class _Attempt:
         self.entry: Any = None
         self.context: Optional[_context.StepContext] = None
         self.modules_before: Optional[Baseline] = None
-        self.masks = masks_at_start or _frameworks.masks()
+        self.left: Optional[Callable[[], Dict[str, Any]]] = None  # of a failed step, for the result
+        self.masks: Dict[str, Optional[str]] = {}  # where devices are granted
 
     def open(self) -> None:
         """Read ``task.json`` and enter the step's context."""
         path = f"{self.directory}/task.json"
         try:
-            task = _decode(_read(path).decode("utf-8"))[0]
+            task = _decode(_materialize.read(path).decode("utf-8"))[0]
             version = task["stoker"]
         except (OSError, ValueError, KeyError, TypeError) as exc:
             raise UsageError(f"'{path}' can't be read: {type(exc).__name__}: {exc}") from exc
@@ -164,6 +165,8 @@ class _Attempt:
                 "use the same version of Stoker on both sides"
             )
         self.task = task
+        if self._devices():
+            self.masks = masks_at_start or _frameworks.masks()
         self.context = _context.enter(task, self.directory)
         if self.rank is not None:
             self.rank.begin(task)
@@ -195,9 +198,7 @@ class _Attempt:
             self.masks = _frameworks.masks()
         _frameworks.guard(self._devices(), self.task.get("uses"))
         if of_flow:
-            from .flow._task import run_flow_task
-
-            run_flow_task(self)
+            self.entry.run(self)
             self._store_profile()
             return
         arguments = self._load_inputs()
@@ -207,7 +208,9 @@ class _Attempt:
         _told_to_end(self.warnings, failed=False)
         names = self._output_names()
         if self.rank is None:
-            self._store_outputs(dict(zip(names, self._split(value, names))))
+            values = dict(zip(names, self._split(value, names)))
+            value = None  # what a step returned is nobody else's from here on
+            self._store_outputs(values)
         else:
             self._store_ranks(names, value)
         self._store_profile()
@@ -301,8 +304,10 @@ class _Attempt:
     def _store_outputs(self, values: Dict[str, Any]) -> None:
         outputs: Dict[str, Any] = {}
         self.result["outputs"] = outputs
-        for name, one in values.items():
-            outputs[name] = self._store(name, one)
+        for name in list(values):
+            holder = [values.pop(name)]
+            spend = "numpy" in sys.modules and _is_last(holder)
+            outputs[name] = self._store(name, holder[0], spend)
         versions = {
             name: {key: config[key] for key in ("name", "version") if config.get(key) is not None}
             for name, config in self.entry.output_configs.items()
@@ -346,12 +351,12 @@ class _Attempt:
             )
         return tuple(value)
 
-    def _store(self, name: str, value: Any) -> Dict[str, Any]:
+    def _store(self, name: str, value: Any, spend: bool = False) -> Dict[str, Any]:
         folder = self.rank.own if self.rank is not None and self.rank.number else self.directory
         path = f"{folder}/out/{name}"
         chosen = self.entry.materializers.get(name, self.entry.materializers.get("*"))
         try:
-            entry, metadata = _materialize.store(value, path, chosen, self.warnings, name)
+            entry, metadata = _materialize.store(value, path, chosen, self.warnings, name, spend)
         except _materialize.SerializeError as exc:
             self.result.pop("outputs", None)
             error = _materialize.SerializeError(f"output '{name}': {exc}")
@@ -401,6 +406,8 @@ class _Attempt:
         self.result["error"] = error
         for key in ("outputs", "dropped", "next"):
             self.result.pop(key, None)
+        if self.left is not None and error["class"] != "preempted":
+            self.result.update(self.left())
         _log(error.get("traceback") or error["message"])
 
     def after_failure(self, exc: BaseException) -> None:
@@ -444,16 +451,10 @@ class _Attempt:
         _context.leave()
 
 
-def _read(path: str) -> bytes:
-    """The whole file."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = [os.read(fd, 65536)]
-        while parts[-1]:
-            parts.append(os.read(fd, 1 << 20))
-        return b"".join(parts)
-    finally:
-        os.close(fd)
+def _is_last(holder: List[Any]) -> bool:
+    from ._materialize import _spend
+
+    return _spend.is_last(holder)
 
 
 def _takes_argument(hook: Callable[..., Any]) -> bool:
@@ -553,7 +554,7 @@ def _told_to_end(warnings: List[str], failed: bool) -> bool:
 
 
 def _message(exc: BaseException) -> str:
-    text = str(exc)
+    text = _frameworks.text_of(exc)
     if isinstance(exc, KeyError) and len(exc.args) == 1:
         return f"key {exc.args[0]!r} not found"
     if isinstance(exc, MemoryError) and not text:
@@ -583,7 +584,8 @@ def _traceback(exc: BaseException) -> str:
 
 def _is_sentence(exc: BaseException) -> bool:
     """What a flow is told, rather than what broke."""
-    return type(exc).__module__ == "stoker.flow.exception" or type(exc) is AttributeError
+    told = type(exc).__module__ == "stoker.flow.exception" or type(exc) is AttributeError
+    return told or hasattr(exc, "_stoker_told")
 
 
 def _is_ours(filename: str) -> bool:
@@ -670,10 +672,10 @@ def seen_since(before: Baseline) -> Dict[str, str]:
                 break
         else:
             if not filename.startswith(_STDLIB) and os.path.isfile(filename):
-                import hashlib
+                from ._digest import sha256
 
                 with open(filename, "rb") as stream:
-                    seen[filename] = hashlib.sha256(stream.read()).hexdigest()
+                    seen[filename] = sha256(stream.read()).hexdigest()
     for site, tops in packages.items():
         for folder in _distributions(site, tops):
             seen[os.path.join(site, folder)] = ""
@@ -770,7 +772,13 @@ def _main(argv: List[str]) -> int:
         error = import_main(argv[2])
     hook = os.environ.get("STOKER_HOOK")
     said = os.environ.get("STOKER_ERROR", "")
-    return run_attempt(directory, None, hook, said, error, argv[2] if len(argv) == 3 else None)
+    status = run_attempt(directory, None, hook, said, error, argv[2] if len(argv) == 3 else None)
+    threading: Any = sys.modules.get("threading")
+    if threading is not None and threading.active_count() > 1:
+        from . import _lingering
+
+        _lingering.tell_of_threads()
+    return status
 
 
 if __name__ == "__main__":

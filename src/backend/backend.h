@@ -17,6 +17,18 @@
 
 typedef struct stk_backend stk_backend;
 
+/* Of a job for other machines, beyond what every job has (docs/decisions/0010-elsewhere.md). */
+struct stk_resources;
+typedef struct stk_job_elsewhere {
+    uint32_t backend; /* which of a mux's; 0: this machine */
+    const char *image;
+    const char *options;                   /* of the step for that backend, a JSON object */
+    const struct stk_resources *resources; /* what the step asks for */
+    const char *const *secrets; /* those names of `env` whose values are secret, NULL-terminated;
+                                   or NULL */
+    bool attach;                /* an earlier engine started it: it may run, or have ended */
+} stk_job_elsewhere;
+
 /* One attempt of one task. Everything is borrowed until start() returns, except `lease`, which the
  * backend takes over (also on error). */
 typedef struct stk_job {
@@ -53,7 +65,9 @@ typedef struct stk_job {
     const char *hook; /* "on_failure" …: run only this hook of the step (Python), with `hook_error`;
                          or NULL */
     const char *hook_error;
-    stk_lease lease; /* n 0: no device */
+    stk_lease lease;                    /* n 0: no device */
+    const stk_job_elsewhere *elsewhere; /* NULL: on this machine. Its argv is the whole program, of
+                                           a Python step too */
 } stk_job;
 
 typedef enum {
@@ -81,6 +95,9 @@ typedef struct stk_backend_ops {
      * May be repeated (the shorter grace wins). */
     void (*stop)(stk_backend *self, uint32_t id, int64_t grace_ms, stk_failure why);
     bool (*next)(stk_backend *self, stk_report *ret_report);
+    /* What next() has told so far is on record: the backend may let go of what it kept in case that
+     * it is asked again. NULL: it keeps nothing. */
+    void (*recorded)(stk_backend *self);
     /* For poll(2): readable when next() may have something; and the longest time to wait before
      * calling next() anyway (-1: for ever). */
     int (*fd)(const stk_backend *self);
@@ -111,6 +128,11 @@ typedef struct stk_local_config {
 int stk_backend_local_open(const stk_local_config *config, stk_backend **ret_backend, stk_err *err);
 const char *
 stk_backend_local_describe(stk_backend *backend); /* how memory and CPU are limited here */
+
+/* Several backends as one: a job goes to the one that job->elsewhere->backend names (NULL: the
+ * first). Takes them over, also on error. */
+int stk_backend_mux_open(stk_backend *const *backends, uint32_t n, stk_backend **ret_backend,
+                         stk_err *err);
 
 /* The fake: runs nothing; each job's fate is decided by a function of the test. Time is the test's.
  */

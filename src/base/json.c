@@ -178,6 +178,17 @@ void stk_json_put_text(stk_buf *out, const char *key, const char *text)
     (void)(text != NULL ? stk_buf_json(out, text) : stk_buf_text(out, "null"));
 }
 
+void stk_json_put_texts(stk_buf *out, const char *key, const char *const *texts)
+{
+    stk_json_put_key(out, key);
+    stk_buf_char(out, '[');
+    for (uint32_t i = 0; texts != NULL && texts[i] != NULL; i++) {
+        stk_buf_text(out, i > 0 ? "," : "");
+        stk_buf_json(out, texts[i]);
+    }
+    stk_buf_char(out, ']');
+}
+
 void stk_json_put_int(stk_buf *out, const char *key, int64_t number)
 {
     stk_json_put_key(out, key);

@@ -86,6 +86,8 @@ const char *stk_json_dump_in(const stk_json *node, stk_arena *arena);
 void stk_json_put_key(stk_buf *out, const char *key);
 /* A member; NULL and numbers below 0 are unknown: null. */
 void stk_json_put_text(stk_buf *out, const char *key, const char *text);
+/* A list of texts; `texts` is NULL-terminated, or NULL: an empty one. */
+void stk_json_put_texts(stk_buf *out, const char *key, const char *const *texts);
 void stk_json_put_int(stk_buf *out, const char *key, int64_t number);
 void stk_json_put_real(stk_buf *out, const char *key, double number);
 void stk_json_put_bool(stk_buf *out, const char *key, int truth);

@@ -7,6 +7,7 @@
 
 #include "base/limits.h"
 #include "base/units.h"
+#include "cli/cli_elsewhere.h"
 #include "cli/cli_read.h"
 #include "store/store_digest.h"
 #include "sys/clock.h"
@@ -200,6 +201,25 @@ static int copy_out(const char *path, const char *target, stk_err *err)
     return rc < 0 ? rc : stk_tree_copy(&tree, target, err);
 }
 
+/* What a step elsewhere made may be in the share alone. */
+static int bring(stk_store *store, const char *digest, stk_arena *arena, const char **ret_path,
+                 int64_t *ret_size, stk_err *err)
+{
+    stk_err why = {0};
+    int rc = stk_store_artifact(store, digest, arena, ret_path, ret_size, err);
+    if (rc != STK_E_NOT_FOUND) {
+        return rc;
+    }
+    int fetched = stk_cli_share_fetch(stk_store_path(store), digest, &why);
+    if (fetched == 0) {
+        return stk_store_artifact(store, digest, arena, ret_path, ret_size, err);
+    }
+    if (why.code != 0) {
+        *err = why;
+    }
+    return why.code != 0 ? fetched : rc;
+}
+
 static int run_get(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out, stk_err *err)
 {
     const char *text = stk_cli_arg(cli, 1);
@@ -214,7 +234,7 @@ static int run_get(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *ou
     if (rc == 0 && f.ref.digest == NULL) {
         rc = stk_err_set(err, STK_E_NOT_FOUND, "artifact '%s' has no content", text);
     }
-    rc = rc < 0 ? rc : stk_store_artifact(store, f.ref.digest, arena, &path, &size, err);
+    rc = rc < 0 ? rc : bring(store, f.ref.digest, arena, &path, &size, err);
     if (rc < 0) {
         return rc;
     }

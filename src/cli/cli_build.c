@@ -79,7 +79,9 @@ static void print_text(const building *b)
     for (uint32_t k = 0; k < stk_spec_n_steps(b->spec); k++) {
         const char *step = stk_spec_step(b->spec, k)->name;
         if (c->places[k].kind != STK_PLACE_DOCKER) {
-            printf("%-20s runs on this machine\n", step);
+            bool here = c->places[k].kind == STK_PLACE_LOCAL;
+            printf("%-20s runs on %s\n", step,
+                   here ? "this machine" : stk_place_word(c->places[k].kind));
             continue;
         }
         const stk_image_want *w = &c->wants[c->i_want[k]];

@@ -1,5 +1,6 @@
 /* `stoker cancel`: ask a live engine to end its run. */
 #include <errno.h>
+#include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 
 #include "cli/cli_read.h"
 #include "exec/exec.h"
+#include "report/report_view.h"
 #include "sys/file.h"
 #include "sys/proc.h"
 
@@ -29,6 +31,37 @@ static pid_t engine_of(stk_store *store, const char *run, stk_arena *arena)
     return pid;
 }
 
+/* No engine has it. What it sent to other machines may go on without one, and costs. */
+static int refuse(stk_store *store, const char *run, stk_err *err)
+{
+    stk_view *view = NULL;
+    uint32_t n = stk_view_load(store, run, &view, NULL) < 0 ? 0 : stk_view_n_tasks(view);
+    int rc = stk_err_set(err, STK_E_NOT_FOUND, "run %s is not going on: there is nothing to cancel",
+                         run);
+    for (uint32_t i = 0; i < n; i++) {
+        const stk_view_task *t = stk_view_get_task(view, i);
+        json_t *said = t->state != STK_TASK_RUNNING || t->start_data == NULL
+                           ? NULL
+                           : json_loads(t->start_data, 0, NULL);
+        const json_t *granted = json_object_get(said, "granted");
+        const char *stack = json_string_value(json_object_get(granted, "stack"));
+        const char *backend = json_string_value(json_object_get(granted, "backend"));
+        bool is_away =
+            backend != NULL && strcmp(backend, "local") != 0 && strcmp(backend, "docker") != 0;
+        if (is_away) {
+            rc = stk_err_set(err, STK_E_NOT_FOUND,
+                             "no engine runs %s any more, but step '%s' may go on on %s (stack "
+                             "'%s')",
+                             run, t->label, backend, stack != NULL ? stack : backend);
+            stk_err_hint(err, "'stoker resume %s' watches it again, and Ctrl-C then ends it", run);
+            n = 0;
+        }
+        json_decref(said);
+    }
+    stk_view_free(view);
+    return rc;
+}
+
 static int run_cancel(stk_cli *cli)
 {
     stk_err err = {0};
@@ -43,8 +76,7 @@ static int run_cancel(stk_cli *cli)
         store, stk_cli_arg(cli, 0) != NULL ? stk_cli_arg(cli, 0) : "latest", run, &err);
     pid_t pid = rc < 0 ? 0 : engine_of(store, run, arena);
     if (rc == 0 && pid <= 0) {
-        rc = stk_err_set(&err, STK_E_NOT_FOUND,
-                         "run %s is not going on: there is nothing to cancel", run);
+        rc = refuse(store, run, &err);
     } else if (rc == 0 &&
                sigqueue(pid, SIGTERM, (union sigval){.sival_int = STK_EXEC_CANCEL}) < 0) {
         rc = stk_err_sys(&err, STK_E_SYS, errno, "asking the engine of run %s (pid %d) to end", run,

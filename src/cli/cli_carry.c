@@ -2,8 +2,10 @@
  * libraries along, as /stoker/bin. What a program is loaded by stands in it as a path, and where it
  * looks for its libraries as another (meson.build: -rpath); nothing is said by the environment,
  * which its children would inherit. */
+#include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
+#include <fts.h>
 #include <limits.h>
 #include <link.h>
 #include <stdio.h>
@@ -12,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/cli.h"
 #include "cli/cli_containers.h"
 #include "sys/file.h"
 
@@ -87,6 +90,21 @@ static int copy_program(carry *c, const char *from)
     return rc < 0 ? rc : stk_file_write(path, data, len, 0755, c->err);
 }
 
+/* The program, its loader and its libraries, in `folder`. */
+static int make_bin(const char *folder, stk_arena *arena, stk_err *err)
+{
+    carry c = {.folder = folder, .arena = arena, .err = err};
+    const char *lib = stk_arena_printf(arena, "%s/lib", folder);
+    int rc = lib == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+                         : stk_file_mkdirs(lib, 0755, err);
+    rc = rc < 0 ? rc : copy_program(&c, "/proc/self/exe");
+    if (rc == 0) {
+        (void)dl_iterate_phdr(copy_library, &c);
+        rc = c.rc;
+    }
+    return rc;
+}
+
 /* Kept per build of the program, which its inode and time tell; made aside and renamed, since runs
  * may come at once. */
 int stk_cli_carry(const stk_store *store, stk_arena *arena, const char **ret, stk_err *err)
@@ -100,24 +118,290 @@ int stk_cli_carry(const stk_store *store, stk_arena *arena, const char **ret, st
                          (unsigned long long)st.st_ino, (unsigned long long)st.st_size,
                          (unsigned long long)st.st_mtim.tv_sec);
     const char *made = stk_arena_printf(arena, "%s.new.%d", folder, (int)getpid());
-    const char *lib = made == NULL ? NULL : stk_arena_printf(arena, "%s/lib", made);
-    if (folder == NULL || lib == NULL) {
+    if (folder == NULL || made == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "out of memory");
     }
     *ret = folder;
     if (stk_file_exists(folder)) {
         return 0;
     }
-    carry c = {.folder = made, .arena = arena, .err = err};
-    int rc = stk_file_mkdirs(lib, 0755, err);
-    rc = rc < 0 ? rc : copy_program(&c, "/proc/self/exe");
-    if (rc == 0) {
-        (void)dl_iterate_phdr(copy_library, &c);
-        rc = c.rc;
-    }
+    int rc = make_bin(made, arena, err);
     if (rc == 0 && rename(made, folder) < 0 && errno != EEXIST && errno != ENOTEMPTY) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "making %s", folder);
     }
     (void)stk_file_remove_tree(made, NULL);
     return rc;
 }
+
+/* --- stoker carry: the same and more, for machines that aren't this one --- */
+
+/* libcurl is loaded when it is first needed, so it isn't among our libraries before. */
+static bool load_curl(void)
+{
+    return dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL) != NULL;
+}
+
+static int copy_roots(const char *folder, stk_arena *arena, stk_err *err)
+{
+    static const char *const paths[] = {"/etc/ssl/certs/ca-certificates.crt",
+                                        "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"};
+    const char *to = stk_arena_printf(arena, "%s/ca.pem", folder);
+    for (size_t i = 0; to != NULL && i < sizeof paths / sizeof *paths; i++) {
+        STK_TEXT_AUTO real = realpath(paths[i], NULL);
+        if (real != NULL) {
+            return stk_file_copy_tree(real, to, err);
+        }
+    }
+    return to == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+}
+
+/* A copy is copied whole: what it was loaded from is where it lies, not where it came from. */
+static int copy_copy(const char *top, const char *folder, stk_arena *arena, stk_err *err)
+{
+    static const char *const parts[] = {"bin", "python", "ca.pem"};
+    int rc = stk_file_mkdirs(folder, 0755, err);
+    for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof *parts; i++) {
+        const char *from = stk_arena_printf(arena, "%s/%s", top, parts[i]);
+        const char *to = stk_arena_printf(arena, "%s/%s", folder, parts[i]);
+        rc = from == NULL || to == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+             : stk_file_exists(from)    ? stk_file_copy_tree(from, to, err)
+                                        : 0;
+    }
+    return rc;
+}
+
+/* The folder that this program is the copy of, or NULL: it is none. */
+static const char *find_copy(stk_arena *arena)
+{
+    static const char end[] = "/bin/stoker";
+    STK_TEXT_AUTO self = realpath("/proc/self/exe", NULL);
+    size_t n = self == NULL ? 0 : strlen(self);
+    if (n < sizeof end || strcmp(self + n - (sizeof end - 1), end) != 0) {
+        return NULL;
+    }
+    const char *top = stk_arena_dupn(arena, self, n - (sizeof end - 1));
+    const char *loader = top == NULL ? NULL : stk_arena_printf(arena, "%s/bin/ld.so", top);
+    return loader != NULL && stk_file_exists(loader) ? top : NULL;
+}
+
+/* What an earlier copy left: an init container may be started again. Nothing else is removed. */
+static int clear_old(const char *folder, stk_arena *arena, stk_err *err)
+{
+    static const char *const names[] = {"bin", "python", "ca.pem"};
+    const char *program = stk_arena_printf(arena, "%s/bin/stoker", folder);
+    int rc = program == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    bool is_ours = rc == 0 && stk_file_exists(program);
+    for (size_t i = 0; i < sizeof names / sizeof *names && rc == 0; i++) {
+        const char *path = stk_arena_printf(arena, "%s/%s", folder, names[i]);
+        if (path == NULL) {
+            return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        }
+        if (is_ours) {
+            rc = stk_file_remove_tree(path, err);
+        } else if (stk_file_exists(path)) {
+            rc = stk_err_set(err, STK_E_USAGE, "'%s' is there already; name a folder that isn't",
+                             path);
+        }
+    }
+    return rc;
+}
+
+static int carry_all(const stk_cli *cli, const char *folder, stk_arena *arena, stk_err *err)
+{
+    const char *bin = stk_arena_printf(arena, "%s/bin", folder);
+    const char *python = stk_arena_printf(arena, "%s/python", folder);
+    const char *to = stk_arena_printf(arena, "%s/python/stoker", folder);
+    const char *front = stk_cli_front(cli, arena);
+    if (bin == NULL || python == NULL || to == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    const char *copy = find_copy(arena);
+    int rc = clear_old(folder, arena, err);
+    if (rc < 0 || copy != NULL) {
+        return rc < 0 ? rc : copy_copy(copy, folder, arena, err);
+    }
+    rc = make_bin(bin, arena, err);
+    rc = rc < 0 || front == NULL ? rc : stk_file_mkdirs(python, 0755, err);
+    rc = rc < 0 || front == NULL ? rc : stk_file_copy_tree(front, to, err);
+    return rc < 0 ? rc : copy_roots(folder, arena, err);
+}
+
+enum { BLOCK = 512, SUM_BYTES = 1 << 20 };
+
+typedef struct tar_header { /* POSIX ustar */
+    char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type;
+    char link[100], magic[6], version[2], user[32], group[32], major[8], minor[8], prefix[155];
+    char pad[12];
+} tar_header;
+
+/* No owner and no time: the same content has the same digest. */
+static int put_header(FILE *out, const char *name, bool is_folder, mode_t mode, int64_t size)
+{
+    tar_header h;
+    memset(&h, 0, sizeof h);
+    size_t n = strlen(name);
+    const char *cut = n <= sizeof h.name ? NULL : strchr(name + n - sizeof h.name - 1, '/');
+    if (n > sizeof h.name && (cut == NULL || (size_t)(cut - name) > sizeof h.prefix)) {
+        return -1;
+    }
+    memcpy(h.name, cut == NULL ? name : cut + 1, strlen(cut == NULL ? name : cut + 1));
+    memcpy(h.prefix, name, cut == NULL ? 0 : (size_t)(cut - name));
+    (void)snprintf(h.mode, sizeof h.mode, "%07o", (unsigned)mode & 0777);
+    memcpy(h.uid, "0000000", 8);
+    memcpy(h.gid, "0000000", 8);
+    (void)snprintf(h.size, sizeof h.size, "%011llo", (unsigned long long)size);
+    memcpy(h.mtime, "00000000000", 12);
+    h.type = is_folder ? '5' : '0';
+    memcpy(h.magic, "ustar", 6);
+    memcpy(h.version, "00", 2);
+    memset(h.checksum, ' ', sizeof h.checksum);
+    unsigned sum = 0;
+    for (size_t i = 0; i < sizeof h; i++) {
+        sum += ((const unsigned char *)&h)[i];
+    }
+    (void)snprintf(h.checksum, sizeof h.checksum, "%06o", sum);
+    return fwrite(&h, sizeof h, 1, out) == 1 ? 0 : -1;
+}
+
+static int put_content(FILE *out, const char *path, stk_err *err)
+{
+    static const char zeros[BLOCK];
+    STK_TEXT_AUTO data = NULL;
+    size_t len = 0;
+    int rc = stk_file_read(path, PROGRAM_BYTES, &data, &len, err);
+    size_t pad = (BLOCK - len % BLOCK) % BLOCK;
+    bool good = rc == 0 && fwrite(data, 1, len, out) == len && fwrite(zeros, 1, pad, out) == pad;
+    return rc < 0 || good ? rc : stk_err_sys(err, STK_E_SYS, errno, "writing the archive");
+}
+
+static int by_name(const FTSENT **a, const FTSENT **b)
+{
+    return strcmp((*a)->fts_name, (*b)->fts_name);
+}
+
+static int write_tar(const char *folder, const char *path, stk_err *err)
+{
+    static const char end[2 * BLOCK];
+    char *const paths[] = {(char *)(uintptr_t)folder, NULL};
+    size_t n = strlen(folder);
+    FILE *out = fopen(path, "we");
+    FTS *tree = out == NULL ? NULL : fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, by_name);
+    int rc = tree == NULL ? stk_err_sys(err, STK_E_SYS, errno, "writing %s", path) : 0;
+    for (const FTSENT *e; rc == 0 && (e = fts_read(tree)) != NULL;) {
+        bool is_folder = e->fts_info == FTS_D;
+        if (e->fts_level == 0 || (!is_folder && e->fts_info != FTS_F)) {
+            continue;
+        }
+        int64_t size = is_folder ? 0 : e->fts_statp->st_size;
+        if (put_header(out, e->fts_path + n + 1, is_folder, e->fts_statp->st_mode, size) < 0) {
+            rc = stk_err_set(err, STK_E_LIMIT, "'%s' is too long a name for an archive",
+                             e->fts_path);
+        }
+        rc = rc < 0 || is_folder ? rc : put_content(out, e->fts_path, err);
+    }
+    if (tree != NULL) {
+        (void)fts_close(tree);
+    }
+    if (rc == 0 && fwrite(end, sizeof end, 1, out) != 1) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "writing %s", path);
+    }
+    if (out != NULL && fclose(out) != 0 && rc == 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "writing %s", path);
+    }
+    return rc;
+}
+
+static int sum(const char *path, stk_arena *arena, const char **ret_digest, stk_err *err)
+{
+    unsigned char digest[STK_DIGEST_BYTES];
+    char hex[STK_DIGEST_HEX + 1], *data = stk_arena_alloc(arena, SUM_BYTES);
+    stk_sha256 sha;
+    FILE *in = data == NULL ? NULL : fopen(path, "re");
+    size_t n;
+    if (in == NULL) {
+        return stk_err_sys(err, STK_E_SYS, errno, "reading %s", path);
+    }
+    stk_sha256_init(&sha);
+    while ((n = fread(data, 1, SUM_BYTES, in)) > 0) {
+        stk_sha256_add(&sha, data, n);
+    }
+    int rc = ferror(in) ? stk_err_sys(err, STK_E_SYS, errno, "reading %s", path) : 0;
+    (void)fclose(in);
+    stk_sha256_done(&sha, digest);
+    stk_digest_hex(digest, hex);
+    *ret_digest = stk_arena_dup(arena, hex);
+    return rc == 0 && *ret_digest == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : rc;
+}
+
+/* There already, as of most runs: one byte tells. */
+static int put_once(stk_share *share, const char *key, const char *path, stk_err *err)
+{
+    STK_BUF_AUTO byte = STK_BUF_INIT(1);
+    stk_err why = {0};
+    int rc = stk_share_get_range(share, key, 0, &byte, &why);
+    if (rc != STK_E_NOT_FOUND) {
+        *err = why;
+        return rc;
+    }
+    return stk_share_put_file(share, key, path, err);
+}
+
+int stk_cli_carry_tar(const stk_cli *cli, const stk_store *store, stk_share *share,
+                      stk_arena *arena, const char **ret_digest, stk_err *err)
+{
+    const char *folder =
+        stk_arena_printf(arena, "%s/package/carry.%d", stk_store_path(store), (int)getpid());
+    const char *tar = stk_arena_printf(arena, "%s.tar", folder != NULL ? folder : "");
+    if (folder == NULL || tar == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    (void)load_curl();
+    (void)stk_file_remove_tree(folder, NULL);
+    int rc = carry_all(cli, folder, arena, err);
+    rc = rc < 0 ? rc : write_tar(folder, tar, err);
+    rc = rc < 0 ? rc : sum(tar, arena, ret_digest, err);
+    const char *key = rc < 0 ? NULL : stk_arena_printf(arena, "carry/%s.tar", *ret_digest);
+    rc = rc == 0 && key == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : rc;
+    rc = rc < 0 ? rc : put_once(share, key, tar, err);
+    (void)stk_file_remove_tree(folder, NULL);
+    (void)unlink(tar);
+    return rc < 0 ? stk_err_context(err, "our program for the machines of the stack") : 0;
+}
+
+static int run_carry(stk_cli *cli)
+{
+    stk_err err = {0};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *tar = stk_cli_value(cli, "tar");
+    if (stk_cli_n_args(cli) != 1) {
+        return stk_cli_usage(cli, "it takes the folder that is to be made");
+    }
+    if (!load_curl()) {
+        fprintf(stderr, "stoker: libcurl.so.4 isn't installed here, so the copy can't reach S3; "
+                        "install libcurl4 and do it again if the store is there\n");
+    }
+    int rc = arena == NULL ? stk_err_set(&err, STK_E_NOMEM, "out of memory")
+                           : carry_all(cli, stk_cli_arg(cli, 0), arena, &err);
+    rc = rc < 0 || tar == NULL ? rc : write_tar(stk_cli_arg(cli, 0), tar, &err);
+    return rc < 0 ? stk_cli_fail(cli, &err) : 0;
+}
+
+static const stk_option options[] = {
+    {"tar", 0, "FILE", "also as an archive", false},
+    {0},
+};
+
+const stk_command stk_cmd_carry = {
+    .name = "carry",
+    .summary = "make the folder that containers elsewhere run this program from",
+    .usage = "[--tar FILE] DIR",
+    .text =
+        "Steps on Kubernetes or AWS Batch run under this program, in whatever image they have. The "
+        "folder holds all\nthat it needs there: the program with its own loader and libraries "
+        "(libcurl's too), CA certificates, and\nthe Python front. Inside it is expected at "
+        "/stoker: "
+        "mount it there (`carry: volume` in stoker.yaml), or make\nan image of it that copies it "
+        "(`make runner-image`, `carry: image`).",
+    .options = options,
+    .run = run_carry,
+};

@@ -31,12 +31,16 @@ int stk_cli_places(const stk_spec *spec, const stk_run_options *options, stk_are
 {
     uint32_t n = stk_spec_n_steps(spec);
     stk_cli_containers c = {.arena = arena, .places = stk_arena_array(arena, n, sizeof *c.places)};
-    int rc = c.places == NULL
+    stk_stack *run = stk_arena_alloc(arena, sizeof *run); /* places point to it */
+    int rc = c.places == NULL || run == NULL
                  ? no_memory(err)
                  : stk_stack_find(stk_spec_folder(spec), options->with, arena, &c.stack, err);
+    if (rc == 0) {
+        *run = c.stack;
+    }
     for (uint32_t i = 0; i < n && rc == 0; i++) {
         const stk_step *step = stk_spec_step(spec, i);
-        rc = stk_stack_place(&c.stack, step->name, step->settings, arena, &c.places[i], err);
+        rc = stk_stack_place(run, step->name, step->settings, arena, &c.places[i], err);
         if (rc < 0) {
             return at_step(spec, step, err);
         }
@@ -50,7 +54,7 @@ int stk_cli_places(const stk_spec *spec, const stk_run_options *options, stk_are
             return at_step(spec, step, err);
         }
         c.n += inside ? 1 : 0;
-        c.n_kept += !inside && step->settings->docker != NULL ? 1 : 0;
+        c.n_kept += c.places[i].kind == STK_PLACE_LOCAL && step->settings->docker != NULL ? 1 : 0;
     }
     if (rc == 0) {
         *ret = c;
@@ -206,9 +210,7 @@ static int make_ready(stk_cli_containers *c, const stk_spec *spec, const stk_run
     return rc;
 }
 
-/* What is said of a step's container that its program sees, besides the image: in a fixed order, as
- * text; NULL: nothing is. */
-static int how_it_runs(const stk_place *place, stk_arena *arena, const char **ret, stk_err *err)
+int stk_cli_how_it_runs(const stk_place *place, stk_arena *arena, const char **ret, stk_err *err)
 {
     static const char *const of_docker[] = {"entrypoint", "environment", "runtime_environment",
                                             "user"};
@@ -241,9 +243,8 @@ static int how_it_runs(const stk_place *place, stk_arena *arena, const char **re
     return rc;
 }
 
-/* A function that a fresh interpreter can't find. */
-static int check_python(const stk_spec *spec, const stk_step *step, const char *main_file,
-                        stk_err *err)
+int stk_cli_check_python(const stk_spec *spec, const stk_step *step, const char *main_file,
+                         stk_err *err)
 {
     bool nested = strchr(step->python, '<') != NULL; /* <locals>, <lambda> */
     bool nowhere = strncmp(step->python, "__main__:", 9) == 0 && main_file == NULL;
@@ -258,7 +259,7 @@ static int check_python(const stk_spec *spec, const stk_step *step, const char *
     return at_step(spec, step, err);
 }
 
-static const char *main_file_of(const stk_spec *spec, stk_arena *arena)
+const char *stk_cli_main_file(const stk_spec *spec, stk_arena *arena)
 {
     const char *text = stk_spec_origin(spec);
     json_t *origin = text == NULL ? NULL : json_loads(text, 0, NULL);
@@ -269,35 +270,37 @@ static const char *main_file_of(const stk_spec *spec, stk_arena *arena)
     return kept;
 }
 
-static int add_notes(const stk_cli_containers *c, const stk_spec *spec, stk_plan *plan,
-                     stk_err *err)
+/* One sentence for all the steps with the same. */
+static int add_note(const stk_cli_containers *c, const stk_spec *spec, uint32_t i, stk_plan *plan,
+                    stk_err *err)
 {
-    uint32_t n = 0;
-    uint32_t first[2] = {0, 0};
-    int rc = 0;
-    for (uint32_t i = 0; i < stk_spec_n_steps(spec) && rc == 0; i++) {
-        if (c->places[i].note == NULL) {
-            continue;
-        }
-        if (c->places[i].kind == STK_PLACE_DOCKER) {
-            rc = stk_plan_remark(plan, err, "%s", c->places[i].note);
-        } else {
-            first[n > 0] = n < 2 ? i : first[1];
+    const stk_place *place = &c->places[i];
+    uint32_t n = 0, second = 0;
+    for (uint32_t k = 0; k < stk_spec_n_steps(spec) && place->note_many != NULL; k++) {
+        const char *many = c->places[k].note_many;
+        if (many != NULL && strcmp(many, place->note_many) == 0) {
+            if (k < i) {
+                return 0; /* told with that one */
+            }
+            second = n == 1 ? k : second;
             n++;
         }
     }
-    if (rc < 0) {
-        return rc;
+    if (n < 2) {
+        return stk_plan_remark(plan, err, "%s", place->note);
     }
-    rc = n == 1 ? stk_plan_remark(plan, err, "%s", c->places[first[0]].note) : 0;
-    if (n > 1) { /* they all have the same reason */
-        char more[32] = "";
-        (void)snprintf(more, sizeof more, " and %u more", n - 2);
-        rc = stk_plan_remark(plan, err,
-                             "steps '%s', '%s'%s name no image and stack '%s' has no "
-                             "default_image: they run on this machine itself",
-                             stk_spec_step(spec, first[0])->name,
-                             stk_spec_step(spec, first[1])->name, n > 2 ? more : "", c->stack.name);
+    char more[32] = "";
+    (void)snprintf(more, sizeof more, " and %u more", n - 2);
+    return stk_plan_remark(plan, err, "steps '%s', '%s'%s %s", stk_spec_step(spec, i)->name,
+                           stk_spec_step(spec, second)->name, n > 2 ? more : "", place->note_many);
+}
+
+static int add_notes(const stk_cli_containers *c, const stk_spec *spec, stk_plan *plan,
+                     stk_err *err)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec) && rc == 0; i++) {
+        rc = c->places[i].note == NULL ? 0 : add_note(c, spec, i, plan, err);
     }
     if (rc == 0 && c->n_kept > 0 && c->stack.kind == STK_PLACE_LOCAL) {
         rc = stk_plan_remark(plan, err,
@@ -321,14 +324,14 @@ int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, const stk_run_op
     c->ids = stk_arena_array(c->arena, n, sizeof *c->ids);
     c->paths = stk_arena_array(c->arena, n, sizeof *c->paths);
     c->pins = stk_arena_array(c->arena, n, sizeof *c->pins);
-    c->exec.main_file = main_file_of(spec, c->arena);
+    c->exec.main_file = stk_cli_main_file(spec, c->arena);
     if (c->ids == NULL || c->paths == NULL || c->pins == NULL) {
         return no_memory(err);
     }
     for (uint32_t i = 0; i < n && rc == 0; i++) {
         const stk_step *step = stk_spec_step(spec, i);
         if (c->places[i].kind == STK_PLACE_DOCKER && step->python != NULL) {
-            rc = check_python(spec, step, c->exec.main_file, err);
+            rc = stk_cli_check_python(spec, step, c->exec.main_file, err);
         }
     }
     if (rc < 0) {
@@ -351,7 +354,7 @@ int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, const stk_run_op
             c->pins[i] = w->pinned;
             c->paths[i] = in_env(w->env, "PYTHONPATH");
             const char *how = NULL;
-            rc = how_it_runs(&c->places[i], c->arena, &how, err);
+            rc = stk_cli_how_it_runs(&c->places[i], c->arena, &how, err);
             rc = rc < 0 ? rc : stk_plan_set_image(plan, i, w->id, how, err);
         }
     }
@@ -361,7 +364,7 @@ int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, const stk_run_op
 /* --- code --- */
 
 /* Mounted over these, the project would hide what every image has there. */
-static int check_root(const char *root, stk_err *err)
+int stk_cli_check_project(const char *root, stk_err *err)
 {
     static const char *const taken[] = {"",     "/",    "/tmp", "/home", "/root", "/usr", "/etc",
                                         "/var", "/opt", "/srv", "/mnt",  "/bin",  "/lib", "/dev"};
@@ -377,13 +380,13 @@ static int check_root(const char *root, stk_err *err)
     return 0;
 }
 
-static const char *project_of(const stk_cli_containers *c, const stk_spec *spec)
+const char *stk_cli_project(const stk_spec *spec, const char *main_file, stk_arena *arena)
 {
-    const char *slash = c->exec.main_file == NULL ? NULL : strrchr(c->exec.main_file, '/');
-    const char *folder = slash == NULL ? stk_spec_folder(spec)
-                                       : stk_arena_dupn(c->arena, c->exec.main_file,
-                                                        (size_t)(slash - c->exec.main_file));
-    return folder == NULL ? NULL : stk_package_root(folder, c->arena);
+    const char *slash = main_file == NULL ? NULL : strrchr(main_file, '/');
+    const char *folder = slash == NULL
+                             ? stk_spec_folder(spec)
+                             : stk_arena_dupn(arena, main_file, (size_t)(slash - main_file));
+    return folder == NULL ? NULL : stk_package_root(folder, arena);
 }
 
 static bool has_python(const stk_cli_containers *c, const stk_spec *spec)
@@ -423,10 +426,10 @@ int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec
     if (c->n == 0) {
         return 0;
     }
-    const char *root = project_of(c, spec);
+    const char *root = stk_cli_project(spec, c->exec.main_file, c->arena);
     const char *folder = stk_store_run_folder(store, run, c->arena);
     const char *code = folder == NULL ? NULL : stk_arena_printf(c->arena, "%s/code", folder);
-    int rc = root == NULL || code == NULL ? no_memory(err) : check_root(root, err);
+    int rc = root == NULL || code == NULL ? no_memory(err) : stk_cli_check_project(root, err);
     rc = rc < 0 || !resumed ? rc : remove_old(&c->engine, run, &n_old, err);
     rc = rc < 0 ? rc : stk_file_remove_tree(code, err);
     stk_artifact package;

@@ -7,6 +7,7 @@
 #include "contain/contain.h"
 #include "exec/exec.h"
 #include "image/image.h"
+#include "share/share.h"
 #include "stack/stack.h"
 
 typedef struct stk_cli_containers {
@@ -36,9 +37,24 @@ int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, const stk_run_op
  * exec's half is whole then. */
 int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec, stk_store *store,
                  const char *run, bool resumed, stk_err *err);
+/* What is said of a step's container that its program sees, besides the image: in a fixed order, as
+ * text; NULL: nothing is. */
+int stk_cli_how_it_runs(const stk_place *place, stk_arena *arena, const char **ret, stk_err *err);
+/* The user's Python file that began the pipeline; NULL: none did. */
+const char *stk_cli_main_file(const stk_spec *spec, stk_arena *arena);
+/* STK_E_SPEC: a function that a fresh interpreter can't find. */
+int stk_cli_check_python(const stk_spec *spec, const stk_step *step, const char *main_file,
+                         stk_err *err);
+/* The project's folder; NULL: out of memory. And whether it may be put over what an image has. */
+const char *stk_cli_project(const stk_spec *spec, const char *main_file, stk_arena *arena);
+int stk_cli_check_project(const char *root, stk_err *err);
 /* A folder with this program, its loader and libraries, to be mounted as /stoker/bin; in `arena`.
  */
 int stk_cli_carry(const stk_store *store, stk_arena *arena, const char **ret, stk_err *err);
+/* What `stoker carry --tar` makes, in the share as carry/<SHA-256>.tar, where it isn't there yet.
+ */
+int stk_cli_carry_tar(const stk_cli *cli, const stk_store *store, stk_share *share,
+                      stk_arena *arena, const char **ret_digest, stk_err *err);
 /* Removes containers of this store whose run has no engine; *ret_n of them. No container engine is
  * no error. */
 int stk_cli_drop_containers(stk_store *store, bool dry_run, uint32_t *ret_n, stk_err *err);

@@ -16,8 +16,10 @@
 #include "base/limits.h"
 #include "cli/cli_containers.h"
 #include "cli/cli_echo.h"
+#include "cli/cli_elsewhere.h"
 #include "cli/cli_run.h"
 #include "exec/exec.h"
+#include "remote/remote_log.h"
 #include "report/report_html.h"
 #include "report/report_json.h"
 #include "report/report_progress.h"
@@ -32,6 +34,8 @@ typedef struct engine {
     const stk_run_options *options;
     stk_spec *spec;
     stk_cli_containers containers;
+    stk_cli_elsewhere elsewhere;
+    stk_policy policy;
     stk_arena *arena;
     stk_accel *accel;
     stk_plan *plan;
@@ -82,6 +86,11 @@ static void tell_end(const engine *e, const char *status, const char *error)
 
 /* --- callbacks --- */
 
+enum {
+    FENCE_MS = 1000, /* how often to look whether another machine took the run over */
+    LOG_MS = 60000   /* how long the end waits for the share */
+};
+
 static void on_signal(void *arg, uint32_t n)
 {
     tell_front(arg, json_pack("{s:s,s:i}", "event", "interrupted", "times", (int)n));
@@ -90,6 +99,9 @@ static void on_signal(void *arg, uint32_t n)
 static void on_event(void *arg, const stk_event_row *row)
 {
     engine *e = arg;
+    if (e->elsewhere.log != NULL) {
+        stk_remote_log_add(e->elsewhere.log, row);
+    }
     if (e->trouble.code == 0 && stk_view_fold(e->view, row, &e->trouble) == 0 &&
         e->progress != NULL) {
         stk_progress_event(e->progress, row);
@@ -112,7 +124,14 @@ static int64_t on_tick(void *arg, int64_t now_ms)
     engine *e = arg;
     int64_t echo = e->echo == NULL ? -1 : stk_cli_echo_tick(e->echo, now_ms);
     int64_t progress = e->progress == NULL ? -1 : stk_progress_tick(e->progress, now_ms);
-    return echo >= 0 && (progress < 0 || echo < progress) ? echo : progress;
+    int64_t next = echo >= 0 && (progress < 0 || echo < progress) ? echo : progress;
+    return e->elsewhere.log != NULL && (next < 0 || next > FENCE_MS) ? FENCE_MS : next;
+}
+
+static int is_ours(void *arg, stk_err *err)
+{
+    engine *e = arg;
+    return e->elsewhere.log == NULL ? 0 : stk_remote_log_check(e->elsewhere.log, err);
 }
 
 static bool usage(void *arg, uint32_t task, int64_t *ret_memory_bytes, double *ret_cpus)
@@ -245,10 +264,13 @@ static int open_backend(engine *e, stk_err *err)
                                .python = python,
                                .main_file = main_file,
                                .accel = e->accel,
-                               .policy = e->options->policy};
-    int rc = stk_backend_local_open(&config, &e->backend, err);
+                               .policy = e->policy};
+    stk_backend *local = NULL;
+    int rc = stk_backend_local_open(&config, &local, err);
     json_decref(origin);
-    return rc;
+    return rc < 0 ? rc
+                  : stk_cli_elsewhere_open(e->cli, &e->elsewhere, e->spec, e->store, e->run, local,
+                                           &e->backend, err);
 }
 
 static int open_progress(engine *e, stk_err *err)
@@ -335,14 +357,14 @@ static int make_plan(engine *e, const int64_t *peaks, stk_err *err)
     int rc = o->resume == NULL ? 0 : find_settled(e, &settled, err);
     rc = rc < 0
              ? rc
-             : stk_plan_new_rest(e->spec, &e->capacity, peaks, o->policy, settled, &e->plan, err);
+             : stk_plan_new_rest(e->spec, &e->capacity, peaks, e->policy, settled, &e->plan, err);
     bool is_static = !stk_spec_grows(e->spec);
     if (rc == 0 && settled == NULL && is_static && o->use_cache && stk_plan_n_notes(e->plan) > 0) {
         rc = find_cached(e, &settled, err);
         if (rc == 0 && settled != NULL) {
             stk_plan_free(e->plan);
             e->plan = NULL;
-            rc = stk_plan_new_rest(e->spec, &e->capacity, peaks, o->policy, settled, &e->plan, err);
+            rc = stk_plan_new_rest(e->spec, &e->capacity, peaks, e->policy, settled, &e->plan, err);
         }
     }
     return rc;
@@ -351,9 +373,38 @@ static int make_plan(engine *e, const int64_t *peaks, stk_err *err)
 static int open_images(engine *e, stk_err *err)
 {
     const char *logs = stk_arena_printf(e->arena, "%s/images", stk_store_path(e->store));
-    return logs == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
-                        : stk_cli_images(&e->containers, e->spec, e->options, logs, e->accel,
-                                         e->plan, false, err);
+    int rc = logs == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+                          : stk_cli_images(&e->containers, e->spec, e->options, logs, e->accel,
+                                           e->plan, false, err);
+    rc = rc < 0 ? rc
+                : stk_cli_elsewhere_images(&e->elsewhere, e->spec, e->options, logs, e->plan, false,
+                                           err);
+    return rc < 0 ? rc : stk_cli_elsewhere_check(&e->elsewhere, e->spec, e->plan, false, err);
+}
+
+/* Where steps go to other machines, these can read the run, and take it up after us. */
+static int open_log(engine *e, stk_err *err)
+{
+    if (e->elsewhere.n == 0) {
+        return 0;
+    }
+    stk_remote_log_config config = {.store = e->store,
+                                    .share_url = e->elsewhere.stacks[0]->store,
+                                    .run = e->run,
+                                    .pipeline = stk_spec_name(e->spec),
+                                    .name = e->options->name,
+                                    .stack = e->elsewhere.stacks[0]->name};
+    return stk_remote_log_open(&config, &e->elsewhere.log, err);
+}
+
+/* The run is over, or left: what is on record here is to be in the share. */
+static void close_log(engine *e)
+{
+    stk_err err = {0};
+    if (stk_remote_log_close(e->elsewhere.log, LOG_MS, &err) < 0 && err.code != STK_E_BUSY) {
+        fprintf(stderr, "stoker: %s; 'stoker resume %s' brings it there\n", err.text, e->run);
+    }
+    e->elsewhere.log = NULL;
 }
 
 static int open_all(engine *e, stk_err *err)
@@ -363,10 +414,15 @@ static int open_all(engine *e, stk_err *err)
     e->arena = stk_arena_new(0);
     int rc = e->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
     rc = rc < 0 ? rc : stk_cli_places(e->spec, o, e->arena, &e->containers, err);
+    rc = rc < 0
+             ? rc
+             : stk_cli_elsewhere_find(e->spec, e->containers.places, e->arena, &e->elsewhere, err);
+    e->policy = stk_cli_elsewhere_policy(&e->elsewhere, o);
     rc = rc < 0 ? rc : stk_accel_open(getenv("STOKER_ACCEL"), &e->accel, err);
     e->devices.arena = e->arena;
     rc = rc < 0 ? rc : stk_cli_check_devices(e->spec, e->accel, &e->devices, err);
     rc = rc < 0 ? rc : stk_exec_capacity(e->accel, e->arena, &e->capacity, err);
+    stk_cli_elsewhere_tell(&e->elsewhere, &e->capacity);
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(e->spec, e->arena, &peaks, err);
     rc = rc < 0 ? rc : make_plan(e, peaks, err);
     rc = rc < 0 ? rc
@@ -378,7 +434,11 @@ static int open_all(engine *e, stk_err *err)
     rc = rc < 0 ? rc
                 : stk_cli_code(e->cli, &e->containers, e->spec, e->store, e->run, o->resume != NULL,
                                err);
+    rc = rc < 0 ? rc
+                : stk_cli_elsewhere_code(&e->elsewhere, e->spec,
+                                         stk_cli_main_file(e->spec, e->arena), e->store, err);
     rc = rc < 0 ? rc : open_progress(e, err);
+    rc = rc < 0 ? rc : open_log(e, err);
     rc = rc < 0 ? rc : open_backend(e, err);
     if (rc == 0 && o->resume != NULL) {
         rc = stk_store_events(e->store, e->run, 0, fold_old, e, err);
@@ -393,6 +453,7 @@ static int open_all(engine *e, stk_err *err)
                               .plan = e->plan,
                               .capacity = &e->capacity,
                               .containers = e->containers.n > 0 ? &e->containers.exec : NULL,
+                              .elsewhere = e->elsewhere.n > 0 ? &e->elsewhere.exec : NULL,
                               .stack = o->with,
                               .run = e->run,
                               .name = o->name,
@@ -401,7 +462,7 @@ static int open_all(engine *e, stk_err *err)
                               .clone_until = o->clone_until,
                               .clone_only = o->clone_only,
                               .use_cache = o->use_cache,
-                              .policy = o->policy,
+                              .policy = e->policy,
                               .mode = o->mode >= 0 ? (stk_mode)o->mode : stk_spec_mode(e->spec),
                               .max_workers = o->max_workers,
                               .signal_fd = e->signal_fd,
@@ -410,6 +471,7 @@ static int open_all(engine *e, stk_err *err)
                               .on_started = on_started,
                               .on_signal = on_signal,
                               .on_tick = on_tick,
+                              .check = is_ours,
                               .arg = e};
     tell_begin(e);
     e->backend = NULL; /* exec's from here on */
@@ -424,11 +486,13 @@ static void close_all(engine *e)
     if (e->backend != NULL) {
         e->backend->ops->close(e->backend);
     }
+    close_log(e); /* the backend waited for it */
     stk_view_free(e->view);
     if (e->lock_fd >= 0) {
         close(e->lock_fd);
     }
     stk_store_close(e->store);
+    stk_cli_elsewhere_close(&e->elsewhere);
     stk_plan_free(e->plan);
     stk_accel_close(e->accel);
     stk_arena_free(e->arena);
@@ -523,6 +587,7 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *
         err = (stk_err){0};
     }
     rc = rc < 0 ? rc : stk_store_sync(e.store, &err);
+    close_log(&e);
     if (rc < 0) {
         int code = give_up(&e, &err);
         close_all(&e);

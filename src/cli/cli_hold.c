@@ -1,6 +1,6 @@
-/* Devices of a node that a gang's leader started (launch/launch_hosts.c): leased here, where they
- * are, before anything of the step runs. The descriptors go on to it, and the lease lasts as long.
- */
+/* Devices of a node that a gang's leader started (launch/launch_hosts.c), or of a step that runs
+ * outside of a run (a flow's `spin`): leased here, where they are, before anything of the step
+ * runs. The descriptors go on to it, and the lease lasts as long. */
 #include "cli/cli_hold.h"
 
 #include <fcntl.h>
@@ -51,8 +51,8 @@ static int choose(stk_accel *accel, stk_arena *arena, uint32_t n, stk_devset *re
     return rc < 0
                ? rc
                : stk_err_set(err, STK_E_RESOURCES,
-                             "the step asks for %u devices of each node, and %u of this one's %u "
-                             "are free (stoker gpus there tells who has them)",
+                             "%u devices of this machine are asked for, and %u of its %u are free "
+                             "(stoker gpus there tells who has them)",
                              n, most, have);
 }
 
@@ -76,8 +76,8 @@ int stk_cli_hold(uint32_t n, stk_err *err)
                            : stk_accel_open(NULL, &accel, err);
     for (int i = 0; rc == 0 && i < TRIES; i++) { /* another may be quicker */
         stk_devset devices = {0};
-        rc = choose(accel, arena, n, &devices, err);
-        rc = rc < 0 ? rc : stk_lease_take(accel, &devices, 0, label, &lease, NULL, err);
+        rc = n == 0 ? 0 : choose(accel, arena, n, &devices, err);
+        rc = rc < 0 || n == 0 ? rc : stk_lease_take(accel, &devices, 0, label, &lease, NULL, err);
         if (rc != STK_E_BUSY || i + 1 == TRIES) {
             break;
         }

@@ -69,6 +69,10 @@ static int read_nodes(const stk_cli *cli, stk_launch_config *c, stk_err *err)
     rc = rc < 0 ? rc : stk_cli_number(cli, "node-rank", 0, 1023, &node, err);
     rc = rc < 0 ? rc : duration(cli, "join", &c->join_ms, err);
     c->nodes = (uint32_t)nodes;
+    const char *join = getenv("STOKER_GANG_JOIN");
+    if (rc == 0 && join != NULL && stk_cli_value(cli, "join") == NULL) {
+        rc = stk_units_parse_duration(join, &c->join_ms, err);
+    }
     const char *here = getenv("STOKER_GANG_NODE"); /* whoever starts a gang's nodes says it so */
     if (rc == 0 && node < 0 && here != NULL) {
         node = strtol(here, NULL, 10);
@@ -245,12 +249,13 @@ static const char *const *node_words(stk_cli *cli, const stk_launch_config *c, s
     return argv;
 }
 
-/* Leases devices and becomes the program: a node of a gang, before its launcher or worker. */
+/* Leases devices and becomes the program: a node of a gang, before its launcher or worker; a step
+ * that is spun. */
 static int hold_and_become(stk_cli *cli)
 {
     stk_err err = {0};
     int64_t n = 0;
-    int rc = stk_cli_number(cli, "hold", 1, STK_LEASE_DEVICES, &n, &err);
+    int rc = stk_cli_number(cli, "hold", 0, STK_LEASE_DEVICES, &n, &err);
     rc = rc < 0 ? rc : stk_cli_hold((uint32_t)n, &err);
     if (rc == 0 && stk_cli_n_args(cli) > 0) {
         (void)execvp(stk_cli_args(cli)[0], stk_cli_args(cli));

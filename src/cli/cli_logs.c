@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cli/cli_read.h"
+#include "cli/cli_shared.h"
 #include "sys/file.h"
 
 enum { CHUNK = 65536, POLL_MS = 200 };
@@ -321,6 +322,7 @@ static const stk_option options[] = {
     {"follow", 'f', NULL, "go on until the step, or the run, has ended", false},
     {"stdout", 0, NULL, "only what was written to stdout", false},
     {"stderr", 0, NULL, "only what was written to stderr", false},
+    STK_CLI_STACK_OPTION,
     {NULL}};
 
 const stk_command stk_cmd_logs = {

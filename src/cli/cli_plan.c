@@ -7,7 +7,9 @@
 #include "base/buf.h"
 #include "base/units.h"
 #include "cli/cli_containers.h"
+#include "cli/cli_elsewhere.h"
 #include "cli/cli_image.h"
+#include "cli/cli_plan_grow.h"
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
 #include "exec/exec.h"
@@ -20,6 +22,7 @@ typedef struct planning {
     stk_findings devices; /* what speaks against them */
     stk_spec *spec;
     stk_cli_containers containers;
+    stk_cli_elsewhere elsewhere;
     stk_plan *plan;
     stk_store *store;
     stk_forecast *forecast; /* NULL: no store yet, nothing can hit */
@@ -51,11 +54,15 @@ static int open_planning(const stk_cli *cli, const stk_run_options *options, pla
     rc = rc < 0 ? rc : stk_cli_load_spec(cli, &p->spec, err);
     rc = rc < 0 ? rc : stk_cli_params(cli, p->spec, err);
     rc = rc < 0 ? rc : stk_cli_places(p->spec, options, p->arena, &p->containers, err);
+    rc = rc < 0
+             ? rc
+             : stk_cli_elsewhere_find(p->spec, p->containers.places, p->arena, &p->elsewhere, err);
     rc = rc < 0 ? rc : open_machine(p, err);
+    stk_cli_elsewhere_tell(&p->elsewhere, &p->capacity);
+    p->policy = stk_cli_elsewhere_policy(&p->elsewhere, options);
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(p->spec, p->arena, &peaks, err);
-    rc = rc < 0 ? rc : stk_plan_new(p->spec, &p->capacity, peaks, options->policy, &p->plan, err);
+    rc = rc < 0 ? rc : stk_plan_new(p->spec, &p->capacity, peaks, p->policy, &p->plan, err);
     p->peaks = peaks;
-    p->policy = options->policy;
     p->n_own_notes = rc < 0 ? 0 : stk_plan_n_notes(p->plan);
     p->hits = stk_arena_array(p->arena, rc < 0 ? 1 : stk_spec_n_steps(p->spec), sizeof *p->hits);
     rc = rc == 0 && p->hits == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : rc;
@@ -65,6 +72,10 @@ static int open_planning(const stk_cli *cli, const stk_run_options *options, pla
     rc = rc < 0
              ? rc
              : stk_cli_images(&p->containers, p->spec, options, NULL, p->accel, p->plan, true, err);
+    rc = rc < 0
+             ? rc
+             : stk_cli_elsewhere_images(&p->elsewhere, p->spec, options, NULL, p->plan, true, err);
+    rc = rc < 0 ? rc : stk_cli_elsewhere_check(&p->elsewhere, p->spec, p->plan, true, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
     if (rc == 0 && stk_file_exists(path)) {
         rc = stk_store_open(path, STK_STORE_READONLY, &p->store, err);
@@ -163,14 +174,21 @@ static void set_text(const stk_devset *set, bool json, stk_buf *out)
     }
 }
 
-static void request_text(const planning *p, const stk_request *r, stk_buf *out)
+static void request_text(const planning *p, const stk_request *r, bool placed, stk_buf *out)
 {
     char memory[32];
     stk_devset devices;
-    stk_buf_printf(out, "%g CPU%s", (double)r->cpu_milli / 1000, r->cpu_milli == 1000 ? "" : "s");
+    if (r->cpu_milli > 0 || r->place == 0) {
+        stk_buf_printf(out, "%g CPU%s", (double)r->cpu_milli / 1000,
+                       r->cpu_milli == 1000 ? "" : "s");
+    }
     if (r->memory_bytes > 0) {
-        stk_buf_printf(out, ", %s",
+        stk_buf_printf(out, "%s%s", out->len > 0 ? ", " : "",
                        stk_units_format_memory(r->memory_bytes, memory, sizeof memory));
+    }
+    if (r->place > 0 && r->n_devices > 0) {
+        stk_buf_printf(out, "%s%u device%s", out->len > 0 ? ", " : "", r->n_devices,
+                       r->n_devices == 1 ? "" : "s");
     }
     for (uint32_t k = 0; k < r->n_asks; k++) {
         stk_buf_text(out, k == 0 ? ", " : " or ");
@@ -180,7 +198,7 @@ static void request_text(const planning *p, const stk_request *r, stk_buf *out)
         stk_buf_text(out, r->asks[0].share_mib > 0 ? " (as earlier runs needed)"
                                                    : " (no earlier run says how much it needs)");
     }
-    if (r->n_asks > 0 && stk_accel_is_simulated(p->accel) && place(p, r, &devices)) {
+    if (placed && r->n_asks > 0 && stk_accel_is_simulated(p->accel) && place(p, r, &devices)) {
         stk_buf_text(out, ": ");
         set_text(&devices, false, out);
     }
@@ -215,7 +233,9 @@ static void asks_json(const planning *p, const stk_request *r, stk_buf *out)
 static void image_json(const planning *p, uint32_t i, stk_buf *out)
 {
     const stk_place *place = &p->containers.places[i];
-    const char *id = p->containers.ids == NULL ? NULL : p->containers.ids[i];
+    const char *id = stk_place_is_elsewhere(place->kind) ? p->elsewhere.images[i]
+                     : p->containers.ids == NULL         ? NULL
+                                                         : p->containers.ids[i];
     const char *texts[2] = {place->image, id};
     for (int k = 0; k < 2; k++) {
         stk_buf_text(out, k == 0 ? "\"image\":" : "\"image_id\":");
@@ -234,9 +254,10 @@ static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t 
     const stk_step *step = stk_spec_step(p->spec, i);
     const stk_request *r = stk_plan_request(p->plan, i);
     const stk_place *place = &p->containers.places[i];
+    bool grows = stk_spec_grows(p->spec); /* then the run finds out what comes from the cache */
     bool hit = false;
-    const char *miss = "never ran before";
-    int rc = p->forecast == NULL ? 0 : stk_forecast_step(p->forecast, i, &hit, &miss, err);
+    const char *miss = grows ? NULL : "never ran before";
+    int rc = p->forecast == NULL || grows ? 0 : stk_forecast_step(p->forecast, i, &hit, &miss, err);
     if (rc < 0) {
         return rc;
     }
@@ -250,9 +271,17 @@ static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t 
         stk_buf_printf(out,
                        "],\"backend\":\"%s\",\"cpu_count\":%g,\"memory_bytes\":%lld,\"gpu_"
                        "count\":%u,",
-                       place->kind == STK_PLACE_DOCKER ? "docker" : "local",
-                       (double)r->cpu_milli / 1000, (long long)r->memory_bytes, r->n_devices);
+                       stk_place_word(place->kind), (double)r->cpu_milli / 1000,
+                       (long long)r->memory_bytes, r->n_devices);
+        if (r->place > 0) {
+            stk_buf_text(out, "\"stack\":");
+            stk_buf_json(out, place->stack->name);
+            stk_buf_char(out, ',');
+        }
         image_json(p, i, out);
+        if (grows) {
+            stk_cli_plan_way_json(p->spec, i, out);
+        }
         asks_json(p, r, out);
         stk_buf_printf(out, "\"clamped\":%s,\"cached\":%s,\"miss\":", r->clamped ? "true" : "false",
                        hit ? "true" : "false");
@@ -267,9 +296,18 @@ static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t 
     if (!hit) {
         out->len -= 28;
         STK_BUF_AUTO ask = STK_BUF_INIT(1024);
-        request_text(p, r, &ask);
+        uint32_t ranks = grows ? stk_cli_plan_ranks(p->spec, i) : 1;
+        if (ranks > 1) {
+            stk_buf_printf(&ask, "%u times ", ranks);
+        }
+        request_text(p, r, ranks == 1, &ask);
         if (place->kind == STK_PLACE_DOCKER) {
             stk_buf_printf(&ask, ", in %s",
+                           place->image != NULL ? place->image : "an image of its own");
+        }
+        if (r->place > 0) {
+            stk_buf_printf(&ask, "%son %s (stack '%s'), in %s", ask.len > 0 ? ", " : "",
+                           stk_place_word(place->kind), place->stack->name,
                            place->image != NULL ? place->image : "an image of its own");
         }
         if (ask.len > 28) { /* reasons stay one below the other */
@@ -277,7 +315,12 @@ static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t 
         } else {
             stk_buf_printf(out, "%-28s", ask.data);
         }
-        stk_buf_printf(out, " runs: %s", miss != NULL ? miss : "");
+        stk_buf_text(out, grows ? " " : " runs: ");
+        stk_buf_text(out, miss != NULL ? miss : "");
+    }
+    if (grows) {
+        stk_cli_plan_way(p->spec, i, out);
+        return stk_buf_char(out, '\n');
     }
     uint32_t n = 0;
     (void)stk_plan_needs(p->plan, i, &n);
@@ -298,6 +341,25 @@ static void put_note(const char *text, bool json, bool first, stk_buf *out)
     }
 }
 
+/* What ranks ask for all at once must be there: NULL, or how it isn't. */
+static const char *too_many(const planning *p, uint32_t i)
+{
+    const stk_request *r = stk_plan_request(p->plan, i);
+    uint32_t ranks = stk_cli_plan_ranks(p->spec, i);
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < p->capacity.n_devices; k++) {
+        n += p->capacity.devices[k].usable ? 1 : 0;
+    }
+    if (ranks == 1 || r->n_asks == 0 || r->n_devices * ranks <= n) {
+        return NULL;
+    }
+    return stk_arena_printf(p->arena,
+                            "step '%s': its %u ranks ask for %u devices, all at once, and %s has "
+                            "%u: it would fail; lower num_parallel, or what the step asks for",
+                            stk_spec_step(p->spec, i)->name, ranks, r->n_devices * ranks,
+                            p->capacity.where, n);
+}
+
 /* Of the steps that would run, and of the host. */
 static int put_notes(const planning *p, bool json, stk_buf *out, stk_err *err)
 {
@@ -309,6 +371,12 @@ static int put_notes(const planning *p, bool json, stk_buf *out, stk_err *err)
     }
     for (uint32_t i = p->n_own_notes; rc == 0 && i < stk_plan_n_notes(p->plan); i++) {
         put_note(stk_plan_note(p->plan, i), json, n++ == 0, out);
+    }
+    for (uint32_t i = 0; rc == 0 && stk_spec_grows(p->spec) && i < stk_spec_n_steps(p->spec); i++) {
+        const char *text = too_many(p, i);
+        if (text != NULL) {
+            put_note(text, json, n++ == 0, out);
+        }
     }
     stk_plan_free(rest);
     return rc;
@@ -328,8 +396,14 @@ static int print_plan(const stk_cli *cli, planning *p, stk_err *err)
     } else {
         const char *devices = stk_plan_inventory(&p->capacity, NULL, p->arena);
         bool none = devices == NULL || strcmp(devices, "none") == 0;
-        stk_buf_printf(&out, "%s: %u step%s on %s (%g CPUs, %s)\n", stk_spec_name(p->spec), n,
-                       n == 1 ? "" : "s", p->capacity.where, (double)p->capacity.cpu_milli / 1000,
+        uint32_t n_here = n - p->elsewhere.n;
+        stk_buf_printf(&out, "%s: ", stk_spec_name(p->spec));
+        if (p->elsewhere.n > 0) {
+            stk_buf_printf(&out, "%u step%s on other machines, ", p->elsewhere.n,
+                           p->elsewhere.n == 1 ? "" : "s");
+        }
+        stk_buf_printf(&out, "%u step%s on %s (%g CPUs, %s)\n", n_here, n_here == 1 ? "" : "s",
+                       p->capacity.where, (double)p->capacity.cpu_milli / 1000,
                        none ? "no GPUs" : devices);
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -341,6 +415,8 @@ static int print_plan(const stk_cli *cli, planning *p, stk_err *err)
     }
     if (json) {
         stk_buf_printf(&out, "],\"cached\":%u,\"notes\":[", n_hits);
+    } else if (stk_spec_grows(p->spec)) {
+        stk_buf_text(&out, "the run finds out how many tasks each of them has\n");
     } else {
         stk_buf_printf(&out, "%u of %u step%s come%s from the cache\n", n_hits, n,
                        n == 1 ? "" : "s", n == 1 ? "s" : "");
@@ -368,6 +444,49 @@ static int run_dockerfile(stk_cli *cli, bool piped)
     return rc < 0 ? stk_cli_fail(cli, &err) : 0;
 }
 
+/* Of STEP, or of all steps elsewhere: JSON documents with `---` and whose they are between them, as
+ * `kubectl apply -f` takes them. */
+static int print_manifests(const stk_cli *cli, const planning *p, const char *only, stk_err *err)
+{
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
+    uint32_t n_steps = stk_spec_n_steps(p->spec), n_found = 0;
+    int64_t wanted = only == NULL ? -1 : stk_spec_find(p->spec, only);
+    if (only != NULL && wanted < 0) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "there is no step '%s'", only);
+    }
+    int rc = 0;
+    for (uint32_t i = 0; i < n_steps && rc == 0; i++) {
+        const char **documents = NULL;
+        uint32_t n = 0;
+        if (!stk_place_is_elsewhere(p->containers.places[i].kind) || (wanted >= 0 && i != wanted)) {
+            continue;
+        }
+        n_found++;
+        rc = stk_cli_elsewhere_documents(&p->elsewhere, p->spec, i, &documents, &n, err);
+        for (uint32_t k = 0; k < n && rc == 0; k++) {
+            if (k == 0) {
+                stk_buf_printf(&out, "# step '%s', on %s (stack '%s')\n",
+                               stk_spec_step(p->spec, i)->name,
+                               stk_place_word(p->containers.places[i].kind),
+                               p->containers.places[i].stack->name);
+            }
+            stk_buf_printf(&out, "---\n%s\n", documents[k]);
+        }
+    }
+    if (rc == 0 && n_found == 0) {
+        stk_err_set(err, STK_E_USAGE, "%s%s%s runs on this machine: there is nothing to submit",
+                    only != NULL ? "step '" : "every step", only != NULL ? only : "",
+                    only != NULL ? "'" : "");
+        stk_err_hint(err, "name a stack: --with kubernetes");
+        return STK_E_USAGE;
+    }
+    (void)cli;
+    if (rc == 0) {
+        fputs(out.data, stdout);
+    }
+    return rc;
+}
+
 static int run_plan(stk_cli *cli)
 {
     stk_err err = {0};
@@ -382,7 +501,8 @@ static int run_plan(stk_cli *cli)
         options.plan = true;
         return stk_cli_exec_python(cli, &options, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1);
     }
-    int most = (piped ? 0 : 1) + (stk_cli_flag(cli, "dockerfile") ? 1 : 0);
+    int most = (piped ? 0 : 1) +
+               (stk_cli_flag(cli, "dockerfile") || stk_cli_flag(cli, "manifest") ? 1 : 0);
     if (rc == 0 && stk_cli_n_args(cli) > most) {
         return stk_cli_at_most(cli, most);
     }
@@ -390,7 +510,11 @@ static int run_plan(stk_cli *cli)
         return run_dockerfile(cli, piped);
     }
     rc = rc < 0 ? rc : open_planning(cli, &options, &p, &err);
-    rc = rc < 0 ? rc : print_plan(cli, &p, &err);
+    if (rc == 0 && stk_cli_flag(cli, "manifest")) {
+        rc = print_manifests(cli, &p, stk_cli_arg(cli, piped ? 0 : 1), &err);
+    } else if (rc == 0) {
+        rc = print_plan(cli, &p, &err);
+    }
     int status = rc < 0 ? stk_cli_fail(cli, &err) : 0;
     close_planning(&p);
     return status;
@@ -399,17 +523,21 @@ static int run_plan(stk_cli *cli)
 static const stk_option options_of_plan[] = {
     {"param", 'p', "NAME=VALUE", "set a parameter of the pipeline", true},
     {"policy", 0, "fit|strict", "as for 'stoker run'", false},
-    {"with", 0, "STACK", "where steps would run: local, docker, or a stack of stoker.yaml", false},
+    {"with", 0, "STACK",
+     "where steps would run: local, docker, kubernetes, batch, or a stack of stoker.yaml", false},
+    {"stack", 0, "STACK", "the same", false},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
     {"python", 0, "EXE", "interpreter for Python files", false},
     {"dockerfile", 0, NULL, "print what would be built for the steps' images instead", false},
+    {"manifest", 0, NULL, "print what would be submitted for steps on other machines instead",
+     false},
     {"spec-fd", 0, "FD", "a document from an open descriptor (for front ends)", false},
     {NULL}};
 
 const stk_command stk_cmd_plan = {
     .name = "plan",
     .summary = "show what would run, where, and what the cache has",
-    .usage = "[options] pipeline.yaml | --dockerfile pipeline.yaml [STEP] | file.py",
+    .usage = "[options] pipeline.yaml | --dockerfile|--manifest pipeline.yaml [STEP] | file.py",
     .text = "Nothing is started. For each step: what it would be given, "
             "whether its result is known, and if not, what changed. "
             "With --simulate also which of the machine's devices it "

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "cli/cli_parse.h"
+#include "cli/cli_shared.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 
@@ -119,11 +121,18 @@ int stk_cli_read_open(const stk_cli *cli, int i_arg, stk_cli_read *ret_read)
     *ret_read = (stk_cli_read){.rank = -1,
                                .now_ms = stk_clock_wall_ms(&stk_clock_real),
                                .style = stk_style_of(stdout, stk_cli_colour(cli, STDOUT_FILENO))};
-    int status = stk_cli_store(cli, STK_STORE_READONLY, &ret_read->store);
+    const char *text = stk_cli_arg(cli, i_arg);
+    int status = 0;
+    if (stk_cli_value(cli, "stack") != NULL) {
+        bool with_files = cli->command == &stk_cmd_logs;
+        status = stk_cli_shared_store(cli, text != NULL ? text : "latest", with_files, 1,
+                                      &ret_read->store);
+    } else {
+        status = stk_cli_store(cli, STK_STORE_READONLY, &ret_read->store);
+    }
     if (status != 0) {
         return status;
     }
-    const char *text = stk_cli_arg(cli, i_arg);
     const char *step = text != NULL ? stk_cli_arg(cli, i_arg + 1) : NULL;
     int rc = open_run(ret_read, text != NULL ? text : "latest", step, &err);
     return rc < 0 ? stk_cli_fail(cli, &err) : 0;

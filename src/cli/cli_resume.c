@@ -6,6 +6,7 @@
 
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
+#include "cli/cli_shared.h"
 #include "report/report_view.h"
 #include "sys/file.h"
 
@@ -81,13 +82,14 @@ static int run_resume(stk_cli *cli)
         return stk_cli_fail(cli, &err);
     }
     int status = stk_cli_at_most(cli, 1);
-    if (status != 0 || (status = stk_cli_store(cli, 0, &store)) != 0) {
+    if (status != 0 ||
+        (status = stk_cli_store(cli, options.with != NULL ? STK_STORE_CREATE : 0, &store)) != 0) {
         return status;
     }
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *text = NULL;
     size_t len = 0;
-    int rc = stk_store_resolve_run(store, which, run, &err);
+    int rc = stk_cli_shared_bring(store, options.with, which, run, &err);
     rc = rc < 0 ? rc : stk_store_load_spec(store, run, arena, &text, &len, &err);
     rc = rc < 0 ? rc : stk_view_load(store, run, &view, &err);
     if (rc == 0 && strcmp(stk_view_get_run(view)->status, "succeeded") == 0) {
@@ -97,6 +99,13 @@ static int run_resume(stk_cli *cli)
     if (rc == 0 && strcmp(stk_view_get_run(view)->status, "running") == 0) {
         rc = stk_err_set(&err, STK_E_BUSY, "run %s is still going on; 'stoker cancel %s' ends it",
                          run, run);
+    }
+    if (rc == 0 && stk_view_get_run(view)->started_ms <= 0) { /* its parameters, its stack, … */
+        rc = stk_err_set(&err, STK_E_USAGE,
+                         "run %s was ended before anything of it was on record: no step of it has "
+                         "begun, and what it was started with isn't known",
+                         run);
+        stk_err_hint(&err, "start it anew with 'stoker run'");
     }
     if (rc < 0) {
         stk_view_free(view);
@@ -146,6 +155,7 @@ static const stk_option options_of_resume[] = {
     {"use-new-code", 0, NULL, "go on although the code of a step changed", false},
     {"policy", 0, "fit|strict", "as for 'stoker run'", false},
     {"with", 0, "STACK", "as for 'stoker run' (default: the run's own)", false},
+    {"stack", 0, "STACK", "the same", false},
     {"max-workers", 'j', "N", "at most N steps at once", false},
     {"quiet", 'q', NULL, "print failures only", false},
     {"python", 0, "EXE", "interpreter for Python files and steps", false},
@@ -157,8 +167,10 @@ const stk_command stk_cmd_resume = {
     .usage = "[options] [RUN]",
     .text = "Finished steps keep their results, everything else runs. RUN is an id, a unique "
             "prefix of one, a name, or 'latest' (the\n"
-            "default). What an earlier engine left running is ended first: no step runs twice at a "
-            "time. A step goes on with the "
+            "default). What an earlier engine left running on this machine is ended first, what it "
+            "left "
+            "running on other machines is watched on: no step runs twice at a time. A step goes on "
+            "with the "
             "checkpoints of its earlier attempts, as long as its inputs are the same.",
     .options = options_of_resume,
     .run = run_resume};

@@ -54,6 +54,7 @@ int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
                              .server_fd = -1,
                              .front_fd = -1};
     const char *policy = stk_cli_value(cli, "policy");
+    ret->has_policy = policy != NULL;
     if (policy != NULL && strcmp(policy, "strict") == 0) {
         ret->policy = STK_POLICY_STRICT;
     } else if (policy != NULL && strcmp(policy, "fit") != 0) {
@@ -71,7 +72,8 @@ int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
             return stk_err_set(err, STK_E_USAGE, "--param '%s' is not NAME=VALUE", pair);
         }
     }
-    ret->with = stk_cli_value(cli, "with");
+    const char *stack = stk_cli_value(cli, "stack");
+    ret->with = stack != NULL ? stack : stk_cli_value(cli, "with");
     ret->quiet = stk_cli_flag(cli, "quiet");
     ret->echo = stk_cli_flag(cli, "echo");
     if (ret->echo && stk_cli_json(cli)) {
@@ -156,8 +158,10 @@ static json_t *params_json(const stk_cli *cli)
 static int set_run_options(const stk_cli *cli, const stk_run_options *options)
 {
     json_t *doc = json_object();
-    json_object_set_new(doc, "policy",
-                        json_string(options->policy == STK_POLICY_STRICT ? "strict" : "fit"));
+    if (options->has_policy) {
+        json_object_set_new(doc, "policy",
+                            json_string(options->policy == STK_POLICY_STRICT ? "strict" : "fit"));
+    }
     json_object_set_new(doc, "params", params_json(cli));
     json_object_set_new(doc, "no_cache", json_boolean(!options->use_cache));
     json_object_set_new(doc, "quiet", json_boolean(options->quiet));
@@ -437,7 +441,9 @@ static const stk_option options_of_run[] = {
     {"param", 'p', "NAME=VALUE", "set a parameter of the pipeline", true},
     {"policy", 0, "fit|strict",
      "what happens when a request can't be given here: run without and say so, or refuse", false},
-    {"with", 0, "STACK", "where steps run: local, docker, or a stack of stoker.yaml", false},
+    {"with", 0, "STACK",
+     "where steps run: local, docker, kubernetes, batch, or a stack of stoker.yaml", false},
+    {"stack", 0, "STACK", "the same", false},
     {"simulate", 0, "SPEC", "devices of a machine that isn't here (see 'stoker gpus')", false},
     {"max-workers", 'j', "N", "at most N steps at once (default: as many as fit)", false},
     {"mode", 0, "MODE", "continue_on_failure, stop_on_failure or fail_fast", false},
@@ -477,7 +483,11 @@ const stk_command stk_cmd_run = {
         "this machine; a step\nwithout one runs on the machine itself. stoker.yaml, in the "
         "project's folder or above it, names stacks:\n"
         "stacks: {lab: {backend: docker, default_image: …, image_map: {nvcr.io/: mirror/}, "
-        "socket: …}}.",
+        "socket: …}}.\n\n"
+        "--with kubernetes, batch or a stack of these sends steps to other machines, which share a "
+        "store with this one\n(`store:` of the stack, or STOKER_SHARE). They take nothing of this "
+        "machine; --policy is strict unless said.\nSIGTERM to the engine leaves them running: "
+        "'stoker resume' goes on with them; Ctrl-C and 'stoker cancel' end them.",
     .options = options_of_run,
     .stop_at = stk_cli_is_program,
     .run = run_run};

@@ -13,6 +13,7 @@
 /* Options that decide how a run goes, of the command line or of STOKER_RUN_OPTIONS. */
 typedef struct stk_run_options {
     stk_policy policy;
+    bool has_policy;      /* the user said it */
     int mode;             /* stk_mode, or -1: the spec's */
     uint32_t max_workers; /* 0: no limit but the CPUs */
     bool use_cache;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "cli/cli_read.h"
+#include "cli/cli_shared.h"
 #include "report/report_json.h"
 #include "sys/clock.h"
 
@@ -18,7 +19,10 @@ static int run_runs(stk_cli *cli)
     }
     STK_CLI_READ_AUTO read = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    if ((status = stk_cli_store(cli, STK_STORE_READONLY, &read.store)) != 0) {
+    status = stk_cli_value(cli, "stack") == NULL
+                 ? stk_cli_store(cli, STK_STORE_READONLY, &read.store)
+                 : stk_cli_shared_store(cli, NULL, false, (uint32_t)limit, &read.store);
+    if (status != 0) {
         return status;
     }
     stk_run_row *rows = NULL;
@@ -50,6 +54,7 @@ static int run_runs(stk_cli *cli)
 static const stk_option options[] = {
     {"limit", 'n', "N", "at most N runs, newest first (default 20)", false},
     {"tag", 0, "TAG", "only runs that have this tag (of several: all of them)", true},
+    STK_CLI_STACK_OPTION,
     {NULL}};
 
 const stk_command stk_cmd_runs = {.name = "runs",

@@ -1,5 +1,6 @@
 /* stoker show: one run, one step of it, or one task. */
 #include "cli/cli_read.h"
+#include "cli/cli_shared.h"
 #include "report/report_json.h"
 
 static int run_show(stk_cli *cli)
@@ -15,7 +16,7 @@ static int run_show(stk_cli *cli)
     bool grows = stk_view_grows(read.view);
     if (grows && read.has_step && stk_cli_json(cli)) {
         rc = stk_report_json_step(read.view, read.i_step, read.has_task ? read.task : UINT32_MAX,
-                                  &out, &err);
+                                  stk_cli_flag(cli, "refs"), &out, &err);
     } else if (grows && read.has_step && !read.has_task) {
         rc = stk_text_step(read.view, read.i_step, read.now_ms, &read.style, &out, &err);
     } else if (stk_cli_json(cli)) {
@@ -29,6 +30,12 @@ static int run_show(stk_cli *cli)
     return stk_cli_answer(cli, rc, &out, &err);
 }
 
+static const stk_option options_of_show[] = {
+    {"refs", 0, NULL, "--json of a growing run's step: artifacts as numbers in one list, \"refs\"",
+     false},
+    STK_CLI_STACK_OPTION,
+    {NULL}};
+
 const stk_command stk_cmd_show = {
     .name = "show",
     .summary = "what happened in a run, in one step of it, or in one task",
@@ -39,4 +46,5 @@ const stk_command stk_cmd_show = {
         "really used. Failures come as one sentence each, first cause first.\n\n"
         "Where a run makes its tasks as it goes (a document with 'next', a flow), a step may have "
         "many: they are counted by step, RUN/STEP lists them, RUN/STEP/ID is one.",
+    .options = options_of_show,
     .run = run_show};

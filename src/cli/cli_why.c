@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/cli_containers.h"
+#include "cli/cli_elsewhere.h"
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
 #include "exec/exec.h"
@@ -33,6 +35,8 @@ static const stk_view_task *waits_for(const stk_view *view, const stk_input *inp
 typedef struct standing {
     stk_accel *accel;
     stk_capacity capacity;
+    stk_cli_containers containers; /* where its steps run, as far as that can be told */
+    stk_cli_elsewhere elsewhere;
     stk_plan *plan;
     stk_sched *sched;
 } standing;
@@ -75,6 +79,21 @@ static int open_pool(const stk_view_run *run, stk_accel **ret_accel, stk_err *er
     return rc;
 }
 
+/* By the stack that it was begun with, as that is written now; one that is gone says nothing. */
+static void find_places(const stk_view_run *run, const stk_spec *spec, stk_arena *arena,
+                        standing *s)
+{
+    json_t *host = run->host == NULL ? NULL : json_loads(run->host, 0, NULL);
+    const stk_run_options options = {
+        .with = stk_arena_dup(arena, json_string_value(json_object_get(host, "stack")))};
+    stk_err ignored = {0};
+    json_decref(host);
+    if (stk_cli_places(spec, &options, arena, &s->containers, &ignored) == 0 &&
+        stk_cli_elsewhere_find(spec, s->containers.places, arena, &s->elsewhere, &ignored) == 0) {
+        stk_cli_elsewhere_tell(&s->elsewhere, &s->capacity);
+    }
+}
+
 static int standing_open(stk_store *store, const stk_view *view, stk_arena *arena, standing *s,
                          stk_err *err)
 {
@@ -87,6 +106,9 @@ static int standing_open(stk_store *store, const stk_view *view, stk_arena *aren
     const bool *settled = NULL;
     int rc = open_pool(run, &s->accel, err);
     rc = rc < 0 ? rc : stk_exec_capacity(s->accel, arena, &s->capacity, err);
+    if (rc == 0) {
+        find_places(run, spec, arena, s);
+    }
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(spec, arena, &peaks, err);
     rc = rc < 0 ? rc : stk_cli_settled(spec, view, arena, &settled, err);
     rc = rc < 0 ? rc : stk_plan_new_rest(spec, &s->capacity, peaks, policy, settled, &s->plan, err);
@@ -145,7 +167,8 @@ static void why_ready(const stk_view *view, standing *s, uint32_t i_task, stk_ar
     static const char *const whats[] = {[STK_WHY_CPU] = "CPUs",
                                         [STK_WHY_MEMORY] = "memory",
                                         [STK_WHY_DEVICES] = "devices",
-                                        [STK_WHY_WORKERS] = "a free worker (--max-workers)"};
+                                        [STK_WHY_WORKERS] = "a free worker (--max-workers)",
+                                        [STK_WHY_PLACE] = "a place"};
     stk_sched_why why = stk_sched_explain(s->sched, i_task);
     const char *name = stk_view_get_task(view, i_task)->label;
     const char *what = why.what < sizeof whats / sizeof *whats ? whats[why.what] : NULL;
@@ -154,6 +177,12 @@ static void why_ready(const stk_view *view, standing *s, uint32_t i_task, stk_ar
         return;
     }
     stk_buf_printf(out, "step '%s' has all its inputs and waits for %s", name, what);
+    uint32_t place = stk_plan_request(s->plan, stk_view_get_task(view, i_task)->i_step)->place;
+    if (why.what == STK_WHY_PLACE && place > 0) {
+        const stk_capacity_place *p = &s->capacity.places[place - 1];
+        stk_buf_printf(out, " on %s (stack '%s' has at most %u jobs at once)", p->backend, p->stack,
+                       p->max_jobs);
+    }
     if (why.is_queue) {
         stk_buf_printf(out, "; step '%s' has waited for these longer and comes first",
                        stk_view_get_task(view, why.other)->label);
@@ -161,9 +190,9 @@ static void why_ready(const stk_view *view, standing *s, uint32_t i_task, stk_ar
         stk_buf_text(out, ": ");
         say_devices(view, s, &why, arena, out);
     } else if (why.other != UINT32_MAX) {
-        stk_buf_printf(out, ", which step '%s' of this run holds%s",
-                       stk_view_get_task(view, why.other)->label,
-                       why.what == STK_WHY_WORKERS ? ", among others" : "");
+        stk_buf_printf(
+            out, ", which step '%s' of this run holds%s", stk_view_get_task(view, why.other)->label,
+            why.what == STK_WHY_WORKERS || why.what == STK_WHY_PLACE ? ", among others" : "");
     }
 }
 
@@ -208,6 +237,18 @@ static int why_waiting(stk_store *store, const stk_view *view, uint32_t i_task, 
         return rc;
     }
     return 0;
+}
+
+/* Of a step elsewhere: where. */
+static void say_place(const stk_view_details *d, bool runs, stk_buf *out)
+{
+    json_t *granted = d->granted_json == NULL ? NULL : json_loads(d->granted_json, 0, NULL);
+    const char *backend = json_string_value(json_object_get(granted, "backend"));
+    const char *stack = json_string_value(json_object_get(granted, "stack"));
+    if (backend != NULL && stack != NULL) {
+        stk_buf_printf(out, "; it %s on %s (stack '%s')", runs ? "runs" : "ran", backend, stack);
+    }
+    json_decref(granted);
 }
 
 /* One sentence. */
@@ -262,6 +303,7 @@ static int why_task(stk_store *store, const stk_view *view, uint32_t i_task, stk
     case STK_TASK_SUCCEEDED:
     case STK_TASK_RUNNING:
         stk_buf_printf(out, "step '%s' ran: %s", name, miss);
+        say_place(&d, task->state == STK_TASK_RUNNING, out);
         break;
     default:
         return why_waiting(store, view, i_task, arena, out, err);

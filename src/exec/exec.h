@@ -39,6 +39,18 @@ typedef struct stk_exec_containers {
     const char *main_file;           /* the user's Python file, or NULL */
 } stk_exec_containers;
 
+/* What the steps on other machines share; arrays are by step. Which steps these are, and where, the
+ * plan's requests say: place k is backend k of the mux. */
+typedef struct stk_exec_elsewhere {
+    const stk_place *places;
+    const char *const *images;       /* as their engines are to name them */
+    const char *const *python_paths; /* PYTHONPATH of the image itself, or NULL; may be NULL */
+    const char *carry_at;            /* our folder inside: carry_at/bin/stoker, carry_at/python */
+    const char *root;                /* the project's folder … */
+    bool has_code;                   /* … which is inside, from the code package */
+    const char *main_file;           /* the user's Python file, or NULL */
+} stk_exec_elsewhere;
+
 typedef struct stk_exec_config {
     stk_store *store;
     stk_backend *backend; /* exec's own from stk_exec_open on, also when that fails */
@@ -46,7 +58,8 @@ typedef struct stk_exec_config {
     const stk_clock *clock;
     const stk_plan *plan; /* borrowed, and its spec */
     const stk_capacity *capacity;
-    const stk_exec_containers *containers; /* borrowed; NULL: every step runs on this machine */
+    const stk_exec_containers *containers; /* borrowed; NULL: no step is in a container here */
+    const stk_exec_elsewhere *elsewhere;   /* borrowed; NULL: no step runs on other machines */
     const char *stack;                     /* that was asked for, or NULL: none */
     const char *run;                       /* id; its folder and lock exist */
     const char *name;                      /* of the run, or NULL: the id */
@@ -72,6 +85,9 @@ typedef struct stk_exec_config {
     /* Called now and then; returns milliseconds until it wants to be called again (-1: with the
      * next event). May be NULL. */
     int64_t (*on_tick)(void *arg, int64_t now_ms);
+    /* Whether the run is still this engine's to run; asked before anything is done. An error ends
+     * the loop, and nothing more of the run is touched. May be NULL. */
+    int (*check)(void *arg, stk_err *err);
     void *arg;
 } stk_exec_config;
 

@@ -4,7 +4,7 @@
 
 #include "exec/exec_private.h"
 
-static exec_slot *slot_new(stk_exec *x)
+exec_slot *stk_exec_slot_new(stk_exec *x)
 {
     exec_slot *slot = x->free_slots;
     if (slot != NULL) {
@@ -150,6 +150,9 @@ int64_t stk_exec_cpu_milli(const stk_exec *x, uint32_t task)
     stk_request r =
         stk_exec_request(x->config.plan, x->tasks[task].i_step, stk_exec_ranks(x, task), asks);
     int64_t most = x->config.capacity->cpu_milli;
+    if (r.place > 0) {
+        return r.cpu_milli;
+    }
     return r.cpu_milli > most && x->grow != NULL ? most : r.cpu_milli;
 }
 
@@ -180,6 +183,10 @@ void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf)
 {
     const exec_slot *slot = x->tasks[task].slot;
     const stk_request *r = stk_plan_request(x->config.plan, x->tasks[task].i_step);
+    if (stk_exec_is_away(x, task)) {
+        stk_exec_away_granted(x, task, buf);
+        return;
+    }
     int64_t memory_bytes = stk_exec_memory_limit(x, task);
     int64_t cpu_milli = stk_exec_cpu_milli(x, task);
     stk_buf_char(buf, '{');
@@ -229,7 +236,7 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
     uint32_t task = start->task;
     exec_task *t = &x->tasks[task];
     const stk_request *r = stk_plan_request(x->config.plan, t->i_step);
-    exec_slot *slot = slot_new(x);
+    exec_slot *slot = stk_exec_slot_new(x);
     if (slot == NULL) {
         return stk_exec_nomem(err);
     }
@@ -243,7 +250,7 @@ int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
         slot->devices = start->devices;
         x->n_leases++;
     }
-    if (r->limit_cpu) {
+    if (r->limit_cpu && r->place == 0) {
         pick_cpus(x, slot, (uint32_t)((stk_exec_cpu_milli(x, task) + 999) / 1000));
     }
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);

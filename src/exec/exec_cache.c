@@ -147,7 +147,7 @@ static bool take_ref(exec_lookup *lookup, json_t *ref, bool check, exec_ref *ret
     int64_t size;
     stk_err ignored;
     if (check &&
-        stk_store_artifact(lookup->store, digest, lookup->arena, &path, &size, &ignored) < 0) {
+        stk_store_locate(lookup->store, digest, lookup->arena, &path, &size, &ignored) < 0) {
         return false;
     }
     char *text = json_dumps(ref, JSON_COMPACT);

@@ -79,8 +79,8 @@ int stk_exec_checkpoints_begin(stk_exec *x, uint32_t task, uint32_t attempt,
     if (folder == NULL) {
         return stk_exec_nomem(err);
     }
-    if (attempt <= 1) { /* the first checkpoint makes it */
-        return 0;
+    if (attempt <= 1 || stk_exec_is_away(x, task)) { /* the first checkpoint makes it; the agent */
+        return 0;                                    /* keeps those of elsewhere in the share */
     }
     int rc = stk_store_checkpoints_clean(folder, false, err); /* what was never completed */
     stk_store_checkpoints_look(folder, &t->checkpoints);
@@ -114,7 +114,11 @@ void stk_exec_preempted(stk_exec *x, uint32_t task, const stk_outcome *o, exec_f
 {
     const char *folder = stk_exec_checkpoints(x, task, x->scratch);
     stk_checkpoints now = {.newest_ns = -1};
-    if (folder != NULL) {
+    bool is_away = stk_exec_is_away(x, task), saved = false;
+    if (is_away) {
+        const char *dir = stk_exec_dir(x, task, stk_exec_attempt(x, task), x->scratch);
+        saved = dir != NULL && stk_exec_away_saved(x, task, dir, &now.n);
+    } else if (folder != NULL) {
         stk_store_checkpoints_look(folder, &now);
     }
     bool told = o->signal == SIGTERM || o->exit_status == TERM_STATUS;
@@ -127,5 +131,5 @@ void stk_exec_preempted(stk_exec *x, uint32_t task, const stk_outcome *o, exec_f
         failure->class = STK_FAIL_PREEMPTED;
         failure->text = text != NULL ? text : failure->text;
     }
-    failure->saved = now.newest_ns > x->tasks[task].checkpoints.newest_ns;
+    failure->saved = is_away ? saved : now.newest_ns > x->tasks[task].checkpoints.newest_ns;
 }

@@ -13,17 +13,15 @@
 #include "exec/exec_private.h"
 #include "sys/file.h"
 
-#define PROGRAM "/stoker/bin/stoker"
-
 /* One `container` while it is written. */
 typedef struct writer {
     stk_exec *x;
     const stk_exec_containers *all;
     const stk_step *step;
-    const stk_place *place;
-    stk_json docker, options, run_args; /* NULL nodes: nothing said */
+    exec_inside inside;
+    stk_json run_args; /* a NULL node: nothing said */
     const char *dir;
-    uint32_t task, attempt, n_mounts;
+    uint32_t task, attempt, n_mounts, n_env;
     stk_buf *buf;
     stk_err *err;
 } writer;
@@ -36,17 +34,11 @@ bool stk_exec_is_contained(const stk_exec *x, uint32_t task)
 
 /* --- what is mounted --- */
 
-static const char *below(const char *folder, const char *path)
-{
-    size_t n = strlen(folder);
-    return strncmp(path, folder, n) == 0 && path[n] == '/' ? path + n + 1 : NULL;
-}
-
 /* The project is mounted read-only, so places in it where something else is mounted must be there
  * before. */
 static int make_point(const writer *w, const char *to, bool is_dir)
 {
-    const char *inner = w->all->code == NULL ? NULL : below(w->all->root, to);
+    const char *inner = w->all->code == NULL ? NULL : stk_exec_below(w->all->root, to);
     if (inner == NULL) {
         return 0;
     }
@@ -150,97 +142,40 @@ static int add_mounts(writer *w)
 
 /* --- the program --- */
 
-static void add_argv(writer *w)
+static int add_argv(writer *w)
 {
+    const char *const *argv = stk_exec_inside_argv(w->x, &w->inside);
+    if (argv == NULL) {
+        return stk_exec_nomem(w->err);
+    }
     stk_buf_text(w->buf, ",\"argv\":[");
-    if (w->step->python != NULL) {
-        const char *python = stk_json_text(stk_json_get(&w->options, "python"));
-        stk_buf_json(w->buf, python != NULL ? python : "python3");
-        stk_buf_text(w->buf, ",\"-m\",\"stoker._worker\",");
-        stk_buf_json(w->buf, w->dir);
-        if (w->all->main_file != NULL) {
-            stk_buf_text(w->buf, ",\"--main\",");
-            stk_buf_json(w->buf, w->all->main_file);
-        }
+    for (uint32_t i = 0; argv[i] != NULL; i++) {
+        stk_buf_text(w->buf, i > 0 ? "," : "");
+        stk_buf_json(w->buf, argv[i]);
     }
-    bool ranks = w->step->python == NULL && stk_exec_gang(w->x, w->task).ranks != 0;
-    if (ranks) {
-        stk_buf_text(w->buf, "\"" PROGRAM "\",\"launch\",\"--gang\",");
-        stk_buf_json(w->buf, stk_arena_printf(w->x->scratch, "%s/task.json", w->dir));
-        stk_buf_text(w->buf, ",\"--\"");
-    }
-    for (uint32_t i = 0; w->step->python == NULL && i < w->step->n_argv; i++) {
-        stk_buf_text(w->buf, i > 0 || ranks ? "," : "");
-        stk_buf_json(w->buf, w->step->argv[i]);
-    }
-    const char *folder = stk_spec_folder(w->x->spec);
-    bool inside = w->all->code == NULL || strcmp(folder, w->all->root) == 0 ||
-                  below(w->all->root, folder) != NULL;
     stk_buf_text(w->buf, "],\"cwd\":");
-    stk_buf_json(w->buf, w->step->cwd != NULL ? w->step->cwd : inside ? folder : w->all->root);
+    stk_buf_json(w->buf, stk_exec_inside_cwd(w->x, &w->inside));
+    return 0;
 }
 
-static void put_env(writer *w, const char *key, const char *value, uint32_t *n)
+static void put_env(void *arg, const char *key, const char *value)
 {
-    stk_buf_text(w->buf, (*n)++ > 0 ? "," : "");
+    writer *w = arg;
+    stk_buf_text(w->buf, w->n_env++ > 0 ? "," : "");
     stk_buf_json(w->buf, key);
     stk_buf_char(w->buf, ':');
     stk_buf_json(w->buf, value);
 }
 
-/* What DockerSettings say; `environment` too, where nothing is built that would have it. */
-static void put_settings_env(writer *w, const char *name, uint32_t *n)
-{
-    const stk_json *map = stk_json_get(&w->docker, name);
-    for (uint32_t i = 0; map != NULL && map->kind == STK_JSON_MAP && i < map->n; i++) {
-        const stk_json *value = stk_json_value(map, i);
-        const char *text = value->kind == STK_JSON_BOOL ? (value->truth ? "True" : "False")
-                           : value->kind == STK_JSON_TEXT || value->kind == STK_JSON_INT ||
-                                   value->kind == STK_JSON_REAL
-                               ? value->text
-                               : NULL;
-        const char *key = stk_json_key(map, i)->text;
-        bool again = strcmp(name, "environment") == 0 &&
-                     stk_json_get(stk_json_get(&w->docker, "runtime_environment"), key) != NULL;
-        if (text != NULL && !again && strcmp(key, "PYTHONPATH") != 0) {
-            put_env(w, key, text, n);
-        }
-    }
-}
-
-static const char *python_path(const writer *w)
-{
-    static const char *const names[] = {"runtime_environment", "environment"};
-    const char *host = getenv("PYTHONPATH");
-    bool shim = host != NULL && strstr(host, "/stoker/_compat") != NULL;
-    const char *more = NULL;
-    for (size_t i = 0; more == NULL && i < sizeof names / sizeof *names; i++) {
-        more = stk_json_text(stk_json_get(stk_json_get(&w->docker, names[i]), "PYTHONPATH"));
-    }
-    more = more != NULL ? more : w->all->python_paths[w->x->tasks[w->task].i_step];
-    return stk_arena_printf(
-        w->x->scratch, "/stoker/python%s:%s%s%s", shim ? ":/stoker/python/stoker/_compat" : "",
-        stk_spec_folder(w->x->spec), more != NULL ? ":" : "", more != NULL ? more : "");
-}
-
 static int add_env(writer *w, const char *const *env)
 {
-    uint32_t n = 0;
     stk_buf_text(w->buf, ",\"env\":{");
     if (strcmp(w->all->owner, "0:0") != 0) {
-        put_env(w, "HOME", "/tmp", &n); /* a user whom the image doesn't know has none */
+        put_env(w, "HOME", "/tmp"); /* a user whom the image doesn't know has none */
     }
-    put_settings_env(w, "environment", &n);
-    put_settings_env(w, "runtime_environment", &n);
-    const char *path = w->step->python == NULL ? "" : python_path(w);
-    if (path == NULL) {
-        return stk_exec_nomem(w->err);
-    }
-    if (w->step->python != NULL) {
-        put_env(w, "PYTHONPATH", path, &n);
-    }
-    if (needs_program(w)) {
-        put_env(w, "STOKER_BIN", PROGRAM, &n);
+    int rc = stk_exec_inside_env(w->x, &w->inside, put_env, w, w->err);
+    if (rc < 0) {
+        return rc;
     }
     stk_buf_text(w->buf, "},\"pass\":[");
     for (uint32_t i = 0; env != NULL && env[i] != NULL; i++) {
@@ -260,7 +195,7 @@ static int add_env(writer *w, const char *const *env)
 /* The step's `settings={"orchestrator.docker": {…}}`, or ZenML's `run_args` in it. */
 static const stk_json *option(const writer *w, const char *key)
 {
-    const stk_json *own = stk_json_get(&w->options, key);
+    const stk_json *own = stk_json_get(&w->inside.options, key);
     return own != NULL && own->kind != STK_JSON_NULL ? own : stk_json_get(&w->run_args, key);
 }
 
@@ -328,9 +263,9 @@ static void add_devices(writer *w)
 
 static void add_words(writer *w)
 {
-    const char *user = stk_json_text(stk_json_get(&w->docker, "user"));
+    const char *user = stk_json_text(stk_json_get(&w->inside.docker, "user"));
     const char *network = stk_json_text(option(w, "network"));
-    const char *entrypoint = stk_json_text(stk_json_get(&w->docker, "entrypoint"));
+    const char *entrypoint = stk_json_text(stk_json_get(&w->inside.docker, "entrypoint"));
     bool keep = entrypoint != NULL && strcmp(entrypoint, "keep") == 0;
     char host[256] = "";
     user = user != NULL ? user : stk_json_text(option(w, "user"));
@@ -350,13 +285,6 @@ static void add_words(writer *w)
     stk_buf_char(w->buf, '}');
 }
 
-static int parse(const char *json, stk_arena *arena, stk_json *ret, stk_err *err)
-{
-    static const stk_json_limits limits = {STK_LIMIT_SPEC_BYTES, STK_LIMIT_YAML_NODES,
-                                           STK_LIMIT_DEPTH};
-    return json == NULL ? 0 : stk_json_parse(json, strlen(json), NULL, &limits, arena, ret, err);
-}
-
 int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir,
                             const char *const *env, stk_buf *buf, stk_err *err)
 {
@@ -365,15 +293,19 @@ int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const 
     writer w = {.x = x,
                 .all = all,
                 .step = stk_exec_step(x, task),
-                .place = &all->places[i_step],
+                .inside = {.at = "/stoker",
+                           .dir = dir,
+                           .root = all->code == NULL ? NULL : all->root,
+                           .main_file = all->main_file,
+                           .python_path = all->python_paths[i_step]},
                 .dir = dir,
                 .task = task,
                 .attempt = attempt,
                 .buf = buf,
                 .err = err};
-    int rc = parse(w.place->docker, x->scratch, &w.docker, err);
-    rc = rc < 0 ? rc : parse(w.place->options, x->scratch, &w.options, err);
-    const stk_json *args = stk_json_get(&w.options, "run_args");
+    int rc = stk_exec_inside_open(x, task, &all->places[i_step], &w.inside, err);
+    w.inside.has_program = needs_program(&w);
+    const stk_json *args = stk_json_get(&w.inside.options, "run_args");
     w.run_args = args != NULL ? *args : w.run_args;
     stk_buf_text(buf, ",\"container\":{\"image\":");
     stk_buf_json(buf, all->images[i_step]);
@@ -383,7 +315,7 @@ int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const 
         stk_buf_text(buf, ",\"socket\":");
         stk_buf_json(buf, all->socket);
     }
-    add_argv(&w);
+    rc = rc < 0 ? rc : add_argv(&w);
     rc = rc < 0 ? rc : add_mounts(&w);
     rc = rc < 0 ? rc : add_env(&w, env);
     add_limits(&w);
@@ -414,30 +346,6 @@ void stk_exec_container_granted(const stk_exec *x, uint32_t task, stk_buf *buf)
         stk_buf_json(buf, all->pins[i_step]);
     }
     stk_buf_char(buf, '}');
-}
-
-const char *stk_exec_container_seen(const stk_exec *x, const char *seen, stk_arena *arena)
-{
-    stk_json map = {0};
-    STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    bool any = false;
-    if (parse(seen, arena, &map, NULL) < 0) {
-        return seen; /* who reads it says what is wrong */
-    }
-    stk_buf_char(&text, '{');
-    for (uint32_t i = 0; map.kind == STK_JSON_MAP && i < map.n; i++) {
-        const char *path = stk_json_key(&map, i)->text;
-        const char *digest = stk_json_text(stk_json_value(&map, i));
-        if (digest != NULL && below(x->config.containers->root, path) != NULL) {
-            stk_buf_text(&text, any ? "," : "");
-            stk_buf_json(&text, path);
-            stk_buf_char(&text, ':');
-            stk_buf_json(&text, digest);
-            any = true;
-        }
-    }
-    stk_buf_char(&text, '}');
-    return any && !text.failed ? stk_arena_dup(arena, text.data) : NULL;
 }
 
 const char *const *stk_exec_contain_argv(const stk_exec *x, const char *task_json)

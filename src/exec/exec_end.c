@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "base/limits.h"
-#include "base/units.h"
 #include "exec/exec_private.h"
 #include "sys/file.h"
 
@@ -69,47 +68,6 @@ static const char *clip(stk_exec *x, const char *text, size_t max)
     return stk_arena_printf(x->scratch, "%.*s … (%zu bytes in all)", (int)n, text, strlen(text));
 }
 
-/* Nobody is told to set what the step has set: on_oom, in the words of stk_runner_way_out. */
-static const char *less_advice(stk_exec *x, uint32_t task, const char *text)
-{
-    static const char *const advice[] = {", or set on_oom",
-                                         ", or set on_oom to try again with more"};
-    const stk_on_oom *set = &stk_exec_step(x, task)->settings->on_oom;
-    size_t n = strlen(text);
-    for (size_t i = 0; i < 2 && (set->memory > 1 || set->gpu_memory > 1); i++) {
-        size_t n_advice = strlen(advice[i]);
-        if (n > n_advice && strcmp(text + n - n_advice, advice[i]) == 0) {
-            return stk_arena_dupn(x->scratch, text, n - n_advice);
-        }
-    }
-    return text;
-}
-
-/* on_oom would ask for more than there is. */
-static const char *too_much(stk_exec *x, const char *text, const stk_sched_retrying *next)
-{
-    char asked[32];
-    bool is_share = next->grows == STK_GROWS_SHARE;
-    (void)stk_units_format_memory(is_share ? next->amount << 20 : next->amount, asked,
-                                  sizeof asked);
-    return stk_arena_printf(x->scratch,
-                            "%s; on_oom would give it %s of %smemory next, which %s hasn't", text,
-                            asked, is_share ? "device " : "", x->config.capacity->where);
-}
-
-/* on_oom has set how many times as much device memory to ask for, of devices that it had whole. */
-static bool had_all(const stk_exec *x, uint32_t task, stk_failure failure)
-{
-    const exec_slot *slot = x->tasks[task].slot;
-    bool whole = false;
-    for (uint32_t i = 0; slot != NULL && i < x->config.capacity->n_devices; i++) {
-        whole = whole ||
-                (stk_devset_has(&slot->devices, i) && stk_sched_held(x->sched, i) == STK_SCHED_ALL);
-    }
-    return whole && failure == STK_FAIL_DEVICE_OOM &&
-           stk_exec_step(x, task)->settings->on_oom.gpu_memory > 1;
-}
-
 static int emit_retrying(stk_exec *x, uint32_t task, const stk_sched_retrying *next, stk_err *err)
 {
     long long wall = stk_clock_wall_ms(x->config.clock) + next->delay_ms;
@@ -132,31 +90,11 @@ static int emit_retrying(stk_exec *x, uint32_t task, const stk_sched_retrying *n
     return data == NULL ? stk_exec_nomem(err) : stk_exec_emit(x, &event, data, err);
 }
 
-int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, stk_err *err)
+/* The payload of TASK_FAILED, in x->tick. */
+static const char *failure_json(stk_exec *x, const exec_failure *failure, bool again)
 {
-    exec_failure clipped = *long_failure;
-    const exec_failure *failure = &clipped;
-    clipped.text = clip(x, clipped.text, TEXT_BYTES);
-    clipped.traceback = clip(x, clipped.traceback, TRACEBACK_BYTES);
-    clipped.where = clip(x, clipped.where, TEXT_BYTES);
-    if (clipped.text == NULL) {
-        return stk_exec_nomem(err);
-    }
-    stk_sched_retrying next;
-    bool again = stk_sched_retry(x->sched, task, failure->class, failure->saved, &next);
-    clipped.text = less_advice(x, task, clipped.text);
-    clipped.text =
-        clipped.text != NULL && next.is_too_much ? too_much(x, clipped.text, &next) : clipped.text;
-    if (clipped.text != NULL && had_all(x, task, failure->class)) {
-        clipped.text = stk_arena_printf(
-            x->scratch, "%s; its devices were all its own, so on_oom has no more memory to give it",
-            clipped.text);
-    }
-    stk_exec_release(x, task);
-    if (clipped.text == NULL) {
-        return stk_exec_nomem(err);
-    }
-    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
+    STK_BUF_AUTO buf =
+        STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 3); /* digests of what it left on top */
     stk_buf_printf(&buf,
                    "{\"class\":\"%s\",\"final\":%s,\"text\":", stk_failure_word(failure->class),
                    again ? "false" : "true");
@@ -172,6 +110,10 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
         stk_buf_text(&buf, ",\"used\":");
         stk_buf_text(&buf, failure->used);
     }
+    if (failure->got != NULL) {
+        stk_buf_text(&buf, ",\"granted\":");
+        stk_buf_text(&buf, failure->got);
+    }
     if (failure->traceback != NULL) {
         stk_buf_text(&buf, ",\"traceback\":");
         stk_buf_json(&buf, failure->traceback);
@@ -180,8 +122,31 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
         stk_buf_text(&buf, ",\"where\":");
         stk_buf_json(&buf, failure->where);
     }
+    if (failure->ending != NULL && x->grow != NULL && !again) {
+        stk_exec_said_left(x, failure->ending, &buf);
+    }
     stk_buf_char(&buf, '}');
-    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    return buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+}
+
+int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, stk_err *err)
+{
+    exec_failure clipped = *long_failure;
+    const exec_failure *failure = &clipped;
+    clipped.text = clip(x, clipped.text, TEXT_BYTES);
+    clipped.traceback = clip(x, clipped.traceback, TRACEBACK_BYTES);
+    clipped.where = clip(x, clipped.where, TEXT_BYTES);
+    if (clipped.text == NULL) {
+        return stk_exec_nomem(err);
+    }
+    stk_sched_retrying next;
+    bool again = stk_sched_retry(x->sched, task, failure->class, failure->saved, &next);
+    clipped.text = stk_exec_advise(x, task, failure->class, clipped.text, &next);
+    stk_exec_release(x, task);
+    if (clipped.text == NULL) {
+        return stk_exec_nomem(err);
+    }
+    const char *data = failure_json(x, failure, again);
     if (data == NULL) {
         return stk_exec_nomem(err);
     }
@@ -211,11 +176,12 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
 static const char *error_text(const stk_exec *x, uint32_t task, const stk_result_error *e,
                               stk_arena *arena)
 {
-    if (e->class == STK_FAIL_IMPORT && e->module != NULL && stk_exec_is_contained(x, task)) {
+    const char *image = stk_exec_inside_image(x, task);
+    if (e->class == STK_FAIL_IMPORT && e->module != NULL && image != NULL) {
         return stk_arena_printf(arena,
                                 "module '%s' is neither in image '%s' nor among the project's "
                                 "files; name it in docker's requirements, or take another image",
-                                e->module, stk_exec_container_image(x, task));
+                                e->module, image);
     }
     if (e->class == STK_FAIL_IMPORT && e->module != NULL) {
         return stk_arena_printf(arena,
@@ -267,6 +233,8 @@ static int fail_ending(stk_exec *x, const exec_ending *e, stk_err *err)
     exec_failure failure = {.class = o->failure,
                             .text = o->text,
                             .used = e->used,
+                            .got = e->got,
+                            .ending = e,
                             .result = e->has_result ? &e->result : NULL};
     if (e->has_result && !e->result.ok && !was_ended(o)) {
         const stk_result_error *error = &e->result.error;
@@ -281,9 +249,10 @@ static int fail_ending(stk_exec *x, const exec_ending *e, stk_err *err)
                                             stk_runner_way_out(failure.class));
         }
     } else if (o->ok) {
-        failure.class = STK_FAIL_LOST;
+        failure.class = STK_FAIL_EXIT;
         failure.text =
-            "the process ended without leaving a result (os._exit, or exec of another program?)";
+            "it ended by itself with exit status 0, without a result: os._exit (or exec of another "
+            "program) ends a step before what it made is stored; return from the step instead";
     }
     exec_gang gang;
     if (stk_exec_gang(x, e->task).ranks != 0 && stk_exec_gang_read(x, e->dir, &gang)) {
@@ -308,192 +277,12 @@ static int fail_output(stk_exec *x, const exec_ending *e, stk_failure class, con
     exec_failure failure = {.class = class,
                             .text = stk_err_format(why, text, (int)sizeof text),
                             .used = e->used,
+                            .got = e->got,
                             .result = e->has_result ? &e->result : NULL};
     return stk_exec_fail(x, e->task, &failure, err);
 }
 
 /* --- outputs --- */
-
-static const char *fallback(const char *a, const char *b)
-{
-    return a != NULL ? a : b;
-}
-
-static void add_tags(stk_buf *buf, const stk_result_output *r, const stk_output *declared)
-{
-    uint32_t n = 0;
-    stk_buf_text(buf, ",\"tags\":[");
-    for (uint32_t i = 0; declared != NULL && i < declared->n_tags; i++) {
-        stk_buf_text(buf, n++ > 0 ? "," : "");
-        stk_buf_json(buf, declared->tags[i]);
-    }
-    for (uint32_t i = 0; r != NULL && i < r->n_tags; i++) {
-        stk_buf_text(buf, n++ > 0 ? "," : "");
-        stk_buf_json(buf, r->tags[i]);
-    }
-    stk_buf_char(buf, ']');
-}
-
-/* The ref of a stored output (tbl/events.def), in `arena`. `value`: JSON to pass by value as well,
- * or NULL. */
-static const char *ref_json(const stk_artifact *a, const stk_result_output *r,
-                            const stk_output *declared, const char *format, const char *value,
-                            stk_arena *arena)
-{
-    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    const char *type = fallback(r != NULL ? r->type : NULL,
-                                fallback(declared != NULL ? declared->type : NULL, format));
-    stk_buf_printf(&buf, "{\"digest\":\"%s\",\"size\":%lld,\"format\":", a->digest,
-                   (long long)a->size);
-    stk_buf_json(&buf, format);
-    stk_buf_text(&buf, ",\"type\":");
-    stk_buf_json(&buf, type);
-    stk_buf_text(&buf, ",\"meta\":");
-    stk_buf_text(&buf, r != NULL && r->meta != NULL ? r->meta : "{}");
-    if (value != NULL) {
-        stk_buf_text(&buf, ",\"value\":");
-        stk_buf_text(&buf, value);
-    }
-    if ((declared != NULL && declared->n_tags > 0) || (r != NULL && r->n_tags > 0)) {
-        add_tags(&buf, r, declared);
-    }
-    if (r != NULL && r->metadata != NULL) {
-        stk_buf_text(&buf, ",\"metadata\":");
-        stk_buf_text(&buf, r->metadata);
-    }
-    if (r != NULL && r->artifact_name != NULL) {
-        stk_buf_text(&buf, ",\"name\":");
-        stk_buf_json(&buf, r->artifact_name);
-        if (r->artifact_version != NULL) {
-            stk_buf_text(&buf, ",\"version\":");
-            stk_buf_json(&buf, r->artifact_version);
-        }
-    }
-    stk_buf_char(&buf, '}');
-    return buf.failed ? NULL : stk_arena_dup(arena, buf.data);
-}
-
-/* A small file whose text is JSON is also passed by value. NULL when it isn't. */
-static const char *small_json(const char *path, int64_t size, size_t most, stk_arena *arena)
-{
-    char *text = NULL;
-    size_t len = 0;
-    if (size > (int64_t)most || stk_file_read_untrusted(path, most, &text, &len, NULL) < 0) {
-        return NULL;
-    }
-    json_t *doc = json_loadb(text, len, JSON_DECODE_ANY, NULL);
-    free(text);
-    char *compact = doc == NULL ? NULL : json_dumps(doc, JSON_COMPACT | JSON_ENCODE_ANY);
-    json_decref(doc);
-    const char *copy = compact == NULL ? NULL : stk_arena_dup(arena, compact);
-    free(compact);
-    return copy;
-}
-
-/* Every folder between the attempt's and the output must be one: a link would lead to files that
- * aren't the task's, and they would be moved into the store. */
-static int check_folders(const exec_ending *e, const char *name, char *path, stk_err *err)
-{
-    struct stat st;
-    for (char *slash = strchr(path + strlen(e->dir) + 1, '/'); slash != NULL;
-         slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        bool is_link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
-        int rc = !is_link ? 0
-                          : stk_err_set(err, STK_E_PROTOCOL,
-                                        "output '%s' is behind a symbolic link, %s; write it into "
-                                        "$STOKER_OUTPUT itself",
-                                        name, path);
-        *slash = '/';
-        if (rc < 0) {
-            return rc;
-        }
-    }
-    return 0;
-}
-
-int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output *r,
-                     const stk_output *declared, exec_ref *ret_ref, stk_err *err)
-{
-    const char *name = r != NULL ? r->name : declared->name;
-    size_t most = x->grow == NULL ? STK_LIMIT_INLINE_BYTES : STK_LIMIT_INLINE_GROWN;
-    stk_artifact artifact;
-    const char *value = NULL;
-    const char *format = r != NULL && r->format != NULL               ? r->format
-                         : declared != NULL && declared->type != NULL ? declared->type
-                                                                      : NULL;
-    int rc;
-    if (r != NULL && r->value != NULL) {
-        value = r->value;
-        format = "json";
-        rc = stk_store_add_bytes(x->config.store, value, strlen(value), &artifact, err);
-        value = strlen(value) <= most ? value : NULL;
-    } else {
-        char *path = stk_arena_printf(x->scratch, "%s/%s%s", e->dir, r != NULL ? "" : "out/",
-                                      r != NULL ? r->path : name);
-        struct stat st;
-        if (path == NULL) {
-            return stk_exec_nomem(err);
-        }
-        rc = check_folders(e, name, path, err);
-        if (rc < 0) {
-            return rc;
-        }
-        if (lstat(path, &st) < 0) {
-            return stk_err_set(err, STK_E_NOT_FOUND, "output '%s' was not written: there is no %s",
-                               name, path);
-        }
-        if (format == NULL) {
-            format = S_ISDIR(st.st_mode) ? "dir" : "file";
-        }
-        value = strcmp(format, "json") == 0 ? small_json(path, st.st_size, most, x->scratch) : NULL;
-        rc =
-            stk_store_add_path(x->config.store, path, r != NULL ? r->digest : NULL, &artifact, err);
-    }
-    if (rc < 0) {
-        return rc;
-    }
-    if (r != NULL && r->artifact_version != NULL) {
-        rc = stk_store_check_name(x->config.store, r->artifact_name, r->artifact_version,
-                                  artifact.digest, err);
-        if (rc < 0) {
-            return rc;
-        }
-    }
-    ret_ref->digest = stk_arena_dup(x->arena, artifact.digest);
-    ret_ref->json = ref_json(&artifact, r, declared, format, value, x->arena);
-    if (ret_ref->digest == NULL || ret_ref->json == NULL) {
-        return stk_exec_nomem(err);
-    }
-    stk_ref_row row = {.digest = ret_ref->digest,
-                       .task = e->task,
-                       .output = stk_arena_dup(x->arena, name),
-                       .step = e->step->name,
-                       .ref = ret_ref->json,
-                       .name = r != NULL ? stk_arena_dup(x->arena, r->artifact_name) : NULL,
-                       .version = r != NULL ? stk_arena_dup(x->arena, r->artifact_version) : NULL};
-    return stk_exec_push_ref(x, &row, err);
-}
-
-static const stk_result_output *find_result(const exec_ending *e, const char *name)
-{
-    for (uint32_t i = 0; e->has_result && i < e->result.n_outputs; i++) {
-        if (strcmp(e->result.outputs[i].name, name) == 0) {
-            return &e->result.outputs[i];
-        }
-    }
-    return NULL;
-}
-
-static bool is_declared(const stk_step *step, const char *name)
-{
-    for (uint32_t i = 0; i < step->n_outputs; i++) {
-        if (strcmp(step->outputs[i].name, name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
 
 /* All outputs, declared ones first, then what the task saved besides (save_artifact). `buf` gets
  * {"name": ref, …}. */
@@ -505,7 +294,7 @@ static int publish_all(stk_exec *x, const exec_ending *e, exec_ref **ret_refs, s
     int rc = refs == NULL ? stk_exec_nomem(err) : 0;
     stk_buf_char(buf, '{');
     for (uint32_t i = 0; i < step->n_outputs && rc == 0; i++) {
-        const stk_result_output *r = find_result(e, step->outputs[i].name);
+        const stk_result_output *r = stk_exec_find_result(e, step->outputs[i].name);
         if (r == NULL && step->python != NULL) {
             return stk_err_set(err, STK_E_NOT_FOUND, "output '%s' is not in the task's result",
                                step->outputs[i].name);
@@ -521,7 +310,7 @@ static int publish_all(stk_exec *x, const exec_ending *e, exec_ref **ret_refs, s
     for (uint32_t i = 0; e->has_result && i < e->result.n_outputs && rc == 0; i++) {
         const stk_result_output *r = &e->result.outputs[i];
         exec_ref extra;
-        if (!is_declared(step, r->name)) {
+        if (!stk_exec_declares(step, r->name)) {
             rc = stk_exec_publish(x, e, r, NULL, &extra, err);
             if (rc == 0) {
                 stk_buf_text(buf, buf->len > 1 ? "," : "");
@@ -550,8 +339,8 @@ static int push_cache(stk_exec *x, const exec_ending *e, const char *outputs, co
         return 0; /* what came of devices that aren't there is not for runs that have some */
     }
     const char *seen = e->has_result ? e->result.seen_json : NULL;
-    if (seen != NULL && stk_exec_is_contained(x, e->task)) {
-        seen = stk_exec_container_seen(x, seen, x->scratch);
+    if (seen != NULL && stk_exec_inside_image(x, e->task) != NULL) {
+        seen = stk_exec_inside_seen(x, e->task, seen, x->scratch);
     }
     stk_cache_row row = {
         .key = t->key,
@@ -582,6 +371,10 @@ static const char *success_json(stk_exec *x, const exec_ending *e, const char *o
     }
     stk_buf_text(&buf, ",\"used\":");
     stk_buf_text(&buf, e->used);
+    if (e->got != NULL) {
+        stk_buf_text(&buf, ",\"granted\":");
+        stk_buf_text(&buf, e->got);
+    }
     if (e->outcome->n_devices > 0) { /* later runs look for what this step needed */
         stk_buf_text(&buf, ",\"step\":");
         stk_buf_json(&buf, e->step->name);
@@ -680,6 +473,7 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
     stk_err why = {0};
     stk_exec_mask(e.step->settings, e.dir, x->scratch);
     int rc = stk_exec_read_result(x, &e, &why);
+    e.got = stk_exec_away_got(x, task, e.dir);
     e.used = stk_exec_used_json(outcome, e.has_result ? &e.result : NULL, x->scratch, &e.remark);
     if (rc == STK_E_NOMEM) {
         *err = why;

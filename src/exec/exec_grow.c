@@ -30,9 +30,10 @@ stk_gang_ask stk_exec_gang(const stk_exec *x, uint32_t task)
     stk_gang_ask gang = stk_exec_step(x, task)->settings->gang;
     uint32_t ranks = stk_exec_ranks(x, task);
     if (ranks > 0) { /* all or none, once: the join takes in what each of them made */
-        gang.ranks = gang.min_ranks = ranks;
+        bool is_away = stk_exec_is_away(x, task); /* there each has a node of its own */
+        gang.ranks = gang.min_ranks = is_away ? 1 : ranks;
         gang.restarts = 0;
-        gang.nodes = 0;
+        gang.nodes = is_away ? ranks : 0;
     }
     return gang;
 }
@@ -41,7 +42,7 @@ stk_request stk_exec_request(const stk_plan *plan, uint32_t i_step, uint32_t ran
                              stk_pack_ask *asks)
 {
     stk_request r = *stk_plan_request(plan, i_step);
-    if (ranks > 1) {
+    if (ranks > 1 && r.place == 0) { /* elsewhere each node is asked for as one */
         r.cpu_milli *= ranks;
         r.memory_bytes *= ranks;
         r.n_devices *= ranks;
@@ -118,6 +119,9 @@ static const char *refusal_text(const stk_exec *x, uint32_t task, const stk_requ
 static void fit(const stk_capacity *c, stk_policy policy, stk_request *r)
 {
     bool makes_do = policy == STK_POLICY_FIT;
+    if (r->place > 0) {
+        return;
+    }
     if (r->cpu_milli > c->cpu_milli && (makes_do || !r->limit_cpu)) {
         r->cpu_milli = c->cpu_milli;
     }
@@ -194,7 +198,7 @@ static int note_less(stk_exec *x, uint32_t i_step, uint32_t ranks, stk_err *err)
     stk_request r = stk_exec_request(x->config.plan, i_step, ranks, asks);
     bool cpus = r.limit_cpu && r.cpu_milli > c->cpu_milli;
     bool memory = r.limit_memory && r.memory_bytes > c->memory_bytes;
-    if (ranks < 2 || x->config.policy != STK_POLICY_FIT || !(cpus || memory)) {
+    if (ranks < 2 || r.place > 0 || x->config.policy != STK_POLICY_FIT || !(cpus || memory)) {
         return 0;
     }
     if (x->noted_less == NULL) {

@@ -42,6 +42,26 @@ static const exec_ref *outputs_of(void *arg, uint32_t i_step)
     return ((stk_exec *)arg)->tasks[i_step].outputs;
 }
 
+int stk_exec_key_of(stk_exec *x, uint32_t task, stk_err *err)
+{
+    exec_task *t = &x->tasks[task];
+    exec_found found = {0};
+    exec_said said;
+    bool any = false;
+    const char *head = NULL, *metadata = NULL;
+    if (x->grow != NULL) {
+        return stk_exec_recall(x, task, &any, &said, &head, &metadata, err);
+    }
+    int rc = stk_exec_lookup_step(&x->lookup, t->i_step, outputs_of, x, false,
+                                  stk_clock_wall_ms(x->config.clock), &found, err);
+    if (rc == 0) {
+        t->key = found.key;
+        t->parts = found.parts;
+        t->inputs = found.inputs;
+    }
+    return rc;
+}
+
 static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
 {
     if (x->grow != NULL) {
@@ -94,6 +114,16 @@ static int do_skip(stk_exec *x, const stk_action *a, stk_err *err)
                                data, err);
 }
 
+static int flush_told(stk_exec *x, stk_err *err)
+{
+    stk_backend *backend = x->config.backend;
+    int rc = stk_exec_flush(x, err);
+    if (rc == 0 && backend != NULL && backend->ops->recorded != NULL) {
+        backend->ops->recorded(backend);
+    }
+    return rc;
+}
+
 /* What the run holds on this host is given back before its end is on record: a run that says that
  * it has ended leaves no control group, no server and no guardian, whoever kills the engine next.
  */
@@ -110,7 +140,15 @@ static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
     static const char *const words[] = {"succeeded", "failed", "cancelled", "interrupted"};
     stk_run_status status = (stk_run_status)a->status;
     status = status == STK_RUN_CANCELLED && x->is_interrupted ? STK_RUN_INTERRUPTED : status;
+    int rc = flush_told(x, err);
+    if (rc < 0) {
+        return rc;
+    }
     let_go(x);
+    rc = stk_exec_note_left(x, err);
+    if (rc < 0) {
+        return rc;
+    }
     STK_FAILPOINT("exec.end.before");
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
     stk_buf_printf(&buf, "{\"status\":\"%s\",\"error\":", words[status]);
@@ -145,6 +183,9 @@ static int act(stk_exec *x, const stk_action *a, stk_err *err)
         int64_t grace = x->n_signals > 1 ? 0 : stk_exec_step(x, a->task)->settings->grace_ms;
         exec_task *t = &x->tasks[a->task];
         uint32_t id = a->task | (t->hook == STK_HOOK_START ? EXEC_HOOK_BIT : 0);
+        if (x->is_interrupted && t->hook != STK_HOOK_START && stk_exec_is_away(x, a->task)) {
+            return stk_exec_leave(x, a->task, err);
+        }
         t->stopped = true;
         x->config.backend->ops->stop(x->config.backend, id, grace, STK_FAIL_CANCELLED);
         return 0;
@@ -212,7 +253,7 @@ static int decide(stk_exec *x, int64_t *ret_wake_ms, stk_err *err)
             return rc;
         }
     }
-    return stk_exec_flush(x, err);
+    return flush_told(x, err);
 }
 
 static int launch_all(stk_exec *x, bool *ret_any, stk_err *err)
@@ -320,7 +361,8 @@ int stk_exec_loop(stk_exec *x, stk_run_status *ret_status, stk_err *err)
         bool drained = false;
         bool launched = false;
         int64_t wake_ms = -1;
-        rc = drain(x, &drained, err);
+        rc = x->config.check == NULL ? 0 : x->config.check(x->config.arg, err);
+        rc = rc < 0 ? rc : drain(x, &drained, err);
         rc = rc < 0 || x->n_leases == 0 ? rc : stk_exec_device_events(x, err);
         rc = rc < 0 ? rc : decide(x, &wake_ms, err);
         rc = rc < 0 ? rc : stk_exec_wait_devices(x, &wake_ms, err);

@@ -90,6 +90,7 @@ typedef struct exec_task {
     bool stopped;           /* to be ended while its on_start job ran */
     bool owes_hooks; /* it succeeded under an earlier engine, which may not have run them all */
     stk_checkpoints checkpoints; /* that were there when this attempt began */
+    bool attach; /* its launch is of an attempt that an earlier engine started elsewhere */
     int32_t xid; /* of this attempt: the driver reported it for a device of its; 0: none */
     const char *xid_text, *xid_device; /* the driver's words, the device's uuid; or NULL */
 } exec_task;
@@ -159,7 +160,9 @@ struct stk_exec {
     uint32_t n_hooks; /* hook jobs that have not ended */
     uint32_t n_signals;
     bool hung_up;
-    bool is_interrupted; /* by the first of these signals */
+    bool is_interrupted;                 /* by the first of these signals */
+    uint32_t n_left, first_left;         /* tasks elsewhere that go on without this engine */
+    uint32_t n_attached, first_attached; /* … that did without an earlier one */
     bool noted_busy;
     bool *noted_less; /* by step: a gang of it got less than its ranks ask for, and that is told */
     int64_t look_ms;  /* when to look again what others hold, monotonic */
@@ -194,6 +197,8 @@ const stk_step *stk_exec_step(const stk_exec *x, uint32_t task);
 /* Absolute attempt directory, in `arena`. */
 const char *stk_exec_dir(const stk_exec *x, uint32_t task, uint32_t attempt, stk_arena *arena);
 int stk_exec_nomem(stk_err *err);
+/* Its key, parts and inputs, without asking whether the cache has it. */
+int stk_exec_key_of(stk_exec *x, uint32_t task, stk_err *err);
 
 /* <task> of its directory: 0 of a static step. */
 uint32_t stk_exec_id(const stk_exec *x, uint32_t task);
@@ -254,6 +259,26 @@ int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task);
 int64_t stk_exec_cpu_milli(const stk_exec *x, uint32_t task);
 int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err);
 
+exec_slot *stk_exec_slot_new(stk_exec *x); /* NULL: out of memory */
+
+/* --- exec_env.c --- */
+
+typedef struct exec_env {
+    const char **items; /* "K=V", NULL-terminated */
+    uint32_t n;
+    uint32_t cap;
+    stk_arena *arena;
+    bool failed;
+    bool is_away; /* paths in it are those of another machine */
+} exec_env;
+void stk_exec_env_add(exec_env *env, const char *key, const char *value);
+/* In place of an earlier one of that name: of two, programs differ in which they see. */
+void stk_exec_env_set(exec_env *env, const char *key, const char *value);
+/* What an attempt's program sees (`is_hook`: a hook of it, here), with in/NAME in `dir` for
+ * commands. */
+int stk_exec_job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir, bool is_hook,
+                     exec_env *env, stk_err *err);
+
 /* --- exec_start.c --- */
 
 /* Makes the attempt directory and hands the job to the backend. A failed start becomes TASK_FAILED.
@@ -267,6 +292,75 @@ int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *r
 /* The path of our own program. In x->scratch; NULL: out of memory. */
 const char *stk_exec_self(const stk_exec *x);
 
+/* --- exec_inside.c --- */
+
+/* A step's program in an image, of this machine's container engine or elsewhere. */
+typedef struct exec_inside {
+    uint32_t task;
+    const stk_step *step;
+    stk_json docker, options; /* NULL nodes: nothing said */
+    const char *at;           /* our folder inside: at/bin/stoker, at/python */
+    const char *dir;          /* the attempt's */
+    const char *root;         /* the project's folder, where its files are inside; or NULL */
+    const char *main_file;    /* or NULL */
+    const char *python_path;  /* PYTHONPATH of the image itself, or NULL */
+    bool has_program;         /* at/bin is there */
+} exec_inside;
+/* Sets task, step and what is said of its container and for its backend. */
+int stk_exec_inside_open(stk_exec *x, uint32_t task, const stk_place *place, exec_inside *inside,
+                         stk_err *err);
+const char *stk_exec_inside_program(stk_exec *x, const exec_inside *inside);
+/* The whole program, NULL-terminated, in x->scratch; NULL: out of memory. */
+const char *const *stk_exec_inside_argv(stk_exec *x, const exec_inside *inside);
+const char *stk_exec_inside_cwd(const stk_exec *x, const exec_inside *inside);
+/* What the settings of its container and Python there need, over which the job's own variables go.
+ */
+typedef void (*exec_put_env)(void *arg, const char *key, const char *value);
+int stk_exec_inside_env(stk_exec *x, const exec_inside *inside, exec_put_env put, void *arg,
+                        stk_err *err);
+/* The image that it runs in, as it was named; NULL: none. */
+const char *stk_exec_inside_image(const stk_exec *x, uint32_t task);
+/* Of what a step in an image was seen to load (JSON), the project's own files: the rest is the
+ * image's, which is in the key. NULL: nothing; in `arena`. */
+const char *stk_exec_inside_seen(const stk_exec *x, uint32_t task, const char *seen,
+                                 stk_arena *arena);
+/* The part of `path` below `folder`; NULL: it isn't there. */
+const char *stk_exec_below(const char *folder, const char *path);
+
+/* --- exec_elsewhere.c --- */
+
+uint32_t stk_exec_place(const stk_exec *x, uint32_t task); /* 0: this machine */
+bool stk_exec_is_away(const stk_exec *x, uint32_t task);
+const char *stk_exec_away_image(const stk_exec *x, uint32_t task);
+/* That it was granted here, or asks for elsewhere. */
+uint32_t stk_exec_n_devices(const stk_exec *x, uint32_t task);
+/* Where an artifact is; `is_away`: where it would be, its bytes needn't be here. */
+int stk_exec_artifact(stk_exec *x, bool is_away, const char *digest, stk_arena *arena,
+                      const char **ret_path, int64_t *ret_size, stk_err *err);
+/* A `file` input (its path as in the document): where it is; `is_away`: as an artifact.
+ * ret_digest may be NULL. */
+int stk_exec_file(stk_exec *x, uint32_t task, bool is_away, const char *text, const char **ret_path,
+                  const char **ret_digest, stk_err *err);
+/* Makes a prepared job (its environment in `env`) one for its place. */
+int stk_exec_away_job(stk_exec *x, uint32_t task, const char *dir, exec_env *env, stk_job *job,
+                      stk_err *err);
+/* What it was asked for there; the agent's own word comes with its end. */
+void stk_exec_away_granted(const stk_exec *x, uint32_t task, stk_buf *buf);
+/* The agent's word (granted.json in the attempt directory) as JSON; NULL: none. In x->scratch. */
+const char *stk_exec_away_got(stk_exec *x, uint32_t task, const char *dir);
+/* Of it: did the attempt leave a newer checkpoint than it began with, and how many are there? */
+bool stk_exec_away_saved(stk_exec *x, uint32_t task, const char *dir, uint32_t *ret_n);
+/* The engine ends and the task goes on: it is let go of, which is not on record. */
+int stk_exec_leave(stk_exec *x, uint32_t task, stk_err *err);
+int stk_exec_note_left(stk_exec *x, stk_err *err);
+int stk_exec_note_attached(stk_exec *x, stk_err *err);
+/* One that was started on other machines may run there still: nobody else is to start it. `stack`:
+ * where, or NULL: here. STK_E_USAGE: its step is elsewhere now. */
+int stk_exec_check_place(const stk_exec *x, uint32_t task, const char *stack, stk_err *err);
+/* An attempt that an earlier engine started and nobody saw end is watched again; its number stays.
+ */
+int stk_exec_attach(stk_exec *x, uint32_t task, stk_err *err);
+
 /* --- exec_container.c --- */
 
 bool stk_exec_is_contained(const stk_exec *x, uint32_t task);
@@ -278,9 +372,6 @@ int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const 
 const char *stk_exec_container_image(const stk_exec *x, uint32_t task);
 /* `,"image":{"name","id"}` of what it is granted. */
 void stk_exec_container_granted(const stk_exec *x, uint32_t task, stk_buf *buf);
-/* Of what a step in a container was seen to load (JSON), the project's own files: the rest is the
- * image's, which is in the key. NULL: nothing; in `arena`. */
-const char *stk_exec_container_seen(const stk_exec *x, const char *seen, stk_arena *arena);
 /* `stoker contain DIR/task.json`; NULL: out of memory. */
 const char *const *stk_exec_contain_argv(const stk_exec *x, const char *task_json);
 
@@ -295,8 +386,11 @@ typedef struct exec_ending {
     stk_result result;
     bool has_result;
     const char *used;   /* JSON */
+    const char *got;    /* JSON: what it was granted elsewhere, by its agent; or NULL */
     const char *remark; /* what it did not use of what it was given, or NULL */
 } exec_ending;
+
+/* --- and exec_publish.c --- */
 
 /* Reads result.json if there is one. A wrong one is the step's failure, told in `why`. */
 int stk_exec_read_result(stk_exec *x, exec_ending *e, stk_err *why);
@@ -304,6 +398,9 @@ int stk_exec_read_result(stk_exec *x, exec_ending *e, stk_err *why);
  * step's fault). */
 int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output *r,
                      const stk_output *declared, exec_ref *ret_ref, stk_err *err);
+/* What the result says of an output; NULL: nothing. */
+const stk_result_output *stk_exec_find_result(const exec_ending *e, const char *name);
+bool stk_exec_declares(const stk_step *step, const char *output);
 int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err);
 /* The end of a task whose outcome is known: reads its result, stores its outputs, emits what
  * follows. */
@@ -318,12 +415,14 @@ typedef struct exec_failure {
     stk_failure class;
     const char *text;           /* a sentence without the step's name */
     const char *used;           /* JSON */
+    const char *got;            /* JSON; or NULL */
     const char *type, *message; /* of the exception, in its own words */
     const char *traceback;
     const char *where;
     bool saved; /* a newer checkpoint than it began with */
     const struct exec_gang *gang;
-    const stk_result *result; /* hooks that it names were run by the task itself */
+    const stk_result *result;         /* hooks that it names were run by the task itself */
+    const struct exec_ending *ending; /* of an attempt that ran: what it left is kept; or NULL */
 } exec_failure;
 /* Emits TASK_FAILED and what follows: TASK_RETRYING, or the hooks of a step that failed for good.
  */
@@ -375,6 +474,13 @@ int stk_exec_look(stk_exec *x, stk_err *err);
 /* After the scheduler's answer: when something waits for what others hold, says so (once) and when
  * to look again. */
 int stk_exec_wait_devices(stk_exec *x, int64_t *wake_ms, stk_err *err);
+
+/* --- exec_advice.c --- */
+
+/* A failure's sentence with what it advises; `next`: what follows it. In x->scratch; NULL: out of
+ * memory. Before the attempt's slot is released. */
+const char *stk_exec_advise(stk_exec *x, uint32_t task, stk_failure failure, const char *text,
+                            const stk_sched_retrying *next);
 
 /* --- exec_trouble.c --- */
 
@@ -457,6 +563,9 @@ int stk_exec_say(stk_exec *x, const exec_ending *e, exec_said *ret_said, stk_fai
                  stk_err *err);
 /* {name: ref, …} of rank 0, and `,"dropped":…,"next":…,"ranks":…`. */
 void stk_exec_said_json(const stk_exec *x, const exec_said *said, stk_buf *outputs, stk_buf *more);
+/* `,"outputs":…,"dropped":…,"ranks":…` of an attempt that failed: what its ranks had made and
+ * deleted until then, published. What can't be is left out. */
+void stk_exec_said_left(stk_exec *x, const exec_ending *e, stk_buf *buf);
 /* The same back from an event's data. STK_E_NOT_FOUND: an artifact is gone from the store. */
 int stk_exec_said_load(stk_exec *x, uint32_t task, const json_t *data, exec_said *ret_said,
                        stk_err *err);
@@ -504,6 +613,7 @@ typedef struct exec_past {
     uint32_t attempt;                      /* highest */
     uint32_t n_grown[STK_GROWS_SHARE + 1]; /* attempts that got more of this than the one before */
     bool running;                          /* started, and no end was committed */
+    char *stack; /* of other machines, where it was started; malloc'd; NULL: here */
     bool done;
     bool ran; /* and was not served by the cache: hooks follow */
 } exec_past;

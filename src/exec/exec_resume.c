@@ -55,6 +55,20 @@ static char *outputs_of(const char *data)
     return text;
 }
 
+/* Where an attempt was started, if not here. */
+static char *stack_of(const char *data)
+{
+    if (data == NULL || strstr(data, "\"stack\"") == NULL) {
+        return NULL;
+    }
+    json_t *doc = json_loads(data, 0, NULL);
+    const char *stack =
+        json_string_value(json_object_get(json_object_get(doc, "granted"), "stack"));
+    char *copy = stack == NULL ? NULL : strdup(stack);
+    json_decref(doc);
+    return copy;
+}
+
 /* A graph that grows: the tasks so far. */
 static int take_grown(history *h, const stk_event_row *row)
 {
@@ -94,6 +108,8 @@ static int fold_row(void *arg, const stk_event_row *row)
     switch (row->kind) {
     case STK_EV_TASK_STARTED:
         p->running = true;
+        free(p->stack);
+        p->stack = stack_of(row->data);
         break;
     case STK_EV_TASK_CACHED:
     case STK_EV_TASK_SUCCEEDED:
@@ -182,6 +198,16 @@ int stk_exec_replay_unfinished(stk_exec *x, uint32_t task, const exec_past *p, s
 {
     bool adopted = false;
     int rc = grow(x, task, p, err);
+    rc = rc == 0 && p->running ? stk_exec_check_place(x, task, p->stack, err) : rc;
+    if (rc == 0 && p->running && stk_exec_is_away(x, task)) {
+        bool was_here = p->stack == NULL; /* it ends, and begins anew there */
+        rc = was_here ? end_attempt(x, task, p, err) : 0;
+        if (rc == 0 && !was_here && stk_sched_state(x->sched, task) == STK_TASK_LOOKUP) {
+            rc = stk_exec_attach(x, task, err);
+        }
+        stk_arena_reset(x->scratch);
+        return rc;
+    }
     rc = rc == 0 && p->running ? end_attempt(x, task, p, err) : rc;
     if (rc == 0 && p->running && stk_sched_state(x->sched, task) == STK_TASK_LOOKUP) {
         rc = adopt(x, task, &adopted, err);
@@ -238,8 +264,10 @@ int stk_exec_replay(stk_exec *x, stk_err *err)
     for (uint32_t i = 0; i < x->n_tasks && rc >= 0 && x->grow == NULL; i++) {
         rc = replay_task(x, order[i], &h.tasks[order[i]], err);
     }
+    rc = rc < 0 ? rc : stk_exec_note_attached(x, err);
     for (uint32_t i = 0; i < h.n_tasks; i++) {
         free(h.tasks[i].said);
+        free(h.tasks[i].stack);
     }
     free(h.tasks);
     json_decref(h.notes);

@@ -61,26 +61,6 @@ static int make(stk_exec *x, const exec_ending *e, const stk_result_output *r,
                         : stk_exec_publish(x, e, r, declared, &(*ret)->ref, err);
 }
 
-static const stk_result_output *find_result(const exec_ending *e, const char *name)
-{
-    for (uint32_t i = 0; e->has_result && i < e->result.n_outputs; i++) {
-        if (strcmp(e->result.outputs[i].name, name) == 0) {
-            return &e->result.outputs[i];
-        }
-    }
-    return NULL;
-}
-
-static bool is_declared(const stk_step *step, const char *name)
-{
-    for (uint32_t i = 0; i < step->n_outputs; i++) {
-        if (strcmp(step->outputs[i].name, name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Of the ranks of a command the first one owes what is declared, the others what they wrote. */
 static bool is_owed(stk_exec *x, const exec_ending *e, uint32_t rank, const char *name)
 {
@@ -96,7 +76,7 @@ static int make_part(stk_exec *x, const exec_ending *e, uint32_t rank, exec_part
     int rc = part.made == NULL ? stk_exec_nomem(err) : 0;
     for (uint32_t i = 0; i < step->n_outputs && rc == 0; i++) {
         const char *name = step->outputs[i].name;
-        const stk_result_output *r = find_result(e, name);
+        const stk_result_output *r = stk_exec_find_result(e, name);
         if (r == NULL && step->python != NULL) {
             return stk_err_set(err, STK_E_NOT_FOUND, "output '%s' is not in the task's result",
                                name);
@@ -106,7 +86,7 @@ static int make_part(stk_exec *x, const exec_ending *e, uint32_t rank, exec_part
         }
     }
     for (uint32_t i = 0; e->has_result && i < e->result.n_outputs && rc == 0; i++) {
-        if (!is_declared(step, e->result.outputs[i].name)) {
+        if (!stk_exec_declares(step, e->result.outputs[i].name)) {
             rc = make(x, e, &e->result.outputs[i], NULL, &part.made[part.n_made++], err);
         }
     }
@@ -335,6 +315,58 @@ void stk_exec_said_json(const stk_exec *x, const exec_said *said, stk_buf *outpu
     }
 }
 
+/* --- of an attempt that failed --- */
+
+/* What can't be published is left out: its failure has been told, and nothing goes on from here. */
+static exec_part left_by(stk_exec *x, const exec_ending *e)
+{
+    stk_err ignored = {0};
+    uint32_t n = e->has_result ? e->result.n_outputs : 0;
+    exec_part part = {.made = stk_arena_array(x->scratch, (size_t)n + 1, sizeof *part.made)};
+    for (uint32_t i = 0; i < n && part.made != NULL; i++) {
+        uint32_t n_refs = x->n_refs;
+        if (make(x, e, &e->result.outputs[i], NULL, &part.made[part.n_made], &ignored) == 0) {
+            part.n_made++;
+        } else {
+            x->n_refs = n_refs;
+        }
+    }
+    if (e->has_result) {
+        part.dropped = e->result.dropped;
+        part.n_dropped = e->result.n_dropped;
+    }
+    return part;
+}
+
+/* The launcher's result is the word of one of its ranks: they are asked themselves. */
+static exec_part left_by_rank(stk_exec *x, const exec_ending *whole, uint32_t rank)
+{
+    exec_ending e = *whole;
+    stk_err ignored = {0};
+    e.has_result = false;
+    e.dir = stk_arena_printf(x->scratch, "%s/rank-%u", whole->dir, rank);
+    if (e.dir == NULL || stk_exec_read_result(x, &e, &ignored) < 0) {
+        return (exec_part){0};
+    }
+    e.dir = rank == 0 ? whole->dir : e.dir; /* its outputs are the task's */
+    return left_by(x, &e);
+}
+
+void stk_exec_said_left(stk_exec *x, const exec_ending *e, stk_buf *buf)
+{
+    uint32_t n = stk_exec_ranks(x, e->task);
+    bool is_gang = stk_exec_gang(x, e->task).ranks != 0;
+    for (uint32_t i = 0; i < (n > 1 ? n : 1); i++) {
+        exec_part part = is_gang ? left_by_rank(x, e, i) : left_by(x, e);
+        stk_buf_text(buf, i == 0   ? ",\"outputs\":"
+                          : i == 1 ? ",\"ranks\":[{\"outputs\":"
+                                   : "},{\"outputs\":");
+        put_made(&part, buf);
+        put_dropped(&part, buf);
+    }
+    stk_buf_text(buf, n > 1 ? "}]" : "");
+}
+
 /* --- and back --- */
 
 /* A ref of an event → an artifact that is in the store. */
@@ -346,7 +378,7 @@ static int take(stk_exec *x, uint32_t task, const char *name, json_t *ref, exec_
     int64_t size = 0;
     stk_err ignored;
     if (digest == NULL ||
-        stk_store_artifact(x->config.store, digest, x->scratch, &path, &size, &ignored) < 0) {
+        stk_store_locate(x->config.store, digest, x->scratch, &path, &size, &ignored) < 0) {
         return stk_err_set(err, STK_E_NOT_FOUND, "its stored output '%s' is gone", name);
     }
     *ret = stk_exec_step(x, task)->is_join ? NULL : stk_exec_scope_inherited(x, task, name, digest);

@@ -11,7 +11,8 @@
 stk_sched_task stk_exec_sched_task(const stk_plan *plan, uint32_t i_step, const stk_request *r)
 {
     const stk_settings *s = stk_spec_step(stk_plan_spec(plan), i_step)->settings;
-    return (stk_sched_task){.cpu_milli = r->cpu_milli,
+    return (stk_sched_task){.place = r->place,
+                            .cpu_milli = r->place > 0 ? 0 : r->cpu_milli,
                             .memory_bytes = r->memory_bytes,
                             .asks = r->asks,
                             .n_asks = r->n_asks,
@@ -53,6 +54,9 @@ int stk_exec_schedule(const stk_plan *plan, const stk_capacity *capacity, stk_mo
                                .max_workers = max_workers,
                                .mode = mode,
                                .seed = stk_hash_bytes(run, strlen(run), 0)};
+    for (uint32_t i = 0; i < capacity->n_places; i++) {
+        config.max_away[i] = capacity->places[i].max_jobs;
+    }
     stk_sched *sched = stk_sched_new(&config);
     int rc = sched == NULL ? stk_exec_nomem(err) : add_tasks(sched, plan, err);
     if (rc < 0) {
@@ -95,7 +99,8 @@ typedef struct refold {
     refold_task *added; /* where it grows: by task */
     uint32_t n_tasks, cap_tasks;
     stk_policy policy;
-    bool *is_done;                            /* by task */
+    bool *is_done;    /* by task */
+    bool *is_running; /* by task; elsewhere it does whatever becomes of its engine */
     uint32_t (*n_grown)[STK_GROWS_SHARE + 1]; /* by task and what grew */
     stk_mode mode;
     uint32_t max_workers;
@@ -132,14 +137,17 @@ static int reserve_tasks(refold *r, uint64_t n)
     n = n < (uint64_t)r->cap_tasks * 2 ? (uint64_t)r->cap_tasks * 2 : n;
     bool *is_done = reallocarray(r->is_done, n, sizeof *is_done);
     r->is_done = is_done != NULL ? is_done : r->is_done;
+    bool *is_running = reallocarray(r->is_running, n, sizeof *is_running);
+    r->is_running = is_running != NULL ? is_running : r->is_running;
     void *n_grown = reallocarray(r->n_grown, n, sizeof *r->n_grown);
     r->n_grown = n_grown != NULL ? n_grown : r->n_grown;
     refold_task *added = reallocarray(r->added, n, sizeof *added);
     r->added = added != NULL ? added : r->added;
-    if (is_done == NULL || n_grown == NULL || added == NULL) {
+    if (is_done == NULL || is_running == NULL || n_grown == NULL || added == NULL) {
         return stk_exec_nomem(r->err);
     }
     memset(r->is_done + r->cap_tasks, 0, (n - r->cap_tasks) * sizeof *is_done);
+    memset(r->is_running + r->cap_tasks, 0, (n - r->cap_tasks) * sizeof *is_running);
     memset(r->n_grown + r->cap_tasks, 0, (n - r->cap_tasks) * sizeof *r->n_grown);
     r->cap_tasks = (uint32_t)n;
     return 0;
@@ -175,6 +183,21 @@ static int fold_added(refold *r, const stk_event_row *row, const json_t *data)
     return rc;
 }
 
+/* It attaches to what runs elsewhere. */
+static int attach(refold *r, uint32_t task)
+{
+    uint32_t i_step = r->grows ? r->added[task].i_step : task;
+    stk_sched_event missed = {.kind = STK_SE_MISSED, .task = task};
+    stk_sched_event started = {
+        .kind = STK_EV_TASK_STARTED, .task = task, .attempt = 1, .i_ask = STK_SCHED_NO_ASK};
+    if (!r->is_running[task] || stk_plan_request(r->plan, i_step)->place == 0 ||
+        stk_sched_state(r->sched, task) != STK_TASK_LOOKUP) {
+        return 0;
+    }
+    int rc = stk_sched_fold(r->sched, &missed, r->err);
+    return rc < 0 ? rc : stk_sched_fold(r->sched, &started, r->err);
+}
+
 /* An engine takes the run up: it begins with what is done, as stk_exec_replay does. */
 static int begin(refold *r)
 {
@@ -197,6 +220,7 @@ static int begin(refold *r)
                 (void)stk_sched_fold(r->sched, &grown, NULL);
             }
         }
+        rc = attach(r, i);
     }
     return rc;
 }
@@ -256,6 +280,9 @@ static void fold_task(refold *r, const stk_event_row *row, const json_t *data)
     read_task(r, row, data, &event);
     bool is_done = row->kind == STK_EV_TASK_SUCCEEDED || row->kind == STK_EV_TASK_CACHED;
     r->is_done[row->task] = r->is_done[row->task] || is_done;
+    r->is_running[row->task] = row->kind == STK_EV_TASK_STARTED ||
+                               (r->is_running[row->task] && (row->kind < STK_EV_TASK_CACHED ||
+                                                             row->kind > STK_EV_TASK_CANCELLED));
     r->n_grown[row->task][event.grows]++;
     if (stk_sched_fold(r->sched, &event, NULL) == 0) {
         return;
@@ -310,6 +337,7 @@ int stk_exec_refold(stk_store *store, const char *run, const stk_plan *plan,
     }
     free(r.added);
     free(r.is_done);
+    free(r.is_running);
     free(r.n_grown);
     if (rc < 0) {
         stk_sched_free(r.sched);

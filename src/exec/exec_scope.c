@@ -267,6 +267,7 @@ typedef struct writer {
     stk_exec *x;
     stk_buf *refs, *out;
     uint32_t document, n_refs;
+    bool is_away;
     int rc;
     stk_err *err;
 } writer;
@@ -278,8 +279,8 @@ static uint32_t number(writer *w, exec_artifact *a)
         const char *path = NULL;
         int64_t size = 0;
         w->rc = w->rc < 0 ? w->rc
-                          : stk_store_artifact(w->x->config.store, a->ref.digest, w->x->scratch,
-                                               &path, &size, w->err);
+                          : stk_exec_artifact(w->x, w->is_away, a->ref.digest, w->x->scratch, &path,
+                                              &size, w->err);
         if (w->rc < 0) {
             (void)stk_err_context(w->err, "'%s'", a->name);
             return 0;
@@ -367,7 +368,12 @@ int stk_exec_scope_json(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err)
 {
     STK_BUF_AUTO refs = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     STK_BUF_AUTO out = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
-    writer w = {.x = x, .refs = &refs, .out = &out, .document = ++x->n_documents, .err = err};
+    writer w = {.x = x,
+                .refs = &refs,
+                .out = &out,
+                .document = ++x->n_documents,
+                .is_away = stk_exec_is_away(x, task),
+                .err = err};
     uint32_t parent, rank;
     const exec_scope *scope;
     for (uint32_t i = 0; stk_exec_scope_parent(x, task, i, &parent, &scope, &rank) && w.rc == 0;

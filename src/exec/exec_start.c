@@ -20,11 +20,12 @@ enum {
 
 /* --- task.json --- */
 
-static int add_artifact(stk_exec *x, const exec_ref *ref, stk_buf *buf, stk_err *err)
+static int add_artifact(stk_exec *x, uint32_t task, const exec_ref *ref, stk_buf *buf, stk_err *err)
 {
     const char *path = NULL;
     int64_t size = 0;
-    int rc = stk_store_artifact(x->config.store, ref->digest, x->scratch, &path, &size, err);
+    int rc =
+        stk_exec_artifact(x, stk_exec_is_away(x, task), ref->digest, x->scratch, &path, &size, err);
     if (rc == 0) { /* the ref's object, with the path added */
         stk_buf_add(buf, ref->json, strlen(ref->json) - 1);
         stk_buf_text(buf, ",\"path\":");
@@ -44,7 +45,7 @@ static int add_from(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *bu
     stk_buf_text(buf, many ? "{\"list\":[" : "");
     for (uint32_t i = 0; i < (many ? n : 1) && rc == 0; i++) {
         stk_buf_text(buf, i > 0 ? "," : "");
-        rc = add_artifact(x, &found[i]->ref, buf, err);
+        rc = add_artifact(x, task, &found[i]->ref, buf, err);
     }
     stk_buf_text(buf, many ? "]}" : "");
     return rc;
@@ -77,15 +78,14 @@ static int add_input(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *b
                               : stk_spec_param(x->spec, in->i_param)->value);
         return stk_buf_char(buf, '}');
     case STK_INPUT_OUTPUT:
-        return x->grow != NULL ? add_from(x, task, in, buf, err)
-                               : add_artifact(x, &x->tasks[in->step].outputs[in->output], buf, err);
+        return x->grow != NULL
+                   ? add_from(x, task, in, buf, err)
+                   : add_artifact(x, task, &x->tasks[in->step].outputs[in->output], buf, err);
     case STK_INPUT_FILE: {
-        const char *at = in->text[0] == '/' ? in->text
-                                            : stk_arena_printf(x->scratch, "%s/%s",
-                                                               stk_spec_folder(x->spec), in->text);
-        const char *digest = at == NULL ? NULL : stk_exec_file_digest(&x->lookup, at, err);
-        if (digest == NULL) {
-            return err->code;
+        const char *at = NULL, *digest = NULL;
+        rc = stk_exec_file(x, task, stk_exec_is_away(x, task), in->text, &at, &digest, err);
+        if (rc < 0) {
+            return rc;
         }
         stk_buf_printf(
             buf, "{\"digest\":\"%s\",\"format\":\"file\",\"type\":\"file\",\"meta\":{},\"path\":",
@@ -94,7 +94,8 @@ static int add_input(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *b
         return stk_buf_char(buf, '}');
     }
     case STK_INPUT_ARTIFACT:
-        rc = stk_store_artifact(x->config.store, in->text, x->scratch, &path, &size, err);
+        rc = stk_exec_artifact(x, stk_exec_is_away(x, task), in->text, x->scratch, &path, &size,
+                               err);
         if (rc == 0) {
             const char *about = in->about == NULL ? "{" : in->about;
             stk_buf_add(buf, about, strlen(about) - (in->about != NULL));
@@ -137,8 +138,7 @@ static void add_hooks(const stk_settings *s, stk_buf *buf)
 static uint32_t n_ranks(const stk_exec *x, uint32_t task)
 {
     stk_gang_ask gang = stk_exec_gang(x, task);
-    const exec_slot *slot = x->tasks[task].slot;
-    uint32_t n_devices = slot == NULL ? 0 : slot->lease.n;
+    uint32_t n_devices = stk_exec_n_devices(x, task);
     return gang.ranks != STK_GANG_GPUS ? (uint32_t)gang.ranks : n_devices > 0 ? n_devices : 1;
 }
 
@@ -161,7 +161,7 @@ static void add_gang(const stk_exec *x, uint32_t task, stk_buf *buf)
         buf, ",\"hang_ms\":%lld,\"grace_ms\":%lld,\"notice_ms\":%lld,\"devices_per_rank\":%lld}",
         (long long)gang.hang_ms, (long long)s->grace_ms,
         (long long)(s->timeout_ms > 0 ? s->timeout_notice_ms : 0),
-        (long long)x->tasks[task].slot->lease.n / (long long)ranks);
+        (long long)stk_exec_n_devices(x, task) / (long long)ranks);
 }
 
 static void add_texts(const char *head, const char *const *texts, uint32_t n, stk_buf *buf)
@@ -231,264 +231,6 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
     stk_buf_text(buf, step->settings->extra != NULL ? step->settings->extra : "{}");
     stk_buf_char(buf, '}');
     return buf->failed ? stk_exec_nomem(err) : 0;
-}
-
-/* --- environment --- */
-
-typedef struct env_list {
-    const char **items;
-    uint32_t n;
-    uint32_t cap;
-    stk_arena *arena;
-    bool failed;
-} env_list;
-
-static void env_add(env_list *env, const char *key, const char *value)
-{
-    size_t n_key = strlen(key);
-    size_t n_value = value == NULL ? 0 : strlen(value); /* NULL: there was no memory for it */
-    char *item = value == NULL ? NULL : stk_arena_alloc(env->arena, n_key + n_value + 2);
-    if (item != NULL) {
-        memcpy(item, key, n_key);
-        item[n_key] = '=';
-        memcpy(item + n_key + 1, value, n_value);
-    }
-    uint32_t n_used = env->n == 0 ? 0 : env->n + 1; /* the list ends with a NULL */
-    const char **items = stk_arena_grow(env->arena, env->items, n_used, sizeof *items, &env->cap);
-    if (item == NULL || items == NULL) {
-        env->failed = true;
-        return;
-    }
-    env->items = items;
-    env->items[env->n++] = item;
-}
-
-/* In place of an earlier one of that name: of two, programs differ in which they see. */
-static void env_set(env_list *env, const char *key, const char *value)
-{
-    size_t n = strlen(key);
-    for (uint32_t i = 0; i < env->n; i++) {
-        if (strncmp(env->items[i], key, n) == 0 && env->items[i][n] == '=') {
-            const char *item = stk_arena_printf(env->arena, "%s=%s", key, value);
-            env->items[i] = item != NULL ? item : env->items[i];
-            env->failed = env->failed || item == NULL;
-            return;
-        }
-    }
-    env_add(env, key, value);
-}
-
-/* STOKER_PARAM_<name>: strings bare, anything else as JSON. */
-static void env_param(env_list *env, const char *name, const char *json)
-{
-    char key[STK_LIMIT_NAME + 32];
-    (void)snprintf(key, sizeof key, "STOKER_PARAM_%s", name);
-    size_t n = strlen(json);
-    bool plain = n >= 2 && json[0] == '"' && memchr(json, '\\', n) == NULL;
-    const char *value = plain ? stk_arena_dupn(env->arena, json + 1, n - 2) : json;
-    if (json[0] == '"' && !plain) {
-        json_t *text = json_loads(json, JSON_DECODE_ANY, NULL);
-        value = stk_arena_dup(env->arena, json_string_value(text));
-        json_decref(text);
-    }
-    if (value == NULL) {
-        env->failed = true;
-    } else if (strlen(key) + strlen(value) < STK_LIMIT_ENV_BYTES) { /* else task.json has it */
-        env_add(env, key, value);
-    }
-}
-
-static int link_to(const char *path, const char *link, stk_err *err)
-{
-    if (link == NULL) {
-        return stk_exec_nomem(err);
-    }
-    return symlink(path, link) < 0 && errno != EEXIST
-               ? stk_err_sys(err, STK_E_SYS, errno, "linking %s", link)
-               : 0;
-}
-
-/* The digests of a list's artifacts: of the steps that it names, or of a join's inputs. */
-static int list_digests(stk_exec *x, uint32_t task, const stk_input *in, stk_arena *arena,
-                        const char ***ret_digests, uint32_t *ret_n, stk_err *err)
-{
-    const exec_artifact **found = NULL;
-    uint32_t n = in->n_items;
-    int rc = x->grow == NULL ? 0 : stk_exec_scope_from(x, task, in, &found, &n, err);
-    const char **digests = rc < 0 ? NULL : stk_arena_array(arena, (size_t)n + 1, sizeof *digests);
-    for (uint32_t i = 0; i < n && digests != NULL; i++) {
-        digests[i] = x->grow != NULL
-                         ? found[i]->ref.digest
-                         : x->tasks[in->items[i].step].outputs[in->items[i].output].digest;
-    }
-    *ret_digests = digests;
-    *ret_n = n;
-    return rc < 0 || digests != NULL ? rc : stk_exec_nomem(err);
-}
-
-/* A list is a folder in/NAME of links 0, 1 … with leading zeros, so that NAME/ * is in order. */
-static int link_items(stk_exec *x, uint32_t task, const stk_input *in, const char *folder,
-                      stk_arena *arena, stk_err *err)
-{
-    const char **digests = NULL;
-    uint32_t n = 0;
-    int rc =
-        folder == NULL ? stk_exec_nomem(err) : list_digests(x, task, in, arena, &digests, &n, err);
-    int width = snprintf(NULL, 0, "%u", n > 0 ? n - 1 : 0);
-    rc = rc < 0 ? rc : stk_file_mkdirs(folder, 0755, err);
-    for (uint32_t i = 0; i < n && rc == 0; i++) {
-        const char *path = NULL;
-        int64_t size = 0;
-        rc = stk_store_artifact(x->config.store, digests[i], arena, &path, &size, err);
-        rc = rc < 0 ? rc : link_to(path, stk_arena_printf(arena, "%s/%0*u", folder, width, i), err);
-    }
-    return rc;
-}
-
-/* `name` NULL: what a task of a foreach has anyway, as far as the items are JSON. */
-static int env_item(stk_exec *x, uint32_t task, env_list *env, const char *name, stk_err *err)
-{
-    char number[16];
-    const char *item = NULL;
-    uint32_t index = UINT32_MAX;
-    stk_err why = {0};
-    int rc = stk_exec_scope_item(x, task, &item, &index, &why);
-    if (rc == STK_E_NOMEM || (rc < 0 && name != NULL)) {
-        *err = why;
-        return rc;
-    }
-    if (name != NULL) {
-        env_param(env, name, item);
-        return 0;
-    }
-    if (index != UINT32_MAX) {
-        (void)snprintf(number, sizeof number, "%u", index);
-        env_add(env, "STOKER_INDEX", number);
-    }
-    if (rc == 0 && strlen(item) < STK_LIMIT_ENV_BYTES - sizeof "STOKER_ITEM=") {
-        env_add(env, "STOKER_ITEM", item);
-    }
-    return 0;
-}
-
-/* Also links in/NAME → the file, for command steps. */
-static int env_input(stk_exec *x, uint32_t task, env_list *env, const char *dir,
-                     const stk_input *in, bool many, stk_err *err)
-{
-    if (in->kind == STK_INPUT_VALUE || in->kind == STK_INPUT_PARAM) {
-        env_param(env, in->name,
-                  in->kind == STK_INPUT_VALUE ? in->text
-                                              : stk_spec_param(x->spec, in->i_param)->value);
-        return 0;
-    }
-    if (in->kind == STK_INPUT_ITEM) {
-        return env_item(x, task, env, in->name, err);
-    }
-    const char *path = NULL;
-    int64_t size = 0;
-    int rc = 0;
-    bool is_list = in->kind == STK_INPUT_LIST ||
-                   (in->kind == STK_INPUT_OUTPUT && stk_exec_step(x, task)->is_join);
-    if (in->kind == STK_INPUT_FILE) {
-        path = in->text[0] == '/'
-                   ? in->text
-                   : stk_arena_printf(env->arena, "%s/%s", stk_spec_folder(x->spec), in->text);
-    } else if (is_list) {
-        path = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
-        rc = link_items(x, task, in, path, env->arena, err);
-    } else {
-        const exec_artifact **found = NULL;
-        uint32_t n = 0;
-        const char *digest = in->text;
-        if (in->kind == STK_INPUT_OUTPUT && x->grow != NULL) {
-            rc = stk_exec_scope_from(x, task, in, &found, &n, err);
-            digest = rc < 0 ? NULL : found[0]->ref.digest;
-        } else if (in->kind == STK_INPUT_OUTPUT) {
-            digest = x->tasks[in->step].outputs[in->output].digest;
-        }
-        rc = rc < 0 ? rc
-                    : stk_store_artifact(x->config.store, digest, env->arena, &path, &size, err);
-    }
-    if (path != NULL && rc == 0) {
-        char key[STK_LIMIT_NAME + 32];
-        (void)snprintf(key, sizeof key, "STOKER_INPUT_%s", in->name);
-        if (!many) { /* thousands would be more than the system lets a program have */
-            env_add(env, key, path);
-        }
-        if (!is_list) {
-            rc = link_to(path, stk_arena_printf(env->arena, "%s/in/%s", dir, in->name), err);
-        }
-    }
-    return rc;
-}
-
-static int env_secrets(const stk_settings *s, env_list *env, stk_err *err)
-{
-    for (uint32_t i = 0; i < s->n_secrets; i++) {
-        char name[STK_LIMIT_NAME + 32];
-        (void)snprintf(name, sizeof name, "STOKER_SECRET_%s", s->secrets[i]);
-        const char *value = getenv(name);
-        if (value == NULL) {
-            return stk_err_set(err, STK_E_ENV,
-                               "secret '%s' is not known here; set %s in the environment of stoker",
-                               s->secrets[i], name);
-        }
-        env_set(env, s->secrets[i], value);
-    }
-    return 0;
-}
-
-static int job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir, env_list *env,
-                   stk_err *err)
-{
-    const stk_step *step = stk_exec_step(x, task);
-    const stk_settings *s = step->settings;
-    const exec_slot *slot = x->tasks[task].slot;
-    char number[16], id[16];
-    (void)snprintf(number, sizeof number, "%u", attempt);
-    (void)snprintf(id, sizeof id, "%u", stk_exec_id(x, task));
-    env_add(env, "STOKER_RUN", x->config.run);
-    env_add(env, "STOKER_PIPELINE", stk_spec_name(x->spec));
-    env_add(env, "STOKER_STEP", step->name);
-    env_add(env, "STOKER_TASK", id);
-    env_add(env, "STOKER_ATTEMPT", number);
-    env_add(env, "STOKER_TASK_DIR", dir);
-    env_add(env, "STOKER_INPUT", stk_arena_printf(env->arena, "%s/in", dir));
-    env_add(env, "STOKER_OUTPUT", stk_arena_printf(env->arena, "%s/out", dir));
-    env_add(env, "STOKER_CHECKPOINT_DIR", stk_exec_checkpoints(x, task, env->arena));
-    env_add(env, "STOKER_STORE", stk_store_path(x->config.store));
-    bool has_item = x->grow != NULL && step->python == NULL;
-    int rc = has_item ? env_item(x, task, env, NULL, err) : 0;
-    for (uint32_t i = 0; i < step->n_inputs && rc == 0 && step->python == NULL; i++) {
-        bool many = step->n_inputs > STK_LIMIT_INPUTS_ENV;
-        rc = env_input(x, task, env, dir, &step->inputs[i], many, err);
-    }
-    if (slot != NULL && slot->n_cpus > 0) {
-        static const char *const names[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS",
-                                            "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
-                                            "VECLIB_MAXIMUM_THREADS"};
-        (void)snprintf(number, sizeof number, "%u", slot->n_cpus);
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-            env_add(env, names[i], number);
-        }
-    }
-    if (x->config.accel != NULL) {
-        const char *pairs[64][2];
-        stk_lease none = {0};
-        uint32_t n = stk_lease_env(x->config.accel, slot != NULL ? &slot->lease : &none, env->arena,
-                                   pairs, 64);
-        for (uint32_t i = 0; i < n; i++) {
-            env_add(env, pairs[i][0], pairs[i][1]);
-        }
-    }
-    for (uint32_t i = 0; i < s->n_env; i++) {
-        env_set(env, s->env[i].key, s->env[i].value);
-    }
-    rc = rc < 0 ? rc : env_secrets(s, env, err);
-    if (rc == 0 && env->failed) {
-        rc = stk_exec_nomem(err);
-    }
-    return rc;
 }
 
 /* --- launching --- */
@@ -591,10 +333,12 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     if (dir == NULL) {
         return stk_exec_nomem(err);
     }
-    drop_outputs(x, task, attempt);
+    if (!x->tasks[task].attach) {
+        drop_outputs(x, task, attempt);
+    }
     int rc = make_folders(x, task, attempt, dir, err);
-    env_list env = {.arena = x->scratch};
-    rc = rc < 0 ? rc : job_env(x, task, attempt, dir, &env, err);
+    exec_env env = {.arena = x->scratch};
+    rc = rc < 0 ? rc : stk_exec_job_env(x, task, attempt, dir, false, &env, err);
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     rc = rc < 0 ? rc : task_json(x, task, attempt, dir, env.items, &buf, ret_class, err);
     const char *path = stk_arena_printf(x->scratch, "%s/task.json", dir);
@@ -646,7 +390,9 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .checkpoints = stk_exec_checkpoints(x, task, x->scratch),
                      .grace_ms = s->grace_ms,
                      .lease = slot->lease};
-    return 0;
+    rc = stk_exec_is_away(x, task) ? stk_exec_away_job(x, task, dir, &env, job, err) : 0;
+    *ret_class = rc == STK_E_RESOURCES ? STK_FAIL_RESOURCES : *ret_class;
+    return rc;
 }
 
 /* A Python task calls its own Python hooks; any other on_start hook is a job before the attempt. */
@@ -662,6 +408,9 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     stk_job job = {0};
     stk_err why = {0};
     stk_failure class = STK_FAIL_START;
+    if (t->slot == NULL) { /* left to whoever resumes the run, since it was admitted */
+        return 0;
+    }
     if (t->stopped) { /* since it was admitted */
         stk_exec_release(x, task);
         return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task},
@@ -710,11 +459,13 @@ static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *e
     const char *error = x->tasks[task].hook_error;
     uint32_t attempt = stk_exec_attempt(x, task);
     const char *dir = stk_exec_dir(x, task, attempt, x->scratch);
-    env_list env = {.arena = x->scratch};
-    int rc = dir == NULL ? stk_exec_nomem(err) : job_env(x, task, attempt, dir, &env, err);
-    env_add(&env, "STOKER_HOOK", hook_names[when]);
-    env_add(&env, "STOKER_ERROR",
-            error == NULL ? "" : stk_arena_dupn(x->scratch, error, strnlen(error, ERROR_BYTES)));
+    exec_env env = {.arena = x->scratch};
+    int rc = dir == NULL ? stk_exec_nomem(err)
+                         : stk_exec_job_env(x, task, attempt, dir, true, &env, err);
+    stk_exec_env_add(&env, "STOKER_HOOK", hook_names[when]);
+    stk_exec_env_add(
+        &env, "STOKER_ERROR",
+        error == NULL ? "" : stk_arena_dupn(x->scratch, error, strnlen(error, ERROR_BYTES)));
     if (rc < 0 || env.failed) {
         return rc < 0 ? rc : stk_exec_nomem(err);
     }

@@ -53,6 +53,13 @@ typedef struct fixture {
     void (*does)(struct fixture *f, const stk_job *job); /* what a task does; or NULL */
     int (*on_tick)(struct fixture *f);                   /* once; or NULL */
     bool looked;                                         /* on_tick did */
+    /* steps elsewhere: by step; NULL: none. They go to `open_away`'s backend, behind a mux. */
+    const stk_capacity_away *away;
+    stk_capacity_place places[2];
+    stk_exec_elsewhere elsewhere;
+    stk_backend *(*open_away)(struct fixture *f);
+    stk_policy policy;
+    int signal_fd;
     bool finished_early; /* something was started whose start was not in the store */
 } fixture;
 
@@ -180,7 +187,8 @@ static inline int setup(void **state)
     (void)strcpy(f->dir, "/tmp/stk_exec_XXXXXX");
     assert_non_null(mkdtemp(f->dir));
     f->arena = stk_arena_new(0);
-    f->lock_fd = f->hangup_fd = f->close_on_start = -1;
+    f->lock_fd = f->hangup_fd = f->close_on_start = f->signal_fd = -1;
+    f->policy = STK_POLICY_FIT;
     f->now_ms = 1000000;
     f->took_ms = 5;
     f->clock = (stk_clock){.wall_ms = wall_ms, .mono_ms = now_ms, .self = f};
@@ -225,16 +233,23 @@ static inline int open_exec(fixture *f, const char *steps, bool resumed)
     f->capacity.backend = "fake";
     f->capacity.cpu_milli = 2000;
     f->capacity.memory_bytes = 1 << 30;
+    f->capacity.places = f->places;
+    f->capacity.n_places = f->away != NULL ? 2 : 0;
+    f->capacity.away = f->away;
     if (!resumed) {
         char *text =
             stk_arena_printf(f->arena, "{\"stoker\":1,\"name\":\"p\",\"steps\":%s}", steps);
         OK(stk_spec_parse(text, strlen(text), "p.json", &f->spec, &f->err));
-        OK(stk_plan_new(f->spec, &f->capacity, NULL, STK_POLICY_FIT, &f->plan, &f->err));
+        OK(stk_plan_new(f->spec, &f->capacity, NULL, f->policy, &f->plan, &f->err));
         OK(stk_store_new_run(f->store, NULL, "p", text, strlen(text), f->now_ms, f->run,
                              &f->lock_fd, &f->err));
     }
     stk_backend *backend = NULL;
     OK(stk_backend_fake_open(fate, f, now_ms, &backend, &f->err));
+    if (f->away != NULL) {
+        stk_backend *both[2] = {backend, f->open_away(f)};
+        OK(stk_backend_mux_open(both, 2, &backend, &f->err));
+    }
     stk_exec_config config = {.store = f->store,
                               .backend = backend,
                               .clock = &f->clock,
@@ -245,7 +260,9 @@ static inline int open_exec(fixture *f, const char *steps, bool resumed)
                               .resumed = resumed,
                               .use_cache = !f->no_cache,
                               .mode = f->mode,
-                              .signal_fd = -1,
+                              .elsewhere = f->away != NULL ? &f->elsewhere : NULL,
+                              .policy = f->policy,
+                              .signal_fd = f->signal_fd,
                               .hangup_fd = f->hangup_fd,
                               .on_tick = tick,
                               .arg = f};

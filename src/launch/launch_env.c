@@ -18,6 +18,7 @@ static const char *const cleared[] = {"TORCHELASTIC_USE_AGENT_STORE",
                                       "STOKER_RANK_DIR",
                                       "STOKER_GANG_NODE",
                                       "STOKER_GANG_RDZV",
+                                      "STOKER_GANG_JOIN",
                                       "STOKER_GANG_KEY",
                                       "STOKER_GANG_LEASH"};
 static const char *const threads[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",

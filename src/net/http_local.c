@@ -174,7 +174,8 @@ static void begin_body(exchange *x)
 static int give(exchange *x, const char *data, size_t n)
 {
     x->n_body += n;
-    if (x->q->on_body != NULL) {
+    bool ok = x->r->status >= 200 && x->r->status < 300;
+    if (x->q->on_body != NULL && (ok || !x->q->ok_only)) {
         return x->q->on_body(x->q->arg, data, n) ? 0 : fail(x, STK_E_CANCELLED, "stopped");
     }
     return stk_buf_add(&x->r->body, data, n) == 0

@@ -5,11 +5,14 @@
 #include "net/http.h"
 
 enum { HTTP_CONNECT_MS = 10000, HTTP_SHOWN_MAX = 300 };
+enum { HTTP_HEAD_MAX = 256 << 10, HTTP_BODY_MAX = 64 << 20 };
 
 /* Over a unix socket, without libcurl: loading that takes longer than the engines' answers do. */
 int stk_http_local(const stk_http_request *request, stk_http_response *ret, stk_err *err);
 /* scheme://host/way: whoever reads messages mustn't find credentials in them. `buf` of
  * HTTP_SHOWN_MAX bytes. */
 const char *stk_http_shown(const char *url, char *buf);
+
+void stk_http_clear(stk_http_response *response); /* before an answer; limits get their defaults */
 
 #endif

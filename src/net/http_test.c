@@ -296,6 +296,75 @@ static void test_limits_and_cuts(void **state)
     }
 }
 
+typedef struct asked {
+    int64_t n;    /* bytes that there are */
+    int64_t last; /* where it was asked last */
+} asked;
+
+static int64_t give(void *arg, int64_t at, void *data, size_t n)
+{
+    asked *a = arg;
+    a->last = at;
+    size_t left = at < a->n ? (size_t)(a->n - at) : 0;
+    n = n < left ? n : left;
+    memset(data, 'z', n);
+    return (int64_t)n;
+}
+
+static void test_body_on_demand(void **state)
+{
+    (void)state;
+    char url[128];
+    for (int i = 0; i < 2; i++) {
+        asked a = {.n = i == 0 ? 100 : 60}; /* all, and less than was promised */
+        server s = {.answers = {OK_HELLO}};
+        start(&s, false);
+        (void)snprintf(url, sizeof url, "http://127.0.0.1:%d/up", s.port);
+        stk_http_response r = {0};
+        stk_err err = {0};
+        stk_http_request q = {
+            .method = "PUT", .url = url, .read_body = give, .read_arg = &a, .body_len = 100};
+        assert_int_equal(stk_http_send(&q, &r, &err), i == 0 ? 0 : STK_E_SYS);
+        stop(&s);
+        if (i == 0) {
+            assert_non_null(strstr(s.asked[0], "Content-Length: 100\r\n"));
+            assert_null(strstr(s.asked[0], "chunked"));
+            assert_int_equal(strspn(strstr(s.asked[0], "\r\n\r\n") + 4, "z"), 100);
+        }
+        stk_http_done(&r);
+    }
+}
+
+/* What isn't an answer to work with comes as a text, whoever streams. */
+static void test_only_good_bodies_are_streamed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        bool is_unix = i % 2 == 1;
+        char url[128];
+        size_t n = 0;
+        server s = {
+            .answers = {i < 2 ? "HTTP/1.1 404 No\r\nContent-Length: 2\r\n\r\nno" : OK_HELLO}};
+        start(&s, is_unix);
+        (void)snprintf(url, sizeof url, "http://127.0.0.1:%d/x", s.port);
+        stk_http_response r = {0};
+        stk_err err = {0};
+        stk_http_request q = {.method = "GET",
+                              .url = url,
+                              .unix_socket = is_unix ? s.path : NULL,
+                              .on_body = first_only,
+                              .arg = &n,
+                              .ok_only = true};
+        assert_int_equal(stk_http_send(&q, &r, &err), i < 2 ? 0 : STK_E_CANCELLED);
+        stop(&s);
+        assert_int_equal(n, i < 2 ? 0 : 5);
+        if (i < 2) {
+            assert_string_equal(r.body.data, "no");
+        }
+        stk_http_done(&r);
+    }
+}
+
 /* More than both sides' buffers hold, while the answer comes: neither may wait for the other. */
 static void test_both_ways_at_once(void **state)
 {
@@ -359,6 +428,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_silence_ends),
         cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_limits_and_cuts),
+        cmocka_unit_test(test_body_on_demand),
+        cmocka_unit_test(test_only_good_bodies_are_streamed),
         cmocka_unit_test(test_both_ways_at_once),
         cmocka_unit_test(test_nobody_there),
     };

@@ -15,6 +15,8 @@
 #include "pack/pack.h"
 #include "spec/spec.h"
 
+enum { STK_PLAN_PLACES = 4 };
+
 /* One device, slice or chip of it, as in the accel room's list and with its number there. */
 typedef struct stk_capacity_device {
     const char *vendor, *noun, *model;
@@ -24,6 +26,19 @@ typedef struct stk_capacity_device {
     bool usable;
     const char *trouble; /* NULL where usable, and for a device that is split into slices */
 } stk_capacity_device;
+
+/* Other machines that steps run on. */
+typedef struct stk_capacity_place {
+    const char *backend; /* "kubernetes" */
+    const char *stack;   /* that names them */
+    uint32_t max_jobs;   /* at once; 0: no limit */
+} stk_capacity_place;
+
+/* Of one step, where some run elsewhere. */
+typedef struct stk_capacity_away {
+    uint32_t place;                 /* 0: here; else 1 + its index in `places` */
+    const stk_resources *resources; /* what it asks for there; NULL: as the step says */
+} stk_capacity_away;
 
 /* What the place where tasks run can give at most (not what is free now). */
 typedef struct stk_capacity {
@@ -37,10 +52,18 @@ typedef struct stk_capacity {
     int64_t memory_bytes;
     uint32_t n_nodes;         /* that a gang may run on, this one too; 0: not known */
     const char *how_to_nodes; /* how a user gets more: "name them in …" */
+    /* Steps that take nothing of this place, whatever it has: who submits them looks at what there
+     * is there. */
+    const stk_capacity_place *places; /* at most STK_PLAN_PLACES */
+    uint32_t n_places;
+    const stk_capacity_away *away; /* by step; NULL: none */
 } stk_capacity;
 
 /* What the scheduler counts. */
 typedef struct stk_request {
+    uint32_t place; /* 0: here; else 1 + its index in the capacity's places: it runs elsewhere, and
+                       what follows is what it asks for there (cpu_milli 0: it didn't say; asks:
+                       none, whatever n_devices is) */
     int64_t cpu_milli;        /* for admission: 1000 where the step didn't say */
     int64_t memory_bytes;     /* 0: not counted */
     uint32_t n_devices;       /* how many, by the first alternative */

@@ -38,6 +38,17 @@ static stk_alternative overlay(const stk_resources *res, uint32_t i_alternative)
     return a;
 }
 
+static bool asks_for_some(const stk_resources *res)
+{
+    return res->gpu_count > 0 ||
+           (res->gpu_count != 0 && (res->gpu_memory_bytes != -1 || res->n_any_of > 0));
+}
+
+uint32_t stk_plan_n_asked(const stk_resources *res)
+{
+    return asks_for_some(res) ? (uint32_t)overlay(res, 0).gpu_count : 0;
+}
+
 static bool can_share(const stk_capacity_device *d)
 {
     return d->memory_bytes > 0 && stk_plan_kind_of(d->vendor)->shared;
@@ -448,8 +459,7 @@ int stk_plan_ask_devices(stk_plan_requester *q, uint32_t i_step, stk_request *re
     const stk_settings *settings = stk_spec_step(q->plan->spec, i_step)->settings;
     const stk_resources *res = &settings->resources;
     uint32_t n = res->n_any_of > 0 ? res->n_any_of : 1;
-    if (res->gpu_count == 0 ||
-        (res->gpu_count < 0 && res->gpu_memory_bytes == -1 && res->n_any_of == 0)) {
+    if (!asks_for_some(res)) {
         return note_uncounted(q, i_step, res);
     }
     if (q->cap == NULL) {

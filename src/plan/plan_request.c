@@ -174,10 +174,29 @@ static int ask_nodes(stk_plan_requester *q, uint32_t i_step)
                            q->cap->how_to_nodes == NULL ? "lower it" : q->cap->how_to_nodes);
 }
 
+/* Of this place it takes nothing, so nothing here is too little for it. */
+static int ask_elsewhere(const stk_capacity_away *away, const stk_resources *res,
+                         stk_request *request)
+{
+    res = away->resources != NULL ? away->resources : res;
+    *request = (stk_request){.place = away->place,
+                             .cpu_milli = res->cpu_milli > 0 ? res->cpu_milli : 0,
+                             .memory_bytes = res->memory_bytes > 0 ? res->memory_bytes : 0,
+                             .n_devices = stk_plan_n_asked(res),
+                             .limit_cpu = res->cpu_milli > 0,
+                             .limit_memory = res->memory_bytes > 0};
+    return 0;
+}
+
 static int ask_all(stk_plan_requester *q, uint32_t i_step)
 {
     const stk_resources *res = &stk_spec_step(q->plan->spec, i_step)->settings->resources;
     stk_request *request = &q->plan->requests[i_step];
+    const stk_capacity_away *away =
+        q->cap == NULL || q->cap->away == NULL ? NULL : &q->cap->away[i_step];
+    if (away != NULL && away->place > 0) {
+        return ask_elsewhere(away, res, request);
+    }
     int rc = stk_plan_ask_devices(q, i_step, request);
     rc = rc < 0 ? rc : ask_cpu(q, i_step, res, request);
     rc = rc < 0 ? rc : ask_memory(q, i_step, res, request);

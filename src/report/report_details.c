@@ -391,7 +391,10 @@ int stk_view_get_details(const stk_view *view, uint32_t i_task, stk_arena *arena
         return stk_err_set(err, STK_E_STORE, "run %s: what was recorded of step '%s' is damaged",
                            view->run.id, task->label);
     }
-    const json_t *granted = json_object_get(start, "granted");
+    json_t *granted = json_object_get(start, "granted");
+    if (json_is_object(granted)) { /* elsewhere: what its agent found, over what was asked for */
+        (void)json_object_update(granted, json_object_get(end, "granted"));
+    }
     d.granted = granted_of(granted);
     d.granted_json = stk_report_dup(arena, granted);
     d.image = stk_arena_dup(arena, stk_report_text(json_object_get(granted, "image"), "name"));

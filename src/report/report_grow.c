@@ -287,7 +287,8 @@ static int lay_over(const stk_view_scope *before, const json_t *said, uint32_t i
 static json_t *said_by(const stk_view *view, uint32_t i_task, uint32_t rank)
 {
     const stk_view_task *task = &view->tasks[i_task];
-    bool done = task->state == STK_TASK_SUCCEEDED || task->state == STK_TASK_CACHED;
+    bool done = task->state == STK_TASK_SUCCEEDED || task->state == STK_TASK_CACHED ||
+                task->state == STK_TASK_FAILED;
     json_t *end = done ? stk_report_read(task->end_data) : NULL;
     if (rank == 0) {
         return end;

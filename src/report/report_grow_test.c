@@ -158,7 +158,7 @@ static void test_ranks(void **state)
     assert_string_equal(names_of(&scope, arena), "a:1 x:2");
     assert_int_equal(stk_view_get_scope(c.view, 1, 1, arena, &scope, &err), 0);
     assert_string_equal(names_of(&scope, arena), "x:2 y:2");
-    assert_int_equal(stk_report_json_step(c.view, 1, 1, &out, &err), 0);
+    assert_int_equal(stk_report_json_step(c.view, 1, 1, false, &out, &err), 0);
     json_t *json = json_of(&out);
     const json_t *ranks =
         json_object_get(json_array_get(json_object_get(json, "tasks"), 0), "ranks");
@@ -220,7 +220,7 @@ static void test_json_step(void **state)
     stk_case_flow(&c, "/s", 12);
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
     stk_err err = {0};
-    assert_int_equal(stk_report_json_step(c.view, 1, UINT32_MAX, &out, &err), 0);
+    assert_int_equal(stk_report_json_step(c.view, 1, UINT32_MAX, false, &out, &err), 0);
     json_t *json = json_of(&out);
     assert_string_equal(text_at(json, "step"), "work");
     const json_t *tasks = json_object_get(json, "tasks");
@@ -236,7 +236,7 @@ static void test_json_step(void **state)
     assert_true(json_is_array(json_object_get(first, "cards")));
     json_decref(json);
     stk_buf_clear(&out);
-    assert_int_equal(stk_report_json_step(c.view, 1, 4, &out, &err), 0);
+    assert_int_equal(stk_report_json_step(c.view, 1, 4, false, &out, &err), 0);
     json = json_of(&out);
     tasks = json_object_get(json, "tasks");
     assert_int_equal(json_array_size(tasks), 1);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/map.h"
 #include "report/report_json.h"
 #include "report/report_private.h"
 #include "report/report_task_card.h"
@@ -115,8 +116,43 @@ static int put_frames(const stk_view *view, uint32_t i_task, stk_arena *arena, s
     return rc;
 }
 
+/* The refs of many tasks, each once. */
+typedef struct shared {
+    stk_map numbers;
+    stk_arena *keep;
+    stk_buf *out;
+    uint32_t n;
+} shared;
+
+static void put_ref(const stk_view *view, const stk_view_artifact *one, stk_arena *arena,
+                    stk_buf *out)
+{
+    size_t len = strlen(one->ref);
+    stk_buf_add(out, one->ref, len > 0 ? len - 1 : 0); /* up to its closing brace */
+    stk_json_put_text(out, "path", stk_report_artifact_path(arena, view->run.store, one->digest));
+    stk_buf_char(out, '}');
+}
+
+static int put_number(const stk_view *view, const stk_view_artifact *one, stk_arena *arena,
+                      shared *refs, stk_buf *out, stk_err *err)
+{
+    uint64_t number = 0;
+    if (!stk_map_get(&refs->numbers, one->ref, &number)) {
+        const char *key = stk_arena_dup(refs->keep, one->ref);
+        number = refs->n++;
+        if (key == NULL || stk_map_put(&refs->numbers, key, number) < 0) {
+            return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        }
+        stk_buf_text(refs->out, number > 0 ? ",\n" : "");
+        put_ref(view, one, arena, refs->out);
+    }
+    stk_buf_printf(out, "%u", (uint32_t)number);
+    return 0;
+}
+
+/* refs: NULL, or where the artifacts are put in place of here. */
 static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_arena *arena,
-                     stk_buf *out, stk_err *err)
+                     shared *refs, stk_buf *out, stk_err *err)
 {
     stk_view_scope scope;
     int rc = stk_view_get_scope(view, i_task, rank, arena, &scope, err);
@@ -124,12 +160,12 @@ static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_a
     stk_buf_char(out, '{');
     for (uint32_t i = 0; rc == 0 && i < scope.n; i++) {
         const stk_view_artifact *one = &scope.items[i];
-        size_t len = strlen(one->ref);
         stk_json_put_key(out, one->name);
-        stk_buf_add(out, one->ref, len > 0 ? len - 1 : 0); /* up to its closing brace */
-        stk_json_put_text(out, "path",
-                          stk_report_artifact_path(arena, view->run.store, one->digest));
-        stk_buf_char(out, '}');
+        if (refs != NULL) {
+            rc = put_number(view, one, arena, refs, out, err);
+        } else {
+            put_ref(view, one, arena, out);
+        }
     }
     stk_buf_char(out, '}');
     return rc;
@@ -137,12 +173,12 @@ static int put_scope(const stk_view *view, uint32_t i_task, uint32_t rank, stk_a
 
 /* What only somebody who looks at the task itself wants. */
 static int put_inside(const stk_view *view, uint32_t i_task, const stk_view_details *d,
-                      stk_arena *arena, stk_buf *out, stk_err *err)
+                      stk_arena *arena, shared *refs, stk_buf *out, stk_err *err)
 {
     STK_REPORT_JSON_AUTO used = stk_report_read(d->used_json);
     const char *verdict = stk_report_dup(arena, json_object_get(used, "verdict"));
     uint32_t n_ranks = view->tasks[i_task].ranks;
-    int rc = put_scope(view, i_task, 0, arena, out, err);
+    int rc = put_scope(view, i_task, 0, arena, refs, out, err);
     stk_report_raw(out, "metadata", d->metadata, "{}");
     stk_report_raw(out, "granted", d->granted_json, "{}");
     stk_report_raw(out, "used", d->used_json, "{}");
@@ -161,7 +197,7 @@ static int put_inside(const stk_view *view, uint32_t i_task, const stk_view_deta
     stk_buf_char(out, '[');
     for (uint32_t k = 0; rc == 0 && k < n_ranks; k++) {
         stk_buf_text(out, k > 0 ? ",{" : "{");
-        rc = put_scope(view, i_task, k, arena, out, err);
+        rc = put_scope(view, i_task, k, arena, refs, out, err);
         stk_buf_char(out, '}');
     }
     stk_buf_char(out, ']');
@@ -169,7 +205,7 @@ static int put_inside(const stk_view *view, uint32_t i_task, const stk_view_deta
 }
 
 static int put_one(const stk_view *view, uint32_t i_task, bool inside, stk_arena *arena,
-                   stk_buf *out, stk_err *err)
+                   shared *refs, stk_buf *out, stk_err *err)
 {
     const stk_view_task *task = &view->tasks[i_task];
     stk_view_details d = {.from_task = -1};
@@ -216,7 +252,7 @@ static int put_one(const stk_view *view, uint32_t i_task, bool inside, stk_arena
     stk_json_put_text(out, "stdout", dir ? stk_arena_printf(arena, "%s/stdout.log", dir) : NULL);
     stk_json_put_text(out, "stderr", dir ? stk_arena_printf(arena, "%s/stderr.log", dir) : NULL);
     stk_buf_char(out, '}');
-    rc = rc < 0 || !inside ? rc : put_inside(view, i_task, &d, arena, out, err);
+    rc = rc < 0 || !inside ? rc : put_inside(view, i_task, &d, arena, refs, out, err);
     stk_buf_char(out, '}');
     return rc;
 }
@@ -248,17 +284,20 @@ int stk_report_put_grown(const stk_view *view, stk_buf *out, stk_err *err)
     for (uint32_t i = 0; rc == 0 && i < view->n_tasks; i++) {
         stk_arena_reset(arena);
         stk_buf_text(out, i > 0 ? ",\n" : "");
-        rc = put_one(view, i, false, arena, out, err);
+        rc = put_one(view, i, false, arena, NULL, out, err);
     }
     stk_buf_char(out, ']');
     return rc;
 }
 
-int stk_report_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, stk_buf *out,
-                         stk_err *err)
+int stk_report_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task, bool by_number,
+                         stk_buf *out, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    int rc = arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    STK_ARENA_AUTO keep = stk_arena_new(0);
+    STK_BUF_AUTO listed = STK_BUF_INIT(out->max);
+    shared refs = {.keep = keep, .out = &listed};
+    int rc = arena == NULL || keep == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
     const char *comma = "";
     stk_buf_char(out, '{');
     stk_json_put_text(out, "run", view->run.id);
@@ -269,11 +308,20 @@ int stk_report_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task,
         if (i_task == UINT32_MAX ? view->tasks[i].i_step == i_step : i == i_task) {
             stk_arena_reset(arena);
             stk_buf_text(out, comma);
-            rc = put_one(view, i, true, arena, out, err);
+            rc = put_one(view, i, true, arena, by_number ? &refs : NULL, out, err);
             comma = ",\n";
         }
     }
-    stk_buf_text(out, "]}\n");
+    stk_map_done(&refs.numbers);
+    stk_buf_char(out, ']');
+    if (by_number) {
+        stk_json_put_key(out, "refs");
+        stk_buf_char(out, '[');
+        stk_buf_add(out, listed.len > 0 ? listed.data : "", listed.len);
+        stk_buf_char(out, ']');
+        out->failed = out->failed || listed.failed;
+    }
+    stk_buf_text(out, "}\n");
     return rc < 0 ? rc
                   : (out->failed ? stk_err_set(err, STK_E_LIMIT,
                                                "the answer is larger than %zu bytes", out->max)

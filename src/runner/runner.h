@@ -113,6 +113,13 @@ bool stk_runner_attempt_is_live(const char *dir);
  * STK_E_BUSY when something is left after `timeout_ms`. `run` is only for messages. */
 int stk_runner_attempt_kill(const char *dir, const char *run, int timeout_ms);
 
+/* --- secrets (runner_mask.c) --- */
+
+enum { STK_RUNNER_SHORTEST_SECRET = 4 }; /* shorter values would star out half of any text */
+/* Known values become stars in the logs and results of an attempt, and of its ranks, before
+ * anything of these is kept. */
+void stk_runner_mask(const char *dir, const char *const *values, uint32_t n, stk_arena *arena);
+
 /* --- what it uses (runner_watch.c, runner_devices.c, runner_look.c) --- */
 
 struct stk_accel;

@@ -14,7 +14,8 @@ _Static_assert(sizeof(stk_sample_device) == 88, "record of a device");
 enum { UUID_BYTES = 64, MAX_DEVICES = 64 };
 #define MAX_FILE_BYTES ((size_t)1 << 30)
 
-static const char magic[8] = "STKSMP2\n";
+static const char magic[8] = "STKSMP3\n";
+static const char magic_2[8] = "STKSMP2\n";
 static const char magic_1[8] = "STKSMP1\n";
 enum { MAGIC_WORD = 6 }; /* as much of them as is the same in all versions */
 
@@ -28,9 +29,17 @@ typedef struct header {
 typedef struct record {
     int64_t time_ms, rss_bytes, cpu_us;
     int64_t read_bytes, write_bytes;
+    int64_t stdout_bytes, stderr_bytes;
     uint32_t n_devices;
     uint32_t reserved;
 } record;
+
+typedef struct record_2 {
+    int64_t time_ms, rss_bytes, cpu_us;
+    int64_t read_bytes, write_bytes;
+    uint32_t n_devices;
+    uint32_t reserved;
+} record_2;
 
 typedef struct record_1 {
     int64_t time_ms, rss_bytes, cpu_us;
@@ -69,7 +78,14 @@ int stk_samples_create(const char *path, int64_t start_ms, uint32_t n_devices,
 size_t stk_samples_encode(const stk_sample *s, uint32_t n_devices, void *buf, size_t size)
 {
     uint32_t n = s->devices != NULL ? n_devices : 0;
-    record r = {s->time_ms, s->rss_bytes, s->cpu_us, s->read_bytes, s->write_bytes, n, 0};
+    record r = {.time_ms = s->time_ms,
+                .rss_bytes = s->rss_bytes,
+                .cpu_us = s->cpu_us,
+                .read_bytes = s->read_bytes,
+                .write_bytes = s->write_bytes,
+                .stdout_bytes = s->stdout_bytes,
+                .stderr_bytes = s->stderr_bytes,
+                .n_devices = n};
     size_t len = sizeof r + n * sizeof *s->devices;
     if (len > size) {
         return 0;
@@ -92,28 +108,48 @@ typedef struct source {
     const char *path, *data;
     size_t len, at;
     header head;
-    bool is_old;
+    int version;
 } source;
+
+/* The beginning of a record of version 2 or 3. */
+static record head_of(const source *s, size_t at)
+{
+    record r;
+    record_2 old;
+    if (s->version == 3) {
+        memcpy(&r, s->data + at, sizeof r);
+        return r;
+    }
+    memcpy(&old, s->data + at, sizeof old);
+    return (record){.time_ms = old.time_ms,
+                    .rss_bytes = old.rss_bytes,
+                    .cpu_us = old.cpu_us,
+                    .read_bytes = old.read_bytes,
+                    .write_bytes = old.write_bytes,
+                    .stdout_bytes = -1,
+                    .stderr_bytes = -1,
+                    .n_devices = old.n_devices};
+}
 
 /* The record at *at: its size, 0 when the rest is a torn one; *ret_n: devices in it. */
 static int next_record(const source *s, size_t at, size_t *ret_size, uint32_t *ret_n, stk_err *err)
 {
-    record r;
+    size_t n_head = s->version == 3 ? sizeof(record) : sizeof(record_2);
     *ret_size = 0;
-    if (s->is_old) {
+    if (s->version == 1) {
         *ret_n = s->head.n_devices;
         *ret_size = at + s->head.size <= s->len ? s->head.size : 0;
         return 0;
     }
-    if (at + sizeof r > s->len) {
+    if (at + n_head > s->len) {
         return 0;
     }
-    memcpy(&r, s->data + at, sizeof r);
+    record r = head_of(s, at);
     if (r.n_devices != 0 && r.n_devices != s->head.n_devices) {
         return stk_err_set(err, STK_E_STORE, "%s: not a file of samples: a record with %u devices",
                            s->path, r.n_devices);
     }
-    size_t size = sizeof r + r.n_devices * sizeof(stk_sample_device);
+    size_t size = n_head + r.n_devices * sizeof(stk_sample_device);
     *ret_n = r.n_devices;
     *ret_size = at + size <= s->len ? size : 0;
     return 0;
@@ -122,10 +158,10 @@ static int next_record(const source *s, size_t at, size_t *ret_size, uint32_t *r
 static void read_record(const source *s, size_t at, stk_sample *ret, stk_sample_device *devices)
 {
     const char *p = s->data + at;
-    if (s->is_old) {
+    if (s->version == 1) {
         record_1 r;
         memcpy(&r, p, sizeof r);
-        *ret = (stk_sample){r.time_ms, r.rss_bytes, r.cpu_us, devices, -1, -1};
+        *ret = (stk_sample){r.time_ms, r.rss_bytes, r.cpu_us, devices, -1, -1, -1, -1};
         for (uint32_t i = 0; i < s->head.n_devices; i++) {
             device_1 d;
             memcpy(&d, p + sizeof r + i * sizeof d, sizeof d);
@@ -135,10 +171,17 @@ static void read_record(const source *s, size_t at, stk_sample *ret, stk_sample_
         }
         return;
     }
-    record r;
-    memcpy(&r, p, sizeof r);
-    *ret = (stk_sample){r.time_ms, r.rss_bytes, r.cpu_us, devices, r.read_bytes, r.write_bytes};
-    memcpy(devices, p + sizeof r, r.n_devices * sizeof *devices);
+    record r = head_of(s, at);
+    *ret = (stk_sample){.time_ms = r.time_ms,
+                        .rss_bytes = r.rss_bytes,
+                        .cpu_us = r.cpu_us,
+                        .devices = devices,
+                        .read_bytes = r.read_bytes,
+                        .write_bytes = r.write_bytes,
+                        .stdout_bytes = r.stdout_bytes,
+                        .stderr_bytes = r.stderr_bytes};
+    p += s->version == 3 ? sizeof(record) : sizeof(record_2);
+    memcpy(devices, p, r.n_devices * sizeof *devices);
 }
 
 static int read_records(const source *s, stk_arena *arena, stk_samples *ret, stk_err *err)
@@ -184,15 +227,17 @@ static int read_header(source *s, stk_err *err)
         return 0; /* it is just being made */
     }
     memcpy(&s->head, s->data, sizeof s->head);
-    s->is_old = memcmp(s->head.magic, magic_1, sizeof magic_1) == 0;
+    s->version = memcmp(s->head.magic, magic, sizeof magic) == 0       ? 3
+                 : memcmp(s->head.magic, magic_2, sizeof magic_2) == 0 ? 2
+                 : memcmp(s->head.magic, magic_1, sizeof magic_1) == 0 ? 1
+                                                                       : 0;
     uint32_t n = s->head.n_devices;
-    if (!s->is_old && memcmp(s->head.magic, magic, sizeof magic) != 0 &&
-        memcmp(s->head.magic, magic, MAGIC_WORD) == 0) {
+    if (s->version == 0 && memcmp(s->head.magic, magic, MAGIC_WORD) == 0) {
         return stk_err_set(err, STK_E_VERSION, "%s: samples of a newer Stoker", s->path);
     }
-    if ((!s->is_old && memcmp(s->head.magic, magic, sizeof magic) != 0) || n > MAX_DEVICES ||
-        s->head.size !=
-            (s->is_old ? sizeof(record_1) + n * sizeof(device_1) : sizeof(stk_sample_device))) {
+    if (s->version == 0 || n > MAX_DEVICES ||
+        s->head.size != (s->version == 1 ? sizeof(record_1) + n * sizeof(device_1)
+                                         : sizeof(stk_sample_device))) {
         return stk_err_set(err, STK_E_STORE, "%s: not a file of samples", s->path);
     }
     s->at = sizeof s->head + n * (size_t)UUID_BYTES;

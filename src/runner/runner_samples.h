@@ -2,16 +2,17 @@
  * sample has none).
  *
  * Little-endian, appended one whole record at a time, so a reader may look while it grows; a torn
- * last record is ignored. Version 2:
+ * last record is ignored. Version 3:
  *
- *     header   8 bytes "STKSMP2\n" · uint32 n_devices · uint32 bytes of a device · int64 start
+ *     header   8 bytes "STKSMP3\n" · uint32 n_devices · uint32 bytes of a device · int64 start
  * (Unix ms), then n_devices × 64 bytes: the device's uuid, NUL-padded record   int64 time_ms since
  * the start · int64 rss_bytes · int64 cpu_us since the start · int64 read_bytes · int64 write_bytes
- * · uint32 n · uint32 0 then n × stk_sample_device (below, in memory order); n is 0 or n_devices:
- * devices are asked less often than processes, and a record without them repeats the last
+ * · int64 stdout_bytes · int64 stderr_bytes · uint32 n · uint32 0 then n × stk_sample_device
+ * (below, in memory order); n is 0 or n_devices: devices are asked less often than processes, and a
+ * record without them repeats the last
  *
- * Version 1 ("STKSMP1\n") is read too: records of fixed size without I/O, devices with memory and
- * business only.
+ * Older versions are read too: 2 ("STKSMP2\n") is without the sizes of the logs; 1 ("STKSMP1\n")
+ * has records of fixed size, also without I/O, devices with memory and business only.
  *
  * -1 is unknown. */
 #ifndef STK_RUNNER_SAMPLES_H
@@ -43,9 +44,10 @@ typedef struct stk_sample_device {
 typedef struct stk_sample {
     int64_t time_ms; /* since the start */
     int64_t rss_bytes;
-    int64_t cpu_us;                   /* since the start; never falls */
-    const stk_sample_device *devices; /* n_devices of the file. For append NULL: not asked */
-    int64_t read_bytes, write_bytes;  /* from and to storage since the start; never fall */
+    int64_t cpu_us;                     /* since the start; never falls */
+    const stk_sample_device *devices;   /* n_devices of the file. For append NULL: not asked */
+    int64_t read_bytes, write_bytes;    /* from and to storage since the start; never fall */
+    int64_t stdout_bytes, stderr_bytes; /* sizes of the logs: when a line was written */
 } stk_sample;
 
 typedef struct stk_samples {

@@ -256,7 +256,8 @@ static void test_samples(void **state)
         devices[0].memory_bytes = 1000 + i;
         devices[0].busy_percent = i;
         devices[0].nvlink_rx_bytes = INT64_C(5000000000) * i;
-        stk_sample sample = {100 * i, 5000 + i, 70 * i, i == 1 ? NULL : devices, 11 * i, -1};
+        stk_sample sample = {100 * i, 5000 + i, 70 * i, i == 1 ? NULL : devices,
+                             11 * i,  -1,       40 * i, -1};
         assert_int_equal(stk_samples_append(fd, &sample, 2), 0);
     }
     assert_int_equal(write(fd, "torn", 4), 4);
@@ -275,6 +276,8 @@ static void test_samples(void **state)
     assert_int_equal(s.samples[2].devices[0].nvlink_rx_bytes, INT64_C(10000000000));
     assert_int_equal(s.samples[2].read_bytes, 22);
     assert_int_equal(s.samples[2].write_bytes, -1);
+    assert_int_equal(s.samples[2].stdout_bytes, 80);
+    assert_int_equal(s.samples[2].stderr_bytes, -1);
     assert_int_equal(s.samples[1].rss_bytes, 5001); /* no devices in it: those before hold */
     assert_int_equal(s.samples[1].devices[0].memory_bytes, 1000);
 }
@@ -312,6 +315,33 @@ static void test_samples_version_1(void **state)
     assert_int_equal(s.samples[1].devices[0].memory_bytes, -1);
 }
 
+static void test_samples_version_2(void **state)
+{
+    (void)state;
+    static const struct {
+        char magic[8];
+        uint32_t n_devices, device_size;
+        int64_t start_ms;
+        struct {
+            int64_t time_ms, rss_bytes, cpu_us, read_bytes, write_bytes;
+            uint32_t n_devices, reserved;
+        } records[2];
+    } old = {"STKSMP2\n",
+             0,
+             88,
+             1700000000123,
+             {{100, 5000, 70, 9, 8, 0, 0}, {200, 5001, 71, 9, 9, 0, 0}}};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_samples s;
+    stk_err err = {0};
+    assert_int_equal(stk_file_write(path, (const char *)&old, sizeof old, 0644, &err), 0);
+    assert_int_equal(stk_samples_load(path, arena, &s, &err), 0);
+    assert_int_equal(s.n, 2);
+    assert_int_equal(s.samples[1].time_ms, 200);
+    assert_int_equal(s.samples[1].write_bytes, 9);
+    assert_int_equal(s.samples[1].stdout_bytes, -1);
+}
+
 static void test_samples_hostile(void **state)
 {
     (void)state;
@@ -324,7 +354,7 @@ static void test_samples_hostile(void **state)
     assert_int_equal(s.n, 0);
     assert_int_equal(stk_file_write(path, header, sizeof header, 0644, &err), 0);
     assert_int_equal(stk_samples_load(path, arena, &s, &err), STK_E_STORE);
-    static const char newer[24] = "STKSMP3\n";
+    static const char newer[24] = "STKSMP4\n";
     assert_int_equal(stk_file_write(path, newer, sizeof newer, 0644, &err), 0);
     assert_int_equal(stk_samples_load(path, arena, &s, &err), STK_E_VERSION);
     /* A record that speaks of more devices than the file has. */
@@ -344,9 +374,9 @@ int main(void)
 {
     snprintf(path, sizeof path, "/tmp/stk-samples-%d", (int)getpid());
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_classify),        cmocka_unit_test(test_symptom),
-        cmocka_unit_test(test_samples),         cmocka_unit_test(test_samples_version_1),
-        cmocka_unit_test(test_samples_hostile),
+        cmocka_unit_test(test_classify),          cmocka_unit_test(test_symptom),
+        cmocka_unit_test(test_samples),           cmocka_unit_test(test_samples_version_1),
+        cmocka_unit_test(test_samples_version_2), cmocka_unit_test(test_samples_hostile),
     };
     return cmocka_run_group_tests_name("runner", tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -152,6 +153,14 @@ void stk_watch_flush(stk_watch *watch)
     watch->n_pending = 0;
 }
 
+static int64_t size_of_log(const stk_watch *watch, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "%s/%s", watch->config.dir, name);
+    return stat(path, &st) == 0 ? (int64_t)st.st_size : -1;
+}
+
 /* Ten records or a hundred cost one write. */
 static void record(stk_watch *watch, int64_t now_ms)
 {
@@ -168,6 +177,8 @@ static void record(stk_watch *watch, int64_t now_ms)
                          .cpu_us = watch->cpu_us,
                          .read_bytes = watch->read_bytes,
                          .write_bytes = watch->write_bytes,
+                         .stdout_bytes = size_of_log(watch, "stdout.log"),
+                         .stderr_bytes = size_of_log(watch, "stderr.log"),
                          .devices = watch->has_news ? devices : NULL};
     size_t len = stk_samples_encode(&sample, n, watch->pending + watch->n_pending,
                                     sizeof watch->pending - watch->n_pending);

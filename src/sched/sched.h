@@ -16,6 +16,9 @@
  * who have waited long. START names the devices, TASK_STARTED takes them, all at once: no task ever
  * holds some while it waits for more, so nothing can deadlock.
  *
+ * Elsewhere. A task that runs on other machines takes none of this one's CPUs, memory and devices,
+ * but a worker and a place among the jobs that its engine may have at once (max_away).
+ *
  * Nobody starves. Work that doesn't fit is passed over by later work (backfill). Once it was passed
  * over STK_SCHED_PATIENCE times it reserves CPUs, memory and concrete devices, those that the
  * fewest tasks hold, and what became ready later leaves these alone. A reservation stays as it is
@@ -39,16 +42,23 @@
 
 typedef struct stk_sched stk_sched;
 
+enum { STK_SCHED_PLACES = 4 }; /* elsewhere, at most */
+
 typedef struct stk_sched_config {
     int64_t cpu_milli;
     int64_t memory_bytes;
     stk_pack_host host;   /* copied; of its devices total_mib, numa and taken (never given out) */
     uint32_t max_workers; /* tasks running at once, whatever they ask for; 0: no limit */
+    uint32_t max_away[STK_SCHED_PLACES]; /* and of these in each place elsewhere; 0: no limit */
     stk_mode mode;
     uint64_t seed; /* of the retry jitter */
 } stk_sched_config;
 
 typedef struct stk_sched_task {
+    /* 0: here; else it runs in place number place - 1 elsewhere, and takes nothing of this machine:
+     * it asks for no CPUs and no devices here; its memory is another machine's, which matters for
+     * on_oom alone. */
+    uint32_t place;
     int64_t cpu_milli;
     int64_t memory_bytes;
     const stk_pack_ask *asks; /* devices: alternatives, the best first; copied */
@@ -217,8 +227,8 @@ bool stk_sched_claim(const stk_sched *sched, uint32_t task, const stk_devset *av
 /* A running task that holds (some of) a device, or UINT32_MAX. */
 uint32_t stk_sched_holder(const stk_sched *sched, uint32_t device);
 
-/* Why a task that isn't running waits: a needed task, or CPUs / memory / devices and a running task
- * that holds them. */
+/* Why a task that isn't running waits: a needed task, or CPUs / memory / devices / a place and a
+ * running task that holds them. */
 typedef struct stk_sched_why {
     enum {
         STK_WHY_NONE,
@@ -227,6 +237,7 @@ typedef struct stk_sched_why {
         STK_WHY_MEMORY,
         STK_WHY_DEVICES,
         STK_WHY_WORKERS,
+        STK_WHY_PLACE, /* as many jobs as there may be are elsewhere at once */
         STK_WHY_BACKOFF
     } what;
     uint32_t other;           /* task that is waited for, or UINT32_MAX */

@@ -372,7 +372,7 @@ stk_sched_asking stk_sched_asks(const stk_sched *sched, uint32_t task)
 {
     const stk_sched_kind *kind = stk_sched_kind_at(sched, sched->nodes[task].kind);
     const stk_sched_wish *wish = stk_sched_wish_of(sched, kind);
-    stk_sched_asking asking = {.memory_bytes = kind->ask[DIM_MEMORY]};
+    stk_sched_asking asking = {.memory_bytes = kind->ask[stk_sched_memory_dim(kind->ask)]};
     if (wish != NULL) {
         asking.asks = wish->asks;
         asking.n_asks = (uint32_t)wish->n_asks;

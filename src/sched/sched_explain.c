@@ -97,14 +97,13 @@ static stk_sched_why explain_devices(const stk_sched *sched, const stk_sched_wis
 static int kept_back(const stk_sched *sched, const stk_sched_kind *own, const stk_sched_kind *kind,
                      const int64_t free[DIM_N])
 {
-    static const int whats[DIM_N] = {STK_WHY_CPU, STK_WHY_MEMORY, STK_WHY_WORKERS};
     const stk_sched_wish *wish = stk_sched_wish_of(sched, own);
-    if (kind->wish != NIL && !kind->has_reserved) {
-        return STK_WHY_NONE; /* it waits for others than this run */
+    if ((kind->wish != NIL && !kind->has_reserved) || stk_sched_is_place_full(kind->ask, free)) {
+        return STK_WHY_NONE; /* it waits for others than this run, or for a place */
     }
-    for (int d = 0; d < DIM_N; d++) {
+    for (int d = 0; d < DIM_RATIONED; d++) {
         if (own->ask[d] > 0 && free[d] - own->ask[d] < kind->ask[d]) {
-            return whats[d];
+            return stk_sched_why_of(d);
         }
     }
     if (wish == NULL || !kind->has_reserved) {
@@ -118,7 +117,6 @@ static int kept_back(const stk_sched *sched, const stk_sched_kind *own, const st
 
 static stk_sched_why explain_ready(const stk_sched *sched, uint32_t task)
 {
-    static const int whats[DIM_N] = {STK_WHY_CPU, STK_WHY_MEMORY, STK_WHY_WORKERS};
     const stk_sched_node *node = &sched->nodes[task];
     const stk_sched_kind *own = stk_sched_kind_at(sched, node->kind);
     const stk_sched_wish *wish = stk_sched_wish_of(sched, own);
@@ -131,9 +129,9 @@ static stk_sched_why explain_ready(const stk_sched *sched, uint32_t task)
     if (wish != NULL && !stk_sched_place(sched, wish, &i_ask, &devices)) {
         return explain_devices(sched, wish);
     }
-    for (int d = 0; d < DIM_N; d++) {
+    for (int d = 0; d < DIM_RATIONED; d++) {
         if (own->ask[d] > 0 && own->ask[d] > free[d]) {
-            why.what = whats[d];
+            why.what = stk_sched_why_of(d);
             why.other = biggest_holder(sched, d);
             return why;
         }

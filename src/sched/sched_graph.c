@@ -94,6 +94,10 @@ stk_sched *stk_sched_new(const stk_sched_config *config)
     memcpy(sched->least, sched->cap, sizeof sched->least);
     sched->least[DIM_WORKERS] = 1;
     sched->cap[DIM_WORKERS] = config->max_workers == 0 ? UINT32_MAX : config->max_workers;
+    for (int i = 0; i < STK_SCHED_PLACES; i++) {
+        sched->cap[DIM_PLACE + i] = config->max_away[i] == 0 ? UINT32_MAX : config->max_away[i];
+    }
+    sched->cap[DIM_AWAY_MEMORY] = INT64_MAX;
     sched->wishes.item_bytes = sizeof(stk_sched_wish);
     sched->wishes.key_bytes = offsetof(stk_sched_wish, is_lost);
     sched->kinds.item_bytes = sizeof(stk_sched_kind);
@@ -144,7 +148,7 @@ static stk_sched_list *list_of(stk_sched *sched, const stk_sched_node *node)
 static void use(stk_sched *sched, const stk_sched_node *node, int64_t sign)
 {
     const stk_sched_kind *kind = stk_sched_kind_at(sched, node->kind);
-    for (int d = 0; d < DIM_N; d++) {
+    for (int d = 0; d < DIM_RATIONED; d++) {
         sched->used[d] += sign * kind->ask[d];
     }
 }
@@ -291,6 +295,13 @@ static int check(const stk_sched *sched, const stk_sched_task *task, const uint3
     if (task->cpu_milli < 0 || task->memory_bytes < 0) {
         return stk_err_set(err, STK_E_RESOURCES, "task %u asks for less than nothing", i);
     }
+    if (task->place > 0) {
+        return task->place <= STK_SCHED_PLACES && task->n_asks == 0 && task->cpu_milli == 0
+                   ? 0
+                   : stk_err_set(err, STK_E_BUG,
+                                 "task %u is to be in place %u, and takes something here", i,
+                                 task->place);
+    }
     if (task->cpu_milli > sched->cap[DIM_CPU]) {
         return stk_err_set(err, STK_E_RESOURCES, "task %u asks for %g CPUs, there are %g", i,
                            (double)task->cpu_milli / 1e3, (double)sched->cap[DIM_CPU] / 1e3);
@@ -334,7 +345,11 @@ uint32_t stk_sched_intern(stk_sched *sched, const int64_t ask[DIM_N], const stk_
 static int reserve_for(stk_sched *sched, const stk_sched_task *task, uint32_t n_needs,
                        uint32_t *ret_kind, uint32_t *ret_policy)
 {
-    int64_t ask[DIM_N] = {task->cpu_milli, task->memory_bytes, 1};
+    int64_t ask[DIM_N] = {[DIM_CPU] = task->cpu_milli, [DIM_WORKERS] = 1};
+    ask[task->place > 0 ? DIM_AWAY_MEMORY : DIM_MEMORY] = task->memory_bytes;
+    if (task->place > 0) {
+        ask[DIM_PLACE + task->place - 1] = 1;
+    }
     stk_sched_wish wish;
     stk_sched_policy policy = {.delay_ms = task->delay_ms,
                                .backoff = task->backoff,

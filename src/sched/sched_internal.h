@@ -16,8 +16,17 @@
 
 #define STK_SCHED_NIL UINT32_MAX
 
-/* What is rationed by its amount. An `ask` has one of each. */
-enum { DIM_CPU, DIM_MEMORY, DIM_WORKERS, DIM_N };
+/* What is rationed by its amount, and, last, what a task elsewhere has of other machines' memory,
+ * which nobody here counts. An `ask` has one of each. */
+enum {
+    DIM_CPU,
+    DIM_MEMORY,
+    DIM_WORKERS,
+    DIM_PLACE, /* one for each */
+    DIM_RATIONED = DIM_PLACE + STK_SCHED_PLACES,
+    DIM_AWAY_MEMORY = DIM_RATIONED,
+    DIM_N
+};
 
 typedef struct stk_sched_node {
     union {
@@ -189,7 +198,7 @@ static inline bool stk_sched_is_stopping(const stk_sched *sched)
 
 static inline void stk_sched_free_now(const stk_sched *sched, int64_t ret_free[DIM_N])
 {
-    for (int d = 0; d < DIM_N; d++) {
+    for (int d = 0; d < DIM_N; d++) { /* used[DIM_AWAY_MEMORY] stays 0 */
         ret_free[d] = sched->cap[d] - sched->used[d];
     }
 }
@@ -198,7 +207,7 @@ static inline void stk_sched_free_now(const stk_sched *sched, int64_t ret_free[D
 static inline bool stk_sched_fits(const int64_t ask[DIM_N], const int64_t free[DIM_N],
                                   const int64_t reserve[DIM_N])
 {
-    for (int d = 0; d < DIM_N; d++) {
+    for (int d = 0; d < DIM_RATIONED; d++) {
         if (ask[d] > 0 && (ask[d] > free[d] || free[d] - ask[d] < reserve[d])) {
             return false;
         }
@@ -216,6 +225,31 @@ static inline const stk_sched_wish *stk_sched_wish_of(const stk_sched *sched,
 {
     return kind->wish == STK_SCHED_NIL ? NULL
                                        : (const stk_sched_wish *)sched->wishes.items + kind->wish;
+}
+
+/* What an ask has that on_oom can make more of: this machine's memory, or another's. */
+static inline int stk_sched_memory_dim(const int64_t ask[DIM_N])
+{
+    return ask[DIM_AWAY_MEMORY] > 0 ? DIM_AWAY_MEMORY : DIM_MEMORY;
+}
+
+/* Its engine has as many jobs as it may: what this machine keeps free brings it no nearer. */
+static inline bool stk_sched_is_place_full(const int64_t ask[DIM_N], const int64_t free[DIM_N])
+{
+    bool is_full = false;
+    for (int d = DIM_PLACE; d < DIM_RATIONED; d++) {
+        is_full = is_full || ask[d] > free[d];
+    }
+    return is_full;
+}
+
+/* Why a task waits for a dimension. */
+static inline int stk_sched_why_of(int dim)
+{
+    return dim == DIM_CPU       ? STK_WHY_CPU
+           : dim == DIM_MEMORY  ? STK_WHY_MEMORY
+           : dim == DIM_WORKERS ? STK_WHY_WORKERS
+                                : STK_WHY_PLACE;
 }
 
 /* sched_graph.c */

@@ -126,7 +126,7 @@ static void give_away(const stk_sched *sched, const stk_sched_kind *kind, stk_sc
                       const stk_action *action)
 {
     const stk_sched_wish *wish = stk_sched_wish_of(sched, kind);
-    for (int d = 0; d < DIM_N; d++) {
+    for (int d = 0; d < DIM_RATIONED; d++) {
         left->free[d] -= kind->ask[d];
     }
     if (wish != NULL) {
@@ -134,16 +134,20 @@ static void give_away(const stk_sched *sched, const stk_sched_kind *kind, stk_sc
     }
 }
 
-/* For who has waited long enough. Not for who waits for others than this run's tasks. */
+/* For who has waited long enough. Not for who waits for others than this run's tasks, or for a
+ * place. */
 static void keep_back(const stk_sched *sched, stk_sched_kind *kind, stk_sched_left *left)
 {
+    if (stk_sched_is_place_full(kind->ask, left->free)) {
+        return;
+    }
     if (kind->wish != NIL) {
         if (!stk_sched_reserve_devices(sched, kind)) {
             return;
         }
         stk_sched_view_close(sched, &kind->reserved);
     }
-    for (int d = 0; d < DIM_N; d++) {
+    for (int d = 0; d < DIM_RATIONED; d++) {
         left->reserve[d] = kind->ask[d] > left->reserve[d] ? kind->ask[d] : left->reserve[d];
     }
 }

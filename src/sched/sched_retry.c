@@ -118,8 +118,9 @@ static bool grown(const stk_sched *sched, uint32_t task, stk_grows grows, int64_
         *ret_wish = *wish;
     }
     if (grows == STK_GROWS_MEMORY && policy->oom_memory > 1) {
-        any = ret_ask[DIM_MEMORY] > 0;
-        ret_ask[DIM_MEMORY] = more(ret_ask[DIM_MEMORY], policy->oom_memory, INT64_MAX / 2);
+        int64_t *memory = &ret_ask[stk_sched_memory_dim(ret_ask)];
+        any = *memory > 0;
+        *memory = more(*memory, policy->oom_memory, INT64_MAX / 2);
     }
     if (grows == STK_GROWS_SHARE && policy->oom_share > 1 && wish != NULL) {
         for (uint32_t i = 0; i < wish->n_asks; i++) {
@@ -159,8 +160,9 @@ static bool ask_on_oom(const stk_sched *sched, uint32_t task, stk_failure failur
     }
     ret->grows = grows;
     if (grows == STK_GROWS_MEMORY) {
-        ret->amount = ask[DIM_MEMORY];
-        ret->is_too_much = ret->amount > sched->cap[DIM_MEMORY];
+        int dim = stk_sched_memory_dim(ask);
+        ret->amount = ask[dim];
+        ret->is_too_much = ret->amount > sched->cap[dim];
     } else {
         ret->amount = more(sched->grants[node->grant].share_mib,
                            stk_sched_policy_of(sched, task)->oom_share, INT32_MAX - 1);

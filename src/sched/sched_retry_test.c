@@ -9,9 +9,10 @@
 /* Two devices of 100 MiB; four, for those who need more. */
 static const stk_pack_device devices[] = {
     {100, 100, 0, false}, {100, 100, 0, false}, {100, 100, 1, false}, {100, 100, 1, false}};
-#define CONFIG(n, mode)                                                                            \
+#define CONFIG(n, of_mode)                                                                         \
     {                                                                                              \
-        4000, 1000, {devices, n, NULL}, 3, mode, 7                                                 \
+        .cpu_milli = 4000, .memory_bytes = 1000, .host = {devices, n, NULL}, .max_workers = 3,     \
+        .max_away = {2}, .mode = of_mode, .seed = 7                                                \
     }
 static const stk_sched_config config_small = CONFIG(2, STK_MODE_CONTINUE);
 

@@ -1,6 +1,6 @@
 /* Scripts: each line adds a task, folds an event, or asks and says what is expected.
  *
- *     add [cpu=N] [mem=N] [dev=N [share=MIB] [on=MASK] [or=N]] [retries=N] [oom=N] [look]
+ *     add [cpu=N] [mem=N] [dev=N [share=MIB] [on=MASK] [or=N]] [retries=N] [oom=N] [place=N] [look]
  * [fallback] [needs=0,1] started TASK ATTEMPT [MASK [ALTERNATIVE]] · failed TASK CLASS · failed! …
  * (final) busy TASK AT_MS · retrying TASK AT_MS [memory|share|fallback] · outside DEVICE MIB · gone
  * DEVICE claimed TASK MASK (0: no more) … bad EVENT … (it is refused and changes nothing) next
@@ -42,9 +42,10 @@ typedef struct player {
 /* Two devices of 100 MiB; four, for those who need more. */
 static const stk_pack_device devices[] = {
     {100, 100, 0, false}, {100, 100, 0, false}, {100, 100, 1, false}, {100, 100, 1, false}};
-#define CONFIG(n, mode)                                                                            \
+#define CONFIG(n, of_mode)                                                                         \
     {                                                                                              \
-        4000, 1000, {devices, n, NULL}, 3, mode, 7                                                 \
+        .cpu_milli = 4000, .memory_bytes = 1000, .host = {devices, n, NULL}, .max_workers = 3,     \
+        .max_away = {2}, .mode = of_mode, .seed = 7                                                \
     }
 static const stk_sched_config config_small = CONFIG(2, STK_MODE_CONTINUE);
 
@@ -81,15 +82,18 @@ static void add(player *p, const char *line)
     const struct {
         const char *key;
         uint32_t *value;
-    } words[] = {{" oom=", &e->task.oom_retries}, {" retries=", &e->task.max_retries}};
+    } words[] = {{" oom=", &e->task.oom_retries},
+                 {" retries=", &e->task.max_retries},
+                 {" place=", &e->task.place}};
     for (size_t i = 0; i < 2; i++) {
         const char *at = strstr(line, longs[i].key);
         *longs[i].value = at ? atoll(at + strlen(longs[i].key)) : *longs[i].value;
     }
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         const char *at = strstr(line, words[i].key);
         *words[i].value = at ? (uint32_t)atoll(at + strlen(words[i].key)) : 0;
     }
+    e->task.cpu_milli = e->task.place > 0 ? 0 : e->task.cpu_milli;
     e->task.oom_memory = e->task.oom_share = e->task.oom_retries > 0 ? 2 : 0;
     add_asks(e, line);
     e->task.lookup = strstr(line, " look") != NULL;
@@ -213,8 +217,8 @@ static void describe_next(player *p, int64_t now_ms, char *text, size_t size)
 
 static void describe_why(player *p, uint32_t task, char *text, size_t size)
 {
-    static const char *const words[] = {"none",    "needs",   "cpu",    "memory",
-                                        "devices", "workers", "backoff"};
+    static const char *const words[] = {"none",    "needs",   "cpu",   "memory",
+                                        "devices", "workers", "place", "backoff"};
     stk_sched_why why = stk_sched_explain(p->sched, task);
     int n = snprintf(text, size, "%s:%d%s", words[why.what], (int)why.other,
                      why.is_queue ? " first" : "");
@@ -311,6 +315,18 @@ static const script scripts[] = {
     {"first ready, first started; together, by number", SMALL,
      "add\n add\n add needs=0\n add needs=1\n add needs=1\n started 0 1\n started 1 1\n"
      "succeeded 1\n succeeded 0\n next 0 = start:3.1 start:4.1 start:2.1"},
+    {"what runs elsewhere takes nothing here but a worker", SMALL,
+     "add cpu=4000 mem=1000 dev=2\n add place=1 mem=5000\n add cpu=1000\n add place=2\n"
+     "next 0 = start:0.1@3 start:1.1 start:3.1\n started 0 1 3\n started 1 1\n"
+     "started 3 1\n used = 4000/1000/2/3\n next 0 = \n why 2 = cpu:0\n succeeded 1\n"
+     "used = 4000/1000/2/2\n succeeded 0\n next 0 = start:2.1"},
+    {"a place takes so many jobs", SMALL,
+     "add place=1\n add place=1\n add place=1\n add\n next 0 = start:0.1 start:1.1 start:3.1\n"
+     "started 0 1\n started 1 1\n next 0 = start:3.1\n why 2 = place:0\n succeeded 1\n"
+     "next 0 = start:2.1 start:3.1\n refold\n next 0 = start:2.1 start:3.1"},
+    {"on_oom elsewhere asks for more than this machine has", SMALL,
+     "add place=1 mem=900 oom=2\n started 0 1\n failed 0 host_oom\n retrying 0 0 memory\n"
+     "next 0 = start:0.2\n used = 0/0/0/0"},
     {"workers bound what runs", SMALL,
      "add cpu=0\n add cpu=0\n add cpu=0\n add cpu=0\n next 0 = start:0.1 start:1.1 start:2.1\n"
      "started 0 1\n started 1 1\n started 2 1\n next 0 = \n why 3 = workers:0"},

@@ -214,11 +214,9 @@ static const known ulimits[] = {
     {"nproc", ANY, NULL},    {"rss", ANY, NULL},        {"rtprio", ANY, NULL},
     {"rttime", ANY, NULL},   {"sigpending", ANY, NULL}, {"stack", ANY, NULL}};
 
-static const known backends[] = {{"local", ANY, NULL},
-                                 {"docker", ANY, NULL},
-                                 {"kubernetes", ANY, NULL},
-                                 {"batch", ANY, NULL},
-                                 {"slurm", ANY, NULL}};
+static const known backends[] = {{"local", ANY, NULL},      {"docker", ANY, NULL},
+                                 {"kubernetes", ANY, NULL}, {"batch", ANY, NULL},
+                                 {"slurm", ANY, NULL},      {"stack", ANY, NULL}};
 
 enum { NAMES_MAX = 128 };
 #define N(table) (int)(sizeof(table) / sizeof *(table))
@@ -402,6 +400,13 @@ int stk_spec_check_backend(stk_spec_reader *r, const stk_json *map)
         const known *backend = find(r, stk_json_key(map, i), backends, N(backends), "backend");
         if (backend == NULL) {
             return STK_E_SPEC;
+        }
+        if (strcmp(backend->name, "stack") == 0) {
+            const char *name = NULL;
+            rc = value->kind == STK_JSON_NULL
+                     ? 0
+                     : stk_spec_read_text(r, value, "backend.stack", &name);
+            continue;
         }
         if (value->kind != STK_JSON_NULL && value->kind != STK_JSON_MAP) {
             return stk_spec_wrong(r, value, backend->name, "a mapping of the backend's options");

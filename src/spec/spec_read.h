@@ -97,6 +97,8 @@ int stk_spec_is_setting(const stk_json *key);
 size_t stk_spec_setting_names(const char *const **ret_names);
 /* What stands before anything is said. */
 void stk_spec_default_settings(stk_spec_base *ret_base);
+/* A `resources` mapping by itself; "unset" where it says nothing. `any_of` isn't taken. */
+int stk_spec_read_resources(stk_spec_reader *r, const stk_json *map, stk_resources *ret);
 /* Reads the settings keys of `map` (other keys are left alone) over `base`. */
 int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const stk_json *map,
                            stk_spec_base *ret_settings);

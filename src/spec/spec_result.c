@@ -101,12 +101,13 @@ static int read_object(stk_spec_reader *r, const stk_json *node, const char *key
 
 static int read_output(stk_spec_reader *r, const stk_json *map, stk_result_output *output)
 {
-    static const char *const keys[] = {"path", "value",  "format",  "type",
-                                       "meta", "digest", "artifact"};
+    static const char *const keys[] = {"path", "value",  "format",   "type",
+                                       "meta", "digest", "artifact", "size"};
     int rc = stk_spec_read_map(r, map, output->name);
+    output->size = -1;
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
-        int key = stk_spec_key(r, stk_json_key(map, i), keys, 7, output->name);
+        int key = stk_spec_key(r, stk_json_key(map, i), keys, 8, output->name);
         if (key < 0) {
             return key;
         }
@@ -122,6 +123,8 @@ static int read_output(stk_spec_reader *r, const stk_json *map, stk_result_outpu
             rc = stk_spec_read_text(r, value, "type", &output->type);
         } else if (key == 4) {
             rc = read_object(r, value, "meta", &output->meta);
+        } else if (key == 7) {
+            rc = stk_spec_read_int(r, value, "size", 0, INT64_MAX, &output->size);
         } else {
             rc = read_digest(r, value, keys[key], key == 5 ? &output->digest : &output->artifact);
         }

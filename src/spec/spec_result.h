@@ -20,15 +20,16 @@
 
 typedef struct stk_result_output {
     const char *name;
-    const char *path;        /* relative to the attempt directory; or NULL */
-    const char *value;       /* JSON; or NULL */
-    const char *artifact;    /* digest of one that a parent has under this name; or NULL. Exactly
-                                one of path, value and artifact is set */
-    const char *format;      /* "npy", "json" …; or NULL */
-    const char *type;        /* or NULL */
-    const char *meta;        /* JSON object, or NULL */
-    const char *digest;      /* 64 lower-case hex digits, or NULL */
-    const char *metadata;    /* JSON object from output_metadata, or NULL */
+    const char *path;     /* relative to the attempt directory; or NULL */
+    const char *value;    /* JSON; or NULL */
+    const char *artifact; /* digest of one that a parent has under this name; or NULL. Exactly
+                             one of path, value and artifact is set */
+    const char *format;   /* "npy", "json" …; or NULL */
+    const char *type;     /* or NULL */
+    const char *meta;     /* JSON object, or NULL */
+    const char *digest;   /* 64 lower-case hex digits, or NULL */
+    int64_t size;         /* of the content, with a digest: bytes that a share has; -1: not said */
+    const char *metadata; /* JSON object from output_metadata, or NULL */
     const char *const *tags; /* from output_tags */
     uint32_t n_tags;
     const char *artifact_name;    /* from output_names, or NULL */

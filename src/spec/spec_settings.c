@@ -199,6 +199,18 @@ static int read_resources(stk_spec_reader *r, const stk_json *map, stk_spec_base
     return rc;
 }
 
+int stk_spec_read_resources(stk_spec_reader *r, const stk_json *map, stk_resources *ret)
+{
+    stk_spec_base base;
+    stk_spec_default_settings(&base);
+    int rc = read_resources(r, map, &base);
+    if (rc == 0 && base.s.resources.n_any_of > 0) {
+        rc = stk_spec_fail(r, map, "'any_of' has no meaning here; say what there is");
+    }
+    *ret = base.s.resources;
+    return rc;
+}
+
 /* --- retry, cache, hooks --- */
 
 static int read_retry(stk_spec_reader *r, const stk_json *map, bool had_retry, stk_retry *retry)

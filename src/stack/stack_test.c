@@ -107,7 +107,8 @@ static void test_mistakes(void **state)
         int code, line;
         const char *words, *hint;
     } cases[] = {
-        {"stacks:\n  a: {backend: doker}", STK_E_SPEC, 2, "'backend' must be docker or local", ""},
+        {"stacks:\n  a: {backend: doker}", STK_E_SPEC, 2,
+         "'backend' must be docker, kubernetes, batch or local", ""},
         {"stacks:\n  a:\n    backend: docker\n    image: x", STK_E_SPEC, 4,
          "unknown key 'image' in 'a'", ""},
         {"stacks:\n  a:\n    backend: docker\n    default_imgae: x", STK_E_SPEC, 4,
@@ -119,6 +120,13 @@ static void test_mistakes(void **state)
         {"stacks:\n  a:\n    backend: docker\n    socket: 5", STK_E_SPEC, 4, "'socket'", ""},
         {"stoker: 2\nstacks: {}", STK_E_VERSION, 1, "format 2", ""},
         {"- a", STK_E_SPEC, 1, "is a mapping", ""},
+        {"stacks:\n  a:\n    backend: docker\n    store: /x", STK_E_SPEC, 4,
+         "'store' has no meaning for backend docker", ""},
+        {"stacks:\n  a:\n    backend: batch\n    store: data/x", STK_E_SPEC, 4, "s3://", ""},
+        {"stacks:\n  a:\n    backend: batch\n    carry: mail", STK_E_SPEC, 4,
+         "image, volume or store", ""},
+        {"stacks:\n  a:\n    backend: batch\n    pools:\n      p: {holds: {gpus: 1}}", STK_E_SPEC,
+         5, "unknown key 'gpus'", ""},
         {"stacks: {a: {backend: docker}", STK_E_SPEC, -1, "", ""},
     };
     bench *b = *state;
@@ -148,7 +156,7 @@ static void test_place(void **state)
         {"local", "\"docker\"", NULL, STK_E_SPEC, 0, NULL, "no image"},
         {"local", "\"docker\"", "{\"dockerfile\":\"D\"}", 0, STK_PLACE_DOCKER, NULL, NULL},
         {"local", "{\"kubernetes\":{\"image\":\"k:1\"}}", NULL, 0, STK_PLACE_LOCAL, NULL, NULL},
-        {"local", "\"kubernetes\"", NULL, 0, STK_PLACE_LOCAL, NULL, NULL},
+        {"local", "\"kubernetes\"", NULL, 0, STK_PLACE_LOCAL, NULL, "has no stack"},
         {"local", "\"dokcer\"", NULL, STK_E_SPEC, 0, NULL, "there is no backend 'dokcer'"},
         {"docker", NULL, NULL, 0, STK_PLACE_LOCAL, NULL, "names no image"},
         {"docker", NULL, "{\"requirements\":[\"zenml\"]}", 0, STK_PLACE_LOCAL, NULL,
@@ -190,6 +198,146 @@ static void test_place(void **state)
     }
 }
 
+static const char cluster[] =
+    "stacks:\n"
+    "  prod:\n"
+    "    backend: kubernetes\n"
+    "    store: s3://b/p\n"
+    "    default_image: hub/base:1\n"
+    "    image_map: {hub/: mirror/}\n"
+    "    options: {namespace: ml, labels: {team: a}}\n"
+    "    resources: {cpu_count: 1, memory: 4GB}\n"
+    "    limits: {memory: 400GB}\n"
+    "    max_jobs: 50\n"
+    "    pending: 5m\n"
+    "    pools:\n"
+    "      plain: {nodes: 9, holds: {cpu_count: 8, memory: 32GB, gpu_count: 0}, price: 1}\n"
+    "      a100: {nodes: 2, holds: {cpu_count: 96, memory: 1TB, gpu_count: 8, gpu_vendor: nvidia,\n"
+    "             gpu_class: A100-80GB, gpu_memory: 80GB}, price: 30, options: {node_selector: {g: "
+    "a}}}\n"
+    "      t4: {holds: {cpu_count: 16, memory: 64GB, gpu_count: 1, gpu_class: T4,\n"
+    "           gpu_vendor: nvidia}, price: 2}\n"
+    "  other: {backend: docker}\n";
+
+static void test_elsewhere(void **state)
+{
+    bench *b = *state;
+    stk_stack s;
+    stk_place place;
+    stk_settings settings = {.resources = {.cpu_milli = -1,
+                                           .memory_bytes = -1,
+                                           .gpu_count = 1,
+                                           .gpu_memory_bytes = -1,
+                                           .gpu_class = "A100"},
+                             .backend = "{\"kubernetes\":{\"labels\":{\"x\":\"y\"}}}"};
+    assert_int_equal(find(b, cluster, "prod", &s), 0);
+    assert_int_equal(s.kind, STK_PLACE_KUBERNETES);
+    assert_string_equal(s.carry, "image");
+    assert_int_equal(s.max_jobs, 50);
+    assert_int_equal(s.pending_ms, 300000);
+    assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
+    assert_int_equal(place.kind, STK_PLACE_KUBERNETES);
+    assert_string_equal(place.image, "mirror/base:1");
+    assert_string_equal(place.pool->name, "a100");
+    assert_int_equal(place.resources->memory_bytes, 4000000000);
+    assert_non_null(strstr(place.options, "\"namespace\":\"ml\""));
+    assert_non_null(strstr(place.options, "\"node_selector\":{\"g\":\"a\"}"));
+    assert_non_null(strstr(place.options, "\"team\":\"a\""));
+    assert_non_null(strstr(place.options, "\"x\":\"y\""));
+    /* without --with: options lead to the file's only stack of that backend */
+    assert_int_equal(find(b, cluster, NULL, &s), 0);
+    assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
+    assert_string_equal(place.stack->name, "prod");
+    /* another that the user chose keeps them */
+    assert_int_equal(find(b, cluster, "local", &s), 0);
+    assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
+    assert_int_equal(place.kind, STK_PLACE_LOCAL);
+    assert_null(place.note);
+    /* a stack's name */
+    settings.backend = "\"prod\"";
+    assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
+    assert_int_equal(place.kind, STK_PLACE_KUBERNETES);
+    assert_int_equal(stk_stack_place(place.stack, "t", &settings, b->arena, &place, &b->err), 0);
+    assert_string_equal(place.stack->name, "prod"); /* asked again of its own */
+    settings.backend = "\"batch\"";
+    assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
+    assert_int_equal(place.kind, STK_PLACE_LOCAL);
+    assert_non_null(strstr(place.note, "step 't' asks for batch"));
+    /* a stack that needn't be there */
+    settings.backend = "{\"stack\":\"prod\"}";
+    assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
+    assert_int_equal(place.kind, STK_PLACE_KUBERNETES);
+    settings.backend = "{\"stack\":\"gpu_pool\"}";
+    assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
+    assert_int_equal(place.kind, STK_PLACE_LOCAL);
+    assert_non_null(strstr(place.note, "'gpu_pool', which this project doesn't have"));
+    assert_non_null(place.note_many);
+}
+
+static void test_without_a_store(void **state)
+{
+    bench *b = *state;
+    stk_stack s;
+    stk_place place;
+    stk_settings settings = {.docker = "{\"parent_image\":\"x:1\"}"};
+    unsetenv("STOKER_SHARE");
+    unsetenv("METAFLOW_DATASTORE_SYSROOT_S3");
+    assert_int_equal(find(b, "stacks: {}", "kubernetes", &s), 0);
+    assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), STK_E_SPEC);
+    assert_non_null(strstr(b->err.text, "no store"));
+    assert_non_null(strstr(b->err.hint, "STOKER_SHARE"));
+    setenv("METAFLOW_DATASTORE_SYSROOT_S3", "s3://m/f/", 1);
+    assert_int_equal(find(b, "stacks: {}", "kubernetes", &s), 0);
+    assert_string_equal(s.store, "s3://m/f/stoker");
+    setenv("STOKER_SHARE", "/nfs/stoker", 1);
+    assert_int_equal(find(b, "stacks: {}", "batch", &s), 0);
+    assert_string_equal(s.store, "/nfs/stoker");
+    assert_string_equal(s.carry, "store");
+    assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
+    settings.docker = NULL;
+    assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), STK_E_SPEC);
+    assert_non_null(strstr(b->err.text, "names no image"));
+    unsetenv("STOKER_SHARE");
+    unsetenv("METAFLOW_DATASTORE_SYSROOT_S3");
+}
+
+static void test_fit(void **state)
+{
+    static const struct {
+        int64_t cpu_milli, memory_bytes, gpus, nodes;
+        const char *class, *pool, *words;
+    } cases[] = {
+        {-1, -1, -1, 1, NULL, "plain", NULL}, /* not one with devices */
+        {16000, -1, 0, 1, NULL, "t4", NULL},  /* but where only these are large enough */
+        {-1, -1, 1, 1, NULL, "t4", NULL},     /* the cheapest */
+        {-1, -1, 1, 1, "A100", "a100", NULL},
+        {-1, -1, 8, 2, NULL, "a100", NULL},
+        {-1, -1, 8, 3, NULL, NULL, "3 nodes of 2"},
+        {-1, -1, 9, 1, NULL, NULL, "9 devices of 8"},
+        {-1, -1, 1, 1, "H100", NULL, "a H100, it has"},
+        {200000, -1, 0, 1, NULL, NULL, "200 CPUs of"},
+        {-1, 500000000000, 0, 1, NULL, NULL, "allows: 500 GB of memory (it has 400 GB)"},
+    };
+    bench *b = *state;
+    stk_stack s;
+    assert_int_equal(find(b, cluster, "prod", &s), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const stk_pool *pool = NULL;
+        const stk_resources r = {.cpu_milli = cases[i].cpu_milli,
+                                 .memory_bytes = cases[i].memory_bytes,
+                                 .gpu_count = cases[i].gpus,
+                                 .gpu_memory_bytes = -1,
+                                 .gpu_class = cases[i].class};
+        int rc = stk_stack_fit(&s, "t", &r, cases[i].nodes, b->arena, &pool, &b->err);
+        assert_int_equal(rc, cases[i].words == NULL ? 0 : STK_E_RESOURCES);
+        if (cases[i].words == NULL) {
+            assert_string_equal(pool->name, cases[i].pool);
+        } else if (strstr(b->err.text, cases[i].words) == NULL) {
+            fail_msg("%s: %s", cases[i].words, b->err.text);
+        }
+    }
+}
+
 static void test_sources(void **state)
 {
     bench *b = *state;
@@ -212,6 +360,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_mistakes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_place, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sources, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_elsewhere, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_without_a_store, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_fit, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

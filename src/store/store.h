@@ -44,6 +44,11 @@ const char *stk_store_path(const stk_store *store);
 int stk_store_new_run(stk_store *store, const char *name, const char *pipeline,
                       const char *spec_json, size_t spec_len, int64_t now_ms, char ret_id[40],
                       int *ret_lock_fd, stk_err *err);
+/* A run that began elsewhere: the same with its own id, and without a lock. There already: nothing
+ * (*ret_new false). STK_E_PROTOCOL: no run id. */
+int stk_store_bring_run(stk_store *store, const char *id, const char *name, const char *pipeline,
+                        const char *spec_json, size_t spec_len, int64_t created_ms, bool *ret_new,
+                        stk_err *err);
 /* The engine's lock on an existing run (on runs/<run>/lock, which holds pid, start time, boot and
  * host as text). STK_E_BUSY names the holder. The descriptor is CLOEXEC; closing it releases the
  * lock. */
@@ -183,6 +188,25 @@ int stk_store_copy_path(stk_store *store, const char *path, stk_artifact *ret, s
  * a process. */
 int stk_store_artifact(stk_store *store, const char *digest, stk_arena *arena,
                        const char **ret_path, int64_t *ret_size, stk_err *err);
+/* The same where the bytes aren't wanted now: what only the origin has stays there, the path is
+ * where it would be. */
+int stk_store_locate(stk_store *store, const char *digest, stk_arena *arena, const char **ret_path,
+                     int64_t *ret_size, stk_err *err);
+
+/* Where artifacts may be that aren't here: a share. `fetch` adds the one to the store
+ * (stk_store_add_path with its digest); STK_E_NOT_FOUND: the origin has it neither. */
+typedef int (*stk_store_fetch)(void *arg, stk_store *store, const char *digest, stk_err *err);
+/* From now on stk_store_artifact fetches what isn't here. NULL: no more. */
+void stk_store_set_origin(stk_store *store, stk_store_fetch fetch, void *arg);
+/* And stk_store_locate believes a row without bytes only once the origin has said that it has these
+ * still: asked once a process. With the same `arg`; NULL: rows are believed. */
+typedef int (*stk_store_has)(void *arg, const char *digest, bool *ret_has, stk_err *err);
+void stk_store_set_origin_has(stk_store *store, stk_store_has has);
+/* Notes an artifact that the origin has, and this folder doesn't need to: a row without bytes,
+ * written with the next commit. Without an origin such an artifact isn't there. Already here: stays
+ * as it is. STK_E_PROTOCOL: no digest. */
+int stk_store_add_absent(stk_store *store, const char *digest, int64_t size, bool is_dir,
+                         stk_err *err);
 /* Digest of a file or folder that is not in the store (several threads). */
 int stk_store_digest_path(const char *path, char ret_hex[STK_DIGEST_HEX + 1], int64_t *ret_size,
                           stk_err *err);
@@ -228,7 +252,8 @@ int stk_store_sync(stk_store *store, stk_err *err);
 
 /* --- care --- */
 
-/* Re-reads every artifact; `bad` is called for each that is missing, torn or changed. */
+/* Re-reads every artifact that is here; `bad` is called for each that is missing, torn or changed.
+ */
 int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest, const char *what),
                      void *arg, uint64_t *ret_checked, uint64_t *ret_bytes, stk_err *err);
 /* Forgets an artifact, file and row: whatever needs it finds it missing and makes it again. */

@@ -121,23 +121,51 @@ void stk_store_stage_sweep(stk_store *store)
 
 typedef enum { ABSENT, UNSURE, GOOD } state;
 
-static uint64_t pack(int64_t size, bool is_dir, bool good)
-{
-    return (uint64_t)size << 2 | (uint64_t)is_dir << 1 | (uint64_t)good;
-}
+enum { KNOWN_GOOD = 1, KNOWN_DIR = 2, KNOWN_ABSENT = 4, KNOWN_BITS = 3 };
 
-static int remember(stk_store *store, const char *digest, int64_t size, bool is_dir, bool good,
-                    stk_err *err)
+static int know(stk_store *store, const char *digest, int64_t size, uint64_t flags, stk_err *err)
 {
     uint64_t old;
     const char *key = digest;
     if (!stk_map_get(&store->known, digest, &old)) {
         key = stk_arena_dupn(store->arena, digest, STK_DIGEST_HEX);
     }
-    if (key == NULL || stk_map_put(&store->known, key, pack(size, is_dir, good)) != 0) {
+    if (key == NULL || stk_map_put(&store->known, key, (uint64_t)size << KNOWN_BITS | flags) != 0) {
         return no_memory(store, err);
     }
     return 0;
+}
+
+static int remember(stk_store *store, const char *digest, int64_t size, bool is_dir, stk_err *err)
+{
+    return know(store, digest, size, KNOWN_GOOD | (is_dir ? KNOWN_DIR : 0), err);
+}
+
+/* The row of a digest: *ret_found with SQLite's columns told apart. */
+typedef struct row {
+    int64_t size;
+    bool is_dir, is_trusted, is_absent;
+} row;
+
+static int read_row(stk_store *store, const char *digest, row *ret, bool *ret_found, stk_err *err)
+{
+    stk_store_read_begin(store);
+    sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_GET];
+    (void)sqlite3_bind_text(stmt, 1, digest, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_text(stmt, 2, store->boot, -1, SQLITE_STATIC);
+    int rc = sqlite3_step(stmt);
+    *ret_found = rc == SQLITE_ROW;
+    if (rc == SQLITE_ROW) {
+        *ret = (row){.size = sqlite3_column_int64(stmt, 0),
+                     .is_dir = sqlite3_column_int(stmt, 1) != 0,
+                     .is_trusted = sqlite3_column_int(stmt, 2) != 0,
+                     .is_absent = sqlite3_column_int(stmt, 3) != 0};
+    }
+    int code = rc == SQLITE_ROW || rc == SQLITE_DONE
+                   ? 0
+                   : stk_store_sql_err(store, rc, err, "looking for an artifact");
+    (void)sqlite3_reset(stmt);
+    return code;
 }
 
 /* GOOD: a row that we can believe and a file of its size. UNSURE: something is there, which may be
@@ -156,28 +184,20 @@ static int look_up(stk_store *store, const char *digest, const char *path, state
     bool is_dir = S_ISDIR(st.st_mode);
     bool trusted = false;
     int64_t size = st.st_size;
-    if (stk_map_get(&store->known, digest, &known) && (known & 1)) {
+    if (stk_map_get(&store->known, digest, &known) && (known & KNOWN_GOOD)) {
         trusted = true;
-        size = (int64_t)(known >> 2);
-        is_dir = known >> 1 & 1;
+        size = (int64_t)(known >> KNOWN_BITS);
+        is_dir = (known & KNOWN_DIR) != 0;
     } else {
-        stk_store_read_begin(store);
-        sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_GET];
-        (void)sqlite3_bind_text(stmt, 1, digest, -1, SQLITE_STATIC);
-        (void)sqlite3_bind_text(stmt, 2, store->boot, -1, SQLITE_STATIC);
-        int rc = sqlite3_step(stmt);
-        if (rc == SQLITE_ROW) {
-            size = sqlite3_column_int64(stmt, 0);
-            is_dir = sqlite3_column_int(stmt, 1) != 0;
-            trusted = sqlite3_column_int(stmt, 2) != 0;
+        row r;
+        bool found;
+        int rc = read_row(store, digest, &r, &found, err);
+        if (rc != 0) {
+            return rc;
         }
-        int code = rc == SQLITE_ROW || rc == SQLITE_DONE
-                       ? 0
-                       : stk_store_sql_err(store, rc, err, "looking for an artifact");
-        (void)sqlite3_reset(stmt);
-        if (code != 0) {
-            return code;
-        }
+        trusted = found && r.is_trusted;
+        size = found && !r.is_absent ? r.size : size;
+        is_dir = found && !r.is_absent ? r.is_dir : is_dir;
     }
     bool fits = is_dir == S_ISDIR(st.st_mode) && (is_dir || size == st.st_size);
     *ret = trusted && fits ? GOOD : UNSURE;
@@ -192,7 +212,8 @@ static int write_row(stk_store *store, const stk_store_pending *p, stk_err *err)
     (void)sqlite3_bind_text(stmt, 1, p->digest, STK_DIGEST_HEX, SQLITE_STATIC);
     (void)sqlite3_bind_int64(stmt, 2, p->size);
     (void)sqlite3_bind_int(stmt, 3, p->is_dir);
-    (void)sqlite3_bind_text(stmt, 4, store->boot, -1, SQLITE_STATIC);
+    const char *boot = p->is_absent ? STK_STORE_ELSEWHERE : store->boot;
+    (void)sqlite3_bind_text(stmt, 4, boot, -1, SQLITE_STATIC);
     return stk_store_step(store, stmt, err, "noting an artifact");
 }
 
@@ -205,7 +226,7 @@ int stk_store_flush_pending(stk_store *store, stk_err *err)
     return rc;
 }
 
-static int add_pending(stk_store *store, const stk_artifact *a, stk_err *err)
+static int add_pending(stk_store *store, const stk_artifact *a, bool is_absent, stk_err *err)
 {
     if (store->n_pending == store->cap_pending) {
         size_t cap = store->cap_pending == 0 ? 16 : store->cap_pending * 2;
@@ -220,7 +241,10 @@ static int add_pending(stk_store *store, const stk_artifact *a, stk_err *err)
     memcpy(p->digest, a->digest, sizeof p->digest);
     p->size = a->size;
     p->is_dir = a->is_dir;
-    int rc = remember(store, a->digest, a->size, a->is_dir, true, err);
+    p->is_absent = is_absent;
+    int rc = is_absent
+                 ? know(store, a->digest, a->size, KNOWN_ABSENT | (a->is_dir ? KNOWN_DIR : 0), err)
+                 : remember(store, a->digest, a->size, a->is_dir, err);
     store->n_pending += rc == 0;
     return rc;
 }
@@ -283,7 +307,7 @@ static int take_in(stk_store *store, const char *src, const stk_artifact *a, con
                       : move_in(store, src, path, a->is_dir, err);
     if (rc == 0) {
         STK_FAILPOINT("store.add.renamed");
-        rc = add_pending(store, a, err);
+        rc = add_pending(store, a, false, err);
     }
     return rc;
 }
@@ -336,7 +360,7 @@ static int add_tree(stk_store *store, stk_tree *tree, bool take, stk_artifact *r
         rc = look_up(store, ret->digest, path, &st, &size, &is_dir, err);
     }
     if (rc == 0 && st == GOOD) {
-        rc = remember(store, ret->digest, tree->size, tree->is_dir, true, err);
+        rc = remember(store, ret->digest, tree->size, tree->is_dir, err);
     } else if (rc == 0) {
         const char *src = tree->root;
         if (!take || tree->foreign || !same_file_system(store, src)) {
@@ -421,7 +445,7 @@ int stk_store_add_bytes(stk_store *store, const void *data, size_t len, stk_arti
         rc = look_up(store, ret->digest, path, &st, &size, &is_dir, err);
     }
     if (rc != 0 || st == GOOD) {
-        return rc != 0 ? rc : remember(store, ret->digest, size, is_dir, true, err);
+        return rc != 0 ? rc : remember(store, ret->digest, size, is_dir, err);
     }
     rc = stk_store_stage_path(store, &tmp, err);
     if (rc == 0) {
@@ -478,8 +502,8 @@ static int check(stk_store *store, const char *digest, const char *path, int64_t
         *ret_is_dir = tree.is_dir;
         stk_artifact a = {.size = tree.size, .is_dir = tree.is_dir};
         memcpy(a.digest, digest, sizeof a.digest);
-        return writable ? add_pending(store, &a, err)
-                        : remember(store, digest, tree.size, tree.is_dir, true, err);
+        return writable ? add_pending(store, &a, false, err)
+                        : remember(store, digest, tree.size, tree.is_dir, err);
     }
     if (writable) {
         (void)stk_store_remove_artifact(store, digest, NULL); /* the error below says it all */
@@ -490,12 +514,62 @@ static int check(stk_store *store, const char *digest, const char *path, int64_t
     return STK_E_STORE;
 }
 
-int stk_store_artifact(stk_store *store, const char *digest, stk_arena *arena,
-                       const char **ret_path, int64_t *ret_size, stk_err *err)
+/* A row without bytes, committed or about to be. */
+static int is_absent(stk_store *store, const char *digest, bool *ret_absent, int64_t *ret_size,
+                     stk_err *err)
+{
+    uint64_t known;
+    row r = {0};
+    bool found = false;
+    if (stk_map_get(&store->known, digest, &known) && (known & KNOWN_ABSENT)) {
+        *ret_absent = true;
+        *ret_size = (int64_t)(known >> KNOWN_BITS);
+        return 0;
+    }
+    int rc = read_row(store, digest, &r, &found, err);
+    *ret_absent = rc == 0 && found && r.is_absent;
+    *ret_size = r.size;
+    if (*ret_absent && store->has != NULL) { /* of another day: is it there still? */
+        rc = store->has(store->fetch_arg, digest, ret_absent, err);
+        *ret_absent = rc == 0 && *ret_absent;
+    }
+    return rc == 0 && *ret_absent
+               ? know(store, digest, r.size, KNOWN_ABSENT | (r.is_dir ? KNOWN_DIR : 0), err)
+               : rc;
+}
+
+/* STK_E_NOT_FOUND: it isn't here, and the origin doesn't have it either. */
+static int fetch(stk_store *store, const char *digest, const char *path, state *ret,
+                 int64_t *ret_size, bool *ret_is_dir, stk_err *err)
+{
+    stk_err why = {0};
+    int rc = STK_E_NOT_FOUND;
+    if (store->fetch != NULL && !store->is_fetching && !(store->flags & STK_STORE_READONLY)) {
+        store->is_fetching = true;
+        rc = store->fetch(store->fetch_arg, store, digest, &why);
+        store->is_fetching = false;
+    }
+    if (rc != 0 && rc != STK_E_NOT_FOUND) {
+        if (err != NULL) {
+            *err = why;
+        }
+        return rc;
+    }
+    rc = rc == 0 ? look_up(store, digest, path, ret, ret_size, ret_is_dir, err) : rc;
+    if (rc == STK_E_NOT_FOUND || (rc == 0 && *ret == ABSENT)) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "artifact %.12s is not in store '%s'%s", digest,
+                           store->path,
+                           store->fetch != NULL ? ", nor in the share that belongs to it" : "");
+    }
+    return rc;
+}
+
+static int find(stk_store *store, const char *digest, bool bytes, stk_arena *arena,
+                const char **ret_path, int64_t *ret_size, stk_err *err)
 {
     state st = ABSENT;
     int64_t size = 0;
-    bool is_dir = false;
+    bool is_dir = false, absent = false;
     if (!stk_store_is_digest(digest, strlen(digest))) {
         return stk_err_set(err, STK_E_USAGE, "'%.80s' is not an artifact's digest", digest);
     }
@@ -505,14 +579,16 @@ int stk_store_artifact(stk_store *store, const char *digest, stk_arena *arena,
         return no_memory(store, err);
     }
     int rc = look_up(store, digest, path, &st, &size, &is_dir, err);
-    if (rc == 0 && st == ABSENT) {
-        return stk_err_set(err, STK_E_NOT_FOUND, "artifact %.12s is not in store '%s'", digest,
-                           store->path);
+    if (rc == 0 && st == ABSENT && !bytes && store->fetch != NULL) {
+        rc = is_absent(store, digest, &absent, &size, err);
+    }
+    if (rc == 0 && st == ABSENT && !absent) {
+        rc = fetch(store, digest, path, &st, &size, &is_dir, err);
     }
     if (rc == 0 && st == UNSURE) {
         rc = check(store, digest, path, &size, &is_dir, err);
-    } else if (rc == 0) {
-        rc = remember(store, digest, size, is_dir, true, err);
+    } else if (rc == 0 && st == GOOD) {
+        rc = remember(store, digest, size, is_dir, err);
     }
     if (rc == 0) {
         *ret_path = path;
@@ -521,4 +597,47 @@ int stk_store_artifact(stk_store *store, const char *digest, stk_arena *arena,
         }
     }
     return rc;
+}
+
+int stk_store_artifact(stk_store *store, const char *digest, stk_arena *arena,
+                       const char **ret_path, int64_t *ret_size, stk_err *err)
+{
+    return find(store, digest, true, arena, ret_path, ret_size, err);
+}
+
+int stk_store_locate(stk_store *store, const char *digest, stk_arena *arena, const char **ret_path,
+                     int64_t *ret_size, stk_err *err)
+{
+    return find(store, digest, false, arena, ret_path, ret_size, err);
+}
+
+void stk_store_set_origin(stk_store *store, stk_store_fetch fetch_fn, void *arg)
+{
+    store->fetch = fetch_fn;
+    store->fetch_arg = arg;
+}
+
+void stk_store_set_origin_has(stk_store *store, stk_store_has has)
+{
+    store->has = has;
+}
+
+int stk_store_add_absent(stk_store *store, const char *digest, int64_t size, bool is_dir,
+                         stk_err *err)
+{
+    stk_artifact a = {.size = size, .is_dir = is_dir};
+    state st = ABSENT;
+    bool absent = false;
+    int64_t there_size;
+    if (!stk_store_is_digest(digest, strlen(digest)) || size < 0) {
+        return stk_err_set(err, STK_E_PROTOCOL, "'%.80s', of %lld bytes, is no artifact", digest,
+                           (long long)size);
+    }
+    memcpy(a.digest, digest, sizeof a.digest);
+    STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
+    int rc = path == NULL ? no_memory(store, err) : stk_store_writable(store, err);
+    rc = rc != 0 ? rc : stk_store_use_begin(store, err);
+    rc = rc != 0 ? rc : look_up(store, digest, path, &st, &there_size, &is_dir, err);
+    rc = rc != 0 || st != ABSENT ? rc : is_absent(store, digest, &absent, &there_size, err);
+    return rc != 0 || st != ABSENT || absent ? rc : add_pending(store, &a, true, err);
 }

@@ -492,6 +492,101 @@ static void test_full(void **state)
     free(big);
 }
 
+typedef struct origin {
+    fixture *f;
+    const char *text; /* of the one artifact that it has */
+    char digest[STK_DIGEST_HEX + 1];
+    int n_asked, n_looked, error;
+} origin;
+
+static int has(void *arg, const char *digest, bool *ret_has, stk_err *err)
+{
+    origin *o = arg;
+    o->n_looked++;
+    *ret_has = o->text != NULL && strcmp(digest, o->digest) == 0;
+    return o->error == 0 ? 0 : stk_err_set(err, o->error, "the share is down");
+}
+
+static int fetch(void *arg, stk_store *store, const char *digest, stk_err *err)
+{
+    origin *o = arg;
+    stk_artifact got;
+    o->n_asked++;
+    if (o->error != 0) {
+        return stk_err_set(err, o->error, "the share is down");
+    }
+    if (o->text == NULL || strcmp(digest, o->digest) != 0) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "not there");
+    }
+    put_text(o->f, "fetched", o->text);
+    return stk_store_add_path(store, at(o->f, "fetched"), digest, &got, err);
+}
+
+/* Asks for what only the origin has, before and after its bytes came. */
+static void test_origin(void **state)
+{
+    fixture *f = *state;
+    const char *run = new_run(f, NULL, "p", 1);
+    origin o = {.f = f, .text = "from afar"};
+    const char *path = NULL;
+    int64_t size = -1;
+    stk_gc gc = {.keep_runs = 10};
+    uint64_t n = 9, bytes;
+    stk_tree_digest_bytes(o.text, strlen(o.text), o.digest);
+    assert_int_equal(stk_store_add_absent(f->store, "abc", 1, false, &f->err), STK_E_PROTOCOL);
+    OK(stk_store_add_absent(f->store, o.digest, 9, false, &f->err));
+    OK(stk_store_add_absent(f->store, o.digest, 9, false, &f->err));
+    assert_int_equal(f->store->n_pending, 1);
+    /* without an origin it isn't there */
+    assert_int_equal(stk_store_locate(f->store, o.digest, f->arena, &path, &size, &f->err),
+                     STK_E_NOT_FOUND);
+    stk_store_set_origin(f->store, fetch, &o);
+    OK(stk_store_locate(f->store, o.digest, f->arena, &path, &size, &f->err));
+    assert_int_equal(size, 9);
+    assert_int_equal(o.n_asked, 0);
+    assert_false(stk_file_exists(path));
+    commit_ref(f, run, o.digest);
+    reopen(f, 0);
+    /* a row without bytes is no fault, and kept as long as somebody names it */
+    OK(stk_store_verify(f->store, NULL, NULL, &n, &bytes, &f->err));
+    assert_int_equal(n, 0);
+    OK(stk_store_gc(f->store, &gc, 2, &f->err));
+    assert_int_equal(number(f, "SELECT count(*) FROM artifacts"), 1);
+    stk_store_set_origin(f->store, fetch, &o);
+    stk_store_set_origin_has(f->store, has);
+    o.text = NULL; /* it lost it, then it can't be reached */
+    assert_int_equal(stk_store_locate(f->store, o.digest, f->arena, &path, &size, &f->err),
+                     STK_E_NOT_FOUND);
+    o.text = "from afar";
+    o.error = STK_E_SYS;
+    assert_int_equal(stk_store_locate(f->store, o.digest, f->arena, &path, &size, &f->err),
+                     STK_E_SYS);
+    o.error = o.n_asked = 0;
+    for (int i = 0; i < 3; i++) {
+        OK(stk_store_locate(f->store, o.digest, f->arena, &path, &size, &f->err));
+        assert_int_equal(size, 9);
+    }
+    assert_int_equal(o.n_looked, 3); /* once more: an answer is kept */
+    o.error = STK_E_SYS;
+    assert_int_equal(stk_store_artifact(f->store, o.digest, f->arena, &path, &size, &f->err),
+                     STK_E_SYS);
+    assert_non_null(strstr(f->err.text, "the share is down"));
+    o.error = 0;
+    OK(stk_store_artifact(f->store, o.digest, f->arena, &path, &size, &f->err));
+    assert_int_equal(o.n_asked, 2);
+    assert_true(stk_file_exists(path));
+    OK(stk_store_artifact(f->store, o.digest, f->arena, &path, &size, &f->err));
+    assert_int_equal(o.n_asked, 2);
+    commit_ref(f, run, o.digest);
+    OK(stk_store_verify(f->store, NULL, NULL, &n, &bytes, &f->err));
+    assert_int_equal(n, 1);
+    char other[STK_DIGEST_HEX + 1];
+    stk_tree_digest_bytes("nobody has it", 13, other);
+    assert_int_equal(stk_store_artifact(f->store, other, f->arena, &path, &size, &f->err),
+                     STK_E_NOT_FOUND);
+    assert_non_null(strstr(f->err.text, "nor in the share"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -507,6 +602,7 @@ int main(void)
         TEST(test_killed),
         TEST(test_injected),
         TEST(test_full),
+        TEST(test_origin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,9 @@
 #include "base/map.h"
 #include "store/store.h"
 
+/* In place of the boot: the row of an artifact that only the origin has. */
+#define STK_STORE_ELSEWHERE "elsewhere"
+
 typedef enum {
 #define X(name, sql) STK_SQL_##name,
 #include "store/store_sql.def"
@@ -18,7 +21,7 @@ typedef enum {
 typedef struct stk_store_pending {
     char digest[STK_DIGEST_HEX + 1];
     int64_t size;
-    bool is_dir;
+    bool is_dir, is_absent;
 } stk_store_pending;
 
 struct stk_store {
@@ -46,10 +49,16 @@ struct stk_store {
     unsigned n_staged;
 
     stk_arena *arena; /* keys of `known` */
-    stk_map known;    /* digest → size << 2 | is_dir << 1 | good, of what was looked at already */
+    stk_map known; /* digest → size << 3 | is_absent << 2 | is_dir << 1 | good, of what was looked
+                      at already */
     stk_store_pending *pending;
     size_t n_pending;
     size_t cap_pending;
+
+    stk_store_fetch fetch; /* of the origin, or NULL */
+    stk_store_has has;     /* likewise */
+    void *fetch_arg;
+    bool is_fetching;
 };
 
 enum { STK_STORE_FORMAT = 2, STK_STORE_BUSY_MS = 10000 };

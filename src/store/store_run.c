@@ -204,6 +204,34 @@ int stk_store_run_row(stk_store *store, const char *run, int64_t *ret_row, stk_e
                                     : not_found(store, run, err);
 }
 
+int stk_store_bring_run(stk_store *store, const char *id, const char *name, const char *pipeline,
+                        const char *spec_json, size_t spec_len, int64_t created_ms, bool *ret_new,
+                        stk_err *err)
+{
+    int64_t row = 0;
+    *ret_new = false;
+    if (!stk_store_is_run_id(id)) {
+        return stk_err_set(err, STK_E_PROTOCOL, "'%.60s' is no run id", id);
+    }
+    int rc = stk_store_run_row(store, id, &row, err);
+    if (rc != STK_E_NOT_FOUND) {
+        return rc;
+    }
+    STK_TEXT_AUTO folder = run_path(store, id, NULL);
+    STK_TEXT_AUTO spec = run_path(store, id, "spec.json");
+    STK_TEXT_AUTO lock = run_path(store, id, "lock");
+    rc = stk_store_writable(store, err);
+    if (rc == 0 && (folder == NULL || spec == NULL || lock == NULL)) {
+        rc = no_memory(store, err);
+    }
+    rc = rc < 0 ? rc : stk_file_mkdirs(folder, 0777, err);
+    rc = rc < 0 ? rc : stk_file_write_atomic(spec, spec_json, spec_len, 0644, err);
+    rc = rc < 0 ? rc : stk_file_write(lock, "", 0, 0666, err);
+    rc = rc < 0 ? rc : add_row(store, id, name, pipeline, created_ms, err);
+    *ret_new = rc == 0;
+    return rc;
+}
+
 int stk_store_lock_run(stk_store *store, const char *run, int *ret_lock_fd, stk_err *err)
 {
     int rc = stk_store_writable(store, err);

@@ -433,6 +433,14 @@ static bool has_pid(const pid_t *pids, uint32_t n, pid_t pid)
     return false;
 }
 
+/* What an agent runs is the agent's to end, also where it is on this machine and for a run of ours:
+ * unless we are an agent's ourselves. */
+static bool has_marker(pid_t pid, const char *marker)
+{
+    return stk_proc_has_env(pid, marker) &&
+           (getenv("STOKER_AGENT") != NULL || !stk_proc_has_env(pid, "STOKER_AGENT=1"));
+}
+
 /* Marks members of `sessions` (which grows by the sessions that members lead), who has `marker`,
  * and all their descendants; never us nor init. */
 static int table_mark(table *t, stk_proc_members *sessions, const char *marker)
@@ -442,7 +450,7 @@ static int table_mark(table *t, stk_proc_members *sessions, const char *marker)
         process *p = &t->all[i];
         /* Kernel threads have no memory and nothing to read. */
         t->ours[i] = p->pid != self && p->pid > 1 && !stk_process_is_dead(p) && marker != NULL &&
-                     p->rss_pages > 0 && stk_proc_has_env(p->pid, marker);
+                     p->rss_pages > 0 && has_marker(p->pid, marker);
     }
     for (bool again = true; again;) {
         again = false;

@@ -55,7 +55,8 @@ uint32_t stk_proc_orphans(const pid_t *known, uint32_t n_known, uint32_t n_expec
 int64_t stk_proc_session_pss(pid_t sid);
 /* SIGKILL to every process of the session and their descendants, and every one whose initial
  * environment has `marker` ("K=V", or NULL), repeated until none is left or `timeout_ms` is over.
- * Returns how many were found in the last round. Never the caller itself. */
+ * Returns how many were found in the last round. Never the caller itself; by the marker never what
+ * an agent runs (STOKER_AGENT=1 in its environment), which is the agent's to end. */
 int stk_proc_kill_session(pid_t sid, const char *marker, int timeout_ms);
 
 /* The same for many sessions at once, and every member of these is taken with it. */

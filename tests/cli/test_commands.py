@@ -152,7 +152,11 @@ def test_options_after_the_name_of_a_pipeline(cli: Cli) -> None:
 @pytest.mark.parametrize(
     "arguments, code, said",
     [
-        ([], 0, "flow.py called no pipeline, so there is nothing to plan; name one: stoker plan"),
+        (
+            [],
+            0,
+            "flow.py called no pipeline and no flow, so there is nothing to plan; name one: stoker plan",
+        ),
         (["empty"], 0, "pipeline 'empty' has no steps"),
         (["wrong"], 2, "Wrong arguments when calling pipeline 'flow'"),
     ],

@@ -308,7 +308,7 @@ def test_the_period_is_the_users(cli: Cli) -> None:
     folder = Path(run.steps["a"]["dir"])
     data = (folder / "samples.bin").read_bytes()
     magic, n_devices, _, _ = struct.unpack_from("<8sIIq", data)
-    assert magic == b"STKSMP2\n" and n_devices == 0
-    times = [struct.unpack_from("<q", data, at)[0] for at in range(24, len(data) - 47, 48)]
+    assert magic == b"STKSMP3\n" and n_devices == 0
+    times = [struct.unpack_from("<q", data, at)[0] for at in range(24, len(data) - 63, 64)]
     assert 10 <= len(times) <= 32 and times == sorted(times)
     assert not os.path.exists(Path(run.steps["b"]["dir"]) / "samples.bin")

@@ -75,6 +75,18 @@ def test_show_step_and_task(wide: Cli) -> None:
         assert run.code == 2 and wrong.split("/")[1] in run.err, run.err
 
 
+def test_artifacts_by_number(wide: Cli) -> None:
+    """`--refs` says the same, each artifact once."""
+    plain = wide.json("show", "latest/work")
+    short = wide.json("show", "latest/work", "--refs")
+    refs = short.pop("refs")
+    for task in short["tasks"]:
+        for one in (task, *task["ranks"]):
+            one["artifacts"] = {name: refs[i] for name, i in one["artifacts"].items()}
+    assert short == plain
+    assert len(refs) == 4  # todo, and the part of each of three
+
+
 def test_logs_why_and_artifacts(wide: Cli) -> None:
     assert wide("logs", "latest/work/3", "--stdout").out == '"b c"|b c|1|3'
     all_of_it = wide("logs", "latest/work", "--stdout")
@@ -151,3 +163,33 @@ def test_client(wide: Cli) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith("3 [] [10, 'b c', ") or "todo" in done.stdout
+
+
+def test_plan(cli: Cli) -> None:
+    """Where the tasks of each step come from, before and after a run: what there will be of them is not known."""
+    steps = {
+        **WIDE,
+        "end": {"run": "true", "next": "train", "num_parallel": 3},
+        "train": {"run": "true", "next": "over", "resources": {"gpu_count": 2}},
+        "over": {"run": "true", "join": True},
+    }
+    document = cli.document(steps, parameters={"x": 3})
+    before = cli("plan", document)
+    assert before.code == 0
+    said = {line.split()[0]: " ".join(line.split()[1:]) for line in before.out.splitlines()[1:]}
+    assert said["start"].endswith(" first")
+    assert said["work"].endswith("one for each item of 'todo' of start")
+    assert said["gather"].endswith("joins work")
+    assert "where 'verdict' of gather is" in said["good"] and "after good" in said["end"]
+    assert "3 times 1 CPU" in said["train"] and before.out.count("3 at once, after end") == 1
+    assert "never ran" not in before.out and "cache" not in before.out
+    assert cli.run(steps, parameters={"x": 3}).code == 0
+    assert cli("plan", document).out == before.out
+    machine = cli("plan", "--simulate", "4xA100", document).out
+    assert (
+        "note: step 'train': its 3 ranks ask for 6 devices, all at once, and the simulated"
+        in machine
+    )
+    train = next(s for s in cli.json("plan", document)["steps"] if s["step"] == "train")
+    assert train["from"] == [{"step": "end", "grows": "parallel", "on": None, "n": 3}]
+    assert train["miss"] is None and not train["join"]

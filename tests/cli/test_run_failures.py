@@ -86,7 +86,12 @@ def memory(): raise MemoryError("all of it")
         ("steps:imports", [], "import", ["'no_such_module_here'", "pip install"]),
         ("steps:unpicklable", ["output"], "serialize", ["output", "lock"]),
         ("steps:exits", [], "exit", ["exit status 7"]),
-        ("steps:vanishes", [], "lost", ["without leaving a result"]),
+        (
+            "steps:vanishes",
+            [],
+            "exit",
+            ["by itself with exit status 0, without a result: os._exit"],
+        ),
         ("steps:dies", [], "signal", ["signal 11 (SIGSEGV)"]),
         ("steps:nothing", [], "", ["nothing", "steps"]),
         ("no_such_file:f", [], "import", ["no_such_file"]),

@@ -6,8 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
-from front_tools import PACKAGE, ROOT, run_python
+from front_tools import PACKAGE, ROOT, cannot, run_python
 
 SHIM = PACKAGE / "stoker" / "_compat"
 SEEDS = ROOT / "tests" / "data" / "seeds"
@@ -25,8 +24,8 @@ def metaflow_python() -> str:
     """An interpreter with the real Metaflow; `make build/metaflow/pyvenv.cfg` makes one, and `make test-all` does."""
     named = os.environ.get("STOKER_METAFLOW_PYTHON")
     for path in filter(None, (named, ROOT / "build" / "metaflow" / "bin" / "python")):
+        if not os.access(path, os.X_OK):
+            continue
         if subprocess.run([path, "-c", "import metaflow"], capture_output=True).returncode == 0:
             return str(path)
-    pytest.skip(
-        "Metaflow is not installed in build/metaflow (`make build/metaflow/pyvenv.cfg` does it)"
-    )
+    cannot("Metaflow is not installed in build/metaflow (`make build/metaflow/pyvenv.cfg` does it)")

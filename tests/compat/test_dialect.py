@@ -12,6 +12,10 @@ from zenml.enums import ModelStages, VisualizationType
 from zenml.hooks import alerter_failure_hook, alerter_success_hook
 from zenml.integrations.constants import HUGGINGFACE, PYTORCH
 from zenml.integrations.kubernetes.flavors import KubernetesOrchestratorSettings
+from zenml.integrations.kubernetes.flavors import KubernetesStepOperatorSettings
+from zenml.integrations.kubernetes.pod_settings import KubernetesPodSettings
+pods = KubernetesPodSettings(node_selectors={"a": "b"})
+assert KubernetesStepOperatorSettings(pod_settings=pods).pod_settings.node_selectors == {"a": "b"}
 from zenml.integrations.mlflow.flavors.mlflow_experiment_tracker_flavor import (
     MLFlowExperimentTrackerSettings,
 )

@@ -21,6 +21,8 @@ DATA = ROOT / "tests" / "data" / "metaflow"
 RECORDED = json.loads((DATA / "recorded.json").read_text())["cases"]
 BETTERMENTS = json.loads((DATA / "betterments.json").read_text())
 CASES = {one.name: one for one in family.cases()}
+PLAYED: set[str] = set()
+NEEDED: set[str] = set()  # the betterments' reasons
 LIVE = ("plain-foreach", "catch-branch", "resume_join-nested_foreach", "tags-linear")
 
 quick = [name for name, one in CASES.items() if one.quick]
@@ -29,10 +31,13 @@ rest = [name for name, one in CASES.items() if not one.quick]
 
 def on_purpose(name: str, difference: str) -> bool:
     """It is one of the betterments that tests/data/metaflow lists with their reasons."""
-    return any(
-        re.search(one["cases"], name) and re.search(one["difference"], difference)
+    found = [
+        one["why"]
         for one in BETTERMENTS
-    )
+        if re.search(one["cases"], name) and re.search(one["difference"], difference)
+    ]
+    NEEDED.update(found)
+    return bool(found)
 
 
 def compare(name: str, ours: dict[str, Any]) -> None:
@@ -41,6 +46,7 @@ def compare(name: str, ours: dict[str, Any]) -> None:
     play.comparable(ours, theirs)
     left = [one for one in play.differences(ours, theirs) if not on_purpose(name, one)]
     assert not left, f"{name}: ours | theirs\n" + "\n".join(left)
+    PLAYED.add(name)
 
 
 @needs_engine
@@ -71,3 +77,11 @@ def test_every_program_is_recorded() -> None:
     assert set(RECORDED) == set(CASES)
     stale = [n for n, one in CASES.items() if RECORDED[n]["program"] != play.digest(one)]
     assert not stale, f"`make record-metaflow` records these again: {stale}"
+
+
+def test_every_betterment_is_needed() -> None:
+    """Each of which all programs have been played: with the slow ones all, else those of the quick ones."""
+    meant = [(b["why"], {n for n in CASES if re.search(b["cases"], n)}) for b in BETTERMENTS]
+    assert not [why for why, names in meant if not names]
+    unused = [why for why, names in meant if names <= PLAYED and why not in NEEDED]
+    assert not unused, f"no longer a difference: remove these from betterments.json: {unused}"

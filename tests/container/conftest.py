@@ -35,6 +35,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -44,9 +45,13 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
+
+from front_tools import cannot
+
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-PACKAGES = ROOT / "tools" / "debian-containers.txt"
+PACKAGES = ROOT / "tools" / "debian-test-all.txt"
 START_S = 60.0
 TOOLS = [
     "sh",
@@ -317,12 +322,6 @@ def _owned_by_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def _cannot(reason: str) -> None:
-    if os.environ.get("CI"):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
-
-
 @contextmanager
 def _running(name: str, make: Callable[[Path, Path], Podman]) -> Iterator[Podman]:
     """An engine with its storage below build/container, for one session at a time."""
@@ -337,7 +336,7 @@ def _running(name: str, make: Callable[[Path, Path], Podman]) -> Iterator[Podman
         try:
             engine.serve()
         except (RuntimeError, OSError) as error:
-            _cannot(f"{name} can't run here: {error}")
+            cannot(f"{name} can't run here: {error}")
         try:
             yield engine
         finally:
@@ -361,7 +360,7 @@ def running_podman() -> Any:
 @pytest.fixture(scope="session")
 def podman() -> Iterator[Podman]:
     if shutil.which("podman") is None:
-        _cannot(f"no podman here; `make deps-test-all` installs {PACKAGES.name}")
+        cannot(f"no podman here; `make deps-test-all` installs {PACKAGES.name}")
     with running_podman() as engine:
         yield engine
 

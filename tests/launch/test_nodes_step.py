@@ -249,7 +249,7 @@ def test_a_node_without_enough_devices(on: On) -> None:
     error = steps["a"]["error"]
     assert code == 1 and "node 1 (ws1) could not be started" in error["cause"]
     log = (Path(steps["a"]["dir"]) / "stderr.log").read_text()
-    assert "the step asks for 2 devices of each node, and 1 of this one's 3 are free" in log
+    assert "2 devices of this machine are asked for, and 1 of its 3 are free" in log
     assert "never" not in (Path(steps["a"]["dir"]) / "stdout.log").read_text()
 
 

@@ -10,7 +10,7 @@ from typing import Any, Optional
 FAKE = """\
 #!{python}
 import json, os, sys
-words = [w for w in sys.argv[1:] if w != "--json"]
+words = [w for w in sys.argv[1:] if w not in ("--json", "--refs")]
 with open({calls!r}, "a") as file:
     file.write(" ".join(words) + "\\n")
 answers = json.load(open({answers!r}))
@@ -27,6 +27,14 @@ key = " ".join(words[:2])
 if words[0] == "runs":
     flow = words[1] if words[1] != "--limit" else None
     print(json.dumps([r for r in answers["runs"] if flow in (None, r["pipeline"])]))
+elif "--refs" in sys.argv and key in answers:
+    refs = []
+    for task in answers[key]["tasks"]:
+        for one in (task, *task.get("ranks", [])):
+            first = len(refs)
+            refs += one["artifacts"].values()
+            one["artifacts"] = {{n: first + i for i, n in enumerate(one["artifacts"])}}
+    print(json.dumps({{**answers[key], "refs": refs}}))
 elif key in answers:
     print(json.dumps(answers[key]))
 else:

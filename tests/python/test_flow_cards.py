@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_tools import environment, needs_engine, run_python
+from front_tools import cannot, environment, needs_engine, run_python
 
 from stoker.flow import cards
 
@@ -333,10 +333,13 @@ def test_a_task_without_a_card_has_a_page(done: Path) -> None:
 
 
 @needs_engine
-@pytest.mark.skipif(not shutil.which("chromium"), reason="Debian's chromium isn't installed")
+@pytest.mark.slow
 def test_in_a_browser(done: Path, tmp_path: Path) -> None:
     """Light and dark are what they say; no part of the page is wider than the window, and nothing was asked for."""
     from PIL import Image
+
+    if not shutil.which("chromium"):
+        cannot("Debian's chromium isn't installed (make deps-test-all)")
 
     page(done, "latest/start/1")
     brightness = {}

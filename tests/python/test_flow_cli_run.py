@@ -409,3 +409,22 @@ def test_a_run_that_is_ended(flow: Program, how: str) -> None:
     else:
         assert process.returncode == 3
         assert f"`stoker resume {run.id}` goes on from there" in said
+
+
+def test_lines_of_logs_have_times(flow: Program) -> None:
+    """Of when they were written, not of the log's end; the last line's is the file's own."""
+    line = "        print(time.time(), flush=True)\n"
+    text = FLOW.replace(
+        '        print("begins")\n',
+        f"        import time\n{line}        time.sleep(2.5)\n{line * 2}",
+    )
+    (flow.folder / "flow.py").write_text(text)
+    flow("run")
+    task = Flow("F").latest_run["start"].task
+    found = list(task.loglines("stdout"))
+    assert len(found) == 3
+    for seen, said in found:
+        assert -0.02 < seen.timestamp() - float(said) < 1.2, found
+    done = flow("logs", f"{task.parent.parent.id}/start", "--timestamps", "--stdout")
+    shown = [f"{seen:%Y-%m-%d %H:%M:%S.%f}"[:-3] + f" {said}\n" for seen, said in found]
+    assert done.stdout == "".join(shown)

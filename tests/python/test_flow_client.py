@@ -13,7 +13,7 @@ import front_tools  # noqa: F401 (puts the package on the path)
 import pytest
 from flow_tools import FakeStore, whole
 
-from stoker.flow import client
+from stoker.flow import _records, client
 from stoker.flow.client import DataArtifact, Flow, Metaflow, Run, Step, Task
 from stoker.flow.exception import (
     MetaflowInvalidPathspec,
@@ -102,6 +102,26 @@ def test_wide_steps_are_looked_through_in_linear_time_and_two_questions(store: F
     assert took[1] < 40 * took[0]  # 8 times as many; by the square it would be 64
 
 
+def test_a_live_run_isnt_asked_for_more_of_the_time_than_it_is_looked_at(
+    store: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer of a live run with thousands of tasks takes a while: it is good for ten times as long."""
+    store.add("r1", whole(4), status="running")
+    asked = _records.json_of
+
+    def slow(*words: Any) -> Any:
+        time.sleep(0.2)
+        return asked(*words)
+
+    monkeypatch.setattr(_records, "json_of", slow)
+    run = Run("F/r1")
+    store.save()
+    for task in run["work"]:
+        assert task.data.y is not None
+        time.sleep(0.06)  # longer than a quick answer is good for
+    assert store.calls == ["show r1/work"]
+
+
 def test_a_run_that_ended_is_read_once_and_a_live_one_again(store: FakeStore) -> None:
     store.add("r1", whole()[:2], status="running")
     run = Run("F/r1")
@@ -113,7 +133,9 @@ def test_a_run_that_ended_is_read_once_and_a_live_one_again(store: FakeStore) ->
     body["tasks"] = store.answers["show r2"]["tasks"]
     body["status"] = "succeeded"
     store.save()
-    time.sleep(0.06)
+    until = time.monotonic() + 10
+    while not run.finished and time.monotonic() < until:
+        time.sleep(0.05)
     assert run.finished
     assert run.end_task.id == "6" and run.finished_at is not None
     n = len(store.calls)

@@ -7,10 +7,10 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, Iterator
 
 import pytest
-from front_tools import needs_engine, run_python
+from front_tools import engine, environment, needs_engine, run_python
 from test_flow_run import logs, results, run
 
 pytestmark = needs_engine
@@ -342,11 +342,19 @@ def test_devices_that_are_too_few(tmp_path: Path) -> None:
     ]
 
 
-def test_a_gang_that_asks_for_more_than_there_is(tmp_path: Path) -> None:
+@pytest.fixture
+def few_cpus() -> Iterator[int]:
+    """At most two CPUs for what the test starts; how many."""
+    all_of_them = os.sched_getaffinity(0)
+    few = set(sorted(all_of_them)[:2])
+    os.sched_setaffinity(0, few)
+    yield len(few)
+    os.sched_setaffinity(0, all_of_them)
+
+
+def test_a_gang_that_asks_for_more_than_there_is(tmp_path: Path, few_cpus: int) -> None:
     """Of memory and CPUs policy fit gives what there is, and says so; strict refuses."""
-    cpus = len(os.sched_getaffinity(0))
-    if cpus > 16:
-        pytest.skip("it would take more ranks than a test should start")
+    cpus = few_cpus
     body = gang("pass", str(cpus + 1), "@resources(cpu=1, memory=100)\n    @parallel")
     done = play(tmp_path, body)
     said = rf"the {cpus + 1} ranks of step 'train' ask for {cpus + 1} CPUs together: this machine has .*, which they share"
@@ -702,3 +710,49 @@ class F(FlowSpec):
     done = play(tmp_path, body.replace("BEST", "False"), ok=False)
     assert "@model(load='mine'): no step before it sets self.mine" in done.stderr
     play(tmp_path, body.replace("BEST", "True"))
+
+
+def test_spin_has_the_devices_that_its_step_asks_for(tmp_path: Path) -> None:
+    """Leased for as long; a step that asks for none sees none; what isn't there is told, and what others have, too."""
+    program = """
+import os
+from stoker.flow import *
+class F(FlowSpec):
+    @step
+    def start(self):
+        print("start sees", repr(os.environ.get("CUDA_VISIBLE_DEVICES")))
+        self.next(self.end)
+    @resources(gpu=2)
+    @step
+    def end(self):
+        print("end sees", len([d for d in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if d]))
+if __name__ == '__main__': F()
+"""
+    env = {"STOKER_ACCEL": "sim:3xA100", "STOKER_LEASE_DIR": str(tmp_path / "leases")}
+    run_python(tmp_path, program, "run", **env)
+    spun = run_python(tmp_path, program, "spin", "end", **env)
+    assert "] end sees 2\n" in spun.stdout, spun.stdout + spun.stderr
+    spun = run_python(tmp_path, program, "spin", "start", **env)
+    assert re.search(r"\] start sees (''|'-1')$", spun.stdout, re.M), spun.stdout
+    spun = run_python(tmp_path, program, "spin", "end", **{**env, "STOKER_ACCEL": "sim:1xA100"})
+    assert (
+        "step 'end' asks for 2 GPUs: this machine has 1, which it gets" in spun.stdout + spun.stderr
+    )
+    assert "] end sees 1\n" in spun.stdout
+    spun = run_python(tmp_path, program, "spin", "end", STOKER_ACCEL="none")
+    assert "asks for 2 GPUs: this machine has none, it runs on the CPU" in spun.stdout + spun.stderr
+    assert "] end sees 0\n" in spun.stdout
+    hold = [str(engine()), "launch", "--hold", "2", "--", "sh", "-c", "echo held; read line"]
+    with subprocess.Popen(
+        hold,
+        env=environment(tmp_path / ".stoker", **env),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+        spun = run_python(tmp_path, program, "spin", "end", ok=False, **env)
+        assert holder.stdin is not None
+        holder.stdin.close()
+    said = spun.stdout + spun.stderr
+    assert "2 devices of this machine are asked for, and 1 of its 3 are free" in said, said
+    assert spun.returncode == 1 and "Task failed." in spun.stdout

@@ -233,6 +233,10 @@ REQUESTS = [
     ((kubernetes(gpu=2, gpu_vendor="amd"),), {"gpu_count": 2, "gpu_vendor": "amd"}),
     ((batch(trainium=16),), {"gpu_count": 16, "gpu_vendor": "aws", "gpu_class": "Trainium"}),
     ((batch(inferentia=1),), {"gpu_count": 1, "gpu_vendor": "aws", "gpu_class": "Inferentia"}),
+    ((kubernetes(trainium=2, efa=1),), {"gpu_count": 2, "gpu_vendor": "aws", "gpu_class": "Trainium"}),
+    ((kubernetes(tpu=4, tpu_accelerator="v5e", tpu_topology="2x2"),), {"gpu_count": 4, "gpu_vendor": "google"}),
+    ((kubernetes(gpu=1, gpu_vendor="intel"),), {"gpu_count": 1, "gpu_vendor": "intel"}),
+    ((batch(gpu=0, trainium=1),), {"gpu_count": 1, "gpu_vendor": "aws", "gpu_class": "Trainium"}),
     ((resources(cpu="0.5", memory="10"),), {"cpu_count": 0.5, "memory": "10MB"}),
 ]  # fmt: skip
 
@@ -273,7 +277,7 @@ def test_settings_of_decorators() -> None:
     inline = secrets(sources=[{"type": "inline", "options": {"env_vars": {"X": "hush"}}}])
     assert "hush" not in json.dumps(compiled(inline))
     kept = start_of(kubernetes(image="i", memory=1, labels={"a": "b"}))
-    assert kept["backend"] == {"kubernetes": {"image": "i", "labels": {"a": "b"}}}
+    assert kept["backend"] == {"kubernetes": {"image": "i", "memory": 1, "labels": {"a": "b"}}}
     attached = compiled(retry(times=1), options={"with": ["retry:times=9", "timeout:seconds=1"]})
     assert attached["steps"]["start"]["retry"]["max_retries"] == 1
     assert attached["steps"]["end"]["retry"]["max_retries"] == 9
@@ -285,7 +289,17 @@ WRONG = [
     (lambda: start_of(timeout()), "@timeout: say how long"),
     (lambda: start_of(resources(gpu=0.5)), "gpu is 0.5; it must be a whole number"),
     (lambda: start_of(resources(memory="4GB")), "memory is '4GB'; it must be a number"),
-    (lambda: start_of(kubernetes(gpu_vendor="intel")), "gpu_vendor is 'intel'"),
+    (lambda: start_of(kubernetes(gpu_vendor="habana")), "gpu_vendor is 'habana'"),
+    (lambda: start_of(batch(gpu=1, trainium=1)), "no machine has both gpu and trainium"),
+    (lambda: start_of(kubernetes(tpu=1, gpu=1)), "no machine has both gpu and tpu"),
+    (lambda: start_of(batch(swappiness=200)), "swappiness is 200; it must be a whole number from 0 to 100"),
+    (lambda: start_of(batch(shared_memory=0)), "shared_memory is 0; it must be a whole number of MB above 0"),
+    (lambda: start_of(batch(host_volumes=7)), "host_volumes is 7; it must be a list"),
+    (lambda: start_of(batch(gpu=1.5)), "gpu is 1.5; it must be a whole number"),
+    (lambda: start_of(kubernetes(use_tmpfs="maybe")), "use_tmpfs is 'maybe'"),
+    (lambda: start_of(kubernetes(tolerations={"key": "x"})), "tolerations is .*must be a list of dicts"),
+    (lambda: start_of(kubernetes(qos="best")), "qos is 'best'"),
+    (lambda: start_of(batch(queu="q")), "@batch has no attribute 'queu'.*did you mean 'queue'?"),
     (lambda: start_of(batch(trainium=1, inferentia=1)), "exclude each other"),
     (lambda: start_of(secrets(sources=["aws-secrets-manager.db/key"])), "STOKER_SECRET_KEY"),
     (lambda: start_of(secrets(sources="A")), "sources is a list"),
@@ -315,6 +329,26 @@ def test_with_values_are_json_or_texts() -> None:
     one = parse('environment:vars={"A": 1, "B": "x,y"}')
     assert one.attributes["vars"] == {"A": 1, "B": "x,y"}
     assert parse("kubernetes:image=a:b,gpu=2").given == {"image": "a:b", "gpu": 2}
+
+
+def test_arguments_of_a_place_are_kept_whole() -> None:
+    """All of @batch's and @kubernetes' arguments reach the document, those of --with as those above a step."""
+    given = {
+        **{"cpu": 2, "gpu": 1, "memory": "4096", "image": "i", "queue": "q", "iam_role": "r"},
+        **{"execution_role": "x", "shared_memory": "64", "max_swap": 0, "swappiness": 60, "efa": 1},
+        **{"host_volumes": ["/a"], "efs_volumes": ["fs-1"], "use_tmpfs": True, "tmpfs_size": 10},
+        **{"aws_batch_tags": {"a": "b"}, "tmpfs_tempdir": False, "tmpfs_path": "/t"},
+        **{"ephemeral_storage": 30, "log_driver": "awslogs", "log_options": ["k:v"]},
+        **{"executable": "/p", "privileged": False},
+    }
+    assert start_of(batch(**given))["backend"] == {"batch": given}
+    spec = compiled(options={"with": ["batch:queue=x,trainium=2", "kubernetes:gpu=0,namespace=n"]})
+    assert spec["steps"]["end"]["backend"] == {
+        "batch": {"queue": "x", "trainium": 2},
+        "kubernetes": {"gpu": 0, "namespace": "n"},
+    }
+    pods = {"gpu_type": "A100", "trainium": 1, "efa": 2, "tolerations": [{"key": "x"}]}
+    assert start_of(kubernetes(**pods))["backend"]["kubernetes"] == pods
 
 
 def test_flow_decorators_and_notes() -> None:

@@ -9,20 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front_tools import engine, needs_engine, run_python
+from front_tools import needs_engine, run_python
 
-
-def _grows() -> bool:
-    """The engine at hand runs graphs that grow."""
-    path = engine()
-    asked = subprocess.run([path or "false", "run", "--help"], capture_output=True)
-    return b"--clone" in asked.stdout
-
-
-pytestmark = [
-    needs_engine,
-    pytest.mark.skipif(not _grows(), reason="this engine runs no graphs that grow"),
-]
+pytestmark = needs_engine
 
 HEAD = """
 import os, sys, time
@@ -309,7 +298,7 @@ class F(FlowSpec):
 
 FAILING = {
     "unpicklable": ("self.bad = open('/dev/null')", "artifact 'bad' can't be kept.*TextIOWrapper"),
-    "exit": ("sys.exit(3)", r"the step called sys.exit\(3\), so what it has set is not kept"),
+    "exit": ("sys.exit(3)", r"the step called sys.exit\(3\), so nothing follows it"),
     "no next": ("if self.name: return", "ended without self.next.*end follows"),
     "the flow itself": ("self.me = self", "artifact 'me'.*a flow can't be stored"),
     "parameter": ("self.alpha = 1", "'alpha' is a parameter or attribute of the flow's class, which no"),
@@ -367,9 +356,7 @@ class F(FlowSpec):
         pass
 """, ok=False)  # fmt: skip
     assert done.returncode == 1
-    sentence = (
-        r"work/3 \(item 1 of start\) failed: host OOM: used .* of its 100 MB; ask for more memory"
-    )
+    sentence = r"work/3 \(item 1 of start\) failed: host OOM: used .* of its 100 MB; ask for more memory: @resources\(memory=…\), in MB"
     assert re.search(sentence, done.stderr), done.stderr
 
 
@@ -496,6 +483,44 @@ class F(FlowSpec):
 """)  # fmt: skip
     assert set(results(tmp_path, "mid")[0]["outputs"]) == {"changed"}
     assert logs(tmp_path, "end") == ["5 -1\n"]
+
+
+def test_large_arrays_arrive_and_what_others_hold_stays(tmp_path: Path) -> None:
+    """An array that only the flow has gives its memory back while it is written; nobody sees that."""
+    pytest.importorskip("numpy")
+    run(
+        tmp_path,
+        """
+import atexit
+import numpy
+N = 80 << 20
+KEPT = []
+
+class F(FlowSpec):
+    @step
+    def start(self):
+        def array(k):
+            return numpy.random.default_rng(k).integers(0, 255, N, dtype=numpy.uint8)
+        self.alone = array(1)
+        self.one = self.other = array(2)
+        self.kept = array(3)
+        KEPT.append(self.kept[N // 2:])
+        self.sums = [int(a.sum()) for a in (self.alone, self.one, self.kept, KEPT[0])]
+        atexit.register(self.look)
+        self.next(self.end)
+
+    def look(self):
+        print([int(a.sum()) for a in (self.alone, self.one, self.kept, KEPT[0])] == self.sums)
+
+    @step
+    def end(self):
+        found = [int(a.sum()) for a in (self.alone, self.other, self.kept, self.kept[N // 2:])]
+        print(found == self.sums)
+        del self.alone, self.one, self.other, self.kept
+""",
+    )
+    assert logs(tmp_path, "start") == ["True\n"]
+    assert logs(tmp_path, "end") == ["True\n"]
 
 
 def test_nodes_of_num_parallel(tmp_path: Path) -> None:
@@ -635,3 +660,78 @@ class F(Base):
         print(self.made, self.KIND, self.name)
 """)  # fmt: skip
     assert logs(tmp_path, "end") == ["[0, -1] derived F\n"]
+
+
+def test_sentences_of_other_ends(tmp_path: Path) -> None:
+    """A step that leaves by ``os._exit`` is tried no more often than it says; what can't say what it is still fails by
+    name; a value without a case shows the step's lines and none of ours; a thread that goes on is named."""
+    done = run(tmp_path, """
+class F(FlowSpec):
+    @step
+    def start(self):
+        os._exit(0)
+        self.next(self.end)
+    @step
+    def end(self):
+        pass
+""", ok=False)  # fmt: skip
+    assert (
+        "start/1 failed: it ended by itself with exit status 0, without a result: os._exit"
+        in done.stderr
+    )
+    assert len(list(tmp_path.glob(".stoker/runs/*/start/1/[0-9]*"))) == 1
+    done = run(tmp_path, """
+class Mute(Exception):
+    def __str__(self): raise RuntimeError
+class F(FlowSpec):
+    @catch(var="err", print_exception=False)
+    @step
+    def start(self):
+        raise Mute()
+        self.next(self.bad)
+    @step
+    def bad(self):
+        assert "__str__ raised RuntimeError" in self.err.exception
+        raise Mute()
+        self.next(self.end)
+    @step
+    def end(self):
+        pass
+""", ok=False)  # fmt: skip
+    assert re.search(
+        r"bad/2 failed: \S*Mute: \(what it says can't be told: its __str__ raised RuntimeError\) \(prog.py:\d+\)",
+        done.stderr,
+    ), done.stderr
+    done = run(tmp_path, """
+class F(FlowSpec):
+    @step
+    def start(self):
+        self.v = 3
+        self.next({1: self.end, 2: self.other}, condition="v")
+    @step
+    def other(self):
+        self.next(self.end)
+    @step
+    def end(self):
+        pass
+""", ok=False)  # fmt: skip
+    assert (
+        "which is 3, and there is no case for it" in done.stderr and "_next.py" not in done.stderr
+    )
+    assert "self.next({1: self.end" in done.stderr
+
+
+def test_a_thread_that_goes_on_is_named(tmp_path: Path) -> None:
+    run(tmp_path, """
+import threading
+class F(FlowSpec):
+    @step
+    def start(self):
+        threading.Thread(target=time.sleep, args=[6.5], name="poller").start()
+        self.next(self.end)
+    @step
+    def end(self):
+        pass
+""")  # fmt: skip
+    (said,) = logs(tmp_path, "start", "stderr")
+    assert "the task goes on until its thread 'poller' ends: join it in the step" in said

@@ -142,3 +142,15 @@ def test_what_is_not_there_says_so(place: Path) -> None:
             kind(str(place))
     with pytest.raises(MetaflowException, match="notebook"):
         NBRunner(object)
+
+
+def test_a_file_without_a_flow(tmp_path: Path) -> None:
+    (tmp_path / "none.py").write_text("print('hi')\n")
+    with (
+        Runner(str(tmp_path / "none.py"), show_output=False) as runner,
+        pytest.raises(
+            MetaflowException,
+            match="ended well and began no run: it needs a class",
+        ),
+    ):
+        runner.run()

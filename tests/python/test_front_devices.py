@@ -371,14 +371,15 @@ def write_samples(path: Path, version: int, rows: list[tuple[int, int, int, list
     raw += b"".join(uuid.ljust(64, b"\0") for uuid in uuids)
     for time_ms, rss, cpu_us, devices in rows:
         raw += struct.pack("<qqq", time_ms, rss, cpu_us)
-        if version == 2:
-            raw += struct.pack("<qqII", -1, -1, len(devices), 0)
+        if version > 1:
+            logs = struct.pack("<qq", 10 * time_ms, -1) if version > 2 else b""
+            raw += struct.pack("<qq", -1, -1) + logs + struct.pack("<II", len(devices), 0)
         for memory, busy in devices:
             raw += struct.pack("<qii", memory, busy, 0) + bytes(0 if version == 1 else 72)
     path.write_bytes(raw)
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_read_samples(tmp_path: Path, version: int) -> None:
     path = tmp_path / "samples.bin"
     assert read_samples(str(path)) == (0, [], [])
@@ -390,6 +391,9 @@ def test_read_samples(tmp_path: Path, version: int) -> None:
     start, uuids, samples = read_samples(str(path))
     assert (start, uuids) == (1_700_000_000_000, ["GPU-a", "GPU-b"])
     assert [s.time_s for s in samples] == [0.1, 0.2]
+    assert [s.log_bytes for s in samples] == (
+        [(1000, -1), (2000, -1)] if version > 2 else [(-1, -1)] * 2
+    )
     assert [list(s.devices) for s in samples] == [two, two]  # the second repeats the first
     granted = [{"uuid": "GPU-a", "model": "A", "share_bytes": 1 << 30}, {"uuid": "GPU-b"}]
     data, count = profile_of(str(tmp_path), granted)

@@ -172,6 +172,28 @@ def test_settings_of_components():
     assert layer["extra"] == {"settings": {"orchestrator.sagemaker": {"instance_type": "ml"}}}
 
 
+def test_pod_settings_with_objects_inside():
+    """ZenML's settings nest its own objects, and the Kubernetes client's: as the API spells them."""
+
+    class Pods:
+        def model_dump(self, exclude_unset):
+            return {"tolerations": [Toleration()], "node_selectors": {"a": "b"}}
+
+    class Toleration:
+        attribute_map = {"key": "key", "toleration_seconds": "tolerationSeconds", "value": "value"}
+        key, toleration_seconds, value = "x", 5, None
+
+    class Orchestrator:
+        def model_dump(self, exclude_unset):
+            return {"pod_settings": Pods()}
+
+    layer = settings_layer({"step_operator.kubernetes": Orchestrator()}, "x")
+    assert layer["backend"]["kubernetes"]["pod_settings"] == {
+        "tolerations": [{"key": "x", "tolerationSeconds": 5}],
+        "node_selectors": {"a": "b"},
+    }
+
+
 def test_objects_of_other_libraries_are_settings_too():
     class Foreign:
         def model_dump(self, exclude_unset):
@@ -217,15 +239,12 @@ def test_execution_mode_refused():
         pipeline(name="p", execution_mode="slow")(lambda: None)
 
 
-def test_options_without_effect_are_said():
-    with pytest.warns(StokerWarning, match="step_operator 'gpu_pool' is kept but has no effect"):
+def test_options_without_effect_are_kept():
+    @step(enable_step_logs=False)
+    def f():
+        return 1
 
-        @step(step_operator="gpu_pool", enable_step_logs=False)
-        def f():
-            return 1
-
-    assert f.layer["extra"]["zenml"] == {"step_operator": "gpu_pool", "enable_step_logs": False}
-    assert "backend" not in f.layer
+    assert f.layer["extra"]["zenml"] == {"enable_step_logs": False}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         step(step_operator=False, enable_artifact_metadata=True, heartbeat_healthy_threshold=30)(
@@ -235,7 +254,13 @@ def test_options_without_effect_are_said():
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [("docker", {"docker": {}}), ("local_docker", {"docker": {}}), ("local", "local")],
+    [
+        ("docker", {"docker": {}}),
+        ("local_docker", {"docker": {}}),
+        ("local", "local"),
+        ("kubernetes", {"kubernetes": {}}),
+        ("gpu_pool", {"stack": "gpu_pool"}),
+    ],
 )
 def test_step_operator_is_a_place(name, backend):
     with warnings.catch_warnings():
@@ -245,7 +270,8 @@ def test_step_operator_is_a_place(name, backend):
     assert "extra" not in f.layer
     inside = step(settings={"orchestrator.docker": {"shm_size": "1g"}})(lambda: 1)
     moved = inside.with_options(step_operator=name).layer["backend"]
-    assert moved == ("local" if name == "local" else {"docker": {"shm_size": "1g"}})
+    kept = {"docker": {"shm_size": "1g"}}
+    assert moved == ("local" if name == "local" else {**backend, **kept})
 
 
 def test_cache_policy():

@@ -15,6 +15,7 @@ import sys
 import threading
 import types
 import uuid
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from stoker._materialize import (
     _files,
     _json,
     _safetensors,
+    _spend,
 )
 
 CHUNK = 16 << 20
@@ -304,6 +306,78 @@ def test_digest_without_the_engine(
     whole = os.urandom(1000) * 40000
     path = tmp_path / "file"
     assert _files.write_parts(str(path), [whole]) == (len(whole), digest_of(path))
+
+
+# ---------------------------------------------------------------- memory that goes back
+
+
+def _array(n: int = 1 << 20) -> Any:
+    numpy = pytest.importorskip("numpy")
+    return numpy.arange(n, dtype=numpy.uint8)
+
+
+def test_whose_array_may_be_spent(monkeypatch: pytest.MonkeyPatch) -> None:
+    numpy = pytest.importorskip("numpy")
+    monkeypatch.setattr(_spend, "SPEND_FROM", 1 << 20)
+    assert _spend.is_last([_array()])
+    assert _spend.is_last([_array().reshape(1024, 1024).T])  # what it is a view of is nobody's
+    assert not _spend.is_last([_array(1000)])  # small
+    assert not _spend.is_last([_array().tobytes()])
+    assert not _spend.is_last([numpy.frombuffer(bytearray(1 << 20), numpy.uint8)])
+    assert not _spend.is_last([numpy.full(1 << 20, "x", object)])
+    kept = _array()
+    assert not _spend.is_last([kept])
+    for hold in (
+        lambda one: one[5:],  # a view
+        memoryview,
+        lambda one: weakref.ref(one),
+        lambda one: types.SimpleNamespace(of=one),
+        lambda one: one.ctypes,
+    ):
+        holder = [_array()]
+        other = hold(holder[0])
+        assert not _spend.is_last(holder), hold
+        del other
+        assert _spend.is_last(holder), hold
+    half = [_array(2 << 20)]
+    half.append(half[0][: 1 << 20])
+    assert not _spend.is_last(half[1:])  # its whole is somebody's
+
+
+@pytest.mark.parametrize("make", ["plain", "view", "fortran", "strided"])
+def test_a_spent_array_is_written_whole(
+    make: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numpy = pytest.importorskip("numpy")
+    monkeypatch.setattr(_files, "_HELPER_FROM", 0)
+    numbers = numpy.random.default_rng(3).integers(0, 1 << 60, 5 << 20)
+    array = {
+        "plain": lambda: numbers,
+        "view": lambda: numbers[777:-5],
+        "fortran": lambda: numbers.reshape(1 << 10, -1).T,
+        "strided": lambda: numbers[::2],
+    }[make]()
+    before = array.copy()
+    entry = store(array, tmp_path, spend=True)
+    assert entry["digest"] == digest_of(Path(entry["path"]))
+    assert numpy.array_equal(_materialize.load(entry), before)
+    gone = not array.any() or not array.ravel("K")[4096:-4096].any()
+    assert gone == (make != "strided")  # of that one it is the copy's memory
+    if make == "view":  # nothing but its own
+        assert numbers[:777].all() and numbers[-5:].all()
+
+
+def test_a_spent_array_without_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "stoker"
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("STOKER_BIN", str(program))
+    monkeypatch.setattr(_files, "_HELPER_FROM", 0)
+    array = _array(40 << 20)
+    before = array.copy()
+    entry = store(array, tmp_path, spend=True)
+    assert entry["digest"] == digest_of(Path(entry["path"]))
+    assert (_materialize.load(entry) == before).all()
 
 
 def test_disk_full_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

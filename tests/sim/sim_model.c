@@ -56,7 +56,7 @@ uint32_t sim_kind_of(const sim *s, uint32_t task)
     for (uint32_t i = 0;; i++) {
         const stk_sched_task *b = &s->tasks[i].ask;
         if (a->cpu_milli == b->cpu_milli && a->memory_bytes == b->memory_bytes &&
-            sim_n_devices(&s->tasks[task]) == sim_n_devices(&s->tasks[i])) {
+            a->place == b->place && sim_n_devices(&s->tasks[task]) == sim_n_devices(&s->tasks[i])) {
             return i;
         }
     }
@@ -64,14 +64,21 @@ uint32_t sim_kind_of(const sim *s, uint32_t task)
 
 /* --- resources, added up from what runs --- */
 
+enum { PLACE = 4, N_AMOUNTS = PLACE + STK_SCHED_PLACES };
+
 typedef struct amounts {
-    int64_t v[4]; /* CPU, memory, devices, workers */
+    int64_t v[N_AMOUNTS]; /* CPU, memory, devices, workers, places elsewhere */
 } amounts;
 
 static amounts asked(const sim *s, uint32_t task)
 {
     const stk_sched_task *a = &s->tasks[task].ask;
-    return (amounts){{a->cpu_milli, a->memory_bytes, sim_n_devices(&s->tasks[task]), 1}};
+    amounts all = {{a->cpu_milli, a->memory_bytes, sim_n_devices(&s->tasks[task]), 1}};
+    if (a->place > 0) {
+        all = (amounts){{0, 0, 0, 1}};
+        all.v[PLACE + a->place - 1] = 1;
+    }
+    return all;
 }
 
 static amounts free_now(const sim *s)
@@ -79,9 +86,12 @@ static amounts free_now(const sim *s)
     const stk_sched_config *c = &s->config;
     amounts left = {{c->cpu_milli, c->memory_bytes, c->host.n,
                      c->max_workers == 0 ? SIM_TASKS_MAX : c->max_workers}};
+    for (int i = 0; i < STK_SCHED_PLACES; i++) {
+        left.v[PLACE + i] = c->max_away[i] == 0 ? SIM_TASKS_MAX : c->max_away[i];
+    }
     for (uint32_t i = 0; i < s->n_tasks; i++) {
         amounts a = asked(s, i);
-        for (int d = 0; d < 4 && s->tasks[i].state == STK_TASK_RUNNING; d++) {
+        for (int d = 0; d < N_AMOUNTS && s->tasks[i].state == STK_TASK_RUNNING; d++) {
             left.v[d] -= a.v[d];
         }
     }
@@ -90,7 +100,7 @@ static amounts free_now(const sim *s)
 
 static bool fits(amounts ask, amounts left)
 {
-    for (int d = 0; d < 4; d++) {
+    for (int d = 0; d < N_AMOUNTS; d++) {
         if (ask.v[d] > left.v[d]) {
             return false;
         }
@@ -98,10 +108,16 @@ static bool fits(amounts ask, amounts left)
     return true;
 }
 
-/* Would starting `ask` leave too little of something for `other`? */
+/* Would starting `ask` leave too little of something for `other`? Not where that waits for a place
+ * elsewhere, which nothing here gives it. */
 static bool is_in_the_way(amounts ask, amounts left, amounts other)
 {
-    for (int d = 0; d < 4; d++) {
+    for (int d = PLACE; d < N_AMOUNTS; d++) {
+        if (other.v[d] > left.v[d]) {
+            return false;
+        }
+    }
+    for (int d = 0; d < N_AMOUNTS; d++) {
         if (ask.v[d] > 0 && left.v[d] - ask.v[d] < other.v[d]) {
             return true;
         }
@@ -401,7 +417,7 @@ void sim_check_actions(sim *s, const stk_action *actions, uint32_t n, bool is_al
             if (!fits(ask, left)) {
                 sim_broken(s, "task %u is to start over capacity", a->task);
             }
-            for (int d = 0; d < 4; d++) {
+            for (int d = 0; d < N_AMOUNTS; d++) {
                 left.v[d] -= ask.v[d];
             }
         }

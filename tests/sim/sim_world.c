@@ -43,6 +43,14 @@ void sim_draw_task(sim *s, uint32_t task)
         t->ask.asks = &t->devices;
         t->ask.n_asks = 1;
     }
+    if (s->config.max_away[0] > 0 && sim_one_in(s, 3)) {
+        t->ask.place = 1 + sim_below(s, 2); /* the second has no limit */
+        t->ask.cpu_milli = 0;
+        t->ask.memory_bytes *= 5; /* more than there is here */
+        t->ask.asks = NULL;
+        t->ask.n_asks = 0;
+        t->devices.n = 0;
+    }
     t->ask.max_retries = PICK(s, 0, 0, 1, 3);
     t->ask.delay_ms = PICK(s, 0, 1, 20, 500);
     t->ask.backoff = PICK(s, 1, 1, 2);
@@ -76,6 +84,7 @@ void sim_draw_world(sim *s, uint32_t n_tasks)
                                    .memory_bytes = 1000,
                                    .host = {devices, PICK(s, 0, 1, 2, 8), NULL},
                                    .max_workers = PICK(s, 0, 1, 3, 12),
+                                   .max_away = {PICK(s, 0, 1, 3)},
                                    .mode = (stk_mode)sim_below(s, 3),
                                    .seed = s->seed};
     s->kill_one_in = PICK(s, 0, 0, 150, 25);

@@ -125,6 +125,12 @@ static void draw_sort(stream *s, sort *r)
         }
     }
     r->task.asks = r->asks;
+    if (s->config.max_away[0] > 0 && one_in(s, 3)) {
+        r->task.place = 1;
+        r->task.cpu_milli = 0;
+        r->task.n_asks = 0;
+        r->task.memory_bytes *= 5; /* more than there is here */
+    }
 }
 
 /* Much small work, and now and then somebody who needs (nearly) all: who could be passed over for
@@ -140,6 +146,7 @@ static void draw_hungry(stream *s)
         sort *r = &s->sorts[i];
         bool is_big = i == 0;
         bool is_shared = s->devices[0].total_mib > 0 && (is_big ? one_in(s, 3) : !one_in(s, 4));
+        r->task.place = 0;
         r->task.n_asks = 1;
         r->task.cpu_milli = is_big && one_in(s, 3) ? s->config.cpu_milli : 100;
         r->task.memory_bytes = is_big && one_in(s, 3) ? 900 : below(s, 20);
@@ -169,6 +176,7 @@ static void draw(stream *s)
                                    .memory_bytes = 1000,
                                    .host = {s->all, n, one_in(s, 2) ? s->links : NULL},
                                    .max_workers = one_in(s, 2) ? 0 : 2 + below(s, 8),
+                                   .max_away = {one_in(s, 2) ? 0 : 1 + below(s, 4)},
                                    .seed = s->seed};
     s->n_sorts = 2 + below(s, SORTS - 1);
     for (uint32_t i = 0; i < s->n_sorts; i++) {
@@ -237,20 +245,24 @@ static void check_devices(stream *s, uint32_t task, const stk_action *a)
 static void check_amounts(stream *s)
 {
     int64_t cpu = 0, memory = 0;
-    uint32_t n = 0;
+    uint32_t n = 0, n_away = 0;
     for (uint32_t i = 0; i < s->n_tasks; i++) {
         if (s->jobs[i].state == STK_TASK_RUNNING) {
-            cpu += s->sorts[s->jobs[i].i_sort].task.cpu_milli;
-            memory += s->jobs[i].memory;
+            const stk_sched_task *task = &s->sorts[s->jobs[i].i_sort].task;
+            cpu += task->cpu_milli;
+            memory += task->place > 0 ? 0 : s->jobs[i].memory;
+            n_away += task->place;
             n++;
         }
     }
     stk_sched_counts c;
     stk_sched_count(s->sched, &c);
     if (cpu > s->config.cpu_milli || memory > s->config.memory_bytes ||
-        (s->config.max_workers > 0 && n > s->config.max_workers) || n != s->n_running ||
+        (s->config.max_workers > 0 && n > s->config.max_workers) ||
+        (s->config.max_away[0] > 0 && n_away > s->config.max_away[0]) || n != s->n_running ||
         c.cpu_used != cpu || c.memory_used != memory || c.running != n) {
-        broken(s, "%" PRId64 " CPU, %" PRId64 " memory, %u running", cpu, memory, n);
+        broken(s, "%" PRId64 " CPU, %" PRId64 " memory, %u running, %u of them elsewhere", cpu,
+               memory, n, n_away);
     }
 }
 

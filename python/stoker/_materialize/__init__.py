@@ -24,6 +24,9 @@ __all__ = ["INLINE_MAX", "LoadError", "Saved", "SerializeError", "load", "store"
 
 INLINE_MAX = 64 << 10  # bytes of JSON that travel inside of result.json
 _compact = json.JSONEncoder(separators=(",", ":")).encode
+_parse = json.JSONDecoder().decode
+_READ = 1 << 16
+_SHORT = (int, bool, type(None), float)  # JSON of a few bytes
 _PICKLES = ("pickle", "safetensors+pickle", _custom.FORMAT)
 _QUIET = re.compile(  # libraries whose objects are meant to be pickled: no warning
     r"(numpy|pandas|torch|torchvision|sklearn|scipy|xgboost|lightgbm|catboost|statsmodels|joblib|polars"
@@ -69,10 +72,8 @@ class Json:
 
     @staticmethod
     def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:
-        with open(path, "rb") as stream:
-            raw = stream.read()
         try:
-            return _json.decode(json.loads(raw.decode("utf-8")))
+            return _json.decode(_parse(read(path).decode("utf-8")))
         except ValueError as exc:
             raise LoadError(f"'{path}' is no JSON: {exc}") from exc
 
@@ -100,6 +101,23 @@ class Custom:
 
     formats = (_custom.FORMAT,)
     load = staticmethod(_custom.load)
+
+
+_OURS = {  # what is loaded by these needs no other module
+    format_: handler for handler in (Json, Pickle, Custom) for format_ in handler.formats
+}
+
+
+def read(path: str) -> bytes:
+    """The whole file, by as few calls and objects as it takes."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = [os.read(fd, _READ)]
+        while len(parts[-1]) == _READ:  # a plain file's read is short at its end only
+            parts.append(os.read(fd, _READ))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+    finally:
+        os.close(fd)
 
 
 def _handlers() -> Tuple[Any, ...]:
@@ -131,6 +149,7 @@ def store(
     materializer: Any = None,
     warnings: Optional[List[str]] = None,
     name: str = "",
+    spend: bool = False,
 ) -> Tuple[Dict[str, Any], Dict[str, Any]]:
     """Store one value: small JSON inside of the entry, everything else at ``path``.
 
@@ -140,6 +159,7 @@ def store(
         materializer: a class, source path or list of classes to use instead of the usual choice.
         warnings: sentences are added here.
         name: the output's name, for these sentences.
+        spend: :func:`._spend.is_last` said that the value may be lost; an array's memory goes back.
 
     Returns:
         The entry for ``result.json`` (``{"value", "type"}`` or ``{"path", "format", "type", "meta"[,
@@ -156,6 +176,8 @@ def store(
         except (_json.NotJson, RecursionError):
             pass
         else:
+            if type(document) in _SHORT:
+                return {"value": document, "type": kind}, {}
             text = _compact(document).encode("ascii")
             if len(text) <= INLINE_MAX:
                 return {"value": document, "type": kind}, {}
@@ -163,7 +185,12 @@ def store(
                 saved = _written(Json.save_text, text, path)
                 return _entry(saved, path, kind), {}
     if own is None:
-        saved = _written(_save_file, value, path)
+        if spend:
+            from ._arrays import Numpy
+
+            saved = _written(lambda value, path: Numpy.save(value, path, spend=True), value, path)
+        else:
+            saved = _written(_save_file, value, path)
         if saved.format in _PICKLES and warnings is not None:
             _warn_of_pickle(value, kind, name, warnings)
     else:
@@ -246,6 +273,8 @@ def load(entry: Dict[str, Any], annotation: Any = None, links: str = "") -> Any:
             from ..flow import _items
 
             return _items.load(path)
+        if format_ in _OURS:
+            return _OURS[format_].load(path, meta, annotation)
         for handler in _handlers():
             if format_ in handler.formats:
                 return handler.load(path, meta, annotation)

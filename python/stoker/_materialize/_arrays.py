@@ -37,8 +37,12 @@ class Numpy:
         return not value.dtype.hasobject
 
     @staticmethod
-    def save(value: Any, path: str) -> Saved:
-        """Write header and data as ``numpy.save`` does, straight from the array's memory."""
+    def save(value: Any, path: str, spend: bool = False) -> Saved:
+        """Write header and data as ``numpy.save`` does, straight from the array's memory.
+
+        Args:
+            spend: nobody will look at the array again (:mod:`._spend`); its content is lost.
+        """
         numpy: Any = sys.modules["numpy"]
         array = numpy.asarray(value)
         fortran = array.flags.f_contiguous and not array.flags.c_contiguous
@@ -54,7 +58,8 @@ class Numpy:
             lib.write_array_header_2_0(head, fields)
         flat = (array.T if fortran else array).reshape(-1)
         raw = flat.view(numpy.uint8) if flat.size and flat.dtype.itemsize else b""
-        _, digest = write_parts(path, [head.getvalue(), raw])
+        address = flat.__array_interface__["data"][0] if spend else 0
+        _, digest = write_parts(path, [head.getvalue(), raw], spend=address)
         return _saved("npy", {"shape": list(array.shape), "dtype": str(array.dtype)}, digest)
 
     @staticmethod

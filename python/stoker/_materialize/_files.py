@@ -18,14 +18,19 @@ CHUNK = 16 << 20
 HASH_FROM = 1 << 20  # smaller files are hashed by the engine: not worth importing hashlib here
 _MAX_THREADS = 8
 _HELPER_FROM = 64 << 20  # below, starting a program takes longer than it saves
+_PIECE = 4 << 20  # is written, then given back where nobody needs it any more
 
 
-def write_parts(path: str, parts: Sequence[Any], always_hash: bool = False) -> Tuple[int, str]:
+def write_parts(
+    path: str, parts: Sequence[Any], always_hash: bool = False, spend: int = 0
+) -> Tuple[int, str]:
     """Write buffers one after the other into a new file.
 
     Args:
         parts: objects with a contiguous buffer.
         always_hash: give a digest for small files too.
+        spend: address of the last part's buffer where nobody needs that any more (see :mod:`._spend`):
+            its content is lost.
 
     Returns:
         Size in bytes, and the artifact digest ("" where the file is below 1 MiB and not asked for).
@@ -45,7 +50,12 @@ def write_parts(path: str, parts: Sequence[Any], always_hash: bool = False) -> T
         helper = _start_helper(fd, size) if size >= _HELPER_FROM else None
         if helper is None:
             return size, _hash_chunks(chunks, fd)
-        return size, _write_beside(helper, fd, chunks) or _hash_chunks(chunks, None)
+        spender = None
+        if spend:
+            from . import _spend
+
+            spender = _spend.spender(spend, size - views[-1].nbytes)
+        return size, _write_beside(helper, fd, chunks, spender) or _hash_file(fd, size)
     finally:
         os.close(fd)
 
@@ -96,7 +106,9 @@ def _start_helper(fd: int, size: int) -> Any:
         return None
 
 
-def _write_beside(helper: Any, fd: int, chunks: Sequence[Tuple[int, List[memoryview]]]) -> str:
+def _write_beside(
+    helper: Any, fd: int, chunks: Sequence[Tuple[int, List[memoryview]]], spender: Any = None
+) -> str:
     """Write the chunks, telling the helper of each; its digest, or "" where it came to grief.
 
     One thread writes: the kernel lets only one into a file.
@@ -105,7 +117,10 @@ def _write_beside(helper: Any, fd: int, chunks: Sequence[Tuple[int, List[memoryv
         listens = True
         for offset, pieces in chunks:
             for piece in pieces:
-                _write_all(fd, piece, offset)
+                for begin in range(0, piece.nbytes, _PIECE):
+                    _write_all(fd, piece[begin : begin + _PIECE], offset + begin)
+                    if spender is not None:
+                        spender.up_to(offset + min(begin + _PIECE, piece.nbytes))
                 offset += piece.nbytes
             try:
                 listens = listens and helper.stdin.write(b".") == 1
@@ -114,6 +129,20 @@ def _write_beside(helper: Any, fd: int, chunks: Sequence[Tuple[int, List[memoryv
         helper.stdin.close()
         digest: str = helper.stdout.read().decode("ascii", "replace").strip()
     return digest if len(digest) == 64 else ""
+
+
+def _hash_file(fd: int, size: int) -> str:
+    """The digest of what is written."""
+    import mmap
+
+    with mmap.mmap(fd, size, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
+        chunks = _chunks([view], size)
+        try:
+            return _hash_chunks(chunks, None)
+        finally:
+            for _, pieces in chunks:
+                for piece in pieces:
+                    piece.release()
 
 
 def _hash_chunks(chunks: Sequence[Tuple[int, List[memoryview]]], fd: Optional[int]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from .._emit import Compiled, External, origin
+from .._compiled import Compiled, External, origin
+from .._digest import sha256
 from .._entry import Entry
 from .._jsonable import NotJsonError, exact
-from .._types import ExternalArtifact
 from ._decorators import attach, decorators_of, flow_decorators_of
 from ._decorators._resources import request_of
 from ._flow import constants_of
@@ -119,6 +119,8 @@ class _Inputs:
             except NotJsonError:
                 document = None
             if document is None or _size(document) > _VALUE_MAX:
+                from .._types import ExternalArtifact
+
                 self.stored[one.var] = ExternalArtifact(value)
             else:
                 # What JSON has no word for (NaN) stands there as a mapping.
@@ -222,11 +224,10 @@ def _near(path: str) -> str:
 
 def _code_of(cls: Any) -> str:
     """Digest of the flow's source, by which ``stoker resume`` knows that it changed."""
-    import hashlib
     import inspect
     import linecache
 
-    digest = hashlib.sha256()
+    digest = sha256()
     for base in cls.__mro__:
         if base.__module__.startswith("stoker.") or base is object:
             continue

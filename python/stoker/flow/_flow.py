@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple, overload
 
+from ._next import say_next
+
 
 @overload
 def step(func: Callable[..., Any]) -> Callable[..., Any]: ...
@@ -160,8 +162,6 @@ class FlowSpec:
             InvalidNextException: it is none of these, or not what the source says.
             RuntimeError: the switch has no case for the value.
         """
-        from ._next import say_next
-
         say_next(self, dsts, kwargs)
 
     def merge_artifacts(

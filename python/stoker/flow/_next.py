@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from .exception import InvalidNextException
+from .exception import InvalidNextException, told
 
 _FORMS = ("foreach", "num_parallel", "condition")
 
@@ -86,10 +86,11 @@ def _switch(flow: Any, step: str, dsts: Tuple[Any, ...], condition: Any) -> Tran
     try:
         chosen = cases[value]
     except (KeyError, TypeError):
-        raise RuntimeError(
+        no_case = RuntimeError(
             f"step '{step}' switches on self.{condition}, which is {value!r}, and there is no case for it: the cases "
             f"are {', '.join(map(repr, cases))}; add this one, or set self.{condition} to one of them"
-        ) from None
+        )
+        raise told(no_case) from None
     return Transition([_name(flow, step, chosen)])
 
 

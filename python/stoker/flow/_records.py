@@ -6,7 +6,6 @@ ended doesn't change any more and is kept; what runs is asked for again when it 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -14,9 +13,13 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from .._binary import json_of, output_of
 from .._config import stored_spec
+from .._digest import sha256
 from .._errors import EngineError
 
-_FRESH_S = 0.05  # an answer about a live run is good for so long: one look reads many properties
+# An answer about a live run is good for so long, or for so many times what it took: one look reads many properties,
+# of many tasks.
+_FRESH_S = 0.05
+_FRESH_TIMES = 10
 _LIVE = ("running", "interrupted")  # an interrupted run may be taken up
 
 
@@ -50,6 +53,20 @@ def listed(store: Optional[str], flow: Optional[str] = None) -> Iterator[Dict[st
     for row in json_of(words, store):
         if flow_mark(store, row["run"]) is not None:
             yield row
+
+
+class _Fresh:
+    """How long an answer is good for that was asked for when this was made, and came when :meth:`came` was called."""
+
+    def __init__(self) -> None:
+        self._asked = self._until = time.monotonic()
+
+    def came(self) -> None:
+        now = time.monotonic()
+        self._until = now + max(_FRESH_S, _FRESH_TIMES * (now - self._asked))
+
+    def __bool__(self) -> bool:
+        return time.monotonic() <= self._until
 
 
 class TaskRecord:
@@ -124,8 +141,8 @@ class RunRecord:
         self.store = store
         self.id = run
         self._body: Optional[Dict[str, Any]] = None
-        self._asked = 0.0
-        self._details: Dict[str, Tuple[float, bool, Dict[int, Dict[str, Any]]]] = {}
+        self._fresh = _Fresh()
+        self._details: Dict[str, Tuple[_Fresh, bool, Dict[int, Dict[str, Any]]]] = {}
         self._known: Optional[_Index] = None
         self._given: Optional[Dict[str, Dict[str, Any]]] = None
         self._spec: Optional[Mapping[str, Any]] = None
@@ -137,9 +154,10 @@ class RunRecord:
         Raises:
             EngineError: there is no such run.
         """
-        if self._body is None or (self.live and time.monotonic() - self._asked > _FRESH_S):
+        if self._body is None or (self.live and not self._fresh):
+            self._fresh = _Fresh()
             self._body = dict(json_of(["show", self.id], self.store))
-            self._asked = time.monotonic()
+            self._fresh.came()
         return self._body
 
     @property
@@ -221,13 +239,19 @@ class RunRecord:
 
     def details(self, step: str) -> Dict[int, Dict[str, Any]]:
         """Task number → its entry in ``stoker show RUN/STEP --json``."""
-        asked, final, known = self._details.get(step, (0.0, False, {}))
-        if final or (known and time.monotonic() - asked <= _FRESH_S):
+        fresh, final, known = self._details.get(step, (None, False, {}))
+        if final or (known and fresh):
             return known
         final = self.body.get("status") not in _LIVE
-        answer = json_of(["show", f"{self.id}/{step}"], self.store)
+        fresh = _Fresh()
+        answer = json_of(["show", f"{self.id}/{step}", "--refs"], self.store)
+        fresh.came()
+        refs = answer["refs"]
+        for task in answer["tasks"]:
+            for one in (task, *(task.get("ranks") or ())):
+                one["artifacts"] = {name: refs[i] for name, i in one["artifacts"].items()}
         known = {int(t["id"]): t for t in answer["tasks"]}
-        self._details[step] = (time.monotonic(), final, known)
+        self._details[step] = (fresh, final, known)
         return known
 
     def following(self, step: str) -> List[str]:
@@ -250,7 +274,7 @@ def _value_ref(value: Any, kind: str) -> Dict[str, Any]:
     """A ref of a value that stands in the document itself; digest and size are of its JSON."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True).encode("utf-8", "surrogatepass")
     name = type(value).__name__ if kind == "json" else kind
-    digest = hashlib.sha256(text).hexdigest()
+    digest = sha256(text).hexdigest()
     return {"value": value, "type": f"builtins.{name}", "digest": digest, "size": len(text)}
 
 
@@ -270,10 +294,30 @@ def load(ref: Mapping[str, Any]) -> Any:
     """
     from .. import _materialize
 
-    if ref.get("path") is None and "value" in ref:
+    if "value" in ref:  # what its file holds
         return _materialize.load({"value": ref["value"]})
-    entry = {"path": ref["path"], "format": ref.get("format"), "type": ref.get("type") or ""}
+    path = str(ref["path"])
+    if not os.path.exists(path) and ref.get("digest"):  # a share may have it
+        store = path.rpartition("/artifacts/")[0]
+        path = str(json_of(["artifact", "get", str(ref["digest"])], store)["path"])
+    entry = {"path": path, "format": ref.get("format"), "type": ref.get("type") or ""}
     return _materialize.load({**entry, "meta": dict(ref.get("meta") or {})})
+
+
+def size_of(ref: Mapping[str, Any]) -> int:
+    """Bytes that an artifact takes in the store."""
+    size = ref.get("size")
+    if size is None or size < 0:
+        size = sum(os.path.getsize(p) for p in _files(str(ref["path"])))
+    return int(size)
+
+
+def _files(path: str) -> Iterator[str]:
+    if not os.path.isdir(path):
+        yield path
+        return
+    for folder, _, names in os.walk(path):
+        yield from (os.path.join(folder, n) for n in names)
 
 
 def find_run(store: Optional[str], run: str) -> Optional[RunRecord]:

@@ -189,9 +189,10 @@ class Scope:
 
     # ------------------------------------------------------------------ what changed
 
-    def changed(self, attributes: Dict[str, Any]) -> Iterator[Tuple[str, Any, Dict[str, Any]]]:
-        """(name, value, what it was before or {}) of what may have to be stored."""
+    def changed(self, attributes: Dict[str, Any]) -> List[Tuple[str, Dict[str, Any]]]:
+        """(name, what it was before or {}) of what may have to be stored."""
         values, names = self.values, self.names
+        found: List[Tuple[str, Dict[str, Any]]] = []
         for name, value in attributes.items():
             if name == "_stoker" or name.startswith("__"):
                 continue
@@ -199,9 +200,10 @@ class Scope:
             if before is value and name in names:
                 if _is_unchanged(value):
                     continue
-                yield name, value, self.refs[names[name]]
+                found.append((name, self.refs[names[name]]))
             else:
-                yield name, value, {}
+                found.append((name, {}))
+        return found
 
     def adopted_entries(self, attributes: Dict[str, Any]) -> Dict[str, Any]:
         """Entries of what was merged and not set since."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import datetime
-import platform
+import sys
+import time
 from typing import List
 
 from .. import __version__
@@ -22,8 +22,8 @@ def system_tags() -> List[str]:
     return [
         f"user:{username()}",
         "runtime:dev",
-        f"date:{datetime.date.today().isoformat()}",
-        f"python_version:{platform.python_version()}",
+        f"date:{time.strftime('%Y-%m-%d')}",
+        f"python_version:{sys.version.split()[0]}",
         f"metaflow_version:{METAFLOW_VERSION}",
         f"stoker_version:{__version__}",
     ]

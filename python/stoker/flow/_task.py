@@ -8,6 +8,7 @@ look at.
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, List, Optional, Tuple
 
@@ -28,6 +29,10 @@ class FlowEntry(Entry):
 
     flow: Any = None
     step: str = ""
+
+    def run(self, attempt: Any) -> None:
+        """The worker's call."""
+        run_flow_task(attempt)
 
 
 def entry_of(cls: Any, step: str) -> FlowEntry:
@@ -71,7 +76,10 @@ def run_flow_task(attempt: Any) -> None:
     Raises:
         Exception: the step's own, or a sentence of ours.
     """
-    Running(attempt).run()
+    running = Running(attempt)
+    if running.last_attempt:
+        attempt.left = running.left
+    running.run()
 
 
 class Running:
@@ -82,6 +90,7 @@ class Running:
         task: what ``task.json`` says; declared: its ``flow``, with what may come next.
         inputs: of a join its inputs, else None.
         transition: what ``self.next`` said, or None so far.
+        entries: outputs of the result, as far as they are stored.
         attempt: the worker's; ``attempt.directory`` is the attempt directory.
         last_attempt: no other follows if this one fails.
     """
@@ -95,6 +104,7 @@ class Running:
         self.is_join = bool(self.declared.get("join"))
         self.last_attempt = bool(self.task.get("last_attempt", True))
         self.transition: Optional[Transition] = None
+        self.entries: Dict[str, Any] = {}
         self.constants = _fixed(self.cls)
         self.scope = self._scope()
         self.flow: Any = object.__new__(self.cls)
@@ -171,8 +181,8 @@ class Running:
             if _is_preempted(left):
                 raise
             raise Stopped(
-                f"the step called sys.exit({left.code!r}), so what it has set is not kept; return from the method "
-                "instead, or raise an exception to fail"
+                f"the step called sys.exit({left.code!r}), so nothing follows it; return from the method instead, or "
+                "raise an exception to fail"
             ).with_traceback(left.__traceback__) from None
 
     def _go_on(self) -> None:
@@ -188,6 +198,17 @@ class Running:
                 "follows; call self.next() at the end of the step, on every way out of it"
             )
         store(self)
+
+    def left(self) -> Dict[str, Any]:
+        """Of a step that failed for good: outputs and ``dropped`` of the result, to be looked at."""
+        folder = folder_of(self)
+        if folder is None:
+            return {}
+        _store_all(self, folder, None, failed=True)
+        said: Dict[str, Any] = {"outputs": self.entries}
+        if self.scope.dropped:
+            said["dropped"] = self.scope.dropped
+        return said
 
     # ------------------------------------------------------------------ for decorators
 
@@ -220,28 +241,16 @@ def _fixed(cls: Any) -> FrozenSet[str]:
 
 def store(running: Running) -> None:
     """Outputs, ``dropped`` and ``next`` of the result."""
-    scope, result = running.scope, running.attempt.result
-    attributes = running.flow.__dict__
-    following = _following(running, attributes)
-    entries: Dict[str, Any] = {}
-    if running.is_join or not running.declared.get("parents"):
-        entries.update(_constants(running))
-    entries.update(scope.adopted_entries(attributes))
-    attempt = running.attempt
-    other_rank = attempt.rank is not None and attempt.rank.number
-    if other_rank and not running.declared.get("ranks"):
-        return  # one task's: rank 0 speaks for it
-    folder = attempt.rank.own if other_rank else attempt.directory
+    result = running.attempt.result
+    following = _following(running)
+    folder = folder_of(running)
+    if folder is None:
+        return
     listed = running.transition.foreach if running.transition is not None else None
-    for name, value, before in scope.changed(attributes):
-        if name == "name" and value == running.cls.__name__:
-            continue
-        entry = _stored(running, folder, name, value, name == listed)
-        if not _is_same(entry, before, folder):
-            entries[name] = entry
-    result["outputs"] = entries
-    if scope.dropped:
-        result["dropped"] = scope.dropped
+    _store_all(running, folder, listed)
+    result["outputs"] = running.entries
+    if running.scope.dropped:
+        result["dropped"] = running.scope.dropped
     if following is not None:
         items = following.pop("values", None)
         if items is not None:
@@ -249,7 +258,39 @@ def store(running: Running) -> None:
         result["next"] = following
 
 
-def _following(running: Running, attributes: Dict[str, Any]) -> Optional[Dict[str, Any]]:
+def folder_of(running: Running) -> Optional[str]:
+    """Where its outputs go; None: it is a rank of one task, and rank 0 speaks for that."""
+    attempt = running.attempt
+    other_rank = attempt.rank is not None and attempt.rank.number
+    if other_rank and not running.declared.get("ranks"):
+        return None
+    return str(attempt.rank.own if other_rank else attempt.directory)
+
+
+def _store_all(running: Running, folder: str, listed: Optional[str], failed: bool = False) -> None:
+    """Fill ``running.entries``; where the step has failed, with what can be stored."""
+    scope, attributes, entries = running.scope, running.flow.__dict__, running.entries
+    stored = frozenset(entries) if failed else ()
+    if running.is_join or not running.declared.get("parents"):
+        entries.update(_constants(running))
+    entries.update(scope.adopted_entries(attributes))
+    for name, before in scope.changed(attributes):
+        if name in stored or (name == "name" and attributes[name] == running.cls.__name__):
+            continue
+        spends = not failed and name != listed and "numpy" in sys.modules
+        try:
+            entry = _spent(running, folder, name, attributes) if spends else None
+            if entry is None:
+                entry = _stored(running, folder, name, attributes[name], name == listed)
+        except Exception:
+            if not failed:
+                raise
+            continue
+        if not _is_same(entry, before, folder):
+            entries[name] = entry
+
+
+def _following(running: Running) -> Optional[Dict[str, Any]]:
     """``next`` of the result; ``values``: items that need a file of their own."""
     said = running.transition
     if said is None:
@@ -299,7 +340,27 @@ def _items_entry(items: List[Any], folder: str, name: str) -> Dict[str, Any]:
     return {**entry, "path": "out/.items"}
 
 
-def _stored(running: Running, folder: str, name: str, value: Any, listed: bool) -> Dict[str, Any]:
+def _spent(
+    running: Running, folder: str, name: str, attributes: Dict[str, Any]
+) -> Optional[Dict[str, Any]]:
+    """The entry of a large array that nobody else has, whose memory goes back while it is written.
+
+    In its place comes what was written, mapped, for whom looks at the flow when the step has ended.
+    """
+    from .._materialize import _spend
+
+    holder = [attributes.pop(name)]
+    entry = None
+    if _spend.is_last(holder):
+        entry = _stored(running, folder, name, holder[0], False, spend=True)
+        holder[0] = _materialize.load({**entry, "path": f"{folder}/{entry['path']}"})
+    attributes[name] = holder[0]
+    return entry
+
+
+def _stored(
+    running: Running, folder: str, name: str, value: Any, listed: bool, spend: bool = False
+) -> Dict[str, Any]:
     path = f"{folder}/out/{name}"
     try:
         if listed and type(value) in (list, tuple):
@@ -307,7 +368,7 @@ def _stored(running: Running, folder: str, name: str, value: Any, listed: bool) 
 
             if not _items.is_small(value):
                 return {**_items.store(value, path, name), "path": f"out/{name}"}
-        entry, metadata = _materialize.store(value, path, None, None, name)
+        entry, metadata = _materialize.store(value, path, None, None, name, spend)
     except MetaflowException as bad:  # of a flow's own __getstate__
         raise MetaflowException(f"step '{running.step}': artifact '{name}': {bad}") from None
     except _materialize.SerializeError as bad:
@@ -344,12 +405,12 @@ def _is_same(entry: Dict[str, Any], before: Dict[str, Any], folder: str) -> bool
 
 def _digest_of(path: str) -> str:
     """Artifact digest of a file that is too small for the materializer to have summed it; "": of another."""
-    import hashlib
+    from .._digest import sha256
 
     if os.path.isdir(path) or os.path.getsize(path) > 16 << 20:
         return ""
     with open(path, "rb") as stream:
-        return hashlib.sha256(hashlib.sha256(stream.read()).digest()).hexdigest()
+        return sha256(sha256(stream.read()).digest()).hexdigest()
 
 
 def _constants(running: Running) -> Dict[str, Any]:
@@ -360,6 +421,7 @@ def _constants(running: Running) -> Dict[str, Any]:
     given = running.scope.given.inputs
     stored = ((running.task.get("extra") or {}).get("flow") or {}).get("stored") or ()
     names = [name for name in running.constants if name not in given or name in stored]
+    names = [name for name in names if name not in running.entries]
     if running.is_join:
         first = running.declared["parents"][0]["scope"]
         refs = running.scope.refs

@@ -11,6 +11,12 @@ from typing import Any, Dict, Iterable, List, Optional
 from .._errors import StokerError
 
 
+def told(sentence: Exception) -> Exception:
+    """Mark an exception of Python's own kinds as something that a flow is told: its traceback has no frames of ours."""
+    sentence._stoker_told = True  # type: ignore[attr-defined]
+    return sentence
+
+
 class MetaflowException(StokerError):
     """Base of all of them.
 
@@ -53,8 +59,10 @@ class MetaflowExceptionWrapper(Exception):
             return
         import traceback
 
+        from .._frameworks import text_of
+
         kind = exc.__class__
-        self.exception = str(exc)
+        self.exception = text_of(exc)
         self.type = f"{kind.__module__}.{kind.__name__}"
         self.step = None
         trace = exc.__traceback__

@@ -46,12 +46,12 @@ class Side:
 def real(python: str) -> Side:
     """Real Metaflow, in this interpreter's environment.
 
-    The processes of its ``@parallel`` are started by the interpreter that the environment was made from, which has to
+    What waits for tasks beside it waits longer here. The processes of its ``@parallel`` are started by the interpreter that the environment was made from, which has to
     find the environment's packages.
     """
     code = "import metaflow; print(metaflow.__path__[0])"
     asked = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-    return Side(python, {"PYTHONPATH": os.path.dirname(asked.stdout.split()[-1])})
+    return Side(python, {"PYTHONPATH": os.path.dirname(asked.stdout.split()[-1]), "WAIT": "14"})
 
 
 def stoker(binary: str, package: Path) -> Side:
@@ -99,7 +99,8 @@ _NO_FAILURE = (None, "cancelled")
 def comparable(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
     """Take away, on both sides, what hangs on which task was how far when another one failed, and words.
 
-    Where a run failed, a step that isn't wholly done on both sides counts by its distinct failures.
+    Where a run failed, a step that isn't wholly done on both sides counts by its distinct failures, and where one task
+    of it failed on both, by the artifacts that this task had.
     """
     for one in (ours, theirs):
         for task in [
@@ -114,9 +115,12 @@ def comparable(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
             steps = [run["steps"].get(name, {"tasks": []}) for run in (mine, other)]
             if all(s["tasks"] and all(t["successful"] for t in s["tasks"]) for s in steps):
                 continue
-            for step in steps:
-                failures = {(t["failure"], t["attempt"]) for t in step["tasks"]}
-                step["tasks"] = sorted(list(f) for f in failures if f[0] not in _NO_FAILURE)
+            failed = [[t for t in s["tasks"] if t["failure"] not in _NO_FAILURE] for s in steps]
+            for step, own in zip(steps, failed):
+                failures = {(t["failure"], t["attempt"]) for t in own}
+                step["tasks"] = sorted(list(f) for f in failures)
+                if all(len(tasks) == 1 for tasks in failed):
+                    step["left"] = own[0]["artifacts"]
             if not any(step["tasks"] for step in steps):
                 mine["steps"].pop(name, None)
                 other["steps"].pop(name, None)

@@ -200,9 +200,13 @@ def _of_integration(module: str, name: str) -> Any:
 
 
 def _has_flavors(module: str) -> bool:
-    """``zenml.integrations.NAME`` and its ``flavors`` are there for any NAME."""
+    """``zenml.integrations.NAME``, its ``flavors`` and its ``pod_settings`` are there for any NAME."""
     parts = module.split(".")
-    return module.startswith("zenml.integrations.") and parts[3:4] in ([], ["flavors"])
+    return module.startswith("zenml.integrations.") and parts[3:4] in (
+        [],
+        ["flavors"],
+        ["pod_settings"],
+    )
 
 
 stand_in(globals(), _MODULES, _LATER, _of_integration, _has_flavors)

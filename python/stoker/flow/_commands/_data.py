@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Tuple
 
 from .. import _records
 from ..exception import CommandException, MetaflowNotFound
@@ -42,6 +42,7 @@ def dump(context: Context, values: Dict[str, Any]) -> None:
     include = {n for n in (values["include"] or "").split(",") if n}
     output: Dict[str, Dict[str, Any]] = {}
     known: Dict[str, Any] = {}
+    shown: Dict[Tuple[str, int], Tuple[str, Any]] = {}  # with the ref, which keeps its id
     for task in tasks_at(context, values["input_path"]):
         _, run, step, number = task.path_components
         context.say(f"Dumping output of run_id={run} step={step} task_id={number}")
@@ -51,8 +52,14 @@ def dump(context: Context, values: Dict[str, Any]) -> None:
             if (not include or name in include) and (name[0] != "_" or values["private"])
         }
         if values["file"] is None:
-            for name, ref in refs.items():
-                _show(task[name], ref, values["max_value_size"])
+            most = values["max_value_size"]
+            lines = []
+            for name, ref in refs.items():  # thousands of tasks see the same ones
+                key = name, id(ref)
+                if key not in shown:
+                    shown[key] = _shown(name, ref, most), ref
+                lines.append(shown[key][0])
+            sys.stdout.write("".join(lines))
         else:
             output[f"{run}/{step}/{number}"] = {n: _once(r, known) for n, r in refs.items()}
     if values["file"] is not None:
@@ -69,12 +76,12 @@ def _once(ref: Mapping[str, Any], known: Dict[str, Any]) -> Any:
     return known[digest]
 
 
-def _show(artifact: Any, ref: Dict[str, Any], most: int) -> None:
-    size = artifact.size
+def _shown(name: str, ref: Mapping[str, Any], most: int) -> str:
+    size = _records.size_of(ref)
     kind = str(ref.get("type") or "object")
     kind = kind[len("builtins.") :] if kind.startswith("builtins.") else kind
-    value = artifact.data if 0 < size <= most else _TOO_LARGE
-    print(f"{artifact.id} [size: {size} type: <class '{kind}'>] = {value}")
+    value = _records.load(ref) if 0 < size <= most else _TOO_LARGE
+    return f"{name} [size: {size} type: <class '{kind}'>] = {value}\n"
 
 
 def _streams(values: Dict[str, Any]) -> List[str]:
@@ -84,18 +91,24 @@ def _streams(values: Dict[str, Any]) -> List[str]:
 
 def logs(context: Context, values: Dict[str, Any]) -> None:
     """Both streams' lines on stdout; what belongs to which task on stderr."""
-    if values["timestamps"]:
-        context.say("--timestamps: a log is the program's own bytes, its lines have no times")
     for task in tasks_at(context, values["input_path"]):
         _, run, step, number = task.path_components
         task._attempt = values["attempt"]
         context.say(f"Dumping logs of run_id={run} step={step} task_id={number}")
         for stream in _streams(values):
             context.say(stream)
-            text = task._log_bytes(stream)
+            text = _timed(task, stream) if values["timestamps"] else task._log_bytes(stream)
             sys.stdout.flush()
             sys.stdout.buffer.write(text if not text or text.endswith(b"\n") else text + b"\n")
             sys.stdout.buffer.flush()
+
+
+def _timed(task: Task, stream: str) -> bytes:
+    lines = task.loglines(stream, as_unicode=False)
+    return b"".join(
+        f"{written:%Y-%m-%d %H:%M:%S.%f}"[:-3].encode() + b" " + line + b"\n"
+        for written, line in lines
+    )
 
 
 def scrub(context: Context, values: Dict[str, Any]) -> None:

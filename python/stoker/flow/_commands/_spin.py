@@ -1,7 +1,8 @@
 """``spin``: one step alone, on what a past task had.
 
 The past task's ``task.json`` is taken as it is, in a folder of its own, and run by the worker in a fresh interpreter:
-no engine, no limits, no lease of devices.
+no engine, no limits. The devices that the step asks for are leased for as long (``stoker launch --hold``); it sees no
+others.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ def spin(context: Context, values: Dict[str, Any]) -> int:
         with open(os.path.join(folder, "task.json"), "w", encoding="utf-8") as file:
             json.dump(body, file)
         _tell(context, values, body, folder, task)
-        ok = _work(context, folder, f"{run}/{step}/{body['task']}", values["max_log_size"])
+        n_devices = 0 if values["skip_decorators"] else _devices_for(context, step, body)
+        path = f"{run}/{step}/{body['task']}"
+        ok = _work(context, folder, path, values["max_log_size"], n_devices)
         print("Task finished successfully." if ok else "Task failed.", flush=True)
         return 0 if ok else 1
     finally:
@@ -162,11 +165,34 @@ def _tell(
     write(values["runner_attribute_file"], json.dumps(facts))
 
 
-def _work(context: Context, folder: str, path: str, most_mb: int) -> bool:
+def _devices_for(context: Context, step: str, body: Dict[str, Any]) -> int:
+    """How many devices the step asks for, and this machine has."""
+    from ..._binary import json_of
+    from .._decorators import decorators_of
+    from .._decorators._resources import request_of
+
+    given = ((body.get("extra") or {}).get("flow") or {}).get("with")
+    decorators = [one.bound() for one in decorators_of(context.flow, step, given)]
+    asked = int(request_of(step, decorators).get("gpu_count") or 0)
+    if not asked:
+        return 0
+    found = [one for one in json_of(["gpus"])["devices"] if one["usable"]]
+    if len(found) < asked:
+        has = f"has {len(found)}, which it gets" if found else "has none, it runs on the CPU"
+        what = "1 GPU" if asked == 1 else f"{asked} GPUs"
+        context.say(f"step '{step}' asks for {what}: this machine {has}")
+    return min(asked, len(found))
+
+
+def _work(context: Context, folder: str, path: str, most_mb: int, n_devices: int) -> bool:
     """Run the worker; its lines go to our streams and into the logs. True: the step ran to its end."""
+    from ..._binary import find
+
     module = sys.modules[context.flow.__module__]
     words = [sys.executable, "-m", "stoker._worker", folder, "--main", str(module.__file__)]
-    environment = {**os.environ, "STOKER_RUN": path.split("/")[0], "PYTHONUNBUFFERED": "1"}
+    words = [find(), "launch", "--hold", str(n_devices), "--", *words]
+    run, step = path.split("/")[:2]
+    environment = {**os.environ, "STOKER_RUN": run, "STOKER_STEP": step, "PYTHONUNBUFFERED": "1"}
     environment["STOKER_CHECKPOINT_DIR"] = os.path.join(folder, "checkpoints")
     done = subprocess.Popen(
         words,

@@ -64,30 +64,25 @@ def class_of(name: str, table: Dict[str, Tuple[str, str]] = STEP) -> Any:
     return getattr(importlib.import_module(f"{__name__}.{module}"), kind)
 
 
-def _of_steps(name: str) -> Callable[..., Any]:
-    def decorate(func: Any = None, **attributes: Any) -> Any:
-        if func is None:
-            return lambda func: attach_to_step(name, func, attributes)
-        return attach_to_step(name, func, attributes)
+def _decorator(name: str, of: str, attach: Callable[[str, Any, Dict[str, Any]], Any]) -> Any:
+    def decorate(target: Any = None, **attributes: Any) -> Any:
+        if target is None:
+            return lambda target: attach(name, target, attributes)
+        return attach(name, target, attributes)
 
     decorate.__name__ = decorate.__qualname__ = name
     decorate.__doc__ = (
-        f"The step decorator @{name}; its attributes are those of its class's ``defaults``."
+        f"The {of} decorator @{name}; its attributes are those of its class's ``defaults``."
     )
     return decorate
 
 
-def _of_flows(name: str) -> Callable[..., Any]:
-    def decorate(cls: Any = None, **attributes: Any) -> Any:
-        if cls is None:
-            return lambda cls: _attach_to_flow(name, cls, attributes)
-        return _attach_to_flow(name, cls, attributes)
+def _of_steps(name: str) -> Any:
+    return _decorator(name, "step", attach_to_step)
 
-    decorate.__name__ = decorate.__qualname__ = name
-    decorate.__doc__ = (
-        f"The flow decorator @{name}; its attributes are those of its class's ``defaults``."
-    )
-    return decorate
+
+def _of_flows(name: str) -> Any:
+    return _decorator(name, "flow", _attach_to_flow)
 
 
 def attach_to_step(name: str, func: Any, attributes: Dict[str, Any]) -> Any:

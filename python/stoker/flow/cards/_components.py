@@ -39,11 +39,11 @@ class MetaflowCardComponent:
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Give it new content."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__qualname__} has no update()")
 
     def render(self) -> Any:
         """A text or a JSON-encodable dictionary."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__qualname__} has no render()")
 
     def written(self) -> Dict[str, Any]:
         """What is written into the card; a component of one's own: what it renders."""
@@ -562,12 +562,9 @@ class _Viewer(UserComponent):
         """Show something else."""
         self._data = data
 
-    def _text(self) -> str:
-        raise NotImplementedError
-
-    def written(self) -> Dict[str, Any]:
+    def _shown(self, text: str) -> Dict[str, Any]:
         said = {"title": self._title, "collapsible": bool(self._collapsible)}
-        return {"kind": self._KIND, **said, "text": self._text()}
+        return {"kind": self._KIND, **said, "text": text}
 
 
 class JSONViewer(_Viewer):
@@ -580,13 +577,13 @@ class JSONViewer(_Viewer):
 
     _KIND = "json"
 
-    def _text(self) -> str:
+    def written(self) -> Dict[str, Any]:
         if not isinstance(self._data, str):
-            return _as_json(self._data)
+            return self._shown(_as_json(self._data))
         try:
-            return _as_json(json.loads(self._data))
+            return self._shown(_as_json(json.loads(self._data)))
         except ValueError:
-            return self._data
+            return self._shown(self._data)
 
 
 class YAMLViewer(_Viewer):
@@ -598,10 +595,10 @@ class YAMLViewer(_Viewer):
 
     _KIND = "yaml"
 
-    def _text(self) -> str:
+    def written(self) -> Dict[str, Any]:
         if isinstance(self._data, str):
-            return self._data
-        return "\n".join(_yaml(json.loads(json.dumps(self._data, default=repr))))
+            return self._shown(self._data)
+        return self._shown("\n".join(_yaml(json.loads(json.dumps(self._data, default=repr)))))
 
 
 def _yaml(value: Any) -> List[str]:

@@ -41,15 +41,15 @@ class MetaflowCard:
 
     def render(self, task: Any) -> str:
         """The page as HTML; ``task`` is the task as the client sees it."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__qualname__} has no render()")
 
     def render_runtime(self, task: Any, data: Any) -> str:
         """The page while the step runs; ``data``: what ``refresh`` was given."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__qualname__} has no render_runtime()")
 
     def refresh(self, task: Any, data: Any) -> Any:
         """Data for a page that is there; not used by Stoker, whose pages are made anew."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__qualname__} has no refresh()")
 
     def reload_content_token(self, task: Any, data: Any) -> str:
         """What changes where a page is to be loaded anew; not used by Stoker."""

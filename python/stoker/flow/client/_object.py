@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import datetime
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple, Type
 
@@ -256,10 +255,7 @@ class DataArtifact(MetaflowObject):
     @property
     def size(self) -> int:
         """Bytes that it takes in the store."""
-        size = self._ref.get("size")
-        if size is None or size < 0:
-            size = sum(os.path.getsize(p) for p in _files(str(self._ref["path"])))
-        return int(size)
+        return _records.size_of(self._ref)
 
     @property
     def finished_at(self) -> Optional[datetime]:
@@ -273,14 +269,6 @@ class DataArtifact(MetaflowObject):
         """The artifact of the task that this one's was cloned from."""
         origin = origin_of(self._record)
         return None if origin is None else f"{origin}/{self.id}"
-
-
-def _files(path: str) -> Iterator[str]:
-    if not os.path.isdir(path):
-        yield path
-        return
-    for folder, _, names in os.walk(path):
-        yield from (os.path.join(folder, n) for n in names)
 
 
 def origin_of(task: TaskRecord) -> Optional[str]:

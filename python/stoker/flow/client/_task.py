@@ -152,16 +152,17 @@ class Task(MetaflowObject):
     ) -> Iterator[Tuple[Optional[datetime], Any]]:
         """Pairs of time and line of ``stdout`` or ``stderr``.
 
-        Stoker's logs are the program's own bytes, without a time a line: each has the time at which the log was last
-        written to.
+        Stoker's logs are the program's own bytes: a line's time (local) is when the engine first saw it there, at most
+        0.1 s after it was written in a task's first ten seconds and a second in a long one.
         """
+        from .._logs import timed_lines
+
         path = self._log_path(stream)
-        written = datetime.fromtimestamp(os.path.getmtime(path)) if path else None
-        lines = self._log_bytes(stream).split(b"\n")
-        if lines and not lines[-1]:
-            lines.pop()
-        for line in lines:
-            yield written, line.decode("utf-8", "replace") if as_unicode else line
+        for written, line in timed_lines(path, self._log_bytes(stream)) if path else ():
+            yield (
+                datetime.fromtimestamp(written),
+                line.decode("utf-8", "replace") if as_unicode else line,
+            )
 
     def _log_path(self, stream: str) -> Optional[str]:
         if stream not in ("stdout", "stderr"):

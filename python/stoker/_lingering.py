@@ -1,0 +1,28 @@
+"""Threads that go on after the step's code has ended: who waits for them says so."""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+_PATIENCE_S = 5.0
+
+
+def tell_of_threads() -> None:
+    """Python waits at its end for threads that aren't daemons: after a while the log says for which ones."""
+    timer = threading.Timer(_PATIENCE_S, _tell)
+    timer.daemon = True
+    timer.start()
+
+
+def _tell() -> None:
+    main = threading.main_thread()
+    left = [repr(t.name) for t in threading.enumerate() if t is not main and not t.daemon]
+    if left:
+        what, it = ("thread", "it") if len(left) == 1 else ("threads", "them")
+        print(
+            f"stoker: the step's code has ended, but the task goes on until its {what} {', '.join(left)} "
+            f"{'ends' if it == 'it' else 'end'}: join {it} in the step, or start {it} with daemon=True",
+            file=sys.stderr,
+            flush=True,
+        )

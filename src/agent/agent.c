@@ -1,0 +1,258 @@
+#include "agent/agent.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "agent/agent_private.h"
+#include "base/failpoint.h"
+#include "base/limits.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+int stk_agent_nomem(stk_err *err)
+{
+    return stk_err_set(err, STK_E_NOMEM, "out of memory");
+}
+
+const char *stk_agent_object(agent *a, const char *name)
+{
+    return stk_arena_printf(a->arena, "%s/%s", a->key, name);
+}
+
+bool stk_agent_was_told(agent *a)
+{
+    struct signalfd_siginfo info;
+    while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
+        a->is_told = true;
+    }
+    return a->is_told;
+}
+
+void stk_agent_fail(agent *a, stk_failure failure, const char *text)
+{
+    a->outcome.ok = false;
+    a->outcome.failure = failure;
+    (void)snprintf(a->outcome.text, sizeof a->outcome.text, "%s", text);
+}
+
+static void complain(const stk_err *err)
+{
+    char text[1400];
+    fprintf(stderr, "stoker agent: %s\n", stk_err_format(err, text, (int)sizeof text));
+}
+
+/* As PID 1 we have no default actions, and every orphan of the container is ours. */
+static int catch_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    (void)signal(SIGPIPE, SIG_IGN);
+    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Which of the nodes: whoever started us says it in its own words. */
+static uint32_t find_node(void)
+{
+    static const char *const names[] = {"STOKER_GANG_NODE", "JOB_COMPLETION_INDEX",
+                                        "AWS_BATCH_JOB_NODE_INDEX"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = getenv(names[i]);
+        if (text != NULL && *text != '\0') {
+            return (uint32_t)strtoul(text, NULL, 10);
+        }
+    }
+    return 0;
+}
+
+static int read_order(agent *a, stk_err *err)
+{
+    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
+                                           STK_LIMIT_DEPTH};
+    STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
+    const char *key = stk_agent_object(a, "job.json");
+    int rc = key == NULL ? stk_agent_nomem(err) : stk_share_get(a->share, key, &text, err);
+    rc = rc < 0 ? rc : stk_remote_order_read(text.data, text.len, a->arena, &a->order, err);
+    rc = rc < 0 ? rc
+                : stk_json_parse(a->order.task_json, strlen(a->order.task_json), "task.json",
+                                 &limits, a->arena, &a->task, err);
+    a->node = rc < 0 || a->order.nodes <= 1 ? 0 : find_node();
+    if (rc == 0 && a->order.nodes > 1) {
+        stk_agent_meet();
+    }
+    if (rc == 0 && a->node >= a->order.nodes) {
+        rc = stk_err_set(err, STK_E_PROTOCOL, "this is node %u of a job of %u nodes", a->node,
+                         a->order.nodes);
+    }
+    return rc;
+}
+
+/* Of several pods for one attempt (one was thought lost, and wasn't) the first one runs it. A put
+ * whose answer was lost finds its own words. */
+static int claim(agent *a, stk_err *err)
+{
+    char text[512], host[256] = "", name[32] = "claim";
+    const char *pod = getenv("HOSTNAME");
+    STK_BUF_AUTO there = STK_BUF_INIT(64 << 10);
+    (void)gethostname(host, sizeof host - 1);
+    if (a->node > 0) {
+        (void)snprintf(name, sizeof name, "claim-%u", a->node);
+    }
+    int n = snprintf(text, sizeof text, "pod %s, %lld.%d", pod != NULL ? pod : host,
+                     (long long)stk_clock_wall_ms(&stk_clock_real), (int)getpid());
+    const char *key = stk_agent_object(a, name);
+    int rc = key == NULL ? stk_agent_nomem(err)
+                         : stk_share_put(a->share, key, text, (size_t)n, true, err);
+    if (rc != STK_E_BUSY) {
+        return rc;
+    }
+    rc = stk_share_get(a->share, key, &there, err);
+    if (rc == 0 && (there.len != (size_t)n || memcmp(there.data, text, there.len) != 0)) {
+        rc = stk_err_set(err, STK_E_BUSY,
+                         "%s has begun this attempt already (%.*s); a second one would do its work "
+                         "twice",
+                         key, (int)strcspn(there.data, ","), there.data);
+    }
+    return rc;
+}
+
+/* The outcome in a few words where Kubernetes looks for them. */
+static void tell_container(const agent *a)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(4096);
+    stk_buf_char(&text, '{');
+    stk_json_put_int(&text, "stoker", 1);
+    stk_json_put_text(&text, "failure", stk_failure_word(a->outcome.failure));
+    stk_json_put_int(&text, "exit_status", a->outcome.exit_status);
+    stk_json_put_text(&text, "text", a->outcome.text);
+    stk_buf_char(&text, '}');
+    STK_FD_AUTO fd = stk_file_open_regular("/dev/termination-log", O_WRONLY | O_TRUNC, 0);
+    if (fd >= 0 && !text.failed) {
+        (void)stk_file_write_all(fd, text.data, text.len);
+    }
+}
+
+/* Nothing of the attempt is known to anybody before this is done, so it is tried for long. */
+static int save(agent *a, stk_err *err)
+{
+    int64_t end = stk_clock_mono_ms(&stk_clock_real) + AGENT_SAVE_MS;
+    for (;;) {
+        STK_FAILPOINT("agent.save.before");
+        int rc = stk_agent_save(a, err);
+        bool passes = rc == STK_E_ENV || rc == STK_E_SYS;
+        if (rc == 0 || !passes || stk_clock_mono_ms(&stk_clock_real) >= end) {
+            return rc;
+        }
+        usleep(AGENT_SAVE_AGAIN_MS * 1000);
+    }
+}
+
+static int exit_status(const agent *a)
+{
+    const stk_outcome *o = &a->outcome;
+    return o->ok                              ? 0
+           : o->failure == STK_FAIL_PREEMPTED ? STK_AGENT_PREEMPTED
+           : o->signal != 0                   ? 128 + o->signal
+           : o->exit_status > 0               ? o->exit_status
+                                              : 1;
+}
+
+/* A Python step exits with 0 whether or not its function raised: here people, and the engine's own
+ * policies, look at the container's status. */
+static bool says_failed(const agent *a)
+{
+    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
+                                           STK_LIMIT_DEPTH};
+    STK_TEXT_AUTO text = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    size_t len = 0;
+    stk_json doc;
+    const char *path =
+        arena == NULL ? NULL : stk_arena_printf(arena, "%s/result.json", a->order.dir);
+    return path != NULL && stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) == 0 &&
+           stk_json_parse(text, len, path, &limits, arena, &doc, NULL) == 0 &&
+           stk_json_get(&doc, "status") != NULL &&
+           stk_json_is(stk_json_get(&doc, "status"), "failed");
+}
+
+static stk_failure class_of(int code)
+{
+    return code == STK_E_RESOURCES ? STK_FAIL_RESOURCES
+           : code == STK_E_ENV     ? STK_FAIL_LOST /* the share: it may be there next time */
+                                   : STK_FAIL_START;
+}
+
+/* From here on whatever happens is told by end.json. */
+static int run_claimed(agent *a, stk_err *err)
+{
+    char text[1400];
+    bool ran = false;
+    int rc = stk_agent_setup(a, err);
+    rc = rc < 0 ? rc : stk_agent_devices(a, err);
+    if (rc == 0 && stk_agent_was_told(a)) {
+        stk_agent_fail(a, STK_FAIL_PREEMPTED, "told to end before its program began");
+    } else if (rc == 0) {
+        stk_agent_checkpoints_begin(a);
+        rc = stk_agent_task(a, err);
+        stk_agent_checkpoints_end(a);
+        ran = rc == 0;
+    }
+    if (ran && a->outcome.ok && stk_agent_outputs(a, err) < 0) {
+        stk_agent_fail(a, STK_FAIL_OUTPUT, stk_err_format(err, text, (int)sizeof text));
+    }
+    if (rc < 0) {
+        complain(err);
+        stk_agent_fail(a, class_of(rc), stk_err_format(err, text, (int)sizeof text));
+    }
+    rc = save(a, err);
+    tell_container(a);
+    if (rc < 0) {
+        complain(err);
+        fprintf(stderr, "stoker agent: the task's end could not be written to %s\n",
+                stk_share_url(a->share));
+        return STK_AGENT_NO_SHARE;
+    }
+    return ran && a->outcome.ok && says_failed(a) ? 1 : exit_status(a);
+}
+
+int stk_agent_run(const char *url, const char *key)
+{
+    stk_err err = {0};
+    agent a = {.key = key,
+               .arena = stk_arena_new(0),
+               .started_ms = -1,
+               .ended_ms = -1,
+               .outcome = {.exit_status = -1,
+                           .cpu_us = -1,
+                           .peak_memory_bytes = -1,
+                           .read_bytes = -1,
+                           .write_bytes = -1}};
+    a.signal_fd = catch_signals();
+    int rc = a.arena == NULL ? stk_agent_nomem(&err) : stk_share_open(url, &a.share, &err);
+    rc = rc < 0 ? rc : read_order(&a, &err);
+    rc = rc < 0 ? rc : claim(&a, &err);
+    int status = rc == 0            ? run_claimed(&a, &err)
+                 : rc == STK_E_BUSY ? STK_AGENT_CLAIMED
+                                    : STK_AGENT_NO_SHARE;
+    if (rc < 0) {
+        complain(&err);
+        stk_agent_fail(&a, STK_FAIL_LOST, err.text);
+        tell_container(&a);
+    }
+    stk_lease_drop(&a.lease);
+    stk_accel_close(a.accel);
+    stk_store_close(a.store);
+    stk_share_close(a.share);
+    stk_arena_free(a.arena);
+    stk_file_close(&a.signal_fd);
+    return status;
+}

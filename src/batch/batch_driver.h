@@ -1,0 +1,137 @@
+/* The driver's inside: jobs on their way through Batch. One thread; everything happens in turn(),
+ * by answers. */
+#ifndef STK_BATCH_DRIVER_H
+#define STK_BATCH_DRIVER_H
+
+#include "batch/batch_calls.h"
+#include "batch/batch_private.h"
+
+typedef struct batch_driver batch_driver;
+
+/* A queue that jobs name, looked at once, and again while jobs wait for long. */
+typedef struct batch_queue {
+    struct batch_queue *next;
+    batch_driver *driver;
+    const char *name;
+    stk_arena *arena; /* what was read last */
+    bool is_asked, is_known, is_failed;
+    char error[640];
+    int64_t looked_ms;
+    char
+        waits[512]; /* why jobs of it wait, as far as queue and environments tell; "": they don't */
+    stk_batch_queue facts;
+    stk_batch_environment *environments;
+    uint32_t n_environments;
+} batch_queue;
+
+typedef struct batch_definition {
+    struct batch_definition *next;
+    batch_driver *driver;
+    char name[64];
+    char *request;
+    char arn[256]; /* "": not known yet */
+} batch_definition;
+
+typedef struct batch_stream {
+    struct batch_job *job;
+    uint32_t node;
+    char *group, *name, *token;
+    bool is_asked, is_read; /* read: up to its end, since the job has ended */
+    int64_t due_ms, wait_ms;
+} batch_stream;
+
+typedef enum {
+    BATCH_QUEUE,   /* its queue is being looked at */
+    BATCH_SECRETS, /* its secrets are being put */
+    BATCH_DEFINE,  /* its definition is being looked up, or registered */
+    BATCH_SEND,    /* SubmitJob is under way */
+    BATCH_FIND,    /* is it there already? ListJobs is under way, or due */
+    BATCH_LIVE,    /* Batch has it */
+    BATCH_DRAIN,   /* it has ended, its log is read to the end */
+    BATCH_DONE
+} batch_phase;
+
+typedef struct batch_job {
+    batch_driver *driver;
+    uint32_t refs; /* of calls under way */
+    bool forgotten;
+    stk_arena *arena; /* until Batch has it */
+    const stk_remote_job *spec;
+    uint32_t id, attempt, nodes;
+    char name[64], aws_id[64];
+    batch_phase phase;
+    bool attach, look, again; /* again: a submit whose answer was lost */
+    stk_batch_ask ask;
+    batch_queue *queue;
+    batch_definition *definition;
+    const char **secret_at;
+    uint32_t n_secrets, n_finds, n_missing;
+    int64_t due_ms;   /* of BATCH_FIND; 0: under way */
+    int64_t since_ms; /* Batch has it */
+    int64_t state_ms; /* in its state */
+    stk_batch_state state;
+    bool is_stopped, is_terminated, has_nodes; /* has_nodes: its nodes are looked at as well */
+    stk_failure why;
+    char why_text[512], told[512];
+    batch_stream *streams; /* one a node; NULL: none known */
+    int64_t drain_ms;      /* until then its log is waited for */
+    stk_remote_report end;
+    char word[400]; /* the last line of its log that our own text wrote ("stoker: …") */
+    char line[400]; /* the line that is being read */
+    size_t line_len;
+} batch_job;
+
+struct batch_driver {
+    stk_driver base;
+    stk_driver_config config;
+    stk_aws *aws;
+    stk_http_many *http;
+    stk_batch_calls *calls;
+    char region[64];
+    batch_queue *queues;
+    batch_definition *definitions;
+    batch_job **jobs;
+    uint32_t n_jobs, cap_jobs, n_due, n_live, n_drain;
+    int64_t poll_ms, look_ms, next_look_ms; /* look_ms: the period now */
+    uint32_t n_looks;                       /* DescribeJobs under way */
+    bool logs_off, logs_other_told;
+    uint32_t next_log; /* whose turn it is to be read */
+    char **parameters; /* put for this run */
+    uint32_t n_parameters;
+    int broken; /* ≠ 0: Batch can't be used any more */
+    char broken_text[640];
+};
+
+int64_t stk_batch_now_ms(void);
+/* A call about a job, which isn't freed before the answer. An error is the job's end. */
+void stk_batch_job_ask(batch_job *job, stk_batch_lane lane, const char *service, const char *path,
+                       const char *target, const char *body, bool once, stk_batch_done done);
+/* In `done` of such a call: the job, or NULL when it is gone; lets go of it. */
+batch_job *stk_batch_answered(void *arg);
+void stk_batch_say(batch_job *job, stk_remote_state state, const char *text);
+/* Its end without Batch's word. */
+void stk_batch_fail(batch_job *job, stk_failure failure, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void stk_batch_report_end(batch_job *job);
+/* Batch can't be used any more (no right): true when `answer` says so. */
+bool stk_batch_is_broken(batch_driver *driver, const stk_batch_answer *answer);
+/* In an arena of its own, for answers are lent. NULL: no memory. */
+const stk_json *stk_batch_keep(const stk_json *json, stk_arena *arena);
+void stk_batch_put_list(stk_buf *out, const char *key, const char *only); /* "key": ["only"] */
+
+/* batch_submit.c: until Batch has it */
+void stk_batch_begin(batch_job *job);
+void stk_batch_job_find(batch_job *job);
+void stk_batch_queue_look(batch_queue *queue); /* again: why do jobs wait? */
+void stk_batch_remove_parameters(batch_driver *driver);
+/* batch_watch.c */
+void stk_batch_live(batch_job *job, const char *aws_id);
+void stk_batch_look_at_jobs(batch_driver *driver, int64_t now_ms);
+void stk_batch_terminate(batch_job *job);
+/* batch_logs.c */
+void stk_batch_log_found(batch_job *job, uint32_t node, const stk_batch_said *said);
+void stk_batch_read_logs(batch_driver *driver, int64_t now_ms);
+bool stk_batch_log_is_read(const batch_job *job);
+void stk_batch_logs_free(batch_job *job);
+
+#endif

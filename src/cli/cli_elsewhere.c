@@ -1,0 +1,257 @@
+#include "cli/cli_elsewhere.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/cli_containers.h"
+#include "image/image.h"
+
+static int no_memory(stk_err *err)
+{
+    return stk_err_set(err, STK_E_NOMEM, "out of memory");
+}
+
+/* --- who goes where --- */
+
+static int place_of(stk_cli_elsewhere *e, const stk_stack *stack, uint32_t *ret_place, stk_err *err)
+{
+    uint32_t k = 0;
+    while (k < e->n_places &&
+           (strcmp(e->stacks[k]->name, stack->name) != 0 || e->stacks[k]->kind != stack->kind)) {
+        k++;
+    }
+    if (k == STK_PLAN_PLACES) {
+        stk_err_set(err, STK_E_LIMIT, "the steps of this run go to more than %d stacks",
+                    STK_PLAN_PLACES);
+        stk_err_hint(err, "give some of them the same stack");
+        return STK_E_LIMIT;
+    }
+    if (k == e->n_places) {
+        int64_t most = stack->max_jobs;
+        e->stacks[k] = stack;
+        e->places[k] =
+            (stk_capacity_place){.backend = stk_place_word(stack->kind),
+                                 .stack = stack->name,
+                                 .max_jobs = most > 0 && most < UINT32_MAX ? (uint32_t)most : 0};
+        e->n_places++;
+    }
+    *ret_place = k + 1;
+    return 0;
+}
+
+int stk_cli_elsewhere_find(const stk_spec *spec, const stk_place *steps, stk_arena *arena,
+                           stk_cli_elsewhere *ret, stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(spec);
+    stk_cli_elsewhere e = {.arena = arena, .steps = steps};
+    for (uint32_t i = 0; i < n; i++) {
+        e.n += stk_place_is_elsewhere(steps[i].kind) ? 1 : 0;
+    }
+    *ret = e;
+    if (e.n == 0) {
+        return 0;
+    }
+    e.away = stk_arena_array(arena, n, sizeof *e.away);
+    int rc = e.away == NULL ? no_memory(err) : 0;
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        if (stk_place_is_elsewhere(steps[i].kind)) {
+            e.away[i].resources = steps[i].resources;
+            rc = place_of(&e, steps[i].stack, &e.away[i].place, err);
+        }
+    }
+    *ret = e;
+    return rc;
+}
+
+void stk_cli_elsewhere_tell(const stk_cli_elsewhere *e, stk_capacity *capacity)
+{
+    if (e->n > 0) {
+        capacity->places = e->places;
+        capacity->n_places = e->n_places;
+        capacity->away = e->away;
+    }
+}
+
+stk_policy stk_cli_elsewhere_policy(const stk_cli_elsewhere *e, const stk_run_options *options)
+{
+    return e->n > 0 && !options->has_policy ? STK_POLICY_STRICT : options->policy;
+}
+
+/* --- images --- */
+
+static bool is_away(const stk_cli_elsewhere *e, uint32_t i_step)
+{
+    return e->away != NULL && e->away[i_step].place > 0;
+}
+
+/* Of whom an image is made for; NULL: of nobody in particular. */
+static const char *vendor_of(const stk_image_facts *facts)
+{
+    static const char *const vendors[] = {[STK_IMAGE_FOR_NVIDIA] = "nvidia",
+                                          [STK_IMAGE_FOR_AMD] = "amd",
+                                          [STK_IMAGE_FOR_INTEL] = "intel",
+                                          [STK_IMAGE_FOR_AWS] = "aws",
+                                          [STK_IMAGE_FOR_GOOGLE] = "google"};
+    return facts->made_for < sizeof vendors / sizeof *vendors ? vendors[facts->made_for] : NULL;
+}
+
+/* What its name and configuration tell of it; which driver the machines have nobody here knows. */
+static int check_image(const stk_cli_elsewhere *e, const stk_spec *spec, uint32_t i,
+                       const stk_image_config *config, const stk_plan *plan, stk_err *err)
+{
+    const stk_step *step = stk_spec_step(spec, i);
+    const stk_place *place = &e->steps[i];
+    uint32_t n = stk_plan_request(plan, i)->n_devices;
+    const char *asked = place->resources == NULL ? NULL : place->resources->gpu_vendor;
+    stk_image_facts facts;
+    int rc = stk_image_facts_of(place->image, config, e->arena, &facts, err);
+    if (rc < 0 || n == 0 || stk_cli_allows_cpu_build(step)) {
+        return rc;
+    }
+    const char *vendor = vendor_of(&facts);
+    bool none = facts.made_for == STK_IMAGE_FOR_CPU;
+    bool other = vendor != NULL && asked != NULL && strcmp(vendor, asked) != 0;
+    if (!none && !other) {
+        return 0;
+    }
+    const char *better = stk_image_suggest(place->image, facts.framework, 0, e->arena);
+    stk_err_set(err, STK_E_RESOURCES,
+                "step '%s' asks for %u %s%sdevice%s on %s, and image '%s' is made for %s%s (so %s "
+                "says)",
+                step->name, n, asked != NULL ? asked : "", asked != NULL ? " " : "",
+                n == 1 ? "" : "s", stk_place_word(place->kind), place->image,
+                none ? "CPUs" : vendor, none ? "" : "'s", facts.source);
+    stk_err_hint(err, "%s%s, or set STOKER_ALLOW_CPU_BUILD=1 in the step's environment",
+                 better != NULL && none ? "take " : "take another image",
+                 better != NULL && none ? better : "");
+    return STK_E_RESOURCES;
+}
+
+static const char *env_value(const char *const *env, const char *name)
+{
+    size_t n = strlen(name);
+    for (; env != NULL && *env != NULL; env++) {
+        if (strncmp(*env, name, n) == 0 && (*env)[n] == '=') {
+            return *env + n + 1;
+        }
+    }
+    return NULL;
+}
+
+/* Registries are asked once for each image. */
+static int look(stk_cli_elsewhere *e, const stk_spec *spec, uint32_t i, stk_plan *plan,
+                stk_err *err)
+{
+    const char *image = e->steps[i].image;
+    stk_image_config config = {0};
+    stk_image_ref ref;
+    stk_err why = {0};
+    for (uint32_t k = 0; k < i; k++) { /* one of an earlier step */
+        if (is_away(e, k) && e->images[k] != NULL && e->steps[k].image != NULL &&
+            strcmp(e->steps[k].image, image) == 0) {
+            e->images[i] = e->images[k];
+            e->paths[i] = e->paths[k];
+            return check_image(e, spec, i, NULL, plan, err);
+        }
+    }
+    int rc = stk_image_parse(image, e->arena, &ref, err);
+    if (rc < 0) {
+        return rc;
+    }
+    e->images[i] = image;
+    if (stk_image_remote(&ref, "amd64", e->arena, &config, &why) < 0) {
+        rc = stk_plan_remark(plan, err,
+                             "from here nobody can look at %s: whether it fits will be seen on %s",
+                             why.text, stk_place_word(e->steps[i].kind));
+        return rc < 0 ? rc : check_image(e, spec, i, NULL, plan, err);
+    }
+    e->paths[i] = env_value(config.env, "PYTHONPATH");
+    if (config.digest != NULL && ref.digest == NULL) { /* what was looked at is what runs */
+        ref.digest = config.digest;
+        ref.tag = NULL;
+        e->images[i] = stk_image_text(&ref, e->arena);
+    }
+    return e->images[i] == NULL ? no_memory(err) : check_image(e, spec, i, &config, plan, err);
+}
+
+static int refuse_build(const stk_cli_elsewhere *e, const stk_spec *spec, uint32_t i, stk_err *err)
+{
+    const stk_step *step = stk_spec_step(spec, i);
+    stk_err_set(err, STK_E_SPEC,
+                "step '%s' asks for an image to be built, and stack '%s' has no registry that %s "
+                "could get it from",
+                step->name, e->steps[i].stack->name, stk_place_word(e->steps[i].kind));
+    stk_err_hint(err,
+                 "add `registry: HOST/REPOSITORY` to the stack, or name an image that has what "
+                 "it needs (docker: {parent_image: …, skip_build: true})");
+    return STK_E_SPEC;
+}
+
+static void say_line(void *arg, const char *line)
+{
+    (void)arg;
+    fprintf(stderr, "stoker: %s\n", line);
+}
+
+/* By this machine's container engine, from where the stack's registry gets it. */
+static int build(stk_cli_elsewhere *e, const stk_spec *spec, const stk_run_options *options,
+                 const char *logs, uint32_t i, stk_plan *plan, bool soft, stk_err *err)
+{
+    const stk_step *step = stk_spec_step(spec, i);
+    const stk_place *place = &e->steps[i];
+    if (place->stack->registry == NULL) {
+        return refuse_build(e, spec, i, err);
+    }
+    if (soft) {
+        e->images[i] = place->image;
+        return stk_plan_remark(plan, err, "the image of step '%s' is built before the run",
+                               step->name);
+    }
+    stk_engine engine;
+    stk_findings findings = {.arena = e->arena};
+    stk_image_want want = {.step = step->name,
+                           .image = place->image,
+                           .docker = place->docker,
+                           .allows_cpu_build = true,
+                           .use = {.python = step->python != NULL, .arch = "amd64"}};
+    const stk_image_prepare how = {.folder = stk_spec_folder(spec),
+                                   .python = options->python,
+                                   .registry = place->stack->registry,
+                                   .logs = logs,
+                                   .say = options->quiet ? NULL : say_line};
+    int rc = stk_engine_find(place->stack->socket, e->arena, &engine, err);
+    rc = rc < 0 ? rc : stk_image_make_ready(&engine, &how, &want, 1, NULL, &findings, err);
+    e->images[i] = want.pinned;
+    e->paths[i] = env_value(want.env, "PYTHONPATH");
+    return rc < 0 || want.pinned != NULL
+               ? rc
+               : stk_err_set(err, STK_E_ENV,
+                             "step '%s': its image was built, but not pushed to '%s'", step->name,
+                             place->stack->registry);
+}
+
+int stk_cli_elsewhere_images(stk_cli_elsewhere *e, const stk_spec *spec,
+                             const stk_run_options *options, const char *logs, stk_plan *plan,
+                             bool soft, stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(spec);
+    if (e->n == 0) {
+        return 0;
+    }
+    e->images = stk_arena_array(e->arena, n, sizeof *e->images);
+    e->paths = stk_arena_array(e->arena, n, sizeof *e->paths);
+    int rc = e->images == NULL || e->paths == NULL ? no_memory(err) : 0;
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        if (!is_away(e, i)) {
+            continue;
+        }
+        const char *how = NULL;
+        rc = stk_image_builds(e->steps[i].docker) || e->steps[i].image == NULL
+                 ? build(e, spec, options, logs, i, plan, soft, err)
+                 : look(e, spec, i, plan, err);
+        rc = rc < 0 ? rc : stk_cli_how_it_runs(&e->steps[i], e->arena, &how, err);
+        rc = rc < 0 || e->images[i] == NULL ? rc
+                                            : stk_plan_set_image(plan, i, e->images[i], how, err);
+    }
+    return rc;
+}

@@ -1,0 +1,67 @@
+/* cli_elsewhere: which steps of a run go to other machines, what these need before the first task,
+ * and the backends that take them there. What `run`, `resume`, `plan` and `why` share. */
+#ifndef STK_CLI_ELSEWHERE_H
+#define STK_CLI_ELSEWHERE_H
+
+#include "cli/cli_run.h"
+#include "exec/exec.h"
+#include "share/share.h"
+#include "stack/stack.h"
+
+typedef struct stk_cli_elsewhere {
+    stk_arena *arena;                         /* the caller's */
+    const stk_place *steps;                   /* by step: the caller's */
+    uint32_t n;                               /* steps elsewhere; 0: nothing of the rest is set */
+    const stk_stack *stacks[STK_PLAN_PLACES]; /* where they go: place k is stacks[k - 1] */
+    stk_capacity_place places[STK_PLAN_PLACES];
+    uint32_t n_places;
+    stk_capacity_away *away; /* by step */
+    const char **images, **paths;
+    const char *code;                   /* digest of the code package, or NULL */
+    struct stk_remote_log *log;         /* of the run in the share: the caller's, or NULL */
+    stk_share *shares[STK_PLAN_PLACES]; /* open once an artifact is fetched */
+    stk_exec_elsewhere exec;
+} stk_cli_elsewhere;
+
+/* Who goes where. STK_E_LIMIT: to more stacks than a run may have; STK_E_SPEC: a step that can't
+ * leave this machine. */
+int stk_cli_elsewhere_find(const stk_spec *spec, const stk_place *steps, stk_arena *arena,
+                           stk_cli_elsewhere *ret, stk_err *err);
+/* The plan is to know. */
+void stk_cli_elsewhere_tell(const stk_cli_elsewhere *e, stk_capacity *capacity);
+/* strict, unless the user said a policy: elsewhere nobody sees that a step ran without its GPU. */
+stk_policy stk_cli_elsewhere_policy(const stk_cli_elsewhere *e, const stk_run_options *options);
+/* Asks the registries about the images (or has them built and pushed, where the stack has a
+ * registry; not if `soft`): digests go into the plan's keys and to the engines, what speaks against
+ * an image is an error, what can't be known a note. */
+int stk_cli_elsewhere_images(stk_cli_elsewhere *e, const stk_spec *spec,
+                             const stk_run_options *options, const char *logs, stk_plan *plan,
+                             bool soft, stk_err *err);
+/* What each step would be submitted as, in the driver's eyes: an option that can't be honoured is
+ * STK_E_SPEC, or, if `soft`, a note that begins with "refused". Else also: are their engines known
+ * and their stores writable? */
+int stk_cli_elsewhere_check(const stk_cli_elsewhere *e, const stk_spec *spec, stk_plan *plan,
+                            bool soft, stk_err *err);
+/* What a step elsewhere would be submitted as (stk_remote_preview), for the run "RUN". */
+int stk_cli_elsewhere_documents(const stk_cli_elsewhere *e, const stk_spec *spec, uint32_t i_step,
+                                const char ***ret_documents, uint32_t *ret_n, stk_err *err);
+/* Packs the project; artifacts that the store lacks come from the share from now on. */
+int stk_cli_elsewhere_code(stk_cli_elsewhere *e, const stk_spec *spec, const char *main_file,
+                           stk_store *store, stk_err *err);
+/* `local` and a backend for each stack, as one; `local` is taken over, also on error. */
+int stk_cli_elsewhere_open(const stk_cli *cli, stk_cli_elsewhere *e, const stk_spec *spec,
+                           stk_store *store, const char *run, stk_backend *local, stk_backend **ret,
+                           stk_err *err);
+/* --- cli_shares.c --- */
+
+/* Who reads artifacts of this store later may look there. */
+int stk_cli_share_keep(const stk_store *store, const char *url, stk_err *err);
+/* Brings an artifact from one of these into the store. STK_E_NOT_FOUND, maybe without a word: none
+ * has it. */
+int stk_cli_share_fetch(const char *store_path, const char *digest, stk_err *err);
+
+/* --- */
+
+void stk_cli_elsewhere_close(stk_cli_elsewhere *e);
+
+#endif

@@ -1,0 +1,273 @@
+/* Steps on other machines: are they what their engines would take, and the backends that bring them
+ * there. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli_containers.h"
+#include "cli/cli_elsewhere.h"
+#include "cli/cli_stack.h"
+#include "package/package.h"
+#include "remote/remote.h"
+
+#define CARRY_AT "/stoker"
+
+static int no_memory(stk_err *err)
+{
+    return stk_err_set(err, STK_E_NOMEM, "out of memory");
+}
+
+static bool is_away(const stk_cli_elsewhere *e, uint32_t i_step)
+{
+    return e->away != NULL && e->away[i_step].place > 0;
+}
+
+static int driver_of(const stk_cli_elsewhere *e, uint32_t k, const char *run,
+                     const stk_driver_kind **ret_kind, stk_driver_config *ret, stk_err *err)
+{
+    const stk_stack *stack = e->stacks[k];
+    *ret_kind = stk_remote_kind(stk_place_word(stack->kind));
+    stk_cli_driver_config(stack, NULL, run, ret);
+    return *ret_kind != NULL ? 0
+                             : stk_err_set(err, STK_E_ENV, "this build has no driver for %s",
+                                           stk_place_word(stack->kind));
+}
+
+int stk_cli_elsewhere_documents(const stk_cli_elsewhere *e, const stk_spec *spec, uint32_t i,
+                                const char ***ret_documents, uint32_t *ret_n, stk_err *err)
+{
+    static const char *const nothing[] = {NULL};
+    const stk_step *step = stk_spec_step(spec, i);
+    const stk_settings *s = step->settings;
+    const stk_place *place = &e->steps[i];
+    const char *argv[] = {"-", NULL}; /* the agent is told by its job.json */
+    const char **pairs = stk_arena_array(e->arena, (size_t)s->n_secrets + 1, sizeof *pairs);
+    const char **names = stk_arena_array(e->arena, (size_t)s->n_secrets + 1, sizeof *names);
+    char *store_path = NULL;
+    int rc = stk_store_find(".", STK_STORE_CREATE, &store_path, err);
+    const char *store = rc < 0 ? NULL : stk_arena_dup(e->arena, store_path);
+    free(store_path);
+    const char *dir = stk_arena_printf(e->arena, "%s/runs/RUN/%s/%u/1", store != NULL ? store : "",
+                                       step->name, stk_spec_grows(spec) ? 1u : 0u);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_remote_config config = {
+        .share_url = place->stack->store,
+        .store_path = store,
+        .run = "RUN",
+        .pipeline = stk_spec_name(spec),
+        .code_root = stk_cli_project(spec, stk_cli_main_file(spec, e->arena), e->arena),
+        .carry_at = CARRY_AT};
+    if (store == NULL || pairs == NULL || names == NULL || dir == NULL) {
+        return no_memory(err);
+    }
+    for (uint32_t k = 0; k < s->n_secrets; k++) {
+        names[k] = s->secrets[k];
+        pairs[k] = stk_arena_printf(e->arena, "%s=", s->secrets[k]);
+        if (pairs[k] == NULL) {
+            return no_memory(err);
+        }
+    }
+    const stk_job_elsewhere away = {.backend = e->away[i].place,
+                                    .image = e->images != NULL ? e->images[i] : place->image,
+                                    .options = place->options != NULL ? place->options : "{}",
+                                    .resources = place->resources,
+                                    .secrets = s->n_secrets > 0 ? names : NULL};
+    const stk_job job = {.id = i,
+                         .attempt = 1,
+                         .step = step->name,
+                         .gang = s->gang.ranks != 0,
+                         .nodes = s->gang.nodes > 1 ? (uint32_t)s->gang.nodes : 1,
+                         .dir = dir,
+                         .argv = argv,
+                         .env = s->n_secrets > 0 ? pairs : nothing,
+                         .timeout_ms = s->timeout_ms,
+                         .notice_ms = s->timeout_ms > 0 ? s->timeout_notice_ms : 0,
+                         .grace_ms = s->grace_ms,
+                         .elsewhere = &away};
+    rc = driver_of(e, e->away[i].place - 1, "RUN", &config.kind, &config.driver, err);
+    rc = rc < 0 ? rc : stk_remote_preview(&config, &job, e->arena, ret_documents, ret_n, err);
+    bool is_named = strncmp(err->text, "step '", 6) == 0; /* some drivers do */
+    return rc < 0 && !is_named ? stk_err_context(err, "step '%s'", step->name) : rc;
+}
+
+/* Is there an engine to ask, and a store to leave things in? What is wrong for every step is said
+ * once, before any has started. */
+static int check_place(const stk_cli_elsewhere *e, uint32_t k, stk_err *err)
+{
+    const stk_driver_kind *kind = NULL;
+    stk_driver_config config;
+    stk_driver *driver = NULL;
+    stk_share *share = NULL;
+    int rc = driver_of(e, k, "check", &kind, &config, err);
+    rc = rc < 0 ? rc : kind->open(&config, &driver, err);
+    if (driver != NULL) {
+        driver->ops->close(driver);
+    }
+    rc = rc < 0 ? rc : stk_share_open(e->stacks[k]->store, &share, err);
+    rc = rc < 0 ? rc : stk_share_check(share, err);
+    stk_share_close(share);
+    return rc < 0 ? stk_err_context(err, "stack '%s'", e->stacks[k]->name) : 0;
+}
+
+int stk_cli_elsewhere_check(const stk_cli_elsewhere *e, const stk_spec *spec, stk_plan *plan,
+                            bool soft, stk_err *err)
+{
+    int rc = 0;
+    for (uint32_t i = 0; e->n > 0 && i < stk_spec_n_steps(spec) && rc == 0; i++) {
+        stk_err why = {0};
+        char text[1200];
+        const char **documents = NULL;
+        uint32_t n = 0;
+        rc = is_away(e, i) ? stk_cli_elsewhere_documents(e, spec, i, &documents, &n, &why) : 0;
+        if (rc < 0 && soft && rc != STK_E_NOMEM) {
+            rc = stk_plan_remark(plan, err, "refused: %s",
+                                 stk_err_format(&why, text, (int)sizeof text));
+        } else if (rc < 0) {
+            *err = why;
+        }
+    }
+    for (uint32_t k = 0; k < e->n_places && rc == 0 && !soft; k++) {
+        rc = check_place(e, k, err);
+    }
+    return rc;
+}
+
+/* From whichever stack's share has it. */
+static int fetch(void *arg, stk_store *store, const char *digest, stk_err *err)
+{
+    stk_cli_elsewhere *e = arg;
+    int rc = STK_E_NOT_FOUND;
+    for (uint32_t k = 0; k < e->n_places && rc == STK_E_NOT_FOUND; k++) {
+        bool again = k > 0 && strcmp(e->stacks[k]->store, e->stacks[k - 1]->store) == 0;
+        rc = again || e->shares[k] != NULL
+                 ? 0
+                 : stk_share_open(e->stacks[k]->store, &e->shares[k], err);
+        rc = rc < 0  ? rc
+             : again ? STK_E_NOT_FOUND
+                     : stk_share_pull(e->shares[k], store, digest, err);
+    }
+    return rc;
+}
+
+static int has(void *arg, const char *digest, bool *ret_has, stk_err *err)
+{
+    stk_cli_elsewhere *e = arg;
+    int rc = 0;
+    *ret_has = false;
+    for (uint32_t k = 0; k < e->n_places && rc == 0 && !*ret_has; k++) {
+        rc = e->shares[k] != NULL ? 0 : stk_share_open(e->stacks[k]->store, &e->shares[k], err);
+        rc = rc < 0 ? rc : stk_share_has(e->shares[k], digest, ret_has, err);
+    }
+    return rc;
+}
+
+/* Inside, the project's folder and the store's are empty until the agent has filled them from the
+ * share: that must not be in them. */
+static int check_share(const stk_stack *stack, const char *root, const stk_store *store,
+                       stk_err *err)
+{
+    const char *const taken[] = {root, stk_store_path(store)};
+    stk_share *share = NULL;
+    int rc = stk_share_open(stack->store, &share, err);
+    const char *folder = rc < 0 ? NULL : stk_share_folder(share);
+    for (size_t i = 0; i < 2 && folder != NULL && rc == 0; i++) {
+        size_t n = strlen(taken[i]);
+        if (strncmp(folder, taken[i], n) == 0 && (folder[n] == '/' || folder[n] == '\0')) {
+            rc = stk_err_set(err, STK_E_SPEC,
+                             "the store of stack '%s' is %s, within %s, which its machines have a "
+                             "copy of their own of",
+                             stack->name, folder, taken[i]);
+            stk_err_hint(err, "name a folder outside of it, which all of them mount");
+        }
+    }
+    stk_share_close(share);
+    return rc;
+}
+
+int stk_cli_elsewhere_code(stk_cli_elsewhere *e, const stk_spec *spec, const char *main_file,
+                           stk_store *store, stk_err *err)
+{
+    if (e->n == 0) {
+        return 0;
+    }
+    stk_artifact package;
+    const char *root = stk_cli_project(spec, main_file, e->arena);
+    int rc = root == NULL ? no_memory(err) : stk_cli_check_project(root, err);
+    rc = rc < 0 ? rc : stk_package_add(store, root, 0, &package, err);
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec) && rc == 0; i++) {
+        const stk_step *step = stk_spec_step(spec, i);
+        rc = is_away(e, i) && step->python != NULL
+                 ? stk_cli_check_python(spec, step, main_file, err)
+                 : 0;
+    }
+    for (uint32_t k = 0; k < e->n_places && rc == 0; k++) {
+        rc = check_share(e->stacks[k], root, store, err);
+        rc = rc < 0 ? rc : stk_cli_share_keep(store, e->stacks[k]->store, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    e->code = stk_arena_dup(e->arena, package.digest);
+    e->exec = (stk_exec_elsewhere){.places = e->steps,
+                                   .images = e->images,
+                                   .python_paths = e->paths,
+                                   .carry_at = CARRY_AT,
+                                   .root = root,
+                                   .has_code = true,
+                                   .main_file = main_file};
+    stk_store_set_origin(store, fetch, e);
+    stk_store_set_origin_has(store, has);
+    return e->code == NULL ? no_memory(err) : 0;
+}
+
+/* The containers get our program from the share. */
+static int carry(const stk_cli *cli, const stk_cli_elsewhere *e, uint32_t k, const stk_store *store,
+                 const char **ret_digest, stk_err *err)
+{
+    stk_share *share = NULL;
+    int rc = stk_share_open(e->stacks[k]->store, &share, err);
+    rc = rc < 0 ? rc : stk_cli_carry_tar(cli, store, share, e->arena, ret_digest, err);
+    stk_share_close(share);
+    return rc;
+}
+
+int stk_cli_elsewhere_open(const stk_cli *cli, stk_cli_elsewhere *e, const stk_spec *spec,
+                           stk_store *store, const char *run, stk_backend *local, stk_backend **ret,
+                           stk_err *err)
+{
+    stk_backend *all[1 + STK_PLAN_PLACES] = {local};
+    uint32_t n = 1;
+    int rc = 0;
+    for (uint32_t k = 0; k < e->n_places && rc == 0; k++) {
+        stk_remote_config config = {.store_path = stk_store_path(store),
+                                    .share_url = e->stacks[k]->store,
+                                    .run = run,
+                                    .pipeline = stk_spec_name(spec),
+                                    .code_digest = e->code,
+                                    .code_root = e->exec.root,
+                                    .carry_at = CARRY_AT,
+                                    .log = e->log};
+        rc = driver_of(e, k, run, &config.kind, &config.driver, err);
+        if (rc == 0 && strcmp(config.driver.carry, "store") == 0) {
+            rc = carry(cli, e, k, store, &config.driver.carry_digest, err);
+        }
+        rc = rc < 0 ? rc : stk_remote_open(&config, &all[n], err);
+        n += rc == 0 ? 1 : 0;
+    }
+    if (rc == 0) {
+        return n == 1 ? (*ret = local, 0) : stk_backend_mux_open(all, n, ret, err);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        all[k]->ops->close(all[k]);
+    }
+    return rc;
+}
+
+void stk_cli_elsewhere_close(stk_cli_elsewhere *e)
+{
+    for (uint32_t k = 0; k < STK_PLAN_PLACES; k++) {
+        stk_share_close(e->shares[k]);
+        e->shares[k] = NULL;
+    }
+}

@@ -1,0 +1,178 @@
+/* stoker share: a look at a store that machines share, and by hand what runs do there. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "cli/cli_read.h"
+#include "share/share.h"
+#include "sys/file.h"
+
+enum { OUTPUT_MAX = 1 << 28, LINK_S = 3600, LINK_MAX_S = 7 * 86400, NEW_MAX = 64 << 20 };
+
+typedef struct job {
+    stk_cli *cli;
+    stk_share *share;
+    stk_buf out;
+    uint32_t n;
+} job;
+
+static int run_check(job *j, const char *const *words, stk_err *err)
+{
+    (void)words;
+    int rc = stk_share_check(j->share, err);
+    if (rc == 0 && stk_cli_json(j->cli)) {
+        stk_buf_text(&j->out, "{\"store\":");
+        stk_buf_json(&j->out, stk_share_url(j->share));
+        stk_buf_text(&j->out, ",\"ok\":true}\n");
+    } else if (rc == 0) {
+        stk_buf_printf(&j->out, "store '%s' can be written, listed, read and cleared\n",
+                       stk_share_url(j->share));
+    }
+    return rc;
+}
+
+static int note_one(void *arg, const char *key, int64_t size, int64_t mtime_ms)
+{
+    job *j = arg;
+    char text[32];
+    if (stk_cli_json(j->cli)) {
+        stk_buf_text(&j->out, j->n++ > 0 ? ",{\"key\":" : "{\"key\":");
+        stk_buf_json(&j->out, key);
+        stk_json_put_int(&j->out, "size", size);
+        stk_json_put_int(&j->out, "mtime_ms", mtime_ms);
+        stk_buf_char(&j->out, '}');
+    } else {
+        stk_buf_printf(&j->out, "%10s  %s\n", stk_units_format_memory(size, text, sizeof text),
+                       key);
+    }
+    return j->out.failed ? 1 : 0;
+}
+
+static int run_ls(job *j, const char *const *words, stk_err *err)
+{
+    bool json = stk_cli_json(j->cli);
+    stk_buf_text(&j->out, json ? "[" : "");
+    int rc = stk_share_list(j->share, words[0], NULL, note_one, j, err);
+    stk_buf_text(&j->out, json ? "]\n" : "");
+    return rc <= 0 ? rc : stk_err_set(err, STK_E_LIMIT, "too many objects; name a prefix");
+}
+
+static int run_get(job *j, const char *const *words, stk_err *err)
+{
+    return stk_share_get_file(j->share, words[0], words[1], err);
+}
+
+static int run_put(job *j, const char *const *words, stk_err *err)
+{
+    STK_TEXT_AUTO data = NULL;
+    size_t n = 0;
+    if (!stk_cli_flag(j->cli, "new")) {
+        return stk_share_put_file(j->share, words[0], words[1], err);
+    }
+    int rc = stk_file_read(words[1], NEW_MAX, &data, &n, err);
+    return rc < 0 ? rc : stk_share_put(j->share, words[0], data, n, true, err);
+}
+
+static int run_rm(job *j, const char *const *words, stk_err *err)
+{
+    return stk_share_delete(j->share, words[0], err);
+}
+
+static int run_link(job *j, const char *const *words, stk_err *err)
+{
+    int64_t seconds = LINK_S;
+    int rc = stk_cli_number(j->cli, "seconds", 1, LINK_MAX_S, &seconds, err);
+    rc = rc < 0 ? rc : stk_share_link(j->share, words[0], seconds, &j->out, err);
+    stk_buf_text(&j->out, rc < 0 ? "" : "\n");
+    return rc;
+}
+
+/* The store is opened for these two only. */
+static int move_artifact(job *j, const char *digest, bool in, stk_err *err)
+{
+    stk_store *store = NULL;
+    STK_TEXT_AUTO path = NULL;
+    int flags = in ? STK_STORE_CREATE : 0;
+    int rc = stk_store_find(".", flags, &path, err);
+    rc = rc < 0 ? rc : stk_store_open(path, flags, &store, err);
+    if (rc == 0) {
+        rc = in ? stk_share_pull(j->share, store, digest, err)
+                : stk_share_push(j->share, store, digest, err);
+    }
+    rc = rc < 0 || !in ? rc : stk_store_sync(store, err);
+    stk_store_close(store);
+    return rc;
+}
+
+static int run_push(job *j, const char *const *words, stk_err *err)
+{
+    return move_artifact(j, words[0], false, err);
+}
+
+static int run_pull(job *j, const char *const *words, stk_err *err)
+{
+    return move_artifact(j, words[0], true, err);
+}
+
+static const struct {
+    const char *word;
+    const char *more; /* what follows the URL */
+    int min, max;     /* words of it */
+    int (*run)(job *j, const char *const *words, stk_err *err);
+} verbs[] = {{"check", "", 0, 0, run_check},      {"ls", " [PREFIX]", 0, 1, run_ls},
+             {"get", " KEY FILE", 2, 2, run_get}, {"put", " KEY FILE", 2, 2, run_put},
+             {"rm", " KEY", 1, 1, run_rm},        {"link", " KEY", 1, 1, run_link},
+             {"push", " DIGEST", 1, 1, run_push}, {"pull", " DIGEST", 1, 1, run_pull}};
+
+static int run_share(stk_cli *cli)
+{
+    const char *word = stk_cli_arg(cli, 0);
+    size_t i = 0;
+    size_t n = sizeof verbs / sizeof *verbs;
+    while (i < n && (word == NULL || strcmp(verbs[i].word, word) != 0)) {
+        i++;
+    }
+    if (i == n) {
+        return stk_cli_usage(cli, "stoker share check, ls, get, put, rm, link, push or pull%s%s",
+                             word ? ", not " : "", word ? word : "");
+    }
+    int n_more = stk_cli_n_args(cli) - 2;
+    if (n_more < verbs[i].min || n_more > verbs[i].max) {
+        return stk_cli_usage(cli, "stoker share %s URL%s", word, verbs[i].more);
+    }
+    stk_err err = {0};
+    job j = {.cli = cli, .out = STK_BUF_INIT(OUTPUT_MAX)};
+    const char *words[] = {stk_cli_arg(cli, 2), stk_cli_arg(cli, 3)};
+    int rc = stk_share_open(stk_cli_arg(cli, 1), &j.share, &err);
+    rc = rc < 0 ? rc : verbs[i].run(&j, words, &err);
+    stk_share_close(j.share);
+    int status = stk_cli_answer(cli, rc, &j.out, &err);
+    stk_buf_done(&j.out);
+    return status;
+}
+
+static const stk_option options[] = {
+    {"new", 0, NULL, "put: only where there is none of this key (exit status 3)", false},
+    {"seconds", 0, "N", "link: for how long (default 3600, at most a week)", false},
+    {NULL}};
+
+const stk_command stk_cmd_share = {
+    .name = "share",
+    .summary = "look at a store that machines share, a folder or S3",
+    .usage = "[options] check | ls | get | put | rm | link | push | pull URL …",
+    .text =
+        "URL is s3://bucket/prefix, or a folder's whole path. For S3 the variables and files of "
+        "AWS's own tools count (AWS_PROFILE, AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, AWS_CA_BUNDLE "
+        "…).\n\n"
+        "check writes, lists, reads and removes a small object, and says in one sentence what "
+        "fails.\n\n"
+        "ls URL [PREFIX] lists objects. get URL KEY FILE, put URL KEY FILE and rm URL KEY are for "
+        "one. link URL KEY prints a URL by which anybody may get it for a while (S3 only).\n\n"
+        "push URL DIGEST takes an artifact of the store here (STOKER_STORE, or .stoker found by "
+        "walking up) there; pull URL DIGEST brings one here. What is there already isn't moved; "
+        "one that was interrupted goes on where it stopped.",
+    .options = options,
+    .run = run_share};

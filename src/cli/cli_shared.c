@@ -1,0 +1,150 @@
+#include "cli/cli_shared.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "remote/remote_log.h"
+#include "report/report_view.h"
+#include "stack/stack.h"
+#include "sys/file.h"
+
+static int no_memory(stk_err *err)
+{
+    return stk_err_set(err, STK_E_NOMEM, "out of memory");
+}
+
+int stk_cli_shared_url(const char *stack, stk_arena *arena, const char **ret_url, stk_err *err)
+{
+    stk_stack found;
+    int rc = stk_stack_find(".", stack, arena, &found, err);
+    *ret_url = rc < 0 ? NULL : found.store;
+    return rc;
+}
+
+/* --- to be taken up --- */
+
+/* The stack that is on record with a run's creation, or NULL. */
+static const char *stack_of(stk_store *store, const char *run, stk_arena *arena)
+{
+    stk_view *view = NULL;
+    stk_err ignored = {0};
+    const char *stack = NULL;
+    if (stk_view_load(store, run, &view, &ignored) == 0) {
+        const char *host = stk_view_get_run(view)->host;
+        json_t *doc = host == NULL ? NULL : json_loads(host, 0, NULL);
+        const char *name = json_string_value(json_object_get(doc, "stack"));
+        stack = stk_arena_dup(arena, name);
+        json_decref(doc);
+    }
+    stk_view_free(view);
+    return stack;
+}
+
+int stk_cli_shared_bring(stk_store *store, const char *stack, const char *text, char ret_run[40],
+                         stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *url = NULL;
+    stk_err why = {0};
+    if (arena == NULL) {
+        return no_memory(err);
+    }
+    int here = stk_store_resolve_run(store, text, ret_run, &why);
+    if (here == 0 && stk_store_run_is_live(store, ret_run)) {
+        return 0;
+    }
+    stack = stack == NULL && here == 0 ? stack_of(store, ret_run, arena) : stack;
+    int rc = stack == NULL ? 0 : stk_cli_shared_url(stack, arena, &url, err);
+    if (rc < 0 || url == NULL) {
+        *err = rc < 0 ? *err : why;
+        return rc < 0 ? rc : here;
+    }
+    rc = stk_remote_log_bring(url, here == 0 ? ret_run : text, store, ret_run, err);
+    if (rc != STK_E_NOT_FOUND) {
+        return rc;
+    }
+    *err = here < 0 ? *err : (stk_err){0}; /* it was begun before there was a share */
+    return here < 0 ? rc : 0;
+}
+
+/* --- to be read --- */
+
+/* One whose log has no end is told as running: as far as anybody here knows. Which is what a lock
+ * says; it goes with this process. */
+static void hold_unended(stk_store *store, const char *run)
+{
+    stk_view *view = NULL;
+    stk_err ignored = {0};
+    int fd = -1;
+    if (stk_view_load(store, run, &view, &ignored) == 0 && stk_view_get_run(view)->ended_ms <= 0) {
+        (void)stk_store_lock_run(store, run, &fd, &ignored);
+    }
+    stk_view_free(view);
+}
+
+static int open_mirror(const char *url, stk_store **ret, stk_err *err)
+{
+    STK_TEXT_AUTO own = NULL;
+    STK_TEXT_AUTO path = NULL;
+    char hex[STK_DIGEST_HEX + 1];
+    int rc = stk_store_find(".", STK_STORE_CREATE, &own, err);
+    stk_digest_of(url, strlen(url), hex);
+    if (rc == 0 && !stk_file_exists(own)) { /* a folder of that name is a store */
+        stk_store *store = NULL;
+        rc = stk_store_open(own, STK_STORE_CREATE, &store, err);
+        stk_store_close(store);
+    }
+    if (rc == 0 && asprintf(&path, "%s/shared/%.16s", own, hex) < 0) {
+        path = NULL;
+        rc = no_memory(err);
+    }
+    return rc < 0 ? rc : stk_store_open(path, STK_STORE_CREATE, ret, err);
+}
+
+static int bring_one(const char *url, const char *text, bool with_files, stk_store *store,
+                     stk_err *err)
+{
+    char run[40];
+    STK_TEXT_AUTO name = strndup(text, strcspn(text, "/"));
+    int rc = name == NULL ? no_memory(err) : stk_remote_log_bring(url, name, store, run, err);
+    rc = rc < 0 || !with_files ? rc : stk_remote_log_bring_files(url, run, store, err);
+    if (rc == 0) {
+        hold_unended(store, run);
+    }
+    return rc;
+}
+
+static int bring_newest(const char *url, uint32_t limit, stk_store *store, stk_arena *arena,
+                        stk_err *err)
+{
+    stk_remote_run *runs = NULL;
+    uint32_t n = 0;
+    int rc = stk_remote_log_runs(url, arena, &runs, &n, err);
+    for (uint32_t i = n > limit ? n - limit : 0; rc == 0 && i < n; i++) {
+        rc = bring_one(url, runs[i].id, false, store, err);
+    }
+    return rc;
+}
+
+int stk_cli_shared_store(const stk_cli *cli, const char *text, bool with_files, uint32_t limit,
+                         stk_store **ret_store)
+{
+    stk_err err = {0};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *url = NULL;
+    const char *stack = stk_cli_value(cli, "stack");
+    int rc = arena == NULL ? no_memory(&err) : stk_cli_shared_url(stack, arena, &url, &err);
+    if (rc == 0 && url == NULL) {
+        rc =
+            stk_err_set(&err, STK_E_USAGE, "stack '%s' shares no store with other machines", stack);
+        stk_err_hint(&err, "without --stack the runs of this machine are shown");
+    }
+    rc = rc < 0 ? rc : open_mirror(url, ret_store, &err);
+    rc = rc < 0         ? rc
+         : text == NULL ? bring_newest(url, limit, *ret_store, arena, &err)
+                        : bring_one(url, text, with_files, *ret_store, &err);
+    return rc < 0 ? stk_cli_fail(cli, &err) : 0;
+}

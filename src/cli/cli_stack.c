@@ -1,0 +1,302 @@
+/* stoker stack: what stoker.yaml says of places, and whether they can be used. */
+#include "cli/cli_stack.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "cli/cli_read.h"
+#include "stack/stack.h"
+
+/* --- as JSON --- */
+
+static void set_text(json_t *to, const char *key, const char *text)
+{
+    json_object_set_new(to, key, text == NULL ? json_null() : json_string(text));
+}
+
+static json_t *holds_json(const stk_resources *r)
+{
+    json_t *doc = json_object();
+    if (r->cpu_milli >= 0) {
+        json_object_set_new(doc, "cpu_count", json_real((double)r->cpu_milli / 1000));
+    }
+    const struct {
+        const char *key;
+        int64_t value;
+    } numbers[] = {{"memory_bytes", r->memory_bytes},
+                   {"gpu_count", r->gpu_count},
+                   {"gpu_memory_bytes", r->gpu_memory_bytes}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (numbers[i].value >= 0) {
+            json_object_set_new(doc, numbers[i].key, json_integer(numbers[i].value));
+        }
+    }
+    if (r->gpu_class != NULL) {
+        set_text(doc, "gpu_class", r->gpu_class);
+    }
+    if (r->gpu_vendor != NULL) {
+        set_text(doc, "gpu_vendor", r->gpu_vendor);
+    }
+    return doc;
+}
+
+static json_t *pool_json(const stk_pool *p)
+{
+    json_t *doc = json_object();
+    set_text(doc, "name", p->name);
+    json_object_set_new(doc, "nodes", p->nodes < 0 ? json_null() : json_integer(p->nodes));
+    json_object_set_new(doc, "holds", holds_json(&p->holds));
+    json_object_set_new(doc, "price", p->price < 0 ? json_null() : json_real(p->price));
+    json_object_set_new(doc, "options",
+                        p->options == NULL ? json_object() : json_loads(p->options, 0, NULL));
+    return doc;
+}
+
+static json_t *stack_json(const stk_stack *s)
+{
+    json_t *doc = json_object(), *map = json_object();
+    set_text(doc, "name", s->name);
+    set_text(doc, "backend", stk_place_word(s->kind));
+    set_text(doc, "file", s->file);
+    set_text(doc, "default_image", s->default_image);
+    for (uint32_t i = 0; i < s->n_image_map; i++) {
+        set_text(map, s->image_map[i].key, s->image_map[i].value);
+    }
+    json_object_set_new(doc, "image_map", map);
+    set_text(doc, "registry", s->registry);
+    set_text(doc, "socket", s->socket);
+    if (stk_place_is_elsewhere(s->kind)) {
+        json_t *pools = json_array();
+        for (uint32_t i = 0; i < s->n_pools; i++) {
+            json_array_append_new(pools, pool_json(&s->pools[i]));
+        }
+        set_text(doc, "store", s->store);
+        set_text(doc, "store_volume", s->store_volume);
+        set_text(doc, "carry", s->carry);
+        set_text(doc, "runner_image", s->runner_image);
+        set_text(doc, "carry_volume", s->carry_volume);
+        json_object_set_new(doc, "max_jobs", json_integer(s->max_jobs));
+        json_object_set_new(doc, "pending_ms", json_integer(s->pending_ms));
+        json_object_set_new(doc, "options",
+                            s->options == NULL ? json_object() : json_loads(s->options, 0, NULL));
+        json_object_set_new(doc, "resources",
+                            s->defaults == NULL ? json_object() : holds_json(s->defaults));
+        json_object_set_new(doc, "limits",
+                            s->limits == NULL ? json_object() : holds_json(s->limits));
+        json_object_set_new(doc, "pools", pools);
+    }
+    return doc;
+}
+
+static int put_json(json_t *doc, stk_buf *out, stk_err *err)
+{
+    char *text = doc == NULL ? NULL : json_dumps(doc, JSON_COMPACT);
+    json_decref(doc);
+    if (text == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    stk_buf_text(out, text);
+    stk_buf_char(out, '\n');
+    free(text);
+    return 0;
+}
+
+/* --- for people --- */
+
+static void put_holds(stk_buf *out, const stk_resources *r)
+{
+    char size[32];
+    const char *comma = "";
+    if (r->cpu_milli >= 0) {
+        stk_buf_printf(out, "%g CPUs", (double)r->cpu_milli / 1000);
+        comma = ", ";
+    }
+    if (r->memory_bytes >= 0) {
+        stk_buf_printf(out, "%s%s", comma,
+                       stk_units_format_memory(r->memory_bytes, size, sizeof size));
+        comma = ", ";
+    }
+    if (r->gpu_count >= 0 || r->gpu_class != NULL) {
+        stk_buf_printf(out, "%s%lld × %s", comma, (long long)(r->gpu_count < 0 ? 1 : r->gpu_count),
+                       r->gpu_class != NULL    ? r->gpu_class
+                       : r->gpu_vendor != NULL ? r->gpu_vendor
+                                               : "GPU");
+        comma = ", ";
+    }
+    if (r->gpu_memory_bytes > 0) {
+        stk_buf_printf(out, " of %s",
+                       stk_units_format_memory(r->gpu_memory_bytes, size, sizeof size));
+    }
+    stk_buf_text(out, *comma == '\0' ? "not said\n" : "\n");
+}
+
+static void put_line(stk_buf *out, const char *key, const char *value)
+{
+    if (value != NULL) {
+        stk_buf_printf(out, "  %-14s", key);
+        stk_text_safe(out, value, "");
+        stk_buf_char(out, '\n');
+    }
+}
+
+static void put_stack(stk_buf *out, const stk_stack *s)
+{
+    char text[64];
+    stk_text_safe(out, s->name, "");
+    stk_buf_printf(out, " (%s)\n", stk_place_word(s->kind));
+    put_line(out, "from", s->file != NULL ? s->file : "Stoker's defaults");
+    put_line(out, "default image", s->default_image);
+    for (uint32_t i = 0; i < s->n_image_map; i++) {
+        stk_buf_printf(out, "  %-14s%s → %s\n", i == 0 ? "image map" : "", s->image_map[i].key,
+                       s->image_map[i].value);
+    }
+    put_line(out, "registry", s->registry);
+    put_line(out, "socket", s->socket);
+    if (!stk_place_is_elsewhere(s->kind)) {
+        return;
+    }
+    put_line(out, "store", s->store != NULL ? s->store : "none: no step can run there yet");
+    put_line(out, "store volume", s->store_volume);
+    put_line(out, "carry", s->carry);
+    put_line(out, "runner image", s->runner_image);
+    put_line(out, "volume", s->carry_volume);
+    put_line(out, "options", s->options);
+    stk_buf_printf(out, "  %-14s%lld\n", "jobs at once", (long long)s->max_jobs);
+    put_line(out, "pending",
+             s->pending_ms == 0 ? "as long as it takes"
+                                : stk_units_format_duration(s->pending_ms, text, sizeof text));
+    if (s->defaults != NULL) {
+        stk_buf_printf(out, "  %-14s", "a step gets");
+        put_holds(out, s->defaults);
+    }
+    if (s->limits != NULL) {
+        stk_buf_printf(out, "  %-14s", "at most");
+        put_holds(out, s->limits);
+    }
+    for (uint32_t i = 0; i < s->n_pools; i++) {
+        const stk_pool *p = &s->pools[i];
+        stk_buf_printf(out, "  pool %s: ", p->name);
+        if (p->nodes >= 0) {
+            stk_buf_printf(out, "%lld nodes of ", (long long)p->nodes);
+        }
+        put_holds(out, &p->holds);
+        if (p->price >= 0) {
+            stk_buf_printf(out, "    %g an hour each\n", p->price);
+        }
+    }
+}
+
+/* Every stack that could be named, those of the file first. */
+static int gather(stk_arena *arena, stk_stack **ret, uint32_t *ret_n, stk_err *err)
+{
+    stk_stack here;
+    int rc = stk_stack_find(".", NULL, arena, &here, err);
+    stk_stack *all = rc < 0 ? NULL : stk_arena_array(arena, here.n_all + STK_PLACE_N, sizeof *all);
+    uint32_t n = 0;
+    if (all == NULL) {
+        return rc < 0 ? rc : stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    for (uint32_t i = 0; i < here.n_all; i++) {
+        all[n++] = here.all[i];
+    }
+    for (int k = 0; k < STK_PLACE_N && rc == 0; k++) {
+        const char *word = stk_place_word((stk_place_kind)k);
+        bool is_there = false;
+        for (uint32_t i = 0; i < here.n_all; i++) {
+            is_there = is_there || strcmp(here.all[i].name, word) == 0;
+        }
+        if (!is_there) {
+            rc = stk_stack_find(".", word, arena, &all[n++], err);
+        }
+    }
+    *ret = all;
+    *ret_n = n;
+    return rc;
+}
+
+static int list(const stk_cli *cli, stk_arena *arena, stk_buf *out, stk_err *err)
+{
+    stk_stack *all = NULL;
+    uint32_t n = 0;
+    int rc = gather(arena, &all, &n, err);
+    if (rc == 0 && stk_cli_json(cli)) {
+        json_t *doc = json_array();
+        for (uint32_t i = 0; i < n; i++) {
+            json_array_append_new(doc, stack_json(&all[i]));
+        }
+        return put_json(doc, out, err);
+    }
+    int width = 5;
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        int len = (int)strlen(all[i].name);
+        width = len > width ? len : width;
+    }
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        const stk_stack *s = &all[i];
+        bool lacks = stk_place_is_elsewhere(s->kind) && s->store == NULL;
+        stk_buf_printf(out, "%-*s  %-10s  ", width, s->name, stk_place_word(s->kind));
+        stk_text_safe(out, s->store != NULL ? s->store : lacks ? "no store yet" : "", "");
+        stk_buf_printf(out, "%s%s\n", s->store != NULL || lacks ? "  " : "",
+                       s->file != NULL ? s->file : "(default)");
+    }
+    return rc;
+}
+
+static int run_stack(stk_cli *cli)
+{
+    stk_err err = {0};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 24);
+    const char *word = stk_cli_arg(cli, 0), *name = stk_cli_arg(cli, 1);
+    int status = stk_cli_at_most(cli, 2);
+    bool lists = word == NULL || strcmp(word, "list") == 0;
+    bool shows = word != NULL && strcmp(word, "show") == 0;
+    bool checks = word != NULL && strcmp(word, "check") == 0;
+    if (status != 0) {
+        return status;
+    }
+    if (!lists && !shows && !checks) {
+        return stk_cli_usage(cli, "stoker stack %s: there are list, show and check", word);
+    }
+    if (lists ? name != NULL : name == NULL) {
+        return stk_cli_usage(cli, lists ? "stoker stack list takes no name; did you mean show?"
+                                        : "which stack? stoker stack list shows them");
+    }
+    int rc = arena == NULL ? stk_err_set(&err, STK_E_NOMEM, "out of memory") : 0;
+    if (rc == 0 && lists) {
+        rc = list(cli, arena, &out, &err);
+        return stk_cli_answer(cli, rc, &out, &err);
+    }
+    stk_stack stack;
+    rc = rc < 0 ? rc : stk_stack_find(".", name, arena, &stack, &err);
+    if (rc == 0 && checks) {
+        return stk_cli_stack_check(cli, &stack, arena);
+    }
+    if (rc == 0 && stk_cli_json(cli)) {
+        rc = put_json(stack_json(&stack), &out, &err);
+    } else if (rc == 0) {
+        put_stack(&out, &stack);
+    }
+    return stk_cli_answer(cli, rc, &out, &err);
+}
+
+static const stk_option options[] = {{NULL}};
+
+const stk_command stk_cmd_stack = {
+    .name = "stack",
+    .summary = "where steps can run: list, show, check",
+    .usage = "[list | show NAME | check NAME]",
+    .text =
+        "A stack is a place where steps run, with its settings: containers of this machine, "
+        "Kubernetes, AWS Batch. They are named in stoker.yaml, in the current folder or above it; "
+        "one of each backend is there without being named, with defaults. A run goes to one by "
+        "'--with NAME', a step by its own 'backend'.\n\n"
+        "'list' shows all that can be named, 'show' all that one says. 'check' tries it: is its "
+        "engine there, may we do there what a run does, are its options known, is its store "
+        "reachable for reading and writing. Exit status 3 where something stands in the way of a "
+        "run.",
+    .options = options,
+    .run = run_stack};

@@ -1,0 +1,122 @@
+/* A stack of other machines: what its driver is opened with, and can it be used? */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli_stack.h"
+#include "share/share.h"
+
+void stk_cli_driver_config(const stk_stack *stack, const char *options, const char *run,
+                           stk_driver_config *ret)
+{
+    *ret = (stk_driver_config){.stack = stack->name,
+                               .options = options != NULL          ? options
+                                          : stack->options != NULL ? stack->options
+                                                                   : "{}",
+                               .run = run,
+                               .carry = stack->carry,
+                               .runner_image = stack->runner_image,
+                               .carry_volume = stack->carry_volume,
+                               .share_url = stack->store,
+                               .store_volume = stack->store_volume,
+                               .pending_ms = stack->pending_ms};
+}
+
+static void say_error(stk_cli_finding say, void *arg, const char *about, const stk_err *err,
+                      stk_arena *arena)
+{
+    const char *text = stk_arena_printf(arena, "%s%s%s%s%s", about, *about != '\0' ? ": " : "",
+                                        err->text, err->hint[0] != '\0' ? "; " : "", err->hint);
+    say(arg, false, text != NULL ? text : err->text);
+}
+
+static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_finding say, void *arg)
+{
+    stk_share *share = NULL;
+    stk_err err = {0};
+    if (stack->store == NULL) {
+        say(arg, false,
+            "no store that its machines share with this one; add `store: s3://BUCKET/PREFIX` or a "
+            "shared folder to the stack, or set STOKER_SHARE");
+        return;
+    }
+    int rc = stk_share_open(stack->store, &share, &err);
+    rc = rc < 0 ? rc : stk_share_check(share, &err);
+    stk_share_close(share);
+    if (rc < 0) {
+        say_error(say, arg, "store", &err, arena);
+    } else {
+        say(arg, true,
+            stk_arena_printf(arena, "store %s can be written, read and listed", stack->store));
+    }
+}
+
+/* The options as a job would be made with them: of the stack alone, and with those of each pool. */
+static void check_options(const stk_stack *stack, const stk_driver_kind *kind, stk_arena *arena,
+                          stk_cli_finding say, void *arg)
+{
+    static const char *const argv[] = {"true", NULL}, *const none[] = {NULL};
+    uint32_t n_bad = 0;
+    for (uint32_t i = 0; i <= stack->n_pools; i++) {
+        const stk_pool *pool = i == 0 ? NULL : &stack->pools[i - 1];
+        const char *about =
+            pool == NULL ? "options" : stk_arena_printf(arena, "pool '%s'", pool->name);
+        static const stk_resources nothing = {
+            .cpu_milli = -1, .memory_bytes = -1, .gpu_count = -1, .gpu_memory_bytes = -1};
+        stk_resources holds = pool != NULL ? pool->holds : nothing;
+        holds.gpu_memory_bytes = -1; /* what a device has: no share of it */
+        json_t *all = json_loads(stack->options != NULL ? stack->options : "{}", 0, NULL);
+        json_t *own =
+            pool == NULL || pool->options == NULL ? NULL : json_loads(pool->options, 0, NULL);
+        (void)json_object_update(all, own);
+        char *text = json_dumps(all, JSON_COMPACT);
+        stk_driver_config config;
+        const char **documents = NULL;
+        uint32_t n = 0;
+        stk_err err = {0};
+        stk_cli_driver_config(stack, NULL, "check", &config);
+        const stk_remote_job job = {.run = "check",
+                                    .pipeline = "check",
+                                    .step = "check",
+                                    .attempt = 1,
+                                    .name = "s-check",
+                                    .image = "image",
+                                    .resources = &holds,
+                                    .options = text != NULL ? text : "{}",
+                                    .argv = argv,
+                                    .env = none,
+                                    .folders = none,
+                                    .carry = stack->carry,
+                                    .carry_at = "/stoker",
+                                    .nodes = 1};
+        if (kind->manifest(&config, &job, arena, &documents, &n, &err) < 0) {
+            say_error(say, arg, about != NULL ? about : "", &err, arena);
+            n_bad++;
+        }
+        free(text);
+        json_decref(all);
+        json_decref(own);
+    }
+    if (n_bad == 0) {
+        say(arg, true, "its options are known");
+    }
+}
+
+void stk_cli_stack_check_elsewhere(const stk_stack *stack, stk_arena *arena, stk_cli_finding say,
+                                   void *arg)
+{
+    const stk_driver_kind *kind = stk_remote_kind(stk_place_word(stack->kind));
+    stk_driver_config config;
+    stk_err err = {0};
+    stk_cli_driver_config(stack, NULL, "check", &config);
+    if (kind == NULL) {
+        say(arg, false,
+            stk_arena_printf(arena, "this Stoker can't drive %s", stk_place_word(stack->kind)));
+        return;
+    }
+    check_options(stack, kind, arena, say, arg);
+    check_store(stack, arena, say, arg);
+    if (kind->check(&config, say, arg, &err) < 0) {
+        say_error(say, arg, "", &err, arena);
+    }
+}

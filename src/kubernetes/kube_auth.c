@@ -1,0 +1,239 @@
+/* kube_auth: the credential of now. A token of the kubeconfig, of a file that is read again (tokens
+ * of pods live for an hour), or of a plugin that is asked again when its answer has expired. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kubernetes/kube.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+#include "sys/spawn.h"
+
+enum { ANSWER_BYTES = 1 << 20, PLUGIN_MS = 60000, FILE_MS = 60000, EARLY_MS = 10000 };
+
+extern char **environ;
+
+static int no_memory(stk_err *err)
+{
+    return stk_err_set(err, STK_E_NOMEM, "out of memory");
+}
+
+void stk_kube_auth_done(stk_kube_auth *auth)
+{
+    free(auth->header);
+    free(auth->cert);
+    free(auth->key);
+    *auth = (stk_kube_auth){0};
+}
+
+static int set_bearer(stk_kube_auth *auth, const char *token, stk_err *err)
+{
+    size_t n = strcspn(token, "\r\n");
+    char *header = NULL;
+    if (asprintf(&header, "Authorization: Bearer %.*s", (int)n, token) < 0) {
+        return no_memory(err);
+    }
+    free(auth->header);
+    auth->header = header;
+    return 0;
+}
+
+static int set_basic(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    STK_BUF_AUTO plain = STK_BUF_INIT(1 << 16);
+    STK_BUF_AUTO out = STK_BUF_INIT(1 << 17);
+    (void)stk_buf_printf(&plain, "%s:%s", c->user, c->password == NULL ? "" : c->password);
+    (void)stk_buf_text(&out, "Authorization: Basic ");
+    for (size_t i = 0; i < plain.len; i += 3) {
+        uint32_t bits = 0;
+        size_t n = plain.len - i < 3 ? plain.len - i : 3;
+        for (size_t j = 0; j < 3; j++) {
+            bits = bits << 8 | (j < n ? (unsigned char)plain.data[i + j] : 0u);
+        }
+        for (size_t j = 0; j < 4; j++) {
+            (void)stk_buf_char(&out, j <= n ? digits[bits >> (18 - 6 * j) & 63] : '=');
+        }
+    }
+    char *header = plain.failed || out.failed ? NULL : strdup(out.data);
+    free(auth->header);
+    auth->header = header;
+    return header == NULL ? no_memory(err) : 0;
+}
+
+static int read_token(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err)
+{
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    int rc = stk_file_read(c->token_file, ANSWER_BYTES, &text, &len, err);
+    return rc < 0 ? stk_err_context(err, "%s", c->origin) : set_bearer(auth, text, err);
+}
+
+/* --- plugins --- */
+
+static const char *const *whole_env(const stk_kube_config *c, const char ***ret_block)
+{
+    size_t n = 0, n_more = 0, k = 0;
+    while (environ[n] != NULL) {
+        n++;
+    }
+    while (c->exec.env[n_more] != NULL) {
+        n_more++;
+    }
+    const char **env = calloc(n + n_more + 2, sizeof *env);
+    if (env != NULL) {
+        for (size_t i = 0; i < n; i++) {
+            bool is_over = false;
+            for (size_t j = 0; j < n_more && !is_over; j++) {
+                size_t name = strcspn(c->exec.env[j], "=") + 1;
+                is_over = strncmp(environ[i], c->exec.env[j], name) == 0;
+            }
+            if (!is_over) {
+                env[k++] = environ[i];
+            }
+        }
+        for (size_t j = 0; j < n_more; j++) {
+            env[k++] = c->exec.env[j];
+        }
+        env[k++] = c->exec.info;
+    }
+    *ret_block = env;
+    return env;
+}
+
+/* What it writes until it ends or its time is up. */
+static bool hear(int fd, stk_buf *said)
+{
+    int64_t until = stk_kube_now() + PLUGIN_MS;
+    char data[4096];
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int64_t left = until - stk_kube_now();
+        int n = left <= 0 ? 0 : poll(&p, 1, (int)left);
+        if (n == 0 || (n < 0 && errno != EINTR)) {
+            return false;
+        }
+        ssize_t got = n < 0 ? -1 : read(fd, data, sizeof data);
+        if (got == 0 || (got < 0 && errno != EINTR && n > 0)) {
+            return got == 0;
+        }
+        if (got > 0 && stk_buf_add(said, data, (size_t)got) < 0) {
+            return false;
+        }
+    }
+}
+
+static int run_plugin(const stk_kube_config *c, stk_buf *said, stk_err *err)
+{
+    int fds[2];
+    const char **env = NULL;
+    if (pipe2(fds, O_CLOEXEC) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "a pipe to %s", c->exec.argv[0]);
+    }
+    stk_spawn spawn = {.argv = c->exec.argv,
+                       .env = whole_env(c, &env),
+                       .stdin_fd = -1,
+                       .stdout_fd = fds[1],
+                       .stderr_fd = STDERR_FILENO,
+                       .die_with_parent = true};
+    pid_t pid = -1;
+    int rc = env == NULL ? no_memory(err) : stk_sys_spawn(&spawn, &pid, NULL, err);
+    close(fds[1]);
+    if (rc < 0) {
+        (void)stk_err_context(err, "%s", c->origin);
+        if (c->exec.hint != NULL) {
+            stk_err_hint(err, "%.200s", c->exec.hint);
+        } else {
+            stk_err_hint(err, "its exec plugin '%s' must be installed", c->exec.argv[0]);
+        }
+    } else {
+        int status = 0;
+        bool heard = hear(fds[0], said);
+        if (!heard) {
+            (void)kill(pid, SIGKILL);
+        }
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+        }
+        if (!heard) {
+            rc = stk_err_set(err, STK_E_ENV,
+                             "%s: its plugin '%s' didn't answer within %d s; run it "
+                             "by hand: it may wait for a login",
+                             c->origin, c->exec.argv[0], PLUGIN_MS / 1000);
+        } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+            rc = stk_err_set(err, STK_E_ENV,
+                             "%s: its plugin '%s' failed with status %d; its words "
+                             "are above: log in again",
+                             c->origin, c->exec.argv[0], WEXITSTATUS(status));
+        }
+    }
+    close(fds[0]);
+    free(env);
+    return rc;
+}
+
+static int64_t time_of(const char *text)
+{
+    struct tm tm = {0};
+    if (text == NULL || strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) == NULL) {
+        return INT64_MAX;
+    }
+    return (int64_t)timegm(&tm) * 1000;
+}
+
+static int ask_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err)
+{
+    STK_BUF_AUTO said = STK_BUF_INIT(ANSWER_BYTES);
+    int rc = run_plugin(c, &said, err);
+    if (rc < 0) {
+        return rc;
+    }
+    STK_KUBE_JSON_AUTO root = json_loadb(said.data == NULL ? "" : said.data, said.len, 0, NULL);
+    const json_t *status = json_object_get(root, "status");
+    const char *token = json_string_value(json_object_get(status, "token"));
+    const char *cert = json_string_value(json_object_get(status, "clientCertificateData"));
+    const char *key = json_string_value(json_object_get(status, "clientKeyData"));
+    if (token == NULL && cert == NULL) {
+        return stk_err_set(err, STK_E_ENV,
+                           "%s: its plugin '%s' gave neither a token nor a certificate", c->origin,
+                           c->exec.argv[0]);
+    }
+    free(auth->cert);
+    free(auth->key);
+    auth->cert = cert == NULL ? NULL : strdup(cert);
+    auth->key = key == NULL ? NULL : strdup(key);
+    int64_t until = time_of(json_string_value(json_object_get(status, "expirationTimestamp")));
+    auth->until_ms = until == INT64_MAX ? until : until - EARLY_MS;
+    return token == NULL ? 0 : set_bearer(auth, token, err);
+}
+
+int stk_kube_auth_refresh(const stk_kube_config *config, stk_kube_auth *auth, stk_err *err)
+{
+    int64_t now = stk_clock_wall_ms(&stk_clock_real);
+    if (auth->until_ms > now && !auth->refused) {
+        return 0;
+    }
+    int rc = 0;
+    auth->refused = false;
+    auth->until_ms = INT64_MAX;
+    if (config->token_file != NULL) {
+        rc = read_token(config, auth, err);
+        auth->until_ms = now + FILE_MS;
+    } else if (config->token != NULL) {
+        rc = set_bearer(auth, config->token, err);
+    } else if (config->exec.argv != NULL) {
+        rc = ask_plugin(config, auth, err);
+    } else if (config->user != NULL) {
+        rc = set_basic(config, auth, err);
+    }
+    if (rc < 0) {
+        auth->until_ms = 0;
+    }
+    return rc;
+}

@@ -1,0 +1,573 @@
+/* kube_task: one job from its first request to the last, as steps that can be repeated: sent, found
+ * there already, watched, removed. One request of a job is under way at a time. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+#include "kubernetes/kube_driver.h"
+
+enum { AGAIN_MS = 1000, QUOTA_MS = 5000, LAG_MS = 10000, LOGS_MS = 20000, REMOVE_MS = 90000 };
+enum { LOOK_MS = 3000, LOOK_MAX_MS = 30000, LOOK_GAP_MS = 200, LOOKS = 2, SILENT_MS = 5000 };
+enum {
+    SETTLE_MS = 250,
+    KILL_MS = 5000,
+    KILLS_ASKED = 2,
+    TERMINATING_MS = 60000
+}; /* past its grace: nobody is there to end it */
+
+/* --- saying --- */
+
+static void say(stk_kube_task *t, stk_remote_report *report)
+{
+    report->id = t->id;
+    report->attempt = t->attempt;
+    t->kube->base.say(t->kube->base.say_arg, report);
+}
+
+static void finish(stk_kube_task *t, const stk_remote_report *end)
+{
+    stk_remote_report report = *end;
+    if (!t->ended) {
+        t->ended = true;
+        stk_kube_logs_free(t);
+        say(t, &report);
+    }
+}
+
+static void fail(stk_kube_task *t, stk_failure failure, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void fail(stk_kube_task *t, stk_failure failure, const char *fmt, ...)
+{
+    stk_remote_report end = {.state = STK_REMOTE_FAILED, .exit_status = -1, .failure = failure};
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(end.text, sizeof end.text, fmt, args);
+    va_end(args);
+    finish(t, &end);
+}
+
+static void say_queued(stk_kube_task *t, const char *words)
+{
+    stk_remote_report report = {.state = STK_REMOTE_QUEUED, .exit_status = -1};
+    if (strcmp(t->words, words) != 0) {
+        (void)snprintf(t->words, sizeof t->words, "%s", words);
+        (void)snprintf(report.text, sizeof report.text, "%s", words);
+        say(t, &report);
+    }
+}
+
+static void say_running(stk_kube_task *t)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        const stk_kube_pod *p = &t->pods[i];
+        if ((p->main == STK_KUBE_RUNNING || p->main == STK_KUBE_TERMINATED) &&
+            !t->said_running[i]) {
+            stk_remote_report report = {.state = STK_REMOTE_RUNNING, .node = i, .exit_status = -1};
+            (void)snprintf(report.text, sizeof report.text, "node %s", p->node);
+            t->said_running[i] = true;
+            t->has_run = true;
+            say(t, &report);
+        }
+    }
+}
+
+/* --- what is known by now --- */
+
+/* A pod that somebody deleted and nobody ends: its node is silent. */
+static void give_up_pods(stk_kube_task *t, int64_t now)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < t->n; i++) {
+        stk_kube_pod *p = &t->pods[i];
+        bool hangs = p->deleting && !p->gone && p->main == STK_KUBE_RUNNING;
+        any = any || hangs;
+        /* Where the node is known to be silent, nobody need wait for its answer. */
+        bool silent = !p->ready && strcmp(p->disruption, "DeletionByTaintManager") == 0;
+        int64_t patience = t->grace_ms + (silent ? SILENT_MS : TERMINATING_MS);
+        if (hangs && t->deleting_ms > 0 && now - t->deleting_ms > patience) {
+            p->gone = true;
+        }
+        if (p->main == STK_KUBE_RUNNING && !p->ready && !p->deleting && t->has_run &&
+            !t->said_lost) {
+            if (t->unsure_ms == 0) {
+                t->unsure_ms = now;
+            } else if (now - t->unsure_ms > SILENT_MS) {
+                t->said_lost = true;
+                stk_kube_note(t->kube, t,
+                              "node %s doesn't answer any more; Kubernetes gives its pods up after "
+                              "some minutes (option node_lost_seconds)",
+                              p->node);
+            }
+        }
+    }
+    t->deleting_ms = !any ? 0 : t->deleting_ms == 0 ? now : t->deleting_ms;
+}
+
+static void check_patience(stk_kube_task *t, int64_t now)
+{
+    int64_t patience = t->kube->config->pending_ms;
+    if (patience > 0 && !t->has_run && now - t->since_ms > patience) {
+        stk_remote_report end = {.state = STK_REMOTE_FAILED,
+                                 .exit_status = -1,
+                                 .failure = t->kube->api.down_since_ms > 0
+                                                ? STK_FAIL_START
+                                                : stk_kube_blame(&t->job, t->pods, t->n)};
+        const char *words = *t->words != '\0'                ? t->words
+                            : t->kube->api.down_since_ms > 0 ? t->kube->api.down
+                            : t->pods[0].scheduled           ? "its container is still being made"
+                                                             : "the cluster doesn't say why";
+        (void)snprintf(end.text, sizeof end.text, "it didn't start within %lld s: %.900s",
+                       (long long)(patience / 1000), words);
+        stk_kube_task_remove(t, &end, 0);
+    }
+}
+
+void stk_kube_task_settle(stk_kube_task *t, int64_t now)
+{
+    stk_kube_verdict v;
+    t->idle_until_ms = 0;
+    if (t->ended || t->removing) {
+        return;
+    }
+    give_up_pods(t, now);
+    stk_kube_judge(&t->job, t->pods, t->n, &v);
+    if (!t->posted && !t->maybe) {
+        check_patience(t, now);
+        return;
+    }
+    say_running(t);
+    if (v.hopeless) {
+        v.report.state = STK_REMOTE_FAILED;
+        stk_kube_task_remove(t, &v.report, 0);
+    } else if (v.is_end) {
+        int64_t lag = t->n > 1 ? t->grace_ms + TERMINATING_MS : LAG_MS;
+        t->end_seen_ms = t->end_seen_ms == 0 ? now : t->end_seen_ms;
+        bool believed = !v.unsure || now - t->end_seen_ms > lag;
+        if (believed && (stk_kube_logs_done(t, now) || now - t->end_seen_ms > LOGS_MS)) {
+            finish(t, &v.report);
+        }
+    } else {
+        t->end_seen_ms = 0;
+        if (v.report.state == STK_REMOTE_QUEUED && !t->has_run) {
+            const char *words = *v.report.text != '\0' ? v.report.text : t->event;
+            if (*words != '\0' || *t->words == '\0') {
+                say_queued(t, words);
+            }
+            check_patience(t, now);
+        }
+    }
+}
+
+void stk_kube_task_remove(stk_kube_task *t, const stk_remote_report *end, int64_t grace_ms)
+{
+    int64_t now = stk_kube_now();
+    if (t->ended) {
+        return;
+    }
+    if (!t->removing) {
+        t->end = *end;
+        t->removing = true;
+        t->give_up_ms = now + grace_ms + REMOVE_MS;
+    }
+    t->kill_ms = grace_ms < t->grace_ms ? now + grace_ms : INT64_MAX;
+    t->not_before_ms = t->idle_until_ms = 0;
+    if (t->op == KUBE_IDLE && !t->posted && !t->maybe) { /* nobody has it */
+        finish(t, &t->end);
+    }
+}
+
+/* --- requests --- */
+
+static void begin(stk_kube_task *t, const char *method, const char *way, const char *body,
+                  void (*done)(void *, const stk_kube_answer *), int op)
+{
+    stk_kube_request request = {.method = method, .way = way, .body = body, .done = done, .arg = t};
+    if (way != NULL && stk_kube_begin(t->kube, &request, &t->call)) {
+        t->op = op;
+        t->kube->n_ops++;
+    } else {
+        t->not_before_ms = stk_kube_now() + AGAIN_MS;
+    }
+}
+
+/* After an answer: true where it is to be tried again, or will never work. */
+static bool is_passing(stk_kube_task *t, const stk_kube_answer *a)
+{
+    stk_kube *k = t->kube;
+    k->n_ops--;
+    t->op = KUBE_IDLE;
+    t->idle_until_ms = 0;
+    if (a->fatal) {
+        stk_kube_fatal(k, "%s: %s", k->cluster.origin, a->text);
+    } else if (a->again) {
+        t->not_before_ms = stk_kube_now() + AGAIN_MS / 4;
+    }
+    return a->fatal || a->again;
+}
+
+static const char *way_of(const stk_kube_task *t, const char *group, const char *plural,
+                          const char *name, const char *query)
+{
+    stk_arena_reset(t->kube->scratch);
+    return stk_arena_printf(t->kube->scratch, "%s/namespaces/%s/%s%s%s%s", group, t->space->name,
+                            plural, name == NULL ? "" : "/", name == NULL ? "" : name, query);
+}
+
+static void know_job(stk_kube_task *t, const stk_kube_answer *a)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root;
+    t->posted = t->maybe = true;
+    t->since_ms = stk_kube_now(); /* until now it waited for us */
+    t->listed_before = t->space->jobs.n_lists > t->space->pods.n_lists ? t->space->jobs.n_lists
+                                                                       : t->space->pods.n_lists;
+    if (arena != NULL && stk_kube_parse(a->body, a->len, arena, &root) == 0) {
+        (void)snprintf(t->job.uid, sizeof t->job.uid, "%s",
+                       stk_kube_text_at(&root, "metadata/uid"));
+        for (uint32_t i = 1; i < json_array_size(t->docs); i++) {
+            json_t *owners = json_object_get(
+                json_object_get(json_array_get(t->docs, i), "metadata"), "ownerReferences");
+            (void)json_object_set_new(json_array_get(owners, 0), "uid", json_string(t->job.uid));
+        }
+    }
+    t->i_doc = t->i_doc == 0 ? 1 : t->i_doc;
+}
+
+static void refused(stk_kube_task *t, const stk_kube_answer *a)
+{
+    bool is_quota = a->status == 403 && strstr(a->text, "exceeded quota") != NULL;
+    if (is_quota) {
+        char words[900];
+        (void)snprintf(
+            words, sizeof words,
+            "the namespace's quota is used up: %.700s; wait until others end, or have it "
+            "raised",
+            a->text);
+        say_queued(t, words);
+        t->not_before_ms = stk_kube_now() + QUOTA_MS;
+    } else if (a->status == 403) {
+        fail(t, STK_FAIL_START,
+             "the cluster refused it: %.700s; `stoker stack check` lists the "
+             "rights that are needed",
+             a->text);
+    } else if (a->status == 404 && t->i_doc == 0 && strstr(a->text, "namespaces") != NULL) {
+        fail(t, STK_FAIL_START, "namespace '%s' isn't there; make it, or name another one",
+             t->space->name);
+    } else if (a->status == 404) {
+        fail(t, STK_FAIL_START, "the cluster doesn't know %s: %s%s", t->plural, a->text,
+             strcmp(t->plural, "jobsets") == 0 ? "; install JobSet, or leave jobset out" : "");
+    } else if (a->status == 413) {
+        fail(t, STK_FAIL_START,
+             "its Job is too large for the API server: %.600s; make its "
+             "environment smaller",
+             a->text);
+    } else {
+        fail(t, STK_FAIL_START, "the API server refused its Job: %.900s", a->text);
+    }
+}
+
+static void on_post(void *arg, const stk_kube_answer *a)
+{
+    stk_kube_task *t = arg;
+    bool first = t->i_doc == 0;
+    if (first && a->rc < 0) {
+        t->maybe = t->kube->api.answered; /* cut off: it may have got there */
+    }
+    if (is_passing(t, a)) {
+        return;
+    }
+    if (a->good && first) {
+        know_job(t, a);
+    } else if (a->good || (!first && a->status == 409)) {
+        t->i_doc++;
+    } else if (a->status == 409) { /* there already: ours, from before? */
+        t->ask = true;
+    } else if (!first && a->status == 404) {
+        t->i_doc = (uint32_t)json_array_size(t->docs);
+    } else if (first) {
+        refused(t, a);
+    } else {
+        stk_remote_report end = {
+            .state = STK_REMOTE_FAILED, .exit_status = -1, .failure = STK_FAIL_START};
+        (void)snprintf(end.text, sizeof end.text, "what its Job needs can't be made: %.900s",
+                       a->text);
+        stk_kube_task_remove(t, &end, 0);
+    }
+}
+
+static void on_get(void *arg, const stk_kube_answer *a)
+{
+    stk_kube_task *t = arg;
+    if (is_passing(t, a)) {
+        return;
+    }
+    t->ask = false;
+    if (a->good) {
+        STK_ARENA_AUTO arena = stk_arena_new(0);
+        stk_json root;
+        bool read = arena != NULL && stk_kube_parse(a->body, a->len, arena, &root) == 0;
+        const stk_json *labels = read ? stk_kube_at(&root, "metadata/labels") : NULL;
+        char run[STK_KUBE_NAME + 1];
+        if (read && strcmp(stk_kube_text_at(labels, STK_KUBE_LABEL_RUN),
+                           stk_kube_label(t->kube->config->run, run)) != 0) {
+            fail(t, STK_FAIL_START,
+                 "there is a Job '%s' in namespace '%s' that isn't of this run; "
+                 "remove it",
+                 t->name, t->space->name);
+            return;
+        }
+        know_job(t, a);
+        if (read && strcmp(t->plural, "jobs") == 0) {
+            stk_kube_read_job(&root, &t->job);
+            stk_kube_task_settle(t, stk_kube_now());
+        }
+    } else if (a->status == 404 && (t->attach || t->posted)) {
+        fail(t, STK_FAIL_LOST, "its Job %s is gone from namespace '%s'", t->name, t->space->name);
+    } else if (a->status != 404) {
+        refused(t, a);
+    }
+}
+
+static void on_delete(void *arg, const stk_kube_answer *a)
+{
+    stk_kube_task *t = arg;
+    if (is_passing(t, a)) {
+        return;
+    }
+    t->removed = true;
+    if (a->status == 404) {
+        t->job.gone = true;
+    } else if (!a->good && t->forgotten) {
+        t->job.gone = true; /* ttlSecondsAfterFinished does what we may not */
+    } else if (!a->good) {
+        stk_kube_note(t->kube, t, "its Job %s can't be removed: %s", t->name, a->text);
+        t->job.gone = true;
+    }
+}
+
+static void on_kill(void *arg, const stk_kube_answer *a)
+{
+    stk_kube_task *t = arg;
+    if (!is_passing(t, a)) { /* should one come that was on its way: again */
+        t->kill_ms = stk_kube_now() + KILL_MS;
+        t->n_kills++;
+    }
+}
+
+static void on_look(void *arg, const stk_kube_answer *a)
+{
+    stk_kube_task *t = arg;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root;
+    t->kube->n_looks--;
+    if (is_passing(t, a) || !a->good || arena == NULL ||
+        stk_kube_parse(a->body, a->len, arena, &root) < 0) {
+        return;
+    }
+    const stk_json *items = stk_kube_at(&root, "items");
+    const char *newest = "";
+    for (uint32_t i = 0; items != NULL && items->kind == STK_JSON_LIST && i < items->n; i++) {
+        const stk_json *one = &items->items[i];
+        const char *at = stk_kube_text_at(one, "lastTimestamp");
+        char words[sizeof t->event];
+        at = *at == '\0' ? stk_kube_text_at(one, "eventTime") : at;
+        if (strcmp(stk_kube_text_at(one, "type"), "Warning") == 0 && strcmp(at, newest) >= 0 &&
+            *stk_kube_event_words(stk_kube_text_at(one, "reason"), stk_kube_text_at(one, "message"),
+                                  words, sizeof words) != '\0') {
+            newest = at;
+            (void)snprintf(t->event, sizeof t->event, "%s", words);
+        }
+    }
+    stk_kube_task_settle(t, stk_kube_now());
+}
+
+/* --- what is due --- */
+
+static void post(stk_kube_task *t)
+{
+    static const char *const others[][2] = {{"Secret", "secrets"}, {"Service", "services"}};
+    const json_t *doc = json_array_get(t->docs, t->i_doc);
+    const char *kind = json_string_value(json_object_get(doc, "kind"));
+    const char *group = t->group, *plural = t->plural;
+    for (size_t i = 0; t->i_doc > 0 && i < 2; i++) {
+        if (strcmp(kind, others[i][0]) == 0) {
+            group = "/api/v1";
+            plural = others[i][1];
+        }
+    }
+    char *body = json_dumps(doc, JSON_COMPACT);
+    if (body != NULL) {
+        begin(t, "POST", way_of(t, group, plural, NULL, "?fieldValidation=Strict"), body, on_post,
+              KUBE_POST);
+    }
+    free(body);
+}
+
+static void step_removal(stk_kube_task *t, int64_t now)
+{
+    bool there = (t->posted || t->maybe) && !t->job.gone;
+    if (there && !t->removed) {
+        /* Foreground: the Job goes when its pods have gone. */
+        begin(t, "DELETE", way_of(t, t->group, t->plural, t->name, ""),
+              "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"v1\",\"propagationPolicy\":"
+              "\"Foreground\"}",
+              on_delete, KUBE_DELETE);
+    } else if (there && now >= t->kill_ms) {
+        char query[160];
+        (void)snprintf(query, sizeof query,
+                       "?labelSelector=" STK_KUBE_LABEL_JOB "%%3D%s&gracePeriodSeconds=%d", t->name,
+                       t->n_kills < KILLS_ASKED ? 1 : 0); /* 0: whether or not its node answers */
+        begin(t, "DELETE", way_of(t, "/api/v1", "pods", NULL, query), NULL, on_kill, KUBE_KILL);
+    } else if (there && now > t->give_up_ms) {
+        stk_kube_note(t->kube, t,
+                      "its Job %s is asked to go, and still there: look at it by "
+                      "`kubectl -n %s describe job %s`",
+                      t->name, t->space->name, t->name);
+        finish(t, &t->end);
+    } else if (!there) {
+        finish(t, &t->end);
+    }
+}
+
+static bool step_forgotten(stk_kube_task *t)
+{
+    bool there = (t->posted || t->maybe) && !t->job.gone && !t->removed && !t->keep;
+    if (there) {
+        begin(t, "DELETE", way_of(t, t->group, t->plural, t->name, ""),
+              "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"v1\",\"propagationPolicy\":"
+              "\"Background\"}",
+              on_delete, KUBE_DELETE);
+    }
+    return !there;
+}
+
+static void look(stk_kube_task *t, int64_t now)
+{
+    stk_kube *k = t->kube;
+    const stk_kube_pod *p = &t->pods[0];
+    for (uint32_t i = 0; i < t->n; i++) {
+        p = t->pods[i].main != STK_KUBE_RUNNING && *t->pods[i].name != '\0' ? &t->pods[i] : p;
+    }
+    bool silent = *p->name == '\0' || (p->scheduled && (*p->message == '\0'));
+    if (t->has_run || !silent || k->n_looks >= LOOKS || now < k->look_ms) {
+        return;
+    }
+    if (t->look_ms == 0) {
+        t->look_ms = now + LOOK_MS;
+    }
+    if (now >= t->look_ms) {
+        char query[400];
+        (void)snprintf(query, sizeof query, "?fieldSelector=involvedObject.name%%3D%s",
+                       *p->name == '\0' ? t->name : p->name);
+        int64_t wait = (int64_t)LOOK_MS << (t->n_looks < 4 ? t->n_looks : 4);
+        t->n_looks++;
+        t->look_ms = now + (wait > LOOK_MAX_MS ? LOOK_MAX_MS : wait);
+        k->look_ms = now + LOOK_GAP_MS;
+        begin(t, "GET", way_of(t, "/api/v1", "events", NULL, query), NULL, on_look, KUBE_LOOK);
+        k->n_looks += t->op == KUBE_LOOK;
+    }
+}
+
+void stk_kube_task_step(stk_kube_task *t, int64_t now)
+{
+    bool rests = false;
+    if (now < t->idle_until_ms) {
+        return;
+    }
+    if (!t->ended) {
+        rests = stk_kube_logs_step(t, now);
+        if (now >= t->settle_ms) { /* what time alone changes; news are looked at when they come */
+            t->settle_ms = now + SETTLE_MS;
+            stk_kube_task_settle(t, now);
+        }
+    }
+    if (t->op != KUBE_IDLE || t->kube->n_ops >= KUBE_OPS ||
+        !stk_kube_may_begin(t->kube, t->not_before_ms, now)) {
+        if (t->removing && !t->ended && t->op == KUBE_IDLE && now > t->give_up_ms) {
+            finish(t, &t->end); /* the server is away all that time */
+        }
+        return;
+    }
+    if (t->forgotten) {
+        if (step_forgotten(t)) {
+            stk_kube_task_free(t);
+        }
+    } else if (t->ended) {
+        return;
+    } else if (t->removing) {
+        step_removal(t, now);
+    } else if (t->ask) {
+        begin(t, "GET", way_of(t, t->group, t->plural, t->name, ""), NULL, on_get, KUBE_GET);
+    } else if (t->i_doc < json_array_size(t->docs)) {
+        post(t);
+    } else {
+        look(t, now);
+        t->idle_until_ms = rests && !t->ended ? t->settle_ms : 0;
+    }
+}
+
+/* --- life --- */
+
+stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const json_t *options,
+                                 json_t *docs)
+{
+    stk_kube_task *t = calloc(1, sizeof *t);
+    uint32_t n = job->nodes == 0 ? 1 : job->nodes;
+    if (t == NULL) {
+        return NULL;
+    }
+    const char *kind = json_string_value(json_object_get(json_array_get(docs, 0), "kind"));
+    bool as_set = kind != NULL && strcmp(kind, "JobSet") == 0;
+    t->pods = calloc(n, sizeof *t->pods);
+    t->logs = calloc(n, sizeof *t->logs);
+    t->said_running = calloc(n, sizeof *t->said_running);
+    if (t->pods == NULL || t->logs == NULL || t->said_running == NULL) {
+        free(t->pods);
+        free(t->logs);
+        free(t->said_running);
+        free(t);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        t->logs[i].rest = STK_BUF_INIT(4 << 20);
+    }
+    t->kube = k;
+    t->id = job->id;
+    t->attempt = job->attempt;
+    t->n = n;
+    t->group = as_set ? "/apis/jobset.x-k8s.io/v1alpha2" : "/apis/batch/v1";
+    t->plural = as_set ? "jobsets" : "jobs";
+    t->grace_ms = job->grace_ms;
+    t->keep = stk_kube_true(options, "keep", false);
+    t->docs = json_incref(docs);
+    t->attach = t->ask = job->attach;
+    t->since_ms = stk_kube_now();
+    (void)snprintf(t->name, sizeof t->name, "%s", job->name);
+    t->previous = k->last;
+    *(k->last == NULL ? &k->first : &k->last->next) = t;
+    k->last = t;
+    size_t i = stk_hash_bytes(t->name, strlen(t->name), 0) % KUBE_BUCKETS;
+    t->chain = k->buckets[i];
+    k->buckets[i] = t;
+    return t;
+}
+
+void stk_kube_task_free(stk_kube_task *t)
+{
+    stk_kube *k = t->kube;
+    size_t i = stk_hash_bytes(t->name, strlen(t->name), 0) % KUBE_BUCKETS;
+    stk_kube_task **at = &k->buckets[i];
+    while (*at != t) {
+        at = &(*at)->chain;
+    }
+    *at = t->chain;
+    *(t->previous == NULL ? &k->first : &t->previous->next) = t->next;
+    *(t->next == NULL ? &k->last : &t->next->previous) = t->previous;
+    stk_kube_logs_free(t);
+    json_decref(t->docs);
+    free(t->pods);
+    free(t->logs);
+    free(t->said_running);
+    free(t);
+}

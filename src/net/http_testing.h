@@ -1,0 +1,46 @@
+/* http_testing: a server on loopback for tests of this room, a thread a connection. */
+#ifndef STK_NET_HTTP_TESTING_H
+#define STK_NET_HTTP_TESTING_H
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+
+#include "base/testing.h"
+
+typedef struct http_server {
+    int fd, port;
+    atomic_int n_connections;
+    void *(*converse)(void *fd); /* owns the connection, which is (int)(intptr_t)fd */
+} http_server;
+
+static void *http_server_run(void *arg)
+{
+    http_server *server = arg;
+    int fd;
+    while ((fd = accept(server->fd, NULL, NULL)) >= 0) {
+        pthread_t thread;
+        atomic_fetch_add(&server->n_connections, 1);
+        assert_int_equal(pthread_create(&thread, NULL, server->converse, (void *)(intptr_t)fd), 0);
+        (void)pthread_detach(thread);
+    }
+    return NULL;
+}
+
+/* On a port of its own, as long as the test program runs; not 0: it can't. */
+static int http_server_start(http_server *server, void *(*converse)(void *fd))
+{
+    struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof in;
+    pthread_t thread;
+    server->converse = converse;
+    server->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return bind(server->fd, (struct sockaddr *)&in, sizeof in) < 0 ||
+           getsockname(server->fd, (struct sockaddr *)&in, &len) < 0 ||
+           listen(server->fd, 64) < 0 || (server->port = ntohs(in.sin_port)) == 0 ||
+           pthread_create(&thread, NULL, http_server_run, server) != 0;
+}
+
+#endif

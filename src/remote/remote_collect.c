@@ -1,0 +1,289 @@
+/* Collecting: what an attempt left in the share comes into its directory here, and the agent's word
+ * and the engine's become one outcome. On a worker's thread. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/failpoint.h"
+#include "base/json.h"
+#include "base/units.h"
+#include "remote/remote_private.h"
+#include "sys/file.h"
+
+enum {
+    WAIT_MS = 15000, /* for an end.json that ought to be there */
+    AGAIN_MS = 250,
+    WORD_BYTES = 300 /* of the last line of a log, in a sentence */
+};
+
+static int nomem(stk_err *err)
+{
+    return stk_err_set(err, STK_E_NOMEM, "out of memory");
+}
+
+/* --- files --- */
+
+/* Into the attempt's directory, by rename: who looks meanwhile sees the one or the other. The
+ * attempt's own files are node 0's, those of node K are below node-K; ranks count over all nodes.
+ */
+static int bring_file(stk_share *share, const char *dir, uint32_t node, const stk_remote_file *f,
+                      stk_err *err)
+{
+    char path[PATH_MAX], of_node[24] = "";
+    if (node > 0 && strncmp(f->name, "rank-", 5) != 0) {
+        (void)snprintf(of_node, sizeof of_node, "node-%u/", node);
+    }
+    (void)snprintf(path, sizeof path, "%s/%s%s", dir, of_node, f->name);
+    char *slash = strrchr(path, '/');
+    *slash = '\0';
+    int rc = stk_file_exists(path) ? 0 : stk_file_mkdirs(path, 0755, err);
+    *slash = '/';
+    return rc < 0            ? rc
+           : f->data != NULL ? stk_file_write_atomic(path, f->data, (size_t)f->size, 0644, err)
+                             : stk_share_get_file(share, f->key, path, err);
+}
+
+/* result.json last: it says that the rest is there. */
+static int bring_files(stk_share *share, const char *dir, const stk_remote_end *end, stk_err *err)
+{
+    const stk_remote_file *result = NULL;
+    int rc = 0;
+    for (uint32_t i = 0; i < end->n_files && rc == 0; i++) {
+        if (strcmp(end->files[i].name, "result.json") == 0) {
+            result = &end->files[i];
+        } else {
+            rc = bring_file(share, dir, end->node, &end->files[i], err);
+        }
+    }
+    return rc < 0 || result == NULL ? rc : bring_file(share, dir, end->node, result, err);
+}
+
+int stk_remote_bring_end(stk_share *share, const char *key, const char *dir, stk_arena *arena,
+                         stk_remote_end *ret, stk_err *err)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(REMOTE_OBJECT_BYTES);
+    STK_ARENA_AUTO own = arena == NULL ? stk_arena_new(0) : NULL;
+    stk_remote_end end;
+    arena = arena == NULL ? own : arena;
+    int rc = arena == NULL ? nomem(err) : stk_share_get(share, key, &text, err);
+    rc = rc < 0 ? rc : stk_remote_end_read(text.data, text.len, arena, &end, err);
+    rc = rc < 0 ? rc : bring_files(share, dir, &end, err);
+    if (rc == 0 && ret != NULL) {
+        *ret = end;
+    }
+    return rc;
+}
+
+/* --- what it was granted, and its checkpoints --- */
+
+/* Of all attempts of the task; those of this one are newer than what it began with. */
+static int count_checkpoints(remote_worker *w, remote_task *t, uint32_t *ret_n, bool *ret_saved,
+                             stk_err *err)
+{
+    static const stk_json_limits limits = {1 << 20, 1 << 16, 8};
+    STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json doc;
+    const char *key = stk_arena_printf(t->arena, "%.*s/checkpoints.json",
+                                       (int)(strrchr(t->key, '/') - t->key), t->key);
+    int rc =
+        key == NULL || arena == NULL ? nomem(err) : stk_share_get(w->b->share, key, &text, err);
+    rc = rc < 0 ? rc : stk_json_parse(text.data, text.len, key, &limits, arena, &doc, err);
+    for (uint32_t i = 0; rc == 0 && doc.kind == STK_JSON_MAP && i < doc.n; i++) {
+        int64_t attempt = 0;
+        (void)stk_json_int(stk_json_get(stk_json_value(&doc, i), "attempt"), &attempt);
+        *ret_saved = *ret_saved || attempt == t->order.attempt;
+        (*ret_n)++;
+    }
+    return rc == STK_E_NOT_FOUND ? 0 : rc;
+}
+
+/* granted.json: the agent's word, and the share's on checkpoints. */
+static int write_granted(remote_worker *w, remote_task *t, const char *granted, stk_err *err)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);
+    uint32_t n = 0;
+    bool saved = false;
+    int rc = count_checkpoints(w, t, &n, &saved, err);
+    stk_buf_add(&text, granted != NULL ? granted : "{", granted != NULL ? strlen(granted) - 1 : 1);
+    stk_json_put_key(&text, "checkpoints");
+    stk_buf_printf(&text, "{\"n\":%u,\"saved\":%s}}", n, saved ? "true" : "false");
+    stk_remote_file f = {.name = "granted.json", .data = text.data, .size = (int64_t)text.len};
+    return rc < 0        ? rc
+           : text.failed ? nomem(err)
+                         : bring_file(w->b->share, t->order.dir, 0, &f, err);
+}
+
+/* --- the outcome --- */
+
+/* The last line that the program wrote, as far as it came here. */
+static void last_words(const remote_task *t, char *ret, size_t size)
+{
+    char path[PATH_MAX], tail[WORD_BYTES + 1];
+    (void)snprintf(path, sizeof path, "%s/stdout.log", t->order.dir);
+    STK_FD_AUTO fd = stk_file_open_regular(path, O_RDONLY, 0);
+    struct stat st;
+    ret[0] = '\0';
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        return;
+    }
+    off_t from = st.st_size > WORD_BYTES ? st.st_size - WORD_BYTES : 0;
+    ssize_t n = pread(fd, tail, WORD_BYTES, from);
+    while (n > 0 && (tail[n - 1] == '\n' || tail[n - 1] == ' ')) {
+        n--;
+    }
+    if (n > 0) {
+        tail[n] = '\0';
+        const char *line = strrchr(tail, '\n');
+        (void)snprintf(ret, size, "; its last line: %s", line != NULL ? line + 1 : tail);
+    }
+}
+
+static void fail(stk_outcome *o, stk_failure failure, const char *text)
+{
+    o->ok = false;
+    o->failure = failure;
+    if (text != NULL) { /* NULL: as it is */
+        (void)snprintf(o->text, sizeof o->text, "%s", text);
+    }
+}
+
+/* As at home: what it used of what it had, and the way out. */
+static void fail_oom(const remote_task *t, stk_outcome *o)
+{
+    char text[sizeof o->text], used[32], had[32];
+    int64_t limit = t->job.resources->memory_bytes;
+    const char *said = t->end.text;
+    int n = snprintf(text, sizeof text, "host OOM");
+    if (o->peak_memory_bytes > 0 && limit > 0) {
+        n = snprintf(text, sizeof text, "host OOM: used %s of its %s",
+                     stk_units_format_memory(o->peak_memory_bytes, used, sizeof used),
+                     stk_units_format_memory(limit, had, sizeof had));
+    }
+    (void)snprintf(text + n, sizeof text - (size_t)n, "%s%s%s%s", *said != '\0' ? " (" : "", said,
+                   *said != '\0' ? ")" : "", stk_runner_way_out(STK_FAIL_HOST_OOM));
+    fail(o, STK_FAIL_HOST_OOM, text);
+}
+
+/* Only the driver's word: there is no end.json. */
+static void by_driver(const remote_task *t, bool has_begun, stk_outcome *o)
+{
+    const stk_remote_report *r = &t->end;
+    char text[1600], words[WORD_BYTES + 32];
+    const char *said = r->text[0] != '\0' ? r->text : NULL;
+    *o = (stk_outcome){.exit_status = r->exit_status,
+                       .signal = r->signal,
+                       .cpu_us = -1,
+                       .peak_memory_bytes = -1,
+                       .read_bytes = -1,
+                       .write_bytes = -1};
+    if (t->stop_wanted) {
+        fail(o, t->stop_why, said != NULL ? said : "ended as it was asked to");
+    } else if (r->oom) {
+        fail_oom(t, o);
+    } else if (r->state == STK_REMOTE_FAILED) {
+        fail(o, r->failure != STK_FAIL_NONE ? r->failure : STK_FAIL_LOST,
+             said != NULL ? said : "it is gone, and nobody says why");
+    } else if (r->exit_status == STK_AGENT_CLAIMED) {
+        (void)snprintf(text, sizeof text,
+                       "another pod had begun this attempt, and what became of it isn't known%s%s",
+                       said != NULL ? "; " : "", said != NULL ? said : "");
+        fail(o, STK_FAIL_LOST, text);
+    } else if (r->signal != 0 || r->exit_status == 128 + 9 || r->exit_status == 128 + 15) {
+        (void)snprintf(text, sizeof text, "its pod was killed before it could say how it ended%s%s",
+                       said != NULL ? "; " : "", said != NULL ? said : "");
+        fail(o, STK_FAIL_LOST, text);
+    } else {
+        last_words(t, words, sizeof words);
+        (void)snprintf(text, sizeof text,
+                       "it ended with exit status %d and left no end.json in the share%s%s%s",
+                       r->exit_status, said != NULL ? "; " : "", said != NULL ? said : "", words);
+        bool is_lost = has_begun || r->exit_status == STK_AGENT_NO_SHARE || r->exit_status == 0;
+        fail(o, is_lost ? STK_FAIL_LOST : STK_FAIL_START, text);
+    }
+}
+
+/* What the agent measured stands; the engine knows better why the container was ended. */
+static void merge(const remote_task *t, stk_outcome *o)
+{
+    const stk_remote_report *r = &t->end;
+    bool ended = o->failure == STK_FAIL_SIGNAL || o->failure == STK_FAIL_EXIT ||
+                 o->failure == STK_FAIL_PREEMPTED || o->failure == STK_FAIL_LOST;
+    if (o->ok || !ended) {
+        return;
+    }
+    if (t->stop_wanted) {
+        fail(o, t->stop_why, NULL);
+    } else if (r->oom && o->failure != STK_FAIL_PREEMPTED) {
+        fail_oom(t, o);
+    } else if (r->state == STK_REMOTE_FAILED && r->failure != STK_FAIL_NONE &&
+               r->failure != STK_FAIL_START) {
+        fail(o, r->failure, r->text[0] != '\0' ? r->text : NULL);
+    }
+}
+
+/* --- all of it --- */
+
+static int take_end(remote_worker *w, remote_task *t, uint32_t node, stk_outcome *ret, stk_err *err)
+{
+    char name[32] = "end.json";
+    stk_remote_end end;
+    if (node > 0) {
+        (void)snprintf(name, sizeof name, "end-%u.json", node);
+    }
+    const char *key = stk_remote_object(t, name);
+    int rc = key == NULL
+                 ? nomem(err)
+                 : stk_remote_bring_end(w->b->share, key, t->order.dir, t->arena, &end, err);
+    rc = rc < 0 || node > 0 ? rc : write_granted(w, t, end.granted, err);
+    if (rc == 0 && node == 0) {
+        *ret = end.outcome;
+    }
+    return rc;
+}
+
+/* Its agent was there, so what is missing is what it didn't come to say. */
+static bool has_begun(remote_worker *w, remote_task *t)
+{
+    STK_BUF_AUTO claim = STK_BUF_INIT(64 << 10);
+    const char *key = stk_remote_object(t, "claim");
+    return key != NULL && stk_share_get(w->b->share, key, &claim, NULL) == 0;
+}
+
+int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64_t *ret_again_ms,
+                       stk_err *err)
+{
+    STK_FAILPOINT("remote.collect.before");
+    bool by_itself = t->end.state == STK_REMOTE_ENDED && t->end.signal == 0 && !t->end.oom &&
+                     t->end.exit_status != 128 + 9 && t->end.exit_status != STK_AGENT_CLAIMED;
+    int rc = take_end(w, t, 0, ret, err);
+    if (rc == STK_E_NOT_FOUND) {
+        int64_t waited = (int64_t)t->n_looks++ * AGAIN_MS;
+        int64_t most = !by_itself ? AGAIN_MS * 4 : t->end.exit_status == 0 ? WAIT_MS : WAIT_MS / 5;
+        if (waited < most) {
+            *ret_again_ms = AGAIN_MS;
+            return STK_E_BUSY;
+        }
+        by_driver(t, has_begun(w, t), ret);
+        return write_granted(w, t, NULL, err);
+    }
+    for (uint32_t i = 1; i < t->order.nodes && rc == 0; i++) {
+        stk_err ignored = {0}; /* a node that was lost left none */
+        rc = take_end(w, t, i, ret, &ignored);
+        if (rc == STK_E_NOT_FOUND) {
+            rc = 0;
+        } else if (rc < 0) {
+            *err = ignored;
+        }
+    }
+    if (rc == 0) {
+        merge(t, ret);
+    }
+    STK_FAILPOINT("remote.collect.after");
+    return rc;
+}

@@ -1,0 +1,487 @@
+/* Writing the log: a thread of its own, which puts what was committed since it last looked. */
+#include "remote/remote_log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/failpoint.h"
+#include "base/limits.h"
+#include "base/map.h"
+#include "remote/remote_log_private.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+enum {
+    AGAIN_S = 2,
+    LOOK_S = 10, /* how often an engine without news looks whether it still has the run */
+    WAIT_S = 120
+};
+
+typedef struct log_event {
+    struct log_event *next;
+    stk_event_row row; /* data behind it */
+} log_event;
+
+struct stk_remote_log {
+    stk_share *share;
+    stk_store *store; /* the thread's */
+    stk_arena *arena; /* the thread's: digests that the share has */
+    stk_map known;
+    char run[40], user[64], host[256];
+    remote_mark mark; /* the thread's */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake, idle;
+    log_event *first, **end;
+    uint64_t n_added, n_written;
+    bool is_busy, is_over;
+    stk_err trouble; /* of the last try */
+    stk_err fence;   /* code ≠ 0: it was taken over */
+};
+
+static int nomem(stk_err *err)
+{
+    return stk_err_set(err, STK_E_NOMEM, "out of memory");
+}
+
+/* --- who we are --- */
+
+static void find_names(stk_remote_log *log)
+{
+    char text[4096];
+    struct passwd pw, *found = NULL;
+    (void)getpwuid_r(geteuid(), &pw, text, sizeof text, &found);
+    (void)snprintf(log->user, sizeof log->user, "%s", found != NULL ? pw.pw_name : "");
+    (void)gethostname(log->host, sizeof log->host - 1);
+}
+
+static void put_owner(stk_buf *buf, const stk_remote_log *log)
+{
+    stk_json_put_int(buf, "epoch", log->mark.epoch);
+    stk_json_put_text(buf, "owner", log->mark.owner);
+    stk_json_put_text(buf, "host", log->host);
+    stk_json_put_text(buf, "user", log->user);
+    stk_json_put_int(buf, "pid", getpid());
+    stk_json_put_int(buf, "at_ms", stk_clock_wall_ms(&stk_clock_real));
+}
+
+static int new_owner(remote_mark *mark, stk_err *err)
+{
+    unsigned char random[STK_DIGEST_BYTES];
+    char hex[STK_DIGEST_HEX + 1];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        return stk_err_sys(err, STK_E_SYS, errno, "random numbers");
+    }
+    stk_digest_hex(random, hex);
+    (void)snprintf(mark->owner, sizeof mark->owner, "%.*s", REMOTE_OWNER, hex);
+    return 0;
+}
+
+/* --- one batch --- */
+
+/* It isn't ours any more. Who has it says the batch that stands in our place. */
+static int fenced(stk_remote_log *log, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    remote_batch other = {0};
+    const char *lines = NULL;
+    stk_err ignored;
+    bool known = arena != NULL && stk_remote_batch_read(log->share, log->run, log->mark.n + 1,
+                                                        arena, &other, &lines, &ignored) == 0;
+    stk_err_set(err, STK_E_BUSY, "run %s was taken over by %s on %s", log->run,
+                known && other.user != NULL ? other.user : "somebody",
+                known && other.host != NULL ? other.host : "another machine");
+    stk_err_hint(err, "its jobs go on there; follow it with 'stoker logs --stack'");
+    return STK_E_BUSY;
+}
+
+/* A batch whose answer was lost stands there with our own name. */
+static bool is_ours(stk_remote_log *log)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    remote_batch there = {0};
+    const char *lines = NULL;
+    stk_err ignored;
+    return arena != NULL &&
+           stk_remote_batch_read(log->share, log->run, log->mark.n + 1, arena, &there, &lines,
+                                 &ignored) == 0 &&
+           strcmp(there.owner, log->mark.owner) == 0;
+}
+
+static int put_batch(stk_remote_log *log, const stk_buf *text, int64_t seq, stk_err *err)
+{
+    char key[200];
+    stk_remote_log_key(log->run, log->mark.n + 1, key);
+    STK_FAILPOINT("remote.log.before");
+    int rc = stk_share_put(log->share, key, text->data, text->len, true, err);
+    STK_FAILPOINT("remote.log.after");
+    if (rc == STK_E_BUSY && !is_ours(log)) {
+        return fenced(log, err);
+    }
+    if (rc == 0 || rc == STK_E_BUSY) {
+        log->mark.n++;
+        log->mark.seq = seq;
+        rc = stk_remote_mark_write(log->store, log->run, &log->mark, err);
+    }
+    return rc;
+}
+
+/* Nothing is to be put, and yet somebody else may have. */
+static int look(stk_remote_log *log, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    remote_batch other = {0};
+    const char *lines = NULL;
+    stk_err ignored = {0};
+    int rc = arena == NULL ? STK_E_NOMEM
+                           : stk_remote_batch_read(log->share, log->run, log->mark.n + 1, arena,
+                                                   &other, &lines, &ignored);
+    return rc == 0 && strcmp(other.owner, log->mark.owner) != 0 ? fenced(log, err) : 0;
+}
+
+/* Of what the event names, what is here and not there. What is neither is the reader's to miss. */
+static int push_digest(stk_remote_log *log, const char *digest, stk_err *err)
+{
+    uint64_t value;
+    bool there = false;
+    const char *path = NULL;
+    int64_t size = 0;
+    if (strlen(digest) != STK_DIGEST_HEX || stk_map_get(&log->known, digest, &value)) {
+        return 0;
+    }
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    int rc = stk_share_has(log->share, digest, &there, err);
+    if (rc == 0 && !there && scratch != NULL &&
+        stk_store_artifact(log->store, digest, scratch, &path, &size, NULL) == 0) {
+        rc = stk_share_push(log->share, log->store, digest, err);
+    }
+    const char *key = rc < 0 ? NULL : stk_arena_dup(log->arena, digest);
+    return rc < 0 ? rc : key == NULL ? nomem(err) : stk_map_put(&log->known, key, 1);
+}
+
+static int push_named(stk_remote_log *log, const stk_json *node, stk_err *err)
+{
+    int rc = 0;
+    const char *digest = stk_json_text(stk_json_get(node, "digest"));
+    if (digest != NULL) {
+        return push_digest(log, digest, err);
+    }
+    bool is_map = node->kind == STK_JSON_MAP;
+    for (uint32_t i = 0; rc == 0 && (is_map || node->kind == STK_JSON_LIST) && i < node->n; i++) {
+        rc = push_named(log, is_map ? stk_json_value(node, i) : &node->items[i], err);
+    }
+    return rc;
+}
+
+static int push_of(stk_remote_log *log, const stk_event_row *row, stk_err *err)
+{
+    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES * 4, STK_LIMIT_RESULT_NODES,
+                                           STK_LIMIT_DEPTH};
+    stk_json doc;
+    if (row->data == NULL ||
+        (row->kind != STK_EV_TASK_SUCCEEDED && row->kind != STK_EV_TASK_CACHED)) {
+        return 0;
+    }
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    int rc = arena == NULL
+                 ? nomem(err)
+                 : stk_json_parse(row->data, strlen(row->data), "event", &limits, arena, &doc, err);
+    return rc < 0 ? rc : push_named(log, &doc, err);
+}
+
+static void begin_batch(const stk_remote_log *log, stk_buf *text)
+{
+    stk_buf_text(text, "{\"stoker\":1");
+    put_owner(text, log);
+    stk_buf_text(text, "}\n");
+}
+
+/* As many as fit. *ret_left: the first that isn't in it. */
+static int put_events(stk_remote_log *log, log_event *events, log_event **ret_left, stk_err *err)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(REMOTE_BATCH_BYTES);
+    int64_t seq = log->mark.seq;
+    int rc = 0;
+    log_event *e = events;
+    begin_batch(log, &text);
+    for (; e != NULL && rc == 0 && text.len < REMOTE_BATCH_BYTES / 4; e = e->next) {
+        rc = push_of(log, &e->row, err);
+        stk_remote_batch_put_event(&text, &e->row);
+        seq = e->row.seq;
+    }
+    *ret_left = e;
+    return rc < 0 ? rc : text.failed ? nomem(err) : put_batch(log, &text, seq, err);
+}
+
+/* --- the thread --- */
+
+static uint64_t free_events(log_event *from, const log_event *to)
+{
+    uint64_t n = 0;
+    for (log_event *next; from != to; from = next, n++) {
+        next = from->next;
+        free(from);
+    }
+    return n;
+}
+
+static int wait_some(stk_remote_log *log, int seconds)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += seconds;
+    return pthread_cond_timedwait(&log->wake, &log->lock, &until);
+}
+
+static void *write_log(void *arg)
+{
+    stk_remote_log *log = arg;
+    pthread_mutex_lock(&log->lock);
+    while (log->fence.code == 0) {
+        log_event *events = log->first, *left = NULL;
+        stk_err err = {0};
+        log->is_busy = events != NULL;
+        if (events == NULL) {
+            pthread_cond_broadcast(&log->idle);
+            if (log->is_over) {
+                break;
+            }
+            if (wait_some(log, LOOK_S) == ETIMEDOUT) {
+                pthread_mutex_unlock(&log->lock);
+                int rc = look(log, &err);
+                pthread_mutex_lock(&log->lock);
+                log->fence = rc < 0 ? err : log->fence;
+            }
+            continue;
+        }
+        log->first = NULL;
+        log->end = &log->first;
+        pthread_mutex_unlock(&log->lock);
+        int rc = put_events(log, events, &left, &err);
+        uint64_t n = 0;
+        if (rc == 0) {
+            n = free_events(events, left);
+            events = left;
+        }
+        pthread_mutex_lock(&log->lock);
+        log->n_written += n;
+        pthread_cond_broadcast(&log->idle);
+        log->trouble = err;
+        log->trouble.code = rc;
+        if (events != NULL) { /* what is left comes before what came meanwhile */
+            log_event **last = &events->next;
+            while (*last != NULL) {
+                last = &(*last)->next;
+            }
+            *last = log->first;
+            log->end = log->first == NULL ? last : log->end;
+            log->first = events;
+        }
+        if (rc == STK_E_BUSY) {
+            log->fence = err;
+        } else if (rc < 0 && !log->is_over) {
+            (void)wait_some(log, AGAIN_S);
+        } else if (rc < 0) {
+            break;
+        }
+    }
+    log->is_busy = false;
+    pthread_cond_broadcast(&log->idle);
+    pthread_mutex_unlock(&log->lock);
+    return NULL;
+}
+
+/* --- for the engine --- */
+
+void stk_remote_log_add(stk_remote_log *log, const stk_event_row *row)
+{
+    size_t n = row->data == NULL ? 0 : strlen(row->data) + 1;
+    log_event *e = malloc(sizeof *e + n);
+    if (e == NULL) { /* a log without it would not be true: none from here on */
+        pthread_mutex_lock(&log->lock);
+        (void)stk_err_set(&log->fence, STK_E_NOMEM, "no memory for the log of run %s", log->run);
+        pthread_mutex_unlock(&log->lock);
+        return;
+    }
+    *e = (log_event){.row = *row};
+    if (n > 0) {
+        e->row.data = memcpy((char *)(e + 1), row->data, n);
+    }
+    pthread_mutex_lock(&log->lock);
+    *log->end = e;
+    log->end = &e->next;
+    log->n_added++;
+    log->is_busy = true;
+    pthread_cond_signal(&log->wake);
+    pthread_mutex_unlock(&log->lock);
+}
+
+int stk_remote_log_wait(stk_remote_log *log, stk_err *err)
+{
+    struct timespec until;
+    int sys = 0;
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += WAIT_S;
+    pthread_mutex_lock(&log->lock);
+    uint64_t all = log->n_added;
+    while (log->n_written < all && log->fence.code == 0 && !log->is_over && sys == 0) {
+        sys = pthread_cond_timedwait(&log->idle, &log->lock, &until);
+    }
+    bool is_there = log->n_written >= all;
+    stk_err trouble = log->fence.code != 0 ? log->fence : log->trouble;
+    pthread_mutex_unlock(&log->lock);
+    if (trouble.code == STK_E_BUSY) {
+        *err = trouble;
+        return trouble.code;
+    }
+    return is_there ? 0
+                    : stk_err_set(err, STK_E_ENV, "the record of run %s can't be written to %s: %s",
+                                  log->run, stk_share_url(log->share),
+                                  trouble.code < 0 ? trouble.text : "it doesn't answer");
+}
+
+int stk_remote_log_check(stk_remote_log *log, stk_err *err)
+{
+    pthread_mutex_lock(&log->lock);
+    int rc = log->fence.code;
+    if (rc < 0) {
+        *err = log->fence;
+    }
+    pthread_mutex_unlock(&log->lock);
+    return rc;
+}
+
+static void free_log(stk_remote_log *log)
+{
+    (void)free_events(log->first, NULL);
+    stk_map_done(&log->known);
+    stk_arena_free(log->arena);
+    stk_store_close(log->store);
+    stk_share_close(log->share);
+    free(log);
+}
+
+int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err)
+{
+    struct timespec until;
+    int rc = 0;
+    if (log == NULL) {
+        return 0;
+    }
+    (void)clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)(timeout_ms / 1000);
+    pthread_mutex_lock(&log->lock);
+    while (log->is_busy && log->fence.code == 0 && rc == 0) {
+        rc = pthread_cond_timedwait(&log->idle, &log->lock, &until);
+    }
+    log->is_over = true;
+    pthread_cond_signal(&log->wake);
+    bool is_late = log->first != NULL || log->is_busy;
+    stk_err trouble = log->fence.code != 0 ? log->fence : log->trouble;
+    pthread_mutex_unlock(&log->lock);
+    (void)pthread_join(log->thread, NULL);
+    rc = 0;
+    if (is_late) {
+        rc = stk_err_set(err, trouble.code == STK_E_BUSY ? STK_E_BUSY : STK_E_ENV,
+                         "the end of run %s is not in %s: %s", log->run, stk_share_url(log->share),
+                         trouble.code < 0 ? trouble.text : "the store didn't answer in time");
+    }
+    (void)pthread_cond_destroy(&log->wake);
+    (void)pthread_cond_destroy(&log->idle);
+    (void)pthread_mutex_destroy(&log->lock);
+    free_log(log);
+    return rc;
+}
+
+/* --- opening --- */
+
+static int put_run(const stk_remote_log *log, const stk_remote_log_config *c, stk_err *err)
+{
+    char key[200];
+    STK_BUF_AUTO text = STK_BUF_INIT(64 << 10);
+    stk_buf_text(&text, "{\"stoker\":1");
+    stk_json_put_text(&text, "run", c->run);
+    stk_json_put_text(&text, "name", c->name);
+    stk_json_put_text(&text, "pipeline", c->pipeline);
+    stk_json_put_text(&text, "stack", c->stack);
+    put_owner(&text, log);
+    stk_buf_text(&text, "}\n");
+    (void)snprintf(key, sizeof key, "runs/%s/run.json", c->run);
+    return text.failed ? nomem(err)
+                       : stk_share_put(log->share, key, text.data, text.len, false, err);
+}
+
+static int put_spec(const stk_remote_log *log, const stk_remote_log_config *c, stk_err *err)
+{
+    char key[200];
+    const char *json = NULL;
+    size_t len = 0;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    int rc = arena == NULL ? nomem(err)
+                           : stk_store_load_spec(log->store, c->run, arena, &json, &len, err);
+    (void)snprintf(key, sizeof key, "runs/%s/spec.json", c->run);
+    return rc < 0 ? rc : stk_share_put(log->share, key, json, len, false, err);
+}
+
+static int add_old(void *arg, const stk_event_row *row)
+{
+    stk_remote_log_add(arg, row);
+    return 0;
+}
+
+/* The batch that says so, with everything that the log lacks: of our own last engine, or all. */
+static int take(stk_remote_log *log, const stk_remote_log_config *c, stk_err *err)
+{
+    log_event *left = NULL;
+    int rc = stk_remote_mark_read(log->store, c->run, &log->mark, err);
+    rc = rc < 0 ? rc : stk_remote_log_skip_own(log->share, log->store, c->run, &log->mark, err);
+    bool is_new = log->mark.n < 0;
+    rc = rc < 0 ? rc : new_owner(&log->mark, err);
+    log->mark.epoch++;
+    rc = rc < 0 || !is_new ? rc : put_spec(log, c, err);
+    rc = rc < 0 ? rc : stk_store_events(log->store, c->run, log->mark.seq, add_old, log, err);
+    log_event *events = log->first;
+    log->first = NULL;
+    log->end = &log->first;
+    log->n_added = 0;
+    do {
+        rc = rc < 0 ? rc : put_events(log, events, &left, err);
+        (void)free_events(events, rc < 0 ? NULL : left);
+        events = left;
+    } while (rc == 0 && events != NULL);
+    return rc < 0 ? rc : put_run(log, c, err);
+}
+
+int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err)
+{
+    stk_remote_log *log = calloc(1, sizeof *log);
+    if (log == NULL) {
+        return nomem(err);
+    }
+    log->arena = stk_arena_new(0);
+    log->end = &log->first;
+    find_names(log);
+    (void)snprintf(log->run, sizeof log->run, "%s", config->run);
+    (void)pthread_mutex_init(&log->lock, NULL);
+    (void)pthread_cond_init(&log->wake, NULL);
+    (void)pthread_cond_init(&log->idle, NULL);
+    int rc = log->arena == NULL ? nomem(err) : stk_share_open(config->share_url, &log->share, err);
+    rc = rc < 0 ? rc : stk_store_open(stk_store_path(config->store), 0, &log->store, err);
+    rc = rc < 0 ? rc : take(log, config, err);
+    log->is_busy = false;
+    int sys = rc < 0 ? 0 : pthread_create(&log->thread, NULL, write_log, log);
+    rc = sys != 0 ? stk_err_sys(err, STK_E_SYS, sys, "starting a thread") : rc;
+    if (rc < 0) {
+        free_log(log);
+        return rc;
+    }
+    *ret = log;
+    return 0;
+}

@@ -1,0 +1,64 @@
+/* remote_log: a run's record where other machines can read it, and take it over
+ * (docs/decisions/0010-elsewhere.md, "The log in the share").
+ *
+ * What the engine commits is put to runs/<run>/log/<n> by a thread, in order, the artifacts that it
+ * names before it: what is there is a true prefix. A number is made only once, so of two engines
+ * exactly one goes on; the other one finds its next number taken, and stops. How far this store
+ * knows the log stands in runs/<run>/share.json beside the run's folder.
+ */
+#ifndef STK_REMOTE_LOG_H
+#define STK_REMOTE_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/err.h"
+#include "store/store.h"
+
+typedef struct stk_remote_log stk_remote_log;
+
+typedef struct stk_remote_log_config {
+    stk_store *store; /* the log's thread opens it anew */
+    const char *share_url, *run, *pipeline;
+    const char *name;  /* of the run, or NULL */
+    const char *stack; /* or NULL */
+} stk_remote_log_config;
+
+/* A run of this store, new or old, goes on here: the log says so, with all that it lacks. An old
+ * one's log is to be brought here before (stk_remote_log_bring). STK_E_BUSY: another engine was
+ * quicker. */
+int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err);
+/* One committed event; copied, never waits. */
+void stk_remote_log_add(stk_remote_log *log, const stk_event_row *row);
+/* Waits until everything that was added before is in the share: what is done to a job after that is
+ * done by the one engine that the run has. STK_E_BUSY as below; STK_E_ENV: the share can't be
+ * reached. Any thread. */
+int stk_remote_log_wait(stk_remote_log *log, stk_err *err);
+/* STK_E_BUSY, with a sentence: the run was taken over by somebody; whoever asks stops, and touches
+ * nothing more of it. */
+int stk_remote_log_check(stk_remote_log *log, stk_err *err);
+/* Waits until all is there, at most timeout_ms, and frees; NULL is fine. STK_E_ENV: the log lacks
+ * something. */
+int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err);
+
+typedef struct stk_remote_run {
+    const char *id, *name, *pipeline;
+    const char *host, *user, *stack; /* who ran it last */
+    int64_t created_ms, epoch;
+} stk_remote_run;
+
+/* The runs of a share, oldest first. */
+int stk_remote_log_runs(const char *share_url, stk_arena *arena, stk_remote_run **ret,
+                        uint32_t *ret_n, stk_err *err);
+/* What the share knows of a run and this store doesn't: its spec, its events, its artifacts (as
+ * absent ones). `run`: an id, its unique beginning, a name or "latest"; ret_id gets the id.
+ * STK_E_NOT_FOUND; STK_E_BUSY: here are events that the share hasn't, and there are others in their
+ * place. */
+int stk_remote_log_bring(const char *share_url, const char *run, stk_store *store, char ret_id[40],
+                         stk_err *err);
+/* Of such a run the files of all attempts that have ended: logs, results, cards. */
+int stk_remote_log_bring_files(const char *share_url, const char *run, stk_store *store,
+                               stk_err *err);
+
+#endif

@@ -1,0 +1,134 @@
+/* Inside the remote room: the backend's tasks, its queues and its threads. One lock for all of it;
+ * it is never held over a request.
+ *
+ * A task is in one place at a time: with a worker or in the workers' queue (staging, collecting),
+ * or with the driver. It lives from start() until its end is on record and the driver was told to
+ * forget it.
+ */
+#ifndef STK_REMOTE_PRIVATE_H
+#define STK_REMOTE_PRIVATE_H
+
+#include <pthread.h>
+
+#include "base/map.h"
+#include "remote/remote.h"
+#include "remote/remote_order.h"
+
+enum {
+    REMOTE_WORKERS = 8,
+    REMOTE_STAGE_TRIES = 4,      /* the share itself retries within each */
+    REMOTE_LOG_BYTES = 64 << 20, /* of a running task's log that is kept here until its end */
+    REMOTE_OBJECT_BYTES = 256 << 20
+};
+
+typedef enum {
+    REMOTE_STAGING,
+    REMOTE_WITH_DRIVER,
+    REMOTE_COLLECTING,
+    REMOTE_TOLD /* its end was reported */
+} remote_phase;
+
+typedef struct remote_task {
+    struct remote_task *next;      /* in the workers' queue, or in the list of those told */
+    struct remote_task *same_slot; /* of the table by id */
+    stk_arena *arena;              /* everything below points into it */
+    stk_remote_job job;
+    stk_remote_order order;
+    const char *key; /* in the share */
+    char name[STK_REMOTE_NAME + 1];
+    remote_phase phase;
+    bool is_queued;   /* it stands in the workers' queue; else, staging or collecting, one has it */
+    bool was_given;   /* the driver was asked to submit it */
+    bool stop_wanted; /* … with: */
+    stk_failure stop_why;
+    int64_t stop_grace_ms;
+    int64_t due_ms; /* when a worker may take it, monotonic */
+    uint32_t n_tries, n_looks;
+    bool is_running;       /* the driver said so once */
+    stk_remote_report end; /* the driver's last word (data is not kept) */
+    char reason[256];      /* why it waits, as told last */
+    bool *mid_line;        /* by node: its log stopped within a line */
+    int64_t log_bytes;
+} remote_task;
+
+typedef enum { REMOTE_SUBMIT, REMOTE_STOP, REMOTE_FORGET } remote_verb;
+
+typedef struct remote_command {
+    struct remote_command *next;
+    remote_verb verb;
+    uint32_t id;
+    remote_task *task; /* SUBMIT; FORGET: freed after it */
+    int64_t grace_ms;
+    stk_failure why;
+} remote_command;
+
+typedef struct remote_backend {
+    stk_backend base;
+    stk_remote_config config; /* texts in `arena` */
+    stk_arena *arena;         /* under `lock` */
+    const char *store_path;
+    stk_share *share;
+    pthread_mutex_t lock;
+    pthread_cond_t work;
+    int ready_fd; /* reports */
+    int wake_fd;  /* the driver's thread */
+
+    remote_task **table; /* by id */
+    uint32_t n_tasks, n_slots;
+    remote_task *queue, **queue_end;
+    remote_task *told; /* reported, not yet on record */
+    remote_command *commands, **commands_end;
+    struct remote_reports {
+        stk_report *items;
+        size_t first, n, cap;
+    } reports;
+    stk_map known; /* digests that the share has */
+    stk_map words; /* of devices, kept for reports */
+
+    pthread_t workers[REMOTE_WORKERS];
+    uint32_t n_workers, n_idle;
+    pthread_t driver_thread;
+    bool has_driver_thread, is_closing;
+    stk_driver *driver;
+    stk_err broken; /* code ≠ 0: the driver can't be used any more */
+} remote_backend;
+
+/* What a worker has of its own. */
+typedef struct remote_worker {
+    remote_backend *b;
+    stk_store *store;
+} remote_worker;
+
+int64_t stk_remote_now_ms(void);
+
+/* remote_backend.c; the caller has the lock. */
+remote_task *stk_remote_find(remote_backend *b, uint32_t id);
+void stk_remote_queue(remote_backend *b, remote_task *t, remote_phase phase, int64_t due_ms);
+void stk_remote_command(remote_backend *b, remote_verb verb, remote_task *t);
+void stk_remote_tell_note(remote_backend *b, const remote_task *t, const char *text);
+void stk_remote_tell_started(remote_backend *b, const remote_task *t);
+/* The task is told then. */
+void stk_remote_tell_end(remote_backend *b, remote_task *t, const stk_outcome *outcome);
+void stk_remote_task_free(remote_task *t);
+
+/* remote_task.c: the copy of a job. */
+int stk_remote_task_new(remote_backend *b, const stk_job *job, remote_task **ret, stk_err *err);
+
+/* remote_driver.c: the driver's thread. */
+void *stk_remote_drive(void *backend);
+
+/* remote_stage.c, remote_collect.c; on a worker's thread, without the lock. */
+int stk_remote_stage(remote_worker *w, remote_task *t, stk_err *err);
+/* 0: *ret is its outcome. STK_E_BUSY: what it left may still come, look again in *ret_again_ms. */
+int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64_t *ret_again_ms,
+                       stk_err *err);
+/* An end.json (its key), and the files that it names into `dir`. Its texts are in `arena`; that and
+ * `ret` may be NULL. */
+int stk_remote_bring_end(stk_share *share, const char *key, const char *dir, stk_arena *arena,
+                         stk_remote_end *ret, stk_err *err);
+int stk_remote_worker_store(remote_worker *w, stk_err *err);
+/* "<key>/<name>" in the task's arena, which is its worker's while it has the task; NULL: no memory.
+ */
+const char *stk_remote_object(remote_task *t, const char *name);
+
+#endif

@@ -1,0 +1,121 @@
+"""`stoker stack`: what stoker.yaml says of places, and whether they can be used."""
+
+from __future__ import annotations
+
+import json
+
+from cli_tools import Cli
+
+FILE = """\
+stacks:
+  prod:
+    backend: batch
+    store: STORE
+    default_image: python:3.11
+    options: {queue: q}
+    limits: {memory: 400GB}
+    pools:
+      a100: {nodes: 4, holds: {cpu_count: 96, memory: 1TB, gpu_count: 8, gpu_class: A100-80GB}, price: 32.8}
+  lab: {backend: docker, registry: "reg:5000/team"}
+"""
+
+
+def write(cli: Cli, text: str = FILE) -> None:
+    cli.write("stoker.yaml", text.replace("STORE", str(cli.folder / "share")))
+
+
+def test_list_has_the_files_stacks_and_one_of_each_backend(cli: Cli) -> None:
+    write(cli)
+    lines = cli("stack", "list").out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        ["prod", "batch"],
+        ["lab", "docker"],
+        ["local", "local"],
+        ["docker", "docker"],
+        ["kubernetes", "kubernetes"],
+        ["batch", "batch"],
+    ]
+    assert "no store yet" in lines[4] and str(cli.folder / "share") in lines[0]
+    assert cli("stack").out.splitlines() == lines
+    told = json.loads(cli("stack", "--json").out)
+    assert [stack["name"] for stack in told] == [line.split()[0] for line in lines]
+
+
+def test_show_tells_all_that_a_stack_says(cli: Cli) -> None:
+    write(cli)
+    text = cli("stack", "show", "prod").out
+    for words in [
+        "prod (batch)",
+        "python:3.11",
+        '{"queue":"q"}',
+        "400 GB",
+        "4 nodes of 96 CPUs, 1 TB, 8 × A100-80GB",
+        "32.8 an hour",
+        "30 m",
+    ]:
+        assert words in text
+    told = json.loads(cli("stack", "show", "prod", "--json").out)
+    assert told["pools"][0]["holds"] == {
+        "cpu_count": 96.0,
+        "memory_bytes": 10**12,
+        "gpu_count": 8,
+        "gpu_class": "A100-80GB",
+    }
+    assert told["limits"] == {"memory_bytes": 4 * 10**11} and told["max_jobs"] == 1000
+
+
+def test_check_says_what_stands_in_the_way(cli: Cli) -> None:
+    write(cli)
+    assert "this machine itself" in cli("stack", "check", "local").out
+    # an engine's socket that isn't there
+    cli.write("stoker.yaml", "stacks: {lab: {backend: docker, socket: /nowhere.sock}}")
+    refused = cli("stack", "check", "lab")
+    assert refused.code == 3
+    assert refused.out.startswith("✗") and "/nowhere.sock" in refused.out
+    # a folder that can't be made, an option that isn't known
+    write(cli, FILE.replace("STORE", "/proc/nowhere").replace("queue: q", "queue: q, quue: x"))
+    told = json.loads(cli("stack", "check", "prod", "--json").out)
+    bad = [finding["text"] for finding in told["findings"] if not finding["ok"]]
+    assert not told["ok"]
+    assert any("/proc/nowhere" in text for text in bad)
+    assert any("quue" in text for text in bad)
+
+
+def test_wrong_words(cli: Cli) -> None:
+    assert "did you mean 'docker'" in cli("stack", "show", "dokcer").err
+    assert "list, show and check" in cli("stack", "chek", "x").err
+    assert "which stack?" in cli("stack", "check").err
+    assert "takes no name" in cli("stack", "list", "x").err
+
+
+def test_manifests_are_what_would_be_submitted(cli: Cli) -> None:
+    cli.write(
+        "stoker.yaml",
+        "stacks:\n  prod: {backend: kubernetes, store: s3://b/p, default_image: 127.0.0.1:1/i:1, carry_volume: /opt/stoker}\n",
+    )
+    doc = cli.document(
+        {
+            "here": {"run": "true", "backend": "local"},
+            "train": {"run": "true", "resources": {"gpu_count": 2}, "secrets": ["token"]},
+            "shard": {"run": "true", "gang": {"ranks": 1, "nodes": 2}},
+        }
+    )
+    told = cli("plan", "--with", "prod", "--manifest", doc, STOKER_SECRET_token="hunter2")
+    assert told.code == 0, told.err
+    texts = [text for text in told.out.split("---\n") if not text.startswith("# step")]
+    made = [json.loads(text.split("\n# step")[0]) for text in texts]
+    assert [m["kind"] for m in made] == ["Job", "Secret", "Job", "Service", "Secret"] or [
+        m["kind"] for m in made
+    ] == ["Job", "Secret", "Job", "Secret", "Service"]
+    assert "hunter2" not in told.out and "(secret)" in told.out
+    (container,) = made[0]["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "2"
+    assert container["command"][-2:] == ["s3://b/p", "runs/RUN/train/0/1"]
+    assert made[2]["spec"]["completions"] == 2
+    one = cli("plan", "--with", "prod", "--manifest", doc, "shard").out
+    assert "train" not in one and '"completions": 2' in one
+    assert cli("plan", "--with", "prod", "--manifest", doc, "here").code == 2
+    assert cli("plan", "--with", "prod", "--manifest", doc, "shrad").code == 2
+    assert (
+        "nothing to submit" in cli("plan", "--manifest", cli.document({"a": {"run": "true"}})).err
+    )

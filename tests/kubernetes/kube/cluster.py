@@ -1,0 +1,373 @@
+"""A whole cluster: store, API, controllers and kubelets on one event loop, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import email.utils
+import ssl
+import threading
+import time
+import traceback
+from collections.abc import Callable, Hashable
+from pathlib import Path
+from typing import Any, Optional, TypeVar
+
+from . import tls
+from .api import Api
+from .containers import Containers
+from .control import Control
+from .faults import Faults
+from .garbage import Garbage
+from .http import Request, Response, Server
+from .jobs import Jobs
+from .jobsets import JobSets
+from .kubelet import Kubelets
+from .nodes import DEFAULT, Nodes
+from .quota import Quota
+from .resources import Catalogue
+from .scheduler import Scheduler
+from .services import Services
+from .store import Clock, Store, micro
+
+Object = dict[str, Any]
+T = TypeVar("T")
+
+
+@dataclasses.dataclass
+class Options:
+    """How a cluster is. Times are seconds.
+
+    ``time_scale`` multiplies the control plane's own waits (retry backoff 10 s, gathering of pod changes 1 s, node grace
+    40 s, image pull backoff …), ``user_time_scale`` those that a manifest names (deadlines, grace periods, TTL).
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: a free one
+    tls: bool = True
+    nodes: list[Object] = dataclasses.field(default_factory=lambda: [dict(n) for n in DEFAULT])
+    namespaces: list[str] = dataclasses.field(default_factory=lambda: ["default", "kube-system"])
+    images: list[str] = dataclasses.field(
+        default_factory=lambda: ["*"]
+    )  # patterns of names that are there
+    absent: list[str] = dataclasses.field(default_factory=lambda: ["*absent*", "*.invalid/*"])
+    entrypoint: list[str] = dataclasses.field(default_factory=lambda: ["sh"])  # of every image
+    environment: dict[str, str] = dataclasses.field(default_factory=dict)  # of every image
+    show: list[str] = dataclasses.field(default_factory=list)  # host paths that every image holds
+    time_scale: float = 0.01
+    user_time_scale: float = 1.0
+    watch_s: float = 1800.0  # of a watch that doesn't say
+    bookmark_s: float = 1.0
+    jobset: bool = False
+    seed: int = 0
+
+
+class Cluster:
+    """``start`` it, use ``address`` with ``kubeconfig``, ``stop`` it. ``call`` runs a function inside."""
+
+    ADMIN = "token-admin"
+    ADMIN_TOKEN = "admin-token"
+
+    def __init__(self, options: Optional[Options] = None) -> None:
+        self.options = options or Options()
+        self.failures: list[str] = []
+        self.n_requests = 0
+        self.tokens = {self.ADMIN_TOKEN: self.ADMIN, "alice-token": "alice"}
+        self.grants: set[tuple[str, str]] = set()
+        self.timers: dict[Hashable, asyncio.TimerHandle] = {}
+        self.store = Store(Clock(), self.options.seed)
+        self.catalogue = Catalogue(self.options.jobset)
+        self.faults = Faults()
+        self.control = Control(self)
+        self.garbage = Garbage(self)
+        self.quota = Quota(self)
+        self.nodes = Nodes(self)
+        self.scheduler = Scheduler(self)
+        self.services = Services(self)
+        self.jobs = Jobs(self)
+        self.jobsets = JobSets(self)
+        self.api = Api(self)
+        self.ca_pem = ""
+        self._events: dict[tuple[Any, ...], tuple[str, str]] = {}
+        self._thread: Optional[threading.Thread] = None
+        self._ready = threading.Event()
+
+    # --- life
+
+    def start(self) -> Cluster:
+        """Serve from a thread. OSError where pods can't be had here."""
+        self._thread = threading.Thread(target=self._main, name="kube", daemon=True)
+        self._thread.start()
+        self._ready.wait(60)
+        if self.failures:
+            raise OSError(self.failures[0])
+        return self
+
+    def stop(self) -> None:
+        if self._thread and self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self._over.set)
+            self._thread.join(60)
+
+    def __enter__(self) -> Cluster:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self.serve())
+        except Exception as e:
+            self.failed(e)
+        finally:
+            self._ready.set()
+
+    async def serve(self) -> None:
+        """Serve until ``stop``, on the loop that this runs on."""
+        self.loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        self.containers = Containers(self.store.clock.time)
+        self.kubelets = Kubelets(self)
+        context: Optional[ssl.SSLContext] = None
+        try:
+            self.containers.start_runtime()
+            if self.options.tls:
+                self.pki = tls.pki(self.options.host, self.ADMIN)
+                self.ca_pem, context = self.pki.ca_pem, self.pki.context()
+            self.server = Server(self._handle, self.options.host, self.options.port, context)
+            await self.server.start()
+            for name in self.options.namespaces:
+                self.add_namespace(name)
+            for node in self.options.nodes:
+                self.nodes.add(node)
+            self._ready.set()
+            await self._over.wait()
+            await self.server.stop()
+        finally:
+            for handle in self.timers.values():
+                handle.cancel()
+            await self.kubelets.stop()
+            self.containers.stop_runtime()
+
+    async def _handle(self, request: Request) -> Response:
+        self.n_requests += 1
+        try:
+            return await self.api.handle(request)
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception as e:
+            self.failed(e)
+            return Response(500, repr(e).encode(), "text/plain")
+
+    def failed(self, e: BaseException) -> None:
+        """A bug of this server, not of the program under test: kept for whoever asks."""
+        self.failures.append("".join(traceback.format_exception(type(e), e, e.__traceback__)))
+
+    def begin_restart(self, down_s: float) -> None:
+        async def restart() -> None:
+            await self.server.stop()
+            await asyncio.sleep(down_s)
+            await self.server.start()
+
+        self._restarting = asyncio.ensure_future(restart())
+
+    def restart(self, down_s: float = 0.1) -> None:
+        """Cut every connection, refuse new ones for a while, serve again; the state stays."""
+        self.call(self.begin_restart, down_s)
+        end = time.monotonic() + down_s + 60
+        while not self.call(lambda: self._restarting.done()):
+            if time.monotonic() > end:
+                raise TimeoutError("the cluster doesn't come back")
+            time.sleep(0.01)
+
+    # --- where it is
+
+    @property
+    def host(self) -> str:
+        return self.options.host
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.options.tls else 'http'}://{self.address}"
+
+    def kubeconfig(
+        self,
+        path: Path,
+        namespace: str = "default",
+        token: Optional[str] = None,
+        certificate: bool = False,
+    ) -> Path:
+        """Write a kubeconfig for the admin (or who has ``token``), by client certificate if asked (needs tls)."""
+        lines = [
+            "apiVersion: v1",
+            "kind: Config",
+            "current-context: fake",
+            "clusters:",
+            "- name: fake",
+            "  cluster:",
+        ]
+        lines.append(f"    server: {self.url}")
+        if self.ca_pem:
+            lines.append(
+                f"    certificate-authority-data: {base64.b64encode(self.ca_pem.encode()).decode()}"
+            )
+        lines += [
+            "contexts:",
+            "- name: fake",
+            f"  context: {{cluster: fake, user: fake, namespace: {namespace}}}",
+        ]
+        lines += ["users:", "- name: fake", "  user:"]
+        if certificate:
+            for key, file in (
+                ("client-certificate-data", "client.crt"),
+                ("client-key-data", "client.key"),
+            ):
+                lines.append(
+                    f"    {key}: {base64.b64encode((self.pki.folder / file).read_bytes()).decode()}"
+                )
+        else:
+            lines.append(f"    token: {token or self.ADMIN_TOKEN}")
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    # --- for the parts
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Run a function on the cluster's loop and give its result (from another thread)."""
+
+        async def inside() -> T:
+            return function(*args)
+
+        return asyncio.run_coroutine_threadsafe(inside(), self.loop).result(60)
+
+    def soon(self, key: Hashable, function: Callable[..., None], *args: Any) -> None:
+        """Run a function once this loop's turn is over; once, however often it is asked for meanwhile."""
+        self.later(0.0, key, function, *args)
+
+    def later(
+        self, seconds: float, key: Hashable, function: Callable[..., None], *args: Any
+    ) -> None:
+        """The same after some seconds; the earliest of several wishes under one key holds."""
+        old = self.timers.get(key)
+        due = self.loop.time() + seconds
+        if old is not None:
+            if old.when() <= due:
+                return
+            old.cancel()
+
+        def run() -> None:
+            self.timers.pop(key, None)
+            try:
+                function(*args)
+            except Exception as e:
+                self.failed(e)
+
+        self.timers[key] = self.loop.call_at(due, run)
+
+    def scaled(self, seconds: float) -> float:
+        return seconds * self.options.time_scale
+
+    def http_date(self) -> str:
+        return email.utils.formatdate(self.store.clock.time(), usegmt=True)
+
+    def add_namespace(self, name: str) -> None:
+        from . import writes
+
+        writes.insert(
+            self,
+            "namespaces",
+            {
+                "kind": "Namespace",
+                "apiVersion": "v1",
+                "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+            },
+        )
+
+    def token_of(self, user: str) -> str:
+        """A token that stands for a user, made when first asked for."""
+        for token, who in self.tokens.items():
+            if who == user:
+                return token
+        token = f"token-{self.store.suffix(24)}"
+        self.tokens[token] = user
+        return token
+
+    def allowed(
+        self, user: str, verb: str, group: str, plural: str, sub: str, namespace: str
+    ) -> bool:
+        """Whether a user may: the admin all, others all in the namespaces granted to them."""
+        del verb, group, plural, sub
+        return user == self.ADMIN or (bool(namespace) and (user, namespace) in self.grants)
+
+    def event(
+        self,
+        obj: Object,
+        kind: str,
+        reason: str,
+        message: str,
+        component: str,
+        host: str = "",
+        path: Optional[str] = None,
+        action: str = "",
+    ) -> None:
+        """Tell an event of an object; the same again only raises its count."""
+        meta, now = obj["metadata"], self.store.clock.time()
+        namespace = meta.get("namespace", "default")
+        key = (meta["uid"], reason, message, path)
+        if key in self._events:
+            old = self.store.get("events", *self._events[key])
+            if old is not None:
+                stamp = self.store.clock.now()
+                self.store.update(
+                    "events", {**old, "count": old.get("count", 1) + 1, "lastTimestamp": stamp}
+                )
+                return
+        name = f"{meta['name']}.{int(now * 1e9):x}{len(self._events) % 16:x}"
+        target = {
+            "kind": obj["kind"],
+            "namespace": namespace,
+            "name": meta["name"],
+            "uid": meta["uid"],
+            "apiVersion": obj["apiVersion"],
+            "resourceVersion": meta.get("resourceVersion", ""),
+        }
+        if path:
+            target["fieldPath"] = path
+        stamp = self.store.clock.now()
+        event: Object = {
+            "kind": "Event",
+            "apiVersion": "v1",
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "uid": self.store.uid(),
+                "creationTimestamp": stamp,
+            },
+            "involvedObject": target,
+            "reason": reason,
+            "message": message,
+        }
+        if action:  # the new kind of event: of the scheduler
+            event.update(
+                {"source": {}, "firstTimestamp": None, "lastTimestamp": None, "type": kind}
+            )
+            event.update({"eventTime": micro(now), "action": action})
+        else:
+            source = {"component": component, **({"host": host} if host else {})}
+            event.update(
+                {"source": source, "firstTimestamp": stamp, "lastTimestamp": stamp, "count": 1}
+            )
+            event.update({"type": kind, "eventTime": None})
+        event["reportingComponent"] = component
+        event["reportingInstance"] = host if not action else f"{component}-host"
+        self.store.create("events", event)
+        self._events[key] = (namespace, name)

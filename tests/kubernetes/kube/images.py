@@ -1,0 +1,52 @@
+"""Which images this cluster has: only names; a container's root is the host's own system."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+
+REFERENCE = re.compile(
+    r"^(?:[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]+)?/)?[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+    r"(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?$"
+)
+
+
+def invalid(image: str) -> str:
+    """Why a name is no image name, in the kubelet's words; '' where it is one."""
+    if REFERENCE.match(image):
+        return ""
+    return (
+        f'Failed to apply default image tag "{image}": couldn\'t parse image name "{image}": invalid '
+        f"reference format: repository name (library/{image}) must be lowercase"
+    )
+
+
+def there(image: str, present: list[str], absent: list[str]) -> bool:
+    """Whether a node has an image, or a registry gives it."""
+    if any(fnmatch.fnmatchcase(image, p) for p in absent):
+        return False
+    return any(fnmatch.fnmatchcase(image, p) for p in present)
+
+
+def parts(image: str) -> tuple[str, str, str]:
+    """(registry, repository, tag or digest) with the defaults of Docker's names."""
+    name, _, digest = image.partition("@")
+    head, _, rest = name.partition("/")
+    if not rest or not ("." in head or ":" in head or head == "localhost"):
+        head, rest = "docker.io", name if "/" in name else f"library/{name}"
+    repository, _, tag = rest.partition(":")
+    return head, repository, digest or tag or "latest"
+
+
+def pull_error(image: str) -> str:
+    """What containerd says of an image that can't be pulled."""
+    registry, repository, tag = parts(image)
+    mark = "@" if tag.startswith("sha256:") else ":"
+    full = image if image.startswith(registry) else f"{registry}/{repository}{mark}{tag}"
+    head = f'failed to pull and unpack image "{full}": failed to resolve image: '
+    url = f'Head "https://{registry}/v2/{repository}/manifests/{tag}"'
+    if registry.split(":")[0] == "localhost":
+        return f"{head}failed to do request: {url}: dial tcp 127.0.0.1:443: connect: connection refused"
+    if registry.endswith(".invalid"):
+        return f"{head}failed to do request: {url}: dial tcp: lookup {registry} on 127.0.0.1:53: no such host"
+    return f"{head}{full}: not found"

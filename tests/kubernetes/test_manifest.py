@@ -1,0 +1,485 @@
+"""What is sent to a cluster: each document strictly of the API's schema, each option where it belongs."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Optional
+
+import kubernetes_validate
+import pytest
+from kube_driver import ROOT, manifest
+
+Object = dict[str, Any]
+TABLE = ROOT / "src" / "tbl" / "kubernetes_options.def"
+
+
+def strict(doc: Object) -> None:
+    if doc["kind"] == "JobSet":
+        (replicated,) = doc["spec"]["replicatedJobs"]
+        doc = {"apiVersion": "batch/v1", "kind": "Job", **replicated["template"]}
+    kubernetes_validate.validate(doc, "1.36", strict=True)
+
+
+def documents(
+    options: Optional[Object] = None, config: Optional[Object] = None, **job: Any
+) -> list[Object]:
+    job = {"image": "x:1", "argv": ["true"], "options": options or {}, **job}
+    found = manifest(job, **(config or {}))
+    for doc in found:
+        assert doc.get("state") != "error", doc
+        strict(doc)
+    return found
+
+
+def pod(options: Optional[Object] = None, **more: Any) -> Object:
+    spec: Object = documents(options, **more)[0]["spec"]["template"]["spec"]
+    return spec
+
+
+def main(options: Optional[Object] = None, **more: Any) -> Object:
+    container: Object = pod(options, **more)["containers"][0]
+    return container
+
+
+def refused(options: Optional[Object] = None, config: Optional[Object] = None, **job: Any) -> str:
+    (line,) = manifest({"image": "x:1", "options": options or {}, **job}, **(config or {}))
+    assert line["state"] == "error", line
+    return str(line["text"])
+
+
+def both(name: str, amount: str) -> Object:
+    return {"requests": {name: amount}, "limits": {name: amount}}
+
+
+def test_plain_job() -> None:
+    (doc,) = documents(
+        step="_odd step", pipeline="p", id=7, attempt=2, name="s-abc", env=["A=$(B) $C", "D="]
+    )
+    spec = doc["spec"]
+    assert doc["metadata"]["labels"] == {
+        "app.kubernetes.io/managed-by": "stoker",
+        "stoker.run": "r1",
+        "stoker.pipeline": "p",
+        "stoker.step": "odd-step",
+        "stoker.task": "7",
+        "stoker.attempt": "2",
+        "stoker.job": "s-abc",
+    }
+    assert doc["metadata"]["annotations"] == {"stoker.step": "_odd step"}
+    assert spec["template"]["metadata"]["labels"] == doc["metadata"]["labels"]
+    assert (spec["backoffLimit"], spec["ttlSecondsAfterFinished"]) == (0, 86400)
+    assert spec["podFailurePolicy"]["rules"][0]["action"] == "FailJob"
+    inner = spec["template"]["spec"]
+    assert inner["restartPolicy"] == "Never" and inner["terminationGracePeriodSeconds"] == 16
+    container = inner["containers"][0]
+    assert container["env"] == [
+        {"name": "A", "value": "$$(B) $$C"},
+        {"name": "D", "value": ""},
+    ]
+    assert "resources" not in container and "activeDeadlineSeconds" not in inner
+
+
+def test_shell_text_is_left_alone() -> None:
+    assert main(argv=["/bin/sh", "-c", "echo $HOME $$ $(id)"])["command"] == [
+        "/bin/sh",
+        "-c",
+        "echo $$HOME $$$$ $$(id)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resources", "options", "expected"),
+    [
+        ({"cpu_milli": 250, "memory_bytes": 64 << 20}, {}, {"cpu": "250m", "memory": "64Mi"}),
+        ({"cpu_milli": 2000, "memory_bytes": 1000}, {}, {"cpu": "2", "memory": "1000"}),
+        ({"cpu_milli": 500}, {"cpu": "4", "memory": 4096}, {"cpu": "4", "memory": "4096Mi"}),
+        ({}, {"disk": "10GiB"}, {"ephemeral-storage": "10240Mi"}),
+        ({"gpu_count": 2}, {}, {"nvidia.com/gpu": "2"}),
+        ({"gpu_count": 0}, {}, None),
+        ({}, {"gpu": 0}, None),
+        ({"gpu_count": 4}, {"gpu": 0}, None),
+        ({}, {"gpu": "1", "gpu_vendor": "amd"}, {"amd.com/gpu": "1"}),
+        ({"gpu_count": 1, "gpu_vendor": "intel"}, {}, {"gpu.intel.com/i915": "1"}),
+        (
+            {"gpu_count": 1, "gpu_vendor": "intel", "gpu_class": "xe"},
+            {},
+            {"gpu.intel.com/xe": "1"},
+        ),
+        ({"gpu_count": 8}, {"gpu_vendor": "habana"}, {"habana.ai/gaudi": "8"}),
+        ({"gpu_count": 1}, {"gpu_vendor": "example.com/card"}, {"example.com/card": "1"}),
+        ({"gpu_count": 3, "gpu_class": "1g.10gb"}, {}, {"nvidia.com/mig-1g.10gb": "3"}),
+        ({"gpu_class": "mig-7g.80gb"}, {}, {"nvidia.com/mig-7g.80gb": "1"}),
+        (
+            {"gpu_count": 1, "gpu_memory_bytes": 10**10},
+            {"gpu_resource": "nvidia.com/gpu.shared"},
+            {"nvidia.com/gpu.shared": "1"},
+        ),
+        (
+            {},
+            {"trainium": 16, "efa": 8},
+            {"aws.amazon.com/neuron": "16", "vpc.amazonaws.com/efa": "8"},
+        ),
+        ({}, {"inferentia": 1}, {"aws.amazon.com/neuron": "1"}),
+        ({}, {"neuroncores": 4}, {"aws.amazon.com/neuroncore": "4"}),
+        ({}, {"tpu": 4, "tpu_accelerator": "v5p"}, {"google.com/tpu": "4"}),
+        ({"gpu_count": 4, "gpu_vendor": "google"}, {}, {"google.com/tpu": "4"}),
+        ({}, {"extended_resources": {"example.com/fpga": "1"}}, {"example.com/fpga": "1"}),
+    ],
+)
+def test_resources(resources: Object, options: Object, expected: Optional[Object]) -> None:
+    found = main(options, resources=resources).get("resources")
+    assert found == (None if expected is None else {"requests": expected, "limits": expected})
+
+
+@pytest.mark.parametrize(
+    ("resources", "options", "asked"),
+    [
+        ({"gpu_count": 2}, {}, "nvidia 2"),
+        ({"gpu_count": 2}, {"gpu": 0}, None),
+        ({}, {"gpu": 1, "gpu_vendor": "amd"}, "amd 1"),
+        ({"gpu_class": "H100"}, {}, "nvidia 1"),
+        ({"gpu_count": 3, "gpu_class": "1g.10gb"}, {}, "nvidia 1"),
+        ({}, {"gpu": 4, "gpu_resource": "nvidia.com/gpu.shared"}, "nvidia 1"),
+        ({}, {"trainium": 16}, "aws 16"),
+        ({}, {"neuroncores": 4}, "aws 1"),
+        ({}, {"tpu": 4, "tpu_accelerator": "v5p"}, "google 4"),
+        ({}, {"extended_resources": {"gpu.intel.com/xe": "2"}}, "intel 2"),
+        ({}, {"extended_resources": {"example.com/fpga": "1"}}, None),
+        ({}, {"resources": {"limits": {"nvidia.com/gpu": 1}}}, "nvidia 1"),
+        ({}, {"cpu": 1}, None),
+    ],
+)
+def test_the_agent_is_told_of_devices(
+    resources: Object, options: Object, asked: Optional[str]
+) -> None:
+    """However they were asked for, it looks whether they are in the container."""
+    env = {one["name"]: one["value"] for one in main(options, resources=resources).get("env", [])}
+    assert env.get("STOKER_ASKED_DEVICES") == asked
+
+
+def test_burstable() -> None:
+    asked = {"cpu_milli": 1000, "memory_bytes": 1 << 30}
+    assert main({"qos": "Burstable"}, resources=asked)["resources"] == {
+        "requests": {"cpu": "1", "memory": "1024Mi"},
+        "limits": {"memory": "1024Mi"},
+    }
+
+
+def test_devices_are_found_by_their_labels() -> None:
+    spec = pod(resources={"gpu_count": 8, "gpu_class": "NVIDIA-H100-80GB-HBM3"})
+    assert spec["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    assert spec["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    ]
+    own = {
+        "gpu": 1,
+        "gpu_type": "nvidia-tesla-t4",
+        "gpu_type_label": "cloud.google.com/gke-accelerator",
+    }
+    assert pod(own)["nodeSelector"] == {"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}
+    any_of = [{"gpu_class": "A100"}, {"gpu_class": "H100"}]
+    spec = pod(resources={"gpu_count": 1, "any_of": any_of})
+    terms = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert terms["nodeSelectorTerms"][0]["matchExpressions"] == [
+        {"key": "nvidia.com/gpu.product", "operator": "In", "values": ["A100", "H100"]}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "topology", "asked", "nodes", "chips"),
+    [
+        ("v5e", "2x4", None, 1, "8"),
+        ("v5e", "2x4", 4, 2, "4"),
+        ("v5e", "4x4", 16, 4, "4"),
+        ("v6e", "1x1", 1, 1, "1"),
+        ("v4", "2x2x1", None, 1, "4"),
+        ("tpu-v5p-slice", "2x2x4", None, 4, "4"),
+    ],
+)
+def test_tpus(
+    accelerator: str, topology: str, asked: Optional[int], nodes: int, chips: str
+) -> None:
+    options = {"tpu_accelerator": accelerator, "tpu_topology": topology}
+    spec = pod({**options, **({"tpu": asked} if asked else {})}, nodes=nodes)
+    assert spec["containers"][0]["resources"] == both("google.com/tpu", chips)
+    assert spec["nodeSelector"]["cloud.google.com/gke-tpu-topology"] == topology
+    name = spec["nodeSelector"]["cloud.google.com/gke-tpu-accelerator"]
+    assert name.startswith("tpu-v")
+
+
+REFUSALS: list[tuple[Object, Object, str, str]] = [
+    ({"node_selectr": "a=b"}, {}, "no option 'node_selectr'", "did you mean 'node_selector'?"),
+    ({"zebra": 1}, {}, "no option 'zebra'", "additional_pod_spec_args"),
+    ({"port": "x"}, {}, "'port' must be a whole number, 0 or more", 'not "x"'),
+    ({"tolerations": "x"}, {}, "'tolerations' must be a list of objects", ""),
+    ({"labels": "x"}, {}, "'labels' must be a map of texts", ""),
+    ({"backoff_limit_margin": 1}, {}, "can't be honoured on Kubernetes", "say the step's `retry`"),
+    ({"gpu": 0.5}, {}, "'gpu' must be a whole number", ""),
+    ({"compute_pool": "x"}, {}, "needs the label", "compute_pool_label"),
+    ({"qos": "Best"}, {}, "qos 'Best' is not known", "Guaranteed or Burstable"),
+    ({"gpu": 1, "tpu": 4}, {}, "a pod has devices of one kind only", "split the step"),
+    ({"trainium": 1, "inferentia": 1}, {}, "name the same devices", "say one"),
+    ({"tpu_topology": "4x4"}, {}, "topology 4x4 is 4 hosts of 4 chips", "a gang of 4 nodes"),
+    ({"tpu_topology": "4y4"}, {}, "'4y4' is no topology", "2x2x4"),
+    ({"tpu_accelerator": "v9"}, {}, "'v9' is not known", "say v4, v5e"),
+    ({"tpu": 3, "tpu_topology": "2x4"}, {}, "doesn't go with topology 2x4", ""),
+    ({}, {"gpu_count": 1, "gpu_memory_bytes": 10**9}, "a share of a GPU", "nvidia.com/gpu.shared"),
+    ({}, {"gpu_count": 1, "gpu_class": "mig"}, "names no profile", "1g.10gb"),
+    ({}, {"gpu_count": 1, "gpu_vendor": "arm"}, "'arm' is not known", "it can be nvidia"),
+    (
+        {},
+        {"gpu_count": 1, "gpu_vendor": "amd", "gpu_class": "MI300X"},
+        "no label is known",
+        "gpu_type_label",
+    ),
+    (
+        {},
+        {"gpu_count": 1, "any_of": [{"gpu_vendor": "amd"}, {"gpu_vendor": "nvidia"}]},
+        "can't be one Job",
+        "differ in gpu_class",
+    ),
+    ({"service_account": "a", "service_account_name": "b"}, {}, "say different things", "keep one"),
+    (
+        {"additional_pod_spec_args": {"containers": []}},
+        {},
+        "can't set 'containers'",
+        "one container",
+    ),
+]
+
+
+@pytest.mark.parametrize(("options", "resources", "what", "instead"), REFUSALS)
+def test_refused(options: Object, resources: Object, what: str, instead: str) -> None:
+    text = refused(options, resources=resources)
+    assert what in text and instead in text
+    assert "step 'train'" in text
+
+
+def test_too_long_for_an_environment() -> None:
+    text = refused(env=["BIG=" + "x" * (128 << 10)])
+    assert "the variable BIG has more than 128 KiB" in text and "pass it as a file" in text
+    documents(env=["BIG=" + "x" * ((128 << 10) - 5)])
+
+
+OPTIONS: dict[str, tuple[Any, str, Any]] = {
+    # option: (value, where in the pod's spec, what is there)
+    "image_pull_policy": ("Always", "containers.0.imagePullPolicy", "Always"),
+    "image_pull_secrets": ("a,b", "imagePullSecrets", [{"name": "a"}, {"name": "b"}]),
+    "service_account": ("robot", "serviceAccountName", "robot"),
+    "service_account_name": ("robot", "serviceAccountName", "robot"),
+    "step_pod_service_account_name": ("robot", "serviceAccountName", "robot"),
+    "secrets": (["s"], "containers.0.envFrom", [{"secretRef": {"name": "s"}}]),
+    "node_selector": ("a=b,c/d=e", "nodeSelector", {"a": "b", "c/d": "e"}),
+    "node_selectors": ({"a": "b"}, "nodeSelector", {"a": "b"}),
+    "tolerations": (
+        [{"key": "k", "operator": "Exists", "toleration_seconds": 3, "effect": "NoExecute"}],
+        "tolerations.0.tolerationSeconds",
+        3,
+    ),
+    "affinity": (
+        {"node_affinity": {"required_during_scheduling_ignored_during_execution": {
+            "node_selector_terms": [{"match_expressions": [{"key": "a_b", "operator": "Exists"}]}]}}},
+        "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.0"
+        ".matchExpressions.0.key",
+        "a_b",
+    ),
+    "use_tmpfs": (True, "containers.0.volumeMounts.0.mountPath", "/metaflow_temp"),
+    "tmpfs_size": (512, "volumes.0.emptyDir", {"medium": "Memory", "sizeLimit": "512Mi"}),
+    "tmpfs_path": ("/fast", "containers.0.volumeMounts.0.mountPath", "/fast"),
+    "tmpfs_tempdir": (False, "containers.0.env", None),
+    "persistent_volume_claims": (
+        {"data": "/mnt/data"}, "volumes.0.persistentVolumeClaim.claimName", "data"),
+    "shared_memory": (2048, "volumes.0.emptyDir.sizeLimit", "2048Mi"),
+    "shm_size": ("2GiB", "volumes.0.emptyDir.sizeLimit", "2048Mi"),
+    "port": (8080, "containers.0.ports", [{"containerPort": 8080}]),
+    "security_context": (
+        {"run_as_user": 1000}, "containers.0.securityContext", {"runAsUser": 1000}),
+    "container_security_context": (
+        {"capabilities": {"add": ["SYS_PTRACE"]}},
+        "containers.0.securityContext.capabilities.add.0", "SYS_PTRACE"),
+    "pod_security_context": ({"fs_group": 5}, "securityContext", {"fsGroup": 5}),
+    "privileged": (True, "containers.0.securityContext", {"privileged": True}),
+    "volumes": (
+        [{"name": "v", "host_path": {"path": "/v"}}], "volumes.0.hostPath.path", "/v"),
+    "volume_mounts": (
+        [{"name": "v", "mount_path": "/v"}], "containers.0.volumeMounts.0.mountPath", "/v"),
+    "host_ipc": (True, "hostIPC", True),
+    "host_network": (True, "hostNetwork", True),
+    "scheduler_name": ("volcano", "schedulerName", "volcano"),
+    "priority_class": ("low", "priorityClassName", "low"),
+    "runtime_class": ("gvisor", "runtimeClassName", "gvisor"),
+    "env": (
+        [{"name": "A", "value_from": {"field_ref": {"field_path": "spec.nodeName"}}}],
+        "containers.0.env.0.valueFrom.fieldRef.fieldPath", "spec.nodeName"),
+    "env_from": (
+        [{"config_map_ref": {"name": "c"}}], "containers.0.envFrom.0.configMapRef.name", "c"),
+    "additional_pod_spec_args": (
+        {"dns_policy": "None", "dns_config": {"nameservers": ["1.1.1.1"]}}, "dnsPolicy", "None"),
+    "pod_settings": ({"node_selectors": {"a": "b"}}, "nodeSelector", {"a": "b"}),
+    "resources": (
+        {"limits": {"a.b/c": "1"}, "requests": {"a.b/c": "1"}},
+        "containers.0.resources", both("a.b/c", "1")),
+    "extended_resources": ("a.b/c=1", "containers.0.resources", both("a.b/c", "1")),
+    "node_lost_seconds": (60, "tolerations.1.tolerationSeconds", 60),
+    "hostname_resolution_timeout": (
+        9, "containers.0.env.1", {"name": "STOKER_GANG_JOIN", "value": "9s"}),
+    "cpu": (1.5, "containers.0.resources", both("cpu", "1500m")),
+    "memory": ("8GiB", "containers.0.resources", both("memory", "8192Mi")),
+    "disk": (1024, "containers.0.resources", both("ephemeral-storage", "1024Mi")),
+    "gpu": (1, "containers.0.resources", both("nvidia.com/gpu", "1")),
+}  # fmt: skip
+ELSEWHERE = {  # of the Job, of the connection, or tested above by name
+    "kubeconfig", "context", "kubernetes_context", "incluster", "namespace", "kubernetes_namespace",
+    "gpu_vendor", "gpu_type", "gpu_type_label", "gpu_resource", "tpu", "tpu_accelerator",
+    "tpu_topology", "trainium", "inferentia", "neuroncores", "efa", "qos", "compute_pool",
+    "compute_pool_label", "labels", "annotations", "active_deadline_seconds",
+    "ttl_seconds_after_finished", "keep", "jobset", "kueue_queue", "kueue_priority_class",
+}  # fmt: skip
+
+
+def at(node: Any, way: str) -> Any:
+    for key in way.split("."):
+        node = node[int(key)] if key.isdigit() else node.get(key)
+    return node
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_option(name: str) -> None:
+    value, way, expected = OPTIONS[name]
+    options = {name: value}
+    if name == "volume_mounts":
+        options["volumes"] = [{"name": "v", "hostPath": {"path": "/v"}}]
+    if name == "tmpfs_tempdir":
+        options["use_tmpfs"] = True
+    nodes = 2 if name == "hostname_resolution_timeout" else 1
+    assert at(pod(options, nodes=nodes), way) == expected
+
+
+def table() -> list[tuple[str, ...]]:
+    """Rows of kubernetes_options.def: name, same as, type, from, how, words."""
+    row = re.compile(r'^X\("(\w+)", "(\w*)", (\w+), "(\w+)", (\w+), "(.*)"\)$', re.M)
+    text = TABLE.read_text()
+    found = row.findall(text)
+    assert len(found) == text.count("\nX(")
+    return found
+
+
+def test_every_option_is_tested() -> None:
+    honoured = {r[0] for r in table() if r[4] == "HONOURED"}
+    assert honoured == set(OPTIONS) | ELSEWHERE
+    for name, _, kind, _, how, words in table():
+        if how == "REFUSED":
+            value: Any = {"BOOL": True, "TEXT": "x", "OBJECT": {}}.get(kind, 1)
+            assert words.split(":")[0] in refused({name: value})
+
+
+def test_every_option_is_documented() -> None:
+    text = (ROOT / "docs" / "kubernetes.md").read_text()
+    for name, *_, words in table():
+        assert re.search(rf"^\| `{name}` \|.*{re.escape(words)}", text, re.M), name
+
+
+def test_labels_and_the_job() -> None:
+    (doc,) = documents(
+        {
+            "labels": {"team": "x", "stoker.run": "mine"},
+            "annotations": "a/b=c",
+            "kueue_queue": "q",
+            "kueue_priority_class": "high",
+            "active_deadline_seconds": 100,
+            "ttl_seconds_after_finished": 5,
+            "namespace": "ml",
+            "compute_pool": "p1",
+            "compute_pool_label": "pool",
+        },
+        timeout_ms=60000,
+        grace_ms=5000,
+    )
+    labels = doc["metadata"]["labels"]
+    assert (labels["team"], labels["stoker.run"]) == ("x", "r1")
+    assert labels["kueue.x-k8s.io/queue-name"] == "q"
+    assert labels["kueue.x-k8s.io/priority-class"] == "high"
+    assert doc["metadata"]["annotations"] == {"a/b": "c"}
+    assert doc["metadata"]["namespace"] == "ml"
+    assert doc["spec"]["activeDeadlineSeconds"] == 100
+    assert doc["spec"]["ttlSecondsAfterFinished"] == 5
+    inner = doc["spec"]["template"]["spec"]
+    assert inner["nodeSelector"] == {"pool": "p1"}
+    assert inner["terminationGracePeriodSeconds"] == 20
+    assert inner["activeDeadlineSeconds"] > 60 + 20  # the agent's own deadline comes first
+
+
+def test_gang() -> None:
+    job, service = documents(name="s-g", nodes=4, resources={"gpu_count": 8})
+    spec = job["spec"]
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 4, 4)
+    inner = spec["template"]["spec"]
+    assert inner["subdomain"] == service["metadata"]["name"] == "s-g"
+    assert service["spec"] == {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"stoker.job": "s-g"},
+    }
+    assert service["metadata"]["ownerReferences"][0]["kind"] == "Job"
+    assert {"name": "STOKER_GANG_RDZV", "value": "s-g-0.s-g:29400"} in inner["containers"][0]["env"]
+    assert inner["volumes"] == [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+
+
+def test_jobset() -> None:
+    (doc,) = documents({"jobset": True}, name="s-g", nodes=2)
+    assert (doc["kind"], doc["apiVersion"]) == ("JobSet", "jobset.x-k8s.io/v1alpha2")
+    assert doc["spec"]["failurePolicy"] == {"maxRestarts": 0}
+    (replicated,) = doc["spec"]["replicatedJobs"]
+    inner = replicated["template"]["spec"]
+    assert inner["completions"] == 2 and "ttlSecondsAfterFinished" not in inner
+    env = inner["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "STOKER_GANG_RDZV", "value": "s-g-n-0-0.s-g:29400"} in env
+
+
+def test_secret() -> None:
+    job, secret = documents(name="s-1", secret=["KEY=a=b", "OTHER=é"])
+    assert secret["stringData"] == {"KEY": "a=b", "OTHER": "é"}
+    assert secret["metadata"]["ownerReferences"][0]["name"] == "s-1"
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    assert container["envFrom"] == [{"secretRef": {"name": "s-1"}}]
+    assert "KEY" not in str(job)
+
+
+def test_folders_are_not_over_what_is_mounted() -> None:
+    claims = {"persistent_volume_claims": {"c": "/store"}}
+    container = main(claims, folders=["/store", "/project"])
+    assert [v["mountPath"] for v in container["volumeMounts"]] == ["/store", "/project"]
+    assert [v["name"] for v in container["volumeMounts"]] == ["claim-0", "folder-1"]
+
+
+def test_carried_by_an_image() -> None:
+    carry = {"carry": "image", "runner_image": "reg/runner:1"}
+    spec = pod(config=carry, resources={"cpu_milli": 1000, "memory_bytes": 1 << 30})
+    (init,) = spec["initContainers"]
+    assert (init["image"], init["command"][1:]) == ("reg/runner:1", ["carry", "/carried"])
+    assert init["resources"] == spec["containers"][0]["resources"]
+    assert spec["containers"][0]["volumeMounts"] == [{"name": "stoker", "mountPath": "/stoker"}]
+    assert "make runner-image" in refused(config={"carry": "image"})
+
+
+@pytest.mark.parametrize(
+    ("volume", "source", "path"),
+    [
+        (
+            "pvc:tools/a/b",
+            {"persistentVolumeClaim": {"claimName": "tools", "readOnly": True}},
+            "a/b",
+        ),
+        ("/opt/x", {"hostPath": {"path": "/opt/x", "type": "Directory"}}, None),
+    ],
+)
+def test_carried_by_a_volume(volume: str, source: Object, path: Optional[str]) -> None:
+    spec = pod(config={"carry": "volume", "carry_volume": volume})
+    assert spec["volumes"] == [{"name": "stoker", **source}]
+    (mounted,) = spec["containers"][0]["volumeMounts"]
+    assert mounted["readOnly"] and mounted.get("subPath") == path
+
+
+def test_carried_otherwise() -> None:
+    assert "neither pvc:" in refused(config={"carry": "volume", "carry_volume": "x"})
+    assert "carry: image or carry: volume" in refused(config={"carry": "store"})

@@ -1,0 +1,345 @@
+"""The remote backend and the agent, without an engine."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from conftest import Drive
+
+
+def wait(condition, timeout: float = 30) -> None:
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, "it didn't happen"
+        time.sleep(0.02)
+
+
+def test_a_task_end_to_end(drive: Drive) -> None:
+    script = "echo hello; sleep 0.3; echo oops >&2; echo 5 > $STOKER_OUTPUT/model; pwd"
+    end = drive.end(drive.task(script, outputs=["model"]))
+    assert end["ok"] and end["exit_status"] == 0, end
+    assert (drive.dir() / "stdout.log").read_text().startswith("hello\n")
+    assert (drive.dir() / "stderr.log").read_text() == "oops\n"
+    result = json.loads((drive.dir() / "result.json").read_text())
+    digest = result["outputs"]["model"]["digest"]
+    assert result["outputs"]["model"] == {"path": "out/model", "digest": digest, "size": 2}
+    assert (drive.dir() / "samples.bin").exists()
+    granted = json.loads((drive.dir() / "granted.json").read_text())
+    assert granted["cpu_count"] >= 1 and granted["devices"] == []
+    assert granted["checkpoints"] == {"n": 0, "saved": False}
+    # its bytes are in the share, not here
+    assert not (drive.store / "artifacts" / digest[:2] / digest[2:]).exists()
+    assert (drive.share / "artifacts" / digest[:2]).exists()
+    assert len(drive.cluster.history) == 1
+    wait(lambda: drive.cluster.forgotten == drive.cluster.history)  # nothing is left behind
+
+
+@pytest.mark.parametrize(
+    ("script", "failure", "status", "number"),
+    [
+        ("exit 3", "exit", 3, 0),
+        ("kill -9 $$", "signal", -1, 9),
+        ("nonsense-command", "exit", 127, 0),
+    ],
+)
+def test_how_it_ended(drive: Drive, script: str, failure: str, status: int, number: int) -> None:
+    end = drive.end(drive.task(f"echo words; {script}"))
+    assert not end["ok"]
+    assert (end["failure"], end["exit_status"] or -1, end["signal"]) == (failure, status, number)
+    assert (drive.dir() / "stdout.log").read_text() == "words\n"
+    name = drive.cluster.history[0]
+    expected = 128 + number if number else status
+    assert drive.cluster.done[name]["exit_status"] == expected, (
+        "the container ends as the program did"
+    )
+
+
+def test_inputs_links_and_folders(drive: Drive, tmp_path: Path) -> None:
+    made = drive.end(
+        drive.task(
+            "mkdir -p $STOKER_OUTPUT/d/e; echo a > $STOKER_OUTPUT/d/e/f; echo b > $STOKER_OUTPUT/x",
+            "make",
+            ["d", "x"],
+        )
+    )
+    assert made["ok"]
+    outputs = json.loads((drive.dir("make") / "result.json").read_text())["outputs"]
+    assert outputs["d"]["format"] == "dir"
+    inputs, links = {}, drive.dir("use") / "in"
+    links.mkdir(parents=True)
+    for name in ("d", "x"):
+        digest = outputs[name]["digest"]
+        path = drive.store / "artifacts" / digest[:2] / digest[2:]
+        inputs[name] = {
+            "path": str(path),
+            "digest": digest,
+            "format": "file",
+            "type": "file",
+            "meta": {},
+        }
+        (links / name).symlink_to(path)
+    (links / "list").mkdir()
+    (links / "list" / "0").symlink_to(inputs["x"]["path"])
+    end = drive.end(
+        drive.task("cd $STOKER_TASK_DIR/in && cat d/e/f x list/0", "use", inputs=inputs)
+    )
+    assert end["ok"], end
+    assert (drive.dir("use") / "stdout.log").read_text() == "a\nb\nb\n"
+
+
+def test_time_limit_and_notice(drive: Drive) -> None:
+    script = "trap 'echo told; exit 4' TERM; while :; do sleep 0.05; done"
+    end = drive.end(drive.task(script, timeout_ms=1500, notice_ms=700))
+    assert end["failure"] == "timeout", end
+    assert "told" in (drive.dir() / "stdout.log").read_text()
+
+
+def test_stop(drive: Drive) -> None:
+    end = drive.end(
+        drive.task("trap 'echo told; exit 4' TERM; while :; do sleep 0.05; done"),
+        stop=[{"id": 0, "after_ms": 2000}],
+    )
+    assert end["failure"] == "cancelled", end
+    assert "told" in (drive.dir() / "stdout.log").read_text()
+    wait(lambda: drive.cluster.forgotten == drive.cluster.history)
+
+
+def test_stop_before_it_has_a_pod(drive: Drive) -> None:
+    drive.cluster.pending["train"] = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    reports = drive(drive.task("true"), stop=[{"id": 0, "after_ms": 1000}])
+    notes = [r["text"] for r in reports if r["kind"] == "note"]
+    assert notes == ["step 'train': waits: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu."]
+    assert reports[-1]["failure"] == "cancelled"
+    assert drive.cluster.history == []
+
+
+SAVER = """
+trap 'cp -r $STOKER_CHECKPOINT_DIR/.new $STOKER_CHECKPOINT_DIR/last; exit 75' TERM
+mkdir -p $STOKER_CHECKPOINT_DIR/.new; ls $STOKER_CHECKPOINT_DIR; date > $STOKER_CHECKPOINT_DIR/.new/state
+echo first > $STOKER_CHECKPOINT_DIR/early
+echo ready; while :; do sleep 0.05; done
+"""
+
+
+def test_preempted_with_a_checkpoint(drive: Drive) -> None:
+    process = drive.begin(drive.task(SAVER))
+    pod = drive.cluster.pod("train")
+    wait(lambda: "ready" in pod.log.read_text())
+    pod.signal(signal.SIGTERM)
+    end = drive.finish(process)[-1]
+    assert end["failure"] == "preempted", end
+    assert drive.cluster.done[drive.cluster.history[0]]["exit_status"] == 75
+    granted = json.loads((drive.dir() / "granted.json").read_text())
+    assert granted["checkpoints"] == {"n": 2, "saved": True}
+    known = json.loads((drive.key().parent / "checkpoints.json").read_text())
+    assert list(known) == ["early", "last"] and known["last"]["attempt"] == 1
+    # its next attempt, on another node, has them: writable, and its own end says that nothing is newer
+    again = "cat $STOKER_CHECKPOINT_DIR/early; test -s $STOKER_CHECKPOINT_DIR/last/state; echo x >> $STOKER_CHECKPOINT_DIR/last/state"
+    end = drive.end(drive.task(again, attempt=2))
+    assert end["ok"], end
+    assert (drive.dir(attempt=2) / "stdout.log").read_text() == "first\n"
+
+
+def test_killed_keeps_what_it_had_saved(drive: Drive) -> None:
+    process = drive.begin(drive.task(SAVER))
+    pod = drive.cluster.pod("train")
+    wait(lambda: (drive.key().parent / "checkpoints.json").exists())
+    pod.signal(signal.SIGKILL)
+    end = drive.finish(process)[-1]
+    assert end["failure"] == "lost" and "killed" in end["text"], end
+    granted = json.loads((drive.dir() / "granted.json").read_text())
+    assert granted["checkpoints"] == {"n": 1, "saved": True}
+    assert "ready" in (drive.dir() / "stdout.log").read_text(), "what it had written until then"
+
+
+def test_the_engines_word_on_memory(drive: Drive) -> None:
+    process = drive.begin(drive.task("echo ready; sleep 60"))
+    pod = drive.cluster.pod("train")
+    wait(lambda: pod.log.exists() and "ready" in pod.log.read_text())
+    drive.cluster.finish(
+        drive.cluster.history[0],
+        phase="ended",
+        exit_status=137,
+        oom=True,
+        text="OOMKilled: limit 1 GB",
+    )
+    end = drive.finish(process)[-1]
+    assert end["failure"] == "host_oom"
+    assert end["text"].startswith("host OOM (OOMKilled: limit 1 GB); ")
+
+
+def test_a_second_pod_touches_nothing(drive: Drive) -> None:
+    """Kubernetes made the pod again on another node, as it thought the first one lost."""
+    process = drive.begin(drive.task("echo once >> $STOKER_OUTPUT/x; sleep 2", outputs=["x"]))
+    pod = drive.cluster.pod("train")
+    wait(lambda: (drive.key() / "claim").exists())
+    second = type(pod)(drive.cluster, pod.job, 0)
+    assert second.process.wait(30) == 73
+    assert "has begun this attempt already (pod s-" in pod.log.read_text()
+    end = drive.finish(process)[-1]
+    assert end["ok"], end
+
+
+def test_claimed_by_a_pod_that_is_gone(drive: Drive) -> None:
+    drive.key().mkdir(parents=True)
+    (drive.key() / "claim").write_text("pod old-pod, 1.1")
+    end = drive.end(drive.task("true"))
+    assert end["failure"] == "lost" and "another pod had begun this attempt" in end["text"], end
+
+
+def test_let_go_and_attached(drive: Drive) -> None:
+    task = drive.task("sleep 2; echo done")
+    drive.finish(drive.begin(task, leave_ms=1000))
+    assert not drive.cluster.done
+    end = drive.end(task | {"attach": True})
+    assert end["ok"], end
+    assert (drive.dir() / "stdout.log").read_text() == "done\n"
+    assert len(drive.cluster.history) == 1, "it ran once"
+
+
+def test_attached_after_its_end(drive: Drive) -> None:
+    task = drive.task("echo done")
+    process = drive.begin(task, leave_ms=300)
+    drive.finish(process)
+    wait(lambda: (drive.key() / "end.json").exists() or not drive.cluster.history)
+    for path in drive.cluster.folder.glob("s-*"):  # its engine has cleaned up, too
+        path.unlink(missing_ok=True)
+    end = drive.end(task | {"attach": True})
+    assert end["ok"], end
+
+
+def test_attached_though_it_never_began(drive: Drive) -> None:
+    end = drive.end(drive.task("echo done", attach=True))
+    assert end["ok"], end
+
+
+def test_attached_but_gone(drive: Drive) -> None:
+    drive.key().mkdir(parents=True)
+    (drive.key() / "claim").write_text("pod old-pod, 1.1")
+    end = drive.end(drive.task("true", attach=True))
+    assert end["failure"] == "lost" and end["text"] == "its pod is gone", end
+
+
+def test_secrets_are_in_no_object(drive: Drive) -> None:
+    secret = "hunter2-and-more"
+    script = 'echo "it is $TOKEN"; echo "$TOKEN" >&2; test "$TOKEN" = hunter2-and-"more"'
+    task = drive.task(script, secrets=["TOKEN"])
+    task["env"].append(f"TOKEN={secret}")
+    end = drive.end(task)
+    assert end["ok"], end
+    assert (drive.dir() / "stdout.log").read_text() == "it is " + "*" * len(secret) + "\n"
+    for path in drive.share.rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes(), path
+    for path in drive.dir().rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes(), path
+
+
+def test_devices_that_are_not_there(drive: Drive) -> None:
+    end = drive.end(drive.task("touch /tmp/never; echo ran", gpu_count=2, gpu_vendor="nvidia"))
+    assert end["failure"] == "resources", end
+    assert end["text"].startswith(
+        "it asked for 2 nvidia devices, and 0 can be used in its container: "
+    )
+    assert (
+        not (drive.dir() / "stdout.log").exists()
+        or "ran" not in (drive.dir() / "stdout.log").read_text()
+    )
+
+
+def test_devices_that_only_the_container_asks_for(drive: Drive) -> None:
+    """An option of the engine asked for them, not the step's resources: no silent run on the CPU."""
+    drive.cluster.env["STOKER_ASKED_DEVICES"] = "nvidia 1"
+    end = drive.end(drive.task("touch $STOKER_OUTPUT/never"))
+    assert end["failure"] == "resources", end
+    assert end["text"].startswith("it asked for 1 nvidia device, and 0 can be used")
+    drive.cluster.env["STOKER_ACCEL"] = "sim:2xH100"
+    end = drive.end(drive.task("echo $CUDA_VISIBLE_DEVICES", task=1))
+    assert end["ok"] and end["n_devices"] == 1, end
+
+
+def test_devices_that_are_there(drive: Drive) -> None:
+    drive.cluster.env["STOKER_ACCEL"] = "sim:4xH100"
+    end = drive.end(drive.task("echo $CUDA_VISIBLE_DEVICES", gpu_count=2, gpu_vendor="nvidia"))
+    assert end["ok"] and end["n_devices"] == 2, end
+    granted = json.loads((drive.dir() / "granted.json").read_text())
+    assert [d["index"] for d in granted["devices"]] == [0, 1]
+    assert len((drive.dir() / "stdout.log").read_text().split(",")) == 2
+
+
+def test_large_files_and_bytes(drive: Drive) -> None:
+    script = "head -c 300000 /dev/zero | tr '\\\\0' x; printf '\\\\377\\\\000' > $STOKER_TASK_DIR/raw; mkdir -p $STOKER_TASK_DIR/cards; echo '{}' > $STOKER_TASK_DIR/cards/default.json"
+    end = drive.end(drive.task(script.replace("\\\\", "\\")))
+    assert end["ok"], end
+    assert (drive.dir() / "stdout.log").stat().st_size == 300000
+    assert (drive.dir() / "raw").read_bytes() == b"\xff\x00"
+    assert (drive.dir() / "cards/default.json").read_text() == "{}\n"
+
+
+def test_output_that_cannot_be_kept(drive: Drive) -> None:
+    end = drive.end(drive.task("ln -s /etc/passwd $STOKER_OUTPUT/x", outputs=["x"]))
+    assert (
+        end["failure"] == "output"
+        and "output 'x'" in end["text"]
+        and "symbolic link" in end["text"]
+    ), end
+
+
+def test_share_out_of_reach(drive: Drive) -> None:
+    drive.share.write_text("not a folder")
+    end = drive.end(drive.task("true"))
+    assert end["failure"] == "start", end
+    assert "what it needs could not be put into the share" in end["text"]
+
+
+def test_share_gone_while_it_ends(drive: Drive) -> None:
+    """Work that is done isn't lost for a store that can't be reached for some seconds."""
+    process = drive.begin(
+        drive.task("echo ready; sleep 1; echo 5 > $STOKER_OUTPUT/x", outputs=["x"])
+    )
+    pod = drive.cluster.pod("train")
+    wait(lambda: pod.log.exists() and "ready" in pod.log.read_text())
+    aside = drive.share.rename(drive.share.with_name("aside"))
+    drive.share.write_text("not a folder")
+    time.sleep(4)
+    assert pod.end() is None, "it tries again"
+    drive.share.unlink()
+    aside.rename(drive.share)
+    end = drive.finish(process)[-1]
+    assert end["ok"], end
+
+
+def test_engine_that_refuses_everything(drive: Drive) -> None:
+    process = drive.begin(drive.task("sleep 60"), drive.task("sleep 60", "other", task=1))
+    drive.cluster.pod("train")
+    (drive.cluster.folder / "engine.broken").write_text(
+        "the token of context 'x' has expired; log in again"
+    )
+    ends = [r for r in drive.finish(process) if r["kind"] == "ended"]
+    assert len(ends) == 2
+    assert {e["failure"] for e in ends} == {"start"}
+    assert all("the token of context 'x' has expired" in e["text"] for e in ends)
+
+
+def test_pid_1_reaps_and_passes_signals_on(drive: Drive) -> None:
+    """Orphans of the task don't stay as zombies, and end with it."""
+    script = "for i in 1 2 3; do (sleep 0.1 & ) ; done; (setsid sleep 1000 &); sleep 2.5; ps -eo stat,comm | grep -c '^Z' ; true"
+    end = drive.end(drive.task(script))
+    assert end["ok"], end
+    assert (drive.dir() / "stdout.log").read_text().strip() == "0"
+
+
+def test_many_jobs_few_threads(drive: Drive) -> None:
+    """All wait in the engine's queue: nothing here runs for them but eight threads and the driver's."""
+    drive.cluster.pending["s-"] = "no room"
+    tasks = [drive.task("true", task=i) for i in range(300)]
+    process = drive.begin(*tasks, leave_ms=20000)
+    wait(lambda: len(list(drive.cluster.folder.glob("s-*.json"))) == 300, 60)
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    assert int(re.search(r"Threads:\s+(\d+)", status)[1]) <= 1 + 8 + 1
+    process.kill()
+    process.wait()

@@ -1,0 +1,477 @@
+"""Whole runs with steps on the cluster of cluster.py: what `stoker run` is told, does and shows."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import Cluster
+from conftest import ROOT, STOKER
+
+IMAGE = "127.0.0.1:1/img:1"  # of whose registry nobody hears
+
+
+class Project:
+    """A user's folder with a stack whose engine is the cluster."""
+
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
+        self.folder, self.cluster = folder, cluster
+        stack = {
+            "backend": "kubernetes",
+            "store": str(folder.parent / "share"),
+            "default_image": IMAGE,
+        }
+        self.write("stoker.yaml", json.dumps({"stacks": {"prod": stack}}))
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("STOKER_")}
+        self.env |= {
+            "STOKER_REMOTE_FAKE": str(cluster.folder),
+            "STOKER_BIN": str(STOKER),
+            "STOKER_LEASE_DIR": str(folder / "leases"),
+            "PYTHONPATH": str(ROOT / "python"),
+            "STOKER_SYNC": "0",
+        }
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def document(self, steps: dict[str, Any], **more: Any) -> Path:
+        return self.write("p.json", json.dumps({"stoker": 1, "name": "p", "steps": steps, **more}))
+
+    def __call__(self, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [STOKER, *words],
+            cwd=self.folder,
+            env=self.env,
+            text=True,
+            capture_output=True,
+            timeout=120,
+        )
+
+    def begin(self, *words: str | Path) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [STOKER, *words], cwd=self.folder, env=self.env, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def show(self) -> dict[str, Any]:
+        return json.loads(self("show", "latest", "--json").stdout)
+
+
+@pytest.fixture
+def project(tmp_path: Path, cluster: Cluster) -> Iterator[Project]:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    yield Project(folder, cluster)
+
+
+def wait(what: Callable[[], Any], why: str, timeout_s: float = 30) -> Any:
+    deadline = time.monotonic() + timeout_s
+    while not (found := what()):
+        assert time.monotonic() < deadline, why
+        time.sleep(0.02)
+    return found
+
+
+HERE = {"backend": "local"}
+TRAIN = {
+    "run": 'cat "$STOKER_INPUT_table" "$STOKER_INPUT_words" > "$STOKER_OUTPUT/model"; pwd; ls; echo $STOKER_PARAM_lr',
+    "inputs": {
+        "table": {"file": "table.csv"},
+        "words": {"from": "prep.words"},
+        "lr": {"param": "lr"},
+    },
+    "outputs": ["model"],
+    "resources": {"cpu_count": 1},
+}
+
+
+def test_there_and_back(project: Project) -> None:
+    """Here, there, and here again: files, outputs and parameters go and come; nothing is left."""
+    project.write("table.csv", "1,2\n")
+    steps = {
+        "prep": {"run": "echo w > $STOKER_OUTPUT/words", "outputs": ["words"], **HERE},
+        "train": TRAIN,
+        "report": {"run": "cat $STOKER_INPUT_m", "inputs": {"m": {"from": "train.model"}}, **HERE},
+    }
+    doc = project.document(steps, parameters={"lr": 0.5})
+    done = project("run", "--stack", "prod", doc)
+    assert done.returncode == 0, done.stderr
+    shown = project.show()
+    train = shown["steps"]["train"]
+    assert train["granted"]["backend"] == "kubernetes" and train["granted"]["stack"] == "prod"
+    assert train["granted"]["image"]["name"] == IMAGE
+    assert train["granted"]["cpu_count"] >= 1 and train["granted"]["devices"] == []
+    out = Path(train["logs"]["stdout"]).read_text().splitlines()
+    assert out[0] == str(project.folder) and "table.csv" in out and out[-1] == "0.5"
+    assert Path(shown["steps"]["report"]["logs"]["stdout"]).read_text() == "1,2\nw\n"
+    assert shown["policy"] == "strict"
+    assert len(project.cluster.history) == 1
+    wait(lambda: project.cluster.forgotten == project.cluster.history, "something was left behind")
+    again = project("run", "--stack", "prod", doc)
+    assert again.returncode == 0, again.stderr
+    assert all(step["status"] == "cached" for step in project.show()["steps"].values())
+    assert len(project.cluster.history) == 1
+
+
+class Registry:
+    """One image, of changing content."""
+
+    def __init__(self) -> None:
+        self.content = "first"
+        registry = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                config = json.dumps(
+                    {
+                        "architecture": "amd64",
+                        "os": "linux",
+                        "config": {
+                            "Env": ["PYTHONPATH=/of/the/image"],
+                            "Labels": {"is": registry.content},
+                        },
+                    }
+                ).encode()
+                digest = "sha256:" + hashlib.sha256(config).hexdigest()
+                manifest = {
+                    "schemaVersion": 2,
+                    "config": {"digest": digest, "size": len(config)},
+                    "layers": [],
+                }
+                body = config if "/blobs/" in self.path else json.dumps(manifest).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.image = f"127.0.0.1:{self.server.server_port}/team/img"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+def test_image_by_content(project: Project) -> None:
+    """What the registry has under the name is what runs, and what the cache goes by."""
+    registry = Registry()
+    step = {"run": "echo $PYTHONPATH", "docker": {"parent_image": registry.image + ":1"}}
+    doc = project.document({"a": step})
+    images = []
+    for content, status in [("first", "succeeded"), ("first", "cached"), ("other", "succeeded")]:
+        registry.content = content
+        done = project("run", "--with", "prod", doc)
+        assert done.returncode == 0, done.stderr
+        assert project.show()["steps"]["a"]["status"] == status
+        images.append(
+            json.loads(project("plan", "--json", "--with", "prod", doc).stdout)["steps"][0][
+                "image_id"
+            ]
+        )
+    assert all(image.startswith(registry.image + "@sha256:") for image in images)
+    assert images[0] == images[1] != images[2]
+    asked = [
+        json.loads(p.read_text())["image"] for p in sorted(project.cluster.folder.glob("s-*.json"))
+    ]
+    granted = project.show()["steps"]["a"]["granted"]["image"]
+    assert granted == {"name": registry.image + ":1", "pinned": images[2]}
+    assert not asked or set(asked) <= set(images)  # those that were forgotten are gone
+    registry.server.shutdown()
+
+
+def test_python(project: Project) -> None:
+    project.write("steps.py", "def double(x: int) -> int:\n    return 2 * x\n")
+    steps = {"a": {"python": "steps:double", "inputs": {"x": 21}, "outputs": ["output"]}}
+    done = project("run", "--with", "prod", project.document(steps))
+    assert done.returncode == 0, done.stderr
+    assert project.show()["steps"]["a"]["outputs"]["output"]["value"] == 42
+
+
+def test_read_afterwards(project: Project) -> None:
+    """What only the share has is brought when somebody asks for it."""
+    steps = {"a": {"run": "echo deep > $STOKER_OUTPUT/m", "outputs": ["m"]}}
+    assert project("run", "--with", "prod", project.document(steps)).returncode == 0
+    path = Path(project.show()["steps"]["a"]["outputs"]["m"]["path"])
+    assert not path.exists()
+    assert project("store", "verify").returncode == 0
+    got = project("artifact", "get", "latest/a.m")
+    assert got.returncode == 0, got.stderr
+    assert Path(got.stdout.strip()) == path and path.read_text() == "deep\n"
+    code = "from stoker import Client; print(Client().get_pipeline_run('latest').steps['a'].outputs['m'][0].uri)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=project.folder,
+        env=project.env,
+        text=True,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str(path)
+
+
+def test_share_within_the_project(project: Project) -> None:
+    text = (project.folder / "stoker.yaml").read_text()
+    share = str(project.folder.parent / "share")
+    project.write("stoker.yaml", text.replace(share, str(project.folder / "share")))
+    done = project("run", "--with", "prod", project.document({"a": {"run": "true"}}))
+    assert done.returncode != 0
+    assert "which its machines have a copy of their own of" in done.stderr
+
+
+def test_a_failure_is_told(project: Project) -> None:
+    done = project("run", "--with", "prod", project.document({"a": {"run": "echo no >&2; exit 3"}}))
+    assert done.returncode == 1
+    error = project.show()["steps"]["a"]["error"]
+    assert error["class"] == "exit" and "exit status 3" in error["text"]
+
+
+def slow(project: Project) -> tuple[Path, Path]:
+    """A step that goes on until the file is there, and one after it."""
+    gate = project.folder.parent / "gate"
+    gate.mkdir()
+    project.cluster.keep.append(str(gate))
+    steps = {
+        "train": {"run": f"echo began; until [ -e {gate}/open ]; do sleep 0.05; done; echo ended"},
+        "after": {"run": "true", "after": ["train"], **HERE},
+    }
+    return project.document(steps), gate / "open"
+
+
+def is_running(project: Project) -> bool:
+    pods = [pod for pods in project.cluster.jobs.values() for pod in pods]
+    return len(pods) == 1 and pods[0].is_agent()
+
+
+def spare_pods(engine: int) -> None:
+    """The engine's guardian ends what bears the run's mark on this machine; the pods here do, real ones aren't here."""
+    children = Path(f"/proc/{engine}/task/{engine}/children").read_text().split()
+    for pid in children:
+        if "guard" in Path(f"/proc/{pid}/comm").read_text():
+            os.kill(int(pid), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_outlives_its_engine(project: Project, number: signal.Signals) -> None:
+    doc, gate = slow(project)
+    engine = project.begin("run", "--with", "prod", doc)
+    wait(lambda: is_running(project), "no pod")
+    time.sleep(0.3)
+    if number == signal.SIGKILL:
+        spare_pods(engine.pid)
+    engine.send_signal(number)
+    _, err = engine.communicate(timeout=30)
+    if number == signal.SIGTERM:
+        assert engine.returncode == 143, err
+        assert "step 'train' goes on running on kubernetes (stack 'prod')" in err
+    assert is_running(project)
+    assert project.show()["status"] == "interrupted"
+    told = project("cancel", "latest")  # an engine is needed to end it
+    assert told.returncode == 2, told.stderr
+    assert "step 'train' may go on on kubernetes (stack 'prod')" in told.stderr
+    assert "stoker resume" in told.stderr
+    gate.touch()
+    done = project("resume", "latest")
+    assert done.returncode == 0, done.stderr
+    shown = project.show()["steps"]["train"]
+    assert shown["attempts"] == 1 and shown["status"] == "succeeded"
+    assert Path(shown["logs"]["stdout"]).read_text() == "began\nended\n"
+    assert len(project.cluster.history) == 1
+
+
+@pytest.mark.parametrize("point", ["exec.launch.before", "exec.settle.before", "exec.settle.after"])
+def test_killed_in_between(project: Project, point: str) -> None:
+    """Whenever the engine dies, the step runs once, and what it made counts."""
+    journal = project.folder.parent / "journal"
+    journal.mkdir()
+    project.cluster.keep.append(str(journal))
+    run = f"echo x >> {journal}/ran; echo made > $STOKER_OUTPUT/m"
+    doc = project.document(
+        {"a": {"run": run, "outputs": ["m"]}, "b": {"run": "true", "after": ["a"], **HERE}}
+    )
+    project.env["STOKER_FAILPOINTS"] = f"{point}:1:kill"
+    assert project("run", "--with", "prod", doc).returncode == -signal.SIGKILL
+    del project.env["STOKER_FAILPOINTS"]
+    done = project("resume", "latest")
+    assert done.returncode == 0, done.stderr
+    assert (journal / "ran").read_text() == "x\n"
+    shown = project.show()["steps"]["a"]
+    assert shown["status"] == "succeeded" and shown["outputs"]["m"]["size"] == 5
+    assert len(project.cluster.history) == 1
+
+
+def test_ended_before_it_was_on_record(project: Project) -> None:
+    """Its stack and its parameters are known to nobody: nothing is run here instead."""
+    doc = project.document({"a": {"run": "touch ran-here"}})
+    project.env["STOKER_FAILPOINTS"] = "remote.log.before:1:kill"
+    assert project("run", "--with", "prod", doc).returncode == -signal.SIGKILL
+    del project.env["STOKER_FAILPOINTS"]
+    done = project("resume", "latest")
+    assert done.returncode == 2 and "start it anew with 'stoker run'" in done.stderr
+    assert not list(project.folder.rglob("ran-here")) and not project.cluster.history
+
+
+def test_cancel(project: Project) -> None:
+    doc, _ = slow(project)
+    engine = project.begin("run", "--with", "prod", doc)
+    wait(lambda: is_running(project), "no pod")
+    assert project("cancel", "latest").returncode == 0
+    _, err = engine.communicate(timeout=60)
+    assert engine.returncode == 130, err
+    wait(lambda: not is_running(project), "the pod goes on")
+    assert project.show()["steps"]["train"]["status"] == "cancelled"
+
+
+def test_gang(project: Project) -> None:
+    """Two nodes at once, two ranks on each."""
+    run = 'echo "rank $RANK of $WORLD_SIZE on node $NODE_RANK"'
+    gang = {"ranks": 2, "nodes": 2}
+    done = project("run", "--with", "prod", project.document({"train": {"run": run, "gang": gang}}))
+    assert done.returncode == 0, done.stderr
+    dir = Path(project.show()["steps"]["train"]["dir"])
+    for rank in range(4):
+        said = (dir / f"rank-{rank}/stdout.log").read_text()
+        assert said == f"rank {rank} of 4 on node {rank // 2}\n"
+    for node, folder in [(0, dir), (1, dir / "node-1")]:
+        lines = sorted((folder / "stdout.log").read_text().splitlines())
+        assert lines == [f"[{r}] rank {r} of 4 on node {node}" for r in (2 * node, 2 * node + 1)]
+
+
+def test_grown_gang(project: Project) -> None:
+    """num_parallel: each rank has a node of its own, and the join sees what each of them made."""
+    work = (
+        "to=$STOKER_OUTPUT; [ $RANK = 0 ] || to=$STOKER_RANK_DIR/out; mkdir -p $to; "
+        'echo "$RANK of $WORLD_SIZE" > $to/part'
+    )
+    steps = {
+        "start": {"run": "true", "next": "work", "num_parallel": 2, **HERE},
+        "work": {"run": work, "outputs": ["part"], "next": "join"},
+        "join": {
+            "run": "cat $STOKER_INPUT_parts/*",
+            "join": True,
+            "inputs": {"parts": {"from": "work.part"}},
+            **HERE,
+        },
+    }
+    done = project("run", "--with", "prod", project.document(steps))
+    assert done.returncode == 0, done.stderr
+    [join] = [task for task in project.show()["tasks"] if task["step"] == "join"]
+    assert Path(join["logs"]["stdout"]).read_text() == "0 of 2\n1 of 2\n"
+
+
+FLOW = """
+from stoker.flow import FlowSpec, kubernetes, step
+
+
+class Squares(FlowSpec):
+    @step
+    def start(self):
+        self.numbers = [3, 4]
+        self.note = "kept here"
+        self.next(self.square, foreach="numbers")
+
+    @kubernetes(cpu=1)
+    @step
+    def square(self):
+        self.of = self.input**2
+        self.big = b"x" * 200000
+        self.next(self.join)
+
+    @step
+    def join(self, inputs):
+        self.sum = sum(one.of for one in inputs) + len(inputs[0].big)
+        self.merge_artifacts(inputs, include=["note"])
+        self.next(self.end)
+
+    @step
+    def end(self):
+        print("sum", self.sum, self.note)
+
+
+if __name__ == "__main__":
+    Squares()
+"""
+
+
+def test_flow(project: Project) -> None:
+    """Tasks of one step of a flow are pods, the others are here; artifacts go both ways."""
+    project.write("flow.py", FLOW)
+    done = subprocess.run(
+        [sys.executable, "flow.py", "run"],
+        cwd=project.folder,
+        env=project.env,
+        text=True,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = project.show()
+    tasks = {task["step"]: task for task in shown["tasks"]}
+    assert "sum 200025 kept here" in Path(tasks["end"]["logs"]["stdout"]).read_text()
+    assert len(project.cluster.history) == 2
+
+
+def test_secrets_and_checkpoints(project: Project) -> None:
+    """A secret goes by the engine's own way; an attempt goes on from what the one before had saved elsewhere."""
+    project.env["STOKER_SECRET_token"] = "s3cret-word"
+    run = (
+        'c=$STOKER_CHECKPOINT_DIR; [ "$token" = s3cret-word ] || exit 9; '
+        "if [ -e $c/one ]; then echo again from $(cat $c/one); else mkdir -p $c; echo 7 > $c/one; exit 75; fi"
+    )
+    done = project(
+        "run", "--with", "prod", project.document({"a": {"run": run, "secrets": ["token"]}})
+    )
+    assert done.returncode == 0, done.stderr
+    step = project.show()["steps"]["a"]
+    assert step["attempts"] == 2
+    assert "again from 7" in Path(step["logs"]["stdout"]).read_text()
+    kept = [p.read_text() for p in project.cluster.folder.glob("s-*.json")]
+    assert not any("s3cret-word" in text.split('"secret"')[0] for text in kept)
+
+
+def test_carried_by_the_store(project: Project) -> None:
+    doc = json.loads((project.folder / "stoker.yaml").read_text())
+    doc["stacks"]["prod"]["carry"] = "store"
+    project.write("stoker.yaml", json.dumps(doc))
+    for _ in range(2):
+        done = project(
+            "run", "--with", "prod", "--no-cache", project.document({"a": {"run": "true"}})
+        )
+        assert done.returncode == 0, done.stderr
+    [tar] = (project.folder.parent / "share/carry").iterdir()
+    digest = hashlib.sha256(tar.read_bytes()).hexdigest()
+    assert tar.name == f"{digest}.tar"
+
+
+def test_max_jobs(project: Project) -> None:
+    """No more at once than the stack says; `why` names what the others wait for."""
+    text = (project.folder / "stoker.yaml").read_text()
+    doc = json.loads(text)
+    doc["stacks"]["prod"]["max_jobs"] = 1
+    project.write("stoker.yaml", json.dumps(doc))
+    gate = project.folder.parent / "gate"
+    gate.mkdir()
+    project.cluster.keep.append(str(gate))
+    run = f"until [ -e {gate}/open ]; do sleep 0.05; done"
+    engine = project.begin(
+        "run", "--with", "prod", project.document({"a": {"run": run}, "b": {"run": run + "; :"}})
+    )
+    wait(lambda: is_running(project), "no pod")
+    why = wait(lambda: project("why", "latest", "b").stdout, "nothing to say")
+    assert "waits for a place on kubernetes (stack 'prod' has at most 1 jobs at once)" in why, why
+    (gate / "open").touch()
+    engine.communicate(timeout=60)
+    assert engine.returncode == 0
+    assert len(project.cluster.history) == 2

@@ -1,0 +1,180 @@
+"""A run's record in the store that machines share: read, and taken over, by another machine (another
+`.stoker` folder on the same share)."""
+
+# ruff: noqa: F401, F811 - the fixture of test_engine
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster import Cluster
+from test_engine import Project, project
+
+
+def wait(what: Callable[[], Any], why: str, timeout_s: float = 40) -> Any:
+    deadline = time.monotonic() + timeout_s
+    while not (found := what()):
+        assert time.monotonic() < deadline, why
+        time.sleep(0.05)
+    return found
+
+
+class Machine:
+    """Another machine that has the same project and the same share."""
+
+    def __init__(self, project: Project, name: str) -> None:
+        self.project, self.store = project, project.folder.parent / name / ".stoker"
+        self.store.parent.mkdir()
+
+    def __enter__(self) -> None:
+        self.project.env["STOKER_STORE"] = str(self.store)
+
+    def __exit__(self, *exc: object) -> None:
+        del self.project.env["STOKER_STORE"]
+
+
+@pytest.fixture
+def other(project: Project) -> Machine:
+    return Machine(project, "other")
+
+
+def three(project: Project, sleep: float = 3, **more: Any) -> Path:
+    return project.document(
+        {
+            "a": {"run": "echo from a > $STOKER_OUTPUT/x", "outputs": ["x"]},
+            "b": {"run": f"echo began; sleep {sleep}; cat $STOKER_INPUT_x > $STOKER_OUTPUT/y", "inputs": {"x": {"from": "a.x"}}, "outputs": ["y"]},
+            "c": {"run": "cat $STOKER_INPUT_y", "inputs": {"y": {"from": "b.y"}}},
+        },
+        **more,
+    )  # fmt: skip
+
+
+def steps(shown: dict[str, Any]) -> dict[str, str]:
+    return {name: step["status"] for name, step in shown["steps"].items()}
+
+
+def show(project: Project, *words: str) -> dict[str, Any]:
+    done = project("show", *words, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def test_read_elsewhere(project: Project, other: Machine) -> None:
+    done = project("run", three(project, 0), "--with", "prod", "--run-name", "mine")
+    assert done.returncode == 0, done.stderr
+    own = show(project, "mine")
+    with other:
+        there = show(project, "mine", "--stack", "prod")
+        assert steps(there) == steps(own) == dict.fromkeys("abc", "succeeded")
+        assert there["run"] == own["run"] and there["status"] == "succeeded"
+        logs = project("logs", "mine/c", "--stack", "prod")
+        assert logs.returncode == 0 and "from a" in logs.stdout, logs.stderr
+        listed = json.loads(project("runs", "--stack", "prod", "--json").stdout)
+        assert [run["name"] for run in listed] == ["mine"]
+        nothing = project("show", "mine")
+        assert nothing.returncode == 2, "its own store has nothing of it"
+        wrong = project("show", "nobodys", "--stack", "prod")
+        assert wrong.returncode == 2 and "no run 'nobodys' in" in wrong.stderr
+        here = project("show", "mine", "--stack", "local")
+        assert "shares no store with other machines" in here.stderr
+
+
+def test_read_while_it_runs(project: Project, cluster: Cluster, other: Machine) -> None:
+    engine = project.begin("run", three(project), "--with", "prod")
+    cluster.pod("-b-")
+    with other:
+        shown = wait(
+            lambda: (
+                (s := show(project, "latest", "--stack", "prod"))["steps"]["b"]["status"]
+                == "running"
+                and s
+            ),
+            "b runs",
+        )
+        assert shown["status"] == "running" and steps(shown)["a"] == "succeeded"
+    assert engine.wait(60) == 0
+
+
+def test_taken_over_after_its_engine_died(
+    project: Project, cluster: Cluster, other: Machine
+) -> None:
+    engine = project.begin("run", three(project), "--with", "prod")
+    cluster.pod("-b-")
+    run = show(project)["run"]
+    time.sleep(0.5)  # its start is in the share, too
+    engine.kill()
+    engine.wait()
+    with other:
+        done = project("resume", run, "--stack", "prod")
+        assert done.returncode == 0, done.stderr
+        shown = show(project, run)
+        assert steps(shown) == dict.fromkeys("abc", "succeeded")
+        assert shown["steps"]["b"]["attempts"] == 1, "attached"
+    assert len([name for name in cluster.history if "-b-" in name]) == 1, "it ran once"
+    assert len(cluster.history) == 3
+    # where it began nobody may go on as if nothing had happened
+    back = project("resume", run)
+    assert back.returncode != 0 and (
+        "has succeeded" in back.stderr or "never saw" in back.stderr
+    ), back.stderr
+
+
+def test_the_old_engine_is_told(project: Project, cluster: Cluster, other: Machine) -> None:
+    engine = project.begin("run", three(project, 6), "--with", "prod")
+    cluster.pod("-b-")
+    run = show(project)["run"]
+    time.sleep(0.5)
+    engine.send_signal(signal.SIGSTOP)  # cut off, not dead
+    with other:
+        done = project("resume", run, "--stack", "prod")
+        assert done.returncode == 0, done.stderr
+    engine.send_signal(signal.SIGCONT)
+    _, said = engine.communicate(timeout=60)
+    assert engine.returncode == 3 and f"run {run} was taken over by " in said, said
+    assert len(cluster.history) == 3, "nothing was run twice"
+    assert not any((cluster.folder / f"{name}.stop").exists() for name in cluster.history), (
+        "no job of it was touched"
+    )
+
+
+def test_to_and_fro(project: Project, cluster: Cluster, other: Machine) -> None:
+    """Interrupted here, taken up there, interrupted there, taken up here."""
+    cluster.pending["-c-"] = "no room yet"
+    engine = project.begin("run", three(project, 0.5), "--with", "prod")
+    wait(lambda: list(cluster.folder.glob("s-*-c-*.json")), "c was submitted")
+    run = show(project)["run"]
+    engine.send_signal(signal.SIGTERM)
+    assert engine.wait(60) == 143
+    with other:
+        engine = project.begin("resume", run, "--stack", "prod")
+        wait(lambda: Path(other.store / "runs" / run / "share.json").exists(), "it is here")
+        time.sleep(2)
+        engine.send_signal(signal.SIGTERM)
+        assert engine.wait(60) == 143, engine.stderr.read()
+    del cluster.pending["-c-"]
+    done = project("resume", run)
+    assert done.returncode == 0, done.stderr
+    assert len(cluster.history) == 3
+
+
+def test_secrets_are_in_no_object(project: Project, cluster: Cluster) -> None:
+    secret = "correct-horse-battery"
+    project.env["STOKER_SECRET_TOKEN"] = secret
+    document = project.document(
+        {
+            "a": {
+                "run": 'echo "$TOKEN"; test -n "$TOKEN"; echo x > $STOKER_OUTPUT/x',
+                "secrets": ["TOKEN"],
+                "outputs": ["x"],
+            }
+        }
+    )
+    done = project("run", document, "--with", "prod")
+    assert done.returncode == 0, done.stderr
+    for path in (project.folder.parent / "share").rglob("*"):
+        assert not path.is_file() or secret.encode() not in path.read_bytes(), path
