@@ -235,7 +235,9 @@ static void batch_stop(stk_driver *self, uint32_t id, int64_t grace_ms, stk_fail
     }
     if (job->phase == BATCH_LIVE) {
         stk_batch_terminate(job);
-    } else if (job->phase < BATCH_SEND) { /* nobody has heard of it */
+    } else if (job->attach && (job->phase == BATCH_QUEUE || job->phase == BATCH_DEFINE)) {
+        stk_batch_job_find(job); /* what it would be made of needn't be known */
+    } else if (job->phase < BATCH_SEND && !job->attach) { /* nobody has heard of it */
         stk_batch_fail(job, why, "%s", "ended before it was submitted");
     } else if (job->phase == BATCH_DRAIN) {
         job->drain_ms = 0;

@@ -549,12 +549,12 @@ static void send(batch_job *job)
 {
     const char *request;
     stk_err err = {0};
-    if (job->is_stopped) {
-        stk_batch_fail(job, job->why, "%s", "ended before it was submitted");
-        return;
-    }
     if ((job->attach || job->look) && !job->again) {
         stk_batch_job_find(job);
+        return;
+    }
+    if (job->is_stopped) {
+        stk_batch_fail(job, job->why, "%s", "ended before it was submitted");
         return;
     }
     job->phase = BATCH_SEND;

@@ -82,6 +82,9 @@ static void ended(batch_job *job, const stk_batch_said *said)
 {
     batch_driver *d = job->driver;
     stk_batch_said_end(said, &job->end);
+    if (job->is_stopped && job->end.state == STK_REMOTE_FAILED) {
+        job->end.failure = job->why; /* whatever had become of it by then */
+    }
     d->n_live--;
     job->phase = BATCH_DRAIN;
     d->n_drain++;

@@ -1,12 +1,15 @@
-/* `stoker cancel`: ask a live engine to end its run. */
+/* `stoker cancel`: ask a live engine to end its run, or end what a dead one left elsewhere. */
 #include <errno.h>
 #include <jansson.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/cli_read.h"
+#include "cli/cli_run.h"
+#include "cli/cli_shared.h"
 #include "exec/exec.h"
 #include "report/report_view.h"
 #include "sys/file.h"
@@ -31,13 +34,19 @@ static pid_t engine_of(stk_store *store, const char *run, stk_arena *arena)
     return pid;
 }
 
-/* No engine has it. What it sent to other machines may go on without one, and costs. */
-static int refuse(stk_store *store, const char *run, stk_err *err)
+/* --- without an engine --- */
+
+/* What it left on other machines, as far as is on record: their backend and stack, the first step
+ * there, and how many more. Texts live as long as the view. */
+typedef struct left {
+    const char *step;
+    char where[200];
+    uint32_t n;
+} left;
+
+static void find_left(const stk_view *view, left *ret)
 {
-    stk_view *view = NULL;
-    uint32_t n = stk_view_load(store, run, &view, NULL) < 0 ? 0 : stk_view_n_tasks(view);
-    int rc = stk_err_set(err, STK_E_NOT_FOUND, "run %s is not going on: there is nothing to cancel",
-                         run);
+    uint32_t n = stk_view_n_tasks(view);
     for (uint32_t i = 0; i < n; i++) {
         const stk_view_task *t = stk_view_get_task(view, i);
         json_t *said = t->state != STK_TASK_RUNNING || t->start_data == NULL
@@ -46,47 +55,114 @@ static int refuse(stk_store *store, const char *run, stk_err *err)
         const json_t *granted = json_object_get(said, "granted");
         const char *stack = json_string_value(json_object_get(granted, "stack"));
         const char *backend = json_string_value(json_object_get(granted, "backend"));
-        bool is_away =
-            backend != NULL && strcmp(backend, "local") != 0 && strcmp(backend, "docker") != 0;
-        if (is_away) {
-            rc = stk_err_set(err, STK_E_NOT_FOUND,
-                             "no engine runs %s any more, but step '%s' may go on on %s (stack "
-                             "'%s')",
-                             run, t->label, backend, stack != NULL ? stack : backend);
-            stk_err_hint(err, "'stoker resume %s' watches it again, and Ctrl-C then ends it", run);
-            n = 0;
+        if (stack != NULL && backend != NULL && ret->n++ == 0) {
+            ret->step = t->label;
+            (void)snprintf(ret->where, sizeof ret->where, "%s (stack '%s')", backend, stack);
         }
         json_decref(said);
     }
-    stk_view_free(view);
-    return rc;
 }
 
-static int run_cancel(stk_cli *cli)
+static void say_left(const left *l, const char *run)
+{
+    char more[40] = "";
+    if (l->n > 1) {
+        (void)snprintf(more, sizeof more, " and %u more", l->n - 1);
+    }
+    fprintf(stderr, "stoker: no engine runs %s any more: ending what it left on %s: step '%s'%s\n",
+            run, l->where, l->step, more);
+}
+
+/* Of a run that began in another folder its stacks are that one's. */
+static void enter_folder(const json_t *origin)
+{
+    const char *cwd = json_string_value(json_object_get(origin, "cwd"));
+    if (cwd != NULL && chdir(cwd) < 0) {
+        return; /* on another machine: the stacks are those that are named here */
+    }
+}
+
+/* Takes the run up as `stoker resume` does, from its record alone, and ends it. */
+static int end_left(stk_cli *cli, stk_store *store, const char *run, const stk_view *view,
+                    stk_arena *arena)
 {
     stk_err err = {0};
-    stk_store *store = NULL;
-    char run[40];
-    int status = stk_cli_at_most(cli, 1);
-    if (status != 0 || (status = stk_cli_store(cli, STK_STORE_READONLY, &store)) != 0) {
-        return status;
+    stk_run_options options = {.policy = STK_POLICY_FIT,
+                               .has_policy = true,
+                               .mode = -1,
+                               .server_fd = -1,
+                               .front_fd = -1,
+                               .with = stk_cli_value(cli, "stack"),
+                               .resume = run,
+                               .cancel = true,
+                               .at_once = stk_cli_flag(cli, "now")};
+    stk_spec *spec = NULL;
+    const char *text = NULL;
+    size_t len = 0;
+    stk_cli_same_place(view, &options, arena);
+    int rc = stk_store_load_spec(store, run, arena, &text, &len, &err);
+    const char *was = stk_view_get_run(view)->origin;
+    json_t *origin = was == NULL ? NULL : json_loads(was, 0, NULL);
+    const char *file = json_string_value(json_object_get(origin, "file"));
+    bool is_document = json_object_get(origin, "argv") == NULL && file != NULL;
+    rc = rc < 0
+             ? rc
+             : stk_spec_parse(text, len, is_document && stk_file_exists(file) ? file : "pipeline",
+                              &spec, &err);
+    const char *values = stk_view_get_run(view)->parameters;
+    json_t *params = values == NULL ? NULL : json_loads(values, 0, NULL);
+    rc = rc < 0 ? rc : stk_cli_same_params(spec, params, run, &err);
+    if (rc == 0 && setenv("STOKER_STORE", stk_store_path(store), 1) == 0) {
+        enter_folder(origin);
     }
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    int rc = stk_store_resolve_run(
-        store, stk_cli_arg(cli, 0) != NULL ? stk_cli_arg(cli, 0) : "latest", run, &err);
-    pid_t pid = rc < 0 ? 0 : engine_of(store, run, arena);
-    if (rc == 0 && pid <= 0) {
-        rc = refuse(store, run, &err);
-    } else if (rc == 0 &&
-               sigqueue(pid, SIGTERM, (union sigval){.sival_int = STK_EXEC_CANCEL}) < 0) {
-        rc = stk_err_sys(&err, STK_E_SYS, errno, "asking the engine of run %s (pid %d) to end", run,
-                         (int)pid);
-    } else if (rc == 0 && stk_cli_flag(cli, "now")) {
-        (void)kill(pid, SIGUSR1); /* a second SIGTERM would melt into the first */
+    int status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &options);
+    stk_spec_free(spec);
+    json_decref(params);
+    json_decref(origin);
+    return status;
+}
+
+/* No engine has it here. What was sent to other machines goes on without one, and costs. */
+static int cancel_left(stk_cli *cli, stk_store *store, const char *text, stk_arena *arena)
+{
+    stk_err err = {0};
+    stk_view *view = NULL;
+    left l = {0};
+    char run[40] = "";
+    int rc = stk_cli_shared_bring(store, stk_cli_value(cli, "stack"), text, run, &err);
+    rc = rc < 0 ? rc : stk_view_load(store, run, &view, &err);
+    if (rc == 0) {
+        const char *status = stk_view_get_run(view)->status;
+        bool is_over = strcmp(status, "succeeded") == 0 || strcmp(status, "failed") == 0 ||
+                       strcmp(status, "cancelled") == 0;
+        if (!is_over) {
+            find_left(view, &l);
+        }
     }
-    stk_store_close(store);
-    if (rc < 0) {
+    if (rc == 0 && l.n == 0) {
+        rc = stk_err_set(&err, STK_E_NOT_FOUND,
+                         "run %s is not going on: there is nothing to cancel", run);
+    }
+    if (rc == 0) {
+        say_left(&l, run);
+    }
+    int status = rc < 0 ? stk_cli_fail(cli, &err) : end_left(cli, store, run, view, arena);
+    stk_view_free(view);
+    return status;
+}
+
+/* --- the command --- */
+
+static int ask(stk_cli *cli, pid_t pid, const char *run)
+{
+    stk_err err = {0};
+    if (sigqueue(pid, SIGTERM, (union sigval){.sival_int = STK_EXEC_CANCEL}) < 0) {
+        stk_err_sys(&err, STK_E_SYS, errno, "asking the engine of run %s (pid %d) to end", run,
+                    (int)pid);
         return stk_cli_fail(cli, &err);
+    }
+    if (stk_cli_flag(cli, "now")) {
+        (void)kill(pid, SIGUSR1); /* a second SIGTERM would melt into the first */
     }
     if (stk_cli_json(cli)) {
         printf("{\"run\":\"%s\",\"pid\":%d,\"cancelling\":true}\n", run, (int)pid);
@@ -96,14 +172,38 @@ static int run_cancel(stk_cli *cli)
     return 0;
 }
 
-static const stk_option options_of_cancel[] = {
-    {"now", 0, NULL, "end the steps at once, without their grace time", false}, {NULL}};
+static int run_cancel(stk_cli *cli)
+{
+    stk_store *store = NULL;
+    char run[40];
+    const char *text = stk_cli_arg(cli, 0) != NULL ? stk_cli_arg(cli, 0) : "latest";
+    int flags = stk_cli_value(cli, "stack") != NULL ? STK_STORE_CREATE : 0;
+    int status = stk_cli_at_most(cli, 1);
+    if (status != 0 || (status = stk_cli_store(cli, flags, &store)) != 0) {
+        return status;
+    }
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    bool is_here = stk_store_resolve_run(store, text, run, NULL) == 0;
+    pid_t pid = is_here ? engine_of(store, run, arena) : 0;
+    status = pid > 0 ? ask(cli, pid, run) : cancel_left(cli, store, text, arena);
+    stk_store_close(store);
+    return status;
+}
 
-const stk_command stk_cmd_cancel = {.name = "cancel",
-                                    .summary = "end a run that is going on",
-                                    .usage = "[options] [RUN]",
-                                    .text = "Running steps get SIGTERM and, after their grace "
-                                            "time, SIGKILL. The run can be resumed: steps "
-                                            "with checkpoints go on where they were.",
-                                    .options = options_of_cancel,
-                                    .run = run_cancel};
+static const stk_option options_of_cancel[] = {
+    {"now", 0, NULL, "end the steps at once, without their grace time", false},
+    {"stack", 0, "STACK", "a run that only the share of this stack has", false},
+    {NULL}};
+
+const stk_command stk_cmd_cancel = {
+    .name = "cancel",
+    .summary = "end a run",
+    .usage = "[options] [RUN]",
+    .text =
+        "Running steps get SIGTERM and, after their grace time, SIGKILL. The run can be resumed: "
+        "steps with checkpoints go on where they were.\n\n"
+        "Where its engine is gone and steps go on on other machines, the run is taken up as "
+        "'stoker resume' does, these are ended, and it is recorded as cancelled once nothing of "
+        "them is left; nothing is submitted. --stack NAME does so for a run of another machine.",
+    .options = options_of_cancel,
+    .run = run_cancel};

@@ -18,6 +18,7 @@ typedef struct stk_cli_elsewhere {
     stk_capacity_away *away; /* by step */
     const char **images, **paths;
     const char *code;                   /* digest of the code package, or NULL */
+    bool only_to_end;                   /* nothing is submitted: nothing is carried */
     struct stk_remote_log *log;         /* of the run in the share: the caller's, or NULL */
     stk_share *shares[STK_PLAN_PLACES]; /* open once an artifact is fetched */
     stk_exec_elsewhere exec;
@@ -48,6 +49,10 @@ int stk_cli_elsewhere_documents(const stk_cli_elsewhere *e, const stk_spec *spec
 /* Packs the project; artifacts that the store lacks come from the share from now on. */
 int stk_cli_elsewhere_code(stk_cli_elsewhere *e, const stk_spec *spec, const char *main_file,
                            stk_store *store, stk_err *err);
+/* In the place of images, check and code, where a run is only to be ended: nobody is asked, and
+ * nothing is packed. */
+int stk_cli_elsewhere_to_end(stk_cli_elsewhere *e, const stk_spec *spec, stk_store *store,
+                             stk_err *err);
 /* `local` and a backend for each stack, as one; `local` is taken over, also on error. */
 int stk_cli_elsewhere_open(const stk_cli *cli, stk_cli_elsewhere *e, const stk_spec *spec,
                            stk_store *store, const char *run, stk_backend *local, stk_backend **ret,

@@ -221,6 +221,24 @@ int stk_cli_elsewhere_code(stk_cli_elsewhere *e, const stk_spec *spec, const cha
     return e->code == NULL ? no_memory(err) : 0;
 }
 
+int stk_cli_elsewhere_to_end(stk_cli_elsewhere *e, const stk_spec *spec, stk_store *store,
+                             stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(spec);
+    if (e->n == 0) {
+        return 0;
+    }
+    e->only_to_end = true;
+    e->images = stk_arena_array(e->arena, n, sizeof *e->images);
+    for (uint32_t i = 0; e->images != NULL && i < n; i++) {
+        e->images[i] = e->steps[i].image != NULL ? e->steps[i].image : "image";
+    }
+    e->exec = (stk_exec_elsewhere){.places = e->steps, .images = e->images, .carry_at = CARRY_AT};
+    stk_store_set_origin(store, fetch, e);
+    stk_store_set_origin_has(store, has);
+    return e->images == NULL ? no_memory(err) : 0;
+}
+
 /* The containers get our program from the share. */
 static int carry(const stk_cli *cli, const stk_cli_elsewhere *e, uint32_t k, const stk_store *store,
                  const char **ret_digest, stk_err *err)
@@ -249,7 +267,7 @@ int stk_cli_elsewhere_open(const stk_cli *cli, stk_cli_elsewhere *e, const stk_s
                                     .carry_at = CARRY_AT,
                                     .log = e->log};
         rc = driver_of(e, k, run, &config.kind, &config.driver, err);
-        if (rc == 0 && strcmp(config.driver.carry, "store") == 0) {
+        if (rc == 0 && !e->only_to_end && strcmp(config.driver.carry, "store") == 0) {
             rc = carry(cli, e, k, store, &config.driver.carry_digest, err);
         }
         rc = rc < 0 ? rc : stk_remote_open(&config, &all[n], err);

@@ -312,9 +312,18 @@ static int open_store(engine *e, stk_err *err)
 }
 
 /* What the run that is taken up has needs no place here any more: this host may be a smaller one.
- */
+ * Nothing of one that is only to be ended does. */
 static int find_settled(engine *e, const bool **ret_settled, stk_err *err)
 {
+    uint32_t n = stk_spec_n_steps(e->spec);
+    bool *all = e->options->cancel ? stk_arena_array(e->arena, (size_t)n + 1, sizeof *all) : NULL;
+    for (uint32_t i = 0; all != NULL && i < n; i++) {
+        all[i] = true;
+    }
+    if (e->options->cancel) {
+        *ret_settled = all;
+        return all == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    }
     char run[40];
     stk_view *view = NULL;
     int rc = open_store(e, err);
@@ -407,6 +416,32 @@ static void close_log(engine *e)
     e->elsewhere.log = NULL;
 }
 
+/* What steps need before the first task. */
+static int open_to_run(engine *e, stk_err *err)
+{
+    const stk_run_options *o = e->options;
+    int rc =
+        stk_cli_check_steps(e->spec, o, e->containers.places, e->accel, &e->devices, e->plan, err);
+    rc = rc < 0 || e->store != NULL ? rc : open_store(e, err);
+    rc = rc < 0 ? rc : open_images(e, err);
+    rc = rc < 0 ? rc : open_run(e, err);
+    rc = rc < 0 ? rc
+                : stk_cli_code(e->cli, &e->containers, e->spec, e->store, e->run, o->resume != NULL,
+                               err);
+    return rc < 0 ? rc
+                  : stk_cli_elsewhere_code(&e->elsewhere, e->spec,
+                                           stk_cli_main_file(e->spec, e->arena), e->store, err);
+}
+
+/* None begins any more. */
+static int open_to_end(engine *e, stk_err *err)
+{
+    e->containers.n = 0;
+    int rc = open_store(e, err);
+    rc = rc < 0 ? rc : stk_cli_elsewhere_to_end(&e->elsewhere, e->spec, e->store, err);
+    return rc < 0 ? rc : open_run(e, err);
+}
+
 static int open_all(engine *e, stk_err *err)
 {
     const stk_run_options *o = e->options;
@@ -425,18 +460,7 @@ static int open_all(engine *e, stk_err *err)
     stk_cli_elsewhere_tell(&e->elsewhere, &e->capacity);
     rc = rc < 0 ? rc : stk_cli_gpu_peaks(e->spec, e->arena, &peaks, err);
     rc = rc < 0 ? rc : make_plan(e, peaks, err);
-    rc = rc < 0 ? rc
-                : stk_cli_check_steps(e->spec, o, e->containers.places, e->accel, &e->devices,
-                                      e->plan, err);
-    rc = rc < 0 || e->store != NULL ? rc : open_store(e, err);
-    rc = rc < 0 ? rc : open_images(e, err);
-    rc = rc < 0 ? rc : open_run(e, err);
-    rc = rc < 0 ? rc
-                : stk_cli_code(e->cli, &e->containers, e->spec, e->store, e->run, o->resume != NULL,
-                               err);
-    rc = rc < 0 ? rc
-                : stk_cli_elsewhere_code(&e->elsewhere, e->spec,
-                                         stk_cli_main_file(e->spec, e->arena), e->store, err);
+    rc = rc < 0 ? rc : o->cancel ? open_to_end(e, err) : open_to_run(e, err);
     rc = rc < 0 ? rc : open_progress(e, err);
     rc = rc < 0 ? rc : open_log(e, err);
     rc = rc < 0 ? rc : open_backend(e, err);
@@ -458,6 +482,8 @@ static int open_all(engine *e, stk_err *err)
                               .run = e->run,
                               .name = o->name,
                               .resumed = o->resume != NULL,
+                              .cancelled = o->cancel,
+                              .at_once = o->at_once,
                               .clone_of = o->clone != NULL ? e->clone : NULL,
                               .clone_until = o->clone_until,
                               .clone_only = o->clone_only,
@@ -534,6 +560,13 @@ static int summary(engine *e, stk_err *err)
     return rc;
 }
 
+static void tell_cancelled(const engine *e, const char *word)
+{
+    stk_progress_clear(e->progress);
+    printf(stk_cli_json(e->cli) ? "{\"run\":\"%s\",\"status\":\"%s\"}\n" : "run %s: %s\n", e->run,
+           word);
+}
+
 /* The run can't begin, or can't go on. A front end raises the sentence as its own error; without
  * one it is printed. */
 static int give_up(engine *e, stk_err *err)
@@ -543,7 +576,10 @@ static int give_up(engine *e, stk_err *err)
         stk_progress_clear(e->progress);
     }
     if (e->run[0] != '\0' && err->hint[0] == '\0') {
-        stk_err_hint(err, "'stoker resume %s' goes on once that is mended", e->run);
+        stk_err_hint(err,
+                     e->options->cancel ? "'stoker cancel %s' tries again once that is mended"
+                                        : "'stoker resume %s' goes on once that is mended",
+                     e->run);
     }
     if (e->options->front_fd < 0) {
         return stk_cli_fail(e->cli, err);
@@ -581,7 +617,9 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *
                 stk_accel_describe(e.accel, e.arena));
     }
     rc = rc < 0 ? rc : stk_exec_loop(e.exec, &status, &err);
-    if (rc == 0 && summary(&e, &err) < 0) { /* the run itself is over and recorded */
+    if (rc == 0 && options->cancel) {
+        tell_cancelled(&e, words[status]);
+    } else if (rc == 0 && summary(&e, &err) < 0) { /* the run itself is over and recorded */
         fprintf(stderr, "stoker: run %s %s, but its summary could not be made: %s\n", e.run,
                 words[status], err.text);
         err = (stk_err){0};
@@ -593,10 +631,11 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *
         close_all(&e);
         return code;
     }
-    if (status == STK_RUN_CANCELLED && !stk_cli_json(cli)) {
+    if (status == STK_RUN_CANCELLED && !options->cancel && !stk_cli_json(cli)) {
         fprintf(stderr, "stoker: 'stoker resume %s' takes the run up where it was ended\n", e.run);
     }
     tell_end(&e, words[status], stk_exec_error(e.exec));
     close_all(&e);
-    return options->clone_only && status == STK_RUN_INTERRUPTED ? 0 : exits[status];
+    bool is_wanted = options->cancel || (options->clone_only && status == STK_RUN_INTERRUPTED);
+    return is_wanted ? 0 : exits[status];
 }

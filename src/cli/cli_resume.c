@@ -51,8 +51,7 @@ static int resume_python(const stk_cli *cli, const stk_run_options *options, jso
     return stk_cli_exec_python(cli, &with, named ? target : file, argv);
 }
 
-/* The values that the run was begun with. */
-static int same_params(stk_spec *spec, json_t *params, const char *run, stk_err *err)
+int stk_cli_same_params(stk_spec *spec, json_t *params, const char *run, stk_err *err)
 {
     const char *name;
     json_t *value;
@@ -68,6 +67,21 @@ static int same_params(stk_spec *spec, json_t *params, const char *run, stk_err 
         free(text);
     }
     return rc;
+}
+
+void stk_cli_same_place(const stk_view *view, stk_run_options *options, stk_arena *arena)
+{
+    const char *text = stk_view_get_run(view)->host;
+    json_t *host = text == NULL ? NULL : json_loads(text, 0, NULL);
+    const char *simulated = json_string_value(json_object_get(host, "accel"));
+    if (simulated != NULL) { /* its devices go by their places on that machine */
+        (void)setenv("STOKER_ACCEL", simulated, 1);
+    }
+    const char *stack = json_string_value(json_object_get(host, "stack"));
+    if (options->with == NULL && stack != NULL) {
+        options->with = stk_arena_dup(arena, stack);
+    }
+    json_decref(host);
 }
 
 static int run_resume(stk_cli *cli)
@@ -120,17 +134,7 @@ static int run_resume(stk_cli *cli)
     json_t *origin = origin_text == NULL ? NULL : json_loads(origin_text, 0, NULL);
     const char *params_text = stk_view_get_run(view)->parameters;
     json_t *params = params_text == NULL ? NULL : json_loads(params_text, 0, NULL);
-    const char *host_text = stk_view_get_run(view)->host;
-    json_t *host = host_text == NULL ? NULL : json_loads(host_text, 0, NULL);
-    const char *simulated = json_string_value(json_object_get(host, "accel"));
-    if (simulated != NULL) { /* its devices go by their places on that machine */
-        (void)setenv("STOKER_ACCEL", simulated, 1);
-    }
-    const char *stack = json_string_value(json_object_get(host, "stack"));
-    if (options.with == NULL && stack != NULL) {
-        options.with = stk_arena_dup(arena, stack);
-    }
-    json_decref(host);
+    stk_cli_same_place(view, &options, arena);
     stk_view_free(view);
     stk_store_close(store);
     if (rc == 0 && json_object_get(origin, "argv") != NULL && has_python_steps(spec)) {
@@ -142,7 +146,7 @@ static int run_resume(stk_cli *cli)
             stk_spec_free(spec);
             rc = stk_spec_load(file, &spec, &err);
         }
-        rc = rc < 0 ? rc : same_params(spec, params, run, &err);
+        rc = rc < 0 ? rc : stk_cli_same_params(spec, params, run, &err);
         status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &options);
     }
     stk_spec_free(spec);

@@ -3,6 +3,8 @@
 #ifndef STK_CLI_RUN_H
 #define STK_CLI_RUN_H
 
+#include <jansson.h>
+
 #include "cli/cli.h"
 #include "plan/plan.h"
 #include "preflight/preflight.h"
@@ -26,6 +28,8 @@ typedef struct stk_run_options {
     const char *python; /* interpreter, or NULL */
     const char *with;   /* the stack, or NULL: local */
     const char *resume; /* run to take up, or NULL */
+    /* With `resume`: it is taken up to be ended (`at_once`: without grace time), no more. */
+    bool cancel, at_once;
     /* Run whose finished tasks are taken over, but for those of a step; or NULL. */
     const char *clone, *clone_until;
     bool clone_only; /* and nothing else is done */
@@ -61,6 +65,10 @@ int stk_cli_load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err);
 int stk_cli_simulate(const stk_cli *cli, stk_err *err);
 /* Applies every --param and checks that none is missing. */
 int stk_cli_params(const stk_cli *cli, stk_spec *spec, stk_err *err);
+/* The values that the run was begun with; `params`: an object, NULL: none are on record. */
+int stk_cli_same_params(stk_spec *spec, json_t *params, const char *run, stk_err *err);
+/* Its stack, unless the options name one, and the machine that it simulates. In `arena`. */
+void stk_cli_same_place(const stk_view *view, stk_run_options *options, stk_arena *arena);
 /* Which steps of the spec have their result in this run, for stk_plan_new_rest: in `arena`. */
 int stk_cli_settled(const stk_spec *spec, const stk_view *view, stk_arena *arena,
                     const bool **ret_settled, stk_err *err);

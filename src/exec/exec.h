@@ -64,6 +64,9 @@ typedef struct stk_exec_config {
     const char *run;                       /* id; its folder and lock exist */
     const char *name;                      /* of the run, or NULL: the id */
     bool resumed;                          /* the run has events already */
+    /* With `resumed`: it is only to be ended. What runs on other machines still is stopped
+     * (`at_once`: without its grace time), nothing of the user's is begun. */
+    bool cancelled, at_once;
     /* Of a graph that grows: the run (or what names it) whose finished tasks are taken over, but
      * for those of the step `clone_until`; NULL: none, all. clone_only: and no more is done, the
      * run ends as interrupted. */

@@ -205,6 +205,37 @@ int stk_exec_away_job(stk_exec *x, uint32_t task, const char *dir, exec_env *env
     return job->argv == NULL || away->resources == NULL ? stk_exec_nomem(err) : 0;
 }
 
+int stk_exec_away_end(stk_exec *x, uint32_t task, const char *dir, stk_job *job, stk_err *err)
+{
+    static const char *const argv[] = {"-", NULL}, *const none[] = {NULL};
+    const stk_step *step = stk_exec_step(x, task);
+    const stk_place *place = &x->config.elsewhere->places[x->tasks[task].i_step];
+    stk_gang_ask gang = stk_exec_gang(x, task);
+    stk_job_elsewhere *away = stk_arena_alloc(x->scratch, sizeof *away);
+    if (away == NULL) {
+        return stk_exec_nomem(err);
+    }
+    *away = (stk_job_elsewhere){.backend = stk_exec_place(x, task),
+                                .image = stk_exec_away_image(x, task),
+                                .options = place->options != NULL ? place->options : "{}",
+                                .resources = resources_of(x, task, place),
+                                .attach = true,
+                                .only_to_end = true};
+    *job = (stk_job){.id = task,
+                     .attempt = stk_exec_attempt(x, task),
+                     .step = step->name,
+                     .dir = dir,
+                     .gang = gang.ranks != 0,
+                     .nodes = gang.nodes > 1 ? (uint32_t)gang.nodes : 1,
+                     .argv = argv,
+                     .env = none,
+                     .checkpoints = stk_exec_checkpoints(x, task, x->scratch),
+                     .grace_ms = step->settings->grace_ms,
+                     .elsewhere = away};
+    x->tasks[task].attach = false;
+    return away->resources == NULL ? stk_exec_nomem(err) : 0;
+}
+
 /* --- what it was granted --- */
 
 void stk_exec_away_granted(const stk_exec *x, uint32_t task, stk_buf *buf)
@@ -326,7 +357,8 @@ int stk_exec_check_place(const stk_exec *x, uint32_t task, const char *stack, st
 int stk_exec_attach(stk_exec *x, uint32_t task, stk_err *err)
 {
     exec_task *t = &x->tasks[task];
-    int rc = stk_exec_key_of(x, task, err);
+    /* what is only to be ended is looked up by nobody later, and its inputs may be elsewhere */
+    int rc = x->config.cancelled ? 0 : stk_exec_key_of(x, task, err);
     x->first_attached = x->n_attached++ == 0 ? task : x->first_attached;
     t->slot = stk_exec_slot_new(x);
     t->attempt_base--; /* the scheduler's first attempt is that one */

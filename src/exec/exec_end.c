@@ -566,5 +566,11 @@ int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err)
         report->attempt != stk_exec_attempt(x, report->id)) {
         return 0; /* an attempt that was given up already */
     }
+    if (x->config.cancelled && report->outcome.failure == STK_FAIL_START) { /* it may run on */
+        stk_err_set(err, STK_E_ENV, "%s could not be ended: %s",
+                    stk_exec_who(x, report->id, x->scratch), report->outcome.text);
+        stk_err_hint(err, "'stoker cancel %s' tries again", x->config.run);
+        return STK_E_ENV;
+    }
     return stk_exec_settle(x, report->id, &report->outcome, err);
 }

@@ -558,11 +558,15 @@ int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *e
     if (rc >= 0 && config->resumed) {
         rc = stk_exec_replay(x, err);
     }
+    if (rc >= 0 && config->cancelled) {
+        rc = cancel(x, "'stoker cancel', after its engine's end", err);
+        x->n_signals += config->at_once;
+    }
     if (rc >= 0) {
         rc = stk_exec_flush(x, err);
     }
     for (uint32_t i = 0; i < x->n_tasks && rc >= 0; i++) {
-        rc = x->tasks[i].owes_hooks ? stk_exec_catch_up(x, i, err) : 0;
+        rc = x->tasks[i].owes_hooks && !config->cancelled ? stk_exec_catch_up(x, i, err) : 0;
         stk_arena_reset(x->scratch);
     }
     if (rc < 0) {

@@ -87,7 +87,7 @@ typedef struct exec_task {
     int8_t hook;            /* stk_hook_when of the hook job that runs now, or -1 */
     bool end_by_task;       /* it called its on_end hook itself */
     bool hook_started;      /* this attempt's on_start job has been run */
-    bool stopped;           /* to be ended while its on_start job ran */
+    bool stopped;           /* to be ended since it was admitted */
     bool owes_hooks; /* it succeeded under an earlier engine, which may not have run them all */
     stk_checkpoints checkpoints; /* that were there when this attempt began */
     bool attach; /* its launch is of an attempt that an earlier engine started elsewhere */
@@ -344,6 +344,8 @@ int stk_exec_file(stk_exec *x, uint32_t task, bool is_away, const char *text, co
 /* Makes a prepared job (its environment in `env`) one for its place. */
 int stk_exec_away_job(stk_exec *x, uint32_t task, const char *dir, exec_env *env, stk_job *job,
                       stk_err *err);
+/* Makes a job of an attempt there that is only to be ended. */
+int stk_exec_away_end(stk_exec *x, uint32_t task, const char *dir, stk_job *job, stk_err *err);
 /* What it was asked for there; the agent's own word comes with its end. */
 void stk_exec_away_granted(const stk_exec *x, uint32_t task, stk_buf *buf);
 /* The agent's word (granted.json in the attempt directory) as JSON; NULL: none. In x->scratch. */

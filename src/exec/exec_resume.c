@@ -264,7 +264,7 @@ int stk_exec_replay(stk_exec *x, stk_err *err)
     for (uint32_t i = 0; i < x->n_tasks && rc >= 0 && x->grow == NULL; i++) {
         rc = replay_task(x, order[i], &h.tasks[order[i]], err);
     }
-    rc = rc < 0 ? rc : stk_exec_note_attached(x, err);
+    rc = rc < 0 || x->config.cancelled ? rc : stk_exec_note_attached(x, err);
     for (uint32_t i = 0; i < h.n_tasks; i++) {
         free(h.tasks[i].said);
         free(h.tasks[i].stack);

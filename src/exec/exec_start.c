@@ -395,6 +395,15 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     return rc;
 }
 
+/* Of an attempt that an earlier engine started elsewhere: what it takes to end it. */
+static int prepare_end(stk_exec *x, uint32_t task, stk_job *job, stk_err *err)
+{
+    uint32_t attempt = stk_exec_attempt(x, task);
+    const char *dir = stk_exec_dir(x, task, attempt, x->scratch);
+    int rc = dir == NULL ? stk_exec_nomem(err) : make_folders(x, task, attempt, dir, err);
+    return rc < 0 ? rc : stk_exec_away_end(x, task, dir, job, err);
+}
+
 /* A Python task calls its own Python hooks; any other on_start hook is a job before the attempt. */
 static bool has_start_job(const stk_step *step)
 {
@@ -411,12 +420,13 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     if (t->slot == NULL) { /* left to whoever resumes the run, since it was admitted */
         return 0;
     }
-    if (t->stopped) { /* since it was admitted */
+    if (t->stopped && !t->attach) { /* since it was admitted */
         stk_exec_release(x, task);
         return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task},
                              NULL, err);
     }
-    int rc = prepare(x, task, &job, &class, &why);
+    bool ends = t->stopped;
+    int rc = ends ? prepare_end(x, task, &job, &why) : prepare(x, task, &job, &class, &why);
     if (rc == 0 && !t->hook_started && has_start_job(stk_exec_step(x, task))) {
         bool any = false;
         t->hook_started = true;
@@ -430,6 +440,10 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
                sizeof t->slot->lease); /* the backend has it now, also on error */
         t->started_ms = stk_clock_wall_ms(x->config.clock);
         rc = x->config.backend->ops->start(x->config.backend, &job, &why);
+    }
+    if (rc == 0 && ends) {
+        x->config.backend->ops->stop(x->config.backend, task, x->n_signals > 1 ? 0 : job.grace_ms,
+                                     STK_FAIL_CANCELLED);
     }
     if (rc == STK_E_FULL || rc == STK_E_NOMEM) { /* not the step's fault: the engine can't go on */
         *err = why;
@@ -496,7 +510,8 @@ int stk_exec_launch_hook(stk_exec *x, uint32_t task, stk_hook_when when, bool *r
     const stk_hook *hook = &step->settings->hooks[when];
     stk_err why = {0};
     /* after the second Ctrl-C nothing begins any more */
-    *ret_any = x->n_signals < 2 && (hook->run != NULL || hook->python != NULL);
+    *ret_any =
+        x->n_signals < 2 && !x->config.cancelled && (hook->run != NULL || hook->python != NULL);
     if (!*ret_any) {
         return 0;
     }

@@ -172,7 +172,7 @@ void stk_kube_task_remove(stk_kube_task *t, const stk_remote_report *end, int64_
     }
     t->kill_ms = grace_ms < t->grace_ms ? now + grace_ms : INT64_MAX;
     t->not_before_ms = t->idle_until_ms = 0;
-    if (t->op == KUBE_IDLE && !t->posted && !t->maybe) { /* nobody has it */
+    if (t->op == KUBE_IDLE && !t->posted && !t->maybe && !t->ask) { /* nobody has it */
         finish(t, &t->end);
     }
 }
@@ -495,7 +495,7 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
         }
     } else if (t->ended) {
         return;
-    } else if (t->removing) {
+    } else if (t->removing && !t->ask) {
         step_removal(t, now);
     } else if (t->ask) {
         begin(t, "GET", way_of(t, t->group, t->plural, t->name, ""), NULL, on_get, KUBE_GET);

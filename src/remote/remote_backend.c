@@ -190,13 +190,15 @@ static void end_unstarted(remote_backend *b, remote_task *t, stk_failure failure
 static void staged(remote_backend *b, remote_task *t, int rc, const stk_err *err)
 {
     char text[1200];
-    if (t->stop_wanted && !t->job.attach) {
+    if (t->stop_wanted && !t->job.look) {
         end_unstarted(b, t, t->stop_why, "cancelled before it was submitted");
     } else if (b->broken.code != 0) {
         end_unstarted(b, t, STK_FAIL_START, stk_err_format(&b->broken, text, (int)sizeof text));
     } else if (rc == 0) {
         t->phase = REMOTE_WITH_DRIVER;
         t->was_given = true;
+        /* What an earlier engine may have submitted is looked for, and not made to be ended. */
+        t->job.attach = t->job.attach || t->stop_wanted || t->only_to_end;
         stk_remote_command(b, REMOTE_SUBMIT, t);
         if (t->stop_wanted) {
             stk_remote_command(b, REMOTE_STOP, t);
@@ -245,14 +247,14 @@ static void *work(void *arg)
             continue;
         }
         bool is_staging = t->phase == REMOTE_STAGING;
-        bool is_dead = is_staging && t->stop_wanted && !t->job.attach;
+        bool needs_nothing = is_staging && (t->stop_wanted || t->only_to_end);
         stk_err err = {0};
         stk_outcome o = {0};
         int64_t again_ms = RETRY_MS;
         pthread_mutex_unlock(&b->lock);
-        int rc = is_dead      ? 0
-                 : is_staging ? stk_remote_stage(&w, t, &err)
-                              : stk_remote_collect(&w, t, &o, &again_ms, &err);
+        int rc = needs_nothing ? 0
+                 : is_staging  ? stk_remote_stage(&w, t, &err)
+                               : stk_remote_collect(&w, t, &o, &again_ms, &err);
         pthread_mutex_lock(&b->lock);
         if (is_staging) {
             staged(b, t, rc, &err);

@@ -182,7 +182,8 @@ static void by_driver(const remote_task *t, bool has_begun, stk_outcome *o)
                        .peak_memory_bytes = -1,
                        .read_bytes = -1,
                        .write_bytes = -1};
-    if (t->stop_wanted) {
+    bool is_out_of_reach = t->only_to_end && r->failure == STK_FAIL_START;
+    if (t->stop_wanted && !is_out_of_reach) {
         fail(o, t->stop_why, said != NULL ? said : "ended as it was asked to");
     } else if (r->oom) {
         fail_oom(t, o);

@@ -39,6 +39,7 @@ typedef struct remote_task {
     remote_phase phase;
     bool is_queued;   /* it stands in the workers' queue; else, staging or collecting, one has it */
     bool was_given;   /* the driver was asked to submit it */
+    bool only_to_end; /* an earlier engine's; nothing is staged for it */
     bool stop_wanted; /* … with: */
     stk_failure stop_why;
     int64_t stop_grace_ms;

@@ -215,6 +215,7 @@ static int fill(remote_backend *b, remote_task *t, const stk_job *job)
                          .grace_ms = job->grace_ms,
                          .attach = e->attach,
                          .look = e->attach};
+    t->only_to_end = e->only_to_end;
     t->mid_line = stk_arena_array(arena, t->order.nodes, sizeof *t->mid_line);
     if (dir == NULL || t->order.step == NULL || t->order.argv == NULL || t->job.resources == NULL ||
         t->job.options == NULL || t->mid_line == NULL) {

@@ -197,6 +197,22 @@ def test_killed_and_resumed(project: Project, when: float) -> None:
     assert project.fake.live() == []
 
 
+def test_killed_and_cancelled(project: Project) -> None:
+    """What the dead engine left is terminated by its name; nothing is submitted."""
+    steps = {f"s{i}": {"run": "echo here; exec sleep 1000"} for i in range(2)}
+    process = project.begin("run", project.document(steps), "--with", "aws")
+    for name in steps:
+        project.fake.wait_for_step(name, "RUNNING")
+    process.kill()
+    process.wait(30)
+    done = project("cancel")
+    assert done.returncode == 0, done.stderr
+    assert project.fake.live() == [] and len(project.fake.jobs) == 2
+    told = project.show()
+    assert told["status"] == "cancelled"
+    assert {s["status"] for s in told["steps"].values()} == {"cancelled"}
+
+
 def test_storm(project: Project) -> None:
     """Throttled, with 500s and lost answers at once: 40 tasks, each once."""
     fake = project.fake

@@ -221,6 +221,22 @@ def test_engine_killed_and_resumed(project: Project) -> None:
     project.nothing_left()
 
 
+def test_engine_killed_and_cancelled(project: Project) -> None:
+    """One Job runs, the other waits for a node: both are gone before the run is recorded as cancelled."""
+    steps = {
+        "runs": {"run": f"echo up >> {project.shared}/up; sleep 600"},
+        "waits": {"run": "true", "resources": {"gpu_count": 64}},
+    }
+    engine = project.begin("run", "--with", "kubernetes", project.document(steps))
+    project.wait("up")
+    project.api.until(JOBS, lambda o: len(o["items"]) == 2)
+    engine.kill()
+    engine.wait()
+    assert ": cancelled" in project("cancel", "latest")
+    assert {project.step(name)["status"] for name in steps} == {"cancelled"}
+    project.nothing_left()
+
+
 # --- what goes wrong with one step, and what is said
 
 

@@ -113,6 +113,7 @@ class Cluster:
         self.keep: list[str] = []  # folders of this machine that stay visible within `folders`
         self.wrap: list[str] = []
         self.pending: dict[str, str] = {}  # job's name contains → why it waits
+        self.is_deaf = False  # nobody is ended who should be
         self.jobs: dict[str, list[Pod]] = {}
         self.done: dict[str, dict] = {}
         self.history: list[str] = []  # names, in the order in which they were made
@@ -186,7 +187,7 @@ class Cluster:
 
     def _stop(self, name: str) -> None:
         path = self.folder / f"{name}.stop"
-        if not path.exists():
+        if not path.exists() or self.is_deaf:
             return
         grace = json.loads(path.read_text())["grace_ms"] / 1000 + 10  # to write down how it ended
         if name not in self._stops:
