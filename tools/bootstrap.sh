@@ -30,7 +30,8 @@ debian() {
     fi
     say "installing from Debian: ${missing[*]}"
     "${sudo[@]}" apt-get update -q >&2
-    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" >&2
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends \
+        -o APT::Keep-Downloaded-Packages=false "${missing[@]}" >&2
 }
 
 unpack() {

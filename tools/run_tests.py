@@ -6,6 +6,8 @@ Suites: `lint`; `unit`, `asan`, `sim`, `fuzz`, `lease` (C programs that meson li
 sanitizers); `crash` and `vm` (scripts); and one per folder of tests/ that holds test_*.py. `fast` leaves out what is marked slow or torch and the
 folders in FURTHER; `all` is everything but real GPUs. A C program is counted by its own report (cmocka's, or a last
 line `N passed, N failed`), else as one test. Whatever crashes, times out or can't start counts as failed.
+
+Temporary files are in a folder of this run's own and go with it: disks of machines that test are small.
 """
 
 from __future__ import annotations
@@ -141,6 +143,7 @@ def pytest(folder: str, marks: str, env: dict[str, str] | None = None) -> Result
             "-m",
             marks,
             f"--junitxml={report}",
+            f"--basetemp={Path(tempfile.gettempdir()) / folder}",
         ]
         status, output = run(command, SUITE_TIMEOUT_S, env)
         result = Result()
@@ -273,6 +276,15 @@ def report(name: str, result: Result, seconds: float) -> Result:
 
 
 def main(words: list[str]) -> int:
+    scratch = tempfile.mkdtemp(prefix="st-")  # short: sockets lie in there
+    os.environ["TMPDIR"] = tempfile.tempdir = scratch
+    try:
+        return run_all(words)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def run_all(words: list[str]) -> int:
     total = Result()
     # A shell's background job ignores Ctrl-C, one under nohup a closed terminal, and both hand that
     # on; tests send these signals and expect an answer.

@@ -27,6 +27,7 @@ SEEDS = ROOT / "tests" / "data" / "seeds"
 MIRROR = "localhost/stoker-test-mirror/pytorch"
 TAGS = ("1.12.1-cuda11.3-cudnn8-runtime", "2.1.0-cuda12.1-cudnn8-runtime")
 SITE = "usr/local/lib/python3.11/dist-packages"
+TORCH_IMAGE_BYTES = 4 << 30
 UNNEEDED = {"..", "__pycache__", "include", "test", "tests", "share"}  # of distributions' files
 # What a block uses without importing it: the page takes it as given.
 GIVEN = "from zenml import DockerSettings, pipeline"
@@ -99,6 +100,13 @@ def mirror(podman: Any, debian: str, tmp_path_factory: pytest.TempPathFactory) -
     return MIRROR
 
 
+def link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source.resolve(), target)
+    except OSError:  # another file system
+        shutil.copy(source, target)
+
+
 def site_of(tree: Path, *names: str) -> None:
     """Distributions of this environment and all that they need, as hard links."""
     wanted, seen = list(names), set()
@@ -117,11 +125,11 @@ def site_of(tree: Path, *names: str) -> None:
             source, target = Path(str(found.locate_file(file))), tree / str(file)
             if source.is_file() and not UNNEEDED & set(file.parts):
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(source, target)
+                link_or_copy(source, target)
 
 
 @pytest.fixture(scope="session")
-def torch_mirror(podman: Any, mirror: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def torch_mirror(podman: Any, mirror: str) -> str:
     """The same with this environment's real PyTorch and accelerate in it."""
     if not all(importlib.util.find_spec(name) for name in ("torch", "accelerate")):
         pytest.skip("PyTorch and accelerate are not installed")
@@ -134,7 +142,13 @@ def torch_mirror(podman: Any, mirror: str, tmp_path_factory: pytest.TempPathFact
     id_ = podman.api("GET", f"/images/{mirror}:{TAGS[0]}/json")[1]["Id"].rpartition(":")[2]
     kept = f"{reference}:from-{id_[:12]}"
     if not podman.has_image(kept):
-        tree = tmp_path_factory.mktemp("torch-mirror")
+        free = shutil.disk_usage(podman.storage).free
+        if free < TORCH_IMAGE_BYTES:
+            pytest.skip(
+                f"an image of PyTorch takes 3 GiB while it is made; {free >> 20} MiB are free"
+            )
+        tree = podman.storage / "torch-mirror"  # beside the environment: nothing is copied twice
+        shutil.rmtree(tree, ignore_errors=True)
         site_of(tree / "site", "torch", "accelerate")
         put(tree / "lib", *conftest._libraries(sorted((tree / "site").rglob("*.so*"))))
         (tree / "Dockerfile").write_text(
