@@ -101,13 +101,17 @@ time.sleep(60)
     ],
     ids=["reduce", "store", "its own fault"],
 )
-def test_rank_zero_ends_before_the_others(code: str, left: bool) -> None:
+def test_rank_zero_ends_before_the_others(code: str, left: bool, tmp_path: Path) -> None:
     """Its process has the store: a rank that needs it later fails, and the sentence says why."""
+    joined = tmp_path / "joined"
     text = f"""
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 if RANK == 0:
+    while not os.path.exists({str(joined)!r}):
+        time.sleep(0.01)
     os._exit(0)
+open({str(joined)!r}, "w").close()
 time.sleep(1)
 {code}
 """
