@@ -45,6 +45,7 @@ int stk_cli_elsewhere_check(const stk_cli_elsewhere *e, const stk_spec *spec, st
                             bool soft, stk_err *err);
 /* What a step elsewhere would be submitted as (stk_remote_preview), for the run "RUN". */
 int stk_cli_elsewhere_documents(const stk_cli_elsewhere *e, const stk_spec *spec, uint32_t i_step,
+                                void (*note)(void *arg, const char *text), void *arg,
                                 const char ***ret_documents, uint32_t *ret_n, stk_err *err);
 /* Packs the project; artifacts that the store lacks come from the share from now on. */
 int stk_cli_elsewhere_code(stk_cli_elsewhere *e, const stk_spec *spec, const char *main_file,

@@ -33,6 +33,7 @@ static int driver_of(const stk_cli_elsewhere *e, uint32_t k, const char *run,
 }
 
 int stk_cli_elsewhere_documents(const stk_cli_elsewhere *e, const stk_spec *spec, uint32_t i,
+                                void (*note)(void *arg, const char *text), void *arg,
                                 const char ***ret_documents, uint32_t *ret_n, stk_err *err)
 {
     static const char *const nothing[] = {NULL};
@@ -86,6 +87,8 @@ int stk_cli_elsewhere_documents(const stk_cli_elsewhere *e, const stk_spec *spec
                          .grace_ms = s->grace_ms,
                          .elsewhere = &away};
     rc = driver_of(e, e->away[i].place - 1, "RUN", &config.kind, &config.driver, err);
+    config.driver.note = note;
+    config.driver.note_arg = arg;
     rc = rc < 0 ? rc : stk_remote_preview(&config, &job, e->arena, ret_documents, ret_n, err);
     bool is_named = strncmp(err->text, "step '", 6) == 0; /* some drivers do */
     return rc < 0 && !is_named ? stk_err_context(err, "step '%s'", step->name) : rc;
@@ -119,7 +122,9 @@ int stk_cli_elsewhere_check(const stk_cli_elsewhere *e, const stk_spec *spec, st
         char text[1200];
         const char **documents = NULL;
         uint32_t n = 0;
-        rc = is_away(e, i) ? stk_cli_elsewhere_documents(e, spec, i, &documents, &n, &why) : 0;
+        rc = is_away(e, i)
+                 ? stk_cli_elsewhere_documents(e, spec, i, NULL, NULL, &documents, &n, &why)
+                 : 0;
         if (rc < 0 && soft && rc != STK_E_NOMEM) {
             rc = stk_plan_remark(plan, err, "refused: %s",
                                  stk_err_format(&why, text, (int)sizeof text));

@@ -444,6 +444,11 @@ static int run_dockerfile(stk_cli *cli, bool piped)
     return rc < 0 ? stk_cli_fail(cli, &err) : 0;
 }
 
+static void add_note(void *arg, const char *text)
+{
+    (void)stk_buf_printf(arg, "# %s\n", text);
+}
+
 /* Of STEP, or of all steps elsewhere: JSON documents with `---` and whose they are between them, as
  * `kubectl apply -f` takes them. */
 static int print_manifests(const stk_cli *cli, const planning *p, const char *only, stk_err *err)
@@ -458,17 +463,20 @@ static int print_manifests(const stk_cli *cli, const planning *p, const char *on
     for (uint32_t i = 0; i < n_steps && rc == 0; i++) {
         const char **documents = NULL;
         uint32_t n = 0;
+        STK_BUF_AUTO notes = STK_BUF_INIT(64 << 10);
         if (!stk_place_is_elsewhere(p->containers.places[i].kind) || (wanted >= 0 && i != wanted)) {
             continue;
         }
         n_found++;
-        rc = stk_cli_elsewhere_documents(&p->elsewhere, p->spec, i, &documents, &n, err);
+        rc = stk_cli_elsewhere_documents(&p->elsewhere, p->spec, i, add_note, &notes, &documents,
+                                         &n, err);
         for (uint32_t k = 0; k < n && rc == 0; k++) {
             if (k == 0) {
                 stk_buf_printf(&out, "# step '%s', on %s (stack '%s')\n",
                                stk_spec_step(p->spec, i)->name,
                                stk_place_word(p->containers.places[i].kind),
                                p->containers.places[i].stack->name);
+                stk_buf_add(&out, notes.data, notes.len);
             }
             stk_buf_printf(&out, "---\n%s\n", documents[k]);
         }

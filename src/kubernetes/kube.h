@@ -80,6 +80,7 @@ typedef struct stk_kube_maker {
     stk_arena *arena;
     stk_err *err;
     uint32_t nodes; /* pods of the Job */
+    bool as_set;    /* a JobSet, not a Job */
     bool failed;
 } stk_kube_maker;
 
@@ -103,9 +104,18 @@ int stk_kube_put_devices(stk_kube_maker *m, json_t *pod_spec, json_t *resources)
  * NULL: none that it knows of. */
 const char *stk_kube_asked(const stk_kube_maker *m, const json_t *resources);
 int stk_kube_put_pod(stk_kube_maker *m, json_t *template);
-/* The documents as trees in a list: the Job first, then what it owns. */
+/* How a job may be sent: as a Job, or a gang as a JobSet, where the cluster has this add-on. */
+typedef enum {
+    STK_KUBE_AS_JOB,   /* one pod, or `jobset: false` */
+    STK_KUBE_AS_SET,   /* `jobset: true` */
+    STK_KUBE_AS_EITHER /* it isn't said: what the cluster has decides */
+} stk_kube_form;
+stk_kube_form stk_kube_form_of(const stk_remote_job *job, const json_t *options);
+
+/* The documents as trees in a list: the Job (as_set: the JobSet) first, then what it owns. */
 int stk_kube_make(const stk_driver_config *config, const stk_remote_job *job, const json_t *options,
-                  const char *name_space, stk_arena *arena, json_t **ret, stk_err *err);
+                  const char *name_space, bool as_set, stk_arena *arena, json_t **ret,
+                  stk_err *err);
 
 /* --- what pods and Jobs say --- */
 

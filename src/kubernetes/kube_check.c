@@ -11,6 +11,7 @@ typedef struct checker {
     void *arg;
     stk_arena *arena;
     stk_err *err;
+    bool makes_sets;
     /* of the last answer */
     bool done;
     int status;
@@ -68,6 +69,9 @@ static void tell(checker *c, bool good, const char *fmt, ...)
     c->say(c->arg, good, text);
 }
 
+#define JOBSET "jobset.x-k8s.io"
+
+/* Those of JobSets where the cluster has them and gangs may be such. */
 static const struct {
     const char *group, *resource, *sub, *verb, *why;
     bool must;
@@ -84,13 +88,19 @@ static const struct {
     {"", "events", "", "list", "to tell why they wait", false},
     {"", "secrets", "", "create", "to pass secrets on", false},
     {"", "services", "", "create", "for steps on several nodes", false},
+    {JOBSET, "jobsets", "", "create", "else gangs are Indexed Jobs", false},
+    {JOBSET, "jobsets", "", "get", "to find gangs again", false},
+    {JOBSET, "jobsets", "", "delete", "to end and to remove gangs", false},
 };
 
 static int check_rights(checker *c)
 {
     const char *missing = NULL;
-    uint32_t n_good = 0, n = sizeof rights / sizeof *rights;
-    for (uint32_t i = 0; i < n; i++) {
+    uint32_t n_bad = 0;
+    for (uint32_t i = 0; i < sizeof rights / sizeof *rights; i++) {
+        if (strcmp(rights[i].group, JOBSET) == 0 && !c->makes_sets) {
+            continue;
+        }
         STK_KUBE_JSON_AUTO review = json_pack(
             "{s:s, s:s, s:{s:{s:s, s:s, s:s, s:s, s:s}}}", "apiVersion", "authorization.k8s.io/v1",
             "kind", "SelfSubjectAccessReview", "spec", "resourceAttributes", "namespace",
@@ -108,7 +118,7 @@ static int check_rights(checker *c)
                  status == 201 ? "no answer" : c->text);
             return 0;
         }
-        n_good += allowed->truth;
+        n_bad += !allowed->truth;
         if (!allowed->truth) {
             tell(c, false, "may not %s %s%s%s in namespace '%s' (%s)", rights[i].verb,
                  rights[i].resource, *rights[i].sub == '\0' ? "" : "/", rights[i].sub,
@@ -124,7 +134,7 @@ static int check_rights(checker *c)
             "%s may not %s in namespace '%s'; have a Role with it bound to this user",
             c->k->cluster.origin, missing, c->k->cluster.name_space);
     }
-    if (n_good == n) {
+    if (n_bad == 0) {
         tell(c, true, "may do in namespace '%s' all that is needed", c->k->cluster.name_space);
     }
     return 0;
@@ -152,7 +162,7 @@ static int check_addons(checker *c)
     static const struct {
         const char *way, *name, *use;
     } addons[] = {
-        {"/apis/jobset.x-k8s.io/v1alpha2", "JobSet", "option jobset: true makes gangs by it"},
+        {KUBE_JOBSET, "JobSet", "gangs are JobSets, but for option jobset: false"},
         {"/apis/kueue.x-k8s.io/v1beta1", "Kueue", "option kueue_queue names a queue of it"},
     };
     for (size_t i = 0; i < 2; i++) {
@@ -162,6 +172,13 @@ static int check_addons(checker *c)
         }
         if (status == 200) {
             tell(c, true, "%s is installed: %s", addons[i].name, addons[i].use);
+        }
+        c->makes_sets = c->makes_sets ||
+                        (i == 0 && status == 200 && stk_kube_true(c->k->options, "jobset", true));
+        if (i == 0 && status == 404 && stk_kube_true(c->k->options, "jobset", false)) {
+            tell(c, false,
+                 "the option is jobset: true, and JobSet isn't installed: have it installed, or "
+                 "leave the option out: gangs are Indexed Jobs then");
         }
     }
     return 0;
@@ -235,8 +252,8 @@ int stk_kube_check(const stk_driver_config *config,
     checker c = {.k = k, .say = say, .arg = arg, .arena = k->arena, .err = err};
     rc = check_server(&c);
     rc = rc < 0 ? rc : check_namespace(&c);
-    rc = rc < 0 ? rc : check_rights(&c);
     rc = rc < 0 ? rc : check_addons(&c);
+    rc = rc < 0 ? rc : check_rights(&c);
     rc = rc < 0 ? rc : check_nodes(&c);
     k->base.ops->close(&k->base);
     return rc;

@@ -8,6 +8,7 @@
 
 #include "base/map.h"
 
+enum { AGAIN_MS = 250, PREVIEW_MS = 5000 };
 enum { AT_ONCE = 160, TURN_MS = 250, DOWN_MS = 10000, NEVER_MS = 60000, CLOSE_MS = 10000 };
 
 void stk_kube_fatal(stk_kube *k, const char *fmt, ...)
@@ -82,14 +83,69 @@ static stk_kube_task *by_id(const stk_kube *k, uint32_t id)
     return t;
 }
 
+/* --- JobSet --- */
+
+static void on_sets(void *arg, const stk_kube_answer *a)
+{
+    stk_kube *k = arg;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root;
+    k->asks_sets = false;
+    if (a->fatal) {
+        stk_kube_fatal(k, "%s: %s", k->cluster.origin, a->text);
+    }
+    if (a->fatal || a->again || arena == NULL) {
+        k->sets_not_before_ms = stk_kube_now() + AGAIN_MS;
+        return;
+    }
+    k->sets = KUBE_SETS_NONE;
+    bool read = a->good && stk_kube_parse(a->body, a->len, arena, &root) == 0;
+    const stk_json *all = read ? stk_kube_at(&root, "resources") : NULL;
+    for (uint32_t i = 0; all != NULL && all->kind == STK_JSON_LIST && i < all->n; i++) {
+        if (strcmp(stk_kube_text_at(&all->items[i], "name"), "jobsets") == 0) {
+            k->sets = KUBE_SETS_THERE;
+        }
+    }
+}
+
+bool stk_kube_knows_sets(stk_kube *k, int64_t now)
+{
+    uint64_t id;
+    const stk_kube_request request = {
+        .method = "GET", .way = KUBE_JOBSET, .done = on_sets, .arg = k};
+    if (k->sets == KUBE_SETS_UNKNOWN && !k->asks_sets &&
+        stk_kube_may_begin(k, k->sets_not_before_ms, now)) {
+        k->asks_sets = stk_kube_begin(k, &request, &id);
+    }
+    return k->sets != KUBE_SETS_UNKNOWN;
+}
+
 /* --- the functions of a driver --- */
+
+/* The wanted one first. */
+static int make_ways(stk_kube *k, const stk_remote_job *job, const json_t *options,
+                     const char *name_space, stk_arena *arena, stk_kube_way ways[2],
+                     uint32_t *ret_n, stk_err *err)
+{
+    stk_kube_form form = stk_kube_form_of(job, options);
+    int rc = 0;
+    for (uint32_t i = form == STK_KUBE_AS_JOB ? 1 : 0; i < 2 && rc == 0; i++) {
+        stk_kube_way *way = &ways[*ret_n];
+        *way = i == 0 ? (stk_kube_way){"jobsets", KUBE_JOBSET, NULL}
+                      : (stk_kube_way){"jobs", KUBE_BATCH, NULL};
+        rc = stk_kube_make(k->config, job, options, name_space, i == 0, arena, &way->docs, err);
+        *ret_n += rc == 0;
+    }
+    return rc;
+}
 
 static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
 {
     stk_kube *k = of(self);
     char where[160];
     json_t *read = NULL;
-    json_t *docs = NULL;
+    stk_kube_way ways[2];
+    uint32_t n_ways = 0;
     stk_kube_space *space = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     (void)snprintf(where, sizeof where, "step '%.120s'", job->step);
@@ -101,18 +157,14 @@ static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
     STK_KUBE_JSON_AUTO options = read;
     const char *own = stk_kube_text(options, "namespace");
     const char *name = own == NULL ? k->cluster.name_space : own;
-    rc = stk_kube_make(k->config, job, options, name, arena, &docs, err);
-    if (rc < 0) {
-        return rc;
-    }
-    STK_KUBE_JSON_AUTO all = docs;
-    rc = stk_kube_space_get(k, name, &space, err);
-    if (rc < 0) {
-        return rc;
-    }
-    stk_kube_task *t = stk_kube_task_new(k, job, options, all);
+    rc = make_ways(k, job, options, name, arena, ways, &n_ways, err);
+    rc = rc < 0 ? rc : stk_kube_space_get(k, name, &space, err);
+    stk_kube_task *t = rc < 0 ? NULL : stk_kube_task_new(k, job, options, ways, n_ways);
     if (t == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        while (n_ways > 0) {
+            json_decref(ways[--n_ways].docs);
+        }
+        return rc < 0 ? rc : stk_err_set(err, STK_E_NOMEM, "out of memory");
     }
     t->space = space;
     return 0;
@@ -267,6 +319,47 @@ static int open_driver(const stk_driver_config *config, stk_driver **ret, stk_er
     return rc;
 }
 
+/* Would a gang be a JobSet? Where nobody listens to what is said of it, nothing is asked. */
+static bool would_be_set(const stk_driver_config *config, const stk_remote_job *job,
+                         const json_t *options)
+{
+    stk_kube_form form = stk_kube_form_of(job, options);
+    stk_kube *k = NULL;
+    stk_err err = {0};
+    char text[1400], why[1024];
+    if (form != STK_KUBE_AS_EITHER || config->note == NULL) {
+        return form == STK_KUBE_AS_SET;
+    }
+    int rc = stk_kube_open(config, &k, &err);
+    int64_t until = stk_kube_now() + PREVIEW_MS;
+    while (rc == 0 && !stk_kube_knows_sets(k, stk_kube_now()) && k->fatal.code == 0 &&
+           stk_kube_now() < until) {
+        rc = stk_http_many_turn(k->api.many, -1, 100, &err);
+    }
+    bool known = k != NULL && k->sets != KUBE_SETS_UNKNOWN;
+    bool as_set = known && k->sets == KUBE_SETS_THERE;
+    if (known) {
+        (void)snprintf(text, sizeof text, "step '%.120s' is %s: %s %s JobSet", job->step,
+                       as_set ? "a JobSet" : "an Indexed Job", k->cluster.server,
+                       as_set ? "has" : "hasn't");
+    } else {
+        const char *at = rc < 0                           ? stk_err_format(&err, why, sizeof why)
+                         : k != NULL && k->fatal.code < 0 ? k->fatal.text
+                         : k != NULL && *k->api.down      ? k->api.down
+                                                          : "no answer";
+        (void)snprintf(
+            text, sizeof text,
+            "step '%.120s' is an Indexed Job, or a JobSet where the cluster has that; it "
+            "couldn't be asked: %.900s",
+            job->step, at);
+    }
+    config->note(config->note_arg, text);
+    if (k != NULL) {
+        k->base.ops->close(&k->base);
+    }
+    return as_set;
+}
+
 static int manifest(const stk_driver_config *config, const stk_remote_job *job, stk_arena *arena,
                     const char ***ret_documents, uint32_t *ret_n, stk_err *err)
 {
@@ -276,8 +369,8 @@ static int manifest(const stk_driver_config *config, const stk_remote_job *job, 
     int rc = stk_kube_options(job->options, where, &read, err);
     STK_KUBE_JSON_AUTO options = read;
     rc = rc < 0 ? rc
-                : stk_kube_make(config, job, options, stk_kube_text(options, "namespace"), arena,
-                                &docs, err);
+                : stk_kube_make(config, job, options, stk_kube_text(options, "namespace"),
+                                would_be_set(config, job, options), arena, &docs, err);
     STK_KUBE_JSON_AUTO all = docs;
     size_t n = json_array_size(all);
     const char **texts = rc < 0 ? NULL : stk_arena_array(arena, n + 1, sizeof *texts);

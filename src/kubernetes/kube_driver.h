@@ -20,6 +20,13 @@ typedef struct stk_kube_log {
     stk_buf rest;    /* of a line that hasn't ended */
 } stk_kube_log;
 
+/* What a job is sent as. */
+typedef struct stk_kube_way {
+    const char *plural; /* "/apis/batch/v1", "jobs" */
+    const char *group;
+    json_t *docs; /* in the order of their sending */
+} stk_kube_way;
+
 typedef struct stk_kube_task {
     struct stk_kube_task *next, *previous; /* of all */
     int64_t idle_until_ms;                 /* nothing is due before, if there are no news */
@@ -28,19 +35,21 @@ typedef struct stk_kube_task {
     struct stk_kube_space *space;
     uint32_t id, attempt, n; /* n: nodes */
     char name[STK_KUBE_NAME + 1];
-    const char *plural; /* "/apis/batch/v1", "jobs" */
-    const char *group;
+    /* Of a gang two, the wanted one first: an engine before us may have sent the other. */
+    stk_kube_way ways[2];
+    uint32_t n_ways, i_way;
+    bool open; /* which is wanted is the cluster's to say, and it may refuse the first */
     int64_t grace_ms;
     bool keep;
-    json_t *docs; /* to be sent */
-    uint32_t i_doc;
+    uint32_t i_doc;  /* to be sent next */
+    int64_t made_ms; /* all of them are; 0: not yet */
     /* what is under way */
     enum { KUBE_IDLE, KUBE_POST, KUBE_GET, KUBE_DELETE, KUBE_KILL, KUBE_LOOK } op;
     uint64_t call;
     int64_t not_before_ms;
     uint32_t listed_before; /* the list that must know it, if any */
     bool attach;            /* it must be there already */
-    bool ask;               /* GET it: it may be ours */
+    bool ask;               /* GET it, one way after the other: it may be there */
     bool maybe, posted;     /* the server may have it; it has */
     /* what is known */
     stk_kube_job job;
@@ -55,6 +64,7 @@ typedef struct stk_kube_task {
     uint32_t n_looks;
     /* how it goes */
     bool removing, removed; /* asked to be deleted; the server does */
+    bool set_gone;          /* a JobSet: it isn't there any more */
     int64_t kill_ms, give_up_ms;
     uint32_t n_kills;
     stk_remote_report end; /* to be said when it is gone */
@@ -98,6 +108,9 @@ typedef struct stk_kube {
     int64_t down_said_ms; /* of the trouble that was told; 0: none */
     uint32_t n_no_credential;
     bool no_logs; /* no right to read them, said */
+    enum { KUBE_SETS_UNKNOWN, KUBE_SETS_NONE, KUBE_SETS_THERE } sets; /* the add-on JobSet */
+    bool asks_sets;
+    int64_t sets_not_before_ms;
     stk_err fatal;
 } stk_kube;
 
@@ -114,9 +127,17 @@ stk_kube_task *stk_kube_find(const stk_kube *k, const char *name);
 void stk_kube_note(stk_kube *k, const stk_kube_task *t, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+#define KUBE_BATCH "/apis/batch/v1"
+#define KUBE_JOBSET "/apis/jobset.x-k8s.io/v1alpha2"
+
+/* Does the cluster have JobSets? false: it hasn't said; asked for once, and again where the answer
+ * was lost. */
+bool stk_kube_knows_sets(stk_kube *k, int64_t now);
+
 /* --- kube_task --- */
+/* Takes the ways' documents over, where it isn't NULL. */
 stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const json_t *options,
-                                 json_t *docs);
+                                 const stk_kube_way *ways, uint32_t n_ways);
 void stk_kube_task_free(stk_kube_task *t);
 void stk_kube_task_step(stk_kube_task *t, int64_t now); /* may free it */
 /* Remove it, then say `end`. */

@@ -150,11 +150,10 @@ static json_t *new_job_spec(stk_kube_maker *m, int *ret_rc)
 
 static json_t *new_job(stk_kube_maker *m, int *ret_rc)
 {
-    bool as_set = m->job->nodes > 1 && stk_kube_true(m->options, "jobset", false);
-    json_t *doc = as_set ? new_document(m, "jobset.x-k8s.io/v1alpha2", "JobSet", m->job->name)
-                         : new_document(m, "batch/v1", "Job", m->job->name);
+    json_t *doc = m->as_set ? new_document(m, "jobset.x-k8s.io/v1alpha2", "JobSet", m->job->name)
+                            : new_document(m, "batch/v1", "Job", m->job->name);
     json_t *spec = new_job_spec(m, ret_rc);
-    if (!as_set) {
+    if (!m->as_set) {
         stk_kube_set(m, doc, "spec", spec);
         return doc;
     }
@@ -230,15 +229,25 @@ static int check_env(const stk_kube_maker *m, const char *const *env)
     return 0;
 }
 
+stk_kube_form stk_kube_form_of(const stk_remote_job *job, const json_t *options)
+{
+    bool is_said = json_object_get(options, "jobset") != NULL;
+    bool as_set = stk_kube_true(options, "jobset", true);
+    return job->nodes < 2 || !as_set ? STK_KUBE_AS_JOB
+           : is_said                 ? STK_KUBE_AS_SET
+                                     : STK_KUBE_AS_EITHER;
+}
+
 int stk_kube_make(const stk_driver_config *config, const stk_remote_job *job, const json_t *options,
-                  const char *name_space, stk_arena *arena, json_t **ret, stk_err *err)
+                  const char *name_space, bool as_set, stk_arena *arena, json_t **ret, stk_err *err)
 {
     stk_kube_maker m = {.config = config,
                         .job = job,
                         .options = options,
                         .name_space = name_space,
                         .arena = arena,
-                        .err = err};
+                        .err = err,
+                        .as_set = as_set};
     int rc = check_env(&m, job->env);
     rc = rc < 0 ? rc : check_env(&m, job->secret);
     if (rc < 0) {
@@ -247,7 +256,6 @@ int stk_kube_make(const stk_driver_config *config, const stk_remote_job *job, co
     json_t *all = json_array();
     json_t *first = new_job(&m, &rc);
     stk_kube_append(&m, all, first);
-    bool as_set = stk_kube_true(options, "jobset", false);
     if (rc == 0) {
         rc = add_secret(&m, all, first);
     }

@@ -314,9 +314,8 @@ static void put_env(stk_kube_maker *m, json_t *container)
         }
     }
     if (m->job->nodes > 1) { /* which node it is, JOB_COMPLETION_INDEX says */
-        bool as_set = stk_kube_true(m->options, "jobset", false);
         int64_t patience = stk_kube_whole(m->options, "hostname_resolution_timeout");
-        const char *lead = stk_arena_printf(m->arena, as_set ? "%s-n-0-0.%s" : "%s-0.%s",
+        const char *lead = stk_arena_printf(m->arena, m->as_set ? "%s-n-0-0.%s" : "%s-0.%s",
                                             m->job->name, m->job->name);
         put_variable(
             m, list, "STOKER_GANG_RDZV",

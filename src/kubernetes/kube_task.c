@@ -13,8 +13,10 @@ enum {
     SETTLE_MS = 250,
     KILL_MS = 5000,
     KILLS_ASKED = 2,
-    TERMINATING_MS = 60000
-}; /* past its grace: nobody is there to end it */
+    TERMINATING_MS = 60000, /* past its grace: nobody is there to end it */
+    OWN_LAG_MS = 30000,
+    GONE_MS = 500
+};
 
 /* --- saying --- */
 
@@ -123,6 +125,15 @@ static void check_patience(stk_kube_task *t, int64_t now)
     }
 }
 
+/* Its pod may be there before the Secret that we make for it, and look again a while later. */
+static bool waits_for_us(const stk_kube_task *t, const char *words, int64_t now)
+{
+    char secret[STK_KUBE_NAME + 16];
+    (void)snprintf(secret, sizeof secret, "secret \"%s\"", t->name);
+    bool made = t->made_ms > 0 && now - t->made_ms > OWN_LAG_MS;
+    return !made && strstr(words, secret) != NULL;
+}
+
 void stk_kube_task_settle(stk_kube_task *t, int64_t now)
 {
     stk_kube_verdict v;
@@ -151,6 +162,7 @@ void stk_kube_task_settle(stk_kube_task *t, int64_t now)
         t->end_seen_ms = 0;
         if (v.report.state == STK_REMOTE_QUEUED && !t->has_run) {
             const char *words = *v.report.text != '\0' ? v.report.text : t->event;
+            words = waits_for_us(t, words, now) ? "" : words;
             if (*words != '\0' || *t->words == '\0') {
                 say_queued(t, words);
             }
@@ -206,6 +218,25 @@ static bool is_passing(stk_kube_task *t, const stk_kube_answer *a)
     return a->fatal || a->again;
 }
 
+static const stk_kube_way *way(const stk_kube_task *t)
+{
+    return &t->ways[t->i_way];
+}
+
+static bool is_set(const stk_kube_task *t)
+{
+    return strcmp(way(t)->plural, "jobsets") == 0;
+}
+
+/* The way that is wanted isn't to be had. */
+static void drop_way(stk_kube_task *t)
+{
+    json_decref(t->ways[0].docs);
+    t->ways[0] = t->ways[--t->n_ways];
+    t->i_way = 0;
+    t->open = false;
+}
+
 static const char *way_of(const stk_kube_task *t, const char *group, const char *plural,
                           const char *name, const char *query)
 {
@@ -225,9 +256,10 @@ static void know_job(stk_kube_task *t, const stk_kube_answer *a)
     if (arena != NULL && stk_kube_parse(a->body, a->len, arena, &root) == 0) {
         (void)snprintf(t->job.uid, sizeof t->job.uid, "%s",
                        stk_kube_text_at(&root, "metadata/uid"));
-        for (uint32_t i = 1; i < json_array_size(t->docs); i++) {
-            json_t *owners = json_object_get(
-                json_object_get(json_array_get(t->docs, i), "metadata"), "ownerReferences");
+        const json_t *docs = way(t)->docs;
+        for (uint32_t i = 1; i < json_array_size(docs); i++) {
+            json_t *owners = json_object_get(json_object_get(json_array_get(docs, i), "metadata"),
+                                             "ownerReferences");
             (void)json_object_set_new(json_array_get(owners, 0), "uid", json_string(t->job.uid));
         }
     }
@@ -255,8 +287,9 @@ static void refused(stk_kube_task *t, const stk_kube_answer *a)
         fail(t, STK_FAIL_START, "namespace '%s' isn't there; make it, or name another one",
              t->space->name);
     } else if (a->status == 404) {
-        fail(t, STK_FAIL_START, "the cluster doesn't know %s: %s%s", t->plural, a->text,
-             strcmp(t->plural, "jobsets") == 0 ? "; install JobSet, or leave jobset out" : "");
+        fail(t, STK_FAIL_START, "the cluster doesn't know %s: %s%s", way(t)->plural, a->text,
+             is_set(t) ? "; have JobSet installed, or leave `jobset` out: it's an Indexed Job then"
+                       : "");
     } else if (a->status == 413) {
         fail(t, STK_FAIL_START,
              "its Job is too large for the API server: %.600s; make its "
@@ -284,7 +317,10 @@ static void on_post(void *arg, const stk_kube_answer *a)
     } else if (a->status == 409) { /* there already: ours, from before? */
         t->ask = true;
     } else if (!first && a->status == 404) {
-        t->i_doc = (uint32_t)json_array_size(t->docs);
+        t->i_doc = (uint32_t)json_array_size(way(t)->docs);
+    } else if (first && t->open && (a->status == 403 || a->status == 404) &&
+               strstr(a->text, "exceeded quota") == NULL && strstr(a->text, "namespaces") == NULL) {
+        drop_way(t); /* no right to it: nobody asked for one */
     } else if (first) {
         refused(t, a);
     } else {
@@ -302,6 +338,11 @@ static void on_get(void *arg, const stk_kube_answer *a)
     if (is_passing(t, a)) {
         return;
     }
+    bool not_there = a->status == 404 || (a->status == 403 && is_set(t) && t->n_ways > 1);
+    if (not_there && t->i_way + 1 < t->n_ways) {
+        t->i_way++;
+        return;
+    }
     t->ask = false;
     if (a->good) {
         STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -312,21 +353,40 @@ static void on_get(void *arg, const stk_kube_answer *a)
         if (read && strcmp(stk_kube_text_at(labels, STK_KUBE_LABEL_RUN),
                            stk_kube_label(t->kube->config->run, run)) != 0) {
             fail(t, STK_FAIL_START,
-                 "there is a Job '%s' in namespace '%s' that isn't of this run; "
+                 "there is a %s '%s' in namespace '%s' that isn't of this run; "
                  "remove it",
-                 t->name, t->space->name);
+                 is_set(t) ? "JobSet" : "Job", t->name, t->space->name);
+            t->maybe = false;
             return;
         }
         know_job(t, a);
-        if (read && strcmp(t->plural, "jobs") == 0) {
+        if (read && !is_set(t)) {
             stk_kube_read_job(&root, &t->job);
             stk_kube_task_settle(t, stk_kube_now());
         }
-    } else if (a->status == 404 && (t->attach || t->posted)) {
+    } else if (not_there && t->removing) {
+        finish(t, &t->end);
+    } else if (not_there && (t->attach || t->posted)) {
         fail(t, STK_FAIL_LOST, "its Job %s is gone from namespace '%s'", t->name, t->space->name);
-    } else if (a->status != 404) {
+    } else if (!not_there) {
         refused(t, a);
     }
+    t->i_way = t->posted ? t->i_way : 0;
+}
+
+/* Is what was to be removed still there? Of a JobSet no watch tells. */
+static void on_gone(void *arg, const stk_kube_answer *a)
+{
+    stk_kube_task *t = arg;
+    if (!is_passing(t, a)) {
+        t->set_gone = a->status == 404;
+        t->not_before_ms = stk_kube_now() + GONE_MS;
+    }
+}
+
+static void mark_gone(stk_kube_task *t)
+{
+    t->job.gone = t->set_gone = true;
 }
 
 static void on_delete(void *arg, const stk_kube_answer *a)
@@ -337,12 +397,12 @@ static void on_delete(void *arg, const stk_kube_answer *a)
     }
     t->removed = true;
     if (a->status == 404) {
-        t->job.gone = true;
+        mark_gone(t);
     } else if (!a->good && t->forgotten) {
-        t->job.gone = true; /* ttlSecondsAfterFinished does what we may not */
+        mark_gone(t); /* ttlSecondsAfterFinished does what we may not */
     } else if (!a->good) {
         stk_kube_note(t->kube, t, "its Job %s can't be removed: %s", t->name, a->text);
-        t->job.gone = true;
+        mark_gone(t);
     }
 }
 
@@ -387,9 +447,9 @@ static void on_look(void *arg, const stk_kube_answer *a)
 static void post(stk_kube_task *t)
 {
     static const char *const others[][2] = {{"Secret", "secrets"}, {"Service", "services"}};
-    const json_t *doc = json_array_get(t->docs, t->i_doc);
+    const json_t *doc = json_array_get(way(t)->docs, t->i_doc);
     const char *kind = json_string_value(json_object_get(doc, "kind"));
-    const char *group = t->group, *plural = t->plural;
+    const char *group = way(t)->group, *plural = way(t)->plural;
     for (size_t i = 0; t->i_doc > 0 && i < 2; i++) {
         if (strcmp(kind, others[i][0]) == 0) {
             group = "/api/v1";
@@ -404,12 +464,18 @@ static void post(stk_kube_task *t)
     free(body);
 }
 
+/* A Job that went by itself leaves its JobSet, which may make it anew. */
+static bool is_there(const stk_kube_task *t)
+{
+    return (t->posted || t->maybe) && !(is_set(t) ? t->set_gone : t->job.gone);
+}
+
 static void step_removal(stk_kube_task *t, int64_t now)
 {
-    bool there = (t->posted || t->maybe) && !t->job.gone;
+    bool there = is_there(t);
     if (there && !t->removed) {
         /* Foreground: the Job goes when its pods have gone. */
-        begin(t, "DELETE", way_of(t, t->group, t->plural, t->name, ""),
+        begin(t, "DELETE", way_of(t, way(t)->group, way(t)->plural, t->name, ""),
               "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"v1\",\"propagationPolicy\":"
               "\"Foreground\"}",
               on_delete, KUBE_DELETE);
@@ -425,6 +491,9 @@ static void step_removal(stk_kube_task *t, int64_t now)
                       "`kubectl -n %s describe job %s`",
                       t->name, t->space->name, t->name);
         finish(t, &t->end);
+    } else if (there && is_set(t)) {
+        begin(t, "GET", way_of(t, way(t)->group, way(t)->plural, t->name, ""), NULL, on_gone,
+              KUBE_GET);
     } else if (!there) {
         finish(t, &t->end);
     }
@@ -432,9 +501,9 @@ static void step_removal(stk_kube_task *t, int64_t now)
 
 static bool step_forgotten(stk_kube_task *t)
 {
-    bool there = (t->posted || t->maybe) && !t->job.gone && !t->removed && !t->keep;
+    bool there = is_there(t) && !t->removed && !t->keep;
     if (there) {
-        begin(t, "DELETE", way_of(t, t->group, t->plural, t->name, ""),
+        begin(t, "DELETE", way_of(t, way(t)->group, way(t)->plural, t->name, ""),
               "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"v1\",\"propagationPolicy\":"
               "\"Background\"}",
               on_delete, KUBE_DELETE);
@@ -469,6 +538,16 @@ static void look(stk_kube_task *t, int64_t now)
     }
 }
 
+/* Which way is the wanted one? false: the cluster hasn't said yet. */
+static bool decide(stk_kube_task *t, int64_t now)
+{
+    bool known = stk_kube_knows_sets(t->kube, now);
+    if (known && t->kube->sets == KUBE_SETS_NONE) {
+        drop_way(t);
+    }
+    return known;
+}
+
 void stk_kube_task_step(stk_kube_task *t, int64_t now)
 {
     bool rests = false;
@@ -495,13 +574,17 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
         }
     } else if (t->ended) {
         return;
-    } else if (t->removing && !t->ask) {
-        step_removal(t, now);
+    } else if (t->open && !t->posted && !t->maybe && !decide(t, now)) {
+        return;
     } else if (t->ask) {
-        begin(t, "GET", way_of(t, t->group, t->plural, t->name, ""), NULL, on_get, KUBE_GET);
-    } else if (t->i_doc < json_array_size(t->docs)) {
+        begin(t, "GET", way_of(t, way(t)->group, way(t)->plural, t->name, ""), NULL, on_get,
+              KUBE_GET);
+    } else if (t->removing) {
+        step_removal(t, now);
+    } else if (t->i_doc < json_array_size(way(t)->docs)) {
         post(t);
     } else {
+        t->made_ms = t->made_ms == 0 ? now : t->made_ms;
         look(t, now);
         t->idle_until_ms = rests && !t->ended ? t->settle_ms : 0;
     }
@@ -510,15 +593,13 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
 /* --- life --- */
 
 stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const json_t *options,
-                                 json_t *docs)
+                                 const stk_kube_way *ways, uint32_t n_ways)
 {
     stk_kube_task *t = calloc(1, sizeof *t);
     uint32_t n = job->nodes == 0 ? 1 : job->nodes;
     if (t == NULL) {
         return NULL;
     }
-    const char *kind = json_string_value(json_object_get(json_array_get(docs, 0), "kind"));
-    bool as_set = kind != NULL && strcmp(kind, "JobSet") == 0;
     t->pods = calloc(n, sizeof *t->pods);
     t->logs = calloc(n, sizeof *t->logs);
     t->said_running = calloc(n, sizeof *t->said_running);
@@ -536,12 +617,13 @@ stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const j
     t->id = job->id;
     t->attempt = job->attempt;
     t->n = n;
-    t->group = as_set ? "/apis/jobset.x-k8s.io/v1alpha2" : "/apis/batch/v1";
-    t->plural = as_set ? "jobsets" : "jobs";
+    memcpy(t->ways, ways, n_ways * sizeof *ways);
+    t->n_ways = n_ways;
+    t->open = stk_kube_form_of(job, options) == STK_KUBE_AS_EITHER;
     t->grace_ms = job->grace_ms;
     t->keep = stk_kube_true(options, "keep", false);
-    t->docs = json_incref(docs);
-    t->attach = t->ask = job->attach;
+    t->attach = job->attach;
+    t->ask = job->attach || (job->look && n_ways > 1); /* of one name there is one Job */
     t->since_ms = stk_kube_now();
     (void)snprintf(t->name, sizeof t->name, "%s", job->name);
     t->previous = k->last;
@@ -556,8 +638,8 @@ stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const j
 void stk_kube_task_free(stk_kube_task *t)
 {
     stk_kube *k = t->kube;
-    size_t i = stk_hash_bytes(t->name, strlen(t->name), 0) % KUBE_BUCKETS;
-    stk_kube_task **at = &k->buckets[i];
+    size_t bucket = stk_hash_bytes(t->name, strlen(t->name), 0) % KUBE_BUCKETS;
+    stk_kube_task **at = &k->buckets[bucket];
     while (*at != t) {
         at = &(*at)->chain;
     }
@@ -565,7 +647,9 @@ void stk_kube_task_free(stk_kube_task *t)
     *(t->previous == NULL ? &k->first : &t->previous->next) = t->next;
     *(t->next == NULL ? &k->last : &t->next->previous) = t->previous;
     stk_kube_logs_free(t);
-    json_decref(t->docs);
+    for (uint32_t i = 0; i < t->n_ways; i++) {
+        json_decref(t->ways[i].docs);
+    }
     free(t->pods);
     free(t->logs);
     free(t->said_running);

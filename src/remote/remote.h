@@ -24,7 +24,7 @@ typedef struct stk_remote_job {
     const char *run, *pipeline, *step;
     uint32_t task, attempt;
     /* Unique and always the same for this attempt: "s-<8 of the run>-<step>-<task>-<attempt>", at
-     * most 52 bytes of [a-z0-9-], shortened by a digest where it would be longer. */
+     * most 48 bytes of [a-z0-9-], shortened by a digest where it would be longer. */
     const char *name;
     const char *image;              /* never NULL but for `plan --manifest`: a placeholder then */
     const stk_resources *resources; /* what the step asks for */
@@ -112,11 +112,15 @@ typedef struct stk_driver_config {
     const char *store_volume; /* of a share that is a folder: as carry_volume; NULL: each machine
                                  has it under its own path */
     int64_t pending_ms;       /* a job that waits for so long fails with the reason; 0: for ever */
+    /* Of a preview for a person: how the engine decides what its documents are to be, which it may
+     * then be asked for. NULL: nothing is asked. */
+    void (*note)(void *arg, const char *text);
+    void *note_arg;
 } stk_driver_config;
 
-/* What `stoker plan --manifest` prints and submit sends: pure. One or more documents, JSON texts
- * in the order of their making. STK_E_SPEC: an option that can't be honoured, with the nearest
- * alternative. */
+/* What `stoker plan --manifest` prints and submit sends: pure, where config->note is NULL. One or
+ * more documents, JSON texts in the order of their making. STK_E_SPEC: an option that can't be
+ * honoured, with the nearest alternative. */
 typedef int (*stk_driver_manifest)(const stk_driver_config *config, const stk_remote_job *job,
                                    stk_arena *arena, const char ***ret_documents, uint32_t *ret_n,
                                    stk_err *err);
@@ -158,7 +162,7 @@ typedef struct stk_remote_config {
 int stk_remote_open(const stk_remote_config *config, stk_backend **ret_backend, stk_err *err);
 
 /* What `job` would be submitted as: documents as of stk_driver_manifest, with "(secret)" in the
- * place of each secret's value. Asks nothing of anybody. */
+ * place of each secret's value. Asks nothing of anybody, but for what config->driver.note says. */
 int stk_remote_preview(const stk_remote_config *config, const stk_job *job, stk_arena *arena,
                        const char ***ret_documents, uint32_t *ret_n, stk_err *err);
 

@@ -15,7 +15,7 @@
 #include "runner/runner.h"
 
 enum {
-    STK_REMOTE_NAME = 52, /* bytes of a job's name at most */
+    STK_REMOTE_NAME = 48, /* bytes of a job's name at most: Kubernetes adds up to 15 for a pod's */
     /* How an agent ends where there is no task's status to pass on. Engines show them. */
     STK_AGENT_CLAIMED = 73,  /* another pod has begun this attempt */
     STK_AGENT_NO_SHARE = 74, /* the share couldn't be reached */

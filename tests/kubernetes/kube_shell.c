@@ -110,7 +110,8 @@ static void read_job(const json_t *from, stk_arena *arena, stk_remote_job *job, 
                             .port = (int32_t)whole(from, "port", 0),
                             .timeout_ms = whole(from, "timeout_ms", 0),
                             .grace_ms = whole(from, "grace_ms", 1000),
-                            .attach = json_is_true(json_object_get(from, "attach"))};
+                            .attach = json_is_true(json_object_get(from, "attach")),
+                            .look = json_is_true(json_object_get(from, "look"))};
     free(text);
 }
 

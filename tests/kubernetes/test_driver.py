@@ -15,6 +15,7 @@ from kube_driver import Driver, shell
 
 SECRETS = "/api/v1/namespaces/default/secrets"
 SERVICES = "/api/v1/namespaces/default/services"
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 FOREVER = "trap 'echo got TERM; exit 143' TERM; echo up; while :; do sleep 0.05; done"
 Start = Callable[..., Driver]
 
@@ -171,31 +172,168 @@ def test_gang(api: Client, start: Start) -> None:
 
 def test_rank_that_fails(api: Client, start: Start) -> None:
     d = start()
-    d.submit(1, '[ "$JOB_COMPLETION_INDEX" = 1 ] && sleep 0.3 && exit 7; sleep 60', nodes=2)
+    d.submit(1, '[ "$JOB_COMPLETION_INDEX" = 1 ] && sleep 0.3 && exit 7; ' + FOREVER, nodes=2)
     end = d.end(1)
     assert (end["state"], end["exit_status"], end["node"]) == ("ended", 7, 1)
 
 
-def test_jobset(make_cluster: Callable[..., Cluster], tmp_path: Path) -> None:
-    cluster = make_cluster(jobset=True)
-    api = Client(cluster)
-    d = Driver(cluster.kubeconfig(tmp_path / "config"))
-    d.submit(1, "echo rank $JOB_COMPLETION_INDEX", nodes=2, options={"jobset": True})
+# --- a gang as a JobSet
+
+
+def is_set(api: Client) -> bool:
+    """Whether the one gang that is there is a JobSet; else it is an Indexed Job with a Service."""
+    (job,) = api.until(JOBS, lambda o: o["items"])["items"]
+    owned = "ownerReferences" in job["metadata"]
+    sets = api.ask("GET", JOBSETS)
+    assert (owned and len(names(api, JOBSETS)) == 1) or (
+        not owned and (sets.status == 404 or not sets.json["items"])
+    )
+    return owned
+
+
+def gang_to_its_end(api: Client, d: Driver, **more: Any) -> bool:
+    """Two pods that meet by the first's name, and nothing left of them; as a JobSet?"""
+    d.submit(1, "echo $JOB_COMPLETION_INDEX of $STOKER_GANG_RDZV; sleep 0.5", nodes=2, **more)
+    as_set = is_set(api)
     assert d.end(1)["exit_status"] == 0
-    assert [d.log(1, n) for n in (0, 1)] == ["rank 0\n", "rank 1\n"]
+    name = more.get("name", "s-r1-train-1-1")
+    first = f"{name}-n-0-0" if as_set else f"{name}-0"
+    assert [d.log(1, n) for n in (0, 1)] == [f"{n} of {first}.{name}:29400\n" for n in (0, 1)]
     d.do("forget", id=1)
-    api.until("/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets", lambda o: not o["items"])
+    if as_set:
+        api.until(JOBSETS, lambda o: not o["items"])
     nothing_left(api)
-    d.close()
+    return as_set
+
+
+@pytest.fixture
+def has_sets(cluster: Cluster) -> None:
+    cluster.call(cluster.control.do_jobset)
+
+
+@pytest.mark.parametrize(
+    ("options", "as_set"), [({}, True), ({"jobset": True}, True), ({"jobset": False}, False)]
+)
+def test_jobset(
+    has_sets: None, api: Client, start: Start, options: dict[str, Any], as_set: bool
+) -> None:
+    longest = "s-" + 46 * "x"  # as long as names get
+    assert gang_to_its_end(api, start(), options=options, name=longest) is as_set
+
+
+@pytest.mark.parametrize(
+    ("faults", "as_set"),
+    [
+        ([{"match": "^GET /apis/jobset[^ ]*v1alpha2$", "status": 503, "times": 2}], True),
+        ([{"match": "^GET /apis/jobset[^ ]*v1alpha2$", "cut": "before", "times": 2}], True),
+        ([{"match": "^GET /apis/jobset[^ ]*v1alpha2$", "status": 403}], False),
+        ([{"match": "^POST [^ ]*jobsets", "status": 403}], False),
+        ([{"match": "^POST", "cut": "before", "after": True, "times": 1}], True),
+    ],
+    ids=["server error", "cut", "may not ask", "may not make", "answer lost"],
+)
+def test_jobset_or_not(
+    has_sets: None,
+    api: Client,
+    cluster: Cluster,
+    start: Start,
+    faults: list[dict[str, Any]],
+    as_set: bool,
+) -> None:
+    """A server error is no answer; who may make none gets an Indexed Job."""
+    for fault in faults:
+        cluster.call(lambda f=fault: cluster.faults.add(**f))
+    assert gang_to_its_end(api, start()) is as_set
+    cluster.call(cluster.faults.clear)
 
 
 def test_no_jobset(api: Client, start: Start) -> None:
     d = start()
     d.submit(1, nodes=2, options={"jobset": True})
-    assert "install JobSet, or leave jobset out" in d.end(1)["text"]
+    assert "have JobSet installed, or leave `jobset` out" in d.end(1)["text"]
+    assert gang_to_its_end(api, start()) is False
+
+
+@pytest.mark.parametrize("known", ["attach", "look"])
+@pytest.mark.parametrize("before", [False, True], ids=["Job", "JobSet"])
+def test_gang_found_again(
+    api: Client, cluster: Cluster, start: Start, known: str, before: bool
+) -> None:
+    """The add-on came between two engines; the gang of the first one is found whatever it is."""
+    cluster.call(cluster.control.do_jobset, before)
+    first = start()
+    first.submit(1, "echo up; sleep 1.5; exit 5", nodes=2)
+    for _ in range(2):
+        first.until(lambda r: r["state"] == "log")
+    assert is_set(api) is before
+    first.kill()
+    cluster.call(cluster.control.do_jobset, True)
+    d = start()
+    d.submit(1, "exit 9", nodes=2, **{known: True})
+    assert d.end(1)["exit_status"] == 5
+    assert is_set(api) is before
+    d.do("forget", id=1)
+    api.until(JOBSETS, lambda o: not o["items"])
+    nothing_left(api)
+
+
+def test_jobset_whose_rank_fails(has_sets: None, api: Client, start: Start) -> None:
+    d = start()
+    d.submit(1, '[ "$JOB_COMPLETION_INDEX" = 1 ] && sleep 0.3 && exit 7; ' + FOREVER, nodes=2)
+    end = d.end(1)
+    assert (end["state"], end["exit_status"], end["node"]) == ("ended", 7, 1)
+    failed = api.until(JOBSETS, lambda o: o["items"][0]["status"].get("terminalState"))
+    assert failed["items"][0]["status"]["terminalState"] == "Failed"
+    d.do("forget", id=1)
+    api.until(JOBSETS, lambda o: not o["items"])
+    nothing_left(api)
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.02, 0.5])
+def test_jobset_stopped(has_sets: None, api: Client, start: Start, after_s: float) -> None:
+    """However early: its end is told when nothing is left of it."""
+    d = start()
+    d.submit(1, FOREVER, nodes=2, secret=["A=b"])
+    time.sleep(after_s)
+    d.do("stop", id=1)
+    assert d.end(1)["failure"] == "cancelled"
+    assert names(api, JOBSETS) == [] and names(api, PODS) == []
+    nothing_left(api)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_found_again_and_stopped_at_once(
+    has_sets: None, api: Client, start: Start, nodes: int
+) -> None:
+    first = start()
+    first.submit(1, FOREVER, nodes=nodes)
+    first.until(lambda r: r["state"] == "log")
+    first.kill()
+    d = start()
+    d.submit(1, FOREVER, nodes=nodes, attach=True)
+    d.do("stop", id=1)
+    assert d.end(1)["failure"] == "cancelled"
+    assert names(api, PODS) == []
+    nothing_left(api)
 
 
 # --- why it waits
+
+
+def test_own_secret_comes_later(api: Client, cluster: Cluster, start: Start) -> None:
+    """The pod is there before the Secret that we make for it: that is no reason to tell."""
+    cluster.call(lambda: cluster.faults.add(match="^POST [^ ]*secrets", status=503, times=3))
+    d = start()
+    d.submit(1, 'echo "$KEY"', secret=["KEY=v"])
+    waits = "CreateContainerConfigError"
+    api.until(PODS, lambda o: waits in json.dumps(o["items"]))
+    assert d.end(1)["exit_status"] == 0 and d.log(1) == "v\n"
+    assert [t for t in d.texts("queued") if t] == []
+    d.submit(2, options={"secrets": ["nowhere"]})
+    told = d.until(lambda r: r["id"] == 2 and r["state"] == "queued" and r["text"])
+    assert 'secret "nowhere" not found' in told["text"]
+    d.do("stop", id=2)
+    d.end(2)
 
 
 def test_no_node_and_then_given_up(api: Client, start: Start) -> None:
@@ -375,6 +513,32 @@ def test_check(api: Client, cluster: Cluster, tmp_path: Path) -> None:
     assert all(line["good"] for line in lines), lines
     assert "8 nvidia.com/gpu on 1 node" in texts
     assert "may do in namespace 'default' all that is needed" in texts
+
+
+def test_check_of_jobsets(cluster: Cluster, tmp_path: Path) -> None:
+    config = cluster.kubeconfig(tmp_path / "config")
+    seen: list[str] = []
+    allowed = cluster.allowed
+
+    def look(user: str, verb: str, group: str, plural: str, sub: str, namespace: str) -> bool:
+        if plural != "jobsets":
+            return allowed(user, verb, group, plural, sub, namespace)
+        seen.append(verb)
+        return verb != "create"
+
+    cluster.allowed = look  # type: ignore[method-assign]
+    shell("check", "{}", kubeconfig=config)
+    assert seen == []  # there are none
+    lines = shell("check", '{"jobset": true}', kubeconfig=config)
+    assert any("JobSet isn't installed" in line["text"] for line in lines if not line["good"])
+    cluster.call(cluster.control.do_jobset)
+    shell("check", '{"jobset": false}', kubeconfig=config)
+    assert seen == []
+    lines = shell("check", "{}", kubeconfig=config)
+    assert seen == ["create", "get", "delete"]
+    assert [line["text"] for line in lines if not line["good"]] == [
+        "may not create jobsets in namespace 'default' (else gangs are Indexed Jobs)"
+    ]
 
 
 def test_check_without_rights(cluster: Cluster, tmp_path: Path) -> None:

@@ -313,6 +313,28 @@ def test_gang_on_two_nodes(project: Project) -> None:
     project.nothing_left()
 
 
+def test_gang_is_a_jobset(project: Project) -> None:
+    """Where the cluster has that; what is planned is what is submitted."""
+    steps: Object = {"a": {"run": "true", "gang": {"ranks": 1, "nodes": 2}}}
+    doc = project.document(steps)
+    plan = ["plan", "--with", "kubernetes", "--manifest"]
+    text = project(*plan, doc)
+    assert "# step 'a' is an Indexed Job: https://127.0.0.1" in text and "hasn't JobSet" in text
+    assert '"kind": "Service"' in text and '"kind": "JobSet"' not in text
+    project.cluster.call(project.cluster.control.do_jobset)
+    text = project(*plan, doc)
+    assert "# step 'a' is a JobSet: https://127.0.0.1" in text
+    assert '"kind": "JobSet"' in text and '"kind": "Service"' not in text
+    project("run", "--with", "kubernetes", doc)
+    made = [s for s in project.cluster.store.changes if s.type == "ADDED"]
+    assert [s.obj["kind"] for s in made if s.shelf.startswith("jobset")] == ["JobSet"]
+    project.nothing_left()
+    project.env["KUBECONFIG"] = str(project.folder / "none")
+    text = project(*plan, doc)
+    assert "or a JobSet where the cluster has that; it couldn't be asked: " in text
+    assert '"kind": "Service"' in text
+
+
 DDP = """\
 import os, sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")

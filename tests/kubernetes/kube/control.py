@@ -13,6 +13,7 @@ expire   {token}                 the token is no longer good; {token, user} make
 grant    {user, namespace}       all rights in a namespace
 skew     {seconds}               the server's clock is off
 scale    {time_scale?, user_time_scale?}
+jobset   {there?}                the add-on is installed, or (there false) removed
 restart  {down_s?}               every connection is cut, refused for a while, then served again
 state                            → counts, failures of the server itself, requests answered
 """
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from . import writes
 from .errors import ApiError
 from .http import Request, Response
+from .resources import Catalogue
 from .store import dump
 
 if TYPE_CHECKING:
@@ -104,6 +106,9 @@ class Control:
 
     def do_skew(self, seconds: float) -> None:
         self.cluster.store.clock.skew_s = seconds
+
+    def do_jobset(self, there: bool = True) -> None:
+        self.cluster.catalogue = Catalogue(there)
 
     def do_scale(self, **given: float) -> None:
         for key, value in given.items():

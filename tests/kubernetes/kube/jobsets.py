@@ -39,7 +39,9 @@ class JobSets:
 
     def sync(self, namespace: str, name: str) -> None:
         js = self.store.get(SHELF, namespace, name)
-        if js is None or any(c["status"] == "True" for c in js["status"].get("conditions") or []):
+        if js is None or "deletionTimestamp" in js["metadata"]:
+            return
+        if any(c["status"] == "True" for c in js["status"].get("conditions") or []):
             return
         owner = {
             "apiVersion": js["apiVersion"],

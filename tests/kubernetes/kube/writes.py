@@ -101,6 +101,8 @@ def complete(cluster: Cluster, kind: str, obj: Object) -> tuple[Object, list[Cau
     elif kind == "Namespace":
         obj = {**obj, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
     elif kind in ("ResourceQuota", "JobSet"):
+        if kind == "JobSet":
+            validate.jobset(obj)
         obj = {**obj, "status": {}}
     elif kind == "PriorityClass":
         obj = {"preemptionPolicy": "PreemptLowerPriority", **obj}
