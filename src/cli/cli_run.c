@@ -393,6 +393,39 @@ static int read_clone(const stk_cli *cli, stk_run_options *ret, stk_err *err)
     return 0;
 }
 
+/* A program that names the option itself takes it; flows take --with. */
+static bool program_takes(const char *file, const char *option)
+{
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    return stk_file_read(file, STK_LIMIT_SPEC_BYTES, &text, &len, NULL) < 0 ||
+           strstr(text, option) != NULL ||
+           (strcmp(option, "--with") == 0 && strstr(text, "FlowSpec") != NULL);
+}
+
+/* Words behind a program are its own; one that says where steps run was most likely meant for us,
+ * and would be ignored in silence. */
+static void note_place_behind(const char *file, char **args)
+{
+    static const char *const options[] = {"--with", "--stack"};
+    for (; *args != NULL && strcmp(*args, "--") != 0; args++) {
+        for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+            size_t n = strlen(options[i]);
+            const char *end = strncmp(*args, options[i], n) == 0 ? *args + n : NULL;
+            bool is_next = end != NULL && *end == '\0' && args[1] != NULL;
+            if ((!is_next && (end == NULL || *end != '=')) || program_takes(file, options[i])) {
+                continue;
+            }
+            const char *stack = is_next ? args[1] : end + 1;
+            fprintf(stderr,
+                    "stoker: '%s %s' behind %s is that program's word, not Stoker's, so steps run "
+                    "here; for that stack say: stoker run %s %s %s\n",
+                    options[i], stack, file, options[i], stack, file);
+            return;
+        }
+    }
+}
+
 static int run_run(stk_cli *cli)
 {
     stk_err err = {0};
@@ -414,6 +447,9 @@ static int run_run(stk_cli *cli)
         if (status != 0) {
             return status;
         }
+    }
+    if (!piped && stk_cli_is_program(target) && options.with == NULL && !options.quiet) {
+        note_place_behind(target, stk_cli_args(cli) + 1);
     }
     if (!piped && stk_cli_is_python(target)) {
         return stk_cli_exec_python(cli, &options, target, stk_cli_args(cli) + 1);

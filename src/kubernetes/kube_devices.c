@@ -13,8 +13,6 @@ static const struct {
     {"nvidia", "nvidia.com/gpu", "nvidia.com/gpu.product"},
     {"amd", "amd.com/gpu", NULL},
     {"intel", "gpu.intel.com/i915", NULL},
-    {"habana", "habana.ai/gaudi", NULL},
-    {"huawei", "huawei.com/Ascend910", NULL},
     {"aws", "aws.amazon.com/neuron", NULL},
     {"google", "google.com/tpu", NULL},
 };
@@ -135,6 +133,43 @@ static int read_alternatives(stk_kube_maker *m, const char **vendor, int64_t *n,
     return 0;
 }
 
+static const char *counted_vendor(const char *resource, bool *ret_is_whole)
+{
+    char line[300];
+    (void)snprintf(line, sizeof line, "%s\n", resource);
+    for (size_t i = 0; i < sizeof counted / sizeof *counted; i++) {
+        if (strncmp(line, counted[i].begins, strlen(counted[i].begins)) == 0) {
+            *ret_is_whole = counted[i].is_whole;
+            return counted[i].vendor;
+        }
+    }
+    return NULL;
+}
+
+/* Devices that the agent has no eyes for would be refused in the pod, or used unseen. */
+static int refuse_uncounted(stk_kube_maker *m, const char *vendor, const char *resource, int64_t n)
+{
+    static const char *const known[][2] = {{"habana", "habana.ai/gaudi"},
+                                           {"huawei", "huawei.com/Ascend910"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        resource = resource == NULL && strcmp(known[i][0], vendor) == 0 ? known[i][1] : resource;
+    }
+    if (resource == NULL) {
+        return refuse(m, stk_arena_printf(m->arena, "gpu_vendor '%s' is not known", vendor),
+                      "it can be nvidia, amd, intel, aws, google, or one of their resources, like "
+                      "nvidia.com/gpu.shared");
+    }
+    return refuse(m,
+                  stk_arena_printf(m->arena,
+                                   "devices of %s can't be counted in their container, so whether "
+                                   "the step got them would stay unknown",
+                                   resource),
+                  stk_arena_printf(m->arena,
+                                   "say them as extended_resources: {%s: %lld}, which are asked of "
+                                   "the cluster and left to the step",
+                                   resource, (long long)n));
+}
+
 static int read_gpus(stk_kube_maker *m, ask *a)
 {
     const stk_resources *r = m->job->resources;
@@ -166,10 +201,10 @@ static int read_gpus(stk_kube_maker *m, ask *a)
             label = vendors[i].label;
         }
     }
-    if (a->resource == NULL) {
-        return refuse(m, stk_arena_printf(m->arena, "gpu_vendor '%s' is not known", vendor),
-                      "it can be nvidia, amd, intel, habana, huawei, aws, google, or a resource "
-                      "with a slash, like example.com/card");
+    bool is_whole = false;
+    const char *asked = resource != NULL ? resource : a->resource;
+    if (asked == NULL || counted_vendor(asked, &is_whole) == NULL) {
+        return refuse_uncounted(m, vendor, asked, a->n);
     }
     if (n_classes == 0 && class != NULL) {
         classes[n_classes++] = class;
@@ -430,12 +465,10 @@ const char *stk_kube_asked(const stk_kube_maker *m, const json_t *resources)
     {
         const char *text = json_string_value(amount);
         long long n = text != NULL ? strtoll(text, NULL, 10) : json_integer_value(amount);
-        const char *line = stk_arena_printf(m->arena, "%s\n", name);
-        for (size_t i = 0; n > 0 && line != NULL && i < sizeof counted / sizeof *counted; i++) {
-            if (strncmp(line, counted[i].begins, strlen(counted[i].begins)) == 0) {
-                return stk_arena_printf(m->arena, "%s %lld", counted[i].vendor,
-                                        counted[i].is_whole ? n : 1);
-            }
+        bool is_whole = false;
+        const char *vendor = n > 0 ? counted_vendor(name, &is_whole) : NULL;
+        if (vendor != NULL) {
+            return stk_arena_printf(m->arena, "%s %lld", vendor, is_whole ? n : 1);
         }
     }
     return NULL;

@@ -105,8 +105,7 @@ def test_shell_text_is_left_alone() -> None:
             {},
             {"gpu.intel.com/xe": "1"},
         ),
-        ({"gpu_count": 8}, {"gpu_vendor": "habana"}, {"habana.ai/gaudi": "8"}),
-        ({"gpu_count": 1}, {"gpu_vendor": "example.com/card"}, {"example.com/card": "1"}),
+        ({"gpu_count": 2}, {"gpu_vendor": "amd.com/cpx_nps4"}, {"amd.com/cpx_nps4": "2"}),
         ({"gpu_count": 3, "gpu_class": "1g.10gb"}, {}, {"nvidia.com/mig-1g.10gb": "3"}),
         ({"gpu_class": "mig-7g.80gb"}, {}, {"nvidia.com/mig-7g.80gb": "1"}),
         (
@@ -226,6 +225,18 @@ REFUSALS: list[tuple[Object, Object, str, str]] = [
     ({}, {"gpu_count": 1, "gpu_memory_bytes": 10**9}, "a share of a GPU", "nvidia.com/gpu.shared"),
     ({}, {"gpu_count": 1, "gpu_class": "mig"}, "names no profile", "1g.10gb"),
     ({}, {"gpu_count": 1, "gpu_vendor": "arm"}, "'arm' is not known", "it can be nvidia"),
+    (
+        {},
+        {"gpu_count": 8, "gpu_vendor": "habana"},
+        "habana.ai/gaudi can't be counted in their container",
+        "extended_resources: {habana.ai/gaudi: 8}",
+    ),
+    (
+        {"gpu": 1, "gpu_vendor": "example.com/card"},
+        {},
+        "example.com/card can't be counted",
+        "extended_resources: {example.com/card: 1}",
+    ),
     (
         {},
         {"gpu_count": 1, "gpu_vendor": "amd", "gpu_class": "MI300X"},
