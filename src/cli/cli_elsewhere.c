@@ -1,7 +1,9 @@
 #include "cli/cli_elsewhere.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "cli/cli_containers.h"
 #include "image/image.h"
@@ -138,6 +140,119 @@ static const char *env_value(const char *const *env, const char *name)
     return NULL;
 }
 
+/* --- for which machines --- */
+
+static const char *text_at(const json_t *map, const char *key)
+{
+    return json_string_value(json_object_get(map, key));
+}
+
+static bool is_grace(const char *class)
+{
+    return class != NULL &&
+           (strcasestr(class, "GH200") != NULL || strcasestr(class, "GB200") != NULL ||
+            strcasestr(class, "GB300") != NULL);
+}
+
+/* The architecture that a step's place asks for, in Docker's words; NULL: it doesn't say. */
+static const char *arch_of(const stk_place *place)
+{
+    json_t *options = place->options == NULL ? NULL : json_loads(place->options, 0, NULL);
+    const json_t *pod = json_object_get(options, "pod_settings");
+    const json_t *selectors[] = {json_object_get(options, "node_selector"),
+                                 json_object_get(options, "node_selectors"),
+                                 json_object_get(pod, "node_selectors")};
+    const char *said = text_at(options, "arch");
+    for (size_t i = 0; said == NULL && i < sizeof selectors / sizeof *selectors; i++) {
+        said = text_at(selectors[i], "kubernetes.io/arch");
+    }
+    const char *class = text_at(options, "gpu_type");
+    class = class == NULL && place->resources != NULL ? place->resources->gpu_class : class;
+    bool is_arm = said != NULL ? strcasecmp(said, "arm64") == 0 || strcasecmp(said, "aarch64") == 0
+                               : is_grace(class);
+    const char *arch = is_arm ? "arm64" : said != NULL ? "amd64" : NULL;
+    json_decref(options);
+    return arch;
+}
+
+static int refuse_arch(const stk_cli_elsewhere *e, const stk_spec *spec, uint32_t i,
+                       const char *what, const char *hint, stk_err *err)
+{
+    stk_err_set(err, STK_E_RESOURCES, "step '%s' is to run on %s machines of stack '%s', and %s",
+                stk_spec_step(spec, i)->name, arch_of(&e->steps[i]), e->steps[i].stack->name,
+                what != NULL ? what : "its image is for others");
+    stk_err_hint(err, "%s", hint);
+    return STK_E_RESOURCES;
+}
+
+/* Is it there for what the place asks for? STK_E_RESOURCES: no; another error: nobody knows. */
+static int ask_registry(const stk_cli_elsewhere *e, const stk_spec *spec, uint32_t i,
+                        const stk_image_ref *ref, stk_image_config *ret, stk_err *err)
+{
+    const char *arch = arch_of(&e->steps[i]);
+    const char *name = stk_image_text(ref, e->arena);
+    int rc = stk_image_remote(ref, arch != NULL ? arch : "amd64", e->arena, ret, err);
+    bool is_other = rc == 0 && arch != NULL && ret->arch != NULL && strcmp(ret->arch, arch) != 0;
+    if (arch == NULL || (rc != STK_E_RESOURCES && !is_other)) {
+        return rc == STK_E_RESOURCES ? STK_E_NOT_FOUND : rc; /* it may be what the nodes are */
+    }
+    return refuse_arch(e, spec, i,
+                       is_other ? stk_arena_printf(e->arena, "image %s is for %s", name, ret->arch)
+                                : stk_arena_dup(e->arena, err->text),
+                       "take an image built for it", err);
+}
+
+/* What brings our program into the image is for some machines as well. */
+static int check_carry(const stk_cli_elsewhere *e, const stk_spec *spec, uint32_t i, stk_err *err)
+{
+    const stk_stack *stack = e->steps[i].stack;
+    const char *arch = arch_of(&e->steps[i]);
+    stk_image_config config = {0};
+    stk_image_ref ref;
+    stk_err why = {0};
+    if (arch == NULL) {
+        return 0;
+    }
+    if (strcmp(stack->carry, "store") == 0 && strcmp(arch, stk_image_arch()) != 0) {
+        return refuse_arch(
+            e, spec, i,
+            stk_arena_printf(e->arena, "this machine, whose Stoker is carried there, is %s",
+                             stk_image_arch()),
+            "say `carry: volume` with what `stoker carry` makes on such a machine", err);
+    }
+    if (strcmp(stack->carry, "image") != 0 || stack->runner_image == NULL ||
+        stk_image_parse(stack->runner_image, e->arena, &ref, &why) < 0 ||
+        ask_registry(e, spec, i, &ref, &config, &why) != STK_E_RESOURCES) {
+        return 0;
+    }
+    return refuse_arch(e, spec, i,
+                       stk_arena_printf(e->arena, "runner_image %s isn't", stack->runner_image),
+                       "build it with `make runner-image` on such a machine", err);
+}
+
+static int note_unseen(const stk_image_ref *ref, const stk_err *why, stk_arena *arena,
+                       stk_plan *plan, stk_err *err)
+{
+    const char *name = stk_image_text(ref, arena);
+    if (name == NULL) {
+        return no_memory(err);
+    }
+    if (why->code == STK_E_ENV) {
+        return stk_plan_remark(plan, err, "image %s isn't checked: %s can't be reached from here",
+                               name, ref->registry);
+    }
+    size_t n = strncmp(why->text, "image ", 6) == 0 ? 6 + strlen(name) : 0;
+    const char *text =
+        n > 0 && strncmp(why->text + 6, name, n - 6) == 0 ? why->text + n : why->text;
+    return stk_plan_remark(plan, err, "image %s isn't checked: %s", name,
+                           text + strspn(text, ": "));
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
 /* Registries are asked once for each image. */
 static int look(stk_cli_elsewhere *e, const stk_spec *spec, uint32_t i, stk_plan *plan,
                 stk_err *err)
@@ -146,23 +261,27 @@ static int look(stk_cli_elsewhere *e, const stk_spec *spec, uint32_t i, stk_plan
     stk_image_config config = {0};
     stk_image_ref ref;
     stk_err why = {0};
-    for (uint32_t k = 0; k < i; k++) { /* one of an earlier step */
-        if (is_away(e, k) && e->images[k] != NULL && e->steps[k].image != NULL &&
-            strcmp(e->steps[k].image, image) == 0) {
+    int rc = check_carry(e, spec, i, err);
+    for (uint32_t k = 0; k < i && rc == 0; k++) { /* one of an earlier step */
+        if (is_away(e, k) && e->images[k] != NULL && same_text(e->steps[k].image, image) &&
+            same_text(arch_of(&e->steps[k]), arch_of(&e->steps[i]))) {
             e->images[i] = e->images[k];
             e->paths[i] = e->paths[k];
             return check_image(e, spec, i, NULL, plan, err);
         }
     }
-    int rc = stk_image_parse(image, e->arena, &ref, err);
+    rc = rc < 0 ? rc : stk_image_parse(image, e->arena, &ref, err);
     if (rc < 0) {
         return rc;
     }
     e->images[i] = image;
-    if (stk_image_remote(&ref, "amd64", e->arena, &config, &why) < 0) {
-        rc = stk_plan_remark(plan, err,
-                             "from here nobody can look at %s: whether it fits will be seen on %s",
-                             why.text, stk_place_word(e->steps[i].kind));
+    rc = ask_registry(e, spec, i, &ref, &config, &why);
+    if (rc == STK_E_RESOURCES) {
+        *err = why;
+        return rc;
+    }
+    if (rc < 0) {
+        rc = note_unseen(&ref, &why, e->arena, plan, err);
         return rc < 0 ? rc : check_image(e, spec, i, NULL, plan, err);
     }
     e->paths[i] = env_value(config.env, "PYTHONPATH");
@@ -213,7 +332,8 @@ static int build(stk_cli_elsewhere *e, const stk_spec *spec, const stk_run_optio
                            .image = place->image,
                            .docker = place->docker,
                            .allows_cpu_build = true,
-                           .use = {.python = step->python != NULL, .arch = "amd64"}};
+                           .use = {.python = step->python != NULL,
+                                   .arch = arch_of(place) != NULL ? arch_of(place) : "amd64"}};
     const stk_image_prepare how = {.folder = stk_spec_folder(spec),
                                    .python = options->python,
                                    .registry = place->stack->registry,

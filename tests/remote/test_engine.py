@@ -130,15 +130,16 @@ def test_there_and_back(project: Project) -> None:
 class Registry:
     """One image, of changing content."""
 
-    def __init__(self) -> None:
+    def __init__(self, *archs: str) -> None:
         self.content = "first"
+        self.asked: list[str] = []
         registry = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 config = json.dumps(
                     {
-                        "architecture": "amd64",
+                        "architecture": archs[-1] if archs else "amd64",
                         "os": "linux",
                         "config": {
                             "Env": ["PYTHONPATH=/of/the/image"],
@@ -152,7 +153,15 @@ class Registry:
                     "config": {"digest": digest, "size": len(config)},
                     "layers": [],
                 }
+                registry.asked.append(self.path)
                 body = config if "/blobs/" in self.path else json.dumps(manifest).encode()
+                if len(archs) > 1 and "sha256:" not in self.path:
+                    digest = "sha256:" + hashlib.sha256(body).hexdigest()
+                    several = [
+                        {"digest": digest, "platform": {"os": "linux", "architecture": arch}}
+                        for arch in archs
+                    ]
+                    body = json.dumps({"schemaVersion": 2, "manifests": several}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -191,6 +200,66 @@ def test_image_by_content(project: Project) -> None:
     assert granted == {"name": registry.image + ":1", "pinned": images[2]}
     assert not asked or set(asked) <= set(images)  # those that were forgotten are gone
     registry.server.shutdown()
+
+
+ARM = {"node_selector": {"kubernetes.io/arch": "arm64"}}
+
+
+@pytest.mark.parametrize(
+    ("archs", "step", "refusal"),
+    [
+        (["amd64"], {"backend": {"kubernetes": ARM}}, "img:1 is for amd64"),
+        (["amd64", "s390x"], {"backend": {"kubernetes": ARM}}, "it has: linux/amd64, linux/s390x"),
+        (["amd64"], {"resources": {"gpu_count": 1, "gpu_class": "GH200"}}, "img:1 is for amd64"),
+        (["amd64", "arm64"], {"backend": {"kubernetes": ARM}}, None),
+        (["arm64"], {"backend": {"kubernetes": ARM}}, None),
+        (["arm64"], {}, None),  # which machines these are nobody said
+    ],
+)
+def test_image_for_the_machines(
+    project: Project, archs: list[str], step: Any, refusal: Any
+) -> None:
+    """Said by `plan`, and by `run` before anything is submitted."""
+    registry = Registry(*archs)
+    image = {"docker": {"parent_image": registry.image + ":1"}}
+    doc = project.document({"a": {"run": "true", **image, **step}})
+    for word in ["plan", "run"] if refusal else ["plan"]:
+        done = project(word, "--with", "prod", doc)
+        said = done.stdout + done.stderr
+        assert (done.returncode != 0) == bool(refusal), said
+        if refusal:
+            assert (
+                "step 'a' is to run on arm64 machines of stack 'prod'" in said and refusal in said
+            )
+    assert not project.cluster.history
+    registry.server.shutdown()
+
+
+def test_program_for_the_machines(project: Project) -> None:
+    """An image fits, and what brings our program into it doesn't."""
+    runner, registry = Registry("amd64"), Registry("amd64", "arm64")
+    doc = json.loads((project.folder / "stoker.yaml").read_text())
+    doc["stacks"]["prod"] |= {
+        "runner_image": runner.image + ":1",
+        "default_image": registry.image + ":1",
+    }
+    step = {"a": {"run": "true", "backend": {"kubernetes": ARM}}}
+    for more, why in [({}, "img:1 isn't"), ({"carry": "store"}, "whose Stoker is carried there")]:
+        doc["stacks"]["prod"] |= more
+        project.write("stoker.yaml", json.dumps(doc))
+        told = project("plan", "--with", "prod", project.document(step))
+        assert told.returncode != 0 and why in told.stderr, told.stdout + told.stderr
+    for one in (runner, registry):
+        one.server.shutdown()
+
+
+def test_image_nobody_can_look_at(project: Project) -> None:
+    """On record once for an image, in few words."""
+    doc = project.document({"a": {"run": "true"}, "b": {"run": "true"}})
+    done = project("run", "--with", "prod", doc)
+    note = f"image {IMAGE} isn't checked: 127.0.0.1:1 can't be reached from here"
+    assert done.returncode == 0, done.stderr
+    assert project.show()["notes"] == [note]
 
 
 def test_python(project: Project) -> None:
