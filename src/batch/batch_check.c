@@ -219,11 +219,6 @@ static void check_log(checker *c)
     tell(c, true, "log group /aws/batch/job is %s", there ? "there" : "made by the first job");
 }
 
-static const char *own_getenv(const char *name)
-{
-    return getenv(name);
-}
-
 int stk_batch_check(const stk_driver_config *config,
                     void (*say)(void *arg, bool is_good, const char *text), void *arg,
                     stk_err *err);
@@ -234,8 +229,8 @@ int stk_batch_check(const stk_driver_config *config,
     checker c = {.say = say, .arg = arg, .arena = arena, .err = err};
     int rc = arena != NULL ? 0 : stk_err_set(err, STK_E_NOMEM, "out of memory");
     rc = rc < 0 ? rc
-                : stk_batch_options_read(NULL, config->options, "{}", own_getenv, arena, &c.options,
-                                         err);
+                : stk_batch_options_read(NULL, config->options, "{}", stk_batch_default, arena,
+                                         &c.options, err);
     rc = rc < 0 ? rc : stk_aws_open(NULL, &c.aws, err);
     rc = rc < 0 ? rc : stk_aws_region(c.aws, c.region, sizeof c.region, err);
     rc = rc < 0 ? rc : stk_http_session_open(&c.session, err);

@@ -179,11 +179,6 @@ static batch_job *find_job(batch_driver *d, uint32_t id)
     return NULL;
 }
 
-static const char *own_getenv(const char *name)
-{
-    return getenv(name);
-}
-
 static int batch_submit(stk_driver *self, const stk_remote_job *spec, stk_err *err)
 {
     batch_driver *d = (batch_driver *)self;
@@ -212,7 +207,7 @@ static int batch_submit(stk_driver *self, const stk_remote_job *spec, stk_err *e
                        .attach = spec->attach,
                        .look = spec->look};
     (void)snprintf(job->name, sizeof job->name, "%s", spec->name);
-    int rc = stk_batch_ask_read(&d->config, spec, NULL, own_getenv, arena, &job->ask, err);
+    int rc = stk_batch_ask_read(&d->config, spec, NULL, stk_batch_default, arena, &job->ask, err);
     if (rc < 0) {
         free_job(job);
         return rc;
@@ -408,7 +403,7 @@ static int batch_manifest(const stk_driver_config *config, const stk_remote_job 
     if (documents == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "out of memory");
     }
-    int rc = stk_batch_ask_read(config, job, NULL, own_getenv, arena, &ask, err);
+    int rc = stk_batch_ask_read(config, job, NULL, stk_batch_default, arena, &ask, err);
     rc = rc < 0 ? rc : stk_batch_definition(&ask, arena, &documents[0], &name, err);
     rc = rc < 0 ? rc : stk_batch_submit(&ask, name, arena, &documents[1], err);
     if (rc == 0) {

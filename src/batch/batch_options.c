@@ -6,6 +6,7 @@
 
 #include "base/units.h"
 #include "batch/batch_private.h"
+#include "sys/metaflow.h"
 
 typedef enum { TEXT, WHOLE, NUMBER, BOOL, TEXTS, PAIRS } option_type;
 typedef enum { JOB, STACK, ELSEWHERE, REFUSED } option_how;
@@ -169,6 +170,11 @@ static int read_layer(const char *who, const char *text, bool is_stack, stk_aren
     rc = rc < 0 ? rc : check(who, root, is_stack, err);
     *ret = rc == 0 ? root : NULL;
     return rc;
+}
+
+const char *stk_batch_default(const char *name)
+{
+    return stk_metaflow_setting(name, NULL);
 }
 
 static int read_environment(const char *(*getenv_of)(const char *name), stk_arena *arena,

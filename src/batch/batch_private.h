@@ -59,6 +59,8 @@ typedef struct stk_batch_ask {
 int stk_batch_ask_read(const stk_driver_config *config, const stk_remote_job *job,
                        const stk_batch_facts *facts, const char *(*getenv_of)(const char *name),
                        stk_arena *arena, stk_batch_ask *ret, stk_err *err);
+/* The value of a variable of Metaflow's, which its configuration may have (sys/metaflow.h). */
+const char *stk_batch_default(const char *name);
 /* RegisterJobDefinition; *ret_name is "stoker-<32 digits of its digest>". */
 int stk_batch_definition(const stk_batch_ask *ask, stk_arena *arena, const char **ret_request,
                          const char **ret_name, stk_err *err);

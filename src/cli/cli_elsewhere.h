@@ -39,8 +39,8 @@ int stk_cli_elsewhere_images(stk_cli_elsewhere *e, const stk_spec *spec,
                              const stk_run_options *options, const char *logs, stk_plan *plan,
                              bool soft, stk_err *err);
 /* What each step would be submitted as, in the driver's eyes: an option that can't be honoured is
- * STK_E_SPEC, or, if `soft`, a note that begins with "refused". Else also: are their engines known
- * and their stores writable? */
+ * STK_E_SPEC. Are their engines known, and their stores writable (not if `soft`)? If `soft`
+ * all that is a note that begins with "refused". */
 int stk_cli_elsewhere_check(const stk_cli_elsewhere *e, const stk_spec *spec, stk_plan *plan,
                             bool soft, stk_err *err);
 /* What a step elsewhere would be submitted as (stk_remote_preview), for the run "RUN". */

@@ -94,9 +94,9 @@ int stk_cli_elsewhere_documents(const stk_cli_elsewhere *e, const stk_spec *spec
     return rc < 0 && !is_named ? stk_err_context(err, "step '%s'", step->name) : rc;
 }
 
-/* Is there an engine to ask, and a store to leave things in? What is wrong for every step is said
- * once, before any has started. */
-static int check_place(const stk_cli_elsewhere *e, uint32_t k, stk_err *err)
+/* Is there an engine to ask, and (unless `soft`, when nobody is asked) a store to leave things in?
+ * What is wrong for every step is said once, before any has started. */
+static int check_place(const stk_cli_elsewhere *e, uint32_t k, bool soft, stk_err *err)
 {
     const stk_driver_kind *kind = NULL;
     stk_driver_config config;
@@ -107,10 +107,16 @@ static int check_place(const stk_cli_elsewhere *e, uint32_t k, stk_err *err)
     if (driver != NULL) {
         driver->ops->close(driver);
     }
-    rc = rc < 0 ? rc : stk_share_open(e->stacks[k]->store, &share, err);
-    rc = rc < 0 ? rc : stk_share_check(share, err);
+    rc = rc < 0 || soft ? rc : stk_share_open(e->stacks[k]->store, &share, err);
+    rc = rc < 0 || soft ? rc : stk_share_check(share, err);
     stk_share_close(share);
     return rc < 0 ? stk_err_context(err, "stack '%s'", e->stacks[k]->name) : 0;
+}
+
+static int refused(stk_plan *plan, const stk_err *why, stk_err *err)
+{
+    char text[1200];
+    return stk_plan_remark(plan, err, "refused: %s", stk_err_format(why, text, (int)sizeof text));
 }
 
 int stk_cli_elsewhere_check(const stk_cli_elsewhere *e, const stk_spec *spec, stk_plan *plan,
@@ -119,21 +125,25 @@ int stk_cli_elsewhere_check(const stk_cli_elsewhere *e, const stk_spec *spec, st
     int rc = 0;
     for (uint32_t i = 0; e->n > 0 && i < stk_spec_n_steps(spec) && rc == 0; i++) {
         stk_err why = {0};
-        char text[1200];
         const char **documents = NULL;
         uint32_t n = 0;
         rc = is_away(e, i)
                  ? stk_cli_elsewhere_documents(e, spec, i, NULL, NULL, &documents, &n, &why)
                  : 0;
         if (rc < 0 && soft && rc != STK_E_NOMEM) {
-            rc = stk_plan_remark(plan, err, "refused: %s",
-                                 stk_err_format(&why, text, (int)sizeof text));
+            rc = refused(plan, &why, err);
         } else if (rc < 0) {
             *err = why;
         }
     }
-    for (uint32_t k = 0; k < e->n_places && rc == 0 && !soft; k++) {
-        rc = check_place(e, k, err);
+    for (uint32_t k = 0; k < e->n_places && rc == 0; k++) {
+        stk_err why = {0};
+        rc = check_place(e, k, soft, &why);
+        if (rc < 0 && soft && rc != STK_E_NOMEM) {
+            rc = refused(plan, &why, err);
+        } else if (rc < 0) {
+            *err = why;
+        }
     }
     return rc;
 }

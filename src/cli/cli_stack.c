@@ -74,6 +74,7 @@ static json_t *stack_json(const stk_stack *s)
             json_array_append_new(pools, pool_json(&s->pools[i]));
         }
         set_text(doc, "store", s->store);
+        set_text(doc, "store_from", s->store_from);
         set_text(doc, "store_volume", s->store_volume);
         set_text(doc, "carry", s->carry);
         set_text(doc, "runner_image", s->runner_image);
@@ -82,6 +83,13 @@ static json_t *stack_json(const stk_stack *s)
         json_object_set_new(doc, "pending_ms", json_integer(s->pending_ms));
         json_object_set_new(doc, "options",
                             s->options == NULL ? json_object() : json_loads(s->options, 0, NULL));
+        json_t *inherited = json_object();
+        stk_cli_inherited one;
+        for (uint32_t i = 0; stk_cli_stack_inherits(s, i, &one); i++) {
+            json_object_set_new(inherited, one.option,
+                                json_pack("{s:s,s:s}", "value", one.value, "from", one.from));
+        }
+        json_object_set_new(doc, "inherited", inherited);
         json_object_set_new(doc, "resources",
                             s->defaults == NULL ? json_object() : holds_json(s->defaults));
         json_object_set_new(doc, "limits",
@@ -136,7 +144,7 @@ static void put_holds(stk_buf *out, const stk_resources *r)
 static void put_line(stk_buf *out, const char *key, const char *value)
 {
     if (value != NULL) {
-        stk_buf_printf(out, "  %-14s", key);
+        stk_buf_printf(out, "  %-13s ", key);
         stk_text_safe(out, value, "");
         stk_buf_char(out, '\n');
     }
@@ -159,11 +167,17 @@ static void put_stack(stk_buf *out, const stk_stack *s)
         return;
     }
     put_line(out, "store", s->store != NULL ? s->store : "none: no step can run there yet");
+    put_line(out, "  from", s->store_from);
     put_line(out, "store volume", s->store_volume);
     put_line(out, "carry", s->carry);
     put_line(out, "runner image", s->runner_image);
     put_line(out, "volume", s->carry_volume);
     put_line(out, "options", s->options);
+    stk_cli_inherited one;
+    for (uint32_t i = 0; stk_cli_stack_inherits(s, i, &one); i++) {
+        put_line(out, one.option, one.value);
+        put_line(out, "  from", one.from);
+    }
     stk_buf_printf(out, "  %-14s%lld\n", "jobs at once", (long long)s->max_jobs);
     put_line(out, "pending",
              s->pending_ms == 0 ? "as long as it takes"

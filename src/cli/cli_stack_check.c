@@ -12,12 +12,17 @@ typedef struct findings {
     const stk_cli *cli;
     json_t *list; /* with --json */
     bool is_good;
+    char last[1400]; /* what stands in the way of several things is said once */
 } findings;
 
 static void say(void *arg, bool is_good, const char *text)
 {
     findings *f = arg;
     text = text != NULL ? text : "out of memory";
+    if (!is_good && strstr(f->last, text) != NULL) {
+        return;
+    }
+    (void)snprintf(f->last, sizeof f->last, "%s", is_good ? "" : text);
     f->is_good = f->is_good && is_good;
     if (f->list != NULL) {
         json_array_append_new(f->list, json_pack("{s:b,s:s}", "ok", is_good, "text", text));

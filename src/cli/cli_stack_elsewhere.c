@@ -5,6 +5,7 @@
 
 #include "cli/cli_stack.h"
 #include "share/share.h"
+#include "sys/metaflow.h"
 
 void stk_cli_driver_config(const stk_stack *stack, const char *options, const char *run,
                            stk_driver_config *ret)
@@ -20,6 +21,44 @@ void stk_cli_driver_config(const stk_stack *stack, const char *options, const ch
                                .share_url = stack->store,
                                .store_volume = stack->store_volume,
                                .pending_ms = stack->pending_ms};
+}
+
+bool stk_cli_stack_inherits(const stk_stack *stack, uint32_t i, stk_cli_inherited *ret)
+{
+    static const struct {
+        const char *option, *variable;
+    } options[] = {
+#define X(name, type, how, variable, text) {#name, variable},
+#include "tbl/batch_options.def"
+#undef X
+    };
+    bool is_batch = stack->kind == STK_PLACE_BATCH;
+    json_t *own = stack->options == NULL ? NULL : json_loads(stack->options, 0, NULL);
+    bool is_found = false;
+    for (size_t k = 0; is_batch && k < sizeof options / sizeof *options && !is_found; k++) {
+        *ret = (stk_cli_inherited){.option = options[k].option, .variable = options[k].variable};
+        ret->value = ret->variable == NULL || json_object_get(own, ret->option) != NULL
+                         ? NULL
+                         : stk_metaflow_setting(ret->variable, &ret->from);
+        is_found = ret->value != NULL && i-- == 0;
+    }
+    json_decref(own);
+    return is_found;
+}
+
+static void say_inherited(const stk_stack *stack, stk_arena *arena, stk_cli_finding say, void *arg)
+{
+    stk_cli_inherited one;
+    stk_err err = {0};
+    if (stk_metaflow_check(&err) < 0) {
+        say(arg, false, stk_arena_printf(arena, "Metaflow's settings can't be read: %s", err.text));
+    }
+    for (uint32_t i = 0; stk_cli_stack_inherits(stack, i, &one); i++) {
+        bool is_own = strcmp(one.from, one.variable) == 0;
+        say(arg, true,
+            stk_arena_printf(arena, "%s is %s, from %s%s%s", one.option, one.value, one.variable,
+                             is_own ? "" : " in ", is_own ? "" : one.from));
+    }
 }
 
 static void say_error(stk_cli_finding say, void *arg, const char *about, const stk_err *err,
@@ -47,7 +86,9 @@ static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_findin
         say_error(say, arg, "store", &err, arena);
     } else {
         say(arg, true,
-            stk_arena_printf(arena, "store %s can be written, read and listed", stack->store));
+            stk_arena_printf(arena, "store %s can be written, read and listed%s%s", stack->store,
+                             stack->store_from != NULL ? "; it is from " : "",
+                             stack->store_from != NULL ? stack->store_from : ""));
     }
 }
 
@@ -114,6 +155,7 @@ void stk_cli_stack_check_elsewhere(const stk_stack *stack, stk_arena *arena, stk
             stk_arena_printf(arena, "this Stoker can't drive %s", stk_place_word(stack->kind)));
         return;
     }
+    say_inherited(stack, arena, say, arg);
     check_options(stack, kind, arena, say, arg);
     check_store(stack, arena, say, arg);
     if (kind->check(&config, say, arg, &err) < 0) {

@@ -45,7 +45,9 @@ typedef struct stk_stack {
     const char *registry; /* built images are pushed there, or NULL */
     const char *socket;   /* of the container engine, or NULL */
     /* of other machines */
-    const char *store;        /* that they share: s3://…, a folder; or NULL */
+    const char *store; /* that they share: s3://…, a folder; or NULL */
+    const char
+        *store_from; /* who says so, if not the stack: a variable, Metaflow's file; or NULL */
     const char *store_volume; /* of a folder: how containers get it, "pvc:NAME[/path]"; or NULL */
     const char *options;      /* of the backend, for every step (JSON object), or NULL */
     const char *carry;        /* how our program gets into images: "image", "volume", "store" */
@@ -65,9 +67,9 @@ typedef struct stk_stack {
 
 /* The stack of this name for a project: `stoker.yaml` in `folder` or above it, else the built-in
  * ones (one a backend). NULL: "local". Where a stack of other machines names no store it is
- * STOKER_SHARE, else METAFLOW_DATASTORE_SYSROOT_S3 with /stoker behind it. STK_E_NOT_FOUND with a
- * did-you-mean and what there is; STK_E_SPEC with file:line for a wrong file. Texts live in
- * `arena`.
+ * STOKER_SHARE, else METAFLOW_DATASTORE_SYSROOT_S3 (of the environment or of Metaflow's file,
+ * sys/metaflow.h) with /stoker behind it. STK_E_NOT_FOUND with a did-you-mean and what there is;
+ * STK_E_SPEC with file:line for a wrong file. Texts live in `arena`.
  */
 int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_stack *ret,
                    stk_err *err);

@@ -6,6 +6,7 @@
 #include "spec/spec_yaml.h"
 #include "stack/stack_private.h"
 #include "sys/file.h"
+#include "sys/metaflow.h"
 
 enum { FILE_BYTES = 1 << 20, FILE_NODES = 20000, STACKS_MAX = 256, FILE_VERSION = 1 };
 
@@ -249,7 +250,6 @@ static stk_stack blank(const char *name, const char *file, stk_place_kind kind)
 static int complete(stk_stack *stack, stk_arena *arena, stk_err *err)
 {
     const char *share = getenv("STOKER_SHARE");
-    const char *metaflow = getenv("METAFLOW_DATASTORE_SYSROOT_S3");
     if (!stk_place_is_elsewhere(stack->kind)) {
         return 0;
     }
@@ -260,12 +260,17 @@ static int complete(stk_stack *stack, stk_arena *arena, stk_err *err)
     }
     if (stack->store == NULL && share != NULL && *share != '\0') {
         stack->store = stk_arena_dup(arena, share);
+        stack->store_from = "STOKER_SHARE";
         return stack->store == NULL ? no_memory(err) : 0;
     }
-    if (stack->store == NULL && metaflow != NULL && *metaflow != '\0') {
+    const char *from = NULL;
+    const char *metaflow =
+        stack->store != NULL ? NULL : stk_metaflow_setting("METAFLOW_DATASTORE_SYSROOT_S3", &from);
+    if (metaflow != NULL) {
         size_t n = strlen(metaflow);
         n -= metaflow[n - 1] == '/';
         stack->store = stk_arena_printf(arena, "%.*s/stoker", (int)n, metaflow);
+        stack->store_from = from;
         return stack->store == NULL ? no_memory(err) : 0;
     }
     return 0;

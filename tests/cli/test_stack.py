@@ -119,3 +119,75 @@ def test_manifests_are_what_would_be_submitted(cli: Cli) -> None:
     assert (
         "nothing to submit" in cli("plan", "--manifest", cli.document({"a": {"run": "true"}})).err
     )
+
+
+def metaflow(cli: Cli, text: str, name: str = "config.json") -> dict[str, str]:
+    cli.write(f"mf/{name}", text)
+    return {"METAFLOW_HOME": str(cli.folder / "mf"), "HOME": str(cli.folder)}
+
+
+def test_metaflows_settings(cli: Cli) -> None:
+    """Its file, as Metaflow reads it: the environment stands before it, the stack before both."""
+    config = {
+        "METAFLOW_DATASTORE_SYSROOT_S3": "s3://team/mf/",
+        "METAFLOW_BATCH_JOB_QUEUE": "from-file",
+        "METAFLOW_BATCH_DEFAULT_TAGS": {"team": "ml"},
+    }
+    env = metaflow(cli, json.dumps(config))
+    told = json.loads(cli("stack", "show", "batch", "--json", **env).out)
+    path = str(cli.folder / "mf/config.json")
+    assert (told["store"], told["store_from"]) == ("s3://team/mf/stoker", path)
+    assert told["inherited"] == {
+        "queue": {"value": "from-file", "from": path},
+        "aws_batch_tags": {"value": '{"team":"ml"}', "from": path},
+    }
+    shown = cli("stack", "show", "batch", METAFLOW_BATCH_JOB_QUEUE="mine", **env).out.splitlines()
+    queue = next(i for i, line in enumerate(shown) if line.split()[0] == "queue")
+    assert shown[queue].split() == ["queue", "mine"]
+    assert shown[queue + 1].split() == ["from", "METAFLOW_BATCH_JOB_QUEUE"]
+    checked = cli("stack", "check", "batch", **env).out
+    assert f"queue is from-file, from METAFLOW_BATCH_JOB_QUEUE in {path}" in checked
+
+    # what would be submitted says so, too
+    cli.write("stoker.yaml", "stacks: {own: {backend: batch, options: {queue: said}}}")
+    image = {"docker": {"parent_image": "127.0.0.1:1/i:1"}}
+    doc = cli.document({"a": {"run": "true", **image}})
+    for stack, queue_name in [("batch", "from-file"), ("own", "said")]:
+        made = cli("plan", "--with", stack, "--manifest", doc, **env)
+        assert f'"jobQueue":"{queue_name}"' in made.out, made.err
+
+    # a profile, the folder that is meant without METAFLOW_HOME, and files that are no good
+    other = metaflow(cli, '{"METAFLOW_BATCH_JOB_QUEUE": "of-p"}', "config_p.json")
+    assert "of-p" in cli("stack", "show", "batch", METAFLOW_PROFILE="p", **other).out
+    cli.write(".metaflowconfig/config.json", '{"METAFLOW_BATCH_JOB_QUEUE": "at-home"}')
+    assert "at-home" in cli("stack", "show", "batch", HOME=str(cli.folder)).out
+    for bad in (metaflow(cli, "[1]"), {**env, "METAFLOW_PROFILE": "none"}):
+        assert "queue" not in cli("stack", "show", "batch", **bad).out
+        assert "✗ Metaflow's settings can't be read" in cli("stack", "check", "batch", **bad).out
+
+
+def test_nothing_is_configured(cli: Cli) -> None:
+    """What is missing and what to write, at once: by `plan`, which asks nobody, as by `run`."""
+    env = {"HOME": str(cli.folder), "STOKER_SHARE": str(cli.folder.parent / "share")}
+    none = {"AWS_EC2_METADATA_DISABLED": "true"}
+    doc = cli.document({"a": {"run": "true", "docker": {"parent_image": "127.0.0.1:1/i:1"}}})
+
+    def told(stack: str) -> str:
+        planned, ran = (cli(word, "--with", stack, doc, **env, **none) for word in ("plan", "run"))
+        assert planned.code == 0 and "note: refused: " in planned.out, planned.out + planned.err
+        why = planned.out.split("note: refused: ")[1].splitlines()[0]
+        assert ran.code != 0 and why in ran.err, ran.err
+        return why
+
+    assert "name it as runner_image, or say carry: volume" in told("kubernetes")
+    assert "give queue in @batch(…), in the stack's options" in told("batch")
+    own = {"carry_volume": "/opt/stoker"}
+    cluster, queue = (
+        {"backend": "kubernetes", **own},
+        {"backend": "batch", **own, "options": {"queue": "q"}},
+    )
+    cli.write("stoker.yaml", json.dumps({"stacks": {"k": cluster, "b": queue}}))
+    assert "no Kubernetes cluster is known: there is no ~/.kube/config" in told("k")
+    assert "set AWS_REGION, or region in ~/.aws/config" in told("b")
+    checked = cli("stack", "check", "b", **env, **none)
+    assert checked.code == 3 and checked.out.count("AWS_REGION") == 1, checked.out
