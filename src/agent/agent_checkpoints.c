@@ -205,7 +205,7 @@ static void *run(void *arg)
     for (bool over = false; !over;) {
         struct timespec until;
         over = c->is_over;
-        (void)clock_gettime(CLOCK_REALTIME, &until);
+        (void)clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += LOOK_S;
         pthread_mutex_unlock(&c->lock);
         if (store != NULL || (stk_file_exists(a->order.checkpoints) &&
@@ -229,7 +229,11 @@ void stk_agent_checkpoints_begin(agent *a)
         return;
     }
     (void)pthread_mutex_init(&c->lock, NULL);
-    (void)pthread_cond_init(&c->wake, NULL);
+    pthread_condattr_t attr; /* a clock that is set doesn't lengthen a wait */
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&c->wake, &attr);
+    (void)pthread_condattr_destroy(&attr);
     c->is_running = pthread_create(&c->thread, NULL, run, a) == 0;
 }
 

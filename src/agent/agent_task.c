@@ -263,11 +263,12 @@ int stk_agent_task(agent *a, stk_err *err)
     rc = rc < 0 ? rc : open_tails(a, tails, err);
     a->n_oom = count_oom();
     STK_FAILPOINT("agent.task.before");
+    int64_t began_ms = stk_clock_mono_ms(&stk_clock_real);
     a->started_ms = stk_clock_wall_ms(&stk_clock_real);
     rc = rc < 0 ? rc : start(a, &backend, err);
     if (rc == 0) {
         watch(a, backend, tails);
-        a->ended_ms = stk_clock_wall_ms(&stk_clock_real);
+        a->ended_ms = a->started_ms + stk_clock_mono_ms(&stk_clock_real) - began_ms;
         blame_memory(a);
     }
     STK_FAILPOINT("agent.task.after");

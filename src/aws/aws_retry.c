@@ -127,13 +127,11 @@ static void read_error(const stk_http_response *r, char code[80], char *message,
 /* From the answer's Date. true: ours was so wrong that it matters, and is corrected now. */
 static bool learn_time(stk_aws *aws, const stk_http_response *r)
 {
-    char date[64];
-    struct tm tm = {0};
-    if (!stk_http_header(r, "date", date, sizeof date) ||
-        strptime(date, "%a, %d %b %Y %H:%M:%S", &tm) == NULL) {
+    int64_t theirs = stk_http_date_ms(r);
+    if (theirs < 0) {
         return false;
     }
-    int64_t skew = (int64_t)timegm(&tm) * 1000 - stk_clock_wall_ms(&stk_clock_real);
+    int64_t skew = theirs - stk_clock_wall_ms(&stk_clock_real);
     int64_t old = aws->skew_ms;
     if (llabs(skew - old) < SKEW_MIN_MS) {
         return false;

@@ -46,7 +46,7 @@ int stk_kube_config_load(const json_t *options, stk_arena *arena, stk_kube_confi
 typedef struct stk_kube_auth {
     char *header;     /* "Authorization: …", or NULL: none */
     char *cert, *key; /* of a plugin, PEM, or NULL */
-    int64_t until_ms; /* to be asked for again then (wall clock); 0: not yet asked for */
+    int64_t until_ms; /* to be asked for again then (monotonic); 0: not yet asked for */
     bool refused;     /* a 401: ask for another one */
 } stk_kube_auth;
 
@@ -95,6 +95,10 @@ enum { STK_KUBE_NAME = 63 };
 #define STK_KUBE_MAIN "main"
 #define STK_KUBE_LABEL_RUN "stoker.run"
 #define STK_KUBE_LABEL_JOB "stoker.job"
+#define STK_KUBE_LABEL_ATTEMPT "stoker.attempt"
+#define STK_KUBE_LABEL_KEEP "stoker.keep" /* it stays until its ttlSecondsAfterFinished */
+#define STK_KUBE_NOTE_ID "stoker.id"      /* an annotation: the task's number in the run's record */
+#define STK_KUBE_SELECT_OURS "app.kubernetes.io%%2Fmanaged-by%%3Dstoker"
 
 /* A text as a label's value: what can't stand in one becomes '-'. `buf` of STK_KUBE_NAME + 1. */
 const char *stk_kube_label(const char *text, char *buf);
@@ -205,6 +209,7 @@ typedef struct stk_kube_request {
     const char *method, *way; /* "/api/v1/…?…" */
     const char *body;         /* JSON, or NULL */
     const char *type;         /* of the body; NULL: application/json */
+    const char *accept;       /* of the answer; NULL: application/json */
     int64_t idle_ms;          /* 0: 30 s */
     bool (*on_body)(void *arg, const void *data, size_t n);
     void (*done)(void *arg, const stk_kube_answer *answer);
@@ -216,6 +221,8 @@ int stk_kube_ask(stk_kube_api *api, const stk_kube_request *request, uint64_t *r
                  stk_err *err);
 /* Its `arg`, for who must free it; NULL: over already. */
 void *stk_kube_stop(stk_kube_api *api, uint64_t id);
+/* All whose `arg` is this. */
+void stk_kube_stop_all(stk_kube_api *api, const void *arg);
 void stk_kube_api_done(stk_kube_api *api);
 int64_t stk_kube_now(void);
 /* Text for a query; in the arena. */

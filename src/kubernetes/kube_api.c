@@ -9,7 +9,7 @@
 #include "sys/clock.h"
 
 enum { IDLE_MS = 30000, CONNECT_MS = 10000, BODY_MAX = 64 << 20 };
-enum { BACKOFF_MS = 250, BACKOFF_MAX_MS = 15000 };
+enum { BACKOFF_MS = 250, BACKOFF_MAX_MS = 15000, SKEW_MIN = 5 };
 
 static const stk_json_limits limits = {BODY_MAX, 8u << 20, STK_LIMIT_DEPTH};
 
@@ -137,6 +137,23 @@ static void read_status(stk_kube_answer *a, stk_arena *arena, const stk_http_res
     }
 }
 
+/* A token is good from one time to another: is it our clock that says so otherwise? */
+static const char *with_clocks(const char *text, const stk_http_response *response,
+                               stk_arena *arena)
+{
+    int64_t theirs = stk_http_date_ms(response);
+    int64_t ours = stk_clock_wall_ms(&stk_clock_real);
+    long long minutes = (theirs - ours) / 60000;
+    const char *more = theirs < 0 || (minutes < SKEW_MIN && minutes > -SKEW_MIN)
+                           ? NULL
+                           : stk_arena_printf(arena,
+                                              "%s; this machine's clock is %lld minutes %s the "
+                                              "server's: set it right",
+                                              text, minutes < 0 ? -minutes : minutes,
+                                              minutes < 0 ? "ahead of" : "behind");
+    return more == NULL ? text : more;
+}
+
 static void answered(void *arg, int rc, stk_http_response *response, const stk_err *err)
 {
     call *c = arg;
@@ -169,6 +186,7 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
             api->down_since_ms = 0;
         }
         if (a.status == 401) { /* a token may expire: once more, with another one */
+            a.text = with_clocks(a.text, response, arena);
             api->n_401++;
             a.again = api->n_401 < 4;
             a.fatal = !a.again;
@@ -193,7 +211,12 @@ int stk_kube_ask(stk_kube_api *api, const stk_kube_request *request, uint64_t *r
     char type[128];
     char *url = NULL;
     const char *headers[5] = {"Accept: application/json", "User-Agent: stoker/" STK_VERSION};
+    char accept[128];
     size_t n = 2;
+    if (request->accept != NULL) {
+        (void)snprintf(accept, sizeof accept, "Accept: %s", request->accept);
+        headers[0] = accept;
+    }
     if (request->body != NULL) { /* libcurl's own would be a web form's */
         (void)snprintf(type, sizeof type, "Content-Type: %s",
                        request->type == NULL ? "application/json" : request->type);
@@ -251,6 +274,16 @@ void *stk_kube_stop(stk_kube_api *api, uint64_t id)
         }
     }
     return NULL;
+}
+
+void stk_kube_stop_all(stk_kube_api *api, const void *arg)
+{
+    for (call *c = api->calls, *next; c != NULL; c = next) {
+        next = c->next;
+        if (c->arg == arg) {
+            (void)stk_kube_stop(api, c->id);
+        }
+    }
 }
 
 void stk_kube_api_done(stk_kube_api *api)

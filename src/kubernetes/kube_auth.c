@@ -17,6 +17,7 @@
 #include "sys/spawn.h"
 
 enum { ANSWER_BYTES = 1 << 20, PLUGIN_MS = 60000, FILE_MS = 60000, EARLY_MS = 10000 };
+enum { BORN_OLD_MS = 60000 };
 
 extern char **environ;
 
@@ -178,13 +179,17 @@ static int run_plugin(const stk_kube_config *c, stk_buf *said, stk_err *err)
     return rc;
 }
 
-static int64_t time_of(const char *text)
+/* When it is to be asked again, on our own clock. What has expired as it comes was made by another
+ * clock than ours: it is used, the server says when it isn't good any more. */
+static int64_t good_until(const char *text)
 {
     struct tm tm = {0};
+    int64_t now = stk_kube_now();
     if (text == NULL || strptime(text, "%Y-%m-%dT%H:%M:%S", &tm) == NULL) {
         return INT64_MAX;
     }
-    return (int64_t)timegm(&tm) * 1000;
+    int64_t left = (int64_t)timegm(&tm) * 1000 - stk_clock_wall_ms(&stk_clock_real);
+    return left > EARLY_MS ? now + left - EARLY_MS : now + BORN_OLD_MS;
 }
 
 static int ask_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err)
@@ -208,14 +213,13 @@ static int ask_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *er
     free(auth->key);
     auth->cert = cert == NULL ? NULL : strdup(cert);
     auth->key = key == NULL ? NULL : strdup(key);
-    int64_t until = time_of(json_string_value(json_object_get(status, "expirationTimestamp")));
-    auth->until_ms = until == INT64_MAX ? until : until - EARLY_MS;
+    auth->until_ms = good_until(json_string_value(json_object_get(status, "expirationTimestamp")));
     return token == NULL ? 0 : set_bearer(auth, token, err);
 }
 
 int stk_kube_auth_refresh(const stk_kube_config *config, stk_kube_auth *auth, stk_err *err)
 {
-    int64_t now = stk_clock_wall_ms(&stk_clock_real);
+    int64_t now = stk_kube_now();
     if (auth->until_ms > now && !auth->refused) {
         return 0;
     }

@@ -262,6 +262,7 @@ static void close_driver(stk_driver *self)
             break;
         }
     }
+    stk_kube_sweep(k);
     while (k->first != NULL) {
         stk_kube_task_free(k->first);
     }

@@ -16,6 +16,7 @@ typedef struct stk_kube_log {
     char stamp[40];  /* of the last line that was passed on */
     uint32_t n_same; /* lines passed on with that stamp */
     uint32_t n_skip; /* of those, still to come again after a cut */
+    bool is_behind;  /* after a cut, what comes may have been passed on */
     size_t n_part;   /* bytes passed on of a line that hasn't ended */
     stk_buf rest;    /* of a line that hasn't ended */
 } stk_kube_log;
@@ -149,6 +150,10 @@ void stk_kube_task_settle(stk_kube_task *t, int64_t now);
 int stk_kube_space_get(stk_kube *k, const char *name, stk_kube_space **ret, stk_err *err);
 void stk_kube_space_step(stk_kube_space *s, int64_t now);
 void stk_kube_spaces_free(stk_kube *k);
+
+/* --- kube_sweep --- */
+/* Waits for seconds at most. */
+void stk_kube_sweep(stk_kube *k);
 
 /* --- kube_logs --- */
 bool stk_kube_logs_step(stk_kube_task *t, int64_t now);       /* false: some have to wait */

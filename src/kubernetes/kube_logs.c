@@ -54,16 +54,17 @@ static void hear_line(stk_kube_task *t, stk_kube_log *log, const char *line, siz
         return;
     }
     memcpy(stamp, line, n_stamp);
-    int order = strcmp(stamp, log->stamp);
+    int order = strcmp(stamp, log->stamp); /* stamps go back where a node's clock is set */
     bool is_part_of = log->n_part > 0 && order == 0 && log->n_skip == 0;
-    if (order < 0 || (order == 0 && log->n_skip > 0)) {
+    if (log->is_behind && (order < 0 || (order == 0 && log->n_skip > 0))) {
         log->n_skip -= order == 0 && whole ? 1 : 0;
         return;
     }
+    log->is_behind = false;
     size_t known = is_part_of && log->n_part <= n_text ? log->n_part : 0;
     (void)stk_buf_add(out, text + known, n_text - known);
     log->n_part = whole ? 0 : n_text;
-    if (order > 0) {
+    if (order != 0) {
         memcpy(log->stamp, stamp, sizeof stamp);
         log->n_same = 0;
         log->n_skip = 0;
@@ -158,15 +159,18 @@ static void on_end(void *arg, const stk_kube_answer *a)
 static void open_log(stk_kube_task *t, stk_kube_log *log, const stk_kube_pod *p, bool is_last)
 {
     stk_kube *k = t->kube;
-    char since[64] = "";
+    char since[80] = "";
     heard *h = calloc(1, sizeof *h);
     if (h == NULL) {
         return;
     }
     *h = (heard){t, log};
-    if (*log->stamp != '\0') { /* whole seconds are what the kubelet is told */
-        (void)snprintf(since, sizeof since, "&sinceTime=%.19sZ", log->stamp);
+    if (*log->stamp != '\0') { /* whole seconds are what the kubelet is told, in its own zone */
+        const char *zone = log->stamp + 19 + strspn(log->stamp + 19, ".0123456789");
+        (void)snprintf(since, sizeof since, "&sinceTime=%.19s%s%s", log->stamp,
+                       *zone == '+' ? "%2B" : "", *zone == '+' ? zone + 1 : zone);
     }
+    log->is_behind = *log->stamp != '\0';
     log->n_skip = log->n_same;
     stk_arena_reset(k->scratch);
     const char *way = stk_arena_printf(

@@ -80,7 +80,7 @@ static void put_labels(stk_kube_maker *m, json_t *meta)
                {"stoker.pipeline", j->pipeline},
                {"stoker.step", j->step},
                {"stoker.task", stk_arena_printf(m->arena, "%u", j->task)},
-               {"stoker.attempt", stk_arena_printf(m->arena, "%u", j->attempt)},
+               {STK_KUBE_LABEL_ATTEMPT, stk_arena_printf(m->arena, "%u", j->attempt)},
                {STK_KUBE_LABEL_JOB, j->name}};
     json_t *labels = stk_kube_child(m, meta, "labels");
     char buf[STK_KUBE_NAME + 1];
@@ -93,6 +93,11 @@ static void put_labels(stk_kube_maker *m, json_t *meta)
                                   all[i].text);
             }
         }
+    }
+    stk_kube_set_text(m, stk_kube_child(m, meta, "annotations"), STK_KUBE_NOTE_ID,
+                      stk_arena_printf(m->arena, "%u", j->id));
+    if (stk_kube_true(m->options, "keep", false)) {
+        stk_kube_set_text(m, labels, STK_KUBE_LABEL_KEEP, "true");
     }
     stk_kube_set_text(m, labels, "kueue.x-k8s.io/queue-name",
                       stk_kube_text(m->options, "kueue_queue"));

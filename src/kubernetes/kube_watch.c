@@ -1,6 +1,7 @@
 /* kube_watch: news of a namespace's Jobs and pods of our run. One list, then a watch from its
- * version on; where that is too old (410), or an end came in between, one after the other again.
- * Hearing the same twice is harmless; what a list doesn't know any more is gone. */
+ * version on until that ends, for whatever reason, and again: no version is asked for that the
+ * server may not know any more. Hearing the same twice is harmless; what a list doesn't know any
+ * more is gone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "kubernetes/kube_driver.h"
 
 enum { WATCH_S = 110, WATCH_IDLE_MS = 150000, LIST_MAX = 500, LINE_MAX_BYTES = 16 << 20 };
-enum { QUICK_MS = 1000, RELIST_MS = 60000 };
+enum { QUICK_MS = 1000 };
 
 /* --- what is heard --- */
 
@@ -236,9 +237,8 @@ static void on_watch_end(void *arg, const stk_kube_answer *a)
     stk_buf_clear(&f->line);
     /* One that ends at once, ends at once again. */
     f->not_before_ms = now - f->begun_ms < QUICK_MS ? now + QUICK_MS : now;
-    if (a->status == 410 || a->rc < 0 || now - f->begun_ms > RELIST_MS) {
-        f->listed = false; /* after a cut, and now and then, all of it, whatever was heard */
-    } else if (!a->good && (a->fatal || (!a->again && a->status != 0))) {
+    f->listed = false; /* all of it, whatever was heard: versions may even have begun anew */
+    if (!a->good && a->status != 410 && (a->fatal || (!a->again && a->status != 0))) {
         stumble(f, a, "watch");
     }
 }

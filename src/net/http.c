@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 #include "net/http_curl.h"
 
@@ -156,6 +157,16 @@ bool stk_http_header(const stk_http_response *response, const char *name, char *
         line += strspn(line, "\r\n");
     }
     return false;
+}
+
+int64_t stk_http_date_ms(const stk_http_response *response)
+{
+    char date[64];
+    struct tm tm = {0};
+    return stk_http_header(response, "date", date, sizeof date) &&
+                   strptime(date, "%a, %d %b %Y %H:%M:%S", &tm) != NULL
+               ? (int64_t)timegm(&tm) * 1000
+               : -1;
 }
 
 void stk_http_done(stk_http_response *response)

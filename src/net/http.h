@@ -68,6 +68,8 @@ typedef struct stk_http_response {
 int stk_http_send(const stk_http_request *request, stk_http_response *ret, stk_err *err);
 /* A header's value, case-insensitive, into `value`; false: not there or too long. */
 bool stk_http_header(const stk_http_response *response, const char *name, char *value, size_t size);
+/* Its Date, in wall-clock ms since 1970; -1: it says none. */
+int64_t stk_http_date_ms(const stk_http_response *response);
 void stk_http_done(stk_http_response *response);
 
 /* Nothing is connected or loaded yet. */

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/digest.h"
@@ -451,6 +452,18 @@ int stk_curl_explain(const stk_curl_transfer *t, CURLcode code, stk_err *err)
         return stk_err_sys(err, STK_E_SYS, t->sys, "%s %s: reading what is sent", q->method, url);
     }
     const char *why = t->text[0] != '\0' ? t->text : stk_curl.curl_easy_strerror(code);
+    bool by_time = code == CURLE_PEER_FAILED_VERIFICATION &&
+                   (strstr(why, "not yet") != NULL || strstr(why, "expired") != NULL);
+    if (by_time) { /* of the two, it is mostly ours that is wrong */
+        char now[40];
+        time_t at = (time_t)(stk_clock_wall_ms(&stk_clock_real) / 1000);
+        struct tm tm;
+        (void)strftime(now, sizeof now, "%Y-%m-%d %H:%M UTC", gmtime_r(&at, &tm));
+        return stk_err_set(err, STK_E_ENV,
+                           "%s %s: %s; this machine's clock says %s: set it right, or have the "
+                           "certificate renewed",
+                           q->method, url, why, now);
+    }
     return stk_err_set(err, code == CURLE_OUT_OF_MEMORY ? STK_E_NOMEM : STK_E_ENV, "%s %s: %s",
                        q->method, url, why);
 }

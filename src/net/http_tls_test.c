@@ -19,7 +19,8 @@
 #include "net/http_testing.h"
 #include "sys/file.h"
 
-static char *authority; /* PEM texts */
+static X509 *in_time, *too_early, *too_late; /* the server's certificate */
+static char *authority;                      /* PEM texts */
 static char *server_key;
 static char *client_cert;
 static char *client_key;
@@ -47,14 +48,17 @@ static char *text_of(X509 *cert, EVP_PKEY *key)
     return text;
 }
 
+enum { DAY_S = 86400 };
+static long from_s = -DAY_S, to_s = DAY_S; /* of what is made next */
+
 static X509 *make(EVP_PKEY *key, const char *name, const char *alternative, X509 *issuer,
                   EVP_PKEY *issuer_key)
 {
     X509 *cert = X509_new();
     X509_set_version(cert, 2);
     ASN1_INTEGER_set(X509_get_serialNumber(cert), 1);
-    X509_gmtime_adj(X509_getm_notBefore(cert), -86400);
-    X509_gmtime_adj(X509_getm_notAfter(cert), 86400);
+    X509_gmtime_adj(X509_getm_notBefore(cert), from_s);
+    X509_gmtime_adj(X509_getm_notAfter(cert), to_s);
     X509_set_pubkey(cert, key);
     X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC,
                                (const unsigned char *)name, -1, -1, 0);
@@ -84,6 +88,11 @@ static void make_all(void)
     X509 *ca = make(key[0], "authority", NULL, NULL, NULL);
     X509 *server = make(key[1], "server", "DNS:cluster.internal,IP:127.0.0.1", ca, key[0]);
     X509 *client = make(key[2], "client", NULL, ca, key[0]);
+    from_s = 3600;
+    too_early = make(key[1], "server", "IP:127.0.0.1", ca, key[0]);
+    from_s = -DAY_S;
+    to_s = -3600;
+    too_late = make(key[1], "server", "IP:127.0.0.1", ca, key[0]);
     authority = text_of(ca, NULL);
     server_key = text_of(NULL, key[1]);
     client_cert = text_of(client, NULL);
@@ -95,7 +104,7 @@ static void make_all(void)
     SSL_CTX_set_verify(here.tls, SSL_VERIFY_PEER, NULL); /* asks for one; without: no name */
     (void)SSL_CTX_set_session_id_context(here.tls, (const unsigned char *)"t", 1);
     X509_free(ca);
-    X509_free(server);
+    in_time = server;
     X509_free(client);
     for (int i = 0; i < 3; i++) {
         EVP_PKEY_free(key[i]);
@@ -205,6 +214,23 @@ static void test_who_is_trusted(void **state)
     (void)unlink(path);
 }
 
+/* As for who has a wrong clock. */
+static void test_certificate_of_another_time(void **state)
+{
+    (void)state;
+    stk_http_tls tls = {.ca_data = authority};
+    const char *const words[] = {"not yet valid", "expired"};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(SSL_CTX_use_certificate(here.tls, i == 0 ? too_early : too_late), 1);
+        const char *text = ask(url_at("127.0.0.1"), &tls, NULL);
+        assert_memory_equal(text, "fatal ", 6);
+        assert_non_null(strstr(text, words[i]));
+        assert_non_null(strstr(text, "this machine's clock says 20"));
+    }
+    assert_int_equal(SSL_CTX_use_certificate(here.tls, in_time), 1);
+    assert_string_equal(ask(url_at("127.0.0.1"), &tls, NULL), "nobody");
+}
+
 static void test_client_certificate(void **state)
 {
     (void)state;
@@ -285,6 +311,7 @@ int main(void)
     (void)signal(SIGPIPE, SIG_IGN);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_who_is_trusted, forget),
+        cmocka_unit_test_setup(test_certificate_of_another_time, forget),
         cmocka_unit_test_setup(test_client_certificate, forget),
         cmocka_unit_test_setup(test_server_name, forget),
         cmocka_unit_test_setup(test_session_keeps_connections, forget),

@@ -475,6 +475,30 @@ static const stk_backend_ops ops = {.name = "remote",
                                     .close = op_close,
                                     .usage = op_usage};
 
+typedef struct attempt {
+    uint32_t id, attempt;
+} attempt;
+
+static int is_its_end(void *arg, const stk_event_row *row)
+{
+    const attempt *a = arg;
+    bool ends = row->kind == STK_EV_TASK_SUCCEEDED || row->kind == STK_EV_TASK_FAILED ||
+                row->kind == STK_EV_TASK_CANCELLED;
+    return ends && row->task == a->id && row->attempt == a->attempt;
+}
+
+/* On the thread that closes. */
+static bool is_recorded(void *arg, const char *run, uint32_t id, uint32_t number)
+{
+    const remote_backend *b = arg;
+    attempt a = {id, number};
+    stk_store *store = NULL;
+    bool found = stk_store_open(b->store_path, STK_STORE_READONLY, &store, NULL) == 0 &&
+                 stk_store_events(store, run, 0, is_its_end, &a, NULL) > 0;
+    stk_store_close(store);
+    return found;
+}
+
 static void copy_config(remote_backend *b, const stk_remote_config *from)
 {
     stk_remote_config *c = &b->config;
@@ -497,6 +521,8 @@ static void copy_config(remote_backend *b, const stk_remote_config *from)
         *texts[i] = stk_arena_dup(b->arena, *texts[i]);
     }
     c->driver.options = c->driver.options != NULL ? c->driver.options : "{}";
+    c->driver.is_recorded = is_recorded;
+    c->driver.recorded_arg = b;
     c->carry_at = c->carry_at != NULL ? c->carry_at : "/stoker";
     b->store_path = stk_arena_dup(b->arena, from->store_path);
 }

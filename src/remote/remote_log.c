@@ -235,7 +235,7 @@ static uint64_t free_events(log_event *from, const log_event *to)
 static int wait_some(stk_remote_log *log, int seconds)
 {
     struct timespec until;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += seconds;
     return pthread_cond_timedwait(&log->wake, &log->lock, &until);
 }
@@ -327,7 +327,7 @@ int stk_remote_log_wait(stk_remote_log *log, stk_err *err)
 {
     struct timespec until;
     int sys = 0;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += WAIT_S;
     pthread_mutex_lock(&log->lock);
     uint64_t all = log->n_added;
@@ -375,7 +375,7 @@ int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err)
     if (log == NULL) {
         return 0;
     }
-    (void)clock_gettime(CLOCK_REALTIME, &until);
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += (time_t)(timeout_ms / 1000);
     pthread_mutex_lock(&log->lock);
     while (log->is_busy && log->fence.code == 0 && rc == 0) {
@@ -470,8 +470,12 @@ int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **re
     find_names(log);
     (void)snprintf(log->run, sizeof log->run, "%s", config->run);
     (void)pthread_mutex_init(&log->lock, NULL);
-    (void)pthread_cond_init(&log->wake, NULL);
-    (void)pthread_cond_init(&log->idle, NULL);
+    pthread_condattr_t attr; /* a clock that is set doesn't lengthen a wait */
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&log->wake, &attr);
+    (void)pthread_cond_init(&log->idle, &attr);
+    (void)pthread_condattr_destroy(&attr);
     int rc = log->arena == NULL ? nomem(err) : stk_share_open(config->share_url, &log->share, err);
     rc = rc < 0 ? rc : stk_store_open(stk_store_path(config->store), 0, &log->store, err);
     rc = rc < 0 ? rc : take(log, config, err);

@@ -18,6 +18,7 @@ from kube_driver import ROOT
 from test_pipelines import STOKER, Project, carried  # noqa: F401
 
 KILLS = int(os.environ.get("STOKER_KUBE_KILLS", "8"))
+STEPS = int(os.environ.get("STOKER_KUBE_STEPS", "10"))
 PODS_AT_ONCE = int(os.environ.get("STOKER_KUBE_PODS", "1000"))
 VENV = Path(sys.prefix)
 has_torch = pytest.mark.skipif(
@@ -164,25 +165,44 @@ def test_a_thousand_pods(project: Project) -> None:
     project.nothing_left()
 
 
-@pytest.mark.slow
-def test_killed_at_any_moment(project: Project) -> None:
-    """The engine is killed again and again while ten steps follow each other; each runs once."""
-    seed = int(os.environ.get("STOKER_SEED", time.time_ns() % 100000))
-    print("STOKER_SEED", seed)
-    draw = random.Random(seed)
-    steps = {
-        f"s{i}": {
-            "run": f"echo {i} >> {project.shared}/ran; echo {i} > $STOKER_OUTPUT/n",
+def mixed(project: Project, n: int) -> dict[str, dict[str, object]]:
+    """Steps in two chains: pods, gangs as JobSet and as Indexed Job, some here. Each writes its number once."""
+    steps: dict[str, dict[str, object]] = {}
+    for i in range(n):
+        steps[f"s{i}"] = {
+            "run": f"[ ${{RANK:-0}} = 0 ] || exit 0; echo {i} >> {project.shared}/ran; echo {i} > $STOKER_OUTPUT/n",
             "outputs": ["n"],
             "after": [f"s{i - 2}"] if i >= 2 else [],
             "backend": "local" if i % 5 == 4 else "kubernetes",
         }
-        for i in range(10)
-    }
+        if i % 10 in (3, 8):
+            gang = {"ranks": 1, "nodes": 2}
+            steps[f"s{i}"] |= {"gang": gang, "backend": {"kubernetes": {"jobset": i % 10 == 3}}}
+    return steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", [False, True], ids=["", "with a server in trouble"])
+def test_killed_at_any_moment(project: Project, trouble: bool) -> None:
+    """The engine is killed again and again while steps follow each other; each runs once.
+
+    In trouble: watches lose and double events and are cut, the API server is restarted, its versions begin anew.
+    """
+    seed = int(os.environ.get("STOKER_SEED", time.time_ns() % 100000))
+    print("STOKER_SEED", seed)
+    draw = random.Random(seed)
+    steps = mixed(project, STEPS)
+    cluster = project.cluster
+    cluster.call(cluster.control.do_jobset)
+    if trouble:
+        watch = {"drop": 0.1, "double": 0.3, "cut_after": 15}
+        cluster.call(lambda: cluster.faults.add(match="watch=true", watch=watch))
     engine = project.begin("run", "--with", "kubernetes", project.document(steps))
     kills = 0
     while True:
         time.sleep(draw.uniform(0.05, 1.0))
+        if trouble and draw.random() < 0.3:
+            cluster.restart(draw.uniform(0.0, 0.2), anew=draw.random() < 0.5)
         if kills < KILLS and engine.poll() is None:
             engine.kill()
             kills += 1
@@ -195,10 +215,12 @@ def test_killed_at_any_moment(project: Project) -> None:
             engine = project.begin("run", "--with", "kubernetes", project.folder / "p.yaml")
         else:
             engine = project.begin("resume", "latest")
+    print("kills", kills)
     assert over, text
+    cluster.call(cluster.faults.clear)
     ran = [int(word) for word in (project.shared / "ran").read_text().split()]
     away = [i for i in ran if i % 5 != 4]
-    assert sorted(away) == [i for i in range(10) if i % 5 != 4], (seed, ran)  # each once
-    assert set(ran) == set(range(10))
+    assert sorted(away) == [i for i in range(STEPS) if i % 5 != 4], (seed, ran)  # each once
+    assert set(ran) == set(range(STEPS))
     assert all(project.step(name)["status"] == "succeeded" for name in steps)
     project.nothing_left()

@@ -170,13 +170,21 @@ def test_token_that_expires(cluster: Cluster, tmp_path: Path) -> None:
     d.close()
 
 
-def test_token_that_says_when(cluster: Cluster, tmp_path: Path) -> None:
-    config = plugin_config(cluster, tmp_path, ',"expirationTimestamp":"2001-01-01T00:00:00Z"')
+@pytest.mark.parametrize(("left_s", "asked"), [(-3600, 1), (3600, 1), (11.5, 2)])
+def test_token_that_says_when(cluster: Cluster, tmp_path: Path, left_s: float, asked: int) -> None:
+    """It is asked for anew ten seconds before; one that had expired before it came says that our clock is ahead."""
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + left_s))
+    config = plugin_config(cluster, tmp_path, f',"expirationTimestamp":"{at}"')
     d = Driver(config)
     d.submit(1, "exit 3")
     assert d.end(1)["exit_status"] == 3
+    if asked > 1:
+        time.sleep(2)
+    d.submit(2, "exit 3")
+    assert d.end(2)["exit_status"] == 3
     d.close()
-    assert (tmp_path / "asked").read_text().count("asked") > 3
+    n = (tmp_path / "asked").read_text().count("asked")
+    assert n == 1 if asked == 1 else n > 1
 
 
 def test_token_that_nobody_takes(cluster: Cluster, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_plain_job() -> None:
         "stoker.attempt": "2",
         "stoker.job": "s-abc",
     }
-    assert doc["metadata"]["annotations"] == {"stoker.step": "_odd step"}
+    assert doc["metadata"]["annotations"] == {"stoker.step": "_odd step", "stoker.id": "7"}
     assert spec["template"]["metadata"]["labels"] == doc["metadata"]["labels"]
     assert (spec["backoffLimit"], spec["ttlSecondsAfterFinished"]) == (0, 86400)
     assert spec["podFailurePolicy"]["rules"][0]["action"] == "FailJob"

@@ -237,6 +237,34 @@ def test_engine_killed_and_cancelled(project: Project) -> None:
     project.nothing_left()
 
 
+def test_what_a_dead_engine_left(project: Project) -> None:
+    """Jobs whose ends are on record, and that nobody removed: the next run's end does, and nobody else's."""
+    project.cluster.call(project.cluster.control.do_jobset)
+    steps = {"a": {"run": "true"}, "g": {"run": "true", "gang": {"ranks": 1, "nodes": 2}}}
+    kept = {"k": {"run": "true", "backend": {"kubernetes": {"keep": True}}}}
+    project.cluster.call(lambda: project.cluster.faults.add(match="^DELETE", status=403))
+    project.run({**steps, **kept})
+    project.cluster.call(project.cluster.faults.clear)
+
+    def names() -> set[str]:
+        items = project.api.ask("GET", JOBS).json["items"]
+        return {i["metadata"]["name"].split("-", 2)[2] for i in items}
+
+    assert names() == {"a-0-1", "g-0-1-n-0", "k-0-1"}
+    other = project.api.ask("GET", JOBS).json["items"][0]
+    meta = {k: other["metadata"][k] for k in ("labels", "annotations")}
+    meta["labels"] = {"app.kubernetes.io/managed-by": "stoker", "stoker.run": "r-of-another"}
+    spec = {"template": {"spec": other["spec"]["template"]["spec"]}}
+    body = {"metadata": {**meta, "name": "s-x-other-0-1"}, "spec": spec}
+    assert (
+        project.api.ask("POST", JOBS, {"apiVersion": "batch/v1", "kind": "Job", **body}).status
+        == 201
+    )
+    project.run({"b": {"run": "true"}})
+    project.api.until(JOBS, lambda o: len(o["items"]) == 2)
+    assert names() == {"k-0-1", "other-0-1"}
+
+
 # --- what goes wrong with one step, and what is said
 
 

@@ -164,17 +164,19 @@ class Cluster:
         """A bug of this server, not of the program under test: kept for whoever asks."""
         self.failures.append("".join(traceback.format_exception(type(e), e, e.__traceback__)))
 
-    def begin_restart(self, down_s: float) -> None:
+    def begin_restart(self, down_s: float, anew: bool = False) -> None:
         async def restart() -> None:
             await self.server.stop()
+            if anew:
+                self.store.begin_anew()
             await asyncio.sleep(down_s)
             await self.server.start()
 
         self._restarting = asyncio.ensure_future(restart())
 
-    def restart(self, down_s: float = 0.1) -> None:
-        """Cut every connection, refuse new ones for a while, serve again; the state stays."""
-        self.call(self.begin_restart, down_s)
+    def restart(self, down_s: float = 0.1, anew: bool = False) -> None:
+        """Cut every connection, refuse new ones for a while, serve again; the state stays, ``anew``: with other versions."""
+        self.call(self.begin_restart, down_s, anew)
         end = time.monotonic() + down_s + 60
         while not self.call(lambda: self._restarting.done()):
             if time.monotonic() > end:

@@ -11,10 +11,10 @@ evict    {namespace?, pod}       as the eviction API does
 compact                          old resourceVersions are too old from now on
 expire   {token}                 the token is no longer good; {token, user} makes it good again
 grant    {user, namespace}       all rights in a namespace
-skew     {seconds}               the server's clock is off
+skew     {seconds, zone_h?}      the server's clock is off, and the nodes' zone isn't UTC
 scale    {time_scale?, user_time_scale?}
 jobset   {there?}                the add-on is installed, or (there false) removed
-restart  {down_s?}               every connection is cut, refused for a while, then served again
+restart  {down_s?, anew?}        every connection is cut, refused for a while, then served again (anew: versions begin again lower)
 state                            → counts, failures of the server itself, requests answered
 """
 
@@ -104,8 +104,9 @@ class Control:
     def do_grant(self, user: str, namespace: str) -> None:
         self.cluster.grants.add((user, namespace))
 
-    def do_skew(self, seconds: float) -> None:
+    def do_skew(self, seconds: float, zone_h: int = 0) -> None:
         self.cluster.store.clock.skew_s = seconds
+        self.cluster.store.clock.zone_h = zone_h
 
     def do_jobset(self, there: bool = True) -> None:
         self.cluster.catalogue = Catalogue(there)
@@ -116,8 +117,8 @@ class Control:
                 raise KeyError(key)
             setattr(self.cluster.options, key, value)
 
-    def do_restart(self, down_s: float = 0.1) -> None:
-        asyncio.get_running_loop().call_later(0.02, self.cluster.begin_restart, down_s)
+    def do_restart(self, down_s: float = 0.1, anew: bool = False) -> None:
+        asyncio.get_running_loop().call_later(0.02, self.cluster.begin_restart, down_s, anew)
 
     def do_state(self) -> Object:
         store = self.cluster.store

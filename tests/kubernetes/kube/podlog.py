@@ -52,8 +52,10 @@ def _waiting(pod: Object, name: str) -> str:
     return ""
 
 
-def _stamp(at: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1e9):09d}Z"
+def _stamp(at: float, zone_h: int) -> str:
+    """As the container runtime writes it: in its node's own zone."""
+    words = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at + zone_h * 3600))
+    return f"{words}.{int(at % 1 * 1e9):09d}" + (f"{zone_h:+03d}:00" if zone_h else "Z")
 
 
 async def answer(cluster: Cluster, namespace: str, name: str, query: dict[str, str]) -> Response:
@@ -101,7 +103,7 @@ async def _lines(
         fresh = log.lines[max(0, at - log.dropped) :]
         at = log.dropped + len(log.lines)
         text = b"".join(
-            (_stamp(t).encode() + b" " + line) if stamps else line
+            (_stamp(t, cluster.store.clock.zone_h).encode() + b" " + line) if stamps else line
             for t, line in fresh
             if t >= oldest
         )

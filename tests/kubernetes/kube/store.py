@@ -27,10 +27,11 @@ def dump(value: Any) -> bytes:
 
 
 class Clock:
-    """The server's time; ``skew_s`` is how far it is off."""
+    """The server's time; ``skew_s`` is how far it is off, ``zone_h`` the zone of the nodes' logs."""
 
     def __init__(self) -> None:
         self.skew_s = 0.0
+        self.zone_h = 0
 
     def time(self) -> float:
         return time.time() + self.skew_s
@@ -190,6 +191,16 @@ class Store:
         """Forget the past: watches and lists from any version before now have expired."""
         self.changes.clear()
         self.compacted = self.rv
+
+    def begin_anew(self) -> None:
+        """Versions as after a restore of etcd: the same objects with lower ones, nothing of the past."""
+        self.rv = max(1, self.rv // 2)
+        for objects in self.shelves.values():
+            for key, obj in objects.items():
+                self.rv += 1
+                meta = {**obj["metadata"], "resourceVersion": str(self.rv)}
+                objects[key] = {**obj, "metadata": meta}
+        self.compact()
 
     def listen(self, shelf: str, listener: Listener) -> Callable[[], None]:
         """Have every write of a shelf told; returns what ends it. Listeners only take notes."""
