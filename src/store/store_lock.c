@@ -56,6 +56,19 @@ void stk_store_read_holder(int fd, char *buf, size_t size)
     }
 }
 
+bool stk_store_holder_is_gone(int fd)
+{
+    char text[192], boot[64] = "", host[65] = "", here[65] = "";
+    int pid = 0;
+    unsigned long long start = 0;
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    (void)gethostname(here, sizeof here - 1);
+    return sscanf(text, "%d %llu %63s %64s", &pid, &start, boot, host) == 4 &&
+           strcmp(host, here) == 0 && strcmp(boot, stk_clock_boot_id()) == 0 &&
+           stk_proc_start_time(pid) != start;
+}
+
 int stk_store_use_begin(stk_store *store, stk_err *err)
 {
     if (store->in_use || store->lock_fd < 0) {

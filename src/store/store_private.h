@@ -86,6 +86,7 @@ int stk_store_lock(int fd, int kind, int64_t first, int64_t n, bool wait);
 bool stk_store_is_locked(int fd);
 int stk_store_write_holder(int fd);                         /* 0 or errno */
 void stk_store_read_holder(int fd, char *buf, size_t size); /* "process 12 on host x" */
+bool stk_store_holder_is_gone(int fd); /* a process of this host, that isn't any more */
 /* From here to use_end, gc waits: we hold digests that no committed row names. */
 int stk_store_use_begin(stk_store *store, stk_err *err);
 void stk_store_use_end(stk_store *store);

@@ -260,6 +260,13 @@ bool stk_store_run_is_live(stk_store *store, const char *run)
     return fd >= 0 && stk_store_is_locked(fd);
 }
 
+bool stk_store_run_is_ending(stk_store *store, const char *run)
+{
+    STK_TEXT_AUTO path = stk_store_is_run_id(run) ? run_path(store, run, "lock") : NULL;
+    STK_FD_AUTO fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && stk_store_is_locked(fd) && stk_store_holder_is_gone(fd);
+}
+
 const char *stk_store_run_folder(stk_store *store, const char *run, stk_arena *arena)
 {
     return stk_arena_printf(arena, "%s/runs/%s", store->path, run);

@@ -1,6 +1,8 @@
 /* Runs, events, cache and names: what is committed is there, what isn't committed isn't. */
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "store/store_testing.h"
 
@@ -92,6 +94,48 @@ static void test_lock(void **state)
     assert_int_equal(stk_store_lock_run(f->store, "20200101-000000-aaaaaa", &other, &f->err),
                      STK_E_NOT_FOUND);
     assert_int_equal(stk_store_lock_run(f->store, "../x", &other, &f->err), STK_E_NOT_FOUND);
+}
+
+/* The engine is dead; a process that it left has the lock's descriptor. */
+static void test_lock_of_the_dead(void **state)
+{
+    fixture *f = *state;
+    char id[40] = "";
+    int hold[2], told[2], fd = -1;
+    char byte = 0;
+    assert_int_equal(pipe(hold) + pipe(told), 0);
+    pid_t engine = fork();
+    if (engine == 0) {
+        stk_store *own = NULL;
+        bool made = stk_store_open(f->path, 0, &own, &f->err) == 0 &&
+                    stk_store_new_run(own, NULL, "p", "{}", 2, 0, id, &fd, &f->err) == 0;
+        pid_t left = made ? fork() : -1;
+        if (left == 0) { /* until the test lets go */
+            close(hold[1]);
+            close(told[0]);
+            close(told[1]);
+            _exit(read(hold[0], &byte, 1) < 0);
+        }
+        _exit(left < 0 || write(told[1], id, sizeof id) != (ssize_t)sizeof id);
+    }
+    assert_int_equal(read(told[0], id, sizeof id), sizeof id);
+    int status = -1;
+    assert_int_equal(waitpid(engine, &status, 0), engine);
+    assert_int_equal(status, 0);
+    assert_true(stk_store_run_is_live(f->store, id));
+    assert_true(stk_store_run_is_ending(f->store, id));
+    close(hold[1]);
+    for (int i = 0; i < 1000 && stk_store_run_is_live(f->store, id); i++) {
+        (void)usleep(10000);
+    }
+    assert_false(stk_store_run_is_live(f->store, id));
+    assert_false(stk_store_run_is_ending(f->store, id));
+    OK(stk_store_lock_run(f->store, id, &fd, &f->err));
+    assert_false(stk_store_run_is_ending(f->store, id)); /* it is ours, and we live */
+    stk_file_close(&fd);
+    close(hold[0]);
+    close(told[0]);
+    close(told[1]);
 }
 
 static void test_status(void **state)
@@ -457,9 +501,10 @@ static void test_peak(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_peak),  TEST(test_events),  TEST(test_lock),          TEST(test_status),
-        TEST(test_tags),  TEST(test_resolve), TEST(test_spec),          TEST(test_cache),
-        TEST(test_named), TEST(test_killed),  TEST(test_failed_commit), TEST(test_no_memory),
+        TEST(test_peak),      TEST(test_events), TEST(test_lock),    TEST(test_lock_of_the_dead),
+        TEST(test_status),    TEST(test_tags),   TEST(test_resolve), TEST(test_spec),
+        TEST(test_cache),     TEST(test_named),  TEST(test_killed),  TEST(test_failed_commit),
+        TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
