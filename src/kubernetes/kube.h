@@ -7,7 +7,7 @@
  * that are sent; kube_pod, kube_devices: parts   (pure) kube_status   what pods and Jobs say →
  * waiting, running, how it ended, in words    (pure) kube_api      one request with its credential,
  * its answer told apart kube_driver   jobs from submit to forget; kube_watch, kube_logs: how news
- * come kube_check    may we do what we will do?
+ * come kube_sweep    what a dead engine left kube_check    may we do what we will do?
  */
 #ifndef STK_KUBE_H
 #define STK_KUBE_H

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import filecmp
+import json
 import os
 import re
-import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,25 +26,49 @@ def same(a: Path, b: Path) -> bool:
     ) == (files, [], [])
 
 
-def test_it_copies_itself(podman: Any, tmp_path: Path) -> None:
-    """Built as the Makefile says."""
-    carried, volume = tmp_path / "runner/stoker", tmp_path / "volume"
-    subprocess.run([STOKER, "carry", carried], check=True)
+@pytest.fixture(scope="module")
+def carried(podman: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The image, built as the Makefile says; the folder that is in it."""
+    folder = tmp_path_factory.mktemp("runner") / "stoker"
+    subprocess.run([STOKER, "carry", folder], check=True)
     recipe = re.search(r"printf '(FROM scratch.*?)' >", (ROOT / "Makefile").read_text())
     assert recipe is not None
-    text = recipe[1].replace("\\n", "\n")
-    (carried.parent / "Dockerfile").write_text(text)
-    podman("build", "-t", NAME, str(carried.parent))
+    (folder.parent / "Dockerfile").write_text(recipe[1].replace("\\n", "\n"))
+    podman("build", "-t", NAME, str(folder.parent))
+    yield folder
+    podman("rmi", "-f", NAME)
+
+
+def test_it_copies_itself(podman: Any, carried: Path, tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
     volume.mkdir()
     for _ in range(2):  # an init container that is started again
         podman("run", "--rm", "-v", f"{volume}:/carried", NAME, "carry", "/carried")
         assert same(carried, volume)
-    shutil.rmtree(carried)  # what was copied runs where nothing else is
-    done = podman("run", "--rm", "-v", f"{volume}:/stoker", NAME, "help")
-    assert "run" in done.stdout
+    image = json.loads(podman("image", "inspect", NAME).stdout)[0]
+    assert image["Config"]["Entrypoint"] == ["/stoker/bin/stoker"]
+    assert len(image["RootFS"]["Layers"]) == 1  # nothing but what was copied
 
 
-@pytest.fixture(autouse=True)
-def remove(podman: Any) -> Any:
-    yield
-    podman("rmi", "-f", NAME)
+@pytest.mark.parametrize("of", ["debian", "scratch"])
+def test_as_a_pod_has_it(
+    podman: Any, carried: Path, request: pytest.FixtureRequest, tmp_path: Path, of: str
+) -> None:
+    """Nobody's rights, nothing to write but volumes: the init container, then the program in the step's own image."""
+    image = request.getfixturevalue(of)  # one has a shell and a libc, the other neither
+    volume, work = tmp_path / "volume", tmp_path / "work"
+    for folder in (volume, work):
+        folder.mkdir()
+        folder.chmod(0o777)
+    nobody = ["run", "--rm", "--user", "65534:65534", "--read-only", "--read-only-tmpfs=false"]
+    podman(*nobody, "-v", f"{volume}:/carried", NAME, "carry", "/carried")
+    assert same(carried, volume)
+    mounts = ["-v", f"{volume}:/stoker:ro", "-v", f"{work}:/work"]
+    program = [*nobody, *mounts, "--entrypoint", "/stoker/bin/stoker", image]
+    carried.rename(carried.with_name("away"))  # what was copied runs where nothing else is
+    try:
+        assert "run" in podman(*program, "help").stdout
+        with pytest.raises(RuntimeError, match=r"'runs/r/a/0/1/job\.json' is not in store '/work'"):
+            podman(*program, "agent", "/work", "runs/r/a/0/1")  # as far as it gets without one
+    finally:
+        carried.with_name("away").rename(carried)
