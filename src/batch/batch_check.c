@@ -234,9 +234,7 @@ int stk_batch_check(const stk_driver_config *config,
     rc = rc < 0 ? rc : stk_aws_open(NULL, &c.aws, err);
     rc = rc < 0 ? rc : stk_aws_region(c.aws, c.region, sizeof c.region, err);
     rc = rc < 0 ? rc : stk_http_session_open(&c.session, err);
-    if (rc < 0) {
-        say(arg, false, err->text);
-    } else if (check_caller(&c)) {
+    if (rc == 0 && check_caller(&c)) {
         check_queue(&c);
         check_role(&c, "iam_role");
         check_role(&c, "execution_role");

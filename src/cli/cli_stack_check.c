@@ -12,17 +12,19 @@ typedef struct findings {
     const stk_cli *cli;
     json_t *list; /* with --json */
     bool is_good;
-    char last[1400]; /* what stands in the way of several things is said once */
+    stk_buf bad; /* what stands in the way of several things is said once */
 } findings;
 
 static void say(void *arg, bool is_good, const char *text)
 {
     findings *f = arg;
     text = text != NULL ? text : "out of memory";
-    if (!is_good && strstr(f->last, text) != NULL) {
+    if (!is_good && f->bad.data != NULL && strstr(f->bad.data, text) != NULL) {
         return;
     }
-    (void)snprintf(f->last, sizeof f->last, "%s", is_good ? "" : text);
+    if (!is_good) {
+        stk_buf_printf(&f->bad, "%s\n", text);
+    }
     f->is_good = f->is_good && is_good;
     if (f->list != NULL) {
         json_array_append_new(f->list, json_pack("{s:b,s:s}", "ok", is_good, "text", text));
@@ -57,7 +59,10 @@ static void check_engine(findings *f, const stk_stack *stack, stk_arena *arena)
 
 int stk_cli_stack_check(stk_cli *cli, const stk_stack *stack, stk_arena *arena)
 {
-    findings f = {.cli = cli, .is_good = true, .list = stk_cli_json(cli) ? json_array() : NULL};
+    findings f = {.cli = cli,
+                  .is_good = true,
+                  .list = stk_cli_json(cli) ? json_array() : NULL,
+                  .bad = STK_BUF_INIT(1u << 16)};
     if (stack->kind == STK_PLACE_LOCAL) {
         say(&f, true, "steps run on this machine itself: `stoker doctor` looks at it");
     } else if (stack->kind == STK_PLACE_DOCKER) {
@@ -72,5 +77,6 @@ int stk_cli_stack_check(stk_cli *cli, const stk_stack *stack, stk_arena *arena)
         free(text);
         json_decref(f.list);
     }
+    stk_buf_done(&f.bad);
     return f.is_good ? 0 : 3;
 }

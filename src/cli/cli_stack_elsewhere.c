@@ -64,9 +64,15 @@ static void say_inherited(const stk_stack *stack, stk_arena *arena, stk_cli_find
 static void say_error(stk_cli_finding say, void *arg, const char *about, const stk_err *err,
                       stk_arena *arena)
 {
-    const char *text = stk_arena_printf(arena, "%s%s%s%s%s", about, *about != '\0' ? ": " : "",
-                                        err->text, err->hint[0] != '\0' ? "; " : "", err->hint);
-    say(arg, false, text != NULL ? text : err->text);
+    char whole[1400];
+    const char *text = stk_err_format(err, whole, (int)sizeof whole);
+    for (const char *const *of = (const char *const[]){"stack '", "step 'check'", NULL};
+         *of != NULL; of++) { /* it is about nothing else here */
+        const char *end = strncmp(text, *of, strlen(*of)) == 0 ? strstr(text, "': ") : NULL;
+        text = end != NULL ? end + 3 : text;
+    }
+    const char *said = stk_arena_printf(arena, "%s%s%s", about, *about != '\0' ? ": " : "", text);
+    say(arg, false, said != NULL ? said : text);
 }
 
 static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_finding say, void *arg)
@@ -86,7 +92,10 @@ static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_findin
         say_error(say, arg, "store", &err, arena);
     } else {
         say(arg, true,
-            stk_arena_printf(arena, "store %s can be written, read and listed%s%s", stack->store,
+            stk_arena_printf(arena, "store %s can be written, read and listed%s%s%s", stack->store,
+                             stack->store[0] == '/' && stack->store_volume == NULL
+                                 ? " from here; its machines must have the same folder there"
+                                 : "",
                              stack->store_from != NULL ? "; it is from " : "",
                              stack->store_from != NULL ? stack->store_from : ""));
     }

@@ -53,9 +53,13 @@ static int ask(checker *c, const char *method, const char *way, const char *body
             break;
         }
     }
-    return c->status > 0 ? c->status
-                         : stk_err_set(c->err, STK_E_ENV, "%s (%s) can't be reached: %s",
-                                       c->k->cluster.server, c->k->cluster.origin, c->text);
+    if (c->status > 0) {
+        return c->status;
+    }
+    stk_err_set(c->err, STK_E_ENV, "%s (%s) can't be reached: %s", c->k->cluster.server,
+                c->k->cluster.origin, c->text);
+    stk_err_hint(c->err, "is it up, and does `kubectl version` reach it from here?");
+    return STK_E_ENV;
 }
 
 static void tell(checker *c, bool good, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -48,7 +48,9 @@ static int read_file(reader *r, const char *path)
     file *f = &r->files[r->n];
     int rc = stk_file_read(path, FILE_BYTES, &data, &len, r->err);
     if (rc < 0) {
-        return rc;
+        stk_err_hint(r->err, "name another one (the stack's option kubeconfig, $KUBECONFIG), or "
+                             "leave it out for ~/.kube/config");
+        return stk_err_context(r->err, "the kubeconfig");
     }
     rc = stk_spec_document_parse(data, len, path, &limits, r->arena, &f->root, r->err);
     if (rc == 0) {

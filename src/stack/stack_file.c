@@ -1,6 +1,7 @@
 /* `stoker.yaml`: the stacks that it names, and those that are there anyway. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "spec/spec_read.h"
 #include "spec/spec_yaml.h"
@@ -111,7 +112,11 @@ static int read_backend(stk_spec_reader *r, const stk_json *node, stk_stack *sta
 {
     int kind = stk_stack_kind(stk_json_text(node));
     if (kind < 0) {
-        return stk_spec_wrong(r, node, "backend", "docker, kubernetes, batch or local");
+        stk_spec_wrong(r, node, "backend", "docker, kubernetes, batch or local");
+        if (stk_json_text(node) != NULL) {
+            stk_spec_did_you_mean(r, stk_json_text(node), words, STK_PLACE_N);
+        }
+        return STK_E_SPEC;
     }
     stack->kind = (stk_place_kind)kind;
     return 0;
@@ -130,14 +135,36 @@ static int read_holds(stk_spec_reader *r, const stk_json *node, const stk_resour
     return holds == NULL ? no_memory(r->err) : stk_spec_read_resources(r, node, holds);
 }
 
+#define CREDENTIALS                                                                                \
+    "the store's URL has credentials in it, which end up in logs there; write s3://BUCKET/PREFIX " \
+    "and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
+
+/* "scheme://key:secret@bucket": of what is behind the bucket an @ may be part. */
+static bool has_credentials(const char *url)
+{
+    const char *host = strstr(url, "://");
+    return host != NULL && host[3 + strcspn(host + 3, "/@")] == '@';
+}
+
 static int read_store(stk_spec_reader *r, const stk_json *node, const char **ret)
 {
     int rc = stk_spec_read_text(r, node, "store", ret);
-    if (rc == 0 && (*ret)[0] != '/' && strncmp(*ret, "s3://", 5) != 0) {
-        rc = stk_spec_fail(r, node,
-                           "'store' is %.200s; it is s3://BUCKET/PREFIX or the absolute path of a "
-                           "folder that all machines have",
-                           *ret);
+    if (rc < 0 || (*ret)[0] == '/') {
+        return rc;
+    }
+    if (has_credentials(*ret)) {
+        return stk_spec_fail(r, node, "%s", CREDENTIALS);
+    }
+    if (strncmp(*ret, "s3://", 5) == 0 && (*ret)[5] != '\0') {
+        return 0;
+    }
+    rc = stk_spec_fail(r, node,
+                       "'store' is %.200s; it is s3://BUCKET/PREFIX or the absolute path of a "
+                       "folder that all machines have",
+                       *ret);
+    if (strncasecmp(*ret, "s3:", 3) == 0) {
+        const char *rest = *ret + 3 + strspn(*ret + 3, "/");
+        stk_err_hint(r->err, "did you mean 's3://%.200s'?", *rest != '\0' ? rest : "BUCKET");
     }
     return rc;
 }
@@ -259,6 +286,9 @@ static int complete(stk_stack *stack, stk_arena *arena, stk_err *err)
                                                              : "store";
     }
     if (stack->store == NULL && share != NULL && *share != '\0') {
+        if (has_credentials(share)) {
+            return stk_err_set(err, STK_E_USAGE, "STOKER_SHARE: %s", CREDENTIALS);
+        }
         stack->store = stk_arena_dup(arena, share);
         stack->store_from = "STOKER_SHARE";
         return stack->store == NULL ? no_memory(err) : 0;

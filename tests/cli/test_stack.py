@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from cli_tools import Cli
 
 FILE = """\
@@ -191,3 +192,71 @@ def test_nothing_is_configured(cli: Cli) -> None:
     assert "set AWS_REGION, or region in ~/.aws/config" in told("b")
     checked = cli("stack", "check", "b", **env, **none)
     assert checked.code == 3 and checked.out.count("AWS_REGION") == 1, checked.out
+
+
+KUBE = "backend: kubernetes, carry_volume: /opt/stoker"
+
+
+@pytest.mark.parametrize(
+    ("stack", "why"),
+    [
+        ("backend: kubernets", "'backend' must be docker, kubernetes, batch or local, not 'kubernets'; did you mean 'kubernetes'?"),
+        (f"{KUBE}, stor: s3://b", "unknown key 'stor' in 'x'; did you mean 'store'?"),
+        (f"{KUBE}, store: 's3:/b/p'", "did you mean 's3://b/p'?"),
+        (f"{KUBE}, store: 'S3://b/p'", "did you mean 's3://b/p'?"),
+        (f"{KUBE}, store: 's3://'", "'store' is s3://; it is s3://BUCKET/PREFIX"),
+        (f"{KUBE}, store: 'gs://b/p'", "it is s3://BUCKET/PREFIX or the absolute path of a folder"),
+        (f"{KUBE}, store: 's3://AKIA:hunter2@b/p'", "credentials in it"),
+        (f"{KUBE}, store: [", "not valid YAML"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_wrong(cli: Cli, stack: str, why: str) -> None:
+    cli.write("stoker.yaml", f"stacks:\n  x: {{{stack}}}\n")
+    for words in (["list"], ["show", "x"], ["check", "x"], ["check", "x", "--json"]):
+        told = cli("stack", *words)
+        assert told.code == 2 and why in told.err and "hunter2" not in told.err + told.out, told.err
+        assert len(told.err.splitlines()) == 1
+        if words[-1] == "--json":
+            assert json.loads(told.out)["error"]["class"] == "spec"
+
+
+CONFIG = """\
+current-context: here
+contexts: [{name: here, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {token: hunter2}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "why"),
+    [
+        (None, "kubeconfig: /nowhere/config", "the kubeconfig: can't open '/nowhere/config'"),
+        (CONFIG, "context: hre", "kc has no context 'hre'; there are: here"),
+        ("clusters: [", "", "kc:2: not valid YAML"),
+        (CONFIG, "", "does `kubectl version` reach it from here?"),
+        (CONFIG, "namespce: ml", "options: Kubernetes has no option 'namespce'; did you mean 'namespace'?"),
+    ],
+)  # fmt: skip
+def test_a_cluster_that_is_wrong(cli: Cli, config: str | None, options: str, why: str) -> None:
+    """One thing that stands in the way is one line, without whose stack it is."""
+    folder = cli.folder.parent / "share"
+    cli.write(
+        "stoker.yaml", f"stacks:\n  x: {{{KUBE}, store: '{folder}', options: {{{options}}}}}\n"
+    )
+    env = {"HOME": str(cli.folder)}
+    if config is not None:
+        env["KUBECONFIG"] = str(cli.write("kc", config))
+    told = cli("stack", "check", "x", **env)
+    bad = [line for line in told.out.splitlines() if line.startswith("✗")]
+    assert told.code == 3 and len(bad) == 1 and why in bad[0], told.out
+    assert "its machines must have the same folder there" in told.out
+    assert "hunter2" not in told.out + told.err and "stack 'x'" not in bad[0]
+    found = json.loads(cli("stack", "check", "x", "--json", **env).out)
+    assert [f["text"] for f in found["findings"] if not f["ok"]] == [bad[0][2:]]
+
+
+def test_a_share_with_credentials(cli: Cli) -> None:
+    told = cli("stack", "show", "kubernetes", STOKER_SHARE="s3://AKIA:hunter2@b/p")
+    assert told.code == 2 and "STOKER_SHARE: the store's URL has credentials" in told.err
+    assert "hunter2" not in told.err
