@@ -311,6 +311,12 @@ const stk_command stk_cmd_stack = {
         "'list' shows all that can be named, 'show' all that one says. 'check' tries it: is its "
         "engine there, may we do there what a run does, are its options known, is its store "
         "reachable for reading and writing. Exit status 3 where something stands in the way of a "
-        "run.",
+        "run.\n\n"
+        "The least that a stoker.yaml says of a cluster (runner_image is made by 'make "
+        "runner-image'), and of a queue of AWS Batch:\n\n"
+        "stacks: {prod: {backend: kubernetes, store: 's3://BUCKET/PREFIX', runner_image: IMAGE, "
+        "default_image: IMAGE}}\n\n"
+        "stacks: {aws: {backend: batch, store: 's3://BUCKET/PREFIX', default_image: IMAGE, "
+        "options: {queue: QUEUE}}}",
     .options = options,
     .run = run_stack};

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from cli_tools import Cli
@@ -260,3 +262,33 @@ def test_a_share_with_credentials(cli: Cli) -> None:
     told = cli("stack", "show", "kubernetes", STOKER_SHARE="s3://AKIA:hunter2@b/p")
     assert told.code == 2 and "STOKER_SHARE: the store's URL has credentials" in told.err
     assert "hunter2" not in told.err
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def examples() -> list[str]:
+    """Every stoker.yaml that the documents and the help show."""
+    found = []
+    for name in ("README.md", "docs/kubernetes.md", "docs/batch.md"):
+        blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
+        found += [text for text in blocks if "\nstacks:" in text]
+    return found
+
+
+def test_what_is_shown_works(cli: Cli) -> None:
+    shown = [
+        line for line in cli("stack", "--help").out.splitlines() if line.startswith("stacks: ")
+    ]
+    assert len(shown) == 2 and len(examples()) >= 3
+    image = {"docker": {"parent_image": "127.0.0.1:1/i:1"}}
+    doc = cli.document({"a": {"run": "true", **image}})
+    for text in shown + examples():
+        cli.write("stoker.yaml", text)
+        stacks = json.loads(cli("stack", "list", "--json").out)
+        own = [stack for stack in stacks if stack["file"] is not None]
+        assert own, text
+        for stack in own:
+            if stack["backend"] in ("kubernetes", "batch"):
+                made = cli("plan", "--with", stack["name"], "--manifest", doc)
+                assert made.code == 0, text + made.err
