@@ -1,9 +1,12 @@
 #include "sys/metaflow.h"
 
+#include <limits.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/json.h"
@@ -12,10 +15,14 @@
 
 enum { FILE_BYTES = 1 << 20, NODES = 10000 };
 
+/* The nearest .metaflow/config.json, then the user's: the first that has a member counts. */
+enum { LOCAL, GLOBAL, N_FILES };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static stk_arena *arena; /* of the process */
-static const char *path;
-static stk_json root;
+static struct {
+    const char *path;
+    stk_json root;
+} files[N_FILES];
 static stk_err trouble;
 
 static const char *own(const char *name)
@@ -24,7 +31,24 @@ static const char *own(const char *name)
     return value != NULL && *value != '\0' ? value : NULL;
 }
 
-static void find(void)
+/* Of the nearest .metaflow at or above the current folder, whether or not that has one. */
+static void find_local(void)
+{
+    char at[PATH_MAX];
+    for (char *end = getcwd(at, sizeof at); end != NULL; *end = '\0') {
+        const char *folder = stk_arena_printf(arena, "%s/.metaflow", at);
+        if (folder != NULL && stk_file_exists(folder)) {
+            files[LOCAL].path = stk_arena_printf(arena, "%s/config.json", folder);
+            return;
+        }
+        end = strrchr(at, '/');
+        if (end == NULL) {
+            return;
+        }
+    }
+}
+
+static void find_global(void)
 {
     const char *home = own("METAFLOW_HOME"), *profile = own("METAFLOW_PROFILE");
     const char *user = own("HOME");
@@ -33,57 +57,63 @@ static void find(void)
         before = user != NULL ? user : "";
         home = home == NULL ? "/.metaflowconfig" : home + 1;
     }
-    path = profile == NULL ? stk_arena_printf(arena, "%s%s/config.json", before, home)
-                           : stk_arena_printf(arena, "%s%s/config_%s.json", before, home, profile);
+    files[GLOBAL].path =
+        profile == NULL ? stk_arena_printf(arena, "%s%s/config.json", before, home)
+                        : stk_arena_printf(arena, "%s%s/config_%s.json", before, home, profile);
+    if (profile != NULL && files[GLOBAL].path != NULL && !stk_file_exists(files[GLOBAL].path)) {
+        (void)stk_err_set(&trouble, STK_E_NOT_FOUND, "METAFLOW_PROFILE is '%s', and there is no %s",
+                          profile, files[GLOBAL].path);
+        stk_err_hint(&trouble, "unset it, or make that file");
+    }
 }
 
 static void load(void)
 {
     static const stk_json_limits limits = {FILE_BYTES, NODES, STK_LIMIT_DEPTH};
-    STK_TEXT_AUTO text = NULL;
-    size_t len = 0;
     arena = stk_arena_new(0);
-    if (arena != NULL) {
-        find();
-    }
-    if (path == NULL) {
+    if (arena == NULL) {
         (void)stk_err_set(&trouble, STK_E_NOMEM, "out of memory");
-    } else if (!stk_file_exists(path)) {
-        if (own("METAFLOW_PROFILE") != NULL) {
-            (void)stk_err_set(&trouble, STK_E_NOT_FOUND,
-                              "METAFLOW_PROFILE is '%s', and there is no %s",
-                              own("METAFLOW_PROFILE"), path);
-            stk_err_hint(&trouble, "unset it, or make that file");
-        }
-    } else if (stk_file_read(path, FILE_BYTES, &text, &len, &trouble) == 0 &&
-               stk_json_parse(text, len, path, &limits, arena, &root, &trouble) == 0 &&
-               root.kind != STK_JSON_MAP) {
-        (void)stk_err_set(&trouble, STK_E_SPEC, "%s is no JSON object", path);
+        return;
     }
-    if (trouble.code != 0) {
-        root = (stk_json){0};
+    find_local();
+    find_global();
+    for (int i = 0; i < N_FILES; i++) {
+        const char *path = files[i].path;
+        STK_TEXT_AUTO text = NULL;
+        size_t len = 0;
+        stk_json root = {0};
+        if (path == NULL || !stk_file_exists(path)) {
+            continue;
+        }
+        if (stk_file_read(path, FILE_BYTES, &text, &len, &trouble) == 0 &&
+            stk_json_parse(text, len, path, &limits, arena, &root, &trouble) == 0) {
+            files[i].root = root;
+            if (root.kind != STK_JSON_MAP) {
+                (void)stk_err_set(&trouble, STK_E_SPEC, "%s is no JSON object", path);
+            }
+        }
     }
 }
 
 const char *stk_metaflow_setting(const char *name, const char **ret_from)
 {
-    const char *value = getenv(name); /* also an empty one stands before the file */
-    const char *from = NULL;
+    const char *value = getenv(name); /* also an empty one stands before the files */
+    const char *from = value != NULL ? name : NULL;
     (void)pthread_once(&once, load);
-    if (value != NULL) {
-        from = name;
-    } else if (root.kind == STK_JSON_MAP) {
-        const stk_json *node = stk_json_get(&root, name);
-        const char *text = stk_json_text(node);
-        value = text != NULL || node == NULL || node->kind == STK_JSON_NULL
-                    ? text
-                    : stk_json_dump_in(node, arena);
-        from = path;
+    for (int i = 0; i < N_FILES && from == NULL; i++) {
+        const stk_json *node =
+            files[i].root.kind == STK_JSON_MAP ? stk_json_get(&files[i].root, name) : NULL;
+        if (node != NULL && node->kind != STK_JSON_NULL) {
+            value = stk_json_text(node);
+            value = value != NULL ? value : stk_json_dump_in(node, arena);
+            from = files[i].path;
+        }
     }
+    bool is_set = value != NULL && *value != '\0';
     if (ret_from != NULL) {
-        *ret_from = value != NULL ? from : NULL;
+        *ret_from = is_set ? from : NULL;
     }
-    return value != NULL && *value != '\0' ? value : NULL;
+    return is_set ? value : NULL;
 }
 
 int stk_metaflow_check(stk_err *err)

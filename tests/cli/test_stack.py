@@ -164,6 +164,9 @@ def test_metaflows_settings(cli: Cli) -> None:
     assert "of-p" in cli("stack", "show", "batch", METAFLOW_PROFILE="p", **other).out
     cli.write(".metaflowconfig/config.json", '{"METAFLOW_BATCH_JOB_QUEUE": "at-home"}')
     assert "at-home" in cli("stack", "show", "batch", HOME=str(cli.folder)).out
+    cli.write(".metaflow/config.json", '{"METAFLOW_BATCH_JOB_QUEUE": "of-project"}')
+    assert "of-project" in cli("stack", "show", "batch", **other).out
+    (cli.folder / ".metaflow/config.json").unlink()
     for bad in (metaflow(cli, "[1]"), {**env, "METAFLOW_PROFILE": "none"}):
         assert "queue" not in cli("stack", "show", "batch", **bad).out
         assert "✗ Metaflow's settings can't be read" in cli("stack", "check", "batch", **bad).out
