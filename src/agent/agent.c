@@ -1,6 +1,7 @@
 #include "agent/agent.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,7 @@
 #include "agent/agent_private.h"
 #include "base/failpoint.h"
 #include "base/limits.h"
+#include "base/units.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 
@@ -141,18 +143,38 @@ static void tell_container(const agent *a)
     }
 }
 
-/* Nothing of the attempt is known to anybody before this is done, so it is tried for long. */
+bool stk_agent_try_again(agent *a, int64_t *since_ms, const stk_err *why)
+{
+    int64_t now = stk_clock_mono_ms(&stk_clock_real);
+    int64_t most = stk_share_patience_ms() / 3 * 2;
+    struct pollfd fd = {.fd = a->signal_fd, .events = POLLIN};
+    char time[32];
+    if (!stk_share_may_pass(why->code)) {
+        return false;
+    }
+    if (*since_ms == 0) {
+        *since_ms = now;
+        fprintf(stderr, "stoker agent: %s; it is tried again for %s\n", why->text,
+                stk_units_format_duration(most, time, sizeof time));
+    }
+    (void)poll(&fd, 1, stk_agent_was_told(a) ? AGENT_AGAIN_MS / 4 : AGENT_AGAIN_MS);
+    now = stk_clock_mono_ms(&stk_clock_real);
+    if (stk_agent_was_told(a)) {
+        a->told_ms = a->told_ms == 0 ? now : a->told_ms;
+        return now - a->told_ms < AGENT_TOLD_MS && now - *since_ms < most;
+    }
+    return now - *since_ms < most;
+}
+
 static int save(agent *a, stk_err *err)
 {
-    int64_t end = stk_clock_mono_ms(&stk_clock_real) + AGENT_SAVE_MS;
+    int64_t since_ms = 0;
     for (;;) {
         STK_FAILPOINT("agent.save.before");
         int rc = stk_agent_save(a, err);
-        bool passes = rc == STK_E_ENV || rc == STK_E_SYS;
-        if (rc == 0 || !passes || stk_clock_mono_ms(&stk_clock_real) >= end) {
+        if (rc == 0 || !stk_agent_try_again(a, &since_ms, err)) {
             return rc;
         }
-        usleep(AGENT_SAVE_AGAIN_MS * 1000);
     }
 }
 
@@ -187,7 +209,7 @@ static bool says_failed(const agent *a)
 static stk_failure class_of(int code)
 {
     return code == STK_E_RESOURCES ? STK_FAIL_RESOURCES
-           : code == STK_E_ENV     ? STK_FAIL_LOST /* the share: it may be there next time */
+           : code == STK_E_ENV     ? STK_FAIL_STORE /* it may be there next time */
                                    : STK_FAIL_START;
 }
 
@@ -206,8 +228,9 @@ static int run_claimed(agent *a, stk_err *err)
         stk_agent_checkpoints_end(a);
         ran = rc == 0;
     }
-    if (ran && a->outcome.ok && stk_agent_outputs(a, err) < 0) {
-        stk_agent_fail(a, STK_FAIL_OUTPUT, stk_err_format(err, text, (int)sizeof text));
+    stk_failure class = STK_FAIL_OUTPUT;
+    if (ran && a->outcome.ok && stk_agent_outputs(a, &class, err) < 0) {
+        stk_agent_fail(a, class, stk_err_format(err, text, (int)sizeof text));
     }
     if (rc < 0) {
         complain(err);

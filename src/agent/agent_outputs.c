@@ -199,14 +199,16 @@ static int rewrite_ranks(outputs *o)
 
 /* The program's own word says that it is well: it has to be taken back where an output can't be
  * kept. */
-static void take_back(agent *a, const stk_err *why)
+static void take_back(agent *a, stk_failure class, const stk_err *why)
 {
+    char text[1200];
     STK_BUF_AUTO buf = STK_BUF_INIT(64 << 10);
     const char *path = stk_arena_printf(a->arena, "%s/result.json", a->order.dir);
     if (path != NULL && stk_file_exists(path)) {
-        stk_buf_text(&buf,
-                     "{\"stoker\":1,\"status\":\"failed\",\"error\":{\"class\":\"serialize\"");
-        stk_json_put_text(&buf, "message", why->text);
+        stk_buf_text(&buf, "{\"stoker\":1,\"status\":\"failed\",\"error\":{");
+        stk_json_put_text(&buf, "class",
+                          stk_failure_word(class == STK_FAIL_OUTPUT ? STK_FAIL_SERIALIZE : class));
+        stk_json_put_text(&buf, "message", stk_err_format(why, text, (int)sizeof text));
         stk_buf_text(&buf, "}}");
         (void)stk_file_write_atomic(path, buf.data, buf.len, 0644, NULL);
     }
@@ -215,25 +217,26 @@ static void take_back(agent *a, const stk_err *why)
 /* The work is done: a share that is out of reach for a while doesn't cost it. */
 static int push_all(outputs *o)
 {
-    int64_t end = stk_clock_mono_ms(&stk_clock_real) + AGENT_SAVE_MS;
+    int64_t since_ms = 0;
     for (;;) {
         int rc = stk_agent_move(o->a, o->digests, o->n, true, o->err);
-        bool passes = rc == STK_E_ENV || rc == STK_E_SYS;
-        if (!passes || stk_clock_mono_ms(&stk_clock_real) >= end) {
+        if (rc == 0 || !stk_agent_try_again(o->a, &since_ms, o->err)) {
             return rc;
         }
-        usleep(AGENT_SAVE_AGAIN_MS * 1000);
     }
 }
 
-int stk_agent_outputs(agent *a, stk_err *err)
+int stk_agent_outputs(agent *a, stk_failure *ret_class, stk_err *err)
 {
     outputs o = {.a = a, .base = a->order.dir, .err = err};
     int rc = a->node == 0 ? rewrite(&o) : 0; /* the attempt's own are node 0's */
     rc = rc < 0 ? rc : rewrite_ranks(&o);
-    rc = rc < 0 ? rc : push_all(&o);
+    *ret_class = STK_FAIL_OUTPUT;
+    if (rc == 0 && (rc = push_all(&o)) < 0 && stk_share_may_pass(rc)) {
+        *ret_class = STK_FAIL_STORE;
+    }
     if (rc < 0) {
-        take_back(a, err);
+        take_back(a, *ret_class, err);
     }
     return rc;
 }

@@ -23,8 +23,8 @@ enum {
     AGENT_INLINE_ALL = 16 << 20, /* … as long as all of them are no more than this */
     AGENT_END_BYTES = 200 << 20,
     AGENT_FILES = 20000,
-    AGENT_SAVE_MS = 600000, /* for so long a share is tried that can't be reached at the end */
-    AGENT_SAVE_AGAIN_MS = 2000
+    AGENT_AGAIN_MS = 2000, /* between tries of a share that fails */
+    AGENT_TOLD_MS = 5000   /* for so long it is tried once SIGTERM has come */
 };
 
 typedef struct agent_checkpoints {
@@ -52,7 +52,8 @@ typedef struct agent {
     stk_json task; /* task.json */
     uint32_t node; /* of order.nodes */
     int signal_fd;
-    bool is_told; /* SIGTERM came */
+    bool is_told;    /* SIGTERM came */
+    int64_t told_ms; /* when a share that fails was first tried after it, monotonic; 0: never */
     int64_t started_ms, ended_ms;
     stk_accel *accel;
     stk_lease lease;
@@ -69,6 +70,10 @@ int stk_agent_nomem(stk_err *err);
 const char *stk_agent_object(agent *a, const char *name);
 /* True once SIGTERM (or SIGINT) has come. */
 bool stk_agent_was_told(agent *a);
+/* The work is done, and the share fails what is to be kept of it: nothing of the attempt is known
+ * to anybody before it is there, so it is tried for long. Waits a little; false: not again. What
+ * `since_ms` points to is 0 before the first time. */
+bool stk_agent_try_again(agent *a, int64_t *since_ms, const stk_err *why);
 /* The outcome of an attempt that never ran, or can't be used. */
 void stk_agent_fail(agent *a, stk_failure failure, const char *text);
 
@@ -89,8 +94,8 @@ int stk_agent_checkpoints_bring(agent *a, stk_err *err);
 void stk_agent_checkpoints_begin(agent *a);
 void stk_agent_checkpoints_end(agent *a);
 
-/* agent_outputs.c: into the store and the share, result.json says so. */
-int stk_agent_outputs(agent *a, stk_err *err);
+/* agent_outputs.c: into the store and the share, result.json says so. *ret_class: of an error. */
+int stk_agent_outputs(agent *a, stk_failure *ret_class, stk_err *err);
 /* agent_save.c: end.json. */
 int stk_agent_save(agent *a, stk_err *err);
 

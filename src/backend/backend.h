@@ -95,6 +95,9 @@ typedef struct stk_backend_ops {
     /* Ends a job: SIGTERM, after grace_ms SIGKILL; grace_ms 0: at once. Unknown ids are ignored.
      * May be repeated (the shorter grace wins). */
     void (*stop)(stk_backend *self, uint32_t id, int64_t grace_ms, stk_failure why);
+    /* The caller ends, and won't stop it: does it go on? False: it never began, and won't. NULL: no
+     * job outlives the caller. */
+    bool (*leave)(stk_backend *self, uint32_t id);
     bool (*next)(stk_backend *self, stk_report *ret_report);
     /* What next() has told so far is on record: the backend may let go of what it kept in case that
      * it is asked again. NULL: it keeps nothing. */

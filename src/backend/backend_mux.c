@@ -34,6 +34,17 @@ static void mux_stop(stk_backend *base, uint32_t id, int64_t grace_ms, stk_failu
     }
 }
 
+static bool mux_leave(stk_backend *base, uint32_t id)
+{
+    mux *self = (mux *)base;
+    bool goes_on = false;
+    for (uint32_t i = 0; i < self->n; i++) {
+        stk_backend *one = self->backends[i];
+        goes_on = (one->ops->leave != NULL && one->ops->leave(one, id)) || goes_on;
+    }
+    return goes_on;
+}
+
 static bool mux_next(stk_backend *base, stk_report *ret_report)
 {
     mux *self = (mux *)base;
@@ -98,6 +109,7 @@ static const stk_backend_ops mux_ops = {
     .name = "mux",
     .start = mux_start,
     .stop = mux_stop,
+    .leave = mux_leave,
     .next = mux_next,
     .recorded = mux_recorded,
     .fd = mux_fd,

@@ -297,7 +297,12 @@ bool stk_exec_away_saved(stk_exec *x, uint32_t task, const char *dir, uint32_t *
 
 int stk_exec_leave(stk_exec *x, uint32_t task, stk_err *err)
 {
-    x->first_left = x->n_left++ == 0 ? task : x->first_left;
+    const stk_backend_ops *ops = x->config.backend->ops;
+    if (ops->leave != NULL && ops->leave(x->config.backend, task)) {
+        x->first_left = x->n_left++ == 0 ? task : x->first_left;
+    } else {
+        x->first_unborn = x->n_unborn++ == 0 ? task : x->first_unborn;
+    }
     stk_exec_release(x, task);
     /* Not on record: there it goes on, for who resumes the run. */
     return stk_sched_fold(x->sched, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task},
@@ -309,6 +314,9 @@ static int note(stk_exec *x, uint32_t task, uint32_t n, const char *one, const c
                 const char *end, stk_err *err)
 {
     char more[32] = "";
+    if (n == 0) {
+        return 0;
+    }
     (void)snprintf(more, sizeof more, " and %u more", n - 1);
     const char *who = stk_exec_who(x, task, x->scratch);
     const stk_capacity_place *place = place_of(x, task);
@@ -322,12 +330,16 @@ static int note(stk_exec *x, uint32_t task, uint32_t n, const char *one, const c
 
 int stk_exec_note_left(stk_exec *x, stk_err *err)
 {
-    uint32_t n = x->n_left;
-    x->n_left = 0;
-    return n == 0 ? 0
-                  : note(x, x->first_left, n, "goes on running", "go on running",
-                         stk_arena_printf(x->scratch, ": 'stoker resume %s' goes on with %s",
-                                          x->config.run, n > 1 ? "them" : "it"),
+    uint32_t n = x->n_left, n_unborn = x->n_unborn;
+    x->n_left = x->n_unborn = 0;
+    int rc = note(x, x->first_left, n, "goes on running", "go on running",
+                  stk_arena_printf(x->scratch, ": 'stoker resume %s' goes on with %s",
+                                   x->config.run, n > 1 ? "them" : "it"),
+                  err);
+    return rc < 0 ? rc
+                  : note(x, x->first_unborn, n_unborn, "was not begun", "were not begun",
+                         stk_arena_printf(x->scratch, ": 'stoker resume %s' begins %s",
+                                          x->config.run, n_unborn > 1 ? "them" : "it"),
                          err);
 }
 
@@ -335,8 +347,7 @@ int stk_exec_note_attached(stk_exec *x, stk_err *err)
 {
     uint32_t n = x->n_attached;
     x->n_attached = 0;
-    return n == 0 ? 0
-                  : note(x, x->first_attached, n, "is watched again", "are watched again", "", err);
+    return note(x, x->first_attached, n, "is watched again", "are watched again", "", err);
 }
 
 int stk_exec_check_place(const stk_exec *x, uint32_t task, const char *stack, stk_err *err)

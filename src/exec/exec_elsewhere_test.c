@@ -23,6 +23,7 @@ static struct {
     uint32_t n_jobs, n_running, most_running, n_attached, n_stopped, n_submitted;
     int64_t took_ms;
     bool always_fails;        /* with `failure`, not the first attempt alone */
+    bool is_waiting;          /* nothing was submitted yet */
     bool forgets;             /* what it is asked to attach to it doesn't know */
     stk_failure failure;      /* of the first attempts; NONE: they succeed */
     int64_t memory[MAX_JOBS]; /* by submission: what it asked for */
@@ -103,6 +104,12 @@ static void cloud_stop(stk_backend *base, uint32_t id, int64_t grace_ms, stk_fai
     }
 }
 
+static bool cloud_leave(stk_backend *base, uint32_t id)
+{
+    (void)base;
+    return !cloud.is_waiting && find_job(id, 0) != NULL;
+}
+
 static bool cloud_next(stk_backend *base, stk_report *ret_report)
 {
     watcher *w = (watcher *)base;
@@ -146,6 +153,7 @@ static void cloud_close(stk_backend *base)
 static const stk_backend_ops cloud_ops = {.name = "cloud",
                                           .start = cloud_start,
                                           .stop = cloud_stop,
+                                          .leave = cloud_leave,
                                           .next = cloud_next,
                                           .fd = cloud_fd,
                                           .wait_ms = cloud_wait_ms,
@@ -512,6 +520,19 @@ static stk_run_status resume(fixture *f)
 
 #define TWO "{\"a\":{\"run\":\"x\"},\"b\":{\"run\":\"x\",\"after\":[\"a\"]}}"
 
+/* What waited for the share has no job: nobody says that it goes on. */
+static void test_interrupted_unborn(void **state)
+{
+    fixture *f = *state;
+    elsewhere(f, first_away);
+    cloud.is_waiting = true;
+    assert_int_equal(interrupted(f, TWO, false), STK_RUN_INTERRUPTED);
+    json_t *note = data_of(f, STK_EV_NOTE, UINT32_MAX);
+    assert_non_null(strstr(json_string_value(json_object_get(note, "text")),
+                           "step 'a' was not begun on kubernetes (stack 'prod'): 'stoker resume"));
+    json_decref(note);
+}
+
 static void test_interrupted(void **state)
 {
     fixture *f = *state;
@@ -674,11 +695,22 @@ static void test_grown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_job),         TEST(test_python),       TEST(test_max_jobs),
-        TEST(test_more_memory), TEST(test_output_stays), TEST(test_output_comes),
-        TEST(test_preempted),   TEST(test_interrupted),  TEST(test_collected),
-        TEST(test_lost),        TEST(test_cancel),       TEST(test_broken),
-        TEST(test_refold),      TEST(test_grown),        TEST(test_more_than_a_pool),
+        TEST(test_job),
+        TEST(test_python),
+        TEST(test_max_jobs),
+        TEST(test_more_memory),
+        TEST(test_output_stays),
+        TEST(test_output_comes),
+        TEST(test_preempted),
+        TEST(test_interrupted),
+        TEST(test_interrupted_unborn),
+        TEST(test_collected),
+        TEST(test_lost),
+        TEST(test_cancel),
+        TEST(test_broken),
+        TEST(test_refold),
+        TEST(test_grown),
+        TEST(test_more_than_a_pool),
         TEST(test_other_place),
     };
     return cmocka_run_group_tests_name("exec_elsewhere", tests, NULL, NULL);

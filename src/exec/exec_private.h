@@ -162,6 +162,7 @@ struct stk_exec {
     bool hung_up;
     bool is_interrupted;                 /* by the first of these signals */
     uint32_t n_left, first_left;         /* tasks elsewhere that go on without this engine */
+    uint32_t n_unborn, first_unborn;     /* … that had no job yet, and get none */
     uint32_t n_attached, first_attached; /* … that did without an earlier one */
     bool noted_busy;
     bool *noted_less; /* by step: a gang of it got less than its ranks ask for, and that is told */

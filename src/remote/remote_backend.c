@@ -25,6 +25,11 @@ static void ring(int fd)
     (void)!write(fd, &one, sizeof one);
 }
 
+void stk_remote_ring(remote_backend *b)
+{
+    ring(b->ready_fd);
+}
+
 /* --- reports --- */
 
 static stk_report *new_report(remote_backend *b, const remote_task *t, stk_report_kind kind)
@@ -169,68 +174,57 @@ static void wait_for_work(remote_backend *b, int64_t due_ms)
     b->n_idle--;
 }
 
-static bool passes_by_itself(const stk_err *err)
+void stk_remote_drop(remote_task *t)
 {
-    return err->code == STK_E_ENV || err->code == STK_E_SYS || err->code == STK_E_BUSY;
+    if (t->has_worker) {
+        t->is_dropped = true;
+    } else {
+        stk_remote_task_free(t);
+    }
 }
 
-static void end_unstarted(remote_backend *b, remote_task *t, stk_failure failure, const char *text)
+void stk_remote_give(remote_backend *b, remote_task *t)
 {
-    stk_outcome o = {.failure = failure,
-                     .exit_status = -1,
-                     .cpu_us = -1,
-                     .peak_memory_bytes = -1,
-                     .read_bytes = -1,
-                     .write_bytes = -1};
-    (void)snprintf(o.text, sizeof o.text, "%s", text);
-    stk_remote_tell_end(b, t, &o);
+    t->phase = REMOTE_WITH_DRIVER;
+    t->was_given = true;
+    stk_remote_command(b, REMOTE_SUBMIT, t);
+    if (t->stop_wanted) {
+        stk_remote_command(b, REMOTE_STOP, t);
+    }
 }
 
 /* After staging, with the lock. */
 static void staged(remote_backend *b, remote_task *t, int rc, const stk_err *err)
 {
     char text[1200];
-    if (t->stop_wanted && !t->job.look) {
-        end_unstarted(b, t, t->stop_why, "cancelled before it was submitted");
-    } else if (b->broken.code != 0) {
-        end_unstarted(b, t, STK_FAIL_START, stk_err_format(&b->broken, text, (int)sizeof text));
+    if (b->broken.code != 0) {
+        stk_remote_end_now(b, t, STK_FAIL_START,
+                           stk_err_format(&b->broken, text, (int)sizeof text));
     } else if (rc == 0) {
-        t->phase = REMOTE_WITH_DRIVER;
-        t->was_given = true;
-        /* What an earlier engine may have submitted is looked for, and not made to be ended. */
-        t->job.attach = t->job.attach || t->stop_wanted || t->only_to_end;
-        stk_remote_command(b, REMOTE_SUBMIT, t);
-        if (t->stop_wanted) {
-            stk_remote_command(b, REMOTE_STOP, t);
-        }
-    } else if (passes_by_itself(err) && ++t->n_tries < REMOTE_STAGE_TRIES) {
-        stk_remote_queue(b, t, REMOTE_STAGING, stk_remote_now_ms() + (RETRY_MS << t->n_tries));
-    } else {
+        stk_remote_no_trouble(b, t);
+        t->job.attach = (t->job.attach && t->is_begun) || t->only_to_end;
+        stk_remote_give(b, t);
+    } else if (!stk_remote_wait_out(b, t, err)) {
+        stk_failure failure = stk_share_may_pass(err->code) ? STK_FAIL_STORE : STK_FAIL_START;
         (void)snprintf(text, sizeof text, "what it needs could not be put into the share: %s",
                        err->text);
-        end_unstarted(b, t, STK_FAIL_START, text);
+        stk_remote_end_now(b, t, failure, text);
     }
 }
 
-static void collected(remote_backend *b, remote_task *t, int rc, stk_outcome *o, int64_t again_ms,
-                      const stk_err *err)
+static void collected(remote_backend *b, remote_task *t, int rc, const stk_outcome *o,
+                      int64_t again_ms, const stk_err *err)
 {
+    char text[1200];
     if (rc == STK_E_BUSY) {
         stk_remote_queue(b, t, REMOTE_COLLECTING, stk_remote_now_ms() + again_ms);
-    } else if (rc < 0 && passes_by_itself(err) && ++t->n_tries < REMOTE_STAGE_TRIES) {
-        stk_remote_queue(b, t, REMOTE_COLLECTING, stk_remote_now_ms() + (RETRY_MS << t->n_tries));
-    } else {
-        if (rc < 0) {
-            *o = (stk_outcome){.failure = STK_FAIL_LOST,
-                               .exit_status = -1,
-                               .cpu_us = -1,
-                               .peak_memory_bytes = -1,
-                               .read_bytes = -1,
-                               .write_bytes = -1};
-            (void)snprintf(o->text, sizeof o->text,
-                           "what it left in the share could not be brought here: %s", err->text);
-        }
+    } else if (rc == 0) {
+        stk_remote_no_trouble(b, t);
         stk_remote_tell_end(b, t, o);
+    } else if (!stk_remote_wait_out(b, t, err)) {
+        (void)snprintf(text, sizeof text, "what it left in the share could not be brought here: %s",
+                       err->text);
+        stk_remote_end_now(b, t, STK_FAIL_LOST, text);
     }
 }
 
@@ -246,19 +240,23 @@ static void *work(void *arg)
             wait_for_work(b, due_ms);
             continue;
         }
-        bool is_staging = t->phase == REMOTE_STAGING;
-        bool needs_nothing = is_staging && (t->stop_wanted || t->only_to_end);
+        remote_phase phase = t->phase;
+        bool needs_nothing = phase == REMOTE_STAGING && t->only_to_end;
         stk_err err = {0};
         stk_outcome o = {0};
         int64_t again_ms = RETRY_MS;
+        t->has_worker = true;
         pthread_mutex_unlock(&b->lock);
-        int rc = needs_nothing ? 0
-                 : is_staging  ? stk_remote_stage(&w, t, &err)
-                               : stk_remote_collect(&w, t, &o, &again_ms, &err);
+        int rc = needs_nothing             ? 0
+                 : phase == REMOTE_STAGING ? stk_remote_stage(&w, t, &err)
+                                           : stk_remote_collect(&w, t, &o, &again_ms, &err);
         pthread_mutex_lock(&b->lock);
-        if (is_staging) {
+        t->has_worker = false;
+        if (t->is_dropped) {
+            stk_remote_task_free(t);
+        } else if (t->phase == phase && phase == REMOTE_STAGING && !t->is_left) {
             staged(b, t, rc, &err);
-        } else {
+        } else if (t->phase == phase && phase == REMOTE_COLLECTING) {
             collected(b, t, rc, &o, again_ms, &err);
         }
     }
@@ -342,18 +340,31 @@ static void op_stop(stk_backend *self, uint32_t id, int64_t grace_ms, stk_failur
         t->stop_grace_ms = grace_ms;
         if (t->phase == REMOTE_WITH_DRIVER) {
             stk_remote_command(b, REMOTE_STOP, t);
-        } else if (t->phase == REMOTE_STAGING) {
-            t->due_ms = 0;
-            pthread_cond_signal(&b->work);
+        } else {
+            stk_remote_stop_waiting(b, t);
         }
     }
     pthread_mutex_unlock(&b->lock);
+}
+
+static bool op_leave(stk_backend *self, uint32_t id)
+{
+    remote_backend *b = (remote_backend *)self;
+    pthread_mutex_lock(&b->lock);
+    remote_task *t = stk_remote_find(b, id);
+    bool is_there = t != NULL && (t->was_given || t->job.look);
+    if (t != NULL) {
+        t->is_left = !is_there;
+    }
+    pthread_mutex_unlock(&b->lock);
+    return is_there;
 }
 
 static bool op_next(stk_backend *self, stk_report *ret_report)
 {
     remote_backend *b = (remote_backend *)self;
     pthread_mutex_lock(&b->lock);
+    stk_remote_stop_due(b);
     struct remote_reports *q = &b->reports;
     bool any = q->n > 0;
     if (any) {
@@ -386,7 +397,7 @@ static void op_recorded(stk_backend *self)
         if (t->was_given) {
             stk_remote_command(b, REMOTE_FORGET, t);
         } else {
-            stk_remote_task_free(t);
+            stk_remote_drop(t);
         }
     }
     pthread_mutex_unlock(&b->lock);
@@ -399,8 +410,12 @@ static int op_fd(const stk_backend *self)
 
 static int64_t op_wait_ms(const stk_backend *self)
 {
-    (void)self;
-    return -1;
+    remote_backend *b = (remote_backend *)(uintptr_t)self;
+    pthread_mutex_lock(&b->lock);
+    int64_t left = b->stop_due_ms == 0 ? -1 : b->stop_due_ms - stk_remote_now_ms();
+    left = b->stop_due_ms != 0 && left < 0 ? 0 : left;
+    pthread_mutex_unlock(&b->lock);
+    return left;
 }
 
 static bool op_usage(stk_backend *self, uint32_t id, int64_t *ret_memory_bytes, double *ret_cpus)
@@ -439,6 +454,9 @@ static void op_close(stk_backend *self)
     remote_backend *b = (remote_backend *)self;
     pthread_mutex_lock(&b->lock);
     b->is_closing = true;
+    if (b->share != NULL) { /* what is under way is begun again by whoever resumes */
+        stk_share_cancel(b->share);
+    }
     pthread_cond_broadcast(&b->work);
     ring(b->wake_fd);
     pthread_mutex_unlock(&b->lock);
@@ -468,6 +486,7 @@ static void op_close(stk_backend *self)
 static const stk_backend_ops ops = {.name = "remote",
                                     .start = op_start,
                                     .stop = op_stop,
+                                    .leave = op_leave,
                                     .next = op_next,
                                     .recorded = op_recorded,
                                     .fd = op_fd,

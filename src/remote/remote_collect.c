@@ -248,6 +248,19 @@ static int take_end(remote_worker *w, remote_task *t, uint32_t node, stk_outcome
     return rc;
 }
 
+/* We have put it there ourselves: a folder without it is another one, of a file system that isn't
+ * mounted now. */
+static int check_share(remote_worker *w, remote_task *t, stk_err *err)
+{
+    STK_BUF_AUTO order = STK_BUF_INIT(1 << 10);
+    const char *key = stk_remote_object(t, "job.json");
+    int rc = key == NULL ? nomem(err) : stk_share_get_range(w->b->share, key, 0, &order, err);
+    return rc != STK_E_NOT_FOUND || t->job.attach
+               ? (rc == STK_E_NOT_FOUND ? 0 : rc)
+               : stk_err_set(err, STK_E_ENV, "store '%s' hasn't got %s any more; is it mounted?",
+                             stk_share_url(w->b->share), key);
+}
+
 /* Its agent was there, so what is missing is what it didn't come to say. */
 static bool has_begun(remote_worker *w, remote_task *t)
 {
@@ -263,7 +276,7 @@ int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64
     bool by_itself = t->end.state == STK_REMOTE_ENDED && t->end.signal == 0 && !t->end.oom &&
                      t->end.exit_status != 128 + 9 && t->end.exit_status != STK_AGENT_CLAIMED;
     int rc = take_end(w, t, 0, ret, err);
-    if (rc == STK_E_NOT_FOUND) {
+    if (rc == STK_E_NOT_FOUND && (rc = check_share(w, t, err)) == 0) {
         int64_t waited = (int64_t)t->n_looks++ * AGAIN_MS;
         int64_t most = !by_itself ? AGAIN_MS * 4 : t->end.exit_status == 0 ? WAIT_MS : WAIT_MS / 5;
         if (waited < most) {

@@ -84,7 +84,11 @@ static void say(void *arg, const stk_remote_report *r)
         t->end = *r;
         t->end.data = NULL;
         t->n_tries = 0;
+        t->trouble_ms = 0;
         stk_remote_queue(b, t, REMOTE_COLLECTING, 0);
+        if (t->stop_wanted) {
+            stk_remote_stop_within(b, REMOTE_STOP_MS);
+        }
         break;
     }
     pthread_mutex_unlock(&b->lock);
@@ -113,7 +117,9 @@ static void obey(remote_backend *b, remote_command *c)
         d->ops->stop(d, c->id, c->grace_ms, c->why);
     } else if (c->verb == REMOTE_FORGET) {
         d->ops->forget(d, c->id);
-        stk_remote_task_free(c->task);
+        pthread_mutex_lock(&b->lock);
+        stk_remote_drop(c->task);
+        pthread_mutex_unlock(&b->lock);
     }
     free(c);
 }

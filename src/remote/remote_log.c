@@ -21,7 +21,7 @@
 enum {
     AGAIN_S = 2,
     LOOK_S = 10, /* how often an engine without news looks whether it still has the run */
-    WAIT_S = 120
+    END_S = 3    /* for so long the end waits for a share that fails */
 };
 
 typedef struct log_event {
@@ -41,7 +41,7 @@ struct stk_remote_log {
     pthread_cond_t wake, idle;
     log_event *first, **end;
     uint64_t n_added, n_written;
-    bool is_busy, is_over;
+    bool is_busy, is_looking, is_over;
     stk_err trouble; /* of the last try */
     stk_err fence;   /* code ≠ 0: it was taken over */
 };
@@ -254,9 +254,11 @@ static void *write_log(void *arg)
                 break;
             }
             if (wait_some(log, LOOK_S) == ETIMEDOUT) {
+                log->is_looking = true;
                 pthread_mutex_unlock(&log->lock);
                 int rc = look(log, &err);
                 pthread_mutex_lock(&log->lock);
+                log->is_looking = false;
                 log->fence = rc < 0 ? err : log->fence;
             }
             continue;
@@ -323,15 +325,24 @@ void stk_remote_log_add(stk_remote_log *log, const stk_event_row *row)
     pthread_mutex_unlock(&log->lock);
 }
 
-int stk_remote_log_wait(stk_remote_log *log, stk_err *err)
+static struct timespec after(int64_t ms)
 {
     struct timespec until;
-    int sys = 0;
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += WAIT_S;
+    int64_t ns = until.tv_nsec + ms % 1000 * 1000000;
+    until.tv_sec += (time_t)(ms / 1000 + ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    return until;
+}
+
+int stk_remote_log_wait(stk_remote_log *log, int64_t most_ms, stk_err *err)
+{
+    struct timespec until = after(most_ms);
+    int sys = 0;
     pthread_mutex_lock(&log->lock);
     uint64_t all = log->n_added;
-    while (log->n_written < all && log->fence.code == 0 && !log->is_over && sys == 0) {
+    while (log->n_written < all && log->fence.code == 0 && log->trouble.code == 0 &&
+           !log->is_over && sys == 0) {
         sys = pthread_cond_timedwait(&log->idle, &log->lock, &until);
     }
     bool is_there = log->n_written >= all;
@@ -341,10 +352,15 @@ int stk_remote_log_wait(stk_remote_log *log, stk_err *err)
         *err = trouble;
         return trouble.code;
     }
-    return is_there ? 0
-                    : stk_err_set(err, STK_E_ENV, "the record of run %s can't be written to %s: %s",
-                                  log->run, stk_share_url(log->share),
-                                  trouble.code < 0 ? trouble.text : "it doesn't answer");
+    if (is_there || trouble.code == 0) {
+        return is_there ? 0
+                        : stk_err_set(err, STK_E_BUSY, "the record of run %s isn't in %s yet",
+                                      log->run, stk_share_url(log->share));
+    }
+    bool is_full = trouble.code == STK_E_FULL; /* then it says which store */
+    return is_full ? stk_err_set(err, STK_E_FULL, "%s", trouble.text)
+                   : stk_err_set(err, STK_E_ENV, "the record of run %s can't be written to %s: %s",
+                                 log->run, stk_share_url(log->share), trouble.text);
 }
 
 int stk_remote_log_check(stk_remote_log *log, stk_err *err)
@@ -370,18 +386,20 @@ static void free_log(stk_remote_log *log)
 
 int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err)
 {
-    struct timespec until;
     int rc = 0;
     if (log == NULL) {
         return 0;
     }
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(timeout_ms / 1000);
+    struct timespec until = after(timeout_ms);
+    struct timespec soon = after(timeout_ms < END_S * 1000 ? timeout_ms : END_S * 1000);
     pthread_mutex_lock(&log->lock);
     while (log->is_busy && log->fence.code == 0 && rc == 0) {
-        rc = pthread_cond_timedwait(&log->idle, &log->lock, &until);
+        rc = pthread_cond_timedwait(&log->idle, &log->lock, log->trouble.code < 0 ? &soon : &until);
     }
     log->is_over = true;
+    if (log->is_busy || log->is_looking) {
+        stk_share_cancel(log->share);
+    }
     pthread_cond_signal(&log->wake);
     bool is_late = log->first != NULL || log->is_busy;
     stk_err trouble = log->fence.code != 0 ? log->fence : log->trouble;

@@ -31,15 +31,15 @@ typedef struct stk_remote_log_config {
 int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err);
 /* One committed event; copied, never waits. */
 void stk_remote_log_add(stk_remote_log *log, const stk_event_row *row);
-/* Waits until everything that was added before is in the share: what is done to a job after that is
- * done by the one engine that the run has. STK_E_BUSY as below; STK_E_ENV: the share can't be
- * reached. Any thread. */
-int stk_remote_log_wait(stk_remote_log *log, stk_err *err);
+/* Waits until everything that was added before is in the share, at most for most_ms: what is done
+ * to a job after that is done by the one engine that the run has. STK_E_BUSY: not yet, or not any
+ * more (as below); STK_E_ENV, STK_E_FULL: it can't be put there. Any thread. */
+int stk_remote_log_wait(stk_remote_log *log, int64_t most_ms, stk_err *err);
 /* STK_E_BUSY, with a sentence: the run was taken over by somebody; whoever asks stops, and touches
  * nothing more of it. */
 int stk_remote_log_check(stk_remote_log *log, stk_err *err);
-/* Waits until all is there, at most timeout_ms, and frees; NULL is fine. STK_E_ENV: the log lacks
- * something. */
+/* Waits until all is there, at most timeout_ms, of a share that fails a moment only, and frees;
+ * NULL is fine. STK_E_ENV: the log lacks something. */
 int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err);
 
 typedef struct stk_remote_run {

@@ -16,7 +16,9 @@
 
 enum {
     REMOTE_WORKERS = 8,
-    REMOTE_STAGE_TRIES = 4,      /* the share itself retries within each */
+    REMOTE_STOP_MS = 10000,      /* for so long a stop waits for the share … */
+    REMOTE_STOP_SOON_MS = 3000,  /* … that is known to fail */
+    REMOTE_LOG_WAIT_MS = 1000,   /* … a worker for the run's record */
     REMOTE_LOG_BYTES = 64 << 20, /* of a running task's log that is kept here until its end */
     REMOTE_OBJECT_BYTES = 256 << 20
 };
@@ -37,7 +39,10 @@ typedef struct remote_task {
     const char *key; /* in the share */
     char name[STK_REMOTE_NAME + 1];
     remote_phase phase;
-    bool is_queued;   /* it stands in the workers' queue; else, staging or collecting, one has it */
+    bool is_queued;   /* it stands in the workers' queue */
+    bool has_worker;  /* one is at it; it may have been told meanwhile, or given to the driver */
+    bool is_dropped;  /* nobody else needs it: that worker frees it */
+    bool is_left;     /* the engine ends, and it wasn't submitted: it isn't */
     bool was_given;   /* the driver was asked to submit it */
     bool only_to_end; /* an earlier engine's; nothing is staged for it */
     bool stop_wanted; /* … with: */
@@ -45,6 +50,8 @@ typedef struct remote_task {
     int64_t stop_grace_ms;
     int64_t due_ms; /* when a worker may take it, monotonic */
     uint32_t n_tries, n_looks;
+    int64_t trouble_ms;    /* since when the share fails it, monotonic; 0: it doesn't */
+    bool is_begun;         /* its worker has seen the claim of an agent */
     bool is_running;       /* the driver said so once */
     stk_remote_report end; /* the driver's last word (data is not kept) */
     char reason[256];      /* why it waits, as told last */
@@ -91,7 +98,10 @@ typedef struct remote_backend {
     pthread_t driver_thread;
     bool has_driver_thread, is_closing;
     stk_driver *driver;
-    stk_err broken; /* code ≠ 0: the driver can't be used any more */
+    bool has_trouble;    /* the share failed, and that was said */
+    int64_t noted_ms;    /* then */
+    int64_t stop_due_ms; /* then nobody waits any more for what was stopped; 0: nobody does */
+    stk_err broken;      /* code ≠ 0: the driver can't be used any more */
 } remote_backend;
 
 /* What a worker has of its own. */
@@ -101,6 +111,7 @@ typedef struct remote_worker {
 } remote_worker;
 
 int64_t stk_remote_now_ms(void);
+void stk_remote_ring(remote_backend *b); /* wakes who waits for reports */
 
 /* remote_backend.c; the caller has the lock. */
 remote_task *stk_remote_find(remote_backend *b, uint32_t id);
@@ -111,6 +122,22 @@ void stk_remote_tell_started(remote_backend *b, const remote_task *t);
 /* The task is told then. */
 void stk_remote_tell_end(remote_backend *b, remote_task *t, const stk_outcome *outcome);
 void stk_remote_task_free(remote_task *t);
+/* Frees it, or has its worker do that. */
+void stk_remote_drop(remote_task *t);
+/* To the driver; with a stop, where one is wanted. */
+void stk_remote_give(remote_backend *b, remote_task *t);
+
+/* remote_fault.c; the caller has the lock. */
+/* A worker failed: false where that won't pass, or has lasted too long; else it is tried again. */
+bool stk_remote_wait_out(remote_backend *b, remote_task *t, const stk_err *err);
+void stk_remote_no_trouble(remote_backend *b, remote_task *t);
+/* Ended without a job, or without what it left. */
+void stk_remote_end_now(remote_backend *b, remote_task *t, stk_failure failure, const char *text);
+/* A stop of what waits for the share; within ms of what is being collected. */
+void stk_remote_stop_waiting(remote_backend *b, remote_task *t);
+void stk_remote_stop_within(remote_backend *b, int64_t ms);
+/* At stop_due_ms: what still waits is ended. */
+void stk_remote_stop_due(remote_backend *b);
 
 /* remote_task.c: the copy of a job. */
 int stk_remote_task_new(remote_backend *b, const stk_job *job, remote_task **ret, stk_err *err);

@@ -170,7 +170,7 @@ static int find_claim(stage *s)
     STK_BUF_AUTO claim = STK_BUF_INIT(64 << 10);
     const char *key = stk_remote_object(s->t, "claim");
     int rc = key == NULL ? nomem(s->err) : stk_share_get(s->w->b->share, key, &claim, s->err);
-    s->t->job.attach = rc == 0;
+    s->t->is_begun = rc == 0;
     return rc == STK_E_NOT_FOUND ? 0 : rc;
 }
 
@@ -194,7 +194,9 @@ int stk_remote_stage(remote_worker *w, remote_task *t, stk_err *err)
     rc = rc < 0 ? rc : push_inputs(&s);
     rc = rc < 0 ? rc : find_links(&s, "in", true);
     rc = rc < 0 || b->config.code_digest == NULL ? rc : push(&s, b->config.code_digest);
-    rc = rc < 0 || b->config.log == NULL ? rc : stk_remote_log_wait(b->config.log, err);
+    rc = rc < 0 || b->config.log == NULL
+             ? rc
+             : stk_remote_log_wait(b->config.log, REMOTE_LOG_WAIT_MS, err);
     rc = rc < 0 ? rc : put_order(&s);
     STK_FAILPOINT("remote.stage.after");
     return rc;

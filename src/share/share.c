@@ -10,10 +10,15 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/units.h"
 #include "share/share_private.h"
 #include "sys/file.h"
+
+enum { PATIENCE_MS = 15 * 60000 };
 
 int stk_share_no_memory(const stk_share *share, stk_err *err)
 {
@@ -153,17 +158,65 @@ static int begin(const stk_share *share, const char *key, stk_err *err)
                : stk_err_set(err, STK_E_USAGE, "'%.100s' %s: no key of an object", key, wrong);
 }
 
+int64_t stk_share_patience_ms(void)
+{
+    const char *seconds = getenv("STOKER_SHARE_WAIT");
+    char *end = NULL;
+    double n = seconds == NULL ? -1 : strtod(seconds, &end);
+    return n >= 0 && n < 1e7 && *end == '\0' ? (int64_t)(n * 1000) : PATIENCE_MS;
+}
+
+bool stk_share_may_pass(int code)
+{
+    return code == STK_E_ENV || code == STK_E_SYS || code == STK_E_FULL;
+}
+
+/* What didn't fit, and into how much. S3 doesn't say that of itself. */
+static int tell_full(const stk_share *share, const char *key, int64_t n, int rc, stk_err *err)
+{
+    struct statvfs fs;
+    char needs[32], has[64], why[sizeof err->text];
+    if (rc != STK_E_FULL || err == NULL) {
+        return rc;
+    }
+    int sys = err->sys;
+    (void)stk_units_format_memory(n, needs, sizeof needs);
+    (void)snprintf(why, sizeof why, "%s", err->text);
+    if (share->folder == NULL || statvfs(share->folder, &fs) < 0) {
+        stk_err_set(err, rc, "store '%s' is full: %s ('%s' needs %s)", share->url, why, key, needs);
+    } else {
+        int64_t room = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+        (void)stk_units_format_memory(room, has, sizeof has);
+        stk_err_set(err, rc, "store '%s' is full: '%s' needs %s, and %s", share->url, key, needs,
+                    sys == EDQUOT                        ? "the quota is used up"
+                    : fs.f_files > 0 && fs.f_favail == 0 ? "no more files can be made there"
+                                                         : strcat(has, " are free"));
+    }
+    stk_err_hint(err, "make room there");
+    return rc;
+}
+
 int stk_share_put(stk_share *share, const char *key, const void *data, size_t n, bool only_new,
                   stk_err *err)
 {
     int rc = begin(share, key, err);
-    return rc < 0 ? rc : share->ops->put(share, key, data, n, only_new, err);
+    rc = rc < 0 ? rc : share->ops->put(share, key, data, n, only_new, err);
+    return tell_full(share, key, (int64_t)n, rc, err);
+}
+
+int stk_share_send_file(stk_share *share, const char *key, const char *path, const char *digest,
+                        stk_err *err)
+{
+    struct stat st = {0};
+    int rc = share->ops->put_file(share, key, path, digest, err);
+    return tell_full(share, key, rc == STK_E_FULL && stat(path, &st) == 0 ? st.st_size : 0, rc,
+                     err);
 }
 
 int stk_share_put_file(stk_share *share, const char *key, const char *path, stk_err *err)
 {
     int rc = begin(share, key, err);
-    return rc < 0 ? rc : share->ops->put_file(share, key, path, NULL, err);
+    return rc < 0 ? rc : stk_share_send_file(share, key, path, NULL, err);
 }
 
 static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_buf *ret,

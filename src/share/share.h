@@ -10,7 +10,8 @@
  * Every function may be called by several threads at once. Failures that pass by themselves
  * (throttling, cut connections, expired credentials, a clock that is wrong) are retried within;
  * an error is one sentence with what is known: STK_E_NOT_FOUND, STK_E_BUSY (see put), STK_E_ENV
- * (out of reach, refused), STK_E_LIMIT, STK_E_STORE (content isn't what its digest says).
+ * (out of reach, refused), STK_E_FULL (no room: how much was needed, how much is free),
+ * STK_E_LIMIT, STK_E_STORE (content isn't what its digest says).
  */
 #ifndef STK_SHARE_H
 #define STK_SHARE_H
@@ -35,6 +36,11 @@ void stk_share_close(stk_share *share); /* NULL is fine */
 void stk_share_cancel(stk_share *share);
 const char *stk_share_url(const stk_share *share);
 const char *stk_share_folder(const stk_share *share); /* where it is a folder, else NULL */
+/* For how long it is worth while to ask again after such a failure: 15 minutes, or
+ * STOKER_SHARE_WAIT seconds. */
+int64_t stk_share_patience_ms(void);
+/* Might it pass: out of reach, full, not to be written now? */
+bool stk_share_may_pass(int code);
 /* Can it be written, listed, read, deleted? One sentence if not: no such bucket, no credentials,
  * expired, denied, a wrong clock. */
 int stk_share_check(stk_share *share, stk_err *err);

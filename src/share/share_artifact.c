@@ -68,7 +68,7 @@ static int push_file(stk_share *share, const char *path, const char *digest, stk
     bool there = false;
     key_of(digest, "", key);
     int rc = is_there(share, digest, "", &there, err);
-    return rc < 0 || there ? rc : share->ops->put_file(share, key, path, digest, err);
+    return rc < 0 || there ? rc : stk_share_send_file(share, key, path, digest, err);
 }
 
 typedef struct pushed {
@@ -154,7 +154,7 @@ static int push_folder(stk_share *share, const char *path, const char *digest, s
     rc = rc < 0 || share->ops->sync == NULL ? rc : share->ops->sync(share, err);
     free(p.digests);
     key_of(digest, ".tree", key);
-    return rc < 0 ? rc : share->ops->put(share, key, text.data, text.len, false, err);
+    return rc < 0 ? rc : stk_share_put(share, key, text.data, text.len, false, err);
 }
 
 int stk_share_push(stk_share *share, stk_store *store, const char *digest, stk_err *err)
@@ -178,10 +178,10 @@ int stk_share_push(stk_share *share, stk_store *store, const char *digest, stk_e
     }
     if ((st.st_mode & 0111) != 0) { /* before the file, so that it is known when that is there */
         key_of(digest, ".x", key);
-        rc = share->ops->put(share, key, "", 0, false, err);
+        rc = stk_share_put(share, key, "", 0, false, err);
     }
     key_of(digest, "", key);
-    rc = rc < 0 ? rc : share->ops->put_file(share, key, path, digest, err);
+    rc = rc < 0 ? rc : stk_share_send_file(share, key, path, digest, err);
     return rc < 0 || share->ops->sync == NULL ? rc : share->ops->sync(share, err);
 }
 

@@ -49,6 +49,9 @@ int stk_share_open_s3(const char *where, stk_share *share, stk_err *err); /* buc
 /* Calls job(arg, 0 … n - 1), `at_once` of them; stops at the first error, which is returned. */
 int stk_share_parallel(uint32_t at_once, uint64_t n,
                        int (*job)(void *arg, uint64_t i, stk_err *err), void *arg, stk_err *err);
+/* ops->put_file; one that doesn't fit is told with what it needs. */
+int stk_share_send_file(stk_share *share, const char *key, const char *path, const char *digest,
+                        stk_err *err);
 int stk_share_no_memory(const stk_share *share, stk_err *err);
 /* STK_E_STORE unless it is what the digest says. */
 int stk_share_verify(const char *path, const char *key, const char *digest, stk_err *err);

@@ -154,6 +154,19 @@ static void name_trouble(stk_share *share, const stk_s3_ask *ask, const char *co
                           ask->key == NULL ? "" : ask->key);
 }
 
+/* AWS's own never is; others have disks, and quotas. */
+static bool is_full(int status, const char *code)
+{
+    static const char *const codes[] = {"XMinioStorageFull", "XMinioAdminBucketQuotaExceeded",
+                                        "QuotaExceeded", "InsufficientStorage", "StorageFull"};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
+        if (strcmp(code, codes[i]) == 0) {
+            return true;
+        }
+    }
+    return status == 507;
+}
+
 int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, char code[80],
                stk_aws_again *ret_again, stk_err *err)
 {
@@ -196,6 +209,11 @@ int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, 
             *ret_again = STK_AWS_AGAIN;
         } else if (strcmp(code, "NoSuchBucket") == 0) {
             rc = STK_E_ENV;
+        }
+        if (is_full(ret->status, code)) {
+            *ret_again = STK_AWS_STOP;
+            return stk_err_set(err, STK_E_FULL, "it says %s%sstatus %d", code,
+                               code[0] != '\0' ? ", " : "", ret->status);
         }
         if (ret->status == 409 && strcmp(code, "ConditionalRequestConflict") == 0) {
             *ret_again = STK_AWS_AGAIN; /* somebody else is just creating it */

@@ -343,7 +343,7 @@ static int read_class(stk_spec_reader *r, const stk_json *node, stk_failure *ret
         STK_FAIL_EXCEPTION,  STK_FAIL_IMPORT,    STK_FAIL_SERIALIZE, STK_FAIL_LOAD,
         STK_FAIL_DEVICE_OOM, STK_FAIL_RESOURCES, STK_FAIL_USAGE,     STK_FAIL_EXIT,
         STK_FAIL_SIGNAL,     STK_FAIL_HANG,      STK_FAIL_START,     STK_FAIL_PREEMPTED,
-        STK_FAIL_LOST};
+        STK_FAIL_LOST,       STK_FAIL_STORE};
     for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++) {
         if (stk_json_is(node, stk_failure_word(allowed[i]))) {
             *ret_class = allowed[i];
@@ -353,7 +353,7 @@ static int read_class(stk_spec_reader *r, const stk_json *node, stk_failure *ret
     return stk_spec_wrong(r, node, "error.class",
                           "exception, import, serialize, load, device_oom, resources, usage, "
                           "preempted, or a "
-                          "gang's exit, signal, hang, lost or start");
+                          "gang's exit, signal, hang, lost, store or start");
 }
 
 static int read_error(stk_spec_reader *r, const stk_json *map, stk_result_error *error)

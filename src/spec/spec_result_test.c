@@ -91,7 +91,7 @@ static void test_refusals(void **state)
         {"{\"stoker\":1,\"status\":\"failed\",\"error\":{\"class\":\"timeout\"}}", STK_E_SPEC,
          "r.json:1: 'error.class' must be exception, import, serialize, load, device_oom, "
          "resources, usage, preempted, or a gang's exit, "
-         "signal, hang, lost or start, not 'timeout'"},
+         "signal, hang, lost, store or start, not 'timeout'"},
         {"{\"stoker\":1,\"status\":\"failed\",\"error\":\"no\"}", STK_E_SPEC,
          "r.json:1: 'error' must be a mapping, not 'no'"},
     };

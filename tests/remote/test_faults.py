@@ -1,0 +1,163 @@
+"""A share that is away, full or not to be written for a while: what waits, for how long, and who says
+so."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cluster import Cluster
+from conftest import Drive
+from front_tools import cannot
+from test_engine import Project, project, wait
+
+__all__ = ["project"]
+
+
+def is_stopped(process: subprocess.Popen) -> bool:
+    state = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return state == "T"
+
+
+def begin_and_stop_at_collecting(drive: Drive, *jobs: dict, **more: object) -> subprocess.Popen:
+    process = drive.begin(
+        *jobs, env={"STOKER_FAILPOINTS": "remote.collect.before:1:stop", "STOKER_SHARE_WAIT": "90"}, **more
+    )  # fmt: skip
+    wait(lambda: is_stopped(process), "nothing was collected")
+    return process
+
+
+def test_a_share_that_comes_back_has_the_result(drive: Drive) -> None:
+    """Away for longer than any four tries: what it has is brought all the same, and said once."""
+    process = begin_and_stop_at_collecting(
+        drive, drive.task("echo 5 > $STOKER_OUTPUT/x", outputs=["x"])
+    )
+    away = drive.share.with_name("away")
+    drive.share.rename(away)
+    process.send_signal(signal.SIGCONT)
+    time.sleep(20 * 0.1 + 0.5)  # waits are a tenth of the usual: 20 s of it, and the first look's
+    assert process.poll() is None
+    away.rename(drive.share)
+    reports = drive.finish(process)
+    notes = [r["text"] for r in reports if r["kind"] == "note"]
+    assert len(notes) == 1 and "can't be brought here yet" in notes[0], notes
+    assert "is it mounted?" in notes[0] and "it is tried again for 1 m 30 s" in notes[0], notes
+    assert reports[-1]["ok"], reports
+
+
+def test_a_share_that_stays_away(drive: Drive) -> None:
+    process = drive.begin(
+        drive.task("true"),
+        env={"STOKER_FAILPOINTS": "remote.collect.before:1:stop", "STOKER_SHARE_WAIT": "1"},
+    )
+    wait(lambda: is_stopped(process), "nothing was collected")
+    drive.share.rename(drive.share.with_name("away"))
+    process.send_signal(signal.SIGCONT)
+    end = drive.finish(process)[-1]
+    assert end["failure"] == "lost" and "could not be brought here" in end["text"], end
+
+
+def test_cancel_waits_for_no_share(drive: Drive) -> None:
+    process = begin_and_stop_at_collecting(
+        drive, drive.task("true"), stop=[{"id": 0, "after_ms": 4000}]
+    )
+    drive.share.rename(drive.share.with_name("away"))
+    begin = time.monotonic()
+    process.send_signal(signal.SIGCONT)
+    end = drive.finish(process)[-1]
+    assert end["failure"] == "cancelled", end
+    assert time.monotonic() - begin < 15
+
+
+class Full:
+    """A share on a file system of its own, of 4 MiB."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "full", folder])
+        if done.returncode != 0:
+            cannot("this machine lets nobody mount a file system")
+
+    def fill(self) -> None:
+        fd = os.open(self.folder / "ballast", os.O_WRONLY | os.O_CREAT)
+        with contextlib.suppress(OSError):
+            while True:
+                os.write(fd, bytes(4096))
+        os.close(fd)
+
+    def make_room(self) -> None:
+        (self.folder / "ballast").unlink()
+
+    def close(self) -> None:
+        subprocess.run(["umount", "-l", self.folder])
+
+
+@pytest.fixture
+def full(tmp_path: Path, cluster: Cluster) -> Iterator[Full]:
+    share = Full(tmp_path / "share")
+    yield share
+    share.close()
+
+
+BIG = "head -c 8000000 /dev/urandom > $STOKER_OUTPUT/big"
+
+
+def test_an_output_that_does_not_fit(drive: Drive, full: Full) -> None:
+    """Neither the step's fault nor its output's; the sentence says how much is missing where."""
+    drive.cluster.env["STOKER_SHARE_WAIT"] = "1"
+    end = drive.end(drive.task(BIG, outputs=["big"]))
+    assert end["failure"] == "store", end
+    result = json.loads((drive.dir() / "result.json").read_text()) if (drive.dir() / "result.json").exists() else None  # fmt: skip
+    text = result["error"]["message"] if result else end["text"]
+    assert f"store '{drive.share}' is full: 'artifacts/" in text, text
+    assert "needs 8 MB, and" in text and "are free; make room there" in text, text
+
+
+def test_a_full_share_and_room_again(drive: Drive, full: Full) -> None:
+    """What can't be staged waits, and begins once there is room."""
+    full.fill()
+    process = drive.begin(*[drive.task("true", id=i, task=i) for i in range(12)],
+                          env={"STOKER_SHARE_WAIT": "90"})  # fmt: skip
+    time.sleep(1)
+    full.make_room()
+    reports = drive.finish(process)
+    notes = [r["text"] for r in reports if r["kind"] == "note"]
+    assert len(notes) == 1 and "can't be put into the share yet: store" in notes[0], notes
+    assert "is full" in notes[0] and "are free" in notes[0], notes
+    assert [r["ok"] for r in reports if r["kind"] == "ended"] == [True] * 12
+
+
+def test_sigterm_with_a_full_share(project: Project, tmp_path: Path) -> None:
+    """Prompt, and true: nothing goes on that never began."""
+    share = Full(tmp_path / "share")
+    try:
+        process = project.begin("run", "--stack", "prod", project.document({"a": {"run": "true"}}))
+        wait(lambda: (share.folder / "runs").exists(), "no run began")
+        share.fill()
+        wait(lambda: list(project.folder.glob(".stoker/runs/*/a/0/1/task.json")), "no step began")
+        time.sleep(0.5)
+        if project.cluster.history:
+            pytest.skip("it was quicker than the file system was filled")
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+        took = time.monotonic() - begin
+        assert process.returncode == 143, err
+        assert took < 10, took
+        notes = project.show()["notes"]
+        assert not any("goes on running" in note for note in notes), notes
+        assert any("step 'a' was not begun on kubernetes" in note for note in notes), notes
+        share.make_room()
+        done = project("resume", "latest")
+        assert done.returncode == 0, done.stderr
+        assert len(project.cluster.history) == 1
+    finally:
+        share.close()
