@@ -20,7 +20,7 @@ typedef struct stk_cli_elsewhere {
     const char *code;                   /* digest of the code package, or NULL */
     bool only_to_end;                   /* nothing is submitted: nothing is carried */
     struct stk_remote_log *log;         /* of the run in the share: the caller's, or NULL */
-    stk_share *shares[STK_PLAN_PLACES]; /* open once an artifact is fetched */
+    stk_share *shares[STK_PLAN_PLACES]; /* of each place, for artifacts */
     stk_exec_elsewhere exec;
 } stk_cli_elsewhere;
 

@@ -155,14 +155,17 @@ static int fetch(void *arg, stk_store *store, const char *digest, stk_err *err)
     int rc = STK_E_NOT_FOUND;
     for (uint32_t k = 0; k < e->n_places && rc == STK_E_NOT_FOUND; k++) {
         bool again = k > 0 && strcmp(e->stacks[k]->store, e->stacks[k - 1]->store) == 0;
-        rc = again || e->shares[k] != NULL
-                 ? 0
-                 : stk_share_open(e->stacks[k]->store, &e->shares[k], err);
-        rc = rc < 0  ? rc
-             : again ? STK_E_NOT_FOUND
-                     : stk_share_pull(e->shares[k], store, digest, err);
+        rc = again ? STK_E_NOT_FOUND : stk_share_pull(e->shares[k], store, digest, err);
     }
     return rc;
+}
+
+static void fetch_cancel(void *arg)
+{
+    stk_cli_elsewhere *e = arg;
+    for (uint32_t k = 0; k < e->n_places; k++) {
+        stk_share_cancel(e->shares[k]);
+    }
 }
 
 static int has(void *arg, const char *digest, bool *ret_has, stk_err *err)
@@ -171,8 +174,7 @@ static int has(void *arg, const char *digest, bool *ret_has, stk_err *err)
     int rc = 0;
     *ret_has = false;
     for (uint32_t k = 0; k < e->n_places && rc == 0 && !*ret_has; k++) {
-        rc = e->shares[k] != NULL ? 0 : stk_share_open(e->stacks[k]->store, &e->shares[k], err);
-        rc = rc < 0 ? rc : stk_share_has(e->shares[k], digest, ret_has, err);
+        rc = stk_share_has(e->shares[k], digest, ret_has, err);
     }
     return rc;
 }
@@ -219,6 +221,7 @@ int stk_cli_elsewhere_code(stk_cli_elsewhere *e, const stk_spec *spec, const cha
     for (uint32_t k = 0; k < e->n_places && rc == 0; k++) {
         rc = check_share(e->stacks[k], root, store, err);
         rc = rc < 0 ? rc : stk_cli_share_keep(store, e->stacks[k]->store, err);
+        rc = rc < 0 ? rc : stk_share_open(e->stacks[k]->store, &e->shares[k], err);
     }
     if (rc < 0) {
         return rc;
@@ -230,7 +233,10 @@ int stk_cli_elsewhere_code(stk_cli_elsewhere *e, const stk_spec *spec, const cha
                                    .carry_at = CARRY_AT,
                                    .root = root,
                                    .has_code = true,
-                                   .main_file = main_file};
+                                   .main_file = main_file,
+                                   .fetch = fetch,
+                                   .fetch_cancel = fetch_cancel,
+                                   .fetch_arg = e};
     stk_store_set_origin(store, fetch, e);
     stk_store_set_origin_has(store, has);
     return e->code == NULL ? no_memory(err) : 0;

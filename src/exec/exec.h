@@ -49,6 +49,12 @@ typedef struct stk_exec_elsewhere {
     const char *root;                /* the project's folder … */
     bool has_code;                   /* … which is inside, from the code package */
     const char *main_file;           /* the user's Python file, or NULL */
+    /* Where artifacts are that only those machines' store has (as of stk_store_set_origin), for
+     * threads other than the engine's, several at once; and ends all that is under way. NULL: the
+     * engine's own thread asks its store's origin. */
+    stk_store_fetch fetch;
+    void (*fetch_cancel)(void *arg);
+    void *fetch_arg;
 } stk_exec_elsewhere;
 
 typedef struct stk_exec_config {

@@ -388,6 +388,7 @@ static void test_more_than_a_pool(void **state)
 
 static const char hello_digest[] =
     "a8c0ca0cb4b3c9fb9d1bb5c46a5ca5dc2bb1c8c5f3b9a0f8fb1e0b6a5d4c3b2a"; /* of whatever */
+static const char *left_digest = hello_digest;
 
 static void leave_result(fixture *f, const stk_job *job)
 {
@@ -395,7 +396,7 @@ static void leave_result(fixture *f, const stk_job *job)
         f->arena,
         "{\"stoker\":1,\"status\":\"ok\",\"outputs\":{\"m\":{\"path\":\"out/m\",\"format\":"
         "\"bytes\",\"digest\":\"%s\",\"size\":77}}}",
-        hello_digest);
+        left_digest);
     const char *granted =
         "{\"cpus\":4,\"devices\":[{\"vendor\":\"nvidia\",\"index\":0,\"uuid\":\"GPU-1\"}]}";
     if (strcmp(job->step, "a") == 0) {
@@ -451,6 +452,55 @@ static void test_output_comes(void **state)
                      STK_RUN_FAILED);
     assert_true(n_fetched > 0);
     assert_non_null(strstr(stk_exec_error(f->exec), "nor in the share"));
+}
+
+/* A network that answers only once another step here has begun, and after that. */
+static _Atomic bool others_go_on;
+static _Atomic uint32_t n_asked, n_gave_up;
+
+static void see_other(fixture *f, const stk_job *job)
+{
+    (void)f;
+    others_go_on = others_go_on || strcmp(job->step, "c") == 0;
+}
+
+static int fetch_slowly(void *arg, stk_store *store, const char *digest, stk_err *err)
+{
+    stk_artifact artifact;
+    n_asked++;
+    for (int i = 0; i < 10000 && !others_go_on; i++) {
+        (void)poll(NULL, 0, 1);
+    }
+    int rc = stk_store_add_bytes(store, "hello", 5, &artifact, err);
+    n_gave_up += !others_go_on;
+    return strcmp(digest, arg) == 0 ? rc : STK_E_BUG;
+}
+
+/* The engine never waits for the network: steps that need nothing of it begin meanwhile. */
+static void test_output_comes_meanwhile(void **state)
+{
+    fixture *f = *state;
+    char digest[STK_DIGEST_HEX + 1];
+    const char *path = stk_arena_printf(f->arena, "%s/hello", f->dir);
+    OK(stk_file_write(path, "hello", 5, 0644, &f->err));
+    OK(stk_store_digest_path(path, digest, NULL, &f->err));
+    elsewhere(f, first_away);
+    cloud.does = leave_result;
+    left_digest = digest;
+    others_go_on = false;
+    n_asked = n_gave_up = 0;
+    f->does = see_other;
+    f->elsewhere.fetch = fetch_slowly;
+    f->elsewhere.fetch_arg = digest;
+    assert_int_equal(run(f, "{\"a\":{\"run\":\"x\",\"outputs\":[\"m\"]},\"b\":{\"run\":\"x\","
+                            "\"inputs\":{\"m\":{\"from\":\"a.m\"}}},"
+                            "\"c\":{\"run\":\"x\",\"after\":[\"a\"]}}"),
+                     STK_RUN_SUCCEEDED);
+    assert_int_equal(n_asked, 1);
+    assert_int_equal(n_gave_up, 0);
+    assert_int_equal(f->n_starts, 2);
+    assert_string_equal(f->starts[0], "c1");
+    left_digest = hello_digest;
 }
 
 static void leave_checkpoint(fixture *f, const stk_job *job)
@@ -701,6 +751,7 @@ int main(void)
         TEST(test_more_memory),
         TEST(test_output_stays),
         TEST(test_output_comes),
+        TEST(test_output_comes_meanwhile),
         TEST(test_preempted),
         TEST(test_interrupted),
         TEST(test_interrupted_unborn),

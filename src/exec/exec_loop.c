@@ -187,6 +187,9 @@ static int act(stk_exec *x, const stk_action *a, stk_err *err)
             return stk_exec_leave(x, a->task, err);
         }
         t->stopped = true;
+        if (stk_exec_bring_stop(x, a->task)) {
+            return stk_exec_push_launch(x, a->task, err);
+        }
         x->config.backend->ops->stop(x->config.backend, id, grace, STK_FAIL_CANCELLED);
         return 0;
     }
@@ -334,15 +337,22 @@ static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
         int64_t tick = x->config.on_tick(x->config.arg, stk_clock_wall_ms(x->config.clock));
         timeout = tick >= 0 && (timeout < 0 || tick < timeout) ? tick : timeout;
     }
-    struct pollfd fds[3] = {{.fd = x->config.backend->ops->fd(x->config.backend), .events = POLLIN},
+    struct pollfd fds[4] = {{.fd = x->config.backend->ops->fd(x->config.backend), .events = POLLIN},
                             {.fd = x->config.signal_fd, .events = POLLIN},
-                            {.fd = x->hung_up ? -1 : x->config.hangup_fd, .events = 0}};
-    int n = poll(fds, 3, timeout < 0 ? -1 : timeout > 3600000 ? 3600000 : (int)timeout);
+                            {.fd = x->hung_up ? -1 : x->config.hangup_fd, .events = 0},
+                            {.fd = stk_exec_bring_fd(x->bring), .events = POLLIN}};
+    int n = poll(fds, 4, timeout < 0 ? -1 : timeout > 3600000 ? 3600000 : (int)timeout);
     if (n < 0 && errno != EINTR) {
         return stk_err_sys(err, STK_E_SYS, errno, "waiting for tasks");
     }
     if (n > 0 && fds[1].revents != 0) {
         int rc = read_signals(x, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    if (n > 0 && fds[3].revents != 0) {
+        int rc = stk_exec_brought(x, err);
         if (rc < 0) {
             return rc;
         }
@@ -545,6 +555,9 @@ int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *e
     x->config = *config;
     x->spec = stk_plan_spec(config->plan);
     int rc = init(x, err);
+    if (rc >= 0 && config->elsewhere != NULL && config->elsewhere->fetch != NULL) {
+        rc = stk_exec_bring_open(config->elsewhere, config->store, &x->bring, err);
+    }
     if (rc >= 0 && config->clone_of != NULL) {
         rc = stk_exec_clone_open(x, config->clone_of, config->clone_until, err);
     }
@@ -583,6 +596,7 @@ void stk_exec_close(stk_exec *x)
         return;
     }
     let_go(x);
+    stk_exec_bring_close(x->bring);
     for (uint32_t i = 0; i < x->n_tasks && x->tasks != NULL; i++) {
         if (x->tasks[i].slot != NULL) {
             stk_exec_release(x, i);

@@ -95,6 +95,8 @@ typedef struct exec_task {
     const char *xid_text, *xid_device; /* the driver's words, the device's uuid; or NULL */
 } exec_task;
 
+typedef struct exec_bring exec_bring;
+
 /* What the cache lookup of a pipeline shares: digests of files already read. */
 typedef struct exec_lookup {
     stk_store *store;
@@ -164,6 +166,7 @@ struct stk_exec {
     uint32_t n_left, first_left;         /* tasks elsewhere that go on without this engine */
     uint32_t n_unborn, first_unborn;     /* … that had no job yet, and get none */
     uint32_t n_attached, first_attached; /* … that did without an earlier one */
+    struct exec_bring *bring;            /* or NULL */
     bool noted_busy;
     bool *noted_less; /* by step: a gang of it got less than its ranks ask for, and that is told */
     int64_t look_ms;  /* when to look again what others hold, monotonic */
@@ -205,6 +208,23 @@ int stk_exec_key_of(stk_exec *x, uint32_t task, stk_err *err);
 uint32_t stk_exec_id(const stk_exec *x, uint32_t task);
 /* "step 'train'", of a graph that grows with the task: in `arena`; NULL: out of memory. */
 const char *stk_exec_who(const stk_exec *x, uint32_t task, stk_arena *arena);
+
+/* --- exec_bring.c --- */
+
+int stk_exec_bring_open(const stk_exec_elsewhere *from, stk_store *store, exec_bring **ret,
+                        stk_err *err);
+void stk_exec_bring_close(exec_bring *bring); /* NULL is fine */
+/* Of an artifact that a launch here needs, at `path` once it is here: it is on its way, and the
+ * launch can't be made now. An error: it couldn't be brought. */
+int stk_exec_bring_ask(exec_bring *bring, const char *digest, const char *path, bool *ret_comes,
+                       stk_err *err);
+/* Was something missing? Then the launch is made anew once it has come (UINT32_MAX: it failed, and
+ * is not). *ret_rc: STK_E_NOMEM. */
+bool stk_exec_bring_aside(exec_bring *bring, uint32_t task, stk_err *err, int *ret_rc);
+/* True: it waits for an artifact, and does no more; the caller launches it. */
+bool stk_exec_bring_stop(stk_exec *x, uint32_t task);
+int stk_exec_bring_fd(const exec_bring *bring); /* readable: call the next; -1: never */
+int stk_exec_brought(stk_exec *x, stk_err *err);
 
 /* --- exec_cache.c --- */
 

@@ -427,6 +427,10 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     }
     bool ends = t->stopped;
     int rc = ends ? prepare_end(x, task, &job, &why) : prepare(x, task, &job, &class, &why);
+    int aside = 0;
+    if (stk_exec_bring_aside(x->bring, rc < 0 ? UINT32_MAX : task, err, &aside) && rc == 0) {
+        return aside;
+    }
     if (rc == 0 && !t->hook_started && has_start_job(stk_exec_step(x, task))) {
         bool any = false;
         t->hook_started = true;

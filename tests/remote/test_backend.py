@@ -291,8 +291,8 @@ def test_output_that_cannot_be_kept(drive: Drive) -> None:
 
 def test_share_out_of_reach(drive: Drive) -> None:
     drive.share.write_text("not a folder")
-    end = drive.end(drive.task("true"))
-    assert end["failure"] == "start", end
+    end = drive.end(drive.task("true"), env={"STOKER_SHARE_WAIT": "1"})
+    assert end["failure"] == "store", end
     assert "what it needs could not be put into the share" in end["text"]
 
 
