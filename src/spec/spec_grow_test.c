@@ -29,7 +29,7 @@ static void test_refusals(void **state)
         /* the keys of one step */
         {HEAD "  a: {run: x, next: bb}\n  b: {run: x}",
          "p.yaml:4: step 'a': next: there is no step 'bb'; did you mean 'b'?"},
-        {HEAD "  a: {run: x, next: []}",
+        {HEAD "  a: {run: x, outputs: [o], next: [], foreach: o}",
          "p.yaml:4: step 'a': 'next' is empty; leave it out where the graph ends"},
         {HEAD "  a: {run: x, next: 5}",
          "p.yaml:4: step 'a': 'next' must be the name of a step, not 5"},
@@ -190,6 +190,19 @@ static void test_everything(void **state)
     stk_spec_free(again);
 }
 
+/* A flow of one step is one, too. */
+static void test_one_step(void **state)
+{
+    (void)state;
+    const char *text = HEAD "  a: {run: x, next: []}";
+    stk_spec *spec = NULL;
+    stk_err err = {0};
+    assert_return_code(stk_spec_parse(text, strlen(text), "p.yaml", &spec, &err), 0);
+    assert_true(stk_spec_grows(spec));
+    assert_int_equal(stk_spec_step(spec, 0)->n_next, 0);
+    stk_spec_free(spec);
+}
+
 static void test_modes(void **state)
 {
     (void)state;
@@ -247,9 +260,8 @@ static void test_many(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_everything),
-        cmocka_unit_test(test_modes),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_everything),
+        cmocka_unit_test(test_one_step), cmocka_unit_test(test_modes),
         cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

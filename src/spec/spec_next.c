@@ -192,6 +192,11 @@ int stk_spec_read_next(stk_spec_reader *r, const stk_json *map, stk_step *step)
     if (first == NULL) {
         return 0;
     }
+    if (first == nodes[NEXT] && n_kinds == 0 && nodes[CASES] == NULL &&
+        first->kind == STK_JSON_LIST && first->n == 0) {
+        r->spec->grows = true; /* an end: what a flow of one step says */
+        return 0;
+    }
     if (n_kinds > 1) {
         return stk_spec_fail(r, nodes[NEXT] != NULL ? nodes[NEXT] : first,
                              "'foreach', 'num_parallel' and 'switch' exclude each other");

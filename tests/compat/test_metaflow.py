@@ -64,6 +64,7 @@ def test_the_table_is_true(tmp_path):
         ("from metaflow.exception import Nope", "stand-in for metaflow.exception has no 'Nope'"),
         ("import metaflow.plugins.argo", "has no module 'metaflow.plugins.argo'"),
         ("from metaflow import S3", "S3 comes with a later version of Stoker"),
+        ("from metaflow import StepMutator", "decorators of one's own come with a later version"),
     ],
 )
 def test_what_is_missing_says_so(tmp_path, line, sentence):

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 from .._errors import StokerError, say
 from ._commands import LATER, table
 from ._commands._parse import Command, HelpAsked, Option, Parsed, UsageError, help_of, parse
-from .exception import CommandException, MetaflowException
+from .exception import CommandException, MetaflowException, WrongValue
 
 
 class Context:
@@ -74,7 +74,7 @@ def run(flow: Any, words: Optional[Sequence[str]] = None) -> int:
     path = program()
     try:
         return _main(flow, given)
-    except UsageError as bad:
+    except (UsageError, WrongValue) as bad:
         print(f"Error: {path}: {bad}", file=sys.stderr)
         return 2
     except MetaflowException as bad:
@@ -141,9 +141,7 @@ def _find(root: Command, path: str, words: List[str]) -> Any:
             from .._errors import did_you_mean
 
             if command is root and name in LATER:
-                raise UsageError(
-                    f"{name}: flows run on this machine; handing them to {LATER[name]} isn't there yet"
-                )
+                raise UsageError(f"{name}: {LATER[name]}")
             known = [n for n, c in command.commands.items() if not c.hidden]
             said = f"no such command: {name}" if name else "a command is missing"
             raise UsageError(f"{said}{did_you_mean(name, known)} (there is: {', '.join(known)})")

@@ -149,7 +149,7 @@ def _size(document: Any) -> int:
 def _step(cls: Any, graph: FlowGraph, node: Node, notes: List[str], cached: bool) -> Dict[str, Any]:
     decorators = [one.bound() for one in decorators_of(cls, node.name)]
     said: Dict[str, Any] = {"python": f"{cls.__module__}:{cls.__qualname__}.{node.name}"}
-    said.update(_following(cls, node))
+    said.update(_following(cls, graph, node))
     if node.num_args > 1:
         said["join"] = True
     if node.doc:
@@ -171,10 +171,10 @@ def _step(cls: Any, graph: FlowGraph, node: Node, notes: List[str], cached: bool
     return said
 
 
-def _following(cls: Any, node: Node) -> Dict[str, Any]:
+def _following(cls: Any, graph: FlowGraph, node: Node) -> Dict[str, Any]:
     """``next`` and how it is meant."""
     if not node.out_funcs or node.type == "end":
-        return {}
+        return {"next": []} if len(list(graph)) == 1 else {}  # a flow of one step is one, too
     following: Any = node.out_funcs[0] if len(node.out_funcs) == 1 else list(node.out_funcs)
     said: Dict[str, Any] = {"next": following}
     if node.parallel_foreach:

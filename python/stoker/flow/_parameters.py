@@ -12,7 +12,12 @@ import json
 import os
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from .exception import MetaflowException, ParameterFieldFailed, ParameterFieldTypeMismatch
+from .exception import (
+    MetaflowException,
+    ParameterFieldFailed,
+    ParameterFieldTypeMismatch,
+    WrongValue,
+)
 
 _OPTIONS = (
     "params with tag namespace obj tags decospecs run-id-file max-num-splits max-workers max-log-size "
@@ -75,6 +80,10 @@ class Parameter:
         if name in _RESERVED or name.replace("_", "-") in _RESERVED:
             raise MetaflowException(
                 f"parameter '{name}': an option of the command line has this name; choose another"
+            )
+        if not name.replace("-", "_").isidentifier():
+            raise MetaflowException(
+                f"parameter '{name}': --{name} is no option; a name has letters, digits, - and _"
             )
         for field, value in (
             ("show_default", show_default),
@@ -160,7 +169,7 @@ class Parameter:
         """A given value or its text as the parameter's type; None stays None.
 
         Raises:
-            MetaflowException: it can't be; names the parameter, the value and the type.
+            WrongValue: it can't be; names the parameter, the value and the type.
         """
         if value is None:
             return None
@@ -174,7 +183,7 @@ class Parameter:
                 raise ValueError(value)
             return kind(value) if callable(kind) else value
         except (ValueError, TypeError):
-            raise MetaflowException(
+            raise WrongValue(
                 f"parameter '{self.name}' is {self.type_name}, and {value!r} isn't: "
                 f"give --{self.name} a value of this type"
             ) from None
@@ -259,13 +268,13 @@ class IncludeFile(Parameter):
         """The file's content, as steps see it.
 
         Raises:
-            MetaflowException: it can't be read or decoded.
+            WrongValue: it can't be read or decoded.
         """
         try:
             with open(os.path.expanduser(path), "rb") as stream:
                 raw = stream.read()
         except OSError as bad:
-            raise MetaflowException(
+            raise WrongValue(
                 f"parameter '{self.name}': the file '{path}' can't be read: {bad.strerror}; give another "
                 f"by --{self.name} PATH"
             ) from None
@@ -274,7 +283,7 @@ class IncludeFile(Parameter):
             try:
                 content = raw.decode(self.encoding)
             except UnicodeDecodeError as bad:
-                raise MetaflowException(
+                raise WrongValue(
                     f"parameter '{self.name}': the file '{path}' is no {self.encoding} text ({bad}); say "
                     "is_text=False, or its encoding"
                 ) from None
@@ -512,16 +521,14 @@ class ConfigParameter(Parameter):
         """The configuration from a path or a value that was given, else from its defaults; or None.
 
         Raises:
-            MetaflowException: both were given, none was and one is needed, or it can't be read.
+            WrongValue: both were given, none was and one is needed, or it can't be read.
         """
         if path is not None and value is not None:
-            raise MetaflowException(
-                f"config '{self.name}': give --config or --config-value, not both"
-            )
+            raise WrongValue(f"config '{self.name}': give --config or --config-value, not both")
         if path is None and value is None:
             path = self.default(context) if callable(self.default) else self.default
             if path is not None and not os.path.exists(path):
-                raise MetaflowException(
+                raise WrongValue(
                     f"config '{self.name}': its default file '{path}' doesn't exist; give another by "
                     f"--config {self.name} PATH"
                 )
@@ -531,7 +538,7 @@ class ConfigParameter(Parameter):
                 value = value(context)
         if path is None and value is None:
             if self.required:
-                raise MetaflowException(
+                raise WrongValue(
                     f"config '{self.name}' is required: give --config {self.name} PATH or "
                     f"--config-value {self.name} JSON"
                 )
@@ -541,9 +548,7 @@ class ConfigParameter(Parameter):
                 with open(path, encoding="utf-8") as stream:
                     value = stream.read()
             except (OSError, UnicodeDecodeError) as bad:
-                raise MetaflowException(
-                    f"config '{self.name}': '{path}' can't be read: {bad}"
-                ) from None
+                raise WrongValue(f"config '{self.name}': '{path}' can't be read: {bad}") from None
         return self._parsed(value, path)
 
     def _parsed(self, value: Any, path: Optional[str]) -> Any:
@@ -555,7 +560,7 @@ class ConfigParameter(Parameter):
             return json.loads(value)
         except ValueError as bad:
             where = f"'{path}'" if path is not None else "its value"
-            raise MetaflowException(
+            raise WrongValue(
                 f"config '{self.name}': {where} is no JSON ({bad}); correct it, or give the config a parser"
             ) from None
 
@@ -631,23 +636,33 @@ def context_of(flow: Any) -> ParameterContext:
 
 
 def read_configs(
-    flow: Any, paths: Mapping[str, str] = {}, values: Mapping[str, Any] = {}
+    flow: Any,
+    paths: Mapping[str, str] = {},
+    values: Mapping[str, Any] = {},
+    environment: Mapping[str, str] = os.environ,
 ) -> Dict[str, Any]:
     """Attribute → value of the flow's configurations; expressions are computed from them from now on.
 
     Args:
         paths, values: by the configurations' names, from the command line.
+        environment: where ``METAFLOW_FLOW_CONFIG`` (name → path) and ``METAFLOW_FLOW_CONFIG_VALUE`` (name → value)
+            stand for those that are empty, as JSON.
 
     Raises:
-        MetaflowException: as :meth:`Config.read`, or a name that the flow doesn't have.
+        WrongValue: as :meth:`ConfigParameter.read`, a name that the flow doesn't have, or no JSON.
     """
+    paths = paths or _from_variable("METAFLOW_FLOW_CONFIG", environment)
+    values = values or {
+        name: one if isinstance(one, str) else json.dumps(one)
+        for name, one in _from_variable("METAFLOW_FLOW_CONFIG_VALUE", environment).items()
+    }
     configs = [one for one in parameters_of(flow) if isinstance(one, ConfigParameter)]
     names = {one.name for one in configs}
     for given in (*paths, *values):
         if given not in names:
             from .._errors import did_you_mean
 
-            raise MetaflowException(
+            raise WrongValue(
                 f"flow '{flow.__name__}' has no config '{given}'{did_you_mean(given, names)}"
             )
     context = context_of(flow)
@@ -655,6 +670,17 @@ def read_configs(
         one.var: one.read(paths.get(one.name), values.get(one.name), context) for one in configs
     }
     set_configs(config_names(flow, found))
+    return found
+
+
+def _from_variable(name: str, environment: Mapping[str, str]) -> Dict[str, Any]:
+    text = environment.get(name)
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError as bad:
+        raise WrongValue(f"{name} is no JSON ({bad}); it is a mapping of configurations") from None
+    if not isinstance(found, dict):
+        raise WrongValue(f"{name} is {text}; it is a mapping of configurations, as JSON")
     return found
 
 
@@ -677,7 +703,7 @@ def read_parameters(
         environment: where ``METAFLOW_RUN_<NAME>`` gives those that are not in ``given``.
 
     Raises:
-        MetaflowException: a missing one, an unknown one, or one of another type.
+        WrongValue: a missing one, an unknown one, or one of another type.
     """
     parameters = [one for one in parameters_of(flow) if not one.IS_CONFIG_PARAMETER]
     known: Dict[str, Tuple[str, ...]] = {
@@ -688,7 +714,7 @@ def read_parameters(
         if not any(name in names for names in known.values()):
             from .._errors import did_you_mean
 
-            raise MetaflowException(
+            raise WrongValue(
                 f"flow '{flow.__name__}' has no parameter '{name}'"
                 f"{did_you_mean(name, [one.name for one in parameters])}"
             )
@@ -699,7 +725,7 @@ def read_parameters(
         if value is None:
             value = environment.get(environment_name(one))
         if value is None and one.required:
-            raise MetaflowException(
+            raise WrongValue(
                 f"flow '{flow.__name__}': parameter '{one.name}' is missing and has no default: give "
                 f"--{one.name} VALUE, or set {environment_name(one)}"
             )

@@ -140,6 +140,8 @@ class Running:
         if self.declared.get("spun"):
             _set_variables(decorators)
         begun: List[Any] = []
+        if not self.declared.get("parents") and folder_of(self) is not None:
+            self.entries.update(_constants(self))  # before the step, which could change them
         try:
             fallback = self.declared.get("fallback")
             if fallback:
@@ -271,7 +273,7 @@ def _store_all(running: Running, folder: str, listed: Optional[str], failed: boo
     """Fill ``running.entries``; where the step has failed, with what can be stored."""
     scope, attributes, entries = running.scope, running.flow.__dict__, running.entries
     stored = frozenset(entries) if failed else ()
-    if running.is_join or not running.declared.get("parents"):
+    if running.is_join:
         entries.update(_constants(running))
     entries.update(scope.adopted_entries(attributes))
     for name, before in scope.changed(attributes):

@@ -82,6 +82,10 @@ class MetaflowExceptionWrapper(Exception):
         return self.stacktrace or f"[no stacktrace]\n{self.type}: {self.exception}"
 
 
+class WrongValue(MetaflowException):
+    """A parameter or a configuration that can't have what it was given; exit status 2."""
+
+
 class ParameterFieldFailed(MetaflowException):
     """A function that a parameter's field is computed by raised."""
 

@@ -6,7 +6,11 @@ A program is written for Metaflow; under ``stoker compat`` the same file runs on
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
 from typing import Callable, Iterator, Optional
 
 HEAD = """\
@@ -395,8 +399,27 @@ def _lines() -> Iterator[Case]:
         yield case(f"lint_{name}", "bad", steps, Command(["check"]), RUN, quick=True)
 
 
+def _programs() -> Iterator[Case]:
+    """Whole programs, as people write them: `programs/`. Their `# $` lines are the commands."""
+    for path in sorted(Path(__file__).with_name("programs").glob("*.py")):
+        source = path.read_text()
+        lines = [line[4:] for line in source.splitlines() if line.startswith("# $ ")]
+        yield Case(f"program-{path.stem}", source, [_command(line) for line in lines], True)
+
+
+def _command(line: str) -> Command:
+    words = shlex.split(line)
+    given = list(takewhile(lambda word: re.match(r"[A-Z_]+=", word), words))
+    env = {name: value for name, _, value in (word.partition("=") for word in given)}
+    return Command(words[len(given) :], env)
+
+
 def cases() -> list[Case]:
     """The whole family."""
-    made = [one for kind in (_plain, _merge, _failures, _ends, _resumes, _lines) for one in kind()]
-    assert len({one.name for one in made}) == len(made)
+    made = [
+        one
+        for kind in (_plain, _merge, _failures, _ends, _resumes, _lines, _programs)
+        for one in kind()
+    ]
+    assert len({one.name for one in made}) == len(made) and all(one.commands for one in made)
     return made

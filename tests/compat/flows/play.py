@@ -62,7 +62,7 @@ def stoker(binary: str, package: Path) -> Side:
 
 def _words(command: Command, runs: list[str], number: int) -> list[str]:
     words = [runs[0] + w[2:] if w.startswith("$0") and runs else w for w in command.words]
-    return [*words, "--run-id-file", f"run{number}"] if words[0] in ("run", "resume") else words
+    return [*words, "--run-id-file", f"run{number}"] if {"run", "resume"} & {*words} else words
 
 
 def play(side: Side, case: Case, folder: Path) -> dict[str, Any]:

@@ -116,6 +116,35 @@ _LATER = {
         [("metaflow", name) for name in ("parallel_map", "parallel_imap_unordered", "profile")],
         "it comes with a later version of Stoker; concurrent.futures and time.perf_counter do the same",
     ),
+    **dict.fromkeys(
+        [
+            ("metaflow", name)
+            for name in ("FlowMutator", "StepMutator", "UserStepDecorator", "user_step_decorator")
+        ],
+        "decorators of one's own come with a later version of Stoker; a function that the steps call does the same",
+    ),
+    (
+        "metaflow",
+        "USER_SKIP_STEP",
+    ): "it comes with decorators of one's own, in a later version of Stoker",
+    (
+        "metaflow",
+        "exit_hook",
+    ): "@exit_hook comes with a later version of Stoker; Runner's result says how a run ended",
+    **dict.fromkeys(
+        [
+            ("metaflow", name)
+            for name in (
+                *("conda_environment_yml_parser", "pyproject_toml_parser"),
+                *("requirements_txt_parser", "yaml_parser"),
+            )
+        ],
+        "it comes with a later version of Stoker; Config(parser=…) takes any function of the file's text",
+    ),
+    **dict.fromkeys(
+        [("metaflow", name) for name in ("DeployedFlow", "namespaced_event_name")],
+        "schedulers and their events aren't there yet: Runner and `python flow.py run` start flows",
+    ),
     ("metaflow", "S3"): "S3 comes with a later version of Stoker, with its store on S3",
 }
 

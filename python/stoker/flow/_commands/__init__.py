@@ -105,14 +105,16 @@ def _spin_options() -> List[Option]:
     ]
 
 
-# Commands of Metaflow's that hand flows to others.
+_LATER = "runs are started from here; handing flows to {} isn't there yet"
+_ELSEWHERE = "steps go there by a stack of stoker.yaml (docs/{}.md); `stoker runs` lists runs, `stoker cancel` ends one"
+# Commands of Metaflow's that aren't there: why, and what does the same.
 LATER = {
-    "argo-workflows": "Argo Workflows",
-    "step-functions": "AWS Step Functions",
-    "airflow": "Airflow",
-    "kubernetes": "Kubernetes",
-    "batch": "AWS Batch",
-    "package": "a code package",
+    "argo-workflows": _LATER.format("Argo Workflows"),
+    "step-functions": _LATER.format("AWS Step Functions"),
+    "airflow": _LATER.format("Airflow"),
+    "kubernetes": _ELSEWHERE.format("kubernetes"),
+    "batch": _ELSEWHERE.format("batch"),
+    "package": "a flow has no package that could be looked at: its code travels with its run",
 }
 
 
