@@ -50,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
         *("tbl", "base", "sys", "accel", "store", "package", "runner", "backend", "share"),
         "remote",
     },
-    "batch": {"tbl", "base", "sys", "net", "aws", "spec", "remote"},
+    "batch": {"tbl", "base", "sys", "net", "aws", "share", "spec", "remote"},
     "exec": {
         "tbl",
         "base",

@@ -76,6 +76,30 @@ static uint32_t find_node(void)
     return 0;
 }
 
+/* A child of an array is told of the list that says whose attempt each of them is. */
+static int find_key(agent *a, stk_err *err)
+{
+    const char *text = getenv("AWS_BATCH_JOB_ARRAY_INDEX"), *dot = strrchr(a->key, '.');
+    const char **keys = NULL;
+    uint32_t n = 0;
+    STK_BUF_AUTO list = STK_BUF_INIT(AGENT_LIST_BYTES);
+    if (dot == NULL || strcmp(dot, ".json") != 0 || strstr(a->key, "/arrays/") == NULL) {
+        return 0;
+    }
+    int rc = text == NULL ? stk_err_set(err, STK_E_PROTOCOL,
+                                        "%s is an array's list, and AWS_BATCH_JOB_ARRAY_INDEX "
+                                        "doesn't say which of its children this is",
+                                        a->key)
+                          : stk_share_get(a->share, a->key, &list, err);
+    rc = rc < 0 ? rc : stk_remote_list_read(list.data, list.len, a->arena, &keys, &n, err);
+    uint32_t i = rc < 0 ? 0 : (uint32_t)strtoul(text, NULL, 10);
+    if (rc == 0 && i >= n) {
+        rc = stk_err_set(err, STK_E_PROTOCOL, "this is child %u of an array of %u", i, n);
+    }
+    a->key = rc < 0 ? a->key : keys[i];
+    return rc;
+}
+
 static int read_order(agent *a, stk_err *err)
 {
     static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
@@ -261,6 +285,7 @@ int stk_agent_run(const char *url, const char *key)
                            .write_bytes = -1}};
     a.signal_fd = catch_signals();
     int rc = a.arena == NULL ? stk_agent_nomem(&err) : stk_share_open(url, &a.share, &err);
+    rc = rc < 0 ? rc : find_key(&a, &err);
     rc = rc < 0 ? rc : read_order(&a, &err);
     rc = rc < 0 ? rc : claim(&a, &err);
     int status = rc == 0            ? run_claimed(&a, &err)

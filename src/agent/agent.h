@@ -5,7 +5,8 @@
 #ifndef STK_AGENT_H
 #define STK_AGENT_H
 
-/* `key`: of the attempt, "runs/<run>/<step>/<task>/<attempt>". Sentences go to standard error, the
+/* `key`: of the attempt, "runs/<run>/<step>/<task>/<attempt>", or of the list of an array of which
+ * this is a child, "runs/<run>/arrays/<name>.json". Sentences go to standard error, the
  * task's output to standard output and error. Returns the exit status for the container: the
  * program's, 128 + its signal, or one of STK_AGENT_…. */
 int stk_agent_run(const char *url, const char *key);

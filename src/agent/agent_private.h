@@ -21,6 +21,7 @@ enum {
     AGENT_MOVERS = 8,            /* threads that move artifacts */
     AGENT_INLINE = 64 << 10,     /* files up to here are in end.json itself … */
     AGENT_INLINE_ALL = 16 << 20, /* … as long as all of them are no more than this */
+    AGENT_LIST_BYTES = 4 << 20,
     AGENT_END_BYTES = 200 << 20,
     AGENT_FILES = 20000,
     AGENT_AGAIN_MS = 2000, /* between tries of a share that fails */

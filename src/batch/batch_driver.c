@@ -73,7 +73,9 @@ void stk_batch_report_end(batch_job *job)
             (void)snprintf(end->text, sizeof end->text, "%s", job->why_text);
         }
     }
-    d->n_live -= job->phase == BATCH_LIVE;
+    if (job->phase == BATCH_LIVE) {
+        stk_batch_not_live(job);
+    }
     d->n_drain -= job->phase == BATCH_DRAIN;
     job->phase = BATCH_DONE;
     d->base.say(d->base.say_arg, end);
@@ -230,9 +232,10 @@ static void batch_stop(stk_driver *self, uint32_t id, int64_t grace_ms, stk_fail
     }
     if (job->phase == BATCH_LIVE) {
         stk_batch_terminate(job);
-    } else if (job->attach && (job->phase == BATCH_QUEUE || job->phase == BATCH_DEFINE)) {
-        stk_batch_job_find(job); /* what it would be made of needn't be known */
-    } else if (job->phase < BATCH_SEND && !job->attach) { /* nobody has heard of it */
+    } else if ((job->attach || job->look) &&
+               (job->phase == BATCH_QUEUE || job->phase == BATCH_DEFINE)) {
+        stk_batch_look(job); /* what it would be made of needn't be known */
+    } else if (job->phase < BATCH_SEND && !job->attach && !job->look) { /* nobody has heard of it */
         stk_batch_fail(job, why, "%s", "ended before it was submitted");
     } else if (job->phase == BATCH_DRAIN) {
         job->drain_ms = 0;
@@ -253,17 +256,6 @@ static void batch_forget(stk_driver *self, uint32_t id)
 
 /* --- turns --- */
 
-static void find_due(batch_driver *d, int64_t now)
-{
-    for (uint32_t i = 0; d->n_due > 0 && i < d->n_jobs; i++) {
-        batch_job *job = d->jobs[i];
-        if (job->phase == BATCH_FIND && job->due_ms > 0 && job->due_ms <= now) {
-            d->n_due--;
-            stk_batch_job_find(job);
-        }
-    }
-}
-
 static int64_t soonest(int64_t a, int64_t b)
 {
     return a < 0 ? b : b < 0 || a < b ? a : b;
@@ -273,15 +265,16 @@ static int batch_turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err
 {
     batch_driver *d = (batch_driver *)self;
     int64_t now = stk_batch_now_ms();
-    find_due(d, now);
+    int64_t wait = soonest(timeout_ms, stk_batch_find_due(d, now));
+    wait = soonest(wait, stk_batch_send_due(d, now));
     stk_batch_look_at_jobs(d, now);
+    stk_batch_end_jobs(d);
     stk_batch_read_logs(d, now);
-    int64_t wait = soonest(timeout_ms, stk_batch_calls_pump(d->calls, now));
+    wait = soonest(wait, stk_batch_calls_pump(d->calls, now));
     if (d->n_live > 0 || d->n_drain > 0) {
         int64_t look = d->next_look_ms - now;
         wait = soonest(wait, look > 0 ? look : 1);
     }
-    wait = d->n_due > 0 ? soonest(wait, 200) : wait;
     wait = d->n_drain > 0 ? soonest(wait, 200) : wait;
     int rc = d->broken != 0 ? 0 : stk_http_many_turn(d->http, wake_fd, wait, err);
     if (rc == 0 && d->broken != 0) {
@@ -315,6 +308,8 @@ static void batch_close(stk_driver *self)
     if (d->calls != NULL && d->http != NULL) {
         clean_up(d);
     }
+    stk_batch_sends_free(d);
+    stk_batch_finds_free(d);
     stk_batch_calls_close(d->calls);
     stk_http_many_close(d->http);
     stk_aws_close(d->aws);
@@ -326,6 +321,10 @@ static void batch_close(stk_driver *self)
         stk_arena_free(q->arena);
         free((char *)(uintptr_t)q->name);
         free(q);
+    }
+    for (batch_array *array = d->arrays, *next; array != NULL; array = next) {
+        next = array->next;
+        free(array);
     }
     for (batch_definition *one = d->definitions, *next; one != NULL; one = next) {
         next = one->next;
@@ -405,7 +404,11 @@ static int batch_manifest(const stk_driver_config *config, const stk_remote_job 
     }
     int rc = stk_batch_ask_read(config, job, NULL, stk_batch_default, arena, &ask, err);
     rc = rc < 0 ? rc : stk_batch_definition(&ask, arena, &documents[0], &name, err);
-    rc = rc < 0 ? rc : stk_batch_submit(&ask, name, arena, &documents[1], err);
+    bool array = job->is_many && job->nodes == 1 &&
+                 stk_batch_whole(&ask.options, "array_min") != 0;
+    rc = rc < 0    ? rc
+         : array ? stk_batch_array_preview(&ask, name, arena, &documents[1], err)
+                 : stk_batch_submit(&ask, name, arena, &documents[1], err);
     if (rc == 0) {
         *ret_documents = documents;
         *ret_n = 2;

@@ -1,4 +1,4 @@
-/* What is asked of Batch for one job: RegisterJobDefinition and SubmitJob. The definition has
+/* What is asked of Batch for one job, or for an array of them: RegisterJobDefinition and SubmitJob. The definition has
  * everything that jobs of a step share, so that it is registered once; environment, tags and
  * timeout go with each job. */
 #include <math.h>
@@ -236,8 +236,7 @@ static bool has_env(const stk_remote_job *job, const char *name)
 }
 
 /* Our own keys don't go along: jobs have a role (theirs, or their instance's), unless the store
- * isn't AWS's and no role is named. The key by which a gang's nodes know each other is of one
- * attempt, and no secret to who may look at its jobs. */
+ * isn't AWS's and no role is named. */
 static int sort_secrets(stk_batch_ask *ask, stk_arena *arena, stk_err *err)
 {
     static const char *const keys[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
@@ -258,9 +257,7 @@ static int sort_secrets(stk_batch_ask *ask, stk_arena *arena, stk_err *err)
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
             is_key = is_key || is_named(job->secret[i], keys[k]);
         }
-        if (is_named(job->secret[i], "STOKER_GANG_KEY")) {
-            ask->gang_key = job->secret[i];
-        } else if (!is_key || !(has_role || is_aws)) {
+        if (!is_key || !(has_role || is_aws)) {
             list[kept++] = job->secret[i];
         }
     }
@@ -549,10 +546,12 @@ static void put_tags(const stk_batch_ask *ask, stk_arena *arena, stk_buf *out)
     put_tag(out, "stoker.run", job->run);
     put_tag(out, "stoker.pipeline", job->pipeline);
     put_tag(out, "stoker.step", job->step);
-    (void)snprintf(text, sizeof text, "%u", job->task);
-    put_tag(out, "stoker.task", text);
-    (void)snprintf(text, sizeof text, "%u", job->attempt);
-    put_tag(out, "stoker.attempt", text);
+    if (!ask->is_array) { /* tags of an array are its children's */
+        (void)snprintf(text, sizeof text, "%u", job->task);
+        put_tag(out, "stoker.task", text);
+        (void)snprintf(text, sizeof text, "%u", job->attempt);
+        put_tag(out, "stoker.attempt", text);
+    }
     each_pair(stk_batch_option(&ask->options, "aws_batch_tags"), arena, put_tag, out);
     (void)stk_buf_char(out, '}');
     stk_json_put_bool(out, "propagateTags", true);
@@ -607,9 +606,6 @@ static int put_overrides(const stk_batch_ask *ask, stk_arena *arena, stk_buf *ou
         (void)snprintf(port, sizeof port, "%d", job->port > 0 ? job->port : GANG_PORT);
         stk_batch_put_pair(out, "name", "STOKER_GANG_PORT", "value", port);
     }
-    if (ask->gang_key != NULL) {
-        put_variable(ask->gang_key, arena, out);
-    }
     stk_batch_put_carry_env(ask, out);
     (void)stk_buf_text(out, "]}");
     if (out->len - before > OVERRIDES_BYTES) {
@@ -632,6 +628,12 @@ int stk_batch_submit(const stk_batch_ask *ask, const char *definition, stk_arena
     stk_json_put_text(&out, "jobName", job->name);
     stk_json_put_text(&out, "jobQueue", ask->queue);
     stk_json_put_text(&out, "jobDefinition", definition);
+    if (ask->is_array) {
+        stk_json_put_key(&out, "arrayProperties");
+        (void)(ask->n_children > 0
+                   ? stk_buf_printf(&out, "{\"size\":%u}", ask->n_children)
+                   : stk_buf_text(&out, "{\"size\":\"(as many as are ready together)\"}"));
+    }
     put_if(ask, &out, "shareIdentifier", "share_identifier");
     if (priority >= 0) {
         stk_json_put_int(&out, "schedulingPriorityOverride", priority);

@@ -42,6 +42,11 @@ typedef struct stk_batch_facts {
     const char *const *secret_at;
 } stk_batch_facts;
 
+enum {
+    STK_BATCH_ARRAY_MIN = 8, /* alike jobs from which one array is made, unless array_min says */
+    STK_BATCH_ARRAY_MAX = 10000 /* as AWS takes */
+};
+
 typedef struct stk_batch_ask {
     stk_batch_options options;
     const stk_driver_config *config;
@@ -51,7 +56,8 @@ typedef struct stk_batch_ask {
     const char *queue;
     int64_t cpu_milli, memory_mib, gpus, neurons, efa; /* 0: none asked for */
     const char *const *secret; /* of job->secret those that need a place, NULL-terminated */
-    const char *gang_key;      /* "K=V" that the job's environment has; or NULL */
+    bool is_array;             /* its children are n_children attempts; 0: of how many isn't known */
+    uint32_t n_children;
     const char *gpu_class;     /* NVIDIA's model that is wanted, or NULL */
 } stk_batch_ask;
 

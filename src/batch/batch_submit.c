@@ -1,5 +1,4 @@
-/* A job's way until Batch has it: its queue, its secrets, its definition, the submit, and where
- * that left doubt the search for what is there already. */
+/* A job's way until it can be sent: its queue, its secrets, its definition. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,16 +7,9 @@
 
 #define PARAMETERS "AmazonSSM."
 
-enum {
-    FIND_AGAIN_MS = 2000, /* ListJobs may not know yet what was submitted just now */
-    FINDS = 3,
-    LINK_SECONDS = 7 * 86400 /* as long as AWS signs for */
-};
-
 static void with_queue(batch_job *job);
 static void with_secrets(batch_job *job);
 static void with_definition(batch_job *job);
-static void send(batch_job *job);
 
 /* --- the queue --- */
 
@@ -358,13 +350,24 @@ void stk_batch_remove_parameters(batch_driver *d)
 
 /* --- the definition --- */
 
+static void defined(batch_job *job)
+{
+    if (job->attach || job->look) {
+        stk_batch_look(job);
+    } else if (job->is_stopped) {
+        stk_batch_fail(job, job->why, "%s", "ended before it was submitted");
+    } else {
+        stk_batch_gather(job);
+    }
+}
+
 static void definition_known(batch_definition *definition, const char *arn)
 {
     batch_driver *d = definition->driver;
     (void)snprintf(definition->arn, sizeof definition->arn, "%s", arn);
     for (uint32_t i = 0; i < d->n_jobs; i++) {
         if (d->jobs[i]->definition == definition && d->jobs[i]->phase == BATCH_DEFINE) {
-            send(d->jobs[i]);
+            defined(d->jobs[i]);
         }
     }
 }
@@ -468,7 +471,7 @@ static void with_definition(batch_job *job)
         if (strcmp(one->name, name) == 0) {
             job->definition = one;
             if (one->arn[0] != 0) {
-                send(job);
+                defined(job);
             }
             return;
         }
@@ -484,158 +487,4 @@ static void with_definition(batch_job *job)
     stk_json_put_text(&body, "status", "ACTIVE");
     (void)stk_buf_char(&body, '}');
     ask_definition(job->definition, "/v1/describejobdefinitions", body.data, looked_up);
-}
-
-/* --- the submit --- */
-
-/* A link to the carried tar for images that have curl or wget alone; NULL: its share isn't S3. */
-static const char *carry_link(batch_job *job)
-{
-    batch_driver *d = job->driver;
-    const char *share = d->config.share_url;
-    char endpoint[512];
-    bool custom;
-    if (strcmp(d->config.carry, "store") != 0 || share == NULL || strncmp(share, "s3://", 5) != 0 ||
-        d->config.carry_digest == NULL ||
-        stk_aws_endpoint(d->aws, "s3", endpoint, sizeof endpoint, &custom, NULL) < 0) {
-        return NULL;
-    }
-    const char *bucket = share + 5;
-    size_t n = strcspn(bucket, "/"), rest = strlen(bucket + n);
-    rest -= rest > 0 && bucket[n + rest - 1] == '/';
-    STK_BUF_AUTO url = STK_BUF_INIT(4096);
-    STK_BUF_AUTO signed_url = STK_BUF_INIT(16384);
-    (void)stk_buf_printf(&url, "%s/%.*s", endpoint, (int)n, bucket);
-    const char *path = stk_arena_printf(job->arena, "%.*s/carry/%s.tar", (int)rest, bucket + n,
-                                        d->config.carry_digest);
-    if (path == NULL) {
-        return NULL;
-    }
-    stk_aws_encode(&url, path, true);
-    if (url.failed ||
-        stk_aws_presign(d->aws, "s3", NULL, "GET", url.data, LINK_SECONDS, &signed_url, NULL) < 0) {
-        return NULL;
-    }
-    return stk_arena_dup(job->arena, signed_url.data);
-}
-
-static void submitted(void *arg, const stk_batch_answer *answer)
-{
-    batch_job *job = stk_batch_answered(arg);
-    const char *id = stk_json_text(stk_json_get(answer->json, "jobId"));
-    if (job == NULL) {
-        return;
-    }
-    if (id != NULL) {
-        stk_batch_live(job, id);
-    } else if (answer->maybe_done) { /* the answer was lost: perhaps it is there */
-        job->again = true;
-        job->n_finds = 0;
-        job->phase = BATCH_FIND;
-        job->due_ms = stk_batch_now_ms() + FIND_AGAIN_MS;
-        job->driver->n_due++;
-    } else if (!stk_batch_is_broken(job->driver, answer)) {
-        stk_batch_fail(job, STK_FAIL_RESOURCES, "AWS Batch refuses the job: %s",
-                       answer->err != NULL ? answer->err->text : "it named no job");
-    }
-}
-
-static void send(batch_job *job)
-{
-    const char *request;
-    stk_err err = {0};
-    if ((job->attach || job->look) && !job->again) {
-        stk_batch_job_find(job);
-        return;
-    }
-    if (job->is_stopped) {
-        stk_batch_fail(job, job->why, "%s", "ended before it was submitted");
-        return;
-    }
-    job->phase = BATCH_SEND;
-    job->ask.facts.carry_link = carry_link(job);
-    if (stk_batch_submit(&job->ask, job->definition->arn, job->arena, &request, &err) < 0) {
-        stk_batch_fail(job, STK_FAIL_RESOURCES, "%s", err.text);
-        return;
-    }
-    stk_batch_job_ask(job, STK_BATCH_SUBMITS, "batch", "/v1/submitjob", NULL, request, true,
-                      submitted);
-}
-
-/* --- is it there already? --- */
-
-static void end_double(batch_job *job, const char *aws_id);
-
-static void found(void *arg, const stk_batch_answer *answer)
-{
-    batch_job *job = stk_batch_answered(arg);
-    const stk_json *list = stk_json_get(answer->json, "jobSummaryList");
-    const char *first = NULL;
-    if (job == NULL) {
-        return;
-    }
-    if (answer->rc < 0) {
-        if (!stk_batch_is_broken(job->driver, answer)) {
-            stk_batch_fail(job, STK_FAIL_LOST, "whether AWS Batch has job '%s' can't be told: %s",
-                           job->name, answer->err->text);
-        }
-        return;
-    }
-    for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n; i++) {
-        const char *name = stk_json_text(stk_json_get(&list->items[i], "jobName"));
-        const char *id = stk_json_text(stk_json_get(&list->items[i], "jobId"));
-        if (name == NULL || id == NULL || strcmp(name, job->name) != 0) {
-            continue;
-        }
-        if (first == NULL) {
-            first = id;
-        } else {
-            end_double(job, id);
-        }
-    }
-    if (first != NULL) {
-        stk_batch_live(job, first);
-    } else if (++job->n_finds < (job->attach || job->again ? FINDS : 1)) {
-        job->due_ms = stk_batch_now_ms() + FIND_AGAIN_MS;
-        job->driver->n_due++;
-    } else if (job->again || !job->attach) {
-        job->n_finds = 0;
-        job->again = true; /* looked for, and not there */
-        send(job);
-    } else {
-        stk_batch_fail(job, STK_FAIL_LOST, "AWS Batch has no job '%s' any more", job->name);
-    }
-}
-
-static void doubled(void *arg, const stk_batch_answer *answer)
-{
-    (void)answer;
-    (void)stk_batch_answered(arg);
-}
-
-static void end_double(batch_job *job, const char *aws_id)
-{
-    STK_BUF_AUTO body = STK_BUF_INIT(4096);
-    (void)stk_buf_char(&body, '{');
-    stk_json_put_text(&body, "jobId", aws_id);
-    stk_json_put_text(&body, "reason", "stoker: the same job was submitted twice");
-    (void)stk_buf_char(&body, '}');
-    stk_batch_job_ask(job, STK_BATCH_ASKS, "batch", "/v1/terminatejob", NULL, body.data, false,
-                      doubled);
-}
-
-void stk_batch_job_find(batch_job *job)
-{
-    STK_BUF_AUTO body = STK_BUF_INIT(8192);
-    job->phase = BATCH_FIND;
-    job->due_ms = 0;
-    (void)stk_buf_char(&body, '{');
-    stk_json_put_text(&body, "jobQueue", job->queue->name);
-    stk_json_put_key(&body, "filters");
-    (void)stk_buf_text(&body, "[{\"name\":\"JOB_NAME\"");
-    stk_json_put_key(&body, "values");
-    (void)stk_buf_char(&body, '[');
-    (void)stk_buf_json(&body, job->name);
-    (void)stk_buf_text(&body, "]}]}");
-    stk_batch_job_ask(job, STK_BATCH_ASKS, "batch", "/v1/listjobs", NULL, body.data, false, found);
 }

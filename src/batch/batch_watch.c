@@ -17,10 +17,9 @@ enum {
     MANY_DRAIN = 50        /* more that end at once: the agent brings their logs anyway */
 };
 
-void stk_batch_live(batch_job *job, const char *aws_id)
+static void live(batch_job *job)
 {
     batch_driver *d = job->driver;
-    (void)snprintf(job->aws_id, sizeof job->aws_id, "%s", aws_id);
     job->phase = BATCH_LIVE;
     job->since_ms = job->state_ms = stk_batch_now_ms();
     d->n_live++;
@@ -34,7 +33,58 @@ void stk_batch_live(batch_job *job, const char *aws_id)
     }
 }
 
-/* --- ending one --- */
+void stk_batch_live(batch_job *job, const char *aws_id)
+{
+    (void)snprintf(job->aws_id, sizeof job->aws_id, "%s", aws_id);
+    live(job);
+}
+
+static batch_array *get_array(batch_driver *d, const char *aws_id)
+{
+    batch_array *array = d->arrays;
+    while (array != NULL && strcmp(array->aws_id, aws_id) != 0) {
+        array = array->next;
+    }
+    if (array == NULL && (array = calloc(1, sizeof *array)) != NULL) {
+        *array = (batch_array){.next = d->arrays, .driver = d};
+        (void)snprintf(array->aws_id, sizeof array->aws_id, "%s", aws_id);
+        d->arrays = array;
+    }
+    return array;
+}
+
+void stk_batch_live_child(batch_job *job, const char *array_id, uint32_t index)
+{
+    (void)snprintf(job->aws_id, sizeof job->aws_id, "%.50s:%u", array_id, index);
+    job->array = get_array(job->driver, array_id);
+    if (job->array != NULL) {
+        job->array->n_open++;
+    }
+    live(job);
+}
+
+void stk_batch_not_live(batch_job *job)
+{
+    job->driver->n_live--;
+    if (job->array != NULL) {
+        job->array->n_open--;
+    }
+}
+
+/* --- ending them --- */
+
+static void look_soon(batch_driver *d)
+{
+    d->next_look_ms = stk_batch_now_ms();
+    d->look_ms = d->poll_ms;
+}
+
+static void not_terminated(batch_job *job, const char *aws_id, const stk_err *err)
+{
+    char text[900];
+    (void)snprintf(text, sizeof text, "job %s can't be terminated: %s", aws_id, err->text);
+    stk_batch_say(job, STK_REMOTE_NOTE, text);
+}
 
 static void terminated(void *arg, const stk_batch_answer *answer)
 {
@@ -42,31 +92,114 @@ static void terminated(void *arg, const stk_batch_answer *answer)
     if (job == NULL) {
         return;
     }
-    job->driver->next_look_ms = stk_batch_now_ms();
-    job->driver->look_ms = job->driver->poll_ms;
+    look_soon(job->driver);
     if (answer->rc < 0 && !stk_batch_is_broken(job->driver, answer)) {
-        char text[900];
-        (void)snprintf(text, sizeof text, "job %s can't be terminated: %s", job->aws_id,
-                       answer->err->text);
-        stk_batch_say(job, STK_REMOTE_NOTE, text);
+        not_terminated(job, job->aws_id, answer->err);
         job->is_terminated = false; /* the next look tries again */
+    }
+}
+
+static void array_terminated(void *arg, const stk_batch_answer *answer)
+{
+    batch_array *array = arg;
+    batch_driver *d = array->driver;
+    bool told = false;
+    look_soon(d);
+    if (answer->rc == 0 || stk_batch_is_broken(d, answer)) {
+        return;
+    }
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        batch_job *job = d->jobs[i];
+        if (job->array == array && job->phase == BATCH_LIVE) {
+            if (!told) {
+                not_terminated(job, array->aws_id, answer->err);
+                told = true;
+            }
+            job->is_terminated = false;
+        }
+    }
+}
+
+static void put_terminate(stk_buf *body, const char *aws_id, const batch_job *job)
+{
+    (void)stk_buf_char(body, '{');
+    stk_json_put_text(body, "jobId", aws_id);
+    stk_json_put_text(body, "reason", job->why_text[0] != 0 ? job->why_text : "ended by stoker");
+    (void)stk_buf_char(body, '}');
+}
+
+/* Of a job that hasn't begun this is CancelJob. */
+static void terminate_one(batch_job *job)
+{
+    STK_BUF_AUTO body = STK_BUF_INIT(4096);
+    put_terminate(&body, job->aws_id, job);
+    job->is_terminated = true;
+    stk_batch_job_ask(job, STK_BATCH_ASKS, "batch", "/v1/terminatejob", NULL, body.data, false,
+                      terminated);
+}
+
+static void terminate_array(batch_array *array, const batch_job *of)
+{
+    STK_BUF_AUTO body = STK_BUF_INIT(4096);
+    stk_err err = {0};
+    batch_driver *d = array->driver;
+    put_terminate(&body, array->aws_id, of);
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        d->jobs[i]->is_terminated = d->jobs[i]->is_terminated || d->jobs[i]->array == array;
+    }
+    const stk_batch_ask_call call = {.lane = STK_BATCH_ASKS,
+                                     .service = "batch",
+                                     .path = "/v1/terminatejob",
+                                     .body = body.data,
+                                     .done = array_terminated,
+                                     .arg = array};
+    if (stk_batch_call(d->calls, &call, &err) < 0) {
+        array_terminated(array,
+                         &(stk_batch_answer){.rc = err.code, .code = "", .err = &err});
     }
 }
 
 void stk_batch_terminate(batch_job *job)
 {
-    STK_BUF_AUTO body = STK_BUF_INIT(4096);
-    if (job->is_terminated) {
+    job->is_stopped = true;
+    job->driver->has_stops = true;
+}
+
+static bool is_to_end(const batch_job *job)
+{
+    return job->phase == BATCH_LIVE && job->is_stopped && !job->is_terminated;
+}
+
+/* All that are to be ended since the last turn: an array of which no child is to go on by one
+ * request. */
+void stk_batch_end_jobs(batch_driver *d)
+{
+    if (!d->has_stops) {
         return;
     }
-    job->is_terminated = true;
-    (void)stk_buf_char(&body, '{');
-    stk_json_put_text(&body, "jobId", job->aws_id);
-    stk_json_put_text(&body, "reason", job->why_text[0] != 0 ? job->why_text : "ended by stoker");
-    (void)stk_buf_char(&body, '}');
-    /* Of a job that hasn't begun this is CancelJob. */
-    stk_batch_job_ask(job, STK_BATCH_ASKS, "batch", "/v1/terminatejob", NULL, body.data, false,
-                      terminated);
+    d->has_stops = false;
+    for (batch_array *array = d->arrays; array != NULL; array = array->next) {
+        array->n_stops = 0;
+    }
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        if (d->jobs[i]->array != NULL && d->jobs[i]->phase == BATCH_LIVE && d->jobs[i]->is_stopped) {
+            d->jobs[i]->array->n_stops++;
+        }
+    }
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        batch_job *job = d->jobs[i];
+        batch_array *array = job->array;
+        if (!is_to_end(job)) {
+            continue;
+        }
+        /* While some are still looked for, its other children aren't all known. */
+        if (array != NULL && array->n_stops > 1 && array->n_stops == array->n_open &&
+            d->n_looking == 0) {
+            terminate_array(array, job);
+        } else {
+            terminate_one(job);
+        }
+    }
 }
 
 /* --- its end --- */
@@ -85,7 +218,7 @@ static void ended(batch_job *job, const stk_batch_said *said)
     if (job->is_stopped && job->end.state == STK_REMOTE_FAILED) {
         job->end.failure = job->why; /* whatever had become of it by then */
     }
-    d->n_live--;
+    stk_batch_not_live(job);
     job->phase = BATCH_DRAIN;
     d->n_drain++;
     bool ok = job->end.state == STK_REMOTE_ENDED && job->end.exit_status == 0;
@@ -144,7 +277,6 @@ static void check_deadline(batch_job *job, int64_t now)
     (void)snprintf(job->why_text, sizeof job->why_text, "waited in queue '%s' for %s: %s",
                    job->queue->name, stk_units_format_duration(waited, span, sizeof span),
                    job->told[0] != 0 ? job->told : "AWS Batch doesn't say why");
-    job->is_stopped = true;
     job->why = STK_FAIL_RESOURCES;
     stk_batch_terminate(job);
 }

@@ -73,7 +73,8 @@ int stk_cli_elsewhere_documents(const stk_cli_elsewhere *e, const stk_spec *spec
                                     .image = e->images != NULL ? e->images[i] : place->image,
                                     .options = place->options != NULL ? place->options : "{}",
                                     .resources = place->resources,
-                                    .secrets = s->n_secrets > 0 ? names : NULL};
+                                    .secrets = s->n_secrets > 0 ? names : NULL,
+                                    .is_many = step->in_foreach};
     const stk_job job = {.id = i,
                          .attempt = 1,
                          .step = step->name,

@@ -39,6 +39,10 @@ typedef struct stk_remote_job {
     int32_t port;         /* of node 0's launcher, where nodes > 1 */
     int64_t timeout_ms; /* the agent's business; the engine's own deadline lies above it. 0: none */
     int64_t grace_ms;   /* from SIGTERM to SIGKILL */
+    /* Of the attempt in the share, argv's last word. An engine that starts many by one request may
+     * give the key of a list of keys in its place (remote_order.h). NULL: it may not. */
+    const char *key;
+    bool is_many;       /* for `plan --manifest`: one of a foreach's */
     bool attach;        /* it was there, and may have ended: what is gone is lost */
     bool look;          /* an earlier engine may have submitted it: attach to what is there, else
                            submit (engines that refuse a second job of a name needn't look) */

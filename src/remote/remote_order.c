@@ -234,3 +234,65 @@ int stk_remote_order_read(const char *text, size_t len, stk_arena *arena, stk_re
     *ret = o;
     return r.rc;
 }
+
+/* --- lists of arrays --- */
+
+/* How much of a key is its step's: "runs/<run>/<step>". */
+static size_t step_of(const char *key)
+{
+    size_t n = strlen(key);
+    for (int parts = 0; n > 0 && parts < 2; parts += key[n] == '/') {
+        n--;
+    }
+    return n;
+}
+
+int stk_remote_list_write(const char *const *keys, uint32_t n, stk_buf *buf, stk_err *err)
+{
+    STK_BUF_AUTO at = STK_BUF_INIT(4096);
+    size_t n_step = n > 0 ? step_of(keys[0]) : 0;
+    stk_buf_printf(&at, "%.*s", (int)n_step, n > 0 ? keys[0] : "");
+    if (at.failed) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    stk_buf_text(buf, "{\"stoker\":1");
+    stk_json_put_key(buf, "at");
+    stk_buf_json(buf, at.data);
+    stk_json_put_key(buf, "keys");
+    for (uint32_t i = 0; i < n; i++) {
+        if (step_of(keys[i]) != n_step || strncmp(keys[i], keys[0], n_step) != 0) {
+            return stk_err_set(err, STK_E_BUG, "%s and %s are of two steps", keys[0], keys[i]);
+        }
+        stk_buf_char(buf, i == 0 ? '[' : ',');
+        stk_buf_json(buf, keys[i] + n_step + 1);
+    }
+    stk_buf_text(buf, n == 0 ? "[]}" : "]}");
+    return buf->failed ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+}
+
+int stk_remote_list_read(const char *text, size_t len, stk_arena *arena, const char ***ret_keys,
+                         uint32_t *ret_n, stk_err *err)
+{
+    static const stk_json_limits limits = {4 << 20, 100000, 8};
+    stk_json doc;
+    int rc = stk_json_parse(text, len, "an array's list", &limits, arena, &doc, err);
+    const char *at = rc == 0 ? stk_json_text(stk_json_get(&doc, "at")) : NULL;
+    const stk_json *list = rc == 0 ? stk_json_get(&doc, "keys") : NULL;
+    if (rc == 0 && (at == NULL || list == NULL || list->kind != STK_JSON_LIST)) {
+        rc = stk_err_set(err, STK_E_PROTOCOL, "an array's list has no \"at\" or no \"keys\"");
+    }
+    const char **keys = rc < 0 ? NULL : stk_arena_array(arena, (size_t)list->n + 1, sizeof *keys);
+    for (uint32_t i = 0; keys != NULL && i < list->n; i++) {
+        const char *key = stk_json_text(&list->items[i]);
+        keys[i] = key == NULL ? NULL : stk_arena_printf(arena, "%s/%s", at, key);
+        if (keys[i] == NULL) {
+            return stk_err_set(err, STK_E_PROTOCOL, "an array's list: key %u is no text", i);
+        }
+    }
+    if (rc < 0 || keys == NULL) {
+        return rc < 0 ? rc : stk_err_set(err, STK_E_NOMEM, "out of memory");
+    }
+    *ret_keys = keys;
+    *ret_n = list->n;
+    return 0;
+}

@@ -1,5 +1,6 @@
 /* What crosses between the engine and an agent, as objects of the share: job.json (the order),
- * end.json (how it ended), and the names of both. Pure: text in, structs out, and back
+ * end.json (how it ended), and the names of both; and the list by which an array's children find
+ * theirs. Pure: text in, structs out, and back
  * (docs/decisions/0010-elsewhere.md; schema/job.schema.json, schema/end.schema.json).
  */
 #ifndef STK_REMOTE_ORDER_H
@@ -60,6 +61,12 @@ typedef struct stk_remote_order {
 int stk_remote_order_write(const stk_remote_order *order, stk_buf *buf, stk_err *err);
 int stk_remote_order_read(const char *text, size_t len, stk_arena *arena, stk_remote_order *ret,
                           stk_err *err);
+
+/* runs/<run>/arrays/<name>.json: of an array of jobs, the keys of the attempts by their index; all
+ * are of one step: {"stoker": 1, "at": "runs/<run>/<step>", "keys": ["<task>/<attempt>", …]}. */
+int stk_remote_list_write(const char *const *keys, uint32_t n, stk_buf *buf, stk_err *err);
+int stk_remote_list_read(const char *text, size_t len, stk_arena *arena, const char ***ret_keys,
+                         uint32_t *ret_n, stk_err *err);
 
 /* One file of the attempt directory. */
 typedef struct stk_remote_file {

@@ -174,12 +174,15 @@ static int find_claim(stage *s)
     return rc == STK_E_NOT_FOUND ? 0 : rc;
 }
 
+/* One that an earlier engine put stays: a gang's nodes that have begun know its key. */
 static int put_order(stage *s)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
     const char *key = stk_remote_object(s->t, "job.json");
     int rc = key == NULL ? nomem(s->err) : stk_remote_order_write(&s->t->order, &text, s->err);
-    return rc < 0 ? rc : stk_share_put(s->w->b->share, key, text.data, text.len, false, s->err);
+    rc = rc < 0 ? rc
+                : stk_share_put(s->w->b->share, key, text.data, text.len, s->t->job.look, s->err);
+    return rc == STK_E_BUSY ? 0 : rc;
 }
 
 int stk_remote_stage(remote_worker *w, remote_task *t, stk_err *err)

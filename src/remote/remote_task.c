@@ -45,12 +45,13 @@ static bool names(const char *const *list, const char *pair)
     return false;
 }
 
-/* The job's variables, told apart: those with secrets never go into an object of the share. */
+/* The job's variables, told apart: those with secrets never go into an object of the share. The key
+ * by which a gang's nodes know each other is of one attempt, whose data is there as well. */
 static int copy_env(remote_task *t, const stk_job *job)
 {
     const char *const *secrets = job->elsewhere->secrets;
     uint32_t n = 0, n_secret = 0, n_pass = 0;
-    const char **env = texts_new(t->arena, job->env, 0, &n);
+    const char **env = texts_new(t->arena, job->env, 1, &n);
     const char **secret = stk_arena_array(t->arena, (size_t)n + 8, sizeof *secret);
     const char **pass = stk_arena_array(t->arena, (size_t)n + 1, sizeof *pass);
     if (env == NULL || secret == NULL || pass == NULL) {
@@ -65,7 +66,6 @@ static int copy_env(remote_task *t, const stk_job *job)
             env[kept++] = env[i];
         }
     }
-    env[kept] = NULL;
     if (job->nodes > 1) {
         unsigned char key[GANG_KEY_BYTES];
         char hex[STK_DIGEST_HEX + 1];
@@ -73,8 +73,9 @@ static int copy_env(remote_task *t, const stk_job *job)
             return STK_E_SYS;
         }
         stk_digest_hex(key, hex);
-        secret[n_secret++] = stk_arena_printf(t->arena, "STOKER_GANG_KEY=%s", hex);
+        env[kept++] = stk_arena_printf(t->arena, "STOKER_GANG_KEY=%s", hex);
     }
+    env[kept] = NULL;
     t->order.env = env;
     t->order.pass = pass;
     t->job.secret = secret;
@@ -214,7 +215,8 @@ static int fill(remote_backend *b, remote_task *t, const stk_job *job)
                          .timeout_ms = job->timeout_ms,
                          .grace_ms = job->grace_ms,
                          .attach = e->attach,
-                         .look = e->attach};
+                         .look = e->attach,
+                         .is_many = e->is_many};
     t->only_to_end = e->only_to_end;
     t->mid_line = stk_arena_array(arena, t->order.nodes, sizeof *t->mid_line);
     if (dir == NULL || t->order.step == NULL || t->order.argv == NULL || t->job.resources == NULL ||
@@ -226,6 +228,7 @@ static int fill(remote_backend *b, remote_task *t, const stk_job *job)
         t->order.device_vendor = t->job.resources->gpu_vendor;
     }
     t->key = stk_remote_key(b->store_path, dir);
+    t->job.key = t->key;
     stk_remote_name(b->config.run, t->order.step, t->order.task, t->order.attempt, t->name);
     int rc = t->key == NULL ? STK_E_BUG : copy_env(t, job);
     rc = rc < 0 ? rc : container_env(t, b->config.share_url);

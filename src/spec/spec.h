@@ -201,6 +201,7 @@ typedef struct stk_step {
     const char *const *cases; /* SWITCH: the value for each of `next`, which may repeat a step */
     uint32_t num_parallel;    /* PARALLEL: 0: the output `on` or the result says */
     bool is_join;             /* takes in all branches of the innermost open split */
+    bool in_foreach;          /* one of the open splits before it is a foreach */
     bool fallback;            /* one more attempt, told of it, in place of a final failure */
     int line;                 /* in the document */
 } stk_step;

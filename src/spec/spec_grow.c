@@ -16,7 +16,6 @@ typedef struct growth {
     stk_step *steps;
     uint32_t n;
     bool *seen;
-    bool *in_foreach;
     uint32_t *top;   /* by step: the innermost split that is open before it, or NONE */
     uint32_t *from;  /* by step: who led to it first */
     uint32_t *join;  /* by split: where its branches meet, or NONE */
@@ -52,8 +51,8 @@ static int reach(growth *g, uint32_t i, uint32_t target, uint32_t top)
         g->seen[target] = true;
         g->top[target] = top;
         g->from[target] = i;
-        g->in_foreach[target] =
-            top != NONE && (g->steps[top].grows == STK_NEXT_FOREACH || g->in_foreach[top]);
+        g->steps[target].in_foreach =
+            top != NONE && (g->steps[top].grows == STK_NEXT_FOREACH || g->steps[top].in_foreach);
         g->queue[g->n_queue++] = target;
         return 0;
     }
@@ -226,7 +225,7 @@ static int check_circles(growth *g, stk_arena *scratch)
 static int check_source(const growth *g, uint32_t i, const stk_input *input, const char *name,
                         const uint32_t *mark)
 {
-    if (input->kind == STK_INPUT_ITEM && !g->in_foreach[i]) {
+    if (input->kind == STK_INPUT_ITEM && !g->steps[i].in_foreach) {
         stk_spec_fail(g->r, at(g, i, "inputs"),
                       "inputs.%s: {item: true} is for steps within a "
                       "foreach",
@@ -372,10 +371,8 @@ int stk_spec_check_growth(stk_spec_reader *r, const stk_json *map)
     }
     if (scratch != NULL) {
         g.seen = stk_arena_array(scratch, n, sizeof *g.seen);
-        g.in_foreach = stk_arena_array(scratch, n, sizeof *g.in_foreach);
     }
-    if (g.top == NULL || g.from == NULL || g.join == NULL || g.queue == NULL || g.seen == NULL ||
-        g.in_foreach == NULL) {
+    if (g.top == NULL || g.from == NULL || g.join == NULL || g.queue == NULL || g.seen == NULL) {
         return stk_spec_no_memory(r);
     }
     memset(g.join, 0xff, n * sizeof *g.join);

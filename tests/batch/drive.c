@@ -3,7 +3,7 @@
  *     batch_drive CONFIG.json
  *     {"do": "submit", "id": 1, "attempt": 1, "name": "s-r-a-1-1", "step": "a", "image": "x",
  * "options": {…}, "argv": […], "env": [], "secret": [], "nodes": 1, "attach": false, "timeout_ms":
- * 0, "resources": {"cpu_milli", "memory_bytes", "gpu_count"}}
+ * 0, "key": "runs/r/a/1/1", "resources": {"cpu_milli", "memory_bytes", "gpu_count"}}
  *     {"do": "stop", "id": 1, "why": "cancelled"}   {"do": "forget", "id": 1}   {"do": "check"}
  * {"do": "manifest", …as submit} End of input closes it. Reports: {"state", "id", "attempt",
  * "node", "exit_status", "oom", "failure", "text", "data"};
@@ -127,6 +127,8 @@ static stk_remote_job *read_job(const stk_json *line, const stk_driver_config *c
                             .nodes = (uint32_t)int_of(line, "nodes", 1),
                             .timeout_ms = int_of(line, "timeout_ms", 0),
                             .grace_ms = 5000,
+                            .key = text_of(line, "key", NULL),
+                            .is_many = int_of(line, "is_many", 0) != 0,
                             .attach = int_of(line, "attach", 0) != 0,
                             .look = int_of(line, "look", 0) != 0};
     job->secret = job->secret[0] != NULL ? job->secret : NULL;

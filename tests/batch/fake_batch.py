@@ -2,8 +2,8 @@
 jobs, throttling, lost answers, logs while a job runs. Requests are held to AWS's own model of the services (botocore's),
 jobs run as processes of this machine.
 
-Written from AWS's API reference of Batch and CloudWatch Logs, the Batch User Guide ("Job states", "Multi-node parallel
-jobs", "Environment variables", "Jobs stuck in a RUNNABLE status", "Automated job retries") and the ECS Developer Guide
+Written from AWS's API reference of Batch and CloudWatch Logs, the Batch User Guide ("Job states", "Array jobs",
+"Multi-node parallel jobs", "Environment variables", "Jobs stuck in a RUNNABLE status", "Automated job retries") and the ECS Developer Guide
 ("Stopped tasks error messages"). What it isn't asked for it refuses; other services' requests go on to moto.
 """
 
@@ -74,10 +74,18 @@ class Job:
     is_terminated: bool = False
     is_cancelled: bool = False
     ended: float | None = None
+    parent: Job | None = None
+    index: int | None = None  # of a child
+    children: list[Job] = field(default_factory=list)  # of an array; they are there once it is PENDING
 
     @property
     def name(self) -> str:
         return str(self.request["jobName"])
+
+    @property
+    def size(self) -> int:
+        """Of an array; 0: it is none, or a child."""
+        return self.request.get("arrayProperties", {}).get("size", 0) if self.index is None else 0
 
 
 class FakeBatch:
@@ -117,6 +125,7 @@ class FakeBatch:
         self.failures: list[str] = []
         self._tokens, self._filled = 1.0, time.monotonic()
         self._revision = itertools.count(1)
+        self._running = 0
         self._due: list[tuple[float, Job]] = []
         self._stop = threading.Event()
         self.add_queue("q")
@@ -172,11 +181,20 @@ class FakeBatch:
 
     def named(self, name: str) -> list[Job]:
         with self.lock:
-            return [job for job in self.jobs.values() if job.name == name]
+            return [j for j in self.jobs.values() if j.name == name and j.parent is None]
 
     def live(self) -> list[Job]:
         with self.lock:
             return [job for job in self.jobs.values() if job.status in LIVE]
+
+    def arrays(self) -> list[Job]:
+        with self.lock:
+            return [job for job in self.jobs.values() if job.size]
+
+    def ran(self) -> list[Job]:
+        """What has, or may have, a container: children, and jobs that are no arrays."""
+        with self.lock:
+            return [job for job in self.jobs.values() if not job.size]
 
     def wait_for(self, name: str, status: str, timeout: float = 60.0) -> Job:
         deadline = time.monotonic() + timeout
@@ -191,7 +209,7 @@ class FakeBatch:
         deadline = time.monotonic() + timeout
         while True:
             with self.lock:
-                jobs = [j for j in self.jobs.values() if j.request["tags"]["stoker.step"] == step]
+                jobs = [j for j in self.ran() if j.request["tags"]["stoker.step"] == step]
             for job in jobs:
                 if job.status == status:
                     return job
@@ -377,15 +395,26 @@ class FakeBatch:
             raise Refused("ClientException", "jobName should match valid pattern")
         n = definition.get("nodeProperties", {}).get("numNodes", 1)
         id = str(uuid.uuid4())
-        nodes = [
-            Node(k, f"{definition['jobDefinitionName']}/default/{uuid.uuid4().hex}")
-            for k in range(n)
-        ]
-        job = Job(id, asked, definition, nodes)
+        job = Job(id, asked, definition, self._nodes(definition, n))
+        if "arrayProperties" in asked and (n > 1 or not 2 <= job.size <= 10000):
+            raise Refused("ClientException", "Array size must be between 2 and 10000, of one node.")
         with self.lock:
             self.jobs[id] = job
             self._due.append((time.monotonic() + self.step_s, job))
         return {"jobName": job.name, "jobId": id, "jobArn": f"{ARN}:job/{id}"}
+
+    def _nodes(self, definition: dict[str, Any], n: int) -> list[Node]:
+        return [
+            Node(k, f"{definition['jobDefinitionName']}/default/{uuid.uuid4().hex}")
+            for k in range(n)
+        ]
+
+    def _array_properties(self, job: Job) -> dict[str, Any]:
+        if job.index is not None:
+            return {"index": job.index}
+        words = ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING", "SUCCEEDED", "FAILED")
+        counts = {word: sum(c.status == word for c in job.children) for word in words}
+        return {"size": job.size, "statusSummary": counts}
 
     def _container(self, job: Job, node: Node) -> dict[str, Any]:
         container: dict[str, Any] = {}
@@ -424,12 +453,24 @@ class FakeBatch:
                 }
                 if job.reason is not None:
                     one["statusReason"] = job.reason
+                if job.size or job.index is not None:
+                    one["arrayProperties"] = self._array_properties(job)
                 if index or len(job.nodes) == 1:
                     one["container"] = self._container(job, node)
                 told.append(one)
         return {"jobs": told}
 
     def _ListJobs(self, asked: dict[str, Any]) -> Any:
+        if "arrayJobId" in asked:
+            wanted = asked.get("jobStatus", "RUNNING")
+            children = self.jobs[asked["arrayJobId"]].children
+            return {
+                "jobSummaryList": [
+                    {"jobId": c.id, "jobName": c.name, "status": c.status}
+                    for c in children
+                    if c.status == wanted
+                ]
+            }
         [only] = asked["filters"]
         assert only["name"] == "JOB_NAME"
         return {
@@ -441,17 +482,29 @@ class FakeBatch:
         }
 
     def _TerminateJob(self, asked: dict[str, Any]) -> Any:
-        job = self.jobs.get(asked["jobId"])
-        if job is not None and job.status in LIVE:
-            began = job.status in ("STARTING", "RUNNING")
-            job.is_terminated, job.is_cancelled = began, not began
-            if job.status == "RUNNING":
-                job.reason = asked["reason"]
-                self._signal(job, signal.SIGTERM)
-                threading.Timer(10.0, self._signal, (job, signal.SIGKILL)).start()
-            else:
-                self._end(job, asked["reason"], exit_code=None)
+        with self.lock:
+            job = self.jobs.get(asked["jobId"])
+            if job is not None and job.size and job.status in LIVE:
+                job.is_terminated = True
+                for child in job.children:
+                    self._terminate(child, asked["reason"])
+                if not job.children:  # none is there yet
+                    self._end(job, asked["reason"], exit_code=None)
+            elif job is not None:
+                self._terminate(job, asked["reason"])
         return {}
+
+    def _terminate(self, job: Job, reason: str) -> None:
+        if job.status not in LIVE:
+            return
+        began = job.status in ("STARTING", "RUNNING")
+        job.is_terminated, job.is_cancelled = began, not began
+        if job.status == "RUNNING":
+            job.reason = reason
+            self._signal(job, signal.SIGTERM)
+            threading.Timer(10.0, self._signal, (job, signal.SIGKILL)).start()
+        else:
+            self._end(job, reason, exit_code=None)
 
     def _GetLogEvents(self, asked: dict[str, Any]) -> Any:
         token = int(asked.get("nextToken", "f/0").split("/")[1])
@@ -483,14 +536,29 @@ class FakeBatch:
                 for job in due:
                     self._move(job, now)
 
+    def _spawn(self, parent: Job, now: float) -> None:
+        """An array is PENDING until its children have ended; they are jobs of their own."""
+        parent.status = "PENDING"
+        for i in range(parent.size):
+            nodes = self._nodes(parent.definition, 1)
+            child = Job(
+                f"{parent.id}:{i}", parent.request, parent.definition, nodes, parent=parent, index=i
+            )
+            parent.children.append(child)
+            self.jobs[child.id] = child
+            self._due.append((now + self.step_s, child))
+
     def _move(self, job: Job, now: float) -> None:
+        if job.status == "SUBMITTED" and job.size:
+            self._spawn(job, now)
+            return
         if job.status == "SUBMITTED":
             job.status = "RUNNABLE"
         elif job.status == "RUNNABLE":
-            running = sum(j.status in ("STARTING", "RUNNING") for j in self.jobs.values())
             job.reason = self.hold
-            if self.hold is None and running < self.slots:
+            if self.hold is None and self._running < self.slots:
                 job.status = "STARTING"
+                self._running += 1
         elif job.status == "STARTING":
             if self.pull_error is not None:
                 job.nodes[0].reason = self.pull_error
@@ -517,6 +585,11 @@ class FakeBatch:
         for one in (*properties.get("environment", []), *overrides.get("environment", [])):
             env[one["name"]] = one["value"]
         env.update(AWS_BATCH_JOB_ID=job.id, AWS_BATCH_JOB_ATTEMPT="1")
+        if job.parent is not None:
+            env.update(
+                AWS_BATCH_JOB_ARRAY_INDEX=str(job.index),
+                AWS_BATCH_JOB_ARRAY_SIZE=str(job.parent.size),
+            )
         if len(job.nodes) > 1:
             env.update(
                 AWS_BATCH_JOB_ID=f"{job.id}#{node.index}",
@@ -616,9 +689,14 @@ class FakeBatch:
         with self.lock:
             if job.status not in LIVE:
                 return
+            self._running -= job.status in ("STARTING", "RUNNING")
             job.status = "SUCCEEDED" if exit_code == 0 and not job.is_terminated else "FAILED"
             job.reason, job.ended = reason, time.time()
             job.nodes[0].exit_code = exit_code
+            parent = job.parent
+            if parent is not None and all(c.status not in LIVE for c in parent.children):
+                failed = any(c.status == "FAILED" for c in parent.children)
+                parent.status, parent.ended = "FAILED" if failed else "SUCCEEDED", time.time()
         self._signal(job, signal.SIGKILL)
 
 
