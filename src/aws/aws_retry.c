@@ -124,7 +124,8 @@ static void read_error(const stk_http_response *r, char code[80], char *message,
     }
 }
 
-/* From the answer's Date. true: ours was so wrong that it matters, and is corrected now. */
+/* From the answer's Date. true: ours was so wrong that it matters, and is corrected: now, or by
+ * another answer since this one's request was signed. */
 static bool learn_time(stk_aws *aws, const stk_http_response *r)
 {
     int64_t theirs = stk_http_date_ms(r);
@@ -134,7 +135,7 @@ static bool learn_time(stk_aws *aws, const stk_http_response *r)
     int64_t skew = theirs - stk_clock_wall_ms(&stk_clock_real);
     int64_t old = aws->skew_ms;
     if (llabs(skew - old) < SKEW_MIN_MS) {
-        return false;
+        return llabs(old) >= SKEW_MIN_MS;
     }
     aws->skew_ms = skew;
     return true;

@@ -268,7 +268,7 @@ static int batch_turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err
     int64_t wait = soonest(timeout_ms, stk_batch_find_due(d, now));
     wait = soonest(wait, stk_batch_send_due(d, now));
     stk_batch_look_at_jobs(d, now);
-    stk_batch_end_jobs(d);
+    wait = soonest(wait, stk_batch_end_jobs(d, now));
     stk_batch_read_logs(d, now);
     wait = soonest(wait, stk_batch_calls_pump(d->calls, now));
     if (d->n_live > 0 || d->n_drain > 0) {

@@ -148,7 +148,7 @@ struct batch_driver {
     batch_send *sends;
     batch_find *finds;
     batch_array *arrays;
-    bool has_stops;         /* some job is to be ended */
+    int64_t stops_ms;       /* when some jobs are to be ended; 0: none is */
     batch_errand *lists;    /* the share's lists are being read */
     stk_arena *lists_arena; /* what they say; NULL: not known yet */
     stk_map children;       /* key of an attempt: its batch_child */
@@ -215,7 +215,7 @@ void stk_batch_live_child(batch_job *job, const char *array_id, uint32_t index);
 void stk_batch_not_live(batch_job *job); /* its phase is about to change */
 void stk_batch_look_at_jobs(batch_driver *driver, int64_t now_ms);
 void stk_batch_terminate(batch_job *job); /* soon: by stk_batch_end_jobs */
-void stk_batch_end_jobs(batch_driver *driver);
+int64_t stk_batch_end_jobs(batch_driver *driver, int64_t now_ms); /* as of stk_batch_find_due */
 /* batch_logs.c */
 void stk_batch_log_found(batch_job *job, uint32_t node, const stk_batch_said *said);
 void stk_batch_read_logs(batch_driver *driver, int64_t now_ms);

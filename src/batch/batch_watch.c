@@ -13,6 +13,7 @@ enum {
     MISSING = 20,          /* looks in which Batch doesn't know a job that it named itself */
     LONG_MS = 30000,       /* in RUNNABLE or STARTING: the user is told why */
     LOOK_QUEUE_MS = 60000, /* between looks at a queue whose jobs wait */
+    STOPS_MS = 50,         /* until all are known that are to be ended together */
     DRAIN_MS = 4000,       /* for the last lines of a log, which CloudWatch has a little later */
     MANY_DRAIN = 50        /* more that end at once: the agent brings their logs anyway */
 };
@@ -161,8 +162,9 @@ static void terminate_array(batch_array *array, const batch_job *of)
 
 void stk_batch_terminate(batch_job *job)
 {
+    batch_driver *d = job->driver;
     job->is_stopped = true;
-    job->driver->has_stops = true;
+    d->stops_ms = d->stops_ms > 0 ? d->stops_ms : stk_batch_now_ms() + STOPS_MS;
 }
 
 static bool is_to_end(const batch_job *job)
@@ -170,20 +172,16 @@ static bool is_to_end(const batch_job *job)
     return job->phase == BATCH_LIVE && job->is_stopped && !job->is_terminated;
 }
 
-/* All that are to be ended since the last turn: an array of which no child is to go on by one
- * request. */
-void stk_batch_end_jobs(batch_driver *d)
+/* All that are to be ended: an array of which no child is to go on by one request. */
+static void end_jobs(batch_driver *d)
 {
-    if (!d->has_stops) {
-        return;
-    }
-    d->has_stops = false;
     for (batch_array *array = d->arrays; array != NULL; array = array->next) {
         array->n_stops = 0;
     }
     for (uint32_t i = 0; i < d->n_jobs; i++) {
-        if (d->jobs[i]->array != NULL && d->jobs[i]->phase == BATCH_LIVE && d->jobs[i]->is_stopped) {
-            d->jobs[i]->array->n_stops++;
+        const batch_job *job = d->jobs[i];
+        if (job->array != NULL && job->phase == BATCH_LIVE && job->is_stopped) {
+            job->array->n_stops++;
         }
     }
     for (uint32_t i = 0; i < d->n_jobs; i++) {
@@ -200,6 +198,16 @@ void stk_batch_end_jobs(batch_driver *d)
             terminate_one(job);
         }
     }
+}
+
+int64_t stk_batch_end_jobs(batch_driver *d, int64_t now_ms)
+{
+    if (d->stops_ms == 0 || d->stops_ms > now_ms) {
+        return d->stops_ms == 0 ? -1 : d->stops_ms - now_ms;
+    }
+    d->stops_ms = 0;
+    end_jobs(d);
+    return -1;
 }
 
 /* --- its end --- */

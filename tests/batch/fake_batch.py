@@ -9,6 +9,7 @@ Written from AWS's API reference of Batch and CloudWatch Logs, the Batch User Gu
 
 from __future__ import annotations
 
+import calendar
 import http.client
 import http.server
 import itertools
@@ -93,7 +94,7 @@ class FakeBatch:
 
     step_s: seconds in each state before RUNNING. slots: jobs that run at once. hold: a statusReason with which jobs
     stay RUNNABLE. submit_rate: SubmitJob a second, more is throttled. cut_submits: so many submits are carried out and
-    their answers are lost. faults: so many requests are answered 500, every second one. calls: how often each operation was asked for.
+    their answers are lost. skew_s: how far its clock is ahead. expired: access keys that have. faults: so many requests are answered 500, every second one. calls: how often each operation was asked for.
     """
 
     def __init__(self, moto: str | None = None, namespaces: bool = False) -> None:
@@ -120,11 +121,14 @@ class FakeBatch:
         self.pull_error: str | None = None
         self.submit_rate: float | None = None
         self.cut_submits = 0
+        self.skew_s = 0.0
+        self.expired: set[str] = set()
         self.faults = 0
         self.log_lag_s = 0.0
         self.failures: list[str] = []
         self._tokens, self._filled = 1.0, time.monotonic()
         self._revision = itertools.count(1)
+        self._roles = itertools.count(1)
         self._running = 0
         self._due: list[tuple[float, Job]] = []
         self._stop = threading.Event()
@@ -137,6 +141,9 @@ class FakeBatch:
 
             def log_message(self, *_: Any) -> None:
                 pass
+
+            def date_time_string(self, timestamp: float | None = None) -> str:
+                return super().date_time_string(time.time() + fake.skew_s)
 
             def handle_any(self) -> None:
                 fake._handle(self)
@@ -216,6 +223,18 @@ class FakeBatch:
             assert time.monotonic() < deadline, f"{step} isn't {status}: {jobs}"
             time.sleep(0.01)
 
+    def wait_for_change(self, timeout: float = 60.0) -> None:
+        """Until some job is in another state."""
+
+        def seen() -> list[str]:
+            with self.lock:
+                return [job.status for job in self.jobs.values()]
+
+        before, deadline = seen(), time.monotonic() + timeout
+        while seen() == before:
+            assert time.monotonic() < deadline, "nothing changes"
+            time.sleep(0.01)
+
     def reclaim(self, job: Job) -> None:
         """The spot instance is taken: two minutes' notice isn't given to those who don't look for it."""
         self._end(job, "Host EC2 (instance i-0a1b2c3d4e5f67890) terminated.", exit_code=None)
@@ -243,7 +262,7 @@ class FakeBatch:
         if request.path == "/role-credentials":
             until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
             keys = {
-                "AccessKeyId": "ROLE",
+                "AccessKeyId": f"ROLE{next(self._roles)}",
                 "SecretAccessKey": "role",
                 "Token": "t",
                 "Expiration": until,
@@ -289,6 +308,13 @@ class FakeBatch:
             raise Refused(
                 "MissingAuthenticationTokenException", "Missing Authentication Token", 403
             )
+        signed = time.strptime(request.headers["X-Amz-Date"], "%Y%m%dT%H%M%SZ")
+        if abs(calendar.timegm(signed) - time.time() - self.skew_s) > 300:
+            text = "Signature expired: it is now earlier than this server's time - 5 min."
+            raise Refused("InvalidSignatureException", text, 403)
+        if any(f"Credential={key}/" in request.headers["Authorization"] for key in self.expired):
+            text = "The security token included in the request is expired"
+            raise Refused("ExpiredTokenException", text, 403)
         if sum(self.calls.values()) % 2 == 0 and self._take("faults"):
             raise Refused("ServerException", "Something went wrong on our side", 500)
         if operation == "SubmitJob" and self.submit_rate is not None:

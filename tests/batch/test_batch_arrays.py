@@ -1,0 +1,219 @@
+"""Array jobs, the driver by hand: what becomes an array, what it is asked for, and that each child is watched, stopped,
+found again and explained as a job of its own."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from batch_tools import Drive
+from fake_batch import FakeBatch
+
+Start = Callable[..., Drive]
+
+
+@pytest.fixture
+def start(drive: Callable[..., Drive], fake_env: dict[str, str], tmp_path: Path) -> Start:
+    def begin(env: dict[str, str] | None = None, **words: Any) -> Drive:
+        options = {"queue": "q", **words.pop("options", {})}
+        config = {"carry": "volume", "carry_volume": "/opt", "share_url": str(tmp_path / "share")}
+        return drive({**fake_env, **(env or {})}, options, **{**config, **words})
+
+    return begin
+
+
+def lists(tmp_path: Path) -> list[dict[str, Any]]:
+    found = sorted((tmp_path / "share/runs/r1/arrays").glob("*.json"))
+    return [json.loads(one.read_text()) for one in found]
+
+
+def submit(d: Drive, ids: range, text: str = "exit 0", step: str = "a", **words: Any) -> None:
+    """Tasks of one step. The program's $0 is the key, or the list's."""
+    for i in ids:
+        argv = ["/bin/sh", "-c", text, f"runs/r1/{step}/{i}/1"]
+        d.submit(i, step=step, argv=argv, key=argv[-1], **words)
+
+
+def test_one_array(start: Start, fake: FakeBatch, tmp_path: Path) -> None:
+    """300 tasks that are ready together: one SubmitJob, one list; each end is its own task's."""
+    d = start()
+    submit(d, range(300), "exit $((AWS_BATCH_JOB_ARRAY_INDEX % 7))")
+    ends = d.ends_of(set(range(300)))
+    arrays = fake.arrays()
+    assert fake.calls["SubmitJob"] == len(arrays) <= 3, fake.calls
+    assert sum(a.size for a in arrays) == 300 and len(fake.ran()) == 300
+    where = {}
+    for one in lists(tmp_path):
+        assert (one["stoker"], one["at"]) == (1, "runs/r1/a")
+        where |= {int(key.split("/")[0]): i for i, key in enumerate(one["keys"])}
+    assert {i: end["exit_status"] for i, end in ends.items()} == {
+        i: where[i] % 7 for i in range(300)
+    }
+    tags = arrays[0].request["tags"]
+    assert tags["stoker.step"] == "a" and "stoker.task" not in tags
+    assert re.fullmatch(r"s-r1-a-array-[0-9a-f]{32}", arrays[0].name)
+    assert fake.calls["DescribeJobs"] < 4 * 20, "as many as of 300 jobs: three a look"
+
+
+@pytest.mark.parametrize(
+    ("options", "n", "arrays"),
+    [({}, 7, 0), ({}, 8, 1), ({"array_min": 0}, 30, 0), ({"array_min": 2}, 2, 1)],
+)
+def test_from_which_on(
+    start: Start, fake: FakeBatch, options: dict[str, Any], n: int, arrays: int
+) -> None:
+    d = start(options=options)
+    submit(d, range(n))
+    d.ends_of(set(range(n)))
+    assert len(fake.arrays()) == arrays
+    assert len(fake.ran()) == n
+
+
+def test_what_is_not_alike(start: Start, fake: FakeBatch) -> None:
+    """Steps, deadlines, variables and gangs that differ aren't children of one array."""
+    d = start()
+    submit(d, range(10))
+    submit(d, range(10, 20), step="b")
+    submit(d, range(20, 30), timeout_ms=60000)
+    submit(d, range(30, 40), env=["A=b"])
+    submit(d, range(40, 42), nodes=2)
+    ends = d.ends_of(set(range(42)))
+    assert {end["exit_status"] for end in ends.values()} == {0}
+    assert sorted(a.size for a in fake.arrays()) == [10, 10, 10, 10]
+    assert sum(len(job.nodes) == 2 for job in fake.ran()) == 2
+
+
+def test_children_end_for_reasons_of_their_own(start: Start, fake: FakeBatch) -> None:
+    """One is reclaimed, one out of memory, one terminated by somebody, one fails: the others aren't touched."""
+    d = start()
+    submit(d, range(9), "echo $AWS_BATCH_JOB_ARRAY_INDEX is here; sleep 4; exit 5")
+    d.wait(lambda r: r["state"] == "log")
+    [array] = fake.arrays()
+    while any(child.status != "RUNNING" for child in array.children):
+        fake.wait_for_change()
+    fake.reclaim(array.children[0])
+    fake.run_out_of_memory(array.children[1])
+    fake._TerminateJob({"jobId": array.children[2].id, "reason": "not needed"})
+    ends = d.ends_of(set(range(9)))
+    told = sorted(e["failure"] for e in ends.values())
+    assert told == ["cancelled", "host_oom"] + ["none"] * 6 + ["preempted"], ends
+    assert [e["exit_status"] for e in ends.values() if e["failure"] == "none"] == [5] * 6
+    assert array.status == "FAILED"
+    logs = {d.log_of(i) for i in range(9)}
+    assert logs == {f"{i} is here\n" for i in range(9)}, "each log is its own child's"
+
+
+def test_stop_all(start: Start, fake: FakeBatch) -> None:
+    """All children by one TerminateJob; some of them by their own."""
+    d = start()
+    submit(d, range(40), "sleep 1000")
+    submit(d, range(100, 120), "sleep 1000", step="b")
+    d.wait(lambda r: r["state"] == "running")
+    while len([j for j in fake.ran() if j.status == "RUNNING"]) < 60:
+        fake.wait_for_change()
+    for i in [*range(40), 103, 104]:
+        d.send("stop", id=i)
+    stopped = {*range(40), 103, 104}
+    ends = d.ends_of(stopped)
+    assert {(e["state"], e["failure"]) for e in ends.values()} == {("failed", "cancelled")}
+    assert fake.calls["TerminateJob"] == 1 + 2
+    assert len(fake.live()) == 18 + 1, "the others of b, and its array"
+    for i in range(100, 120):
+        d.send("stop", id=i)
+    d.ends_of(set(range(100, 120)) - {103, 104})
+    assert fake.calls["TerminateJob"] == 1 + 2 + 1
+    assert fake.live() == []
+
+
+def test_stopped_while_they_gather(start: Start, fake: FakeBatch) -> None:
+    d = start()
+    submit(d, range(12))
+    for i in range(4):
+        d.send("stop", id=i)
+    ends = d.ends_of(set(range(12)))
+    assert {ends[i]["failure"] for i in range(4)} == {"cancelled"}
+    assert [a.size for a in fake.arrays()] == [8]
+
+
+def test_lost_answer(start: Start, fake: FakeBatch) -> None:
+    """The submit of an array whose answer is lost: it is found by its name, and there once."""
+    fake.cut_submits = 2
+    d = start()
+    submit(d, range(20))
+    submit(d, range(20, 40), step="b")
+    ends = d.ends_of(set(range(40)))
+    assert {e["exit_status"] for e in ends.values()} == {0}
+    assert sorted(a.size for a in fake.arrays()) == [20, 20]
+
+
+@pytest.mark.parametrize("fault", ["faults", "throttled", "skewed", "expired"])
+def test_faults(start: Start, fake: FakeBatch, fault: str) -> None:
+    """500s of any call, throttling, a clock that is an hour off, credentials that expire, while arrays are submitted."""
+    no_keys = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    d = start({**no_keys, "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{fake.url}/role-credentials"})
+    submit(d, range(1))
+    d.end_of(0)
+    fake.faults = 6 if fault == "faults" else 0
+    fake.submit_rate = 1.0 if fault == "throttled" else None
+    fake.skew_s = 3600.0 if fault == "skewed" else 0.0
+    fake.expired = {"ROLE1"} if fault == "expired" else set()
+    submit(d, range(30), step="b")
+    submit(d, range(30, 60), step="c")
+    ends = d.ends_of(set(range(60)), timeout=100)
+    assert {e["exit_status"] for e in ends.values()} == {0}, ends[min(ends)]["text"]
+    assert sum(a.size for a in fake.arrays()) == 60 and len(fake.ran()) == 61
+
+
+@pytest.mark.parametrize("when", ["batch.submit.before", "batch.submit.after"])
+def test_killed_around_the_submit(start: Start, fake: FakeBatch, tmp_path: Path, when: str) -> None:
+    """Between the list and the submit, between the submit and its answer: another engine finds what is there."""
+    d = start({"STOKER_FAILPOINTS": f"{when}:1:kill"})
+    submit(d, range(16), "sleep 1; exit 3")
+    assert d.process.wait(60) == -signal.SIGKILL
+    assert len(lists(tmp_path)) == 1
+    assert len(fake.arrays()) == (0 if when.endswith("before") else 1)
+    d = start()
+    submit(d, range(16), "exit 3", look=1)
+    submit(d, range(16, 26), "exit 3", look=1)
+    ends = d.ends_of(set(range(26)))
+    assert {e["exit_status"] for e in ends.values()} == {3}
+    assert len(fake.ran()) == 26
+
+
+def test_attached(start: Start, fake: FakeBatch) -> None:
+    """The engine is killed while children run: another one finds them by the lists, and may end an array at once."""
+    d = start()
+    submit(d, range(20), "sleep 3; exit $AWS_BATCH_JOB_ARRAY_INDEX")
+    submit(d, range(20, 40), "sleep 1000", step="b")
+    while len([j for j in fake.ran() if j.status == "RUNNING"]) < 40:
+        fake.wait_for_change()
+    d.process.kill()
+    fake.calls.clear()
+    d = start()
+    submit(d, range(20), "not again", attach=1, look=1)
+    submit(d, range(20, 40), "not again", step="b", attach=1, look=1)
+    for i in range(20, 40):
+        d.send("stop", id=i)
+    ends = d.ends_of(set(range(40)))
+    assert sorted(ends[i]["exit_status"] for i in range(20)) == list(range(20))
+    assert {ends[i]["failure"] for i in range(20, 40)} == {"cancelled"}
+    assert fake.calls["ListJobs"] == 2, "once an array"
+    assert fake.calls["TerminateJob"] == 1
+    assert "SubmitJob" not in fake.calls
+    assert fake.live() == []
+
+
+def test_no_share(start: Start, fake: FakeBatch, tmp_path: Path) -> None:
+    """The list can't be put: the tasks fail with that sentence, and no job is there."""
+    (tmp_path / "share").write_text("a file")
+    d = start()
+    submit(d, range(10))
+    ends = d.ends_of(set(range(10)), timeout=100)
+    assert {e["failure"] for e in ends.values()} == {"start"}
+    assert "list of an array job could not be put into the share" in ends[0]["text"]
+    assert fake.jobs == {}
