@@ -665,8 +665,7 @@ class FakeBatch:
     def _start(self, job: Job) -> None:
         job.status, job.reason = "RUNNING", None
         if self.instead is not None:
-            self.instead(self._command(job, job.nodes[0])[1])
-            self._end(job, "Essential container in task exited", exit_code=0)
+            threading.Thread(target=self._play, args=(job,), daemon=True).start()
             return
         for node in job.nodes:
             command, env = self._command(job, node)
@@ -686,6 +685,11 @@ class FakeBatch:
                 return
             node.status = "RUNNING"
             threading.Thread(target=self._follow, args=(job, node), daemon=True).start()
+
+    def _play(self, job: Job) -> None:
+        assert self.instead is not None
+        self.instead(self._command(job, job.nodes[0])[1])
+        self._end(job, "Essential container in task exited", exit_code=0)
 
     def _follow(self, job: Job, node: Node) -> None:
         assert node.process is not None and node.process.stdout is not None
