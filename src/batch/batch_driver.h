@@ -120,8 +120,8 @@ struct batch_job {
     batch_find *find;         /* of BATCH_LOOK: what it waits for; NULL: the lists */
     const batch_child *child; /* the list's entry that is looked for; NULL: its own name is */
     batch_array *array;       /* of which it is a child, or NULL */
-    int64_t since_ms; /* Batch has it */
-    int64_t state_ms; /* in its state */
+    int64_t since_ms;         /* Batch has it */
+    int64_t state_ms;         /* in its state */
     stk_batch_state state;
     bool is_stopped, is_terminated, has_nodes; /* has_nodes: its nodes are looked at as well */
     stk_failure why;
@@ -196,7 +196,7 @@ void stk_batch_finds_free(batch_driver *driver);
 /* batch_send.c: with others that are alike, or alone */
 void stk_batch_gather(batch_job *job);
 int64_t stk_batch_send_due(batch_driver *driver, int64_t now_ms); /* as of stk_batch_find_due */
-void stk_batch_send_found(batch_send *send); /* its find is known */
+void stk_batch_send_found(batch_send *send);                      /* its find is known */
 void stk_batch_sends_free(batch_driver *driver);
 /* The request and the name of the array that begins with this job, for `plan --manifest`. */
 int stk_batch_array_preview(const stk_batch_ask *ask, const char *definition, stk_arena *arena,
@@ -214,7 +214,7 @@ void stk_batch_live(batch_job *job, const char *aws_id);
 void stk_batch_live_child(batch_job *job, const char *array_id, uint32_t index);
 void stk_batch_not_live(batch_job *job); /* its phase is about to change */
 void stk_batch_look_at_jobs(batch_driver *driver, int64_t now_ms);
-void stk_batch_terminate(batch_job *job); /* soon: by stk_batch_end_jobs */
+void stk_batch_terminate(batch_job *job);                         /* soon: by stk_batch_end_jobs */
 int64_t stk_batch_end_jobs(batch_driver *driver, int64_t now_ms); /* as of stk_batch_find_due */
 /* batch_logs.c */
 void stk_batch_log_found(batch_job *job, uint32_t node, const stk_batch_said *said);

@@ -194,9 +194,9 @@ static void look_next(batch_job *job)
         } else {
             job->child = job->child->next;
         }
-        job->find = job->child != NULL ? find_array(job, job->child->array)
-                                       : stk_batch_find(d, job->queue, job->name,
-                                                        job->attach ? FINDS : 1, 1);
+        job->find = job->child != NULL
+                        ? find_array(job, job->child->array)
+                        : stk_batch_find(d, job->queue, job->name, job->attach ? FINDS : 1, 1);
         if (job->find == NULL) {
             d->n_looking--;
             stk_batch_fail(job, STK_FAIL_LOST, "out of memory");
@@ -213,8 +213,8 @@ static void lists_failed(batch_driver *d, const stk_err *err)
     for (uint32_t i = 0; i < d->n_jobs; i++) {
         if (d->jobs[i]->phase == BATCH_LOOK && d->jobs[i]->find == NULL) {
             d->n_looking--;
-            stk_batch_fail(d->jobs[i], STK_FAIL_LOST,
-                           "whether it was submitted can't be told: %s", err->text);
+            stk_batch_fail(d->jobs[i], STK_FAIL_LOST, "whether it was submitted can't be told: %s",
+                           err->text);
         }
     }
 }

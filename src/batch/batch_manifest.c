@@ -1,6 +1,6 @@
-/* What is asked of Batch for one job, or for an array of them: RegisterJobDefinition and SubmitJob. The definition has
- * everything that jobs of a step share, so that it is registered once; environment, tags and
- * timeout go with each job. */
+/* What is asked of Batch for one job, or for an array of them: RegisterJobDefinition and SubmitJob.
+ * The definition has everything that jobs of a step share, so that it is registered once;
+ * environment, tags and timeout go with each job. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -43,7 +43,7 @@ typedef struct stk_batch_facts {
 } stk_batch_facts;
 
 enum {
-    STK_BATCH_ARRAY_MIN = 8, /* alike jobs from which one array is made, unless array_min says */
+    STK_BATCH_ARRAY_MIN = 8,    /* alike jobs from which one array is made, unless array_min says */
     STK_BATCH_ARRAY_MAX = 10000 /* as AWS takes */
 };
 
@@ -56,9 +56,9 @@ typedef struct stk_batch_ask {
     const char *queue;
     int64_t cpu_milli, memory_mib, gpus, neurons, efa; /* 0: none asked for */
     const char *const *secret; /* of job->secret those that need a place, NULL-terminated */
-    bool is_array;             /* its children are n_children attempts; 0: of how many isn't known */
+    bool is_array; /* its children are n_children attempts; 0: of how many isn't known */
     uint32_t n_children;
-    const char *gpu_class;     /* NVIDIA's model that is wanted, or NULL */
+    const char *gpu_class; /* NVIDIA's model that is wanted, or NULL */
 } stk_batch_ask;
 
 /* The checked request of a job. STK_E_SPEC. */

@@ -150,8 +150,8 @@ static batch_send *new_send(batch_driver *d, const char *form)
         stk_arena_free(arena);
         return NULL;
     }
-    *send = (batch_send){
-        .next = d->sends, .driver = d, .arena = arena, .first_ms = stk_batch_now_ms()};
+    *send =
+        (batch_send){.next = d->sends, .driver = d, .arena = arena, .first_ms = stk_batch_now_ms()};
     (void)snprintf(send->form, sizeof send->form, "%s", form);
     d->sends = send;
     return send;
@@ -329,11 +329,10 @@ static int make_request(batch_send *send, stk_err *err)
 {
     batch_job *first = send->jobs[0];
     first->ask.facts.carry_link = carry_link(send->driver);
-    return is_array(send)
-               ? array_request(&first->ask, first->definition->arn, send->name, send->list_key,
-                               send->n, send->arena, &send->request, err)
-               : stk_batch_submit(&first->ask, first->definition->arn, send->arena, &send->request,
-                                  err);
+    return is_array(send) ? array_request(&first->ask, first->definition->arn, send->name,
+                                          send->list_key, send->n, send->arena, &send->request, err)
+                          : stk_batch_submit(&first->ask, first->definition->arn, send->arena,
+                                             &send->request, err);
 }
 
 static int make_list(batch_send *send, const char **ret_text, stk_err *err)

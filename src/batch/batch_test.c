@@ -13,8 +13,7 @@ static const char *const words[] = {"/stoker/bin/stoker", "agent", "s3://b/x", "
 static const char *const folders[] = {"/home/ann/.stoker", NULL};
 static const char *const env[] = {"STOKER_RUN=r1", "A=b\"c", NULL};
 static const char *const secrets[] = {"TOKEN=hunter2", NULL};
-static const char *const keys[] = {"AWS_ACCESS_KEY_ID=AKIA", "AWS_SECRET_ACCESS_KEY=hunter2",
-                                   "STOKER_GANG_KEY=abc", NULL};
+static const char *const keys[] = {"AWS_ACCESS_KEY_ID=AKIA", "AWS_SECRET_ACCESS_KEY=hunter2", NULL};
 static const char *const other_s3[] = {"AWS_ENDPOINT_URL=http://minio:9000", NULL};
 static const char *const secret_at[] = {"TOKEN", "/team/r1/TOKEN", NULL};
 
@@ -190,9 +189,7 @@ static void asked(void **state)
          {"\"secrets\":[{\"name\":\"TOKEN\",\"valueFrom\":\"/team/r1/TOKEN\"}]"},
          {NULL}},
         /* our own keys stay here: the job has its role's */
-        {{"{\"queue\": \"q\"}", {NOTHING}, .secret = keys},
-         {"\"type\""},
-         {"{\"name\":\"STOKER_GANG_KEY\",\"value\":\"abc\"}"}},
+        {{"{\"queue\": \"q\"}", {NOTHING}, .secret = keys}, {"\"type\""}, {NULL}},
         {{"{\"queue\": \"q\", \"iam_role\": \"arn:r\"}",
           {NOTHING},
           .secret = keys,

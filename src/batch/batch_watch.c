@@ -155,8 +155,7 @@ static void terminate_array(batch_array *array, const batch_job *of)
                                      .done = array_terminated,
                                      .arg = array};
     if (stk_batch_call(d->calls, &call, &err) < 0) {
-        array_terminated(array,
-                         &(stk_batch_answer){.rc = err.code, .code = "", .err = &err});
+        array_terminated(array, &(stk_batch_answer){.rc = err.code, .code = "", .err = &err});
     }
 }
 

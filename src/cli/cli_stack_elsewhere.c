@@ -119,6 +119,10 @@ static void check_options(const stk_stack *stack, const stk_driver_kind *kind, s
         json_t *own =
             pool == NULL || pool->options == NULL ? NULL : json_loads(pool->options, 0, NULL);
         (void)json_object_update(all, own);
+        if (stack->kind == STK_PLACE_BATCH && json_object_get(all, "queue") == NULL) {
+            json_object_set_new(all, "queue",
+                                json_string("(a step's)")); /* each may name its own */
+        }
         char *text = json_dumps(all, JSON_COMPACT);
         stk_driver_config config;
         const char **documents = NULL;

@@ -42,10 +42,10 @@ typedef struct stk_remote_job {
     /* Of the attempt in the share, argv's last word. An engine that starts many by one request may
      * give the key of a list of keys in its place (remote_order.h). NULL: it may not. */
     const char *key;
-    bool is_many;       /* for `plan --manifest`: one of a foreach's */
-    bool attach;        /* it was there, and may have ended: what is gone is lost */
-    bool look;          /* an earlier engine may have submitted it: attach to what is there, else
-                           submit (engines that refuse a second job of a name needn't look) */
+    bool is_many; /* for `plan --manifest`: one of a foreach's */
+    bool attach;  /* it was there, and may have ended: what is gone is lost */
+    bool look;    /* an earlier engine may have submitted it: attach to what is there, else
+                     submit (engines that refuse a second job of a name needn't look) */
 } stk_remote_job;
 
 typedef enum {

@@ -229,13 +229,42 @@ static void test_end_paths(void **state)
     }
 }
 
+/* --- lists of arrays --- */
+
+static void test_list(void **state)
+{
+    static const char *const keys[] = {"runs/r1/w \"x/7/1", "runs/r1/w \"x/12/3"};
+    static const char *const other[] = {"runs/r1/w/7/1", "runs/r1/v/8/1"};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_BUF_AUTO text = STK_BUF_INIT(1 << 16);
+    STK_BUF_AUTO wrong = STK_BUF_INIT(1 << 16);
+    const char **back = NULL;
+    uint32_t n = 0;
+    stk_err err = {0};
+    (void)state;
+    assert_int_equal(stk_remote_list_write(keys, 2, &text, &err), 0);
+    assert_string_equal(text.data, "{\"stoker\":1,\"at\":\"runs/r1/w \\\"x\",\"keys\":"
+                                   "[\"7/1\",\"12/3\"]}");
+    assert_int_equal(stk_remote_list_read(text.data, text.len, arena, &back, &n, &err), 0);
+    assert_int_equal(n, 2);
+    assert_string_equal(back[0], keys[0]);
+    assert_string_equal(back[1], keys[1]);
+    assert_int_equal(stk_remote_list_write(other, 2, &wrong, &err), STK_E_BUG);
+    for (size_t i = 0; i < 3; i++) {
+        const char *bad = (const char *const[]){"{}", "{\"at\":\"a\",\"keys\":{}}",
+                                                "{\"at\":\"a\",\"keys\":[1]}"}[i];
+        assert_int_equal(stk_remote_list_read(bad, strlen(bad), arena, &back, &n, &err),
+                         STK_E_PROTOCOL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),         cmocka_unit_test(test_names_differ),
         cmocka_unit_test(test_key),           cmocka_unit_test(test_order),
         cmocka_unit_test(test_order_refused), cmocka_unit_test(test_end),
-        cmocka_unit_test(test_end_paths),
+        cmocka_unit_test(test_end_paths),     cmocka_unit_test(test_list),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,7 +77,9 @@ class Job:
     ended: float | None = None
     parent: Job | None = None
     index: int | None = None  # of a child
-    children: list[Job] = field(default_factory=list)  # of an array; they are there once it is PENDING
+    children: list[Job] = field(
+        default_factory=list
+    )  # of an array; they are there once it is PENDING
 
     @property
     def name(self) -> str:

@@ -17,7 +17,11 @@ from typing import Any
 import pytest
 from batch_tools import ROOT, Moto
 from fake_batch import FakeBatch
-from test_batch_engine import Project, project, spaces  # noqa: F401
+from test_batch_engine import (
+    Project,
+    spaces,  # noqa: F401
+)
+from test_batch_engine import project as real  # noqa: F401
 
 sys.path.insert(0, str(ROOT / "bench"))
 from stand_in import play
@@ -110,7 +114,7 @@ def test_manifest(played: Any) -> None:
     """The plan says that a foreach's tasks would be children of an array, of whatever size."""
     project, _ = played(lambda key: 0.0)
     words = ["plan", "--manifest", "--with", "aws", project.document(wide(3)), "work"]
-    _, definition, submit = project(*words).stdout.split("---\n")
+    _, _, submit = project(*words).stdout.split("---\n")
     told = json.loads(submit)
     assert told["arrayProperties"] == {"size": "(as many as are ready together)"}
     assert "-work-array-" in told["jobName"]
@@ -120,11 +124,12 @@ def test_manifest(played: Any) -> None:
     assert "arrayProperties" not in project(*words).stdout
 
 
-def test_really_run(project: Project) -> None:  # noqa: F811
+def test_really_run(real: Project) -> None:  # noqa: F811
     """Children that are processes: the agent finds its task by the list; one is reclaimed and is tried again, alone."""
     text = 'echo "item $STOKER_ITEM"; [ "$STOKER_ITEM$STOKER_ATTEMPT" = 21 ] && sleep 100; true'
     steps = wide(8)
     steps["work"]["run"] = text
+    project = real
     process = project.begin("run", project.document(steps), "--with", "aws", "-j", "8")
     fake = project.fake
     child = fake.wait_for_step("work", "RUNNING")
