@@ -274,7 +274,8 @@ static void test_settle(void **state)
         {502, "", "<html>gateway</html>", STK_E_ENV, STK_AWS_AGAIN, "", "AWS says status 502"},
         {403, "Date: Wed, 21 Oct 2015 07:28:00 GMT\r\n", "", STK_E_ENV, STK_AWS_CLOCK, "",
          "AWS says status 403"},
-        {403, "Date: Wed, 21 Oct 2015 07:28:01 GMT\r\n", /* known by now: it was signed before, perhaps */
+        {403, "Date: Wed, 21 Oct 2015 07:28:01 GMT\r\n", /* known by now: it was signed before,
+                                                            perhaps */
          "<Error><Code>SignatureDoesNotMatch</Code><Message>m</Message></Error>", STK_E_ENV,
          STK_AWS_CLOCK, "SignatureDoesNotMatch", "AWS says SignatureDoesNotMatch: m"},
     };
