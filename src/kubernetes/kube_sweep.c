@@ -12,12 +12,13 @@ enum { LIST_MAX = 1000, SWEEP_MS = 5000, TURN_MS = 100 };
 typedef struct sweep {
     stk_kube_space *space;
     uint32_t n_open; /* requests under way */
+    bool again;      /* something passes by itself: all of it once more */
 } sweep;
 
 static void on_swept(void *arg, const stk_kube_answer *a)
 {
     sweep *s = arg;
-    (void)a; /* gone already, or for its ttlSecondsAfterFinished */
+    s->again = s->again || a->again; /* else it is gone, or for its ttlSecondsAfterFinished */
     s->n_open--;
 }
 
@@ -37,6 +38,8 @@ static void ask(sweep *s, const char *method, const char *way, const char *body,
     if (way != NULL && stk_kube_may_begin(k, 0, stk_kube_now()) &&
         stk_kube_begin(k, &request, &id)) {
         s->n_open++;
+    } else {
+        s->again = true;
     }
 }
 
@@ -79,6 +82,7 @@ static void on_listed(void *arg, const stk_kube_answer *a)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_json root;
     s->n_open--;
+    s->again = s->again || a->again;
     if (!a->good || arena == NULL || stk_kube_parse(a->body, a->len, arena, &root) < 0) {
         return;
     }
@@ -92,25 +96,33 @@ static void on_listed(void *arg, const stk_kube_answer *a)
     }
 }
 
+static void begin(sweep *s)
+{
+    stk_arena *arena = s->space->kube->scratch;
+    stk_arena_reset(arena);
+    s->again = false;
+    ask(s, "GET",
+        stk_arena_printf(arena,
+                         KUBE_BATCH "/namespaces/%s/jobs?labelSelector=" STK_KUBE_SELECT_OURS
+                                    "%%2C%%21" STK_KUBE_LABEL_KEEP "&limit=%d",
+                         s->space->name, LIST_MAX),
+        NULL, on_listed);
+}
+
 void stk_kube_sweep(stk_kube *k)
 {
     int64_t until = stk_kube_now() + SWEEP_MS;
     for (stk_kube_space *space = k->spaces; space != NULL && k->config->is_recorded != NULL;
          space = space->next) {
-        sweep s = {.space = space};
-        stk_arena_reset(k->scratch);
-        ask(&s, "GET",
-            stk_arena_printf(k->scratch,
-                             KUBE_BATCH "/namespaces/%s/jobs?labelSelector=" STK_KUBE_SELECT_OURS
-                                        "%%2C%%21" STK_KUBE_LABEL_KEEP "&limit=%d",
-                             space->name, LIST_MAX),
-            NULL, on_listed);
+        sweep s = {.space = space, .again = true};
         int rc = 0;
-        while (s.n_open > 0 && rc == 0 && stk_kube_now() < until && k->fatal.code == 0) {
+        while ((s.again || s.n_open > 0) && rc == 0 && stk_kube_now() < until &&
+               k->fatal.code == 0) {
+            if (s.n_open == 0) {
+                begin(&s);
+            }
             rc = stk_http_many_turn(k->api.many, -1, TURN_MS, NULL);
         }
-        if (s.n_open > 0) {
-            stk_kube_stop_all(&k->api, &s);
-        }
+        stk_kube_stop_all(&k->api, &s);
     }
 }

@@ -260,6 +260,8 @@ def test_what_a_dead_engine_left(project: Project) -> None:
         project.api.ask("POST", JOBS, {"apiVersion": "batch/v1", "kind": "Job", **body}).status
         == 201
     )
+    stumbles = {"match": "labelSelector=app|^DELETE", "status": 503, "times": 2}
+    project.cluster.call(lambda: project.cluster.faults.add(**stumbles))
     project.run({"b": {"run": "true"}})
     project.api.until(JOBS, lambda o: len(o["items"]) == 2)
     assert names() == {"k-0-1", "other-0-1"}
