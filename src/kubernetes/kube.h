@@ -93,6 +93,7 @@ json_t *stk_kube_list(stk_kube_maker *m, json_t *map, const char *key);  /* a li
 
 enum { STK_KUBE_NAME = 63 };
 #define STK_KUBE_MAIN "main"
+#define STK_KUBE_OF_SET "-n-0" /* a JobSet's one Job is named so behind its own name */
 #define STK_KUBE_LABEL_RUN "stoker.run"
 #define STK_KUBE_LABEL_JOB "stoker.job"
 #define STK_KUBE_LABEL_ATTEMPT "stoker.attempt"

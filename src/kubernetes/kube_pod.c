@@ -315,8 +315,9 @@ static void put_env(stk_kube_maker *m, json_t *container)
     }
     if (m->job->nodes > 1) { /* which node it is, JOB_COMPLETION_INDEX says */
         int64_t patience = stk_kube_whole(m->options, "hostname_resolution_timeout");
-        const char *lead = stk_arena_printf(m->arena, m->as_set ? "%s-n-0-0.%s" : "%s-0.%s",
-                                            m->job->name, m->job->name);
+        const char *lead =
+            stk_arena_printf(m->arena, m->as_set ? "%s" STK_KUBE_OF_SET "-0.%s" : "%s-0.%s",
+                             m->job->name, m->job->name);
         put_variable(
             m, list, "STOKER_GANG_RDZV",
             stk_arena_printf(m->arena, "%s:%d", lead, m->job->port > 0 ? m->job->port : GANG_PORT));

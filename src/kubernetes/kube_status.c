@@ -251,7 +251,7 @@ const char *stk_kube_event_words(const char *reason, const char *message, char *
         stk_kube_pod p = {0};
         COPY(p.unscheduled, message);
         say_unscheduled(&p, buf, size);
-    } else if (strncmp(reason, "Failed", 6) == 0) {
+    } else if (strstr(reason, "Failed") != NULL) { /* JobCreationFailed, of a JobSet */
         (void)snprintf(buf, size, "%s: %.700s", reason, message);
     }
     return buf;

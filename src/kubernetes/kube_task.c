@@ -527,8 +527,9 @@ static void look(stk_kube_task *t, int64_t now)
     }
     if (now >= t->look_ms) {
         char query[400];
-        (void)snprintf(query, sizeof query, "?fieldSelector=involvedObject.name%%3D%s",
-                       *p->name == '\0' ? t->name : p->name);
+        (void)snprintf(query, sizeof query, "?fieldSelector=involvedObject.name%%3D%s%s",
+                       *p->name == '\0' ? t->name : p->name,
+                       *p->name == '\0' && is_set(t) && t->job.seen ? STK_KUBE_OF_SET : "");
         int64_t wait = (int64_t)LOOK_MS << (t->n_looks < 4 ? t->n_looks : 4);
         t->n_looks++;
         t->look_ms = now + (wait > LOOK_MAX_MS ? LOOK_MAX_MS : wait);

@@ -61,7 +61,8 @@ static void forget_missing(stk_kube_feed *f)
         if (t->space != f->space || t->ended || !t->posted || t->listed_before >= f->n_lists) {
             continue;
         }
-        if (!f->of_pods && !t->job.listed && (t->job.seen || t->n_ways == 1)) {
+        bool is_set = strcmp(t->ways[t->i_way].plural, "jobsets") == 0; /* makes its Job later */
+        if (!f->of_pods && !t->job.listed && (t->job.seen || !is_set)) {
             t->job.gone = true;
         }
         for (uint32_t i = 0; f->of_pods && i < t->n; i++) {

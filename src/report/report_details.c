@@ -460,7 +460,7 @@ static int add_saving(void *arg, const stk_event_row *row)
     for (; lo < saving->n && saving->origins[lo].task == row->task; lo++) {
         if (row->kind == STK_EV_TASK_STARTED) {
             saving->started_ms[lo] = row->time_ms;
-        } else if (saving->started_ms[lo] > 0) {
+        } else if (saving->started_ms[lo] > 0 && row->time_ms > saving->started_ms[lo]) {
             saving->saved_ms += row->time_ms - saving->started_ms[lo];
         }
     }

@@ -25,7 +25,8 @@ struct stk_view {
     json_t *parameters;
     json_t *logged; /* METADATA events: {"task" or "": {"output" or "": {…}}}; NULL: none */
     int64_t last_seq;
-    bool ended; /* RUN_ENDED came last */
+    int64_t last_ms; /* of the events of run and tasks */
+    bool ended;      /* RUN_ENDED came last */
     /* The outputs of the task that was last asked for as somebody's input: neighbours in the graph
      * ask for the same one again and again. */
     struct stk_view_memo {

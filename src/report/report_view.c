@@ -245,13 +245,25 @@ static int fold_metadata(stk_view *view, const stk_event_row *row, const json_t 
     return 0;
 }
 
-int stk_view_fold(stk_view *view, const stk_event_row *row, stk_err *err)
+/* What comes later in the record is not earlier, whatever the clock of the machine that went on
+ * with the run: no duration is below 0. */
+static stk_event_row in_order(stk_view *view, const stk_event_row *row)
+{
+    stk_event_row copy = *row;
+    bool is_told_outside = row->kind == STK_EV_METADATA || row->kind == STK_EV_TAGGED;
+    copy.time_ms = copy.time_ms < view->last_ms ? view->last_ms : copy.time_ms;
+    view->last_ms = is_told_outside ? view->last_ms : copy.time_ms;
+    return copy;
+}
+
+int stk_view_fold(stk_view *view, const stk_event_row *given, stk_err *err)
 {
     stk_err ignored;
     err = err != NULL ? err : &ignored;
-    if (row->seq != 0 && row->seq <= view->last_seq) {
+    if (given->seq != 0 && given->seq <= view->last_seq) {
         return 0;
     }
+    const stk_event_row copy = in_order(view, given), *row = &copy;
     int rc = 0;
     switch (row->kind) {
     case STK_EV_TASK_CACHED:

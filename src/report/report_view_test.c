@@ -115,6 +115,24 @@ static void test_resumed(void **state)
     stk_case_done(&c);
 }
 
+/* Gone on with on a machine whose clock is an hour behind. */
+static void test_clock_that_went_back(void **state)
+{
+    (void)state;
+    stk_report_case c;
+    stk_case_mixed(&c, "/s");
+    stk_case_feed(&c, STK_EV_RUN_STARTED, UINT32_MAX, 0, 7000, "{\"resumed\":true}");
+    stk_case_feed(&c, STK_EV_TASK_STARTED, 3, 2, 7001, "{}");
+    stk_case_feed(&c, STK_EV_TASK_SUCCEEDED, 3, 2, 7001 - 3600000, "{\"outputs\":{}}");
+    stk_case_feed(&c, STK_EV_RUN_ENDED, UINT32_MAX, 0, 7002 - 3600000,
+                  "{\"status\":\"succeeded\"}");
+    const stk_view_task *task = stk_view_get_task(c.view, 3);
+    assert_int_equal(task->ended_ms, task->started_ms);
+    const stk_view_run *run = stk_view_get_run(c.view);
+    assert_true(run->ended_ms >= run->started_ms);
+    stk_case_done(&c);
+}
+
 static void test_same_row_twice(void **state)
 {
     (void)state;
@@ -194,10 +212,15 @@ static void test_metadata(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mixed),    cmocka_unit_test(test_details),
-        cmocka_unit_test(test_totals),   cmocka_unit_test(test_roots),
-        cmocka_unit_test(test_resumed),  cmocka_unit_test(test_same_row_twice),
-        cmocka_unit_test(test_damage),   cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_details),
+        cmocka_unit_test(test_totals),
+        cmocka_unit_test(test_roots),
+        cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_same_row_twice),
+        cmocka_unit_test(test_clock_that_went_back),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_growth),
         cmocka_unit_test(test_metadata),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

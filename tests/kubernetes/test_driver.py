@@ -394,6 +394,19 @@ def test_quota(api: Client, start: Start) -> None:
     assert d.end(2)["exit_status"] == 0  # once there is room
 
 
+def test_quota_of_a_jobset(has_sets: None, api: Client, start: Start) -> None:
+    hard = {"requests.nvidia.com/gpu": "2"}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"}}
+    path = "/api/v1/namespaces/default/resourcequotas"
+    assert api.ask("POST", path, {**quota, "spec": {"hard": hard}}).status == 201
+    d = start()
+    d.submit(1, nodes=2, resources={"gpu_count": 4})
+    waits = d.until(lambda r: r["state"] == "queued" and r["text"])
+    assert "exceeded quota: small, requested: requests.nvidia.com/gpu=4" in waits["text"]
+    d.do("stop", id=1)
+    assert d.end(1)["failure"] == "cancelled"
+
+
 def test_options_that_cant_be(start: Start) -> None:
     d = start()
     d.submit(1, options={"node_selektor": "a=b"})

@@ -173,7 +173,8 @@ class Garbage:
                 refs = [o for o in child["metadata"]["ownerReferences"] if o["uid"] != meta["uid"]]
                 self.store.touch(shelf, child, ownerReferences=refs or None)
             elif "deletionTimestamp" not in child["metadata"]:
-                self.delete(shelf, child, "Background")
+                has_own = shelf == "jobs.batch" and self.dependents.get(child["metadata"]["uid"])
+                self.delete(shelf, child, "Foreground" if has_own else "Background")
                 self.cluster.soon(("policy", meta["uid"]), self._policy, key)
         self._settle(meta["uid"])
 
