@@ -249,6 +249,29 @@ def test_catch_is_seen_by_the_client(flow: Program) -> None:
         assert run["start"].task.successful
 
 
+def test_attempts_that_were_followed_have_their_logs_and_failures(flow: Program) -> None:
+    text = FLOW.replace("current\n", "current, retry\n")
+    text = text.replace(
+        '        print("total", self.total)',
+        '        self.at = current.retry_count\n        print("try", self.at)\n'
+        '        if not self.at:\n            raise KeyError("first")',
+    ).replace(
+        "    @step\n    def end", "    @retry(minutes_between_retries=0)\n    @step\n    def end"
+    )
+    (flow.folder / "flow.py").write_text(text)
+    flow("run")
+    task = Flow("F").latest_run["end"].task
+    assert (task.current_attempt, task.data.at, task.stdout) == (1, 1, "try 1\n")
+    last, first, none = (client.Task(task.pathspec, attempt=n) for n in (1, 0, 7))
+    assert last.successful and last.data.at == 1 and last.exception is None
+    assert (
+        not first.successful and not first.finished and first.exception.type == "builtins.KeyError"
+    )
+    assert list(first) == [] and not hasattr(first.data, "at") and first.stdout == "try 0\n"
+    assert [first.metadata_dict[k] for k in ("attempt", "attempt_ok")] == ["0", "False"]
+    assert not none.finished and none.exception is None and (list(none), none.stdout) == ([], "")
+
+
 def test_spin_runs_one_step_on_what_a_past_task_had(flow: Program) -> None:
     flow("run", "--alpha", "2")
     n = len(list(Flow("F")))

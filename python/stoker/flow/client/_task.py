@@ -46,8 +46,14 @@ class Task(MetaflowObject):
         found = self._run.task(self._components[2], self.id)
         return found or self._record
 
+    @property
+    def _other(self) -> Optional[int]:
+        """The attempt that it is about, where that isn't the last: of it there are logs, and how it failed."""
+        last = _last_attempt(self._now)
+        return None if self._attempt in (None, last) else self._attempt
+
     def _names(self) -> Iterable[str]:
-        return self._now.artifacts
+        return self._now.artifacts if self._other is None else ()
 
     def _child(self, name: str) -> Any:
         return self._make(name, self._now)
@@ -75,6 +81,9 @@ class Task(MetaflowObject):
         task = self._now
         at = task.brief.get("ended_ms") or task.brief.get("started_ms") or None
         facts = _facts(task)
+        if self._other is not None:
+            done = {"attempt-done": str(self._other), "attempt_ok": "False"}
+            facts.update({"attempt": str(self._other), **(done if self._failure() else {})})
         return [Metadata(k, v, at, _KINDS.get(k, k), self) for k, v in facts.items()]
 
     @property
@@ -94,12 +103,12 @@ class Task(MetaflowObject):
     @property
     def successful(self) -> bool:
         """It ran to its end, without ``@catch`` having to take over."""
-        return self._now.succeeded and not _is_caught(self._now)
+        return self.finished and not _is_caught(self._now)
 
     @property
     def finished(self) -> bool:
         """It ran to its end."""
-        return self._now.succeeded
+        return self._now.succeeded and self._other is None
 
     @property
     def finished_at(self) -> Optional[datetime]:
@@ -112,8 +121,14 @@ class Task(MetaflowObject):
     def exception(self) -> Optional[Any]:
         """The exception that ended it: ``type``, ``exception``, ``stacktrace``; what ``@catch`` took over is in its
         ``var``."""
-        error = _error(self._now)
+        error = self._failure()
         return None if not error else TaskFailure(error)
+
+    def _failure(self) -> Optional[Mapping[str, Any]]:
+        if self._other is None:
+            return _error(self._now)
+        task = os.path.dirname(str(self._now.brief.get("dir")))
+        return _own_error(os.path.join(task, str(self._other + 1)))
 
     @property
     def runtime_name(self) -> Optional[str]:
@@ -125,7 +140,7 @@ class Task(MetaflowObject):
         """Which attempt it is about, from 0."""
         if self._attempt is not None:
             return self._attempt
-        return max(0, int(self._now.brief.get("attempts") or 1) - 1)
+        return _last_attempt(self._now)
 
     @property
     def stdout(self) -> str:
@@ -255,20 +270,28 @@ def _error(task: TaskRecord) -> Optional[Mapping[str, Any]]:
     error = task.brief.get("error")
     if not error or task.succeeded:
         return None
-    try:
-        with open(
-            os.path.join(str(task.brief.get("dir")), "result.json"), encoding="utf-8"
-        ) as file:
-            own = json.load(file).get("error") or {}
-    except (OSError, ValueError):
-        own = {}
+    own = _own_error(str(task.brief.get("dir")))
     return {**error, **{k: own[k] for k in ("type", "message", "traceback") if own.get(k)}}
+
+
+def _own_error(attempt: str) -> Mapping[str, Any]:
+    """What a step itself left of its exception in an attempt's folder."""
+    try:
+        with open(os.path.join(attempt, "result.json"), encoding="utf-8") as file:
+            return json.load(file).get("error") or {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _last_attempt(task: TaskRecord) -> int:
+    """Which attempt is its last by now, from 0."""
+    return max(0, int(task.brief.get("attempts") or 1) - 1)
 
 
 def _facts(task: TaskRecord) -> Dict[str, Any]:
     """What is on record about a task, under the names that Metaflow uses; then what its step logged."""
     brief, run = task.brief, task.run
-    facts: Dict[str, Any] = {"attempt": str(max(0, int(brief.get("attempts") or 1) - 1))}
+    facts: Dict[str, Any] = {"attempt": str(_last_attempt(task))}
     facts["origin-run-id"] = str(brief.get("from_run"))
     if brief.get("from_run"):
         facts["origin-task-id"] = str(brief.get("from_task"))
