@@ -454,7 +454,8 @@ static int emit_created(stk_exec *x, stk_err *err)
         stk_buf_char(&buf, ':');
         stk_buf_text(&buf, p->value != NULL ? p->value : "null");
     }
-    stk_buf_text(&buf, "},\"tags\":[");
+    stk_buf_text(&buf, c->use_cache ? "}" : "},\"no_cache\":true"); /* who resumes it is told */
+    stk_buf_text(&buf, ",\"tags\":[");
     for (uint32_t i = 0; i < settings->n_tags; i++) {
         stk_buf_text(&buf, i > 0 ? "," : "");
         stk_buf_json(&buf, settings->tags[i]);

@@ -35,6 +35,14 @@ static void keep_notes(json_t *said, const char *data)
     json_decref(doc);
 }
 
+static bool began_without_cache(const char *data)
+{
+    json_t *doc = data == NULL ? NULL : json_loads(data, 0, NULL);
+    bool without = json_is_true(json_object_get(doc, "no_cache"));
+    json_decref(doc);
+    return without;
+}
+
 /* The host may have changed since: what the plan says of it now, and didn't say before. */
 static int emit_new_notes(stk_exec *x, const json_t *said, stk_err *err)
 {
@@ -98,6 +106,9 @@ static int fold_row(void *arg, const stk_event_row *row)
     }
     if (row->kind == STK_EV_RUN_CREATED || row->kind == STK_EV_NOTE) {
         keep_notes(h->notes, row->data);
+        if (row->kind == STK_EV_RUN_CREATED && began_without_cache(row->data)) {
+            h->x->config.use_cache = false;
+        }
         return 0;
     }
     if (row->task >= h->n_tasks) {

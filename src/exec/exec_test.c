@@ -186,9 +186,32 @@ static void test_preempted_for_good(void **state)
     assert_int_equal(kept.n, 1); /* for who resumes it */
 }
 
+/* Who takes up a run that was begun with --no-cache has no need to say so again. */
+static void test_resumed_without_cache(void **state)
+{
+    fixture *f = *state;
+    stk_run_status status = STK_RUN_FAILED;
+    assert_int_equal(run(f, "{" A "}"), STK_RUN_SUCCEEDED);
+    stk_exec_close(f->exec);
+    f->exec = NULL;
+    stk_plan_free(f->plan);
+    stk_spec_free(f->spec);
+    stk_file_close(&f->lock_fd);
+    f->no_cache = true;
+    f->n_starts = 0;
+    OK(open_exec(f, "{" A "}", false));
+    stk_exec_close(f->exec);
+    f->no_cache = false;
+    OK(open_exec(f, NULL, true));
+    OK(stk_exec_loop(f->exec, &status, &f->err));
+    assert_int_equal(status, STK_RUN_SUCCEEDED);
+    started(f, "a1");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_success),
+    const struct CMUnitTest tests[] = {TEST(test_resumed_without_cache),
+                                       TEST(test_success),
                                        TEST(test_retry),
                                        TEST(test_wall_clock_set_back),
                                        TEST(test_failure),

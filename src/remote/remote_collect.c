@@ -63,20 +63,71 @@ static int bring_files(stk_share *share, const char *dir, const stk_remote_end *
     return rc < 0 || result == NULL ? rc : bring_file(share, dir, end->node, result, err);
 }
 
+/* Of the attempt's own objects, and of the node whose end it is: an end.json is text that anybody
+ * with the share's rights has written. */
+static int check_end(const char *key, uint32_t node, const stk_remote_end *end, stk_err *err)
+{
+    size_t n = (size_t)(strrchr(key, '/') - key) + 1;
+    for (uint32_t i = 0; i < end->n_files; i++) {
+        const stk_remote_file *f = &end->files[i];
+        if (f->data == NULL &&
+            (strncmp(f->key, key, n) != 0 || strncmp(f->key + n, "files", 5) != 0)) {
+            return stk_err_set(err, STK_E_PROTOCOL,
+                               "%s: its file '%s' is no object of the attempt: %s", key, f->name,
+                               f->key);
+        }
+    }
+    return end->node == node
+               ? 0
+               : stk_err_set(err, STK_E_PROTOCOL, "%s says that it is of node %u", key, end->node);
+}
+
 int stk_remote_bring_end(stk_share *share, const char *key, const char *dir, stk_arena *arena,
                          stk_remote_end *ret, stk_err *err)
 {
+    const char *number = strrchr(key, '-'); /* end.json, end-K.json */
+    uint32_t node =
+        number == NULL || strchr(number, '/') != NULL ? 0 : (uint32_t)strtoul(number + 1, NULL, 10);
     STK_BUF_AUTO text = STK_BUF_INIT(REMOTE_OBJECT_BYTES);
     STK_ARENA_AUTO own = arena == NULL ? stk_arena_new(0) : NULL;
     stk_remote_end end;
     arena = arena == NULL ? own : arena;
     int rc = arena == NULL ? nomem(err) : stk_share_get(share, key, &text, err);
-    rc = rc < 0 ? rc : stk_remote_end_read(text.data, text.len, arena, &end, err);
-    rc = rc < 0 ? rc : bring_files(share, dir, &end, err);
+    if (rc == 0 && (rc = stk_remote_end_read(text.data, text.len, arena, &end, err)) < 0) {
+        (void)stk_err_context(err, "%s", key);
+    }
+    rc = rc < 0 ? rc : check_end(key, node, &end, err);
+    if (rc == 0 && (rc = bring_files(share, dir, &end, err)) == STK_E_NOT_FOUND) {
+        rc = STK_E_STORE; /* of an end that is there */
+        (void)stk_err_context(err, "%s", key);
+        err->code = rc;
+    }
     if (rc == 0 && ret != NULL) {
         *ret = end;
     }
     return rc;
+}
+
+/* --- the output of all nodes --- */
+
+/* What node K wrote stands behind node 0's: its lines have their ranks' numbers, as at home. */
+static void add_node(const char *dir, uint32_t node, const char *name)
+{
+    char path[PATH_MAX], part[64 << 10];
+    (void)snprintf(path, sizeof path, "%s/node-%u/%s", dir, node, name);
+    STK_FD_AUTO from = stk_file_open_regular(path, O_RDONLY, 0);
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    STK_FD_AUTO to = from < 0 ? -1 : stk_file_open_regular(path, O_RDWR | O_APPEND | O_CREAT, 0644);
+    off_t size = to < 0 ? 0 : lseek(to, 0, SEEK_END);
+    char last = '\n';
+    if (size > 0 && pread(to, &last, 1, size - 1) == 1 && last != '\n') {
+        (void)stk_file_write_all(to, "\n", 1);
+    }
+    for (ssize_t n; to >= 0 && (n = read(from, part, sizeof part)) > 0;) {
+        if (stk_file_write_all(to, part, (size_t)n) < 0) {
+            return;
+        }
+    }
 }
 
 /* --- what it was granted, and its checkpoints --- */
@@ -289,7 +340,10 @@ int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64
     for (uint32_t i = 1; i < t->order.nodes && rc == 0; i++) {
         stk_err ignored = {0}; /* a node that was lost left none */
         rc = take_end(w, t, i, ret, &ignored);
-        if (rc == STK_E_NOT_FOUND) {
+        if (rc == 0) {
+            add_node(t->order.dir, i, "stdout.log");
+            add_node(t->order.dir, i, "stderr.log");
+        } else if (rc == STK_E_NOT_FOUND) {
             rc = 0;
         } else if (rc < 0) {
             *err = ignored;

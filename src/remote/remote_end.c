@@ -244,6 +244,11 @@ int stk_remote_end_read(const char *text, size_t len, stk_arena *arena, stk_remo
     stk_json doc;
     stk_remote_end end = {0};
     int rc = stk_json_parse(text, len, "end.json", &limits, arena, &doc, err);
+    if (rc == 0 && int_of(&doc, "stoker", 0) != 1) {
+        rc = stk_err_set(err, STK_E_VERSION,
+                         "end.json is of format %lld, which this Stoker doesn't know",
+                         (long long)int_of(&doc, "stoker", 0));
+    }
     rc = rc < 0 ? rc : read_outcome(stk_json_get(&doc, "outcome"), &end.outcome, err);
     if (rc < 0) {
         return rc;

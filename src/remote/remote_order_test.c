@@ -219,11 +219,11 @@ static void test_end_paths(void **state)
         stk_err err = {0};
         stk_remote_end back;
         char text[512];
-        int n =
-            snprintf(text, sizeof text,
-                     "{\"outcome\":{\"ok\":true,\"failure\":\"none\"},\"files\":{\"%s\":{\"text\":"
-                     "\"\"}}}",
-                     cases[i].name);
+        int n = snprintf(text, sizeof text,
+                         "{\"stoker\":1,\"outcome\":{\"ok\":true,\"failure\":\"none\"},\"files\":{"
+                         "\"%s\":{\"text\":"
+                         "\"\"}}}",
+                         cases[i].name);
         int rc = stk_remote_end_read(text, (size_t)n, arena, &back, &err);
         assert_int_equal(rc, cases[i].is_fine ? 0 : STK_E_PROTOCOL);
     }

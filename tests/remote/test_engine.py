@@ -411,9 +411,12 @@ def test_gang(project: Project) -> None:
     for rank in range(4):
         said = (dir / f"rank-{rank}/stdout.log").read_text()
         assert said == f"rank {rank} of 4 on node {rank // 2}\n"
-    for node, folder in [(0, dir), (1, dir / "node-1")]:
-        lines = sorted((folder / "stdout.log").read_text().splitlines())
-        assert lines == [f"[{r}] rank {r} of 4 on node {node}" for r in (2 * node, 2 * node + 1)]
+    of_node_1 = sorted((dir / "node-1/stdout.log").read_text().splitlines())
+    assert of_node_1 == [f"[{r}] rank {r} of 4 on node 1" for r in (2, 3)]
+    lines = sorted(project("logs", "latest").stdout.splitlines())
+    assert len(lines) == 4, lines
+    for r, line in enumerate(lines):
+        assert f"[{r}] rank {r} of 4 on node {r // 2}" in line, lines
 
 
 def test_grown_gang(project: Project) -> None:

@@ -76,6 +76,39 @@ def test_cancel_waits_for_no_share(drive: Drive) -> None:
     assert time.monotonic() - begin < 15
 
 
+# What is made of an end.json → what is said of it.
+LIES = {
+    "cut": (lambda end: json.dumps(end)[:-40], "end.json"),
+    "version": (lambda end: json.dumps(end | {"stoker": 2}), "is of format 2"),
+    "node": (lambda end: json.dumps(end | {"node": 7}), "says that it is of node 7"),
+    "outside": (lambda end: json.dumps(end | {"files": {"../x": {"text": "y"}}}),
+                "'../x' is no file of the attempt directory"),
+    "foreign": (lambda end: json.dumps(end | {"files": {"x": {"key": "runs/other/job.json", "size": 1}}}),
+                "is no object of the attempt: runs/other/job.json"),
+    "absent": (lambda end: json.dumps(end | {"files": {"x": {"key": "KEY/files/x", "size": 1}}}),
+               "files/x' is not in store"),
+}  # fmt: skip
+
+
+def test_lies_in_the_share(drive: Drive) -> None:
+    """Each is refused with a sentence, and nothing of it is written anywhere."""
+    tasks = [drive.task("true", step=name, id=i, task=0) for i, name in enumerate(LIES)]
+    process = begin_and_stop_at_collecting(drive, *tasks)
+    for name, (lie, _) in LIES.items():
+        path = drive.key(name) / "end.json"
+        wait(path.exists, f"{name} has no end")
+        key = str(drive.key(name).relative_to(drive.share))
+        path.write_text(lie(json.loads(path.read_text())).replace("KEY", key))
+    process.send_signal(signal.SIGCONT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    reports = [json.loads(line) for line in out.splitlines()]
+    ends = {r["id"]: r for r in reports if r["kind"] == "ended"}
+    for i, (name, (_, said)) in enumerate(LIES.items()):
+        assert ends[i]["failure"] == "lost" and said in ends[i]["text"], (name, ends[i])
+        assert not list(drive.dir(name).parent.glob("x")) and not (drive.dir(name) / "x").exists()
+
+
 class Full:
     """A share on a file system of its own, of 4 MiB."""
 
