@@ -230,6 +230,12 @@ def test_decorators_are_added_on_the_command_line(flow: Program) -> None:
     assert done.returncode == 1 and "nosuch" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("words", [("kubernetes",), ("batch:queue=q",)])
+def test_with_a_cluster_never_runs_here(flow: Program, words: Any) -> None:
+    done = flow("run", "--with", *words, ok=False)
+    assert done.returncode != 0 and "names no image" in done.stderr and "begins" not in done.stdout
+
+
 def test_catch_is_seen_by_the_client(flow: Program) -> None:
     (flow.folder / "fail").touch()
     text = FLOW.replace(

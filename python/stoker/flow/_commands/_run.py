@@ -142,18 +142,24 @@ def _with(specs: List[str]) -> Dict[str, Any]:
             f"--with {' --with '.join(stacks)}: these are stacks, and a run is on one of them"
         )
     rest = [one for one in specs if one not in stacks]
+    # A decorator sends steps to the project's stack of its kind; where there is none, these words are one themselves.
+    named = {one.partition(":")[0].strip() for one in rest}
+    clusters = [one for one in ("kubernetes", "batch") if one in named and not stacks]
+    stacks += [one for one in clusters if not _in_project(rf"\bbackend\s*:\s*{one}\b")][:1]
     return {"with": rest, **({"stack": stacks[0]} if stacks else {})}
 
 
 def is_stack(name: str) -> bool:
     """The engine knows a stack of this name; whether it is right is for it to say."""
-    if name in ("docker", "local"):
-        return True
+    return name in ("docker", "local") or _in_project(rf"^\s+{re.escape(name)}\s*:")
+
+
+def _in_project(pattern: str) -> bool:
     folder = os.getcwd()
     while True:
         try:
             with open(os.path.join(folder, "stoker.yaml"), encoding="utf-8") as stream:
-                return re.search(rf"^\s+{re.escape(name)}\s*:", stream.read(), re.M) is not None
+                return re.search(pattern, stream.read(), re.M) is not None
         except OSError:
             above = os.path.dirname(folder)
         if above == folder:
