@@ -410,7 +410,7 @@ def test_labels_and_the_job() -> None:
     assert (labels["team"], labels["stoker.run"]) == ("x", "r1")
     assert labels["kueue.x-k8s.io/queue-name"] == "q"
     assert labels["kueue.x-k8s.io/priority-class"] == "high"
-    assert doc["metadata"]["annotations"] == {"a/b": "c"}
+    assert doc["metadata"]["annotations"] == {"a/b": "c", "stoker.id": "1"}
     assert doc["metadata"]["namespace"] == "ml"
     assert doc["spec"]["activeDeadlineSeconds"] == 100
     assert doc["spec"]["ttlSecondsAfterFinished"] == 5
