@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -74,6 +75,24 @@ def test_cancel_waits_for_no_share(drive: Drive) -> None:
     end = drive.finish(process)[-1]
     assert end["failure"] == "cancelled", end
     assert time.monotonic() - begin < 15
+
+
+def test_a_store_that_never_answers(drive: Drive) -> None:
+    """It takes connections and is silent: what waits for it is cancelled at once, and so is the end."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        env = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{silent.getsockname()[1]}",
+            "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1",
+        }  # fmt: skip
+        begin = time.monotonic()
+        reports = drive(
+            *[drive.task("true", id=i, task=i) for i in range(60)],
+            share="s3://bucket/prefix", env=env,
+            stop=[{"id": i, "after_ms": 1000} for i in range(60)],
+        )  # fmt: skip
+        assert time.monotonic() - begin < 20
+    assert [r["failure"] for r in reports if r["kind"] == "ended"] == ["cancelled"] * 60
+    assert drive.cluster.history == []
 
 
 # What is made of an end.json → what is said of it.

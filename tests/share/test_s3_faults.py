@@ -101,6 +101,18 @@ def test_a_storm_without_end(tool: Tool, url: str, proxy: Proxy) -> None:
     assert len(proxy.seen) == 3
 
 
+@pytest.mark.parametrize(
+    "fault", [error("XMinioStorageFull", 507), error("QuotaExceeded", 403), Fault(status=507)]
+)
+def test_full(tool: Tool, url: str, proxy: Proxy, fault: Fault) -> None:
+    """Somebody's disk, or quota: told as that, with what it was for, and not asked again and again."""
+    proxy.rule = lambda r: fault if r.method in ("PUT", "POST") else None
+    small = write_random(tool.folder / "small", 1500)
+    text = tool.fails("share", "put", url, "key", str(small))
+    assert f"store '{url}' is full: " in text and "('key' needs 1.5 KB)" in text, text
+    assert len([r for r in proxy.seen if r.method == "PUT"]) == 1
+
+
 def test_a_download_goes_on_where_it_was_cut(
     tool: Tool, url: str, proxy: Proxy, large: Path
 ) -> None:
