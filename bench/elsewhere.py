@@ -71,6 +71,18 @@ def document(folder: Path, n: int) -> None:
     (folder / "p.json").write_text(json.dumps({"stoker": 1, "name": "bench", "steps": steps}))
 
 
+def foreach(folder: Path, n: int) -> None:
+    """The same as tasks of one step, of which Batch makes array jobs."""
+    here = {"backend": "local"}
+    todo = f"seq {n} | paste -sd, | sed 's/.*/[&]/' > $STOKER_OUTPUT/todo"
+    steps = {
+        "start": {"run": todo, "outputs": ["todo"], "foreach": "todo", "next": "work", **here},
+        "work": {"run": "true", "next": "end"},
+        "end": {"run": "true", "join": True, **here},
+    }
+    (folder / "p.json").write_text(json.dumps({"stoker": 1, "name": "bench", "steps": steps}))
+
+
 def run(bench: Bench, folder: Path, *words: str) -> Used:
     command = [str(bench.args.stoker), "run", "--quiet", "--no-cache", *words, "p.json"]
     return used(bench, folder, *command)
@@ -174,7 +186,7 @@ def kubernetes(bench: Bench, n: int, local: Used) -> None:
     add_rows(bench, "Kubernetes", n, ours, "kubectl create", theirs, local)
 
 
-def batch(bench: Bench, n: int, local: Used) -> None:
+def batch(bench: Bench, n: int, local: Used, arrays: bool) -> None:
     if subprocess.run([str(bench.args.python), "-c", "import moto.server, boto3"]).returncode:
         print("elsewhere: AWS Batch left out, there is no moto (make .venv/.stamps/test)")
         return
@@ -195,6 +207,8 @@ def batch(bench: Bench, n: int, local: Used) -> None:
                 time.sleep(0.05)
             used(bench, folder, python, "-c", QUEUE)
             if side is ours:
+                if arrays:
+                    foreach(own, n)
                 before = json.load(urllib.request.urlopen(f"{url}/_seen"))["requests"]
                 took = run(bench, own, "--with", "away")
             else:
@@ -209,7 +223,9 @@ def batch(bench: Bench, n: int, local: Used) -> None:
             side.append((took, seen))
     add_rows(
         bench,
-        "AWS Batch (of which AWS takes 50 a second, and so do we)",
+        "AWS Batch as array jobs"
+        if arrays
+        else "AWS Batch (of which AWS takes 50 a second, and so do we)",
         n,
         ours,
         "boto3",
@@ -235,6 +251,7 @@ def rows(bench: Bench) -> None:
     local = min((run(bench, folder) for _ in range(ROUNDS)), key=lambda u: u.cpu)
     try:
         kubernetes(bench, n, local)
-        batch(bench, n, local)
+        for arrays in (False, True):
+            batch(bench, n, local, arrays)
     finally:
         bench.env = kept

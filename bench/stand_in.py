@@ -33,7 +33,11 @@ class Seen:
     def note(self, kind: str, is_submission: bool) -> None:
         self.requests[kind] += 1
         if is_submission:
-            self.times.append(time.monotonic())
+            self.add(1)
+
+    def add(self, n: int) -> None:
+        """Jobs that were submitted just now."""
+        self.times += [time.monotonic()] * n
 
     def told(self) -> str:
         times = self.times or [0.0]
@@ -62,10 +66,18 @@ def play(url: str, key: str) -> None:
     (folder / ".end").rename(folder / "end.json")
 
 
-def play_argv(argv: list[str]) -> None:
-    if "agent" in argv:
-        i = argv.index("agent")
-        play(argv[i + 1], argv[i + 2])
+def play_argv(argv: list[str]) -> int:
+    """Of an array's list all children; how many there are beyond the first."""
+    if "agent" not in argv:
+        return 0
+    i = argv.index("agent")
+    url, keys = argv[i + 1], [argv[i + 2]]
+    if keys[0].endswith(".json"):
+        told = json.loads((Path(url.removeprefix("file://")) / keys[0]).read_text())
+        keys = [f"{told['at']}/{key}" for key in told["keys"]]
+    for key in keys:
+        play(url, key)
+    return len(keys) - 1
 
 
 # --- Kubernetes ---
@@ -138,7 +150,7 @@ def batch(port: int) -> None:
     submit = BatchSimpleBackend.submit_job
 
     def played(self: Any, *words: Any, **more: Any) -> Any:
-        play_argv((more.get("container_overrides") or {}).get("command", []))
+        seen.add(play_argv((more.get("container_overrides") or {}).get("command", [])))
         return submit(self, *words, **more)
 
     BatchSimpleBackend.submit_job = played  # type: ignore[method-assign]

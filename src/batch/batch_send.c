@@ -469,7 +469,7 @@ int64_t stk_batch_send_due(batch_driver *d, int64_t now_ms)
             more = d->n_errands < ERRANDS ? gathers_for(send, now_ms) : ERRAND_MS;
             if (more == 0) {
                 gathered(send);
-                more = -1;
+                more = d->n_errands > 0 ? ERRAND_MS : -1; /* its list, now */
             }
         }
         wait = more >= 0 && (wait < 0 || more < wait) ? more : wait;

@@ -26,7 +26,7 @@ from test_batch_engine import project as real  # noqa: F401
 sys.path.insert(0, str(ROOT / "bench"))
 from stand_in import play
 
-KILLS = int(os.environ.get("STOKER_BATCH_KILLS", "6"))
+KILLS = int(os.environ.get("STOKER_BATCH_KILLS", "4"))
 
 
 def wide(n: int, m: int = 0) -> dict[str, Any]:
@@ -94,6 +94,7 @@ def played(tmp_path: Path, moto: Moto) -> Any:
         assert fake.failures == []
 
 
+@pytest.mark.slow
 def test_a_thousand(played: Any) -> None:
     """A foreach of 1,000 is a few arrays: each task once, and no more requests than 1,000 jobs would take."""
     project, jobs = played(lambda key: 0.0)
@@ -124,6 +125,7 @@ def test_manifest(played: Any) -> None:
     assert "arrayProperties" not in project(*words).stdout
 
 
+@pytest.mark.slow
 def test_really_run(real: Project) -> None:  # noqa: F811
     """Children that are processes: the agent finds its task by the list; one is reclaimed and is tried again, alone."""
     text = 'echo "item $STOKER_ITEM"; [ "$STOKER_ITEM$STOKER_ATTEMPT" = 21 ] && sleep 100; true'
@@ -146,11 +148,13 @@ def test_really_run(real: Project) -> None:  # noqa: F811
 
 
 def test_cancelled(played: Any) -> None:
-    """SIGINT while 60 children run: one TerminateJob, nothing is left."""
+    """60 children run soon, and are ended by SIGINT: one TerminateJob, nothing is left."""
     project, _ = played(lambda key: 2.0)
+    began = time.monotonic()
     process = project.begin("run", project.document(wide(60)), "--with", "aws", "-j", "60")
     while sum(j.status == "RUNNING" for j in project.fake.ran()) < 60:
         project.fake.wait_for_change()
+    assert time.monotonic() - began < 25, "no turn of the driver's was left out: it waits for 30 s"
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=100)
     assert process.returncode != 0, out + err
