@@ -49,14 +49,26 @@ static void complain(const stk_err *err)
     fprintf(stderr, "stoker agent: %s\n", stk_err_format(err, text, (int)sizeof text));
 }
 
-/* As PID 1 we have no default actions, and every orphan of the container is ours. */
-static int catch_signals(void)
+static sigset_t held_signals(void)
 {
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
+    return set;
+}
+
+void stk_agent_hold_signals(void)
+{
+    sigset_t set = held_signals();
     sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+/* As PID 1 we have no default actions, and every orphan of the container is ours. */
+static int catch_signals(void)
+{
+    sigset_t set = held_signals();
+    stk_agent_hold_signals();
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     (void)signal(SIGPIPE, SIG_IGN);
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -242,8 +254,8 @@ static int run_claimed(agent *a, stk_err *err)
 {
     char text[1400];
     bool ran = false;
-    int rc = stk_agent_setup(a, err);
-    rc = rc < 0 ? rc : stk_agent_devices(a, err);
+    int rc = stk_agent_was_told(a) ? 0 : stk_agent_setup(a, err);
+    rc = rc < 0 || stk_agent_was_told(a) ? rc : stk_agent_devices(a, err);
     if (rc == 0 && stk_agent_was_told(a)) {
         stk_agent_fail(a, STK_FAIL_PREEMPTED, "told to end before its program began");
     } else if (rc == 0) {
@@ -283,6 +295,7 @@ int stk_agent_run(const char *url, const char *key)
                            .peak_memory_bytes = -1,
                            .read_bytes = -1,
                            .write_bytes = -1}};
+    STK_FAILPOINT("agent.begin");
     a.signal_fd = catch_signals();
     int rc = a.arena == NULL ? stk_agent_nomem(&err) : stk_share_open(url, &a.share, &err);
     rc = rc < 0 ? rc : find_key(&a, &err);

@@ -10,5 +10,8 @@
  * task's output to standard output and error. Returns the exit status for the container: the
  * program's, 128 + its signal, or one of STK_AGENT_…. */
 int stk_agent_run(const char *url, const char *key);
+/* SIGTERM and SIGINT wait until the agent asks for them: its first words. As PID 1 of a container
+ * it would lose those that came earlier, and run a step that is to end. */
+void stk_agent_hold_signals(void);
 
 #endif

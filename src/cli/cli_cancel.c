@@ -130,7 +130,10 @@ static int cancel_left(stk_cli *cli, stk_store *store, const char *text, stk_are
     left l = {0};
     char run[40] = "";
     int rc = stk_cli_shared_bring(store, stk_cli_value(cli, "stack"), text, run, &err);
-    rc = rc < 0 ? rc : stk_view_load(store, run, &view, &err);
+    if (rc == 0) {
+        stk_cli_await_end(store, run);
+        rc = stk_view_load(store, run, &view, &err);
+    }
     if (rc == 0) {
         const char *status = stk_view_get_run(view)->status;
         bool is_over = strcmp(status, "succeeded") == 0 || strcmp(status, "failed") == 0 ||

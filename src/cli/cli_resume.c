@@ -86,8 +86,7 @@ void stk_cli_same_place(const stk_view *view, stk_run_options *options, stk_aren
     json_decref(host);
 }
 
-/* An engine that was killed a moment ago: its guard ends its tasks before it lets go. */
-static void wait_for_end(stk_store *store, const char *run)
+void stk_cli_await_end(stk_store *store, const char *run)
 {
     for (int ms = 0; ms < ENDING_MS && stk_store_run_is_ending(store, run); ms += 20) {
         (void)usleep(20000);
@@ -116,7 +115,7 @@ static int run_resume(stk_cli *cli)
     int rc = stk_cli_shared_bring(store, options.with, which, run, &err);
     rc = rc < 0 ? rc : stk_store_load_spec(store, run, arena, &text, &len, &err);
     if (rc == 0) {
-        wait_for_end(store, run);
+        stk_cli_await_end(store, run);
     }
     rc = rc < 0 ? rc : stk_view_load(store, run, &view, &err);
     if (rc == 0 && strcmp(stk_view_get_run(view)->status, "succeeded") == 0) {

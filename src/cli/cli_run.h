@@ -69,6 +69,9 @@ int stk_cli_params(const stk_cli *cli, stk_spec *spec, stk_err *err);
 int stk_cli_same_params(stk_spec *spec, json_t *params, const char *run, stk_err *err);
 /* Its stack, unless the options name one, and the machine that it simulates. In `arena`. */
 void stk_cli_same_place(const stk_view *view, stk_run_options *options, stk_arena *arena);
+/* Of a run whose engine was killed a moment ago: until its guard, which ends its tasks, has let go
+ * of it; for 5 seconds at most. */
+void stk_cli_await_end(stk_store *store, const char *run);
 /* Which steps of the spec have their result in this run, for stk_plan_new_rest: in `arena`. */
 int stk_cli_settled(const stk_spec *spec, const stk_view *view, stk_arena *arena,
                     const bool **ret_settled, stk_err *err);

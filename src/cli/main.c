@@ -1,7 +1,9 @@
 #include <fcntl.h>
 #include <signal.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "agent/agent.h"
 #include "cli/cli_parse.h"
 
 /* Started without stdin, stdout or stderr, the next files to be opened would get their numbers: the
@@ -19,6 +21,9 @@ static void fill_standard_fds(void)
 
 int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "agent") == 0) {
+        stk_agent_hold_signals();
+    }
     fill_standard_fds();
     signal(SIGPIPE, SIG_IGN); /* a closed reader is an error of the write, not our death */
     return stk_cli_main(argc, argv);

@@ -79,6 +79,15 @@ class Pod:
             return int(children[0]) if children else None
         return None
 
+    def stopped(self) -> int | None:
+        """The child of its PID 1 that has been stopped."""
+        with contextlib.suppress(OSError):
+            first = self.first()
+            for pid in Path(f"/proc/{first}/task/{first}/children").read_text().split():
+                if ") T " in Path(f"/proc/{pid}/stat").read_text():
+                    return int(pid)
+        return None
+
     def is_agent(self) -> bool:
         """Past the setting up of its root."""
         with contextlib.suppress(OSError):

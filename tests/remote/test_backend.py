@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -143,6 +145,27 @@ def test_preempted_with_a_checkpoint(drive: Drive) -> None:
     end = drive.end(drive.task(again, attempt=2))
     assert end["ok"], end
     assert (drive.dir(attempt=2) / "stdout.log").read_text() == "first\n"
+
+
+def test_told_before_it_listens(drive: Drive) -> None:
+    """It ends as soon as it does: nothing is fetched, which would fail here."""
+    made = drive.end(drive.task("echo b > $STOKER_OUTPUT/x", "make", ["x"]))
+    digest = json.loads((drive.dir("make") / "result.json").read_text())["outputs"]["x"]["digest"]
+    path = str(drive.store / "artifacts" / digest[:2] / digest[2:])
+    x = {"path": path, "digest": digest, "format": "file", "type": "file", "meta": {}}
+    drive.cluster.wrap = ["sh", "-c", '"$@"; exit $?', "sh"]  # PID 1 can't be stopped
+    drive.cluster.env["STOKER_FAILPOINTS"] = "agent.begin:1:stop"
+    process = drive.begin(drive.task("echo ran", inputs={"x": x}))
+    pod = drive.cluster.pod("train")
+    wait(lambda: pod.stopped() is not None)
+    agent = pod.stopped()
+    shutil.rmtree(drive.share / "artifacts")
+    os.kill(agent, signal.SIGTERM)
+    os.kill(agent, signal.SIGCONT)
+    end = drive.finish(process)[-1]
+    assert made["ok"] and end["failure"] == "preempted", end
+    assert end["text"] == "told to end before its program began"
+    assert drive.cluster.done[drive.cluster.history[1]]["exit_status"] == 75
 
 
 def test_killed_keeps_what_it_had_saved(drive: Drive) -> None:

@@ -3,6 +3,7 @@
 # ruff: noqa: F401, F811 - the fixtures of test_engine and test_taken_over
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
@@ -105,6 +106,22 @@ def test_from_another_machine(project: Project, cluster: Cluster, other: Machine
     assert not is_running(project)
     told = project("cancel")
     assert told.returncode == 2 and "nothing to cancel" in told.stderr, "the share knows"
+
+
+def test_while_its_lock_is_held(project: Project, cluster: Cluster) -> None:
+    """By what a killed engine leaves for a moment."""
+    doc, _ = slow(project)
+    engine = project.begin("run", "--with", "prod", doc)
+    wait(lambda: is_running(project) and has_begun(project), "no pod")
+    leave(project, engine)
+    with next((project.folder / ".stoker/runs").glob("*/lock")).open("r+") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        cancel = project.begin("cancel")
+        time.sleep(0.5)
+        assert cancel.poll() is None, cancel.communicate()
+    _, said = cancel.communicate(timeout=30)
+    assert cancel.returncode == 0, said
+    assert project.show()["status"] == "cancelled" and not is_running(project)
 
 
 def test_of_a_flow(project: Project, cluster: Cluster) -> None:
