@@ -286,11 +286,15 @@ def test_two_who_pull_the_same_into_one_store(
 
 @pytest.mark.slow
 def test_memory_is_flat(tool: Tool, url: str) -> None:
-    """STOKER_SHARE_GIB (4): so much is moved both ways; what a process needs doesn't depend on it."""
+    """STOKER_SHARE_GIB (4) at most: so much is moved both ways; what a process needs doesn't depend on it.
+
+    It takes twice that of the disk. Other tests that run beside need room too.
+    """
     peaks = {}
-    large = int(os.environ.get("STOKER_SHARE_GIB", "4")) << 30
-    if shutil.disk_usage(tool.folder).free < 3 * large:
-        pytest.skip(f"{tool.folder} has no room for {3 * large} bytes")
+    room = shutil.disk_usage(tool.folder).free // 5
+    large = min(int(os.environ.get("STOKER_SHARE_GIB", "4")), room >> 30) << 30
+    if large == 0:
+        pytest.skip(f"{tool.folder} has no room for what is to be moved")
     for name, size in (("small", 64 * MIB), ("large", large)):
         here, there = tool.folder / f"{name}-here", tool.folder / f"{name}-there"
         server = Plain(tool.folder / f"{name}-s3")
