@@ -174,7 +174,7 @@ def live_and_die(project: Project, draw: random.Random, kills: int) -> tuple[int
         out, err = engine.communicate(timeout=200)
         text = out + err
         over = engine.returncode == 0 or "has succeeded" in text
-        anew = "start it anew" in text or "no runs yet" in text or "no store" in text
+        anew = any(word in text for word in ("start it anew", "no run", "no store"))
         if over or not (anew or engine.returncode == -signal.SIGKILL):
             assert over, text
             return done, text
