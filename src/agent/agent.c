@@ -185,7 +185,7 @@ bool stk_agent_try_again(agent *a, int64_t *since_ms, const stk_err *why)
     int64_t most = stk_share_patience_ms() / 3 * 2;
     struct pollfd fd = {.fd = a->signal_fd, .events = POLLIN};
     char time[32];
-    if (!stk_share_may_pass(why->code)) {
+    if (!stk_share_may_pass(why)) {
         return false;
     }
     if (*since_ms == 0) {
@@ -244,9 +244,9 @@ static bool says_failed(const agent *a)
 
 static stk_failure class_of(int code)
 {
-    return code == STK_E_RESOURCES ? STK_FAIL_RESOURCES
-           : code == STK_E_ENV     ? STK_FAIL_STORE /* it may be there next time */
-                                   : STK_FAIL_START;
+    return code == STK_E_RESOURCES       ? STK_FAIL_RESOURCES
+           : stk_share_is_at_fault(code) ? STK_FAIL_STORE /* it may be there next time */
+                                         : STK_FAIL_START;
 }
 
 /* From here on whatever happens is told by end.json. */

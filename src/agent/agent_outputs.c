@@ -232,7 +232,7 @@ int stk_agent_outputs(agent *a, stk_failure *ret_class, stk_err *err)
     int rc = a->node == 0 ? rewrite(&o) : 0; /* the attempt's own are node 0's */
     rc = rc < 0 ? rc : rewrite_ranks(&o);
     *ret_class = STK_FAIL_OUTPUT;
-    if (rc == 0 && (rc = push_all(&o)) < 0 && stk_share_may_pass(rc)) {
+    if (rc == 0 && (rc = push_all(&o)) < 0 && stk_share_is_at_fault(rc)) {
         *ret_class = STK_FAIL_STORE;
     }
     if (rc < 0) {

@@ -351,7 +351,7 @@ int stk_exec_note_left(stk_exec *x, stk_err *err)
                   err);
     return rc < 0 ? rc
                   : note(x, x->first_unborn, n_unborn, "was not begun", "were not begun",
-                         stk_arena_printf(x->scratch, ": 'stoker resume %s' begins %s",
+                         stk_arena_printf(x->scratch, ": 'stoker resume %s' takes %s up again",
                                           x->config.run, n_unborn > 1 ? "them" : "it"),
                          err);
 }
@@ -360,7 +360,7 @@ int stk_exec_note_attached(stk_exec *x, stk_err *err)
 {
     uint32_t n = x->n_attached;
     x->n_attached = 0;
-    return note(x, x->first_attached, n, "is watched again", "are watched again", "", err);
+    return note(x, x->first_attached, n, "is taken up again", "are taken up again", "", err);
 }
 
 int stk_exec_check_place(const stk_exec *x, uint32_t task, const char *stack, stk_err *err)

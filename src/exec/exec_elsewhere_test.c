@@ -578,8 +578,16 @@ static void test_interrupted_unborn(void **state)
     cloud.is_waiting = true;
     assert_int_equal(interrupted(f, TWO, false), STK_RUN_INTERRUPTED);
     json_t *note = data_of(f, STK_EV_NOTE, UINT32_MAX);
-    assert_non_null(strstr(json_string_value(json_object_get(note, "text")),
-                           "step 'a' was not begun on kubernetes (stack 'prod'): 'stoker resume"));
+    const char *text = json_string_value(json_object_get(note, "text"));
+    assert_non_null(
+        strstr(text, "step 'a' was not begun on kubernetes (stack 'prod'): 'stoker resume"));
+    assert_string_equal(strstr(text, "' takes"), "' takes it up again");
+    json_decref(note);
+    cloud.is_waiting = false; /* … nor, later, that it was running */
+    assert_int_equal(resume(f), STK_RUN_SUCCEEDED);
+    note = data_of(f, STK_EV_NOTE, UINT32_MAX);
+    assert_string_equal(json_string_value(json_object_get(note, "text")),
+                        "step 'a' is taken up again on kubernetes (stack 'prod')");
     json_decref(note);
 }
 
@@ -599,7 +607,7 @@ static void test_interrupted(void **state)
     assert_int_equal(resume(f), STK_RUN_SUCCEEDED);
     note = data_of(f, STK_EV_NOTE, UINT32_MAX);
     assert_string_equal(json_string_value(json_object_get(note, "text")),
-                        "step 'a' is watched again on kubernetes (stack 'prod')");
+                        "step 'a' is taken up again on kubernetes (stack 'prod')");
     json_decref(note);
     assert_int_equal(cloud.n_attached, 1);
     assert_int_equal(cloud.n_submitted, 1);

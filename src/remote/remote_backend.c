@@ -205,7 +205,7 @@ static void staged(remote_backend *b, remote_task *t, int rc, const stk_err *err
         t->job.attach = (t->job.attach && t->is_begun) || t->only_to_end;
         stk_remote_give(b, t);
     } else if (!stk_remote_wait_out(b, t, err)) {
-        stk_failure failure = stk_share_may_pass(err->code) ? STK_FAIL_STORE : STK_FAIL_START;
+        stk_failure failure = stk_share_is_at_fault(err->code) ? STK_FAIL_STORE : STK_FAIL_START;
         (void)snprintf(text, sizeof text, "what it needs could not be put into the share: %s",
                        err->text);
         stk_remote_end_now(b, t, failure, text);

@@ -1,4 +1,4 @@
-/* A share that is out of reach, full or not to be written: how long a task waits for its end, and
+/* A share that is out of reach or full: how long a task waits for its end, and
  * who hears of it. Minutes without a share cost no result that is there, nor a job that can begin
  * later; and of a thousand tasks that wait for the same thing one says so. */
 #include <stdio.h>
@@ -45,7 +45,7 @@ bool stk_remote_wait_out(remote_backend *b, remote_task *t, const stk_err *err)
         return true;
     }
     t->trouble_ms = t->trouble_ms == 0 ? now : t->trouble_ms;
-    if (!stk_share_may_pass(err->code) || now - t->trouble_ms >= stk_share_patience_ms()) {
+    if (!stk_share_may_pass(err) || now - t->trouble_ms >= stk_share_patience_ms()) {
         return false;
     }
     note(b, t, err, now);

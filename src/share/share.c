@@ -166,9 +166,17 @@ int64_t stk_share_patience_ms(void)
     return n >= 0 && n < 1e7 && *end == '\0' ? (int64_t)(n * 1000) : PATIENCE_MS;
 }
 
-bool stk_share_may_pass(int code)
+bool stk_share_may_pass(const stk_err *err)
 {
-    return code == STK_E_ENV || code == STK_E_SYS || code == STK_E_FULL;
+    bool is_refused = err->sys == EACCES || err->sys == EPERM || err->sys == EROFS;
+    return !is_refused &&
+           (err->code == STK_E_ENV || err->code == STK_E_SYS || err->code == STK_E_FULL);
+}
+
+bool stk_share_is_at_fault(int code)
+{
+    return code == STK_E_ENV || code == STK_E_SYS || code == STK_E_FULL || code == STK_E_STORE ||
+           code == STK_E_NOT_FOUND;
 }
 
 /* What didn't fit, and into how much. S3 doesn't say that of itself. */

@@ -39,8 +39,11 @@ const char *stk_share_folder(const stk_share *share); /* where it is a folder, e
 /* For how long it is worth while to ask again after such a failure: 15 minutes, or
  * STOKER_SHARE_WAIT seconds. */
 int64_t stk_share_patience_ms(void);
-/* Might it pass: out of reach, full, not to be written now? */
-bool stk_share_may_pass(int code);
+/* Might it pass: out of reach, full? What is refused doesn't (no right, read-only, credentials that
+ * are no more, no such bucket): its errors have EACCES, EPERM or EROFS as `sys`. */
+bool stk_share_may_pass(const stk_err *err);
+/* Is it the store that is at fault: it can't be asked, or hasn't got what ought to be there? */
+bool stk_share_is_at_fault(int code);
 /* Can it be written, listed, read, deleted? One sentence if not: no such bucket, no credentials,
  * expired, denied, a wrong clock. */
 int stk_share_check(stk_share *share, stk_err *err);

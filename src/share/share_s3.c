@@ -219,6 +219,9 @@ int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, 
             *ret_again = STK_AWS_AGAIN; /* somebody else is just creating it */
         }
         name_trouble(share, ask, code, ret, err);
+        if (err != NULL && *ret_again == STK_AWS_STOP && ret->status >= 400 && ret->status < 500) {
+            err->sys = EACCES; /* as it is, it won't be another time */
+        }
     }
     return rc;
 }

@@ -4,11 +4,13 @@ so."""
 from __future__ import annotations
 
 import contextlib
+import http.server
 import json
 import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -159,6 +161,48 @@ def full(tmp_path: Path, cluster: Cluster) -> Iterator[Full]:
     share.close()
 
 
+def test_a_read_only_share(drive: Drive, full: Full) -> None:
+    """No outage: nobody waits for what is refused."""
+    subprocess.run(["mount", "-o", "remount,ro", full.folder], check=True)
+    begin = time.monotonic()
+    reports = drive(*[drive.task("true", id=i, task=i) for i in range(30)],
+                    env={"STOKER_SHARE_WAIT": "90"})  # fmt: skip
+    assert time.monotonic() - begin < 20
+    ends = [r for r in reports if r["kind"] == "ended"]
+    assert [r["failure"] for r in ends] == ["store"] * 30
+    assert all("Read-only file system" in r["text"] for r in ends), ends[0]
+    assert drive.cluster.history == [] and not [r for r in reports if r["kind"] == "note"]
+
+
+class Refuses(http.server.BaseHTTPRequestHandler):
+    def do_PUT(self) -> None:
+        body = b"<Error><Code>InvalidAccessKeyId</Code><Message>they are no more</Message></Error>"
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_GET = do_HEAD = do_POST = do_PUT
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_revoked_credentials(drive: Drive) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        env = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}", "STOKER_SHARE_WAIT": "90",
+            "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1",
+        }  # fmt: skip
+        begin = time.monotonic()
+        end = drive.end(drive.task("true"), share="s3://bucket/prefix", env=env)
+        server.shutdown()
+    assert time.monotonic() - begin < 20
+    assert end["failure"] == "store" and "InvalidAccessKeyId: they are no more" in end["text"], end
+
+
 BIG = "head -c 8000000 /dev/urandom > $STOKER_OUTPUT/big"
 
 
@@ -211,5 +255,6 @@ def test_sigterm_with_a_full_share(project: Project, tmp_path: Path) -> None:
         done = project("resume", "latest")
         assert done.returncode == 0, done.stderr
         assert len(project.cluster.history) == 1
+        assert any("step 'a' is taken up again on" in note for note in project.show()["notes"])
     finally:
         share.close()
