@@ -100,7 +100,7 @@ static void on_event(void *arg, const stk_event_row *row)
 {
     engine *e = arg;
     if (e->elsewhere.log != NULL) {
-        stk_remote_log_add(e->elsewhere.log, row);
+        stk_remote_log_told(e->elsewhere.log, row->seq);
     }
     if (e->trouble.code == 0 && stk_view_fold(e->view, row, &e->trouble) == 0 &&
         e->progress != NULL) {

@@ -5,6 +5,7 @@
 
 #include "base/limits.h"
 #include "cli/cli_read.h"
+#include "cli/cli_shared.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 
@@ -96,9 +97,14 @@ static int change(stk_store *store, const char *text, json_t *more, stk_arena *a
     int rc = find_target(store, text, arena, &t, err);
     if (rc == 0 && more != NULL) {
         char *dump = json_dumps(more, JSON_COMPACT);
-        rc = dump == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
-                          : log_event(store, &t, dump, err);
+        rc = stk_cli_shared_may_add(store, t.run, err);
+        rc = rc < 0         ? rc
+             : dump == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+                            : log_event(store, &t, dump, err);
         free(dump);
+        if (rc == 0) {
+            stk_cli_shared_added(store, t.run);
+        }
         rc = rc < 0 ? rc : find_target(store, text, arena, &t, err);
     }
     *ret_known = rc == 0 ? t.known : NULL;
@@ -187,6 +193,8 @@ const stk_command stk_cmd_metadata = {
     .usage = "[options] RUN[/STEP[.OUTPUT]] [JSON]",
     .text = "Of a run, a step, an output, or with --artifact of NAME[:VERSION]: prints its "
             "metadata as a JSON object. A JSON object is added to it first: its values win over "
-            "those of the same name. Of a run that still runs nothing can be added from outside.",
+            "those of the same name. Of a run that still runs nothing can be added from outside. "
+            "Where machines share the run's "
+            "store, the others are told; what is added to a name stays on this machine.",
     .options = options,
     .run = run_metadata};

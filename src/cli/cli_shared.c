@@ -62,12 +62,47 @@ int stk_cli_shared_bring(stk_store *store, const char *stack, const char *text, 
         *err = rc < 0 ? *err : why;
         return rc < 0 ? rc : here;
     }
-    rc = stk_remote_log_bring(url, here == 0 ? ret_run : text, store, ret_run, err);
+    rc = stk_remote_log_bring(url, here == 0 ? ret_run : text, store, true, ret_run, err);
     if (rc != STK_E_NOT_FOUND) {
         return rc;
     }
     *err = here < 0 ? *err : (stk_err){0}; /* it was begun before there was a share */
     return here < 0 ? rc : 0;
+}
+
+/* --- to be added to --- */
+
+int stk_cli_shared_may_add(stk_store *store, const char *run, stk_err *err)
+{
+    char id[40];
+    stk_err ignored = {0};
+    if (!stk_remote_log_is_shared(store, run) || stk_store_run_is_live(store, run)) {
+        return 0;
+    }
+    /* A share that can't be asked now is spoken of when it should be told. */
+    (void)stk_cli_shared_bring(store, NULL, run, id, &ignored);
+    return stk_remote_log_may_add(store, run, err);
+}
+
+void stk_cli_shared_added(stk_store *store, const char *run)
+{
+    stk_err err = {0};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *stack = NULL, *url = NULL;
+    if (arena == NULL || !stk_remote_log_is_shared(store, run)) {
+        return;
+    }
+    stack = stack_of(store, run, arena);
+    int rc = stack == NULL ? 0 : stk_cli_shared_url(stack, arena, &url, &err);
+    if (rc == 0 && url == NULL) {
+        rc = stk_err_set(&err, STK_E_NOT_FOUND, "the stack that it was run by shares no store now");
+    }
+    stk_remote_log_config config = {.store = store, .share_url = url, .run = run};
+    rc = rc < 0 ? rc : stk_remote_log_publish(&config, &err);
+    if (rc < 0) {
+        fprintf(stderr, "stoker: only this machine has what was added to run %s: %s\n", run,
+                err.text);
+    }
 }
 
 /* --- to be read --- */
@@ -109,7 +144,8 @@ static int bring_one(const char *url, const char *text, bool with_files, stk_sto
 {
     char run[40];
     STK_TEXT_AUTO name = strndup(text, strcspn(text, "/"));
-    int rc = name == NULL ? no_memory(err) : stk_remote_log_bring(url, name, store, run, err);
+    int rc =
+        name == NULL ? no_memory(err) : stk_remote_log_bring(url, name, store, false, run, err);
     rc = rc < 0 || !with_files ? rc : stk_remote_log_bring_files(url, run, store, err);
     if (rc == 0) {
         hold_unended(store, run);

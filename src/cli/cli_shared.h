@@ -1,5 +1,6 @@
 /* cli_shared: runs in the store that machines share, whoever runs them: brought here to be taken up
- * (`resume`), or beside this machine's own runs to be read (`show`, `logs`, `runs` with --stack).
+ * (`resume`), added to (`tag`, `metadata`), or beside this machine's own runs to be read (`show`,
+ * `logs`, `runs` with --stack).
  */
 #ifndef STK_CLI_SHARED_H
 #define STK_CLI_SHARED_H
@@ -13,6 +14,12 @@ int stk_cli_shared_url(const char *stack, stk_arena *arena, const char **ret_url
  * knows it. */
 int stk_cli_shared_bring(stk_store *store, const char *stack, const char *text, char ret_run[40],
                          stk_err *err);
+/* Before something is added to a run of this store that may be in a share (a tag, metadata): what
+ * others have done to it is brought here. STK_E_BUSY: another machine runs it, and it is to be done
+ * there. */
+int stk_cli_shared_may_add(stk_store *store, const char *run, stk_err *err);
+/* Then the share is told, or a sentence on stderr says that only this machine has it. */
+void stk_cli_shared_added(stk_store *store, const char *run);
 /* A store of what the share of --stack says, for reading. `text`: the run (with what follows its
  * slash), brought with its files where `with_files`; NULL: the newest `limit` runs. 0, or an exit
  * status after printing why. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cli/cli_read.h"
+#include "cli/cli_shared.h"
 #include "sys/clock.h"
 
 enum { LONGEST = 500, MOST = 1000, TRIES = 20 };
@@ -124,9 +125,13 @@ static int run_tag(stk_cli *cli)
     char run[40];
     char *tags = NULL;
     int rc = stk_store_resolve_run(store, text, run, &err);
+    rc = rc < 0 || !changes ? rc : stk_cli_shared_may_add(store, run, &err);
     for (int i = 0; rc == 0 && tags == NULL; i++) {
         rc = try_tag(cli, store, run, changes, &tags, &err);
         rc = rc == STK_E_BUSY && i < TRIES ? 0 : rc;
+    }
+    if (rc == 0 && changes) {
+        stk_cli_shared_added(store, run);
     }
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 26);
     if (rc == 0 && stk_cli_json(cli)) {
@@ -158,6 +163,7 @@ const stk_command stk_cmd_tag = {
     .text = "Prints the run's tags, one a line, as they are after the change; without an option "
             "nothing is changed. A run can be tagged while it runs and after its end. First "
             "--replace is done, then --remove, then --add, all at once. 'stoker runs --tag TAG' "
-            "lists the runs that have one. RUN as in 'stoker show'.",
+            "lists the runs that have one. Where machines share the run's store, the others are "
+            "told. RUN as in 'stoker show'.",
     .options = options,
     .run = run_tag};

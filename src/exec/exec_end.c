@@ -327,16 +327,21 @@ static int publish_all(stk_exec *x, const exec_ending *e, exec_ref **ret_refs, s
 
 /* --- success --- */
 
+/* What came of devices that aren't there is not for runs that have some. */
+static bool is_for_cache(const stk_exec *x, const exec_ending *e)
+{
+    const exec_task *t = &x->tasks[e->task];
+    return t->key != NULL && t->parts != NULL &&
+           !(e->outcome->n_devices > 0 && stk_accel_is_simulated(x->config.accel));
+}
+
 /* `more`: what else it said, of a graph that grows, as members with a comma before; or NULL. */
 static int push_cache(stk_exec *x, const exec_ending *e, const char *outputs, const char *more,
                       stk_err *err)
 {
     exec_task *t = &x->tasks[e->task];
-    if (t->key == NULL || t->parts == NULL) {
+    if (!is_for_cache(x, e)) {
         return 0;
-    }
-    if (e->outcome->n_devices > 0 && stk_accel_is_simulated(x->config.accel)) {
-        return 0; /* what came of devices that aren't there is not for runs that have some */
     }
     const char *seen = e->has_result ? e->result.seen_json : NULL;
     if (seen != NULL && stk_exec_inside_image(x, e->task) != NULL) {
@@ -368,6 +373,9 @@ static const char *success_json(stk_exec *x, const exec_ending *e, const char *o
     if (x->tasks[e->task].inputs != NULL) {
         stk_buf_text(&buf, ",\"inputs\":");
         stk_buf_text(&buf, x->tasks[e->task].inputs);
+    }
+    if (is_for_cache(x, e)) { /* whoever takes the run over finds the entry by it */
+        stk_buf_printf(&buf, ",\"key\":\"%s\"", x->tasks[e->task].key);
     }
     stk_buf_text(&buf, ",\"used\":");
     stk_buf_text(&buf, e->used);

@@ -24,11 +24,6 @@ enum {
     END_S = 3    /* for so long the end waits for a share that fails */
 };
 
-typedef struct log_event {
-    struct log_event *next;
-    stk_event_row row; /* data behind it */
-} log_event;
-
 struct stk_remote_log {
     stk_share *share;
     stk_store *store; /* the thread's */
@@ -39,9 +34,8 @@ struct stk_remote_log {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
-    log_event *first, **end;
-    uint64_t n_added, n_written;
-    bool is_busy, is_looking, is_over;
+    int64_t seq_told, seq_there; /* the newest event: that the engine told of, that the share has */
+    bool is_working, is_ending, is_done, is_over;
     stk_err trouble; /* of the last try */
     stk_err fence;   /* code ≠ 0: it was taken over */
 };
@@ -203,34 +197,58 @@ static void begin_batch(const stk_remote_log *log, stk_buf *text)
     stk_buf_text(text, "}\n");
 }
 
-/* As many as fit. *ret_left: the first that isn't in it. */
-static int put_events(stk_remote_log *log, log_event *events, log_event **ret_left, stk_err *err)
+/* Of a store's events as many as a batch takes. */
+typedef struct taken {
+    stk_arena *arena;
+    stk_event_row *rows;
+    uint32_t n, cap;
+    size_t bytes;
+} taken;
+
+static int take_event(void *arg, const stk_event_row *row)
+{
+    taken *t = arg;
+    stk_event_row *rows = stk_arena_grow(t->arena, t->rows, t->n, sizeof *rows, &t->cap);
+    const char *data = stk_arena_dup(t->arena, row->data);
+    if (rows == NULL || (row->data != NULL && data == NULL)) {
+        return STK_E_NOMEM;
+    }
+    t->rows = rows;
+    rows[t->n] = *row;
+    rows[t->n++].data = data;
+    t->bytes += row->data == NULL ? 0 : strlen(row->data);
+    return t->bytes < REMOTE_BATCH_BYTES / 8 ? 0 : 1;
+}
+
+/* What the store has behind the mark, whoever put it there, is the next batch. `must`: also one
+ * without events. *ret_put: there was something; *ret_more: there is more. */
+static int put_next(stk_remote_log *log, bool must, bool *ret_put, bool *ret_more, stk_err *err)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(REMOTE_BATCH_BYTES);
-    int64_t seq = log->mark.seq;
-    int rc = 0;
-    log_event *e = events;
-    begin_batch(log, &text);
-    for (; e != NULL && rc == 0 && text.len < REMOTE_BATCH_BYTES / 4; e = e->next) {
-        rc = push_of(log, &e->row, err);
-        stk_remote_batch_put_event(&text, &e->row);
-        seq = e->row.seq;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    taken t = {.arena = arena};
+    int rc = arena == NULL
+                 ? nomem(err)
+                 : stk_store_events(log->store, log->run, log->mark.seq, take_event, &t, err);
+    *ret_more = rc > 0;
+    *ret_put = false;
+    if (rc < 0 || (t.n == 0 && !must)) {
+        return rc == STK_E_NOMEM ? nomem(err) : rc;
     }
-    *ret_left = e;
-    return rc < 0 ? rc : text.failed ? nomem(err) : put_batch(log, &text, seq, err);
+    begin_batch(log, &text);
+    rc = 0;
+    for (uint32_t i = 0; i < t.n && rc == 0; i++) {
+        rc = push_of(log, &t.rows[i], err);
+        rc = rc < 0 ? rc : stk_remote_batch_put_event(&text, log->store, &t.rows[i], err);
+    }
+    rc = rc < 0        ? rc
+         : text.failed ? nomem(err)
+                       : put_batch(log, &text, t.n == 0 ? log->mark.seq : t.rows[t.n - 1].seq, err);
+    *ret_put = rc == 0;
+    return rc;
 }
 
 /* --- the thread --- */
-
-static uint64_t free_events(log_event *from, const log_event *to)
-{
-    uint64_t n = 0;
-    for (log_event *next; from != to; from = next, n++) {
-        next = from->next;
-        free(from);
-    }
-    return n;
-}
 
 static int wait_some(stk_remote_log *log, int seconds)
 {
@@ -244,83 +262,39 @@ static void *write_log(void *arg)
 {
     stk_remote_log *log = arg;
     pthread_mutex_lock(&log->lock);
-    while (log->fence.code == 0) {
-        log_event *events = log->first, *left = NULL;
+    while (log->fence.code == 0 && !log->is_done && !log->is_over) {
+        bool is_last = log->is_ending, is_due = is_last || log->seq_told > log->seq_there;
+        bool any = false, more = false;
         stk_err err = {0};
-        log->is_busy = events != NULL;
-        if (events == NULL) {
-            pthread_cond_broadcast(&log->idle);
-            if (log->is_over) {
-                break;
-            }
-            if (wait_some(log, LOOK_S) == ETIMEDOUT) {
-                log->is_looking = true;
-                pthread_mutex_unlock(&log->lock);
-                int rc = look(log, &err);
-                pthread_mutex_lock(&log->lock);
-                log->is_looking = false;
-                log->fence = rc < 0 ? err : log->fence;
-            }
+        if (!is_due && wait_some(log, LOOK_S) != ETIMEDOUT) {
             continue;
         }
-        log->first = NULL;
-        log->end = &log->first;
+        log->is_working = true;
         pthread_mutex_unlock(&log->lock);
-        int rc = put_events(log, events, &left, &err);
-        uint64_t n = 0;
-        if (rc == 0) {
-            n = free_events(events, left);
-            events = left;
-        }
+        int rc = put_next(log, false, &any, &more, &err);
+        rc = rc == 0 && !any && !is_due ? look(log, &err) : rc;
         pthread_mutex_lock(&log->lock);
-        log->n_written += n;
-        pthread_cond_broadcast(&log->idle);
+        log->is_working = false;
+        log->seq_there = log->mark.seq;
         log->trouble = err;
         log->trouble.code = rc;
-        if (events != NULL) { /* what is left comes before what came meanwhile */
-            log_event **last = &events->next;
-            while (*last != NULL) {
-                last = &(*last)->next;
-            }
-            *last = log->first;
-            log->end = log->first == NULL ? last : log->end;
-            log->first = events;
-        }
-        if (rc == STK_E_BUSY) {
-            log->fence = err;
-        } else if (rc < 0 && !log->is_over) {
+        log->fence = rc == STK_E_BUSY ? err : log->fence;
+        log->is_done = is_last && rc == 0 && !more;
+        pthread_cond_broadcast(&log->idle);
+        if (rc < 0 && rc != STK_E_BUSY && !log->is_over) {
             (void)wait_some(log, AGAIN_S);
-        } else if (rc < 0) {
-            break;
         }
     }
-    log->is_busy = false;
-    pthread_cond_broadcast(&log->idle);
     pthread_mutex_unlock(&log->lock);
     return NULL;
 }
 
 /* --- for the engine --- */
 
-void stk_remote_log_add(stk_remote_log *log, const stk_event_row *row)
+void stk_remote_log_told(stk_remote_log *log, int64_t seq)
 {
-    size_t n = row->data == NULL ? 0 : strlen(row->data) + 1;
-    log_event *e = malloc(sizeof *e + n);
-    if (e == NULL) { /* a log without it would not be true: none from here on */
-        pthread_mutex_lock(&log->lock);
-        (void)stk_err_set(&log->fence, STK_E_NOMEM, "no memory for the log of run %s", log->run);
-        pthread_mutex_unlock(&log->lock);
-        return;
-    }
-    *e = (log_event){.row = *row};
-    if (n > 0) {
-        e->row.data = memcpy((char *)(e + 1), row->data, n);
-    }
     pthread_mutex_lock(&log->lock);
-    *log->end = e;
-    log->end = &e->next;
-    log->n_added++;
-    log->is_busy = true;
+    log->seq_told = seq > log->seq_told ? seq : log->seq_told;
     pthread_cond_signal(&log->wake);
     pthread_mutex_unlock(&log->lock);
 }
@@ -340,12 +314,12 @@ int stk_remote_log_wait(stk_remote_log *log, int64_t most_ms, stk_err *err)
     struct timespec until = after(most_ms);
     int sys = 0;
     pthread_mutex_lock(&log->lock);
-    uint64_t all = log->n_added;
-    while (log->n_written < all && log->fence.code == 0 && log->trouble.code == 0 &&
+    int64_t all = log->seq_told;
+    while (log->seq_there < all && log->fence.code == 0 && log->trouble.code == 0 &&
            !log->is_over && sys == 0) {
         sys = pthread_cond_timedwait(&log->idle, &log->lock, &until);
     }
-    bool is_there = log->n_written >= all;
+    bool is_there = log->seq_there >= all;
     stk_err trouble = log->fence.code != 0 ? log->fence : log->trouble;
     pthread_mutex_unlock(&log->lock);
     if (trouble.code == STK_E_BUSY) {
@@ -376,7 +350,6 @@ int stk_remote_log_check(stk_remote_log *log, stk_err *err)
 
 static void free_log(stk_remote_log *log)
 {
-    (void)free_events(log->first, NULL);
     stk_map_done(&log->known);
     stk_arena_free(log->arena);
     stk_store_close(log->store);
@@ -393,15 +366,17 @@ int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err)
     struct timespec until = after(timeout_ms);
     struct timespec soon = after(timeout_ms < END_S * 1000 ? timeout_ms : END_S * 1000);
     pthread_mutex_lock(&log->lock);
-    while (log->is_busy && log->fence.code == 0 && rc == 0) {
+    log->is_ending = true;
+    pthread_cond_signal(&log->wake);
+    while (!log->is_done && log->fence.code == 0 && rc == 0) {
         rc = pthread_cond_timedwait(&log->idle, &log->lock, log->trouble.code < 0 ? &soon : &until);
     }
     log->is_over = true;
-    if (log->is_busy || log->is_looking) {
+    if (log->is_working) {
         stk_share_cancel(log->share);
     }
     pthread_cond_signal(&log->wake);
-    bool is_late = log->first != NULL || log->is_busy;
+    bool is_late = log->seq_told > log->seq_there || (!log->is_done && log->fence.code == 0);
     stk_err trouble = log->fence.code != 0 ? log->fence : log->trouble;
     pthread_mutex_unlock(&log->lock);
     (void)pthread_join(log->thread, NULL);
@@ -448,45 +423,48 @@ static int put_spec(const stk_remote_log *log, const stk_remote_log_config *c, s
     return rc < 0 ? rc : stk_share_put(log->share, key, json, len, false, err);
 }
 
-static int add_old(void *arg, const stk_event_row *row)
-{
-    stk_remote_log_add(arg, row);
-    return 0;
-}
-
 /* The batch that says so, with everything that the log lacks: of our own last engine, or all. */
 static int take(stk_remote_log *log, const stk_remote_log_config *c, stk_err *err)
 {
-    log_event *left = NULL;
+    bool any = false, more = true;
     int rc = stk_remote_mark_read(log->store, c->run, &log->mark, err);
     rc = rc < 0 ? rc : stk_remote_log_skip_own(log->share, log->store, c->run, &log->mark, err);
     bool is_new = log->mark.n < 0;
     rc = rc < 0 ? rc : new_owner(&log->mark, err);
     log->mark.epoch++;
     rc = rc < 0 || !is_new ? rc : put_spec(log, c, err);
-    rc = rc < 0 ? rc : stk_store_events(log->store, c->run, log->mark.seq, add_old, log, err);
-    log_event *events = log->first;
-    log->first = NULL;
-    log->end = &log->first;
-    log->n_added = 0;
-    do {
-        rc = rc < 0 ? rc : put_events(log, events, &left, err);
-        (void)free_events(events, rc < 0 ? NULL : left);
-        events = left;
-    } while (rc == 0 && events != NULL);
+    for (bool is_first = true; rc == 0 && more; is_first = false) {
+        rc = put_next(log, is_first, &any, &more, err);
+    }
     return rc < 0 ? rc : put_run(log, c, err);
 }
 
-int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err)
+static int new_log(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err)
 {
     stk_remote_log *log = calloc(1, sizeof *log);
     if (log == NULL) {
         return nomem(err);
     }
     log->arena = stk_arena_new(0);
-    log->end = &log->first;
     find_names(log);
     (void)snprintf(log->run, sizeof log->run, "%s", config->run);
+    int rc = log->arena == NULL ? nomem(err) : stk_share_open(config->share_url, &log->share, err);
+    rc = rc < 0 ? rc : stk_store_open(stk_store_path(config->store), 0, &log->store, err);
+    if (rc < 0) {
+        free_log(log);
+        return rc;
+    }
+    *ret = log;
+    return 0;
+}
+
+int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err)
+{
+    stk_remote_log *log = NULL;
+    int rc = new_log(config, &log, err);
+    if (rc < 0) {
+        return rc;
+    }
     (void)pthread_mutex_init(&log->lock, NULL);
     pthread_condattr_t attr; /* a clock that is set doesn't lengthen a wait */
     (void)pthread_condattr_init(&attr);
@@ -494,10 +472,8 @@ int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **re
     (void)pthread_cond_init(&log->wake, &attr);
     (void)pthread_cond_init(&log->idle, &attr);
     (void)pthread_condattr_destroy(&attr);
-    int rc = log->arena == NULL ? nomem(err) : stk_share_open(config->share_url, &log->share, err);
-    rc = rc < 0 ? rc : stk_store_open(stk_store_path(config->store), 0, &log->store, err);
-    rc = rc < 0 ? rc : take(log, config, err);
-    log->is_busy = false;
+    rc = take(log, config, err);
+    log->seq_told = log->seq_there = log->mark.seq;
     int sys = rc < 0 ? 0 : pthread_create(&log->thread, NULL, write_log, log);
     rc = sys != 0 ? stk_err_sys(err, STK_E_SYS, sys, "starting a thread") : rc;
     if (rc < 0) {
@@ -506,4 +482,64 @@ int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **re
     }
     *ret = log;
     return 0;
+}
+
+/* --- without an engine --- */
+
+static int is_it_over(void *arg, const stk_event_row *row)
+{
+    bool *over = arg;
+    *over = row->kind == STK_EV_RUN_ENDED || (*over && row->kind != STK_EV_RUN_STARTED);
+    return 0;
+}
+
+bool stk_remote_log_is_shared(stk_store *store, const char *run)
+{
+    remote_mark mark;
+    return stk_remote_mark_read(store, run, &mark, NULL) < 0 || mark.n >= 0;
+}
+
+int stk_remote_log_may_add(stk_store *store, const char *run, stk_err *err)
+{
+    remote_mark mark;
+    bool over = false;
+    int rc = stk_remote_mark_read(store, run, &mark, err);
+    if (rc < 0 || mark.n < 0 || mark.owner[0] != '\0') { /* not shared, or ours */
+        return rc;
+    }
+    rc = stk_store_events(store, run, 0, is_it_over, &over, err);
+    if (rc < 0 || over) {
+        return rc;
+    }
+    stk_err_set(err, STK_E_BUSY, "run %s is another machine's, and hasn't ended", run);
+    stk_err_hint(err,
+                 "do it on the machine that runs it, or take the run over with 'stoker resume'");
+    return STK_E_BUSY;
+}
+
+int stk_remote_log_publish(const stk_remote_log_config *config, stk_err *err)
+{
+    stk_remote_log *log = NULL;
+    STK_FD_AUTO lock = -1;
+    bool any = false, more = true;
+    int rc = stk_store_lock_run(config->store, config->run, &lock, err);
+    if (rc == STK_E_BUSY) { /* its engine is here, and looks for what others add */
+        return 0;
+    }
+    rc = rc < 0 ? rc : stk_remote_log_may_add(config->store, config->run, err);
+    rc = rc < 0 ? rc : new_log(config, &log, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = stk_remote_mark_read(log->store, log->run, &log->mark, err);
+    bool is_shared = rc == 0 && log->mark.n >= 0;
+    rc = rc < 0 || !is_shared
+             ? rc
+             : stk_remote_log_skip_own(log->share, log->store, log->run, &log->mark, err);
+    rc = rc < 0 || log->mark.owner[0] != '\0' ? rc : new_owner(&log->mark, err);
+    while (rc == 0 && is_shared && more) {
+        rc = put_next(log, false, &any, &more, err);
+    }
+    free_log(log);
+    return rc;
 }

@@ -29,9 +29,10 @@ typedef struct stk_remote_log_config {
  * one's log is to be brought here before (stk_remote_log_bring). STK_E_BUSY: another engine was
  * quicker. */
 int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err);
-/* One committed event; copied, never waits. */
-void stk_remote_log_add(stk_remote_log *log, const stk_event_row *row);
-/* Waits until everything that was added before is in the share, at most for most_ms: what is done
+/* Events up to this one are on record: never waits. What other processes put on record of the run
+ * (tags) goes along; without news it is looked for every 10 seconds. */
+void stk_remote_log_told(stk_remote_log *log, int64_t seq);
+/* Waits until everything that was told of before is in the share, at most for most_ms: what is done
  * to a job after that is done by the one engine that the run has. STK_E_BUSY: not yet, or not any
  * more (as below); STK_E_ENV, STK_E_FULL: it can't be put there. Any thread. */
 int stk_remote_log_wait(stk_remote_log *log, int64_t most_ms, stk_err *err);
@@ -41,6 +42,15 @@ int stk_remote_log_check(stk_remote_log *log, stk_err *err);
 /* Waits until all is there, at most timeout_ms, of a share that fails a moment only, and frees;
  * NULL is fine. STK_E_ENV: the log lacks something. */
 int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err);
+
+/* Is the run in a share, as far as this store knows? */
+bool stk_remote_log_is_shared(stk_store *store, const char *run);
+/* May something be added here to a run without an engine here (a tag, metadata)? STK_E_BUSY, with a
+ * sentence: another machine's engine has it. */
+int stk_remote_log_may_add(stk_store *store, const char *run, stk_err *err);
+/* And to its log, what was added. Nothing where an engine here has the run, as that does it, and
+ * where the run is in no share. STK_E_BUSY: another machine has gone on with it. */
+int stk_remote_log_publish(const stk_remote_log_config *config, stk_err *err);
 
 typedef struct stk_remote_run {
     const char *id, *name, *pipeline;
@@ -55,8 +65,8 @@ int stk_remote_log_runs(const char *share_url, stk_arena *arena, stk_remote_run 
  * absent ones). `run`: an id, its unique beginning, a name or "latest"; ret_id gets the id.
  * STK_E_NOT_FOUND; STK_E_BUSY: here are events that the share hasn't, and there are others in their
  * place. */
-int stk_remote_log_bring(const char *share_url, const char *run, stk_store *store, char ret_id[40],
-                         stk_err *err);
+int stk_remote_log_bring(const char *share_url, const char *run, stk_store *store, bool with_cache,
+                         char ret_id[40], stk_err *err);
 /* Of such a run the files of all attempts that have ended: logs, results, cards. */
 int stk_remote_log_bring_files(const char *share_url, const char *run, stk_store *store,
                                stk_err *err);

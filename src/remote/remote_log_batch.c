@@ -64,7 +64,53 @@ void stk_remote_log_key(const char *run, int64_t n, char ret[200])
     (void)snprintf(ret, 200, "runs/%s/log/%012lld.jsonl", run, (long long)n);
 }
 
-int stk_remote_batch_put_event(stk_buf *buf, const stk_event_row *row)
+static void put_json(stk_buf *buf, const char *key, const char *json)
+{
+    if (json != NULL) {
+        stk_json_put_key(buf, key);
+        stk_buf_text(buf, json);
+    }
+}
+
+/* As a member of the event's line; nothing where the store has it no more. */
+static int put_cache(stk_buf *buf, stk_store *store, const stk_event_row *row, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json doc;
+    stk_cache_row entry;
+    bool may = row->kind == STK_EV_TASK_SUCCEEDED || row->kind == STK_EV_TASK_CACHED;
+    if (!may || row->data == NULL) {
+        return 0;
+    }
+    int rc = arena == NULL ? nomem(err)
+                           : stk_json_parse(row->data, strlen(row->data), "event", &line_limits,
+                                            arena, &doc, err);
+    const char *key = rc < 0 ? NULL : stk_json_text(stk_json_get(&doc, "key"));
+    if (key == NULL) {
+        return rc;
+    }
+    rc = stk_store_cache_read(store, key, arena, &entry, err);
+    if (rc < 0) {
+        return rc == STK_E_NOT_FOUND ? 0 : rc;
+    }
+    stk_json_put_key(buf, "cache");
+    stk_buf_char(buf, '{');
+    stk_json_put_text(buf, "key", key);
+    stk_json_put_text(buf, "pipeline", entry.pipeline);
+    stk_json_put_text(buf, "step", entry.step);
+    stk_json_put_text(buf, "run", entry.run);
+    stk_json_put_int(buf, "task", entry.task);
+    stk_json_put_int(buf, "created_ms", entry.created_ms);
+    put_json(buf, "parts", entry.parts);
+    put_json(buf, "outputs", entry.outputs);
+    put_json(buf, "metadata", entry.metadata);
+    put_json(buf, "seen", entry.seen);
+    stk_buf_char(buf, '}');
+    return 0;
+}
+
+int stk_remote_batch_put_event(stk_buf *buf, stk_store *store, const stk_event_row *row,
+                               stk_err *err)
 {
     stk_buf_char(buf, '{');
     stk_json_put_int(buf, "seq", row->seq);
@@ -74,11 +120,10 @@ int stk_remote_batch_put_event(stk_buf *buf, const stk_event_row *row)
         stk_json_put_int(buf, "task", row->task);
         stk_json_put_int(buf, "attempt", row->attempt);
     }
-    if (row->data != NULL) {
-        stk_json_put_key(buf, "data");
-        stk_buf_text(buf, row->data);
-    }
-    return stk_buf_text(buf, "}\n");
+    put_json(buf, "data", row->data);
+    int rc = put_cache(buf, store, row, err);
+    stk_buf_text(buf, "}\n");
+    return rc;
 }
 
 int stk_remote_batch_read(stk_share *share, const char *run, int64_t n, stk_arena *arena,

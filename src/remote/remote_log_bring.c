@@ -137,6 +137,9 @@ typedef struct bringer {
     uint32_t n, cap;
     stk_ref_row *refs;
     uint32_t n_refs, cap_refs;
+    bool with_cache;
+    stk_cache_row *cache;
+    uint32_t n_cache, cap_cache;
     stk_err *err;
 } bringer;
 
@@ -181,6 +184,41 @@ static int add_refs(bringer *b, uint32_t task, const stk_json *data)
     return rc == 0 && items != NULL ? add_ref(b, task, "next.items", items) : rc;
 }
 
+static const char *dump(const stk_json *doc, const char *key, stk_arena *arena)
+{
+    const stk_json *value = stk_json_get(doc, key);
+    return value == NULL ? NULL : stk_json_dump_in(value, arena);
+}
+
+/* As if the step had run here. */
+static int add_cache(bringer *b, const stk_json *doc)
+{
+    int64_t task = 0;
+    stk_cache_row row = {.key = stk_json_text(stk_json_get(doc, "key")),
+                         .pipeline = stk_json_text(stk_json_get(doc, "pipeline")),
+                         .step = stk_json_text(stk_json_get(doc, "step")),
+                         .run = stk_json_text(stk_json_get(doc, "run")),
+                         .parts = dump(doc, "parts", b->arena),
+                         .outputs = dump(doc, "outputs", b->arena),
+                         .metadata = dump(doc, "metadata", b->arena),
+                         .seen = dump(doc, "seen", b->arena)};
+    (void)stk_json_int(stk_json_get(doc, "task"), &task);
+    (void)stk_json_int(stk_json_get(doc, "created_ms"), &row.created_ms);
+    row.task = (uint32_t)task;
+    if (!b->with_cache || row.key == NULL || row.pipeline == NULL || row.step == NULL ||
+        row.run == NULL || row.parts == NULL || row.outputs == NULL) {
+        return 0;
+    }
+    stk_cache_row *rows =
+        stk_arena_grow(b->arena, b->cache, b->n_cache, sizeof *rows, &b->cap_cache);
+    if (rows == NULL) {
+        return nomem(b->err);
+    }
+    b->cache = rows;
+    rows[b->n_cache++] = row;
+    return 0;
+}
+
 static int add_event(bringer *b, const char *line, size_t len)
 {
     static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES * 4, STK_LIMIT_RESULT_NODES,
@@ -212,12 +250,18 @@ static int add_event(bringer *b, const char *line, size_t len)
                            .data = data == NULL ? NULL : stk_json_dump_in(data, b->arena)};
     (void)stk_json_int(stk_json_get(&doc, "at_ms"), &row->time_ms);
     bool has_outputs = kind == STK_EV_TASK_SUCCEEDED || kind == STK_EV_TASK_CACHED;
-    return has_outputs && data != NULL ? add_refs(b, row->task, data) : 0;
+    rc = has_outputs && data != NULL ? add_refs(b, row->task, data) : 0;
+    return rc < 0 ? rc : add_cache(b, stk_json_get(&doc, "cache"));
 }
 
 static int commit(bringer *b, int64_t *seq)
 {
-    stk_commit c = {.events = b->events, .n_events = b->n, .refs = b->refs, .n_refs = b->n_refs};
+    stk_commit c = {.events = b->events,
+                    .n_events = b->n,
+                    .refs = b->refs,
+                    .n_refs = b->n_refs,
+                    .cache = b->cache,
+                    .n_cache = b->n_cache};
     int rc = b->n == 0 ? 0 : stk_store_commit(b->store, b->run, &c, b->err);
     *seq = rc == 0 && b->n > 0 ? b->events[b->n - 1].seq : *seq;
     return rc;
@@ -237,8 +281,12 @@ static int bring_batch(bringer *b, remote_mark *mark)
     remote_batch batch;
     const char *lines = NULL;
     int64_t here = mark->seq;
-    *b = (bringer){
-        .store = b->store, .share = b->share, .run = b->run, .arena = arena, .err = b->err};
+    *b = (bringer){.store = b->store,
+                   .share = b->share,
+                   .run = b->run,
+                   .arena = arena,
+                   .with_cache = b->with_cache,
+                   .err = b->err};
     int rc = arena == NULL ? nomem(b->err)
                            : stk_remote_batch_read(b->share, b->run, mark->n + 1, arena, &batch,
                                                    &lines, b->err);
@@ -269,13 +317,15 @@ static int bring_batch(bringer *b, remote_mark *mark)
     return rc < 0 ? rc : stk_remote_mark_write(b->store, b->run, mark, b->err);
 }
 
-static int bring(stk_share *share, const stk_remote_run *run, stk_store *store, stk_err *err)
+static int bring(stk_share *share, const stk_remote_run *run, stk_store *store, bool with_cache,
+                 stk_err *err)
 {
     char key[200];
     bool is_new = false;
     remote_mark mark;
     STK_BUF_AUTO spec = STK_BUF_INIT(SPEC_BYTES);
-    bringer b = {.store = store, .share = share, .run = run->id, .err = err};
+    bringer b = {
+        .store = store, .share = share, .run = run->id, .with_cache = with_cache, .err = err};
     (void)snprintf(key, sizeof key, "runs/%s/spec.json", run->id);
     int rc = stk_share_get(share, key, &spec, err);
     rc = rc < 0 ? rc
@@ -289,15 +339,15 @@ static int bring(stk_share *share, const stk_remote_run *run, stk_store *store, 
     return rc == STK_E_NOT_FOUND ? 0 : rc;
 }
 
-int stk_remote_log_bring(const char *share_url, const char *run, stk_store *store, char ret_id[40],
-                         stk_err *err)
+int stk_remote_log_bring(const char *share_url, const char *run, stk_store *store, bool with_cache,
+                         char ret_id[40], stk_err *err)
 {
     stk_share *share = NULL;
     stk_remote_run found;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     int rc = arena == NULL ? nomem(err) : stk_share_open(share_url, &share, err);
     rc = rc < 0 ? rc : resolve(share, run, arena, &found, err);
-    rc = rc < 0 ? rc : bring(share, &found, store, err);
+    rc = rc < 0 ? rc : bring(share, &found, store, with_cache, err);
     if (rc == 0) {
         (void)snprintf(ret_id, 40, "%s", found.id);
     }

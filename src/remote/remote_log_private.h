@@ -34,7 +34,8 @@ typedef struct remote_batch {
 /* STK_E_NOT_FOUND: there is no batch n (yet). Its lines are in `arena`. */
 int stk_remote_batch_read(stk_share *share, const char *run, int64_t n, stk_arena *arena,
                           remote_batch *ret, const char **ret_lines, stk_err *err);
-/* Events of a store behind a number, each a line of a batch. */
-int stk_remote_batch_put_event(stk_buf *buf, const stk_event_row *row);
+/* A line of a batch: an event, and the cache entry that it speaks of. */
+int stk_remote_batch_put_event(stk_buf *buf, stk_store *store, const stk_event_row *row,
+                               stk_err *err);
 
 #endif

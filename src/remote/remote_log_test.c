@@ -77,7 +77,7 @@ static void happen(fixture *f, int i, stk_remote_log *log, stk_event_kind kind, 
     stk_commit commit = {.events = &row, .n_events = 1};
     OK(stk_store_commit(f->stores[i], f->run, &commit, &err));
     if (log != NULL) {
-        stk_remote_log_add(log, &row);
+        stk_remote_log_told(log, row.seq);
     }
 }
 
@@ -108,7 +108,7 @@ static void bring(fixture *f, int i, const char *name)
 {
     stk_err err = {0};
     char id[40];
-    int rc = stk_remote_log_bring(f->share, name, f->stores[i], id, &err);
+    int rc = stk_remote_log_bring(f->share, name, f->stores[i], true, id, &err);
     if (rc < 0) {
         fail_msg("%s", err.text);
     }
@@ -174,7 +174,7 @@ static void test_read(void **state)
     assert_int_equal(n, 1);
     assert_string_equal(runs[0].pipeline, "p");
     char id[40];
-    assert_int_equal(stk_remote_log_bring(f->share, "nobody", f->stores[1], id, &err),
+    assert_int_equal(stk_remote_log_bring(f->share, "nobody", f->stores[1], true, id, &err),
                      STK_E_NOT_FOUND);
 }
 
@@ -205,7 +205,8 @@ static void test_fence(void **state)
     close_log(new);
     /* The first machine sees that its own record isn't the run's. */
     char id[40];
-    assert_int_equal(stk_remote_log_bring(f->share, f->run, f->stores[0], id, &err), STK_E_BUSY);
+    assert_int_equal(stk_remote_log_bring(f->share, f->run, f->stores[0], true, id, &err),
+                     STK_E_BUSY);
     assert_non_null(strstr(err.text, "never saw"));
 }
 
@@ -273,6 +274,106 @@ static void test_back(void **state)
     assert_int_equal(here.n, 7);
 }
 
+/* What others put on record of the run goes along: during it, at its end, and after it. */
+static void test_added(void **state)
+{
+    fixture *f = *state;
+    stk_err err = {0};
+    stk_remote_log_config config = {.store = f->stores[0], .share_url = f->share, .run = f->run};
+    stk_remote_log *log = open_log(f, 0);
+    begin(f, log);
+    OK(stk_store_tag_run(f->stores[0], f->run, "[]", "[\"during\"]", 7, &err));
+    happen(f, 0, log, STK_EV_RUN_ENDED, UINT32_MAX, "{\"status\":\"succeeded\"}");
+    OK(stk_store_tag_run(f->stores[0], f->run, "[\"during\"]", "[\"end\"]", 8, &err));
+    OK(stk_remote_log_publish(&config, &err)); /* it has an engine: that does it */
+    close_log(log);
+    bring(f, 1, f->run);
+    seen here = events_of(f, 0), other = events_of(f, 1);
+    assert_string_equal(here.text, other.text);
+    assert_int_equal(other.n, 6);
+    close(f->lock);
+    f->lock = -1;
+    OK(stk_store_tag_run(f->stores[0], f->run, "[\"end\"]", "[\"after\"]", 9, &err));
+    OK(stk_remote_log_may_add(f->stores[0], f->run, &err));
+    OK(stk_remote_log_publish(&config, &err));
+    OK(stk_remote_log_publish(&config, &err)); /* nothing new */
+    bring(f, 1, f->run);
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_run_row *rows = NULL;
+    uint32_t n = 0;
+    OK(stk_store_list_runs(f->stores[1], NULL, "[\"after\"]", 10, arena, &rows, &n, &err));
+    assert_int_equal(n, 1);
+    /* there, too, as it has ended; then the first machine isn't up to date */
+    config.store = f->stores[1];
+    OK(stk_store_tag_run(f->stores[1], f->run, "[\"after\"]", "[\"there\"]", 10, &err));
+    OK(stk_remote_log_publish(&config, &err));
+    config.store = f->stores[0];
+    OK(stk_store_tag_run(f->stores[0], f->run, "[\"after\"]", "[\"late\"]", 10, &err));
+    assert_int_equal(stk_remote_log_publish(&config, &err), STK_E_BUSY);
+}
+
+/* A run that another machine's engine has is not to be fenced by a tag. */
+static void test_not_added(void **state)
+{
+    fixture *f = *state;
+    stk_err err = {0};
+    stk_remote_log *log = open_log(f, 0);
+    begin(f, log);
+    stk_err wait = {0};
+    OK(stk_remote_log_wait(log, 20000, &wait));
+    bring(f, 1, f->run);
+    assert_int_equal(stk_remote_log_may_add(f->stores[1], f->run, &err), STK_E_BUSY);
+    stk_remote_log_config config = {.store = f->stores[1], .share_url = f->share, .run = f->run};
+    assert_int_equal(stk_remote_log_publish(&config, &err), STK_E_BUSY);
+    OK(stk_remote_log_check(log, &err));
+    close_log(log);
+}
+
+/* Steps that were run there are cached here, where the run is taken over; to be read, they aren't.
+ */
+static void test_cache(void **state)
+{
+    fixture *f = *state;
+    stk_err err = {0};
+    stk_cache_row got, row = {.key = "aa11",
+                              .pipeline = "p",
+                              .step = "s",
+                              .parts = "{\"code\":\"1\"}",
+                              .run = f->run,
+                              .task = 3,
+                              .created_ms = 77,
+                              .outputs = "{\"m\":1.50}",
+                              .seen = "{\"/a.py\":\"\"}"};
+    stk_event_row event = {.kind = STK_EV_TASK_SUCCEEDED,
+                           .task = 3,
+                           .attempt = 1,
+                           .data = "{\"outputs\":{},\"key\":\"aa11\"}"};
+    stk_commit commit = {.events = &event, .n_events = 1, .cache = &row, .n_cache = 1};
+    stk_remote_log *log = open_log(f, 0);
+    OK(stk_store_commit(f->stores[0], f->run, &commit, &err));
+    stk_remote_log_told(log, event.seq);
+    close_log(log);
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    char id[40], path[100];
+    stk_store *reader = NULL;
+    (void)snprintf(path, sizeof path, "%s/reader", f->root);
+    OK(stk_store_open(path, STK_STORE_CREATE, &reader, &err));
+    OK(stk_remote_log_bring(f->share, f->run, reader, false, id, &err));
+    assert_int_equal(stk_store_cache_read(reader, "aa11", arena, &got, &err), STK_E_NOT_FOUND);
+    stk_store_close(reader);
+    bring(f, 1, f->run);
+    OK(stk_store_cache_read(f->stores[1], "aa11", arena, &got, &err));
+    assert_string_equal(got.run, f->run);
+    assert_string_equal(got.pipeline, "p");
+    assert_string_equal(got.step, "s");
+    assert_string_equal(got.parts, row.parts);
+    assert_string_equal(got.outputs, row.outputs);
+    assert_null(got.metadata);
+    assert_string_equal(got.seen, row.seen);
+    assert_int_equal(got.task, 3);
+    assert_int_equal(got.created_ms, 77);
+}
+
 typedef struct racer {
     fixture *f;
     int i, rc;
@@ -338,6 +439,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_same_machine, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost_mark, setup, teardown),
         cmocka_unit_test_setup_teardown(test_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_added, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_not_added, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cache, setup, teardown),
         cmocka_unit_test_setup_teardown(test_race, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

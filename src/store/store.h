@@ -164,6 +164,9 @@ int stk_store_peak(stk_store *store, const char *pipeline, const char *step, int
  * artifacts still exist. */
 int stk_store_cache_get(stk_store *store, const char *key, stk_arena *arena, stk_cache_row *ret_row,
                         stk_err *err);
+/* The same for who only tells of it: gc may take what it names. */
+int stk_store_cache_read(stk_store *store, const char *key, stk_arena *arena,
+                         stk_cache_row *ret_row, stk_err *err);
 /* The parts (JSON) of the newest entry of (pipeline, step), or NULL. */
 const char *stk_store_cache_last_parts(stk_store *store, const char *pipeline, const char *step,
                                        stk_arena *arena);

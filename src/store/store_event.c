@@ -336,16 +336,9 @@ int stk_store_events(stk_store *store, const char *run, int64_t after,
 
 /* --- cache --- */
 
-int stk_store_cache_get(stk_store *store, const char *key, stk_arena *arena, stk_cache_row *ret_row,
-                        stk_err *err)
+int stk_store_cache_read(stk_store *store, const char *key, stk_arena *arena,
+                         stk_cache_row *ret_row, stk_err *err)
 {
-    /* Held from a hit until the commit that names it, so that gc doesn't take it in between. */
-    bool had_use = store->in_use;
-    int code = stk_store_use_begin(store, err);
-    if (code != 0) {
-        return code;
-    }
-    stk_store_read_begin(store);
     sqlite3_stmt *stmt = store->stmts[STK_SQL_CACHE_GET];
     bind_text(stmt, 1, key);
     int rc = sqlite3_step(stmt);
@@ -367,10 +360,24 @@ int stk_store_cache_get(stk_store *store, const char *key, stk_arena *arena, stk
             *ret_row = row;
         }
     }
-    code = rc == SQLITE_ROW    ? 0
-           : rc == SQLITE_DONE ? STK_E_NOT_FOUND
-                               : stk_store_sql_err(store, rc, err, "asking the cache");
+    int code = rc == SQLITE_ROW    ? 0
+               : rc == SQLITE_DONE ? STK_E_NOT_FOUND
+                                   : stk_store_sql_err(store, rc, err, "asking the cache");
     (void)sqlite3_reset(stmt);
+    return code;
+}
+
+int stk_store_cache_get(stk_store *store, const char *key, stk_arena *arena, stk_cache_row *ret_row,
+                        stk_err *err)
+{
+    /* Held from a hit until the commit that names it, so that gc doesn't take it in between. */
+    bool had_use = store->in_use;
+    int code = stk_store_use_begin(store, err);
+    if (code != 0) {
+        return code;
+    }
+    stk_store_read_begin(store);
+    code = stk_store_cache_read(store, key, arena, ret_row, err);
     if (code != 0 && !had_use) {
         stk_store_use_end(store);
     }

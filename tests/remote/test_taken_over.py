@@ -115,7 +115,11 @@ def test_taken_over_after_its_engine_died(
         shown = show(project, run)
         assert steps(shown) == dict.fromkeys("abc", "succeeded")
         assert shown["steps"]["b"]["attempts"] == 1, "attached"
-    assert len([name for name in cluster.history if "-b-" in name]) == 1, "it ran once"
+        assert len([name for name in cluster.history if "-b-" in name]) == 1, "it ran once"
+        assert len(cluster.history) == 3
+        again = project("run", project.folder / "pipeline.yaml", "--with", "prod")
+        assert again.returncode == 0, again.stderr
+        assert steps(show(project)) == dict.fromkeys("abc", "cached"), "also what ran over there"
     assert len(cluster.history) == 3
     # where it began nobody may go on as if nothing had happened
     back = project("resume", run)
@@ -160,6 +164,40 @@ def test_to_and_fro(project: Project, cluster: Cluster, other: Machine) -> None:
     done = project("resume", run)
     assert done.returncode == 0, done.stderr
     assert len(cluster.history) == 3
+
+
+def test_tags_and_metadata_by_commands(
+    project: Project, cluster: Cluster, other: Machine
+) -> None:
+    """What is added beside the engine, or after it, is the share's too."""
+
+    def add(*words: str) -> str:
+        done = project(*words)
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    engine = project.begin("run", three(project, 2), "--with", "prod")
+    cluster.pod("-b-")
+    run = show(project)["run"]
+    add("tag", run, "--add", "during")
+    assert engine.wait(60) == 0
+    with other:
+        assert show(project, run, "--stack", "prod")["tags"] == ["during"]
+    assert add("tag", run, "--add", "after") == ""
+    assert add("metadata", f"{run}/a", '{"checked": "by hand"}') == ""
+    with other:
+        there = show(project, run, "--stack", "prod")
+        assert there["tags"] == ["during", "after"]
+        assert there["steps"]["a"]["metadata"]["checked"] == "by hand"
+    share = project.folder.parent / "share"
+    share.rename(share.with_name("away"))
+    share.write_text("no folder")
+    assert f"only this machine has what was added to run {run}: " in add("tag", run, "--add", "x")
+    share.unlink()
+    share.with_name("away").rename(share)
+    assert add("tag", run, "--add", "y") == ""
+    with other:
+        assert show(project, run, "--stack", "prod")["tags"] == ["during", "after", "x", "y"]
 
 
 def test_secrets_are_in_no_object(project: Project, cluster: Cluster) -> None:
