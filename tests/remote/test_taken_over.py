@@ -117,7 +117,7 @@ def test_taken_over_after_its_engine_died(
         assert shown["steps"]["b"]["attempts"] == 1, "attached"
         assert len([name for name in cluster.history if "-b-" in name]) == 1, "it ran once"
         assert len(cluster.history) == 3
-        again = project("run", project.folder / "pipeline.yaml", "--with", "prod")
+        again = project("run", project.folder / "p.json", "--with", "prod")
         assert again.returncode == 0, again.stderr
         assert steps(show(project)) == dict.fromkeys("abc", "cached"), "also what ran over there"
     assert len(cluster.history) == 3
@@ -166,9 +166,7 @@ def test_to_and_fro(project: Project, cluster: Cluster, other: Machine) -> None:
     assert len(cluster.history) == 3
 
 
-def test_tags_and_metadata_by_commands(
-    project: Project, cluster: Cluster, other: Machine
-) -> None:
+def test_tags_and_metadata_by_commands(project: Project, cluster: Cluster, other: Machine) -> None:
     """What is added beside the engine, or after it, is the share's too."""
 
     def add(*words: str) -> str:
