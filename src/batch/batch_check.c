@@ -228,9 +228,7 @@ int stk_batch_check(const stk_driver_config *config,
     STK_ARENA_AUTO arena = stk_arena_new(0);
     checker c = {.say = say, .arg = arg, .arena = arena, .err = err};
     int rc = arena != NULL ? 0 : stk_err_set(err, STK_E_NOMEM, "out of memory");
-    rc = rc < 0 ? rc
-                : stk_batch_options_read(NULL, config->options, "{}", stk_batch_default, arena,
-                                         &c.options, err);
+    rc = rc < 0 ? rc : stk_batch_options_read(NULL, config->options, "{}", arena, &c.options, err);
     rc = rc < 0 ? rc : stk_aws_open(NULL, &c.aws, err);
     rc = rc < 0 ? rc : stk_aws_region(c.aws, c.region, sizeof c.region, err);
     rc = rc < 0 ? rc : stk_http_session_open(&c.session, err);

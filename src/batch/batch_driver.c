@@ -209,7 +209,7 @@ static int batch_submit(stk_driver *self, const stk_remote_job *spec, stk_err *e
                        .attach = spec->attach,
                        .look = spec->look};
     (void)snprintf(job->name, sizeof job->name, "%s", spec->name);
-    int rc = stk_batch_ask_read(&d->config, spec, NULL, stk_batch_default, arena, &job->ask, err);
+    int rc = stk_batch_ask_read(&d->config, spec, NULL, arena, &job->ask, err);
     if (rc < 0) {
         free_job(job);
         return rc;
@@ -364,7 +364,7 @@ static int64_t poll_ms(const stk_driver_config *config, int *ret_rc, stk_err *er
     stk_batch_options options;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     *ret_rc = arena != NULL
-                  ? stk_batch_options_read(NULL, config->options, "{}", NULL, arena, &options, err)
+                  ? stk_batch_options_read(NULL, config->options, "{}", arena, &options, err)
                   : stk_err_set(err, STK_E_NOMEM, "out of memory");
     double seconds = *ret_rc == 0 ? stk_batch_number(&options, "poll") : -1;
     return seconds > 0 ? (int64_t)(seconds * 1000) + 1 : LOOK_MS;
@@ -402,7 +402,7 @@ static int batch_manifest(const stk_driver_config *config, const stk_remote_job 
     if (documents == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "out of memory");
     }
-    int rc = stk_batch_ask_read(config, job, NULL, stk_batch_default, arena, &ask, err);
+    int rc = stk_batch_ask_read(config, job, NULL, arena, &ask, err);
     rc = rc < 0 ? rc : stk_batch_definition(&ask, arena, &documents[0], &name, err);
     bool array = job->is_many && job->nodes == 1 && stk_batch_whole(&ask.options, "array_min") != 0;
     rc = rc < 0  ? rc

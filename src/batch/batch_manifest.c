@@ -293,13 +293,13 @@ static int check_secrets(const stk_batch_ask *ask, stk_err *err)
 }
 
 int stk_batch_ask_read(const stk_driver_config *config, const stk_remote_job *job,
-                       const stk_batch_facts *facts, const char *(*getenv_of)(const char *name),
-                       stk_arena *arena, stk_batch_ask *ret, stk_err *err)
+                       const stk_batch_facts *facts, stk_arena *arena, stk_batch_ask *ret,
+                       stk_err *err)
 {
     static const stk_batch_facts none = {0};
     *ret = (stk_batch_ask){.config = config, .job = job, .facts = facts != NULL ? *facts : none};
-    int rc = stk_batch_options_read(job->step, job->options, config->options, getenv_of, arena,
-                                    &ret->options, err);
+    int rc =
+        stk_batch_options_read(job->step, job->options, config->options, arena, &ret->options, err);
     rc = rc < 0 ? rc : read_platform(ret, err);
     rc = rc < 0 ? rc : check_ranges(ret, err);
     rc = rc < 0 ? rc : read_sizes(ret, err);

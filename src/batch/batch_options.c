@@ -6,7 +6,6 @@
 
 #include "base/units.h"
 #include "batch/batch_private.h"
-#include "sys/metaflow.h"
 
 typedef enum { TEXT, WHOLE, NUMBER, BOOL, TEXTS, PAIRS } option_type;
 typedef enum { JOB, STACK, ELSEWHERE, REFUSED } option_how;
@@ -15,9 +14,9 @@ static const struct option {
     const char *name;
     option_type type;
     option_how how;
-    const char *variable, *text;
+    const char *text;
 } options_known[] = {
-#define X(name, type, how, variable, text) {#name, type, how, variable, text},
+#define X(name, type, how, text) {#name, type, how, text},
 #include "tbl/batch_options.def"
 #undef X
 };
@@ -172,34 +171,8 @@ static int read_layer(const char *who, const char *text, bool is_stack, stk_aren
     return rc;
 }
 
-const char *stk_batch_default(const char *name)
-{
-    return stk_metaflow_setting(name, NULL);
-}
-
-static int read_environment(const char *(*getenv_of)(const char *name), stk_arena *arena,
-                            const stk_json **ret, stk_err *err)
-{
-    STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);
-    (void)stk_buf_char(&text, '{');
-    for (size_t i = 0; i < N_OPTIONS; i++) {
-        const struct option *option = &options_known[i];
-        const char *value = option->variable != NULL ? getenv_of(option->variable) : NULL;
-        if (value == NULL || *value == 0) {
-            continue;
-        }
-        stk_json_put_key(&text, option->name);
-        /* Metaflow reads mappings in its variables as JSON. */
-        (void)(*value == '{' ? stk_buf_text(&text, value) : stk_buf_json(&text, value));
-    }
-    (void)stk_buf_char(&text, '}');
-    return text.failed ? stk_err_set(err, STK_E_NOMEM, "out of memory")
-                       : read_layer("Metaflow's environment", text.data, true, arena, ret, err);
-}
-
 int stk_batch_options_read(const char *step, const char *options, const char *stack_options,
-                           const char *(*getenv_of)(const char *name), stk_arena *arena,
-                           stk_batch_options *ret, stk_err *err)
+                           stk_arena *arena, stk_batch_options *ret, stk_err *err)
 {
     *ret = (stk_batch_options){.step = step};
     int rc = stack_options != NULL
@@ -209,14 +182,12 @@ int stk_batch_options_read(const char *step, const char *options, const char *st
     rc = rc < 0 ? rc
                 : read_layer(step != NULL ? "" : "the stack: ", options, stack_options != NULL,
                              arena, &ret->layers[0], err);
-    rc =
-        rc < 0 || getenv_of == NULL ? rc : read_environment(getenv_of, arena, &ret->layers[2], err);
     return rc;
 }
 
 const stk_json *stk_batch_option(const stk_batch_options *options, const char *name)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 2; i++) {
         const stk_json *value =
             options->layers[i] != NULL ? stk_json_get(options->layers[i], name) : NULL;
         if (value != NULL && value->kind != STK_JSON_NULL) {

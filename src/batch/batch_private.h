@@ -9,17 +9,16 @@
 
 /* --- options: batch_options.c --- */
 
-/* A step's over the stack's over Metaflow's environment. */
+/* A step's over the stack's. */
 typedef struct stk_batch_options {
-    const stk_json *layers[3]; /* objects, the first goes first; NULL: not there */
+    const stk_json *layers[2]; /* objects, the first goes first; NULL: not there */
     const char *step;
 } stk_batch_options;
 
 /* Reads and checks them: unknown names with a did-you-mean, wrong types, what Batch can't do with
- * the nearest alternative. `getenv_of` gives Metaflow's variables (NULL: none). STK_E_SPEC. */
+ * the nearest alternative. STK_E_SPEC. */
 int stk_batch_options_read(const char *step, const char *options, const char *stack_options,
-                           const char *(*getenv_of)(const char *name), stk_arena *arena,
-                           stk_batch_options *ret, stk_err *err);
+                           stk_arena *arena, stk_batch_options *ret, stk_err *err);
 /* The value, or NULL where nobody gave one. */
 const stk_json *stk_batch_option(const stk_batch_options *options, const char *name);
 const char *stk_batch_text(const stk_batch_options *options, const char *name); /* or NULL */
@@ -63,10 +62,8 @@ typedef struct stk_batch_ask {
 
 /* The checked request of a job. STK_E_SPEC. */
 int stk_batch_ask_read(const stk_driver_config *config, const stk_remote_job *job,
-                       const stk_batch_facts *facts, const char *(*getenv_of)(const char *name),
-                       stk_arena *arena, stk_batch_ask *ret, stk_err *err);
-/* The value of a variable of Metaflow's, which its configuration may have (sys/metaflow.h). */
-const char *stk_batch_default(const char *name);
+                       const stk_batch_facts *facts, stk_arena *arena, stk_batch_ask *ret,
+                       stk_err *err);
 /* RegisterJobDefinition; *ret_name is "stoker-<32 digits of its digest>". */
 int stk_batch_definition(const stk_batch_ask *ask, stk_arena *arena, const char **ret_request,
                          const char **ret_name, stk_err *err);

@@ -209,8 +209,8 @@ static void with_queue(batch_job *job)
         stk_batch_fail(job, STK_FAIL_RESOURCES,
                        "queue '%s' is disabled and takes no jobs; enable it or name another one",
                        queue->name);
-    } else if (stk_batch_ask_read(&job->driver->config, job->spec, &facts, stk_batch_default,
-                                  job->arena, &job->ask, &err) < 0) {
+    } else if (stk_batch_ask_read(&job->driver->config, job->spec, &facts, job->arena, &job->ask,
+                                  &err) < 0) {
         stk_batch_fail(job, STK_FAIL_RESOURCES, "%s", err.text);
     } else if (!stk_batch_can_hold(queue->environments, queue->n_environments, &job->ask, text,
                                    sizeof text)) {

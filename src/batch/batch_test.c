@@ -29,25 +29,11 @@ typedef struct ask_case {
 
 #define NOTHING .cpu_milli = -1, .memory_bytes = -1, .gpu_count = -1, .gpu_memory_bytes = -1
 
-static const char *no_variables(const char *name)
-{
-    (void)name;
-    return NULL;
-}
-
-static const char *metaflow(const char *name)
-{
-    return strcmp(name, "METAFLOW_BATCH_JOB_QUEUE") == 0          ? "from-metaflow"
-           : strcmp(name, "METAFLOW_ECS_S3_ACCESS_IAM_ROLE") == 0 ? "arn:aws:iam::1:role/s3"
-           : strcmp(name, "METAFLOW_BATCH_DEFAULT_TAGS") == 0     ? "{\"team\": \"ml\"}"
-                                                                  : NULL;
-}
-
 static stk_driver_config config;
 static stk_remote_job job;
 
-static int make(const ask_case *c, const char *(*getenv_of)(const char *), stk_arena *arena,
-                const char **definition, const char **submit, stk_err *err)
+static int make(const ask_case *c, stk_arena *arena, const char **definition, const char **submit,
+                stk_err *err)
 {
     stk_batch_ask ask;
     const char *name;
@@ -76,7 +62,7 @@ static int make(const ask_case *c, const char *(*getenv_of)(const char *), stk_a
                            .carry_at = "/stoker",
                            .nodes = c->nodes > 0 ? c->nodes : 1,
                            .timeout_ms = c->timeout_ms};
-    int rc = stk_batch_ask_read(&config, &job, &c->facts, getenv_of, arena, &ask, err);
+    int rc = stk_batch_ask_read(&config, &job, &c->facts, arena, &ask, err);
     rc = rc < 0 ? rc : stk_batch_definition(&ask, arena, definition, &name, err);
     return rc < 0 ? rc : stk_batch_submit(&ask, name, arena, submit, err);
 }
@@ -202,7 +188,7 @@ static void asked(void **state)
         const char *definition = NULL, *submit = NULL;
         STK_ARENA_AUTO arena = stk_arena_new(0);
         stk_err err = {0};
-        if (make(&cases[i].ask, no_variables, arena, &definition, &submit, &err) < 0) {
+        if (make(&cases[i].ask, arena, &definition, &submit, &err) < 0) {
             fail_msg("case %zu: %s", i, err.text);
         }
         for (size_t k = 0; k < 4 && cases[i].definition[k] != NULL; k++) {
@@ -273,7 +259,7 @@ static void refused(void **state)
         const char *definition = NULL, *submit = NULL;
         STK_ARENA_AUTO arena = stk_arena_new(0);
         stk_err err = {0};
-        int rc = make(&cases[i].ask, no_variables, arena, &definition, &submit, &err);
+        int rc = make(&cases[i].ask, arena, &definition, &submit, &err);
         if (strcmp(cases[i].says, "SAME") == 0) { /* a step's options come with the stack's */
             assert_int_equal(rc, 0);
             continue;
@@ -308,27 +294,24 @@ static void too_long(void **state)
                            .resources = &nothing,
                            .nodes = 1,
                            .carry_at = "/stoker"};
-    assert_int_equal(stk_batch_ask_read(&config, &job, NULL, NULL, arena, &ask, &err), 0);
+    assert_int_equal(stk_batch_ask_read(&config, &job, NULL, arena, &ask, &err), 0);
     assert_string_equal(ask.queue, "q"); /* of the stack */
     assert_int_equal(stk_batch_submit(&ask, "d", arena, &submit, &err), STK_E_SPEC);
     assert_non_null(strstr(err.text, "it takes 8192"));
 }
 
-static void from_metaflow(void **state)
+static void registered_once(void **state)
 {
     const char *definition = NULL, *submit = NULL, *again = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_err err = {0};
-    ask_case c = {"{}", {NOTHING}};
+    ask_case c = {"{\"queue\": \"q\"}", {NOTHING}};
     (void)state;
-    assert_int_equal(make(&c, metaflow, arena, &definition, &submit, &err), 0);
-    has(definition, "\"jobRoleArn\":\"arn:aws:iam::1:role/s3\"");
-    has(submit, "\"jobQueue\":\"from-metaflow\"");
-    has(submit, "\"team\":\"ml\"");
-    assert_int_equal(make(&c, metaflow, arena, &again, &submit, &err), 0);
-    assert_string_equal(definition, again); /* so it is registered once */
+    assert_int_equal(make(&c, arena, &definition, &submit, &err), 0);
+    assert_int_equal(make(&c, arena, &again, &submit, &err), 0);
+    assert_string_equal(definition, again);
     c.options = "{\"queue\": \"mine\", \"shared_memory\": 5}";
-    assert_int_equal(make(&c, metaflow, arena, &again, &submit, &err), 0);
+    assert_int_equal(make(&c, arena, &again, &submit, &err), 0);
     has(submit, "\"jobQueue\":\"mine\"");
     assert_string_not_equal(definition, again);
 }
@@ -524,9 +507,10 @@ static void holds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(asked),         cmocka_unit_test(refused), cmocka_unit_test(too_long),
-        cmocka_unit_test(from_metaflow), cmocka_unit_test(ends),    cmocka_unit_test(waits),
-        cmocka_unit_test(logs),          cmocka_unit_test(holds),
+        cmocka_unit_test(asked),    cmocka_unit_test(refused),
+        cmocka_unit_test(too_long), cmocka_unit_test(registered_once),
+        cmocka_unit_test(ends),     cmocka_unit_test(waits),
+        cmocka_unit_test(logs),     cmocka_unit_test(holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

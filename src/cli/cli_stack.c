@@ -82,12 +82,12 @@ static json_t *stack_json(const stk_stack *s)
         json_object_set_new(doc, "max_jobs", json_integer(s->max_jobs));
         json_object_set_new(doc, "pending_ms", json_integer(s->pending_ms));
         json_object_set_new(doc, "options",
-                            s->options == NULL ? json_object() : json_loads(s->options, 0, NULL));
+                            s->said == NULL ? json_object() : json_loads(s->said, 0, NULL));
         json_t *inherited = json_object();
-        stk_cli_inherited one;
-        for (uint32_t i = 0; stk_cli_stack_inherits(s, i, &one); i++) {
-            json_object_set_new(inherited, one.option,
-                                json_pack("{s:s,s:s}", "value", one.value, "from", one.from));
+        for (uint32_t i = 0; i < s->n_inherited; i++) {
+            const stk_inherited *one = &s->inherited[i];
+            json_object_set_new(inherited, one->name,
+                                json_pack("{s:s,s:s}", "value", one->value, "from", one->from));
         }
         json_object_set_new(doc, "inherited", inherited);
         json_object_set_new(doc, "resources",
@@ -172,11 +172,10 @@ static void put_stack(stk_buf *out, const stk_stack *s)
     put_line(out, "carry", s->carry);
     put_line(out, "runner image", s->runner_image);
     put_line(out, "volume", s->carry_volume);
-    put_line(out, "options", s->options);
-    stk_cli_inherited one;
-    for (uint32_t i = 0; stk_cli_stack_inherits(s, i, &one); i++) {
-        put_line(out, one.option, one.value);
-        put_line(out, "  from", one.from);
+    put_line(out, "options", s->said);
+    for (uint32_t i = 0; i < s->n_inherited; i++) {
+        put_line(out, s->inherited[i].name, s->inherited[i].value);
+        put_line(out, "  from", s->inherited[i].from);
     }
     stk_buf_printf(out, "  %-14s%lld\n", "jobs at once", (long long)s->max_jobs);
     put_line(out, "pending",

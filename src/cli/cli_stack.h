@@ -13,13 +13,6 @@ int stk_cli_stack_check(stk_cli *cli, const stk_stack *stack, stk_arena *arena);
 typedef void (*stk_cli_finding)(void *arg, bool is_good, const char *text);
 void stk_cli_stack_check_elsewhere(const stk_stack *stack, stk_arena *arena, stk_cli_finding say,
                                    void *arg);
-/* A setting of Metaflow's that stands where this stack says nothing. */
-typedef struct stk_cli_inherited {
-    const char *option, *value;
-    const char *variable, *from; /* its name, and who says so: itself, or Metaflow's file */
-} stk_cli_inherited;
-/* The i-th of them; false: there are no more. */
-bool stk_cli_stack_inherits(const stk_stack *stack, uint32_t i, stk_cli_inherited *ret);
 /* What the driver of a stack is opened with; `options` NULL: the stack's. */
 void stk_cli_driver_config(const stk_stack *stack, const char *options, const char *run,
                            stk_driver_config *ret);

@@ -23,41 +23,18 @@ void stk_cli_driver_config(const stk_stack *stack, const char *options, const ch
                                .pending_ms = stack->pending_ms};
 }
 
-bool stk_cli_stack_inherits(const stk_stack *stack, uint32_t i, stk_cli_inherited *ret)
-{
-    static const struct {
-        const char *option, *variable;
-    } options[] = {
-#define X(name, type, how, variable, text) {#name, variable},
-#include "tbl/batch_options.def"
-#undef X
-    };
-    bool is_batch = stack->kind == STK_PLACE_BATCH;
-    json_t *own = stack->options == NULL ? NULL : json_loads(stack->options, 0, NULL);
-    bool is_found = false;
-    for (size_t k = 0; is_batch && k < sizeof options / sizeof *options && !is_found; k++) {
-        *ret = (stk_cli_inherited){.option = options[k].option, .variable = options[k].variable};
-        ret->value = ret->variable == NULL || json_object_get(own, ret->option) != NULL
-                         ? NULL
-                         : stk_metaflow_setting(ret->variable, &ret->from);
-        is_found = ret->value != NULL && i-- == 0;
-    }
-    json_decref(own);
-    return is_found;
-}
-
 static void say_inherited(const stk_stack *stack, stk_arena *arena, stk_cli_finding say, void *arg)
 {
-    stk_cli_inherited one;
     stk_err err = {0};
     if (stk_metaflow_check(&err) < 0) {
         say(arg, false, stk_arena_printf(arena, "Metaflow's settings can't be read: %s", err.text));
     }
-    for (uint32_t i = 0; stk_cli_stack_inherits(stack, i, &one); i++) {
-        bool is_own = strcmp(one.from, one.variable) == 0;
+    for (uint32_t i = 0; i < stack->n_inherited; i++) {
+        const stk_inherited *one = &stack->inherited[i];
+        bool is_own = strcmp(one->from, one->variable) == 0;
         say(arg, true,
-            stk_arena_printf(arena, "%s is %s, from %s%s%s", one.option, one.value, one.variable,
-                             is_own ? "" : " in ", is_own ? "" : one.from));
+            stk_arena_printf(arena, "%s is %s, from %s%s%s", one->name, one->value, one->variable,
+                             is_own ? "" : " in ", is_own ? "" : one->from));
     }
 }
 

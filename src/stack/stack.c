@@ -24,6 +24,13 @@ const char *stk_stack_map(const stk_stack *stack, const char *image, stk_arena *
             return stk_arena_printf(arena, "%s%s", p->value, image + n);
         }
     }
+    size_t n = strcspn(image, "/"), n_name = strcspn(image, ".:/");
+    bool has_registry = image[n] == '/' && (n_name < n || strncmp(image, "localhost/", 10) == 0);
+    if (stack->image_registry != NULL && !has_registry) {
+        size_t end = strlen(stack->image_registry);
+        end -= stack->image_registry[end - 1] == '/';
+        return stk_arena_printf(arena, "%.*s/%s", (int)end, stack->image_registry, image);
+    }
     return image;
 }
 
@@ -251,14 +258,14 @@ static const stk_resources *with_defaults(const stk_stack *stack, const stk_reso
     return all;
 }
 
-/* The stack's, over them the pool's, over them the step's own. */
+/* What is inherited, over it the stack's, over them the pool's, over them the step's own. */
 static int merge_options(const stk_stack *stack, const wish *w, stk_arena *arena, stk_place *place,
                          stk_err *err)
 {
     stk_spec_reader r = {.arena = arena, .err = err};
     stk_json all = {0}, over = {0};
     const stk_json *own = stk_json_get(&w->backend, stk_place_word(stack->kind));
-    int rc = parse(stack->options, arena, &all, err);
+    int rc = parse(stack->said, arena, &all, err);
     if (rc == 0 && place->pool != NULL && place->pool->options != NULL) {
         rc = parse(place->pool->options, arena, &over, err);
         rc = rc < 0 ? rc : stk_spec_merge(&r, &all, &over, &all);
@@ -266,6 +273,7 @@ static int merge_options(const stk_stack *stack, const wish *w, stk_arena *arena
     if (rc == 0 && own != NULL && own->kind == STK_JSON_MAP) {
         rc = stk_spec_merge(&r, &all, own, &all);
     }
+    rc = rc < 0 ? rc : stk_stack_lay_over(stack, &all, arena, &all, err);
     return rc < 0 ? rc : keep_options(&all, arena, place, err);
 }
 

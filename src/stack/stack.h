@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/json.h"
 #include "spec/spec.h"
 
 /* From KUBERNETES on: on other machines (docs/decisions/0010-elsewhere.md). */
@@ -35,6 +36,14 @@ typedef struct stk_pool {
     const char *options; /* of the backend for tasks that go there (JSON object), or NULL */
 } stk_pool;
 
+/* A setting of Metaflow's that stands where a stack says nothing. */
+typedef struct stk_inherited {
+    const char *name, *value;    /* of an option, "default_image" or "image_registry"; its text */
+    const char *variable, *from; /* its name, and who says so: itself, or Metaflow's file */
+    bool is_option, is_joined;   /* of the backend; what is said is added to it */
+    stk_json node;
+} stk_inherited;
+
 typedef struct stk_stack {
     const char *name; /* "local", "docker", or as in the file */
     const char *file; /* stoker.yaml, or NULL: a stack of defaults */
@@ -49,7 +58,12 @@ typedef struct stk_stack {
     const char
         *store_from; /* who says so, if not the stack: a variable, Metaflow's file; or NULL */
     const char *store_volume; /* of a folder: how containers get it, "pvc:NAME[/path]"; or NULL */
-    const char *options;      /* of the backend, for every step (JSON object), or NULL */
+    const char *options;      /* of the backend, for every step (JSON object), or NULL: what is said
+                                 over what is inherited */
+    const char *said;         /* … what the file says of them, or NULL */
+    const char *image_registry; /* of images whose name has none, or NULL */
+    const stk_inherited *inherited;
+    uint32_t n_inherited;
     const char *carry;        /* how our program gets into images: "image", "volume", "store" */
     const char *runner_image; /* for carry: image; or NULL */
     const char *carry_volume; /* for carry: volume; or NULL */
@@ -68,8 +82,9 @@ typedef struct stk_stack {
 /* The stack of this name for a project: `stoker.yaml` in `folder` or above it, else the built-in
  * ones (one a backend). NULL: "local". Where a stack of other machines names no store it is
  * STOKER_SHARE, else METAFLOW_DATASTORE_SYSROOT_S3 (of the environment or of Metaflow's file,
- * sys/metaflow.h) with /stoker behind it. STK_E_NOT_FOUND with a did-you-mean and what there is;
- * STK_E_SPEC with file:line for a wrong file. Texts live in `arena`.
+ * sys/metaflow.h) with /stoker behind it; of its backend's options, image and registry those of
+ * src/tbl/metaflow_settings.def that nobody says. STK_E_NOT_FOUND with a did-you-mean and what
+ * there is; STK_E_SPEC with file:line for a wrong file. Texts live in `arena`.
  */
 int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_stack *ret,
                    stk_err *err);
@@ -97,7 +112,8 @@ typedef struct stk_place {
  * or the user has chosen another for the run, it runs where the run does, with a note. */
 int stk_stack_place(const stk_stack *stack, const char *step, const stk_settings *settings,
                     stk_arena *arena, stk_place *ret, stk_err *err);
-/* The longest prefix that fits, replaced; `image` itself where none does. */
+/* The longest prefix that fits, replaced; where none does and it names no registry, the stack's
+ * image_registry before it; else `image` itself. */
 const char *stk_stack_map(const stk_stack *stack, const char *image, stk_arena *arena);
 /* Can a node of this stack hold it (and are there so many)? The cheapest pool that does in
  * *ret_pool; NULL where the stack tells none. STK_E_RESOURCES: a sentence with the nearest. */

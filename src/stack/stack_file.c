@@ -291,7 +291,9 @@ static int complete(stk_stack *stack, stk_arena *arena, stk_err *err)
         }
         stack->store = stk_arena_dup(arena, share);
         stack->store_from = "STOKER_SHARE";
-        return stack->store == NULL ? no_memory(err) : 0;
+        if (stack->store == NULL) {
+            return no_memory(err);
+        }
     }
     const char *from = NULL;
     const char *metaflow =
@@ -301,9 +303,11 @@ static int complete(stk_stack *stack, stk_arena *arena, stk_err *err)
         n -= metaflow[n - 1] == '/';
         stack->store = stk_arena_printf(arena, "%.*s/stoker", (int)n, metaflow);
         stack->store_from = from;
-        return stack->store == NULL ? no_memory(err) : 0;
+        if (stack->store == NULL) {
+            return no_memory(err);
+        }
     }
-    return 0;
+    return stk_stack_inherit(stack, arena, err);
 }
 
 static int read_stack(stk_spec_reader *r, const stk_json *name, const stk_json *map, stk_stack *ret)

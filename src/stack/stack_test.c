@@ -301,6 +301,90 @@ static void test_without_a_store(void **state)
     unsetenv("METAFLOW_DATASTORE_SYSROOT_S3");
 }
 
+/* What Metaflow is set to, under what stack and step say, by whatever name. */
+static void test_metaflows_settings(void **state)
+{
+    static const struct {
+        const char *variable, *value, *stack, *step, *options;
+    } cases[] = {
+        {"NAMESPACE", "ml", "", "", "{\"namespace\":\"ml\"}"},
+        {"NAMESPACE", "ml", "namespace: own", "", "{\"namespace\":\"own\"}"},
+        {"NAMESPACE", "ml", "kubernetes_namespace: own", "", "{\"kubernetes_namespace\":\"own\"}"},
+        {"SERVICE_ACCOUNT", "a", "", "\"service_account_name\":\"b\"",
+         "{\"service_account_name\":\"b\"}"},
+        {"CPU", "2", "", "", "{\"cpu\":\"2\"}"},
+        {"IMAGE_PULL_SECRETS", "a,b", "", "", "{\"image_pull_secrets\":[\"a\",\"b\"]}"},
+        {"IMAGE_PULL_SECRETS", "[\"a\"]", "", "", "{\"image_pull_secrets\":[\"a\"]}"},
+        {"NODE_SELECTOR", "k=v,l=w=x", "", "", "{\"node_selector\":{\"k\":\"v\",\"l\":\"w=x\"}}"},
+        {"NODE_SELECTOR", "k=v", "", "\"node_selector\":{\"l\":\"w\"}",
+         "{\"node_selector\":{\"l\":\"w\"}}"}, /* a step's replaces it, as in Metaflow … */
+        {"LABELS", "k=v,l", "labels: {a: b}", "\"labels\":{\"k\":\"w\"}",
+         "{\"labels\":{\"k\":\"w\",\"l\":\"\",\"a\":\"b\"}}"}, /* … and these are added to it */
+        {"SECRETS", "a", "", "\"secrets\":[\"b\"]", "{\"secrets\":[\"a\",\"b\"]}"},
+        {"SECRETS", "a", "secrets: \"b,c\"", "", "{\"secrets\":[\"a\",\"b\",\"c\"]}"},
+        {"TOLERATIONS", "[{\"key\": \"k\"}]", "", "", "{\"tolerations\":[{\"key\":\"k\"}]}"},
+    };
+    bench *b = *state;
+    stk_stack s;
+    stk_place place;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char variable[80], file[300], step[200];
+        (void)snprintf(variable, sizeof variable, "METAFLOW_KUBERNETES_%s", cases[i].variable);
+        (void)snprintf(file, sizeof file, "stacks: {kubernetes: {store: s3://b, options: {%s}}}",
+                       cases[i].stack);
+        (void)snprintf(step, sizeof step, "{\"kubernetes\":{\"image\":\"i\"%s%s}}",
+                       *cases[i].step == '\0' ? "" : ",", cases[i].step);
+        setenv(variable, cases[i].value, 1);
+        stk_settings settings = {.backend = step};
+        assert_int_equal(find(b, file, "kubernetes", &s), 0);
+        assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
+        stk_json got, wanted;
+        static const stk_json_limits limits = {10000, 100, 16};
+        assert_int_equal(stk_json_parse(place.options, strlen(place.options), NULL, &limits,
+                                        b->arena, &got, &b->err),
+                         0);
+        assert_int_equal(stk_json_parse(cases[i].options, strlen(cases[i].options), NULL, &limits,
+                                        b->arena, &wanted, &b->err),
+                         0);
+        for (uint32_t k = 0; k < wanted.n; k++) {
+            const stk_json *value = stk_json_get(&got, stk_json_key(&wanted, k)->text);
+            assert_non_null(value);
+            assert_string_equal(stk_json_dump_in(value, b->arena),
+                                stk_json_dump_in(stk_json_value(&wanted, k), b->arena));
+        }
+        assert_int_equal(got.n, wanted.n + 1); /* and the image */
+        unsetenv(variable);
+    }
+    setenv("METAFLOW_KUBERNETES_TOLERATIONS", "k=v", 1);
+    assert_int_equal(find(b, "stacks: {}", "kubernetes", &s), STK_E_SPEC);
+    assert_non_null(strstr(b->err.text, "METAFLOW_KUBERNETES_TOLERATIONS"));
+    unsetenv("METAFLOW_KUBERNETES_TOLERATIONS");
+}
+
+static void test_metaflows_images(void **state)
+{
+    bench *b = *state;
+    stk_stack s;
+    setenv("METAFLOW_DEFAULT_CONTAINER_IMAGE", "of-all:1", 1);
+    setenv("METAFLOW_DEFAULT_CONTAINER_REGISTRY", "reg.x:5000/", 1);
+    assert_int_equal(find(b, "stacks: {}", "batch", &s), 0);
+    assert_string_equal(s.default_image, "of-all:1");
+    assert_string_equal(stk_stack_map(&s, s.default_image, b->arena), "reg.x:5000/of-all:1");
+    assert_string_equal(stk_stack_map(&s, "a/b:1.2", b->arena), "reg.x:5000/a/b:1.2");
+    assert_string_equal(stk_stack_map(&s, "ghcr.io/a/b", b->arena), "ghcr.io/a/b");
+    assert_string_equal(stk_stack_map(&s, "localhost/a", b->arena), "localhost/a");
+    setenv("METAFLOW_BATCH_CONTAINER_IMAGE", "of-batch:1", 1);
+    assert_int_equal(find(b, "stacks: {}", "batch", &s), 0);
+    assert_string_equal(s.default_image, "of-batch:1");
+    assert_int_equal(find(b, "stacks: {k: {backend: kubernetes, default_image: own}}", "k", &s), 0);
+    assert_string_equal(s.default_image, "own");
+    assert_int_equal(find(b, "stacks: {}", "docker", &s), 0); /* of other machines only */
+    assert_true(s.default_image == NULL && s.image_registry == NULL);
+    unsetenv("METAFLOW_DEFAULT_CONTAINER_IMAGE");
+    unsetenv("METAFLOW_DEFAULT_CONTAINER_REGISTRY");
+    unsetenv("METAFLOW_BATCH_CONTAINER_IMAGE");
+}
+
 static void test_fit(void **state)
 {
     static const struct {
@@ -362,6 +446,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sources, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_elsewhere, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_without_a_store, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_metaflows_settings, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_metaflows_images, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_fit, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -157,6 +157,20 @@ def test_metaflows_settings(cli: Cli) -> None:
         made = cli("plan", "--with", stack, "--manifest", doc, **env)
         assert f'"jobQueue":"{queue_name}"' in made.out, made.err
 
+    # of Kubernetes as well
+    env["METAFLOW_KUBERNETES_NAMESPACE"] = "team"
+    env["METAFLOW_KUBERNETES_CONTAINER_IMAGE"] = "127.0.0.1:1/of-metaflow:1"
+    told = json.loads(cli("stack", "show", "kubernetes", "--json", **env).out)
+    assert told["default_image"] == "127.0.0.1:1/of-metaflow:1" and told["options"] == {}
+    assert told["inherited"]["namespace"]["from"] == "METAFLOW_KUBERNETES_NAMESPACE"
+    checked = cli("stack", "check", "kubernetes", **env).out
+    assert "namespace is team, from METAFLOW_KUBERNETES_NAMESPACE" in checked
+    plain = cli.document({"a": {"run": "true"}})
+    cli.write("stoker.yaml", "stacks: {kubernetes: {runner_image: '127.0.0.1:1/s:1'}}")
+    made = cli("plan", "--with", "kubernetes", "--manifest", plain, **env)
+    assert '"namespace": "team"' in made.out and "of-metaflow:1" in made.out, made.err
+    doc = cli.document({"a": {"run": "true", **image}})
+
     # a profile, the folder that is meant without METAFLOW_HOME, and files that are no good
     other = metaflow(cli, '{"METAFLOW_BATCH_JOB_QUEUE": "of-p"}', "config_p.json")
     assert "of-p" in cli("stack", "show", "batch", METAFLOW_PROFILE="p", **other).out
