@@ -116,8 +116,8 @@ typedef struct stk_driver_config {
     const char *store_volume; /* of a share that is a folder: as carry_volume; NULL: each machine
                                  has it under its own path */
     int64_t pending_ms;       /* a job that waits for so long fails with the reason; 0: for ever */
-    /* Is the end of this attempt in this machine's record of the run? Nobody needs its job then. The
-     * backend sets it; NULL: not known of any. */
+    /* Is the end of this attempt in this machine's record of the run? Nobody needs its job then.
+     * The backend sets it; NULL: not known of any. */
     bool (*is_recorded)(void *arg, const char *run, uint32_t id, uint32_t attempt);
     void *recorded_arg;
     /* Of a preview for a person: how the engine decides what its documents are to be, which it may
