@@ -139,6 +139,7 @@ void stk_cli_stack_check_elsewhere(const stk_stack *stack, stk_arena *arena, stk
     const stk_driver_kind *kind = stk_remote_kind(stk_place_word(stack->kind));
     stk_driver_config config;
     stk_err err = {0};
+    (void)setenv("AWS_MAX_ATTEMPTS", "2", 0); /* somebody waits for the answer */
     stk_cli_driver_config(stack, NULL, "check", &config);
     if (kind == NULL) {
         say(arg, false,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import re
+import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -307,6 +310,33 @@ def test_what_is_shown_works(cli: Cli) -> None:
             if stack["backend"] in ("kubernetes", "batch"):
                 made = cli("plan", "--with", stack["name"], "--manifest", doc)
                 assert made.code == 0, text + made.err
+
+
+def test_check_of_an_endpoint_that_fails(cli: Cli) -> None:
+    """Nobody wants to wait for all the tries of a run: each thing is asked for twice at most."""
+    asked: list[str] = []
+
+    class Failing(http.server.BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            asked.append(f"{self.command} {self.path}")
+            self.send_error(503)
+
+        do_GET = do_PUT = do_POST = do_DELETE = answer
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Failing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        env = {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}", "AWS_REGION": "eu-west-1",
+            "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
+            "STOKER_SHARE": "s3://b/p",
+        }  # fmt: skip
+        told = cli("stack", "check", "batch", **env)
+        server.shutdown()
+    assert told.code == 3, told.out
+    assert asked and max(Counter(asked).values()) <= 2, asked
 
 
 def test_check_without_region_or_queue(cli: Cli) -> None:
