@@ -1,6 +1,7 @@
 /* Checkpoints of a task that may be ended at any moment: each goes to the share once it is
- * complete, and checkpoints.json says which there are: {name: {"digest", "attempt"}}, newest last,
- * each with the attempt that made it. */
+ * complete, below checkpoints/<digest>, and then checkpoints.json says which there are: {name:
+ * {"digest", "attempt"}}, newest last, each with the attempt that made it. What has vanished here
+ * is removed there once that list is without it: who is killed in between leaves too much. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +15,7 @@
 
 #include "agent/agent_private.h"
 #include "base/failpoint.h"
+#include "store/store_digest.h"
 #include "sys/file.h"
 
 enum { LOOK_S = 2 };
@@ -23,6 +25,13 @@ static const char *object(agent *a)
 {
     return stk_arena_printf(a->checkpoints.arena, "%.*s/checkpoints.json",
                             (int)(strrchr(a->key, '/') - a->key), a->key);
+}
+
+/* "runs/<run>/<step>/<task>/checkpoints/<digest>" */
+static void place(const agent *a, const char *digest, char ret[STK_SHARE_KEY_MAX])
+{
+    (void)snprintf(ret, STK_SHARE_KEY_MAX, "%.*s/checkpoints/%s",
+                   (int)(strrchr(a->key, '/') - a->key), a->key, digest);
 }
 
 /* --- bringing --- */
@@ -48,22 +57,28 @@ static struct agent_checkpoint *add(agent_checkpoints *c, const char *name, cons
     return items[c->n].name == NULL ? NULL : &items[c->n++];
 }
 
+/* One that isn't there any more was removed by an attempt that nobody knew to be alive: there are
+ * others. */
 static int bring(agent *a, const char *name, const char *digest, int64_t attempt, stk_err *err)
 {
-    const char *path = NULL;
-    int64_t size = 0;
+    STK_TEXT_AUTO path = NULL;
     struct stat st;
-    const char *made = stk_arena_printf(a->arena, "%s/.%s", a->order.checkpoints, name);
+    char under[STK_SHARE_KEY_MAX];
+    const char *stage = stk_arena_printf(a->arena, "%s/.brought", a->order.checkpoints);
     const char *to = stk_arena_printf(a->arena, "%s/%s", a->order.checkpoints, name);
-    if (made == NULL || to == NULL) {
+    if (stage == NULL || to == NULL) {
         return stk_agent_nomem(err);
     }
-    int rc = stk_share_pull(a->share, a->store, digest, err);
-    rc = rc < 0 ? rc : stk_store_artifact(a->store, digest, a->arena, &path, &size, err);
-    rc = rc < 0 ? rc : stk_file_copy_tree(path, made, err); /* it may change what it finds */
-    if (rc == 0 && (rename(made, to) < 0 || stat(to, &st) < 0)) {
+    place(a, digest, under);
+    int rc = stk_file_mkdirs(stage, 0755, err);
+    rc = rc < 0 ? rc : stk_share_pull_path(a->share, under, digest, stage, &path, err);
+    if (rc == STK_E_NOT_FOUND) {
+        return stk_file_remove_tree(stage, err);
+    }
+    if (rc == 0 && (rename(path, to) < 0 || stat(to, &st) < 0)) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "making %s", to);
     }
+    rc = rc < 0 ? rc : stk_file_remove_tree(stage, err);
     if (rc == 0 && add(&a->checkpoints, name, digest, attempt, changed_ns(&st)) == NULL) {
         rc = stk_agent_nomem(err);
     }
@@ -119,25 +134,49 @@ static int by_date(const void *x, const void *y)
     return a->changed_ns < b->changed_ns ? -1 : a->changed_ns > b->changed_ns;
 }
 
+/* As it is now, whatever its program does to it meanwhile. With links in it it isn't whole. */
+static int push_copy(agent *a, const char *name, char digest[STK_DIGEST_HEX + 1])
+{
+    STK_TREE_AUTO tree = {0};
+    char path[PATH_MAX], folder[PATH_MAX], under[STK_SHARE_KEY_MAX];
+    (void)snprintf(path, sizeof path, "%s/%s", a->order.checkpoints, name);
+    (void)snprintf(folder, sizeof folder, "%s/tmp/checkpoint-XXXXXX", a->order.store);
+    if (stk_tree_walk(path, false, &tree, NULL) < 0 || mkdtemp(folder) == NULL) {
+        return STK_E_SYS;
+    }
+    STK_TEXT_AUTO copy = stk_file_join(folder, "copy");
+    int rc = copy == NULL ? STK_E_NOMEM : stk_file_copy_tree(path, copy, NULL);
+    rc = rc < 0 ? rc : stk_store_digest_path(copy, digest, NULL, NULL);
+    if (rc == 0) {
+        place(a, digest, under);
+        rc = stk_share_push_path(a->share, under, copy, digest, NULL);
+    }
+    (void)stk_file_remove_tree(folder, NULL);
+    return rc;
+}
+
 /* A new one, or one that was replaced. What vanishes meanwhile is none any more. */
-static bool push_one(agent *a, stk_store *store, const char *name, int64_t ns)
+static bool push_one(agent *a, const char *name, int64_t ns)
 {
     agent_checkpoints *c = &a->checkpoints;
     struct agent_checkpoint *known = find(c, name);
-    stk_artifact made;
-    char path[PATH_MAX];
+    char digest[STK_DIGEST_HEX + 1];
     if (known != NULL && known->changed_ns == ns) {
         known->is_there = true;
         return false;
     }
-    (void)snprintf(path, sizeof path, "%s/%s", a->order.checkpoints, name);
-    if (stk_store_copy_path(store, path, &made, NULL) < 0 ||
-        stk_share_push(a->share, store, made.digest, NULL) < 0) {
+    if (push_copy(a, name, digest) < 0) {
+        if (known != NULL) {
+            known->is_there = true; /* the one before is better than none */
+        }
         return false;
     }
-    known = known != NULL ? known : add(c, name, made.digest, a->order.attempt, ns);
+    if (known != NULL && strcmp(known->digest, digest) != 0 && c->n_gone < AGENT_GONE) {
+        c->gone[c->n_gone++] = known->digest;
+    }
+    known = known != NULL ? known : add(c, name, digest, a->order.attempt, ns);
     if (known != NULL) {
-        known->digest = stk_arena_dup(c->arena, made.digest);
+        known->digest = stk_arena_dup(c->arena, digest);
         known->attempt = a->order.attempt;
         known->changed_ns = ns;
         known->is_there = true;
@@ -145,7 +184,7 @@ static bool push_one(agent *a, stk_store *store, const char *name, int64_t ns)
     return known != NULL;
 }
 
-static void put_list(agent *a)
+static int put_list(agent *a)
 {
     agent_checkpoints *c = &a->checkpoints;
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);
@@ -159,40 +198,78 @@ static void put_list(agent *a)
         stk_buf_char(&text, '}');
     }
     stk_buf_char(&text, '}');
-    if (key != NULL && !text.failed) {
-        (void)stk_share_put(a->share, key, text.data, text.len, false, NULL);
-    }
+    int rc = key == NULL || text.failed
+                 ? STK_E_NOMEM
+                 : stk_share_put(a->share, key, text.data, text.len, false, NULL);
     STK_FAILPOINT("agent.checkpoint.after");
+    return rc;
 }
 
-static void look(agent *a, stk_store *store)
+/* A later attempt was begun: this one's node was given up, and what there is is the other's. */
+static bool is_superseded(const agent *a)
+{
+    char key[STK_SHARE_KEY_MAX];
+    STK_BUF_AUTO byte = STK_BUF_INIT(1);
+    (void)snprintf(key, sizeof key, "%.*s/%lld/job.json", (int)(strrchr(a->key, '/') - a->key),
+                   a->key, (long long)a->order.attempt + 1);
+    return stk_share_get_range(a->share, key, 0, &byte, NULL) == 0;
+}
+
+/* The list doesn't name them any more. Two of the same content are one. */
+static void remove_gone(agent *a)
+{
+    agent_checkpoints *c = &a->checkpoints;
+    char under[STK_SHARE_KEY_MAX];
+    for (uint32_t i = 0; i < c->n_gone; i++) {
+        bool is_named = false;
+        for (uint32_t k = 0; k < c->n; k++) {
+            is_named = is_named || strcmp(c->items[k].digest, c->gone[i]) == 0;
+        }
+        place(a, c->gone[i], under);
+        if (!is_named) {
+            (void)stk_share_delete_all(a->share, under, NULL);
+        }
+    }
+    c->n_gone = 0;
+}
+
+static void look(agent *a)
 {
     agent_checkpoints *c = &a->checkpoints;
     DIR *dir = opendir(a->order.checkpoints);
     const struct dirent *e;
     struct stat st;
-    bool changed = false;
+    bool changed = c->owes_list;
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->n; i++) {
         c->items[i].is_there = false;
     }
     while (dir != NULL && (e = readdir(dir)) != NULL) {
         if (e->d_name[0] != '.' && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-            changed = push_one(a, store, e->d_name, changed_ns(&st)) || changed;
+            changed = push_one(a, e->d_name, changed_ns(&st)) || changed;
         }
     }
     if (dir != NULL) {
         (void)closedir(dir);
     }
     for (uint32_t i = 0; i < c->n; i++) {
-        changed = changed || !c->items[i].is_there;
+        if (!c->items[i].is_there) {
+            changed = true;
+            if (c->n_gone < AGENT_GONE) { /* the others go with the run */
+                c->gone[c->n_gone++] = c->items[i].digest;
+            }
+        }
         c->items[n] = c->items[i];
         n += c->items[i].is_there ? 1 : 0;
     }
     c->n = n;
     if (changed) {
         qsort(c->items, c->n, sizeof *c->items, by_date);
-        put_list(a);
+        bool is_ours = !is_superseded(a);
+        c->owes_list = is_ours && put_list(a) < 0;
+        if (is_ours && !c->owes_list) {
+            remove_gone(a);
+        }
     }
 }
 
@@ -200,7 +277,6 @@ static void *run(void *arg)
 {
     agent *a = arg;
     agent_checkpoints *c = &a->checkpoints;
-    stk_store *store = NULL;
     pthread_mutex_lock(&c->lock);
     for (bool over = false; !over;) {
         struct timespec until;
@@ -208,9 +284,8 @@ static void *run(void *arg)
         (void)clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec += LOOK_S;
         pthread_mutex_unlock(&c->lock);
-        if (store != NULL || (stk_file_exists(a->order.checkpoints) &&
-                              stk_store_open(a->order.store, 0, &store, NULL) == 0)) {
-            look(a, store);
+        if (stk_file_exists(a->order.checkpoints)) {
+            look(a);
         }
         pthread_mutex_lock(&c->lock);
         if (!over && !c->is_over) {
@@ -218,7 +293,6 @@ static void *run(void *arg)
         }
     }
     pthread_mutex_unlock(&c->lock);
-    stk_store_close(store);
     return NULL;
 }
 

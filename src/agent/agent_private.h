@@ -24,6 +24,7 @@ enum {
     AGENT_LIST_BYTES = 4 << 20,
     AGENT_END_BYTES = 200 << 20,
     AGENT_FILES = 20000,
+    AGENT_GONE = 256,      /* checkpoints that vanish between two looks */
     AGENT_AGAIN_MS = 2000, /* between tries of a share that fails */
     AGENT_TOLD_MS = 5000   /* for so long it is tried once SIGTERM has come */
 };
@@ -42,6 +43,9 @@ typedef struct agent_checkpoints {
         bool is_there;
     } * items; /* in the order of their dates when they were first seen */
     uint32_t n, cap;
+    const char *gone[AGENT_GONE]; /* digests to be removed in the share */
+    uint32_t n_gone;
+    bool owes_list; /* the share didn't take the last one */
 } agent_checkpoints;
 
 typedef struct agent {

@@ -103,6 +103,9 @@ typedef struct stk_backend_ops {
     /* What next() has told so far is on record: the backend may let go of what it kept in case that
      * it is asked again. NULL: it keeps nothing. */
     void (*recorded)(stk_backend *self);
+    /* And before that: this job's success is, and its checkpoints aren't needed any more where the
+     * backend keeps some. NULL: it doesn't. */
+    void (*drop_checkpoints)(stk_backend *self, uint32_t id);
     /* For poll(2): readable when next() may have something; and the longest time to wait before
      * calling next() anyway (-1: for ever). */
     int (*fd)(const stk_backend *self);

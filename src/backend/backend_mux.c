@@ -68,6 +68,16 @@ static void mux_recorded(stk_backend *base)
     }
 }
 
+static void mux_drop_checkpoints(stk_backend *base, uint32_t id)
+{
+    mux *self = (mux *)base;
+    for (uint32_t i = 0; i < self->n; i++) {
+        if (self->backends[i]->ops->drop_checkpoints != NULL) {
+            self->backends[i]->ops->drop_checkpoints(self->backends[i], id);
+        }
+    }
+}
+
 static int mux_fd(const stk_backend *base)
 {
     return ((const mux *)base)->fd;
@@ -112,6 +122,7 @@ static const stk_backend_ops mux_ops = {
     .leave = mux_leave,
     .next = mux_next,
     .recorded = mux_recorded,
+    .drop_checkpoints = mux_drop_checkpoints,
     .fd = mux_fd,
     .wait_ms = mux_wait_ms,
     .close = mux_close,

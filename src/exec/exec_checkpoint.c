@@ -103,6 +103,10 @@ void stk_exec_checkpoints_drop(stk_exec *x, uint32_t task)
     if (stk_exec_step(x, task)->settings->keep_checkpoints) {
         return;
     }
+    const stk_backend_ops *ops = x->config.backend == NULL ? NULL : x->config.backend->ops;
+    if (ops != NULL && ops->drop_checkpoints != NULL && stk_exec_is_away(x, task)) {
+        ops->drop_checkpoints(x->config.backend, task);
+    }
     const char *folder = stk_exec_checkpoints(x, task, x->scratch);
     if (folder != NULL && rmdir(folder) < 0 && errno != ENOENT) {
         (void)stk_file_remove_tree(folder, NULL); /* what can't be removed goes with the run */

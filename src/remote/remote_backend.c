@@ -228,6 +228,25 @@ static void collected(remote_backend *b, remote_task *t, int rc, const stk_outco
     }
 }
 
+/* The list first: a task that has one has what it names. What an end of the engine leaves of it
+ * goes with the run. */
+static void drop_next(remote_backend *b)
+{
+    remote_drop *d = b->drops;
+    char list[STK_SHARE_KEY_MAX + 8];
+    b->drops = d->next;
+    pthread_mutex_unlock(&b->lock);
+    (void)snprintf(list, sizeof list, "%s.json", d->at);
+    if (stk_share_delete(b->share, list, NULL) == 0) {
+        (void)stk_share_delete_all(b->share, d->at, NULL);
+    }
+    free(d);
+    pthread_mutex_lock(&b->lock);
+    if (--b->n_drops == 0) {
+        pthread_cond_broadcast(&b->dropped);
+    }
+}
+
 static void *work(void *arg)
 {
     remote_backend *b = arg;
@@ -236,6 +255,10 @@ static void *work(void *arg)
     while (!b->is_closing) {
         int64_t due_ms = INT64_MAX;
         remote_task *t = take_work(b, &due_ms);
+        if (t == NULL && b->drops != NULL) {
+            drop_next(b);
+            continue;
+        }
         if (t == NULL) {
             wait_for_work(b, due_ms);
             continue;
@@ -265,6 +288,15 @@ static void *work(void *arg)
     return NULL;
 }
 
+static void call_worker(remote_backend *b)
+{
+    if (b->n_idle == 0 && b->n_workers < REMOTE_WORKERS && !b->is_closing &&
+        pthread_create(&b->workers[b->n_workers], NULL, work, b) == 0) {
+        b->n_workers++;
+    }
+    pthread_cond_signal(&b->work);
+}
+
 void stk_remote_queue(remote_backend *b, remote_task *t, remote_phase phase, int64_t due_ms)
 {
     t->phase = phase;
@@ -273,11 +305,7 @@ void stk_remote_queue(remote_backend *b, remote_task *t, remote_phase phase, int
     t->next = NULL;
     *b->queue_end = t;
     b->queue_end = &t->next;
-    if (b->n_idle == 0 && b->n_workers < REMOTE_WORKERS && !b->is_closing &&
-        pthread_create(&b->workers[b->n_workers], NULL, work, b) == 0) {
-        b->n_workers++;
-    }
-    pthread_cond_signal(&b->work);
+    call_worker(b);
 }
 
 /* --- operations, on exec's thread --- */
@@ -403,6 +431,26 @@ static void op_recorded(stk_backend *self)
     pthread_mutex_unlock(&b->lock);
 }
 
+static void op_drop_checkpoints(stk_backend *self, uint32_t id)
+{
+    remote_backend *b = (remote_backend *)self;
+    pthread_mutex_lock(&b->lock);
+    const remote_task *t = b->told;
+    while (t != NULL && t->job.id != id) {
+        t = t->next;
+    }
+    remote_drop *d = t == NULL || !t->has_checkpoints ? NULL : calloc(1, sizeof *d);
+    if (d != NULL) {
+        (void)snprintf(d->at, sizeof d->at, "%.*s/checkpoints",
+                       (int)(strrchr(t->key, '/') - t->key), t->key);
+        d->next = b->drops;
+        b->drops = d;
+        b->n_drops++;
+        call_worker(b);
+    }
+    pthread_mutex_unlock(&b->lock);
+}
+
 static int op_fd(const stk_backend *self)
 {
     return ((const remote_backend *)self)->ready_fd;
@@ -446,6 +494,21 @@ static void free_tasks(remote_backend *b)
         }
         free(c);
     }
+    for (remote_drop *d = b->drops, *next; d != NULL; d = next) {
+        next = d->next;
+        free(d);
+    }
+}
+
+static void wait_for_drops(remote_backend *b)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += REMOTE_DROP_MS / 1000;
+    int sys = 0;
+    while (b->n_drops > 0 && !b->has_trouble && sys == 0) {
+        sys = pthread_cond_timedwait(&b->dropped, &b->lock, &until);
+    }
 }
 
 /* Jobs that are not over go on without us: `stoker resume` finds them. */
@@ -453,6 +516,7 @@ static void op_close(stk_backend *self)
 {
     remote_backend *b = (remote_backend *)self;
     pthread_mutex_lock(&b->lock);
+    wait_for_drops(b);
     b->is_closing = true;
     if (b->share != NULL) { /* what is under way is begun again by whoever resumes */
         stk_share_cancel(b->share);
@@ -476,6 +540,7 @@ static void op_close(stk_backend *self)
     stk_file_close(&b->ready_fd);
     stk_file_close(&b->wake_fd);
     (void)pthread_cond_destroy(&b->work);
+    (void)pthread_cond_destroy(&b->dropped);
     (void)pthread_mutex_destroy(&b->lock);
     stk_arena_free(b->arena);
     free(b->reports.items);
@@ -489,6 +554,7 @@ static const stk_backend_ops ops = {.name = "remote",
                                     .leave = op_leave,
                                     .next = op_next,
                                     .recorded = op_recorded,
+                                    .drop_checkpoints = op_drop_checkpoints,
                                     .fd = op_fd,
                                     .wait_ms = op_wait_ms,
                                     .close = op_close,
@@ -566,6 +632,7 @@ int stk_remote_open(const stk_remote_config *config, stk_backend **ret_backend, 
     (void)pthread_condattr_init(&attr);
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&b->work, &attr);
+    (void)pthread_cond_init(&b->dropped, &attr);
     (void)pthread_condattr_destroy(&attr);
     (void)pthread_mutex_init(&b->lock, NULL);
     b->base.ops = &ops;

@@ -130,6 +130,14 @@ static void add_node(const char *dir, uint32_t node, const char *name)
     }
 }
 
+void stk_remote_add_nodes(const char *dir, uint32_t first, uint32_t last)
+{
+    for (uint32_t node = first; node <= last; node++) {
+        add_node(dir, node, "stdout.log");
+        add_node(dir, node, "stderr.log");
+    }
+}
+
 /* --- what it was granted, and its checkpoints --- */
 
 /* Of all attempts of the task; those of this one are newer than what it began with. */
@@ -161,6 +169,7 @@ static int write_granted(remote_worker *w, remote_task *t, const char *granted, 
     uint32_t n = 0;
     bool saved = false;
     int rc = count_checkpoints(w, t, &n, &saved, err);
+    t->has_checkpoints = n > 0;
     stk_buf_add(&text, granted != NULL ? granted : "{", granted != NULL ? strlen(granted) - 1 : 1);
     stk_json_put_key(&text, "checkpoints");
     stk_buf_printf(&text, "{\"n\":%u,\"saved\":%s}}", n, saved ? "true" : "false");
@@ -341,8 +350,7 @@ int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64
         stk_err ignored = {0}; /* a node that was lost left none */
         rc = take_end(w, t, i, ret, &ignored);
         if (rc == 0) {
-            add_node(t->order.dir, i, "stdout.log");
-            add_node(t->order.dir, i, "stderr.log");
+            stk_remote_add_nodes(t->order.dir, i, i);
         } else if (rc == STK_E_NOT_FOUND) {
             rc = 0;
         } else if (rc < 0) {

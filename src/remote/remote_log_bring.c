@@ -362,28 +362,67 @@ typedef struct ends {
     stk_store *store;
     stk_err *err;
     int rc;
+    char at[STK_SHARE_KEY_MAX]; /* the attempt whose further nodes came last … */
+    uint32_t last;              /* … the highest of them, */
+    bool is_new;                /* and whether any wasn't here yet */
 } ends;
 
-/* runs/<run>/<step>/<task>/<attempt>/end.json, end-K.json */
+static int no_room(ends *e)
+{
+    e->rc = nomem(e->err);
+    return 1;
+}
+
+/* end-K.json. */
+static int see_node(ends *e, const char *key, int n_at, const char *dir, uint32_t node)
+{
+    STK_TEXT_AUTO log = NULL;
+    if (strncmp(e->at, key, (size_t)n_at) != 0 || e->at[n_at] != '\0') {
+        (void)snprintf(e->at, sizeof e->at, "%.*s", n_at, key);
+        e->last = 0;
+        e->is_new = false;
+    }
+    e->last = node > e->last ? node : e->last;
+    if (asprintf(&log, "%s/node-%u/stderr.log", dir, node) < 0) {
+        log = NULL;
+        return no_room(e);
+    }
+    if (!stk_file_exists(log)) {
+        e->is_new = true;
+        e->rc = stk_remote_bring_end(e->share, key, dir, NULL, NULL, e->err);
+    }
+    return e->rc < 0 ? 1 : 0;
+}
+
+/* runs/<run>/<step>/<task>/<attempt>/end.json, end-K.json: in this order '-' stands before '.', so
+ * node 0's comes last, and the others' output is put behind its own. */
 static int see_key(void *arg, const char *key, int64_t size, int64_t mtime_ms)
 {
     ends *e = arg;
     const char *name = strrchr(key, '/') + 1;
+    int n_at = (int)(name - key - 1);
     (void)size;
     (void)mtime_ms;
     if (strncmp(name, "end", 3) != 0 || strcmp(name + strlen(name) - 5, ".json") != 0) {
         return 0;
     }
     STK_TEXT_AUTO dir = NULL;
-    if (asprintf(&dir, "%s/%.*s", stk_store_path(e->store), (int)(name - key - 1), key) < 0) {
-        e->rc = nomem(e->err);
-        return 1;
+    if (asprintf(&dir, "%s/%.*s", stk_store_path(e->store), n_at, key) < 0) {
+        dir = NULL;
+        return no_room(e);
+    }
+    if (strcmp(name, "end.json") != 0) {
+        return see_node(e, key, n_at, dir, (uint32_t)strtoul(name + 4, NULL, 10));
     }
     STK_TEXT_AUTO log = stk_file_join(dir, "stderr.log"); /* then they came before */
-    if (log != NULL && strcmp(name, "end.json") == 0 && stk_file_exists(log)) {
+    bool has_nodes = strncmp(e->at, key, (size_t)n_at) == 0 && e->at[n_at] == '\0';
+    if (log != NULL && stk_file_exists(log) && !(has_nodes && e->is_new)) {
         return 0;
     }
     e->rc = stk_remote_bring_end(e->share, key, dir, NULL, NULL, e->err);
+    if (e->rc == 0 && has_nodes) {
+        stk_remote_add_nodes(dir, 1, e->last);
+    }
     return e->rc < 0 ? 1 : 0;
 }
 

@@ -18,6 +18,7 @@ enum {
     REMOTE_WORKERS = 8,
     REMOTE_STOP_MS = 10000,      /* for so long a stop waits for the share … */
     REMOTE_STOP_SOON_MS = 3000,  /* … that is known to fail */
+    REMOTE_DROP_MS = 10000,      /* the run's end for checkpoints to be removed */
     REMOTE_LOG_WAIT_MS = 1000,   /* … a worker for the run's record */
     REMOTE_LOG_BYTES = 64 << 20, /* of a running task's log that is kept here until its end */
     REMOTE_OBJECT_BYTES = 256 << 20
@@ -51,6 +52,7 @@ typedef struct remote_task {
     int64_t due_ms; /* when a worker may take it, monotonic */
     uint32_t n_tries, n_looks;
     int64_t trouble_ms;    /* since when the share fails it, monotonic; 0: it doesn't */
+    bool has_checkpoints;  /* in the share, as it ended */
     bool is_begun;         /* its worker has seen the claim of an agent */
     bool is_running;       /* the driver said so once */
     stk_remote_report end; /* the driver's last word (data is not kept) */
@@ -70,6 +72,12 @@ typedef struct remote_command {
     stk_failure why;
 } remote_command;
 
+/* Checkpoints of a task that has succeeded, on their way out of the share. */
+typedef struct remote_drop {
+    struct remote_drop *next;
+    char at[STK_SHARE_KEY_MAX]; /* "runs/<run>/<step>/<task>/checkpoints" */
+} remote_drop;
+
 typedef struct remote_backend {
     stk_backend base;
     stk_remote_config config; /* texts in `arena` */
@@ -78,13 +86,16 @@ typedef struct remote_backend {
     stk_share *share;
     pthread_mutex_t lock;
     pthread_cond_t work;
-    int ready_fd; /* reports */
-    int wake_fd;  /* the driver's thread */
+    pthread_cond_t dropped; /* the last of n_drops is done */
+    int ready_fd;           /* reports */
+    int wake_fd;            /* the driver's thread */
 
     remote_task **table; /* by id */
     uint32_t n_tasks, n_slots;
     remote_task *queue, **queue_end;
     remote_task *told; /* reported, not yet on record */
+    remote_drop *drops;
+    uint32_t n_drops; /* of these and those that a worker is at */
     remote_command *commands, **commands_end;
     struct remote_reports {
         stk_report *items;
@@ -154,6 +165,8 @@ int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64
  * `ret` may be NULL. */
 int stk_remote_bring_end(stk_share *share, const char *key, const char *dir, stk_arena *arena,
                          stk_remote_end *ret, stk_err *err);
+/* The output of a gang's nodes behind node 0's, as far as it came. */
+void stk_remote_add_nodes(const char *dir, uint32_t first, uint32_t last);
 int stk_remote_worker_store(remote_worker *w, stk_err *err);
 /* "<key>/<name>" in the task's arena, which is its worker's while it has the task; NULL: no memory.
  */

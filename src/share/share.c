@@ -284,6 +284,44 @@ int stk_share_delete(stk_share *share, const char *key, stk_err *err)
     return rc < 0 ? rc : share->ops->remove(share, key, err);
 }
 
+typedef struct found {
+    stk_arena *arena;
+    const char **keys;
+    uint32_t n, cap;
+} found;
+
+static int find_key(void *arg, const char *key, int64_t size, int64_t mtime_ms)
+{
+    found *f = arg;
+    const char **keys = stk_arena_grow(f->arena, f->keys, f->n, sizeof *keys, &f->cap);
+    const char *copy = stk_arena_dup(f->arena, key);
+    (void)size;
+    (void)mtime_ms;
+    if (keys == NULL || copy == NULL) {
+        return STK_E_NOMEM;
+    }
+    f->keys = keys;
+    keys[f->n++] = copy;
+    return 0;
+}
+
+int stk_share_delete_all(stk_share *share, const char *below, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    found f = {.arena = arena};
+    const char *prefix = arena == NULL ? NULL : stk_arena_printf(arena, "%s/", below);
+    int rc = prefix == NULL ? STK_E_NOMEM : begin(share, below, err);
+    rc = rc < 0 ? rc : stk_share_list(share, prefix, NULL, find_key, &f, err);
+    for (uint32_t i = 0; i < f.n && rc == 0; i++) {
+        rc = stk_share_delete(share, f.keys[i], err);
+    }
+    if (rc == 0 && share->folder != NULL) { /* what is left are its folders */
+        STK_TEXT_AUTO path = stk_file_join(share->folder, below);
+        rc = path == NULL ? STK_E_NOMEM : stk_file_remove_tree(path, err);
+    }
+    return rc == STK_E_NOMEM ? stk_share_no_memory(share, err) : rc;
+}
+
 int stk_share_link(stk_share *share, const char *key, int64_t seconds, stk_buf *ret, stk_err *err)
 {
     int rc = begin(share, key, err);

@@ -67,6 +67,8 @@ int stk_share_list(stk_share *share, const char *prefix, const char *after,
                    int (*each)(void *arg, const char *key, int64_t size, int64_t mtime_ms),
                    void *arg, stk_err *err);
 int stk_share_delete(stk_share *share, const char *key, stk_err *err); /* absent is fine */
+/* Everything below a key. Who is interrupted leaves some of it. */
+int stk_share_delete_all(stk_share *share, const char *below, stk_err *err);
 /* A URL by which anybody may get it for `seconds`, appended. STK_E_USAGE: a folder has none. */
 int stk_share_link(stk_share *share, const char *key, int64_t seconds, stk_buf *ret, stk_err *err);
 
@@ -78,5 +80,14 @@ int stk_share_push(stk_share *share, stk_store *store, const char *digest, stk_e
 /* Verified before it is in the store; nothing when that has it. Goes on where one that was
  * interrupted has stopped. */
 int stk_share_pull(stk_share *share, stk_store *store, const char *digest, stk_err *err);
+
+/* --- the same of what is no artifact: it lies below a key of its own, and can be removed --- */
+
+/* A file or folder, and its digest: it mustn't change meanwhile (STK_E_STORE: it did). */
+int stk_share_push_path(stk_share *share, const char *under, const char *path, const char *digest,
+                        stk_err *err);
+/* Into the folder `stage`, where nothing else is; verified. *ret_path: where, malloc'd. */
+int stk_share_pull_path(stk_share *share, const char *under, const char *digest, const char *stage,
+                        char **ret_path, stk_err *err);
 
 #endif

@@ -18,11 +18,14 @@
 
 #define TREE_HEAD "stoker-tree-1\n"
 
-enum { TREE_MAX = 1 << 30, KEY_SIZE = 96, LOCK_TRIES = 100 };
+enum { TREE_MAX = 1 << 30, KEY_SIZE = STK_SHARE_KEY_MAX + 96, LOCK_TRIES = 100 };
 
-static void key_of(const char *digest, const char *suffix, char key[KEY_SIZE])
+#define ARTIFACTS "artifacts"
+
+/* `under`: ARTIFACTS, or where something lies that is to be removed again. */
+static void key_of(const char *under, const char *digest, const char *suffix, char key[KEY_SIZE])
 {
-    (void)snprintf(key, KEY_SIZE, "artifacts/%.2s/%s%s", digest, digest + 2, suffix);
+    (void)snprintf(key, KEY_SIZE, "%s/%.2s/%s%s", under, digest, digest + 2, suffix);
 }
 
 static int check_digest(const char *digest, stk_err *err)
@@ -33,11 +36,11 @@ static int check_digest(const char *digest, stk_err *err)
 }
 
 /* 0 and *ret, also where it isn't there. */
-static int look(stk_share *share, const char *digest, const char *suffix, bool *ret,
-                int64_t *ret_size, stk_err *err)
+static int look(stk_share *share, const char *under, const char *digest, const char *suffix,
+                bool *ret, int64_t *ret_size, stk_err *err)
 {
     char key[KEY_SIZE];
-    key_of(digest, suffix, key);
+    key_of(under, digest, suffix, key);
     if (stk_share_is_cancelled(share)) { /* everything here asks this first */
         return stk_share_cancelled(share, err);
     }
@@ -46,33 +49,40 @@ static int look(stk_share *share, const char *digest, const char *suffix, bool *
     return rc == STK_E_NOT_FOUND ? 0 : rc;
 }
 
-static int is_there(stk_share *share, const char *digest, const char *suffix, bool *ret,
-                    stk_err *err)
+static int is_there(stk_share *share, const char *under, const char *digest, const char *suffix,
+                    bool *ret, stk_err *err)
 {
     int64_t size;
-    return look(share, digest, suffix, ret, &size, err);
+    return look(share, under, digest, suffix, ret, &size, err);
+}
+
+static int has(stk_share *share, const char *under, const char *digest, bool *ret, stk_err *err)
+{
+    int rc = is_there(share, under, digest, "", ret, err);
+    return rc < 0 || *ret ? rc : is_there(share, under, digest, ".tree", ret, err);
 }
 
 int stk_share_has(stk_share *share, const char *digest, bool *ret, stk_err *err)
 {
     int rc = check_digest(digest, err);
-    rc = rc < 0 ? rc : is_there(share, digest, "", ret, err);
-    return rc < 0 || *ret ? rc : is_there(share, digest, ".tree", ret, err);
+    return rc < 0 ? rc : has(share, ARTIFACTS, digest, ret, err);
 }
 
 /* --- push --- */
 
-static int push_file(stk_share *share, const char *path, const char *digest, stk_err *err)
+static int push_file(stk_share *share, const char *under, const char *path, const char *digest,
+                     stk_err *err)
 {
     char key[KEY_SIZE];
     bool there = false;
-    key_of(digest, "", key);
-    int rc = is_there(share, digest, "", &there, err);
+    key_of(under, digest, "", key);
+    int rc = is_there(share, under, digest, "", &there, err);
     return rc < 0 || there ? rc : stk_share_send_file(share, key, path, digest, err);
 }
 
 typedef struct pushed {
     stk_share *share;
+    const char *under;
     const stk_tree *tree;
     char (*digests)[STK_DIGEST_HEX + 1]; /* of the tree's files */
 } pushed;
@@ -89,7 +99,7 @@ static int push_one(void *arg, uint64_t i, stk_err *err)
         return stk_share_no_memory(p->share, err);
     }
     int rc = stk_store_digest_path(path, p->digests[i], NULL, err);
-    return rc < 0 ? rc : push_file(p->share, path, p->digests[i], err);
+    return rc < 0 ? rc : push_file(p->share, p->under, path, p->digests[i], err);
 }
 
 static bool has_files(const stk_tree *tree, size_t i)
@@ -138,13 +148,14 @@ static int write_tree(const pushed *p, const char *digest, stk_buf *text, stk_er
     return text->failed ? stk_share_no_memory(p->share, err) : 0;
 }
 
-static int push_folder(stk_share *share, const char *path, const char *digest, stk_err *err)
+static int push_folder(stk_share *share, const char *under, const char *path, const char *digest,
+                       stk_err *err)
 {
     STK_TREE_AUTO tree = {0};
     STK_BUF_AUTO text = STK_BUF_INIT(TREE_MAX);
     char key[KEY_SIZE];
     int rc = stk_tree_walk(path, false, &tree, err);
-    pushed p = {.share = share, .tree = &tree};
+    pushed p = {.share = share, .under = under, .tree = &tree};
     if (rc == 0) {
         p.digests = calloc(tree.n + 1, sizeof *p.digests);
         rc = p.digests == NULL ? stk_share_no_memory(share, err) : 0;
@@ -153,36 +164,53 @@ static int push_folder(stk_share *share, const char *path, const char *digest, s
     rc = rc < 0 ? rc : write_tree(&p, digest, &text, err);
     rc = rc < 0 || share->ops->sync == NULL ? rc : share->ops->sync(share, err);
     free(p.digests);
-    key_of(digest, ".tree", key);
+    key_of(under, digest, ".tree", key);
     return rc < 0 ? rc : stk_share_put(share, key, text.data, text.len, false, err);
+}
+
+static int push_what(stk_share *share, const char *under, const char *path, const char *digest,
+                     stk_err *err)
+{
+    struct stat st;
+    char key[KEY_SIZE];
+    int rc = 0;
+    if (stat(path, &st) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "can't read artifact '%s'", path);
+    }
+    if (S_ISDIR(st.st_mode)) {
+        return push_folder(share, under, path, digest, err);
+    }
+    if ((st.st_mode & 0111) != 0) { /* before the file, so that it is known when that is there */
+        key_of(under, digest, ".x", key);
+        rc = stk_share_put(share, key, "", 0, false, err);
+    }
+    key_of(under, digest, "", key);
+    rc = rc < 0 ? rc : stk_share_send_file(share, key, path, digest, err);
+    return rc < 0 || share->ops->sync == NULL ? rc : share->ops->sync(share, err);
 }
 
 int stk_share_push(stk_share *share, stk_store *store, const char *digest, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *path = NULL;
-    struct stat st;
-    char key[KEY_SIZE];
+    int64_t size = 0;
     bool there = false;
     int rc = arena == NULL ? stk_share_no_memory(share, err) : 0;
     rc = rc < 0 ? rc : stk_share_has(share, digest, &there, err);
     if (rc < 0 || there) { /* before the store is asked, which may have it from here only */
         return rc;
     }
-    rc = stk_store_artifact(store, digest, arena, &path, NULL, err);
-    if (rc == 0 && stat(path, &st) < 0) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "can't read artifact '%s'", path);
-    }
-    if (rc < 0 || S_ISDIR(st.st_mode)) {
-        return rc < 0 ? rc : push_folder(share, path, digest, err);
-    }
-    if ((st.st_mode & 0111) != 0) { /* before the file, so that it is known when that is there */
-        key_of(digest, ".x", key);
-        rc = stk_share_put(share, key, "", 0, false, err);
-    }
-    key_of(digest, "", key);
-    rc = rc < 0 ? rc : stk_share_send_file(share, key, path, digest, err);
-    return rc < 0 || share->ops->sync == NULL ? rc : share->ops->sync(share, err);
+    rc = stk_store_artifact(store, digest, arena, &path, &size, err);
+    return rc < 0 ? rc : push_what(share, ARTIFACTS, path, digest, err);
+}
+
+int stk_share_push_path(stk_share *share, const char *under, const char *path, const char *digest,
+                        stk_err *err)
+{
+    bool there = false;
+    int rc = check_digest(digest, err);
+    rc = rc < 0 ? rc : has(share, under, digest, &there, err);
+    return rc < 0 || there ? rc : push_what(share, under, path, digest, err);
 }
 
 /* --- pull --- */
@@ -221,6 +249,7 @@ static int take_stage(stk_store *store, const char *digest, char **ret_path, int
 
 typedef struct pulled {
     stk_share *share;
+    const char *under;
     const char *root;
     char *text; /* cut into lines */
     struct {
@@ -340,7 +369,7 @@ static int pull_one(void *arg, uint64_t i, stk_err *err)
     if (stk_file_exists(path)) {
         return 0;
     }
-    key_of(p->files[i].digest, "", key);
+    key_of(p->under, p->files[i].digest, "", key);
     int rc =
         p->share->ops->get_file(p->share, key, part, p->files[i].digest, p->files[i].size, err);
     return rc == 0 && rename(part, path) < 0
@@ -348,18 +377,19 @@ static int pull_one(void *arg, uint64_t i, stk_err *err)
                : rc;
 }
 
-static int pull_folder(stk_share *share, const char *digest, const char *root, stk_err *err)
+static int pull_folder(stk_share *share, const char *under, const char *digest, const char *root,
+                       stk_err *err)
 {
     STK_BUF_AUTO text = STK_BUF_INIT(TREE_MAX);
     char key[KEY_SIZE];
     char hex[STK_DIGEST_HEX + 1];
     char *rest = NULL;
-    key_of(digest, ".tree", key);
+    key_of(under, digest, ".tree", key);
     int rc = share->ops->get(share, key, 0, true, &text, err);
     if (rc < 0) {
         return rc;
     }
-    pulled p = {.share = share, .root = root, .text = text.data};
+    pulled p = {.share = share, .under = under, .root = root, .text = text.data};
     if (text.len < strlen(TREE_HEAD) || strlen(text.data) != text.len ||
         strncmp(text.data, TREE_HEAD, strlen(TREE_HEAD)) != 0) {
         return bad_tree(&p, digest, err);
@@ -377,14 +407,14 @@ static int pull_folder(stk_share *share, const char *digest, const char *root, s
     return rc;
 }
 
-static int pull_file(stk_share *share, const char *digest, int64_t size, const char *path,
-                     stk_err *err)
+static int pull_file(stk_share *share, const char *under, const char *digest, int64_t size,
+                     const char *path, stk_err *err)
 {
     char key[KEY_SIZE];
     bool is_program = false;
-    key_of(digest, "", key);
+    key_of(under, digest, "", key);
     int rc = share->ops->get_file(share, key, path, digest, size, err);
-    rc = rc < 0 ? rc : is_there(share, digest, ".x", &is_program, err);
+    rc = rc < 0 ? rc : is_there(share, under, digest, ".x", &is_program, err);
     return rc == 0 && is_program && chmod(path, 0555) < 0
                ? stk_err_sys(err, STK_E_SYS, errno, "can't make '%s' executable", path)
                : rc;
@@ -399,16 +429,16 @@ static bool have(stk_store *store, const char *digest)
            stk_file_exists(path);
 }
 
-static int pull_into(stk_share *share, stk_store *store, const char *digest, const char *stage,
-                     stk_err *err)
+/* Into the folder `stage`, by the name that is returned, malloc'd. */
+static int pull_staged(stk_share *share, const char *under, const char *digest, const char *stage,
+                       char **ret_path, stk_err *err)
 {
-    stk_artifact added;
     bool is_file = false;
     bool is_folder = false;
     int64_t size = -1;
-    int rc = look(share, digest, "", &is_file, &size, err);
+    int rc = look(share, under, digest, "", &is_file, &size, err);
     if (rc == 0 && !is_file) {
-        rc = is_there(share, digest, ".tree", &is_folder, err);
+        rc = is_there(share, under, digest, ".tree", &is_folder, err);
     }
     if (rc == 0 && !is_file && !is_folder) {
         return stk_err_set(err, STK_E_NOT_FOUND, "artifact %.12s is not in store '%s'", digest,
@@ -419,10 +449,30 @@ static int pull_into(stk_share *share, stk_store *store, const char *digest, con
         rc = stk_share_no_memory(share, err);
     }
     if (rc == 0) {
-        rc = is_file ? pull_file(share, digest, size, path, err)
-                     : pull_folder(share, digest, path, err);
+        rc = is_file ? pull_file(share, under, digest, size, path, err)
+                     : pull_folder(share, under, digest, path, err);
     }
+    if (rc == 0) {
+        *ret_path = path;
+        path = NULL;
+    }
+    return rc;
+}
+
+static int pull_into(stk_share *share, stk_store *store, const char *digest, const char *stage,
+                     stk_err *err)
+{
+    STK_TEXT_AUTO path = NULL;
+    stk_artifact added;
+    int rc = pull_staged(share, ARTIFACTS, digest, stage, &path, err);
     return rc < 0 ? rc : stk_store_add_path(store, path, digest, &added, err);
+}
+
+int stk_share_pull_path(stk_share *share, const char *under, const char *digest, const char *stage,
+                        char **ret_path, stk_err *err)
+{
+    int rc = check_digest(digest, err);
+    return rc < 0 ? rc : pull_staged(share, under, digest, stage, ret_path, err);
 }
 
 int stk_share_pull(stk_share *share, stk_store *store, const char *digest, stk_err *err)

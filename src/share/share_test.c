@@ -546,6 +546,56 @@ static void test_parallel(void **state)
     assert_true(n < 1000000);
 }
 
+static int count_key(void *arg, const char *key, int64_t size, int64_t mtime_ms)
+{
+    (void)key;
+    (void)size;
+    (void)mtime_ms;
+    ++*(uint32_t *)arg;
+    return 0;
+}
+
+/* Files and a folder below a key of their own: back as they were, and gone, with nothing else. */
+static void test_below_a_key(void **state)
+{
+    (void)state;
+    stk_err err = {0};
+    stk_share *s = open_share();
+    char one[STK_DIGEST_HEX + 1], many[STK_DIGEST_HEX + 1];
+    bool there = true;
+    STK_TEXT_AUTO path = NULL;
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    uint32_t n = 0;
+    assert_int_equal(stk_file_mkdirs(in("made/empty"), 0755, &err), 0);
+    assert_int_equal(stk_file_write_atomic(in("made/state"), "seven", 5, 0755, &err), 0);
+    assert_int_equal(stk_store_digest_path(in("made/state"), one, NULL, &err), 0);
+    assert_int_equal(stk_store_digest_path(in("made"), many, NULL, &err), 0);
+    assert_int_equal(stk_share_push_path(s, "t/c/1", in("made/state"), one, &err), 0);
+    assert_int_equal(stk_share_push_path(s, "t/c/1", in("made/state"), one, &err), 0);
+    assert_int_equal(stk_share_push_path(s, "t/c/2", in("made"), many, &err), 0);
+    assert_int_equal(stk_share_push_path(s, "t/c/3", in("made"), one, &err), STK_E_STORE);
+    assert_int_equal(stk_share_has(s, one, &there, &err), 0);
+    assert_false(there); /* no artifact */
+    assert_int_equal(stk_share_delete_all(s, "t/c/1", &err), 0);
+    assert_int_equal(stk_file_mkdirs(in("back"), 0755, &err), 0);
+    assert_int_equal(stk_share_pull_path(s, "t/c/1", one, in("back"), &path, &err),
+                     STK_E_NOT_FOUND);
+    assert_int_equal(stk_share_pull_path(s, "t/c/2", many, in("back"), &path, &err), 0);
+    STK_TEXT_AUTO state_path = stk_file_join(path, "state");
+    STK_TEXT_AUTO empty = stk_file_join(path, "empty");
+    assert_int_equal(stk_file_read(state_path, 100, &text, &len, &err), 0);
+    assert_string_equal(text, "seven");
+    assert_true(access(state_path, X_OK) == 0 && stk_file_exists(empty));
+    put(s, "t/c-beside", "stays");
+    assert_int_equal(stk_share_delete_all(s, "t/c", &err), 0);
+    assert_int_equal(stk_share_delete_all(s, "t/c", &err), 0); /* absent is fine */
+    assert_int_equal(stk_share_list(s, "t/", NULL, count_key, &n, &err), 0);
+    assert_int_equal(n, 1);
+    assert_false(stk_file_exists(in("shared/t/c")));
+    stk_share_close(s);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -565,6 +615,7 @@ int main(void)
         T(test_cancel),
         T(test_cancel_of_what_waits),
         T(test_parallel),
+        T(test_below_a_key),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,11 +140,61 @@ def test_preempted_with_a_checkpoint(drive: Drive) -> None:
     assert granted["checkpoints"] == {"n": 2, "saved": True}
     known = json.loads((drive.key().parent / "checkpoints.json").read_text())
     assert list(known) == ["early", "last"] and known["last"]["attempt"] == 1
+    kept = drive.key().parent / "checkpoints"
+    assert {p.name for p in kept.iterdir()} == {one["digest"] for one in known.values()}
     # its next attempt, on another node, has them: writable, and its own end says that nothing is newer
     again = "cat $STOKER_CHECKPOINT_DIR/early; test -s $STOKER_CHECKPOINT_DIR/last/state; echo x >> $STOKER_CHECKPOINT_DIR/last/state"
     end = drive.end(drive.task(again, attempt=2))
     assert end["ok"], end
     assert (drive.dir(attempt=2) / "stdout.log").read_text() == "first\n"
+
+
+def test_checkpoints_that_are_replaced(drive: Drive) -> None:
+    """The store has those that the task has, and no others; what somebody else left is no concern."""
+    script = """
+d=$STOKER_CHECKPOINT_DIR; mkdir -p $d
+for i in 1 2 3; do
+    mkdir $d/.new; echo $i > $d/.new/state; echo same > $d/.new/same; mv $d/.new $d/last.$i
+    until grep -q last.$i $LIST; do sleep 0.05; done
+    rm -rf $d/last.$((i - 1))
+done
+until ! grep -q last.2 $LIST; do sleep 0.05; done
+sleep 0.3; exit 75
+"""
+    listed = drive.key().parent / "checkpoints.json"
+    drive.cluster.keep.append(str(drive.share))
+    end = drive.end(drive.task(script, env=[f"LIST={listed}"]))
+    assert not end["ok"], end
+    known = json.loads(listed.read_text())
+    assert list(known) == ["last.3"]
+    kept = drive.key().parent / "checkpoints"
+    assert [p.name for p in kept.iterdir()] == [known["last.3"]["digest"]]
+    # one that isn't there any more is no reason to fail
+    listed.write_text(json.dumps({"gone": {"digest": "0" * 64, "attempt": 1}, **known}))
+    again = "ls $STOKER_CHECKPOINT_DIR; cat $STOKER_CHECKPOINT_DIR/last.3/state"
+    end = drive.end(drive.task(again, attempt=2))
+    assert end["ok"] and (drive.dir(attempt=2) / "stdout.log").read_text() == "last.3\n3\n", end
+
+
+def test_an_attempt_that_was_given_up(drive: Drive) -> None:
+    """Its node was lost to the engine, and it goes on: the next attempt's checkpoints are safe from it."""
+    script = """
+d=$STOKER_CHECKPOINT_DIR; mkdir -p $d; echo 1 > $d/one; echo saved
+until [ -e $GO ]; do sleep 0.05; done
+rm $d/one; echo 2 > $d/two; sleep 3; exit 75
+"""
+    go = drive.share / "go"
+    drive.cluster.keep.append(str(drive.share))
+    process = drive.begin(drive.task(script, env=[f"GO={go}"]))
+    listed = drive.key().parent / "checkpoints.json"
+    wait(lambda: listed.exists())
+    before = listed.read_text()
+    drive.key(attempt=2).mkdir()
+    (drive.key(attempt=2) / "job.json").write_text("{}")
+    go.touch()
+    process.communicate(timeout=60)
+    assert listed.read_text() == before
+    assert (drive.key().parent / "checkpoints" / json.loads(before)["one"]["digest"]).exists()
 
 
 def test_told_before_it_listens(drive: Drive) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import http.server
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -417,6 +418,14 @@ def test_gang(project: Project) -> None:
     assert len(lines) == 4, lines
     for r, line in enumerate(lines):
         assert f"[{r}] rank {r} of 4 on node {r // 2}" in line, lines
+    for _ in range(2):  # and on another machine, also when it asks again
+        there = project("logs", "latest", "--stack", "prod")
+        assert sorted(there.stdout.splitlines()) == lines, there.stderr
+    # a node whose end comes late is added then
+    [mirror] = (project.folder / ".stoker/shared").glob("*/runs/*/train/*/1")
+    shutil.rmtree(mirror / "node-1")
+    late = sorted(project("logs", "latest", "--stack", "prod").stdout.splitlines())
+    assert late == lines
 
 
 def test_grown_gang(project: Project) -> None:
@@ -508,6 +517,28 @@ def test_secrets_and_checkpoints(project: Project) -> None:
     assert "again from 7" in Path(step["logs"]["stdout"]).read_text()
     kept = [p.read_text() for p in project.cluster.folder.glob("s-*.json")]
     assert not any("s3cret-word" in text.split('"secret"')[0] for text in kept)
+
+
+def test_checkpoints_go_with_success(project: Project) -> None:
+    """As here: gone once the step has succeeded, unless they are to be kept; there while it hasn't."""
+    run = "c=$STOKER_CHECKPOINT_DIR; [ -e $c/one ] || { mkdir -p $c; echo 7 > $c/one; exit 75; }; echo 8 > $c/two"
+    kept = {"run": run, "keep_checkpoints": True}
+    failing = {"run": run + "; exit 3", "after": ["a", "b"]}
+    done = project(
+        "run", "--with", "prod", project.document({"a": {"run": run}, "b": kept, "c": failing})
+    )
+    assert done.returncode != 0
+    shown = project.show()
+    assert {n: s["status"] for n, s in shown["steps"].items()} == {
+        "a": "succeeded", "b": "succeeded", "c": "failed",
+    }  # fmt: skip
+    folder = project.folder.parent / "share/runs" / shown["run"]
+    names = {step: [p.name for p in folder.glob(f"{step}/*/checkpoints*")] for step in "abc"}
+    assert names["a"] == []
+    for step in "bc":
+        assert sorted(names[step]) == ["checkpoints", "checkpoints.json"]
+        [listed] = folder.glob(f"{step}/*/checkpoints.json")
+        assert set(json.loads(listed.read_text())) == {"one", "two"}
 
 
 def test_carried_by_the_store(project: Project) -> None:
