@@ -12,6 +12,7 @@ enum { NOTHING_FETCHES = 78 }; /* sysexits' EX_CONFIG: the text below, stk_batch
  * its SHA-256. _AT: where it is unpacked. STOKER_ARGV: the agent's words, quoted. STOKER_FOLDERS:
  * quoted as well. */
 static const char script[] =
+    "trap 'exit 75' TERM INT\n" /* the first process of a container hears only what it waits for */
     "no() { echo \"stoker: $*\" >&2; exit 78; }\n"
     "has() { command -v \"$1\" >/dev/null 2>&1; }\n"
     "at=$STOKER_CARRY_AT; tar=$at/carried.tar; tried=\n"

@@ -96,6 +96,13 @@ def start(
     return run
 
 
+def test_told_to_end_while_it_fetches(start: Any, tmp_path: Path) -> None:
+    """The first process of a container hears no SIGTERM that it doesn't wait for; the status is an agent's own."""
+    image = Image(tmp_path, SHELL)
+    image.add("curl", "#!/bin/sh\nkill -TERM $PPID\nexit 22\n")
+    assert start(image, "0" * 64, link="http://127.0.0.1:9/a.tar").returncode == 75
+
+
 @pytest.mark.parametrize("tool", ["curl", "wget", "python3"])
 def test_link(start: Any, served: tuple[Path, str], tmp_path: Path, tool: str) -> None:
     if shutil.which(tool) is None:
