@@ -243,6 +243,20 @@ int stk_cli_elsewhere_code(stk_cli_elsewhere *e, const stk_spec *spec, const cha
     return e->code == NULL ? no_memory(err) : 0;
 }
 
+/* A forecast brings nothing. */
+static int fetch_nothing(void *arg, stk_store *store, const char *digest, stk_err *err)
+{
+    (void)arg, (void)store, (void)digest, (void)err;
+    return STK_E_NOT_FOUND;
+}
+
+void stk_cli_elsewhere_forecast(const stk_cli_elsewhere *e, stk_store *store)
+{
+    if (e->n > 0) {
+        stk_store_set_origin(store, fetch_nothing, NULL);
+    }
+}
+
 int stk_cli_elsewhere_to_end(stk_cli_elsewhere *e, const stk_spec *spec, stk_store *store,
                              stk_err *err)
 {

@@ -79,6 +79,9 @@ static int open_planning(const stk_cli *cli, const stk_run_options *options, pla
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
     if (rc == 0 && stk_file_exists(path)) {
         rc = stk_store_open(path, STK_STORE_READONLY, &p->store, err);
+        if (rc == 0) {
+            stk_cli_elsewhere_forecast(&p->elsewhere, p->store);
+        }
         rc = rc < 0 ? rc : stk_forecast_new(p->store, p->plan, &p->forecast, err);
     }
     free(path);

@@ -183,7 +183,7 @@ static int read_gpus(stk_kube_maker *m, ask *a)
     vendor = vendor == NULL && r != NULL ? r->gpu_vendor : vendor;
     class = class == NULL && r != NULL ? r->gpu_class : class;
     int rc = read_alternatives(m, &vendor, &n, classes, &n_classes);
-    n = said >= 0 ? said : n;
+    n = said > n ? said : n;
     if (rc < 0 || n == 0 || (n < 0 && class == NULL && n_classes == 0)) {
         return rc;
     }

@@ -97,7 +97,8 @@ def test_shell_text_is_left_alone() -> None:
         ({"gpu_count": 2}, {}, {"nvidia.com/gpu": "2"}),
         ({"gpu_count": 0}, {}, None),
         ({}, {"gpu": 0}, None),
-        ({"gpu_count": 4}, {"gpu": 0}, None),
+        ({"gpu_count": 4}, {"gpu": 0}, {"nvidia.com/gpu": "4"}),
+        ({"gpu_count": 1}, {"gpu": 2}, {"nvidia.com/gpu": "2"}),
         ({}, {"gpu": "1", "gpu_vendor": "amd"}, {"amd.com/gpu": "1"}),
         ({"gpu_count": 1, "gpu_vendor": "intel"}, {}, {"gpu.intel.com/i915": "1"}),
         (
@@ -134,7 +135,8 @@ def test_resources(resources: Object, options: Object, expected: Optional[Object
     ("resources", "options", "asked"),
     [
         ({"gpu_count": 2}, {}, "nvidia 2"),
-        ({"gpu_count": 2}, {"gpu": 0}, None),
+        ({"gpu_count": 2}, {"gpu": 1}, "nvidia 2"),
+        ({}, {"gpu": 0}, None),
         ({}, {"gpu": 1, "gpu_vendor": "amd"}, "amd 1"),
         ({"gpu_class": "H100"}, {}, "nvidia 1"),
         ({"gpu_count": 3, "gpu_class": "1g.10gb"}, {}, "nvidia 1"),

@@ -128,6 +128,13 @@ def test_there_and_back(project: Project) -> None:
     assert len(project.cluster.history) == 1
 
 
+def test_plan_knows_what_only_the_share_has(project: Project) -> None:
+    doc = project.document({"a": {"run": "echo w > $STOKER_OUTPUT/words", "outputs": ["words"]}})
+    assert project("run", "--with", "prod", doc).returncode == 0
+    [step] = json.loads(project("plan", "--json", "--with", "prod", doc).stdout)["steps"]
+    assert step["cached"] and step["miss"] is None
+
+
 class Registry:
     """One image, of changing content."""
 
