@@ -241,10 +241,13 @@ const char *stk_kube_event_words(const char *reason, const char *message, char *
     if (strcmp(reason, "FailedCreate") == 0) {
         const char *at = strstr(message, " is forbidden: ");
         const char *why = at == NULL ? message : at + strlen(" is forbidden: ");
-        bool is_quota = strstr(message, "exceeded quota") != NULL;
-        (void)snprintf(buf, size, "no pod may be made: %.700s; %s", why,
-                       is_quota ? "wait until others end, ask for less, or have the quota raised"
-                                : "the namespace doesn't allow it: ask for what it allows");
+        const char *way =
+            strstr(message, "exceeded quota") != NULL
+                ? "wait until others end, ask for less, or have the quota raised"
+            : strstr(message, "error looking up service account") != NULL
+                ? "name one that the namespace has by service_account, or have it made"
+                : "the namespace doesn't allow it: ask for what it allows";
+        (void)snprintf(buf, size, "no pod may be made: %.700s; %s", why, way);
     } else if (strcmp(reason, "FailedMount") == 0 || strcmp(reason, "FailedAttachVolume") == 0) {
         (void)snprintf(buf, size, "a volume can't be mounted: %.700s", message);
     } else if (strcmp(reason, "FailedScheduling") == 0) {

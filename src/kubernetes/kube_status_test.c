@@ -261,6 +261,14 @@ static void test_events(void **state)
     replay("quota", "job-limitrange", 1, &s);
     contains(s.event, "maximum memory usage per Container is 32Mi, but limit is 64Mi");
     contains(s.event, "ask for what it allows");
+    char words[900]; /* no transcript has it: the words of Kubernetes' ServiceAccount admission */
+    contains(stk_kube_event_words("FailedCreate",
+                                  "Error creating: pods \"s-1-a-0-1-\" is forbidden: error "
+                                  "looking up service account ml/trainer: serviceaccount "
+                                  "\"trainer\" not found",
+                                  words, sizeof words),
+             "serviceaccount \"trainer\" not found; name one that the namespace has by "
+             "service_account, or have it made");
     replay("inject-runner", "late-config", 1, &s);
     contains(s.event, "a volume can't be mounted:");
     contains(s.event, "configmap \"task-2\" not found");

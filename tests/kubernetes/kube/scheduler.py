@@ -131,7 +131,11 @@ class Scheduler:
             spec = pod["spec"]
             keys = ("nodeSelector", "affinity", "tolerations", "priority", "schedulerName")
             alike = json.dumps(
-                [[spec.get(k) for k in keys], [c["resources"] for c in spec["containers"]]],
+                [
+                    [spec.get(k) for k in keys],
+                    [c["resources"] for c in spec["containers"]],
+                    self._missing_claim(pod),
+                ],
                 sort_keys=True,
             )
             if alike in hopeless:
