@@ -644,6 +644,7 @@ int stk_remote_open(const stk_remote_config *config, stk_backend **ret_backend, 
     b->queue_end = &b->queue;
     b->commands_end = &b->commands;
     copy_config(b, config);
+    stk_remote_share_env(b);
     *ret_backend = &b->base;
     return 0;
 }

@@ -84,6 +84,7 @@ typedef struct remote_backend {
     stk_arena *arena;         /* under `lock` */
     const char *store_path;
     stk_share *share;
+    const char *share_env[8]; /* "NAME=value": for agents to reach it; in `arena` */
     pthread_mutex_t lock;
     pthread_cond_t work;
     pthread_cond_t dropped; /* the last of n_drops is done */
@@ -149,6 +150,10 @@ void stk_remote_stop_waiting(remote_backend *b, remote_task *t);
 void stk_remote_stop_within(remote_backend *b, int64_t ms);
 /* At stop_due_ms: what still waits is ended. */
 void stk_remote_stop_due(remote_backend *b);
+
+bool stk_remote_is_s3(const char *share_url);
+/* Fills b->share_env: region and endpoint that we use ourselves, wherever they are from. */
+void stk_remote_share_env(remote_backend *b);
 
 /* remote_task.c: the copy of a job. */
 int stk_remote_task_new(remote_backend *b, const stk_job *job, remote_task **ret, stk_err *err);

@@ -5,16 +5,58 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "aws/aws.h"
 #include "remote/remote_private.h"
 
 enum { GANG_KEY_BYTES = 32, GANG_PORT = 29500 };
 
-/* What the agent needs to reach the share, where the engine has it in its environment. The first
- * group is no secret. */
+/* What the agent needs to reach the share, where the engine has it in its environment (region and
+ * endpoint: or in AWS's files). The first group is no secret. */
 static const char *const plain_names[] = {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
                                           "AWS_ENDPOINT_URL_S3", "STOKER_SHARE_REGION"};
 static const char *const secret_names[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
                                            "AWS_SESSION_TOKEN"};
+
+bool stk_remote_is_s3(const char *share_url)
+{
+    return strncmp(share_url, "s3:", 3) == 0;
+}
+
+static bool is_said(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && *value != '\0';
+}
+
+void stk_remote_share_env(remote_backend *b)
+{
+    stk_aws *aws = NULL;
+    char url[600], region[64];
+    bool is_custom = false;
+    size_t n = 0;
+    if (!stk_remote_is_s3(b->config.share_url)) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof plain_names / sizeof *plain_names; i++) {
+        if (is_said(plain_names[i])) {
+            b->share_env[n++] =
+                stk_arena_printf(b->arena, "%s=%s", plain_names[i], getenv(plain_names[i]));
+        }
+    }
+    bool has_url = is_said("AWS_ENDPOINT_URL_S3") || is_said("AWS_ENDPOINT_URL");
+    bool has_region = is_said("AWS_REGION") || is_said("AWS_DEFAULT_REGION");
+    if ((has_url && has_region) || stk_aws_open(NULL, &aws, NULL) < 0) {
+        return; /* what is wrong with the files the share says */
+    }
+    if (!has_url && stk_aws_endpoint(aws, "s3", url, sizeof url, &is_custom, NULL) == 0 &&
+        is_custom) {
+        b->share_env[n++] = stk_arena_printf(b->arena, "AWS_ENDPOINT_URL_S3=%s", url);
+    }
+    if (!has_region && stk_aws_region(aws, region, sizeof region, NULL) == 0) {
+        b->share_env[n++] = stk_arena_printf(b->arena, "AWS_REGION=%s", region);
+    }
+    stk_aws_close(aws);
+}
 
 static const char **texts_new(stk_arena *arena, const char *const *from, uint32_t n_more,
                               uint32_t *ret_n)
@@ -83,7 +125,7 @@ static int copy_env(remote_task *t, const stk_job *job)
 }
 
 /* The container's own variables: what the agent itself needs. */
-static int container_env(remote_task *t, const char *share_url)
+static int container_env(const remote_backend *b, remote_task *t)
 {
     const char **env = stk_arena_array(t->arena, 16, sizeof *env);
     uint32_t n = 0, n_secret = 0;
@@ -92,12 +134,9 @@ static int container_env(remote_task *t, const char *share_url)
         return STK_E_NOMEM;
     }
     env[n++] = "STOKER_AGENT=1";
-    bool is_s3 = strncmp(share_url, "s3:", 3) == 0;
-    for (size_t i = 0; is_s3 && i < sizeof plain_names / sizeof *plain_names; i++) {
-        const char *value = getenv(plain_names[i]);
-        if (value != NULL) {
-            env[n++] = stk_arena_printf(t->arena, "%s=%s", plain_names[i], value);
-        }
+    bool is_s3 = stk_remote_is_s3(b->config.share_url);
+    for (size_t i = 0; b->share_env[i] != NULL; i++) {
+        env[n++] = b->share_env[i];
     }
     while (secret[n_secret] != NULL) {
         n_secret++;
@@ -231,7 +270,7 @@ static int fill(remote_backend *b, remote_task *t, const stk_job *job)
     t->job.key = t->key;
     stk_remote_name(b->config.run, t->order.step, t->order.task, t->order.attempt, t->name);
     int rc = t->key == NULL ? STK_E_BUG : copy_env(t, job);
-    rc = rc < 0 ? rc : container_env(t, b->config.share_url);
+    rc = rc < 0 ? rc : container_env(b, t);
     rc = rc < 0 ? rc : folders(b, t);
     return rc < 0 ? rc : agent_argv(b, t);
 }

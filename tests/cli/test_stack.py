@@ -125,6 +125,31 @@ def test_manifests_are_what_would_be_submitted(cli: Cli) -> None:
     )
 
 
+def test_pods_reach_the_store_that_aws_files_name(cli: Cli) -> None:
+    """`aws configure` says region and endpoint in a file, which a container doesn't have."""
+    cli.write(
+        "stoker.yaml",
+        "stacks:\n  prod: {backend: kubernetes, store: s3://b/p, default_image: 127.0.0.1:1/i:1, carry_volume: /opt/stoker}\n",
+    )
+    config = cli.write(
+        "aws", "[default]\nregion = us-west-2\n[profile lab]\nregion = eu-west-1\n"
+        "endpoint_url = http://minio:9000\n"
+    )  # fmt: skip
+    doc = cli.document({"a": {"run": "true"}})
+
+    def told(**env: str) -> dict[str, str]:
+        given = cli("plan", "--with", "prod", "--manifest", doc, AWS_CONFIG_FILE=str(config), **env)
+        job = json.loads(given.out.split("---\n")[1])
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        return {e["name"]: e["value"] for e in container["env"] if e["name"].startswith("AWS_")}
+
+    assert told() == {"AWS_REGION": "us-west-2"}
+    lab = {"AWS_REGION": "eu-west-1", "AWS_ENDPOINT_URL_S3": "http://minio:9000"}
+    assert told(AWS_PROFILE="lab") == lab
+    said = {"AWS_DEFAULT_REGION": "eu-north-1", "AWS_ENDPOINT_URL": "http://other:1"}
+    assert told(AWS_PROFILE="lab", **said) == said
+
+
 def metaflow(cli: Cli, text: str, name: str = "config.json") -> dict[str, str]:
     cli.write(f"mf/{name}", text)
     return {"METAFLOW_HOME": str(cli.folder / "mf"), "HOME": str(cli.folder)}
