@@ -14,6 +14,7 @@
 #include "sys/file.h"
 
 enum { FILE_MAX = 16 << 20, EARLY_MS = 5 * 60000, AGAIN_MS = 60000, SECTION = 300 };
+enum { REREAD_MS = 3000 };
 
 const char *stk_aws_env(const char *name)
 {
@@ -35,8 +36,8 @@ static const char *home(void)
     return path != NULL ? path : me != NULL ? me->pw_dir : "/";
 }
 
-static int read_file(stk_aws *aws, const char *variable, const char *name, bool credentials,
-                     stk_err *err)
+static int read_file(stk_aws_config *config, const char *variable, const char *name,
+                     bool credentials, stk_err *err)
 {
     const char *named = stk_aws_env(variable);
     STK_TEXT_AUTO path = NULL;
@@ -54,8 +55,15 @@ static int read_file(stk_aws *aws, const char *variable, const char *name, bool 
     if (rc == STK_E_NOT_FOUND) {
         return 0;
     }
-    rc = rc < 0 ? rc : stk_aws_config_parse(&aws->config, text, credentials);
+    rc = rc < 0 ? rc : stk_aws_config_parse(config, text, credentials);
     return rc == 0 || rc == STK_E_SYS ? rc : stk_err_set(err, rc, "can't take in '%s'", path);
+}
+
+int stk_aws_read_files(stk_aws_config *ret, stk_err *err)
+{
+    int rc = read_file(ret, "AWS_CONFIG_FILE", ".aws/config", false, err);
+    return rc < 0 ? rc
+                  : read_file(ret, "AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", true, err);
 }
 
 static const char *of_profile(const stk_aws *aws, const char *profile, const char *key)
@@ -88,8 +96,7 @@ int stk_aws_open(const char *profile, stk_aws **ret, stk_err *err)
     aws->named = profile != NULL;
     aws->profile = strdup(profile == NULL ? "default" : profile);
     int rc = aws->profile == NULL ? stk_aws_no_memory(err) : 0;
-    rc = rc < 0 ? rc : read_file(aws, "AWS_CONFIG_FILE", ".aws/config", false, err);
-    rc = rc < 0 ? rc : read_file(aws, "AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", true, err);
+    rc = rc < 0 ? rc : stk_aws_read_files(&aws->config, err);
     if (rc == 0) {
         (void)snprintf(section, sizeof section, "profile %s", aws->profile);
         if (aws->named && !stk_aws_config_has(&aws->config, section)) {
@@ -115,6 +122,7 @@ void stk_aws_close(stk_aws *aws)
 {
     if (aws != NULL) {
         stk_aws_config_done(&aws->config);
+        stk_aws_config_done(&aws->files);
         (void)pthread_mutex_destroy(&aws->lock);
         free(aws->profile);
         free(aws->ca_file);
@@ -130,16 +138,35 @@ const stk_http_tls *stk_aws_tls(const stk_aws *aws)
 
 /* --- keys, kept until they are about to expire --- */
 
+/* What somebody may have written into them meanwhile. Files that are being written, so that
+ * they can't be read or lack our profile, are as they were. */
+static void read_again(stk_aws *aws)
+{
+    char section[SECTION];
+    stk_aws_config found = {0};
+    (void)snprintf(section, sizeof section, "profile %s", aws->profile);
+    if (stk_aws_read_files(&found, NULL) == 0 && stk_aws_config_has(&found, section)) {
+        stk_aws_config_done(&aws->files);
+        aws->files = found;
+    } else {
+        stk_aws_config_done(&found);
+    }
+}
+
 static int renew(stk_aws *aws, int64_t now, stk_err *err)
 {
     stk_aws_keys keys = {0};
     stk_err why = {0};
+    if (aws->has_keys) {
+        read_again(aws);
+    }
     int rc = stk_aws_find_keys(aws, &keys, &why);
     if (rc == 0) {
         aws->keys = keys;
         aws->has_keys = true;
+        aws->is_refused = false;
         explicit_bzero(&keys, sizeof keys);
-    } else if (aws->has_keys && aws->keys.expires_ms > now) {
+    } else if (aws->has_keys && !aws->is_refused && aws->keys.expires_ms > now) {
         aws->retry_ms = now + AGAIN_MS; /* the ones that we have do for a while */
         rc = 0;
     } else if (err != NULL) {
@@ -155,7 +182,9 @@ int stk_aws_get_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
     int64_t now = stk_clock_wall_ms(&stk_clock_real) + aws->skew_ms;
     bool due = aws->has_keys && aws->keys.expires_ms >= 0 &&
                aws->keys.expires_ms - EARLY_MS <= now && now >= aws->retry_ms;
-    if (!aws->has_keys || due) {
+    bool again = aws->is_refused && now >= aws->reread_ms;
+    if (!aws->has_keys || due || again) {
+        aws->reread_ms = again ? now + REREAD_MS : aws->reread_ms;
         rc = renew(aws, now, err);
     }
     if (rc == 0) {

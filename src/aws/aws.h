@@ -35,9 +35,11 @@ typedef struct stk_aws_keys {
     char secret[160];
     char token[8192];   /* "": none */
     int64_t expires_ms; /* Unix time; -1: never */
+    char from[200];     /* "profile 'dev'" */
 } stk_aws_keys;
-/* Renewed before they expire. STK_E_ENV: there are none, or they can't be renewed; the sentence
- * says what was tried. */
+/* Renewed before they expire, and looked for where they come from, files included, when AWS has
+ * said that they are expired or unknown: every 3 s at most. STK_E_ENV: there are none, or they
+ * can't be renewed; the sentence says what was tried. */
 int stk_aws_get_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err);
 /* AWS_REGION, AWS_DEFAULT_REGION, the profile's, the instance's. STK_E_ENV: unknown. */
 int stk_aws_region(stk_aws *aws, char *ret, size_t size, stk_err *err);
@@ -72,15 +74,16 @@ typedef enum {
     STK_AWS_AGAIN,  /* a fault that passes: 5xx, a cut connection */
     STK_AWS_SLOWER, /* throttled */
     STK_AWS_CLOCK,  /* it was signed at a wrong time */
-    STK_AWS_EXPIRED /* so are the credentials */
+    STK_AWS_EXPIRED /* so are the credentials, or they aren't known any more */
 } stk_aws_again;
 
 /* By status (0: no answer) and AWS's code ("" or NULL: unknown). Pure. */
 stk_aws_again stk_aws_retry(int status, const char *code);
 /* 0 for an answer 200 to 299; else an error in one sentence with AWS's code and message, and
  * whether asking again may help. Takes the right time from an answer that says ours is wrong, and
- * forgets credentials that are expired, so that the next request has others. `rc` and `err` are
- * those of the request. ret_code (may be NULL) is AWS's code, "" where there is none. */
+ * has credentials that AWS doesn't take any more looked for again by the next request; the error
+ * says where they came from. Those that it never took are wrong: STOP. `rc` and `err` are those of
+ * the request. ret_code (may be NULL) is AWS's code, "" where there is none. */
 int stk_aws_settle(stk_aws *aws, int rc, const stk_http_response *response, char ret_code[80],
                    stk_aws_again *ret_again, stk_err *err);
 

@@ -40,6 +40,7 @@ int stk_aws_set_keys(stk_aws_keys *keys, const char *id, const char *secret, con
                            from);
     }
     *keys = (stk_aws_keys){.expires_ms = expires == NULL ? -1 : stk_aws_parse_time(expires)};
+    (void)snprintf(keys->from, sizeof keys->from, "%s", from);
     (void)snprintf(keys->id, sizeof keys->id, "%s", id);
     (void)snprintf(keys->secret, sizeof keys->secret, "%s", secret);
     (void)snprintf(keys->token, sizeof keys->token, "%s", token == NULL ? "" : token);
@@ -74,7 +75,8 @@ static const char *of(const stk_aws *aws, const char *profile, const char *key)
 {
     char section[SECTION];
     (void)snprintf(section, sizeof section, "profile %s", profile);
-    const char *value = stk_aws_config_get(&aws->config, section, key);
+    const stk_aws_config *files = aws->files.arena != NULL ? &aws->files : &aws->config;
+    const char *value = stk_aws_config_get(files, section, key);
     return value == NULL || value[0] == '\0' ? NULL : value;
 }
 
@@ -108,7 +110,7 @@ static int from_environment(stk_aws_keys *ret, stk_err *err)
 {
     return stk_aws_set_keys(ret, stk_aws_env("AWS_ACCESS_KEY_ID"),
                             stk_aws_env("AWS_SECRET_ACCESS_KEY"), stk_aws_env("AWS_SESSION_TOKEN"),
-                            stk_aws_env("AWS_CREDENTIAL_EXPIRATION"), "the environment", err);
+                            stk_aws_env("AWS_CREDENTIAL_EXPIRATION"), STK_AWS_FROM_ENV, err);
 }
 
 /* The profile's own keys; *ret_found tells whether it has any. */

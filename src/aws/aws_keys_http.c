@@ -209,6 +209,7 @@ static int ask_sts(stk_aws *aws, const stk_aws_keys *base, const stk_buf *body,
     char sum[STK_DIGEST_HEX + 1];
     stk_digest_of(body->data, body->len, sum);
     do {
+        char code[80];
         STK_ARENA_AUTO arena = stk_arena_new(1 << 20);
         stk_http_request q = {.method = "POST",
                               .url = url,
@@ -232,8 +233,12 @@ static int ask_sts(stk_aws *aws, const stk_aws_keys *base, const stk_buf *body,
             return rc;
         }
         rc = stk_http_send(&q, r, err);
-        rc = stk_aws_settle(aws, rc, r, NULL, &again, err);
-        again = again == STK_AWS_EXPIRED ? STK_AWS_STOP : again;
+        rc = stk_aws_settle(aws, rc, r, code, &again, err);
+        if (again == STK_AWS_EXPIRED) {
+            rc = stk_aws_say_refused(base != NULL ? base->from : "the file of the token", code, rc,
+                                     err);
+            again = STK_AWS_STOP;
+        }
     } while (rc < 0 && stk_aws_next(&tries, again, r, &wait) && (rc = 0, true));
     return rc;
 }
@@ -248,7 +253,9 @@ int stk_aws_keys_role(stk_aws *aws, const stk_aws_keys *base, const char *role, 
     char secret[sizeof ret->secret];
     char expires[64];
     char name[64];
+    char from_role[sizeof ret->from];
     stk_http_response r = {0};
+    (void)snprintf(from_role, sizeof from_role, "role '%.180s'", role);
     int rc = token_file == NULL ? 0 : read_token(token_file, &token, err);
     if (rc < 0) {
         return rc;
@@ -278,7 +285,7 @@ int stk_aws_keys_role(stk_aws *aws, const stk_aws_keys *base, const char *role, 
                      stk_aws_xml(&b, "SecretAccessKey", secret, sizeof secret) &&
                      stk_aws_xml(&c, "SessionToken", session_token, sizeof ret->token) &&
                      stk_aws_xml(&d, "Expiration", expires, sizeof expires)
-                 ? stk_aws_set_keys(ret, id, secret, session_token, expires, "STS", err)
+                 ? stk_aws_set_keys(ret, id, secret, session_token, expires, from_role, err)
                  : stk_err_set(err, STK_E_ENV, "STS gives no credentials for role '%.200s'", role);
         explicit_bzero(secret, sizeof secret);
     }

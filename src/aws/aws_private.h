@@ -9,6 +9,8 @@
 #include "base/digest.h"
 #include "base/json.h"
 
+#define STK_AWS_FROM_ENV "the environment" /* stk_aws_keys.from */
+
 /* The two files: sections "profile NAME", "services NAME", "sso-session NAME". */
 typedef struct stk_aws_config {
     stk_arena *arena;
@@ -28,7 +30,7 @@ bool stk_aws_config_has(const stk_aws_config *config, const char *section);
 void stk_aws_config_done(stk_aws_config *config);
 
 struct stk_aws {
-    stk_aws_config config;
+    stk_aws_config config; /* as they were at first: what is borrowed of it stays */
     char *profile;
     char *ca_file;
     bool named; /* somebody asked for this profile: it must be there */
@@ -36,14 +38,20 @@ struct stk_aws {
     _Atomic int64_t skew_ms; /* AWS's clock less ours */
     /* Of what follows. Recursive: asking STS for keys may find that the ones asked with expired. */
     pthread_mutex_t lock;
+    stk_aws_config files; /* read again for keys; empty: not yet */
     bool has_keys;
     stk_aws_keys keys;
-    int64_t retry_ms; /* not renewed again before (a renewal failed, they still live) */
+    int64_t retry_ms;  /* not renewed again before (a renewal failed, they still live) */
+    bool is_refused;   /* AWS doesn't take them any more: they are looked for again */
+    int64_t reread_ms; /* … not before */
+    _Atomic bool was_accepted; /* AWS has taken our credentials once */
     char region[64];  /* "" unknown as yet */
 };
 
 /* aws_keys.c: from wherever they come. */
 int stk_aws_find_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err);
+/* aws.c: both files into an empty `ret`. */
+int stk_aws_read_files(stk_aws_config *ret, stk_err *err);
 /* aws_keys_http.c */
 int stk_aws_keys_container(stk_aws *aws, stk_aws_keys *ret, stk_err *err);
 int stk_aws_keys_instance(stk_aws *aws, stk_aws_keys *ret, stk_err *err);
@@ -85,5 +93,7 @@ int stk_aws_sign_with(const stk_aws_to_sign *q, const stk_aws_keys *keys, stk_ht
                       stk_arena *arena, stk_err *err);
 
 int stk_aws_no_memory(stk_err *err);
+/* aws_retry.c: AWS doesn't take the credentials from `from` any more. Returns `as`. */
+int stk_aws_say_refused(const char *from, const char *code, int as, stk_err *err);
 
 #endif

@@ -52,6 +52,10 @@ stk_aws_again stk_aws_retry(int status, const char *code)
         {"ExpiredToken", STK_AWS_EXPIRED},
         {"ExpiredTokenException", STK_AWS_EXPIRED},
         {"TokenRefreshRequired", STK_AWS_EXPIRED},
+        {"InvalidToken", STK_AWS_EXPIRED}, /* these: if they were taken before, see settle */
+        {"InvalidAccessKeyId", STK_AWS_EXPIRED},
+        {"InvalidClientTokenId", STK_AWS_EXPIRED},
+        {"UnrecognizedClientException", STK_AWS_EXPIRED},
     };
     for (size_t i = 0; code != NULL && i < sizeof known / sizeof *known; i++) {
         if (strcmp(known[i].code, code) == 0) {
@@ -141,19 +145,38 @@ static bool learn_time(stk_aws *aws, const stk_http_response *r)
     return true;
 }
 
-static void forget_keys(stk_aws *aws)
+static bool is_expired(const char *code)
 {
-    (void)pthread_mutex_lock(&aws->lock);
-    aws->has_keys = false;
-    aws->retry_ms = 0;
-    (void)pthread_mutex_unlock(&aws->lock);
+    return strstr(code, "Expired") != NULL || strcmp(code, "TokenRefreshRequired") == 0;
 }
 
-static void add_hint(const char *code, stk_aws_again again, stk_err *err)
+int stk_aws_say_refused(const char *from, const char *code, int as, stk_err *err)
 {
-    if (again == STK_AWS_EXPIRED) {
-        stk_err_hint(err, "renew the credentials (`aws sso login`, or a new AWS_SESSION_TOKEN)");
-    } else if (strcmp(code, "SignatureDoesNotMatch") == 0 ||
+    bool fixed = strcmp(from, STK_AWS_FROM_ENV) == 0;
+    stk_err_set(err, as, "AWS says that the credentials from %s %s (%s)", from,
+                is_expired(code) ? "have expired" : "aren't valid any more", code);
+    if (err != NULL) {
+        stk_err_hint(err, "%s",
+                     fixed ? "renew the credentials, and begin anew with them in the environment "
+                             "(a run: end it by SIGTERM, which leaves its jobs, and `stoker resume`)"
+                           : "renew the credentials (`aws sso login`, or new keys in AWS's files)");
+    }
+    return as;
+}
+
+/* They have expired, or are deleted: the next request looks for others. */
+static int refuse_keys(stk_aws *aws, const char *code, int as, stk_err *err)
+{
+    (void)pthread_mutex_lock(&aws->lock);
+    aws->is_refused = true;
+    (void)stk_aws_say_refused(aws->keys.from, code, as, err);
+    (void)pthread_mutex_unlock(&aws->lock);
+    return as;
+}
+
+static void add_hint(const char *code, stk_err *err)
+{
+    if (strcmp(code, "SignatureDoesNotMatch") == 0 ||
                strcmp(code, "InvalidSignatureException") == 0) {
         stk_err_hint(err, "the secret key isn't the one of this access key, or a proxy changed the "
                           "request");
@@ -178,19 +201,24 @@ int stk_aws_settle(stk_aws *aws, int rc, const stk_http_response *response, char
         return rc;
     }
     if (response->status >= 200 && response->status < 300) {
+        aws->was_accepted = true;
         return 0;
     }
     read_error(response, code, message, sizeof message);
     *ret_again = stk_aws_retry(response->status, code);
+    if (*ret_again == STK_AWS_EXPIRED && !is_expired(code) && !aws->was_accepted) {
+        *ret_again = STK_AWS_STOP;
+    }
     bool silent = response->status == 403 && code[0] == '\0'; /* HEAD doesn't say why */
     if (*ret_again == STK_AWS_CLOCK || silent) {
         *ret_again = learn_time(aws, response) ? STK_AWS_CLOCK : STK_AWS_STOP;
-    } else if (*ret_again == STK_AWS_EXPIRED) {
-        forget_keys(aws);
     }
     int as = response->status == 404 || strcmp(code, "NotFound") == 0   ? STK_E_NOT_FOUND
              : response->status == 412 || strcmp(code, "Conflict") == 0 ? STK_E_BUSY
                                                                         : STK_E_ENV;
+    if (*ret_again == STK_AWS_EXPIRED) {
+        return refuse_keys(aws, code, as, err);
+    }
     if (code[0] != '\0' && message[0] != '\0') {
         stk_err_set(err, as, "AWS says %s: %s", code, message);
     } else {
@@ -198,7 +226,7 @@ int stk_aws_settle(stk_aws *aws, int rc, const stk_http_response *response, char
                     response->status);
     }
     if (err != NULL) {
-        add_hint(code, *ret_again, err);
+        add_hint(code, err);
     }
     return as;
 }

@@ -299,10 +299,72 @@ static void test_settle(void **state)
     stk_aws_close(aws);
 }
 
+static stk_aws_again settle_code(stk_aws *aws, const char *code, stk_err *err)
+{
+    char body[200];
+    stk_aws_again again = STK_AWS_STOP;
+    stk_http_response r = {0};
+    (void)snprintf(body, sizeof body, "<Error><Code>%s</Code></Error>", code);
+    answer(&r, code[0] == '\0' ? 200 : 403, "HTTP/1.1 403 X\r\n\r\n", code[0] == '\0' ? "" : body);
+    (void)stk_aws_settle(aws, 0, &r, NULL, &again, err);
+    stk_http_done(&r);
+    return again;
+}
+
+static void check_id(stk_aws *aws, const char *id)
+{
+    stk_aws_keys keys = {0};
+    assert_int_equal(stk_aws_get_keys(aws, &keys, NULL), 0);
+    assert_string_equal(keys.id, id);
+}
+
+/* Keys that AWS doesn't take any more are read again from the file, and not with each answer. */
+static void test_renewed_in_the_file(void **state)
+{
+    (void)state;
+    stk_aws *aws = NULL;
+    stk_err err = {0};
+    files();
+    assert_int_equal(stk_aws_open("dev", &aws, NULL), 0);
+    check_id(aws, "VID");
+    write_file("credentials", "[dev]\naws_access_key_id=NEW\naws_secret_access_key=S\n");
+    check_id(aws, "VID");
+    assert_int_equal(settle_code(aws, "InvalidClientTokenId", &err), STK_AWS_STOP); /* never good */
+    check_id(aws, "VID");
+    assert_int_equal(settle_code(aws, "ExpiredToken", &err), STK_AWS_EXPIRED);
+    assert_string_equal(err.text, "AWS says that the credentials from profile 'dev' have expired "
+                                  "(ExpiredToken)");
+    check_id(aws, "NEW");
+    assert_int_equal(settle_code(aws, "", &err), STK_AWS_STOP);
+    write_file("credentials", "[dev]\naws_access_key_id=NEXT\naws_secret_access_key=S\n");
+    assert_int_equal(settle_code(aws, "InvalidClientTokenId", &err), STK_AWS_EXPIRED);
+    assert_non_null(strstr(err.text, "aren't valid any more"));
+    check_id(aws, "NEW"); /* they were read just now */
+    assert_string_equal(stk_aws_setting(aws, "s3.addressing_style"), "path");
+    stk_aws_close(aws);
+}
+
+/* A file that is just being written is as it was. */
+static void test_refused_while_it_is_written(void **state)
+{
+    (void)state;
+    stk_aws *aws = NULL;
+    stk_err err = {0};
+    files();
+    assert_int_equal(stk_aws_open("dev", &aws, NULL), 0);
+    check_id(aws, "VID");
+    write_file("credentials", "");
+    write_file("config", "");
+    assert_int_equal(settle_code(aws, "ExpiredToken", &err), STK_AWS_EXPIRED);
+    check_id(aws, "VID");
+    stk_aws_close(aws);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {T(test_chain), T(test_endpoints), T(test_settings),
-                                       T(test_retry), T(test_waits),     T(test_settle)};
+                                       T(test_retry), T(test_waits),     T(test_settle), T(test_renewed_in_the_file),
+                                       T(test_refused_while_it_is_written)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,12 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "share/share.h"
 #include "sys/clock.h"
 
 enum {
     LONG_TRIES = 6,           /* then the user is told */
-    GIVE_UP_MS = 15 * 60000,  /* a fault that lasts so long won't pass */
-    FIRST_GIVE_UP_MS = 60000, /* the same before AWS has answered at all */
+    FIRST_PART = 15,          /* of the patience with faults, before AWS has answered at all */
+    KEYS_STEPS = 900,         /* the first wait for credentials is so small a part of it */
+    KEYS_DOUBLINGS = 5,
     CONNECT_MS = 10000,
     IDLE_MS = 60000,
     ANSWER_BYTES = 32 << 20
@@ -24,7 +26,7 @@ typedef struct one {
     stk_batch_ask_call ask;
     char *body;
     stk_aws_tries tries;
-    int64_t begun_ms, due_ms;
+    int64_t begun_ms, due_ms; /* begun: when it was first sent; 0: not yet */
     uint64_t http;
     bool is_read; /* its body, of a call that is made once */
 } one;
@@ -43,8 +45,13 @@ struct stk_batch_calls {
     void *arg;
     lane lanes[STK_BATCH_LANES];
     one *sent; /* under way */
-    bool answered;
+    bool answered, accepted; /* at all; with what was asked for */
     int64_t noted_ms;
+    /* Credentials that AWS doesn't take any more: */
+    int64_t refused_ms; /* since when; 0: it does */
+    int64_t probe_ms;   /* when one call is tried again */
+    const one *probe;   /* it is under way */
+    uint32_t n_probes;
 };
 
 static int64_t now_of(void)
@@ -112,11 +119,7 @@ int stk_batch_call(stk_batch_calls *calls, const stk_batch_ask_call *ask, stk_er
         free(body);
         return stk_err_set(err, STK_E_NOMEM, "out of memory");
     }
-    *c = (one){.calls = calls,
-               .ask = *ask,
-               .body = body,
-               .tries = {.max = UINT32_MAX},
-               .begun_ms = now_of()};
+    *c = (one){.calls = calls, .ask = *ask, .body = body, .tries = {.max = UINT32_MAX}};
     calls->lanes[ask->lane].n++;
     wait_in_lane(c);
     return 0;
@@ -159,14 +162,43 @@ static void note_long(stk_batch_calls *calls, const one *c, const stk_err *err)
     calls->note(calls->arg, text);
 }
 
+/* Those that were under way with the same credentials say it, too; what counts is one that was
+ * asked since. */
+static void wait_for_keys(one *c, int rc, const char *code, bool was_probe, const stk_err *err)
+{
+    char text[1000];
+    stk_batch_calls *calls = c->calls;
+    int64_t now = now_of(), patience = stk_share_patience_ms();
+    if (calls->refused_ms == 0) {
+        calls->refused_ms = calls->probe_ms = now;
+        calls->n_probes = 0;
+    } else if (was_probe) {
+        if (calls->n_probes == 0) {
+            (void)snprintf(text, sizeof text, "%.600s; %.250s: the run goes on then", err->text,
+                           err->hint[0] != 0 ? err->hint : "renew the credentials");
+            calls->note(calls->arg, text);
+        }
+        uint32_t shift = calls->n_probes < KEYS_DOUBLINGS ? calls->n_probes : KEYS_DOUBLINGS;
+        calls->n_probes++;
+        calls->probe_ms = now + ((patience / KEYS_STEPS + 1) << shift);
+    }
+    if (now - calls->refused_ms >= patience && was_probe) {
+        calls->probe_ms = now; /* the others end by it as well */
+        finish_error(c, rc, code, err, false);
+    } else {
+        c->due_ms = c->begun_ms = 0;
+        wait_in_lane(c);
+    }
+}
+
 static void again_or_finish(one *c, int rc, stk_http_response *response, const char *code,
                             stk_aws_again again, const stk_err *err)
 {
     stk_batch_calls *calls = c->calls;
-    int64_t wait_ms = 0, now = now_of();
+    int64_t wait_ms = 0, now = now_of(), patience = stk_share_patience_ms();
     /* Only a throttled or refused request is known not to have been carried out. */
     bool maybe = again == STK_AWS_AGAIN || (c->is_read && response->status == 0);
-    bool late = now - c->begun_ms > (calls->answered ? GIVE_UP_MS : FIRST_GIVE_UP_MS);
+    bool late = now - c->begun_ms > (calls->answered ? patience : patience / FIRST_PART);
     if ((maybe && c->ask.once) || late || again == STK_AWS_STOP ||
         !stk_aws_next(&c->tries, again, response, &wait_ms)) {
         finish_error(c, rc, code, err, maybe);
@@ -191,9 +223,19 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
         }
     }
     c->http = 0;
+    bool was_probe = calls->probe == c;
+    calls->probe = was_probe ? NULL : calls->probe;
     int said = stk_aws_settle(calls->aws, rc, response, code, &again, &err);
     learn_rate(&calls->lanes[c->ask.lane], full_rate[c->ask.lane], again, said == 0);
     calls->answered = calls->answered || rc == 0;
+    calls->accepted = calls->accepted || said == 0;
+    if (said < 0 && again == STK_AWS_EXPIRED) {
+        wait_for_keys(c, said, code, was_probe, &err);
+        return;
+    }
+    if (said == 0 || (rc == 0 && again == STK_AWS_STOP)) { /* they are taken */
+        calls->refused_ms = 0;
+    }
     if (said < 0) {
         again_or_finish(c, said, response, code, again, &err);
         return;
@@ -237,6 +279,7 @@ static void send_one(one *c)
     stk_batch_calls *calls = c->calls;
     stk_err err = {0};
     STK_ARENA_AUTO arena = stk_arena_new(0);
+    c->begun_ms = c->begun_ms > 0 ? c->begun_ms : now_of();
     stk_http_call call = {.body_max = ANSWER_BYTES, .done = answered, .done_arg = c};
     const stk_aws_ask ask = {
         .service = c->ask.service, .path = c->ask.path, .target = c->ask.target, .body = c->body};
@@ -253,10 +296,15 @@ static void send_one(one *c)
         }
         rc = stk_http_many_begin(calls->http, &call, &c->http, &err);
     }
+    if (rc == STK_E_ENV && calls->accepted) { /* there were credentials, and may be again */
+        wait_for_keys(c, rc, "", calls->refused_ms > 0, &err);
+        return;
+    }
     if (rc < 0) { /* no credentials */
         finish_error(c, rc, "", &err, false);
         return;
     }
+    calls->probe = calls->refused_ms > 0 ? c : NULL;
     c->next = calls->sent;
     calls->sent = c;
 }
@@ -281,6 +329,19 @@ static one *take_due(lane *l, int64_t now_ms, int64_t *wait)
     return NULL;
 }
 
+/* While credentials are waited for one call is sent at a time. */
+static bool may_send(const stk_batch_calls *calls, int64_t now_ms, int64_t *wait)
+{
+    if (calls->refused_ms == 0) {
+        return true;
+    }
+    if (calls->probe == NULL && calls->probe_ms > now_ms) {
+        int64_t more = calls->probe_ms - now_ms;
+        *wait = *wait < 0 || more < *wait ? more : *wait;
+    }
+    return calls->probe == NULL && calls->probe_ms <= now_ms;
+}
+
 int64_t stk_batch_calls_pump(stk_batch_calls *calls, int64_t now_ms)
 {
     int64_t wait = -1;
@@ -290,7 +351,7 @@ int64_t stk_batch_calls_pump(stk_batch_calls *calls, int64_t now_ms)
         l->tokens += l->rate * (double)(now_ms - l->filled_ms) / 1000;
         l->tokens = l->tokens > burst ? burst : l->tokens;
         l->filled_ms = now_ms;
-        while (l->tokens >= 1) {
+        while (l->tokens >= 1 && may_send(calls, now_ms, &wait)) {
             one *c = take_due(l, now_ms, &wait);
             if (c == NULL) {
                 break;

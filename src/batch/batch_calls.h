@@ -1,5 +1,7 @@
 /* Calls of AWS's JSON services, many at once on the driver's thread: signed when their turn comes,
- * within the rate that the service takes, asked again by themselves while that may help. */
+ * within the rate that the service takes, asked again by themselves while that may help. When AWS
+ * doesn't take the credentials any more, all wait: one is asked again by and by, with what their
+ * source then has, for stk_share_patience_ms. */
 #ifndef STK_BATCH_CALLS_H
 #define STK_BATCH_CALLS_H
 

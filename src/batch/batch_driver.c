@@ -103,7 +103,9 @@ bool stk_batch_is_broken(batch_driver *d, const stk_batch_answer *answer)
     static const char *const hopeless[] = {"AccessDenied",       "UnrecognizedClient",
                                            "InvalidClientToken", "SignatureDoesNotMatch",
                                            "InvalidSignature",   "NotAuthorized",
-                                           "OptInRequired",      "MissingAuthenticationToken"};
+                                           "OptInRequired",      "MissingAuthenticationToken",
+                                           "ExpiredToken",       "TokenRefreshRequired",
+                                           "InvalidToken",       "InvalidAccessKey"};
     for (size_t i = 0; i < sizeof hopeless / sizeof *hopeless; i++) {
         if (strstr(answer->code, hopeless[i]) != NULL) {
             d->broken = STK_E_ENV;

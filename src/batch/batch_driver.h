@@ -20,6 +20,7 @@ typedef struct batch_queue {
     const char *name;
     stk_arena *arena; /* what was read last */
     bool is_asked, is_known, is_failed;
+    uint32_t n_listings; /* of its jobs, under way */
     char error[640];
     int64_t looked_ms;
     char
@@ -45,7 +46,8 @@ typedef struct batch_stream {
     int64_t due_ms, wait_ms;
 } batch_stream;
 
-/* Is a job of this name there? ListJobs, asked again after a while where it may not know yet. */
+/* Is a job of this name there? ListJobs, asked again after a while where it may not know yet; of
+ * many names at once by what they begin with. */
 typedef struct batch_find {
     struct batch_find *next;
     batch_driver *driver;
@@ -55,6 +57,13 @@ typedef struct batch_find {
     int64_t due_ms;                            /* 0: under way */
     bool is_known;
 } batch_find;
+
+typedef struct batch_listing {
+    struct batch_listing *next;
+    batch_queue *queue;
+    batch_find **finds; /* by name */
+    uint32_t n;
+} batch_listing;
 
 /* A child of an array, as a list in the share says; further lists may name the same attempt. */
 typedef struct batch_child {
@@ -147,6 +156,7 @@ struct batch_driver {
     uint32_t n_jobs, cap_jobs, n_live, n_drain, n_looking;
     batch_send *sends;
     batch_find *finds;
+    batch_listing *listings; /* under way */
     batch_array *arrays;
     int64_t stops_ms;       /* when some jobs are to be ended; 0: none is */
     batch_errand *lists;    /* the share's lists are being read */

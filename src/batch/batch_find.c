@@ -8,7 +8,8 @@
 
 enum {
     FIND_AGAIN_MS = 2000, /* ListJobs may not know yet what was submitted just now */
-    FINDS = 3
+    FINDS = 3,
+    FEW = 4 /* names that are asked for one by one: a run may have many other jobs */
 };
 
 static void look_next(batch_job *job);
@@ -73,57 +74,169 @@ static void find_failed(batch_find *find, const stk_err *err)
     known(find);
 }
 
-static void found(void *arg, const stk_batch_answer *answer)
+static int by_name(const void *a, const void *b)
 {
-    batch_find *find = arg;
+    const batch_find *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static void drop_listing(batch_listing *l)
+{
+    batch_listing **at = &l->queue->driver->listings;
+    while (*at != l) {
+        at = &(*at)->next;
+    }
+    *at = l->next;
+    l->queue->n_listings--;
+    free(l->finds);
+    free(l);
+}
+
+static void listing_failed(batch_listing *l, const stk_err *err)
+{
+    for (uint32_t i = 0; i < l->n; i++) {
+        find_failed(l->finds[i], err);
+    }
+    drop_listing(l);
+}
+
+static void listing_over(batch_listing *l)
+{
+    for (uint32_t i = 0; i < l->n; i++) {
+        batch_find *find = l->finds[i];
+        if (find->aws_id[0] == 0 && --find->n_left > 0) {
+            find->due_ms = stk_batch_now_ms() + FIND_AGAIN_MS;
+        } else {
+            known(find);
+        }
+    }
+    drop_listing(l);
+}
+
+/* One of a page: is it looked for? */
+static void listed(batch_listing *l, const char *name, const char *id)
+{
+    batch_find wanted, *key = &wanted;
+    if (name == NULL || id == NULL || strlen(name) >= sizeof wanted.name) {
+        return;
+    }
+    (void)snprintf(wanted.name, sizeof wanted.name, "%s", name);
+    batch_find **at = bsearch(&key, l->finds, l->n, sizeof(batch_find *), by_name);
+    if (at != NULL && (*at)->aws_id[0] == 0) {
+        (void)snprintf((*at)->aws_id, sizeof(*at)->aws_id, "%s", id);
+    } else if (at != NULL && strcmp((*at)->aws_id, id) != 0) {
+        end_double(l->queue->driver, id);
+    }
+}
+
+static void ask(batch_listing *l, const char *token);
+
+static void page(void *arg, const stk_batch_answer *answer)
+{
+    batch_listing *l = arg;
     const stk_json *list = stk_json_get(answer->json, "jobSummaryList");
+    const char *token = stk_json_text(stk_json_get(answer->json, "nextToken"));
     if (answer->rc < 0) {
-        if (!stk_batch_is_broken(find->driver, answer)) {
-            find_failed(find, answer->err);
+        if (stk_batch_is_broken(l->queue->driver, answer)) {
+            drop_listing(l);
+        } else {
+            listing_failed(l, answer->err);
         }
         return;
     }
     for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n; i++) {
-        const char *name = stk_json_text(stk_json_get(&list->items[i], "jobName"));
-        const char *id = stk_json_text(stk_json_get(&list->items[i], "jobId"));
-        if (name == NULL || id == NULL || strcmp(name, find->name) != 0) {
-            continue;
-        }
-        if (find->aws_id[0] == 0) {
-            (void)snprintf(find->aws_id, sizeof find->aws_id, "%s", id);
-        } else {
-            end_double(find->driver, id);
-        }
+        listed(l, stk_json_text(stk_json_get(&list->items[i], "jobName")),
+               stk_json_text(stk_json_get(&list->items[i], "jobId")));
     }
-    if (find->aws_id[0] == 0 && --find->n_left > 0) {
-        find->due_ms = stk_batch_now_ms() + FIND_AGAIN_MS;
+    if (token != NULL && token[0] != 0) {
+        ask(l, token);
     } else {
-        known(find);
+        listing_over(l);
     }
 }
 
-static void ask(batch_find *find)
+/* Its next page: of the name, or of all names that begin as ours do. */
+static void ask(batch_listing *l, const char *token)
 {
-    STK_BUF_AUTO body = STK_BUF_INIT(8192);
+    STK_BUF_AUTO body = STK_BUF_INIT(16384);
     stk_err err = {0};
-    find->due_ms = 0;
+    char names[STK_BATCH_NAME + 2];
+    const char *first = l->finds[0]->name, *last = l->finds[l->n - 1]->name;
+    size_t same = 0;
+    while (first[same] != 0 && first[same] == last[same]) {
+        same++;
+    }
+    (void)snprintf(names, sizeof names, "%.*s%s", (int)same, first, l->n > 1 ? "*" : "");
     (void)stk_buf_char(&body, '{');
-    stk_json_put_text(&body, "jobQueue", find->queue->name);
+    stk_json_put_text(&body, "jobQueue", l->queue->name);
     stk_json_put_key(&body, "filters");
     (void)stk_buf_text(&body, "[{\"name\":\"JOB_NAME\"");
-    stk_json_put_key(&body, "values");
-    (void)stk_buf_char(&body, '[');
-    (void)stk_buf_json(&body, find->name);
-    (void)stk_buf_text(&body, "]}]}");
+    stk_batch_put_list(&body, "values", names);
+    (void)stk_buf_text(&body, "}]");
+    if (token != NULL) {
+        stk_json_put_text(&body, "nextToken", token);
+    }
+    (void)stk_buf_char(&body, '}');
     const stk_batch_ask_call call = {.lane = STK_BATCH_ASKS,
                                      .service = "batch",
                                      .path = "/v1/listjobs",
                                      .body = body.data,
-                                     .done = found,
-                                     .arg = find};
-    if (stk_batch_call(find->driver->calls, &call, &err) < 0) {
-        find_failed(find, &err);
+                                     .done = page,
+                                     .arg = l};
+    if (stk_batch_call(l->queue->driver->calls, &call, &err) < 0) {
+        listing_failed(l, &err);
     }
+}
+
+/* Asks for these names by one request, or by as many as it has pages. */
+static void list(batch_queue *queue, batch_find **finds, uint32_t n)
+{
+    batch_driver *d = queue->driver;
+    batch_listing *l = calloc(1, sizeof *l);
+    batch_find **mine = calloc(n, sizeof *mine);
+    if (l == NULL || mine == NULL) { /* the next turn tries again */
+        free(l);
+        free(mine);
+        return;
+    }
+    memcpy(mine, finds, n * sizeof *mine);
+    qsort(mine, n, sizeof *mine, by_name);
+    *l = (batch_listing){.next = d->listings, .queue = queue, .finds = mine, .n = n};
+    d->listings = l;
+    queue->n_listings++;
+    for (uint32_t i = 0; i < n; i++) {
+        mine[i]->due_ms = 0;
+    }
+    ask(l, NULL);
+}
+
+/* All names of the queue that are to be asked for now; those that come while an answer is waited
+ * for gather. */
+static void list_due(batch_queue *queue, int64_t now_ms)
+{
+    uint32_t n = 0, cap = 0;
+    batch_find **due = NULL;
+    for (batch_find *find = queue->driver->finds; find != NULL; find = find->next) {
+        if (find->queue != queue || find->is_known || find->due_ms == 0 || find->due_ms > now_ms) {
+            continue;
+        }
+        if (n == cap) {
+            cap = cap > 0 ? 2 * cap : 64;
+            batch_find **more = realloc(due, cap * sizeof *due);
+            if (more == NULL) {
+                break;
+            }
+            due = more;
+        }
+        due[n++] = find;
+    }
+    if (n > FEW) {
+        list(queue, due, n);
+    }
+    for (uint32_t i = 0; n <= FEW && i < n; i++) {
+        list(queue, &due[i], 1);
+    }
+    free(due);
 }
 
 batch_find *stk_batch_find(batch_driver *d, batch_queue *queue, const char *name, uint32_t n_tries,
@@ -259,11 +372,15 @@ int64_t stk_batch_find_due(batch_driver *d, int64_t now_ms)
     if (d->lists != NULL && stk_batch_errand_is_over(d->lists)) {
         lists_known(d);
     }
-    for (batch_find *find = d->finds; find != NULL; find = find->next) {
-        if (!find->is_known && find->due_ms > 0 && find->due_ms <= now_ms) {
-            ask(find);
-        } else if (!find->is_known && find->due_ms > 0) {
-            int64_t more = find->due_ms - now_ms;
+    for (batch_queue *queue = d->queues; queue != NULL; queue = queue->next) {
+        if (queue->n_listings == 0) {
+            list_due(queue, now_ms);
+        }
+    }
+    for (const batch_find *find = d->finds; find != NULL; find = find->next) {
+        bool gathers = find->queue->n_listings > 0; /* the answer comes first */
+        if (!find->is_known && find->due_ms > 0 && !gathers) {
+            int64_t more = find->due_ms > now_ms ? find->due_ms - now_ms : 0;
             wait = wait < 0 || more < wait ? more : wait;
         }
     }
@@ -273,6 +390,11 @@ int64_t stk_batch_find_due(batch_driver *d, int64_t now_ms)
 void stk_batch_finds_free(batch_driver *d)
 {
     stk_batch_errand_drop(d->lists);
+    for (batch_listing *l = d->listings, *next; l != NULL; l = next) {
+        next = l->next;
+        free(l->finds);
+        free(l);
+    }
     for (batch_find *find = d->finds, *next; find != NULL; find = next) {
         next = find->next;
         free(find);

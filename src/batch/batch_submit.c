@@ -103,6 +103,9 @@ static void queue_answered(void *arg, const stk_batch_answer *answer)
             queue_known(queue);
             return;
         }
+        if (stk_batch_is_broken(queue->driver, answer)) {
+            return;
+        }
         (void)snprintf(text, sizeof text, "queue '%s': %s", queue->name, said);
         queue_failed(queue, text);
         return;
@@ -376,9 +379,9 @@ static void definition_failed(batch_definition *definition, const stk_batch_answ
 {
     batch_driver *d = definition->driver;
     batch_definition **at = &d->definitions;
-    (void)stk_batch_is_broken(d, answer);
+    bool broken = stk_batch_is_broken(d, answer);
     for (uint32_t i = 0; i < d->n_jobs; i++) {
-        if (d->jobs[i]->definition == definition && d->jobs[i]->phase == BATCH_DEFINE) {
+        if (d->jobs[i]->definition == definition && d->jobs[i]->phase == BATCH_DEFINE && !broken) {
             stk_batch_fail(d->jobs[i], STK_FAIL_RESOURCES, "its job definition is refused: %s",
                            answer->err != NULL ? answer->err->text : "no answer");
         }

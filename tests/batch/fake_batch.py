@@ -501,13 +501,18 @@ class FakeBatch:
             }
         [only] = asked["filters"]
         assert only["name"] == "JOB_NAME"
-        return {
-            "jobSummaryList": [
-                {"jobId": job.id, "jobName": job.name, "status": job.status}
-                for name in only["values"]
-                for job in self.named(name)
-            ]
-        }
+        [name] = only["values"]
+        name, at = name.lower(), int(asked.get("nextToken", "0"))
+        with self.lock:
+            jobs = [j for j in self.jobs.values() if j.parent is None]
+        found = [
+            {"jobId": job.id, "jobName": job.name, "status": job.status}
+            for job in jobs
+            if job.name.lower() == name
+            or (name.endswith("*") and job.name.lower().startswith(name[:-1]))
+        ]
+        more = {"nextToken": str(at + 100)} if at + 100 < len(found) else {}
+        return {"jobSummaryList": found[at : at + 100], **more}
 
     def _TerminateJob(self, asked: dict[str, Any]) -> Any:
         with self.lock:

@@ -42,7 +42,7 @@ def submit(d: Drive, ids: range, text: str = "exit 0", step: str = "a", **words:
 def test_one_array(start: Start, fake: FakeBatch, tmp_path: Path) -> None:
     """300 tasks that are ready together: one SubmitJob, one list; each end is its own task's."""
     d = start()
-    submit(d, range(300), "exit $((AWS_BATCH_JOB_ARRAY_INDEX % 7))")
+    submit(d, range(300), "echo over; exit $((AWS_BATCH_JOB_ARRAY_INDEX % 7))")
     ends = d.ends_of(set(range(300)))
     arrays = fake.arrays()
     assert fake.calls["SubmitJob"] == len(arrays) <= 3, fake.calls
@@ -192,7 +192,7 @@ def test_killed_around_the_submit(start: Start, fake: FakeBatch, tmp_path: Path,
 def test_attached(start: Start, fake: FakeBatch) -> None:
     """The engine is killed while children run: another one finds them by the lists, and may end an array at once."""
     d = start()
-    submit(d, range(20), "sleep 3; exit $AWS_BATCH_JOB_ARRAY_INDEX")
+    submit(d, range(20), "sleep 3; echo over; exit $AWS_BATCH_JOB_ARRAY_INDEX")
     submit(d, range(20, 40), "sleep 1000", step="b")
     while len([j for j in fake.ran() if j.status == "RUNNING"]) < 40:
         fake.wait_for_change()

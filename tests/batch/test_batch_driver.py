@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any, Callable
 
 import pytest
@@ -194,7 +195,7 @@ def test_killed_and_attached(start: Start, fake: FakeBatch) -> None:
     """The driver's process is killed: jobs go on, another one finds them all by name."""
     d = start()
     for i in range(20):
-        d.submit(i, argv=sh(f"sleep 2; exit {i}"))
+        d.submit(i, argv=sh(f"sleep 2; echo over; exit {i}"))
     d.wait(lambda r: r["state"] == "running")
     d.process.kill()
     submitted = {job.name for job in fake.jobs.values()}
@@ -213,7 +214,7 @@ def test_killed_and_attached(start: Start, fake: FakeBatch) -> None:
 def test_looked_for(start: Start, fake: FakeBatch) -> None:
     """What an earlier engine may have submitted: watched where it is there, submitted where it isn't."""
     d = start()
-    d.submit(1, argv=sh("sleep 1; exit 7"))
+    d.submit(1, argv=sh("sleep 1; echo over; exit 7"))
     fake.wait_for("s-r1-a-1-1", "RUNNING")
     d.process.kill()
     d = start()
@@ -222,6 +223,24 @@ def test_looked_for(start: Start, fake: FakeBatch) -> None:
     ends = d.ends_of({1, 2})
     assert {i: e["exit_status"] for i, e in ends.items()} == {1: 7, 2: 0}
     assert len(fake.jobs) == 2
+
+
+def test_many_looked_for(start: Start, fake: FakeBatch) -> None:
+    """As many as were started and perhaps not submitted: by one list of the run's jobs, in pages of 100."""
+    d = start(options={"array_min": 0})
+    d.submit(0, argv=["true"])
+    d.end_of(0)
+    [request] = [job.request for job in fake.jobs.values()]
+    for i in [*range(1, 120), 5]:
+        fake._SubmitJob({**request, "jobName": f"s-r1-a-{i}-1"})
+    fake.calls.clear()
+    for i in range(1, 150):
+        d.submit(i, argv=["true"], look=1)
+    ends = d.ends_of(set(range(1, 150)))
+    assert {e["exit_status"] for e in ends.values()} == {0}, ends[5]
+    assert fake.calls["SubmitJob"] == 30
+    assert fake.calls["TerminateJob"] == 1, "of one that was there twice"
+    assert fake.calls["ListJobs"] <= 4 + 2 * 2, fake.calls
 
 
 def test_nodes(start: Start, fake: FakeBatch) -> None:
@@ -233,7 +252,7 @@ def test_nodes(start: Start, fake: FakeBatch) -> None:
     assert (end["state"], end["exit_status"]) == ("ended", 0), end
     assert d.log_of(1, 0) == "node 0 of 3 \n"
     assert d.log_of(1, 2) == "node 2 of 3 127.0.0.1\n"
-    d.submit(2, nodes=2, argv=sh("sleep 0.5; exit 4"))
+    d.submit(2, nodes=2, argv=sh("sleep 0.5; echo over; exit 4"))
     assert d.end_of(2)["exit_status"] == 4
 
 
@@ -270,8 +289,51 @@ def test_no_right_to_submit(start: Start, fake: FakeBatch, monkeypatch: pytest.M
     assert "not authorized to perform: batch:SubmitJob" in said["turn_error"]
 
 
+def keys_in(path: Path, id: str) -> dict[str, str]:
+    path.write_text(f"[default]\naws_access_key_id = {id}\naws_secret_access_key = s\n")
+    named = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
+    return {**named, "AWS_SHARED_CREDENTIALS_FILE": str(path)}
+
+
+def test_credentials_renewed_in_the_file(
+    drive: Callable[..., Drive], fake_env: dict[str, str], fake: FakeBatch, tmp_path: Path
+) -> None:
+    """They expire while jobs run and are submitted: said once, read again, and all goes on."""
+    env = {**fake_env, **keys_in(tmp_path / "keys", "OLD"), "STOKER_SHARE_WAIT": "45"}
+    d = drive(env, {"queue": "q"}, **VOLUME)
+    d.submit(1, argv=sh("sleep 1; echo over; exit 7"))
+    d.wait(lambda r: r["state"] == "running")
+    fake.expired = {"OLD"}
+    for i in range(2, 20):
+        d.submit(i, argv=["true"])
+    note = d.wait(lambda r: r["state"] == "note")
+    assert "credentials from profile 'default' have expired (ExpiredTokenException)" in note["text"]
+    assert "the run goes on then" in note["text"]
+    asked = sum(fake.calls.values())
+    keys_in(tmp_path / "keys", "NEW")
+    ends = d.ends_of(set(range(1, 20)))
+    assert {i: e["exit_status"] for i, e in ends.items()} == {1: 7} | dict.fromkeys(range(2, 20), 0)
+    assert sum(r["state"] == "note" for r in d.seen) == 1
+    assert asked < 40, "one asks for all"
+
+
+def test_credentials_that_stay_expired(
+    drive: Callable[..., Drive], fake_env: dict[str, str], fake: FakeBatch, tmp_path: Path
+) -> None:
+    env = {**fake_env, **keys_in(tmp_path / "keys", "OLD"), "STOKER_SHARE_WAIT": "1"}
+    d = drive(env, {"queue": "q"}, **VOLUME)
+    d.submit(1, argv=["sleep", "1000"])
+    d.wait(lambda r: r["state"] == "running")
+    fake.expired = {"OLD"}
+    said = d.wait(lambda r: "turn_error" in r)
+    assert "credentials from profile 'default' have expired" in said["turn_error"]
+    assert len(fake.live()) == 1, "its job isn't touched"
+
+
 def test_nobody_there(drive: Callable[..., Drive], fake_env: dict[str, str]) -> None:
-    d = drive({**fake_env, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, {"queue": "q"}, **VOLUME)
+    """Before AWS has answered at all a fault is waited for a fifteenth of the time."""
+    env = {**fake_env, "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "STOKER_SHARE_WAIT": "75"}
+    d = drive(env, {"queue": "q"}, **VOLUME)
     d.submit(1, argv=["true"])
     note = d.wait(lambda r: r.get("state") == "note", timeout=100)
     assert "still trying" in note["text"]

@@ -140,6 +140,21 @@ def test_no_such_queue(project: Project) -> None:
     assert (error["class"], "has no job queue 'nowhere'" in error["text"]) == ("resources", True)
 
 
+def test_credentials_that_stay_expired(project: Project) -> None:
+    """What runs and what comes fails by that sentence, as with an engine that can't be used."""
+    project.env["STOKER_SHARE_WAIT"] = "1"
+    steps = {"a": {"run": "sleep 1000"}, "b": {"run": "true", "after": ["c"]}, "c": {"run": "sleep 2"}}
+    process = project.begin("run", project.document(steps), "--with", "aws", "--keep-going")
+    project.fake.wait_for_step("a", "RUNNING")
+    project.fake.expired = {"testing"}
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 1, out + err
+    assert err.count("; renew the credentials, and begin anew with them") == 1, err
+    error = project.show()["steps"]["a"]["error"]
+    assert error["class"] == "start", error
+    assert "the credentials from the environment have expired" in error["text"]
+
+
 @pytest.mark.parametrize("option", [{"queu": "q"}, {"tpu": 1}, {"memory": "much"}])
 def test_refused_before_anything_starts(project: Project, option: dict[str, Any]) -> None:
     steps = {"a": {"run": "true"}, "b": {"run": "true", "backend": {"batch": option}}}

@@ -335,6 +335,29 @@ def test_credentials_of_machines(
     assert not any("Token" in r.headers.get("x-amz-security-token", "") for r in proxy.seen)
 
 
+def test_credentials_renewed_in_the_file(
+    tool: Tool, url: str, moto: Moto, proxy: Proxy, tmp_path: Path
+) -> None:
+    """What somebody writes into AWS's file while we run is seen when the old keys have expired."""
+    file = tmp_path / "credentials"
+    (old, old_secret), (new, new_secret) = moto.keys
+    tool.env.update(AWS_ACCESS_KEY_ID="", AWS_SHARED_CREDENTIALS_FILE=str(file))
+    text = "[default]\naws_access_key_id = {}\naws_secret_access_key = {}\n"
+    file.write_text(text.format(old, old_secret))
+
+    def rule(request: Request):
+        if request.n > 2:
+            file.write_text(text.format(new, new_secret))
+        if request.n > 2 and f"Credential={old}/" in request.headers["authorization"]:
+            return error("ExpiredToken", 400)
+        return None
+
+    proxy.rule = rule
+    tool("share", "check", url)
+    used = [r.headers["authorization"].split("Credential=")[1].split("/")[0] for r in proxy.seen]
+    assert used[:3] == [old] * 3 and set(used[3:]) == {new}
+
+
 def test_credentials_that_stay_expired(tool: Tool, url: str, proxy: Proxy) -> None:
     proxy.rule = lambda r: error("ExpiredToken", 400)
     text = tool.fails("share", "check", url)
