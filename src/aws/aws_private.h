@@ -41,11 +41,11 @@ struct stk_aws {
     stk_aws_config files; /* read again for keys; empty: not yet */
     bool has_keys;
     stk_aws_keys keys;
-    int64_t retry_ms;  /* not renewed again before (a renewal failed, they still live) */
-    bool is_refused;   /* AWS doesn't take them any more: they are looked for again */
-    int64_t reread_ms; /* … not before */
+    int64_t retry_ms;          /* not renewed again before (a renewal failed, they still live) */
+    bool is_refused;           /* AWS doesn't take them any more: they are looked for again */
+    int64_t reread_ms;         /* … not before */
     _Atomic bool was_accepted; /* AWS has taken our credentials once */
-    char region[64];  /* "" unknown as yet */
+    char region[64];           /* "" unknown as yet */
 };
 
 /* aws_keys.c: from wherever they come. */

@@ -157,8 +157,8 @@ int stk_aws_say_refused(const char *from, const char *code, int as, stk_err *err
                 is_expired(code) ? "have expired" : "aren't valid any more", code);
     if (err != NULL) {
         stk_err_hint(err, "%s",
-                     fixed ? "renew the credentials, and begin anew with them in the environment "
-                             "(a run: end it by SIGTERM, which leaves its jobs, and `stoker resume`)"
+                     fixed ? "renew the credentials, and begin anew with them: SIGTERM leaves a "
+                             "run's jobs, and `stoker resume` goes on"
                            : "renew the credentials (`aws sso login`, or new keys in AWS's files)");
     }
     return as;
@@ -177,7 +177,7 @@ static int refuse_keys(stk_aws *aws, const char *code, int as, stk_err *err)
 static void add_hint(const char *code, stk_err *err)
 {
     if (strcmp(code, "SignatureDoesNotMatch") == 0 ||
-               strcmp(code, "InvalidSignatureException") == 0) {
+        strcmp(code, "InvalidSignatureException") == 0) {
         stk_err_hint(err, "the secret key isn't the one of this access key, or a proxy changed the "
                           "request");
     } else if (strcmp(code, "RequestTimeTooSkewed") == 0) {

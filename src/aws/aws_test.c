@@ -363,8 +363,13 @@ static void test_refused_while_it_is_written(void **state)
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-    const struct CMUnitTest tests[] = {T(test_chain), T(test_endpoints), T(test_settings),
-                                       T(test_retry), T(test_waits),     T(test_settle), T(test_renewed_in_the_file),
+    const struct CMUnitTest tests[] = {T(test_chain),
+                                       T(test_endpoints),
+                                       T(test_settings),
+                                       T(test_retry),
+                                       T(test_waits),
+                                       T(test_settle),
+                                       T(test_renewed_in_the_file),
                                        T(test_refused_while_it_is_written)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

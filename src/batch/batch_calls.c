@@ -8,9 +8,9 @@
 #include "sys/clock.h"
 
 enum {
-    LONG_TRIES = 6,           /* then the user is told */
-    FIRST_PART = 15,          /* of the patience with faults, before AWS has answered at all */
-    KEYS_STEPS = 900,         /* the first wait for credentials is so small a part of it */
+    LONG_TRIES = 6,   /* then the user is told */
+    FIRST_PART = 15,  /* of the patience with faults, before AWS has answered at all */
+    KEYS_STEPS = 900, /* the first wait for credentials is so small a part of it */
     KEYS_DOUBLINGS = 5,
     CONNECT_MS = 10000,
     IDLE_MS = 60000,
@@ -44,7 +44,7 @@ struct stk_batch_calls {
     void (*note)(void *arg, const char *text);
     void *arg;
     lane lanes[STK_BATCH_LANES];
-    one *sent; /* under way */
+    one *sent;               /* under way */
     bool answered, accepted; /* at all; with what was asked for */
     int64_t noted_ms;
     /* Credentials that AWS doesn't take any more: */
@@ -174,7 +174,7 @@ static void wait_for_keys(one *c, int rc, const char *code, bool was_probe, cons
         calls->n_probes = 0;
     } else if (was_probe) {
         if (calls->n_probes == 0) {
-            (void)snprintf(text, sizeof text, "%.600s; %.250s: the run goes on then", err->text,
+            (void)snprintf(text, sizeof text, "%.600s; %.250s; the run waits", err->text,
                            err->hint[0] != 0 ? err->hint : "renew the credentials");
             calls->note(calls->arg, text);
         }

@@ -308,7 +308,7 @@ def test_credentials_renewed_in_the_file(
         d.submit(i, argv=["true"])
     note = d.wait(lambda r: r["state"] == "note")
     assert "credentials from profile 'default' have expired (ExpiredTokenException)" in note["text"]
-    assert "the run goes on then" in note["text"]
+    assert "renew the credentials (`aws sso login`" in note["text"]
     asked = sum(fake.calls.values())
     keys_in(tmp_path / "keys", "NEW")
     ends = d.ends_of(set(range(1, 20)))
