@@ -296,7 +296,7 @@ static void send_one(one *c)
         }
         rc = stk_http_many_begin(calls->http, &call, &c->http, &err);
     }
-    if (rc == STK_E_ENV && calls->accepted) { /* there were credentials, and may be again */
+    if (rc < 0 && rc != STK_E_NOMEM && calls->accepted) { /* there were keys, and may be again */
         wait_for_keys(c, rc, "", calls->refused_ms > 0, &err);
         return;
     }

@@ -40,7 +40,7 @@ const char *stk_share_folder(const stk_share *share); /* where it is a folder, e
  * STOKER_SHARE_WAIT seconds. */
 int64_t stk_share_patience_ms(void);
 /* Might it pass: out of reach, full? What is refused doesn't (no right, read-only, credentials that
- * are no more, no such bucket): its errors have EACCES, EPERM or EROFS as `sys`. */
+ * never were any, no such bucket): its errors have EACCES, EPERM or EROFS as `sys`. */
 bool stk_share_may_pass(const stk_err *err);
 /* Is it the store that is at fault: it can't be asked, or hasn't got what ought to be there? */
 bool stk_share_is_at_fault(int code);

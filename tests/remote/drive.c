@@ -112,7 +112,8 @@ static void show(drive *d, const stk_report *r)
     (void)fflush(stdout);
 }
 
-/* "stop": [{"id", "after_ms", "grace_ms"}]; "leave_ms": to let go of all then. */
+/* "stop": [{"id", "after_ms" or "when": the file that is there, "grace_ms"}]; "leave_ms": to let go
+ * of all then. */
 static void loop(drive *d, const stk_json *doc)
 {
     int64_t begin = stk_clock_mono_ms(&stk_clock_real);
@@ -124,7 +125,9 @@ static void loop(drive *d, const stk_json *doc)
         int64_t now = stk_clock_mono_ms(&stk_clock_real) - begin;
         for (uint32_t i = 0; stops != NULL && i < stops->n; i++) {
             const stk_json *s = &stops->items[i];
-            if ((stopped >> i & 1) == 0 && now >= number(s, "after_ms", 0)) {
+            const char *when = text(s, "when");
+            bool is_due = when != NULL ? access(when, F_OK) == 0 : now >= number(s, "after_ms", 0);
+            if ((stopped >> i & 1) == 0 && is_due) {
                 stopped |= 1ull << i;
                 d->backend->ops->stop(d->backend, (uint32_t)number(s, "id", 0),
                                       number(s, "grace_ms", 5000), STK_FAIL_CANCELLED);

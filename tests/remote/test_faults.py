@@ -67,11 +67,12 @@ def test_a_share_that_stays_away(drive: Drive) -> None:
     assert end["failure"] == "lost" and "could not be brought here" in end["text"], end
 
 
-def test_cancel_waits_for_no_share(drive: Drive) -> None:
+def test_cancel_waits_for_no_share(drive: Drive, tmp_path: Path) -> None:
     process = begin_and_stop_at_collecting(
-        drive, drive.task("true"), stop=[{"id": 0, "after_ms": 4000}]
+        drive, drive.task("true"), stop=[{"id": 0, "when": str(tmp_path / "now")}]
     )
     drive.share.rename(drive.share.with_name("away"))
+    (tmp_path / "now").touch()
     begin = time.monotonic()
     process.send_signal(signal.SIGCONT)
     end = drive.finish(process)[-1]
