@@ -78,7 +78,13 @@ static int run_put(job *j, const char *const *words, stk_err *err)
 
 static int run_rm(job *j, const char *const *words, stk_err *err)
 {
-    return stk_share_delete(j->share, words[0], err);
+    size_t n = strlen(words[0]);
+    if (n < 2 || words[0][n - 1] != '/') {
+        return stk_share_delete(j->share, words[0], err);
+    }
+    STK_TEXT_AUTO below = strndup(words[0], n - 1);
+    return below == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+                         : stk_share_delete_all(j->share, below, err);
 }
 
 static int run_link(job *j, const char *const *words, stk_err *err)
@@ -170,7 +176,9 @@ const stk_command stk_cmd_share = {
         "check writes, lists, reads and removes a small object, and says in one sentence what "
         "fails.\n\n"
         "ls URL [PREFIX] lists objects. get URL KEY FILE, put URL KEY FILE and rm URL KEY are for "
-        "one. link URL KEY prints a URL by which anybody may get it for a while (S3 only).\n\n"
+        "one; rm URL KEY/ removes all below it: runs/RUN/ is the record of a run, which is to have "
+        "ended (artifacts may be other runs' too, and stay). link URL KEY prints a URL by which "
+        "anybody may get it for a while (S3 only).\n\n"
         "push URL DIGEST takes an artifact of the store here (STOKER_STORE, or .stoker found by "
         "walking up) there; pull URL DIGEST brings one here. What is there already isn't moved; "
         "one that was interrupted goes on where it stopped.",

@@ -112,6 +112,13 @@ def test_list_of_thousands(tool: Tool, url: str, moto: Moto, bucket: str) -> Non
     assert [o["key"] for o in json.loads(tool("share", "ls", "--json", url))] == keys
     found = json.loads(tool("share", "ls", "--json", url, "log/00100"))
     assert [o["key"] for o in found] == keys[1000:1005]
+    tool("share", "rm", url, "log/0010/")  # a folder's name is whole
+    assert len(json.loads(tool("share", "ls", "--json", url))) == 1005
+    for key in ("log/a/b/c", "log/a-b"):
+        s3.put_object(Bucket=bucket, Key=f"some/where/{key}", Body=b"")
+    tool("share", "rm", url, "log/a/")
+    found = json.loads(tool("share", "ls", "--json", url, "log/a"))
+    assert [o["key"] for o in found] == ["log/a-b"]
 
 
 # --- artifacts ---
