@@ -277,7 +277,7 @@ def report(name: str, result: Result, seconds: float) -> Result:
 
 def main(words: list[str]) -> int:
     scratch = tempfile.mkdtemp(prefix="st-")  # short: sockets lie in there
-    os.chmod(scratch, 0o755)  # some tests are other users
+    os.chmod(scratch, 0o1777)  # as /tmp: some tests are other users
     os.environ["TMPDIR"] = tempfile.tempdir = scratch
     try:
         return run_all(words)
