@@ -120,6 +120,9 @@ static int read_order(agent *a, stk_err *err)
     const char *key = stk_agent_object(a, "job.json");
     int rc = key == NULL ? stk_agent_nomem(err) : stk_share_get(a->share, key, &text, err);
     rc = rc < 0 ? rc : stk_remote_order_read(text.data, text.len, a->arena, &a->order, err);
+    if (rc == 0 && strcmp(stk_remote_key(a->order.store, a->order.dir), a->key) != 0) {
+        rc = stk_err_set(err, STK_E_PROTOCOL, "%s is of another attempt: %s", key, a->order.dir);
+    }
     rc = rc < 0 ? rc
                 : stk_json_parse(a->order.task_json, strlen(a->order.task_json), "task.json",
                                  &limits, a->arena, &a->task, err);

@@ -177,15 +177,14 @@ static int read_outcome(const stk_json *from, stk_outcome *o, stk_err *err)
  * that no agent sends, whose links lead into the store. */
 static bool is_file_name(const char *name)
 {
-    if (name[0] == '/' || name[0] == '\0' || strcmp(name, "task.json") == 0) {
+    enum { LONGEST = 2048 };
+    if (!stk_remote_is_below(name) || strlen(name) > LONGEST || strcmp(name, "task.json") == 0) {
         return false;
     }
     for (const char *part = name; part != NULL; part = strchr(part, '/')) {
         part += part == name ? 0 : 1;
-        size_t n = strcspn(part, "/");
-        bool is_sent = strncmp(part, "in/", 3) != 0 && strncmp(part, "out/", 4) != 0 &&
-                       strncmp(part, "tmp/", 4) != 0;
-        if (n == 0 || (n <= 2 && strncmp(part, "..", n) == 0) || !is_sent) {
+        if (strncmp(part, "in/", 3) == 0 || strncmp(part, "out/", 4) == 0 ||
+            strncmp(part, "tmp/", 4) == 0) {
             return false;
         }
     }

@@ -131,10 +131,20 @@ static bool bool_of(const reader *r, const char *key)
     return node != NULL && node->kind == STK_JSON_BOOL && node->truth;
 }
 
+/* Members of a list or a map; absent is none. */
+static uint32_t count_of(reader *r, const char *key, stk_json_kind kind)
+{
+    const stk_json *node = stk_json_get(r->doc, key);
+    if (node != NULL && node->kind != kind) {
+        wrong(r, key);
+    }
+    return node != NULL && node->kind == kind ? node->n : 0;
+}
+
 static const char *const *list_of(reader *r, const char *key)
 {
     const stk_json *list = stk_json_get(r->doc, key);
-    uint32_t n = list != NULL && list->kind == STK_JSON_LIST ? list->n : 0;
+    uint32_t n = count_of(r, key, STK_JSON_LIST);
     const char **texts = stk_arena_array(r->arena, (size_t)n + 1, sizeof *texts);
     for (uint32_t i = 0; texts != NULL && i < n; i++) {
         texts[i] = stk_json_text(&list->items[i]);
@@ -151,7 +161,7 @@ static const char *const *list_of(reader *r, const char *key)
 static const char *const *env_of(reader *r)
 {
     const stk_json *map = stk_json_get(r->doc, "env");
-    uint32_t n = map != NULL && map->kind == STK_JSON_MAP ? map->n : 0;
+    uint32_t n = count_of(r, "env", STK_JSON_MAP);
     const char **env = stk_arena_array(r->arena, (size_t)n + 1, sizeof *env);
     for (uint32_t i = 0; env != NULL && i < n; i++) {
         const char *value = stk_json_text(stk_json_value(map, i));
@@ -171,17 +181,64 @@ static const char *const *env_of(reader *r)
 static const stk_remote_link *links_of(reader *r, const char *key, uint32_t *ret_n)
 {
     const stk_json *map = stk_json_get(r->doc, key);
-    uint32_t n = map != NULL && map->kind == STK_JSON_MAP ? map->n : 0;
+    uint32_t n = count_of(r, key, STK_JSON_MAP);
     stk_remote_link *links = stk_arena_array(r->arena, (size_t)n + 1, sizeof *links);
     for (uint32_t i = 0; links != NULL && i < n; i++) {
         links[i].at = stk_json_key(map, i)->text;
         links[i].target = stk_json_text(stk_json_value(map, i));
-        if (links[i].target == NULL) {
+        if (links[i].target == NULL || strncmp(links[i].at, "in/", 3) != 0 ||
+            !stk_remote_is_below(links[i].at)) {
             wrong(r, key);
         }
     }
     *ret_n = links == NULL ? 0 : n;
     return links;
+}
+
+bool stk_remote_is_below(const char *path)
+{
+    for (const char *part = path; part != NULL; part = strchr(part, '/')) {
+        part += part == path ? 0 : 1;
+        size_t n = strcspn(part, "/");
+        if (n == 0 || (n <= 2 && strncmp(part, "..", n) == 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* From the root on, and never up again. */
+static bool is_path(const char *text)
+{
+    for (const char *up = text; up != NULL && (up = strstr(up, "/..")) != NULL; up += 3) {
+        if (up[3] == '/' || up[3] == '\0') {
+            return false;
+        }
+    }
+    return text != NULL && text[0] == '/';
+}
+
+/* What may be null is there whole, or not at all. */
+static void read_parts(reader *r, stk_remote_order *o)
+{
+    const stk_json *code = stk_json_get(r->doc, "code");
+    const stk_json *devices = stk_json_get(r->doc, "asked_devices");
+    int64_t count = 0;
+    if (code != NULL && code->kind != STK_JSON_NULL) {
+        o->code_digest = stk_json_text(stk_json_get(code, "digest"));
+        o->code_root = stk_json_text(stk_json_get(code, "root"));
+        if (o->code_digest == NULL || !is_path(o->code_root)) {
+            wrong(r, "code");
+        }
+    }
+    if (devices != NULL && devices->kind != STK_JSON_NULL) {
+        o->device_vendor = stk_json_text(stk_json_get(devices, "vendor"));
+        (void)stk_json_int(stk_json_get(devices, "count"), &count);
+        o->n_devices = count < 1 || count > STK_LIMIT_DEVICES ? 0 : (uint32_t)count;
+        if (o->device_vendor == NULL || o->n_devices == 0) {
+            wrong(r, "asked_devices");
+        }
+    }
 }
 
 int stk_remote_order_read(const char *text, size_t len, stk_arena *arena, stk_remote_order *ret,
@@ -195,6 +252,12 @@ int stk_remote_order_read(const char *text, size_t len, stk_arena *arena, stk_re
         return rc;
     }
     reader r = {.doc = &doc, .arena = arena, .err = err};
+    int64_t format = int_of(&r, "stoker", INT64_MAX);
+    if (format != 1) {
+        return stk_err_set(err, STK_E_VERSION,
+                           "job.json is of format %lld, which this Stoker doesn't know",
+                           (long long)format);
+    }
     stk_remote_order o = {.run = text_of(&r, "run", false),
                           .step = text_of(&r, "step", false),
                           .task = (uint32_t)int_of(&r, "task", UINT32_MAX),
@@ -215,21 +278,19 @@ int stk_remote_order_read(const char *text, size_t len, stk_arena *arena, stk_re
                           .nodes = (uint32_t)int_of(&r, "nodes", STK_LIMIT_RANKS),
                           .threads = (uint32_t)int_of(&r, "threads", UINT32_MAX)};
     o.links = links_of(&r, "links", &o.n_links);
-    const stk_json *code = stk_json_get(&doc, "code");
-    o.code_digest = stk_json_text(stk_json_get(code, "digest"));
-    o.code_root = stk_json_text(stk_json_get(code, "root"));
-    const stk_json *devices = stk_json_get(&doc, "asked_devices");
-    int64_t count = 0;
-    o.device_vendor = stk_json_text(stk_json_get(devices, "vendor"));
-    (void)stk_json_int(stk_json_get(devices, "count"), &count);
-    o.n_devices = count < 0 || count > STK_LIMIT_DEVICES ? 0 : (uint32_t)count;
+    read_parts(&r, &o);
     const stk_json *task = stk_json_get(&doc, "task_json");
-    o.task_json = task == NULL ? NULL : stk_json_dump_in(task, arena);
+    bool is_map = task != NULL && task->kind == STK_JSON_MAP;
+    o.task_json = is_map ? stk_json_dump_in(task, arena) : NULL;
     if (o.task_json == NULL || o.argv == NULL || o.argv[0] == NULL || o.nodes == 0) {
         wrong(&r, o.task_json == NULL ? "task_json" : o.nodes == 0 ? "nodes" : "argv");
     }
-    if (r.rc == 0 && stk_remote_key(o.store, o.dir) == NULL) {
-        wrong(&r, "dir");
+    if (r.rc == 0 &&
+        (!is_path(o.store) || !is_path(o.dir) || stk_remote_key(o.store, o.dir) == NULL)) {
+        wrong(&r, is_path(o.store) ? "dir" : "store");
+    }
+    if (o.checkpoints != NULL && !is_path(o.checkpoints)) {
+        wrong(&r, "checkpoints");
     }
     *ret = o;
     return r.rc;

@@ -28,6 +28,8 @@ enum {
  * digest. */
 void stk_remote_name(const char *run, const char *step, uint32_t task, uint32_t attempt,
                      char ret_name[STK_REMOTE_NAME + 1]);
+/* A path within a folder that doesn't lead out of it: no empty, "." or ".." part. */
+bool stk_remote_is_below(const char *path);
 /* "runs/<run>/<step>/<task>/<attempt>" of an attempt directory below `store`; NULL: it is no such
  * directory. Borrowed from `dir`. */
 const char *stk_remote_key(const char *store, const char *dir);
@@ -59,6 +61,7 @@ typedef struct stk_remote_order {
 } stk_remote_order;
 
 int stk_remote_order_write(const stk_remote_order *order, stk_buf *buf, stk_err *err);
+/* STK_E_VERSION, STK_E_PROTOCOL: what isn't one, or leads out of its folders. */
 int stk_remote_order_read(const char *text, size_t len, stk_arena *arena, stk_remote_order *ret,
                           stk_err *err);
 

@@ -317,7 +317,8 @@ int stk_share_delete_all(stk_share *share, const char *below, stk_err *err)
     }
     if (rc == 0 && share->folder != NULL) { /* what is left are its folders */
         STK_TEXT_AUTO path = stk_file_join(share->folder, below);
-        rc = path == NULL ? STK_E_NOMEM : stk_file_remove_tree(path, err);
+        rc = path == NULL ? STK_E_NOMEM : stk_share_check_inside(share, below, err);
+        rc = rc < 0 ? rc : stk_file_remove_tree(path, err);
     }
     return rc == STK_E_NOMEM ? stk_share_no_memory(share, err) : rc;
 }

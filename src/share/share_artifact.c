@@ -16,8 +16,6 @@
 #include "store/store_digest.h"
 #include "sys/file.h"
 
-#define TREE_HEAD "stoker-tree-1\n"
-
 enum { TREE_MAX = 1 << 30, KEY_SIZE = STK_SHARE_KEY_MAX + 96, LOCK_TRIES = 100 };
 
 #define ARTIFACTS "artifacts"
@@ -119,7 +117,7 @@ static bool has_files(const stk_tree *tree, size_t i)
 static int write_tree(const pushed *p, const char *digest, stk_buf *text, stk_err *err)
 {
     char hex[STK_DIGEST_HEX + 1];
-    stk_buf_text(text, TREE_HEAD);
+    stk_buf_text(text, SHARE_TREE_HEAD);
     for (size_t i = 0; i < p->tree->n; i++) {
         const stk_tree_file *f = &p->tree->files[i];
         if (!f->is_dir) {
@@ -251,30 +249,8 @@ typedef struct pulled {
     stk_share *share;
     const char *under;
     const char *root;
-    char *text; /* cut into lines */
-    struct {
-        const char *digest;
-        const char *path;
-        int64_t size;
-    } * files;
-    uint64_t n;
+    stk_share_tree tree;
 } pulled;
-
-/* No way out of the folder that it is put into. */
-static bool is_inside(const char *path)
-{
-    for (const char *part = path;;) {
-        size_t len = strcspn(part, "/");
-        if (len == 0 || (len == 1 && part[0] == '.') ||
-            (len == 2 && part[0] == '.' && part[1] == '.')) {
-            return false;
-        }
-        if (part[len] == '\0') {
-            return true;
-        }
-        part += len + 1;
-    }
-}
 
 static int make_parent(const pulled *p, const char *path, stk_err *err)
 {
@@ -286,73 +262,32 @@ static int make_parent(const pulled *p, const char *path, stk_err *err)
     return stk_file_mkdirs(folder, 0755, err);
 }
 
-static int bad_tree(const pulled *p, const char *digest, stk_err *err)
+/* The folders that files need. */
+static int make_folders(const pulled *p, stk_err *err)
 {
-    return stk_err_set(err, STK_E_STORE, "artifact %.12s in store '%s' has a list that isn't one",
-                       digest, p->share->url);
-}
-
-/* The lines with a digest, and the folders that they need. What is behind them is returned. */
-static int read_files(pulled *p, const char *digest, char **ret_rest, stk_err *err)
-{
-    uint64_t cap = 0;
-    char *line = p->text + strlen(TREE_HEAD);
-    while (*line != '\0' && *line != '+') {
-        char *end = strchr(line, '\n');
-        char *path = NULL;
-        if (end == NULL || end - line < STK_DIGEST_HEX + 4 || line[STK_DIGEST_HEX] != ' ') {
-            return bad_tree(p, digest, err);
-        }
-        *end = '\0';
-        line[STK_DIGEST_HEX] = '\0';
-        int64_t size = strtoll(line + STK_DIGEST_HEX + 1, &path, 10);
-        if (check_digest(line, NULL) < 0 || size < 0 || *path != ' ' || !is_inside(path + 1)) {
-            return bad_tree(p, digest, err);
-        }
-        if (p->n == cap) {
-            cap = cap == 0 ? 64 : cap * 2;
-            void *more = reallocarray(p->files, cap, sizeof *p->files);
-            if (more == NULL) {
-                return stk_share_no_memory(p->share, err);
-            }
-            p->files = more;
-        }
-        p->files[p->n].digest = line;
-        p->files[p->n].path = path + 1;
-        p->files[p->n++].size = size;
-        int rc = make_parent(p, path + 1, err);
-        if (rc < 0) {
-            return rc;
-        }
-        line = end + 1;
+    int rc = 0;
+    for (uint64_t i = 0; i < p->tree.n && rc == 0; i++) {
+        rc = make_parent(p, p->tree.files[i].path, err);
     }
-    *ret_rest = line;
-    return 0;
+    return rc;
 }
 
 /* "+x PATH", "+d PATH": once the files are there. */
-static int apply_rest(const pulled *p, const char *digest, char *line, stk_err *err)
+static int apply_rest(const pulled *p, stk_err *err)
 {
-    while (*line != '\0') {
-        char *end = strchr(line, '\n');
-        if (end == NULL || end - line < 4 || line[0] != '+' || line[2] != ' ') {
-            return bad_tree(p, digest, err);
-        }
-        *end = '\0';
+    int rc = 0;
+    for (uint64_t i = 0; i < p->tree.n_rest && rc == 0; i++) {
+        const char *line = p->tree.rest[i];
         STK_TEXT_AUTO path = stk_file_join(p->root, line + 3);
-        if (path == NULL || !is_inside(line + 3)) {
-            return path == NULL ? stk_share_no_memory(p->share, err) : bad_tree(p, digest, err);
+        if (path == NULL) {
+            return stk_share_no_memory(p->share, err);
         }
-        int rc = line[1] == 'd' ? stk_file_mkdirs(path, 0755, err) : 0;
-        if (rc < 0) {
-            return rc;
-        }
+        rc = line[1] == 'd' ? stk_file_mkdirs(path, 0755, err) : 0;
         if (line[1] == 'x' && chmod(path, 0555) < 0) {
-            return stk_err_sys(err, STK_E_SYS, errno, "can't make '%s' executable", path);
+            rc = stk_err_sys(err, STK_E_SYS, errno, "can't make '%s' executable", path);
         }
-        line = end + 1;
     }
-    return 0;
+    return rc;
 }
 
 /* One that is there already was made by an interrupted pull: under its own name once verified. */
@@ -360,7 +295,7 @@ static int pull_one(void *arg, uint64_t i, stk_err *err)
 {
     pulled *p = arg;
     char key[KEY_SIZE];
-    STK_TEXT_AUTO path = stk_file_join(p->root, p->files[i].path);
+    STK_TEXT_AUTO path = stk_file_join(p->root, p->tree.files[i].path);
     STK_TEXT_AUTO part = NULL;
     if (path == NULL || asprintf(&part, "%s/../part-%llu", p->root, (unsigned long long)i) < 0) {
         part = NULL;
@@ -369,9 +304,9 @@ static int pull_one(void *arg, uint64_t i, stk_err *err)
     if (stk_file_exists(path)) {
         return 0;
     }
-    key_of(p->under, p->files[i].digest, "", key);
-    int rc =
-        p->share->ops->get_file(p->share, key, part, p->files[i].digest, p->files[i].size, err);
+    key_of(p->under, p->tree.files[i].digest, "", key);
+    int rc = p->share->ops->get_file(p->share, key, part, p->tree.files[i].digest,
+                                     p->tree.files[i].size, err);
     return rc == 0 && rename(part, path) < 0
                ? stk_err_sys(err, STK_E_SYS, errno, "can't write '%s'", path)
                : rc;
@@ -382,28 +317,19 @@ static int pull_folder(stk_share *share, const char *under, const char *digest, 
 {
     STK_BUF_AUTO text = STK_BUF_INIT(TREE_MAX);
     char key[KEY_SIZE];
-    char hex[STK_DIGEST_HEX + 1];
-    char *rest = NULL;
+    pulled p = {.share = share, .under = under, .root = root};
     key_of(under, digest, ".tree", key);
     int rc = share->ops->get(share, key, 0, true, &text, err);
-    if (rc < 0) {
-        return rc;
+    if (rc == 0 &&
+        (rc = stk_share_tree_read(text.data, text.len, digest, &p.tree, err)) == STK_E_STORE) {
+        (void)stk_err_context(err, "artifact %.12s in store '%s' has a list that isn't one", digest,
+                              share->url);
     }
-    pulled p = {.share = share, .under = under, .root = root, .text = text.data};
-    if (text.len < strlen(TREE_HEAD) || strlen(text.data) != text.len ||
-        strncmp(text.data, TREE_HEAD, strlen(TREE_HEAD)) != 0) {
-        return bad_tree(&p, digest, err);
-    }
-    const char *more = strstr(text.data, "\n+");
-    stk_tree_digest_bytes(text.data, more == NULL ? text.len : (size_t)(more + 1 - text.data), hex);
-    if (strcmp(hex, digest) != 0) {
-        return bad_tree(&p, digest, err);
-    }
-    rc = stk_file_mkdirs(root, 0755, err);
-    rc = rc < 0 ? rc : read_files(&p, digest, &rest, err);
-    rc = rc < 0 ? rc : stk_share_parallel(SHARE_FILES, p.n, pull_one, &p, err);
-    rc = rc < 0 ? rc : apply_rest(&p, digest, rest, err);
-    free(p.files);
+    rc = rc < 0 ? rc : stk_file_mkdirs(root, 0755, err);
+    rc = rc < 0 ? rc : make_folders(&p, err);
+    rc = rc < 0 ? rc : stk_share_parallel(SHARE_FILES, p.tree.n, pull_one, &p, err);
+    rc = rc < 0 ? rc : apply_rest(&p, err);
+    stk_share_tree_done(&p.tree);
     return rc;
 }
 

@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,6 +39,37 @@ static int failed(const char *what, const char *path, stk_err *err)
     int sys = errno;
     return stk_err_sys(err, sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, sys, "can't %s '%s'", what,
                        path);
+}
+
+/* What a link in it names is nobody's object: a file that only we can read, a folder that isn't for
+ * anybody's words. Kernels before 5.6 can't say. */
+int stk_share_check_inside(const stk_share *share, const char *key, stk_err *err)
+{
+    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH};
+    STK_FD_AUTO root = open(share->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    STK_FD_AUTO fd = root < 0 ? -1 : (int)syscall(SYS_openat2, root, key, &how, sizeof how);
+    return root < 0 || fd >= 0 || errno != EXDEV
+               ? 0
+               : stk_err_set(err, STK_E_STORE, "'%s' in store '%s' is behind a link out of it", key,
+                             share->url);
+}
+
+/* An empty folder in the place of one that we have seen something in: what was mounted there isn't
+ * any more, and what we would write into it nobody would find. */
+static int check_mounted(const stk_share *share, stk_err *err)
+{
+    DIR *dir = share->seen ? opendir(share->folder) : NULL;
+    const struct dirent *e;
+    bool is_empty = share->seen && (dir != NULL || errno == ENOENT);
+    while (is_empty && dir != NULL && (e = readdir(dir)) != NULL) {
+        is_empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+    }
+    if (dir != NULL) {
+        (void)closedir(dir);
+    }
+    return is_empty
+               ? stk_err_set(err, STK_E_ENV, "store '%s' is empty now; is it mounted?", share->url)
+               : 0;
 }
 
 /* What a writer that died has left: nobody writes for a week. */
@@ -74,9 +107,13 @@ static int temporary(stk_share *share, char **ret, stk_err *err)
 {
     uint64_t random[2] = {0};
     STK_TEXT_AUTO tmp = stk_file_join(share->folder, ".tmp");
-    int rc = tmp == NULL ? stk_share_no_memory(share, err) : stk_file_mkdirs(tmp, 0777, err);
+    int rc = tmp == NULL ? stk_share_no_memory(share, err) : 0;
+    if (rc == 0 && !stk_file_exists(tmp)) {
+        rc = check_mounted(share, err);
+        rc = rc < 0 ? rc : stk_file_mkdirs(tmp, 0777, err);
+    }
     if (rc == 0 && !share->swept) {
-        share->swept = true;
+        share->swept = share->seen = true;
         keep_out(share);
         sweep(share);
     }
@@ -117,19 +154,26 @@ static int link_new(const char *from, const char *to)
     return sys;
 }
 
+static int give_name(const char *tmp, const char *path, bool only_new)
+{
+    return only_new ? link_new(tmp, path) : rename(tmp, path) == 0 ? 0 : errno;
+}
+
 /* Gives what was written its name; `tmp` is gone in any case. */
 static int publish(stk_share *share, const char *tmp, const char *key, bool only_new, bool sync,
                    stk_err *err)
 {
     STK_TEXT_AUTO path = stk_file_join(share->folder, key);
     STK_TEXT_AUTO folder = path == NULL ? NULL : strdup(path);
-    int rc = folder == NULL ? stk_share_no_memory(share, err) : 0;
-    if (rc == 0) {
+    int rc =
+        folder == NULL ? stk_share_no_memory(share, err) : stk_share_check_inside(share, key, err);
+    int sys = rc < 0 ? 0 : give_name(tmp, path, only_new);
+    if (sys == ENOENT && stk_file_exists(tmp)) { /* else it was unmounted just now */
         *strrchr(folder, '/') = '\0';
         rc = stk_file_mkdirs(folder, 0777, err);
+        sys = rc < 0 ? 0 : give_name(tmp, path, only_new);
     }
     if (rc == 0) {
-        int sys = only_new ? link_new(tmp, path) : rename(tmp, path) == 0 ? 0 : errno;
         rc = sys == 0        ? 0
              : sys == EEXIST ? stk_share_taken(share, key, err)
                              : stk_err_sys(err, STK_E_SYS, sys, "can't write '%s'", path);
@@ -201,7 +245,11 @@ static int open_object(stk_share *share, const char *key, int *ret_fd, struct st
     if (path == NULL) {
         return stk_share_no_memory(share, err);
     }
-    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int rc = stk_share_check_inside(share, key, err);
+    if (rc < 0) {
+        return rc;
+    }
+    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
         return stk_share_absent(share, key, err);
     }
@@ -211,6 +259,7 @@ static int open_object(stk_share *share, const char *key, int *ret_fd, struct st
     if (!S_ISREG(ret_st->st_mode)) {
         return stk_share_absent(share, key, err);
     }
+    share->seen = true;
     *ret_fd = fd;
     fd = -1;
     return 0;
@@ -304,8 +353,10 @@ static int look(stk_share *share, const char *key, int64_t *ret_size, stk_err *e
 static int remove_object(stk_share *share, const char *key, stk_err *err)
 {
     STK_TEXT_AUTO path = stk_file_join(share->folder, key);
-    if (path == NULL) {
-        return stk_share_no_memory(share, err);
+    int rc =
+        path == NULL ? stk_share_no_memory(share, err) : stk_share_check_inside(share, key, err);
+    if (rc < 0) {
+        return rc;
     }
     return unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR || errno == EISDIR
                ? 0
@@ -375,8 +426,9 @@ static int read_names(const listing *l, DIR *dir, const char *stem, names *list)
             (stem[0] == '\0' && is_ours(e->d_name))) {
             continue;
         }
-        if (e->d_type == DT_UNKNOWN || e->d_type == DT_LNK) {
-            is_dir = fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+        if (e->d_type == DT_UNKNOWN) { /* links aren't followed: they may lead round and round */
+            is_dir = fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                     S_ISDIR(st.st_mode);
         }
         if (asprintf(&key, "%s%s%s", stem, e->d_name, is_dir ? "/" : "") < 0) {
             key = NULL;

@@ -41,10 +41,34 @@ struct stk_share {
     struct stk_s3 *s3;  /* S3, or NULL */
     int cancel_fd;      /* readable once cancelled */
     _Atomic bool swept; /* the folder's leftovers were looked at */
+    _Atomic bool seen;  /* the folder had something in it */
 };
 
 int stk_share_open_folder(const char *path, stk_share *share, stk_err *err);
+/* STK_E_STORE: a link on the way to this key leads out of the folder. */
+int stk_share_check_inside(const stk_share *share, const char *key, stk_err *err);
 int stk_share_open_s3(const char *where, stk_share *share, stk_err *err); /* bucket/prefix */
+
+/* --- the list of a folder's files --- */
+
+#define SHARE_TREE_HEAD "stoker-tree-1\n"
+
+typedef struct stk_share_tree_file {
+    const char *digest, *path; /* of the text */
+    int64_t size;
+} stk_share_tree_file;
+
+typedef struct stk_share_tree {
+    stk_share_tree_file *files;
+    char **rest; /* "+x PATH": executable; "+d PATH": a folder without files */
+    uint64_t n, n_rest;
+} stk_share_tree;
+
+/* `text` (ends in '\0') is cut into lines, and lives as long as the tree. Every path stays below
+ * the folder. STK_E_STORE: it isn't the list of `digest`, or no folder's that we make. */
+int stk_share_tree_read(char *text, size_t len, const char *digest, stk_share_tree *ret,
+                        stk_err *err);
+void stk_share_tree_done(stk_share_tree *tree);
 
 /* Calls job(arg, 0 … n - 1), `at_once` of them; stops at the first error, which is returned. */
 int stk_share_parallel(uint32_t at_once, uint64_t n,

@@ -465,6 +465,69 @@ static void test_no_way_out(void **state)
     stk_share_close(s);
 }
 
+/* A link, a device, a pipe: whoever made it, it leads nowhere, and nothing is written behind it. */
+static void test_links_lead_nowhere(void **state)
+{
+    (void)state;
+    stk_err err = {0};
+    stk_share *s = open_share();
+    STK_BUF_AUTO text = STK_BUF_INIT(100);
+    put(s, "runs/good", "x");
+    assert_int_equal(stk_file_mkdirs(in("outside"), 0755, &err), 0);
+    assert_int_equal(stk_file_write(in("outside/secret"), "secret", 6, 0644, &err), 0);
+    assert_int_equal(symlink("../../outside/secret", in("shared/runs/file")), 0);
+    assert_int_equal(symlink(in("outside"), in("shared/runs/folder")), 0);
+    assert_int_equal(symlink(".", in("shared/runs/round")), 0);
+    assert_int_equal(symlink("..", in("shared/runs/up")), 0);
+    assert_int_equal(mkfifo(in("shared/runs/pipe"), 0666), 0);
+    assert_int_equal(stk_share_get(s, "runs/file", &text, &err), STK_E_STORE);
+    assert_non_null(strstr(err.text, "is behind a link out of it"));
+    assert_int_equal(stk_share_get(s, "runs/folder/secret", &text, &err), STK_E_STORE);
+    assert_int_equal(stk_share_get_file(s, "runs/file", in("brought"), &err), STK_E_STORE);
+    assert_int_equal(stk_share_get(s, "runs/pipe", &text, &err), STK_E_NOT_FOUND);
+    assert_int_equal(stk_share_put(s, "runs/folder/new", "x", 1, false, &err), STK_E_STORE);
+    assert_int_equal(stk_share_put(s, "runs/folder/deep/new", "x", 1, true, &err), STK_E_STORE);
+    assert_int_equal(stk_share_delete(s, "runs/folder/secret", &err), STK_E_STORE);
+    assert_int_equal(stk_share_get(s, "runs/round/up/runs/good", &text, &err), 0);
+    assert_int_equal(stk_file_mkdirs(in("outside/made"), 0755, &err), 0);
+    assert_int_equal(stk_share_delete_all(s, "runs/folder/made", &err), STK_E_STORE);
+    assert_true(stk_file_exists(in("outside/made")));
+    assert_true(stk_file_exists(in("outside/secret")) && !stk_file_exists(in("outside/new")));
+    assert_false(stk_file_exists(in("brought")) || stk_file_exists(in("outside/deep")));
+    listed l = {0};
+    assert_int_equal(stk_share_list(s, "runs/", NULL, note, &l, &err), 0);
+    assert_int_equal(l.n, 2); /* good, and file: what it is, only who reads it learns */
+    stk_share_close(s);
+}
+
+/* The folder that it is mounted on stays as it is. */
+static void test_unmounted(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) { /* who has written before, and who has only read */
+        stk_err err = {0};
+        STK_BUF_AUTO text = STK_BUF_INIT(100);
+        stk_share *s = open_share();
+        put(s, "runs/job", "x");
+        if (i == 1) {
+            stk_share_close(s);
+            s = open_share();
+            assert_int_equal(stk_share_get(s, "runs/job", &text, &err), 0);
+        }
+        assert_int_equal(rename(in("shared"), in("away")), 0);
+        assert_int_equal(stk_share_put(s, "runs/end", "x", 1, false, &err), STK_E_ENV);
+        assert_false(stk_file_exists(in("shared")));
+        assert_int_equal(mkdir(in("shared"), 0755), 0);
+        assert_int_equal(stk_share_put(s, "runs/end", "x", 1, true, &err), STK_E_ENV);
+        assert_non_null(strstr(err.text, "is empty now; is it mounted?"));
+        assert_true(stk_share_may_pass(&err));
+        assert_int_equal(rmdir(in("shared")), 0); /* still empty */
+        assert_int_equal(rename(in("away"), in("shared")), 0);
+        put(s, "runs/end", "x");
+        stk_share_close(s);
+    }
+}
+
 static void test_cancel(void **state)
 {
     (void)state;
@@ -612,6 +675,8 @@ int main(void)
         T(test_share_as_origin),
         T(test_changed_is_noticed),
         T(test_no_way_out),
+        T(test_links_lead_nowhere),
+        T(test_unmounted),
         T(test_cancel),
         T(test_cancel_of_what_waits),
         T(test_parallel),
