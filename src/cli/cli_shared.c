@@ -161,6 +161,13 @@ static int bring_newest(const char *url, uint32_t limit, stk_store *store, stk_a
     int rc = stk_remote_log_runs(url, arena, &runs, &n, err);
     for (uint32_t i = n > limit ? n - limit : 0; rc == 0 && i < n; i++) {
         rc = bring_one(url, runs[i].id, false, store, err);
+        if (stk_remote_log_is_damage(rc)) { /* the others are as they were */
+            char text[1400];
+            (void)fprintf(stderr, "stoker: run %s is left out: %s\n", runs[i].id,
+                          stk_err_format(err, text, (int)sizeof text));
+            rc = 0;
+        }
+        rc = rc == STK_E_NOT_FOUND ? 0 : rc; /* it is just beginning */
     }
     return rc;
 }

@@ -58,7 +58,9 @@ typedef struct stk_remote_run {
     int64_t created_ms, epoch;
 } stk_remote_run;
 
-/* The runs of a share, oldest first. */
+/* Of an error: what is there is no run's record (garbled, cut, of another version). */
+bool stk_remote_log_is_damage(int code);
+/* The runs of a share, oldest first; one whose run.json can't be read has only its id. */
 int stk_remote_log_runs(const char *share_url, stk_arena *arena, stk_remote_run **ret,
                         uint32_t *ret_n, stk_err *err);
 /* What the share knows of a run and this store doesn't: its spec, its events, its artifacts (as

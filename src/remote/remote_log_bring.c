@@ -9,11 +9,17 @@
 #include "remote/remote_private.h"
 #include "sys/file.h"
 
-enum { RUNS = 100000, SPEC_BYTES = 512 << 20 };
+enum { RUNS = 100000, RUN_ID = 39, SPEC_BYTES = 512 << 20, KEY = 1200 };
 
 static int nomem(stk_err *err)
 {
     return stk_err_set(err, STK_E_NOMEM, "out of memory");
+}
+
+bool stk_remote_log_is_damage(int code)
+{
+    return code == STK_E_PROTOCOL || code == STK_E_SPEC || code == STK_E_VERSION ||
+           code == STK_E_LIMIT || code == STK_E_STORE || code == STK_E_USAGE;
 }
 
 /* --- which runs there are --- */
@@ -22,7 +28,7 @@ static int first_key(void *arg, const char *key, int64_t size, int64_t mtime_ms)
 {
     (void)size;
     (void)mtime_ms;
-    (void)snprintf(arg, 40, "%.*s", (int)strcspn(key + 5, "/"), key + 5);
+    (void)snprintf(arg, KEY, "%.*s", (int)strcspn(key + 5, "/"), key + 5);
     return 1;
 }
 
@@ -59,9 +65,9 @@ static int find_runs(stk_share *share, stk_arena *arena, stk_remote_run **ret, u
 {
     stk_remote_run *runs = NULL;
     uint32_t n = 0, cap = 0;
-    char after[64] = "";
+    char after[KEY + 8] = "";
     for (;;) {
-        char id[40] = "";
+        char id[KEY] = "";
         int rc =
             stk_share_list(share, "runs/", after[0] != '\0' ? after : NULL, first_key, id, err);
         if (rc < 0) {
@@ -71,12 +77,20 @@ static int find_runs(stk_share *share, stk_arena *arena, stk_remote_run **ret, u
             break;
         }
         (void)snprintf(after, sizeof after, "runs/%s0", id); /* '0' follows '/' */
+        if (strlen(id) > RUN_ID) {                           /* no run's */
+            continue;
+        }
         stk_remote_run *grown = stk_arena_grow(arena, runs, n, sizeof *runs, &cap);
         if (grown == NULL) {
             return nomem(err);
         }
         runs = grown;
         rc = read_run(share, id, arena, &runs[n], err);
+        if (rc < 0 && stk_remote_log_is_damage(rc)) { /* who asks for it is told */
+            runs[n] = (stk_remote_run){.id = stk_arena_dup(arena, id), .pipeline = ""};
+            runs[n].name = runs[n].id;
+            rc = runs[n].id == NULL ? nomem(err) : 0;
+        }
         if (rc < 0 && rc != STK_E_NOT_FOUND) {
             return rc;
         }
@@ -140,6 +154,7 @@ typedef struct bringer {
     bool with_cache;
     stk_cache_row *cache;
     uint32_t n_cache, cap_cache;
+    int64_t seq; /* its writer's, of the event before */
     stk_err *err;
 } bringer;
 
@@ -241,9 +256,19 @@ static int add_event(bringer *b, const char *line, size_t len)
     b->events = events;
     stk_event_row *row = &events[b->n++];
     int64_t task = UINT32_MAX, attempt = 0;
+    int64_t seq = 0;
     const stk_json *data = stk_json_get(&doc, "data");
-    (void)stk_json_int(stk_json_get(&doc, "task"), &task);
+    bool has_task = stk_json_int(stk_json_get(&doc, "task"), &task);
     (void)stk_json_int(stk_json_get(&doc, "attempt"), &attempt);
+    (void)stk_json_int(stk_json_get(&doc, "seq"), &seq);
+    if ((has_task && (task < 0 || task >= STK_LIMIT_TASKS)) || attempt < 0 ||
+        attempt > UINT32_MAX || seq <= b->seq) {
+        return stk_err_set(b->err, STK_E_PROTOCOL,
+                           "it has event %lld behind %lld, of task %lld, attempt %lld: no engine "
+                           "writes that",
+                           (long long)seq, (long long)b->seq, (long long)task, (long long)attempt);
+    }
+    b->seq = seq;
     *row = (stk_event_row){.kind = (stk_event_kind)kind,
                            .task = (uint32_t)task,
                            .attempt = (uint32_t)attempt,
@@ -281,6 +306,7 @@ static int bring_batch(bringer *b, remote_mark *mark)
     remote_batch batch;
     const char *lines = NULL;
     int64_t here = mark->seq;
+    char key[200];
     *b = (bringer){.store = b->store,
                    .share = b->share,
                    .run = b->run,
@@ -290,13 +316,22 @@ static int bring_batch(bringer *b, remote_mark *mark)
     int rc = arena == NULL ? nomem(b->err)
                            : stk_remote_batch_read(b->share, b->run, mark->n + 1, arena, &batch,
                                                    &lines, b->err);
+    if (rc == 0 && batch.epoch < mark->epoch) {
+        rc = stk_err_set(b->err, STK_E_PROTOCOL,
+                         "run %s: batch %lld of its log is of epoch %lld, the one before of %lld",
+                         b->run, (long long)mark->n + 1, (long long)batch.epoch,
+                         (long long)mark->epoch);
+    }
     rc = rc < 0 ? rc : stk_store_events(b->store, b->run, mark->seq, last_event, &here, b->err);
     if (rc < 0) {
         return rc;
     }
     for (const char *p = lines; *p != '\0' && rc == 0;) {
         size_t n = strcspn(p, "\n");
-        rc = add_event(b, p, n);
+        if ((rc = add_event(b, p, n)) < 0) {
+            stk_remote_log_key(b->run, mark->n + 1, key);
+            return stk_err_context(b->err, "%s", key);
+        }
         p += n + (p[n] != '\0');
     }
     bool is_half_done = here > mark->seq && (int64_t)b->n == here - mark->seq;
@@ -317,6 +352,35 @@ static int bring_batch(bringer *b, remote_mark *mark)
     return rc < 0 ? rc : stk_remote_mark_write(b->store, b->run, mark, b->err);
 }
 
+static int later(void *arg, const char *key, int64_t size, int64_t mtime_ms)
+{
+    const char *name = strrchr(key, '/') + 1;
+    (void)size;
+    (void)mtime_ms;
+    (void)snprintf(arg, KEY, "%s", name);
+    return strspn(name, "0123456789") == 12 && strcmp(name + 12, ".jsonl") == 0;
+}
+
+/* Nothing stands behind the number that isn't there: 0. 1: it came while we looked. */
+static int check_end(const bringer *b, const remote_mark *mark)
+{
+    char prefix[200], next[200], other[KEY] = "";
+    STK_BUF_AUTO byte = STK_BUF_INIT(1);
+    (void)snprintf(prefix, sizeof prefix, "runs/%s/log/", b->run);
+    stk_remote_log_key(b->run, mark->n + 1, next);
+    int rc = stk_share_list(b->share, prefix, next, later, other, b->err);
+    if (rc <= 0) {
+        return rc;
+    }
+    rc = stk_share_get_range(b->share, next, 0, &byte, b->err);
+    return rc != STK_E_NOT_FOUND
+               ? (rc == 0 ? 1 : rc)
+               : stk_err_set(b->err, STK_E_PROTOCOL,
+                             "the log of run %s has a gap: %s is there, and %s is not; what is "
+                             "behind it can't be told",
+                             b->run, other, next);
+}
+
 static int bring(stk_share *share, const stk_remote_run *run, stk_store *store, bool with_cache,
                  stk_err *err)
 {
@@ -328,15 +392,21 @@ static int bring(stk_share *share, const stk_remote_run *run, stk_store *store, 
         .store = store, .share = share, .run = run->id, .with_cache = with_cache, .err = err};
     (void)snprintf(key, sizeof key, "runs/%s/spec.json", run->id);
     int rc = stk_share_get(share, key, &spec, err);
-    rc = rc < 0 ? rc
-                : stk_store_bring_run(store, run->id, run->name, run->pipeline, spec.data, spec.len,
-                                      run->created_ms, &is_new, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = stk_store_bring_run(store, run->id, run->name, run->pipeline, spec.data, spec.len,
+                             run->created_ms, &is_new, err);
     rc = rc < 0 ? rc : stk_remote_mark_read(store, run->id, &mark, err);
     rc = rc < 0 ? rc : stk_remote_log_skip_own(share, store, run->id, &mark, err);
     while (rc == 0) {
         rc = bring_batch(&b, &mark);
+        if (rc == STK_E_NOT_FOUND && (rc = check_end(&b, &mark)) == 0) {
+            return 0;
+        }
+        rc = rc > 0 ? 0 : rc;
     }
-    return rc == STK_E_NOT_FOUND ? 0 : rc;
+    return rc;
 }
 
 int stk_remote_log_bring(const char *share_url, const char *run, stk_store *store, bool with_cache,
@@ -401,10 +471,17 @@ static int see_key(void *arg, const char *key, int64_t size, int64_t mtime_ms)
     ends *e = arg;
     const char *name = strrchr(key, '/') + 1;
     int n_at = (int)(name - key - 1);
+    size_t n = strlen(name);
+    uint32_t n_slashes = 0;
     (void)size;
     (void)mtime_ms;
-    if (strncmp(name, "end", 3) != 0 || strcmp(name + strlen(name) - 5, ".json") != 0) {
-        return 0;
+    for (const char *p = key; *p != '\0'; p++) {
+        n_slashes += *p == '/' ? 1 : 0;
+    }
+    if (n_slashes != 5 || n < 8 || strncmp(name, "end", 3) != 0 ||
+        (name[3] != '.' && name[3] != '-') || strcmp(name + n - 5, ".json") != 0 ||
+        (name[3] == '-' && strtoul(name + 4, NULL, 10) >= STK_LIMIT_RANKS)) {
+        return 0; /* files/end.json is the program's */
     }
     STK_TEXT_AUTO dir = NULL;
     if (asprintf(&dir, "%s/%.*s", stk_store_path(e->store), n_at, key) < 0) {

@@ -229,6 +229,86 @@ static void test_same_machine(void **state)
     assert_int_equal(other.n, 5);
 }
 
+/* What a batch was made → what is said. The number is the batch's. */
+static void test_damage(void **state)
+{
+    static const char head[] = "{\"epoch\":1,\"owner\":\"x\",\"host\":\"h\",\"user\":\"u\"}\n";
+    static const char next[] =
+        "{\"seq\":8,\"at_ms\":1,\"event\":\"note\",\"data\":{\"text\":\"t\"}}\n";
+    static const struct {
+        const char *with_head, *lines, *said;
+    } cases[] = {
+        {"", "\1\2\3", "not valid JSON"},
+        {"", "{}\n", "has no owner in its first line"},
+        {"", "{\"epoch\":0,\"owner\":\"x\"}\n", "is of epoch 0, the one before of 1"},
+        {head, "{\"seq\":7,\"event\":\"no", "not valid JSON"},
+        {head, "{\"seq\":7,\"event\":\"of_tomorrow\"}\n", "event 'of_tomorrow'"},
+        {head, "{\"seq\":7,\"event\":\"task_started\",\"task\":-1}\n", "of task -1"},
+        {head, "{\"seq\":7,\"event\":\"task_started\",\"task\":4000000000}\n",
+         "of task 4000000000"},
+        {head, "{\"seq\":7,\"event\":\"task_started\",\"task\":0,\"attempt\":-9}\n", "attempt -9"},
+        {next, "{\"seq\":7,\"event\":\"note\"}\n", "has event 7 behind 8"}};
+    fixture *f = *state;
+    stk_share *share = NULL;
+    stk_err err = {0};
+    char key[200], gap[200], id[40], text[1000];
+    int64_t n = 0;
+    stk_remote_log *log = open_log(f, 0);
+    begin(f, log);
+    close_log(log);
+    OK(stk_share_open(f->share, &share, &err));
+    for (int rc = 0; rc == 0; n += rc == 0) { /* the first that isn't there */
+        STK_BUF_AUTO batch = STK_BUF_INIT(1 << 20);
+        (void)snprintf(key, sizeof key, "runs/%s/log/%012lld.jsonl", f->run, (long long)n);
+        rc = stk_share_get(share, key, &batch, NULL);
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        (void)snprintf(text, sizeof text, "%s%s%s", cases[i].with_head == next ? head : "",
+                       cases[i].with_head, cases[i].lines);
+        OK(stk_share_put(share, key, text, strlen(text), false, &err));
+        int rc = stk_remote_log_bring(f->share, f->run, f->stores[1], false, id, &err);
+        if (!stk_remote_log_is_damage(rc) || strstr(err.text, cases[i].said) == NULL) {
+            fail_msg("%s: %d %s", text, rc, err.text);
+        }
+        assert_int_equal(events_of(f, 1).n, 3); /* nothing of it */
+    }
+    OK(stk_share_delete(share, key, &err));
+    (void)snprintf(gap, sizeof gap, "runs/%s/log/%012lld.jsonl", f->run, (long long)n + 1);
+    OK(stk_share_put(share, gap, text, strlen(text), false, &err));
+    assert_int_equal(stk_remote_log_bring(f->share, f->run, f->stores[1], false, id, &err),
+                     STK_E_PROTOCOL);
+    assert_non_null(strstr(err.text, "has a gap"));
+    stk_share_close(share);
+}
+
+/* Strange names beside the runs, and a run.json that is none: the others are found all the same. */
+static void test_strange_runs(void **state)
+{
+    fixture *f = *state;
+    stk_share *share = NULL;
+    stk_err err = {0};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_remote_run *runs = NULL;
+    uint32_t n = 0;
+    char id[40];
+    stk_remote_log *log = open_log(f, 0);
+    begin(f, log);
+    close_log(log);
+    OK(stk_share_open(f->share, &share, &err));
+    OK(stk_share_put(share, "runs/a-name-that-is-much-longer-than-those-of-runs-are/x", "", 0,
+                     false, &err));
+    OK(stk_share_put(share, "runs/file", "", 0, false, &err));
+    OK(stk_share_put(share, "runs/20200101-000000-aaaaaa/run.json", "{\"name\":", 9, false, &err));
+    OK(stk_remote_log_runs(f->share, arena, &runs, &n, &err));
+    assert_int_equal(n, 2);
+    assert_string_equal(runs[1].name, "20200101-000000-aaaaaa");
+    bring(f, 1, "mine");
+    assert_true(stk_remote_log_is_damage(
+        stk_remote_log_bring(f->share, "20200101-000000-aaaaaa", f->stores[1], false, id, &err)));
+    assert_true(err.text[0] != '\0');
+    stk_share_close(share);
+}
+
 /* … and the mark that it didn't write is made up for by its own name in the batches. */
 static void test_lost_mark(void **state)
 {
@@ -438,6 +518,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_fence, setup, teardown),
         cmocka_unit_test_setup_teardown(test_same_machine, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost_mark, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_strange_runs, setup, teardown),
         cmocka_unit_test_setup_teardown(test_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_added, setup, teardown),
         cmocka_unit_test_setup_teardown(test_not_added, setup, teardown),

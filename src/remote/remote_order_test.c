@@ -165,7 +165,7 @@ static void test_order_refused(void **state)
                  {"nodes", "0", "'nodes'"},
                  {"timeout_ms", "-1", "'timeout_ms'"},
                  {"task_json", "[1,2,3]", "'task_json'"},
-                 {"task_json", "{,", "job.json"}};
+                 {"task_json", "{,", "not valid JSON"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         STK_ARENA_AUTO arena = stk_arena_new(0);

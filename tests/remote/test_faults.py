@@ -109,6 +109,7 @@ LIES = {
                 "is no object of the attempt: runs/other/job.json"),
     "absent": (lambda end: json.dumps(end | {"files": {"x": {"key": "KEY/files/x", "size": 1}}}),
                "files/x' is not in store"),
+    "huge": (lambda end: "", "has more than 268435456 bytes"),
 }  # fmt: skip
 
 
@@ -121,6 +122,8 @@ def test_lies_in_the_share(drive: Drive) -> None:
         wait(path.exists, f"{name} has no end")
         key = str(drive.key(name).relative_to(drive.share))
         path.write_text(lie(json.loads(path.read_text())).replace("KEY", key))
+        if name == "huge":
+            os.truncate(path, 300 << 20)
     process.send_signal(signal.SIGCONT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
@@ -259,3 +262,33 @@ def test_sigterm_with_a_full_share(project: Project, tmp_path: Path) -> None:
         assert any("step 'a' is taken up again on" in note for note in project.show()["notes"])
     finally:
         share.close()
+
+
+# What is made of a job.json → what its agent says.
+GARBLED = {
+    "cut": (lambda order: json.dumps(order)[:-40], "not valid JSON"),
+    "version": (lambda order: json.dumps(order | {"stoker": 2}), "is of format 2"),
+    "links": (lambda order: json.dumps(order | {"links": {"in/../../../x": "/etc"}}), "'links' is missing"),
+    "other": (lambda order: json.dumps(order | {"dir": order["dir"][:-1] + "7"}), "is of another attempt"),
+    "code": (lambda order: json.dumps(order | {"code": {"digest": "ab" * 32, "root": "/x"}}),
+             "artifact abababababab is not in store"),
+}  # fmt: skip
+
+
+def test_what_an_agent_is_told(drive: Drive) -> None:
+    """Neither begun nor charged to the step: the end names what is wrong with it."""
+    drive.cluster.pending = {"": "not yet"}
+    process = drive.begin(
+        *[drive.task("true", step=name, id=i, task=0) for i, name in enumerate(GARBLED)]
+    )
+    wait(lambda: len(list(drive.cluster.folder.glob("s-*.json"))) == len(GARBLED), "not submitted")
+    for name, (garble, _) in GARBLED.items():
+        path = drive.key(name) / "job.json"
+        path.write_text(garble(json.loads(path.read_text())))
+    drive.cluster.pending = {}
+    out, err = process.communicate(timeout=90)
+    assert process.returncode == 0, err
+    ends = {r["id"]: r for r in map(json.loads, out.splitlines()) if r["kind"] == "ended"}
+    for i, (name, (_, said)) in enumerate(GARBLED.items()):
+        class_ = "store" if name == "code" else "lost"
+        assert ends[i]["failure"] == class_ and said in ends[i]["text"], (name, ends[i])
