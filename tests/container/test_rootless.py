@@ -19,7 +19,11 @@ USER = 42424
 def rootless():
     if os.geteuid() != 0 or shutil.which("podman") is None:
         pytest.skip("needs podman, and root to become another user")
-    with tempfile.TemporaryDirectory(prefix="stoker-rootless-", ignore_cleanup_errors=True) as tmp:
+    with tempfile.TemporaryDirectory(
+        prefix="stoker-rootless-",
+        dir="/tmp",
+        ignore_cleanup_errors=True,  # a short way: of sockets
+    ) as tmp:
         home = Path(tmp)
         for name in ("storage", "state", "run", "run/podman", "steps"):
             (home / name).mkdir(mode=0o700)
@@ -28,6 +32,7 @@ def rootless():
         conf.write_text(conf.read_text().replace('"overlay"', '"vfs"'))
         engine.env.update(HOME=tmp, XDG_RUNTIME_DIR=str(home / "run"), USER="")
         engine.env.pop("DOCKER_HOST")
+        engine.env.pop("TMPDIR", None)  # root's
         engine.socket = home / "run" / "podman" / "podman.sock"
         engine.as_user = {"user": USER, "group": USER, "extra_groups": []}
         shutil.copy(STOKER, home / "stoker")
