@@ -309,6 +309,19 @@ static int place_elsewhere(const stk_stack *stack, const char *step, const stk_s
     return rc < 0 ? rc : merge_options(stack, w, arena, place, err);
 }
 
+/* "'a', 'b'": the file's stacks of a backend; NULL: it has none, or no memory. */
+static const char *names_of_kind(const stk_stack *run, stk_place_kind kind, stk_arena *arena)
+{
+    const char *names = NULL;
+    for (uint32_t i = 0; i < run->n_all; i++) {
+        if (run->all[i].kind == kind) {
+            names = stk_arena_printf(arena, "%s%s'%s'", names == NULL ? "" : names,
+                                     names == NULL ? "" : ", ", run->all[i].name);
+        }
+    }
+    return names;
+}
+
 static int stay(const stk_stack *run, const char *step, const wish *w, stk_arena *arena,
                 stk_place *place, stk_err *err)
 {
@@ -318,8 +331,16 @@ static int stay(const stk_stack *run, const char *step, const wish *w, stk_arena
         what = stk_arena_printf(arena, "stack '%s', which this project doesn't have", w->stack);
     } else {
         const char *word = stk_place_word((stk_place_kind)w->kind);
-        what = stk_arena_printf(arena, "%s, of which this project has no stack", word);
-        remedy = stk_arena_printf(arena, "--with %s, or a stack in stoker.yaml", word);
+        const char *several = names_of_kind(run, (stk_place_kind)w->kind, arena);
+        what = several == NULL
+                   ? stk_arena_printf(arena, "%s, of which this project has no stack", word)
+                   : stk_arena_printf(arena,
+                                      "%s, of which this project has more than one stack "
+                                      "(%s)",
+                                      word, several);
+        remedy = several == NULL
+                     ? stk_arena_printf(arena, "--with %s, or a stack in stoker.yaml", word)
+                     : "--with one of them, or its name as the step's backend";
     }
     if (what == NULL || remedy == NULL) {
         return no_memory(err);

@@ -361,6 +361,20 @@ static void test_metaflows_settings(void **state)
     unsetenv("METAFLOW_KUBERNETES_TOLERATIONS");
 }
 
+/* Which of both isn't ours to guess. */
+static void test_two_of_a_kind(void **state)
+{
+    bench *b = *state;
+    stk_stack s;
+    stk_settings asks = {.backend = "\"kubernetes\""};
+    stk_place where;
+    assert_int_equal(
+        find(b, "stacks: {k1: {backend: kubernetes}, k2: {backend: kubernetes}}", NULL, &s), 0);
+    assert_int_equal(stk_stack_place(&s, "fit", &asks, b->arena, &where, &b->err), 0);
+    assert_int_equal(where.kind, STK_PLACE_LOCAL);
+    assert_non_null(strstr(where.note, "more than one stack ('k1', 'k2')"));
+}
+
 static void test_metaflows_images(void **state)
 {
     bench *b = *state;
@@ -446,6 +460,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sources, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_elsewhere, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_without_a_store, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_two_of_a_kind, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_metaflows_settings, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_metaflows_images, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_fit, set_up, tear_down),
