@@ -52,6 +52,23 @@ static void say_error(stk_cli_finding say, void *arg, const char *about, const s
     say(arg, false, said != NULL ? said : text);
 }
 
+/* What a store that can be reached from here needs of its machines, or "". */
+static const char *needed_there(const stk_stack *stack)
+{
+    if (stack->store[0] == '/') {
+        return stack->store_volume == NULL
+                   ? " from here; its machines must have the same folder there"
+                   : "";
+    }
+    bool is_role = stack->options != NULL && strstr(stack->options, "\"service_account") != NULL;
+    const char *key = getenv("AWS_ACCESS_KEY_ID");
+    return stack->kind == STK_PLACE_KUBERNETES && !is_role && (key == NULL || *key == '\0')
+               ? " from here; its pods need a role of their own for it (service_account, or their "
+                 "nodes'), or your keys: those of the environment (AWS_ACCESS_KEY_ID …) go along, "
+                 "those of files stay here"
+               : "";
+}
+
 static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_finding say, void *arg)
 {
     stk_share *share = NULL;
@@ -70,10 +87,7 @@ static void check_store(const stk_stack *stack, stk_arena *arena, stk_cli_findin
     } else {
         say(arg, true,
             stk_arena_printf(arena, "store %s can be written, read and listed%s%s%s", stack->store,
-                             stack->store[0] == '/' && stack->store_volume == NULL
-                                 ? " from here; its machines must have the same folder there"
-                                 : "",
-                             stack->store_from != NULL ? "; it is from " : "",
+                             needed_there(stack), stack->store_from != NULL ? "; it is from " : "",
                              stack->store_from != NULL ? stack->store_from : ""));
     }
 }
