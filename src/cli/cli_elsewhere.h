@@ -21,6 +21,8 @@ typedef struct stk_cli_elsewhere {
     bool only_to_end;                   /* nothing is submitted: nothing is carried */
     struct stk_remote_log *log;         /* of the run in the share: the caller's, or NULL */
     stk_share *shares[STK_PLAN_PLACES]; /* of each place, for artifacts */
+    stk_share *asked[STK_PLAN_PLACES];  /* the same in a hurry, or NULL */
+    int64_t ask_again_ms;               /* they are left alone until then (monotonic) */
     stk_exec_elsewhere exec;
 } stk_cli_elsewhere;
 

@@ -8,6 +8,9 @@
 #include "cli/cli_stack.h"
 #include "package/package.h"
 #include "remote/remote.h"
+#include "sys/clock.h"
+
+enum { ASK_AGAIN_MS = 30000 };
 
 #define CARRY_AT "/stoker"
 
@@ -169,13 +172,25 @@ static void fetch_cancel(void *arg)
     }
 }
 
+/* Asked on the engine's own thread, at look-ups in the cache: a share that doesn't answer soon is
+ * taken not to have it, and isn't asked again for a while. */
 static int has(void *arg, const char *digest, bool *ret_has, stk_err *err)
 {
     stk_cli_elsewhere *e = arg;
     int rc = 0;
     *ret_has = false;
+    if (stk_clock_mono_ms(&stk_clock_real) < e->ask_again_ms) {
+        return stk_err_set(err, STK_E_ENV, "the store couldn't be asked a moment ago");
+    }
     for (uint32_t k = 0; k < e->n_places && rc == 0 && !*ret_has; k++) {
-        rc = stk_share_has(e->shares[k], digest, ret_has, err);
+        rc = e->asked[k] != NULL ? 0 : stk_share_open(e->stacks[k]->store, &e->asked[k], err);
+        if (rc == 0) {
+            stk_share_hurry(e->asked[k]);
+            rc = stk_share_has(e->asked[k], digest, ret_has, err);
+        }
+    }
+    if (rc < 0) {
+        e->ask_again_ms = stk_clock_mono_ms(&stk_clock_real) + ASK_AGAIN_MS;
     }
     return rc;
 }
@@ -322,6 +337,7 @@ void stk_cli_elsewhere_close(stk_cli_elsewhere *e)
 {
     for (uint32_t k = 0; k < STK_PLAN_PLACES; k++) {
         stk_share_close(e->shares[k]);
-        e->shares[k] = NULL;
+        stk_share_close(e->asked[k]);
+        e->shares[k] = e->asked[k] = NULL;
     }
 }

@@ -102,6 +102,11 @@ void stk_share_cancel(stk_share *share)
     (void)!write(share->cancel_fd, &one, sizeof one);
 }
 
+void stk_share_hurry(stk_share *share)
+{
+    share->hurries = true;
+}
+
 bool stk_share_is_cancelled(const stk_share *share)
 {
     struct pollfd on = {.fd = share->cancel_fd, .events = POLLIN};

@@ -34,6 +34,9 @@ void stk_share_close(stk_share *share); /* NULL is fine */
  * one write to a disk; from any thread, and from a signal handler. A folder's operations just end.
  */
 void stk_share_cancel(stk_share *share);
+/* From now on S3 is asked twice at most and given up after 2 s without a word: for a caller that
+ * can't wait and can do without the answer. Before it is used by several threads. */
+void stk_share_hurry(stk_share *share);
 const char *stk_share_url(const stk_share *share);
 const char *stk_share_folder(const stk_share *share); /* where it is a folder, else NULL */
 /* For how long it is worth while to ask again after such a failure: 15 minutes, or

@@ -40,6 +40,7 @@ struct stk_share {
     char *folder;       /* a folder's path, or NULL */
     struct stk_s3 *s3;  /* S3, or NULL */
     int cancel_fd;      /* readable once cancelled */
+    bool hurries;       /* stk_share_hurry */
     _Atomic bool swept; /* the folder's leftovers were looked at */
     _Atomic bool seen;  /* the folder had something in it */
 };

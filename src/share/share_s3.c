@@ -11,6 +11,7 @@
 enum {
     ARENA = 8 << 20,
     IDLE_MS = 60000,
+    HURRY_MS = 2000,
     URL_MAX = 8192,
     COMPARE_MAX = 256 << 20,
     ERROR_MAX = 64 << 10
@@ -188,7 +189,10 @@ int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, 
                           .on_body = ask->on_body,
                           .arg = ask->arg,
                           .ok_only = true,
-                          .idle_ms = ask->idle_ms > 0 ? ask->idle_ms : IDLE_MS,
+                          .connect_ms = share->hurries ? HURRY_MS : 0,
+                          .idle_ms = share->hurries     ? HURRY_MS
+                                     : ask->idle_ms > 0 ? ask->idle_ms
+                                                        : IDLE_MS,
                           .cancel_fd = share->cancel_fd,
                           .tls = stk_aws_tls(s->aws)};
     if (stk_share_is_cancelled(share)) {
@@ -229,7 +233,7 @@ int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, 
 int stk_s3_send(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, char code[80],
                 uint32_t *ret_tries, stk_err *err)
 {
-    stk_aws_tries tries = {0};
+    stk_aws_tries tries = {.max = share->hurries ? 2 : 0};
     stk_aws_again again;
     stk_http_response own = {0};
     char buf[80];

@@ -15,6 +15,7 @@
 #include "share/share.h"
 #include "share/share_private.h"
 #include "store/store_digest.h"
+#include "sys/clock.h"
 #include "sys/file.h"
 
 static char dir[64];
@@ -659,6 +660,41 @@ static void test_below_a_key(void **state)
     stk_share_close(s);
 }
 
+/* A server that takes connections and says nothing: who hurries is told so soon. */
+static void test_in_a_hurry(void **state)
+{
+    (void)state;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof at;
+    char url[64];
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+    assert_int_equal(listen(fd, 8), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &n), 0);
+    (void)snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(at.sin_port));
+    (void)setenv("AWS_ENDPOINT_URL", url, 1);
+    (void)setenv("AWS_REGION", "eu-west-1", 1);
+    (void)setenv("AWS_ACCESS_KEY_ID", "a", 1);
+    (void)setenv("AWS_SECRET_ACCESS_KEY", "b", 1);
+    stk_share *s = NULL;
+    stk_err err = {0};
+    bool has = false;
+    char none[STK_DIGEST_HEX + 1] = {0};
+    memset(none, 'a', STK_DIGEST_HEX);
+    assert_int_equal(stk_share_open("s3://bucket/x", &s, &err), 0);
+    stk_share_hurry(s);
+    int64_t begin = stk_clock_mono_ms(&stk_clock_real);
+    assert_int_equal(stk_share_has(s, none, &has, &err), STK_E_ENV);
+    assert_true(stk_clock_mono_ms(&stk_clock_real) - begin < 20000);
+    assert_false(has);
+    stk_share_close(s);
+    (void)close(fd);
+    (void)unsetenv("AWS_ENDPOINT_URL");
+    (void)unsetenv("AWS_REGION");
+    (void)unsetenv("AWS_ACCESS_KEY_ID");
+    (void)unsetenv("AWS_SECRET_ACCESS_KEY");
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -681,6 +717,7 @@ int main(void)
         T(test_cancel_of_what_waits),
         T(test_parallel),
         T(test_below_a_key),
+        T(test_in_a_hurry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
