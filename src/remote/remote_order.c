@@ -232,10 +232,12 @@ static void read_parts(reader *r, stk_remote_order *o)
         }
     }
     if (devices != NULL && devices->kind != STK_JSON_NULL) {
-        o->device_vendor = stk_json_text(stk_json_get(devices, "vendor"));
+        const stk_json *vendor = stk_json_get(devices, "vendor"); /* null: whichever there is */
+        o->device_vendor = stk_json_text(vendor);
         (void)stk_json_int(stk_json_get(devices, "count"), &count);
         o->n_devices = count < 1 || count > STK_LIMIT_DEVICES ? 0 : (uint32_t)count;
-        if (o->device_vendor == NULL || o->n_devices == 0) {
+        bool is_any = vendor != NULL && vendor->kind == STK_JSON_NULL;
+        if ((o->device_vendor == NULL && !is_any) || o->n_devices == 0) {
             wrong(r, "asked_devices");
         }
     }

@@ -120,6 +120,12 @@ static void test_order(void **state)
     assert_int_equal(back.timeout_ms, 60000);
     assert_true(back.gang);
     assert_false(back.reads_samples);
+    o.device_vendor = NULL; /* of whichever vendor */
+    text.len = 0;
+    assert_int_equal(stk_remote_order_write(&o, &text, &err), 0);
+    assert_int_equal(stk_remote_order_read(text.data, text.len, arena, &back, &err), 0);
+    assert_null(back.device_vendor);
+    assert_int_equal(back.n_devices, 8);
 }
 
 /* What anybody with the store's rights may have written. */
