@@ -108,7 +108,6 @@ typedef struct stk_batch_said {
     const char *log_stream; /* or NULL */
     const char *instance;   /* last part of the container instance's or task's ARN, or NULL */
     bool ended_by_somebody; /* terminated or cancelled by a request */
-    int64_t created_ms;     /* -1 unknown */
 } stk_batch_said;
 
 void stk_batch_said_read(const stk_json *job, stk_batch_said *ret);

@@ -51,15 +51,13 @@ void stk_batch_said_read(const stk_json *job, stk_batch_said *ret)
                             .id = member(job, "jobId"),
                             .name = member(job, "jobName"),
                             .reason = member(job, "statusReason"),
-                            .exit_status = -1,
-                            .created_ms = -1};
+                            .exit_status = -1};
     for (size_t i = 0; ret->status != NULL && i < sizeof states / sizeof *states; i++) {
         if (strcmp(states[i].word, ret->status) == 0) {
             ret->state = states[i].state;
         }
     }
     ret->ended_by_somebody = is_true(job, "isTerminated") || is_true(job, "isCancelled");
-    (void)stk_json_int(stk_json_get(job, "createdAt"), &ret->created_ms);
     const stk_json *container = stk_json_get(job, "container");
     if (container == NULL || container->kind != STK_JSON_MAP) {
         return;

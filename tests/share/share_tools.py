@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple, Type
 
 ROOT = Path(__file__).resolve().parents[2]
 REGION = "eu-west-1"
@@ -140,7 +140,34 @@ def error(code: str, status: int, **headers: str) -> Fault:
 SLOW_DOWN = error("SlowDown", 503)
 
 
-class Proxy:
+class Served:
+    """Answers HTTP on loopback, in threads of its own, until it is stopped."""
+
+    def begin(
+        self,
+        handler: Type[BaseHTTPRequestHandler],
+        kind: Type[ThreadingHTTPServer] = ThreadingHTTPServer,
+        tls: Optional[ssl.SSLContext] = None,
+    ) -> None:
+        self.server = kind(("127.0.0.1", 0), handler)
+        self.server.daemon_threads = True
+        if tls is not None:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
+        scheme = "http" if tls is None else "https"
+        self.url = f"{scheme}://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Quiet(BaseHTTPRequestHandler):
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+class Proxy(Served):
     """In front of a server: passes requests on as `rule` says. `seen` is what came."""
 
     def __init__(self, target: str, tls: Optional[ssl.SSLContext] = None) -> None:
@@ -150,7 +177,7 @@ class Proxy:
         self.lock = threading.Lock()
         proxy = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Quiet):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
 
@@ -165,26 +192,13 @@ class Proxy:
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_CONNECT = serve
 
-            def log_message(self, *words: object) -> None:
-                pass
-
         class Server(ThreadingHTTPServer):
-            daemon_threads = True
             request_queue_size = 128
 
             def handle_error(self, *words: object) -> None:
                 pass  # clients that were killed
 
-        self.server = Server(("127.0.0.1", 0), Handler)
-        if tls is not None:
-            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
-        port = self.server.server_address[1]
-        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+        self.begin(Handler, Server, tls)
 
     def count(self, what: Callable[[Request], bool]) -> int:
         return sum(1 for request in list(self.seen) if what(request))
@@ -253,7 +267,7 @@ class Proxy:
         h.wfile.write(data)
 
 
-class Plain:
+class Plain(Served):
     """As much of S3 as moving one large object needs, on disk and quick: moto reads all of an object for each range."""
 
     def __init__(self, folder: Path) -> None:
@@ -262,7 +276,7 @@ class Plain:
         self.complete = False
         plain = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Quiet):
             protocol_version = "HTTP/1.1"
 
             def reply(self, status: int, text: str = "", size: int = -1) -> None:
@@ -303,17 +317,7 @@ class Plain:
                     self.wfile.flush()
                     self.connection.sendfile(file, first % CHUNK, last + 1 - first)
 
-            def log_message(self, *words: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+        self.begin(Handler)
 
 
 def make_certificate(folder: Path) -> Tuple[Path, ssl.SSLContext]:
@@ -355,7 +359,7 @@ def make_certificate(folder: Path) -> Tuple[Path, ssl.SSLContext]:
 # --- who gives out credentials ---
 
 
-class Giver:
+class Giver(Served):
     """The metadata of an instance, a container's agent, and STS's AssumeRoleWithWebIdentity. What `keys` holds is given
     out, the first once, and the last one again and again; `asked` is who asked for what."""
 
@@ -367,7 +371,7 @@ class Giver:
         self.status = 0  # other than 0: answers with it
         giver = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(Quiet):
             protocol_version = "HTTP/1.1"
 
             def serve(self) -> None:
@@ -381,17 +385,7 @@ class Giver:
 
             do_GET = do_PUT = do_POST = serve
 
-            def log_message(self, *words: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+        self.begin(Handler)
 
     def take(self) -> Dict[str, str]:
         key, secret = self.keys.pop(0) if len(self.keys) > 1 else self.keys[0]
