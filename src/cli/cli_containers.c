@@ -1,9 +1,11 @@
 #include "cli/cli_containers.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "package/package.h"
@@ -419,8 +421,32 @@ static int remove_old(const stk_engine *engine, const char *run, uint32_t *ret_n
     return stk_contain_remove(engine, labels, ret_n, err);
 }
 
-int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec, stk_store *store,
-                 const char *run, bool resumed, stk_err *err)
+int stk_cli_package(stk_store *store, const char *root, stk_plan *plan, stk_artifact *ret,
+                    stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *note = NULL;
+    int rc =
+        arena == NULL ? no_memory(err) : stk_package_add(store, root, 0, arena, ret, &note, err);
+    bool told = false;
+    for (uint32_t i = 0; rc == 0 && note != NULL && i < stk_plan_n_notes(plan); i++) {
+        told = told || strcmp(stk_plan_note(plan, i), note) == 0;
+    }
+    return rc < 0 || note == NULL || told ? rc : stk_plan_remark(plan, err, "%s", note);
+}
+
+/* The name of another user, who is to read the code as well. */
+static bool has_user(const stk_place *place)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *how = NULL;
+    return place->kind == STK_PLACE_DOCKER &&
+           (arena == NULL || stk_cli_how_it_runs(place, arena, &how, NULL) < 0 ||
+            (how != NULL && strstr(how, "\"user\":") != NULL));
+}
+
+int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec, stk_plan *plan,
+                 stk_store *store, const char *run, bool resumed, stk_err *err)
 {
     uint32_t n_old = 0;
     if (c->n == 0) {
@@ -433,8 +459,15 @@ int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec
     rc = rc < 0 || !resumed ? rc : remove_old(&c->engine, run, &n_old, err);
     rc = rc < 0 ? rc : stk_file_remove_tree(code, err);
     stk_artifact package;
-    rc = rc < 0 ? rc : stk_package_add(store, root, 0, &package, err);
+    rc = rc < 0 ? rc : stk_cli_package(store, root, plan, &package, err);
     rc = rc < 0 ? rc : stk_package_view(store, package.digest, code, err);
+    bool is_shared = false;
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
+        is_shared = is_shared || has_user(&c->places[i]);
+    }
+    if (rc == 0 && chmod(code, is_shared ? 0755 : 0700) < 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "%s", code);
+    }
     if (rc < 0) {
         return rc;
     }

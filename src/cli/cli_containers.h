@@ -33,10 +33,13 @@ int stk_cli_places(const stk_spec *spec, const stk_run_options *options, stk_are
  * is pulled or built, and what isn't here is a note (`stoker plan`). */
 int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, const stk_run_options *options,
                    const char *logs, stk_accel *accel, stk_plan *plan, bool soft, stk_err *err);
+/* Packs the project; what was left out of it as private is a note of the plan (once). */
+int stk_cli_package(stk_store *store, const char *root, stk_plan *plan, stk_artifact *ret,
+                    stk_err *err);
 /* Packs the project and lays it out for this run, and ends containers of an engine that died in it;
  * exec's half is whole then. */
-int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec, stk_store *store,
-                 const char *run, bool resumed, stk_err *err);
+int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec, stk_plan *plan,
+                 stk_store *store, const char *run, bool resumed, stk_err *err);
 /* What is said of a step's container that its program sees, besides the image: in a fixed order, as
  * text; NULL: nothing is. */
 int stk_cli_how_it_runs(const stk_place *place, stk_arena *arena, const char **ret, stk_err *err);

@@ -51,7 +51,7 @@ int stk_cli_elsewhere_documents(const stk_cli_elsewhere *e, const stk_spec *spec
                                 const char ***ret_documents, uint32_t *ret_n, stk_err *err);
 /* Packs the project; artifacts that the store lacks come from the share from now on. */
 int stk_cli_elsewhere_code(stk_cli_elsewhere *e, const stk_spec *spec, const char *main_file,
-                           stk_store *store, stk_err *err);
+                           stk_plan *plan, stk_store *store, stk_err *err);
 /* What the record says is in the share is believed: a forecast doesn't ask. */
 void stk_cli_elsewhere_forecast(const stk_cli_elsewhere *e, stk_store *store);
 /* In the place of images, check and code, where a run is only to be ended: nobody is asked, and

@@ -6,7 +6,6 @@
 #include "cli/cli_containers.h"
 #include "cli/cli_elsewhere.h"
 #include "cli/cli_stack.h"
-#include "package/package.h"
 #include "remote/remote.h"
 #include "sys/clock.h"
 
@@ -219,7 +218,7 @@ static int check_share(const stk_stack *stack, const char *root, const stk_store
 }
 
 int stk_cli_elsewhere_code(stk_cli_elsewhere *e, const stk_spec *spec, const char *main_file,
-                           stk_store *store, stk_err *err)
+                           stk_plan *plan, stk_store *store, stk_err *err)
 {
     if (e->n == 0) {
         return 0;
@@ -227,7 +226,7 @@ int stk_cli_elsewhere_code(stk_cli_elsewhere *e, const stk_spec *spec, const cha
     stk_artifact package;
     const char *root = stk_cli_project(spec, main_file, e->arena);
     int rc = root == NULL ? no_memory(err) : stk_cli_check_project(root, err);
-    rc = rc < 0 ? rc : stk_package_add(store, root, 0, &package, err);
+    rc = rc < 0 ? rc : stk_cli_package(store, root, plan, &package, err);
     for (uint32_t i = 0; i < stk_spec_n_steps(spec) && rc == 0; i++) {
         const stk_step *step = stk_spec_step(spec, i);
         rc = is_away(e, i) && step->python != NULL

@@ -426,11 +426,12 @@ static int open_to_run(engine *e, stk_err *err)
     rc = rc < 0 ? rc : open_images(e, err);
     rc = rc < 0 ? rc : open_run(e, err);
     rc = rc < 0 ? rc
-                : stk_cli_code(e->cli, &e->containers, e->spec, e->store, e->run, o->resume != NULL,
-                               err);
+                : stk_cli_code(e->cli, &e->containers, e->spec, e->plan, e->store, e->run,
+                               o->resume != NULL, err);
     return rc < 0 ? rc
                   : stk_cli_elsewhere_code(&e->elsewhere, e->spec,
-                                           stk_cli_main_file(e->spec, e->arena), e->store, err);
+                                           stk_cli_main_file(e->spec, e->arena), e->plan, e->store,
+                                           err);
 }
 
 /* None begins any more. */

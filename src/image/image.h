@@ -126,13 +126,17 @@ bool stk_image_builds(const char *docker);
  * STK_E_SPEC: a setting that makes no sense; STK_E_NOT_FOUND: a file that it names. */
 int stk_image_dockerfile(const stk_image_recipe *recipe, stk_arena *arena, stk_buf *buf,
                          const char **ret_tag, stk_err *err);
+typedef struct stk_image_result {
+    const char *id;
+    const char *pinned; /* "registry/repository@sha256:…" where it was pushed, else NULL */
+    const char *note;   /* what was left out of it as private (sys/private.h), or NULL */
+    bool was_built;     /* just now */
+} stk_image_result;
 /* Builds it unless it is there; log to `log_path`, its lines to `say`. A requirement that would
- * replace the parent's CUDA build of torch, TensorFlow or JAX is refused (STK_E_RESOURCES).
- * *ret_pinned: "registry/repository@sha256:…" where it was pushed, else NULL; *ret_built: it was
- * built just now. */
+ * replace the parent's CUDA build of torch, TensorFlow or JAX is refused (STK_E_RESOURCES). */
 int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, const char *log_path,
-                    stk_image_say *say, void *arg, stk_arena *arena, const char **ret_id,
-                    const char **ret_pinned, bool *ret_built, stk_err *err);
+                    stk_image_say *say, void *arg, stk_arena *arena, stk_image_result *ret,
+                    stk_err *err);
 
 /* What these inputs were built to earlier; STK_E_NOT_FOUND: they weren't. */
 int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, stk_arena *arena,

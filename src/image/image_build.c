@@ -380,8 +380,8 @@ int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, st
 }
 
 int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, const char *log_path,
-                    stk_image_say *say, void *arg, stk_arena *arena, const char **ret_id,
-                    const char **ret_pinned, bool *ret_built, stk_err *err)
+                    stk_image_say *say, void *arg, stk_arena *arena, stk_image_result *ret,
+                    stk_err *err)
 {
     stk_image_recipe ours = *recipe;
     stk_image_make *make = stk_arena_alloc(arena, sizeof *make);
@@ -389,17 +389,23 @@ int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, co
         return stk_err_set(err, STK_E_NOMEM, "no memory for a build");
     }
     ours.without_mounts = !engine->is_podman;
-    *ret_pinned = NULL;
-    *ret_built = false;
+    *ret = (stk_image_result){0};
     int rc = stk_image_make_read(&ours, arena, make, err);
     if (rc == 0 && make->adds_nothing && recipe->parent_id != NULL) {
-        *ret_id = recipe->parent_id;
+        ret->id = recipe->parent_id;
     } else if (rc == 0) {
-        rc =
-            build_if_needed(engine, &ours, make, log_path, say, arg, arena, ret_id, ret_built, err);
+        rc = build_if_needed(engine, &ours, make, log_path, say, arg, arena, &ret->id,
+                             &ret->was_built, err);
         if (rc == 0 && recipe->registry != NULL) {
-            rc = publish(engine, recipe, make, *ret_id, say, arg, arena, ret_pinned, err);
+            rc = publish(engine, recipe, make, ret->id, say, arg, arena, &ret->pinned, err);
         }
+    }
+    if (rc == 0 && make->context.n_left_out > 0) {
+        ret->note = stk_arena_printf(
+            arena,
+            "left out of the image as private: %s%s; a line with '!' and its name in .dockerignore "
+            "takes one along",
+            make->context.left_out, make->context.n_left_out > STK_IMAGE_NAMED ? " …" : "");
     }
     stk_buf_done(&make->dockerfile);
     return rc;

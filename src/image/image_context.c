@@ -12,6 +12,7 @@
 
 #include "image/image_private.h"
 #include "sys/file.h"
+#include "sys/private.h"
 
 enum { MAX_FILES = 1000000, MAX_LEVELS = 256, BLOCK = 512 };
 
@@ -47,8 +48,15 @@ typedef struct walk {
     stk_image_context *context;
     const stk_image_ignore *ignore;
     const char *prefix;
+    bool with_private;
+    bool keeps_shut; /* modes mean something: the folder itself is open to others */
     stk_err *err;
 } walk;
+
+static bool is_shut(const walk *w, const struct stat *st)
+{
+    return w->keeps_shut && stk_private_is_shut(st->st_mode);
+}
 
 static int take(const walk *w, const char *path, const char *below, const struct stat *st)
 {
@@ -64,14 +72,36 @@ static int take(const walk *w, const char *path, const char *below, const struct
         file.target = stk_arena_dupn(arena, target, (size_t)n);
         file.mode = S_IFLNK | 0777;
     } else if (S_ISDIR(st->st_mode)) {
-        file.mode = S_IFDIR | 0755;
+        file.mode = S_IFDIR | (is_shut(w, st) ? 0700u : 0755u);
     } else if (S_ISREG(st->st_mode)) {
-        file.mode = S_IFREG | ((st->st_mode & 0100) != 0 ? 0755u : 0644u);
+        file.mode = (st->st_mode & 0100) != 0 ? 0755u : 0644u;
+        file.mode = S_IFREG | (is_shut(w, st) ? file.mode & 0700u : file.mode);
         file.size = st->st_size;
     } else {
         return 0; /* a socket, a device: nothing to build with */
     }
     return add(w->context, &file, w->err);
+}
+
+static bool is_private(const walk *w, const struct stat *folder, const char *path, const char *name,
+                       const struct stat *st)
+{
+    return !w->with_private && !S_ISLNK(st->st_mode) && !stk_image_is_named(w->ignore, name) &&
+           (stk_private_by_name(path, st) || stk_private_by_mode(folder, st));
+}
+
+static int leave_out(const walk *w, const char *name)
+{
+    stk_image_context *c = w->context;
+    if (c->n_left_out < STK_IMAGE_NAMED) {
+        c->left_out = stk_arena_printf(c->arena, "%s%s%s", c->n_left_out > 0 ? c->left_out : "",
+                                       c->n_left_out > 0 ? ", " : "", name);
+    }
+    c->n_left_out++;
+    return c->left_out == NULL ? stk_err_set(w->err, STK_E_NOMEM,
+                                             "no memory for the build's "
+                                             "context")
+                               : 0;
 }
 
 static int go(const walk *w, const char *folder, const char *below, int level)
@@ -85,6 +115,10 @@ static int go(const walk *w, const char *folder, const char *below, int level)
         rc =
             stk_err_set(w->err, STK_E_LIMIT, "%s is more than %d folders deep", folder, MAX_LEVELS);
     }
+    struct stat own;
+    if (rc == 0 && fstat(dirfd(dir), &own) < 0) {
+        rc = stk_err_sys(w->err, STK_E_SYS, errno, "reading the build's context %s", folder);
+    }
     for (struct dirent *e; rc == 0 && (e = readdir(dir)) != NULL;) {
         bool store = *below == '\0' && strcmp(e->d_name, ".stoker") == 0; /* never code */
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || store) {
@@ -97,6 +131,8 @@ static int go(const walk *w, const char *folder, const char *below, int level)
             rc = stk_err_set(w->err, STK_E_NOMEM, "no memory for the build's context");
         } else if (lstat(path, &st) < 0) {
             continue; /* gone meanwhile */
+        } else if (!stk_image_is_ignored(w->ignore, name) && is_private(w, &own, path, name, &st)) {
+            rc = leave_out(w, name);
         } else {
             bool ignored = stk_image_is_ignored(w->ignore, name);
             rc = ignored ? 0 : take(w, path, name, &st);
@@ -111,7 +147,7 @@ static int go(const walk *w, const char *folder, const char *below, int level)
 }
 
 int stk_image_context_tree(stk_image_context *context, const char *folder, const char *prefix,
-                           const char *ignore, stk_err *err)
+                           const char *ignore, bool with_private, stk_err *err)
 {
     enum { MAX_IGNORE_BYTES = 1 << 20 };
     STK_TEXT_AUTO own = stk_file_join(folder, ".dockerignore");
@@ -126,7 +162,9 @@ int stk_image_context_tree(stk_image_context *context, const char *folder, const
     }
     rc = rc < 0 ? rc
                 : stk_image_ignore_read(text != NULL ? text : "", context->arena, &patterns, err);
-    const walk w = {context, &patterns, prefix, err};
+    struct stat st = {0};
+    bool keeps_shut = stat(folder, &st) == 0 && !stk_private_is_shut(st.st_mode);
+    const walk w = {context, &patterns, prefix, with_private, keeps_shut, err};
     return rc < 0 ? rc : go(&w, folder, "", 0);
 }
 

@@ -136,7 +136,7 @@ static int put_beginning(const stk_image_recipe *recipe, stk_image_make *m, stk_
     STK_TEXT_AUTO root = below(recipe, s->build_context_root);
     STK_TEXT_AUTO ignore = s->dockerignore == NULL ? NULL : below(recipe, s->dockerignore);
     return root == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the build's context")
-                        : stk_image_context_tree(&m->context, root, "", ignore, err);
+                        : stk_image_context_tree(&m->context, root, "", ignore, true, err);
 }
 
 static int put_project(const stk_image_recipe *recipe, stk_image_make *m, stk_buf *out,
@@ -153,7 +153,7 @@ static int put_project(const stk_image_recipe *recipe, stk_image_make *m, stk_bu
                    "COPY " IN_CONTEXT "project/ " PROJECT "/\nRUN cd " PROJECT " && %s\n",
                    s->local_install);
     return stk_image_context_tree(&m->context, recipe->folder != NULL ? recipe->folder : ".",
-                                  IN_CONTEXT "project/", ignore, err);
+                                  IN_CONTEXT "project/", ignore, false, err);
 }
 
 static int put_files(stk_image_make *m, stk_err *err)

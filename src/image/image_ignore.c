@@ -109,6 +109,18 @@ bool stk_image_is_ignored(const stk_image_ignore *ignore, const char *path)
     return ignored;
 }
 
+bool stk_image_is_named(const stk_image_ignore *ignore, const char *path)
+{
+    bool named = false;
+    for (uint32_t i = 0; ignore->patterns[i] != NULL && !named; i++) {
+        const char *pattern = ignore->patterns[i];
+        const char *slash = strrchr(pattern, '/');
+        char first = slash != NULL ? slash[1] : pattern[1];
+        named = *pattern == '!' && strchr("*?[", first) == NULL && fits(pattern + 1, path);
+    }
+    return named;
+}
+
 int stk_image_ignore_read(const char *text, stk_arena *arena, stk_image_ignore *ret, stk_err *err)
 {
     const char **patterns = NULL;

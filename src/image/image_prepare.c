@@ -124,11 +124,20 @@ static int make(const prepare *p, stk_image_want *w, stk_image_config *config)
                                      .folder = p->how->folder,
                                      .python = p->how->python,
                                      .registry = p->how->registry};
-    const char *id = NULL;
+    stk_image_result result;
     say(p, "image for step '%s': built unless it is there", w->step);
     int rc = stk_image_build(p->engine, &recipe, log_path(p, w->step), p->how->say, p->how->arg,
-                             p->arena, &id, &w->pinned, &w->was_built, p->err);
-    return rc < 0 ? rc : stk_image_local(p->engine, id, p->arena, config, p->err);
+                             p->arena, &result, p->err);
+    if (rc < 0) {
+        return rc;
+    }
+    w->pinned = result.pinned;
+    w->was_built = result.was_built;
+    if (result.note != NULL && stk_preflight_add(p->findings, STK_CHECK_WARNING, "private", w->step,
+                                                 NULL, "step '%s': %s", w->step, result.note) < 0) {
+        return stk_err_set(p->err, STK_E_NOMEM, "no memory for a note");
+    }
+    return stk_image_local(p->engine, result.id, p->arena, config, p->err);
 }
 
 /* What its frameworks are built for: only a look inside tells. */

@@ -151,20 +151,25 @@ typedef struct stk_image_file {
     const char *path;   /* on this host, or NULL: */
     const char *text;   /* … this content */
     const char *target; /* a symbolic link's, or NULL */
-    uint32_t mode;      /* S_IFREG, S_IFDIR or S_IFLNK with 0644, 0755, 0777 */
+    uint32_t mode;      /* S_IFREG, S_IFDIR or S_IFLNK with 0644, 0755, 0777; what is only for its
+                           owner 0600, 0700 */
     int64_t size;
 } stk_image_file;
 typedef struct stk_image_context {
     stk_arena *arena;
     stk_image_file *files; /* sorted by name */
     uint32_t n, cap;
+    const char *left_out; /* names of private files, the first STK_IMAGE_NAMED */
+    uint32_t n_left_out;
 } stk_image_context;
+enum { STK_IMAGE_NAMED = 5 };
 int stk_image_context_text(stk_image_context *context, const char *name, const char *text,
                            stk_err *err);
 /* Everything below `folder` under `prefix` ("" or "x/"), but what `ignore` (a file of
- * .dockerignore's patterns; NULL: the folder's own .dockerignore) leaves out. */
+ * .dockerignore's patterns; NULL: the folder's own .dockerignore) leaves out, and unless
+ * `with_private` what is private (sys/private.h) and isn't named by a '!' pattern. */
 int stk_image_context_tree(stk_image_context *context, const char *folder, const char *prefix,
-                           const char *ignore, stk_err *err);
+                           const char *ignore, bool with_private, stk_err *err);
 void stk_image_context_sort(stk_image_context *context);
 /* Names, modes and contents into `sha`. */
 int stk_image_context_digest(const stk_image_context *context, stk_sha256 *sha, stk_err *err);
@@ -178,6 +183,8 @@ typedef struct stk_image_ignore {
 } stk_image_ignore;
 int stk_image_ignore_read(const char *text, stk_arena *arena, stk_image_ignore *ret, stk_err *err);
 bool stk_image_is_ignored(const stk_image_ignore *ignore, const char *path);
+/* By a '!' pattern whose last part begins with no wildcard: itself, or a folder that holds it. */
+bool stk_image_is_named(const stk_image_ignore *ignore, const char *path);
 
 /* --- the whole recipe (image_dockerfile.c) --- */
 

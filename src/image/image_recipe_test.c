@@ -378,7 +378,7 @@ static void test_tar(void **state)
     assert_int_equal(chmod(script, 0700), 0);
     assert_int_equal(symlink("run.sh", link), 0);
     stk_image_context context = {.arena = arena};
-    assert_int_equal(stk_image_context_tree(&context, root, "", NULL, NULL), 0);
+    assert_int_equal(stk_image_context_tree(&context, root, "", NULL, true, NULL), 0);
     assert_int_equal(stk_image_context_text(&context, "Dockerfile", "FROM x\n", NULL), 0);
     stk_image_context_sort(&context);
     int fd = -1;
@@ -400,21 +400,64 @@ static void test_tar(void **state)
     assert_int_equal(stk_file_read(content_path, 1 << 20, &content, &n, NULL), 0);
     assert_string_equal(content, "deep");
     assert_non_null(strstr(list, "-rw-r--r-- 0/0 7 Dockerfile\n"));
-    assert_non_null(strstr(list, "-rwxr-xr-x 0/0 10 run.sh\n"));
+    assert_non_null(strstr(list, "-rwx------ 0/0 10 run.sh\n")); /* nobody else's here either */
     assert_non_null(strstr(list, "lrwxrwxrwx 0/0 0 link\n"));
     assert_non_null(strstr(list, deep + 4));
     assert_null(strstr(list, "skip"));
+}
+
+/* The project's files in an image: what is private by name or by mode is left out. */
+static void test_private(void **state)
+{
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    put("app/a.py", "1\n");
+    put("app/.env", "TOKEN=x\n");
+    put("app/.netrc", "x\n");
+    put("app/deep/id_rsa", "x\n");
+    put("app/mine", "x\n");
+    put("app/ours", "x\n");
+    put("app/.dockerignore", "!ours\n!.env\n");
+    STK_TEXT_AUTO root = stk_file_join(folder, "app");
+    const char *const shut[] = {"app/mine", "app/ours"};
+    for (size_t i = 0; i < 2; i++) {
+        STK_TEXT_AUTO path = stk_file_join(folder, shut[i]);
+        assert_int_equal(chmod(path, 0600), 0);
+    }
+    for (int with_private = 0; with_private < 2; with_private++) {
+        stk_image_context context = {.arena = arena};
+        assert_int_equal(stk_image_context_tree(&context, root, "", NULL, with_private == 1, NULL),
+                         0);
+        stk_image_context_sort(&context);
+        STK_BUF_AUTO text = STK_BUF_INIT(1 << 16);
+        for (uint32_t i = 0; i < context.n; i++) {
+            stk_buf_printf(&text, "%s %o\n", context.files[i].name,
+                           (unsigned)context.files[i].mode & 0777);
+        }
+        assert_int_equal(context.n_left_out, with_private == 1 ? 0 : 3);
+        assert_string_equal(text.data, with_private == 1
+                                           ? ".dockerignore 644\n.env 644\n.netrc 644\na.py 644\n"
+                                             "deep 755\ndeep/id_rsa 644\nmine 600\nours 600\n"
+                                           : ".dockerignore 644\n.env 644\na.py 644\ndeep 755\n"
+                                             "ours 600\n");
+    }
 }
 
 int main(void)
 {
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_builds), CASE(test_whole_file),
-        CASE(test_packages),           CASE(test_freeze),
-        CASE(test_refusals),           CASE(test_pip_and_mounts),
-        CASE(test_own_dockerfile),     CASE(test_tags),
-        cmocka_unit_test(test_ignore), CASE(test_tar),
+        cmocka_unit_test(test_builds),
+        CASE(test_whole_file),
+        CASE(test_packages),
+        CASE(test_freeze),
+        CASE(test_refusals),
+        CASE(test_pip_and_mounts),
+        CASE(test_own_dockerfile),
+        CASE(test_tags),
+        cmocka_unit_test(test_ignore),
+        CASE(test_tar),
+        CASE(test_private),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,8 @@ enum {
     INDEX_BYTES = 256 << 20,
     MANIFEST_BYTES = 64 << 20,
     N_LARGEST = 5,
-    RECENT_S = 2 /* a file changed so lately may change again within one tick of its clock */
+    N_PRIVATE = 5, /* are named */
+    RECENT_S = 2   /* a file changed so lately may change again within one tick of its clock */
 };
 
 static int no_memory(stk_err *err)
@@ -88,6 +89,30 @@ static int too_large(const package_list *list, int64_t max, stk_arena *arena, st
     stk_err_hint(err, "name in %s/.stokerignore what is no code (data belongs in inputs)",
                  list->root);
     return STK_E_LIMIT;
+}
+
+/* --- what is private --- */
+
+static const char *note_of(const package_list *list, stk_arena *arena)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(2000);
+    stk_buf_printf(&text, "left out of the project's code as private: ");
+    for (uint32_t i = 0; i < list->n_left_out && i < N_PRIVATE; i++) {
+        stk_buf_printf(&text, "%s%.100s", i > 0 ? ", " : "", list->left_out[i]);
+    }
+    if (list->n_left_out > N_PRIVATE) {
+        stk_buf_printf(&text, " and %u more", list->n_left_out - N_PRIVATE);
+    }
+    stk_buf_text(&text, "; a line with '!' and its name in .stokerignore takes one along");
+    return text.failed ? NULL : stk_arena_dup(arena, text.data);
+}
+
+/* The store's own folder for packages: nobody else is to see what is in them. */
+static int make_own_folder(const char *folder, stk_err *err)
+{
+    int rc = stk_file_mkdirs(folder, 0700, err);
+    return rc == 0 && chmod(folder, 0700) < 0 ? stk_err_sys(err, STK_E_SYS, errno, "%s", folder)
+                                              : rc;
 }
 
 /* --- digests that are known --- */
@@ -186,8 +211,8 @@ static int find_digests(const stk_store *store, package_list *list, stk_arena *a
     stk_map_done(&known);
     const char *folder = stk_arena_printf(arena, "%s/package", stk_store_path(store));
     if (rc == 0 && !all_known && !text.failed && folder != NULL &&
-        stk_file_mkdirs(folder, 0755, NULL) == 0) {
-        (void)stk_file_write_atomic(path, text.data, text.len, 0644, NULL); /* only costs time */
+        make_own_folder(folder, NULL) == 0) {
+        (void)stk_file_write_atomic(path, text.data, text.len, 0600, NULL); /* only costs time */
     }
     return rc;
 }
@@ -209,6 +234,9 @@ static int manifest(const package_list *list, stk_buf *buf, stk_err *err)
             stk_buf_printf(buf, "l %s\n%s\n", file->path, file->link);
         } else if ((file->st.st_mode & 0111) != 0) {
             stk_buf_printf(buf, "x %s\n", file->path);
+        }
+        if (file->is_shut) {
+            stk_buf_printf(buf, "p %s\n", file->path);
         }
     }
     return buf->failed ? no_memory(err) : 0;
@@ -284,6 +312,7 @@ static int lay_out(const package_list *list, const stk_buf *man, const char *fol
             const char *from = stk_arena_printf(arena, "%s/%s", list->root, file->path);
             const char *to = stk_arena_printf(arena, "%s/%s", folder, file->path);
             mode_t mode = (file->st.st_mode & 0111) != 0 ? 0755 : 0644;
+            mode &= file->is_shut ? 0500 : 0777; /* the store keeps it so */
             rc = make_parents(folder, file->path, &made, arena, err);
             rc = rc < 0                       ? rc
                  : from == NULL || to == NULL ? no_memory(err)
@@ -294,8 +323,8 @@ static int lay_out(const package_list *list, const stk_buf *man, const char *fol
     return rc;
 }
 
-int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_artifact *ret,
-                    stk_err *err)
+int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_arena *keep,
+                    stk_artifact *ret, const char **ret_note, stk_err *err)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_BUF_AUTO man = STK_BUF_INIT(MANIFEST_BYTES);
@@ -311,22 +340,32 @@ int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_a
     rc = rc < 0 ? rc : digest_of(&list, &man, digest, err);
     const char *path = NULL;
     int64_t size = 0;
+    *ret_note = rc < 0 || list.n_left_out == 0 ? NULL : note_of(&list, keep);
+    if (rc == 0 && list.n_left_out > 0 && *ret_note == NULL) {
+        rc = no_memory(err);
+    }
     if (rc < 0) {
         return rc;
     }
     if (stk_store_artifact(store, digest, arena, &path, &size, NULL) == 0) {
         *ret = (stk_artifact){.size = size, .is_dir = true};
         memcpy(ret->digest, digest, sizeof digest);
+        (void)chmod(path, 0500);
         return 0;
     }
+    const char *own = stk_arena_printf(arena, "%s/package", stk_store_path(store));
     const char *folder =
-        stk_arena_printf(arena, "%s/package/new.%d", stk_store_path(store), (int)getpid());
-    rc = folder == NULL ? no_memory(err) : stk_file_remove_tree(folder, err);
+        own == NULL ? NULL : stk_arena_printf(arena, "%s/new.%d", own, (int)getpid());
+    rc = folder == NULL ? no_memory(err) : make_own_folder(own, err);
+    rc = rc < 0 ? rc : stk_file_remove_tree(folder, err);
     rc = rc < 0 ? rc : lay_out(&list, &man, folder, arena, err);
     /* A file may have changed since it was summed: what was copied counts. */
     rc = rc < 0 ? rc : stk_store_add_path(store, folder, NULL, ret, err);
     if (rc < 0 && folder != NULL) {
         (void)stk_file_remove_tree(folder, NULL);
+    }
+    if (rc == 0 && stk_store_artifact(store, ret->digest, arena, &path, &size, NULL) == 0) {
+        (void)chmod(path, 0500); /* code is nobody else's to read */
     }
     return rc;
 }
@@ -335,6 +374,7 @@ int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_a
 
 typedef struct viewer {
     const char *from, *to;
+    stk_map shut; /* paths of files that are only for their owner */
     stk_arena *arena;
     stk_err *err;
 } viewer;
@@ -354,7 +394,8 @@ static int view_link(viewer *v, const char *path, const char *target)
                : rc;
 }
 
-static int view_links(viewer *v)
+/* The manifest's lines: links are made, or (`links` false) what is shut is noted. */
+static int read_manifest(viewer *v, bool links)
 {
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
@@ -365,13 +406,33 @@ static int view_links(viewer *v)
     for (char *end; rc == 0 && (end = strchr(line, '\n')) != NULL; line = end + 1) {
         *end = '\0';
         char *after = line[0] == 'l' ? strchr(end + 1, '\n') : NULL;
+        if (!links && strncmp(line, "p ", 2) == 0) {
+            const char *name = stk_arena_dup(v->arena, line + 2);
+            rc = name == NULL || stk_map_put(&v->shut, name, 1) < 0 ? no_memory(v->err) : 0;
+        }
         if (after != NULL) {
             *after = '\0';
-            rc = view_link(v, line + 2, end + 1);
+            rc = links ? view_link(v, line + 2, end + 1) : 0;
             end = after;
         }
     }
     return rc;
+}
+
+/* A link, so that it costs nothing; a copy where that can't be, or where the file is to be shut and
+ * the artifact's isn't (it came from a share). */
+static int view_file(viewer *v, const char *path, const char *from, const char *to)
+{
+    struct stat st;
+    if (stat(from, &st) < 0) {
+        return stk_err_sys(v->err, STK_E_SYS, errno, "reading %s", from);
+    }
+    bool is_shut = stk_map_get(&v->shut, path, NULL);
+    mode_t mode = (st.st_mode & 0111) != 0 ? 0555 : 0444;
+    if ((!is_shut || (st.st_mode & 0077) == 0) && link(from, to) == 0) {
+        return 0;
+    }
+    return copy_file(from, to, is_shut ? mode & 0500 : mode, v->err);
 }
 
 static int view_files(viewer *v)
@@ -382,14 +443,12 @@ static int view_files(viewer *v)
         const stk_tree_file *file = &tree.files[i];
         const char *from = stk_arena_printf(v->arena, "%s/%s", v->from, file->path);
         const char *to = stk_arena_printf(v->arena, "%s/%s", v->to, file->path);
-        struct stat st;
         if (from == NULL || to == NULL) {
             rc = no_memory(v->err);
         } else if (file->is_dir) {
             rc = stk_file_mkdirs(to, 0755, v->err);
-        } else if (strcmp(file->path, STK_PACKAGE_MANIFEST) != 0 && link(from, to) < 0) {
-            bool runs = stat(from, &st) == 0 && (st.st_mode & 0111) != 0;
-            rc = copy_file(from, to, runs ? 0555 : 0444, v->err);
+        } else if (strcmp(file->path, STK_PACKAGE_MANIFEST) != 0) {
+            rc = view_file(v, file->path, from, to);
         }
     }
     return rc;
@@ -403,6 +462,9 @@ int stk_package_view(stk_store *store, const char *digest, const char *folder, s
     int rc = arena == NULL ? no_memory(err)
                            : stk_store_artifact(store, digest, arena, &v.from, &size, err);
     rc = rc < 0 ? rc : stk_file_mkdirs(folder, 0755, err);
+    rc = rc < 0 ? rc : read_manifest(&v, false);
     rc = rc < 0 ? rc : view_files(&v);
-    return rc < 0 ? rc : view_links(&v);
+    rc = rc < 0 ? rc : read_manifest(&v, true);
+    stk_map_done(&v.shut);
+    return rc;
 }

@@ -4,10 +4,16 @@
  * .git/info/exclude; files that git tracks are never ignored), what .stokerignore names (the same
  * grammar; it has the last word, so `!name` brings back what git ignores), .git, .stoker and the
  * store, virtual environments and __pycache__, sockets and devices. Links that stay inside are kept
- * as links, others are followed. Deterministic: sorted names, modes 0644/0755, no times.
+ * as links, others are followed. Deterministic: sorted names, modes 0644/0755 and 0600/0700, no
+ * times.
  *
- * An artifact holds plain files only, so what is executable and which links there are stands in a
- * file of its own in it (`.stoker-package`), which stk_package_view reads.
+ * Left out and told of: what is private (sys/private.h). A file that git tracks isn't private by
+ * its mode; a line `!name` of .stokerignore whose last part begins with no wildcard takes a file
+ * along, or a folder with all that is in it.
+ *
+ * An artifact holds plain files only, so what is executable, what is only for its owner and which
+ * links there are stands in a file of its own in it (`.stoker-package`), which stk_package_view
+ * reads.
  */
 #ifndef STK_PACKAGE_H
 #define STK_PACKAGE_H
@@ -22,11 +28,12 @@
  * pyproject.toml, else `folder` itself. */
 const char *stk_package_root(const char *folder, stk_arena *arena);
 /* Packs `root` into the store as a folder. STK_E_LIMIT over `max_bytes` (0: 100 MB): the sentence
- * names the largest files and .stokerignore. A second time only changed files are read. */
-int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_artifact *ret,
-                    stk_err *err);
+ * names the largest files and .stokerignore. A second time only changed files are read. `ret_note`
+ * (in `arena`): one sentence on what was left out as private, or NULL. */
+int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_arena *arena,
+                    stk_artifact *ret, const char **ret_note, stk_err *err);
 /* Lays a package out in `folder` (must not exist) as it was packed, by hard links where possible:
- * for mounting read-only. */
+ * for mounting read-only. What is only for its owner is only for us. */
 int stk_package_view(stk_store *store, const char *digest, const char *folder, stk_err *err);
 
 #endif

@@ -183,7 +183,8 @@ int stk_ignore_read(const char *folder, const char *name, ignore_list *above, st
     return 0;
 }
 
-int stk_ignore_ask(const ignore_list *list, const char *path, bool is_folder)
+/* The last rule that speaks of it, or NULL. */
+static const ignore_rule *rule_for(const ignore_list *list, const char *path, bool is_folder)
 {
     const char *slash = strrchr(path, '/');
     const char *name = slash == NULL ? path : slash + 1;
@@ -197,11 +198,30 @@ int stk_ignore_ask(const ignore_list *list, const char *path, bool is_folder)
             const ignore_rule *rule = &list->rules[i];
             if ((!rule->folders_only || is_folder) &&
                 stk_ignore_match(rule->pattern, rule->anchored ? path + n + 1 : name)) {
-                return rule->negated ? 0 : 1;
+                return rule;
             }
         }
     }
-    return -1;
+    return NULL;
+}
+
+int stk_ignore_ask(const ignore_list *list, const char *path, bool is_folder)
+{
+    const ignore_rule *rule = rule_for(list, path, is_folder);
+    if (rule == NULL) {
+        return -1;
+    }
+    return rule->negated ? 0 : 1;
+}
+
+bool stk_ignore_names(const ignore_list *list, const char *path, bool is_folder)
+{
+    const ignore_rule *rule = rule_for(list, path, is_folder);
+    const char *slash = rule == NULL ? NULL : strrchr(rule->pattern, '/');
+    if (rule == NULL || !rule->negated) {
+        return false;
+    }
+    return strchr("*?[", slash != NULL ? slash[1] : rule->pattern[0]) == NULL;
 }
 
 /* --- the index --- */

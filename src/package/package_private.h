@@ -33,6 +33,8 @@ int stk_ignore_read(const char *folder, const char *name, ignore_list *above, st
                     ignore_list **ret, stk_err *err);
 /* 1 ignored, 0 brought back by a '!', -1 nothing says anything. `path`: absolute. */
 int stk_ignore_ask(const ignore_list *list, const char *path, bool is_folder);
+/* Is it brought back by a '!' that names it: whose last part begins with no wildcard? */
+bool stk_ignore_names(const ignore_list *list, const char *path, bool is_folder);
 /* git's wildmatch with WM_PATHNAME: '*' and '?' stop at '/', "**" between slashes doesn't. */
 bool stk_ignore_match(const char *pattern, const char *text);
 /* The paths in a repository's index (any of versions 2 to 4), absolute, and their folders; a file
@@ -45,12 +47,15 @@ typedef struct package_file {
     const char *path; /* relative to the root */
     const char *link; /* target of a link that is kept, or NULL */
     struct stat st;   /* of what it stands for */
+    bool is_shut;     /* only for its owner, there as here */
     char digest[65];
 } package_file;
 
 typedef struct package_list {
     const char *root;
-    const char *store; /* absolute, left out */
+    const char *store;     /* absolute, left out */
+    const char **left_out; /* paths of what is private, folders with a '/' at their end */
+    uint32_t n_left_out, cap_left_out;
     package_file *files;
     uint32_t n, cap;
     int64_t bytes;

@@ -15,6 +15,7 @@ typedef struct bench {
     char dir[64], root[96], store_path[96];
     stk_arena *arena;
     stk_store *store;
+    const char *note;
     stk_err err;
 } bench;
 
@@ -227,10 +228,11 @@ static void test_same_twice(void **state)
     assert_int_equal(symlink("/etc/hostname", stk_arena_printf(b->arena, "%s/host", b->root)), 0);
     assert_int_equal(symlink("nowhere", stk_arena_printf(b->arena, "%s/broken", b->root)), 0);
     assert_int_equal(symlink("..", stk_arena_printf(b->arena, "%s/lib/round", b->root)), 0);
-    if (stk_package_add(b->store, b->root, 0, &first, &b->err) < 0) {
+    if (stk_package_add(b->store, b->root, 0, b->arena, &first, &b->note, &b->err) < 0) {
         fail_msg("%s", b->err.text);
     }
-    assert_int_equal(stk_package_add(b->store, b->root, 0, &second, &b->err), 0);
+    assert_int_equal(stk_package_add(b->store, b->root, 0, b->arena, &second, &b->note, &b->err),
+                     0);
     assert_string_equal(first.digest, second.digest);
     /* what was foretold is what the store finds */
     const char *path = NULL;
@@ -242,7 +244,7 @@ static void test_same_twice(void **state)
     assert_string_equal(hex, first.digest);
     /* an executable bit is a difference */
     assert_int_equal(chmod(stk_arena_printf(b->arena, "%s/a.py", b->root), 0755), 0);
-    assert_int_equal(stk_package_add(b->store, b->root, 0, &third, &b->err), 0);
+    assert_int_equal(stk_package_add(b->store, b->root, 0, b->arena, &third, &b->note, &b->err), 0);
     assert_string_not_equal(third.digest, first.digest);
 
     const char *view = stk_arena_printf(b->arena, "%s/view", b->dir);
@@ -258,18 +260,121 @@ static void test_same_twice(void **state)
                               "l alias.py a.py\nl lib/round ..\nl lib2 lib\nprint(1)\n");
 }
 
+static void put_shut_folder(bench *b, const char *name)
+{
+    assert_int_equal(chmod(stk_arena_printf(b->arena, "%s/%s", b->root, name), 0700), 0);
+}
+
+static void test_private(void **state)
+{
+    bench *b = *state;
+    put(b, "a.py", "1\n", 0644);
+    put(b, ".env", "TOKEN=x\n", 0644);
+    put(b, ".env.local", "TOKEN=x\n", 0644);
+    put(b, ".env.example", "TOKEN=\n", 0644);
+    put(b, "sub/.ssh/known_hosts", "x\n", 0644);
+    put(b, "sub/.docker/config.json", "{}\n", 0644);
+    put(b, "sub/config.json", "{}\n", 0644);
+    put(b, "mine.txt", "x\n", 0600);
+    put(b, "shut/other.txt", "x\n", 0644);
+    put_shut_folder(b, "shut");
+    put(b, "key.pem", "-----BEGIN RSA PRIVATE KEY-----\n", 0644);
+    put(b, "ca.pem", "-----BEGIN CERTIFICATE-----\n", 0644);
+    put(b, "id_mapping.py", "2\n", 0644);
+    put(b, "id_lab", "-----BEGIN OPENSSH PRIVATE KEY-----\n", 0644);
+    put(b, "id_rsa.pub", "ssh-rsa\n", 0644);
+    put(b, "ids/id_map/a.py", "3\n", 0644);
+    put(b, "outside.txt", "x\n", 0644);
+    assert_int_equal(
+        symlink(put(b, "../key", "x\n", 0600), stk_arena_printf(b->arena, "%s/linked", b->root)),
+        0);
+    assert_string_equal(listing(b), ".env.example\na.py\nca.pem\nid_mapping.py\nid_rsa.pub\n"
+                                    "ids/id_map/a.py\noutside.txt\nsub/config.json\n");
+    stk_artifact a;
+    assert_int_equal(stk_package_add(b->store, b->root, 0, b->arena, &a, &b->note, &b->err), 0);
+    assert_string_equal(b->note, "left out of the project's code as private: .env, .env.local, "
+                                 "id_lab, key.pem, linked and 4 more; a line with '!' and its name "
+                                 "in .stokerignore takes one along");
+    /* What takes everything along names nothing. */
+    put(b, ".stokerignore", "!*\n!**/*\n", 0644);
+    assert_null(strstr(listing(b), ".env\n"));
+    put(b, ".stokerignore", "!.env\n!sub/.ssh\n!shut/\n!mine.*\n", 0644);
+    assert_non_null(strstr(listing(b), ".env\n"));
+    assert_non_null(strstr(listing(b), "sub/.ssh/known_hosts\n"));
+    assert_non_null(strstr(listing(b), "shut/other.txt\n"));
+    assert_non_null(strstr(listing(b), "mine.txt\n"));
+    assert_null(strstr(listing(b), "key.pem\n"));
+}
+
+/* Modes tell nothing where nobody else can enter the project, and git's files are no secret. */
+static void test_private_by_habit(void **state)
+{
+    bench *b = *state;
+    put(b, "a.py", "1\n", 0600);
+    put(b, "lib/b.py", "1\n", 0600);
+    put_shut_folder(b, "lib");
+    assert_string_equal(listing(b), "");
+    put_shut_folder(b, ".");
+    put(b, ".env", "TOKEN=x\n", 0600);
+    assert_string_equal(listing(b), "a.py\nlib/b.py\n");
+    assert_int_equal(chmod(b->root, 0755), 0);
+    (void)output_of(b, stk_arena_printf(b->arena, "cd %s && git init -q && git add -f .", b->root));
+    assert_string_equal(listing(b), "a.py\nlib/b.py\n");
+}
+
+static unsigned mode_of(bench *b, const char *folder, const char *name)
+{
+    struct stat st;
+    const char *path = stk_arena_printf(b->arena, "%s/%s", folder, name);
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_mode & 0777;
+}
+
+/* In the store, in a view, and in the view of an artifact that has lost its modes on its way. */
+static void test_modes_are_kept(void **state)
+{
+    bench *b = *state;
+    stk_artifact open, shut;
+    const char *path = NULL;
+    int64_t size = 0;
+    put(b, ".stokerignore", "!own*\n", 0644);
+    put(b, "own", "x\n", 0644);
+    put(b, "own.sh", "x\n", 0755);
+    put(b, "a.py", "x\n", 0640);
+    assert_int_equal(stk_package_add(b->store, b->root, 0, b->arena, &open, &b->note, &b->err), 0);
+    put(b, "own", "x\n", 0600);
+    put(b, "own.sh", "x\n", 0700);
+    assert_int_equal(stk_package_add(b->store, b->root, 0, b->arena, &shut, &b->note, &b->err), 0);
+    assert_null(b->note);
+    assert_string_not_equal(open.digest, shut.digest);
+    assert_int_equal(stk_store_artifact(b->store, shut.digest, b->arena, &path, &size, &b->err), 0);
+    assert_int_equal(mode_of(b, path, "."), 0500);
+    assert_int_equal(mode_of(b, path, "own"), 0400);
+    for (int i = 0; i < 2; i++) {
+        const char *view = stk_arena_printf(b->arena, "%s/view%d", b->dir, i);
+        assert_int_equal(stk_package_view(b->store, shut.digest, view, &b->err), 0);
+        assert_int_equal(mode_of(b, view, "own"), 0400);
+        assert_int_equal(mode_of(b, view, "own.sh"), 0500);
+        assert_int_equal(mode_of(b, view, "a.py"), 0444);
+        assert_int_equal(chmod(stk_arena_printf(b->arena, "%s/own", path), 0444), 0);
+        assert_int_equal(chmod(stk_arena_printf(b->arena, "%s/own.sh", path), 0555), 0);
+    }
+    assert_int_equal(mode_of(b, b->store_path, "package"), 0700);
+}
+
 /* Same size and the same second: the time stamp alone must not decide. */
 static void test_sees_changes(void **state)
 {
     bench *b = *state;
     stk_artifact before, after;
     put(b, "a.py", "x = 1\n", 0644);
-    assert_int_equal(stk_package_add(b->store, b->root, 0, &before, &b->err), 0);
+    assert_int_equal(stk_package_add(b->store, b->root, 0, b->arena, &before, &b->note, &b->err),
+                     0);
     put(b, "a.py", "x = 2\n", 0644);
-    assert_int_equal(stk_package_add(b->store, b->root, 0, &after, &b->err), 0);
+    assert_int_equal(stk_package_add(b->store, b->root, 0, b->arena, &after, &b->note, &b->err), 0);
     assert_string_not_equal(before.digest, after.digest);
     put(b, "a.py", "x = 1\n", 0644);
-    assert_int_equal(stk_package_add(b->store, b->root, 0, &after, &b->err), 0);
+    assert_int_equal(stk_package_add(b->store, b->root, 0, b->arena, &after, &b->note, &b->err), 0);
     assert_string_equal(before.digest, after.digest);
 }
 
@@ -279,8 +384,9 @@ static void test_too_large(void **state)
     stk_artifact a;
     put(b, "small.py", "x", 0644);
     put(b, "large.bin", "0123456789", 0644);
-    assert_int_equal(stk_package_add(b->store, b->root, 11, &a, &b->err), 0);
-    assert_int_equal(stk_package_add(b->store, b->root, 10, &a, &b->err), STK_E_LIMIT);
+    assert_int_equal(stk_package_add(b->store, b->root, 11, b->arena, &a, &b->note, &b->err), 0);
+    assert_int_equal(stk_package_add(b->store, b->root, 10, b->arena, &a, &b->note, &b->err),
+                     STK_E_LIMIT);
     assert_non_null(strstr(b->err.text, "largest: large.bin (10 B)"));
     assert_non_null(strstr(b->err.hint, ".stokerignore"));
 }
@@ -305,6 +411,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_like_git, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_stokerignore, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_same_twice, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_private, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_private_by_habit, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_modes_are_kept, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sees_changes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_too_large, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_root, set_up, tear_down),

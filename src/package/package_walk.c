@@ -9,6 +9,7 @@
 
 #include "package/package_private.h"
 #include "sys/file.h"
+#include "sys/private.h"
 
 enum { DEPTH_MAX = 100, FILES_MAX = 1000000 };
 
@@ -18,7 +19,9 @@ typedef struct walker {
     stk_map tracked;   /* paths that git tracks, and their folders */
     ignore_list *ours; /* .stokerignore: has the last word */
     ignore_list *gits;
-    bool only_tracked; /* inside of a folder that is ignored, but for some files */
+    bool only_tracked;  /* inside of a folder that is ignored, but for some files */
+    bool is_wanted;     /* inside of a private folder that is named by a '!' */
+    struct stat folder; /* the one that is read */
     struct {
         dev_t dev;
         ino_t ino;
@@ -44,6 +47,34 @@ static bool is_left_out(const walker *w, const char *path, const char *name, boo
     }
     bool ignored = w->only_tracked || stk_ignore_ask(w->gits, path, is_folder) == 1;
     return ignored && !stk_map_get(&w->tracked, path, NULL);
+}
+
+/* Private by its name, or that of what it is a link to; by its mode, unless git has it. */
+static bool is_private(const walker *w, const char *path, const struct stat *st, bool is_link)
+{
+    char real[PATH_MAX];
+    bool is_folder = S_ISDIR(st->st_mode);
+    if (w->is_wanted || stk_ignore_names(w->ours, path, is_folder)) {
+        return false;
+    }
+    return stk_private_by_name(path, st) ||
+           (is_link && realpath(path, real) != NULL && stk_private_by_name(real, st)) ||
+           (stk_private_by_mode(&w->folder, st) && !stk_map_get(&w->tracked, path, NULL));
+}
+
+static int leave_out(walker *w, const char *path, bool is_folder)
+{
+    package_list *list = w->list;
+    const char **names = stk_arena_grow(w->arena, list->left_out, list->n_left_out, sizeof *names,
+                                        &list->cap_left_out);
+    const char *name = path + strlen(list->root) + 1;
+    name = is_folder ? stk_arena_printf(w->arena, "%s/", name) : name;
+    if (names == NULL || name == NULL) {
+        return no_memory(w);
+    }
+    list->left_out = names;
+    names[list->n_left_out++] = name;
+    return 0;
 }
 
 /* Where a link of the project leads, as it is written, when that is inside of it. */
@@ -74,8 +105,10 @@ static int add(walker *w, const char *path, const struct stat *st, const char *l
         return STK_E_LIMIT;
     }
     list->files = files;
-    files[list->n++] =
-        (package_file){.path = path + strlen(list->root) + 1, .link = link, .st = *st};
+    files[list->n++] = (package_file){.path = path + strlen(list->root) + 1,
+                                      .link = link,
+                                      .st = *st,
+                                      .is_shut = link == NULL && stk_private_is_shut(st->st_mode)};
     list->bytes += link == NULL ? st->st_size : 0;
     return 0;
 }
@@ -104,17 +137,26 @@ static int see(walker *w, const char *folder, const char *name, int depth)
             return 0; /* leads nowhere */
         }
     }
-    if (link != NULL || S_ISREG(st.st_mode)) {
-        return add(w, path, &st, link);
-    }
-    if (!S_ISDIR(st.st_mode)) {
+    bool is_folder = S_ISDIR(st.st_mode);
+    if (link == NULL && !is_folder && !S_ISREG(st.st_mode)) {
         return 0;
     }
+    if (link == NULL && is_private(w, path, &st, S_ISLNK(own.st_mode))) {
+        return leave_out(w, path, is_folder);
+    }
+    if (link != NULL || !is_folder) {
+        return add(w, path, &st, link);
+    }
+    bool was_wanted = w->is_wanted;
     bool before = w->only_tracked;
+    struct stat folder_before = w->folder;
+    w->is_wanted = was_wanted || stk_ignore_names(w->ours, path, true);
     w->only_tracked = stk_ignore_ask(w->ours, path, true) != 0 &&
                       (before || stk_ignore_ask(w->gits, path, true) == 1);
     int rc = walk(w, path, depth + 1);
     w->only_tracked = before;
+    w->is_wanted = was_wanted;
+    w->folder = folder_before;
     return rc;
 }
 
@@ -173,6 +215,7 @@ static int walk(walker *w, const char *folder, int depth)
         return stk_err_set(w->err, STK_E_LIMIT, "%s: folders are more than %d deep", folder,
                            DEPTH_MAX);
     }
+    w->folder = st;
     w->above[depth].dev = st.st_dev;
     w->above[depth].ino = st.st_ino;
     int rc = names_in(w, folder, &names, &n);

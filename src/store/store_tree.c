@@ -90,6 +90,8 @@ static int see_file(stk_tree *tree, int at, const char *name, const char *path, 
         tree->foreign = true;
     } else if (lock_down) {
         mode_t mode = (st->st_mode & 0111) ? 0555 : 0444;
+        bool is_shut = (st->st_mode & 0277) == 0; /* read-only, and only for us: it stays so */
+        mode &= is_shut ? 0500 : 0555;
         if ((st->st_mode & 07777) != mode && fchmodat(at, name, mode, 0) < 0) {
             return failed(tree, path, "make read-only", err);
         }

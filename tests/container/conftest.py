@@ -291,15 +291,22 @@ class Docker(Podman):
         self._wait(self._service, self._answers)
 
     def close(self) -> None:
-        if self._containerd is not None:
-            if self._service is not None:
-                names = self.containers()
-                if names:
-                    self("rm", "-f", *names)
-                self._service.terminate()
-                self._service.wait()
-            self._containerd.terminate()
-            self._containerd.wait()
+        try:
+            self._remove_all()
+        finally:
+            for process in (self._service, self._containerd):
+                if process is not None:
+                    process.terminate()
+                    process.wait()
+
+    def _remove_all(self) -> None:
+        until = time.monotonic() + START_S
+        while self._service is not None and (names := self.containers()):
+            try:
+                self("rm", "-f", *names)
+            except RuntimeError:  # the engine is about to remove it itself
+                if time.monotonic() > until:
+                    raise
 
     def load(self, reference: str, tree: Path, *changes: str) -> None:
         with _tar_of(tree) as file:

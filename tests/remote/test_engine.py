@@ -582,3 +582,25 @@ def test_max_jobs(project: Project) -> None:
     engine.communicate(timeout=60)
     assert engine.returncode == 0
     assert len(project.cluster.history) == 2
+
+
+def test_private_files_stay_here(project: Project) -> None:
+    """Nothing of them is in the share; one that is named goes along and stays shut."""
+    project.write("code.txt", "code\n")
+    for name in (".env", ".ssh/id_rsa", "mine.txt"):
+        project.write(name, f"secret of {name}\n").chmod(0o600)
+    project.write(".stokerignore", "!mine.txt\n")
+    project.folder.chmod(0o755)
+    script = "cat code.txt; stat -c '%a' mine.txt; ls -A"
+    done = project("run", "--json", "--with", "prod", project.document({"a": {"run": script}}))
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    said = Path(shown["steps"]["a"]["logs"]["stdout"]).read_text().split()
+    assert said[:2] == ["code", "400"]
+    assert ".env" not in said and ".ssh" not in said
+    (note,) = [note for note in shown["notes"] if "private" in note]
+    assert note.startswith("left out of the project's code as private: .env, .ssh/;")
+    share = project.folder.parent / "share"
+    held = [path.read_bytes() for path in share.rglob("*") if path.is_file()]
+    assert b"secret of mine.txt\n" in held
+    assert not any(b"secret of .env" in one or b"secret of .ssh" in one for one in held)
