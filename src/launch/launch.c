@@ -94,9 +94,19 @@ void stk_launch_end_all(stk_gang *g, end_cause cause, int number)
     stk_launch_nodes_tell(g);
 }
 
+/* The rank's pidfd and its server's word may come in either order, also in one turn. */
+static void note_death(const stk_gang *g, launch_rank *r)
+{
+    if (r->died_us < 0 && g->late_us >= 0) {
+        int64_t since_us = g->awake_us - g->late_us;
+        r->died_us = since_us > r->born_us ? since_us : r->born_us;
+    }
+}
+
 void stk_launch_ended(stk_gang *g, uint32_t rank, int status)
 {
     launch_rank *r = &g->ranks[rank];
+    note_death(g, r);
     r->state = RANK_ENDED;
     r->status = status;
     r->end_ms = stk_clock_wall_ms(&stk_clock_real);
@@ -117,10 +127,7 @@ static void on_end(stk_gang *g, uint32_t rank)
 {
     launch_rank *r = &g->ranks[rank];
     siginfo_t info = {0};
-    if (r->died_us < 0 && g->late_us >= 0) {
-        int64_t since_us = g->awake_us - g->late_us;
-        r->died_us = since_us > r->born_us ? since_us : r->born_us;
-    }
+    note_death(g, r);
     if (r->by_server) { /* which tells how it ended */
         stk_launch_unwatch(g, r->pidfd);
         return;
