@@ -32,14 +32,23 @@ struct exec_bring {
     wanted *first, **end;
     int fd; /* readable once something has come */
     bool is_over;
-    /* the engine's thread's: */
+    /* the engine's thread's; by digest: what is wanted goes as soon as one was told of it */
     struct aside {
         uint32_t task;
-        const wanted *missing;
+        char missing[STK_DIGEST_HEX + 1];
     } * aside;
     uint32_t n_aside, cap_aside;
-    const wanted *missing; /* of the launch that is being prepared: the last one, or NULL */
+    char missing[STK_DIGEST_HEX + 1]; /* of the launch that is being prepared: the last one, or "" */
 };
+
+static wanted *find_wanted(exec_bring *b, const char *digest)
+{
+    wanted *w = b->first;
+    while (w != NULL && strcmp(w->digest, digest) != 0) {
+        w = w->next;
+    }
+    return w;
+}
 
 static wanted *next_of(exec_bring *b)
 {
@@ -153,10 +162,7 @@ void stk_exec_bring_close(exec_bring *b)
 
 static int ask(exec_bring *b, const char *digest, const char *path, bool *ret_comes, stk_err *err)
 {
-    wanted *w = b->first;
-    while (w != NULL && strcmp(w->digest, digest) != 0) {
-        w = w->next;
-    }
+    wanted *w = find_wanted(b, digest);
     if (w != NULL && w->state == FAILED) { /* told once; another attempt may fare better */
         int rc = w->err.code;
         *err = w->err;
@@ -178,7 +184,9 @@ static int ask(exec_bring *b, const char *digest, const char *path, bool *ret_co
         }
         pthread_cond_signal(&b->work);
     }
-    b->missing = *ret_comes ? w : b->missing;
+    if (*ret_comes) {
+        (void)strcpy(b->missing, w->digest);
+    }
     return b->n_threads > 0 || !*ret_comes
                ? 0
                : stk_err_set(err, STK_E_SYS, "no thread to bring artifacts");
@@ -196,12 +204,14 @@ int stk_exec_bring_ask(exec_bring *b, const char *digest, const char *path, bool
 bool stk_exec_bring_aside(exec_bring *b, uint32_t task, stk_err *err, int *ret_rc)
 {
     *ret_rc = 0;
-    const wanted *missing = b == NULL ? NULL : b->missing;
-    if (b != NULL) {
-        b->missing = NULL;
+    struct aside a = {.task = task};
+    if (b == NULL || b->missing[0] == '\0') {
+        return false;
     }
-    if (missing == NULL || task == UINT32_MAX) {
-        return missing != NULL;
+    (void)strcpy(a.missing, b->missing);
+    b->missing[0] = '\0';
+    if (task == UINT32_MAX) {
+        return true;
     }
     if (b->n_aside == b->cap_aside) {
         uint32_t cap = b->cap_aside == 0 ? 16 : b->cap_aside * 2;
@@ -213,7 +223,7 @@ bool stk_exec_bring_aside(exec_bring *b, uint32_t task, stk_err *err, int *ret_r
         b->aside = more;
         b->cap_aside = cap;
     }
-    b->aside[b->n_aside++] = (struct aside){task, missing};
+    b->aside[b->n_aside++] = a;
     return true;
 }
 
@@ -233,11 +243,11 @@ int stk_exec_brought(stk_exec *x, stk_err *err)
     (void)!read(b->fd, &count, sizeof count);
     pthread_mutex_lock(&b->lock);
     for (uint32_t i = 0; i < b->n_aside; i++) {
-        const struct aside *a = &b->aside[i];
-        if (a->missing->state == WAITS || a->missing->state == COMES) {
-            b->aside[n++] = *a;
+        const wanted *w = find_wanted(b, b->aside[i].missing);
+        if (w != NULL && (w->state == WAITS || w->state == COMES)) {
+            b->aside[n++] = b->aside[i];
         } else if (rc == 0) {
-            rc = stk_exec_push_launch(x, a->task, err);
+            rc = stk_exec_push_launch(x, b->aside[i].task, err);
         }
     }
     b->n_aside = n;
