@@ -32,21 +32,40 @@ void stk_remote_ring(remote_backend *b)
 
 /* --- reports --- */
 
+/* Makes it for so many beside those that are kept for ends. */
+static bool make_room(remote_backend *b, size_t more)
+{
+    struct remote_reports *q = &b->reports;
+    size_t need = q->n + b->n_untold + more, cap = q->cap < 16 ? 16 : q->cap;
+    while (cap < need) {
+        cap *= 2;
+    }
+    stk_report *items = cap == q->cap ? q->items : reallocarray(q->items, cap, sizeof *items);
+    if (items == NULL) {
+        return false;
+    }
+    q->items = items;
+    q->cap = cap;
+    return true;
+}
+
+bool stk_remote_expect_end(remote_backend *b)
+{
+    bool has_room = make_room(b, 1);
+    b->n_untold += has_room;
+    return has_room;
+}
+
+/* NULL: no memory, which happens to no end. */
 static stk_report *new_report(remote_backend *b, const remote_task *t, stk_report_kind kind)
 {
     struct remote_reports *q = &b->reports;
-    if (q->first + q->n == q->cap && q->first > 0) {
+    if (kind != STK_REPORT_ENDED && !make_room(b, 1)) {
+        return NULL;
+    }
+    if (q->first + q->n == q->cap) {
         memmove(q->items, q->items + q->first, q->n * sizeof *q->items);
         q->first = 0;
-    }
-    if (q->n == q->cap) {
-        size_t cap = q->cap == 0 ? 16 : q->cap * 2;
-        stk_report *items = realloc(q->items, cap * sizeof *items);
-        if (items == NULL) {
-            return NULL;
-        }
-        q->items = items;
-        q->cap = cap;
     }
     stk_report *r = &q->items[q->first + q->n++];
     *r = (stk_report){.kind = kind,
@@ -88,10 +107,7 @@ static const char *keep_word(remote_backend *b, const char *word)
 void stk_remote_tell_end(remote_backend *b, remote_task *t, const stk_outcome *outcome)
 {
     stk_report *r = new_report(b, t, STK_REPORT_ENDED);
-    if (r == NULL) { /* the run can't go on without it: told as soon as there is room */
-        stk_remote_queue(b, t, REMOTE_COLLECTING, stk_remote_now_ms() + RETRY_MS);
-        return;
-    }
+    b->n_untold--;
     r->outcome = *outcome;
     for (uint32_t i = 0; i < r->outcome.n_devices; i++) {
         stk_outcome_device *d = &r->outcome.devices[i];
@@ -128,15 +144,20 @@ static void table_remove(remote_backend *b, remote_task *t)
 
 void stk_remote_command(remote_backend *b, remote_verb verb, remote_task *t)
 {
-    remote_command *c = calloc(1, sizeof *c);
-    if (c ==
-        NULL) { /* a stop or a forget that is lost is made up for by the engine's own deadline */
-        return;
+    remote_command *c = &t->commands[verb];
+    bool is_queued = c->is_queued; /* a stop that is asked for again */
+    *c = (remote_command){.next = c->next,
+                          .task = t,
+                          .verb = verb,
+                          .is_queued = true,
+                          .id = t->job.id,
+                          .grace_ms = t->stop_grace_ms,
+                          .why = t->stop_why};
+    if (!is_queued) {
+        c->next = NULL;
+        *b->commands_end = c;
+        b->commands_end = &c->next;
     }
-    *c = (remote_command){
-        .verb = verb, .id = t->job.id, .task = t, .grace_ms = t->stop_grace_ms, .why = t->stop_why};
-    *b->commands_end = c;
-    b->commands_end = &c->next;
     ring(b->wake_fd);
 }
 
@@ -148,6 +169,9 @@ static remote_task *take_work(remote_backend *b, int64_t *ret_due_ms)
     *ret_due_ms = INT64_MAX;
     for (remote_task **at = &b->queue; *at != NULL; at = &(*at)->next) {
         remote_task *t = *at;
+        if (t->has_worker) { /* who has it looks here again */
+            continue;
+        }
         if (t->due_ms <= now) {
             *at = t->next;
             b->queue_end = b->queue_end == &t->next ? at : b->queue_end;
@@ -342,6 +366,8 @@ static int op_start(stk_backend *self, stk_job *job, stk_err *err)
         rc = err->code;
     } else if (stk_remote_find(b, job->id) != NULL) {
         rc = stk_err_set(err, STK_E_BUG, "step '%s': its task %u runs already", job->step, job->id);
+    } else if (!stk_remote_expect_end(b)) {
+        rc = stk_err_set(err, STK_E_NOMEM, "out of memory");
     }
     if (rc == 0) {
         t->same_slot = b->table[job->id % b->n_slots];
@@ -477,6 +503,12 @@ static bool op_usage(stk_backend *self, uint32_t id, int64_t *ret_memory_bytes, 
 
 static void free_tasks(remote_backend *b)
 {
+    for (remote_command *c = b->commands, *next; c != NULL; c = next) {
+        next = c->next; /* of another task: a task's last command is to forget it */
+        if (c->verb == REMOTE_FORGET) {
+            stk_remote_task_free(c->task);
+        }
+    }
     for (uint32_t i = 0; i < b->n_slots; i++) {
         for (remote_task *t = b->table[i], *next; t != NULL; t = next) {
             next = t->same_slot;
@@ -486,13 +518,6 @@ static void free_tasks(remote_backend *b)
     for (remote_task *t = b->told, *next; t != NULL; t = next) {
         next = t->next;
         stk_remote_task_free(t);
-    }
-    for (remote_command *c = b->commands, *next; c != NULL; c = next) {
-        next = c->next;
-        if (c->verb == REMOTE_FORGET) {
-            stk_remote_task_free(c->task);
-        }
-        free(c);
     }
     for (remote_drop *d = b->drops, *next; d != NULL; d = next) {
         next = d->next;

@@ -107,7 +107,7 @@ static void refuse(remote_backend *b, remote_task *t, const stk_err *why)
     say(b, &r);
 }
 
-static void obey(remote_backend *b, remote_command *c)
+static void obey(remote_backend *b, const remote_command *c)
 {
     stk_driver *d = b->driver;
     stk_err err = {0};
@@ -121,7 +121,6 @@ static void obey(remote_backend *b, remote_command *c)
         stk_remote_drop(c->task);
         pthread_mutex_unlock(&b->lock);
     }
-    free(c);
 }
 
 /* Every job that the driver has, and all that come, fail by this. */
@@ -142,14 +141,17 @@ static void give_up(remote_backend *b, const stk_err *why)
     pthread_mutex_unlock(&b->lock);
 }
 
-static remote_command *next_command(remote_backend *b)
+/* A copy: its task may be asked for the same again meanwhile. */
+static bool next_command(remote_backend *b, remote_command *ret)
 {
     remote_command *c = b->commands;
     if (c != NULL) {
+        *ret = *c;
+        c->is_queued = false;
         b->commands = c->next;
         b->commands_end = b->commands == NULL ? &b->commands : b->commands_end;
     }
-    return c;
+    return c != NULL;
 }
 
 void *stk_remote_drive(void *backend)
@@ -162,9 +164,9 @@ void *stk_remote_drive(void *backend)
         uint64_t count;
         (void)!read(b->wake_fd, &count, sizeof count);
         pthread_mutex_lock(&b->lock);
-        for (remote_command *c; (c = next_command(b)) != NULL;) {
+        for (remote_command c; next_command(b, &c);) {
             pthread_mutex_unlock(&b->lock);
-            obey(b, c);
+            obey(b, &c);
             pthread_mutex_lock(&b->lock);
         }
         bool closing = b->is_closing;

@@ -31,6 +31,19 @@ typedef enum {
     REMOTE_TOLD /* its end was reported */
 } remote_phase;
 
+typedef enum { REMOTE_SUBMIT, REMOTE_STOP, REMOTE_FORGET, REMOTE_VERBS } remote_verb;
+
+/* To the driver. Part of its task, so that none is lost for want of memory. */
+typedef struct remote_command {
+    struct remote_command *next;
+    struct remote_task *task; /* FORGET: freed after it */
+    remote_verb verb;
+    bool is_queued;
+    uint32_t id;
+    int64_t grace_ms;
+    stk_failure why;
+} remote_command;
+
 typedef struct remote_task {
     struct remote_task *next;      /* in the workers' queue, or in the list of those told */
     struct remote_task *same_slot; /* of the table by id */
@@ -41,7 +54,8 @@ typedef struct remote_task {
     char name[STK_REMOTE_NAME + 1];
     remote_phase phase;
     bool is_queued;   /* it stands in the workers' queue */
-    bool has_worker;  /* one is at it; it may have been told meanwhile, or given to the driver */
+    bool has_worker;  /* one is at it, and no other takes it; it may have been told meanwhile, or
+                         given to the driver, or stand in the queue again */
     bool is_dropped;  /* nobody else needs it: that worker frees it */
     bool is_left;     /* the engine ends, and it wasn't submitted: it isn't */
     bool was_given;   /* the driver was asked to submit it */
@@ -59,18 +73,8 @@ typedef struct remote_task {
     char reason[256];      /* why it waits, as told last */
     bool *mid_line;        /* by node: its log stopped within a line */
     int64_t log_bytes;
+    remote_command commands[REMOTE_VERBS];
 } remote_task;
-
-typedef enum { REMOTE_SUBMIT, REMOTE_STOP, REMOTE_FORGET } remote_verb;
-
-typedef struct remote_command {
-    struct remote_command *next;
-    remote_verb verb;
-    uint32_t id;
-    remote_task *task; /* SUBMIT; FORGET: freed after it */
-    int64_t grace_ms;
-    stk_failure why;
-} remote_command;
 
 /* Checkpoints of a task that has succeeded, on their way out of the share. */
 typedef struct remote_drop {
@@ -100,8 +104,9 @@ typedef struct remote_backend {
     remote_command *commands, **commands_end;
     struct remote_reports {
         stk_report *items;
-        size_t first, n, cap;
+        size_t first, n, cap; /* there is always room for n_untold more */
     } reports;
+    uint32_t n_untold; /* tasks whose end wasn't reported yet */
     stk_map known; /* digests that the share has */
     stk_map words; /* of devices, kept for reports */
 
@@ -131,7 +136,9 @@ void stk_remote_queue(remote_backend *b, remote_task *t, remote_phase phase, int
 void stk_remote_command(remote_backend *b, remote_verb verb, remote_task *t);
 void stk_remote_tell_note(remote_backend *b, const remote_task *t, const char *text);
 void stk_remote_tell_started(remote_backend *b, const remote_task *t);
-/* The task is told then. */
+/* Keeps room for the end of one more task; false: no memory. */
+bool stk_remote_expect_end(remote_backend *b);
+/* The task is told then; there is room for that since it was started. */
 void stk_remote_tell_end(remote_backend *b, remote_task *t, const stk_outcome *outcome);
 void stk_remote_task_free(remote_task *t);
 /* Frees it, or has its worker do that. */

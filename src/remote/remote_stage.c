@@ -193,7 +193,7 @@ int stk_remote_stage(remote_worker *w, remote_task *t, stk_err *err)
     t->order.links = NULL;
     int rc = stk_remote_worker_store(w, err);
     STK_FAILPOINT("remote.stage.before");
-    rc = rc < 0 || !t->job.attach ? rc : find_claim(&s);
+    rc = rc < 0 || !t->job.look ? rc : find_claim(&s); /* attach is the driver's by now, maybe */
     rc = rc < 0 ? rc : push_inputs(&s);
     rc = rc < 0 ? rc : find_links(&s, "in", true);
     rc = rc < 0 || b->config.code_digest == NULL ? rc : push(&s, b->config.code_digest);

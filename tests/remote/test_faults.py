@@ -98,6 +98,57 @@ def test_a_store_that_never_answers(drive: Drive) -> None:
     assert drive.cluster.history == []
 
 
+class HoldsClaims(http.server.BaseHTTPRequestHandler):
+    """A bucket without objects, which answers who asks for a claim only when it is told to."""
+
+    protocol_version = "HTTP/1.1"
+    asked: threading.Event
+    released: threading.Event
+    meanwhile: list[str]
+
+    def do_GET(self) -> None:
+        if self.path.endswith("/claim") and not self.asked.is_set():
+            self.asked.set()
+            self.released.wait(120)
+        elif self.asked.is_set() and not self.released.is_set():
+            self.meanwhile.append(self.path)
+        body = b"<Error><Code>NoSuchKey</Code></Error>"
+        with contextlib.suppress(OSError):
+            self.send_response(404)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_one_worker_at_a_time(drive: Drive, tmp_path: Path) -> None:
+    """What is attached to and cancelled while the share is asked who began it: nobody else takes it."""
+    HoldsClaims.asked, HoldsClaims.released = threading.Event(), threading.Event()
+    HoldsClaims.meanwhile = []
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), HoldsClaims)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    env = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}",
+        "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1",
+    }  # fmt: skip
+    try:
+        process = drive.begin(
+            drive.task("true", attach=True), share="s3://bucket/prefix", env=env,
+            stop=[{"id": 0, "when": str(tmp_path / "now")}],
+        )  # fmt: skip
+        assert HoldsClaims.asked.wait(60)
+        (tmp_path / "now").touch()
+        end = drive.finish(process)[-1]
+        assert end["failure"] == "cancelled", end
+        assert HoldsClaims.meanwhile == []
+    finally:
+        HoldsClaims.released.set()
+        server.shutdown()
+
+
 # What is made of an end.json → what is said of it.
 LIES = {
     "cut": (lambda end: json.dumps(end)[:-40], "end.json"),
