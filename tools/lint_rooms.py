@@ -75,6 +75,13 @@ ROOMS: dict[str, set[str]] = {
     },
 }
 
+# A loop over one of these takes a failure for the end: whoever reads a folder asks sys/dir.h, which has all of
+# it or an error.
+FOLDERS = re.compile(
+    r"\b(?:opendir|fdopendir|readdir(?:64)?|scandir(?:at)?|fts_open|fts_read|n?ftw)\("
+)
+READS_FOLDERS = "src/sys/dir.c"
+
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
@@ -88,6 +95,10 @@ def check_file(path: Path, shown: str, room: str) -> list[str]:
         )
     is_test = path.name.endswith("_test.c")
     for number, line in enumerate(lines, 1):
+        if not is_test and shown != READS_FOLDERS and (reads := FOLDERS.search(line)):
+            found.append(
+                f"{shown}:{number}: {reads[0][:-1]} takes a failure for the end of a folder; use sys/dir.h"
+            )
         match = INCLUDE.match(line)
         if not match:
             continue

@@ -5,7 +5,6 @@
  * leased. Of other users' processes neither can be read; they are taken for the lease's when their
  * user holds one there. A number that names no process here may be the host's, where we are in a
  * container: on a leased device it is taken for the holder's. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pwd.h>
@@ -17,6 +16,7 @@
 
 #include "accel/accel_lease.h"
 #include "accel/accel_priv.h"
+#include "sys/dir.h"
 
 enum { PROCESSES = 64, ENVIRON = 256 << 10 };
 
@@ -25,17 +25,16 @@ static int has_open(pid_t pid, const struct stat *lock)
 {
     char path[32];
     (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
-    DIR *dir = opendir(path);
-    if (dir == NULL) {
+    STK_DIR_AUTO dir = {0};
+    if (stk_dir_read(path, &dir, NULL) < 0) {
         return -1;
     }
     int found = 0;
-    for (struct dirent *e; !found && lock != NULL && (e = readdir(dir)) != NULL;) {
+    for (uint32_t i = 0; !found && lock != NULL && i < dir.n; i++) {
         struct stat st;
-        found = e->d_name[0] != '.' && fstatat(dirfd(dir), e->d_name, &st, 0) == 0 &&
-                st.st_dev == lock->st_dev && st.st_ino == lock->st_ino;
+        found = fstatat(dir.fd, dir.items[i].name, &st, 0) == 0 && st.st_dev == lock->st_dev &&
+                st.st_ino == lock->st_ino;
     }
-    closedir(dir);
     return found;
 }
 

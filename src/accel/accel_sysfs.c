@@ -1,6 +1,5 @@
 #include "accel/accel_sysfs.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <linux/magic.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "sys/dir.h"
 
 enum { ENTRIES = 4096 }; /* of one folder; a large server has some thousand PCI functions */
 
@@ -105,21 +105,19 @@ uint32_t stk_sysfs_list(stk_arena *arena, const char *dir, const char *prefix,
     char path[PATH_MAX];
     const char **names = stk_arena_array(arena, ENTRIES, sizeof *names);
     *ret_names = names;
-    DIR *folder = stk_sysfs_path(path, sizeof path, "%s", dir) ? opendir(path) : NULL;
-    if (folder == NULL || names == NULL) {
-        if (folder != NULL) {
-            (void)closedir(folder);
-        }
+    STK_DIR_AUTO folder = {0};
+    if (names == NULL || !stk_sysfs_path(path, sizeof path, "%s", dir) ||
+        stk_dir_read(path, &folder, NULL) < 0) {
         return 0;
     }
     uint32_t n = 0;
-    for (struct dirent *entry; n < ENTRIES && (entry = readdir(folder)) != NULL;) {
-        if (entry->d_name[0] != '.' && strncmp(entry->d_name, prefix, strlen(prefix)) == 0) {
-            names[n] = stk_arena_dup(arena, entry->d_name);
+    for (uint32_t i = 0; n < ENTRIES && i < folder.n; i++) {
+        const char *name = folder.items[i].name;
+        if (name[0] != '.' && strncmp(name, prefix, strlen(prefix)) == 0) {
+            names[n] = stk_arena_dup(arena, name);
             n += names[n] != NULL;
         }
     }
-    (void)closedir(folder);
     qsort(names, n, sizeof *names, by_number);
     return n;
 }

@@ -2,7 +2,6 @@
  * complete, below checkpoints/<digest>, and then checkpoints.json says which there are: {name:
  * {"digest", "attempt"}}, newest last, each with the attempt that made it. What has vanished here
  * is removed there once that list is without it: who is killed in between leaves too much. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -16,6 +15,7 @@
 #include "agent/agent_private.h"
 #include "base/failpoint.h"
 #include "store/store_digest.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { LOOK_S = 2 };
@@ -128,6 +128,14 @@ static struct agent_checkpoint *find(agent_checkpoints *c, const char *name)
     return NULL;
 }
 
+static void keep(agent_checkpoints *c, const char *name)
+{
+    struct agent_checkpoint *known = find(c, name);
+    if (known != NULL) {
+        known->is_there = true;
+    }
+}
+
 static int by_date(const void *x, const void *y)
 {
     const struct agent_checkpoint *a = x, *b = y;
@@ -166,9 +174,7 @@ static bool push_one(agent *a, const char *name, int64_t ns)
         return false;
     }
     if (push_copy(a, name, digest) < 0) {
-        if (known != NULL) {
-            known->is_there = true; /* the one before is better than none */
-        }
+        keep(c, name); /* the one before is better than none */
         return false;
     }
     if (known != NULL && strcmp(known->digest, digest) != 0 && c->n_gone < AGENT_GONE) {
@@ -236,21 +242,26 @@ static void remove_gone(agent *a)
 static void look(agent *a)
 {
     agent_checkpoints *c = &a->checkpoints;
-    DIR *dir = opendir(a->order.checkpoints);
-    const struct dirent *e;
+    STK_DIR_AUTO dir = {0};
     struct stat st;
     bool changed = c->owes_list;
     uint32_t n = 0;
+    if (stk_dir_read(a->order.checkpoints, &dir, NULL) < 0) {
+        return; /* what can't be seen isn't gone; looked at again */
+    }
     for (uint32_t i = 0; i < c->n; i++) {
         c->items[i].is_there = false;
     }
-    while (dir != NULL && (e = readdir(dir)) != NULL) {
-        if (e->d_name[0] != '.' && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-            changed = push_one(a, e->d_name, changed_ns(&st)) || changed;
+    for (uint32_t i = 0; i < dir.n; i++) {
+        const char *name = dir.items[i].name;
+        if (name[0] == '.') {
+            continue;
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
+        if (fstatat(dir.fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+            changed = push_one(a, name, changed_ns(&st)) || changed;
+        } else if (errno != ENOENT) {
+            keep(c, name);
+        }
     }
     for (uint32_t i = 0; i < c->n; i++) {
         if (!c->items[i].is_there) {

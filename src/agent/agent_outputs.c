@@ -1,6 +1,5 @@
 /* Outputs: what the program left in out/ becomes artifacts of the share, and result.json names them
  * by their digests. */
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include "agent/agent_private.h"
 #include "base/limits.h"
 #include "sys/clock.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 typedef struct outputs {
@@ -177,22 +177,18 @@ static int rewrite(outputs *o)
  */
 static int rewrite_ranks(outputs *o)
 {
-    DIR *dir = opendir(o->a->order.dir);
-    const struct dirent *e;
-    int rc = 0;
-    while (rc == 0 && dir != NULL && (e = readdir(dir)) != NULL) {
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read_if(o->a->order.dir, &dir, o->err);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        const char *name = dir.items[i].name;
         char path[PATH_MAX], out[PATH_MAX];
-        (void)snprintf(path, sizeof path, "%s/%s/result.json", o->a->order.dir, e->d_name);
-        (void)snprintf(out, sizeof out, "%s/%s/out", o->a->order.dir, e->d_name);
-        if (strncmp(e->d_name, "rank-", 5) == 0 &&
-            (stk_file_exists(path) || stk_file_exists(out))) {
+        (void)snprintf(path, sizeof path, "%s/%s/result.json", o->a->order.dir, name);
+        (void)snprintf(out, sizeof out, "%s/%s/out", o->a->order.dir, name);
+        if (strncmp(name, "rank-", 5) == 0 && (stk_file_exists(path) || stk_file_exists(out))) {
             *strrchr(path, '/') = '\0';
             o->base = path;
             rc = rewrite(o);
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
     return rc;
 }

@@ -1,7 +1,6 @@
 /* end.json: the outcome, and the files of the attempt directory. Those that are large are objects
  * of their own, put before it. */
 #include <errno.h>
-#include <fts.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "agent/agent_private.h"
 #include "base/failpoint.h"
 #include "sys/clock.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 typedef struct saver {
@@ -34,21 +34,21 @@ static bool is_left_out(const char *name)
     return false;
 }
 
-static int save_file(saver *s, const FTSENT *e, const char *name, stk_err *err)
+static int save_file(saver *s, const stk_dir_seen *e, stk_err *err)
 {
-    int64_t size = e->fts_statp->st_size;
+    int64_t size = e->st->st_size;
     stk_remote_file *files = stk_arena_grow(s->arena, s->files, s->n, sizeof *files, &s->cap);
     if (files == NULL) {
         return stk_agent_nomem(err);
     }
     s->files = files;
     stk_remote_file *f = &files[s->n];
-    *f = (stk_remote_file){.name = stk_arena_dup(s->arena, name), .size = size};
+    *f = (stk_remote_file){.name = stk_arena_dup(s->arena, e->below), .size = size};
     int rc = 0;
     if (size <= AGENT_INLINE && s->inlined + size <= AGENT_INLINE_ALL) {
         STK_TEXT_AUTO text = NULL;
         size_t len = 0;
-        rc = stk_file_read(e->fts_path, AGENT_INLINE * 2, &text, &len, err);
+        rc = stk_file_read(e->path, AGENT_INLINE * 2, &text, &len, err);
         char *copy = rc < 0 ? NULL : stk_arena_alloc(s->arena, len + 1);
         if (copy != NULL) {
             memcpy(copy, text, len);
@@ -62,34 +62,31 @@ static int save_file(saver *s, const FTSENT *e, const char *name, stk_err *err)
         if (s->a->node > 0) {
             (void)snprintf(of_node, sizeof of_node, "-%u", s->a->node);
         }
-        f->key = stk_arena_printf(s->arena, "%s/files%s/%s", s->a->key, of_node, name);
+        f->key = stk_arena_printf(s->arena, "%s/files%s/%s", s->a->key, of_node, e->below);
         rc = f->key == NULL ? stk_agent_nomem(err)
-                            : stk_share_put_file(s->a->share, f->key, e->fts_path, err);
+                            : stk_share_put_file(s->a->share, f->key, e->path, err);
     }
     s->n += rc == 0 && f->name != NULL ? 1 : 0;
     return rc;
 }
 
+static int see(void *arg, const stk_dir_seen *e, stk_err *err)
+{
+    saver *s = arg;
+    bool is_top = strchr(e->below, '/') == NULL;
+    if (S_ISDIR(e->st->st_mode)) { /* left out of ranks too; and what its own user closed to all */
+        return is_left_out(e->name) || access(e->path, R_OK | X_OK) < 0 ? STK_DIR_SKIP : 0;
+    }
+    if (!S_ISREG(e->st->st_mode) || s->n >= AGENT_FILES || (is_top && is_left_out(e->name))) {
+        return 0;
+    }
+    int rc = save_file(s, e, err);
+    return rc == STK_E_NOT_FOUND ? 0 : rc; /* it vanished: a pulse, a lock */
+}
+
 static int save_files(saver *s, stk_err *err)
 {
-    char *const paths[] = {(char *)(uintptr_t)s->a->order.dir, NULL};
-    size_t n = strlen(s->a->order.dir);
-    FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-    int rc = tree == NULL ? stk_err_sys(err, STK_E_SYS, errno, "reading %s", s->a->order.dir) : 0;
-    for (FTSENT *e; rc == 0 && (e = fts_read(tree)) != NULL;) {
-        if (e->fts_level >= 1 && e->fts_info == FTS_D &&
-            is_left_out(e->fts_name)) { /* of ranks too */
-            (void)fts_set(tree, e, FTS_SKIP);
-        } else if (e->fts_info == FTS_F && s->n < AGENT_FILES &&
-                   !(e->fts_level == 1 && is_left_out(e->fts_name))) {
-            rc = save_file(s, e, e->fts_path + n + 1, err);
-            rc = rc == STK_E_NOT_FOUND ? 0 : rc; /* it vanished: a pulse, a lock */
-        }
-    }
-    if (tree != NULL) {
-        (void)fts_close(tree);
-    }
-    return rc;
+    return stk_dir_walk(s->a->order.dir, see, s, err);
 }
 
 int stk_agent_save(agent *a, stk_err *err)

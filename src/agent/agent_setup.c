@@ -1,6 +1,5 @@
 /* What the program needs, at the paths that it has at home: a store with its inputs, the project's
  * code, the attempt directory. */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +10,7 @@
 #include "agent/agent_private.h"
 #include "base/failpoint.h"
 #include "package/package.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 /* --- moving artifacts --- */
@@ -145,22 +145,16 @@ static int lay_out_code(agent *a, stk_err *err)
     const char *view = stk_arena_printf(a->arena, "%s/.stoker-code.%d", root, (int)getpid());
     int rc = view == NULL ? stk_agent_nomem(err) : stk_file_mkdirs(root, 0755, err);
     rc = rc < 0 ? rc : stk_package_view(a->store, a->order.code_digest, view, err);
-    DIR *dir = rc < 0 ? NULL : opendir(view);
-    const struct dirent *e;
+    STK_DIR_AUTO dir = {0};
+    rc = rc < 0 ? rc : stk_dir_read(view, &dir, err);
     (void)chmod(view, 0755);
-    while (dir != NULL && rc == 0 && (e = readdir(dir)) != NULL) {
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
         char from[4096], to[4096];
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) {
-            continue;
-        }
-        (void)snprintf(from, sizeof from, "%s/%s", view, e->d_name);
-        (void)snprintf(to, sizeof to, "%s/%s", root, e->d_name);
+        (void)snprintf(from, sizeof from, "%s/%s", view, dir.items[i].name);
+        (void)snprintf(to, sizeof to, "%s/%s", root, dir.items[i].name);
         if (rename(from, to) < 0) {
             rc = stk_err_sys(err, STK_E_SYS, errno, "laying out the project's code at %s", to);
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
     (void)rmdir(view);
     return rc;

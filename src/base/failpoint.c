@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +17,9 @@ static const struct {
     const char *word;
     action action;
     int sys;
-} actions[] = {{"kill", KILL, 0},       {"exit", EXIT, 0},       {"stop", STOP, 0}, {"log", LOG, 0},
-               {"enospc", ERR, ENOSPC}, {"enomem", ERR, ENOMEM}, {"eio", ERR, EIO}};
+} actions[] = {{"kill", KILL, 0}, {"exit", EXIT, 0},       {"stop", STOP, 0},
+               {"log", LOG, 0},   {"enospc", ERR, ENOSPC}, {"enomem", ERR, ENOMEM},
+               {"eio", ERR, EIO}, {"emfile", ERR, EMFILE}, {"eacces", ERR, EACCES}};
 
 static const struct {
     const char *name;
@@ -29,7 +31,7 @@ static const struct {
 };
 
 typedef struct rule {
-    char name[64]; /* "*": every point */
+    char name[64]; /* "*": every point but those of sys */
     unsigned long n;
     int onwards;
     action action;
@@ -126,7 +128,8 @@ int stk_failpoint_pass(const char *name)
     int sys = 0;
     for (int i = 0; i < n_rules; i++) {
         rule *r = &rules[i];
-        if (strcmp(r->name, "*") != 0 && strcmp(r->name, name) != 0) {
+        bool is_any = strcmp(r->name, "*") == 0 && strncmp(name, "sys.", 4) != 0;
+        if (!is_any && strcmp(r->name, name) != 0) {
             continue;
         }
         unsigned long pass = atomic_fetch_add(&r->passes, 1) + 1;

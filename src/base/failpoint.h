@@ -4,12 +4,13 @@
  *     STK_FAILPOINT("store.commit.before");               kill, exit, stop, log
  *     int sys = STK_FAILPOINT_ERR("store.commit.write");  and also: an errno to fail with, else 0
  *
- * STOKER_FAILPOINTS=name:N:action[,name:N:action…] arms them: `name` may be * (every point, counted
- * together), N is the pass on which it happens (from 1), "N+" that one and all later ones.
- * Actions: kill (SIGKILL), exit (_exit(70)), stop (SIGSTOP), log (one line on stderr a pass: how a
- * crash test learns what there is to kill at), enospc, enomem, eio. Passes are counted by process.
- * When the variable is not set a point costs one predictable branch. A wrong value ends the process
- * with status 2: a crash test whose failpoint has another name must not pass.
+ * STOKER_FAILPOINTS=name:N:action[,name:N:action…] arms them: `name` may be * (every point but
+ * those of sys, which are of no moment in a run, counted together), N is the pass on which it
+ * happens (from 1), "N+" that one and all later ones. Actions: kill (SIGKILL), exit (_exit(70)),
+ * stop (SIGSTOP), log (one line on stderr a pass: how a crash test learns what there is to kill
+ * at), enospc, enomem, eio, emfile, eacces. Passes are counted by process. When the variable is not
+ * set a point costs one predictable branch. A wrong value ends the process with status 2: a crash
+ * test whose failpoint has another name must not pass.
  */
 #ifndef STK_BASE_FAILPOINT_H
 #define STK_BASE_FAILPOINT_H

@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
-#include <fts.h>
 #include <limits.h>
 #include <link.h>
 #include <stdio.h>
@@ -16,6 +15,7 @@
 
 #include "cli/cli.h"
 #include "cli/cli_containers.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 #define LOADER "/stoker/bin/ld.so"
@@ -274,34 +274,25 @@ static int put_content(FILE *out, const char *path, stk_err *err)
     return rc < 0 || good ? rc : stk_err_sys(err, STK_E_SYS, errno, "writing the archive");
 }
 
-static int by_name(const FTSENT **a, const FTSENT **b)
+static int put_one(void *arg, const stk_dir_seen *e, stk_err *err)
 {
-    return strcmp((*a)->fts_name, (*b)->fts_name);
+    FILE *out = arg;
+    bool is_folder = S_ISDIR(e->st->st_mode);
+    if (!is_folder && !S_ISREG(e->st->st_mode)) {
+        return 0;
+    }
+    if (put_header(out, e->below, is_folder, e->st->st_mode, is_folder ? 0 : e->st->st_size) < 0) {
+        return stk_err_set(err, STK_E_LIMIT, "'%s' is too long a name for an archive", e->path);
+    }
+    return is_folder ? 0 : put_content(out, e->path, err);
 }
 
 static int write_tar(const char *folder, const char *path, stk_err *err)
 {
     static const char end[2 * BLOCK];
-    char *const paths[] = {(char *)(uintptr_t)folder, NULL};
-    size_t n = strlen(folder);
     FILE *out = fopen(path, "we");
-    FTS *tree = out == NULL ? NULL : fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, by_name);
-    int rc = tree == NULL ? stk_err_sys(err, STK_E_SYS, errno, "writing %s", path) : 0;
-    for (const FTSENT *e; rc == 0 && (e = fts_read(tree)) != NULL;) {
-        bool is_folder = e->fts_info == FTS_D;
-        if (e->fts_level == 0 || (!is_folder && e->fts_info != FTS_F)) {
-            continue;
-        }
-        int64_t size = is_folder ? 0 : e->fts_statp->st_size;
-        if (put_header(out, e->fts_path + n + 1, is_folder, e->fts_statp->st_mode, size) < 0) {
-            rc = stk_err_set(err, STK_E_LIMIT, "'%s' is too long a name for an archive",
-                             e->fts_path);
-        }
-        rc = rc < 0 || is_folder ? rc : put_content(out, e->fts_path, err);
-    }
-    if (tree != NULL) {
-        (void)fts_close(tree);
-    }
+    int rc = out == NULL ? stk_err_sys(err, STK_E_SYS, errno, "writing %s", path)
+                         : stk_dir_walk(folder, put_one, out, err);
     if (rc == 0 && fwrite(end, sizeof end, 1, out) != 1) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "writing %s", path);
     }

@@ -1,6 +1,5 @@
 /* How an engine is told which devices a container shall have: by nodes, by names of the Container
  * Device Interface (CDI), or by a request to NVIDIA's runtime. */
-#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 
 #include "contain/contain_private.h"
 #include "spec/spec_yaml.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { SPEC_MAX = 16 << 20, INFO_MAX = 64 << 10 };
@@ -28,21 +28,18 @@ static bool is_cdi(const char *name)
 static int64_t minor_of(const char *uuid)
 {
     static const char folder[] = "/proc/driver/nvidia/gpus";
-    DIR *dir = opendir(folder);
-    struct dirent *entry;
+    STK_DIR_AUTO dir = {0};
     int64_t found = -1;
-    while (dir != NULL && found < 0 && (entry = readdir(dir)) != NULL) {
+    int rc = stk_dir_read(folder, &dir, NULL);
+    for (uint32_t i = 0; rc == 0 && found < 0 && i < dir.n; i++) {
         char path[512];
         STK_TEXT_AUTO text = NULL;
         size_t n = 0;
-        (void)snprintf(path, sizeof path, "%s/%s/information", folder, entry->d_name);
+        (void)snprintf(path, sizeof path, "%s/%s/information", folder, dir.items[i].name);
         if (stk_file_read(path, INFO_MAX, &text, &n, NULL) == 0 && strstr(text, uuid) != NULL) {
             const char *minor = strstr(text, "Device Minor:");
             found = minor == NULL ? -1 : strtol(minor + strlen("Device Minor:"), NULL, 10);
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
     return found;
 }
@@ -96,18 +93,15 @@ static const char *cdi_name(const char *uuid, stk_arena *arena)
     int64_t minor = minor_of(uuid);
     const char *found = NULL;
     for (size_t i = 0; i < sizeof cdi_folders / sizeof *cdi_folders && found == NULL; i++) {
-        DIR *dir = opendir(cdi_folders[i]);
-        struct dirent *entry;
-        while (dir != NULL && found == NULL && (entry = readdir(dir)) != NULL) {
-            const char *dot = strrchr(entry->d_name, '.');
+        STK_DIR_AUTO dir = {0};
+        int rc = stk_dir_read(cdi_folders[i], &dir, NULL);
+        for (uint32_t k = 0; rc == 0 && found == NULL && k < dir.n; k++) {
+            const char *dot = strrchr(dir.items[k].name, '.');
             if (dot != NULL && (strcmp(dot, ".json") == 0 || strcmp(dot, ".yaml") == 0)) {
                 char path[512];
-                (void)snprintf(path, sizeof path, "%s/%s", cdi_folders[i], entry->d_name);
+                (void)snprintf(path, sizeof path, "%s/%s", cdi_folders[i], dir.items[k].name);
                 found = name_in(path, uuid, minor, arena);
             }
-        }
-        if (dir != NULL) {
-            (void)closedir(dir);
         }
     }
     return found;

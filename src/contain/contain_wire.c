@@ -1,6 +1,5 @@
 /* Our side of the runner: its program, the socket, the message (stk_runner.c says what is in it).
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -14,6 +13,7 @@
 
 #include "contain/contain_private.h"
 #include "contain/runner_bytes.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { MESSAGE_MAX = 64 << 20 };
@@ -84,18 +84,15 @@ void stk_contain_files_remove(contain_files *files)
 
 uint32_t stk_contain_inherited(int *ret_fds, uint32_t n_max)
 {
-    DIR *dir = opendir("/proc/self/fd");
-    struct dirent *entry;
+    STK_DIR_AUTO dir = {0};
     uint32_t n = 0;
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        int fd = atoi(entry->d_name);
-        int flags = fd > 2 && fd != dirfd(dir) ? fcntl(fd, F_GETFD) : FD_CLOEXEC;
+    int rc = stk_dir_read("/proc/self/fd", &dir, NULL);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        int fd = atoi(dir.items[i].name);
+        int flags = fd > 2 && fd != dir.fd ? fcntl(fd, F_GETFD) : FD_CLOEXEC;
         if (flags >= 0 && (flags & FD_CLOEXEC) == 0 && n < n_max) {
             ret_fds[n++] = fd;
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
     return n;
 }

@@ -38,7 +38,8 @@ struct exec_bring {
         char missing[STK_DIGEST_HEX + 1];
     } * aside;
     uint32_t n_aside, cap_aside;
-    char missing[STK_DIGEST_HEX + 1]; /* of the launch that is being prepared: the last one, or "" */
+    char
+        missing[STK_DIGEST_HEX + 1]; /* of the launch that is being prepared: the last one, or "" */
 };
 
 static wanted *find_wanted(exec_bring *b, const char *digest)

@@ -1,6 +1,5 @@
 /* The files that go to a build, as a list, a digest and a tar. The tar has no times and no owners,
  * so that the same content is the same layer. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "image/image_private.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 #include "sys/private.h"
 
@@ -106,27 +106,27 @@ static int leave_out(const walk *w, const char *name)
 
 static int go(const walk *w, const char *folder, const char *below, int level)
 {
-    DIR *dir = opendir(folder);
-    int rc = 0;
-    if (dir == NULL) {
-        return stk_err_sys(w->err, STK_E_SYS, errno, "reading the build's context %s", folder);
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read(folder, &dir, w->err);
+    if (rc < 0) {
+        return stk_err_context(w->err, "the build's context");
     }
     if (level > MAX_LEVELS) {
         rc =
             stk_err_set(w->err, STK_E_LIMIT, "%s is more than %d folders deep", folder, MAX_LEVELS);
     }
     struct stat own;
-    if (rc == 0 && fstat(dirfd(dir), &own) < 0) {
+    if (rc == 0 && fstat(dir.fd, &own) < 0) {
         rc = stk_err_sys(w->err, STK_E_SYS, errno, "reading the build's context %s", folder);
     }
-    for (struct dirent *e; rc == 0 && (e = readdir(dir)) != NULL;) {
-        bool store = *below == '\0' && strcmp(e->d_name, ".stoker") == 0; /* never code */
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || store) {
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        const char *last = dir.items[i].name;
+        if (*below == '\0' && strcmp(last, ".stoker") == 0) { /* never code */
             continue;
         }
         struct stat st;
-        STK_TEXT_AUTO path = stk_file_join(folder, e->d_name);
-        STK_TEXT_AUTO name = *below == '\0' ? strdup(e->d_name) : stk_file_join(below, e->d_name);
+        STK_TEXT_AUTO path = stk_file_join(folder, last);
+        STK_TEXT_AUTO name = *below == '\0' ? strdup(last) : stk_file_join(below, last);
         if (path == NULL || name == NULL) {
             rc = stk_err_set(w->err, STK_E_NOMEM, "no memory for the build's context");
         } else if (lstat(path, &st) < 0) {
@@ -142,7 +142,6 @@ static int go(const walk *w, const char *folder, const char *below, int level)
             }
         }
     }
-    closedir(dir);
     return rc;
 }
 

@@ -1,7 +1,6 @@
 /* What is to be installed into an image, gathered from all that DockerSettings may say: the local
  * environment, integrations, a pyproject.toml, requirements. */
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 
 #include "base/units.h"
 #include "image/image_private.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 #include "sys/spawn.h"
 
@@ -322,12 +322,10 @@ static int freeze(gather *g, stk_buf *out)
     const char *python = g->recipe->python != NULL ? g->recipe->python : "python3";
     int rc = stk_preflight_environment(python, g->arena, &environment, g->err);
     for (uint32_t i = 0; rc == 0 && environment.sys_path[i] != NULL; i++) {
-        DIR *dir = opendir(environment.sys_path[i]);
-        for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
-            freeze_one(g, environment.sys_path[i], e->d_name, &seen, out);
-        }
-        if (dir != NULL) {
-            closedir(dir);
+        STK_DIR_AUTO dir = {0};
+        rc = stk_dir_read_if(environment.sys_path[i], &dir, g->err);
+        for (uint32_t k = 0; rc == 0 && k < dir.n; k++) {
+            freeze_one(g, environment.sys_path[i], dir.items[k].name, &seen, out);
         }
     }
     rc = rc < 0 ? rc : sort_lines(g, out);

@@ -1,7 +1,6 @@
 /* The gang's life: ranks start together, the first failure ends all, and all may start again. */
 #include "launch/launch.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -19,6 +18,7 @@
 #include "launch/launch_private.h"
 #include "runner/runner.h"
 #include "sys/clock.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { EVENTS = 64, LEFTOVER_MS = 200, FLUSH_MS = 3000, LAUNCH_AGAIN = 75 /* EX_TEMPFAIL */ };
@@ -484,18 +484,15 @@ static bool try_again(stk_gang *g)
 
 static void find_inherited(stk_gang *g)
 {
-    DIR *dir = opendir("/proc/self/fd");
-    struct dirent *entry;
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        int fd = atoi(entry->d_name);
-        int flags = fd > 2 && fd != dirfd(dir) ? fcntl(fd, F_GETFD) : FD_CLOEXEC;
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read("/proc/self/fd", &dir, NULL);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        int fd = atoi(dir.items[i].name);
+        int flags = fd > 2 && fd != dir.fd ? fcntl(fd, F_GETFD) : FD_CLOEXEC;
         if (flags >= 0 && (flags & FD_CLOEXEC) == 0 && fd != g->config->server_fd &&
             g->n_inherited < sizeof g->inherited / sizeof *g->inherited) {
             g->inherited[g->n_inherited++] = fd;
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
 }
 

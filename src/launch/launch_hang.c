@@ -5,7 +5,6 @@
  * are no progress. Python's own stacks come from faulthandler: a Stoker worker writes them at
  * SIGUSR1, any other Python at SIGABRT (PYTHONFAULTHANDLER is set), which ends it too; that is due
  * anyway. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -18,6 +17,7 @@
 #include "accel/accel.h"
 #include "base/units.h"
 #include "launch/launch_private.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 #include "sys/proc.h"
 
@@ -155,10 +155,10 @@ static void add_process(pid_t pid, stk_buf *out)
     char path[64];
     char text[2048];
     (void)snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *dir = opendir(path);
-    struct dirent *entry;
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        pid_t thread = (pid_t)atoi(entry->d_name);
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read(path, &dir, NULL);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        pid_t thread = (pid_t)atoi(dir.items[i].name);
         if (thread <= 0 || read_proc(thread, "comm", text, sizeof text) < 0) {
             continue;
         }
@@ -175,9 +175,6 @@ static void add_process(pid_t pid, stk_buf *out)
         if (read_proc(thread, "stack", text, sizeof text) == 0) {
             stk_buf_text(out, text);
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
 }
 

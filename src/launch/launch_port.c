@@ -1,5 +1,4 @@
 /* The port where ranks meet: held for rank 0, and who has it when it can't be. */
-#include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <stddef.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "launch/launch_private.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 /* "pid 123: python train.py" */
@@ -60,15 +60,12 @@ static bool has_socket(const char *pid, unsigned long inode)
     bool found = false;
     (void)snprintf(wanted, sizeof wanted, "socket:[%lu]", inode);
     (void)snprintf(path, sizeof path, "/proc/%s/fd", pid);
-    DIR *dir = opendir(path);
-    struct dirent *entry;
-    while (dir != NULL && !found && (entry = readdir(dir)) != NULL) {
-        ssize_t n = readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1);
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read(path, &dir, NULL);
+    for (uint32_t i = 0; rc == 0 && !found && i < dir.n; i++) {
+        ssize_t n = readlinkat(dir.fd, dir.items[i].name, target, sizeof target - 1);
         target[n > 0 ? n : 0] = '\0';
         found = strcmp(target, wanted) == 0;
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
     return found;
 }
@@ -78,17 +75,16 @@ static void name_listener(int port, char *text, size_t size)
     unsigned long inode = listener_inode("/proc/net/tcp", port);
     inode = inode != 0 ? inode : listener_inode("/proc/net/tcp6", port);
     (void)snprintf(text, size, "another program");
-    DIR *dir = inode == 0 ? NULL : opendir("/proc");
-    struct dirent *entry;
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        int pid = atoi(entry->d_name);
-        if (pid > 0 && has_socket(entry->d_name, inode)) {
+    STK_DIR_AUTO dir = {0};
+    if (inode == 0 || stk_dir_read("/proc", &dir, NULL) < 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < dir.n; i++) {
+        int pid = atoi(dir.items[i].name);
+        if (pid > 0 && has_socket(dir.items[i].name, inode)) {
             name_process(pid, text, size);
             break;
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
 }
 

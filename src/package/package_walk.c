@@ -1,5 +1,4 @@
 /* The files of a project, but for what is left out. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "package/package_private.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 #include "sys/private.h"
 
@@ -167,29 +167,17 @@ static int by_name(const void *a, const void *b)
 
 static int names_in(walker *w, const char *folder, const char ***ret, uint32_t *ret_n)
 {
-    DIR *dir = opendir(folder);
-    const char **names = NULL;
-    uint32_t n = 0;
-    uint32_t cap = 0;
-    int rc = dir == NULL ? stk_err_sys(w->err, STK_E_SYS, errno, "reading %s", folder) : 0;
-    for (struct dirent *e; rc == 0 && (e = readdir(dir)) != NULL;) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) {
-            continue;
-        }
-        const char **more = stk_arena_grow(w->arena, names, n, sizeof *names, &cap);
-        names = more == NULL ? names : more;
-        rc = more == NULL || (names[n++] = stk_arena_dup(w->arena, e->d_name)) == NULL
-                 ? no_memory(w)
-                 : 0;
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
-    }
-    if (rc == 0 && n > 0) {
-        qsort(names, n, sizeof *names, by_name);
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read(folder, &dir, w->err);
+    const char **names =
+        rc < 0 ? NULL : stk_arena_array(w->arena, (size_t)dir.n + 1, sizeof *names);
+    rc = rc == 0 && names == NULL ? no_memory(w) : rc;
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        names[i] = stk_arena_dup(w->arena, dir.items[i].name);
+        rc = names[i] == NULL ? no_memory(w) : 0;
     }
     *ret = names;
-    *ret_n = n;
+    *ret_n = rc < 0 ? 0 : dir.n;
     return rc;
 }
 

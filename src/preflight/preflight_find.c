@@ -1,7 +1,6 @@
 /* Frameworks of an environment, read from their files: torch/version.py, TensorFlow's
  * build_info.py, and the names of installed distributions (NAME-VERSION.dist-info). */
 #include <ctype.h>
-#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "preflight/preflight_private.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { MAX_DISTRIBUTIONS = 512, MAX_SOURCE_BYTES = 1 << 20 };
@@ -77,12 +77,10 @@ static void note_distribution(finder *f, const char *folder, const char *entry)
 static void list_distributions(finder *f)
 {
     for (uint32_t i = 0; f->sys_path[i] != NULL; i++) {
-        DIR *dir = opendir(f->sys_path[i]);
-        for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
-            note_distribution(f, f->sys_path[i], e->d_name);
-        }
-        if (dir != NULL) {
-            closedir(dir);
+        STK_DIR_AUTO dir = {0};
+        int rc = stk_dir_read(f->sys_path[i], &dir, NULL); /* may be no folder at all: an archive */
+        for (uint32_t k = 0; rc == 0 && k < dir.n; k++) {
+            note_distribution(f, f->sys_path[i], dir.items[k].name);
         }
     }
 }
@@ -270,12 +268,10 @@ static void read_capabilities(stk_framework *t, const char *list)
 static bool has_cudnn(const char *folder)
 {
     bool found = false;
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; dir != NULL && !found && (e = readdir(dir)) != NULL;) {
-        found = strncmp(e->d_name, "libcudnn.so", 11) == 0;
-    }
-    if (dir != NULL) {
-        closedir(dir);
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read(folder, &dir, NULL);
+    for (uint32_t i = 0; rc == 0 && !found && i < dir.n; i++) {
+        found = strncmp(dir.items[i].name, "libcudnn.so", 11) == 0;
     }
     return found;
 }

@@ -1,6 +1,5 @@
 /* sys.path of an interpreter without starting it: what getpath and site.py of CPython do. */
 #include <ctype.h>
-#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 #include <unistd.h>
 
 #include "preflight/preflight_private.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { MAX_PATHS = 256, MAX_PTH_BYTES = 1 << 20, MAX_PTH_FILES = 512 };
@@ -22,11 +22,8 @@ typedef struct pather {
 
 static bool is_folder(const char *path)
 {
-    DIR *dir = opendir(path);
-    if (dir != NULL) {
-        closedir(dir);
-    }
-    return dir != NULL;
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode) && access(path, R_OK | X_OK) == 0;
 }
 
 /* Returns whether it is new and there. */
@@ -74,33 +71,22 @@ static void read_pth(pather *p, const char *folder, const char *name)
     }
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static void add_site(pather *p, const char *folder)
 {
     if (!add_folder(p, folder)) {
         return;
     }
-    char *names[MAX_PTH_FILES];
-    size_t n = 0;
-    DIR *dir = opendir(folder);
-    for (struct dirent *e; dir != NULL && n < MAX_PTH_FILES && (e = readdir(dir)) != NULL;) {
-        size_t len = strlen(e->d_name);
-        if (len > 4 && e->d_name[0] != '.' && strcmp(e->d_name + len - 4, ".pth") == 0 &&
-            (names[n] = strdup(e->d_name)) != NULL) {
+    STK_DIR_AUTO dir = {0};
+    if (stk_dir_read(folder, &dir, NULL) < 0) {
+        return;
+    }
+    for (uint32_t i = 0, n = 0; i < dir.n && n < MAX_PTH_FILES; i++) {
+        const char *name = dir.items[i].name;
+        size_t len = strlen(name);
+        if (len > 4 && name[0] != '.' && strcmp(name + len - 4, ".pth") == 0) {
+            read_pth(p, folder, name);
             n++;
         }
-    }
-    if (dir != NULL) {
-        closedir(dir);
-    }
-    qsort(names, n, sizeof *names, by_name);
-    for (size_t i = 0; i < n; i++) {
-        read_pth(p, folder, names[i]);
-        free(names[i]);
     }
 }
 
@@ -146,16 +132,14 @@ static void newest_library(const char *prefix, char ret[16])
     char path[PATH_MAX + 64];
     unsigned best = 0;
     (void)snprintf(path, sizeof path, "%s/lib", prefix);
-    DIR *dir = opendir(path);
-    for (struct dirent *e; dir != NULL && (e = readdir(dir)) != NULL;) {
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read(path, &dir, NULL);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
         unsigned minor;
         char more;
-        if (sscanf(e->d_name, "python3.%u%c", &minor, &more) == 1 && minor > best) {
+        if (sscanf(dir.items[i].name, "python3.%u%c", &minor, &more) == 1 && minor > best) {
             best = minor;
         }
-    }
-    if (dir != NULL) {
-        closedir(dir);
     }
     ret[0] = '\0';
     if (best > 0) {

@@ -107,8 +107,8 @@ typedef struct remote_backend {
         size_t first, n, cap; /* there is always room for n_untold more */
     } reports;
     uint32_t n_untold; /* tasks whose end wasn't reported yet */
-    stk_map known; /* digests that the share has */
-    stk_map words; /* of devices, kept for reports */
+    stk_map known;     /* digests that the share has */
+    stk_map words;     /* of devices, kept for reports */
 
     pthread_t workers[REMOTE_WORKERS];
     uint32_t n_workers, n_idle;

@@ -1,5 +1,4 @@
 /* Staging: what a task needs goes to the share, then its order. On a worker's thread. */
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include "base/limits.h"
 #include "remote/remote_log.h"
 #include "remote/remote_private.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 typedef struct stage {
@@ -139,25 +139,19 @@ static int find_links(stage *s, const char *at, bool deeper)
 {
     char path[PATH_MAX];
     (void)snprintf(path, sizeof path, "%s/%s", s->t->order.dir, at);
-    DIR *dir = opendir(path);
-    const struct dirent *e;
-    int rc = 0;
-    while (rc == 0 && dir != NULL && (e = readdir(dir)) != NULL) {
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read_if(path, &dir, s->err);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        const char *name = dir.items[i].name;
         char one[PATH_MAX], target[PATH_MAX];
-        if (e->d_name[0] == '.' && (e->d_name[1] == '\0' || e->d_name[1] == '.')) {
-            continue;
-        }
-        (void)snprintf(one, sizeof one, "%s/%s", at, e->d_name);
-        ssize_t n = readlinkat(dirfd(dir), e->d_name, target, sizeof target - 1);
+        (void)snprintf(one, sizeof one, "%s/%s", at, name);
+        ssize_t n = readlinkat(dir.fd, name, target, sizeof target - 1);
         if (n >= 0) {
             target[n] = '\0';
             rc = add_link(s, one, target);
         } else if (deeper) {
             rc = find_links(s, one, false);
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
     return rc;
 }

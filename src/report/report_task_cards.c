@@ -1,5 +1,4 @@
 /* Which cards a task has. */
-#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,6 +6,7 @@
 #include "base/json.h"
 #include "report/report_html_private.h"
 #include "report/report_task_card.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { MAX_CARDS = 1000, MAX_CARD_FILE = 64 << 20 };
@@ -57,19 +57,20 @@ int stk_task_cards(const stk_view *view, uint32_t i_task, int64_t rank, stk_aren
     const char *folder = stk_report_cards_dir(view, i_task, rank, arena);
     const stk_step *step = view->tasks[i_task].step;
     stk_task_card *cards = stk_arena_array(arena, MAX_CARDS + 1, sizeof *cards);
-    struct dirent **found = NULL;
+    STK_DIR_AUTO found = {0};
     uint32_t k = 0;
     if (cards == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "out of memory for the cards");
     }
-    int n = folder != NULL ? scandir(folder, &found, NULL, alphasort) : 0;
-    for (int i = 0; i < n; i++) {
-        if (is_card(found[i]->d_name) && k < MAX_CARDS) {
-            read_one(folder, found[i]->d_name, arena, &cards[k++]);
-        }
-        free(found[i]);
+    int rc = folder == NULL ? 0 : stk_dir_read_if(folder, &found, err);
+    if (rc < 0) {
+        return rc;
     }
-    free(found);
+    for (uint32_t i = 0; i < found.n && k < MAX_CARDS; i++) {
+        if (is_card(found.items[i].name)) {
+            read_one(folder, found.items[i].name, arena, &cards[k++]);
+        }
+    }
     if (step != NULL && step->settings != NULL && step->settings->gpu_profile.enabled &&
         step->settings->gpu_profile.with_card) {
         const char *dir = stk_report_dir(view, &view->tasks[i_task], arena);

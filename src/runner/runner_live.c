@@ -1,7 +1,6 @@
 #include "runner/runner_live.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { TASKS_MAX = 4096, TASK_JSON_BYTES = 4 << 20 };
@@ -53,19 +53,15 @@ static bool find_log(pid_t pid, stk_arena *arena, stk_live_task *ret)
     char path[64];
     char target[PATH_MAX];
     (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
-    DIR *dir = opendir(path);
+    STK_DIR_AUTO dir = {0};
     bool found = false;
-    for (struct dirent *e; !found && dir != NULL && (e = readdir(dir)) != NULL;) {
-        ssize_t n = isdigit((unsigned char)e->d_name[0])
-                        ? readlinkat(dirfd(dir), e->d_name, target, sizeof target - 1)
-                        : -1;
+    int rc = stk_dir_read(path, &dir, NULL); /* of a process that is gone, or somebody else's: no */
+    for (uint32_t i = 0; rc == 0 && !found && i < dir.n; i++) {
+        ssize_t n = readlinkat(dir.fd, dir.items[i].name, target, sizeof target - 1);
         if (n > 0 && target[0] == '/') {
             target[n] = '\0';
             found = parse_path(target, arena, ret);
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
     return found;
 }
@@ -178,21 +174,16 @@ static int unite(stk_live_task *tasks, uint32_t *n, stk_arena *arena, stk_err *e
 int stk_live_tasks(stk_arena *arena, stk_live_task **ret_tasks, uint32_t *ret_n, stk_err *err)
 {
     stk_live_task *tasks = stk_arena_array(arena, TASKS_MAX, sizeof *tasks);
-    DIR *proc = opendir("/proc");
+    STK_DIR_AUTO proc = {0};
     uint32_t n = 0;
-    int rc = 0;
-    if (tasks == NULL || proc == NULL) {
-        rc = stk_err_sys(err, proc == NULL ? STK_E_SYS : STK_E_NOMEM, errno, "reading /proc");
-    }
-    for (struct dirent *e; rc == 0 && n < TASKS_MAX && (e = readdir(proc)) != NULL;) {
-        pid_t pid = isdigit((unsigned char)e->d_name[0]) ? (pid_t)atoi(e->d_name) : 0;
+    int rc = tasks == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+                           : stk_dir_read("/proc", &proc, err);
+    for (uint32_t i = 0; rc == 0 && n < TASKS_MAX && i < proc.n; i++) {
+        pid_t pid = (pid_t)atoi(proc.items[i].name);
         if (pid > 0 && getsid(pid) == pid && find_log(pid, arena, &tasks[n])) {
             rc = fill(&tasks[n], pid, arena, err);
             n++;
         }
-    }
-    if (proc != NULL) {
-        (void)closedir(proc);
     }
     if (rc == 0) {
         qsort(tasks, n, sizeof *tasks, by_start);

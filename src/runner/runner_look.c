@@ -1,5 +1,4 @@
 /* What the processes of a task have loaded and opened: the second witness beside the driver. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -7,6 +6,7 @@
 #include <unistd.h>
 
 #include "runner/runner_private.h"
+#include "sys/dir.h"
 
 enum { MAX_LOOKED_AT = 64 }; /* processes; what a thousand workers load, the first ones load too */
 
@@ -72,11 +72,13 @@ static void read_nodes(stk_watch *watch, pid_t pid)
 {
     char name[64];
     (void)snprintf(name, sizeof name, "/proc/%d/fd", (int)pid);
-    DIR *dir = opendir(name);
-    struct dirent *entry;
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+    STK_DIR_AUTO dir = {0};
+    if (stk_dir_read(name, &dir, NULL) < 0) {
+        return; /* gone, or somebody else's; looked at again */
+    }
+    for (uint32_t k = 0; k < dir.n; k++) {
         char target[256];
-        ssize_t n = readlinkat(dirfd(dir), entry->d_name, target, sizeof target - 1);
+        ssize_t n = readlinkat(dir.fd, dir.items[k].name, target, sizeof target - 1);
         if (n < 5 || strncmp(target, "/dev/", 5) != 0) {
             continue;
         }
@@ -86,9 +88,6 @@ static void read_nodes(stk_watch *watch, pid_t pid)
             d->opened =
                 d->opened || (d->device->node != NULL && strcmp(d->device->node, target) == 0);
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
 }
 

@@ -1,6 +1,5 @@
 /* Secrets that a step let out: their known values become stars in its logs and its result, before
  * anything of these is kept. Best effort: a value that the step changed is not known. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -10,6 +9,7 @@
 #include "base/arena.h"
 #include "base/limits.h"
 #include "runner/runner.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { CHUNK = 1 << 20 };
@@ -136,18 +136,15 @@ static void mask_folder(const char *dir, const char *const *values, uint32_t n, 
 /* Those of a gang: rank-K, whatever K. */
 static void mask_ranks(const char *dir, const char *const *values, uint32_t n, stk_arena *arena)
 {
-    DIR *list = opendir(dir);
-    const struct dirent *entry;
-    while (list != NULL && (entry = readdir(list)) != NULL) {
-        if (strncmp(entry->d_name, "rank-", 5) == 0) {
-            const char *rank = stk_arena_printf(arena, "%s/%s", dir, entry->d_name);
+    STK_DIR_AUTO list = {0};
+    int rc = stk_dir_read(dir, &list, NULL);
+    for (uint32_t i = 0; rc == 0 && i < list.n; i++) {
+        if (strncmp(list.items[i].name, "rank-", 5) == 0) {
+            const char *rank = stk_arena_printf(arena, "%s/%s", dir, list.items[i].name);
             if (rank != NULL) {
                 mask_folder(rank, values, n, arena);
             }
         }
-    }
-    if (list != NULL) {
-        (void)closedir(list);
     }
 }
 

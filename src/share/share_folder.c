@@ -1,6 +1,5 @@
 /* A folder that several machines share. Everything appears by rename or link, which even NFS does
  * at once, so that nobody needs a lock. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -17,6 +16,7 @@
 
 #include "share/share_private.h"
 #include "store/store_digest.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { LEFTOVER_S = 7 * 86400 };
@@ -58,15 +58,8 @@ int stk_share_check_inside(const stk_share *share, const char *key, stk_err *err
  * any more, and what we would write into it nobody would find. */
 static int check_mounted(const stk_share *share, stk_err *err)
 {
-    DIR *dir = share->seen ? opendir(share->folder) : NULL;
-    const struct dirent *e;
-    bool is_empty = share->seen && (dir != NULL || errno == ENOENT);
-    while (is_empty && dir != NULL && (e = readdir(dir)) != NULL) {
-        is_empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
-    }
+    STK_DIR_AUTO dir = {0};
+    bool is_empty = share->seen && stk_dir_read_if(share->folder, &dir, NULL) == 0 && dir.n == 0;
     return is_empty
                ? stk_err_set(err, STK_E_ENV, "store '%s' is empty now; is it mounted?", share->url)
                : 0;
@@ -76,17 +69,15 @@ static int check_mounted(const stk_share *share, stk_err *err)
 static void sweep(stk_share *share)
 {
     STK_TEXT_AUTO tmp = stk_file_join(share->folder, ".tmp");
-    DIR *dir = tmp == NULL ? NULL : opendir(tmp);
-    struct dirent *e;
-    while (dir != NULL && (e = readdir(dir)) != NULL) {
+    STK_DIR_AUTO dir = {0};
+    int rc = tmp == NULL ? STK_E_NOMEM : stk_dir_read(tmp, &dir, NULL);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        const char *name = dir.items[i].name;
         struct stat st;
-        if (e->d_name[0] != '.' && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        if (name[0] != '.' && fstatat(dir.fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
             st.st_mtime < time(NULL) - LEFTOVER_S) {
-            (void)unlinkat(dirfd(dir), e->d_name, 0);
+            (void)unlinkat(dir.fd, name, 0);
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
 }
 
@@ -415,24 +406,19 @@ static bool matters(const listing *l, const char *stem)
     return fits && (strcmp(stem, l->after) > 0 || begins(l->after, stem));
 }
 
-static int read_names(const listing *l, DIR *dir, const char *stem, names *list)
+/* Links aren't followed: they may lead round and round. */
+static int add_names(const listing *l, const stk_dir *dir, const char *stem, names *list)
 {
-    struct dirent *e;
-    while ((errno = 0, e = readdir(dir)) != NULL) {
-        struct stat st;
-        bool is_dir = e->d_type == DT_DIR;
+    for (uint32_t i = 0; i < dir->n; i++) {
+        const char *name = dir->items[i].name;
         STK_TEXT_AUTO key = NULL;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-            (stem[0] == '\0' && is_ours(e->d_name))) {
+        if (stem[0] == '\0' && is_ours(name)) {
             continue;
         }
-        if (e->d_type == DT_UNKNOWN) { /* links aren't followed: they may lead round and round */
-            is_dir = fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-                     S_ISDIR(st.st_mode);
-        }
-        if (asprintf(&key, "%s%s%s", stem, e->d_name, is_dir ? "/" : "") < 0) {
+        bool is_dir = stk_dir_is_folder(dir, &dir->items[i]);
+        if (asprintf(&key, "%s%s%s", stem, name, is_dir ? "/" : "") < 0) {
             key = NULL;
-            return ENOMEM;
+            return stk_share_no_memory(l->share, l->err);
         }
         if (!matters(l, key)) {
             continue;
@@ -441,7 +427,7 @@ static int read_names(const listing *l, DIR *dir, const char *stem, names *list)
             size_t cap = list->cap == 0 ? 64 : list->cap * 2;
             char **more = reallocarray(list->at, cap, sizeof *more);
             if (more == NULL) {
-                return ENOMEM;
+                return stk_share_no_memory(l->share, l->err);
             }
             list->at = more;
             list->cap = cap;
@@ -449,7 +435,7 @@ static int read_names(const listing *l, DIR *dir, const char *stem, names *list)
         list->at[list->n++] = key;
         key = NULL;
     }
-    return errno;
+    return 0;
 }
 
 static int list_below(const listing *l, const char *stem, int depth);
@@ -481,19 +467,13 @@ static int list_below(const listing *l, const char *stem, int depth)
     if (path == NULL) {
         return stk_share_no_memory(l->share, l->err);
     }
-    DIR *dir = opendir(path);
-    if (dir == NULL) {
-        return errno == ENOENT || errno == ENOTDIR ? 0 : failed("list", path, l->err);
-    }
-    int sys = read_names(l, dir, stem, &list);
-    (void)closedir(dir);
-    if (sys != 0) {
-        return stk_err_sys(l->err, STK_E_SYS, sys, "can't list '%s'", path);
-    }
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read_if(path, &dir, l->err);
+    rc = rc < 0 ? rc : add_names(l, &dir, stem, &list);
+    stk_dir_done(&dir); /* or a deep tree takes a descriptor a level */
     if (list.n > 1) {
         qsort(list.at, list.n, sizeof *list.at, by_text);
     }
-    int rc = 0;
     for (size_t i = 0; rc == 0 && i < list.n; i++) {
         rc = list_one(l, list.at[i], depth);
     }

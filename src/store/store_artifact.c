@@ -1,5 +1,4 @@
 /* Artifacts: taking them in, finding them, and not believing torn ones. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,6 +11,7 @@
 #include "base/failpoint.h"
 #include "store/store_digest.h"
 #include "store/store_private.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 bool stk_store_is_digest(const char *text, size_t len)
@@ -102,18 +102,18 @@ void stk_store_stage_close(stk_store *store)
 void stk_store_stage_sweep(stk_store *store)
 {
     STK_TEXT_AUTO tmp = stk_file_join(store->path, "tmp");
-    DIR *dir = tmp == NULL ? NULL : opendir(tmp);
-    struct dirent *e;
-    while (dir != NULL && (e = readdir(dir)) != NULL) {
-        STK_TEXT_AUTO path = e->d_name[0] == '.' ? NULL : stk_file_join(tmp, e->d_name);
+    STK_DIR_AUTO dir = {0};
+    if (tmp == NULL || stk_dir_read(tmp, &dir, NULL) < 0) {
+        return; /* the next one who opens it sweeps */
+    }
+    for (uint32_t i = 0; i < dir.n; i++) {
+        const char *name = dir.items[i].name;
+        STK_TEXT_AUTO path = name[0] == '.' ? NULL : stk_file_join(tmp, name);
         STK_TEXT_AUTO lock = path == NULL ? NULL : stk_file_join(path, "lock");
         STK_FD_AUTO fd = lock == NULL ? -1 : open(lock, O_RDWR | O_CLOEXEC);
         if (lock != NULL && (fd < 0 || !stk_store_is_locked(fd))) {
             (void)stk_file_remove_tree(path, NULL); /* what can't be removed is no harm */
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
 }
 

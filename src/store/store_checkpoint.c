@@ -1,13 +1,11 @@
 /* Checkpoints: what the attempts of one task leave for the next (docs/decisions/0008). Plain
  * entries of a folder beside the attempts, no rows: who removes a run's folder removes them. */
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <fts.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "store/store.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 const char *stk_store_checkpoint_folder(stk_store *store, const char *run, const char *step,
@@ -25,63 +23,47 @@ static int64_t ns_of(const struct timespec *t)
 void stk_store_checkpoints_look(const char *folder, stk_checkpoints *ret_found)
 {
     *ret_found = (stk_checkpoints){.newest_ns = -1};
-    DIR *dir = opendir(folder);
-    struct dirent *e;
+    STK_DIR_AUTO dir = {0};
     struct stat st;
-    while (dir != NULL && (e = readdir(dir)) != NULL) {
-        if (e->d_name[0] == '.' || fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+    int rc = stk_dir_read(folder, &dir, NULL); /* what can't be looked at nobody can go on from */
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        const char *name = dir.items[i].name;
+        if (name[0] == '.' || fstatat(dir.fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
             continue;
         }
         int64_t ns = ns_of(&st.st_ctim); /* a rename counts, an old date that was copied doesn't */
         ret_found->n++;
         ret_found->newest_ns = ns > ret_found->newest_ns ? ns : ret_found->newest_ns;
     }
-    if (dir != NULL) {
-        (void)closedir(dir);
+}
+
+static int count_bytes(void *arg, const stk_dir_seen *e, stk_err *err)
+{
+    (void)err;
+    if (e->below[0] == '.') {
+        return STK_DIR_SKIP;
     }
+    *(int64_t *)arg += S_ISREG(e->st->st_mode) ? e->st->st_size : 0;
+    return 0;
 }
 
 int64_t stk_store_checkpoints_bytes(const char *folder)
 {
-    char *const paths[] = {(char *)(uintptr_t)folder, NULL};
-    FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-    FTSENT *e;
     int64_t bytes = 0;
-    if (tree == NULL) {
-        return -1;
-    }
-    while ((e = fts_read(tree)) != NULL) {
-        if (e->fts_level == 1 && e->fts_name[0] == '.') {
-            (void)fts_set(tree, e, FTS_SKIP);
-        } else if (e->fts_info == FTS_F) {
-            bytes += e->fts_statp->st_size;
-        } else if (e->fts_info == FTS_ERR || e->fts_info == FTS_DNR || e->fts_info == FTS_NS) {
-            bytes = -1;
-            break;
-        }
-    }
-    (void)fts_close(tree);
-    return bytes;
+    return stk_dir_walk(folder, count_bytes, &bytes, NULL) < 0 ? -1 : bytes;
 }
 
 int stk_store_checkpoints_clean(const char *folder, bool all, stk_err *err)
 {
-    DIR *dir = opendir(folder);
-    struct dirent *e;
-    int rc = dir == NULL && errno != ENOENT
-                 ? stk_err_sys(err, STK_E_SYS, errno, "can't read '%s'", folder)
-                 : 0;
-    while (rc == 0 && dir != NULL && (e = readdir(dir)) != NULL) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 ||
-            (!all && e->d_name[0] != '.')) {
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read_if(folder, &dir, err);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        if (!all && dir.items[i].name[0] != '.') {
             continue;
         }
-        STK_TEXT_AUTO path = stk_file_join(folder, e->d_name);
+        STK_TEXT_AUTO path = stk_file_join(folder, dir.items[i].name);
         rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "%s: out of memory", folder)
                           : stk_file_remove_tree(path, err);
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
     return rc;
 }

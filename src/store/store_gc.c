@@ -2,7 +2,6 @@
  *
  * What is referred to is found by reading: every word of 64 hexadecimal digits in the events, cache
  * entries, references, names and specs that are kept counts. That can only keep too much. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 #include "base/limits.h"
 #include "store/store_digest.h"
 #include "store/store_private.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 typedef struct item {
@@ -127,28 +127,24 @@ static int list_files(stk_store *store, catalogue *c, stk_err *err)
         struct stat st;
         (void)snprintf(name, sizeof name, "%02x", i);
         STK_TEXT_AUTO path = root == NULL ? NULL : stk_file_join(root, name);
-        DIR *dir = path == NULL ? NULL : opendir(path);
-        struct dirent *e;
-        if (path == NULL) {
-            return no_memory(store, err);
+        STK_DIR_AUTO dir = {0};
+        int rc = path == NULL ? no_memory(store, err) : stk_dir_read_if(path, &dir, err);
+        if (rc < 0) {
+            return rc;
         }
-        while (dir != NULL && (e = readdir(dir)) != NULL) {
-            (void)snprintf(digest, sizeof digest, "%s%s", name, e->d_name);
+        for (uint32_t k = 0; k < dir.n; k++) {
+            (void)snprintf(digest, sizeof digest, "%s%s", name, dir.items[k].name);
             if (!stk_store_is_digest(digest, strlen(digest))) {
                 continue;
             }
             item *it = entry(c, digest);
             if (it == NULL) {
-                (void)closedir(dir);
                 return no_memory(store, err);
             }
             it->has_file = true;
-            if (!it->has_row && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+            if (!it->has_row && fstatat(dir.fd, dir.items[k].name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
                 it->size = S_ISDIR(st.st_mode) ? 0 : st.st_size;
             }
-        }
-        if (dir != NULL) {
-            (void)closedir(dir);
         }
     }
     return 0;
@@ -346,24 +342,20 @@ static int set_aside(stk_store *store, const char *path, stk_err *err)
 static int remove_run_folders(stk_store *store, stk_err *err)
 {
     STK_TEXT_AUTO root = stk_file_join(store->path, "runs");
-    DIR *dir = root == NULL ? NULL : opendir(root);
-    struct dirent *e;
-    int rc =
-        dir == NULL ? stk_err_sys(err, STK_E_SYS, errno, "can't read '%s/runs'", store->path) : 0;
-    while (rc == 0 && (e = readdir(dir)) != NULL) {
+    STK_DIR_AUTO dir = {0};
+    int rc = root == NULL ? no_memory(store, err) : stk_dir_read(root, &dir, err);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        const char *run = dir.items[i].name;
         int64_t row;
-        if (!stk_store_is_run_id(e->d_name) || stk_store_run_is_live(store, e->d_name)) {
+        if (!stk_store_is_run_id(run) || stk_store_run_is_live(store, run)) {
             continue;
         }
-        rc = stk_store_run_row(store, e->d_name, &row, err);
+        rc = stk_store_run_row(store, run, &row, err);
         if (rc == STK_E_NOT_FOUND) {
-            STK_TEXT_AUTO path = stk_file_join(root, e->d_name);
+            STK_TEXT_AUTO path = stk_file_join(root, run);
             rc = path == NULL ? no_memory(store, err) : set_aside(store, path, err);
             STK_FAILPOINT("store.gc.mid");
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
     return rc;
 }

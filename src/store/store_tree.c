@@ -1,5 +1,4 @@
 /* Walking and copying a file or folder that a task has left. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -12,6 +11,7 @@
 
 #include "base/failpoint.h"
 #include "store/store_digest.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 void stk_tree_done(stk_tree *tree)
@@ -129,36 +129,25 @@ static int see_folder(stk_tree *tree, int at, const char *name, const char *path
 /* Takes its own duplicate of fd. Depth is bounded, so recursion and descriptors are. */
 static int walk(stk_tree *tree, int fd, const char *prefix, int depth, bool lock_down, stk_err *err)
 {
-    int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    DIR *dir = dup_fd < 0 ? NULL : fdopendir(dup_fd);
-    if (dir == NULL) {
-        int rc = failed(tree, prefix, "read", err);
-        stk_file_close(&dup_fd);
-        return rc;
+    STK_DIR_AUTO dir = {0};
+    if (stk_dir_read_fd(fd, prefix, &dir, NULL) < 0) {
+        return failed(tree, prefix, "read", err);
     }
     int rc = 0;
-    struct dirent *e;
-    while (rc == 0 && (errno = 0, e = readdir(dir)) != NULL) {
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        const char *name = dir.items[i].name;
         struct stat st;
-        STK_TEXT_AUTO path = NULL;
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) {
-            continue;
-        }
-        path = prefix[0] ? stk_file_join(prefix, e->d_name) : strdup(e->d_name);
+        STK_TEXT_AUTO path = prefix[0] ? stk_file_join(prefix, name) : strdup(name);
         if (path == NULL) {
             rc = no_memory(tree, err);
-        } else if (fstatat(fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+        } else if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
             rc = failed(tree, path, "read", err);
         } else if (S_ISDIR(st.st_mode)) {
-            rc = see_folder(tree, fd, e->d_name, path, &st, depth, lock_down, err);
+            rc = see_folder(tree, fd, name, path, &st, depth, lock_down, err);
         } else {
-            rc = see_file(tree, fd, e->d_name, path, &st, lock_down, err);
+            rc = see_file(tree, fd, name, path, &st, lock_down, err);
         }
     }
-    if (rc == 0 && errno != 0) {
-        rc = failed(tree, prefix, "read", err);
-    }
-    (void)closedir(dir);
     return rc;
 }
 

@@ -1,5 +1,4 @@
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -10,6 +9,7 @@
 #include <unistd.h>
 
 #include "sys/cgroup_private.h"
+#include "sys/dir.h"
 
 enum { TASK_WAIT_MS = 20, END_WAIT_MS = 2000, MAX_DEPTH = 16 };
 
@@ -144,12 +144,13 @@ static void remove_dir(const char *dir, int wait_ms)
 /* What is below `dir` first: with a folder goes only what is empty. */
 static void end_below(const char *dir, bool remove, int depth)
 {
-    DIR *folder = depth < MAX_DEPTH ? opendir(dir) : NULL;
-    struct dirent *entry;
-    while (folder != NULL && (entry = readdir(folder)) != NULL) {
-        if (entry->d_type == DT_DIR && entry->d_name[0] != '.') {
+    STK_DIR_AUTO folder = {0};
+    int rc = depth < MAX_DEPTH ? stk_dir_read(dir, &folder, NULL) : STK_E_LIMIT;
+    for (uint32_t i = 0; rc == 0 && i < folder.n; i++) {
+        if (stk_dir_is_folder(&folder, &folder.items[i])) {
             char path[PATH_MAX];
-            if (snprintf(path, sizeof path, "%s/%s", dir, entry->d_name) < (int)sizeof path) {
+            if (snprintf(path, sizeof path, "%s/%s", dir, folder.items[i].name) <
+                (int)sizeof path) {
                 end_below(path, remove, depth + 1);
                 end_dir(path);
                 if (remove) {
@@ -157,9 +158,6 @@ static void end_below(const char *dir, bool remove, int depth)
                 }
             }
         }
-    }
-    if (folder != NULL) {
-        (void)closedir(folder);
     }
 }
 

@@ -1,6 +1,5 @@
 #include "sys/file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -11,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "sys/dir.h"
 
 void stk_file_close(int *fd)
 {
@@ -318,23 +318,14 @@ static void remove_children(remover *r, int fd, int depth)
     if (fstat(fd, &st) == 0 && (st.st_mode & 0700) != 0700) {
         (void)fchmod(fd, 0700); /* artifacts are read-only folders */
     }
-    int dup_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    DIR *dir = dup_fd < 0 ? NULL : fdopendir(dup_fd);
-    if (dir == NULL) {
+    STK_DIR_AUTO dir = {0};
+    if (stk_dir_read_fd(fd, ".", &dir, NULL) < 0) {
         remover_failed(r, ".");
-        if (dup_fd >= 0) {
-            (void)close(dup_fd);
-        }
         return;
     }
-    rewinddir(dir); /* the duplicate shares the position of an earlier pass */
-    struct dirent *e;
-    while ((e = readdir(dir)) != NULL) {
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) {
-            remove_entry(r, fd, e->d_name, depth);
-        }
+    for (uint32_t i = 0; i < dir.n; i++) {
+        remove_entry(r, fd, dir.items[i].name, depth);
     }
-    (void)closedir(dir);
 }
 
 int stk_file_remove_tree(const char *path, stk_err *err)

@@ -1,7 +1,6 @@
 /* Copying a tree of files. */
 #include <errno.h>
 #include <fcntl.h>
-#include <fts.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "sys/dir.h"
 #include "sys/file.h"
 
 enum { COPY_BYTES = 1 << 20 };
@@ -29,27 +29,31 @@ static int copy_file(const char *from, const char *to, mode_t mode, stk_err *err
     return n < 0 ? stk_err_sys(err, STK_E_SYS, errno, "copying %s to %s", from, to) : 0;
 }
 
+static int make_folder(const char *path, stk_err *err)
+{
+    return mkdir(path, 0755) == 0 ? 0 : stk_err_sys(err, STK_E_SYS, errno, "making %s", path);
+}
+
+static int copy_one(void *arg, const stk_dir_seen *e, stk_err *err)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/%s", (const char *)arg, e->below);
+    if (S_ISDIR(e->st->st_mode)) {
+        return strcmp(e->name, "__pycache__") == 0 ? STK_DIR_SKIP : make_folder(path, err);
+    }
+    return S_ISREG(e->st->st_mode) ? copy_file(e->path, path, e->st->st_mode | 0200, err) : 0;
+}
+
 int stk_file_copy_tree(const char *from, const char *to, stk_err *err)
 {
-    char *const paths[] = {(char *)(uintptr_t)from, NULL};
-    FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
-    size_t n = strlen(from);
-    int rc = tree == NULL ? stk_err_sys(err, STK_E_SYS, errno, "reading %s", from) : 0;
-    for (FTSENT *e; rc == 0 && (errno = 0, e = fts_read(tree)) != NULL;) {
-        char path[PATH_MAX];
-        (void)snprintf(path, sizeof path, "%s%s", to, e->fts_path + n);
-        if (e->fts_info == FTS_D && strcmp(e->fts_name, "__pycache__") == 0) {
-            (void)fts_set(tree, e, FTS_SKIP);
-        } else if (e->fts_info == FTS_D) {
-            rc = mkdir(path, 0755) == 0 ? 0 : stk_err_sys(err, STK_E_SYS, errno, "making %s", path);
-        } else if (e->fts_info == FTS_F) {
-            rc = copy_file(e->fts_path, path, e->fts_statp->st_mode | 0200, err);
-        } else if (e->fts_info == FTS_ERR || e->fts_info == FTS_DNR || e->fts_info == FTS_NS) {
-            rc = stk_err_sys(err, STK_E_SYS, e->fts_errno, "reading %s", e->fts_path);
-        }
+    struct stat st;
+    if (lstat(from, &st) < 0) {
+        return stk_err_sys(err, errno == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, errno, "reading %s",
+                           from);
     }
-    if (tree != NULL) {
-        (void)fts_close(tree);
+    if (S_ISREG(st.st_mode)) {
+        return copy_file(from, to, st.st_mode | 0200, err);
     }
-    return rc;
+    int rc = make_folder(to, err);
+    return rc < 0 ? rc : stk_dir_walk(from, copy_one, (void *)(uintptr_t)to, err);
 }

@@ -1,6 +1,5 @@
 #include "sys/guard.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -18,6 +17,7 @@
 
 #include "base/limits.h"
 #include "sys/cgroup.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 #include "sys/proc.h"
 
@@ -64,16 +64,13 @@ static void keep_only(int pipe, int table, int name)
         return;
     }
 #endif
-    DIR *dir = opendir("/proc/self/fd");
-    struct dirent *entry;
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        int fd = atoi(entry->d_name);
-        if (fd > NAME_FD && fd != dirfd(dir)) {
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read("/proc/self/fd", &dir, NULL);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        int fd = atoi(dir.items[i].name);
+        if (fd > NAME_FD && fd != dir.fd) {
             (void)close(fd);
         }
-    }
-    if (dir != NULL) {
-        (void)closedir(dir);
     }
 }
 

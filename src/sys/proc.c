@@ -1,7 +1,6 @@
 #include "sys/proc.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "sys/cgroup.h"
+#include "sys/dir.h"
 #include "sys/proc_private.h"
 
 enum { MAX_CPUS = 8192, MAX_PROCESSES = 4 << 20 };
@@ -352,18 +352,14 @@ static int add_children(pid_t pid, int64_t n_threads, stk_proc_members *list)
     }
     char path[64];
     (void)snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
-    DIR *dir = opendir(path);
-    if (dir == NULL) {
+    STK_DIR_AUTO dir = {0};
+    if (stk_dir_read(path, &dir, NULL) < 0) {
         return -1;
     }
     int rc = 0;
-    struct dirent *entry;
-    while (rc != STK_E_NOMEM && (entry = readdir(dir)) != NULL) {
-        if (isdigit((unsigned char)entry->d_name[0])) {
-            rc = add_children_of(pid, (pid_t)atoi(entry->d_name), list);
-        }
+    for (uint32_t i = 0; rc != STK_E_NOMEM && i < dir.n; i++) {
+        rc = add_children_of(pid, (pid_t)atoi(dir.items[i].name), list);
     }
-    (void)closedir(dir);
     return rc == STK_E_NOMEM ? rc : 0;
 }
 
@@ -390,14 +386,10 @@ static int by_pid(const void *a, const void *b)
 
 static int table_read(table *t)
 {
-    DIR *dir = opendir("/proc");
-    if (dir == NULL) {
-        return STK_E_SYS;
-    }
-    struct dirent *entry;
-    int rc = 0;
-    while (rc == 0 && (entry = readdir(dir)) != NULL) {
-        if (!isdigit((unsigned char)entry->d_name[0])) {
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read("/proc", &dir, NULL);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        if (!isdigit((unsigned char)dir.items[i].name[0])) {
             continue;
         }
         if (t->n == t->cap) {
@@ -410,11 +402,10 @@ static int table_read(table *t)
             t->all = grown;
             t->cap = cap;
         }
-        if (read_process((pid_t)atoi(entry->d_name), &t->all[t->n])) {
+        if (read_process((pid_t)atoi(dir.items[i].name), &t->all[t->n])) {
             t->n++;
         }
     }
-    (void)closedir(dir);
     t->ours = rc == 0 ? calloc(t->n + 1u, sizeof *t->ours) : NULL;
     if (t->ours == NULL) {
         return rc < 0 ? rc : STK_E_NOMEM;
@@ -538,16 +529,15 @@ int stk_proc_kill_session(pid_t sid, const char *marker, int timeout_ms)
     return stk_proc_kill_sessions(&sid, 1, marker, timeout_ms);
 }
 
-static bool has_open(DIR *fds, const char *path)
+static bool has_open(const stk_dir *fds, const char *path)
 {
     size_t len = strlen(path);
-    struct dirent *fd;
-    while ((fd = readdir(fds)) != NULL) {
+    for (uint32_t i = 0; i < fds->n; i++) {
         char target[PATH_MAX];
         struct stat link; /* its mode says how the file was opened */
-        ssize_t n = readlinkat(dirfd(fds), fd->d_name, target, sizeof target);
+        ssize_t n = readlinkat(fds->fd, fds->items[i].name, target, sizeof target);
         if (n > 0 && len == (size_t)n && memcmp(path, target, len) == 0 &&
-            fstatat(dirfd(fds), fd->d_name, &link, AT_SYMLINK_NOFOLLOW) == 0 &&
+            fstatat(fds->fd, fds->items[i].name, &link, AT_SYMLINK_NOFOLLOW) == 0 &&
             (link.st_mode & S_IWUSR) != 0) {
             return true;
         }
@@ -557,23 +547,18 @@ static bool has_open(DIR *fds, const char *path)
 
 uint32_t stk_proc_writers(const char *path, pid_t *ret_pids, uint32_t n_max)
 {
-    DIR *all = opendir("/proc");
+    STK_DIR_AUTO all = {0};
     uint32_t n = 0;
-    struct dirent *entry;
-    while (all != NULL && n < n_max && (entry = readdir(all)) != NULL) {
-        pid_t pid = (pid_t)atoi(entry->d_name);
+    int rc = stk_dir_read("/proc", &all, NULL);
+    for (uint32_t i = 0; rc == 0 && n < n_max && i < all.n; i++) {
+        pid_t pid = (pid_t)atoi(all.items[i].name);
         char name[64];
+        STK_DIR_AUTO fds = {0};
         (void)snprintf(name, sizeof name, "/proc/%d/fd", (int)pid);
-        DIR *fds = pid > 1 && pid != getpid() ? opendir(name) : NULL;
-        if (fds != NULL) {
-            if (has_open(fds, path)) {
-                ret_pids[n++] = pid;
-            }
-            (void)closedir(fds);
+        if (pid > 1 && pid != getpid() && stk_dir_read(name, &fds, NULL) == 0 &&
+            has_open(&fds, path)) {
+            ret_pids[n++] = pid;
         }
-    }
-    if (all != NULL) {
-        (void)closedir(all);
     }
     return n;
 }

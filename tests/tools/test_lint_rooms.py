@@ -42,6 +42,8 @@ def test_the_tree_is_clean() -> None:
         ("store/store.c", '#include "../base/err.h"\n', "is relative"),
         ("attic/attic.c", "int x;\n", "src/attic is no room"),
         ("base/long.c", "\n" * 801, "src/base/long.c:801: 801 lines"),
+        ("store/a.c", "while ((e = readdir(dir)) != NULL) {\n", "use sys/dir.h"),
+        ("agent/a.c", "    DIR *dir = opendir(path);\n", "opendir takes a failure for the end"),
     ],
 )
 def test_a_break_is_found(tmp_path: Path, name: str, text: str, sentence: str) -> None:
@@ -55,6 +57,7 @@ def test_a_break_is_found(tmp_path: Path, name: str, text: str, sentence: str) -
         ("cli/cli.c", '#include "exec/exec.h"\n#include <stdio.h>\n'),
         ("plan/plan.c", '#include "spec/spec.h"\n// #include "sys/file.h"\n'),
         ("base/just.c", "\n" * 800),
+        ("sys/dir.c", "    DIR *dir = opendir(path);\n"),
         ("sched/sched_test.c", '#include "sys/file.h"\n'),  # a test may look anywhere
     ],
 )

@@ -1,0 +1,191 @@
+#include "sys/dir.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/failpoint.h"
+
+/* Of what the kernel makes up, tests fail nothing: it is looked at all the time. */
+static bool is_kernels(const char *name)
+{
+    return strncmp(name, "/proc", 5) == 0 || strncmp(name, "/sys", 4) == 0;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const stk_dir_entry *)a)->name, ((const stk_dir_entry *)b)->name);
+}
+
+static bool add(stk_dir *dir, const struct dirent *e, uint32_t *cap)
+{
+    stk_dir_entry *items = (stk_dir_entry *)(uintptr_t)dir->items;
+    if (dir->n == *cap) {
+        *cap = *cap == 0 ? 32 : *cap * 2;
+        items = reallocarray(items, *cap, sizeof *items);
+        if (items == NULL) {
+            return false;
+        }
+        dir->items = items;
+    }
+    char *name = strdup(e->d_name);
+    if (name != NULL) {
+        items[dir->n++] = (stk_dir_entry){.name = name, .type = e->d_type};
+    }
+    return name != NULL;
+}
+
+/* All entries; 0 or an errno. */
+static int read_all(stk_dir *dir, const char *name)
+{
+    uint32_t cap = 0;
+    const struct dirent *e;
+    while ((errno = 0, e = readdir(dir->stream)) != NULL) {
+        bool is_self =
+            e->d_name[0] == '.' && (e->d_name[1] == '\0' || strcmp(e->d_name, "..") == 0);
+        if (!is_self && !add(dir, e, &cap)) {
+            return ENOMEM;
+        }
+    }
+    int sys = errno;
+    return sys != 0 || is_kernels(name) ? sys : STK_FAILPOINT_ERR("sys.dir.read");
+}
+
+static int take(DIR *stream, int sys, const char *name, stk_dir *ret, stk_err *err)
+{
+    *ret = (stk_dir){.stream = stream, .fd = stream == NULL ? -1 : dirfd(stream)};
+    sys = stream == NULL ? sys : read_all(ret, name);
+    if (sys != 0) {
+        stk_dir_done(ret);
+        int code = sys == ENOENT || sys == ENOTDIR ? STK_E_NOT_FOUND : STK_E_SYS;
+        code = stk_err_sys(err, code, sys, "can't read folder '%s'", name);
+        errno = sys;
+        return code;
+    }
+    if (ret->n > 1) {
+        qsort((void *)(uintptr_t)ret->items, ret->n, sizeof *ret->items, by_name);
+    }
+    return 0;
+}
+
+int stk_dir_read(const char *path, stk_dir *ret, stk_err *err)
+{
+    int sys = is_kernels(path) ? 0 : STK_FAILPOINT_ERR("sys.dir.open");
+    DIR *stream = sys != 0 ? NULL : opendir(path);
+    return take(stream, sys != 0 ? sys : errno, path, ret, err);
+}
+
+int stk_dir_read_if(const char *path, stk_dir *ret, stk_err *err)
+{
+    int rc = stk_dir_read(path, ret, err);
+    return rc == STK_E_NOT_FOUND ? 0 : rc;
+}
+
+int stk_dir_read_fd(int fd, const char *name, stk_dir *ret, stk_err *err)
+{
+    int sys = STK_FAILPOINT_ERR("sys.dir.open");
+    int own = sys != 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    DIR *stream = own < 0 ? NULL : fdopendir(own);
+    sys = sys != 0 ? sys : errno;
+    if (stream == NULL && own >= 0) {
+        (void)close(own);
+    }
+    if (stream != NULL) {
+        rewinddir(stream); /* the duplicate shares the position of an earlier pass */
+    }
+    return take(stream, sys, name, ret, err);
+}
+
+bool stk_dir_is_folder(const stk_dir *dir, const stk_dir_entry *entry)
+{
+    struct stat st;
+    return entry->type == DT_DIR ||
+           (entry->type == DT_UNKNOWN &&
+            fstatat(dir->fd, entry->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode));
+}
+
+/* --- all that is below one --- */
+
+enum { DEPTH = 256 };
+
+typedef struct walker {
+    stk_dir_visit *visit;
+    void *arg;
+    stk_err *err;
+    size_t n_root;
+    char path[PATH_MAX];
+} walker;
+
+static int walk(walker *w, int fd, size_t len, int depth);
+
+static int walk_one(walker *w, const stk_dir *dir, const char *name, size_t len, int depth)
+{
+    struct stat st;
+    size_t n = strlen(name);
+    if (len + n + 2 > sizeof w->path || depth >= DEPTH) {
+        return stk_err_set(w->err, STK_E_LIMIT, "'%s' lies too deep in folders", w->path);
+    }
+    if (fstatat(dir->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+        return errno == ENOENT
+                   ? 0
+                   : stk_err_sys(w->err, STK_E_SYS, errno, "reading '%s/%s'", w->path, name);
+    }
+    w->path[len] = '/';
+    memcpy(w->path + len + 1, name, n + 1);
+    stk_dir_seen seen = {
+        .path = w->path, .below = w->path + w->n_root + 1, .name = w->path + len + 1, .st = &st};
+    int rc = w->visit(w->arg, &seen, w->err);
+    if (rc == 0 && S_ISDIR(st.st_mode)) {
+        int fd = openat(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0) {
+            rc = walk(w, fd, len + 1 + n, depth + 1);
+            (void)close(fd);
+        } else if (errno != ENOENT) {
+            rc = stk_err_sys(w->err, STK_E_SYS, errno, "can't read folder '%s'", w->path);
+        }
+    }
+    w->path[len] = '\0';
+    return rc < 0 ? rc : 0;
+}
+
+static int walk(walker *w, int fd, size_t len, int depth)
+{
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read_fd(fd, w->path, &dir, w->err);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        rc = walk_one(w, &dir, dir.items[i].name, len, depth);
+    }
+    return rc;
+}
+
+int stk_dir_walk(const char *root, stk_dir_visit *visit, void *arg, stk_err *err)
+{
+    walker w = {.visit = visit, .arg = arg, .err = err, .n_root = strlen(root)};
+    if (w.n_root >= sizeof w.path) {
+        return stk_err_set(err, STK_E_LIMIT, "'%.60s…' is too long a path", root);
+    }
+    memcpy(w.path, root, w.n_root + 1);
+    int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int rc = fd < 0 ? stk_err_sys(err, errno == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, errno,
+                                  "can't read folder '%s'", root)
+                    : walk(&w, fd, w.n_root, 0);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return rc;
+}
+
+void stk_dir_done(stk_dir *dir)
+{
+    for (uint32_t i = 0; i < dir->n; i++) {
+        free((void *)(uintptr_t)dir->items[i].name);
+    }
+    free((void *)(uintptr_t)dir->items);
+    if (dir->stream != NULL) {
+        (void)closedir(dir->stream);
+    }
+    *dir = (stk_dir){0};
+}
