@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/limits.h"
 #include "cli/cli_containers.h"
+#include "cli/cli_early.h"
 #include "cli/cli_echo.h"
 #include "cli/cli_elsewhere.h"
 #include "cli/cli_run.h"
@@ -51,6 +52,7 @@ typedef struct engine {
     stk_progress *progress;
     stk_cli_echo *echo; /* or NULL */
     stk_exec *exec;
+    stk_cli_early early;
     stk_err trouble; /* of a callback */
 } engine;
 
@@ -141,6 +143,21 @@ static bool usage(void *arg, uint32_t task, int64_t *ret_memory_bytes, double *r
 }
 
 /* --- opening --- */
+
+/* Nothing runs yet, so nothing is lost. */
+static void tell_early(void *arg, int number)
+{
+    const engine *e = arg;
+    const char *word = number == SIGINT ? "cancelled" : "interrupted";
+    char text[256];
+    (void)snprintf(text, sizeof text, "%s before the first task%s%s", word,
+                   e->options->resume != NULL ? "; 'stoker resume' goes on: " : "",
+                   e->options->resume != NULL ? e->options->resume : "");
+    if (e->options->front_fd < 0) {
+        dprintf(STDERR_FILENO, "stoker: %s\n", text);
+    }
+    tell_end(e, word, text);
+}
 
 /* The signals we answer, before any thread or child exists. Ctrl-C reaches the whole foreground
  * group: we decide for all. What whoever started us ignores (nohup, a shell's background) stays so:
@@ -500,6 +517,7 @@ static int open_all(engine *e, stk_err *err)
                               .on_tick = on_tick,
                               .check = is_ours,
                               .arg = e};
+    stk_cli_early_end(&e->early);
     tell_begin(e);
     e->backend = NULL; /* exec's from here on */
     return stk_exec_open(&config, &e->exec, err);
@@ -612,7 +630,9 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *
         (void)fcntl(options->server_fd, F_SETFD, FD_CLOEXEC);
     }
     e.signal_fd = block_signals();
+    stk_cli_early_begin(&e.early, e.signal_fd, tell_early, &e);
     int rc = open_all(&e, &err);
+    stk_cli_early_end(&e.early);
     if (rc == 0 && !options->quiet && stk_accel_is_simulated(e.accel)) {
         fprintf(stderr, "stoker: %s: steps are told of them, and nothing uses a real one\n",
                 stk_accel_describe(e.accel, e.arena));

@@ -28,8 +28,12 @@ typedef struct stk_engine {
     bool has_nvidia;    /* Docker with NVIDIA's runtime or hook: device requests work */
     const char *root;   /* where it keeps images, or NULL */
     const char *arch;   /* "amd64" */
-    int64_t idle_ms;    /* calls end when it is silent for so long; 0: never */
+    int64_t idle_ms;    /* calls end when it is silent for so long; 0: see below */
+    int cancel_fd;      /* readable: calls end (STK_E_CANCELLED); 0: none */
 } stk_engine;
+
+/* No call waits for ever. An engine that is silent for 30 s is asked whether it lives; it has 10 s
+ * to say so, and then the call goes on: for 30 minutes, a stream as long as it takes. */
 
 /* Finds it as its own clients do: `socket` (a path or unix://…; NULL: none named), DOCKER_HOST,
  * CONTAINER_HOST, the current docker context, $XDG_RUNTIME_DIR/{docker,podman/podman}.sock,

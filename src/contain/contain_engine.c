@@ -10,11 +10,13 @@
 #include "base/digest.h"
 #include "contain/contain_private.h"
 #include "net/http.h"
+#include "sys/clock.h"
 #include "sys/file.h"
 
 /* The newest API version that this file was written against; an older engine is asked with its own,
  * a newer one understands this. */
-enum { API_MINOR = 47, CONNECT_MS = 5000, CONFIG_MAX = 4 << 20, ANSWER_MAX = 64 << 20 };
+enum { API_MINOR = 47, CONFIG_MAX = 4 << 20, ANSWER_MAX = 64 << 20 };
+enum { CONNECT_MS = 5000, PING_MS = 10000, SILENT_MS = 30000, CALL_MS = 30 * 60 * 1000 };
 
 const stk_json_limits stk_engine_limits = {.bytes = ANSWER_MAX, .nodes = 2000000, .depth = 60};
 
@@ -56,6 +58,59 @@ static int refused(const stk_engine *e, int status, const stk_buf *body, stk_err
     return code;
 }
 
+/* A call that takes long, while the engine is silent. */
+typedef struct patience {
+    const stk_engine *engine;
+    int64_t until_ms; /* INT64_MAX: as long as it takes */
+    bool is_deaf;
+} patience;
+
+static int ask_ping(const char *path, int cancel_fd, stk_http_response *r, stk_err *err)
+{
+    const stk_http_request request = {.method = "GET",
+                                      .url = "http://d/_ping",
+                                      .unix_socket = path,
+                                      .connect_ms = CONNECT_MS,
+                                      .idle_ms = PING_MS,
+                                      .cancel_fd = cancel_fd};
+    return stk_http_send(&request, r, err);
+}
+
+static bool still_lives(void *arg)
+{
+    patience *p = arg;
+    stk_http_response r = {.body = STK_BUF_INIT(4096)};
+    if (stk_clock_mono_ms(&stk_clock_real) >= p->until_ms) {
+        return false;
+    }
+    p->is_deaf = ask_ping(p->engine->socket, p->engine->cancel_fd, &r, NULL) < 0;
+    stk_http_done(&r);
+    return !p->is_deaf;
+}
+
+/* What a call's limits are, and what is said where they ended it. */
+static void be_patient(patience *p, stk_http_request *request)
+{
+    const stk_engine *e = p->engine;
+    request->connect_ms = CONNECT_MS;
+    request->cancel_fd = e->cancel_fd;
+    request->idle_ms = e->idle_ms > 0 ? e->idle_ms : SILENT_MS;
+    request->on_idle = e->idle_ms > 0 ? NULL : still_lives;
+    request->idle_arg = p;
+}
+
+static int explain(const patience *p, int rc, stk_err *err)
+{
+    if (rc < 0 && p->is_deaf) {
+        stk_err_set(err, STK_E_ENV, "%s doesn't answer any more at %s: it is silent for %d s",
+                    p->engine->name != NULL ? p->engine->name : "the container engine",
+                    p->engine->socket, (SILENT_MS + PING_MS) / 1000);
+        stk_err_hint(err, "start it anew (systemctl restart docker, systemctl --user restart "
+                          "podman.socket)");
+    }
+    return rc;
+}
+
 int stk_engine_call(const stk_engine *engine, const char *method, const char *path,
                     const char *json, int *ret_status, stk_buf *ret_body, stk_err *err)
 {
@@ -70,11 +125,11 @@ int stk_engine_call(const stk_engine *engine, const char *method, const char *pa
                                 .unix_socket = engine->socket,
                                 .headers = json == NULL ? NULL : headers,
                                 .body = json,
-                                .body_len = json == NULL ? 0 : strlen(json),
-                                .connect_ms = CONNECT_MS,
-                                .idle_ms = engine->idle_ms};
+                                .body_len = json == NULL ? 0 : strlen(json)};
+    patience p = {.engine = engine, .until_ms = stk_clock_mono_ms(&stk_clock_real) + CALL_MS};
+    be_patient(&p, &request);
     stk_http_response r = {.body = STK_BUF_INIT(ANSWER_MAX)};
-    int rc = stk_http_send(&request, &r, err);
+    int rc = explain(&p, stk_http_send(&request, &r, err), err);
     if (rc == 0 && r.status >= 400) {
         rc = refused(engine, r.status, &r.body, err);
     }
@@ -185,11 +240,11 @@ int stk_engine_stream(const stk_engine *engine, const char *method, const char *
                                 .unix_socket = engine->socket,
                                 .headers = headers,
                                 .body_fd = body_fd,
-                                .connect_ms = CONNECT_MS,
-                                .idle_ms = engine->idle_ms,
                                 .on_body = on_bytes,
                                 .arg = &s};
-    int rc = stk_http_send(&request, &r, err);
+    patience p = {.engine = engine, .until_ms = INT64_MAX};
+    be_patient(&p, &request);
+    int rc = explain(&p, stk_http_send(&request, &r, err), err);
     if (rc == 0 && r.status >= 400) {
         rc = refused(engine, r.status, &s.part, err);
     } else if (s.full) {
@@ -205,6 +260,8 @@ int stk_engine_stream(const stk_engine *engine, const char *method, const char *
 
 typedef struct search {
     stk_arena *arena;
+    int cancel_fd;
+    bool is_cancelled;
     stk_buf tried; /* "path (why not)", for the message */
     stk_err *err;
 } search;
@@ -218,17 +275,17 @@ static const char *path_of(const char *address)
     return address[0] == '/' ? address : NULL;
 }
 
-static int ping(const char *path, const char *source, stk_arena *arena, stk_engine *ret,
+static int ping(const search *s, const char *path, const char *source, stk_engine *ret,
                 stk_err *err)
 {
+    stk_arena *arena = s->arena;
     char value[128];
     int minor = 0;
     struct stat st;
     stk_http_response r = {.body = STK_BUF_INIT(4096)};
-    stk_http_request request = {
-        .method = "GET", .url = "http://d/_ping", .unix_socket = path, .connect_ms = CONNECT_MS};
-    stk_engine e = {.socket = stk_arena_dup(arena, path), .source = source};
-    int rc = stk_http_send(&request, &r, err);
+    stk_engine e = {
+        .socket = stk_arena_dup(arena, path), .source = source, .cancel_fd = s->cancel_fd};
+    int rc = ask_ping(path, s->cancel_fd, &r, err);
     if (rc == 0 && r.status != 200) {
         rc = stk_err_set(err, STK_E_ENV, "it answers %d to /_ping", r.status);
     } else if (rc == 0 && (!stk_http_header(&r, "Api-Version", value, sizeof value) ||
@@ -267,7 +324,8 @@ static bool try_one(search *s, const char *address, const char *source, stk_engi
                        address, source);
         return false;
     }
-    int rc = ping(path, source, s->arena, ret, &why);
+    int rc = s->is_cancelled ? STK_E_CANCELLED : ping(s, path, source, ret, &why);
+    s->is_cancelled = rc == STK_E_CANCELLED;
     if (rc < 0) {
         const char *words = access(path, F_OK) != 0          ? "isn't there"
                             : access(path, R_OK | W_OK) != 0 ? strerror(errno)
@@ -366,12 +424,17 @@ static bool look(search *s, const char *socket, stk_engine *ret)
                            : try_usual(s, ret);
 }
 
-int stk_engine_open(const char *socket, stk_arena *arena, stk_engine *ret, stk_err *err)
+int stk_engine_open(const char *socket, int cancel_fd, stk_arena *arena, stk_engine *ret,
+                    stk_err *err)
 {
     stk_err mine = {0};
-    search s = {.arena = arena, .tried = STK_BUF_INIT(64 << 10), .err = &mine};
+    search s = {
+        .arena = arena, .cancel_fd = cancel_fd, .tried = STK_BUF_INIT(64 << 10), .err = &mine};
+    bool found = look(&s, socket, ret);
     int rc = 0;
-    if (!look(&s, socket, ret)) {
+    if (!found && s.is_cancelled) {
+        rc = stk_err_set(err, STK_E_CANCELLED, "the search for a container engine: cancelled");
+    } else if (!found) {
         rc = stk_err_set(err, STK_E_NOT_FOUND, "no container engine answers: %s",
                          s.tried.data == NULL ? "" : s.tried.data);
         stk_err_hint(err, "%s",
@@ -444,6 +507,6 @@ int stk_engine_ask(stk_engine *engine, stk_arena *arena, stk_err *err)
 
 int stk_engine_find(const char *socket, stk_arena *arena, stk_engine *ret, stk_err *err)
 {
-    int rc = stk_engine_open(socket, arena, ret, err);
+    int rc = stk_engine_open(socket, 0, arena, ret, err);
     return rc < 0 ? rc : stk_engine_ask(ret, arena, err);
 }

@@ -18,7 +18,8 @@ enum { CONTAIN_MAX_FDS = 250 }; /* the kernel passes 253 at once */
 
 extern const stk_json_limits stk_engine_limits;
 /* Finds it without asking what it can: one short call instead of two, of which one is slow. */
-int stk_engine_open(const char *socket, stk_arena *arena, stk_engine *ret, stk_err *err);
+int stk_engine_open(const char *socket, int cancel_fd, stk_arena *arena, stk_engine *ret,
+                    stk_err *err);
 int stk_engine_ask(stk_engine *engine, stk_arena *arena, stk_err *err);
 /* The answer's JSON, in `arena`. */
 int stk_engine_get(const stk_engine *engine, const char *path, stk_arena *arena, stk_json *ret,

@@ -21,6 +21,7 @@
 #include "sys/file.h"
 
 enum { TICK_MS = 500, REACH_MS = 30000, LINE_MAX_BYTES = 512, LOGS_MAX = 400 };
+enum { LEAVE_MS = 2000 /* for an engine that we are about to leave */ };
 
 typedef struct task {
     contain_spec spec;
@@ -32,19 +33,26 @@ typedef struct task {
     int fds[CONTAIN_MAX_FDS];
     uint32_t n_fds;
     int signals, conn;
+    int ends;          /* readable: we are told to end; never read */
     pid_t pid;         /* of the runner, on this host */
     char cgroup[4096]; /* "" unknown */
     char line[LINE_MAX_BYTES];
     size_t n_line;
     bool ended, closed, knows_oom;
+    sigset_t ending;        /* signals by which we are told to end */
+    int told;               /* the first of them before there was a program … */
+    int64_t told_ms;        /* … and when; -1 none */
     unsigned char early[8]; /* signals that came before there was a program */
     uint32_t n_early;
     int64_t begin_ms, create_ms, started_ms, runner_ms;
     stk_contain_end *end;
-    /* The call that starts it, in a thread: the program runs before the engine has answered. */
+    /* What makes it and starts it, a thread: signals are heard meanwhile, and the program runs
+     * before the engine has answered. The lock is for `engine`, `id` and what follows. */
     pthread_t thread;
-    bool has_thread;
+    pthread_mutex_t lock;
+    bool asked; /* there is an engine, which may have made it */
     int started_fd;
+    int stop_fd; /* readable: it is to give up */
     int start_rc;
     stk_err start_err;
 } task;
@@ -133,18 +141,17 @@ static void write_state(const task *t, bool at_end)
 
 /* --- the engine's part --- */
 
-static const stk_json *image_of(task *t, stk_json *root)
+static const stk_json *image_of(task *t, const stk_engine *engine, stk_json *root)
 {
     const char *name = stk_engine_escape(t->spec.image, t->arena);
     const char *path = name == NULL ? NULL : stk_arena_printf(t->arena, "/images/%s/json", name);
-    return path != NULL && stk_engine_get(&t->engine, path, t->arena, root, NULL) == 0 ? root
-                                                                                       : NULL;
+    return path != NULL && stk_engine_get(engine, path, t->arena, root, NULL) == 0 ? root : NULL;
 }
 
-static void find_entrypoint(task *t)
+static void find_entrypoint(task *t, const stk_engine *engine)
 {
     stk_json root = {0};
-    const stk_json *config = stk_json_get(image_of(t, &root), "Config");
+    const stk_json *config = stk_json_get(image_of(t, engine, &root), "Config");
     const stk_json *list = stk_json_get(config, "Entrypoint");
     uint32_t n = list != NULL && list->kind == STK_JSON_LIST ? list->n : 0;
     const char **words = stk_arena_array(t->arena, (size_t)n + 1, sizeof *words);
@@ -154,26 +161,53 @@ static void find_entrypoint(task *t)
     t->entrypoint = words;
 }
 
+/* Everything that the engine is asked for before the program runs. */
+static int bring_up(task *t, stk_err *err)
+{
+    char path[256];
+    const char *id = NULL;
+    stk_engine engine = {0};
+    int rc = stk_engine_open(t->spec.socket, t->stop_fd, t->arena, &engine, err);
+    (void)pthread_mutex_lock(&t->lock);
+    t->engine = engine;
+    t->engine.cancel_fd = 0;
+    (void)pthread_mutex_unlock(&t->lock);
+    if (rc == 0 && t->spec.keep_entrypoint) {
+        find_entrypoint(t, &engine);
+    }
+    int64_t begin_ms = now_ms();
+    rc = rc < 0 ? rc : stk_contain_create(&t->spec, &engine, &t->files, t->arena, &id, err);
+    (void)pthread_mutex_lock(&t->lock);
+    t->id = rc < 0 ? NULL : id;
+    t->begin_ms = begin_ms;
+    t->create_ms = now_ms() - begin_ms;
+    t->asked = engine.socket != NULL && engine.api != NULL;
+    (void)pthread_mutex_unlock(&t->lock);
+    if (rc < 0) {
+        return rc;
+    }
+    (void)snprintf(path, sizeof path, "/containers/%s/start", id);
+    return stk_engine_call(&engine, "POST", path, NULL, NULL, NULL, err);
+}
+
 static void *start_thread(void *arg)
 {
     task *t = arg;
-    char path[256];
     uint64_t one = 1;
-    (void)snprintf(path, sizeof path, "/containers/%s/start", t->id);
-    t->start_rc = stk_engine_call(&t->engine, "POST", path, NULL, NULL, NULL, &t->start_err);
+    t->start_rc = bring_up(t, &t->start_err);
     (void)!write(t->started_fd, &one, sizeof one);
     return NULL;
 }
 
 /* What the container wrote before its runner reached us: frames of Docker's stream. */
-static void read_logs(task *t, char *ret, size_t size)
+static void read_logs(const stk_engine *engine, const char *id, char *ret, size_t size)
 {
     char path[256];
     STK_BUF_AUTO body = STK_BUF_INIT(1 << 20);
     size_t n = 0;
     ret[0] = '\0';
-    (void)snprintf(path, sizeof path, "/containers/%s/logs?stdout=true&stderr=true", t->id);
-    if (stk_engine_call(&t->engine, "GET", path, NULL, NULL, &body, NULL) < 0) {
+    (void)snprintf(path, sizeof path, "/containers/%s/logs?stdout=true&stderr=true", id);
+    if (stk_engine_call(engine, "GET", path, NULL, NULL, &body, NULL) < 0) {
         return;
     }
     for (size_t at = 0; at + 8 <= body.len;) {
@@ -194,15 +228,17 @@ static void read_logs(task *t, char *ret, size_t size)
 static bool given_up(task *t, int64_t since_ms)
 {
     char path[256];
+    stk_engine engine = t->engine;
+    engine.cancel_fd = t->ends;
     char logs[LOGS_MAX];
     stk_json root = {0};
     stk_err err = {0};
     (void)snprintf(path, sizeof path, "/containers/%s/json", t->id);
-    int rc = stk_engine_get(&t->engine, path, t->arena, &root, &err);
+    int rc = stk_engine_get(&engine, path, t->arena, &root, &err);
     const stk_json *running = stk_json_get(stk_json_get(&root, "State"), "Running");
     bool gone = rc == STK_E_NOT_FOUND ||
                 (running != NULL && running->kind == STK_JSON_BOOL && !running->truth);
-    read_logs(t, logs, sizeof logs);
+    read_logs(&engine, t->id, logs, sizeof logs);
     if (!gone && logs[0] == '\0' && now_ms() - since_ms < REACH_MS) {
         return false;
     }
@@ -232,7 +268,9 @@ static int greet(task *t, stk_err *err)
     if (t->conn < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "%s", t->files.socket);
     }
+    (void)pthread_mutex_lock(&t->lock);
     t->runner_ms = now_ms() - t->begin_ms - t->create_ms;
+    (void)pthread_mutex_unlock(&t->lock); /* and `id` is there */
     if (getsockopt(t->conn, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.pid > 0) {
         t->pid = who.pid;
         if (!stk_contain_cgroup(t->pid, t->id, t->cgroup, sizeof t->cgroup)) {
@@ -271,7 +309,7 @@ static void explain(task *t, const char *what, int sys)
                   ? ", or not the interpreter or loader that it names"
                   : " in its PATH; name one that it has, with its whole path, or another image");
     } else if (strcmp(what, "exec") == 0 && sys == ENOEXEC) {
-        arch = stk_json_text(stk_json_get(image_of(t, &root), "Architecture"));
+        arch = stk_json_text(stk_json_get(image_of(t, &t->engine, &root), "Architecture"));
         never(t, CONTAIN_CANT_RUN,
               "'%s' of image '%s' can't be executed here (exec format error): the image is for %s",
               program, image, arch == NULL ? "another architecture" : arch);
@@ -413,9 +451,24 @@ static void on_conn(task *t)
 static void on_signal(task *t)
 {
     struct signalfd_siginfo info;
-    if (read(t->signals, &info, sizeof info) == sizeof info) {
-        send_signal(t, (int)info.ssi_signo);
+    if (read(t->signals, &info, sizeof info) != sizeof info) {
+        return;
     }
+    send_signal(t, (int)info.ssi_signo);
+    if (sigismember(&t->ending, (int)info.ssi_signo) == 1 && t->conn < 0 && t->told_ms < 0) {
+        t->told = (int)info.ssi_signo;
+        t->told_ms = now_ms();
+    }
+}
+
+/* Told to end, and there is no program that could hear of it, nor will there be one soon. */
+static bool leaves(task *t)
+{
+    if (t->told_ms < 0 || t->conn >= 0 || now_ms() - t->told_ms < LEAVE_MS) {
+        return false;
+    }
+    t->end->signal = t->told;
+    return true;
 }
 
 /* Until its end is known and its last process is gone, or it never came to that. */
@@ -426,7 +479,8 @@ static int watch(task *t, stk_err *err)
         struct pollfd on[] = {{.fd = t->signals, .events = POLLIN},
                               {.fd = t->conn < 0 ? t->files.listen_fd : t->conn, .events = POLLIN},
                               {.fd = since_ms < 0 ? t->started_fd : -1, .events = POLLIN}};
-        int n = poll(on, 3, t->conn < 0 && since_ms >= 0 ? TICK_MS : -1);
+        bool waits = t->conn < 0 && (since_ms >= 0 || t->told_ms >= 0);
+        int n = poll(on, 3, waits ? TICK_MS : -1);
         if (n < 0 && errno != EINTR) {
             return stk_err_sys(err, STK_E_SYS, errno, "waiting for container %s", t->spec.name);
         }
@@ -455,46 +509,65 @@ static int watch(task *t, stk_err *err)
                 write_state(t, false);
             }
         }
-        if (n == 0 && given_up(t, since_ms)) {
+        if (leaves(t) || (n == 0 && since_ms >= 0 && given_up(t, since_ms))) {
             return 0;
         }
+    }
+}
+
+/* It has answered, but where the container never came to run. */
+static void join_start(task *t)
+{
+    uint64_t one = 1;
+    if (t->conn < 0) {
+        (void)!write(t->stop_fd, &one, sizeof one);
+    }
+    stk_file_close(&t->conn); /* the runner, if it lives, ends with this */
+    (void)pthread_join(t->thread, NULL);
+}
+
+/* What isn't gone by itself is removed. A signal is heard meanwhile. */
+static void clean_up(task *t)
+{
+    stk_err why = {0};
+    stk_engine engine = t->engine;
+    engine.cancel_fd = t->ends;
+    if (t->id == NULL) { /* the engine may make it all the same */
+        engine.idle_ms = LEAVE_MS;
+        if (t->asked && t->told_ms >= 0) {
+            (void)stk_contain_delete(&engine, t->spec.name, NULL);
+        }
+    } else if (!t->closed && stk_contain_delete(&engine, t->id, &why) < 0) {
+        fprintf(stderr, "stoker contain: container %s may be left behind: %s\n", t->spec.name,
+                why.text);
     }
 }
 
 static int run(task *t, stk_err *err)
 {
     stk_err why = {0};
-    int rc = stk_engine_open(t->spec.socket, t->arena, &t->engine, &why);
-    rc = rc < 0 ? rc : stk_contain_files_make(t->spec.dir, &t->files, &why);
-    if (rc == 0 && t->spec.keep_entrypoint) {
-        find_entrypoint(t);
-    }
-    t->begin_ms = now_ms();
-    rc = rc < 0 ? rc : stk_contain_create(&t->spec, &t->engine, &t->files, t->arena, &t->id, &why);
-    if (rc < 0) {
+    if (stk_contain_files_make(t->spec.dir, &t->files, &why) < 0) {
         never_for(t, &why);
         return 0;
     }
-    t->create_ms = now_ms() - t->begin_ms;
+    t->begin_ms = now_ms();
     t->started_fd = eventfd(0, EFD_CLOEXEC);
-    if (t->started_fd < 0 || pthread_create(&t->thread, NULL, start_thread, t) != 0) {
-        (void)stk_contain_delete(&t->engine, t->id, NULL);
+    t->stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (t->started_fd < 0 || t->stop_fd < 0 || pthread_mutex_init(&t->lock, NULL) != 0 ||
+        pthread_create(&t->thread, NULL, start_thread, t) != 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "starting container %s", t->spec.name);
     }
-    t->has_thread = true;
-    rc = watch(t, err);
-    stk_file_close(&t->conn); /* the runner, if it lives, ends with this */
-    (void)pthread_join(t->thread, NULL);
-    if (!t->closed && stk_contain_delete(&t->engine, t->id, &why) < 0) {
-        fprintf(stderr, "stoker contain: container %s may be left behind: %s\n", t->spec.name,
-                why.text);
-    }
+    int rc = watch(t, err);
+    join_start(t);
+    clean_up(t);
+    (void)pthread_mutex_destroy(&t->lock);
     return rc;
 }
 
 int stk_contain_run(const char *task_json, stk_contain_end *ret_end, stk_err *err)
 {
     static const int passed_on[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    enum { N_ENDING = 4 };
     sigset_t mask;
     sigset_t before;
     STK_ARENA_AUTO arena = stk_arena_new(0);
@@ -505,18 +578,28 @@ int stk_contain_run(const char *task_json, stk_contain_end *ret_end, stk_err *er
         free(t);
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", task_json);
     }
-    *t = (task){.arena = arena, .conn = -1, .signals = -1, .started_fd = -1, .end = ret_end};
+    *t = (task){.arena = arena,
+                .conn = -1,
+                .signals = -1,
+                .ends = -1,
+                .started_fd = -1,
+                .stop_fd = -1,
+                .told_ms = -1,
+                .end = ret_end};
     t->create_ms = t->started_ms = t->runner_ms = -1;
     t->files.listen_fd = -1;
     t->n_fds = stk_contain_inherited(t->fds, CONTAIN_MAX_FDS);
     int rc = stk_contain_read(task_json, arena, &t->spec, err);
     if (rc == 0) {
         sigemptyset(&mask);
+        sigemptyset(&t->ending);
         for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) {
             sigaddset(&mask, passed_on[i]);
+            sigaddset(i < N_ENDING ? &t->ending : &mask, passed_on[i]);
         }
         (void)pthread_sigmask(SIG_BLOCK, &mask, &before);
-        t->signals = signalfd(-1, &mask, SFD_CLOEXEC);
+        t->signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+        t->ends = signalfd(-1, &t->ending, SFD_CLOEXEC);
         rc = run(t, err);
         stk_contain_files_remove(&t->files);
         if (rc == 0) {
@@ -525,7 +608,9 @@ int stk_contain_run(const char *task_json, stk_contain_end *ret_end, stk_err *er
         (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     }
     stk_file_close(&t->signals);
+    stk_file_close(&t->ends);
     stk_file_close(&t->started_fd);
+    stk_file_close(&t->stop_fd);
     stk_file_close(&t->conn);
     free(t);
     return rc;

@@ -41,11 +41,13 @@ typedef struct stk_http_request {
      * 0 ends it. */
     int64_t (*read_body)(void *arg, int64_t at, void *data, size_t n);
     void *read_arg;
-    stk_http_session *session; /* NULL: a connection of its own */
-    const stk_http_tls *tls;   /* NULL: checked by the usual authorities */
-    bool direct;               /* no proxy, whatever the environment says */
-    int64_t connect_ms;        /* 0: 10 s */
-    int64_t idle_ms;           /* no byte for so long ends it; 0: never */
+    stk_http_session *session;  /* NULL: a connection of its own */
+    const stk_http_tls *tls;    /* NULL: checked by the usual authorities */
+    bool direct;                /* no proxy, whatever the environment says */
+    int64_t connect_ms;         /* 0: 10 s */
+    int64_t idle_ms;            /* no byte for so long ends it; 0: never */
+    bool (*on_idle)(void *arg); /* asked first then, over a unix socket: true goes on waiting */
+    void *idle_arg;
     uint32_t redirects; /* to be followed, at most (not of a unix socket); credentials don't go to
                            another host */
     /* The body as it comes (status is known then); false ends the transfer. NULL: into `body`.

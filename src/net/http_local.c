@@ -1,6 +1,5 @@
 /* HTTP/1.1 over a unix socket: what container engines speak. One connection a request. */
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +7,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -16,7 +14,7 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 
-enum { PIECE = 64 << 10 };
+enum { PIECE = 64 << 10, AGAIN_MS = 20 };
 
 typedef struct exchange {
     const stk_http_request *q;
@@ -55,22 +53,28 @@ static int reach(exchange *x)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
     int64_t ms = x->q->connect_ms > 0 ? x->q->connect_ms : HTTP_CONNECT_MS;
-    struct timeval wait = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000};
     const char *path = x->q->unix_socket;
     if (strlen(path) >= sizeof at.sun_path) {
         return stk_err_set(x->err, STK_E_ENV, "%s: a socket's path has at most %zu bytes", path,
                            sizeof at.sun_path - 1);
     }
     (void)snprintf(at.sun_path, sizeof at.sun_path, "%s", path);
-    x->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    x->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (x->fd < 0) {
         return stk_err_sys(x->err, STK_E_SYS, errno, "%s", path);
     }
-    (void)setsockopt(x->fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
-    if (connect(x->fd, (struct sockaddr *)&at, sizeof at) != 0) {
-        return stk_err_set(x->err, STK_E_ENV, "nobody answers at %s: %s", path, strerror(errno));
+    /* EAGAIN: so many wait already. There is nothing to poll for. */
+    int64_t until_ms = stk_clock_mono_ms(&stk_clock_real) + ms;
+    while (connect(x->fd, (struct sockaddr *)&at, sizeof at) != 0) {
+        int sys = errno;
+        struct pollfd cancel = {.fd = x->q->cancel_fd > 0 ? x->q->cancel_fd : -1, .events = POLLIN};
+        if ((sys != EAGAIN && sys != EINTR) || stk_clock_mono_ms(&stk_clock_real) > until_ms) {
+            return stk_err_set(x->err, STK_E_ENV, "nobody answers at %s: %s", path, strerror(sys));
+        }
+        if (poll(&cancel, 1, AGAIN_MS) > 0) {
+            return fail(x, STK_E_CANCELLED, "cancelled");
+        }
     }
-    (void)fcntl(x->fd, F_SETFL, O_NONBLOCK);
     return 0;
 }
 
@@ -280,6 +284,10 @@ static int talk(exchange *x)
         int64_t wait = -1;
         if (x->q->idle_ms > 0) {
             wait = x->last_ms + x->q->idle_ms - stk_clock_mono_ms(&stk_clock_real);
+            if (wait <= 0 && x->q->on_idle != NULL && x->q->on_idle(x->q->idle_arg)) {
+                x->last_ms = stk_clock_mono_ms(&stk_clock_real);
+                continue;
+            }
             if (wait <= 0) {
                 return fail(x, STK_E_ENV, "nothing came for %.3g s", (double)x->q->idle_ms / 1e3);
             }
