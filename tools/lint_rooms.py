@@ -47,7 +47,7 @@ ROOMS: dict[str, set[str]] = {
         *("package", "aws", "share"),
     },
     "agent": {
-        *("tbl", "base", "sys", "accel", "store", "package", "runner", "backend", "share"),
+        *("tbl", "base", "sys", "spec", "accel", "store", "package", "runner", "backend", "share"),
         "remote",
     },
     "batch": {"tbl", "base", "sys", "net", "aws", "share", "spec", "remote"},

@@ -43,7 +43,8 @@ _SPEC_KEYS = [
 ]
 
 
-_DEVICES = frozenset(["gpu_count", "gpu_memory", "any_of"])
+_COUNTED = frozenset(["gpu_count", "gpu_memory", "any_of"])  # these say how many
+_DEVICES = _COUNTED | {"gpu_class", "gpu_vendor"}  # each of these asks for one, without a count
 
 
 def compile_graph(
@@ -140,7 +141,7 @@ class _Emitter:
         spec["source"] = _source(step)
         spec.update(spec_settings(layer))
         n_gpus = step.launch.gpus() if step.launch is not None else 0
-        if n_gpus and not _DEVICES.intersection(whole.get("resources") or ()):
+        if n_gpus and not _COUNTED.intersection(whole.get("resources") or ()):
             spec["resources"] = {**spec.get("resources", {}), "gpu_count": n_gpus}
         if layer.get("secrets") and self.top.get("secrets"):
             spec["secrets"] = whole["secrets"]

@@ -231,11 +231,11 @@ def show_plan(binary: str, compiled: Compiled, options: Dict[str, Any]) -> NoRet
     spec_fd = _spec_fd(compiled)
     builds = options["plan"] == "build"
     words = [binary, "build" if builds else "plan", "--spec-fd", str(spec_fd)]
-    if not builds:
-        words += ["--policy", str(options.get("policy", "fit"))]
+    if not builds and options.get("policy"):  # unsaid, it depends on where the steps run
+        words += ["--policy", str(options["policy"])]
     if options.get("with"):
         words += ["--with", str(options["with"])]
-    if options["plan"] in ("json", "dockerfile"):
+    if options["plan"] in ("json", "dockerfile", "manifest"):
         words.append(f"--{options['plan']}")
     os.set_inheritable(spec_fd, True)
     os.execv(binary, words)

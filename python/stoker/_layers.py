@@ -208,10 +208,21 @@ def merge(low: Layer, high: Mapping[str, Any]) -> Layer:
         if key == "secrets" and before:
             merged[key] = list(dict.fromkeys([*before, *value]))
         elif isinstance(before, dict) and isinstance(value, Mapping) and key != "retry":
-            merged[key] = merge(before, value)
+            merged[key] = merge(_uncovered(before, value) if key == "resources" else before, value)
         else:
             merged[key] = value
     return merged
+
+
+def _uncovered(low: Layer, high: Mapping[str, Any]) -> Layer:
+    """``low`` with an ``any_of`` that hides nothing of what ``high`` says itself: a kind ends it, numbers replace its."""
+    said = [key for key in ("gpu_count", "gpu_memory") if high.get(key) is not None]
+    if not low.get("any_of") or high.get("any_of") is not None:
+        return low
+    if high.get("gpu_class") is not None or high.get("gpu_vendor") is not None:
+        return {key: value for key, value in low.items() if key != "any_of"}
+    rest = [{k: v for k, v in one.items() if k not in said} for one in low["any_of"]]
+    return {**low, "any_of": rest}
 
 
 def _hook(where: str, key: str, value: Any) -> Any:

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/agent_private.h"
+#include "spec/spec.h"
 #include "sys/proc.h"
 
 /* What the container itself asks for, in the words of who made it ("nvidia 2"): options of its
@@ -22,10 +23,23 @@ static void read_asked(agent *a)
     }
 }
 
+/* Is it of another model than each of the classes that are asked for? A class may be a word of the
+ * cluster's own, which says nothing here. */
+static bool is_other_model(const agent *a, const stk_device *d)
+{
+    const char *const *class = a->order.device_classes;
+    bool is_other = class != NULL;
+    for (; class != NULL && *class != NULL; class ++) {
+        is_other = is_other && stk_spec_is_other_model(*class, d->model);
+    }
+    return is_other;
+}
+
 static bool is_asked_for(const agent *a, const stk_device *d)
 {
     const char *vendor = a->order.device_vendor;
-    return (vendor == NULL || strcmp(vendor, d->vendor) == 0) && d->n_slices <= 0;
+    return (vendor == NULL || strcmp(vendor, d->vendor) == 0) && d->n_slices <= 0 &&
+           !is_other_model(a, d);
 }
 
 /* Names what is seen: "2 NVIDIA GPUs, driver …; GPU 1 can't be used: …". */
@@ -38,11 +52,17 @@ static int refuse(agent *a, uint32_t n_usable, stk_err *err)
     }
     const char *vendor = a->order.device_vendor != NULL ? a->order.device_vendor : "";
     const char *seen = stk_accel_describe(a->accel, a->arena);
+    const char *const *class = a->order.device_classes;
+    STK_BUF_AUTO of = STK_BUF_INIT(4096);
+    for (uint32_t i = 0; class != NULL && class[i] != NULL; i++) {
+        stk_buf_printf(&of, "%s%s", i == 0 ? " of gpu_class " : " or ", class[i]);
+    }
     stk_err_set(err, STK_E_RESOURCES,
-                "it asked for %u %s%sdevice%s, and %u can be used in its container: %s%s%s",
+                "it asked for %u %s%sdevice%s%s, and %u can be used in its container: %s%s%s",
                 a->order.n_devices, vendor, *vendor != '\0' ? " " : "",
-                a->order.n_devices == 1 ? "" : "s", n_usable, seen != NULL ? seen : "none is seen",
-                trouble != NULL ? "; " : "", trouble != NULL ? trouble : "");
+                a->order.n_devices == 1 ? "" : "s", of.data != NULL ? of.data : "", n_usable,
+                seen != NULL ? seen : "none is seen", trouble != NULL ? "; " : "",
+                trouble != NULL ? trouble : "");
     stk_err_hint(err, "see what the node and its device plugin give, and whether the image's "
                       "libraries fit the driver");
     return STK_E_RESOURCES;

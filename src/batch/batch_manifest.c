@@ -100,51 +100,105 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static int read_devices(stk_batch_ask *ask, stk_err *err)
+/* Options that name a kind of device; *ret_kind is NULL where none does. */
+static int read_kind(const stk_batch_ask *ask, const char **ret_kind, int64_t *ret_n, stk_err *err)
 {
-    const stk_resources *asked = ask->job->resources;
-    int64_t count = asked->gpu_count, share = asked->gpu_memory_bytes;
-    const char *class = asked->gpu_class, *vendor = asked->gpu_vendor;
-    if (asked->n_any_of > 0) { /* the first alternative: Batch can't be asked for "either" */
-        const stk_alternative *first = &asked->any_of[0];
-        count = first->gpu_count > 0 ? first->gpu_count : count;
-        class = first->gpu_class != NULL ? first->gpu_class : class;
-        vendor = first->gpu_vendor != NULL ? first->gpu_vendor : vendor;
-        share = first->gpu_memory_bytes != -1 ? first->gpu_memory_bytes : share;
-    }
-    bool is_neuron = vendor != NULL && strcmp(vendor, "aws") == 0;
     int64_t inferentia = stk_batch_whole(&ask->options, "inferentia");
     int64_t trainium = stk_batch_whole(&ask->options, "trainium");
+    int64_t gpus = stk_batch_whole(&ask->options, "gpu");
     if (inferentia > 0 && trainium > 0) {
         return stk_err_set(err, STK_E_SPEC,
                            "trainium and inferentia are two names of one option; give one");
     }
-    ask->neurons = larger(larger(inferentia, trainium), is_neuron ? larger(count, 1) : 0);
-    ask->gpus = larger(stk_batch_whole(&ask->options, "gpu"), is_neuron ? 0 : count);
-    ask->gpus = larger(ask->gpus, 0);
-    if (count == 0 && !is_neuron) {
-        ask->gpus = 0;
-    }
-    if (ask->gpus > 0 && ask->neurons > 0) {
+    *ret_kind = trainium > 0 ? "trainium" : inferentia > 0 ? "inferentia" : gpus > 0 ? "gpu" : NULL;
+    *ret_n = larger(larger(inferentia, trainium), 0);
+    if (*ret_n > 0 && gpus > 0) {
         return stk_err_set(err, STK_E_SPEC,
                            "no instance has both GPUs and Neuron devices (gpu %lld, %s "
                            "%lld); ask for one kind",
-                           (long long)ask->gpus, trainium > 0 ? "trainium" : "inferentia",
-                           (long long)ask->neurons);
+                           (long long)gpus, *ret_kind, (long long)*ret_n);
     }
-    if (ask->gpus > 0 && vendor != NULL && strcmp(vendor, "nvidia") != 0) {
+    *ret_n = larger(*ret_n, gpus);
+    return 0;
+}
+
+/* Whose devices one alternative means, and can Batch give them? */
+static int check_want(const stk_alternative *want, const char *kind, const char **ret_vendor,
+                      stk_err *err)
+{
+    const char *of_kind = kind == NULL ? NULL : strcmp(kind, "gpu") == 0 ? "nvidia" : "aws";
+    const char *by_class = stk_spec_vendor_of_class(want->gpu_class);
+    const char *vendor = stk_spec_vendor_of(want);
+    if (by_class != NULL && strcmp(by_class, vendor) != 0) {
+        return stk_err_set(err, STK_E_SPEC,
+                           "gpu_class '%s' means devices of %s, and gpu_vendor says %s; say one of "
+                           "them",
+                           want->gpu_class, by_class, vendor);
+    }
+    if (of_kind != NULL && vendor != NULL && strcmp(of_kind, vendor) != 0) {
+        return stk_err_set(err, STK_E_SPEC,
+                           "option %s means devices of %s, and the step asks for %s's; ask for one "
+                           "kind",
+                           kind, of_kind, vendor);
+    }
+    vendor = vendor != NULL ? vendor : of_kind != NULL ? of_kind : "nvidia";
+    if (strcmp(vendor, "nvidia") != 0 && strcmp(vendor, "aws") != 0) {
         return stk_err_set(err, STK_E_SPEC,
                            "gpu_vendor is '%s'; AWS Batch gives GPUs of NVIDIA and "
                            "Neuron devices (gpu_vendor aws) only; "
                            "use Kubernetes for others",
                            vendor);
     }
-    if (ask->gpus > 0 && share != -1) {
+    if (want->gpu_memory_bytes != -1) {
         return stk_err_set(err, STK_E_SPEC,
                            "gpu_memory asks for a share of a GPU; AWS Batch gives whole "
                            "ones: ask for gpu_count alone");
     }
-    ask->gpu_class = ask->gpus > 0 ? class : NULL;
+    if (stk_spec_is_slice(want->gpu_class)) {
+        return stk_err_set(err, STK_E_SPEC,
+                           "gpu_class '%s' asks for a slice; AWS Batch gives whole GPUs: name a "
+                           "model, or leave the class out",
+                           want->gpu_class);
+    }
+    *ret_vendor = vendor;
+    return 0;
+}
+
+/* Of several alternatives the first, and those that differ from it in their class alone: which of
+ * these an instance has is the queue's. */
+static int read_devices(stk_batch_ask *ask, stk_err *err)
+{
+    const stk_resources *asked = ask->job->resources;
+    stk_alternative wants[STK_LIMIT_ASKS];
+    uint32_t n = stk_spec_alternatives(asked, wants), n_classes = 0;
+    const char *vendor = NULL, *first = NULL;
+    int64_t said = 0;
+    int rc = read_kind(ask, &ask->kind, &said, err);
+    if (rc < 0 || asked->gpu_count == 0 || (n == 0 && said == 0)) {
+        ask->kind = NULL; /* none is none, whatever else is said */
+        return rc;
+    }
+    if (n == 0) {
+        wants[n++] = (stk_alternative){.gpu_count = said, .gpu_memory_bytes = -1};
+    }
+    bool any_model = false;
+    for (uint32_t i = 0; i < n; i++) {
+        rc = check_want(&wants[i], ask->kind, &vendor, i == 0 ? err : NULL);
+        if (i == 0 && rc < 0) {
+            return rc;
+        }
+        first = i == 0 ? vendor : first;
+        if (rc == 0 && strcmp(vendor, first) == 0 && wants[i].gpu_count == wants[0].gpu_count) {
+            any_model = any_model || wants[i].gpu_class == NULL;
+            ask->classes[n_classes++] = wants[i].gpu_class;
+        }
+    }
+    if (any_model) {
+        ask->classes[0] = NULL;
+    }
+    int64_t count = larger(wants[0].gpu_count, said);
+    ask->neurons = strcmp(first, "aws") == 0 ? count : 0;
+    ask->gpus = ask->neurons > 0 ? 0 : count;
     return 0;
 }
 

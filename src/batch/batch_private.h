@@ -57,7 +57,8 @@ typedef struct stk_batch_ask {
     const char *const *secret; /* of job->secret those that need a place, NULL-terminated */
     bool is_array; /* its children are n_children attempts; 0: of how many isn't known */
     uint32_t n_children;
-    const char *gpu_class; /* NVIDIA's model that is wanted, or NULL */
+    const char *kind; /* the option that names a kind of device ("trainium"), or NULL */
+    const char *classes[STK_LIMIT_ASKS + 1]; /* models that are wanted, any of them; none: any */
 } stk_batch_ask;
 
 /* The checked request of a job. STK_E_SPEC. */

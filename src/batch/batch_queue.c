@@ -8,8 +8,8 @@
 static const struct {
     const char *family, *vendor, *model;
 } accelerated[] = {
-#define X(family, vendor, model) {family, vendor, model},
-#include "tbl/batch_instances.def"
+#define X(family, vendor, model, sizes) {family, vendor, model},
+#include "tbl/ec2_instances.def"
 #undef X
 };
 
@@ -115,18 +115,36 @@ static bool is_fargate(const stk_batch_environment *environment)
     return environment->type != NULL && strncmp(environment->type, "FARGATE", 7) == 0;
 }
 
+/* Is a family's model one that is wanted? `trainium` of any generation is one. */
+static bool is_wanted(const stk_batch_ask *ask, const char *vendor, const char *model)
+{
+    char whole[64];
+    bool is_neuron = ask->neurons > 0;
+    (void)snprintf(whole, sizeof whole, "%s%s", is_neuron ? "AWS " : "NVIDIA ", model);
+    const stk_spec_device d = {.vendor = vendor,
+                               .noun = is_neuron ? "Neuron device" : "GPU",
+                               .model = whole,
+                               .memory_bytes = -1};
+    bool is_kind =
+        !is_neuron || ask->kind == NULL || strncasecmp(model, ask->kind, strlen(ask->kind)) == 0;
+    bool fits = ask->classes[0] == NULL;
+    for (size_t i = 0; ask->classes[i] != NULL && !fits; i++) {
+        fits = stk_spec_device_fits(ask->classes[i], NULL, &d) ||
+               (ask->kind != NULL && strcasecmp(ask->classes[i], ask->kind) == 0);
+    }
+    return strcmp(vendor, is_neuron ? "aws" : "nvidia") == 0 && is_kind && fits;
+}
+
 /* Families that Batch picks itself have no accelerators ("optimal", "default_x86_64"). */
 static bool has_devices(const stk_batch_environment *environment, const stk_batch_ask *ask)
 {
-    const char *vendor = ask->gpus > 0 ? "nvidia" : "aws";
     if (environment->type == NULL) {
         return true; /* unmanaged: whatever its owner put there */
     }
     for (uint32_t i = 0; i < environment->n_instances; i++) {
         size_t at = find_family(environment->instances[i]);
         if (at < sizeof accelerated / sizeof *accelerated &&
-            strcmp(accelerated[at].vendor, vendor) == 0 &&
-            (ask->gpu_class == NULL || strcasecmp(accelerated[at].model, ask->gpu_class) == 0)) {
+            is_wanted(ask, accelerated[at].vendor, accelerated[at].model)) {
             return true;
         }
     }
@@ -150,9 +168,11 @@ static const char *cannot(const stk_batch_environment *environment, const stk_ba
         return "has a smaller maximum of vCPUs";
     }
     if ((ask->gpus > 0 || ask->neurons > 0) && !has_devices(environment, ask)) {
-        return ask->gpus == 0           ? "has no instances with Neuron devices"
-               : ask->gpu_class == NULL ? "has no instances with NVIDIA GPUs"
-                                        : "has no instances with that model of GPU";
+        bool is_gpu = ask->gpus > 0;
+        return ask->classes[0] != NULL ? is_gpu ? "has no instances with that model of GPU"
+                                                : "has no instances with that model"
+               : is_gpu                ? "has no instances with NVIDIA GPUs"
+                                       : "has no instances with Neuron devices";
     }
     return NULL;
 }
@@ -183,8 +203,9 @@ bool stk_batch_can_hold(const stk_batch_environment *environments, uint32_t n,
                    "queue '%s' can't hold it (%.15g vCPUs%s%.0lld%s%s%s%s): %s; name another queue",
                    ask->queue, (double)ask->cpu_milli / 1000, devices > 0 ? ", " : "",
                    (long long)devices, devices > 0 ? " " : "", devices > 0 ? what : "",
-                   ask->gpu_class != NULL ? " of model " : "",
-                   ask->gpu_class != NULL ? ask->gpu_class : "", why.data != NULL ? why.data : "");
+                   ask->classes[0] != NULL ? " of model " : "",
+                   ask->classes[0] != NULL ? ask->classes[0] : "",
+                   why.data != NULL ? why.data : "");
     return false;
 }
 

@@ -471,6 +471,15 @@ static void holds(void **state)
          "\"maxvCpus\": 256, \"instanceTypes\": [\"trn1\"]}}]",
          4, 0, 16, NULL, NULL},
         {"[{\"computeEnvironmentName\": \"a\", \"computeResources\": {\"type\": \"EC2\", "
+         "\"maxvCpus\": 256, \"instanceTypes\": [\"inf2\"]}}]",
+         4, 0, 1, "Trainium", "'a' has no instances with that model"},
+        {"[{\"computeEnvironmentName\": \"a\", \"computeResources\": {\"type\": \"EC2\", "
+         "\"maxvCpus\": 256, \"instanceTypes\": [\"p4de.24xlarge\"]}}]",
+         4, 8, 0, "A100-80GB", NULL},
+        {"[{\"computeEnvironmentName\": \"a\", \"computeResources\": {\"type\": \"EC2\", "
+         "\"maxvCpus\": 256, \"instanceTypes\": [\"p4d.24xlarge\"]}}]",
+         4, 8, 0, "A100-80GB", "'a' has no instances with that model of GPU"},
+        {"[{\"computeEnvironmentName\": \"a\", \"computeResources\": {\"type\": \"EC2\", "
          "\"maxvCpus\": 8, \"instanceTypes\": [\"trn1\"]}}]",
          16, 0, 0, NULL, "smaller maximum of vCPUs (8)"},
         {"[{\"computeEnvironmentName\": \"a\", \"state\": \"DISABLED\"}, "
@@ -492,7 +501,7 @@ static void holds(void **state)
                              .cpu_milli = cases[i].cpus * 1000,
                              .gpus = cases[i].gpus,
                              .neurons = cases[i].neurons,
-                             .gpu_class = cases[i].class};
+                             .classes = {cases[i].class}};
         (void)snprintf(answer, sizeof answer, "{\"computeEnvironments\": %s}",
                        cases[i].environments);
         assert_int_equal(

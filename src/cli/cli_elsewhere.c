@@ -104,7 +104,9 @@ static int check_image(const stk_cli_elsewhere *e, const stk_spec *spec, uint32_
     const stk_step *step = stk_spec_step(spec, i);
     const stk_place *place = &e->steps[i];
     uint32_t n = stk_plan_request(plan, i)->n_devices;
-    const char *asked = place->resources == NULL ? NULL : place->resources->gpu_vendor;
+    stk_alternative wants[STK_LIMIT_ASKS];
+    bool any = place->resources == NULL || stk_spec_alternatives(place->resources, wants) == 0;
+    const char *asked = any ? NULL : stk_spec_vendor_of(&wants[0]);
     stk_image_facts facts;
     int rc = stk_image_facts_of(place->image, config, e->arena, &facts, err);
     if (rc < 0 || n == 0 || stk_cli_allows_cpu_build(step)) {
@@ -154,6 +156,17 @@ static bool is_grace(const char *class)
             strcasestr(class, "GB300") != NULL);
 }
 
+static bool asks_for_grace(const stk_resources *resources)
+{
+    stk_alternative wants[STK_LIMIT_ASKS];
+    uint32_t n = resources == NULL ? 0 : stk_spec_alternatives(resources, wants);
+    bool all = n > 0;
+    for (uint32_t i = 0; i < n; i++) {
+        all = all && is_grace(wants[i].gpu_class);
+    }
+    return all;
+}
+
 /* The architecture that a step's place asks for, in Docker's words; NULL: it doesn't say. */
 static const char *arch_of(const stk_place *place)
 {
@@ -167,9 +180,9 @@ static const char *arch_of(const stk_place *place)
         said = text_at(selectors[i], "kubernetes.io/arch");
     }
     const char *class = text_at(options, "gpu_type");
-    class = class == NULL && place->resources != NULL ? place->resources->gpu_class : class;
     bool is_arm = said != NULL ? strcasecmp(said, "arm64") == 0 || strcasecmp(said, "aarch64") == 0
-                               : is_grace(class);
+                  : class != NULL ? is_grace(class)
+                                  : asks_for_grace(place->resources);
     const char *arch = is_arm ? "arm64" : said != NULL ? "amd64" : NULL;
     json_decref(options);
     return arch;

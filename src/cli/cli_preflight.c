@@ -11,9 +11,7 @@
 static bool asks_for_devices(const stk_spec *spec)
 {
     for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
-        const stk_resources *r = &stk_spec_step(spec, i)->settings->resources;
-        if (r->gpu_count > 0 ||
-            (r->gpu_count < 0 && (r->gpu_memory_bytes != -1 || r->n_any_of > 0))) {
+        if (stk_spec_n_devices(&stk_spec_step(spec, i)->settings->resources) > 0) {
             return true;
         }
     }

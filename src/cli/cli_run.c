@@ -183,6 +183,7 @@ static int set_run_options(const stk_cli *cli, const stk_run_options *options)
         json_object_set_new(doc, "plan",
                             json_string(options->build                    ? "build"
                                         : stk_cli_flag(cli, "dockerfile") ? "dockerfile"
+                                        : stk_cli_flag(cli, "manifest")   ? "manifest"
                                         : stk_cli_json(cli)               ? "json"
                                                                           : "text"));
     }
@@ -198,11 +199,13 @@ static int set_run_options(const stk_cli *cli, const stk_run_options *options)
 
 static bool says_gpu_memory(const stk_resources *res)
 {
-    bool says = res->gpu_memory_bytes != -1;
-    for (uint32_t i = 0; i < res->n_any_of; i++) {
-        says = says || res->any_of[i].gpu_memory_bytes != -1;
+    stk_alternative wants[STK_LIMIT_ASKS];
+    uint32_t n = stk_spec_alternatives(res, wants);
+    bool says = false;
+    for (uint32_t i = 0; i < n; i++) {
+        says = says || wants[i].gpu_memory_bytes != -1;
     }
-    return says && res->gpu_count != 0;
+    return says;
 }
 
 int stk_cli_settled(const stk_spec *spec, const stk_view *view, stk_arena *arena,

@@ -127,8 +127,9 @@ static void put_holds(stk_buf *out, const stk_resources *r)
                        stk_units_format_memory(r->memory_bytes, size, sizeof size));
         comma = ", ";
     }
-    if (r->gpu_count >= 0 || r->gpu_class != NULL) {
-        stk_buf_printf(out, "%s%lld × %s", comma, (long long)(r->gpu_count < 0 ? 1 : r->gpu_count),
+    uint32_t n_devices = stk_spec_n_devices(r);
+    if (n_devices > 0 || r->gpu_count == 0) {
+        stk_buf_printf(out, "%s%u × %s", comma, n_devices,
                        r->gpu_class != NULL    ? r->gpu_class
                        : r->gpu_vendor != NULL ? r->gpu_vendor
                                                : "GPU");

@@ -103,8 +103,29 @@ enum { STK_KUBE_NAME = 63 };
 
 /* A text as a label's value: what can't stand in one becomes '-'. `buf` of STK_KUBE_NAME + 1. */
 const char *stk_kube_label(const char *text, char *buf);
-/* Resources, selectors and tolerations of what it asks for; m->nodes may grow to a TPU's hosts. */
-int stk_kube_put_devices(stk_kube_maker *m, json_t *pod_spec, json_t *resources);
+
+/* The devices that a pod asks for. */
+enum { STK_KUBE_VALUES = 32 };
+typedef struct stk_kube_wanted {
+    const char *resource; /* NULL: none */
+    int64_t n;
+    bool is_counted;   /* somebody said how many */
+    const char *class; /* of a TPU, or NULL */
+    const char *label; /* of the nodes that have the model, or NULL: any */
+    const char *values[STK_KUBE_VALUES];
+    uint32_t n_values;
+    bool is_not; /* of the nodes that haven't: no value of theirs is among these */
+} stk_kube_wanted;
+
+int stk_kube_wanted_read(stk_kube_maker *m, stk_kube_wanted *ret);
+/* Are they among a container's `resources`, once everything was laid over these? */
+int stk_kube_wanted_check(const stk_kube_maker *m, const stk_kube_wanted *ask,
+                          const json_t *resources);
+/* "step 'x': WHAT; INSTEAD": STK_E_SPEC. */
+int stk_kube_refuse(const stk_kube_maker *m, const char *what, const char *instead);
+/* Resources, selectors and tolerations of what it asks for. */
+int stk_kube_put_devices(stk_kube_maker *m, json_t *pod_spec, json_t *resources,
+                         stk_kube_wanted *ret_ask);
 /* "VENDOR N" of the devices among a container's `resources`, which the agent is to find in it;
  * NULL: none that it knows of. */
 const char *stk_kube_asked(const stk_kube_maker *m, const json_t *resources);

@@ -357,7 +357,8 @@ static int put_container(stk_kube_maker *m, json_t *spec)
     }
     put_env(m, container);
     json_t *resources = stk_kube_child(m, container, "resources");
-    int rc = stk_kube_put_devices(m, spec, resources);
+    stk_kube_wanted ask;
+    int rc = stk_kube_put_devices(m, spec, resources, &ask);
     const char *const kinds[] = {"requests", "limits", "claims"};
     json_t *said = json_object_get(m->options, "resources");
     for (size_t i = 0; i < 3; i++) {
@@ -368,6 +369,7 @@ static int put_container(stk_kube_maker *m, json_t *spec)
             append_all(m, resources, kinds[i], more);
         }
     }
+    rc = rc < 0 ? rc : stk_kube_wanted_check(m, &ask, resources);
     const char *asked = stk_kube_asked(m, resources);
     if (asked != NULL) { /* however it was said: the agent looks whether they are there */
         stk_kube_append(m, stk_kube_list(m, container, "env"),

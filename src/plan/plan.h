@@ -99,10 +99,7 @@ void stk_plan_free(stk_plan *plan);
 
 const stk_spec *stk_plan_spec(const stk_plan *plan);
 const stk_request *stk_plan_request(const stk_plan *plan, uint32_t i_step);
-/* Is a device of this class and vendor (either may be NULL: any)? Every word of gpu_class must be a
- * word of the model, vendor, noun or profile, or its memory, in any case and order, or all of it
- * a short name of the model (tbl/models.def): "A100-80GB" is "NVIDIA A100-SXM4-80GB", "A10" isn't,
- * "v5e" is "Google TPU v5e", "1g.10gb" and "mig" are slices. */
+/* stk_spec_device_fits of one. */
 bool stk_plan_device_fits(const char *gpu_class, const char *gpu_vendor,
                           const stk_capacity_device *device);
 /* Devices in words: "2 × NVIDIA A100-SXM4-80GB, Tesla T4", "none"; those in `which`, or, where that

@@ -23,30 +23,12 @@ typedef struct survey {
     const char *trouble;
 } survey;
 
-static stk_alternative overlay(const stk_resources *res, uint32_t i_alternative)
+bool stk_plan_device_fits(const char *gpu_class, const char *gpu_vendor,
+                          const stk_capacity_device *d)
 {
-    stk_alternative a = {res->gpu_count, res->gpu_memory_bytes, res->gpu_class, res->gpu_vendor};
-    if (res->n_any_of > 0) {
-        const stk_alternative *over = &res->any_of[i_alternative];
-        a.gpu_count = over->gpu_count > 0 ? over->gpu_count : a.gpu_count;
-        a.gpu_memory_bytes =
-            over->gpu_memory_bytes != -1 ? over->gpu_memory_bytes : a.gpu_memory_bytes;
-        a.gpu_class = over->gpu_class != NULL ? over->gpu_class : a.gpu_class;
-        a.gpu_vendor = over->gpu_vendor != NULL ? over->gpu_vendor : a.gpu_vendor;
-    }
-    a.gpu_count = a.gpu_count > 0 ? a.gpu_count : 1;
-    return a;
-}
-
-static bool asks_for_some(const stk_resources *res)
-{
-    return res->gpu_count > 0 ||
-           (res->gpu_count != 0 && (res->gpu_memory_bytes != -1 || res->n_any_of > 0));
-}
-
-uint32_t stk_plan_n_asked(const stk_resources *res)
-{
-    return asks_for_some(res) ? (uint32_t)overlay(res, 0).gpu_count : 0;
+    return stk_spec_device_fits(
+        gpu_class, gpu_vendor,
+        &(stk_spec_device){d->vendor, d->noun, d->model, d->profile, d->memory_bytes});
 }
 
 static bool can_share(const stk_capacity_device *d)
@@ -58,14 +40,14 @@ static bool can_share(const stk_capacity_device *d)
  * with another device. */
 static bool is_offered(const stk_alternative *want, bool shares, const stk_capacity_device *d)
 {
-    return d->parent < 0 || stk_plan_names_slice(want->gpu_class, d->profile) ||
+    return d->parent < 0 || stk_spec_names_slice(want->gpu_class, d->profile) ||
            (shares && want->gpu_count == 1);
 }
 
 static void look(const stk_capacity *cap, survey *s)
 {
     const stk_plan_kind *asked = stk_plan_kind_asked(cap, &s->want);
-    bool any = s->want.gpu_vendor == NULL && stk_plan_vendor_of_class(s->want.gpu_class) == NULL;
+    bool any = stk_spec_vendor_of(&s->want) == NULL;
     s->largest = -1;
     for (uint32_t i = 0; i < cap->n_devices && i < STK_LIMIT_DEVICES; i++) {
         const stk_capacity_device *d = &cap->devices[i];
@@ -362,12 +344,13 @@ static int go_without(stk_plan_requester *q, uint32_t i_step, const survey *surv
 /* --- one step --- */
 
 /* Asked for less than earlier runs took: admitted as asked, as the code may have changed. */
-static int note_learned(stk_plan_requester *q, uint32_t i_step, const stk_resources *res)
+static int note_learned(stk_plan_requester *q, uint32_t i_step, const stk_alternative *wants,
+                        uint32_t n)
 {
     int64_t peak = q->peaks == NULL ? -1 : q->peaks[i_step];
-    int64_t least = res->n_any_of == 0 ? res->gpu_memory_bytes : -1;
-    for (uint32_t i = 0; i < res->n_any_of; i++) {
-        int64_t own = overlay(res, i).gpu_memory_bytes;
+    int64_t least = -1;
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t own = wants[i].gpu_memory_bytes;
         least = own > 0 && (least < 0 || own < least) ? own : least;
     }
     if (least <= 0 || peak <= least) {
@@ -398,8 +381,8 @@ static int note_slices(stk_plan_requester *q, uint32_t i_step, const stk_pack_as
     return 0;
 }
 
-static int survey_all(stk_plan_requester *q, uint32_t i_step, const stk_resources *res, uint32_t n,
-                      stk_request *request)
+static int survey_all(stk_plan_requester *q, uint32_t i_step, const stk_alternative *wants,
+                      uint32_t n, stk_request *request)
 {
     survey surveys[STK_LIMIT_ASKS];
     stk_pack_ask asks[STK_LIMIT_ASKS];
@@ -408,7 +391,7 @@ static int survey_all(stk_plan_requester *q, uint32_t i_step, const stk_resource
     memset(surveys, 0, sizeof surveys);
     for (uint32_t i = 0; i < n; i++) {
         survey *s = &surveys[i];
-        s->want = overlay(res, i);
+        s->want = wants[i];
         s->share = share_of(q, i_step, &s->want);
         request->gpu_memory_auto |= s->want.gpu_memory_bytes == STK_GPU_MEMORY_AUTO;
         look(q->cap, s);
@@ -430,40 +413,16 @@ static int survey_all(stk_plan_requester *q, uint32_t i_step, const stk_resource
     request->n_asks = n_asks;
     request->n_devices = kept[0].n;
     int rc = note_slices(q, i_step, &kept[0]);
-    return rc < 0 ? rc : note_learned(q, i_step, res);
-}
-
-static bool is_other(const char *own, const char *inherited)
-{
-    return own != NULL && (inherited == NULL || strcmp(own, inherited) != 0);
-}
-
-/* A step that names a kind and no amount is given nothing. The pipeline's own kind, which those of
- * its steps that count have in common, is no such thing. */
-static int note_uncounted(stk_plan_requester *q, uint32_t i_step, const stk_resources *res)
-{
-    const stk_resources *all = &stk_spec_settings(q->plan->spec)->resources;
-    bool is_class = is_other(res->gpu_class, all->gpu_class);
-    if (res->gpu_count == 0 || (!is_class && !is_other(res->gpu_vendor, all->gpu_vendor))) {
-        return 0;
-    }
-    char asked[160];
-    static const char why[] = "without a gpu_count that asks for no device; add gpu_count: 1";
-    (void)snprintf(asked, sizeof asked, "%s %.100s", is_class ? "gpu_class" : "gpu_vendor",
-                   is_class ? res->gpu_class : res->gpu_vendor);
-    return stk_plan_add_note(q, i_step, asked, why, why);
+    return rc < 0 ? rc : note_learned(q, i_step, wants, n);
 }
 
 int stk_plan_ask_devices(stk_plan_requester *q, uint32_t i_step, stk_request *request)
 {
     const stk_settings *settings = stk_spec_step(q->plan->spec, i_step)->settings;
-    const stk_resources *res = &settings->resources;
-    uint32_t n = res->n_any_of > 0 ? res->n_any_of : 1;
-    if (!asks_for_some(res)) {
-        return note_uncounted(q, i_step, res);
-    }
-    if (q->cap == NULL) {
-        request->n_devices = (uint32_t)overlay(res, 0).gpu_count;
+    stk_alternative wants[STK_LIMIT_ASKS];
+    uint32_t n = stk_spec_alternatives(&settings->resources, wants);
+    request->n_devices = n == 0 || q->cap != NULL ? 0 : (uint32_t)wants[0].gpu_count;
+    if (n == 0 || q->cap == NULL) {
         return 0;
     }
     char key[32];
@@ -477,7 +436,7 @@ int stk_plan_ask_devices(stk_plan_requester *q, uint32_t i_step, stk_request *re
         request->gpu_memory_auto = same->gpu_memory_auto;
         return note_slices(q, i_step, &same->asks[0]);
     }
-    int rc = survey_all(q, i_step, res, n, request);
+    int rc = survey_all(q, i_step, wants, n, request);
     if (rc == 0 && q->peaks == NULL && request->n_asks > 0) {
         const char *kept = stk_arena_dup(q->plan->arena, key);
         rc = kept == NULL || stk_map_put(&q->known, kept, i_step) < 0 ? stk_plan_no_memory(q->err)

@@ -275,10 +275,15 @@ static void test_alternatives(void **state)
          "1:0,1"},
         {&two, "{gpu_count: 2, gpu_class: H100, any_of: [{gpu_class: A100}]}", "2:0,1"},
         {&two, "{any_of: []}", ""},
-        {&two, "{gpu_class: A100}",
-         "; step 'a' asked for gpu_class A100: without a gpu_count that asks for no device; add "
-         "gpu_count: 1"},
+        /* a kind without a count is one device, too */
+        {&two, "{gpu_class: A100}", "1:0,1"},
+        {&mixed, "{gpu_vendor: amd}", "1:3"},
+        {&half, "{gpu_class: 1g.10gb}", "1:2"},
+        {&two, "{gpu_vendor: amd}",
+         "gpu_vendor amd: this machine has 2 × NVIDIA A100-SXM4-80GB; name what is there, or leave "
+         "the vendor out"},
         {&two, "{gpu_count: 0, gpu_vendor: amd}", ""},
+        {&two, "{gpu_count: 0, gpu_class: A100, any_of: [{gpu_class: H100}]}", ""},
         {&two, "{any_of: [{}]}", "1:0,1"},
         {&two, "{any_of: [{gpu_class: H100}, {gpu_count: 4}]}",
          "none of its 2 alternatives is possible: gpu_class H100: this machine has 2 × NVIDIA "

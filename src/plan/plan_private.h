@@ -55,14 +55,6 @@ int stk_plan_no_memory(stk_err *err);
 /* plan_devices.c: the alternatives of a step's request that are possible here. */
 int stk_plan_ask_devices(stk_plan_requester *q, uint32_t i_step, stk_request *request);
 
-/* How many devices it asks for, by its first alternative; 0: none. */
-uint32_t stk_plan_n_asked(const stk_resources *res);
-
-/* plan_match.c: whose devices a class means ("aws" for Trainium); NULL: can't be told. */
-const char *stk_plan_vendor_of_class(const char *gpu_class);
-/* Does the class ask for slices of devices, and of this profile ("1g.10gb", "mig")? */
-bool stk_plan_names_slice(const char *gpu_class, const char *profile);
-
 /* plan_words.c */
 typedef struct stk_plan_kind {
     const char *vendor;

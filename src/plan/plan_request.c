@@ -182,7 +182,7 @@ static int ask_elsewhere(const stk_capacity_away *away, const stk_resources *res
     *request = (stk_request){.place = away->place,
                              .cpu_milli = res->cpu_milli > 0 ? res->cpu_milli : 0,
                              .memory_bytes = res->memory_bytes > 0 ? res->memory_bytes : 0,
-                             .n_devices = stk_plan_n_asked(res),
+                             .n_devices = stk_spec_n_devices(res),
                              .limit_cpu = res->cpu_milli > 0,
                              .limit_memory = res->memory_bytes > 0};
     return 0;

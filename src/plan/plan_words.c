@@ -27,8 +27,7 @@ const stk_plan_kind *stk_plan_kind_of(const char *vendor)
 
 const stk_plan_kind *stk_plan_kind_asked(const stk_capacity *cap, const stk_alternative *want)
 {
-    const char *vendor = want->gpu_vendor;
-    vendor = vendor != NULL ? vendor : stk_plan_vendor_of_class(want->gpu_class);
+    const char *vendor = stk_spec_vendor_of(want);
     if (vendor != NULL || cap == NULL || cap->n_devices == 0) {
         return stk_plan_kind_of(vendor);
     }

@@ -75,6 +75,9 @@ int stk_remote_order_write(const stk_remote_order *o, stk_buf *buf, stk_err *err
         stk_buf_char(buf, '{');
         stk_json_put_text(buf, "vendor", o->device_vendor);
         stk_json_put_int(buf, "count", o->n_devices);
+        if (o->device_classes != NULL) {
+            stk_json_put_texts(buf, "classes", o->device_classes);
+        }
         stk_buf_char(buf, '}');
     } else {
         stk_buf_text(buf, "null");
@@ -218,6 +221,25 @@ static bool is_path(const char *text)
     return text != NULL && text[0] == '/';
 }
 
+/* NULL: none are said. */
+static const char *const *classes_of(reader *r, const stk_json *list)
+{
+    if (list == NULL) {
+        return NULL;
+    }
+    bool is_list = list->kind == STK_JSON_LIST && list->n > 0 && list->n <= STK_LIMIT_ASKS;
+    const char **classes = stk_arena_array(r->arena, STK_LIMIT_ASKS + 1, sizeof *classes);
+    for (uint32_t i = 0; is_list && classes != NULL && i < list->n; i++) {
+        classes[i] = stk_json_text(&list->items[i]);
+        is_list = classes[i] != NULL;
+    }
+    if (!is_list || classes == NULL) {
+        wrong(r, "asked_devices");
+        return NULL;
+    }
+    return classes;
+}
+
 /* What may be null is there whole, or not at all. */
 static void read_parts(reader *r, stk_remote_order *o)
 {
@@ -236,6 +258,7 @@ static void read_parts(reader *r, stk_remote_order *o)
         o->device_vendor = stk_json_text(vendor);
         (void)stk_json_int(stk_json_get(devices, "count"), &count);
         o->n_devices = count < 1 || count > STK_LIMIT_DEVICES ? 0 : (uint32_t)count;
+        o->device_classes = classes_of(r, stk_json_get(devices, "classes"));
         bool is_any = vendor != NULL && vendor->kind == STK_JSON_NULL;
         if ((o->device_vendor == NULL && !is_any) || o->n_devices == 0) {
             wrong(r, "asked_devices");

@@ -56,8 +56,9 @@ typedef struct stk_remote_order {
     bool reads_samples, gang;
     const char *checkpoints; /* or NULL */
     uint32_t nodes, threads;
-    const char *device_vendor; /* NULL: any */
-    uint32_t n_devices;        /* 0: none asked */
+    const char *device_vendor;         /* NULL: any */
+    uint32_t n_devices;                /* 0: none asked */
+    const char *const *device_classes; /* of which one is meant, NULL-terminated; NULL: any */
 } stk_remote_order;
 
 int stk_remote_order_write(const stk_remote_order *order, stk_buf *buf, stk_err *err);

@@ -74,6 +74,7 @@ static void test_order(void **state)
     const char *argv[] = {"/bin/sh", "-c", "echo \"$A\"\n", NULL};
     const char *env[] = {"A=b=c", "EMPTY=", "U=ü", NULL};
     const char *pass[] = {"TOKEN", NULL};
+    const char *classes[] = {"A100", "H100", NULL};
     stk_remote_order o = {.run = "r",
                           .step = "train",
                           .task = 7,
@@ -95,7 +96,8 @@ static void test_order(void **state)
                           .nodes = 2,
                           .threads = 4,
                           .device_vendor = "nvidia",
-                          .n_devices = 8};
+                          .n_devices = 8,
+                          .device_classes = classes};
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 20);
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_err err = {0};
@@ -116,15 +118,19 @@ static void test_order(void **state)
     assert_string_equal(back.task_json, o.task_json);
     assert_string_equal(back.device_vendor, "nvidia");
     assert_int_equal(back.n_devices, 8);
+    assert_string_equal(back.device_classes[1], "H100");
+    assert_null(back.device_classes[2]);
     assert_int_equal(back.nodes, 2);
     assert_int_equal(back.timeout_ms, 60000);
     assert_true(back.gang);
     assert_false(back.reads_samples);
     o.device_vendor = NULL; /* of whichever vendor */
+    o.device_classes = NULL;
     text.len = 0;
     assert_int_equal(stk_remote_order_write(&o, &text, &err), 0);
     assert_int_equal(stk_remote_order_read(text.data, text.len, arena, &back, &err), 0);
     assert_null(back.device_vendor);
+    assert_null(back.device_classes);
     assert_int_equal(back.n_devices, 8);
 }
 
@@ -143,35 +149,38 @@ static void test_order_refused(void **state)
                    {"task_json", "{}"}};
     static const struct {
         const char *key, *value, *said; /* said NULL: it is good */
-    } cases[] = {{"cwd", "\"/x\"", NULL},
-                 {"stoker", "2", "is of format 2"},
-                 {"stoker", "\"1\"", "is of format 0"},
-                 {"run", "null", "'run'"},
-                 {"store", "\"s\"", "'store'"},
-                 {"dir", "\"/tmp\"", "'dir'"},
-                 {"dir", "\"/s/runs/../../etc\"", "'dir'"},
-                 {"argv", "[]", "'argv'"},
-                 {"argv", "[1]", "'argv'"},
-                 {"argv", "{\"a\":\"b\"}", "'argv'"},
-                 {"env", "{\"A\":1}", "'env'"},
-                 {"env", "[\"A\"]", "'env'"},
-                 {"pass", "\"A\"", "'pass'"},
-                 {"links", "{\"in/x\":\"/y\"}", NULL},
-                 {"links", "{\"../x\":\"/y\"}", "'links'"},
-                 {"links", "{\"in/../../x\":\"/y\"}", "'links'"},
-                 {"links", "{\"/etc/x\":\"/y\"}", "'links'"},
-                 {"links", "{\"out/x\":\"/y\"}", "'links'"},
-                 {"links", "{\"in/x\":7}", "'links'"},
-                 {"code", "{\"digest\":\"d\"}", "'code'"},
-                 {"code", "{\"digest\":\"d\",\"root\":\"../p\"}", "'code'"},
-                 {"code", "7", "'code'"},
-                 {"asked_devices", "{\"vendor\":\"nvidia\",\"count\":99999}", "'asked_devices'"},
-                 {"asked_devices", "{\"count\":1}", "'asked_devices'"},
-                 {"checkpoints", "\"/s/../x\"", "'checkpoints'"},
-                 {"nodes", "0", "'nodes'"},
-                 {"timeout_ms", "-1", "'timeout_ms'"},
-                 {"task_json", "[1,2,3]", "'task_json'"},
-                 {"task_json", "{,", "not valid JSON"}};
+    } cases[] = {
+        {"cwd", "\"/x\"", NULL},
+        {"stoker", "2", "is of format 2"},
+        {"stoker", "\"1\"", "is of format 0"},
+        {"run", "null", "'run'"},
+        {"store", "\"s\"", "'store'"},
+        {"dir", "\"/tmp\"", "'dir'"},
+        {"dir", "\"/s/runs/../../etc\"", "'dir'"},
+        {"argv", "[]", "'argv'"},
+        {"argv", "[1]", "'argv'"},
+        {"argv", "{\"a\":\"b\"}", "'argv'"},
+        {"env", "{\"A\":1}", "'env'"},
+        {"env", "[\"A\"]", "'env'"},
+        {"pass", "\"A\"", "'pass'"},
+        {"links", "{\"in/x\":\"/y\"}", NULL},
+        {"links", "{\"../x\":\"/y\"}", "'links'"},
+        {"links", "{\"in/../../x\":\"/y\"}", "'links'"},
+        {"links", "{\"/etc/x\":\"/y\"}", "'links'"},
+        {"links", "{\"out/x\":\"/y\"}", "'links'"},
+        {"links", "{\"in/x\":7}", "'links'"},
+        {"code", "{\"digest\":\"d\"}", "'code'"},
+        {"code", "{\"digest\":\"d\",\"root\":\"../p\"}", "'code'"},
+        {"code", "7", "'code'"},
+        {"asked_devices", "{\"vendor\":\"nvidia\",\"count\":99999}", "'asked_devices'"},
+        {"asked_devices", "{\"count\":1}", "'asked_devices'"},
+        {"asked_devices", "{\"vendor\":null,\"count\":1,\"classes\":[]}", "'asked_devices'"},
+        {"asked_devices", "{\"vendor\":null,\"count\":1,\"classes\":[7]}", "'asked_devices'"},
+        {"checkpoints", "\"/s/../x\"", "'checkpoints'"},
+        {"nodes", "0", "'nodes'"},
+        {"timeout_ms", "-1", "'timeout_ms'"},
+        {"task_json", "[1,2,3]", "'task_json'"},
+        {"task_json", "{,", "not valid JSON"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         STK_ARENA_AUTO arena = stk_arena_new(0);

@@ -208,6 +208,31 @@ static int agent_argv(remote_backend *b, remote_task *t)
     return 0;
 }
 
+/* What the agent is to find in its container: so many devices, of the vendor and of a model that
+ * all alternatives have in common. Drivers refuse what they can't ask for; the agent is the last
+ * who looks before the task runs. */
+static int order_devices(remote_task *t)
+{
+    stk_alternative wants[STK_LIMIT_ASKS];
+    uint32_t n = stk_spec_alternatives(t->job.resources, wants);
+    const char **classes = stk_arena_array(t->arena, STK_LIMIT_ASKS + 1, sizeof *classes);
+    bool is_any = n == 0, is_anybodys = n == 0;
+    if (classes == NULL) {
+        return STK_E_NOMEM;
+    }
+    const char *vendor = n == 0 ? NULL : stk_spec_vendor_of(&wants[0]);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *of = stk_spec_vendor_of(&wants[i]);
+        classes[i] = wants[i].gpu_class;
+        is_any = is_any || classes[i] == NULL;
+        is_anybodys = is_anybodys || of == NULL || vendor == NULL || strcmp(of, vendor) != 0;
+    }
+    t->order.n_devices = n == 0 ? 0 : (uint32_t)wants[0].gpu_count;
+    t->order.device_vendor = is_anybodys ? NULL : vendor;
+    t->order.device_classes = is_any ? NULL : classes;
+    return 0;
+}
+
 static int fill(remote_backend *b, remote_task *t, const stk_job *job)
 {
     const stk_job_elsewhere *e = job->elsewhere;
@@ -262,9 +287,8 @@ static int fill(remote_backend *b, remote_task *t, const stk_job *job)
         t->job.options == NULL || t->mid_line == NULL) {
         return STK_E_NOMEM;
     }
-    if (t->job.resources->gpu_count > 0) {
-        t->order.n_devices = (uint32_t)t->job.resources->gpu_count;
-        t->order.device_vendor = t->job.resources->gpu_vendor;
+    if (order_devices(t) < 0) {
+        return STK_E_NOMEM;
     }
     t->key = stk_remote_key(b->store_path, dir);
     t->job.key = t->key;

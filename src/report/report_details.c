@@ -115,14 +115,11 @@ static stk_view_amounts asked_of(const stk_step *step)
         const stk_resources *r = &step->settings->resources;
         asked.cpus = r->cpu_milli < 0 ? -1 : (double)r->cpu_milli / 1000;
         asked.memory_bytes = r->memory_bytes;
-        bool any = r->gpu_memory_bytes != -1 || r->n_any_of > 0; /* without a count it is one */
-        int64_t first = r->n_any_of > 0 ? r->any_of[0].gpu_count : -1;
-        asked.n_devices = r->gpu_count == 0 || !any ? r->gpu_count
-                          : first > 0               ? first
-                          : r->gpu_count > 0        ? r->gpu_count
-                                                    : 1;
-        asked.n_alternatives = asked.n_devices > 0 ? r->n_any_of : 0;
-        asked.share_bytes = r->gpu_memory_bytes > 0 ? r->gpu_memory_bytes : -1;
+        stk_alternative wants[STK_LIMIT_ASKS];
+        uint32_t n = stk_spec_alternatives(r, wants);
+        asked.n_devices = n > 0 ? wants[0].gpu_count : r->gpu_count;
+        asked.n_alternatives = n > 0 ? r->n_any_of : 0;
+        asked.share_bytes = n > 0 && wants[0].gpu_memory_bytes > 0 ? wants[0].gpu_memory_bytes : -1;
     }
     return asked;
 }

@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/event.h"
 #include "base/json.h"
+#include "base/limits.h"
 
 typedef struct stk_spec stk_spec;
 
@@ -63,7 +64,7 @@ typedef struct stk_alternative {
 typedef struct stk_resources {
     int64_t cpu_milli;             /* thousandths of a CPU; -1 unset */
     int64_t memory_bytes;          /* -1 unset */
-    int64_t gpu_count;             /* -1 unset; 0: none, whatever else is said */
+    int64_t gpu_count;             /* -1 unset; 0: none (stk_spec_n_devices says how many) */
     int64_t gpu_memory_bytes;      /* of each device, a share of it; -1 unset: whole devices;
                                       STK_GPU_MEMORY_AUTO: as much as earlier runs needed */
     const char *gpu_class;         /* NULL unset */
@@ -265,6 +266,45 @@ const stk_step *stk_spec_step(const stk_spec *spec, uint32_t i_step);
 int64_t stk_spec_find(const stk_spec *spec, const char *step_name); /* -1: none */
 uint32_t stk_spec_n_params(const stk_spec *spec);
 const stk_param *stk_spec_param(const stk_spec *spec, uint32_t i_param);
+
+/* --- devices: whoever needs what a request asks for asks these two, and reads no field itself ---
+ */
+
+/* Its alternatives, best first, each whole: what one of any_of says laid over the rest, with a
+ * gpu_count of at least 1. A memory, a class, a vendor or any_of without a count asks for one
+ * device; a count of 0 asks for none, whatever else is said. How many; 0: it asks for no device. */
+uint32_t stk_spec_alternatives(const stk_resources *res, stk_alternative ret[STK_LIMIT_ASKS]);
+/* How many devices it asks for, by its first alternative; 0: none. */
+uint32_t stk_spec_n_devices(const stk_resources *res);
+
+/* Lays what a backend's options say in its own words (`gpu`, `trainium`, `tpu` …) over a request,
+ * so that it is one request at every place; a gpu_count of 0 stays. NULL: none. */
+void stk_spec_lay_options(const stk_json *options, stk_resources *res);
+
+/* A device, slice or chip as its driver shows it; NULL, -1: unknown. */
+typedef struct stk_spec_device {
+    const char *vendor, *noun, *model;
+    const char *profile; /* of a MIG slice */
+    int64_t memory_bytes;
+} stk_spec_device;
+
+/* Is it of this class and vendor (either may be NULL: any)? Every word of gpu_class must be a
+ * word of the model, vendor, noun or profile, or its memory, in any case and order, or all of it
+ * a short name of the model (tbl/models.def): "A100-80GB" is "NVIDIA A100-SXM4-80GB", "A10" isn't,
+ * "v5e" is "Google TPU v5e", "1g.10gb" and "mig" are slices. */
+bool stk_spec_device_fits(const char *gpu_class, const char *gpu_vendor,
+                          const stk_spec_device *device);
+/* Whose devices a class means ("aws" for Trainium); NULL: can't be told. */
+const char *stk_spec_vendor_of_class(const char *gpu_class);
+/* Whose devices an alternative means: as it says, else by its class; NULL: anybody's. */
+const char *stk_spec_vendor_of(const stk_alternative *want);
+/* Does the class name a model of tbl/models.def, and is `model` another one? False where either
+ * isn't known: a class may also be the value of some cluster's label. */
+bool stk_spec_is_other_model(const char *gpu_class, const char *model);
+/* Does the class ask for slices of devices ("1g.10gb", "A100-3G.40GB", "mig")? */
+bool stk_spec_is_slice(const char *gpu_class);
+/* … and of this profile? */
+bool stk_spec_names_slice(const char *gpu_class, const char *profile);
 
 /* --- containers --- */
 

@@ -143,6 +143,28 @@ int stk_spec_read_any_of(stk_spec_reader *r, const stk_json *list, stk_resources
     return 0;
 }
 
+int stk_spec_say_over_any_of(stk_spec_reader *r, const bool said[4], stk_resources *res)
+{
+    if (said[STK_SPEC_GPU_CLASS] || said[STK_SPEC_GPU_VENDOR]) {
+        res->any_of = NULL;
+        res->n_any_of = 0;
+    }
+    if (res->n_any_of == 0 || (!said[STK_SPEC_GPU_COUNT] && !said[STK_SPEC_GPU_MEMORY])) {
+        return 0;
+    }
+    stk_alternative *any_of = stk_arena_array(r->arena, res->n_any_of, sizeof *any_of);
+    if (any_of == NULL) {
+        return stk_spec_no_memory(r);
+    }
+    for (uint32_t i = 0; i < res->n_any_of; i++) {
+        any_of[i] = res->any_of[i];
+        any_of[i].gpu_count = said[STK_SPEC_GPU_COUNT] ? -1 : any_of[i].gpu_count;
+        any_of[i].gpu_memory_bytes = said[STK_SPEC_GPU_MEMORY] ? -1 : any_of[i].gpu_memory_bytes;
+    }
+    res->any_of = any_of;
+    return 0;
+}
+
 /* --- when something runs out or fails --- */
 
 /* 2, or as people say it: "x2", "2x", "×2". */

@@ -23,7 +23,8 @@ typedef struct stk_spec_reader {
 typedef struct stk_spec_base {
     stk_settings s;
     stk_json environment, docker, backend, extra, more, xid; /* NULL nodes: not given */
-    int64_t sample_ms; /* as said; settings have what a profile needs, too */
+    stk_resources said; /* `resources` alone; the settings' have what options of backends ask for */
+    int64_t sample_ms;  /* as said; settings have what a profile needs, too */
 } stk_spec_base;
 
 struct stk_spec {
@@ -109,6 +110,9 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
 enum { STK_SPEC_GPU_COUNT, STK_SPEC_GPU_MEMORY, STK_SPEC_GPU_CLASS, STK_SPEC_GPU_VENDOR };
 int stk_spec_read_device(stk_spec_reader *r, const stk_json *node, int key, stk_alternative *ret);
 int stk_spec_read_any_of(stk_spec_reader *r, const stk_json *list, stk_resources *res);
+/* A step says these keys (by their numbers) itself and no any_of: they win over what the
+ * alternatives that it inherits say, and a kind of its own leaves nothing of them. */
+int stk_spec_say_over_any_of(stk_spec_reader *r, const bool said[4], stk_resources *res);
 int stk_spec_read_on_oom(stk_spec_reader *r, const stk_json *map, stk_on_oom *on_oom);
 int stk_spec_read_xid(stk_spec_reader *r, const stk_json *map, stk_spec_base *base);
 int stk_spec_read_sample(stk_spec_reader *r, const stk_json *node, const char *key,

@@ -73,6 +73,7 @@ void stk_spec_default_settings(stk_spec_base *ret_base)
                                                       .interval_ms = 1000},
                                       .grace_ms = 5000,
                                       .cache = {.enabled = true}}};
+    ret_base->said = ret_base->s.resources;
 }
 
 /* --- resources --- */
@@ -134,8 +135,10 @@ static int read_cpu(stk_spec_reader *r, const stk_json *node, int64_t *ret_milli
     return 0;
 }
 
-static int read_device(stk_spec_reader *r, const stk_json *node, int key, stk_resources *res)
+static int read_device(stk_spec_reader *r, const stk_json *node, int key, stk_resources *res,
+                       bool *said)
 {
+    said[key] = true;
     stk_alternative a = {res->gpu_count, res->gpu_memory_bytes, res->gpu_class, res->gpu_vendor};
     int rc = stk_spec_read_device(r, node, key, &a);
     res->gpu_count = a.gpu_count;
@@ -151,6 +154,8 @@ static int read_resources(stk_spec_reader *r, const stk_json *map, stk_spec_base
     int rc = stk_spec_read_map(r, map, "resources");
     stk_json *more = rc < 0 ? NULL : stk_arena_array(r->arena, 2 * (size_t)map->n, sizeof *more);
     uint32_t n_more = 0;
+    bool said[4] = {false};
+    bool says_any_of = false;
     if (rc == 0 && more == NULL) {
         return stk_spec_no_memory(r);
     }
@@ -168,28 +173,32 @@ static int read_resources(stk_spec_reader *r, const stk_json *map, stk_spec_base
             rc = read_cpu(r, value, &res->cpu_milli);
             break;
         case R_GPU:
-            rc = read_device(r, value, STK_SPEC_GPU_COUNT, res);
+            rc = read_device(r, value, STK_SPEC_GPU_COUNT, res, said);
             break;
         case R_GPU_MEMORY:
-            rc = read_device(r, value, STK_SPEC_GPU_MEMORY, res);
+            rc = read_device(r, value, STK_SPEC_GPU_MEMORY, res, said);
             break;
         case R_MEMORY:
             rc = read_memory(r, value, &res->memory_bytes);
             break;
         case R_CLASS:
-            rc = read_device(r, value, STK_SPEC_GPU_CLASS, res);
+            rc = read_device(r, value, STK_SPEC_GPU_CLASS, res, said);
             break;
         case R_VENDOR:
-            rc = read_device(r, value, STK_SPEC_GPU_VENDOR, res);
+            rc = read_device(r, value, STK_SPEC_GPU_VENDOR, res, said);
             break;
         case R_ANY_OF:
             rc = stk_spec_read_any_of(r, value, res);
+            says_any_of = true;
             break;
         default:
             more[2 * n_more] = *stk_json_key(map, i);
             more[2 * n_more + 1] = *value;
             n_more++;
         }
+    }
+    if (rc == 0 && !says_any_of) {
+        rc = stk_spec_say_over_any_of(r, said, res);
     }
     if (rc == 0 && n_more > 0) {
         stk_json own = {.items = more, .n = n_more, .kind = STK_JSON_MAP, .line = map->line};
@@ -468,12 +477,16 @@ static int read_merged(stk_spec_reader *r, const stk_json *node, const char *key
     return rc < 0 ? rc : stk_spec_read_json(r, kept, ret_json);
 }
 
+/* Backends whose options ask for devices in words of their own. */
+static const char *const asking[] = {"kubernetes", "batch"};
+
 int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const stk_json *map,
                            stk_spec_base *ret_settings)
 {
     stk_spec_base own = *base;
     stk_settings *s = &own.s;
     int rc = 0;
+    s->resources = own.said;
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
         if (value->kind == STK_JSON_NULL) {
@@ -544,6 +557,10 @@ int stk_spec_read_settings(stk_spec_reader *r, const stk_spec_base *base, const 
         default:
             break; /* a key of the pipeline or the step: its reader checks it */
         }
+    }
+    own.said = s->resources;
+    for (size_t i = 0; i < sizeof asking / sizeof *asking; i++) {
+        stk_spec_lay_options(stk_json_get(&own.backend, asking[i]), &s->resources);
     }
     /* Curves can't be finer than what was measured. */
     s->sample_ms = own.sample_ms;

@@ -237,8 +237,8 @@ static int place_inside(const stk_stack *stack, const char *step, const wish *w,
 
 /* --- on other machines --- */
 
-static const stk_resources *with_defaults(const stk_stack *stack, const stk_resources *own,
-                                          stk_arena *arena)
+static stk_resources *with_defaults(const stk_stack *stack, const stk_resources *own,
+                                    stk_arena *arena)
 {
     stk_resources *all = stk_arena_array(arena, 1, sizeof *all);
     const stk_resources *d = stack->defaults;
@@ -249,13 +249,28 @@ static const stk_resources *with_defaults(const stk_stack *stack, const stk_reso
     if (d != NULL) {
         all->cpu_milli = own->cpu_milli >= 0 ? own->cpu_milli : d->cpu_milli;
         all->memory_bytes = own->memory_bytes >= 0 ? own->memory_bytes : d->memory_bytes;
-        if (own->gpu_count < 0 && own->gpu_memory_bytes < 0 && own->n_any_of == 0) {
+        bool asks = stk_spec_n_devices(own) > 0;
+        if (!asks && own->gpu_count < 0) {
             all->gpu_count = d->gpu_count;
+            all->gpu_memory_bytes = d->gpu_memory_bytes;
         }
-        all->gpu_class = own->gpu_class != NULL ? own->gpu_class : d->gpu_class;
-        all->gpu_vendor = own->gpu_vendor != NULL ? own->gpu_vendor : d->gpu_vendor;
+        /* a kind is one thing: one that the step names itself is not mixed with another's */
+        if (own->gpu_class == NULL && own->gpu_vendor == NULL && own->n_any_of == 0) {
+            all->gpu_class = d->gpu_class;
+            all->gpu_vendor = d->gpu_vendor;
+        }
     }
     return all;
+}
+
+static int lay_options(const char *options, stk_arena *arena, stk_resources *res, stk_err *err)
+{
+    stk_json node = {0};
+    int rc = parse(options, arena, &node, err);
+    if (rc == 0 && options != NULL) {
+        stk_spec_lay_options(&node, res);
+    }
+    return rc;
 }
 
 /* What is inherited, over it the stack's, over them the pool's, over them the step's own. */
@@ -302,10 +317,11 @@ static int place_elsewhere(const stk_stack *stack, const char *step, const stk_s
         return STK_E_SPEC;
     }
     int64_t nodes = settings->gang.nodes > 1 ? settings->gang.nodes : 1;
-    place->resources = with_defaults(stack, &settings->resources, arena);
-    int rc = place->resources == NULL
-                 ? no_memory(err)
-                 : stk_stack_fit(stack, step, place->resources, nodes, arena, &place->pool, err);
+    stk_resources *asked = with_defaults(stack, &settings->resources, arena);
+    place->resources = asked;
+    int rc = asked == NULL ? no_memory(err) : lay_options(stack->options, arena, asked, err);
+    rc = rc < 0 ? rc : stk_stack_fit(stack, step, asked, nodes, arena, &place->pool, err);
+    rc = rc < 0 || place->pool == NULL ? rc : lay_options(place->pool->options, arena, asked, err);
     return rc < 0 ? rc : merge_options(stack, w, arena, place, err);
 }
 

@@ -6,12 +6,6 @@
 #include "plan/plan.h"
 #include "stack/stack_private.h"
 
-/* How many devices; -1: not said, which is none. */
-static int64_t n_devices(const stk_resources *r)
-{
-    return r->gpu_count >= 0 ? r->gpu_count : r->gpu_memory_bytes != -1 || r->gpu_class != NULL;
-}
-
 static bool fits_class(const stk_alternative *want, const stk_resources *holds)
 {
     const stk_capacity_device device = {.vendor = holds->gpu_vendor,
@@ -28,20 +22,11 @@ static void say_too_much(stk_buf *why, const char *what, const char *asked, cons
     stk_buf_printf(why, "%s%s of %s (it has %s)", why->len > 0 ? ", " : "", asked, what, has);
 }
 
-static bool check_devices(const stk_resources *all, const stk_alternative *want,
-                          const stk_resources *holds, stk_buf *why)
+static bool check_devices(const stk_alternative *want, const stk_resources *holds, stk_buf *why)
 {
-    stk_resources asked = *all;
-    asked.gpu_count = want->gpu_count;
-    asked.gpu_memory_bytes = want->gpu_memory_bytes;
-    asked.gpu_class = want->gpu_class;
-    int64_t n = n_devices(&asked);
-    if (n <= 0 || holds->gpu_count < 0) {
-        return true; /* none asked, or nobody told how many there are */
-    }
-    if (n > holds->gpu_count) {
-        stk_buf_printf(why, "%s%lld devices of %lld", why->len > 0 ? ", " : "", (long long)n,
-                       (long long)holds->gpu_count);
+    if (holds->gpu_count >= 0 && want->gpu_count > holds->gpu_count) {
+        stk_buf_printf(why, "%s%lld devices of %lld", why->len > 0 ? ", " : "",
+                       (long long)want->gpu_count, (long long)holds->gpu_count);
         return false;
     }
     if (!fits_class(want, holds)) {
@@ -65,7 +50,8 @@ static bool check_devices(const stk_resources *all, const stk_alternative *want,
 static bool check(const stk_resources *r, const stk_resources *holds, stk_buf *why)
 {
     char a[32], b[32];
-    const stk_alternative rest = {r->gpu_count, r->gpu_memory_bytes, r->gpu_class, r->gpu_vendor};
+    stk_alternative wants[STK_LIMIT_ASKS];
+    uint32_t n = stk_spec_alternatives(r, wants);
     bool good = true;
     if (holds->cpu_milli >= 0 && r->cpu_milli > holds->cpu_milli) {
         stk_buf_printf(why, "%g CPUs of %g", (double)r->cpu_milli / 1000,
@@ -77,26 +63,21 @@ static bool check(const stk_resources *r, const stk_resources *holds, stk_buf *w
                      stk_units_format_memory(holds->memory_bytes, b, sizeof b));
         good = false;
     }
-    bool any = r->n_any_of == 0 && check_devices(r, &rest, holds, why);
-    for (uint32_t i = 0; i < r->n_any_of && !any; i++) {
-        stk_alternative one = r->any_of[i];
-        one.gpu_count = one.gpu_count >= 0 ? one.gpu_count : r->gpu_count;
-        one.gpu_class = one.gpu_class != NULL ? one.gpu_class : r->gpu_class;
-        one.gpu_vendor = one.gpu_vendor != NULL ? one.gpu_vendor : r->gpu_vendor;
-        one.gpu_memory_bytes =
-            one.gpu_memory_bytes != -1 ? one.gpu_memory_bytes : r->gpu_memory_bytes;
-        any = check_devices(r, &one, holds, why);
+    bool any = n == 0;
+    for (uint32_t i = 0; i < n && !any; i++) {
+        any = check_devices(&wants[i], holds, why);
     }
     return good && any;
 }
 
-/* A node with devices isn't taken by who asks for none, where there is another. */
+/* A node with devices isn't taken by who asks for none, where there is another; who asks for some
+ * isn't sent where none are told of, where there is another. */
 static bool is_better(const stk_pool *a, const stk_pool *b, bool wants_devices)
 {
-    bool a_spare = !wants_devices && a->holds.gpu_count > 0;
-    bool b_spare = !wants_devices && b->holds.gpu_count > 0;
-    if (a_spare != b_spare) {
-        return b_spare;
+    bool a_has = stk_spec_n_devices(&a->holds) > 0;
+    bool b_has = stk_spec_n_devices(&b->holds) > 0;
+    if (a_has != b_has) {
+        return a_has == wants_devices;
     }
     return a->price >= 0 && (b->price < 0 || a->price < b->price);
 }
@@ -126,7 +107,7 @@ int stk_stack_fit(const stk_stack *stack, const char *step, const stk_resources 
                            "step '%s' asks for more than stack '%.80s' allows: %.500s", step,
                            stack->name, why.data);
     }
-    bool wants = n_devices(r) > 0 || r->n_any_of > 0;
+    bool wants = stk_spec_n_devices(r) > 0;
     int64_t least = INT64_MAX;
     STK_BUF_AUTO of_nearest = STK_BUF_INIT(1024);
     for (uint32_t i = 0; i < stack->n_pools; i++) {

@@ -125,6 +125,63 @@ def test_manifests_are_what_would_be_submitted(cli: Cli) -> None:
     )
 
 
+PIPELINE = """\
+from stoker import ResourceSettings, pipeline, step
+
+@step(settings={"resources": ResourceSettings(gpu_class="A100")})
+def train() -> int:
+    return 1
+
+@pipeline
+def p():
+    train()
+
+if __name__ == "__main__":
+    p()
+"""
+FLOW = """\
+from stoker.flow import FlowSpec, kubernetes, step
+
+class F(FlowSpec):
+    @kubernetes(trainium=16)
+    @step
+    def start(self):
+        self.next(self.end)
+
+    @step
+    def end(self):
+        pass
+
+if __name__ == "__main__":
+    F()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "steps", "asked"),
+    [
+        (PIPELINE, ["train"], {"nvidia.com/gpu": "1"}),
+        (FLOW, ["start", "end"], {"aws.amazon.com/neuron": "16"}),
+    ],
+)
+def test_manifests_of_pipelines_and_flows(
+    cli: Cli, text: str, steps: list[str], asked: dict[str, str]
+) -> None:
+    cli.write(
+        "stoker.yaml",
+        "stacks:\n  prod: {backend: kubernetes, store: s3://b/p, default_image: 127.0.0.1:1/i:1, carry_volume: /opt/stoker}\n",
+    )
+    cli.write("file.py", text)
+    told = cli("plan", "--with", "prod", "--manifest", "file.py")
+    assert told.code == 0, told.err
+    assert re.findall(r"^# step '(\w+)'", told.out, re.M) == steps
+    documents = re.split(r"^(?:# step .*|---)\n", told.out, flags=re.M)
+    made = [json.loads(one) for one in documents if one.strip()]
+    assert [m["kind"] for m in made] == ["Job"] * len(steps)
+    (container,) = made[0]["spec"]["template"]["spec"]["containers"]
+    assert asked.items() <= container["resources"]["limits"].items()
+
+
 def test_pods_reach_the_store_that_aws_files_name(cli: Cli) -> None:
     """`aws configure` says region and endpoint in a file, which a container doesn't have."""
     cli.write(

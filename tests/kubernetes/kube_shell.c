@@ -84,7 +84,7 @@ static void read_job(const json_t *from, stk_arena *arena, stk_remote_job *job, 
     for (size_t i = 0; i < json_array_size(list) && i < 8; i++) {
         const json_t *one = json_array_get(list, i);
         any_of[i] = (stk_alternative){.gpu_count = whole(one, "gpu_count", -1),
-                                      .gpu_memory_bytes = -1,
+                                      .gpu_memory_bytes = whole(one, "gpu_memory_bytes", -1),
                                       .gpu_class = text_of(one, "gpu_class", NULL),
                                       .gpu_vendor = text_of(one, "gpu_vendor", NULL)};
         r->n_any_of++;

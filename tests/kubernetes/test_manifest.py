@@ -120,6 +120,20 @@ def test_shell_text_is_left_alone() -> None:
             {"aws.amazon.com/neuron": "16", "vpc.amazonaws.com/efa": "8"},
         ),
         ({}, {"inferentia": 1}, {"aws.amazon.com/neuron": "1"}),
+        # as a flow's @kubernetes(trainium=16) says it
+        (
+            {"gpu_count": 16, "gpu_vendor": "aws", "gpu_class": "Trainium"},
+            {"trainium": 16},
+            {"aws.amazon.com/neuron": "16"},
+        ),
+        ({"gpu_count": 2, "gpu_class": "Trainium"}, {}, {"aws.amazon.com/neuron": "2"}),
+        ({"gpu_class": "Trainium"}, {"gpu_vendor": "nvidia"}, {"aws.amazon.com/neuron": "1"}),
+        ({"gpu_count": 4, "gpu_class": "v5e"}, {}, {"google.com/tpu": "4"}),
+        ({"gpu_vendor": "amd"}, {}, {"amd.com/gpu": "1"}),
+        ({"any_of": [{"gpu_class": "A100"}, {"gpu_class": "H100"}]}, {}, {"nvidia.com/gpu": "1"}),
+        ({"gpu_count": 0}, {"gpu": 1, "trainium": 0}, None),
+        ({"gpu_count": 0, "gpu_class": "A100", "gpu_memory_bytes": 10**10}, {}, None),
+        ({"gpu_vendor": "aws"}, {"neuroncores": 4}, {"aws.amazon.com/neuroncore": "4"}),
         ({}, {"neuroncores": 4}, {"aws.amazon.com/neuroncore": "4"}),
         ({}, {"tpu": 4, "tpu_accelerator": "v5p"}, {"google.com/tpu": "4"}),
         ({"gpu_count": 4, "gpu_vendor": "google"}, {}, {"google.com/tpu": "4"}),
@@ -164,6 +178,56 @@ def test_burstable() -> None:
         "requests": {"cpu": "1", "memory": "1024Mi"},
         "limits": {"memory": "1024Mi"},
     }
+
+
+NEURON = [
+    *("trn1.2xlarge", "trn1.32xlarge", "trn1n.32xlarge"),
+    *("trn2.3xlarge", "trn2.48xlarge", "trn2u.48xlarge"),
+    *("inf1.xlarge", "inf1.2xlarge", "inf1.6xlarge", "inf1.24xlarge"),
+    *("inf2.xlarge", "inf2.8xlarge", "inf2.24xlarge", "inf2.48xlarge"),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "resources", "begins"),
+    [
+        ({"trainium": 1}, {}, ("trn",)),
+        ({"inferentia": 1}, {}, ("inf",)),
+        ({"trainium": 1}, {"gpu_count": 1, "gpu_vendor": "aws", "gpu_class": "Trainium"}, ("trn",)),
+        ({}, {"gpu_class": "Trainium"}, ("trn1",)),
+        ({}, {"gpu_class": "Trainium2"}, ("trn2",)),
+        ({}, {"any_of": [{"gpu_class": "Trainium"}, {"gpu_class": "Trainium2"}]}, ("trn",)),
+        ({}, {"gpu_vendor": "aws"}, ("trn", "inf")),
+        ({}, {"gpu_class": "neuron", "gpu_count": 2}, ("trn", "inf")),
+    ],
+)
+def test_neuron_models_are_told_apart_by_the_nodes_instances(
+    options: Object, resources: Object, begins: tuple[str, ...]
+) -> None:
+    """Nodes of another model are left out; one whose type nobody knows, or that has none, is taken."""
+    spec = pod(options, resources=resources)
+    assert "nodeSelector" not in spec
+    others = [one for one in NEURON if not one.startswith(begins)]
+    if not others:
+        assert "affinity" not in spec
+        return
+    (term,) = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term["matchExpressions"] == [
+        {"key": "node.kubernetes.io/instance-type", "operator": "NotIn", "values": others}
+    ]
+
+
+def test_a_label_of_the_clusters_own_tells_neuron_models_apart() -> None:
+    spec = pod({"gpu_type_label": "pool"}, resources={"gpu_class": "Trainium"})
+    assert spec["nodeSelector"] == {"pool": "Trainium"} and "affinity" not in spec
+
+
+def test_a_class_is_the_tpus_accelerator() -> None:
+    spec = pod({}, resources={"gpu_class": "v5e", "gpu_count": 4})
+    assert spec["nodeSelector"] == {"cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice"}
+    assert "nodeSelector" not in pod({}, resources={"gpu_vendor": "google"})
 
 
 def test_devices_are_found_by_their_labels() -> None:
@@ -225,7 +289,55 @@ REFUSALS: list[tuple[Object, Object, str, str]] = [
     ({"tpu_accelerator": "v9"}, {}, "'v9' is not known", "say v4, v5e"),
     ({"tpu": 3, "tpu_topology": "2x4"}, {}, "doesn't go with topology 2x4", ""),
     ({}, {"gpu_count": 1, "gpu_memory_bytes": 10**9}, "a share of a GPU", "nvidia.com/gpu.shared"),
+    ({}, {"gpu_memory_bytes": 10**9}, "a share of a GPU", "nvidia.com/gpu.shared"),
+    ({}, {"gpu_memory_bytes": -2}, "a share of a GPU", "nvidia.com/gpu.shared"),
+    ({}, {"gpu_vendor": "aws", "gpu_memory_bytes": 10**9}, "a share of a GPU", ""),
+    (
+        {},
+        {"any_of": [{"gpu_class": "A100", "gpu_memory_bytes": 10**9}]},
+        "a share of a GPU",
+        "",
+    ),
     ({}, {"gpu_count": 1, "gpu_class": "mig"}, "names no profile", "1g.10gb"),
+    ({}, {"gpu_class": "H100", "gpu_vendor": "aws"}, "'H100' means devices of nvidia", "one of"),
+    ({"gpu_vendor": "amd"}, {"gpu_vendor": "nvidia"}, "gpu_vendor 'amd' means devices of amd", ""),
+    ({"gpu_vendor": "amd"}, {"gpu_class": "H100"}, "the step asks for nvidia's", "say one"),
+    ({"gpu_type": "nvidia-tesla-t4"}, {"gpu_class": "H100"}, "are two models", "say one"),
+    (
+        {"gpu_resource": "nvidia.com/gpu.shared"},
+        {"gpu_class": "Trainium"},
+        "means devices of nvidia",
+        "say one",
+    ),
+    (
+        {"gpu_resource": "nvidia.com/gpu.shared"},
+        {"gpu_class": "1g.10gb"},
+        "is the resource nvidia.com/mig-1g.10gb",
+        "say one",
+    ),
+    ({"trainium": 1}, {"gpu_class": "Inferentia2"}, "no instance of EC2", "Inferentia2"),
+    ({"trainium": 1}, {"gpu_vendor": "nvidia"}, "option trainium means devices of aws", ""),
+    ({"tpu": 4}, {"gpu_class": "Trainium"}, "option tpu means devices of google", ""),
+    ({}, {"gpu_class": "v3"}, "'v3' is no TPU that is known", "tpu_accelerator"),
+    ({"tpu": 4, "tpu_accelerator": "v4"}, {"gpu_class": "v5e"}, "are two models", ""),
+    (
+        {},
+        {"any_of": [{"gpu_class": "1g.10gb"}, {"gpu_class": "2g.20gb"}]},
+        "can't be one Job",
+        "",
+    ),
+    (
+        {"resources": {"limits": {"nvidia.com/gpu": 0}}},
+        {"gpu_count": 1},
+        "asks for 1 of nvidia.com/gpu",
+        "leave 0",
+    ),
+    (
+        {"extended_resources": {"nvidia.com/gpu": "1"}},
+        {"gpu_count": 2},
+        "asks for 2 of nvidia.com/gpu",
+        "leave 1",
+    ),
     ({}, {"gpu_count": 1, "gpu_vendor": "arm"}, "'arm' is not known", "it can be nvidia"),
     (
         {},

@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Drive
@@ -333,6 +334,30 @@ def test_devices_that_only_the_container_asks_for(drive: Drive) -> None:
     drive.cluster.env["STOKER_ACCEL"] = "sim:2xH100"
     end = drive.end(drive.task("echo $CUDA_VISIBLE_DEVICES", task=1))
     assert end["ok"] and end["n_devices"] == 1, end
+
+
+@pytest.mark.parametrize(
+    ("asked", "has", "words"),
+    [
+        ({"gpu_class": "H100"}, None, "1 nvidia device of gpu_class H100, and 0 can be used"),
+        ({"gpu_class": "H100"}, "sim:2xA100", "of gpu_class H100, and 0 can be used"),
+        ({"gpu_class": "H100"}, "sim:2xH100", None),
+        ({"gpu_class": "Trainium"}, "sim:2xA100", "1 aws device of gpu_class Trainium"),
+        ({"gpu_class": "Trainium"}, "sim:4xTrainium", None),
+        ({"gpu_vendor": "amd"}, "sim:2xA100", "1 amd device, and 0 can be used"),
+        ({"gpu_class": "the-fast-ones"}, "sim:2xA100", None),  # a word of the cluster's own
+        ({"gpu_class": "the-fast-ones"}, None, "1 device of gpu_class the-fast-ones"),
+        ({"gpu_count": 0, "gpu_class": "H100"}, None, None),
+    ],
+)
+def test_a_kind_without_a_count_is_one_device(
+    drive: Drive, asked: dict[str, Any], has: str | None, words: str | None
+) -> None:
+    if has is not None:
+        drive.cluster.env["STOKER_ACCEL"] = has
+    end = drive.end(drive.task("echo ran > $STOKER_OUTPUT/ran", **asked))
+    assert (end["failure"] == "resources" and words in end["text"]) if words else end["ok"], end
+    assert not end["ok"] or end["n_devices"] == asked.get("gpu_count", 1)
 
 
 def test_devices_that_are_there(drive: Drive) -> None:

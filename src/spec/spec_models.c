@@ -2,8 +2,9 @@
  * "NVIDIA A100-SXM4-80GB", clouds "NVIDIA_TESLA_A100": words are compared, not texts. */
 #include <ctype.h>
 #include <string.h>
+#include <strings.h>
 
-#include "plan/plan_private.h"
+#include "spec/spec.h"
 
 typedef struct word {
     const char *at;
@@ -99,7 +100,7 @@ static bool has_name(const char *text, const char *name)
     return has_word(text, all);
 }
 
-const char *stk_plan_vendor_of_class(const char *gpu_class)
+const char *stk_spec_vendor_of_class(const char *gpu_class)
 {
     for (size_t i = 0; gpu_class != NULL && i < sizeof models / sizeof *models; i++) {
         if (has_name(gpu_class, models[i].name)) {
@@ -107,6 +108,22 @@ const char *stk_plan_vendor_of_class(const char *gpu_class)
         }
     }
     return NULL;
+}
+
+bool stk_spec_is_other_model(const char *gpu_class, const char *model)
+{
+    bool is_named = false;
+    for (size_t i = 0; gpu_class != NULL && model != NULL && i < sizeof models / sizeof *models;
+         i++) {
+        if (models[i].model == NULL || !has_name(gpu_class, models[i].name)) {
+            continue;
+        }
+        if (has_name(model, models[i].name) || strcasecmp(models[i].model, model) == 0) {
+            return false;
+        }
+        is_named = true;
+    }
+    return is_named;
 }
 
 /* "H100-SXM" for "NVIDIA H100 80GB HBM3" */
@@ -121,7 +138,23 @@ static bool is_alias(const char *gpu_class, const char *model)
     return false;
 }
 
-bool stk_plan_names_slice(const char *gpu_class, const char *profile)
+bool stk_spec_is_slice(const char *gpu_class)
+{
+    word w;
+    while (next_word(&gpu_class, &w)) {
+        size_t n = 0;
+        while (n < w.len && isdigit((unsigned char)w.at[n])) {
+            n++;
+        }
+        if (is_word(w, "mig") ||
+            (n > 0 && n + 1 == w.len && tolower((unsigned char)w.at[n]) == 'g')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool stk_spec_names_slice(const char *gpu_class, const char *profile)
 {
     word first;
     word mig = {"mig", 3};
@@ -130,8 +163,8 @@ bool stk_plan_names_slice(const char *gpu_class, const char *profile)
            (has_word(gpu_class, mig) || (next_word(&text, &first) && has_word(gpu_class, first)));
 }
 
-bool stk_plan_device_fits(const char *gpu_class, const char *gpu_vendor,
-                          const stk_capacity_device *device)
+bool stk_spec_device_fits(const char *gpu_class, const char *gpu_vendor,
+                          const stk_spec_device *device)
 {
     if (gpu_vendor != NULL &&
         (device->vendor == NULL || strcasecmp(gpu_vendor, device->vendor) != 0)) {
