@@ -11,7 +11,7 @@
 
 enum { N_RULES = 16 };
 
-typedef enum { KILL, EXIT, STOP, LOG, ERR } action;
+typedef enum { KILL, EXIT, STOP, LOG, ERR, HOLD } action;
 
 static const struct {
     const char *word;
@@ -19,7 +19,8 @@ static const struct {
     int sys;
 } actions[] = {{"kill", KILL, 0}, {"exit", EXIT, 0},       {"stop", STOP, 0},
                {"log", LOG, 0},   {"enospc", ERR, ENOSPC}, {"enomem", ERR, ENOMEM},
-               {"eio", ERR, EIO}, {"emfile", ERR, EMFILE}, {"eacces", ERR, EACCES}};
+               {"eio", ERR, EIO}, {"emfile", ERR, EMFILE}, {"eacces", ERR, EACCES},
+               {"hold", HOLD, 0}};
 
 static const struct {
     const char *name;
@@ -151,7 +152,19 @@ int stk_failpoint_pass(const char *name)
         case ERR:
             sys = r->sys;
             break;
+        case HOLD: /* whoever can be held asks */
+            break;
         }
     }
     return sys;
+}
+
+bool stk_failpoint_is_held(const char *name)
+{
+    const char *file = getenv("STOKER_FAILPOINT_HOLD");
+    bool is_armed = false;
+    for (int i = 0; i < n_rules; i++) {
+        is_armed = is_armed || (rules[i].action == HOLD && strcmp(rules[i].name, name) == 0);
+    }
+    return is_armed && file != NULL && access(file, F_OK) == 0;
 }

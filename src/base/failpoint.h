@@ -8,12 +8,14 @@
  * those of sys, which are of no moment in a run, counted together), N is the pass on which it
  * happens (from 1), "N+" that one and all later ones. Actions: kill (SIGKILL), exit (_exit(70)),
  * stop (SIGSTOP), log (one line on stderr a pass: how a crash test learns what there is to kill
- * at), enospc, enomem, eio, emfile, eacces. Passes are counted by process. When the variable is not
- * set a point costs one predictable branch. A wrong value ends the process with status 2: a crash
- * test whose failpoint has another name must not pass.
+ * at), enospc, enomem, eio, emfile, eacces, hold (see STK_FAILPOINT_IS_HELD). Passes are counted by
+ * process. When the variable is not set a point costs one predictable branch. A wrong value ends
+ * the process with status 2: a crash test whose failpoint has another name must not pass.
  */
 #ifndef STK_BASE_FAILPOINT_H
 #define STK_BASE_FAILPOINT_H
+
+#include <stdbool.h>
 
 extern int stk_failpoint_armed; /* read-only outside failpoint.c */
 
@@ -24,5 +26,10 @@ int stk_failpoint_pass(const char *name); /* use the macros */
 #define STK_FAILPOINT_ERR(name)                                                                    \
     (__builtin_expect(stk_failpoint_armed, 0) ? stk_failpoint_pass(name) : 0)
 #define STK_FAILPOINT(name) ((void)STK_FAILPOINT_ERR(name))
+/* Is the action of this point `hold`, and does the file $STOKER_FAILPOINT_HOLD exist? Then the
+ * caller waits for a moment and asks again. Counts no pass. */
+bool stk_failpoint_is_held(const char *name);
+#define STK_FAILPOINT_IS_HELD(name)                                                                \
+    (__builtin_expect(stk_failpoint_armed, 0) && stk_failpoint_is_held(name))
 
 #endif

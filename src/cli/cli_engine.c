@@ -645,7 +645,7 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *
                 words[status], err.text);
         err = (stk_err){0};
     }
-    rc = rc < 0 ? rc : stk_store_sync(e.store, &err);
+    rc = rc < 0 ? rc : stk_store_sync_until(e.store, e.signal_fd, &err);
     close_log(&e);
     if (rc < 0) {
         int code = give_up(&e, &err);

@@ -22,6 +22,25 @@ void stk_exec_lookup_done(exec_lookup *lookup)
     stk_map_done(&lookup->seen);
 }
 
+/* *ret_comes: it is on its way, and `hex` is that of nothing; whoever asks is put aside. */
+static int sum_file(exec_lookup *lookup, const char *path, char hex[STK_DIGEST_HEX + 1],
+                    bool *ret_comes, stk_err *err)
+{
+    int64_t size = 0;
+    stk_store_work *work = NULL;
+    if (lookup->sum == NULL || !stk_exec_sum_is_long(lookup->store, EXEC_SUM_FILE, path, NULL)) {
+        return stk_store_digest_path(path, hex, &size, err);
+    }
+    int rc = stk_exec_sum_ask(lookup->sum, lookup->store, EXEC_SUM_FILE, path, NULL, &work, err);
+    *ret_comes = rc == 0 && work == NULL;
+    if (*ret_comes) {
+        stk_digest_of("", 0, hex);
+    } else if (rc == 0) {
+        stk_store_work_summed(work, hex, &size);
+    }
+    return rc;
+}
+
 /* Digest of a file outside the store, read once a run. NULL when it can't be read. */
 const char *stk_exec_file_digest(exec_lookup *lookup, const char *path, stk_err *err)
 {
@@ -30,9 +49,9 @@ const char *stk_exec_file_digest(exec_lookup *lookup, const char *path, stk_err 
         return (const char *)(uintptr_t)known;
     }
     char hex[STK_DIGEST_HEX + 1];
-    int64_t size = 0;
     stk_err why = {0};
-    if (stk_store_digest_path(path, hex, &size, &why) < 0) {
+    bool comes = false;
+    if (sum_file(lookup, path, hex, &comes, &why) < 0) {
         if (why.sys == ENOENT || why.sys == ENOTDIR) {
             stk_err_set(err, STK_E_NOT_FOUND,
                         "there is no file '%s'; make it before the run, or correct its path (a "
@@ -44,6 +63,9 @@ const char *stk_exec_file_digest(exec_lookup *lookup, const char *path, stk_err 
         return NULL;
     }
     char *digest = stk_arena_dup(lookup->arena, hex);
+    if (comes) {
+        return digest;
+    }
     char *key = stk_arena_dup(lookup->arena, path);
     if (digest == NULL || key == NULL || stk_map_put(&lookup->files, key, (uintptr_t)digest) < 0) {
         stk_exec_nomem(err);

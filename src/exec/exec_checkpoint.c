@@ -109,7 +109,7 @@ void stk_exec_checkpoints_drop(stk_exec *x, uint32_t task)
     }
     const char *folder = stk_exec_checkpoints(x, task, x->scratch);
     if (folder != NULL && rmdir(folder) < 0 && errno != ENOENT) {
-        (void)stk_file_remove_tree(folder, NULL); /* what can't be removed goes with the run */
+        stk_exec_sum_remove(x, folder); /* what can't be removed goes with the run */
     }
     errno = 0;
 }

@@ -61,6 +61,23 @@ int stk_exec_artifact(stk_exec *x, bool is_away, const char *digest, stk_arena *
     return stk_store_artifact(x->config.store, digest, arena, ret_path, ret_size, err);
 }
 
+/* No digest: it is being copied, and the launch is put aside. */
+static int copy_file(stk_exec *x, const char *path, stk_artifact *ret, stk_err *err)
+{
+    stk_store_work *work = NULL;
+    bool leaves = false;
+    *ret = (stk_artifact){.size = 0};
+    if (!stk_exec_sum_is_long(x->config.store, EXEC_SUM_COPY, path, NULL)) {
+        return stk_store_copy_path(x->config.store, path, ret, err);
+    }
+    int rc = stk_exec_sum_ask(x->sum, x->config.store, EXEC_SUM_COPY, path, NULL, &work, err);
+    if (rc < 0 || work == NULL) {
+        return rc;
+    }
+    rc = stk_store_work_take(x->config.store, work, ret, &leaves, err);
+    return rc < 0 || !leaves ? rc : stk_store_work_run(work, err);
+}
+
 /* A file becomes an artifact, which the other machine can have. */
 static int store_file(stk_exec *x, uint32_t task, const char *path, const char **ret_path,
                       const char **ret_digest, stk_err *err)
@@ -72,7 +89,12 @@ static int store_file(stk_exec *x, uint32_t task, const char *path, const char *
         return err->code;
     }
     if (stk_store_locate(x->config.store, digest, x->scratch, ret_path, &size, NULL) < 0) {
-        int rc = stk_store_copy_path(x->config.store, path, &artifact, err);
+        int rc = copy_file(x, path, &artifact, err);
+        if (rc == 0 && artifact.digest[0] == '\0') { /* put aside */
+            *ret_path = path;
+            *ret_digest = digest;
+            return 0;
+        }
         digest = rc < 0 ? NULL : stk_arena_dup(x->arena, artifact.digest); /* as it is now */
         rc = rc == 0 && digest == NULL ? stk_exec_nomem(err) : rc;
         rc = rc < 0 ? rc

@@ -497,6 +497,11 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
      * work. */
     bool ok = e.step->python != NULL ? e.has_result && e.result.ok
                                      : outcome->ok && (!e.has_result || e.result.ok);
+    /* what a failed one left is kept, too, where the graph grows */
+    rc = ok || (x->grow != NULL && e.has_result) ? stk_exec_publish_ask(x, &e, err) : 0;
+    if (stk_exec_sum_aside(x, task, EXEC_ASIDE_END, outcome, &rc, err) || rc < 0) {
+        return rc;
+    }
     if (ok) {
         return succeed(x, &e, err);
     }

@@ -356,6 +356,10 @@ int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err)
     } else if (rc == 0) {
         rc = stk_exec_recall(x, task, &found, &said, &head, &metadata, err);
     }
+    if (stk_exec_sum_aside(x, task, EXEC_ASIDE_LOOKUP, NULL, &rc, err)) {
+        stk_arena_reset(x->scratch);
+        return 0;
+    }
     if (rc == 0 && found) {
         rc = take_over(x, task, head, &said, metadata, err);
     } else if (rc == 0) {

@@ -49,12 +49,13 @@ int stk_exec_key_of(stk_exec *x, uint32_t task, stk_err *err)
     exec_said said;
     bool any = false;
     const char *head = NULL, *metadata = NULL;
-    if (x->grow != NULL) {
-        return stk_exec_recall(x, task, &any, &said, &head, &metadata, err);
-    }
-    int rc = stk_exec_lookup_step(&x->lookup, t->i_step, outputs_of, x, false,
-                                  stk_clock_wall_ms(x->config.clock), &found, err);
-    if (rc == 0) {
+    x->lookup.sum = NULL; /* the answer is wanted now */
+    int rc = x->grow != NULL
+                 ? stk_exec_recall(x, task, &any, &said, &head, &metadata, err)
+                 : stk_exec_lookup_step(&x->lookup, t->i_step, outputs_of, x, false,
+                                        stk_clock_wall_ms(x->config.clock), &found, err);
+    x->lookup.sum = x->sum;
+    if (rc == 0 && x->grow == NULL) {
         t->key = found.key;
         t->parts = found.parts;
         t->inputs = found.inputs;
@@ -72,7 +73,7 @@ static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
     int64_t now = stk_clock_wall_ms(x->config.clock);
     int rc = stk_exec_lookup_step(&x->lookup, t->i_step, outputs_of, x, x->config.use_cache, now,
                                   &found, err);
-    if (rc < 0) {
+    if (stk_exec_sum_aside(x, task, EXEC_ASIDE_LOOKUP, NULL, &rc, err) || rc < 0) {
         return rc;
     }
     t->key = found.key;
@@ -167,6 +168,29 @@ static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
     return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_RUN_ENDED}, data, err);
 }
 
+static int do_stop(stk_exec *x, uint32_t task, stk_err *err)
+{
+    int64_t grace = x->n_signals > 1 ? 0 : stk_exec_step(x, task)->settings->grace_ms;
+    exec_task *t = &x->tasks[task];
+    uint32_t id = task | (t->hook == STK_HOOK_START ? EXEC_HOOK_BIT : 0);
+    exec_aside_kind kind = EXEC_ASIDE_LAUNCH;
+    bool was_aside = stk_exec_sum_drop(x, task, &kind);
+    if (was_aside && kind == EXEC_ASIDE_END) { /* its process is gone */
+        stk_exec_release(x, task);
+        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task},
+                             NULL, err);
+    }
+    if (x->is_interrupted && t->hook != STK_HOOK_START && stk_exec_is_away(x, task)) {
+        return stk_exec_leave(x, task, err);
+    }
+    t->stopped = true;
+    if (stk_exec_bring_stop(x, task) || was_aside) {
+        return stk_exec_push_launch(x, task, err);
+    }
+    x->config.backend->ops->stop(x->config.backend, id, grace, STK_FAIL_CANCELLED);
+    return 0;
+}
+
 static int act(stk_exec *x, const stk_action *a, stk_err *err)
 {
     bool begins = a->kind == STK_ACT_LOOKUP || a->kind == STK_ACT_START;
@@ -175,27 +199,16 @@ static int act(stk_exec *x, const stk_action *a, stk_err *err)
     }
     switch (a->kind) {
     case STK_ACT_LOOKUP:
-        return do_lookup(x, a->task, err);
+        return stk_exec_sum_waits(x, a->task) ? 0 : do_lookup(x, a->task, err);
     case STK_ACT_START:
         x->is_waiting = x->config.clone_only;
         return x->is_waiting ? 0 : stk_exec_admit(x, a, err);
-    case STK_ACT_STOP: {
-        int64_t grace = x->n_signals > 1 ? 0 : stk_exec_step(x, a->task)->settings->grace_ms;
-        exec_task *t = &x->tasks[a->task];
-        uint32_t id = a->task | (t->hook == STK_HOOK_START ? EXEC_HOOK_BIT : 0);
-        if (x->is_interrupted && t->hook != STK_HOOK_START && stk_exec_is_away(x, a->task)) {
-            return stk_exec_leave(x, a->task, err);
-        }
-        t->stopped = true;
-        if (stk_exec_bring_stop(x, a->task)) {
-            return stk_exec_push_launch(x, a->task, err);
-        }
-        x->config.backend->ops->stop(x->config.backend, id, grace, STK_FAIL_CANCELLED);
-        return 0;
-    }
+    case STK_ACT_STOP:
+        return do_stop(x, a->task, err);
     case STK_ACT_SKIP:
         return do_skip(x, a, err);
     case STK_ACT_CANCEL:
+        (void)stk_exec_sum_drop(x, a->task, &(exec_aside_kind){0});
         return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = a->task},
                              NULL, err);
     case STK_ACT_FAIL:
@@ -245,8 +258,11 @@ static int decide(stk_exec *x, int64_t *ret_wake_ms, stk_err *err)
         again = false;
         for (uint32_t i = 0; i < n && rc >= 0; i++) {
             rc = act(x, &actions[i], err);
-            again = again || (actions[i].kind != STK_ACT_STOP && actions[i].kind != STK_ACT_END &&
-                              !(x->is_waiting && actions[i].kind == STK_ACT_START));
+            again =
+                again ||
+                (actions[i].kind != STK_ACT_STOP && actions[i].kind != STK_ACT_END &&
+                 !(x->is_waiting && actions[i].kind == STK_ACT_START) &&
+                 !(actions[i].kind == STK_ACT_LOOKUP && stk_exec_sum_waits(x, actions[i].task)));
         }
         if (rc >= 0 && x->is_waiting && !again && !stk_sched_is_cancelling(x->sched)) {
             x->is_interrupted = again = true; /* `stoker resume` goes on */
@@ -337,11 +353,15 @@ static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
         int64_t tick = x->config.on_tick(x->config.arg, stk_clock_wall_ms(x->config.clock));
         timeout = tick >= 0 && (timeout < 0 || tick < timeout) ? tick : timeout;
     }
-    struct pollfd fds[4] = {{.fd = x->config.backend->ops->fd(x->config.backend), .events = POLLIN},
-                            {.fd = x->config.signal_fd, .events = POLLIN},
-                            {.fd = x->hung_up ? -1 : x->config.hangup_fd, .events = 0},
-                            {.fd = stk_exec_bring_fd(x->bring), .events = POLLIN}};
-    int n = poll(fds, 4, timeout < 0 ? -1 : timeout > 3600000 ? 3600000 : (int)timeout);
+    struct pollfd fds[] = {{.fd = x->config.backend->ops->fd(x->config.backend), .events = POLLIN},
+                           {.fd = x->config.signal_fd, .events = POLLIN},
+                           {.fd = x->hung_up ? -1 : x->config.hangup_fd, .events = 0},
+                           {.fd = stk_exec_bring_fd(x->bring), .events = POLLIN},
+                           {.fd = stk_exec_sum_fd(x->sum), .events = POLLIN}};
+    int n = poll(fds, sizeof fds / sizeof *fds,
+                 timeout < 0         ? -1
+                 : timeout > 3600000 ? 3600000
+                                     : (int)timeout);
     if (n < 0 && errno != EINTR) {
         return stk_err_sys(err, STK_E_SYS, errno, "waiting for tasks");
     }
@@ -353,6 +373,12 @@ static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
     }
     if (n > 0 && fds[3].revents != 0) {
         int rc = stk_exec_brought(x, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    if (n > 0 && fds[4].revents != 0) {
+        int rc = stk_exec_summed(x, err);
         if (rc < 0) {
             return rc;
         }
@@ -387,6 +413,9 @@ int stk_exec_loop(stk_exec *x, stk_run_status *ret_status, stk_err *err)
         rc = stk_exec_flush(x, err);
     }
     let_go(x);
+    if (rc >= 0) {
+        stk_exec_sum_finish(x);
+    }
     *ret_status = x->status;
     return rc < 0 ? rc : 0;
 }
@@ -539,8 +568,13 @@ static int init(stk_exec *x, stk_err *err)
         return stk_exec_nomem(err);
     }
     x->n_cpus = stk_proc_cpus(x->cpu_ids, 4096);
-    int rc = stk_spec_grows(x->spec) ? stk_grow_new(x->spec, &x->grow, err) : init_tasks(x, err);
+    int rc = stk_exec_sum_open(&x->sum, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = stk_spec_grows(x->spec) ? stk_grow_new(x->spec, &x->grow, err) : init_tasks(x, err);
     rc = rc < 0 ? rc : stk_exec_lookup_init(&x->lookup, c->store, c->plan, x->arena);
+    x->lookup.sum = x->sum;
     return rc < 0 ? rc
                   : stk_exec_schedule(c->plan, c->capacity, c->mode, c->max_workers, c->run,
                                       &x->sched, err);
@@ -598,6 +632,7 @@ void stk_exec_close(stk_exec *x)
     }
     let_go(x);
     stk_exec_bring_close(x->bring);
+    stk_exec_sum_close(x->sum);
     for (uint32_t i = 0; i < x->n_tasks && x->tasks != NULL; i++) {
         if (x->tasks[i].slot != NULL) {
             stk_exec_release(x, i);

@@ -73,6 +73,9 @@ typedef struct exec_slot {
     struct exec_slot *next_free;
 } exec_slot;
 
+typedef struct exec_sum exec_sum;
+typedef struct exec_aside exec_aside;
+
 typedef struct exec_task {
     uint32_t i_step;
     uint32_t attempt_base; /* attempts of earlier engines on this run */
@@ -93,6 +96,7 @@ typedef struct exec_task {
     bool attach; /* its launch is of an attempt that an earlier engine started elsewhere */
     int32_t xid; /* of this attempt: the driver reported it for a device of its; 0: none */
     const char *xid_text, *xid_device; /* the driver's words, the device's uuid; or NULL */
+    exec_aside *aside;                 /* what is to be done with it waits for threads; or NULL */
 } exec_task;
 
 typedef struct exec_bring exec_bring;
@@ -104,6 +108,7 @@ typedef struct exec_lookup {
     stk_arena *arena; /* as long as the run */
     stk_map files;    /* path → artifact digest (char *) */
     stk_map seen;     /* path → plain SHA-256 of the file (char *) */
+    exec_sum *sum;    /* what takes long is asked of it; NULL: done at once */
 } exec_lookup;
 
 typedef enum { EXEC_HIT, EXEC_MISS } exec_verdict;
@@ -167,6 +172,7 @@ struct stk_exec {
     uint32_t n_unborn, first_unborn;     /* … that had no job yet, and get none */
     uint32_t n_attached, first_attached; /* … that did without an earlier one */
     struct exec_bring *bring;            /* or NULL */
+    exec_sum *sum;
     bool noted_busy;
     bool *noted_less; /* by step: a gang of it got less than its ranks ask for, and that is told */
     int64_t look_ms;  /* when to look again what others hold, monotonic */
@@ -225,6 +231,43 @@ bool stk_exec_bring_aside(exec_bring *bring, uint32_t task, stk_err *err, int *r
 bool stk_exec_bring_stop(stk_exec *x, uint32_t task);
 int stk_exec_bring_fd(const exec_bring *bring); /* readable: call the next; -1: never */
 int stk_exec_brought(stk_exec *x, stk_err *err);
+
+/* --- exec_sum.c --- */
+
+typedef enum { EXEC_ASIDE_LOOKUP, EXEC_ASIDE_LAUNCH, EXEC_ASIDE_END } exec_aside_kind;
+/* An output that is taken into the store, a file that is copied into it, one that is only summed.
+ */
+typedef enum {
+    EXEC_SUM_OUTPUT = 'o',
+    EXEC_SUM_COPY = 'c',
+    EXEC_SUM_FILE = 'f',
+    EXEC_SUM_REMOVE = 'r'
+} exec_sum_kind;
+int stk_exec_sum_open(exec_sum **ret, stk_err *err);
+void stk_exec_sum_close(exec_sum *sum); /* NULL is fine; ends what is under way */
+/* Does it take long? `known`: its digest, or NULL. */
+bool stk_exec_sum_is_long(const stk_store *store, exec_sum_kind what, const char *path,
+                          const char *known);
+/* *ret_work NULL: it is on its way, and what asks is to be put aside. An error: that of its run. */
+int stk_exec_sum_ask(exec_sum *sum, stk_store *store, exec_sum_kind what, const char *path,
+                     const char *known, stk_store_work **ret_work, stk_err *err);
+/* At the end of a look-up, a launch or an end (its *ret_rc so far): has it asked for something that
+ * isn't there yet? Then it is done anew later, nothing of it counts. Else what it asked for before
+ * is let go of. *ret_rc: STK_E_NOMEM. */
+bool stk_exec_sum_aside(stk_exec *x, uint32_t task, exec_aside_kind kind,
+                        const stk_outcome *outcome, int *ret_rc, stk_err *err);
+bool stk_exec_sum_waits(const stk_exec *x, uint32_t task);
+/* It is not to be done any more; what is done for it alone ends. False: nothing waited. */
+bool stk_exec_sum_drop(stk_exec *x, uint32_t task, exec_aside_kind *ret_kind);
+/* stk_store_add_path of an output, which was summed before if that takes long. */
+int stk_exec_sum_take(stk_exec *x, const char *path, const char *known, stk_artifact *ret,
+                      stk_err *err);
+/* Removes it by and by. */
+void stk_exec_sum_remove(stk_exec *x, const char *path);
+int stk_exec_sum_fd(const exec_sum *sum); /* readable: call the next */
+int stk_exec_summed(stk_exec *x, stk_err *err);
+/* Waits until all is removed, or a signal comes. */
+void stk_exec_sum_finish(stk_exec *x);
 
 /* --- exec_cache.c --- */
 
@@ -424,6 +467,8 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
 /* What the result says of an output; NULL: nothing. */
 const stk_result_output *stk_exec_find_result(const exec_ending *e, const char *name);
 bool stk_exec_declares(const stk_step *step, const char *output);
+/* Asks for what takes long of its outputs. */
+int stk_exec_publish_ask(stk_exec *x, const exec_ending *e, stk_err *err);
 int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err);
 /* The end of a task whose outcome is known: reads its result, stores its outputs, emits what
  * follows. */

@@ -151,6 +151,68 @@ static int publish_absent(stk_exec *x, const exec_ending *e, const stk_result_ou
     return rc < 0 ? rc : name_output(x, e, r, declared, &artifact, format, NULL, ret_ref, err);
 }
 
+static char *output_path(stk_exec *x, const exec_ending *e, const stk_result_output *r,
+                         const stk_output *declared)
+{
+    return stk_arena_printf(x->scratch, "%s/%s%s", e->dir, r != NULL ? "" : "out/",
+                            r != NULL ? r->path : declared->name);
+}
+
+/* What is behind a link is refused later, and not read before. */
+static int ask(stk_exec *x, const exec_ending *e, const stk_result_output *r,
+               const stk_output *declared, stk_err *err)
+{
+    stk_store *store = x->config.store;
+    const char *known = r != NULL ? r->digest : NULL;
+    bool is_file = r == NULL || (r->value == NULL && r->artifact == NULL && r->path != NULL);
+    char *path = is_file ? output_path(x, e, r, declared) : NULL;
+    stk_store_work *work;
+    stk_err ignored;
+    if (path == NULL) {
+        return is_file ? stk_exec_nomem(err) : 0;
+    }
+    if (check_folders(e, "", path, &ignored) < 0 ||
+        !stk_exec_sum_is_long(store, EXEC_SUM_OUTPUT, path, known)) {
+        return 0;
+    }
+    int rc = stk_exec_sum_ask(x->sum, store, EXEC_SUM_OUTPUT, path, known, &work, &ignored);
+    return rc == STK_E_NOMEM ? stk_exec_nomem(err) : 0; /* told when it is published */
+}
+
+static int ask_part(stk_exec *x, const exec_ending *e, stk_err *err)
+{
+    const stk_step *step = e->step;
+    int rc = 0;
+    for (uint32_t i = 0; i < step->n_outputs && rc == 0; i++) {
+        if (stk_exec_find_result(e, step->outputs[i].name) == NULL && step->python == NULL) {
+            rc = ask(x, e, NULL, &step->outputs[i], err);
+        }
+    }
+    for (uint32_t i = 0; e->has_result && i < e->result.n_outputs && rc == 0; i++) {
+        rc = ask(x, e, &e->result.outputs[i], NULL, err);
+    }
+    return rc == 0 && e->has_result && e->result.next_items != NULL
+               ? ask(x, e, e->result.next_items, NULL, err)
+               : rc;
+}
+
+int stk_exec_publish_ask(stk_exec *x, const exec_ending *e, stk_err *err)
+{
+    int rc = ask_part(x, e, err);
+    uint32_t ranks = x->grow == NULL ? 0 : stk_exec_ranks(x, e->task);
+    for (uint32_t i = 1; i < ranks && rc == 0; i++) {
+        exec_ending of_rank = *e;
+        stk_err ignored;
+        of_rank.has_result = false;
+        of_rank.dir = stk_arena_printf(x->scratch, "%s/rank-%u", e->dir, i);
+        rc = of_rank.dir == NULL ? stk_exec_nomem(err) : 0;
+        if (rc == 0 && stk_exec_read_result(x, &of_rank, &ignored) == 0) {
+            rc = ask_part(x, &of_rank, err);
+        }
+    }
+    return rc;
+}
+
 int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output *r,
                      const stk_output *declared, exec_ref *ret_ref, stk_err *err)
 {
@@ -168,8 +230,7 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
         rc = stk_store_add_bytes(x->config.store, value, strlen(value), &artifact, err);
         value = strlen(value) <= most ? value : NULL;
     } else {
-        char *path = stk_arena_printf(x->scratch, "%s/%s%s", e->dir, r != NULL ? "" : "out/",
-                                      r != NULL ? r->path : name);
+        char *path = output_path(x, e, r, declared);
         struct stat st;
         if (path == NULL) {
             return stk_exec_nomem(err);
@@ -190,8 +251,7 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
             format = S_ISDIR(st.st_mode) ? "dir" : "file";
         }
         value = strcmp(format, "json") == 0 ? small_json(path, st.st_size, most, x->scratch) : NULL;
-        rc =
-            stk_store_add_path(x->config.store, path, r != NULL ? r->digest : NULL, &artifact, err);
+        rc = stk_exec_sum_take(x, path, r != NULL ? r->digest : NULL, &artifact, err);
     }
     return rc < 0 ? rc : name_output(x, e, r, declared, &artifact, format, value, ret_ref, err);
 }

@@ -242,7 +242,7 @@ static void drop_outputs(stk_exec *x, uint32_t task, uint32_t attempt)
     const char *dir = attempt <= 1 ? NULL : stk_exec_dir(x, task, attempt - 1, x->scratch);
     const char *out = dir == NULL ? NULL : stk_arena_printf(x->scratch, "%s/out", dir);
     if (out != NULL) {
-        (void)stk_file_remove_tree(out, NULL);
+        stk_exec_sum_remove(x, out);
     }
 }
 
@@ -430,6 +430,9 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     int aside = 0;
     if (stk_exec_bring_aside(x->bring, rc < 0 ? UINT32_MAX : task, err, &aside) && rc == 0) {
         return aside;
+    }
+    if (stk_exec_sum_aside(x, task, EXEC_ASIDE_LAUNCH, NULL, &rc, &why)) {
+        return 0;
     }
     if (rc == 0 && !t->hook_started && has_start_job(stk_exec_step(x, task))) {
         bool any = false;

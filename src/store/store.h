@@ -221,6 +221,32 @@ int stk_store_digest_path(const char *path, char ret_hex[STK_DIGEST_HEX + 1], in
 int stk_store_digest_growing(int fd, int64_t size, int told, char ret_hex[STK_DIGEST_HEX + 1],
                              stk_err *err);
 
+bool stk_store_is_beside(const stk_store *store, const char *path); /* on the same file system */
+
+/* --- what takes long, done by another thread ---
+ * A work is what adding, summing or checking reads, copies and removes; it touches no database.
+ * Made and taken by the store's thread, run by any one. */
+
+typedef struct stk_store_work stk_store_work;
+/* As stk_store_add_path (`take`), or copy_path. `path` and `known_digest` are copied. */
+int stk_store_work_add(stk_store *store, const char *path, const char *known_digest, bool take,
+                       stk_store_work **ret_work, stk_err *err);
+/* As stk_store_digest_path. */
+int stk_store_work_sum(const char *path, stk_store_work **ret_work, stk_err *err);
+/* Removes a file or folder. */
+int stk_store_work_remove(const char *path, stk_store_work **ret_work, stk_err *err);
+/* Reads, sums, copies; after it was taken: removes what it leaves. STK_E_CANCELLED: stopped. */
+int stk_store_work_run(stk_store_work *work, stk_err *err);
+/* From any thread, at any time: run ends within milliseconds. */
+void stk_store_work_stop(stk_store_work *work);
+/* After its run, of what is added: the artifact is in its place. *ret_leaves: run once more. */
+int stk_store_work_take(stk_store *store, stk_store_work *work, stk_artifact *ret, bool *ret_leaves,
+                        stk_err *err);
+/* After its run: what was summed. */
+void stk_store_work_summed(const stk_store_work *work, char ret_hex[STK_DIGEST_HEX + 1],
+                           int64_t *ret_size);
+void stk_store_work_free(stk_store_work *work); /* NULL is fine */
+
 typedef struct stk_named_row {
     const char *name;
     const char *version;
@@ -254,6 +280,9 @@ int stk_store_run_named(stk_store *store, const char *run, stk_arena *arena,
 /* Makes all that was added survive a power cut (one syncfs) and notes it in the rows. For the end
  * of a run; STOKER_SYNC=0 skips it. */
 int stk_store_sync(stk_store *store, stk_err *err);
+/* The same, given up once `stop_fd` (or -1) is readable: what isn't known to be synced is summed
+ * after a power cut. */
+int stk_store_sync_until(stk_store *store, int stop_fd, stk_err *err);
 
 /* --- care --- */
 

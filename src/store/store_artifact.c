@@ -312,118 +312,32 @@ static int take_in(stk_store *store, const char *src, const stk_artifact *a, con
     return rc;
 }
 
-/* Copies a walked tree into our stage, read-only; on failure nothing is left of it. */
-static int copy_to_stage(stk_store *store, const stk_tree *tree, char **ret_path, stk_err *err)
-{
-    STK_TEXT_AUTO to = NULL;
-    STK_TREE_AUTO copied = {0};
-    int rc = stk_store_stage_path(store, &to, err);
-    if (rc != 0) {
-        return rc;
-    }
-    rc = stk_tree_copy(tree, to, err);
-    if (rc == 0) {
-        rc = stk_tree_walk(to, true, &copied, err);
-    }
-    if (rc != 0) {
-        (void)stk_file_remove_tree(to, NULL);
-        return rc;
-    }
-    *ret_path = to;
-    to = NULL;
-    return 0;
-}
-
-static bool same_file_system(const stk_store *store, const char *path)
+bool stk_store_is_beside(const stk_store *store, const char *path)
 {
     struct stat a;
     struct stat b;
     return lstat(path, &a) == 0 && fstat(store->dir_fd, &b) == 0 && a.st_dev == b.st_dev;
 }
 
-/* Adds a tree whose digest is in ret->digest. `take`: the source may be moved, and is gone at the
- * end; else it is copied. */
-static int add_tree(stk_store *store, stk_tree *tree, bool take, stk_artifact *ret, stk_err *err)
+int stk_store_place(stk_store *store, const stk_tree *tree, stk_artifact *a, bool *ret_was_there,
+                    stk_err *err)
 {
-    STK_TEXT_AUTO path = stk_store_artifact_path(store, ret->digest);
-    STK_TEXT_AUTO copy = NULL;
+    STK_TEXT_AUTO path = stk_store_artifact_path(store, a->digest);
     state st = ABSENT;
     int64_t size;
     bool is_dir;
-    ret->size = tree->size;
-    ret->is_dir = tree->is_dir;
+    a->size = tree->size;
+    a->is_dir = tree->is_dir;
     if (path == NULL) {
         return no_memory(store, err);
     }
     int rc = stk_store_use_begin(store, err);
-    if (rc == 0) {
-        rc = look_up(store, ret->digest, path, &st, &size, &is_dir, err);
+    rc = rc < 0 ? rc : look_up(store, a->digest, path, &st, &size, &is_dir, err);
+    *ret_was_there = rc == 0 && st == GOOD;
+    if (rc < 0 || *ret_was_there) {
+        return rc < 0 ? rc : remember(store, a->digest, tree->size, tree->is_dir, err);
     }
-    if (rc == 0 && st == GOOD) {
-        rc = remember(store, ret->digest, tree->size, tree->is_dir, err);
-    } else if (rc == 0) {
-        const char *src = tree->root;
-        if (!take || tree->foreign || !same_file_system(store, src)) {
-            rc = copy_to_stage(store, tree, &copy, err);
-            src = copy;
-        }
-        if (rc == 0) {
-            rc = take_in(store, src, ret, path, err);
-        }
-    }
-    if (rc == 0 && take) {
-        rc = stk_file_remove_tree(tree->root, err); /* absent after a rename */
-    }
-    return rc;
-}
-
-int stk_store_add_path(stk_store *store, const char *path, const char *known_digest,
-                       stk_artifact *ret, stk_err *err)
-{
-    STK_TREE_AUTO tree = {0};
-    int rc = stk_store_writable(store, err);
-    if (rc == 0 && known_digest != NULL &&
-        !stk_store_is_digest(known_digest, strlen(known_digest))) {
-        rc = stk_err_set(err, STK_E_PROTOCOL, "'%s' comes with the digest '%.80s', which is none",
-                         path, known_digest);
-    }
-    if (rc == 0) {
-        rc = stk_tree_walk(path, true, &tree, err);
-    }
-    if (rc == 0 && known_digest != NULL) {
-        memcpy(ret->digest, known_digest, sizeof ret->digest);
-    } else if (rc == 0) {
-        rc = stk_tree_digest(&tree, ret->digest, err);
-    }
-    return rc != 0 ? rc : add_tree(store, &tree, true, ret, err);
-}
-
-int stk_store_copy_path(stk_store *store, const char *path, stk_artifact *ret, stk_err *err)
-{
-    STK_TREE_AUTO tree = {0};
-    STK_TREE_AUTO copied = {0};
-    STK_TEXT_AUTO copy = NULL;
-    int rc = stk_store_writable(store, err);
-    if (rc == 0) {
-        rc = stk_tree_walk(path, false, &tree, err);
-    }
-    if (rc == 0) {
-        rc = copy_to_stage(store, &tree, &copy, err);
-    }
-    /* The copy is hashed, not the source: it is what can't change any more. */
-    if (rc == 0) {
-        rc = stk_tree_walk(copy, true, &copied, err);
-    }
-    if (rc == 0) {
-        rc = stk_tree_digest(&copied, ret->digest, err);
-    }
-    if (rc == 0) {
-        rc = add_tree(store, &copied, true, ret, err);
-    }
-    if (rc != 0 && copy != NULL) {
-        (void)stk_file_remove_tree(copy, NULL);
-    }
-    return rc;
+    return take_in(store, tree->root, a, path, err);
 }
 
 int stk_store_add_bytes(stk_store *store, const void *data, size_t len, stk_artifact *ret,

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/failpoint.h"
 #include "store/store.h"
 #include "sys/file.h"
 
@@ -42,6 +43,8 @@ typedef struct job {
 typedef struct lane {
     size_t i_file; /* the open one */
     int fd;
+    bool is_sparse;  /* the open file has fewer blocks than bytes */
+    int64_t n_zeros; /* not 0: the chunk is a hole of so many */
     int64_t at;
     int64_t end;
     stk_sha256 sha;
@@ -90,7 +93,15 @@ static int open_file(const job *j, lane *l, size_t i)
     if (l->fd < 0 || fstat(l->fd, &st) < 0) {
         return errno;
     }
+    l->is_sparse = st.st_blocks * 512 < st.st_size;
     return S_ISREG(st.st_mode) && st.st_size == f->size ? 0 : ESTALE;
+}
+
+/* False also where the file system can't tell. */
+static bool is_hole(const lane *l)
+{
+    off_t data = lseek(l->fd, (off_t)l->at, SEEK_DATA);
+    return data < 0 ? errno == ENXIO : data >= l->end;
 }
 
 static int begin_chunk(const job *j, lane *l, uint64_t chunk)
@@ -100,9 +111,49 @@ static int begin_chunk(const job *j, lane *l, uint64_t chunk)
     int sys = l->fd >= 0 && l->i_file == i ? 0 : open_file(j, l, i);
     l->at = (int64_t)(chunk - f->first_chunk) * STK_DIGEST_CHUNK;
     l->end = l->at + STK_DIGEST_CHUNK < f->size ? l->at + STK_DIGEST_CHUNK : f->size;
+    l->n_zeros = 0;
     stk_sha256_init(&l->sha);
+    if (sys == 0 && l->is_sparse && is_hole(l)) {
+        l->n_zeros = l->end - l->at;
+        l->at = l->end;
+    }
     return sys;
 }
+
+/* --- holes --- */
+
+static unsigned char zero_chunk[STK_DIGEST_BYTES]; /* the digest of a whole chunk of zeros */
+static pthread_once_t zero_once = PTHREAD_ONCE_INIT;
+
+static void sum_zeros(int64_t n, unsigned char ret[STK_DIGEST_BYTES])
+{
+    static const unsigned char zeros[16384];
+    stk_sha256 sha;
+    stk_sha256_init(&sha);
+    for (; n > 0; n -= (int64_t)sizeof zeros) {
+        stk_sha256_add(&sha, zeros, n < (int64_t)sizeof zeros ? (size_t)n : sizeof zeros);
+    }
+    stk_sha256_done(&sha, ret);
+}
+
+static void sum_zero_chunk(void)
+{
+    sum_zeros(STK_DIGEST_CHUNK, zero_chunk);
+}
+
+static void end_chunk(lane *l, unsigned char ret[STK_DIGEST_BYTES])
+{
+    if (l->n_zeros == STK_DIGEST_CHUNK) {
+        (void)pthread_once(&zero_once, sum_zero_chunk);
+        memcpy(ret, zero_chunk, sizeof zero_chunk);
+    } else if (l->n_zeros > 0) {
+        sum_zeros(l->n_zeros, ret);
+    } else {
+        stk_sha256_done(&l->sha, ret);
+    }
+}
+
+/* --- reading --- */
 
 static void unmap(lane *l)
 {
@@ -152,6 +203,9 @@ static int hash_lanes(const job *j, lane *a, lane *b, lane **ret_lane)
     while (a->at < a->end || b->at < b->end) {
         size_t n_a;
         size_t n_b;
+        if (stk_tree_is_stopped(j->tree)) {
+            return ECANCELED;
+        }
         int sys = some(*ret_lane = a, &n_a);
         sys = sys != 0 ? sys : some(*ret_lane = b, &n_b);
         if (sys != 0) {
@@ -198,10 +252,10 @@ static int hash_pair(worker *w, uint64_t first, size_t *ret_i_file)
     sys = sys != 0 ? sys : hash_lanes(j, a, b, &l);
     *ret_i_file = l->i_file;
     if (sys == 0) {
-        stk_sha256_done(&a->sha, j->chunks[first]);
+        end_chunk(a, j->chunks[first]);
     }
     if (sys == 0 && two) {
-        stk_sha256_done(&b->sha, j->chunks[first + 1]);
+        end_chunk(b, j->chunks[first + 1]);
     }
     return sys;
 }
@@ -225,6 +279,14 @@ static void *work(void *arg)
         uint64_t first = atomic_fetch_add(&j->next, 2);
         uint64_t end = first + 2 < j->tree->n_chunks ? first + 2 : j->tree->n_chunks;
         if (first >= end || !await_chunks(j, end)) {
+            break;
+        }
+        STK_FAILPOINT("store.sum.mid");
+        while (STK_FAILPOINT_IS_HELD("store.sum.mid") && !stk_tree_is_stopped(j->tree)) {
+            (void)usleep(1000);
+        }
+        if (stk_tree_is_stopped(j->tree)) {
+            sys = ECANCELED;
             break;
         }
         sys = hash_pair(&w, first, &i_file);
@@ -363,7 +425,8 @@ static int digest_job(const stk_tree *tree, int fd, int told, char ret_hex[STK_D
     int sys = atomic_load(&j.sys);
     if (sys != 0) {
         const char *path = tree->n == 0 ? "" : tree->files[atomic_load(&j.i_failed)].path;
-        rc = sys == ESTALE
+        rc = sys == ECANCELED ? stk_tree_stopped(tree, err)
+             : sys == ESTALE
                  ? stk_err_set(err, STK_E_STORE, "'%s%s%s' changed while it was being hashed",
                                tree->root, path[0] ? "/" : "", path)
                  : stk_err_sys(err, STK_E_SYS, sys, "can't read '%s%s%s'", tree->root,

@@ -3,6 +3,7 @@
 #ifndef STK_STORE_DIGEST_H
 #define STK_STORE_DIGEST_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -11,6 +12,7 @@
 #include "base/err.h"
 
 #define STK_DIGEST_CHUNK (16ll << 20)
+#define STK_TREE_BYTES (1ll << 50) /* in all files, holes too */
 enum { STK_TREE_DEPTH = 200, STK_TREE_FILES = 20 * 1000 * 1000 };
 
 typedef struct stk_tree_file {
@@ -30,17 +32,30 @@ typedef struct stk_tree {
     int64_t size; /* bytes in all files */
     bool is_dir;
     bool foreign; /* has files that are another user's or have another name too (hard links) */
+    const atomic_bool *stop; /* borrowed, or NULL: once it is set, what takes long with this tree
+                                fails with STK_E_CANCELLED */
 } stk_tree;
 
 /* `lock_down`: files and the folders below the root become read-only as they are seen (foreign
  * files are left alone). STK_E_NOT_FOUND, STK_E_USAGE for a link or a device, STK_E_LIMIT. */
 int stk_tree_walk(const char *path, bool lock_down, stk_tree *ret, stk_err *err);
+/* The same until `stop` (or NULL) is set, which the tree keeps. */
+int stk_tree_walk_until(const char *path, bool lock_down, const atomic_bool *stop, stk_tree *ret,
+                        stk_err *err);
 void stk_tree_done(stk_tree *tree);
-/* On several threads. A file that changed since the walk is STK_E_STORE. */
+/* On several threads. A file that changed since the walk is STK_E_STORE. Holes are not read. */
 int stk_tree_digest(const stk_tree *tree, char ret_hex[STK_DIGEST_HEX + 1], stk_err *err);
 /* Copies into `to`, which must not exist; shares blocks where the file system can, keeps holes.
  * On failure what was copied stays. */
 int stk_tree_copy(const stk_tree *tree, const char *to, stk_err *err);
+/* Removes what was walked, as far as that can be done; no more once the tree's stop is set. */
+void stk_tree_remove(const stk_tree *tree);
+static inline bool stk_tree_is_stopped(const stk_tree *tree)
+{
+    return tree->stop != NULL && atomic_load_explicit(tree->stop, memory_order_relaxed);
+}
+/* STK_E_CANCELLED, as whoever sees the stop says it. */
+int stk_tree_stopped(const stk_tree *tree, stk_err *err);
 /* The file digest of bytes in memory. */
 void stk_tree_digest_bytes(const void *data, size_t len, char ret_hex[STK_DIGEST_HEX + 1]);
 

@@ -1,11 +1,14 @@
 /* Finding, opening and closing a store, and saying what it is like. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/failpoint.h"
@@ -291,7 +294,44 @@ static int list_unsynced(stk_store *store, stk_arena *arena, const char ***ret, 
     return code;
 }
 
+/* The call can't be interrupted, so another process makes it, which is left where it waits. */
+static int sync_files(const stk_store *store, int stop_fd, bool *ret_done, stk_err *err)
+{
+    int status = 0;
+    pid_t pid = stop_fd < 0 ? -1 : fork();
+    if (pid == 0) { /* no lock and no pipe of ours is held by it */
+        unsigned fd = (unsigned)store->dir_fd;
+        (void)syscall(SYS_close_range, fd + 1, ~0u, 0);
+        (void)(fd > 0 && syscall(SYS_close_range, 0, fd - 1, 0));
+        _exit(syncfs(store->dir_fd) < 0 ? errno & 0xff : 0);
+    }
+    STK_FD_AUTO end = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+    struct pollfd fds[2] = {{.fd = end, .events = POLLIN}, {.fd = stop_fd, .events = POLLIN}};
+    int sys = 0;
+    if (pid < 0) {
+        sys = syncfs(store->dir_fd) < 0 ? errno : 0;
+    } else {
+        while (end >= 0 && fds[0].revents == 0 && fds[1].revents == 0) {
+            (void)poll(fds, 2, -1);
+        }
+        *ret_done = end < 0 || fds[0].revents != 0;
+        if (!*ret_done) {
+            return 0;
+        }
+        (void)waitpid(pid, &status, 0);
+        sys = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+    }
+    *ret_done = true;
+    return sys == 0 ? 0
+                    : stk_err_sys(err, STK_E_SYS, sys, "store '%s' can't be synced", store->path);
+}
+
 int stk_store_sync(stk_store *store, stk_err *err)
+{
+    return stk_store_sync_until(store, -1, err);
+}
+
+int stk_store_sync_until(stk_store *store, int stop_fd, stk_err *err)
 {
     if (sync_is_off() || (store->flags & STK_STORE_READONLY)) {
         return 0;
@@ -313,10 +353,9 @@ int stk_store_sync(stk_store *store, stk_err *err)
     if (rc == 0) {
         rc = list_unsynced(store, arena, &digests, &n, err);
     }
-    if (rc == 0 && syncfs(store->dir_fd) < 0) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "store '%s' can't be synced", store->path);
-    }
-    if (rc == 0) {
+    bool is_done = false;
+    rc = rc < 0 ? rc : sync_files(store, stop_fd, &is_done, err);
+    if (rc == 0 && is_done) {
         STK_FAILPOINT("store.sync.mid");
         rc = mark_synced(store, digests, n, err);
     }

@@ -6,6 +6,7 @@
 
 #include "base/map.h"
 #include "store/store.h"
+#include "store/store_digest.h"
 
 /* In place of the boot: the row of an artifact that only the origin has. */
 #define STK_STORE_ELSEWHERE "elsewhere"
@@ -99,6 +100,10 @@ int stk_store_stage_path(stk_store *store, char **ret_path, stk_err *err);
 void stk_store_stage_close(stk_store *store);
 void stk_store_stage_sweep(stk_store *store); /* folders of dead processes; under gc_begin */
 int stk_store_flush_pending(stk_store *store, stk_err *err); /* inside a transaction */
+/* Moves a tree, ours and on our file system, to the place of `a` unless a good one is there already
+ * (*ret_was_there; the tree stays then). */
+int stk_store_place(stk_store *store, const stk_tree *tree, stk_artifact *a, bool *ret_was_there,
+                    stk_err *err);
 char *stk_store_artifact_path(const stk_store *store, const char *digest); /* malloc'd */
 bool stk_store_is_digest(const char *text, size_t len);
 

@@ -48,6 +48,12 @@ static int add(stk_tree *tree, const char *path, const struct stat *st, stk_err 
     }
     if (!f->is_dir) {
         f->size = st->st_size;
+        if (st->st_size > STK_TREE_BYTES - tree->size) {
+            return stk_err_set(err, STK_E_LIMIT,
+                               "'%s' is larger than %lld TiB, which an artifact "
+                               "can be at most",
+                               tree->root, STK_TREE_BYTES >> 40);
+        }
         tree->size += st->st_size;
     }
     tree->n++;
@@ -137,6 +143,10 @@ static int walk(stk_tree *tree, int fd, const char *prefix, int depth, bool lock
     for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
         const char *name = dir.items[i].name;
         struct stat st;
+        if (stk_tree_is_stopped(tree)) {
+            rc = stk_tree_stopped(tree, err);
+            break;
+        }
         STK_TEXT_AUTO path = prefix[0] ? stk_file_join(prefix, name) : strdup(name);
         if (path == NULL) {
             rc = no_memory(tree, err);
@@ -156,9 +166,21 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const stk_tree_file *)a)->path, ((const stk_tree_file *)b)->path);
 }
 
+int stk_tree_stopped(const stk_tree *tree, stk_err *err)
+{
+    return stk_err_set(err, STK_E_CANCELLED, "reading '%s' was ended before it was done",
+                       tree->root);
+}
+
 int stk_tree_walk(const char *path, bool lock_down, stk_tree *ret, stk_err *err)
 {
-    STK_TREE_AUTO tree = {.root = path, .arena = stk_arena_new(0)};
+    return stk_tree_walk_until(path, lock_down, NULL, ret, err);
+}
+
+int stk_tree_walk_until(const char *path, bool lock_down, const atomic_bool *stop, stk_tree *ret,
+                        stk_err *err)
+{
+    STK_TREE_AUTO tree = {.root = path, .arena = stk_arena_new(0), .stop = stop};
     struct stat st;
     if (tree.arena == NULL) {
         return no_memory(&tree, err);
@@ -197,16 +219,20 @@ int stk_tree_walk(const char *path, bool lock_down, stk_tree *ret, stk_err *err)
 /* --- copies --- */
 
 /* Bytes [from, to) of `in` to the same place of `out`: 0 or errno. */
-static int copy_range(int in, int out, off_t from, off_t to)
+static int copy_range(const stk_tree *tree, int in, int out, off_t from, off_t to)
 {
+    enum { AT_ONCE = 32 << 20 }; /* a stop is seen after so much */
     bool in_kernel = true;
     char buf[65536];
     while (from < to) {
         ssize_t n;
+        if (stk_tree_is_stopped(tree)) {
+            return ECANCELED;
+        }
         if (in_kernel) {
             off_t a = from;
             off_t b = from;
-            size_t want = (size_t)(to - from) < (1u << 30) ? (size_t)(to - from) : 1u << 30;
+            size_t want = to - from < AT_ONCE ? (size_t)(to - from) : (size_t)AT_ONCE;
             n = copy_file_range(in, &a, out, &b, want, 0);
             if (n < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS ||
                           errno == EOPNOTSUPP || errno == EPERM)) {
@@ -229,7 +255,7 @@ static int copy_range(int in, int out, off_t from, off_t to)
     return 0;
 }
 
-static int copy_data(int in, int out, int64_t size)
+static int copy_data(const stk_tree *tree, int in, int out, int64_t size)
 {
     if (ioctl(out, FICLONE, in) == 0) {
         return 0;
@@ -249,7 +275,7 @@ static int copy_data(int in, int out, int64_t size)
         }
         sys = STK_FAILPOINT_ERR("store.copy.mid");
         if (sys == 0) {
-            sys = copy_range(in, out, from, to);
+            sys = copy_range(tree, in, out, from, to);
         }
         at = to;
     }
@@ -281,11 +307,34 @@ int stk_tree_copy(const stk_tree *tree, const char *to, stk_err *err)
         }
         STK_FD_AUTO out =
             open(dst, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (st.st_mode & 0111) ? 0755 : 0644);
-        int sys = out < 0 ? errno : copy_data(in, out, f->size);
+        int sys = out < 0 ? errno : copy_data(tree, in, out, f->size);
+        if (sys == ECANCELED) {
+            return stk_tree_stopped(tree, err);
+        }
         if (sys != 0) {
             return stk_err_sys(err, sys == ESTALE ? STK_E_STORE : STK_E_SYS, sys,
                                "can't copy '%s' to '%s'", src, dst);
         }
     }
     return 0;
+}
+
+void stk_tree_remove(const stk_tree *tree)
+{
+    STK_FD_AUTO root =
+        tree->is_dir ? open(tree->root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    if (!tree->is_dir) {
+        (void)unlink(tree->root);
+        return;
+    }
+    (void)(root < 0 || fchmod(root, 0755) < 0);
+    for (size_t i = 0; i < tree->n; i++) { /* from the top down, or those below can't be reached */
+        if (tree->files[i].is_dir) {
+            (void)fchmodat(root, tree->files[i].path, 0755, 0);
+        }
+    }
+    for (size_t i = tree->n; i-- > 0 && !stk_tree_is_stopped(tree);) {
+        (void)unlinkat(root, tree->files[i].path, tree->files[i].is_dir ? AT_REMOVEDIR : 0);
+    }
+    (void)rmdir(tree->root);
 }

@@ -1,0 +1,214 @@
+/* What takes long of adding and summing: reading, copying and removing files, which any thread can
+ * do. What needs the database comes before and after it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store/store_private.h"
+#include "sys/file.h"
+
+enum { AT_ONCE_BYTES = 1 << 20 }; /* a file of so much is removed within no time */
+
+struct stk_store_work {
+    char *path;
+    char *stage; /* where a copy of it goes, or NULL */
+    bool is_remove;
+    bool is_add;  /* else it is only summed */
+    bool is_take; /* `path` is gone at the end */
+    bool is_beside;
+    bool is_known; /* made.digest is given */
+    bool is_copied;
+    bool leaves_path, leaves_stage; /* to be removed */
+    atomic_bool stop;
+    stk_tree tree, copied; /* of path, of stage */
+    stk_artifact made;
+};
+
+static int no_memory(stk_err *err)
+{
+    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "out of memory");
+}
+
+int stk_store_work_sum(const char *path, stk_store_work **ret_work, stk_err *err)
+{
+    stk_store_work *work = calloc(1, sizeof *work);
+    if (work == NULL || (work->path = strdup(path)) == NULL) {
+        free(work);
+        return no_memory(err);
+    }
+    *ret_work = work;
+    return 0;
+}
+
+int stk_store_work_remove(const char *path, stk_store_work **ret_work, stk_err *err)
+{
+    int rc = stk_store_work_sum(path, ret_work, err);
+    if (rc == 0) {
+        (*ret_work)->is_remove = true;
+    }
+    return rc;
+}
+
+int stk_store_work_add(stk_store *store, const char *path, const char *known_digest, bool take,
+                       stk_store_work **ret_work, stk_err *err)
+{
+    stk_store_work *work = NULL;
+    int rc = stk_store_writable(store, err);
+    if (rc == 0 && known_digest != NULL &&
+        !stk_store_is_digest(known_digest, strlen(known_digest))) {
+        rc = stk_err_set(err, STK_E_PROTOCOL, "'%s' comes with the digest '%.80s', which is none",
+                         path, known_digest);
+    }
+    rc = rc < 0 ? rc : stk_store_work_sum(path, &work, err);
+    if (rc < 0) {
+        return rc;
+    }
+    work->is_add = true;
+    work->is_take = take;
+    work->is_beside = stk_store_is_beside(store, path);
+    work->is_known = known_digest != NULL;
+    if (known_digest != NULL) {
+        memcpy(work->made.digest, known_digest, sizeof work->made.digest);
+    }
+    rc = stk_store_stage_path(store, &work->stage, err);
+    if (rc < 0) {
+        stk_store_work_free(work);
+        return rc;
+    }
+    *ret_work = work;
+    return 0;
+}
+
+/* A read-only copy of a walked tree; on failure nothing is left of it. */
+static int copy_locked(const stk_tree *tree, const char *to, stk_tree *ret_copied, stk_err *err)
+{
+    int rc = stk_tree_copy(tree, to, err);
+    rc = rc < 0 ? rc : stk_tree_walk_until(to, true, tree->stop, ret_copied, err);
+    if (rc < 0) {
+        (void)stk_file_remove_tree(to, NULL);
+    }
+    return rc;
+}
+
+/* What is only copied is summed as the copy, which can't change any more. */
+static int run_add(stk_store_work *w, stk_err *err)
+{
+    int rc = 0;
+    if (w->is_take && !w->is_known) {
+        rc = stk_tree_digest(&w->tree, w->made.digest, err);
+    }
+    if (rc < 0 || (w->is_take && w->is_beside && !w->tree.foreign)) {
+        return rc;
+    }
+    rc = copy_locked(&w->tree, w->stage, &w->copied, err);
+    w->is_copied = rc == 0;
+    return rc < 0 || w->is_take || w->is_known ? rc
+                                               : stk_tree_digest(&w->copied, w->made.digest, err);
+}
+
+static int remove_left(stk_store_work *w)
+{
+    if (w->leaves_path) {
+        stk_tree_remove(&w->tree);
+    }
+    if (w->leaves_stage) {
+        stk_tree_remove(&w->copied);
+    }
+    w->leaves_path = w->leaves_stage = false;
+    return 0;
+}
+
+int stk_store_work_run(stk_store_work *w, stk_err *err)
+{
+    if (w->leaves_path || w->leaves_stage) {
+        return remove_left(w);
+    }
+    int rc = stk_tree_walk_until(w->path, w->is_take, &w->stop, &w->tree, err);
+    if (w->is_remove) {
+        if (rc == 0) {
+            stk_tree_remove(&w->tree);
+        }
+        /* what no artifact may have, such as links, too */
+        return atomic_load(&w->stop) ? 0 : stk_file_remove_tree(w->path, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    w->made.size = w->tree.size;
+    w->made.is_dir = w->tree.is_dir;
+    return w->is_add ? run_add(w, err) : stk_tree_digest(&w->tree, w->made.digest, err);
+}
+
+void stk_store_work_stop(stk_store_work *work)
+{
+    atomic_store(&work->stop, true);
+}
+
+int stk_store_work_take(stk_store *store, stk_store_work *w, stk_artifact *ret, bool *ret_leaves,
+                        stk_err *err)
+{
+    bool was_there = false;
+    const stk_tree *tree = w->is_copied ? &w->copied : &w->tree;
+    *ret = w->made;
+    int rc = stk_store_place(store, tree, ret, &was_there, err);
+    if (rc < 0) {
+        return rc;
+    }
+    w->leaves_path = w->is_take && (w->is_copied || was_there);
+    w->leaves_stage = w->is_copied && was_there;
+    *ret_leaves = w->leaves_path || w->leaves_stage;
+    if (*ret_leaves && !tree->is_dir && tree->size <= AT_ONCE_BYTES) {
+        *ret_leaves = false;
+        return remove_left(w);
+    }
+    return 0;
+}
+
+void stk_store_work_summed(const stk_store_work *work, char ret_hex[STK_DIGEST_HEX + 1],
+                           int64_t *ret_size)
+{
+    memcpy(ret_hex, work->made.digest, sizeof work->made.digest);
+    *ret_size = work->made.size;
+}
+
+void stk_store_work_free(stk_store_work *w)
+{
+    if (w == NULL) {
+        return;
+    }
+    stk_tree_done(&w->tree);
+    stk_tree_done(&w->copied);
+    free(w->path);
+    free(w->stage);
+    free(w);
+}
+
+/* --- at once --- */
+
+static int add(stk_store *store, const char *path, const char *known_digest, bool take,
+               stk_artifact *ret, stk_err *err)
+{
+    stk_store_work *work = NULL;
+    bool leaves = false;
+    int rc = stk_store_work_add(store, path, known_digest, take, &work, err);
+    rc = rc < 0 ? rc : stk_store_work_run(work, err);
+    rc = rc < 0 ? rc : stk_store_work_take(store, work, ret, &leaves, err);
+    rc = rc < 0 || !leaves ? rc : stk_store_work_run(work, err);
+    if (rc < 0 && work != NULL && work->is_copied) {
+        (void)stk_file_remove_tree(work->stage, NULL);
+    }
+    stk_store_work_free(work);
+    return rc;
+}
+
+int stk_store_add_path(stk_store *store, const char *path, const char *known_digest,
+                       stk_artifact *ret, stk_err *err)
+{
+    return add(store, path, known_digest, true, ret, err);
+}
+
+int stk_store_copy_path(stk_store *store, const char *path, stk_artifact *ret, stk_err *err)
+{
+    return add(store, path, NULL, false, ret, err);
+}
