@@ -1,17 +1,22 @@
 /* Artifacts that threads bring: who waits for one, and who is told that it can't be had. */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 
 #include "exec/exec_private.h"
 #include "exec/exec_testing.h"
 
 static const char digest[] = "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef";
 
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* held: nothing is fetched */
+
 static int fetch_nothing(void *arg, stk_store *store, const char *wanted, stk_err *err)
 {
     (void)store;
     (void)wanted;
+    (void)pthread_mutex_lock(&gate);
     ++*(_Atomic uint32_t *)arg;
+    (void)pthread_mutex_unlock(&gate);
     return stk_err_set(err, STK_E_SYS, "the share is away");
 }
 
@@ -61,8 +66,10 @@ static void test_told_while_others_wait(void **state)
     assert_int_equal(x.n_launches, 1);
     assert_int_equal(x.launches[0], 1);
 
+    (void)pthread_mutex_lock(&gate);
     put_aside(f, x.bring, 1); /* it asks anew */
     put_aside(f, x.bring, 3);
+    (void)pthread_mutex_unlock(&gate);
     wait_for(x.bring);
     OK(stk_exec_brought(&x, &f->err));
     assert_int_equal(x.n_launches, 3);
