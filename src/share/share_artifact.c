@@ -305,11 +305,30 @@ static int pull_one(void *arg, uint64_t i, stk_err *err)
         return 0;
     }
     key_of(p->under, p->tree.files[i].digest, "", key);
-    int rc = p->share->ops->get_file(p->share, key, part, p->tree.files[i].digest,
-                                     p->tree.files[i].size, err);
+    const stk_share_tree_file *f = &p->tree.files[i];
+    struct stat st;
+    int rc = p->share->ops->get_file(p->share, key, part, f->digest, f->size, err);
+    if (rc == 0 && stat(part, &st) == 0 && st.st_size != f->size) {
+        rc = stk_err_set(err, STK_E_STORE,
+                         "store '%s' has a list that isn't one: '%s' is of %lld bytes, not %lld",
+                         p->share->url, f->path, (long long)st.st_size, (long long)f->size);
+    }
     return rc == 0 && rename(part, path) < 0
                ? stk_err_sys(err, STK_E_SYS, errno, "can't write '%s'", path)
                : rc;
+}
+
+/* All of it once more, as it lies here: an earlier pull's files too. */
+static int check_sum(const stk_share *share, const char *digest, const char *root, stk_err *err)
+{
+    char hex[STK_DIGEST_HEX + 1];
+    int rc = stk_store_digest_path(root, hex, NULL, err);
+    return rc < 0 || strcmp(hex, digest) == 0
+               ? rc
+               : stk_err_set(err, STK_E_STORE,
+                             "artifact %.12s from store '%s' came as something else: its digest is "
+                             "%.12s; it isn't taken",
+                             digest, share->url, hex);
 }
 
 static int pull_folder(stk_share *share, const char *under, const char *digest, const char *root,
@@ -330,7 +349,7 @@ static int pull_folder(stk_share *share, const char *under, const char *digest, 
     rc = rc < 0 ? rc : stk_share_parallel(SHARE_FILES, p.tree.n, pull_one, &p, err);
     rc = rc < 0 ? rc : apply_rest(&p, err);
     stk_share_tree_done(&p.tree);
-    return rc;
+    return rc < 0 ? rc : check_sum(share, digest, root, err);
 }
 
 static int pull_file(stk_share *share, const char *under, const char *digest, int64_t size,
@@ -410,11 +429,17 @@ int stk_share_pull(stk_share *share, stk_store *store, const char *digest, stk_e
         return rc;
     }
     rc = take_stage(store, digest, &stage, &lock, err);
+    stk_err why = {0};
     if (rc == 0 && !have(store, digest)) { /* else somebody else pulled it meanwhile */
-        rc = pull_into(share, store, digest, stage, err);
+        rc = pull_into(share, store, digest, stage, &why);
     }
-    if (rc == 0 && stage != NULL) {
-        rc = stk_file_remove_tree(stage, err);
+    if (rc < 0 && why.code != 0 && err != NULL) {
+        *err = why;
+    }
+    /* What is refused leaves nothing; after a failure that passes, the next pull goes on there. */
+    if (stage != NULL && (rc == 0 || !(stk_share_may_pass(&why) || rc == STK_E_CANCELLED))) {
+        int removed = stk_file_remove_tree(stage, rc == 0 ? err : NULL);
+        rc = rc < 0 ? rc : removed;
     }
     return rc;
 }

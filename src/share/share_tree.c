@@ -52,8 +52,60 @@ static bool read_file(char *line, stk_share_tree_file *ret)
     line[STK_DIGEST_HEX] = '\0';
     *ret = (stk_share_tree_file){.digest = line, .size = strtoll(size, &path, 10)};
     ret->path = path + 1;
-    return *size >= '0' && *size <= '9' && *path == ' ' && ret->size < INT64_MAX &&
-           is_inside(ret->path);
+    bool is_number = *size >= '1' && *size <= '9'; /* as we write it */
+    is_number = is_number || (size[0] == '0' && size[1] == ' ');
+    return is_number && *path == ' ' && ret->size < INT64_MAX && is_inside(ret->path);
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const stk_share_tree_file *)a)->path, ((const stk_share_tree_file *)b)->path);
+}
+
+static bool is_file(const stk_share_tree *tree, const char *path)
+{
+    stk_share_tree_file wanted = {.path = path};
+    return tree->n > 0 &&
+           bsearch(&wanted, tree->files, tree->n, sizeof *tree->files, by_path) != NULL;
+}
+
+/* Is one of the folders that it lies in a file of the list? Such a folder is nowhere. */
+static bool is_in_file(const stk_share_tree *tree, const char *path)
+{
+    char folder[PATH_MAX];
+    for (const char *slash = strchr(path, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        memcpy(folder, path, (size_t)(slash - path));
+        folder[slash - path] = '\0';
+        if (is_file(tree, folder)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Could a folder have exactly these, and would we write it so? */
+static int check_paths(const stk_share_tree *tree, stk_err *err)
+{
+    for (uint64_t i = 1; i < tree->n; i++) {
+        if (by_path(&tree->files[i - 1], &tree->files[i]) >= 0) {
+            return wrong(i, "is out of order", err);
+        }
+    }
+    for (uint64_t i = 0; i < tree->n; i++) {
+        if (is_in_file(tree, tree->files[i].path)) {
+            return wrong(i, "lies in a file", err);
+        }
+    }
+    for (uint64_t i = 0; i < tree->n_rest; i++) {
+        const char *path = tree->rest[i] + 3;
+        bool wants_file = tree->rest[i][1] == 'x';
+        if (is_file(tree, path) != wants_file || is_in_file(tree, path)) {
+            return wrong(tree->n + i,
+                         wants_file ? "is the mode of no file" : "is a folder in a file's place",
+                         err);
+        }
+    }
+    return 0;
 }
 
 /* How many of either kind: memory is asked for once, and not before that is known. */
@@ -112,6 +164,7 @@ int stk_share_tree_read(char *text, size_t len, const char *digest, stk_share_tr
     int rc = strcmp(hex, digest) == 0 ? 0 : stk_err_set(err, STK_E_STORE, "it was changed");
     rc = rc < 0 ? rc : count(text + n_head, ret, err);
     rc = rc < 0 ? rc : read_lines(text + n_head, ret, err);
+    rc = rc < 0 ? rc : check_paths(ret, err);
     if (rc < 0) {
         stk_share_tree_done(ret);
     }
