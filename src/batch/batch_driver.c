@@ -90,8 +90,10 @@ void stk_batch_fail(batch_job *job, stk_failure failure, const char *fmt, ...)
     if (job->phase == BATCH_DONE) {
         return;
     }
-    job->end =
-        (stk_remote_report){.state = STK_REMOTE_FAILED, .exit_status = -1, .failure = failure};
+    job->end = (stk_remote_report){.state = STK_REMOTE_FAILED,
+                                   .exit_status = -1,
+                                   .is_hopeless = job->driver->broken != 0,
+                                   .failure = failure};
     va_start(args, fmt);
     (void)vsnprintf(job->end.text, sizeof job->end.text, fmt, args);
     va_end(args);
@@ -108,6 +110,7 @@ bool stk_batch_is_broken(batch_driver *d, const stk_batch_answer *answer)
                                            "InvalidToken",       "InvalidAccessKey"};
     for (size_t i = 0; i < sizeof hopeless / sizeof *hopeless; i++) {
         if (strstr(answer->code, hopeless[i]) != NULL) {
+            d->may_end = d->broken == 0 ? i == 0 : d->may_end; /* one right is missing */
             d->broken = STK_E_ENV;
         }
     }
@@ -186,6 +189,9 @@ static batch_job *find_job(batch_driver *d, uint32_t id)
 static int batch_submit(stk_driver *self, const stk_remote_job *spec, stk_err *err)
 {
     batch_driver *d = (batch_driver *)self;
+    if (d->broken != 0) {
+        return stk_err_set(err, d->broken, "%s", d->broken_text);
+    }
     if (d->n_jobs == d->cap_jobs) {
         uint32_t cap = d->cap_jobs > 0 ? 2 * d->cap_jobs : 64;
         batch_job **more = realloc(d->jobs, cap * sizeof(batch_job *));
@@ -278,11 +284,10 @@ static int batch_turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err
         wait = soonest(wait, look > 0 ? look : 1);
     }
     wait = d->n_drain > 0 ? soonest(wait, 200) : wait;
-    int rc = d->broken != 0 ? 0 : stk_http_many_turn(d->http, wake_fd, wait, err);
-    if (rc == 0 && d->broken != 0) {
-        rc = stk_err_set(err, d->broken, "%s", d->broken_text);
+    if (d->broken != 0 && stk_batch_give_up(d, now)) {
+        return stk_err_set(err, d->broken, "%s", d->broken_text);
     }
-    return rc;
+    return stk_http_many_turn(d->http, wake_fd, d->broken != 0 ? 100 : wait, err);
 }
 
 /* Our parameters, where no job is left that may read them. */

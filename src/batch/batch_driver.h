@@ -171,7 +171,10 @@ struct batch_driver {
     uint32_t next_log; /* whose turn it is to be read */
     char **parameters; /* put for this run */
     uint32_t n_parameters;
-    int broken; /* ≠ 0: Batch can't be used any more */
+    bool may_look;      /* DescribeJobs was answered */
+    int broken;         /* ≠ 0: Batch can't be used any more */
+    bool may_end;       /* … and yet jobs may perhaps be ended */
+    int64_t give_up_ms; /* … until then that is tried; 0: not yet */
     char broken_text[640];
 };
 
@@ -224,7 +227,10 @@ void stk_batch_live(batch_job *job, const char *aws_id);
 void stk_batch_live_child(batch_job *job, const char *array_id, uint32_t index);
 void stk_batch_not_live(batch_job *job); /* its phase is about to change */
 void stk_batch_look_at_jobs(batch_driver *driver, int64_t now_ms);
-void stk_batch_terminate(batch_job *job);                         /* soon: by stk_batch_end_jobs */
+void stk_batch_terminate(batch_job *job); /* soon: by stk_batch_end_jobs */
+/* Batch can't be used any more: what it has is ended, or its end says that it may run on. True:
+ * nobody is left. */
+bool stk_batch_give_up(batch_driver *driver, int64_t now_ms);
 int64_t stk_batch_end_jobs(batch_driver *driver, int64_t now_ms); /* as of stk_batch_find_due */
 /* batch_logs.c */
 void stk_batch_log_found(batch_job *job, uint32_t node, const stk_batch_said *said);

@@ -13,8 +13,32 @@ static void with_definition(batch_job *job);
 
 /* --- the queue --- */
 
+static void ask_queue(batch_queue *queue, const char *path, const char *body, stk_batch_done done);
+static void queue_known(batch_queue *queue);
+
+static void look_answered(void *arg, const stk_batch_answer *answer)
+{
+    batch_queue *queue = arg;
+    queue->is_asked = false;
+    if (answer->rc == 0 || !stk_batch_is_broken(queue->driver, answer)) {
+        queue->driver->may_look = true;
+        queue_known(queue);
+    }
+}
+
+/* Before anything is submitted: what can't be watched then would run unseen. */
+static void ask_to_look(batch_queue *queue)
+{
+    ask_queue(queue, "/v1/describejobs", "{\"jobs\":[\"00000000-0000-0000-0000-000000000000\"]}",
+              look_answered);
+}
+
 static void queue_known(batch_queue *queue)
 {
+    if (!queue->driver->may_look && !queue->is_failed) {
+        ask_to_look(queue);
+        return;
+    }
     queue->is_known = true;
     queue->looked_ms = stk_batch_now_ms();
     for (uint32_t i = 0; i < queue->driver->n_jobs; i++) {

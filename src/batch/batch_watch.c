@@ -8,6 +8,7 @@
 #include "batch/batch_driver.h"
 
 enum {
+    GIVE_UP_MS = 10000,    /* for jobs to be ended, once a right is missing */
     LOOK_AT = 100,         /* jobs that DescribeJobs takes at once */
     SLOWEST = 10,          /* times the period at most, while nothing changes */
     MISSING = 20,          /* looks in which Batch doesn't know a job that it named itself */
@@ -157,6 +158,48 @@ static void terminate_array(batch_array *array, const batch_job *of)
     if (stk_batch_call(d->calls, &call, &err) < 0) {
         array_terminated(array, &(stk_batch_answer){.rc = err.code, .code = "", .err = &err});
     }
+}
+
+/* In as few words as are kept of an end. */
+static void fail_alive(batch_job *job)
+{
+    stk_batch_fail(job, STK_FAIL_START,
+                   "%.250s; its job may run on, end it by `aws batch terminate-job --job-id %s "
+                   "--reason \"not watched\"`",
+                   job->driver->broken_text, job->aws_id);
+}
+
+static void given_up(void *arg, const stk_batch_answer *answer)
+{
+    batch_job *job = stk_batch_answered(arg);
+    if (job != NULL && answer->rc == 0) {
+        stk_batch_fail(job, STK_FAIL_START, "%.400s; its job was ended", job->driver->broken_text);
+    } else if (job != NULL) {
+        fail_alive(job);
+    }
+}
+
+bool stk_batch_give_up(batch_driver *d, int64_t now_ms)
+{
+    bool begins = d->give_up_ms == 0;
+    bool any = false;
+    d->give_up_ms = begins ? now_ms + GIVE_UP_MS : d->give_up_ms;
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        batch_job *job = d->jobs[i];
+        if (job->phase != BATCH_LIVE) {
+            continue;
+        }
+        if (now_ms >= d->give_up_ms || !d->may_end) {
+            fail_alive(job);
+        } else if (begins) {
+            STK_BUF_AUTO body = STK_BUF_INIT(4096);
+            put_terminate(&body, job->aws_id, job);
+            stk_batch_job_ask(job, STK_BATCH_ASKS, "batch", "/v1/terminatejob", NULL, body.data,
+                              false, given_up);
+        }
+        any = any || job->phase == BATCH_LIVE;
+    }
+    return !any;
 }
 
 void stk_batch_terminate(batch_job *job)

@@ -140,7 +140,9 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
         return stk_exec_nomem(err);
     }
     stk_sched_retrying next;
-    bool again = stk_sched_retry(x->sched, task, failure->class, failure->saved, &next);
+    bool again = failure->is_hopeless
+                     ? stk_sched_last_resort(x->sched, task, &next)
+                     : stk_sched_retry(x->sched, task, failure->class, failure->saved, &next);
     clipped.text = stk_exec_advise(x, task, failure->class, clipped.text, &next);
     stk_exec_release(x, task);
     if (clipped.text == NULL) {
@@ -232,6 +234,7 @@ static int fail_ending(stk_exec *x, const exec_ending *e, stk_err *err)
     const stk_outcome *o = e->outcome;
     exec_failure failure = {.class = o->failure,
                             .text = o->text,
+                            .is_hopeless = o->is_hopeless,
                             .used = e->used,
                             .got = e->got,
                             .ending = e,

@@ -487,7 +487,8 @@ typedef struct exec_failure {
     const char *type, *message; /* of the exception, in its own words */
     const char *traceback;
     const char *where;
-    bool saved; /* a newer checkpoint than it began with */
+    bool saved;       /* a newer checkpoint than it began with */
+    bool is_hopeless; /* another attempt would meet the same: none is made */
     const struct exec_gang *gang;
     const stk_result *result;         /* hooks that it names were run by the task itself */
     const struct exec_ending *ending; /* of an attempt that ran: what it left is kept; or NULL */

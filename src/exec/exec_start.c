@@ -459,7 +459,8 @@ int stk_exec_launch(stk_exec *x, uint32_t task, stk_err *err)
     if (rc < 0) {
         char text[1200];
         exec_failure failure = {.class = class,
-                                .text = stk_err_format(&why, text, (int)sizeof text)};
+                                .text = stk_err_format(&why, text, (int)sizeof text),
+                                .is_hopeless = stk_exec_is_away(x, task) && why.code == STK_E_ENV};
         return stk_exec_fail(x, task, &failure, err);
     }
     return 0;

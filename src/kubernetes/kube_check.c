@@ -73,45 +73,17 @@ static void tell(checker *c, bool good, const char *fmt, ...)
     c->say(c->arg, good, text);
 }
 
-#define JOBSET "jobset.x-k8s.io"
-
-/* Those of JobSets where the cluster has them and gangs may be such. */
-static const struct {
-    const char *group, *resource, *sub, *verb, *why;
-    bool must;
-} rights[] = {
-    {"batch", "jobs", "", "create", "to start steps", true},
-    {"batch", "jobs", "", "get", "to find them again", true},
-    {"batch", "jobs", "", "list", "to see how they are", true},
-    {"batch", "jobs", "", "watch", "to see how they are", true},
-    {"batch", "jobs", "", "delete", "to end and to remove them", true},
-    {"", "pods", "", "list", "to see why they wait and how they ended", true},
-    {"", "pods", "", "watch", "to see why they wait and how they ended", true},
-    {"", "pods", "log", "get", "to show what they write", false},
-    {"", "pods", "", "deletecollection", "to end them at once", false},
-    {"", "events", "", "list", "to tell why they wait", false},
-    {"", "secrets", "", "create", "to pass secrets on", false},
-    {"", "services", "", "create", "for steps on several nodes", false},
-    {JOBSET, "jobsets", "", "create", "else gangs are Indexed Jobs", false},
-    {JOBSET, "jobsets", "", "get", "to find gangs again", false},
-    {JOBSET, "jobsets", "", "delete", "to end and to remove gangs", false},
-};
-
 static int check_rights(checker *c)
 {
     const char *missing = NULL;
     uint32_t n_bad = 0;
-    for (uint32_t i = 0; i < sizeof rights / sizeof *rights; i++) {
-        if (strcmp(rights[i].group, JOBSET) == 0 && !c->makes_sets) {
+    for (uint32_t i = 0; i < KUBE_RIGHTS; i++) {
+        const stk_kube_right *right = &stk_kube_rights[i];
+        if (right->need == KUBE_FOR_SETS && !c->makes_sets) {
             continue;
         }
-        STK_KUBE_JSON_AUTO review = json_pack(
-            "{s:s, s:s, s:{s:{s:s, s:s, s:s, s:s, s:s}}}", "apiVersion", "authorization.k8s.io/v1",
-            "kind", "SelfSubjectAccessReview", "spec", "resourceAttributes", "namespace",
-            c->k->cluster.name_space, "group", rights[i].group, "resource", rights[i].resource,
-            "subresource", rights[i].sub, "verb", rights[i].verb);
-        char *body = json_dumps(review, JSON_COMPACT);
-        int status = ask(c, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body);
+        char *body = stk_kube_review(right, c->k->cluster.name_space);
+        int status = ask(c, "POST", KUBE_REVIEWS, body);
         free(body);
         if (status < 0) {
             return status;
@@ -124,11 +96,10 @@ static int check_rights(checker *c)
         }
         n_bad += !allowed->truth;
         if (!allowed->truth) {
-            tell(c, false, "may not %s %s%s%s in namespace '%s' (%s)", rights[i].verb,
-                 rights[i].resource, *rights[i].sub == '\0' ? "" : "/", rights[i].sub,
-                 c->k->cluster.name_space, rights[i].why);
-            missing = missing == NULL && rights[i].must
-                          ? stk_arena_printf(c->arena, "%s %s", rights[i].verb, rights[i].resource)
+            tell(c, false, "may not %s %s%s%s in namespace '%s' (%s)", right->verb, right->resource,
+                 *right->sub == '\0' ? "" : "/", right->sub, c->k->cluster.name_space, right->why);
+            missing = missing == NULL && right->need == KUBE_FOR_ALL
+                          ? stk_arena_printf(c->arena, "%s %s", right->verb, right->resource)
                           : missing;
         }
     }

@@ -9,7 +9,14 @@
 #include "base/map.h"
 
 enum { AGAIN_MS = 250, PREVIEW_MS = 5000 };
-enum { AT_ONCE = 160, TURN_MS = 250, DOWN_MS = 10000, NEVER_MS = 60000, CLOSE_MS = 10000 };
+enum {
+    AT_ONCE = 160,
+    TURN_MS = 250,
+    DOWN_MS = 10000,
+    NEVER_MS = 60000,
+    CLOSE_MS = 10000,
+    GIVE_UP_MS = 30000
+};
 
 void stk_kube_fatal(stk_kube *k, const char *fmt, ...)
 {
@@ -39,7 +46,8 @@ void stk_kube_note(stk_kube *k, const stk_kube_task *t, const char *fmt, ...)
 
 bool stk_kube_may_begin(const stk_kube *k, int64_t not_before_ms, int64_t now)
 {
-    return now >= not_before_ms && now >= k->api.not_before_ms && k->fatal.code == 0;
+    return now >= not_before_ms && now >= k->api.not_before_ms &&
+           (k->fatal.code == 0 || k->until_ms > now);
 }
 
 bool stk_kube_begin(stk_kube *k, const stk_kube_request *request, uint64_t *ret_id)
@@ -149,6 +157,10 @@ static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
     stk_kube_space *space = NULL;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     (void)snprintf(where, sizeof where, "step '%.120s'", job->step);
+    if (k->fatal.code != 0) {
+        *err = k->fatal;
+        return err->code;
+    }
     int rc = arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
                            : stk_kube_options(job->options, where, &read, err);
     if (rc < 0) {
@@ -223,17 +235,33 @@ static void work(stk_kube *k)
     tell_trouble(k, now);
 }
 
+/* What can't be watched isn't left behind without a word. True: nobody is left. */
+static bool give_up(stk_kube *k)
+{
+    int64_t now = stk_kube_now();
+    bool begins = k->until_ms == 0;
+    bool is_over = !begins && now >= k->until_ms;
+    bool any = false;
+    k->until_ms = begins ? now + GIVE_UP_MS : k->until_ms;
+    for (stk_kube_task *t = k->first; t != NULL; t = t->next) {
+        if (!t->ended && (begins || is_over)) {
+            stk_kube_task_give_up(t, is_over);
+        }
+        any = any || !t->ended;
+    }
+    return !any;
+}
+
 static int turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err *err)
 {
     stk_kube *k = of(self);
     work(k);
-    int rc =
-        stk_http_many_turn(k->api.many, wake_fd, timeout_ms < TURN_MS ? timeout_ms : TURN_MS, err);
-    if (rc == 0 && k->fatal.code != 0) {
+    if (k->fatal.code != 0 && give_up(k)) {
         *err = k->fatal;
-        rc = err->code;
+        return err->code;
     }
-    return rc;
+    return stk_http_many_turn(k->api.many, wake_fd, timeout_ms < TURN_MS ? timeout_ms : TURN_MS,
+                              err);
 }
 
 /* A step on for those that nobody needs any more; false: there are none left. */

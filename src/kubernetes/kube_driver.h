@@ -69,6 +69,9 @@ typedef struct stk_kube_task {
     int64_t kill_ms, give_up_ms;
     uint32_t n_kills;
     stk_remote_report end; /* to be said when it is gone */
+    bool is_allowed;       /* what it needs may be done */
+    bool lives;            /* given up, and its Job may run on */
+    bool is_hopeless;      /* another attempt would meet the same */
     bool ended, forgotten;
 } stk_kube_task;
 
@@ -86,10 +89,33 @@ typedef struct stk_kube_feed { /* a list, then a watch from there on; again and 
     int64_t begun_ms;
 } stk_kube_feed;
 
+typedef enum {
+    KUBE_FOR_NONE, /* it goes without */
+    KUBE_FOR_ALL,
+    KUBE_FOR_SECRETS,
+    KUBE_FOR_SERVICES,
+    KUBE_FOR_SETS
+} stk_kube_need;
+
+typedef struct stk_kube_right {
+    const char *group, *resource, *sub, *verb, *why;
+    stk_kube_need need;
+} stk_kube_right;
+
+enum { KUBE_RIGHTS = 15 };
+extern const stk_kube_right stk_kube_rights[KUBE_RIGHTS];
+
+typedef struct stk_kube_ask_right {
+    struct stk_kube_space *space;
+    enum { KUBE_RIGHT_UNKNOWN, KUBE_RIGHT_ASKED, KUBE_RIGHT_GIVEN, KUBE_RIGHT_DENIED } state;
+    int64_t not_before_ms;
+} stk_kube_ask_right;
+
 typedef struct stk_kube_space {
     struct stk_kube_space *next;
     struct stk_kube *kube;
     char *name;
+    stk_kube_ask_right rights[KUBE_RIGHTS];
     stk_kube_feed jobs, pods;
 } stk_kube_space;
 
@@ -113,6 +139,7 @@ typedef struct stk_kube {
     bool asks_sets;
     int64_t sets_not_before_ms;
     stk_err fatal;
+    int64_t until_ms; /* after that: what there is is removed until then; 0: it hasn't happened */
 } stk_kube;
 
 int stk_kube_open(const stk_driver_config *config, stk_kube **ret, stk_err *err);
@@ -128,6 +155,7 @@ stk_kube_task *stk_kube_find(const stk_kube *k, const char *name);
 void stk_kube_note(stk_kube *k, const stk_kube_task *t, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+#define KUBE_REVIEWS "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 #define KUBE_BATCH "/apis/batch/v1"
 #define KUBE_JOBSET "/apis/jobset.x-k8s.io/v1alpha2"
 
@@ -143,6 +171,8 @@ void stk_kube_task_free(stk_kube_task *t);
 void stk_kube_task_step(stk_kube_task *t, int64_t now); /* may free it */
 /* Remove it, then say `end`. */
 void stk_kube_task_remove(stk_kube_task *t, const stk_remote_report *end, int64_t grace_ms);
+/* The driver can't be used any more: to be removed as far as that goes, or told that it lives. */
+void stk_kube_task_give_up(stk_kube_task *t, bool is_last);
 /* What its Job and pods say by now. */
 void stk_kube_task_settle(stk_kube_task *t, int64_t now);
 
@@ -150,6 +180,14 @@ void stk_kube_task_settle(stk_kube_task *t, int64_t now);
 int stk_kube_space_get(stk_kube *k, const char *name, stk_kube_space **ret, stk_err *err);
 void stk_kube_space_step(stk_kube_space *s, int64_t now);
 void stk_kube_spaces_free(stk_kube *k);
+
+/* --- kube_rights --- */
+/* false: the cluster hasn't said yet; asked for once in each namespace. */
+bool stk_kube_knows_rights(stk_kube_space *s, int64_t now);
+/* One that is needed for that, and not ours; NULL: none. */
+const stk_kube_right *stk_kube_missing(const stk_kube_space *s, stk_kube_need need);
+/* The document that asks for it, malloc'd; NULL: no memory. */
+char *stk_kube_review(const stk_kube_right *right, const char *name_space);
 
 /* --- kube_sweep --- */
 /* Waits for seconds at most. */

@@ -27,11 +27,28 @@ static void say(stk_kube_task *t, stk_remote_report *report)
     t->kube->base.say(t->kube->base.say_arg, report);
 }
 
+/* In as few words as are kept of an end: what it died of, and how it is ended by hand. */
+static void say_it_lives(const stk_kube_task *t, stk_remote_report *report)
+{
+    char how[360];
+    const char *kind = strcmp(t->ways[t->i_way].plural, "jobsets") == 0 ? "jobset" : "job";
+    int n =
+        snprintf(how, sizeof how, "; its %s may run on, end it by `kubectl -n %s delete %s %s`",
+                 *kind == 'j' && kind[3] == 's' ? "JobSet" : "Job", t->space->name, kind, t->name);
+    int room = STK_REMOTE_WORDS - 1 - n;
+    size_t len = strnlen(report->text, room > 0 ? (size_t)room : 0);
+    (void)snprintf(report->text + len, sizeof report->text - len, "%s", how);
+}
+
 static void finish(stk_kube_task *t, const stk_remote_report *end)
 {
     stk_remote_report report = *end;
     if (!t->ended) {
         t->ended = true;
+        report.is_hopeless = t->is_hopeless;
+        if (t->lives) {
+            say_it_lives(t, &report);
+        }
         stk_kube_logs_free(t);
         say(t, &report);
     }
@@ -234,7 +251,7 @@ static void drop_way(stk_kube_task *t)
     json_decref(t->ways[0].docs);
     t->ways[0] = t->ways[--t->n_ways];
     t->i_way = 0;
-    t->open = false;
+    t->open = t->is_allowed = false;
 }
 
 static const char *way_of(const stk_kube_task *t, const char *group, const char *plural,
@@ -269,6 +286,8 @@ static void know_job(stk_kube_task *t, const stk_kube_answer *a)
 static void refused(stk_kube_task *t, const stk_kube_answer *a)
 {
     bool is_quota = a->status == 403 && strstr(a->text, "exceeded quota") != NULL;
+    t->lives = !is_quota && (t->posted || t->maybe); /* an answer was lost */
+    t->is_hopeless = !is_quota && a->status == 403;
     if (is_quota) {
         char words[900];
         (void)snprintf(
@@ -369,24 +388,28 @@ static void on_get(void *arg, const stk_kube_answer *a)
     } else if (not_there && (t->attach || t->posted)) {
         fail(t, STK_FAIL_LOST, "its Job %s is gone from namespace '%s'", t->name, t->space->name);
     } else if (!not_there) {
+        t->maybe = true; /* it was there, or may be */
         refused(t, a);
     }
     t->i_way = t->posted ? t->i_way : 0;
 }
 
-/* Is what was to be removed still there? Of a JobSet no watch tells. */
+static void mark_gone(stk_kube_task *t)
+{
+    t->job.gone = t->set_gone = true;
+}
+
+/* Is what was to be removed still there? Of a JobSet no watch tells, and of nothing where we may
+ * not watch. Who may not look takes the server's word that it goes. */
 static void on_gone(void *arg, const stk_kube_answer *a)
 {
     stk_kube_task *t = arg;
     if (!is_passing(t, a)) {
-        t->set_gone = a->status == 404;
         t->not_before_ms = stk_kube_now() + GONE_MS;
+        if (a->status == 404 || a->status == 403) {
+            mark_gone(t);
+        }
     }
-}
-
-static void mark_gone(stk_kube_task *t)
-{
-    t->job.gone = t->set_gone = true;
 }
 
 static void on_delete(void *arg, const stk_kube_answer *a)
@@ -402,6 +425,7 @@ static void on_delete(void *arg, const stk_kube_answer *a)
         mark_gone(t); /* ttlSecondsAfterFinished does what we may not */
     } else if (!a->good) {
         stk_kube_note(t->kube, t, "its Job %s can't be removed: %s", t->name, a->text);
+        t->lives = true;
         mark_gone(t);
     }
 }
@@ -490,8 +514,9 @@ static void step_removal(stk_kube_task *t, int64_t now)
                       "its Job %s is asked to go, and still there: look at it by "
                       "`kubectl -n %s describe job %s`",
                       t->name, t->space->name, t->name);
+        t->lives = true;
         finish(t, &t->end);
-    } else if (there && is_set(t)) {
+    } else if (there && (is_set(t) || t->kube->fatal.code != 0 || !t->is_allowed)) {
         begin(t, "GET", way_of(t, way(t)->group, way(t)->plural, t->name, ""), NULL, on_gone,
               KUBE_GET);
     } else if (!there) {
@@ -549,6 +574,70 @@ static bool decide(stk_kube_task *t, int64_t now)
     return known;
 }
 
+/* What its documents take. */
+static const stk_kube_right *find_missing(stk_kube_task *t)
+{
+    static const struct {
+        const char *kind;
+        stk_kube_need need;
+    } needs[] = {{"Secret", KUBE_FOR_SECRETS}, {"Service", KUBE_FOR_SERVICES}};
+    const stk_kube_right *missing = stk_kube_missing(t->space, KUBE_FOR_ALL);
+    const stk_kube_right *of_sets = is_set(t) ? stk_kube_missing(t->space, KUBE_FOR_SETS) : NULL;
+    if (of_sets != NULL && t->open && t->n_ways > 1) {
+        drop_way(t); /* nobody asked for one */
+        of_sets = NULL;
+    }
+    missing = missing == NULL ? of_sets : missing;
+    for (size_t i = 1; missing == NULL && i < json_array_size(way(t)->docs); i++) {
+        const char *kind =
+            json_string_value(json_object_get(json_array_get(way(t)->docs, i), "kind"));
+        for (size_t k = 0; missing == NULL && k < sizeof needs / sizeof *needs; k++) {
+            missing =
+                strcmp(kind, needs[k].kind) == 0 ? stk_kube_missing(t->space, needs[k].need) : NULL;
+        }
+    }
+    return missing;
+}
+
+/* Before anything is asked for; false: not now, or never. What an earlier engine made can't be
+ * watched either. */
+static bool is_allowed(stk_kube_task *t, int64_t now)
+{
+    if (t->is_allowed || t->removing) {
+        return true;
+    }
+    if (!stk_kube_knows_rights(t->space, now)) {
+        return false;
+    }
+    const stk_kube_right *missing = find_missing(t);
+    t->is_allowed = missing == NULL;
+    if (missing != NULL) {
+        stk_remote_report end = {
+            .state = STK_REMOTE_FAILED, .exit_status = -1, .failure = STK_FAIL_START};
+        (void)snprintf(end.text, sizeof end.text,
+                       "we may not %s %s in namespace '%s' (%s); have a Role with it bound to this "
+                       "user, `stoker stack check` lists the rights that are needed",
+                       missing->verb, missing->resource, t->space->name, missing->why);
+        t->is_hopeless = true;
+        stk_kube_task_remove(t, &end, t->grace_ms);
+    }
+    return t->is_allowed;
+}
+
+void stk_kube_task_give_up(stk_kube_task *t, bool is_last)
+{
+    stk_remote_report end = {
+        .state = STK_REMOTE_FAILED, .exit_status = -1, .failure = STK_FAIL_START};
+    (void)snprintf(end.text, sizeof end.text, "%.400s", t->kube->fatal.text);
+    t->is_hopeless = true;
+    if (is_last) {
+        t->lives = t->posted || t->maybe || t->ask;
+        finish(t, t->removing ? &t->end : &end);
+    } else {
+        stk_kube_task_remove(t, &end, t->grace_ms);
+    }
+}
+
 void stk_kube_task_step(stk_kube_task *t, int64_t now)
 {
     bool rests = false;
@@ -565,6 +654,7 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
     if (t->op != KUBE_IDLE || t->kube->n_ops >= KUBE_OPS ||
         !stk_kube_may_begin(t->kube, t->not_before_ms, now)) {
         if (t->removing && !t->ended && t->op == KUBE_IDLE && now > t->give_up_ms) {
+            t->lives = !t->removed && is_there(t);
             finish(t, &t->end); /* the server is away all that time */
         }
         return;
@@ -576,6 +666,8 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
     } else if (t->ended) {
         return;
     } else if (t->open && !t->posted && !t->maybe && !decide(t, now)) {
+        return;
+    } else if (!is_allowed(t, now)) {
         return;
     } else if (t->ask) {
         begin(t, "GET", way_of(t, way(t)->group, way(t)->plural, t->name, ""), NULL, on_get,

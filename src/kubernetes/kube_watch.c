@@ -308,6 +308,9 @@ int stk_kube_space_get(stk_kube *k, const char *name, stk_kube_space **ret, stk_
 
 void stk_kube_space_step(stk_kube_space *s, int64_t now)
 {
+    if (!stk_kube_knows_rights(s, now) || stk_kube_missing(s, KUBE_FOR_ALL) != NULL) {
+        return; /* nobody has anything there */
+    }
     step(&s->jobs, now);
     step(&s->pods, now);
 }

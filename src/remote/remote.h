@@ -57,13 +57,16 @@ typedef enum {
     STK_REMOTE_NOTE     /* text: a sentence for the user */
 } stk_remote_state;
 
+enum { STK_REMOTE_WORDS = sizeof((stk_outcome *)0)->text }; /* so much is kept of an end's text */
+
 typedef struct stk_remote_report {
     stk_remote_state state;
     uint32_t id, attempt;
     uint32_t node;
-    int exit_status; /* -1 unknown */
-    int signal;      /* 0 none */
-    bool oom;        /* the engine says so */
+    int exit_status;  /* -1 unknown */
+    int signal;       /* 0 none */
+    bool oom;         /* the engine says so */
+    bool is_hopeless; /* FAILED: another attempt would meet the same, a right that is missing */
     stk_failure
         failure; /* FAILED: START, LOST, PREEMPTED, TIMEOUT, RESOURCES, HOST_OOM, CANCELLED */
     char text[1024];

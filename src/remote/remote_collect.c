@@ -250,6 +250,7 @@ static void by_driver(const remote_task *t, bool has_begun, stk_outcome *o)
     } else if (r->state == STK_REMOTE_FAILED) {
         fail(o, r->failure != STK_FAIL_NONE ? r->failure : STK_FAIL_LOST,
              said != NULL ? said : "it is gone, and nobody says why");
+        o->is_hopeless = r->is_hopeless;
     } else if (r->exit_status == STK_AGENT_CLAIMED) {
         (void)snprintf(text, sizeof text,
                        "another pod had begun this attempt, and what became of it isn't known%s%s",

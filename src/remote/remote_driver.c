@@ -102,6 +102,7 @@ static void refuse(remote_backend *b, remote_task *t, const stk_err *why)
                            .id = t->job.id,
                            .attempt = t->job.attempt,
                            .exit_status = -1,
+                           .is_hopeless = true,
                            .failure = STK_FAIL_START};
     (void)stk_err_format(why, r.text, (int)sizeof r.text);
     say(b, &r);
@@ -131,8 +132,10 @@ static void give_up(remote_backend *b, const stk_err *why)
     for (uint32_t i = 0; i < b->n_slots; i++) {
         for (remote_task *t = b->table[i]; t != NULL; t = t->same_slot) {
             if (t->phase == REMOTE_WITH_DRIVER) {
-                t->end = (stk_remote_report){
-                    .state = STK_REMOTE_FAILED, .exit_status = -1, .failure = STK_FAIL_START};
+                t->end = (stk_remote_report){.state = STK_REMOTE_FAILED,
+                                             .exit_status = -1,
+                                             .is_hopeless = true,
+                                             .failure = STK_FAIL_START};
                 (void)stk_err_format(why, t->end.text, (int)sizeof t->end.text);
                 stk_remote_queue(b, t, REMOTE_COLLECTING, 0);
             }

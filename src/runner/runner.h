@@ -56,6 +56,7 @@ typedef struct stk_outcome {
     uint64_t libraries;       /* bits 1 << STK_LIB_…; 0 with has_looked: none */
     bool has_looked;          /* its processes' memory maps were read at least once */
     bool mask_changed;        /* one of its processes has another list of visible devices */
+    bool is_hopeless;         /* another attempt would meet the same */
     const char *other_device; /* uuid of a device that it used without being given it, or NULL */
 } stk_outcome;
 

@@ -195,6 +195,8 @@ typedef struct stk_sched_retrying {
 } stk_sched_retrying;
 bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure, bool saved,
                      stk_sched_retrying *ret_retrying);
+/* The same of a failure that every attempt would meet: only the fallback may follow. */
+bool stk_sched_last_resort(const stk_sched *sched, uint32_t task, stk_sched_retrying *ret_retrying);
 
 stk_task_state stk_sched_state(const stk_sched *sched, uint32_t task);
 uint32_t stk_sched_attempt(const stk_sched *sched,

@@ -196,6 +196,16 @@ static int64_t retry_delay(const stk_sched *sched, uint32_t task, bool free)
     return ms < (double)STK_LIMIT_TIMEOUT_MS ? (int64_t)(ms + 0.5) : STK_LIMIT_TIMEOUT_MS;
 }
 
+bool stk_sched_last_resort(const stk_sched *sched, uint32_t task, stk_sched_retrying *ret_retrying)
+{
+    *ret_retrying =
+        (stk_sched_retrying){.is_fallback = !stk_sched_is_stopping(sched) &&
+                                            sched->nodes[task].state == STK_TASK_RUNNING &&
+                                            !failures_of(sched, task)->is_fallback &&
+                                            stk_sched_policy_of(sched, task)->fallback};
+    return ret_retrying->is_fallback;
+}
+
 bool stk_sched_retry(const stk_sched *sched, uint32_t task, stk_failure failure, bool saved,
                      stk_sched_retrying *ret_retrying)
 {

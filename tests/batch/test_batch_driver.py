@@ -292,6 +292,47 @@ def test_no_right_to_submit(start: Start, fake: FakeBatch, monkeypatch: pytest.M
     assert "not authorized to perform: batch:SubmitJob" in said["turn_error"]
 
 
+def test_no_right_to_look(start: Start, fake: FakeBatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Known before anything is submitted."""
+    from fake_batch import Refused
+
+    def denied(asked: Any) -> Any:
+        raise Refused("AccessDeniedException", "not authorized to perform: batch:DescribeJobs", 403)
+
+    monkeypatch.setattr(fake, "_DescribeJobs", denied)
+    d = start()
+    d.submit(1, argv=["sleep", "1000"])
+    said = d.wait(lambda r: "turn_error" in r)
+    assert "not authorized to perform: batch:DescribeJobs" in said["turn_error"]
+    assert "SubmitJob" not in fake.calls
+
+
+@pytest.mark.parametrize("may_end", [True, False])
+def test_a_right_taken_away(
+    start: Start, fake: FakeBatch, monkeypatch: pytest.MonkeyPatch, may_end: bool
+) -> None:
+    """What can't be watched any more is ended before its step is reported failed, or said to live."""
+    from fake_batch import Refused
+
+    def denied(asked: Any) -> Any:
+        raise Refused("AccessDeniedException", "not authorized to perform: batch:X", 403)
+
+    d = start()
+    d.submit(1, argv=["sleep", "1000"])
+    d.wait(lambda r: r["state"] == "running")
+    if not may_end:
+        monkeypatch.setattr(fake, "_TerminateJob", denied)
+    monkeypatch.setattr(fake, "_DescribeJobs", denied)
+    end = d.end_of(1)
+    assert end["failure"] == "start" and "not authorized to perform: batch:X" in end["text"], end
+    assert ("its job was ended" in end["text"]) is may_end
+    assert (
+        "may run on, end it by `aws batch terminate-job --job-id " in end["text"]
+    ) is not may_end
+    assert "turn_error" in d.wait(lambda r: "turn_error" in r)
+    assert fake.calls["TerminateJob"] == 1
+
+
 def keys_in(path: Path, id: str) -> dict[str, str]:
     path.write_text(f"[default]\naws_access_key_id = {id}\naws_secret_access_key = s\n")
     named = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}

@@ -29,10 +29,11 @@ static void print_line(json_t *line)
 static void say(void *arg, const stk_remote_report *r)
 {
     (void)arg;
-    json_t *line = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:b, s:s, s:s}", "state",
-                             states[r->state], "id", (int)r->id, "attempt", (int)r->attempt, "node",
-                             (int)r->node, "exit_status", r->exit_status, "signal", r->signal,
-                             "oom", r->oom, "failure", failures[r->failure], "text", r->text);
+    json_t *line =
+        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:b, s:b, s:s, s:s}", "state", states[r->state],
+                  "id", (int)r->id, "attempt", (int)r->attempt, "node", (int)r->node, "exit_status",
+                  r->exit_status, "signal", r->signal, "oom", r->oom, "is_hopeless", r->is_hopeless,
+                  "failure", failures[r->failure], "text", r->text);
     if (r->data != NULL) {
         json_object_set_new(line, "data", json_stringn(r->data, r->n));
     }

@@ -75,6 +75,7 @@ class Cluster:
         self.n_requests = 0
         self.tokens = {self.ADMIN_TOKEN: self.ADMIN, "alice-token": "alice"}
         self.grants: set[tuple[str, str]] = set()
+        self.denied: set[tuple[str, str]] = set()
         self.timers: dict[Hashable, asyncio.TimerHandle] = {}
         self.store = Store(Clock(), self.options.seed)
         self.catalogue = Catalogue(self.options.jobset)
@@ -306,8 +307,10 @@ class Cluster:
     def allowed(
         self, user: str, verb: str, group: str, plural: str, sub: str, namespace: str
     ) -> bool:
-        """Whether a user may: the admin all, others all in the namespaces granted to them."""
-        del verb, group, plural, sub
+        """Whether a user may: the admin all, others all in the namespaces granted to them, but for what is denied."""
+        del group
+        if (verb, f"{plural}/{sub}" if sub else plural) in self.denied:
+            return False
         return user == self.ADMIN or (bool(namespace) and (user, namespace) in self.grants)
 
     def event(

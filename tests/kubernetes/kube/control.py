@@ -11,6 +11,7 @@ evict    {namespace?, pod}       as the eviction API does
 compact                          old resourceVersions are too old from now on
 expire   {token}                 the token is no longer good; {token, user} makes it good again
 grant    {user, namespace}       all rights in a namespace
+deny     {verb, resource}        nobody may any more: {"verb": "list", "resource": "pods"}; {verb, resource, again} they may again
 skew     {seconds, zone_h?}      the server's clock is off, and the nodes' zone isn't UTC
 scale    {time_scale?, user_time_scale?}
 jobset   {there?}                the add-on is installed, or (there false) removed
@@ -103,6 +104,9 @@ class Control:
 
     def do_grant(self, user: str, namespace: str) -> None:
         self.cluster.grants.add((user, namespace))
+
+    def do_deny(self, verb: str, resource: str, again: bool = False) -> None:
+        (self.cluster.denied.discard if again else self.cluster.denied.add)((verb, resource))
 
     def do_skew(self, seconds: float, zone_h: int = 0) -> None:
         self.cluster.store.clock.skew_s = seconds
