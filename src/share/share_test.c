@@ -11,54 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/testing.h"
-#include "share/share.h"
-#include "share/share_private.h"
-#include "store/store_digest.h"
+#include "share/share_testing.h"
 #include "sys/clock.h"
-#include "sys/file.h"
-
-static char dir[64];
-
-static int set_up(void **state)
-{
-    (void)state;
-    (void)snprintf(dir, sizeof dir, "/tmp/stk-share-XXXXXX");
-    return mkdtemp(dir) == NULL;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    return stk_file_remove_tree(dir, NULL);
-}
-
-static const char *in(const char *name)
-{
-    static char paths[4][256];
-    static int next;
-    char *path = paths[next++ % 4];
-    (void)snprintf(path, sizeof paths[0], "%s/%s", dir, name);
-    return path;
-}
-
-static stk_share *open_share(void)
-{
-    stk_share *s = NULL;
-    stk_err err = {0};
-    if (stk_share_open(in("shared"), &s, &err) < 0) {
-        fail_msg("%s", err.text);
-    }
-    return s;
-}
-
-static void put(stk_share *s, const char *key, const char *text)
-{
-    stk_err err = {0};
-    if (stk_share_put(s, key, text, strlen(text), false, &err) < 0) {
-        fail_msg("%s", err.text);
-    }
-}
 
 static void test_urls(void **state)
 {
@@ -268,27 +222,6 @@ static void test_only_one_creates(void **state)
 
 /* --- artifacts --- */
 
-static stk_store *open_store(const char *name)
-{
-    stk_store *store = NULL;
-    stk_err err = {0};
-    if (stk_store_open(in(name), STK_STORE_CREATE, &store, &err) < 0) {
-        fail_msg("%s", err.text);
-    }
-    return store;
-}
-
-static void check_pulled(stk_store *store, const char *digest)
-{
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    stk_err err = {0};
-    const char *path = NULL;
-    char hex[STK_DIGEST_HEX + 1];
-    assert_int_equal(stk_store_artifact(store, digest, arena, &path, NULL, &err), 0);
-    assert_int_equal(stk_store_digest_path(path, hex, NULL, &err), 0);
-    assert_string_equal(hex, digest);
-}
-
 static void push_and_pull(const char *digest)
 {
     stk_err err = {0};
@@ -328,22 +261,6 @@ static void test_file_artifact(void **state)
     (void)snprintf(name, sizeof name, "there/artifacts/%.2s/%s", a.digest, a.digest + 2);
     assert_int_equal(stat(in(name), &st), 0);
     assert_int_equal(st.st_mode & 0777, 0555);
-}
-
-static stk_artifact add_folder(void)
-{
-    stk_err err = {0};
-    stk_artifact a;
-    stk_store *here = open_store("here");
-    assert_int_equal(stk_file_mkdirs(in("t/sub/deep"), 0755, &err), 0);
-    assert_int_equal(stk_file_mkdirs(in("t/empty/er"), 0755, &err), 0);
-    assert_int_equal(stk_file_write(in("t/one"), "1", 1, 0644, &err), 0);
-    assert_int_equal(stk_file_write(in("t/sub-way"), "1", 1, 0644, &err), 0);
-    assert_int_equal(stk_file_write(in("t/sub/nothing"), "", 0, 0644, &err), 0);
-    assert_int_equal(stk_file_write(in("t/sub/deep/run me"), "#!", 2, 0755, &err), 0);
-    assert_int_equal(stk_store_copy_path(here, in("t"), &a, &err), 0);
-    stk_store_close(here);
-    return a;
 }
 
 static void test_folder_artifact(void **state)
@@ -422,124 +339,6 @@ static void test_changed_is_noticed(void **state)
         put(s, key, lists[i]);
         assert_int_equal(stk_share_pull(s, there, folder.digest, &err), STK_E_STORE);
     }
-    stk_store_close(here);
-    stk_store_close(there);
-    stk_share_close(s);
-}
-
-/* Even where the digest fits, nothing is written outside. */
-static void test_no_way_out(void **state)
-{
-    (void)state;
-    stk_err err = {0};
-    static const char *const paths[] = {"../out", "/out", "a/../../out", "a//b", "."};
-    stk_share *s = open_share();
-    stk_store *there = open_store("there");
-    for (size_t i = 0; i < 2 * sizeof paths / sizeof *paths; i++) {
-        char text[256];
-        char key[128];
-        char hex[STK_DIGEST_HEX + 1];
-        const char *path = paths[i / 2];
-        char one[STK_DIGEST_HEX + 1];
-        stk_tree_digest_bytes("", 0, one);
-        int n = snprintf(text, sizeof text, "stoker-tree-1\n%s 0 %s\n", one,
-                         i % 2 == 0 ? path : "inside");
-        stk_store *tmp = open_store("tmp");
-        stk_artifact a; /* the digest of a file with this text is the folder's */
-        assert_int_equal(stk_store_add_bytes(tmp, text, (size_t)n, &a, &err), 0);
-        stk_store_close(tmp);
-        memcpy(hex, a.digest, sizeof hex);
-        (void)snprintf(key, sizeof key, "artifacts/%.2s/%s.tree", hex, hex + 2);
-        if (i % 2 == 1) {
-            (void)snprintf(text + n, sizeof text - (size_t)n, "+d %s\n", path);
-        }
-        put(s, key, text);
-        (void)snprintf(key, sizeof key, "artifacts/%.2s/%s", one, one + 2);
-        put(s, key, "");
-        int rc = stk_share_pull(s, there, hex, &err);
-        assert_int_equal(rc, STK_E_STORE);
-        assert_non_null(strstr(err.text, "a list that isn't one"));
-    }
-    assert_false(stk_file_exists(in("there/tmp/out")));
-    assert_false(stk_file_exists(in("there/out")));
-    stk_store_close(there);
-    stk_share_close(s);
-}
-
-/* A list whose digest fits, and which is none of a folder with this content. */
-static void test_lists_that_lie(void **state)
-{
-    (void)state;
-    stk_err err = {0};
-    char one[STK_DIGEST_HEX + 1], text[512], key[128];
-    static const struct {
-        const char *sizes[2], *paths[2], *rest;
-    } lists[] = {
-        {{"2", NULL}, {"a", NULL}, ""},           /* another size */
-        {{"01", NULL}, {"a", NULL}, ""},          /* written otherwise than we do */
-        {{"1", "1"}, {"b", "a"}, ""},             /* another order */
-        {{"1", "1"}, {"a", "a"}, ""},             /* twice */
-        {{"1", "1"}, {"a", "a/b"}, ""},           /* a file and a folder */
-        {{"1", NULL}, {"a", NULL}, "+x b\n"},     /* of no file */
-        {{"1", NULL}, {"a", NULL}, "+d a\n"},     /* a file */
-        {{"1", NULL}, {"a", NULL}, "+x a/b\n"},   /* in a file */
-        {{"1", NULL}, {"a/b", NULL}, "+x a\n"},   /* a folder */
-        {{"1", NULL}, {"a", NULL}, "+d a/b/c\n"}, /* in a file */
-    };
-    stk_share *s = open_share();
-    stk_store *there = open_store("there");
-    stk_tree_digest_bytes("1", 1, one);
-    (void)snprintf(key, sizeof key, "artifacts/%.2s/%s", one, one + 2);
-    put(s, key, "1");
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        stk_artifact a; /* the digest of a file with this text is the folder's */
-        int n = snprintf(text, sizeof text, "stoker-tree-1\n");
-        for (int k = 0; k < 2 && lists[i].paths[k] != NULL; k++) {
-            n += snprintf(text + n, sizeof text - (size_t)n, "%s %s %s\n", one, lists[i].sizes[k],
-                          lists[i].paths[k]);
-        }
-        stk_store *tmp = open_store("tmp");
-        assert_int_equal(stk_store_add_bytes(tmp, text, (size_t)n, &a, &err), 0);
-        stk_store_close(tmp);
-        (void)snprintf(text + n, sizeof text - (size_t)n, "%s", lists[i].rest);
-        (void)snprintf(key, sizeof key, "artifacts/%.2s/%s.tree", a.digest, a.digest + 2);
-        put(s, key, text);
-        if (stk_share_pull(s, there, a.digest, &err) != STK_E_STORE) {
-            fail_msg("list %zu: %s", i, err.text);
-        }
-        assert_non_null(strstr(err.text, "a list that isn't one"));
-        (void)snprintf(key, sizeof key, "there/artifacts/%.2s/%s", a.digest, a.digest + 2);
-        assert_false(stk_file_exists(in(key)));
-        (void)snprintf(key, sizeof key, "there/tmp/pull-%s", a.digest);
-        assert_false(stk_file_exists(in(key))); /* nor is anything left of it */
-    }
-    char none[STK_DIGEST_HEX + 1] = {0};
-    memset(none, 'e', STK_DIGEST_HEX);
-    assert_int_equal(stk_share_pull(s, there, none, &err), STK_E_NOT_FOUND);
-    (void)snprintf(key, sizeof key, "there/tmp/pull-%s", none);
-    assert_false(stk_file_exists(in(key)));
-    stk_store_close(there);
-    stk_share_close(s);
-}
-
-/* What a killed pull has left is summed as well: somebody may have written into it. */
-static void test_leftovers_are_summed(void **state)
-{
-    (void)state;
-    stk_err err = {0};
-    char name[200];
-    stk_artifact a = add_folder();
-    stk_share *s = open_share();
-    stk_store *here = open_store("here");
-    stk_store *there = open_store("there");
-    assert_int_equal(stk_share_push(s, here, a.digest, &err), 0);
-    (void)snprintf(name, sizeof name, "there/tmp/pull-%s/tree", a.digest);
-    assert_int_equal(stk_file_mkdirs(in(name), 0755, &err), 0);
-    (void)snprintf(name, sizeof name, "there/tmp/pull-%s/tree/one", a.digest);
-    assert_int_equal(stk_file_write(in(name), "2", 1, 0644, &err), 0);
-    assert_int_equal(stk_share_pull(s, there, a.digest, &err), STK_E_STORE);
-    assert_int_equal(stk_share_pull(s, there, a.digest, &err), 0); /* anew */
-    check_pulled(there, a.digest);
     stk_store_close(here);
     stk_store_close(there);
     stk_share_close(s);
@@ -776,22 +575,18 @@ static void test_in_a_hurry(void **state)
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         T(test_urls),
         T(test_keys),
         T(test_objects),
         T(test_files),
         T(test_list),
-        T(test_lists_that_lie),
-        T(test_leftovers_are_summed),
         T(test_check),
         T(test_only_one_creates),
         T(test_file_artifact),
         T(test_folder_artifact),
         T(test_share_as_origin),
         T(test_changed_is_noticed),
-        T(test_no_way_out),
         T(test_links_lead_nowhere),
         T(test_unmounted),
         T(test_cancel),
