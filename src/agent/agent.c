@@ -268,7 +268,7 @@ static int run_claimed(agent *a, stk_err *err)
         ran = rc == 0;
     }
     stk_failure class = STK_FAIL_OUTPUT;
-    if (ran && a->outcome.ok && stk_agent_outputs(a, &class, err) < 0) {
+    if (ran && stk_agent_outputs(a, &class, err) < 0 && a->outcome.ok) {
         stk_agent_fail(a, class, stk_err_format(err, text, (int)sizeof text));
     }
     if (rc < 0) {

@@ -18,6 +18,7 @@ typedef struct outputs {
     agent *a;
     const char *base; /* the attempt directory, or a rank's */
     stk_buf *buf;     /* the new result.json */
+    bool is_ok;       /* what the result says */
     const char **digests;
     uint32_t n, cap;
     stk_err *err;
@@ -39,10 +40,15 @@ static int keep(outputs *o, const char *digest)
 static int put_output(outputs *o, const char *name, const stk_json *said, const char *path)
 {
     stk_artifact made;
-    const char *known = stk_json_text(stk_json_get(said, "digest"));
+    const char *claimed = stk_json_text(stk_json_get(said, "digest"));
     char at[PATH_MAX];
     (void)snprintf(at, sizeof at, "%s/%s", o->base, path);
-    int rc = stk_store_add_path(o->a->store, at, known, &made, o->err);
+    int rc = stk_store_add_path(o->a->store, at, NULL, &made, o->err);
+    if (rc == 0 && claimed != NULL && strcmp(claimed, made.digest) != 0) {
+        rc = stk_err_set(o->err, STK_E_PROTOCOL,
+                         "it claims digest %.12s… in result.json, but its content has %.12s…",
+                         claimed, made.digest);
+    }
     rc = rc < 0 ? rc : keep(o, made.digest);
     if (rc < 0) {
         return stk_err_context(o->err, "output '%s'", name);
@@ -64,6 +70,25 @@ static int put_output(outputs *o, const char *name, const stk_json *said, const 
     return stk_buf_char(o->buf, '}');
 }
 
+/* Of an attempt that failed nothing goes to the share: what it says of contents there is no more
+ * than a claim, and whoever reads the result would take it for ours. */
+static void put_unsummed(outputs *o, const stk_json *said)
+{
+    if (said->kind != STK_JSON_MAP) {
+        stk_json_dump(said, o->buf);
+        return;
+    }
+    stk_buf_char(o->buf, '{');
+    for (uint32_t i = 0; i < said->n; i++) {
+        const char *key = stk_json_key(said, i)->text;
+        if (strcmp(key, "digest") != 0 && strcmp(key, "size") != 0) {
+            stk_json_put_key(o->buf, key);
+            stk_json_dump(stk_json_value(said, i), o->buf);
+        }
+    }
+    stk_buf_char(o->buf, '}');
+}
+
 static int put_outputs(outputs *o, const stk_json *map)
 {
     int rc = 0;
@@ -73,10 +98,10 @@ static int put_outputs(outputs *o, const stk_json *map)
         const stk_json *said = stk_json_value(map, i);
         const char *path = stk_json_text(stk_json_get(said, "path"));
         stk_json_put_key(o->buf, name);
-        if (path != NULL && path[0] != '/') {
+        if (o->is_ok && path != NULL && stk_remote_is_below(path)) {
             rc = put_output(o, name, said, path);
         } else {
-            stk_json_dump(said, o->buf);
+            put_unsummed(o, said);
         }
     }
     return rc;
@@ -115,10 +140,10 @@ static int put_next(outputs *o, const stk_json *next)
         const stk_json *value = stk_json_value(next, i);
         const char *path = stk_json_text(stk_json_get(value, "path"));
         stk_json_put_key(o->buf, key);
-        if (strcmp(key, "items") == 0 && path != NULL) {
+        if (strcmp(key, "items") == 0 && o->is_ok && path != NULL && stk_remote_is_below(path)) {
             rc = put_output(o, key, value, path);
         } else {
-            stk_json_dump(value, o->buf);
+            put_unsummed(o, value);
         }
     }
     stk_buf_char(o->buf, '}');
@@ -140,13 +165,16 @@ static int rewrite(outputs *o)
                           : stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, o->err);
     bool is_there = rc == 0;
     rc = rc == 0 ? stk_json_parse(text, len, path, &limits, o->a->arena, &doc, o->err) : rc;
+    if (rc == STK_E_NOT_FOUND && !o->a->outcome.ok) {
+        return 0;
+    }
     if (rc < 0 && rc != STK_E_NOT_FOUND) {
         return is_there ? 0 : rc; /* one that is wrong is refused by the engine, in its words */
     }
     const stk_json *status = stk_json_get(&doc, "status");
-    if (status != NULL && !stk_json_is(status, "ok")) {
-        return 0;
-    }
+    /* A Python task's own word counts first; a command's where it ended well. */
+    o->is_ok = (status == NULL || stk_json_is(status, "ok")) &&
+               (o->a->outcome.ok || stk_json_get(&o->a->task, "command") == NULL);
     stk_buf_text(&buf, is_there ? "{" : "{\"stoker\":1,\"status\":\"ok\"");
     rc = 0;
     for (uint32_t i = 0; i < doc.n && rc == 0; i++) {
@@ -165,7 +193,7 @@ static int rewrite(outputs *o)
         const stk_json *said = stk_json_get(&doc, "outputs");
         stk_json_put_key(&buf, "outputs");
         rc = put_outputs(o, said);
-        rc = rc < 0 ? rc : put_declared(o, said);
+        rc = rc < 0 || !o->is_ok ? rc : put_declared(o, said);
         stk_buf_text(&buf, "}}");
     }
     return rc < 0       ? rc

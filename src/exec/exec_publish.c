@@ -151,6 +151,22 @@ static int publish_absent(stk_exec *x, const exec_ending *e, const stk_result_ou
     return rc < 0 ? rc : name_output(x, e, r, declared, &artifact, format, NULL, ret_ref, err);
 }
 
+/* The path of an output → an artifact. Its content is summed whatever digest the step claims for it:
+ * the claim is the step's word, and a wrong one is its fault. */
+static int take_path(stk_exec *x, const stk_result_output *r, const char *name, const char *path,
+                     stk_artifact *ret, stk_err *err)
+{
+    int rc = stk_exec_sum_take(x, path, NULL, ret, err);
+    if (rc == 0 && r != NULL && r->digest != NULL && strcmp(r->digest, ret->digest) != 0) {
+        stk_err_set(err, STK_E_PROTOCOL,
+                    "output '%s' claims digest %.12s… in result.json, but its content has %.12s…",
+                    name, r->digest, ret->digest);
+        stk_err_hint(err, "leave 'digest' out: Stoker sums what a step wrote");
+        return STK_E_PROTOCOL;
+    }
+    return rc;
+}
+
 static char *output_path(stk_exec *x, const exec_ending *e, const stk_result_output *r,
                          const stk_output *declared)
 {
@@ -163,7 +179,6 @@ static int ask(stk_exec *x, const exec_ending *e, const stk_result_output *r,
                const stk_output *declared, stk_err *err)
 {
     stk_store *store = x->config.store;
-    const char *known = r != NULL ? r->digest : NULL;
     bool is_file = r == NULL || (r->value == NULL && r->artifact == NULL && r->path != NULL);
     char *path = is_file ? output_path(x, e, r, declared) : NULL;
     stk_store_work *work;
@@ -172,10 +187,10 @@ static int ask(stk_exec *x, const exec_ending *e, const stk_result_output *r,
         return is_file ? stk_exec_nomem(err) : 0;
     }
     if (check_folders(e, "", path, &ignored) < 0 ||
-        !stk_exec_sum_is_long(store, EXEC_SUM_OUTPUT, path, known)) {
+        !stk_exec_sum_is_long(store, EXEC_SUM_OUTPUT, path, NULL)) {
         return 0;
     }
-    int rc = stk_exec_sum_ask(x->sum, store, EXEC_SUM_OUTPUT, path, known, &work, &ignored);
+    int rc = stk_exec_sum_ask(x->sum, store, EXEC_SUM_OUTPUT, path, NULL, &work, &ignored);
     return rc == STK_E_NOMEM ? stk_exec_nomem(err) : 0; /* told when it is published */
 }
 
@@ -224,6 +239,12 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
                          : declared != NULL && declared->type != NULL ? declared->type
                                                                       : NULL;
     int rc;
+    if (r != NULL && r->artifact != NULL) {
+        return stk_err_set(err, STK_E_PROTOCOL,
+                           "output '%s' names artifact %.12s…: only a step of a graph that grows "
+                           "passes on what its inputs have; write the content, or make it a value",
+                           name, r->artifact);
+    }
     if (r != NULL && r->value != NULL) {
         value = r->value;
         format = "json";
@@ -251,7 +272,7 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
             format = S_ISDIR(st.st_mode) ? "dir" : "file";
         }
         value = strcmp(format, "json") == 0 ? small_json(path, st.st_size, most, x->scratch) : NULL;
-        rc = stk_exec_sum_take(x, path, r != NULL ? r->digest : NULL, &artifact, err);
+        rc = take_path(x, r, name, path, &artifact, err);
     }
     return rc < 0 ? rc : name_output(x, e, r, declared, &artifact, format, value, ret_ref, err);
 }

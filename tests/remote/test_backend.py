@@ -313,6 +313,38 @@ def test_secrets_are_in_no_object(drive: Drive) -> None:
         assert not path.is_file() or secret.encode() not in path.read_bytes(), path
 
 
+CLAIM = json.dumps({"path": "out/x", "digest": "ab" * 32, "size": 7})
+
+
+def test_a_claimed_digest_is_not_believed(drive: Drive) -> None:
+    result = f'{{"stoker":1,"status":"ok","outputs":{{"x":{CLAIM}}}}}'
+    script = f"echo hello > $STOKER_OUTPUT/x; echo '{result}' > $STOKER_TASK_DIR/result.json"
+    end = drive.end(drive.task(script, outputs=["x"]))
+    assert end["failure"] == "output", end
+    assert "claims digest abababababab…" in end["text"] and "its content has" in end["text"]
+    assert not (drive.share / "artifacts" / "ab" / ("ab" * 31)).exists()
+
+
+def test_what_a_failed_result_says_of_contents_is_taken_out(drive: Drive) -> None:
+    result = f'{{"stoker":1,"status":"failed","outputs":{{"x":{CLAIM}}}}}'
+    script = f"echo '{result}' > $STOKER_TASK_DIR/result.json; exit 1"
+    assert drive.end(drive.task(script, outputs=["x"]))["failure"] == "exit"
+    said = json.loads((drive.dir() / "result.json").read_text())
+    assert said == {"stoker": 1, "status": "failed", "outputs": {"x": {"path": "out/x"}}}
+
+
+def test_a_result_that_names_what_is_not_its_own(drive: Drive) -> None:
+    drive.store.mkdir(parents=True, exist_ok=True)
+    (drive.store / "private").write_text("not yours")
+    said = json.dumps({"path": "../../../../../private", "digest": "ab" * 32, "size": 7})
+    result = f'{{"stoker":1,"status":"ok","outputs":{{"x":{said}}}}}'
+    drive.end(drive.task(f"echo '{result}' > $STOKER_TASK_DIR/result.json"))
+    assert (drive.store / "private").exists()
+    kept = json.loads((drive.dir() / "result.json").read_text())["outputs"]["x"]
+    assert "digest" not in kept  # and its path is refused when it is read
+    assert not any((drive.share / "artifacts").rglob("*")), "nothing of it went to the share"
+
+
 def test_devices_that_are_not_there(drive: Drive) -> None:
     end = drive.end(drive.task("touch /tmp/never; echo ran", gpu_count=2, gpu_vendor="nvidia"))
     assert end["failure"] == "resources", end
