@@ -63,6 +63,8 @@ _THREAD_VARIABLES = (
 )
 
 
+_RESULT_MOST = 60 << 20  # bytes; the engine reads no more than 64 MiB
+_CLIP_FROM = 8 << 10  # characters of an error or a warning: from here on it is looked at
 _AGAIN = 75  # a rank's exit status: preempted (EX_TEMPFAIL)
 _decode = json.JSONDecoder().raw_decode
 _encode = json.JSONEncoder(allow_nan=False).encode
@@ -165,6 +167,10 @@ class _Attempt:
                 "use the same version of Stoker on both sides"
             )
         self.task = task
+        if task.get("secrets"):
+            from . import _hidden
+
+            _hidden.begin(task["secrets"])
         if self._devices():
             self.masks = masks_at_start or _frameworks.masks()
         self.context = _context.enter(task, self.directory)
@@ -403,12 +409,17 @@ class _Attempt:
                 error["class"] = "preempted"
         except Exception as second:  # an exception whose own __str__ raises
             error = {"class": "exception", "type": type(exc).__name__, "message": repr(second)}
+        told_of = error.get("traceback") or error["message"]
+        if self.task.get("secrets") or len(told_of) > _CLIP_FROM:
+            from . import _hidden
+
+            error = _hidden.in_error(error)
         self.result["error"] = error
         for key in ("outputs", "dropped", "next"):
             self.result.pop(key, None)
         if self.left is not None and error["class"] != "preempted":
             self.result.update(self.left())
-        _log(error.get("traceback") or error["message"])
+        _log(told_of)
 
     def after_failure(self, exc: BaseException) -> None:
         """Failure hooks, once no attempt is left; a rank leaves them to the engine: its gang may start again."""
@@ -446,6 +457,11 @@ class _Attempt:
                     self.result["seen"] = seen
         if self.warnings:
             self.result["warnings"] = self.warnings
+            if self.task.get("secrets") or max(map(len, self.warnings)) > _CLIP_FROM:
+                from . import _hidden
+
+                shown = (_hidden.hide(one) for one in self.warnings)
+                self.result["warnings"] = [_hidden.clip(one, 15 << 10) for one in shown]
         if self.hooks_run:
             self.result["hooks_run"] = self.hooks_run
         _context.leave()
@@ -477,6 +493,11 @@ def _write_result(directory: str, name: str, result: Dict[str, Any]) -> None:
     except (TypeError, ValueError) as exc:
         result = {"stoker": _VERSION, "status": "failed"}
         result["error"] = {"class": "usage", "message": f"the step's result is no JSON: {exc}"}
+        text = _encode(result)
+    if len(text) > _RESULT_MOST:
+        said = f"its result.json would have {len(text)} bytes, and {_RESULT_MOST} is the most"
+        what = result.get("error") or {"class": "usage", "message": said}
+        result = {"stoker": _VERSION, "status": "failed", "error": what}
         text = _encode(result)
     raw = text.encode("ascii")
     try:

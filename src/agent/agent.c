@@ -15,6 +15,7 @@
 #include "base/limits.h"
 #include "base/units.h"
 #include "sys/clock.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 
 int stk_agent_nomem(stk_err *err)
@@ -205,9 +206,45 @@ bool stk_agent_try_again(agent *a, int64_t *since_ms, const stk_err *why)
     return now - *since_ms < most;
 }
 
+/* Others read the share. */
+static int hide_in_files(agent *a, stk_err *err)
+{
+    STK_DIR_AUTO list = {0};
+    int rc = stk_mask_in_cards(a->mask, a->order.dir, a->arena, err);
+    rc = rc < 0 ? rc : stk_dir_read_if(a->order.dir, &list, err);
+    for (uint32_t i = 0; rc == 0 && i < list.n; i++) {
+        const char *name = list.items[i].name;
+        const char *result =
+            strcmp(name, "result.json") == 0
+                ? stk_arena_printf(a->arena, "%s/%s", a->order.dir, name)
+            : strncmp(name, "rank-", 5) == 0
+                ? stk_arena_printf(a->arena, "%s/%s/result.json", a->order.dir, name)
+                : NULL;
+        if (result != NULL) {
+            stk_mask_in_errors(a->mask, result);
+        }
+    }
+    return rc;
+}
+
+static void hide_secrets(agent *a)
+{
+    stk_err err = {0};
+    if (a->mask != NULL && hide_in_files(a, &err) < 0) { /* nothing of it goes to the share */
+        a->order.dir = "/nowhere";
+        complain(&err);
+        stk_agent_fail(a, STK_FAIL_OUTPUT, err.text);
+    }
+    const char *text = stk_mask_text(a->mask, a->outcome.text, a->arena);
+    if (text != a->outcome.text) {
+        (void)snprintf(a->outcome.text, sizeof a->outcome.text, "%s", text == NULL ? "" : text);
+    }
+}
+
 static int save(agent *a, stk_err *err)
 {
     int64_t since_ms = 0;
+    hide_secrets(a);
     for (;;) {
         STK_FAILPOINT("agent.save.before");
         int rc = stk_agent_save(a, err);
@@ -316,6 +353,7 @@ int stk_agent_run(const char *url, const char *key)
     stk_accel_close(a.accel);
     stk_store_close(a.store);
     stk_share_close(a.share);
+    stk_mask_free(a.mask);
     stk_arena_free(a.arena);
     stk_file_close(&a.signal_fd);
     return status;

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/map.h"
 #include "remote/remote_order.h"
+#include "runner/runner_mask.h"
 #include "share/share.h"
 #include "store/store.h"
 
@@ -63,8 +64,9 @@ typedef struct agent {
     stk_accel *accel;
     stk_lease lease;
     const char *granted;  /* JSON */
-    const char **secrets; /* their values */
+    const char **secrets; /* their values, NULL-terminated */
     uint32_t n_secrets;
+    stk_mask *mask; /* of these, or NULL */
     int64_t n_oom; /* of this container before the program began; -1 unknown */
     stk_outcome outcome;
     agent_checkpoints checkpoints;

@@ -208,11 +208,9 @@ static int find_secrets(agent *a, stk_err *err)
             return stk_err_set(err, STK_E_ENV, "secret '%s' is not in the container's environment",
                                a->order.pass[i]);
         }
-        if (strlen(value) >= STK_RUNNER_SHORTEST_SECRET) {
-            a->secrets[a->n_secrets++] = value;
-        }
+        a->secrets[a->n_secrets++] = value;
     }
-    return a->secrets == NULL ? stk_agent_nomem(err) : 0;
+    return a->secrets == NULL ? stk_agent_nomem(err) : stk_mask_new(a->secrets, &a->mask, err);
 }
 
 int stk_agent_setup(agent *a, stk_err *err)

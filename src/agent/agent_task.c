@@ -39,7 +39,7 @@ static int write_task(agent *a, stk_err *err)
     stk_buf_char(&buf, '}');
     const char *path = stk_arena_printf(a->arena, "%s/task.json", a->order.dir);
     return buf.failed || path == NULL ? stk_agent_nomem(err)
-                                      : stk_file_write(path, buf.data, buf.len, 0644, err);
+                                      : stk_file_write(path, buf.data, buf.len, 0600, err);
 }
 
 /* --- its output --- */
@@ -196,6 +196,7 @@ static int start(agent *a, stk_backend **ret, stk_err *err)
                    .notice_ms = o->notice_ms,
                    .grace_ms = o->grace_ms,
                    .checkpoints = o->checkpoints,
+                   .hidden = a->n_secrets > 0 ? (const char *const *)a->secrets : NULL,
                    .lease = a->lease};
     memset(&a->lease, 0, sizeof a->lease); /* the backend has it now */
     rc = (*ret)->ops->start(*ret, &job, err);
@@ -231,7 +232,6 @@ static bool take_reports(agent *a, stk_backend *backend, pid_t *ret_task)
 
 static void watch(agent *a, stk_backend *backend, tail tails[2])
 {
-    bool is_quiet = a->n_secrets > 0; /* told at the end, with stars */
     bool is_stopping = false;
     pid_t task = -1;
     int64_t reap_ms = 0;
@@ -240,9 +240,7 @@ static void watch(agent *a, stk_backend *backend, tail tails[2])
         struct pollfd fds[2] = {{.fd = backend->ops->fd(backend), .events = POLLIN},
                                 {.fd = a->signal_fd, .events = POLLIN}};
         (void)poll(fds, 2, wait < 0 || wait > LOOK_MS ? LOOK_MS : (int)wait);
-        if (!is_quiet) {
-            copy_all(tails);
-        }
+        copy_all(tails);
         int64_t now = stk_clock_mono_ms(&stk_clock_real);
         if (now >= reap_ms) {
             reap(task);
@@ -276,7 +274,6 @@ int stk_agent_task(agent *a, stk_err *err)
         backend->ops->close(backend);
     }
     if (rc == 0) {
-        stk_runner_mask(a->order.dir, a->secrets, a->n_secrets, a->arena);
         copy_all(tails);
         stk_file_close(&tails[0].fd);
         stk_file_close(&tails[1].fd);

@@ -212,6 +212,8 @@ static void turn(local_backend *b)
         local_ev *what = events[i].data.ptr;
         if (*what == LOCAL_EV_SERVER) {
             stk_local_server_event(b, events[i].data.ptr, events[i].events);
+        } else if (*what == LOCAL_EV_SCRIBE) {
+            stk_local_logs_event(b, ((local_scribe *)events[i].data.ptr)->task);
         } else if (((local_task *)events[i].data.ptr)->state == LOCAL_RUNNING) {
             stk_local_task_reap(b, events[i].data.ptr);
         }

@@ -4,6 +4,7 @@
  *   backend_local_task.c    one task: started as a command, stopped, ended
  *   backend_local_server.c  fork servers: the protocol of docs/contracts.md §3
  *   backend_local_devices.c devices that a task was not given
+ *   backend_local_logs.c    what a task writes into; of one with secrets through a scribe
  *   backend_local_contained.c  tasks in containers: what is measured of them
  */
 #ifndef STK_BACKEND_LOCAL_H
@@ -15,6 +16,7 @@
 #include "backend/backend.h"
 #include "base/buf.h"
 #include "runner/runner.h"
+#include "runner/runner_scribe.h"
 #include "sys/cgroup.h"
 #include "sys/guard.h"
 
@@ -23,7 +25,7 @@
 enum { LOCAL_MAX_FDS = 2 * STK_LEASE_DEVICES + 3, LOCAL_NO_SLOT = UINT32_MAX };
 
 /* What epoll's data points to begins with this. */
-typedef enum { LOCAL_EV_TASK, LOCAL_EV_SERVER } local_ev;
+typedef enum { LOCAL_EV_TASK, LOCAL_EV_SERVER, LOCAL_EV_SCRIBE } local_ev;
 
 typedef struct local_server local_server;
 
@@ -31,8 +33,27 @@ typedef enum {
     LOCAL_QUEUED, /* waits for its server */
     LOCAL_SENT,   /* the server has it, and hasn't said "started" */
     LOCAL_RUNNING,
+    LOCAL_WRITING, /* it has ended, its scribe hasn't */
     LOCAL_DONE /* reported; freed at the end of this turn */
 } local_state;
+
+struct local_task;
+
+/* What its scribe's end tells epoll. */
+typedef struct local_scribe {
+    local_ev ev;
+    struct local_task *task;
+    stk_scribe *scribe; /* NULL: the task writes its logs itself */
+    uint64_t progress;
+    int64_t progress_ms;
+    uint32_t n_renewed;
+} local_scribe;
+
+/* How it ended, while its scribe writes the rest. */
+typedef struct local_end {
+    int wait_status;
+    int64_t cpu_us, maxrss_bytes, at_ms;
+} local_end;
 
 typedef struct local_task {
     local_ev ev;
@@ -49,7 +70,7 @@ typedef struct local_task {
     local_server *server;
     stk_buf message; /* to its server, kept until it is started */
     size_t n_sent;
-    int fds[LOCAL_MAX_FDS]; /* stdout, stderr, its copy, leases: ours until it is started */
+    int fds[LOCAL_MAX_FDS]; /* stdout, stderr, `alive`, leases: ours until it is started */
     uint32_t n_fds;
     pid_t pid;
     int pidfd;
@@ -64,6 +85,8 @@ typedef struct local_task {
     int64_t gone_ms; /* its end was seen, but nobody has its status yet; -1 */
     stk_cgroup group;
     stk_watch watch;
+    local_scribe logs;
+    local_end end;
     char ended_by[320]; /* what a container's engine said of who ended it */
     char failed[512];   /* what the server said when the start failed */
 } local_task;
@@ -140,6 +163,22 @@ void stk_local_task_close_fds(local_task *task);
 void stk_local_task_free(local_backend *b, local_task *task);
 /* Ends orphans of tasks that are done: every process that a task left behind is ours by then. */
 void stk_local_end_orphans(local_backend *b, bool all);
+
+/* What follows once its logs are whole. */
+void stk_local_task_tell_end(local_backend *b, local_task *task);
+
+/* --- backend_local_logs.c --- */
+
+/* The first descriptors of a task: stdout, stderr and, but for a hook, `alive`. */
+int stk_local_logs_open(local_task *task, const char *const *hidden, stk_err *err);
+/* From now on its scribe's end is heard of. */
+int stk_local_logs_watch(local_backend *b, local_task *task, stk_err *err);
+/* The task has ended. True: its logs are whole; else stk_local_task_tell_end is called later. */
+bool stk_local_logs_finish(local_backend *b, local_task *task);
+void stk_local_logs_event(local_backend *b, local_task *task);
+/* While the rest is written: a scribe that stands still. */
+void stk_local_logs_timers(local_backend *b, local_task *task, int64_t now_ms);
+void stk_local_logs_close(local_backend *b, local_task *task);
 
 /* --- backend_local_contained.c --- */
 

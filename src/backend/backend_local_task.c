@@ -82,21 +82,8 @@ int stk_local_task_new(local_backend *b, const stk_job *job, local_task **ret_ta
                       .kill_ms = -1,
                       .gone_ms = -1,
                       .watch = {.fd = -1}};
+    t->logs = (local_scribe){.ev = LOCAL_EV_SCRIBE, .task = t};
     *ret_task = t;
-    return 0;
-}
-
-static int open_log(local_task *t, const char *name, stk_err *err)
-{
-    char path[PATH_MAX];
-    if ((size_t)snprintf(path, sizeof path, "%s/%s", t->dir, name) >= sizeof path) {
-        return stk_err_set(err, STK_E_LIMIT, "%s: the path is too long", t->dir);
-    }
-    int fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
-    if (fd < 0) {
-        return stk_err_sys(err, STK_E_SYS, errno, "cannot write %s", path);
-    }
-    t->fds[t->n_fds++] = fd;
     return 0;
 }
 
@@ -136,16 +123,8 @@ static int64_t watched_bytes(const local_task *task, const stk_job *job)
 
 int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk_err *err)
 {
-    int rc = open_log(task, "stdout.log", err);
-    rc = rc < 0 ? rc : open_log(task, "stderr.log", err);
-    if (rc == 0 && !task->hook) { /* a hook runs beside or after the attempt that it belongs to */
-        rc = stk_runner_attempt_lock(task->dir, task->fds[1], err);
-        /* A copy beside its stderr, which it may well redirect. */
-        int copy = rc < 0 ? -1 : fcntl(task->fds[1], F_DUPFD_CLOEXEC, 3);
-        if (copy >= 0) {
-            task->fds[task->n_fds++] = copy;
-        }
-    }
+    int rc = stk_local_logs_open(task, job->hidden, err);
+    rc = rc < 0 ? rc : stk_local_logs_watch(b, task, err);
     if (rc < 0) {
         return rc;
     }
@@ -324,7 +303,7 @@ static bool has_ended(const local_task *t)
 
 void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_failure why)
 {
-    if (task->state == LOCAL_DONE) {
+    if (task->state == LOCAL_DONE || task->state == LOCAL_WRITING) {
         return;
     }
     if (task->state == LOCAL_QUEUED && task->n_sent == 0) {
@@ -450,6 +429,10 @@ static void look_at_limit(local_backend *b, local_task *task, int64_t now_ms)
 
 void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
 {
+    if (task->state == LOCAL_WRITING) {
+        stk_local_logs_timers(b, task, now_ms);
+        return;
+    }
     if (task->state != LOCAL_RUNNING) {
         if (task->server != NULL && task->n_sent > 0) {
             look_if_answered(b, task, now_ms);
@@ -614,7 +597,19 @@ void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, i
 {
     STK_FAILPOINT("backend.end.before");
     end_leftovers(b, task);
-    stk_ending ending = {.wait_status = wait_status,
+    task->end = (local_end){wait_status, cpu_us, maxrss_bytes, stk_local_now_ms()};
+    task->server = NULL;
+    stk_local_unwatch_fd(b, &task->pidfd);
+    task->state = LOCAL_WRITING;
+    if (stk_local_logs_finish(b, task)) {
+        stk_local_task_tell_end(b, task);
+    }
+}
+
+void stk_local_task_tell_end(local_backend *b, local_task *task)
+{
+    int64_t cpu_us = task->end.cpu_us, maxrss_bytes = task->end.maxrss_bytes;
+    stk_ending ending = {.wait_status = task->end.wait_status,
                          .stopped_for = task->stopped_for,
                          .timeout_ms = task->timeout_ms,
                          .notice_ms = task->noticed ? task->notice_ms : 0,
@@ -640,12 +635,13 @@ void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, i
             stk_local_contained_ended(task, &ending, o);
         }
         classify(task, &ending, o);
-        if (task->failed[0] != '\0' && !o->ok && task->stopped_for == STK_FAIL_NONE) {
+        bool by_itself = task->stopped_for == STK_FAIL_NONE || task->stopped_for == STK_FAIL_START;
+        if (task->failed[0] != '\0' && !o->ok && by_itself) {
             o->failure = STK_FAIL_START;
             (void)snprintf(o->text, sizeof o->text, "%s", task->failed);
         }
-        o->wall_ms = stk_local_now_ms() - task->start_ms;
-        stk_watch_report(&task->watch, stk_local_now_ms(), o);
+        o->wall_ms = task->end.at_ms - task->start_ms;
+        stk_watch_report(&task->watch, task->end.at_ms, o);
     }
     stk_cgroup_remove(b->groups, &task->group);
     leave(b, task);
@@ -680,6 +676,7 @@ void stk_local_task_close_fds(local_task *task)
 void stk_local_task_free(local_backend *b, local_task *task)
 {
     stk_local_task_close_fds(task);
+    stk_local_logs_close(b, task);
     stk_local_unwatch_fd(b, &task->pidfd);
     stk_cgroup_remove(b->groups, &task->group);
     stk_watch_done(&task->watch);

@@ -129,10 +129,22 @@ static const char *failure_json(stk_exec *x, const exec_failure *failure, bool a
     return buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
 }
 
+/* Before it is cut: half a value is one that nobody would find. */
+static void hide_all(stk_exec *x, uint32_t task, exec_failure *f)
+{
+    const stk_settings *s = stk_exec_step(x, task)->settings;
+    f->text = stk_exec_hide(s, f->text, x->scratch);
+    f->type = stk_exec_hide(s, f->type, x->scratch);
+    f->message = stk_exec_hide(s, f->message, x->scratch);
+    f->traceback = stk_exec_hide(s, f->traceback, x->scratch);
+    f->where = stk_exec_hide(s, f->where, x->scratch);
+}
+
 int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, stk_err *err)
 {
     exec_failure clipped = *long_failure;
     const exec_failure *failure = &clipped;
+    hide_all(x, task, &clipped);
     clipped.text = clip(x, clipped.text, TEXT_BYTES);
     clipped.traceback = clip(x, clipped.traceback, TRACEBACK_BYTES);
     clipped.where = clip(x, clipped.where, TEXT_BYTES);
@@ -398,7 +410,9 @@ static const char *success_json(stk_exec *x, const exec_ending *e, const char *o
         stk_buf_text(&buf, ",\"warnings\":[");
         for (uint32_t i = 0; i < e->result.n_warnings; i++) {
             stk_buf_text(&buf, i > 0 ? "," : "");
-            stk_buf_json(&buf, e->result.warnings[i]);
+            const char *text =
+                stk_exec_hide(e->step->settings, e->result.warnings[i], x->scratch);
+            stk_buf_json(&buf, text == NULL ? "" : text);
         }
         stk_buf_char(&buf, ']');
     }
@@ -482,7 +496,7 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
         return stk_exec_nomem(err);
     }
     stk_err why = {0};
-    stk_exec_mask(e.step->settings, e.dir, x->scratch);
+    stk_exec_hide_in_cards(e.step->settings, e.dir, x->scratch);
     int rc = stk_exec_read_result(x, &e, &why);
     e.got = stk_exec_away_got(x, task, e.dir);
     e.used = stk_exec_used_json(outcome, e.has_result ? &e.result : NULL, x->scratch, &e.remark);
@@ -554,13 +568,9 @@ static int hook_ended(stk_exec *x, const stk_report *report, stk_err *err)
         return 0;
     }
     stk_hook_when when = (stk_hook_when)t->hook;
-    const char *dir = stk_exec_dir(x, task, stk_exec_attempt(x, task), x->scratch);
     t->hook = -1;
     x->n_hooks--;
     int rc = 0;
-    if (dir != NULL) {
-        stk_exec_mask(stk_exec_step(x, task)->settings, dir, x->scratch);
-    }
     if (when != STK_HOOK_START && report->outcome.failure != STK_FAIL_CANCELLED) {
         const char *mark = stk_exec_hook_mark(x, task, when);
         rc = mark == NULL ? stk_exec_nomem(err) : stk_file_write(mark, "", 0, 0644, err);
@@ -568,6 +578,7 @@ static int hook_ended(stk_exec *x, const stk_report *report, stk_err *err)
     if (rc == 0 && !report->outcome.ok && !t->stopped) {
         const char *text = stk_arena_printf(x->scratch, "a hook of step '%s' failed: %s",
                                             stk_exec_step(x, task)->name, report->outcome.text);
+        text = stk_exec_hide(stk_exec_step(x, task)->settings, text, x->scratch);
         rc = text == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, text, err);
     }
     return rc < 0 ? rc : after_hook(x, task, when, err);

@@ -663,8 +663,13 @@ const char *stk_exec_clone_run(const struct exec_clone *clone); /* NULL: none */
 
 /* --- exec_mask.c --- */
 
-/* Stars instead of the known values of the step's secrets, in the logs and results in `dir`. */
-void stk_exec_mask(const stk_settings *settings, const char *dir, stk_arena *arena);
+/* The values of its secrets, NULL-terminated, or NULL where it has none. */
+const char *const *stk_exec_hidden(const stk_settings *settings, stk_arena *arena);
+/* Text of a step that is shown (errors, warnings, notes): its secrets are stars. NULL for NULL, and
+ * when out of memory. */
+const char *stk_exec_hide(const stk_settings *settings, const char *text, stk_arena *arena);
+/* In the cards that an attempt, or a rank of it, left in `dir`. */
+void stk_exec_hide_in_cards(const stk_settings *settings, const char *dir, stk_arena *arena);
 
 /* --- exec_schedule.c --- */
 

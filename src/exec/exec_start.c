@@ -218,6 +218,9 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
         add_texts(",\"uses\":[", step->uses, step->n_uses, buf);
     }
     add_hooks(step->settings, buf);
+    if (step->settings->n_secrets > 0) { /* by name: their values are in its environment */
+        add_texts(",\"secrets\":[", step->settings->secrets, step->settings->n_secrets, buf);
+    }
     add_gang(x, task, buf);
     if (x->grow != NULL && stk_exec_scope_json(x, task, buf, err) < 0) {
         *ret_class = STK_FAIL_LOAD;
@@ -344,7 +347,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     const char *path = stk_arena_printf(x->scratch, "%s/task.json", dir);
     rc = rc < 0         ? rc
          : path == NULL ? stk_exec_nomem(err)
-                        : stk_file_write(path, buf.data, buf.len, 0644, err);
+                        : stk_file_write(path, buf.data, buf.len, 0600, err);
     rc = rc < 0 ? rc : stk_exec_checkpoints_begin(x, task, attempt, &buf, err);
     if (rc < 0) {
         return rc;
@@ -376,6 +379,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                                                                         : stk_spec_folder(x->spec),
                      .env = env.items,
                      .unset = job_unset(x->scratch),
+                     .hidden = stk_exec_hidden(s, x->scratch),
                      .contained = contained,
                      .unlimited = contained && !x->config.containers->limits_memory,
                      .cpus = cpus,
@@ -504,6 +508,7 @@ static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *e
                                                                     : stk_spec_folder(x->spec),
                    .env = env.items,
                    .unset = job_unset(x->scratch),
+                   .hidden = stk_exec_hidden(step->settings, x->scratch),
                    .timeout_ms = HOOK_TIMEOUT_MS,
                    .grace_ms = step->settings->grace_ms,
                    .hook = hook_names[when],

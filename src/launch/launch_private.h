@@ -26,6 +26,7 @@
 
 #include "base/arena.h"
 #include "launch/launch.h"
+#include "runner/runner_mask.h"
 #include "sys/forkserver.h"
 #include "sys/guard.h"
 #include "sys/spawn.h"
@@ -60,7 +61,9 @@ typedef struct launch_stream {
     int fd;  /* our end of the pipe; -1: at its end */
     int log; /* rank-K/….log, or -1 */
     bool paused;
-    stk_buf line; /* what has come of a line that isn't whole */
+    stk_mask_stream mask;
+    stk_buf shown; /* of a read, without secrets */
+    stk_buf line;  /* what has come of a line that isn't whole */
 } launch_stream;
 
 typedef enum { RANK_NONE, RANK_STARTING, RANK_RUNNING, RANK_ENDED } rank_state;

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "launch/launch.h"
+#include "runner/runner_mask.h"
 #include "sys/file.h"
 
 static int wrong(const char *path, const char *what, stk_err *err)
@@ -17,6 +18,28 @@ static int64_t number(const stk_json *map, const char *key, int64_t otherwise)
 {
     int64_t value = 0;
     return stk_json_int(stk_json_get(map, key), &value) ? value : otherwise;
+}
+
+/* The ranks' environment is ours. */
+static int hide_secrets(const stk_json *names, stk_arena *arena, stk_launch_config *config,
+                        stk_err *err)
+{
+    uint32_t n = names != NULL && names->kind == STK_JSON_LIST ? names->n : 0, k = 0;
+    const char **values = stk_arena_array(arena, (size_t)n + 1, sizeof *values);
+    stk_mask *mask = NULL;
+    if (values == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for a step's secrets");
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = stk_json_text(&names->items[i]);
+        const char *value = name == NULL ? NULL : getenv(name);
+        if (value != NULL) {
+            values[k++] = value;
+        }
+    }
+    int rc = stk_mask_new(values, &mask, err); /* for as long as we live */
+    config->mask = mask;
+    return rc;
 }
 
 int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *config,
@@ -63,6 +86,9 @@ int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *
         own[i].cpus = cpus == NULL ? NULL : stk_json_text(cpus);
         config->seen = own;
         config->n_seen = devices->n;
+    }
+    if (hide_secrets(stk_json_get(&task, "secrets"), arena, config, err) < 0) {
+        return err->code;
     }
     config->is_task = true;
     config->is_python = stk_json_is(stk_json_get(&task, "kind"), "python");

@@ -205,7 +205,7 @@ static int open_log(stk_gang *g, uint32_t rank, const char *name, int *ret_fd, s
         return stk_err_sys(err, STK_E_SYS, errno, "making folder %s", path);
     }
     (void)snprintf(path + strlen(path), 16, "/%s.log", name);
-    *ret_fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+    *ret_fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
     return *ret_fd < 0 ? stk_err_sys(err, STK_E_SYS, errno, "cannot write %s", path) : 0;
 }
 
@@ -225,6 +225,8 @@ int stk_launch_streams_open(stk_gang *g, uint32_t rank, int ret_theirs[2], stk_e
         s->fd = ends[0];
         s->paused = false;
         s->line.max = 2 * LAUNCH_LINE + CHUNK;
+        s->shown.max = SIZE_MAX / 4;
+        s->mask.mask = g->config->mask;
         ret_theirs[i] = ends[1];
         if (stk_launch_watch(g, s->fd, EPOLLIN, LAUNCH_EV_READ, 2 * rank + i) < 0) {
             return stk_err_sys(err, STK_E_SYS, errno, "watching rank %u", rank);
@@ -233,9 +235,31 @@ int stk_launch_streams_open(stk_gang *g, uint32_t rank, int ret_theirs[2], stk_e
     return 0;
 }
 
+/* Into the log, the tail and the view. */
+static void pass_on(stk_gang *g, uint32_t i_stream, const char *data, size_t n)
+{
+    launch_rank *r = &g->ranks[i_stream / 2];
+    launch_stream *s = &r->streams[i_stream % 2];
+    if (s->log >= 0 && stk_file_write_all(s->log, data, n) < 0) {
+        stk_launch_say(g, "rank-%u's log is not whole: %s", stk_launch_number(g, i_stream / 2),
+                       strerror(errno));
+        stk_file_close(&s->log);
+    }
+    if (i_stream % 2 == 1) {
+        keep_tail(r, data, n);
+    }
+    take(g, i_stream, data, n);
+}
+
 static void stream_close(stk_gang *g, uint32_t i_stream)
 {
     launch_stream *s = &g->ranks[i_stream / 2].streams[i_stream % 2];
+    stk_buf_clear(&s->shown);
+    stk_mask_end(&s->mask, &s->shown);
+    if (s->shown.len > 0) {
+        pass_on(g, i_stream, s->shown.data, s->shown.len);
+    }
+    stk_buf_done(&s->shown);
     if (s->line.len > 0) {
         emit(g, i_stream, s->line.data, s->line.len);
     }
@@ -250,8 +274,7 @@ static void stream_close(stk_gang *g, uint32_t i_stream)
 /* One read; false when there is nothing now. */
 static bool read_once(stk_gang *g, uint32_t i_stream)
 {
-    launch_rank *r = &g->ranks[i_stream / 2];
-    launch_stream *s = &r->streams[i_stream % 2];
+    launch_stream *s = &g->ranks[i_stream / 2].streams[i_stream % 2];
     char data[CHUNK];
     ssize_t n = s->fd < 0 ? -1 : read(s->fd, data, sizeof data);
     if (n <= 0) {
@@ -261,15 +284,17 @@ static bool read_once(stk_gang *g, uint32_t i_stream)
         return n < 0 && s->fd >= 0 && errno == EINTR;
     }
     g->log_bytes += (uint64_t)n;
-    if (s->log >= 0 && stk_file_write_all(s->log, data, (size_t)n) < 0) {
-        stk_launch_say(g, "rank-%u's log is not whole: %s", stk_launch_number(g, i_stream / 2),
-                       strerror(errno));
-        stk_file_close(&s->log);
+    if (s->mask.mask == NULL) {
+        pass_on(g, i_stream, data, (size_t)n);
+        return true;
     }
-    if (i_stream % 2 == 1) {
-        keep_tail(r, data, (size_t)n);
+    stk_buf_clear(&s->shown);
+    if (stk_mask_push(&s->mask, data, (size_t)n, &s->shown) < 0) {
+        stk_launch_say(g, "rank-%u's log is not whole: out of memory",
+                       stk_launch_number(g, i_stream / 2));
+    } else if (s->shown.len > 0) {
+        pass_on(g, i_stream, s->shown.data, s->shown.len);
     }
-    take(g, i_stream, data, (size_t)n);
     return true;
 }
 

@@ -103,23 +103,18 @@ const char *stk_runner_signal_name(int signal); /* "SIGKILL", "signal 77" */
 
 /* --- is it still alive (runner_attempt.c): for whoever comes after a crash --- */
 
-/* `<dir>/stderr.log` is locked (an open-file-description lock) while any process of the attempt has
- * the descriptor that it was started with: as its stderr, or as the copy that every task gets. */
+/* `<dir>/alive` is locked (an open-file-description lock) while any process of the attempt has the
+ * descriptor that every task gets; `<dir>/stderr.log` while one has what it was started with as its
+ * stderr, or a scribe (runner_scribe.h) still writes there. Either tells that it lives. */
 
-/* Locks it by the descriptor that the task will get. STK_E_BUSY: a process of the attempt lives. */
-int stk_runner_attempt_lock(const char *dir, int stderr_fd, stk_err *err);
+/* Makes `alive`, whose descriptor is the task's, and locks it and what will be its stderr (-1: a
+ * scribe has locked it). STK_E_BUSY: a process of the attempt lives. */
+int stk_runner_attempt_lock(const char *dir, int stderr_fd, int *ret_alive_fd, stk_err *err);
 bool stk_runner_attempt_is_live(const char *dir);
 /* SIGKILL to everything that holds the lock, the sessions that these lead, their descendants, and
  * everything with STOKER_TASK_DIR=<dir> in its environment; waits until the lock is free. 0, or
  * STK_E_BUSY when something is left after `timeout_ms`. `run` is only for messages. */
 int stk_runner_attempt_kill(const char *dir, const char *run, int timeout_ms);
-
-/* --- secrets (runner_mask.c) --- */
-
-enum { STK_RUNNER_SHORTEST_SECRET = 4 }; /* shorter values would star out half of any text */
-/* Known values become stars in the logs and results of an attempt, and of its ranks, before
- * anything of these is kept. */
-void stk_runner_mask(const char *dir, const char *const *values, uint32_t n, stk_arena *arena);
 
 /* --- what it uses (runner_watch.c, runner_devices.c, runner_look.c) --- */
 

@@ -1,8 +1,8 @@
 /* The lock of an attempt: who comes after a crash learns from it whether the task still lives.
  *
- * It is on stderr.log, because that exists anyway: a lock file of its own would cost each step one
- * more file. Open-file-description locks live as long as any copy of the descriptor in any process,
- * and can be asked for without being taken. */
+ * Open-file-description locks live as long as any copy of the descriptor in any process, and can be
+ * asked for without being taken. `alive` is handed to the task for this alone; a program that a
+ * task starts often closes what it doesn't know, and has stderr still. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "runner/runner.h"
+#include "runner/runner_scribe.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 #include "sys/proc.h"
@@ -25,21 +26,41 @@ static struct flock whole(void)
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
 }
 
-int stk_runner_attempt_lock(const char *dir, int stderr_fd, stk_err *err)
+static int lock_one(const char *dir, const char *name, int fd, stk_err *err)
 {
     struct flock lock = whole();
-    if (fcntl(stderr_fd, F_OFD_SETLK, &lock) == 0) {
+    if (fcntl(fd, F_OFD_SETLK, &lock) == 0) {
         return 0;
     }
     return errno == EAGAIN || errno == EACCES
                ? stk_err_set(err, STK_E_BUSY, "%s: a process of this attempt still lives", dir)
-               : stk_err_sys(err, STK_E_SYS, errno, "cannot lock %s/stderr.log", dir);
+               : stk_err_sys(err, STK_E_SYS, errno, "cannot lock %s/%s", dir, name);
 }
 
-bool stk_runner_attempt_is_live(const char *dir)
+int stk_runner_attempt_lock(const char *dir, int stderr_fd, int *ret_alive_fd, stk_err *err)
 {
     char path[PATH_MAX];
-    if ((size_t)snprintf(path, sizeof path, "%s/stderr.log", dir) >= sizeof path) {
+    if ((size_t)snprintf(path, sizeof path, "%s/alive", dir) >= sizeof path) {
+        return stk_err_set(err, STK_E_LIMIT, "%s: the path is too long", dir);
+    }
+    int fd = stk_file_open_regular(path, O_RDWR | O_CREAT, 0600);
+    if (fd < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "cannot write %s", path);
+    }
+    int rc = lock_one(dir, "alive", fd, err);
+    rc = rc < 0 || stderr_fd < 0 ? rc : lock_one(dir, "stderr.log", stderr_fd, err);
+    if (rc < 0) {
+        (void)close(fd);
+        return rc;
+    }
+    *ret_alive_fd = fd;
+    return 0;
+}
+
+static bool is_locked(const char *dir, const char *name)
+{
+    char path[PATH_MAX];
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, name) >= sizeof path) {
         return false;
     }
     STK_FD_AUTO fd = stk_file_open_regular(path, O_RDONLY, 0);
@@ -47,15 +68,59 @@ bool stk_runner_attempt_is_live(const char *dir)
     return fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-/* Who holds the lock can write the log; who only reads it (tail -f) is somebody else. Of a holder
+bool stk_runner_attempt_is_live(const char *dir)
+{
+    return is_locked(dir, "alive") || is_locked(dir, "stderr.log");
+}
+
+static bool is_scribe(pid_t pid)
+{
+    char path[64], name[32] = "";
+    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, name, sizeof name - 1);
+    name[n > 0 ? n - 1 : 0] = '\0';
+    return strcmp(name, STK_SCRIBE_NAME) == 0;
+}
+
+static uint32_t add_pids(pid_t *pids, uint32_t n, const char *path)
+{
+    return n + stk_proc_writers(path, pids + n, MAX_HOLDERS - n);
+}
+
+/* A scribe ends by itself, with whoever has the other end of one of its pipes. */
+static uint32_t add_who_write_to(pid_t scribe, pid_t *pids, uint32_t n)
+{
+    for (int fd = 3; fd < 5; fd++) {
+        char path[64], target[64];
+        (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)scribe, fd);
+        ssize_t len = readlink(path, target, sizeof target - 1);
+        if (len > 0) {
+            target[len] = '\0';
+            n = strncmp(target, "pipe:", 5) == 0 ? add_pids(pids, n, target) : n;
+        }
+    }
+    return n;
+}
+
+/* Who holds a lock can write the file; who only reads it (tail -f) is somebody else. Of a holder
  * that leads no session only itself and its descendants are taken: a fork server that is about to
  * end may still have a copy, and its session is the user's shell. */
-static void kill_holders(const char *log)
+static void kill_holders(const char *dir)
 {
-    pid_t pids[MAX_HOLDERS];
-    pid_t leaders[MAX_HOLDERS];
-    uint32_t n_leaders = 0;
-    uint32_t n = stk_proc_writers(log, pids, MAX_HOLDERS);
+    char log[PATH_MAX + 16], alive[PATH_MAX + 16];
+    pid_t holders[MAX_HOLDERS], pids[MAX_HOLDERS], leaders[MAX_HOLDERS];
+    uint32_t n = 0, n_leaders = 0;
+    (void)snprintf(log, sizeof log, "%s/stderr.log", dir);
+    (void)snprintf(alive, sizeof alive, "%s/alive", dir);
+    uint32_t n_holders = add_pids(holders, add_pids(holders, 0, alive), log);
+    for (uint32_t i = 0; i < n_holders && n < MAX_HOLDERS; i++) {
+        if (is_scribe(holders[i])) {
+            n = add_who_write_to(holders[i], pids, n);
+        } else {
+            pids[n++] = holders[i];
+        }
+    }
     for (uint32_t i = 0; i < n; i++) {
         if (getsid(pids[i]) == pids[i]) {
             leaders[n_leaders++] = pids[i];
@@ -70,18 +135,16 @@ static void kill_holders(const char *log)
 int stk_runner_attempt_kill(const char *dir, const char *run, int timeout_ms)
 {
     char real[PATH_MAX];
-    char log[PATH_MAX + 16];
     char marker[PATH_MAX + 32];
     if (realpath(dir, real) == NULL) {
         return 0; /* no such attempt */
     }
-    (void)snprintf(log, sizeof log, "%s/stderr.log", real);
     (void)snprintf(marker, sizeof marker, "STOKER_TASK_DIR=%s", dir);
     int64_t end = stk_clock_mono_ms(&stk_clock_real) + timeout_ms;
     for (;;) {
         bool live = stk_runner_attempt_is_live(dir);
         if (live) {
-            kill_holders(log);
+            kill_holders(real);
         }
         if (stk_proc_kill_sessions(NULL, 0, marker, 0) == 0 && !live) {
             return 0;

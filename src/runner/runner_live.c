@@ -15,11 +15,11 @@
 
 enum { TASKS_MAX = 4096, TASK_JSON_BYTES = 4 << 20 };
 
-/* "/store/runs/RUN/STEP/TASK/ATTEMPT/stderr.log" → its parts, in `arena`; false for another path.
+/* "/store/runs/RUN/STEP/TASK/ATTEMPT/alive" → its parts, in `arena`; false for another path.
  */
 static bool parse_path(const char *path, stk_arena *arena, stk_live_task *ret)
 {
-    static const char tail[] = "/stderr.log";
+    static const char tail[] = "/alive";
     size_t n = strlen(path);
     if (n <= sizeof tail || strcmp(path + n - (sizeof tail - 1), tail) != 0) {
         return false;
@@ -47,8 +47,7 @@ static bool parse_path(const char *path, stk_arena *arena, stk_live_task *ret)
     return true;
 }
 
-/* Whatever descriptor has it: a step may well have redirected its stderr. */
-static bool find_log(pid_t pid, stk_arena *arena, stk_live_task *ret)
+static bool find_alive(pid_t pid, stk_arena *arena, stk_live_task *ret)
 {
     char path[64];
     char target[PATH_MAX];
@@ -180,7 +179,7 @@ int stk_live_tasks(stk_arena *arena, stk_live_task **ret_tasks, uint32_t *ret_n,
                            : stk_dir_read("/proc", &proc, err);
     for (uint32_t i = 0; rc == 0 && n < TASKS_MAX && i < proc.n; i++) {
         pid_t pid = (pid_t)atoi(proc.items[i].name);
-        if (pid > 0 && getsid(pid) == pid && find_log(pid, arena, &tasks[n])) {
+        if (pid > 0 && getsid(pid) == pid && find_alive(pid, arena, &tasks[n])) {
             rc = fill(&tasks[n], pid, arena, err);
             n++;
         }

@@ -1,5 +1,5 @@
 /* Which attempts run on this host now, of whatever engine and store? Read from /proc: an attempt is
- * a session whose leader has `…/runs/RUN/STEP/TASK/ATTEMPT/stderr.log` open, as every task of the
+ * a session whose leader has `…/runs/RUN/STEP/TASK/ATTEMPT/alive` open, as every task of the
  * local backend has. Processes of other users are seen by root only. */
 #ifndef STK_RUNNER_LIVE_H
 #define STK_RUNNER_LIVE_H
