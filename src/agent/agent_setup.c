@@ -187,7 +187,7 @@ static int make_links(agent *a, stk_err *err)
 static int make_folder(agent *a, stk_err *err)
 {
     static const char *const names[] = {"out", "in"};
-    int rc = 0;
+    int rc = stk_store_make_attempt(a->order.dir, err);
     for (size_t i = 0; i < sizeof names / sizeof *names && rc == 0; i++) {
         const char *path = stk_arena_printf(a->arena, "%s/%s", a->order.dir, names[i]);
         rc = path == NULL ? stk_agent_nomem(err) : stk_file_mkdirs(path, 0755, err);

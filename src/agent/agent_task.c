@@ -39,7 +39,7 @@ static int write_task(agent *a, stk_err *err)
     stk_buf_char(&buf, '}');
     const char *path = stk_arena_printf(a->arena, "%s/task.json", a->order.dir);
     return buf.failed || path == NULL ? stk_agent_nomem(err)
-                                      : stk_file_write(path, buf.data, buf.len, 0600, err);
+                                      : stk_file_write(path, buf.data, buf.len, 0644, err);
 }
 
 /* --- its output --- */

@@ -268,8 +268,7 @@ int64_t stk_cli_echo_tick(stk_cli_echo *echo, int64_t now_ms)
     bool due = since < 0 || since >= LOOK_MS;
     for (uint32_t i = 0; due && i < echo->n; i++) {
         echoed *e = &echo->items[i];
-        const stk_step *step = stk_view_get_task(echo->view, e->task)->step;
-        if (e->pid != 0 && step->settings->n_secrets == 0) {
+        if (e->pid != 0) {
             copy_log(echo, e, OUT, false);
             copy_log(echo, e, ERR, false);
         }

@@ -2,8 +2,8 @@
  * (`stoker run --echo`). Private to the cli room.
  *
  * Each line as a whole with "[RUN/STEP/ID (pid P)] " before it, within a tenth of a second, and all
- * of a task's lines before its end is told. Nothing is looked at while no task runs. A task with
- * secrets is echoed when it has ended, with stars for their values.
+ * of a task's lines before its end is told. Nothing is looked at while no task runs. Secrets are
+ * stars: the logs have them so.
  */
 #ifndef STK_CLI_ECHO_H
 #define STK_CLI_ECHO_H

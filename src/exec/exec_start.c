@@ -263,9 +263,9 @@ static int make_folders(const stk_exec *x, uint32_t task, uint32_t attempt, cons
         if (id == 0) {
             (void)mkdir(of_step, 0755);
         }
-        (void)mkdir(of_task, 0755);
+        (void)mkdir(of_task, 0700);
     }
-    int rc = mkdir(dir, 0755) == 0 || errno == EEXIST ? 0 : stk_file_mkdirs(dir, 0755, err);
+    int rc = stk_store_make_attempt(dir, err);
     errno = 0;
     const char *names[2] = {step->n_outputs > 0 || step->python != NULL ? "out" : NULL,
                             step->n_inputs > 0 && step->python == NULL ? "in" : NULL};
@@ -347,7 +347,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     const char *path = stk_arena_printf(x->scratch, "%s/task.json", dir);
     rc = rc < 0         ? rc
          : path == NULL ? stk_exec_nomem(err)
-                        : stk_file_write(path, buf.data, buf.len, 0600, err);
+                        : stk_file_write(path, buf.data, buf.len, 0644, err);
     rc = rc < 0 ? rc : stk_exec_checkpoints_begin(x, task, attempt, &buf, err);
     if (rc < 0) {
         return rc;

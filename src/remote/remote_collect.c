@@ -41,7 +41,8 @@ static int bring_file(stk_share *share, const char *dir, uint32_t node, const st
     (void)snprintf(path, sizeof path, "%s/%s%s", dir, of_node, f->name);
     char *slash = strrchr(path, '/');
     *slash = '\0';
-    int rc = stk_file_exists(path) ? 0 : stk_file_mkdirs(path, 0755, err);
+    int rc = stk_store_make_attempt(dir, err);
+    rc = rc < 0 || stk_file_exists(path) ? rc : stk_file_mkdirs(path, 0755, err);
     *slash = '/';
     return rc < 0            ? rc
            : f->data != NULL ? stk_file_write_atomic(path, f->data, (size_t)f->size, 0644, err)

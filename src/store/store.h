@@ -158,6 +158,11 @@ int stk_store_events(stk_store *store, const char *run, int64_t after,
 int stk_store_peak(stk_store *store, const char *pipeline, const char *step, int64_t *ret_bytes,
                    stk_err *err);
 
+/* The folder of an attempt, `…/<run>/<step>/<task>/<attempt>`. That of its task is for its user
+ * alone (0700): what is below may hold what only the task should know, and stays readable for a
+ * container's other user, who is given the folder itself. */
+int stk_store_make_attempt(const char *dir, stk_err *err);
+
 /* --- cache --- */
 
 /* STK_E_NOT_FOUND (no message) when there is none. Text lives in `arena`. Doesn't check that

@@ -420,3 +420,29 @@ int stk_store_list_runs(stk_store *store, const char *pipeline, const char *tags
     }
     return code;
 }
+
+/* --- attempts --- */
+
+int stk_store_make_attempt(const char *dir, stk_err *err)
+{
+    if (mkdir(dir, 0755) == 0 || errno == EEXIST) {
+        return 0;
+    }
+    STK_TEXT_AUTO of_task = strdup(dir);
+    STK_TEXT_AUTO of_step = NULL;
+    char *slash = of_task == NULL ? NULL : strrchr(of_task, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+        of_step = strdup(of_task);
+        slash = of_step == NULL ? NULL : strrchr(of_step, '/');
+    }
+    if (slash == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory for the name of '%s'", dir);
+    }
+    *slash = '\0';
+    int rc = stk_file_mkdirs(of_step, 0755, err);
+    if (rc == 0 && mkdir(of_task, 0700) < 0 && errno != EEXIST) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "can't make folder '%s'", of_task);
+    }
+    return rc < 0 ? rc : stk_file_mkdirs(dir, 0755, err);
+}

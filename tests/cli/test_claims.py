@@ -10,7 +10,8 @@ from cli_tools import PYTHON, Cli
 
 FALSE = "ab" * 32
 
-CLAIM = """
+CLAIM = (
+    """
 import json, os
 path = os.environ["STOKER_TASK_DIR"] + "/result.json"
 def claim(name, where="out/x"):
@@ -18,7 +19,9 @@ def claim(name, where="out/x"):
     open(os.environ["STOKER_TASK_DIR"] + "/" + where, "w").write("what is written\\n")
     said = {"path": where, "format": "text", "type": "builtins.str", "digest": "%s", "size": 16}
     open(path, "w").write(json.dumps({"stoker": 1, "status": "ok", "outputs": {name: said}}))
-""" % FALSE
+"""
+    % FALSE
+)
 
 
 def no_such_artifact(cli: Cli) -> None:
@@ -37,12 +40,22 @@ def test_a_claimed_digest_is_not_believed(cli: Cli, kind: str) -> None:
     step = {
         "command": {"run": [PYTHON, "-c", "import claims; claims.claim('x')"], "outputs": ["x"]},
         "ranks": {
-            "run": [PYTHON, "-c", "import claims, os; os.environ['RANK'] == '0' and claims.claim('x')"],
+            "run": [
+                PYTHON,
+                "-c",
+                "import claims, os; os.environ['RANK'] == '0' and claims.claim('x')",
+            ],
             "outputs": ["x"],
             "gang": {"ranks": 2},
         },
     }.get(kind, {"python": "steps:f", "outputs": ["output"], "isolation": kind})
-    run = cli.run({"a": step}, "--python", PYTHON, timeout=60, env={"PYTHONPATH": f"{cli.folder}:{cli.env['PYTHONPATH']}"})
+    run = cli.run(
+        {"a": step},
+        "--python",
+        PYTHON,
+        timeout=60,
+        env={"PYTHONPATH": f"{cli.folder}:{cli.env['PYTHONPATH']}"},
+    )
     assert run.code == 1 and run.statuses == {"a": "failed"}
     assert run.steps["a"]["error"]["class"] == "output"
     name = "x" if kind in ("command", "ranks") else "output"
