@@ -67,7 +67,7 @@ typedef struct agent {
     const char **secrets; /* their values, NULL-terminated */
     uint32_t n_secrets;
     stk_mask *mask; /* of these, or NULL */
-    int64_t n_oom; /* of this container before the program began; -1 unknown */
+    int64_t n_oom;  /* of this container before the program began; -1 unknown */
     stk_outcome outcome;
     agent_checkpoints checkpoints;
 } agent;

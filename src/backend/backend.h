@@ -62,8 +62,8 @@ typedef struct stk_job {
     int64_t notice_ms;    /* SIGTERM so long before the timeout, which then kills; 0: at it, with
                              grace_ms */
     int64_t grace_ms;
-    const char *const *hidden;          /* values that may not be in its logs, NULL-terminated, or
-                                           NULL. On this machine only */
+    const char *const *hidden; /* values that may not be in its logs, NULL-terminated, or
+                                  NULL. On this machine only */
     const char
         *checkpoints; /* the task's folder, also in `env`: to be seen by it under that path */
     const char *hook; /* "on_failure" …: run only this hook of the step (Python), with `hook_error`;

@@ -34,7 +34,7 @@ typedef enum {
     LOCAL_SENT,   /* the server has it, and hasn't said "started" */
     LOCAL_RUNNING,
     LOCAL_WRITING, /* it has ended, its scribe hasn't */
-    LOCAL_DONE /* reported; freed at the end of this turn */
+    LOCAL_DONE     /* reported; freed at the end of this turn */
 } local_state;
 
 struct local_task;

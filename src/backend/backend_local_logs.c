@@ -1,4 +1,5 @@
-/* What a task writes into: its logs, or, of one that has secrets, pipes to a scribe that hides them. */
+/* What a task writes into: its logs, or, of one that has secrets, pipes to a scribe that hides
+ * them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -37,9 +38,8 @@ int stk_local_logs_open(local_task *task, const char *const *hidden, stk_err *er
     if (is_first && stk_runner_attempt_is_live(task->dir)) {
         return stk_err_set(err, STK_E_BUSY, "%s: a process of this attempt still lives", task->dir);
     }
-    int rc = hidden == NULL
-                 ? 0
-                 : stk_scribe_open(task->dir, hidden, task->fds, &task->logs.scribe, err);
+    int rc =
+        hidden == NULL ? 0 : stk_scribe_open(task->dir, hidden, task->fds, &task->logs.scribe, err);
     if (rc == 0 && task->logs.scribe != NULL) {
         task->n_fds = 2;
     } else if (rc == 0) {
@@ -113,12 +113,15 @@ void stk_local_logs_event(local_backend *b, local_task *task)
         return;
     }
     if (l->n_renewed++ == 0) {
-        stk_local_note(b, task, "the process that hides its secrets was killed, not by Stoker; "
-                                "another one goes on where it was");
+        stk_local_note(b, task,
+                       "the process that hides its secrets was killed, not by Stoker; "
+                       "another one goes on where it was");
     }
     int rc = l->n_renewed > MOST_RENEWED
-                 ? stk_err_set(&err, STK_E_SYS, "the process that hides its secrets was killed %d "
-                                                "times", MOST_RENEWED)
+                 ? stk_err_set(&err, STK_E_SYS,
+                               "the process that hides its secrets was killed %d "
+                               "times",
+                               MOST_RENEWED)
                  : stk_scribe_renew(l->scribe, &err);
     rc = rc < 0 ? rc : stk_local_logs_watch(b, task, &err);
     if (rc < 0) { /* its output can't be kept, and may not be kept as it is */

@@ -410,8 +410,7 @@ static const char *success_json(stk_exec *x, const exec_ending *e, const char *o
         stk_buf_text(&buf, ",\"warnings\":[");
         for (uint32_t i = 0; i < e->result.n_warnings; i++) {
             stk_buf_text(&buf, i > 0 ? "," : "");
-            const char *text =
-                stk_exec_hide(e->step->settings, e->result.warnings[i], x->scratch);
+            const char *text = stk_exec_hide(e->step->settings, e->result.warnings[i], x->scratch);
             stk_buf_json(&buf, text == NULL ? "" : text);
         }
         stk_buf_char(&buf, ']');

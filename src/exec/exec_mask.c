@@ -8,10 +8,10 @@
 const char *const *stk_exec_hidden(const stk_settings *settings, stk_arena *arena)
 {
     uint32_t n = 0;
-    const char **values = settings->n_secrets == 0
-                              ? NULL
-                              : stk_arena_array(arena, (size_t)settings->n_secrets + 1,
-                                                sizeof *values);
+    const char **values =
+        settings->n_secrets == 0
+            ? NULL
+            : stk_arena_array(arena, (size_t)settings->n_secrets + 1, sizeof *values);
     for (uint32_t i = 0; values != NULL && i < settings->n_secrets; i++) {
         const char *name = stk_arena_printf(arena, "STOKER_SECRET_%s", settings->secrets[i]);
         const char *value = name == NULL ? NULL : getenv(name);

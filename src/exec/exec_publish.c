@@ -151,8 +151,8 @@ static int publish_absent(stk_exec *x, const exec_ending *e, const stk_result_ou
     return rc < 0 ? rc : name_output(x, e, r, declared, &artifact, format, NULL, ret_ref, err);
 }
 
-/* The path of an output → an artifact. Its content is summed whatever digest the step claims for it:
- * the claim is the step's word, and a wrong one is its fault. */
+/* The path of an output → an artifact. Its content is summed whatever digest the step claims for
+ * it: the claim is the step's word, and a wrong one is its fault. */
 static int take_path(stk_exec *x, const stk_result_output *r, const char *name, const char *path,
                      stk_artifact *ret, stk_err *err)
 {

@@ -51,9 +51,9 @@ typedef struct stk_launch_config {
                        together; 0: none */
     const stk_launch_device *seen; /* that the ranks see, in the order of their mask */
     uint32_t n_seen;
-    bool no_prefix;     /* the view without "[K] " */
-    bool no_bind;       /* ranks may use every CPU that the launcher may */
-    bool is_task;       /* of the engine: a result.json for it when the gang fails */
+    bool no_prefix;              /* the view without "[K] " */
+    bool no_bind;                /* ranks may use every CPU that the launcher may */
+    bool is_task;                /* of the engine: a result.json for it when the gang fails */
     const struct stk_mask *mask; /* hidden in logs and view (runner/runner_mask.h), or NULL */
     bool is_python;     /* ranks are Stoker's workers: rank-K/result.json, stacks at SIGUSR1 */
     int server_fd;      /* of a fork server that makes the ranks; -1: argv is executed */

@@ -234,8 +234,7 @@ bool stk_mask_json(const stk_mask *mask, const char *json, size_t n, stk_buf *ou
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     json_t *doc =
-        arena == NULL ? NULL
-                      : json_loadb(json, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+        arena == NULL ? NULL : json_loadb(json, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
     json_t *masked = doc == NULL ? NULL : stk_mask_node(mask, doc, arena);
     char *text = masked == NULL ? NULL : json_dumps(masked, JSON_ENCODE_ANY | JSON_COMPACT);
     bool ok = text != NULL && stk_buf_text(out, text) == 0;

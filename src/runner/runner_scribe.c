@@ -32,7 +32,7 @@ enum {
     PIPE_BYTES = 256 << 10,
     LAST_BYTES = 4 << 20, /* taken after the end of who wrote, should somebody else go on */
     LAST_MS = 1000,
-    FIRST_FD = 3,         /* pipes, logs, the engine's word */
+    FIRST_FD = 3, /* pipes, logs, the engine's word */
     N_FDS = 5
 };
 
@@ -312,9 +312,9 @@ static int begin(stk_scribe *s, stk_err *err)
     }
     s->pid = pid;
     s->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-    return s->pidfd >= 0 ? 0
-                         : stk_err_sys(err, STK_E_SYS, errno,
-                                       "cannot watch the process that hides secrets");
+    return s->pidfd >= 0
+               ? 0
+               : stk_err_sys(err, STK_E_SYS, errno, "cannot watch the process that hides secrets");
 }
 
 /* --- the engine's side --- */
@@ -350,8 +350,7 @@ static int make_journal(stk_scribe *s, stk_err *err)
 {
     s->cap = CHUNK + stk_mask_reach(s->mask);
     s->n_shared = sizeof *s->shared + 8 * s->cap;
-    void *map =
-        mmap(NULL, s->n_shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *map = mmap(NULL, s->n_shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED) {
         return stk_err_sys(err, STK_E_NOMEM, errno, "memory for a step's output");
     }

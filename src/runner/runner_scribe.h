@@ -1,10 +1,11 @@
 /* scribe: writes the logs of a step that has secrets.
  *
  * Such a step writes into two pipes. A small process reads them, hides the values (runner_mask.h)
- * and appends the rest to stdout.log and stderr.log: a value is never on the disk, not for a moment.
- * The process outlives an engine that is killed: it ends with the last writer, once everything that
- * was written is in the files. The engine outlives a process that is killed: it holds the pipes too,
- * and another one goes on where that one was, to the byte (a journal in shared memory).
+ * and appends the rest to stdout.log and stderr.log: a value is never on the disk, not for a
+ * moment. The process outlives an engine that is killed: it ends with the last writer, once
+ * everything that was written is in the files. The engine outlives a process that is killed: it
+ * holds the pipes too, and another one goes on where that one was, to the byte (a journal in shared
+ * memory).
  *
  * While it writes, both logs have a shared lock: they aren't whole yet, because some process can
  * still write. */
@@ -21,8 +22,8 @@
 
 typedef struct stk_scribe stk_scribe;
 
-/* `values`: NULL-terminated, copied. *ret_scribe is NULL where none of them can be hidden. `ret_fds`
- * are the caller's: what the step gets as its stdout and stderr. */
+/* `values`: NULL-terminated, copied. *ret_scribe is NULL where none of them can be hidden.
+ * `ret_fds` are the caller's: what the step gets as its stdout and stderr. */
 int stk_scribe_open(const char *dir, const char *const *values, int ret_fds[2],
                     stk_scribe **ret_scribe, stk_err *err);
 /* For poll(2): readable once its process has ended. Another one after stk_scribe_renew. */
