@@ -21,7 +21,7 @@ _values: List[str] = []
 
 def begin(names: Iterable[str]) -> None:
     """Hide the values that these variables have now."""
-    found = {}
+    found: Dict[str, None] = {}
     for name in names:
         value = os.environ.get(name, "").strip(" \t\r\n")
         lines = [line.strip(" \t\r") for line in value.split("\n")] if "\n" in value else []
