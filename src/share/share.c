@@ -321,9 +321,13 @@ int stk_share_delete_all(stk_share *share, const char *below, stk_err *err)
         rc = stk_share_delete(share, f.keys[i], err);
     }
     if (rc == 0 && share->folder != NULL) { /* what is left are its folders */
-        STK_TEXT_AUTO path = stk_file_join(share->folder, below);
-        rc = path == NULL ? STK_E_NOMEM : stk_share_check_inside(share, below, err);
-        rc = rc < 0 ? rc : stk_file_remove_tree(path, err);
+        const char *last;
+        STK_FD_AUTO at = stk_share_parent(share, below, false, &last);
+        rc = at >= 0          ? stk_file_remove_tree_at(at, last, err)
+             : errno == ELOOP ? stk_share_behind_link(share, below, err)
+             : errno == ENOENT || errno == ENOTDIR
+                 ? 0
+                 : stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s/%s'", share->folder, below);
     }
     return rc == STK_E_NOMEM ? stk_share_no_memory(share, err) : rc;
 }

@@ -3,17 +3,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "share/share_private.h"
 #include "store/store_digest.h"
 #include "sys/dir.h"
@@ -41,19 +40,6 @@ static int failed(const char *what, const char *path, stk_err *err)
                        path);
 }
 
-/* What a link in it names is nobody's object: a file that only we can read, a folder that isn't for
- * anybody's words. Kernels before 5.6 can't say. */
-int stk_share_check_inside(const stk_share *share, const char *key, stk_err *err)
-{
-    struct open_how how = {.flags = O_PATH | O_CLOEXEC, .resolve = RESOLVE_BENEATH};
-    STK_FD_AUTO root = open(share->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    STK_FD_AUTO fd = root < 0 ? -1 : (int)syscall(SYS_openat2, root, key, &how, sizeof how);
-    return root < 0 || fd >= 0 || errno != EXDEV
-               ? 0
-               : stk_err_set(err, STK_E_STORE, "'%s' in store '%s' is behind a link out of it", key,
-                             share->url);
-}
-
 /* An empty folder in the place of one that we have seen something in: what was mounted there isn't
  * any more, and what we would write into it nobody would find. */
 static int check_mounted(const stk_share *share, stk_err *err)
@@ -66,11 +52,10 @@ static int check_mounted(const stk_share *share, stk_err *err)
 }
 
 /* What a writer that died has left: nobody writes for a week. */
-static void sweep(stk_share *share)
+static void sweep(stk_share *share, int tmp)
 {
-    STK_TEXT_AUTO tmp = stk_file_join(share->folder, ".tmp");
     STK_DIR_AUTO dir = {0};
-    int rc = tmp == NULL ? STK_E_NOMEM : stk_dir_read(tmp, &dir, NULL);
+    int rc = stk_dir_read_fd(tmp, share->folder, &dir, NULL);
     for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
         const char *name = dir.items[i].name;
         struct stat st;
@@ -93,118 +78,122 @@ static void keep_out(stk_share *share)
     }
 }
 
-/* A name that nobody else has, on the store's own file system. malloc'd. */
-static int temporary(stk_share *share, char **ret, stk_err *err)
+/* Something that is being written, on the store's own file system: a name that nobody else has. */
+typedef struct temporary {
+    int dir;
+    char name[40];
+} temporary;
+
+static void temporary_done(temporary *t)
+{
+    if (t->dir >= 0 && t->name[0] != '\0') {
+        (void)unlinkat(t->dir, t->name, 0);
+    }
+    stk_file_close(&t->dir);
+}
+#define TEMPORARY_AUTO __attribute__((cleanup(temporary_done))) temporary
+
+static int open_tmp(const stk_share *share)
+{
+    STK_FD_AUTO root = open(share->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return root < 0 ? -1 : openat(root, ".tmp", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+static int make_tmp(stk_share *share, int *ret_dir, stk_err *err)
+{
+    STK_TEXT_AUTO tmp = stk_file_join(share->folder, ".tmp");
+    int rc = tmp == NULL ? stk_share_no_memory(share, err) : check_mounted(share, err);
+    rc = rc < 0 ? rc : stk_file_mkdirs(tmp, 0777, err);
+    *ret_dir = rc < 0 ? -1 : open_tmp(share);
+    return rc == 0 && *ret_dir < 0 ? failed("open", tmp, err) : rc;
+}
+
+static int new_temporary(stk_share *share, temporary *ret, stk_err *err)
 {
     uint64_t random[2] = {0};
-    STK_TEXT_AUTO tmp = stk_file_join(share->folder, ".tmp");
-    int rc = tmp == NULL ? stk_share_no_memory(share, err) : 0;
-    if (rc == 0 && !stk_file_exists(tmp)) {
-        rc = check_mounted(share, err);
-        rc = rc < 0 ? rc : stk_file_mkdirs(tmp, 0777, err);
-    }
+    ret->dir = open_tmp(share);
+    int rc = ret->dir >= 0     ? 0
+             : errno == ENOENT ? make_tmp(share, &ret->dir, err)
+             : errno == ELOOP || errno == ENOTDIR
+                 ? stk_share_behind_link(share, ".tmp", err)
+                 : failed("open the folder for what is being written in", share->folder, err);
     if (rc == 0 && !share->swept) {
         share->swept = share->seen = true;
         keep_out(share);
-        sweep(share);
+        sweep(share, ret->dir);
     }
     (void)!getrandom(random, sizeof random, 0);
-    if (rc == 0 && asprintf(ret, "%s/%016llx%016llx", tmp, (unsigned long long)random[0],
-                            (unsigned long long)random[1]) < 0) {
-        *ret = NULL;
-        rc = stk_share_no_memory(share, err);
-    }
+    (void)snprintf(ret->name, sizeof ret->name, "%016llx%016llx", (unsigned long long)random[0],
+                   (unsigned long long)random[1]);
     return rc;
 }
 
-static int sync_parent(const char *path)
-{
-    STK_TEXT_AUTO folder = strdup(path);
-    if (folder == NULL) {
-        return -1;
-    }
-    *strrchr(folder, '/') = '\0';
-    STK_FD_AUTO fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? -1 : fsync(fd);
-}
-
-/* `from` gets the name `to`, which must not be there yet. 0 or errno. */
-static int link_new(const char *from, const char *to)
+/* What was written gets the name `to` in folder `at`, which must not be there yet. 0 or errno. */
+static int link_new(const temporary *t, int at, const char *to)
 {
     struct stat st;
-    if (link(from, to) == 0) {
+    if (linkat(t->dir, t->name, at, to, 0) == 0) {
         return 0;
     }
     int sys = errno;
-    if (sys == EEXIST && stat(from, &st) == 0 && st.st_nlink == 2) {
+    if (sys == EEXIST && fstatat(t->dir, t->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        st.st_nlink == 2) {
         return 0; /* NFS: it was our own, the answer got lost and the question was repeated */
     }
     if (sys == EPERM || sys == EOPNOTSUPP || sys == ENOSYS || sys == EMLINK) { /* no hard links */
-        return renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0 ? 0 : errno;
+        return renameat2(t->dir, t->name, at, to, RENAME_NOREPLACE) == 0 ? 0 : errno;
     }
     return sys;
 }
 
-static int give_name(const char *tmp, const char *path, bool only_new)
+static int sync_folder(int at)
 {
-    return only_new ? link_new(tmp, path) : rename(tmp, path) == 0 ? 0 : errno;
+    STK_FD_AUTO fd = openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -1 : fsync(fd);
 }
 
-/* Gives what was written its name; `tmp` is gone in any case. */
-static int publish(stk_share *share, const char *tmp, const char *key, bool only_new, bool sync,
+/* Gives what was written its name. */
+static int publish(stk_share *share, const temporary *t, const char *key, bool only_new, bool sync,
                    stk_err *err)
 {
-    STK_TEXT_AUTO path = stk_file_join(share->folder, key);
-    STK_TEXT_AUTO folder = path == NULL ? NULL : strdup(path);
-    int rc =
-        folder == NULL ? stk_share_no_memory(share, err) : stk_share_check_inside(share, key, err);
-    int sys = rc < 0 ? 0 : give_name(tmp, path, only_new);
-    if (sys == ENOENT && stk_file_exists(tmp)) { /* else it was unmounted just now */
-        *strrchr(folder, '/') = '\0';
-        rc = stk_file_mkdirs(folder, 0777, err);
-        sys = rc < 0 ? 0 : give_name(tmp, path, only_new);
+    const char *last;
+    STK_FD_AUTO at = stk_share_parent(share, key, true, &last);
+    int sys = at < 0                                     ? errno
+              : only_new                                 ? link_new(t, at, last)
+              : renameat(t->dir, t->name, at, last) == 0 ? 0
+                                                         : errno;
+    if (sys == 0 && sync && sync_folder(at) < 0) {
+        return failed("sync the folder of", key, err);
     }
-    if (rc == 0) {
-        rc = sys == 0        ? 0
-             : sys == EEXIST ? stk_share_taken(share, key, err)
-                             : stk_err_sys(err, STK_E_SYS, sys, "can't write '%s'", path);
-    }
-    if (rc == 0 && sync && sync_parent(path) < 0) {
-        rc = failed("sync the folder of", path, err);
-    }
-    (void)unlink(tmp);
-    return rc;
+    return sys == 0        ? 0
+           : sys == EEXIST ? stk_share_taken(share, key, err)
+           : sys == ELOOP
+               ? stk_share_behind_link(share, key, err)
+               : stk_err_sys(err, STK_E_SYS, sys, "can't write '%s/%s'", share->folder, key);
 }
 
 static int put(stk_share *share, const char *key, const void *data, size_t n, bool only_new,
                stk_err *err)
 {
-    STK_TEXT_AUTO tmp = NULL;
-    int rc = temporary(share, &tmp, err);
+    TEMPORARY_AUTO t = {.dir = -1};
+    int rc = new_temporary(share, &t, err);
     if (rc < 0) {
         return rc;
     }
-    STK_FD_AUTO fd = open(tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    STK_FD_AUTO fd = openat(t.dir, t.name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0 || stk_file_write_all(fd, data, n) < 0 || (syncs() && fdatasync(fd) < 0)) {
-        rc = failed("write", tmp, err);
-        (void)unlink(tmp);
-        return rc;
+        return failed("write", key, err);
     }
-    return publish(share, tmp, key, only_new, syncs(), err);
-}
-
-static int sync_file(const char *path, stk_err *err)
-{
-    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
-    return fd < 0 || fdatasync(fd) < 0 ? failed("sync", path, err) : 0;
+    return publish(share, &t, key, only_new, syncs(), err);
 }
 
 static int put_file(stk_share *share, const char *key, const char *path, const char *digest,
                     stk_err *err)
 {
-    STK_TEXT_AUTO tmp = NULL;
+    TEMPORARY_AUTO t = {.dir = -1};
     STK_TREE_AUTO tree = {0};
     struct stat st;
+    char to[96];
     if (stat(path, &st) < 0) {
         return failed("read", path, err);
     }
@@ -212,48 +201,34 @@ static int put_file(stk_share *share, const char *key, const char *path, const c
         return stk_err_set(err, STK_E_USAGE, "'%s' is no file", path);
     }
     int rc = stk_tree_walk(path, false, &tree, err);
-    rc = rc < 0 ? rc : temporary(share, &tmp, err);
-    rc = rc < 0 ? rc : stk_tree_copy(&tree, tmp, err);
-    if (rc == 0 && digest != NULL && chmod(tmp, st.st_mode & 0111 ? 0555 : 0444) < 0) {
-        rc = failed("make read-only", tmp, err);
+    rc = rc < 0 ? rc : new_temporary(share, &t, err);
+    (void)snprintf(to, sizeof to, "/proc/self/fd/%d/%s", t.dir,
+                   t.name); /* the folder that is open */
+    rc = rc < 0 ? rc : stk_tree_copy(&tree, to, err);
+    STK_FD_AUTO fd = rc < 0 ? -1 : openat(t.dir, t.name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (rc == 0 && fd < 0) {
+        rc = failed("write", key, err);
     }
-    if (rc == 0 && digest == NULL && syncs()) {
-        rc = sync_file(tmp, err);
+    if (rc == 0 && digest != NULL && fchmod(fd, st.st_mode & 0111 ? 0555 : 0444) < 0) {
+        rc = failed("make read-only", key, err);
     }
-    if (rc == 0) {
-        return publish(share, tmp, key, false, digest == NULL && syncs(), err);
+    if (rc == 0 && digest == NULL && syncs() && fdatasync(fd) < 0) {
+        rc = failed("sync", key, err);
     }
-    if (tmp != NULL) {
-        (void)unlink(tmp);
-    }
-    return rc;
+    return rc < 0 ? rc : publish(share, &t, key, false, digest == NULL && syncs(), err);
 }
 
 static int open_object(stk_share *share, const char *key, int *ret_fd, struct stat *ret_st,
                        stk_err *err)
 {
-    STK_TEXT_AUTO path = stk_file_join(share->folder, key);
-    if (path == NULL) {
-        return stk_share_no_memory(share, err);
-    }
-    int rc = stk_share_check_inside(share, key, err);
-    if (rc < 0) {
-        return rc;
-    }
-    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) {
-        return stk_share_absent(share, key, err);
-    }
-    if (fd < 0 || fstat(fd, ret_st) < 0) {
-        return failed("read", path, err);
-    }
-    if (!S_ISREG(ret_st->st_mode)) {
-        return stk_share_absent(share, key, err);
-    }
-    share->seen = true;
-    *ret_fd = fd;
-    fd = -1;
-    return 0;
+    *ret_fd = stk_share_open_object(share, key, ret_st);
+    int sys = *ret_fd < 0 ? errno : 0;
+    share->seen = share->seen || sys == 0;
+    return sys == 0                          ? 0
+           : sys == ENOENT || sys == ENOTDIR ? stk_share_absent(share, key, err)
+           : sys == ELOOP
+               ? stk_share_behind_link(share, key, err)
+               : stk_err_sys(err, STK_E_SYS, sys, "can't read '%s/%s'", share->folder, key);
 }
 
 static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_buf *ret,
@@ -269,8 +244,10 @@ static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_
                          share->url, room);
     }
     while (rc == 0 && room > 0) {
-        ssize_t n = pread(fd, part, room < sizeof part ? room : sizeof part, from);
-        if (n < 0 && errno != EINTR) {
+        int sys = STK_FAILPOINT_ERR("share.object.read");
+        ssize_t n = sys != 0 ? -1 : pread(fd, part, room < sizeof part ? room : sizeof part, from);
+        if (n < 0 && (sys != 0 || errno != EINTR)) {
+            errno = sys != 0 ? sys : errno;
             return failed("read", key, err);
         }
         if (n == 0) {
@@ -289,6 +266,10 @@ static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_
 static int copy_open(int from, int to)
 {
     char part[65536];
+    int sys = STK_FAILPOINT_ERR("share.object.read");
+    if (sys != 0) {
+        return sys;
+    }
     bool in_kernel = ioctl(to, FICLONE, from) != 0;
     ssize_t n = in_kernel ? 1 : 0;
     while (in_kernel && n > 0) {
@@ -328,30 +309,30 @@ static int get_file(stk_share *share, const char *key, const char *path, const c
 static int look(stk_share *share, const char *key, int64_t *ret_size, stk_err *err)
 {
     struct stat st;
-    STK_TEXT_AUTO path = stk_file_join(share->folder, key);
-    if (path == NULL) {
-        return stk_share_no_memory(share, err);
+    const char *last;
+    STK_FD_AUTO at = stk_share_parent(share, key, false, &last);
+    int sys = at >= 0 && fstatat(at, last, &st, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
+    sys = sys == 0 && S_ISLNK(st.st_mode) ? ELOOP : sys;
+    if (sys == 0 && S_ISREG(st.st_mode)) {
+        *ret_size = st.st_size;
+        return 0;
     }
-    if (stat(path, &st) < 0 && errno != ENOENT && errno != ENOTDIR) {
-        return failed("read", path, err);
-    } else if (stat(path, &st) < 0 || !S_ISREG(st.st_mode)) {
-        return stk_share_absent(share, key, err);
-    }
-    *ret_size = st.st_size;
-    return 0;
+    return sys == 0 || sys == ENOENT || sys == ENOTDIR ? stk_share_absent(share, key, err)
+           : sys == ELOOP
+               ? stk_share_behind_link(share, key, err)
+               : stk_err_sys(err, STK_E_SYS, sys, "can't read '%s/%s'", share->folder, key);
 }
 
+/* A link itself goes, whatever it names. */
 static int remove_object(stk_share *share, const char *key, stk_err *err)
 {
-    STK_TEXT_AUTO path = stk_file_join(share->folder, key);
-    int rc =
-        path == NULL ? stk_share_no_memory(share, err) : stk_share_check_inside(share, key, err);
-    if (rc < 0) {
-        return rc;
-    }
-    return unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR || errno == EISDIR
-               ? 0
-               : failed("remove", path, err);
+    const char *last;
+    STK_FD_AUTO at = stk_share_parent(share, key, false, &last);
+    int sys = at >= 0 && unlinkat(at, last, 0) == 0 ? 0 : errno;
+    return sys == 0 || sys == ENOENT || sys == ENOTDIR || sys == EISDIR ? 0
+           : sys == ELOOP
+               ? stk_share_behind_link(share, key, err)
+               : stk_err_sys(err, STK_E_SYS, sys, "can't remove '%s/%s'", share->folder, key);
 }
 
 static int sync_all(stk_share *share, stk_err *err)
@@ -375,8 +356,13 @@ typedef struct listing {
 } listing;
 
 /* A folder's names, folders with a '/' behind: keys' order, since '/' is part of them. */
+typedef struct name {
+    char *key;
+    int64_t size, mtime_ms;
+} name;
+
 typedef struct names {
-    char **at;
+    name *at;
     size_t n;
     size_t cap;
 } names;
@@ -384,14 +370,14 @@ typedef struct names {
 static void names_done(names *list)
 {
     for (size_t i = 0; i < list->n; i++) {
-        free(list->at[i]);
+        free(list->at[i].key);
     }
     free(list->at);
 }
 
-static int by_text(const void *a, const void *b)
+static int by_key(const void *a, const void *b)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    return strcmp(((const name *)a)->key, ((const name *)b)->key);
 }
 
 static bool begins(const char *text, const char *with)
@@ -406,76 +392,83 @@ static bool matters(const listing *l, const char *stem)
     return fits && (strcmp(stem, l->after) > 0 || begins(l->after, stem));
 }
 
-/* Links aren't followed: they may lead round and round. */
+static bool is_asked_for(const listing *l, const char *key, bool is_dir)
+{
+    return is_dir ? matters(l, key) : strcmp(key, l->after) > 0 && begins(key, l->prefix);
+}
+
+/* Links aren't followed: they may lead round and round, or out. */
 static int add_names(const listing *l, const stk_dir *dir, const char *stem, names *list)
 {
     for (uint32_t i = 0; i < dir->n; i++) {
-        const char *name = dir->items[i].name;
+        const char *last = dir->items[i].name;
+        struct stat st = {0};
         STK_TEXT_AUTO key = NULL;
-        if (stem[0] == '\0' && is_ours(name)) {
+        if (stem[0] == '\0' && is_ours(last)) {
             continue;
         }
         bool is_dir = stk_dir_is_folder(dir, &dir->items[i]);
-        if (asprintf(&key, "%s%s%s", stem, name, is_dir ? "/" : "") < 0) {
+        if (asprintf(&key, "%s%s%s", stem, last, is_dir ? "/" : "") < 0) {
             key = NULL;
             return stk_share_no_memory(l->share, l->err);
         }
-        if (!matters(l, key)) {
+        if (!is_asked_for(l, key, is_dir)) {
             continue;
+        }
+        if (!is_dir && fstatat(dir->fd, last, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno != ENOENT) {
+            return failed("read", key, l->err);
+        }
+        if (!is_dir && !S_ISREG(st.st_mode)) {
+            continue; /* or just removed */
         }
         if (list->n == list->cap) {
             size_t cap = list->cap == 0 ? 64 : list->cap * 2;
-            char **more = reallocarray(list->at, cap, sizeof *more);
+            name *more = reallocarray(list->at, cap, sizeof *more);
             if (more == NULL) {
                 return stk_share_no_memory(l->share, l->err);
             }
             list->at = more;
             list->cap = cap;
         }
-        list->at[list->n++] = key;
+        list->at[list->n++] =
+            (name){.key = key,
+                   .size = st.st_size,
+                   .mtime_ms = (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000};
         key = NULL;
     }
     return 0;
 }
 
-static int list_below(const listing *l, const char *stem, int depth);
-
-static int list_one(const listing *l, const char *key, int depth)
+/* The folder's names, and nothing of it stays open: a deep tree takes no descriptor a level. */
+static int read_names(const listing *l, const char *stem, names *list)
 {
-    struct stat st;
-    size_t n = strlen(key);
-    if (n > 0 && key[n - 1] == '/') {
-        return depth >= STK_SHARE_KEY_MAX / 2 ? 0 : list_below(l, key, depth + 1);
+    const char *last;
+    STK_DIR_AUTO dir = {0};
+    STK_FD_AUTO at = stk_share_parent(l->share, stem, false, &last);
+    STK_FD_AUTO fd = at < 0 ? -1 : openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) { /* gone, or replaced by a link */
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0
+                                                                     : failed("list", stem, l->err);
     }
-    STK_TEXT_AUTO path = stk_file_join(l->share->folder, key);
-    if (path == NULL) {
-        return stk_share_no_memory(l->share, l->err);
-    }
-    if (strcmp(key, l->after) <= 0 || !begins(key, l->prefix) || stat(path, &st) < 0 ||
-        !S_ISREG(st.st_mode)) {
-        return 0; /* or just removed */
-    }
-    return l->each(l->arg, key, st.st_size,
-                   (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000);
+    int rc = stk_dir_read_fd(fd, *stem != '\0' ? stem : l->share->folder, &dir, l->err);
+    return rc < 0 ? rc : add_names(l, &dir, stem, list);
 }
 
 /* `stem` is "" or ends in '/'. */
 static int list_below(const listing *l, const char *stem, int depth)
 {
     __attribute__((cleanup(names_done))) names list = {0};
-    STK_TEXT_AUTO path = stk_file_join(l->share->folder, stem);
-    if (path == NULL) {
-        return stk_share_no_memory(l->share, l->err);
-    }
-    STK_DIR_AUTO dir = {0};
-    int rc = stk_dir_read_if(path, &dir, l->err);
-    rc = rc < 0 ? rc : add_names(l, &dir, stem, &list);
-    stk_dir_done(&dir); /* or a deep tree takes a descriptor a level */
+    int rc = read_names(l, stem, &list);
     if (list.n > 1) {
-        qsort(list.at, list.n, sizeof *list.at, by_text);
+        qsort(list.at, list.n, sizeof *list.at, by_key);
     }
     for (size_t i = 0; rc == 0 && i < list.n; i++) {
-        rc = list_one(l, list.at[i], depth);
+        const name *one = &list.at[i];
+        if (one->key[strlen(one->key) - 1] != '/') {
+            rc = l->each(l->arg, one->key, one->size, one->mtime_ms);
+        } else if (depth < STK_SHARE_KEY_MAX / 2) {
+            rc = list_below(l, one->key, depth + 1);
+        }
     }
     return rc;
 }

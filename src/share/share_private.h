@@ -2,6 +2,8 @@
 #ifndef STK_SHARE_PRIVATE_H
 #define STK_SHARE_PRIVATE_H
 
+#include <sys/stat.h>
+
 #include "base/digest.h"
 #include "share/share.h"
 
@@ -46,8 +48,13 @@ struct stk_share {
 };
 
 int stk_share_open_folder(const char *path, stk_share *share, stk_err *err);
-/* STK_E_STORE: a link on the way to this key leads out of the folder. */
-int stk_share_check_inside(const stk_share *share, const char *key, stk_err *err);
+/* The open folder (O_PATH) that a key of a shared folder lies in, and the key's last part. `make`:
+ * with those that are missing. -1 with errno: ELOOP where a link is on the way. */
+int stk_share_parent(const stk_share *share, const char *key, bool make, const char **ret_last);
+/* The file itself, as it was opened; -1 with errno: ENOENT where it is no file, ELOOP as above. */
+int stk_share_open_object(const stk_share *share, const char *key, struct stat *ret_st);
+/* STK_E_STORE, for that. */
+int stk_share_behind_link(const stk_share *share, const char *key, stk_err *err);
 int stk_share_open_s3(const char *where, stk_share *share, stk_err *err); /* bucket/prefix */
 
 /* --- the list of a folder's files --- */

@@ -31,8 +31,8 @@ static inline int tear_down(void **state)
 
 static inline const char *in(const char *name)
 {
-    static char paths[4][256];
-    static int next;
+    static _Thread_local char paths[4][256];
+    static _Thread_local int next;
     char *path = paths[next++ % 4];
     (void)snprintf(path, sizeof paths[0], "%s/%s", dir, name);
     return path;

@@ -1,5 +1,10 @@
 /* Lists of folders' files as anybody may have written them. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "share/share_testing.h"
+#include "sys/dir.h"
 
 /* Even where the digest fits, nothing is written outside. */
 static void test_no_way_out(void **state)
@@ -119,9 +124,59 @@ static void test_leftovers_are_summed(void **state)
     stk_share_close(s);
 }
 
+/* A neighbour turns a folder into a link to elsewhere and back all the time. */
+static _Atomic bool swaps;
+
+static void *swap(void *arg)
+{
+    (void)arg;
+    while (swaps) {
+        (void)renameat2(AT_FDCWD, in("shared/runs"), AT_FDCWD, in("shared/other"), RENAME_EXCHANGE);
+    }
+    return NULL;
+}
+
+static void test_what_is_looked_at_is_used(void **state)
+{
+    (void)state;
+    stk_err err = {0};
+    pthread_t thread;
+    uint32_t n_good = 0, n_refused = 0;
+    char key[64];
+    stk_share *s = open_share();
+    put(s, "runs/object", "good");
+    assert_int_equal(stk_file_mkdirs(in("outside/deep"), 0755, &err), 0);
+    assert_int_equal(stk_file_write(in("outside/object"), "secret", 6, 0644, &err), 0);
+    assert_int_equal(symlink(in("outside"), in("shared/other")), 0);
+    swaps = true;
+    assert_int_equal(pthread_create(&thread, NULL, swap, NULL), 0);
+    for (uint32_t i = 0; i < 1000000 && (n_good < 500 || n_refused < 500); i++) {
+        STK_BUF_AUTO text = STK_BUF_INIT(100);
+        int rc = stk_share_get(s, "runs/object", &text, &err);
+        assert_true(rc == 0 || rc == STK_E_STORE || rc == STK_E_NOT_FOUND);
+        n_good += rc == 0;
+        n_refused += rc == STK_E_STORE;
+        assert_false(rc == 0 && strcmp(text.data, "good") != 0);
+        if (i % 8 == 0) {
+            (void)snprintf(key, sizeof key, "runs/new-%u/x", i % 64);
+            (void)stk_share_put(s, key, "x", 1, false, &err);
+            (void)stk_share_delete(s, "runs/object-that-is-not-there", &err);
+            (void)stk_share_delete_all(s, "runs/deep", &err);
+        }
+    }
+    swaps = false;
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_true(n_good >= 500 && n_refused >= 500);
+    STK_DIR_AUTO outside = {0};
+    assert_int_equal(stk_dir_read(in("outside"), &outside, &err), 0);
+    assert_int_equal(outside.n, 2); /* deep and object, nothing new, nothing gone */
+    stk_share_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {T(test_no_way_out), T(test_lists_that_lie),
-                                       T(test_leftovers_are_summed)};
+                                       T(test_leftovers_are_summed),
+                                       T(test_what_is_looked_at_is_used)};
     return cmocka_run_group_tests_name("share_tree", tests, NULL, NULL);
 }

@@ -330,13 +330,18 @@ static void remove_children(remover *r, int fd, int depth)
 
 int stk_file_remove_tree(const char *path, stk_err *err)
 {
-    if (unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR) {
+    return stk_file_remove_tree_at(AT_FDCWD, path, err);
+}
+
+int stk_file_remove_tree_at(int at, const char *path, stk_err *err)
+{
+    if (unlinkat(at, path, 0) == 0 || errno == ENOENT || errno == ENOTDIR) {
         return 0;
     }
     if (errno != EISDIR && errno != EPERM) {
         return stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s'", path);
     }
-    STK_FD_AUTO fd = open_folder(AT_FDCWD, path);
+    STK_FD_AUTO fd = open_folder(at, path);
     if (fd < 0) {
         return errno == ENOENT ? 0 : stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s'", path);
     }
@@ -347,7 +352,7 @@ int stk_file_remove_tree(const char *path, stk_err *err)
         if (r.sys != 0) {
             return stk_err_sys(err, STK_E_SYS, r.sys, "can't remove '%s' in '%s'", r.where, path);
         }
-        if (rmdir(path) == 0 || errno == ENOENT) {
+        if (unlinkat(at, path, AT_REMOVEDIR) == 0 || errno == ENOENT) {
             return 0;
         }
         /* Not empty: folders were moved up here during the pass, or somebody still writes. */
