@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -80,17 +81,25 @@ def test_a_python_step_says_where_each_rank_is(tmp_path: Path) -> None:
 
 
 # Spins in C without the GIL, as NCCL does. The ranks are forks of who imported this.
+# Rank 1 of a pair stands in one collective until the other one comes, after twice the watchdog's time.
 SPIN = """
-import hashlib, os, time
+import hashlib, os, threading, time
+HANG_S = 2
 def rank(): return int(os.environ["RANK"])
+def crunch(n=10000): hashlib.pbkdf2_hmac("sha256", b"a", b"b", n)
 def all_reduce(n=10**9): hashlib.pbkdf2_hmac("sha256", b"a", b"b", n)
-def crunch(n): hashlib.pbkdf2_hmac("sha256", b"a", b"b", n)
-def met(n): all_reduce(n); open("met", "w").close()
-def until_met(what, n):
-    while not os.path.exists("met"): what(n)
-def until(s, what, n):
+def barrier(fd): os.read(fd, 1)
+def until(what, s=2 * HANG_S):
     end = time.monotonic() + s
-    while time.monotonic() < end: what(n)
+    while time.monotonic() < end: what()
+def spin():
+    while True: crunch()
+def met():
+    threading.Thread(target=spin, daemon=True).start()
+    barrier(os.open("met", os.O_RDWR))
+def come(what, s=2 * HANG_S):
+    until(what, s)
+    with open("met", "wb", buffering=0) as pipe: pipe.write(b"!")
 """
 
 
@@ -102,6 +111,7 @@ def python_step(
     for name, value in env.items():
         cli.env[name] = value
     cli.write("work.py", SPIN + code)
+    os.mkfifo(tmp_path / "met")
     step: dict[str, Any] = {"python": "work:fn", "gang": {"ranks": ranks, "hang": hang}, "grace": 1}
     step["resources"] = {"gpu_count": gpus}
     done = cli.run({"a": step}, "--python", PYTHON, timeout=120)
@@ -130,7 +140,8 @@ def test_ranks_that_spin_in_a_collective_hang(tmp_path: Path) -> None:
     step, folder = python_step(tmp_path, code, "1s", ranks=3)
     error = step["error"]
     assert error["class"] == "hang"
-    assert "; rank 0 (work.py:13 in fn) is not in the collective" in error["cause"]
+    line = SPIN.count("\n") + 2
+    assert f"; rank 0 (work.py:{line} in fn) is not in the collective" in error["cause"]
     assert error["traceback"].startswith("rank 0 in no collective:")
     assert "\nranks 1, 2 in all_reduce:\n" in error["traceback"]
     members = json.loads((folder / "gang.json").read_text())["attempts"][0]["members"]
@@ -141,9 +152,9 @@ def test_ranks_that_spin_in_a_collective_hang(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "until(4, crunch, 400000)",
-        "until(4, all_reduce, 300000)",
-        "met(10**7) if rank() else until_met(crunch, 200000)",
+        "until(crunch)",
+        "until(lambda: all_reduce(10000))",
+        "met() if rank() else come(crunch)",
     ],
     ids=["other work", "one collective after another", "who is waited for works"],
 )
@@ -154,14 +165,15 @@ def test_work_is_no_hang(tmp_path: Path, code: str) -> None:
 
 def test_a_device_that_spins_is_no_progress(tmp_path: Path) -> None:
     """Each rank has a device; only that of a rank that doesn't wait counts."""
-    for busy, status in ((0, "failed"), (90, "succeeded")):
+    for busy, status, seconds in ((0, "failed", 300), (90, "succeeded", 4)):
         folder = tmp_path / str(busy)
         folder.mkdir()
         devices = folder / "devices.json"
         spins = {"uuid": "GPU-b", "vendor": "nvidia", "busy_percent": 100}
         other = {"uuid": "GPU-a", "vendor": "nvidia", "busy_percent": busy}
         devices.write_text(json.dumps([other, spins]))
-        code = "def fn():\n    met(10**7) if rank() else until_met(time.sleep, 0.1)\n"
+        come = f"come(lambda: time.sleep(0.1), {seconds})"
+        code = f"def fn():\n    met() if rank() else {come}\n"
         step, _ = python_step(folder, code, "2s", gpus=2, STOKER_ACCEL=f"fake:{devices}")
         assert step["status"] == status, step.get("error")
 
@@ -183,7 +195,8 @@ def test_flight_recorder_names_the_collective(tmp_path: Path) -> None:
     code = FLIGHT.format(then="load() if rank() == 1 else dist.all_reduce(x)")
     step, folder = python_step(tmp_path, code, "3s", ranks=3)
     error = step["error"]
-    assert "; rank 1 (work.py:15 in load) is not in the collective" in error["cause"]
+    line = (SPIN + code).split("\n").index("def load():") + 2
+    assert f"; rank 1 (work.py:{line} in load) is not in the collective" in error["cause"]
     assert (
         "gloo:all_reduce of 4 Float, number 4 of its group, and it has issued 3" in error["cause"]
     )
