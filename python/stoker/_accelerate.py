@@ -16,6 +16,7 @@ import sys
 from types import SimpleNamespace
 
 from ._errors import NotYetError, SettingsError, did_you_mean, lenient, say, warn
+from ._gang import NOTES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ _NOT_HERE = {
 }
 _OF_CONFIG_FILES = {"use_cpu": "cpu"}  # what an option is called in accelerate's config files
 _OF_GPUS = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm", "use_parallelism_config")
+_SHARDING = {  # what ranks on CPUs have none of → as a config file's distributed_type says it
+    "use_fsdp": "FSDP",
+    "use_deepspeed": "DEEPSPEED",
+    "use_megatron_lm": "MEGATRON_LM",
+}
+_EXCLUDE_CPU = (*_SHARDING, "multi_gpu")
 _PLACE = ("MASTER_ADDR", "MASTER_PORT")  # the launcher's to say
 
 
@@ -86,6 +93,14 @@ def checked(where: str, options: Mapping[str, Any]) -> Dict[str, Any]:
         if not lenient():
             raise SettingsError(f"{where}: {trouble}")
         warn(f"{where}: {trouble}{' It' if trouble.endswith('?') else '; it'} is ignored")
+    both = [name for name in _EXCLUDE_CPU if kept.get(name)] if kept.get("cpu") else []
+    if both:
+        trouble = f"options 'cpu' and '{both[0]}' exclude each other, as accelerate launch says"
+        if not lenient():
+            raise SettingsError(f"{where}: {trouble}; leave one of them out")
+        warn(f"{where}: {trouble}; '{both[0]}' is ignored")
+        for name in both:
+            del kept[name]
     return kept
 
 
@@ -141,6 +156,7 @@ def environment(
     given = checked("run_with_accelerate", options)
     on_cpu = devices == 0
     if on_cpu:
+        _tell_of_sharding(given)
         _fit_to_cpu(given)
     elif ranks * nodes < 2:
         given.pop("multi_gpu", None)  # accelerate refuses it for one process
@@ -177,8 +193,31 @@ def _fit_to_cpu(given: Dict[str, Any]) -> None:
         given["mixed_precision"] = _full_precision(given["mixed_precision"])
 
 
+def _tell_of_sharding(given: Mapping[str, Any]) -> None:
+    """Accelerate has none on CPUs (its state is MULTI_CPU, its model DistributedDataParallel): that is said."""
+    asked = next((name for name in _SHARDING if given.get(name)), None)
+    if asked is None and given.get("config_file") is not None:
+        from accelerate.commands.config import load_config_from_file
+
+        kind = getattr(load_config_from_file(given["config_file"]), "distributed_type", "")
+        kind = str(getattr(kind, "value", kind))
+        asked = f"distributed_type {kind} of the config file" if kind in _SHARDING.values() else None
+    if asked is not None:
+        _note(
+            f"run_with_accelerate: {asked} needs devices, and this step has none: its ranks are plain data "
+            "parallel (DDP), each with the whole model"
+        )
+
+
+def _note(text: str) -> None:
+    """In the step's log, and a warning of the run: rank 0 hands it on."""
+    say(text)
+    before = os.environ.get(NOTES)
+    os.environ[NOTES] = text if before is None else f"{before}\n{text}"
+
+
 def _full_precision(asked: str) -> str:
-    say(
+    _note(
         f"run_with_accelerate: {asked} needs a device, and this step has none: it runs in full precision"
     )
     return "no"

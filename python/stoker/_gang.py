@@ -13,6 +13,8 @@ import json
 import os
 import sys
 
+from . import _line
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from ._entry import Entry
 
 _MARK = "STOKER_RANK_DIR"  # <attempt directory>/rank-K, set by the launcher
-_POLL_S = 0.02
+NOTES = "STOKER_GANG_NOTES"  # lines that rank 0 hands on as warnings of the run
 _MAX_RANKS, _MAX_RESTARTS = 1024, 1000  # the engine's limits
 _GPU_WAYS = ("multi_gpu", "use_deepspeed", "use_fsdp", "use_megatron_lm")
 _TORCHRUN = (
@@ -428,7 +430,8 @@ class Rank:
         self.directory = os.path.dirname(own)
         self.restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
         self.local = int(os.environ.get("LOCAL_RANK") or 0)
-        self.local_world = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
+        self.line = _line.Line(self.local)
+        self.notes = os.environ.pop(NOTES, "").splitlines()
 
     def begin(self, task: Mapping[str, Any]) -> None:
         """Before user code: forget an earlier round, answer SIGUSR1 with the stack, tell the watchdog."""
@@ -450,7 +453,6 @@ class Rank:
             from . import _fitness
 
             _fitness.ThreadedLibraries().set_threads(int(threads))
-        self._hold_alive()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         stack = os.open(f"{self.own}/stack.txt", flags, 0o644)
         faulthandler.register(signal.SIGUSR1, file=stack, all_threads=True)
@@ -471,63 +473,30 @@ class Rank:
         if self.number == 0:
             write(self.directory, "result.json", result)
             if "error" not in result:
-                self.outlive_other_ranks()
+                # It has PyTorch's store in its process, without which the others can't go on: it ends last.
+                # (torchrun's own agent has it, so scripts count on that.)
+                self.line.come(_line.ALONE)
+                self.line.over(_line.ALONE)
 
-    def _hold_alive(self) -> None:
-        """A lock that lasts as long as this process, however it ends, and isn't its children's."""
-        import fcntl
+    def meet(self) -> None:
+        """Wait until the scripts of all ranks have ended."""
+        self.line.come(_line.SCRIPT)
+        self.line.barrier(_line.SCRIPT)
 
-        if self.number == 0:
-            return
-        made = f"{self.own}/.{self._alive}"
-        fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)  # never closed
-        try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return  # a file system without locks: nobody waits for this rank
-        os.rename(made, f"{self.own}/{self._alive}")
+    def leave(self, collects: bool = False) -> None:
+        """The function has returned: wait for all ranks' where others may still need this one, or it needs theirs.
 
-    def outlive_other_ranks(self) -> None:
-        """Rank 0 has PyTorch's store in its process, without which the others can't go on: it ends last.
+        A rank whose process group is gone fails others that still connect to it. One that dies or hangs
+        ends all: the launcher sees to it.
 
-        (torchrun's own agent has it, so scripts count on that.) Waits until the ranks of this machine, and those of
-        other machines that share the attempt directory, have ended, or somebody tells this one to end.
+        Args:
+            collects: this rank needs what the others returned.
         """
-        import fcntl
-        import signal
-        import time
+        self.line.come(_line.RETURNED)
+        if (collects or _joined()) and not self.line.over(_line.RETURNED) and collects:
+            from ._preemption import stop
 
-        def told(number: int, frame: Any) -> NoReturn:
-            raise InterruptedError
-
-        here = self.local_world
-        try:
-            signal.signal(signal.SIGTERM, told)  # what it was to do is done
-            for k in range(1, self.world):
-                path = f"{self.directory}/rank-{k}/{self._alive}"
-                while k < here and not os.path.exists(path):
-                    time.sleep(_POLL_S)
-                try:
-                    with open(path, "rb") as stream:
-                        fcntl.lockf(stream, fcntl.LOCK_SH)
-                except InterruptedError:
-                    raise
-                except OSError:
-                    continue  # another machine's, of a folder of its own
-        except InterruptedError:
-            pass
-
-    def meet(self, where: str) -> None:
-        """Wait until all ranks of this machine have come here; one that dies before ends all."""
-        import time
-
-        first = self.number - self.local
-        name = f"{where}-{self.restart}"
-        with open(f"{self.own}/{name}", "w"):
-            pass
-        for k in range(first, first + self.local_world):
-            while not os.path.exists(f"{self.directory}/rank-{k}/{name}"):
-                time.sleep(_POLL_S)
+            stop()
 
     def share(
         self, entries: Mapping[str, Any], write: Callable[[str, str, Dict[str, Any]], None]
@@ -536,15 +505,8 @@ class Rank:
         write(self.own, self._shared, {"outputs": dict(entries)})
 
     def collect(self, k: int) -> Dict[str, Dict[str, Any]]:
-        """The outputs of rank K, as :func:`share` left them; waits for it.
-
-        A rank that dies before it leaves them ends this one too: the launcher sees to it.
-        """
-        import time
-
+        """The outputs of rank K, as :func:`share` left them before it came to its end."""
         path = f"{self.directory}/rank-{k}/{self._shared}"
-        while not os.path.exists(path):
-            time.sleep(_POLL_S)
         with open(path, encoding="utf-8") as stream:
             outputs: Dict[str, Dict[str, Any]] = json.load(stream)["outputs"]
         for entry in outputs.values():
@@ -553,12 +515,17 @@ class Rank:
         return outputs
 
     @property
-    def _alive(self) -> str:
-        return f"alive-{self.restart}"
-
-    @property
     def _shared(self) -> str:
         return f"returned-{self.restart}.json"
+
+
+def _joined() -> bool:
+    """Is this process in a process group of PyTorch's?"""
+    distributed: Any = sys.modules.get("torch.distributed")
+    try:
+        return distributed is not None and bool(distributed.is_initialized())
+    except Exception:  # it is built without, or is somebody's stand-in
+        return False
 
 
 def run_script(path: str, words: List[str]) -> None:

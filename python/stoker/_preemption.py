@@ -11,6 +11,8 @@ import signal
 import threading
 from contextlib import contextmanager
 
+from . import _line
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, List, Optional
@@ -39,6 +41,7 @@ class _State:
         self.pid = os.getpid()
         self.armed = False
         self.told = False
+        self.ended = False  # told to end, because of another rank
         self.answered = False
         self.polled = False
         self.over = False  # the step's function has ended: nothing is raised any more
@@ -73,13 +76,18 @@ def _on_signal(number: int, frame: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
         return
-    _state.told = True
+    if _line.ended_by_another():
+        _state.ended = True
+    else:
+        _state.told = True
     _answer(number, frame)
 
 
 def _answer(number: int = signal.SIGTERM, frame: Any = None) -> None:
     """Hooks, then the exception; later, where something is being saved."""
     state = _mine()
+    if state.ended and not state.busy:
+        _end(state, number, frame)
     if not state.told or state.answered or state.busy:
         return
     state.answered = True
@@ -88,6 +96,15 @@ def _answer(number: int = signal.SIGTERM, frame: Any = None) -> None:
         state.previous(number, frame)
     elif not state.over and (state.hooks or not state.polled):
         raise Preempted("the step was preempted (SIGTERM)")
+
+
+def _end(state: _State, number: int, frame: Any) -> None:
+    """As a process without a handler, or with another one, ends by the signal."""
+    if state.previous is not None:
+        state.previous(number, frame)
+        return
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def run_hooks(state: _State) -> None:
@@ -110,7 +127,7 @@ def deferred() -> Iterator[None]:
         state.busy -= 1
     if threading.current_thread() is threading.main_thread():
         _answer()
-    elif state.told and not state.answered and not state.busy:
+    elif (state.ended or (state.told and not state.answered)) and not state.busy:
         os.kill(state.pid, signal.SIGTERM)  # again, for the main thread
 
 

@@ -24,7 +24,7 @@ import struct
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from . import _fitness, _worker
+from . import _fitness, _line, _worker
 from ._entry import Entry
 
 _VERSION = 1
@@ -415,6 +415,8 @@ class _Server:
         os.close(self.null)
         os.close(self.wake_r)
         os.close(self.wake_w)
+        if _line.VARIABLE in (message.get("env") or ()):  # the launcher's numbers of them
+            os.environ[_line.VARIABLE] = ",".join(map(str, fds[2:]))
         if threads:
             _worker.set_thread_variables(threads, message.get("env") or {})
             if self.libraries is not None:

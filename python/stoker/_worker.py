@@ -176,6 +176,7 @@ class _Attempt:
         self.context = _context.enter(task, self.directory)
         if self.rank is not None:
             self.rank.begin(task)
+            self.warnings += [] if self.rank.number else self.rank.notes
 
     def resolve(self, entry: Optional[Entry]) -> None:
         """Find the step's code; modules that are imported from here on count as seen."""
@@ -205,6 +206,8 @@ class _Attempt:
         _frameworks.guard(self._devices(), self.task.get("uses"))
         if of_flow:
             self.entry.run(self)
+            if self.rank is not None:
+                self.rank.leave()
             self._store_profile()
             return
         arguments = self._load_inputs()
@@ -263,7 +266,7 @@ class _Attempt:
                 raise Stopped(
                     f"'{_short(options['entrypoint'])}' called sys.exit({exc.code!r})"
                 ).with_traceback(exc.__traceback__) from None
-        self.rank.meet("script")
+        self.rank.meet()
 
     def _call(self, arguments: Dict[str, Any]) -> Any:
         try:
@@ -298,11 +301,15 @@ class _Attempt:
         assert self.rank is not None
         all_ranks = self.entry.launch is not None and self.entry.launch.all_ranks
         if self.rank.number and not all_ranks:
+            self.rank.leave()
             return
         values = dict(zip(names, self._split(value, names)))
         if self.rank.number:
             self.rank.share({k: self._store(k, one) for k, one in values.items()}, _write_result)
-        elif all_ranks:
+        self.rank.leave(collects=all_ranks and not self.rank.number)
+        if self.rank.number:
+            return
+        if all_ranks:
             self._store_outputs(_gang.gathered(self.rank, values, _materialize.load))
         else:
             self._store_outputs(values)
@@ -407,6 +414,8 @@ class _Attempt:
             if told and error["class"] != "preempted":
                 error["message"] = f"preempted, and then: {error['type']}: {error['message']}"
                 error["class"] = "preempted"
+            if self.rank is not None and error["class"] != "preempted":
+                self.rank.line.fall()
         except Exception as second:  # an exception whose own __str__ raises
             error = {"class": "exception", "type": type(exc).__name__, "message": repr(second)}
         told_of = error.get("traceback") or error["message"]

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,11 +64,18 @@ void stk_launch_say(stk_gang *g, const char *fmt, ...)
     stk_launch_view_line(g, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
 }
 
+/* It has ended by itself, and we haven't looked yet. */
+static bool is_dead(const launch_rank *r)
+{
+    struct pollfd p = {.fd = r->pidfd, .events = POLLIN};
+    return r->pidfd >= 0 && poll(&p, 1, 0) == 1;
+}
+
 void stk_launch_signal(stk_gang *g, int number)
 {
     for (uint32_t i = 0; i < g->n; i++) {
         launch_rank *r = &g->ranks[i];
-        if (r->state != RANK_RUNNING) {
+        if (r->state != RANK_RUNNING || is_dead(r)) {
             continue; /* one that is starting is ended as soon as it runs */
         }
         r->was_ended = true;
@@ -80,10 +88,39 @@ void stk_launch_signal(stk_gang *g, int number)
 
 /* --- what happens --- */
 
+/* The first rank to end has saved and wants to be run again by who preempted it: the engine, a
+ * batch system, not us at the same place. */
+static bool is_preempted(const stk_gang *g)
+{
+    int status = g->first < 0 ? -1 : g->ranks[g->first].status;
+    return g->ending == END_FAILED && status >= 0 && WIFEXITED(status) &&
+           WEXITSTATUS(status) == LAUNCH_AGAIN;
+}
+
+bool stk_launch_has_result(const stk_gang *g, uint32_t rank)
+{
+    char path[PATH_MAX];
+    if (!g->config->is_python || g->config->dir == NULL) {
+        return true;
+    }
+    (void)snprintf(path, sizeof path, "%s/rank-%u/result.json", g->config->dir,
+                   stk_launch_number(g, rank));
+    return access(path, F_OK) == 0;
+}
+
 void stk_launch_end_all(stk_gang *g, end_cause cause, int number)
 {
     g->ending = cause;
     g->n_others = g->n_live;
+    for (uint32_t i = 0; i < g->n; i++) { /* at once, not because of the first */
+        launch_rank *r = &g->ranks[i];
+        r->failed = r->failed || r->fell > 0;
+        g->n_others -= r->state == RANK_RUNNING && (r->fell > 0 || is_dead(r)) ? 1 : 0;
+    }
+    g->preempted = g->preempted || cause == END_SIGNAL || is_preempted(g);
+    if (!g->preempted) {
+        stk_launch_line_tell_why(g);
+    }
     int64_t grace = g->config->grace_ms;
     if (cause == END_SIGNAL && g->config->notice_ms > grace) {
         grace = g->config->notice_ms;
@@ -107,14 +144,17 @@ void stk_launch_ended(stk_gang *g, uint32_t rank, int status)
 {
     launch_rank *r = &g->ranks[rank];
     note_death(g, r);
+    stk_launch_line_read(g); /* what it, or another one, said before */
     r->state = RANK_ENDED;
     r->status = status;
     r->end_ms = stk_clock_wall_ms(&stk_clock_real);
     g->n_live--;
-    if (r->status != 0 && !r->was_ended) {
+    stk_launch_line_ended(g);
+    if (!r->was_ended && (r->status != 0 || !stk_launch_has_result(g, rank))) {
         r->failed = true;
         if (g->ending == END_NOT) {
-            g->first = (int32_t)rank;
+            int32_t first = stk_launch_line_first(g);
+            g->first = first < 0 ? (int32_t)rank : first;
             g->noticed_us = r->died_us < 0 ? -1 : stk_launch_now_us() - r->died_us;
             stk_launch_end_all(g, END_FAILED, SIGTERM);
         }
@@ -203,6 +243,9 @@ static void on_event(stk_gang *g, const struct epoll_event *e)
         break;
     case LAUNCH_EV_SERVER:
         stk_launch_server_read(g);
+        break;
+    case LAUNCH_EV_LINE:
+        stk_launch_line_read(g);
         break;
     case LAUNCH_EV_LISTEN:
     case LAUNCH_EV_PEER:
@@ -353,6 +396,7 @@ static void reset_ranks(stk_gang *g)
         r->start_ms = r->end_ms = r->died_us = -1;
         r->pid = 0;
         r->born_us = 0;
+        r->fell = r->came = 0;
         r->slot = UINT32_MAX;
         r->by_server = false;
         r->why[0] = '\0';
@@ -372,6 +416,9 @@ static void forget_results(stk_gang *g)
                        stk_launch_number(g, i));
         (void)unlink(path);
         stk_launch_pulse_forget(g, i);
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        stk_launch_line_forget_why(g, i);
     }
 }
 
@@ -396,6 +443,7 @@ static int run_attempt(stk_gang *g, stk_err *err)
     g->ending = END_NOT;
     g->first = -1;
     g->n_others = 0;
+    g->preempted = false;
     g->noticed_us = g->silent_us = -1;
     g->awake_us = stk_launch_now_us();
     g->kill_ms = -1;
@@ -404,8 +452,11 @@ static int run_attempt(stk_gang *g, stk_err *err)
     g->n_before = 0;
     g->hang.due_ms = INT64_MAX;
     reset_ranks(g);
-    int rc = g->nodes != NULL ? stk_launch_nodes_meet(g, err)
+    int rc = stk_launch_line_open(g, err);
+    if (rc == 0) {
+        rc = g->nodes != NULL ? stk_launch_nodes_meet(g, err)
                               : stk_launch_port(g->config->port, &g->port, err);
+    }
     forget_results(g);
     if (rc == 0 && g->ending == END_NOT) {
         rc = stk_launch_start(g, err);
@@ -423,6 +474,7 @@ static int run_attempt(stk_gang *g, stk_err *err)
     stk_launch_unwatch(g, g->batch.from);
     stk_file_close(&g->batch.from);
     stk_launch_port_close(&g->port);
+    stk_launch_line_close(g);
     if (g->nodes != NULL && rc == 0) {
         stk_launch_nodes_finish(g, err);
     }
@@ -445,15 +497,6 @@ static uint32_t ranks_again(const stk_gang *g)
     return left < min ? min : left;
 }
 
-/* The first rank to end has saved and wants to be run again by who preempted it: the engine, a
- * batch system, not us at the same place. */
-static bool is_preempted(const stk_gang *g)
-{
-    int status = g->first < 0 ? -1 : g->ranks[g->first].status;
-    return g->ending == END_FAILED && status >= 0 && WIFEXITED(status) &&
-           WEXITSTATUS(status) == LAUNCH_AGAIN;
-}
-
 static bool try_again(stk_gang *g)
 {
     if (g->nodes != NULL && g->config->node > 0) { /* the leader decides */
@@ -463,7 +506,7 @@ static bool try_again(stk_gang *g)
         g->restart++;
         return stk_launch_nodes_verdict(g);
     }
-    bool failed = (g->ending == END_FAILED && !is_preempted(g)) || g->ending == END_HANG;
+    bool failed = (g->ending == END_FAILED && !g->preempted) || g->ending == END_HANG;
     if (!failed || g->number != 0 || g->restart >= g->config->max_restarts) {
         return false;
     }
@@ -490,7 +533,7 @@ static void find_inherited(stk_gang *g)
         int fd = atoi(dir.items[i].name);
         int flags = fd > 2 && fd != dir.fd ? fcntl(fd, F_GETFD) : FD_CLOEXEC;
         if (flags >= 0 && (flags & FD_CLOEXEC) == 0 && fd != g->config->server_fd &&
-            g->n_inherited < sizeof g->inherited / sizeof *g->inherited) {
+            g->n_inherited < LAUNCH_INHERITED) {
             g->inherited[g->n_inherited++] = fd;
         }
     }
@@ -590,7 +633,7 @@ static void say_end(const stk_gang *g, stk_launch_end *end)
         end->exit_status = 1;
     } else if (status >= 0 && WIFEXITED(status)) {
         end->failure = STK_FAIL_EXIT;
-        end->exit_status = WEXITSTATUS(status);
+        end->exit_status = status == 0 ? 1 : WEXITSTATUS(status);
     } else if (status >= 0) {
         end->failure = STK_FAIL_SIGNAL;
         end->exit_status = 128 + WTERMSIG(status);
@@ -631,6 +674,7 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
                   .port = {.fd = -1, .claim = -1},
                   .wire = {.fd = -1},
                   .batch = {.from = -1, .to = -1},
+                  .line = LAUNCH_LINE_NONE,
                   .first = -1,
                   .start_ms = stk_clock_wall_ms(&stk_clock_real)};
     sigset_t before;

@@ -16,6 +16,7 @@
 static const char *const cleared[] = {"TORCHELASTIC_USE_AGENT_STORE",
                                       "TORCHELASTIC_ERROR_FILE",
                                       "STOKER_RANK_DIR",
+                                      "STOKER_RANK_LINE",
                                       "STOKER_GANG_NODE",
                                       "STOKER_GANG_RDZV",
                                       "STOKER_GANG_JOIN",
@@ -113,6 +114,11 @@ static void put_fixed(stk_gang *g, launch_env *e)
     if (g->nodes != NULL && g->nodes->interface[0] != '\0' &&
         getenv("GLOO_SOCKET_IFNAME") == NULL) {
         put(g, e, "GLOO_SOCKET_IFNAME", g->nodes->interface);
+    }
+    if (g->line.from >= 0) {
+        e->ours[e->n_ours++] =
+            stk_arena_printf(g->arena, "STOKER_RANK_LINE=%d,%d,%d,%d", g->line.fds[0],
+                             g->line.fds[1], g->line.fds[2], g->line.fds[3]);
     }
     put_threads(g, e);
     const char *masks[8][2];

@@ -84,6 +84,7 @@ void stk_launch_nodes_tell(stk_gang *g)
                      g->first < 0 ? -1 : (int64_t)stk_launch_number(g, (uint32_t)g->first));
     stk_json_put_int(&m, "node", here ? s->me : s->first_node);
     stk_json_put_text(&m, "text", g->text);
+    stk_json_put_bool(&m, "preempted", g->preempted);
     stk_launch_talk_all(g, &m);
 }
 
@@ -110,6 +111,8 @@ static void on_end(stk_gang *g, uint32_t i, const stk_json *m)
         return; /* who was first is known */
     }
     s->heard = true;
+    const stk_json *preempted = stk_json_get(m, "preempted");
+    g->preempted = preempted != NULL && preempted->kind == STK_JSON_BOOL && preempted->truth;
     (void)snprintf(g->text, sizeof g->text, "%s", stk_launch_talk_text(m, "text"));
     if (cause == END_SIGNAL) {
         g->number = (int)number;
@@ -325,6 +328,8 @@ static void from_node(stk_gang *g, uint32_t i, const stk_json *m)
         on_done(g, i, m);
     } else if (strcmp(op, "still") == 0) {
         p->still_ms = stk_launch_talk_int(m, "ms", 0);
+    } else if (strcmp(op, "came") == 0) {
+        stk_launch_line_node(g, i, m);
     }
 }
 
@@ -380,6 +385,8 @@ static void from_leader(stk_gang *g, uint32_t i, const stk_json *m)
         on_world(g, m);
     } else if (strcmp(op, "go") == 0) {
         s->go = true;
+    } else if (strcmp(op, "open") == 0) {
+        stk_launch_line_node(g, i, m);
     } else if (strcmp(op, "again") == 0) {
         s->again = true;
     } else if (strcmp(op, "end") == 0) {
@@ -554,6 +561,7 @@ static void on_done(stk_gang *g, uint32_t i, const stk_json *m)
         r->n_tail = strlen(r->tail);
         keep_account(g, rank, stk_launch_talk_text(m, "account"));
     }
+    stk_launch_line_ended(g);
 }
 
 static int32_t silent_node(const stk_gang *g)

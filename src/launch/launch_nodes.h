@@ -25,6 +25,7 @@ typedef struct launch_peer {
     bool asked;    /* epoll is to tell when it goes on */
     int32_t node;  /* -1: hasn't said */
     bool ready, probed, done, clean;
+    uint32_t came; /* to which gates all of its ranks have come, a bit each */
     uint32_t ranks, others;
     int64_t still_ms;  /* for so long nothing has moved there */
     char trouble[160]; /* "connection refused": it can't reach rank 0's port */

@@ -9,6 +9,7 @@
  *   launch_talk.c    … what they say to each other
  *   launch_net.c     … their connections
  *   launch_start.c   ranks by exec
+ *   launch_line.c    how far each Python rank has come, gates where they wait for each other
  *   launch_server.c  ranks by a fork server
  *   launch_view.c    pipes → logs and the merged view
  *   launch_hang.c    the watchdog
@@ -25,12 +26,14 @@
 #include <sys/types.h>
 
 #include "base/arena.h"
+#include "base/json.h"
 #include "launch/launch.h"
 #include "runner/runner_mask.h"
 #include "sys/forkserver.h"
 #include "sys/guard.h"
 #include "sys/spawn.h"
 
+enum { LAUNCH_INHERITED = 256 };
 enum { LAUNCH_TAIL = 16 << 10, LAUNCH_LINE = 64 << 10, LAUNCH_PENDING = 256 << 10 };
 
 /* What epoll's data says: kind in the upper half, index in the lower. */
@@ -41,6 +44,7 @@ typedef enum {
     LAUNCH_EV_READ,
     LAUNCH_EV_WRITE,
     LAUNCH_EV_SERVER,
+    LAUNCH_EV_LINE,
     LAUNCH_EV_LISTEN, /* a node comes */
     LAUNCH_EV_PEER,   /* a node, or the leader, says something */
     LAUNCH_EV_HOST,   /* what the leader started for a node is over */
@@ -85,6 +89,8 @@ typedef struct launch_rank {
     bool by_server;           /* a fork server reaps it */
     bool was_ended;           /* by us, because of another rank or a signal */
     bool failed;              /* by itself */
+    uint32_t fell;            /* it said that its function failed, as the n-th from 1; 0: no */
+    uint32_t came;            /* to which gates, a bit each */
     int64_t start_ms, end_ms; /* wall clock */
     int64_t born_us;          /* mono: not before; 0 unknown */
     int64_t died_us;          /* mono: not before; -1 unknown */
@@ -110,6 +116,21 @@ typedef struct launch_port {
     int32_t number;
 } launch_port;
 
+/* Gates of a Python step's ranks (python/stoker/_line.py): all ranks' scripts have ended; all ranks'
+ * functions have returned; all ranks but 0 have ended. LINE_FAILED is what a rank says in place of
+ * coming. */
+enum { LINE_SCRIPT, LINE_RETURNED, LINE_ALONE, LINE_GATES, LINE_FAILED = 255 };
+enum { LINE_FDS = 1 + LINE_GATES };
+
+typedef struct launch_line {
+    int from;          /* what ranks say; -1: there is no line */
+    int fds[LINE_FDS]; /* the ranks': where they say it, then the gates */
+    uint32_t open;     /* which gates are, a bit each */
+    uint32_t n_fell;
+} launch_line;
+
+#define LAUNCH_LINE_NONE ((launch_line){.from = -1, .fds = {-1, -1, -1, -1}})
+
 typedef struct launch_hang {
     int64_t due_ms, looked_ms, still_ms;
     int64_t cpu_us[STK_LAUNCH_MAX_RANKS], io_bytes[STK_LAUNCH_MAX_RANKS];
@@ -123,8 +144,9 @@ typedef struct stk_gang {
     stk_arena *arena;
     stk_guard *guard;
     int epoll, signals;
-    int inherited[256]; /* descriptors that we were handed, and hand on: leases, an attempt's lock
-                         */
+    /* Descriptors that we were handed, and hand on (leases, an attempt's lock); behind them the
+     * line's. */
+    int inherited[LAUNCH_INHERITED + LINE_FDS];
     uint32_t n_inherited;
     struct rlimit n_files;    /* as we were started with, and so the ranks */
     uint32_t n;               /* ranks of this attempt, on this node */
@@ -137,6 +159,7 @@ typedef struct stk_gang {
     end_cause ending;
     int number;         /* the signal that ends it */
     bool hurry;         /* it came twice */
+    bool preempted;     /* it ends because it was told to, not because of a rank */
     int32_t first;      /* place of the rank that failed first; config->ranks: elsewhere; -1 */
     uint32_t n_others;  /* ranks that were alive then */
     int64_t noticed_us; /* after what ended it had happened it was noticed, at most; -1 unknown */
@@ -151,6 +174,7 @@ typedef struct stk_gang {
     bool unfit;         /* it can't fork */
     stk_spawn_batch batch; /* ranks that have yet to become their program; -1: none */
     launch_env env;        /* of this attempt */
+    launch_line line;
     cpu_set_t *cpus;       /* of each rank, or NULL */
     uint32_t devices[STK_LAUNCH_MAX_DEVICES]; /* those of config->seen that are used */
     uint32_t n_devices;
@@ -172,6 +196,8 @@ int stk_launch_turn(stk_gang *g, int64_t until_ms, stk_err *err);
 void stk_launch_end_all(stk_gang *g, end_cause cause, int number);
 /* To every rank that lives: its process group, a stopped one too. */
 void stk_launch_signal(stk_gang *g, int number);
+/* Has the rank said how its function ended? Others than a Python step's needn't. */
+bool stk_launch_has_result(const stk_gang *g, uint32_t rank);
 /* A rank is over; `status` as of wait(2), -1 unknown. */
 void stk_launch_ended(stk_gang *g, uint32_t rank, int status);
 void stk_launch_say(stk_gang *g, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -249,6 +275,22 @@ int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err);
 /* A rank runs: `pidfd` is ours now. */
 int stk_launch_started(stk_gang *g, uint32_t rank, pid_t pid, int pidfd, stk_err *err);
 
+/* --- launch_line.c --- */
+
+/* Of this attempt; none of ranks that aren't a Python step's. */
+int stk_launch_line_open(stk_gang *g, stk_err *err);
+void stk_launch_line_close(stk_gang *g);
+void stk_launch_line_read(stk_gang *g);
+/* A rank or a node has ended: may rank 0 leave? */
+void stk_launch_line_ended(stk_gang *g);
+/* A node says that its ranks have come to a gate, or the leader that all have. */
+void stk_launch_line_node(stk_gang *g, uint32_t i_peer, const stk_json *m);
+/* Who said first that its function failed; -1: nobody. */
+int32_t stk_launch_line_first(const stk_gang *g);
+/* Before they are ended because of another rank: `rank-K/ended` says that it is no preemption. */
+void stk_launch_line_tell_why(stk_gang *g);
+void stk_launch_line_forget_why(stk_gang *g, uint32_t rank);
+
 /* --- launch_server.c --- */
 
 int stk_launch_server_open(stk_gang *g, stk_err *err);
@@ -295,6 +337,8 @@ void stk_launch_pulse_ask(stk_gang *g);
 /* The rank that keeps the others waiting, by their counts; `why` goes after its name. -1: nobody.
  */
 int32_t stk_launch_pulse_missing(stk_gang *g, char *why, size_t size);
+/* "ranks 0, 2-5" */
+void stk_launch_add_ranks(const stk_gang *g, const bool *in, stk_buf *out);
 /* Where all stand: their Python stacks, alike ones once. */
 void stk_launch_stacks(const stk_gang *g, stk_buf *out);
 

@@ -244,8 +244,7 @@ int32_t stk_launch_pulse_missing(stk_gang *g, char *why, size_t size)
 
 /* --- all of them, for who reads it --- */
 
-/* "ranks 0, 2-5" */
-static void add_ranks(const stk_gang *g, const bool *in, stk_buf *out)
+void stk_launch_add_ranks(const stk_gang *g, const bool *in, stk_buf *out)
 {
     uint32_t n = g->n;
     uint32_t before = stk_launch_number(g, 0);
@@ -318,7 +317,7 @@ void stk_launch_stacks(const stk_gang *g, stk_buf *out)
             told[k] = told[k] || in[k];
         }
         stk_buf_text(out, out->len > 0 ? "\n" : "");
-        add_ranks(g, in, out);
+        stk_launch_add_ranks(g, in, out);
         if (r->pulse.waits && r->pulse.op[0] != '\0') {
             stk_buf_printf(out, " in %s", r->pulse.op);
         } else if (r->pulse.known) {

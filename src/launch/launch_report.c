@@ -12,6 +12,7 @@
 #include "sys/clock.h"
 #include "sys/file.h"
 
+enum { WAYS = 4 /* to fail, that a sentence names */ };
 enum { LAST_LINES = 10, WORDS = 240, SHOWN_BYTES = 64 << 10 };
 
 /* --- what a program said last --- */
@@ -87,7 +88,9 @@ static void status_words(const launch_rank *r, char *buf, size_t size)
         (void)snprintf(buf, size, "killed by signal %d (%s)", WTERMSIG(status),
                        stk_runner_signal_name(WTERMSIG(status)));
     } else {
-        (void)snprintf(buf, size, "exit status %d", WEXITSTATUS(status));
+        (void)snprintf(buf, size, "exit status %d%s", WEXITSTATUS(status),
+                       status == 0 && r->failed ? " before its function had returned (os._exit?)"
+                                                : "");
     }
 }
 
@@ -146,6 +149,123 @@ static bool lost_rank_zero(const stk_gang *g, const launch_rank *r)
     return found;
 }
 
+/* The `error` of a Python step's rank, of its own result; NULL: it left none. */
+static const stk_json *error_of(const stk_gang *g, uint32_t rank, stk_arena *arena, stk_json *ret)
+{
+    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
+                                           STK_LIMIT_DEPTH};
+    char path[PATH_MAX];
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    if (!g->config->is_python || g->config->dir == NULL || arena == NULL) {
+        return NULL;
+    }
+    (void)snprintf(path, sizeof path, "%s/rank-%u/result.json", g->config->dir,
+                   stk_launch_number(g, rank));
+    if (stk_file_read_untrusted(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0 ||
+        stk_json_parse(text, len, path, &limits, arena, ret, NULL) < 0) {
+        return NULL;
+    }
+    const stk_json *error = stk_json_get(ret, "error");
+    return error == NULL || stk_json_get(error, "message") == NULL ? NULL : error;
+}
+
+/* "KeyError: shard", or "exit status 1 (KeyError: 'shard')". */
+static void failure_words(const stk_gang *g, uint32_t rank, char *buf, size_t size)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json doc;
+    const stk_json *error = error_of(g, rank, arena, &doc);
+    const char *type = error == NULL ? NULL : stk_json_text(stk_json_get(error, "type"));
+    const char *message = error == NULL ? NULL : stk_json_text(stk_json_get(error, "message"));
+    if (message != NULL) {
+        const char *said = strncmp(message, "rank ", 5) == 0 ? strstr(message, ": ") : NULL;
+        (void)snprintf(buf, size, "%.80s%s%.*s", type == NULL ? "" : type, type == NULL ? "" : ": ",
+                       WORDS, said == NULL ? message : said + 2);
+        return;
+    }
+    size_t len;
+    size_t n_last = 0;
+    const char *last = "";
+    char how[512];
+    status_words(&g->ranks[rank], how, sizeof how);
+    if (stk_launch_traceback(g->ranks[rank].tail, &len, &last, &n_last) == NULL) {
+        n_last = 0;
+    }
+    (void)snprintf(buf, size, "%s%s%.*s%s", how, n_last > 0 ? " (" : "",
+                   (int)(n_last < WORDS ? n_last : WORDS), last, n_last > 0 ? ")" : "");
+}
+
+/* The traceback of a rank, for who reads it. */
+static void add_trace(const stk_gang *g, uint32_t rank, const bool *alike, stk_buf *out)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json doc;
+    const stk_json *error = error_of(g, rank, arena, &doc);
+    const stk_json *own = error == NULL ? NULL : stk_json_get(error, "traceback");
+    const char *trace = own == NULL ? NULL : stk_json_text(own);
+    size_t len = trace == NULL ? 0 : strlen(trace);
+    const char *last;
+    size_t n_last;
+    if (error == NULL) {
+        trace = stk_launch_traceback(g->ranks[rank].tail, &len, &last, &n_last);
+    }
+    if (trace != NULL) {
+        stk_buf_text(out, "\n\n");
+        stk_launch_add_ranks(g, alike, out);
+        stk_buf_text(out, ":\n");
+        (void)stk_buf_add(out, trace, len);
+    }
+}
+
+/* What became of the other ranks: those that failed by themselves too, each way of it once, and how
+ * many were ended. `traces` (or NULL) gets the tracebacks of those that failed in another way. */
+static void add_others(const stk_gang *g, stk_buf *out, stk_buf *traces)
+{
+    bool told[STK_LAUNCH_MAX_RANKS] = {false};
+    char first[512] = "";
+    char words[512];
+    char other[512];
+    uint32_t n_ways = 0;
+    uint32_t n_more = 0;
+    bool here = g->first >= 0 && (uint32_t)g->first < g->n;
+    if (here) {
+        failure_words(g, (uint32_t)g->first, first, sizeof first);
+        told[g->first] = true;
+    }
+    for (uint32_t i = 0; i < g->n && g->ending == END_FAILED; i++) {
+        bool alike[STK_LAUNCH_MAX_RANKS] = {false};
+        if (told[i] || !g->ranks[i].failed) {
+            continue;
+        }
+        if (n_ways++ >= WAYS) {
+            n_more++;
+            continue;
+        }
+        failure_words(g, i, words, sizeof words);
+        for (uint32_t k = i; k < g->n; k++) {
+            if (!told[k] && g->ranks[k].failed) {
+                failure_words(g, k, other, sizeof other);
+                alike[k] = told[k] = strcmp(words, other) == 0;
+            }
+        }
+        stk_buf_text(out, "; ");
+        stk_launch_add_ranks(g, alike, out);
+        bool same = strcmp(words, first) == 0;
+        stk_buf_printf(out, " failed %s%s", same ? "alike" : "too: ", same ? "" : words);
+        if (!same && traces != NULL) {
+            add_trace(g, i, alike, traces);
+        }
+    }
+    if (n_more > 0) {
+        stk_buf_printf(out, "; %u more rank%s failed too", n_more, n_more == 1 ? "" : "s");
+    }
+    if (g->n_others > 0) {
+        stk_buf_printf(out, "; %u other rank%s ended because of it", g->n_others,
+                       g->n_others == 1 ? " was" : "s were");
+    }
+}
+
 static void blame_first(stk_gang *g)
 {
     launch_rank *r = &g->ranks[g->first];
@@ -168,11 +288,10 @@ static void blame_first(stk_gang *g)
                       "; rank 0 had ended before it with exit status 0, and with it what it hosts "
                       "(PyTorch's store): it must end last, after a barrier");
     }
-    if (g->n_others > 0) {
-        (void)snprintf(g->text + n, sizeof g->text - (size_t)n,
-                       "; %u other rank%s ended because of it", g->n_others,
-                       g->n_others == 1 ? " was" : "s were");
-    }
+    STK_BUF_AUTO others = STK_BUF_INIT(64 << 10);
+    add_others(g, &others, NULL);
+    (void)snprintf(g->text + n, sizeof g->text - (size_t)n, "%.*s", (int)others.len,
+                   others.data == NULL ? "" : others.data);
     tell_stderr(g, r);
 }
 
@@ -276,50 +395,51 @@ static int write_failure(const char *path, const stk_gang *g, const stk_launch_e
         trace = g->stacks.data;
         len = g->stacks.len < SHOWN_BYTES ? g->stacks.len : SHOWN_BYTES;
     }
-    char copy[SHOWN_BYTES + 1];
-    (void)snprintf(copy, sizeof copy, "%.*s", (int)len, trace == NULL ? "" : trace);
+    STK_BUF_AUTO others = STK_BUF_INIT(1 << 20);
+    STK_BUF_AUTO whole = STK_BUF_INIT(1 << 20);
+    add_others(g, &others, &whole);
+    STK_BUF_AUTO shown = STK_BUF_INIT(2 << 20);
+    (void)stk_buf_add(&shown, trace == NULL ? "" : trace, len);
+    (void)stk_buf_add(&shown, whole.data == NULL ? "" : whole.data, whole.len);
     stk_buf_text(&out, "{\"stoker\":1,\"status\":\"failed\",\"error\":{");
     stk_json_put_text(&out, "class", stk_failure_word(end->failure));
     stk_json_put_text(&out, "message", end->text);
-    stk_json_put_text(&out, "traceback", trace == NULL ? NULL : copy);
+    stk_json_put_text(&out, "traceback", shown.len == 0 ? NULL : shown.data);
     stk_buf_text(&out, "}}\n");
     return out.failed ? stk_err_set(err, STK_E_NOMEM, "%s: out of memory", path)
                       : stk_file_write_atomic(path, out.data, out.len, 0644, err);
+}
+
+/* More text behind one of a document in `arena`. */
+static void add_to(stk_arena *arena, const stk_json *text, const stk_buf *more)
+{
+    const char *words = text == NULL ? NULL : stk_json_text(text);
+    const char *longer = words == NULL || more->len == 0
+                             ? NULL
+                             : stk_arena_printf(arena, "%s%.*s", words, (int)more->len, more->data);
+    if (longer != NULL) {
+        stk_json *said = (stk_json *)(uintptr_t)text;
+        *said = (stk_json){.text = longer, .n = (uint32_t)strlen(longer), .kind = STK_JSON_TEXT};
+    }
 }
 
 /* The failing rank's own account of a Python step, with what became of the others added to its
  * message. False: it left none. */
 static bool own_account(const stk_gang *g, stk_buf *out)
 {
-    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
-                                           STK_LIMIT_DEPTH};
-    char path[PATH_MAX];
-    (void)snprintf(path, sizeof path, "%s/rank-%u/result.json", g->config->dir,
-                   g->first < 0 ? 0 : stk_launch_number(g, (uint32_t)g->first));
-    STK_TEXT_AUTO text = NULL;
-    size_t len = 0;
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_json doc;
-    if (!g->config->is_python || g->first < 0 || arena == NULL ||
-        stk_file_read_untrusted(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0 ||
-        stk_json_parse(text, len, path, &limits, arena, &doc, NULL) < 0) {
-        return false;
-    }
-    const stk_json *error = stk_json_get(&doc, "error");
-    const stk_json *message = error == NULL ? NULL : stk_json_get(error, "message");
-    const char *words = message == NULL ? NULL : stk_json_text(message);
+    const stk_json *error =
+        g->first < 0 ? NULL : error_of(g, (uint32_t)g->first, arena, &doc);
+    const char *words = error == NULL ? NULL : stk_json_text(stk_json_get(error, "message"));
     if (words == NULL) {
         return false;
     }
-    const char *others = strrchr(g->text, ';');
-    char *longer = g->n_others == 0 || others == NULL
-                       ? stk_arena_dup(arena, words)
-                       : stk_arena_printf(arena, "%s%s", words, others);
-    if (longer == NULL) {
-        return false;
-    }
-    stk_json *said = (stk_json *)(uintptr_t)message; /* in our arena */
-    *said = (stk_json){.text = longer, .n = (uint32_t)strlen(longer), .kind = STK_JSON_TEXT};
+    STK_BUF_AUTO others = STK_BUF_INIT(64 << 10);
+    STK_BUF_AUTO traces = STK_BUF_INIT(4 << 20);
+    add_others(g, &others, &traces);
+    add_to(arena, stk_json_get(error, "message"), &others);
+    add_to(arena, stk_json_get(error, "traceback"), &traces);
     stk_json_dump(&doc, out);
     return !out->failed;
 }

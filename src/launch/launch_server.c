@@ -44,9 +44,12 @@ void stk_launch_server_close(stk_gang *g)
 
 static int send_all(stk_gang *g, const stk_buf *message, const int fds[2], stk_err *err)
 {
+    int all[2 + LINE_FDS] = {fds[0], fds[1]};
+    uint32_t n_fds = g->line.from < 0 ? 2 : 2 + LINE_FDS;
+    memcpy(all + 2, g->line.fds, sizeof g->line.fds);
     int64_t end = stk_launch_now_ms() + SEND_MS;
     for (size_t sent = 0; sent < message->len;) {
-        ssize_t n = stk_wire_send(g->wire.fd, message, sent, fds, 2);
+        ssize_t n = stk_wire_send(g->wire.fd, message, sent, all, n_fds);
         if (n < 0 && errno != EAGAIN && errno != ETOOMANYREFS) {
             return stk_err_sys(err, STK_E_SYS, errno, "asking the fork server for a rank");
         }

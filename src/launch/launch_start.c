@@ -44,7 +44,7 @@ int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err)
                            .stderr_fd = theirs[1],
                            .n_files = &g->n_files,
                            .keep_fds = g->inherited,
-                           .n_keep_fds = g->n_inherited,
+                           .n_keep_fds = g->n_inherited + (g->line.from < 0 ? 0 : LINE_FDS),
                            .batch = g->batch.to < 0 ? NULL : &g->batch,
                            .cpus = g->cpus == NULL ? NULL : &g->cpus[rank],
                            .die_with_parent = true,

@@ -278,6 +278,42 @@ def test_ranks_find_each_other_on_cpus(tmp_path: Path, options: str) -> None:
     assert result_of(directory)["metadata"] == {"total": 4.0, "rank": 0}
 
 
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ("use_fsdp=True", "use_fsdp"),
+        ("config_file='config.yaml'", "distributed_type FSDP of the config file"),
+        ("config_file='config.yaml', cpu=True", "distributed_type FSDP of the config file"),
+        ("multi_gpu=True", None),
+        ("cpu=True", None),
+    ],
+)
+def test_sharding_without_devices_is_told(tmp_path: Path, options: str, asked: str | None) -> None:
+    """Accelerate has none on CPUs: the model is whole on each rank, which the log and the run say."""
+    (tmp_path / "config.yaml").write_text(CONFIG.split("dynamo_config")[0])
+    program = """
+    @step
+    def train() -> Any:
+        import torch
+        from accelerate import Accelerator
+        model = torch.nn.Linear(2, 2)
+        made, _ = Accelerator().prepare(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        return type(made).__name__
+    """
+    options = options.replace("config.yaml", str(tmp_path / "config.yaml"))
+    if "cpu" in options:  # fresh interpreters instead of forks
+        wait = "threading.Thread(target=threading.Event().wait, daemon=True).start()"
+        program = textwrap.dedent(program) + f"import threading\n{wait}\n"
+    decorator = f"@run_with_accelerate(num_processes=2, {options})"
+    directory = run_gang(tmp_path, program, decorator)
+    assert output_of(directory) == "DistributedDataParallel"
+    said = f"run_with_accelerate: {asked} needs devices, and this step has none"
+    warnings = result_of(directory).get("warnings", [])
+    assert [one.split(":")[0] for one in warnings] == (["run_with_accelerate"] if asked else [])
+    assert all(said in one for one in warnings)
+    assert ((directory / "log").read_text().count(said) == 1) == bool(asked)
+
+
 def test_failing_rank_ends_a_collective(tmp_path: Path) -> None:
     program = """
     @step
@@ -301,6 +337,7 @@ def test_failing_rank_ends_a_collective(tmp_path: Path) -> None:
         ("num_proceses=2", "no option 'num_proceses'; did you mean 'num_processes'?"),
         ("use_cpu=True", "no option 'use_cpu'; did you mean 'cpu'?"),
         ("mixed_precision='bf61'", "takes no, fp16, bf16, fp8; did you mean 'bf16'?"),
+        ("cpu=True, use_fsdp=True", "options 'cpu' and 'use_fsdp' exclude each other"),
         ("cpu='yes'", "option 'cpu' is 'yes', but accelerate takes True or False"),
         ("num_cpu_threads_per_process=1.5", "but accelerate takes an int"),
         ("zero_stage=True", "but accelerate takes an int"),

@@ -501,7 +501,7 @@ def train() -> str:
         threading.Thread(target=serve, args=[listener], daemon=True).start()
         return "rank 0's"
     if rank == 2:
-        os._exit(0)  # leaves nothing that says so
+        return  # leaves at once
     time.sleep(1)
     with socket.create_connection(place) as connection:
         assert connection.recv(6) == b"served"
