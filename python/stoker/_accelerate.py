@@ -201,7 +201,9 @@ def _tell_of_sharding(given: Mapping[str, Any]) -> None:
 
         kind = getattr(load_config_from_file(given["config_file"]), "distributed_type", "")
         kind = str(getattr(kind, "value", kind))
-        asked = f"distributed_type {kind} of the config file" if kind in _SHARDING.values() else None
+        asked = (
+            f"distributed_type {kind} of the config file" if kind in _SHARDING.values() else None
+        )
     if asked is not None:
         _note(
             f"run_with_accelerate: {asked} needs devices, and this step has none: its ranks are plain data "

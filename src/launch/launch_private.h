@@ -116,9 +116,9 @@ typedef struct launch_port {
     int32_t number;
 } launch_port;
 
-/* Gates of a Python step's ranks (python/stoker/_line.py): all ranks' scripts have ended; all ranks'
- * functions have returned; all ranks but 0 have ended. LINE_FAILED is what a rank says in place of
- * coming. */
+/* Gates of a Python step's ranks (python/stoker/_line.py): all ranks' scripts have ended; all
+ * ranks' functions have returned; all ranks but 0 have ended. LINE_FAILED is what a rank says in
+ * place of coming. */
 enum { LINE_SCRIPT, LINE_RETURNED, LINE_ALONE, LINE_GATES, LINE_FAILED = 255 };
 enum { LINE_FDS = 1 + LINE_GATES };
 
@@ -175,7 +175,7 @@ typedef struct stk_gang {
     stk_spawn_batch batch; /* ranks that have yet to become their program; -1: none */
     launch_env env;        /* of this attempt */
     launch_line line;
-    cpu_set_t *cpus;       /* of each rank, or NULL */
+    cpu_set_t *cpus;                          /* of each rank, or NULL */
     uint32_t devices[STK_LAUNCH_MAX_DEVICES]; /* those of config->seen that are used */
     uint32_t n_devices;
     launch_hang hang;

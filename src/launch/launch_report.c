@@ -429,8 +429,7 @@ static bool own_account(const stk_gang *g, stk_buf *out)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_json doc;
-    const stk_json *error =
-        g->first < 0 ? NULL : error_of(g, (uint32_t)g->first, arena, &doc);
+    const stk_json *error = g->first < 0 ? NULL : error_of(g, (uint32_t)g->first, arena, &doc);
     const char *words = error == NULL ? NULL : stk_json_text(stk_json_get(error, "message"));
     if (words == NULL) {
         return false;
