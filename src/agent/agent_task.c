@@ -11,6 +11,7 @@
 
 #include "agent/agent_private.h"
 #include "backend/backend.h"
+#include "base/expand.h"
 #include "base/failpoint.h"
 #include "base/limits.h"
 #include "base/units.h"
@@ -133,6 +134,56 @@ static void blame_memory(agent *a)
 
 /* --- the program --- */
 
+/* What a Dockerfile's ENV would see: what stands before it in the order, else the image's. */
+typedef struct before {
+    const char *const *env;
+    uint32_t n;
+} before;
+
+static const char *value_before(void *arg, const char *name)
+{
+    const before *b = arg;
+    size_t len = strlen(name);
+    for (uint32_t i = b->n; i-- > 0;) {
+        if (strncmp(b->env[i], name, len) == 0 && b->env[i][len] == '=') {
+            return b->env[i] + len + 1;
+        }
+    }
+    return getenv(name);
+}
+
+static bool expands(const agent *a, const char *pair)
+{
+    size_t len = strcspn(pair, "=");
+    for (const char *const *e = a->order.expand; e != NULL && *e != NULL; e++) {
+        if (strncmp(*e, pair, len) == 0 && (*e)[len] == '\0') {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The order's variables, as the program sees them. */
+static int put_ordered(agent *a, const char **env, uint32_t *n, stk_err *err)
+{
+    before b = {.env = env + *n};
+    for (uint32_t i = 0; a->order.env[i] != NULL; i++, b.n++) {
+        const char *pair = a->order.env[i];
+        if (expands(a, pair)) {
+            STK_TEXT_AUTO value = stk_expand(strchr(pair, '=') + 1, value_before, &b);
+            pair = value == NULL ? NULL
+                                 : stk_arena_printf(a->arena, "%.*s%s", (int)strcspn(pair, "=") + 1,
+                                                    pair, value);
+        }
+        if (pair == NULL) {
+            return stk_err_sys(err, STK_E_LIMIT, errno, "environment variable '%.*s'",
+                               (int)strcspn(a->order.env[i], "="), a->order.env[i]);
+        }
+        env[(*n)++] = pair;
+    }
+    return 0;
+}
+
 static int make_env(agent *a, const char ***ret, stk_err *err)
 {
     char node[16];
@@ -157,11 +208,8 @@ static int make_env(agent *a, const char ***ret, stk_err *err)
     if (a->order.nodes > 1) {
         env[n++] = stk_arena_printf(a->arena, "STOKER_GANG_NODE=%s", node);
     }
-    for (uint32_t i = 0; a->order.env[i] != NULL; i++) {
-        env[n++] = a->order.env[i];
-    }
     *ret = env;
-    return 0;
+    return put_ordered(a, env, &n, err);
 }
 
 static int start(agent *a, stk_backend **ret, stk_err *err)

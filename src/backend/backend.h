@@ -26,6 +26,8 @@ typedef struct stk_job_elsewhere {
     const struct stk_resources *resources; /* what the step asks for */
     const char *const *secrets; /* those names of `env` whose values are secret, NULL-terminated;
                                    or NULL */
+    const char *const *expand;  /* those whose values are made of the image's environment there
+                                   (base/expand.h), NULL-terminated; or NULL */
     bool attach;                /* an earlier engine started it: it may run, or have ended */
     bool is_many;               /* one of a foreach's, as far as a plan can tell */
     bool only_to_end; /* with attach: stop() follows; nothing is staged or submitted for it */

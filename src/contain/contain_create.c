@@ -26,6 +26,16 @@ static void put_texts(stk_buf *out, const char *key, const char *const *texts, u
     stk_buf_char(out, ']');
 }
 
+/* Arguments of the runner: its socket, or what is said. */
+static uint32_t count(const char *const *texts)
+{
+    uint32_t n = 0;
+    while (texts != NULL && texts[n] != NULL) {
+        n++;
+    }
+    return texts == NULL ? 1 : n;
+}
+
 static void put_open(stk_buf *out, const char *key, char bracket)
 {
     stk_json_put_key(out, key);
@@ -141,7 +151,7 @@ static void put_docker(const writer *w)
     stk_buf_char(w->out, '{');
     stk_json_put_text(w->out, "Image", s->image);
     put_texts(w->out, "Entrypoint", entrypoint, 1);
-    put_texts(w->out, "Cmd", command, 1);
+    put_texts(w->out, "Cmd", s->own != NULL ? s->own : command, count(s->own));
     put_texts(w->out, "Env", env, visible(w) != NULL ? 1 : 0);
     stk_json_put_text(w->out, "User", w->user);
     if (s->cwd != NULL) { /* the runner goes there: an engine would make a folder, or fail */
@@ -217,7 +227,7 @@ static void put_podman(const writer *w)
     stk_json_put_text(w->out, "name", s->name);
     stk_json_put_text(w->out, "image", s->image);
     put_texts(w->out, "entrypoint", entrypoint, 1);
-    put_texts(w->out, "command", command, 1);
+    put_texts(w->out, "command", s->own != NULL ? s->own : command, count(s->own));
     put_open(w->out, "env", '{');
     if (visible(w) != NULL) {
         stk_json_put_text(w->out, "NVIDIA_VISIBLE_DEVICES", visible(w));
@@ -260,6 +270,9 @@ static void put_podman(const writer *w)
 /* Who the program is: files that it writes shall be ours. Root in a rootless engine is us. */
 static const char *user_of(const contain_spec *spec, const stk_engine *engine, stk_arena *arena)
 {
+    if (stk_contain_switches(spec)) {
+        return "0:0";
+    }
     if (spec->user != NULL && spec->user[0] != '\0') {
         return spec->user;
     }

@@ -10,6 +10,7 @@
 /* Inside the container. */
 #define CONTAIN_RUNNER "/stoker/stk-runner"
 #define CONTAIN_SOCKET "/stoker/contain.sock"
+#define CONTAIN_BACK "--give-back"
 
 enum { CONTAIN_NEVER_RAN = 125, CONTAIN_CANT_RUN = 126, CONTAIN_NO_PROGRAM = 127 };
 enum { CONTAIN_MAX_FDS = 250 }; /* the kernel passes 253 at once */
@@ -44,10 +45,13 @@ typedef struct contain_spec {
     const char *socket;     /* NULL: to be found */
     const char *cwd;        /* NULL: the image's */
     const char *user;       /* NULL: who owns the files outside */
+    const char *owner;      /* "uid:gid": who gets what `user` wrote; NULL: nobody */
     const char *network;    /* host, bridge, none */
     const char *cpus;       /* "0,1", or NULL */
     const char **argv;      /* NULL-terminated */
+    const char *const *own; /* arguments of the runner itself in the place of its socket, or NULL */
     const char **env;       /* "K=V", NULL-terminated: for the message only */
+    const char **expand;    /* names of it that are made of the image's, NULL-terminated */
     const char **devices;   /* paths and CDI names, NULL-terminated */
     const char **gpus;      /* uuids, NULL-terminated */
     const stk_json *labels; /* a map, or NULL */
@@ -59,6 +63,9 @@ typedef struct contain_spec {
     bool read_only;
 } contain_spec;
 
+/* The program is another user than who owns the files: the runner begins as root, hands the task's
+ * folders over and takes them back at the end. */
+bool stk_contain_switches(const contain_spec *spec);
 int stk_contain_read(const char *task_json, stk_arena *arena, contain_spec *ret, stk_err *err);
 
 /* --- contain_devices.c --- */
@@ -90,6 +97,13 @@ typedef struct contain_files {
 int stk_contain_create(const contain_spec *spec, stk_engine *engine, const contain_files *files,
                        stk_arena *arena, const char **ret_id, stk_err *err);
 int stk_contain_delete(const stk_engine *engine, const char *id, stk_err *err);
+
+/* --- contain_back.c --- */
+
+/* The task's files belong to their owner again, where its runner couldn't see to that any more: by
+ * another container of the image. */
+int stk_contain_take_back(const contain_spec *spec, const stk_engine *engine, stk_arena *arena,
+                          stk_err *err);
 
 /* --- contain_wire.c: our side of the runner --- */
 

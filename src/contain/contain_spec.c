@@ -174,6 +174,7 @@ static void read_all(reader *r, contain_spec *s)
     s->socket = text(r, "socket");
     s->cwd = text(r, "cwd");
     s->user = text(r, "user");
+    s->owner = text(r, "owner");
     s->network = text(r, "network");
     s->cpus = text(r, "cpus");
     s->argv = texts(r, "argv", &s->n_argv);
@@ -204,8 +205,16 @@ static void read_all(reader *r, contain_spec *s)
     if (s->n_argv == 0 && !s->keep_entrypoint) {
         fail(r, "argv", "the program and its arguments");
     }
+    uint32_t n_expand = 0;
+    s->expand = texts(r, "expand", &n_expand);
     read_env(r, s);
     read_mounts(r, s);
+}
+
+bool stk_contain_switches(const contain_spec *spec)
+{
+    return spec->owner != NULL && spec->user != NULL && spec->user[0] != '\0' &&
+           strcmp(spec->user, spec->owner) != 0;
 }
 
 int stk_contain_read(const char *task_json, stk_arena *arena, contain_spec *ret, stk_err *err)

@@ -39,6 +39,7 @@ typedef struct task {
     char line[LINE_MAX_BYTES];
     size_t n_line;
     bool ended, closed, knows_oom;
+    bool was_reached;       /* the runner was there */
     sigset_t ending;        /* signals by which we are told to end */
     int told;               /* the first of them before there was a program … */
     int64_t told_ms;        /* … and when; -1 none */
@@ -271,6 +272,7 @@ static int greet(task *t, stk_err *err)
     (void)pthread_mutex_lock(&t->lock);
     t->runner_ms = now_ms() - t->begin_ms - t->create_ms;
     (void)pthread_mutex_unlock(&t->lock); /* and `id` is there */
+    t->was_reached = true;
     if (getsockopt(t->conn, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.pid > 0) {
         t->pid = who.pid;
         if (!stk_contain_cgroup(t->pid, t->id, t->cgroup, sizeof t->cgroup)) {
@@ -302,6 +304,21 @@ static void explain(task *t, const char *what, int sys)
     const char *arch = NULL;
     if (strcmp(what, "cwd") == 0) {
         never(t, CONTAIN_CANT_RUN, "folder %s can't be entered in image '%s': %s", t->spec.cwd,
+              image, strerror(sys));
+    } else if (strcmp(what, "user") == 0 && sys == 0) {
+        never(t, CONTAIN_CANT_RUN,
+              "image '%s' has no user '%s': name one of its /etc/passwd, or a "
+              "number",
+              image, t->spec.user);
+    } else if (strcmp(what, "user") == 0) {
+        never(t, CONTAIN_CANT_RUN,
+              "user '%s' of image '%s' can't be had in a container of %s: %s; "
+              "a user's own engine has those of /etc/subuid and /etc/subgid only",
+              t->spec.user, image, t->engine.name, strerror(sys));
+    } else if (strcmp(what, "env") == 0) {
+        never(t, CONTAIN_CANT_RUN,
+              "the variables of docker: environment can't be made in image "
+              "'%s': %s",
               image, strerror(sys));
     } else if (strcmp(what, "exec") == 0 && sys == ENOENT) {
         never(t, CONTAIN_NO_PROGRAM, "image '%s' has no program '%s'%s", image, program,
@@ -540,6 +557,11 @@ static void clean_up(task *t)
     } else if (!t->closed && stk_contain_delete(&engine, t->id, &why) < 0) {
         fprintf(stderr, "stoker contain: container %s may be left behind: %s\n", t->spec.name,
                 why.text);
+    }
+    if (t->was_reached && !t->ended && stk_contain_switches(&t->spec) &&
+        stk_contain_take_back(&t->spec, &engine, t->arena, &why) < 0) {
+        fprintf(stderr, "stoker contain: files of user %s in %s may be left behind: %s\n",
+                t->spec.user, t->spec.dir, why.text);
     }
 }
 

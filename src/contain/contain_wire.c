@@ -123,6 +123,18 @@ static void put_words(stk_buf *out, const char *const *first, const char *const 
     }
 }
 
+/* "w/path" what it may write to, "r/path" the others. */
+static void put_mounts(stk_buf *out, const contain_spec *spec)
+{
+    char number[16];
+    (void)snprintf(number, sizeof number, "%u", spec->n_mounts);
+    put_word(out, number);
+    for (uint32_t i = 0; i < spec->n_mounts; i++) {
+        stk_buf_char(out, spec->mounts[i].write ? 'w' : 'r');
+        put_word(out, spec->mounts[i].to);
+    }
+}
+
 static int send_with(int conn, const stk_buf *m, const int *fds, uint32_t n_fds)
 {
     union {
@@ -161,10 +173,14 @@ int stk_contain_send(int conn, const contain_spec *spec, const char *const *entr
     n_fds = n_fds < CONTAIN_MAX_FDS ? n_fds : CONTAIN_MAX_FDS;
     memcpy(all + 2, fds, sizeof(int) * n_fds);
     stk_buf_add(&m, &length, sizeof length);
-    put_word(&m, "1");
+    put_word(&m, "2");
     put_words(&m, entrypoint, (const char *const *)spec->argv);
     put_words(&m, (const char *const *)spec->env, NULL);
+    put_words(&m, (const char *const *)spec->expand, NULL);
     put_word(&m, spec->cwd == NULL ? "" : spec->cwd);
+    put_word(&m, stk_contain_switches(spec) ? spec->user : "");
+    put_word(&m, stk_contain_switches(spec) ? spec->owner : "");
+    put_mounts(&m, spec);
     if (m.failed) {
         return stk_err_set(err, STK_E_LIMIT, "arguments and environment of more than %d bytes",
                            MESSAGE_MAX);

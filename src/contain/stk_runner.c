@@ -1,14 +1,17 @@
 /* stk-runner: PID 1 of a task's container. A static program, mounted into whatever image.
  *
  *     stk-runner SOCKET
+ *     stk-runner --give-back UID:GID wPATH…      what it does at the end of another user's program
  *
  * It needs nothing of the image: no /proc, no shell, no writable file, any user. Over the socket it
  * gets one message: four bytes, its length (host order), then words that end in NUL:
- *     "1"  number of arguments, arguments …, number of variables, "K=V" …, folder ("": stay)
+ *     "2"  number of arguments, arguments …, number of variables, "K=V" …, number of names, those
+ * of the variables that are made of the image's (base/expand.h) …, folder ("": stay), user and its
+ *     owner ("": stay who you are; stk_runner_user.h), number of mounts, "w" or "r" and its path …
  * and with its first byte descriptors: stdout, stderr, and what it shall hold for as long as the
  * container lives. After that single bytes, 's' and a signal's number: pass it on; 'a': the end is
  * known. It answers in lines of JSON:
- *     {"started": PID}   {"failed": "exec|cwd|fork", "errno": N}
+ *     {"started": PID}   {"failed": "exec|cwd|fork|user|env", "errno": N}
  *     {"ended": STATUS, "signal": N, "rss_kb": N}
  * The end of the socket ends the container, and so everything in it.
  */
@@ -29,6 +32,9 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/expand.h"
+#include "contain/stk_runner_user.h"
 
 enum { MAX_FDS = 253, MAX_BYTES = 64 << 20, ACK_MS = 1000, EXPLAIN_S = 5 };
 enum { NEVER_RAN = 125, CANT_RUN = 126 };
@@ -80,11 +86,14 @@ static void reach(const char *path)
 /* --- the message --- */
 
 typedef struct order {
-    char **argv, **env;
-    char *cwd;
+    char **argv, **env, **expand, **mounts;
+    char *cwd, *user, *owner;
     int fds[MAX_FDS];
     int n_fds;
 } order;
+
+static runner_user who;
+static char *const *mounts; /* of the task */
 
 static size_t take_first(char *buf, size_t size, order *o)
 {
@@ -160,15 +169,49 @@ static void take_order(order *o)
     }
     take_rest(text, n);
     char *at = text;
-    if (strcmp(next_word(&at, text + n), "1") != 0) {
+    if (strcmp(next_word(&at, text + n), "2") != 0) {
         exit(NEVER_RAN);
     }
     o->argv = next_words(&at, text + n);
     o->env = next_words(&at, text + n);
+    o->expand = next_words(&at, text + n);
     o->cwd = next_word(&at, text + n);
+    o->user = next_word(&at, text + n);
+    o->owner = next_word(&at, text + n);
+    o->mounts = next_words(&at, text + n);
 }
 
 /* --- the program --- */
+
+static const char *value_of(void *arg, const char *name)
+{
+    (void)arg;
+    return getenv(name);
+}
+
+/* Over the image's, which we have. In their order: a later one sees those before it. */
+static bool set_variables(const order *o)
+{
+    for (char **e = o->env; *e != NULL; e++) {
+        char *equals = strchr(*e, '=');
+        size_t n = equals == NULL ? 0 : (size_t)(equals - *e);
+        bool expands = false;
+        for (char **name = o->expand; *name != NULL; name++) {
+            expands = expands || (strncmp(*name, *e, n) == 0 && (*name)[n] == '\0');
+        }
+        if (equals != NULL && expands) {
+            char *value = stk_expand(equals + 1, value_of, NULL);
+            *equals = '\0';
+            if (value == NULL || setenv(*e, value, 1) != 0) {
+                return false;
+            }
+            free(value);
+        } else {
+            (void)putenv(*e);
+        }
+    }
+    return true;
+}
 
 static void become(const order *o, int report)
 {
@@ -185,22 +228,57 @@ static void become(const order *o, int report)
     for (int i = 2; i < o->n_fds; i++) { /* the program's children hold them as well */
         (void)fcntl(o->fds[i], F_SETFD, 0);
     }
-    if (o->cwd[0] == '\0' || chdir(o->cwd) == 0) {
-        stage = 'x';
-        for (char **e = o->env; *e != NULL; e++) { /* over the image's, which we have */
-            (void)putenv(*e);
+    int sys = runner_user_become(&who);
+    if (sys != 0) {
+        stage = 'u';
+        errno = sys;
+    } else if (o->cwd[0] == '\0' || chdir(o->cwd) == 0) {
+        stage = 'e';
+        if (set_variables(o)) {
+            stage = 'x';
+            (void)sigprocmask(SIG_SETMASK, &none, NULL);
+            (void)execvp(o->argv[0], o->argv);
         }
-        (void)sigprocmask(SIG_SETMASK, &none, NULL);
-        (void)execvp(o->argv[0], o->argv);
     }
     int words[2] = {stage, errno};
     (void)!write(report, words, sizeof words);
     _exit(CANT_RUN);
 }
 
+static const char *word_of(int stage)
+{
+    static const struct {
+        char stage;
+        const char *word;
+    } words[] = {{'c', "cwd"}, {'x', "exec"}, {'e', "env"}, {'u', "user"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (words[i].stage == stage) {
+            return words[i].word;
+        }
+    }
+    return "fork";
+}
+
+/* It never ran: we say why, and end. */
+_Noreturn static void fail(const char *word, int sys)
+{
+    char line[128];
+    (void)runner_user_take_back(&who, mounts);
+    (void)snprintf(line, sizeof line, "{\"failed\":\"%s\",\"errno\":%d}\n", word, sys);
+    say(line);
+    struct pollfd end = {.fd = conn, .events = POLLIN};
+    (void)poll(&end, 1, ACK_MS);
+    exit(CANT_RUN);
+}
+
 /* Ends with us when it can't be started. */
 static void start(const order *o)
 {
+    mounts = o->mounts;
+    if (!runner_user_find(o->user, o->owner, &who)) {
+        fail("user", 0);
+    }
+    runner_user_give(&who, mounts);
     int pipe_fds[2];
     int words[2] = {'f', 0};
     char line[128];
@@ -215,15 +293,7 @@ static void start(const order *o)
     ssize_t n = program < 0 ? (ssize_t)sizeof words : read(pipe_fds[0], words, sizeof words);
     (void)close(pipe_fds[0]);
     if (n == (ssize_t)sizeof words) {
-        (void)snprintf(line, sizeof line, "{\"failed\":\"%s\",\"errno\":%d}\n",
-                       words[0] == 'c'   ? "cwd"
-                       : words[0] == 'x' ? "exec"
-                                         : "fork",
-                       words[1]);
-        say(line);
-        struct pollfd end = {.fd = conn, .events = POLLIN};
-        (void)poll(&end, 1, ACK_MS);
-        exit(CANT_RUN);
+        fail(word_of(words[0]), words[1]);
     }
     (void)snprintf(line, sizeof line, "{\"started\":%d}\n", (int)program);
     say(line);
@@ -252,6 +322,8 @@ static void on_bytes(void)
     ssize_t n = recv(conn, c, 1, 0);
     if (n == 0 || (n < 0 && errno != EINTR)) {
         kill_all();
+        (void)reap(0);
+        (void)runner_user_take_back(&who, mounts);
         exit(128 + SIGKILL);
     }
     if (n == 1 && c[0] == 's' && recv(conn, c + 1, 1, MSG_WAITALL) == 1) {
@@ -287,6 +359,7 @@ static int report_end(void)
     bool exited = WIFEXITED(program_status);
     kill_all(); /* what it left behind ends with it */
     (void)reap(0);
+    (void)runner_user_take_back(&who, mounts);
     (void)snprintf(line, sizeof line, "{\"ended\":%d,\"signal\":%d,\"rss_kb\":%ld,\"told\":%d}\n",
                    exited ? WEXITSTATUS(program_status) : -1, exited ? 0 : WTERMSIG(program_status),
                    program_usage.ru_maxrss, told);
@@ -305,6 +378,10 @@ int main(int argc, char **argv)
 {
     static order o;
     sigset_t all;
+    if (argc > 2 && strcmp(argv[1], "--give-back") == 0) { /* contain_back.c */
+        bool found = runner_user_find("0", argv[2], &who);
+        return found && runner_user_take_back(&who, argv + 3) ? 0 : 1;
+    }
     if (argc != 2) {
         fputs("stk-runner is Stoker's own: PID 1 of its containers\n", stderr);
         return 2;

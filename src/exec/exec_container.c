@@ -21,8 +21,9 @@ typedef struct writer {
     exec_inside inside;
     stk_json run_args; /* a NULL node: nothing said */
     const char *dir;
-    uint32_t task, attempt, n_mounts, n_env;
+    uint32_t task, attempt, n_mounts, n_env, n_expand;
     stk_buf *buf;
+    stk_buf expand; /* names, as a list's content */
     stk_err *err;
 } writer;
 
@@ -158,26 +159,47 @@ static int add_argv(writer *w)
     return 0;
 }
 
-static void put_env(void *arg, const char *key, const char *value)
+static void put_env(void *arg, const char *key, const char *value, bool expands)
 {
     writer *w = arg;
+    if (expands) {
+        stk_buf_text(&w->expand, w->n_expand++ > 0 ? "," : "");
+        stk_buf_json(&w->expand, key);
+    }
     stk_buf_text(w->buf, w->n_env++ > 0 ? "," : "");
     stk_buf_json(w->buf, key);
     stk_buf_char(w->buf, ':');
     stk_buf_json(w->buf, value);
 }
 
+/* The step's `settings={"orchestrator.docker": {…}}`, or ZenML's `run_args` in it. */
+static const stk_json *option(const writer *w, const char *key)
+{
+    const stk_json *own = stk_json_get(&w->inside.options, key);
+    return own != NULL && own->kind != STK_JSON_NULL ? own : stk_json_get(&w->run_args, key);
+}
+
+/* Another user than who starts it, or NULL. */
+static const char *user_said(const writer *w)
+{
+    const char *user = stk_json_text(stk_json_get(&w->inside.docker, "user"));
+    user = user != NULL ? user : stk_json_text(option(w, "user"));
+    return user == NULL || *user == '\0' ? NULL : user;
+}
+
 static int add_env(writer *w, const char *const *env)
 {
     stk_buf_text(w->buf, ",\"env\":{");
-    if (strcmp(w->all->owner, "0:0") != 0) {
-        put_env(w, "HOME", "/tmp"); /* a user whom the image doesn't know has none */
+    if (strcmp(w->all->owner, "0:0") != 0 && user_said(w) == NULL) {
+        put_env(w, "HOME", "/tmp", false); /* a user whom the image doesn't know has none */
     }
     int rc = stk_exec_inside_env(w->x, &w->inside, put_env, w, w->err);
     if (rc < 0) {
         return rc;
     }
-    stk_buf_text(w->buf, "},\"pass\":[");
+    stk_buf_text(w->buf, "},\"expand\":[");
+    stk_buf_text(w->buf, w->expand.data != NULL ? w->expand.data : "");
+    stk_buf_text(w->buf, "],\"pass\":[");
     for (uint32_t i = 0; env != NULL && env[i] != NULL; i++) {
         const char *name = stk_arena_dupn(w->x->scratch, env[i], strcspn(env[i], "="));
         if (name == NULL) {
@@ -191,13 +213,6 @@ static int add_env(writer *w, const char *const *env)
 }
 
 /* --- what it may use --- */
-
-/* The step's `settings={"orchestrator.docker": {…}}`, or ZenML's `run_args` in it. */
-static const stk_json *option(const writer *w, const char *key)
-{
-    const stk_json *own = stk_json_get(&w->inside.options, key);
-    return own != NULL && own->kind != STK_JSON_NULL ? own : stk_json_get(&w->run_args, key);
-}
 
 static void add_limits(writer *w)
 {
@@ -263,15 +278,16 @@ static void add_devices(writer *w)
 
 static void add_words(writer *w)
 {
-    const char *user = stk_json_text(stk_json_get(&w->inside.docker, "user"));
+    const char *user = user_said(w);
     const char *network = stk_json_text(option(w, "network"));
     const char *entrypoint = stk_json_text(stk_json_get(&w->inside.docker, "entrypoint"));
     bool keep = entrypoint != NULL && strcmp(entrypoint, "keep") == 0;
     char host[256] = "";
-    user = user != NULL ? user : stk_json_text(option(w, "user"));
     (void)gethostname(host, sizeof host - 1);
     stk_buf_text(w->buf, ",\"user\":");
     stk_buf_json(w->buf, user != NULL ? user : w->all->owner);
+    stk_buf_text(w->buf, ",\"owner\":");
+    stk_buf_json(w->buf, w->all->owner);
     stk_buf_text(w->buf, ",\"network\":");
     stk_buf_json(w->buf, network != NULL ? network : "host");
     stk_buf_printf(
@@ -302,6 +318,7 @@ int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const 
                 .task = task,
                 .attempt = attempt,
                 .buf = buf,
+                .expand = STK_BUF_INIT(1 << 20),
                 .err = err};
     int rc = stk_exec_inside_open(x, task, &all->places[i_step], &w.inside, err);
     w.inside.has_program = needs_program(&w);
@@ -322,6 +339,8 @@ int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const 
     add_devices(&w);
     add_words(&w);
     stk_buf_char(buf, '}');
+    rc = rc == 0 && w.expand.failed ? stk_exec_nomem(err) : rc;
+    stk_buf_done(&w.expand);
     return rc < 0 ? stk_err_context(err, "container") : 0;
 }
 

@@ -134,9 +134,33 @@ int stk_exec_file(stk_exec *x, uint32_t task, bool is_away, const char *text, co
 
 /* --- the job --- */
 
-static void put_env(void *arg, const char *key, const char *value)
+/* The environment of a step elsewhere, and the names of it that are a Dockerfile's. */
+typedef struct away_env {
+    exec_env env;
+    const char **expand;
+    uint32_t n_expand, cap_expand;
+} away_env;
+
+/* NULL: that is all. */
+static void add_expand(away_env *a, const char *key)
 {
-    stk_exec_env_set(arg, key, value);
+    const char **names =
+        stk_arena_grow(a->env.arena, a->expand, a->n_expand, sizeof *names, &a->cap_expand);
+    a->env.failed = a->env.failed || names == NULL;
+    if (names != NULL) {
+        a->expand = names;
+        names[a->n_expand] = key;
+        a->n_expand += key != NULL ? 1 : 0;
+    }
+}
+
+static void put_env(void *arg, const char *key, const char *value, bool expands)
+{
+    away_env *a = arg;
+    stk_exec_env_set(&a->env, key, value);
+    if (expands) {
+        add_expand(a, key);
+    }
 }
 
 /* What the step asks for, and of memory what it asks for by now. */
@@ -174,11 +198,22 @@ static int place_anew(stk_exec *x, uint32_t task, const stk_place **place, stk_e
     return rc;
 }
 
-/* The user's own variables win over the image's settings. */
-static int away_env(stk_exec *x, const exec_inside *in, exec_env *env, const char *const **ret_env,
-                    stk_err *err)
+static void is_literal(away_env *a, const char *key)
 {
-    exec_env whole = {.arena = env->arena};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < a->n_expand; i++) {
+        if (strcmp(a->expand[i], key) != 0) {
+            a->expand[n++] = a->expand[i];
+        }
+    }
+    a->n_expand = n;
+}
+
+/* The user's own variables win over the image's settings. */
+static int set_env(stk_exec *x, const exec_inside *in, exec_env *env, stk_job *job,
+                   stk_job_elsewhere *away, stk_err *err)
+{
+    away_env whole = {.env.arena = env->arena};
     const char *args = getenv("STOKER_MAIN_ARGS");
     int rc = stk_exec_inside_env(x, in, put_env, &whole, err);
     for (uint32_t i = 0; i < env->n && rc == 0; i++) {
@@ -186,14 +221,17 @@ static int away_env(stk_exec *x, const exec_inside *in, exec_env *env, const cha
         const char *key = stk_arena_dupn(env->arena, env->items[i], (size_t)(eq - env->items[i]));
         rc = key == NULL ? stk_exec_nomem(err) : 0;
         if (rc == 0) {
-            stk_exec_env_set(&whole, key, eq + 1);
+            stk_exec_env_set(&whole.env, key, eq + 1);
+            is_literal(&whole, key);
         }
     }
     if (rc == 0 && args != NULL) {
-        stk_exec_env_set(&whole, "STOKER_MAIN_ARGS", args);
+        stk_exec_env_set(&whole.env, "STOKER_MAIN_ARGS", args);
     }
-    *ret_env = whole.items;
-    return rc == 0 && whole.failed ? stk_exec_nomem(err) : rc;
+    add_expand(&whole, NULL);
+    job->env = whole.env.items;
+    away->expand = whole.expand;
+    return rc == 0 && whole.env.failed ? stk_exec_nomem(err) : rc;
 }
 
 int stk_exec_away_job(stk_exec *x, uint32_t task, const char *dir, exec_env *env, stk_job *job,
@@ -214,12 +252,11 @@ int stk_exec_away_job(stk_exec *x, uint32_t task, const char *dir, exec_env *env
     int rc =
         away == NULL || secrets == NULL ? stk_exec_nomem(err) : place_anew(x, task, &place, err);
     rc = rc < 0 ? rc : stk_exec_inside_open(x, task, place, &in, err);
-    rc = rc < 0 ? rc : away_env(x, &in, env, &job->env, err);
+    for (uint32_t i = 0; rc == 0 && i < s->n_secrets; i++) {
+        secrets[i] = s->secrets[i];
+    }
     if (rc < 0) {
         return rc;
-    }
-    for (uint32_t i = 0; i < s->n_secrets; i++) {
-        secrets[i] = s->secrets[i];
     }
     *away = (stk_job_elsewhere){.backend = stk_exec_place(x, task),
                                 .image = stk_exec_away_image(x, task),
@@ -227,6 +264,10 @@ int stk_exec_away_job(stk_exec *x, uint32_t task, const char *dir, exec_env *env
                                 .resources = resources_of(x, task, place),
                                 .secrets = s->n_secrets > 0 ? secrets : NULL,
                                 .attach = x->tasks[task].attach};
+    rc = set_env(x, &in, env, job, away, err);
+    if (rc < 0) {
+        return rc;
+    }
     x->tasks[task].attach = false;
     const stk_request *r = stk_plan_request(x->config.plan, i_step);
     job->elsewhere = away;

@@ -81,10 +81,18 @@ const char *stk_exec_inside_cwd(const stk_exec *x, const exec_inside *in)
     return in->step->cwd != NULL ? in->step->cwd : there ? folder : in->root;
 }
 
-/* What DockerSettings say; `environment` too, where nothing is built that would have it. */
+/* Was an image built, which has `environment` then? */
+static bool has_environment(const exec_inside *in)
+{
+    const stk_json *skip = stk_json_get(&in->docker, "skip_build");
+    return skip == NULL || skip->kind != STK_JSON_BOOL || !skip->truth;
+}
+
+/* What DockerSettings say; `environment` where nothing is built that would have it. */
 static void put_settings(const exec_inside *in, const char *name, exec_put_env put, void *arg)
 {
-    const stk_json *map = stk_json_get(&in->docker, name);
+    bool expands = strcmp(name, "environment") == 0;
+    const stk_json *map = expands && has_environment(in) ? NULL : stk_json_get(&in->docker, name);
     for (uint32_t i = 0; map != NULL && map->kind == STK_JSON_MAP && i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);
         const char *text = value->kind == STK_JSON_BOOL ? (value->truth ? "True" : "False")
@@ -93,28 +101,51 @@ static void put_settings(const exec_inside *in, const char *name, exec_put_env p
                                ? value->text
                                : NULL;
         const char *key = stk_json_key(map, i)->text;
-        bool again = strcmp(name, "environment") == 0 &&
-                     stk_json_get(stk_json_get(&in->docker, "runtime_environment"), key) != NULL;
-        if (text != NULL && !again && strcmp(key, "PYTHONPATH") != 0) {
-            put(arg, key, text);
+        bool again =
+            expands && stk_json_get(stk_json_get(&in->docker, "runtime_environment"), key) != NULL;
+        if (text != NULL && !again &&
+            (in->step->python == NULL || strcmp(key, "PYTHONPATH") != 0)) {
+            put(arg, key, text, expands);
         }
     }
 }
 
+/* With a backslash before each '$'. */
+static const char *as_written(const char *text, stk_arena *arena)
+{
+    char *out = stk_arena_alloc(arena, 2 * strlen(text) + 1);
+    char *to = out;
+    for (; out != NULL && *text != '\0'; text++) {
+        *to = '\\';
+        to += *text == '$' ? 1 : 0;
+        *to++ = *text;
+    }
+    if (out != NULL) {
+        *to = '\0';
+    }
+    return out;
+}
+
+/* Always as a Dockerfile would have it. */
 static const char *python_path(stk_exec *x, const exec_inside *in)
 {
-    static const char *const names[] = {"runtime_environment", "environment"};
     const char *host = getenv("PYTHONPATH");
     bool shim = host != NULL && strstr(host, "/stoker/_compat") != NULL;
-    const char *more = NULL;
-    for (size_t i = 0; more == NULL && i < sizeof names / sizeof *names; i++) {
-        more = stk_json_text(stk_json_get(stk_json_get(&in->docker, names[i]), "PYTHONPATH"));
+    const char *folder = as_written(stk_spec_folder(x->spec), x->scratch);
+    const char *written =
+        has_environment(in)
+            ? NULL
+            : stk_json_text(stk_json_get(stk_json_get(&in->docker, "environment"), "PYTHONPATH"));
+    const char *plain =
+        stk_json_text(stk_json_get(stk_json_get(&in->docker, "runtime_environment"), "PYTHONPATH"));
+    plain = plain != NULL || written != NULL ? plain : in->python_path;
+    const char *more = plain != NULL ? as_written(plain, x->scratch) : written;
+    if (folder == NULL || (plain != NULL && more == NULL)) {
+        return NULL;
     }
-    more = more != NULL ? more : in->python_path;
     return stk_arena_printf(x->scratch, "%s/python%s%s%s:%s%s%s", in->at, shim ? ":" : "",
-                            shim ? in->at : "", shim ? "/python/stoker/_compat" : "",
-                            stk_spec_folder(x->spec), more != NULL ? ":" : "",
-                            more != NULL ? more : "");
+                            shim ? in->at : "", shim ? "/python/stoker/_compat" : "", folder,
+                            more != NULL ? ":" : "", more != NULL ? more : "");
 }
 
 int stk_exec_inside_env(stk_exec *x, const exec_inside *in, exec_put_env put, void *arg,
@@ -128,10 +159,10 @@ int stk_exec_inside_env(stk_exec *x, const exec_inside *in, exec_put_env put, vo
         return stk_exec_nomem(err);
     }
     if (in->step->python != NULL) {
-        put(arg, "PYTHONPATH", path);
+        put(arg, "PYTHONPATH", path, true);
     }
     if (in->has_program) {
-        put(arg, "STOKER_BIN", program);
+        put(arg, "STOKER_BIN", program, false);
     }
     return 0;
 }

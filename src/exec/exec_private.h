@@ -379,7 +379,8 @@ const char *const *stk_exec_inside_argv(stk_exec *x, const exec_inside *inside);
 const char *stk_exec_inside_cwd(const stk_exec *x, const exec_inside *inside);
 /* What the settings of its container and Python there need, over which the job's own variables go.
  */
-typedef void (*exec_put_env)(void *arg, const char *key, const char *value);
+/* `expands`: the value is a Dockerfile's (base/expand.h), to be made of the image's environment. */
+typedef void (*exec_put_env)(void *arg, const char *key, const char *value, bool expands);
 int stk_exec_inside_env(stk_exec *x, const exec_inside *inside, exec_put_env put, void *arg,
                         stk_err *err);
 /* The image that it runs in, as it was named; NULL: none. */

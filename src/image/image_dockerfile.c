@@ -13,7 +13,7 @@
 
 enum { MAX_DOCKERFILE = 1 << 20 };
 
-/* ENV K="v": quotes and backslashes are the value's own, $ stays Docker's. */
+/* ENV K="v": quotes and backslashes are the value's own, $ and \$ stay Docker's. */
 static int put_environment(const stk_json *map, stk_arena *arena, stk_buf *out, stk_err *err)
 {
     for (uint32_t i = 0; map != NULL && i < map->n; i++) {
@@ -33,7 +33,7 @@ static int put_environment(const stk_json *map, stk_arena *arena, stk_buf *out, 
         }
         stk_buf_printf(out, "ENV %s=\"", name);
         for (const char *c = text; *c != '\0'; c++) {
-            if (*c == '"' || *c == '\\') {
+            if (*c == '"' || (*c == '\\' && c[1] != '$')) {
                 stk_buf_char(out, '\\');
             }
             stk_buf_char(out, *c);

@@ -50,6 +50,9 @@ int stk_remote_order_write(const stk_remote_order *o, stk_buf *buf, stk_err *err
     stk_json_put_texts(buf, "argv", o->argv);
     stk_json_put_text(buf, "cwd", o->cwd);
     int rc = put_env(buf, o->env, err);
+    if (o->expand != NULL && o->expand[0] != NULL) {
+        stk_json_put_texts(buf, "expand", o->expand);
+    }
     stk_json_put_texts(buf, "pass", o->pass);
     put_links(buf, "links", o->links, o->n_links);
     stk_json_put_key(buf, "code");
@@ -302,6 +305,7 @@ int stk_remote_order_read(const char *text, size_t len, stk_arena *arena, stk_re
                           .checkpoints = text_of(&r, "checkpoints", true),
                           .nodes = (uint32_t)int_of(&r, "nodes", STK_LIMIT_RANKS),
                           .threads = (uint32_t)int_of(&r, "threads", UINT32_MAX)};
+    o.expand = stk_json_get(&doc, "expand") == NULL ? NULL : list_of(&r, "expand");
     o.links = links_of(&r, "links", &o.n_links);
     read_parts(&r, &o);
     const stk_json *task = stk_json_get(&doc, "task_json");

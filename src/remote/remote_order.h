@@ -45,9 +45,11 @@ typedef struct stk_remote_order {
     uint32_t task, attempt;
     const char *dir, *store; /* absolute, the same here and there */
     const char *const *argv;
-    const char *cwd;         /* or NULL: `dir` */
-    const char *const *env;  /* "K=V" without secrets, NULL-terminated */
-    const char *const *pass; /* names of secrets, from the container's environment */
+    const char *cwd;           /* or NULL: `dir` */
+    const char *const *env;    /* "K=V" without secrets, NULL-terminated */
+    const char *const *expand; /* those names of it that are made of the image's environment
+                                  (base/expand.h); NULL: none */
+    const char *const *pass;   /* names of secrets, from the container's environment */
     const char *task_json;
     const stk_remote_link *links;
     uint32_t n_links;

@@ -120,6 +120,12 @@ static int copy_env(remote_task *t, const stk_job *job)
     env[kept] = NULL;
     t->order.env = env;
     t->order.pass = pass;
+    if (job->elsewhere->expand != NULL) {
+        t->order.expand = texts_new(t->arena, job->elsewhere->expand, 0, &n);
+        if (t->order.expand == NULL) {
+            return STK_E_NOMEM;
+        }
+    }
     t->job.secret = secret;
     return 0;
 }

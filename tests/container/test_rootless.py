@@ -105,3 +105,28 @@ def test_a_group_that_is_not_the_containers_own_says_nothing(start):
     group = task.state["cgroup"]
     assert group is None or task.state["id"] in group
     assert 1 << 20 < task.state["peak_bytes"] < 40 << 20
+
+
+def owners(task):
+    """Of what isn't the test's own."""
+    ours = {"task.json", "stdout.log", "stderr.log"}
+    paths = (task.folder, *task.folder.rglob("*"))
+    return {path.lstat().st_uid for path in paths if path.name not in ours}
+
+
+def test_root_inside_leaves_nothing_of_roots(start):
+    task = start("/probe", "id", "--", "write", "{folder}/made", "x", user="root", owner="0:0")
+    assert task.end() == 0, task.err
+    assert task.out == "0:0\n"
+    assert owners(task) == {USER}
+
+
+def test_a_user_that_the_engine_has_not(start):
+    """Without a range in /etc/subuid an engine has its user's own number only."""
+    task = start("/probe", "id", user="1234", owner="0:0")
+    code = task.end()
+    assert owners(task) == {USER}
+    if code == 0:  # there is such a range
+        assert task.out == "1234:0\n"
+    else:
+        assert "user '1234' of image" in task.err and "/etc/subuid" in task.err, task.err

@@ -604,3 +604,22 @@ def test_private_files_stay_here(project: Project) -> None:
     held = [path.read_bytes() for path in share.rglob("*") if path.is_file()]
     assert b"secret of mine.txt\n" in held
     assert not any(b"secret of .env" in one or b"secret of .ssh" in one for one in held)
+
+
+def test_environment_is_made_of_the_images(project: Project) -> None:
+    """As a Dockerfile's ENV would, where no image is built that has it; what the step says itself is a literal."""
+    values = {
+        "PATH": "/opt/bin:$PATH",
+        "FIRST": "${NONE:-one}",
+        "SECOND": "$FIRST-two",
+        "OWN": "$FIRST",
+    }
+    docker = {"parent_image": IMAGE, "skip_build": True, "environment": values}
+    script = 'printf "%s\\n" "$PATH" "$SECOND" "$OWN"'
+    step = {"run": script, "docker": docker, "environment": {"OWN": "$PATH"}}
+    done = project("run", "--json", "--with", "prod", project.document({"a": step}))
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    path, second, own = Path(shown["steps"]["a"]["logs"]["stdout"]).read_text().splitlines()
+    assert path.startswith("/opt/bin:/") and "$" not in path
+    assert (second, own) == ("one-two", "$PATH")
