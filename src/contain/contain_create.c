@@ -298,7 +298,7 @@ int stk_contain_delete(const stk_engine *engine, const char *id, stk_err *err)
     (void)snprintf(path, sizeof path, "/containers/%s?force=true&v=true", id);
     int status = 0;
     int rc = stk_engine_call(engine, "DELETE", path, NULL, &status, NULL, err);
-    return status == 404 || status == 409 ? 0 : rc; /* gone, or going */
+    return rc == STK_E_NOT_FOUND || status == 404 || status == 409 ? 0 : rc; /* gone, or going */
 }
 
 int stk_contain_create(const contain_spec *spec, stk_engine *engine, const contain_files *files,

@@ -52,7 +52,9 @@ static int refused(const stk_engine *e, int status, const stk_buf *body, stk_err
     if (words == NULL) {
         words = body->len > 0 ? body->data : "no reason given";
     }
-    int code = status == 404 ? STK_E_NOT_FOUND : status == 409 ? STK_E_BUSY : STK_E_ENV;
+    /* Podman 4 says 500 of a container that goes just now. */
+    bool is_gone = status == 404 || strstr(words, "no such container") != NULL;
+    int code = is_gone ? STK_E_NOT_FOUND : status == 409 ? STK_E_BUSY : STK_E_ENV;
     stk_err_set(err, code, "%s: %.*s", e->name == NULL ? "the container engine" : e->name,
                 (int)strcspn(words, "\n"), words);
     return code;

@@ -262,3 +262,24 @@ def test_an_unprivileged_users_files(
     assert left == {others.uid}, task.err
     assert "left behind" not in task.err
     wait_for(lambda: task.name not in engine.containers())
+
+
+def test_with_secrets(project: Project, debian: str) -> None:
+    """Whose logs go through a pipe, which a program may open again by its name."""
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        cache: false
+        docker: {{parent_image: {debian}, user: user}}
+        steps:
+          a: {{run: 'id -u; echo $TOKEN$STOKER_SECRET_TOKEN > /dev/stdout; echo x > $STOKER_OUTPUT/x', secrets: [TOKEN], outputs: [x]}}
+        """,
+    )
+    shown = project.run("--with", "docker", STOKER_SECRET_TOKEN="tops3cret-value")
+    said = project.log(shown["steps"]["a"])
+    assert said.startswith("1000\n") and "tops3cret-value" not in said and "*" in said, said
+    folder = Path(shown["steps"]["a"]["dir"])
+    assert folder.stat().st_mode & 0o077 == 0 or folder.parent.stat().st_mode & 0o077 == 0
+    assert strangers(project.folder) == []
