@@ -38,6 +38,7 @@ LONGEST = [
     "python",
     "launch",
     "cli",
+    "crossings",
     "remote",
     "share",
 ]  # begun first: others fill in
@@ -56,12 +57,14 @@ class Result:
     failed: int = 0
     skipped: int = 0
     shown: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)  # by the suite itself, worth a line
 
     def add(self, other: Result) -> None:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
         self.shown += other.shown
+        self.said += other.said
 
 
 def run(
@@ -154,6 +157,8 @@ def pytest(folder: str, marks: str, env: dict[str, str] | None = None) -> Result
                 }
                 result.failed += count["failures"] + count["errors"]
                 result.skipped += count["skipped"]
+                said = suite.iterfind("properties/property[@name='said']")
+                result.said += [one.get("value", "") for one in said]
                 result.passed += (
                     count["tests"] - count["failures"] - count["errors"] - count["skipped"]
                 )
@@ -272,6 +277,8 @@ def report(name: str, result: Result, seconds: float) -> Result:
         f"{name:<12} {result.passed} passed, {result.failed} failed{skipped} in {seconds:.1f} s",
         flush=True,
     )
+    for text in result.said:
+        print(f"{'':<12} {text}", flush=True)
     return result
 
 

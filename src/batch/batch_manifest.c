@@ -144,10 +144,12 @@ static int check_want(const stk_alternative *want, const char *kind, const char 
     vendor = vendor != NULL ? vendor : of_kind != NULL ? of_kind : "nvidia";
     if (strcmp(vendor, "nvidia") != 0 && strcmp(vendor, "aws") != 0) {
         return stk_err_set(err, STK_E_SPEC,
-                           "gpu_vendor is '%s'; AWS Batch gives GPUs of NVIDIA and "
-                           "Neuron devices (gpu_vendor aws) only; "
-                           "use Kubernetes for others",
-                           vendor);
+                           "%s '%s'%s%s; AWS Batch gives GPUs of NVIDIA and Neuron devices "
+                           "(gpu_vendor aws) only; use Kubernetes for others",
+                           by_class != NULL ? "gpu_class" : "gpu_vendor is",
+                           by_class != NULL ? want->gpu_class : vendor,
+                           by_class != NULL ? " means devices of " : "",
+                           by_class != NULL ? by_class : "");
     }
     if (want->gpu_memory_bytes != -1) {
         return stk_err_set(err, STK_E_SPEC,
@@ -199,6 +201,14 @@ static int read_devices(stk_batch_ask *ask, stk_err *err)
     int64_t count = larger(wants[0].gpu_count, said);
     ask->neurons = strcmp(first, "aws") == 0 ? count : 0;
     ask->gpus = ask->neurons > 0 ? 0 : count;
+    if (ask->neurons > 0 && !stk_batch_is_made(ask)) {
+        return stk_err_set(err, STK_E_SPEC,
+                           "no instance of EC2 is known that has gpu_class '%s'%s%s; say Trainium, "
+                           "Trainium2, Inferentia or Inferentia2",
+                           ask->classes[0] != NULL ? ask->classes[0] : "",
+                           ask->kind != NULL ? " and option " : "",
+                           ask->kind != NULL ? ask->kind : "");
+    }
     return 0;
 }
 

@@ -141,6 +141,8 @@ int stk_batch_environments_read(const stk_json *answer, stk_arena *arena,
 /* Can these ever run it? False: `text` says why not. */
 bool stk_batch_can_hold(const stk_batch_environment *environments, uint32_t n,
                         const stk_batch_ask *ask, char *text, size_t size);
+/* Is there any instance that has what is asked for? */
+bool stk_batch_is_made(const stk_batch_ask *ask);
 /* What one of them is, as a sentence for `stack check`. */
 void stk_batch_environment_describe(const stk_batch_environment *environment, char *text,
                                     size_t size);

@@ -135,6 +135,15 @@ static bool is_wanted(const stk_batch_ask *ask, const char *vendor, const char *
     return strcmp(vendor, is_neuron ? "aws" : "nvidia") == 0 && is_kind && fits;
 }
 
+bool stk_batch_is_made(const stk_batch_ask *ask)
+{
+    bool is_made = false;
+    for (size_t i = 0; i < sizeof accelerated / sizeof *accelerated; i++) {
+        is_made = is_made || is_wanted(ask, accelerated[i].vendor, accelerated[i].model);
+    }
+    return is_made;
+}
+
 /* Families that Batch picks itself have no accelerators ("optimal", "default_x86_64"). */
 static bool has_devices(const stk_batch_environment *environment, const stk_batch_ask *ask)
 {

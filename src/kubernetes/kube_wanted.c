@@ -188,8 +188,9 @@ static int find_vendor(stk_kube_maker *m, wish *w)
 }
 
 /* Devices that the agent has no eyes for would be refused in the pod, or used unseen. */
-static int refuse_uncounted(stk_kube_maker *m, const char *vendor, const char *resource, int64_t n)
+static int refuse_uncounted(stk_kube_maker *m, const wish *w, const char *resource, int64_t n)
 {
+    const char *vendor = w->vendor, *class = w->wants[0].gpu_class;
     static const char *const known[][2] = {{"habana", "habana.ai/gaudi"},
                                            {"huawei", "huawei.com/Ascend910"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -204,9 +205,10 @@ static int refuse_uncounted(stk_kube_maker *m, const char *vendor, const char *r
     return stk_kube_refuse(
         m,
         stk_arena_printf(m->arena,
-                         "devices of %s can't be counted in their container, so whether the step "
-                         "got them would stay unknown",
-                         resource),
+                         "devices of %s can't be counted in their container (gpu_%s '%s'), so "
+                         "whether the step got them would stay unknown",
+                         resource, class != NULL ? "class" : "vendor",
+                         class != NULL ? class : vendor),
         stk_arena_printf(m->arena,
                          "say them as extended_resources: {%s: %lld}, which are asked of the "
                          "cluster and left to the step",
@@ -246,7 +248,15 @@ static int find_resource(stk_kube_maker *m, wish *w, stk_kube_wanted *a)
     }
     a->resource = own != NULL ? own : a->resource;
     if (a->resource == NULL || counted_vendor(a->resource, &is_whole) == NULL) {
-        return refuse_uncounted(m, w->vendor, a->resource, a->n);
+        return refuse_uncounted(m, w, a->resource, a->n);
+    }
+    if (is_same(w->option, "neuroncores") && w->is_counted) {
+        return stk_kube_refuse(m,
+                               stk_arena_printf(m->arena,
+                                                "it asks for %lld devices, and by the option "
+                                                "neuroncores for parts of them",
+                                                (long long)a->n),
+                               "say one of them");
     }
     if (is_same(w->option, "neuroncores")) {
         a->resource = "aws.amazon.com/neuroncore";
@@ -379,8 +389,9 @@ static int check_type(stk_kube_maker *m, const wish *w, const char *type)
     const char *of = stk_spec_vendor_of_class(type);
     bool fits = false;
     for (uint32_t i = 0; i < w->n; i++) {
-        fits = fits || w->wants[i].gpu_class == NULL ||
-               !stk_spec_is_other_model(w->wants[i].gpu_class, type);
+        const char *class = w->wants[i].gpu_class;
+        bool is_slice = stk_spec_is_slice(class) && strcmp(class, type) != 0;
+        fits = fits || class == NULL || (!is_slice && !stk_spec_is_other_model(class, type));
     }
     if (fits && (of == NULL || strcmp(of, w->vendor) == 0)) {
         return 0;

@@ -58,13 +58,6 @@ static int64_t number_of(const stk_json *options, const char *name)
     return value != NULL && stk_json_int(value, &n) ? n : 0;
 }
 
-static void name_kind(stk_resources *res, const char *vendor)
-{
-    if (res->gpu_vendor == NULL && res->gpu_class == NULL && res->n_any_of == 0) {
-        res->gpu_vendor = vendor;
-    }
-}
-
 void stk_spec_lay_options(const stk_json *options, stk_resources *res)
 {
     static const struct {
@@ -81,6 +74,7 @@ void stk_spec_lay_options(const stk_json *options, stk_resources *res)
     if (options == NULL || options->kind != STK_JSON_MAP || res->gpu_count == 0) {
         return;
     }
+    bool is_named = res->gpu_vendor != NULL || res->gpu_class != NULL || res->n_any_of > 0;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const stk_json *value = stk_json_get(options, words[i].name);
         int64_t n = number_of(options, words[i].name);
@@ -93,14 +87,15 @@ void stk_spec_lay_options(const stk_json *options, stk_resources *res)
         } else if (words[i].vendor == NULL && stk_spec_n_devices(res) == 0) {
             res->gpu_count = 1;
         }
-        if (words[i].vendor != NULL) {
-            name_kind(res, words[i].vendor);
+        if (words[i].vendor != NULL && !is_named) {
+            res->gpu_vendor = words[i].vendor;
         }
     }
     const char *vendor = stk_json_text(stk_json_get(options, "gpu_vendor"));
-    for (size_t i = 0; vendor != NULL && i < 3 && number_of(options, "gpu") > 0; i++) {
+    is_named = is_named || res->gpu_vendor != NULL;
+    for (size_t i = 0; vendor != NULL && i < 3 && number_of(options, "gpu") > 0 && !is_named; i++) {
         if (strcmp(vendor, gpus[i]) == 0) {
-            name_kind(res, gpus[i]);
+            res->gpu_vendor = gpus[i];
         }
     }
 }

@@ -47,7 +47,7 @@ static void test_alternatives(void **state)
         {NULL, "{gpu_memory: 1GiB}", "1 x */*+1073741824"},
         {NULL, "{gpu_memory: auto}", "1 x */*+-2"},
         {NULL, "{gpu_class: A100}", "1 x A100/nvidia"},
-        {NULL, "{gpu_class: 1g.10gb}", "1 x 1g.10gb/*"},
+        {NULL, "{gpu_class: 1g.10gb}", "1 x 1g.10gb/nvidia"},
         {NULL, "{gpu_class: Trainium}", "1 x Trainium/aws"},
         {NULL, "{gpu_vendor: rocm}", "1 x */amd"},
         {NULL, "{any_of: [{gpu_class: H100}, {gpu_vendor: tpu, gpu_count: 4}]}",

@@ -100,6 +100,22 @@ static bool has_name(const char *text, const char *name)
     return has_word(text, all);
 }
 
+bool stk_spec_is_slice(const char *gpu_class)
+{
+    word w;
+    while (next_word(&gpu_class, &w)) {
+        size_t n = 0;
+        while (n < w.len && isdigit((unsigned char)w.at[n])) {
+            n++;
+        }
+        if (is_word(w, "mig") ||
+            (n > 0 && n + 1 == w.len && tolower((unsigned char)w.at[n]) == 'g')) {
+            return true;
+        }
+    }
+    return false;
+}
+
 const char *stk_spec_vendor_of_class(const char *gpu_class)
 {
     for (size_t i = 0; gpu_class != NULL && i < sizeof models / sizeof *models; i++) {
@@ -107,7 +123,7 @@ const char *stk_spec_vendor_of_class(const char *gpu_class)
             return models[i].vendor;
         }
     }
-    return NULL;
+    return stk_spec_is_slice(gpu_class) ? "nvidia" : NULL;
 }
 
 bool stk_spec_is_other_model(const char *gpu_class, const char *model)
@@ -132,22 +148,6 @@ static bool is_alias(const char *gpu_class, const char *model)
     for (size_t i = 0; model != NULL && i < sizeof models / sizeof *models; i++) {
         if (models[i].model != NULL && strcasecmp(models[i].model, model) == 0 &&
             strcasecmp(models[i].name, gpu_class) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-bool stk_spec_is_slice(const char *gpu_class)
-{
-    word w;
-    while (next_word(&gpu_class, &w)) {
-        size_t n = 0;
-        while (n < w.len && isdigit((unsigned char)w.at[n])) {
-            n++;
-        }
-        if (is_word(w, "mig") ||
-            (n > 0 && n + 1 == w.len && tolower((unsigned char)w.at[n]) == 'g')) {
             return true;
         }
     }

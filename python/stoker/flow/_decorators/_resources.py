@@ -143,6 +143,12 @@ class Kubernetes(_Compute):
                 f"@kubernetes: gpu_vendor is {vendor!r}; it is 'nvidia', 'amd' or 'intel'"
             )
 
+    def note(self) -> Optional[str]:
+        """``gpu_vendor`` alone asks for nothing, as with Metaflow, whose configuration says it for all steps."""
+        if "gpu_vendor" not in self.given or "gpu" in self.given:
+            return None
+        return "@kubernetes(gpu_vendor=…) says whose GPUs, and gpu how many: without gpu none is asked for"
+
 
 class Batch(_Compute):
     """``@batch(queue=…, trainium=1)``; ``trainium`` and ``inferentia`` count devices."""
