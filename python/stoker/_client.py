@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Optional, TypeVar, Union
 
 from ._binary import json_of, output_of
@@ -75,11 +74,11 @@ class ArtifactVersion:
     @property
     def uri(self) -> str:
         """Path of its file or folder."""
-        path = self.body.get("path")
-        if path is None or not os.path.exists(path):  # a listing names none, a share may have it
-            found = json_of(["artifact", "get", self.artifact_digest], self.store)
-            self.body = {**self.body, "path": found["path"]}
-        return str(self.body["path"])
+        from ._stored import stored
+
+        path = stored(self.body.get("path"), self.artifact_digest, self.store)
+        self.body = {**self.body, "path": path}
+        return path
 
     @property
     def size(self) -> int:

@@ -32,6 +32,12 @@ enum {
 #define STK_LIMIT_MESSAGE_BYTES (64u << 20)    /* one message of the fork-server protocol */
 #define STK_LIMIT_INLINE_BYTES (64u << 10)     /* a json artifact that is also passed by value */
 #define STK_LIMIT_INLINE_GROWN 256 /* the same where a graph grows: thousands may be told of it */
+#define STK_LIMIT_IDLE_READ_AGE_MS                                                                 \
+    (14ll * 86400000ll) /* how old an artifact's last reading gets                                 \
+                         */
+#define STK_LIMIT_IDLE_READ_BYTES                                                                  \
+    (64ll << 30) /* as much an engine reads at most because of that                                \
+                  */
 #define STK_LIMIT_TIMEOUT_MS (366ll * 86400000ll)
 
 #endif

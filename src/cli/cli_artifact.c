@@ -435,6 +435,17 @@ static int check_options(const stk_cli *cli, const char *word)
     return 0;
 }
 
+/* What had to be summed before it is given out is on record then, and what is damaged set aside. */
+static bool can_write_store(void)
+{
+    STK_TEXT_AUTO path = NULL;
+    STK_TEXT_AUTO db = NULL;
+    if (stk_store_find(".", STK_STORE_READONLY, &path, NULL) == 0) {
+        db = stk_file_join(path, "store.db");
+    }
+    return db != NULL && access(path, W_OK) == 0 && access(db, W_OK) == 0;
+}
+
 static int run_artifact(stk_cli *cli)
 {
     static const struct {
@@ -462,7 +473,8 @@ static int run_artifact(stk_cli *cli)
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 30);
     stk_err err = {0};
     int status = check_options(cli, word);
-    status = status != 0 ? status : stk_cli_store(cli, words[i].flags, &read.store);
+    int flags = words[i].run == run_get && can_write_store() ? 0 : words[i].flags;
+    status = status != 0 ? status : stk_cli_store(cli, flags, &read.store);
     if (status != 0) {
         return status;
     }

@@ -14,6 +14,7 @@
 #include "accel/accel.h"
 #include "base/buf.h"
 #include "base/limits.h"
+#include "base/units.h"
 #include "cli/cli_containers.h"
 #include "cli/cli_early.h"
 #include "cli/cli_echo.h"
@@ -460,6 +461,17 @@ static int open_to_end(engine *e, stk_err *err)
     return rc < 0 ? rc : open_run(e, err);
 }
 
+/* STOKER_IDLE_READ: after how long an artifact is read again; 0 turns it off. */
+static int64_t idle_read_ms(void)
+{
+    const char *text = getenv("STOKER_IDLE_READ");
+    int64_t ms = 0;
+    if (text == NULL || text[0] == '\0') {
+        return STK_LIMIT_IDLE_READ_AGE_MS;
+    }
+    return stk_units_parse_duration(text, &ms, NULL) == 0 ? ms : 0;
+}
+
 static int open_all(engine *e, stk_err *err)
 {
     const stk_run_options *o = e->options;
@@ -509,6 +521,7 @@ static int open_all(engine *e, stk_err *err)
                               .policy = e->policy,
                               .mode = o->mode >= 0 ? (stk_mode)o->mode : stk_spec_mode(e->spec),
                               .max_workers = o->max_workers,
+                              .idle_read_ms = idle_read_ms(),
                               .signal_fd = e->signal_fd,
                               .hangup_fd = o->front_fd,
                               .on_event = on_event,

@@ -8,6 +8,7 @@
 #include "cli/cli_containers.h"
 #include "cli/cli_read.h"
 #include "sys/clock.h"
+#include "sys/file.h"
 
 enum { KEEP_RUNS = 10, OUTPUT_MAX = 1 << 28 };
 #define KEEP_TEXT "30d"
@@ -66,7 +67,8 @@ static int remove_bad(stk_store *store, const bad_list *bad, stk_err *err)
     for (size_t at = 0; rc == 0 && at < bad->digests.len; at += STK_DIGEST_HEX) {
         char digest[STK_DIGEST_HEX + 1] = "";
         memcpy(digest, bad->digests.data + at, STK_DIGEST_HEX);
-        rc = stk_store_remove_artifact(store, digest, err);
+        STK_TEXT_AUTO where = NULL;
+        rc = stk_store_set_aside(store, digest, &where, err);
     }
     return rc;
 }
@@ -88,9 +90,11 @@ static void say_verified(const stk_store *store, const bad_list *bad, uint64_t n
                    n == 1 ? "" : "s", stk_units_format_memory((int64_t)bytes, size, sizeof size),
                    bad->n);
     if (bad->digests.len > 0) {
-        stk_buf_text(out, repair ? "the bad ones are removed: their steps run again when needed\n"
-                                 : "`stoker store verify --repair` removes them, so that their "
-                                   "steps run again\n");
+        stk_buf_text(
+            out, repair ? "the bad ones are in its folder quarantine/: their steps run again when "
+                          "needed\n"
+                        : "`stoker store verify --repair` sets them aside, so that their "
+                          "steps run again\n");
     }
 }
 
@@ -220,7 +224,8 @@ static int run_store(stk_cli *cli)
 }
 
 static const stk_option options[] = {
-    {"repair", 0, NULL, "verify: remove bad artifacts, so that their steps run again", false},
+    {"repair", 0, NULL,
+     "verify: set bad artifacts aside (quarantine/), so that their steps run again", false},
     {"dry-run", 0, NULL, "gc, rm: only say what would go", false},
     {"keep", 0, "TIME", "gc: keep runs that ended within this time (default " KEEP_TEXT ")", false},
     {"keep-runs", 0, "N", "gc: and this many newest of every pipeline (default 10)", false},

@@ -82,9 +82,11 @@ typedef struct stk_exec_config {
     stk_policy policy;
     stk_mode mode;
     uint32_t max_workers;
-    int signal_fd; /* signalfd of SIGINT/SIGTERM/SIGHUP/SIGUSR1, or -1: the first cancels, the
-                      second ends at once */
-    int hangup_fd; /* cancels when its other end closes, or -1 */
+    int64_t
+        idle_read_ms; /* artifacts not read for so long are, where nothing is to be done; 0: none */
+    int signal_fd;    /* signalfd of SIGINT/SIGTERM/SIGHUP/SIGUSR1, or -1: the first cancels, the
+                         second ends at once */
+    int hangup_fd;    /* cancels when its other end closes, or -1 */
     /* Called after the event is durable. May be NULL. */
     void (*on_event)(void *arg, const stk_event_row *row);
     /* Called when an attempt's process is known, after its TASK_STARTED. May be NULL. */

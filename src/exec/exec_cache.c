@@ -158,6 +158,34 @@ const char *stk_exec_inputs_json(exec_lookup *lookup, const stk_step *step,
     return buf.failed || buf.len == 0 ? NULL : stk_arena_dup(lookup->arena, buf.data);
 }
 
+int stk_exec_lookup_artifact(exec_lookup *lookup, const char *digest, stk_err *err)
+{
+    const char *path;
+    int64_t size;
+    bool comes = false;
+    stk_err why = {0};
+    int rc = lookup->trusts
+                 ? 0
+                 : stk_exec_sum_artifact(lookup->sum, lookup->store, digest, &comes, &why);
+    if (rc == 0 && !comes && !(lookup->trusts && stk_store_needs_sum(lookup->store, digest))) {
+        rc = stk_store_locate(lookup->store, digest, lookup->arena, &path, &size, &why);
+    }
+    if (rc == STK_E_STORE) {
+        lookup->damage = stk_arena_dup(lookup->arena, why.text);
+    }
+    if (rc < 0) {
+        *err = why;
+    }
+    return rc;
+}
+
+int stk_exec_note_damage(stk_exec *x, stk_err *err)
+{
+    const char *text = x->lookup.damage;
+    x->lookup.damage = NULL;
+    return text == NULL ? 0 : stk_exec_emit_note(x, text, err);
+}
+
 /* One ref object of an outputs document → exec_ref. */
 static bool take_ref(exec_lookup *lookup, json_t *ref, bool check, exec_ref *ret_ref)
 {
@@ -165,11 +193,8 @@ static bool take_ref(exec_lookup *lookup, json_t *ref, bool check, exec_ref *ret
     if (digest == NULL) {
         return false;
     }
-    const char *path;
-    int64_t size;
     stk_err ignored;
-    if (check &&
-        stk_store_locate(lookup->store, digest, lookup->arena, &path, &size, &ignored) < 0) {
+    if (check && stk_exec_lookup_artifact(lookup, digest, &ignored) < 0) {
         return false;
     }
     char *text = json_dumps(ref, JSON_COMPACT);

@@ -44,16 +44,25 @@ uint32_t stk_exec_n_devices(const stk_exec *x, uint32_t task)
 int stk_exec_artifact(stk_exec *x, bool is_away, const char *digest, stk_arena *arena,
                       const char **ret_path, int64_t *ret_size, stk_err *err)
 {
+    bool comes = false;
+    int rc = stk_exec_sum_artifact(x->sum, x->config.store, digest, &comes, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (comes) { /* the launch is put aside: nothing of this counts */
+        *ret_size = 0;
+        *ret_path = stk_store_path(x->config.store);
+        return 0;
+    }
     if (is_away) {
         return stk_store_locate(x->config.store, digest, arena, ret_path, ret_size, err);
     }
-    bool comes = false;
     if (x->bring != NULL) {
         *ret_size = 0;
         *ret_path = stk_arena_printf(arena, "%s/artifacts/%.2s/%s", stk_store_path(x->config.store),
                                      digest, digest + 2);
-        int rc = *ret_path == NULL ? stk_exec_nomem(err)
-                                   : stk_exec_bring_ask(x->bring, digest, *ret_path, &comes, err);
+        rc = *ret_path == NULL ? stk_exec_nomem(err)
+                               : stk_exec_bring_ask(x->bring, digest, *ret_path, &comes, err);
         if (rc < 0 || comes) {
             return rc;
         }

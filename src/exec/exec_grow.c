@@ -360,6 +360,7 @@ int stk_exec_lookup_grown(stk_exec *x, uint32_t task, stk_err *err)
         stk_arena_reset(x->scratch);
         return 0;
     }
+    rc = rc < 0 ? rc : stk_exec_note_damage(x, err);
     if (rc == 0 && found) {
         rc = take_over(x, task, head, &said, metadata, err);
     } else if (rc == 0) {

@@ -76,6 +76,10 @@ static int do_lookup(stk_exec *x, uint32_t task, stk_err *err)
     if (stk_exec_sum_aside(x, task, EXEC_ASIDE_LOOKUP, NULL, &rc, err) || rc < 0) {
         return rc;
     }
+    rc = stk_exec_note_damage(x, err);
+    if (rc < 0) {
+        return rc;
+    }
     t->key = found.key;
     t->parts = found.parts;
     t->inputs = found.inputs;
@@ -403,6 +407,7 @@ int stk_exec_loop(stk_exec *x, stk_run_status *ret_status, stk_err *err)
         rc = rc < 0 ? rc : decide(x, &wake_ms, err);
         rc = rc < 0 ? rc : stk_exec_wait_devices(x, &wake_ms, err);
         rc = rc < 0 ? rc : launch_all(x, &launched, err);
+        rc = rc < 0 || x->ended ? rc : stk_exec_idle(x, &wake_ms, err);
         if (rc < 0 || (x->ended && x->n_hooks == 0)) {
             break;
         }
@@ -632,6 +637,7 @@ void stk_exec_close(stk_exec *x)
     }
     let_go(x);
     stk_exec_bring_close(x->bring);
+    stk_exec_idle_close(x->idle);
     stk_exec_sum_close(x->sum);
     for (uint32_t i = 0; i < x->n_tasks && x->tasks != NULL; i++) {
         if (x->tasks[i].slot != NULL) {

@@ -74,6 +74,7 @@ typedef struct exec_slot {
 } exec_slot;
 
 typedef struct exec_sum exec_sum;
+typedef struct exec_idle exec_idle;
 typedef struct exec_aside exec_aside;
 
 typedef struct exec_task {
@@ -105,10 +106,12 @@ typedef struct exec_bring exec_bring;
 typedef struct exec_lookup {
     stk_store *store;
     const stk_plan *plan;
-    stk_arena *arena; /* as long as the run */
-    stk_map files;    /* path → artifact digest (char *) */
-    stk_map seen;     /* path → plain SHA-256 of the file (char *) */
-    exec_sum *sum;    /* what takes long is asked of it; NULL: done at once */
+    stk_arena *arena;   /* as long as the run */
+    stk_map files;      /* path → artifact digest (char *) */
+    stk_map seen;       /* path → plain SHA-256 of the file (char *) */
+    exec_sum *sum;      /* what takes long is asked of it; NULL: done at once */
+    bool trusts;        /* artifacts that are there are not looked at: who uses them does it */
+    const char *damage; /* of an artifact that it found; told by stk_exec_note_damage */
 } exec_lookup;
 
 typedef enum { EXEC_HIT, EXEC_MISS } exec_verdict;
@@ -173,6 +176,7 @@ struct stk_exec {
     uint32_t n_attached, first_attached; /* … that did without an earlier one */
     struct exec_bring *bring;            /* or NULL */
     exec_sum *sum;
+    struct exec_idle *idle; /* or NULL */
     bool noted_busy;
     bool *noted_less; /* by step: a gang of it got less than its ranks ask for, and that is told */
     int64_t look_ms;  /* when to look again what others hold, monotonic */
@@ -241,6 +245,7 @@ typedef enum {
     EXEC_SUM_OUTPUT = 'o',
     EXEC_SUM_COPY = 'c',
     EXEC_SUM_FILE = 'f',
+    EXEC_SUM_CHECK = 'a', /* an artifact that is here, by its digest */
     EXEC_SUM_REMOVE = 'r'
 } exec_sum_kind;
 int stk_exec_sum_open(exec_sum **ret, stk_err *err);
@@ -262,12 +267,29 @@ bool stk_exec_sum_drop(stk_exec *x, uint32_t task, exec_aside_kind *ret_kind);
 /* stk_store_add_path of an output, which was summed before if that takes long. */
 int stk_exec_sum_take(stk_exec *x, const char *path, const char *known, stk_artifact *ret,
                       stk_err *err);
+/* Before an artifact is used: does it have to be summed? *ret_comes: that is on its way.
+ * STK_E_STORE: it is damaged, and in quarantine. `sum` may be NULL: it is, when it is used. */
+int stk_exec_sum_artifact(exec_sum *sum, stk_store *store, const char *digest, bool *ret_comes,
+                          stk_err *err);
+/* The same for all digests that a text of JSON names; then all that was asked for is waited for. A
+ * signal ends the waiting, and *ret_all is false. */
+int stk_exec_sum_ask_all(stk_exec *x, const char *json, stk_err *err);
+int stk_exec_sum_wait(stk_exec *x, bool *ret_all, stk_err *err);
 /* Removes it by and by. */
 void stk_exec_sum_remove(stk_exec *x, const char *path);
 int stk_exec_sum_fd(const exec_sum *sum); /* readable: call the next */
 int stk_exec_summed(stk_exec *x, stk_err *err);
 /* Waits until all is removed, or a signal comes. */
 void stk_exec_sum_finish(stk_exec *x);
+
+/* --- exec_idle.c --- */
+
+/* Where nothing else is to be done: reads what was not read for long. *wake_ms as of
+ * stk_sched_next. */
+int stk_exec_idle(stk_exec *x, int64_t *wake_ms, stk_err *err);
+void stk_exec_idle_close(struct exec_idle *idle); /* NULL is fine */
+/* The loop is to call stk_exec_idle. */
+void stk_exec_sum_wake(exec_sum *sum);
 
 /* --- exec_cache.c --- */
 
@@ -285,6 +307,10 @@ typedef struct exec_found {
     const char *miss;   /* MISS: the reason */
     const char *inputs; /* JSON {name: digest} or NULL */
 } exec_found;
+/* Notes what a look-up found damaged, and set aside. */
+int stk_exec_note_damage(stk_exec *x, stk_err *err);
+/* Is the artifact here, and what it was? STK_E_NOT_FOUND; or it is damaged (lookup->damage). */
+int stk_exec_lookup_artifact(exec_lookup *lookup, const char *digest, stk_err *err);
 /* Text lives in lookup->arena. */
 int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn outputs, void *arg,
                          bool use_cache, int64_t now_ms, exec_found *ret_found, stk_err *err);

@@ -255,6 +255,22 @@ static int replay_task(stk_exec *x, uint32_t task, exec_past *p, stk_err *err)
                                 &(stk_sched_event){.kind = STK_EV_TASK_CACHED, .task = task}, err);
 }
 
+/* What is not what was stored any more is made again. Where a signal wants the engine, whoever uses
+ * them looks. */
+static int look_at_artifacts(history *h)
+{
+    bool all = true;
+    int rc = 0;
+    for (uint32_t i = 0; i < h->n_tasks && rc == 0; i++) {
+        const char *said = h->tasks[i].said;
+        rc = said == NULL ? 0 : stk_exec_sum_ask_all(h->x, said, h->err);
+    }
+    rc = rc < 0 ? rc : stk_exec_sum_wait(h->x, &all, h->err);
+    h->x->lookup.sum = NULL; /* what the log says is folded now */
+    h->x->lookup.trusts = !all;
+    return rc;
+}
+
 int stk_exec_replay(stk_exec *x, stk_err *err)
 {
     history h = {.x = x,
@@ -269,6 +285,7 @@ int stk_exec_replay(stk_exec *x, stk_err *err)
         return stk_exec_nomem(err);
     }
     int rc = stk_store_events(x->config.store, x->config.run, 0, fold_row, &h, err);
+    rc = rc < 0 ? rc : look_at_artifacts(&h);
     rc = rc < 0 ? rc : emit_new_notes(x, h.notes, err);
     rc = rc < 0 || x->grow == NULL ? rc : stk_exec_regrow(x, h.tasks, err);
     const uint32_t *order = stk_plan_order(x->config.plan);
@@ -276,6 +293,9 @@ int stk_exec_replay(stk_exec *x, stk_err *err)
         rc = replay_task(x, order[i], &h.tasks[order[i]], err);
     }
     rc = rc < 0 || x->config.cancelled ? rc : stk_exec_note_attached(x, err);
+    x->lookup.sum = x->sum;
+    x->lookup.trusts = false;
+    rc = rc < 0 ? rc : stk_exec_note_damage(x, err);
     for (uint32_t i = 0; i < h.n_tasks; i++) {
         free(h.tasks[i].said);
         free(h.tasks[i].stack);

@@ -374,11 +374,8 @@ static int take(stk_exec *x, uint32_t task, const char *name, json_t *ref, exec_
                 stk_err *err)
 {
     const char *digest = json_string_value(json_object_get(ref, "digest"));
-    const char *path = NULL;
-    int64_t size = 0;
     stk_err ignored;
-    if (digest == NULL ||
-        stk_store_locate(x->config.store, digest, x->scratch, &path, &size, &ignored) < 0) {
+    if (digest == NULL || stk_exec_lookup_artifact(&x->lookup, digest, &ignored) < 0) {
         return stk_err_set(err, STK_E_NOT_FOUND, "its stored output '%s' is gone", name);
     }
     *ret = stk_exec_step(x, task)->is_join ? NULL : stk_exec_scope_inherited(x, task, name, digest);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -233,7 +234,8 @@ static item *new_item(exec_sum *s, char what, const char *path, stk_store_work *
 static int make_work(stk_store *store, char what, const char *path, const char *known,
                      stk_store_work **ret, stk_err *err)
 {
-    return what == EXEC_SUM_FILE
+    return what == EXEC_SUM_CHECK ? stk_store_work_check(store, path, ret, err)
+           : what == EXEC_SUM_FILE
                ? stk_store_work_sum(path, ret, err)
                : stk_store_work_add(store, path, known, what == EXEC_SUM_OUTPUT, ret, err);
 }
@@ -263,6 +265,40 @@ int stk_exec_sum_ask(exec_sum *s, stk_store *store, exec_sum_kind what, const ch
     rc = rc == 0 && *ret_work == NULL ? want(s, i, err) : rc;
     pthread_mutex_unlock(&s->lock);
     return rc;
+}
+
+int stk_exec_sum_artifact(exec_sum *s, stk_store *store, const char *digest, bool *ret_comes,
+                          stk_err *err)
+{
+    stk_store_work *work = NULL;
+    *ret_comes = false;
+    if (s == NULL || !stk_store_needs_sum(store, digest)) {
+        return 0;
+    }
+    stk_err why = {0};
+    int rc = stk_exec_sum_ask(s, store, EXEC_SUM_CHECK, digest, NULL, &work, &why);
+    if (rc < 0) {
+        *err = why;
+        return rc == STK_E_NOT_FOUND ? 0 : rc; /* who uses it sees that it has gone */
+    }
+    *ret_comes = work == NULL;
+    return work == NULL ? 0 : stk_store_work_checked(store, work, err);
+}
+
+int stk_exec_sum_ask_all(stk_exec *x, const char *json, stk_err *err)
+{
+    static const char key[] = "\"digest\":\"";
+    int rc = 0;
+    for (const char *at = strstr(json, key); at != NULL && rc != STK_E_NOMEM;
+         at = strstr(at, key)) {
+        char digest[STK_DIGEST_HEX + 1] = "";
+        bool comes;
+        stk_err ignored;
+        at += sizeof key - 1;
+        (void)snprintf(digest, sizeof digest, "%.*s", (int)strnlen(at, STK_DIGEST_HEX), at);
+        rc = stk_exec_sum_artifact(x->sum, x->config.store, digest, &comes, &ignored);
+    }
+    return rc == STK_E_NOMEM ? stk_exec_nomem(err) : 0;
 }
 
 bool stk_exec_sum_is_long(const stk_store *store, exec_sum_kind what, const char *path,
@@ -457,6 +493,37 @@ int stk_exec_summed(stk_exec *x, stk_err *err)
         }
     }
     return rc;
+}
+
+int stk_exec_sum_wait(stk_exec *x, bool *ret_all, stk_err *err)
+{
+    exec_sum *s = x->sum;
+    exec_aside *wanted = &s->wanted;
+    struct pollfd fds[2] = {{.fd = s->fd, .events = POLLIN},
+                            {.fd = x->config.signal_fd, .events = POLLIN}};
+    uint64_t count;
+    int rc = 0;
+    while (!is_all_done(s, wanted) && fds[1].revents == 0) {
+        (void)poll(fds, 2, -1);
+        (void)!read(s->fd, &count, sizeof count);
+    }
+    *ret_all = is_all_done(s, wanted);
+    for (uint32_t i = 0; *ret_all && i < wanted->n && rc != STK_E_NOMEM; i++) {
+        stk_err why = {0};
+        const item *one = wanted->items[i];
+        rc = one->rc < 0 ? 0 : stk_store_work_checked(x->config.store, one->work, &why);
+        if (rc == STK_E_STORE) {
+            x->lookup.damage = stk_arena_dup(x->arena, why.text);
+            rc = stk_exec_note_damage(x, err);
+        }
+    }
+    release(s, wanted);
+    return rc == STK_E_NOMEM ? stk_exec_nomem(err) : rc;
+}
+
+void stk_exec_sum_wake(exec_sum *s)
+{
+    (void)!write(s->fd, &(uint64_t){1}, sizeof(uint64_t));
 }
 
 static bool is_removing(exec_sum *s)

@@ -5,12 +5,13 @@
  *   store.db          runs, events, cache, artifact rows (WAL; schema version in PRAGMA
  * user_version) artifacts/ab/cd…  one file or folder an artifact, named by its digest: files 0444
  * (0555 where they were executable), folders 0555 runs/<run>/       lock, spec.json, and the task
- * directories (docs/contracts.md §2) tmp/<random>/     being written by one process, which holds
- * tmp/<random>/lock lock              byte 0: shared by whoever holds digests that no committed row
- * names yet, exclusive for gc; byte 1: exclusive while the database is set up Locks are
- * open-file-description locks (F_OFD_SETLK), so looking at one never takes it. Everything becomes
- * visible by rename, after its row or before it: a row without its file makes the step run again, a
- * file without a row is collected by gc. Digest and formats: docs/contracts.md §2.
+ * directories (docs/contracts.md §2) quarantine/ artifacts that were damaged tmp/<random>/ being
+ * written by one process, which holds tmp/<random>/lock lock              byte 0: shared by whoever
+ * holds digests that no committed row names yet, exclusive for gc; byte 1: exclusive while the
+ * database is set up Locks are open-file-description locks (F_OFD_SETLK), so looking at one never
+ * takes it. Everything becomes visible by rename, after its row or before it: a row without its
+ * file makes the step run again, a file without a row is collected by gc. Digest and formats:
+ * docs/contracts.md §2.
  */
 #ifndef STK_STORE_H
 #define STK_STORE_H
@@ -193,9 +194,10 @@ int stk_store_add_bytes(stk_store *store, const void *data, size_t len, stk_arti
                         stk_err *err);
 /* As add_path but leaves the source alone (copies; reflink where the file system can). */
 int stk_store_copy_path(stk_store *store, const char *path, stk_artifact *ret, stk_err *err);
-/* Absolute path in `arena`. STK_E_NOT_FOUND if it isn't there, STK_E_STORE if it is torn (unsynced,
- * of an earlier boot, and its digest no longer fits: it is then removed). Checks each artifact once
- * a process. */
+/* Absolute path in `arena`. STK_E_NOT_FOUND if it isn't there. It is summed first where it isn't
+ * known to be what was stored: where its inode, size, mtime or ctime are not those of its row, and
+ * where it is unsynced and of an earlier boot. STK_E_STORE if its digest doesn't fit: it is then in
+ * quarantine/. */
 int stk_store_artifact(stk_store *store, const char *digest, stk_arena *arena,
                        const char **ret_path, int64_t *ret_size, stk_err *err);
 /* The same where the bytes aren't wanted now: what only the origin has stays there, the path is
@@ -236,6 +238,15 @@ typedef struct stk_store_work stk_store_work;
 /* As stk_store_add_path (`take`), or copy_path. `path` and `known_digest` are copied. */
 int stk_store_work_add(stk_store *store, const char *path, const char *known_digest, bool take,
                        stk_store_work **ret_work, stk_err *err);
+/* Would stk_store_artifact read more of it than takes no time? Then a work does that. */
+bool stk_store_needs_sum(stk_store *store, const char *digest);
+/* Reads an artifact that is here; verify: from the disk, slowly. */
+int stk_store_work_check(stk_store *store, const char *digest, stk_store_work **ret_work,
+                         stk_err *err);
+int stk_store_work_verify(stk_store *store, const char *digest, stk_store_work **ret_work,
+                          stk_err *err);
+/* After its run: it is believed from now on; or STK_E_STORE, and it is in quarantine/. */
+int stk_store_work_checked(stk_store *store, stk_store_work *work, stk_err *err);
 /* As stk_store_digest_path. */
 int stk_store_work_sum(const char *path, stk_store_work **ret_work, stk_err *err);
 /* Removes a file or folder. */
@@ -295,8 +306,12 @@ int stk_store_sync_until(stk_store *store, int stop_fd, stk_err *err);
  */
 int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest, const char *what),
                      void *arg, uint64_t *ret_checked, uint64_t *ret_bytes, stk_err *err);
-/* Forgets an artifact, file and row: whatever needs it finds it missing and makes it again. */
-int stk_store_remove_artifact(stk_store *store, const char *digest, stk_err *err);
+/* Moves an artifact to quarantine/ (*ret_where: its path there, malloc'd) and forgets its row:
+ * whatever needs it finds it missing and makes it again. */
+int stk_store_set_aside(stk_store *store, const char *digest, char **ret_where, stk_err *err);
+/* Artifacts (digests, in `arena`) that were last read before `before_ms`, the longest ago first. */
+int stk_store_list_unverified(stk_store *store, int64_t before_ms, uint32_t limit, stk_arena *arena,
+                              const char ***ret_digests, uint32_t *ret_n, stk_err *err);
 typedef struct stk_gc {
     bool dry_run;
     int64_t keep_ms;    /* runs that ended within this time are kept */

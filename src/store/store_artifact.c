@@ -11,6 +11,7 @@
 #include "base/failpoint.h"
 #include "store/store_digest.h"
 #include "store/store_private.h"
+#include "sys/clock.h"
 #include "sys/dir.h"
 #include "sys/file.h"
 
@@ -121,30 +122,50 @@ void stk_store_stage_sweep(stk_store *store)
 
 typedef enum { ABSENT, UNSURE, GOOD } state;
 
-enum { KNOWN_GOOD = 1, KNOWN_DIR = 2, KNOWN_ABSENT = 4, KNOWN_BITS = 3 };
+enum { FRESH_MS = 2000 /* a folder that was walked then isn't walked again */ };
 
-static int know(stk_store *store, const char *digest, int64_t size, uint64_t flags, stk_err *err)
+static int64_t now_ms(void)
+{
+    return stk_clock_mono_ms(&stk_clock_real);
+}
+
+static int know(stk_store *store, const char *digest, const stk_store_known *known, stk_err *err)
 {
     uint64_t old;
-    const char *key = digest;
-    if (!stk_map_get(&store->known, digest, &old)) {
-        key = stk_arena_dupn(store->arena, digest, STK_DIGEST_HEX);
+    stk_store_known *entry = NULL;
+    if (stk_map_get(&store->known, digest, &old)) {
+        entry = (stk_store_known *)(uintptr_t)old;
+    } else {
+        const char *key = stk_arena_dupn(store->arena, digest, STK_DIGEST_HEX);
+        entry = stk_arena_alloc(store->arena, sizeof *entry);
+        if (key == NULL || entry == NULL ||
+            stk_map_put(&store->known, key, (uint64_t)(uintptr_t)entry) != 0) {
+            return no_memory(store, err);
+        }
     }
-    if (key == NULL || stk_map_put(&store->known, key, (uint64_t)size << KNOWN_BITS | flags) != 0) {
-        return no_memory(store, err);
-    }
+    *entry = *known;
     return 0;
 }
 
-static int remember(stk_store *store, const char *digest, int64_t size, bool is_dir, stk_err *err)
+static const stk_store_known *known_of(const stk_store *store, const char *digest)
 {
-    return know(store, digest, size, KNOWN_GOOD | (is_dir ? KNOWN_DIR : 0), err);
+    uint64_t known;
+    return stk_map_get(&store->known, digest, &known) ? (const stk_store_known *)(uintptr_t)known
+                                                      : NULL;
+}
+
+void stk_store_forget(stk_store *store, const char *digest)
+{
+    uint64_t known;
+    if (stk_map_get(&store->known, digest, &known)) {
+        *(stk_store_known *)(uintptr_t)known = (stk_store_known){.size = 0};
+    }
 }
 
 /* The row of a digest: *ret_found with SQLite's columns told apart. */
 typedef struct row {
-    int64_t size;
-    bool is_dir, is_trusted, is_absent;
+    bool is_trusted;
+    stk_store_known known;
 } row;
 
 static int read_row(stk_store *store, const char *digest, row *ret, bool *ret_found, stk_err *err)
@@ -156,10 +177,12 @@ static int read_row(stk_store *store, const char *digest, row *ret, bool *ret_fo
     int rc = sqlite3_step(stmt);
     *ret_found = rc == SQLITE_ROW;
     if (rc == SQLITE_ROW) {
-        *ret = (row){.size = sqlite3_column_int64(stmt, 0),
-                     .is_dir = sqlite3_column_int(stmt, 1) != 0,
-                     .is_trusted = sqlite3_column_int(stmt, 2) != 0,
-                     .is_absent = sqlite3_column_int(stmt, 3) != 0};
+        const char *stamp = (const char *)sqlite3_column_text(stmt, 4);
+        *ret = (row){.is_trusted = sqlite3_column_int(stmt, 2) != 0,
+                     .known = {.size = sqlite3_column_int64(stmt, 0),
+                               .is_dir = sqlite3_column_int(stmt, 1) != 0,
+                               .is_absent = sqlite3_column_int(stmt, 3) != 0}};
+        (void)snprintf(ret->known.stamp, sizeof ret->known.stamp, "%s", stamp ? stamp : "");
     }
     int code = rc == SQLITE_ROW || rc == SQLITE_DONE
                    ? 0
@@ -168,52 +191,83 @@ static int read_row(stk_store *store, const char *digest, row *ret, bool *ret_fo
     return code;
 }
 
-/* GOOD: a row that we can believe and a file of its size. UNSURE: something is there, which may be
- * torn: no row, or an unsynced one of an earlier boot. */
-static int look_up(stk_store *store, const char *digest, const char *path, state *ret,
-                   int64_t *ret_size, bool *ret_is_dir, stk_err *err)
+/* What is known of it and believed, is_good; or is_good false: of an earlier boot and not synced,
+ * or nobody knows it. */
+static int recall(stk_store *store, const char *digest, stk_store_known *ret, stk_err *err)
+{
+    const stk_store_known *known = known_of(store, digest);
+    row r = {0};
+    bool found = false;
+    if (known != NULL && known->is_good) {
+        *ret = *known;
+        return 0;
+    }
+    int rc = read_row(store, digest, &r, &found, err);
+    *ret = r.known;
+    ret->is_good = rc == 0 && found && r.is_trusted && !r.known.is_absent;
+    return rc;
+}
+
+/* Is what is there still what was stored? Of a folder `by_walk`, or only where it was walked a
+ * moment ago. */
+static bool is_unchanged(const char *path, const struct stat *st, const stk_store_known *k,
+                         bool by_walk)
+{
+    char stamp[STK_STAMP_TEXT];
+    STK_TREE_AUTO tree = {0};
+    if (k->is_dir != S_ISDIR(st->st_mode)) {
+        return false;
+    }
+    if (k->is_dir && k->looked_ms > 0 && now_ms() - k->looked_ms < FRESH_MS) {
+        return true;
+    }
+    if (k->is_dir) {
+        return by_walk && stk_tree_walk(path, false, &tree, NULL) == 0 &&
+               stk_tree_stamp(&tree, stamp, NULL) == 0 && strcmp(stamp, k->stamp) == 0;
+    }
+    stk_stamp own;
+    stk_stamp_of(st, &own);
+    stk_stamp_format(&own, stamp);
+    return strcmp(stamp, k->stamp) == 0;
+}
+
+/* GOOD: known, and its stamp is the one it was stored with. UNSURE: something is there that has to
+ * be summed before it is believed. */
+static int look_up(stk_store *store, const char *digest, const char *path, bool by_walk, state *ret,
+                   stk_store_known *ret_known, stk_err *err)
 {
     struct stat st;
-    uint64_t known;
+    *ret_known = (stk_store_known){.size = 0};
     if (lstat(path, &st) < 0) {
         *ret = ABSENT;
         return errno == ENOENT || errno == ENOTDIR
                    ? 0
                    : stk_err_sys(err, STK_E_SYS, errno, "can't read artifact '%s'", path);
     }
-    bool is_dir = S_ISDIR(st.st_mode);
-    bool trusted = false;
-    int64_t size = st.st_size;
-    if (stk_map_get(&store->known, digest, &known) && (known & KNOWN_GOOD)) {
-        trusted = true;
-        size = (int64_t)(known >> KNOWN_BITS);
-        is_dir = (known & KNOWN_DIR) != 0;
-    } else {
-        row r;
-        bool found;
-        int rc = read_row(store, digest, &r, &found, err);
-        if (rc != 0) {
-            return rc;
-        }
-        trusted = found && r.is_trusted;
-        size = found && !r.is_absent ? r.size : size;
-        is_dir = found && !r.is_absent ? r.is_dir : is_dir;
+    int rc = recall(store, digest, ret_known, err);
+    bool is_good = rc == 0 && ret_known->is_good && is_unchanged(path, &st, ret_known, by_walk);
+    *ret = is_good ? GOOD : UNSURE;
+    if (is_good && ret_known->is_dir && by_walk) {
+        ret_known->looked_ms = now_ms();
     }
-    bool fits = is_dir == S_ISDIR(st.st_mode) && (is_dir || size == st.st_size);
-    *ret = trusted && fits ? GOOD : UNSURE;
-    *ret_size = size;
-    *ret_is_dir = is_dir;
-    return 0;
+    return rc;
 }
 
 static int write_row(stk_store *store, const stk_store_pending *p, stk_err *err)
 {
     sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_ADD];
+    const stk_store_known *k = &p->known;
     (void)sqlite3_bind_text(stmt, 1, p->digest, STK_DIGEST_HEX, SQLITE_STATIC);
-    (void)sqlite3_bind_int64(stmt, 2, p->size);
-    (void)sqlite3_bind_int(stmt, 3, p->is_dir);
-    const char *boot = p->is_absent ? STK_STORE_ELSEWHERE : store->boot;
+    (void)sqlite3_bind_int64(stmt, 2, k->size);
+    (void)sqlite3_bind_int(stmt, 3, k->is_dir);
+    const char *boot = k->is_absent ? STK_STORE_ELSEWHERE : store->boot;
     (void)sqlite3_bind_text(stmt, 4, boot, -1, SQLITE_STATIC);
+    if (k->stamp[0] != '\0') {
+        (void)sqlite3_bind_text(stmt, 5, k->stamp, -1, SQLITE_STATIC);
+    } else {
+        (void)sqlite3_bind_null(stmt, 5);
+    }
+    (void)sqlite3_bind_int64(stmt, 6, k->is_absent ? 0 : stk_clock_wall_ms(&stk_clock_real));
     return stk_store_step(store, stmt, err, "noting an artifact");
 }
 
@@ -226,7 +280,8 @@ int stk_store_flush_pending(stk_store *store, stk_err *err)
     return rc;
 }
 
-static int add_pending(stk_store *store, const stk_artifact *a, bool is_absent, stk_err *err)
+static int add_pending(stk_store *store, const char *digest, const stk_store_known *known,
+                       stk_err *err)
 {
     if (store->n_pending == store->cap_pending) {
         size_t cap = store->cap_pending == 0 ? 16 : store->cap_pending * 2;
@@ -238,13 +293,9 @@ static int add_pending(stk_store *store, const stk_artifact *a, bool is_absent, 
         store->cap_pending = cap;
     }
     stk_store_pending *p = &store->pending[store->n_pending];
-    memcpy(p->digest, a->digest, sizeof p->digest);
-    p->size = a->size;
-    p->is_dir = a->is_dir;
-    p->is_absent = is_absent;
-    int rc = is_absent
-                 ? know(store, a->digest, a->size, KNOWN_ABSENT | (a->is_dir ? KNOWN_DIR : 0), err)
-                 : remember(store, a->digest, a->size, a->is_dir, err);
+    memcpy(p->digest, digest, sizeof p->digest);
+    p->known = *known;
+    int rc = know(store, digest, known, err);
     store->n_pending += rc == 0;
     return rc;
 }
@@ -298,18 +349,50 @@ static int move_in(stk_store *store, const char *src, const char *path, bool is_
     return 0;
 }
 
-/* The last part of every add: `src`, ours and on our file system, becomes the artifact `a`. */
-static int take_in(stk_store *store, const char *src, const stk_artifact *a, const char *path,
+/* Of a file that was moved: its stamp is another one, but nobody has written. */
+static int stamp_moved(const char *path, const stk_tree *tree, char ret[STK_STAMP_TEXT],
+                       stk_err *err)
+{
+    struct stat st;
+    stk_stamp now;
+    const stk_stamp *then = &tree->files[0].stamp;
+    if (lstat(path, &st) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "can't read artifact '%s'", path);
+    }
+    stk_stamp_of(&st, &now);
+    if (now.ino != then->ino) { /* somebody else has just put the same there */
+        ret[0] = '\0';
+        return 0;
+    }
+    stk_stamp_format(&now, ret);
+    return now.size == then->size && now.mtime_ns == then->mtime_ns
+               ? 0
+               : stk_err_set(err, STK_E_STORE,
+                             "'%s' was written to while it was being stored; a step's outputs must "
+                             "be finished when it ends",
+                             tree->root);
+}
+
+/* The last part of every add: `tree`, ours and on our file system, becomes the artifact `a`. */
+static int take_in(stk_store *store, const stk_tree *tree, const stk_artifact *a, const char *path,
                    stk_err *err)
 {
+    stk_store_known known = {.is_good = true, .size = a->size, .is_dir = a->is_dir};
     int sys = STK_FAILPOINT_ERR("store.add.hashed");
-    int rc = sys != 0 ? stk_err_sys(err, STK_E_SYS, sys, "can't add '%s' to the store", src)
-                      : move_in(store, src, path, a->is_dir, err);
-    if (rc == 0) {
-        STK_FAILPOINT("store.add.renamed");
-        rc = add_pending(store, a, false, err);
+    int rc = sys != 0 ? stk_err_sys(err, STK_E_SYS, sys, "can't add '%s' to the store", tree->root)
+                      : move_in(store, tree->root, path, a->is_dir, err);
+    if (rc < 0) {
+        return rc;
     }
-    return rc;
+    STK_FAILPOINT("store.add.renamed");
+    known.looked_ms = now_ms();
+    rc = a->is_dir ? stk_tree_stamp(tree, known.stamp, err)
+                   : stamp_moved(path, tree, known.stamp, err);
+    if (rc < 0) {
+        (void)push_aside(store, path, NULL);
+        return rc;
+    }
+    return add_pending(store, a->digest, &known, err);
 }
 
 bool stk_store_is_beside(const stk_store *store, const char *path)
@@ -324,29 +407,28 @@ int stk_store_place(stk_store *store, const stk_tree *tree, stk_artifact *a, boo
 {
     STK_TEXT_AUTO path = stk_store_artifact_path(store, a->digest);
     state st = ABSENT;
-    int64_t size;
-    bool is_dir;
+    stk_store_known known;
     a->size = tree->size;
     a->is_dir = tree->is_dir;
     if (path == NULL) {
         return no_memory(store, err);
     }
     int rc = stk_store_use_begin(store, err);
-    rc = rc < 0 ? rc : look_up(store, a->digest, path, &st, &size, &is_dir, err);
+    rc = rc < 0 ? rc : look_up(store, a->digest, path, true, &st, &known, err);
     *ret_was_there = rc == 0 && st == GOOD;
     if (rc < 0 || *ret_was_there) {
-        return rc < 0 ? rc : remember(store, a->digest, tree->size, tree->is_dir, err);
+        return rc < 0 ? rc : know(store, a->digest, &known, err);
     }
-    return take_in(store, tree->root, a, path, err);
+    return take_in(store, tree, a, path, err);
 }
 
 int stk_store_add_bytes(stk_store *store, const void *data, size_t len, stk_artifact *ret,
                         stk_err *err)
 {
     state st = ABSENT;
-    int64_t size;
-    bool is_dir;
+    stk_store_known known;
     STK_TEXT_AUTO tmp = NULL;
+    STK_TREE_AUTO tree = {0};
     stk_tree_digest_bytes(data, len, ret->digest);
     ret->size = (int64_t)len;
     ret->is_dir = false;
@@ -356,105 +438,169 @@ int stk_store_add_bytes(stk_store *store, const void *data, size_t len, stk_arti
         rc = stk_store_use_begin(store, err);
     }
     if (rc == 0) {
-        rc = look_up(store, ret->digest, path, &st, &size, &is_dir, err);
+        rc = look_up(store, ret->digest, path, true, &st, &known, err);
     }
     if (rc != 0 || st == GOOD) {
-        return rc != 0 ? rc : remember(store, ret->digest, size, is_dir, err);
+        return rc != 0 ? rc : know(store, ret->digest, &known, err);
     }
     rc = stk_store_stage_path(store, &tmp, err);
     if (rc == 0) {
         rc = stk_file_write(tmp, data, len, 0444, err);
     }
-    if (rc == 0) {
-        rc = take_in(store, tmp, ret, path, err);
-    }
+    rc = rc < 0 ? rc : stk_tree_walk(tmp, true, &tree, err);
+    rc = rc < 0 ? rc : take_in(store, &tree, ret, path, err);
     if (rc != 0 && tmp != NULL) {
         (void)unlink(tmp);
     }
     return rc;
 }
 
-/* --- finding --- */
+/* --- what is damaged --- */
 
-int stk_store_remove_artifact(stk_store *store, const char *digest, stk_err *err)
+static int forget_row(stk_store *store, const char *digest, stk_err *err)
 {
-    STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
-    int rc = path == NULL ? no_memory(store, err) : stk_store_writable(store, err);
-    if (rc == 0) {
-        rc = push_aside(store, path, err);
-    }
-    if (rc != 0) {
-        return rc;
-    }
+    stk_store_forget(store, digest);
     stk_store_read_end(store);
     sqlite3_stmt *stmt = store->stmts[STK_SQL_ART_DEL];
     (void)sqlite3_bind_text(stmt, 1, digest, -1, SQLITE_STATIC);
     return stk_store_step(store, stmt, err, "forgetting an artifact");
 }
 
-/* Sums what may be torn. Fitting content is believed from now on: after a reboot it was read from
- * the disk. */
-static int check(stk_store *store, const char *digest, const char *path, int64_t *ret_size,
-                 bool *ret_is_dir, stk_err *err)
+/* quarantine/DIGEST, or DIGEST.2 … where there is one already. */
+static int quarantine(stk_store *store, const char *digest, const char *path, char **ret_where,
+                      stk_err *err)
 {
-    char hex[STK_DIGEST_HEX + 1];
-    STK_TREE_AUTO tree = {0};
-    stk_err why;
-    int rc = stk_tree_walk(path, false, &tree, &why);
-    if (rc == 0) {
-        rc = stk_tree_digest(&tree, hex, &why);
-    }
-    if (rc == STK_E_NOMEM || rc == STK_E_SYS) {
-        if (err != NULL) {
-            *err = why;
+    enum { MOST = 1000 };
+    STK_TEXT_AUTO folder = stk_file_join(store->path, "quarantine");
+    int rc = folder == NULL ? no_memory(store, err) : stk_file_mkdirs(folder, 0700, err);
+    struct stat st;
+    bool is_dir = lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    for (int i = 1; rc == 0 && i <= MOST; i++) {
+        char *where = NULL;
+        if (asprintf(&where, i == 1 ? "%s/%s" : "%s/%s.%d", folder, digest, i) < 0) {
+            return no_memory(store, err);
         }
-        return rc;
+        if (is_dir) {
+            (void)chmod(path, 0700); /* moving a folder writes its ".." */
+        }
+        int failed = renameat2(AT_FDCWD, path, AT_FDCWD, where, RENAME_NOREPLACE);
+        if (failed < 0 && errno == EINVAL && !stk_file_exists(where)) {
+            failed = rename(path, where); /* this file system knows no such flag */
+        }
+        if (failed == 0 || errno == ENOENT) {
+            *ret_where = where;
+            return 0;
+        }
+        rc = errno == EEXIST || errno == ENOTEMPTY || errno == EINVAL
+                 ? 0
+                 : stk_err_sys(err, STK_E_SYS, errno, "can't set '%s' aside", path);
+        free(where);
     }
+    return rc < 0 ? rc : stk_err_set(err, STK_E_STORE, "'%s' is full; empty it", folder);
+}
+
+int stk_store_set_aside(stk_store *store, const char *digest, char **ret_where, stk_err *err)
+{
+    STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
+    int rc = path == NULL ? no_memory(store, err) : stk_store_writable(store, err);
+    rc = rc < 0 ? rc : quarantine(store, digest, path, ret_where, err);
+    return rc < 0 ? rc : forget_row(store, digest, err);
+}
+
+int stk_store_refuse_damaged(stk_store *store, const char *digest, const char *is, stk_err *err)
+{
+    STK_TEXT_AUTO where = NULL;
+    stk_store_known known;
+    bool was_known = recall(store, digest, &known, NULL) == 0 && known.is_good;
     bool writable = !(store->flags & STK_STORE_READONLY);
-    if (rc == 0 && strcmp(hex, digest) == 0) {
-        *ret_size = tree.size;
-        *ret_is_dir = tree.is_dir;
-        stk_artifact a = {.size = tree.size, .is_dir = tree.is_dir};
-        memcpy(a.digest, digest, sizeof a.digest);
-        return writable ? add_pending(store, &a, false, err)
-                        : remember(store, digest, tree.size, tree.is_dir, err);
+    const char *why =
+        was_known ? "was changed after it was stored" : "was torn by a crash of the machine";
+    if (writable && stk_store_set_aside(store, digest, &where, NULL) == 0) {
+        stk_err_set(err, STK_E_STORE,
+                    "artifact %.12s %s (its content is %.12s now); it is set aside as '%s'", digest,
+                    why, is, where);
+    } else {
+        stk_err_set(err, STK_E_STORE, "artifact %.12s %s (its content is %.12s now)", digest, why,
+                    is);
     }
-    if (writable) {
-        (void)stk_store_remove_artifact(store, digest, NULL); /* the error below says it all */
-    }
-    stk_err_set(err, STK_E_STORE, "artifact %.12s was torn by a crash of the machine%s", digest,
-                writable ? " and is removed" : "");
-    stk_err_hint(err, "the step that made it has to run again");
+    stk_err_hint(
+        err, "the step that made it has to run again: `stoker resume`, or the next run, does that");
     return STK_E_STORE;
+}
+
+int stk_store_believe(stk_store *store, const char *digest, const stk_tree *tree, stk_err *err)
+{
+    stk_store_known known = {
+        .is_good = true, .size = tree->size, .is_dir = tree->is_dir, .looked_ms = now_ms()};
+    int rc = stk_tree_stamp(tree, known.stamp, err);
+    return rc < 0                              ? rc
+           : store->flags & STK_STORE_READONLY ? know(store, digest, &known, err)
+                                               : add_pending(store, digest, &known, err);
+}
+
+/* --- finding --- */
+
+/* Sums what may be something else by now. Fitting content is believed from now on: after a reboot
+ * it was read from the disk. */
+static int check(stk_store *store, const char *digest, stk_store_known *ret_known, stk_err *err)
+{
+    stk_store_work *work = NULL;
+    int rc = stk_store_work_check(store, digest, &work, err);
+    rc = rc < 0 ? rc : stk_store_work_run(work, err);
+    rc = rc < 0 ? rc : stk_store_work_checked(store, work, err);
+    stk_store_work_free(work);
+    if (rc == 0) {
+        *ret_known = *known_of(store, digest);
+    }
+    return rc;
+}
+
+bool stk_store_needs_sum(stk_store *store, const char *digest)
+{
+    enum { AT_ONCE_BYTES = 1 << 20 };
+    state st = ABSENT;
+    stk_store_known known;
+    struct stat now;
+    STK_TEXT_AUTO path =
+        stk_store_is_digest(digest, strlen(digest)) ? stk_store_artifact_path(store, digest) : NULL;
+    return path != NULL && look_up(store, digest, path, false, &st, &known, NULL) == 0 &&
+           st == UNSURE && lstat(path, &now) == 0 &&
+           (S_ISDIR(now.st_mode) || now.st_size > AT_ONCE_BYTES);
+}
+
+bool stk_store_recall(stk_store *store, const char *digest, char ret_stamp[STK_STAMP_TEXT])
+{
+    stk_store_known known = {.size = 0};
+    bool is_good = recall(store, digest, &known, NULL) == 0 && known.is_good;
+    memcpy(ret_stamp, known.stamp, STK_STAMP_TEXT);
+    return is_good;
 }
 
 /* A row without bytes, committed or about to be. */
 static int is_absent(stk_store *store, const char *digest, bool *ret_absent, int64_t *ret_size,
                      stk_err *err)
 {
-    uint64_t known;
+    const stk_store_known *known = known_of(store, digest);
     row r = {0};
     bool found = false;
-    if (stk_map_get(&store->known, digest, &known) && (known & KNOWN_ABSENT)) {
+    if (known != NULL && known->is_absent) {
         *ret_absent = true;
-        *ret_size = (int64_t)(known >> KNOWN_BITS);
+        *ret_size = known->size;
         return 0;
     }
     int rc = read_row(store, digest, &r, &found, err);
-    *ret_absent = rc == 0 && found && r.is_absent;
-    *ret_size = r.size;
+    *ret_absent = rc == 0 && found && r.known.is_absent;
+    *ret_size = r.known.size;
     if (*ret_absent && store->has != NULL) { /* of another day: is it there still? */
         rc = store->has(store->fetch_arg, digest, ret_absent, err);
         *ret_absent = rc == 0 && *ret_absent;
     }
-    return rc == 0 && *ret_absent
-               ? know(store, digest, r.size, KNOWN_ABSENT | (r.is_dir ? KNOWN_DIR : 0), err)
-               : rc;
+    return rc == 0 && *ret_absent ? know(store, digest, &r.known, err) : rc;
 }
 
 /* STK_E_NOT_FOUND: it isn't here, and the origin doesn't have it either. */
 static int fetch(stk_store *store, const char *digest, const char *path, state *ret,
-                 int64_t *ret_size, bool *ret_is_dir, stk_err *err)
+                 stk_store_known *ret_known, stk_err *err)
 {
     stk_err why = {0};
     int rc = STK_E_NOT_FOUND;
@@ -469,7 +615,7 @@ static int fetch(stk_store *store, const char *digest, const char *path, state *
         }
         return rc;
     }
-    rc = rc == 0 ? look_up(store, digest, path, ret, ret_size, ret_is_dir, err) : rc;
+    rc = rc == 0 ? look_up(store, digest, path, true, ret, ret_known, err) : rc;
     if (rc == STK_E_NOT_FOUND || (rc == 0 && *ret == ABSENT)) {
         return stk_err_set(err, STK_E_NOT_FOUND, "artifact %.12s is not in store '%s'%s", digest,
                            store->path,
@@ -482,8 +628,8 @@ static int find(stk_store *store, const char *digest, bool bytes, stk_arena *are
                 const char **ret_path, int64_t *ret_size, stk_err *err)
 {
     state st = ABSENT;
-    int64_t size = 0;
-    bool is_dir = false, absent = false;
+    stk_store_known known;
+    bool absent = false;
     if (!stk_store_is_digest(digest, strlen(digest))) {
         return stk_err_set(err, STK_E_USAGE, "'%.80s' is not an artifact's digest", digest);
     }
@@ -492,22 +638,22 @@ static int find(stk_store *store, const char *digest, bool bytes, stk_arena *are
     if (path == NULL) {
         return no_memory(store, err);
     }
-    int rc = look_up(store, digest, path, &st, &size, &is_dir, err);
+    int rc = look_up(store, digest, path, true, &st, &known, err);
     if (rc == 0 && st == ABSENT && !bytes && store->fetch != NULL) {
-        rc = is_absent(store, digest, &absent, &size, err);
+        rc = is_absent(store, digest, &absent, &known.size, err);
     }
     if (rc == 0 && st == ABSENT && !absent) {
-        rc = fetch(store, digest, path, &st, &size, &is_dir, err);
+        rc = fetch(store, digest, path, &st, &known, err);
     }
     if (rc == 0 && st == UNSURE) {
-        rc = check(store, digest, path, &size, &is_dir, err);
+        rc = check(store, digest, &known, err);
     } else if (rc == 0 && st == GOOD) {
-        rc = remember(store, digest, size, is_dir, err);
+        rc = know(store, digest, &known, err);
     }
     if (rc == 0) {
         *ret_path = path;
         if (ret_size != NULL) {
-            *ret_size = size;
+            *ret_size = known.size;
         }
     }
     return rc;
@@ -539,7 +685,7 @@ void stk_store_set_origin_has(stk_store *store, stk_store_has has)
 int stk_store_add_absent(stk_store *store, const char *digest, int64_t size, bool is_dir,
                          stk_err *err)
 {
-    stk_artifact a = {.size = size, .is_dir = is_dir};
+    stk_store_known known, absent_one = {.size = size, .is_dir = is_dir, .is_absent = true};
     state st = ABSENT;
     bool absent = false;
     int64_t there_size;
@@ -547,11 +693,10 @@ int stk_store_add_absent(stk_store *store, const char *digest, int64_t size, boo
         return stk_err_set(err, STK_E_PROTOCOL, "'%.80s', of %lld bytes, is no artifact", digest,
                            (long long)size);
     }
-    memcpy(a.digest, digest, sizeof a.digest);
     STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
     int rc = path == NULL ? no_memory(store, err) : stk_store_writable(store, err);
     rc = rc != 0 ? rc : stk_store_use_begin(store, err);
-    rc = rc != 0 ? rc : look_up(store, digest, path, &st, &there_size, &is_dir, err);
+    rc = rc != 0 ? rc : look_up(store, digest, path, false, &st, &known, err);
     rc = rc != 0 || st != ABSENT ? rc : is_absent(store, digest, &absent, &there_size, err);
-    return rc != 0 || st != ABSENT || absent ? rc : add_pending(store, &a, true, err);
+    return rc != 0 || st != ABSENT || absent ? rc : add_pending(store, digest, &absent_one, err);
 }

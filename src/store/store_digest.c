@@ -94,6 +94,9 @@ static int open_file(const job *j, lane *l, size_t i)
         return errno;
     }
     l->is_sparse = st.st_blocks * 512 < st.st_size;
+    if (j->tree->is_cold) {
+        (void)posix_fadvise(l->fd, 0, 0, POSIX_FADV_DONTNEED);
+    }
     return S_ISREG(st.st_mode) && st.st_size == f->size ? 0 : ESTALE;
 }
 
@@ -268,6 +271,14 @@ static void fail_job(job *j, int sys, size_t i_file)
     }
 }
 
+/* Two chunks in about half a second; a stop is seen within milliseconds. */
+static void pause_calmly(const stk_tree *tree)
+{
+    for (int ms = 0; ms < 500 && !stk_tree_is_stopped(tree); ms += 10) {
+        (void)usleep(10000);
+    }
+}
+
 static void *work(void *arg)
 {
     job *j = arg;
@@ -280,6 +291,9 @@ static void *work(void *arg)
         uint64_t end = first + 2 < j->tree->n_chunks ? first + 2 : j->tree->n_chunks;
         if (first >= end || !await_chunks(j, end)) {
             break;
+        }
+        if (j->tree->is_calm && first > 0) {
+            pause_calmly(j->tree);
         }
         STK_FAILPOINT("store.sum.mid");
         while (STK_FAILPOINT_IS_HELD("store.sum.mid") && !stk_tree_is_stopped(j->tree)) {
@@ -307,6 +321,9 @@ static void *work(void *arg)
 static unsigned n_threads(const stk_tree *tree)
 {
     cpu_set_t cpus;
+    if (tree->is_calm) {
+        return 1;
+    }
     int n = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
     if (tree->size < ALONE_BYTES && tree->n_chunks < 64) {
         return 1;

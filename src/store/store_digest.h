@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include "base/arena.h"
 #include "base/digest.h"
@@ -15,9 +16,17 @@
 #define STK_TREE_BYTES (1ll << 50) /* in all files, holes too */
 enum { STK_TREE_DEPTH = 200, STK_TREE_FILES = 20 * 1000 * 1000 };
 
+/* What a file system says of a file besides its content: it changes whenever somebody writes. */
+typedef struct stk_stamp {
+    uint64_t ino;
+    int64_t size;
+    int64_t mtime_ns, ctime_ns;
+} stk_stamp;
+
 typedef struct stk_tree_file {
     const char *path; /* relative; "" when the tree is one file */
     int64_t size;
+    stk_stamp stamp; /* from before its content is read */
     uint64_t first_chunk;
     bool is_dir;
 } stk_tree_file;
@@ -34,6 +43,8 @@ typedef struct stk_tree {
     bool foreign; /* has files that are another user's or have another name too (hard links) */
     const atomic_bool *stop; /* borrowed, or NULL: once it is set, what takes long with this tree
                                 fails with STK_E_CANCELLED */
+    bool is_cold; /* its content is read from the disk, not from what the system keeps of it */
+    bool is_calm; /* … slowly, by one thread */
 } stk_tree;
 
 /* `lock_down`: files and the folders below the root become read-only as they are seen (foreign
@@ -48,6 +59,11 @@ int stk_tree_digest(const stk_tree *tree, char ret_hex[STK_DIGEST_HEX + 1], stk_
 /* Copies into `to`, which must not exist; shares blocks where the file system can, keeps holes.
  * On failure what was copied stays. */
 int stk_tree_copy(const stk_tree *tree, const char *to, stk_err *err);
+/* A stamp as text; of a folder that of all in it, but not its own, which a move changes. */
+enum { STK_STAMP_TEXT = 96 };
+void stk_stamp_format(const stk_stamp *stamp, char ret[STK_STAMP_TEXT]);
+void stk_stamp_of(const struct stat *st, stk_stamp *ret);
+int stk_tree_stamp(const stk_tree *tree, char ret[STK_STAMP_TEXT], stk_err *err);
 /* Removes what was walked, as far as that can be done; no more once the tree's stop is set. */
 void stk_tree_remove(const stk_tree *tree);
 static inline bool stk_tree_is_stopped(const stk_tree *tree)

@@ -497,6 +497,42 @@ int stk_store_gc(stk_store *store, stk_gc *gc, int64_t now_ms, stk_err *err)
 
 /* --- verify --- */
 
+typedef struct digest_list {
+    stk_arena *arena;
+    const char **items;
+    uint32_t n, max;
+} digest_list;
+
+static int put_digest(void *arg, sqlite3_stmt *row)
+{
+    digest_list *list = arg;
+    const char *digest = stk_store_column(row, 0, list->arena);
+    if (digest == NULL || list->n == list->max) {
+        return digest == NULL ? STK_E_NOMEM : 0;
+    }
+    list->items[list->n++] = digest;
+    return 0;
+}
+
+int stk_store_list_unverified(stk_store *store, int64_t before_ms, uint32_t limit, stk_arena *arena,
+                              const char ***ret_digests, uint32_t *ret_n, stk_err *err)
+{
+    char sql[256];
+    digest_list list = {.arena = arena, .max = limit};
+    list.items = stk_arena_array(arena, limit, sizeof *list.items);
+    if (list.items == NULL) {
+        return no_memory(store, err);
+    }
+    (void)snprintf(sql, sizeof sql,
+                   "SELECT digest FROM artifacts WHERE verified_ms <= %lld"
+                   " AND boot <> '" STK_STORE_ELSEWHERE "' ORDER BY verified_ms LIMIT %u",
+                   (long long)before_ms, limit);
+    int rc = for_rows(store, sql, put_digest, &list, err);
+    *ret_digests = list.items;
+    *ret_n = list.n;
+    return rc;
+}
+
 typedef struct bad_list {
     void (*bad)(void *arg, const char *digest, const char *what);
     void *arg;
@@ -512,13 +548,18 @@ static int tell_database(void *arg, sqlite3_stmt *row)
     return 0;
 }
 
-/* NULL: good. `buf` holds the sentence otherwise. */
-static const char *check_one(const char *path, const char *digest, int64_t *ret_size, char *buf,
-                             size_t size)
+/* From the disk, not from what the system keeps of it. NULL: good. `buf` holds the sentence
+ * otherwise. */
+static const char *check_one(stk_store *store, const char *path, const char *digest,
+                             int64_t *ret_size, char *buf, size_t size)
 {
     char hex[STK_DIGEST_HEX + 1];
     stk_err why;
-    int rc = stk_store_digest_path(path, hex, ret_size, &why);
+    STK_TREE_AUTO tree = {0};
+    int rc = stk_tree_walk(path, false, &tree, &why);
+    tree.is_cold = true;
+    rc = rc < 0 ? rc : stk_tree_digest(&tree, hex, &why);
+    *ret_size = tree.size;
     if (rc == STK_E_NOT_FOUND) {
         (void)snprintf(buf, size, "missing");
     } else if (rc != 0) {
@@ -526,6 +567,7 @@ static const char *check_one(const char *path, const char *digest, int64_t *ret_
     } else if (strcmp(hex, digest) != 0) {
         (void)snprintf(buf, size, "changed: its content is now %.12s…", hex);
     } else {
+        (void)stk_store_believe(store, digest, &tree, NULL); /* or it is read again sooner */
         return NULL;
     }
     return buf;
@@ -555,11 +597,16 @@ int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest
         if (c.items[i].is_absent && !stk_file_exists(path)) {
             continue;
         }
-        if (check_one(path, c.items[i].digest, &size, what, sizeof what) != NULL) {
+        if (check_one(store, path, c.items[i].digest, &size, what, sizeof what) != NULL) {
             bad(arg, c.items[i].digest, what);
         }
         n++;
         bytes += (uint64_t)size;
+    }
+    if (rc == 0 && store->n_pending > 0) {
+        rc = stk_store_begin(store, err);
+        rc = rc < 0 ? rc : stk_store_end(store, stk_store_flush_pending(store, err), err);
+        store->n_pending = rc == 0 ? 0 : store->n_pending;
     }
     if (rc == 0) {
         *ret_checked = n;

@@ -18,11 +18,18 @@ typedef enum {
     STK_SQL_N
 } stk_sql;
 
+/* What is known of an artifact: committed, or about to be. */
+typedef struct stk_store_known {
+    int64_t size;
+    bool is_good, is_dir, is_absent;
+    int64_t looked_ms;          /* monotonic; a folder was walked then, and had this stamp */
+    char stamp[STK_STAMP_TEXT]; /* "": not known */
+} stk_store_known;
+
 /* An artifact in its place whose row isn't committed yet. */
 typedef struct stk_store_pending {
     char digest[STK_DIGEST_HEX + 1];
-    int64_t size;
-    bool is_dir, is_absent;
+    stk_store_known known;
 } stk_store_pending;
 
 struct stk_store {
@@ -50,8 +57,7 @@ struct stk_store {
     unsigned n_staged;
 
     stk_arena *arena; /* keys of `known` */
-    stk_map known; /* digest → size << 3 | is_absent << 2 | is_dir << 1 | good, of what was looked
-                      at already */
+    stk_map known;    /* digest → stk_store_known, of what was looked at already */
     stk_store_pending *pending;
     size_t n_pending;
     size_t cap_pending;
@@ -62,7 +68,7 @@ struct stk_store {
     bool is_fetching;
 };
 
-enum { STK_STORE_FORMAT = 2, STK_STORE_BUSY_MS = 10000 };
+enum { STK_STORE_FORMAT = 3, STK_STORE_BUSY_MS = 10000 };
 
 /* store_sql.c */
 /* A migration brings a store from version i to i + 1; run together in one transaction. */
@@ -105,6 +111,14 @@ int stk_store_flush_pending(stk_store *store, stk_err *err); /* inside a transac
 int stk_store_place(stk_store *store, const stk_tree *tree, stk_artifact *a, bool *ret_was_there,
                     stk_err *err);
 char *stk_store_artifact_path(const stk_store *store, const char *digest); /* malloc'd */
+/* Forgets what this process knows of it: it is asked for anew. */
+void stk_store_forget(stk_store *store, const char *digest);
+/* Is it believed, but for its stamp? */
+bool stk_store_recall(stk_store *store, const char *digest, char ret_stamp[STK_STAMP_TEXT]);
+/* Its content was read and fits. */
+int stk_store_believe(stk_store *store, const char *digest, const stk_tree *tree, stk_err *err);
+/* … and doesn't: sets it aside. Returns STK_E_STORE. `is`: the digest of its content. */
+int stk_store_refuse_damaged(stk_store *store, const char *digest, const char *is, stk_err *err);
 bool stk_store_is_digest(const char *text, size_t len);
 
 bool stk_store_is_run_id(const char *run);

@@ -45,6 +45,10 @@ static const char *const migrations[] = {
     "UPDATE runs SET tags = (SELECT CASE WHEN json_valid(data) THEN json_extract(data, '$.tags') "
     "END"
     " FROM events WHERE events.id = (runs.id << 32) + 1);",
+    /* What the file system said of an artifact when its content was last known (stk_stamp; NULL:
+     * not known), and when that was read for no reason but to see that it is whole. */
+    "ALTER TABLE artifacts ADD COLUMN stamp TEXT;"
+    "ALTER TABLE artifacts ADD COLUMN verified_ms INTEGER NOT NULL DEFAULT 0;",
 };
 _Static_assert(sizeof migrations / sizeof migrations[0] == STK_STORE_FORMAT,
                "one migration a version");

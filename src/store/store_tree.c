@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/failpoint.h"
 #include "store/store_digest.h"
 #include "sys/dir.h"
@@ -46,6 +47,7 @@ static int add(stk_tree *tree, const char *path, const struct stat *st, stk_err 
     if (f->path == NULL) {
         return no_memory(tree, err);
     }
+    stk_stamp_of(st, &f->stamp);
     if (!f->is_dir) {
         f->size = st->st_size;
         if (st->st_size > STK_TREE_BYTES - tree->size) {
@@ -98,7 +100,8 @@ static int see_file(stk_tree *tree, int at, const char *name, const char *path, 
         mode_t mode = (st->st_mode & 0111) ? 0555 : 0444;
         bool is_shut = (st->st_mode & 0277) == 0; /* read-only, and only for us: it stays so */
         mode &= is_shut ? 0500 : 0555;
-        if ((st->st_mode & 07777) != mode && fchmodat(at, name, mode, 0) < 0) {
+        if ((st->st_mode & 07777) != mode &&
+            (fchmodat(at, name, mode, 0) < 0 || fstatat(at, name, st, AT_SYMLINK_NOFOLLOW) < 0)) {
             return failed(tree, path, "make read-only", err);
         }
     }
@@ -123,11 +126,16 @@ static int see_folder(stk_tree *tree, int at, const char *name, const char *path
         return failed(tree, path, "open", err);
     }
     int rc = add(tree, path, st, err);
+    size_t i_own = tree->n - 1;
     if (rc == 0) {
         rc = walk(tree, fd, path, depth + 1, lock_down, err);
     }
-    if (rc == 0 && lock_down && st->st_uid == geteuid() && fchmod(fd, 0555) < 0) {
-        return failed(tree, path, "make read-only", err);
+    if (rc == 0 && lock_down && st->st_uid == geteuid()) {
+        struct stat locked;
+        if (fchmod(fd, 0555) < 0 || fstat(fd, &locked) < 0) {
+            return failed(tree, path, "make read-only", err);
+        }
+        stk_stamp_of(&locked, &tree->files[i_own].stamp);
     }
     return rc;
 }
@@ -213,6 +221,41 @@ int stk_tree_walk_until(const char *path, bool lock_down, const atomic_bool *sto
     }
     *ret = tree;
     tree = (stk_tree){0};
+    return 0;
+}
+
+/* --- stamps --- */
+
+void stk_stamp_of(const struct stat *st, stk_stamp *ret)
+{
+    *ret = (stk_stamp){.ino = st->st_ino,
+                       .size = S_ISDIR(st->st_mode) ? 0 : st->st_size,
+                       .mtime_ns = st->st_mtim.tv_sec * 1000000000ll + st->st_mtim.tv_nsec,
+                       .ctime_ns = st->st_ctim.tv_sec * 1000000000ll + st->st_ctim.tv_nsec};
+}
+
+void stk_stamp_format(const stk_stamp *s, char ret[STK_STAMP_TEXT])
+{
+    (void)snprintf(ret, STK_STAMP_TEXT, "%llu %lld %lld %lld", (unsigned long long)s->ino,
+                   (long long)s->size, (long long)s->mtime_ns, (long long)s->ctime_ns);
+}
+
+int stk_tree_stamp(const stk_tree *tree, char ret[STK_STAMP_TEXT], stk_err *err)
+{
+    char one[STK_STAMP_TEXT];
+    STK_BUF_AUTO text = STK_BUF_INIT(SIZE_MAX / 2);
+    if (!tree->is_dir) {
+        stk_stamp_format(&tree->files[0].stamp, ret);
+        return 0;
+    }
+    for (size_t i = 0; i < tree->n; i++) {
+        stk_stamp_format(&tree->files[i].stamp, one);
+        stk_buf_printf(&text, "%s %s\n", one, tree->files[i].path);
+    }
+    if (text.failed) {
+        return no_memory(tree, err);
+    }
+    stk_digest_of(text.data == NULL ? "" : text.data, text.len, ret);
     return 0;
 }
 

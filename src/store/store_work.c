@@ -18,6 +18,11 @@ struct stk_store_work {
     bool is_take; /* `path` is gone at the end */
     bool is_beside;
     bool is_known; /* made.digest is given */
+    bool is_check; /* an artifact: is it still `digest`? */
+    bool is_calm, is_refused;
+    bool is_stamped; /* yes, if it has `stamp` */
+    char digest[STK_DIGEST_HEX + 1];
+    char stamp[STK_STAMP_TEXT];
     bool is_copied;
     bool leaves_path, leaves_stage; /* to be removed */
     atomic_bool stop;
@@ -91,6 +96,61 @@ static int copy_locked(const stk_tree *tree, const char *to, stk_tree *ret_copie
     return rc;
 }
 
+/* --- checking --- */
+
+int stk_store_work_check(stk_store *store, const char *digest, stk_store_work **ret_work,
+                         stk_err *err)
+{
+    STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
+    int rc = path == NULL ? no_memory(err) : stk_store_work_sum(path, ret_work, err);
+    if (rc == 0) {
+        (*ret_work)->is_check = true;
+        memcpy((*ret_work)->digest, digest, STK_DIGEST_HEX);
+        bool is_good = stk_store_recall(store, digest, (*ret_work)->stamp);
+        (*ret_work)->is_stamped = is_good && (*ret_work)->stamp[0] != '\0';
+    }
+    return rc;
+}
+
+int stk_store_work_verify(stk_store *store, const char *digest, stk_store_work **ret_work,
+                          stk_err *err)
+{
+    int rc = stk_store_work_check(store, digest, ret_work, err);
+    if (rc == 0) {
+        (*ret_work)->is_stamped = false;
+        (*ret_work)->is_calm = true;
+    }
+    return rc;
+}
+
+/* What has its stamp isn't read. */
+static int run_check(stk_store_work *w, stk_err *err)
+{
+    char stamp[STK_STAMP_TEXT];
+    int rc = stk_tree_stamp(&w->tree, stamp, err);
+    w->tree.is_calm = w->tree.is_cold = w->is_calm;
+    if (rc == 0 && w->is_stamped && strcmp(stamp, w->stamp) == 0) {
+        memcpy(w->made.digest, w->digest, sizeof w->made.digest);
+        return 0;
+    }
+    return rc < 0 ? rc : stk_tree_digest(&w->tree, w->made.digest, err);
+}
+
+int stk_store_work_checked(stk_store *store, stk_store_work *w, stk_err *err)
+{
+    if (strcmp(w->made.digest, w->digest) == 0) {
+        return stk_store_believe(store, w->digest, &w->tree, err);
+    }
+    if (w->is_refused) { /* for somebody else: what is in its place may be a good one by now */
+        return stk_err_set(err, STK_E_STORE, "artifact %.12s was damaged and is set aside",
+                           w->digest);
+    }
+    w->is_refused = true;
+    return stk_store_refuse_damaged(store, w->digest, w->made.digest, err);
+}
+
+/* --- adding --- */
+
 /* What is only copied is summed as the copy, which can't change any more. */
 static int run_add(stk_store_work *w, stk_err *err)
 {
@@ -137,7 +197,9 @@ int stk_store_work_run(stk_store_work *w, stk_err *err)
     }
     w->made.size = w->tree.size;
     w->made.is_dir = w->tree.is_dir;
-    return w->is_add ? run_add(w, err) : stk_tree_digest(&w->tree, w->made.digest, err);
+    return w->is_check ? run_check(w, err)
+           : w->is_add ? run_add(w, err)
+                       : stk_tree_digest(&w->tree, w->made.digest, err);
 }
 
 void stk_store_work_stop(stk_store_work *work)

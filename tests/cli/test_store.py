@@ -55,7 +55,7 @@ def test_path(project: Path) -> None:
     below = project / "a" / "b"
     below.mkdir(parents=True)
     assert stoker(below, "store", "path").stdout == f"{project}/.stoker\n"
-    assert "format 2" in answer(below, "store", "path")["about"]
+    assert "format 3" in answer(below, "store", "path")["about"]
 
 
 def test_usage(project: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_store_from_the_future(project: Path) -> None:
     done = stoker(project, "store", "verify")
     assert done.returncode == 3
     assert (
-        f"store {project}/.stoker was written by a newer Stoker (format 9, this one knows 2)"
+        f"store {project}/.stoker was written by a newer Stoker (format 9, this one knows 3)"
         in done.stderr
     )
     assert "upgrade Stoker" in done.stderr
