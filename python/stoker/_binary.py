@@ -43,6 +43,25 @@ def find() -> str:
     return found
 
 
+def answer_of(arguments: Sequence[str]) -> Dict[str, Any]:
+    """What a ``stoker`` command answers with ``--json``, also where it fails: ``{"error": {"class", "text", "hint"}}``.
+
+    Raises:
+        EngineError: it answered nothing; the text is what it said.
+    """
+    import json
+    import subprocess
+
+    done = subprocess.run(
+        [find(), *arguments, "--json"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    try:
+        body = json.loads(done.stdout)
+    except ValueError:
+        raise EngineError(done.stderr.decode("utf-8", "replace").strip()) from None
+    return body if isinstance(body, dict) else {"answer": body}
+
+
 def output_of(arguments: Sequence[str], store: Optional[str] = None) -> str:
     """Standard output of a ``stoker`` command; ``store`` is the store's folder if it is known.
 

@@ -29,7 +29,7 @@ static void *move(void *arg)
     mover *m = arg;
     stk_store *store = NULL;
     stk_err err = {0};
-    int rc = stk_store_open(m->a->order.store, STK_STORE_CREATE, &store, &err);
+    int rc = stk_store_open(m->a->order.store, STK_STORE_CREATE | STK_STORE_OWN, &store, &err);
     for (bool more = true; more && rc == 0;) {
         pthread_mutex_lock(&m->lock);
         const char *digest =
@@ -217,7 +217,8 @@ int stk_agent_setup(agent *a, stk_err *err)
 {
     int rc = find_secrets(a, err);
     rc = rc < 0 ? rc : stk_file_mkdirs(a->order.store, 0755, err);
-    rc = rc < 0 ? rc : stk_store_open(a->order.store, STK_STORE_CREATE, &a->store, err);
+    rc = rc < 0 ? rc
+                : stk_store_open(a->order.store, STK_STORE_CREATE | STK_STORE_OWN, &a->store, err);
     STK_FAILPOINT("agent.setup.store");
     rc = rc < 0 ? rc : pull_inputs(a, err);
     rc = rc < 0 ? rc : lay_out_code(a, err);

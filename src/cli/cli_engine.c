@@ -320,12 +320,35 @@ static int fold_old(void *arg, const stk_event_row *row)
     return stk_view_fold(e->view, row, &e->trouble);
 }
 
+/* A store that isn't in the current folder; and, when a new one is made, the one that was looked
+ * for above the project in vain. */
+static void say_store(const engine *e, const char *beyond)
+{
+    STK_TEXT_AUTO here = stk_file_absolute(".stoker");
+    if (e->options->quiet || stk_cli_json(e->cli) || here == NULL) {
+        return;
+    }
+    if (strcmp(here, stk_store_path(e->store)) != 0) {
+        fprintf(stderr, "stoker: store %s\n", stk_store_path(e->store));
+    }
+    if (beyond != NULL) {
+        fprintf(stderr,
+                "stoker: a new store is made here; %s lies above this project and is used only "
+                "where STOKER_STORE names it\n",
+                beyond);
+    }
+}
+
 static int open_store(engine *e, stk_err *err)
 {
-    char *path = NULL;
+    STK_TEXT_AUTO path = NULL;
     int rc = stk_store_find(".", STK_STORE_CREATE, &path, err);
+    bool is_new = rc == 0 && !stk_file_exists(path);
+    STK_TEXT_AUTO beyond = is_new ? stk_store_beyond(".") : NULL;
     rc = rc < 0 ? rc : stk_store_open(path, STK_STORE_CREATE, &e->store, err);
-    free(path);
+    if (rc == 0) {
+        say_store(e, beyond);
+    }
     return rc;
 }
 

@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/units.h"
 #include "sys/file.h"
+#include "sys/trust.h"
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -284,6 +285,11 @@ int stk_cli_exec_python(const stk_cli *cli, const stk_run_options *options, cons
         free(argv);
         return stk_cli_usage(cli, "there is no file %s", path);
     }
+    stk_err err;
+    if (stk_trust_path(path, &err) < 0) { /* it runs as us from its first line on */
+        free(argv);
+        return stk_cli_fail(cli, &err);
+    }
     int k = 0;
     argv[k++] = python;
     if (colon != NULL) {
@@ -297,7 +303,6 @@ int stk_cli_exec_python(const stk_cli *cli, const stk_run_options *options, cons
     memcpy(argv + k, args, (size_t)n * sizeof *argv);
     setenv("STOKER_BIN", stk_cli_program(cli), 0);
     execvp(python, (char *const *)(uintptr_t)argv);
-    stk_err err;
     /* one that was named is a wrong word; else this machine lacks it */
     stk_err_sys(&err, options->python != NULL ? STK_E_NOT_FOUND : STK_E_ENV, errno, "starting %s",
                 python);

@@ -8,7 +8,9 @@
 
 #include "base/units.h"
 #include "cli/cli_read.h"
+#include "cli/cli_run.h"
 #include "stack/stack.h"
+#include "sys/file.h"
 
 /* --- as JSON --- */
 
@@ -204,10 +206,11 @@ static void put_stack(stk_buf *out, const stk_stack *s)
 }
 
 /* Every stack that could be named, those of the file first. */
-static int gather(stk_arena *arena, stk_stack **ret, uint32_t *ret_n, stk_err *err)
+static int gather(const char *folder, stk_arena *arena, stk_stack **ret, uint32_t *ret_n,
+                  stk_err *err)
 {
     stk_stack here;
-    int rc = stk_stack_find(".", NULL, arena, &here, err);
+    int rc = stk_stack_find(folder, NULL, arena, &here, err);
     stk_stack *all = rc < 0 ? NULL : stk_arena_array(arena, here.n_all + STK_PLACE_N, sizeof *all);
     uint32_t n = 0;
     if (all == NULL) {
@@ -223,7 +226,7 @@ static int gather(stk_arena *arena, stk_stack **ret, uint32_t *ret_n, stk_err *e
             is_there = is_there || strcmp(here.all[i].name, word) == 0;
         }
         if (!is_there) {
-            rc = stk_stack_find(".", word, arena, &all[n++], err);
+            rc = stk_stack_find(folder, word, arena, &all[n++], err);
         }
     }
     *ret = all;
@@ -231,11 +234,12 @@ static int gather(stk_arena *arena, stk_stack **ret, uint32_t *ret_n, stk_err *e
     return rc;
 }
 
-static int list(const stk_cli *cli, stk_arena *arena, stk_buf *out, stk_err *err)
+static int list(const stk_cli *cli, const char *folder, stk_arena *arena, stk_buf *out,
+                stk_err *err)
 {
     stk_stack *all = NULL;
     uint32_t n = 0;
-    int rc = gather(arena, &all, &n, err);
+    int rc = gather(folder, arena, &all, &n, err);
     if (rc == 0 && stk_cli_json(cli)) {
         json_t *doc = json_array();
         for (uint32_t i = 0; i < n; i++) {
@@ -259,6 +263,25 @@ static int list(const stk_cli *cli, stk_arena *arena, stk_buf *out, stk_err *err
     return rc;
 }
 
+/* Where a run looks for stoker.yaml: from the folder of its document on, of a Python program from
+ * the current one. */
+static int find_folder(const stk_cli *cli, stk_arena *arena, const char **ret, stk_err *err)
+{
+    const char *file = stk_cli_value(cli, "file");
+    *ret = ".";
+    if (file == NULL || stk_cli_is_python(file)) {
+        return 0;
+    }
+    const char *slash = strrchr(file, '/');
+    if (!stk_file_exists(file)) {
+        return stk_err_set(err, STK_E_NOT_FOUND, "there is no file %s", file);
+    }
+    if (slash != NULL) {
+        *ret = slash == file ? "/" : stk_arena_dupn(arena, file, (size_t)(slash - file));
+    }
+    return *ret == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+}
+
 static int run_stack(stk_cli *cli)
 {
     stk_err err = {0};
@@ -279,13 +302,15 @@ static int run_stack(stk_cli *cli)
         return stk_cli_usage(cli, lists ? "stoker stack list takes no name; did you mean show?"
                                         : "which stack? stoker stack list shows them");
     }
-    int rc = arena == NULL ? stk_err_set(&err, STK_E_NOMEM, "out of memory") : 0;
+    const char *folder = NULL;
+    int rc = arena == NULL ? stk_err_set(&err, STK_E_NOMEM, "out of memory")
+                           : find_folder(cli, arena, &folder, &err);
     if (rc == 0 && lists) {
-        rc = list(cli, arena, &out, &err);
+        rc = list(cli, folder, arena, &out, &err);
         return stk_cli_answer(cli, rc, &out, &err);
     }
     stk_stack stack;
-    rc = rc < 0 ? rc : stk_stack_find(".", name, arena, &stack, &err);
+    rc = rc < 0 ? rc : stk_stack_find(folder, name, arena, &stack, &err);
     if (rc == 0 && checks) {
         return stk_cli_stack_check(cli, &stack, arena);
     }
@@ -297,16 +322,20 @@ static int run_stack(stk_cli *cli)
     return stk_cli_answer(cli, rc, &out, &err);
 }
 
-static const stk_option options[] = {{NULL}};
+static const stk_option options[] = {
+    {"file", 0, "FILE", "look where a run of this pipeline document looks", false}, {NULL}};
 
 const stk_command stk_cmd_stack = {
     .name = "stack",
     .summary = "where steps can run: list, show, check",
-    .usage = "[list | show NAME | check NAME]",
+    .usage = "[options] [list | show NAME | check NAME]",
     .text =
         "A stack is a place where steps run, with its settings: containers of this machine, "
-        "Kubernetes, AWS Batch. They are named in stoker.yaml, in the current folder or above it; "
-        "one of each backend is there without being named, with defaults. A run goes to one by "
+        "Kubernetes, AWS Batch. They are named in stoker.yaml, in the current folder or above it "
+        "up to "
+        "the project's (the nearest folder that is yours and has stoker.yaml, .git or "
+        "pyproject.toml); a run of a pipeline document begins to look in the document's folder. "
+        "One of each backend is there without being named, with defaults. A run goes to one by "
         "'--with NAME', a step by its own 'backend'.\n\n"
         "'list' shows all that can be named, 'show' all that one says. 'check' tries it: is its "
         "engine there, may we do there what a run does, are its options known, is its store "

@@ -7,6 +7,7 @@
 #include "spec/spec_read.h"
 #include "spec/spec_yaml.h"
 #include "sys/file.h"
+#include "sys/trust.h"
 
 enum { FORMAT_VERSION = 1 };
 
@@ -254,7 +255,9 @@ int stk_spec_load(const char *path, stk_spec **ret_spec, stk_err *err)
 {
     STK_TEXT_AUTO text = NULL;
     size_t len;
-    int rc = stk_file_read(path, STK_LIMIT_SPEC_BYTES, &text, &len, err);
+    bool is_stream = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
+    int rc = is_stream ? stk_file_read(path, STK_LIMIT_SPEC_BYTES, &text, &len, err)
+                       : stk_trust_read(path, STK_LIMIT_SPEC_BYTES, &text, &len, err);
     if (rc == STK_E_NOT_FOUND) {
         stk_err_hint(err, "name a pipeline document (.yaml or .json) or a Python file; a relative "
                           "path counts from the current folder");

@@ -79,8 +79,9 @@ typedef struct stk_stack {
     bool is_chosen; /* the user named it: steps that only have options for another backend stay */
 } stk_stack;
 
-/* The stack of this name for a project: `stoker.yaml` in `folder` or above it, else the built-in
- * ones (one a backend). NULL: "local". Where a stack of other machines names no store it is
+/* The stack of this name for a project: `stoker.yaml` in the nearest folder from `folder` up to the
+ * project's root (sys/trust.h; STK_E_UNTRUSTED: it isn't ours), else the built-in ones (one a
+ * backend). NULL: "local". Where a stack of other machines names no store it is
  * STOKER_SHARE, else METAFLOW_DATASTORE_SYSROOT_S3 (of the environment or of Metaflow's file,
  * sys/metaflow.h) with /stoker behind it; of its backend's options, image and registry those of
  * src/tbl/metaflow_settings.def that nobody says. STK_E_NOT_FOUND with a did-you-mean and what

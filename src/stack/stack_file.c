@@ -8,6 +8,7 @@
 #include "stack/stack_private.h"
 #include "sys/file.h"
 #include "sys/metaflow.h"
+#include "sys/trust.h"
 
 enum { FILE_BYTES = 1 << 20, FILE_NODES = 20000, STACKS_MAX = 256, FILE_VERSION = 1 };
 
@@ -387,32 +388,22 @@ static int read_file(stk_spec_reader *r, const stk_json *root, stk_stack *stacks
     return 0;
 }
 
-/* The nearest stoker.yaml at or above `folder`; *ret NULL: there is none. */
-static int find_file(const char *folder, stk_arena *arena, const char **ret, stk_err *err)
+/* The project's stoker.yaml; *ret NULL: there is none. *ret_beyond: one above the project, which is
+ * not used, or NULL. */
+static int find_file(const char *folder, stk_arena *arena, const char **ret,
+                     const char **ret_beyond, stk_err *err)
 {
-    char *at = stk_arena_dup(arena, folder);
-    *ret = NULL;
-    while (at != NULL && *at != '\0') {
-        char *slash = strrchr(at, '/');
-        const char *path =
-            stk_arena_printf(arena, "%s/stoker.yaml", strcmp(at, "/") == 0 ? "" : at);
-        if (path == NULL) {
-            return no_memory(err);
-        }
-        if (stk_file_exists(path)) {
-            *ret = path;
-            return 0;
-        }
-        if (slash == NULL) {
-            break;
-        }
-        *slash = '\0';
-    }
-    return at == NULL ? no_memory(err) : 0;
+    STK_TEXT_AUTO path = NULL;
+    STK_TEXT_AUTO beyond = NULL;
+    int rc = stk_project_find(folder, "stoker.yaml", &path, &beyond, err);
+    *ret = stk_arena_dup(arena, path);
+    *ret_beyond = stk_arena_dup(arena, beyond);
+    bool is_full = (path != NULL && *ret == NULL) || (beyond != NULL && *ret_beyond == NULL);
+    return rc == 0 && is_full ? no_memory(err) : rc;
 }
 
-static int not_there(const char *name, const char *file, const stk_stack *stacks, uint32_t n,
-                     stk_arena *arena, stk_err *err)
+static int not_there(const char *name, const char *file, const char *beyond,
+                     const stk_stack *stacks, uint32_t n, stk_arena *arena, stk_err *err)
 {
     const char *names[STACKS_MAX + STK_PLACE_N];
     STK_BUF_AUTO list = STK_BUF_INIT(400);
@@ -431,7 +422,11 @@ static int not_there(const char *name, const char *file, const stk_stack *stacks
                 file != NULL ? stk_arena_printf(arena, "%s)", file) : "");
     stk_spec_reader r = {.arena = arena, .err = err};
     stk_spec_did_you_mean(&r, name, names, n_names);
-    if (err != NULL && err->hint[0] == '\0') {
+    if (err != NULL && err->hint[0] == '\0' && file == NULL && beyond != NULL) {
+        stk_err_hint(err,
+                     "'%.150s' isn't used: it is of no project of yours that this folder is in",
+                     beyond);
+    } else if (err != NULL && err->hint[0] == '\0') {
         stk_err_hint(err, "name one of these, or add it under `stacks` of a stoker.yaml");
     }
     return STK_E_NOT_FOUND;
@@ -441,16 +436,17 @@ int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_s
                    stk_err *err)
 {
     const char *file = NULL;
+    const char *beyond = NULL;
     const char *want = name == NULL ? "local" : name;
     stk_stack *stacks = stk_arena_array(arena, STACKS_MAX, sizeof *stacks);
     uint32_t n = 0;
-    int rc = stacks == NULL ? no_memory(err) : find_file(folder, arena, &file, err);
+    int rc = stacks == NULL ? no_memory(err) : find_file(folder, arena, &file, &beyond, err);
     if (rc == 0 && file != NULL) {
         STK_TEXT_AUTO text = NULL;
         size_t len = 0;
         stk_json root = {0};
         stk_spec_reader r = {.arena = arena, .path = file, .err = err};
-        rc = stk_file_read(file, FILE_BYTES, &text, &len, err);
+        rc = stk_trust_read(file, FILE_BYTES, &text, &len, err);
         if (rc == 0 && !says_nothing(text)) {
             rc = stk_spec_document_parse(text, len, file, &file_limits, arena, &root, err);
             rc = rc < 0 ? rc : read_file(&r, &root, stacks, &n);
@@ -469,7 +465,7 @@ int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_s
         }
     }
     if (kind == -1) {
-        return not_there(want, file, stacks, n, arena, err);
+        return not_there(want, file, beyond, stacks, n, arena, err);
     }
     if (kind >= 0) {
         *ret = blank(stk_arena_dup(arena, want), NULL, (stk_place_kind)kind);

@@ -27,13 +27,19 @@
 
 typedef struct stk_store stk_store;
 
-enum { STK_STORE_CREATE = 1, STK_STORE_READONLY = 2 };
+/* OWN: whoever asks has made the folder for this process (an agent in its container); whose it is
+ * isn't asked. */
+enum { STK_STORE_CREATE = 1, STK_STORE_READONLY = 2, STK_STORE_OWN = 4 };
 
-/* STOKER_STORE, else `.stoker` found by walking up from `cwd`, else `cwd`/.stoker (for CREATE).
- * malloc'd absolute path. */
+/* STOKER_STORE, else `.stoker` in the nearest folder from `cwd` up to the project's root
+ * (sys/trust.h), else `cwd`/.stoker (for CREATE). malloc'd absolute path. */
 int stk_store_find(const char *cwd, int flags, char **ret_path, stk_err *err);
+/* The store above the project's root that would have been found without it, where stk_store_find
+ * with CREATE answers with a folder that isn't there yet; NULL: there is none. malloc'd. */
+char *stk_store_beyond(const char *cwd);
 /* Errors: STK_E_VERSION for a newer store, STK_E_STORE damaged, STK_E_FULL, STK_E_SYS. Old ones are
  * migrated. */
+/* STK_E_UNTRUSTED: the store isn't ours (sys/trust.h); nothing of it was read. */
 int stk_store_open(const char *path, int flags, stk_store **ret_store, stk_err *err);
 void stk_store_close(stk_store *store); /* NULL is fine */
 const char *stk_store_path(const stk_store *store);

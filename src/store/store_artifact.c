@@ -42,10 +42,19 @@ static int no_memory(const stk_store *store, stk_err *err)
 
 /* --- our folder below tmp/ --- */
 
+enum { STAGE_NAME = 16 };
+
+/* Whose folders these are: names that others give differ. */
+static bool is_stage_name(const char *name)
+{
+    return strlen(name) == STAGE_NAME && strspn(name, "0123456789abcdef") == STAGE_NAME;
+}
+
 static int make_stage(stk_store *store, stk_err *err)
 {
-    unsigned char r[8];
-    char name[2 * sizeof r + 1];
+    unsigned char r[STAGE_NAME / 2];
+    char name[STAGE_NAME + 1];
+    char lock[STAGE_NAME + 8];
     if (getrandom(r, sizeof r, 0) != (ssize_t)sizeof r) {
         return stk_err_sys(err, STK_E_SYS, errno, "can't name a folder in '%s/tmp'", store->path);
     }
@@ -57,21 +66,19 @@ static int make_stage(stk_store *store, stk_err *err)
     if (rc != 0) {
         return rc;
     }
-    STK_TEXT_AUTO tmp = stk_file_join(store->path, "tmp");
-    char *stage = tmp == NULL ? NULL : stk_file_join(tmp, name);
-    STK_TEXT_AUTO lock = stage == NULL ? NULL : stk_file_join(stage, "lock");
-    if (lock == NULL) {
-        free(stage);
+    char *stage = NULL;
+    if (asprintf(&stage, "%s/tmp/%s", store->path, name) < 0) {
         return no_memory(store, err);
     }
-    int sys = mkdir(stage, 0700) < 0 ? errno : 0;
+    int sys = mkdirat(store->tmp_fd, name, 0700) < 0 ? errno : 0;
     if (sys == 0) {
-        store->stage_fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        (void)snprintf(lock, sizeof lock, "%s/lock", name);
+        store->stage_fd = stk_file_open_below(store->tmp_fd, lock, O_RDWR | O_CREAT, 0600);
         sys = store->stage_fd < 0 ? errno : stk_store_lock(store->stage_fd, F_WRLCK, 0, 0, false);
     }
     if (sys != 0) {
         stk_file_close(&store->stage_fd);
-        (void)stk_file_remove_tree(stage, NULL);
+        (void)stk_file_remove_tree_at(store->tmp_fd, name, NULL);
         rc = stk_err_sys(err, STK_E_SYS, sys, "can't make folder '%s'", stage);
         free(stage);
         return rc;
@@ -93,27 +100,37 @@ int stk_store_stage_path(stk_store *store, char **ret_path, stk_err *err)
 void stk_store_stage_close(stk_store *store)
 {
     if (store->stage != NULL) {
-        (void)stk_file_remove_tree(store->stage, NULL);
+        (void)stk_file_remove_tree_at(store->tmp_fd, strrchr(store->stage, '/') + 1, NULL);
         stk_file_close(&store->stage_fd);
         free(store->stage);
         store->stage = NULL;
     }
 }
 
+/* A folder of a dead process: its own name for such, and nobody holds its lock. */
+static bool is_left(const stk_store *store, const char *name)
+{
+    if (!is_stage_name(name)) {
+        return false;
+    }
+    STK_FD_AUTO folder = openat(store->tmp_fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    STK_FD_AUTO lock =
+        folder < 0 ? -1 : stk_file_open_below(folder, "lock", O_RDWR | O_NONBLOCK, 0);
+    if (folder < 0 || (lock < 0 && errno != ENOENT)) {
+        return false; /* a link, or nothing that can be told */
+    }
+    return lock < 0 || !stk_store_is_locked(lock);
+}
+
 void stk_store_stage_sweep(stk_store *store)
 {
-    STK_TEXT_AUTO tmp = stk_file_join(store->path, "tmp");
     STK_DIR_AUTO dir = {0};
-    if (tmp == NULL || stk_dir_read(tmp, &dir, NULL) < 0) {
+    if (stk_dir_read_fd(store->tmp_fd, "tmp", &dir, NULL) < 0) {
         return; /* the next one who opens it sweeps */
     }
     for (uint32_t i = 0; i < dir.n; i++) {
-        const char *name = dir.items[i].name;
-        STK_TEXT_AUTO path = name[0] == '.' ? NULL : stk_file_join(tmp, name);
-        STK_TEXT_AUTO lock = path == NULL ? NULL : stk_file_join(path, "lock");
-        STK_FD_AUTO fd = lock == NULL ? -1 : open(lock, O_RDWR | O_CLOEXEC);
-        if (lock != NULL && (fd < 0 || !stk_store_is_locked(fd))) {
-            (void)stk_file_remove_tree(path, NULL); /* what can't be removed is no harm */
+        if (is_left(store, dir.items[i].name)) { /* what can't be removed is no harm */
+            (void)stk_file_remove_tree_at(store->tmp_fd, dir.items[i].name, NULL);
         }
     }
 }
@@ -320,19 +337,25 @@ static int push_aside(stk_store *store, const char *path, stk_err *err)
 /* Moves `src` to its place by rename, so that it is there whole or not at all. */
 static int move_in(stk_store *store, const char *src, const char *path, bool is_dir, stk_err *err)
 {
+    const char *name = strrchr(path, '/') + 1;
+    char part[3] = {name[-3], name[-2], '\0'}; /* artifacts/ab/cd… */
+    STK_FD_AUTO folder = -1;
     for (int tries = 0;; tries++) {
-        if (rename(src, path) == 0) {
+        if (folder < 0) { /* never through a link */
+            folder =
+                openat(store->artifacts_fd, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        }
+        if (folder >= 0 && renameat(AT_FDCWD, src, folder, name) == 0) {
             break;
         }
         int sys = errno;
         int rc = 0;
-        if (sys == ENOENT && tries < 2) {
-            STK_TEXT_AUTO folder = strdup(path);
-            if (folder == NULL) {
-                return no_memory(store, err);
-            }
-            *strrchr(folder, '/') = '\0';
-            rc = stk_file_mkdirs(folder, 0777, err);
+        if (folder < 0 && sys == ENOENT && tries < 2) {
+            rc = mkdirat(store->artifacts_fd, part, 0777) == 0 || errno == EEXIST
+                     ? 0
+                     : stk_err_sys(err, STK_E_SYS, errno, "can't make the folder of '%s'", path);
+        } else if (sys == ENOENT && tries < 2) {
+            stk_file_close(&folder); /* somebody removed it, empty */
         } else if ((sys == ENOTEMPTY || sys == EEXIST || sys == EISDIR || sys == ENOTDIR) &&
                    tries < 3) {
             rc = push_aside(store, path, err);
@@ -343,7 +366,8 @@ static int move_in(stk_store *store, const char *src, const char *path, bool is_
             return rc;
         }
     }
-    if (is_dir && chmod(path, 0555) < 0) { /* only now: a read-only folder can't be moved */
+    if (is_dir &&
+        fchmodat(folder, name, 0555, 0) < 0) { /* only now: a read-only folder can't be moved */
         return stk_err_sys(err, STK_E_SYS, errno, "can't make '%s' read-only", path);
     }
     return 0;

@@ -118,36 +118,56 @@ static int list_rows(stk_store *store, catalogue *c, stk_err *err)
                     see_row, c, err);
 }
 
-static int list_files(stk_store *store, catalogue *c, stk_err *err)
+/* Of what can't be read nothing is known: gc ends there, before it has removed anything. */
+static int cant_read(stk_err *err)
 {
-    STK_TEXT_AUTO root = stk_file_join(store->path, "artifacts");
-    for (unsigned i = 0; i < 256; i++) {
-        char name[8];
-        char digest[3 + 256];
+    int code = stk_err_context(err, "nothing is removed");
+    stk_err_hint(err, "make it readable, then try again");
+    return code;
+}
+
+/* Entries of artifacts/NAME, none where there is no such folder. */
+static int list_part(stk_store *store, catalogue *c, const char *name, stk_err *err)
+{
+    char digest[3 + 256];
+    char shown[64];
+    STK_DIR_AUTO dir = {0};
+    (void)snprintf(shown, sizeof shown, "artifacts/%s", name);
+    STK_FD_AUTO fd =
+        openat(store->artifacts_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) {
+        return 0;
+    }
+    int rc = fd < 0 ? stk_err_sys(err, STK_E_SYS, errno, "can't read folder '%s/%s'", store->path,
+                                  shown)
+                    : stk_dir_read_fd(fd, shown, &dir, err);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
         struct stat st;
-        (void)snprintf(name, sizeof name, "%02x", i);
-        STK_TEXT_AUTO path = root == NULL ? NULL : stk_file_join(root, name);
-        STK_DIR_AUTO dir = {0};
-        int rc = path == NULL ? no_memory(store, err) : stk_dir_read_if(path, &dir, err);
-        if (rc < 0) {
-            return rc;
+        (void)snprintf(digest, sizeof digest, "%s%s", name, dir.items[i].name);
+        if (!stk_store_is_digest(digest, strlen(digest))) {
+            continue;
         }
-        for (uint32_t k = 0; k < dir.n; k++) {
-            (void)snprintf(digest, sizeof digest, "%s%s", name, dir.items[k].name);
-            if (!stk_store_is_digest(digest, strlen(digest))) {
-                continue;
-            }
-            item *it = entry(c, digest);
-            if (it == NULL) {
-                return no_memory(store, err);
-            }
-            it->has_file = true;
-            if (!it->has_row && fstatat(dir.fd, dir.items[k].name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-                it->size = S_ISDIR(st.st_mode) ? 0 : st.st_size;
-            }
+        item *it = entry(c, digest);
+        if (it == NULL) {
+            return no_memory(store, err);
+        }
+        it->has_file = true;
+        if (!it->has_row && fstatat(dir.fd, dir.items[i].name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+            it->size = S_ISDIR(st.st_mode) ? 0 : st.st_size;
         }
     }
-    return 0;
+    return rc < 0 ? cant_read(err) : 0;
+}
+
+static int list_files(stk_store *store, catalogue *c, stk_err *err)
+{
+    int rc = 0;
+    for (unsigned i = 0; rc == 0 && i < 256; i++) {
+        char name[8];
+        (void)snprintf(name, sizeof name, "%02x", i);
+        rc = list_part(store, c, name, err);
+    }
+    return rc;
 }
 
 /* --- what is kept --- */
@@ -176,21 +196,33 @@ static int keep_row(void *arg, sqlite3_stmt *row)
 typedef struct spec_reader {
     stk_store *store;
     catalogue *c;
+    stk_err *err;
+    int rc; /* what it failed with */
 } spec_reader;
 
 static int keep_spec(void *arg, sqlite3_stmt *row)
 {
     spec_reader *r = arg;
     const char *run = (const char *)sqlite3_column_text(row, 0);
-    STK_TEXT_AUTO path = NULL;
     STK_TEXT_AUTO data = NULL;
-    if (run == NULL || asprintf(&path, "%s/runs/%s/spec.json", r->store->path, run) < 0) {
+    size_t len = 0;
+    if (run == NULL) {
         return -1;
     }
-    /* A spec that can't be read names nothing: such a run can't be resumed either. */
-    int rc = stk_file_read(path, STK_LIMIT_SPEC_BYTES, &data, NULL, NULL);
-    keep_words(r->c, data);
-    return rc == STK_E_NOMEM ? -1 : 0;
+    int sys = STK_FAILPOINT_ERR("store.gc.spec");
+    int rc = sys != 0
+                 ? stk_err_sys(r->err, STK_E_SYS, sys, "can't read the document of run %s", run)
+                 : stk_store_read_spec(r->store, run, &data, &len, r->err);
+    /* One that isn't there names nothing: such a run can't be resumed either. Of one that can't be
+     * read nothing is known. */
+    if (rc < 0 && rc != STK_E_NOT_FOUND) {
+        r->rc = stk_err_context(r->err, "nothing is removed");
+        return -1;
+    }
+    for (size_t at = 0; at < len; at += strlen(data + at) + 1) { /* also behind a zero byte */
+        keep_words(r->c, data + at);
+    }
+    return 0;
 }
 
 static int mark(stk_store *store, catalogue *c, stk_err *err)
@@ -205,8 +237,15 @@ static int mark(stk_store *store, catalogue *c, stk_err *err)
     for (size_t i = 0; rc == 0 && i < sizeof queries / sizeof queries[0]; i++) {
         rc = for_rows(store, queries[i], keep_row, c, err);
     }
-    spec_reader r = {store, c};
-    return rc != 0 ? rc : for_rows(store, "SELECT run FROM runs", keep_spec, &r, err);
+    spec_reader r = {.store = store, .c = c, .err = err};
+    stk_err other; /* what for_rows says of a callback that failed */
+    if (rc == 0) {
+        rc = for_rows(store, "SELECT run FROM runs", keep_spec, &r, &other);
+        if (rc != 0 && r.rc == 0 && err != NULL) {
+            *err = other;
+        }
+    }
+    return r.rc != 0 ? r.rc : rc;
 }
 
 /* --- runs --- */
@@ -323,38 +362,69 @@ static int delete_runs(chooser *ch, stk_err *err)
 
 /* --- files --- */
 
-/* Moves a path into our stage, where it is nobody's; `remove_stage` then removes it at leisure. */
-static int set_aside(stk_store *store, const char *path, stk_err *err)
+/* Moves an entry of a folder of ours into our stage, where it is nobody's; closing the stage
+ * removes it at leisure. A link is moved, not what it leads to. */
+static int set_aside(stk_store *store, int at, const char *name, stk_err *err)
 {
     STK_TEXT_AUTO aside = NULL;
-    struct stat st;
     int rc = stk_store_stage_path(store, &aside, err);
-    if (rc == 0 && lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-        (void)chmod(path, 0700);
+    char proc[40];
+    STK_FD_AUTO fd = rc < 0 ? -1 : openat(at, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)snprintf(proc, sizeof proc, "/proc/self/fd/%d", fd);
+        (void)chmod(proc, 0700); /* moving a folder writes its ".." */
     }
-    if (rc == 0 && rename(path, aside) < 0 && errno != ENOENT) {
-        rc = stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s'", path);
+    if (rc == 0 && renameat(at, name, AT_FDCWD, aside) < 0 && errno != ENOENT) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s' of store '%s'", name,
+                         store->path);
     }
     return rc;
 }
 
-/* Folders in runs/ without a row that nobody holds: of runs removed here, or never begun. */
-static int remove_run_folders(stk_store *store, stk_err *err)
+/* Exactly as make_id makes it: a folder of another name is somebody's own. */
+static bool is_made_here(const char *name)
 {
-    STK_TEXT_AUTO root = stk_file_join(store->path, "runs");
-    STK_DIR_AUTO dir = {0};
-    int rc = root == NULL ? no_memory(store, err) : stk_dir_read(root, &dir, err);
-    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
-        const char *run = dir.items[i].name;
-        int64_t row;
-        if (!stk_store_is_run_id(run) || stk_store_run_is_live(store, run)) {
-            continue;
+    static const char form[] = "dddddddd-dddddd-xxxxxx";
+    if (strlen(name) != sizeof form - 1) {
+        return false;
+    }
+    for (size_t i = 0; form[i] != '\0'; i++) {
+        const char *fine = form[i] == 'd'   ? "0123456789"
+                           : form[i] == 'x' ? "0123456789abcdef"
+                                            : "-";
+        if (strchr(fine, name[i]) == NULL) {
+            return false;
         }
-        rc = stk_store_run_row(store, run, &row, err);
-        if (rc == STK_E_NOT_FOUND) {
-            STK_TEXT_AUTO path = stk_file_join(root, run);
-            rc = path == NULL ? no_memory(store, err) : set_aside(store, path, err);
-            STK_FAILPOINT("store.gc.mid");
+    }
+    return true;
+}
+
+/* A folder in runs/ without a row that nobody holds: of a run removed here, or never begun. */
+static int remove_run_folder(stk_store *store, const chooser *ch, const char *run, stk_err *err)
+{
+    int64_t row;
+    bool is_ours = is_made_here(run);
+    for (size_t i = 0; i < ch->n && !is_ours; i++) {
+        is_ours = strcmp(ch->doomed_names[i], run) == 0;
+    }
+    if (!is_ours || stk_store_run_is_live(store, run)) {
+        return 0;
+    }
+    int rc = stk_store_run_row(store, run, &row, err);
+    if (rc == STK_E_NOT_FOUND) {
+        rc = set_aside(store, store->runs_fd, run, err);
+        STK_FAILPOINT("store.gc.mid");
+    }
+    return rc;
+}
+
+static int remove_run_folders(stk_store *store, const chooser *ch, stk_err *err)
+{
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read_fd(store->runs_fd, "runs", &dir, err);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        if (stk_dir_is_folder(&dir, &dir.items[i])) {
+            rc = remove_run_folder(store, ch, dir.items[i].name, err);
         }
     }
     return rc;
@@ -365,8 +435,10 @@ static int remove_files(stk_store *store, const catalogue *c, stk_err *err)
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < c->n; i++) {
         if (!c->items[i].kept && c->items[i].has_file) {
-            STK_TEXT_AUTO path = stk_store_artifact_path(store, c->items[i].digest);
-            rc = path == NULL ? no_memory(store, err) : set_aside(store, path, err);
+            char part[3] = {c->items[i].digest[0], c->items[i].digest[1], '\0'};
+            STK_FD_AUTO folder =
+                openat(store->artifacts_fd, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+            rc = folder < 0 ? 0 : set_aside(store, folder, c->items[i].digest + 2, err);
             STK_FAILPOINT("store.gc.mid");
         }
     }
@@ -481,7 +553,7 @@ int stk_store_gc(stk_store *store, stk_gc *gc, int64_t now_ms, stk_err *err)
         STK_FAILPOINT("store.gc.rows");
         rc = remove_files(store, &c, err);
         if (rc == 0) {
-            rc = remove_run_folders(store, err);
+            rc = remove_run_folders(store, &ch, err);
         }
         stk_store_stage_sweep(store);
     }

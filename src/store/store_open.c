@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "store/store_private.h"
 #include "sys/clock.h"
 #include "sys/file.h"
+#include "sys/trust.h"
 
 static const struct {
     unsigned long magic;
@@ -26,33 +28,49 @@ static const struct {
 #undef X
 };
 
-static bool is_folder(const char *path)
+/* The user's own word may be a link; what is found by looking around may not. */
+static char *named_folder(const char *path)
 {
     struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    bool is_link = lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    char *real = is_link ? realpath(path, NULL) : NULL;
+    return real != NULL ? real : stk_file_absolute(path);
 }
 
-/* `cwd`/.stoker or that of the nearest folder above; NULL when there is none (or no memory). */
-static char *find_above(const char *cwd)
+static int not_found(const char *folder, const char *beyond, stk_err *err)
 {
-    STK_TEXT_AUTO at = strdup(cwd);
-    while (at != NULL) {
-        STK_TEXT_AUTO path = stk_file_join(at, ".stoker");
-        if (path == NULL) {
-            break;
-        }
-        if (is_folder(path)) {
-            char *found = path;
-            path = NULL;
-            return found;
-        }
-        char *slash = strrchr(at, '/');
-        if (slash == NULL || at[1] == '\0') {
-            break;
-        }
-        slash[slash == at] = '\0';
+    STK_TEXT_AUTO root = NULL;
+    int rc = stk_project_root(folder, &root, err);
+    if (rc < 0) {
+        return rc;
     }
-    return NULL;
+    if (strcmp(root, folder) == 0) {
+        stk_err_set(err, STK_E_NOT_FOUND, "no store (.stoker) in '%s'", folder);
+    } else {
+        stk_err_set(err, STK_E_NOT_FOUND,
+                    "no store (.stoker) in '%s' or above it up to the project's folder '%s'",
+                    folder, root);
+    }
+    if (beyond != NULL) {
+        stk_err_hint(
+            err, "'%s' is of no project that this folder belongs to: set STOKER_STORE to use it",
+            beyond);
+    } else {
+        stk_err_hint(err, "run a pipeline first, or set STOKER_STORE to an existing store");
+    }
+    return STK_E_NOT_FOUND;
+}
+
+char *stk_store_beyond(const char *cwd)
+{
+    const char *env = getenv("STOKER_STORE");
+    STK_TEXT_AUTO path = NULL;
+    char *beyond = NULL;
+    if ((env != NULL && env[0] != '\0') ||
+        stk_project_find(cwd, ".stoker", &path, &beyond, NULL) < 0) {
+        return NULL;
+    }
+    return beyond;
 }
 
 int stk_store_find(const char *cwd, int flags, char **ret_path, stk_err *err)
@@ -71,14 +89,15 @@ int stk_store_find(const char *cwd, int flags, char **ret_path, stk_err *err)
                                env);
         }
         STK_TEXT_AUTO joined = env[0] == '/' ? strdup(env) : stk_file_join(full, env);
-        path = joined == NULL ? NULL : stk_file_absolute(joined);
+        path = joined == NULL ? NULL : named_folder(joined);
     } else {
-        path = find_above(full);
+        STK_TEXT_AUTO beyond = NULL;
+        int rc = stk_project_find(full, ".stoker", &path, &beyond, err);
+        if (rc < 0) {
+            return rc;
+        }
         if (path == NULL && !(flags & STK_STORE_CREATE)) {
-            stk_err_set(err, STK_E_NOT_FOUND, "no store (.stoker) in '%s' or any folder above it",
-                        full);
-            stk_err_hint(err, "run a pipeline first, or set STOKER_STORE to an existing store");
-            return STK_E_NOT_FOUND;
+            return not_found(full, beyond, err);
         }
         path = path == NULL ? stk_file_join(full, ".stoker") : path;
     }
@@ -89,34 +108,142 @@ int stk_store_find(const char *cwd, int flags, char **ret_path, stk_err *err)
     return 0;
 }
 
-static int make_folders(stk_store *store, stk_err *err)
+static const struct {
+    const char *name;
+    size_t fd; /* where it is in the store */
+} parts[] = {{"artifacts", offsetof(stk_store, artifacts_fd)},
+             {"runs", offsetof(stk_store, runs_fd)},
+             {"tmp", offsetof(stk_store, tmp_fd)}};
+
+static int *part_fd(stk_store *store, size_t i)
 {
-    int rc = store->flags & STK_STORE_CREATE ? stk_file_mkdirs(store->path, 0777, err) : 0;
-    static const char *const parts[] = {"artifacts", "runs", "tmp"};
-    for (size_t i = 0; rc == 0 && i < 3; i++) {
-        STK_TEXT_AUTO path = stk_file_join(store->path, parts[i]);
-        if (path == NULL) {
-            rc = stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
-        } else if (!is_folder(path) && is_folder(store->path)) {
-            rc = stk_file_mkdirs(path, 0777, err);
+    return (int *)(void *)((char *)store + parts[i].fd);
+}
+
+static int not_a_folder(const char *path, int sys, stk_err *err)
+{
+    if (sys != ELOOP && sys != ENOTDIR) {
+        return stk_err_sys(err, STK_E_SYS, sys, "can't open store '%s'", path);
+    }
+    stk_err_set(err, STK_E_STORE, "store: '%s' is a link or a file, not a folder of a store", path);
+    stk_err_hint(err, "set STOKER_STORE to the folder that the store is to be in");
+    return STK_E_STORE;
+}
+
+/* What everybody who comes to the folder may reach in it must be ours, as it is. */
+static int check_part(stk_store *store, int fd, const char *name, stk_err *err)
+{
+    struct stat st;
+    bool is_open = fstat(store->dir_fd, &st) < 0 || (st.st_mode & 0077) != 0;
+    STK_TEXT_AUTO path = stk_file_join(store->path, name);
+    if (path == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
+    }
+    if (is_open && !(store->flags & STK_STORE_OWN)) {
+        return stk_trust_fd(fd, path, err);
+    }
+    return 0;
+}
+
+/* Files of the database: SQLite opens them by name. */
+static int check_files(stk_store *store, stk_err *err)
+{
+    static const char *const names[] = {"store.db", "store.db-wal", "store.db-shm",
+                                        "store.db-journal", "lock"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct stat st;
+        STK_FD_AUTO fd = openat(store->dir_fd, names[i], O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0 && fstat(fd, &st) == 0 && !S_ISREG(st.st_mode)) {
+            return stk_err_set(err, STK_E_STORE, "store: '%s/%s' is no regular file", store->path,
+                               names[i]);
+        }
+        int rc = fd < 0 ? 0 : check_part(store, fd, names[i], err);
+        if (rc < 0) {
+            return rc;
         }
     }
-    STK_TEXT_AUTO ignore = rc == 0 ? stk_file_join(store->path, ".gitignore") : NULL;
-    if (ignore != NULL && is_folder(store->path) && !stk_file_exists(ignore)) {
-        rc = stk_file_write_atomic(ignore, "*\n", 2, 0644, err); /* nobody commits a store */
+    return 0;
+}
+
+static int open_parts(stk_store *store, stk_err *err)
+{
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        int *fd = part_fd(store, i);
+        if (!(store->flags & STK_STORE_READONLY) &&
+            mkdirat(store->dir_fd, parts[i].name, 0777) < 0 && errno != EEXIST) {
+            return stk_err_sys(err, STK_E_SYS, errno, "can't make folder '%s/%s'", store->path,
+                               parts[i].name);
+        }
+        *fd = openat(store->dir_fd, parts[i].name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (*fd < 0 && (errno != ENOENT || !(store->flags & STK_STORE_READONLY))) {
+            int sys = errno;
+            STK_TEXT_AUTO path = stk_file_join(store->path, parts[i].name);
+            return not_a_folder(path != NULL ? path : store->path, sys, err);
+        }
+        int rc = *fd < 0 ? 0 : check_part(store, *fd, parts[i].name, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    STK_TEXT_AUTO ignore = stk_file_join(store->path, ".gitignore");
+    if (ignore != NULL && !(store->flags & STK_STORE_READONLY) &&
+        faccessat(store->dir_fd, ".gitignore", F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
+        return stk_file_write_atomic(ignore, "*\n", 2, 0644, err); /* nobody commits a store */
+    }
+    return check_files(store, err);
+}
+
+/* Makes the store's own folder where it isn't there: *ret_made. */
+static int make_folder(stk_store *store, bool *ret_made, stk_err *err)
+{
+    STK_TEXT_AUTO above = strdup(store->path);
+    char *slash = above == NULL ? NULL : strrchr(above, '/');
+    *ret_made = false;
+    if (slash == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
+    }
+    *slash = '\0';
+    int rc = above[0] == '\0' ? 0 : stk_file_mkdirs(above, 0777, err);
+    if (rc == 0 && mkdir(store->path, 0777) == 0) {
+        *ret_made = true;
+    } else if (rc == 0 && errno != EEXIST) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "can't make folder '%s'", store->path);
     }
     return rc;
 }
 
 static int open_folder(stk_store *store, stk_err *err)
 {
-    store->dir_fd = open(store->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool is_made = false;
+    bool writes = !(store->flags & STK_STORE_READONLY);
+    int rc = store->flags & STK_STORE_CREATE && writes ? make_folder(store, &is_made, err) : 0;
+    if (rc < 0) {
+        return rc;
+    }
+    store->dir_fd = open(store->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (store->dir_fd < 0) {
         int sys = errno;
-        stk_err_sys(err, sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, sys, "can't open store '%s'",
-                    store->path);
+        if (sys == EACCES || sys == EPERM) { /* whose it is says more */
+            rc = store->flags & STK_STORE_OWN ? 0 : stk_trust_path(store->path, err);
+        }
+        if (rc == STK_E_UNTRUSTED) {
+            return rc;
+        }
+        if (sys != ENOENT) {
+            return not_a_folder(store->path, sys, err);
+        }
+        stk_err_sys(err, STK_E_NOT_FOUND, sys, "can't open store '%s'", store->path);
         stk_err_hint(err, "run a pipeline first, or set STOKER_STORE to an existing store");
-        return sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS;
+        return STK_E_NOT_FOUND;
+    }
+    if (is_made) {
+        stk_trust_make_own(store->dir_fd);
+    }
+    if (!(store->flags & STK_STORE_OWN)) {
+        rc = stk_trust_fd(store->dir_fd, store->path, err);
+    }
+    if (rc < 0) {
+        return rc;
     }
     struct statfs fs;
     bool is_network = false;
@@ -143,7 +270,7 @@ static int open_folder(stk_store *store, stk_err *err)
 
 static int open_lock(stk_store *store, stk_err *err)
 {
-    store->lock_fd = openat(store->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    store->lock_fd = openat(store->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
     int sys = store->lock_fd < 0 ? errno : stk_store_lock(store->lock_fd, F_WRLCK, 1, 1, true);
     if (sys == 0) {
         return 0;
@@ -162,6 +289,7 @@ int stk_store_open(const char *path, int flags, stk_store **ret_store, stk_err *
     }
     store->flags = flags;
     store->dir_fd = store->lock_fd = store->stage_fd = -1;
+    store->artifacts_fd = store->runs_fd = store->tmp_fd = -1;
     store->path = stk_file_absolute(path);
     store->arena = stk_arena_new(0);
     (void)snprintf(store->boot, sizeof store->boot, "%s", stk_clock_boot_id());
@@ -170,11 +298,11 @@ int stk_store_open(const char *path, int flags, stk_store **ret_store, stk_err *
     if (store->path == NULL || store->arena == NULL) {
         rc = stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", path);
     }
-    if (rc == 0 && !readonly) {
-        rc = make_folders(store, err);
-    }
     if (rc == 0) {
         rc = open_folder(store, err);
+    }
+    if (rc == 0) {
+        rc = open_parts(store, err);
     }
     if (rc == 0 && !readonly) {
         rc = open_lock(store, err);
@@ -206,6 +334,9 @@ void stk_store_close(stk_store *store)
     stk_store_use_end(store);
     stk_store_sql_close(store);
     stk_file_close(&store->lock_fd);
+    stk_file_close(&store->tmp_fd);
+    stk_file_close(&store->runs_fd);
+    stk_file_close(&store->artifacts_fd);
     stk_file_close(&store->dir_fd);
     stk_map_done(&store->known);
     stk_arena_free(store->arena);

@@ -13,6 +13,9 @@ static void test_find(void **state)
     char *none = NULL;
     (void)unsetenv("STOKER_STORE");
     OK(stk_file_mkdirs(at(f, "a/b"), 0755, &f->err));
+    assert_int_equal(stk_store_find(at(f, "a/b"), 0, &none, &f->err), STK_E_NOT_FOUND);
+    assert_non_null(strstr(f->err.hint, f->path)); /* of no project: named, not used */
+    OK(stk_file_write(at(f, "pyproject.toml"), "", 0, 0644, &f->err));
     OK(stk_store_find(at(f, "a/b"), 0, &below, &f->err));
     assert_string_equal(below, f->path);
     OK(stk_store_find("/proc/self", STK_STORE_CREATE, &fresh, &f->err));

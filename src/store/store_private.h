@@ -36,10 +36,11 @@ struct stk_store {
     char *path;
     int flags;
     int dir_fd;
-    int lock_fd;  /* <store>/lock; -1 when read-only */
-    bool reading; /* inside stk_store_read_begin */
-    bool in_use;  /* we hold byte 0 of it, shared */
-    char fs[24];  /* file system, for people */
+    int artifacts_fd, runs_fd, tmp_fd; /* its folders; -1 where one isn't there (read-only) */
+    int lock_fd;                       /* <store>/lock; -1 when read-only */
+    bool reading;                      /* inside stk_store_read_begin */
+    bool in_use;                       /* we hold byte 0 of it, shared */
+    char fs[24];                       /* file system, for people */
     char journal[12];
     char boot[40];
     sqlite3 *db;
@@ -121,6 +122,9 @@ int stk_store_believe(stk_store *store, const char *digest, const stk_tree *tree
 int stk_store_refuse_damaged(stk_store *store, const char *digest, const char *is, stk_err *err);
 bool stk_store_is_digest(const char *text, size_t len);
 
+/* The document of a run, whether or not it has a row; malloc'd. STK_E_NOT_FOUND: there is none. */
+int stk_store_read_spec(stk_store *store, const char *run, char **ret_text, size_t *ret_len,
+                        stk_err *err);
 bool stk_store_is_run_id(const char *run);
 /* The row number of a run, NULL if only its being there is asked for. */
 int stk_store_run_row(stk_store *store, const char *run, int64_t *ret_row, stk_err *err);

@@ -66,7 +66,7 @@ static int make_folder(stk_store *store, int64_t now_ms, char *id, size_t size, 
         if (sys == 0 && path == NULL) {
             return no_memory(store, err);
         }
-        if (sys == 0 && mkdir(path, 0777) < 0) {
+        if (sys == 0 && mkdirat(store->runs_fd, id, 0777) < 0) {
             sys = errno;
         }
         if (sys == EEXIST) {
@@ -84,6 +84,39 @@ static int make_folder(stk_store *store, int64_t now_ms, char *id, size_t size, 
     }
 }
 
+/* A file of a run's folder, neither through a link nor waiting for a pipe's other end. */
+static int open_of_run(const stk_store *store, const char *run, const char *name, int flags,
+                       mode_t mode)
+{
+    STK_TEXT_AUTO path = NULL;
+    if (!stk_store_is_run_id(run) || asprintf(&path, "%s/%s", run, name) < 0) {
+        path = NULL;
+        errno = ENOENT;
+        return -1;
+    }
+    return stk_file_open_below(store->runs_fd, path, flags | O_NONBLOCK | O_NOCTTY, mode);
+}
+
+int stk_store_read_spec(stk_store *store, const char *run, char **ret_text, size_t *ret_len,
+                        stk_err *err)
+{
+    STK_TEXT_AUTO path = run_path(store, run, "spec.json");
+    if (path == NULL) {
+        return no_memory(store, err);
+    }
+    STK_FD_AUTO fd = open_of_run(store, run, "spec.json", O_RDONLY, 0);
+    struct stat st;
+    int sys = fd < 0 || fstat(fd, &st) < 0 ? errno : 0;
+    if (sys != 0) {
+        return stk_err_sys(err, sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, sys, "can't open '%s'",
+                           path);
+    }
+    if (!S_ISREG(st.st_mode)) {
+        return stk_err_set(err, STK_E_STORE, "'%s' is no regular file", path);
+    }
+    return stk_file_read_fd(fd, path, STK_LIMIT_SPEC_BYTES, ret_text, ret_len, err);
+}
+
 /* The caller holds the use lock, so gc can't take the folder away in between. */
 static int lock_folder(stk_store *store, const char *run, int flags, int *ret_fd, stk_err *err)
 {
@@ -92,7 +125,7 @@ static int lock_folder(stk_store *store, const char *run, int flags, int *ret_fd
     if (path == NULL) {
         return no_memory(store, err);
     }
-    STK_FD_AUTO fd = open(path, O_RDWR | O_CLOEXEC | flags, 0666);
+    STK_FD_AUTO fd = open_of_run(store, run, "lock", O_RDWR | flags, 0666);
     if (fd < 0) {
         return errno == ENOENT ? not_found(store, run, err)
                                : stk_err_sys(err, STK_E_SYS, errno, "can't lock '%s'", path);
@@ -172,7 +205,7 @@ int stk_store_new_run(stk_store *store, const char *name, const char *pipeline,
     }
     if (rc != 0) {
         if (folder != NULL) {
-            (void)stk_file_remove_tree(folder, NULL);
+            (void)stk_file_remove_tree_at(store->runs_fd, id, NULL);
         }
         return rc;
     }
@@ -255,15 +288,13 @@ int stk_store_lock_run(stk_store *store, const char *run, int *ret_lock_fd, stk_
 
 bool stk_store_run_is_live(stk_store *store, const char *run)
 {
-    STK_TEXT_AUTO path = stk_store_is_run_id(run) ? run_path(store, run, "lock") : NULL;
-    STK_FD_AUTO fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    STK_FD_AUTO fd = open_of_run(store, run, "lock", O_RDONLY, 0);
     return fd >= 0 && stk_store_is_locked(fd);
 }
 
 bool stk_store_run_is_ending(stk_store *store, const char *run)
 {
-    STK_TEXT_AUTO path = stk_store_is_run_id(run) ? run_path(store, run, "lock") : NULL;
-    STK_FD_AUTO fd = path == NULL ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    STK_FD_AUTO fd = open_of_run(store, run, "lock", O_RDONLY, 0);
     return fd >= 0 && stk_store_is_locked(fd) && stk_store_holder_is_gone(fd);
 }
 
@@ -276,13 +307,9 @@ int stk_store_load_spec(stk_store *store, const char *run, stk_arena *arena, con
                         size_t *ret_len, stk_err *err)
 {
     STK_TEXT_AUTO data = NULL;
-    STK_TEXT_AUTO path = run_path(store, run, "spec.json");
     int rc = stk_store_run_row(store, run, NULL, err);
-    if (rc == 0 && path == NULL) {
-        rc = no_memory(store, err);
-    }
     if (rc == 0) {
-        rc = stk_file_read(path, STK_LIMIT_SPEC_BYTES, &data, ret_len, err);
+        rc = stk_store_read_spec(store, run, &data, ret_len, err);
     }
     if (rc == 0) {
         const char *copy = stk_arena_dupn(arena, data, *ret_len);

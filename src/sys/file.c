@@ -96,11 +96,26 @@ static int open_error(int sys, const char *path, stk_err *err)
                        "can't open '%s'", path);
 }
 
+static bool is_of_system(const char *path)
+{
+    return strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
+}
+
 int stk_file_read(const char *path, size_t max, char **ret_data, size_t *ret_len, stk_err *err)
 {
-    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
+    /* Opening a pipe that somebody put there must not wait for its writer. What the shell or the
+     * system made (/dev/fd/63, /dev/stdin, /dev/null) is what the user named. */
+    int flags = is_of_system(path) ? O_NOCTTY : O_NONBLOCK | O_NOCTTY;
+    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+    struct stat st;
+    bool is_socket = fd < 0 && errno == ENXIO;
+    if (fd < 0 && !is_socket) {
         return open_error(errno, path, err);
+    }
+    bool is_plain =
+        !is_socket && fstat(fd, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode));
+    if (!is_plain && !is_of_system(path)) {
+        return stk_err_set(err, STK_E_USAGE, "'%s' is no regular file", path);
     }
     return stk_file_read_fd(fd, path, max, ret_data, ret_len, err);
 }
@@ -328,13 +343,16 @@ static void remove_children(remover *r, int fd, int depth)
     }
 }
 
-int stk_file_remove_tree(const char *path, stk_err *err)
+int stk_file_remove_tree_at(int at, const char *path, stk_err *err)
 {
+<<<<<<< HEAD
     return stk_file_remove_tree_at(AT_FDCWD, path, err);
 }
 
 int stk_file_remove_tree_at(int at, const char *path, stk_err *err)
 {
+=======
+>>>>>>> 15c8d78 (A store, a stoker.yaml and code of another user decide nothing; stores are looked for up to the project's folder)
     if (unlinkat(at, path, 0) == 0 || errno == ENOENT || errno == ENOTDIR) {
         return 0;
     }
@@ -360,6 +378,11 @@ int stk_file_remove_tree_at(int at, const char *path, stk_err *err)
             return stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s'", path);
         }
     }
+}
+
+int stk_file_remove_tree(const char *path, stk_err *err)
+{
+    return stk_file_remove_tree_at(AT_FDCWD, path, err);
 }
 
 bool stk_file_exists(const char *path)

@@ -10,7 +10,8 @@
 #include "base/err.h"
 
 /* Whole file, NUL-terminated, malloc'd. Refuses more than max bytes (STK_E_LIMIT); ENOENT →
- * STK_E_NOT_FOUND. */
+ * STK_E_NOT_FOUND; what is no regular file (below /dev and /proc it may be anything) →
+ * STK_E_USAGE, without waiting for it. */
 int stk_file_read(const char *path, size_t max, char **ret_data, size_t *ret_len, stk_err *err);
 /* The same with O_NOFOLLOW, and only a regular file owned by us or root (what a task may have
  * written). */
@@ -20,6 +21,10 @@ int stk_file_read_untrusted(const char *path, size_t max, char **ret_data, size_
  * never follows a link, never waits for the other end of a pipe. `flags` as of open(2), CLOEXEC is
  * added. */
 int stk_file_open_regular(const char *path, int flags, mode_t mode); /* -1 with errno */
+/* Opens what lies at `path`, relative, below the folder `at`: no part of it may be a link or lead
+ * out of the folder (ELOOP, EXDEV). CLOEXEC is added. -1 with errno. */
+extern bool stk_file_open_by_parts; /* as where the kernel lacks openat2; for tests */
+int stk_file_open_below(int at, const char *path, int flags, mode_t mode);
 int stk_file_read_fd(int fd, const char *name, size_t max, char **ret_data, size_t *ret_len,
                      stk_err *err);
 /* Temporary name beside it, rename. */
@@ -32,8 +37,12 @@ int stk_file_mkdirs(const char *path, mode_t mode, stk_err *err); /* like mkdir 
 int stk_file_remove_tree(
     const char *path,
     stk_err *err); /* absent is fine; never follows links; read-only folders too */
+<<<<<<< HEAD
 /* The same of an entry of the open folder `at`. */
 int stk_file_remove_tree_at(int at, const char *name, stk_err *err);
+=======
+int stk_file_remove_tree_at(int at, const char *name, stk_err *err); /* of the folder `at` */
+>>>>>>> 15c8d78 (A store, a stoker.yaml and code of another user decide nothing; stores are looked for up to the project's folder)
 /* Copies a file or a folder to `to`, which must not exist; all is writable for its owner there.
  * Links and what is no file are left out, and so is __pycache__. */
 int stk_file_copy_tree(const char *from, const char *to, stk_err *err);

@@ -54,6 +54,7 @@ def artifacts(project: Path) -> list[Path]:
 def test_path(project: Path) -> None:
     below = project / "a" / "b"
     below.mkdir(parents=True)
+    (project / "pyproject.toml").touch()
     assert stoker(below, "store", "path").stdout == f"{project}/.stoker\n"
     assert "format 3" in answer(below, "store", "path")["about"]
 

@@ -11,7 +11,7 @@ import os
 import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from .._binary import json_of, output_of
+from .._binary import answer_of, json_of, output_of
 from .._config import stored_spec
 from .._digest import sha256
 from .._errors import EngineError
@@ -24,19 +24,19 @@ _LIVE = ("running", "interrupted")  # an interrupted run may be taken up
 
 
 def store_path() -> Optional[str]:
-    """The store's folder by the engine's own rule, or None where there is none yet."""
+    """The store's folder as the engine finds it, or None where there is none yet.
+
+    Raises:
+        EngineError: there is one that the engine doesn't use, as another user's; the text says why.
+    """
     named = os.environ.get("STOKER_STORE")
     if named:
         return os.path.abspath(named)
-    folder = os.getcwd()
-    while True:
-        found = os.path.join(folder, ".stoker")
-        if os.path.isdir(found):
-            return found
-        above = os.path.dirname(folder)
-        if above == folder:
-            return None
-        folder = above
+    body = answer_of(["store", "path"])
+    error = body.get("error")
+    if error and error.get("class") != "not_found":
+        raise EngineError(error["text"] + (f"; {error['hint']}" if error.get("hint") else ""))
+    return None if error else str(body["path"])
 
 
 def flow_mark(store: Optional[str], run: str) -> Optional[Mapping[str, Any]]:

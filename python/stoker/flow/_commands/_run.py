@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
-from ..._binary import run_options
+from ..._binary import answer_of, run_options
 from .. import _records
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
 from . import _parameters
@@ -150,21 +149,17 @@ def _with(specs: List[str]) -> Dict[str, Any]:
 
 
 def is_stack(name: str) -> bool:
-    """The engine knows a stack of this name; whether it is right is for it to say."""
-    return name in ("docker", "local") or _in_project(rf"^\s+{re.escape(name)}\s*:")
+    """The engine knows a stack of this name."""
+    return name in ("docker", "local") or any(one["name"] == name for one in _stacks())
 
 
-def _in_project(pattern: str) -> bool:
-    folder = os.getcwd()
-    while True:
-        try:
-            with open(os.path.join(folder, "stoker.yaml"), encoding="utf-8") as stream:
-                return re.search(pattern, stream.read(), re.M) is not None
-        except OSError:
-            above = os.path.dirname(folder)
-        if above == folder:
-            return False
-        folder = above
+def _stacks() -> List[Dict[str, Any]]:
+    """Those that the project's stoker.yaml names, as the engine finds and reads it."""
+    body = answer_of(["stack", "list"])
+    if "error" in body:
+        error = body["error"]
+        raise CommandException("; ".join(one for one in (error["text"], error.get("hint")) if one))
+    return [one for one in body["answer"] if one.get("file")]
 
 
 def decospecs(context: Context, own: List[str]) -> List[str]:

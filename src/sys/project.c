@@ -1,0 +1,89 @@
+/* Where a project's files are looked for. */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "sys/file.h"
+#include "sys/trust.h"
+
+static int no_memory(const char *folder, stk_err *err)
+{
+    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "looking at '%s' and above", folder);
+}
+
+/* Cuts the last part off; false: it was the root of all. */
+static bool go_up(char *at)
+{
+    char *slash = strrchr(at, '/');
+    if (slash == NULL || at[1] == '\0') {
+        return false;
+    }
+    slash[slash == at] = '\0';
+    return true;
+}
+
+static bool has(const char *folder, const char *name)
+{
+    STK_TEXT_AUTO path = stk_file_join(folder, name);
+    struct stat st;
+    return path != NULL && lstat(path, &st) == 0;
+}
+
+/* A mark that somebody else put into a folder of ours (a lab's, or one for everybody's files) makes
+ * no project of it. */
+static bool is_root(const char *folder)
+{
+    static const char *const marks[] = {"stoker.yaml", ".git", "pyproject.toml"};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) {
+        STK_TEXT_AUTO path = stk_file_join(folder, marks[i]);
+        if (has(folder, marks[i]) && path != NULL && stk_trust_path(path, NULL) == 0 &&
+            stk_trust_path(folder, NULL) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int stk_project_root(const char *folder, char **ret_root, stk_err *err)
+{
+    STK_TEXT_AUTO start = stk_file_absolute(folder);
+    STK_TEXT_AUTO at = start == NULL ? NULL : strdup(start);
+    if (at == NULL) {
+        return no_memory(folder, err);
+    }
+    do {
+        if (is_root(at)) {
+            *ret_root = at;
+            at = NULL;
+            return 0;
+        }
+    } while (go_up(at));
+    *ret_root = start;
+    start = NULL;
+    return 0;
+}
+
+int stk_project_find(const char *folder, const char *name, char **ret_path, char **ret_beyond,
+                     stk_err *err)
+{
+    STK_TEXT_AUTO root = NULL;
+    STK_TEXT_AUTO at = stk_file_absolute(folder);
+    int rc = at == NULL ? no_memory(folder, err) : stk_project_root(folder, &root, err);
+    if (rc < 0) {
+        return rc;
+    }
+    size_t n_root = strlen(root);
+    *ret_path = NULL;
+    if (ret_beyond != NULL) {
+        *ret_beyond = NULL;
+    }
+    do {
+        bool is_inside = strlen(at) >= n_root;
+        char **to = is_inside ? ret_path : ret_beyond;
+        if (to != NULL && has(at, name)) {
+            *to = stk_file_join(at, name);
+            return *to == NULL ? no_memory(folder, err) : 0;
+        }
+    } while (go_up(at));
+    return 0;
+}
