@@ -59,19 +59,27 @@ static int run_trust(stk_cli *cli)
     const char *folder = stk_cli_arg(cli, 0);
     bool lists = stk_cli_flag(cli, "list");
     bool removes = stk_cli_flag(cli, "remove");
+    bool checks = stk_cli_flag(cli, "check");
     bool was = false;
     int status = stk_cli_at_most(cli, 1);
     if (status != 0) {
         return status;
     }
-    if (lists ? folder != NULL || removes : folder == NULL) {
-        return stk_cli_usage(cli, lists ? "--list takes nothing else"
+    if (lists ? folder != NULL || removes || checks : folder == NULL || (removes && checks)) {
+        return stk_cli_usage(cli, lists || folder != NULL
+                                      ? "--list, --check and --remove are one at a time"
                                         : "which folder? 'stoker trust --list' shows those that "
                                           "are trusted");
     }
     int rc = 0;
     if (lists) {
         rc = list_folders(cli, &out, &err);
+    } else if (checks) {
+        rc = stk_trust_path(folder, &err);
+        path = rc < 0 ? NULL : stk_file_absolute(folder);
+        if (rc == 0 && path == NULL) {
+            rc = stk_err_set(&err, STK_E_NOMEM, "out of memory");
+        }
     } else if (removes) {
         rc = stk_trust_remove(folder, &path, &was, &err);
         if (rc == 0 && !was) {
@@ -81,7 +89,10 @@ static int run_trust(stk_cli *cli)
     } else {
         rc = stk_trust_add(folder, &path, &err);
     }
-    if (rc == 0 && !lists) {
+    if (rc == 0 && checks) {
+        stk_text_safe(&out, path, "");
+        stk_buf_text(&out, " is yours, or trusted\n");
+    } else if (rc == 0 && !lists) {
         say(cli, &out, path, !removes);
     }
     return stk_cli_answer(cli, rc, &out, &err);
@@ -89,12 +100,13 @@ static int run_trust(stk_cli *cli)
 
 static const stk_option options[] = {{"list", 0, NULL, "the folders that are trusted", false},
                                      {"remove", 0, NULL, "trust it no more", false},
+    {"check", 0, NULL, "say whether this folder or file is used; exit status 3 where not", false},
                                      {NULL}};
 
 const stk_command stk_cmd_trust = {
     .name = "trust",
     .summary = "use stores and code in a folder of others",
-    .usage = "[options] FOLDER | --list",
+    .usage = "[--remove | --check] FOLDER | --list",
     .text =
         "A store, a stoker.yaml, a pipeline document or a Python file says what runs as you. "
         "Stoker "

@@ -31,6 +31,7 @@ from stoker._materialize import (
     _json,
     _safetensors,
     _spend,
+    _trust,
 )
 
 CHUNK = 16 << 20
@@ -616,13 +617,39 @@ def test_pickles_of_others_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
     numpy = pytest.importorskip("numpy")
     pickled, mapped = store(Plain(1), tmp_path), store(numpy.arange(3), tmp_path)
     in_parts = store(Plain(numpy.zeros(5000)), tmp_path)
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files to another user")
     for entry in (pickled, in_parts):
-        with pytest.raises(LoadError, match="STOKER_TRUST_STORE=1"):
+        path = Path(entry["path"])
+        os.chown(next(path.iterdir()) if path.is_dir() else path, 41002, 41002)
+        with pytest.raises(LoadError, match=r"belongs to user 41002.*stoker trust"):
             _materialize.load(entry)
     assert _materialize.load(mapped).tolist() == [0, 1, 2]
     monkeypatch.setenv("STOKER_TRUST_STORE", "1")
     assert _materialize.load(pickled).inner == 1
+
+
+def test_what_is_put_in_place_of_a_checked_pickle_is_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user swaps the file between the look at its owner and the load."""
+    good, bad = store(Plain(1), tmp_path), store(Plain(2), tmp_path)
+    why_not = _trust._why_not
+
+    def swapped(path: str, found: os.stat_result) -> object:
+        if os.path.exists(bad["path"]):
+            os.replace(bad["path"], good["path"])
+        return why_not(path, found)
+
+    monkeypatch.setattr(_trust, "_why_not", swapped)
+    assert _materialize.load(good).inner == 1
+
+
+def test_pickles_that_others_may_write_are_refused(tmp_path: Path) -> None:
+    entry = store(Plain(1), tmp_path)
+    os.chmod(entry["path"], 0o666)
+    with pytest.raises(LoadError, match="can be written by others"):
+        _materialize.load(entry)
 
 
 # ---------------------------------------------------------------- safetensors

@@ -13,7 +13,7 @@ import os
 import re
 import sys
 
-from . import _custom, _json
+from . import _custom, _json, _trust
 from ._errors import LoadError, SerializeError
 
 TYPE_CHECKING = False
@@ -261,9 +261,9 @@ def load(entry: Dict[str, Any], annotation: Any = None, links: str = "") -> Any:
         format_ = "file"
     meta = dict(entry.get("meta") or {}, format=format_)
     try:
-        owner = os.stat(path).st_uid
         if format_ in _PICKLES:
-            _check_trust(path, owner)
+            return _load_pickle(path, format_, meta, annotation)
+        os.stat(path)
         if format_ in ("file", "dir") and links and meta.get("name"):
             os.makedirs(links)
             link = os.path.join(links, os.path.basename(meta["name"]))
@@ -292,19 +292,16 @@ def _item_type(annotation: Any) -> Any:
     return args[0] if args and getattr(annotation, "__origin__", None) in (list, tuple) else None
 
 
-def _check_trust(path: str, owner: int) -> None:
-    """Unpickling runs code: only what this user wrote, or what the user says to trust."""
-    paths = [path]
-    if os.path.isdir(path):
-        paths += [
-            os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names
-        ]
-    if os.environ.get("STOKER_TRUST_STORE") == "1":
-        return
-    for one in paths:
-        owner = os.stat(one).st_uid
-        if owner != os.geteuid():
-            raise LoadError(
-                f"'{one}' belongs to user {owner}, not to you (user {os.geteuid()}), and loading a "
-                "pickle runs code; set STOKER_TRUST_STORE=1 if you trust its owner"
-            )
+def _load_pickle(path: str, format_: str, meta: Dict[str, Any], annotation: Any) -> Any:
+    with _trust.held(path) as name:
+        # A materializer of the user's may keep the name and read later.
+        checked = path if format_ == _custom.FORMAT else name
+        try:
+            known = [*_OURS.values(), *_handlers()] if format_ not in _OURS else [_OURS[format_]]
+            handler = next(one for one in known if format_ in one.formats)
+            return handler.load(checked, meta, annotation)
+        except LoadError as exc:
+            raise LoadError(str(exc).replace(name, path)) from exc
+        except OSError as exc:
+            exc.filename = path
+            raise

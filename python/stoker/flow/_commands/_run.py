@@ -144,7 +144,8 @@ def _with(specs: List[str]) -> Dict[str, Any]:
     # A decorator sends steps to the project's stack of its kind; where there is none, these words are one themselves.
     named = {one.partition(":")[0].strip() for one in rest}
     clusters = [one for one in ("kubernetes", "batch") if one in named and not stacks]
-    stacks += [one for one in clusters if not _in_project(rf"\bbackend\W+{one}\b")][:1]
+    backends = {one["backend"] for one in _stacks()} if clusters else set()
+    stacks += [one for one in clusters if one not in backends][:1]
     return {"with": rest, **({"stack": stacks[0]} if stacks else {})}
 
 
