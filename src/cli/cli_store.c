@@ -55,7 +55,8 @@ static void note_bad(void *arg, const char *digest, const char *what)
     } else {
         stk_buf_printf(&bad->text, "%s %s: %s\n", is_artifact ? "artifact" : "file", digest, what);
     }
-    if (is_artifact) {
+    /* One that can't be read just now may be good: only what was read is known to be bad. */
+    if (is_artifact && strncmp(what, "unreadable", 10) != 0) {
         stk_buf_add(&bad->digests, digest, STK_DIGEST_HEX);
     }
     bad->n++;

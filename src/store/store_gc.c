@@ -188,7 +188,11 @@ static void keep_words(catalogue *c, const char *text)
 static int keep_row(void *arg, sqlite3_stmt *row)
 {
     for (int i = 0; i < sqlite3_column_count(row); i++) {
-        keep_words(arg, (const char *)sqlite3_column_text(row, i));
+        const char *text = (const char *)sqlite3_column_text(row, i);
+        if (text == NULL && sqlite3_column_type(row, i) != SQLITE_NULL) {
+            return -1;
+        }
+        keep_words(arg, text);
     }
     return 0;
 }
@@ -260,6 +264,8 @@ typedef struct chooser {
     const char **doomed_names;
     size_t n;
     size_t cap;
+    stk_err *err;
+    int rc; /* what a callback failed with, in `err` */
 } chooser;
 
 static int doom(chooser *ch, int64_t row, const char *run)
@@ -280,6 +286,12 @@ static int doom(chooser *ch, int64_t row, const char *run)
     return ch->doomed_names[ch->n++] == NULL ? -1 : 0;
 }
 
+static int cant_tell(const char *run, int sys, stk_err *err)
+{
+    return stk_err_sys(err, STK_E_SYS, sys, "nothing is removed: whether run %s is live can't be told",
+                       run);
+}
+
 /* Rows come newest first: id, run, pipeline, last sign of life. */
 static int choose(void *arg, sqlite3_stmt *row)
 {
@@ -291,8 +303,14 @@ static int choose(void *arg, sqlite3_stmt *row)
         return -1;
     }
     (void)stk_map_get(&ch->n_kept, pipeline, &n);
-    if (n < ch->gc->keep_runs || sqlite3_column_int64(row, 3) > ch->now_ms - ch->gc->keep_ms ||
-        stk_store_run_is_live(ch->store, run)) {
+    bool is_kept =
+        n < ch->gc->keep_runs || sqlite3_column_int64(row, 3) > ch->now_ms - ch->gc->keep_ms;
+    int sys = is_kept ? 0 : stk_store_run_look(ch->store, run, &is_kept);
+    if (sys != 0) {
+        ch->rc = cant_tell(run, sys, ch->err);
+        return -1;
+    }
+    if (is_kept) {
         const char *key = stk_arena_dup(ch->arena, pipeline);
         return key == NULL || stk_map_put(&ch->n_kept, key, n + 1) != 0 ? -1 : 0;
     }
@@ -311,7 +329,10 @@ static int choose_named(chooser *ch, stk_err *err)
             again = again || strcmp(ch->doomed_names[k], run) == 0;
         }
         rc = stk_store_run_row(ch->store, run, &row, err);
-        if (rc == 0 && stk_store_run_is_live(ch->store, run)) {
+        bool is_live = false;
+        int sys = rc == 0 ? stk_store_run_look(ch->store, run, &is_live) : 0;
+        rc = sys != 0 ? cant_tell(run, sys, err) : rc;
+        if (rc == 0 && is_live) {
             rc = stk_err_set(err, STK_E_BUSY, "run %s is still running; cancel it first", run);
         }
         if (rc == 0 && !again && doom(ch, row, run) != 0) {
@@ -326,13 +347,19 @@ static int choose_runs(chooser *ch, stk_err *err)
     if (ch->gc->n_only > 0) {
         return choose_named(ch, err);
     }
-    return for_rows(
+    stk_err other;
+    ch->err = err;
+    int rc = for_rows(
         ch->store,
         "SELECT id, run, pipeline, coalesce(nullif(ended_ms, 0),"
         " (SELECT time_ms FROM events WHERE events.id BETWEEN runs.id << 32"
         "  AND (runs.id << 32) + 4294967295 ORDER BY events.id DESC LIMIT 1), created_ms)"
         " FROM runs ORDER BY id DESC",
-        choose, ch, err);
+        choose, ch, &other);
+    if (rc != 0 && ch->rc == 0 && err != NULL) {
+        *err = other;
+    }
+    return ch->rc != 0 ? ch->rc : rc;
 }
 
 static int delete_runs(chooser *ch, stk_err *err)
@@ -407,8 +434,9 @@ static int remove_run_folder(stk_store *store, const chooser *ch, const char *ru
     for (size_t i = 0; i < ch->n && !is_ours; i++) {
         is_ours = strcmp(ch->doomed_names[i], run) == 0;
     }
-    if (!is_ours || stk_store_run_is_live(store, run)) {
-        return 0;
+    bool is_live = false;
+    if (!is_ours || stk_store_run_look(store, run, &is_live) != 0 || is_live) {
+        return 0; /* what can't be told stays for the next time */
     }
     int rc = stk_store_run_row(store, run, &row, err);
     if (rc == STK_E_NOT_FOUND) {

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 
+#include "base/failpoint.h"
 #include "store/store_testing.h"
 
 typedef struct found {
@@ -359,6 +360,56 @@ static void test_strangers(void **state)
 }
 
 /* A database that is mostly free pages gives them back. */
+/* Whatever can't be read while gc looks for what is kept: nothing goes. */
+static void test_unreadable(void **state)
+{
+    fixture *f = *state;
+    const char *old = new_run(f, NULL, "p", 0);
+    const char *run = new_run(f, NULL, "p", 1000);
+    const char *kept = add(f, "named by a document");
+    const char *gone = add(f, "named by nothing");
+    STK_TEXT_AUTO spec = NULL;
+    char text[128];
+    commit_ref(f, run, add(f, "an output"));
+    end_run(f, run, 2000);
+    end_run(f, old, 2000);
+    (void)snprintf(text, sizeof text, "{\"code\":\"%s\"}", kept);
+    assert_true(asprintf(&spec, "%s/runs/%s/spec.json", f->path, run) > 0);
+    OK(stk_file_write(spec, text, strlen(text), 0644, &f->err));
+    static const char *const points[] = {"store.gc.spec", "store.run.look", "sys.dir.open",
+                                         "sys.dir.read"};
+    static const char *const faults[] = {"eio", "emfile", "enomem", "eacces"};
+    for (size_t i = 0; i < sizeof points / sizeof *points; i++) {
+        for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) {
+            char rule[80];
+            stk_gc gc = {.keep_runs = 1};
+            (void)snprintf(rule, sizeof rule, "%s:1:%s", points[i], faults[k]);
+            (void)setenv("STOKER_FAILPOINTS", rule, 1);
+            stk_failpoint_reload();
+            int rc = stk_store_gc(f->store, &gc, 5000, &f->err);
+            (void)unsetenv("STOKER_FAILPOINTS");
+            stk_failpoint_reload();
+            if (rc >= 0 || strstr(f->err.text, "nothing is removed") == NULL) {
+                fail_msg("%s: %d, %s", rule, rc, f->err.text);
+            }
+            assert_true(is_there(f, kept));
+            assert_true(is_there(f, gone));
+            OK(stk_store_run_row(f->store, old, NULL, &f->err));
+        }
+    }
+    (void)unlink(spec);
+    assert_int_equal(mkdir(spec, 0700), 0); /* unreadable for root, too */
+    stk_gc gc = {.keep_runs = 1};
+    assert_true(stk_store_gc(f->store, &gc, 5000, &f->err) < 0);
+    assert_true(is_there(f, kept));
+    (void)rmdir(spec);
+    OK(stk_file_write(spec, text, strlen(text), 0644, &f->err));
+    OK(stk_store_gc(f->store, &gc, 5000, &f->err));
+    assert_true(is_there(f, kept));
+    assert_false(is_there(f, gone));
+    assert_int_equal(gc.runs_removed, 1);
+}
+
 static void test_shrinks(void **state)
 {
     fixture *f = *state;
@@ -380,7 +431,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_verify),     TEST(test_keep_rules),  TEST(test_referred), TEST(test_waits),
-        TEST(test_killed),     TEST(test_checkpoints), TEST(test_shrinks),  TEST(test_strangers),
+        TEST(test_killed),     TEST(test_checkpoints), TEST(test_unreadable), TEST(test_shrinks),  TEST(test_strangers),
         TEST(test_named_runs), TEST(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -286,10 +286,21 @@ int stk_store_lock_run(stk_store *store, const char *run, int *ret_lock_fd, stk_
     return rc;
 }
 
+int stk_store_run_look(stk_store *store, const char *run, bool *ret_live)
+{
+    int sys = STK_FAILPOINT_ERR("store.run.look");
+    STK_FD_AUTO fd = sys != 0 ? -1 : open_of_run(store, run, "lock", O_RDONLY, 0);
+    *ret_live = fd >= 0 && stk_store_is_locked(fd);
+    if (fd >= 0 || sys != 0) {
+        return sys;
+    }
+    return errno == ENOENT ? 0 : errno;
+}
+
 bool stk_store_run_is_live(stk_store *store, const char *run)
 {
-    STK_FD_AUTO fd = open_of_run(store, run, "lock", O_RDONLY, 0);
-    return fd >= 0 && stk_store_is_locked(fd);
+    bool is_live = false;
+    return stk_store_run_look(store, run, &is_live) != 0 || is_live;
 }
 
 bool stk_store_run_is_ending(stk_store *store, const char *run)

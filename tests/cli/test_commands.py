@@ -365,7 +365,7 @@ def test_a_store_of_somebody_else(cli: Cli) -> None:
 def small_disk(cli: Cli):
     """The store on 4 MB of memory."""
     cli.store.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(cli.store)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m,mode=755", "tmpfs", str(cli.store)]
     if os.getuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
         pytest.skip("needs to mount")
     yield cli.store
