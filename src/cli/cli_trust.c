@@ -68,8 +68,8 @@ static int run_trust(stk_cli *cli)
     if (lists ? folder != NULL || removes || checks : folder == NULL || (removes && checks)) {
         return stk_cli_usage(cli, lists || folder != NULL
                                       ? "--list, --check and --remove are one at a time"
-                                        : "which folder? 'stoker trust --list' shows those that "
-                                          "are trusted");
+                                      : "which folder? 'stoker trust --list' shows those that "
+                                        "are trusted");
     }
     int rc = 0;
     if (lists) {
@@ -98,10 +98,11 @@ static int run_trust(stk_cli *cli)
     return stk_cli_answer(cli, rc, &out, &err);
 }
 
-static const stk_option options[] = {{"list", 0, NULL, "the folders that are trusted", false},
-                                     {"remove", 0, NULL, "trust it no more", false},
+static const stk_option options[] = {
+    {"list", 0, NULL, "the folders that are trusted", false},
+    {"remove", 0, NULL, "trust it no more", false},
     {"check", 0, NULL, "say whether this folder or file is used; exit status 3 where not", false},
-                                     {NULL}};
+    {NULL}};
 
 const stk_command stk_cmd_trust = {
     .name = "trust",

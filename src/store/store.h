@@ -60,7 +60,8 @@ int stk_store_bring_run(stk_store *store, const char *id, const char *name, cons
  * host as text). STK_E_BUSY names the holder. The descriptor is CLOEXEC; closing it releases the
  * lock. */
 int stk_store_lock_run(stk_store *store, const char *run, int *ret_lock_fd, stk_err *err);
-bool stk_store_run_is_live(stk_store *store, const char *run); /* somebody holds the lock, or it can't be told */
+bool stk_store_run_is_live(stk_store *store,
+                           const char *run); /* somebody holds the lock, or it can't be told */
 /* Its engine, on this host, is dead, and what ends its tasks still holds the lock, for a moment. */
 bool stk_store_run_is_ending(stk_store *store, const char *run);
 const char *stk_store_run_folder(stk_store *store, const char *run, stk_arena *arena);

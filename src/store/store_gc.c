@@ -138,9 +138,9 @@ static int list_part(stk_store *store, catalogue *c, const char *name, stk_err *
     if (fd < 0 && errno == ENOENT) {
         return 0;
     }
-    int rc = fd < 0 ? stk_err_sys(err, STK_E_SYS, errno, "can't read folder '%s/%s'", store->path,
-                                  shown)
-                    : stk_dir_read_fd(fd, shown, &dir, err);
+    int rc =
+        fd < 0 ? stk_err_sys(err, STK_E_SYS, errno, "can't read folder '%s/%s'", store->path, shown)
+               : stk_dir_read_fd(fd, shown, &dir, err);
     for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
         struct stat st;
         (void)snprintf(digest, sizeof digest, "%s%s", name, dir.items[i].name);
@@ -288,8 +288,8 @@ static int doom(chooser *ch, int64_t row, const char *run)
 
 static int cant_tell(const char *run, int sys, stk_err *err)
 {
-    return stk_err_sys(err, STK_E_SYS, sys, "nothing is removed: whether run %s is live can't be told",
-                       run);
+    return stk_err_sys(err, STK_E_SYS, sys,
+                       "nothing is removed: whether run %s is live can't be told", run);
 }
 
 /* Rows come newest first: id, run, pipeline, last sign of life. */
@@ -349,13 +349,13 @@ static int choose_runs(chooser *ch, stk_err *err)
     }
     stk_err other;
     ch->err = err;
-    int rc = for_rows(
-        ch->store,
-        "SELECT id, run, pipeline, coalesce(nullif(ended_ms, 0),"
-        " (SELECT time_ms FROM events WHERE events.id BETWEEN runs.id << 32"
-        "  AND (runs.id << 32) + 4294967295 ORDER BY events.id DESC LIMIT 1), created_ms)"
-        " FROM runs ORDER BY id DESC",
-        choose, ch, &other);
+    int rc =
+        for_rows(ch->store,
+                 "SELECT id, run, pipeline, coalesce(nullif(ended_ms, 0),"
+                 " (SELECT time_ms FROM events WHERE events.id BETWEEN runs.id << 32"
+                 "  AND (runs.id << 32) + 4294967295 ORDER BY events.id DESC LIMIT 1), created_ms)"
+                 " FROM runs ORDER BY id DESC",
+                 choose, ch, &other);
     if (rc != 0 && ch->rc == 0 && err != NULL) {
         *err = other;
     }

@@ -430,9 +430,9 @@ static void test_shrinks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_verify),     TEST(test_keep_rules),  TEST(test_referred), TEST(test_waits),
-        TEST(test_killed),     TEST(test_checkpoints), TEST(test_unreadable), TEST(test_shrinks),  TEST(test_strangers),
-        TEST(test_named_runs), TEST(test_names),
+        TEST(test_verify),    TEST(test_keep_rules),  TEST(test_referred),   TEST(test_waits),
+        TEST(test_killed),    TEST(test_checkpoints), TEST(test_unreadable), TEST(test_shrinks),
+        TEST(test_strangers), TEST(test_named_runs),  TEST(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

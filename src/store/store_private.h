@@ -125,7 +125,8 @@ bool stk_store_is_digest(const char *text, size_t len);
 /* The document of a run, whether or not it has a row; malloc'd. STK_E_NOT_FOUND: there is none. */
 int stk_store_read_spec(stk_store *store, const char *run, char **ret_text, size_t *ret_len,
                         stk_err *err);
-/* Whether somebody runs it, for who removes what nobody does: 0, or errno where it can't be told. */
+/* Whether somebody runs it, for who removes what nobody does: 0, or errno where it can't be told.
+ */
 int stk_store_run_look(stk_store *store, const char *run, bool *ret_live);
 bool stk_store_is_run_id(const char *run);
 /* The row number of a run, NULL if only its being there is asked for. */
