@@ -345,14 +345,6 @@ static void remove_children(remover *r, int fd, int depth)
 
 int stk_file_remove_tree_at(int at, const char *path, stk_err *err)
 {
-<<<<<<< HEAD
-    return stk_file_remove_tree_at(AT_FDCWD, path, err);
-}
-
-int stk_file_remove_tree_at(int at, const char *path, stk_err *err)
-{
-=======
->>>>>>> 15c8d78 (A store, a stoker.yaml and code of another user decide nothing; stores are looked for up to the project's folder)
     if (unlinkat(at, path, 0) == 0 || errno == ENOENT || errno == ENOTDIR) {
         return 0;
     }

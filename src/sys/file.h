@@ -37,12 +37,8 @@ int stk_file_mkdirs(const char *path, mode_t mode, stk_err *err); /* like mkdir 
 int stk_file_remove_tree(
     const char *path,
     stk_err *err); /* absent is fine; never follows links; read-only folders too */
-<<<<<<< HEAD
 /* The same of an entry of the open folder `at`. */
 int stk_file_remove_tree_at(int at, const char *name, stk_err *err);
-=======
-int stk_file_remove_tree_at(int at, const char *name, stk_err *err); /* of the folder `at` */
->>>>>>> 15c8d78 (A store, a stoker.yaml and code of another user decide nothing; stores are looked for up to the project's folder)
 /* Copies a file or a folder to `to`, which must not exist; all is writable for its owner there.
  * Links and what is no file are left out, and so is __pycache__. */
 int stk_file_copy_tree(const char *from, const char *to, stk_err *err);
