@@ -111,32 +111,87 @@ int stk_remote_bring_end(stk_share *share, const char *key, const char *dir, stk
 
 /* --- the output of all nodes --- */
 
-/* What node K wrote stands behind node 0's: its lines have their ranks' numbers, as at home. */
-static void add_node(const char *dir, uint32_t node, const char *name)
+/* How much of a log is node 0's own: known before anything is put behind it, so that this can be
+ * done again from there. */
+static int own_bytes(const char *dir, const char *name, off_t size, off_t *ret, stk_err *err)
 {
-    char path[PATH_MAX], part[64 << 10];
-    (void)snprintf(path, sizeof path, "%s/node-%u/%s", dir, node, name);
-    STK_FD_AUTO from = stk_file_open_regular(path, O_RDONLY, 0);
-    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
-    STK_FD_AUTO to = from < 0 ? -1 : stk_file_open_regular(path, O_RDWR | O_APPEND | O_CREAT, 0644);
-    off_t size = to < 0 ? 0 : lseek(to, 0, SEEK_END);
-    char last = '\n';
-    if (size > 0 && pread(to, &last, 1, size - 1) == 1 && last != '\n') {
-        (void)stk_file_write_all(to, "\n", 1);
+    char path[PATH_MAX], text[32];
+    STK_TEXT_AUTO known = NULL;
+    size_t len = 0;
+    (void)snprintf(path, sizeof path, "%s/.own-%s", dir, name);
+    int rc = stk_file_read(path, sizeof text, &known, &len, err);
+    if (rc == 0) {
+        long long own = strtoll(known, NULL, 10);
+        *ret = own >= 0 && own < size ? (off_t)own : size;
+    } else if (rc == STK_E_NOT_FOUND) {
+        *ret = size;
+        int n = snprintf(text, sizeof text, "%lld\n", (long long)size);
+        rc = stk_file_write_atomic(path, text, (size_t)n, 0644, err);
     }
-    for (ssize_t n; to >= 0 && (n = read(from, part, sizeof part)) > 0;) {
-        if (stk_file_write_all(to, part, (size_t)n) < 0) {
-            return;
-        }
-    }
+    return rc;
 }
 
-void stk_remote_add_nodes(const char *dir, uint32_t first, uint32_t last)
+/* 0 or an errno. */
+static int append(int to, const char *path)
 {
-    for (uint32_t node = first; node <= last; node++) {
-        add_node(dir, node, "stdout.log");
-        add_node(dir, node, "stderr.log");
+    char part[64 << 10], last = '\n';
+    STK_FD_AUTO from = stk_file_open_regular(path, O_RDONLY, 0);
+    if (from < 0) {
+        return errno == ENOENT ? 0 : errno;
     }
+    off_t size = lseek(to, 0, SEEK_END);
+    bool is_mid_line = size > 0 && pread(to, &last, 1, size - 1) == 1 && last != '\n';
+    if (is_mid_line && stk_file_write_all(to, "\n", 1) < 0) {
+        return errno;
+    }
+    for (ssize_t n = 1; n != 0;) {
+        n = read(from, part, sizeof part);
+        if ((n < 0 && errno != EINTR) || (n > 0 && stk_file_write_all(to, part, (size_t)n) < 0)) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
+static bool has_log(const char *dir, uint32_t last, const char *name)
+{
+    char path[PATH_MAX];
+    bool any = false;
+    for (uint32_t node = 1; node <= last && !any; node++) {
+        (void)snprintf(path, sizeof path, "%s/node-%u/%s", dir, node, name);
+        any = stk_file_exists(path);
+    }
+    return any;
+}
+
+/* What node K wrote stands behind node 0's: its lines have their ranks' numbers, as at home. */
+static int add_logs(const char *dir, uint32_t last, const char *name, stk_err *err)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    off_t own = 0;
+    if (!has_log(dir, last, name)) {
+        return 0;
+    }
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    STK_FD_AUTO to = stk_file_open_regular(path, O_RDWR | O_APPEND | O_CREAT, 0644);
+    int sys = to < 0 || fstat(to, &st) < 0 ? errno : 0;
+    int rc = sys == 0 ? own_bytes(dir, name, st.st_size, &own, err) : 0;
+    if (rc == 0 && sys == 0) {
+        sys = ftruncate(to, own) < 0 ? errno : 0;
+    }
+    for (uint32_t node = 1; rc == 0 && sys == 0 && node <= last; node++) {
+        (void)snprintf(path, sizeof path, "%s/node-%u/%s", dir, node, name);
+        sys = append(to, path);
+    }
+    return sys != 0 ? stk_err_sys(err, STK_E_SYS, sys, "writing the nodes' %s in '%s'", name, dir)
+                    : rc;
+}
+
+int stk_remote_add_nodes(const char *dir, uint32_t last, stk_err *err)
+{
+    int rc = add_logs(dir, last, "stdout.log", err);
+    return rc < 0 ? rc : add_logs(dir, last, "stderr.log", err);
 }
 
 /* --- what it was granted, and its checkpoints --- */
@@ -351,13 +406,14 @@ int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64
     for (uint32_t i = 1; i < t->order.nodes && rc == 0; i++) {
         stk_err ignored = {0}; /* a node that was lost left none */
         rc = take_end(w, t, i, ret, &ignored);
-        if (rc == 0) {
-            stk_remote_add_nodes(t->order.dir, i, i);
-        } else if (rc == STK_E_NOT_FOUND) {
+        if (rc == STK_E_NOT_FOUND) {
             rc = 0;
         } else if (rc < 0) {
             *err = ignored;
         }
+    }
+    if (rc == 0 && t->order.nodes > 1) {
+        rc = stk_remote_add_nodes(t->order.dir, t->order.nodes - 1, err);
     }
     if (rc == 0) {
         merge(t, ret);

@@ -498,7 +498,7 @@ static int see_key(void *arg, const char *key, int64_t size, int64_t mtime_ms)
     }
     e->rc = stk_remote_bring_end(e->share, key, dir, NULL, NULL, e->err);
     if (e->rc == 0 && has_nodes) {
-        stk_remote_add_nodes(dir, 1, e->last);
+        e->rc = stk_remote_add_nodes(dir, e->last, e->err);
     }
     return e->rc < 0 ? 1 : 0;
 }

@@ -177,8 +177,8 @@ int stk_remote_collect(remote_worker *w, remote_task *t, stk_outcome *ret, int64
  * `ret` may be NULL. */
 int stk_remote_bring_end(stk_share *share, const char *key, const char *dir, stk_arena *arena,
                          stk_remote_end *ret, stk_err *err);
-/* The output of a gang's nodes behind node 0's, as far as it came. */
-void stk_remote_add_nodes(const char *dir, uint32_t first, uint32_t last);
+/* The output of a gang's nodes 1 … last behind node 0's, as far as it came; may be repeated. */
+int stk_remote_add_nodes(const char *dir, uint32_t last, stk_err *err);
 int stk_remote_worker_store(remote_worker *w, stk_err *err);
 /* "<key>/<name>" in the task's arena, which is its worker's while it has the task; NULL: no memory.
  */
