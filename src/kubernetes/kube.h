@@ -48,9 +48,12 @@ typedef struct stk_kube_auth {
     char *cert, *key; /* of a plugin, PEM, or NULL */
     int64_t until_ms; /* to be asked for again then (monotonic); 0: not yet asked for */
     bool refused;     /* a 401: ask for another one */
+    bool waits;       /* its caller has nothing else to do: for a plugin, a minute at most */
+    struct stk_kube_plugin *plugin; /* one that runs, on a thread of its own; or NULL */
 } stk_kube_auth;
 
-/* Makes sure that it is good; may read a file or run a plugin (a minute at most). */
+/* Makes sure that it is good; may read a file, or have a plugin run: STK_E_BUSY until that has
+ * ended, where the credential before isn't good any more. */
 int stk_kube_auth_refresh(const stk_kube_config *config, stk_kube_auth *auth, stk_err *err);
 void stk_kube_auth_done(stk_kube_auth *auth);
 

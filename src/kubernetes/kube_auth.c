@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 #include "sys/spawn.h"
 
 enum { ANSWER_BYTES = 1 << 20, PLUGIN_MS = 60000, FILE_MS = 60000, EARLY_MS = 10000 };
-enum { BORN_OLD_MS = 60000 };
+enum { BORN_OLD_MS = 60000, TICK_MS = 20, CLOSED_MS = 5000 };
 
 extern char **environ;
 
@@ -26,8 +27,29 @@ static int no_memory(stk_err *err)
     return stk_err_set(err, STK_E_NOMEM, "out of memory");
 }
 
+/* A plugin that runs. */
+typedef struct stk_kube_plugin {
+    const stk_kube_config *config;
+    pthread_t thread;
+    _Atomic bool is_over, stops;
+    stk_buf said;
+    int rc;
+    stk_err err;
+} plugin;
+
+static void plugin_free(plugin *p)
+{
+    if (p != NULL) {
+        p->stops = true;
+        (void)pthread_join(p->thread, NULL);
+        stk_buf_done(&p->said);
+        free(p);
+    }
+}
+
 void stk_kube_auth_done(stk_kube_auth *auth)
 {
+    plugin_free(auth->plugin);
     free(auth->header);
     free(auth->cert);
     free(auth->key);
@@ -109,29 +131,49 @@ static const char *const *whole_env(const stk_kube_config *c, const char ***ret_
     return env;
 }
 
-/* What it writes until it ends or its time is up. */
+/* What has come; false: it was the last, or too much. */
 static bool hear(int fd, stk_buf *said)
 {
-    int64_t until = stk_kube_now() + PLUGIN_MS;
     char data[4096];
     for (;;) {
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        int64_t left = until - stk_kube_now();
-        int n = left <= 0 ? 0 : poll(&p, 1, (int)left);
+        ssize_t n = read(fd, data, sizeof data);
+        if (n > 0 && stk_buf_add(said, data, (size_t)n) < 0) {
+            return false;
+        }
         if (n == 0 || (n < 0 && errno != EINTR)) {
-            return false;
-        }
-        ssize_t got = n < 0 ? -1 : read(fd, data, sizeof data);
-        if (got == 0 || (got < 0 && errno != EINTR && n > 0)) {
-            return got == 0;
-        }
-        if (got > 0 && stk_buf_add(said, data, (size_t)got) < 0) {
-            return false;
+            return n < 0 && errno == EAGAIN;
         }
     }
 }
 
-static int run_plugin(const stk_kube_config *c, stk_buf *said, stk_err *err)
+/* Until it has ended. One that lives on though it has closed its output, or whose time is up, is
+ * ended with all that it has started; its words count where it had closed its output. */
+static bool wait_for(pid_t pid, int fd, stk_buf *said, const _Atomic bool *stops, int *ret_status)
+{
+    int64_t until = stk_kube_now() + PLUGIN_MS;
+    bool is_open = true, has_ended = false;
+    while (!has_ended && !*stops && stk_kube_now() < until) {
+        struct pollfd p = {.fd = is_open ? fd : -1, .events = POLLIN};
+        (void)poll(&p, 1, TICK_MS);
+        if (is_open && !hear(fd, said)) {
+            is_open = false;
+            until = stk_kube_now() + CLOSED_MS;
+        }
+        has_ended = waitpid(pid, ret_status, WNOHANG) == pid;
+    }
+    if (has_ended) {
+        (void)(is_open && hear(fd, said));
+        return true;
+    }
+    (void)kill(-pid, SIGKILL);
+    while (waitpid(pid, ret_status, 0) < 0 && errno == EINTR) {
+    }
+    *ret_status = is_open ? *ret_status : 0;
+    return !is_open && !*stops;
+}
+
+static int run_plugin(const stk_kube_config *c, stk_buf *said, const _Atomic bool *stops,
+                      stk_err *err)
 {
     int fds[2];
     const char **env = NULL;
@@ -143,7 +185,8 @@ static int run_plugin(const stk_kube_config *c, stk_buf *said, stk_err *err)
                        .stdin_fd = -1,
                        .stdout_fd = fds[1],
                        .stderr_fd = STDERR_FILENO,
-                       .die_with_parent = true};
+                       .die_with_parent = true,
+                       .new_session = true};
     pid_t pid = -1;
     int rc = env == NULL ? no_memory(err) : stk_sys_spawn(&spawn, &pid, NULL, err);
     close(fds[1]);
@@ -156,12 +199,8 @@ static int run_plugin(const stk_kube_config *c, stk_buf *said, stk_err *err)
         }
     } else {
         int status = 0;
-        bool heard = hear(fds[0], said);
-        if (!heard) {
-            (void)kill(pid, SIGKILL);
-        }
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-        }
+        (void)fcntl(fds[0], F_SETFL, O_NONBLOCK);
+        bool heard = wait_for(pid, fds[0], said, stops, &status);
         if (!heard) {
             rc = stk_err_set(err, STK_E_ENV,
                              "%s: its plugin '%s' didn't answer within %d s; run it "
@@ -192,14 +231,39 @@ static int64_t good_until(const char *text)
     return left > EARLY_MS ? now + left - EARLY_MS : now + BORN_OLD_MS;
 }
 
-static int ask_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err)
+static void *run_on_thread(void *arg)
 {
-    STK_BUF_AUTO said = STK_BUF_INIT(ANSWER_BYTES);
-    int rc = run_plugin(c, &said, err);
-    if (rc < 0) {
-        return rc;
+    plugin *p = arg;
+    p->rc = run_plugin(p->config, &p->said, &p->stops, &p->err);
+    p->is_over = true;
+    return NULL;
+}
+
+static int begin_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err)
+{
+    plugin *p = calloc(1, sizeof *p);
+    if (p == NULL) {
+        return no_memory(err);
     }
-    STK_KUBE_JSON_AUTO root = json_loadb(said.data == NULL ? "" : said.data, said.len, 0, NULL);
+    p->config = c;
+    p->said = STK_BUF_INIT(ANSWER_BYTES);
+    sigset_t all, before;
+    (void)sigfillset(&all); /* signals are for the engine's own thread */
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int sys = pthread_create(&p->thread, NULL, run_on_thread, p);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (sys != 0) {
+        free(p);
+        return stk_err_sys(err, STK_E_SYS, sys, "starting a thread");
+    }
+    auth->plugin = p;
+    return 0;
+}
+
+static int take_answer(const stk_kube_config *c, stk_kube_auth *auth, const stk_buf *said,
+                       stk_err *err)
+{
+    STK_KUBE_JSON_AUTO root = json_loadb(said->data == NULL ? "" : said->data, said->len, 0, NULL);
     const json_t *status = json_object_get(root, "status");
     const char *token = json_string_value(json_object_get(status, "token"));
     const char *cert = json_string_value(json_object_get(status, "clientCertificateData"));
@@ -217,6 +281,30 @@ static int ask_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *er
     return token == NULL ? 0 : set_bearer(auth, token, err);
 }
 
+/* While it runs, what there was before it is used, unless the server has refused that. */
+static int ask_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err)
+{
+    plugin *p = auth->plugin;
+    bool is_good = (auth->header != NULL || auth->cert != NULL) && !auth->refused;
+    if (p == NULL) {
+        int rc = begin_plugin(c, auth, err);
+        return rc < 0 ? rc : is_good ? 0 : STK_E_BUSY;
+    }
+    if (!p->is_over) {
+        return is_good ? 0 : STK_E_BUSY;
+    }
+    auth->plugin = NULL;
+    auth->refused = false;
+    auth->until_ms = INT64_MAX;
+    int rc = p->rc;
+    if (rc < 0 && err != NULL) {
+        *err = p->err;
+    }
+    rc = rc < 0 ? rc : take_answer(c, auth, &p->said, err);
+    plugin_free(p);
+    return rc;
+}
+
 int stk_kube_auth_refresh(const stk_kube_config *config, stk_kube_auth *auth, stk_err *err)
 {
     int64_t now = stk_kube_now();
@@ -224,6 +312,17 @@ int stk_kube_auth_refresh(const stk_kube_config *config, stk_kube_auth *auth, st
         return 0;
     }
     int rc = 0;
+    bool by_plugin =
+        config->token_file == NULL && config->token == NULL && config->exec.argv != NULL;
+    if (by_plugin) {
+        rc = ask_plugin(config, auth, err);
+        while (rc == STK_E_BUSY && auth->waits) {
+            (void)poll(NULL, 0, TICK_MS);
+            rc = ask_plugin(config, auth, err);
+        }
+        auth->until_ms = rc < 0 && rc != STK_E_BUSY ? 0 : auth->until_ms;
+        return rc;
+    }
     auth->refused = false;
     auth->until_ms = INT64_MAX;
     if (config->token_file != NULL) {
@@ -231,8 +330,6 @@ int stk_kube_auth_refresh(const stk_kube_config *config, stk_kube_auth *auth, st
         auth->until_ms = now + FILE_MS;
     } else if (config->token != NULL) {
         rc = set_bearer(auth, config->token, err);
-    } else if (config->exec.argv != NULL) {
-        rc = ask_plugin(config, auth, err);
     } else if (config->user != NULL) {
         rc = set_basic(config, auth, err);
     }

@@ -224,6 +224,7 @@ int stk_kube_check(const stk_driver_config *config,
     if (rc < 0) {
         return rc;
     }
+    k->api.auth.waits = true;
     checker c = {.k = k, .say = say, .arg = arg, .arena = k->arena, .err = err};
     rc = check_server(&c);
     rc = rc < 0 ? rc : check_namespace(&c);

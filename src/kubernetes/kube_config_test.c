@@ -155,7 +155,7 @@ static void test_plugin(void **state)
 {
     fixture *f = *state;
     char text[1024];
-    stk_kube_auth auth = {0};
+    stk_kube_auth auth = {.waits = true};
     (void)snprintf(text, sizeof text, plugged, "v1beta1");
     (void)setenv("KUBECONFIG", put(f, "a", text), 1);
     assert_int_equal(load(f, "{}"), 0);
@@ -187,7 +187,7 @@ static void test_plugin(void **state)
 static void test_basic(void **state)
 {
     fixture *f = *state;
-    stk_kube_auth auth = {0};
+    stk_kube_auth auth = {.waits = true};
     f->c = (stk_kube_config){.user = "me", .password = "p:w"};
     assert_int_equal(stk_kube_auth_refresh(&f->c, &auth, &f->err), 0);
     assert_string_equal(auth.header, "Authorization: Basic bWU6cDp3");
@@ -197,7 +197,7 @@ static void test_basic(void **state)
 static void test_account(void **state)
 {
     fixture *f = *state;
-    stk_kube_auth auth = {0};
+    stk_kube_auth auth = {.waits = true};
     (void)setenv("KUBERNETES_SERVICE_HOST", "fd00::1", 1);
     (void)setenv("KUBERNETES_SERVICE_PORT", "6443", 1);
     (void)setenv("STOKER_SERVICE_ACCOUNT", f->folder, 1);

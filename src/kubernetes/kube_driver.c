@@ -8,7 +8,7 @@
 
 #include "base/map.h"
 
-enum { AGAIN_MS = 250, PREVIEW_MS = 5000 };
+enum { AGAIN_MS = 250, PREVIEW_MS = 5000, SOON_MS = 20 };
 enum {
     AT_ONCE = 160,
     TURN_MS = 250,
@@ -50,22 +50,33 @@ bool stk_kube_may_begin(const stk_kube *k, int64_t not_before_ms, int64_t now)
            (k->fatal.code == 0 || k->until_ms > now);
 }
 
-bool stk_kube_begin(stk_kube *k, const stk_kube_request *request, uint64_t *ret_id)
+/* rc of what needs a credential: true where there is one. */
+static bool has_credential(stk_kube *k, int rc, const stk_err *err)
 {
-    stk_err err = {0};
-    int rc = stk_kube_ask(&k->api, request, ret_id, &err);
     if (rc == 0) {
         k->n_no_credential = 0;
         return true;
+    }
+    if (rc == STK_E_BUSY) { /* a plugin runs */
+        int64_t soon = stk_kube_now() + SOON_MS;
+        k->api.not_before_ms = k->api.not_before_ms > soon ? k->api.not_before_ms : soon;
+        return false;
     }
     /* A plugin or a token's file may fail for a while, but not from the beginning. */
     k->n_no_credential++;
     k->api.not_before_ms = stk_kube_now() + 1000 * k->n_no_credential;
     if (!k->api.answered || k->n_no_credential > 5) {
         char text[1024];
-        stk_kube_fatal(k, "%s", stk_err_format(&err, text, sizeof text));
+        stk_kube_fatal(k, "%s", stk_err_format(err, text, sizeof text));
     }
     return false;
+}
+
+bool stk_kube_begin(stk_kube *k, const stk_kube_request *request, uint64_t *ret_id)
+{
+    stk_err err = {0};
+    int rc = stk_kube_ask(&k->api, request, ret_id, &err);
+    return has_credential(k, rc, &err);
 }
 
 stk_kube_task *stk_kube_find(const stk_kube *k, const char *name)
@@ -225,6 +236,10 @@ static void tell_trouble(stk_kube *k, int64_t now)
 static void work(stk_kube *k)
 {
     int64_t now = stk_kube_now();
+    stk_err err = {0};
+    if (now >= k->api.not_before_ms && k->fatal.code == 0) {
+        (void)has_credential(k, stk_kube_auth_refresh(&k->cluster, &k->api.auth, &err), &err);
+    }
     for (stk_kube_space *s = k->spaces; s != NULL; s = s->next) {
         stk_kube_space_step(s, now);
     }
@@ -260,8 +275,8 @@ static int turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err *err)
         *err = k->fatal;
         return err->code;
     }
-    return stk_http_many_turn(k->api.many, wake_fd, timeout_ms < TURN_MS ? timeout_ms : TURN_MS,
-                              err);
+    int64_t most = k->api.auth.plugin != NULL ? SOON_MS : TURN_MS;
+    return stk_http_many_turn(k->api.many, wake_fd, timeout_ms < most ? timeout_ms : most, err);
 }
 
 /* A step on for those that nobody needs any more; false: there are none left. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import textwrap
@@ -185,6 +186,81 @@ def test_token_that_says_when(cluster: Cluster, tmp_path: Path, left_s: float, a
     d.close()
     n = (tmp_path / "asked").read_text().count("asked")
     assert n == 1 if asked == 1 else n > 1
+
+
+def wait(condition: Callable[[], Any], what: str) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def test_a_plugin_that_lives_on(cluster: Cluster, tmp_path: Path) -> None:
+    """It has answered and closed its output: it is ended with all that it has started."""
+    config = plugin_config(cluster, tmp_path)
+    with (tmp_path / "plugin").open("a") as plugin:
+        plugin.write(f"exec >&-\nsleep 1000 &\necho $$ > {tmp_path}/pid\nsleep 1000\n")
+    d = Driver(config)
+    d.submit(1, "exit 3")
+    assert d.end(1)["exit_status"] == 3
+    group = int((tmp_path / "pid").read_text())
+    wait(lambda: not in_session(group), "it lives")
+    d.close()
+
+
+def in_session(leader: int) -> list[str]:
+    """Of processes that aren't zombies."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == leader and fields[0] != "Z":
+                found.append(stat.parent.name)
+    return found
+
+
+def test_a_slow_plugin(cluster: Cluster, tmp_path: Path) -> None:
+    """Who needs no new credential doesn't wait for it: what runs is heard meanwhile."""
+    config = plugin_config(cluster, tmp_path)
+    d = Driver(config)
+    d.submit(1, "i=0; while :; do i=$((i + 1)); echo $i; sleep 0.05; done")
+    d.until(lambda r: r["state"] == "log")
+    gate = tmp_path / "gate"
+    script = tmp_path / "plugin"
+    slow = f"echo slow >> {tmp_path}/asked\nuntil [ -e {gate} ]; do sleep 0.05; done\n"
+    script.write_text(script.read_text().replace("#!/bin/sh\n", "#!/bin/sh\n" + slow, 1))
+    fresh = cluster.call(cluster.token_of, "token-admin-2")
+    cluster.grants.add(("token-admin-2", "default"))
+    (tmp_path / "token").write_text(fresh)
+    cluster.call(cluster.control.do_expire, cluster.ADMIN_TOKEN)
+    d.submit(2, "exit 4")
+    wait(lambda: "slow" in (tmp_path / "asked").read_text(), "it wasn't asked")
+    n = [0]
+
+    def has_gone_on(r: dict[str, Any]) -> bool:
+        n.append(int(r["data"].split()[-1]) if r["state"] == "log" and r["data"].split() else n[-1])
+        return n[-1] > n[1] + 40  # so much is not on its way
+
+    d.until(has_gone_on)
+    gate.touch()
+    assert d.end(2)["exit_status"] == 4
+    d.close()
+
+
+def test_closed_while_a_plugin_runs(cluster: Cluster, tmp_path: Path) -> None:
+    """Nobody waits for it, and nothing of it is left."""
+    config = plugin_config(cluster, tmp_path)
+    script = tmp_path / "plugin"
+    never = f"echo $$ > {tmp_path}/pid\nsleep 1000\n"
+    script.write_text(script.read_text().replace("#!/bin/sh\n", "#!/bin/sh\n" + never, 1))
+    d = Driver(config)
+    d.submit(1)
+    wait(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "not asked")
+    began = time.monotonic()
+    d.close()
+    assert time.monotonic() - began < 30
+    group = int((tmp_path / "pid").read_text())
+    wait(lambda: not in_session(group), "it lives")
 
 
 def test_token_that_nobody_takes(cluster: Cluster, tmp_path: Path) -> None:
