@@ -115,5 +115,25 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+class _Watch:
+    """A finder that finds nothing: whether a program seeds its random numbers knows who looks from the beginning."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+        """For the first of the generators; from then on ``_seeds`` looks by itself."""
+        if name not in ("random", "torch"):
+            return None
+        sys.meta_path.remove(_Watch)
+        __import__(f"{__name__}._seeds")
+        return sys.modules[f"{__name__}._seeds"].notice().find_spec(name, path, target)
+
+
+if "random" in sys.modules:
+    __import__(f"{__name__}._seeds")
+    sys.modules[f"{__name__}._seeds"].notice()
+else:
+    sys.meta_path.insert(0, _Watch)
+
+
 def __dir__() -> list[str]:
     return sorted(__all__)

@@ -232,15 +232,3 @@ class ThreadedLibraries:
         for put, current in self._setters:
             if current != n_threads:
                 put(n_threads)
-
-
-def reseed_numpy() -> None:
-    """Give the child its own random numbers, unless the user has seeded the global generator.
-
-    ``numpy.random.seed(n)`` leaves no seed sequence behind, so its absence tells the two apart;
-    ``random`` does this by itself, and torch's default seed is a constant.
-    """
-    mtrand: Any = sys.modules.get("numpy.random.mtrand")
-    state = getattr(mtrand, "_rand", None)
-    if state is not None and getattr(state._bit_generator, "_seed_seq", None) is not None:
-        state.seed(int.from_bytes(os.urandom(4), "little"))

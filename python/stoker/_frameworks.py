@@ -336,9 +336,9 @@ def guard(granted: Sequence[Mapping[str, Any]], uses: Optional[Iterable[str]]) -
         module = sys.modules.get(name)
         if module is not None and (used is None or name in used):
             _check(name, module, granted, used or ())
-    waited_for = [name for name in _GUARDED if name not in sys.modules]
-    if waited_for:
-        sys.meta_path.insert(0, _AfterImport(waited_for, granted, used or ()))
+    for name in _GUARDED:
+        if name not in sys.modules:
+            _check_when_imported(name, granted, used or ())
 
 
 _GUARDED = ("torch", "tensorflow", "jax")
@@ -348,6 +348,14 @@ _INSTALL = {
     "tensorflow": "install tensorflow[and-cuda] in place of tensorflow-cpu",
     "jax": "install jax[cuda12] or jax[cuda13]",
 }
+
+
+def _check_when_imported(
+    name: str, granted: Sequence[Mapping[str, Any]], used: Iterable[str]
+) -> None:
+    from ._after_import import when_imported
+
+    when_imported(name, lambda module: _check(name, module, granted, used))
 
 
 def _check(
@@ -386,45 +394,6 @@ def _somebody_else(name: str, used: Iterable[str]) -> bool:
         if module is None or unfinished or build_of(other, module) != "cpu":
             return True  # one that is being imported is looked at when it is done
     return False
-
-
-class _AfterImport:
-    """A finder that finds nothing by itself; it has the frameworks looked at when they are imported."""
-
-    def __init__(
-        self, names: Iterable[str], granted: Sequence[Mapping[str, Any]], used: Iterable[str]
-    ) -> None:
-        self.names = set(names)
-        self.granted = granted
-        self.used = used
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """The spec that the other finders have, with the check behind its module's execution."""
-        if name not in self.names:
-            return None
-        for finder in list(sys.meta_path):
-            find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find is not None and finder is not self else None
-            if spec is None:
-                continue
-            loader = spec.loader
-            if hasattr(loader, "exec_module"):
-                self._wrap(name, loader)
-            return spec
-        return None
-
-    def _wrap(self, name: str, loader: Any) -> None:
-        execute = loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            del loader.exec_module  # the class's own again
-            execute(module)
-            _check(name, module, self.granted, self.used)
-
-        try:
-            loader.exec_module = exec_module
-        except AttributeError:  # a loader with slots: the report will tell
-            pass
 
 
 # ---------------------------------------------------------------------------- out of memory

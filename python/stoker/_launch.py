@@ -189,7 +189,10 @@ def run_engine(
         EngineError: the binary is missing.
         SerializeError: an external artifact can't be stored.
     """
+    from . import _seeds
+
     binary = find()
+    compiled = _seeds.into(compiled)
     store_externals(compiled.externals)
     if plan and plan.get("plan"):
         show_plan(binary, compiled, dict(plan))

@@ -500,6 +500,9 @@ def pipeline(
         tags, extra, model, description, substitutions: kept with the run's record.
         dynamic: not yet; True is an error that says so.
 
+    A program that seeds ``random``, ``numpy.random`` or torch before it calls the pipeline draws the same numbers in
+    each step at every run; each step has a stream of its own, and a retry draws what the first attempt drew.
+
     Raises:
         SettingsError: an unknown keyword or a value out of range.
     """

@@ -24,7 +24,7 @@ import struct
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from . import _fitness, _line, _worker
+from . import _fitness, _line, _seeds, _worker
 from ._entry import Entry
 
 _VERSION = 1
@@ -421,7 +421,7 @@ class _Server:
             _worker.set_thread_variables(threads, message.get("env") or {})
             if self.libraries is not None:
                 self.libraries.set_threads(threads)
-        _fitness.reseed_numpy()
+        _seeds.refresh()
         if message.get("cwd"):
             os.chdir(message["cwd"])
 

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 
-from . import _context, _frameworks, _gang, _materialize, _profile
+from . import _context, _frameworks, _gang, _materialize, _profile, _seeds
 from ._entry import fit
 
 TYPE_CHECKING = False
@@ -204,6 +204,7 @@ class _Attempt:
             become_node(self.rank, self.task)
             self.masks = _frameworks.masks()
         _frameworks.guard(self._devices(), self.task.get("uses"))
+        _seeds.sow(self.task)
         if of_flow:
             self.entry.run(self)
             if self.rank is not None:

@@ -250,3 +250,34 @@ def test_missing_module(project: Project, debian: str) -> None:
     error = project.show()["steps"]["train"]["error"]
     assert error["class"] == "import"
     assert f"module 'numpy' is neither in image '{debian}' nor" in error["text"]
+
+
+SEEDED = """
+import random
+from stoker import pipeline, step
+
+@step(enable_cache=False)
+def here() -> float:
+    return random.random()
+
+@step(enable_cache=False, step_operator="docker", {image})
+def inside() -> float:
+    return random.random()
+
+@pipeline
+def one():
+    here()
+    inside()
+
+if __name__ == "__main__":
+    random.seed(1)
+    run = one()
+    print(*(run.steps[name].output.load() for name in ("here", "inside")))
+"""
+
+
+def test_a_seeded_program_draws_the_same_inside(project: Project, debian: str) -> None:
+    project.write("seeded.py", SEEDED.replace("{image}", image(debian)))
+    drawn = [python(project, "seeded.py").stdout.splitlines()[-1] for _ in range(2)]
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0].split())) == 2

@@ -457,6 +457,36 @@ def test_grown_gang(project: Project) -> None:
     assert Path(join["logs"]["stdout"]).read_text() == "0 of 2\n1 of 2\n"
 
 
+SEEDED = """
+import random
+from stoker import pipeline, step
+
+@step(enable_cache=False)
+def draw() -> float:
+    return random.random()
+
+@pipeline
+def one():
+    draw()
+
+if __name__ == "__main__":
+    random.seed(1)
+    one()
+"""
+
+
+def test_a_seeded_program_draws_the_same_elsewhere(project: Project) -> None:
+    """The seed is in the document, not in a file that is imported there."""
+    program = project.write("seeded.py", SEEDED)
+    drawn = []
+    for where in ((), ("--with", "prod")):
+        done = project("run", *where, program)
+        assert done.returncode == 0, done.stderr
+        drawn.append(project.show()["steps"]["draw"]["outputs"]["output"]["value"])
+    assert drawn[0] == drawn[1]
+    assert len(project.cluster.history) == 1
+
+
 FLOW = """
 from stoker.flow import FlowSpec, kubernetes, step
 
