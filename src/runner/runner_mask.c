@@ -7,7 +7,10 @@
 
 #include "sys/file.h"
 
-enum { SHORTEST_LINE = 8 }; /* of a value of several */
+enum {
+    SHORTEST_LINE = 8, /* of a value of several */
+    GRAM_BITS = 16
+};
 
 /* A text to be found, and for each of its beginnings the longest other beginning that it ends with:
  * so one pass finds all places, those that overlap too, whatever the pieces. */
@@ -15,12 +18,28 @@ typedef struct pattern {
     const char *text;
     size_t n;
     uint32_t *falls;
+    size_t first; /* scratch: where its first bytes stand first */
 } pattern;
 
+/* Most texts have nothing of any pattern: one look at each byte tells so, by the hashes of the first
+ * bytes of all of them. */
 struct stk_mask {
     pattern *all;
     size_t n, cap, reach;
+    uint64_t starts[1 << (GRAM_BITS - 6)];
 };
+
+static uint32_t gram_of(const char *text)
+{
+    uint32_t gram;
+    memcpy(&gram, text, sizeof gram);
+    return gram;
+}
+
+static uint32_t hash_of(uint32_t gram)
+{
+    return gram * 2654435761u >> (32 - GRAM_BITS);
+}
 
 /* --- what is hidden --- */
 
@@ -53,7 +72,9 @@ static int add(stk_mask *m, const char *text, size_t n)
         k += copy[i] == copy[k] ? 1 : 0;
         falls[i] = (uint32_t)k;
     }
-    m->all[m->n++] = (pattern){copy, n, falls};
+    m->all[m->n++] = (pattern){copy, n, falls, 0};
+    uint32_t hash = hash_of(gram_of(copy));
+    m->starts[hash / 64] |= (uint64_t)1 << hash % 64;
     m->reach = n > m->reach ? n : m->reach;
     return 0;
 }
@@ -168,11 +189,45 @@ static size_t mark_one(const pattern *p, const char *data, size_t n, unsigned ch
     return state;
 }
 
+/* Which patterns begin somewhere, as far as their first bytes tell. */
+static void find_starts(const stk_mask *m, const char *data, size_t n)
+{
+    size_t left = m->n;
+    for (size_t i = 0; i < m->n; i++) {
+        m->all[i].first = SIZE_MAX;
+    }
+    for (size_t at = 0; at + STK_MASK_SHORTEST <= n && left > 0; at++) {
+        uint32_t gram = gram_of(data + at), hash = hash_of(gram);
+        if ((m->starts[hash / 64] >> hash % 64 & 1) == 0) {
+            continue;
+        }
+        for (size_t i = 0; i < m->n; i++) {
+            pattern *p = &m->all[i];
+            if (p->first == SIZE_MAX && gram_of(p->text) == gram) {
+                p->first = at;
+                left--;
+            }
+        }
+    }
+}
+
 size_t stk_mask_mark(const stk_mask *mask, const char *data, size_t n, unsigned char *stars)
 {
     size_t held = 0;
-    for (size_t i = 0; mask != NULL && i < mask->n; i++) {
-        size_t state = mark_one(&mask->all[i], data, n, stars);
+    if (mask == NULL) {
+        return 0;
+    }
+    find_starts(mask, data, n);
+    for (size_t i = 0; i < mask->n; i++) {
+        const pattern *p = &mask->all[i];
+        size_t state = 0;
+        if (p->first != SIZE_MAX) {
+            state = mark_one(p, data + p->first, n - p->first, stars + p->first);
+        }
+        size_t most = n < STK_MASK_SHORTEST - 1 ? n : STK_MASK_SHORTEST - 1;
+        for (size_t k = most; p->first == SIZE_MAX && state == 0 && k > 0; k--) {
+            state = memcmp(data + n - k, p->text, k) == 0 ? k : 0;
+        }
         held = state > held ? state : held;
     }
     return held;
