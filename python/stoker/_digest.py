@@ -1,6 +1,6 @@
 """SHA-256 of small things: hashlib loads OpenSSL, which costs each start, and each fork after it, more than it saves.
 
-Large things (artifacts) are hashed by hashlib, or by ``stoker sum``.
+Large things (artifacts) are the engine's to sum.
 """
 
 from __future__ import annotations

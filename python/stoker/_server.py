@@ -169,11 +169,8 @@ class _Server:
 
         if any(name in sys.modules for name in ("numpy", "pandas", "torch")):
             # Steps of such a program hand over large values: what that takes is not loaded in each of them.
-            import hashlib  # noqa: F401
             import mmap  # noqa: F401
-            import subprocess  # noqa: F401
 
-            from . import _binary  # noqa: F401
             from ._materialize import _arrays, _files, _plain, _spend  # noqa: F401
 
         atexit._clear()  # what was registered before belongs to the user's process

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from play_engine import ROOT
-from test_materialize_values import digest_of, store, there_and_back
+from test_materialize_values import store, there_and_back
 
 from stoker import _materialize
 from stoker._materialize import LoadError, _torch
@@ -113,7 +113,6 @@ def test_mapped_private_and_shared_storages(torch: Any, tmp_path: Path) -> None:
     back["whole"][7] = -1
     assert back["half"][7] == -1, "they shared a storage, and they share it again"
     assert _materialize.load(entry)["whole"][7] == 7
-    assert entry["digest"] == digest_of(Path(entry["path"]))
 
 
 def network(torch: Any) -> Any:

@@ -8,7 +8,6 @@ import decimal
 import enum
 import fractions
 import functools
-import hashlib
 import json
 import os
 import sys
@@ -48,22 +47,6 @@ def store(value: Any, tmp_path: Path, **more: Any) -> dict[str, Any]:
 def there_and_back(value: Any, tmp_path: Path) -> tuple[dict[str, Any], Any]:
     entry = store(value, tmp_path)
     return entry, _materialize.load(entry)
-
-
-def digest_of(path: Path) -> str:
-    """The artifact digest of docs/contracts.md §2, written a second time and plainly."""
-    if path.is_dir():
-        files = sorted(
-            (one for one in path.rglob("*") if one.is_file()), key=lambda one: os.fsencode(one)
-        )
-        lines = [
-            f"{digest_of(one)} {one.stat().st_size} {one.relative_to(path)}\n" for one in files
-        ]
-        raw = ("stoker-tree-1\n" + "".join(lines)).encode()
-    else:
-        raw = path.read_bytes()
-    chunks = [raw[i : i + CHUNK] for i in range(0, len(raw), CHUNK)] or [b""]
-    return hashlib.sha256(b"".join(hashlib.sha256(chunk).digest() for chunk in chunks)).hexdigest()
 
 
 # ---------------------------------------------------------------- values inside of result.json
@@ -228,7 +211,7 @@ def test_path_to_a_file(tmp_path: Path) -> None:
     source.write_bytes(b"a,b\n" * 400_000)
     entry = store(source, tmp_path)
     assert (entry["format"], entry["meta"]) == ("file", {"name": "table.csv"})
-    assert entry["digest"] == digest_of(Path(entry["path"])) == digest_of(source)
+    assert "digest" not in entry and Path(entry["path"]).read_bytes() == source.read_bytes()
     back = _materialize.load(entry, links=str(tmp_path / "in" / "x"))
     assert back == tmp_path / "in" / "x" / "table.csv"
     assert back.read_bytes() == source.read_bytes()
@@ -266,12 +249,12 @@ def test_unknown_format_and_missing_file(tmp_path: Path) -> None:
         _materialize.load({"path": str(tmp_path / "y"), "format": "npy"})
 
 
-# ---------------------------------------------------------------- hashing while writing
+# ---------------------------------------------------------------- writing
 
 
 @pytest.mark.parametrize("size", [0, 1, 1 << 20, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
 @pytest.mark.parametrize("n_parts", [1, 3])
-def test_digest_of_parts(size: int, n_parts: int, tmp_path: Path) -> None:
+def test_parts_one_after_the_other(size: int, n_parts: int, tmp_path: Path) -> None:
     whole = os.urandom(1 << 16) * (size // (1 << 16) + 1)
     whole = whole[:size]
     cut = size // n_parts
@@ -279,34 +262,8 @@ def test_digest_of_parts(size: int, n_parts: int, tmp_path: Path) -> None:
         whole[(n_parts - 1) * cut :]
     ]
     path = tmp_path / "file"
-    assert _files.write_parts(str(path), parts, always_hash=True) == (size, digest_of(path))
+    assert _files.write_parts(str(path), parts) == size
     assert path.read_bytes() == whole
-
-
-@pytest.mark.parametrize("size", [1, CHUNK, CHUNK + 64, 2 * CHUNK, 2 * CHUNK + 1, 5 * CHUNK - 1])
-def test_digest_by_the_engine(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_files, "_HELPER_FROM", 0)
-    monkeypatch.setattr(_files, "_hash_chunks", None)  # the helper must do
-    whole = (os.urandom(1 << 16) * (size // (1 << 16) + 1))[:size]
-    parts = [whole[: size // 3], whole[size // 3 :]]
-    path = tmp_path / "file"
-    assert _files.write_parts(str(path), parts, always_hash=True) == (size, digest_of(path))
-    assert path.read_bytes() == whole
-
-
-@pytest.mark.parametrize("helper", ["exit 1", "head -c 1; echo no digest", "exec sleep 0.01", None])
-def test_digest_without_the_engine(
-    helper: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "stoker"
-    if helper is not None:
-        program.write_text(f"#!/bin/sh\n{helper}\n")
-        program.chmod(0o755)
-    monkeypatch.setenv("STOKER_BIN", str(program))
-    monkeypatch.setattr(_files, "_HELPER_FROM", 0)
-    whole = os.urandom(1000) * 40000
-    path = tmp_path / "file"
-    assert _files.write_parts(str(path), [whole]) == (len(whole), digest_of(path))
 
 
 # ---------------------------------------------------------------- memory that goes back
@@ -346,11 +303,8 @@ def test_whose_array_may_be_spent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("make", ["plain", "view", "fortran", "strided"])
-def test_a_spent_array_is_written_whole(
-    make: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spent_array_is_written_whole(make: str, tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
-    monkeypatch.setattr(_files, "_HELPER_FROM", 0)
     numbers = numpy.random.default_rng(3).integers(0, 1 << 60, 5 << 20)
     array = {
         "plain": lambda: numbers,
@@ -360,7 +314,6 @@ def test_a_spent_array_is_written_whole(
     }[make]()
     before = array.copy()
     entry = store(array, tmp_path, spend=True)
-    assert entry["digest"] == digest_of(Path(entry["path"]))
     assert numpy.array_equal(_materialize.load(entry), before)
     gone = not array.any() or not array.ravel("K")[4096:-4096].any()
     assert gone == (make != "strided")  # of that one it is the copy's memory
@@ -368,28 +321,14 @@ def test_a_spent_array_is_written_whole(
         assert numbers[:777].all() and numbers[-5:].all()
 
 
-def test_a_spent_array_without_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = tmp_path / "stoker"
-    program.write_text("#!/bin/sh\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("STOKER_BIN", str(program))
-    monkeypatch.setattr(_files, "_HELPER_FROM", 0)
-    array = _array(40 << 20)
-    before = array.copy()
-    entry = store(array, tmp_path, spend=True)
-    assert entry["digest"] == digest_of(Path(entry["path"]))
-    assert (_materialize.load(entry) == before).all()
-
-
 def test_disk_full_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_files.os, "pwrite", full)
-    for helper_from in (1 << 30, 0):
-        monkeypatch.setattr(_files, "_HELPER_FROM", helper_from)
+    monkeypatch.setattr(_files.os, "write", full)
+    for size in (1 << 20, 40 << 20):
         with pytest.raises(SerializeError, match=r"can't be written: .*No space left on device"):
-            store(b"\0" * (40 << 20), tmp_path)
+            store(b"\0" * size, tmp_path)
 
 
 # ---------------------------------------------------------------- numpy, pandas
@@ -440,8 +379,6 @@ def test_arrays(case: str, tmp_path: Path) -> None:
     assert numpy.array_equal(numpy.load(entry["path"]), value, equal_nan=case == "dates"), (
         "any reader can"
     )
-    if case == "big":
-        assert entry["digest"] == digest_of(Path(entry["path"]))
 
 
 def test_large_array_is_mapped_private(tmp_path: Path) -> None:
@@ -555,7 +492,6 @@ def test_large_parts_lie_beside_the_skeleton_and_are_mapped(tmp_path: Path) -> N
     )
     entry, back = there_and_back(value, tmp_path)
     assert entry["format"] == "safetensors+pickle"
-    assert entry["digest"] == digest_of(Path(entry["path"]))
     assert (Path(entry["path"]) / "skeleton.pkl").stat().st_size < 2000
     assert back.inner["b"][0] is back.inner["a"], "one object twice stays one"
     assert numpy.array_equal(back.inner["a"], shared)

@@ -40,22 +40,19 @@ class Saved:
     Attributes:
         format: the name that picks the loader.
         meta: what the loader needs, JSON.
-        digest: artifact digest, "" where the engine shall compute it.
         metadata: for the user to see, JSON; shown with the output.
     """
 
-    __slots__ = ("digest", "format", "meta", "metadata")
+    __slots__ = ("format", "meta", "metadata")
 
     def __init__(
         self,
         format: str,
         meta: Dict[str, Any],
-        digest: str = "",
         metadata: Optional[Dict[str, Any]] = None,
     ) -> None:
         self.format = format
         self.meta = meta
-        self.digest = digest
         self.metadata = metadata or {}
 
 
@@ -68,7 +65,8 @@ class Json:
     def save_text(text: bytes, path: str) -> Saved:
         from ._files import write_parts
 
-        return Saved("json", {}, write_parts(path, [text])[1])
+        write_parts(path, [text])
+        return Saved("json", {})
 
     @staticmethod
     def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:
@@ -162,8 +160,8 @@ def store(
         spend: :func:`._spend.is_last` said that the value may be lost; an array's memory goes back.
 
     Returns:
-        The entry for ``result.json`` (``{"value", "type"}`` or ``{"path", "format", "type", "meta"[,
-        "digest"]}``, its path as given), and metadata that the materializer extracted.
+        The entry for ``result.json`` (``{"value", "type"}`` or ``{"path", "format", "type", "meta"}``,
+        its path as given), and metadata that the materializer extracted.
 
     Raises:
         SerializeError: it can't be stored, in one sentence.
@@ -199,10 +197,7 @@ def store(
 
 
 def _entry(saved: Saved, path: str, kind: str) -> Dict[str, Any]:
-    entry = {"path": path, "format": saved.format, "type": kind, "meta": saved.meta}
-    if saved.digest:
-        entry["digest"] = saved.digest
-    return entry
+    return {"path": path, "format": saved.format, "type": kind, "meta": saved.meta}
 
 
 def _written(save: Any, value: Any, path: str) -> Saved:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _MAP_FROM = 1 << 20  # smaller arrays are read: a mapping costs more than a copy
 
 
-def _saved(format: str, meta: Dict[str, Any], digest: str = "") -> Saved:
+def _saved(format: str, meta: Dict[str, Any]) -> Saved:
     from . import Saved
 
-    return Saved(format, meta, digest)
+    return Saved(format, meta)
 
 
 class Numpy:
@@ -59,8 +59,8 @@ class Numpy:
         flat = (array.T if fortran else array).reshape(-1)
         raw = flat.view(numpy.uint8) if flat.size and flat.dtype.itemsize else b""
         address = flat.__array_interface__["data"][0] if spend else 0
-        _, digest = write_parts(path, [head.getvalue(), raw], spend=address)
-        return _saved("npy", {"shape": list(array.shape), "dtype": str(array.dtype)}, digest)
+        write_parts(path, [head.getvalue(), raw], spend=address)
+        return _saved("npy", {"shape": list(array.shape), "dtype": str(array.dtype)})
 
     @staticmethod
     def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:
@@ -102,8 +102,8 @@ class Pandas:
         if table is None or (value.ndim == 1 and type(value.name) not in (str, type(None))):
             from . import _skeleton
 
-            format_, more, digest = _skeleton.save(value, path)
-            return _saved(format_, {**meta, **more}, digest)
+            format_, more = _skeleton.save(value, path)
+            return _saved(format_, {**meta, **more})
         _write_arrow(table, path)
         if value.ndim == 2:
             meta["columns"] = [str(name) for name in value.columns[:100]]

@@ -83,7 +83,7 @@ def save(materializer: Any, value: Any, path: str) -> Saved:
     if not os.path.lexists(path) or (not is_pair and not os.listdir(path)):
         raise SerializeError(f"the materializer '{name}' wrote nothing at '{path}'")
     metadata = info if isinstance(info, dict) else {}
-    return Saved(FORMAT, {"materializer": name}, "", metadata)
+    return Saved(FORMAT, {"materializer": name}, metadata)
 
 
 def _class_name(materializer: Any) -> str:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from . import Saved
 
 
-def _saved(format: str, meta: Dict[str, Any], digest: str = "") -> Saved:
+def _saved(format: str, meta: Dict[str, Any]) -> Saved:
     from . import Saved
 
-    return Saved(format, meta, digest)
+    return Saved(format, meta)
 
 
 class HTMLString(str):
@@ -56,9 +56,9 @@ class Text:
             raw = value.encode("utf-8")
         except UnicodeEncodeError as exc:
             raise SerializeError(f"a text can't be written as UTF-8: {exc}") from exc
-        _, digest = write_parts(path, [raw])
+        write_parts(path, [raw])
         meta = {"json": True} if type(value) is JSONString else {}
-        return _saved(_TEXTS.get(type(value), "text"), meta, digest)
+        return _saved(_TEXTS.get(type(value), "text"), meta)
 
     @staticmethod
     def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:
@@ -84,8 +84,8 @@ class Bytes:
 
     @staticmethod
     def save(value: Any, path: str) -> Saved:
-        _, digest = write_parts(path, [value])
-        return _saved("bytes", {"type": type(value).__name__}, digest)
+        write_parts(path, [value])
+        return _saved("bytes", {"type": type(value).__name__})
 
     @staticmethod
     def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:
@@ -125,8 +125,9 @@ class File:
             return _saved("dir", meta)
         if not os.path.isfile(source):
             raise SerializeError(f"the path '{value}' is neither a file nor a directory")
-        digest = "" if source == path else copy_file(source, path)[1]
-        return _saved("file", meta, digest)
+        if source != path:
+            copy_file(source, path)
+        return _saved("file", meta)
 
     @staticmethod
     def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:
@@ -183,7 +184,8 @@ class Figure:
     @staticmethod
     def save(value: Any, path: str) -> Saved:
         if type(value) is Picture:
-            return _saved("png", {}, copy_file(value.path, path)[1])
+            copy_file(value.path, path)
+            return _saved("png", {})
         width, height = (float(inches) for inches in value.get_size_inches())
         with open(path, "xb") as stream:
             value.savefig(stream, format="png")

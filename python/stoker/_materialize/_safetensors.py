@@ -16,7 +16,7 @@ from ._files import map_private, write_parts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple
+    from typing import Any, Dict, List, Optional, Sequence
 
 ALIGN = 64
 _MAX_HEADER = 100_000_000  # as in the reference implementation
@@ -42,9 +42,8 @@ def write(
     path: str,
     tensors: Sequence[Tensor],
     metadata: Optional[Dict[str, str]] = None,
-    always_hash: bool = False,
-) -> Tuple[int, str]:
-    """Write the tensors, those of the widest alignment first; returns size and digest."""
+) -> int:
+    """Write the tensors, those of the widest alignment first; returns the size."""
     header: Dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     parts: List[Any] = []
     offset = 0
@@ -68,7 +67,7 @@ def write(
     text = json.dumps(header, separators=(",", ":")).encode("utf-8")
     text += b" " * (-(8 + len(text)) % ALIGN)
     head = len(text).to_bytes(8, "little") + text
-    return write_parts(path, [head, *parts], always_hash)
+    return write_parts(path, [head, *parts])
 
 
 class Reader:

@@ -14,7 +14,7 @@ import pickle
 import sys
 
 from ._errors import LoadError, SerializeError
-from ._files import tree_digest, write_parts
+from ._files import write_parts
 from ._json import need
 from ._safetensors import ALIGN, Reader, Tensor, write
 
@@ -94,11 +94,11 @@ def _pickler(stream: Any, parts: _Parts) -> pickle.Pickler:
     return pickle.Pickler(stream, _PROTOCOL, **options)
 
 
-def save(value: Any, path: str) -> Tuple[str, Dict[str, Any], str]:
+def save(value: Any, path: str) -> Tuple[str, Dict[str, Any]]:
     """Write ``value`` at ``path`` (a file, or a directory where it has large parts).
 
     Returns:
-        Format (``pickle`` or ``safetensors+pickle``), meta, digest ("" if small).
+        Format (``pickle`` or ``safetensors+pickle``), meta.
 
     Raises:
         SerializeError: it can't be pickled; names the attribute path to the culprit.
@@ -115,17 +115,15 @@ def save(value: Any, path: str) -> Tuple[str, Dict[str, Any], str]:
     except Exception as exc:
         raise SerializeError(explain(value, exc)) from exc
     if not parts.tensors:
-        _, digest = write_parts(path, [stream.getbuffer()])
-        return "pickle", {}, digest
+        write_parts(path, [stream.getbuffer()])
+        return "pickle", {}
     os.mkdir(path)
-    skeleton = stream.getbuffer()
-    size_s, digest_s = write_parts(os.path.join(path, SKELETON), [skeleton], always_hash=True)
-    size_t, digest_t = write(os.path.join(path, TENSORS), parts.tensors, None, always_hash=True)
-    digest = tree_digest([(SKELETON, size_s, digest_s), (TENSORS, size_t, digest_t)])
+    write_parts(os.path.join(path, SKELETON), [stream.getbuffer()])
+    write(os.path.join(path, TENSORS), parts.tensors)
     meta: Dict[str, Any] = {"n_buffers": parts.n_buffers}
     if parts.devices:
         meta["devices"] = parts.devices
-    return "safetensors+pickle", meta, digest
+    return "safetensors+pickle", meta
 
 
 class _Unpickler(pickle.Unpickler):

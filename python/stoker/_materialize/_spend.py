@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List
 
-SPEND_FROM = 64 << 20  # bytes: what `stoker sum` sums beside the writing
+SPEND_FROM = 64 << 20  # bytes
 _MADV_DONTNEED = 4
 _PAGE = os.sysconf("SC_PAGESIZE")
 
