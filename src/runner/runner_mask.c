@@ -21,8 +21,8 @@ typedef struct pattern {
     size_t first; /* scratch: where its first bytes stand first */
 } pattern;
 
-/* Most texts have nothing of any pattern: one look at each byte tells so, by the hashes of the first
- * bytes of all of them. */
+/* Most texts have nothing of any pattern: one look at each byte tells so, by the hashes of the
+ * first bytes of all of them. */
 struct stk_mask {
     pattern *all;
     size_t n, cap, reach;
