@@ -98,6 +98,12 @@ int stk_contain_create(const contain_spec *spec, stk_engine *engine, const conta
                        stk_arena *arena, const char **ret_id, stk_err *err);
 int stk_contain_delete(const stk_engine *engine, const char *id, stk_err *err);
 
+/* --- contain_monitor.c --- */
+
+/* A descriptor that is readable once the engine's process beside the container is gone, its number
+ * and name; -1: it can't be seen from here. */
+int stk_contain_monitor(pid_t runner, pid_t *ret_pid, char *comm, size_t size);
+
 /* --- contain_back.c --- */
 
 /* The task's files belong to their owner again, where its runner couldn't see to that any more: by

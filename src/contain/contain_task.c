@@ -21,6 +21,7 @@
 #include "sys/file.h"
 
 enum { TICK_MS = 500, REACH_MS = 30000, LINE_MAX_BYTES = 512, LOGS_MAX = 400 };
+enum { REMOVE_MS = 30000, AGAIN_MS = 200 };
 enum { LEAVE_MS = 2000 /* for an engine that we are about to leave */ };
 
 typedef struct task {
@@ -33,13 +34,17 @@ typedef struct task {
     int fds[CONTAIN_MAX_FDS];
     uint32_t n_fds;
     int signals, conn;
-    int ends;          /* readable: we are told to end; never read */
-    pid_t pid;         /* of the runner, on this host */
+    int ends;       /* readable: we are told to end; never read */
+    pid_t pid;      /* of the runner, on this host */
+    int monitor_fd; /* of its parent, the engine's: readable when that is gone; -1 unknown */
+    pid_t monitor;
+    char monitor_name[64];
     char cgroup[4096]; /* "" unknown */
     char line[LINE_MAX_BYTES];
     size_t n_line;
     bool ended, closed, knows_oom;
     bool was_reached;       /* the runner was there */
+    bool is_lost;           /* the monitor is gone */
     sigset_t ending;        /* signals by which we are told to end */
     int told;               /* the first of them before there was a program … */
     int64_t told_ms;        /* … and when; -1 none */
@@ -278,6 +283,8 @@ static int greet(task *t, stk_err *err)
         if (!stk_contain_cgroup(t->pid, t->id, t->cgroup, sizeof t->cgroup)) {
             t->cgroup[0] = '\0';
         }
+        t->monitor_fd =
+            stk_contain_monitor(t->pid, &t->monitor, t->monitor_name, sizeof t->monitor_name);
     }
     stk_contain_files_remove(&t->files);
     int rc = stk_contain_send(t->conn, &t->spec, t->entrypoint, t->fds, t->n_fds, err);
@@ -433,6 +440,28 @@ static void on_line(task *t, const char *line, size_t n)
     }
 }
 
+/* The engine's own process is gone: nobody would tell the container's end, or remove it. So it ends
+ * now, and clean_up() removes it. */
+static void lose_monitor(task *t)
+{
+    t->is_lost = true;
+    t->end->signal = SIGKILL;
+    look_at_group(t);
+    (void)snprintf(
+        t->end->by, sizeof t->end->by,
+        "container %s was ended: the process of %s that watches over it (%s, pid %d) was "
+        "killed",
+        t->spec.name, t->engine.name, t->monitor_name, (int)t->monitor);
+    (void)snprintf(t->end->text, sizeof t->end->text, "%s", t->end->by);
+}
+
+/* At the end of the container: conmon ends with it, a shim goes only later. */
+static bool has_lost_monitor(const task *t)
+{
+    struct pollfd on = {.fd = t->monitor_fd, .events = POLLIN};
+    return !t->engine.is_podman && t->monitor_fd >= 0 && poll(&on, 1, 0) > 0;
+}
+
 static void on_conn(task *t)
 {
     ssize_t n = recv(t->conn, t->line + t->n_line, sizeof t->line - t->n_line, 0);
@@ -441,7 +470,9 @@ static void on_conn(task *t)
     }
     if (n <= 0) {
         t->closed = true;
-        if (!t->ended) { /* PID 1 is gone, and so is everything */
+        if (!t->ended && has_lost_monitor(t)) { /* its engine has seen to that */
+            lose_monitor(t);
+        } else if (!t->ended) { /* PID 1 is gone, and so is everything */
             t->end->signal = SIGKILL;
             look_at_group(t);
             hear(t, 0);
@@ -495,9 +526,10 @@ static int watch(task *t, stk_err *err)
     for (;;) {
         struct pollfd on[] = {{.fd = t->signals, .events = POLLIN},
                               {.fd = t->conn < 0 ? t->files.listen_fd : t->conn, .events = POLLIN},
-                              {.fd = since_ms < 0 ? t->started_fd : -1, .events = POLLIN}};
+                              {.fd = since_ms < 0 ? t->started_fd : -1, .events = POLLIN},
+                              {.fd = t->ended ? -1 : t->monitor_fd, .events = POLLIN}};
         bool waits = t->conn < 0 && (since_ms >= 0 || t->told_ms >= 0);
-        int n = poll(on, 3, waits ? TICK_MS : -1);
+        int n = poll(on, 4, waits ? TICK_MS : -1);
         if (n < 0 && errno != EINTR) {
             return stk_err_sys(err, STK_E_SYS, errno, "waiting for container %s", t->spec.name);
         }
@@ -526,6 +558,10 @@ static int watch(task *t, stk_err *err)
                 write_state(t, false);
             }
         }
+        if (n > 0 && on[3].revents != 0 && !t->ended) {
+            lose_monitor(t);
+            return 0;
+        }
         if (leaves(t) || (n == 0 && since_ms >= 0 && given_up(t, since_ms))) {
             return 0;
         }
@@ -543,6 +579,19 @@ static void join_start(task *t)
     (void)pthread_join(t->thread, NULL);
 }
 
+/* Without its monitor an engine sees only after a while that nothing runs in it any more. */
+static int remove_it(task *t, const stk_engine *engine, stk_err *err)
+{
+    int64_t until_ms = now_ms() + (t->is_lost ? REMOVE_MS : 0);
+    int rc = stk_contain_delete(engine, t->id, err);
+    while (rc < 0 && rc != STK_E_CANCELLED && now_ms() < until_ms) {
+        struct pollfd cancel = {.fd = t->ends, .events = POLLIN};
+        (void)poll(&cancel, 1, AGAIN_MS);
+        rc = stk_contain_delete(engine, t->id, err);
+    }
+    return rc;
+}
+
 /* What isn't gone by itself is removed. A signal is heard meanwhile. */
 static void clean_up(task *t)
 {
@@ -554,7 +603,7 @@ static void clean_up(task *t)
         if (t->asked && t->told_ms >= 0) {
             (void)stk_contain_delete(&engine, t->spec.name, NULL);
         }
-    } else if (!t->closed && stk_contain_delete(&engine, t->id, &why) < 0) {
+    } else if ((!t->closed || t->is_lost) && remove_it(t, &engine, &why) < 0) {
         fprintf(stderr, "stoker contain: container %s may be left behind: %s\n", t->spec.name,
                 why.text);
     }
@@ -606,6 +655,7 @@ int stk_contain_run(const char *task_json, stk_contain_end *ret_end, stk_err *er
                 .ends = -1,
                 .started_fd = -1,
                 .stop_fd = -1,
+                .monitor_fd = -1,
                 .told_ms = -1,
                 .end = ret_end};
     t->create_ms = t->started_ms = t->runner_ms = -1;
@@ -633,6 +683,7 @@ int stk_contain_run(const char *task_json, stk_contain_end *ret_end, stk_err *er
     stk_file_close(&t->ends);
     stk_file_close(&t->started_fd);
     stk_file_close(&t->stop_fd);
+    stk_file_close(&t->monitor_fd);
     stk_file_close(&t->conn);
     free(t);
     return rc;
