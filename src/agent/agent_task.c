@@ -17,6 +17,7 @@
 #include "base/units.h"
 #include "sys/clock.h"
 #include "sys/file.h"
+#include "sys/guard.h"
 #include "sys/proc.h"
 
 enum { LOOK_MS = 100, REAP_MS = 1000, AT_ONCE = 64 << 10, ORPHANS = 64 };
@@ -252,12 +253,13 @@ static int start(agent *a, stk_backend **ret, stk_err *err)
 }
 
 /* Orphans come to the first process of a container, and stay as zombies until it looks at them.
- * `task`: the program's, which is the backend's to reap; another child of ours is its guardian. */
+ * `task`: the program's, which is the backend's to reap; the other children of ours are its
+ * guardians. */
 static void reap(pid_t task)
 {
     pid_t orphans[ORPHANS];
     if (task > 0) {
-        (void)stk_proc_orphans(&task, 1, 2, orphans, ORPHANS);
+        (void)stk_proc_orphans(&task, 1, 1 + STK_GUARD_N, orphans, ORPHANS);
     }
 }
 

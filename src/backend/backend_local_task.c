@@ -249,7 +249,7 @@ int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pi
     task->pid = pid;
     task->pidfd = pidfd;
     task->start_ms = now;
-    int rc = stk_guard_add(b->guard, pid, &task->slot, err);
+    int rc = stk_guard_add(b->guard, pid, task->hook ? -1 : task->fds[1], &task->slot, err);
     if (rc == 0 && task->direct && stk_local_watch_fd(b, pidfd, EPOLLIN, task, false) < 0) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "watching process %d", (int)pid);
     }
@@ -691,7 +691,7 @@ void stk_local_task_free(local_backend *b, local_task *task)
  * hear of it, and their status is worth keeping. False when out of memory. */
 static bool known_children(local_backend *b, uint32_t *ret_n, uint32_t *ret_n_children)
 {
-    uint32_t want = b->n_tasks + 3;
+    uint32_t want = b->n_tasks + STK_GUARD_N + 2;
     if (want > b->cap_known) {
         pid_t *known = realloc(b->known, want * 2 * sizeof *known);
         if (known == NULL) {
@@ -702,7 +702,8 @@ static bool known_children(local_backend *b, uint32_t *ret_n, uint32_t *ret_n_ch
     }
     uint32_t n = 0;
     uint32_t n_served = 0;
-    b->known[n++] = stk_guard_pid(b->guard);
+    stk_guard_pids(b->guard, b->known);
+    n += STK_GUARD_N;
     for (uint32_t i = 0; i < 2; i++) {
         local_server *server = i == 0 ? b->given : b->clean;
         if (server != NULL && stk_local_server_child(server) > 0) {

@@ -12,7 +12,7 @@
 #include "sys/cgroup_bpf.h"
 #include "sys/cgroup_private.h"
 
-stk_cgroups *stk_cgroups_open(const char *run)
+stk_cgroups *stk_cgroups_find(const char *run)
 {
     stk_cgroups *g = calloc(1, sizeof *g);
     if (g == NULL) {
@@ -36,10 +36,29 @@ stk_cgroups *stk_cgroups_open(const char *run)
                            "memory is watched, not limited: %.200s; %.200s", why2, why1);
         }
     }
+    if (strcmp(forced, "none") != 0) {
+        stk_cgroup_probe_gathering(g);
+    }
+    return g;
+}
+
+static void end_trees(const stk_cgroups *g)
+{
+    if (g->gathering[0] != '\0') {
+        stk_cgroup_end_tree(g->gathering);
+    }
     for (int i = 0; i < STK_CG_N_TREES; i++) {
         if (g->parents[i][0] != '\0') {
-            stk_cgroup_end_tree(g->parents[i]); /* of an engine that died in this run */
+            stk_cgroup_end_tree(g->parents[i]);
         }
+    }
+}
+
+stk_cgroups *stk_cgroups_open(const char *run)
+{
+    stk_cgroups *g = stk_cgroups_find(run);
+    if (g != NULL) {
+        end_trees(g); /* of an engine that died in this run */
     }
     return g;
 }
@@ -49,11 +68,7 @@ void stk_cgroups_close(stk_cgroups *groups)
     if (groups == NULL) {
         return;
     }
-    for (int i = 0; groups->made && i < STK_CG_N_TREES; i++) {
-        if (groups->parents[i][0] != '\0') {
-            stk_cgroup_end_tree(groups->parents[i]);
-        }
-    }
+    end_trees(groups);
     free(groups);
 }
 

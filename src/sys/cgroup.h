@@ -23,7 +23,15 @@ typedef struct stk_cgroups stk_cgroups;
  * directories are only made with the first group; then the processes of a delegated group move into
  * a group `stoker-leaf` below it, where they stay. */
 stk_cgroups *stk_cgroups_open(const char *run);
-void stk_cgroups_close(stk_cgroups *groups); /* removes our parent group */
+stk_cgroups *stk_cgroups_find(const char *run); /* the same, and removes nothing */
+void stk_cgroups_close(stk_cgroups *groups);    /* removes our parent group */
+/* A group for what has no limits: it costs nothing where no service manager has to be asked. */
+bool stk_cgroups_can_gather(const stk_cgroups *groups); /* NULL: false */
+/* Moves all descendants of `engine` into it, but for those in its own session (its helpers), those
+ * in a group of the run already, and `others`. For another process than the engine: to join a group
+ * may take milliseconds. */
+void stk_cgroups_gather(const stk_cgroups *groups, pid_t engine, const pid_t *others,
+                        uint32_t n_others);
 stk_cgroup_kind stk_cgroups_kind(const stk_cgroups *groups);
 const char *stk_cgroups_describe(const stk_cgroups *groups); /* a sentence for doctor */
 

@@ -22,8 +22,10 @@ struct stk_cgroups {
     char name[300];                         /* "stoker-<run>" */
     char base[PATH_MAX]; /* V2: the group that parents[0] is in; a scope has none before it is made
                           */
-    bool leaf;           /* V2: what is in `base` must move to its leaf first */
-    char bus[PATH_MAX];  /* scope: the address of the manager to ask */
+    char gathering[PATH_MAX];   /* of what has no limits; "" where that can't be had */
+    const char *gathering_tree; /* its name in /proc/PID/cgroup */
+    bool leaf;                  /* V2: what is in `base` must move to its leaf first */
+    char bus[PATH_MAX];         /* scope: the address of the manager to ask */
     bool made;
     bool broken; /* making the parents failed: don't try for every task */
     stk_err why;
@@ -49,6 +51,9 @@ void stk_cgroup_remove_dir(const char *dir);
 /* cgroup_probe.c: which kind, and where. They fill the struct, or say why not. */
 bool stk_cgroup_probe_v1(stk_cgroups *g, char *why, size_t why_size);
 bool stk_cgroup_probe_v2(stk_cgroups *g, char *why, size_t why_size);
+
+/* cgroup_gather.c */
+void stk_cgroup_probe_gathering(stk_cgroups *g);
 
 /* cgroup_scope.c: the real folders of our parent groups */
 int stk_cgroup_make_parents(stk_cgroups *g, stk_err *err);

@@ -2,13 +2,17 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -17,137 +21,205 @@
 
 #include "base/limits.h"
 #include "sys/cgroup.h"
-#include "sys/dir.h"
 #include "sys/file.h"
 #include "sys/proc.h"
 
 enum {
     N_SLOTS = STK_LIMIT_WORKERS + 64,
+    N_GUARDS = STK_GUARD_N,
     END_MS = 5000,
     NAME_POLL_MS = 5,
-    PIPE_FD = 3,
-    TABLE_FD = 4,
-    NAME_FD = 5
+    GATHER_MS = 200
 };
-#define TABLE_BYTES (N_SLOTS * sizeof(int32_t))
+
+/* What is shared with the guardians. */
+typedef struct guard_table {
+    _Atomic int32_t sessions[N_SLOTS]; /* 0: free */
+    stk_proc_file files[N_SLOTS];      /* that the session's processes have open, or none */
+    _Atomic int32_t guards[N_GUARDS];  /* their processes */
+    _Atomic int32_t n_added;           /* sessions, ever */
+    _Atomic int32_t asleep;            /* the one that gathers waits to be told of a new session */
+    _Atomic int32_t closed;            /* the end is a clean one */
+} guard_table;
+
+/* Two, because whoever kills the engine by its name or its size may well take one of them too: the
+ * second one has another name. */
+static const char *const names[N_GUARDS] = {"stoker-guard", "stk-guard"};
+
+typedef struct guardian {
+    pid_t pid;
+    int socket; /* its end tells the guardian that we are gone */
+} guardian;
 
 struct stk_guard {
-    pid_t pid;
-    int pipe;
-    int table; /* the memory behind `sessions` */
-    int name;  /* held as long as an engine of the run or its guardian lives; -1: not */
+    guardian guards[N_GUARDS];
+    int name; /* held as long as an engine of the run or its guardians live; -1: not */
     char *run;
     uint32_t hint;
-    volatile int32_t *sessions; /* shared with the guardian; 0: free */
+    guard_table *table;
 };
 
-/* Not its parent's terminal, pipes, sockets or locks: who waits for those to close must not wait
- * for us. */
-static void keep_only(int pipe, int table, int name)
+/* --- the guardian's side --- */
+
+static void close_range_of(int from, int to)
 {
-    int null = open("/dev/null", O_RDWR);
-    int high_pipe = fcntl(pipe, F_DUPFD, 16);
-    int high_table = fcntl(table, F_DUPFD, 16);
-    int high_name = name < 0 ? -1 : fcntl(name, F_DUPFD, 16);
-    for (int i = 0; i < 3; i++) {
-        (void)dup2(null, i);
-    }
-    (void)dup2(high_pipe, PIPE_FD);
-    (void)dup2(high_table, TABLE_FD);
-    if (high_name < 0) {
-        (void)close(NAME_FD);
-    } else {
-        (void)dup2(high_name, NAME_FD);
+    if (from > to) {
+        return;
     }
 #ifdef SYS_close_range
-    if (syscall(SYS_close_range, NAME_FD + 1u, ~0u, 0u) == 0) {
+    if (syscall(SYS_close_range, (unsigned)from, (unsigned)to, 0u) == 0) {
         return;
     }
 #endif
-    STK_DIR_AUTO dir = {0};
-    int rc = stk_dir_read("/proc/self/fd", &dir, NULL);
-    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
-        int fd = atoi(dir.items[i].name);
-        if (fd > NAME_FD && fd != dir.fd) {
-            (void)close(fd);
-        }
+    struct rlimit files;
+    int n = getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_max < (1u << 20)
+                ? (int)files.rlim_max
+                : 1 << 20;
+    for (int fd = from; fd <= to && fd < n; fd++) {
+        (void)close(fd);
     }
 }
 
-static void end_run(const char *run)
+/* Not its parent's terminal, pipes, sockets or locks: who waits for those to close must not wait
+ * for us. Both stay what they were, under their own numbers: nothing is copied, so nothing can be
+ * mistaken for them. `b` may be -1. */
+static void keep_only(int a, int b)
 {
-    const volatile int32_t *table = mmap(NULL, TABLE_BYTES, PROT_READ, MAP_SHARED, TABLE_FD, 0);
+    int low = a < b ? a : b;
+    int high = a < b ? b : a;
+    close_range_of(0, low - 1);
+    close_range_of(low + 1, high - 1);
+    close_range_of(high + 1, INT_MAX);
+}
+
+static void end_run(const char *run, const guard_table *table)
+{
     static pid_t sessions[N_SLOTS];
-    uint32_t n = 0;
-    for (uint32_t i = 0; table != MAP_FAILED && i < N_SLOTS; i++) {
-        if (table[i] > 1) {
-            sessions[n++] = table[i];
+    static stk_proc_file files[N_SLOTS];
+    stk_proc_ours ours = {.sids = sessions, .files = files};
+    for (uint32_t i = 0; i < N_SLOTS; i++) {
+        if (table->sessions[i] > 1) {
+            files[ours.n_files] = table->files[i];
+            ours.n_files += table->files[i].inode != 0;
+            sessions[ours.n_sids++] = table->sessions[i];
         }
     }
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < ours.n_sids; i++) {
         (void)kill(-sessions[i], SIGKILL); /* at once; the careful search comes after */
     }
     if (run == NULL) {
-        (void)stk_proc_kill_sessions(sessions, n, NULL, END_MS);
+        (void)stk_proc_kill(&ours, END_MS);
         return;
     }
     char marker[STK_LIMIT_NAME + 256];
     (void)snprintf(marker, sizeof marker, "STOKER_RUN=%s", run);
-    (void)stk_proc_kill_sessions(sessions, n, marker, END_MS);
+    ours.marker = marker;
+    (void)stk_proc_kill(&ours, END_MS);
     stk_cgroups_close(stk_cgroups_open(run)); /* opening removes what the engine left */
 }
 
-static _Noreturn void guard_main(const char *run, int pipe, int table, int name)
+/* Puts what the engine has started into the run's control group: there the last daemon is found,
+ * whatever it closed, cleared and left. A moment after each start, because to join a group may take
+ * longer than a short step does. Returns when the engine is gone or done. */
+static void gather_until_end(stk_cgroups *groups, pid_t engine, int socket, guard_table *table)
+{
+    int32_t seen = 0;
+    for (;;) {
+        bool more = table->n_added != seen;
+        if (!more) {
+            table->asleep = 1;
+            more = table->n_added != seen;
+        }
+        char word;
+        struct pollfd p = {.fd = socket, .events = POLLIN};
+        int ready = poll(&p, 1, more ? GATHER_MS : -1);
+        if (ready == 0) {
+            pid_t others[N_GUARDS];
+            for (uint32_t i = 0; i < N_GUARDS; i++) {
+                others[i] = table->guards[i];
+            }
+            seen = table->n_added;
+            stk_cgroups_gather(groups, engine, others, N_GUARDS);
+        } else if (ready > 0 && read(socket, &word, 1) == 0) {
+            return;
+        }
+    }
+}
+
+static void wait_for_end(int socket)
+{
+    char word;
+    ssize_t n;
+    while ((n = read(socket, &word, 1)) > 0 || (n < 0 && errno == EINTR)) {
+    }
+}
+
+static _Noreturn void guard_main(stk_guard *g, uint32_t i, int socket, pid_t engine)
 {
     sigset_t all;
+    g->table->guards[i] = getpid();
     sigfillset(&all);
     (void)sigprocmask(SIG_BLOCK, &all, NULL); /* all but SIGKILL: Ctrl-C isn't for us */
     (void)setsid();
-    (void)prctl(PR_SET_NAME, "stoker-guard", 0, 0, 0);
-    keep_only(pipe, table, name);
+    (void)prctl(PR_SET_NAME, names[i], 0, 0, 0);
+    keep_only(socket, g->name);
     if (chdir("/") != 0) {
         _exit(1);
     }
-    char word;
-    ssize_t n;
-    while ((n = read(PIPE_FD, &word, 1)) < 0 && errno == EINTR) {
+    stk_cgroups *groups = i > 0 || g->run == NULL ? NULL : stk_cgroups_find(g->run);
+    if (stk_cgroups_can_gather(groups)) {
+        gather_until_end(groups, engine, socket, g->table);
+    } else {
+        wait_for_end(socket);
     }
-    if (n == 0) {
-        end_run(run);
+    if (!g->table->closed) {
+        end_run(g->run, g->table);
     }
     _exit(0);
 }
 
+/* --- the engine's side --- */
+
 /* A guardian for the table as it is. -1 with errno. */
-static int begin(stk_guard *g)
+static int begin(stk_guard *g, uint32_t i)
 {
-    int pipes[2];
-    if (pipe2(pipes, O_CLOEXEC) != 0) {
+    int pair[2];
+    pid_t engine = getpid();
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
         return -1;
     }
     pid_t pid = fork();
     if (pid == 0) {
-        (void)close(pipes[1]);
-        guard_main(g->run, pipes[0], g->table, g->name);
+        guard_main(g, i, pair[0], engine);
     }
     int why = errno;
-    (void)close(pipes[0]);
+    (void)close(pair[0]);
     if (pid < 0) {
-        (void)close(pipes[1]);
+        (void)close(pair[1]);
         errno = why;
         return -1;
     }
-    g->pid = pid;
-    g->pipe = pipes[1];
+    g->table->guards[i] = pid;
+    g->guards[i] = (guardian){.pid = pid, .socket = pair[1]};
     return 0;
 }
 
 static void guard_free(stk_guard *g)
 {
-    if (g->sessions != NULL) {
-        (void)munmap((void *)(uintptr_t)g->sessions, TABLE_BYTES);
+    if (g->table != NULL) {
+        g->table->closed = 1;
     }
-    stk_file_close(&g->table);
+    for (uint32_t i = 0; i < N_GUARDS; i++) {
+        guardian *one = &g->guards[i];
+        if (one->pid > 0) {
+            (void)close(one->socket);
+            while (waitpid(one->pid, NULL, 0) < 0 && errno == EINTR) {
+            }
+        }
+    }
+    if (g->table != NULL) {
+        (void)munmap(g->table, sizeof *g->table);
+    }
     stk_file_close(&g->name);
     free(g->run);
     free(g);
@@ -183,12 +255,14 @@ int stk_guard_open(const char *run, stk_guard **ret_guard, stk_err *err)
     }
     g->name = run == NULL ? -1 : take_name(run);
     g->run = run == NULL ? NULL : strdup(run);
-    g->table = memfd_create("stoker-sessions", MFD_CLOEXEC);
-    if ((run == NULL || g->run != NULL) && g->table >= 0 && ftruncate(g->table, TABLE_BYTES) == 0) {
-        void *map = mmap(NULL, TABLE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, g->table, 0);
-        g->sessions = map != MAP_FAILED ? map : NULL;
+    void *map =
+        mmap(NULL, sizeof *g->table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    g->table = map != MAP_FAILED ? map : NULL;
+    bool begun = g->table != NULL && (run == NULL || g->run != NULL);
+    for (uint32_t i = 0; begun && i < N_GUARDS; i++) {
+        begun = begin(g, i) == 0;
     }
-    if (g->sessions == NULL || begin(g) < 0) {
+    if (!begun) {
         int sys = errno;
         guard_free(g);
         return stk_err_sys(err, STK_E_SYS, sys, "cannot start the guardian process");
@@ -199,29 +273,41 @@ int stk_guard_open(const char *run, stk_guard **ret_guard, stk_err *err)
 
 void stk_guard_renew(stk_guard *guard)
 {
-    int status;
-    pid_t got = waitpid(guard->pid, &status, WNOHANG);
-    if (got == guard->pid || (got < 0 && errno == ECHILD)) { /* somebody killed it */
-        int old = guard->pipe;
-        if (begin(guard) == 0) {
-            (void)close(old);
+    for (uint32_t i = 0; i < N_GUARDS; i++) {
+        int status;
+        pid_t old = guard->guards[i].pid;
+        int socket = guard->guards[i].socket;
+        pid_t got = waitpid(old, &status, WNOHANG);
+        if (got == old || (got < 0 && errno == ECHILD)) { /* somebody killed it */
+            if (begin(guard, i) == 0) {
+                (void)close(socket);
+            }
         }
     }
 }
 
-pid_t stk_guard_pid(const stk_guard *guard)
+void stk_guard_pids(const stk_guard *guard, pid_t *ret_pids)
 {
-    return guard->pid;
+    for (uint32_t i = 0; i < N_GUARDS; i++) {
+        ret_pids[i] = guard->guards[i].pid;
+    }
 }
 
-int stk_guard_add(stk_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err)
+int stk_guard_add(stk_guard *guard, pid_t session, int file, uint32_t *ret_slot, stk_err *err)
 {
+    guard_table *t = guard->table;
     for (uint32_t i = 0; i < N_SLOTS; i++) {
         uint32_t slot = (guard->hint + i) % N_SLOTS;
-        if (guard->sessions[slot] == 0) {
-            guard->sessions[slot] = (int32_t)session;
+        if (t->sessions[slot] == 0) {
+            t->files[slot] = stk_proc_file_of(file);
+            t->sessions[slot] = (int32_t)session;
+            t->n_added++;
             guard->hint = slot + 1;
             *ret_slot = slot;
+            if (t->asleep) {
+                t->asleep = 0;
+                (void)send(guard->guards[0].socket, "a", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+            }
             return 0;
         }
     }
@@ -231,20 +317,14 @@ int stk_guard_add(stk_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *
 void stk_guard_remove(stk_guard *guard, uint32_t slot)
 {
     if (slot < N_SLOTS) {
-        guard->sessions[slot] = 0;
+        guard->table->sessions[slot] = 0;
         guard->hint = slot;
     }
 }
 
 void stk_guard_close(stk_guard *guard)
 {
-    if (guard == NULL) {
-        return;
+    if (guard != NULL) {
+        guard_free(guard);
     }
-    while (write(guard->pipe, "q", 1) < 0 && errno == EINTR) {
-    }
-    (void)close(guard->pipe);
-    while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR) {
-    }
-    guard_free(guard);
 }

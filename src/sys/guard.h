@@ -1,5 +1,6 @@
 /* The guardian: a small process that outlives who opened it by a moment. A program that is killed
- * can't end what it started; the end of a pipe tells the guardian, which does. */
+ * can't end what it started; the end of a socket tells the guardian, which does. There are two, of
+ * different names: who is killed together with one of them leaves the other. */
 #ifndef STK_SYS_GUARD_H
 #define STK_SYS_GUARD_H
 
@@ -10,12 +11,18 @@
 
 typedef struct stk_guard stk_guard;
 
+enum { STK_GUARD_N = 2 };
+
 /* `run`: everything that has STOKER_RUN=<run> in its environment, and the run's control groups, end
- * too; NULL: only the sessions added. Waits until the guardian of the run's former engine has ended
- * (at most 6 s): it would take what is begun now for what was left. */
+ * too, and what is started is gathered in one of these where that can be had; NULL: only the
+ * sessions added. Waits until the guardian of the run's former engine has ended (at most 6 s): it
+ * would take what is begun now for what was left. */
 int stk_guard_open(const char *run, stk_guard **ret_guard, stk_err *err);
-pid_t stk_guard_pid(const stk_guard *guard);
-int stk_guard_add(stk_guard *guard, pid_t session, uint32_t *ret_slot, stk_err *err);
+/* Room for STK_GUARD_N. */
+void stk_guard_pids(const stk_guard *guard, pid_t *ret_pids);
+/* `file`: a descriptor of a file that the session's processes inherit and nobody else writes: who
+ * has it open for writing ends with the session. -1: none. */
+int stk_guard_add(stk_guard *guard, pid_t session, int file, uint32_t *ret_slot, stk_err *err);
 void stk_guard_remove(stk_guard *guard, uint32_t slot); /* an unused slot is fine */
 /* Another one where it was killed: a program without a guardian leaves things behind. */
 void stk_guard_renew(stk_guard *guard);

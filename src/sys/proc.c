@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
+#include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -432,16 +433,49 @@ static bool has_marker(pid_t pid, const char *marker)
            (getenv("STOKER_AGENT") != NULL || !stk_proc_has_env(pid, "STOKER_AGENT=1"));
 }
 
-/* Marks members of `sessions` (which grows by the sessions that members lead), who has `marker`,
- * and all their descendants; never us nor init. */
-static int table_mark(table *t, stk_proc_members *sessions, const char *marker)
+/* One of the files is open in it for writing: a link's mode says how. What a file is is asked
+ * without going to a server that may be dead. */
+static bool has_file(pid_t pid, const stk_proc_ours *ours)
+{
+    char path[64];
+    STK_DIR_AUTO fds = {0};
+    (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    if (ours->n_files == 0 || stk_dir_read(path, &fds, NULL) < 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < fds.n; i++) {
+        struct stat link;
+        struct statx file;
+        if (fstatat(fds.fd, fds.items[i].name, &link, AT_SYMLINK_NOFOLLOW) != 0 ||
+            !S_ISLNK(link.st_mode) || (link.st_mode & S_IWUSR) == 0 ||
+            statx(fds.fd, fds.items[i].name, AT_STATX_DONT_SYNC, STATX_INO, &file) != 0) {
+            continue;
+        }
+        uint64_t device = makedev(file.stx_dev_major, file.stx_dev_minor);
+        for (uint32_t k = 0; k < ours->n_files; k++) {
+            if (ours->files[k].inode == file.stx_ino && ours->files[k].device == device) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static bool is_ours(pid_t pid, const stk_proc_ours *ours)
+{
+    return (ours->marker != NULL && has_marker(pid, ours->marker)) || has_file(pid, ours);
+}
+
+/* Marks members of `sessions` (which grows by the sessions that members lead), who is ours by
+ * marker or file, and all their descendants; never us nor init. */
+static int table_mark(table *t, stk_proc_members *sessions, const stk_proc_ours *ours)
 {
     pid_t self = getpid();
     for (uint32_t i = 0; i < t->n; i++) {
         process *p = &t->all[i];
         /* Kernel threads have no memory and nothing to read. */
-        t->ours[i] = p->pid != self && p->pid > 1 && !stk_process_is_dead(p) && marker != NULL &&
-                     p->rss_pages > 0 && has_marker(p->pid, marker);
+        t->ours[i] = p->pid != self && p->pid > 1 && !stk_process_is_dead(p) && p->rss_pages > 0 &&
+                     is_ours(p->pid, ours);
     }
     for (bool again = true; again;) {
         again = false;
@@ -483,11 +517,11 @@ static int64_t now_ms(void)
 }
 
 /* One round: how many living members were found (and killed), or -1 when out of memory. */
-static int kill_round(stk_proc_members *sessions, const char *marker)
+static int kill_round(stk_proc_members *sessions, const stk_proc_ours *ours)
 {
     table t = {0};
     int found = 0;
-    if (table_read(&t) < 0 || table_mark(&t, sessions, marker) < 0) {
+    if (table_read(&t) < 0 || table_mark(&t, sessions, ours) < 0) {
         found = -1;
     }
     for (uint32_t i = 0; found >= 0 && i < t.n; i++) {
@@ -500,12 +534,13 @@ static int kill_round(stk_proc_members *sessions, const char *marker)
     return found;
 }
 
-int stk_proc_kill_sessions(const pid_t *sids, uint32_t n, const char *marker, int timeout_ms)
+int stk_proc_kill(const stk_proc_ours *ours, int timeout_ms)
 {
     stk_proc_members sessions = {0};
     pid_t own = getsid(0);
-    for (uint32_t i = 0; i < n; i++) {
-        if (sids[i] > 1 && sids[i] != own && add_pid(&sessions, sids[i]) < 0) {
+    for (uint32_t i = 0; i < ours->n_sids; i++) {
+        pid_t sid = ours->sids[i];
+        if (sid > 1 && sid != own && add_pid(&sessions, sid) < 0) {
             break;
         }
     }
@@ -513,15 +548,27 @@ int stk_proc_kill_sessions(const pid_t *sids, uint32_t n, const char *marker, in
     int found;
     int quiet = 0; /* rounds without any: one that was just executing shows no marker */
     for (long wait = 1;; wait = wait < 16 ? wait * 2 : wait) { /* one round in any case */
-        found = kill_round(&sessions, marker);
+        found = kill_round(&sessions, ours);
         quiet = found == 0 ? quiet + 1 : 0;
-        if (quiet == (marker == NULL ? 1 : 3) || now_ms() >= end) {
+        if (quiet == (ours->marker == NULL ? 1 : 3) || now_ms() >= end) {
             break;
         }
         pause_ms(wait);
     }
     stk_proc_members_done(&sessions);
     return found;
+}
+
+int stk_proc_kill_sessions(const pid_t *sids, uint32_t n, const char *marker, int timeout_ms)
+{
+    return stk_proc_kill(&(stk_proc_ours){.sids = sids, .n_sids = n, .marker = marker}, timeout_ms);
+}
+
+stk_proc_file stk_proc_file_of(int fd)
+{
+    struct stat st;
+    return fd < 0 || fstat(fd, &st) != 0 ? (stk_proc_file){0}
+                                         : (stk_proc_file){.device = st.st_dev, .inode = st.st_ino};
 }
 
 int stk_proc_kill_session(pid_t sid, const char *marker, int timeout_ms)
@@ -571,7 +618,7 @@ static int find_by_table(pid_t sid, stk_proc_members *members)
     stk_proc_members sessions = {0};
     int rc = add_pid(&sessions, sid);
     rc = rc < 0 ? rc : table_read(&t);
-    rc = rc < 0 ? rc : table_mark(&t, &sessions, NULL);
+    rc = rc < 0 ? rc : table_mark(&t, &sessions, &(stk_proc_ours){0});
     for (uint32_t i = 0; rc == 0 && i < t.n; i++) {
         if (t.ours[i]) {
             rc = add_pid(members, t.all[i].pid);
@@ -582,11 +629,30 @@ static int find_by_table(pid_t sid, stk_proc_members *members)
     return rc;
 }
 
+static int add_below(stk_proc_members *members)
+{
+    int rc = 0;
+    process p;
+    for (uint32_t i = 0; rc == 0 && i < members->n && members->n < MAX_PROCESSES / 2; i++) {
+        if (read_process(members->pids[i], &p)) {
+            rc = add_children(p.pid, p.n_threads, members);
+            rc = rc == STK_E_NOMEM ? rc : 0;
+        }
+    }
+    return rc;
+}
+
+int stk_proc_descendants(pid_t pid, stk_proc_members *members)
+{
+    members->n = 0;
+    int rc = add_children(pid, 2, members);
+    return rc < 0 ? rc : add_below(members);
+}
+
 int stk_proc_members_find(pid_t sid, stk_proc_members *members)
 {
     members->n = 0;
     stk_proc_members ours = {0};
-    process p;
     if (add_children(getpid(), 2, &ours) < 0) {
         stk_proc_members_done(&ours);
         return find_by_table(sid, members);
@@ -599,13 +665,7 @@ int stk_proc_members_find(pid_t sid, stk_proc_members *members)
         }
     }
     stk_proc_members_done(&ours);
-    for (uint32_t i = 0; rc == 0 && i < members->n && members->n < MAX_PROCESSES / 2; i++) {
-        if (read_process(members->pids[i], &p)) {
-            rc = add_children(p.pid, p.n_threads, members);
-            rc = rc == STK_E_NOMEM ? rc : 0;
-        }
-    }
-    return rc;
+    return rc < 0 ? rc : add_below(members);
 }
 
 int stk_proc_sessions(const pid_t *sids, uint32_t n, stk_proc_usage *ret_usages)

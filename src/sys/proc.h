@@ -61,6 +61,24 @@ int stk_proc_kill_session(pid_t sid, const char *marker, int timeout_ms);
 
 /* The same for many sessions at once, and every member of these is taken with it. */
 int stk_proc_kill_sessions(const pid_t *sids, uint32_t n, const char *marker, int timeout_ms);
+
+/* A file by what it is, not by its name. */
+typedef struct stk_proc_file {
+    uint64_t device, inode;
+} stk_proc_file;
+stk_proc_file stk_proc_file_of(int fd); /* zeros where there is none */
+/* What tells that a process is one of ours. */
+typedef struct stk_proc_ours {
+    const pid_t *sids;
+    uint32_t n_sids;
+    const char *marker;         /* or NULL */
+    const stk_proc_file *files; /* open for writing */
+    uint32_t n_files;
+} stk_proc_ours;
+/* The same for all that is ours by any of these. */
+int stk_proc_kill(const stk_proc_ours *ours, int timeout_ms);
+/* Children of `pid`, theirs, and so on, as far as this kernel lists them. */
+int stk_proc_descendants(pid_t pid, stk_proc_members *members);
 /* Processes that have `path` (absolute, links resolved) open for writing, but for the caller.
  * Returns how many, at most n_max. */
 uint32_t stk_proc_writers(const char *path, pid_t *ret_pids, uint32_t n_max);

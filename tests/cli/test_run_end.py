@@ -6,9 +6,11 @@ import fcntl
 import json
 import os
 import pty
+import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -217,12 +219,74 @@ def test_a_killed_guardian_is_replaced(cli: Cli) -> None:
     step = {"run": "sleep 300 & echo $! > pid; wait", "resources": {"gpu_count": 1}}
     engine = cli.start("run", cli.document({"a": step}))
     pid = int(cli.until("pid"))
-    (first,) = guards_of(engine.pid)
-    os.kill(first, signal.SIGKILL)
-    wait_for(lambda: (now := guards_of(engine.pid)) and now != [first], why="another guardian")
+    first = guards_of(engine.pid)
+    assert len(first) == 2
+    for guard in first:
+        os.kill(guard, signal.SIGKILL)
+    wait_for(
+        lambda: len(now := guards_of(engine.pid)) == 2 and not {*now} & {*first},
+        why="other guardians",
+    )
     engine.kill()
     engine.wait()
     wait_for(lambda: not alive(pid), why="the task's child to be ended")
+
+
+# What a killed shell leaves: its child, and a daemon with a session and an environment of its own.
+LEAVING = (
+    "sleep 300 & echo $! > child; "
+    "env -i setsid sh -c 'echo $$ > new; mv new daemon; sleep 300; true' & wait"
+)
+
+
+@pytest.mark.parametrize("user", [None, 65534], ids=["me", "another-user"])
+@pytest.mark.parametrize("groups", [None, "none"], ids=["groups", "no-groups"])
+@pytest.mark.parametrize("guard", [0, 1])
+def test_tasks_end_when_the_engine_and_a_guardian_are_killed(
+    cli: Cli, request: pytest.FixtureRequest, guard: int, groups: str | None, user: int | None
+) -> None:
+    if user is not None:
+        if os.getuid() != 0:
+            pytest.skip("takes root")
+        folder = Path(tempfile.mkdtemp(prefix="st-user-"))  # pytest's are its own user's alone
+        request.addfinalizer(lambda: shutil.rmtree(folder))
+        os.chown(folder, user, user)
+        cli = Cli(folder)
+    engine = subprocess.Popen(
+        [cli.binary, "run", cli.document({"a": {"run": LEAVING}})],
+        cwd=cli.folder,
+        env=cli.env | ({"STOKER_CGROUP": groups} if groups else {}),
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+    )
+    pids = [int(cli.until("child")), int(cli.until("daemon"))]
+    guards = guards_of(engine.pid)
+    assert len(guards) == 2
+    os.kill(guards[guard], signal.SIGKILL)
+    engine.kill()
+    engine.wait()
+    wait_for(lambda: not any(map(alive, pids)), why=f"{pids} to end")
+    wait_for(lambda: not any(map(alive, guards)), why="the other guardian to end")
+
+
+def test_a_daemon_that_closed_everything_ends_with_the_engine(cli: Cli) -> None:
+    """It has left its session, environment and descriptors; its control group it can't leave."""
+    if not any(os.access(f"/sys/fs/cgroup/{tree}", os.W_OK) for tree in ("freezer", "pids")):
+        pytest.skip("takes a control group that is ours to write")
+    code = "import os, subprocess; os.closerange(3, 99); os.chdir('/'); subprocess.run(['sleep', '300'])"
+    cli.write("daemon.py", code)
+    text = f"env -i setsid {PYTHON} $PWD/daemon.py >/dev/null 2>&1 & echo $! > daemon; wait"
+    engine = cli.start("run", cli.document({"a": {"run": text}}))
+    pid = int(cli.until("daemon"))
+    run = cli.json("show")["run"]
+    gathered = Path(f"/proc/{pid}/cgroup")
+    wait_for(lambda: f"/stoker-{run}" in gathered.read_text(), why="it to be gathered")
+    engine.kill()
+    engine.wait()
+    wait_for(lambda: not alive(pid), why="the daemon to be ended")
+    left = lambda: [*Path("/sys/fs/cgroup").glob(f"*/stoker-{run}")]  # noqa: E731
+    wait_for(lambda: not left(), why="the control group to be removed")
 
 
 def guards_of(engine: int) -> list[int]:
@@ -232,7 +296,7 @@ def guards_of(engine: int) -> list[int]:
         for p in Path("/proc").iterdir()
         if p.name.isdigit()
         and f"PPid:\t{engine}\n" in (text := status(p))
-        and "stoker-guard" in text
+        and ("Name:\tstoker-guard\n" in text or "Name:\tstk-guard\n" in text)
         and "State:\tZ" not in text
     ]
 

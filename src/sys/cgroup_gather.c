@@ -1,0 +1,119 @@
+/* The group of a run's processes that have no limits: a name for them that they can't leave, clear
+ * or close. Of the trees that can be had, one without limits of its own is enough. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sys/cgroup_private.h"
+#include "sys/proc.h"
+
+enum { N_PASSES = 16 };
+
+void stk_cgroup_probe_gathering(stk_cgroups *g)
+{
+    static const char *const trees[] = {"freezer", "pids", "devices"}; /* v1 */
+    char dir[PATH_MAX];
+    char procs[PATH_MAX + 64];
+    size_t mount;
+    if (g->kind == STK_CGROUP_V2) {
+        (void)snprintf(g->gathering, sizeof g->gathering, "%.3700s/rest", g->parents[0]);
+        g->gathering_tree = "";
+        return;
+    }
+    if (g->kind == STK_CGROUP_V2_SCOPE) {
+        return; /* the service manager would have to be asked for it */
+    }
+    for (size_t i = 0; i < sizeof trees / sizeof trees[0]; i++) {
+        if (stk_cgroup_find(trees[i], dir, sizeof dir, &mount) < 0) {
+            continue;
+        }
+        (void)snprintf(procs, sizeof procs, "%s/cgroup.procs", dir);
+        if (access(dir, W_OK) == 0 && access(procs, W_OK) == 0) {
+            (void)snprintf(g->gathering, sizeof g->gathering, "%.3700s/%s", dir, g->name);
+            g->gathering_tree = trees[i];
+            return;
+        }
+    }
+}
+
+bool stk_cgroups_can_gather(const stk_cgroups *groups)
+{
+    return groups != NULL && groups->gathering[0] != '\0';
+}
+
+/* In a group of this run, in the tree of the one that gathers: "6:freezer:/…/stoker-<run>". A
+ * process that is gone counts as in it. */
+static bool is_in_run(const stk_cgroups *g, pid_t pid)
+{
+    char dir[64];
+    char text[2 * PATH_MAX];
+    char key[64];
+    (void)snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
+    (void)snprintf(key, sizeof key, ":%s:/", g->gathering_tree);
+    if (stk_cgroup_file_read(dir, "cgroup", text, sizeof text) < 0) {
+        return true;
+    }
+    char *path = strstr(text, key);
+    if (path == NULL) {
+        return false;
+    }
+    path[strcspn(path, "\n")] = '\0';
+    size_t n = strlen(g->name);
+    for (char *part = path; (part = strstr(part, g->name)) != NULL; part += n) {
+        if (part[-1] == '/' && (part[n] == '\0' || part[n] == '/')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int make_group(const stk_cgroups *g)
+{
+    if (g->kind == STK_CGROUP_V2 && mkdir(g->parents[0], 0755) != 0 && errno != EEXIST) {
+        return -1;
+    }
+    return mkdir(g->gathering, 0755);
+}
+
+static bool has(const pid_t *pids, uint32_t n, pid_t pid)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (pids[i] == pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void stk_cgroups_gather(const stk_cgroups *groups, pid_t engine, const pid_t *others,
+                        uint32_t n_others)
+{
+    stk_proc_members found = {0};
+    pid_t home = getsid(engine);
+    bool moved = true;
+    for (int pass = 0; moved && pass < N_PASSES; pass++) { /* they fork meanwhile */
+        moved = false;
+        if (stk_proc_descendants(engine, &found) < 0) {
+            break;
+        }
+        for (uint32_t i = 0; i < found.n; i++) {
+            pid_t pid = found.pids[i];
+            char number[16];
+            (void)snprintf(number, sizeof number, "%d", (int)pid);
+            if (pid == getpid() || has(others, n_others, pid) || getsid(pid) == home ||
+                is_in_run(groups, pid)) {
+                continue;
+            }
+            if (stk_cgroup_file_write(groups->gathering, "cgroup.procs", number) == 0) {
+                moved = true;
+            } else if (errno == ENOENT && make_group(groups) == 0) {
+                moved = true; /* it is taken by the next pass */
+                break;
+            }
+        }
+    }
+    stk_proc_members_done(&found);
+}
