@@ -14,6 +14,7 @@
 #include "accel/accel.h"
 #include "base/err.h"
 #include "runner/runner.h"
+#include "sys/clock.h"
 
 typedef struct stk_backend stk_backend;
 
@@ -131,6 +132,7 @@ typedef struct stk_local_config {
         *python; /* interpreter for clean servers and spawn, or NULL: python3 of the environment */
     const char *main_file; /* for clean servers, or NULL */
     stk_accel *accel;
+    const stk_clock *clock; /* whose wall time samples begin at; NULL: the real one. Kept */
     int64_t server_ms; /* a fork server that hasn't begun a task for so long hangs, and is replaced;
                           0: default (60 s) */
     stk_policy policy; /* strict: a task on a device that it wasn't given is ended */

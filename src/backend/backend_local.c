@@ -370,6 +370,7 @@ int stk_backend_local_open(const stk_local_config *config, stk_backend **ret_bac
     }
     *b = (local_backend){.base = {.ops = &local_ops},
                          .accel = config->accel,
+                         .clock = config->clock != NULL ? config->clock : &stk_clock_real,
                          .sample_ms = config->sample_ms,
                          .server_ms = config->server_ms > 0 ? config->server_ms : SERVER_MS,
                          .policy = config->policy,

@@ -102,6 +102,7 @@ typedef struct local_backend {
     stk_backend base;
     char *run, *python, *main_file;
     stk_accel *accel;
+    const stk_clock *clock;
     int64_t sample_ms;
     int64_t server_ms; /* how long a server may take to begin a task */
     int epoll;

@@ -141,6 +141,7 @@ int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk
                               .write_at_once = job->reads_samples,
                               .memory_bytes = watched_bytes(task, job),
                               .accel = b->accel,
+                              .clock = b->clock,
                               .lease = &given};
     return stk_watch_init(&task->watch, &watch, err);
 }

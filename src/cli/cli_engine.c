@@ -48,6 +48,8 @@ typedef struct engine {
     char clone[40]; /* run whose tasks are taken over */
     int lock_fd;
     int signal_fd;
+    stk_clock_anchor anchor;
+    stk_clock clock; /* by which the run's times go on */
     stk_backend *backend;
     stk_view *view;
     stk_progress *progress;
@@ -183,6 +185,7 @@ static int open_old_run(engine *e, stk_err *err)
 {
     int rc = stk_store_resolve_run(e->store, e->options->resume, e->run, err);
     rc = rc < 0 ? rc : stk_store_lock_run(e->store, e->run, &e->lock_fd, err);
+    rc = rc < 0 ? rc : stk_store_run_clock(e->store, e->run, &e->anchor, err);
     const char *text = NULL;
     size_t len = 0;
     rc = rc < 0 ? rc : stk_store_load_spec(e->store, e->run, e->arena, &text, &len, err);
@@ -245,7 +248,7 @@ static int open_run(engine *e, stk_err *err)
     size_t len = 0;
     const char *text = stk_spec_text(e->spec, &len);
     return stk_store_new_run(e->store, e->options->name, stk_spec_name(e->spec), text, len,
-                             stk_clock_wall_ms(&stk_clock_real), e->run, &e->lock_fd, err);
+                             stk_clock_wall_ms(&e->clock), e->run, &e->lock_fd, err);
 }
 
 /* Python steps of a document (its origin names no Python) import from its folder first, as a
@@ -282,6 +285,7 @@ static int open_backend(engine *e, stk_err *err)
                                .python = python,
                                .main_file = main_file,
                                .accel = e->accel,
+                               .clock = &e->clock,
                                .policy = e->policy};
     stk_backend *local = NULL;
     int rc = stk_backend_local_open(&config, &local, err);
@@ -526,7 +530,7 @@ static int open_all(engine *e, stk_err *err)
     stk_exec_config config = {.store = e->store,
                               .backend = e->backend,
                               .accel = e->accel,
-                              .clock = &stk_clock_real,
+                              .clock = &e->clock,
                               .plan = e->plan,
                               .capacity = &e->capacity,
                               .containers = e->containers.n > 0 ? &e->containers.exec : NULL,
@@ -588,7 +592,7 @@ static int summary(engine *e, stk_err *err)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(256u << 20);
     STK_TEXT_AUTO card = NULL;
-    int64_t now = stk_clock_wall_ms(&stk_clock_real);
+    int64_t now = stk_clock_wall_ms(&e->clock);
     stk_progress_clear(e->progress);
     if (e->echo != NULL) {
         (void)stk_cli_echo_tick(e->echo, now);
@@ -667,6 +671,8 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_run_options *
     }
     e.signal_fd = block_signals();
     stk_cli_early_begin(&e.early, e.signal_fd, tell_early, &e);
+    e.anchor = stk_clock_anchor_now();
+    e.clock = stk_clock_anchored(&e.anchor);
     int rc = open_all(&e, &err);
     stk_cli_early_end(&e.early);
     if (rc == 0 && !options->quiet && stk_accel_is_simulated(e.accel)) {

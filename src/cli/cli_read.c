@@ -109,6 +109,10 @@ static int open_run(stk_cli_read *read, const char *text, const char *step, stk_
         return rc;
     }
     rc = stk_view_load(read->store, id, &read->view, err);
+    stk_clock_anchor clock;
+    if (rc == 0 && stk_store_run_clock(read->store, id, &clock, NULL) == 0) {
+        read->now_ms = stk_clock_anchored_ms(&clock);
+    }
     if (rc < 0 || step == NULL) {
         return rc;
     }

@@ -40,7 +40,7 @@ static int run_runs(stk_cli *cli)
         rc = stk_report_json_runs(rows, n_rows, &out, &err);
     } else if (rc == 0) {
         stk_style style = stk_style_of(stdout, stk_cli_colour(cli, fileno(stdout)));
-        stk_text_runs(rows, n_rows, stk_clock_wall_ms(&stk_clock_real), &style, &out);
+        stk_text_runs(rows, n_rows, &style, &out);
         if (n_rows == 0) {
             const char *pipeline = stk_cli_arg(cli, 0);
             stk_buf_printf(&out, "no runs%s%s%s%s in %s\n", pipeline ? " of pipeline '" : "",

@@ -52,8 +52,8 @@ static bool on_event(void *arg, const char *json, size_t n)
 bool stk_contain_said(const stk_engine *engine, const char *id, int64_t since_ms, contain_said *ret)
 {
     STK_ARENA_AUTO arena = stk_arena_new(0);
-    int64_t now_ms = stk_clock_wall_ms(&stk_clock_real);
-    int64_t until_ms = now_ms + WAIT_MS;
+    int64_t end_ms = stk_clock_mono_ms(&stk_clock_real) + WAIT_MS;
+    int64_t until_ms = stk_clock_wall_ms(&stk_clock_real) + WAIT_MS; /* for the engine's clock */
     char filter[256];
     (void)snprintf(filter, sizeof filter, "{\"container\":[\"%s\"]}", id);
     const char *query = arena == NULL ? NULL : stk_engine_escape(filter, arena);
@@ -62,7 +62,7 @@ bool stk_contain_said(const stk_engine *engine, const char *id, int64_t since_ms
     bool heard = query != NULL;
     impatient.idle_ms = IDLE_MS;
     /* Docker's stream lasts until then, Podman's ends with what it knows so far. */
-    while (heard && !l.is_over && now_ms < until_ms) {
+    while (heard && !l.is_over && stk_clock_mono_ms(&stk_clock_real) < end_ms) {
         const char *path = stk_arena_printf(
             arena, "/events?stream=false&since=%lld&until=%lld&filters=%s",
             (long long)(since_ms / 1000 - 1), (long long)(until_ms / 1000 + 1), query);
@@ -74,7 +74,6 @@ bool stk_contain_said(const stk_engine *engine, const char *id, int64_t since_ms
         if (heard && !l.is_over) {
             (void)poll(NULL, 0, AGAIN_MS);
         }
-        now_ms = stk_clock_wall_ms(&stk_clock_real);
     }
     return heard && l.is_over;
 }

@@ -514,8 +514,10 @@ static int emit_started(stk_exec *x, stk_err *err)
 {
     const stk_accel *accel = x->config.accel;
     STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
-    stk_buf_printf(&buf, "{\"pid\":%d,\"boot\":\"%s\",\"resumed\":%s,\"devices\":[", (int)getpid(),
-                   stk_clock_boot_id(), x->config.resumed ? "true" : "false");
+    stk_buf_printf(&buf,
+                   "{\"pid\":%d,\"boot\":\"%s\",\"boot_ms\":%lld,\"resumed\":%s,\"devices\":[",
+                   (int)getpid(), stk_clock_boot_id(), (long long)stk_clock_boot_ms(),
+                   x->config.resumed ? "true" : "false");
     const char *comma = "";
     for (uint32_t i = 0; accel != NULL && i < stk_accel_n_devices(accel); i++) {
         const stk_device *d = stk_accel_device(accel, i);

@@ -147,7 +147,7 @@ void stk_launch_ended(stk_gang *g, uint32_t rank, int status)
     stk_launch_line_read(g); /* what it, or another one, said before */
     r->state = RANK_ENDED;
     r->status = status;
-    r->end_ms = stk_clock_wall_ms(&stk_clock_real);
+    r->end_ms = stk_clock_anchored_ms(&g->clock);
     g->n_live--;
     stk_launch_line_ended(g);
     if (!r->was_ended && (r->status != 0 || !stk_launch_has_result(g, rank))) {
@@ -676,7 +676,7 @@ int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch
                   .batch = {.from = -1, .to = -1},
                   .line = LAUNCH_LINE_NONE,
                   .first = -1,
-                  .start_ms = stk_clock_wall_ms(&stk_clock_real)};
+                  .clock = stk_clock_anchor_now()};
     sigset_t before;
     (void)sigprocmask(SIG_SETMASK, NULL, &before);
     int rc = open_gang(&g, &before, err);

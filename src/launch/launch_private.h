@@ -29,6 +29,7 @@
 #include "base/json.h"
 #include "launch/launch.h"
 #include "runner/runner_mask.h"
+#include "sys/clock.h"
 #include "sys/forkserver.h"
 #include "sys/guard.h"
 #include "sys/spawn.h"
@@ -91,7 +92,7 @@ typedef struct launch_rank {
     bool failed;              /* by itself */
     uint32_t fell;            /* it said that its function failed, as the n-th from 1; 0: no */
     uint32_t came;            /* to which gates, a bit each */
-    int64_t start_ms, end_ms; /* wall clock */
+    int64_t start_ms, end_ms; /* by the gang's clock */
     int64_t born_us;          /* mono: not before; 0 unknown */
     int64_t died_us;          /* mono: not before; -1 unknown */
     launch_stream streams[2];
@@ -168,12 +169,12 @@ typedef struct stk_gang {
     int64_t awake_us;   /* mono: when we last began to look at what has happened */
     int64_t late_us;    /* what we look at now has happened so long ago, at most; -1 unknown */
     int64_t kill_ms;    /* when SIGKILL is due; -1 */
-    int64_t start_ms;   /* wall clock, of the first attempt */
-    uint64_t log_bytes; /* read from all ranks */
-    stk_wire wire;      /* to the fork server; -1: none */
-    bool unfit;         /* it can't fork */
-    stk_spawn_batch batch; /* ranks that have yet to become their program; -1: none */
-    launch_env env;        /* of this attempt */
+    stk_clock_anchor clock; /* its wall time is the beginning of the first attempt */
+    uint64_t log_bytes;     /* read from all ranks */
+    stk_wire wire;          /* to the fork server; -1: none */
+    bool unfit;             /* it can't fork */
+    stk_spawn_batch batch;  /* ranks that have yet to become their program; -1: none */
+    launch_env env;         /* of this attempt */
     launch_line line;
     cpu_set_t *cpus;                          /* of each rank, or NULL */
     uint32_t devices[STK_LAUNCH_MAX_DEVICES]; /* those of config->seen that are used */

@@ -371,8 +371,8 @@ void stk_launch_summary(const stk_gang *g, const stk_launch_end *end, stk_buf *o
     stk_launch_nodes_summary(g, out);
     stk_json_put_int(out, "restarts", g->restart);
     stk_json_put_int(out, "max_restarts", g->config->max_restarts);
-    stk_json_put_int(out, "started_ms", g->start_ms);
-    stk_json_put_int(out, "ended_ms", stk_clock_wall_ms(&stk_clock_real));
+    stk_json_put_int(out, "started_ms", g->clock.wall_ms);
+    stk_json_put_int(out, "ended_ms", stk_clock_anchored_ms(&g->clock));
     stk_json_put_key(out, "attempts");
     stk_buf_char(out, '[');
     stk_buf_add(out, g->past.data == NULL ? "" : g->past.data, g->past.len);

@@ -19,7 +19,7 @@ int stk_launch_started(stk_gang *g, uint32_t rank, pid_t pid, int pidfd, stk_err
     r->pid = pid;
     r->pidfd = pidfd;
     r->status = -1;
-    r->start_ms = stk_clock_wall_ms(&stk_clock_real);
+    r->start_ms = stk_clock_anchored_ms(&g->clock);
     r->end_ms = -1;
     int rc = g->guard == NULL ? 0 : stk_guard_add(g->guard, pid, -1, &r->slot, err);
     bool told = r->by_server && pidfd < 0;

@@ -38,8 +38,7 @@ int stk_text_step(const stk_view *view, uint32_t i_step, int64_t now_ms, const s
 /* Failures only, as in the summary (for --quiet). */
 int stk_text_failures(const stk_view *view, const stk_style *style, stk_buf *out, stk_err *err);
 /* `stoker runs`: a table, newest first. */
-void stk_text_runs(const stk_run_row *rows, uint32_t n_rows, int64_t now_ms, const stk_style *style,
-                   stk_buf *out);
+void stk_text_runs(const stk_run_row *rows, uint32_t n_rows, const stk_style *style, stk_buf *out);
 
 /* --- pieces that others use --- */
 

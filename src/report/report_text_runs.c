@@ -20,18 +20,16 @@ static int pipeline_width(const stk_run_row *rows, uint32_t n_rows)
     return width > 32 ? 32 : width;
 }
 
-static const char *took(const stk_run_row *row, int64_t now_ms, const stk_style *style, char *buf,
-                        size_t size)
+static const char *took(const stk_run_row *row, const stk_style *style, char *buf, size_t size)
 {
     bool known = row->ended_ms != 0 || strcmp(row->status, "running") == 0;
-    int64_t end = row->ended_ms ? row->ended_ms : now_ms;
+    int64_t end = row->ended_ms ? row->ended_ms : row->now_ms;
     return known         ? stk_units_format_duration(end - row->created_ms, buf, size)
            : style->utf8 ? "–"
                          : "-";
 }
 
-void stk_text_runs(const stk_run_row *rows, uint32_t n_rows, int64_t now_ms, const stk_style *style,
-                   stk_buf *out)
+void stk_text_runs(const stk_run_row *rows, uint32_t n_rows, const stk_style *style, stk_buf *out)
 {
     int pipeline = pipeline_width(rows, n_rows);
     for (uint32_t i = 0; i < n_rows; i++) {
@@ -45,7 +43,7 @@ void stk_text_runs(const stk_run_row *rows, uint32_t n_rows, int64_t now_ms, con
         cell(style, out, row->pipeline, pipeline);
         cell(style, out, row->status, 11);
         cell(style, out, stk_text_time(row->created_ms, false, text, sizeof text), 19);
-        cell(style, out, took(row, now_ms, style, text, sizeof text), 10);
+        cell(style, out, took(row, style, text, sizeof text), 10);
         if (strcmp(row->name, row->id) != 0) {
             cell(style, out, row->name, 24);
         }

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/event.h"
 #include "sys/cgroup.h"
+#include "sys/clock.h"
 #include "sys/proc.h"
 
 /* What was seen of one device that the task was given. Texts live as long as the accel. */
@@ -127,6 +128,7 @@ typedef struct stk_watch_config {
     bool write_at_once; /* the task reads its samples itself; else they are written once a second */
     int64_t memory_bytes;    /* the watchdog's limit; 0: none (none asked, or a cgroup has it) */
     struct stk_accel *accel; /* kept; NULL: no devices */
+    const stk_clock *clock;  /* whose wall time they begin at. Kept; NULL: the real one */
     const struct stk_lease *lease; /* what it was given; NULL: nothing. Not kept */
 } stk_watch_config;
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "sys/clock.h"
 #include "sys/dir.h"
 #include "sys/file.h"
 
@@ -90,6 +91,15 @@ static void read_grant(stk_live_task *task, stk_arena *arena)
     task->uuids = uuids;
 }
 
+/* By the wall clock as it is, from clock ticks since boot; -1: unknown. */
+static int64_t started_ms(uint64_t ticks)
+{
+    int64_t hz = sysconf(_SC_CLK_TCK);
+    return ticks == 0 || hz <= 0 ? -1
+                                 : stk_clock_wall_ms(&stk_clock_real) - stk_clock_boot_ms() +
+                                       (int64_t)ticks * 1000 / hz;
+}
+
 static int fill(stk_live_task *task, pid_t pid, stk_arena *arena, stk_err *err)
 {
     char path[64];
@@ -99,11 +109,7 @@ static int fill(stk_live_task *task, pid_t pid, stk_arena *arena, stk_err *err)
     task->pid = pid;
     task->start = stk_proc_start_time(pid);
     task->uid = stat(path, &st) == 0 ? st.st_uid : (uid_t)-1;
-    /* task.json is written just before the start, and never again. */
-    STK_TEXT_AUTO json = stk_file_join(task->dir, "task.json");
-    task->started_ms = json != NULL && stat(json, &st) == 0
-                           ? (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000
-                           : -1;
+    task->started_ms = started_ms(task->start);
     int rc = stk_proc_members_find(pid, &members);
     stk_proc_members_usage(&members, false, &task->usage);
     pid_t *pids = rc < 0 ? NULL : stk_arena_array(arena, (size_t)members.n + 1, sizeof *pids);

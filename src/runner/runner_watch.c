@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runner/runner_private.h"
+#include "sys/clock.h"
 #include "sys/file.h"
 
 enum {
@@ -125,14 +126,13 @@ static void create(stk_watch *watch, int64_t now_ms)
 {
     char path[PATH_MAX];
     const char *uuids[STK_LEASE_DEVICES];
-    struct timespec wall;
     for (uint32_t i = 0; i < watch->n_devices; i++) {
         const char *uuid = watch->devices[i].device->uuid;
         uuids[i] = uuid != NULL ? uuid : "";
     }
-    (void)clock_gettime(CLOCK_REALTIME, &wall);
+    const stk_clock *clock = watch->config.clock;
     int64_t start =
-        (int64_t)wall.tv_sec * 1000 + wall.tv_nsec / 1000000 - (now_ms - watch->start_ms);
+        stk_clock_wall_ms(clock != NULL ? clock : &stk_clock_real) - (now_ms - watch->start_ms);
     (void)snprintf(path, sizeof path, "%s/samples.bin", watch->config.dir);
     if (stk_samples_create(path, start, watch->n_devices, uuids, &watch->fd, NULL) < 0) {
         watch->fd = -2; /* a full disk costs the curve, not the task */

@@ -24,6 +24,7 @@
 #include "base/digest.h"
 #include "base/err.h"
 #include "base/event.h"
+#include "sys/clock.h"
 
 typedef struct stk_store stk_store;
 
@@ -94,12 +95,17 @@ typedef struct stk_run_row {
     const char *status; /* "running" "succeeded" "failed" "cancelled" "interrupted" */
     int64_t created_ms;
     int64_t ended_ms; /* 0: not ended */
+    int64_t now_ms;   /* by the run's clock, of one that runs; else 0 */
     const char *tags; /* JSON array, or NULL: none */
 } stk_run_row;
 /* Newest first. pipeline NULL: all. tags: a JSON array, only runs that have all of these; NULL: all
  * runs. */
 int stk_store_list_runs(stk_store *store, const char *pipeline, const char *tags, uint32_t limit,
                         stk_arena *arena, stk_run_row **ret_rows, uint32_t *ret_n, stk_err *err);
+/* The clock by which the run's times go on: that of its last engine where that was in this boot,
+ * else the wall's, but never before its last event. */
+int stk_store_run_clock(stk_store *store, const char *run, stk_clock_anchor *ret_anchor,
+                        stk_err *err);
 /* Gives a run, also one that runs, other tags (both JSON arrays): the event TAGGED, and its row.
  * STK_E_BUSY if its tags aren't `old_tags` any more: read them again. */
 int stk_store_tag_run(stk_store *store, const char *run, const char *old_tags, const char *tags,

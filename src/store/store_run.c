@@ -447,6 +447,12 @@ int stk_store_list_runs(stk_store *store, const char *pipeline, const char *tags
                 break;
             }
             r->status = status_of(store, r->id, status);
+            r->now_ms = 0;
+            stk_clock_anchor clock;
+            if (strcmp(r->status, "running") == 0 &&
+                stk_store_run_clock(store, r->id, &clock, NULL) == 0) {
+                r->now_ms = stk_clock_anchored_ms(&clock);
+            }
             n++;
         }
     }

@@ -26,6 +26,31 @@ static int64_t real_mono_ms(void *self)
 
 const stk_clock stk_clock_real = {.wall_ms = real_wall_ms, .mono_ms = real_mono_ms};
 
+int64_t stk_clock_boot_ms(void)
+{
+    return now_ms(CLOCK_BOOTTIME);
+}
+
+stk_clock_anchor stk_clock_anchor_now(void)
+{
+    return (stk_clock_anchor){.wall_ms = now_ms(CLOCK_REALTIME), .boot_ms = stk_clock_boot_ms()};
+}
+
+int64_t stk_clock_anchored_ms(const stk_clock_anchor *anchor)
+{
+    return anchor->wall_ms + stk_clock_boot_ms() - anchor->boot_ms;
+}
+
+static int64_t anchored_wall_ms(void *self)
+{
+    return stk_clock_anchored_ms(self);
+}
+
+stk_clock stk_clock_anchored(stk_clock_anchor *anchor)
+{
+    return (stk_clock){.wall_ms = anchored_wall_ms, .mono_ms = real_mono_ms, .self = anchor};
+}
+
 const char *stk_clock_boot_id(void)
 {
     static char id[40];

@@ -20,6 +20,18 @@ static inline int64_t stk_clock_mono_ms(const stk_clock *clock)
 {
     return clock->mono_ms(clock->self);
 }
+/* Milliseconds since this boot, those that the machine slept counted. */
+int64_t stk_clock_boot_ms(void);
+
+/* A wall clock that never jumps: what the wall said at one moment, and what has passed since. Times
+ * of one run are all by one of these, so their differences are durations. */
+typedef struct stk_clock_anchor {
+    int64_t wall_ms, boot_ms;
+} stk_clock_anchor;
+stk_clock_anchor stk_clock_anchor_now(void);
+int64_t stk_clock_anchored_ms(const stk_clock_anchor *anchor);
+stk_clock stk_clock_anchored(stk_clock_anchor *anchor); /* which lives as long as the clock */
+
 /* This boot's id (/proc/sys/kernel/random/boot_id), "" if unknown. Static storage. */
 const char *stk_clock_boot_id(void);
 

@@ -643,6 +643,7 @@ class EventsTimeline(UserComponent):
         self._n, self._finished = 0, False
         self._first: Optional[float] = None
         self._last: Optional[float] = None
+        self._beats: List[float] = []  # the first and the last by a clock that never jumps
 
     def update(
         self,
@@ -677,6 +678,8 @@ class EventsTimeline(UserComponent):
                     f"payload '{name}' must be a component other than a VegaChart, not a {kind_of(one)}"
                 )
         self._last = time.time()
+        self._beats.append(time.monotonic())
+        del self._beats[1:-1]
         self._first = self._first if self._first is not None else self._last
         self._n += 1
         self._finished = self._finished if finished is None else bool(finished)
@@ -688,8 +691,8 @@ class EventsTimeline(UserComponent):
         """How many there were, and when (seconds since the epoch)."""
         stats: Dict[str, Any] = {"total_events": self._n, "displayed_events": len(self._events)}
         stats.update(last_update=self._last, first_event=self._first, finished=self._finished)
-        if self._first is not None and self._last is not None and self._last > self._first:
-            runtime = self._last - self._first
+        runtime = self._beats[-1] - self._beats[0] if self._beats else 0.0
+        if runtime > 0:
             stats["events_per_minute"] = round(self._n / runtime * 60, 1)
             stats["total_runtime_seconds"] = round(runtime, 1)
         return stats

@@ -1,0 +1,57 @@
+/* The clock of a run: its engines tell what the boot clock said when they began, so times go on by
+ * it whatever happens to the wall clock. */
+#include <jansson.h>
+#include <sqlite3.h>
+#include <string.h>
+
+#include "store/store.h"
+#include "store/store_private.h"
+
+/* Of the last engine, in this boot; false where that isn't known. */
+static bool anchor_of(const char *data, int64_t time_ms, stk_clock_anchor *ret)
+{
+    json_t *doc = data == NULL ? NULL : json_loads(data, 0, NULL);
+    const char *boot = json_string_value(json_object_get(doc, "boot"));
+    const json_t *at = json_object_get(doc, "boot_ms");
+    bool known = boot != NULL && *boot != '\0' && strcmp(boot, stk_clock_boot_id()) == 0 &&
+                 json_is_integer(at);
+    if (known) {
+        *ret = (stk_clock_anchor){.wall_ms = time_ms, .boot_ms = json_integer_value(at)};
+    }
+    json_decref(doc);
+    return known;
+}
+
+int stk_store_run_clock(stk_store *store, const char *run, stk_clock_anchor *ret, stk_err *err)
+{
+    static const char *const queries[] = {
+        "SELECT time_ms, data FROM events WHERE id > ?1 AND id <= ?2 AND kind = 'run_started'"
+        " ORDER BY id DESC LIMIT 1",
+        "SELECT time_ms, NULL FROM events WHERE id > ?1 AND id <= ?2 ORDER BY id DESC LIMIT 1"};
+    stk_clock_anchor anchor = stk_clock_anchor_now();
+    int64_t base = 0;
+    int code = stk_store_run_row(store, run, &base, err);
+    base <<= 32;
+    for (int i = 0; i < 2 && code == 0; i++) {
+        sqlite3_stmt *stmt = NULL;
+        int rc = sqlite3_prepare_v2(store->db, queries[i], -1, &stmt, NULL);
+        (void)sqlite3_bind_int64(stmt, 1, base);
+        (void)sqlite3_bind_int64(stmt, 2, base + UINT32_MAX);
+        rc = rc == SQLITE_OK ? sqlite3_step(stmt) : rc;
+        if (rc == SQLITE_ROW) {
+            int64_t time_ms = sqlite3_column_int64(stmt, 0);
+            bool known =
+                i == 0 && anchor_of((const char *)sqlite3_column_text(stmt, 1), time_ms, &anchor);
+            if (!known && stk_clock_anchored_ms(&anchor) < time_ms) { /* never backwards */
+                anchor = (stk_clock_anchor){.wall_ms = time_ms, .boot_ms = stk_clock_boot_ms()};
+            }
+        } else if (rc != SQLITE_DONE) {
+            code = stk_store_sql_err(store, rc, err, "reading a run's clock");
+        }
+        (void)sqlite3_finalize(stmt);
+    }
+    if (code == 0) {
+        *ret = anchor;
+    }
+    return code;
+}
