@@ -232,7 +232,7 @@ def test_launcher_killed_leaves_nobody() -> None:
     mark = uuid.uuid4().hex
     code = "sleep 300 & sleep 300"
     p = subprocess.Popen([binary(), "launch", "-n", "2", *shell(code)], env=ENV | {"MARK": mark})
-    wait_for(lambda: len(processes_with(mark)) == 2 + 2 * 3)  # the guardian is one of us
+    wait_for(lambda: len(processes_with(mark)) == 3 + 2 * 3)  # the guardians are ours
     p.kill()
     p.wait()
     wait_for(lambda: not processes_with(mark))
@@ -242,7 +242,7 @@ def test_parent_killed_leaves_nobody() -> None:
     mark = uuid.uuid4().hex
     code = f"import subprocess; subprocess.run({[str(binary()), 'launch', '-n', '2', '--', 'sleep', '300']})"
     p = subprocess.Popen([os.sys.executable, "-c", code], env=ENV | {"MARK": mark})  # type: ignore[attr-defined]
-    wait_for(lambda: len(processes_with(mark)) == 1 + 2 + 2)
+    wait_for(lambda: len(processes_with(mark)) == 1 + 3 + 2)
     p.kill()
     p.wait()
     wait_for(lambda: not processes_with(mark))

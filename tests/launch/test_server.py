@@ -130,7 +130,7 @@ def test_launcher_killed_leaves_nobody(tmp_path: Path) -> None:
     words, _, env = attempt(tmp_path, "    os.system('sleep 300 & sleep 300')\n")
     p = subprocess.Popen(words, env=env | {"MARK": mark}, cwd=tmp_path)
     end = time.monotonic() + 30
-    while len(processes_with(mark)) < 1 + 1 + 1 + 2 * 4:  # launcher, server, guardian, families
+    while len(processes_with(mark)) < 1 + 1 + 2 + 2 * 4:  # launcher, server, guardians, families
         assert time.monotonic() < end
         time.sleep(0.05)
     p.kill()
