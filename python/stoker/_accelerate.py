@@ -124,7 +124,7 @@ def from_config_file(where: str, path: str) -> Dict[str, int]:
         SettingsError: the file can't be read.
     """
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8-sig") as stream:
             text = stream.read()
     except (OSError, UnicodeDecodeError) as exc:
         raise SettingsError(f"{where}: config_file '{path}' can't be read: {exc}") from None

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional
 
+from ._errors import SettingsError
+
 if TYPE_CHECKING:
     from ._entry import Entry
     from ._types import ExternalArtifact
@@ -42,6 +44,9 @@ def origin() -> Dict[str, Any]:
     """Where the run comes from, for the record and for ``stoker resume``.
 
     ``argv[0]`` is ``FILE:NAME`` for ``stoker run FILE:NAME``.
+
+    Raises:
+        SettingsError: one of these texts isn't UTF-8, as the record is.
     """
     found: Dict[str, Any] = {"argv": list(sys.argv), "cwd": os.getcwd(), "python": sys.executable}
     path = main_file()
@@ -50,4 +55,17 @@ def origin() -> Dict[str, Any]:
         name = getattr(sys.modules.get("stoker._runfile"), "name", None)
         if name:
             found["argv"][0] = f"{path}:{name}"
+    for i, word in enumerate(found["argv"]):
+        _refuse_bytes(f"argument {i} of the program", word)
+    _refuse_bytes("the current folder", found["cwd"])
+    _refuse_bytes("the interpreter", found["python"])
     return found
+
+
+def _refuse_bytes(what: str, text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise SettingsError(
+            f"{what}, {os.fsencode(text)!r}, is not UTF-8, and the record of a run is: rename it"
+        ) from None

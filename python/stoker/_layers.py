@@ -459,7 +459,7 @@ def load_run_config(path: str) -> Mapping[str, Any]:
 
     if str(path).endswith(".json"):
         try:
-            with open(path, encoding="utf-8") as stream:
+            with open(path, encoding="utf-8-sig") as stream:
                 data = json.load(stream)
         except (OSError, ValueError) as bad:
             raise SettingsError(f"run configuration {path}: {bad}") from None

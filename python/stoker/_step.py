@@ -219,7 +219,7 @@ class Step:
 def guarded_lines(path: str) -> Tuple[Tuple[int, int], ...]:
     """First and last lines of a file's top-level ``if __name__ == …:`` blocks."""
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, encoding="utf-8-sig") as stream:
             text = stream.read()
     except (OSError, UnicodeDecodeError):
         return ()

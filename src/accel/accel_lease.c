@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,17 +88,46 @@ int stk_lease_path(const stk_device *device, char *ret_path, size_t size)
     return 0;
 }
 
-/* Opens a device's lock file, made readable and writable for everybody if new: at once, because an
- * engine that is killed before its chmod would shut all others out for good. The kernel refuses
+/* A new file of that name which everybody may read and write. It has its mode before it has its
+ * name, because an engine that is killed between the two would shut all others out for good; the
+ * umask is the whole process's, other threads' files too, and stays what it is. -1 with errno. */
+static int make_lock(const char *dir, const char *path)
+{
+    char link[64];
+    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    if (fd >= 0 && fchmod(fd, 0666) == 0 &&
+        linkat(AT_FDCWD, link, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0) {
+        return fd;
+    }
+    int sys = errno;
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    if (sys == EEXIST) {
+        errno = sys;
+        return -1;
+    }
+    /* A file system without files that have no name. */
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666);
+    if (fd >= 0) {
+        (void)fchmod(fd, 0666);
+    }
+    return fd;
+}
+
+/* Opens a device's lock file, made readable and writable for everybody if new. The kernel refuses
  * O_CREAT on others' files in a shared folder (fs.protected_regular), so it comes second. */
 int stk_lease_open_lock(const char *path)
 {
     const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
     int fd = open(path, flags);
     for (int i = 0; fd < 0 && errno == ENOENT && i < 8; i++) {
-        mode_t mask = umask(0); /* no other thread of an engine creates files */
-        fd = open(path, flags | O_CREAT | O_EXCL, 0666);
-        (void)umask(mask);
+        char dir[PATH_MAX];
+        const char *slash = strrchr(path, '/');
+        (void)snprintf(dir, sizeof dir, "%.*s", slash == NULL ? 1 : (int)(slash - path),
+                       slash == NULL ? "." : path);
+        fd = make_lock(dir, path);
         if (fd < 0 && errno == EEXIST) {
             fd = open(path, flags);
         }

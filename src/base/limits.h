@@ -36,8 +36,9 @@ enum {
     (14ll * 86400000ll) /* how old an artifact's last reading gets                                 \
                          */
 #define STK_LIMIT_IDLE_READ_BYTES                                                                  \
-    (64ll << 30) /* as much an engine reads at most because of that                                \
-                  */
+    (64ll << 30)                         /* as much an engine reads at most because of that        \
+                                          */
+#define STK_LIMIT_MEMORY_MIN (6ll << 20) /* of a step: less starts no program, and no container */
 #define STK_LIMIT_TIMEOUT_MS (366ll * 86400000ll)
 
 #endif

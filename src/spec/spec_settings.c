@@ -110,9 +110,12 @@ static int read_memory(stk_spec_reader *r, const stk_json *node, int64_t *ret_by
                      : !stk_json_int(node, &bytes)) {
         return stk_spec_wrong(r, node, "resources.memory", "an amount like 16GB, 8 GiB or 1.5GB");
     }
-    if (bytes <= 0) {
-        return stk_spec_fail(r, node, "'resources.memory' is %.40s; it must be more than nothing",
-                             node->text);
+    if (bytes < STK_LIMIT_MEMORY_MIN) {
+        return stk_spec_fail(
+            r, node,
+            "'resources.memory' is %.40s%s, and no step starts with less than %lld "
+            "MiB; say an amount like 16GB, 8 GiB or 1.5GB",
+            node->text, text == NULL ? " bytes" : "", STK_LIMIT_MEMORY_MIN >> 20);
     }
     *ret_bytes = bytes;
     return 0;

@@ -146,7 +146,9 @@ static void test_refusals(void **state)
          "p.yaml:5: step 'b': 'resources.memory' must be an amount like 16GB, 8 GiB or 1.5GB, not "
          "'4XB'"},
         {STEP("resources: {memory: 0}"), STK_E_SPEC,
-         "p.yaml:5: step 'b': 'resources.memory' is 0; it must be more than nothing"},
+         "p.yaml:5: step 'b': 'resources.memory' is 0 bytes, and no step starts with less than 6 "
+         "MiB; "
+         "say an amount like 16GB, 8 GiB or 1.5GB"},
         {STEP("resources: {gpus: 2}"), STK_E_SPEC,
          "p.yaml:5: step 'b': unknown key 'gpus' in 'resources'"},
         {STEP("resources: {gpu_memory: 10XB}"), STK_E_SPEC,

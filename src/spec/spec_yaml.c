@@ -477,6 +477,10 @@ int stk_spec_yaml_parse(const char *text, size_t len, const char *path,
     }
     stk_json_build_init(&r->b, arena, path, limits, err);
     int rc;
+    if (len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) { /* libyaml takes it for a character */
+        text += 3;
+        len -= 3;
+    }
     if (len > limits->bytes) {
         rc = stk_json_build_fail(&r->b, STK_E_LIMIT, 0, "the document is larger than %zu bytes",
                                  limits->bytes);

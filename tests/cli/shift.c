@@ -1,4 +1,4 @@
-/* A wall clock that the test sets, preloaded: seconds to add are in the file that SHIFT_FILE names. */
+/* A wall clock that the test sets, preloaded: SHIFT_FILE names a file with the seconds to add. */
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>

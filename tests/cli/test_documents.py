@@ -139,6 +139,32 @@ def test_files_that_are_none(cli: Cli) -> None:
     assert cli("run", "/dev/null/p.yaml").code in (2, 3)
 
 
+@pytest.mark.parametrize("memory", ["100", "10KB", "6291455", "0.5MB"])
+def test_memory_that_starts_nothing(cli: Cli, memory: str) -> None:
+    text = f"stoker: 1\nname: p\nsteps:\n  a: {{run: 'true', resources: {{memory: {memory}}}}}\n"
+    cli.write("p.yaml", text)
+    run = cli("run", "p.yaml")
+    assert run.code == 2 and "p.yaml:4: step 'a': 'resources.memory' is " + memory in run.err
+    assert "no step starts with less than 6 MiB" in run.err
+
+
+def test_the_least_memory_starts_a_program(cli: Cli) -> None:
+    assert cli.run({"a": {"run": "echo hi", "resources": {"memory": "6MiB"}}}).code == 0
+
+
+BOM = "\ufeff"
+
+
+@pytest.mark.parametrize("name", ["p.yaml", "p.json"])
+def test_a_byte_order_mark(cli: Cli, name: str) -> None:
+    yaml = "stoker: 1\nname: p\nsteps:\n  a: {run: 'true'}\n"
+    json_text = '{"stoker": 1, "name": "p", "steps": {"a": {"run": "true"}}}'
+    cli.write(name, BOM + (yaml if name == "p.yaml" else json_text))
+    cli.write("stoker.yaml", BOM + "stacks:\n  here: {backend: local}\n")
+    assert cli("run", name, "--with", "here").code == 0
+    assert "here" in cli("stack", "list").out
+
+
 def test_yaml_as_people_write_it(cli: Cli) -> None:
     """Anchors, merge-free aliases, block text, comments, quotes: 1.2's scalars, not 1.1's."""
     cli.write(

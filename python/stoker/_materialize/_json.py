@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 TAG = "!py"
 _MAX_DEPTH = 100
 _INT64 = 1 << 63
+_MAX_BITS = 2000  # PYTHONINTMAXSTRDIGITS may be as low as 640 digits
 _MAX_BYTES = 1 << 20  # above, base64 costs more memory than it is worth
 
 
@@ -38,7 +39,7 @@ def encode(value: Any, depth: int = 0) -> Any:
     if kind is str:
         return _text(value)
     if kind is int:
-        return value if -_INT64 <= value < _INT64 else {TAG: "int", "v": str(value)}
+        return value if -_INT64 <= value < _INT64 else {TAG: "int", "v": _digits(value)}
     if kind is float:
         if value - value == 0.0:
             return value
@@ -52,6 +53,15 @@ def encode(value: Any, depth: int = 0) -> Any:
     if kind is tuple or kind is set or kind is frozenset:
         return {TAG: kind.__name__, "v": [encode(item, depth + 1) for item in value]}
     return _encode_other(value, kind, depth + 1)
+
+
+def _digits(value: int) -> str:
+    """Decimal where Python is willing to write and read it so: not above 4,300 digits."""
+    return str(value) if value.bit_length() < _MAX_BITS else hex(value)
+
+
+def _whole(text: str) -> int:
+    return int(text, 16) if "x" in text else int(text)
 
 
 def _text(value: str) -> Any:
@@ -249,7 +259,7 @@ def _decode_enum(document: Dict[str, Any]) -> Any:
 
 
 _MAKERS = {
-    "int": lambda document: int(document["v"]),
+    "int": lambda document: _whole(document["v"]),
     "float": lambda document: float(document["v"]),
     "str": lambda document: _decode_base64(document).decode("utf-8", "surrogatepass"),
     "bytes": _decode_base64,

@@ -10,6 +10,7 @@ import collections.abc
 import inspect
 import json
 import os
+import re
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from .exception import (
@@ -38,6 +39,15 @@ class JSONTypeClass:
 
 
 JSONType = JSONTypeClass()
+
+
+def _long_whole(text: str) -> int:
+    """``int(text)`` of any length: Python's own stops at 4,300 digits (PYTHONINTMAXSTRDIGITS)."""
+    import decimal
+
+    if re.fullmatch(r"\s*[+-]?[0-9](_?[0-9])*\s*", text) is None:
+        raise ValueError(text)
+    return int(decimal.Decimal(text.strip()))
 
 
 class ParameterContext(NamedTuple):
@@ -181,6 +191,8 @@ class Parameter:
                 return _bool(value)
             if kind is int and isinstance(value, float) and not value.is_integer():
                 raise ValueError(value)
+            if kind is int and isinstance(value, str) and len(value) > 600:
+                return _long_whole(value)
             return kind(value) if callable(kind) else value
         except (ValueError, TypeError):
             raise WrongValue(
@@ -545,7 +557,7 @@ class ConfigParameter(Parameter):
             return None
         if path is not None:
             try:
-                with open(path, encoding="utf-8") as stream:
+                with open(path, encoding="utf-8-sig") as stream:
                     value = stream.read()
             except (OSError, UnicodeDecodeError) as bad:
                 raise WrongValue(f"config '{self.name}': '{path}' can't be read: {bad}") from None
