@@ -250,7 +250,7 @@ int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pi
     task->pid = pid;
     task->pidfd = pidfd;
     task->start_ms = now;
-    int rc = stk_guard_add(b->guard, pid, task->hook ? -1 : task->fds[1], &task->slot, err);
+    int rc = stk_guard_add(b->guard, pid, task->fds + 1, task->hook ? 0 : 2, &task->slot, err);
     if (rc == 0 && task->direct && stk_local_watch_fd(b, pidfd, EPOLLIN, task, false) < 0) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "watching process %d", (int)pid);
     }

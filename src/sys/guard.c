@@ -34,12 +34,12 @@ enum {
 
 /* What is shared with the guardians. */
 typedef struct guard_table {
-    _Atomic int32_t sessions[N_SLOTS]; /* 0: free */
-    stk_proc_file files[N_SLOTS];      /* that the session's processes have open, or none */
-    _Atomic int32_t guards[N_GUARDS];  /* their processes */
-    _Atomic int32_t n_added;           /* sessions, ever */
-    _Atomic int32_t asleep;            /* the one that gathers waits to be told of a new session */
-    _Atomic int32_t closed;            /* the end is a clean one */
+    _Atomic int32_t sessions[N_SLOTS];             /* 0: free */
+    stk_proc_file files[N_SLOTS][STK_GUARD_FILES]; /* that the session's processes have open */
+    _Atomic int32_t guards[N_GUARDS];              /* their processes */
+    _Atomic int32_t n_added;                       /* sessions, ever */
+    _Atomic int32_t asleep; /* the one that gathers waits to be told of a new session */
+    _Atomic int32_t closed; /* the end is a clean one */
 } guard_table;
 
 /* Two, because whoever kills the engine by its name or its size may well take one of them too: the
@@ -95,12 +95,14 @@ static void keep_only(int a, int b)
 static void end_run(const char *run, const guard_table *table)
 {
     static pid_t sessions[N_SLOTS];
-    static stk_proc_file files[N_SLOTS];
+    static stk_proc_file files[N_SLOTS * STK_GUARD_FILES];
     stk_proc_ours ours = {.sids = sessions, .files = files};
     for (uint32_t i = 0; i < N_SLOTS; i++) {
         if (table->sessions[i] > 1) {
-            files[ours.n_files] = table->files[i];
-            ours.n_files += table->files[i].inode != 0;
+            for (uint32_t k = 0; k < STK_GUARD_FILES; k++) {
+                files[ours.n_files] = table->files[i][k];
+                ours.n_files += table->files[i][k].inode != 0;
+            }
             sessions[ours.n_sids++] = table->sessions[i];
         }
     }
@@ -293,13 +295,16 @@ void stk_guard_pids(const stk_guard *guard, pid_t *ret_pids)
     }
 }
 
-int stk_guard_add(stk_guard *guard, pid_t session, int file, uint32_t *ret_slot, stk_err *err)
+int stk_guard_add(stk_guard *guard, pid_t session, const int *files, uint32_t n_files,
+                  uint32_t *ret_slot, stk_err *err)
 {
     guard_table *t = guard->table;
     for (uint32_t i = 0; i < N_SLOTS; i++) {
         uint32_t slot = (guard->hint + i) % N_SLOTS;
         if (t->sessions[slot] == 0) {
-            t->files[slot] = stk_proc_file_of(file);
+            for (uint32_t k = 0; k < STK_GUARD_FILES; k++) {
+                t->files[slot][k] = stk_proc_file_of(k < n_files ? files[k] : -1);
+            }
             t->sessions[slot] = (int32_t)session;
             t->n_added++;
             guard->hint = slot + 1;

@@ -11,7 +11,7 @@
 
 typedef struct stk_guard stk_guard;
 
-enum { STK_GUARD_N = 2 };
+enum { STK_GUARD_N = 2, STK_GUARD_FILES = 2 };
 
 /* `run`: everything that has STOKER_RUN=<run> in its environment, and the run's control groups, end
  * too, and what is started is gathered in one of these where that can be had; NULL: only the
@@ -20,9 +20,10 @@ enum { STK_GUARD_N = 2 };
 int stk_guard_open(const char *run, stk_guard **ret_guard, stk_err *err);
 /* Room for STK_GUARD_N. */
 void stk_guard_pids(const stk_guard *guard, pid_t *ret_pids);
-/* `file`: a descriptor of a file that the session's processes inherit and nobody else writes: who
- * has it open for writing ends with the session. -1: none. */
-int stk_guard_add(stk_guard *guard, pid_t session, int file, uint32_t *ret_slot, stk_err *err);
+/* `files`: descriptors of files that the session's processes inherit and nobody else writes: who
+ * has one of the first STK_GUARD_FILES open for writing ends with the session. */
+int stk_guard_add(stk_guard *guard, pid_t session, const int *files, uint32_t n_files,
+                  uint32_t *ret_slot, stk_err *err);
 void stk_guard_remove(stk_guard *guard, uint32_t slot); /* an unused slot is fine */
 /* Another one where it was killed: a program without a guardian leaves things behind. */
 void stk_guard_renew(stk_guard *guard);

@@ -93,7 +93,7 @@ static void engine(shared *s, const char *run, const char *text)
         _exit(1);
     }
     s->task = start(text, file, NULL);
-    if (stk_guard_add(guard, s->task, file, &slot, NULL) < 0) {
+    if (stk_guard_add(guard, s->task, &file, 1, &slot, NULL) < 0) {
         _exit(1);
     }
     stk_guard_pids(guard, s->guards);
@@ -232,7 +232,7 @@ static void test_watches_what_it_was_given(void **state)
             _exit(1);
         }
         s->task = start("exec sleep 600", -1, NULL);
-        if (stk_guard_add(guard, s->task, -1, &slot, NULL) < 0) {
+        if (stk_guard_add(guard, s->task, NULL, 0, &slot, NULL) < 0) {
             _exit(2);
         }
         stk_guard_pids(guard, s->guards);
@@ -282,7 +282,7 @@ static void test_a_clean_end_ends_nothing(void **state)
     pid_t guards[STK_GUARD_N];
     pid_t task = start("exec sleep 600", -1, NULL);
     assert_int_equal(stk_guard_open(NULL, &guard, NULL), 0);
-    assert_int_equal(stk_guard_add(guard, task, -1, &slot, NULL), 0);
+    assert_int_equal(stk_guard_add(guard, task, NULL, 0, &slot, NULL), 0);
     stk_guard_pids(guard, guards);
     assert_int_equal(kill(guards[0], SIGKILL), 0); /* a dead guardian is no reason to die */
     stk_guard_close(guard);
