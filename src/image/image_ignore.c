@@ -5,7 +5,7 @@
 
 #include "image/image_private.h"
 
-enum { MAX_PATTERNS = 10000, MAX_STEPS = 100000 };
+enum { MAX_PATTERNS = 10000, MAX_PARTS = 4096 };
 
 /* `[a-z]`, `[^x]`: does it take `c`? *end: behind it; NULL where it isn't closed. */
 static bool takes(const char *set, char c, const char **end)
@@ -25,73 +25,93 @@ static bool takes(const char *set, char c, const char **end)
     return found != negated;
 }
 
-/* `budget`: patterns with many stars must not take for ever. */
-static bool matches(const char *p, const char *s, int *budget)
+/* One character of a path by what stands at `p`, which is no star. */
+static bool takes_one(const char *p, char c)
 {
-    while (*p != '\0') {
-        if (--*budget < 0) {
-            return false;
-        }
-        if (p[0] == '*' && p[1] == '*') {
-            p += 2;
-            p += *p == '/';
-            for (const char *at = s;; at++) {
-                /* any number of whole folders, or all that is left */
-                if ((*p == '\0' || at == s || at[-1] == '/') && matches(p, at, budget)) {
-                    return true;
-                }
-                if (*at == '\0') {
-                    return false;
-                }
-            }
-        }
-        if (*p == '*') {
-            for (const char *at = s;; at++) {
-                if (matches(p + 1, at, budget)) {
-                    return true;
-                }
-                if (*at == '\0' || *at == '/') {
-                    return false;
-                }
-            }
-        }
-        if (*s == '\0' || (*s == '/' && *p != '/')) {
-            return false;
-        }
-        const char *end = p + 1;
-        if (*p == '[') {
-            if (!takes(p, *s, &end) || end == NULL) {
-                return false;
-            }
-        } else if (*p != '?') {
-            const char *c = *p == '\\' && p[1] != '\0' ? p + 1 : p;
-            if (*c != *s) {
-                return false;
-            }
-            end = c + 1;
-        }
-        p = end;
-        s++;
+    const char *end;
+    switch (*p) {
+    case '[':
+        return c != '/' && takes(p, c, &end) && end != NULL;
+    case '?':
+        return c != '/';
+    case '\\':
+        return c != '/' && (p[1] != '\0' ? p[1] : '\\') == c;
+    default:
+        return *p == c;
     }
-    return *s == '\0';
+}
+
+/* What stands at `p`: a star, two with or without a slash, a set, or one character. */
+static const char *behind(const char *p)
+{
+    const char *end = NULL;
+    if (p[0] == '*' && p[1] == '*') {
+        return p + 2 + (p[2] == '/');
+    }
+    if (*p == '[') {
+        (void)takes(p, '\0', &end);
+        return end != NULL ? end : p + strlen(p);
+    }
+    return p + 1 + (*p == '\\' && p[1] != '\0');
+}
+
+/* The parts of a pattern that the path so far leads to; all at once, so that no pattern takes more
+ * than its length for each character. */
+typedef struct reached {
+    bool at[MAX_PARTS + 1];    /* this part is next */
+    bool below[MAX_PARTS + 1]; /* two stars that have taken something */
+} reached;
+
+static bool is_star(const char *p)
+{
+    return *p == '*';
+}
+
+static bool are_two(const char *p)
+{
+    return p[0] == '*' && p[1] == '*';
+}
+
+static void step(const char *const *parts, uint32_t n, char c, const reached *from, reached *to)
+{
+    memset(to, 0, sizeof *to);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *p = parts[i];
+        if (are_two(p)) {
+            to->below[i] = from->at[i] || from->below[i];
+            to->at[i + 1] = to->at[i + 1] || (to->below[i] && (c == '/' || i + 1 == n));
+        } else if (is_star(p)) {
+            to->at[i] = to->at[i] || (from->at[i] && c != '/');
+        } else {
+            to->at[i + 1] = to->at[i + 1] || (from->at[i] && takes_one(p, c));
+        }
+    }
+}
+
+/* Stars may be nothing. */
+static void pass_stars(const char *const *parts, uint32_t n, reached *r)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        r->at[i + 1] = r->at[i + 1] || (r->at[i] && is_star(parts[i]));
+    }
 }
 
 /* The pattern fits the path or a folder above it. */
 static bool fits(const char *pattern, const char *path)
 {
-    char part[4096];
-    size_t n = strlen(path);
-    if (n >= sizeof part) {
-        return false;
+    const char *parts[MAX_PARTS];
+    reached both[2] = {{.at = {true}}};
+    uint32_t n = 0;
+    for (const char *p = pattern; *p != '\0' && n < MAX_PARTS; p = behind(p)) {
+        parts[n++] = p;
     }
-    for (size_t i = 1; i <= n; i++) {
-        if (path[i] == '/' || path[i] == '\0') {
-            int budget = MAX_STEPS;
-            memcpy(part, path, i);
-            part[i] = '\0';
-            if (matches(pattern, part, &budget)) {
-                return true;
-            }
+    pass_stars(parts, n, &both[0]);
+    for (size_t i = 0; path[i] != '\0'; i++) {
+        reached *now = &both[(i + 1) % 2];
+        step(parts, n, path[i], &both[i % 2], now);
+        pass_stars(parts, n, now);
+        if (now->at[n] && (path[i + 1] == '/' || path[i + 1] == '\0')) {
+            return true;
         }
     }
     return false;
@@ -145,6 +165,11 @@ int stk_image_ignore_read(const char *text, stk_arena *arena, stk_image_ignore *
         }
         if (bare_size == 0 || *from == '#') {
             continue;
+        }
+        if (bare_size > MAX_PARTS) {
+            return stk_err_set(err, STK_E_LIMIT,
+                               "a pattern of %zu bytes of files to leave out; %d are the most",
+                               bare_size, MAX_PARTS);
         }
         patterns =
             n < MAX_PATTERNS ? stk_arena_grow(arena, patterns, n, sizeof *patterns, &cap) : NULL;

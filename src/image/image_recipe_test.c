@@ -347,6 +347,19 @@ static void test_ignore(void **state)
         {"**", "any/thing", true},
         {"********************x", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaay",
          false},
+        {"*a*a*a*a*a*a*a*a*a*a*a*a*a*a*.key",
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.key", true},
+        {"**a**a**a**a**a**a**a**a**a**a**.key",
+         "a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/x.key", false},
+        {"**/a/**/a/**/a/**/a/**/a/**/a/**/*.key",
+         "a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/x.key", true},
+        {"**/*a*a*a*a*a*a*a*a*a*b.key",
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/aaaaaaaaaab.key", true},
+        {"*a**b", "aab", true},
+        {"a**b", "a/x/b", true},
+        {"a**b", "axb", false},
+        {"a\\/b", "a/b", false},
+        {"[a/]b", "/b", false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         STK_ARENA_AUTO arena = stk_arena_new(0);

@@ -61,57 +61,64 @@ static bool in_set(const char *p, unsigned char c, const char **ret_end)
     return found != negated && c != '/';
 }
 
-/* "**" as a whole part of the path: nothing, or any number of folders. */
-static bool match_folders(const char *p, const char *t)
+/* Behind what stands at `p` where that fits the character, else NULL. */
+static const char *take(const char *p, char c)
 {
-    if (*p == '\0') {
-        return true; /* "x/" and two stars: everything below */
+    const char *end;
+    if (*p == '[') {
+        return in_set(p + 1, (unsigned char)c, &end) ? end : NULL;
     }
-    for (p++;; t++) {
-        if (stk_ignore_match(p, t)) {
-            return true;
-        }
-        t = strchr(t, '/');
-        if (t == NULL) {
-            return false;
-        }
+    if (*p == '?') {
+        return c != '/' ? p + 1 : NULL;
     }
+    p += *p == '\\' && p[1] != '\0' ? 1 : 0;
+    return *p == c ? p + 1 : NULL;
 }
 
+/* What doesn't fit goes on where the last star stood, which takes one more; else where the last two
+ * did, which take one more folder. Those before have no other way to fit: a star ends with its part
+ * of the path, and two stars that took as little as they could leave the most. So no pattern takes
+ * longer than the square of the text. */
 bool stk_ignore_match(const char *pattern, const char *text)
 {
-    const char *start = pattern;
-    for (const char *p = pattern, *t = text;; t++) {
-        bool part = p == start || p[-1] == '/';
-        if (part && p[0] == '*' && p[1] == '*' && (p[2] == '/' || (p[2] == '\0' && p != start))) {
-            return match_folders(p + 2, t);
+    const char *star = NULL;
+    const char *star_at = NULL;
+    const char *folders = NULL;
+    const char *folders_at = NULL;
+    const char *p = pattern;
+    const char *t = text;
+    for (;;) {
+        bool part = p == pattern || p[-1] == '/';
+        if (part && p[0] == '*' && p[1] == '*' && (p[2] == '/' || (p[2] == '\0' && p != pattern))) {
+            if (p[2] == '\0') {
+                return true; /* "x/" and two stars: everything below */
+            }
+            folders = p += 3;
+            folders_at = t;
+            star = NULL;
+            continue;
         }
         if (*p == '*') {
-            p += strspn(p, "*");
-            do {
-                if (stk_ignore_match(p, t)) {
-                    return true;
-                }
-            } while (*t != '\0' && *t++ != '/');
-            return false;
-        }
-        if (*p == '\0' || *t == '\0') {
-            return *p == *t;
-        }
-        if (*p == '[') {
-            const char *end;
-            if (!in_set(p + 1, (unsigned char)*t, &end)) {
-                return false;
-            }
-            p = end;
+            star = p += strspn(p, "*");
+            star_at = t;
             continue;
         }
-        if (*p == '?' && *t != '/') {
-            p++;
-            continue;
+        if (*p == '\0' && *t == '\0') {
+            return true;
         }
-        p += *p == '\\' && p[1] != '\0' ? 1 : 0;
-        if (*p++ != *t) {
+        const char *next = *p != '\0' && *t != '\0' ? take(p, *t) : NULL;
+        if (next != NULL) {
+            star = *t == '/' ? NULL : star;
+            p = next;
+            t++;
+        } else if (star != NULL && *star_at != '\0' && *star_at != '/') {
+            p = star;
+            t = ++star_at;
+        } else if (folders != NULL && (t = strchr(folders_at, '/')) != NULL) {
+            folders_at = ++t;
+            p = folders;
+            star = NULL;
+        } else {
             return false;
         }
     }

@@ -113,6 +113,12 @@ static void test_match(void **state)
         {"foo**bar", "foo/bar", false},
         {"[a", "[a", false},
         {"a[/]b", "a/b", false},
+        {"**/a*b/**/c", "x/ab/ab/y/c", true},
+        {"a*/b", "ax/y/b", false},
+        {"*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b",
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false},
+        {"**/a/**/a/**/a/**/a/**/a/**/a/**/a/**/a/**/b",
+         "a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a", false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
