@@ -686,6 +686,11 @@ def settings_layer(settings: Any, where: str) -> Dict[str, Any]:
                 layer["resources"], rest = made.as_spec()
                 if rest:
                     kept["resources"] = rest
+                if rest.get("resources"):
+                    warn(
+                        f"{where}: resources {plain(rest['resources'])!r} are asked of a pool of resources; there are "
+                        "none, and nothing is given for them: say cpu_count, memory, gpu_count"
+                    )
             else:
                 layer["docker"] = made.given()
         elif kind in _COMPONENTS:

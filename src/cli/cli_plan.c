@@ -498,6 +498,18 @@ static int print_manifests(const stk_cli *cli, const planning *p, const char *on
     return rc;
 }
 
+/* What stands behind a Python file is its program's: an option of ours there would do nothing. */
+static const char *misplaced(stk_cli *cli)
+{
+    for (char **word = stk_cli_args(cli) + 1; word[-1] != NULL && *word != NULL; word++) {
+        bool is_ours = strcmp(*word, "--manifest") == 0 || strcmp(*word, "--dockerfile") == 0;
+        if (is_ours && !stk_cli_flag(cli, *word + 2)) {
+            return *word;
+        }
+    }
+    return NULL;
+}
+
 static int run_plan(stk_cli *cli)
 {
     stk_err err = {0};
@@ -509,6 +521,12 @@ static int run_plan(stk_cli *cli)
     }
     int rc = stk_cli_run_options(cli, &options, &err);
     if (rc == 0 && !piped && stk_cli_is_python(stk_cli_arg(cli, 0))) {
+        if (misplaced(cli) != NULL) {
+            return stk_cli_usage(cli,
+                                 "%s stands behind %s, where words are the program's: write it "
+                                 "before the file",
+                                 misplaced(cli), stk_cli_arg(cli, 0));
+        }
         options.plan = true;
         return stk_cli_exec_python(cli, &options, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1);
     }
@@ -548,13 +566,15 @@ static const stk_option options_of_plan[] = {
 const stk_command stk_cmd_plan = {
     .name = "plan",
     .summary = "show what would run, where, and what the cache has",
-    .usage = "[options] pipeline.yaml | --dockerfile|--manifest pipeline.yaml [STEP] | file.py",
+    .usage = "[options] pipeline.yaml | --dockerfile|--manifest pipeline.yaml [STEP] | "
+             "[--dockerfile|--manifest] file.py",
     .text = "Nothing is started. For each step: what it would be given, "
             "whether its result is known, and if not, what changed. "
             "With --simulate also which of the machine's devices it "
             "would get if it ran alone.\n\n--dockerfile prints the "
             "Dockerfiles that the steps' docker settings come to, of STEP or "
-            "of all; a step whose image runs as it is has none.",
+            "of all; a step whose image runs as it is has none.\n\n--manifest prints what would be "
+            "submitted for steps on other machines, of STEP or of all.",
     .options = options_of_plan,
     .stop_at = stk_cli_is_program,
     .run = run_plan};

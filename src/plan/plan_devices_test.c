@@ -282,6 +282,10 @@ static void test_alternatives(void **state)
         {&two, "{gpu_vendor: amd}",
          "gpu_vendor amd: this machine has 2 × NVIDIA A100-SXM4-80GB; name what is there, or leave "
          "the vendor out"},
+        {&two, "{pool_resources: {gpu: 2}}",
+         "; step 'a' asked for resources of a pool: there are none, and nothing is given for them; "
+         "say cpu_count, memory, gpu_count"},
+        {&two, "{resources: {}}", ""},
         {&two, "{gpu_count: 0, gpu_vendor: amd}", ""},
         {&two, "{gpu_count: 0, gpu_class: A100, any_of: [{gpu_class: H100}]}", ""},
         {&two, "{any_of: [{}]}", "1:0,1"},

@@ -194,6 +194,12 @@ static int ask_all(stk_plan_requester *q, uint32_t i_step)
     stk_request *request = &q->plan->requests[i_step];
     const stk_capacity_away *away =
         q->cap == NULL || q->cap->away == NULL ? NULL : &q->cap->away[i_step];
+    static const char no_pools[] =
+        "there are none, and nothing is given for them; say cpu_count, memory, gpu_count";
+    if (res->of_pools &&
+        stk_plan_add_note(q, i_step, "resources of a pool", no_pools, no_pools) < 0) {
+        return STK_E_NOMEM;
+    }
     if (away != NULL && away->place > 0) {
         return ask_elsewhere(away, res, request);
     }

@@ -72,6 +72,7 @@ typedef struct stk_resources {
     const stk_alternative *any_of; /* in order of preference */
     uint32_t n_any_of;             /* at most STK_LIMIT_ASKS */
     const char *more;              /* other ResourceSettings fields as JSON, or NULL */
+    bool of_pools; /* it also asks ZenML's pools of resources, of which there are none */
 } stk_resources;
 
 typedef struct stk_retry {

@@ -151,6 +151,11 @@ static int read_device(stk_spec_reader *r, const stk_json *node, int key, stk_re
     return rc;
 }
 
+static bool asks_pools(const stk_json *key)
+{
+    return strcmp(key->text, "resources") == 0 || strcmp(key->text, "pool_resources") == 0;
+}
+
 static int read_resources(stk_spec_reader *r, const stk_json *map, stk_spec_base *base)
 {
     stk_resources *res = &base->s.resources;
@@ -198,6 +203,7 @@ static int read_resources(stk_spec_reader *r, const stk_json *map, stk_spec_base
             more[2 * n_more] = *stk_json_key(map, i);
             more[2 * n_more + 1] = *value;
             n_more++;
+            res->of_pools = res->of_pools || (value->n > 0 && asks_pools(stk_json_key(map, i)));
         }
     }
     if (rc == 0 && !says_any_of) {

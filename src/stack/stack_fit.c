@@ -14,7 +14,8 @@ static bool fits_class(const stk_alternative *want, const stk_resources *holds)
     return (want->gpu_class == NULL && want->gpu_vendor == NULL) ||
            (holds->gpu_class == NULL && holds->gpu_vendor == NULL) || /* not told */
            stk_plan_device_fits(holds->gpu_class == NULL ? NULL : want->gpu_class,
-                                holds->gpu_vendor == NULL ? NULL : want->gpu_vendor, &device);
+                                holds->gpu_vendor == NULL ? NULL : stk_spec_vendor_of(want),
+                                &device);
 }
 
 static void say_too_much(stk_buf *why, const char *what, const char *asked, const char *has)

@@ -409,6 +409,9 @@ static void test_fit(void **state)
         {16000, -1, 0, 1, NULL, "t4", NULL},  /* but where only these are large enough */
         {-1, -1, 1, 1, NULL, "t4", NULL},     /* the cheapest */
         {-1, -1, 1, 1, "A100", "a100", NULL},
+        {-1, -1, -1, 1, "A100", "a100", NULL}, /* without a count it is one */
+        {-1, -1, 0, 1, "A100", "plain", NULL},
+        {-1, -1, -1, 1, "Trainium", NULL, "a Trainium, it has"},
         {-1, -1, 8, 2, NULL, "a100", NULL},
         {-1, -1, 8, 3, NULL, NULL, "3 nodes of 2"},
         {-1, -1, 9, 1, NULL, NULL, "9 devices of 8"},
@@ -436,6 +439,64 @@ static void test_fit(void **state)
     }
 }
 
+/* What a stack says of devices, for steps that don't. */
+static void test_asked(void **state)
+{
+    static const struct {
+        const char *stack;
+        int64_t count;
+        const char *class, *vendor;
+        const char *asks; /* "2 x A100/nvidia" */
+    } cases[] = {
+        {"", -1, NULL, NULL, ""},
+        {"resources: {gpu_count: 2}", -1, NULL, NULL, "2 x */*"},
+        {"resources: {gpu_count: 2}", 0, NULL, NULL, ""},
+        {"resources: {gpu_count: 2}", -1, "A100", NULL, "1 x A100/nvidia"}, /* its own request */
+        {"resources: {gpu_class: T4}", -1, NULL, NULL, "1 x T4/nvidia"},
+        {"resources: {gpu_class: T4}", 2, NULL, NULL, "2 x T4/nvidia"},
+        {"resources: {gpu_class: T4}", 2, NULL, "amd", "2 x */amd"},
+        {"resources: {gpu_class: T4, gpu_count: 4}", 0, NULL, NULL, ""},
+        {"resources: {gpu_memory: 10GB}", -1, NULL, NULL, "1 x */*+10000000000"},
+        {"resources: {gpu_memory: 10GB}", 2, NULL, NULL, "2 x */*"},
+        {"options: {gpu: 2}", -1, NULL, NULL, "2 x */*"},
+        {"options: {gpu: 2}", 0, NULL, NULL, ""},
+        {"options: {gpu: 2}", 4, "A100", NULL, "4 x A100/nvidia"},
+        {"options: {gpu_vendor: amd}", -1, NULL, NULL, ""},
+        {"options: {gpu_vendor: amd}", -1, "Trainium", NULL, "1 x Trainium/aws"},
+        {"pools: {p: {options: {trainium: 1}}}", -1, NULL, NULL, "1 x */aws"},
+    };
+    bench *b = *state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400], got[100] = "";
+        stk_stack s;
+        stk_place place;
+        stk_alternative all[STK_LIMIT_ASKS];
+        const stk_settings settings = {.resources = {.cpu_milli = -1,
+                                                     .memory_bytes = -1,
+                                                     .gpu_count = cases[i].count,
+                                                     .gpu_memory_bytes = -1,
+                                                     .gpu_class = cases[i].class,
+                                                     .gpu_vendor = cases[i].vendor}};
+        (void)snprintf(text, sizeof text,
+                       "stacks:\n  k:\n    backend: kubernetes\n    store: s3://b/p\n"
+                       "    default_image: i:1\n    %s\n",
+                       cases[i].stack);
+        assert_int_equal(find(b, text, "k", &s), 0);
+        assert_int_equal(stk_stack_place(&s, "t", &settings, b->arena, &place, &b->err), 0);
+        if (stk_spec_alternatives(place.resources, all) > 0) {
+            const char *vendor = stk_spec_vendor_of(&all[0]);
+            int n = snprintf(got, sizeof got, "%lld x %s/%s", (long long)all[0].gpu_count,
+                             all[0].gpu_class != NULL ? all[0].gpu_class : "*",
+                             vendor != NULL ? vendor : "*");
+            if (all[0].gpu_memory_bytes != -1) {
+                (void)snprintf(got + n, sizeof got - (size_t)n, "+%lld",
+                               (long long)all[0].gpu_memory_bytes);
+            }
+        }
+        assert_string_equal(got, cases[i].asks);
+    }
+}
+
 static void test_sources(void **state)
 {
     bench *b = *state;
@@ -458,6 +519,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_mistakes, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_place, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_sources, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(test_asked, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_elsewhere, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_without_a_store, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_two_of_a_kind, set_up, tear_down),

@@ -180,6 +180,8 @@ def test_manifests_of_pipelines_and_flows(
     assert [m["kind"] for m in made] == ["Job"] * len(steps)
     (container,) = made[0]["spec"]["template"]["spec"]["containers"]
     assert asked.items() <= container["resources"]["limits"].items()
+    behind = cli("plan", "--with", "prod", "file.py", "--manifest")
+    assert behind.code == 2 and "write it before the file" in behind.err and behind.out == ""
 
 
 def test_pods_reach_the_store_that_aws_files_name(cli: Cli) -> None:

@@ -194,6 +194,11 @@ def test_pod_settings_with_objects_inside():
     }
 
 
+def test_resources_of_a_pool_are_not_asked_for_silently():
+    with pytest.warns(StokerWarning, match="'gpu': 2.*there are none, and nothing is given"):
+        settings_layer({"resources": {"pool_resources": {"gpu": 2}}}, "x")
+
+
 def test_objects_of_other_libraries_are_settings_too():
     class Foreign:
         def model_dump(self, exclude_unset):
