@@ -69,6 +69,8 @@ typedef struct stk_job {
                                   NULL. On this machine only */
     const char
         *checkpoints; /* the task's folder, also in `env`: to be seen by it under that path */
+    const char *const *readonly; /* command steps: what it sees read-only, and where, in turn;
+                                    NULL-terminated, or NULL */
     const char *hook; /* "on_failure" …: run only this hook of the step (Python), with `hook_error`;
                          or NULL */
     const char *hook_error;

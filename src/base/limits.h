@@ -18,6 +18,9 @@ enum {
     STK_LIMIT_WORKERS = 10000,    /* --max-workers */
     STK_LIMIT_ENV = 4096,         /* environment entries of one step */
     STK_LIMIT_INPUTS_ENV = 1000,  /* with more inputs a command finds files in $STOKER_INPUT only */
+    STK_LIMIT_INPUT_COPY = 64 << 10, /* a command's input of so many bytes is a copy of its own */
+    STK_LIMIT_INPUT_COPIES = 64,     /* as many of a step */
+    STK_LIMIT_INPUT_MOUNTS = 1000,   /* as many of a step are mounted read-only for it */
     STK_LIMIT_ENV_BYTES = 128 << 10, /* one NAME=value: the kernel's own limit */
     STK_LIMIT_ASKS = 8,              /* alternatives of one request (any_of) */
     STK_LIMIT_SAMPLE_MS_MIN = 10,    /* 100 Hz */

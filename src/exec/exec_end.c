@@ -514,9 +514,23 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
     bool ok = e.step->python != NULL ? e.has_result && e.result.ok
                                      : outcome->ok && (!e.has_result || e.result.ok);
     /* what a failed one left is kept, too, where the graph grows */
+    rc = stk_exec_inputs_look(x, task, &why);
+    bool is_input_changed = rc < 0;
+    rc = is_input_changed ? 0 : rc;
     rc = ok || (x->grow != NULL && e.has_result) ? stk_exec_publish_ask(x, &e, err) : 0;
     if (stk_exec_sum_aside(x, task, EXEC_ASIDE_END, outcome, &rc, err) || rc < 0) {
         return rc;
+    }
+    stk_exec_inputs_done(x, task, e.dir, ok);
+    if (is_input_changed && ok) {
+        return fail_output(x, &e, STK_FAIL_LOAD, &why, err);
+    }
+    if (is_input_changed) { /* its own failure counts */
+        const char *note = stk_arena_printf(x->scratch, "step '%s': %s", e.step->name, why.text);
+        rc = note == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, note, err);
+        if (rc < 0) {
+            return rc;
+        }
     }
     if (ok) {
         return succeed(x, &e, err);

@@ -64,49 +64,27 @@ static void env_param(exec_env *env, const char *name, const char *json)
     }
 }
 
-static int link_to(const char *path, const char *link, stk_err *err)
-{
-    if (link == NULL) {
-        return stk_exec_nomem(err);
-    }
-    return symlink(path, link) < 0 && errno != EEXIST
-               ? stk_err_sys(err, STK_E_SYS, errno, "linking %s", link)
-               : 0;
-}
-
-/* The digests of a list's artifacts: of the steps that it names, or of a join's inputs. */
-static int list_digests(stk_exec *x, uint32_t task, const stk_input *in, stk_arena *arena,
-                        const char ***ret_digests, uint32_t *ret_n, stk_err *err)
-{
-    const exec_artifact **found = NULL;
-    uint32_t n = in->n_items;
-    int rc = x->grow == NULL ? 0 : stk_exec_scope_from(x, task, in, &found, &n, err);
-    const char **digests = rc < 0 ? NULL : stk_arena_array(arena, (size_t)n + 1, sizeof *digests);
-    for (uint32_t i = 0; i < n && digests != NULL; i++) {
-        digests[i] = x->grow != NULL
-                         ? found[i]->ref.digest
-                         : x->tasks[in->items[i].step].outputs[in->items[i].output].digest;
-    }
-    *ret_digests = digests;
-    *ret_n = n;
-    return rc < 0 || digests != NULL ? rc : stk_exec_nomem(err);
-}
-
 /* A list is a folder in/NAME of links 0, 1 … with leading zeros, so that NAME/ * is in order. */
-static int link_items(stk_exec *x, uint32_t task, bool is_away, const stk_input *in,
-                      const char *folder, stk_arena *arena, stk_err *err)
+static int link_items(stk_exec *x, uint32_t task, exec_env *env, const stk_input *in,
+                      const char *folder, stk_err *err)
 {
     const char **digests = NULL;
+    stk_arena *arena = env->arena;
     uint32_t n = 0;
-    int rc =
-        folder == NULL ? stk_exec_nomem(err) : list_digests(x, task, in, arena, &digests, &n, err);
+    int rc = folder == NULL ? stk_exec_nomem(err)
+                            : stk_exec_input_digests(x, task, in, arena, &digests, &n, err);
     int width = snprintf(NULL, 0, "%u", n > 0 ? n - 1 : 0);
     rc = rc < 0 ? rc : stk_file_mkdirs(folder, 0755, err);
     for (uint32_t i = 0; i < n && rc == 0; i++) {
         const char *path = NULL;
         int64_t size = 0;
-        rc = stk_exec_artifact(x, is_away, digests[i], arena, &path, &size, err);
-        rc = rc < 0 ? rc : link_to(path, stk_arena_printf(arena, "%s/%0*u", folder, width, i), err);
+        bool is_own;
+        const char *at = stk_arena_printf(arena, "%s/%0*u", folder, width, i);
+        if (digests[i] == NULL) {
+            continue;
+        }
+        rc = stk_exec_artifact(x, env->is_away, digests[i], arena, &path, &size, err);
+        rc = rc < 0 ? rc : stk_exec_input_put(x, &env->inputs, path, at, &is_own, err);
     }
     return rc;
 }
@@ -159,28 +137,27 @@ static int env_input(stk_exec *x, uint32_t task, exec_env *env, const char *dir,
         rc = stk_exec_file(x, task, env->is_away, in->text, &path, NULL, err);
     } else if (is_list) {
         path = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
-        rc = link_items(x, task, env->is_away, in, path, env->arena, err);
+        rc = link_items(x, task, env, in, path, err);
     } else {
-        const exec_artifact **found = NULL;
+        const char **digests = NULL;
         uint32_t n = 0;
-        const char *digest = in->text;
-        if (in->kind == STK_INPUT_OUTPUT && x->grow != NULL) {
-            rc = stk_exec_scope_from(x, task, in, &found, &n, err);
-            digest = rc < 0 ? NULL : found[0]->ref.digest;
-        } else if (in->kind == STK_INPUT_OUTPUT) {
-            digest = x->tasks[in->step].outputs[in->output].digest;
-        }
-        rc =
-            rc < 0 ? rc : stk_exec_artifact(x, env->is_away, digest, env->arena, &path, &size, err);
+        rc = stk_exec_input_digests(x, task, in, env->arena, &digests, &n, err);
+        rc = rc < 0 ? rc
+                    : stk_exec_artifact(x, env->is_away, digests[0], env->arena, &path, &size, err);
     }
     if (path != NULL && rc == 0) {
         char key[STK_LIMIT_NAME + 32];
+        const char *at = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
+        bool is_own = false;
+        if (in->kind == STK_INPUT_FILE) { /* of the user's own */
+            exec_inputs as_link = {.is_elsewhere = true};
+            rc = stk_exec_input_put(x, &as_link, path, at, &is_own, err);
+        } else if (!is_list) {
+            rc = stk_exec_input_put(x, &env->inputs, path, at, &is_own, err);
+        }
         (void)snprintf(key, sizeof key, "STOKER_INPUT_%s", in->name);
         if (!many) { /* thousands would be more than the system lets a program have */
-            stk_exec_env_add(env, key, path);
-        }
-        if (!is_list) {
-            rc = link_to(path, stk_arena_printf(env->arena, "%s/in/%s", dir, in->name), err);
+            stk_exec_env_add(env, key, is_own ? at : path);
         }
     }
     return rc;
@@ -206,6 +183,9 @@ int stk_exec_job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
                      exec_env *env, stk_err *err)
 {
     env->is_away = !is_hook && stk_exec_is_away(x, task); /* hooks run here */
+    env->inputs.arena = env->arena;
+    env->inputs.may_mount = stk_exec_may_mount(x, task);
+    env->inputs.is_elsewhere = stk_exec_is_away(x, task) || stk_exec_is_contained(x, task);
     const stk_step *step = stk_exec_step(x, task);
     const stk_settings *s = step->settings;
     const exec_slot *slot = x->tasks[task].slot;

@@ -177,6 +177,8 @@ struct stk_exec {
     struct exec_bring *bring;            /* or NULL */
     exec_sum *sum;
     struct exec_idle *idle; /* or NULL */
+    uint8_t mounts;         /* may a step have mounts of its own? exec_input.c */
+    bool no_clones;         /* the store's file system shares no blocks between files */
     bool noted_busy;
     bool *noted_less; /* by step: a gang of it got less than its ranks ask for, and that is told */
     int64_t look_ms;  /* when to look again what others hold, monotonic */
@@ -353,7 +355,17 @@ exec_slot *stk_exec_slot_new(stk_exec *x); /* NULL: out of memory */
 
 /* --- exec_env.c --- */
 
+/* The files of a command's inputs, as they are being made. */
+typedef struct exec_inputs {
+    stk_arena *arena;
+    bool is_elsewhere;   /* the step can't reach the store's own files: links do */
+    bool may_mount;      /* where the engine can */
+    const char **mounts; /* what, and where, in turn */
+    uint32_t n_mounts, cap_mounts, n_copied;
+} exec_inputs;
+
 typedef struct exec_env {
+    exec_inputs inputs;
     const char **items; /* "K=V", NULL-terminated */
     uint32_t n;
     uint32_t cap;
@@ -368,6 +380,23 @@ void stk_exec_env_set(exec_env *env, const char *key, const char *value);
  * commands. */
 int stk_exec_job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir, bool is_hook,
                      exec_env *env, stk_err *err);
+
+/* --- exec_input.c --- */
+
+/* The artifacts of an input that is one or a list of them, or an output; of a step's a NULL. */
+int stk_exec_input_digests(stk_exec *x, uint32_t task, const stk_input *in, stk_arena *arena,
+                           const char ***ret_digests, uint32_t *ret_n, stk_err *err);
+/* Makes the input file `at` of the artifact at `path`. *ret_is_own: the step is to be told of `at`,
+ * else of `path`. */
+int stk_exec_input_put(stk_exec *x, exec_inputs *inputs, const char *path, const char *at,
+                       bool *ret_is_own, stk_err *err);
+/* For stk_job.readonly. */
+const char *const *stk_exec_input_mounts(exec_inputs *inputs);
+bool stk_exec_may_mount(const stk_exec *x, uint32_t task);
+/* After the step: an error names the input that isn't what it was, which is in quarantine then. */
+int stk_exec_inputs_look(stk_exec *x, uint32_t task, stk_err *err);
+/* What was made for the step in `dir` gives way to links. */
+void stk_exec_inputs_done(stk_exec *x, uint32_t task, const char *dir, bool has_succeeded);
 
 /* --- exec_start.c --- */
 

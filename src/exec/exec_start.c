@@ -393,6 +393,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .notice_ms = s->timeout_ms > 0 ? s->timeout_notice_ms : 0,
                      .checkpoints = stk_exec_checkpoints(x, task, x->scratch),
                      .grace_ms = s->grace_ms,
+                     .readonly = stk_exec_input_mounts(&env.inputs),
                      .lease = slot->lease};
     rc = stk_exec_is_away(x, task) ? stk_exec_away_job(x, task, dir, &env, job, err) : 0;
     *ret_class = rc == STK_E_RESOURCES ? STK_FAIL_RESOURCES : *ret_class;
@@ -509,6 +510,7 @@ static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *e
                    .env = env.items,
                    .unset = job_unset(x->scratch),
                    .hidden = stk_exec_hidden(step->settings, x->scratch),
+                   .readonly = stk_exec_input_mounts(&env.inputs),
                    .timeout_ms = HOOK_TIMEOUT_MS,
                    .grace_ms = step->settings->grace_ms,
                    .hook = hook_names[when],

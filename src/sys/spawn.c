@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -25,7 +26,17 @@
 enum { RANGE_CLOEXEC = 1 << 2, CHILD_STACK = 32 << 10 };
 
 typedef struct failure {
-    enum { AT_NOTHING, AT_SESSION, AT_CGROUP, AT_CPUS, AT_FDS, AT_CWD, AT_PRIVS, AT_EXEC } at;
+    enum {
+        AT_NOTHING,
+        AT_SESSION,
+        AT_CGROUP,
+        AT_CPUS,
+        AT_MOUNT,
+        AT_FDS,
+        AT_CWD,
+        AT_PRIVS,
+        AT_EXEC
+    } at;
     uint32_t i; /* which cgroup file */
     int sys;
 } failure;
@@ -69,6 +80,27 @@ IN_CHILD static int join_cgroups(child *c)
         (void)close(fd);
         errno = sys;
         if (n != 1) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* In mounts of its own, which others don't see. */
+IN_CHILD static int mount_readonly(child *c)
+{
+    const char *const *paths = c->spawn->readonly;
+    if (paths == NULL) {
+        return 0;
+    }
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0) {
+        return -1;
+    }
+    uint32_t *i = &c->failed.i;
+    for (*i = 0; paths[*i] != NULL; *i += 2) {
+        const char *at = paths[*i + 1];
+        if (mount(paths[*i], at, NULL, MS_BIND, NULL) < 0 ||
+            mount(NULL, at, NULL, MS_BIND | MS_REMOUNT | MS_RDONLY, NULL) < 0) {
             return -1;
         }
     }
@@ -147,6 +179,7 @@ IN_CHILD static int run_child(void *arg)
     if (s->cpus != NULL) {
         TRY(AT_CPUS, sched_setaffinity(0, sizeof *s->cpus, s->cpus));
     }
+    TRY(AT_MOUNT, mount_readonly(c));
     TRY(AT_FDS, set_fds(s));
     if (s->n_files != NULL) {
         TRY(AT_FDS, setrlimit(RLIMIT_NOFILE, s->n_files));
@@ -223,6 +256,10 @@ static int explain(const child *c, stk_err *err)
         return stk_err_sys(err, STK_E_SYS, c->failed.sys,
                            "cannot start '%s': joining control group %s", name,
                            s->cgroup_procs[c->failed.i]);
+    case AT_MOUNT:
+        return stk_err_sys(err, STK_E_SYS, c->failed.sys,
+                           "cannot start '%s': mounting '%s' read-only for it", name,
+                           s->readonly[c->failed.i] != NULL ? s->readonly[c->failed.i] : "/");
     case AT_CPUS:
         return stk_err_sys(err, STK_E_SYS, c->failed.sys,
                            "cannot start '%s' on the CPUs it was given", name);

@@ -30,6 +30,8 @@ typedef struct stk_spawn {
     const cpu_set_t *cpus;        /* or NULL */
     const struct rlimit *n_files; /* RLIMIT_NOFILE, or NULL: ours */
     const stk_spawn_batch *batch; /* one of these: what fails after the fork is told at its end */
+    const char *const *readonly;  /* mounted read-only for it and its children: what, and on what,
+                                     in turn; NULL-terminated, or NULL. For who may mount */
     bool die_with_parent;         /* PR_SET_PDEATHSIG SIGKILL */
     bool new_session;             /* setsid */
     bool no_new_privs;
