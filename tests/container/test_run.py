@@ -171,7 +171,7 @@ def test_secrets_stay_out(project: Project, debian: str) -> None:
         name: p
         steps:
           a:
-            run: "[ ${{#TOKEN}} = 7 ] && echo right; sleep 30"
+            run: "[ ${{#TOKEN}} = 7 ] && echo right $TOKEN; sleep 30"
             secrets: [TOKEN]
             timeout: 60
         docker: {{parent_image: {debian}}}
@@ -187,7 +187,7 @@ def test_secrets_stay_out(project: Project, debian: str) -> None:
         assert "hunter2" not in inspected and '"stoker.run"' in inspected
         attempt = state.parent
         assert "hunter2" not in (attempt / "task.json").read_text()
-        wait_for(lambda: "right" in (attempt / "stdout.log").read_text())
+        wait_for(lambda: (attempt / "stdout.log").read_text() == "right *******\n")
     finally:
         engine.send_signal(signal.SIGINT)
         engine.wait(WAIT_S)

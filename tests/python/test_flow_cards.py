@@ -190,6 +190,52 @@ def test_what_components_write() -> None:
     }
 
 
+def test_a_card_has_stars_and_an_artifact_has_not(tmp_path: Path) -> None:
+    """What is shown has no secret in it, also while it is written; what the step makes stays."""
+    source = """
+import os
+from stoker.flow import FlowSpec, card, current, secrets, step
+from stoker.flow.cards import Markdown
+class F(FlowSpec):
+    @secrets(sources=["TOKEN"])
+    @card
+    @step
+    def start(self):
+        current.card.append(Markdown("it is " + os.environ["TOKEN"]))
+        current.card.refresh(force=True)
+        for path in os.listdir(os.environ["STOKER_TASK_DIR"] + "/cards"):
+            text = open(os.environ["STOKER_TASK_DIR"] + "/cards/" + path).read()
+            assert "it is *****" in text and os.environ["TOKEN"] not in text
+        self.todo = [os.environ["TOKEN"], "b"]
+        self.next(self.work, foreach="todo")
+    @step
+    def work(self):
+        self.got = self.input
+        self.next(self.end_all)
+    @step
+    def end_all(self, inputs):
+        self.all = sorted(i.got for i in inputs)
+        assert len(self.all[1]) == 15 and "*" not in self.all[1]
+        self.next(self.end)
+    @step
+    def end(self):
+        pass
+if __name__ == "__main__":
+    F()
+"""
+    done = run_python(
+        tmp_path, source, "run", name="flow.py", STOKER_SECRET_TOKEN="hunter2-hunter2"
+    )
+    assert "hunter2" not in done.stdout + done.stderr
+    (shown,) = tmp_path.glob(".stoker/runs/*/start/1/1/cards/*.json")
+    assert "it is ***************" in shown.read_text() and "hunter2" not in shown.read_text()
+    assert any(
+        b"hunter2-hunter2" in path.read_bytes()
+        for path in tmp_path.glob(".stoker/artifacts/*/*")
+        if path.is_file()
+    )
+
+
 def test_yaml_reads_back() -> None:
     yaml = pytest.importorskip("yaml")
     data = {

@@ -313,6 +313,30 @@ def test_secrets_are_in_no_object(drive: Drive) -> None:
         assert not path.is_file() or secret.encode() not in path.read_bytes(), path
 
 
+def test_secrets_are_hidden_while_it_runs(drive: Drive, tmp_path: Path) -> None:
+    """In the container's own output, which anybody may read who may look at the cluster, and in the share."""
+    secret, go = "hunter2-and-more", tmp_path / "go"
+    script = f'echo "it is $TOKEN"; printf hunter2-; while [ ! -e {go} ]; do sleep 0.02; done; echo and-more'
+    script += """; echo '{"stoker":1,"status":"failed","error":{"message":"bad '$TOKEN'"},"metadata":{"a":"'$TOKEN'"}}' > $STOKER_TASK_DIR/result.json; exit 3"""
+    task = drive.task(script, secrets=["TOKEN"])
+    task["env"].append(f"TOKEN={secret}")
+    process = drive.begin(task)
+    wait(lambda: drive.cluster.history)
+    log = drive.cluster.folder / f"{drive.cluster.history[0]}.log"
+    wait(lambda: log.exists() and b"it is " + b"*" * len(secret) in log.read_bytes())
+    assert secret.encode() not in log.read_bytes()
+    kept = log.read_bytes
+    go.touch()
+    drive.finish(process)
+    assert (drive.dir() / "stdout.log").read_text() == f"it is {'*' * 16}\n{'*' * 16}\n"
+    said = json.loads((drive.dir() / "result.json").read_text())
+    assert said["error"]["message"] == f"bad {'*' * 16}", (
+        "an error is shown, and others read the share"
+    )
+    assert said["metadata"] == {"a": secret}, "data is data"
+    assert not log.exists() or secret.encode() not in kept()
+
+
 CLAIM = json.dumps({"path": "out/x", "digest": "ab" * 32, "size": 7})
 
 
