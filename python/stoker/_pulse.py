@@ -19,7 +19,7 @@ import time
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import Any, Dict, List, Optional, Tuple
+    from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 _RECORDER = "torch._C._distributed_c10d"
 _DUMPS = ("_dump_nccl_trace_json", "_dump_fr_trace_json")  # of NCCL; of the other backends
@@ -84,18 +84,28 @@ class Pulse:
         standing = self._standing()
         if pending:
             found["group"] = pending[0]
-            found["op"] = _name_of(entries, pending[0], groups[pending[0]][0]) or standing
+            entry = _entry_of(entries, pending[0], groups[pending[0]][0])
+            found["op"] = standing if entry is None else _name_of(entry)
+            if entry is not None:
+                members = _members_of(entry)
+                if members:
+                    found["members"] = members
+                if members and not _is_whole(entry):
+                    among = ", ".join(map(str, members))
+                    found["op"] += f" in process group {entry['process_group'][0]} (ranks {among})"
         elif standing is not None:
             found.update(waits=True, op=standing)
         found["calls"] = self._calls
         return found
 
     def write(self, state: Dict[str, Any]) -> None:
-        """By rename, and only what is new: bytes written are progress to the watchdog."""
+        """By rename, and only what is new: bytes written are progress to the watchdog. Else a new time says: alive."""
         text = json.dumps(state)
-        if text != self._written:
+        path = f"{self.folder}/pulse.json"
+        if text == self._written:
+            os.utime(path)
+        else:
             self._written = text
-            path = f"{self.folder}/pulse.json"
             with open(path + ".tmp", "w", encoding="utf-8") as stream:
                 stream.write(text)
             os.rename(path + ".tmp", path)
@@ -155,12 +165,31 @@ def _recorded(keep_in: Optional[str]) -> Tuple[Dict[str, List[int]], List[Dict[s
     return groups, entries
 
 
-def _name_of(entries: List[Dict[str, Any]], group: str, number: int) -> Optional[str]:
-    """``gloo:all_reduce [[4]] Float`` of the collective of that number, as the recorder has it."""
-    for entry in reversed(entries):
-        if str(entry.get("pg_id")) == group and entry.get("collective_seq_id") == number:
-            sizes = ", ".join("x".join(map(str, one)) for one in entry.get("input_sizes") or [])
-            types = ", ".join(entry.get("input_dtypes") or [])
-            about = f" of {sizes} {types}".rstrip() if sizes or types else ""
-            return f"{entry.get('profiling_name')}{about}"
-    return None
+def _entry_of(entries: List[Dict[str, Any]], group: str, number: int) -> Optional[Dict[str, Any]]:
+    """The recorder's entry of the collective of that number."""
+    found = [one for one in entries if str(one.get("pg_id")) == group]
+    return next((one for one in reversed(found) if one.get("collective_seq_id") == number), None)
+
+
+def _name_of(entry: Mapping[str, Any]) -> str:
+    """``gloo:all_reduce of 4 Float``."""
+    sizes = ", ".join("x".join(map(str, one)) for one in entry.get("input_sizes") or [])
+    types = ", ".join(entry.get("input_dtypes") or [])
+    about = f" of {sizes} {types}".rstrip() if sizes or types else ""
+    return f"{entry.get('profiling_name')}{about}"
+
+
+def _is_whole(entry: Mapping[str, Any]) -> bool:
+    """Is its process group that of all ranks?"""
+    said = entry.get("process_group") or ["0"]
+    return said[0] == "0" or "default_pg" in said[1:]
+
+
+def _members_of(entry: Mapping[str, Any]) -> List[int]:
+    """The ranks of its process group, as torch.distributed knows them."""
+    world: Any = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_world", None)
+    name = (entry.get("process_group") or [""])[0]
+    for group, own in dict(getattr(world, "pg_names", {})).items():
+        if own == name:
+            return sorted(world.pg_group_ranks.get(group) or ())
+    return []

@@ -75,7 +75,7 @@ void stk_launch_signal(stk_gang *g, int number)
 {
     for (uint32_t i = 0; i < g->n; i++) {
         launch_rank *r = &g->ranks[i];
-        if (r->state != RANK_RUNNING || is_dead(r)) {
+        if (r->state != RANK_RUNNING || (g->ending == END_FAILED && is_dead(r))) {
             continue; /* one that is starting is ended as soon as it runs */
         }
         r->was_ended = true;
@@ -397,6 +397,7 @@ static void reset_ranks(stk_gang *g)
         r->pid = 0;
         r->born_us = 0;
         r->fell = r->came = 0;
+        r->silent = r->silent_in = false;
         r->slot = UINT32_MAX;
         r->by_server = false;
         r->why[0] = '\0';

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,7 +22,8 @@
 #include "sys/file.h"
 #include "sys/proc.h"
 
-enum { LOOKS = 10, LOOK_MS_MIN = 50, LOOK_MS_MAX = 5000, JIFFIES_US = 20000, SAY_MS = 1000 };
+enum { LOOKS = 10, LOOK_MS_MIN = 50, LOOK_MS_MAX = 5000, JIFFIES_US = 20000, SAY_MS = 5000 };
+enum { CHILDREN = 8 };          /* of a rank, that are asked */
 enum { POLLING_BYTES = 32768 }; /* a second: a store that is asked whether all have come, 5000 */
 
 static const stk_proc_usage unknown_usage = {0};
@@ -57,7 +59,8 @@ static bool counts(const stk_gang *g, uint32_t device, uint32_t n_devices)
     uint32_t each = n_devices % g->n == 0 ? n_devices / g->n : 0;
     for (uint32_t i = 0; i < g->n; i++) {
         const launch_rank *r = &g->ranks[i];
-        if (r->state == RANK_RUNNING && !r->pulse.waits && (each == 0 || device / each == i)) {
+        if (r->state == RANK_RUNNING && !stk_launch_pulse_waits(g, i) &&
+            (each == 0 || device / each == i)) {
             return true;
         }
     }
@@ -101,7 +104,7 @@ static bool has_moved(stk_gang *g)
             moved = stk_launch_pulse_read(g, i, NULL) || moved;
             if (read_proc(pids[i], "io", text, sizeof text) == 0) {
                 int64_t io = field(text, "rchar: ", 10) + field(text, "wchar: ", 10);
-                int64_t few = g->ranks[i].pulse.waits ? polling : 0;
+                int64_t few = stk_launch_pulse_waits(g, i) ? polling : 0;
                 moved = moved || io - g->hang.io_bytes[i] > few || io < g->hang.io_bytes[i];
                 g->hang.io_bytes[i] = io;
             }
@@ -112,7 +115,7 @@ static bool has_moved(stk_gang *g)
     least = least < JIFFIES_US ? JIFFIES_US : least;
     for (uint32_t i = 0; i < g->n; i++) {
         int64_t more = usages[i].cpu_us - g->hang.cpu_us[i];
-        moved = moved || (!g->ranks[i].pulse.waits && (more > least || more < 0));
+        moved = moved || (!stk_launch_pulse_waits(g, i) && (more > least || more < 0));
     }
     moved = moved || g->log_bytes != g->hang.log_bytes || devices_busy(g);
     for (uint32_t i = 0; i < g->n && moved; i++) {
@@ -196,9 +199,11 @@ static void append(const stk_gang *g, uint32_t rank, const char *text, size_t n)
     }
 }
 
-/* Asks every process of the rank for its stack. */
-static void ask(stk_gang *g, uint32_t rank)
+/* What the kernel tells of the rank; and any program but our worker is asked for its stack. False:
+ * there is none that can answer. */
+static bool ask(stk_gang *g, uint32_t rank)
 {
+    bool asked = false;
     STK_BUF_AUTO text = STK_BUF_INIT(4 << 20);
     stk_proc_members members = {0};
     (void)stk_proc_members_find(g->ranks[rank].pid, &members);
@@ -210,24 +215,89 @@ static void ask(stk_gang *g, uint32_t rank)
     append(g, rank, text.data == NULL ? "" : text.data, text.len);
     for (uint32_t i = 0; i < members.n; i++) {
         bool worker = g->config->is_python && catches(members.pids[i], SIGUSR1);
-        if (worker || catches(members.pids[i], SIGABRT)) {
-            (void)kill(members.pids[i], worker ? SIGUSR1 : SIGABRT);
+        if (!worker && catches(members.pids[i], SIGABRT)) {
+            asked = kill(members.pids[i], SIGABRT) == 0 || asked;
         }
     }
     stk_proc_members_done(&members);
+    return asked;
 }
 
-/* Until they have said it: nothing more came for a while. */
-static void listen_to_all(stk_gang *g)
+/* Asks the n-th process of a rank's worker, its own first, for its stack: each writes to the same
+ * file. False: there is none. */
+static bool ask_worker(const stk_gang *g, uint32_t rank, uint32_t n)
+{
+    pid_t own = g->ranks[rank].pid;
+    pid_t pid = n == 0 ? own : 0;
+    stk_proc_members members = {0};
+    (void)stk_proc_members_find(own, &members);
+    for (uint32_t i = 0, k = 0; i < members.n && n > 0 && pid == 0; i++) {
+        bool child = members.pids[i] != own && catches(members.pids[i], SIGUSR1);
+        k += child ? 1 : 0;
+        pid = child && k == n ? members.pids[i] : 0;
+    }
+    stk_proc_members_done(&members);
+    if (pid == 0 || !catches(pid, SIGUSR1)) {
+        return false;
+    }
+    char name[64] = "";
+    char line[128];
+    (void)read_proc(pid, "comm", name, sizeof name);
+    name[strcspn(name, "\n")] = '\0';
+    int len = snprintf(line, sizeof line, LAUNCH_CHILD "%d (%s):\n", (int)pid, name);
+    append(g, rank, line, n == 0 ? 0 : (size_t)len);
+    return kill(pid, SIGUSR1) == 0;
+}
+
+static int64_t stack_bytes(const stk_gang *g)
+{
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < g->n && g->config->dir != NULL; i++) {
+        char path[PATH_MAX];
+        struct stat st;
+        stack_path(g, i, path, sizeof path);
+        sum += stat(path, &st) == 0 ? st.st_size : 0;
+    }
+    return sum;
+}
+
+/* Until they have said it: something came, and nothing more for a while. */
+static void listen_to_all(stk_gang *g, int64_t bytes)
 {
     int64_t end = stk_launch_now_ms() + SAY_MS;
-    uint64_t before = g->log_bytes + 1;
-    while (stk_launch_now_ms() < end && before != g->log_bytes) {
-        before = g->log_bytes;
-        struct timespec wait = {.tv_nsec = 200000000};
+    uint64_t log = g->log_bytes;
+    int64_t before = -1;
+    for (int quiet = 0; stk_launch_now_ms() < end && quiet < 2;) {
+        struct timespec wait = {.tv_nsec = 100000000};
         (void)nanosleep(&wait, NULL);
         for (uint32_t i = 0; i < g->n; i++) {
             stk_launch_stream_read(g, 2 * i + 1);
+        }
+        int64_t now = stack_bytes(g) + (int64_t)g->log_bytes;
+        bool some = now > bytes + (int64_t)log;
+        quiet = some && now == before ? quiet + 1 : 0;
+        before = now;
+    }
+}
+
+static void ask_all(stk_gang *g)
+{
+    bool some = false;
+    for (uint32_t i = 0; i < g->n; i++) {
+        some = (g->ranks[i].state == RANK_RUNNING && ask(g, i)) || some;
+    }
+    if (some) {
+        listen_to_all(g, stack_bytes(g));
+    }
+    some = g->config->is_python;
+    for (uint32_t n = 0; n <= CHILDREN && some; n++) {
+        some = false;
+        int64_t bytes = stack_bytes(g);
+        for (uint32_t i = 0; i < g->n && g->config->is_python; i++) {
+            some = (g->ranks[i].state == RANK_RUNNING && ask_worker(g, i, n)) || some;
+        }
+        if (some) {
+            listen_to_all(g, bytes);
         }
     }
 }
@@ -247,6 +317,8 @@ static void collect(stk_gang *g, uint32_t rank)
     if (r->n_tail > 0 || stk_file_read_untrusted(path, 8 << 20, &text, &len, NULL) < 0) {
         return;
     }
+    const char *child = strstr(text, LAUNCH_CHILD); /* the rank's own comes first */
+    len = child == NULL ? len : (size_t)(child - text);
     size_t n = len < LAUNCH_TAIL ? len : LAUNCH_TAIL;
     memcpy(r->tail, text + len - n, n);
     r->tail[n] = '\0';
@@ -328,7 +400,11 @@ static void say(stk_gang *g)
     g->first = stk_launch_pulse_missing(g, why, sizeof why);
     if (g->first < 0) {
         g->first = find_missing(g);
-        (void)snprintf(why, sizeof why, "is not in the collective that the others wait in");
+        (void)snprintf(why, sizeof why, "is not in the collective that the others wait in%s",
+                       g->first >= 0 && g->ranks[g->first].silent
+                           ? "; it doesn't answer, as one that holds Python's lock (GIL) in "
+                             "compiled code"
+                           : "");
     }
     if (g->first >= 0) {
         place_of(g->ranks[g->first].tail, place, sizeof place);
@@ -369,14 +445,17 @@ void stk_launch_hang_tell(stk_gang *g)
 {
     stk_launch_pulse_ask(g); /* first: what follows ends a Python that isn't our worker */
     for (uint32_t i = 0; i < g->n; i++) {
-        if (g->ranks[i].state == RANK_RUNNING) {
-            ask(g, i);
-        }
+        launch_rank *r = &g->ranks[i];
+        r->silent = g->config->is_python && r->state == RANK_RUNNING && !r->pulse.asked &&
+                    catches(r->pid, SIGUSR1);
     }
-    listen_to_all(g);
+    ask_all(g);
     for (uint32_t i = 0; i < g->n; i++) {
-        if (g->ranks[i].state == RANK_RUNNING) {
+        launch_rank *r = &g->ranks[i];
+        if (r->state == RANK_RUNNING) {
             collect(g, i);
+            r->silent_in = r->silent && in_collective(r->tail);
+            (void)(r->silent && stk_launch_pulse_read(g, i, ""));
         }
     }
     say(g);

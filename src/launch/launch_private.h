@@ -35,6 +35,9 @@
 #include "sys/spawn.h"
 
 enum { LAUNCH_INHERITED = 256 };
+/* Before the stack of a process that a rank has started, in stack.txt. */
+#define LAUNCH_CHILD "its process "
+
 enum { LAUNCH_TAIL = 16 << 10, LAUNCH_LINE = 64 << 10, LAUNCH_PENDING = 256 << 10 };
 
 /* What epoll's data says: kind in the upper half, index in the lower. */
@@ -78,7 +81,9 @@ typedef struct launch_pulse {
     bool known, waits, asked; /* asked: it has answered at a hang */
     int64_t issued;           /* collectives of `group` until now; -1 unknown */
     char group[16], op[160];
-    uint64_t seen; /* the file's digest */
+    unsigned char members[STK_LAUNCH_MAX_RANKS / 8]; /* of that group, a bit each; once asked */
+    uint64_t seen;                                   /* the file's digest */
+    int64_t beat_ns, beat_ms; /* the file's time, and since when (mono) it is that */
 } launch_pulse;
 
 typedef struct launch_rank {
@@ -100,6 +105,7 @@ typedef struct launch_rank {
     size_t n_tail;
     char why[512]; /* it ended with no status: in words, or "" */
     launch_pulse pulse;
+    bool silent, silent_in; /* at a hang it didn't answer; its stack is in a collective */
 } launch_rank;
 
 typedef struct launch_env {
@@ -137,7 +143,8 @@ typedef struct launch_hang {
     int64_t cpu_us[STK_LAUNCH_MAX_RANKS], io_bytes[STK_LAUNCH_MAX_RANKS];
     uint64_t log_bytes;
     struct stk_accel *accel;
-    bool looked; /* for devices */
+    bool looked;  /* for devices */
+    bool crossed; /* ranks wait for each other in different groups: none is missing */
 } launch_hang;
 
 typedef struct stk_gang {
@@ -331,6 +338,9 @@ void stk_launch_hang_end(stk_gang *g);
 
 /* Reads what rank told last; `group` NULL: of the group that it waits in. True: it is new. */
 bool stk_launch_pulse_read(stk_gang *g, uint32_t rank, const char *group);
+/* Does the rank wait in a collective? What it told long ago counts for nothing: whoever holds
+ * Python's lock (GIL) in compiled code can't tell any more. */
+bool stk_launch_pulse_waits(const stk_gang *g, uint32_t rank);
 /* Files of an earlier attempt. */
 void stk_launch_pulse_forget(stk_gang *g, uint32_t rank);
 /* Has each rank name what it waits in, and keep PyTorch's account of it; takes up to 3 s. */

@@ -16,7 +16,8 @@
 #include "launch/launch_private.h"
 #include "sys/file.h"
 
-enum { PULSE_BYTES = 64 << 10, ANSWER_MS = 3000 };
+enum { PULSE_BYTES = 64 << 10, ANSWER_MS = 5000 };
+enum { BEATS = 5, BEAT_MS_MIN = 100, BEAT_MS_MAX = 500 }; /* as _pulse.py's periods */
 
 static void path_of(const stk_gang *g, uint32_t rank, const char *name, char *path, size_t size)
 {
@@ -55,6 +56,13 @@ static void parse(const char *text, size_t len, const char *group, launch_pulse 
     ret->asked = asked != NULL && asked->kind == STK_JSON_BOOL && asked->truth;
     copy(ret->group, sizeof ret->group, stk_json_get(&doc, "group"));
     copy(ret->op, sizeof ret->op, stk_json_get(&doc, "op"));
+    const stk_json *members = stk_json_get(&doc, "members");
+    for (uint32_t i = 0; members != NULL && members->kind == STK_JSON_LIST && i < members->n; i++) {
+        int64_t rank = number_at(members, i);
+        if (rank >= 0 && rank < STK_LAUNCH_MAX_RANKS) {
+            ret->members[rank / 8] |= (unsigned char)(1u << rank % 8);
+        }
+    }
     const stk_json *groups = stk_json_get(&doc, "groups");
     const stk_json *counts =
         groups == NULL ? NULL : stk_json_get(groups, group != NULL ? group : ret->group);
@@ -79,11 +87,34 @@ bool stk_launch_pulse_read(stk_gang *g, uint32_t rank, const char *group)
         seen = (seen ^ (unsigned char)text[i]) * 1099511628211u;
     }
     bool changed = seen != r->pulse.seen;
+    int64_t beat_ns = r->pulse.beat_ns;
+    int64_t beat_ms = r->pulse.beat_ms;
+    struct stat st;
+    if (stat(path, &st) == 0 && st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != beat_ns) {
+        beat_ns = st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+        beat_ms = stk_launch_now_ms();
+    }
     if (changed || group != NULL) {
         parse(text, len, group, &r->pulse);
         r->pulse.seen = seen;
     }
+    if (r->silent) { /* what it told is from before; its stack is from now */
+        r->pulse.known = false;
+        r->pulse.waits = r->silent_in;
+        r->pulse.op[0] = r->pulse.group[0] = '\0';
+        r->pulse.issued = -1;
+    }
+    r->pulse.beat_ns = beat_ns;
+    r->pulse.beat_ms = beat_ms;
     return changed;
+}
+
+bool stk_launch_pulse_waits(const stk_gang *g, uint32_t rank)
+{
+    const launch_pulse *p = &g->ranks[rank].pulse;
+    int64_t beat = g->config->hang_ms / 10;
+    beat = beat < BEAT_MS_MIN ? BEAT_MS_MIN : beat > BEAT_MS_MAX ? BEAT_MS_MAX : beat;
+    return p->waits && stk_launch_now_ms() - p->beat_ms <= BEATS * beat;
 }
 
 void stk_launch_pulse_forget(stk_gang *g, uint32_t rank)
@@ -118,7 +149,7 @@ static bool has_answered(stk_gang *g, uint32_t rank, bool nccl)
     char name[32];
     (void)snprintf(name, sizeof name, "flight-%u", stk_launch_number(g, rank));
     path_of(g, rank, name, path, sizeof path);
-    return r->state != RANK_RUNNING || ((!r->pulse.known || r->pulse.asked) &&
+    return r->state != RANK_RUNNING || ((!g->config->is_python || r->pulse.asked) &&
                                         (!nccl || (stat(path, &st) == 0 && st.st_size > 0)));
 }
 
@@ -208,9 +239,67 @@ static int32_t find_odd(const stk_gang *g, uint32_t of)
     return n_other == 1 ? odd : n_other > 0 && n_other + 1 == g->n ? (int32_t)of : -1;
 }
 
+/* --- who crosses whom? --- */
+
+static bool is_stuck(const launch_rank *r)
+{
+    return r->state == RANK_RUNNING && r->pulse.waits && r->pulse.group[0] != '\0';
+}
+
+/* Whom a rank waits for that waits in another group; -1: nobody. */
+static int32_t waits_for(const stk_gang *g, uint32_t rank)
+{
+    const launch_pulse *p = &g->ranks[rank].pulse;
+    for (uint32_t i = 0; i < g->n; i++) {
+        uint32_t number = stk_launch_number(g, i);
+        if (i != rank && is_stuck(&g->ranks[i]) && strcmp(p->group, g->ranks[i].pulse.group) != 0 &&
+            (p->members[number / 8] & 1u << number % 8) != 0) {
+            return (int32_t)i;
+        }
+    }
+    return -1;
+}
+
+/* A circle of ranks that wait for each other in different groups: its first rank, or -1. */
+static int32_t find_crossed(const stk_gang *g, char *why, size_t size)
+{
+    bool seen[STK_LAUNCH_MAX_RANKS] = {false};
+    for (uint32_t i = 0; i < g->n; i++) {
+        if (g->ranks[i].state == RANK_RUNNING && !is_stuck(&g->ranks[i])) {
+            return -1; /* it is the one who is missing */
+        }
+    }
+    int32_t at = 0;
+    while (at >= 0 && !seen[at]) {
+        seen[at] = true;
+        at = waits_for(g, (uint32_t)at);
+    }
+    if (at < 0) {
+        return -1;
+    }
+    int32_t first = at;
+    size_t n = 0;
+    do {
+        int32_t next = waits_for(g, (uint32_t)at);
+        n += (size_t)snprintf(why + n, size - n, "%swaits in %s for rank %u",
+                              at == first ? "" : ", which ", g->ranks[at].pulse.op,
+                              stk_launch_number(g, (uint32_t)next));
+        at = next;
+    } while (at != first && n < size);
+    if (n < size) {
+        (void)snprintf(why + n, size - n, ": they take their groups in different orders");
+    }
+    return first;
+}
+
 int32_t stk_launch_pulse_missing(stk_gang *g, char *why, size_t size)
 {
     why[0] = '\0';
+    int32_t crossed = find_crossed(g, why, size);
+    g->hang.crossed = crossed >= 0;
+    if (crossed >= 0) {
+        return crossed;
+    }
     for (uint32_t i = 0; i < g->n; i++) {
         const launch_pulse *p = &g->ranks[i].pulse;
         if (g->ranks[i].state != RANK_RUNNING || !p->waits || p->group[0] == '\0') {
@@ -303,6 +392,35 @@ static bool stands_alike(const launch_rank *a, const launch_rank *b)
            a->pulse.issued == b->pulse.issued && a->state == b->state;
 }
 
+/* The stacks of the processes that the rank has started: a DataLoader's workers. */
+static void add_children(const stk_gang *g, uint32_t rank, stk_buf *out)
+{
+    char path[PATH_MAX];
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    if (g->config->dir == NULL || !g->config->is_python) {
+        return;
+    }
+    path_of(g, rank, "stack.txt", path, sizeof path);
+    if (stk_file_read_untrusted(path, 8 << 20, &text, &len, NULL) < 0) {
+        return;
+    }
+    for (char *at = strstr(text, LAUNCH_CHILD); at != NULL;) {
+        char *next = strstr(at + 1, LAUNCH_CHILD);
+        if (next != NULL) {
+            next[0] = '\0'; /* its first letter is put back below */
+        }
+        size_t n;
+        const char *frames = frames_of(at, &n);
+        stk_buf_printf(out, "%.*s\n", (int)strcspn(at, "\n"), at);
+        (void)stk_buf_add(out, frames, n);
+        if (next != NULL) {
+            next[0] = LAUNCH_CHILD[0];
+        }
+        at = next;
+    }
+}
+
 void stk_launch_stacks(const stk_gang *g, stk_buf *out)
 {
     bool told[STK_LAUNCH_MAX_RANKS] = {false};
@@ -329,7 +447,11 @@ void stk_launch_stacks(const stk_gang *g, stk_buf *out)
         size_t len;
         const char *frames = frames_of(r->tail, &len);
         bool live = r->state == RANK_RUNNING;
+        stk_buf_text(out, live && r->silent ? " doesn't answer" : "");
         stk_buf_text(out, !live ? ": had ended\n" : len > 0 ? ":\n" : ": no Python stack\n");
         (void)stk_buf_add(out, frames, live ? len : 0);
+        if (live) {
+            add_children(g, i, out);
+        }
     }
 }

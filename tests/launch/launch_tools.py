@@ -41,7 +41,7 @@ class Launch:
         return self.err.strip().splitlines()[-1].removeprefix("stoker launch: ")
 
 
-def launch(*args: str | Path, timeout: float = 30, cwd: Path | None = None, **env: str) -> Launch:
+def launch(*args: str | Path, timeout: float = 300, cwd: Path | None = None, **env: str) -> Launch:
     done = subprocess.run(
         [binary(), "launch", *args],
         env=ENV | env,

@@ -93,8 +93,8 @@ def test_a_launcher_that_is_killed(cli: Cli) -> None:
     killed = int(cli.until("ppid"))
     os.kill(killed, signal.SIGKILL)
     began = time.monotonic()
-    assert engine.wait(timeout=20) == 1
-    assert time.monotonic() - began < 10
+    assert engine.wait(timeout=300) == 1
+    assert time.monotonic() - began < 100
     error = cli.json("show", "latest")["steps"]["a"]["error"]
     assert error["class"] == "signal" and "killed by signal 9 (SIGKILL)" in error["cause"]
 
@@ -107,7 +107,7 @@ if os.environ["RANK"] == "1":
     b = bytearray(400_000_000)
     for i in range(0, len(b), 4096):
         b[i] = 1
-time.sleep(60)
+time.sleep(3000)
 """
 
 
@@ -138,6 +138,6 @@ def test_a_rank_over_the_memory_limit(cli: Cli, kind: str, front: str) -> None:
 
 
 def test_the_reports_say_how_soon(cli: Cli) -> None:
-    run = cli.run({"a": {"run": "[ $RANK = 1 ] && exit 3; exec sleep 60", "gang": {"ranks": 2}}})
+    run = cli.run({"a": {"run": "[ $RANK = 1 ] && exit 3; exec sleep 3000", "gang": {"ranks": 2}}})
     error = run.steps["a"]["error"]
     assert error["rank"] == 1 and 0 <= error["noticed_us"] < NOTICED_MS * 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -214,6 +215,88 @@ def test_flight_recorder_names_who_is_in_another_collective(tmp_path: Path) -> N
     cause = step["error"]["cause"]
     assert "; rank 1 (distributed_c10d.py:" in cause
     assert "waits in gloo:all_reduce of 4 Float where the others wait in gloo:broadcast" in cause
+
+
+@pytest.mark.torch
+def test_a_rank_that_holds_the_gil_is_the_one(tmp_path: Path) -> None:
+    """It can't tell any more where it is: what its process told before doesn't count, its stack does."""
+    then = "ctypes.PyDLL(None).sleep(300) if rank() == 1 else dist.all_reduce(x)"
+    step, folder = python_step(tmp_path, "import ctypes\n" + FLIGHT.format(then=then), "2s")
+    cause = step["error"]["cause"]
+    assert re.search(r"; rank 1 \(work.py:\d+ in fn\) is not in the collective", cause), cause
+    assert "it doesn't answer, as one that holds Python's lock (GIL) in compiled code" in cause
+    assert "rank 1 doesn't answer:" in step["error"]["traceback"]
+    members = json.loads((folder / "gang.json").read_text())["attempts"][0]["members"]
+    assert members[1]["text"] == "not in the collective"
+
+
+def test_a_rank_that_computes_with_the_gil_is_no_hang(tmp_path: Path) -> None:
+    """It was in a collective when its process could tell for the last time."""
+    code = """
+import sys
+def let_go():
+    while '"waits": true' not in open(os.environ["STOKER_RANK_DIR"] + "/pulse.json").read(): time.sleep(0.05)
+    sys.setswitchinterval(1000)  # who has the GIL keeps it
+    with open("own", "wb", buffering=0) as pipe: pipe.write(b"!")
+def fn():
+    if rank(): return met()
+    os.mkfifo("own")
+    until(crunch, 1)
+    threading.Thread(target=let_go).start()
+    barrier(os.open("own", os.O_RDWR))
+    until(int, 3 * HANG_S)
+    sys.setswitchinterval(0.005)
+    come(crunch, 0)
+"""
+    step, _ = python_step(tmp_path, code, "2s")
+    assert step["status"] == "succeeded", step.get("error")
+
+
+CROSSED = """
+import torch, torch.distributed as dist
+def fn():
+    dist.init_process_group("gloo")
+    x = torch.ones(4)
+    groups = [dist.new_group([0, 1]), dist.new_group([0, 1])]
+    for group in groups: dist.all_reduce(x, group=group)
+    for group in groups if rank() else reversed(groups): dist.all_reduce(x, group=group)
+"""
+
+
+@pytest.mark.torch
+def test_groups_that_are_crossed(tmp_path: Path) -> None:
+    """Nobody is missing: each waits in a group for the other, which waits in another one for it."""
+    step, folder = python_step(tmp_path, CROSSED, "3s")
+    words = (
+        r"; rank 0 \(distributed_c10d.py:\d+ in all_reduce\) waits in gloo:all_reduce of 4 Float in process group "
+        r"(\d) \(ranks 0, 1\) for rank 1, which waits in gloo:all_reduce of 4 Float in process group (\d) "
+        r"\(ranks 0, 1\) for rank 0: they take their groups in different orders"
+    )
+    found = re.search(words, step["error"]["cause"])
+    assert found and found[1] != found[2], step["error"]["cause"]
+    members = json.loads((folder / "gang.json").read_text())["attempts"][0]["members"]
+    assert all(m["text"].startswith("hung in gloo:all_reduce") for m in members)
+
+
+LOADER = """
+import torch
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, i): time.sleep(300)
+def fn():
+    for _ in torch.utils.data.DataLoader(Data(), num_workers=2): pass
+"""
+
+
+@pytest.mark.torch
+def test_a_data_loaders_workers_say_where_they_are(tmp_path: Path) -> None:
+    step, folder = python_step(tmp_path, LOADER, "3s")
+    trace = step["error"]["traceback"]
+    assert (
+        len(re.findall(r"its process \d+ \(pt_data_worker\):\n  File .*in __getitem__", trace)) == 2
+    )
+    for k in range(2):
+        assert (folder / f"rank-{k}/stack.txt").read_text().count("in __getitem__") == 2
 
 
 def test_nccls_own_account_is_asked_for(tmp_path: Path) -> None:

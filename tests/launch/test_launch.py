@@ -131,13 +131,13 @@ def test_two_launchers_on_one_port(tmp_path: Path) -> None:
         "--",
         "sh",
         "-c",
-        "echo up; sleep 60",
+        "echo up; sleep 3000",
     ]
     first = subprocess.Popen(words, env=ENV, stdout=subprocess.PIPE, text=True)
     assert first.stdout is not None and first.stdout.readline() == "[0] up\n"
     second = launch("-n", "1", "--port", "29583", *shell("echo never"))
     first.terminate()
-    first.communicate(timeout=20)
+    first.communicate(timeout=300)
     assert second.code == 3 and second.out == ""
     assert f"port 29583 is taken by another program on this host (pid {first.pid}: " in second.err
     assert launch("-n", "1", "--port", "29583", *shell("echo up")).out == "[0] up\n"
@@ -148,14 +148,14 @@ def test_two_launchers_on_one_port(tmp_path: Path) -> None:
 
 def test_first_failing_rank_is_named_and_the_others_end() -> None:
     started = time.monotonic()
-    done = launch("-n", "4", *shell("[ $RANK = 2 ] && sleep 0.3 && exit 3; exec sleep 60"))
-    assert time.monotonic() - started < 10
+    done = launch("-n", "4", *shell("[ $RANK = 2 ] && sleep 0.3 && exit 3; exec sleep 3000"))
+    assert time.monotonic() - started < 100
     assert done.code == 3
     assert done.sentence == "rank 2 failed: exit status 3; 3 other ranks were ended because of it"
 
 
 def test_traceback_is_told() -> None:
-    code = "time.sleep(0.3)\nif RANK == 1: raise ValueError('boom')\ntime.sleep(60)"
+    code = "time.sleep(0.3)\nif RANK == 1: raise ValueError('boom')\ntime.sleep(3000)"
     done = launch("-n", "2", "--json", *python(code))
     assert done.code == 1
     assert "(ValueError: boom)" in done.sentence
@@ -169,7 +169,7 @@ def test_traceback_is_told() -> None:
     "name, code", [("SIGKILL", 128 + 9), ("SIGSEGV", 128 + 11)], ids=["killed", "segfault"]
 )
 def test_rank_ends_by_a_signal(name: str, code: int) -> None:
-    text = f"if RANK == 0: os.kill(os.getpid(), signal.{name})\ntime.sleep(60)"
+    text = f"if RANK == 0: os.kill(os.getpid(), signal.{name})\ntime.sleep(3000)"
     done = launch("-n", "2", *python(text))
     assert done.code == code
     assert f"rank 0 failed: killed by signal {code - 128} ({name})" in done.sentence
@@ -177,10 +177,10 @@ def test_rank_ends_by_a_signal(name: str, code: int) -> None:
 
 
 def test_a_rank_that_ignores_sigterm_is_killed_after_grace() -> None:
-    code = "signal.signal(15, signal.SIG_IGN)\nif RANK == 0: time.sleep(0.5); sys.exit(4)\ntime.sleep(60)"
+    code = "signal.signal(15, signal.SIG_IGN)\nif RANK == 0: time.sleep(0.5); sys.exit(4)\ntime.sleep(3000)"
     started = time.monotonic()
     done = launch("-n", "2", "--grace", "0.3", "--json", *python(code))
-    assert done.code == 4 and time.monotonic() - started < 20
+    assert done.code == 4 and time.monotonic() - started < 100
     assert done.gang["attempts"][0]["members"][1]["signal"] == 9
 
 
@@ -213,7 +213,7 @@ def test_signal_is_passed_on(number: signal.Signals) -> None:
     assert p.stdout is not None
     assert {p.stdout.readline(), p.stdout.readline()} == {"[0] up\n", "[1] up\n"}
     p.send_signal(number)
-    out, err = p.communicate(timeout=20)
+    out, err = p.communicate(timeout=300)
     assert sorted(out.splitlines()) == ["[0] got", "[1] got"]
     assert p.returncode == 128 + number and f"ended by signal {int(number)}" in err
 
@@ -262,7 +262,7 @@ def test_restarts(tmp_path: Path) -> None:
 count = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 print("try", count, os.environ["TORCHELASTIC_MAX_RESTARTS"], os.environ["WORLD_SIZE"])
 if RANK == 1 and count < 2: sys.exit(9)
-if count < 2: time.sleep(60)
+if count < 2: time.sleep(3000)
 """
     done = launch("-n", "2", "--restarts", "3", "--json", *python(code))
     assert done.code == 0 and done.gang["restarts"] == 2
@@ -278,7 +278,7 @@ def test_budget_ends() -> None:
 
 
 def test_restart_with_fewer() -> None:
-    code = "[ $WORLD_SIZE = 2 ] && exit 0; [ $RANK = 0 ] && exit 1; exec sleep 60"
+    code = "[ $WORLD_SIZE = 2 ] && exit 0; [ $RANK = 0 ] && exit 1; exec sleep 3000"
     done = launch("-n", "4", "--min-ranks", "2", "--restarts", "5", "--json", *shell(code))
     assert done.code == 0
     assert [a["ranks"] for a in done.gang["attempts"]] == [4, 3, 2]
@@ -286,7 +286,7 @@ def test_restart_with_fewer() -> None:
 
 def test_min_to_max() -> None:
     """As torchrun writes it: `-n MIN:MAX` starts MAX."""
-    code = "[ $WORLD_SIZE = 2 ] && exit 0; [ $RANK = 0 ] && exit 1; exec sleep 60"
+    code = "[ $WORLD_SIZE = 2 ] && exit 0; [ $RANK = 0 ] && exit 1; exec sleep 3000"
     done = launch("-n", "2:3", "--restarts", "5", "--json", *shell(code))
     assert done.code == 0
     assert [a["ranks"] for a in done.gang["attempts"]] == [3, 2]
@@ -430,6 +430,6 @@ def test_a_view_that_is_gone_does_not_stop_ranks() -> None:
         env=ENV,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=300,
     )
     assert done.returncode == 3, done.stderr

@@ -136,10 +136,10 @@ def test_packets_that_vanish_are_a_closed_pair_too(two: Nodes) -> None:
 
 
 def test_a_rank_that_fails_on_another_node(two: Nodes) -> None:
-    code = "time.sleep(0.3)\nif RANK == 3: raise ValueError('boom')\ntime.sleep(60)"
+    code = "time.sleep(0.3)\nif RANK == 3: raise ValueError('boom')\ntime.sleep(3000)"
     started = time.monotonic()
     done = ends(both(two, "-n", "2", "--json", *python(code)))
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 100
     sentence = (
         "rank 3 on node 1 (10.123.0.2, " + os.uname().nodename + ") failed: exit status 1 "
         "(ValueError: boom); 3 other ranks were ended because of it"
@@ -161,7 +161,7 @@ def test_a_rank_that_fails_on_another_node(two: Nodes) -> None:
 
 
 def test_a_rank_of_node_0_fails(two: Nodes) -> None:
-    code = "[ $RANK = 0 ] && sleep 0.3 && exit 7; exec sleep 60"
+    code = "[ $RANK = 0 ] && sleep 0.3 && exit 7; exec sleep 3000"
     done = ends(both(two, "-n", "1", *shell(code)))
     assert [d.code for d in done] == [7, 7]
     assert done[1].sentence == done[0].sentence
@@ -178,7 +178,7 @@ def test_all_nodes_start_again(two: Nodes) -> None:
 
 
 def test_a_program_that_only_one_node_lacks(two: Nodes) -> None:
-    there = two.launch(0, "-n", "1", *shell("exec sleep 60"))
+    there = two.launch(0, "-n", "1", *shell("exec sleep 3000"))
     done = ends([there, two.launch(1, "-n", "1", "--", "no-such-program")])
     assert [d.code for d in done] == [1, 3]
     assert all("cannot start 'no-such-program'" in d.err for d in done)
@@ -223,7 +223,7 @@ while len(held) < 40:
         time.sleep(0.05)
 held[0].sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
 print("held", flush=True)
-time.sleep(60)
+time.sleep(3000)
 """
     holder = two.start(1, PYTHON, "-c", code)
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"

@@ -65,7 +65,7 @@ def test_nodes_by_something_like_ssh(two: Nodes, tmp_path: Path) -> None:
 
 
 def test_a_failure_there_is_told_once(two: Nodes, tmp_path: Path) -> None:
-    code = "[ $RANK = 1 ] && sleep 0.3 && exit 7; exec sleep 60"
+    code = "[ $RANK = 1 ] && sleep 0.3 && exit 7; exec sleep 3000"
     words = ("--nnodes", "2", "-n", "1", *shell(code))
     (done,) = ends([two.start(0, binary(), "launch", *words, **listed(two, tmp_path))])
     assert done.code == 7
@@ -79,7 +79,7 @@ def test_what_cannot_be_started_is_named(two: Nodes, tmp_path: Path) -> None:
     env = {"STOKER_NODES": str(tmp_path / "nodes")}
     began = time.monotonic()
     (done,) = ends([two.start(0, binary(), "launch", *words, **env)])
-    assert done.code == 3 and done.out == "" and time.monotonic() - began < 10
+    assert done.code == 3 and done.out == "" and time.monotonic() - began < 100
     assert "node 1 (ws1) could not be started: what runs it ended with exit status" in done.err
     assert "no-such-place" in done.err  # its own words
 
@@ -125,7 +125,7 @@ def test_the_contract_of_backends(two: Nodes, tmp_path: Path) -> None:
             "STOKER_GANG_RDZV": f"{two.address(0)}:29401",
             "STOKER_GANG_KEY": two.mark,
         }
-        code = "echo $RANK; [ $RANK = 3 ] && echo bad >&2 && exit 9; exec sleep 60"
+        code = "echo $RANK; [ $RANK = 3 ] && echo bad >&2 && exit 9; exec sleep 3000"
         words = ("launch", "--gang", tmp_path / f"{k}/task.json", *shell(code))
         launchers.append(two.start(k, binary(), *words, **variables))
     done = ends(launchers)
@@ -196,7 +196,7 @@ def test_a_step_on_two_nodes(on: On) -> None:
 
 
 def test_a_step_names_the_rank_of_the_other_node(on: On) -> None:
-    words = python("if RANK == 1: raise ValueError('boom')\ntime.sleep(60)")[1:]
+    words = python("if RANK == 1: raise ValueError('boom')\ntime.sleep(3000)")[1:]
     code, steps = on.document({"a": {"run": words, "gang": {"nodes": 2, "ranks": 1}}})
     error = steps["a"]["error"]
     assert code == 1 and error["class"] == "exit"
@@ -208,7 +208,7 @@ def test_a_step_names_the_rank_of_the_other_node(on: On) -> None:
 def test_a_lost_node_is_the_steps_error_and_tried_again(on: On) -> None:
     """The first attempt cuts node 1's cable; class lost has tries of its own."""
     cut = f"ip netns exec {on.nodes.hub} ip link set v1 down"
-    code = f"[ $STOKER_ATTEMPT = 1 ] || exit 0; [ $RANK = 0 ] || {cut}; exec sleep 60"
+    code = f"[ $STOKER_ATTEMPT = 1 ] || exit 0; [ $RANK = 0 ] || {cut}; exec sleep 3000"
     result: Path | None = None
 
     def mend() -> None:

@@ -98,7 +98,7 @@ def test_threads_are_split(cli: Cli) -> None:
 
 def test_failure_is_the_ranks(cli: Cli) -> None:
     code = "if RANK == 1: raise ValueError('boom')\ntime.sleep(60)"
-    done = cli.run({"a": {"run": python(code), "gang": {"ranks": 2}}}, timeout=30)
+    done = cli.run({"a": {"run": python(code), "gang": {"ranks": 2}}}, timeout=300)
     error = done.steps["a"]["error"]
     assert done.code == 1 and error["class"] == "exit"
     assert (
