@@ -566,6 +566,17 @@ static char *read_tail(const local_task *t)
     return text;
 }
 
+/* The errno with which its file system, or its owner's quota, refuses 64 KiB more; 0: there is
+ * room, or it can't be told. */
+static int why_full(const char *dir)
+{
+    char piece[64 << 10];
+    STK_FD_AUTO fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    memset(piece, 1, sizeof piece);
+    bool fits = fd >= 0 && stk_file_write_all(fd, piece, sizeof piece) == 0 && fsync(fd) == 0;
+    return !fits && (errno == ENOSPC || errno == EDQUOT) ? errno : 0;
+}
+
 /* Of one that failed by itself, all that may tell why is looked at. */
 static void classify(local_task *t, stk_ending *e, stk_outcome *o)
 {
@@ -584,6 +595,8 @@ static void classify(local_task *t, stk_ending *e, stk_outcome *o)
         e->device = w->other_device;
     } else if (t->stopped_for == STK_FAIL_NONE && e->wait_status != 0) {
         stk_watch_look_at_shm(w);
+        e->full_errno = why_full(t->dir);
+        e->full = e->full_errno != 0 ? t->dir : NULL;
         tail = read_tail(t);
         e->stderr_tail = tail;
         e->device_full = stk_watch_device_is_full(w);

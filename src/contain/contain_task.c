@@ -102,6 +102,16 @@ static void never_for(task *t, const stk_err *err)
     if (is_ulimit(t, err->text)) {
         return;
     }
+    if (strcasestr(err->text, "no space left") != NULL ||
+        strcasestr(err->text, "quota exceeded") != NULL) {
+        never(
+            t, CONTAIN_NEVER_RAN,
+            "%s; make room there: in the storage of %s by `%s system prune`, in a store by `stoker "
+            "store gc`",
+            err->text, t->engine.name != NULL ? t->engine.name : "the container engine",
+            t->engine.is_podman ? "podman" : "docker");
+        return;
+    }
     never(t, CONTAIN_NEVER_RAN, "%s%s%s", err->text, err->hint[0] != '\0' ? "; " : "", err->hint);
 }
 

@@ -329,6 +329,51 @@ static int check_plan(const stk_engine *engine, const stk_image_recipe *recipe,
                : stk_image_plan_check(engine, make, parent, own.id, arena, err);
 }
 
+/* The image that the last stage of a Dockerfile begins with, where that is one: "" none. */
+static const char *last_parent(const char *dockerfile, stk_arena *arena)
+{
+    const char *last = "";
+    for (const char *line = dockerfile; line != NULL && *line != '\0';
+         line = strchr(line, '\n'), line = line == NULL ? NULL : line + 1) {
+        const char *word = line + strspn(line, " \t");
+        if (strncasecmp(word, "FROM ", 5) == 0) {
+            word += 5 + strspn(word + 5, " \t");
+            if (strncmp(word, "--", 2) == 0) { /* --platform=… */
+                word += strcspn(word, " \t\n");
+                word += strspn(word, " \t");
+            }
+            last = stk_arena_dupn(arena, word, strcspn(word, " \t\r\n"));
+        }
+    }
+    return last == NULL ? "" : last;
+}
+
+/* No resolver is asked what a command of the user's, or his own Dockerfile, installs: what came of
+ * it is held against what it was built on. */
+static int check_built(const stk_engine *engine, const stk_image_recipe *recipe,
+                       const stk_image_make *make, const char *id, stk_arena *arena, stk_err *err)
+{
+    stk_image_inside before = {0}, after = {0};
+    stk_image_config config = {.id = recipe->parent_id};
+    const char *name = recipe->parent;
+    if (make->settings.dockerfile == NULL && make->settings.local_install == NULL) {
+        return 0;
+    }
+    if (make->settings.dockerfile != NULL) {
+        name = last_parent(make->dockerfile.data, arena);
+        config.id = *name != '\0' && stk_image_local(engine, name, arena, &config, NULL) == 0
+                        ? config.id
+                        : NULL;
+    }
+    if (config.id == NULL || name == NULL ||
+        stk_image_look_inside(engine, config.id, false, arena, &before, NULL) < 0 ||
+        before.n_frameworks == 0) {
+        return 0; /* an earlier stage, scratch: nothing that could be compared */
+    }
+    int rc = stk_image_look_inside(engine, id, false, arena, &after, err);
+    return rc < 0 ? rc : stk_image_plan_compare(&before, &after, name, err);
+}
+
 static int build_if_needed(const stk_engine *engine, const stk_image_recipe *recipe,
                            stk_image_make *make, const char *log_path, stk_image_say *say,
                            void *arg, stk_arena *arena, const char **ret_id, bool *ret_built,
@@ -396,6 +441,7 @@ int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, co
     } else if (rc == 0) {
         rc = build_if_needed(engine, &ours, make, log_path, say, arg, arena, &ret->id,
                              &ret->was_built, err);
+        rc = rc < 0 ? rc : check_built(engine, recipe, make, ret->id, arena, err);
         if (rc == 0 && recipe->registry != NULL) {
             rc = publish(engine, recipe, make, ret->id, say, arg, arena, &ret->pinned, err);
         }

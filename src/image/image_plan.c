@@ -123,6 +123,61 @@ static bool is_chosen(const char *version)
     return plus != NULL && (strncmp(plus, "+cu", 3) == 0 || strncmp(plus, "+rocm", 5) == 0);
 }
 
+static void say_build(const stk_framework *f, char *text, size_t size)
+{
+    static const char *const words[] = {[STK_BUILD_UNKNOWN] = "an unknown build",
+                                        [STK_BUILD_CPU] = "a CPU build",
+                                        [STK_BUILD_CUDA] = "a CUDA build",
+                                        [STK_BUILD_ROCM] = "a ROCm build",
+                                        [STK_BUILD_OTHER] = "another build"};
+    if (f->build == STK_BUILD_CUDA && f->cuda > 0) {
+        (void)snprintf(text, size, "built for CUDA %d.%d", f->cuda / 1000, f->cuda % 1000 / 10);
+    } else {
+        (void)snprintf(text, size, "%s", words[f->build]);
+    }
+}
+
+/* What the image has can be had: that version of that distribution. Of torch also the asked version
+ * for the image's own CUDA, since its builds are named so. */
+static void hint_at(const stk_framework *f, const char *distribution, const char *version,
+                    stk_err *err)
+{
+    char more[128] = "";
+    bool own = strcmp(f->name, "torch") == 0 || strcmp(f->name, "tensorflow") == 0;
+    if (strcmp(f->name, "torch") == 0 && f->build == STK_BUILD_CUDA && f->cuda > 0) {
+        (void)snprintf(more, sizeof more, ", or name the build for its CUDA (torch==%.*s+cu%d)",
+                       (int)strcspn(version, "+"), version, f->cuda / 100 + f->cuda % 1000 / 10);
+    }
+    stk_err_hint(err, "pin what the image has (%s==%s), take out what asks for another%s",
+                 own ? f->name : distribution, f->version != NULL ? f->version : version, more);
+}
+
+int stk_image_plan_compare(const stk_image_inside *parent, const stk_image_inside *built,
+                           const char *name, stk_err *err)
+{
+    for (uint32_t i = 0; i < parent->n_frameworks; i++) {
+        const stk_framework *was = &parent->frameworks[i];
+        for (uint32_t k = 0; k < built->n_frameworks; k++) {
+            const stk_framework *is = &built->frameworks[k];
+            bool has_build = was->build == STK_BUILD_CUDA || was->build == STK_BUILD_ROCM;
+            bool same = is->build == was->build && is->cuda == was->cuda;
+            const char *version = is->version != NULL ? is->version : "?";
+            if (strcmp(was->name, is->name) != 0 || !has_build || same || is_chosen(version)) {
+                continue;
+            }
+            char before[64], after[64];
+            say_build(was, before, sizeof before);
+            say_build(is, after, sizeof after);
+            stk_err_set(err, STK_E_RESOURCES,
+                        "what is built on %s replaces its %s %s, %s, by %s, %s", name, was->name,
+                        was->version != NULL ? was->version : "?", before, version, after);
+            hint_at(was, was->name, version, err);
+            return STK_E_RESOURCES;
+        }
+    }
+    return 0;
+}
+
 int stk_image_plan_judge(const stk_image_planned *planned, uint32_t n,
                          const stk_image_inside *inside, const char *parent, stk_err *err)
 {
@@ -131,22 +186,14 @@ int stk_image_plan_judge(const stk_image_planned *planned, uint32_t n,
         if (f == NULL || is_chosen(planned[i].version)) {
             continue;
         }
-        char built[32] = "a ROCm build";
-        if (f->build == STK_BUILD_CUDA && f->cuda > 0) {
-            (void)snprintf(built, sizeof built, "built for CUDA %d.%d", f->cuda / 1000,
-                           f->cuda % 1000 / 10);
-        } else if (f->build == STK_BUILD_CUDA) {
-            (void)snprintf(built, sizeof built, "a CUDA build");
-        }
+        char built[64];
+        say_build(f, built, sizeof built);
         stk_err_set(err, STK_E_RESOURCES,
                     "the requirements would replace %s %s of %s, %s, by %s %s, whose build is "
                     "another",
                     f->name, f->version != NULL ? f->version : "?", parent, built, planned[i].name,
                     planned[i].version);
-        stk_err_hint(err,
-                     "pin what the image has (%s==%s), take the requirement out that asks for "
-                     "another, or name the build you want (%s+cu…)",
-                     planned[i].name, f->version != NULL ? f->version : "…", planned[i].version);
+        hint_at(f, planned[i].name, planned[i].version, err);
         return STK_E_RESOURCES;
     }
     return 0;

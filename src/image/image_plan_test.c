@@ -87,11 +87,49 @@ static void test_judging(void **state)
     }
 }
 
+static void test_comparing(void **state)
+{
+    (void)state;
+    stk_image_inside before = {
+        .frameworks =
+            {{.name = "torch", .version = "2.9.0+cu130", .build = STK_BUILD_CUDA, .cuda = 13000},
+             {.name = "tensorflow", .version = "2.19", .build = STK_BUILD_CPU}},
+        .n_frameworks = 2};
+    static const struct {
+        const char *version;
+        int build, cuda;
+        const char *text; /* NULL: fine */
+    } cases[] = {
+        {"2.9.0+cu130", STK_BUILD_CUDA, 13000, NULL},
+        {"2.10.0", STK_BUILD_CUDA, 13000, NULL},
+        {"2.8.0+cu126", STK_BUILD_CUDA, 12060, NULL},
+        {"2.10.0", STK_BUILD_CPU, -1,
+         "what is built on img replaces its torch 2.9.0+cu130, built for CUDA 13.0, by 2.10.0, a "
+         "CPU build"},
+        {"2.8.0", STK_BUILD_CUDA, 12080, "by 2.8.0, built for CUDA 12.8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        stk_image_inside after = before;
+        stk_err err = {0};
+        after.frameworks[0].version = cases[i].version;
+        after.frameworks[0].build = cases[i].build;
+        after.frameworks[0].cuda = cases[i].cuda;
+        int rc = stk_image_plan_compare(&before, &after, "img", &err);
+        assert_int_equal(rc, cases[i].text == NULL ? 0 : STK_E_RESOURCES);
+        if (cases[i].text != NULL) {
+            assert_non_null(strstr(err.text, cases[i].text));
+            assert_non_null(strstr(err.hint, "pin what the image has (torch==2.9.0+cu130)"));
+            assert_non_null(strstr(err.hint, "+cu130)"));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reading),
         cmocka_unit_test(test_judging),
+        cmocka_unit_test(test_comparing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

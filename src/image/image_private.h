@@ -85,6 +85,10 @@ bool stk_image_plan_read(const char *text, stk_arena *arena, stk_image_planned *
  * `err` (STK_E_RESOURCES); 0: none does. */
 int stk_image_plan_judge(const stk_image_planned *planned, uint32_t n,
                          const stk_image_inside *inside, const char *parent, stk_err *err);
+/* Has what was built on an image another build of a framework than the image, which nobody named
+ * ("+cu126")? STK_E_RESOURCES, as above. */
+int stk_image_plan_compare(const stk_image_inside *parent, const stk_image_inside *built,
+                           const char *name, stk_err *err);
 /* Asks the resolver in a container of the parent. */
 int stk_image_plan_check(const stk_engine *engine, const stk_image_make *make, const char *parent,
                          const char *parent_id, stk_arena *arena, stk_err *err);

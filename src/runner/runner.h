@@ -82,9 +82,12 @@ typedef struct stk_ending {
     bool device_full;                  /* one of its devices had next to nothing left */
     const char *device_trouble;        /* why a device of its doesn't answer any more, or NULL */
     int64_t shm_free_bytes, shm_bytes; /* /dev/shm: the least that was left, and all */
-    const char *stderr_tail;           /* the end of what it wrote there, or NULL */
-    int32_t xid;                       /* reported for a device of its while it ran; 0: none */
-    const char *xid_text;              /* the driver's words, or NULL */
+    const char *full; /* its folder, where that has no room any more (full_errno: ENOSPC, EDQUOT),
+                         or NULL */
+    int full_errno;
+    const char *stderr_tail; /* the end of what it wrote there, or NULL */
+    int32_t xid;             /* reported for a device of its while it ran; 0: none */
+    const char *xid_text;    /* the driver's words, or NULL */
 } stk_ending;
 
 /* Fills ok, failure, exit_status, signal and text. */

@@ -57,6 +57,9 @@ const char *stk_runner_way_out(stk_failure failure)
     case STK_FAIL_SHM_FULL:
         return "; make it larger (mount -o remount,size=8G /dev/shm; in a container shm_size: 8g) "
                "or use fewer DataLoader workers";
+    case STK_FAIL_DISK_FULL:
+        return "; make room there, or write to another place (`stoker store gc` frees what no run "
+               "names)";
     case STK_FAIL_ECC:
         return "; the device needs a reset or care (stoker doctor)";
     case STK_FAIL_DEVICE_LOST:
@@ -90,7 +93,9 @@ stk_failure stk_runner_symptom(const char *text, bool with_devices, const char *
     const char *last = NULL;
     stk_failure found = STK_FAIL_NONE;
     for (size_t i = 0; text != NULL && i < sizeof symptoms / sizeof symptoms[0]; i++) {
-        if (symptoms[i].failure != STK_FAIL_SHM_FULL && !with_devices) {
+        bool is_hosts =
+            symptoms[i].failure == STK_FAIL_SHM_FULL || symptoms[i].failure == STK_FAIL_DISK_FULL;
+        if (!is_hosts && !with_devices) {
             continue;
         }
         for (const char *at = strcasestr(text, symptoms[i].phrase); at != NULL;
@@ -308,6 +313,9 @@ static void find_cause(const stk_ending *e, stk_outcome *ret)
                       strcasestr(e->device_trouble, "lost") == NULL;
         ret->failure = driver ? STK_FAIL_DRIVER_GONE : STK_FAIL_DEVICE_LOST;
         add(ret, ": %s", e->device_trouble);
+    } else if (said == STK_FAIL_NONE && e->full != NULL) { /* it couldn't even say so */
+        ret->failure = STK_FAIL_DISK_FULL;
+        add(ret, ": there is no room left in %s (%s)", e->full, strerror(e->full_errno));
     } else if (said != STK_FAIL_NONE) {
         ret->failure = said;
         add(ret, ": %.*s", (int)(len < LINE_BYTES ? len : LINE_BYTES), line);

@@ -235,6 +235,34 @@ def test_built_once(stoker: Stoker, podman: Any, pip_image: str) -> None:
     assert stoker.built(docker)["id"] != made["id"]
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["install command", "dockerfile"])
+def test_a_command_that_replaces_the_parents_torch(
+    stoker: Stoker, torch_image: str, own: bool
+) -> None:
+    """No resolver knows what it does: the image is held against its parent, at each use."""
+    site = "/usr/local/lib/python3.11/dist-packages/torch/version.py"
+    text = "__version__ = '2.10.0'\ncuda = None\nhip = None\n"
+    stoker.write("ctx/cpu.py", f"open({site!r}, 'w').write({text!r})\n")
+    stoker.write("ctx/Dockerfile", f"FROM {torch_image}\nCOPY cpu.py /\nRUN python3 /cpu.py\n")
+    docker: dict[str, Any] = {"dockerfile": "ctx/Dockerfile", "build_context_root": "ctx"}
+    if not own:
+        docker = {
+            "parent_image": torch_image,
+            "local_project_install_command": "python3 ctx/cpu.py",
+        }
+    for _ in range(2):
+        done = stoker.build(docker)
+        assert done.code == 2, done.said
+        assert (
+            f"what is built on {torch_image} replaces its torch 2.9.0+cu130, built for CUDA 13.0, by "
+            "2.10.0, a CPU build" in done.said
+        )
+        assert "pin what the image has (torch==2.9.0+cu130)" in done.said
+        assert "the build for its CUDA (torch==2.10.0+cu130)" in done.said
+    stoker.write("ctx/cpu.py", "pass\n")
+    assert stoker.built(docker)["built"]
+
+
 def test_prevent_build_reuse_asks_the_builder_again(stoker: Stoker, pip_image: str) -> None:
     docker = {"parent_image": pip_image, "requirements": ["tinypkg==1.0"], **PIP}
     stoker.built(docker)
