@@ -566,11 +566,11 @@ static char *read_tail(const local_task *t)
     return text;
 }
 
-/* The errno with which its file system, or its owner's quota, refuses 64 KiB more; 0: there is
- * room, or it can't be told. */
+/* The errno with which its file system, or its owner's quota, refuses 256 KiB more (a container's
+ * own program goes with it); 0: there is room, or it can't be told. */
 static int why_full(const char *dir)
 {
-    char piece[64 << 10];
+    char piece[256 << 10];
     STK_FD_AUTO fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     memset(piece, 1, sizeof piece);
     bool fits = fd >= 0 && stk_file_write_all(fd, piece, sizeof piece) == 0 && fsync(fd) == 0;

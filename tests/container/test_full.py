@@ -41,10 +41,11 @@ SAYS = (
     ("place", "script", "words"),
     [
         ("local", FILLS + "exit 120", "there is no room left in "),
+        ("docker", FILLS + "exit 120", "there is no room left in "),
         ("local", SAYS, "No space left on device"),
         ("docker", SAYS, "No space left on device"),
     ],
-    ids=["silent", "said here", "said in a container"],
+    ids=["silent here", "silent in a container", "said here", "said in a container"],
 )
 def test_named(project: Project, debian: str, place: str, script: str, words: str) -> None:
     project.write(
