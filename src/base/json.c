@@ -700,6 +700,32 @@ static int find_bad_utf8(const char *text, size_t len)
     return 0;
 }
 
+bool stk_json_is_utf8(const char *text, size_t len)
+{
+    return find_bad_utf8(text, len) == 0;
+}
+
+const char *stk_json_not_kept(const stk_json *node, const char **ret_digits)
+{
+    int64_t number;
+    const char *why = NULL;
+    uint32_t n = node->kind == STK_JSON_LIST ? node->n : 0;
+    n = node->kind == STK_JSON_MAP ? 2 * node->n : n;
+    if (node->kind == STK_JSON_INT && !stk_json_int(node, &number)) {
+        if (ret_digits != NULL) {
+            *ret_digits = node->text;
+        }
+        return "a whole number outside -2^63 to 2^63 - 1";
+    }
+    if (node->kind == STK_JSON_TEXT && memchr(node->text, '\0', node->n) != NULL) {
+        return "text with a NUL character";
+    }
+    for (uint32_t i = 0; i < n && why == NULL; i++) { /* as deep as a document may be */
+        why = stk_json_not_kept(&node->items[i], ret_digits);
+    }
+    return why;
+}
+
 int stk_json_parse(const char *text, size_t len, const char *path, const stk_json_limits *limits,
                    stk_arena *arena, stk_json *ret_root, stk_err *err)
 {

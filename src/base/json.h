@@ -69,7 +69,11 @@ bool stk_json_is(const stk_json *text, const char *word);
 const char *stk_json_text(const stk_json *node);
 bool stk_json_int(const stk_json *node, int64_t *ret_number); /* false: no INT, or too large */
 bool stk_json_real(const stk_json *node, double *ret_number); /* INT or REAL */
-const char *stk_json_kind_words(stk_json_kind kind);          /* "a list", "text" … */
+/* What of a value a run's record can't give back, in words ("a whole number …"), or NULL: it keeps
+ * all. *ret_digits (may be NULL): the number, where it is one. */
+const char *stk_json_not_kept(const stk_json *node, const char **ret_digits);
+bool stk_json_is_utf8(const char *text, size_t len);
+const char *stk_json_kind_words(stk_json_kind kind); /* "a list", "text" … */
 /* The shortest JSON number that reads back as `number` (finite), with a '.' or an exponent. */
 void stk_json_format_real(double number, char ret_text[32]);
 

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/limits.h"
 #include "base/units.h"
 #include "sys/file.h"
@@ -88,6 +89,18 @@ int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
         return stk_err_set(err, STK_E_USAGE,
                            "--run-name '%s': a name can't have a '/': RUN/STEP names a step of it",
                            ret->name);
+    }
+    if (ret->name != NULL && !stk_json_is_utf8(ret->name, strlen(ret->name))) {
+        return stk_err_set(err, STK_E_USAGE, "--run-name: the name isn't UTF-8 text");
+    }
+    for (int i = 0; stk_cli_value_at(cli, "param", i) != NULL; i++) {
+        const char *pair = stk_cli_value_at(cli, "param", i);
+        if (!stk_json_is_utf8(pair, strlen(pair))) {
+            return stk_err_set(
+                err, STK_E_USAGE,
+                "--param %.*s: its name or value isn't UTF-8 text; give bytes as a file",
+                (int)strcspn(pair, "="), pair);
+        }
     }
     ret->python = stk_cli_value(cli, "python");
     int64_t workers = 0;

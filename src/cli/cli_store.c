@@ -46,6 +46,8 @@ static void note_bad(void *arg, const char *digest, const char *what)
 {
     bad_list *bad = arg;
     bool is_artifact = strlen(digest) == STK_DIGEST_HEX;
+    const char *kind = is_artifact ? "artifact" : "file";
+    kind = strchr(digest, ' ') != NULL ? "record:" : kind; /* "run R, event N" */
     if (bad->json) {
         stk_buf_text(&bad->text, bad->n > 0 ? ",{\"digest\":" : "{\"digest\":");
         stk_buf_json(&bad->text, digest);
@@ -53,7 +55,7 @@ static void note_bad(void *arg, const char *digest, const char *what)
         stk_buf_json(&bad->text, what);
         stk_buf_char(&bad->text, '}');
     } else {
-        stk_buf_printf(&bad->text, "%s %s: %s\n", is_artifact ? "artifact" : "file", digest, what);
+        stk_buf_printf(&bad->text, "%s %s: %s\n", kind, digest, what);
     }
     /* One that can't be read just now may be good: only what was read is known to be bad. */
     if (is_artifact && strncmp(what, "unreadable", 10) != 0) {
@@ -238,8 +240,9 @@ const stk_command stk_cmd_store = {
     .usage = "[options] path | verify | gc | rm RUN…",
     .text =
         "path prints the folder of the store (STOKER_STORE, or .stoker found by walking up).\n\n"
-        "verify reads every artifact again and compares it with its digest; exit status 3 when "
-        "one is bad.\n\n"
+        "verify reads every event of every run, and every artifact again, which it compares with "
+        "its "
+        "digest; exit status 3 when one is bad.\n\n"
         "gc removes the runs outside what is kept, then the artifacts that no kept run, cache "
         "entry or name refers to; and containers of this store's runs that have no engine any "
         "more. "

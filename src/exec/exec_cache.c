@@ -217,7 +217,7 @@ int stk_exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char
         *ret_outputs = refs;
         return 0;
     }
-    json_t *doc = json_loads(json, 0, NULL);
+    json_t *doc = json_loads(json, JSON_ALLOW_NUL, NULL);
     int rc = doc == NULL ? stk_err_set(err, STK_E_STORE,
                                        "step '%s': its stored outputs can't be read", step->name)
                          : 0;
@@ -264,7 +264,7 @@ static const char *changed_file(exec_lookup *lookup, const char *seen)
     if (seen == NULL || strcmp(seen, "{}") == 0) {
         return NULL;
     }
-    json_t *doc = json_loads(seen, 0, NULL);
+    json_t *doc = json_loads(seen, JSON_ALLOW_NUL, NULL);
     const char *changed = doc == NULL ? "what it loaded" : NULL;
     const char *path;
     json_t *value;

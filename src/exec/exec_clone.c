@@ -73,7 +73,7 @@ static int take_row(void *arg, const stk_event_row *row)
     exec_clone *c = arg;
     int rc = 0;
     if (row->kind == STK_EV_TASK_ADDED) {
-        json_t *data = row->data == NULL ? NULL : json_loads(row->data, 0, NULL);
+        json_t *data = row->data == NULL ? NULL : json_loads(row->data, JSON_ALLOW_NUL, NULL);
         rc = take_added(c, row, data);
         json_decref(data);
     } else if ((row->kind == STK_EV_TASK_SUCCEEDED || row->kind == STK_EV_TASK_CACHED) &&
@@ -192,7 +192,7 @@ int stk_exec_clone_find(stk_exec *x, uint32_t task, bool *ret_found, exec_said *
     if (at == STK_GROW_NONE || c->tasks[at].data == NULL || x->tasks[task].i_step == c->i_until) {
         return 0;
     }
-    json_t *data = json_loads(c->tasks[at].data, 0, NULL);
+    json_t *data = json_loads(c->tasks[at].data, JSON_ALLOW_NUL, NULL);
     json_t *metadata = json_object_get(data, "metadata");
     char *text = metadata == NULL ? NULL : json_dumps(metadata, JSON_COMPACT);
     int rc = stk_exec_said_load(x, task, data, ret_said, &why);

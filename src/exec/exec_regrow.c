@@ -81,7 +81,7 @@ int stk_exec_regrow_row(stk_exec *x, const stk_event_row *row, stk_err *err)
     if (!is_done && row->kind != STK_EV_TASK_ADDED && row->kind != STK_EV_RUN_CREATED) {
         return 0;
     }
-    json_t *data = row->data == NULL ? NULL : json_loads(row->data, 0, NULL);
+    json_t *data = row->data == NULL ? NULL : json_loads(row->data, JSON_ALLOW_NUL, NULL);
     int rc = row->kind == STK_EV_RUN_CREATED     ? take_created(x, data, err)
              : row->kind == STK_EV_TASK_ADDED    ? take_added(x, row, data, err)
              : is_done && row->task < x->n_tasks ? take_done(x, row->task, data, err)
@@ -113,7 +113,7 @@ static int schedule(stk_exec *x, uint32_t task, stk_err *err)
 static int replay_done(stk_exec *x, uint32_t task, const exec_past *past, stk_err *err)
 {
     exec_said said;
-    json_t *data = json_loads(past->said, 0, NULL);
+    json_t *data = json_loads(past->said, JSON_ALLOW_NUL, NULL);
     const json_t *from = json_object_get(data, "from_task");
     int rc = stk_exec_said_load(x, task, data, &said, err);
     if (rc == STK_E_NOT_FOUND) { /* an artifact was torn or removed */

@@ -20,7 +20,7 @@ typedef struct history {
 
 static void keep_notes(json_t *said, const char *data)
 {
-    json_t *doc = data == NULL ? NULL : json_loads(data, 0, NULL), *note;
+    json_t *doc = data == NULL ? NULL : json_loads(data, JSON_ALLOW_NUL, NULL), *note;
     const char *text = json_string_value(json_object_get(doc, "text"));
     size_t i;
     if (text != NULL) {
@@ -37,7 +37,7 @@ static void keep_notes(json_t *said, const char *data)
 
 static bool began_without_cache(const char *data)
 {
-    json_t *doc = data == NULL ? NULL : json_loads(data, 0, NULL);
+    json_t *doc = data == NULL ? NULL : json_loads(data, JSON_ALLOW_NUL, NULL);
     bool without = json_is_true(json_object_get(doc, "no_cache"));
     json_decref(doc);
     return without;
@@ -56,7 +56,7 @@ static int emit_new_notes(stk_exec *x, const json_t *said, stk_err *err)
 
 static char *outputs_of(const char *data)
 {
-    json_t *doc = data == NULL ? NULL : json_loads(data, 0, NULL);
+    json_t *doc = data == NULL ? NULL : json_loads(data, JSON_ALLOW_NUL, NULL);
     json_t *outputs = json_object_get(doc, "outputs");
     char *text = outputs == NULL ? strdup("{}") : json_dumps(outputs, JSON_COMPACT);
     json_decref(doc);
@@ -69,7 +69,7 @@ static char *stack_of(const char *data)
     if (data == NULL || strstr(data, "\"stack\"") == NULL) {
         return NULL;
     }
-    json_t *doc = json_loads(data, 0, NULL);
+    json_t *doc = json_loads(data, JSON_ALLOW_NUL, NULL);
     const char *stack =
         json_string_value(json_object_get(json_object_get(doc, "granted"), "stack"));
     char *copy = stack == NULL ? NULL : strdup(stack);
@@ -97,10 +97,28 @@ static int take_grown(history *h, const stk_event_row *row)
     return 0;
 }
 
+/* What a finished task left is known by its event alone: without it the run can't go on. */
+static int check_row(const history *h, const stk_event_row *row)
+{
+    json_t *doc = row->data == NULL ? NULL : json_loads(row->data, JSON_ALLOW_NUL, NULL);
+    bool is_good = row->data == NULL || json_is_object(doc);
+    json_decref(doc);
+    if (is_good) {
+        return 0;
+    }
+    stk_err_set(h->err, STK_E_STORE,
+                "run %s can't be taken up: event %lld (%s) of its record is damaged",
+                h->x->config.run, (long long)row->seq, stk_event_word(row->kind));
+    stk_err_hint(h->err, "'stoker run' begins anew and reuses what finished; 'stoker store verify' "
+                         "tells what is damaged");
+    return STK_E_STORE;
+}
+
 static int fold_row(void *arg, const stk_event_row *row)
 {
     history *h = arg;
-    int rc = h->x->grow == NULL ? 0 : take_grown(h, row);
+    int rc = check_row(h, row);
+    rc = rc < 0 || h->x->grow == NULL ? rc : take_grown(h, row);
     if (rc < 0) {
         return rc;
     }

@@ -71,7 +71,7 @@ int stk_exec_schedule(const stk_plan *plan, const stk_capacity *capacity, stk_mo
 
 stk_grows stk_exec_grows(const char *data)
 {
-    json_t *doc = data == NULL ? NULL : json_loads(data, 0, NULL);
+    json_t *doc = data == NULL ? NULL : json_loads(data, JSON_ALLOW_NUL, NULL);
     const char *word = json_string_value(json_object_get(doc, "grows"));
     stk_grows grows = word == NULL                      ? STK_GROWS_NOTHING
                       : strcmp(word, "memory") == 0     ? STK_GROWS_MEMORY
@@ -299,7 +299,7 @@ static void fold_task(refold *r, const stk_event_row *row, const json_t *data)
 static int fold_row(void *arg, const stk_event_row *row)
 {
     refold *r = arg;
-    json_t *data = row->data == NULL ? NULL : json_loads(row->data, 0, NULL);
+    json_t *data = row->data == NULL ? NULL : json_loads(row->data, JSON_ALLOW_NUL, NULL);
     int rc = 0;
     if (row->kind == STK_EV_RUN_CREATED) {
         read_created(r, data);

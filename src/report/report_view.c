@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/units.h"
 #include "report/report_private.h"
 
@@ -155,13 +156,32 @@ static int fold_ended(stk_view *view, const stk_event_row *row, const json_t *da
     return view->run.status == NULL ? no_memory(err) : 0;
 }
 
+/* What can't be read costs what it told and nothing else: the events around it are good. */
+static int note_damaged(stk_view *view, const stk_event_row *row, stk_err *err)
+{
+    const char *text = stk_arena_printf(
+        view->arena, "event %lld (%s) of the record is damaged: what it told is not known",
+        (long long)row->seq, stk_event_word(row->kind));
+    return text == NULL ? no_memory(err) : add_note(view, text, err);
+}
+
+/* By its ends only: it is read when somebody asks for the task. */
+static bool looks_damaged(const char *data)
+{
+    size_t n = data == NULL ? 0 : strlen(data);
+    return data != NULL &&
+           (n < 2 || data[0] != '{' || data[n - 1] != '}' || !stk_json_is_utf8(data, n));
+}
+
 /* Payloads of tasks are kept as text; only what decides the state is read here. */
 static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
 {
     if (row->task >= view->n_tasks) {
-        return stk_err_set(err, STK_E_STORE, "run %s: event %lld (%s) is about task %u of %u",
-                           view->run.id, (long long)row->seq, stk_event_word(row->kind), row->task,
-                           view->n_tasks);
+        return note_damaged(view, row, err);
+    }
+    bool is_damaged = looks_damaged(row->data);
+    if (is_damaged && note_damaged(view, row, err) < 0) {
+        return err->code;
     }
     stk_view_task *task = &view->tasks[row->task];
     stk_view_step *step = &view->steps[task->i_step];
@@ -171,7 +191,7 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
         stk_report_set_state(view, task, STK_TASK_BACKOFF);
         return 0;
     }
-    const char *text = stk_arena_dup(view->arena, row->data ? row->data : "{}");
+    const char *text = stk_arena_dup(view->arena, row->data && !is_damaged ? row->data : "{}");
     if (text == NULL) {
         return no_memory(err);
     }
@@ -190,6 +210,8 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
         stk_report_set_state(view, task, STK_TASK_RUNNING);
         return 0;
     }
+    /* Also where the event of its start is damaged. */
+    task->attempt = row->attempt > task->attempt ? row->attempt : task->attempt;
     task->ended_ms = row->time_ms;
     step->ended_ms = row->time_ms > step->ended_ms ? row->time_ms : step->ended_ms;
     task->end_data = text;
@@ -277,9 +299,11 @@ int stk_view_fold(stk_view *view, const stk_event_row *given, stk_err *err)
         break;
     default: {
         STK_REPORT_JSON_AUTO data = stk_report_read(row->data);
-        if (row->data != NULL && data == NULL) {
-            return stk_err_set(err, STK_E_STORE, "run %s: event %lld (%s) is damaged", view->run.id,
-                               (long long)row->seq, stk_event_word(row->kind));
+        if (row->data != NULL && !json_is_object(data)) {
+            rc = note_damaged(view, row, err);
+        }
+        if (rc < 0) {
+            break;
         }
         if (row->kind == STK_EV_RUN_CREATED) {
             rc = fold_created(view, row, data, err);

@@ -151,16 +151,20 @@ static void test_damage(void **state)
     stk_case_mixed(&c, "/s");
     stk_err err = {0};
     stk_event_row row = {0, 0, STK_EV_TASK_STARTED, 77, 1, "{}"};
-    assert_int_equal(stk_view_fold(c.view, &row, &err), STK_E_STORE);
-    assert_non_null(strstr(err.text, "task 77 of 6"));
+    uint32_t n = stk_view_get_run(c.view)->n_notes; /* each costs what it told, and is named */
+    assert_int_equal(stk_view_fold(c.view, &row, &err), 0);
     row = (stk_event_row){0, 0, STK_EV_RUN_ENDED, UINT32_MAX, 0, "{\"status\":"};
-    assert_int_equal(stk_view_fold(c.view, &row, &err), STK_E_STORE);
+    assert_int_equal(stk_view_fold(c.view, &row, &err), 0);
+    const stk_view_run *run = stk_view_get_run(c.view);
+    assert_int_equal(run->n_notes, n + 2);
+    assert_non_null(strstr(run->notes[n], "(task_started) of the record is damaged"));
+    assert_non_null(strstr(run->notes[n + 1], "(run_ended) of the record is damaged"));
     row = (stk_event_row){0, 0, STK_EV_TASK_SUCCEEDED, 1, 1, "{\"outputs\":"};
     assert_int_equal(stk_view_fold(c.view, &row, &err), 0);
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_view_details d;
-    assert_int_equal(stk_view_get_details(c.view, 1, arena, &d, &err), STK_E_STORE);
-    assert_non_null(strstr(err.text, "'split'"));
+    assert_int_equal(stk_view_get_details(c.view, 1, arena, &d, &err), 0);
+    assert_int_equal(d.n_devices, 0);
     stk_case_done(&c);
 }
 

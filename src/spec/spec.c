@@ -130,6 +130,16 @@ static int find_folder(stk_spec_reader *r, const stk_json *origin)
                                  : stk_arena_dupn(r->arena, r->path, (size_t)(slash - r->path) + 1);
     STK_TEXT_AUTO absolute = folder == NULL ? NULL : stk_file_absolute(folder);
     r->spec->folder = absolute == NULL ? NULL : stk_arena_dup(r->arena, absolute);
+    if (r->spec->folder != NULL &&
+        (!stk_json_is_utf8(absolute, strlen(absolute)) ||
+         (r->path != NULL && !stk_json_is_utf8(r->path, strlen(r->path))))) {
+        stk_err_set(
+            r->err, STK_E_USAGE,
+            "the name of '%s' or of a folder above it isn't UTF-8: a run's record can't keep it",
+            r->path != NULL ? r->path : absolute);
+        stk_err_hint(r->err, "give it another name");
+        return STK_E_USAGE;
+    }
     return r->spec->folder == NULL ? stk_spec_no_memory(r) : 0;
 }
 

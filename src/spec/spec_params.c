@@ -39,9 +39,24 @@ static const char *type_of_default(const stk_json *value)
     return of[value->kind];
 }
 
+/* A run that is recorded with it could not be read again. */
+static int refuse_value(const stk_param *param, const char *why, stk_err *err)
+{
+    stk_err_set(err, STK_E_SPEC, "parameter '%s' is or holds %s, which a run's record can't keep",
+                param->name, why);
+    stk_err_hint(err, "give it as text, or as a file that a step reads");
+    return STK_E_SPEC;
+}
+
 static int set_value(stk_spec_reader *r, const stk_json *value, stk_param *param)
 {
     double number;
+    const char *why = stk_json_not_kept(value, NULL);
+    if (why != NULL) {
+        int rc = refuse_value(param, why, r->err);
+        stk_err_at(r->err, r->path, (int)value->line);
+        return rc;
+    }
     if (param->type != NULL && strcmp(param->type, "float") == 0 && stk_json_real(value, &number)) {
         char text[32];
         stk_json_format_real(number, text); /* 1, 1.0 and 1.00 are one value of a float */
@@ -238,8 +253,15 @@ int stk_spec_set_param(stk_spec *spec, const char *name, const char *value, stk_
     }
     const char *type = type_of(param);
     stk_json node;
+    if (!stk_json_is_utf8(value, strlen(value))) {
+        return refuse_value(param, "text that isn't UTF-8", err);
+    }
     if (read_as(spec, type, value, &node) < 0) {
         return wrong_value(param, type, value, err);
+    }
+    const char *why = stk_json_not_kept(&node, NULL);
+    if (why != NULL) {
+        return refuse_value(param, why, err);
     }
     const char *json = stk_json_dump_in(&node, spec->arena);
     if (json == NULL) {

@@ -160,10 +160,12 @@ typedef struct stk_commit {
  * (stk_store_tag_run). One transaction: all or nothing, rows of the artifacts added since the last
  * commit included. When it returns 0 the events survive the death of this process (and, once
  * synced, a power cut). RUN_CREATED, RUN_STARTED, RUN_ENDED and TAGGED also update the run's row.
- * STK_E_USAGE: a name and version that another artifact has. */
+ * STK_E_USAGE: a name and version that another artifact has. STK_E_PROTOCOL: data that no reader
+ * could read (as JSON). */
 int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_err *err);
 /* Calls `each` for every event with seq > after, in order; stops when it returns non-zero and
- * returns that. `data` is valid during the call. */
+ * returns that. `data` is valid during the call, and may be damaged. One of an unknown kind comes
+ * as a NOTE that says so. */
 int stk_store_events(stk_store *store, const char *run, int64_t after,
                      int (*each)(void *arg, const stk_event_row *row), void *arg, stk_err *err);
 
@@ -315,8 +317,8 @@ int stk_store_sync_until(stk_store *store, int stop_fd, stk_err *err);
 
 /* --- care --- */
 
-/* Re-reads every artifact that is here; `bad` is called for each that is missing, torn or changed.
- */
+/* Re-reads every event and every artifact that is here; `bad` is called for each that is missing,
+ * torn or changed, with its digest, or with "store.db" or "run R, event N". */
 int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest, const char *what),
                      void *arg, uint64_t *ret_checked, uint64_t *ret_bytes, stk_err *err);
 /* Moves an artifact to quarantine/ (*ret_where: its path there, malloc'd) and forgets its row:

@@ -1,5 +1,6 @@
 /* What happened: events, cache entries, references and names, in one transaction. */
 #include <errno.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -79,12 +80,43 @@ static int find_last(stk_store *store, stk_err *err)
     return code;
 }
 
+/* As every reader reads it. */
+static bool can_be_read(const char *data)
+{
+    json_t *doc = data == NULL ? NULL : json_loads(data, JSON_ALLOW_NUL, NULL);
+    bool can = data == NULL || json_is_object(doc);
+    json_decref(doc);
+    return can;
+}
+
+/* What would be damaged for whoever reads the run is not written. */
+static int check_event(const stk_event_row *e, stk_err *err)
+{
+    json_error_t why;
+    json_t *doc = e->data == NULL ? NULL : json_loads(e->data, JSON_ALLOW_NUL, &why);
+    bool is_good = e->data == NULL || json_is_object(doc);
+    bool is_full =
+        e->data != NULL && doc == NULL && json_error_code(&why) == json_error_out_of_memory;
+    json_decref(doc);
+    if (is_good) {
+        return 0;
+    }
+    return is_full ? stk_err_set(err, STK_E_NOMEM, "out of memory while recording an event")
+                   : stk_err_set(err, STK_E_PROTOCOL,
+                                 "what is to be recorded (%s) could not be read again: %.200s",
+                                 stk_event_word(e->kind), e->data);
+}
+
 static int add_events(stk_store *store, const stk_commit *commit, int64_t last, stk_err *err)
 {
     sqlite3_stmt *stmt = store->stmts[STK_SQL_EVENT_ADD];
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < commit->n_events; i++) {
         const stk_event_row *e = &commit->events[i];
+        rc = check_event(e, err);
+        if (rc < 0) {
+            break;
+        }
         (void)sqlite3_bind_int64(stmt, 1, last + 1 + i);
         (void)sqlite3_bind_int64(stmt, 2, e->time_ms);
         bind_text(stmt, 3, stk_event_word(e->kind));
@@ -287,6 +319,54 @@ int stk_store_tag_run(stk_store *store, const char *run, const char *old_tags, c
     return rc;
 }
 
+/* One of no kind that is known here, by damage or by a newer Stoker, hides none of the others. */
+static int tell_unknown(int64_t seq, int64_t time_ms,
+                        int (*each)(void *arg, const stk_event_row *row), void *arg)
+{
+    char text[128];
+    (void)snprintf(text, sizeof text,
+                   "{\"text\":\"event %lld of the record is damaged: its kind is not known\"}",
+                   (long long)seq);
+    stk_event_row row = {
+        .seq = seq, .time_ms = time_ms, .kind = STK_EV_NOTE, .task = UINT32_MAX, .data = text};
+    return each(arg, &row);
+}
+
+int stk_store_verify_events(stk_store *store,
+                            void (*bad)(void *arg, const char *digest, const char *what), void *arg,
+                            uint64_t *ret_n, stk_err *err)
+{
+    sqlite3_stmt *stmt = NULL;
+    uint64_t n = 0;
+    int rc = sqlite3_prepare_v2(store->db,
+                                "SELECT runs.run, events.id - (runs.id << 32), kind, data FROM runs"
+                                " JOIN events ON events.id BETWEEN runs.id << 32"
+                                " AND (runs.id << 32) + 4294967295 ORDER BY events.id",
+                                -1, &stmt, NULL);
+    while (rc == SQLITE_OK || rc == SQLITE_ROW) {
+        rc = sqlite3_step(stmt);
+        if (rc != SQLITE_ROW) {
+            break;
+        }
+        char name[80];
+        const char *run = (const char *)sqlite3_column_text(stmt, 0);
+        const char *word = (const char *)sqlite3_column_text(stmt, 2);
+        const char *data = (const char *)sqlite3_column_text(stmt, 3);
+        (void)snprintf(name, sizeof name, "run %s, event %lld", run == NULL ? "?" : run,
+                       (long long)sqlite3_column_int64(stmt, 1));
+        if (word == NULL || stk_event_kind_of(word) < 0) {
+            bad(arg, name, "damaged: its kind is not known");
+        } else if (!can_be_read(data)) {
+            bad(arg, name, "damaged: what it tells can't be read");
+        }
+        n++;
+    }
+    int code = rc == SQLITE_DONE ? 0 : stk_store_sql_err(store, rc, err, "reading events");
+    (void)sqlite3_finalize(stmt);
+    *ret_n = n;
+    return code;
+}
+
 int stk_store_events(stk_store *store, const char *run, int64_t after,
                      int (*each)(void *arg, const stk_event_row *row), void *arg, stk_err *err)
 {
@@ -313,9 +393,9 @@ int stk_store_events(stk_store *store, const char *run, int64_t after,
         const char *word = (const char *)sqlite3_column_text(stmt, 2);
         int kind = word == NULL ? -1 : stk_event_kind_of(word);
         if (kind < 0) {
-            code = stk_err_set(err, STK_E_STORE, "run %s has an event '%s' that is unknown here",
-                               run, word == NULL ? "" : word);
-            break;
+            code = tell_unknown(sqlite3_column_int64(stmt, 0) - base, sqlite3_column_int64(stmt, 1),
+                                each, arg);
+            continue;
         }
         stk_event_row row = {.seq = sqlite3_column_int64(stmt, 0) - base,
                              .time_ms = sqlite3_column_int64(stmt, 1),

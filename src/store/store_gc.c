@@ -684,6 +684,10 @@ int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest
         return no_memory(store, err);
     }
     int rc = for_rows(store, "PRAGMA quick_check(20)", tell_database, &b, err);
+    uint64_t n_events = 0;
+    if (rc == 0) {
+        rc = stk_store_verify_events(store, bad, arg, &n_events, err);
+    }
     if (rc == 0) {
         rc = list_rows(store, &c, err);
     }

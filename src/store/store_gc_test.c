@@ -415,6 +415,8 @@ static void test_shrinks(void **state)
     fixture *f = *state;
     char *note = stk_arena_alloc(f->arena, 100001);
     memset(note, 'n', 100000);
+    memcpy(note, "{\"text\":\"", 9);
+    memcpy(note + 99998, "\"}", 3);
     const char *run = new_run(f, NULL, "p", 0);
     for (int i = 0; i < 40; i++) {
         OK(commit_one(f, run, STK_EV_NOTE, i, note));

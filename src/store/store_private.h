@@ -128,6 +128,10 @@ int stk_store_read_spec(stk_store *store, const char *run, char **ret_text, size
 /* Whether somebody runs it, for who removes what nobody does: 0, or errno where it can't be told.
  */
 int stk_store_run_look(stk_store *store, const char *run, bool *ret_live);
+/* store_event.c: calls `bad` for each event that can't be read; *ret_n: how many were looked at. */
+int stk_store_verify_events(stk_store *store,
+                            void (*bad)(void *arg, const char *digest, const char *what), void *arg,
+                            uint64_t *ret_n, stk_err *err);
 bool stk_store_is_run_id(const char *run);
 /* The row number of a run, NULL if only its being there is asked for. */
 int stk_store_run_row(stk_store *store, const char *run, int64_t *ret_row, stk_err *err);

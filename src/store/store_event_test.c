@@ -1,0 +1,209 @@
+/* The event codec: what is written can be read again, whatever it is; what could not is refused. */
+#include <jansson.h>
+#include <math.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "store/store_testing.h"
+
+enum { ROUNDS = 400, DEPTH = 4, MEMBERS = 5 };
+
+static uint64_t seed;
+
+static uint64_t next(uint64_t n)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return n == 0 ? seed : seed % n;
+}
+
+/* Text of any bytes but NUL; now and then not UTF-8. */
+static void random_text(char *buf, size_t size)
+{
+    static const char *const parts[] = {
+        "a",  "\"",         "\\", "\n", "\x01", "\x7f",         "ü",    "\xe2\x80\xa8",
+        "日", "\U0001F600", "/",  "</", "\xff", "\xed\xa0\x80", "\xc3", "\t"};
+    size_t len = 0;
+    uint64_t n_parts = next(40) == 0 ? 16 : 12; /* seldom what isn't UTF-8 */
+    for (uint64_t n = next(12); n > 0 && len + 8 < size; n--) {
+        const char *part = parts[next(n_parts)];
+        memcpy(buf + len, part, strlen(part));
+        len += strlen(part);
+    }
+    buf[len] = '\0';
+}
+
+static void random_value(stk_buf *out, int depth)
+{
+    char text[128];
+    double real = 0;
+    uint64_t n = next(MEMBERS);
+    uint64_t kind = next(depth < DEPTH ? 8 : 6);
+    switch (kind) {
+    case 0:
+        stk_buf_text(out, next(2) ? "true" : "null");
+        break;
+    case 1:
+        stk_buf_printf(out, "%lld", (long long)next(0));
+        break;
+    case 2: /* at the edge of what 64 bits hold, and seldom beyond it */
+        stk_buf_printf(out, "%s922337203685477580%c", next(2) ? "-" : "", next(30) ? '7' : '9');
+        break;
+    case 3:
+        do {
+            uint64_t bits = next(0);
+            memcpy(&real, &bits, sizeof real);
+        } while (!isfinite(real));
+        stk_json_format_real(real, text);
+        stk_buf_text(out, text);
+        break;
+    case 4:
+    case 5:
+        random_text(text, sizeof text);
+        stk_buf_json(out, text);
+        break;
+    default:
+        stk_buf_char(out, kind == 6 ? '[' : '{');
+        for (uint64_t i = 0; i < n; i++) {
+            stk_buf_printf(out, i > 0 ? "," : "");
+            if (kind == 7) {
+                stk_buf_printf(out, "\"k%llu\":", (unsigned long long)i);
+            }
+            random_value(out, depth + 1);
+        }
+        stk_buf_char(out, kind == 6 ? ']' : '}');
+    }
+}
+
+typedef struct wanted {
+    const char *data;
+    stk_event_kind kind;
+    int64_t time_ms;
+    uint32_t task, attempt, n;
+} wanted;
+
+static int compare(void *arg, const stk_event_row *row)
+{
+    wanted *w = arg;
+    w->n++;
+    json_t *doc = json_loads(row->data, JSON_ALLOW_NUL, NULL);
+    bool same = strcmp(row->data, w->data) == 0 && row->kind == w->kind && row->task == w->task &&
+                row->attempt == w->attempt && row->time_ms == w->time_ms && json_is_object(doc);
+    json_decref(doc);
+    return same ? 0 : -1;
+}
+
+static void test_round_trip(void **state)
+{
+    fixture *f = *state;
+    const char *given = getenv("STOKER_TEST_SEED");
+    uint64_t first =
+        given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) ^ (uint64_t)getpid() << 20;
+    unsigned n_kept = 0;
+    unsigned n_refused = 0;
+    print_message("seed %llu\n", (unsigned long long)first);
+    seed = first | 1;
+    const char *run = new_run(f, NULL, "p", 0);
+    int64_t after = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        STK_BUF_AUTO data = STK_BUF_INIT(1u << 20);
+        stk_buf_text(&data, "{\"v\":");
+        random_value(&data, 0);
+        stk_buf_char(&data, '}');
+        wanted w = {.data = data.data,
+                    .kind = (stk_event_kind)next(STK_EV_N),
+                    .time_ms = (int64_t)next(1u << 30),
+                    .task = next(4) ? (uint32_t)next(UINT32_MAX) : UINT32_MAX,
+                    .attempt = (uint32_t)next(1u << 20)};
+        stk_event_row event = {.kind = w.kind,
+                               .time_ms = w.time_ms,
+                               .task = w.task,
+                               .attempt = w.attempt,
+                               .data = data.data};
+        stk_commit commit = {.events = &event, .n_events = 1};
+        int rc = stk_store_commit(f->store, run, &commit, &f->err);
+        if (rc < 0) { /* refused, and nothing of it is there */
+            json_t *doc = json_loads(data.data, JSON_ALLOW_NUL, NULL);
+            assert_int_equal(rc, STK_E_PROTOCOL);
+            assert_null(doc);
+            n_refused++;
+            continue;
+        }
+        int read = stk_store_events(f->store, run, after, compare, &w, &f->err);
+        if (read != 0 || w.n != 1) {
+            fail_msg("seed %llu, round %d: %s", (unsigned long long)first, i, data.data);
+        }
+        after = event.seq;
+        n_kept++;
+    }
+    print_message("%u kept, %u refused\n", n_kept, n_refused);
+    assert_true(n_kept > ROUNDS / 2);
+}
+
+static void test_refused(void **state)
+{
+    fixture *f = *state;
+    const char *run = new_run(f, NULL, "p", 0);
+    static const char *const bad[] = {"",
+                                      "{",
+                                      "[]",
+                                      "1",
+                                      "{\"a\":9223372036854775808}",
+                                      "{\"a\":-9223372036854775809}",
+                                      "{\"a\":1e999}",
+                                      "{\"a\":\"\xff\"}",
+                                      "{\"a\":\"\xed\xa0\x80\"}",
+                                      "{\"a\":NaN}",
+                                      "{\"a\":\"\n\"}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(commit_one(f, run, STK_EV_NOTE, 1, bad[i]), STK_E_PROTOCOL);
+    }
+    OK(commit_one(f, run, STK_EV_NOTE, 1, "{\"a\":9223372036854775807,\"b\":\"\\u0000\"}"));
+}
+
+static int count(void *arg, const stk_event_row *row)
+{
+    int *n = arg;
+    n[0]++;
+    n[1] += row->kind == STK_EV_NOTE && strstr(row->data, "is not known") != NULL;
+    return 0;
+}
+
+static void note_bad(void *arg, const char *digest, const char *what)
+{
+    stk_buf_printf(arg, "%s: %s\n", digest, what);
+}
+
+/* A damaged event hides none of the others, and verify names it. */
+static void test_damaged(void **state)
+{
+    fixture *f = *state;
+    const char *run = new_run(f, NULL, "p", 0);
+    int n[2] = {0};
+    uint64_t checked = 0;
+    uint64_t bytes = 0;
+    STK_BUF_AUTO said = STK_BUF_INIT(4096);
+    for (int i = 0; i < 4; i++) {
+        OK(commit_one(f, run, STK_EV_NOTE, i, "{\"text\":\"x\"}"));
+    }
+    OK(stk_store_exec(f->store,
+                      "UPDATE events SET kind = 'no such' WHERE id & 4294967295 = 2;"
+                      "UPDATE events SET data = '{\"te' WHERE id & 4294967295 = 3",
+                      &f->err));
+    OK(stk_store_events(f->store, run, 0, count, n, &f->err));
+    assert_int_equal(n[0], 4);
+    assert_int_equal(n[1], 1);
+    OK(stk_store_verify(f->store, note_bad, &said, &checked, &bytes, &f->err));
+    assert_non_null(strstr(said.data, "event 2: damaged: its kind"));
+    assert_non_null(strstr(said.data, "event 3: damaged: what it tells"));
+    assert_null(strstr(said.data, "event 1:"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {TEST(test_round_trip), TEST(test_refused),
+                                       TEST(test_damaged)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
