@@ -538,7 +538,7 @@ const stk_command stk_cmd_run = {
         "where it stopped, steps with checkpoints where these were.\n\n"
         "--with docker runs each step in its image (docker.parent_image), by Docker or Podman of "
         "this machine; a step\nwithout one runs on the machine itself. stoker.yaml, in the "
-        "project's folder or above it, names stacks:\n"
+        "document's folder or above it up to the project's, names stacks:\n"
         "stacks: {lab: {backend: docker, default_image: …, image_map: {nvcr.io/: mirror/}, "
         "socket: …}}.\n\n"
         "--with kubernetes, batch or a stack of these sends steps to other machines, which share a "

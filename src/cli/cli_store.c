@@ -239,7 +239,8 @@ const stk_command stk_cmd_store = {
     .summary = "check the store, or free its space",
     .usage = "[options] path | verify | gc | rm RUN…",
     .text =
-        "path prints the folder of the store (STOKER_STORE, or .stoker found by walking up).\n\n"
+        "path prints the folder of the store (STOKER_STORE, or .stoker in the nearest "
+        "folder from the current one up to the project's).\n\n"
         "verify reads every event of every run, and every artifact again, which it compares with "
         "its "
         "digest; exit status 3 when one is bad.\n\n"
