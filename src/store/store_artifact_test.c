@@ -478,6 +478,8 @@ static void test_full(void **state)
     assert_true(stk_file_exists(at(f, "source")));
     char *note = calloc(1, 200001);
     memset(note, 'n', 200000);
+    memcpy(note, "{\"text\":\"", 9);
+    memcpy(note + 199998, "\"}", 3);
     int n = 0;
     while (n < 100 && (rc = commit_one(f, run, STK_EV_NOTE, 1, note)) == 0) {
         n++;

@@ -110,6 +110,8 @@ static void test_damaged(void **state)
     const char *db = stk_arena_printf(f->arena, "%s/store.db", f->path);
     char *note = stk_arena_alloc(f->arena, 20001);
     memset(note, 'n', 20000);
+    memcpy(note, "{\"text\":\"", 9);
+    memcpy(note + 19998, "\"}", 3);
     const char *run = new_run(f, NULL, "p", 0);
     for (int i = 0; i < 20; i++) {
         OK(commit_one(f, run, STK_EV_NOTE, i, note));
