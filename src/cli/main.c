@@ -26,5 +26,6 @@ int main(int argc, char **argv)
     }
     fill_standard_fds();
     signal(SIGPIPE, SIG_IGN); /* a closed reader is an error of the write, not our death */
+    signal(SIGXFSZ, SIG_IGN); /* and so is a file that grows above a limit (ulimit -f) */
     return stk_cli_main(argc, argv);
 }

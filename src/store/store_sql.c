@@ -66,6 +66,10 @@ int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing)
         code = stk_err_set(err, STK_E_FULL, "store '%s': %s: no space left on its file system",
                            path, doing);
         stk_err_hint(err, "free some (`stoker store gc`), then `stoker resume`");
+    } else if (sys == EFBIG) {
+        stk_err_set(err, code, "store '%s': %s: a file would be larger than is allowed", path,
+                    doing);
+        stk_err_hint(err, "raise the limit on a file's size (ulimit -f), then `stoker resume`");
     } else if (primary == SQLITE_NOMEM) {
         code = stk_err_set(err, STK_E_NOMEM, "store '%s': %s: out of memory", path, doing);
     } else if (primary == SQLITE_BUSY || primary == SQLITE_LOCKED) {
@@ -132,8 +136,27 @@ void stk_store_read_end(stk_store *store)
     }
 }
 
+/* What is written to a database whose file has no name is kept by nobody. */
+static int check_there(const stk_store *store, stk_err *err)
+{
+    struct stat st;
+    if (store->lock_fd < 0 || fstat(store->lock_fd, &st) < 0 || st.st_nlink > 0) {
+        return 0;
+    }
+    (void)stk_err_set(err, STK_E_STORE,
+                      "the store %s was removed while it was in use: the record of its runs and "
+                      "what their steps made are gone",
+                      store->path);
+    stk_err_hint(err, "a step or another program did that; run the pipeline again");
+    return STK_E_STORE;
+}
+
 int stk_store_begin(stk_store *store, stk_err *err)
 {
+    int rc = check_there(store, err);
+    if (rc < 0) {
+        return rc;
+    }
     stk_store_read_end(store);
     return stk_store_step(store, store->stmts[STK_SQL_BEGIN], err, "beginning a transaction");
 }

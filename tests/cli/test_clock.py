@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -63,9 +64,7 @@ def test_it_is_set_while_a_step_runs(cli: Cli, set_clock: Set, seconds: int) -> 
     set_clock(seconds)
     for words in (["show"], ["runs"], ["top", "--once"]):
         text = cli(*words).out
-        assert (
-            "48h" not in text and "47h" not in text and "2d" not in text and "-" + "4" not in text
-        )
+        assert not re.search(r"(?<!\S)-?(4[78]h|[12]d)", text)
     (cli.folder / "go").touch()
     assert engine.wait(60) == 0
     jumped = int(cli.until("after")) - int(cli.until("before"))

@@ -289,6 +289,27 @@ def test_a_daemon_that_closed_everything_ends_with_the_engine(cli: Cli) -> None:
     wait_for(lambda: not left(), why="the control group to be removed")
 
 
+@pytest.mark.parametrize("text", ["rm -rf .stoker", "rm -rf .stoker; exit 3"])
+def test_a_step_that_removes_the_store_is_no_success(cli: Cli, text: str) -> None:
+    run = cli("run", cli.document({"a": {"run": text}, "b": {"run": "true", "after": ["a"]}}))
+    assert run.code not in (0, 130)
+    assert f"the store {cli.store} was removed while it was in use" in run.err
+
+
+def test_a_limit_on_files_is_told(cli: Cli) -> None:
+    """As an error of the write that met it; the engine doesn't die of SIGXFSZ without a word."""
+    steps = {f"s{i}": {"run": "true"} for i in range(300)}
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"ulimit -f 128; '{cli.binary}' run {cli.document(steps)}"],
+        cwd=cli.folder,
+        env=cli.env,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode not in (0, 128 + signal.SIGXFSZ, -signal.SIGXFSZ)
+    assert "stoker: " in done.stderr and str(cli.store) in done.stderr
+
+
 def guards_of(engine: int) -> list[int]:
     """Living ones."""
     return [

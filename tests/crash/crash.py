@@ -4,9 +4,9 @@
     python tests/crash/crash.py --rounds 60 [--seed 1] [--stoker build/stoker] [--python .venv/bin/python]
     python tests/crash/crash.py --rounds 3 --wide 1000
 
-Each round runs some fifty steps with side effects (Python steps, command steps, and a graph that grows, in turn; with --wide a
+Each round runs some fifty steps with side effects (Python steps, command steps, a graph that grows, and gangs, in turn; with --wide a
 foreach over so many items) in a store of its own, kills the engine,
-the fork server, tasks or the guard, alone or together, at a failpoint or at an instant, then resumes until the run has ended.
+the fork server, tasks or one of the guardians, alone or together, at a failpoint or at an instant, then resumes until the run has ended.
 Checked: every finished task's result is kept, none runs again, no process is left, no lease and no control group either, and
 the store verifies. A failing round prints the command that repeats it and keeps its folder. Ends with `N passed, N failed`.
 """
@@ -33,6 +33,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 N_STEPS = 50
+KINDS = ("python", "commands", "grows", "ranks")
 F_OFD_GETLK = 36
 
 
@@ -40,9 +41,9 @@ class Wrong(Exception):
     """A promise was broken."""
 
 
-def command_spec(journal: Path) -> str:
+def command_spec(journal: Path, n_steps: int) -> str:
     lines = ["stoker: 1", "name: crash", "retry: {max_retries: 5}", "steps:"]
-    for i in range(N_STEPS):
+    for i in range(n_steps):
         text = f"echo begin s{i} >> {journal}; echo {i} > $STOKER_OUTPUT/value; echo end s{i} >> {journal}"
         lines += [f"  s{i}:", f"    run: {json.dumps(text)}", "    outputs: [value]"]
         lines.append("    resources: {cpu_count: 0.25, gpu_count: %d}" % (1 if i % 10 == 3 else 0))
@@ -51,6 +52,20 @@ def command_spec(journal: Path) -> str:
                 "    inputs: {left: {from: s%d.value}, right: {from: s%d.value}}"
                 % (i - 5, i - 5 + (i + 1) % 5 - i % 5)
             )
+    return "\n".join(lines) + "\n"
+
+
+def gang_spec(journal: Path, n_steps: int) -> str:
+    """Each step is a gang of two; both ranks have a child, and the first one tells the journal."""
+    lines = ["stoker: 1", "name: crash", "retry: {max_retries: 5}", "steps:"]
+    for i in range(n_steps):
+        first = f"echo begin s{i} >> {journal}; sleep 0.02; echo {i} > $STOKER_OUTPUT/value; echo end s{i} >> {journal}"
+        text = f'if [ "$RANK" = 0 ]; then {first}; else sleep 0.02; true; fi'
+        lines += [f"  s{i}:", f"    run: {json.dumps(text)}", "    outputs: [value]"]
+        lines.append("    gang: {ranks: 2}")
+        lines.append("    resources: {cpu_count: 0.5}")
+        if i >= 2:
+            lines.append("    inputs: {left: {from: s%d.value}}" % (i - 2))
     return "\n".join(lines) + "\n"
 
 
@@ -106,8 +121,9 @@ class Round:
         self.journal = self.folder / "journal"
         self.journal.touch()
         self.marker = f"CRASH_ROUND={uuid.uuid4().hex}"
-        self.kind = "grows" if args.wide else ("python", "commands", "grows")[number % 3]
+        self.kind = "grows" if args.wide else KINDS[number % len(KINDS)]
         self.python = self.kind == "python"
+        self.n_steps = N_STEPS // 4 if self.kind == "ranks" else N_STEPS
         self.width = args.wide or 12
         self.what = ""
         devices = [
@@ -122,7 +138,9 @@ class Round:
         spec = (
             growing_spec(self.journal, self.width, bool(args.wide))
             if self.kind == "grows"
-            else command_spec(self.journal)
+            else gang_spec(self.journal, self.n_steps)
+            if self.kind == "ranks"
+            else command_spec(self.journal, self.n_steps)
         )
         (self.folder / "spec.yaml").write_text(spec)
         key, value = self.marker.split("=")
@@ -187,8 +205,13 @@ class Round:
     def victims(self) -> dict[str, list[int]]:
         names = self.processes()
         parents = self.parents()
-        engines = [p for p, n in names.items() if n == "stoker"]
-        guards = [p for p, n in names.items() if n == "stoker-guard"]
+        # a launcher of ranks is one of the tasks
+        engines = [
+            p
+            for p, n in names.items()
+            if n == "stoker" and names.get(parents.get(p, 0)) != "stoker"
+        ]
+        guards = [p for p, n in names.items() if n in ("stoker-guard", "stk-guard")]
         servers = [p for p in names if parents.get(p) in engines and names[p].startswith("python")]
         known = {*engines, *guards, *servers}
         tasks = [
@@ -196,7 +219,10 @@ class Round:
             for p in names
             if p not in known and (parents.get(p) in servers or parents.get(p) in engines)
         ]
-        return {"engine": engines, "server": servers, "task": tasks, "guard": guards}
+        # of the two guardians either is enough
+        one = [p for p in guards if parents.get(p) in engines]
+        one = [self.random.choice(sorted(one))] if one else []
+        return {"engine": engines, "server": servers, "task": tasks, "guard": one}
 
     def show(self) -> dict[str, object] | None:
         out = subprocess.run(
@@ -362,10 +388,10 @@ class Round:
             for name, s in steps.items()
             if s["status"] not in ("succeeded", "cached")
         }
-        if run["status"] != "succeeded" or bad or len(steps) != N_STEPS:
+        if run["status"] != "succeeded" or bad or len(steps) != self.n_steps:
             raise Wrong(f"run {run['status']}, steps {bad}")
         lines = self.lines()
-        missing = [i for i in range(N_STEPS) if lines[f"end s{i}"] < 1]
+        missing = [i for i in range(self.n_steps) if lines[f"end s{i}"] < 1]
         if missing:
             raise Wrong(f"steps that never ran to their end: {missing}")
         self.check_cgroups(str(run["run"]))
