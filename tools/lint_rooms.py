@@ -82,6 +82,10 @@ FOLDERS = re.compile(
 )
 READS_FOLDERS = {"src/sys/dir.c", "src/contain/stk_runner_user.c"}
 
+# In these rooms each place that opens or reads is one that a test can have fail.
+FAULTY = ("src/store/", "src/share/", "src/agent/", "src/sys/file.c")
+OPENS = re.compile(r"(?<![_\w>.])(?:open|openat|fopen|read|pread)\(")
+
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
@@ -94,6 +98,12 @@ def check_file(path: Path, shown: str, room: str) -> list[str]:
             f"{shown}:{MAX_LINES + 1}: {len(lines)} lines; a file has at most {MAX_LINES}, split it by question"
         )
     is_test = path.name.endswith("_test.c")
+    if shown.startswith(FAULTY) and path.suffix == ".c" and not is_test:
+        text = "\n".join(lines)
+        if OPENS.search(text) and '#include "sys/faults.h"' not in text:
+            found.append(
+                f"{shown}:1: opens or reads files without sys/faults.h, so no test can have that fail"
+            )
     for number, line in enumerate(lines, 1):
         if not is_test and shown not in READS_FOLDERS and (reads := FOLDERS.search(line)):
             found.append(

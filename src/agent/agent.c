@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "sys/clock.h"
 #include "sys/dir.h"
+#include "sys/faults.h"
 #include "sys/file.h"
 
 int stk_agent_nomem(stk_err *err)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +19,7 @@
 #include "sys/dir.h"
 #include "sys/file.h"
 
-enum { LOOK_S = 2 };
+enum { LOOK_S = 2, LAST_TRIES = 10, LAST_MS = 500 };
 
 /* "runs/<run>/<step>/<task>/checkpoints.json" */
 static const char *object(agent *a)
@@ -143,21 +144,25 @@ static int by_date(const void *x, const void *y)
 }
 
 /* As it is now, whatever its program does to it meanwhile. With links in it it isn't whole. */
-static int push_copy(agent *a, const char *name, char digest[STK_DIGEST_HEX + 1])
+static int push_copy(agent *a, const char *name, char digest[STK_DIGEST_HEX + 1], stk_err *err)
 {
     STK_TREE_AUTO tree = {0};
     char path[PATH_MAX], folder[PATH_MAX], under[STK_SHARE_KEY_MAX];
     (void)snprintf(path, sizeof path, "%s/%s", a->order.checkpoints, name);
     (void)snprintf(folder, sizeof folder, "%s/tmp/checkpoint-XXXXXX", a->order.store);
-    if (stk_tree_walk(path, false, &tree, NULL) < 0 || mkdtemp(folder) == NULL) {
-        return STK_E_SYS;
+    int rc = stk_tree_walk(path, false, &tree, err);
+    if (rc == 0 && mkdtemp(folder) == NULL) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "making %s", folder);
+    }
+    if (rc < 0) {
+        return rc;
     }
     STK_TEXT_AUTO copy = stk_file_join(folder, "copy");
-    int rc = copy == NULL ? STK_E_NOMEM : stk_file_copy_tree(path, copy, NULL);
-    rc = rc < 0 ? rc : stk_store_digest_path(copy, digest, NULL, NULL);
+    rc = copy == NULL ? stk_agent_nomem(err) : stk_file_copy_tree(path, copy, err);
+    rc = rc < 0 ? rc : stk_store_digest_path(copy, digest, NULL, err);
     if (rc == 0) {
         place(a, digest, under);
-        rc = stk_share_push_path(a->share, under, copy, digest, NULL);
+        rc = stk_share_push_path(a->share, under, copy, digest, err);
     }
     (void)stk_file_remove_tree(folder, NULL);
     return rc;
@@ -173,7 +178,9 @@ static bool push_one(agent *a, const char *name, int64_t ns)
         known->is_there = true;
         return false;
     }
-    if (push_copy(a, name, digest) < 0) {
+    stk_err err = {0};
+    if (push_copy(a, name, digest, &err) < 0) {
+        c->owes_push = c->owes_push || stk_share_may_pass(&err);
         keep(c, name); /* the one before is better than none */
         return false;
     }
@@ -246,7 +253,8 @@ static void look(agent *a)
     struct stat st;
     bool changed = c->owes_list;
     uint32_t n = 0;
-    if (stk_dir_read(a->order.checkpoints, &dir, NULL) < 0) {
+    c->owes_push = stk_dir_read(a->order.checkpoints, &dir, NULL) < 0;
+    if (c->owes_push) {
         return; /* what can't be seen isn't gone; looked at again */
     }
     for (uint32_t i = 0; i < c->n; i++) {
@@ -296,6 +304,10 @@ static void *run(void *arg)
         until.tv_sec += LOOK_S;
         pthread_mutex_unlock(&c->lock);
         if (stk_file_exists(a->order.checkpoints)) {
+            look(a);
+        }
+        for (int i = 0; over && (c->owes_push || c->owes_list) && i < LAST_TRIES; i++) {
+            (void)poll(NULL, 0, LAST_MS); /* the last word: nobody looks again */
             look(a);
         }
         pthread_mutex_lock(&c->lock);

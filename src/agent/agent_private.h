@@ -46,6 +46,7 @@ typedef struct agent_checkpoints {
     uint32_t n, cap;
     const char *gone[AGENT_GONE]; /* digests to be removed in the share */
     uint32_t n_gone;
+    bool owes_push; /* something couldn't be looked at or saved, which may pass */
     bool owes_list; /* the share didn't take the last one */
 } agent_checkpoints;
 

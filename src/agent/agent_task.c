@@ -16,6 +16,7 @@
 #include "base/limits.h"
 #include "base/units.h"
 #include "sys/clock.h"
+#include "sys/faults.h"
 #include "sys/file.h"
 #include "sys/guard.h"
 #include "sys/proc.h"

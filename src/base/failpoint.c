@@ -32,7 +32,7 @@ static const struct {
 };
 
 typedef struct rule {
-    char name[64]; /* "*": every point but those of sys */
+    char name[96]; /* "*": every point but those of sys */
     unsigned long n;
     int onwards;
     action action;
@@ -51,10 +51,12 @@ static _Noreturn void refuse(const char *text, const char *why)
     _exit(2);
 }
 
+/* "sys.open/store_tree.c/346" is that point at one place of the source. */
 static int point_of(const char *name)
 {
+    size_t n = strcspn(name, "/");
     for (size_t i = 0; i < sizeof points / sizeof points[0]; i++) {
-        if (strcmp(points[i].name, name) == 0) {
+        if (strncmp(points[i].name, name, n) == 0 && points[i].name[n] == '\0') {
             return (int)i;
         }
     }
@@ -69,7 +71,7 @@ static void add_rule(const char *text)
         refuse(text, "too many");
     }
     rule *r = &rules[n_rules];
-    if (sscanf(text, "%63[^:]:%23[^:]:%15s", r->name, number, word) != 3) {
+    if (sscanf(text, "%95[^:]:%23[^:]:%15s", r->name, number, word) != 3) {
         refuse(text, "not name:N:action");
     }
     int i = point_of(r->name);
@@ -105,7 +107,7 @@ void stk_failpoint_reload(void)
     if (env == NULL || env[0] == '\0') {
         return;
     }
-    char text[128];
+    char text[160];
     while (*env != '\0') {
         size_t n = strcspn(env, ",");
         (void)snprintf(text, sizeof text, "%.*s", (int)n, env);
@@ -123,6 +125,14 @@ __attribute__((constructor)) static void read_environment(void)
 
 int stk_failpoint_pass(const char *name)
 {
+    return stk_failpoint_pass_at(name, "", 0);
+}
+
+int stk_failpoint_pass_at(const char *name, const char *file, int line)
+{
+    char at[96];
+    const char *slash = strrchr(file, '/');
+    (void)snprintf(at, sizeof at, "%s/%s/%d", name, slash != NULL ? slash + 1 : file, line);
     if (point_of(name) < 0) {
         refuse(name, "a point in the code that the list lacks");
     }
@@ -130,7 +140,7 @@ int stk_failpoint_pass(const char *name)
     for (int i = 0; i < n_rules; i++) {
         rule *r = &rules[i];
         bool is_any = strcmp(r->name, "*") == 0 && strncmp(name, "sys.", 4) != 0;
-        if (!is_any && strcmp(r->name, name) != 0) {
+        if (!is_any && strcmp(r->name, name) != 0 && strcmp(r->name, at) != 0) {
             continue;
         }
         unsigned long pass = atomic_fetch_add(&r->passes, 1) + 1;
@@ -147,7 +157,7 @@ int stk_failpoint_pass(const char *name)
             (void)raise(SIGSTOP);
             break;
         case LOG:
-            (void)dprintf(STDERR_FILENO, "failpoint %s %lu\n", name, pass);
+            (void)dprintf(STDERR_FILENO, "failpoint %s %lu\n", line > 0 ? at : name, pass);
             break;
         case ERR:
             sys = r->sys;

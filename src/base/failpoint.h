@@ -22,10 +22,14 @@ extern int stk_failpoint_armed; /* read-only outside failpoint.c */
 /* Reads STOKER_FAILPOINTS again and counts from 0; done once before main() by itself. */
 void stk_failpoint_reload(void);
 int stk_failpoint_pass(const char *name); /* use the macros */
+int stk_failpoint_pass_at(const char *name, const char *file, int line);
 
 #define STK_FAILPOINT_ERR(name)                                                                    \
     (__builtin_expect(stk_failpoint_armed, 0) ? stk_failpoint_pass(name) : 0)
 #define STK_FAILPOINT(name) ((void)STK_FAILPOINT_ERR(name))
+/* One of many places of the same name; "name/file.c/LINE:N:action" arms it at that one alone. */
+#define STK_FAILPOINT_AT(name)                                                                     \
+    (__builtin_expect(stk_failpoint_armed, 0) ? stk_failpoint_pass_at(name, __FILE__, __LINE__) : 0)
 /* Is the action of this point `hold`, and does the file $STOKER_FAILPOINT_HOLD exist? Then the
  * caller waits for a moment and asks again. Counts no pass. */
 bool stk_failpoint_is_held(const char *name);

@@ -14,6 +14,7 @@
 
 #include "share/share_private.h"
 #include "store/store_digest.h"
+#include "sys/faults.h"
 #include "sys/file.h"
 
 enum { TREE_MAX = 1 << 30, KEY_SIZE = STK_SHARE_KEY_MAX + 96, LOCK_TRIES = 100 };

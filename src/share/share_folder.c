@@ -12,10 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/failpoint.h"
 #include "share/share_private.h"
 #include "store/store_digest.h"
 #include "sys/dir.h"
+#include "sys/faults.h"
 #include "sys/file.h"
 
 enum { LEFTOVER_S = 7 * 86400 };
@@ -93,10 +93,16 @@ static void temporary_done(temporary *t)
 }
 #define TEMPORARY_AUTO __attribute__((cleanup(temporary_done))) temporary
 
+/* -1 with errno: ELOOP where it is no folder, though the share is one. */
 static int open_tmp(const stk_share *share)
 {
     STK_FD_AUTO root = open(share->folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return root < 0 ? -1 : openat(root, ".tmp", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (root < 0) {
+        return -1;
+    }
+    int fd = openat(root, ".tmp", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    errno = fd < 0 && errno == ENOTDIR ? ELOOP : errno;
+    return fd;
 }
 
 static int make_tmp(stk_share *share, int *ret_dir, stk_err *err)
@@ -114,7 +120,7 @@ static int new_temporary(stk_share *share, temporary *ret, stk_err *err)
     ret->dir = open_tmp(share);
     int rc = ret->dir >= 0     ? 0
              : errno == ENOENT ? make_tmp(share, &ret->dir, err)
-             : errno == ELOOP || errno == ENOTDIR
+             : errno == ELOOP
                  ? stk_share_behind_link(share, ".tmp", err)
                  : failed("open the folder for what is being written in", share->folder, err);
     if (rc == 0 && !share->swept) {
@@ -244,10 +250,8 @@ static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_
                          share->url, room);
     }
     while (rc == 0 && room > 0) {
-        int sys = STK_FAILPOINT_ERR("share.object.read");
-        ssize_t n = sys != 0 ? -1 : pread(fd, part, room < sizeof part ? room : sizeof part, from);
-        if (n < 0 && (sys != 0 || errno != EINTR)) {
-            errno = sys != 0 ? sys : errno;
+        ssize_t n = pread(fd, part, room < sizeof part ? room : sizeof part, from);
+        if (n < 0 && errno != EINTR) {
             return failed("read", key, err);
         }
         if (n == 0) {
@@ -266,10 +270,6 @@ static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_
 static int copy_open(int from, int to)
 {
     char part[65536];
-    int sys = STK_FAILPOINT_ERR("share.object.read");
-    if (sys != 0) {
-        return sys;
-    }
     bool in_kernel = ioctl(to, FICLONE, from) != 0;
     ssize_t n = in_kernel ? 1 : 0;
     while (in_kernel && n > 0) {

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/failpoint.h"
 #include "share/share_private.h"
+#include "sys/faults.h"
 #include "sys/file.h"
 
 int stk_share_behind_link(const stk_share *share, const char *key, stk_err *err)
@@ -28,10 +28,9 @@ static bool is_link(int at, const char *name)
 /* One folder further; closes `at`. -1 with errno: ELOOP where it is a link. */
 static int enter(int at, const char *name, bool make)
 {
-    int sys = STK_FAILPOINT_ERR("share.folder.open");
     int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    int fd = sys != 0 ? -1 : openat(at, name, flags);
-    sys = fd < 0 && sys == 0 ? errno : sys;
+    int fd = openat(at, name, flags);
+    int sys = fd < 0 ? errno : 0;
     if (sys == ENOENT && make) {
         sys = mkdirat(at, name, 0777) == 0 || errno == EEXIST ? 0 : errno;
         fd = sys != 0 ? -1 : openat(at, name, flags);
@@ -68,7 +67,7 @@ int stk_share_open_object(const stk_share *share, const char *key, struct stat *
 {
     const char *last;
     STK_FD_AUTO at = stk_share_parent(share, key, false, &last);
-    int sys = at < 0 ? errno : STK_FAILPOINT_ERR("share.object.open");
+    int sys = at < 0 ? errno : 0;
     STK_FD_AUTO fd =
         sys != 0 ? -1 : openat(at, last, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
     sys = fd < 0 && sys == 0 ? errno : sys;

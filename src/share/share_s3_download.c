@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "share/share_s3.h"
+#include "sys/faults.h"
 #include "sys/file.h"
 
 enum { READ_BYTES = 256 << 10, RESTARTS = 3 };

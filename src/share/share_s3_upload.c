@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "share/share_s3.h"
+#include "sys/faults.h"
 #include "sys/file.h"
 
 enum { READ_BYTES = 256 << 10, ETAG = 160, ID_SIZE = 1024, QUERY_SIZE = 4096, XML_MAX = 8 << 20 };

@@ -13,6 +13,7 @@
 #include "store/store_private.h"
 #include "sys/clock.h"
 #include "sys/dir.h"
+#include "sys/faults.h"
 #include "sys/file.h"
 
 bool stk_store_is_digest(const char *text, size_t len)

@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "base/failpoint.h"
 #include "store/store.h"
+#include "sys/faults.h"
 #include "sys/file.h"
 
 enum {

@@ -15,6 +15,7 @@
 #include "store/store_digest.h"
 #include "store/store_private.h"
 #include "sys/dir.h"
+#include "sys/faults.h"
 #include "sys/file.h"
 
 typedef struct item {

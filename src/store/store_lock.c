@@ -9,6 +9,7 @@
 
 #include "store/store_private.h"
 #include "sys/clock.h"
+#include "sys/faults.h"
 #include "sys/file.h"
 #include "sys/proc.h"
 

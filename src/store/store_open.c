@@ -15,6 +15,7 @@
 #include "base/failpoint.h"
 #include "store/store_private.h"
 #include "sys/clock.h"
+#include "sys/faults.h"
 #include "sys/file.h"
 #include "sys/trust.h"
 

@@ -13,6 +13,7 @@
 #include "base/failpoint.h"
 #include "store/store_digest.h"
 #include "sys/dir.h"
+#include "sys/faults.h"
 #include "sys/file.h"
 
 void stk_tree_done(stk_tree *tree)

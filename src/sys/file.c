@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "sys/dir.h"
+#include "sys/faults.h"
 
 void stk_file_close(int *fd)
 {
