@@ -51,6 +51,7 @@ def serve(
     facts: Optional[Dict[str, Any]] = None,
     clean: bool = False,
     main_error: Optional[BaseException] = None,
+    ends_groups: bool = False,
 ) -> None:
     """Serve until the engine's end of ``sock`` closes; never returns.
 
@@ -61,10 +62,12 @@ def serve(
         clean: this is a fresh interpreter; where even it is unfit (the user's file opens a device when
             it is imported), each task gets an interpreter of its own.
         main_error: what importing the user's file raised; steps fail by it.
+        ends_groups: what a task leaves in its process group is killed before the task is reaped: until
+            then the number is its own.
     """
     status = 1
     try:
-        server = _Server(sock, registry, main_file, facts or {}, clean, main_error)
+        server = _Server(sock, registry, main_file, facts or {}, clean, main_error, ends_groups)
         server.run()
         status = 0
     except ConnectionError:
@@ -84,7 +87,9 @@ class _Server:
         facts: Dict[str, Any],
         clean: bool,
         main_error: Optional[BaseException],
+        ends_groups: bool,
     ) -> None:
+        self.ends_groups = ends_groups
         self.sock = sock
         self.registry = registry
         self.main_file = main_file
@@ -316,7 +321,10 @@ class _Server:
     def _reap(self) -> None:
         while self.tasks:
             try:
-                pid, status, used = os.wait4(-1, os.WNOHANG)
+                which = self._end_group() if self.ends_groups else -1
+                if which == 0:
+                    return
+                pid, status, used = os.wait4(which, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
@@ -328,6 +336,17 @@ class _Server:
                 f'{{"op":"ended","id":{task_id},"status":{status},"utime_us":{used.ru_utime * 1e6:.0f},'
                 f'"stime_us":{used.ru_stime * 1e6:.0f},"maxrss_kb":{used.ru_maxrss}}}'
             )
+
+    def _end_group(self) -> int:
+        """The pid of a task that has ended, what it left in its group killed; 0: none has ended."""
+        ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if ended is None:
+            return 0
+        try:
+            os.killpg(ended.si_pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it ended before it had a group of its own
+        return ended.si_pid
 
     def _end_all(self) -> None:
         """Kill every task's session: the engine is gone, or it asks for it."""

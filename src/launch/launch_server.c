@@ -187,7 +187,6 @@ static void on_message(stk_gang *g, const char *data, size_t len)
     if (stk_json_is(op, "started")) {
         on_started(g, rank, &m);
     } else if (stk_json_is(op, "ended")) {
-        (void)kill(-g->ranks[rank].pid, SIGKILL); /* what it left; its number is its own still */
         stk_launch_unwatch(g, g->ranks[rank].pidfd);
         stk_launch_ended(g, rank, (int)number(&m, "status"));
     } else if (stk_json_is(op, "failed")) {

@@ -237,12 +237,6 @@ int stk_store_add_absent(stk_store *store, const char *digest, int64_t size, boo
 /* Digest of a file or folder that is not in the store (several threads). */
 int stk_store_digest_path(const char *path, char ret_hex[STK_DIGEST_HEX + 1], int64_t *ret_size,
                           stk_err *err);
-/* Digest of a file of `size` bytes that another process is still writing, open for reading: from
- * `told` comes a byte for each 16 MiB chunk, in their order, once it is written. STK_E_STORE if it
- * ends before the last one. */
-int stk_store_digest_growing(int fd, int64_t size, int told, char ret_hex[STK_DIGEST_HEX + 1],
-                             stk_err *err);
-
 bool stk_store_is_beside(const stk_store *store, const char *path); /* on the same file system */
 
 /* --- what takes long, done by another thread ---

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -22,7 +21,6 @@
 
 enum {
     READ_BYTES = 128 * 1024, /* two stay in the second-level cache between pread and hashing */
-    MAP_BYTES = 2 << 20,     /* counts as memory of the task that the file is of */
     MAX_THREADS = 16,
     THREAD_STACK = 128 * 1024,
     ALONE_BYTES = 4 << 20, /* less than this is quicker on one thread */
@@ -30,14 +28,10 @@ enum {
 
 typedef struct job {
     const stk_tree *tree;
-    int fd; /* of a file that is still being written, or -1: the tree's files are opened */
     unsigned char (*chunks)[STK_DIGEST_BYTES];
     atomic_ullong next;
     atomic_int sys;          /* first failure */
     _Atomic size_t i_failed; /* its file */
-    pthread_mutex_t lock;    /* of what follows */
-    pthread_cond_t more;
-    uint64_t n_written; /* chunks that are there to be summed */
 } job;
 
 /* One of the two chunks that a thread sums at a time. */
@@ -50,9 +44,6 @@ typedef struct lane {
     int64_t end;
     stk_sha256 sha;
     unsigned char *buf;
-    unsigned char *map; /* instead of buf, of a file that is being written; or NULL */
-    size_t map_len;
-    const unsigned char *data; /* what was read, in either */
 } lane;
 
 typedef struct worker {
@@ -80,10 +71,6 @@ static int open_file(const job *j, lane *l, size_t i)
     const stk_tree_file *f = &j->tree->files[i];
     const char *root = j->tree->root;
     l->i_file = i;
-    if (j->fd >= 0) {
-        l->fd = j->fd;
-        return 0;
-    }
     stk_file_close(&l->fd);
     STK_TEXT_AUTO path = f->path[0] ? stk_file_join(root, f->path) : strdup(root);
     if (path == NULL) {
@@ -159,36 +146,10 @@ static void end_chunk(lane *l, unsigned char ret[STK_DIGEST_BYTES])
 
 /* --- reading --- */
 
-static void unmap(lane *l)
-{
-    if (l->map != NULL) {
-        (void)munmap(l->map, l->map_len);
-        l->map = NULL;
-    }
-}
-
-/* Saves the copy. A file that shrinks ends the program: only `stoker sum` does this. */
-static int map_some(lane *l, size_t *ret_n)
-{
-    unmap(l);
-    *ret_n = l->end - l->at < MAP_BYTES ? (size_t)(l->end - l->at) : MAP_BYTES;
-    if (*ret_n > 0) {
-        void *map = mmap(NULL, *ret_n, PROT_READ, MAP_SHARED | MAP_POPULATE, l->fd, (off_t)l->at);
-        if (map == MAP_FAILED) {
-            return errno;
-        }
-        l->data = l->map = map;
-        l->map_len = *ret_n;
-        l->at += (int64_t)*ret_n;
-    }
-    return 0;
-}
-
 /* The next bytes of the chunk, READ_BYTES unless it ends. */
 static int read_some(lane *l, size_t *ret_n)
 {
     size_t want = l->end - l->at < READ_BYTES ? (size_t)(l->end - l->at) : READ_BYTES;
-    l->data = l->buf;
     for (*ret_n = 0; *ret_n < want;) {
         ssize_t n = pread(l->fd, l->buf + *ret_n, want - *ret_n, l->at + (int64_t)*ret_n);
         if (n <= 0 && !(n < 0 && errno == EINTR)) {
@@ -203,39 +164,23 @@ static int read_some(lane *l, size_t *ret_n)
 /* Both chunks, together as long as both last. Sets *ret_lane to the one that failed. */
 static int hash_lanes(const job *j, lane *a, lane *b, lane **ret_lane)
 {
-    int (*some)(lane *, size_t *) = j->fd >= 0 ? map_some : read_some;
     while (a->at < a->end || b->at < b->end) {
         size_t n_a;
         size_t n_b;
         if (stk_tree_is_stopped(j->tree)) {
             return ECANCELED;
         }
-        int sys = some(*ret_lane = a, &n_a);
-        sys = sys != 0 ? sys : some(*ret_lane = b, &n_b);
+        int sys = read_some(*ret_lane = a, &n_a);
+        sys = sys != 0 ? sys : read_some(*ret_lane = b, &n_b);
         if (sys != 0) {
             return sys;
         }
         size_t both = n_a < n_b ? n_a : n_b;
-        stk_sha256_add_pair(&a->sha, a->data, &b->sha, b->data, both);
-        stk_sha256_add(&a->sha, a->data + both, n_a - both);
-        stk_sha256_add(&b->sha, b->data + both, n_b - both);
+        stk_sha256_add_pair(&a->sha, a->buf, &b->sha, b->buf, both);
+        stk_sha256_add(&a->sha, a->buf + both, n_a - both);
+        stk_sha256_add(&b->sha, b->buf + both, n_b - both);
     }
     return 0;
-}
-
-/* Waits until the chunks below `end` are written; false: they never will be. */
-static bool await_chunks(job *j, uint64_t end)
-{
-    bool there = true;
-    if (j->fd >= 0) {
-        (void)pthread_mutex_lock(&j->lock);
-        while (j->n_written < end && atomic_load(&j->sys) == 0) {
-            (void)pthread_cond_wait(&j->more, &j->lock);
-        }
-        there = j->n_written >= end;
-        (void)pthread_mutex_unlock(&j->lock);
-    }
-    return there;
 }
 
 /* Chunks `first` and, where there is one, the next. */
@@ -290,7 +235,7 @@ static void *work(void *arg)
     while (sys == 0 && atomic_load(&j->sys) == 0) {
         uint64_t first = atomic_fetch_add(&j->next, 2);
         uint64_t end = first + 2 < j->tree->n_chunks ? first + 2 : j->tree->n_chunks;
-        if (first >= end || !await_chunks(j, end)) {
+        if (first >= end) {
             break;
         }
         if (j->tree->is_calm && first > 0) {
@@ -310,10 +255,7 @@ static void *work(void *arg)
         fail_job(j, sys, i_file);
     }
     for (size_t i = 0; i < 2; i++) {
-        unmap(&w.lanes[i]);
-        if (j->fd < 0) {
-            stk_file_close(&w.lanes[i].fd);
-        }
+        stk_file_close(&w.lanes[i].fd);
     }
     free(buf);
     return NULL;
@@ -333,27 +275,8 @@ static unsigned n_threads(const stk_tree *tree)
     return tree->n_chunks < (uint64_t)n ? (unsigned)tree->n_chunks : (unsigned)n;
 }
 
-/* A byte from `told` for each chunk that is written, until all are. */
-static void follow(job *j, int told)
-{
-    char bytes[256];
-    while (j->n_written < j->tree->n_chunks && atomic_load(&j->sys) == 0) {
-        ssize_t n = read(told, bytes, sizeof bytes);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        (void)pthread_mutex_lock(&j->lock);
-        j->n_written += n > 0 ? (uint64_t)n : 0;
-        if (n <= 0) {
-            fail_job(j, n == 0 ? ESTALE : errno, 0);
-        }
-        (void)pthread_cond_broadcast(&j->more);
-        (void)pthread_mutex_unlock(&j->lock);
-    }
-}
-
-/* The caller works too, once all is written; fewer threads than wanted is not an error. */
-static void run_job(job *j, int told)
+/* The caller works too; fewer threads than wanted is not an error. */
+static void run_job(job *j)
 {
     pthread_t threads[MAX_THREADS];
     unsigned n = 0;
@@ -370,9 +293,6 @@ static void run_job(job *j, int told)
         }
         (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
         (void)pthread_attr_destroy(&attr);
-    }
-    if (j->fd >= 0) {
-        follow(j, told);
     }
     (void)work(j);
     while (n > 0) {
@@ -426,20 +346,16 @@ static int list_of(const stk_tree *tree, unsigned char (*chunks)[STK_DIGEST_BYTE
     return text->failed ? -1 : 0;
 }
 
-static int digest_job(const stk_tree *tree, int fd, int told, char ret_hex[STK_DIGEST_HEX + 1],
-                      stk_err *err)
+int stk_tree_digest(const stk_tree *tree, char ret_hex[STK_DIGEST_HEX + 1], stk_err *err)
 {
-    job j = {.tree = tree,
-             .fd = fd,
-             .lock = PTHREAD_MUTEX_INITIALIZER,
-             .more = PTHREAD_COND_INITIALIZER};
+    job j = {.tree = tree};
     STK_BUF_AUTO text = STK_BUF_INIT(SIZE_MAX / 2);
     j.chunks = calloc(tree->n_chunks + 1, STK_DIGEST_BYTES);
     int rc = 0;
     if (j.chunks == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "can't hash '%s'", tree->root);
     }
-    run_job(&j, told);
+    run_job(&j);
     int sys = atomic_load(&j.sys);
     if (sys != 0) {
         const char *path = tree->n == 0 ? "" : tree->files[atomic_load(&j.i_failed)].path;
@@ -458,24 +374,6 @@ static int digest_job(const stk_tree *tree, int fd, int told, char ret_hex[STK_D
     }
     free(j.chunks);
     return rc;
-}
-
-int stk_tree_digest(const stk_tree *tree, char ret_hex[STK_DIGEST_HEX + 1], stk_err *err)
-{
-    return digest_job(tree, -1, -1, ret_hex, err);
-}
-
-int stk_store_digest_growing(int fd, int64_t size, int told, char ret_hex[STK_DIGEST_HEX + 1],
-                             stk_err *err)
-{
-    stk_tree_file file = {.path = "", .size = size};
-    uint64_t n_chunks = (uint64_t)((size + STK_DIGEST_CHUNK - 1) / STK_DIGEST_CHUNK);
-    stk_tree tree = {.root = "the file that is written",
-                     .files = &file,
-                     .n = 1,
-                     .n_chunks = n_chunks > 0 ? n_chunks : 1,
-                     .size = size};
-    return digest_job(&tree, fd, told, ret_hex, err);
 }
 
 int stk_store_digest_path(const char *path, char ret_hex[STK_DIGEST_HEX + 1], int64_t *ret_size,
