@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import json
 import sqlite3
-import time
 from typing import Any
 
 import pytest
@@ -338,10 +337,8 @@ def test_checkpoints_are_each_tasks_own(cli: Cli) -> None:
 
 def test_a_rank_that_dies_ends_the_gang_at_once(cli: Cli) -> None:
     steps = json.loads(json.dumps(RANKS))
-    steps["train"]["run"] = "[ $RANK = 1 ] && exit 3; sleep 30"
-    began = time.monotonic()
+    steps["train"]["run"] = "[ $RANK = 1 ] && exit 3; sleep 3000"
     assert cli.run(steps).code == 1
-    assert time.monotonic() - began < 20
     task, data = of(events(cli), "task_failed")[0]
     assert (task, data["rank"]) == (1, 1) and "rank 1 failed: exit status 3" in data["text"]
     assert 0 <= data["noticed_us"] < 100_000 * 10  # ten times what it takes, on a busy machine
