@@ -3,8 +3,9 @@
     run_tests.py fast | all | gpu | SUITE…
 
 Suites: `lint`; `unit`, `asan`, `sim`, `fuzz`, `lease` (C programs that meson lists, by meson suite; asan is `unit` built with
-sanitizers); `crash` and `vm` (scripts); and one per folder of tests/ that holds test_*.py. `fast` leaves out what is marked slow or torch and the
-folders in FURTHER; `all` is everything but real GPUs. A C program is counted by its own report (cmocka's, or a last
+sanitizers); `tsan` (C programs of `unit` that have threads, and the whole runs marked tsan, built with
+ThreadSanitizer); `crash` and `vm` (scripts); and one per folder of tests/ that holds test_*.py. `fast` leaves out what is marked slow or torch and the
+folders in FURTHER, crash and tsan; `all` is everything but real GPUs. A C program is counted by its own report (cmocka's, or a last
 line `N passed, N failed`), else as one test. Whatever crashes, times out or can't start counts as failed.
 
 Temporary files are in a folder of this run's own and go with it: disks of machines that test are small.
@@ -12,6 +13,7 @@ Temporary files are in a folder of this run's own and go with it: disks of machi
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import re
@@ -43,6 +45,7 @@ LONGEST = [
     "share",
 ]  # begun first: others fill in
 AT_ONCE = 3  # folders of tests/: they wait more than they compute, and time nothing
+ADDR_NO_RANDOMIZE = 0x0040000
 SIM_SEEDS_ALL = "5000"
 LEASE_STARTS_ALL = "20000"
 CRASH_ROUNDS = 60
@@ -107,8 +110,13 @@ def count_program(name: str, status: int, output: str) -> Result:
     return result
 
 
-def programs(build: str, suite: str, env: dict[str, str] | None = None) -> Result:
-    """Every test program of a meson suite, as many at once as there are CPUs."""
+def programs(
+    build: str,
+    suite: str,
+    env: dict[str, str] | None = None,
+    is_wanted: Callable[[str], bool] = lambda program: True,
+) -> Result:
+    """The test programs of a meson suite that are wanted, as many at once as there are CPUs."""
     meson = next(
         (m for m in ("/usr/bin/meson", shutil.which("meson")) if m and os.path.exists(m)), None
     )
@@ -118,6 +126,7 @@ def programs(build: str, suite: str, env: dict[str, str] | None = None) -> Resul
     if status != 0:
         return Result(failed=1, shown=[f"--- {suite}: meson introspect\n{listing}"])
     tests = [t for t in json.loads(listing) if any(s.split(":")[-1] == suite for s in t["suite"])]
+    tests = [t for t in tests if is_wanted(t["cmd"][0])]
 
     def one(test: dict) -> Result:
         # Meson, too, starts them in the build folder: paths in __FILE__ are relative to it.
@@ -169,6 +178,48 @@ def pytest(folder: str, marks: str, env: dict[str, str] | None = None) -> Result
         return result
 
 
+def has_threads(program: str) -> bool:
+    """Whether the program, with what it links, calls pthread_create; yes, where nobody can tell."""
+    status, symbols = run(["nm", "-u", program], 60)
+    return status != 0 or re.search(r"\bU pthread_create\b", symbols) is not None
+
+
+def sees_races(env: dict[str, str]) -> Result:
+    """Whether ThreadSanitizer finds the race of tests/tsan: else its silence says nothing."""
+    program = ROOT / "build-tsan/tests/tsan/tsan_race"
+    status, output = run([str(program)], 60, env)
+    if status == 66 and "data race" in output:
+        return Result(passed=1)
+    return Result(failed=1, shown=[f"--- tsan: {program}: no race, exit status {status}\n{output}"])
+
+
+def tsan() -> Result:
+    """ThreadSanitizer's build: what has threads, and whole runs. Each of its reports is a failure."""
+    libc = ctypes.CDLL(None)
+    before = libc.personality(0xFFFFFFFF)
+    libc.personality(before | ADDR_NO_RANDOMIZE)  # some random addresses it can't do with
+    options = "die_after_fork=0"
+    try:
+        with tempfile.TemporaryDirectory() as reports:
+            os.chmod(reports, 0o1777)
+            env = {
+                "TSAN_OPTIONS": f"{options}:log_path={reports}/tsan",  # of every process of a run
+                "STOKER_BIN": str(ROOT / "build-tsan/src/cli/stoker"),
+            }
+            total = sees_races({"TSAN_OPTIONS": options})
+            total.add(programs("build-tsan", "unit", env, has_threads))
+            for folder in (f for f in folders() if has_mark(f, "tsan")):
+                total.add(pytest(folder, "tsan", env))
+            for report in sorted(Path(reports).iterdir()):
+                total.failed += 1
+                total.shown.append(
+                    f"--- {report.name}\n{report.read_text(errors='replace')[:20000]}"
+                )
+            return total
+    finally:
+        libc.personality(before)
+
+
 def crash() -> Result:
     """Kills and resumes, STOKER_CRASH_N times; ten times what a round takes is its time limit."""
     rounds = int(os.environ.get("STOKER_CRASH_N", CRASH_ROUNDS))
@@ -215,6 +266,11 @@ def folders() -> list[str]:
     return sorted(p.name for p in (ROOT / "tests").iterdir() if any(p.glob("test_*.py")))
 
 
+def has_mark(folder: str, mark: str) -> bool:
+    tests = (ROOT / "tests" / folder).glob("test_*.py")
+    return any(f"pytest.mark.{mark}" in p.read_text() for p in tests)
+
+
 def plan(words: list[str]) -> list[tuple[str, Callable[[], Result]]]:
     """The suites that the command line asks for, in order."""
     fast = words == ["fast"]
@@ -239,6 +295,7 @@ def plan(words: list[str]) -> list[tuple[str, Callable[[], Result]]]:
         "lease": lambda: programs("build", "lease", lease_env),
     }
     if not fast:
+        suites["tsan"] = tsan
         suites["crash"] = crash
     if "vm" in words:  # only by name: it installs QEMU and makes a Debian
         suites["vm"] = machine

@@ -29,9 +29,10 @@ static struct {
     http_server on;
     SSL_CTX *tls;
     atomic_int n_requests;
-    char asked[4096]; /* the last one */
-    char name[256];   /* SNI of the last connection */
-} here;
+    pthread_mutex_t lock; /* of what follows */
+    char asked[4096];     /* the last request */
+    char name[256];       /* SNI of the last connection */
+} here = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* --- certificates --- */
 
@@ -113,25 +114,44 @@ static void make_all(void)
 
 /* --- the server: says who the client is, by its certificate --- */
 
+/* `there` is one of here's texts. */
+static void keep(char *there, size_t size, const char *text)
+{
+    pthread_mutex_lock(&here.lock);
+    (void)snprintf(there, size, "%s", text);
+    pthread_mutex_unlock(&here.lock);
+}
+
+static const char *kept(const char *there)
+{
+    static char text[sizeof here.asked];
+    pthread_mutex_lock(&here.lock);
+    (void)snprintf(text, sizeof text, "%s", there);
+    pthread_mutex_unlock(&here.lock);
+    return text;
+}
+
 static void *converse(void *arg)
 {
     int fd = (int)(intptr_t)arg;
     SSL *ssl = SSL_new(here.tls);
+    char asked[sizeof here.asked];
     int n = 0;
     int got;
     SSL_set_fd(ssl, fd);
     if (SSL_accept(ssl) == 1) {
         const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
-        (void)snprintf(here.name, sizeof here.name, "%s", name == NULL ? "" : name);
+        keep(here.name, sizeof here.name, name == NULL ? "" : name);
         X509 *client = SSL_get0_peer_certificate(ssl);
         const char *who = client == NULL ? "nobody" : "client";
-        while ((got = SSL_read(ssl, here.asked + n, (int)sizeof here.asked - 1 - n)) > 0) {
+        while ((got = SSL_read(ssl, asked + n, (int)sizeof asked - 1 - n)) > 0) {
             n += got;
-            here.asked[n] = '\0';
-            if (strstr(here.asked, "\r\n\r\n") != NULL) {
+            asked[n] = '\0';
+            if (strstr(asked, "\r\n\r\n") != NULL) {
                 char answer[128];
                 int len = snprintf(answer, sizeof answer,
                                    "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n%s", who);
+                keep(here.asked, sizeof here.asked, asked);
                 atomic_fetch_add(&here.n_requests, 1);
                 (void)SSL_write(ssl, answer, len);
                 n = 0;
@@ -165,7 +185,8 @@ static int forget(void **state)
 {
     (void)state;
     here.on.n_connections = here.n_requests = 0;
-    here.name[0] = here.asked[0] = '\0';
+    keep(here.name, sizeof here.name, "");
+    keep(here.asked, sizeof here.asked, "");
     return 0;
 }
 
@@ -246,9 +267,9 @@ static void test_server_name(void **state)
     char host[64];
     stk_http_tls tls = {.ca_data = authority, .server_name = "cluster.internal"};
     assert_string_equal(ask(url_at("localhost"), &tls, NULL), "nobody");
-    assert_string_equal(here.name, "cluster.internal");
+    assert_string_equal(kept(here.name), "cluster.internal");
     (void)snprintf(host, sizeof host, "\r\nHost: localhost:%d\r\n", here.on.port);
-    assert_non_null(strstr(here.asked, host));
+    assert_non_null(strstr(kept(here.asked), host));
     tls.server_name = "other.internal";
     assert_memory_equal(ask(url_at("localhost"), &tls, NULL), "fatal ", 6);
 }

@@ -25,9 +25,9 @@ struct stk_store_work {
     char stamp[STK_STAMP_TEXT];
     bool is_copied;
     bool leaves_path, leaves_stage; /* to be removed */
-    atomic_bool stop;
-    stk_tree tree, copied; /* of path, of stage */
+    stk_tree tree, copied;          /* of path, of stage */
     stk_artifact made;
+    atomic_bool stop; /* another thread's; far from the bools, which a compiler reads together */
 };
 
 static int no_memory(stk_err *err)

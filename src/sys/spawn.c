@@ -42,17 +42,26 @@ typedef struct failure {
 } failure;
 
 /* The child shares our memory until its exec, so this is also how it says what went wrong; one of a
- * batch has a copy, and writes its failure into the batch's pipe. */
+ * batch has a copy, and writes its failure into a pipe. */
 typedef struct child {
     const stk_spawn *spawn;
     const char *path;
     const char **
         by_shell; /* argv for a script without a first line "#!": /bin/sh runs it, as execvp does */
     pid_t parent;
+    int to; /* a pipe for its failure, where it has a copy of our memory; else -1 */
     failure failed;
 } child;
 
-#define IN_CHILD __attribute__((no_sanitize("address", "undefined")))
+/* ThreadSanitizer takes what a child does in our memory for our own doing, and sees nothing from
+ * then on: with it a child has a copy, and tells by a pipe. */
+#ifdef __SANITIZE_THREAD__
+enum { SHARES_MEMORY = false };
+#else
+enum { SHARES_MEMORY = true };
+#endif
+
+#define IN_CHILD __attribute__((no_sanitize("address", "undefined", "thread")))
 
 /* Handlers would run in memory that we share with the parent, and ignored signals survive an exec
  * (Python ignores SIGPIPE): all of them go back to their defaults before they are unblocked. */
@@ -148,8 +157,8 @@ IN_CHILD static _Noreturn void fail(child *c, int at)
 {
     c->failed.at = at;
     c->failed.sys = errno;
-    if (c->spawn->batch != NULL) {
-        (void)!write(c->spawn->batch->to, &c->failed, sizeof c->failed);
+    if (c->to >= 0) {
+        (void)!write(c->to, &c->failed, sizeof c->failed);
     }
     _exit(127);
 }
@@ -281,19 +290,40 @@ static int explain(const child *c, stk_err *err)
     }
 }
 
+/* Whether a child that has a copy of our memory said why it didn't become its program. */
+static bool hear(stk_spawn_batch *batch, failure *ret)
+{
+    ssize_t n;
+    stk_file_close(&batch->to);
+    while ((n = read(batch->from, ret, sizeof *ret)) < 0 && errno == EINTR) {
+    }
+    stk_file_close(&batch->from);
+    return n == sizeof *ret;
+}
+
 static int start(child *c, pid_t *ret_pid, int *ret_pidfd, stk_err *err)
 {
     alignas(16) char stack[CHILD_STACK];
     int pidfd = -1;
+    stk_spawn_batch own = {.from = -1, .to = -1};
+    if (c->to < 0 && !SHARES_MEMORY) {
+        if (stk_sys_spawn_begin(&own, err) < 0) {
+            return STK_E_SYS;
+        }
+        c->to = own.to;
+    }
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
     (void)sigprocmask(SIG_SETMASK, &all, &before);
-    int flags = SIGCHLD | (ret_pidfd != NULL ? CLONE_PIDFD : 0) |
-                (c->spawn->batch != NULL ? 0 : CLONE_VM | CLONE_VFORK);
+    int flags =
+        SIGCHLD | (ret_pidfd != NULL ? CLONE_PIDFD : 0) | (c->to >= 0 ? 0 : CLONE_VM | CLONE_VFORK);
     pid_t pid = clone(run_child, stack + sizeof stack, flags, c, &pidfd);
     int sys = errno;
     (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    if (own.from >= 0) {
+        (void)hear(&own, &c->failed);
+    }
     if (pid < 0) {
         return stk_err_sys(err, STK_E_SYS, sys, "cannot start '%s': clone", c->spawn->argv[0]);
     }
@@ -338,7 +368,11 @@ int stk_sys_spawn(const stk_spawn *spawn, pid_t *ret_pid, int *ret_pidfd, stk_er
     by_shell[0] = "/bin/sh";
     by_shell[1] = path;
     memcpy(by_shell + 2, spawn->argv + 1, n * sizeof *by_shell); /* its NULL too */
-    child c = {.spawn = spawn, .path = path, .by_shell = by_shell, .parent = getpid()};
+    child c = {.spawn = spawn,
+               .path = path,
+               .by_shell = by_shell,
+               .parent = getpid(),
+               .to = spawn->batch == NULL ? -1 : spawn->batch->to};
     int rc = start(&c, ret_pid, ret_pidfd, err);
     free(by_shell);
     return rc;
@@ -357,13 +391,8 @@ int stk_sys_spawn_begin(stk_spawn_batch *ret_batch, stk_err *err)
 int stk_sys_spawn_end(stk_spawn_batch *batch, const stk_spawn *spawn, stk_err *err)
 {
     char found[PATH_MAX];
-    child c = {.spawn = spawn};
-    ssize_t n;
-    stk_file_close(&batch->to);
-    while ((n = read(batch->from, &c.failed, sizeof c.failed)) < 0 && errno == EINTR) {
-    }
-    stk_file_close(&batch->from);
-    if (n != sizeof c.failed) {
+    child c = {.spawn = spawn, .to = -1};
+    if (!hear(batch, &c.failed)) {
         return 0;
     }
     c.path = find_program(spawn, found, sizeof found);

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from cli_tools import Cli, wait_for
 
+pytestmark = pytest.mark.tsan
+
 CHUNK = 16 << 20
 LARGE = "head -c 3000000 /dev/zero | tr '\\0' x"
 OUT = {"out": None}

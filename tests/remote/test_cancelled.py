@@ -38,6 +38,7 @@ def jobs(cluster: Cluster) -> list[str]:
 
 
 @pytest.mark.parametrize("words", [[], ["--now"]])
+@pytest.mark.tsan
 def test_what_runs_is_ended(project: Project, cluster: Cluster, words: list[str]) -> None:
     doc, gate = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
@@ -63,6 +64,7 @@ def test_what_runs_is_ended(project: Project, cluster: Cluster, words: list[str]
     assert project.show()["steps"]["train"]["status"] == "succeeded"
 
 
+@pytest.mark.tsan
 def test_what_waits_is_ended(project: Project, cluster: Cluster) -> None:
     """Nobody has claimed it yet, and it is there all the same."""
     cluster.pending["train"] = "no room"
@@ -88,6 +90,7 @@ def test_what_was_never_asked_for(project: Project, cluster: Cluster) -> None:
     assert not jobs(cluster) and not cluster.history
 
 
+@pytest.mark.tsan
 def test_from_another_machine(project: Project, cluster: Cluster, other: Machine) -> None:
     """Which has neither the file nor what it read."""
     project.write("table.csv", "1,2\n")

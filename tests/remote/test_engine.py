@@ -100,6 +100,7 @@ TRAIN = {
 }
 
 
+@pytest.mark.tsan
 def test_there_and_back(project: Project) -> None:
     """Here, there, and here again: files, outputs and parameters go and come; nothing is left."""
     project.write("table.csv", "1,2\n")
@@ -342,6 +343,7 @@ def spare_pods(engine: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.tsan
 def test_outlives_its_engine(project: Project, number: signal.Signals) -> None:
     doc, gate = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
@@ -397,6 +399,7 @@ def test_ended_before_it_was_on_record(project: Project) -> None:
     assert not list(project.folder.rglob("ran-here")) and not project.cluster.history
 
 
+@pytest.mark.tsan
 def test_cancel(project: Project) -> None:
     doc, _ = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
@@ -538,6 +541,7 @@ def test_flow(project: Project) -> None:
     assert len(project.cluster.history) == 2
 
 
+@pytest.mark.tsan
 def test_secrets_and_checkpoints(project: Project) -> None:
     """A secret goes by the engine's own way; an attempt goes on from what the one before had saved elsewhere."""
     project.env["STOKER_SECRET_token"] = "s3cret-word"
@@ -578,6 +582,7 @@ def test_checkpoints_go_with_success(project: Project) -> None:
         assert set(json.loads(listed.read_text())) == {"one", "two"}
 
 
+@pytest.mark.tsan
 def test_carried_by_the_store(project: Project) -> None:
     doc = json.loads((project.folder / "stoker.yaml").read_text())
     doc["stacks"]["prod"]["carry"] = "store"
@@ -592,6 +597,7 @@ def test_carried_by_the_store(project: Project) -> None:
     assert tar.name == f"{digest}.tar"
 
 
+@pytest.mark.tsan
 def test_max_jobs(project: Project) -> None:
     """No more at once than the stack says; `why` names what the others wait for."""
     text = (project.folder / "stoker.yaml").read_text()

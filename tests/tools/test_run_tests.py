@@ -48,3 +48,16 @@ def test_a_command_that_is_not_there_is_a_failure() -> None:
 def test_an_unknown_suite_is_refused() -> None:
     with pytest.raises(SystemExit, match="no suite 'nonsense'"):
         run_tests.plan(["nonsense"])
+
+
+def test_threads_are_found_by_their_symbol() -> None:
+    assert run_tests.has_threads(str(run_tests.ROOT / "build/share_test"))
+    assert not run_tests.has_threads(str(run_tests.ROOT / "build/spec_test"))
+
+
+def test_threads_are_looked_at_by_all_and_not_by_fast() -> None:
+    suites = [name for name, _ in run_tests.plan(["all"])]
+    assert "tsan" in suites and "asan" in suites
+    assert "tsan" not in [name for name, _ in run_tests.plan(["fast"])]
+    marked = [f for f in run_tests.folders() if run_tests.has_mark(f, "tsan")]
+    assert "cli" in marked and "remote" in marked and "compat" not in marked
