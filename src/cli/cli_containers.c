@@ -11,6 +11,8 @@
 #include "package/package.h"
 #include "sys/file.h"
 
+enum { END_MS = 5000 /* for an engine that is silent at a run's end */ };
+
 static int no_memory(stk_err *err)
 {
     return stk_err_set(err, STK_E_NOMEM, "out of memory");
@@ -497,7 +499,20 @@ int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec
                                              : stk_cli_carry(store, c->arena, &c->exec.bin, err);
 }
 
-/* --- what dead engines left --- */
+/* --- what the dead left --- */
+
+void stk_cli_end_containers(const stk_cli_containers *c, const stk_view *view)
+{
+    const stk_view_run *run = view == NULL ? NULL : stk_view_get_run(view);
+    uint32_t n = 0;
+    if (run == NULL || c->n == 0 ||
+        run->n_attempts_extra + run->n[STK_TASK_FAILED] + run->n[STK_TASK_CANCELLED] == 0) {
+        return; /* each ended by itself, and was removed */
+    }
+    stk_engine engine = c->engine;
+    engine.idle_ms = END_MS;
+    (void)remove_old(&engine, run->id, &n, NULL);
+}
 
 int stk_cli_drop_containers(stk_store *store, bool dry_run, uint32_t *ret_n, stk_err *err)
 {

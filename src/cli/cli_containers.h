@@ -7,6 +7,7 @@
 #include "contain/contain.h"
 #include "exec/exec.h"
 #include "image/image.h"
+#include "report/report_view.h"
 #include "share/share.h"
 #include "stack/stack.h"
 
@@ -58,6 +59,9 @@ int stk_cli_carry(const stk_store *store, stk_arena *arena, const char **ret, st
  */
 int stk_cli_carry_tar(const stk_cli *cli, const stk_store *store, stk_share *share,
                       stk_arena *arena, const char **ret_digest, stk_err *err);
+/* At a run's end: removes what an attempt left whose `stoker contain` was killed before its
+ * container had begun. What can't be removed stays for `stoker store gc`. */
+void stk_cli_end_containers(const stk_cli_containers *c, const stk_view *view);
 /* Removes containers of this store whose run has no engine; *ret_n of them. No container engine is
  * no error. */
 int stk_cli_drop_containers(stk_store *store, bool dry_run, uint32_t *ret_n, stk_err *err);

@@ -568,6 +568,7 @@ static void close_all(engine *e)
     stk_progress_done(e->progress);
     stk_cli_echo_free(e->echo);
     stk_exec_close(e->exec);
+    stk_cli_end_containers(&e->containers, e->view);
     if (e->backend != NULL) {
         e->backend->ops->close(e->backend);
     }

@@ -546,7 +546,7 @@ int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
                               .peak_bytes = -1};
     int64_t start_ms = run->started_ms ? run->started_ms : run->created_ms;
     int64_t end_ms = run->ended_ms ? run->ended_ms : now_ms;
-    totals.wall_s = end_ms > start_ms ? (double)(end_ms - start_ms) / 1000 : 0;
+    totals.wall_s = start_ms > 0 && end_ms > start_ms ? (double)(end_ms - start_ms) / 1000 : 0;
     for (int state = 0; state < STK_TASK_N; state++) {
         totals.n_done += stk_state_is_final(state) ? run->n[state] : 0;
     }

@@ -136,6 +136,33 @@ def test_what_an_engine_left_is_removed(project: Project, scratch: str) -> None:
         project.podman("rm", f"other-{run}")
 
 
+def test_what_a_killed_attempt_left_is_removed(project: Project, scratch: str, debian: str) -> None:
+    """As a kill of `stoker contain` between create and start leaves it, of a run that goes on."""
+    project.write(
+        "p.yaml",
+        f"""
+        stoker: 1
+        name: p
+        retry: {{max_retries: 1}}
+        docker: {{parent_image: {debian}}}
+        steps:
+          a: {{run: "echo up; if [ $STOKER_ATTEMPT = 1 ]; then while [ ! -e $STOKER_INPUT_go/now ]; do sleep 0.1; done; exit 1; fi",
+               inputs: {{go: {{file: {project.folder.parent}/go}}}}}}
+        """,
+    )
+    go = project.folder.parent / "go"
+    go.mkdir()
+    engine = project.start("--with", "docker", "p.yaml")
+    log = log_of(project, "a")
+    wait_for(lambda: "up" in log.read_text())
+    run = log.parts[-5]
+    project.podman("create", "--name", f"stoker-{run}-a-9", "--label", f"stoker.run={run}", scratch)
+    (go / "now").write_text("")
+    out, _ = engine.communicate(timeout=WAIT_S)
+    assert engine.returncode == 0, out
+    wait_for(lambda: ours(project.podman, run) == [])
+
+
 def test_image_removed_between_two_steps(project: Project, scratch: str) -> None:
     """Looked for before the first task; gone later, the step says so and is tried again as asked."""
     tag = "localhost/stoker-test-goes:1"
