@@ -211,6 +211,22 @@ static void check_readonly(fixture *f, const char *run, const char *digest)
     OK(stk_store_sync(f->store, &f->err));
 }
 
+/* Its engine was killed before there was a database: there is no run, and nothing is damaged. With
+ * runs beside it the database was lost. */
+static void test_without_database(void **state)
+{
+    fixture *f = *state;
+    (void)snprintf(f->path, sizeof f->path, "%s/s", at(f, "made"));
+    assert_int_equal(mkdir(at(f, "made"), 0755), 0);
+    assert_int_equal(mkdir(f->path, 0755), 0);
+    assert_int_equal(open_error(f, STK_STORE_READONLY), STK_E_NOT_FOUND);
+    assert_non_null(strstr(f->err.text, "has no run"));
+    assert_int_equal(mkdir(at(f, "made/s/runs"), 0755), 0);
+    assert_int_equal(open_error(f, STK_STORE_READONLY), STK_E_NOT_FOUND);
+    assert_int_equal(mkdir(at(f, "made/s/runs/20260101-000000-abcdef"), 0755), 0);
+    assert_int_equal(open_error(f, STK_STORE_READONLY), STK_E_STORE);
+}
+
 static void test_readonly(void **state)
 {
     fixture *f = *state;
@@ -316,8 +332,9 @@ static void test_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_find),    TEST(test_newer),    TEST(test_migrate), TEST(test_damaged),
-        TEST(test_foreign), TEST(test_readonly), TEST(test_journal), TEST(test_together),
+        TEST(test_find),    TEST(test_newer),    TEST(test_migrate),
+        TEST(test_damaged), TEST(test_foreign),  TEST(test_readonly),
+        TEST(test_journal), TEST(test_together), TEST(test_without_database),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

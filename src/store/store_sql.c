@@ -277,14 +277,20 @@ int stk_store_migrate(stk_store *store, const char *const *steps, int n_steps, s
     return rc;
 }
 
+static bool has_runs(const stk_store *store)
+{
+    struct stat st;
+    STK_TEXT_AUTO runs = stk_file_join(store->path, "runs");
+    return runs != NULL && stat(runs, &st) == 0 &&
+           st.st_nlink >
+               2; /* a folder's links count its subfolders (not on btrfs: a weaker check) */
+}
+
 /* A file of 0 bytes is a new database to SQLite; beside runs it is a lost one. */
 static int refuse_emptied(stk_store *store, const char *db_path, stk_err *err)
 {
     struct stat st;
-    STK_TEXT_AUTO runs = stk_file_join(store->path, "runs");
-    if (runs != NULL && stat(db_path, &st) == 0 && st.st_size == 0 && stat(runs, &st) == 0 &&
-        st.st_nlink >
-            2) { /* a folder's links count its subfolders (not on btrfs: a weaker check) */
+    if (stat(db_path, &st) == 0 && st.st_size == 0 && has_runs(store)) {
         stk_err_set(err, STK_E_STORE,
                     "store '%s' is damaged: store.db is empty, but there are runs", store->path);
         stk_err_hint(err, "restore store.db from a backup, or move the store folder away");
@@ -298,6 +304,13 @@ static int open_readonly(stk_store *store, const char *db_path, stk_err *err)
 {
     char text[16];
     stk_err first;
+    if (access(db_path, F_OK) < 0 && errno == ENOENT && !has_runs(store)) {
+        /* an engine makes it, or was killed before it had */
+        stk_err_set(err, STK_E_NOT_FOUND, "store '%s' has no run: its store.db isn't there",
+                    store->path);
+        stk_err_hint(err, "run a pipeline first, or set STOKER_STORE to an existing store");
+        return STK_E_NOT_FOUND;
+    }
     int rc = sqlite3_open_v2(db_path, &store->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
     int code = rc != SQLITE_OK ? stk_store_sql_err(store, rc, &first, "opening")
                                : pragma(store, "PRAGMA user_version", text, sizeof text, &first);
