@@ -26,6 +26,7 @@ CMOCKA_BAD = "[==========] 3 test(s) run.\n[  PASSED  ] 2 test(s).\n[  FAILED  ]
         (0, "", 1, 0),
         (0, "seed 1\n12 passed, 0 failed\n", 12, 0),
         (1, "12 passed, 3 failed\n", 12, 3),
+        (0, "12 passed, 0 failed, 2 skipped\n", 12, 0),
         (124, "[  PASSED", 0, 1),
     ],
 )
@@ -33,6 +34,12 @@ def test_count_of_a_program(status: int, output: str, passed: int, failed: int) 
     result = run_tests.count_program("x", status, output)
     assert (result.passed, result.failed) == (passed, failed)
     assert bool(result.shown) == bool(failed)
+
+
+def test_what_a_program_skips_is_counted() -> None:
+    result = run_tests.count_program("x", 0, "12 passed, 0 failed, 2 skipped\n")
+    assert result.skipped == 2
+    assert run_tests.count_program("x", 0, "12 passed, 0 failed\n").skipped == 0
 
 
 def test_a_command_that_hangs_is_ended() -> None:

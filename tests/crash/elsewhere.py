@@ -1,0 +1,158 @@
+"""Rounds whose steps run on other machines: a share that is a folder, and the cluster of tests/remote/cluster.py."""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from contained import wait_for_steps
+from documents import remote_spec
+from rounds import ROOT, Round, Wrong, begun
+
+sys.path.insert(0, str(ROOT / "tests/remote"))
+sys.path.insert(0, str(ROOT / "tests/python"))
+
+AGENT_POINTS = re.findall(r'X\("(agent\.[a-z.]+)"', (ROOT / "src/tbl/failpoints.def").read_text())
+
+
+@contextmanager
+def place(folder: Path, stoker: Path) -> Iterator[Path]:
+    """What `stoker carry` makes, for the pods of all rounds."""
+    from front_tools import cannot
+
+    words = ["unshare", "-m", "-p", "-f", "true"]
+    if subprocess.run(words, capture_output=True, check=False).returncode != 0:
+        cannot("this machine lets nobody make a mount namespace, so there are no pods")
+    carry = folder / "carry/stoker"
+    carry.parent.mkdir()
+    subprocess.run([str(stoker), "carry", str(carry)], check=True)
+    if not (carry / "python").exists():  # a build without the front beside it
+        shutil.copytree(ROOT / "python/stoker", carry / "python/stoker")
+    yield carry
+
+
+class RemoteRound(Round):
+    n_steps = 6
+
+    def __init__(self, *given: Any) -> None:
+        from cluster import Cluster
+
+        super().__init__(*given)
+        path = f"{self.args.python.parent}:{os.environ['PATH']}"
+        self.cluster = Cluster(self.base / "cluster", self.place, path)
+        self.share = self.base / "share"
+        stack = {
+            "backend": "kubernetes",
+            "store": str(self.share),
+            "default_image": "127.0.0.1:1/img:1",
+        }
+        (self.folder / "stoker.yaml").write_text(json.dumps({"stacks": {"prod": stack}}))
+        self.env["STOKER_REMOTE_FAKE"] = str(self.cluster.folder)
+
+    def spec(self) -> str:
+        return remote_spec(self.journal, self.n_steps)
+
+    def close(self) -> None:
+        super().close()
+        self.cluster.close()
+
+    # --- killing ---
+
+    def victims(self) -> dict[str, list[int]]:
+        return {**super().victims(), "agent": self.agents()}
+
+    def agents(self) -> list[int]:
+        pods = [pod for pods in list(self.cluster.jobs.values()) for pod in pods]
+        return [pid for pod in pods if pod.is_agent() and (pid := pod.first()) is not None]
+
+    def kill(self, pid: int) -> None:
+        """Of a pod its cluster must know how it ended."""
+        for pods in list(self.cluster.jobs.values()):
+            for pod in pods:
+                if pod.first() == pid:
+                    pod.is_killed = True
+        super().kill(pid)
+
+    def groups(self) -> list[list[str]]:
+        return [
+            ["engine"],
+            ["engine"],
+            ["agent"],
+            ["guard"],
+            ["engine", "agent"],
+            ["engine", "guard"],
+            ["engine", "guard", "agent"],
+        ]
+
+    def wait_for_instant(self, process: subprocess.Popen[bytes]) -> str:
+        return wait_for_steps(self, process)
+
+    def begin(self, **more: str) -> subprocess.Popen[bytes]:
+        """In a third of the rounds the agents of the first pods end at a failpoint, besides."""
+        ends = not self.what and self.random.random() < 0.33
+        if ends:
+            point = self.random.choice(AGENT_POINTS)
+            self.cluster.env["STOKER_FAILPOINTS"] = f"{point}:1:exit"
+            self.what = f"first agents end at {point}, "
+        engine = self.start(["run", "--with", "prod", "spec.yaml"], **more)
+        until = time.monotonic() + self.args.timeout
+        while ends and not self.cluster.history and engine.poll() is None:
+            if time.monotonic() > until:
+                raise Wrong("no pod was made")
+            time.sleep(0.01)
+        self.cluster.env.pop("STOKER_FAILPOINTS", None)
+        return engine
+
+    # --- checking ---
+
+    def ended(self, run: str) -> set[str]:
+        """Steps that the share says have ended well, though nobody here may know yet."""
+        found = set()
+        for path in self.share.glob(f"runs/{run}/*/*/*/end.json"):
+            if json.loads(path.read_text())["outcome"]["ok"]:
+                found.add(path.parts[-4])
+        return found
+
+    def go_on(self, before: dict[str, object] | None) -> None:
+        ended = self.ended(str(before["run"])) if before is not None else set()
+        lines: collections.Counter[str] = self.lines()
+        super().go_on(before)
+        now = self.lines()
+        for name in ended:
+            if begun(now, name) != begun(lines, name):
+                raise Wrong(f"step {name} had ended well in its pod and ran again", "doubled")
+
+    def check_left(self, run: str) -> None:
+        """No pod lives, each attempt had one job, and another machine reads the run's record in the share."""
+        until = time.monotonic() + self.args.timeout
+        while left := [p for pods in list(self.cluster.jobs.values()) for p in pods if p.process.poll() is None]:  # fmt: skip
+            if time.monotonic() > until:
+                raise Wrong(f"pods are left: {[pod.job['name'] for pod in left]}", "left")
+            time.sleep(0.02)
+        made = collections.Counter(self.cluster.history)
+        if twice := [name for name, n in made.items() if n > 1]:
+            raise Wrong(f"jobs that were made twice: {twice}", "doubled")
+        other = subprocess.run(
+            [str(self.args.stoker), "show", run, "--stack", "prod", "--json"],
+            cwd=self.folder,
+            env={**self.env, "STOKER_STORE": str(self.base / "other/.stoker")},
+            capture_output=True,
+            check=False,
+        )
+        if other.returncode != 0:
+            raise Wrong(f"another machine can't read the record: {other.stderr.decode()}", "lost")
+        read = json.loads(other.stdout)
+        states = {name: step["status"] for name, step in read["steps"].items()}
+        if read["status"] != "succeeded" or set(states.values()) != {"succeeded"}:
+            raise Wrong(f"the share's record says {read['status']}, {states}", "lost")
+        self.cluster.close()
