@@ -177,6 +177,7 @@ def test_gang(project: Project) -> None:
         assert f"rank {rank} of 4 on node {node}" in said[node], said
 
 
+@pytest.mark.tsan
 def test_cancel(project: Project) -> None:
     """SIGINT: nothing is left running."""
     steps = {f"s{i}": {"run": "echo here; sleep 1000"} for i in range(4)}

@@ -112,6 +112,7 @@ def project(cluster: Cluster, tmp_path: Path, carried: Path) -> Iterator[Project
     yield Project(cluster, tmp_path, carried)
 
 
+@pytest.mark.tsan
 def test_there_and_back(project: Project) -> None:
     steps = {
         "a": {"run": "echo 42 > $STOKER_OUTPUT/n; echo on $(hostname)", "outputs": ["n"]},
@@ -190,6 +191,7 @@ def test_faults(project: Project, faults: list[Object]) -> None:
     project.nothing_left()
 
 
+@pytest.mark.tsan
 def test_ctrl_c_leaves_nothing(project: Project) -> None:
     steps = {f"s{i}": {"run": f"echo up >> {project.shared}/up; sleep 600"} for i in range(5)}
     engine = project.begin("run", "--with", "kubernetes", project.document(steps))
