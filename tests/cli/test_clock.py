@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sqlite3
 import struct
 import subprocess
 from pathlib import Path
@@ -88,6 +89,30 @@ def test_it_is_set_between_two_engines(cli: Cli, set_clock: Set, seconds: int) -
     assert cli("run", document).code == 0
     assert [*cli.json("show")["steps"]] == ["new"]
     assert [*map(lambda r: r["run"], cli.json("runs"))][1] == run.shown["run"]
+
+
+@pytest.mark.parametrize("seconds", [0, -DAYS])
+@pytest.mark.parametrize("boot", ["of another boot", None], ids=["boot", "unknown"])
+def test_a_run_of_another_boot_never_goes_backwards(
+    cli: Cli, set_clock: Set, boot: str | None, seconds: int
+) -> None:
+    """The machine was started anew, or the run's first engine told no boot: the wall clock is asked."""
+    engine = cli.start("run", cli.document(steps()))
+    cli.until("pid")
+    engine.kill()
+    engine.wait()
+    with sqlite3.connect(cli.folder / ".stoker" / "store.db") as db:
+        ((number, text),) = db.execute("SELECT id, data FROM events WHERE kind = 'run_started'")
+        began = {**json.loads(text), "boot": boot, "boot_ms": 1}
+        if boot is None:
+            del began["boot"], began["boot_ms"]
+        db.execute("UPDATE events SET data = ? WHERE id = ?", (json.dumps(began), number))
+    db.close()
+    set_clock(seconds)
+    (cli.folder / "go").touch()
+    run = cli("resume")
+    assert run.code == 0
+    check(run.shown)
 
 
 @pytest.mark.parametrize("seconds", [DAYS, -DAYS])
