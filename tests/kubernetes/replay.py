@@ -21,6 +21,8 @@ from kube_client import Answer, Client
 Object = dict[str, Any]
 DATA = Path(__file__).resolve().parents[1] / "data/kubernetes"
 PATIENCE_S = 8
+SETTLED_MS = 1000  # so long after a DELETE a recorder has waited for its end
+NEVER_MS = 1 << 62
 UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 SUFFIX = r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b"
 COUNTERS = (
@@ -250,6 +252,7 @@ class Replay:
         self.replaced: dict[str, str] = {}  # words of the recording's machine → this one's
         self.actions = actions
         self.cluster = cluster
+        self.deleted_ms = NEVER_MS  # when the last change was a DELETE, in the recording
         self.records = load(name)
         self.words = Words(self.records)
         self.skip = skip
@@ -351,6 +354,20 @@ class Replay:
             f"{where}\n    recorded {json.dumps(recorded)[:1500]}\n    ours     {json.dumps(ours)[:1500]}"
         )
 
+    def _settle(self) -> None:
+        """Wait until what was deleted is gone: the recorder left time for that."""
+        end = time.monotonic() + PATIENCE_S
+        while self.cluster.call(self._is_going) and time.monotonic() < end:
+            time.sleep(0.01)
+
+    def _is_going(self) -> bool:
+        jobs = {j["metadata"]["uid"] for j in self.cluster.store.all("jobs")}
+        pods = [p["metadata"] for p in self.cluster.store.all("pods")]
+        return any(
+            "deletionTimestamp" in p or not {o["uid"] for o in p.get("ownerReferences", [])} <= jobs
+            for p in pods
+        )
+
     def _body(self, body: Any) -> Optional[bytes]:
         if body is None:
             return None
@@ -369,6 +386,9 @@ class Replay:
         client = self.users[q.get("auth") or ""]
         if q["method"] != "GET":
             self._catch_up(begun(r))
+            if begun(r) - self.deleted_ms >= SETTLED_MS:
+                self._settle()
+            self.deleted_ms = r["t_ms"] if q["method"] == "DELETE" else NEVER_MS
         path = self._ours(q["path"], "compact" in (r.get("note") or ""))
         for old, new in self.pairs.items():
             if old.startswith("eyJ"):
