@@ -66,7 +66,8 @@ def _noting(given: Any) -> Any:
 
 def _watch_torch(module: Any) -> None:
     global _first_of_torch
-    _first_of_torch = int(module.initial_seed())
+    if hasattr(module, "default_generator"):  # else it is another module of that name
+        _first_of_torch = int(module.initial_seed())
 
 
 def _numpy_state() -> Any:
@@ -198,7 +199,8 @@ def _sow_numpy(module: Any, seed: int) -> None:
 
 
 def _sow_torch(module: Any, seed: int) -> None:
-    module.manual_seed(seed)
+    if hasattr(module, "default_generator"):
+        module.manual_seed(seed)
 
 
 _SOW = {"random": _sow_random, "numpy": _sow_numpy, "torch": _sow_torch}

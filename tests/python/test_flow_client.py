@@ -328,6 +328,8 @@ def test_another_store_is_looked_into_by_metadata(store: FakeStore, monkeypatch:
     assert Run("F/r1").id == "r1"
     with pytest.raises(MetaflowNotFound, match="service"):
         client.metadata("service@https://x")
+    store.answers["store path"] = {"error": {"class": "not_found", "text": "no store here"}}
+    store.save()
     monkeypatch.chdir("/")
     assert client.default_metadata() == "local@/.stoker"
     assert Metaflow().flows == []
