@@ -29,7 +29,7 @@ def find_binary() -> Path:
     raise FileNotFoundError(f"no stoker binary in {', '.join(map(str, places))}: run `make build`")
 
 
-def wait_for(what: Callable[[], Any], timeout_s: float = 20, why: str = "") -> Any:
+def wait_for(what: Callable[[], Any], timeout_s: float = 120, why: str = "") -> Any:
     """What `what` returns once that is true; an AssertionError when it never is."""
     end = time.monotonic() + timeout_s
     while not (found := what()):
@@ -164,7 +164,7 @@ class Cli:
         self.children.append(child)
         return child
 
-    def until(self, name: str, timeout_s: float = 20) -> str:
+    def until(self, name: str, timeout_s: float = 120) -> str:
         """The text of a file in the folder, once a step has written a whole line of it."""
         path = self.folder / name
         return wait_for(

@@ -16,7 +16,7 @@ STOKER = Path(
 )
 
 
-def wait_for(true: Callable[[], Any], seconds: float = 20.0) -> Any:
+def wait_for(true: Callable[[], Any], seconds: float = 120.0) -> Any:
     """What `true` answers as soon as that is something; fails when it stays nothing."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -217,7 +217,7 @@ class Cluster:
         for path in self.folder.glob(f"{name}.log-*"):
             path.unlink()
 
-    def pod(self, part: str, timeout: float = 30) -> Pod:
+    def pod(self, part: str, timeout: float = 120) -> Pod:
         """The pod whose job's name contains `part`, once its agent runs."""
         end = time.monotonic() + timeout
         while time.monotonic() < end:

@@ -15,7 +15,7 @@ import pytest
 from conftest import Drive
 
 
-def wait(condition, timeout: float = 30) -> None:
+def wait(condition, timeout: float = 120) -> None:
     end = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < end, "it didn't happen"

@@ -79,7 +79,7 @@ def project(tmp_path: Path, cluster: Cluster) -> Iterator[Project]:
     yield Project(folder, cluster)
 
 
-def wait(what: Callable[[], Any], why: str, timeout_s: float = 30) -> Any:
+def wait(what: Callable[[], Any], why: str, timeout_s: float = 120) -> Any:
     deadline = time.monotonic() + timeout_s
     while not (found := what()):
         assert time.monotonic() < deadline, why
