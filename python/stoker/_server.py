@@ -24,7 +24,7 @@ import struct
 import sys
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from . import _fitness, _line, _seeds, _worker
+from . import _fitness, _line, _seeds, _seen, _worker
 from ._entry import Entry
 
 _VERSION = 1
@@ -182,9 +182,7 @@ class _Server:
         self.run_exit_functions = atexit._run_exitfuncs
         self.atexit_count = atexit._ncallbacks
         self.resource = resource
-        _worker.baseline = (
-            _worker.baseline or _worker.Baseline()
-        )  # of ranks: from before accelerate
+        _worker.baseline = _worker.baseline or _seen.Baseline()  # of ranks: from before accelerate
         gc.freeze()
 
     # ------------------------------------------------------------------ messages

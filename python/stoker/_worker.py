@@ -14,10 +14,11 @@ import sys
 
 from . import _context, _frameworks, _gang, _materialize, _profile, _seeds
 from ._entry import fit
+from ._seen import Baseline, is_ours, is_users, seen_since
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Set, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Tuple
 
     from ._entry import Entry
 
@@ -52,9 +53,6 @@ STANDARD_MODULES = (
 )
 
 _VERSION = 1
-_OUR_FILES = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
-_SITES = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -68,6 +66,11 @@ _CLIP_FROM = 8 << 10  # characters of an error or a warning: from here on it is 
 _AGAIN = 75  # a rank's exit status: preempted (EX_TEMPFAIL)
 _decode = json.JSONDecoder().raw_decode
 _encode = json.JSONEncoder(allow_nan=False).encode
+
+baseline: Optional[Baseline] = None  # set by the fork server
+masks_at_start: Optional[Dict[str, Optional[str]]] = (
+    None  # where the user's file is imported after it
+)
 
 
 class UsageError(Exception):
@@ -598,13 +601,13 @@ def _traceback(exc: BaseException) -> str:
     import traceback
 
     trace = exc.__traceback__
-    while trace is not None and _is_ours(trace.tb_frame.f_code.co_filename):
+    while trace is not None and is_ours(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     stack = traceback.extract_tb(trace)
     if isinstance(exc, Stopped):
         lines = ["Traceback (most recent call last):\n", *stack.format(), f"{exc}\n"]
-    elif exc.__cause__ is None and _is_sentence(exc) and any(not _is_ours(f[0]) for f in stack):
-        while _is_ours(stack[-1][0]):  # how we came to say it
+    elif exc.__cause__ is None and _is_sentence(exc) and any(not is_ours(f[0]) for f in stack):
+        while is_ours(stack[-1][0]):  # how we came to say it
             stack.pop()
         said = traceback.format_exception_only(type(exc), exc)
         lines = ["Traceback (most recent call last):\n", *stack.format(), *said]
@@ -619,26 +622,15 @@ def _is_sentence(exc: BaseException) -> bool:
     return told or hasattr(exc, "_stoker_told")
 
 
-def _is_ours(filename: str) -> bool:
-    return filename.startswith(_OUR_FILES)
-
-
-def _is_users(filename: str) -> bool:
-    """Neither ours, nor the standard library's, nor an installed package's."""
-    if _is_ours(filename) or filename.startswith("<frozen"):
-        return False
-    return not any(site in filename for site in _SITES) and not filename.startswith(_STDLIB)
-
-
 def _user_line(exc: BaseException) -> str:
     """``file:line`` of the innermost frame in the user's own code."""
     trace, where = exc.__traceback__, ""
     while trace is not None:
         filename = trace.tb_frame.f_code.co_filename
-        if _is_users(filename):
+        if is_users(filename):
             where = f"{_short(filename)}:{trace.tb_lineno}"
         trace = trace.tb_next
-    if isinstance(exc, SyntaxError) and exc.filename and _is_users(exc.filename):
+    if isinstance(exc, SyntaxError) and exc.filename and is_users(exc.filename):
         where = f"{_short(exc.filename)}:{exc.lineno}"
     return where
 
@@ -652,86 +644,6 @@ def _short(filename: str) -> str:
     """Relative to the working directory where it lies below it."""
     base = os.getcwd() + os.sep
     return filename[len(base) :] if filename.startswith(base) else filename
-
-
-# ---------------------------------------------------------------------------- what was seen
-
-
-class Baseline:
-    """The modules that are loaded now.
-
-    The fork server makes one before its first fork: listing a thousand modules in each child would
-    copy a page for each few of them.
-    """
-
-    def __init__(self) -> None:
-        self.names = frozenset(sys.modules)
-        self.last = next(reversed(list(sys.modules)), "")
-
-    def fresh(self) -> List[str]:
-        """Names of the modules that were loaded since, without ours."""
-        fresh = []
-        names: Any = sys.modules if sys.version_info >= (3, 8) else list(sys.modules)
-        for name in reversed(names):  # new ones are at the end
-            if name == self.last:
-                break
-            if name not in self.names and not name.startswith("stoker."):
-                fresh.append(name)
-        return fresh
-
-
-baseline: Optional[Baseline] = None  # set by the fork server
-masks_at_start: Optional[Dict[str, Optional[str]]] = (
-    None  # where the user's file is imported after it
-)
-
-
-def seen_since(before: Baseline) -> Dict[str, str]:
-    """Project files imported since (path → SHA-256 of the bytes) and distributions (path → "")."""
-    fresh = before.fresh()
-    seen: Dict[str, str] = {}
-    packages: Dict[str, Set[str]] = {}
-    for name in fresh:
-        filename = getattr(sys.modules.get(name), "__file__", None)
-        if not isinstance(filename, str) or _is_ours(filename):
-            continue
-        filename = os.path.abspath(filename)
-        for site in _SITES:
-            if site in filename:
-                root, _, _ = filename.partition(site)
-                packages.setdefault(root + site.rstrip(os.sep), set()).add(name.split(".")[0])
-                break
-        else:
-            if not filename.startswith(_STDLIB) and os.path.isfile(filename):
-                from ._digest import sha256
-
-                with open(filename, "rb") as stream:
-                    seen[filename] = sha256(stream.read()).hexdigest()
-    for site, tops in packages.items():
-        for folder in _distributions(site, tops):
-            seen[os.path.join(site, folder)] = ""
-    return seen
-
-
-def _distributions(site: str, tops: Set[str]) -> List[str]:
-    """The ``.dist-info`` folders that hold these top-level names."""
-    folders = [name for name in os.listdir(site) if name.endswith(".dist-info")]
-    found = []
-    left = {top.lower() for top in tops}
-    for folder in folders:
-        name = folder.split("-")[0].lower().replace(".", "_")
-        if name in left:
-            found.append(folder)
-            left.discard(name)
-    for folder in folders if left else ():
-        try:
-            with open(os.path.join(site, folder, "top_level.txt"), encoding="utf-8") as stream:
-                names = {line.strip().lower() for line in stream}
-        except OSError:
-            continue
-        if names & left and folder not in found:
-            found.append(folder)
-    return sorted(found)
 
 
 # ---------------------------------------------------------------------------- the user's file

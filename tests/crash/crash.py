@@ -81,8 +81,9 @@ def write_page(page: Path, rows: dict[str, str]) -> None:
     lines = [
         HEADING,
         "",
-        "Written by `tests/crash/crash.py --write` (`make crash N=2000 WRITE=1`); a kill is a process that got "
-        "SIGKILL, by a failpoint or at an instant; every column from `lost` to `other faults` must be 0.",
+        "Written by `tests/crash/crash.py --write` (`make crash N=2000 WRITE=1`). A kill is a process",
+        "that got SIGKILL, by a failpoint or at a random instant. Every column from `lost` to",
+        "`other faults` must be 0.",
         "",
         *HEAD,
         *[known[kind] for kind in KINDS if kind in known],
