@@ -28,7 +28,8 @@ GRANTED = {"granted": {"devices": [GPU]}}
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a fresh process: no framework is loaded, no finder of an earlier task is left."""
     for name in (*_frameworks.NAMES, *_frameworks._OTHER_USERS, "jaxlib", "jax._src.xla_bridge"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+        monkeypatch.setitem(sys.modules, name, None)  # so that its end takes out what a test adds
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setattr(_frameworks, "_kept", {})
     monkeypatch.setattr(_frameworks, "_peaks", {})
