@@ -156,7 +156,7 @@ int stk_accel_sample(stk_accel *accel, uint32_t i_device, const pid_t *pids, uin
 
 typedef struct stk_device_event {
     uint32_t i_device; /* UINT32_MAX: one that isn't in the list */
-    int64_t time_ms;   /* wall clock */
+    int64_t mono_ms;   /* monotonic clock */
     int32_t xid;       /* 79 …; 0: not an Xid */
     pid_t pid;         /* the process that it names, or 0 */
     char text[160];    /* "Xid 79: GPU has fallen off the bus" */

@@ -184,7 +184,7 @@ static bool fake_next_event(void *state, stk_device_event *ret)
             int64_t time_ms = number(one, "time_ms");
             *ret = (stk_device_event){
                 .i_device = i,
-                .time_ms = time_ms >= 0 ? time_ms : stk_clock_wall_ms(&stk_clock_real),
+                .mono_ms = time_ms >= 0 ? time_ms : stk_clock_mono_ms(&stk_clock_real),
                 .xid = number(one, "xid") > 0 ? (int32_t)number(one, "xid") : 0,
                 .pid = number(one, "pid") > 0 ? (pid_t)number(one, "pid") : 0,
             };

@@ -108,7 +108,7 @@ bool stk_nvml_next_event(void *self, stk_device_event *ret)
             ret->i_device = i;
         }
     }
-    ret->time_ms = stk_clock_wall_ms(&stk_clock_real);
+    ret->mono_ms = stk_clock_mono_ms(&stk_clock_real);
     ret->xid = (event.type & NVML_EVENT_XID) != 0 ? (int32_t)event.data
                                                   : 48; /* the Xid of a double bit error */
     return true;

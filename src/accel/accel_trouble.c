@@ -14,7 +14,6 @@
 
 #include "accel/accel_priv.h"
 #include "accel/accel_sysfs.h"
-#include "sys/clock.h"
 #include "sys/file.h"
 
 /* --- the table --- */
@@ -141,14 +140,6 @@ static uint32_t device_at(const stk_accel *accel, const char *address)
     return UINT32_MAX;
 }
 
-/* The kernel's clock (µs since boot) as wall clock. */
-static int64_t wall_of(int64_t kernel_us)
-{
-    int64_t now = stk_clock_wall_ms(&stk_clock_real);
-    int64_t age = stk_clock_mono_ms(&stk_clock_real) - kernel_us / 1000;
-    return age > 0 ? now - age : now;
-}
-
 /* "4,1234,5678901,-;NVRM: Xid (PCI:0000:0f:00): 94, pid=77, name=python, Ch 00000008" */
 static bool parse_line(const stk_accel *accel, const char *line, stk_device_event *ret)
 {
@@ -167,7 +158,7 @@ static bool parse_line(const stk_accel *accel, const char *line, stk_device_even
     }
     const char *pid = strstr(found + end, "pid=");
     *ret = (stk_device_event){.i_device = device_at(accel, address),
-                              .time_ms = wall_of(kernel_us),
+                              .mono_ms = kernel_us / 1000,
                               .xid = number,
                               .pid = pid != NULL ? (pid_t)strtol(pid + 4, NULL, 10) : 0};
     return true;
@@ -211,12 +202,12 @@ static bool in_burst(stk_trouble *log, const stk_device_event *event)
         burst *b = &log->bursts[i];
         if (b->i_device == event->i_device && b->xid == event->xid &&
             (b->pid == event->pid || event->pid == 0)) {
-            bool goes_on = event->time_ms - b->last_ms < BURST_SILENCE_MS;
-            b->last_ms = event->time_ms > b->last_ms ? event->time_ms : b->last_ms;
+            bool goes_on = event->mono_ms - b->last_ms < BURST_SILENCE_MS;
+            b->last_ms = event->mono_ms > b->last_ms ? event->mono_ms : b->last_ms;
             return goes_on;
         }
     }
-    *free_one = (burst){event->i_device, event->xid, event->pid, event->time_ms};
+    *free_one = (burst){event->i_device, event->xid, event->pid, event->mono_ms};
     log->next++;
     log->n_bursts += log->n_bursts < BURSTS;
     return false;

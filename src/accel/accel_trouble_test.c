@@ -197,14 +197,14 @@ static void test_fake_events(void **state)
     assert_int_equal(e.i_device, 0);
     assert_int_equal(e.xid, 94);
     assert_int_equal(e.pid, 5);
-    assert_int_equal(e.time_ms, 1000);
+    assert_int_equal(e.mono_ms, 1000);
     assert_string_equal(e.text, "Xid 94: Contained memory error");
     assert_true(stk_accel_next_event(accel, &e));
     assert_int_equal(e.i_device, 1);
     assert_string_equal(e.text, "Xid 79: GPU has fallen off the bus");
-    assert_int_equal(e.time_ms, 2000);
+    assert_int_equal(e.mono_ms, 2000);
     assert_true(stk_accel_next_event(accel, &e)); /* three minutes of silence before it */
-    assert_int_equal(e.time_ms, 509000);
+    assert_int_equal(e.mono_ms, 509000);
     assert_int_equal(e.xid, 79);
     assert_true(stk_accel_next_event(accel, &e));
     assert_string_equal(e.text, "own words");

@@ -1,11 +1,13 @@
 #include "agent/agent.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -27,15 +29,6 @@ int stk_agent_nomem(stk_err *err)
 const char *stk_agent_object(agent *a, const char *name)
 {
     return stk_arena_printf(a->arena, "%s/%s", a->key, name);
-}
-
-bool stk_agent_was_told(agent *a)
-{
-    struct signalfd_siginfo info;
-    while (read(a->signal_fd, &info, sizeof info) == (ssize_t)sizeof info) {
-        a->is_told = true;
-    }
-    return a->is_told;
 }
 
 void stk_agent_fail(agent *a, stk_failure failure, const char *text)
@@ -67,13 +60,18 @@ void stk_agent_hold_signals(void)
 }
 
 /* As PID 1 we have no default actions, and every orphan of the container is ours. */
-static int catch_signals(void)
+static int catch_signals(agent *a, stk_err *err)
 {
     sigset_t set = held_signals();
     stk_agent_hold_signals();
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
     (void)signal(SIGPIPE, SIG_IGN);
-    return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    a->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    a->told_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    a->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return a->signal_fd < 0 || a->told_fd < 0 || a->stop_fd < 0
+               ? stk_err_sys(err, STK_E_SYS, errno, "listening for signals")
+               : 0;
 }
 
 /* Which of the nodes: whoever started us says it in its own words. */
@@ -188,9 +186,10 @@ bool stk_agent_try_again(agent *a, int64_t *since_ms, const stk_err *why)
 {
     int64_t now = stk_clock_mono_ms(&stk_clock_real);
     int64_t most = stk_share_patience_ms() / 3 * 2;
-    struct pollfd fd = {.fd = a->signal_fd, .events = POLLIN};
+    bool is_told = stk_agent_was_told(a);
+    struct pollfd fd = {.fd = is_told ? a->stop_fd : a->told_fd, .events = POLLIN};
     char time[32];
-    if (!stk_share_may_pass(why)) {
+    if (!stk_share_may_pass(why) || atomic_load(&a->is_stopped)) {
         return false;
     }
     if (*since_ms == 0) {
@@ -198,7 +197,7 @@ bool stk_agent_try_again(agent *a, int64_t *since_ms, const stk_err *why)
         fprintf(stderr, "stoker agent: %s; it is tried again for %s\n", why->text,
                 stk_units_format_duration(most, time, sizeof time));
     }
-    (void)poll(&fd, 1, stk_agent_was_told(a) ? AGENT_AGAIN_MS / 4 : AGENT_AGAIN_MS);
+    (void)poll(&fd, 1, is_told ? AGENT_AGAIN_MS / 4 : AGENT_AGAIN_MS);
     now = stk_clock_mono_ms(&stk_clock_real);
     if (stk_agent_was_told(a)) {
         a->told_ms = a->told_ms == 0 ? now : a->told_ms;
@@ -290,14 +289,40 @@ static stk_failure class_of(int code)
                                          : STK_FAIL_START;
 }
 
+static int look_for_work(agent *a, stk_err *err)
+{
+    int rc = find_key(a, err);
+    rc = rc < 0 ? rc : read_order(a, err);
+    return rc < 0 ? rc : claim(a, err);
+}
+
+static int save_outputs(agent *a, stk_err *err)
+{
+    return stk_agent_outputs(a, &a->class_of_outputs, err);
+}
+
+/* Its program has ended. */
+static void keep_outputs(agent *a, stk_err *err)
+{
+    char text[1400];
+    int rc = stk_agent_aside(a, AGENT_SHORTLY, save_outputs, err);
+    if (rc < 0 && a->outcome.ok) {
+        bool is_told = rc == STK_E_CANCELLED;
+        stk_agent_fail(a, is_told ? STK_FAIL_PREEMPTED : a->class_of_outputs,
+                       is_told ? "told to end before its outputs were saved"
+                               : stk_err_format(err, text, (int)sizeof text));
+    }
+}
+
 /* From here on whatever happens is told by end.json. */
 static int run_claimed(agent *a, stk_err *err)
 {
     char text[1400];
     bool ran = false;
-    int rc = stk_agent_was_told(a) ? 0 : stk_agent_setup(a, err);
-    rc = rc < 0 || stk_agent_was_told(a) ? rc : stk_agent_devices(a, err);
-    if (rc == 0 && stk_agent_was_told(a)) {
+    int rc = stk_agent_hear(a) ? 0 : stk_agent_aside(a, AGENT_NOT_AT_ALL, stk_agent_setup, err);
+    rc = rc < 0 || stk_agent_hear(a) ? rc : stk_agent_devices(a, err);
+    if (rc == STK_E_CANCELLED || (rc == 0 && stk_agent_hear(a))) {
+        rc = 0;
         stk_agent_fail(a, STK_FAIL_PREEMPTED, "told to end before its program began");
     } else if (rc == 0) {
         stk_agent_checkpoints_begin(a);
@@ -305,15 +330,14 @@ static int run_claimed(agent *a, stk_err *err)
         stk_agent_checkpoints_end(a);
         ran = rc == 0;
     }
-    stk_failure class = STK_FAIL_OUTPUT;
-    if (ran && stk_agent_outputs(a, &class, err) < 0 && a->outcome.ok) {
-        stk_agent_fail(a, class, stk_err_format(err, text, (int)sizeof text));
+    if (ran) {
+        keep_outputs(a, err);
     }
     if (rc < 0) {
         complain(err);
         stk_agent_fail(a, class_of(rc), stk_err_format(err, text, (int)sizeof text));
     }
-    rc = save(a, err);
+    rc = stk_agent_aside(a, AGENT_TO_THE_END, save, err);
     tell_container(a);
     if (rc < 0) {
         complain(err);
@@ -328,6 +352,11 @@ int stk_agent_run(const char *url, const char *key)
 {
     stk_err err = {0};
     agent a = {.key = key,
+               .url = url,
+               .signal_fd = -1,
+               .told_fd = -1,
+               .stop_fd = -1,
+               .checkpoints = {.done_fd = -1},
                .arena = stk_arena_new(0),
                .started_ms = -1,
                .ended_ms = -1,
@@ -337,11 +366,10 @@ int stk_agent_run(const char *url, const char *key)
                            .read_bytes = -1,
                            .write_bytes = -1}};
     STK_FAILPOINT("agent.begin");
-    a.signal_fd = catch_signals();
-    int rc = a.arena == NULL ? stk_agent_nomem(&err) : stk_share_open(url, &a.share, &err);
-    rc = rc < 0 ? rc : find_key(&a, &err);
-    rc = rc < 0 ? rc : read_order(&a, &err);
-    rc = rc < 0 ? rc : claim(&a, &err);
+    int rc = catch_signals(&a, &err);
+    rc = rc == 0 && a.arena == NULL ? stk_agent_nomem(&err) : rc;
+    rc = rc < 0 ? rc : stk_share_open(url, &a.share, &err);
+    rc = rc < 0 ? rc : stk_agent_aside(&a, AGENT_SHORTLY, look_for_work, &err);
     int status = rc == 0            ? run_claimed(&a, &err)
                  : rc == STK_E_BUSY ? STK_AGENT_CLAIMED
                                     : STK_AGENT_NO_SHARE;
@@ -357,5 +385,7 @@ int stk_agent_run(const char *url, const char *key)
     stk_mask_free(a.mask);
     stk_arena_free(a.arena);
     stk_file_close(&a.signal_fd);
+    stk_file_close(&a.told_fd);
+    stk_file_close(&a.stop_fd);
     return status;
 }

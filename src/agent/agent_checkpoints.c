@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -150,7 +151,7 @@ static int push_copy(agent *a, const char *name, char digest[STK_DIGEST_HEX + 1]
     char path[PATH_MAX], folder[PATH_MAX], under[STK_SHARE_KEY_MAX];
     (void)snprintf(path, sizeof path, "%s/%s", a->order.checkpoints, name);
     (void)snprintf(folder, sizeof folder, "%s/tmp/checkpoint-XXXXXX", a->order.store);
-    int rc = stk_tree_walk(path, false, &tree, err);
+    int rc = stk_tree_walk_until(path, false, &a->is_stopped, &tree, err);
     if (rc == 0 && mkdtemp(folder) == NULL) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "making %s", folder);
     }
@@ -158,8 +159,8 @@ static int push_copy(agent *a, const char *name, char digest[STK_DIGEST_HEX + 1]
         return rc;
     }
     STK_TEXT_AUTO copy = stk_file_join(folder, "copy");
-    rc = copy == NULL ? stk_agent_nomem(err) : stk_file_copy_tree(path, copy, err);
-    rc = rc < 0 ? rc : stk_store_digest_path(copy, digest, NULL, err);
+    rc = copy == NULL ? stk_agent_nomem(err) : stk_tree_copy(&tree, copy, err);
+    rc = rc < 0 ? rc : stk_tree_digest_until(copy, &a->is_stopped, digest, err);
     if (rc == 0) {
         place(a, digest, under);
         rc = stk_share_push_path(a->share, under, copy, digest, err);
@@ -180,7 +181,8 @@ static bool push_one(agent *a, const char *name, int64_t ns)
     }
     stk_err err = {0};
     if (push_copy(a, name, digest, &err) < 0) {
-        c->owes_push = c->owes_push || stk_share_may_pass(&err);
+        /* or it was changed meanwhile */
+        c->owes_push = c->owes_push || stk_share_may_pass(&err) || err.code == STK_E_STORE;
         keep(c, name); /* the one before is better than none */
         return false;
     }
@@ -297,7 +299,7 @@ static void *run(void *arg)
     agent *a = arg;
     agent_checkpoints *c = &a->checkpoints;
     pthread_mutex_lock(&c->lock);
-    for (bool over = false; !over;) {
+    for (bool over = false; !over && !atomic_load(&a->is_stopped);) {
         struct timespec until;
         over = c->is_over;
         (void)clock_gettime(CLOCK_MONOTONIC, &until);
@@ -306,9 +308,11 @@ static void *run(void *arg)
         if (stk_file_exists(a->order.checkpoints)) {
             look(a);
         }
-        for (int i = 0; over && (c->owes_push || c->owes_list) && i < LAST_TRIES; i++) {
-            (void)poll(NULL, 0, LAST_MS); /* the last word: nobody looks again */
-            look(a);
+        struct pollfd stop = {.fd = a->stop_fd, .events = POLLIN};
+        for (int i = 0; over && (c->owes_push || c->owes_list) && i < LAST_TRIES &&
+                        poll(&stop, 1, LAST_MS) == 0;
+             i++) {
+            look(a); /* the last word: nobody looks again */
         }
         pthread_mutex_lock(&c->lock);
         if (!over && !c->is_over) {
@@ -316,6 +320,7 @@ static void *run(void *arg)
         }
     }
     pthread_mutex_unlock(&c->lock);
+    (void)!write(c->done_fd, &(uint64_t){1}, sizeof(uint64_t));
     return NULL;
 }
 
@@ -331,7 +336,8 @@ void stk_agent_checkpoints_begin(agent *a)
     (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void)pthread_cond_init(&c->wake, &attr);
     (void)pthread_condattr_destroy(&attr);
-    c->is_running = pthread_create(&c->thread, NULL, run, a) == 0;
+    c->done_fd = eventfd(0, EFD_CLOEXEC);
+    c->is_running = c->done_fd >= 0 && pthread_create(&c->thread, NULL, run, a) == 0;
 }
 
 void stk_agent_checkpoints_end(agent *a)
@@ -342,11 +348,14 @@ void stk_agent_checkpoints_end(agent *a)
         c->is_over = true;
         pthread_cond_signal(&c->wake);
         pthread_mutex_unlock(&c->lock);
+        stk_agent_await(a, c->done_fd, AGENT_SHORTLY);
         (void)pthread_join(c->thread, NULL);
+        (void)stk_agent_go_on(a, NULL);
         (void)pthread_cond_destroy(&c->wake);
         (void)pthread_mutex_destroy(&c->lock);
         c->is_running = false;
     }
+    stk_file_close(&c->done_fd);
     stk_arena_free(c->arena);
     c->arena = NULL;
 }

@@ -43,7 +43,7 @@ static int put_output(outputs *o, const char *name, const stk_json *said, const 
     const char *claimed = stk_json_text(stk_json_get(said, "digest"));
     char at[PATH_MAX];
     (void)snprintf(at, sizeof at, "%s/%s", o->base, path);
-    int rc = stk_store_add_path(o->a->store, at, NULL, &made, o->err);
+    int rc = stk_store_add_path_until(o->a->store, at, NULL, &o->a->is_stopped, &made, o->err);
     if (rc == 0 && claimed != NULL && strcmp(claimed, made.digest) != 0) {
         rc = stk_err_set(o->err, STK_E_PROTOCOL,
                          "it claims digest %.12s… in result.json, but its content has %.12s…",
@@ -260,6 +260,7 @@ int stk_agent_outputs(agent *a, stk_failure *ret_class, stk_err *err)
         *ret_class = STK_FAIL_STORE;
     }
     if (rc < 0) {
+        *ret_class = atomic_load(&a->is_stopped) ? STK_FAIL_PREEMPTED : *ret_class;
         take_back(a, *ret_class, err);
     }
     return rc;

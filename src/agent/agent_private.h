@@ -3,6 +3,7 @@
 #define STK_AGENT_PRIVATE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -27,12 +28,13 @@ enum {
     AGENT_FILES = 20000,
     AGENT_GONE = 256,      /* checkpoints that vanish between two looks */
     AGENT_AGAIN_MS = 2000, /* between tries of a share that fails */
-    AGENT_TOLD_MS = 5000   /* for so long it is tried once SIGTERM has come */
+    AGENT_TOLD_MS = 5000   /* for so long what is under way goes on once SIGTERM has come */
 };
 
 typedef struct agent_checkpoints {
     pthread_t thread;
     bool is_running;
+    int done_fd; /* readable once the thread is done */
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool is_over;
@@ -51,15 +53,17 @@ typedef struct agent_checkpoints {
 } agent_checkpoints;
 
 typedef struct agent {
-    const char *key;
+    const char *key, *url;
     stk_arena *arena;
     stk_share *share;
     stk_store *store;
     stk_remote_order order;
-    stk_json task; /* task.json */
-    uint32_t node; /* of order.nodes */
-    int signal_fd;
-    bool is_told;    /* SIGTERM came */
+    stk_json task;          /* task.json */
+    uint32_t node;          /* of order.nodes */
+    int signal_fd;          /* read by the first thread only */
+    int told_fd, stop_fd;   /* readable once they are set: */
+    atomic_uint n_told;     /* how often SIGTERM or SIGINT came */
+    atomic_bool is_stopped; /* what the other threads do is to end at once */
     int64_t told_ms; /* when a share that fails was first tried after it, monotonic; 0: never */
     int64_t started_ms, ended_ms;
     stk_accel *accel;
@@ -70,14 +74,31 @@ typedef struct agent {
     stk_mask *mask; /* of these, or NULL */
     int64_t n_oom;  /* of this container before the program began; -1 unknown */
     stk_outcome outcome;
+    stk_failure class_of_outputs; /* of the error that keeping them gave */
     agent_checkpoints checkpoints;
 } agent;
+
+/* What takes long (files, the share) is done by another thread, so that signals are heard. Once
+ * told to end it goes on for … */
+typedef enum agent_patience {
+    AGENT_NOT_AT_ALL, /* nothing is lost */
+    AGENT_SHORTLY,    /* AGENT_TOLD_MS, or until the second signal */
+    AGENT_TO_THE_END  /* … until the second signal */
+} agent_patience;
+/* Returns what `work` returns; STK_E_CANCELLED: it was ended. */
+int stk_agent_aside(agent *a, agent_patience patience, int (*work)(agent *a, stk_err *err),
+                    stk_err *err);
+/* Until done_fd can be read; the threads are told to stop as above. */
+void stk_agent_await(agent *a, int done_fd, agent_patience patience);
+/* Once all threads that were stopped are done: the share may be used again. */
+int stk_agent_go_on(agent *a, stk_err *err);
 
 int stk_agent_nomem(stk_err *err);
 /* "<key>/<name>" */
 const char *stk_agent_object(agent *a, const char *name);
-/* True once SIGTERM (or SIGINT) has come. */
-bool stk_agent_was_told(agent *a);
+/* True once SIGTERM (or SIGINT) has come. The first thread hears of it, any one asks. */
+bool stk_agent_hear(agent *a);
+bool stk_agent_was_told(const agent *a);
 /* The work is done, and the share fails what is to be kept of it: nothing of the attempt is known
  * to anybody before it is there, so it is tried for long. Waits a little; false: not again. What
  * `since_ms` points to is 0 before the first time. */

@@ -32,8 +32,7 @@ static void *move(void *arg)
     int rc = stk_store_open(m->a->order.store, STK_STORE_CREATE | STK_STORE_OWN, &store, &err);
     for (bool more = true; more && rc == 0;) {
         pthread_mutex_lock(&m->lock);
-        const char *digest =
-            m->at < m->n && m->err.code == 0 && !m->a->is_told ? m->digests[m->at++] : NULL;
+        const char *digest = m->at < m->n && m->err.code == 0 ? m->digests[m->at++] : NULL;
         pthread_mutex_unlock(&m->lock);
         more = digest != NULL;
         if (more) {
@@ -56,8 +55,6 @@ int stk_agent_move(agent *a, const char *const *digests, uint32_t n, bool push, 
     mover m = {.a = a, .digests = digests, .n = n, .push = push, .lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t threads[AGENT_MOVERS];
     uint32_t n_threads = 0;
-    bool was_told = a->is_told;
-    a->is_told = push ? false : was_told; /* what is there now is saved in any case */
     while (n_threads + 1 < AGENT_MOVERS && n_threads + 1 < n &&
            pthread_create(&threads[n_threads], NULL, move, &m) == 0) {
         n_threads++;
@@ -68,7 +65,6 @@ int stk_agent_move(agent *a, const char *const *digests, uint32_t n, bool push, 
     for (uint32_t i = 0; i < n_threads; i++) {
         (void)pthread_join(threads[i], NULL);
     }
-    a->is_told = a->is_told || was_told;
     (void)pthread_mutex_destroy(&m.lock);
     if (m.err.code < 0) {
         *err = m.err;

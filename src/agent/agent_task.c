@@ -297,7 +297,7 @@ static void watch(agent *a, stk_backend *backend, tail tails[2])
             reap(task);
             reap_ms = now + REAP_MS;
         }
-        if (stk_agent_was_told(a) && !is_stopping) {
+        if (stk_agent_hear(a) && !is_stopping) {
             is_stopping = true;
             backend->ops->stop(backend, 0, a->order.grace_ms, STK_FAIL_PREEMPTED);
         }

@@ -1,6 +1,7 @@
 #include "base/failpoint.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -42,6 +43,7 @@ typedef struct rule {
 
 static rule rules[N_RULES];
 static int n_rules;
+static atomic_bool told_held; /* that somebody is */
 int stk_failpoint_armed;
 
 static _Noreturn void refuse(const char *text, const char *why)
@@ -176,5 +178,16 @@ bool stk_failpoint_is_held(const char *name)
     for (int i = 0; i < n_rules; i++) {
         is_armed = is_armed || (rules[i].action == HOLD && strcmp(rules[i].name, name) == 0);
     }
-    return is_armed && file != NULL && access(file, F_OK) == 0;
+    if (!is_armed || file == NULL || access(file, F_OK) != 0) {
+        return false;
+    }
+    if (!atomic_exchange(&told_held, true)) {
+        char path[4096];
+        (void)snprintf(path, sizeof path, "%s.reached", file);
+        int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+    }
+    return true;
 }

@@ -31,7 +31,8 @@ int stk_failpoint_pass_at(const char *name, const char *file, int line);
 #define STK_FAILPOINT_AT(name)                                                                     \
     (__builtin_expect(stk_failpoint_armed, 0) ? stk_failpoint_pass_at(name, __FILE__, __LINE__) : 0)
 /* Is the action of this point `hold`, and does the file $STOKER_FAILPOINT_HOLD exist? Then the
- * caller waits for a moment and asks again. Counts no pass. */
+ * caller waits for a moment and asks again, and the file of that name with ".reached" behind it
+ * says that somebody does. Counts no pass. */
 bool stk_failpoint_is_held(const char *name);
 #define STK_FAILPOINT_IS_HELD(name)                                                                \
     (__builtin_expect(stk_failpoint_armed, 0) && stk_failpoint_is_held(name))

@@ -227,7 +227,7 @@ static void note_event(void *arg, const stk_device_event *event)
     }
     if (i < XIDS_MAX) {
         h->n = i == h->n ? h->n + 1 : h->n;
-        h->seen[i] = (xid_seen){event->i_device, h->seen[i].n + 1, event->xid, event->time_ms};
+        h->seen[i] = (xid_seen){event->i_device, h->seen[i].n + 1, event->xid, event->mono_ms};
     }
 }
 
@@ -244,7 +244,7 @@ static bool is_meant(stk_accel *accel, const stk_devset *devices, uint32_t i)
 static void tell_xids(stk_accel *accel, const stk_devset *devices, stk_findings *f)
 {
     xid_history history = {0};
-    int64_t now_ms = stk_clock_wall_ms(&stk_clock_real);
+    int64_t now_ms = stk_clock_mono_ms(&stk_clock_real);
     stk_accel_history(accel, note_event, &history);
     for (uint32_t i = 0; i < history.n; i++) {
         const xid_seen *x = &history.seen[i];

@@ -16,6 +16,7 @@
 
 #include "base/units.h"
 #include "share/share_private.h"
+#include "store/store_digest.h"
 #include "sys/file.h"
 
 enum { PATIENCE_MS = 15 * 60000 };
@@ -35,10 +36,17 @@ int stk_share_taken(const stk_share *share, const char *key, stk_err *err)
     return stk_err_set(err, STK_E_BUSY, "'%s' is in store '%s' already", key, share->url);
 }
 
-int stk_share_verify(const char *path, const char *key, const char *digest, stk_err *err)
+int stk_share_sum(const stk_share *share, const char *path, char ret_hex[STK_DIGEST_HEX + 1],
+                  stk_err *err)
+{
+    return stk_tree_digest_until(path, &share->cancelled, ret_hex, err);
+}
+
+int stk_share_verify(const stk_share *share, const char *path, const char *key, const char *digest,
+                     stk_err *err)
 {
     char hex[STK_DIGEST_HEX + 1];
-    int rc = stk_store_digest_path(path, hex, NULL, err);
+    int rc = stk_share_sum(share, path, hex, err);
     return rc < 0 || strcmp(hex, digest) == 0
                ? rc
                : stk_err_set(err, STK_E_STORE, "'%s' was changed: its digest is %.12s, not %.12s",
@@ -99,6 +107,7 @@ void stk_share_close(stk_share *share)
 void stk_share_cancel(stk_share *share)
 {
     static const uint64_t one = 1;
+    atomic_store(&share->cancelled, true);
     (void)!write(share->cancel_fd, &one, sizeof one);
 }
 

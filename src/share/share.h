@@ -31,8 +31,8 @@ enum { STK_SHARE_KEY_MAX = 900 };
 int stk_share_open(const char *url, stk_share **ret, stk_err *err);
 void stk_share_close(stk_share *share); /* NULL is fine */
 /* Ends what is under way and all that is asked from now on (STK_E_CANCELLED), within the time of
- * one write to a disk; from any thread, and from a signal handler. A folder's operations just end.
- */
+ * one write to a disk; from any thread, and from a signal handler. What was being summed, copied or
+ * sent has no name in the share then. */
 void stk_share_cancel(stk_share *share);
 /* From now on S3 is asked twice at most and given up after 2 s without a word: for a caller that
  * can't wait and can do without the answer. Before it is used by several threads. */

@@ -97,7 +97,7 @@ static int push_one(void *arg, uint64_t i, stk_err *err)
     if (path == NULL) {
         return stk_share_no_memory(p->share, err);
     }
-    int rc = stk_store_digest_path(path, p->digests[i], NULL, err);
+    int rc = stk_share_sum(p->share, path, p->digests[i], err);
     return rc < 0 ? rc : push_file(p->share, p->under, path, p->digests[i], err);
 }
 
@@ -153,7 +153,7 @@ static int push_folder(stk_share *share, const char *under, const char *path, co
     STK_TREE_AUTO tree = {0};
     STK_BUF_AUTO text = STK_BUF_INIT(TREE_MAX);
     char key[KEY_SIZE];
-    int rc = stk_tree_walk(path, false, &tree, err);
+    int rc = stk_tree_walk_until(path, false, &share->cancelled, &tree, err);
     pushed p = {.share = share, .under = under, .tree = &tree};
     if (rc == 0) {
         p.digests = calloc(tree.n + 1, sizeof *p.digests);
@@ -323,7 +323,7 @@ static int pull_one(void *arg, uint64_t i, stk_err *err)
 static int check_sum(const stk_share *share, const char *digest, const char *root, stk_err *err)
 {
     char hex[STK_DIGEST_HEX + 1];
-    int rc = stk_store_digest_path(root, hex, NULL, err);
+    int rc = stk_share_sum(share, root, hex, err);
     return rc < 0 || strcmp(hex, digest) == 0
                ? rc
                : stk_err_set(err, STK_E_STORE,
@@ -411,7 +411,8 @@ static int pull_into(stk_share *share, stk_store *store, const char *digest, con
     STK_TEXT_AUTO path = NULL;
     stk_artifact added;
     int rc = pull_staged(share, ARTIFACTS, digest, stage, &path, err);
-    return rc < 0 ? rc : stk_store_add_path(store, path, digest, &added, err);
+    return rc < 0 ? rc
+                  : stk_store_add_path_until(store, path, digest, &share->cancelled, &added, err);
 }
 
 int stk_share_pull_path(stk_share *share, const char *under, const char *digest, const char *stage,

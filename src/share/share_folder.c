@@ -2,11 +2,9 @@
  * at once, so that nobody needs a lock. */
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -206,7 +204,7 @@ static int put_file(stk_share *share, const char *key, const char *path, const c
     if (!S_ISREG(st.st_mode)) {
         return stk_err_set(err, STK_E_USAGE, "'%s' is no file", path);
     }
-    int rc = stk_tree_walk(path, false, &tree, err);
+    int rc = stk_tree_walk_until(path, false, &share->cancelled, &tree, err);
     rc = rc < 0 ? rc : new_temporary(share, &t, err);
     (void)snprintf(to, sizeof to, "/proc/self/fd/%d/%s", t.dir,
                    t.name); /* the folder that is open */
@@ -266,28 +264,6 @@ static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_
     return rc;
 }
 
-/* All that the open file has: whoever replaces it meanwhile makes another file. 0 or errno. */
-static int copy_open(int from, int to)
-{
-    char part[65536];
-    bool in_kernel = ioctl(to, FICLONE, from) != 0;
-    ssize_t n = in_kernel ? 1 : 0;
-    while (in_kernel && n > 0) {
-        n = copy_file_range(from, NULL, to, NULL, 1 << 30, 0);
-        if (n < 0 && errno != EINTR) {
-            break; /* not between these: on by hand, from where it stopped */
-        }
-        n = n < 0 ? 1 : n;
-    }
-    while (n != 0) {
-        n = read(from, part, sizeof part);
-        if ((n < 0 && errno != EINTR) || (n > 0 && stk_file_write_all(to, part, (size_t)n) < 0)) {
-            return errno;
-        }
-    }
-    return 0;
-}
-
 static int get_file(stk_share *share, const char *key, const char *path, const char *digest,
                     int64_t size, stk_err *err)
 {
@@ -299,11 +275,15 @@ static int get_file(stk_share *share, const char *key, const char *path, const c
         return rc;
     }
     STK_FD_AUTO to = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int sys = to < 0 ? errno : copy_open(fd, to);
+    /* Of the open file: whoever replaces it meanwhile makes another one. */
+    int sys = to < 0 ? errno : stk_tree_copy_data(fd, to, st.st_size, &share->cancelled);
+    if (sys == ECANCELED) {
+        return stk_share_cancelled(share, err);
+    }
     if (sys != 0) {
         return stk_err_sys(err, STK_E_SYS, sys, "can't write '%s'", path);
     }
-    return digest == NULL ? 0 : stk_share_verify(path, key, digest, err);
+    return digest == NULL ? 0 : stk_share_verify(share, path, key, digest, err);
 }
 
 static int look(stk_share *share, const char *key, int64_t *ret_size, stk_err *err)

@@ -2,6 +2,7 @@
 #ifndef STK_SHARE_PRIVATE_H
 #define STK_SHARE_PRIVATE_H
 
+#include <stdatomic.h>
 #include <sys/stat.h>
 
 #include "base/digest.h"
@@ -39,12 +40,13 @@ typedef struct stk_share_ops {
 struct stk_share {
     const stk_share_ops *ops;
     char *url;
-    char *folder;       /* a folder's path, or NULL */
-    struct stk_s3 *s3;  /* S3, or NULL */
-    int cancel_fd;      /* readable once cancelled */
-    bool hurries;       /* stk_share_hurry */
-    _Atomic bool swept; /* the folder's leftovers were looked at */
-    _Atomic bool seen;  /* the folder had something in it */
+    char *folder;          /* a folder's path, or NULL */
+    struct stk_s3 *s3;     /* S3, or NULL */
+    int cancel_fd;         /* readable once cancelled */
+    atomic_bool cancelled; /* the same, for what is summed and copied */
+    bool hurries;          /* stk_share_hurry */
+    _Atomic bool swept;    /* the folder's leftovers were looked at */
+    _Atomic bool seen;     /* the folder had something in it */
 };
 
 int stk_share_open_folder(const char *path, stk_share *share, stk_err *err);
@@ -86,7 +88,11 @@ int stk_share_send_file(stk_share *share, const char *key, const char *path, con
                         stk_err *err);
 int stk_share_no_memory(const stk_share *share, stk_err *err);
 /* STK_E_STORE unless it is what the digest says. */
-int stk_share_verify(const char *path, const char *key, const char *digest, stk_err *err);
+int stk_share_verify(const stk_share *share, const char *path, const char *key, const char *digest,
+                     stk_err *err);
+/* The digest of a file or folder here. STK_E_CANCELLED as soon as the share is. */
+int stk_share_sum(const stk_share *share, const char *path, char ret_hex[STK_DIGEST_HEX + 1],
+                  stk_err *err);
 int stk_share_absent(const stk_share *share, const char *key, stk_err *err); /* NOT_FOUND */
 bool stk_share_is_cancelled(const stk_share *share);
 int stk_share_cancelled(const stk_share *share, stk_err *err);              /* CANCELLED */

@@ -16,6 +16,7 @@
 #ifndef STK_STORE_H
 #define STK_STORE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -205,6 +206,9 @@ typedef struct stk_artifact {
  * there: `path` is removed. Not fsynced now: rows know their boot, see DESIGN §4.7. */
 int stk_store_add_path(stk_store *store, const char *path, const char *known_digest,
                        stk_artifact *ret, stk_err *err);
+/* The same until `stop` is set: STK_E_CANCELLED, and nothing is in the store. */
+int stk_store_add_path_until(stk_store *store, const char *path, const char *known_digest,
+                             const atomic_bool *stop, stk_artifact *ret, stk_err *err);
 int stk_store_add_bytes(stk_store *store, const void *data, size_t len, stk_artifact *ret,
                         stk_err *err);
 /* As add_path but leaves the source alone (copies; reflink where the file system can). */

@@ -59,6 +59,12 @@ int stk_tree_digest(const stk_tree *tree, char ret_hex[STK_DIGEST_HEX + 1], stk_
 /* Copies into `to`, which must not exist; shares blocks where the file system can, keeps holes.
  * On failure what was copied stays. */
 int stk_tree_copy(const stk_tree *tree, const char *to, stk_err *err);
+/* Of a file or folder, until `stop` (or NULL) is set: STK_E_CANCELLED. */
+int stk_tree_digest_until(const char *path, const atomic_bool *stop,
+                          char ret_hex[STK_DIGEST_HEX + 1], stk_err *err);
+/* Bytes [0, size) of one open file to another, likewise: 0 or errno (ECANCELED: `stop`, or NULL,
+ * was set; ESTALE: it has become shorter). */
+int stk_tree_copy_data(int in, int out, int64_t size, const atomic_bool *stop);
 /* A stamp as text; of a folder that of all in it, but not its own, which a move changes. */
 enum { STK_STAMP_TEXT = 96 };
 void stk_stamp_format(const stk_stamp *stamp, char ret[STK_STAMP_TEXT]);

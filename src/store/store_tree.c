@@ -262,15 +262,28 @@ int stk_tree_stamp(const stk_tree *tree, char ret[STK_STAMP_TEXT], stk_err *err)
 
 /* --- copies --- */
 
+static bool is_set(const atomic_bool *stop)
+{
+    return stop != NULL && atomic_load_explicit(stop, memory_order_relaxed);
+}
+
+/* Where a test holds the copies or removals, they wait for it to end that, or to be stopped. */
+static void wait_while_held(const char *point, const atomic_bool *stop)
+{
+    while (STK_FAILPOINT_IS_HELD(point) && !is_set(stop)) {
+        (void)usleep(1000);
+    }
+}
+
 /* Bytes [from, to) of `in` to the same place of `out`: 0 or errno. */
-static int copy_range(const stk_tree *tree, int in, int out, off_t from, off_t to)
+static int copy_range(int in, int out, off_t from, off_t to, const atomic_bool *stop)
 {
     enum { AT_ONCE = 32 << 20 }; /* a stop is seen after so much */
     bool in_kernel = true;
     char buf[65536];
     while (from < to) {
         ssize_t n;
-        if (stk_tree_is_stopped(tree)) {
+        if (is_set(stop)) {
             return ECANCELED;
         }
         if (in_kernel) {
@@ -299,7 +312,7 @@ static int copy_range(const stk_tree *tree, int in, int out, off_t from, off_t t
     return 0;
 }
 
-static int copy_data(const stk_tree *tree, int in, int out, int64_t size)
+int stk_tree_copy_data(int in, int out, int64_t size, const atomic_bool *stop)
 {
     if (ioctl(out, FICLONE, in) == 0) {
         return 0;
@@ -318,8 +331,9 @@ static int copy_data(const stk_tree *tree, int in, int out, int64_t size)
             to = size;
         }
         sys = STK_FAILPOINT_ERR("store.copy.mid");
+        wait_while_held("store.copy.mid", stop);
         if (sys == 0) {
-            sys = copy_range(tree, in, out, from, to);
+            sys = copy_range(in, out, from, to, stop);
         }
         at = to;
     }
@@ -351,7 +365,7 @@ int stk_tree_copy(const stk_tree *tree, const char *to, stk_err *err)
         }
         STK_FD_AUTO out =
             open(dst, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, (st.st_mode & 0111) ? 0755 : 0644);
-        int sys = out < 0 ? errno : copy_data(tree, in, out, f->size);
+        int sys = out < 0 ? errno : stk_tree_copy_data(in, out, f->size, tree->stop);
         if (sys == ECANCELED) {
             return stk_tree_stopped(tree, err);
         }
@@ -378,6 +392,8 @@ void stk_tree_remove(const stk_tree *tree)
         }
     }
     for (size_t i = tree->n; i-- > 0 && !stk_tree_is_stopped(tree);) {
+        STK_FAILPOINT("store.remove.mid");
+        wait_while_held("store.remove.mid", tree->stop);
         (void)unlinkat(root, tree->files[i].path, tree->files[i].is_dir ? AT_REMOVEDIR : 0);
     }
     (void)rmdir(tree->root);

@@ -27,6 +27,7 @@ struct stk_store_work {
     bool leaves_path, leaves_stage; /* to be removed */
     stk_tree tree, copied;          /* of path, of stage */
     stk_artifact made;
+    const atomic_bool *until; /* borrowed: `stop`, or its caller's */
     atomic_bool stop; /* another thread's; far from the bools, which a compiler reads together */
 };
 
@@ -42,6 +43,7 @@ int stk_store_work_sum(const char *path, stk_store_work **ret_work, stk_err *err
         free(work);
         return no_memory(err);
     }
+    work->until = &work->stop;
     *ret_work = work;
     return 0;
 }
@@ -184,13 +186,13 @@ int stk_store_work_run(stk_store_work *w, stk_err *err)
     if (w->leaves_path || w->leaves_stage) {
         return remove_left(w);
     }
-    int rc = stk_tree_walk_until(w->path, w->is_take, &w->stop, &w->tree, err);
+    int rc = stk_tree_walk_until(w->path, w->is_take, w->until, &w->tree, err);
     if (w->is_remove) {
         if (rc == 0) {
             stk_tree_remove(&w->tree);
         }
         /* what no artifact may have, such as links, too */
-        return atomic_load(&w->stop) ? 0 : stk_file_remove_tree(w->path, err);
+        return atomic_load(w->until) ? 0 : stk_file_remove_tree(w->path, err);
     }
     if (rc < 0) {
         return rc;
@@ -249,11 +251,14 @@ void stk_store_work_free(stk_store_work *w)
 /* --- at once --- */
 
 static int add(stk_store *store, const char *path, const char *known_digest, bool take,
-               stk_artifact *ret, stk_err *err)
+               const atomic_bool *stop, stk_artifact *ret, stk_err *err)
 {
     stk_store_work *work = NULL;
     bool leaves = false;
     int rc = stk_store_work_add(store, path, known_digest, take, &work, err);
+    if (rc == 0 && stop != NULL) {
+        work->until = stop;
+    }
     rc = rc < 0 ? rc : stk_store_work_run(work, err);
     rc = rc < 0 ? rc : stk_store_work_take(store, work, ret, &leaves, err);
     rc = rc < 0 || !leaves ? rc : stk_store_work_run(work, err);
@@ -267,10 +272,16 @@ static int add(stk_store *store, const char *path, const char *known_digest, boo
 int stk_store_add_path(stk_store *store, const char *path, const char *known_digest,
                        stk_artifact *ret, stk_err *err)
 {
-    return add(store, path, known_digest, true, ret, err);
+    return add(store, path, known_digest, true, NULL, ret, err);
+}
+
+int stk_store_add_path_until(stk_store *store, const char *path, const char *known_digest,
+                             const atomic_bool *stop, stk_artifact *ret, stk_err *err)
+{
+    return add(store, path, known_digest, true, stop, ret, err);
 }
 
 int stk_store_copy_path(stk_store *store, const char *path, stk_artifact *ret, stk_err *err)
 {
-    return add(store, path, NULL, false, ret, err);
+    return add(store, path, NULL, false, NULL, ret, err);
 }

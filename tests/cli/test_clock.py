@@ -142,3 +142,32 @@ def test_it_is_set_while_ranks_run(cli: Cli, set_clock: Set, seconds: int) -> No
     assert len(ranks) == 2
     for one in [told, *ranks]:
         assert 0 <= one["ended_ms"] - one["started_ms"] < LONG_S * 1000, told
+
+
+@pytest.mark.parametrize("seconds", [DAYS, -DAYS])
+def test_it_is_set_while_a_device_has_trouble(cli: Cli, set_clock: Set, seconds: int) -> None:
+    """What goes on happening is told once, and what a device says later isn't taken for it."""
+    cli.devices("GPU-a")
+    hold = "touch up; while ! test -e go; do sleep 0.02; done"
+    step = {"run": hold, "resources": {"cpu_count": 0.1, "gpu_count": 1}}
+    engine = cli.start("run", "--no-cache", cli.document({"a": step}))
+    wait_for(lambda: (cli.folder / "up").exists(), why="the step")
+    events: list[dict[str, object]] = []
+
+    def happens(xid: int, of: int) -> None:
+        events.append({"xid": xid, "text": f"Xid {xid}: number {len(events)}"})
+        devices = json.loads((cli.folder / "devices.json").read_text())
+        devices[0]["events"] = events
+        cli.write("devices.new", json.dumps(devices))
+        (cli.folder / "devices.new").rename(cli.folder / "devices.json")
+        told = lambda: cli("show", "latest").out.count("Xid ")  # noqa: E731
+        wait_for(lambda: told() >= of, why=f"Xid {xid}")
+
+    happens(31, 1)
+    set_clock(seconds)
+    events.append({"xid": 31, "text": "Xid 31: again"})
+    happens(13, 2)  # another one, told after it
+    (cli.folder / "go").touch()
+    assert engine.wait(60) == 0
+    notes = [note for note in cli.json("show")["notes"] if "Xid" in note]
+    assert ["number 0" in notes[0], "number 2" in notes[1], len(notes)] == [True, True, 2], notes
