@@ -558,6 +558,8 @@ static int watch(task *t, stk_err *err)
             }
         }
         if (n > 0 && on[2].revents != 0) {
+            uint64_t count; /* read, not only seen: what the thread wrote before it is ours now */
+            (void)!read(t->started_fd, &count, sizeof count);
             since_ms = now_ms();
             t->started_ms = since_ms - t->begin_ms - t->create_ms;
             if (t->start_rc < 0 && t->conn < 0) {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 STOKER = Path(
-    os.environ.get("STOKER_TEST_BINARY")
+    os.environ.get("STOKER_BIN")
     or Path(__file__).resolve().parents[2] / "build" / "src" / "cli" / "stoker"
 )
 

@@ -15,6 +15,7 @@ import pytest
 from contain import STOKER, Contained, wait_for
 
 SECRET = "sesame-4711"
+pytestmark = pytest.mark.tsan
 
 
 @pytest.fixture
