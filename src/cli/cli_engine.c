@@ -45,6 +45,7 @@ typedef struct engine {
     stk_findings devices; /* what speaks against them */
     stk_store *store;
     char run[40];
+    bool is_on_record; /* else nobody finds it, and nothing of it stays */
     char clone[40]; /* run whose tasks are taken over */
     int lock_fd;
     int signal_fd;
@@ -84,7 +85,7 @@ static void tell_begin(const engine *e)
 
 static void tell_end(const engine *e, const char *status, const char *error)
 {
-    const char *run = e->run[0] != '\0' ? e->run : NULL;
+    const char *run = e->is_on_record ? e->run : NULL;
     tell_front(e, json_pack("{s:s,s:s?,s:s,s:s?}", "event", "end", "run", run, "status", status,
                             "error", error));
 }
@@ -184,6 +185,7 @@ static int block_signals(void)
 static int open_old_run(engine *e, stk_err *err)
 {
     int rc = stk_store_resolve_run(e->store, e->options->resume, e->run, err);
+    e->is_on_record = rc == 0;
     rc = rc < 0 ? rc : stk_store_lock_run(e->store, e->run, &e->lock_fd, err);
     rc = rc < 0 ? rc : stk_store_run_clock(e->store, e->run, &e->anchor, err);
     const char *text = NULL;
@@ -448,7 +450,24 @@ static int open_log(engine *e, stk_err *err)
                                     .pipeline = stk_spec_name(e->spec),
                                     .name = e->options->name,
                                     .stack = e->elsewhere.stacks[0]->name};
-    return stk_remote_log_open(&config, &e->elsewhere.log, err);
+    int rc = stk_remote_log_open(&config, &e->elsewhere.log, err);
+    return rc < 0 || e->options->resume == NULL ? rc : stk_remote_log_begin(e->elsewhere.log, err);
+}
+
+/* From here on the run is on record: with its row its first events, and what it was begun with. A
+ * new one is told of in the share after that. */
+static int begin_run(engine *e, const stk_exec_config *config, stk_err *err)
+{
+    bool is_new = e->options->resume == NULL;
+    int rc = stk_exec_open(config, &e->exec, err);
+    e->is_on_record = e->is_on_record || rc == 0;
+    rc = rc < 0 || !is_new || e->elsewhere.log == NULL
+             ? rc
+             : stk_remote_log_begin(e->elsewhere.log, err);
+    if (rc == 0) {
+        tell_begin(e);
+    }
+    return rc;
 }
 
 /* The run is over, or left: what is on record here is to be in the share. */
@@ -558,9 +577,8 @@ static int open_all(engine *e, stk_err *err)
                               .check = is_ours,
                               .arg = e};
     stk_cli_early_end(&e->early);
-    tell_begin(e);
     e->backend = NULL; /* exec's from here on */
-    return stk_exec_open(&config, &e->exec, err);
+    return begin_run(e, &config, err);
 }
 
 static void close_all(engine *e)
@@ -635,7 +653,7 @@ static int give_up(engine *e, stk_err *err)
     if (e->progress != NULL) {
         stk_progress_clear(e->progress);
     }
-    if (e->run[0] != '\0' && err->hint[0] == '\0') {
+    if (e->is_on_record && err->hint[0] == '\0') {
         stk_err_hint(err,
                      e->options->cancel ? "'stoker cancel %s' tries again once that is mended"
                                         : "'stoker resume %s' goes on once that is mended",

@@ -67,9 +67,9 @@ typedef struct stk_exec_config {
     const stk_exec_containers *containers; /* borrowed; NULL: no step is in a container here */
     const stk_exec_elsewhere *elsewhere;   /* borrowed; NULL: no step runs on other machines */
     const char *stack;                     /* that was asked for, or NULL: none */
-    const char *run;                       /* id; its folder and lock exist */
-    const char *name;                      /* of the run, or NULL: the id */
-    bool resumed;                          /* the run has events already */
+    const char *run;  /* id; its folder and lock exist, its row comes with our first commit */
+    const char *name; /* of the run, or NULL: the id */
+    bool resumed;     /* the run has events already */
     /* With `resumed`: it is only to be ended. What runs on other machines still is stopped
      * (`at_once`: without its grace time), nothing of the user's is begun. */
     bool cancelled, at_once;
@@ -113,9 +113,10 @@ typedef enum {
 
 enum { STK_EXEC_CANCEL = 0x73746f70 /* the value that `stoker cancel` sends with its SIGTERM */ };
 
-/* Commits RUN_CREATED (or folds what is there) and RUN_STARTED. When resuming, attempts that still
- * live are ended first, and a finished one whose end was not committed any more is taken as it is.
- * Errors: those of the store; nothing was started then. */
+/* Commits RUN_CREATED (or folds what is there) and RUN_STARTED, in one transaction with the row of
+ * a run that is new. When resuming, attempts that still live are ended first, and a finished one
+ * whose end was not committed any more is taken as it is. Errors: those of the store; nothing was
+ * started then. */
 int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *err);
 /* Until the run has ended; the backend is closed before that is on record. An error means the
  * engine can't go on (disk full, store gone): running tasks were ended, the run can be resumed. */

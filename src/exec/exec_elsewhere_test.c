@@ -563,7 +563,7 @@ static stk_run_status interrupted(fixture *f, const char *steps, bool cancels)
 static stk_run_status resume(fixture *f)
 {
     stk_run_status status = STK_RUN_FAILED;
-    OK(open_exec(f, NULL, true));
+    OK(go_on(f));
     OK(stk_exec_loop(f->exec, &status, &f->err));
     return status;
 }

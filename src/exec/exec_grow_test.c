@@ -76,7 +76,7 @@ static void test_full_disk(void **state)
                 assert_int_equal(rc, STK_E_FULL);
                 stk_exec_close(f->exec);
                 f->exec = NULL;
-                OK(open_exec(f, NULL, true));
+                OK(go_on(f));
                 OK(stk_exec_loop(f->exec, &status, &f->err));
             }
             assert_int_equal(status, STK_RUN_SUCCEEDED);

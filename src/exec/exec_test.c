@@ -138,7 +138,7 @@ static void test_full_disk(void **state)
                 stk_exec_close(f->exec);
                 f->exec = NULL;
                 f->n_starts = 0;
-                OK(open_exec(f, NULL, true));
+                OK(go_on(f));
                 OK(stk_exec_loop(f->exec, &status, &f->err));
                 assert_int_equal(f->n_starts + n_done, 3);
             }

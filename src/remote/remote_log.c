@@ -25,6 +25,7 @@ enum {
 };
 
 struct stk_remote_log {
+    stk_remote_log_config config; /* until it begins */
     stk_share *share;
     stk_store *store; /* the thread's */
     stk_arena *arena; /* the thread's: digests that the share has */
@@ -35,7 +36,7 @@ struct stk_remote_log {
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
     int64_t seq_told, seq_there; /* the newest event: that the engine told of, that the share has */
-    bool is_working, is_ending, is_done, is_over;
+    bool has_begun, is_working, is_ending, is_done, is_over;
     stk_err trouble; /* of the last try */
     stk_err fence;   /* code ≠ 0: it was taken over */
 };
@@ -350,6 +351,12 @@ int stk_remote_log_check(stk_remote_log *log, stk_err *err)
 
 static void free_log(stk_remote_log *log)
 {
+    if (log == NULL) {
+        return;
+    }
+    (void)pthread_cond_destroy(&log->wake);
+    (void)pthread_cond_destroy(&log->idle);
+    (void)pthread_mutex_destroy(&log->lock);
     stk_map_done(&log->known);
     stk_arena_free(log->arena);
     stk_store_close(log->store);
@@ -360,7 +367,8 @@ static void free_log(stk_remote_log *log)
 int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err)
 {
     int rc = 0;
-    if (log == NULL) {
+    if (log == NULL || !log->has_begun) {
+        free_log(log);
         return 0;
     }
     struct timespec until = after(timeout_ms);
@@ -386,9 +394,6 @@ int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err)
                          "the end of run %s is not in %s: %s", log->run, stk_share_url(log->share),
                          trouble.code < 0 ? trouble.text : "the store didn't answer in time");
     }
-    (void)pthread_cond_destroy(&log->wake);
-    (void)pthread_cond_destroy(&log->idle);
-    (void)pthread_mutex_destroy(&log->lock);
     free_log(log);
     return rc;
 }
@@ -445,7 +450,15 @@ static int new_log(const stk_remote_log_config *config, stk_remote_log **ret, st
     if (log == NULL) {
         return nomem(err);
     }
+    log->config = *config;
     log->arena = stk_arena_new(0);
+    (void)pthread_mutex_init(&log->lock, NULL);
+    pthread_condattr_t attr; /* a clock that is set doesn't lengthen a wait */
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&log->wake, &attr);
+    (void)pthread_cond_init(&log->idle, &attr);
+    (void)pthread_condattr_destroy(&attr);
     find_names(log);
     (void)snprintf(log->run, sizeof log->run, "%s", config->run);
     int rc = log->arena == NULL ? nomem(err) : stk_share_open(config->share_url, &log->share, err);
@@ -460,28 +473,17 @@ static int new_log(const stk_remote_log_config *config, stk_remote_log **ret, st
 
 int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err)
 {
-    stk_remote_log *log = NULL;
-    int rc = new_log(config, &log, err);
-    if (rc < 0) {
-        return rc;
-    }
-    (void)pthread_mutex_init(&log->lock, NULL);
-    pthread_condattr_t attr; /* a clock that is set doesn't lengthen a wait */
-    (void)pthread_condattr_init(&attr);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&log->wake, &attr);
-    (void)pthread_cond_init(&log->idle, &attr);
-    (void)pthread_condattr_destroy(&attr);
-    rc = take(log, config, err);
+    return new_log(config, ret, err);
+}
+
+int stk_remote_log_begin(stk_remote_log *log, stk_err *err)
+{
+    int rc = take(log, &log->config, err);
     log->seq_told = log->seq_there = log->mark.seq;
     int sys = rc < 0 ? 0 : pthread_create(&log->thread, NULL, write_log, log);
     rc = sys != 0 ? stk_err_sys(err, STK_E_SYS, sys, "starting a thread") : rc;
-    if (rc < 0) {
-        free_log(log);
-        return rc;
-    }
-    *ret = log;
-    return 0;
+    log->has_begun = rc == 0;
+    return rc;
 }
 
 /* --- without an engine --- */

@@ -25,10 +25,13 @@ typedef struct stk_remote_log_config {
     const char *stack; /* or NULL */
 } stk_remote_log_config;
 
+/* The log of a run that this store has, or is about to have; nobody is told yet. `config` stays as
+ * it is until it begins. */
+int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err);
 /* A run of this store, new or old, goes on here: the log says so, with all that it lacks. An old
  * one's log is to be brought here before (stk_remote_log_bring). STK_E_BUSY: another engine was
- * quicker. */
-int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err);
+ * quicker. Also on failure the log stays open. */
+int stk_remote_log_begin(stk_remote_log *log, stk_err *err);
 /* Events up to this one are on record: never waits. What other processes put on record of the run
  * (tags) goes along; without news it is looked for every 10 seconds. */
 void stk_remote_log_told(stk_remote_log *log, int64_t seq);
@@ -40,7 +43,7 @@ int stk_remote_log_wait(stk_remote_log *log, int64_t most_ms, stk_err *err);
  * nothing more of it. */
 int stk_remote_log_check(stk_remote_log *log, stk_err *err);
 /* Waits until all is there, at most timeout_ms, of a share that fails a moment only, and frees;
- * NULL is fine. STK_E_ENV: the log lacks something. */
+ * NULL is fine. Of one that hasn't begun nothing is there. STK_E_ENV: the log lacks something. */
 int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err);
 
 /* Is the run in a share, as far as this store knows? */

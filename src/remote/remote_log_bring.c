@@ -152,6 +152,9 @@ typedef struct bringer {
     stk_ref_row *refs;
     uint32_t n_refs, cap_refs;
     bool with_cache;
+    const stk_remote_run *about;
+    const stk_buf *spec;
+    bool is_here; /* the run has its row in this store */
     stk_cache_row *cache;
     uint32_t n_cache, cap_cache;
     int64_t seq; /* its writer's, of the event before */
@@ -279,6 +282,18 @@ static int add_event(bringer *b, const char *line, size_t len)
     return rc < 0 ? rc : add_cache(b, stk_json_get(&doc, "cache"));
 }
 
+/* The run comes with its first events. */
+static int bring_row(bringer *b)
+{
+    bool is_new = false;
+    int rc = b->is_here ? 0
+                        : stk_store_bring_run(b->store, b->run, b->about->name, b->about->pipeline,
+                                              b->spec->data, b->spec->len, b->about->created_ms,
+                                              &is_new, b->err);
+    b->is_here = rc == 0;
+    return rc;
+}
+
 static int commit(bringer *b, int64_t *seq)
 {
     stk_commit c = {.events = b->events,
@@ -287,7 +302,8 @@ static int commit(bringer *b, int64_t *seq)
                     .n_refs = b->n_refs,
                     .cache = b->cache,
                     .n_cache = b->n_cache};
-    int rc = b->n == 0 ? 0 : stk_store_commit(b->store, b->run, &c, b->err);
+    int rc = b->n == 0 ? 0 : bring_row(b);
+    rc = rc < 0 || b->n == 0 ? rc : stk_store_commit(b->store, b->run, &c, b->err);
     *seq = rc == 0 && b->n > 0 ? b->events[b->n - 1].seq : *seq;
     return rc;
 }
@@ -312,6 +328,9 @@ static int bring_batch(bringer *b, remote_mark *mark)
                    .run = b->run,
                    .arena = arena,
                    .with_cache = b->with_cache,
+                   .about = b->about,
+                   .spec = b->spec,
+                   .is_here = b->is_here,
                    .err = b->err};
     int rc = arena == NULL ? nomem(b->err)
                            : stk_remote_batch_read(b->share, b->run, mark->n + 1, arena, &batch,
@@ -322,7 +341,9 @@ static int bring_batch(bringer *b, remote_mark *mark)
                          b->run, (long long)mark->n + 1, (long long)batch.epoch,
                          (long long)mark->epoch);
     }
-    rc = rc < 0 ? rc : stk_store_events(b->store, b->run, mark->seq, last_event, &here, b->err);
+    rc = rc < 0 || !b->is_here
+             ? rc
+             : stk_store_events(b->store, b->run, mark->seq, last_event, &here, b->err);
     if (rc < 0) {
         return rc;
     }
@@ -335,7 +356,8 @@ static int bring_batch(bringer *b, remote_mark *mark)
         p += n + (p[n] != '\0');
     }
     bool is_half_done = here > mark->seq && (int64_t)b->n == here - mark->seq;
-    if (rc == 0 && here > mark->seq && !is_half_done) {
+    bool is_bare = mark->n < 0 && b->n == 0; /* as an older engine begins a log */
+    if (rc == 0 && here > mark->seq && !is_half_done && !is_bare) {
         rc = stk_err_set(b->err, STK_E_BUSY,
                          "run %s was taken over by %s on %s, and this store has events of it that "
                          "the other one never saw",
@@ -349,7 +371,7 @@ static int bring_batch(bringer *b, remote_mark *mark)
     mark->n++;
     mark->epoch = rc < 0 ? mark->epoch : batch.epoch;
     mark->owner[0] = '\0';
-    return rc < 0 ? rc : stk_remote_mark_write(b->store, b->run, mark, b->err);
+    return rc < 0 || !b->is_here ? rc : stk_remote_mark_write(b->store, b->run, mark, b->err);
 }
 
 static int later(void *arg, const char *key, int64_t size, int64_t mtime_ms)
@@ -381,28 +403,41 @@ static int check_end(const bringer *b, const remote_mark *mark)
                              b->run, other, next);
 }
 
+/* One whose engine ended before anything was on record: an engine of today shares none such. */
+static int bring_empty(bringer *b)
+{
+    int rc = bring_row(b);
+    return rc < 0 ? rc : stk_store_commit(b->store, b->run, &(stk_commit){0}, b->err);
+}
+
 static int bring(stk_share *share, const stk_remote_run *run, stk_store *store, bool with_cache,
                  stk_err *err)
 {
     char key[200];
-    bool is_new = false;
     remote_mark mark;
     STK_BUF_AUTO spec = STK_BUF_INIT(SPEC_BYTES);
-    bringer b = {
-        .store = store, .share = share, .run = run->id, .with_cache = with_cache, .err = err};
+    bringer b = {.store = store,
+                 .share = share,
+                 .run = run->id,
+                 .with_cache = with_cache,
+                 .about = run,
+                 .spec = &spec,
+                 .is_here = stk_store_has_run(store, run->id),
+                 .err = err};
     (void)snprintf(key, sizeof key, "runs/%s/spec.json", run->id);
     int rc = stk_share_get(share, key, &spec, err);
     if (rc < 0) {
         return rc;
     }
-    rc = stk_store_bring_run(store, run->id, run->name, run->pipeline, spec.data, spec.len,
-                             run->created_ms, &is_new, err);
-    rc = rc < 0 ? rc : stk_remote_mark_read(store, run->id, &mark, err);
+    rc = stk_remote_mark_read(store, run->id, &mark, err);
+    if (rc == 0 && !b.is_here) { /* left by one whose row never came */
+        mark = (remote_mark){.n = -1};
+    }
     rc = rc < 0 ? rc : stk_remote_log_skip_own(share, store, run->id, &mark, err);
     while (rc == 0) {
         rc = bring_batch(&b, &mark);
         if (rc == STK_E_NOT_FOUND && (rc = check_end(&b, &mark)) == 0) {
-            return 0;
+            return b.is_here ? 0 : bring_empty(&b);
         }
         rc = rc > 0 ? 0 : rc;
     }

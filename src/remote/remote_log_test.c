@@ -33,6 +33,7 @@ static int setup(void **state)
     }
     OK(stk_store_new_run(f->stores[0], "mine", "p", spec, strlen(spec), 1000, f->run, &f->lock,
                          &err));
+    OK(stk_store_commit(f->stores[0], f->run, &(stk_commit){0}, &err));
     *state = f;
     return 0;
 }
@@ -58,6 +59,7 @@ static stk_remote_log *open_log(fixture *f, int i)
                                     .name = "mine",
                                     .pipeline = "p"};
     int rc = stk_remote_log_open(&config, &log, &err);
+    rc = rc < 0 ? rc : stk_remote_log_begin(log, &err);
     if (rc < 0) {
         fail_msg("%s", err.text);
     }
@@ -472,6 +474,7 @@ static void *race(void *arg)
                                     .pipeline = "p"};
     (void)pthread_barrier_wait(r->start);
     r->rc = stk_remote_log_open(&config, &r->log, &err);
+    r->rc = r->rc < 0 ? r->rc : stk_remote_log_begin(r->log, &err);
     return NULL;
 }
 

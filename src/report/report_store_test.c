@@ -139,6 +139,7 @@ static void test_nothing_on_record(void **state)
     must(stk_store_new_run(store, NULL, "p", spec_text, sizeof spec_text - 1, stk_case_ms(0), id,
                            &lock, &err),
          &err);
+    must(stk_store_commit(store, id, &(stk_commit){0}, &err), &err);
     (void)close(lock);
     must(stk_view_load(store, id, &view, &err), &err);
     stk_style style = {.utf8 = true, .columns = 100};

@@ -48,13 +48,16 @@ const char *stk_store_path(const stk_store *store);
 
 /* --- runs --- */
 
-/* A new run id, e.g. 20261121-130501-7f3a9c, its folder and its row; the engine's lock is taken
- * (see below). `now_ms` is Unix time. name may be NULL (then it is the id). */
+/* A new run id, e.g. 20261121-130501-7f3a9c, and its folder with the spec; the engine's lock is
+ * taken (see below). `now_ms` is Unix time. name may be NULL (then it is the id). The run itself
+ * (its row) comes with the first stk_store_commit for it, in the same transaction: until then
+ * nobody finds it, and its folder goes when the store is closed or another run is made; that of a
+ * process that was killed goes with the next gc. */
 int stk_store_new_run(stk_store *store, const char *name, const char *pipeline,
                       const char *spec_json, size_t spec_len, int64_t now_ms, char ret_id[40],
                       int *ret_lock_fd, stk_err *err);
-/* A run that began elsewhere: the same with its own id, and without a lock. There already: nothing
- * (*ret_new false). STK_E_PROTOCOL: no run id. */
+/* A run that began elsewhere: the same with its own id, and without a lock; gc waits for its first
+ * commit. There already: nothing (*ret_new false). STK_E_PROTOCOL: no run id. */
 int stk_store_bring_run(stk_store *store, const char *id, const char *name, const char *pipeline,
                         const char *spec_json, size_t spec_len, int64_t created_ms, bool *ret_new,
                         stk_err *err);
@@ -62,6 +65,8 @@ int stk_store_bring_run(stk_store *store, const char *id, const char *name, cons
  * host as text). STK_E_BUSY names the holder. The descriptor is CLOEXEC; closing it releases the
  * lock. */
 int stk_store_lock_run(stk_store *store, const char *run, int *ret_lock_fd, stk_err *err);
+/* Has it a row? False also where that can't be told. */
+bool stk_store_has_run(stk_store *store, const char *run);
 bool stk_store_run_is_live(stk_store *store,
                            const char *run); /* somebody holds the lock, or it can't be told */
 /* Its engine, on this host, is dead, and what ends its tasks still holds the lock, for a moment. */

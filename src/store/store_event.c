@@ -16,6 +16,14 @@ static void bind_text(sqlite3_stmt *stmt, int i, const char *text)
 
 /* --- commit --- */
 
+static void remember_run(stk_store *store, const char *run, int64_t row, int64_t event, int64_t ref)
+{
+    store->last_event = event != 0 ? event : row << 32;
+    store->last_ref = ref != 0 ? ref : row << 32;
+    store->run_row = row;
+    (void)snprintf(store->run, sizeof store->run, "%s", run);
+}
+
 /* Finds the run's row and last numbers, once. */
 static int load_run(stk_store *store, const char *run, stk_err *err)
 {
@@ -32,12 +40,7 @@ static int load_run(stk_store *store, const char *run, stk_err *err)
     (void)sqlite3_bind_int64(stmt, 2, (row << 32) + UINT32_MAX);
     int rc = sqlite3_step(stmt);
     if (rc == SQLITE_ROW) { /* NULL reads as 0 */
-        int64_t event = sqlite3_column_int64(stmt, 0);
-        int64_t ref = sqlite3_column_int64(stmt, 1);
-        store->last_event = event != 0 ? event : row << 32;
-        store->last_ref = ref != 0 ? ref : row << 32;
-        store->run_row = row;
-        (void)snprintf(store->run, sizeof store->run, "%s", run);
+        remember_run(store, run, row, sqlite3_column_int64(stmt, 0), sqlite3_column_int64(stmt, 1));
     } else {
         code = stk_store_sql_err(store, rc, err, "reading a run");
     }
@@ -238,7 +241,8 @@ int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_
     if (rc == 0) {
         rc = injected(store, STK_FAILPOINT_ERR("store.commit.before"), err);
     }
-    if (rc == 0) {
+    bool is_birth = strcmp(store->unborn.run, run) == 0;
+    if (rc == 0 && !is_birth) {
         rc = load_run(store, run, err);
     }
     if (rc == 0) {
@@ -247,7 +251,12 @@ int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_
     if (rc != 0) {
         return rc;
     }
-    rc = find_last(store, err);
+    if (is_birth) {
+        int64_t row = 0;
+        rc = stk_store_bear_run(store, &row, err);
+        remember_run(store, run, row, 0, 0);
+    }
+    rc = rc < 0 ? rc : find_last(store, err);
     if (rc == 0) {
         rc = add_events(store, commit, store->last_event, err);
     }
@@ -265,7 +274,11 @@ int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_
     }
     rc = stk_store_end(store, rc, err);
     if (rc != 0) {
+        store->run[0] = is_birth ? '\0' : store->run[0];
         return rc; /* the artifacts stay pending: they are in their place */
+    }
+    if (is_birth) {
+        stk_store_born(store);
     }
     STK_FAILPOINT("store.commit.after");
     for (uint32_t i = 0; i < commit->n_events; i++) {

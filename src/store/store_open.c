@@ -331,6 +331,7 @@ void stk_store_close(stk_store *store)
         /* Rows that didn't make it: their files are adopted when met, or collected by gc. */
         (void)stk_store_end(store, stk_store_flush_pending(store, NULL), NULL);
     }
+    stk_store_drop_unborn(store);
     stk_store_stage_close(store);
     stk_store_use_end(store);
     stk_store_sql_close(store);

@@ -53,6 +53,13 @@ struct stk_store {
     int64_t last_event;
     int64_t last_ref;
 
+    /* A run that has its folder, and gets its row with its first commit. */
+    struct stk_store_unborn {
+        char run[40]; /* "": there is none */
+        char *name, *pipeline;
+        int64_t created_ms;
+    } unborn;
+
     char *stage; /* tmp/<random>, made when first needed */
     int stage_fd;
     unsigned n_staged;
@@ -125,6 +132,11 @@ bool stk_store_is_digest(const char *text, size_t len);
 /* The document of a run, whether or not it has a row; malloc'd. STK_E_NOT_FOUND: there is none. */
 int stk_store_read_spec(stk_store *store, const char *run, char **ret_text, size_t *ret_len,
                         stk_err *err);
+/* Adds the row of the unborn run, inside a transaction; stk_store_born once that is committed. */
+int stk_store_bear_run(stk_store *store, int64_t *ret_row, stk_err *err);
+void stk_store_born(stk_store *store);
+/* One that never gets its row: its folder goes, too. */
+void stk_store_drop_unborn(stk_store *store);
 /* Whether somebody runs it, for who removes what nobody does: 0, or errno where it can't be told.
  */
 int stk_store_run_look(stk_store *store, const char *run, bool *ret_live);

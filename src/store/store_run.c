@@ -150,16 +150,47 @@ static int lock_folder(stk_store *store, const char *run, int flags, int *ret_fd
     return 0;
 }
 
-static int add_row(stk_store *store, const char *id, const char *name, const char *pipeline,
-                   int64_t now_ms, stk_err *err)
+static int keep_unborn(stk_store *store, const char *run, const char *name, const char *pipeline,
+                       int64_t created_ms, stk_err *err)
 {
-    stk_store_read_end(store);
+    stk_store_drop_unborn(store);
+    struct stk_store_unborn *u = &store->unborn;
+    u->name = strdup(name == NULL ? run : name);
+    u->pipeline = strdup(pipeline);
+    u->created_ms = created_ms;
+    if (u->name == NULL || u->pipeline == NULL) {
+        stk_store_born(store);
+        return no_memory(store, err);
+    }
+    (void)snprintf(u->run, sizeof u->run, "%s", run);
+    return 0;
+}
+
+int stk_store_bear_run(stk_store *store, int64_t *ret_row, stk_err *err)
+{
     sqlite3_stmt *stmt = store->stmts[STK_SQL_RUN_ADD];
-    (void)sqlite3_bind_text(stmt, 1, id, -1, SQLITE_STATIC);
-    (void)sqlite3_bind_text(stmt, 2, name == NULL ? id : name, -1, SQLITE_STATIC);
-    (void)sqlite3_bind_text(stmt, 3, pipeline, -1, SQLITE_STATIC);
-    (void)sqlite3_bind_int64(stmt, 4, now_ms);
-    return stk_store_step(store, stmt, err, "adding a run");
+    (void)sqlite3_bind_text(stmt, 1, store->unborn.run, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_text(stmt, 2, store->unborn.name, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_text(stmt, 3, store->unborn.pipeline, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_int64(stmt, 4, store->unborn.created_ms);
+    int rc = stk_store_step(store, stmt, err, "adding a run");
+    *ret_row = rc == 0 ? sqlite3_last_insert_rowid(store->db) : 0;
+    return rc;
+}
+
+void stk_store_born(stk_store *store)
+{
+    free(store->unborn.name);
+    free(store->unborn.pipeline);
+    store->unborn = (struct stk_store_unborn){0};
+}
+
+void stk_store_drop_unborn(stk_store *store)
+{
+    if (store->unborn.run[0] != '\0') {
+        (void)stk_file_remove_tree_at(store->runs_fd, store->unborn.run, NULL);
+    }
+    stk_store_born(store);
 }
 
 /* A good moment to clear up after the dead: if nobody else is in the middle of something. */
@@ -196,10 +227,7 @@ int stk_store_new_run(stk_store *store, const char *name, const char *pipeline,
         rc = spec == NULL ? no_memory(store, err)
                           : stk_file_write(spec, spec_json, spec_len, 0644, err);
     }
-    if (rc == 0) {
-        STK_FAILPOINT("store.run.row");
-        rc = add_row(store, id, name, pipeline, now_ms, err);
-    }
+    rc = rc < 0 ? rc : keep_unborn(store, id, name, pipeline, now_ms, err);
     if (!had_use) {
         stk_store_use_end(store);
     }
@@ -237,6 +265,11 @@ int stk_store_run_row(stk_store *store, const char *run, int64_t *ret_row, stk_e
                                     : not_found(store, run, err);
 }
 
+bool stk_store_has_run(stk_store *store, const char *run)
+{
+    return stk_store_run_row(store, run, NULL, NULL) == 0;
+}
+
 int stk_store_bring_run(stk_store *store, const char *id, const char *name, const char *pipeline,
                         const char *spec_json, size_t spec_len, int64_t created_ms, bool *ret_new,
                         stk_err *err)
@@ -257,10 +290,11 @@ int stk_store_bring_run(stk_store *store, const char *id, const char *name, cons
     if (rc == 0 && (folder == NULL || spec == NULL || lock == NULL)) {
         rc = no_memory(store, err);
     }
+    rc = rc < 0 ? rc : stk_store_use_begin(store, err); /* gc lets the folder be until the commit */
     rc = rc < 0 ? rc : stk_file_mkdirs(folder, 0777, err);
     rc = rc < 0 ? rc : stk_file_write_atomic(spec, spec_json, spec_len, 0644, err);
     rc = rc < 0 ? rc : stk_file_write(lock, "", 0, 0666, err);
-    rc = rc < 0 ? rc : add_row(store, id, name, pipeline, created_ms, err);
+    rc = rc < 0 ? rc : keep_unborn(store, id, name, pipeline, created_ms, err);
     *ret_new = rc == 0;
     return rc;
 }

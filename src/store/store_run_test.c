@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "store/store_testing.h"
+#include "sys/dir.h"
 
 typedef struct seen {
     int64_t n;
@@ -81,6 +82,7 @@ static void test_lock(void **state)
     OK(stk_store_new_run(f->store, NULL, "p", "{}", 2, 0, id, &fd, &f->err));
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     assert_true(stk_store_run_is_live(f->store, id));
+    OK(stk_store_commit(f->store, id, &(stk_commit){0}, &f->err));
     assert_int_equal(stk_store_lock_run(f->store, id, &other, &f->err), STK_E_BUSY);
     char pid[40];
     (void)snprintf(pid, sizeof pid, "process %d", (int)getpid());
@@ -108,7 +110,8 @@ static void test_lock_of_the_dead(void **state)
     if (engine == 0) {
         stk_store *own = NULL;
         bool made = stk_store_open(f->path, 0, &own, &f->err) == 0 &&
-                    stk_store_new_run(own, NULL, "p", "{}", 2, 0, id, &fd, &f->err) == 0;
+                    stk_store_new_run(own, NULL, "p", "{}", 2, 0, id, &fd, &f->err) == 0 &&
+                    stk_store_commit(own, id, &(stk_commit){0}, &f->err) == 0;
         pid_t left = made ? fork() : -1;
         if (left == 0) { /* until the test lets go */
             close(hold[1]);
@@ -250,6 +253,7 @@ static void test_spec(void **state)
     char id[40];
     int fd = -1;
     OK(stk_store_new_run(f->store, NULL, "p", "{\"x\": \"y\"}", 10, 0, id, &fd, &f->err));
+    OK(stk_store_commit(f->store, id, &(stk_commit){0}, &f->err));
     stk_file_close(&fd);
     const char *json = NULL;
     size_t len = 0;
@@ -370,6 +374,7 @@ static void make_run(fixture *f)
     char id[40];
     int fd;
     (void)stk_store_new_run(f->store, NULL, "p", "{}", 2, 0, id, &fd, &f->err);
+    (void)commit_one(f, id, STK_EV_RUN_CREATED, 0, "{}");
 }
 
 static void test_killed(void **state)
@@ -385,8 +390,10 @@ static void test_killed(void **state)
                  {"store.commit.after:1:kill", commit_two, 1, 0},
                  {"store.commit.after:2:kill", commit_two, 2, 0},
                  {"store.run.folder:1:kill", make_run, 0, 0},
-                 {"store.run.row:1:kill", make_run, 0, 0},
-                 {"store.run.made:1:kill", make_run, 0, 1}};
+                 {"store.run.made:1:kill", make_run, 0, 0},
+                 {"store.commit.before:1:kill", make_run, 0, 0},
+                 {"store.commit.mid:1:kill", make_run, 0, 0},
+                 {"store.commit.after:1:kill", make_run, 0, 1}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         stk_run_row *rows;
         uint32_t before;
@@ -402,6 +409,57 @@ static void test_killed(void **state)
         OK(commit_one(f, crash_run, STK_EV_NOTE, 5, "{}"));
         assert_int_equal(count(f, crash_run), cases[i].events + 1);
     }
+}
+
+/* A run comes with its first events. Until then only its maker knows of it, and gc lets its folder
+ * be; a store that is closed, and one that was killed, leave nothing that stays. */
+static void test_unborn(void **state)
+{
+    fixture *f = *state;
+    char id[40];
+    int fd = -1;
+    stk_run_row *rows;
+    uint32_t n;
+    stk_gc gc = {0};
+    stk_store *other = NULL;
+    OK(stk_store_new_run(f->store, "named", "p", "{}", 2, 7, id, &fd, &f->err));
+    const char *folder = stk_store_run_folder(f->store, id, f->arena);
+    OK(stk_store_open(f->path, 0, &other, &f->err));
+    for (int i = 0; i < 2; i++) {
+        assert_false(stk_store_has_run(other, id));
+        OK(stk_store_list_runs(other, NULL, NULL, 10, f->arena, &rows, &n, &f->err));
+        assert_int_equal(n, 0);
+        OK(stk_store_gc(other, &gc, 1000, &f->err));
+        assert_true(stk_file_exists(folder));
+        arm("store.commit.mid:1:enospc");
+        assert_int_equal(commit_one(f, id, STK_EV_RUN_CREATED, 8, "{}"), STK_E_FULL);
+        disarm();
+    }
+    OK(commit_one(f, id, STK_EV_RUN_CREATED, 8, "{}"));
+    OK(stk_store_list_runs(other, NULL, NULL, 10, f->arena, &rows, &n, &f->err));
+    assert_int_equal(n, 1);
+    assert_string_equal(rows[0].name, "named");
+    assert_int_equal(rows[0].created_ms, 7);
+    assert_int_equal(count(f, id), 1);
+    stk_file_close(&fd);
+    stk_store_close(other);
+
+    OK(stk_store_new_run(f->store, NULL, "p", "{}", 2, 0, id, &fd, &f->err));
+    stk_file_close(&fd);
+    reopen(f, 0);
+    assert_false(stk_file_exists(stk_store_run_folder(f->store, id, f->arena)));
+    assert_true(stk_file_exists(folder));
+
+    int status = in_child(f, "store.run.made:1:kill", make_run);
+    assert_true(WIFSIGNALED(status));
+    STK_DIR_AUTO runs = {0};
+    OK(stk_dir_read(stk_arena_printf(f->arena, "%s/runs", f->path), &runs, &f->err));
+    assert_int_equal(runs.n, 2);
+    gc.keep_runs = 1;
+    OK(stk_store_gc(f->store, &gc, 1000, &f->err));
+    stk_dir_done(&runs);
+    OK(stk_dir_read(stk_arena_printf(f->arena, "%s/runs", f->path), &runs, &f->err));
+    assert_int_equal(runs.n, 1);
 }
 
 /* Failures in a commit: nothing of it is there, and the next one is fine. */
@@ -504,10 +562,13 @@ static void test_peak(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_peak),      TEST(test_events), TEST(test_lock),    TEST(test_lock_of_the_dead),
-        TEST(test_status),    TEST(test_tags),   TEST(test_resolve), TEST(test_spec),
-        TEST(test_cache),     TEST(test_named),  TEST(test_killed),  TEST(test_failed_commit),
-        TEST(test_no_memory),
+        TEST(test_peak),          TEST(test_events),
+        TEST(test_lock),          TEST(test_lock_of_the_dead),
+        TEST(test_status),        TEST(test_tags),
+        TEST(test_resolve),       TEST(test_spec),
+        TEST(test_cache),         TEST(test_named),
+        TEST(test_killed),        TEST(test_unborn),
+        TEST(test_failed_commit), TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,12 +89,13 @@ static inline int64_t number(fixture *f, const char *query)
     return n;
 }
 
-/* A run whose lock is given back at once; its id in the arena. */
+/* A run whose lock is given back at once, without events; its id in the arena. */
 static inline const char *new_run(fixture *f, const char *name, const char *pipeline, int64_t ms)
 {
     char *id = stk_arena_alloc(f->arena, 40);
     int fd = -1;
     OK(stk_store_new_run(f->store, name, pipeline, "{}", 2, ms, id, &fd, &f->err));
+    OK(stk_store_commit(f->store, id, &(stk_commit){0}, &f->err));
     stk_file_close(&fd);
     return id;
 }
