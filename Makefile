@@ -119,7 +119,7 @@ bench-peers: build tools/requirements-peers.txt ## ZenML, Metaflow and AWS's com
 	@tools/bootstrap.sh python build/peers tools/requirements-peers.txt
 
 N ?= 200
-crash: deps-test ## kills at N instants and failpoints, then resume (make crash N=2000; WRITE=1: figures into docs/benchmarks.md)
+crash: deps-test ## N kills at instants and failpoints, and their resumes (make crash N=2000; WRITE=1: figures into docs/benchmarks.md)
 	@STOKER_CRASH_N=$(N) STOKER_CRASH_PAGE=$(if $(WRITE),docs/benchmarks.md) $(PY) tools/run_tests.py crash
 
 tsan: build build-tsan/build.ninja $(STAMPS)/test ## ThreadSanitizer over all that has threads

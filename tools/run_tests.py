@@ -48,7 +48,7 @@ AT_ONCE = 3  # folders of tests/: they wait more than they compute, and time not
 ADDR_NO_RANDOMIZE = 0x0040000
 SIM_SEEDS_ALL = "5000"
 LEASE_STARTS_ALL = "20000"
-CRASH_ROUNDS = 90
+CRASH_KILLS = 100
 VM_TIMEOUT_S = 5000  # the machine has limits of its own
 
 
@@ -221,12 +221,12 @@ def tsan() -> Result:
 
 
 def crash() -> Result:
-    """Kills and resumes, STOKER_CRASH_N times; ten times what a round takes is its time limit."""
-    rounds = int(os.environ.get("STOKER_CRASH_N", CRASH_ROUNDS))
-    command = [sys.executable, "tests/crash/crash.py", "--rounds", str(rounds)]
+    """STOKER_CRASH_N kills and their resumes; ten times what a kill takes is its time limit."""
+    kills = int(os.environ.get("STOKER_CRASH_N", CRASH_KILLS))
+    command = [sys.executable, "tests/crash/crash.py", "--kills", str(kills)]
     if os.environ.get("STOKER_CRASH_PAGE"):
         command += ["--write", os.environ["STOKER_CRASH_PAGE"]]
-    status, output = run(command, max(SUITE_TIMEOUT_S, 20 * rounds))
+    status, output = run(command, max(SUITE_TIMEOUT_S, 20 * kills))
     result = count_program("crash", status, output)
     result.said = re.findall(r"^(?:\| |\w+ is skipped: ).*", output, re.M)
     return result

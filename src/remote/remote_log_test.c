@@ -1,9 +1,12 @@
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/failpoint.h"
 #include "base/testing.h"
 #include "remote/remote_log.h"
 #include "share/share.h"
@@ -178,6 +181,54 @@ static void test_read(void **state)
     char id[40];
     assert_int_equal(stk_remote_log_bring(f->share, "nobody", f->stores[1], true, id, &err),
                      STK_E_NOT_FOUND);
+}
+
+static void bring_killed(fixture *f, const char *failpoint)
+{
+    stk_err err = {0};
+    char id[40];
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        stk_store *own = NULL;
+        (void)setenv("STOKER_FAILPOINTS", failpoint, 1);
+        stk_failpoint_reload();
+        _exit(stk_store_open(stk_store_path(f->stores[1]), 0, &own, &err) < 0 ||
+              stk_remote_log_bring(f->share, f->run, own, true, id, &err) < 0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+/* Whoever is killed while a run comes has it with its beginning, or not at all. An older engine's
+ * log begins with a batch without events. */
+static void test_brought_whole(void **state)
+{
+    fixture *f = *state;
+    stk_remote_log *log = NULL;
+    for (int is_old = 0; is_old < 2; is_old++) {
+        log = is_old ? open_log(f, 0) : NULL;
+        begin(f, log);
+        close_log(is_old ? log : open_log(f, 0));
+        static const char *const points[] = {"store.commit.before", "store.commit.mid",
+                                             "store.commit.after"};
+        for (int i = 0; i < 3; i++) {
+            char rule[64];
+            (void)snprintf(rule, sizeof rule, "%s:1:kill", points[i]);
+            bring_killed(f, rule);
+            assert_int_equal(stk_store_has_run(f->stores[1], f->run), i == 2);
+        }
+        assert_true(events_of(f, 1).n > 0);
+        bring(f, 1, f->run);
+        seen here = events_of(f, 0), other = events_of(f, 1);
+        assert_string_equal(here.text, other.text);
+        assert_int_equal(other.n, 3);
+        if (!is_old) {
+            assert_int_equal(teardown(state), 0);
+            assert_int_equal(setup(state), 0);
+            f = *state;
+        }
+    }
 }
 
 /* The one that took it over goes on; the old one is told, and what it did since is not there. */
@@ -518,6 +569,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_read, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_brought_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fence, setup, teardown),
         cmocka_unit_test_setup_teardown(test_same_machine, setup, teardown),
         cmocka_unit_test_setup_teardown(test_lost_mark, setup, teardown),

@@ -25,7 +25,9 @@ def rows(cli: Cli) -> dict[str, list[str]]:
         if db.execute("PRAGMA user_version").fetchone() == (0,):
             return {}
         found: dict[str, list[str]] = {run: [] for (run,) in db.execute("SELECT run FROM runs")}
-        text = "SELECT run, kind FROM events JOIN runs ON events.id >> 32 = runs.id ORDER BY events.id"
+        text = (
+            "SELECT run, kind FROM events JOIN runs ON events.id >> 32 = runs.id ORDER BY events.id"
+        )
         for run, kind in db.execute(text):
             found[run].append(kind)
     return found
@@ -50,7 +52,9 @@ def test_killed_while_it_begins(cli: Cli, graph: str) -> None:
             (run,) = new
             resumed = cli("resume", run)
             assert resumed.code == 0, (passes[number - 1], resumed.err)
-            assert journal.read_text() == "given\n" and cli.json("show", run)["status"] == "succeeded"
+            assert (
+                journal.read_text() == "given\n" and cli.json("show", run)["status"] == "succeeded"
+            )
     assert new, "the last of these instants is after the commit"
     folders = {path.name for path in (cli.store / "runs").iterdir()}
     assert folders > set(rows(cli)), "no kill left a folder without a row"

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests/python"))
 
 
 @contextmanager
-def place(folder: Path) -> Iterator[Any]:
+def place(folder: Path, args: Any) -> Iterator[Any]:
     """The Podman, with the image `debian`, for all rounds."""
     where = importlib.util.spec_from_file_location("conftest_of_containers", CONFTEST)
     assert where is not None and where.loader is not None
@@ -37,7 +37,9 @@ def place(folder: Path) -> Iterator[Any]:
 
 class ContainedRound(Round):
     n_steps = 6
-    orphans_s = 60.0
+    strikes = (1, 4)
+    pace = 2
+    orphans_s = 120.0
 
     def __init__(self, *given: Any) -> None:
         self.image = given[-1].image

@@ -1,18 +1,22 @@
 #!/usr/bin/env python3
 """Kills Stoker in the middle of runs and checks that nothing is lost or done twice.
 
-    python tests/crash/crash.py --rounds 60 [--kind KIND] [--seed 1] [--stoker build/stoker] [--python .venv/bin/python]
-    python tests/crash/crash.py --rounds 2000 --write docs/benchmarks.md
+    python tests/crash/crash.py --kills 200 [--kind KIND] [--seed 1] [--jobs 4] [--stoker build/stoker] [--python .venv/bin/python]
+    python tests/crash/crash.py --kills 2000 --write docs/benchmarks.md
     python tests/crash/crash.py --rounds 3 --wide 1000
 
 Each round runs steps with side effects in a store of its own, kills the engine, the fork server, tasks, one of the
-guardians, and what a kind has besides (`stoker contain`, stk-runner, conmon; the agent in a pod), alone or together, at a
-failpoint or at an instant, then resumes until the run has ended. Kinds: Python steps, command steps, a graph that grows
-(with --wide a foreach over so many items), gangs of two ranks, steps in containers, steps on other machines.
-Checked: every finished task's result is kept, none runs again, no process is left, no lease, control group, container
-or pod either, the store verifies, and another machine can read what is in a share. A failing round prints the command
-that repeats it and keeps its folder. A kind that can't run here is skipped, with the reason. Ends with
-`N passed, N failed`, and with `N skipped` where a kind is.
+guardians, and what a kind has besides (`stoker contain`, stk-runner, conmon; in a pod or job the agent and its step),
+alone or together, at a failpoint or at an instant, then resumes, and kills up to three resumes the same way, until the
+run has ended. Kinds: Python steps, command steps, a graph that grows (with --wide a foreach over so many items), gangs
+of two ranks, runs of these four whose resumes are killed 6 to 12 times, steps in containers, steps on other machines: of
+a cluster that is a folder, of the fakes of Kubernetes and of AWS Batch.
+Checked: every finished task's result is kept, none runs again, no process is left, no lease, control group, container,
+pod or job either, the store verifies, and another machine can read what is in a share. A kill is a process that got
+SIGKILL; a kind's rounds go on until it has had its part of --kills. Several processes (--jobs) play at once, each with
+servers of its own, which serve all its rounds. A failing round prints the command that repeats it and keeps its folder.
+A kind that can't run here is skipped, with the reason. Ends with `N passed, N failed` (rounds), and with `N skipped`
+where a kind is.
 """
 
 from __future__ import annotations
@@ -23,25 +27,48 @@ import shutil
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import clouds
 import contained
 import elsewhere
-from rounds import ROOT, Round, Wrong
+from rounds import ROOT, ResumeRound, Round, Wrong
 
-# kind: its class, and how many of a hundred rounds are of it
-KINDS: dict[str, tuple[type[Round], int]] = {
-    "python": (Round, 20),
-    "commands": (Round, 20),
-    "grows": (Round, 20),
-    "ranks": (Round, 20),
-    "container": (contained.ContainedRound, 8),
-    "remote": (elsewhere.RemoteRound, 12),
+Place = Callable[[Path, Any], AbstractContextManager[Any]]
+
+
+@dataclass
+class Kind:
+    """`part`: how many of a hundred kills it has. `place`: what its rounds share, a context of (folder, args)."""
+
+    of: type[Round]
+    part: int
+    place: Place | None = None
+
+
+# those that begin their servers first: they take longest
+KINDS: dict[str, Kind] = {
+    "container": Kind(contained.ContainedRound, 6, contained.place),
+    "kubernetes": Kind(clouds.KubernetesRound, 8, clouds.kubernetes),
+    "batch": Kind(clouds.BatchRound, 8, clouds.batch),
+    "remote": Kind(elsewhere.RemoteRound, 10, elsewhere.place),
+    "resume": Kind(ResumeRound, 24),
+    "python": Kind(Round, 11),
+    "commands": Kind(Round, 11),
+    "grows": Kind(Round, 11),
+    "ranks": Kind(Round, 11),
 }
+ROWS = ["python", "commands", "grows", "ranks", "resume", "container", "remote", "kubernetes", "batch"]  # fmt: skip
 HEADING = "## Kills and resumes"
+CHUNK = 100  # kills that one process plays of a kind before it looks what else there is
+FAULTS = ("lost", "doubled", "left", "other")
+KILLS_PER_ROUND = 0.2  # at least so many a round has, of all
 
 
 @dataclass
@@ -50,15 +77,23 @@ class Count:
 
     rounds: int = 0
     kills: int = 0
+    kills_of_resume: int = 0
     resumes: int = 0
     wrong: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
+    seconds: float = 0.0  # of all processes
     skipped: str = ""  # why it can't run here
     broken: int = 0  # an undisturbed run failed, or in CI it can't run
 
+    def add(self, other: Count) -> None:
+        for name in ("rounds", "kills", "kills_of_resume", "resumes", "seconds", "broken"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for what, n in other.wrong.items():
+            self.wrong[what] = self.wrong.get(what, 0) + n
+        self.skipped = self.skipped or other.skipped
+
     def row(self, kind: str, seed: int) -> str:
-        numbers = [self.rounds, self.kills, self.resumes]
-        numbers += [self.wrong.get(what, 0) for what in ("lost", "doubled", "left", "other")]
+        numbers = [self.rounds, self.kills, self.kills_of_resume, self.resumes]
+        numbers += [self.wrong.get(what, 0) for what in FAULTS]
         day = time.strftime("%Y-%m-%d")
         return (
             f"| {kind} | {' | '.join(map(str, numbers))} | {self.seconds:.0f} s | {seed} | {day} |"
@@ -66,8 +101,8 @@ class Count:
 
 
 HEAD = [
-    "| kind | rounds | kills | resumes | lost | doubled | left behind | other faults | took | seed | on |",
-    "|---|---|---|---|---|---|---|---|---|---|---|",
+    "| kind | rounds | kills | of a resume | resumes | lost | doubled | left behind | other faults | took | seed | on |",
+    "|---|---|---|---|---|---|---|---|---|---|---|---|",
 ]
 
 
@@ -76,35 +111,32 @@ def write_page(page: Path, rows: dict[str, str]) -> None:
     text = page.read_text()
     before, _, section = text.partition(HEADING)
     _, mark, after = section.partition("\n## ")
-    known = {line.split("|")[1].strip(): line for line in section.splitlines() if line.startswith("| ")}  # fmt: skip
+    old = section.splitlines() if HEAD[0] in section else []  # else of other columns
+    known = {line.split("|")[1].strip(): line for line in old if line.startswith("| ")}
     known = {**known, **rows}
     lines = [
         HEADING,
         "",
         "Written by `tests/crash/crash.py --write` (`make crash N=2000 WRITE=1`). A kill is a process",
-        "that got SIGKILL, by a failpoint or at a random instant. Every column from `lost` to",
-        "`other faults` must be 0.",
+        "that got SIGKILL, by a failpoint or at a random instant; `of a resume`: while a resumed engine",
+        "ran. Kinds are played side by side; `took` is the time of all processes that played one. Every",
+        "column from `lost` to `other faults` must be 0.",
         "",
         *HEAD,
-        *[known[kind] for kind in KINDS if kind in known],
+        *[known[kind] for kind in ROWS if kind in known],
     ]
     page.write_text(before.rstrip() + "\n\n" + "\n".join(lines) + "\n" + (mark + after if mark else ""))  # fmt: skip
 
 
-def spread(rounds: int) -> dict[str, int]:
-    """Rounds by kind, each kind at least once where there are as many."""
-    weights = {kind: weight for kind, (_, weight) in KINDS.items()}
-    total = sum(weights.values())
-    counts, given = {}, 0.0
-    for kind, weight in weights.items():
-        counts[kind] = round((given + weight) * rounds / total) - round(given * rounds / total)
-        given += weight
-    return counts
+def spread(kills: int) -> dict[str, int]:
+    """Kills by kind, each kind at least one."""
+    total = sum(kind.part for kind in KINDS.values())
+    return {name: max(1, round(kills * kind.part / total)) for name, kind in KINDS.items()}
 
 
-def count_passes(args: argparse.Namespace, kind: str, place: Any) -> int:
+def count_passes(args: argparse.Namespace, kind: str, like: str, place: Any) -> int:
     """How many failpoints a whole run passes."""
-    game = KINDS[kind][0](args, kind, 1, place)
+    game = KINDS[kind].of(args, like, 1, place)
     try:
         status = game.wait(game.begin(STOKER_FAILPOINTS="*:1+:log"))
         text = (game.base / "log").read_text()
@@ -117,7 +149,7 @@ def count_passes(args: argparse.Namespace, kind: str, place: Any) -> int:
 
 
 def play(args: argparse.Namespace, kind: str, number: int, place: Any, count: Count) -> None:
-    game = KINDS[kind][0](args, kind, number, place)
+    game = KINDS[kind].of(args, kind, number, place)
     count.rounds += 1
     began = time.monotonic()
     try:
@@ -125,79 +157,106 @@ def play(args: argparse.Namespace, kind: str, number: int, place: Any, count: Co
         shutil.rmtree(game.base, ignore_errors=True)
         if args.verbose:
             print(
-                f"{kind} {number}: {game.what}: ok, {game.kills} kills in {time.monotonic() - began:.1f} s",
+                f"{kind} {number}: {game.what}ok, {game.kills} kills in {time.monotonic() - began:.1f} s",
                 flush=True,
             )
     except Exception as fault:  # a Wrong, or what a check itself met
         wrong = fault if isinstance(fault, Wrong) else Wrong(f"{type(fault).__name__}: {fault}")
         count.wrong[wrong.what] = count.wrong.get(wrong.what, 0) + 1
         wide = f" --wide {args.wide}" if args.wide else ""
-        print(f"{kind} {number} ({game.what}): {wrong}")
         print(
+            f"{kind} {number} ({game.what}): {wrong}\n"
             f"  repeat: {sys.argv[0]} --kind {kind} --seed {args.seed} --first {number} --rounds 1{wide}    folder: {game.base}",
             flush=True,
         )
     finally:
         count.kills += game.kills
+        count.kills_of_resume += game.kills_of_resume
         count.resumes += game.resumes
         game.close()
 
 
-def play_kind(args: argparse.Namespace, kind: str, rounds: int, count: Count) -> None:
-    began = time.monotonic()
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stoker-crash-")))
-        place = None
-        try:
-            if kind == "container":
-                place = stack.enter_context(contained.place(folder))
-            elif kind == "remote":
-                place = stack.enter_context(elsewhere.place(folder, args.stoker))
-        except contained.skips() as reason:
-            if isinstance(reason, contained.skips()[1]):
-                raise Wrong(str(reason)) from None
+def play_kind(args: argparse.Namespace, kind: str, first: int, rounds: int, kills: int) -> Count:
+    """`rounds` of them, or (0) as many as `kills` take. Runs in a process of its own."""
+    count, began = Count(), time.monotonic()
+    args.passes = {}
+    try:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stoker-crash-")))
+            place, make = None, KINDS[kind].place
+            if make is not None:
+                place = stack.enter_context(make(folder, args))
+            for like in KINDS[kind].of.likes or (kind,):
+                args.passes[like] = count_passes(args, kind, like, place)
+            most = rounds or int(kills / KILLS_PER_ROUND) + 10
+            while count.rounds < most and (rounds or count.kills < kills):
+                play(args, kind, first + count.rounds, place, count)
+    except contained.skips() as reason:
+        if isinstance(reason, contained.skips()[1]):
+            print(f"{kind}: {reason}", flush=True)
+            count.broken = 1
+        else:
             count.skipped = str(reason)
-            return
-        args.passes[kind] = count_passes(args, kind, place)
-        for number in range(args.first, args.first + rounds):
-            play(args, kind, number, place, count)
-        count.seconds = time.monotonic() - began
+    except Wrong as wrong:
+        count.broken = 1
+        print(f"{kind}: {wrong}", flush=True)
+    if not count.broken and not count.skipped and not rounds and count.kills < kills:
+        count.broken = 1
+        print(f"{kind}: {count.rounds} rounds had {count.kills} kills", flush=True)
+    count.seconds = time.monotonic() - began
+    return count
+
+
+def chunks(args: argparse.Namespace) -> list[tuple[str, int, int, int]]:
+    """What the processes play: kind, number of the first round, rounds, kills."""
+    if args.rounds:
+        return [(args.kind, args.first, args.rounds, 0)]
+    counts = {args.kind: args.kills} if args.kind else spread(args.kills)
+    found = []
+    for kind, kills in counts.items():
+        n = -(-kills // CHUNK)
+        found += [
+            (kind, args.first + i * 100_000, 0, kills * (i + 1) // n - kills * i // n)
+            for i in range(n)
+        ]
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--kills", type=int, default=60, help="of all kinds together")
+    parser.add_argument("--rounds", type=int, default=0, help="instead, of --kind: so many rounds")
     parser.add_argument("--kind", choices=list(KINDS), help="only this one; else spread over all")
     parser.add_argument(
         "--first", type=int, default=0, help="number of the first round (to repeat one)"
     )
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=(os.cpu_count() or 1) + 2, help="at once")
     parser.add_argument("--stoker", type=Path, default=ROOT / ".venv/bin/stoker")
     parser.add_argument("--python", type=Path, default=ROOT / ".venv/bin/python")
     parser.add_argument(
         "--wide", type=int, default=0, metavar="N", help="a foreach over N items in every round"
     )
-    parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("--timeout", type=float, default=120)
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the figures in this page")
     parser.add_argument("--verbose", "-v", action="store_true")
     args = parser.parse_args()
     args.stoker = Path(os.path.abspath(args.stoker))
     args.python = Path(os.path.abspath(args.python))
-    args.passes = {}
     if args.wide:
         args.kind = "grows"
-    counts = {args.kind: args.rounds} if args.kind else spread(args.rounds)
+    if args.rounds and not args.kind:
+        parser.error("--rounds are of one --kind")
+    began = time.monotonic()
     seen: dict[str, Count] = {}
-    for kind, rounds in counts.items():
-        if rounds > 0:
-            seen[kind] = Count()
-            try:
-                play_kind(args, kind, rounds, seen[kind])
-            except Wrong as wrong:
-                seen[kind].broken = 1
-                print(f"{kind}: {wrong}", flush=True)
-    rows = {kind: c.row(kind, args.seed) for kind, c in seen.items() if c.rounds > 0}
+    with ProcessPoolExecutor(args.jobs, get_context("fork")) as pool:
+        todo = [(part[0], pool.submit(play_kind, args, *part)) for part in chunks(args)]
+        for kind, answer in todo:
+            seen.setdefault(kind, Count()).add(answer.result())
+    rows = {kind: seen[kind].row(kind, args.seed) for kind in ROWS if kind in seen and seen[kind].rounds}  # fmt: skip
     print("\n".join([*HEAD, *rows.values()]))
+    kills, minutes = sum(c.kills for c in seen.values()), (time.monotonic() - began) / 60
+    print(f"{kills} kills in {minutes:.1f} minutes, {kills / minutes:.0f} a minute")
     for kind, count in seen.items():
         if count.skipped:
             print(f"{kind} is skipped: {count.skipped}")

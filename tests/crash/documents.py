@@ -98,9 +98,9 @@ def remote_spec(journal: Path, n_steps: int) -> str:
     lines = ["stoker: 1", "name: crash", "retry: {max_retries: 5}", "steps:"]
     for i in range(n_steps):
         text = (
-            f"echo begin s{i} >> {journal}; mkdir -p $STOKER_CHECKPOINT_DIR; "
+            f"echo begin s{i} $STOKER_ATTEMPT >> {journal}; mkdir -p $STOKER_CHECKPOINT_DIR; "
             f"echo {i} > $STOKER_CHECKPOINT_DIR/s; sleep 0.1; "
-            f"echo {i} > $STOKER_OUTPUT/value; echo end s{i} >> {journal}"
+            f"echo {i} > $STOKER_OUTPUT/value; echo end s{i} $STOKER_ATTEMPT >> {journal}"
         )
         lines += [f"  s{i}:", f"    run: {json.dumps(text)}", "    outputs: [value]"]
         if i == n_steps - 1:

@@ -25,8 +25,7 @@ sys.path.insert(0, str(ROOT / "tests/python"))
 AGENT_POINTS = re.findall(r'X\("(agent\.[a-z.]+)"', (ROOT / "src/tbl/failpoints.def").read_text())
 
 
-@contextmanager
-def place(folder: Path, stoker: Path) -> Iterator[Path]:
+def carried(folder: Path, stoker: Path) -> Path:
     """What `stoker carry` makes, for the pods of all rounds."""
     from front_tools import cannot
 
@@ -38,82 +37,82 @@ def place(folder: Path, stoker: Path) -> Iterator[Path]:
     subprocess.run([str(stoker), "carry", str(carry)], check=True)
     if not (carry / "python").exists():  # a build without the front beside it
         shutil.copytree(ROOT / "python/stoker", carry / "python/stoker")
-    yield carry
+    return carry
 
 
-class RemoteRound(Round):
+def children(pid: int) -> list[int]:
+    try:
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def is_agent(pid: int) -> bool:
+    """Past the setting up of its root."""
+    try:
+        return b"agent" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+class ElsewhereRound(Round):
+    """Steps go to a stack `prod` whose share is a folder of this machine."""
+
     n_steps = 6
+    strikes = (1, 4)
+    pace = 2
 
     def __init__(self, *given: Any) -> None:
-        from cluster import Cluster
-
         super().__init__(*given)
-        path = f"{self.args.python.parent}:{os.environ['PATH']}"
-        self.cluster = Cluster(self.base / "cluster", self.place, path)
         self.share = self.base / "share"
-        stack = {
-            "backend": "kubernetes",
-            "store": str(self.share),
-            "default_image": "127.0.0.1:1/img:1",
-        }
+        self.share.mkdir()
+
+    def write_stack(self, **stack: Any) -> None:
+        stack = {"store": str(self.share), "default_image": "127.0.0.1:1/img:1", **stack}
         (self.folder / "stoker.yaml").write_text(json.dumps({"stacks": {"prod": stack}}))
-        self.env["STOKER_REMOTE_FAKE"] = str(self.cluster.folder)
 
     def spec(self) -> str:
         return remote_spec(self.journal, self.n_steps)
 
-    def close(self) -> None:
-        super().close()
-        self.cluster.close()
+    def begin(self, **more: str) -> subprocess.Popen[bytes]:
+        return self.start(["run", "--with", "prod", "spec.yaml"], **more)
 
     # --- killing ---
 
-    def victims(self) -> dict[str, list[int]]:
-        return {**super().victims(), "agent": self.agents()}
-
     def agents(self) -> list[int]:
-        pods = [pod for pods in list(self.cluster.jobs.values()) for pod in pods]
-        return [pid for pod in pods if pod.is_agent() and (pid := pod.first()) is not None]
+        """The first processes of the containers that run now."""
+        raise NotImplementedError
 
-    def kill(self, pid: int) -> None:
-        """Of a pod its cluster must know how it ended."""
-        for pods in list(self.cluster.jobs.values()):
-            for pod in pods:
-                if pod.first() == pid:
-                    pod.is_killed = True
-        super().kill(pid)
+    def victims(self) -> dict[str, list[int]]:
+        agents = self.agents()
+        jobs = [child for agent in agents for child in children(agent)]
+        return {**super().victims(), "agent": agents, "job": jobs}
 
     def groups(self) -> list[list[str]]:
         return [
             ["engine"],
             ["engine"],
             ["agent"],
+            ["job"],
             ["guard"],
             ["engine", "agent"],
+            ["engine", "job"],
             ["engine", "guard"],
-            ["engine", "guard", "agent"],
+            ["engine", "guard", "agent", "job"],
         ]
 
     def wait_for_instant(self, process: subprocess.Popen[bytes]) -> str:
         return wait_for_steps(self, process)
 
-    def begin(self, **more: str) -> subprocess.Popen[bytes]:
-        """In a third of the rounds the agents of the first pods end at a failpoint, besides."""
-        ends = not self.what and self.random.random() < 0.33
-        if ends:
-            point = self.random.choice(AGENT_POINTS)
-            self.cluster.env["STOKER_FAILPOINTS"] = f"{point}:1:exit"
-            self.what = f"first agents end at {point}, "
-        engine = self.start(["run", "--with", "prod", "spec.yaml"], **more)
-        until = time.monotonic() + self.args.timeout
-        while ends and not self.cluster.history and engine.poll() is None:
-            if time.monotonic() > until:
-                raise Wrong("no pod was made")
-            time.sleep(0.01)
-        self.cluster.env.pop("STOKER_FAILPOINTS", None)
-        return engine
-
     # --- checking ---
+
+    def living(self) -> list[str]:
+        """What of the cluster's still runs, or is to be removed."""
+        raise NotImplementedError
+
+    def made(self) -> list[str]:
+        """Names of the jobs that were made."""
+        return []
 
     def ended(self, run: str) -> set[str]:
         """Steps that the share says have ended well, though nobody here may know yet."""
@@ -123,10 +122,10 @@ class RemoteRound(Round):
                 found.add(path.parts[-4])
         return found
 
-    def go_on(self, before: dict[str, object] | None) -> None:
+    def go_on(self, before: dict[str, object] | None, is_struck: bool) -> None:
         ended = self.ended(str(before["run"])) if before is not None else set()
         lines: collections.Counter[str] = self.lines()
-        super().go_on(before)
+        super().go_on(before, is_struck)
         now = self.lines()
         for name in ended:
             if begun(now, name) != begun(lines, name):
@@ -135,13 +134,17 @@ class RemoteRound(Round):
     def check_left(self, run: str) -> None:
         """No pod lives, each attempt had one job, and another machine reads the run's record in the share."""
         until = time.monotonic() + self.args.timeout
-        while left := [p for pods in list(self.cluster.jobs.values()) for p in pods if p.process.poll() is None]:  # fmt: skip
+        while left := self.living():
             if time.monotonic() > until:
-                raise Wrong(f"pods are left: {[pod.job['name'] for pod in left]}", "left")
+                raise Wrong(f"pods are left: {left}", "left")
             time.sleep(0.02)
-        made = collections.Counter(self.cluster.history)
-        if twice := [name for name, n in made.items() if n > 1]:
-            raise Wrong(f"jobs that were made twice: {twice}", "doubled")
+        told = {line: n for line, n in self.lines().items() if line.split()[0] == "begin" and n > 1}
+        made = {name: n for name, n in collections.Counter(self.made()).items() if n > 1}
+        if told or made:
+            raise Wrong(f"attempts that began twice: {told}, jobs made twice: {made}", "doubled")
+        self.check_share(run)
+
+    def check_share(self, run: str) -> None:
         other = subprocess.run(
             [str(self.args.stoker), "show", run, "--stack", "prod", "--json"],
             cwd=self.folder,
@@ -155,4 +158,68 @@ class RemoteRound(Round):
         states = {name: step["status"] for name, step in read["steps"].items()}
         if read["status"] != "succeeded" or set(states.values()) != {"succeeded"}:
             raise Wrong(f"the share's record says {read['status']}, {states}", "lost")
+
+
+@contextmanager
+def place(folder: Path, args: Any) -> Iterator[Path]:
+    yield carried(folder, args.stoker)
+
+
+class RemoteRound(ElsewhereRound):
+    """Pods of tests/remote/cluster.py, which the engine asks for by files."""
+
+    def __init__(self, *given: Any) -> None:
+        from cluster import Cluster
+
+        super().__init__(*given)
+        path = f"{self.args.python.parent}:{os.environ['PATH']}"
+        self.cluster = Cluster(self.base / "cluster", self.place, path)
+        self.write_stack(backend="kubernetes")
+        self.env["STOKER_REMOTE_FAKE"] = str(self.cluster.folder)
+
+    def close(self) -> None:
+        super().close()
+        self.cluster.close()
+
+    # --- killing ---
+
+    def agents(self) -> list[int]:
+        pods = [pod for pods in list(self.cluster.jobs.values()) for pod in pods]
+        return [pid for pod in pods if pod.is_agent() and (pid := pod.first()) is not None]
+
+    def kill(self, pid: int) -> None:
+        """Of a pod its cluster must know how it ended."""
+        for pods in list(self.cluster.jobs.values()):
+            for pod in pods:
+                if pod.first() == pid:
+                    pod.is_killed = True
+        super().kill(pid)
+
+    def begin(self, **more: str) -> subprocess.Popen[bytes]:
+        """In a third of the rounds the agents of the first pods end at a failpoint, besides."""
+        ends = not self.what and self.random.random() < 0.33
+        if ends:
+            point = self.random.choice(AGENT_POINTS)
+            self.cluster.env["STOKER_FAILPOINTS"] = f"{point}:1:exit"
+            self.what = f"first agents end at {point}, "
+        engine = super().begin(**more)
+        until = time.monotonic() + self.args.timeout
+        while ends and not self.cluster.history and engine.poll() is None:
+            if time.monotonic() > until:
+                raise Wrong("no pod was made")
+            time.sleep(0.01)
+        self.cluster.env.pop("STOKER_FAILPOINTS", None)
+        return engine
+
+    # --- checking ---
+
+    def living(self) -> list[str]:
+        pods = [pod for pods in list(self.cluster.jobs.values()) for pod in pods]
+        return [str(pod.job["name"]) for pod in pods if pod.process.poll() is None]
+
+    def made(self) -> list[str]:
+        return list(self.cluster.history)
+
+    def check_left(self, run: str) -> None:
+        super().check_left(run)
         self.cluster.close()

@@ -16,7 +16,7 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from documents import command_spec, gang_spec, growing_spec
 
@@ -39,22 +39,33 @@ def begun(lines: collections.Counter[str], name: str) -> dict[str, int]:
     return {line: n for line, n in lines.items() if line.split()[:2] == ["begin", name]}
 
 
+class Start(Protocol):
+    """Starts `stoker` with more in its environment."""
+
+    def __call__(self, **more: str) -> subprocess.Popen[bytes]: ...
+
+
 class Round:
     """One run that is killed and resumed, in a folder of its own."""
 
     n_steps = N_STEPS
-    orphans_s = 10.0  # what is ended is gone within
+    strikes = (0, 3)  # so many of its resumes are killed, from … to
+    pace = 1  # how soon engines are killed: of a run's failpoints within the first so-manieth part
+    orphans_s = 120.0  # what is ended is gone within
+    likes: tuple[str, ...] = ()  # kinds whose runs it has; else its own
 
     def __init__(self, args: argparse.Namespace, kind: str, number: int, place: Any = None) -> None:
         self.random = random.Random(f"{args.seed}/{kind}/{number}")
         self.args = args
         self.number = number
         self.place = place
-        self.kills = self.resumes = 0
+        self.kills = self.kills_of_resume = self.resumes = 0
+        self.is_resumed = False
         self.base = Path(tempfile.mkdtemp(prefix="stoker-crash-"))
         self.folder = self.base / "project"
         self.folder.mkdir()
-        self.journal = self.base / "journal"
+        (self.base / "shared").mkdir()
+        self.journal = self.base / "shared/journal"
         self.journal.touch()
         self.marker = f"CRASH_ROUND={uuid.uuid4().hex}"
         self.kind = kind
@@ -115,6 +126,7 @@ class Round:
 
     def resume(self, **more: str) -> subprocess.Popen[bytes]:
         self.resumes += 1
+        self.is_resumed = True
         return self.start(["resume", "latest", "--python", str(self.args.python)], **more)
 
     def begin(self, **more: str) -> subprocess.Popen[bytes]:
@@ -183,9 +195,9 @@ class Round:
             if b"not_found" in out.stdout:
                 return None
             raise Wrong(f"show failed: {out.stderr.decode()}")
-        run = json.loads(out.stdout)
-        if run["status"] == "interrupted" and run["started_ms"] == 0:
-            return None  # nothing of it is on record: resume says to start it anew
+        run: dict[str, object] = json.loads(out.stdout)
+        if run["started_ms"] == 0:
+            raise Wrong("there is a run without its first events", "lost")
         return run
 
     def lines(self) -> collections.Counter[str]:
@@ -196,15 +208,22 @@ class Round:
     def kill(self, pid: int) -> None:
         try:
             os.kill(pid, signal.SIGKILL)
-            self.kills += 1
+            self.count_kills(1)
         except ProcessLookupError:
             pass
 
-    def kill_at_failpoint(self) -> subprocess.Popen[bytes]:
-        number = self.random.randint(1, self.args.passes[self.kind])
-        process = self.begin(STOKER_FAILPOINTS=f"*:{number}:kill")
-        self.what += f"kill at pass {number} of the failpoints"
-        return process
+    def count_kills(self, n: int) -> None:
+        self.kills += n
+        self.kills_of_resume += n if self.is_resumed else 0
+
+    def kill_at_failpoint(self, start: Start) -> None:
+        passes = self.args.passes[self.kind]
+        number = self.random.randint(1, max(1, passes // self.pace))
+        process = start(STOKER_FAILPOINTS=f"*:{number}:kill")
+        self.what += f"kill at pass {number} of the failpoints; "
+        status = self.wait(process)
+        # the user's Python waits for its engine, and ends in an error of its own
+        self.count_kills(status == -signal.SIGKILL or (self.python and status != 0))
 
     def groups(self) -> list[list[str]]:
         """Who is killed together: names of `victims`."""
@@ -227,14 +246,16 @@ class Round:
         time.sleep(delay)
         return f"after {delay:.3f} s"
 
-    def kill_at_instant(self, process: subprocess.Popen[bytes]) -> None:
+    def kill_at_instant(self, start: Start) -> None:
         chosen = self.random.choice(self.groups())
+        process = start()
         when = self.wait_for_instant(process)
-        self.what += f"kill {'+'.join(chosen)} {when}"
+        self.what += f"kill {'+'.join(chosen)} {when}; "
         found = self.victims()
         for group in chosen:
             for pid in found[group]:
                 self.kill(pid)
+        self.wait(process)
 
     # --- checking ---
 
@@ -357,36 +378,40 @@ class Round:
             raise Wrong(f"steps that never ran to their end: {missing}", "lost")
         self.check_cgroups(str(run["run"]))
 
-    def strike(self) -> None:
-        """The first start, with its kill."""
+    def strike(self, start: Start) -> None:
+        """A start, with its kill."""
         if self.random.random() < 0.5:
-            status = self.wait(self.kill_at_failpoint())
-            # the user's Python waits for its engine, and ends in an error of its own
-            self.kills += status == -signal.SIGKILL or (self.python and status != 0)
+            self.kill_at_failpoint(start)
         else:
-            process = self.begin()
-            self.kill_at_instant(process)
-            self.wait(process)
+            self.kill_at_instant(start)
         self.check_no_orphans()
 
-    def go_on(self, before: dict[str, object] | None) -> None:
-        self.wait(self.begin() if before is None else self.resume())
-        self.check_no_orphans()
+    def go_on(self, before: dict[str, object] | None, is_struck: bool) -> None:
+        self.is_resumed = False
+        start: Start = self.begin if before is None else self.resume
+        if is_struck:
+            self.strike(start)
+        else:
+            self.wait(start())
+            self.check_no_orphans()
 
     def play(self) -> None:
-        self.strike()
-        for _ in range(6):
-            before = self.show()
+        self.go_on(None, is_struck=True)
+        strikes = self.random.randint(*self.strikes)
+        before = self.show()
+        for number in range(strikes + 6):
             lines = self.lines()
             kept = self.finished(before) if before is not None else {}
             if before is not None and before["status"] == "succeeded":
                 break
             if before is not None and before["status"] == "running":
                 raise Wrong("the run says 'running' although its engine is gone")
-            self.go_on(before)
+            self.go_on(before, is_struck=number < strikes)
+            after = self.show()
             if before is not None:
-                self.check_kept(kept, lines)
-        final = self.show()
+                self.check_kept(kept, lines, after)
+            before = after
+        final = before
         if final is None:
             raise Wrong("there is no run in the end", "lost")
         self.check_end(final)
@@ -406,10 +431,12 @@ class Round:
         """What else a round of this kind must not leave."""
 
     def check_kept(
-        self, old: dict[str, tuple[str, dict[str, str]]], lines: collections.Counter[str]
+        self,
+        old: dict[str, tuple[str, dict[str, str]]],
+        lines: collections.Counter[str],
+        after: dict[str, object] | None,
     ) -> None:
         """What had finished before the resume has the same result after it, and did not run again."""
-        after = self.show()
         if after is None:
             raise Wrong("the run is gone after resume", "lost")
         now = self.lines()
@@ -420,3 +447,29 @@ class Round:
                 raise Wrong(text, "lost")
             if begun(now, name) != begun(lines, name):
                 raise Wrong(f"step {name} had finished and ran again", "doubled")
+
+
+class ResumeRound(Round):
+    """Its resumes are killed soon after they begin, one after the other."""
+
+    strikes = (6, 12)
+    pace = 15
+    likes = ("python", "commands", "grows", "ranks")
+
+    def __init__(self, args: argparse.Namespace, kind: str, number: int, place: Any = None) -> None:
+        like = self.likes[number % len(self.likes)] if kind == "resume" else kind
+        super().__init__(args, like, number, place)
+
+    def wait_for_instant(self, process: subprocess.Popen[bytes]) -> str:
+        """Until a few more steps have begun; an engine that begins none is killed as well."""
+        more, delay = self.random.randint(0, 4), self.random.uniform(0, 0.02)
+        before, until = self.n_begun(), time.monotonic() + self.random.uniform(0.05, 1)
+        while (
+            process.poll() is None and self.n_begun() < before + more and time.monotonic() < until
+        ):
+            time.sleep(0.002)
+        time.sleep(delay)
+        return f"{delay:.3f} s after {more} more had begun"
+
+    def n_begun(self) -> int:
+        return sum(n for line, n in self.lines().items() if line.startswith("begin "))
