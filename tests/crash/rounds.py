@@ -49,8 +49,8 @@ class Round:
     """One run that is killed and resumed, in a folder of its own."""
 
     n_steps = N_STEPS
-    strikes = (0, 3)  # so many of its resumes are killed, from … to
-    pace = 1  # how soon engines are killed: of a run's failpoints within the first so-manieth part
+    strikes = (1, 3)  # so many of its resumes are killed, from … to
+    pace = 2  # how soon engines are killed: of a run's failpoints within the first so-manieth part
     orphans_s = 120.0  # what is ended is gone within
     likes: tuple[str, ...] = ()  # kinds whose runs it has; else its own
 
@@ -239,12 +239,25 @@ class Round:
             ["engine", "server", "task", "guard"],
         ]
 
+    def most_more(self) -> int:
+        """How many steps begin at most until somebody is killed."""
+        return (self.width if self.kind == "grows" else self.n_steps) // self.pace
+
     def wait_for_instant(self, process: subprocess.Popen[bytes]) -> str:
-        """Until somebody is to be killed; returns when that is."""
-        span = 0.6 if self.python else 0.35 if not self.args.wide else self.width / 200
-        delay = self.random.uniform(0.02, span)
+        """Until some more steps have begun, or in the time before; returns when that is."""
+        some = self.random.randint(1, max(1, self.most_more()))
+        more = self.random.choice([0, some, some, some])
+        delay = self.random.uniform(0, 0.05 if more > 0 else 0.2)
+        before, until = self.n_begun(), time.monotonic() + self.args.timeout
+        while (
+            process.poll() is None and self.n_begun() < before + more and time.monotonic() < until
+        ):
+            time.sleep(0.002)
         time.sleep(delay)
-        return f"after {delay:.3f} s"
+        return f"{delay:.3f} s after {more} more had begun"
+
+    def n_begun(self) -> int:
+        return sum(n for line, n in self.lines().items() if line.startswith("begin "))
 
     def kill_at_instant(self, start: Start) -> None:
         chosen = self.random.choice(self.groups())
@@ -460,16 +473,6 @@ class ResumeRound(Round):
         like = self.likes[number % len(self.likes)] if kind == "resume" else kind
         super().__init__(args, like, number, place)
 
-    def wait_for_instant(self, process: subprocess.Popen[bytes]) -> str:
-        """Until a few more steps have begun; an engine that begins none is killed as well."""
-        more, delay = self.random.randint(0, 4), self.random.uniform(0, 0.02)
-        before, until = self.n_begun(), time.monotonic() + self.random.uniform(0.05, 1)
-        while (
-            process.poll() is None and self.n_begun() < before + more and time.monotonic() < until
-        ):
-            time.sleep(0.002)
-        time.sleep(delay)
-        return f"{delay:.3f} s after {more} more had begun"
-
-    def n_begun(self) -> int:
-        return sum(n for line, n in self.lines().items() if line.startswith("begin "))
+    def groups(self) -> list[list[str]]:
+        """Without their engine they don't end well."""
+        return [group for group in super().groups() if "engine" in group]
