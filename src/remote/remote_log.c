@@ -436,8 +436,10 @@ static int take(stk_remote_log *log, const stk_remote_log_config *c, stk_err *er
     rc = rc < 0 ? rc : stk_remote_log_skip_own(log->share, log->store, c->run, &log->mark, err);
     bool is_new = log->mark.n < 0;
     rc = rc < 0 ? rc : new_owner(&log->mark, err);
-    log->mark.epoch++;
     rc = rc < 0 || !is_new ? rc : put_spec(log, c, err);
+    /* A batch that is there when we are killed before it is marked is known by its owner. */
+    rc = rc < 0 ? rc : stk_remote_mark_write(log->store, c->run, &log->mark, err);
+    log->mark.epoch++;
     for (bool is_first = true; rc == 0 && more; is_first = false) {
         rc = put_next(log, is_first, &any, &more, err);
     }

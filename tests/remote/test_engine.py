@@ -388,15 +388,19 @@ def test_killed_in_between(project: Project, point: str) -> None:
     assert len(project.cluster.history) == 1
 
 
-def test_ended_before_it_was_on_record(project: Project) -> None:
-    """Its stack and its parameters are known to nobody: nothing is run here instead."""
+@pytest.mark.parametrize("point", ["remote.log.before", "remote.log.after"])
+def test_killed_as_the_share_was_told_of_it(project: Project, point: str) -> None:
+    """It is on record here, with its stack: it goes on there. What the share has of it is known as ours."""
     doc = project.document({"a": {"run": "touch ran-here"}})
-    project.env["STOKER_FAILPOINTS"] = "remote.log.before:1:kill"
+    project.env["STOKER_FAILPOINTS"] = f"{point}:1:kill"
     assert project("run", "--with", "prod", doc).returncode == -signal.SIGKILL
+    assert not project.cluster.history
     del project.env["STOKER_FAILPOINTS"]
     done = project("resume", "latest")
-    assert done.returncode == 2 and "start it anew with 'stoker run'" in done.stderr
-    assert not list(project.folder.rglob("ran-here")) and not project.cluster.history
+    assert done.returncode == 0, done.stderr
+    assert not list(project.folder.rglob("ran-here")) and len(project.cluster.history) == 1
+    shared = json.loads(project("show", "latest", "--stack", "prod", "--json").stdout)
+    assert shared["status"] == "succeeded" and shared["steps"]["a"]["status"] == "succeeded"
 
 
 @pytest.mark.tsan
