@@ -46,7 +46,7 @@ typedef struct engine {
     stk_store *store;
     char run[40];
     bool is_on_record; /* else nobody finds it, and nothing of it stays */
-    char clone[40]; /* run whose tasks are taken over */
+    char clone[40];    /* run whose tasks are taken over */
     int lock_fd;
     int signal_fd;
     stk_clock_anchor anchor;
