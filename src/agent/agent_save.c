@@ -25,7 +25,7 @@ typedef struct saver {
 /* What the engine has already, and what is the program's own. */
 static bool is_left_out(const char *name)
 {
-    static const char *const names[] = {"in", "out", "tmp", "task.json", "alive"};
+    static const char *const names[] = {"in", "out", "tmp", "task.json"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (strcmp(name, names[i]) == 0) {
             return true;

@@ -25,7 +25,8 @@ enum { LOOK_MS = 100, REAP_MS = 1000, AT_ONCE = 64 << 10, ORPHANS = 64 };
 
 /* --- its directory --- */
 
-/* task.json as it came, with what this container has. */
+/* task.json as it came, with what this container has; not by a rename, for the attempt's lock is on
+ * the file. */
 static int write_task(agent *a, stk_err *err)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);

@@ -64,6 +64,9 @@ static pid_t start(stk_backend *b, uint32_t id, uint32_t i, int64_t share_bytes)
     char *dir = dirs[n++ % 8];
     snprintf(dir, sizeof dirs[0], "%s/step%u-%d/0/1", root, id, n);
     assert_int_equal(stk_file_mkdirs(dir, 0755, &err), 0);
+    char task_json[160];
+    snprintf(task_json, sizeof task_json, "%s/task.json", dir);
+    assert_int_equal(stk_file_write(task_json, "{}", 2, 0644, &err), 0);
     stk_job job = {.id = id,
                    .attempt = 1,
                    .step = "s",

@@ -70,7 +70,7 @@ typedef struct local_task {
     local_server *server;
     stk_buf message; /* to its server, kept until it is started */
     size_t n_sent;
-    int fds[LOCAL_MAX_FDS]; /* stdout, stderr, `alive`, leases: ours until it is started */
+    int fds[LOCAL_MAX_FDS]; /* stdout, stderr, the lock, leases: ours until it is started */
     uint32_t n_fds;
     pid_t pid;
     int pidfd;
@@ -170,7 +170,7 @@ void stk_local_task_tell_end(local_backend *b, local_task *task);
 
 /* --- backend_local_logs.c --- */
 
-/* The first descriptors of a task: stdout, stderr and, but for a hook, `alive`. */
+/* The first descriptors of a task: stdout, stderr and, but for a hook, its attempt's lock. */
 int stk_local_logs_open(local_task *task, const char *const *hidden, stk_err *err);
 /* From now on its scribe's end is heard of. */
 int stk_local_logs_watch(local_backend *b, local_task *task, stk_err *err);

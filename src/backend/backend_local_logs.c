@@ -33,7 +33,7 @@ static int open_log(local_task *t, const char *name, stk_err *err)
 
 int stk_local_logs_open(local_task *task, const char *const *hidden, stk_err *err)
 {
-    int alive = -1;
+    int lock = -1;
     bool is_first = hidden != NULL && !task->hook; /* later its log has our lock */
     if (is_first && stk_runner_attempt_is_live(task->dir)) {
         return stk_err_set(err, STK_E_BUSY, "%s: a process of this attempt still lives", task->dir);
@@ -48,10 +48,10 @@ int stk_local_logs_open(local_task *task, const char *const *hidden, stk_err *er
     }
     if (rc == 0 && !task->hook) { /* a hook runs beside or after the attempt that it belongs to */
         int log = task->logs.scribe == NULL ? task->fds[1] : -1;
-        rc = stk_runner_attempt_lock(task->dir, log, &alive, err);
+        rc = stk_runner_attempt_lock(task->dir, log, &lock, err);
     }
-    if (alive >= 0) {
-        task->fds[task->n_fds++] = alive;
+    if (lock >= 0) {
+        task->fds[task->n_fds++] = lock;
     }
     return rc;
 }

@@ -1,6 +1,7 @@
 /* The local backend with real processes: commands, limits, the guardian, leftovers. Fork servers
  * are in backend_server_test.c. Run with --bench N for what a quick command costs. */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include "base/testing.h"
 #include "runner/runner_samples.h"
 #include "sys/cgroup.h"
+#include "sys/dir.h"
 #include "sys/file.h"
 #include "sys/proc.h"
 
@@ -49,11 +51,19 @@ static stk_backend *open_backend(const char *cgroup)
     return b;
 }
 
+static void put_task_json(const char *dir)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/task.json", dir);
+    assert_int_equal(stk_file_write(path, "{}", 2, 0644, NULL), 0);
+}
+
 static char *new_dir(void)
 {
     static char dir[128];
     snprintf(dir, sizeof dir, "%s/%d", root, n_dirs++);
     assert_int_equal(mkdir(dir, 0755), 0);
+    put_task_json(dir);
     return dir;
 }
 
@@ -439,6 +449,103 @@ static void test_attempt_kill(void **state)
     b->ops->close(b);
 }
 
+/* How many entries a folder has. */
+static uint32_t n_entries(const char *dir)
+{
+    stk_err err = {0};
+    STK_DIR_AUTO entries = {0};
+    assert_int_equal(stk_dir_read(dir, &entries, &err), 0);
+    return entries.n;
+}
+
+/* Starts a process that has `path` open by a description of its own, until it is killed. */
+static pid_t open_elsewhere(const char *path, int flags)
+{
+    int pipes[2];
+    char word = 0;
+    assert_int_equal(pipe(pipes), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        (void)setsid();
+        word = open(path, flags) >= 0 ? 'y' : 'n';
+        (void)!write(pipes[1], &word, 1);
+        for (;;) {
+            pause();
+        }
+    }
+    assert_int_equal(read(pipes[0], &word, 1), 1);
+    assert_int_equal(word, 'y');
+    close(pipes[0]);
+    close(pipes[1]);
+    return pid;
+}
+
+/* The attempt's lock costs no file; the task can't write what it is on; and it is the task's alone:
+ * who opens task.json too is neither taken for the attempt's, nor does the lock end with him. */
+static void test_the_lock_is_on_task_json(void **state)
+{
+    (void)state;
+    stk_backend *b = open_backend("none");
+    stk_job job = {.id = 1, .step = "s", .dir = new_dir()};
+    /* A daemon that keeps what it knows nothing of, but neither its logs nor its environment. */
+    job.argv = SHELL("env -i setsid sh -c 'echo $$; exec sleep 300 >/dev/null 2>&1' & wait");
+    start(b, &job);
+    pid_t leader = (pid_t)wait_for(b, STK_REPORT_STARTED, 1).pid;
+    pid_t daemon = 0;
+    for (int i = 0; i < 12000 && daemon == 0; i++) {
+        usleep(10000);
+        (void)sscanf(log_of(job.dir, "stdout.log"), "%d", &daemon);
+    }
+    assert_int_equal(n_entries(job.dir), 3); /* the logs and task.json */
+    pid_t found[4];
+    char path[200];
+    snprintf(path, sizeof path, "%s/task.json", job.dir);
+    assert_int_equal(stk_proc_writers(path, found, 4), 0);
+    pid_t reader = open_elsewhere(path, O_RDONLY);
+    pid_t writer = open_elsewhere(path, O_RDWR);
+    siginfo_t info;
+    kill(leader, SIGKILL);
+    assert_int_equal(waitid(P_PID, (id_t)leader, &info, WEXITED | WNOWAIT), 0);
+    assert_true(stk_runner_attempt_is_live(job.dir)); /* of the daemon alone */
+    assert_int_equal(stk_proc_lockers(path, found, 4), 1);
+    assert_int_equal(found[0], daemon);
+    assert_int_equal(stk_runner_attempt_kill(job.dir, "run", 60000), 0);
+    assert_false(stk_runner_attempt_is_live(job.dir));
+    assert_true(is_gone_within(daemon, 60000));
+    assert_int_equal(waitpid(reader, NULL, WNOHANG), 0);
+    assert_int_equal(waitpid(writer, NULL, WNOHANG), 0);
+    wait_for(b, STK_REPORT_ENDED, 1);
+    kill(reader, SIGKILL);
+    kill(writer, SIGKILL);
+    waitpid(reader, NULL, 0);
+    waitpid(writer, NULL, 0);
+    b->ops->close(b);
+}
+
+/* Attempts of an earlier version have their lock on a file of its own. */
+static void test_an_attempt_of_an_earlier_version(void **state)
+{
+    (void)state;
+    const char *dir = new_dir();
+    char path[200];
+    snprintf(path, sizeof path, "%s/alive", dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
+    pid_t task = fork();
+    if (task == 0) {
+        (void)setsid();
+        for (;;) {
+            pause();
+        }
+    }
+    close(fd);
+    assert_true(stk_runner_attempt_is_live(dir));
+    assert_int_equal(stk_runner_attempt_kill(dir, "run", 60000), 0);
+    assert_false(stk_runner_attempt_is_live(dir));
+    assert_int_equal(waitpid(task, NULL, 0), task);
+}
+
 static void test_guardian(void **state)
 {
     (void)state;
@@ -640,12 +747,20 @@ int main(int argc, char **argv)
         return bench(atoi(argv[2]));
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ends),           cmocka_unit_test(test_start_errors),
-        cmocka_unit_test(test_environment),    cmocka_unit_test(test_leftovers),
-        cmocka_unit_test(test_stop),           cmocka_unit_test(test_oom_group),
-        cmocka_unit_test(test_oom_watchdog),   cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_attempt_kill),   cmocka_unit_test(test_guardian),
-        cmocka_unit_test(test_close_ends_all), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_start_errors),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_leftovers),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_oom_group),
+        cmocka_unit_test(test_oom_watchdog),
+        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_attempt_kill),
+        cmocka_unit_test(test_the_lock_is_on_task_json),
+        cmocka_unit_test(test_an_attempt_of_an_earlier_version),
+        cmocka_unit_test(test_guardian),
+        cmocka_unit_test(test_close_ends_all),
+        cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests_name("backend_local", tests, make_root, remove_root);
 }

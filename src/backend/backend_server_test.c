@@ -191,12 +191,20 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
+static void put_task_json(const char *dir)
+{
+    char path[200];
+    snprintf(path, sizeof path, "%s/task.json", dir);
+    assert_int_equal(stk_file_write(path, "{}", 2, 0644, NULL), 0);
+}
+
 static const char *new_dir(void)
 {
     static char dirs[64][128];
     char *dir = dirs[n_dirs % 64];
     snprintf(dir, sizeof dirs[0], "%s/%d", root, n_dirs++);
     assert_int_equal(mkdir(dir, 0755), 0);
+    put_task_json(dir);
     return dir;
 }
 

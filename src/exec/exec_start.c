@@ -345,6 +345,7 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
     STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
     rc = rc < 0 ? rc : task_json(x, task, attempt, dir, env.items, &buf, ret_class, err);
     const char *path = stk_arena_printf(x->scratch, "%s/task.json", dir);
+    /* Not by a rename: the attempt's lock is on the file (runner_attempt.c). */
     rc = rc < 0         ? rc
          : path == NULL ? stk_exec_nomem(err)
                         : stk_file_write(path, buf.data, buf.len, 0644, err);

@@ -107,13 +107,13 @@ const char *stk_runner_signal_name(int signal); /* "SIGKILL", "signal 77" */
 
 /* --- is it still alive (runner_attempt.c): for whoever comes after a crash --- */
 
-/* `<dir>/alive` is locked (an open-file-description lock) while any process of the attempt has the
- * descriptor that every task gets; `<dir>/stderr.log` while one has what it was started with as its
- * stderr, or a scribe (runner_scribe.h) still writes there. Either tells that it lives. */
+/* `<dir>/task.json` is locked (an open-file-description lock) while any process of the attempt has
+ * the descriptor that every task gets; `<dir>/stderr.log` while one has what it was started with as
+ * its stderr, or a scribe (runner_scribe.h) still writes there. Either tells that it lives. */
 
-/* Makes `alive`, whose descriptor is the task's, and locks it and what will be its stderr (-1: a
- * scribe has locked it). STK_E_BUSY: a process of the attempt lives. */
-int stk_runner_attempt_lock(const char *dir, int stderr_fd, int *ret_alive_fd, stk_err *err);
+/* Locks task.json, by a read-only descriptor that is the task's from now on, and what will be its
+ * stderr (-1: a scribe has locked it). STK_E_BUSY: a process of the attempt lives. */
+int stk_runner_attempt_lock(const char *dir, int stderr_fd, int *ret_fd, stk_err *err);
 bool stk_runner_attempt_is_live(const char *dir);
 /* SIGKILL to everything that holds the lock, the sessions that these lead, their descendants, and
  * everything with STOKER_TASK_DIR=<dir> in its environment; waits until the lock is free. 0, or

@@ -1,8 +1,14 @@
 /* The lock of an attempt: who comes after a crash learns from it whether the task still lives.
  *
  * Open-file-description locks live as long as any copy of the descriptor in any process, and can be
- * asked for without being taken. `alive` is handed to the task for this alone; a program that a
- * task starts often closes what it doesn't know, and has stderr still. */
+ * asked for without being taken. It is on task.json, because that exists anyway: a lock file of its
+ * own would cost each step one more file, and making files is most of what a short one costs. The
+ * task is handed a descriptor for this alone. It can only read, so whatever a program does with a
+ * descriptor that it doesn't know, task.json stays as it is; hence the lock is a shared one. Who
+ * else reads task.json does so by a description of its own, which neither has the lock nor takes it
+ * away. (Whoever writes task.json writes into the file that is there; by a rename the lock would be
+ * on a file without a name.) A program that a task starts often closes what it doesn't know, and
+ * has stderr still: stderr.log is locked, too. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -21,56 +27,68 @@
 
 enum { MAX_HOLDERS = 1024 };
 
+/* What engines of earlier versions locked in place of task.json; their runs may be resumed. */
+#define EARLIER "alive"
+
 static struct flock whole(void)
 {
     return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
 }
 
-static int lock_one(const char *dir, const char *name, int fd, stk_err *err)
+static bool is_locked(int fd)
 {
     struct flock lock = whole();
+    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+static int still_lives(const char *dir, stk_err *err)
+{
+    return stk_err_set(err, STK_E_BUSY, "%s: a process of this attempt still lives", dir);
+}
+
+static int lock_one(const char *dir, const char *name, int fd, short type, stk_err *err)
+{
+    struct flock lock = whole();
+    lock.l_type = type;
     if (fcntl(fd, F_OFD_SETLK, &lock) == 0) {
         return 0;
     }
     return errno == EAGAIN || errno == EACCES
-               ? stk_err_set(err, STK_E_BUSY, "%s: a process of this attempt still lives", dir)
+               ? still_lives(dir, err)
                : stk_err_sys(err, STK_E_SYS, errno, "cannot lock %s/%s", dir, name);
 }
 
-int stk_runner_attempt_lock(const char *dir, int stderr_fd, int *ret_alive_fd, stk_err *err)
+int stk_runner_attempt_lock(const char *dir, int stderr_fd, int *ret_fd, stk_err *err)
 {
     char path[PATH_MAX];
-    if ((size_t)snprintf(path, sizeof path, "%s/alive", dir) >= sizeof path) {
+    if ((size_t)snprintf(path, sizeof path, "%s/task.json", dir) >= sizeof path) {
         return stk_err_set(err, STK_E_LIMIT, "%s: the path is too long", dir);
     }
-    int fd = stk_file_open_regular(path, O_RDWR | O_CREAT, 0600);
+    int fd = stk_file_open_regular(path, O_RDONLY, 0);
     if (fd < 0) {
-        return stk_err_sys(err, STK_E_SYS, errno, "cannot write %s", path);
+        return stk_err_sys(err, STK_E_SYS, errno, "cannot open %s", path);
     }
-    int rc = lock_one(dir, "alive", fd, err);
-    rc = rc < 0 || stderr_fd < 0 ? rc : lock_one(dir, "stderr.log", stderr_fd, err);
+    int rc = is_locked(fd) ? still_lives(dir, err) : lock_one(dir, "task.json", fd, F_RDLCK, err);
+    rc = rc < 0 || stderr_fd < 0 ? rc : lock_one(dir, "stderr.log", stderr_fd, F_WRLCK, err);
     if (rc < 0) {
         (void)close(fd);
         return rc;
     }
-    *ret_alive_fd = fd;
+    *ret_fd = fd;
     return 0;
-}
-
-static bool is_locked(const char *dir, const char *name)
-{
-    char path[PATH_MAX];
-    if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, name) >= sizeof path) {
-        return false;
-    }
-    STK_FD_AUTO fd = stk_file_open_regular(path, O_RDONLY, 0);
-    struct flock lock = whole();
-    return fd >= 0 && fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
 bool stk_runner_attempt_is_live(const char *dir)
 {
-    return is_locked(dir, "alive") || is_locked(dir, "stderr.log");
+    static const char *const names[] = {"task.json", "stderr.log", EARLIER};
+    bool is = false;
+    for (size_t i = 0; !is && i < sizeof names / sizeof *names; i++) {
+        char path[PATH_MAX];
+        bool fits = (size_t)snprintf(path, sizeof path, "%s/%s", dir, names[i]) < sizeof path;
+        STK_FD_AUTO fd = fits ? stk_file_open_regular(path, O_RDONLY, 0) : -1;
+        is = fd >= 0 && is_locked(fd);
+    }
+    return is;
 }
 
 static bool is_scribe(pid_t pid)
@@ -103,17 +121,28 @@ static uint32_t add_who_write_to(pid_t scribe, pid_t *pids, uint32_t n)
     return n;
 }
 
-/* Who holds a lock can write the file; who only reads it (tail -f) is somebody else. Of a holder
- * that leads no session only itself and its descendants are taken: a fork server that is about to
- * end may still have a copy, and its session is the user's shell. */
+/* Who can write the log, or has task.json open with the lock; who only reads them (tail -f) is
+ * somebody else. */
+static uint32_t find_holders(const char *dir, pid_t *ret_pids)
+{
+    static const char *const locked[] = {"task.json", EARLIER};
+    char path[PATH_MAX + 16];
+    (void)snprintf(path, sizeof path, "%s/stderr.log", dir);
+    uint32_t n = add_pids(ret_pids, 0, path);
+    for (size_t i = 0; i < sizeof locked / sizeof *locked; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", dir, locked[i]);
+        n += stk_proc_lockers(path, ret_pids + n, MAX_HOLDERS - n);
+    }
+    return n;
+}
+
+/* Of a holder that leads no session only itself and its descendants are taken: a fork server that
+ * is about to end may still have a copy, and its session is the user's shell. */
 static void kill_holders(const char *dir)
 {
-    char log[PATH_MAX + 16], alive[PATH_MAX + 16];
     pid_t holders[MAX_HOLDERS], pids[MAX_HOLDERS], leaders[MAX_HOLDERS];
     uint32_t n = 0, n_leaders = 0;
-    (void)snprintf(log, sizeof log, "%s/stderr.log", dir);
-    (void)snprintf(alive, sizeof alive, "%s/alive", dir);
-    uint32_t n_holders = add_pids(holders, add_pids(holders, 0, alive), log);
+    uint32_t n_holders = find_holders(dir, holders);
     for (uint32_t i = 0; i < n_holders && n < MAX_HOLDERS; i++) {
         if (is_scribe(holders[i])) {
             n = add_who_write_to(holders[i], pids, n);

@@ -16,11 +16,10 @@
 
 enum { TASKS_MAX = 4096, TASK_JSON_BYTES = 4 << 20 };
 
-/* "/store/runs/RUN/STEP/TASK/ATTEMPT/alive" → its parts, in `arena`; false for another path.
- */
+/* "/store/runs/RUN/STEP/TASK/ATTEMPT/task.json" → its parts, in `arena`; false for another path. */
 static bool parse_path(const char *path, stk_arena *arena, stk_live_task *ret)
 {
-    static const char tail[] = "/alive";
+    static const char tail[] = "/task.json";
     size_t n = strlen(path);
     if (n <= sizeof tail || strcmp(path + n - (sizeof tail - 1), tail) != 0) {
         return false;
@@ -48,7 +47,8 @@ static bool parse_path(const char *path, stk_arena *arena, stk_live_task *ret)
     return true;
 }
 
-static bool find_alive(pid_t pid, stk_arena *arena, stk_live_task *ret)
+/* With its lock: who only reads it is somebody else. */
+static bool find_attempt(pid_t pid, stk_arena *arena, stk_live_task *ret)
 {
     char path[64];
     char target[PATH_MAX];
@@ -60,7 +60,7 @@ static bool find_alive(pid_t pid, stk_arena *arena, stk_live_task *ret)
         ssize_t n = readlinkat(dir.fd, dir.items[i].name, target, sizeof target - 1);
         if (n > 0 && target[0] == '/') {
             target[n] = '\0';
-            found = parse_path(target, arena, ret);
+            found = parse_path(target, arena, ret) && stk_proc_has_lock(pid, dir.items[i].name);
         }
     }
     return found;
@@ -185,7 +185,7 @@ int stk_live_tasks(stk_arena *arena, stk_live_task **ret_tasks, uint32_t *ret_n,
                            : stk_dir_read("/proc", &proc, err);
     for (uint32_t i = 0; rc == 0 && n < TASKS_MAX && i < proc.n; i++) {
         pid_t pid = (pid_t)atoi(proc.items[i].name);
-        if (pid > 0 && getsid(pid) == pid && find_alive(pid, arena, &tasks[n])) {
+        if (pid > 0 && getsid(pid) == pid && find_attempt(pid, arena, &tasks[n])) {
             rc = fill(&tasks[n], pid, arena, err);
             n++;
         }

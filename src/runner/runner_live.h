@@ -1,6 +1,6 @@
 /* Which attempts run on this host now, of whatever engine and store? Read from /proc: an attempt is
- * a session whose leader has `…/runs/RUN/STEP/TASK/ATTEMPT/alive` open, as every task of the
- * local backend has. Processes of other users are seen by root only. */
+ * a session whose leader has `…/runs/RUN/STEP/TASK/ATTEMPT/task.json` open with a lock on it, as
+ * every task of the local backend has. Processes of other users are seen by root only. */
 #ifndef STK_RUNNER_LIVE_H
 #define STK_RUNNER_LIVE_H
 

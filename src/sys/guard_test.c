@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ static char root[64];
 /* What a child and the test tell each other. */
 typedef struct shared {
     volatile int32_t ready;
+    bool by_lock; /* its file is one that all may read: the lock tells */
     pid_t guards[STK_GUARD_N];
     pid_t task;
 } shared;
@@ -88,7 +90,11 @@ static void engine(shared *s, const char *run, const char *text)
     uint32_t slot;
     char path[128];
     (void)snprintf(path, sizeof path, "%s/lock", root);
-    int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    int file = open(path, O_CREAT | (s->by_lock ? O_RDONLY : O_WRONLY) | O_CLOEXEC, 0600);
+    if (s->by_lock && fcntl(file, F_OFD_SETLK, &lock) < 0) {
+        _exit(1);
+    }
     if (stk_guard_open(run, &guard, NULL) < 0) {
         _exit(1);
     }
@@ -128,14 +134,16 @@ static shared *share(void)
     "sleep 600 & echo $! > child; "                                                                \
     "env -i setsid sh -c 'echo $$ > daemon.new; mv daemon.new daemon; sleep 600 & wait' & wait"
 
-static void killed_with(int which, int delay_us)
+static void killed_with(int which, int delay_us, bool by_lock)
 {
     shared *s = share();
     char run[64];
+    s->by_lock = by_lock;
     (void)snprintf(run, sizeof run, "guard-test-%d-%d", (int)getpid(), which);
     pid_t pid = fork_engine(s, run, LEAVES);
     pid_t child = pid_in("child");
     pid_t daemon = pid_in("daemon");
+    pid_t reader = start("exec sleep 600 <lock", -1, NULL);
     assert_true(lives(child) && lives(daemon));
     (void)usleep((useconds_t)delay_us);
     if (which < STK_GUARD_N) {
@@ -149,6 +157,9 @@ static void killed_with(int which, int delay_us)
     for (int i = 0; i < STK_GUARD_N; i++) {
         assert_true(ends(s->guards[i]));
     }
+    assert_true(lives(reader));
+    (void)kill(reader, SIGKILL);
+    assert_int_equal(waitpid(reader, NULL, 0), reader);
     (void)munmap(s, sizeof *s);
 }
 
@@ -156,18 +167,20 @@ static void test_either_is_enough(void **state)
 {
     (void)state;
     for (int which = 0; which <= STK_GUARD_N; which++) {
-        killed_with(which, 0);
-        killed_with(which, 120000);
+        killed_with(which, 0, false);
+        killed_with(which, 120000, false);
     }
 }
 
-/* Without control groups: only the file tells. */
+/* Without control groups: only the file tells. By its lock, where all may read it: who does lives
+ * on. */
 static void test_holders_of_the_file(void **state)
 {
     (void)state;
     assert_int_equal(setenv("STOKER_CGROUP", "none", 1), 0);
     for (int which = 0; which <= STK_GUARD_N; which++) {
-        killed_with(which, 0);
+        killed_with(which, 0, false);
+        killed_with(which, 0, true);
     }
     assert_int_equal(unsetenv("STOKER_CGROUP"), 0);
 }

@@ -18,6 +18,7 @@
 
 #include "sys/cgroup.h"
 #include "sys/dir.h"
+#include "sys/file.h"
 #include "sys/proc_private.h"
 
 enum { MAX_CPUS = 8192, MAX_PROCESSES = 4 << 20 };
@@ -433,8 +434,26 @@ static bool has_marker(pid_t pid, const char *marker)
            (getenv("STOKER_AGENT") != NULL || !stk_proc_has_env(pid, "STOKER_AGENT=1"));
 }
 
-/* One of the files is open in it for writing: a link's mode says how. What a file is is asked
- * without going to a server that may be dead. */
+/* A descriptor is open for writing: its link's mode says how. */
+static bool is_writer(const stk_dir *fds, const char *fd)
+{
+    struct stat link;
+    return fstatat(fds->fd, fd, &link, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(link.st_mode) &&
+           (link.st_mode & S_IWUSR) != 0;
+}
+
+bool stk_proc_has_lock(pid_t pid, const char *fd)
+{
+    char path[64], text[4096];
+    (void)snprintf(path, sizeof path, "/proc/%d/fdinfo/%.16s", (int)pid, fd);
+    STK_FD_AUTO info = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = info < 0 ? 0 : read(info, text, sizeof text - 1);
+    text[n > 0 ? n : 0] = '\0';
+    return strstr(text, "OFDLCK") != NULL;
+}
+
+/* One of the files is open in it as it is in none but ours. What a file is is asked without going
+ * to a server that may be dead. */
 static bool has_file(pid_t pid, const stk_proc_ours *ours)
 {
     char path[64];
@@ -444,16 +463,16 @@ static bool has_file(pid_t pid, const stk_proc_ours *ours)
         return false;
     }
     for (uint32_t i = 0; i < fds.n; i++) {
-        struct stat link;
+        const char *fd = fds.items[i].name;
         struct statx file;
-        if (fstatat(fds.fd, fds.items[i].name, &link, AT_SYMLINK_NOFOLLOW) != 0 ||
-            !S_ISLNK(link.st_mode) || (link.st_mode & S_IWUSR) == 0 ||
-            statx(fds.fd, fds.items[i].name, AT_STATX_DONT_SYNC, STATX_INO, &file) != 0) {
+        if (statx(fds.fd, fd, AT_STATX_DONT_SYNC, STATX_INO, &file) != 0) {
             continue;
         }
         uint64_t device = makedev(file.stx_dev_major, file.stx_dev_minor);
         for (uint32_t k = 0; k < ours->n_files; k++) {
-            if (ours->files[k].inode == file.stx_ino && ours->files[k].device == device) {
+            const stk_proc_file *f = &ours->files[k];
+            if (f->inode == file.stx_ino && f->device == device &&
+                (f->by_lock ? stk_proc_has_lock(pid, fd) : is_writer(&fds, fd))) {
                 return true;
             }
         }
@@ -567,8 +586,12 @@ int stk_proc_kill_sessions(const pid_t *sids, uint32_t n, const char *marker, in
 stk_proc_file stk_proc_file_of(int fd)
 {
     struct stat st;
-    return fd < 0 || fstat(fd, &st) != 0 ? (stk_proc_file){0}
-                                         : (stk_proc_file){.device = st.st_dev, .inode = st.st_ino};
+    int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
+    return flags < 0 || fstat(fd, &st) != 0
+               ? (stk_proc_file){0}
+               : (stk_proc_file){.device = st.st_dev,
+                                 .inode = st.st_ino,
+                                 .by_lock = (flags & O_ACCMODE) == O_RDONLY};
 }
 
 int stk_proc_kill_session(pid_t sid, const char *marker, int timeout_ms)
@@ -576,23 +599,22 @@ int stk_proc_kill_session(pid_t sid, const char *marker, int timeout_ms)
     return stk_proc_kill_sessions(&sid, 1, marker, timeout_ms);
 }
 
-static bool has_open(const stk_dir *fds, const char *path)
+static bool has_open(pid_t pid, const stk_dir *fds, const char *path, bool by_lock)
 {
     size_t len = strlen(path);
     for (uint32_t i = 0; i < fds->n; i++) {
         char target[PATH_MAX];
-        struct stat link; /* its mode says how the file was opened */
-        ssize_t n = readlinkat(fds->fd, fds->items[i].name, target, sizeof target);
+        const char *fd = fds->items[i].name;
+        ssize_t n = readlinkat(fds->fd, fd, target, sizeof target);
         if (n > 0 && len == (size_t)n && memcmp(path, target, len) == 0 &&
-            fstatat(fds->fd, fds->items[i].name, &link, AT_SYMLINK_NOFOLLOW) == 0 &&
-            (link.st_mode & S_IWUSR) != 0) {
+            (by_lock ? stk_proc_has_lock(pid, fd) : is_writer(fds, fd))) {
             return true;
         }
     }
     return false;
 }
 
-uint32_t stk_proc_writers(const char *path, pid_t *ret_pids, uint32_t n_max)
+static uint32_t find_who_has(const char *path, bool by_lock, pid_t *ret_pids, uint32_t n_max)
 {
     STK_DIR_AUTO all = {0};
     uint32_t n = 0;
@@ -603,11 +625,21 @@ uint32_t stk_proc_writers(const char *path, pid_t *ret_pids, uint32_t n_max)
         STK_DIR_AUTO fds = {0};
         (void)snprintf(name, sizeof name, "/proc/%d/fd", (int)pid);
         if (pid > 1 && pid != getpid() && stk_dir_read(name, &fds, NULL) == 0 &&
-            has_open(&fds, path)) {
+            has_open(pid, &fds, path, by_lock)) {
             ret_pids[n++] = pid;
         }
     }
     return n;
+}
+
+uint32_t stk_proc_writers(const char *path, pid_t *ret_pids, uint32_t n_max)
+{
+    return find_who_has(path, false, ret_pids, n_max);
+}
+
+uint32_t stk_proc_lockers(const char *path, pid_t *ret_pids, uint32_t n_max)
+{
+    return find_who_has(path, true, ret_pids, n_max);
 }
 
 /* --- members and their use --- */

@@ -62,17 +62,19 @@ int stk_proc_kill_session(pid_t sid, const char *marker, int timeout_ms);
 /* The same for many sessions at once, and every member of these is taken with it. */
 int stk_proc_kill_sessions(const pid_t *sids, uint32_t n, const char *marker, int timeout_ms);
 
-/* A file by what it is, not by its name. */
+/* A file by what it is, not by its name, and how those have it open whom it tells apart. */
 typedef struct stk_proc_file {
     uint64_t device, inode;
+    bool by_lock; /* with a lock on it, by whatever descriptor; else for writing */
 } stk_proc_file;
-stk_proc_file stk_proc_file_of(int fd); /* zeros where there is none */
+/* Zeros where there is none. By its lock, if `fd` can only read. */
+stk_proc_file stk_proc_file_of(int fd);
 /* What tells that a process is one of ours. */
 typedef struct stk_proc_ours {
     const pid_t *sids;
     uint32_t n_sids;
-    const char *marker;         /* or NULL */
-    const stk_proc_file *files; /* open for writing */
+    const char *marker; /* or NULL */
+    const stk_proc_file *files;
     uint32_t n_files;
 } stk_proc_ours;
 /* The same for all that is ours by any of these. */
@@ -82,6 +84,11 @@ int stk_proc_descendants(pid_t pid, stk_proc_members *members);
 /* Processes that have `path` (absolute, links resolved) open for writing, but for the caller.
  * Returns how many, at most n_max. */
 uint32_t stk_proc_writers(const char *path, pid_t *ret_pids, uint32_t n_max);
+/* The same of who has it open by a description that holds a lock on it (F_OFD_SETLK), which may
+ * well only read. Not where locks are kept by a server alone (FUSE): there it finds none. */
+uint32_t stk_proc_lockers(const char *path, pid_t *ret_pids, uint32_t n_max);
+/* The descriptor `fd` ("7") of `pid` is one of these. */
+bool stk_proc_has_lock(pid_t pid, const char *fd);
 /* `text` ("K=V") is in the initial environment of `pid`. */
 bool stk_proc_has_env(pid_t pid, const char *text);
 

@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import pytest
-from cli_tools import Cli, wait_for
+from cli_tools import Cli, alive, wait_for
 
 BUSY = "echo $$ > busy.pid; while :; do :; done"
 
@@ -53,6 +53,35 @@ def test_devices_and_who_holds_them(cli: Cli) -> None:
     text = cli("top", "--once").out
     assert "Toy GPU" in text and "spin" in text and "free" in text
     assert "0%" not in text.split("HELD BY")[1].splitlines()[1], "unknown is no zero"
+
+
+def test_who_reads_a_steps_files_is_no_step(cli: Cli) -> None:
+    """Nor does he end with the run: a program in a session of its own with task.json and the log open."""
+    engine = cli.start(
+        "run", cli.document({"doze": {"run": "test -e go || { echo $$ > pid; sleep 600; }"}})
+    )
+    pid = int(cli.until("pid"))
+    mine = lambda: [s for s in cli.json("top")["steps"] if s["dir"].startswith(str(cli.folder))]  # noqa: E731
+    (step,) = mine()
+    with (
+        open(f"{step['dir']}/task.json", "rb") as task,
+        open(f"{step['dir']}/stderr.log", "rb") as log,
+    ):
+        reader = subprocess.Popen(
+            ["sleep", "600"], stdin=task, stdout=log, start_new_session=True, cwd="/"
+        )
+    try:
+        assert [s["pid"] for s in mine()] == [step["pid"]]
+        engine.kill()
+        engine.wait()
+        wait_for(lambda: not alive(pid), why="the step to end with its engine")
+        assert mine() == []
+        (cli.folder / "go").touch()
+        assert cli("resume").code == 0
+        assert reader.poll() is None
+    finally:
+        reader.kill()
+        reader.wait()
 
 
 def test_nothing_runs(cli: Cli) -> None:
