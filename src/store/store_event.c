@@ -83,11 +83,17 @@ static int find_last(stk_store *store, stk_err *err)
     return code;
 }
 
-/* As every reader reads it. */
-static bool can_be_read(const char *data)
+/* As every reader reads it; *ret_full: memory is short. */
+static bool can_be_read(const char *data, bool *ret_full)
 {
-    json_t *doc = data == NULL ? NULL : json_loads(data, JSON_ALLOW_NUL, NULL);
-    bool can = data == NULL || json_is_object(doc);
+    *ret_full = false;
+    if (data == NULL || stk_store_is_plain_object(data)) {
+        return true;
+    }
+    json_error_t why;
+    json_t *doc = json_loads(data, JSON_ALLOW_NUL, &why);
+    bool can = json_is_object(doc);
+    *ret_full = doc == NULL && json_error_code(&why) == json_error_out_of_memory;
     json_decref(doc);
     return can;
 }
@@ -95,13 +101,8 @@ static bool can_be_read(const char *data)
 /* What would be damaged for whoever reads the run is not written. */
 static int check_event(const stk_event_row *e, stk_err *err)
 {
-    json_error_t why;
-    json_t *doc = e->data == NULL ? NULL : json_loads(e->data, JSON_ALLOW_NUL, &why);
-    bool is_good = e->data == NULL || json_is_object(doc);
-    bool is_full =
-        e->data != NULL && doc == NULL && json_error_code(&why) == json_error_out_of_memory;
-    json_decref(doc);
-    if (is_good) {
+    bool is_full;
+    if (can_be_read(e->data, &is_full)) {
         return 0;
     }
     return is_full ? stk_err_set(err, STK_E_NOMEM, "out of memory while recording an event")
@@ -362,6 +363,7 @@ int stk_store_verify_events(stk_store *store,
             break;
         }
         char name[80];
+        bool is_full;
         const char *run = (const char *)sqlite3_column_text(stmt, 0);
         const char *word = (const char *)sqlite3_column_text(stmt, 2);
         const char *data = (const char *)sqlite3_column_text(stmt, 3);
@@ -369,7 +371,7 @@ int stk_store_verify_events(stk_store *store,
                        (long long)sqlite3_column_int64(stmt, 1));
         if (word == NULL || stk_event_kind_of(word) < 0) {
             bad(arg, name, "damaged: its kind is not known");
-        } else if (!can_be_read(data)) {
+        } else if (!can_be_read(data, &is_full)) {
             bad(arg, name, "damaged: what it tells can't be read");
         }
         n++;

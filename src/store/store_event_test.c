@@ -19,6 +19,16 @@ static uint64_t next(uint64_t n)
     return n == 0 ? seed : seed % n;
 }
 
+static uint64_t begin_random(void)
+{
+    const char *given = getenv("STOKER_TEST_SEED");
+    uint64_t first =
+        given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) ^ (uint64_t)getpid() << 20;
+    print_message("seed %llu\n", (unsigned long long)first);
+    seed = first | 1;
+    return first;
+}
+
 /* Text of any bytes but NUL; now and then not UTF-8. */
 static void random_text(char *buf, size_t size)
 {
@@ -98,13 +108,9 @@ static int compare(void *arg, const stk_event_row *row)
 static void test_round_trip(void **state)
 {
     fixture *f = *state;
-    const char *given = getenv("STOKER_TEST_SEED");
-    uint64_t first =
-        given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL) ^ (uint64_t)getpid() << 20;
+    uint64_t first = begin_random();
     unsigned n_kept = 0;
     unsigned n_refused = 0;
-    print_message("seed %llu\n", (unsigned long long)first);
-    seed = first | 1;
     const char *run = new_run(f, NULL, "p", 0);
     int64_t after = 0;
     for (int i = 0; i < ROUNDS; i++) {
@@ -163,6 +169,102 @@ static void test_refused(void **state)
     OK(commit_one(f, run, STK_EV_NOTE, 1, "{\"a\":9223372036854775807,\"b\":\"\\u0000\"}"));
 }
 
+/* Whether jansson, as all that read the record use it, reads an object. */
+static bool is_object(const char *text)
+{
+    json_t *doc = json_loads(text, JSON_ALLOW_NUL, NULL);
+    bool is = json_is_object(doc);
+    json_decref(doc);
+    return is;
+}
+
+/* What passes for plain can be read: documents as they are, and with some bytes changed, put in or
+ * taken away. */
+static void test_plain(void **state)
+{
+    (void)state;
+    static const char bytes[] = "{}[],:\"\\0123456789-+.eEtrufalsn /b\n\t\x01\x7f\xc3\xbc";
+    unsigned n_plain = 0, n_plain_damaged = 0, n_unplain = 0;
+    begin_random();
+    for (int i = 0; i < 50 * ROUNDS; i++) {
+        STK_BUF_AUTO data = STK_BUF_INIT(1u << 20);
+        stk_buf_text(&data, "{\"v\":");
+        random_value(&data, 1);
+        stk_buf_text(&data,
+                     next(2) ? ",\"w\":[true,null,-0.5,{\"a\\\"b\":{}},12],\"x\":false}" : "}");
+        assert_false(data.failed);
+        for (uint64_t n = i % 2 ? 0 : 1 + next(3); n > 0; n--) {
+            size_t at = next(data.len);
+            char byte = bytes[next(sizeof bytes - 1)];
+            if (next(3) == 0) {
+                memmove(data.data + at, data.data + at + 1, data.len - at);
+                data.len--;
+            } else {
+                data.data[at] = byte;
+            }
+        }
+        bool is_plain = stk_store_is_plain_object(data.data);
+        if (is_plain && !is_object(data.data)) {
+            fail_msg("it is no object: %s", data.data);
+        }
+        n_plain += is_plain;
+        n_plain_damaged += is_plain && i % 2 == 0;
+        n_unplain += !is_plain;
+    }
+    print_message("%u plain (%u of them changed), %u not\n", n_plain, n_plain_damaged, n_unplain);
+    assert_true(n_plain > 100 && n_plain_damaged > 10 && n_unplain > 100);
+}
+
+static void test_plain_cases(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool is;
+    } cases[] = {
+        {"{}", true},
+        {" { } ", true},
+        {"{\"a\":[],\"b\":{},\"c\":[[{}]]}", true},
+        {"{\"digest\":\"0f\",\"bytes\":123456789012345678,\"ok\":true,\"x\":null}", true},
+        {"{\"wall_ms\":12,\"cpu\":-0.12345678901234567,\"text\":\"a\\n\\\"b\\\"\"}", true},
+        {"", false},
+        {"[]", false},
+        {"1", false},
+        {"{", false},
+        {"{}}", false},
+        {"{}x", false},
+        {"{\"a\":1,}", false},
+        {"{\"a\":[1,]}", false},
+        {"{\"a\":[1}}", false},
+        {"{\"a\" 1}", false},
+        {"{a:1}", false},
+        {"{\"a\":01}", false},
+        {"{\"a\":1.}", false},
+        {"{\"a\":.5}", false},
+        {"{\"a\":-}", false},
+        {"{\"a\":+1}", false},
+        {"{\"a\":truex}", false},
+        {"{\"a\":\"\n\"}", false},
+        {"{\"a\":\"\\x\"}", false},
+        {"{\"a\":\"\\", false},
+        {"{\"a\":\"", false},
+        {"{\"a\":1e999}", false},
+        {"{\"a\":9223372036854775808}", false},
+        {"{\"a\":\"\xff\"}", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (stk_store_is_plain_object(cases[i].text) != cases[i].is ||
+            (cases[i].is && !is_object(cases[i].text))) {
+            fail_msg("%s", cases[i].text);
+        }
+    }
+    char deep[512] = "{\"a\":";
+    memset(deep + 5, '[', 200);
+    memset(deep + 205, ']', 200);
+    memcpy(deep + 405, "}", 2);
+    assert_true(is_object(deep) && !stk_store_is_plain_object(deep));
+}
+
 static int count(void *arg, const stk_event_row *row)
 {
     int *n = arg;
@@ -203,7 +305,7 @@ static void test_damaged(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_round_trip), TEST(test_refused),
-                                       TEST(test_damaged)};
+    const struct CMUnitTest tests[] = {TEST(test_round_trip), TEST(test_refused), TEST(test_plain),
+                                       TEST(test_plain_cases), TEST(test_damaged)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

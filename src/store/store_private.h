@@ -108,6 +108,9 @@ void stk_store_use_end(stk_store *store);
 int stk_store_gc_begin(stk_store *store, stk_err *err); /* the other side of it */
 void stk_store_gc_end(stk_store *store);
 
+/* store_plain.c. True: every reader of JSON reads an object of it. False: that is not known. */
+bool stk_store_is_plain_object(const char *text);
+
 /* store_artifact.c */
 /* A new name in our own folder below tmp/, malloc'd. */
 int stk_store_stage_path(stk_store *store, char **ret_path, stk_err *err);
