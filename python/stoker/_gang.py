@@ -406,7 +406,7 @@ def _fork_server(
         ours.close()
         from . import _server
 
-        _server.serve(theirs, {str(task["step"]): entry}, main_file, facts=facts, ends_groups=True)
+        _server.serve(theirs, {str(task["step"]): entry}, main_file, facts=facts)
     theirs.close()
     fd = ours.detach()
     os.set_inheritable(fd, True)

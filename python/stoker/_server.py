@@ -51,7 +51,6 @@ def serve(
     facts: Optional[Dict[str, Any]] = None,
     clean: bool = False,
     main_error: Optional[BaseException] = None,
-    ends_groups: bool = False,
 ) -> None:
     """Serve until the engine's end of ``sock`` closes; never returns.
 
@@ -62,12 +61,10 @@ def serve(
         clean: this is a fresh interpreter; where even it is unfit (the user's file opens a device when
             it is imported), each task gets an interpreter of its own.
         main_error: what importing the user's file raised; steps fail by it.
-        ends_groups: what a task leaves in its process group is killed before the task is reaped: until
-            then the number is its own.
     """
     status = 1
     try:
-        server = _Server(sock, registry, main_file, facts or {}, clean, main_error, ends_groups)
+        server = _Server(sock, registry, main_file, facts or {}, clean, main_error)
         server.run()
         status = 0
     except ConnectionError:
@@ -87,9 +84,7 @@ class _Server:
         facts: Dict[str, Any],
         clean: bool,
         main_error: Optional[BaseException],
-        ends_groups: bool,
     ) -> None:
-        self.ends_groups = ends_groups
         self.sock = sock
         self.registry = registry
         self.main_file = main_file
@@ -319,7 +314,7 @@ class _Server:
     def _reap(self) -> None:
         while self.tasks:
             try:
-                which = self._end_group() if self.ends_groups else -1
+                which = self._end_group()
                 if which == 0:
                     return
                 pid, status, used = os.wait4(which, os.WNOHANG)
@@ -336,12 +331,16 @@ class _Server:
             )
 
     def _end_group(self) -> int:
-        """The pid of a task that has ended, what it left in its group killed; 0: none has ended."""
+        """The pid of a task that has ended; 0: none has.
+
+        What it left in its process group is killed before it is reaped: until then the number is its own.
+        """
         ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if ended is None:
             return 0
         try:
-            os.killpg(ended.si_pid, signal.SIGKILL)
+            if ended.si_pid in self.tasks:
+                os.killpg(ended.si_pid, signal.SIGKILL)
         except ProcessLookupError:
             pass  # it ended before it had a group of its own
         return ended.si_pid

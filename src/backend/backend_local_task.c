@@ -258,8 +258,8 @@ int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pi
     if (rc < 0) {
         if (task->direct) { /* the caller frees it: nothing may run on */
             (void)kill(pid, SIGKILL);
-            (void)waitpid(pid, NULL, 0);
             (void)stk_proc_kill_session(pid, NULL, LEFTOVER_MS);
+            (void)waitpid(pid, NULL, 0); /* last: until then the number is its own */
         }
         return rc;
     }
@@ -485,11 +485,22 @@ static int64_t true_maxrss(local_backend *b, const struct rusage *used)
     return known ? used->ru_maxrss * 1024 : -1;
 }
 
+/* What it left in its group ends now: once it is reaped, its number may become somebody else's. */
+static void end_group(const local_task *task)
+{
+    siginfo_t info = {0};
+    if (waitid(P_PID, (id_t)task->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == task->pid) {
+        (void)kill(-task->pid, SIGKILL);
+    }
+}
+
 void stk_local_task_reap(local_backend *b, local_task *task)
 {
     int status;
     struct rusage used;
     pid_t got;
+    end_group(task);
     while ((got = wait4(task->pid, &status, WNOHANG, &used)) < 0 && errno == EINTR) {
     }
     if (got == task->pid) {
@@ -506,19 +517,6 @@ void stk_local_task_reap(local_backend *b, local_task *task)
         } else if (now - task->gone_ms > STATUS_MS) {
             stk_local_task_ended(b, task, -1, -1, -1);
         }
-    }
-}
-
-/* Processes that it left behind must not outlive it. For a plain command this is one system call;
- * those that left the session are found as orphans. */
-static void end_leftovers(local_backend *b, local_task *t)
-{
-    if (kill(-t->pid, 0) == 0 || errno == EPERM) {
-        (void)kill(-t->pid, SIGKILL);
-        (void)stk_proc_kill_session(t->pid, NULL, LEFTOVER_MS);
-    }
-    if (t->group.n > 0) {
-        stk_cgroup_kill(b->groups, &t->group);
     }
 }
 
@@ -611,7 +609,9 @@ void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, i
                           int64_t maxrss_bytes)
 {
     STK_FAILPOINT("backend.end.before");
-    end_leftovers(b, task);
+    if (task->group.n > 0) {
+        stk_cgroup_kill(b->groups, &task->group);
+    }
     task->end = (local_end){wait_status, cpu_us, maxrss_bytes, stk_local_now_ms()};
     task->server = NULL;
     stk_local_unwatch_fd(b, &task->pidfd);
@@ -743,7 +743,10 @@ static bool is_of(pid_t pid, pid_t session, const local_task *t)
     return session == t->pid || stk_proc_has_env(pid, marker);
 }
 
-/* A process whose parent ended comes to us (child subreaper); so does nothing else that is in a
+/* Processes that a task left behind must not outlive it. What was in its group was killed by who
+ * reaped it, just before that; this is for the rest, and waits until all are gone.
+ *
+ * A process whose parent ended comes to us (child subreaper); so does nothing else that is in a
  * session of its own, because the engine makes no such children but ours. One that belongs to a
  * living task is left alone: a step may well run a daemon of its own. */
 void stk_local_end_orphans(local_backend *b, bool all)

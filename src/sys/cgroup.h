@@ -29,8 +29,8 @@ void stk_cgroups_close(stk_cgroups *groups);    /* removes our parent group */
 bool stk_cgroups_can_gather(const stk_cgroups *groups); /* NULL: false */
 /* Moves all descendants of `engine` into it, but for those in its own session (its helpers), those
  * in a group of the run already, and `others`. For another process than the engine: to join a group
- * may take milliseconds. */
-void stk_cgroups_gather(const stk_cgroups *groups, pid_t engine, const pid_t *others,
+ * may take milliseconds. True: some were moved, which may have forked meanwhile. */
+bool stk_cgroups_gather(const stk_cgroups *groups, pid_t engine, const pid_t *others,
                         uint32_t n_others);
 stk_cgroup_kind stk_cgroups_kind(const stk_cgroups *groups);
 const char *stk_cgroups_describe(const stk_cgroups *groups); /* a sentence for doctor */

@@ -10,8 +10,6 @@
 #include "sys/cgroup_private.h"
 #include "sys/proc.h"
 
-enum { N_PASSES = 16 };
-
 void stk_cgroup_probe_gathering(stk_cgroups *g)
 {
     static const char *const trees[] = {"freezer", "pids", "devices"}; /* v1 */
@@ -88,32 +86,27 @@ static bool has(const pid_t *pids, uint32_t n, pid_t pid)
     return false;
 }
 
-void stk_cgroups_gather(const stk_cgroups *groups, pid_t engine, const pid_t *others,
+bool stk_cgroups_gather(const stk_cgroups *groups, pid_t engine, const pid_t *others,
                         uint32_t n_others)
 {
     stk_proc_members found = {0};
     pid_t home = getsid(engine);
-    bool moved = true;
-    for (int pass = 0; moved && pass < N_PASSES; pass++) { /* they fork meanwhile */
-        moved = false;
-        if (stk_proc_descendants(engine, &found) < 0) {
-            break;
+    bool moved = false;
+    int rc = stk_proc_descendants(engine, &found);
+    for (uint32_t i = 0; rc == 0 && i < found.n; i++) {
+        pid_t pid = found.pids[i];
+        char number[16];
+        (void)snprintf(number, sizeof number, "%d", (int)pid);
+        if (pid == getpid() || has(others, n_others, pid) || getsid(pid) == home ||
+            is_in_run(groups, pid)) {
+            continue;
         }
-        for (uint32_t i = 0; i < found.n; i++) {
-            pid_t pid = found.pids[i];
-            char number[16];
-            (void)snprintf(number, sizeof number, "%d", (int)pid);
-            if (pid == getpid() || has(others, n_others, pid) || getsid(pid) == home ||
-                is_in_run(groups, pid)) {
-                continue;
-            }
-            if (stk_cgroup_file_write(groups->gathering, "cgroup.procs", number) == 0) {
-                moved = true;
-            } else if (errno == ENOENT && make_group(groups) == 0) {
-                moved = true; /* it is taken by the next pass */
-                break;
-            }
+        int done = stk_cgroup_file_write(groups->gathering, "cgroup.procs", number);
+        if (done != 0 && errno == ENOENT && make_group(groups) == 0) {
+            done = stk_cgroup_file_write(groups->gathering, "cgroup.procs", number);
         }
+        moved = moved || done == 0;
     }
     stk_proc_members_done(&found);
+    return moved;
 }

@@ -29,7 +29,8 @@ enum {
     N_GUARDS = STK_GUARD_N,
     END_MS = 5000,
     NAME_POLL_MS = 5,
-    GATHER_MS = 200
+    GATHER_MS = 200,
+    N_PASSES = 16
 };
 
 /* What is shared with the guardians. */
@@ -122,7 +123,8 @@ static void end_run(const char *run, const guard_table *table)
 
 /* Puts what the engine has started into the run's control group: there the last daemon is found,
  * whatever it closed, cleared and left. A moment after each start, because to join a group may take
- * longer than a short step does. Returns when the engine is gone or done. */
+ * longer than a short step does. What forks meanwhile is looked for at once, or by the next round,
+ * where one follows anyway. Returns when the engine is gone or done. */
 static void gather_until_end(stk_cgroups *groups, pid_t engine, int socket, guard_table *table)
 {
     int32_t seen = 0;
@@ -141,7 +143,11 @@ static void gather_until_end(stk_cgroups *groups, pid_t engine, int socket, guar
                 others[i] = table->guards[i];
             }
             seen = table->n_added;
-            stk_cgroups_gather(groups, engine, others, N_GUARDS);
+            for (int pass = 0; pass < N_PASSES && (pass == 0 || table->n_added == seen); pass++) {
+                if (!stk_cgroups_gather(groups, engine, others, N_GUARDS)) {
+                    break;
+                }
+            }
         } else if (ready > 0 && read(socket, &word, 1) == 0) {
             return;
         }

@@ -226,6 +226,61 @@ def test_tasks_end_with_the_engine(tmp_path: Path, how: str) -> None:
         os.close(pidfd)
 
 
+def test_what_a_task_leaves_is_killed_while_its_number_is_its_own(tmp_path: Path) -> None:
+    """Before it is reaped: afterwards the number may be another group's. And tasks' groups only."""
+    pid_file = tmp_path / "pids"
+    code = """if True:
+        import os, signal, sys, time
+        from stoker._server import _Server
+
+        def leader(name):
+            pid = os.fork()
+            if pid == 0:
+                os.setpgid(0, 0)
+                left = os.fork()
+                if left == 0:
+                    time.sleep(600)
+                with open(sys.argv[1] + name, "w") as file:
+                    file.write(str(left))
+                os._exit(0)
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+            return pid
+
+        server = _Server.__new__(_Server)
+        task = leader(".task")
+        server.tasks = {task: 1}
+        killed = []
+        killpg, os.killpg = os.killpg, lambda pid, number: (killed.append(pid), killpg(pid, number))
+        assert server._end_group() == task and killed == [task]
+        os.waitid(os.P_PID, task, os.WEXITED | os.WNOHANG | os.WNOWAIT).si_pid  # not reaped yet
+        os.waitpid(task, 0)
+        other = leader(".other")
+        assert server._end_group() == other and killed == [task]
+    """
+    subprocess.run(
+        [sys.executable, "-c", code, str(pid_file)],
+        check=True,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}/python"},
+    )
+    task, other = (int(Path(f"{pid_file}.{name}").read_text()) for name in ("task", "other"))
+    try:
+        end = time.monotonic() + WAIT_S
+        while is_running(task):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert is_running(other)
+    finally:
+        os.kill(other, signal.SIGKILL)
+
+
+def is_running(pid: int) -> bool:
+    """No zombie either."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def test_tasks_die_with_the_server(tmp_path: Path) -> None:
     engine = Engine.forked({"one": entry_of(lambda: time.sleep(600))})
     task = engine.spawn(make_attempt(tmp_path, "one"))
