@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "agent/agent_private.h"
+#include "base/turn.h"
 #include "sys/clock.h"
 #include "sys/faults.h"
 #include "sys/file.h"
@@ -59,6 +60,7 @@ void stk_agent_await(agent *a, int done_fd, agent_patience patience)
             stop(a);
         }
         bool waits = is_over || until == INT64_MAX;
+        stk_turn_begin();
         (void)poll(fds, 2, waits ? -1 : (int)(until - now));
     }
 }

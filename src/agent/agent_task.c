@@ -14,6 +14,7 @@
 #include "base/expand.h"
 #include "base/failpoint.h"
 #include "base/limits.h"
+#include "base/turn.h"
 #include "base/units.h"
 #include "sys/clock.h"
 #include "sys/faults.h"
@@ -288,6 +289,7 @@ static void watch(agent *a, stk_backend *backend, tail tails[2])
     pid_t task = -1;
     int64_t reap_ms = 0;
     while (!take_reports(a, backend, &task)) {
+        stk_turn_begin();
         int64_t wait = backend->ops->wait_ms(backend);
         struct pollfd fds[2] = {{.fd = backend->ops->fd(backend), .events = POLLIN},
                                 {.fd = a->signal_fd, .events = POLLIN}};

@@ -28,7 +28,8 @@ static int sum_file(exec_lookup *lookup, const char *path, char hex[STK_DIGEST_H
 {
     int64_t size = 0;
     stk_store_work *work = NULL;
-    if (lookup->sum == NULL || !stk_exec_sum_is_long(lookup->store, EXEC_SUM_FILE, path, NULL)) {
+    if (lookup->sum == NULL ||
+        !stk_exec_sum_is_long(lookup->sum, lookup->store, EXEC_SUM_FILE, path, NULL)) {
         return stk_store_digest_path(path, hex, &size, err);
     }
     int rc = stk_exec_sum_ask(lookup->sum, lookup->store, EXEC_SUM_FILE, path, NULL, &work, err);

@@ -76,7 +76,7 @@ static int copy_file(stk_exec *x, const char *path, stk_artifact *ret, stk_err *
     stk_store_work *work = NULL;
     bool leaves = false;
     *ret = (stk_artifact){.size = 0};
-    if (!stk_exec_sum_is_long(x->config.store, EXEC_SUM_COPY, path, NULL)) {
+    if (!stk_exec_sum_is_long(x->sum, x->config.store, EXEC_SUM_COPY, path, NULL)) {
         return stk_store_copy_path(x->config.store, path, ret, err);
     }
     int rc = stk_exec_sum_ask(x->sum, x->config.store, EXEC_SUM_COPY, path, NULL, &work, err);

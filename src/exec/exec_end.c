@@ -487,6 +487,35 @@ int stk_exec_read_result(stk_exec *x, exec_ending *e, stk_err *why)
     return rc;
 }
 
+/* All that was to be summed is. `changed`: what an input that isn't as it was is told with, or
+ * NULL.
+ */
+static int conclude(stk_exec *x, const exec_ending *e, bool ok, const stk_err *changed,
+                    stk_err *err)
+{
+    stk_exec_inputs_done(x, e->task, e->dir, ok);
+    if (changed != NULL && ok) {
+        return fail_output(x, e, STK_FAIL_LOAD, changed, err);
+    }
+    if (changed != NULL) { /* its own failure counts */
+        const char *note =
+            stk_arena_printf(x->scratch, "step '%s': %s", e->step->name, changed->text);
+        int rc = note == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, note, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    if (ok) {
+        return succeed(x, e, err);
+    }
+    if (e->outcome->failure == STK_FAIL_CANCELLED) {
+        stk_exec_release(x, e->task);
+        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = e->task},
+                             NULL, err);
+    }
+    return fail_ending(x, e, err);
+}
+
 int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_err *err)
 {
     exec_ending e = {.task = task, .step = stk_exec_step(x, task), .outcome = outcome};
@@ -521,26 +550,9 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
     if (stk_exec_sum_aside(x, task, EXEC_ASIDE_END, outcome, &rc, err) || rc < 0) {
         return rc;
     }
-    stk_exec_inputs_done(x, task, e.dir, ok);
-    if (is_input_changed && ok) {
-        return fail_output(x, &e, STK_FAIL_LOAD, &why, err);
-    }
-    if (is_input_changed) { /* its own failure counts */
-        const char *note = stk_arena_printf(x->scratch, "step '%s': %s", e.step->name, why.text);
-        rc = note == NULL ? stk_exec_nomem(err) : stk_exec_emit_note(x, note, err);
-        if (rc < 0) {
-            return rc;
-        }
-    }
-    if (ok) {
-        return succeed(x, &e, err);
-    }
-    if (outcome->failure == STK_FAIL_CANCELLED) {
-        stk_exec_release(x, task);
-        return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_CANCELLED, .task = task},
-                             NULL, err);
-    }
-    return fail_ending(x, &e, err);
+    rc = conclude(x, &e, ok, is_input_changed ? &why : NULL, err);
+    (void)stk_exec_sum_drop(x, task, &(exec_aside_kind){0}); /* its sums were needed until now */
+    return rc;
 }
 
 int stk_exec_catch_up(stk_exec *x, uint32_t task, stk_err *err)

@@ -9,6 +9,7 @@
 
 #include "base/failpoint.h"
 #include "base/limits.h"
+#include "base/turn.h"
 #include "exec/exec_private.h"
 #include "sys/proc.h"
 
@@ -362,6 +363,8 @@ static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
                            {.fd = x->hung_up ? -1 : x->config.hangup_fd, .events = 0},
                            {.fd = stk_exec_bring_fd(x->bring), .events = POLLIN},
                            {.fd = stk_exec_sum_fd(x->sum), .events = POLLIN}};
+    stk_turn_begin();
+    stk_exec_sum_turn(x->sum);
     int n = poll(fds, sizeof fds / sizeof *fds,
                  timeout < 0         ? -1
                  : timeout > 3600000 ? 3600000

@@ -253,14 +253,17 @@ typedef enum {
 int stk_exec_sum_open(exec_sum **ret, stk_err *err);
 void stk_exec_sum_close(exec_sum *sum); /* NULL is fine; ends what is under way */
 /* Does it take long? `known`: its digest, or NULL. */
-bool stk_exec_sum_is_long(const stk_store *store, exec_sum_kind what, const char *path,
-                          const char *known);
+/* Signals were looked at. */
+void stk_exec_sum_turn(exec_sum *sum);
+/* Is it for a thread: large, a folder, or one too many of this turn? */
+bool stk_exec_sum_is_long(exec_sum *sum, const stk_store *store, exec_sum_kind what,
+                          const char *path, const char *known);
 /* *ret_work NULL: it is on its way, and what asks is to be put aside. An error: that of its run. */
 int stk_exec_sum_ask(exec_sum *sum, stk_store *store, exec_sum_kind what, const char *path,
                      const char *known, stk_store_work **ret_work, stk_err *err);
 /* At the end of a look-up, a launch or an end (its *ret_rc so far): has it asked for something that
  * isn't there yet? Then it is done anew later, nothing of it counts. Else what it asked for before
- * is let go of. *ret_rc: STK_E_NOMEM. */
+ * is let go of; an end still takes it, and drops it itself. *ret_rc: STK_E_NOMEM. */
 bool stk_exec_sum_aside(stk_exec *x, uint32_t task, exec_aside_kind kind,
                         const stk_outcome *outcome, int *ret_rc, stk_err *err);
 bool stk_exec_sum_waits(const stk_exec *x, uint32_t task);

@@ -187,7 +187,7 @@ static int ask(stk_exec *x, const exec_ending *e, const stk_result_output *r,
         return is_file ? stk_exec_nomem(err) : 0;
     }
     if (check_folders(e, "", path, &ignored) < 0 ||
-        !stk_exec_sum_is_long(store, EXEC_SUM_OUTPUT, path, NULL)) {
+        !stk_exec_sum_is_long(x->sum, store, EXEC_SUM_OUTPUT, path, NULL)) {
         return 0;
     }
     int rc = stk_exec_sum_ask(x->sum, store, EXEC_SUM_OUTPUT, path, NULL, &work, &ignored);

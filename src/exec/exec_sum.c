@@ -11,10 +11,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/turn.h"
 #include "exec/exec_private.h"
 #include "sys/file.h"
 
-enum { SUMMERS = 4, AT_ONCE_BYTES = 1 << 20 /* of a file: done within milliseconds */ };
+enum {
+    SUMMERS = 4,
+    AT_ONCE_BYTES = 1 << 20, /* of a file: done within milliseconds */
+    TURN_BYTES = 4 << 20,    /* of all files between two looks at signals */
+    FILE_BYTES = 4 << 10     /* that an empty one counts for */
+};
 
 typedef struct item {
     struct item *next;
@@ -47,6 +53,7 @@ struct exec_sum {
     int fd; /* readable once something is done */
     bool is_over;
     /* the engine's thread's: */
+    int64_t at_once_bytes; /* in this turn */
     exec_aside *asides;
     exec_aside wanted; /* by what is being done now */
 };
@@ -301,7 +308,12 @@ int stk_exec_sum_ask_all(stk_exec *x, const char *json, stk_err *err)
     return rc == STK_E_NOMEM ? stk_exec_nomem(err) : 0;
 }
 
-bool stk_exec_sum_is_long(const stk_store *store, exec_sum_kind what, const char *path,
+void stk_exec_sum_turn(exec_sum *s)
+{
+    s->at_once_bytes = 0;
+}
+
+bool stk_exec_sum_is_long(exec_sum *s, const stk_store *store, exec_sum_kind what, const char *path,
                           const char *known)
 {
     struct stat st;
@@ -310,7 +322,16 @@ bool stk_exec_sum_is_long(const stk_store *store, exec_sum_kind what, const char
     }
     bool is_moved = what == EXEC_SUM_OUTPUT && known != NULL && st.st_nlink == 1 &&
                     (st.st_uid == geteuid() || geteuid() == 0) && stk_store_is_beside(store, path);
-    return S_ISDIR(st.st_mode) || (st.st_size > AT_ONCE_BYTES && !is_moved);
+    if (S_ISDIR(st.st_mode) || (st.st_size > AT_ONCE_BYTES && !is_moved)) {
+        return true;
+    }
+    /* Of many small ones those that are too many: asked for, they count no more. */
+    int64_t bytes = FILE_BYTES + (is_moved ? 0 : st.st_size);
+    if (s->at_once_bytes + bytes > TURN_BYTES) {
+        return true;
+    }
+    s->at_once_bytes += bytes;
+    return false;
 }
 
 static void remove_work(exec_sum *s, item *i)
@@ -444,7 +465,9 @@ bool stk_exec_sum_aside(stk_exec *x, uint32_t task, exec_aside_kind kind,
         }
     }
     release(x->sum, &x->sum->wanted);
-    (void)stk_exec_sum_drop(x, task, &ignored);
+    if (kind != EXEC_ASIDE_END || *ret_rc < 0) { /* an end takes what was summed after this */
+        (void)stk_exec_sum_drop(x, task, &ignored);
+    }
     return false;
 }
 
@@ -504,6 +527,7 @@ int stk_exec_sum_wait(stk_exec *x, bool *ret_all, stk_err *err)
     uint64_t count;
     int rc = 0;
     while (!is_all_done(s, wanted) && fds[1].revents == 0) {
+        stk_turn_begin();
         (void)poll(fds, 2, -1);
         (void)!read(s->fd, &count, sizeof count);
     }
@@ -543,6 +567,7 @@ void stk_exec_sum_finish(stk_exec *x)
                             {.fd = x->config.signal_fd, .events = POLLIN}};
     uint64_t count;
     while (is_removing(x->sum) && fds[1].revents == 0) {
+        stk_turn_begin();
         (void)poll(fds, 2, -1);
         (void)!read(x->sum->fd, &count, sizeof count);
     }

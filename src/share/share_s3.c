@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/failpoint.h"
 #include "sys/file.h"
 
 enum {
@@ -168,6 +169,17 @@ static bool is_full(int status, const char *code)
     return status == 507;
 }
 
+/* What a test has fail: 0 or errno. */
+static int fault_of(const stk_s3_ask *ask)
+{
+    bool is_list = ask->key == NULL;
+    return strcmp(ask->method, "HEAD") == 0     ? STK_FAILPOINT_ERR("share.s3.look")
+           : strcmp(ask->method, "DELETE") == 0 ? STK_FAILPOINT_ERR("share.s3.delete")
+           : strcmp(ask->method, "GET") != 0    ? STK_FAILPOINT_ERR("share.s3.put")
+           : is_list                            ? STK_FAILPOINT_ERR("share.s3.list")
+                                                : STK_FAILPOINT_ERR("share.s3.get");
+}
+
 int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, char code[80],
                stk_aws_again *ret_again, stk_err *err)
 {
@@ -199,6 +211,11 @@ int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, 
         return stk_share_cancelled(share, err);
     }
     rc = rc < 0 ? rc : stk_aws_sign(s->aws, "s3", region, ask->sha256, &q, arena, err);
+    int sys = rc < 0 ? 0 : fault_of(ask);
+    if (sys != 0) { /* as a connection that breaks */
+        *ret_again = STK_AWS_AGAIN;
+        rc = stk_err_sys(err, STK_E_ENV, sys, "%s s3://%s", ask->method, s->bucket);
+    }
     if (rc < 0) {
         return rc;
     }
@@ -206,6 +223,12 @@ int stk_s3_try(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret, 
     q.session = take_session(s);
     rc = stk_http_send(&q, ret, err);
     give_session(s, q.session);
+    if (rc == 0 && STK_FAILPOINT_ERR("share.s3.short") != 0) {
+        ret->body.len /= 2;
+        if (ret->body.data != NULL) {
+            ret->body.data[ret->body.len] = '\0';
+        }
+    }
     bool was_sent = rc == 0;
     rc = stk_aws_settle(s->aws, rc, ret, code, ret_again, err);
     if (was_sent && rc < 0) {

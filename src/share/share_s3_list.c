@@ -101,7 +101,9 @@ int stk_s3_list(stk_share *share, const char *prefix, const char *after, stk_sha
             const char *text = r.body.data == NULL ? "" : r.body.data;
             const char *a = text;
             const char *b = text;
-            if (!stk_aws_xml(&a, "IsTruncated", more, sizeof more) ||
+            /* One that was cut would say that what it lacks isn't there. */
+            if (strstr(text, "</ListBucketResult>") == NULL ||
+                !stk_aws_xml(&a, "IsTruncated", more, sizeof more) ||
                 (strcmp(more, "true") == 0 &&
                  !stk_aws_xml(&b, "NextContinuationToken", token, sizeof token))) {
                 rc = stk_err_set(err, STK_E_ENV, "store '%s' answers a listing with something else",

@@ -15,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/failpoint.h"
+#include "base/turn.h"
 #include "store/store.h"
 #include "sys/faults.h"
 #include "sys/file.h"
@@ -121,6 +122,7 @@ static void sum_zeros(int64_t n, unsigned char ret[STK_DIGEST_BYTES])
     static const unsigned char zeros[16384];
     stk_sha256 sha;
     stk_sha256_init(&sha);
+    STK_TURN(n);
     for (; n > 0; n -= (int64_t)sizeof zeros) {
         stk_sha256_add(&sha, zeros, n < (int64_t)sizeof zeros ? (size_t)n : sizeof zeros);
     }
@@ -179,6 +181,7 @@ static int hash_lanes(const job *j, lane *a, lane *b, lane **ret_lane)
         stk_sha256_add_pair(&a->sha, a->buf, &b->sha, b->buf, both);
         stk_sha256_add(&a->sha, a->buf + both, n_a - both);
         stk_sha256_add(&b->sha, b->buf + both, n_b - both);
+        STK_TURN((int64_t)(n_a + n_b));
     }
     return 0;
 }

@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/failpoint.h"
+#include "base/turn.h"
 #include "store/store_digest.h"
 #include "sys/dir.h"
 #include "sys/faults.h"
@@ -152,6 +153,7 @@ static int walk(stk_tree *tree, int fd, const char *prefix, int depth, bool lock
     for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
         const char *name = dir.items[i].name;
         struct stat st;
+        STK_TURN(STK_TURN_FILE);
         if (stk_tree_is_stopped(tree)) {
             rc = stk_tree_stopped(tree, err);
             break;
@@ -308,6 +310,7 @@ static int copy_range(int in, int out, off_t from, off_t to, const atomic_bool *
             return ESTALE; /* it shrank since the walk */
         }
         from += n > 0 ? n : 0;
+        STK_TURN(n > 0 ? n : 0);
     }
     return 0;
 }
@@ -392,6 +395,7 @@ void stk_tree_remove(const stk_tree *tree)
         }
     }
     for (size_t i = tree->n; i-- > 0 && !stk_tree_is_stopped(tree);) {
+        STK_TURN(STK_TURN_FILE);
         STK_FAILPOINT("store.remove.mid");
         wait_while_held("store.remove.mid", tree->stop);
         (void)unlinkat(root, tree->files[i].path, tree->files[i].is_dir ? AT_REMOVEDIR : 0);
