@@ -86,6 +86,12 @@ READS_FOLDERS = {"src/sys/dir.c", "src/contain/stk_runner_user.c"}
 FAULTY = ("src/store/", "src/share/", "src/agent/", "src/sys/file.c")
 OPENS = re.compile(r"(?<![_\w>.])(?:open|openat|fopen|read|pread)\(")
 
+# A test, and a program in one, sleeps in a loop that looks whether what it waits for has come, or for a
+# minute and more until it is ended. Any other says why its length doesn't matter: `# sleeps: …`, there or above.
+SLEEPS = re.compile(r"\btime\.sleep\((?!(?:[6-9]\d|\d{3,})\))")
+LOOP = re.compile(r"\bwhile\b")
+REASON = "# sleeps: "
+
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 
 
@@ -142,6 +148,36 @@ def check_sources(root: Path) -> list[str]:
     return found
 
 
+def is_in_loop(lines: list[str], number: int, column: int) -> bool:
+    """Whether a `while` is on the line before `column`, or begins a block around it."""
+    indent = len(lines[number]) - len(lines[number].lstrip())
+    if LOOP.search(lines[number][:column]):
+        return True
+    for line in reversed(lines[:number]):
+        here = len(line) - len(line.lstrip())
+        if line.strip() and line.lstrip()[0] not in ")]}" and here < indent:
+            indent = here
+            if LOOP.search(line) or re.match(r"\s*(?:def|class) ", line):
+                return LOOP.search(line) is not None
+    return False
+
+
+def check_sleeps(root: Path) -> list[str]:
+    """Tests that wait for a time and not for an event."""
+    found = []
+    for path in sorted((root / "tests").rglob("*.py")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for i, line in enumerate(lines):
+            says_why = REASON in line or (i > 0 and lines[i - 1].lstrip().startswith(REASON))
+            for match in SLEEPS.finditer(line):
+                if not says_why and not is_in_loop(lines, i, match.start()):
+                    found.append(
+                        f"{path.relative_to(root)}:{i + 1}: time.sleep waits for no event: sleep in a "
+                        "`while` that looks for it, or say why with '# sleeps: …'"
+                    )
+    return found
+
+
 def check_symbols(library: Path) -> list[str]:
     """Every symbol that the library defines for others is named stk_…"""
     listing = subprocess.run(
@@ -169,7 +205,7 @@ def main(argv: list[str] | None = None) -> int:
         "--library", type=Path, help="default: ROOT/build/libstoker.a where that exists"
     )
     options = parser.parse_args(argv)
-    found = check_sources(options.root)
+    found = check_sources(options.root) + check_sleeps(options.root)
     library = options.library or options.root / "build" / "libstoker.a"
     if options.library or library.exists():
         found += check_symbols(library)

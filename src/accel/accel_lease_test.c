@@ -224,7 +224,7 @@ static void test_race(void **state)
             continue;
         }
         int n_taken = 0;
-        for (int k = 0; k < 4000 && n_taken < 20; k++) {
+        for (int k = 0; k < 240000 && n_taken < 20; k++) {
             stk_lease lease;
             if (take(k % 2 ? 0x1 : 0x4, "racer", &lease, NULL) != 0) {
                 usleep(500);

@@ -36,6 +36,19 @@ static const char *place(const fixture *f)
     return stk_arena_printf(f->arena, "%s/absent", f->dir);
 }
 
+static void open_bring(fixture *f, stk_exec *x, _Atomic uint32_t *n_fetched)
+{
+    f->elsewhere = (stk_exec_elsewhere){
+        .fetch = fetch_nothing, .fetch_cancel = cancel, .fetch_arg = (void *)n_fetched};
+    OK(stk_exec_bring_open(&f->elsewhere, f->store, &x->bring, &f->err));
+}
+
+static void close_bring(stk_exec *x)
+{
+    stk_exec_bring_close(x->bring);
+    free(x->launches);
+}
+
 /* Asks as a launch of this task does: it is put aside. */
 static void put_aside(fixture *f, exec_bring *b, uint32_t task)
 {
@@ -55,9 +68,7 @@ static void test_told_while_others_wait(void **state)
     stk_exec x = {0};
     bool comes = false;
     int rc = 0;
-    f->elsewhere = (stk_exec_elsewhere){
-        .fetch = fetch_nothing, .fetch_cancel = cancel, .fetch_arg = (void *)&n_fetched};
-    OK(stk_exec_bring_open(&f->elsewhere, f->store, &x.bring, &f->err));
+    open_bring(f, &x, &n_fetched);
     put_aside(f, x.bring, 1);
     wait_for(x.bring); /* it has failed, and nobody has looked */
     assert_int_equal(stk_exec_bring_ask(x.bring, digest, place(f), &comes, &f->err), STK_E_SYS);
@@ -74,8 +85,7 @@ static void test_told_while_others_wait(void **state)
     OK(stk_exec_brought(&x, &f->err));
     assert_int_equal(x.n_launches, 3);
     assert_int_equal(n_fetched, 2);
-    stk_exec_bring_close(x.bring);
-    free(x.launches);
+    close_bring(&x);
 }
 
 /* A launch that asks twice for what fails in between waits for nothing. */
@@ -86,9 +96,7 @@ static void test_asked_twice(void **state)
     stk_exec x = {0};
     bool comes = false;
     int rc = 0;
-    f->elsewhere = (stk_exec_elsewhere){
-        .fetch = fetch_nothing, .fetch_cancel = cancel, .fetch_arg = (void *)&n_fetched};
-    OK(stk_exec_bring_open(&f->elsewhere, f->store, &x.bring, &f->err));
+    open_bring(f, &x, &n_fetched);
     OK(stk_exec_bring_ask(x.bring, digest, place(f), &comes, &f->err));
     assert_true(comes);
     wait_for(x.bring);
@@ -98,8 +106,7 @@ static void test_asked_twice(void **state)
     OK(stk_exec_brought(&x, &f->err));
     assert_int_equal(x.n_launches, 1); /* nothing is on its way: it is made anew */
     assert_int_equal(x.launches[0], 4);
-    stk_exec_bring_close(x.bring);
-    free(x.launches);
+    close_bring(&x);
 }
 
 int main(void)

@@ -468,7 +468,7 @@ static int fetch_slowly(void *arg, stk_store *store, const char *digest, stk_err
 {
     stk_artifact artifact;
     n_asked++;
-    for (int i = 0; i < 10000 && !others_go_on; i++) {
+    for (int i = 0; i < 120000 && !others_go_on; i++) {
         (void)poll(NULL, 0, 1);
     }
     int rc = stk_store_add_bytes(store, "hello", 5, &artifact, err);

@@ -239,7 +239,7 @@ static void test_fence(void **state)
     stk_remote_log *old = open_log(f, 0);
     begin(f, old);
     bring(f, 1, "latest");
-    for (int i = 0; i < 200 && events_of(f, 1).n < 3; i++) {
+    for (int i = 0; i < 6000 && events_of(f, 1).n < 3; i++) {
         usleep(20000);
         bring(f, 1, "latest");
     }
@@ -247,7 +247,7 @@ static void test_fence(void **state)
     OK(stk_remote_log_check(old, &err));
     happen(f, 0, old, STK_EV_NOTE, UINT32_MAX, "{\"text\":\"too late\"}");
     happen(f, 1, new, STK_EV_NOTE, UINT32_MAX, "{\"text\":\"in time\"}");
-    for (int i = 0; i < 1000 && stk_remote_log_check(old, &err) == 0; i++) {
+    for (int i = 0; i < 12000 && stk_remote_log_check(old, &err) == 0; i++) {
         usleep(10000);
     }
     assert_int_equal(stk_remote_log_check(old, &err), STK_E_BUSY);

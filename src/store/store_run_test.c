@@ -128,7 +128,7 @@ static void test_lock_of_the_dead(void **state)
     assert_true(stk_store_run_is_live(f->store, id));
     assert_true(stk_store_run_is_ending(f->store, id));
     close(hold[1]);
-    for (int i = 0; i < 1000 && stk_store_run_is_live(f->store, id); i++) {
+    for (int i = 0; i < 12000 && stk_store_run_is_live(f->store, id); i++) {
         (void)usleep(10000);
     }
     assert_false(stk_store_run_is_live(f->store, id));

@@ -202,7 +202,7 @@ static void test_spawn_dies_with_parent(void **state)
     assert_true(stk_proc_start_time(pid) != 0);
     kill(parent, SIGKILL);
     assert_int_equal(waitpid(parent, NULL, 0), parent);
-    for (int i = 0; i < 500 && stk_proc_start_time(pid) != 0; i++) {
+    for (int i = 0; i < 12000 && stk_proc_start_time(pid) != 0; i++) {
         usleep(10000);
     }
     assert_true(stk_proc_start_time(pid) == 0);
@@ -242,7 +242,7 @@ static void test_environment(void **state)
                    .stdout_fd = -1,
                    .stderr_fd = -1};
     pid_t pid = spawn_with(&s, (const char *const[]){"/bin/sleep", "300", NULL});
-    for (int i = 0; i < 500 && !stk_proc_has_env(pid, "AB=1"); i++) {
+    for (int i = 0; i < 12000 && !stk_proc_has_env(pid, "AB=1"); i++) {
         usleep(10000); /* its exec has only just begun */
     }
     assert_true(stk_proc_has_env(pid, "AB=1") && stk_proc_has_env(pid, "K=VALUE"));
@@ -264,7 +264,7 @@ static void test_sessions(void **state)
     char c;
     assert_int_equal(read(pipes[0], &c, 1), 1);
     stk_proc_usage u = {0};
-    for (int i = 0; i < 500 && (u.n < 4 || u.rss_bytes <= 1000000); i++) { /* they exec first */
+    for (int i = 0; i < 12000 && (u.n < 4 || u.rss_bytes <= 1000000); i++) { /* they exec first */
         usleep(10000);
         assert_int_equal(stk_proc_sessions(&sid, 1, &u), 0);
     }
@@ -294,7 +294,7 @@ static void test_writers(void **state)
     snprintf(path, sizeof path, "%s/held", root);
     snprintf(text, sizeof text, "exec sleep 300 >'%s'", path);
     pid_t writer = shell(text, -1);
-    for (int i = 0; i < 500 && !stk_file_exists(path); i++) {
+    for (int i = 0; i < 12000 && !stk_file_exists(path); i++) {
         usleep(10000);
     }
     snprintf(text, sizeof text, "exec sleep 300 <'%s'", path);
@@ -451,7 +451,7 @@ static void test_cgroup_bpf(void **state)
         assert_int_equal(status_of(pid) == 0, i >= 2);
     }
     assert_int_equal(access("/dev/full", R_OK), 0);
-    for (int i = 0; i < 100 && rmdir(dir) != 0; i++) {
+    for (int i = 0; i < 12000 && rmdir(dir) != 0; i++) {
         usleep(10000);
     }
     assert_int_equal(access(dir, F_OK), -1);

@@ -20,7 +20,7 @@ DRIVE = Path(
     os.environ.get("STOKER_BATCH_DRIVE", ROOT / "build" / "tests" / "batch" / "batch_drive")
 )
 START_S = 60.0
-WAIT_S = 60.0
+WAIT_S = 120.0
 REGION = "eu-west-1"
 TRUST = json.dumps(
     {

@@ -205,7 +205,7 @@ class FakeBatch:
         with self.lock:
             return [job for job in self.jobs.values() if not job.size]
 
-    def wait_for(self, name: str, status: str, timeout: float = 60.0) -> Job:
+    def wait_for(self, name: str, status: str, timeout: float = 120.0) -> Job:
         deadline = time.monotonic() + timeout
         while True:
             for job in self.named(name):
@@ -214,7 +214,7 @@ class FakeBatch:
             assert time.monotonic() < deadline, f"{name} isn't {status}: {self.named(name)}"
             time.sleep(0.01)
 
-    def wait_for_step(self, step: str, status: str, timeout: float = 60.0) -> Job:
+    def wait_for_step(self, step: str, status: str, timeout: float = 120.0) -> Job:
         deadline = time.monotonic() + timeout
         while True:
             with self.lock:
@@ -225,16 +225,10 @@ class FakeBatch:
             assert time.monotonic() < deadline, f"{step} isn't {status}: {jobs}"
             time.sleep(0.01)
 
-    def wait_for_change(self, timeout: float = 60.0) -> None:
-        """Until some job is in another state."""
-
-        def seen() -> list[str]:
-            with self.lock:
-                return [job.status for job in self.jobs.values()]
-
-        before, deadline = seen(), time.monotonic() + timeout
-        while seen() == before:
-            assert time.monotonic() < deadline, "nothing changes"
+    def wait_until(self, what: Callable[[], Any], timeout: float = 120.0) -> None:
+        deadline = time.monotonic() + timeout
+        while not what():
+            assert time.monotonic() < deadline, f"{what}: {self.jobs}"
             time.sleep(0.01)
 
     def reclaim(self, job: Job) -> None:

@@ -89,18 +89,25 @@ def test_what_is_not_alike(start: Start, fake: FakeBatch) -> None:
     assert sum(len(job.nodes) == 2 for job in fake.ran()) == 2
 
 
+def until(folder: Path) -> str:
+    """Words of a shell that wait until the test makes `go` in the folder."""
+    return f"until [ -e {folder}/go ]; do sleep 0.05; done"
+
+
 @pytest.mark.slow
-def test_children_end_for_reasons_of_their_own(start: Start, fake: FakeBatch) -> None:
+def test_children_end_for_reasons_of_their_own(
+    start: Start, fake: FakeBatch, tmp_path: Path
+) -> None:
     """One is reclaimed, one out of memory, one terminated by somebody, one fails: the others aren't touched."""
     d = start()
-    submit(d, range(9), "echo $AWS_BATCH_JOB_ARRAY_INDEX is here; sleep 4; exit 5")
+    submit(d, range(9), f"echo $AWS_BATCH_JOB_ARRAY_INDEX is here; {until(tmp_path)}; exit 5")
     d.wait(lambda r: r["state"] == "log")
     [array] = fake.arrays()
-    while any(child.status != "RUNNING" for child in array.children):
-        fake.wait_for_change()
+    fake.wait_until(lambda: all(child.status == "RUNNING" for child in array.children))
     fake.reclaim(array.children[0])
     fake.run_out_of_memory(array.children[1])
     fake._TerminateJob({"jobId": array.children[2].id, "reason": "not needed"})
+    (tmp_path / "go").touch()
     ends = d.ends_of(set(range(9)))
     told = sorted(e["failure"] for e in ends.values())
     assert told == ["cancelled", "host_oom"] + ["none"] * 6 + ["preempted"], ends
@@ -117,8 +124,7 @@ def test_stop_all(start: Start, fake: FakeBatch) -> None:
     submit(d, range(40), "sleep 1000")
     submit(d, range(100, 120), "sleep 1000", step="b")
     d.wait(lambda r: r["state"] == "running")
-    while len([j for j in fake.ran() if j.status == "RUNNING"]) < 60:
-        fake.wait_for_change()
+    fake.wait_until(lambda: [j.status for j in fake.ran()].count("RUNNING") == 60)
     for i in [*range(40), 103, 104]:
         d.send("stop", id=i)
     stopped = {*range(40), 103, 104}
@@ -189,14 +195,14 @@ def test_killed_around_the_submit(start: Start, fake: FakeBatch, tmp_path: Path,
     assert len(fake.ran()) == 26
 
 
-def test_attached(start: Start, fake: FakeBatch) -> None:
+def test_attached(start: Start, fake: FakeBatch, tmp_path: Path) -> None:
     """The engine is killed while children run: another one finds them by the lists, and may end an array at once."""
     d = start()
-    submit(d, range(20), "sleep 3; echo over; exit $AWS_BATCH_JOB_ARRAY_INDEX")
+    submit(d, range(20), f"{until(tmp_path)}; echo over; exit $AWS_BATCH_JOB_ARRAY_INDEX")
     submit(d, range(20, 40), "sleep 1000", step="b")
-    while len([j for j in fake.ran() if j.status == "RUNNING"]) < 40:
-        fake.wait_for_change()
+    fake.wait_until(lambda: [j.status for j in fake.ran()].count("RUNNING") == 40)
     d.process.kill()
+    (tmp_path / "go").touch()
     fake.calls.clear()
     d = start()
     submit(d, range(20), "not again", attach=1, look=1)

@@ -199,7 +199,7 @@ def test_killed_and_attached(start: Start, fake: FakeBatch) -> None:
     d.wait(lambda r: r["state"] == "running")
     d.process.kill()
     d.process.wait(30)
-    time.sleep(0.5)  # for the request that was under way
+    time.sleep(0.5)  # sleeps: for the request that was under way
     submitted = {job.name for job in fake.jobs.values()}
     d = start()
     for i in range(20):

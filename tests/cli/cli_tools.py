@@ -14,6 +14,7 @@ from typing import Any, Callable
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("STOKER_TEST_PYTHON", sys.executable)
 Steps = dict[str, Any]
+WAIT_S = 120  # far above what anything here takes, also on a busy machine
 
 
 def find_binary() -> Path:
@@ -29,13 +30,38 @@ def find_binary() -> Path:
     raise FileNotFoundError(f"no stoker binary in {', '.join(map(str, places))}: run `make build`")
 
 
-def wait_for(what: Callable[[], Any], timeout_s: float = 120, why: str = "") -> Any:
+def wait_for(what: Callable[[], Any], timeout_s: float = WAIT_S, why: str = "") -> Any:
     """What `what` returns once that is true; an AssertionError when it never is."""
     end = time.monotonic() + timeout_s
     while not (found := what()):
         assert time.monotonic() < end, f"not within {timeout_s} s: {why or what}"
         time.sleep(0.02)
     return found
+
+
+def tell(pid: int, number: int) -> None:
+    """Sends a signal and comes back once the process has taken it: a second one is another then."""
+
+    def is_pending() -> bool:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        sets = [int(line.split()[1], 16) for line in lines if line[:7] in ("SigPnd:", "ShdPnd:")]
+        return any(of & 1 << (number - 1) for of in sets)
+
+    os.kill(pid, number)
+    wait_for(lambda: not is_pending(), why="the signal to be taken")
+
+
+# Of a step's program in Python: comes back when the task's samples say that its devices were looked
+# at after the call. What is written first may have been looked at before it.
+LOOKED_AT = """
+import os, time
+def look_at_me():
+    path = os.environ["STOKER_TASK_DIR"] + "/samples.bin"
+    size = lambda: os.path.getsize(path) if os.path.exists(path) else 0
+    for _ in range(2):
+        before = size()
+        while size() == before: time.sleep(0.01)
+"""
 
 
 def alive(pid: int) -> bool:
@@ -113,7 +139,9 @@ class Cli:
         )
         self.env["STOKER_ACCEL"] = f"fake:{self.folder / 'devices.json'}"
 
-    def __call__(self, *args: str | Path, timeout: float = 20, stdin: str = "", **env: str) -> Run:
+    def __call__(
+        self, *args: str | Path, timeout: float = WAIT_S, stdin: str = "", **env: str
+    ) -> Run:
         done = subprocess.run(
             [self.binary, *args],
             cwd=self.folder,
@@ -132,7 +160,7 @@ class Cli:
         self,
         steps: Steps,
         *options: str,
-        timeout: float = 20,
+        timeout: float = WAIT_S,
         env: dict[str, str] | None = None,
         **settings: Any,
     ) -> Run:
@@ -164,7 +192,7 @@ class Cli:
         self.children.append(child)
         return child
 
-    def until(self, name: str, timeout_s: float = 120) -> str:
+    def until(self, name: str, timeout_s: float = WAIT_S) -> str:
         """The text of a file in the folder, once a step has written a whole line of it."""
         path = self.folder / name
         return wait_for(

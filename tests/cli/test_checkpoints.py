@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_tools import Cli, alive, wait_for
+from cli_tools import WAIT_S, Cli, alive, wait_for
 
 # Counts to 6 by one file a number; says how far it had been; stands still at 3 until told.
 COUNT = """
@@ -103,7 +103,7 @@ def test_a_killed_run_is_resumed_from_them(cli: Cli) -> None:
     engine = cli.start("run", document)
     pid = int(cli.until("pid"))
     engine.send_signal(signal.SIGKILL)
-    engine.wait(20)
+    engine.wait(WAIT_S)
     wait_for(lambda: not alive(pid))
     (cli.folder / "go").touch()
     run = cli("resume")
@@ -138,7 +138,7 @@ def test_the_engine_is_told_and_the_run_goes_on(cli: Cli) -> None:
     engine = cli.start("run", cli.document({"a": {"run": POLITE, "grace": 30}}))
     cli.until("pid")
     engine.terminate()
-    assert engine.wait(20) == 143
+    assert engine.wait(WAIT_S) == 143
     shown = cli.json("show")
     assert shown["status"] == "interrupted" and [p.name for p in folder(cli).iterdir()] == ["told"]
     assert shown["steps"]["a"]["checkpoints"] == {"n": 1, "size": 0, "path": str(folder(cli))}
@@ -152,7 +152,7 @@ def test_the_engine_is_told_and_the_run_goes_on(cli: Cli) -> None:
 def test_cancelled_is_not_interrupted(cli: Cli) -> None:
     engine = cli.start("run", cli.document({"a": {"run": POLITE, "grace": 30}}))
     cli.until("pid")
-    assert cli("cancel").code == 0 and engine.wait(20) == 130
+    assert cli("cancel").code == 0 and engine.wait(WAIT_S) == 130
     assert cli.json("show")["status"] == "cancelled"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Callable
 
 import pytest
-from cli_tools import Cli, Steps, wait_for
+from cli_tools import WAIT_S, Cli, Steps, wait_for
 
 DAYS = 2 * 86400
 LONG_S = 3600  # no run here takes an hour, however busy the machine is
@@ -43,9 +43,9 @@ def set_clock(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Set:
 def steps(name: str = "a") -> Steps:
     wait = "echo $$ > pid; while ! test -e go; do sleep 0.02; done"
     return {
-        "before": {"run": "date +%s > before; sleep 0.05"},
+        "before": {"run": "date +%s > before; sleep 0.05"},  # sleeps: takes some ms
         name: {"run": wait, "after": ["before"]},
-        "after": {"run": "date +%s > after; sleep 0.05", "after": [name]},
+        "after": {"run": "date +%s > after; sleep 0.05", "after": [name]},  # sleeps: some ms
     }
 
 
@@ -67,7 +67,7 @@ def test_it_is_set_while_a_step_runs(cli: Cli, set_clock: Set, seconds: int) -> 
         text = cli(*words).out
         assert not re.search(r"(?<!\S)-?(4[78]h|[12]d)", text)
     (cli.folder / "go").touch()
-    assert engine.wait(60) == 0
+    assert engine.wait(WAIT_S) == 0
     jumped = int(cli.until("after")) - int(cli.until("before"))
     assert abs(jumped - seconds) < LONG_S  # the steps did see it
     check(cli.json("show"))
@@ -122,7 +122,7 @@ def test_it_is_set_while_a_retry_waits(cli: Cli, set_clock: Set, seconds: int) -
     engine = cli.start("run", cli.document({"a": {"run": text, "retry": retry}}))
     wait_for(lambda: (cli.folder / "tried").exists(), why="the first attempt")
     set_clock(seconds)
-    assert engine.wait(60) == 0
+    assert engine.wait(WAIT_S) == 0
     shown = cli.json("show")
     assert shown["steps"]["a"]["attempts"] == 2
     assert 0 < shown["ended_ms"] - shown["created_ms"] < LONG_S * 1000
@@ -135,7 +135,7 @@ def test_it_is_set_while_ranks_run(cli: Cli, set_clock: Set, seconds: int) -> No
     wait_for(lambda: cli.until("ranks").split() == ["x", "x"], why="two ranks")
     set_clock(seconds)
     (cli.folder / "go").touch()
-    assert engine.wait(60) == 0
+    assert engine.wait(WAIT_S) == 0
     told = json.loads((cli.folder / "gang/gang.json").read_text())
     (attempt,) = told["attempts"]
     (ranks,) = (value for value in attempt.values() if isinstance(value, list))

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli_tools import PYTHON, Cli, wait_for
+from cli_tools import PYTHON, WAIT_S, Cli, wait_for
 
 COMMANDS = [
     "run",
@@ -288,7 +288,7 @@ def on_terminal(cli: Cli, *args: str, **env: str) -> str:
             break
         text += data
     os.close(master)
-    child.wait(20)
+    child.wait(WAIT_S)
     return text.decode()
 
 
@@ -398,7 +398,7 @@ def test_a_full_disk(cli: Cli, small_disk: Path) -> None:
         pass  # nothing fits any more
     os.close(fd)
     (cli.folder / "go").touch()
-    code = engine.wait(30)
+    code = engine.wait(WAIT_S)
     text = engine.stderr.read()
     assert code == 3 and "no space left" in text.lower() and "stoker resume" in text, text
     ballast.unlink()
@@ -440,7 +440,7 @@ def test_two_engines_on_one_store(cli: Cli) -> None:
         for i in range(6)
     ]
     engines = [cli.start("run", document) for document in documents]
-    assert [engine.wait(30) for engine in engines] == [0] * 6
+    assert [engine.wait(WAIT_S) for engine in engines] == [0] * 6
     wait_for(lambda: len(cli.json("runs")) == 6)
     assert {row["status"] for row in cli.json("runs")} == {"succeeded"}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_tools import PYTHON, Cli, wait_for
+from cli_tools import PYTHON, WAIT_S, Cli, wait_for
 
 SMALL, LARGE = 1000, 3_000_000
 
@@ -121,7 +121,7 @@ def test_a_step_whose_input_was_changed_says_so_and_resume_makes_it_again(
     path = next(p for p in (cli.store / "artifacts").glob("*/*") if p.stat().st_size == size)
     flip(path)
     cli.write("go", "")
-    assert run.wait(60) == 1
+    assert run.wait(WAIT_S) == 1
     shown = cli("show", "latest", "--json").out
     assert "set aside" in shown and path.parent.name + path.name in shown
     assert cli("resume", "latest", timeout=60).code == 0
@@ -152,7 +152,7 @@ def test_a_copied_store_costs_one_summing_and_no_more(cli: Cli, tmp_path: Path) 
     with pytest.raises(subprocess.TimeoutExpired):  # it is summed before it counts as a hit
         run.wait(1)
     hold.unlink()
-    assert run.wait(60) == 0
+    assert run.wait(WAIT_S) == 0
     cli.write("hold", "")
     assert cli("run", "p.json", timeout=60, **held).statuses == {"make": "cached"}
     assert made(cli) == 1 and quarantined(cli) == []
@@ -249,7 +249,7 @@ def test_an_idle_engine_finds_silent_rot(cli: Cli) -> None:
     run = waiting(cli, "1ms")
     wait_for(lambda: quarantined(cli), 60)
     cli.write("go", "")
-    assert run.wait(60) == 0
+    assert run.wait(WAIT_S) == 0
     assert "set aside" in cli("show", "latest").out
 
 
@@ -260,7 +260,7 @@ def test_an_idle_engine_that_reads_ends_at_once(cli: Cli) -> None:
     run = waiting(cli, "1ms")
     wait_for(lambda: any((cli.store / "runs").glob("*/wait/0/1/task.json")), 60)
     cli.write("go", "")
-    assert run.wait(60) == 0
+    assert run.wait(WAIT_S) == 0
 
 
 def test_an_idle_engine_reads_nothing_where_that_is_turned_off(cli: Cli) -> None:
@@ -270,5 +270,5 @@ def test_an_idle_engine_reads_nothing_where_that_is_turned_off(cli: Cli) -> None
     run = waiting(cli, "0")
     wait_for(lambda: any((cli.store / "runs").glob("*/wait/0/1/task.json")), 60)
     cli.write("go", "")
-    assert run.wait(60) == 0
+    assert run.wait(WAIT_S) == 0
     assert path.exists() and quarantined(cli) == []

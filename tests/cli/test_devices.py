@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_tools import Cli
+from cli_tools import WAIT_S, Cli
 
 ROOT = Path(__file__).resolve().parents[2]
 STOKER = ROOT / ".venv" / "bin" / "stoker"
@@ -25,6 +25,7 @@ ALONE = """
 stoker: 1
 name: alone
 steps:
+  # sleeps: for others to come meanwhile
   hold: {run: 'mkdir MARK && sleep 0.4 && rmdir MARK', resources: {gpu_count: ALL}}
 """
 
@@ -113,7 +114,7 @@ def test_a_mask_is_named_where_devices_are_missing(cli: Cli, policy: str) -> Non
 
 def test_a_run_taken_up_where_devices_are_missing_says_so_once(cli: Cli) -> None:
     cli.devices("GPU-a")
-    step = {"run": "echo $$ > pid; [ -e again ] || sleep 30", "resources": {"gpu_count": 1}}
+    step = {"run": "echo $$ > pid; [ -e again ] || sleep 600", "resources": {"gpu_count": 1}}
     engine = cli.start("run", cli.document({"a": step}))
     cli.until("pid")
     cli.env["STOKER_ACCEL"] = "none"
@@ -125,7 +126,7 @@ def test_a_run_taken_up_where_devices_are_missing_says_so_once(cli: Cli) -> None
         (cli.folder / "pid").unlink()
         engine = cli.start("resume", "latest")
         cli.until("pid")
-    assert engine.wait(20) == 0
+    assert engine.wait(WAIT_S) == 0
     notes = cli.json("show", "latest")["notes"]
     assert sum("asked for 1 GPU: this machine has none" in note for note in notes) == 1, notes
 
@@ -139,7 +140,7 @@ def test_why_looks_at_the_devices_of_the_run(cli: Cli, by: str) -> None:
     cli.write("devices.json", json.dumps(listed))
     cli.env["STOKER_ACCEL"] = f"fake:{cli.folder / 'devices.json'}"
     steps = {
-        "a": {"run": "echo x > started; sleep 30", "resources": {"gpu_count": 1}},
+        "a": {"run": "echo x > started; sleep 600", "resources": {"gpu_count": 1}},
         "b": {"run": "true", "resources": {"gpu_count": 1}},
     }
     cli.start("run", cli.document(steps), env={"CUDA_VISIBLE_DEVICES": "1"} if by == "mask" else {})

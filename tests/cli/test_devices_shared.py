@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from typing import Any
 
-from cli_tools import PYTHON, Cli, Steps, wait_for
+from cli_tools import PYTHON, WAIT_S, Cli, Steps, wait_for
 
 GB = 1 << 30
 HOLD = "echo up > up-$STOKER_STEP; while ! test -e go; do sleep 0.02; done"
@@ -22,7 +21,7 @@ def together(n: int) -> str:
     """Ends only if n steps of this text run at the same time."""
     return (
         f"touch in-$STOKER_STEP; i=0; while test $(ls in-* | wc -l) -lt {n}; do "
-        "i=$((i+1)); test $i -lt 500 || exit 1; sleep 0.02; done"
+        "i=$((i+1)); test $i -lt 6000 || exit 1; sleep 0.02; done"
     )
 
 
@@ -47,6 +46,7 @@ def started(cli: Cli, steps: Steps, name: str, step: str) -> subprocess.Popen[st
 
 def test_runs_that_race_never_share_a_whole_device(cli: Cli) -> None:
     cli.devices("GPU-a", "GPU-b")
+    # sleeps: for others to come meanwhile
     text = 'mkdir "m-$CUDA_VISIBLE_DEVICES" && sleep 0.05 && rmdir "m-$CUDA_VISIBLE_DEVICES"'
     steps = {f"s{i}": gpu(text) for i in range(6)}
     runs = [cli.start("run", "--no-cache", cli.document(steps, f"{i}.json")) for i in range(3)]
@@ -101,7 +101,7 @@ def test_why_names_who_has_it(cli: Cli) -> None:
     assert "GPU 1: step 'own' of this run" in why
     assert f"GPU 0: run {runs[1]['run']} step h (user " in why, why
     cli.write("go", "")
-    assert first.wait(20) == 0 and second.wait(20) == 0
+    assert first.wait(WAIT_S) == 0 and second.wait(WAIT_S) == 0
     notes = cli("show", "latest").shown["notes"]
     assert any("step 'both' waits for devices: GPU 0: run " in note for note in notes)
 
@@ -112,7 +112,7 @@ def test_why_tells_cpus_memory_and_workers_apart(cli: Cli) -> None:
     process = started(cli, {"h": hold, "w": many}, "cpu.json", "h")
     assert "waits for CPUs, which step 'h' of this run holds" in cli("why", "latest/w").out
     cli.write("go", "")
-    assert process.wait(20) == 0
+    assert process.wait(WAIT_S) == 0
     (cli.folder / "go").unlink()
     (cli.folder / "up-h").unlink()
     document = cli.document({"h": hold, "w": {"run": "true"}}, "w.json")
@@ -120,7 +120,7 @@ def test_why_tells_cpus_memory_and_workers_apart(cli: Cli) -> None:
     cli.until("up-h")
     assert "waits for a free worker (--max-workers), which step 'h'" in cli("why", "latest/w").out
     cli.write("go", "")
-    assert process.wait(20) == 0
+    assert process.wait(WAIT_S) == 0
 
 
 def test_a_program_outside_is_passed_over_and_named(cli: Cli) -> None:
@@ -134,7 +134,7 @@ def test_a_program_outside_is_passed_over_and_named(cli: Cli) -> None:
         wait_for(lambda: "waits for devices" in waiter.stderr.readline())
         assert f"GPU 0: pid {program.pid} (sleep, user " in cli("why", "latest/w").out
         change(cli, 0, processes={})
-        assert waiter.wait(20) == 0
+        assert waiter.wait(WAIT_S) == 0
     finally:
         program.kill()
         program.wait()
@@ -180,9 +180,8 @@ def test_a_device_that_breaks_leaves_the_pool(cli: Cli) -> None:
     }
     process = started(cli, steps, "p.json", "breaks")
     change(cli, 0, events=[{"xid": 79, "text": "Xid 79: GPU has fallen off the bus"}])
-    time.sleep(0.3)
     cli.write("go", "")
-    assert process.wait(20) == 1
+    assert process.wait(WAIT_S) == 1
     run = cli("show", "latest")
     steps = run.shown["steps"]
     assert steps["breaks"]["status"] == "succeeded" and steps["breaks"]["attempts"] == 2
@@ -199,9 +198,8 @@ def test_each_user_of_a_device_can_say_what_an_xid_means(cli: Cli) -> None:
     step = gpu(f"test $STOKER_ATTEMPT = 2 || {{ {HOLD}; exit 1; }}") | {"xid": {"79": "restart"}}
     process = started(cli, {"a": step}, "p.json", "a")
     change(cli, 0, events=[{"xid": 79, "text": "Xid 79: GPU has fallen off the bus"}])
-    time.sleep(0.3)
     cli.write("go", "")
-    assert process.wait(20) == 0  # tried again, on the same device
+    assert process.wait(WAIT_S) == 0  # tried again, on the same device
     assert cli("show", "latest").shown["steps"]["a"]["attempts"] == 2
 
 
@@ -218,18 +216,17 @@ def test_a_neighbour_is_not_blamed_for_an_xid_of_a_process(cli: Cli) -> None:
     cli.devices("GPU-a")
     cli.write(
         "faults.py",
-        "import json, os, time\n"
+        "import json, os\n"
         "devices = json.load(open('devices.json'))\n"
         "devices[0]['events'] = [{'xid': 31, 'pid': os.getpid(), 'text': 'Xid 31: MMU fault'}]\n"
         "json.dump(devices, open('new', 'w'))\n"
         "os.rename('new', 'devices.json')\n"
-        "time.sleep(1)\n"
         "raise SystemExit(1)\n",
     )
     share = {"resources": {"gpu_memory": "2GB", "cpu_count": 0.1}}
-    neighbour = "until [ -s seen ]; do sleep 0.1; done; sleep 0.5; exit 4"
+    neighbour = "until [ -s seen ]; do sleep 0.1; done; exit 4"
     faults = f"[ $STOKER_ATTEMPT = 1 ] || exit 1; echo x > seen; exec {PYTHON} faults.py"
-    run = cli.run({"a": {"run": faults, **share}, "b": {"run": neighbour, **share}}, timeout=40)
+    run = cli.run({"a": {"run": faults, **share}, "b": {"run": neighbour, **share}})
     assert run.steps["a"]["attempts"] == 2  # an Xid's own retry
     assert run.steps["b"]["attempts"] == 1 and run.steps["b"]["error"]["class"] == "exit"
     assert "GPU 0, with step 'a' on it: Xid 31: MMU fault" in run.shown["notes"]

@@ -98,7 +98,7 @@ CASES: dict[str, tuple[str | bytes, int | None, list[str]]] = {
 def test_a_wrong_document(cli: Cli, name: str) -> None:
     text, line, words = CASES[name]
     (cli.folder / "p.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
-    run = cli("run", "p.yaml", timeout=10)
+    run = cli("run", "p.yaml")
     assert run.code == (3 if name == "a newer version" else 2) and run.out == ""
     assert run.err.count("\n") == 1 and "p.yaml" in run.err  # one sentence
     if line is not None:
@@ -126,7 +126,7 @@ def test_a_wrong_document(cli: Cli, name: str) -> None:
 )
 def test_wrong_json(cli: Cli, text: str, words: list[str]) -> None:
     cli.write("p.json", text)
-    run = cli("run", "p.json", timeout=10)
+    run = cli("run", "p.json")
     assert run.code == 2 and "p.json" in run.err and all(word in run.err for word in words), run.err
     assert not cli.store.exists()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cli_tools import Cli
+from cli_tools import WAIT_S, Cli
 
 
 def lines_of(text: str, step: str) -> list[str]:
@@ -23,7 +23,7 @@ def test_lines_come_while_the_step_runs(cli: Cli) -> None:
     assert started.endswith("] Started.\n") and first.endswith("] one\n"), (started, first)
     assert re.match(r"\[[0-9a-f-]+/a \(pid \d+\)\] ", first)
     cli.write("ok", "")
-    rest, _ = run.communicate(timeout=20)
+    rest, _ = run.communicate(timeout=WAIT_S)
     assert lines_of(rest, "a") == ["two", "three", "Finished successfully after T."]
 
 
@@ -60,7 +60,10 @@ def test_long_line_and_secret(cli: Cli) -> None:
     run = cli.run(
         {
             "long": {"run": "head -c 200000 /dev/zero | tr '\\0' x"},
-            "hush": {"run": 'echo "it is $KEY"; sleep 0.3', "secrets": ["KEY"]},
+            "hush": {
+                "run": 'echo "it is $KEY"; sleep 0.3',
+                "secrets": ["KEY"],
+            },  # sleeps: to be read live
         },
         "-q",
         "--echo",
@@ -88,7 +91,7 @@ def test_tags_of_a_live_run(cli: Cli) -> None:
         "ä b",
     ]
     cli.write("ok", "")
-    assert run.wait(20) == 0
+    assert run.wait(WAIT_S) == 0
     assert cli.json("show", "latest")["tags"] == ["y", "ä b"]
     assert cli.json("show", "latest")["steps"]["b"]["status"] == "succeeded"
     assert cli.json("tag", "latest", "--replace", "z")["tags"] == ["z"]

@@ -11,7 +11,7 @@ import subprocess
 from typing import Any
 
 import pytest
-from cli_tools import PYTHON, ROOT, Cli, wait_for
+from cli_tools import PYTHON, ROOT, WAIT_S, Cli, wait_for
 
 UUID = "GPU-6f1c2d34-0000-4000-8000-00000000000a"
 FULL: dict[str, Any] = {
@@ -96,7 +96,7 @@ def test_json_has_null_for_unknown(cli: Cli) -> None:
 
 def test_who_has_it(cli: Cli) -> None:
     describe(cli, {"uuid": "GPU-a", "memory_bytes": 1 << 33})
-    doc = cli.document({"train": {"run": "echo on > on; sleep 20", "resources": {"gpu_count": 1}}})
+    doc = cli.document({"train": {"run": "echo on > on; sleep 600", "resources": {"gpu_count": 1}}})
     cli.start("run", doc)
     cli.until("on")
     (device,) = devices_of(cli)
@@ -319,7 +319,7 @@ def test_watch_prints_lines(cli: Cli) -> None:
     describe(cli, {**FULL, "busy_percent": 93})
     wait_for(lambda: "busy 93%" in line_of(child), why="a new look at the device")
     child.send_signal(signal.SIGINT)
-    assert child.wait(20) == 0
+    assert child.wait(WAIT_S) == 0
 
 
 def test_watch_json_is_a_line_a_look(cli: Cli) -> None:

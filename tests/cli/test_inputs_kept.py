@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_tools import Cli
+from cli_tools import WAIT_S, Cli
 
 SMALL, LARGE = 1000, 3_000_000
 
@@ -168,7 +168,7 @@ def test_a_change_past_all_guards_is_found_and_named(cli: Cli, command: str) -> 
     cli.until("begun", 60)
     subprocess.run([shutil.which("python3") or "python3", "hurt.py"], cwd=cli.folder, check=True)
     cli.write("hurt", "")
-    assert run.wait(60) == 1
+    assert run.wait(WAIT_S) == 1
     shown = cli.json("show", "latest")
     cause = shown["steps"]["reads"]["error"]["cause"]
     said = cause if command == "true" else cli("show", "latest").out

@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 import pytest
-from cli_tools import PYTHON, Cli, wait_for
+from cli_tools import PYTHON, WAIT_S, Cli, wait_for
 
 HOLD = "echo up > up; while ! test -e go; do sleep 0.02; done"
 FRONT = """
@@ -68,7 +68,7 @@ def test_two_fronts_share_a_host(cli: Cli) -> None:
     assert f"run {run} step hold (user " in why and ", pid " in why
     assert not (cli.folder / "trained").exists()
     cli.write("go", "")
-    assert holder.wait(20) == 0 and waiter.wait(20) == 0
+    assert holder.wait(WAIT_S) == 0 and waiter.wait(WAIT_S) == 0
     assert cli.until("trained") == "GPU-a"
 
 
@@ -77,8 +77,8 @@ def test_who_waits_goes_on_when_the_holder_is_killed(cli: Cli, how: signal.Signa
     holder = hold(cli)
     waiter = want(cli)
     os.kill(holder.pid, how)
-    assert holder.wait(20) != 0
-    assert waiter.wait(20) == 0
+    assert holder.wait(WAIT_S) != 0
+    assert waiter.wait(WAIT_S) == 0
     assert cli.until("trained") == "GPU-a"
 
 
@@ -87,9 +87,9 @@ def test_the_holder_has_what_it_wants_while_others_wait(cli: Cli) -> None:
     holder = hold(cli)
     waiter = want(cli)
     os.killpg(waiter.pid, signal.SIGINT)  # as the terminal does
-    assert waiter.wait(20) != 0
+    assert waiter.wait(WAIT_S) != 0
     cli.write("go", "")
-    assert holder.wait(20) == 0
+    assert holder.wait(WAIT_S) == 0
     assert cli("show", "latest").code == 0
     assert not (cli.folder / "trained").exists()
 
@@ -117,7 +117,7 @@ def test_programs_outside_stoker_are_passed_over(cli: Cli) -> None:
     wait_for(lambda: named in cli("why", "latest/b").out, 20, "the program to be named")
     assert waiter.poll() is None
     devices({}, use)
-    assert waiter.wait(20) == 0
+    assert waiter.wait(WAIT_S) == 0
     assert cli.until("seen2") == "GPU-a"
 
 
@@ -144,7 +144,7 @@ def test_shares_run_together_and_a_whole_device_waits(cli: Cli) -> None:
     wait_for(names_both, 20, "both to be named")
     assert waiter.poll() is None
     cli.write("go", "")
-    assert [run.wait(20) for run in (*runs, waiter)] == [0, 0, 0]
+    assert [run.wait(WAIT_S) for run in (*runs, waiter)] == [0, 0, 0]
     assert cli.until("seen") == "GPU-a"
 
 
@@ -154,7 +154,7 @@ SHARE = {"gpu_count": 1, "gpu_memory": "3GB"}
 def stream(cli: Cli, name: str, n: int) -> subprocess.Popen[str]:
     """A run of n steps that each have a share of the only device for a moment, two at once."""
     step = {
-        "run": f"echo $STOKER_STEP >> {name}; sleep 0.3",
+        "run": f"echo $STOKER_STEP >> {name}; sleep 0.3",  # sleeps: so that two overlap
         "resources": {**SHARE, "cpu_count": 0.1},
     }
     steps = {f"s{i}": step for i in range(n)}
@@ -173,12 +173,12 @@ def test_a_stream_of_shares_lets_a_whole_device_request_through(cli: Cli) -> Non
     waiter = cli.start(
         "run", cli.document({"all": {**run, "resources": {"gpu_count": 1}}}, "all.json")
     )
-    assert cli.until("whole", 15) == "GPU-a"
+    assert cli.until("whole") == "GPU-a"
     assert [child.poll() for child in streams] == [None, None]
     done = len((cli.folder / "one").read_text().split())
     assert done < n
     cli.write("go", "")
-    assert waiter.wait(20) == 0
+    assert waiter.wait(WAIT_S) == 0
     # and the others go on
     wait_for(lambda: len((cli.folder / "one").read_text().split()) > done, 20, "shares again")
 
@@ -206,7 +206,7 @@ def test_why_names_the_claim(cli: Cli) -> None:
     assert "which has waited for it for " in why
     assert "step hold (user " in cli("why", f"{claimer_run}/all").out
     os.kill(claimer.pid, signal.SIGKILL)
-    assert claimer.wait(20) != 0
-    assert cli.until("late") == "up" and late.wait(20) == 0
+    assert claimer.wait(WAIT_S) != 0
+    assert cli.until("late") == "up" and late.wait(WAIT_S) == 0
     assert gpus()["claim"] is None
     cli.write("go", "")

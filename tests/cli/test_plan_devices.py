@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from cli_tools import Cli
+from cli_tools import LOOKED_AT, Cli
 
 STEPS = {
     "prepare": {"run": "true"},
@@ -80,16 +80,19 @@ def test_refused(cli: Cli, machine: str, resources: dict[str, object], words: li
         assert word in done.err
 
 
-USE_MEMORY = """
-import json, os, time
+USE_MEMORY = (
+    LOOKED_AT
+    + """
+import json
 path = os.environ["STOKER_TEST_DEVICES"]
 devices = json.load(open(path))
 devices[0]["processes"] = {str(os.getpid()): %d}
 with open(path + ".new", "w") as f:
     json.dump(devices, f)
 os.rename(path + ".new", path)
-time.sleep(2.5)
+look_at_me()
 """
+)
 
 
 def test_what_earlier_runs_needed(cli: Cli) -> None:

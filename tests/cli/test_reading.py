@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli_tools import Cli, Run
+from cli_tools import WAIT_S, Cli, Run
 
 STEPS = {
     "make": {"run": "echo made; echo 42 > $STOKER_OUTPUT/number", "outputs": ["number"]},
@@ -156,8 +156,8 @@ def test_logs_follow_a_running_step(cli: Cli) -> None:
     assert follower.stdout.readline() == "one\n"
     cli.write("go", "")
     assert follower.stdout.read() == "two\n"
-    assert follower.wait(20) == 0
-    assert engine.wait(20) == 0
+    assert follower.wait(WAIT_S) == 0
+    assert engine.wait(WAIT_S) == 0
 
 
 def test_why(cli: Cli, ran: Run) -> None:

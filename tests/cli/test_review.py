@@ -10,7 +10,7 @@ import sqlite3
 import time
 from pathlib import Path
 
-from cli_tools import PYTHON, Cli, alive, wait_for
+from cli_tools import PYTHON, WAIT_S, Cli, alive, tell, wait_for
 
 
 def test_pipe_in_place_of_a_file_does_not_stop_the_engine(cli: Cli) -> None:
@@ -18,7 +18,9 @@ def test_pipe_in_place_of_a_file_does_not_stop_the_engine(cli: Cli) -> None:
     without waiting."""
     run = cli.run(
         {
-            "samples": {"run": "mkfifo $STOKER_TASK_DIR/samples.bin; sleep 0.3"},
+            "samples": {
+                "run": "mkfifo $STOKER_TASK_DIR/samples.bin; sleep 0.3"
+            },  # sleeps: to be sampled
             "log": {
                 "run": "cd $STOKER_TASK_DIR; rm stderr.log stdout.log; mkfifo stderr.log stdout.log; false",
                 "hooks": {"on_failure": {"run": "echo no"}},
@@ -55,7 +57,8 @@ def test_devices_of_the_class_that_was_asked_for(cli: Cli) -> None:
     models = {"GPU-a": "NVIDIA A100-SXM4-80GB", "GPU-b": "Tesla T4", "GPU-c": "Tesla T4"}
     cli.devices(*models)
     cli.write("devices.json", json.dumps([{"uuid": u, "model": m} for u, m in models.items()]))
-    say = 'echo "$CUDA_VISIBLE_DEVICES"; sleep 0.4'
+    say = 'echo "$CUDA_VISIBLE_DEVICES"; touch in-$STOKER_STEP; '
+    say += "until [ -e in-t -a -e in-u ]; do sleep 0.02; done"
 
     def step(name: str) -> dict[str, object]:
         return {"run": say, "resources": {"cpu_count": 0.25, "gpu_count": 1, "gpu_class": name}}
@@ -113,18 +116,21 @@ def test_ignored_signals_stay_ignored(cli: Cli) -> None:
     engine.send_signal(signal.SIGHUP)
     engine.send_signal(signal.SIGINT)
     cli.write("go", "")
-    assert engine.wait(20) == 0
+    assert engine.wait(WAIT_S) == 0
 
 
 def test_started_without_standard_descriptors(cli: Cli) -> None:
     """The store's files must not get the number of stderr."""
-    document = cli.document({"a": {"run": "test -e up || (echo up > up; sleep 1); false"}})
+    document = cli.document(
+        {"a": {"run": "echo up > up; until test -e go; do sleep 0.02; done; false"}}
+    )
     engine = cli.start(
         "run", document, stdout=None, stderr=None, preexec_fn=lambda: os.closerange(0, 3)
     )
     cli.until("up")
     targets = {os.readlink(f"/proc/{engine.pid}/fd/{fd}") for fd in range(3)}
-    assert engine.wait(20) == 1 and targets == {"/dev/null"}
+    cli.write("go", "")
+    assert engine.wait(WAIT_S) == 1 and targets == {"/dev/null"}
     assert cli("show", "latest").statuses == {"a": "failed"}
 
 
@@ -159,7 +165,7 @@ def test_more_tasks_than_the_soft_limit_of_descriptors(cli: Cli) -> None:
         "last": {"run": "echo > go", "resources": {"cpu_count": 0.01}}
     }
     engine = cli.start("run", "-q", "-j", "100", cli.document(steps), preexec_fn=few)
-    assert engine.wait(30) == 0
+    assert engine.wait(WAIT_S) == 0
     assert cli("show", "latest").text("s69").strip() == "64"
 
 
@@ -199,12 +205,11 @@ def test_ctrl_c_ends_a_run_whose_fork_server_hangs(cli: Cli) -> None:
         "run", "hangs.py", env={"STOKER_BIN": str(cli.binary)}, start_new_session=True
     )
     server, engine = map(int, cli.until("server").split())
+    tell(engine, signal.SIGINT)
     os.kill(engine, signal.SIGINT)
-    time.sleep(0.2)
-    os.kill(engine, signal.SIGINT)
-    wait_for(lambda: not alive(engine), 10, "the engine to end")
-    wait_for(lambda: not alive(server), 5, "the server to end")
-    assert front.wait(10) != 0
+    wait_for(lambda: not alive(engine), why="the engine to end")
+    wait_for(lambda: not alive(server), why="the server to end")
+    assert front.wait(WAIT_S) != 0
     assert cli("show", "latest").statuses == {"a": "cancelled"}
 
 
@@ -222,12 +227,11 @@ def test_server_that_is_stopped_does_not_outlive_the_run(cli: Cli) -> None:
     server, engine = map(int, cli.until("server").split())
     cli.until("up")
     os.kill(server, signal.SIGSTOP)
+    tell(engine, signal.SIGINT)
     os.kill(engine, signal.SIGINT)
-    time.sleep(0.2)
-    os.kill(engine, signal.SIGINT)
-    wait_for(lambda: not alive(engine), 15, "the engine to end")
+    wait_for(lambda: not alive(engine), why="the engine to end")
     assert not alive(server)
-    assert front.wait(10) != 0
+    assert front.wait(WAIT_S) != 0
 
 
 def test_who_waits_for_devices_says_whom_for(cli: Cli) -> None:
@@ -253,13 +257,13 @@ def test_who_waits_for_devices_says_whom_for(cli: Cli) -> None:
     ticks = sum(
         map(int, Path(f"/proc/{waiter.pid}/stat").read_text().rpartition(")")[2].split()[11:13])
     )
-    time.sleep(1)
+    time.sleep(1)  # sleeps: what it uses of a second
     more = sum(
         map(int, Path(f"/proc/{waiter.pid}/stat").read_text().rpartition(")")[2].split()[11:13])
     )
     assert more - ticks < 0.1 * os.sysconf("SC_CLK_TCK")  # it looks now and then
     cli.write("go", "")
-    assert holder.wait(20) == 0 and waiter.wait(20) == 0
+    assert holder.wait(WAIT_S) == 0 and waiter.wait(WAIT_S) == 0
     (note,) = cli("show", "latest").shown["notes"]
     assert "GPU 0: run " in note and "step h (user " in note
 

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_tools import PYTHON, Cli, alive, wait_for
+from cli_tools import PYTHON, WAIT_S, Cli, alive, wait_for
 
 LONG = "echo $$ > pid; sleep 60 & wait"
 # a step with a grandchild in a session of its own, as daemons are
@@ -44,7 +44,7 @@ def test_ctrl_c_once_is_graceful(cli: Cli) -> None:
     )
     cli.until("pid")
     engine.send_signal(signal.SIGINT)
-    assert engine.wait(20) == 130
+    assert engine.wait(WAIT_S) == 130
     assert cli.until("saved") == "saved"
     run = cli("show", "latest")
     assert (
@@ -54,14 +54,14 @@ def test_ctrl_c_once_is_graceful(cli: Cli) -> None:
 
 
 def test_ctrl_c_twice_is_at_once(cli: Cli) -> None:
-    deaf = "trap '' TERM; echo $$ > pid; while true; do sleep 0.02; done"
+    deaf = "trap 'echo told > told' TERM; echo $$ > pid; while true; do sleep 0.02; done"
     engine = cli.start("run", cli.document({"a": {"run": deaf, "grace": 600}}))
     pid = int(cli.until("pid"))
     engine.send_signal(signal.SIGINT)
-    time.sleep(0.3)
+    cli.until("told")
     assert alive(pid)  # in its grace time
     engine.send_signal(signal.SIGINT)
-    assert engine.wait(20) == 130 and not alive(pid)
+    assert engine.wait(WAIT_S) == 130 and not alive(pid)
 
 
 def test_grace_then_firm(cli: Cli) -> None:
@@ -70,7 +70,7 @@ def test_grace_then_firm(cli: Cli) -> None:
     pid = int(cli.until("pid"))
     began = time.monotonic()
     engine.send_signal(signal.SIGTERM)
-    assert engine.wait(20) == 143 and not alive(pid)
+    assert engine.wait(WAIT_S) == 143 and not alive(pid)
     assert time.monotonic() - began >= 0.45
 
 
@@ -82,7 +82,7 @@ def test_cancel_from_elsewhere(cli: Cli, now: list[str]) -> None:
     cli.until("pid")
     answer = cli.json("cancel", *now)
     assert answer["cancelling"] is True and answer["pid"] == engine.pid
-    assert engine.wait(20) == 130
+    assert engine.wait(WAIT_S) == 130
     assert cli.json("show")["status"] == "cancelled"
     again = cli("cancel")
     assert again.code == 2 and "nothing to cancel" in again.err
@@ -96,7 +96,7 @@ def test_a_cancelled_run_can_be_resumed(cli: Cli) -> None:
     }
     engine = cli.start("run", cli.document(steps))
     cli.until("pid")
-    assert cli("cancel").code == 0 and engine.wait(20) == 130
+    assert cli("cancel").code == 0 and engine.wait(WAIT_S) == 130
     (cli.folder / "go").touch()
     run = cli("resume")
     assert run.code == 0 and set(run.statuses.values()) == {"succeeded"}
@@ -109,7 +109,7 @@ def test_cancelling_while_waiting_for_a_retry(cli: Cli) -> None:
     cli.until("pid")
     wait_for(lambda: cli("show", "latest").statuses == {"a": "retrying"})
     engine.send_signal(signal.SIGINT)
-    assert engine.wait(20) == 130
+    assert engine.wait(WAIT_S) == 130
 
 
 def test_cancelling_during_a_start_hook(cli: Cli) -> None:
@@ -117,7 +117,7 @@ def test_cancelling_during_a_start_hook(cli: Cli) -> None:
     engine = cli.start("run", cli.document(steps))
     pid = int(cli.until("pid"))
     engine.send_signal(signal.SIGINT)
-    assert engine.wait(20) == 130 and not alive(pid)
+    assert engine.wait(WAIT_S) == 130 and not alive(pid)
     assert not (cli.folder / "ran").exists()
     assert cli("show", "latest").statuses == {"a": "cancelled"}
 
@@ -132,7 +132,7 @@ def test_the_front_going_away_cancels(cli: Cli) -> None:
     with open(mine) as front:
         first = json.loads(front.readline())
     assert first["event"] == "run" and first["store"] == str(cli.store)
-    assert engine.wait(20) == 130 and not alive(pid)
+    assert engine.wait(WAIT_S) == 130 and not alive(pid)
 
 
 def test_the_front_is_told_how_it_ended(cli: Cli) -> None:
@@ -151,7 +151,7 @@ def test_the_front_is_told_how_it_ended(cli: Cli) -> None:
         os.close(theirs)
         with open(mine) as front:
             lines = [json.loads(line) for line in front]
-        engine.wait(20)
+        engine.wait(WAIT_S)
         assert [line["event"] for line in lines] == ["run", "end"]
         assert (lines[1]["status"], lines[1]["error"]) == (status, error)
 
@@ -169,7 +169,7 @@ def test_tasks_die_with_the_engine(cli: Cli, number: signal.Signals) -> None:
     (lease,) = (cli.folder / "leases").iterdir()
     assert locked(lease)
     engine.send_signal(number)
-    engine.wait(20)
+    engine.wait(WAIT_S)
     wait_for(lambda: not any(map(alive, pids)), 10, f"{pids} to end")
     wait_for(lambda: not locked(lease), 10, "the lease to be free")
 
@@ -194,7 +194,7 @@ def test_resume_never_starts_a_second_copy(cli: Cli) -> None:
         "try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
         "except OSError: open('twice', 'w').close(); sys.exit(1)\n"
         "open('began', 'a').write('x\\n')\n"
-        "time.sleep(0 if os.path.exists('go') else 60)\n"
+        "if not os.path.exists('go'): time.sleep(600)\n"
     )
     cli.write("body.py", body)
     # without a guardian: as if it, too, had been killed
@@ -390,8 +390,7 @@ def test_detach_survives_the_terminal(cli: Cli) -> None:
     run_id = cli.until("id")
     pid = int(cli.until("pid"))
     os.close(master)  # the window is closed: SIGHUP to all of its session
-    assert shell.wait(20) != 0
-    time.sleep(0.3)
+    assert shell.wait(WAIT_S) != 0
     assert alive(pid)
     assert cli.json("show", run_id)["status"] == "running"
     (cli.folder / "go").touch()
@@ -403,7 +402,7 @@ def test_a_closed_terminal_cancels_without_detach(cli: Cli) -> None:
     engine = cli.start("run", cli.document({"a": {"run": LONG}}), start_new_session=True)
     pid = int(cli.until("pid"))
     engine.send_signal(signal.SIGHUP)
-    assert engine.wait(20) == 130 and not alive(pid)
+    assert engine.wait(WAIT_S) == 130 and not alive(pid)
 
 
 def test_detach_says_when_it_can_not_start(cli: Cli) -> None:
@@ -443,7 +442,7 @@ def test_resume_runs_the_hooks_that_had_not_ended(cli: Cli) -> None:
     wait_for(lambda: cli("show", "latest").statuses["c"] == "running")
     wait_for(lambda: (cli.folder / "hooks").exists())
     engine.kill()
-    engine.wait(20)
+    engine.wait(WAIT_S)
     wait_for(lambda: not alive(hook))
     (cli.folder / "go").touch()
     run = cli("resume")
@@ -469,7 +468,7 @@ def test_outputs_of_a_dead_attempt_are_removed(cli: Cli) -> None:
     first, second = (next(cli.folder.glob(f".stoker/runs/*/a/0/{n}")) for n in (1, 2))
     assert not (first / "out").exists() and (second / "out" / "x").exists()
     engine.kill()
-    engine.wait(20)
+    engine.wait(WAIT_S)
     assert (second / "out" / "x").exists()
     run = cli("resume")
     assert run.code == 0 and not (second / "out").exists(), run.err

@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from cli_tools import PYTHON, Cli, wait_for
+from cli_tools import PYTHON, WAIT_S, Cli, wait_for
 
-HOG = "b = bytearray(300_000_000); b[::4096] = b'x' * len(b[::4096]); import time; time.sleep(5)"
+HOG = "b = bytearray(300_000_000); b[::4096] = b'x' * len(b[::4096]); import time; time.sleep(600)"
 SMALL = {"resources": {"memory": "100MB"}}
 
 
@@ -20,7 +20,7 @@ SMALL = {"resources": {"memory": "100MB"}}
         ({"run": ["/bin/sh", "-c", "exit 255"]}, "exit", "exit status 255"),
         ({"run": "kill -SEGV $$"}, "signal", "killed by signal 11 (SIGSEGV)"),
         ({"run": "kill -KILL $$"}, "signal", "killed by signal 9 (SIGKILL), not by Stoker"),
-        ({"run": "sleep 9", "timeout": 0.2}, "timeout", "timeout: still running after 200 ms"),
+        ({"run": "sleep 600", "timeout": 0.2}, "timeout", "timeout: still running after 200 ms"),
         ({"run": ["no-such-program", "x"]}, "start", "no-such-program"),
         ({"run": ["/etc/passwd"]}, "start", "/etc/passwd"),
         ({"run": "true", "cwd": "not/there"}, "start", "not/there"),
@@ -142,7 +142,7 @@ def test_a_task_whose_folder_vanishes(cli: Cli) -> None:
 
     shutil.rmtree(next((cli.store / "runs").iterdir()) / "a")
     (cli.folder / "go").touch()
-    assert engine.wait(20) == 1
+    assert engine.wait(WAIT_S) == 1
     error = cli.json("show")["steps"]["a"]["error"]
     assert error["class"] in ("lost", "output", "exit") and error["cause"]
 
@@ -154,7 +154,7 @@ def test_a_python_task_killed_from_outside(cli: Cli) -> None:
     )
     engine = cli.start("run", "--python", PYTHON, cli.document({"a": {"python": "steps:f"}}))
     os.kill(int(cli.until("pid")), signal.SIGKILL)
-    assert engine.wait(20) == 1
+    assert engine.wait(WAIT_S) == 1
     error = cli.json("show")["steps"]["a"]["error"]
     assert error["class"] == "signal" and "signal 9 (SIGKILL), not by Stoker" in error["cause"]
 
@@ -165,13 +165,13 @@ def test_the_fork_server_killed(cli: Cli) -> None:
         "steps.py",
         "import os, time\ndef f():\n"
         "    open('pids', 'a').write(f'{os.getppid()}\\n')\n"
-        "    time.sleep(0 if os.path.exists('go') else 60)\n",
+        "    if not os.path.exists('go'): time.sleep(600)\n",
     )
     engine = cli.start("run", "--python", PYTHON, cli.document({"a": {"python": "steps:f"}}))
     server = int(cli.until("pids"))
     (cli.folder / "go").touch()
     os.kill(server, signal.SIGKILL)
-    assert engine.wait(30) == 0, engine.stderr.read()
+    assert engine.wait(WAIT_S) == 0, engine.stderr.read()
     shown = cli.json("show")
     step = shown["steps"]["a"]
     assert step["status"] == "succeeded" and step["attempts"] == 2

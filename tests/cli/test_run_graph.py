@@ -63,7 +63,7 @@ def test_parallel_steps_run_in_parallel(cli: Cli) -> None:
     # each waits for the other: one after the other they would never end
     meet = "touch here.{0}; while ! test -e here.{1}; do sleep 0.01; done"
     steps = {"a": {"run": meet.format("a", "b")}, "b": {"run": meet.format("b", "a")}}
-    run = cli.run(steps, timeout=10)
+    run = cli.run(steps)
     assert run.code == 0 and overlap(run, "a", "b")
 
 
@@ -93,8 +93,13 @@ def test_diamonds_within_diamonds(cli: Cli) -> None:
 # --- modes ---
 
 FAILING = {
-    "bad": {"run": "while ! test -e slow.began; do sleep 0.01; done; exit 3"},
-    "slow": {"run": "touch slow.began; sleep 0.5; touch slow.ended"},
+    "bad": {
+        "run": "while ! test -e slow.began; do sleep 0.01; done; exit 3",
+        "hooks": {"on_failure": {"run": "touch bad.failed"}},
+    },
+    "slow": {
+        "run": "touch slow.began; until test -e bad.failed; do sleep 0.01; done; touch slow.ended"
+    },
     "later": {"run": "touch later.ran", "after": ["slow"]},
     "after_bad": {"run": "touch never", "after": ["bad"]},
     "far": {"run": "touch never", "after": ["after_bad"]},
@@ -111,7 +116,10 @@ FAILING = {
 )
 @pytest.mark.parametrize("how", ["document", "option"])
 def test_execution_modes(cli: Cli, mode: str, slow: str, later: str, how: str) -> None:
-    run = cli.run(FAILING, mode=mode) if how == "document" else cli.run(FAILING, "--mode", mode)
+    steps = dict(FAILING)
+    if mode == "fail_fast":
+        steps["slow"] = {"run": "touch slow.began; sleep 600; touch slow.ended"}
+    run = cli.run(steps, mode=mode) if how == "document" else cli.run(steps, "--mode", mode)
     assert run.code == 1
     assert run.statuses == {
         "bad": "failed",
@@ -208,7 +216,7 @@ def events(cli: Cli) -> list[dict]:
 
 
 def test_a_timeout_ends_the_step(cli: Cli) -> None:
-    run = cli.run({"a": {"run": "sleep 60", "timeout": 0.2}}, timeout=20)
+    run = cli.run({"a": {"run": "sleep 60", "timeout": 0.2}})
     assert run.code == 1
     assert run.steps["a"]["error"]["class"] == "timeout"
     assert run.cause("a") == "timeout: still running after 200 ms"
@@ -216,7 +224,7 @@ def test_a_timeout_ends_the_step(cli: Cli) -> None:
 
 def test_a_timeout_is_graceful_then_firm(cli: Cli) -> None:
     deaf = "trap 'date +%s.%N > told' TERM; echo $$ > pid; while true; do sleep 0.02; done"
-    run = cli.run({"a": {"run": deaf, "timeout": "0.3s", "grace": 0.4}}, timeout=20)
+    run = cli.run({"a": {"run": deaf, "timeout": "2s", "grace": 0.4}})
     ended = run.steps["a"]["ended_ms"] / 1000
     assert run.steps["a"]["error"]["class"] == "timeout"
     assert ended - float(cli.until("told")) >= 0.35  # it had its grace
@@ -225,7 +233,7 @@ def test_a_timeout_is_graceful_then_firm(cli: Cli) -> None:
 
 def test_a_step_that_ends_in_its_grace_time_is_still_late(cli: Cli) -> None:
     polite = "trap 'echo bye; exit 0' TERM; while true; do sleep 0.02; done"
-    run = cli.run({"a": {"run": polite, "timeout": 0.3, "grace": 30}}, timeout=20)
+    run = cli.run({"a": {"run": polite, "timeout": 2, "grace": 600}})
     assert run.steps["a"]["error"]["class"] == "timeout" and run.text("a") == "bye\n"
 
 
@@ -233,11 +241,11 @@ def test_a_timeout_is_retried(cli: Cli) -> None:
     steps = {
         "a": {
             "run": 'test "$STOKER_ATTEMPT" = 2 || sleep 60',
-            "timeout": 0.5,
+            "timeout": 2,
             "retry": {"max_retries": 1},
         }
     }
-    run = cli.run(steps, timeout=20)
+    run = cli.run(steps)
     assert run.code == 0 and run.steps["a"]["attempts"] == 2
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 from pathlib import Path
 from typing import Any, Callable
 
 import pytest
-from cli_tools import PYTHON, ROOT, Cli, wait_for
+from cli_tools import PYTHON, ROOT, WAIT_S, Cli, wait_for
 
 # --- inputs ---
 
@@ -314,9 +313,8 @@ def test_what_is_ignored(cli: Cli) -> None:
 def test_a_result_expires(cli: Cli) -> None:
     step = {"run": "true", "cache": {"expires": "0.3s"}}
     assert cli.run({"a": step}).statuses == {"a": "succeeded"}
-    time.sleep(0.35)
-    run = cli.run({"a": step})
-    assert run.statuses == {"a": "succeeded"} and "expired" in run.steps["a"]["miss"]
+    run = wait_for(lambda: (run := cli.run({"a": step})).statuses == {"a": "succeeded"} and run)
+    assert "expired" in run.steps["a"]["miss"]
 
 
 @pytest.mark.parametrize("how", ["option", "step", "pipeline", "enabled"])
@@ -399,7 +397,7 @@ def test_a_secret_reaches_its_step_and_nothing_else(cli: Cli, kind: str) -> None
             except OSError:
                 pass
     (cli.folder / "go").touch()
-    assert engine.wait(30) == 0, engine.stderr.read()
+    assert engine.wait(WAIT_S) == 0, engine.stderr.read()
     import hashlib
 
     run = cli("show", "latest")
@@ -436,7 +434,7 @@ def test_logs_are_followed(cli: Cli) -> None:
     reader = cli.start("logs", "-f", "latest/a")
     assert reader.stdout is not None and reader.stdout.readline() == "one\n"
     (cli.folder / "go").touch()
-    assert reader.stdout.read() == "two\n" and reader.wait(20) == 0 and engine.wait(20) == 0
+    assert reader.stdout.read() == "two\n" and reader.wait(WAIT_S) == 0 and engine.wait(WAIT_S) == 0
 
 
 def test_the_same_store_from_a_folder_below(cli: Cli) -> None:

@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from cli_tools import PYTHON, Cli, Run, wait_for
+from cli_tools import PYTHON, WAIT_S, Cli, Run, wait_for
 
 N_CPUS = len(os.sched_getaffinity(0))
+# sleeps: for others to come meanwhile
 INTERVAL = "date +%s.%N; sleep 0.15; date +%s.%N"
 
 
@@ -180,7 +181,7 @@ def test_two_runs_never_share_a_device(cli: Cli) -> None:
         "lock = open(os.environ['CUDA_VISIBLE_DEVICES'], 'w')\n"
         "try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
         "except OSError: sys.exit('two at once on ' + lock.name)\n"
-        "time.sleep(0.05)\n"
+        "time.sleep(0.05)\n"  # sleeps: for others to come meanwhile
     )
     cli.write("body.py", body)
     ask = {"cpu_count": 0.1, "gpu_count": 1}
@@ -193,7 +194,7 @@ def test_two_runs_never_share_a_device(cli: Cli) -> None:
         for i in range(2)
     ]
     for run in runs:
-        assert run.wait(60) == 0, run.stderr.read()
+        assert run.wait(WAIT_S) == 0, run.stderr.read()
 
 
 def test_waiting_for_a_device_of_another_run(cli: Cli) -> None:
@@ -218,7 +219,7 @@ def test_waiting_for_a_device_of_another_run(cli: Cli) -> None:
     wait_for(lambda: len(cli.json("runs")) == 2)
     assert "waits" in cli("why", "latest/b").out
     (cli.folder / "go").touch()
-    assert first.wait(20) == 0 and second.wait(20) == 0
+    assert first.wait(WAIT_S) == 0 and second.wait(WAIT_S) == 0
 
 
 # --- CPUs ---

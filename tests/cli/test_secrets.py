@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from cli_tools import PYTHON, Cli, Run, wait_for
+from cli_tools import PYTHON, WAIT_S, Cli, Run, wait_for
 
 SECRET = "hunter2-hunter2"
 STARS = "*" * len(SECRET)
@@ -193,7 +193,7 @@ def test_the_process_that_hides_them_is_killed(cli: Cli) -> None:
         wait_for(lambda pid=pid: (now := scribes(engine.pid)) and pid not in now)
     cli.until("said")
     (cli.folder / "go").touch()
-    assert engine.wait(60) == 0
+    assert engine.wait(WAIT_S) == 0
     ran = cli("show", "latest")
     expected = [f"{i} {word} {STARS}" for word in ("it is", "again") for i in range(1, 2001)]
     assert ran.text("a").splitlines() == expected
@@ -207,12 +207,13 @@ def test_the_log_is_whole_when_the_end_is_told(cli: Cli) -> None:
 
 def test_who_holds_the_pipes_holds_up_nobody(cli: Cli) -> None:
     """A process that left its step, and all that could tell whose it is."""
-    body = 'echo "$token"; env -i setsid sh -c "echo $$ > pid; exec sleep 300" & sleep 0.3'
+    body = 'echo "$token"; env -i setsid sh -c "echo $$ > pid; exec sleep 300" & until [ -s pid ]; do sleep 0.02; done'
     ran = run(cli, {"run": body})
     assert ran.code == 0 and ran.text("a") == f"{STARS}\n"
 
 
 def test_a_step_that_closes_its_streams(cli: Cli) -> None:
+    # sleeps: its streams end before it does
     ran = run(cli, {"run": 'echo "$token"; exec >&- 2>&-; sleep 0.3; exit 3'})
     assert ran.code == 1 and "exit status 3" in ran.cause("a") and ran.text("a") == f"{STARS}\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from cli_tools import Cli, wait_for
+from cli_tools import WAIT_S, Cli, wait_for
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_why_and_resume_know_the_machine_of_the_run(cli: Cli) -> None:
     why = cli("why", "latest/b").out
     assert "waits for devices: GPU 0: step 'a' of this run; GPU 1:" in why.replace("\n", " ")
     engine.send_signal(signal.SIGINT)
-    engine.wait(20)
+    engine.wait(WAIT_S)
     run = cli("resume", "latest", SECONDS_A="0")
     assert run.code == 0 and len(run.text("b").split(",")) == 2
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+WAIT_S = 120
 STOKER = ROOT / ".venv" / "bin" / "stoker"
 PIPELINE = """\
 stoker: 1
@@ -192,7 +193,7 @@ def test_a_live_run_is_left_alone(tmp_path: Path) -> None:
             assert done.returncode == 3 and "running" in done.stderr, done.stderr
     finally:
         (tmp_path / "go").touch()
-    assert engine.wait(20) == 0
+    assert engine.wait(WAIT_S) == 0
     assert stoker(tmp_path, "metadata", "latest", '{"a": 1}').returncode == 0
     assert stoker(tmp_path, "store", "rm", "latest").returncode == 0
     assert answer(tmp_path, "runs") == []

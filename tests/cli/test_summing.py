@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_tools import Cli, wait_for
+from cli_tools import WAIT_S, Cli, wait_for
 
 pytestmark = pytest.mark.tsan
 
@@ -57,7 +57,7 @@ def test_a_neighbour_ends_while_an_output_is_summed(cli: Cli, held: Path) -> Non
     wait_for(lambda: status(cli, "second") == "succeeded", 60)
     assert status(cli, "large") == "running"
     held.unlink()
-    assert run.wait(60) == 0
+    assert run.wait(WAIT_S) == 0
     steps = cli("show", "latest", "--json", STOKER_FAILPOINTS="")
     assert cli_step(steps.out, "large") == "succeeded"
 
@@ -69,7 +69,7 @@ def test_a_signal_ends_the_summing_of_an_output(cli: Cli, held: Path, how: signa
     cli.until("done")
     wait_for(lambda: status(cli, "large") == "running", 60)
     run.send_signal(how)
-    assert run.wait(60) in (130, 143)
+    assert run.wait(WAIT_S) in (130, 143)
     assert held.exists()
     assert status(cli, "large") == "cancelled"
 
@@ -86,7 +86,7 @@ def test_a_signal_ends_the_summing_of_a_file(cli: Cli, held: Path, where: str) -
     cli.until("done")
     wait_for(lambda: status(cli, "neighbour") == "succeeded", 60)
     run.send_signal(signal.SIGINT)
-    assert run.wait(60) == 130
+    assert run.wait(WAIT_S) == 130
     assert held.exists()
 
 
@@ -155,7 +155,7 @@ def test_a_folder_of_many_files_is_no_reason_to_wait(cli: Cli, held: Path) -> No
     wait_for(lambda: status(cli, "other") == "succeeded", 60)
     assert status(cli, "many") == "running"
     held.unlink()
-    assert run.wait(60) == 0
+    assert run.wait(WAIT_S) == 0
 
 
 def test_what_was_summed_before_the_engine_was_killed_is_taken_at_resume(cli: Cli) -> None:

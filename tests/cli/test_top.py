@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 import pytest
-from cli_tools import Cli, alive, wait_for
+from cli_tools import WAIT_S, Cli, alive, wait_for
 
 BUSY = "echo $$ > busy.pid; while :; do :; done"
 
@@ -132,7 +132,7 @@ def test_q_ends_it_and_the_screen_comes_back(cli: Cli) -> None:
         seen += part
         if not part:
             break
-    assert child.wait(timeout=10) == 0
+    assert child.wait(WAIT_S) == 0
     assert seen.startswith(b"\x1b[?1049h") and seen.endswith(b"\x1b[?25h\x1b[?1049l")
     os.close(main)
 

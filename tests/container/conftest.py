@@ -488,3 +488,11 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     make_scratch(engine, tmp_path_factory.mktemp("scratch"))
     _debian(engine, tmp_path_factory.mktemp("debian"))
     return engine
+
+
+@pytest.fixture
+def project(tmp_path: Path, podman: Any) -> Any:
+    """A run_tools.Project with Podman."""
+    from run_tools import project_in
+
+    return project_in(tmp_path, podman)

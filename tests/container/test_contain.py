@@ -70,7 +70,7 @@ def test_signals_are_passed_on(start, scratch):
 def test_a_signal_before_the_program_runs(start, scratch):
     task = start(scratch, "/probe", "sleep", "60")
     wait_for(lambda: "SigBlk" in Path(f"/proc/{task.process.pid}/status").read_text())
-    time.sleep(0.02)
+    time.sleep(0.02)  # sleeps: early, or a little later
     task.kill(signal.SIGTERM)
     assert task.end() == -signal.SIGTERM
 
@@ -200,7 +200,7 @@ def test_network(start, debian):
 def test_engine_gone_in_the_middle(start, scratch, engine):
     task = start(scratch, "/probe", "say", "up", "--", "sleep", "1.5", "--", "exit", "5")
     task.says("up")
-    time.sleep(0.3)  # its start has been answered
+    task.started()
     engine.stop()
     try:
         assert task.end() == 5

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_run import Project
+from run_tools import Project
 from test_run_python import image, python, write_flow
 
 SUITE = "bookworm"
@@ -30,14 +30,6 @@ def bookworm(podman: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
         podman("import", str(tar), reference)
         tar.unlink()
     return reference
-
-
-@pytest.fixture
-def project(tmp_path: Path, podman: Any) -> Project:
-    folder = tmp_path / "proj"
-    folder.mkdir()
-    (folder / "stoker.yaml").write_text("")
-    return Project(folder, podman)
 
 
 def test_a_step_runs_in_it_as_it_is(project: Project, bookworm: str) -> None:

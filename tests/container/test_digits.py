@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_run import ROOT, Project
+from run_tools import ROOT, Project
 
 PACKAGES = ("numpy", "scipy", "sklearn", "joblib", "threadpoolctl", "narwhals", "cloudpickle")
 LIBRARIES = [

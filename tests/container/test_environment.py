@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_run import Project
+from run_tools import Project, project_in
 
 VALUES = {
     "PATH": "/opt/bin:$PATH",
@@ -29,10 +29,7 @@ SEEN = {
 
 @pytest.fixture
 def project(tmp_path: Path, engine: Any) -> Project:
-    folder = tmp_path / "proj"
-    folder.mkdir()
-    (folder / "stoker.yaml").write_text("")
-    return Project(folder, engine)
+    return project_in(tmp_path, engine)
 
 
 def docker(debian: str, skips: bool, **more: Any) -> dict[str, Any]:

@@ -7,26 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
-import pytest
-from test_run import STOKER, WAIT_S, Project, ours, wait_for
-
-
-@pytest.fixture
-def project(tmp_path: Path, podman: Any) -> Project:
-    folder = tmp_path / "proj"
-    folder.mkdir()
-    (folder / "stoker.yaml").write_text("")
-    return Project(folder, podman)
-
-
-def log_of(project: Project, step: str, attempt: int = 1) -> Path:
-    pattern = f".stoker/runs/*/{step}/0/{attempt}/stdout.log"
-    found: Path = wait_for(lambda: next(project.folder.glob(pattern), None))
-    return found
+from run_tools import STOKER, WAIT_S, Project, log_when_up, ours, wait_for
 
 
 def test_engine_goes_away_in_mid_run(project: Project, debian: str) -> None:
@@ -46,9 +29,9 @@ def test_engine_goes_away_in_mid_run(project: Project, debian: str) -> None:
     go = project.folder.parent / "go"
     go.mkdir()
     engine = project.start("--with", "docker", "p.yaml")
-    log = log_of(project, "a")
-    wait_for(lambda: "up" in log.read_text())
-    time.sleep(0.3)  # its start has been answered
+    log = log_when_up(project, "a")
+    state = log.with_name("container.json")
+    wait_for(lambda: '"pid"' in state.read_text())  # its start has been answered
     project.podman.stop()
     try:
         (go / "now").write_text("")
@@ -80,8 +63,7 @@ def test_all_of_stoker_killed_at_once(project: Project, debian: str) -> None:
         """,
     )
     engine = project.start("--with", "docker", "p.yaml")
-    log = log_of(project, "a")
-    wait_for(lambda: "up" in log.read_text())
+    log = log_when_up(project, "a")
     run = log.parts[-5]
     container = json.loads((log.parent / "container.json").read_text())
     ps = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout
@@ -153,8 +135,7 @@ def test_what_a_killed_attempt_left_is_removed(project: Project, scratch: str, d
     go = project.folder.parent / "go"
     go.mkdir()
     engine = project.start("--with", "docker", "p.yaml")
-    log = log_of(project, "a")
-    wait_for(lambda: "up" in log.read_text())
+    log = log_when_up(project, "a")
     run = log.parts[-5]
     project.podman("create", "--name", f"stoker-{run}-a-9", "--label", f"stoker.run={run}", scratch)
     (go / "now").write_text("")
@@ -179,8 +160,7 @@ def test_image_removed_between_two_steps(project: Project, scratch: str) -> None
         """,
     )
     engine = project.start("p.yaml")
-    log = log_of(project, "a")
-    wait_for(lambda: "up" in log.read_text())
+    log_when_up(project, "a")
     before = {one["Id"] for one in project.podman.api("GET", "/images/json?all=true")[1]}
     made = json.loads(project.stoker("plan", "--json", "p.yaml").stdout)["steps"][1]["image_id"]
     assert made in before
@@ -216,8 +196,7 @@ def test_python_killed_while_it_waits(project: Project, debian: str) -> None:
     front = subprocess.Popen(
         [sys.executable, "flow.py"], cwd=project.folder, env={**project.env, "STOKER_BIN": STOKER}
     )
-    log = log_of(project, "train")
-    wait_for(lambda: "up" in log.read_text())
+    log = log_when_up(project, "train")
     run = log.parts[-5]
     assert len(ours(project.podman, run)) == 1
     for pid in [front.pid, *children(front.pid)]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from test_run_python import Project, project, python  # noqa: F401
+from run_tools import Project
+from test_run_python import python
 
 FLOW = """
 import os
@@ -62,14 +63,14 @@ if __name__ == "__main__":
 """
 
 
-def log(project: Project, step: str) -> str:  # noqa: F811
+def log(project: Project, step: str) -> str:
     runs = project.folder / ".stoker" / "runs"
     newest = max(runs.iterdir(), key=lambda p: (p / "spec.json").stat().st_mtime_ns)
     (found,) = newest.glob(f"{step}/*/1/stdout.log")
     return found.read_text()
 
 
-def test_flow_in_the_images_of_its_steps(project: Project, debian: str) -> None:  # noqa: F811
+def test_flow_in_the_images_of_its_steps(project: Project, debian: str) -> None:
     """`--with docker`: steps that name an image run in it, the others where their interpreter is; by either way."""
     project.write("helper.py", "def twice(x):\n    return 2 * x\n")
     project.write("flow.py", FLOW.format(image=debian, decorator="kubernetes"))
@@ -89,7 +90,7 @@ def test_flow_in_the_images_of_its_steps(project: Project, debian: str) -> None:
     assert "'hello'" not in log(project, "gather")
 
 
-def test_a_growing_document_inside(project: Project, debian: str) -> None:  # noqa: F811
+def test_a_growing_document_inside(project: Project, debian: str) -> None:
     """Commands: items, task ids in paths, an inherited output, checkpoints of a task with an id."""
     inside = {"docker": {"parent_image": debian}, "backend": "docker"}
     steps = {

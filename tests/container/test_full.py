@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
-from test_run import Project
+from run_tools import Project
 
 
 @pytest.fixture

@@ -12,16 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_run import WAIT_S, Project, failing, ours, wait_for
+from run_tools import WAIT_S, Project, log_when_up, ours, wait_for
+from test_run import failing
 from test_run_python import image, python
-
-
-@pytest.fixture
-def project(tmp_path: Path, podman: Any) -> Project:
-    folder = tmp_path / "proj"
-    folder.mkdir()
-    (folder / "stoker.yaml").write_text("")
-    return Project(folder, podman)
 
 
 def pipeline(body: str, call: str = "train()") -> str:
@@ -50,8 +43,7 @@ def train() -> int:
 """
     project.write("flow.py", pipeline(body))
     front = subprocess.Popen([sys.executable, "flow.py"], cwd=project.folder, env=project.env)
-    log = wait_for(lambda: next(project.folder.glob(".stoker/runs/*/train/0/1/stdout.log"), None))
-    wait_for(lambda: "up" in log.read_text())
+    log = log_when_up(project, "train")
     runner = json.loads((log.parent / "container.json").read_text())["pid"]
     os.kill(runner, signal.SIGTERM)
     assert front.wait(WAIT_S) == 0

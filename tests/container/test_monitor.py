@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from contain import Contained, wait_for
-from test_run import Project, ours
+from run_tools import Project, log_when_up, ours
 
 
 def parent(pid: int) -> int:
@@ -58,8 +58,7 @@ def test_a_run_names_it(engine: Any, debian: str, tmp_path: Path) -> None:
         """,
     )
     process = project.start("--with", "docker", "p.yaml")
-    log = wait_for(lambda: next(folder.glob(".stoker/runs/*/a/0/1/stdout.log"), None))
-    wait_for(lambda: "up" in log.read_text())
+    log = log_when_up(project, "a")
     task = Contained.__new__(Contained)
     task.folder = log.parent
     os.kill(parent(task.started()), signal.SIGKILL)

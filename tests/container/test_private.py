@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_run import Project
+from run_tools import Project
 
 NAMES = [".env", ".ssh/id_rsa", "mine.txt", "keys/server.pem"]
 

@@ -5,94 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import textwrap
 import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
-STOKER = os.environ.get("STOKER_BIN", str(ROOT / "build" / "src" / "cli" / "stoker"))
-WAIT_S = 120
-
-
-class Project:
-    """A folder with a pipeline, its store, and a Podman to run in."""
-
-    def __init__(self, folder: Path, podman: Any) -> None:
-        self.folder, self.podman = folder, podman
-        self.env = {**podman.env, "STOKER_STORE": str(folder / ".stoker"), "STOKER_BIN": STOKER}
-        self.env["PYTHONPATH"] = str(ROOT / "python")
-        self.env.pop("STOKER_ACCEL", None)
-
-    def write(self, name: str, text: str, mode: int = 0o644) -> Path:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(text))
-        path.chmod(mode)
-        return path
-
-    def stoker(
-        self, *words: str, ok: bool | None = True, **env: str
-    ) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [STOKER, *words],
-            cwd=self.folder,
-            env={**self.env, **env},
-            capture_output=True,
-            text=True,
-            timeout=WAIT_S,
-        )
-        if ok is not None:
-            assert (done.returncode == 0) == ok, done.stderr + done.stdout
-        return done
-
-    def run(self, *words: str, ok: bool = True, **env: str) -> dict[str, Any]:
-        """A run of p.yaml; its record."""
-        done = self.stoker("run", "--json", *words, "p.yaml", ok=ok, **env)
-        return dict(json.loads(done.stdout))
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [STOKER, "run", *words],
-            cwd=self.folder,
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-
-    def show(self) -> dict[str, Any]:
-        return dict(json.loads(self.stoker("show", "latest", "--json").stdout))
-
-    def log(self, step: dict[str, Any], name: str = "stdout") -> str:
-        return Path(step["logs"][name]).read_text()
-
-
-@pytest.fixture
-def project(tmp_path: Path, podman: Any) -> Project:
-    folder = tmp_path / "proj"
-    folder.mkdir()
-    (folder / "stoker.yaml").write_text("")
-    return Project(folder, podman)
-
-
-def wait_for(what: Any, seconds: float = 60) -> Any:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        found = what()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it never came")
-
-
-def ours(podman: Any, run: str) -> list[str]:
-    return [name for name in podman.containers() if run in name]
-
+from run_tools import WAIT_S, Project, log_when_up, ours, wait_for
 
 # ---------------------------------------------------------------------------- commands
 
@@ -171,7 +88,7 @@ def test_secrets_stay_out(project: Project, debian: str) -> None:
         name: p
         steps:
           a:
-            run: "[ ${{#TOKEN}} = 7 ] && echo right $TOKEN; sleep 30"
+            run: "[ ${{#TOKEN}} = 7 ] && echo right $TOKEN; sleep 600"
             secrets: [TOKEN]
             timeout: 60
         docker: {{parent_image: {debian}}}
@@ -321,8 +238,7 @@ def test_cancel(project: Project, debian: str) -> None:
         """,
     )
     engine = project.start("--with", "docker", "p.yaml")
-    log = wait_for(lambda: next(project.folder.glob(".stoker/runs/*/a/0/1/stdout.log"), None))
-    wait_for(lambda: "up" in log.read_text())
+    log = log_when_up(project, "a")
     top = json.loads(project.stoker("top", "--json").stdout)
     assert [s["step"] for s in top["steps"] if s["dir"] == str(log.parent)] == ["a"]
     assert "up" in project.stoker("logs", "latest/a").stdout
@@ -354,8 +270,7 @@ def test_engine_killed(project: Project, debian: str) -> None:
     )
     flag.mkdir()
     engine = project.start("--with", "docker", "p.yaml")
-    log = wait_for(lambda: next(project.folder.glob(".stoker/runs/*/b/0/1/stdout.log"), None))
-    wait_for(lambda: "up" in log.read_text())
+    log = log_when_up(project, "b")
     run = log.parts[-5]
     assert len(ours(project.podman, run)) == 1
     engine.kill()
@@ -382,8 +297,7 @@ def test_container_killed(project: Project, debian: str) -> None:
         """,
     )
     engine = project.start("--with", "docker", "p.yaml")
-    log = wait_for(lambda: next(project.folder.glob(".stoker/runs/*/a/0/1/stdout.log"), None))
-    wait_for(lambda: "up" in log.read_text())
+    log = log_when_up(project, "a")
     (name,) = ours(project.podman, log.parts[-5])
     project.podman("kill", name)
     assert engine.wait(WAIT_S) == 1

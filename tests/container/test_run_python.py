@@ -7,21 +7,10 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
-from typing import Any
 
-import pytest
-from test_run import WAIT_S, Project
+from run_tools import WAIT_S, Project
 
 PYTHON = sys.executable
-
-
-@pytest.fixture
-def project(tmp_path: Path, podman: Any) -> Project:
-    folder = tmp_path / "proj"
-    folder.mkdir()
-    (folder / "stoker.yaml").write_text("")
-    return Project(folder, podman)
 
 
 def python(project: Project, *words: str, ok: bool = True) -> subprocess.CompletedProcess[str]:

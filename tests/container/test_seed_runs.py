@@ -21,7 +21,7 @@ from typing import Any
 import conftest
 import pytest
 from image_tools import pip_tree, wheel
-from test_run import ROOT, STOKER, WAIT_S, Project
+from run_tools import ROOT, STOKER, WAIT_S, Project
 
 SEEDS = ROOT / "tests" / "data" / "seeds"
 MIRROR = "localhost/stoker-test-mirror/pytorch"

@@ -15,7 +15,7 @@ from typing import Any, Iterator
 
 import pytest
 from contain import Contained, wait_for
-from test_run import ROOT, STOKER, Project
+from run_tools import ROOT, STOKER, Project
 
 HEAD = b"HTTP/1.1 200 OK\r\nApi-Version: 1.41\r\nContent-Length: %d\r\n\r\n%s"
 AT_ONCE_S = 25.0  # fewer than the limits whose waiting would be seen otherwise

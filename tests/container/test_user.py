@@ -16,15 +16,12 @@ from typing import Any
 
 import pytest
 from contain import Contained, wait_for
-from test_run import STOKER, Project, ours
+from run_tools import STOKER, WAIT_S, Project, log_when_up, ours, project_in
 
 
 @pytest.fixture
 def project(tmp_path: Path, engine: Any) -> Project:
-    folder = tmp_path / "proj"
-    folder.mkdir()
-    (folder / "stoker.yaml").write_text("")
-    return Project(folder, engine)
+    return project_in(tmp_path, engine)
 
 
 def strangers(folder: Path) -> list[str]:
@@ -126,8 +123,8 @@ def test_ranks(project: Project, debian: str) -> None:
     assert strangers(project.folder) == []
 
 
-def test_killed(project: Project, debian: str) -> None:
-    """Whoever ends it, and however: nothing of that user is left once its container is gone."""
+def running(project: Project, debian: str) -> tuple[subprocess.Popen[str], Path]:
+    """A run whose step has left a folder that only its user can open, and the step's log."""
     project.write(
         "p.yaml",
         f"""
@@ -139,35 +136,28 @@ def test_killed(project: Project, debian: str) -> None:
         """,
     )
     engine = project.start("--with", "docker", "p.yaml")
-    log = wait_for(lambda: next(project.folder.glob(".stoker/runs/*/a/0/1/stdout.log"), None))
-    wait_for(lambda: "up" in log.read_text())
+    log = log_when_up(project, "a")
+    return engine, log
+
+
+def test_killed(project: Project, debian: str) -> None:
+    """Whoever ends it, and however: nothing of that user is left once its container is gone."""
+    engine, log = running(project, debian)
     assert (log.parent / "d").stat().st_uid == 1000
     for pid in subprocess.run(
         ["pgrep", "-f", f"contain {log.parent}"], capture_output=True, text=True
     ).stdout.split():
         os.kill(int(pid), signal.SIGKILL)
-    engine.wait(60)
+    engine.wait(WAIT_S)
     wait_for(lambda: strangers(project.folder) == [])
 
 
 def test_the_runner_itself_is_killed(project: Project, debian: str) -> None:
     """Then nobody inside can give the files back: another container of that image does."""
-    project.write(
-        "p.yaml",
-        f"""
-        stoker: 1
-        name: p
-        docker: {{parent_image: {debian}, user: "user"}}
-        steps:
-          a: {{run: "mkdir -m 700 $STOKER_TASK_DIR/d; echo up; sleep 600"}}
-        """,
-    )
-    engine = project.start("--with", "docker", "p.yaml")
-    log = wait_for(lambda: next(project.folder.glob(".stoker/runs/*/a/0/1/stdout.log"), None))
-    wait_for(lambda: "up" in log.read_text())
+    engine, log = running(project, debian)
     run = log.parts[-5]
     project.podman("kill", *ours(project.podman, run))
-    engine.wait(60)
+    engine.wait(WAIT_S)
     assert strangers(project.folder) == []
     wait_for(lambda: ours(project.podman, run) == [])
 

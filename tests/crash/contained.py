@@ -149,7 +149,7 @@ def wait_for_steps(game: Round, process: subprocess.Popen[bytes]) -> str:
         if sum(n for line, n in game.lines().items() if line.startswith("begin ")) >= number:
             break
         time.sleep(0.01)
-    time.sleep(delay)
+    time.sleep(delay)  # sleeps: kills come at any moment
     return f"{delay:.3f} s after {number} steps had begun"
 
 

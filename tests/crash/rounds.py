@@ -253,7 +253,7 @@ class Round:
             process.poll() is None and self.n_begun() < before + more and time.monotonic() < until
         ):
             time.sleep(0.002)
-        time.sleep(delay)
+        time.sleep(delay)  # sleeps: kills come at any moment
         return f"{delay:.3f} s after {more} more had begun"
 
     def n_begun(self) -> int:

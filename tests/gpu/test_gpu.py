@@ -122,7 +122,7 @@ def test_what_sampling_costs(cli: Cli, cuda_use: Path, proof: Say, period: float
         return (int(words[11]) + int(words[12])) / ticks
 
     before, began = cpu_s(), time.monotonic()
-    time.sleep(8)
+    time.sleep(8)  # sleeps: what it uses of some seconds
     percent = 100 * (cpu_s() - before) / (time.monotonic() - began)
     assert engine.wait(timeout=60) == 0
     proof(f"sampling every {period} s costs {percent:.2f} % of a CPU")

@@ -12,7 +12,7 @@ from typing import Any, Optional
 from kube import Cluster
 
 Object = dict[str, Any]
-WAIT_S = 60
+WAIT_S = 120
 
 
 class Answer:

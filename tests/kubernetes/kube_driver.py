@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 ROOT = Path(__file__).resolve().parents[2]
 SHELL = Path(os.environ.get("STOKER_KUBE_SHELL", ROOT / "build/tests/kubernetes/kube_shell"))
-WAIT_S = 60.0
+WAIT_S = 120.0
 Object = dict[str, Any]
 
 

@@ -294,7 +294,7 @@ def test_jobset_stopped(has_sets: None, api: Client, start: Start, after_s: floa
     """However early: its end is told when nothing is left of it."""
     d = start()
     d.submit(1, FOREVER, nodes=2, secret=["A=b"])
-    time.sleep(after_s)
+    time.sleep(after_s)  # sleeps: early, or later
     d.do("stop", id=1)
     assert d.end(1)["failure"] == "cancelled"
     assert names(api, JOBSETS) == [] and names(api, PODS) == []

@@ -121,7 +121,7 @@ def test_log_lines_once(cluster: Cluster, start: Start) -> None:
     cluster.call(lambda: cluster.faults.add(match="/log", cut="half", after=True, times=2))
     d.submit(1, script)
     for _ in range(3):
-        time.sleep(0.4)
+        time.sleep(0.4)  # sleeps: to cut it at several places
         cluster.restart(0.05)
     assert d.end(1)["exit_status"] == 0
     expected = "".join(f"line {i}\n" for i in range(400)) + "x" * 100000 + "\nend\n"
@@ -180,7 +180,7 @@ def test_token_that_says_when(cluster: Cluster, tmp_path: Path, left_s: float, a
     d.submit(1, "exit 3")
     assert d.end(1)["exit_status"] == 3
     if asked > 1:
-        time.sleep(2)
+        time.sleep(2)  # sleeps: a token expires by the clock
     d.submit(2, "exit 3")
     assert d.end(2)["exit_status"] == 3
     d.close()

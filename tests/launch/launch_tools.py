@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
+from cli_tools import WAIT_S, wait_for
+
+__all__ = ["WAIT_S", "wait_for"]
+
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = sys.executable
 DROP = (
@@ -41,7 +46,9 @@ class Launch:
         return self.err.strip().splitlines()[-1].removeprefix("stoker launch: ")
 
 
-def launch(*args: str | Path, timeout: float = 300, cwd: Path | None = None, **env: str) -> Launch:
+def launch(
+    *args: str | Path, timeout: float = WAIT_S, cwd: Path | None = None, **env: str
+) -> Launch:
     done = subprocess.run(
         [binary(), "launch", *args],
         env=ENV | env,

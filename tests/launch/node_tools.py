@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from launch_tools import ENV, Launch, binary
+from launch_tools import ENV, WAIT_S, Launch, binary
 
 
 def why_not() -> str | None:
@@ -100,7 +100,7 @@ class Nodes:
             subprocess.run(["ip", "netns", "del", name], capture_output=True)
 
 
-def ends(launchers: Sequence[subprocess.Popen[str]], timeout: float = 30) -> list[Launch]:
+def ends(launchers: Sequence[subprocess.Popen[str]], timeout: float = WAIT_S) -> list[Launch]:
     """How each of them ended."""
     done = []
     for k, p in enumerate(launchers):

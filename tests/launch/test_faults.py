@@ -18,7 +18,7 @@ import pytest
 from launch_tools import PYTHON, launch, processes_with, python, shell
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
-from cli_tools import Cli
+from cli_tools import Cli, wait_for
 
 NOTICED_MS = 100
 
@@ -31,10 +31,7 @@ def cli(tmp_path: Path) -> Iterator[Cli]:
 
 
 def nobody(mark: str) -> None:
-    end = time.monotonic() + 20
-    while processes_with(mark):
-        assert time.monotonic() < end, processes_with(mark)
-        time.sleep(0.02)
+    wait_for(lambda: not processes_with(mark), why=mark)
 
 
 def soon(died_s: float, attempt: dict[str, Any], record: Any) -> None:
@@ -62,7 +59,7 @@ def test_a_rank_ends(tmp_path: Path, end: str, code: int, words: str, record_pro
     mark = uuid.uuid4().hex
     text = f"""
 if RANK == 1:
-    time.sleep(0.5)
+    time.sleep(0.5)  # sleeps: the launcher waits for its ranks by now
     open({str(tmp_path / "died")!r}, 'w').write(str(time.time()))
     {end}
 import subprocess
@@ -124,7 +121,7 @@ def test_a_rank_over_the_memory_limit(cli: Cli, kind: str, front: str) -> None:
     )
     gang = {"gang": {"ranks": 3, "restarts": 1 if kind == "watchdog" else 0}, "grace": 1}
     steps = {"a": {**body, **gang, "resources": {"memory": "200MB"}}}
-    run = cli.run(steps, "--python", PYTHON, env=env, timeout=60)
+    run = cli.run(steps, "--python", PYTHON, env=env)
     error = run.steps["a"]["error"]
     assert run.code == 1 and error["class"] == "host_oom", error
     assert error["cause"].startswith("rank 1: host OOM: used ") and error["rank"] == 1, error

@@ -11,19 +11,9 @@ import subprocess
 import time
 import uuid
 from pathlib import Path
-from typing import Any, Callable
 
 import pytest
-from launch_tools import ENV, binary, launch, processes_with, python, shell
-
-
-def wait_for(what: Callable[[], Any], timeout_s: float = 20) -> Any:
-    end = time.monotonic() + timeout_s
-    while not (found := what()):
-        assert time.monotonic() < end, f"not within {timeout_s} s"
-        time.sleep(0.02)
-    return found
-
+from launch_tools import ENV, WAIT_S, binary, launch, processes_with, python, shell, wait_for
 
 # --- what a rank sees ---
 
@@ -155,6 +145,7 @@ def test_first_failing_rank_is_named_and_the_others_end() -> None:
 
 
 def test_traceback_is_told() -> None:
+    # sleeps: for the other rank to begin
     code = "time.sleep(0.3)\nif RANK == 1: raise ValueError('boom')\ntime.sleep(3000)"
     done = launch("-n", "2", "--json", *python(code))
     assert done.code == 1
@@ -177,6 +168,7 @@ def test_rank_ends_by_a_signal(name: str, code: int) -> None:
 
 
 def test_a_rank_that_ignores_sigterm_is_killed_after_grace() -> None:
+    # sleeps: for the other rank to ignore it
     code = "signal.signal(15, signal.SIG_IGN)\nif RANK == 0: time.sleep(0.5); sys.exit(4)\ntime.sleep(3000)"
     started = time.monotonic()
     done = launch("-n", "2", "--grace", "0.3", "--json", *python(code))
@@ -225,7 +217,7 @@ def test_ranks_that_end_well_after_sigterm_have_succeeded() -> None:
     )
     assert p.stdout is not None and p.stdout.readline() == "[0] up\n"
     p.terminate()
-    assert p.wait(20) == 0
+    assert p.wait(WAIT_S) == 0
 
 
 def test_launcher_killed_leaves_nobody() -> None:
@@ -408,6 +400,7 @@ def test_no_prefix() -> None:
 
 def test_a_view_that_nobody_reads_does_not_hide_a_death(tmp_path: Path) -> None:
     """The launcher's stdout is a full pipe; a rank floods it, another dies."""
+    # sleeps: for the pipe to be full
     code = "if RANK == 1: time.sleep(1); sys.exit(7)\nwhile True: print('x' * 1000)"
     p = subprocess.Popen(
         [binary(), "launch", "-n", "2", "--log-dir", tmp_path, *python(code)],
@@ -415,7 +408,7 @@ def test_a_view_that_nobody_reads_does_not_hide_a_death(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
-    assert p.wait(20) == 7
+    assert p.wait(WAIT_S) == 7
     first = json.loads((tmp_path / "gang.json").read_text())["attempts"][0]
     assert first["first"] == 1
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launch_tools import PYTHON, processes_with, python, shell
+from launch_tools import PYTHON, processes_with, python, shell, wait_for
 from node_tools import Nodes, ends, skip_without
-from test_launch import wait_for
 
 pytestmark = skip_without
 
@@ -51,7 +50,7 @@ def test_ranks_are_counted_over_nodes(three: Nodes) -> None:
 
 def test_nothing_starts_before_all_are_there(two: Nodes) -> None:
     first = two.launch(0, "-n", "1", *shell("echo up"))
-    time.sleep(0.7)
+    time.sleep(0.7)  # sleeps: it would have begun by now
     assert len(processes_with(two.mark)) == 1  # the launcher alone
     done = ends([first, two.launch(1, "-n", "1", *shell("echo up"))])
     assert [d.out for d in done] == ["[0] up\n", "[1] up\n"]
@@ -136,6 +135,7 @@ def test_packets_that_vanish_are_a_closed_pair_too(two: Nodes) -> None:
 
 
 def test_a_rank_that_fails_on_another_node(two: Nodes) -> None:
+    # sleeps: for the other ranks to begin
     code = "time.sleep(0.3)\nif RANK == 3: raise ValueError('boom')\ntime.sleep(3000)"
     started = time.monotonic()
     done = ends(both(two, "-n", "2", "--json", *python(code)))
@@ -199,12 +199,13 @@ def test_sigterm_to_either_ends_all(two: Nodes, who: int) -> None:
 
 
 def test_a_second_signal_ends_all_at_once(two: Nodes) -> None:
-    code = "trap '' TERM; echo up; while :; do sleep 0.05; done"
-    launchers = [two.launch(k, "-n", "1", "--grace", "60", *shell(code)) for k in (0, 1)]
+    code = "trap 'echo told' TERM; echo up; while :; do sleep 0.05; done"
+    launchers = [two.launch(k, "-n", "1", "--grace", "600", *shell(code)) for k in (0, 1)]
     for p in launchers:
         assert p.stdout is not None and p.stdout.readline().endswith("up\n")
     launchers[0].terminate()
-    time.sleep(0.5)
+    for p in launchers:
+        assert p.stdout is not None and p.stdout.readline().endswith("told\n")
     assert [p.poll() for p in launchers] == [None, None]
     launchers[0].terminate()
     assert [d.code for d in ends(launchers)] == [143, 143]

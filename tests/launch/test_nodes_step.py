@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch_tools import PYTHON, ROOT, binary, processes_with, python, shell
+from launch_tools import PYTHON, ROOT, WAIT_S, binary, processes_with, python, shell, wait_for
 from node_tools import Nodes, ends, skip_without
-from test_launch import wait_for
 
 pytestmark = skip_without
 
@@ -99,7 +98,7 @@ def test_the_end_of_the_leader_is_everybodys(two: Nodes, tmp_path: Path, number:
     assert p.stdout is not None
     assert sorted(p.stdout.readline() for _ in range(4)) == [f"[{k}] up\n" for k in range(4)]
     subprocess.run(["kill", f"-{number}", str(p.pid)], check=True)
-    assert p.wait(20) == (143 if number == "TERM" else -9)
+    assert p.wait(WAIT_S) == (143 if number == "TERM" else -9)
     wait_for(lambda: not processes_with(two.mark))
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import time
 import uuid
 from pathlib import Path
 from typing import Any
 
-from launch_tools import ENV, PYTHON, ROOT, binary, processes_with
+from launch_tools import ENV, PYTHON, ROOT, binary, processes_with, wait_for
 
 # What a step's worker does: leave a fork server behind, become the launcher.
 BECOME = """
@@ -91,6 +89,7 @@ def test_ranks_are_forks(tmp_path: Path) -> None:
 
 
 def test_first_failing_rank(tmp_path: Path) -> None:
+    # sleeps: for the other rank to begin
     code = "    if os.environ['RANK'] == '1': time.sleep(0.3); os._exit(3)\n    time.sleep(60)\n"
     done = run(tmp_path, code)
     assert done.code == 3
@@ -129,14 +128,8 @@ def test_launcher_killed_leaves_nobody(tmp_path: Path) -> None:
     mark = uuid.uuid4().hex
     words, _, env = attempt(tmp_path, "    os.system('sleep 300 & sleep 300')\n")
     p = subprocess.Popen(words, env=env | {"MARK": mark}, cwd=tmp_path)
-    end = time.monotonic() + 30
-    while len(processes_with(mark)) < 1 + 1 + 2 + 2 * 4:  # launcher, server, guardians, families
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    n = 1 + 1 + 2 + 2 * 4  # launcher, server, guardians, families
+    wait_for(lambda: len(processes_with(mark)) >= n)
     p.kill()
     p.wait()
-    while processes_with(mark):
-        assert time.monotonic() < end + 30, [
-            os.readlink(f"/proc/{q}/exe") for q in processes_with(mark)
-        ]
-        time.sleep(0.05)
+    wait_for(lambda: not processes_with(mark))

@@ -73,7 +73,7 @@ dist.all_reduce(x)
 print(dist.get_world_size(), int(x.item()))
 dist.destroy_process_group()
 """
-    done = launch("-n", str(ranks), *python(code), timeout=120)
+    done = launch("-n", str(ranks), *python(code))
     total = ranks * (ranks + 1) // 2
     assert done.code == 0
     assert sorted(done.out.splitlines()) == [f"[{k}] {ranks} {total}" for k in range(ranks)]
@@ -87,7 +87,7 @@ if RANK == 1: os._exit(3)
 dist.barrier()
 time.sleep(60)
 """
-    done = launch("-n", "2", *python(code), timeout=120)
+    done = launch("-n", "2", *python(code))
     assert done.code == 3
     assert done.sentence == "rank 1 failed: exit status 3; 1 other rank was ended because of it"
 
@@ -112,7 +112,7 @@ if RANK == 0:
         time.sleep(0.01)
     os._exit(0)
 open({str(joined)!r}, "w").close()
-time.sleep(1)
+time.sleep(1)  # sleeps: rank 0 is told as ended by now
 {code}
 """
     done = launch("-n", "2", "--json", *python(text))

@@ -170,7 +170,7 @@ def test_a_kill_while_saving_leaves_whole_ones(home: Path) -> None:
         end = time.monotonic() + WAIT_S
         while not (home.exists() and checkpoint.list()) and time.monotonic() < end:
             time.sleep(0.01)
-        time.sleep(0.05 + 0.013 * round_)
+        time.sleep(0.05 + 0.013 * round_)  # sleeps: to kill at different moments
         program.kill()
         finished(program)
         state = checkpoint.load()
@@ -200,7 +200,7 @@ SHARD = """
     rank = os.environ["RANK"]
     for step in range(2):
         with checkpoint.saving(step=step) as folder:
-            time.sleep(0.1 * int(rank))
+            time.sleep(0.1 * int(rank))  # sleeps: they come at different times
             (folder / f"shard-{rank}").write_text(f"{rank} of step {step}")
             if step == 1 and rank == "1" and len(sys.argv) > 1:
                 os.kill(os.getpid(), 9)
@@ -212,7 +212,7 @@ def test_shards_of_all_ranks_or_none(home: Path, dies: bool) -> None:
     ranks = []
     for rank in range(3):
         source = SHARD.replace("len(sys.argv) > 1", str(dies)).replace(
-            "saving(step=step)", "saving(step=step, timeout=2)"
+            "saving(step=step)", f"saving(step=step, timeout=2 if {dies} and step else 120)"
         )
         env = {"RANK": str(rank), "WORLD_SIZE": "3", "STOKER_RANK_DIR": str(home / "r")}
         ranks.append(start(home, source, **env))
@@ -232,18 +232,20 @@ def test_shards_of_all_ranks_or_none(home: Path, dies: bool) -> None:
 
 
 def told(home: Path, source: str) -> tuple[int, str, str]:
-    """Start, wait for "ready", SIGTERM."""
-    program = start(home, source)
+    """Start, wait for "ready", SIGTERM; then there is the file $TOLD."""
+    file = home.with_name("told")
+    program = start(home, source, TOLD=str(file))
     assert program.stdout is not None
     line = program.stdout.readline()
     assert line == "ready\n", finished(program)
     program.terminate()
+    file.touch()
     return finished(program)
 
 
 LOOP = """
     print("ready", flush=True)
-    for _ in range(10**9):
+    while True:
         time.sleep(0.005)
 """
 
@@ -299,7 +301,8 @@ def test_who_only_saves_is_interrupted_but_never_while_saving(home: Path) -> Non
         class Slow:
             def __reduce__(self):
                 print("ready", flush=True)
-                time.sleep(0.5)
+                while not os.path.exists(os.environ["TOLD"]):
+                    time.sleep(0.01)
                 return (dict, ())
         checkpoint.save([Slow()])
         print("not reached")
@@ -319,8 +322,12 @@ def test_other_steps_and_children_die_as_ever(home: Path) -> None:
             import multiprocessing, time
             from stoker import checkpoint
             checkpoint.on_preemption(lambda: print("hook", flush=True))
-            child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
-            child.start(); time.sleep(0.2); child.terminate(); child.join(30)
+            ours, theirs = multiprocessing.Pipe()
+            def waits():
+                theirs.send("up")
+                time.sleep(600)
+            child = multiprocessing.get_context("fork").Process(target=waits)
+            child.start(); ours.recv(); child.terminate(); child.join()
             print(child.exitcode)
             """,
         )
@@ -370,7 +377,7 @@ def attempts(folder: Path) -> list[str]:
         ("os.kill(os.getpid(), signal.SIGKILL)", "retry={'max_retries': 1, 'delay': 0}"),
         ("os.kill(os.getpid(), signal.SIGTERM)", ""),
         ("checkpoint.stop()", ""),
-        ("time.sleep(60)", "timeout=1.5, grace=0.5"),
+        ("time.sleep(600)", "timeout=5, grace=0.5"),
     ],
 )
 def test_the_next_attempt_goes_on(tmp_path: Path, trouble: str, options: str) -> None:
@@ -407,7 +414,7 @@ def test_ranks_that_are_told_go_on_from_rank_0(tmp_path: Path) -> None:
             now = state["epoch"]
             checkpoint.on_preemption(lambda: checkpoint.save({"epoch": now}))
             for now in range(now, 20):
-                time.sleep(0.01)
+                time.sleep(0.01)  # sleeps: for a signal to come between
                 if now == 7 and rank == 1 and not os.path.exists("once"):
                     open("once", "w").close()
                     while not os.path.exists("reached"):
@@ -508,7 +515,7 @@ def test_all_ranks_hear_it_and_rank_0_s_checkpoint_counts(tmp_path: Path) -> Non
             state = checkpoint.load(default={"by": None})
             def save():
                 open("hook-" + rank, "w").close()
-                time.sleep(0.5)  # longer than grace: the notice is what they have
+                time.sleep(0.5)  # sleeps: longer than grace: the notice is what they have
                 checkpoint.save({"by": rank})
             checkpoint.on_preemption(save)
             while state["by"] is None:

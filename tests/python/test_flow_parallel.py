@@ -379,7 +379,7 @@ class F(FlowSpec):
     def work(self):
         self.mask = masks()["CUDA_VISIBLE_DEVICES"]
         os.mkdir("in-" + self.mask)
-        time.sleep(0.1)
+        time.sleep(0.1)  # sleeps: for others to come meanwhile
         os.rmdir("in-" + self.mask)
         self.next(self.join)
     @step
@@ -410,7 +410,7 @@ class F(FlowSpec):
     def train(self):
         self.mask = masks()["CUDA_VISIBLE_DEVICES"]
         os.mkdir("in-" + self.mask)
-        time.sleep(0.2)
+        time.sleep(0.2)  # sleeps: for others to come meanwhile
         os.rmdir("in-" + self.mask)
         self.next(self.j)
     @step
@@ -435,6 +435,7 @@ def test_gpu_profile(tmp_path: Path) -> None:
         "{k: len(v['time_s']) > 0 for k, v in i.p_data['profile'].items()}) for i in inputs])"
     )
     decorators = "@stoker.gpu_profile(interval=0.02, artifact_prefix='p_')\n    @resources(gpu=1)\n    @parallel"
+    # sleeps: for 25 samples, of which one is enough
     body = "import stoker\n" + gang("time.sleep(0.5)", "2", decorators, join)
     play(tmp_path, body, STOKER_ACCEL="sim:2xA100")
     rows = [(1, [f"GPU-sim-{k}"], {f"GPU-sim-{k}": True}) for k in range(2)]

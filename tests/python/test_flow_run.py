@@ -724,10 +724,13 @@ class F(FlowSpec):
 def test_a_thread_that_goes_on_is_named(tmp_path: Path) -> None:
     run(tmp_path, """
 import threading
+def poll():
+    log = os.environ["STOKER_TASK_DIR"] + "/stderr.log"
+    while "goes on until" not in open(log).read(): time.sleep(0.05)
 class F(FlowSpec):
     @step
     def start(self):
-        threading.Thread(target=time.sleep, args=[6.5], name="poller").start()
+        threading.Thread(target=poll, name="poller").start()
         self.next(self.end)
     @step
     def end(self):

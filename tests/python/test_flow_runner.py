@@ -27,7 +27,7 @@ if os.environ.get("NO_RUN"):
 facts = {"run_id": "r1", "flow_name": "F", "metadata": "local@" + os.environ["STOKER_STORE"]}
 with open(words[-1], "w") as file:
     json.dump(facts, file)
-time.sleep(float(os.environ.get("SLEEP", 0)))
+time.sleep(float(os.environ.get("SLEEP", 0)))  # sleeps: until it is ended
 print("done", flush=True)
 sys.exit(int(os.environ.get("STATUS", 0)))
 """

@@ -318,7 +318,7 @@ from stoker import ResourceSettings, gpu_profile, pipeline, step
 @gpu_profile(interval=0.02)
 @step(settings={"resources": ResourceSettings(gpu_count=1)})
 def train() -> int:
-    time.sleep(0.5)
+    time.sleep(0.5)  # sleeps: for 25 samples, of which one is enough
     return 7
 
 @pipeline(enable_cache=False)
@@ -572,7 +572,7 @@ def train() -> int:
     os.environ["CUDA_VISIBLE_DEVICES"] = "0"
     import importlib
     torch = importlib.import_module("to" + "rch")
-    time.sleep(0.6)
+    time.sleep(0.6)  # sleeps: for 6 samples, of which one is enough
     return torch.cuda.device_count()
 
 @pipeline(enable_cache=False)

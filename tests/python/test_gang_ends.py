@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +119,7 @@ def test_a_rank_in_a_group_waits_for_the_others(tmp_path: Path) -> None:
     body = """
 join()
 if rank() != 2: return rank()
-wait_for("rank-1"); time.sleep(1)
+wait_for("rank-1"); time.sleep(1)  # sleeps: it would have gone by now
 return ask("rank-1").decode()
 """
     said = run(tmp_path, body, "nproc_per_node=3, all_ranks=True", before=GROUP)
@@ -167,7 +166,7 @@ x = torch.ones(8)
 if rank() == 1:
     x.work = dist.all_reduce(x, async_op=True)
     return sys.modules.setdefault("kept", x) is None
-time.sleep(1)
+time.sleep(1)  # sleeps: rank 1 would have gone by now
 dist.all_reduce(x)
 return int(x[0])
 """
@@ -248,9 +247,7 @@ try:
 finally:
     Path("told").touch()
 """
-    started = time.monotonic()
     said = run(tmp_path, body, before=GROUP)
     assert "rank 1 failed: killed by signal 9 (SIGKILL); 1 other rank was ended because" in said
     assert "preempted" not in said
     assert not (tmp_path / "hook").exists() and not (tmp_path / "told").exists()
-    assert time.monotonic() - started < 60

@@ -502,7 +502,7 @@ def train() -> str:
         return "rank 0's"
     if rank == 2:
         return  # leaves at once
-    time.sleep(1)
+    time.sleep(1)  # sleeps: rank 0 would have gone by now
     with socket.create_connection(place) as connection:
         assert connection.recv(6) == b"served"
 

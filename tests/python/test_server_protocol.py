@@ -282,10 +282,11 @@ def is_running(pid: int) -> bool:
 
 
 def test_tasks_die_with_the_server(tmp_path: Path) -> None:
-    engine = Engine.forked({"one": entry_of(lambda: time.sleep(600))})
+    runs = tmp_path / "runs"  # it does: past the child's prctl
+    engine = Engine.forked({"one": entry_of(lambda: (runs.touch(), time.sleep(600)))})
     task = engine.spawn(make_attempt(tmp_path, "one"))
     engine.wait_for("started", task)
-    time.sleep(0.2)  # past the child's prctl
+    wait_for_file(runs)
     os.kill(engine.pid, signal.SIGKILL)
     assert has_ended(engine.pidfds[task])
     assert os.WTERMSIG(engine.close()) == signal.SIGKILL
@@ -342,6 +343,7 @@ def test_exit_functions_threads_and_buffers_of_the_step(tmp_path: Path) -> None:
         import threading
 
         atexit.register(print, "at the step's exit")
+        # sleeps: it ends after the step
         threading.Thread(target=lambda: (time.sleep(0.2), print("the thread's end"))).start()
         ctypes.CDLL(None).printf(b"buffered in C\n")
         sys.stdout.write("no newline")

@@ -459,7 +459,7 @@ def test_share_gone_while_it_ends(drive: Drive) -> None:
     wait(lambda: pod.log.exists() and "ready" in pod.log.read_text())
     aside = drive.share.rename(drive.share.with_name("aside"))
     drive.share.write_text("not a folder")
-    time.sleep(4)
+    time.sleep(4)  # sleeps: it would have given up by now
     assert pod.end() is None, "it tries again"
     drive.share.unlink()
     aside.rename(drive.share)

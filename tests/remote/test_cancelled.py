@@ -22,7 +22,7 @@ def leave(project: Project, engine: subprocess.Popen[str]) -> None:
     """The engine is killed, the pods go on."""
     spare_pods(engine.pid)
     engine.send_signal(signal.SIGKILL)
-    engine.communicate(timeout=30)
+    engine.communicate(timeout=120)
 
 
 def has_begun(project: Project, n: int = 1) -> bool:
@@ -120,9 +120,9 @@ def test_while_its_lock_is_held(project: Project, cluster: Cluster) -> None:
     with next((project.folder / ".stoker/runs").glob("*/lock")).open("r+") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
         cancel = project.begin("cancel")
-        time.sleep(0.5)
+        time.sleep(0.5)  # sleeps: it would have failed by now
         assert cancel.poll() is None, cancel.communicate()
-    _, said = cancel.communicate(timeout=30)
+    _, said = cancel.communicate(timeout=120)
     assert cancel.returncode == 0, said
     assert project.show()["status"] == "cancelled" and not is_running(project)
 
@@ -141,7 +141,7 @@ def test_of_a_flow(project: Project, cluster: Cluster) -> None:
     pid = int(lock.read_text().split()[0])
     spare_pods(pid)
     os.kill(pid, signal.SIGKILL)
-    engine.wait(timeout=30)
+    engine.wait(timeout=120)
     wait(lambda: not Path(f"/proc/{pid}").exists(), "it lives")
     flow.unlink()
     told = project("cancel", id)

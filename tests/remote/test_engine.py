@@ -348,11 +348,11 @@ def test_outlives_its_engine(project: Project, number: signal.Signals) -> None:
     doc, gate = slow(project)
     engine = project.begin("run", "--with", "prod", doc)
     wait(lambda: is_running(project), "no pod")
-    time.sleep(0.3)
+    time.sleep(0.3)  # sleeps: usually its pod is known as running by then
     if number == signal.SIGKILL:
         spare_pods(engine.pid)
     engine.send_signal(number)
-    _, err = engine.communicate(timeout=30)
+    _, err = engine.communicate(timeout=120)
     if number == signal.SIGTERM:
         assert engine.returncode == 143, err
         assert "step 'train' goes on running on kubernetes (stack 'prod')" in err

@@ -16,12 +16,18 @@ from cluster import Cluster
 from test_engine import Project, project
 
 
-def wait(what: Callable[[], Any], why: str, timeout_s: float = 40) -> Any:
+def wait(what: Callable[[], Any], why: str, timeout_s: float = 120) -> Any:
     deadline = time.monotonic() + timeout_s
     while not (found := what()):
         assert time.monotonic() < deadline, why
         time.sleep(0.05)
     return found
+
+
+def wait_for_start(project: Project, run: str) -> None:
+    """Until what the engine has recorded of b's start is in the share, too."""
+    log = project.folder.parent / f"share/runs/{run}/log"
+    wait(lambda: len(list(log.glob("*"))) >= 3, "b's start isn't in the share")
 
 
 class Machine:
@@ -97,7 +103,7 @@ def test_read_while_it_runs(project: Project, cluster: Cluster, other: Machine) 
             "b runs",
         )
         assert shown["status"] == "running" and steps(shown)["a"] == "succeeded"
-    assert engine.wait(60) == 0
+    assert engine.wait(120) == 0
 
 
 def test_taken_over_after_its_engine_died(
@@ -106,7 +112,7 @@ def test_taken_over_after_its_engine_died(
     engine = project.begin("run", three(project), "--with", "prod")
     cluster.pod("-b-")
     run = show(project)["run"]
-    time.sleep(0.5)  # its start is in the share, too
+    wait_for_start(project, run)
     engine.kill()
     engine.wait()
     with other:
@@ -132,13 +138,13 @@ def test_the_old_engine_is_told(project: Project, cluster: Cluster, other: Machi
     engine = project.begin("run", three(project, 6), "--with", "prod")
     cluster.pod("-b-")
     run = show(project)["run"]
-    time.sleep(0.5)
+    wait_for_start(project, run)
     engine.send_signal(signal.SIGSTOP)  # cut off, not dead
     with other:
         done = project("resume", run, "--stack", "prod")
         assert done.returncode == 0, done.stderr
     engine.send_signal(signal.SIGCONT)
-    _, said = engine.communicate(timeout=60)
+    _, said = engine.communicate(timeout=120)
     assert engine.returncode == 3 and f"run {run} was taken over by " in said, said
     assert len(cluster.history) == 3, "nothing was run twice"
     assert not any((cluster.folder / f"{name}.stop").exists() for name in cluster.history), (
@@ -153,13 +159,14 @@ def test_to_and_fro(project: Project, cluster: Cluster, other: Machine) -> None:
     wait(lambda: list(cluster.folder.glob("s-*-c-*.json")), "c was submitted")
     run = show(project)["run"]
     engine.send_signal(signal.SIGTERM)
-    assert engine.wait(60) == 143
+    assert engine.wait(120) == 143
     with other:
         engine = project.begin("resume", run, "--stack", "prod")
-        wait(lambda: Path(other.store / "runs" / run / "share.json").exists(), "it is here")
-        time.sleep(2)
+        taken = other.store / "runs" / run / "share.json"
+        wait(lambda: taken.exists() and '"owner":""' not in taken.read_text(), "it is here")
+        wait(lambda: show(project, run)["status"] == "running", "it goes on")
         engine.send_signal(signal.SIGTERM)
-        assert engine.wait(60) == 143, engine.stderr.read()
+        assert engine.wait(120) == 143, engine.stderr.read()
     del cluster.pending["-c-"]
     done = project("resume", run)
     assert done.returncode == 0, done.stderr
@@ -178,7 +185,7 @@ def test_tags_and_metadata_by_commands(project: Project, cluster: Cluster, other
     cluster.pod("-b-")
     run = show(project)["run"]
     add("tag", run, "--add", "during")
-    assert engine.wait(60) == 0
+    assert engine.wait(120) == 0
     with other:
         assert show(project, run, "--stack", "prod")["tags"] == ["during"]
     assert add("tag", run, "--add", "after") == ""

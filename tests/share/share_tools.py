@@ -210,7 +210,7 @@ class Proxy(Served):
             self.seen.append(request)
             fault = self.rule(request) or Fault()
         body = h.rfile.read(int(headers.get("content-length", 0)))
-        time.sleep(fault.slow_s)
+        time.sleep(fault.slow_s)  # sleeps: as a slow store
         if fault.drop:
             h.close_connection = True
             h.connection.shutdown(socket.SHUT_RDWR)

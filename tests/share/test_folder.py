@@ -75,7 +75,7 @@ def test_killed_writers_leave_nothing_that_counts(tool: Tool, shared: Path) -> N
     tool("share", "put", str(shared), "first", "in")
     for i in range(12):
         process = tool.start("share", "put", str(shared), f"k{i}", "in")
-        time.sleep(0.003 * i)
+        time.sleep(0.003 * i)  # sleeps: to kill at different moments
         process.send_signal(signal.SIGKILL)
         process.communicate()
         if (shared / f"k{i}").exists():

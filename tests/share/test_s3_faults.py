@@ -204,7 +204,7 @@ def test_a_killed_upload_goes_on(tool: Tool, url: str, proxy: Proxy, large: Path
     )
     process = tool.start("share", "push", url, digest, **env)
     kill_when(process, lambda: proxy.count(Request.is_part) > 4)
-    time.sleep(0.5)  # those under way arrive
+    time.sleep(0.5)  # sleeps: those under way arrive
     proxy.seen.clear()
     proxy.rule = lambda r: None
     tool("share", "push", url, digest, **env)

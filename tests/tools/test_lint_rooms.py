@@ -21,7 +21,7 @@ def tree(tmp_path: Path, name: str, text: str) -> Path:
 
 
 def test_the_tree_is_clean() -> None:
-    assert lint_rooms.check_sources(ROOT) == []
+    assert lint_rooms.check_sources(ROOT) + lint_rooms.check_sleeps(ROOT) == []
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,26 @@ def test_exit_status_and_output(tmp_path: Path, capsys: pytest.CaptureFixture[st
         lint_rooms.main(["--root", str(tree(tmp_path, "base/b.c", '#include "sys/file.h"\n'))]) == 1
     )
     assert "src/base/b.c:1:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "n"),
+    [
+        ("def f():\n    SLEEP(0.5)\n    assert done\n", 1),
+        ("for i in range(50):\n    SLEEP(0.1)\n", 1),
+        ('PROGRAM = """\nx = 1; SLEEP(1)\n"""\n', 1),
+        ("SLEEP(5)\nSLEEP(59)\n", 2),
+        ("while True:\n    def f():\n        SLEEP(1)\n", 1),
+        ("while not done():\n    SLEEP(0.1)\n", 0),
+        ("while not done(\n    1\n):\n    assert time() < end\n    if x:\n        SLEEP(0.1)\n", 0),
+        ('PROGRAM = "while not os.path.exists(x): SLEEP(0.01)"\n', 0),
+        ("SLEEP(60)\nSLEEP(600)\n", 0),
+        ("SLEEP(1)  # sleeps: a token expires by the clock\n", 0),
+        ("# sleeps: to kill at different moments\nSLEEP(0.01 * i)\n", 0),
+    ],
+)
+def test_a_test_waits_for_events(tmp_path: Path, text: str, n: int) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_x.py").write_text(text.replace("SLEEP", "time.sleep"))
+    found = lint_rooms.check_sleeps(tmp_path)
+    assert len(found) == n and all("tests/test_x.py:" in line for line in found), found

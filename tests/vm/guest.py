@@ -89,7 +89,7 @@ def main() -> None:
     for _ in range(100):  # the user's manager comes with the machine, a moment after it
         if Path(f"/run/user/{ANN.pw_uid}/bus").exists():
             break
-        time.sleep(0.1)
+        time.sleep(0.1)  # sleeps: between two looks
     print(f"{os.uname().release}, {subprocess.getoutput('systemctl --version').splitlines()[0]}")
     asked = Path("/proc/cmdline").read_text().split()
     words = [word.partition("=")[2] for word in asked if word.startswith("vm.only=")]

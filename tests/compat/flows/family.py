@@ -333,6 +333,7 @@ def _resumes() -> Iterator[Case]:
             names.remove("b")
         for name in names:
             wait = (
+                # sleeps: for what runs beside it to end
                 "time.sleep(float(os.environ.get('WAIT', 2))); "
                 if name in BESIDE.get(graph, ())
                 else ""

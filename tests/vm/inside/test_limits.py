@@ -12,7 +12,7 @@ from cli_tools import PYTHON, ROOT, Cli, alive, wait_for
 
 WANT = os.environ["STOKER_VM_WANT"]
 GROUPS = Path("/sys/fs/cgroup")
-HOG = "b = bytearray(400_000_000); b[::4096] = b'x' * len(b[::4096]); import time; time.sleep(5)"
+HOG = "b = bytearray(400_000_000); b[::4096] = b'x' * len(b[::4096]); import time; time.sleep(600)"
 # A second of all the CPU it can get, from two processes.
 BURN = "end=$(($(date +%s%N)+1000000000)); burn() { while [ $(date +%s%N) -lt $end ]; do :; done; }; burn & burn; wait"
 
