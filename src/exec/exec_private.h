@@ -284,7 +284,7 @@ int stk_exec_sum_wait(stk_exec *x, bool *ret_all, stk_err *err);
 void stk_exec_sum_remove(stk_exec *x, const char *path);
 int stk_exec_sum_fd(const exec_sum *sum); /* readable: call the next */
 int stk_exec_summed(stk_exec *x, stk_err *err);
-/* Waits until all is removed, or a signal comes. */
+/* Waits until all is removed; not once a signal has come, or comes. */
 void stk_exec_sum_finish(stk_exec *x);
 
 /* --- exec_idle.c --- */

@@ -566,7 +566,7 @@ void stk_exec_sum_finish(stk_exec *x)
     struct pollfd fds[2] = {{.fd = x->sum->fd, .events = POLLIN},
                             {.fd = x->config.signal_fd, .events = POLLIN}};
     uint64_t count;
-    while (is_removing(x->sum) && fds[1].revents == 0) {
+    while (x->n_signals == 0 && is_removing(x->sum) && fds[1].revents == 0) {
         stk_turn_begin();
         (void)poll(fds, 2, -1);
         (void)!read(x->sum->fd, &count, sizeof count);

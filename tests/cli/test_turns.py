@@ -61,7 +61,16 @@ def test_no_turn_is_long_with_files_of_the_user(cli: Cli) -> None:
     assert cli.run({"a": {"run": ["true"], "cache": {"files": files}}}, timeout=120).code == 0
 
 
+SAME = "mkdir $STOKER_OUTPUT/out; echo same > $STOKER_OUTPUT/out/file"
 HELD = {
+    "a removal": (
+        "store.remove.mid",
+        {
+            "a": makes(SAME),
+            "b": makes(SAME) | {"after": ["a"]},
+            "c": {"run": ["sleep", "1000"], "after": ["b"]},
+        },
+    ),
     "an output": ("store.sum.mid", {"a": makes(f"{LARGE} > $STOKER_OUTPUT/out")}),
     "an input": ("store.sum.mid", {"a": {"run": ["true"], "inputs": {"x": {"file": "data"}}}}),
     "a cache's file": ("store.sum.mid", {"a": {"run": ["true"], "cache": {"files": ["data"]}}}),
