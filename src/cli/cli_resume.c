@@ -1,5 +1,6 @@
 /* `stoker resume`: take a run up where it stopped. */
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,6 +94,22 @@ void stk_cli_await_end(stk_store *store, const char *run)
     }
 }
 
+/* One that has succeeded: what the share lacks of it goes there, as its engine may have been killed
+ * before, or the share didn't answer. */
+static int share_end(stk_store *store, const char *stack, const char *run, stk_err *err)
+{
+    bool is_told = false;
+    int rc = stk_cli_shared_publish(store, stack, run, &is_told, err);
+    if (rc == 0 && !is_told) {
+        return stk_err_set(err, STK_E_USAGE, "run %s has succeeded: there is nothing to resume",
+                           run);
+    }
+    if (rc == 0) {
+        fprintf(stderr, "stoker: run %s has succeeded; its end is in the share now\n", run);
+    }
+    return rc;
+}
+
 static int run_resume(stk_cli *cli)
 {
     stk_err err = {0};
@@ -118,10 +135,8 @@ static int run_resume(stk_cli *cli)
         stk_cli_await_end(store, run);
     }
     rc = rc < 0 ? rc : stk_view_load(store, run, &view, &err);
-    if (rc == 0 && strcmp(stk_view_get_run(view)->status, "succeeded") == 0) {
-        rc =
-            stk_err_set(&err, STK_E_USAGE, "run %s has succeeded: there is nothing to resume", run);
-    }
+    bool is_over = rc == 0 && strcmp(stk_view_get_run(view)->status, "succeeded") == 0;
+    rc = is_over ? share_end(store, options.with, run, &err) : rc;
     if (rc == 0 && strcmp(stk_view_get_run(view)->status, "running") == 0) {
         rc = stk_err_set(&err, STK_E_BUSY, "run %s is still going on; 'stoker cancel %s' ends it",
                          run, run);
@@ -133,10 +148,10 @@ static int run_resume(stk_cli *cli)
                          run);
         stk_err_hint(&err, "start it anew with 'stoker run'");
     }
-    if (rc < 0) {
+    if (rc < 0 || is_over) {
         stk_view_free(view);
         stk_store_close(store);
-        return stk_cli_fail(cli, &err);
+        return rc < 0 ? stk_cli_fail(cli, &err) : 0;
     }
     setenv("STOKER_STORE", stk_store_path(store), 1);
     options.resume = run;
@@ -181,12 +196,14 @@ const stk_command stk_cmd_resume = {
     .name = "resume",
     .summary = "take a run up where it stopped",
     .usage = "[options] [RUN]",
-    .text = "Finished steps keep their results, everything else runs. RUN is an id, a unique "
-            "prefix of one, a name, or 'latest' (the\n"
-            "default). What an earlier engine left running on this machine is ended first, what it "
-            "left "
-            "running on other machines is watched on: no step runs twice at a time. A step goes on "
-            "with the "
-            "checkpoints of its earlier attempts, as long as its inputs are the same.",
+    .text =
+        "Finished steps keep their results, everything else runs. RUN is an id, a unique "
+        "prefix of one, a name, or 'latest' (the\n"
+        "default). What an earlier engine left running on this machine is ended first, what it "
+        "left "
+        "running on other machines is watched on: no step runs twice at a time. A step goes on "
+        "with the "
+        "checkpoints of its earlier attempts, as long as its inputs are the same. Of a run that "
+        "has succeeded the share is told what it lacks.",
     .options = options_of_resume,
     .run = run_resume};

@@ -84,22 +84,29 @@ int stk_cli_shared_may_add(stk_store *store, const char *run, stk_err *err)
     return stk_remote_log_may_add(store, run, err);
 }
 
+int stk_cli_shared_publish(stk_store *store, const char *stack, const char *run, bool *ret_told,
+                           stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *url = NULL;
+    *ret_told = false;
+    if (arena == NULL || !stk_remote_log_is_shared(store, run)) {
+        return arena == NULL ? no_memory(err) : 0;
+    }
+    stack = stack != NULL ? stack : stack_of(store, run, arena);
+    int rc = stack == NULL ? 0 : stk_cli_shared_url(stack, arena, &url, err);
+    if (rc == 0 && url == NULL) {
+        rc = stk_err_set(err, STK_E_NOT_FOUND, "the stack that it was run by shares no store now");
+    }
+    stk_remote_log_config config = {.store = store, .share_url = url, .run = run};
+    return rc < 0 ? rc : stk_remote_log_publish(&config, ret_told, err);
+}
+
 void stk_cli_shared_added(stk_store *store, const char *run)
 {
     stk_err err = {0};
-    STK_ARENA_AUTO arena = stk_arena_new(0);
-    const char *stack = NULL, *url = NULL;
-    if (arena == NULL || !stk_remote_log_is_shared(store, run)) {
-        return;
-    }
-    stack = stack_of(store, run, arena);
-    int rc = stack == NULL ? 0 : stk_cli_shared_url(stack, arena, &url, &err);
-    if (rc == 0 && url == NULL) {
-        rc = stk_err_set(&err, STK_E_NOT_FOUND, "the stack that it was run by shares no store now");
-    }
-    stk_remote_log_config config = {.store = store, .share_url = url, .run = run};
-    rc = rc < 0 ? rc : stk_remote_log_publish(&config, &err);
-    if (rc < 0) {
+    bool is_told = false;
+    if (stk_cli_shared_publish(store, NULL, run, &is_told, &err) < 0) {
         fprintf(stderr, "stoker: only this machine has what was added to run %s: %s\n", run,
                 err.text);
     }

@@ -18,6 +18,10 @@ int stk_cli_shared_bring(stk_store *store, const char *stack, const char *text, 
  * others have done to it is brought here. STK_E_BUSY: another machine runs it, and it is to be done
  * there. */
 int stk_cli_shared_may_add(stk_store *store, const char *run, stk_err *err);
+/* Puts to the share what it lacks of a run of this store that no engine has (*ret_told: there was
+ * something); where the run is in none: nothing. `stack`: whose share; NULL: the run's own. */
+int stk_cli_shared_publish(stk_store *store, const char *stack, const char *run, bool *ret_told,
+                           stk_err *err);
 /* Then the share is told, or a sentence on stderr says that only this machine has it. */
 void stk_cli_shared_added(stk_store *store, const char *run);
 /* A store of what the share of --stack says, for reading. `text`: the run (with what follows its

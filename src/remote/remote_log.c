@@ -521,7 +521,7 @@ int stk_remote_log_may_add(stk_store *store, const char *run, stk_err *err)
     return STK_E_BUSY;
 }
 
-int stk_remote_log_publish(const stk_remote_log_config *config, stk_err *err)
+int stk_remote_log_publish(const stk_remote_log_config *config, bool *ret_told, stk_err *err)
 {
     stk_remote_log *log = NULL;
     STK_FD_AUTO lock = -1;
@@ -543,6 +543,9 @@ int stk_remote_log_publish(const stk_remote_log_config *config, stk_err *err)
     rc = rc < 0 || log->mark.owner[0] != '\0' ? rc : new_owner(&log->mark, err);
     while (rc == 0 && is_shared && more) {
         rc = put_next(log, false, &any, &more, err);
+        if (any && ret_told != NULL) {
+            *ret_told = true;
+        }
     }
     free_log(log);
     return rc;

@@ -52,8 +52,9 @@ bool stk_remote_log_is_shared(stk_store *store, const char *run);
  * sentence: another machine's engine has it. */
 int stk_remote_log_may_add(stk_store *store, const char *run, stk_err *err);
 /* And to its log, what was added. Nothing where an engine here has the run, as that does it, and
- * where the run is in no share. STK_E_BUSY: another machine has gone on with it. */
-int stk_remote_log_publish(const stk_remote_log_config *config, stk_err *err);
+ * where the run is in no share. *ret_told (or NULL): it was told of something. STK_E_BUSY: another
+ * machine has gone on with it. */
+int stk_remote_log_publish(const stk_remote_log_config *config, bool *ret_told, stk_err *err);
 
 typedef struct stk_remote_run {
     const char *id, *name, *pipeline;

@@ -418,7 +418,7 @@ static void test_added(void **state)
     OK(stk_store_tag_run(f->stores[0], f->run, "[]", "[\"during\"]", 7, &err));
     happen(f, 0, log, STK_EV_RUN_ENDED, UINT32_MAX, "{\"status\":\"succeeded\"}");
     OK(stk_store_tag_run(f->stores[0], f->run, "[\"during\"]", "[\"end\"]", 8, &err));
-    OK(stk_remote_log_publish(&config, &err)); /* it has an engine: that does it */
+    OK(stk_remote_log_publish(&config, NULL, &err)); /* it has an engine: that does it */
     close_log(log);
     bring(f, 1, f->run);
     seen here = events_of(f, 0), other = events_of(f, 1);
@@ -428,8 +428,8 @@ static void test_added(void **state)
     f->lock = -1;
     OK(stk_store_tag_run(f->stores[0], f->run, "[\"end\"]", "[\"after\"]", 9, &err));
     OK(stk_remote_log_may_add(f->stores[0], f->run, &err));
-    OK(stk_remote_log_publish(&config, &err));
-    OK(stk_remote_log_publish(&config, &err)); /* nothing new */
+    OK(stk_remote_log_publish(&config, NULL, &err));
+    OK(stk_remote_log_publish(&config, NULL, &err)); /* nothing new */
     bring(f, 1, f->run);
     STK_ARENA_AUTO arena = stk_arena_new(0);
     stk_run_row *rows = NULL;
@@ -439,10 +439,10 @@ static void test_added(void **state)
     /* there, too, as it has ended; then the first machine isn't up to date */
     config.store = f->stores[1];
     OK(stk_store_tag_run(f->stores[1], f->run, "[\"after\"]", "[\"there\"]", 10, &err));
-    OK(stk_remote_log_publish(&config, &err));
+    OK(stk_remote_log_publish(&config, NULL, &err));
     config.store = f->stores[0];
     OK(stk_store_tag_run(f->stores[0], f->run, "[\"after\"]", "[\"late\"]", 10, &err));
-    assert_int_equal(stk_remote_log_publish(&config, &err), STK_E_BUSY);
+    assert_int_equal(stk_remote_log_publish(&config, NULL, &err), STK_E_BUSY);
 }
 
 /* A run that another machine's engine has is not to be fenced by a tag. */
@@ -457,7 +457,7 @@ static void test_not_added(void **state)
     bring(f, 1, f->run);
     assert_int_equal(stk_remote_log_may_add(f->stores[1], f->run, &err), STK_E_BUSY);
     stk_remote_log_config config = {.store = f->stores[1], .share_url = f->share, .run = f->run};
-    assert_int_equal(stk_remote_log_publish(&config, &err), STK_E_BUSY);
+    assert_int_equal(stk_remote_log_publish(&config, NULL, &err), STK_E_BUSY);
     OK(stk_remote_log_check(log, &err));
     close_log(log);
 }

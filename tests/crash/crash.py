@@ -252,7 +252,12 @@ def main() -> int:
     with ProcessPoolExecutor(args.jobs, get_context("fork")) as pool:
         todo = [(part[0], pool.submit(play_kind, args, *part)) for part in chunks(args)]
         for kind, answer in todo:
-            seen.setdefault(kind, Count()).add(answer.result())
+            try:
+                count = answer.result()
+            except Exception as fault:  # its process died, say for memory
+                print(f"{kind}: {type(fault).__name__}: {fault}", flush=True)
+                count = Count(broken=1)
+            seen.setdefault(kind, Count()).add(count)
     rows = {kind: seen[kind].row(kind, args.seed) for kind in ROWS if kind in seen and seen[kind].rounds}  # fmt: skip
     print("\n".join([*HEAD, *rows.values()]))
     kills, minutes = sum(c.kills for c in seen.values()), (time.monotonic() - began) / 60

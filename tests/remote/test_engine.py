@@ -388,6 +388,28 @@ def test_killed_in_between(project: Project, point: str) -> None:
     assert len(project.cluster.history) == 1
 
 
+def test_the_end_that_the_share_lacks(project: Project) -> None:
+    """`resume` brings it there, as the engine says that couldn't."""
+    share = project.folder.parent / "share"
+    away = f"mv {share}/runs {share}/away; touch {share}/runs"
+    doc = project.document({"a": {"run": "true"}, "b": {"run": away, "after": ["a"], **HERE}})
+    done = project("run", "--with", "prod", doc)
+    assert done.returncode == 0 and "'stoker resume" in done.stderr, done.stderr
+    (share / "runs").unlink()
+    (share / "away").rename(share / "runs")
+
+    def shared() -> str:
+        shown = project("show", "latest", "--stack", "prod", "--json")
+        return str(json.loads(shown.stdout)["status"])
+
+    assert shared() == "running"
+    told = project("resume", "latest")
+    assert told.returncode == 0 and "its end is in the share now" in told.stderr, told.stderr
+    assert shared() == "succeeded"
+    again = project("resume", "latest")
+    assert again.returncode == 2 and "nothing to resume" in again.stderr
+
+
 @pytest.mark.parametrize("point", ["remote.log.before", "remote.log.after"])
 def test_killed_as_the_share_was_told_of_it(project: Project, point: str) -> None:
     """It is on record here, with its stack: it goes on there. What the share has of it is known as ours."""
