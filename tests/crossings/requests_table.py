@@ -321,3 +321,7 @@ FLOWS: dict[str, tuple[str, list[Ask], Optional[str]]] = {
     "@resources(gpu=2) @batch": ("batch", [Ask(2, counted=True)], None),
     "@resources(gpu=0) @batch": ("batch", [], None),
 }  # fmt: skip
+
+# --- containers of this machine ---
+
+CONTAINED: dict[str, Object] = {"a process": {}, "ranks": {"gang": {"ranks": 2}}}

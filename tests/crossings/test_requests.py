@@ -8,22 +8,29 @@ runs on simulated devices.
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
-from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Callable, Iterable, Optional
 
 import pytest
+from crossing_tools import (
+    PLAIN,
+    ROOT,
+    STACKS,
+    Place,
+    asking,
+    cells,
+    device_options,
+    due_elsewhere,
+    due_here,
+    silent,
+)
 from requests_table import (
     BATCH_OF_STACK,
     CLUSTERS,
     FLOWS,
     FORMS,
-    KIND,
     KUBERNETES_FORM,
     MACHINES,
     OPTIONS,
@@ -37,180 +44,6 @@ from requests_table import (
     Option,
     Way,
 )
-
-ROOT = Path(__file__).resolve().parents[2]
-STOKER = os.environ.get("STOKER_BIN", str(ROOT / ".venv/bin/stoker"))
-STACKS = """\
-stacks:
-  kubernetes: {backend: kubernetes, store: s3://b/p, default_image: "127.0.0.1:1/i:1", carry_volume: /opt/stoker, max_jobs: 100}
-  batch: {backend: batch, store: s3://b/p, default_image: "127.0.0.1:1/i:1", carry: volume, carry_volume: "/opt/stoker", options: {queue: q}}
-"""
-cells: Counter[str] = Counter()  # by what came of them
-n_silent = 0
-
-
-def silent(what: str, expected: object, got: object) -> str:
-    global n_silent
-    n_silent += 1
-    return f"{what}: {expected} is due, and what comes of it is {got}"
-
-
-class Place:
-    """A project's folder with both stacks, and the program in it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "stoker.yaml").write_text(STACKS)
-        self.env = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("STOKER_", "METAFLOW_"))},
-            "HOME": str(folder),
-            "AWS_REGION": "eu-west-1",
-            "AWS_ACCESS_KEY_ID": "a",
-            "AWS_SECRET_ACCESS_KEY": "b",
-            "STOKER_STORE": str(folder / "store"),
-            "STOKER_LEASES": str(folder / "leases"),
-        }
-        self.n = 0
-
-    def __call__(self, *words: str, machine: Optional[str] = None) -> tuple[int, str, str]:
-        """Exit status and both streams. `machine`: what is simulated; None: no devices at all."""
-        env = {**self.env, "STOKER_ACCEL": "sim:" + machine if machine else "none"}
-        done = subprocess.run(
-            [STOKER, *words], cwd=self.folder, env=env, capture_output=True, text=True, timeout=300
-        )
-        return done.returncode, done.stdout, done.stderr
-
-    def document(self, steps: Object, **more: Any) -> str:
-        self.n += 1
-        path = self.folder / f"p{self.n}.json"
-        path.write_text(json.dumps({"stoker": 1, "name": "p", **more, "steps": steps}))
-        return str(path)
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
-# --- what is due ---
-
-
-def laid_over(asks: list[Ask], option: Option, only_first: bool) -> Optional[list[Ask]]:
-    """The request with what an option asks for; None: they contradict each other (the first of them, if only that
-    counts).
-    """
-    if not option.adds and not option.vendor and not option.chips:
-        return asks
-    made = []
-    for i, ask in enumerate(asks or [Ask()]):
-        if option.vendor and ask.vendor not in (None, option.vendor):
-            if i > 0 and only_first:
-                continue
-            return None
-        if option.instead and ask.counted:
-            return None  # parts of devices, and a number of devices
-        counts = bool(option.adds) and not option.word and not option.instead
-        count = max(ask.count, option.adds) if counts else ask.count
-        made.append(
-            replace(
-                ask, count=count, vendor=ask.vendor or option.vendor, counted=ask.counted or counts
-            )
-        )
-    return made  # fmt: skip
-
-
-def due_elsewhere(form: Form, way: Way, option: Option) -> Any:
-    """None: no device; "refused"; else (vendor, resource, number of it, the models' words)."""
-    cluster = CLUSTERS[form.cluster]
-    if option.refused or (option.no_devices and form.nodes > 1):
-        return "refused"
-    if way.none:
-        return None
-    asks = laid_over(way.means, option, cluster.either == "first")
-    if asks is None:
-        return "refused"
-    if not asks:
-        return None
-    if option.no_devices or asks[0].impossible:
-        return "refused"
-    default = option.default or "nvidia"
-    gpus = ("nvidia", "amd", "intel")
-    if option.default and any(a.vendor in gpus and a.vendor != option.default for a in asks):
-        return "refused"
-    asks = [replace(a, vendor=a.vendor or default) for a in asks]
-    alike = [
-        a for a in asks
-        if (a.vendor, a.count, a.model is None) == (asks[0].vendor, asks[0].count, asks[0].model is None)
-    ]  # fmt: skip
-    if len(alike) < len(asks) and cluster.either == "models":
-        return "refused"
-    asks = alike if cluster.either == "first" else asks
-    first = asks[0]
-    shared = option.instead is not None and option.instead.endswith(".shared")
-    if any(a.share_gb or a.auto for a in asks) and not shared:
-        return "refused"
-    if first.vendor not in cluster.resources or (shared and first.vendor != "nvidia"):
-        return "refused"
-    if first.slice and (
-        cluster.slices is None or first.slice == "mig" or option.instead or option.word
-    ):
-        return "refused"  # fmt: skip
-    models = {a.word for a in asks if a.model}
-    if option.family and any(a.model and not a.model.startswith(option.family) for a in asks):
-        return "refused"
-    if option.word:
-        if any(a.model for a in asks) and not any(a.model in option.word for a in asks if a.model):
-            return "refused"
-        models = {option.word}
-    models |= {option.model} if option.model else set()
-    if models and first.vendor not in cluster.labels and not option.has_label:
-        return "refused"
-    count = first.count
-    if option.chips:
-        each = first.count if first.counted and first.count < option.chips else option.chips
-        if first.count > option.chips or option.chips % each or option.chips // each != form.nodes:
-            return "refused"
-        count = each
-    resource = cluster.resources[first.vendor]
-    if first.slice and cluster.slices:
-        resource = cluster.slices.format(first.slice)
-    if option.instead:
-        resource = option.instead
-        count = count if shared else option.adds
-    family = {option.family} if option.family and not models else set()
-    return first.vendor, resource, count, frozenset(models | family)
-
-
-def fits(ask: Ask, device: tuple[str, str, int, float, Optional[str]]) -> bool:
-    vendor, model, _, gigabytes, profile = device
-    wants_slice = ask.slice in ("mig", profile) and profile is not None
-    return (
-        (ask.vendor in (None, vendor) and ask.model in (None, model) and not ask.impossible)
-        and (wants_slice if ask.slice else profile is None or (ask.count == 1 and bool(ask.share_gb)))
-        and ask.share_gb <= gigabytes
-    )  # fmt: skip
-
-
-def due_here(machine: Machine, policy: str, asks: list[Ask], nodes: int = 1) -> Any:
-    """None: no device; "refused"; "reported": it runs without; else the kinds that may be given, and how many."""
-    if nodes > 1:
-        return "refused"  # of one machine
-    if not asks:
-        return None
-    for ask in asks:
-        by_vendor: Counter[str] = Counter()
-        whole = [d for d in machine.devices if fits(ask, d)]
-        for vendor, _, n, _, _ in whole:
-            by_vendor[vendor] += n
-        most = max(by_vendor.values(), default=0)
-        chips = any(d[0] == "google" for d in whole)
-        if most >= ask.count and not (chips and ask.count not in (1, 2, 4, 8)):
-            given = frozenset(d[:2] for d in whole if by_vendor[d[0]] >= ask.count)
-            return given, ask.count, ask.share_gb
-    here = {KIND[d[0]] for d in machine.devices}
-    there = any(KIND[a.vendor] in here if a.vendor else bool(here) for a in asks)
-    return "reported" if policy == "fit" and not there else "refused"
-
 
 # --- what comes of it, elsewhere ---
 
@@ -318,16 +151,6 @@ def come_of(place: Place, steps: Object, **more: Any) -> dict[str, Any]:
     return told
 
 
-def asking(form: Form, resources: Object, name: Optional[str], option: Option) -> Object:
-    said = {**(form.options or {}), **(option.with_other or {}), **({name: option.value} if name else {})}  # fmt: skip
-    step: Object = {"run": "true", "backend": {form.cluster: said, "stack": form.cluster}}
-    if resources:
-        step["resources"] = resources
-    if form.nodes > 1:
-        step["gang"] = {"ranks": 1, "nodes": form.nodes}
-    return step
-
-
 def in_foreachs(steps: Object) -> Object:
     """Each as the work of a foreach, one after another."""
     made: Object = {}
@@ -346,12 +169,14 @@ def check(
     wanted: Iterable[tuple[str, Form, Way, Object, Optional[str], Option]],
     **more: Any,
 ) -> list[str]:
-    """The cells of one document: (name, form, meaning, the step's resources, option)."""
+    """The cells of one document: (name, form, meaning, the step's resources, option). `more`: of the document; the
+    options are the pipeline's where its `backend` is there.
+    """
     wrong: list[str] = []
     wanted = list(wanted)
     for foreach in (False, True):
         mine = [(f"s{i}", *cell) for i, cell in enumerate(wanted) if cell[1].foreach is foreach]
-        steps = {s: asking(form, resources, name, option) for s, _, form, _, resources, name, option in mine}  # fmt: skip
+        steps = {s: asking(form, resources, *((None, PLAIN) if "backend" in more else (name, option))) for s, _, form, _, resources, name, option in mine}  # fmt: skip
         if not steps:
             continue
         told = come_of(place, in_foreachs(steps) if foreach else steps, **more)
@@ -384,18 +209,6 @@ def words_of(resources: Any) -> list[str]:
     if isinstance(resources, list):
         return [word for one in resources for word in words_of(one)]
     return [resources] if isinstance(resources, str) else []
-
-
-PLAIN = Option(None)
-
-
-def device_options(cluster: str) -> dict[Optional[str], Option]:
-    told = {
-        name: option
-        for name, option in OPTIONS[cluster].items()
-        if option.adds or option.vendor or option.default or option.instead or option.has_label or option.no_devices
-    }  # fmt: skip
-    return {None: PLAIN, **told}
 
 
 def table_of(cluster: str) -> dict[str, str]:
@@ -442,10 +255,52 @@ def test_what_the_pipeline_says_for_other_machines(place: Place) -> None:
         wanted = [
             (f"{form}, {above} above {below}, option {name}", one, WAYS[way], below, name, option)
             for form, one in FORMS.items()
-            for name, option in device_options(one.cluster).items()
+            for name, option in {None: PLAIN, **said_above(form)}.items()
         ]
         wrong += check(place, wanted, resources=above)
     assert not wrong, f"{len(wrong)} cells: " + "\n".join(wrong[:25])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_options_that_the_pipeline_says(place: Place, form: str) -> None:
+    """Each option said by the document, every way of asking below it by a step."""
+    one = FORMS[form]
+    wrong = []
+    for name, option in said_above(form).items():
+        above = {**(option.with_other or {}), name: option.value}
+        wanted = [
+            (f"{form}, {way} below option {name}", one, meant, meant.resources, name, option)
+            for way, meant in WAYS.items()
+        ]
+        wrong += check(place, wanted, backend={one.cluster: above, "stack": one.cluster})
+    assert not wrong, f"{len(wrong)} cells: " + "\n".join(wrong[:25])
+
+
+@pytest.mark.parametrize("cluster", sorted(CLUSTERS))
+def test_options_that_the_stack_says(place: Place, cluster: str) -> None:
+    """Those that ask for devices, said in stoker.yaml for all steps that go there."""
+    wrong = []
+    one = Form(cluster)
+    for name, option in device_options(cluster).items():
+        if name is None:
+            continue
+        above = {**(option.with_other or {}), name: option.value}
+        mine = STACKS[cluster]
+        place.stacks({cluster: {**mine, "options": {**mine.get("options", {}), **above}}})
+        wanted = [
+            (f"{cluster}, {way} below option {name} of the stack", one, meant, meant.resources, name, option)
+            for way, meant in WAYS.items()
+        ]  # fmt: skip
+        wrong += check(place, wanted, backend={cluster: {}, "stack": cluster})
+    assert not wrong, f"{len(wrong)} cells: " + "\n".join(wrong[:25])
+
+
+def said_above(form: str) -> dict[str, Option]:
+    """Those that ask for devices in every form, each other in the first one of its backend."""
+    cluster = FORMS[form].cluster
+    is_first = form == next(name for name, one in FORMS.items() if one.cluster == cluster)
+    chosen = OPTIONS[cluster] if is_first else device_options(cluster)
+    return {name: option for name, option in chosen.items() if name is not None}
 
 
 # --- what comes of it, here ---
@@ -736,6 +591,7 @@ def test_flows(place: Place, cluster: str) -> None:
 
 def test_all_of_it(record_testsuite_property: Callable[[str, object], None]) -> None:
     """The last: how many cells there were. One that was silent has failed its test."""
+    n_silent = cells.pop("silent", 0)
     n = sum(cells.values())
     if n == 0:
         pytest.skip("none of the others ran")
