@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 def find_binary() -> Path:
     """$STOKER_BIN where it is set, else what `make build` made. FileNotFoundError: there is none."""
     said = os.environ.get("STOKER_BIN")
-    built = [ROOT / "build/src/cli/stoker", ROOT / ".venv/bin/stoker"]
+    built = [ROOT / ".venv/bin/stoker", ROOT / "build/src/cli/stoker"]
     places = [Path(said)] if said else built
     for place in places:
         if place.is_file():

@@ -16,8 +16,9 @@ import pytest
 from batch_tools import ROOT, Moto
 from fake_batch import FakeBatch
 from front_tools import cannot
+from stoker_binary import find_binary
 
-STOKER = Path(os.environ.get("STOKER_BIN", ROOT / "build/src/cli/stoker"))
+STOKER = find_binary()
 IMAGE = "127.0.0.1:1/img:1"  # of whose registry nobody hears
 
 

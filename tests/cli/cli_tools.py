@@ -11,23 +11,12 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
+from stoker_binary import find_binary
+
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = os.environ.get("STOKER_TEST_PYTHON", sys.executable)
 Steps = dict[str, Any]
 WAIT_S = 120  # far above what anything here takes, also on a busy machine
-
-
-def find_binary() -> Path:
-    """$STOKER_BIN, else what `make build` made."""
-    places = [
-        Path(os.environ.get("STOKER_BIN", "/nonexistent")),
-        ROOT / ".venv/bin/stoker",
-        ROOT / "build/src/cli/stoker",
-    ]
-    for place in places:
-        if place.is_file():
-            return place
-    raise FileNotFoundError(f"no stoker binary in {', '.join(map(str, places))}: run `make build`")
 
 
 def wait_for(what: Callable[[], Any], timeout_s: float = WAIT_S, why: str = "") -> Any:

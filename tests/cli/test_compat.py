@@ -6,8 +6,10 @@ import os
 import subprocess
 from pathlib import Path
 
+from stoker_binary import find_binary
+
 ROOT = Path(__file__).resolve().parents[2]
-STOKER = ROOT / ".venv" / "bin" / "stoker"
+STOKER = find_binary()
 SHIM = ROOT / "python" / "stoker" / "_compat"
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from cli_tools import WAIT_S, Cli
+from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
-STOKER = ROOT / ".venv" / "bin" / "stoker"
+STOKER = find_binary()
 
 SEES = """
 stoker: 1

@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from stoker_binary import find_binary
+
 ROOT = Path(__file__).resolve().parents[2]
-STOKER = ROOT / ".venv" / "bin" / "stoker"
+STOKER = find_binary()
 
 
 def doctor(tmp_path: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 120
-STOKER = ROOT / ".venv" / "bin" / "stoker"
+STOKER = find_binary()
 PIPELINE = """\
 stoker: 1
 name: two

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cli_tools import PYTHON, ROOT, find_binary
+from cli_tools import PYTHON, ROOT
+from stoker_binary import find_binary
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be several users")
 

@@ -10,10 +10,9 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-STOKER = Path(
-    os.environ.get("STOKER_BIN")
-    or Path(__file__).resolve().parents[2] / "build" / "src" / "cli" / "stoker"
-)
+from stoker_binary import find_binary
+
+STOKER = find_binary()
 
 
 def wait_for(true: Callable[[], Any], seconds: float = 120.0) -> Any:

@@ -18,8 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stoker_binary import find_binary
+
 ROOT = Path(__file__).resolve().parents[2]
-STOKER = next(p for p in (ROOT / ".venv/bin/stoker", ROOT / "build/src/cli/stoker") if p.is_file())
+STOKER = find_binary()
 START_S = 60.0
 # bcrypt of "secret", which is all that docker-registry takes
 HTPASSWD = "ann:$2b$12$4D2X/ERIkxYEH5xmwcYkruiibDHq1Gs0nPWN3RSu1Yd5hWF5kikem\n"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import textwrap
 from pathlib import Path
 from typing import Any
 
 from contain import wait_for
+from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
-STOKER = os.environ.get("STOKER_BIN", str(ROOT / "build" / "src" / "cli" / "stoker"))
+STOKER = str(find_binary())
 WAIT_S = 120
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "batch"))
 from batch_tools import Moto  # noqa: E402
 
-STOKER = os.environ.get("STOKER_BIN", str(ROOT / "build" / "src" / "cli" / "stoker"))
+STOKER = str(find_binary())
 
 pytest.importorskip("moto", reason="moto is in tools/requirements-test.txt")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import json
-import os
 import re
 import subprocess
 from collections.abc import Iterator
@@ -12,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
-STOKER = os.environ.get("STOKER_BIN", str(ROOT / ".venv" / "bin" / "stoker"))
+STOKER = str(find_binary())
 NAME = "localhost/stoker-runner:test"
 
 

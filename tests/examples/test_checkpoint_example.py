@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
-STOKER = Path(os.environ.get("STOKER_BIN", ROOT / ".venv" / "bin" / "stoker"))
+STOKER = find_binary()
 WAIT_S = 120
 
 

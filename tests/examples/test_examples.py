@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
-STOKER = ROOT / ".venv" / "bin" / "stoker"
+STOKER = find_binary()
 
 
 @pytest.fixture

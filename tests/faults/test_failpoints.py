@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
-STOKER = Path(os.environ.get("STOKER_BIN", ROOT / "build/src/cli/stoker"))
+STOKER = find_binary()
 POINTS = ("sys.open", "sys.read", "sys.dir.open", "sys.dir.read")
 WAYS = {"sys.open": "emfile", "sys.read": "eio", "sys.dir.open": "eacces", "sys.dir.read": "enomem"}
 ENV = {"STOKER_SYNC": "0", "STOKER_SHARE_WAIT": "1"}

@@ -17,8 +17,9 @@ import pytest
 from kube import Cluster
 from kube_client import JOBS, PODS, Client
 from kube_driver import ROOT
+from stoker_binary import find_binary
 
-STOKER = Path(os.environ.get("STOKER_BIN", ROOT / "build/src/cli/stoker"))
+STOKER = find_binary()
 LEFT = [JOBS, PODS] + [f"/api/v1/namespaces/default/{p}" for p in ("secrets", "services")]
 Object = dict[str, Any]
 

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cli"))
 from cli_tools import WAIT_S, wait_for
 
 __all__ = ["WAIT_S", "wait_for"]
+from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = sys.executable
@@ -25,8 +26,7 @@ ENV = {k: v for k, v in os.environ.items() if not k.startswith(DROP)} | {"STOKER
 
 
 def binary() -> Path:
-    places = [os.environ.get("STOKER_BIN", "/nonexistent"), ROOT / ".venv/bin/stoker"]
-    return next(p for p in map(Path, [*places, ROOT / "build/src/cli/stoker"]) if p.is_file())
+    return find_binary()
 
 
 @dataclass

@@ -17,19 +17,17 @@ PACKAGE = ROOT / "python"
 WAIT_S = 120  # far above what anything here takes
 if str(PACKAGE) not in sys.path:
     sys.path.insert(0, str(PACKAGE))
+sys.path.append(str(ROOT / "tests"))  # for programs that aren't pytest
+from stoker_binary import find_binary  # noqa: E402
 
 
 @functools.cache
 def engine() -> Optional[str]:
     """Path of a ``stoker`` that can run pipelines, or None."""
-    if os.environ.get("STOKER_BIN"):
-        return os.environ["STOKER_BIN"]
-    for path in (ROOT / "build/src/cli/stoker", ROOT / ".venv/bin/stoker"):
-        if os.access(path, os.X_OK):
-            asked = subprocess.run([path, "run", "--help"], capture_output=True, timeout=WAIT_S)
-            if b"--spec-fd" in asked.stdout:
-                return str(path)
-    return None
+    try:
+        return str(find_binary())
+    except FileNotFoundError:
+        return None
 
 
 needs_engine = pytest.mark.skipif(engine() is None, reason="no stoker binary is built")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from stoker_binary import find_binary
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "python"))
 sys.path.insert(0, str(Path(__file__).parent))
@@ -19,7 +20,7 @@ from cluster import Cluster
 from front_tools import cannot
 
 ROOT = Path(__file__).resolve().parents[2]
-STOKER = Path(os.environ.get("STOKER_BIN", ROOT / "build/src/cli/stoker"))
+STOKER = find_binary()
 DRIVE = ROOT / "build/tests/remote/remote_drive"
 
 

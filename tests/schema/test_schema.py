@@ -17,10 +17,11 @@ from typing import Any
 
 import jsonschema
 import pytest
+from stoker_binary import find_binary
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = Path(__file__).resolve().parent / "cases"
-STOKER = os.environ.get("STOKER_BIN", str(ROOT / ".venv" / "bin" / "stoker"))
+STOKER = str(find_binary())
 
 
 @lru_cache

@@ -18,6 +18,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Callable, Dict, List, Optional, Tuple, Type
 
+from stoker_binary import find_binary
+
 ROOT = Path(__file__).resolve().parents[2]
 REGION = "eu-west-1"
 MIB = 1 << 20
@@ -25,11 +27,7 @@ CHUNK = 16 * MIB
 
 
 def stoker() -> str:
-    """$STOKER_BIN, else what `make build` made."""
-    for path in (os.environ.get("STOKER_BIN", ""), ROOT / "build/src/cli/stoker"):
-        if path and Path(path).exists():
-            return str(path)
-    raise RuntimeError("no stoker: make build")
+    return str(find_binary())
 
 
 def free_port() -> int:
