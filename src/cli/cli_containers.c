@@ -169,11 +169,15 @@ static bool is_here(stk_cli_containers *c, const stk_image_prepare *how, stk_ima
                                      .parent_id = here ? config.id : NULL,
                                      .folder = how->folder,
                                      .python = how->python};
-    if (w->docker != NULL && (here || w->image == NULL) &&
-        stk_image_built(&c->engine, &recipe, c->arena, &config, NULL) == 0) {
-        w->id = config.id;
-        w->env = config.env;
-        return false;
+    if (w->docker != NULL && (here || w->image == NULL)) {
+        const char *note = NULL;
+        bool is_built = stk_image_built(&c->engine, &recipe, c->arena, &config, &note, NULL) == 0;
+        *rc = note != NULL ? stk_plan_remark(plan, err, "step '%s': %s", w->step, note) : 0;
+        if (is_built || *rc < 0) {
+            w->id = config.id;
+            w->env = config.env;
+            return false;
+        }
     }
     *rc = w->docker != NULL
               ? stk_plan_remark(plan, err,
@@ -435,6 +439,38 @@ int stk_cli_package(stk_store *store, const char *root, stk_plan *plan, stk_arti
         told = told || strcmp(stk_plan_note(plan, i), note) == 0;
     }
     return rc < 0 || note == NULL || told ? rc : stk_plan_remark(plan, err, "%s", note);
+}
+
+static bool code_travels(const stk_cli_containers *c, const stk_spec *spec)
+{
+    bool travels = false;
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
+        travels = travels || c->places[i].kind == STK_PLACE_DOCKER ||
+                  stk_place_is_elsewhere(c->places[i].kind);
+    }
+    return travels;
+}
+
+int stk_cli_private_note(const stk_cli_containers *c, const stk_spec *spec, const char *store,
+                         stk_plan *plan, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const char *note = NULL;
+    stk_err why = {0};
+    if (!code_travels(c, spec)) {
+        return 0;
+    }
+    const char *root =
+        arena == NULL ? NULL : stk_cli_project(spec, stk_cli_main_file(spec, arena), arena);
+    if (root == NULL) {
+        return no_memory(err);
+    }
+    int rc = stk_cli_check_project(root, &why);
+    rc = rc < 0 ? rc : stk_package_private(store, root, arena, &note, &why);
+    if (rc < 0) {
+        return stk_plan_remark(plan, err, "refused: %s", why.text);
+    }
+    return note == NULL ? 0 : stk_plan_remark(plan, err, "%s", note);
 }
 
 /* The name of another user, who is to read the code as well. */

@@ -37,6 +37,10 @@ int stk_cli_images(stk_cli_containers *c, const stk_spec *spec, const stk_run_op
 /* Packs the project; what was left out of it as private is a note of the plan (once). */
 int stk_cli_package(stk_store *store, const char *root, stk_plan *plan, stk_artifact *ret,
                     stk_err *err);
+/* That note for a plan, where some step's code travels: to a container, an image or another
+ * machine. A project that no run would take is a note, too. */
+int stk_cli_private_note(const stk_cli_containers *c, const stk_spec *spec, const char *store,
+                         stk_plan *plan, stk_err *err);
 /* Packs the project and lays it out for this run, and ends containers of an engine that died in it;
  * exec's half is whole then. */
 int stk_cli_code(const stk_cli *cli, stk_cli_containers *c, const stk_spec *spec, stk_plan *plan,

@@ -77,6 +77,7 @@ static int open_planning(const stk_cli *cli, const stk_run_options *options, pla
              : stk_cli_elsewhere_images(&p->elsewhere, p->spec, options, NULL, p->plan, true, err);
     rc = rc < 0 ? rc : stk_cli_elsewhere_check(&p->elsewhere, p->spec, p->plan, true, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
+    rc = rc < 0 ? rc : stk_cli_private_note(&p->containers, p->spec, path, p->plan, err);
     if (rc == 0 && stk_file_exists(path)) {
         rc = stk_store_open(path, STK_STORE_READONLY, &p->store, err);
         if (rc == 0) {

@@ -171,11 +171,11 @@ bool stk_exec_may_mount(const stk_exec *x, uint32_t task)
 
 /* --- after the step --- */
 
+/* Of a Python step too: a materializer of the user's own gets the path of what is stored. */
 static bool is_looked_at(const stk_exec *x, uint32_t task)
 {
     const stk_step *step = stk_exec_step(x, task);
-    return step->python == NULL && step->n_inputs > 0 && !stk_exec_is_contained(x, task) &&
-           !stk_exec_is_away(x, task);
+    return step->n_inputs > 0 && !stk_exec_is_contained(x, task) && !stk_exec_is_away(x, task);
 }
 
 static int look_at_input(stk_exec *x, uint32_t task, const stk_input *in, stk_err *err)
@@ -192,6 +192,9 @@ static int look_at_input(stk_exec *x, uint32_t task, const stk_input *in, stk_er
         bool comes = false;
         if (digests[i] == NULL) {
             continue;
+        }
+        if (!x->tasks[task].looks_at_inputs) {
+            stk_store_look_again(x->config.store, digests[i]);
         }
         rc = stk_exec_sum_artifact(x->sum, x->config.store, digests[i], &comes, err);
         if (rc == 0 && !comes) {
@@ -212,6 +215,7 @@ int stk_exec_inputs_look(stk_exec *x, uint32_t task, stk_err *err)
     for (uint32_t i = 0; is_looked_at(x, task) && i < step->n_inputs && rc == 0; i++) {
         rc = look_at_input(x, task, &step->inputs[i], err);
     }
+    x->tasks[task].looks_at_inputs = true;
     return rc;
 }
 
@@ -242,7 +246,9 @@ static void put_back(stk_exec *x, const char *at, const char *digest, bool has_s
 void stk_exec_inputs_done(stk_exec *x, uint32_t task, const char *dir, bool has_succeeded)
 {
     const stk_step *step = stk_exec_step(x, task);
-    bool is_done = is_looked_at(x, task) && !has_command_hooks(step); /* which may use them yet */
+    bool is_done = is_looked_at(x, task) && step->python == NULL &&
+                   !has_command_hooks(step); /* which may use them yet */
+    x->tasks[task].looks_at_inputs = false;
     for (uint32_t i = 0; is_done && i < step->n_inputs; i++) {
         const stk_input *in = &step->inputs[i];
         const char **digests = NULL;

@@ -97,7 +97,8 @@ typedef struct exec_task {
     bool attach; /* its launch is of an attempt that an earlier engine started elsewhere */
     int32_t xid; /* of this attempt: the driver reported it for a device of its; 0: none */
     const char *xid_text, *xid_device; /* the driver's words, the device's uuid; or NULL */
-    exec_aside *aside;                 /* what is to be done with it waits for threads; or NULL */
+    bool looks_at_inputs; /* it has ended, and what it may have done to them is being found out */
+    exec_aside *aside;    /* what is to be done with it waits for threads; or NULL */
 } exec_task;
 
 typedef struct exec_bring exec_bring;

@@ -138,9 +138,10 @@ int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, co
                     stk_image_say *say, void *arg, stk_arena *arena, stk_image_result *ret,
                     stk_err *err);
 
-/* What these inputs were built to earlier; STK_E_NOT_FOUND: they weren't. */
+/* What these inputs were built to earlier; STK_E_NOT_FOUND: they weren't. `ret_note` as the note of
+ * a build, also where they weren't: what stays out of it as private. */
 int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, stk_arena *arena,
-                    stk_image_config *ret, stk_err *err);
+                    stk_image_config *ret, const char **ret_note, stk_err *err);
 
 /* --- what is in it (image_look.c): a container of it that reads files, no program of it runs ---
  */

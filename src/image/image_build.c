@@ -404,8 +404,20 @@ static int build_if_needed(const stk_engine *engine, const stk_image_recipe *rec
     return rc;
 }
 
+static const char *note_of(const stk_image_make *make, stk_arena *arena)
+{
+    if (make->context.n_left_out == 0) {
+        return NULL;
+    }
+    return stk_arena_printf(
+        arena,
+        "left out of the image as private: %s%s; a line with '!' and its name in .dockerignore "
+        "takes one along",
+        make->context.left_out, make->context.n_left_out > STK_IMAGE_NAMED ? " …" : "");
+}
+
 int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, stk_arena *arena,
-                    stk_image_config *ret, stk_err *err)
+                    stk_image_config *ret, const char **ret_note, stk_err *err)
 {
     stk_image_recipe ours = *recipe;
     stk_image_make *make = stk_arena_alloc(arena, sizeof *make);
@@ -417,6 +429,7 @@ int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, st
     const char *name = rc < 0 || (make->adds_nothing && recipe->parent_id != NULL)
                            ? recipe->parent_id
                            : stk_arena_printf(arena, REPOSITORY ":%s", make->tag);
+    *ret_note = rc < 0 ? NULL : note_of(make, arena);
     stk_buf_done(&make->dockerfile);
     if (rc == 0 && name == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "no memory to look for an image");
@@ -446,13 +459,7 @@ int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, co
             rc = publish(engine, recipe, make, ret->id, say, arg, arena, &ret->pinned, err);
         }
     }
-    if (rc == 0 && make->context.n_left_out > 0) {
-        ret->note = stk_arena_printf(
-            arena,
-            "left out of the image as private: %s%s; a line with '!' and its name in .dockerignore "
-            "takes one along",
-            make->context.left_out, make->context.n_left_out > STK_IMAGE_NAMED ? " …" : "");
-    }
+    ret->note = rc < 0 ? NULL : note_of(make, arena);
     stk_buf_done(&make->dockerfile);
     return rc;
 }

@@ -370,6 +370,16 @@ int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_a
     return rc;
 }
 
+int stk_package_private(const char *store, const char *root, stk_arena *keep, const char **ret_note,
+                        stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    package_list list = {.root = root, .store = store};
+    int rc = arena == NULL ? no_memory(err) : stk_package_walk(&list, arena, err);
+    *ret_note = rc < 0 || list.n_left_out == 0 ? NULL : note_of(&list, keep);
+    return rc == 0 && list.n_left_out > 0 && *ret_note == NULL ? no_memory(err) : rc;
+}
+
 /* --- laid out again --- */
 
 typedef struct viewer {

@@ -32,6 +32,10 @@ const char *stk_package_root(const char *folder, stk_arena *arena);
  * (in `arena`): one sentence on what was left out as private, or NULL. */
 int stk_package_add(stk_store *store, const char *root, int64_t max_bytes, stk_arena *arena,
                     stk_artifact *ret, const char **ret_note, stk_err *err);
+/* What stk_package_add would leave out as private, as its `ret_note`. Nothing is read but names,
+ * modes and what names leave open, nothing is written. `store`: the folder of the store. */
+int stk_package_private(const char *store, const char *root, stk_arena *arena,
+                        const char **ret_note, stk_err *err);
 /* Lays a package out in `folder` (must not exist) as it was packed, by hard links where possible:
  * for mounting read-only. What is only for its owner is only for us. */
 int stk_package_view(stk_store *store, const char *digest, const char *folder, stk_err *err);

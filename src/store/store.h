@@ -258,6 +258,9 @@ int stk_store_work_add(stk_store *store, const char *path, const char *known_dig
                        stk_store_work **ret_work, stk_err *err);
 /* Would stk_store_artifact read more of it than takes no time? Then a work does that. */
 bool stk_store_needs_sum(stk_store *store, const char *digest);
+/* The next use of a folder walks it, also where that was done a moment ago: somebody may have
+ * changed it since. */
+void stk_store_look_again(stk_store *store, const char *digest);
 /* Reads an artifact that is here; verify: from the disk, slowly. */
 int stk_store_work_check(stk_store *store, const char *digest, stk_store_work **ret_work,
                          stk_err *err);

@@ -593,6 +593,14 @@ bool stk_store_needs_sum(stk_store *store, const char *digest)
            (S_ISDIR(now.st_mode) || now.st_size > AT_ONCE_BYTES);
 }
 
+void stk_store_look_again(stk_store *store, const char *digest)
+{
+    uint64_t known;
+    if (stk_map_get(&store->known, digest, &known)) {
+        ((stk_store_known *)(uintptr_t)known)->looked_ms = 0;
+    }
+}
+
 bool stk_store_recall(stk_store *store, const char *digest, char ret_stamp[STK_STAMP_TEXT])
 {
     stk_store_known known = {.size = 0};

@@ -148,6 +148,193 @@ static void test_round_trip(void **state)
     assert_true(n_kept > ROUNDS / 2);
 }
 
+/* --- each kind with its own fields --- */
+
+static void note_bad(void *arg, const char *digest, const char *what)
+{
+    stk_buf_printf(arg, "%s: %s\n", digest, what);
+}
+
+enum { TEXT, INT, BOOL, MAP, LIST };
+
+static const struct field {
+    stk_event_kind kind;
+    const char *name;
+    int type;
+} fields[] = {
+#define F(kind, name, type) {STK_EV_##kind, name, type},
+#include "tbl/event_fields.def"
+#undef F
+};
+
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+/* JSON as somebody may hand it in; is_sound: it can be kept and read again. */
+typedef struct value {
+    const char *json;
+    bool is_sound;
+    int type;
+} value;
+
+static const value values[] = {
+    {"0", true, INT},
+    {"-1", true, INT},
+    {"9007199254740992", true, INT}, /* 2^53 */
+    {"9007199254740993", true, INT}, /* of which a double knows no more */
+    {"-9007199254740993", true, INT},
+    {"9223372036854775807", true, INT},
+    {"-9223372036854775808", true, INT},
+    {"9223372036854775808", false, INT},
+    {"-9223372036854775809", false, INT},
+    {"18446744073709551616", false, INT},
+    {"1e308", true, INT},
+    {"-1.7976931348623157e308", true, INT},
+    {"4.9406564584124654e-324", true, INT},
+    {"1e309", false, INT},
+    {"NaN", false, INT},
+    {"Infinity", false, INT},
+    {"-Infinity", false, INT},
+    {"", false, INT},
+    {"\"\"", true, TEXT},
+    {"\"\\u0000\"", true, TEXT},
+    {"\"a\\u0000b\"", true, TEXT},
+    {"\"\\ud83d\\ude00\"", true, TEXT},
+    {"\"\\ud800\"", false, TEXT},        /* half of a pair, as json.dumps spells it */
+    {"\"\\udcff\"", false, TEXT},        /* Python's for a byte that isn't UTF-8 */
+    {"\"\\ude00\\ud83d\"", false, TEXT}, /* the halves in the wrong order */
+    {"\"\xff\"", false, TEXT},
+    {"\"/home/\xff\xfe/run\"", false, TEXT}, /* a folder's name */
+    {"\"\xc3\"", false, TEXT},
+    {"\"\xc0\x80\"", false, TEXT},     /* NUL, too long */
+    {"\"\xed\xa0\x80\"", false, TEXT}, /* a surrogate as bytes */
+    {"\"\xf4\x90\x80\x80\"", false, TEXT},
+    {"\"/home/\xc3\xbc/run\"", true, TEXT},
+    {"\"\xe2\x80\xa8\x7f\xef\xbf\xbf\"", true, TEXT},
+    {"\"\n\"", false, TEXT}, /* not escaped */
+    {"true", true, BOOL},
+    {"null", true, BOOL},
+    {"maybe", false, BOOL},
+};
+
+enum { N_VALUES = sizeof values / sizeof *values };
+
+/* No key has a NUL. */
+static bool is_sound_in(const value *v, int type)
+{
+    return v->is_sound && (type != MAP || strstr(v->json, "\\u0000") == NULL);
+}
+
+/* In a map also as a key, where it is text. */
+static void put_value(stk_buf *out, int type, const value *v)
+{
+    if (type == LIST) {
+        stk_buf_printf(out, "[%s,[%s]]", v->json, v->json);
+    } else if (type == MAP && v->type == TEXT) {
+        stk_buf_printf(out, "{\"k\":%s,%s:1}", v->json, v->json);
+    } else if (type == MAP) {
+        stk_buf_printf(out, "{\"k\":%s,\"l\":{\"m\":[%s]}}", v->json, v->json);
+    } else {
+        stk_buf_text(out, v->json);
+    }
+}
+
+/* All fields of a kind: field `i_bad` with `v`, the others with sound ones. */
+static void make_event(stk_buf *out, stk_event_kind kind, uint32_t i_bad, const value *v)
+{
+    bool is_first = true;
+    stk_buf_char(out, '{');
+    for (uint32_t i = 0; i < N_FIELDS; i++) {
+        if (fields[i].kind != kind) {
+            continue;
+        }
+        const value *now = v;
+        while (i != i_bad && (now == v || !is_sound_in(now, fields[i].type) ||
+                              (fields[i].type < MAP && now->type != fields[i].type))) {
+            now = &values[next(N_VALUES)];
+        }
+        stk_buf_printf(out, "%s\"%s\":", is_first ? "" : ",", fields[i].name);
+        put_value(out, fields[i].type, now);
+        is_first = false;
+    }
+    stk_buf_char(out, '}');
+}
+
+/* Every field of every kind with every value: what is accepted is read again, equal; what isn't is
+ * refused by a sentence that names the kind, and nothing of it is there. */
+static void test_fields(void **state)
+{
+    fixture *f = *state;
+    const char *run = new_run(f, NULL, "p", 0);
+    bool has[STK_EV_N] = {false};
+    uint64_t checked = 0, bytes = 0;
+    STK_BUF_AUTO said = STK_BUF_INIT(4096);
+    int64_t after = 0;
+    seed = 0x5eed;
+    for (uint32_t i = 0; i < N_FIELDS; i++) {
+        has[fields[i].kind] = true;
+        for (uint32_t k = 0; k < N_VALUES; k++) {
+            STK_BUF_AUTO data = STK_BUF_INIT(1u << 20);
+            bool is_sound = is_sound_in(&values[k], fields[i].type);
+            make_event(&data, fields[i].kind, i, &values[k]);
+            wanted w = {.data = data.data, .kind = fields[i].kind, .time_ms = 1, .task = 1};
+            stk_event_row event = {
+                .kind = w.kind, .time_ms = 1, .task = 1, .attempt = 0, .data = data.data};
+            stk_commit commit = {.events = &event, .n_events = 1};
+            int rc = stk_store_commit(f->store, run, &commit, &f->err);
+            if (rc != (is_sound ? 0 : STK_E_PROTOCOL)) {
+                fail_msg("%d, not %s: %s", rc, is_sound ? "kept" : "refused", data.data);
+            }
+            if (rc < 0) {
+                assert_non_null(strstr(f->err.text, stk_event_word(w.kind)));
+            }
+            assert_int_equal(stk_store_events(f->store, run, after, compare, &w, &f->err), 0);
+            if (w.n != (is_sound ? 1 : 0)) {
+                fail_msg("%u events of %s", w.n, data.data);
+            }
+            after = is_sound ? event.seq : after;
+        }
+    }
+    for (int kind = 0; kind < STK_EV_N; kind++) {
+        if (!has[kind]) {
+            fail_msg("event_fields.def has no field of %s", stk_event_word((stk_event_kind)kind));
+        }
+    }
+    OK(stk_store_verify(f->store, note_bad, &said, &checked, &bytes, &f->err));
+    assert_true(said.len == 0);
+}
+
+/* Text of a megabyte, a list of 100,000 numbers, and what lies too deep. */
+static void test_long(void **state)
+{
+    enum { LONG = 1 << 20, DEEP = 4096 };
+    fixture *f = *state;
+    const char *run = new_run(f, NULL, "p", 0);
+    int64_t after = 0;
+    for (int kind = 0; kind < 4; kind++) {
+        STK_BUF_AUTO data = STK_BUF_INIT(16u << 20);
+        stk_buf_text(&data, kind == 3 ? "{\"metadata\":{\"k\":" : "{\"text\":");
+        stk_buf_text(&data, kind == 0 ? "\"" : "");
+        for (int i = 0; i < (kind == 0 ? LONG : kind == 1 ? 100000 : DEEP); i++) {
+            stk_buf_text(&data, kind == 0  ? "\xc3\xbc"
+                                : kind > 1 ? "["
+                                : i == 0   ? "[9223372036854775807"
+                                           : ",9223372036854775807");
+        }
+        for (int i = 0; kind > 1 && i < DEEP; i++) {
+            stk_buf_char(&data, ']');
+        }
+        stk_buf_text(&data, kind == 0 ? "\"}" : kind == 1 ? "]}" : kind == 2 ? "}" : "}}");
+        wanted w = {.data = data.data, .kind = STK_EV_NOTE, .time_ms = 1, .task = 1};
+        stk_event_row event = {.kind = STK_EV_NOTE, .time_ms = 1, .task = 1, .data = data.data};
+        stk_commit commit = {.events = &event, .n_events = 1};
+        int rc = stk_store_commit(f->store, run, &commit, &f->err);
+        assert_int_equal(rc, kind < 2 ? 0 : STK_E_PROTOCOL); /* deeper than any reader goes */
+        assert_int_equal(stk_store_events(f->store, run, after, compare, &w, &f->err), 0);
+        assert_int_equal(w.n, kind < 2 ? 1 : 0);
+        after = rc == 0 ? event.seq : after;
+    }
+}
+
 static void test_refused(void **state)
 {
     fixture *f = *state;
@@ -273,11 +460,6 @@ static int count(void *arg, const stk_event_row *row)
     return 0;
 }
 
-static void note_bad(void *arg, const char *digest, const char *what)
-{
-    stk_buf_printf(arg, "%s: %s\n", digest, what);
-}
-
 /* A damaged event hides none of the others, and verify names it. */
 static void test_damaged(void **state)
 {
@@ -305,7 +487,8 @@ static void test_damaged(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {TEST(test_round_trip), TEST(test_refused), TEST(test_plain),
-                                       TEST(test_plain_cases), TEST(test_damaged)};
+    const struct CMUnitTest tests[] = {
+        TEST(test_round_trip), TEST(test_fields),      TEST(test_long),   TEST(test_refused),
+        TEST(test_plain),      TEST(test_plain_cases), TEST(test_damaged)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
