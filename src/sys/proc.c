@@ -452,8 +452,26 @@ bool stk_proc_has_lock(pid_t pid, const char *fd)
     return strstr(text, "OFDLCK") != NULL;
 }
 
-/* One of the files is open in it as it is in none but ours. What a file is is asked without going
- * to a server that may be dead. */
+/* What a file is is asked without going to a server that may be dead. */
+static stk_proc_file file_at(int folder, const char *name)
+{
+    struct statx file;
+    bool is_there = statx(folder, name, AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_INO | STATX_BTIME,
+                          &file) == 0;
+    bool has_birth = is_there && (file.stx_mask & STATX_BTIME) != 0;
+    return (stk_proc_file){
+        .device = is_there ? makedev(file.stx_dev_major, file.stx_dev_minor) : 0,
+        .inode = is_there ? file.stx_ino : 0,
+        .born_ns = has_birth ? file.stx_btime.tv_sec * 1000000000 + file.stx_btime.tv_nsec : 0};
+}
+
+static bool is_same_file(const stk_proc_file *a, const stk_proc_file *b)
+{
+    return a->inode == b->inode && a->device == b->device &&
+           (a->born_ns == b->born_ns || a->born_ns == 0 || b->born_ns == 0);
+}
+
+/* One of the files is open in it as it is in none but ours. */
 static bool has_file(pid_t pid, const stk_proc_ours *ours)
 {
     char path[64];
@@ -464,14 +482,10 @@ static bool has_file(pid_t pid, const stk_proc_ours *ours)
     }
     for (uint32_t i = 0; i < fds.n; i++) {
         const char *fd = fds.items[i].name;
-        struct statx file;
-        if (statx(fds.fd, fd, AT_STATX_DONT_SYNC, STATX_INO, &file) != 0) {
-            continue;
-        }
-        uint64_t device = makedev(file.stx_dev_major, file.stx_dev_minor);
-        for (uint32_t k = 0; k < ours->n_files; k++) {
+        stk_proc_file file = file_at(fds.fd, fd);
+        for (uint32_t k = 0; file.inode != 0 && k < ours->n_files; k++) {
             const stk_proc_file *f = &ours->files[k];
-            if (f->inode == file.stx_ino && f->device == device &&
+            if (is_same_file(f, &file) &&
                 (f->by_lock ? stk_proc_has_lock(pid, fd) : is_writer(&fds, fd))) {
                 return true;
             }
@@ -585,13 +599,10 @@ int stk_proc_kill_sessions(const pid_t *sids, uint32_t n, const char *marker, in
 
 stk_proc_file stk_proc_file_of(int fd)
 {
-    struct stat st;
     int flags = fd < 0 ? -1 : fcntl(fd, F_GETFL);
-    return flags < 0 || fstat(fd, &st) != 0
-               ? (stk_proc_file){0}
-               : (stk_proc_file){.device = st.st_dev,
-                                 .inode = st.st_ino,
-                                 .by_lock = (flags & O_ACCMODE) == O_RDONLY};
+    stk_proc_file file = flags < 0 ? (stk_proc_file){0} : file_at(fd, "");
+    file.by_lock = flags >= 0 && (flags & O_ACCMODE) == O_RDONLY;
+    return file;
 }
 
 int stk_proc_kill_session(pid_t sid, const char *marker, int timeout_ms)

@@ -308,6 +308,36 @@ static void test_writers(void **state)
     status_of(reader);
 }
 
+/* A file that is removed leaves its number to the next one that is made. */
+static void test_a_file_of_the_same_number(void **state)
+{
+    (void)state;
+    char path[128];
+    char text[512];
+    snprintf(path, sizeof path, "%s/first", root);
+    int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    stk_proc_file file = stk_proc_file_of(fd);
+    assert_true(file.inode != 0 && !file.by_lock);
+    if (file.born_ns == 0) {
+        skip(); /* this file system doesn't tell */
+    }
+    snprintf(text, sizeof text, "exec sleep 300 3>>'%s'", path);
+    pid_t writer = shell(text, -1);
+    pid_t found;
+    while (stk_proc_writers(path, &found, 1) == 0) {
+        usleep(1000);
+    }
+    stk_proc_ours ours = {.files = &file, .n_files = 1};
+    close(fd);
+    file.born_ns -= 1; /* as if an earlier file had had the number */
+    assert_int_equal(stk_proc_kill(&ours, 0), 0);
+    assert_int_equal(waitpid(writer, NULL, WNOHANG), 0);
+    file.born_ns += 1;
+    assert_true(stk_proc_kill(&ours, 0) > 0);
+    assert_int_equal(WTERMSIG(status_of(writer)), SIGKILL);
+}
+
 /* --- control groups --- */
 
 static void test_cgroup_none(void **state)
@@ -482,6 +512,7 @@ int main(void)
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_sessions),
         cmocka_unit_test(test_writers),
+        cmocka_unit_test(test_a_file_of_the_same_number),
         cmocka_unit_test(test_cgroup_none),
         cmocka_unit_test(test_cgroup),
         cmocka_unit_test(test_cgroup_closed),
