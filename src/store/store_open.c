@@ -269,6 +269,22 @@ static int open_folder(stk_store *store, stk_err *err)
     return 0;
 }
 
+/* Only who makes stores makes their database; who looks at one, or cleans it up, leaves a folder
+ * without as it is. (An engine is about to make it, or was killed before it had.) */
+static int find_database(stk_store *store, stk_err *err)
+{
+    bool is_there =
+        faccessat(store->dir_fd, "store.db", F_OK, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+    if (is_there || (store->flags & (STK_STORE_CREATE | STK_STORE_READONLY)) == STK_STORE_CREATE ||
+        stk_store_has_runs(store)) {
+        return 0;
+    }
+    stk_err_set(err, STK_E_NOT_FOUND, "store '%s' has no run: its store.db isn't there",
+                store->path);
+    stk_err_hint(err, "run a pipeline first, or set STOKER_STORE to an existing store");
+    return STK_E_NOT_FOUND;
+}
+
 static int open_lock(stk_store *store, stk_err *err)
 {
     store->lock_fd = openat(store->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
@@ -301,6 +317,9 @@ int stk_store_open(const char *path, int flags, stk_store **ret_store, stk_err *
     }
     if (rc == 0) {
         rc = open_folder(store, err);
+    }
+    if (rc == 0) {
+        rc = find_database(store, err);
     }
     if (rc == 0) {
         rc = open_parts(store, err);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include "store/store_testing.h"
+#include "sys/dir.h"
 
 static void test_find(void **state)
 {
@@ -211,20 +212,42 @@ static void check_readonly(fixture *f, const char *run, const char *digest)
     OK(stk_store_sync(f->store, &f->err));
 }
 
-/* Its engine was killed before there was a database: there is no run, and nothing is damaged. With
- * runs beside it the database was lost. */
+static void refused_as_lost(fixture *f, int flags)
+{
+    assert_int_equal(open_error(f, flags), STK_E_STORE);
+    assert_non_null(strstr(f->err.text, "store.db isn't there"));
+    assert_non_null(strstr(f->err.hint, "backup"));
+}
+
+/* Its engine was killed before there was a database: there is no run, and nothing is damaged; only
+ * who makes stores makes anything in it. With runs beside it the database was lost. */
 static void test_without_database(void **state)
 {
     fixture *f = *state;
+    stk_dir entries = {0};
     (void)snprintf(f->path, sizeof f->path, "%s/s", at(f, "made"));
     assert_int_equal(mkdir(at(f, "made"), 0755), 0);
     assert_int_equal(mkdir(f->path, 0755), 0);
-    assert_int_equal(open_error(f, STK_STORE_READONLY), STK_E_NOT_FOUND);
-    assert_non_null(strstr(f->err.text, "has no run"));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(open_error(f, i == 0 ? STK_STORE_READONLY : 0), STK_E_NOT_FOUND);
+        assert_non_null(strstr(f->err.text, "has no run"));
+    }
+    OK(stk_dir_read(f->path, &entries, &f->err));
+    assert_int_equal(entries.n, 0);
+    stk_dir_done(&entries);
     assert_int_equal(mkdir(at(f, "made/s/runs"), 0755), 0);
     assert_int_equal(open_error(f, STK_STORE_READONLY), STK_E_NOT_FOUND);
     assert_int_equal(mkdir(at(f, "made/s/runs/20260101-000000-abcdef"), 0755), 0);
-    assert_int_equal(open_error(f, STK_STORE_READONLY), STK_E_STORE);
+    refused_as_lost(f, STK_STORE_READONLY);
+    refused_as_lost(f, 0);
+    refused_as_lost(f, STK_STORE_CREATE);
+    assert_int_not_equal(access(at(f, "made/s/store.db"), F_OK), 0);
+    reopen(f, STK_STORE_CREATE | STK_STORE_OWN); /* an agent's, in a folder that it has kept */
+    stk_store_close(f->store);
+    f->store = NULL;
+    assert_int_equal(unlink(at(f, "made/s/store.db")), 0);
+    assert_int_equal(rmdir(at(f, "made/s/runs/20260101-000000-abcdef")), 0);
+    reopen(f, STK_STORE_CREATE); /* it is begun anew on purpose */
 }
 
 static void test_readonly(void **state)

@@ -82,6 +82,7 @@ enum { STK_STORE_FORMAT = 3, STK_STORE_BUSY_MS = 10000 };
 /* A migration brings a store from version i to i + 1; run together in one transaction. */
 int stk_store_migrate(stk_store *store, const char *const *steps, int n_steps, stk_err *err);
 int stk_store_sql_open(stk_store *store, stk_err *err);
+bool stk_store_has_runs(const stk_store *store); /* folders of such */
 void stk_store_sql_close(stk_store *store);
 /* The error of the last statement, by SQLite's code. Returns it as STK_E_…. */
 int stk_store_sql_err(stk_store *store, int rc, stk_err *err, const char *doing);

@@ -277,7 +277,7 @@ int stk_store_migrate(stk_store *store, const char *const *steps, int n_steps, s
     return rc;
 }
 
-static bool has_runs(const stk_store *store)
+bool stk_store_has_runs(const stk_store *store)
 {
     struct stat st;
     STK_TEXT_AUTO runs = stk_file_join(store->path, "runs");
@@ -286,17 +286,21 @@ static bool has_runs(const stk_store *store)
                2; /* a folder's links count its subfolders (not on btrfs: a weaker check) */
 }
 
-/* A file of 0 bytes is a new database to SQLite; beside runs it is a lost one. */
-static int refuse_emptied(stk_store *store, const char *db_path, stk_err *err)
+/* A file of 0 bytes is a new database to SQLite, and so is one that isn't there; beside runs it is
+ * a lost one, and all that it knew of would be garbage to gc. An agent's own is made anew. */
+static int refuse_lost(stk_store *store, const char *db_path, stk_err *err)
 {
     struct stat st;
-    if (stat(db_path, &st) == 0 && st.st_size == 0 && has_runs(store)) {
-        stk_err_set(err, STK_E_STORE,
-                    "store '%s' is damaged: store.db is empty, but there are runs", store->path);
-        stk_err_hint(err, "restore store.db from a backup, or move the store folder away");
-        return STK_E_STORE;
+    bool is_there = stat(db_path, &st) == 0;
+    bool is_lost = is_there ? st.st_size == 0 : errno == ENOENT;
+    if (!is_lost || (store->flags & STK_STORE_OWN) || !stk_store_has_runs(store)) {
+        return 0;
     }
-    return 0;
+    stk_err_set(err, STK_E_STORE, "store '%s' is damaged: store.db %s, but there are runs",
+                store->path, is_there ? "is empty" : "isn't there");
+    stk_err_hint(err, "restore store.db from a backup, or move the store folder away (or, to begin "
+                      "anew in it, its runs/)");
+    return STK_E_STORE;
 }
 
 /* Read-only SQLite needs the -shm file of a WAL database, or nobody writing ("immutable"). */
@@ -304,13 +308,6 @@ static int open_readonly(stk_store *store, const char *db_path, stk_err *err)
 {
     char text[16];
     stk_err first;
-    if (access(db_path, F_OK) < 0 && errno == ENOENT && !has_runs(store)) {
-        /* an engine makes it, or was killed before it had */
-        stk_err_set(err, STK_E_NOT_FOUND, "store '%s' has no run: its store.db isn't there",
-                    store->path);
-        stk_err_hint(err, "run a pipeline first, or set STOKER_STORE to an existing store");
-        return STK_E_NOT_FOUND;
-    }
     int rc = sqlite3_open_v2(db_path, &store->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
     int code = rc != SQLITE_OK ? stk_store_sql_err(store, rc, &first, "opening")
                                : pragma(store, "PRAGMA user_version", text, sizeof text, &first);
@@ -381,7 +378,7 @@ int stk_store_sql_open(stk_store *store, stk_err *err)
     if (db_path == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
     }
-    int rc = refuse_emptied(store, db_path, err);
+    int rc = refuse_lost(store, db_path, err);
     if (rc == 0) {
         rc = store->flags & STK_STORE_READONLY ? open_readonly(store, db_path, err)
                                                : open_writable(store, db_path, err);

@@ -333,6 +333,30 @@ def test_a_truncated_store(cli: Cli) -> None:
     assert cli("runs").code == 3
 
 
+def test_a_store_whose_database_was_removed(cli: Cli) -> None:
+    """All that it knew of would be garbage to gc. Who removes its runs, too, begins anew."""
+    cli.run(STEPS)
+    for path in cli.store.glob("store.db*"):
+        path.unlink()
+    before = sorted(cli.store.rglob("*"))
+    for args in (["runs"], ["run", "p.json"], ["store", "gc"], ["store", "gc", "--dry-run"]):
+        run = cli(*args)
+        assert run.code == 3 and "store.db isn't there, but there are runs" in run.err, run.err
+    assert sorted(cli.store.rglob("*")) == before
+    shutil.rmtree(cli.store / "runs")
+    assert cli.run(STEPS).code == 0
+
+
+@pytest.mark.parametrize(
+    "words", [["gc", "--dry-run"], ["gc"], ["verify", "--repair"]], ids=" ".join
+)
+def test_nothing_is_made_in_a_folder_without_a_store(cli: Cli, words: list[str]) -> None:
+    cli.store.mkdir()
+    run = cli("store", *words)
+    assert run.code == 2 and "has no run" in run.err, run.err
+    assert list(cli.store.iterdir()) == []
+
+
 def as_nobody(cli: Cli, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [cli.binary, *args],
