@@ -66,7 +66,7 @@ int stk_proc_kill_sessions(const pid_t *sids, uint32_t n, const char *marker, in
 typedef struct stk_proc_file {
     uint64_t device, inode;
     int64_t born_ns; /* 0 unknown; else another file that was given the number later is another */
-    bool by_lock; /* with a lock on it, by whatever descriptor; else for writing */
+    bool by_lock;    /* with a lock on it, by whatever descriptor; else for writing */
 } stk_proc_file;
 /* Zeros where there is none. By its lock, if `fd` can only read. */
 stk_proc_file stk_proc_file_of(int fd);
