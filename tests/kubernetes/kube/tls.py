@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
+import multiprocessing.util
 import shutil
 import ssl
 import subprocess
@@ -88,5 +88,6 @@ class Pki:
 def pki(host: str, user: str) -> Pki:
     """Certificates for a host, made once in this process."""
     folder = tempfile.mkdtemp(prefix="kube-pki-")
-    atexit.register(shutil.rmtree, folder, True)
+    # not atexit, which processes of a pool pass by
+    multiprocessing.util.Finalize(None, shutil.rmtree, (folder, True), exitpriority=0)
     return Pki(Path(folder) / "pki", host, user)
