@@ -13,6 +13,8 @@ from cluster import Pod
 from conftest import Drive
 from test_backend import wait
 
+pytestmark = pytest.mark.tsan
+
 CHUNK = 16 << 20
 LARGE = "head -c 3000000 /dev/zero | tr '\\0' x"
 SAVES = (
