@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "accel/accel.h"
-#include "pack/pack.h"
+#include "host/accel/accel.h"
+#include "model/pack/pack.h"
 
 enum { DEVICES = 8, ROUNDS = 2001, MIB = 81920 };
 

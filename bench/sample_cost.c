@@ -18,8 +18,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "accel/accel.h"
-#include "runner/runner.h"
+#include "host/accel/accel.h"
+#include "host/runner/runner.h"
 
 enum { N = 1000, TREE = 8, PERIOD_MS = 100, PAUSE_US = 1000 };
 

@@ -14,7 +14,7 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "sched/sched.h"
+#include "model/sched/sched.h"
 
 enum { N_ACTIONS = 256, N_WORKERS = 128 };
 

@@ -15,75 +15,70 @@ from pathlib import Path
 
 MAX_LINES = 800
 
-# What each room may include besides itself (ARCHITECTURE.md): only rooms below it. plan and sched are pure: same
-# input, same bytes out, so nothing that touches a file, a clock or a socket.
+# The wings below src/, in the order that data walks; a room is a folder of one, "store" the wing's own. What a
+# room may use besides itself (ARCHITECTURE.md): only rooms above it in this list. model is pure: same input, same
+# bytes out, so nothing that touches a file, a clock or a socket.
+CELLAR = ("tbl", "base", "sys")
 ROOMS: dict[str, set[str]] = {
     "tbl": set(),
     "base": {"tbl"},
     "sys": {"tbl", "base"},
-    "net": {"tbl", "base", "sys"},
-    "spec": {"tbl", "base", "sys"},
-    "pack": {"tbl", "base"},
-    "grow": {"tbl", "base", "spec"},
-    "plan": {"tbl", "base", "spec", "pack"},
-    "sched": {"tbl", "base", "pack"},
-    "accel": {"tbl", "base", "sys"},
-    "store": {"tbl", "base", "sys"},
-    "runner": {"tbl", "base", "sys", "accel"},
-    "launch": {"tbl", "base", "sys", "accel", "runner"},
-    "preflight": {"tbl", "base", "sys", "accel"},
-    "simulate": {"tbl", "base", "sys", "pack", "accel"},
-    "stack": {"tbl", "base", "sys", "spec", "pack", "plan"},
-    "package": {"tbl", "base", "sys", "store"},
-    "aws": {"tbl", "base", "sys", "net"},
-    "share": {"tbl", "base", "sys", "net", "aws", "store"},
-    "contain": {"tbl", "base", "sys", "net", "spec"},
-    "image": {"tbl", "base", "sys", "net", "accel", "preflight", "contain"},
-    "backend": {"tbl", "base", "sys", "accel", "runner"},
-    "kubernetes": {"tbl", "base", "sys", "net", "spec", "remote"},
-    "report": {"tbl", "base", "sys", "spec", "plan", "store", "runner"},
-    "remote": {
-        *("tbl", "base", "sys", "net", "spec", "accel", "store", "runner", "backend"),
-        *("package", "aws", "share"),
+    "net": {*CELLAR},
+    "model/spec": {*CELLAR},
+    "model/pack": {"tbl", "base"},
+    "model/grow": {"tbl", "base", "model/spec"},
+    "model/plan": {"tbl", "base", "model/spec", "model/pack"},
+    "model/sched": {"tbl", "base", "model/pack"},
+    "store": {*CELLAR},
+    "store/package": {*CELLAR, "store"},
+    "store/view": {*CELLAR, "model/spec", "store"},
+    "host/accel": {*CELLAR},
+    "host/preflight": {*CELLAR, "host/accel"},
+    "host/runner": {*CELLAR, "host/accel"},
+    "host/launch": {*CELLAR, "host/accel", "host/runner"},
+    "host/backend": {*CELLAR, "host/accel", "host/runner"},
+    "image/stack": {*CELLAR, "model/spec", "model/pack", "model/plan"},
+    "image/contain": {*CELLAR, "net", "model/spec"},
+    "image": {*CELLAR, "net", "host/accel", "host/preflight", "image/contain"},
+    "away/aws": {*CELLAR, "net"},
+    "away/share": {*CELLAR, "net", "away/aws", "store"},
+    "away/remote": {
+        *CELLAR,
+        *("net", "model/spec", "store", "store/package", "host/accel", "host/runner"),
+        *("host/backend", "away/aws", "away/share"),
     },
-    "agent": {
-        *("tbl", "base", "sys", "spec", "accel", "store", "package", "runner", "backend", "share"),
-        "remote",
+    "away/kubernetes": {*CELLAR, "net", "model/spec", "away/remote"},
+    "away/batch": {*CELLAR, "net", "model/spec", "away/aws", "away/share", "away/remote"},
+    "away/agent": {
+        *CELLAR,
+        *("model/spec", "store", "store/package", "host/accel", "host/runner", "host/backend"),
+        *("away/share", "away/remote"),
     },
-    "batch": {"tbl", "base", "sys", "net", "aws", "share", "spec", "remote"},
-    "exec": {
-        "tbl",
-        "base",
-        "sys",
-        "net",
-        "spec",
-        "stack",
-        "pack",
-        "grow",
-        "plan",
-        "sched",
-        "accel",
-        "store",
-        "runner",
-        "backend",
+    "run/exec": {
+        *CELLAR,
+        *("net", "model/spec", "model/pack", "model/grow", "model/plan", "model/sched", "store"),
+        *("host/accel", "host/runner", "host/backend", "image/stack"),
     },
-    "cli": {
-        *("tbl", "base", "sys", "net", "spec", "grow", "pack", "plan", "sched", "accel"),
-        *("store", "runner", "launch", "preflight", "simulate", "stack", "package"),
-        *("contain", "image", "backend", "report", "exec", "aws", "share"),
-        *("remote", "agent"),
+    "run/simulate": {*CELLAR, "model/pack", "host/accel"},
+    "run": {
+        *CELLAR,
+        *("model/spec", "model/plan", "store", "store/package", "store/view", "host/accel"),
+        *("host/preflight", "host/backend", "image/stack", "image/contain", "image"),
+        *("away/share", "away/remote", "run/exec"),
     },
+    "show": {*CELLAR, "model/spec", "model/plan", "store", "store/view", "host/runner"},
 }
+ROOMS["cli"] = {*ROOMS}
 
 # A loop over one of these takes a failure for the end: whoever reads a folder asks sys/dir.h, which has all of
 # it or an error. stk-runner has nothing but libc.
 FOLDERS = re.compile(
     r"\b(?:opendir|fdopendir|readdir(?:64)?|scandir(?:at)?|fts_open|fts_read|n?ftw)\("
 )
-READS_FOLDERS = {"src/sys/dir.c", "src/contain/stk_runner_user.c"}
+READS_FOLDERS = {"src/sys/dir.c", "src/image/contain/stk_runner_user.c"}
 
 # In these rooms each place that opens or reads is one that a test can have fail.
-FAULTY = ("src/store/", "src/share/", "src/agent/", "src/sys/file.c")
+FAULTY = ("src/store/store", "src/away/share/", "src/away/agent/", "src/sys/file.c")
 OPENS = re.compile(r"(?<![_\w>.])(?:open|openat|fopen|read|pread)\(")
 
 # A test, and a program in one, sleeps in a loop that looks whether what it waits for has come, or for a
@@ -93,6 +88,16 @@ LOOP = re.compile(r"\bwhile\b")
 REASON = "# sleeps: "
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
+
+
+def room_of(name: str) -> str | None:
+    """The room of a file below src/, by its path from there: that of the deepest folder that is one."""
+    folder = name
+    while "/" in folder:
+        folder = folder.rpartition("/")[0]
+        if folder in ROOMS:
+            return folder
+    return None
 
 
 def check_file(path: Path, shown: str, room: str) -> list[str]:
@@ -118,12 +123,12 @@ def check_file(path: Path, shown: str, room: str) -> list[str]:
         match = INCLUDE.match(line)
         if not match:
             continue
-        target = match[1].split("/")[0] if "/" in match[1] else None
+        target = room_of(match[1]) if "/" in match[1] else None
         if match[1].startswith("../") or (target is None and (path.parent / match[1]).exists()):
             found.append(
                 f'{shown}:{number}: "{match[1]}" is relative; write it from src/, like "base/err.h"'
             )
-        elif target in ROOMS and target != room and target not in ROOMS[room] and not is_test:
+        elif target and target != room and target not in ROOMS[room] and not is_test:
             below = ", ".join(sorted(ROOMS[room])) or "nothing"
             found.append(
                 f"{shown}:{number}: room '{room}' includes '{match[1]}'; it may include only: {below}"
@@ -138,10 +143,11 @@ def check_sources(root: Path) -> list[str]:
         if path.suffix not in {".c", ".h", ".def"}:
             continue
         shown = str(path.relative_to(root))
-        room = path.relative_to(root / "src").parts[0]
-        if room not in ROOMS:
+        below = path.relative_to(root / "src")
+        room = room_of(str(below))
+        if room is None or str(below.parent).removesuffix("/testdata") != room:
             found.append(
-                f"{shown}:1: src/{room} is no room; name it and what it may include in tools/lint_rooms.py"
+                f"{shown}:1: src/{below.parent} is no room; name it and what it may include in tools/lint_rooms.py"
             )
         else:
             found += check_file(path, shown, room)
@@ -178,22 +184,42 @@ def check_sleeps(root: Path) -> list[str]:
     return found
 
 
-def check_symbols(library: Path) -> list[str]:
-    """Every symbol that the library defines for others is named stk_…"""
+def symbols(library: Path, *options: str) -> list[tuple[str, str]]:
+    """(object file, symbol) of each line that nm prints."""
     listing = subprocess.run(
-        ["nm", "--defined-only", "--extern-only", "--print-file-name", str(library)],
+        ["nm", *options, "--print-file-name", str(library)],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
     ).stdout
+    return [(line.split()[0].split(":")[1], line.split()[-1]) for line in listing.splitlines()]
+
+
+def room_of_object(member: str) -> str | None:
+    """meson names the object of src/a/b/c.c src_a_b_c.c.o."""
+    name = member.rpartition("/")[2]
+    for room in sorted(ROOMS, key=len, reverse=True):
+        if name.startswith(f"src_{room.replace('/', '_')}_"):
+            return room
+    return None
+
+
+def check_symbols(library: Path) -> list[str]:
+    """Every symbol that the library defines for others is named stk_…, and is used from rooms that may."""
     found = []
-    for line in listing.splitlines():
-        where, symbol = line.split()[0].rstrip(":"), line.split()[-1]
-        member = where.split(":")[1] if ":" in where else where
+    home: dict[str, str | None] = {}
+    for member, symbol in symbols(library, "--defined-only", "--extern-only"):
+        home[symbol] = room_of_object(member)
         # Names with dots or two underscores are the compiler's and the sanitizers'.
         if not symbol.startswith(("stk_", "_", "asan.")) and "." not in symbol:
             found.append(
                 f"{member}:1: symbol '{symbol}' is visible outside its file; make it static or name it stk_…"
+            )
+    for member, symbol in symbols(library, "--undefined-only"):
+        room, its = room_of_object(member), home.get(symbol)
+        if room and its and its != room and its not in ROOMS[room]:
+            found.append(
+                f"{member}:1: room '{room}' uses {symbol} of room '{its}', which it may not"
             )
     return found
 

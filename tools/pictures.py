@@ -90,7 +90,7 @@ def watts(busy: float) -> float:
 
 
 def device(number: int, busy: float, used: int, pid: str, joules: float) -> dict[str, object]:
-    """One A100 as src/accel/accel_fake.c reads it."""
+    """One A100 as src/host/accel/accel_fake.c reads it."""
     return {
         "uuid": f"GPU-{number}a7c1f00-5b1e-4f7d-9d2a-0c4e8f1b22{number}{number}",
         "model": "NVIDIA A100-SXM4-80GB",

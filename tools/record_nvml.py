@@ -1,4 +1,4 @@
-"""Writes down what NVIDIA's NVML answers on this machine, for src/accel/testdata/fake_nvml.c to answer the same.
+"""Writes down what NVIDIA's NVML answers on this machine, for src/host/accel/testdata/fake_nvml.c to answer the same.
 
     record_nvml.py [--library libnvidia-ml.so.1] [--anonymous] > machine.nvml
 

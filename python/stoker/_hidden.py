@@ -1,6 +1,6 @@
 """Stars in place of secrets in what a step shows: its error, its warnings, its cards; and long texts cut.
 
-Logs are the engine's (``src/runner/runner_mask.h``), which hides the same: each value, of one with several lines
+Logs are the engine's (``src/host/runner/runner_mask.h``), which hides the same: each value, of one with several lines
 each line as well, and both as JSON writes them. Data that the step makes stays as it is.
 """
 

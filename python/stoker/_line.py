@@ -1,4 +1,4 @@
-"""A rank's line to its launcher (``src/launch/launch_line.c``): how far it has come, and who else has.
+"""A rank's line to its launcher (``src/host/launch/launch_line.c``): how far it has come, and who else has.
 
 The launcher knows which ranks live, on every node: it opens a gate once all have come there, and ends whoever
 waits once one has ended before. So nothing here looks at a clock. Works on Python 3.7, as all that a worker needs.

@@ -1,7 +1,7 @@
 """``@gpu_profile``: the step's devices over time, in the run's card and as artifacts of the step.
 
 The decorator only sets the step's ``gpu_profile`` setting: the engine samples at its interval, and draws the card.
-With ``include_artifacts`` the worker reads ``samples.bin`` (src/runner/runner_samples.h) at the step's end and
+With ``include_artifacts`` the worker reads ``samples.bin`` (src/host/runner/runner_samples.h) at the step's end and
 stores the curves in the shape of the peer's decorator. The reader works on Python 3.7, as all that a worker needs.
 """
 

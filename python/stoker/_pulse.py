@@ -3,7 +3,7 @@
 A rank that waits for others may look busy: NCCL and MPI spin. So a thread of the rank looks, some times within the
 gang's ``hang``, at PyTorch's flight recorder (its counters, where it is on) and at where the main thread stands, and
 writes what changed to ``rank-K/pulse.json``. While a rank waits in one and the same collective, its CPU and its device
-count for nothing (``src/launch/launch_pulse.c``). At a hang the launcher makes the file ``rank-K/ask``: the recorder's
+count for nothing (``src/host/launch/launch_pulse.c``). At a hang the launcher makes the file ``rank-K/ask``: the recorder's
 whole account goes to ``rank-K/flight.json``, and what the rank waits in is named in the pulse. Nothing is imported
 that isn't loaded, and nothing here needs the main thread, which may be blocked in C as long as it doesn't hold the GIL.
 """

@@ -42,6 +42,11 @@ int stk_err_sys(stk_err *err, int code, int sys, const char *fmt, ...)
     return code;
 }
 
+int stk_err_nomem(stk_err *err)
+{
+    return stk_err_set(err, STK_E_NOMEM, "out of memory");
+}
+
 void stk_err_hint(stk_err *err, const char *fmt, ...)
 {
     if (err != NULL) {

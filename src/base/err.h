@@ -32,6 +32,8 @@ int stk_err_set(stk_err *err, int code, const char *fmt, ...) __attribute__((for
  * into STK_E_NOMEM. */
 int stk_err_sys(stk_err *err, int code, int sys, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+/* STK_E_NOMEM, "out of memory". */
+int stk_err_nomem(stk_err *err);
 void stk_err_hint(stk_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void stk_err_at(stk_err *err, const char *file, int line);
 /* Puts "what: " in front of the text. Returns err->code. */
@@ -41,5 +43,15 @@ int stk_err_context(stk_err *err, const char *fmt, ...) __attribute__((format(pr
 const char *stk_err_format(const stk_err *err, char *buf, int size);
 int stk_err_exit_status(int code);
 const char *stk_err_word(int code);
+
+/* Gives a negative result of `call` on to the caller; what is to be closed then has a cleanup
+ * attribute (STK_BUF_AUTO, STK_ARENA_AUTO, STK_TEXT_AUTO, …). */
+#define STK_TRY(call)                                                                              \
+    do {                                                                                           \
+        int stk_try_rc_ = (call);                                                                  \
+        if (stk_try_rc_ < 0) {                                                                     \
+            return stk_try_rc_;                                                                    \
+        }                                                                                          \
+    } while (0)
 
 #endif

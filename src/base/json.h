@@ -1,10 +1,10 @@
 /* JSON-shaped documents: a tree in an arena in which every node knows its line.
  *
- * One tree serves JSON (read here) and YAML (spec/spec_yaml.c builds the same nodes), so whoever
- * checks a document can name the line of whatever is wrong with it. A node is 16 bytes. Numbers
- * keep their digits as written, so they survive a round trip whatever their size (but a real must
- * be within a double's range). Text is valid UTF-8 and may hold NUL bytes (escaped ones), keys may
- * not. There is no NaN and no infinity. Duplicate keys are errors.
+ * One tree serves JSON (read here) and YAML (model/spec/spec_yaml.c builds the same nodes), so
+ * whoever checks a document can name the line of whatever is wrong with it. A node is 16 bytes.
+ * Numbers keep their digits as written, so they survive a round trip whatever their size (but a
+ * real must be within a double's range). Text is valid UTF-8 and may hold NUL bytes (escaped ones),
+ * keys may not. There is no NaN and no infinity. Duplicate keys are errors.
  */
 #ifndef STK_BASE_JSON_H
 #define STK_BASE_JSON_H

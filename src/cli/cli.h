@@ -63,14 +63,6 @@ const char *stk_cli_spelling(const stk_cli *cli, const char *name, char *buf, si
 bool stk_cli_json(const stk_cli *cli);
 bool stk_cli_colour(const stk_cli *cli, int fd); /* terminal, NO_COLOR, TERM=dumb, CLICOLOR_FORCE */
 const char *stk_cli_program(const stk_cli *cli); /* absolute path of this binary */
-/* The interpreter for the user's files and steps: `named` if not NULL, $VIRTUAL_ENV's, that of the
- * virtual environment whose `stoker` was called, python3. `buf` may be used for the answer. */
-const char *stk_cli_python(const char *named, char *buf, size_t size);
-
-/* The folder of the Python package `stoker` that belongs to this binary, in `arena`; NULL: it isn't
- * there. */
-const char *stk_cli_front(const stk_cli *cli, stk_arena *arena);
-
 /* Prints the error (see above) and returns its exit status. */
 int stk_cli_fail(const stk_cli *cli, const stk_err *err);
 int stk_cli_usage(const stk_cli *cli, const char *fmt, ...)

@@ -1,5 +1,5 @@
 /* stoker agent: the first process of a container on another machine. Hidden: engines start it. */
-#include "agent/agent.h"
+#include "away/agent/agent.h"
 #include "cli/cli.h"
 
 static int run_agent(stk_cli *cli)

@@ -7,8 +7,8 @@
 
 #include "base/limits.h"
 #include "base/units.h"
-#include "cli/cli_elsewhere.h"
 #include "cli/cli_read.h"
+#include "run/run_elsewhere.h"
 #include "store/store_digest.h"
 #include "sys/clock.h"
 #include "sys/file.h"
@@ -197,8 +197,8 @@ static int copy_out(const char *path, const char *target, stk_err *err)
         return stk_err_set(err, STK_E_USAGE,
                            "'%s' is there already; remove it or name another file", target);
     }
-    int rc = stk_tree_walk(path, false, &tree, err);
-    return rc < 0 ? rc : stk_tree_copy(&tree, target, err);
+    STK_TRY(stk_tree_walk(path, false, &tree, err));
+    return stk_tree_copy(&tree, target, err);
 }
 
 /* What a step elsewhere made may be in the share alone. */
@@ -210,7 +210,7 @@ static int bring(stk_store *store, const char *digest, stk_arena *arena, const c
     if (rc != STK_E_NOT_FOUND) {
         return rc;
     }
-    int fetched = stk_cli_share_fetch(stk_store_path(store), digest, &why);
+    int fetched = stk_run_share_fetch(stk_store_path(store), digest, &why);
     if (fetched == 0) {
         return stk_store_artifact(store, digest, arena, ret_path, ret_size, err);
     }
@@ -478,8 +478,7 @@ static int run_artifact(stk_cli *cli)
     if (status != 0) {
         return status;
     }
-    int rc = arena == NULL ? stk_err_set(&err, STK_E_NOMEM, "out of memory")
-                           : words[i].run(cli, read.store, arena, &out, &err);
+    int rc = arena == NULL ? stk_err_nomem(&err) : words[i].run(cli, read.store, arena, &out, &err);
     return stk_cli_answer(cli, rc, &out, &err);
 }
 

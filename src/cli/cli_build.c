@@ -5,8 +5,9 @@
 
 #include "base/buf.h"
 #include "base/json.h"
-#include "cli/cli_containers.h"
-#include "exec/exec.h"
+#include "cli/cli_run.h"
+#include "run/exec/exec.h"
+#include "run/run_containers.h"
 #include "sys/file.h"
 
 typedef struct building {
@@ -15,7 +16,7 @@ typedef struct building {
     stk_accel *accel;
     stk_capacity capacity;
     stk_plan *plan;
-    stk_cli_containers containers;
+    stk_run_containers containers;
 } building;
 
 /* As far as a run goes before its first task, as far as images are concerned. */
@@ -23,20 +24,20 @@ static int make(const stk_cli *cli, const stk_run_options *options, building *b,
 {
     STK_TEXT_AUTO store = NULL;
     int rc = stk_cli_load_spec(cli, &b->spec, err);
-    rc = rc < 0 ? rc : stk_cli_places(b->spec, options, b->arena, &b->containers, err);
+    rc = rc < 0 ? rc : stk_run_places(b->spec, options, b->arena, &b->containers, err);
     rc = rc < 0 ? rc : stk_accel_open(NULL, &b->accel, err);
     rc = rc < 0 ? rc : stk_exec_capacity(b->accel, b->arena, &b->capacity, err);
     rc = rc < 0 ? rc : stk_plan_new(b->spec, &b->capacity, NULL, options->policy, &b->plan, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &store, err);
     STK_TEXT_AUTO logs = rc < 0 ? NULL : stk_file_join(store, "images");
     return rc < 0 ? rc
-                  : stk_cli_images(&b->containers, b->spec, options, logs, b->accel, b->plan, false,
+                  : stk_run_images(&b->containers, b->spec, options, logs, b->accel, b->plan, false,
                                    err);
 }
 
 static bool is_in(const building *b, uint32_t i_step, uint32_t i_want)
 {
-    const stk_cli_containers *c = &b->containers;
+    const stk_run_containers *c = &b->containers;
     return c->places[i_step].kind == STK_PLACE_DOCKER && c->i_want[i_step] == i_want;
 }
 
@@ -72,7 +73,7 @@ static void print_json(const building *b)
 
 static void print_text(const building *b)
 {
-    const stk_cli_containers *c = &b->containers;
+    const stk_run_containers *c = &b->containers;
     for (uint32_t i = 0; i < stk_plan_n_notes(b->plan); i++) {
         fprintf(stderr, "note: %s\n", stk_plan_note(b->plan, i));
     }
@@ -95,24 +96,33 @@ static void print_text(const building *b)
     }
 }
 
+static void say_line(void *arg, const char *line)
+{
+    (void)arg;
+    fprintf(stderr, "stoker: %s\n", line);
+}
+
 static int run_build(stk_cli *cli)
 {
     stk_err err = {0};
-    stk_run_options options;
+    stk_cli_run how;
     bool piped = stk_cli_value(cli, "spec-fd") != NULL;
     if (stk_cli_arg(cli, 0) == NULL && !piped) {
         return stk_cli_usage(cli, "which pipeline? give a pipeline.yaml or a Python file");
     }
-    int rc = stk_cli_run_options(cli, &options, &err);
-    options.with = options.with != NULL ? options.with : "docker";
-    options.plan = options.build = true;
+    int rc = stk_cli_run_options(cli, &how, &err);
+    if (how.options.with == NULL) {
+        how.options.with = "docker";
+    }
+    how.options.say = how.quiet ? NULL : say_line;
+    how.plan = how.build = true;
     if (rc == 0 && !piped && stk_cli_is_python(stk_cli_arg(cli, 0))) {
-        return stk_cli_exec_python(cli, &options, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1);
+        return stk_cli_exec_python(cli, &how, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1);
     }
     STK_ARENA_AUTO arena = stk_arena_new(0);
     building b = {.arena = arena};
-    rc = rc == 0 && arena == NULL ? stk_err_set(&err, STK_E_NOMEM, "out of memory") : rc;
-    rc = rc < 0 ? rc : make(cli, &options, &b, &err);
+    rc = rc == 0 && arena == NULL ? stk_err_nomem(&err) : rc;
+    rc = rc < 0 ? rc : make(cli, &how.options, &b, &err);
     if (rc == 0 && stk_cli_json(cli)) {
         print_json(&b);
     } else if (rc == 0) {

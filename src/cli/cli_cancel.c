@@ -10,8 +10,8 @@
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
 #include "cli/cli_shared.h"
-#include "exec/exec.h"
-#include "report/report_view.h"
+#include "run/run_again.h"
+#include "store/view/view.h"
 #include "sys/file.h"
 #include "sys/proc.h"
 
@@ -87,19 +87,16 @@ static int end_left(stk_cli *cli, stk_store *store, const char *run, const stk_v
                     stk_arena *arena)
 {
     stk_err err = {0};
-    stk_run_options options = {.policy = STK_POLICY_FIT,
-                               .has_policy = true,
-                               .mode = -1,
-                               .server_fd = -1,
-                               .front_fd = -1,
-                               .with = stk_cli_value(cli, "stack"),
-                               .resume = run,
-                               .cancel = true,
-                               .at_once = stk_cli_flag(cli, "now")};
+    stk_cli_run how = stk_cli_run_plain(cli);
+    how.options.has_policy = true;
+    how.options.with = stk_cli_value(cli, "stack");
+    how.options.resume = run;
+    how.options.cancel = true;
+    how.options.at_once = stk_cli_flag(cli, "now");
     stk_spec *spec = NULL;
     const char *text = NULL;
     size_t len = 0;
-    stk_cli_same_place(view, &options, arena);
+    stk_run_same_place(view, &how.options, arena);
     int rc = stk_store_load_spec(store, run, arena, &text, &len, &err);
     const char *was = stk_view_get_run(view)->origin;
     json_t *origin = was == NULL ? NULL : json_loads(was, 0, NULL);
@@ -111,11 +108,11 @@ static int end_left(stk_cli *cli, stk_store *store, const char *run, const stk_v
                               &spec, &err);
     const char *values = stk_view_get_run(view)->parameters;
     json_t *params = values == NULL ? NULL : json_loads(values, 0, NULL);
-    rc = rc < 0 ? rc : stk_cli_same_params(spec, params, run, &err);
+    rc = rc < 0 ? rc : stk_run_same_params(spec, params, run, &err);
     if (rc == 0 && setenv("STOKER_STORE", stk_store_path(store), 1) == 0) {
         enter_folder(origin);
     }
-    int status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &options);
+    int status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &how);
     stk_spec_free(spec);
     json_decref(params);
     json_decref(origin);
@@ -131,7 +128,7 @@ static int cancel_left(stk_cli *cli, stk_store *store, const char *text, stk_are
     char run[40] = "";
     int rc = stk_cli_shared_bring(store, stk_cli_value(cli, "stack"), text, run, &err);
     if (rc == 0) {
-        stk_cli_await_end(store, run);
+        stk_run_await_end(store, run);
         rc = stk_view_load(store, run, &view, &err);
     }
     if (rc == 0) {

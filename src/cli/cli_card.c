@@ -5,8 +5,8 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/cli_read.h"
-#include "report/report_html.h"
-#include "report/report_task_card.h"
+#include "show/report_html.h"
+#include "show/report_task_card.h"
 #include "sys/file.h"
 
 /* `STEP` alone means its only task. */
@@ -50,7 +50,7 @@ static int task_list(const stk_cli *cli, const stk_cli_read *read, stk_buf *out,
     stk_task_card *cards = NULL;
     uint32_t n = 0;
     if (arena == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        return stk_err_nomem(err);
     }
     if (stk_cli_json(cli)) {
         int rc = stk_task_cards_json(read->view, read->task, read->rank, arena, out, err);

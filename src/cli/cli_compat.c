@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "cli/cli_read.h"
+#include "run/run_python.h"
 
 /* PYTHONPATH: the shim, then the front itself (a foreign interpreter must find `import stoker` as
  * well; only from a source tree, because a site-packages folder would bring its neighbours along),
@@ -32,7 +33,7 @@ static int run_compat(stk_cli *cli)
     if (only_path == (stk_cli_n_args(cli) > 0)) {
         return stk_cli_usage(cli, only_path ? "--path takes no command" : "a command is missing");
     }
-    const char *front = stk_cli_front(cli, arena);
+    const char *front = stk_run_front(stk_cli_program(cli), arena);
     const char *shim = front == NULL ? NULL : stk_arena_printf(arena, "%s/_compat", front);
     if (shim == NULL) {
         stk_err_set(&err, STK_E_ENV, "the Python front is not beside %s", stk_cli_program(cli));

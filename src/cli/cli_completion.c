@@ -153,7 +153,7 @@ static int run_completion(stk_cli *cli)
     stk_buf_text(&out, "{\"shell\":\"bash\",\"script\":");
     stk_buf_json(&out, text != NULL ? text : "");
     stk_buf_text(&out, "}\n");
-    int rc = text == NULL ? stk_err_set(&err, STK_E_NOMEM, "out of memory") : 0;
+    int rc = text == NULL ? stk_err_nomem(&err) : 0;
     free(text);
     return stk_cli_answer(cli, rc, &out, &err);
 }

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "contain/contain.h"
+#include "image/contain/contain.h"
 
 /* As the program died, so do we, without a second core file. */
 static int die_of(int number)

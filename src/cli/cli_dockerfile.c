@@ -7,7 +7,8 @@
 #include "base/buf.h"
 #include "cli/cli_image.h"
 #include "image/image.h"
-#include "stack/stack.h"
+#include "image/stack/stack.h"
+#include "run/run_python.h"
 
 typedef struct shown {
     const char *image, *docker; /* what the last Dockerfile was for */
@@ -59,8 +60,8 @@ int stk_cli_print_dockerfiles(const stk_cli *cli, const stk_spec *spec, const ch
         stk_spec_origin(spec) == NULL ? NULL : json_loads(stk_spec_origin(spec), 0, NULL);
     const char *python = json_string_value(json_object_get(origin, "python"));
     python =
-        python != NULL ? python : stk_cli_python(stk_cli_value(cli, "python"), venv, sizeof venv);
-    int rc = all == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+        python != NULL ? python : stk_run_python(stk_cli_value(cli, "python"), venv, sizeof venv);
+    int rc = all == NULL ? stk_err_nomem(err)
                          : stk_stack_find(stk_spec_folder(spec), with != NULL ? with : "docker",
                                           arena, &stack, err);
     for (uint32_t i = 0; rc == 0 && i < n; i++) {

@@ -8,14 +8,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "accel/accel.h"
 #include "base/arena.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/cli_image.h"
 #include "cli/cli_run.h"
+#include "host/accel/accel.h"
+#include "host/preflight/preflight.h"
 #include "image/image.h"
-#include "preflight/preflight.h"
+#include "run/run_python.h"
 #include "sys/cgroup.h"
 #include "sys/file.h"
 #include "sys/spawn.h"
@@ -187,7 +188,7 @@ static const char *const *look_at_python(doctor *d)
     char venv[4096];
     stk_environment environment = {0};
     stk_err err = {0};
-    const char *python = stk_cli_python(d->python, venv, sizeof venv);
+    const char *python = stk_run_python(d->python, venv, sizeof venv);
     const char *version = NULL, *number = NULL, *where = NULL;
     bool known = stk_preflight_environment(python, d->arena, &environment, &err) == 0;
     const char *folder =

@@ -8,7 +8,7 @@
 #ifndef STK_CLI_ECHO_H
 #define STK_CLI_ECHO_H
 
-#include "report/report_view.h"
+#include "store/view/view.h"
 
 typedef struct stk_cli_echo stk_cli_echo;
 

@@ -68,7 +68,7 @@ static int look(stk_gpus *gpus, stk_err *err)
     gpus->n = stk_accel_n_devices(gpus->accel);
     gpus->rows = stk_arena_array(gpus->arena, gpus->n + 1, sizeof *gpus->rows);
     if (gpus->rows == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        return stk_err_nomem(err);
     }
     int64_t *n_free = stk_arena_array(gpus->arena, gpus->n + 1, sizeof *n_free);
     const char **outside = stk_arena_array(gpus->arena, gpus->n + 1, sizeof *outside);
@@ -228,7 +228,7 @@ static int run_gpus(stk_cli *cli)
     }
     stk_gpus gpus = {.arena = stk_arena_new(256u << 20)};
     memset(gpus.xids, 0xff, sizeof gpus.xids);
-    int rc = gpus.arena == NULL ? stk_err_set(&err, STK_E_NOMEM, "out of memory") : 0;
+    int rc = gpus.arena == NULL ? stk_err_nomem(&err) : 0;
     rc = rc < 0 ? rc : stk_cli_simulate(cli, &err);
     rc = rc < 0 ? rc : stk_accel_open(NULL, &gpus.accel, &err);
     const char *uuid = stk_cli_value(cli, "clear");

@@ -3,10 +3,10 @@
 #ifndef STK_CLI_GPUS_H
 #define STK_CLI_GPUS_H
 
-#include "accel/accel.h"
 #include "base/buf.h"
 #include "base/limits.h"
-#include "report/report_text.h"
+#include "host/accel/accel.h"
+#include "show/report_text.h"
 
 enum { STK_GPUS_PROCESSES = 64 };
 

@@ -1,5 +1,5 @@
-/* Devices of a node that a gang's leader started (launch/launch_hosts.c), or of a step that runs
- * outside of a run (a flow's `spin`): leased here, where they are, before anything of the step
+/* Devices of a node that a gang's leader started (host/launch/launch_hosts.c), or of a step that
+ * runs outside of a run (a flow's `spin`): leased here, where they are, before anything of the step
  * runs. The descriptors go on to it, and the lease lasts as long. */
 #include "cli/cli_hold.h"
 
@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "accel/accel.h"
 #include "cli/cli.h"
+#include "host/accel/accel.h"
 
 enum { TRIES = 5, N_PAIRS = 64 };
 
@@ -28,7 +28,7 @@ static int choose(stk_accel *accel, stk_arena *arena, uint32_t n, stk_devset *re
     uint32_t have = stk_accel_n_devices(accel);
     int64_t *bytes = stk_arena_array(arena, have + 1, sizeof *bytes);
     const char **outside = stk_arena_array(arena, have + 1, sizeof *outside);
-    int rc = bytes == NULL || outside == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+    int rc = bytes == NULL || outside == NULL ? stk_err_nomem(err)
                                               : stk_lease_free(accel, arena, bytes, outside, err);
     uint32_t most = 0;
     for (uint32_t first = 0; rc == 0 && first < have; first++) {
@@ -72,8 +72,7 @@ int stk_cli_hold(uint32_t n, stk_err *err)
     stk_lease lease = {0};
     char label[300];
     make_label(label, sizeof label);
-    int rc = arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
-                           : stk_accel_open(NULL, &accel, err);
+    int rc = arena == NULL ? stk_err_nomem(err) : stk_accel_open(NULL, &accel, err);
     for (int i = 0; rc == 0 && i < TRIES; i++) { /* another may be quicker */
         stk_devset devices = {0};
         rc = n == 0 ? 0 : choose(accel, arena, n, &devices, err);

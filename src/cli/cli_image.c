@@ -6,7 +6,8 @@
 
 #include "base/units.h"
 #include "image/image.h"
-#include "stack/stack.h"
+#include "image/stack/stack.h"
+#include "run/run_python.h"
 
 #define add(f, ...) (void)stk_preflight_add(f, __VA_ARGS__)
 
@@ -193,7 +194,7 @@ static void read_host(const char *python, side *s, stk_findings *f)
     stk_framework found[STK_PREFLIGHT_FRAMEWORKS];
     uint32_t n = 0;
     s->where = "this host";
-    if (stk_preflight_environment(stk_cli_python(python, venv, sizeof venv), f->arena, &environment,
+    if (stk_preflight_environment(stk_run_python(python, venv, sizeof venv), f->arena, &environment,
                                   NULL) < 0) {
         return;
     }

@@ -4,8 +4,8 @@
 #define STK_CLI_IMAGE_H
 
 #include "cli/cli.h"
-#include "preflight/preflight.h"
-#include "spec/spec.h"
+#include "host/preflight/preflight.h"
+#include "model/spec/spec.h"
 
 /* Can this image be had, and does it fit this host? With `inside` also what is in it, by a
  * container of it. What can't be found out is a finding as well. `accel` may be NULL. */

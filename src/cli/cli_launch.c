@@ -8,11 +8,12 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "accel/accel.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "cli/cli_hold.h"
-#include "launch/launch.h"
+#include "host/accel/accel.h"
+#include "host/launch/launch.h"
+#include "run/run_python.h"
 #include "sys/file.h"
 
 static bool always(const char *word)
@@ -204,7 +205,7 @@ static const char *const *words_of(stk_cli *cli, char *python, size_t size, stk_
         return NULL;
     }
     if (is_file || module) {
-        words[0] = stk_cli_python(NULL, python, size);
+        words[0] = stk_run_python(NULL, python, size);
         words[1] = "-m";
     }
     memcpy(words + is_file + 2 * module, args, (size_t)n * sizeof *words);

@@ -146,7 +146,7 @@ static int make_room(const stk_cli_read *read, follows *all, stk_err *err)
                             ? realloc(all->attempt, (n + 1u) * sizeof *attempt)
                             : all->attempt;
     if (attempt == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        return stk_err_nomem(err);
     }
     for (; all->n_tasks < n; all->n_tasks++) {
         attempt[all->n_tasks] = 0;
@@ -175,7 +175,7 @@ static int find_files(const stk_cli_read *read, follows *all, stk_arena *arena, 
                       add_file(all, &file, stk_arena_printf(arena, "%s/stdout.log", dir)) == 0) &&
                      (!all->err ||
                       add_file(all, &file, stk_arena_printf(arena, "%s/stderr.log", dir)) == 0));
-        rc = fine ? rc : stk_err_set(err, STK_E_NOMEM, "out of memory");
+        rc = fine ? rc : stk_err_nomem(err);
         stk_arena_reset(arena);
     }
     return rc;
@@ -215,8 +215,7 @@ static int copy_logs(stk_cli_read *read, follows *all, bool keep_on, stk_err *er
     for (;;) {
         /* Over is asked first: what was written before the end is then still copied. */
         bool over = !keep_on || is_over(read);
-        int rc = arena ? find_files(read, all, arena, err)
-                       : stk_err_set(err, STK_E_NOMEM, "out of memory");
+        int rc = arena ? find_files(read, all, arena, err) : stk_err_nomem(err);
         if (rc < 0) {
             return rc;
         }
@@ -242,8 +241,7 @@ static int list_logs(const stk_cli_read *read, follows *all, stk_buf *out, stk_e
         if (!is_wanted(read, i)) {
             continue;
         }
-        int rc = arena ? find_folder(read, all, i, arena, &dir, err)
-                       : stk_err_set(err, STK_E_NOMEM, "out of memory");
+        int rc = arena ? find_folder(read, all, i, arena, &dir, err) : stk_err_nomem(err);
         if (rc < 0) {
             return rc;
         }
@@ -283,8 +281,8 @@ static int say_why_none(const stk_cli_read *read, stk_err *err)
         return 0;
     }
     const stk_view_task *task = stk_view_get_task(read->view, read->task);
-    int rc = arena ? stk_view_get_details(read->view, read->task, arena, &d, err)
-                   : stk_err_set(err, STK_E_NOMEM, "out of memory");
+    int rc =
+        arena ? stk_view_get_details(read->view, read->task, arena, &d, err) : stk_err_nomem(err);
     if (rc == 0 && d.cached_from != NULL) {
         (void)fprintf(stderr,
                       "stoker: step '%s' came from the cache; it ran in: stoker logs %s/%s\n",

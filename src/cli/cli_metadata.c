@@ -98,9 +98,7 @@ static int change(stk_store *store, const char *text, json_t *more, stk_arena *a
     if (rc == 0 && more != NULL) {
         char *dump = json_dumps(more, JSON_COMPACT);
         rc = stk_cli_shared_may_add(store, t.run, err);
-        rc = rc < 0         ? rc
-             : dump == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
-                            : log_event(store, &t, dump, err);
+        rc = rc < 0 ? rc : dump == NULL ? stk_err_nomem(err) : log_event(store, &t, dump, err);
         free(dump);
         if (rc == 0) {
             stk_cli_shared_added(store, t.run);
@@ -173,7 +171,7 @@ static int run_metadata(stk_cli *cli)
     status = stk_cli_store(cli, more != NULL ? 0 : STK_STORE_READONLY, &read.store);
     if (status == 0) {
         const char *known = NULL;
-        int rc = arena == NULL ? stk_err_set(&err, STK_E_NOMEM, "out of memory")
+        int rc = arena == NULL ? stk_err_nomem(&err)
                  : stk_cli_flag(cli, "artifact")
                      ? change_named(read.store, text, more, arena, &known, &err)
                      : change(read.store, text, more, arena, &known, &err);

@@ -112,7 +112,7 @@ int stk_cli_parse(stk_cli *cli, int n_words, char **words, stk_err *err)
     cli->args = calloc((size_t)n_words + 1, sizeof *cli->args);
     cli->given = calloc((size_t)n_words + 1, sizeof *cli->given);
     if (cli->args == NULL || cli->given == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        return stk_err_nomem(err);
     }
     bool only_args = false;
     for (int i = 0; i < n_words; i++) {

@@ -3,16 +3,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "accel/accel.h"
 #include "base/buf.h"
 #include "base/units.h"
-#include "cli/cli_containers.h"
-#include "cli/cli_elsewhere.h"
 #include "cli/cli_image.h"
 #include "cli/cli_plan_grow.h"
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
-#include "exec/exec.h"
+#include "host/accel/accel.h"
+#include "run/exec/exec.h"
+#include "run/run_check.h"
+#include "run/run_containers.h"
+#include "run/run_elsewhere.h"
 #include "sys/file.h"
 
 typedef struct planning {
@@ -21,8 +22,8 @@ typedef struct planning {
     stk_capacity capacity;
     stk_findings devices; /* what speaks against them */
     stk_spec *spec;
-    stk_cli_containers containers;
-    stk_cli_elsewhere elsewhere;
+    stk_run_containers containers;
+    stk_run_elsewhere elsewhere;
     stk_plan *plan;
     stk_store *store;
     stk_forecast *forecast; /* NULL: no store yet, nothing can hit */
@@ -36,7 +37,7 @@ static int open_machine(planning *p, stk_err *err)
 {
     int rc = stk_accel_open(getenv("STOKER_ACCEL"), &p->accel, err);
     p->devices.arena = p->arena;
-    rc = rc < 0 ? rc : stk_cli_check_devices(p->spec, p->accel, &p->devices, err);
+    rc = rc < 0 ? rc : stk_run_check_devices(p->spec, p->accel, &p->devices, err);
     rc = rc < 0 ? rc : stk_exec_capacity(p->accel, p->arena, &p->capacity, err);
     if (rc == 0 && stk_accel_is_simulated(p->accel)) {
         p->capacity.where = "the simulated machine";
@@ -50,38 +51,38 @@ static int open_planning(const stk_cli *cli, const stk_run_options *options, pla
     const int64_t *peaks = NULL;
     char *path = NULL;
     p->arena = stk_arena_new(0);
-    int rc = p->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    int rc = p->arena == NULL ? stk_err_nomem(err) : 0;
     rc = rc < 0 ? rc : stk_cli_load_spec(cli, &p->spec, err);
     rc = rc < 0 ? rc : stk_cli_params(cli, p->spec, err);
-    rc = rc < 0 ? rc : stk_cli_places(p->spec, options, p->arena, &p->containers, err);
-    rc = rc < 0
-             ? rc
-             : stk_cli_elsewhere_find(p->spec, p->containers.places, p->arena, &p->elsewhere, err);
+    rc = rc < 0 ? rc : stk_run_places(p->spec, options, p->arena, &p->containers, err);
+    rc = rc < 0 ? rc
+                : stk_run_elsewhere_find(p->spec, p->containers.places, options->drivers, p->arena,
+                                         &p->elsewhere, err);
     rc = rc < 0 ? rc : open_machine(p, err);
-    stk_cli_elsewhere_tell(&p->elsewhere, &p->capacity);
-    p->policy = stk_cli_elsewhere_policy(&p->elsewhere, options);
-    rc = rc < 0 ? rc : stk_cli_gpu_peaks(p->spec, p->arena, &peaks, err);
+    stk_run_elsewhere_tell(&p->elsewhere, &p->capacity);
+    p->policy = stk_run_elsewhere_policy(&p->elsewhere, options);
+    rc = rc < 0 ? rc : stk_run_gpu_peaks(p->spec, p->arena, &peaks, err);
     rc = rc < 0 ? rc : stk_plan_new(p->spec, &p->capacity, peaks, p->policy, &p->plan, err);
     p->peaks = peaks;
     p->n_own_notes = rc < 0 ? 0 : stk_plan_n_notes(p->plan);
     p->hits = stk_arena_array(p->arena, rc < 0 ? 1 : stk_spec_n_steps(p->spec), sizeof *p->hits);
-    rc = rc == 0 && p->hits == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : rc;
+    rc = rc == 0 && p->hits == NULL ? stk_err_nomem(err) : rc;
     rc = rc < 0 ? rc
-                : stk_cli_check_steps(p->spec, options, p->containers.places, p->accel, &p->devices,
+                : stk_run_check_steps(p->spec, options, p->containers.places, p->accel, &p->devices,
                                       p->plan, err);
     rc = rc < 0
              ? rc
-             : stk_cli_images(&p->containers, p->spec, options, NULL, p->accel, p->plan, true, err);
+             : stk_run_images(&p->containers, p->spec, options, NULL, p->accel, p->plan, true, err);
     rc = rc < 0
              ? rc
-             : stk_cli_elsewhere_images(&p->elsewhere, p->spec, options, NULL, p->plan, true, err);
-    rc = rc < 0 ? rc : stk_cli_elsewhere_check(&p->elsewhere, p->spec, p->plan, true, err);
+             : stk_run_elsewhere_images(&p->elsewhere, p->spec, options, NULL, p->plan, true, err);
+    rc = rc < 0 ? rc : stk_run_elsewhere_check(&p->elsewhere, p->spec, p->plan, true, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &path, err);
     rc = rc < 0 ? rc : stk_cli_private_note(&p->containers, p->spec, path, p->plan, err);
     if (rc == 0 && stk_file_exists(path)) {
         rc = stk_store_open(path, STK_STORE_READONLY, &p->store, err);
         if (rc == 0) {
-            stk_cli_elsewhere_forecast(&p->elsewhere, p->store);
+            stk_run_elsewhere_forecast(&p->elsewhere, p->store);
         }
         rc = rc < 0 ? rc : stk_forecast_new(p->store, p->plan, &p->forecast, err);
     }
@@ -431,7 +432,7 @@ static int print_plan(const stk_cli *cli, planning *p, stk_err *err)
     }
     stk_buf_text(&out, json ? "]}\n" : "");
     if (out.failed) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        return stk_err_nomem(err);
     }
     (void)fwrite(out.data, 1, out.len, stdout);
     return 0;
@@ -472,7 +473,7 @@ static int print_manifests(const stk_cli *cli, const planning *p, const char *on
             continue;
         }
         n_found++;
-        rc = stk_cli_elsewhere_documents(&p->elsewhere, p->spec, i, add_note, &notes, &documents,
+        rc = stk_run_elsewhere_documents(&p->elsewhere, p->spec, i, add_note, &notes, &documents,
                                          &n, err);
         for (uint32_t k = 0; k < n && rc == 0; k++) {
             if (k == 0) {
@@ -514,13 +515,13 @@ static const char *misplaced(stk_cli *cli)
 static int run_plan(stk_cli *cli)
 {
     stk_err err = {0};
-    stk_run_options options;
+    stk_cli_run how;
     planning p = {0};
     bool piped = stk_cli_value(cli, "spec-fd") != NULL;
     if (stk_cli_arg(cli, 0) == NULL && !piped) {
         return stk_cli_usage(cli, "which pipeline? give a pipeline.yaml or a Python file");
     }
-    int rc = stk_cli_run_options(cli, &options, &err);
+    int rc = stk_cli_run_options(cli, &how, &err);
     if (rc == 0 && !piped && stk_cli_is_python(stk_cli_arg(cli, 0))) {
         if (misplaced(cli) != NULL) {
             return stk_cli_usage(cli,
@@ -528,8 +529,8 @@ static int run_plan(stk_cli *cli)
                                  "before the file",
                                  misplaced(cli), stk_cli_arg(cli, 0));
         }
-        options.plan = true;
-        return stk_cli_exec_python(cli, &options, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1);
+        how.plan = true;
+        return stk_cli_exec_python(cli, &how, stk_cli_arg(cli, 0), stk_cli_args(cli) + 1);
     }
     int most = (piped ? 0 : 1) +
                (stk_cli_flag(cli, "dockerfile") || stk_cli_flag(cli, "manifest") ? 1 : 0);
@@ -539,7 +540,7 @@ static int run_plan(stk_cli *cli)
     if (rc == 0 && stk_cli_flag(cli, "dockerfile")) {
         return run_dockerfile(cli, piped);
     }
-    rc = rc < 0 ? rc : open_planning(cli, &options, &p, &err);
+    rc = rc < 0 ? rc : open_planning(cli, &how.options, &p, &err);
     if (rc == 0 && stk_cli_flag(cli, "manifest")) {
         rc = print_manifests(cli, &p, stk_cli_arg(cli, piped ? 0 : 1), &err);
     } else if (rc == 0) {

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "spec/spec.h"
+#include "model/spec/spec.h"
 
 /* "one for each item of 'todo' of start", "joins a, b". */
 void stk_cli_plan_way(const stk_spec *spec, uint32_t i_step, stk_buf *out);

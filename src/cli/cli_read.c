@@ -72,7 +72,7 @@ static int find_step(stk_cli_read *read, const char *text, stk_err *err)
 {
     STK_TEXT_AUTO step = strdup(text);
     if (step == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        return stk_err_nomem(err);
     }
     char *id = strchr(step, '/');
     if (id != NULL) {
@@ -96,7 +96,7 @@ static int open_run(stk_cli_read *read, const char *text, const char *step, stk_
 {
     STK_TEXT_AUTO run = strdup(text);
     if (run == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        return stk_err_nomem(err);
     }
     char *slash = strchr(run, '/');
     if (slash != NULL) {

@@ -5,8 +5,8 @@
 
 #include "base/buf.h"
 #include "cli/cli.h"
-#include "report/report_text.h"
-#include "report/report_view.h"
+#include "show/report_text.h"
+#include "store/view/view.h"
 
 typedef struct stk_cli_read {
     stk_store *store;

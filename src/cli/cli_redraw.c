@@ -91,7 +91,7 @@ int stk_cli_redraw(const stk_cli *cli, int64_t period_ms, int64_t n_times, stk_c
         bool known = screen && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1;
         rc = draw(arg, known ? size.ws_row - 1 : 0, &picture, &err);
         if (rc == 0 && picture.failed) {
-            rc = stk_err_set(&err, STK_E_NOMEM, "out of memory");
+            rc = stk_err_nomem(&err);
         }
         bool more = n_times == 0 || i + 1 < n_times;
         if (rc < 0 || show(&picture, screen) != 0 || (more && pause_or_quit(keys, next_ms))) {

@@ -8,10 +8,9 @@
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
 #include "cli/cli_shared.h"
-#include "report/report_view.h"
+#include "run/run_again.h"
+#include "store/view/view.h"
 #include "sys/file.h"
-
-enum { ENDING_MS = 5000 };
 
 static bool has_python_steps(const stk_spec *spec)
 {
@@ -25,7 +24,7 @@ static bool has_python_steps(const stk_spec *spec)
 
 /* A run of a Python file: the file is run again with its arguments, in its folder; its pipeline
  * call takes the run up. */
-static int resume_python(const stk_cli *cli, const stk_run_options *options, json_t *origin)
+static int resume_python(const stk_cli *cli, const stk_cli_run *how, json_t *origin)
 {
     const char *file = json_string_value(json_object_get(origin, "file"));
     const char *cwd = json_string_value(json_object_get(origin, "cwd"));
@@ -35,15 +34,15 @@ static int resume_python(const stk_cli *cli, const stk_run_options *options, jso
         return stk_cli_usage(cli,
                              "run %s was started from %s, which is not there: run the cell or "
                              "program again, finished steps are reused",
-                             options->resume, file != NULL ? file : "an interactive session");
+                             how->options.resume, file != NULL ? file : "an interactive session");
     }
     if (cwd != NULL && chdir(cwd) < 0) {
         return stk_cli_usage(cli, "run %s was started in %s, which can't be entered",
-                             options->resume, cwd);
+                             how->options.resume, cwd);
     }
-    stk_run_options with = *options;
+    stk_cli_run with = *how;
     const char *python = json_string_value(json_object_get(origin, "python"));
-    with.python = with.python != NULL ? with.python : python;
+    with.options.python = with.options.python != NULL ? with.options.python : python;
     char **argv = calloc(n + 1, sizeof *argv);
     for (size_t i = 1; argv != NULL && i < n; i++) {
         argv[i - 1] = (char *)(uintptr_t)json_string_value(json_array_get(args, i));
@@ -52,46 +51,6 @@ static int resume_python(const stk_cli *cli, const stk_run_options *options, jso
     const char *target = json_string_value(json_array_get(args, 0));
     bool named = target != NULL && strstr(target, ".py:") != NULL;
     return stk_cli_exec_python(cli, &with, named ? target : file, argv);
-}
-
-int stk_cli_same_params(stk_spec *spec, json_t *params, const char *run, stk_err *err)
-{
-    const char *name;
-    json_t *value;
-    int rc = 0;
-    if (params == NULL && stk_spec_n_params(spec) > 0) {
-        return stk_err_set(err, STK_E_USAGE,
-                           "run %s ended before it had begun; run the pipeline again", run);
-    }
-    json_object_foreach(params, name, value)
-    {
-        char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        rc = text == NULL || rc < 0 ? rc : stk_spec_set_param_json(spec, name, text, err);
-        free(text);
-    }
-    return rc;
-}
-
-void stk_cli_same_place(const stk_view *view, stk_run_options *options, stk_arena *arena)
-{
-    const char *text = stk_view_get_run(view)->host;
-    json_t *host = text == NULL ? NULL : json_loads(text, 0, NULL);
-    const char *simulated = json_string_value(json_object_get(host, "accel"));
-    if (simulated != NULL) { /* its devices go by their places on that machine */
-        (void)setenv("STOKER_ACCEL", simulated, 1);
-    }
-    const char *stack = json_string_value(json_object_get(host, "stack"));
-    if (options->with == NULL && stack != NULL) {
-        options->with = stk_arena_dup(arena, stack);
-    }
-    json_decref(host);
-}
-
-void stk_cli_await_end(stk_store *store, const char *run)
-{
-    for (int ms = 0; ms < ENDING_MS && stk_store_run_is_ending(store, run); ms += 20) {
-        (void)usleep(20000);
-    }
 }
 
 /* One that has succeeded: what the share lacks of it goes there, as its engine may have been killed
@@ -113,30 +72,31 @@ static int share_end(stk_store *store, const char *stack, const char *run, stk_e
 static int run_resume(stk_cli *cli)
 {
     stk_err err = {0};
-    stk_run_options options;
+    stk_cli_run how;
+    stk_run_options *options = &how.options;
     stk_store *store = NULL;
     stk_view *view = NULL;
     char run[40];
     const char *which = stk_cli_arg(cli, 0) != NULL ? stk_cli_arg(cli, 0) : "latest";
-    if (stk_cli_run_options(cli, &options, &err) < 0) {
+    if (stk_cli_run_options(cli, &how, &err) < 0) {
         return stk_cli_fail(cli, &err);
     }
     int status = stk_cli_at_most(cli, 1);
     if (status != 0 ||
-        (status = stk_cli_store(cli, options.with != NULL ? STK_STORE_CREATE : 0, &store)) != 0) {
+        (status = stk_cli_store(cli, options->with != NULL ? STK_STORE_CREATE : 0, &store)) != 0) {
         return status;
     }
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *text = NULL;
     size_t len = 0;
-    int rc = stk_cli_shared_bring(store, options.with, which, run, &err);
+    int rc = stk_cli_shared_bring(store, options->with, which, run, &err);
     rc = rc < 0 ? rc : stk_store_load_spec(store, run, arena, &text, &len, &err);
     if (rc == 0) {
-        stk_cli_await_end(store, run);
+        stk_run_await_end(store, run);
     }
     rc = rc < 0 ? rc : stk_view_load(store, run, &view, &err);
     bool is_over = rc == 0 && strcmp(stk_view_get_run(view)->status, "succeeded") == 0;
-    rc = is_over ? share_end(store, options.with, run, &err) : rc;
+    rc = is_over ? share_end(store, options->with, run, &err) : rc;
     if (rc == 0 && strcmp(stk_view_get_run(view)->status, "running") == 0) {
         rc = stk_err_set(&err, STK_E_BUSY, "run %s is still going on; 'stoker cancel %s' ends it",
                          run, run);
@@ -154,18 +114,18 @@ static int run_resume(stk_cli *cli)
         return rc < 0 ? stk_cli_fail(cli, &err) : 0;
     }
     setenv("STOKER_STORE", stk_store_path(store), 1);
-    options.resume = run;
+    options->resume = run;
     stk_spec *spec = NULL;
     rc = stk_spec_parse(text, len, "pipeline", &spec, &err);
     const char *origin_text = rc < 0 ? NULL : stk_spec_origin(spec);
     json_t *origin = origin_text == NULL ? NULL : json_loads(origin_text, 0, NULL);
     const char *params_text = stk_view_get_run(view)->parameters;
     json_t *params = params_text == NULL ? NULL : json_loads(params_text, 0, NULL);
-    stk_cli_same_place(view, &options, arena);
+    stk_run_same_place(view, options, arena);
     stk_view_free(view);
     stk_store_close(store);
     if (rc == 0 && json_object_get(origin, "argv") != NULL && has_python_steps(spec)) {
-        status = resume_python(cli, &options, origin);
+        status = resume_python(cli, &how, origin);
     } else {
         const char *file = json_string_value(json_object_get(origin, "file"));
         if (rc == 0 && file != NULL && stk_file_exists(file)) {
@@ -173,8 +133,8 @@ static int run_resume(stk_cli *cli)
             stk_spec_free(spec);
             rc = stk_spec_load(file, &spec, &err);
         }
-        rc = rc < 0 ? rc : stk_cli_same_params(spec, params, run, &err);
-        status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &options);
+        rc = rc < 0 ? rc : stk_run_same_params(spec, params, run, &err);
+        status = rc < 0 ? stk_cli_fail(cli, &err) : stk_cli_run_spec(cli, spec, &how);
     }
     stk_spec_free(spec);
     json_decref(params);

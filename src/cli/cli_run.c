@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/units.h"
+#include "run/run_python.h"
 #include "sys/file.h"
 #include "sys/trust.h"
 
@@ -43,18 +44,26 @@ int stk_cli_simulate(const stk_cli *cli, stk_err *err)
     if (spec != NULL &&
         (asprintf(&provider, "sim:%s", spec) < 0 || setenv("STOKER_ACCEL", provider, 1) < 0)) {
         provider = NULL;
-        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        return stk_err_nomem(err);
     }
     return 0;
 }
 
-int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
+stk_cli_run stk_cli_run_plain(const stk_cli *cli)
 {
-    *ret = (stk_run_options){.policy = STK_POLICY_FIT,
-                             .mode = -1,
-                             .use_cache = !stk_cli_flag(cli, "no-cache"),
-                             .server_fd = -1,
-                             .front_fd = -1};
+    return (stk_cli_run){.options = {.policy = STK_POLICY_FIT,
+                                     .mode = -1,
+                                     .server_fd = -1,
+                                     .program = stk_cli_program(cli),
+                                     .drivers = stk_cli_driver},
+                         .front_fd = -1};
+}
+
+int stk_cli_run_options(const stk_cli *cli, stk_cli_run *how, stk_err *err)
+{
+    *how = stk_cli_run_plain(cli);
+    stk_run_options *ret = &how->options;
+    ret->use_cache = !stk_cli_flag(cli, "no-cache");
     const char *policy = stk_cli_value(cli, "policy");
     ret->has_policy = policy != NULL;
     if (policy != NULL && strcmp(policy, "strict") == 0) {
@@ -76,9 +85,9 @@ int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
     }
     const char *stack = stk_cli_value(cli, "stack");
     ret->with = stack != NULL ? stack : stk_cli_value(cli, "with");
-    ret->quiet = stk_cli_flag(cli, "quiet");
-    ret->echo = stk_cli_flag(cli, "echo");
-    if (ret->echo && stk_cli_json(cli)) {
+    how->quiet = stk_cli_flag(cli, "quiet");
+    how->echo = stk_cli_flag(cli, "echo");
+    if (how->echo && stk_cli_json(cli)) {
         return stk_err_set(
             err, STK_E_USAGE,
             "--echo and --json both want stdout; 'stoker logs' has what steps wrote");
@@ -112,7 +121,7 @@ int stk_cli_run_options(const stk_cli *cli, stk_run_options *ret, stk_err *err)
     rc = rc < 0 ? rc : stk_cli_number(cli, "front-fd", 0, 1 << 20, &front, err);
     ret->max_workers = (uint32_t)workers;
     ret->server_fd = (int)server;
-    ret->front_fd = (int)front;
+    how->front_fd = (int)front;
     return rc;
 }
 
@@ -123,7 +132,7 @@ int stk_cli_params(const stk_cli *cli, stk_spec *spec, stk_err *err)
         const char *eq = strchr(pair, '=');
         STK_TEXT_AUTO name = strndup(pair, (size_t)(eq - pair));
         if (name == NULL) {
-            return stk_err_set(err, STK_E_NOMEM, "out of memory");
+            return stk_err_nomem(err);
         }
         int rc = stk_spec_set_param(spec, name, eq + 1, err);
         if (rc < 0) {
@@ -169,8 +178,9 @@ static json_t *params_json(const stk_cli *cli)
     return params;
 }
 
-static int set_run_options(const stk_cli *cli, const stk_run_options *options)
+static int set_run_options(const stk_cli *cli, const stk_cli_run *how)
 {
+    const stk_run_options *options = &how->options;
     json_t *doc = json_object();
     if (options->has_policy) {
         json_object_set_new(doc, "policy",
@@ -178,8 +188,8 @@ static int set_run_options(const stk_cli *cli, const stk_run_options *options)
     }
     json_object_set_new(doc, "params", params_json(cli));
     json_object_set_new(doc, "no_cache", json_boolean(!options->use_cache));
-    json_object_set_new(doc, "quiet", json_boolean(options->quiet));
-    json_object_set_new(doc, "echo", json_boolean(options->echo));
+    json_object_set_new(doc, "quiet", json_boolean(how->quiet));
+    json_object_set_new(doc, "echo", json_boolean(how->echo));
     json_object_set_new(doc, "use_new_code", json_boolean(options->use_new_code));
     if (options->max_workers > 0) {
         json_object_set_new(doc, "max_workers", json_integer(options->max_workers));
@@ -193,9 +203,9 @@ static int set_run_options(const stk_cli *cli, const stk_run_options *options)
     if (options->name != NULL) {
         json_object_set_new(doc, "run_name", json_string(options->name));
     }
-    if (options->plan) {
+    if (how->plan) {
         json_object_set_new(doc, "plan",
-                            json_string(options->build                    ? "build"
+                            json_string(how->build                        ? "build"
                                         : stk_cli_flag(cli, "dockerfile") ? "dockerfile"
                                         : stk_cli_flag(cli, "manifest")   ? "manifest"
                                         : stk_cli_json(cli)               ? "json"
@@ -211,78 +221,11 @@ static int set_run_options(const stk_cli *cli, const stk_run_options *options)
     return rc;
 }
 
-static bool says_gpu_memory(const stk_resources *res)
+int stk_cli_exec_python(const stk_cli *cli, const stk_cli_run *how, const char *file, char **args)
 {
-    stk_alternative wants[STK_LIMIT_ASKS];
-    uint32_t n = stk_spec_alternatives(res, wants);
-    bool says = false;
-    for (uint32_t i = 0; i < n; i++) {
-        says = says || wants[i].gpu_memory_bytes != -1;
-    }
-    return says;
-}
-
-int stk_cli_settled(const stk_spec *spec, const stk_view *view, stk_arena *arena,
-                    const bool **ret_settled, stk_err *err)
-{
-    uint32_t n = stk_spec_n_steps(spec);
-    bool *settled = stk_arena_array(arena, (size_t)n + 1, sizeof *settled);
-    bool is_static =
-        !stk_spec_grows(spec); /* else a step has any number of tasks, or more to come */
-    for (uint32_t i = 0; is_static && settled != NULL && i < n && i < stk_view_n_tasks(view); i++) {
-        const stk_view_task *task = stk_view_get_task(view, i);
-        settled[i] = strcmp(task->name, stk_spec_step(spec, i)->name) == 0 &&
-                     (task->state == STK_TASK_SUCCEEDED || task->state == STK_TASK_CACHED);
-    }
-    *ret_settled = settled;
-    return settled == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
-}
-
-int stk_cli_gpu_peaks(const stk_spec *spec, stk_arena *arena, const int64_t **ret_peaks,
-                      stk_err *err)
-{
-    uint32_t n = stk_spec_n_steps(spec);
-    int64_t *peaks = NULL;
-    stk_store *store = NULL;
-    char *path = NULL;
-    int rc = 0;
-    for (uint32_t i = 0; rc == 0 && i < n; i++) {
-        if (!says_gpu_memory(&stk_spec_step(spec, i)->settings->resources)) {
-            continue;
-        }
-        if (peaks == NULL) {
-            rc = stk_store_find(".", STK_STORE_CREATE, &path, err);
-            if (rc < 0 || !stk_file_exists(path)) {
-                break;
-            }
-            /* One that can't be read, perhaps as another run is making it, knows nothing; who opens
-             * it to write says what is wrong. */
-            if (stk_store_open(path, STK_STORE_READONLY, &store, NULL) < 0) {
-                break;
-            }
-            peaks = stk_arena_array(arena, n, sizeof *peaks);
-            rc = peaks == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
-            for (uint32_t k = 0; rc == 0 && k < n; k++) {
-                peaks[k] = -1;
-            }
-        }
-        rc = rc < 0 ? rc
-                    : stk_store_peak(store, stk_spec_name(spec), stk_spec_step(spec, i)->name,
-                                     &peaks[i], err);
-    }
-    stk_store_close(store);
-    free(path);
-    if (rc == 0) {
-        *ret_peaks = peaks;
-    }
-    return rc;
-}
-
-int stk_cli_exec_python(const stk_cli *cli, const stk_run_options *options, const char *file,
-                        char **args)
-{
+    const stk_run_options *options = &how->options;
     char venv[4096];
-    const char *python = stk_cli_python(options->python, venv, sizeof venv);
+    const char *python = stk_run_python(options->python, venv, sizeof venv);
     const char *colon = strstr(file, ".py:");
     STK_TEXT_AUTO path = colon != NULL ? strndup(file, (size_t)(colon - file) + 3) : strdup(file);
     int n = 0;
@@ -290,7 +233,7 @@ int stk_cli_exec_python(const stk_cli *cli, const stk_run_options *options, cons
         n++;
     }
     const char **argv = calloc((size_t)n + 6, sizeof *argv);
-    if (argv == NULL || path == NULL || set_run_options(cli, options) < 0) {
+    if (argv == NULL || path == NULL || set_run_options(cli, how) < 0) {
         free(argv);
         return stk_cli_usage(cli, "out of memory");
     }
@@ -450,13 +393,13 @@ static void note_place_behind(const char *file, char **args)
 static int run_run(stk_cli *cli)
 {
     stk_err err = {0};
-    stk_run_options options;
+    stk_cli_run how;
     const char *target = stk_cli_arg(cli, 0);
-    if (stk_cli_run_options(cli, &options, &err) < 0) {
+    if (stk_cli_run_options(cli, &how, &err) < 0) {
         return stk_cli_fail(cli, &err);
     }
-    options.resume = stk_cli_value(cli, "resume");
-    if (read_clone(cli, &options, &err) < 0) {
+    how.options.resume = stk_cli_value(cli, "resume");
+    if (read_clone(cli, &how.options, &err) < 0) {
         return stk_cli_fail(cli, &err);
     }
     bool piped = stk_cli_value(cli, "spec") != NULL || stk_cli_value(cli, "spec-fd") != NULL;
@@ -469,11 +412,11 @@ static int run_run(stk_cli *cli)
             return status;
         }
     }
-    if (!piped && stk_cli_is_program(target) && options.with == NULL && !options.quiet) {
+    if (!piped && stk_cli_is_program(target) && how.options.with == NULL && !how.quiet) {
         note_place_behind(target, stk_cli_args(cli) + 1);
     }
     if (!piped && stk_cli_is_python(target)) {
-        return stk_cli_exec_python(cli, &options, target, stk_cli_args(cli) + 1);
+        return stk_cli_exec_python(cli, &how, target, stk_cli_args(cli) + 1);
     }
     if (!piped && !ends_with(target, ".yaml") && !ends_with(target, ".yml") &&
         !ends_with(target, ".json") && strcmp(target, "-") != 0) {
@@ -488,8 +431,7 @@ static int run_run(stk_cli *cli)
     stk_spec *spec = NULL;
     int rc = stk_cli_load_spec(cli, &spec, &err);
     rc = rc < 0 ? rc : stk_cli_params(cli, spec, &err);
-    int status =
-        rc < 0 ? stk_cli_run_refused(cli, &options, &err) : stk_cli_run_spec(cli, spec, &options);
+    int status = rc < 0 ? stk_cli_run_refused(cli, &how, &err) : stk_cli_run_spec(cli, spec, &how);
     stk_spec_free(spec);
     return status;
 }

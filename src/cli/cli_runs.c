@@ -3,7 +3,7 @@
 
 #include "cli/cli_read.h"
 #include "cli/cli_shared.h"
-#include "report/report_json.h"
+#include "show/report_json.h"
 #include "sys/clock.h"
 
 static int run_runs(stk_cli *cli)

@@ -3,11 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "away/share/share.h"
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/cli_read.h"
-#include "share/share.h"
 #include "sys/file.h"
 
 enum { OUTPUT_MAX = 1 << 28, LINK_S = 3600, LINK_MAX_S = 7 * 86400, NEW_MAX = 64 << 20 };
@@ -72,8 +72,8 @@ static int run_put(job *j, const char *const *words, stk_err *err)
     if (!stk_cli_flag(j->cli, "new")) {
         return stk_share_put_file(j->share, words[0], words[1], err);
     }
-    int rc = stk_file_read(words[1], NEW_MAX, &data, &n, err);
-    return rc < 0 ? rc : stk_share_put(j->share, words[0], data, n, true, err);
+    STK_TRY(stk_file_read(words[1], NEW_MAX, &data, &n, err));
+    return stk_share_put(j->share, words[0], data, n, true, err);
 }
 
 static int run_rm(job *j, const char *const *words, stk_err *err)
@@ -83,8 +83,7 @@ static int run_rm(job *j, const char *const *words, stk_err *err)
         return stk_share_delete(j->share, words[0], err);
     }
     STK_TEXT_AUTO below = strndup(words[0], n - 1);
-    return below == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
-                         : stk_share_delete_all(j->share, below, err);
+    return below == NULL ? stk_err_nomem(err) : stk_share_delete_all(j->share, below, err);
 }
 
 static int run_link(job *j, const char *const *words, stk_err *err)

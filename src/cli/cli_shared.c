@@ -6,15 +6,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "remote/remote_log.h"
-#include "report/report_view.h"
-#include "stack/stack.h"
+#include "away/remote/remote_log.h"
+#include "image/stack/stack.h"
+#include "store/view/view.h"
 #include "sys/file.h"
-
-static int no_memory(stk_err *err)
-{
-    return stk_err_set(err, STK_E_NOMEM, "out of memory");
-}
 
 int stk_cli_shared_url(const char *stack, stk_arena *arena, const char **ret_url, stk_err *err)
 {
@@ -50,7 +45,7 @@ int stk_cli_shared_bring(stk_store *store, const char *stack, const char *text, 
     const char *url = NULL;
     stk_err why = {0};
     if (arena == NULL) {
-        return no_memory(err);
+        return stk_err_nomem(err);
     }
     int here = stk_store_resolve_run(store, text, ret_run, &why);
     if (here == 0 && stk_store_run_is_live(store, ret_run)) {
@@ -91,7 +86,7 @@ int stk_cli_shared_publish(stk_store *store, const char *stack, const char *run,
     const char *url = NULL;
     *ret_told = false;
     if (arena == NULL || !stk_remote_log_is_shared(store, run)) {
-        return arena == NULL ? no_memory(err) : 0;
+        return arena == NULL ? stk_err_nomem(err) : 0;
     }
     stack = stack != NULL ? stack : stack_of(store, run, arena);
     int rc = stack == NULL ? 0 : stk_cli_shared_url(stack, arena, &url, err);
@@ -141,7 +136,7 @@ static int open_mirror(const char *url, stk_store **ret, stk_err *err)
     }
     if (rc == 0 && asprintf(&path, "%s/shared/%.16s", own, hex) < 0) {
         path = NULL;
-        rc = no_memory(err);
+        rc = stk_err_nomem(err);
     }
     return rc < 0 ? rc : stk_store_open(path, STK_STORE_CREATE, ret, err);
 }
@@ -152,7 +147,7 @@ static int bring_one(const char *url, const char *text, bool with_files, stk_sto
     char run[40];
     STK_TEXT_AUTO name = strndup(text, strcspn(text, "/"));
     int rc =
-        name == NULL ? no_memory(err) : stk_remote_log_bring(url, name, store, false, run, err);
+        name == NULL ? stk_err_nomem(err) : stk_remote_log_bring(url, name, store, false, run, err);
     rc = rc < 0 || !with_files ? rc : stk_remote_log_bring_files(url, run, store, err);
     if (rc == 0) {
         hold_unended(store, run);
@@ -186,7 +181,7 @@ int stk_cli_shared_store(const stk_cli *cli, const char *text, bool with_files, 
     STK_ARENA_AUTO arena = stk_arena_new(0);
     const char *url = NULL;
     const char *stack = stk_cli_value(cli, "stack");
-    int rc = arena == NULL ? no_memory(&err) : stk_cli_shared_url(stack, arena, &url, &err);
+    int rc = arena == NULL ? stk_err_nomem(&err) : stk_cli_shared_url(stack, arena, &url, &err);
     if (rc == 0 && url == NULL) {
         rc =
             stk_err_set(&err, STK_E_USAGE, "stack '%s' shares no store with other machines", stack);

@@ -1,7 +1,7 @@
 /* stoker show: one run, one step of it, or one task. */
 #include "cli/cli_read.h"
 #include "cli/cli_shared.h"
-#include "report/report_json.h"
+#include "show/report_json.h"
 
 static int run_show(stk_cli *cli)
 {

@@ -6,8 +6,8 @@
 #include "base/json.h"
 #include "base/units.h"
 #include "cli/cli_read.h"
-#include "plan/plan.h"
-#include "simulate/simulate.h"
+#include "model/plan/plan.h"
+#include "run/simulate/simulate.h"
 
 static const struct {
     const char *name;

@@ -7,9 +7,9 @@
 #include "base/buf.h"
 #include "base/limits.h"
 #include "cli/cli.h"
-#include "plan/plan.h"
-#include "spec/spec.h"
-#include "spec/spec_result.h"
+#include "model/plan/plan.h"
+#include "model/spec/spec.h"
+#include "model/spec/spec_result.h"
 #include "sys/file.h"
 
 static int read_document(const char *path, size_t max, char **ret_text, size_t *ret_len,
@@ -67,7 +67,7 @@ static int check_result(const stk_cli *cli, const char *path, stk_err *err)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     size_t len;
     stk_result result;
-    int rc = arena == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    int rc = arena == NULL ? stk_err_nomem(err) : 0;
     rc = rc < 0 ? rc : read_document(path, STK_LIMIT_RESULT_BYTES, &text, &len, err);
     rc = rc < 0 ? rc : stk_result_parse(text, len, path, arena, &result, err);
     if (rc == 0) {

@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
-#include "stack/stack.h"
+#include "image/stack/stack.h"
 #include "sys/file.h"
 
 /* --- as JSON --- */
@@ -106,7 +106,7 @@ static int put_json(json_t *doc, stk_buf *out, stk_err *err)
     char *text = doc == NULL ? NULL : json_dumps(doc, JSON_COMPACT);
     json_decref(doc);
     if (text == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        return stk_err_nomem(err);
     }
     stk_buf_text(out, text);
     stk_buf_char(out, '\n');
@@ -214,7 +214,7 @@ static int gather(const char *folder, stk_arena *arena, stk_stack **ret, uint32_
     stk_stack *all = rc < 0 ? NULL : stk_arena_array(arena, here.n_all + STK_PLACE_N, sizeof *all);
     uint32_t n = 0;
     if (all == NULL) {
-        return rc < 0 ? rc : stk_err_set(err, STK_E_NOMEM, "out of memory");
+        return rc < 0 ? rc : stk_err_nomem(err);
     }
     for (uint32_t i = 0; i < here.n_all; i++) {
         all[n++] = here.all[i];
@@ -279,7 +279,7 @@ static int find_folder(const stk_cli *cli, stk_arena *arena, const char **ret, s
     if (slash != NULL) {
         *ret = slash == file ? "/" : stk_arena_dupn(arena, file, (size_t)(slash - file));
     }
-    return *ret == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    return *ret == NULL ? stk_err_nomem(err) : 0;
 }
 
 static int run_stack(stk_cli *cli)
@@ -303,8 +303,7 @@ static int run_stack(stk_cli *cli)
                                         : "which stack? stoker stack list shows them");
     }
     const char *folder = NULL;
-    int rc = arena == NULL ? stk_err_set(&err, STK_E_NOMEM, "out of memory")
-                           : find_folder(cli, arena, &folder, &err);
+    int rc = arena == NULL ? stk_err_nomem(&err) : find_folder(cli, arena, &folder, &err);
     if (rc == 0 && lists) {
         rc = list(cli, folder, arena, &out, &err);
         return stk_cli_answer(cli, rc, &out, &err);

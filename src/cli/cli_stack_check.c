@@ -6,7 +6,7 @@
 
 #include "cli/cli_read.h"
 #include "cli/cli_stack.h"
-#include "contain/contain.h"
+#include "image/contain/contain.h"
 
 typedef struct findings {
     const stk_cli *cli;

@@ -3,25 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "away/share/share.h"
+#include "cli/cli_run.h"
 #include "cli/cli_stack.h"
-#include "share/share.h"
+#include "run/run_elsewhere.h"
 #include "sys/metaflow.h"
-
-void stk_cli_driver_config(const stk_stack *stack, const char *options, const char *run,
-                           stk_driver_config *ret)
-{
-    *ret = (stk_driver_config){.stack = stack->name,
-                               .options = options != NULL          ? options
-                                          : stack->options != NULL ? stack->options
-                                                                   : "{}",
-                               .run = run,
-                               .carry = stack->carry,
-                               .runner_image = stack->runner_image,
-                               .carry_volume = stack->carry_volume,
-                               .share_url = stack->store,
-                               .store_volume = stack->store_volume,
-                               .pending_ms = stack->pending_ms};
-}
 
 static void say_inherited(const stk_stack *stack, stk_arena *arena, stk_cli_finding say, void *arg)
 {
@@ -119,7 +105,7 @@ static void check_options(const stk_stack *stack, const stk_driver_kind *kind, s
         const char **documents = NULL;
         uint32_t n = 0;
         stk_err err = {0};
-        stk_cli_driver_config(stack, NULL, "check", &config);
+        stk_run_driver_config(stack, NULL, "check", &config);
         const stk_remote_job job = {.run = "check",
                                     .pipeline = "check",
                                     .step = "check",
@@ -150,11 +136,11 @@ static void check_options(const stk_stack *stack, const stk_driver_kind *kind, s
 void stk_cli_stack_check_elsewhere(const stk_stack *stack, stk_arena *arena, stk_cli_finding say,
                                    void *arg)
 {
-    const stk_driver_kind *kind = stk_remote_kind(stk_place_word(stack->kind));
+    const stk_driver_kind *kind = stk_cli_driver(stk_place_word(stack->kind));
     stk_driver_config config;
     stk_err err = {0};
     (void)setenv("AWS_MAX_ATTEMPTS", "2", 0); /* somebody waits for the answer */
-    stk_cli_driver_config(stack, NULL, "check", &config);
+    stk_run_driver_config(stack, NULL, "check", &config);
     if (kind == NULL) {
         say(arg, false,
             stk_arena_printf(arena, "this Stoker can't drive %s", stk_place_word(stack->kind)));

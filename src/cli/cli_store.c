@@ -5,8 +5,8 @@
 
 #include "base/buf.h"
 #include "base/units.h"
-#include "cli/cli_containers.h"
 #include "cli/cli_read.h"
+#include "run/run_containers.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 
@@ -155,7 +155,7 @@ static int run_rm(stk_cli *cli, stk_store *store, stk_arena *arena, stk_buf *out
 {
     uint32_t n = (uint32_t)stk_cli_n_args(cli) - 1;
     const char **runs = stk_arena_array(arena, (size_t)n + 1, sizeof *runs);
-    int rc = runs == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory")
+    int rc = runs == NULL ? stk_err_nomem(err)
              : n == 0     ? stk_err_set(err, STK_E_USAGE, "which run? stoker store rm RUN…")
                           : 0;
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
@@ -184,7 +184,7 @@ static int run_gc(stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err)
     }
     gc.keep_runs = (uint32_t)keep_runs;
     uint32_t n_containers = 0;
-    rc = rc < 0 ? rc : stk_cli_drop_containers(store, gc.dry_run, &n_containers, err);
+    rc = rc < 0 ? rc : stk_run_drop_containers(store, gc.dry_run, &n_containers, err);
     if (rc == 0) {
         rc = stk_store_gc(store, &gc, stk_clock_wall_ms(&stk_clock_real), err);
     }

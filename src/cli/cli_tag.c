@@ -44,11 +44,9 @@ static int change(const stk_cli *cli, const json_t *old, json_t **ret_tags, stk_
 {
     bool replaces = stk_cli_value(cli, "replace") != NULL;
     json_t *tags = json_array();
-    int rc = tags == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory") : 0;
+    int rc = tags == NULL ? stk_err_nomem(err) : 0;
     for (size_t i = 0; rc == 0 && !replaces && i < json_array_size(old); i++) {
-        rc = json_array_append(tags, json_array_get(old, i)) == 0
-                 ? 0
-                 : stk_err_set(err, STK_E_NOMEM, "out of memory");
+        rc = json_array_append(tags, json_array_get(old, i)) == 0 ? 0 : stk_err_nomem(err);
     }
     const char *tag;
     for (int i = 0; rc == 0 && (tag = stk_cli_value_at(cli, "replace", i)) != NULL; i++) {
@@ -91,7 +89,7 @@ static int try_tag(const stk_cli *cli, stk_store *store, const char *run, bool c
     char *before = json_dumps(old, JSON_COMPACT);
     char *after = rc == 0 ? json_dumps(tags, JSON_COMPACT) : NULL;
     if (rc == 0 && (before == NULL || after == NULL)) {
-        rc = stk_err_set(err, STK_E_NOMEM, "out of memory");
+        rc = stk_err_nomem(err);
     }
     if (rc == 0 && strcmp(before, after) != 0) {
         rc = stk_store_tag_run(store, run, before, after, stk_clock_wall_ms(&stk_clock_real), err);

@@ -6,14 +6,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "accel/accel.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "base/units.h"
 #include "cli/cli_read.h"
 #include "cli/cli_redraw.h"
-#include "report/report_text.h"
-#include "runner/runner_live.h"
+#include "host/accel/accel.h"
+#include "host/runner/runner_live.h"
+#include "show/report_text.h"
 #include "sys/clock.h"
 #include "sys/proc.h"
 
@@ -61,7 +61,7 @@ static int remember(top *t, const stk_live_task *tasks, uint32_t n, int64_t now_
 {
     seen *now = calloc((size_t)n + 1, sizeof *now);
     if (now == NULL) {
-        return stk_err_set(err, STK_E_NOMEM, "out of memory");
+        return stk_err_nomem(err);
     }
     for (uint32_t i = 0; i < n; i++) {
         now[i] = (seen){tasks[i].pid, tasks[i].start, tasks[i].usage.cpu_us};
@@ -303,7 +303,7 @@ static int draw(void *arg, int max_lines, stk_buf *out, stk_err *err)
     int64_t now_ms = stk_clock_mono_ms(&stk_clock_real);
     row *rows = rc < 0 ? NULL : stk_arena_array(t->arena, (size_t)n + 1, sizeof *rows);
     if (rc < 0 || rows == NULL) {
-        return rc < 0 ? rc : stk_err_set(err, STK_E_NOMEM, "out of memory");
+        return rc < 0 ? rc : stk_err_nomem(err);
     }
     for (uint32_t i = 0; i < n; i++) {
         fill_row(t, &tasks[i], now_ms, &rows[i]);

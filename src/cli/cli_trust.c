@@ -78,7 +78,7 @@ static int run_trust(stk_cli *cli)
         rc = stk_trust_path(folder, &err);
         path = rc < 0 ? NULL : stk_file_absolute(folder);
         if (rc == 0 && path == NULL) {
-            rc = stk_err_set(&err, STK_E_NOMEM, "out of memory");
+            rc = stk_err_nomem(&err);
         }
     } else if (removes) {
         rc = stk_trust_remove(folder, &path, &was, &err);

@@ -4,11 +4,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/cli_containers.h"
-#include "cli/cli_elsewhere.h"
 #include "cli/cli_read.h"
 #include "cli/cli_run.h"
-#include "exec/exec.h"
+#include "run/exec/exec.h"
+#include "run/run_again.h"
+#include "run/run_check.h"
+#include "run/run_containers.h"
+#include "run/run_elsewhere.h"
 #include "sys/clock.h"
 
 /* The first thing that `task` waits for: a step before it that isn't done. */
@@ -35,8 +37,8 @@ static const stk_view_task *waits_for(const stk_view *view, const stk_input *inp
 typedef struct standing {
     stk_accel *accel;
     stk_capacity capacity;
-    stk_cli_containers containers; /* where its steps run, as far as that can be told */
-    stk_cli_elsewhere elsewhere;
+    stk_run_containers containers; /* where its steps run, as far as that can be told */
+    stk_run_elsewhere elsewhere;
     stk_plan *plan;
     stk_sched *sched;
 } standing;
@@ -88,9 +90,10 @@ static void find_places(const stk_view_run *run, const stk_spec *spec, stk_arena
         .with = stk_arena_dup(arena, json_string_value(json_object_get(host, "stack")))};
     stk_err ignored = {0};
     json_decref(host);
-    if (stk_cli_places(spec, &options, arena, &s->containers, &ignored) == 0 &&
-        stk_cli_elsewhere_find(spec, s->containers.places, arena, &s->elsewhere, &ignored) == 0) {
-        stk_cli_elsewhere_tell(&s->elsewhere, &s->capacity);
+    if (stk_run_places(spec, &options, arena, &s->containers, &ignored) == 0 &&
+        stk_run_elsewhere_find(spec, s->containers.places, NULL, arena, &s->elsewhere, &ignored) ==
+            0) {
+        stk_run_elsewhere_tell(&s->elsewhere, &s->capacity);
     }
 }
 
@@ -109,8 +112,8 @@ static int standing_open(stk_store *store, const stk_view *view, stk_arena *aren
     if (rc == 0) {
         find_places(run, spec, arena, s);
     }
-    rc = rc < 0 ? rc : stk_cli_gpu_peaks(spec, arena, &peaks, err);
-    rc = rc < 0 ? rc : stk_cli_settled(spec, view, arena, &settled, err);
+    rc = rc < 0 ? rc : stk_run_gpu_peaks(spec, arena, &peaks, err);
+    rc = rc < 0 ? rc : stk_run_settled(spec, view, arena, &settled, err);
     rc = rc < 0 ? rc : stk_plan_new_rest(spec, &s->capacity, peaks, policy, settled, &s->plan, err);
     rc = rc < 0 ? rc
                 : stk_exec_refold(store, run->id, s->plan, &s->capacity, s->accel, &s->sched, err);
@@ -388,7 +391,7 @@ static int run_why(stk_cli *cli)
     STK_ARENA_AUTO arena = stk_arena_new(0);
     STK_BUF_AUTO text = STK_BUF_INIT(1u << 24);
     STK_BUF_AUTO out = STK_BUF_INIT(1u << 26);
-    int rc = arena == NULL   ? stk_err_set(&err, STK_E_NOMEM, "out of memory")
+    int rc = arena == NULL   ? stk_err_nomem(&err)
              : read.has_task ? why_task(read.store, read.view, read.task, arena, &text, &err)
              : read.has_step ? why_step(read.store, read.view, read.i_step, arena, &text, &err)
                              : why_run(read.store, read.view, arena, &text, &err);

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "agent/agent.h"
+#include "away/agent/agent.h"
 #include "cli/cli_parse.h"
 
 /* Started without stdin, stdout or stderr, the next files to be opened would get their numbers: the

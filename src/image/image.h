@@ -10,8 +10,8 @@
 #include "base/arena.h"
 #include "base/buf.h"
 #include "base/err.h"
-#include "contain/contain.h"
-#include "preflight/preflight.h"
+#include "host/preflight/preflight.h"
+#include "image/contain/contain.h"
 
 /* --- a reference (image_ref.c, pure) --- */
 

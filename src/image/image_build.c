@@ -370,8 +370,8 @@ static int check_built(const stk_engine *engine, const stk_image_recipe *recipe,
         before.n_frameworks == 0) {
         return 0; /* an earlier stage, scratch: nothing that could be compared */
     }
-    int rc = stk_image_look_inside(engine, id, false, arena, &after, err);
-    return rc < 0 ? rc : stk_image_plan_compare(&before, &after, name, err);
+    STK_TRY(stk_image_look_inside(engine, id, false, arena, &after, err));
+    return stk_image_plan_compare(&before, &after, name, err);
 }
 
 static int build_if_needed(const stk_engine *engine, const stk_image_recipe *recipe,

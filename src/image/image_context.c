@@ -301,9 +301,9 @@ static int long_name(const tar *t, const char *text, char type)
     if (n <= 101) {
         return 0;
     }
-    int rc = header(t, "././@LongLink", NULL, 0644, type, (int64_t)n);
-    rc = rc < 0 ? rc : to_tar((void *)t, text, n);
-    return rc < 0 ? rc : pad(t, (int64_t)n);
+    STK_TRY(header(t, "././@LongLink", NULL, 0644, type, (int64_t)n));
+    STK_TRY(to_tar((void *)t, text, n));
+    return pad(t, (int64_t)n);
 }
 
 static int entry(const tar *t, const stk_image_file *f)

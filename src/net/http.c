@@ -17,16 +17,11 @@ struct stk_http_session {
     stk_curl_pems pems;
 };
 
-static int no_memory(stk_err *err)
-{
-    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "a request");
-}
-
 int stk_http_session_open(stk_http_session **ret, stk_err *err)
 {
     stk_http_session *s = calloc(1, sizeof *s);
     if (s == NULL) {
-        return no_memory(err);
+        return stk_err_nomem(err);
     }
     *ret = s;
     return 0;
@@ -92,13 +87,13 @@ static int send_in(stk_http_session *s, const stk_http_request *request, stk_htt
     s->multi = s->multi != NULL ? s->multi : stk_curl.curl_multi_init();
     s->easy = s->easy != NULL ? s->easy : stk_curl.curl_easy_init();
     if (s->multi == NULL || s->easy == NULL) {
-        return no_memory(err);
+        return stk_err_nomem(err);
     }
     stk_curl_transfer t = {.request = request, .response = ret, .easy = s->easy};
     stk_curl.curl_easy_reset(s->easy);
     int rc = stk_curl_set_up(&t, &s->pems, err);
     if (rc == 0 && stk_curl.curl_multi_add_handle(s->multi, s->easy) != CURLM_OK) {
-        rc = no_memory(err);
+        rc = stk_err_nomem(err);
     } else if (rc == 0) {
         stk_curl_moved(&t);
         rc = perform(&t, s->multi, err);

@@ -33,7 +33,7 @@ static const char *find_roots(void)
         "/etc/pki/tls/certs/ca-bundle.crt",
         "/etc/ssl/ca-bundle.pem", /* openSUSE */
         "/etc/ssl/cert.pem",      /* Alpine */
-        "/stoker/ca.pem"};        /* carried into an image that has none: cli_carry.c */
+        "/stoker/ca.pem"};        /* carried into an image that has none: run_carry.c */
     static const char *const variables[] = {"CURL_CA_BUNDLE", "SSL_CERT_FILE"};
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
         const char *named = getenv(variables[i]);
@@ -252,11 +252,6 @@ static bool set_headers(stk_curl_transfer *t)
     return ok;
 }
 
-static int no_memory(stk_err *err)
-{
-    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "a request");
-}
-
 /* --- TLS --- */
 
 void stk_curl_pems_done(stk_curl_pems *pems)
@@ -337,7 +332,7 @@ static int set_server_name(stk_curl_transfer *t, const char *name, stk_err *err)
     stk_buf_printf(&text, "%.*s%s%s%.*s%s", (int)(host - url), url, name, n_port > 0 ? ":" : "",
                    n_port, port, host + n);
     if (!ok || text.failed) {
-        return no_memory(err);
+        return stk_err_nomem(err);
     }
     SET(CURLOPT_CONNECT_TO, t->connect_to);
     SET(CURLOPT_URL, text.data);
@@ -401,8 +396,8 @@ int stk_curl_set_up(stk_curl_transfer *t, stk_curl_pems *pems, stk_err *err)
             (long)(safe ? CURLPROTO_HTTPS : CURLPROTO_HTTP | CURLPROTO_HTTPS));
     }
     set_body(t);
-    int rc = set_tls(t, pems, err);
-    return rc < 0 ? rc : set_headers(t) ? 0 : no_memory(err);
+    STK_TRY(set_tls(t, pems, err));
+    return set_headers(t) ? 0 : stk_err_nomem(err);
 }
 
 void stk_curl_done(stk_curl_transfer *t)

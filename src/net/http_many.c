@@ -46,11 +46,6 @@ struct stk_http_many {
     bool passed;  /* some on_body was called */
 };
 
-static int no_memory(stk_err *err)
-{
-    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "requests");
-}
-
 int stk_http_many_open(uint32_t max_at_once, stk_http_many **ret, stk_err *err)
 {
     int rc = stk_curl_need(err);
@@ -64,7 +59,7 @@ int stk_http_many_open(uint32_t max_at_once, stk_http_many **ret, stk_err *err)
     }
     if (m == NULL || m->multi == NULL) {
         free(m);
-        return no_memory(err);
+        return stk_err_nomem(err);
     }
     *ret = m;
     return 0;
@@ -147,7 +142,7 @@ int stk_http_many_begin(stk_http_many *m, const stk_http_call *given, uint64_t *
     take_request(&count, &counted, &tls);
     call *c = calloc(1, sizeof *c + count.n);
     if (c == NULL) {
-        return no_memory(err);
+        return stk_err_nomem(err);
     }
     copier copy = {.to = c->texts};
     c->request = given->request;
@@ -236,14 +231,14 @@ static void start(stk_http_many *m, call *c)
     *t = (stk_curl_transfer){
         .request = &c->request, .response = &c->response, .easy = stk_curl.curl_easy_init()};
     if (t->easy == NULL) {
-        end(c, no_memory(&c->err));
+        end(c, stk_err_nomem(&c->err));
         return;
     }
     c->state = ACTIVE;
     m->n_active++;
     int rc = stk_curl_set_up(t, &m->pems, &c->err);
     if (rc == 0 && stk_curl.curl_multi_add_handle(m->multi, t->easy) != CURLM_OK) {
-        rc = no_memory(&c->err);
+        rc = stk_err_nomem(&c->err);
     }
     if (rc < 0) {
         c->response.fatal = true;

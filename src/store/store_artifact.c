@@ -36,11 +36,6 @@ char *stk_store_artifact_path(const stk_store *store, const char *digest)
                                                                                         : path;
 }
 
-static int no_memory(const stk_store *store, stk_err *err)
-{
-    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
-}
-
 /* --- our folder below tmp/ --- */
 
 enum { STAGE_NAME = 16 };
@@ -69,7 +64,7 @@ static int make_stage(stk_store *store, stk_err *err)
     }
     char *stage = NULL;
     if (asprintf(&stage, "%s/tmp/%s", store->path, name) < 0) {
-        return no_memory(store, err);
+        return stk_err_nomem(err);
     }
     int sys = mkdirat(store->tmp_fd, name, 0700) < 0 ? errno : 0;
     if (sys == 0) {
@@ -93,7 +88,7 @@ int stk_store_stage_path(stk_store *store, char **ret_path, stk_err *err)
     int rc = store->stage == NULL ? make_stage(store, err) : 0;
     if (rc == 0 && asprintf(ret_path, "%s/%u", store->stage, store->n_staged++) < 0) {
         *ret_path = NULL;
-        rc = no_memory(store, err);
+        rc = stk_err_nomem(err);
     }
     return rc;
 }
@@ -158,7 +153,7 @@ static int know(stk_store *store, const char *digest, const stk_store_known *kno
         entry = stk_arena_alloc(store->arena, sizeof *entry);
         if (key == NULL || entry == NULL ||
             stk_map_put(&store->known, key, (uint64_t)(uintptr_t)entry) != 0) {
-            return no_memory(store, err);
+            return stk_err_nomem(err);
         }
     }
     *entry = *known;
@@ -305,7 +300,7 @@ static int add_pending(stk_store *store, const char *digest, const stk_store_kno
         size_t cap = store->cap_pending == 0 ? 16 : store->cap_pending * 2;
         stk_store_pending *more = reallocarray(store->pending, cap, sizeof *more);
         if (more == NULL) {
-            return no_memory(store, err);
+            return stk_err_nomem(err);
         }
         store->pending = more;
         store->cap_pending = cap;
@@ -436,7 +431,7 @@ int stk_store_place(stk_store *store, const stk_tree *tree, stk_artifact *a, boo
     a->size = tree->size;
     a->is_dir = tree->is_dir;
     if (path == NULL) {
-        return no_memory(store, err);
+        return stk_err_nomem(err);
     }
     int rc = stk_store_use_begin(store, err);
     rc = rc < 0 ? rc : look_up(store, a->digest, path, true, &st, &known, err);
@@ -458,7 +453,7 @@ int stk_store_add_bytes(stk_store *store, const void *data, size_t len, stk_arti
     ret->size = (int64_t)len;
     ret->is_dir = false;
     STK_TEXT_AUTO path = stk_store_artifact_path(store, ret->digest);
-    int rc = path == NULL ? no_memory(store, err) : stk_store_writable(store, err);
+    int rc = path == NULL ? stk_err_nomem(err) : stk_store_writable(store, err);
     if (rc == 0) {
         rc = stk_store_use_begin(store, err);
     }
@@ -497,13 +492,13 @@ static int quarantine(stk_store *store, const char *digest, const char *path, ch
 {
     enum { MOST = 1000 };
     STK_TEXT_AUTO folder = stk_file_join(store->path, "quarantine");
-    int rc = folder == NULL ? no_memory(store, err) : stk_file_mkdirs(folder, 0700, err);
+    int rc = folder == NULL ? stk_err_nomem(err) : stk_file_mkdirs(folder, 0700, err);
     struct stat st;
     bool is_dir = lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
     for (int i = 1; rc == 0 && i <= MOST; i++) {
         char *where = NULL;
         if (asprintf(&where, i == 1 ? "%s/%s" : "%s/%s.%d", folder, digest, i) < 0) {
-            return no_memory(store, err);
+            return stk_err_nomem(err);
         }
         if (is_dir) {
             (void)chmod(path, 0700); /* moving a folder writes its ".." */
@@ -527,7 +522,7 @@ static int quarantine(stk_store *store, const char *digest, const char *path, ch
 int stk_store_set_aside(stk_store *store, const char *digest, char **ret_where, stk_err *err)
 {
     STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
-    int rc = path == NULL ? no_memory(store, err) : stk_store_writable(store, err);
+    int rc = path == NULL ? stk_err_nomem(err) : stk_store_writable(store, err);
     rc = rc < 0 ? rc : quarantine(store, digest, path, ret_where, err);
     return rc < 0 ? rc : forget_row(store, digest, err);
 }
@@ -669,7 +664,7 @@ static int find(stk_store *store, const char *digest, bool bytes, stk_arena *are
     const char *path =
         stk_arena_printf(arena, "%s/artifacts/%.2s/%s", store->path, digest, digest + 2);
     if (path == NULL) {
-        return no_memory(store, err);
+        return stk_err_nomem(err);
     }
     int rc = look_up(store, digest, path, true, &st, &known, err);
     if (rc == 0 && st == ABSENT && !bytes && store->fetch != NULL) {
@@ -727,7 +722,7 @@ int stk_store_add_absent(stk_store *store, const char *digest, int64_t size, boo
                            (long long)size);
     }
     STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
-    int rc = path == NULL ? no_memory(store, err) : stk_store_writable(store, err);
+    int rc = path == NULL ? stk_err_nomem(err) : stk_store_writable(store, err);
     rc = rc != 0 ? rc : stk_store_use_begin(store, err);
     rc = rc != 0 ? rc : look_up(store, digest, path, false, &st, &known, err);
     rc = rc != 0 || st != ABSENT ? rc : is_absent(store, digest, &absent, &there_size, err);

@@ -383,8 +383,8 @@ int stk_tree_digest_until(const char *path, const atomic_bool *stop,
                           char ret_hex[STK_DIGEST_HEX + 1], stk_err *err)
 {
     STK_TREE_AUTO tree = {0};
-    int rc = stk_tree_walk_until(path, false, stop, &tree, err);
-    return rc < 0 ? rc : stk_tree_digest(&tree, ret_hex, err);
+    STK_TRY(stk_tree_walk_until(path, false, stop, &tree, err));
+    return stk_tree_digest(&tree, ret_hex, err);
 }
 
 int stk_store_digest_path(const char *path, char ret_hex[STK_DIGEST_HEX + 1], int64_t *ret_size,

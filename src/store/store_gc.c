@@ -36,11 +36,6 @@ typedef struct catalogue {
     size_t cap;
 } catalogue;
 
-static int no_memory(const stk_store *store, stk_err *err)
-{
-    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
-}
-
 static void catalogue_done(catalogue *c)
 {
     stk_map_done(&c->index);
@@ -89,7 +84,7 @@ static int for_rows(stk_store *store, const char *sql, int (*each)(void *arg, sq
         }
     }
     if (code != 0) {
-        code = no_memory(store, err); /* the only way `each` fails */
+        code = stk_err_nomem(err); /* the only way `each` fails */
     } else if (rc != SQLITE_DONE) {
         code = stk_store_sql_err(store, rc, err, "reading everything");
     }
@@ -150,7 +145,7 @@ static int list_part(stk_store *store, catalogue *c, const char *name, stk_err *
         }
         item *it = entry(c, digest);
         if (it == NULL) {
-            return no_memory(store, err);
+            return stk_err_nomem(err);
         }
         it->has_file = true;
         if (!it->has_row && fstatat(dir.fd, dir.items[i].name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
@@ -337,7 +332,7 @@ static int choose_named(chooser *ch, stk_err *err)
             rc = stk_err_set(err, STK_E_BUSY, "run %s is still running; cancel it first", run);
         }
         if (rc == 0 && !again && doom(ch, row, run) != 0) {
-            rc = no_memory(ch->store, err);
+            rc = stk_err_nomem(err);
         }
     }
     return rc;
@@ -559,7 +554,7 @@ int stk_store_gc(stk_store *store, stk_gc *gc, int64_t now_ms, stk_err *err)
     gc->runs_removed = gc->artifacts_removed = gc->bytes_freed = 0;
     int rc = stk_store_writable(store, err);
     if (rc == 0 && (c.arena == NULL || ch.arena == NULL)) {
-        rc = no_memory(store, err);
+        rc = stk_err_nomem(err);
     }
     if (rc == 0 && store->n_pending > 0) {
         rc = stk_err_set(err, STK_E_BUSY, "store '%s': this process is storing artifacts",
@@ -622,7 +617,7 @@ int stk_store_list_unverified(stk_store *store, int64_t before_ms, uint32_t limi
     digest_list list = {.arena = arena, .max = limit};
     list.items = stk_arena_array(arena, limit, sizeof *list.items);
     if (list.items == NULL) {
-        return no_memory(store, err);
+        return stk_err_nomem(err);
     }
     (void)snprintf(sql, sizeof sql,
                    "SELECT digest FROM artifacts WHERE verified_ms <= %lld"
@@ -682,7 +677,7 @@ int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest
     uint64_t n = 0;
     uint64_t bytes = 0;
     if (c.arena == NULL) {
-        return no_memory(store, err);
+        return stk_err_nomem(err);
     }
     int rc = for_rows(store, "PRAGMA quick_check(20)", tell_database, &b, err);
     uint64_t n_events = 0;
@@ -697,7 +692,7 @@ int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest
         int64_t size = 0;
         STK_TEXT_AUTO path = stk_store_artifact_path(store, c.items[i].digest);
         if (path == NULL) {
-            return no_memory(store, err);
+            return stk_err_nomem(err);
         }
         if (c.items[i].is_absent && !stk_file_exists(path)) {
             continue;

@@ -25,11 +25,6 @@ static char *run_path(const stk_store *store, const char *run, const char *name)
                : path;
 }
 
-static int no_memory(const stk_store *store, stk_err *err)
-{
-    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", store->path);
-}
-
 /* An id names a folder: nothing else may. */
 bool stk_store_is_run_id(const char *run)
 {
@@ -64,7 +59,7 @@ static int make_folder(stk_store *store, int64_t now_ms, char *id, size_t size, 
         int sys = make_id(now_ms, id, size);
         STK_TEXT_AUTO path = sys == 0 ? run_path(store, id, NULL) : NULL;
         if (sys == 0 && path == NULL) {
-            return no_memory(store, err);
+            return stk_err_nomem(err);
         }
         if (sys == 0 && mkdirat(store->runs_fd, id, 0777) < 0) {
             sys = errno;
@@ -102,7 +97,7 @@ int stk_store_read_spec(stk_store *store, const char *run, char **ret_text, size
 {
     STK_TEXT_AUTO path = run_path(store, run, "spec.json");
     if (path == NULL) {
-        return no_memory(store, err);
+        return stk_err_nomem(err);
     }
     STK_FD_AUTO fd = open_of_run(store, run, "spec.json", O_RDONLY, 0);
     struct stat st;
@@ -123,7 +118,7 @@ static int lock_folder(stk_store *store, const char *run, int flags, int *ret_fd
     char holder[96];
     STK_TEXT_AUTO path = run_path(store, run, "lock");
     if (path == NULL) {
-        return no_memory(store, err);
+        return stk_err_nomem(err);
     }
     STK_FD_AUTO fd = open_of_run(store, run, "lock", O_RDWR | flags, 0666);
     if (fd < 0) {
@@ -160,7 +155,7 @@ static int keep_unborn(stk_store *store, const char *run, const char *name, cons
     u->created_ms = created_ms;
     if (u->name == NULL || u->pipeline == NULL) {
         stk_store_born(store);
-        return no_memory(store, err);
+        return stk_err_nomem(err);
     }
     (void)snprintf(u->run, sizeof u->run, "%s", run);
     return 0;
@@ -224,7 +219,7 @@ int stk_store_new_run(stk_store *store, const char *name, const char *pipeline,
     }
     STK_TEXT_AUTO spec = rc == 0 ? run_path(store, id, "spec.json") : NULL;
     if (rc == 0) {
-        rc = spec == NULL ? no_memory(store, err)
+        rc = spec == NULL ? stk_err_nomem(err)
                           : stk_file_write(spec, spec_json, spec_len, 0644, err);
     }
     rc = rc < 0 ? rc : keep_unborn(store, id, name, pipeline, now_ms, err);
@@ -288,7 +283,7 @@ int stk_store_bring_run(stk_store *store, const char *id, const char *name, cons
     STK_TEXT_AUTO lock = run_path(store, id, "lock");
     rc = stk_store_writable(store, err);
     if (rc == 0 && (folder == NULL || spec == NULL || lock == NULL)) {
-        rc = no_memory(store, err);
+        rc = stk_err_nomem(err);
     }
     rc = rc < 0 ? rc : stk_store_use_begin(store, err); /* gc lets the folder be until the commit */
     rc = rc < 0 ? rc : stk_file_mkdirs(folder, 0777, err);
@@ -359,7 +354,7 @@ int stk_store_load_spec(stk_store *store, const char *run, stk_arena *arena, con
     if (rc == 0) {
         const char *copy = stk_arena_dupn(arena, data, *ret_len);
         if (copy == NULL) {
-            return no_memory(store, err);
+            return stk_err_nomem(err);
         }
         *ret_json = copy;
     }

@@ -24,11 +24,6 @@ void stk_tree_done(stk_tree *tree)
     *tree = (stk_tree){0};
 }
 
-static int no_memory(const stk_tree *tree, stk_err *err)
-{
-    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "can't list '%s'", tree->root);
-}
-
 static int add(stk_tree *tree, const char *path, const struct stat *st, stk_err *err)
 {
     if (tree->n == STK_TREE_FILES) {
@@ -39,7 +34,7 @@ static int add(stk_tree *tree, const char *path, const struct stat *st, stk_err 
         size_t cap = tree->cap == 0 ? 16 : tree->cap * 2;
         stk_tree_file *files = reallocarray(tree->files, cap, sizeof *files);
         if (files == NULL) {
-            return no_memory(tree, err);
+            return stk_err_nomem(err);
         }
         tree->files = files;
         tree->cap = cap;
@@ -47,7 +42,7 @@ static int add(stk_tree *tree, const char *path, const struct stat *st, stk_err 
     stk_tree_file *f = &tree->files[tree->n];
     *f = (stk_tree_file){.path = stk_arena_dup(tree->arena, path), .is_dir = S_ISDIR(st->st_mode)};
     if (f->path == NULL) {
-        return no_memory(tree, err);
+        return stk_err_nomem(err);
     }
     stk_stamp_of(st, &f->stamp);
     if (!f->is_dir) {
@@ -160,7 +155,7 @@ static int walk(stk_tree *tree, int fd, const char *prefix, int depth, bool lock
         }
         STK_TEXT_AUTO path = prefix[0] ? stk_file_join(prefix, name) : strdup(name);
         if (path == NULL) {
-            rc = no_memory(tree, err);
+            rc = stk_err_nomem(err);
         } else if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
             rc = failed(tree, path, "read", err);
         } else if (S_ISDIR(st.st_mode)) {
@@ -194,7 +189,7 @@ int stk_tree_walk_until(const char *path, bool lock_down, const atomic_bool *sto
     STK_TREE_AUTO tree = {.root = path, .arena = stk_arena_new(0), .stop = stop};
     struct stat st;
     if (tree.arena == NULL) {
-        return no_memory(&tree, err);
+        return stk_err_nomem(err);
     }
     if (lstat(path, &st) < 0) {
         return failed(&tree, "", "read", err);
@@ -256,7 +251,7 @@ int stk_tree_stamp(const stk_tree *tree, char ret[STK_STAMP_TEXT], stk_err *err)
         stk_buf_printf(&text, "%s %s\n", one, tree->files[i].path);
     }
     if (text.failed) {
-        return no_memory(tree, err);
+        return stk_err_nomem(err);
     }
     stk_digest_of(text.data == NULL ? "" : text.data, text.len, ret);
     return 0;
@@ -353,7 +348,7 @@ int stk_tree_copy(const stk_tree *tree, const char *to, stk_err *err)
         STK_TEXT_AUTO src = f->path[0] ? stk_file_join(tree->root, f->path) : strdup(tree->root);
         STK_TEXT_AUTO dst = f->path[0] ? stk_file_join(to, f->path) : strdup(to);
         if (src == NULL || dst == NULL) {
-            return no_memory(tree, err);
+            return stk_err_nomem(err);
         }
         if (f->is_dir) { /* sorted: a folder comes before what is in it */
             if (mkdir(dst, 0755) < 0) {

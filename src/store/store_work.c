@@ -31,17 +31,12 @@ struct stk_store_work {
     atomic_bool stop; /* another thread's; far from the bools, which a compiler reads together */
 };
 
-static int no_memory(stk_err *err)
-{
-    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "out of memory");
-}
-
 int stk_store_work_sum(const char *path, stk_store_work **ret_work, stk_err *err)
 {
     stk_store_work *work = calloc(1, sizeof *work);
     if (work == NULL || (work->path = strdup(path)) == NULL) {
         free(work);
-        return no_memory(err);
+        return stk_err_nomem(err);
     }
     work->until = &work->stop;
     *ret_work = work;
@@ -104,7 +99,7 @@ int stk_store_work_check(stk_store *store, const char *digest, stk_store_work **
                          stk_err *err)
 {
     STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
-    int rc = path == NULL ? no_memory(err) : stk_store_work_sum(path, ret_work, err);
+    int rc = path == NULL ? stk_err_nomem(err) : stk_store_work_sum(path, ret_work, err);
     if (rc == 0) {
         (*ret_work)->is_check = true;
         memcpy((*ret_work)->digest, digest, STK_DIGEST_HEX);

@@ -54,6 +54,6 @@ int stk_file_copy_tree(const char *from, const char *to, stk_err *err)
     if (S_ISREG(st.st_mode)) {
         return copy_file(from, to, st.st_mode | 0200, err);
     }
-    int rc = make_folder(to, err);
-    return rc < 0 ? rc : stk_dir_walk(from, copy_one, (void *)(uintptr_t)to, err);
+    STK_TRY(make_folder(to, err));
+    return stk_dir_walk(from, copy_one, (void *)(uintptr_t)to, err);
 }

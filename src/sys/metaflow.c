@@ -72,7 +72,7 @@ static void load(void)
     static const stk_json_limits limits = {FILE_BYTES, NODES, STK_LIMIT_DEPTH};
     arena = stk_arena_new(0);
     if (arena == NULL) {
-        (void)stk_err_set(&trouble, STK_E_NOMEM, "out of memory");
+        (void)stk_err_nomem(&trouble);
         return;
     }
     find_local();

@@ -688,8 +688,8 @@ static int add_below(stk_proc_members *members)
 int stk_proc_descendants(pid_t pid, stk_proc_members *members)
 {
     members->n = 0;
-    int rc = add_children(pid, 2, members);
-    return rc < 0 ? rc : add_below(members);
+    STK_TRY(add_children(pid, 2, members));
+    return add_below(members);
 }
 
 int stk_proc_members_find(pid_t sid, stk_proc_members *members)

@@ -6,11 +6,6 @@
 #include "sys/file.h"
 #include "sys/trust.h"
 
-static int no_memory(const char *folder, stk_err *err)
-{
-    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "looking at '%s' and above", folder);
-}
-
 /* Cuts the last part off; false: it was the root of all. */
 static bool go_up(char *at)
 {
@@ -49,7 +44,7 @@ int stk_project_root(const char *folder, char **ret_root, stk_err *err)
     STK_TEXT_AUTO start = stk_file_absolute(folder);
     STK_TEXT_AUTO at = start == NULL ? NULL : strdup(start);
     if (at == NULL) {
-        return no_memory(folder, err);
+        return stk_err_nomem(err);
     }
     do {
         if (is_root(at)) {
@@ -68,7 +63,7 @@ int stk_project_find(const char *folder, const char *name, char **ret_path, char
 {
     STK_TEXT_AUTO root = NULL;
     STK_TEXT_AUTO at = stk_file_absolute(folder);
-    int rc = at == NULL ? no_memory(folder, err) : stk_project_root(folder, &root, err);
+    int rc = at == NULL ? stk_err_nomem(err) : stk_project_root(folder, &root, err);
     if (rc < 0) {
         return rc;
     }
@@ -82,7 +77,7 @@ int stk_project_find(const char *folder, const char *name, char **ret_path, char
         char **to = is_inside ? ret_path : ret_beyond;
         if (to != NULL && has(at, name)) {
             *to = stk_file_join(at, name);
-            return *to == NULL ? no_memory(folder, err) : 0;
+            return *to == NULL ? stk_err_nomem(err) : 0;
         }
     } while (go_up(at));
     return 0;

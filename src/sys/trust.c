@@ -159,11 +159,6 @@ void stk_trust_free(stk_trusted *list, size_t n)
     free(list);
 }
 
-static int no_memory(stk_err *err)
-{
-    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "the list of trusted folders");
-}
-
 static int add_line(const char *line, stk_trusted **list, size_t *n)
 {
     stk_trusted t = {0};
@@ -195,8 +190,8 @@ int stk_trust_list(stk_trusted **ret, size_t *ret_n, stk_err *err)
     STK_TEXT_AUTO text = NULL;
     stk_trusted *list = NULL;
     size_t n = 0;
-    int rc =
-        file == NULL ? no_memory(err) : stk_file_read_untrusted(file, LIST_BYTES, &text, NULL, err);
+    int rc = file == NULL ? stk_err_nomem(err)
+                          : stk_file_read_untrusted(file, LIST_BYTES, &text, NULL, err);
     if (rc < 0 && rc != STK_E_NOT_FOUND) {
         return rc;
     }
@@ -205,7 +200,7 @@ int stk_trust_list(stk_trusted **ret, size_t *ret_n, stk_err *err)
     for (; line != NULL; line = strtok_r(NULL, "\n", &rest)) {
         if (add_line(line, &list, &n) < 0) {
             stk_trust_free(list, n);
-            return no_memory(err);
+            return stk_err_nomem(err);
         }
     }
     *ret = list;
@@ -234,7 +229,7 @@ static int write_list(const stk_trusted *list, size_t n, stk_err *err)
     STK_TEXT_AUTO folder = file == NULL ? NULL : strdup(file);
     STK_BUF_AUTO out = STK_BUF_INIT(LIST_BYTES);
     if (folder == NULL) {
-        return no_memory(err);
+        return stk_err_nomem(err);
     }
     *strrchr(folder, '/') = '\0';
     stk_buf_text(&out, "# folders that this user trusts: owner, file system, inode, path\n");
@@ -246,8 +241,8 @@ static int write_list(const stk_trusted *list, size_t n, stk_err *err)
         return stk_err_set(err, STK_E_LIMIT, "'%s' would have more than %d bytes", file,
                            (int)LIST_BYTES);
     }
-    int rc = stk_file_mkdirs(folder, 0700, err);
-    return rc < 0 ? rc : stk_file_write_atomic(file, out.data, out.len, 0600, err);
+    STK_TRY(stk_file_mkdirs(folder, 0700, err));
+    return stk_file_write_atomic(file, out.data, out.len, 0600, err);
 }
 
 /* Two commands at a time change the list one behind the other. -1: it can't be locked, which costs
@@ -306,7 +301,7 @@ int stk_trust_add(const char *folder, char **ret_path, stk_err *err)
     STK_TEXT_AUTO file = list_path();
     STK_TEXT_AUTO above = file == NULL ? NULL : strdup(file);
     if (above == NULL) {
-        return no_memory(err);
+        return stk_err_nomem(err);
     }
     *strrchr(above, '/') = '\0';
     int rc = stk_file_mkdirs(above, 0700, err);
@@ -320,7 +315,7 @@ int stk_trust_add(const char *folder, char **ret_path, stk_err *err)
     char *copy = more == NULL ? NULL : strdup(path);
     list = more == NULL ? list : more;
     if (copy == NULL) {
-        rc = no_memory(err);
+        rc = stk_err_nomem(err);
     } else {
         list[n++] = (stk_trusted){.path = copy,
                                   .owner = st.st_uid,
@@ -343,7 +338,7 @@ int stk_trust_remove(const char *folder, char **ret_path, bool *ret_was, stk_err
     STK_TEXT_AUTO path = realpath(folder, NULL); /* NULL: it is gone */
     path = path != NULL ? path : stk_file_absolute(folder);
     STK_FD_AUTO lock = lock_list();
-    int rc = path == NULL ? no_memory(err) : stk_trust_list(&list, &n, err);
+    int rc = path == NULL ? stk_err_nomem(err) : stk_trust_list(&list, &n, err);
     if (rc < 0) {
         return rc;
     }
@@ -544,6 +539,6 @@ int stk_trust_open(const char *path, stk_err *err)
 int stk_trust_read(const char *path, size_t max, char **ret_data, size_t *ret_len, stk_err *err)
 {
     STK_FD_AUTO fd = stk_trust_open(path, err);
-    int rc = fd;
-    return rc < 0 ? rc : stk_file_read_fd(fd, path, max, ret_data, ret_len, err);
+    STK_TRY(fd);
+    return stk_file_read_fd(fd, path, max, ret_data, ret_len, err);
 }

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "remote/remote.h"
+#include "away/batch/batch.h"
 
 static const char *const states[] = {"queued", "running", "ended", "failed", "log", "note"};
 static const char *const failures[] = {

@@ -193,7 +193,7 @@ def test_an_xid_of_this_boot(cli: Cli) -> None:
     """The kernel log names the device by its PCI address; the last line counts."""
     line = "4,{},5678901,-;NVRM: Xid (PCI:0000:0f:00): {}, pid=77, name=python\n"
     cli.write("root/dev/kmsg", line.format(1, 94) + line.format(2, 31))
-    library = ROOT / "build/src/accel/libnvidia-ml-fake.so"
+    library = ROOT / "build/src/host/accel/libnvidia-ml-fake.so"
     assert library.is_file(), "run `ninja -C build` first"
     cli.env |= {
         "STOKER_SYSROOT": str(cli.folder / "root"),

@@ -16,7 +16,7 @@ import pytest
 from run_tools import ROOT, WAIT_S, Project, wait_for
 from test_contain_refused import fake_gpus  # noqa: F401
 
-NVML = ROOT / "build" / "src" / "accel" / "libnvidia-ml-fake.so"
+NVML = ROOT / "build" / "src" / "host" / "accel" / "libnvidia-ml-fake.so"
 LOOK = "for n in 0 1; do [ -e /dev/nvidia$n ] && echo nvidia$n; done; echo $CUDA_VISIBLE_DEVICES"
 
 

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aws/aws_private.h"
+#include "away/aws/aws_private.h"
 #include "fuzz.h"
 
 static void check_config(const char *text)

@@ -1,9 +1,9 @@
 /* Any bytes as an agent's end.json. */
 #include <string.h>
 
+#include "away/remote/remote_order.h"
 #include "base/arena.h"
 #include "fuzz.h"
-#include "remote/remote_order.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

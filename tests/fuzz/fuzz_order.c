@@ -1,11 +1,11 @@
 /* Any bytes as an engine's job.json, and as an array's list. */
 #include <string.h>
 
+#include "away/remote/remote_order.h"
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/limits.h"
 #include "fuzz.h"
-#include "remote/remote_order.h"
 
 static void check_order(const stk_remote_order *o, stk_arena *arena)
 {

@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "fuzz.h"
-#include "spec/spec_result.h"
+#include "model/spec/spec_result.h"
 
 static void check_path(const char *path)
 {

@@ -6,7 +6,7 @@
 #include "base/buf.h"
 #include "base/limits.h"
 #include "fuzz.h"
-#include "spec/spec.h"
+#include "model/spec/spec.h"
 
 static const char before[] =
     "stoker: 1\nname: p\nresources: {cpu_count: 1, memory: 1GB, max_replicas: 1, gpu_count: 1,\n"

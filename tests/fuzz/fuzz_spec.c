@@ -5,9 +5,9 @@
 
 #include "base/arena.h"
 #include "fuzz.h"
-#include "grow/grow.h"
-#include "plan/plan.h"
-#include "spec/spec.h"
+#include "model/grow/grow.h"
+#include "model/plan/plan.h"
+#include "model/spec/spec.h"
 
 static void use(const stk_spec *spec)
 {

@@ -1,9 +1,9 @@
 /* Any bytes as the list of a folder's files in a shared store, under whatever digest fits them. */
 #include <string.h>
 
+#include "away/share/share_private.h"
 #include "base/buf.h"
 #include "fuzz.h"
-#include "share/share_private.h"
 #include "store/store_digest.h"
 
 static void check_path(const char *path)

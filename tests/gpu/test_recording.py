@@ -15,7 +15,7 @@ pytestmark = pytest.mark.gpu
 Say = Callable[[str], None]
 ROOT = Path(__file__).resolve().parents[2]
 RECORDER = ROOT / "tools/record_nvml.py"
-STAND_IN = ROOT / "build/src/accel/libnvidia-ml-fake.so"
+STAND_IN = ROOT / "build/src/host/accel/libnvidia-ml-fake.so"
 # What doesn't change between two looks. Of the others it counts whether they are known at all.
 FIXED = """vendor kind index uuid model profile parent slices memory_bytes pci node driver numa cpus compute_capability usable
 power_limit_mw sm_max_mhz memory_max_mhz pcie_gen_max pcie_width_max n_nvlinks_up ecc ecc_uncorrected_total remap_pending
@@ -51,7 +51,7 @@ def test_recording_answers_the_same(cli: Cli, proof: Say, tmp_path: Path) -> Non
     )
     if os.environ.get("STOKER_GPU_PROOF"):
         name = real["devices"][0]["model"].removeprefix("NVIDIA ").replace(" ", "-")
-        kept = ROOT / f"src/accel/testdata/recorded-{len(real['devices'])}x{name}.nvml"
+        kept = ROOT / f"src/host/accel/testdata/recorded-{len(real['devices'])}x{name}.nvml"
         kept.write_text(
             f"# Recorded by tools/record_nvml.py --anonymous, driver {real['driver']}.\n{anonymous}"
         )

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "remote/remote.h"
+#include "away/kubernetes/kubernetes.h"
 
 static const char *const failures[] = {
 #define X(name, word, own) word,

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "accel/accel.h"
+#include "host/accel/accel.h"
 
 enum {
     DEVICES = 5,

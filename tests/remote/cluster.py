@@ -1,4 +1,4 @@
-"""A cluster of one machine, for the fake driver (src/remote/remote_fake.c): pods are processes with a
+"""A cluster of one machine, for the fake driver (src/away/remote/remote_fake.c): pods are processes with a
 root of their own in which `folders` are empty, /stoker is what `stoker carry` made, and PID 1 is the
 container's program. They outlive whoever asked for them.
 """

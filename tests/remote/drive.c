@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "away/remote/remote.h"
 #include "base/json.h"
-#include "remote/remote.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 
@@ -160,7 +160,7 @@ int main(void)
         die(&err);
     }
     d.run = text(&doc, "run");
-    stk_remote_config config = {.kind = stk_remote_kind("fake"),
+    stk_remote_config config = {.kind = &stk_driver_fake,
                                 .driver = {.stack = "fake", .run = d.run, .carry = "image"},
                                 .store_path = stk_store_path(d.store),
                                 .share_url = text(&doc, "share"),

@@ -19,8 +19,8 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "grow/grow.h"
-#include "sched/sched.h"
+#include "model/grow/grow.h"
+#include "model/sched/sched.h"
 #include "sim.h"
 
 typedef struct entry {

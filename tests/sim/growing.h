@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "spec/spec.h"
+#include "model/spec/spec.h"
 
 enum { G_STEPS = 128, G_BLOCKS = 96, G_TASKS = 3000, G_WIDTH = 400, G_ARMS = 3, G_DEPTH = 3 };
 

@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "backend/backend.h"
-#include "sched/sched.h"
+#include "host/backend/backend.h"
+#include "model/sched/sched.h"
 
 enum { SIM_TASKS_MAX = 2048, SIM_NEEDS_MAX = 8, SIM_ACTIONS_MAX = 48 };
 

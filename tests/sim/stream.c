@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sched/sched.h"
+#include "model/sched/sched.h"
 
 enum { TASKS = 600, SORTS = 6, DEVICES = 8, LONGEST = 24, ACTIONS = 32, LOG = TASKS * 12 };
 

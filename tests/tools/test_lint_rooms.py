@@ -28,22 +28,34 @@ def test_the_tree_is_clean() -> None:
     ("name", "text", "sentence"),
     [
         (
-            "plan/plan.c",
+            "model/plan/plan.c",
             '#include "sys/file.h"\n',
-            "src/plan/plan.c:1: room 'plan' includes 'sys/file.h'",
+            "src/model/plan/plan.c:1: room 'model/plan' includes 'sys/file.h'",
         ),
-        ("sched/sched.c", '\n#include "store/store.h"\n', "src/sched/sched.c:2: room 'sched'"),
+        (
+            "model/sched/sched.c",
+            '\n#include "store/store.h"\n',
+            "src/model/sched/sched.c:2: room 'model/sched'",
+        ),
         (
             "base/err.c",
             '#include "cli/cli.h"\n',
             "room 'base' includes 'cli/cli.h'; it may include only: tbl",
         ),
-        ("exec/exec.c", '#  include "report/report.h"\n', "room 'exec' includes 'report/report.h'"),
+        (
+            "run/exec/exec.c",
+            '#  include "show/report.h"\n',
+            "room 'run/exec' includes 'show/report.h'",
+        ),
         ("store/store.c", '#include "../base/err.h"\n', "is relative"),
         ("attic/attic.c", "int x;\n", "src/attic is no room"),
         ("base/long.c", "\n" * 801, "src/base/long.c:801: 801 lines"),
         ("store/a.c", "while ((e = readdir(dir)) != NULL) {\n", "use sys/dir.h"),
-        ("agent/a.c", "    DIR *dir = opendir(path);\n", "opendir takes a failure for the end"),
+        (
+            "away/agent/a.c",
+            "    DIR *dir = opendir(path);\n",
+            "opendir takes a failure for the end",
+        ),
     ],
 )
 def test_a_break_is_found(tmp_path: Path, name: str, text: str, sentence: str) -> None:
@@ -54,11 +66,11 @@ def test_a_break_is_found(tmp_path: Path, name: str, text: str, sentence: str) -
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("cli/cli.c", '#include "exec/exec.h"\n#include <stdio.h>\n'),
-        ("plan/plan.c", '#include "spec/spec.h"\n// #include "sys/file.h"\n'),
+        ("cli/cli.c", '#include "run/exec/exec.h"\n#include <stdio.h>\n'),
+        ("model/plan/plan.c", '#include "model/spec/spec.h"\n// #include "sys/file.h"\n'),
         ("base/just.c", "\n" * 800),
         ("sys/dir.c", "    DIR *dir = opendir(path);\n"),
-        ("sched/sched_test.c", '#include "sys/file.h"\n'),  # a test may look anywhere
+        ("model/sched/sched_test.c", '#include "sys/file.h"\n'),  # a test may look anywhere
     ],
 )
 def test_what_is_allowed_passes(tmp_path: Path, name: str, text: str) -> None:
@@ -72,6 +84,16 @@ def test_a_symbol_without_prefix_is_found(tmp_path: Path) -> None:
     subprocess.run(["ar", "rc", str(tmp_path / "x.a"), str(tmp_path / "x.o")], check=True)
     found = lint_rooms.check_symbols(tmp_path / "x.a")
     assert len(found) == 1 and "'helper'" in found[0] and found[0].startswith("x.o:1:")
+
+
+def test_a_call_upstairs_is_found(tmp_path: Path) -> None:
+    (tmp_path / "run.c").write_text("int stk_up(void) { return 1; }\n")
+    (tmp_path / "plan.c").write_text("int stk_up(void);\nint stk_plan(void) { return stk_up(); }\n")
+    for source, member in (("run.c", "src_run_run.c.o"), ("plan.c", "src_model_plan_plan.c.o")):
+        subprocess.run(["cc", "-c", source, "-o", member], check=True, cwd=tmp_path)
+        subprocess.run(["ar", "rc", "x.a", member], check=True, cwd=tmp_path)
+    found = lint_rooms.check_symbols(tmp_path / "x.a")
+    assert len(found) == 1 and "room 'model/plan' uses stk_up of room 'run'" in found[0]
 
 
 def test_exit_status_and_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = ROOT / "src/accel/testdata"
-LIBRARY = ROOT / "build/src/accel/libnvidia-ml-fake.so"
+DATA = ROOT / "src/host/accel/testdata"
+LIBRARY = ROOT / "build/src/host/accel/libnvidia-ml-fake.so"
 
 
 def record(machine: Path, *options: str) -> list[str]:

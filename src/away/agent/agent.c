@@ -1,0 +1,386 @@
+#include "away/agent/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "away/agent/agent_private.h"
+#include "base/failpoint.h"
+#include "base/limits.h"
+#include "base/units.h"
+#include "sys/clock.h"
+#include "sys/dir.h"
+#include "sys/faults.h"
+#include "sys/file.h"
+
+const char *stk_agent_object(agent *a, const char *name)
+{
+    return stk_arena_printf(a->arena, "%s/%s", a->key, name);
+}
+
+void stk_agent_fail(agent *a, stk_failure failure, const char *text)
+{
+    a->outcome.ok = false;
+    a->outcome.failure = failure;
+    (void)snprintf(a->outcome.text, sizeof a->outcome.text, "%s", text);
+}
+
+static void complain(const stk_err *err)
+{
+    char text[1400];
+    fprintf(stderr, "stoker agent: %s\n", stk_err_format(err, text, (int)sizeof text));
+}
+
+static sigset_t held_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    return set;
+}
+
+void stk_agent_hold_signals(void)
+{
+    sigset_t set = held_signals();
+    sigprocmask(SIG_BLOCK, &set, NULL);
+}
+
+/* As PID 1 we have no default actions, and every orphan of the container is ours. */
+static int catch_signals(agent *a, stk_err *err)
+{
+    sigset_t set = held_signals();
+    stk_agent_hold_signals();
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+    (void)signal(SIGPIPE, SIG_IGN);
+    a->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    a->told_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    a->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    return a->signal_fd < 0 || a->told_fd < 0 || a->stop_fd < 0
+               ? stk_err_sys(err, STK_E_SYS, errno, "listening for signals")
+               : 0;
+}
+
+/* Which of the nodes: whoever started us says it in its own words. */
+static uint32_t find_node(void)
+{
+    static const char *const names[] = {"STOKER_GANG_NODE", "JOB_COMPLETION_INDEX",
+                                        "AWS_BATCH_JOB_NODE_INDEX"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *text = getenv(names[i]);
+        if (text != NULL && *text != '\0') {
+            return (uint32_t)strtoul(text, NULL, 10);
+        }
+    }
+    return 0;
+}
+
+/* A child of an array is told of the list that says whose attempt each of them is. */
+static int find_key(agent *a, stk_err *err)
+{
+    const char *text = getenv("AWS_BATCH_JOB_ARRAY_INDEX"), *dot = strrchr(a->key, '.');
+    const char **keys = NULL;
+    uint32_t n = 0;
+    STK_BUF_AUTO list = STK_BUF_INIT(AGENT_LIST_BYTES);
+    if (dot == NULL || strcmp(dot, ".json") != 0 || strstr(a->key, "/arrays/") == NULL) {
+        return 0;
+    }
+    int rc = text == NULL ? stk_err_set(err, STK_E_PROTOCOL,
+                                        "%s is an array's list, and AWS_BATCH_JOB_ARRAY_INDEX "
+                                        "doesn't say which of its children this is",
+                                        a->key)
+                          : stk_share_get(a->share, a->key, &list, err);
+    rc = rc < 0 ? rc : stk_remote_list_read(list.data, list.len, a->arena, &keys, &n, err);
+    uint32_t i = rc < 0 ? 0 : (uint32_t)strtoul(text, NULL, 10);
+    if (rc == 0 && i >= n) {
+        rc = stk_err_set(err, STK_E_PROTOCOL, "this is child %u of an array of %u", i, n);
+    }
+    a->key = rc < 0 ? a->key : keys[i];
+    return rc;
+}
+
+static int read_order(agent *a, stk_err *err)
+{
+    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
+                                           STK_LIMIT_DEPTH};
+    STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
+    const char *key = stk_agent_object(a, "job.json");
+    int rc = key == NULL ? stk_err_nomem(err) : stk_share_get(a->share, key, &text, err);
+    rc = rc < 0 ? rc : stk_remote_order_read(text.data, text.len, a->arena, &a->order, err);
+    if (rc == 0 && strcmp(stk_remote_key(a->order.store, a->order.dir), a->key) != 0) {
+        rc = stk_err_set(err, STK_E_PROTOCOL, "%s is of another attempt: %s", key, a->order.dir);
+    }
+    rc = rc < 0 ? rc
+                : stk_json_parse(a->order.task_json, strlen(a->order.task_json), "task.json",
+                                 &limits, a->arena, &a->task, err);
+    a->node = rc < 0 || a->order.nodes <= 1 ? 0 : find_node();
+    if (rc == 0 && a->order.nodes > 1) {
+        stk_agent_meet();
+    }
+    if (rc == 0 && a->node >= a->order.nodes) {
+        rc = stk_err_set(err, STK_E_PROTOCOL, "this is node %u of a job of %u nodes", a->node,
+                         a->order.nodes);
+    }
+    return rc;
+}
+
+/* Of several pods for one attempt (one was thought lost, and wasn't) the first one runs it. A put
+ * whose answer was lost finds its own words. */
+static int claim(agent *a, stk_err *err)
+{
+    char text[512], host[256] = "", name[32] = "claim";
+    const char *pod = getenv("HOSTNAME");
+    STK_BUF_AUTO there = STK_BUF_INIT(64 << 10);
+    (void)gethostname(host, sizeof host - 1);
+    if (a->node > 0) {
+        (void)snprintf(name, sizeof name, "claim-%u", a->node);
+    }
+    int n = snprintf(text, sizeof text, "pod %s, %lld.%d", pod != NULL ? pod : host,
+                     (long long)stk_clock_wall_ms(&stk_clock_real), (int)getpid());
+    const char *key = stk_agent_object(a, name);
+    int rc =
+        key == NULL ? stk_err_nomem(err) : stk_share_put(a->share, key, text, (size_t)n, true, err);
+    if (rc != STK_E_BUSY) {
+        return rc;
+    }
+    rc = stk_share_get(a->share, key, &there, err);
+    if (rc == 0 && (there.len != (size_t)n || memcmp(there.data, text, there.len) != 0)) {
+        rc = stk_err_set(err, STK_E_BUSY,
+                         "%s has begun this attempt already (%.*s); a second one would do its work "
+                         "twice",
+                         key, (int)strcspn(there.data, ","), there.data);
+    }
+    return rc;
+}
+
+/* The outcome in a few words where Kubernetes looks for them. */
+static void tell_container(const agent *a)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(4096);
+    stk_buf_char(&text, '{');
+    stk_json_put_int(&text, "stoker", 1);
+    stk_json_put_text(&text, "failure", stk_failure_word(a->outcome.failure));
+    stk_json_put_int(&text, "exit_status", a->outcome.exit_status);
+    stk_json_put_text(&text, "text", a->outcome.text);
+    stk_buf_char(&text, '}');
+    STK_FD_AUTO fd = stk_file_open_regular("/dev/termination-log", O_WRONLY | O_TRUNC, 0);
+    if (fd >= 0 && !text.failed) {
+        (void)stk_file_write_all(fd, text.data, text.len);
+    }
+}
+
+bool stk_agent_try_again(agent *a, int64_t *since_ms, const stk_err *why)
+{
+    int64_t now = stk_clock_mono_ms(&stk_clock_real);
+    int64_t most = stk_share_patience_ms() / 3 * 2;
+    bool is_told = stk_agent_was_told(a);
+    struct pollfd fd = {.fd = is_told ? a->stop_fd : a->told_fd, .events = POLLIN};
+    char time[32];
+    if (!stk_share_may_pass(why) || atomic_load(&a->is_stopped)) {
+        return false;
+    }
+    if (*since_ms == 0) {
+        *since_ms = now;
+        fprintf(stderr, "stoker agent: %s; it is tried again for %s\n", why->text,
+                stk_units_format_duration(most, time, sizeof time));
+    }
+    (void)poll(&fd, 1, is_told ? AGENT_AGAIN_MS / 4 : AGENT_AGAIN_MS);
+    now = stk_clock_mono_ms(&stk_clock_real);
+    if (stk_agent_was_told(a)) {
+        a->told_ms = a->told_ms == 0 ? now : a->told_ms;
+        return now - a->told_ms < AGENT_TOLD_MS && now - *since_ms < most;
+    }
+    return now - *since_ms < most;
+}
+
+/* Others read the share. */
+static int hide_in_files(agent *a, stk_err *err)
+{
+    STK_DIR_AUTO list = {0};
+    int rc = stk_mask_in_cards(a->mask, a->order.dir, a->arena, err);
+    rc = rc < 0 ? rc : stk_dir_read_if(a->order.dir, &list, err);
+    for (uint32_t i = 0; rc == 0 && i < list.n; i++) {
+        const char *name = list.items[i].name;
+        const char *result =
+            strcmp(name, "result.json") == 0
+                ? stk_arena_printf(a->arena, "%s/%s", a->order.dir, name)
+            : strncmp(name, "rank-", 5) == 0
+                ? stk_arena_printf(a->arena, "%s/%s/result.json", a->order.dir, name)
+                : NULL;
+        if (result != NULL) {
+            stk_mask_in_errors(a->mask, result);
+        }
+    }
+    return rc;
+}
+
+static void hide_secrets(agent *a)
+{
+    stk_err err = {0};
+    if (a->mask != NULL && hide_in_files(a, &err) < 0) { /* nothing of it goes to the share */
+        a->order.dir = "/nowhere";
+        complain(&err);
+        stk_agent_fail(a, STK_FAIL_OUTPUT, err.text);
+    }
+    const char *text = stk_mask_text(a->mask, a->outcome.text, a->arena);
+    if (text != a->outcome.text) {
+        (void)snprintf(a->outcome.text, sizeof a->outcome.text, "%s", text == NULL ? "" : text);
+    }
+}
+
+static int save(agent *a, stk_err *err)
+{
+    int64_t since_ms = 0;
+    hide_secrets(a);
+    for (;;) {
+        STK_FAILPOINT("agent.save.before");
+        int rc = stk_agent_save(a, err);
+        if (rc == 0 || !stk_agent_try_again(a, &since_ms, err)) {
+            return rc;
+        }
+    }
+}
+
+static int exit_status(const agent *a)
+{
+    const stk_outcome *o = &a->outcome;
+    return o->ok                              ? 0
+           : o->failure == STK_FAIL_PREEMPTED ? STK_AGENT_PREEMPTED
+           : o->signal != 0                   ? 128 + o->signal
+           : o->exit_status > 0               ? o->exit_status
+                                              : 1;
+}
+
+/* A Python step exits with 0 whether or not its function raised: here people, and the engine's own
+ * policies, look at the container's status. */
+static bool says_failed(const agent *a)
+{
+    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
+                                           STK_LIMIT_DEPTH};
+    STK_TEXT_AUTO text = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    size_t len = 0;
+    stk_json doc;
+    const char *path =
+        arena == NULL ? NULL : stk_arena_printf(arena, "%s/result.json", a->order.dir);
+    return path != NULL && stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) == 0 &&
+           stk_json_parse(text, len, path, &limits, arena, &doc, NULL) == 0 &&
+           stk_json_get(&doc, "status") != NULL &&
+           stk_json_is(stk_json_get(&doc, "status"), "failed");
+}
+
+static stk_failure class_of(int code)
+{
+    return code == STK_E_RESOURCES       ? STK_FAIL_RESOURCES
+           : stk_share_is_at_fault(code) ? STK_FAIL_STORE /* it may be there next time */
+                                         : STK_FAIL_START;
+}
+
+static int look_for_work(agent *a, stk_err *err)
+{
+    STK_TRY(find_key(a, err));
+    STK_TRY(read_order(a, err));
+    return claim(a, err);
+}
+
+static int save_outputs(agent *a, stk_err *err)
+{
+    return stk_agent_outputs(a, &a->class_of_outputs, err);
+}
+
+/* Its program has ended. */
+static void keep_outputs(agent *a, stk_err *err)
+{
+    char text[1400];
+    int rc = stk_agent_aside(a, AGENT_SHORTLY, save_outputs, err);
+    if (rc < 0 && a->outcome.ok) {
+        bool is_told = rc == STK_E_CANCELLED;
+        stk_agent_fail(a, is_told ? STK_FAIL_PREEMPTED : a->class_of_outputs,
+                       is_told ? "told to end before its outputs were saved"
+                               : stk_err_format(err, text, (int)sizeof text));
+    }
+}
+
+/* From here on whatever happens is told by end.json. */
+static int run_claimed(agent *a, stk_err *err)
+{
+    char text[1400];
+    bool ran = false;
+    int rc = stk_agent_hear(a) ? 0 : stk_agent_aside(a, AGENT_NOT_AT_ALL, stk_agent_setup, err);
+    rc = rc < 0 || stk_agent_hear(a) ? rc : stk_agent_devices(a, err);
+    if (rc == STK_E_CANCELLED || (rc == 0 && stk_agent_hear(a))) {
+        rc = 0;
+        stk_agent_fail(a, STK_FAIL_PREEMPTED, "told to end before its program began");
+    } else if (rc == 0) {
+        stk_agent_checkpoints_begin(a);
+        rc = stk_agent_task(a, err);
+        stk_agent_checkpoints_end(a);
+        ran = rc == 0;
+    }
+    if (ran) {
+        keep_outputs(a, err);
+    }
+    if (rc < 0) {
+        complain(err);
+        stk_agent_fail(a, class_of(rc), stk_err_format(err, text, (int)sizeof text));
+    }
+    rc = stk_agent_aside(a, AGENT_TO_THE_END, save, err);
+    tell_container(a);
+    if (rc < 0) {
+        complain(err);
+        fprintf(stderr, "stoker agent: the task's end could not be written to %s\n",
+                stk_share_url(a->share));
+        return STK_AGENT_NO_SHARE;
+    }
+    return ran && a->outcome.ok && says_failed(a) ? 1 : exit_status(a);
+}
+
+int stk_agent_run(const char *url, const char *key)
+{
+    stk_err err = {0};
+    agent a = {.key = key,
+               .url = url,
+               .signal_fd = -1,
+               .told_fd = -1,
+               .stop_fd = -1,
+               .checkpoints = {.done_fd = -1},
+               .arena = stk_arena_new(0),
+               .started_ms = -1,
+               .ended_ms = -1,
+               .outcome = {.exit_status = -1,
+                           .cpu_us = -1,
+                           .peak_memory_bytes = -1,
+                           .read_bytes = -1,
+                           .write_bytes = -1}};
+    STK_FAILPOINT("agent.begin");
+    int rc = catch_signals(&a, &err);
+    rc = rc == 0 && a.arena == NULL ? stk_err_nomem(&err) : rc;
+    rc = rc < 0 ? rc : stk_share_open(url, &a.share, &err);
+    rc = rc < 0 ? rc : stk_agent_aside(&a, AGENT_SHORTLY, look_for_work, &err);
+    int status = rc == 0            ? run_claimed(&a, &err)
+                 : rc == STK_E_BUSY ? STK_AGENT_CLAIMED
+                                    : STK_AGENT_NO_SHARE;
+    if (rc < 0) {
+        complain(&err);
+        stk_agent_fail(&a, STK_FAIL_LOST, err.text);
+        tell_container(&a);
+    }
+    stk_lease_drop(&a.lease);
+    stk_accel_close(a.accel);
+    stk_store_close(a.store);
+    stk_share_close(a.share);
+    stk_mask_free(a.mask);
+    stk_arena_free(a.arena);
+    stk_file_close(&a.signal_fd);
+    stk_file_close(&a.told_fd);
+    stk_file_close(&a.stop_fd);
+    return status;
+}

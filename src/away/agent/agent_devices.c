@@ -1,0 +1,150 @@
+/* What the container really has: its devices, CPUs and memory. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/agent/agent_private.h"
+#include "model/spec/spec.h"
+#include "sys/proc.h"
+
+/* What the container itself asks for, in the words of who made it ("nvidia 2"): options of its
+ * engine, alternatives and defaults are not in the order. */
+static void read_asked(agent *a)
+{
+    const char *text = getenv("STOKER_ASKED_DEVICES");
+    const char *space = text == NULL ? NULL : strchr(text, ' ');
+    uint32_t n = space == NULL ? 0 : (uint32_t)strtoul(space + 1, NULL, 10);
+    if (n == 0) {
+        return;
+    }
+    a->order.n_devices = n > a->order.n_devices ? n : a->order.n_devices;
+    if (a->order.device_vendor == NULL) {
+        a->order.device_vendor = stk_arena_dupn(a->arena, text, (size_t)(space - text));
+    }
+}
+
+/* Is it of another model than each of the classes that are asked for? A class may be a word of the
+ * cluster's own, which says nothing here. */
+static bool is_other_model(const agent *a, const stk_device *d)
+{
+    const char *const *class = a->order.device_classes;
+    bool is_other = class != NULL;
+    for (; class != NULL && *class != NULL; class ++) {
+        is_other = is_other && stk_spec_is_other_model(*class, d->model);
+    }
+    return is_other;
+}
+
+static bool is_asked_for(const agent *a, const stk_device *d)
+{
+    const char *vendor = a->order.device_vendor;
+    return (vendor == NULL || strcmp(vendor, d->vendor) == 0) && d->n_slices <= 0 &&
+           !is_other_model(a, d);
+}
+
+/* Names what is seen: "2 NVIDIA GPUs, driver …; GPU 1 can't be used: …". */
+static int refuse(agent *a, uint32_t n_usable, stk_err *err)
+{
+    const char *trouble = stk_accel_get_remark(a->accel);
+    for (uint32_t i = 0; i < stk_accel_n_devices(a->accel) && trouble == NULL; i++) {
+        const stk_device *d = stk_accel_device(a->accel, i);
+        trouble = is_asked_for(a, d) && !d->usable ? d->trouble : NULL;
+    }
+    const char *vendor = a->order.device_vendor != NULL ? a->order.device_vendor : "";
+    const char *seen = stk_accel_describe(a->accel, a->arena);
+    const char *const *class = a->order.device_classes;
+    STK_BUF_AUTO of = STK_BUF_INIT(4096);
+    for (uint32_t i = 0; class != NULL && class[i] != NULL; i++) {
+        stk_buf_printf(&of, "%s%s", i == 0 ? " of gpu_class " : " or ", class[i]);
+    }
+    stk_err_set(err, STK_E_RESOURCES,
+                "it asked for %u %s%sdevice%s%s, and %u can be used in its container: %s%s%s",
+                a->order.n_devices, vendor, *vendor != '\0' ? " " : "",
+                a->order.n_devices == 1 ? "" : "s", of.data != NULL ? of.data : "", n_usable,
+                seen != NULL ? seen : "none is seen", trouble != NULL ? "; " : "",
+                trouble != NULL ? trouble : "");
+    stk_err_hint(err, "see what the node and its device plugin give, and whether the image's "
+                      "libraries fit the driver");
+    return STK_E_RESOURCES;
+}
+
+static int take_devices(agent *a, stk_err *err)
+{
+    stk_devset set = {0};
+    uint32_t n = 0;
+    if (a->order.n_devices == 0) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < stk_accel_n_devices(a->accel) && n < a->order.n_devices; i++) {
+        const stk_device *d = stk_accel_device(a->accel, i);
+        if (d->usable && is_asked_for(a, d)) {
+            stk_devset_add(&set, i);
+            n++;
+        }
+    }
+    if (n < a->order.n_devices) {
+        return refuse(a, n, err);
+    }
+    char label[300];
+    (void)snprintf(label, sizeof label, "run %s step %s", a->order.run, a->order.step);
+    return stk_lease_take(a->accel, &set, 0, label, &a->lease, NULL, err);
+}
+
+static void put_device(const stk_device *d, stk_buf *buf)
+{
+    stk_buf_char(buf, '{');
+    stk_json_put_text(buf, "vendor", d->vendor);
+    stk_json_put_int(buf, "index", d->index);
+    stk_json_put_text(buf, "uuid", d->uuid);
+    if (d->model != NULL) {
+        stk_json_put_text(buf, "model", d->model);
+    }
+    stk_json_put_text(buf, "noun", d->noun);
+    if (d->memory_bytes > 0) {
+        stk_json_put_int(buf, "memory_bytes", d->memory_bytes);
+    }
+    if (d->profile != NULL) {
+        stk_json_put_text(buf, "profile", d->profile);
+    }
+    stk_buf_char(buf, '}');
+}
+
+/* `granted` of task.json is what this container has; where and in which image is the engine's to
+ * say. */
+static int describe(agent *a, stk_err *err)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
+    uint32_t cpus[1024];
+    uint32_t n = stk_proc_cpus(cpus, 1024);
+    uint32_t n_cpus = stk_proc_n_cpus();
+    stk_buf_printf(&buf, "{\"cpu_count\":%u,\"cpus\":[", n_cpus);
+    for (uint32_t i = 0; i < n; i++) {
+        stk_buf_printf(&buf, "%s%u", i > 0 ? "," : "", cpus[i]);
+    }
+    stk_buf_printf(&buf, "],\"threads\":%u,\"memory_bytes\":%lld,\"devices\":[", n_cpus,
+                   (long long)stk_proc_memory_bytes());
+    for (uint32_t i = 0; i < a->lease.n; i++) {
+        stk_buf_text(&buf, i > 0 ? "," : "");
+        put_device(stk_accel_device(a->accel, a->lease.devices[i]), &buf);
+    }
+    stk_buf_char(&buf, ']');
+    static const char *const theirs[] = {"backend", "stack", "image"};
+    for (size_t i = 0; i < sizeof theirs / sizeof *theirs; i++) {
+        const stk_json *said = stk_json_get(stk_json_get(&a->task, "granted"), theirs[i]);
+        if (said != NULL) {
+            stk_json_put_key(&buf, theirs[i]);
+            stk_json_dump(said, &buf);
+        }
+    }
+    stk_buf_char(&buf, '}');
+    a->granted = buf.failed ? NULL : stk_arena_dup(a->arena, buf.data);
+    return a->granted == NULL ? stk_err_nomem(err) : 0;
+}
+
+int stk_agent_devices(agent *a, stk_err *err)
+{
+    read_asked(a);
+    STK_TRY(stk_accel_open(getenv("STOKER_ACCEL"), &a->accel, err));
+    STK_TRY(take_devices(a, err));
+    return describe(a, err);
+}

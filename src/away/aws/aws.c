@@ -1,0 +1,377 @@
+/* What the environment and the files say: profile, region, endpoints. */
+#include "away/aws/aws.h"
+
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "away/aws/aws_private.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+enum { FILE_MAX = 16 << 20, EARLY_MS = 5 * 60000, AGAIN_MS = 60000, SECTION = 300 };
+enum { REREAD_MS = 3000 };
+
+const char *stk_aws_env(const char *name)
+{
+    const char *value = getenv(name);
+    return value == NULL || value[0] == '\0' ? NULL : value;
+}
+
+bool stk_aws_is_true(const char *text)
+{
+    return text != NULL && strcasecmp(text, "true") == 0;
+}
+
+/* --- open --- */
+
+static const char *home(void)
+{
+    const char *path = stk_aws_env("HOME");
+    const struct passwd *me = path == NULL ? getpwuid(getuid()) : NULL;
+    return path != NULL ? path : me != NULL ? me->pw_dir : "/";
+}
+
+static int read_file(stk_aws_config *config, const char *variable, const char *name,
+                     bool credentials, stk_err *err)
+{
+    const char *named = stk_aws_env(variable);
+    STK_TEXT_AUTO path = NULL;
+    STK_TEXT_AUTO text = NULL;
+    size_t n = 0;
+    if (named != NULL && strncmp(named, "~/", 2) == 0) {
+        path = stk_file_join(home(), named + 2);
+    } else {
+        path = named != NULL ? strdup(named) : stk_file_join(home(), name);
+    }
+    if (path == NULL) {
+        return stk_err_nomem(err);
+    }
+    int rc = stk_file_read(path, FILE_MAX, &text, &n, err);
+    if (rc == STK_E_NOT_FOUND) {
+        return 0;
+    }
+    rc = rc < 0 ? rc : stk_aws_config_parse(config, text, credentials);
+    return rc == 0 || rc == STK_E_SYS ? rc : stk_err_set(err, rc, "can't take in '%s'", path);
+}
+
+int stk_aws_read_files(stk_aws_config *ret, stk_err *err)
+{
+    int rc = read_file(ret, "AWS_CONFIG_FILE", ".aws/config", false, err);
+    return rc < 0 ? rc
+                  : read_file(ret, "AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", true, err);
+}
+
+static const char *of_profile(const stk_aws *aws, const char *profile, const char *key)
+{
+    char section[SECTION];
+    (void)snprintf(section, sizeof section, "profile %s", profile);
+    const char *value = stk_aws_config_get(&aws->config, section, key);
+    return value == NULL || value[0] == '\0' ? NULL : value;
+}
+
+const char *stk_aws_setting(const stk_aws *aws, const char *key)
+{
+    return of_profile(aws, aws->profile, key);
+}
+
+int stk_aws_open(const char *profile, stk_aws **ret, stk_err *err)
+{
+    char section[SECTION];
+    stk_aws *aws = calloc(1, sizeof *aws);
+    if (aws == NULL) {
+        return stk_err_nomem(err);
+    }
+    pthread_mutexattr_t attr;
+    (void)pthread_mutexattr_init(&attr);
+    (void)pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    (void)pthread_mutex_init(&aws->lock, &attr);
+    (void)pthread_mutexattr_destroy(&attr);
+    profile = profile != NULL ? profile : stk_aws_env("AWS_PROFILE");
+    profile = profile != NULL ? profile : stk_aws_env("AWS_DEFAULT_PROFILE");
+    aws->named = profile != NULL;
+    aws->profile = strdup(profile == NULL ? "default" : profile);
+    int rc = aws->profile == NULL ? stk_err_nomem(err) : 0;
+    rc = rc < 0 ? rc : stk_aws_read_files(&aws->config, err);
+    if (rc == 0) {
+        (void)snprintf(section, sizeof section, "profile %s", aws->profile);
+        if (aws->named && !stk_aws_config_has(&aws->config, section)) {
+            rc = stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' is in neither of AWS's files",
+                             aws->profile);
+            stk_err_hint(err, "`aws configure list-profiles` lists them; AWS_CONFIG_FILE and "
+                              "AWS_SHARED_CREDENTIALS_FILE say where they are");
+        }
+    }
+    if (rc < 0) {
+        stk_aws_close(aws);
+        return rc;
+    }
+    const char *bundle = stk_aws_env("AWS_CA_BUNDLE");
+    bundle = bundle != NULL ? bundle : stk_aws_setting(aws, "ca_bundle");
+    aws->ca_file = bundle == NULL ? NULL : strdup(bundle);
+    aws->tls.ca_file = aws->ca_file;
+    *ret = aws;
+    return 0;
+}
+
+void stk_aws_close(stk_aws *aws)
+{
+    if (aws != NULL) {
+        stk_aws_config_done(&aws->config);
+        stk_aws_config_done(&aws->files);
+        (void)pthread_mutex_destroy(&aws->lock);
+        free(aws->profile);
+        free(aws->ca_file);
+        explicit_bzero(&aws->keys, sizeof aws->keys);
+        free(aws);
+    }
+}
+
+const stk_http_tls *stk_aws_tls(const stk_aws *aws)
+{
+    return aws->tls.ca_file == NULL ? NULL : &aws->tls;
+}
+
+/* --- keys, kept until they are about to expire --- */
+
+/* What somebody may have written into them meanwhile. Files that are being written, so that
+ * they can't be read or lack our profile, are as they were. */
+static void read_again(stk_aws *aws)
+{
+    char section[SECTION];
+    stk_aws_config found = {0};
+    (void)snprintf(section, sizeof section, "profile %s", aws->profile);
+    if (stk_aws_read_files(&found, NULL) == 0 && stk_aws_config_has(&found, section)) {
+        stk_aws_config_done(&aws->files);
+        aws->files = found;
+    } else {
+        stk_aws_config_done(&found);
+    }
+}
+
+static int renew(stk_aws *aws, int64_t now, stk_err *err)
+{
+    stk_aws_keys keys = {0};
+    stk_err why = {0};
+    if (aws->has_keys) {
+        read_again(aws);
+    }
+    int rc = stk_aws_find_keys(aws, &keys, &why);
+    if (rc == 0) {
+        aws->keys = keys;
+        aws->has_keys = true;
+        aws->is_refused = false;
+        explicit_bzero(&keys, sizeof keys);
+    } else if (aws->has_keys && !aws->is_refused && aws->keys.expires_ms > now) {
+        aws->retry_ms = now + AGAIN_MS; /* the ones that we have do for a while */
+        rc = 0;
+    } else if (err != NULL) {
+        *err = why;
+    }
+    return rc;
+}
+
+int stk_aws_get_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
+{
+    int rc = 0;
+    (void)pthread_mutex_lock(&aws->lock);
+    int64_t now = stk_clock_wall_ms(&stk_clock_real) + aws->skew_ms;
+    bool due = aws->has_keys && aws->keys.expires_ms >= 0 &&
+               aws->keys.expires_ms - EARLY_MS <= now && now >= aws->retry_ms;
+    bool again = aws->is_refused && now >= aws->reread_ms;
+    if (!aws->has_keys || due || again) {
+        aws->reread_ms = again ? now + REREAD_MS : aws->reread_ms;
+        rc = renew(aws, now, err);
+    }
+    if (rc == 0) {
+        *ret = aws->keys;
+    }
+    (void)pthread_mutex_unlock(&aws->lock);
+    return rc;
+}
+
+/* --- region and endpoints --- */
+
+int stk_aws_region(stk_aws *aws, char *ret, size_t size, stk_err *err)
+{
+    const char *found = stk_aws_env("AWS_REGION");
+    found = found != NULL ? found : stk_aws_env("AWS_DEFAULT_REGION");
+    found = found != NULL ? found : stk_aws_setting(aws, "region");
+    int rc = 0;
+    if (found == NULL) {
+        (void)pthread_mutex_lock(&aws->lock);
+        if (aws->region[0] == '\0') {
+            rc = stk_aws_instance_region(aws, aws->region, sizeof aws->region, NULL);
+        }
+        found = aws->region;
+        (void)pthread_mutex_unlock(&aws->lock);
+    }
+    if (rc < 0) {
+        stk_err_set(err, STK_E_ENV, "the AWS region is not known");
+        stk_err_hint(err, "set AWS_REGION, or region in ~/.aws/config");
+        return STK_E_ENV;
+    }
+    return snprintf(ret, size, "%s", found) < (int)size
+               ? 0
+               : stk_err_set(err, STK_E_ENV, "'%.40s…' is no AWS region", found);
+}
+
+/* The word for a service in variables and files, where it is another than in hosts. */
+static const char *id_of(const char *service)
+{
+    static const struct {
+        const char *service;
+        const char *id;
+    } ids[] = {{"logs", "cloudwatch_logs"}, {"monitoring", "cloudwatch"}};
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        if (strcmp(ids[i].service, service) == 0) {
+            return ids[i].id;
+        }
+    }
+    return service;
+}
+
+static const char *custom_endpoint(const stk_aws *aws, const char *service)
+{
+    char name[96];
+    char section[SECTION];
+    const char *ignored = stk_aws_env("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS");
+    if (stk_aws_is_true(
+            ignored != NULL ? ignored : stk_aws_setting(aws, "ignore_configured_endpoint_urls"))) {
+        return NULL;
+    }
+    (void)snprintf(name, sizeof name, "AWS_ENDPOINT_URL_%s", id_of(service));
+    for (char *c = name + 17; *c != '\0'; c++) {
+        *c = *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c;
+    }
+    const char *url = stk_aws_env(name);
+    url = url != NULL ? url : stk_aws_env("AWS_ENDPOINT_URL");
+    const char *services = stk_aws_setting(aws, "services");
+    if (url == NULL && services != NULL) {
+        (void)snprintf(section, sizeof section, "services %s", services);
+        (void)snprintf(name, sizeof name, "%s.endpoint_url", id_of(service));
+        url = stk_aws_config_get(&aws->config, section, name);
+    }
+    return url != NULL ? url : stk_aws_setting(aws, "endpoint_url");
+}
+
+static bool is_set(const stk_aws *aws, const char *variable, const char *key)
+{
+    const char *value = stk_aws_env(variable);
+    return stk_aws_is_true(value != NULL ? value : stk_aws_setting(aws, key));
+}
+
+/* By how the region begins. */
+static const char *suffix_of(const char *region, bool dual)
+{
+    static const struct {
+        const char *begins;
+        const char *suffix;
+        const char *dual;
+    } partitions[] = {{"cn-", "amazonaws.com.cn", "api.amazonwebservices.com.cn"},
+                      {"us-isob-", "sc2s.sgov.gov", "sc2s.sgov.gov"},
+                      {"us-iso-", "c2s.ic.gov", "c2s.ic.gov"},
+                      {"", "amazonaws.com", "api.aws"}}; /* aws, aws-us-gov */
+    for (size_t i = 0;; i++) {
+        if (strncmp(region, partitions[i].begins, strlen(partitions[i].begins)) == 0) {
+            return dual ? partitions[i].dual : partitions[i].suffix;
+        }
+    }
+}
+
+int stk_aws_endpoint(stk_aws *aws, const char *service, char *ret, size_t size, bool *ret_custom,
+                     stk_err *err)
+{
+    char region[64];
+    const char *url = custom_endpoint(aws, service);
+    if (ret_custom != NULL) {
+        *ret_custom = url != NULL;
+    }
+    if (url != NULL) {
+        size_t n = strlen(url);
+        while (n > 0 && url[n - 1] == '/') {
+            n--;
+        }
+        return strstr(url, "://") != NULL && snprintf(ret, size, "%.*s", (int)n, url) < (int)size
+                   ? 0
+                   : stk_err_set(err, STK_E_ENV, "'%.100s' is no endpoint's URL", url);
+    }
+    int rc = stk_aws_region(aws, region, sizeof region, err);
+    if (rc < 0) {
+        return rc;
+    }
+    bool fips = is_set(aws, "AWS_USE_FIPS_ENDPOINT", "use_fips_endpoint");
+    bool dual = is_set(aws, "AWS_USE_DUALSTACK_ENDPOINT", "use_dualstack_endpoint");
+    bool s3 = strcmp(service, "s3") == 0; /* which has its own word for dual stack */
+    (void)snprintf(ret, size, "https://%s%s%s.%s.%s", service, fips ? "-fips" : "",
+                   dual && s3 ? ".dualstack" : "", region, suffix_of(region, dual && !s3));
+    return 0;
+}
+
+/* --- signing --- */
+
+static int scope(stk_aws *aws, const char *region, char *buf, size_t size, stk_aws_keys *keys,
+                 stk_err *err)
+{
+    int rc = region != NULL ? 0 : stk_aws_region(aws, buf, size, err);
+    if (rc == 0 && region != NULL) {
+        (void)snprintf(buf, size, "%s", region);
+    }
+    return rc < 0 ? rc : stk_aws_get_keys(aws, keys, err);
+}
+
+int stk_aws_sign(stk_aws *aws, const char *service, const char *region, const char *payload_sha256,
+                 stk_http_request *request, stk_arena *arena, stk_err *err)
+{
+    stk_aws_keys keys;
+    char in[64];
+    char sum[STK_DIGEST_HEX + 1];
+    int rc = scope(aws, region, in, sizeof in, &keys, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (payload_sha256 == NULL) {
+        stk_digest_of(request->body == NULL ? "" : request->body,
+                      request->body == NULL ? 0 : request->body_len, sum);
+    }
+    stk_aws_to_sign q = {.method = request->method,
+                         .url = request->url,
+                         .payload_sha256 = payload_sha256 == NULL ? sum : payload_sha256,
+                         .service = service,
+                         .region = in,
+                         .time_ms = stk_clock_wall_ms(&stk_clock_real) + aws->skew_ms};
+    rc = stk_aws_sign_with(&q, &keys, request, arena, err);
+    explicit_bzero(&keys, sizeof keys);
+    return rc;
+}
+
+int stk_aws_presign(stk_aws *aws, const char *service, const char *region, const char *method,
+                    const char *url, int64_t seconds, stk_buf *ret, stk_err *err)
+{
+    stk_aws_keys keys;
+    stk_aws_signature s = {0};
+    char in[64];
+    int rc = scope(aws, region, in, sizeof in, &keys, err);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_aws_to_sign q = {.method = method,
+                         .url = url,
+                         .payload_sha256 = "UNSIGNED-PAYLOAD",
+                         .service = service,
+                         .region = in,
+                         .time_ms = stk_clock_wall_ms(&stk_clock_real) + aws->skew_ms,
+                         .presign_s = seconds};
+    rc = stk_aws_make_signature(&q, &keys, &s, err);
+    if (rc == 0) {
+        stk_buf_printf(ret, "%.*s?%s", (int)strcspn(url, "?"), url, s.query.data);
+        rc = ret->failed ? stk_err_nomem(err) : 0;
+    }
+    stk_aws_signature_done(&s);
+    explicit_bzero(&keys, sizeof keys);
+    return rc;
+}

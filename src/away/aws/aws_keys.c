@@ -1,0 +1,231 @@
+/* Where credentials come from: the order of AWS's own tools. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "away/aws/aws_private.h"
+#include "sys/file.h"
+
+enum { CHAIN_MAX = 5, OUTPUT_MAX = 64 << 10, SECTION = 300 };
+
+int64_t stk_aws_parse_time(const char *text)
+{
+    struct tm tm = {0};
+    char rest[40] = "";
+    if (sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d%39s", &tm.tm_year, &tm.tm_mon, &tm.tm_mday,
+               &tm.tm_hour, &tm.tm_min, &tm.tm_sec, rest) < 6) {
+        return -1;
+    }
+    tm.tm_year -= 1900;
+    tm.tm_mon -= 1;
+    int64_t seconds = timegm(&tm);
+    const char *zone = rest + (rest[0] == '.' ? 1 + strspn(rest + 1, "0123456789") : 0);
+    int hours = 0;
+    int minutes = 0;
+    if ((zone[0] == '+' || zone[0] == '-') && sscanf(zone + 1, "%2d:%2d", &hours, &minutes) >= 1) {
+        seconds -= (zone[0] == '-' ? -1 : 1) * (hours * 3600 + minutes * 60);
+    }
+    return seconds * 1000;
+}
+
+int stk_aws_set_keys(stk_aws_keys *keys, const char *id, const char *secret, const char *token,
+                     const char *expires, const char *from, stk_err *err)
+{
+    if (id == NULL || secret == NULL || strlen(id) >= sizeof keys->id ||
+        strlen(secret) >= sizeof keys->secret ||
+        (token != NULL && strlen(token) >= sizeof keys->token)) {
+        return stk_err_set(err, STK_E_ENV, "AWS credentials from %s are incomplete, or too long",
+                           from);
+    }
+    *keys = (stk_aws_keys){.expires_ms = expires == NULL ? -1 : stk_aws_parse_time(expires)};
+    (void)snprintf(keys->from, sizeof keys->from, "%s", from);
+    (void)snprintf(keys->id, sizeof keys->id, "%s", id);
+    (void)snprintf(keys->secret, sizeof keys->secret, "%s", secret);
+    (void)snprintf(keys->token, sizeof keys->token, "%s", token == NULL ? "" : token);
+    return 0;
+}
+
+int stk_aws_keys_json(const char *text, size_t n, const char *from, stk_aws_keys *ret, stk_err *err)
+{
+    static const stk_json_limits limits = {.bytes = OUTPUT_MAX, .nodes = 1000, .depth = 8};
+    STK_ARENA_AUTO arena = stk_arena_new(1 << 20);
+    stk_json root;
+    if (arena == NULL) {
+        return stk_err_nomem(err);
+    }
+    if (stk_json_parse(text == NULL ? "" : text, n, from, &limits, arena, &root, NULL) < 0) {
+        return stk_err_set(err, STK_E_ENV, "AWS credentials from %s are no JSON", from);
+    }
+    const char *token = stk_json_text(stk_json_get(&root, "Token"));
+    token = token != NULL ? token : stk_json_text(stk_json_get(&root, "SessionToken"));
+    const char *code = stk_json_text(stk_json_get(&root, "Code"));
+    if (code != NULL && strcmp(code, "Success") != 0) {
+        return stk_err_set(err, STK_E_ENV, "no AWS credentials from %s: %.100s", from, code);
+    }
+    return stk_aws_set_keys(ret, stk_json_text(stk_json_get(&root, "AccessKeyId")),
+                            stk_json_text(stk_json_get(&root, "SecretAccessKey")), token,
+                            stk_json_text(stk_json_get(&root, "Expiration")), from, err);
+}
+
+/* --- a profile --- */
+
+static const char *of(const stk_aws *aws, const char *profile, const char *key)
+{
+    char section[SECTION];
+    (void)snprintf(section, sizeof section, "profile %s", profile);
+    const stk_aws_config *files = aws->files.arena != NULL ? &aws->files : &aws->config;
+    const char *value = stk_aws_config_get(files, section, key);
+    return value == NULL || value[0] == '\0' ? NULL : value;
+}
+
+/* What a program of the user's prints. */
+static int from_process(const char *command, stk_aws_keys *ret, stk_err *err)
+{
+    STK_BUF_AUTO out = STK_BUF_INIT(OUTPUT_MAX);
+    char part[4096];
+    size_t n;
+    FILE *pipe = popen(command, "re");
+    if (pipe == NULL) {
+        return stk_err_sys(err, STK_E_SYS, errno, "can't start the profile's credential_process");
+    }
+    while ((n = fread(part, 1, sizeof part, pipe)) > 0) {
+        (void)stk_buf_add(&out, part, n);
+    }
+    int status = pclose(pipe); /* -1: somebody else has waited for it; its words count */
+    explicit_bzero(part, sizeof part);
+    if (status > 0) {
+        return stk_err_set(err, STK_E_ENV, "the profile's credential_process failed (status %d)",
+                           status >> 8);
+    }
+    int rc = stk_aws_keys_json(out.data, out.len, "the profile's credential_process", ret, err);
+    if (out.data != NULL) {
+        explicit_bzero(out.data, out.len);
+    }
+    return rc;
+}
+
+static int from_environment(stk_aws_keys *ret, stk_err *err)
+{
+    return stk_aws_set_keys(ret, stk_aws_env("AWS_ACCESS_KEY_ID"),
+                            stk_aws_env("AWS_SECRET_ACCESS_KEY"), stk_aws_env("AWS_SESSION_TOKEN"),
+                            stk_aws_env("AWS_CREDENTIAL_EXPIRATION"), STK_AWS_FROM_ENV, err);
+}
+
+/* The profile's own keys; *ret_found tells whether it has any. */
+static int own_keys(const stk_aws *aws, const char *profile, bool *ret_found, stk_aws_keys *ret,
+                    stk_err *err)
+{
+    char from[200];
+    const char *id = of(aws, profile, "aws_access_key_id");
+    const char *process = of(aws, profile, "credential_process");
+    *ret_found = id != NULL || process != NULL;
+    (void)snprintf(from, sizeof from, "profile '%.100s'", profile);
+    if (id != NULL) {
+        return stk_aws_set_keys(ret, id, of(aws, profile, "aws_secret_access_key"),
+                                of(aws, profile, "aws_session_token"), NULL, from, err);
+    }
+    return process != NULL ? from_process(process, ret, err) : 0;
+}
+
+static int base_of_role(stk_aws *aws, const char *profile, int depth, stk_aws_keys *ret,
+                        stk_err *err);
+
+/* The role that the profile stands for. */
+static int assume(stk_aws *aws, const char *profile, const char *role, int depth, stk_aws_keys *ret,
+                  stk_err *err)
+{
+    stk_aws_keys base = {0};
+    const char *token_file = of(aws, profile, "web_identity_token_file");
+    const char *session = of(aws, profile, "role_session_name");
+    if (of(aws, profile, "mfa_serial") != NULL) {
+        return stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' wants a code of a device (MFA)",
+                           profile);
+    }
+    int rc = token_file != NULL ? 0 : base_of_role(aws, profile, depth, &base, err);
+    rc = rc < 0 ? rc
+                : stk_aws_keys_role(aws, token_file != NULL ? NULL : &base, role, session,
+                                    token_file, of(aws, profile, "external_id"),
+                                    of(aws, profile, "duration_seconds"), ret, err);
+    explicit_bzero(&base, sizeof base);
+    return rc;
+}
+
+static int of_source(stk_aws *aws, const char *source, stk_aws_keys *ret, stk_err *err)
+{
+    if (strcmp(source, "Environment") == 0) {
+        return from_environment(ret, err);
+    }
+    return strcmp(source, "EcsContainer") == 0 ? stk_aws_keys_container(aws, ret, err)
+                                               : stk_aws_keys_instance(aws, ret, err);
+}
+
+static int base_of_role(stk_aws *aws, const char *profile, int depth, stk_aws_keys *ret,
+                        stk_err *err)
+{
+    bool found = false;
+    const char *from = of(aws, profile, "source_profile");
+    const char *source = of(aws, profile, "credential_source");
+    if (from == NULL && source != NULL) {
+        return of_source(aws, source, ret, err);
+    }
+    from = from != NULL ? from : profile;
+    const char *role = strcmp(from, profile) == 0 ? NULL : of(aws, from, "role_arn");
+    if (role != NULL && depth < CHAIN_MAX) {
+        return assume(aws, from, role, depth + 1, ret, err);
+    }
+    int rc = own_keys(aws, from, &found, ret, err);
+    return rc < 0 || found
+               ? rc
+               : stk_err_set(
+                     err, STK_E_ENV,
+                     "AWS profile '%.100s' assumes a role with the credentials of '%.100s', "
+                     "which has none",
+                     profile, from);
+}
+
+int stk_aws_find_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
+{
+    bool found = false;
+    if (stk_aws_env("AWS_ACCESS_KEY_ID") != NULL) {
+        return from_environment(ret, err);
+    }
+    const char *role = of(aws, aws->profile, "role_arn");
+    if (role != NULL) {
+        return assume(aws, aws->profile, role, 0, ret, err);
+    }
+    const char *token_file = stk_aws_env("AWS_WEB_IDENTITY_TOKEN_FILE");
+    role = stk_aws_env("AWS_ROLE_ARN");
+    if (token_file != NULL && role != NULL) {
+        return stk_aws_keys_role(aws, NULL, role, stk_aws_env("AWS_ROLE_SESSION_NAME"), token_file,
+                                 NULL, NULL, ret, err);
+    }
+    int rc = own_keys(aws, aws->profile, &found, ret, err);
+    if (rc < 0 || found) {
+        return rc;
+    }
+    if (of(aws, aws->profile, "sso_session") != NULL ||
+        of(aws, aws->profile, "sso_start_url") != NULL) {
+        stk_err_set(err, STK_E_ENV, "AWS profile '%.100s' signs in by a browser (SSO)",
+                    aws->profile);
+        stk_err_hint(err, "eval \"$(aws configure export-credentials --format env)\", or name that "
+                          "command as the profile's credential_process");
+        return STK_E_ENV;
+    }
+    if (stk_aws_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI") != NULL ||
+        stk_aws_env("AWS_CONTAINER_CREDENTIALS_FULL_URI") != NULL) {
+        return stk_aws_keys_container(aws, ret, err);
+    }
+    stk_err why = {0};
+    rc = stk_aws_keys_instance(aws, ret, &why);
+    if (rc < 0) {
+        stk_err_set(err, STK_E_ENV,
+                    "no AWS credentials: none in the environment, in profile '%.60s', of a "
+                    "container or this machine (%.300s)",
+                    aws->profile, why.text);
+        stk_err_hint(err, "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run "
+                          "`aws configure`");
+    }
+    return rc;
+}

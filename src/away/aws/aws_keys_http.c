@@ -1,0 +1,295 @@
+/* Credentials that somebody gives out: a container's agent, the instance's metadata, STS. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "away/aws/aws_private.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+enum { ANSWER_MAX = 64 << 10, URL_MAX = 2048, NEAR_MS = 1000, TOKEN_MAX = 64 << 10 };
+
+/* One answer of somebody near: asked directly, twice, not for long. */
+static int ask_near(const char *method, const char *url, const char *const *headers,
+                    stk_http_response *ret, stk_err *err)
+{
+    stk_http_request q = {.method = method,
+                          .url = url,
+                          .headers = headers,
+                          .connect_ms = NEAR_MS,
+                          .idle_ms = 5 * NEAR_MS,
+                          .direct = true};
+    int rc = 0;
+    for (int i = 0; i < 2; i++) {
+        ret->body.max = ANSWER_MAX;
+        rc = stk_http_send(&q, ret, err);
+        if (rc == 0 && ret->status < 500 && ret->status != 429) {
+            break;
+        }
+    }
+    if (rc == 0 && ret->status != 200) {
+        rc = stk_err_set(err, STK_E_ENV, "%.*s answers with status %d", (int)strcspn(url, "?"), url,
+                         ret->status);
+    }
+    return rc;
+}
+
+static int read_token(const char *path, char **ret, stk_err *err)
+{
+    size_t n = 0;
+    int rc = stk_file_read(path, TOKEN_MAX, ret, &n, err);
+    while (rc == 0 && n > 0 && strchr("\r\n \t", (*ret)[n - 1]) != NULL) {
+        (*ret)[--n] = '\0';
+    }
+    return rc < 0 ? stk_err_context(err, "the token for AWS") : 0;
+}
+
+/* --- ECS, EKS pod identity --- */
+
+/* Plain text only to this machine's own agents. */
+static bool may_know_token(const char *url)
+{
+    static const char *const hosts[] = {"169.254.170.2", "169.254.170.23", "[fd00:ec2::23]",
+                                        "localhost", "[::1]"};
+    if (strncasecmp(url, "https://", 8) == 0) {
+        return true;
+    }
+    const char *host = strncasecmp(url, "http://", 7) == 0 ? url + 7 : "";
+    size_t n = host[0] == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":/?#");
+    bool known = n > 4 && memchr(host, '@', strcspn(host, "/?#")) == NULL &&
+                 strncmp(host, "127.", 4) == 0 && strspn(host, "0123456789.") >= n;
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        known |= strlen(hosts[i]) == n && strncasecmp(host, hosts[i], n) == 0;
+    }
+    return known;
+}
+
+int stk_aws_keys_container(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
+{
+    (void)aws;
+    char url[URL_MAX];
+    STK_TEXT_AUTO token = NULL;
+    STK_TEXT_AUTO header = NULL;
+    const char *relative = stk_aws_env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+    const char *full = stk_aws_env("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+    const char *token_file = stk_aws_env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
+    const char *plain = stk_aws_env("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+    int n = relative != NULL ? snprintf(url, sizeof url, "http://169.254.170.2%s", relative)
+                             : snprintf(url, sizeof url, "%s", full == NULL ? "" : full);
+    if (n <= 0 || n >= (int)sizeof url || !may_know_token(url)) {
+        return stk_err_set(err, STK_E_ENV,
+                           "AWS_CONTAINER_CREDENTIALS_FULL_URI '%.200s' is neither https nor of "
+                           "this machine",
+                           url);
+    }
+    int rc = token_file == NULL ? 0 : read_token(token_file, &token, err);
+    plain = token_file == NULL ? plain : token;
+    if (rc == 0 && plain != NULL && asprintf(&header, "Authorization: %s", plain) < 0) {
+        header = NULL;
+        rc = stk_err_nomem(err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    if (header != NULL && strpbrk(header, "\r\n") != NULL) {
+        return stk_err_set(err, STK_E_ENV, "the container's authorization token has a line break");
+    }
+    const char *headers[] = {header, NULL};
+    stk_http_response r = {0};
+    rc = ask_near("GET", url, headers, &r, err);
+    rc =
+        rc < 0 ? rc : stk_aws_keys_json(r.body.data, r.body.len, "the container's agent", ret, err);
+    stk_http_done(&r);
+    return rc;
+}
+
+/* --- IMDSv2 --- */
+
+/* A path below /latest/, into `ret`; the token first. */
+static int ask_instance(stk_aws *aws, const char *way, stk_buf *ret, stk_err *err)
+{
+    char url[URL_MAX];
+    char header[512];
+    const char *base = stk_aws_env("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+    const char *mode = stk_aws_env("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+    base = base != NULL ? base : stk_aws_setting(aws, "ec2_metadata_service_endpoint");
+    mode = mode != NULL ? mode : stk_aws_setting(aws, "ec2_metadata_service_endpoint_mode");
+    bool six = mode != NULL && strcasecmp(mode, "ipv6") == 0;
+    base = base != NULL ? base : six ? "http://[fd00:ec2::254]" : "http://169.254.169.254";
+    int n_base = (int)strlen(base);
+    n_base -= n_base > 0 && base[n_base - 1] == '/';
+    if (stk_aws_is_true(stk_aws_env("AWS_EC2_METADATA_DISABLED"))) {
+        return stk_err_set(err, STK_E_ENV, "AWS_EC2_METADATA_DISABLED is set");
+    }
+    static const char *const ttl[] = {"X-aws-ec2-metadata-token-ttl-seconds: 300", NULL};
+    stk_http_response r = {0};
+    (void)snprintf(url, sizeof url, "%.*s/latest/api/token", n_base, base);
+    int rc = ask_near("PUT", url, ttl, &r, err);
+    if (rc == 0 && (r.body.len == 0 || strpbrk(r.body.data, "\r\n") != NULL ||
+                    r.body.len > sizeof header - 40)) {
+        rc = stk_err_set(err, STK_E_ENV, "the instance's metadata gives no token");
+    }
+    if (rc == 0) {
+        (void)snprintf(header, sizeof header, "X-aws-ec2-metadata-token: %s", r.body.data);
+        const char *headers[] = {header, NULL};
+        (void)snprintf(url, sizeof url, "%.*s/latest/%s", n_base, base, way);
+        rc = ask_near("GET", url, headers, &r, err);
+    }
+    if (rc == 0 && stk_buf_add(ret, r.body.data, r.body.len) < 0) {
+        rc = stk_err_nomem(err);
+    }
+    stk_http_done(&r);
+    return rc;
+}
+
+int stk_aws_keys_instance(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
+{
+    STK_BUF_AUTO role = STK_BUF_INIT(512);
+    STK_BUF_AUTO keys = STK_BUF_INIT(ANSWER_MAX);
+    char way[700];
+    int rc = ask_instance(aws, "meta-data/iam/security-credentials/", &role, err);
+    if (rc < 0 || role.len == 0) {
+        return rc < 0 ? rc : stk_err_set(err, STK_E_ENV, "the instance has no role");
+    }
+    role.data[strcspn(role.data, "\r\n")] = '\0';
+    (void)snprintf(way, sizeof way, "meta-data/iam/security-credentials/%s", role.data);
+    rc = ask_instance(aws, way, &keys, err);
+    return rc < 0 ? rc
+                  : stk_aws_keys_json(keys.data, keys.len, "the instance's metadata", ret, err);
+}
+
+int stk_aws_instance_region(stk_aws *aws, char *ret, size_t size, stk_err *err)
+{
+    STK_BUF_AUTO region = STK_BUF_INIT(size - 1);
+    int rc = ask_instance(aws, "meta-data/placement/region", &region, err);
+    if (rc == 0 && region.len == 0) {
+        rc = stk_err_set(err, STK_E_ENV, "the instance knows no region");
+    }
+    if (rc == 0) {
+        (void)snprintf(ret, size, "%.*s", (int)strcspn(region.data, "\r\n"), region.data);
+    }
+    return rc;
+}
+
+/* --- STS --- */
+
+static void add_field(stk_buf *body, const char *name, const char *value)
+{
+    if (value != NULL) {
+        stk_buf_printf(body, "&%s=", name);
+        stk_aws_encode(body, value, false);
+    }
+}
+
+static int ask_sts(stk_aws *aws, const stk_aws_keys *base, const stk_buf *body,
+                   stk_http_response *r, stk_err *err)
+{
+    static const char *const type[] = {
+        "Content-Type: application/x-www-form-urlencoded; charset=utf-8", NULL};
+    char url[URL_MAX];
+    char region[64] = "us-east-1";
+    stk_aws_tries tries = {0};
+    stk_aws_again again = STK_AWS_STOP;
+    int64_t wait = 0;
+    int rc;
+    if (stk_aws_env("AWS_REGION") != NULL || stk_aws_env("AWS_DEFAULT_REGION") != NULL ||
+        stk_aws_setting(aws, "region") != NULL) {
+        (void)stk_aws_region(aws, region, sizeof region, NULL);
+        rc = stk_aws_endpoint(aws, "sts", url, sizeof url - 1, NULL, err);
+    } else { /* the one for all regions, so that nobody is asked where we are */
+        (void)snprintf(url, sizeof url, "%s", "https://sts.amazonaws.com");
+        rc = stk_aws_env("AWS_ENDPOINT_URL_STS") == NULL && stk_aws_env("AWS_ENDPOINT_URL") == NULL
+                 ? 0
+                 : stk_aws_endpoint(aws, "sts", url, sizeof url - 1, NULL, err);
+    }
+    (void)strcat(url, "/");
+    char sum[STK_DIGEST_HEX + 1];
+    stk_digest_of(body->data, body->len, sum);
+    do {
+        char code[80];
+        STK_ARENA_AUTO arena = stk_arena_new(1 << 20);
+        stk_http_request q = {.method = "POST",
+                              .url = url,
+                              .headers = type,
+                              .body = body->data,
+                              .body_len = body->len,
+                              .idle_ms = 30000,
+                              .tls = stk_aws_tls(aws)};
+        stk_aws_to_sign s = {.method = "POST",
+                             .url = url,
+                             .payload_sha256 = sum,
+                             .service = "sts",
+                             .region = region,
+                             .time_ms = stk_clock_wall_ms(&stk_clock_real) + aws->skew_ms};
+        (void)stk_aws_wait(wait, 0);
+        rc = rc < 0 ? rc : arena == NULL ? stk_err_nomem(err) : 0;
+        if (rc == 0 && base != NULL) {
+            rc = stk_aws_sign_with(&s, base, &q, arena, err);
+        }
+        if (rc < 0) {
+            return rc;
+        }
+        rc = stk_http_send(&q, r, err);
+        rc = stk_aws_settle(aws, rc, r, code, &again, err);
+        if (again == STK_AWS_EXPIRED) {
+            rc = stk_aws_say_refused(base != NULL ? base->from : "the file of the token", code, rc,
+                                     err);
+            again = STK_AWS_STOP;
+        }
+    } while (rc < 0 && stk_aws_next(&tries, again, r, &wait) && (rc = 0, true));
+    return rc;
+}
+
+int stk_aws_keys_role(stk_aws *aws, const stk_aws_keys *base, const char *role, const char *session,
+                      const char *token_file, const char *external_id, const char *duration,
+                      stk_aws_keys *ret, stk_err *err)
+{
+    STK_TEXT_AUTO token = NULL;
+    STK_BUF_AUTO body = STK_BUF_INIT(256 << 10);
+    char id[sizeof ret->id];
+    char secret[sizeof ret->secret];
+    char expires[64];
+    char name[64];
+    char from_role[sizeof ret->from];
+    stk_http_response r = {0};
+    (void)snprintf(from_role, sizeof from_role, "role '%.180s'", role);
+    int rc = token_file == NULL ? 0 : read_token(token_file, &token, err);
+    if (rc < 0) {
+        return rc;
+    }
+    (void)snprintf(name, sizeof name, "stoker-%d", (int)getpid());
+    stk_buf_printf(&body, "Action=%s&Version=2011-06-15",
+                   base != NULL ? "AssumeRole" : "AssumeRoleWithWebIdentity");
+    add_field(&body, "RoleArn", role);
+    add_field(&body, "RoleSessionName", session == NULL ? name : session);
+    add_field(&body, "ExternalId", external_id);
+    add_field(&body, "DurationSeconds", duration);
+    add_field(&body, "WebIdentityToken", token);
+    rc = body.failed ? stk_err_nomem(err) : ask_sts(aws, base, &body, &r, err);
+    char *session_token = rc < 0 ? NULL : malloc(sizeof ret->token);
+    if (rc < 0) {
+        (void)stk_err_context(err, "AWS role '%.200s' can't be assumed", role);
+    } else if (session_token == NULL) {
+        rc = stk_err_nomem(err);
+    } else {
+        const char *at = r.body.data == NULL ? "" : r.body.data;
+        const char *from = strstr(at, "<Credentials>");
+        const char *a = from;
+        const char *b = from;
+        const char *c = from;
+        const char *d = from;
+        rc = from != NULL && stk_aws_xml(&a, "AccessKeyId", id, sizeof id) &&
+                     stk_aws_xml(&b, "SecretAccessKey", secret, sizeof secret) &&
+                     stk_aws_xml(&c, "SessionToken", session_token, sizeof ret->token) &&
+                     stk_aws_xml(&d, "Expiration", expires, sizeof expires)
+                 ? stk_aws_set_keys(ret, id, secret, session_token, expires, from_role, err)
+                 : stk_err_set(err, STK_E_ENV, "STS gives no credentials for role '%.200s'", role);
+        explicit_bzero(secret, sizeof secret);
+    }
+    free(session_token);
+    stk_http_done(&r);
+    return rc;
+}

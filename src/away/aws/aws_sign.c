@@ -1,0 +1,444 @@
+/* Signature version 4: https://docs.aws.amazon.com/IAM/latest/UserGuide/create-signed-request.html
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "away/aws/aws_private.h"
+#include "base/digest.h"
+
+enum { TEXT_MAX = 1 << 20, HEADERS_MAX = 64, PARAMETERS_MAX = 256, BLOCK = 64 };
+
+static void hmac(const void *key, size_t n_key, const void *data, size_t n,
+                 unsigned char ret[STK_DIGEST_BYTES])
+{
+    unsigned char pad[BLOCK] = {0};
+    stk_sha256 sha;
+    memcpy(pad, key, n_key); /* ours are never longer than a block */
+    for (int i = 0; i < BLOCK; i++) {
+        pad[i] ^= 0x36;
+    }
+    stk_sha256_init(&sha);
+    stk_sha256_add(&sha, pad, sizeof pad);
+    stk_sha256_add(&sha, data, n);
+    stk_sha256_done(&sha, ret);
+    for (int i = 0; i < BLOCK; i++) {
+        pad[i] ^= 0x36 ^ 0x5c;
+    }
+    stk_sha256_init(&sha);
+    stk_sha256_add(&sha, pad, sizeof pad);
+    stk_sha256_add(&sha, ret, STK_DIGEST_BYTES);
+    stk_sha256_done(&sha, ret);
+}
+
+static void encode(stk_buf *out, const char *text, size_t n, bool slashes)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        bool plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+                     strchr("-._~", c) != NULL || (c == '/' && slashes);
+        if (plain && c != '\0') {
+            stk_buf_char(out, (char)c);
+        } else {
+            stk_buf_printf(out, "%%%02X", c);
+        }
+    }
+}
+
+void stk_aws_encode(stk_buf *out, const char *text, bool slashes)
+{
+    encode(out, text, strlen(text), slashes);
+}
+
+/* --- the canonical request --- */
+
+typedef struct place {
+    const char *scheme;
+    const char *host;
+    size_t n_host;
+    const char *path;
+    size_t n_path;
+    const char *query;
+    size_t n_query;
+} place;
+
+static bool split_url(const char *url, place *ret)
+{
+    const char *host = strstr(url, "://");
+    if (host == NULL) {
+        return false;
+    }
+    host += 3;
+    *ret = (place){.scheme = url, .host = host, .n_host = strcspn(host, "/?#")};
+    ret->path = host + ret->n_host;
+    ret->n_path = strcspn(ret->path, "?#");
+    const char *rest = ret->path + ret->n_path;
+    ret->query = rest + (*rest == '?');
+    ret->n_query = *rest == '?' ? strcspn(ret->query, "#") : 0;
+    const char *port = strncasecmp(url, "https:", 6) == 0 ? ":443" : ":80";
+    size_t n = strlen(port); /* isn't said in the Host header either */
+    if (ret->n_host > n && memcmp(host + ret->n_host - n, port, n) == 0) {
+        ret->n_host -= n;
+    }
+    return true;
+}
+
+/* Without ".", ".." and empty parts, encoded (once more than it is sent). */
+static void add_path(stk_buf *out, const char *path, size_t n)
+{
+    struct {
+        const char *at;
+        size_t n;
+    } parts[256];
+    size_t n_parts = 0;
+    size_t i = 0;
+    while (i < n) {
+        size_t len = 0;
+        while (i + len < n && path[i + len] != '/') {
+            len++;
+        }
+        if (len == 2 && memcmp(path + i, "..", 2) == 0) {
+            n_parts -= n_parts > 0;
+        } else if (len > 0 && !(len == 1 && path[i] == '.') && n_parts < 256) {
+            parts[n_parts].at = path + i;
+            parts[n_parts++].n = len;
+        }
+        i += len + 1;
+    }
+    bool ends = n > 0 && path[n - 1] == '/';
+    for (size_t k = 0; k < n_parts; k++) {
+        stk_buf_char(out, '/');
+        encode(out, parts[k].at, parts[k].n, false);
+    }
+    if (n_parts == 0 || ends) {
+        stk_buf_char(out, '/');
+    }
+}
+
+typedef struct pair {
+    char *name;
+    char *value;
+} pair;
+
+static int by_name(const void *a, const void *b)
+{
+    const pair *p = a;
+    const pair *q = b;
+    int order = strcmp(p->name, q->name);
+    return order != 0 ? order : strcmp(p->value, q->value);
+}
+
+static char *decoded(const char *text, size_t n, stk_arena *arena)
+{
+    char *to = stk_arena_alloc(arena, n + 1);
+    STK_BUF_AUTO out = STK_BUF_INIT(TEXT_MAX);
+    size_t len = 0;
+    if (to == NULL) {
+        return NULL;
+    }
+    for (size_t i = 0; i < n; i++) {
+        char hex[3] = {0};
+        if (text[i] == '%' && i + 2 < n && isxdigit((unsigned char)text[i + 1]) &&
+            isxdigit((unsigned char)text[i + 2])) {
+            memcpy(hex, text + i + 1, 2);
+            to[len++] = (char)strtol(hex, NULL, 16);
+            i += 2;
+        } else {
+            to[len++] = text[i];
+        }
+    }
+    encode(&out, to, len, false);
+    return out.failed ? NULL : stk_arena_dup(arena, out.data == NULL ? "" : out.data);
+}
+
+/* Sorted, encoded as AWS does; parameters that stand without '=' get one. */
+static bool add_query(stk_buf *out, const char *query, size_t n, stk_arena *arena)
+{
+    pair pairs[PARAMETERS_MAX];
+    size_t n_pairs = 0;
+    for (size_t i = 0; i < n;) {
+        const char *from = query + i;
+        const char *amp = memchr(from, '&', n - i);
+        size_t len = amp == NULL ? n - i : (size_t)(amp - from);
+        const char *is = memchr(from, '=', len);
+        size_t n_name = is == NULL ? len : (size_t)(is - from);
+        if (len > 0) {
+            if (n_pairs == PARAMETERS_MAX) {
+                return false;
+            }
+            pair *p = &pairs[n_pairs++];
+            p->name = decoded(from, n_name, arena);
+            p->value =
+                is == NULL ? stk_arena_dup(arena, "") : decoded(is + 1, len - n_name - 1, arena);
+            if (p->name == NULL || p->value == NULL) {
+                return false;
+            }
+        }
+        i += len + 1;
+    }
+    qsort(pairs, n_pairs, sizeof *pairs, by_name);
+    for (size_t i = 0; i < n_pairs; i++) {
+        stk_buf_printf(out, "%s%s=%s", i > 0 ? "&" : "", pairs[i].name, pairs[i].value);
+    }
+    return !out->failed;
+}
+
+/* "Name: value" → name in lower case, value without the blanks around and doubled in it. */
+static bool read_header(const char *line, pair *ret, stk_arena *arena)
+{
+    static const char *const unsigned_ones[] = {"authorization",  "user-agent", "content-length",
+                                                "expect",         "connection", "accept-encoding",
+                                                "x-amzn-trace-id"};
+    size_t n = strcspn(line, ":");
+    ret->name = stk_arena_dupn(arena, line, n);
+    const char *value = line[n] == ':' ? line + n + 1 : "";
+    ret->value = stk_arena_alloc(arena, strlen(value) + 1);
+    if (ret->name == NULL || ret->value == NULL) {
+        return false;
+    }
+    for (char *c = ret->name; *c != '\0'; c++) {
+        *c = (char)tolower((unsigned char)*c);
+    }
+    size_t len = 0;
+    for (; *value != '\0'; value++) {
+        bool blank = *value == ' ' || *value == '\t';
+        if (!blank || (len > 0 && ret->value[len - 1] != ' ')) {
+            ret->value[len++] = blank ? ' ' : *value;
+        }
+    }
+    while (len > 0 && ret->value[len - 1] == ' ') {
+        len--;
+    }
+    ret->value[len] = '\0';
+    for (size_t i = 0; i < sizeof unsigned_ones / sizeof *unsigned_ones; i++) {
+        if (strcmp(ret->name, unsigned_ones[i]) == 0) {
+            ret->name[0] = '\0';
+        }
+    }
+    return true;
+}
+
+typedef struct headers {
+    pair at[HEADERS_MAX];
+    size_t n;
+} headers;
+
+static bool add_header(headers *h, const char *line, stk_arena *arena)
+{
+    if (line == NULL || h->n == HEADERS_MAX || !read_header(line, &h->at[h->n], arena)) {
+        return false;
+    }
+    h->n += h->at[h->n].name[0] != '\0';
+    return true;
+}
+
+/* Several of one name keep their order: a stable sort by name, of few. */
+static void sort_headers(headers *h)
+{
+    for (size_t i = 1; i < h->n; i++) {
+        pair p = h->at[i];
+        size_t k = i;
+        for (; k > 0 && strcmp(h->at[k - 1].name, p.name) > 0; k--) {
+            h->at[k] = h->at[k - 1];
+        }
+        h->at[k] = p;
+    }
+}
+
+static bool collect_headers(const stk_aws_to_sign *q, const place *where, const stk_aws_keys *keys,
+                            const char *date, headers *h, stk_arena *arena)
+{
+    bool has_host = false;
+    bool has_date = false;
+    for (size_t i = 0; q->headers != NULL && q->headers[i] != NULL; i++) {
+        has_host |= strncasecmp(q->headers[i], "host:", 5) == 0;
+        has_date |= strncasecmp(q->headers[i], "x-amz-date:", 11) == 0;
+        if (!add_header(h, q->headers[i], arena)) {
+            return false;
+        }
+    }
+    bool ok =
+        has_host ||
+        add_header(h, stk_arena_printf(arena, "host:%.*s", (int)where->n_host, where->host), arena);
+    if (ok && q->presign_s == 0) {
+        ok = has_date || add_header(h, stk_arena_printf(arena, "x-amz-date:%s", date), arena);
+        if (ok && keys->token[0] != '\0') {
+            ok = add_header(h, stk_arena_printf(arena, "x-amz-security-token:%s", keys->token),
+                            arena);
+        }
+    }
+    sort_headers(h);
+    return ok;
+}
+
+static void add_names(stk_buf *out, const headers *h)
+{
+    for (size_t i = 0; i < h->n; i++) {
+        if (i == 0 || strcmp(h->at[i].name, h->at[i - 1].name) != 0) {
+            stk_buf_printf(out, "%s%s", i > 0 ? ";" : "", h->at[i].name);
+        }
+    }
+}
+
+static void sign_text(const stk_aws_to_sign *q, const stk_aws_keys *keys, const char *date,
+                      const char *canonical, size_t n, char ret_hex[STK_DIGEST_HEX + 1])
+{
+    unsigned char key[STK_DIGEST_BYTES];
+    char first[sizeof keys->secret + 4];
+    char hash[STK_DIGEST_HEX + 1];
+    char text[512];
+    int n_first = snprintf(first, sizeof first, "AWS4%s", keys->secret);
+    stk_digest_of(canonical, n, hash);
+    int n_text = snprintf(text, sizeof text, "AWS4-HMAC-SHA256\n%s\n%.8s/%s/%s/aws4_request\n%s",
+                          date, date, q->region, q->service, hash);
+    unsigned char long_key[STK_DIGEST_BYTES];
+    if (n_first > BLOCK) { /* a key that is longer than a block is its sum */
+        stk_sha256 sha;
+        stk_sha256_init(&sha);
+        stk_sha256_add(&sha, first, (size_t)n_first);
+        stk_sha256_done(&sha, long_key);
+        hmac(long_key, sizeof long_key, date, 8, key);
+    } else {
+        hmac(first, (size_t)n_first, date, 8, key);
+    }
+    hmac(key, sizeof key, q->region, strlen(q->region), key);
+    hmac(key, sizeof key, q->service, strlen(q->service), key);
+    hmac(key, sizeof key, "aws4_request", 12, key);
+    hmac(key, sizeof key, text, (size_t)n_text, key);
+    stk_digest_hex(key, ret_hex);
+}
+
+/* The query of a presigned URL, but for the signature. */
+static void add_presigned(stk_buf *query, const place *where, const stk_aws_to_sign *q,
+                          const stk_aws_keys *keys, const char *date, const headers *h)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(TEXT_MAX);
+    stk_buf_printf(query,
+                   "%.*s%sX-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=", (int)where->n_query,
+                   where->query, where->n_query > 0 ? "&" : "");
+    stk_buf_printf(&text, "%s/%.8s/%s/%s/aws4_request", keys->id, date, q->region, q->service);
+    stk_aws_encode(query, text.data, false);
+    stk_buf_printf(query, "&X-Amz-Date=%s&X-Amz-Expires=%lld&X-Amz-SignedHeaders=", date,
+                   (long long)q->presign_s);
+    stk_buf_clear(&text);
+    add_names(&text, h);
+    stk_aws_encode(query, text.data, false);
+    if (keys->token[0] != '\0') {
+        stk_buf_text(query, "&X-Amz-Security-Token=");
+        stk_aws_encode(query, keys->token, false);
+    }
+    query->failed |= text.failed;
+}
+
+void stk_aws_signature_done(stk_aws_signature *s)
+{
+    stk_buf_done(&s->canonical);
+    stk_buf_done(&s->query);
+    stk_buf_done(&s->authorization);
+}
+
+int stk_aws_make_signature(const stk_aws_to_sign *q, const stk_aws_keys *keys,
+                           stk_aws_signature *ret, stk_err *err)
+{
+    place where;
+    headers h = {0};
+    struct tm tm;
+    char hex[STK_DIGEST_HEX + 1];
+    time_t seconds = (time_t)(q->time_ms / 1000);
+    STK_ARENA_AUTO arena = stk_arena_new(TEXT_MAX * 8);
+    *ret = (stk_aws_signature){.canonical = STK_BUF_INIT(TEXT_MAX),
+                               .query = STK_BUF_INIT(TEXT_MAX),
+                               .authorization = STK_BUF_INIT(TEXT_MAX)};
+    if (!split_url(q->url, &where)) {
+        return stk_err_set(err, STK_E_USAGE, "'%.80s' is no URL", q->url);
+    }
+    (void)strftime(ret->date, sizeof ret->date, "%Y%m%dT%H%M%SZ", gmtime_r(&seconds, &tm));
+    if (arena == NULL || !collect_headers(q, &where, keys, ret->date, &h, arena)) {
+        return stk_err_nomem(err);
+    }
+    if (q->presign_s > 0) {
+        add_presigned(&ret->query, &where, q, keys, ret->date, &h);
+        where.query = ret->query.data;
+        where.n_query = ret->query.len;
+    }
+    stk_buf *c = &ret->canonical;
+    stk_buf_printf(c, "%s\n", q->method);
+    if (strcmp(q->service, "s3") == 0) { /* the path as it is: keys may hold "//" and ".." */
+        stk_buf_printf(c, "%.*s", where.n_path > 0 ? (int)where.n_path : 1,
+                       where.n_path > 0 ? where.path : "/");
+    } else {
+        add_path(c, where.path, where.n_path);
+    }
+    stk_buf_char(c, '\n');
+    if (!add_query(c, where.query, where.n_query, arena)) {
+        return stk_err_set(err, STK_E_LIMIT, "a request with more than %d parameters",
+                           PARAMETERS_MAX);
+    }
+    stk_buf_char(c, '\n');
+    for (size_t i = 0; i < h.n; i++) {
+        bool again = i > 0 && strcmp(h.at[i].name, h.at[i - 1].name) == 0;
+        bool more = i + 1 < h.n && strcmp(h.at[i].name, h.at[i + 1].name) == 0;
+        stk_buf_printf(c, "%s%s%s%s", again ? "," : h.at[i].name, again ? "" : ":", h.at[i].value,
+                       more ? "" : "\n");
+    }
+    stk_buf_char(c, '\n');
+    add_names(c, &h);
+    stk_buf_printf(c, "\n%s", q->payload_sha256);
+    if (c->failed || ret->query.failed) {
+        return stk_err_nomem(err);
+    }
+    sign_text(q, keys, ret->date, c->data, c->len, hex);
+    if (q->presign_s > 0) {
+        stk_buf_printf(&ret->query, "&X-Amz-Signature=%s", hex);
+    }
+    stk_buf_printf(&ret->authorization,
+                   "AWS4-HMAC-SHA256 Credential=%s/%.8s/%s/%s/aws4_request, SignedHeaders=",
+                   keys->id, ret->date, q->region, q->service);
+    add_names(&ret->authorization, &h);
+    stk_buf_printf(&ret->authorization, ", Signature=%s", hex);
+    return ret->authorization.failed || ret->query.failed ? stk_err_nomem(err) : 0;
+}
+
+/* --- into a request --- */
+
+int stk_aws_sign_with(const stk_aws_to_sign *q, const stk_aws_keys *keys, stk_http_request *request,
+                      stk_arena *arena, stk_err *err)
+{
+    bool s3 = strcmp(q->service, "s3") == 0;
+    size_t n = 0;
+    while (request->headers != NULL && request->headers[n] != NULL) {
+        n++;
+    }
+    const char **lines = stk_arena_array(arena, n + 5, sizeof *lines);
+    if (lines == NULL) {
+        return stk_err_nomem(err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        lines[i] = request->headers[i];
+    }
+    if (s3) { /* no other service wants to see it */
+        lines[n] = stk_arena_printf(arena, "x-amz-content-sha256: %s", q->payload_sha256);
+        n += lines[n] != NULL;
+    }
+    stk_aws_to_sign to_sign = *q;
+    stk_aws_signature s;
+    to_sign.headers = lines;
+    int rc = stk_aws_make_signature(&to_sign, keys, &s, err);
+    if (rc == 0) {
+        lines[n] = stk_arena_printf(arena, "X-Amz-Date: %s", s.date);
+        lines[n + 1] = stk_arena_printf(arena, "Authorization: %s", s.authorization.data);
+        bool ok = lines[n] != NULL && lines[n + 1] != NULL;
+        n += 2;
+        if (keys->token[0] != '\0') {
+            lines[n] = stk_arena_printf(arena, "X-Amz-Security-Token: %s", keys->token);
+            ok = ok && lines[n] != NULL;
+        }
+        request->headers = lines;
+        rc = ok ? 0 : stk_err_nomem(err);
+    }
+    stk_aws_signature_done(&s);
+    return rc;
+}

@@ -1,0 +1,197 @@
+/* What jobs write, followed in CloudWatch while they run: GetLogEvents from the last token on, a
+ * stream at a time within the rate that CloudWatch takes. The agent brings the whole logs in the
+ * end; this is for people who watch, and for jobs whose agent never began. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/batch/batch_driver.h"
+
+#define GET_LOG_EVENTS "Logs_20140328.GetLogEvents"
+
+enum { SLOWEST_MS = 10000, MAX_WAITING = 40 };
+
+void stk_batch_logs_free(batch_job *job)
+{
+    for (uint32_t i = 0; job->streams != NULL && i < job->nodes; i++) {
+        free(job->streams[i].group);
+        free(job->streams[i].name);
+        free(job->streams[i].token);
+    }
+    free(job->streams);
+    job->streams = NULL;
+}
+
+void stk_batch_log_found(batch_job *job, uint32_t node, const stk_batch_said *said)
+{
+    batch_driver *d = job->driver;
+    if (said->log_stream == NULL || d->logs_off) {
+        return;
+    }
+    if (said->log_group == NULL) {
+        if (!d->logs_other_told) {
+            d->logs_other_told = true;
+            stk_batch_say(
+                job, STK_REMOTE_NOTE,
+                "its log driver isn't awslogs: what it writes is shown when it has ended");
+        }
+        return;
+    }
+    if (job->streams == NULL) {
+        job->streams = calloc(job->nodes, sizeof *job->streams);
+    }
+    if (job->streams == NULL || job->streams[node].name != NULL) {
+        return;
+    }
+    batch_stream *s = &job->streams[node];
+    *s = (batch_stream){.job = job, .node = node, .wait_ms = d->poll_ms};
+    s->group = strdup(said->log_group);
+    s->name = strdup(said->log_stream);
+    if (s->group == NULL || s->name == NULL) {
+        free(s->group);
+        free(s->name);
+        s->group = s->name = NULL; /* the next look finds it again */
+    }
+}
+
+/* The last line that our own text in the container wrote: why it gave up. */
+static void remember(batch_job *job, const char *data, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (data[i] != '\n') {
+            if (job->line_len + 1 < sizeof job->line) {
+                job->line[job->line_len++] = data[i];
+            }
+            continue;
+        }
+        job->line[job->line_len] = 0;
+        if (strncmp(job->line, "stoker: ", 8) == 0) {
+            (void)snprintf(job->word, sizeof job->word, "%s", job->line + 8);
+        }
+        job->line_len = 0;
+    }
+}
+
+static void say_lines(batch_stream *s, const stk_json *events)
+{
+    batch_job *job = s->job;
+    STK_BUF_AUTO text = STK_BUF_INIT(16 << 20);
+    for (uint32_t i = 0; i < events->n; i++) {
+        const stk_json *message = stk_json_get(&events->items[i], "message");
+        if (message != NULL && message->kind == STK_JSON_TEXT) {
+            (void)stk_buf_add(&text, message->text, message->n);
+            (void)stk_buf_char(&text, '\n'); /* an event is a line, without its end */
+        }
+    }
+    if (text.len == 0) {
+        return;
+    }
+    remember(job, text.data, text.len);
+    const stk_remote_report report = {.state = STK_REMOTE_LOG,
+                                      .id = job->id,
+                                      .attempt = job->attempt,
+                                      .node = s->node,
+                                      .exit_status = -1,
+                                      .data = text.data,
+                                      .n = text.len};
+    job->driver->base.say(job->driver->base.say_arg, &report);
+}
+
+static void read_failed(batch_stream *s, const stk_batch_answer *answer)
+{
+    batch_driver *d = s->job->driver;
+    char text[900];
+    if (strstr(answer->code, "AccessDenied") != NULL && !d->logs_off) {
+        d->logs_off = true;
+        (void)snprintf(text, sizeof text, "what jobs write can't be followed: %s",
+                       answer->err->text);
+        stk_batch_say(s->job, STK_REMOTE_NOTE, text);
+    }
+    /* ResourceNotFoundException: nothing has been written yet; CloudWatch may be late. */
+    s->due_ms = stk_batch_now_ms() + s->wait_ms;
+    s->is_read = s->job->phase == BATCH_DRAIN && s->job->end.exit_status == 0;
+}
+
+static void read_answered(void *arg, const stk_batch_answer *answer)
+{
+    batch_stream *s = arg;
+    batch_job *job = stk_batch_answered(s->job);
+    if (job == NULL || job->streams == NULL) {
+        return;
+    }
+    s->is_asked = false;
+    const stk_json *events = stk_json_get(answer->json, "events");
+    const char *token = stk_json_text(stk_json_get(answer->json, "nextForwardToken"));
+    if (answer->rc < 0) {
+        read_failed(s, answer);
+        return;
+    }
+    bool none = events == NULL || events->kind != STK_JSON_LIST || events->n == 0;
+    bool same = token != NULL && s->token != NULL && strcmp(token, s->token) == 0;
+    if (!none && !same) {
+        say_lines(s, events);
+    }
+    if (token != NULL && !same) {
+        free(s->token);
+        s->token = strdup(token);
+    }
+    s->is_read = job->phase == BATCH_DRAIN && none;
+    s->wait_ms = none ? 2 * s->wait_ms : job->driver->poll_ms;
+    s->wait_ms = s->wait_ms > SLOWEST_MS ? SLOWEST_MS : s->wait_ms;
+    s->due_ms = stk_batch_now_ms() + (none                        ? s->wait_ms
+                                      : job->phase == BATCH_DRAIN ? 0
+                                                                  : s->wait_ms);
+}
+
+static void ask(batch_stream *s)
+{
+    STK_BUF_AUTO body = STK_BUF_INIT(16384);
+    batch_job *job = s->job;
+    stk_err err = {0};
+    (void)stk_buf_char(&body, '{');
+    stk_json_put_text(&body, "logGroupName", s->group);
+    stk_json_put_text(&body, "logStreamName", s->name);
+    stk_json_put_bool(&body, "startFromHead", true);
+    if (s->token != NULL) {
+        stk_json_put_text(&body, "nextToken", s->token);
+    }
+    (void)stk_buf_char(&body, '}');
+    const stk_batch_ask_call call = {.lane = STK_BATCH_LOGS,
+                                     .service = "logs",
+                                     .target = GET_LOG_EVENTS,
+                                     .body = body.data,
+                                     .done = read_answered,
+                                     .arg = s};
+    if (stk_batch_call(job->driver->calls, &call, &err) == 0) {
+        job->refs++;
+        s->is_asked = true;
+    }
+}
+
+void stk_batch_read_logs(batch_driver *d, int64_t now_ms)
+{
+    uint32_t waiting = stk_batch_calls_n(d->calls, STK_BATCH_LOGS);
+    /* From another job on each time, so that all have their turn. */
+    for (uint32_t k = 0; !d->logs_off && waiting < MAX_WAITING && k < d->n_jobs; k++) {
+        batch_job *job = d->jobs[(d->next_log + k) % d->n_jobs];
+        bool reads = job->state == STK_BATCH_RUNS || job->phase == BATCH_DRAIN;
+        for (uint32_t i = 0; reads && job->streams != NULL && i < job->nodes; i++) {
+            batch_stream *s = &job->streams[i];
+            if (s->name != NULL && !s->is_asked && !s->is_read && s->due_ms <= now_ms) {
+                ask(s);
+                waiting++;
+                d->next_log = (d->next_log + k + 1) % d->n_jobs;
+            }
+        }
+    }
+}
+
+bool stk_batch_log_is_read(const batch_job *job)
+{
+    for (uint32_t i = 0; job->streams != NULL && i < job->nodes; i++) {
+        if (job->streams[i].name != NULL && !job->streams[i].is_read) {
+            return false;
+        }
+    }
+    return true;
+}

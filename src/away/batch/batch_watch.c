@@ -1,0 +1,511 @@
+/* Jobs that Batch has: looked at in batches of 100, more often while something changes; told of;
+ * ended. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/batch/batch_driver.h"
+#include "base/units.h"
+
+enum {
+    GIVE_UP_MS = 10000,    /* for jobs to be ended, once a right is missing */
+    LOOK_AT = 100,         /* jobs that DescribeJobs takes at once */
+    SLOWEST = 10,          /* times the period at most, while nothing changes */
+    MISSING = 20,          /* looks in which Batch doesn't know a job that it named itself */
+    LONG_MS = 30000,       /* in RUNNABLE or STARTING: the user is told why */
+    LOOK_QUEUE_MS = 60000, /* between looks at a queue whose jobs wait */
+    STOPS_MS = 50,         /* until all are known that are to be ended together */
+    DRAIN_MS = 4000,       /* for the last lines of a log, which CloudWatch has a little later */
+    MANY_DRAIN = 50        /* more that end at once: the agent brings their logs anyway */
+};
+
+static void live(batch_job *job)
+{
+    batch_driver *d = job->driver;
+    job->phase = BATCH_LIVE;
+    job->since_ms = job->state_ms = stk_batch_now_ms();
+    d->n_live++;
+    d->look_ms = d->poll_ms;
+    if (d->next_look_ms > job->since_ms + d->poll_ms || d->n_live == 1) {
+        d->next_look_ms = job->since_ms + d->poll_ms;
+    }
+    stk_batch_say(job, STK_REMOTE_QUEUED, "");
+    if (job->is_stopped) {
+        stk_batch_terminate(job);
+    }
+}
+
+void stk_batch_live(batch_job *job, const char *aws_id)
+{
+    (void)snprintf(job->aws_id, sizeof job->aws_id, "%s", aws_id);
+    live(job);
+}
+
+static batch_array *get_array(batch_driver *d, const char *aws_id)
+{
+    batch_array *array = d->arrays;
+    while (array != NULL && strcmp(array->aws_id, aws_id) != 0) {
+        array = array->next;
+    }
+    if (array == NULL && (array = calloc(1, sizeof *array)) != NULL) {
+        *array = (batch_array){.next = d->arrays, .driver = d};
+        (void)snprintf(array->aws_id, sizeof array->aws_id, "%s", aws_id);
+        d->arrays = array;
+    }
+    return array;
+}
+
+void stk_batch_live_child(batch_job *job, const char *array_id, uint32_t index)
+{
+    (void)snprintf(job->aws_id, sizeof job->aws_id, "%.50s:%u", array_id, index);
+    job->array = get_array(job->driver, array_id);
+    if (job->array != NULL) {
+        job->array->n_open++;
+    }
+    live(job);
+}
+
+void stk_batch_not_live(batch_job *job)
+{
+    job->driver->n_live--;
+    if (job->array != NULL) {
+        job->array->n_open--;
+    }
+}
+
+/* --- ending them --- */
+
+static void look_soon(batch_driver *d)
+{
+    d->next_look_ms = stk_batch_now_ms();
+    d->look_ms = d->poll_ms;
+}
+
+static void not_terminated(batch_job *job, const char *aws_id, const stk_err *err)
+{
+    char text[900];
+    (void)snprintf(text, sizeof text, "job %s can't be terminated: %s", aws_id, err->text);
+    stk_batch_say(job, STK_REMOTE_NOTE, text);
+}
+
+static void terminated(void *arg, const stk_batch_answer *answer)
+{
+    batch_job *job = stk_batch_answered(arg);
+    if (job == NULL) {
+        return;
+    }
+    look_soon(job->driver);
+    if (answer->rc < 0 && !stk_batch_is_broken(job->driver, answer)) {
+        not_terminated(job, job->aws_id, answer->err);
+        job->is_terminated = false; /* the next look tries again */
+    }
+}
+
+static void array_terminated(void *arg, const stk_batch_answer *answer)
+{
+    batch_array *array = arg;
+    batch_driver *d = array->driver;
+    bool told = false;
+    look_soon(d);
+    if (answer->rc == 0 || stk_batch_is_broken(d, answer)) {
+        return;
+    }
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        batch_job *job = d->jobs[i];
+        if (job->array == array && job->phase == BATCH_LIVE) {
+            if (!told) {
+                not_terminated(job, array->aws_id, answer->err);
+                told = true;
+            }
+            job->is_terminated = false;
+        }
+    }
+}
+
+static void put_terminate(stk_buf *body, const char *aws_id, const batch_job *job)
+{
+    (void)stk_buf_char(body, '{');
+    stk_json_put_text(body, "jobId", aws_id);
+    stk_json_put_text(body, "reason", job->why_text[0] != 0 ? job->why_text : "ended by stoker");
+    (void)stk_buf_char(body, '}');
+}
+
+/* Of a job that hasn't begun this is CancelJob. */
+static void terminate_one(batch_job *job)
+{
+    STK_BUF_AUTO body = STK_BUF_INIT(4096);
+    put_terminate(&body, job->aws_id, job);
+    job->is_terminated = true;
+    stk_batch_job_ask(job, STK_BATCH_ASKS, "batch", "/v1/terminatejob", NULL, body.data, false,
+                      terminated);
+}
+
+static void terminate_array(batch_array *array, const batch_job *of)
+{
+    STK_BUF_AUTO body = STK_BUF_INIT(4096);
+    stk_err err = {0};
+    batch_driver *d = array->driver;
+    put_terminate(&body, array->aws_id, of);
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        d->jobs[i]->is_terminated = d->jobs[i]->is_terminated || d->jobs[i]->array == array;
+    }
+    const stk_batch_ask_call call = {.lane = STK_BATCH_ASKS,
+                                     .service = "batch",
+                                     .path = "/v1/terminatejob",
+                                     .body = body.data,
+                                     .done = array_terminated,
+                                     .arg = array};
+    if (stk_batch_call(d->calls, &call, &err) < 0) {
+        array_terminated(array, &(stk_batch_answer){.rc = err.code, .code = "", .err = &err});
+    }
+}
+
+/* In as few words as are kept of an end. */
+static void fail_alive(batch_job *job)
+{
+    stk_batch_fail(job, STK_FAIL_START,
+                   "%.250s; its job may run on, end it by `aws batch terminate-job --job-id %s "
+                   "--reason \"not watched\"`",
+                   job->driver->broken_text, job->aws_id);
+}
+
+static void given_up(void *arg, const stk_batch_answer *answer)
+{
+    batch_job *job = stk_batch_answered(arg);
+    if (job != NULL && answer->rc == 0) {
+        stk_batch_fail(job, STK_FAIL_START, "%.400s; its job was ended", job->driver->broken_text);
+    } else if (job != NULL) {
+        fail_alive(job);
+    }
+}
+
+bool stk_batch_give_up(batch_driver *d, int64_t now_ms)
+{
+    bool begins = d->give_up_ms == 0;
+    bool any = false;
+    d->give_up_ms = begins ? now_ms + GIVE_UP_MS : d->give_up_ms;
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        batch_job *job = d->jobs[i];
+        if (job->phase != BATCH_LIVE) {
+            continue;
+        }
+        if (now_ms >= d->give_up_ms || !d->may_end) {
+            fail_alive(job);
+        } else if (begins) {
+            STK_BUF_AUTO body = STK_BUF_INIT(4096);
+            put_terminate(&body, job->aws_id, job);
+            stk_batch_job_ask(job, STK_BATCH_ASKS, "batch", "/v1/terminatejob", NULL, body.data,
+                              false, given_up);
+        }
+        any = any || job->phase == BATCH_LIVE;
+    }
+    return !any;
+}
+
+void stk_batch_terminate(batch_job *job)
+{
+    batch_driver *d = job->driver;
+    job->is_stopped = true;
+    d->stops_ms = d->stops_ms > 0 ? d->stops_ms : stk_batch_now_ms() + STOPS_MS;
+}
+
+static bool is_to_end(const batch_job *job)
+{
+    return job->phase == BATCH_LIVE && job->is_stopped && !job->is_terminated;
+}
+
+/* All that are to be ended: an array of which no child is to go on by one request. */
+static void end_jobs(batch_driver *d)
+{
+    for (batch_array *array = d->arrays; array != NULL; array = array->next) {
+        array->n_stops = 0;
+    }
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        const batch_job *job = d->jobs[i];
+        if (job->array != NULL && job->phase == BATCH_LIVE && job->is_stopped) {
+            job->array->n_stops++;
+        }
+    }
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        batch_job *job = d->jobs[i];
+        batch_array *array = job->array;
+        if (!is_to_end(job)) {
+            continue;
+        }
+        /* While some are still looked for, its other children aren't all known. */
+        if (array != NULL && array->n_stops > 1 && array->n_stops == array->n_open &&
+            d->n_looking == 0) {
+            terminate_array(array, job);
+        } else {
+            terminate_one(job);
+        }
+    }
+}
+
+int64_t stk_batch_end_jobs(batch_driver *d, int64_t now_ms)
+{
+    if (d->stops_ms == 0 || d->stops_ms > now_ms) {
+        return d->stops_ms == 0 ? -1 : d->stops_ms - now_ms;
+    }
+    d->stops_ms = 0;
+    end_jobs(d);
+    return -1;
+}
+
+/* --- its end --- */
+
+static void drained(batch_job *job)
+{
+    if (stk_batch_log_is_read(job) || stk_batch_now_ms() >= job->drain_ms) {
+        stk_batch_report_end(job);
+    }
+}
+
+static void ended(batch_job *job, const stk_batch_said *said)
+{
+    batch_driver *d = job->driver;
+    stk_batch_said_end(said, &job->end);
+    if (job->is_stopped && job->end.state == STK_REMOTE_FAILED) {
+        job->end.failure = job->why; /* whatever had become of it by then */
+    }
+    stk_batch_not_live(job);
+    job->phase = BATCH_DRAIN;
+    d->n_drain++;
+    bool ok = job->end.state == STK_REMOTE_ENDED && job->end.exit_status == 0;
+    bool many = d->n_drain > MANY_DRAIN;
+    job->drain_ms = stk_batch_now_ms() + (many ? 0 : DRAIN_MS);
+    for (uint32_t i = 0; job->streams != NULL && i < job->nodes; i++) {
+        job->streams[i].due_ms = 0;
+        job->streams[i].is_read = false;
+    }
+    if (job->streams == NULL || d->logs_off || (ok && many)) {
+        stk_batch_report_end(job);
+    }
+}
+
+/* --- looks --- */
+
+typedef struct look {
+    batch_driver *driver;
+    uint32_t n;
+    batch_job *jobs[LOOK_AT];
+    uint32_t nodes[LOOK_AT]; /* UINT32_MAX: the job itself */
+} look;
+
+/* Fargate and others say why in their own time; the queue says what will never pass. */
+static void tell_wait(batch_job *job, const stk_batch_said *said, int64_t now)
+{
+    char text[512];
+    const batch_queue *queue = job->queue;
+    stk_batch_said_wait(said, queue->name, text, sizeof text);
+    if (text[0] == 0 && now - job->state_ms > LONG_MS) {
+        if (said->state == STK_BATCH_STARTS) {
+            (void)snprintf(
+                text, sizeof text,
+                "its container is being started, which the pull of the image is part of");
+        } else {
+            (void)snprintf(text, sizeof text, "%s", queue->waits);
+        }
+    }
+    if (said->state == STK_BATCH_WAITS && now - job->state_ms > LONG_MS &&
+        now - queue->looked_ms > LOOK_QUEUE_MS) {
+        stk_batch_queue_look(job->queue);
+    }
+    if (text[0] != 0 && strcmp(text, job->told) != 0) {
+        (void)snprintf(job->told, sizeof job->told, "%s", text);
+        stk_batch_say(job, STK_REMOTE_QUEUED, text);
+    }
+}
+
+static void check_deadline(batch_job *job, int64_t now)
+{
+    char span[32];
+    int64_t pending = job->driver->config.pending_ms, waited = now - job->since_ms;
+    if (pending <= 0 || waited < pending || job->is_stopped || job->state >= STK_BATCH_RUNS) {
+        return;
+    }
+    (void)snprintf(job->why_text, sizeof job->why_text, "waited in queue '%s' for %s: %s",
+                   job->queue->name, stk_units_format_duration(waited, span, sizeof span),
+                   job->told[0] != 0 ? job->told : "AWS Batch doesn't say why");
+    job->why = STK_FAIL_RESOURCES;
+    stk_batch_terminate(job);
+}
+
+static void said_job(batch_job *job, const stk_batch_said *said, int64_t now)
+{
+    char text[256];
+    batch_driver *d = job->driver;
+    job->n_missing = 0;
+    if (said->state != job->state) {
+        job->state = said->state;
+        job->state_ms = now;
+        d->look_ms = d->poll_ms;
+        if (said->state == STK_BATCH_RUNS) {
+            (void)snprintf(text, sizeof text, "AWS Batch job %s%s%s", job->aws_id,
+                           said->instance != NULL ? " on " : "",
+                           said->instance != NULL ? said->instance : "");
+            stk_batch_say(job, STK_REMOTE_RUNNING, text);
+        }
+    }
+    stk_batch_log_found(job, 0, said);
+    if (said->state == STK_BATCH_WAITS || said->state == STK_BATCH_STARTS) {
+        tell_wait(job, said, now);
+        check_deadline(job, now);
+    }
+    if (said->state == STK_BATCH_SUCCEEDED || said->state == STK_BATCH_FAILED) {
+        if (job->nodes > 1 && !job->has_nodes) {
+            job->has_nodes = true; /* its nodes' ends first: the job itself says little */
+            d->next_look_ms = now;
+            return;
+        }
+        if (job->nodes > 1 && job->end.exit_status > 0) {
+            stk_batch_said of_node = *said;
+            of_node.exit_status = job->end.exit_status;
+            of_node.container_reason = job->end.text[0] != 0 ? job->end.text : NULL;
+            ended(job, &of_node);
+            return;
+        }
+        ended(job, said);
+    } else if (job->is_stopped && !job->is_terminated) {
+        stk_batch_terminate(job);
+    }
+}
+
+/* A node of a multi-node job. The first one that failed stands for the job. */
+static void said_node(batch_job *job, uint32_t node, const stk_batch_said *said)
+{
+    stk_batch_log_found(job, node, said);
+    if (said->state == STK_BATCH_FAILED && job->end.exit_status <= 0) {
+        job->end.exit_status = said->exit_status;
+        const char *words = said->container_reason != NULL ? said->container_reason : said->reason;
+        (void)snprintf(job->end.text, sizeof job->end.text, "%s", words != NULL ? words : "");
+    }
+}
+
+static const stk_json *find_answer(const stk_json *list, uint32_t i, const char *id)
+{
+    for (uint32_t k = 0; list != NULL && list->kind == STK_JSON_LIST && k < list->n; k++) {
+        const stk_json *one = &list->items[(i + k) % list->n]; /* mostly in our order */
+        if (stk_json_is(stk_json_get(one, "jobId"), id)) {
+            return one;
+        }
+    }
+    return NULL;
+}
+
+static void node_id(const batch_job *job, uint32_t node, char *ret, size_t size)
+{
+    (void)(node == UINT32_MAX ? snprintf(ret, size, "%s", job->aws_id)
+                              : snprintf(ret, size, "%s#%u", job->aws_id, node));
+}
+
+static void looked(void *arg, const stk_batch_answer *answer)
+{
+    look *l = arg;
+    int64_t now = stk_batch_now_ms();
+    char id[96];
+    const stk_json *list = stk_json_get(answer->json, "jobs");
+    l->driver->n_looks--;
+    if (answer->rc < 0) {
+        (void)stk_batch_is_broken(l->driver, answer);
+    }
+    for (uint32_t i = 0; i < l->n; i++) {
+        node_id(l->jobs[i], l->nodes[i], id, sizeof id);
+        batch_job *job = stk_batch_answered(l->jobs[i]);
+        if (job == NULL || answer->rc < 0 || job->phase != BATCH_LIVE) {
+            continue;
+        }
+        const stk_json *one = find_answer(list, i, id);
+        stk_batch_said said;
+        if (one != NULL) {
+            stk_batch_said_read(one, &said);
+            if (l->nodes[i] == UINT32_MAX) {
+                said_job(job, &said, now);
+            } else {
+                said_node(job, l->nodes[i], &said);
+            }
+        } else if (l->nodes[i] == UINT32_MAX && ++job->n_missing > MISSING) {
+            stk_batch_fail(job, STK_FAIL_LOST, "AWS Batch doesn't know job %s any more",
+                           job->aws_id);
+        }
+    }
+    free(l);
+}
+
+static void send_look(look *l, const stk_buf *ids)
+{
+    STK_BUF_AUTO body = STK_BUF_INIT(1 << 16);
+    stk_err err = {0};
+    (void)stk_buf_printf(&body, "{\"jobs\":[%s]}", ids->data);
+    const stk_batch_ask_call call = {.lane = STK_BATCH_ASKS,
+                                     .service = "batch",
+                                     .path = "/v1/describejobs",
+                                     .body = body.data,
+                                     .done = looked,
+                                     .arg = l};
+    l->driver->n_looks++;
+    for (uint32_t i = 0; i < l->n; i++) {
+        l->jobs[i]->refs++;
+    }
+    if (stk_batch_call(l->driver->calls, &call, &err) < 0) {
+        looked(l, &(stk_batch_answer){.rc = err.code, .code = "", .err = &err, .maybe_done = true});
+    }
+}
+
+/* Adds a job or node to the look, and sends the look when it is full; NULL: no memory, later then.
+ */
+static look *add(batch_driver *d, look *l, stk_buf *ids, batch_job *job, uint32_t node)
+{
+    char id[96];
+    if (l == NULL) {
+        l = calloc(1, sizeof *l);
+        if (l == NULL) {
+            return NULL;
+        }
+        l->driver = d;
+        stk_buf_clear(ids);
+    }
+    node_id(job, node, id, sizeof id);
+    (void)(l->n > 0 ? stk_buf_char(ids, ',') : 0);
+    (void)stk_buf_json(ids, id);
+    l->jobs[l->n] = job;
+    l->nodes[l->n++] = node;
+    if (l->n == LOOK_AT) {
+        send_look(l, ids);
+        return NULL;
+    }
+    return l;
+}
+
+void stk_batch_look_at_jobs(batch_driver *d, int64_t now_ms)
+{
+    STK_BUF_AUTO ids = STK_BUF_INIT(1 << 15);
+    look *l = NULL;
+    for (uint32_t i = 0; d->n_drain > 0 && i < d->n_jobs; i++) {
+        if (d->jobs[i]->phase == BATCH_DRAIN) {
+            drained(d->jobs[i]);
+        }
+    }
+    if (d->n_live == 0 || d->n_looks > 0 || now_ms < d->next_look_ms) {
+        return;
+    }
+    for (uint32_t i = 0; i < d->n_jobs; i++) {
+        batch_job *job = d->jobs[i];
+        if (job->phase != BATCH_LIVE) {
+            continue;
+        }
+        /* Nodes first, so that they are known when the job's own answer ends it. */
+        for (uint32_t k = 0;
+             job->nodes > 1 && k < job->nodes && (job->state == STK_BATCH_RUNS || job->has_nodes);
+             k++) {
+            l = add(d, l, &ids, job, k);
+        }
+        l = add(d, l, &ids, job, UINT32_MAX);
+    }
+    if (l != NULL) {
+        send_look(l, &ids);
+    }
+    d->look_ms = d->look_ms + d->look_ms / 4 > SLOWEST * d->poll_ms ? SLOWEST * d->poll_ms
+                                                                    : d->look_ms + d->look_ms / 4;
+    d->next_look_ms = now_ms + d->look_ms;
+}

@@ -1,0 +1,296 @@
+/* kube_api: one request with the credential of now, and its answer told apart: good, passing, or
+ * in the way for good. What all requests have in common (a server that is away) is kept here. */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/kubernetes/kube.h"
+#include "sys/clock.h"
+
+enum { IDLE_MS = 30000, CONNECT_MS = 10000, BODY_MAX = 64 << 20 };
+enum { BACKOFF_MS = 250, BACKOFF_MAX_MS = 15000, SKEW_MIN = 5 };
+
+static const stk_json_limits limits = {BODY_MAX, 8u << 20, STK_LIMIT_DEPTH};
+
+int64_t stk_kube_now(void)
+{
+    return stk_clock_mono_ms(&stk_clock_real);
+}
+
+int stk_kube_parse(const char *text, size_t len, stk_arena *arena, stk_json *ret)
+{
+    return stk_json_parse(text, len, "the API server's answer", &limits, arena, ret, NULL);
+}
+
+/* "metadata/name"; '~' in a key stands for '/'. */
+const stk_json *stk_kube_at(const stk_json *node, const char *way)
+{
+    while (node != NULL && *way != '\0') {
+        char key[128];
+        size_t n = strcspn(way, "/");
+        if (n >= sizeof key || node->kind != STK_JSON_MAP) {
+            return NULL;
+        }
+        for (size_t i = 0; i < n; i++) {
+            key[i] = way[i] == '~' ? '/' : way[i];
+        }
+        key[n] = '\0';
+        node = stk_json_get(node, key);
+        way += n + (way[n] == '/');
+    }
+    return node != NULL && node->kind == STK_JSON_NULL ? NULL : node;
+}
+
+const char *stk_kube_text_at(const stk_json *node, const char *way)
+{
+    const stk_json *found = stk_kube_at(node, way);
+    const char *text = found == NULL ? NULL : stk_json_text(found);
+    return text == NULL ? "" : text;
+}
+
+const char *stk_kube_quote(const char *text, stk_arena *arena)
+{
+    char *out = stk_arena_alloc(arena, 3 * strlen(text) + 1);
+    size_t n = 0;
+    for (; out != NULL && *text != '\0'; text++) {
+        if (isalnum((unsigned char)*text) || strchr("-_.~", *text) != NULL) {
+            out[n++] = *text;
+        } else {
+            n += (size_t)sprintf(out + n, "%%%02X", (unsigned char)*text);
+        }
+    }
+    return out == NULL ? "" : out;
+}
+
+/* --- answers --- */
+
+typedef struct stk_kube_call {
+    struct stk_kube_call *next, *previous;
+    uint64_t id;
+    stk_kube_api *api;
+    void (*done)(void *arg, const stk_kube_answer *answer);
+    void *arg;
+} call;
+
+static void link_call(stk_kube_api *api, call *c)
+{
+    c->next = api->calls;
+    if (c->next != NULL) {
+        c->next->previous = c;
+    }
+    api->calls = c;
+}
+
+static void free_call(stk_kube_api *api, call *c)
+{
+    *(c->previous == NULL ? &api->calls : &c->previous->next) = c->next;
+    if (c->next != NULL) {
+        c->next->previous = c->previous;
+    }
+    free(c);
+}
+
+static int64_t wait_of(const stk_kube_api *api, const stk_http_response *response)
+{
+    char value[32];
+    int64_t wait = BACKOFF_MS;
+    for (uint32_t i = 1; i < api->n_failures && wait < BACKOFF_MAX_MS; i++) {
+        wait *= 2;
+    }
+    wait = wait > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : wait;
+    wait = wait / 2 + (int64_t)(random() % (wait / 2 + 1)); /* not all clients at once */
+    if (response != NULL && stk_http_header(response, "retry-after", value, sizeof value)) {
+        int64_t asked = strtoll(value, NULL, 10) * 1000;
+        wait = asked > 0 && asked <= 300000 && asked > wait ? asked : wait;
+    }
+    return wait;
+}
+
+/* The server or the way to it is in trouble: all of us wait. */
+static void note_trouble(stk_kube_api *api, const stk_http_response *response, const char *what)
+{
+    int64_t now = stk_kube_now();
+    if (now < api->not_before_ms) {
+        return; /* begun before the same trouble was seen */
+    }
+    api->n_failures++;
+    api->not_before_ms = now + wait_of(api, response);
+    api->down_since_ms = api->down_since_ms == 0 ? now : api->down_since_ms;
+    (void)snprintf(api->down, sizeof api->down, "%.250s", what);
+}
+
+static void read_status(stk_kube_answer *a, stk_arena *arena, const stk_http_response *response)
+{
+    stk_json root;
+    char type[64] = "";
+    (void)stk_http_header(response, "content-type", type, sizeof type);
+    if (strncmp(type, "application/json", 16) == 0 &&
+        stk_kube_parse(a->body, a->len, arena, &root) == 0) {
+        a->reason = stk_kube_text_at(&root, "reason");
+        a->text = stk_kube_text_at(&root, "message");
+    } else {
+        a->text = stk_arena_dupn(arena, a->body, strcspn(a->body, "\r\n"));
+    }
+    if (a->text == NULL || *a->text == '\0') {
+        a->text = stk_arena_printf(arena, "status %d", a->status);
+    }
+}
+
+/* A token is good from one time to another: is it our clock that says so otherwise? */
+static const char *with_clocks(const char *text, const stk_http_response *response,
+                               stk_arena *arena)
+{
+    int64_t theirs = stk_http_date_ms(response);
+    int64_t ours = stk_clock_wall_ms(&stk_clock_real);
+    long long minutes = (theirs - ours) / 60000;
+    const char *more = theirs < 0 || (minutes < SKEW_MIN && minutes > -SKEW_MIN)
+                           ? NULL
+                           : stk_arena_printf(arena,
+                                              "%s; this machine's clock is %lld minutes %s the "
+                                              "server's: set it right",
+                                              text, minutes < 0 ? -minutes : minutes,
+                                              minutes < 0 ? "ahead of" : "behind");
+    return more == NULL ? text : more;
+}
+
+static void answered(void *arg, int rc, stk_http_response *response, const stk_err *err)
+{
+    call *c = arg;
+    stk_kube_api *api = c->api;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_kube_answer a = {.rc = rc, .body = "", .reason = "", .text = "out of memory"};
+    char text[1024];
+    if (rc < 0) {
+        a.fatal = response != NULL && response->fatal;
+        a.again = !a.fatal;
+        a.text = stk_err_format(err, text, sizeof text);
+        if (a.again && rc != STK_E_CANCELLED && (response == NULL || response->status == 0)) {
+            note_trouble(api, NULL, a.text); /* cut in the middle is this one's own */
+        }
+    } else if (arena != NULL) {
+        a.status = response->status;
+        api->answered = true;
+        a.good = a.status >= 200 && a.status < 300;
+        a.body = response->body.data == NULL ? "" : response->body.data;
+        a.len = response->body.len;
+        if (!a.good) {
+            read_status(&a, arena, response);
+        }
+        a.again = a.status == 429 || a.status >= 500 || a.status == 408 ||
+                  (a.status == 409 && strcmp(a.reason, "AlreadyExists") != 0);
+        if (a.status == 429 || a.status >= 500) {
+            note_trouble(api, response, a.text);
+        } else {
+            api->n_failures = 0;
+            api->down_since_ms = 0;
+        }
+        if (a.status == 401) { /* a token may expire: once more, with another one */
+            a.text = with_clocks(a.text, response, arena);
+            api->n_401++;
+            a.again = api->n_401 < 4;
+            a.fatal = !a.again;
+            api->auth.refused = true;
+            api->not_before_ms = stk_kube_now() + (api->n_401 > 1 ? BACKOFF_MS * 4 : 0);
+        } else {
+            api->n_401 = 0;
+        }
+    }
+    void (*done)(void *, const stk_kube_answer *) = c->done;
+    void *done_arg = c->arg;
+    free_call(api, c);
+    done(done_arg, &a);
+}
+
+int stk_kube_ask(stk_kube_api *api, const stk_kube_request *request, uint64_t *ret_id, stk_err *err)
+{
+    int rc = stk_kube_auth_refresh(api->config, &api->auth, err);
+    if (rc < 0) {
+        return rc;
+    }
+    char type[128];
+    char *url = NULL;
+    const char *headers[5] = {"Accept: application/json", "User-Agent: stoker/" STK_VERSION};
+    char accept[128];
+    size_t n = 2;
+    if (request->accept != NULL) {
+        (void)snprintf(accept, sizeof accept, "Accept: %s", request->accept);
+        headers[0] = accept;
+    }
+    if (request->body != NULL) { /* libcurl's own would be a web form's */
+        (void)snprintf(type, sizeof type, "Content-Type: %s",
+                       request->type == NULL ? "application/json" : request->type);
+        headers[n++] = type;
+    }
+    if (api->auth.header != NULL) {
+        headers[n++] = api->auth.header;
+    }
+    stk_http_tls tls = api->config->tls;
+    if (api->auth.cert != NULL) {
+        tls.cert_data = api->auth.cert;
+        tls.key_data = api->auth.key;
+        tls.cert_file = tls.key_file = NULL;
+    }
+    call *c = calloc(1, sizeof *c);
+    if (c == NULL || asprintf(&url, "%s%s", api->config->server, request->way) < 0) {
+        free(c);
+        return stk_err_nomem(err);
+    }
+    *c = (call){.api = api, .done = request->done, .arg = request->arg};
+    stk_http_call http = {.request = {.method = request->method,
+                                      .url = url,
+                                      .headers = headers,
+                                      .body = request->body,
+                                      .body_len = request->body == NULL ? 0 : strlen(request->body),
+                                      .tls = &tls,
+                                      .direct = api->config->direct,
+                                      .connect_ms = CONNECT_MS,
+                                      .idle_ms = request->idle_ms == 0 ? IDLE_MS : request->idle_ms,
+                                      .on_body = request->on_body,
+                                      .arg = request->arg,
+                                      .ok_only = true},
+                          .body_max = BODY_MAX,
+                          .done = answered,
+                          .done_arg = c};
+    rc = stk_http_many_begin(api->many, &http, &c->id, err);
+    free(url);
+    if (rc < 0) {
+        free(c);
+        return rc;
+    }
+    link_call(api, c);
+    *ret_id = c->id;
+    return 0;
+}
+
+void *stk_kube_stop(stk_kube_api *api, uint64_t id)
+{
+    for (call *c = api->calls; c != NULL && id != 0; c = c->next) {
+        if (c->id == id) {
+            void *arg = c->arg;
+            stk_http_many_stop(api->many, id);
+            free_call(api, c);
+            return arg;
+        }
+    }
+    return NULL;
+}
+
+void stk_kube_stop_all(stk_kube_api *api, const void *arg)
+{
+    for (call *c = api->calls, *next; c != NULL; c = next) {
+        next = c->next;
+        if (c->arg == arg) {
+            (void)stk_kube_stop(api, c->id);
+        }
+    }
+}
+
+void stk_kube_api_done(stk_kube_api *api)
+{
+    stk_http_many_close(api->many);
+    while (api->calls != NULL) {
+        free_call(api, api->calls);
+    }
+    stk_kube_auth_done(&api->auth);
+}

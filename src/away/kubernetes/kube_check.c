@@ -1,0 +1,236 @@
+/* kube_check: can the cluster be reached, may we do what we will do, and what does it have? */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/kubernetes/kube_driver.h"
+
+typedef struct checker {
+    stk_kube *k;
+    void (*say)(void *arg, bool is_good, const char *text);
+    void *arg;
+    stk_arena *arena;
+    stk_err *err;
+    bool makes_sets;
+    /* of the last answer */
+    bool done;
+    int status;
+    bool fatal, again;
+    stk_json root;
+    char *text;
+} checker;
+
+static void on_answer(void *arg, const stk_kube_answer *a)
+{
+    checker *c = arg;
+    c->done = true;
+    c->status = a->status;
+    c->fatal = a->fatal;
+    c->again = a->again;
+    c->root = (stk_json){0};
+    c->text = stk_arena_dup(c->arena, a->good ? "" : a->text);
+    if (a->good) {
+        (void)stk_kube_parse(a->body, a->len, c->arena, &c->root);
+    }
+}
+
+/* The answer's status; below 0: none. */
+static int ask(checker *c, const char *method, const char *way, const char *body)
+{
+    for (int tries = 0; tries < 3; tries++) {
+        stk_kube_request request = {
+            .method = method, .way = way, .body = body, .done = on_answer, .arg = c};
+        uint64_t id;
+        c->done = false;
+        int rc = stk_kube_ask(&c->k->api, &request, &id, c->err);
+        while (rc == 0 && !c->done) {
+            rc = stk_http_many_turn(c->k->api.many, -1, 1000, c->err);
+        }
+        if (rc < 0) {
+            return rc;
+        }
+        if (!c->again) {
+            break;
+        }
+    }
+    if (c->status > 0) {
+        return c->status;
+    }
+    stk_err_set(c->err, STK_E_ENV, "%s (%s) can't be reached: %s", c->k->cluster.server,
+                c->k->cluster.origin, c->text);
+    stk_err_hint(c->err, "is it up, and does `kubectl version` reach it from here?");
+    return STK_E_ENV;
+}
+
+static void tell(checker *c, bool good, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void tell(checker *c, bool good, const char *fmt, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    c->say(c->arg, good, text);
+}
+
+static int check_rights(checker *c)
+{
+    const char *missing = NULL;
+    uint32_t n_bad = 0;
+    for (uint32_t i = 0; i < KUBE_RIGHTS; i++) {
+        const stk_kube_right *right = &stk_kube_rights[i];
+        if (right->need == KUBE_FOR_SETS && !c->makes_sets) {
+            continue;
+        }
+        char *body = stk_kube_review(right, c->k->cluster.name_space);
+        int status = ask(c, "POST", KUBE_REVIEWS, body);
+        free(body);
+        if (status < 0) {
+            return status;
+        }
+        const stk_json *allowed = stk_kube_at(&c->root, "status/allowed");
+        if (status != 201 || allowed == NULL || allowed->kind != STK_JSON_BOOL) {
+            tell(c, false, "what we may do can't be asked: %s",
+                 status == 201 ? "no answer" : c->text);
+            return 0;
+        }
+        n_bad += !allowed->truth;
+        if (!allowed->truth) {
+            tell(c, false, "may not %s %s%s%s in namespace '%s' (%s)", right->verb, right->resource,
+                 *right->sub == '\0' ? "" : "/", right->sub, c->k->cluster.name_space, right->why);
+            missing = missing == NULL && right->need == KUBE_FOR_ALL
+                          ? stk_arena_printf(c->arena, "%s %s", right->verb, right->resource)
+                          : missing;
+        }
+    }
+    if (missing != NULL) {
+        return stk_err_set(
+            c->err, STK_E_ENV,
+            "%s may not %s in namespace '%s'; have a Role with it bound to this user",
+            c->k->cluster.origin, missing, c->k->cluster.name_space);
+    }
+    if (n_bad == 0) {
+        tell(c, true, "may do in namespace '%s' all that is needed", c->k->cluster.name_space);
+    }
+    return 0;
+}
+
+static int check_namespace(checker *c)
+{
+    const char *way = stk_arena_printf(c->arena, "/api/v1/namespaces/%s", c->k->cluster.name_space);
+    int status = ask(c, "GET", way, NULL);
+    if (status == 404) {
+        return stk_err_set(
+            c->err, STK_E_ENV,
+            "namespace '%s' isn't there; make it by `kubectl create namespace %s`, or "
+            "name another one",
+            c->k->cluster.name_space, c->k->cluster.name_space);
+    }
+    if (status == 200) {
+        tell(c, true, "namespace '%s' is there", c->k->cluster.name_space);
+    }
+    return status < 0 ? status : 0;
+}
+
+static int check_addons(checker *c)
+{
+    static const struct {
+        const char *way, *name, *use;
+    } addons[] = {
+        {KUBE_JOBSET, "JobSet", "gangs are JobSets, but for option jobset: false"},
+        {"/apis/kueue.x-k8s.io/v1beta1", "Kueue", "option kueue_queue names a queue of it"},
+    };
+    for (size_t i = 0; i < 2; i++) {
+        int status = ask(c, "GET", addons[i].way, NULL);
+        if (status < 0) {
+            return status;
+        }
+        if (status == 200) {
+            tell(c, true, "%s is installed: %s", addons[i].name, addons[i].use);
+        }
+        c->makes_sets = c->makes_sets ||
+                        (i == 0 && status == 200 && stk_kube_true(c->k->options, "jobset", true));
+        if (i == 0 && status == 404 && stk_kube_true(c->k->options, "jobset", false)) {
+            tell(c, false,
+                 "the option is jobset: true, and JobSet isn't installed: have it installed, or "
+                 "leave the option out: gangs are Indexed Jobs then");
+        }
+    }
+    return 0;
+}
+
+/* "gpu-a, gpu-b: 8 nvidia.com/gpu": how many nodes have how many of which device. */
+static int check_nodes(checker *c)
+{
+    int status = ask(c, "GET", "/api/v1/nodes?limit=500", NULL);
+    const stk_json *items = stk_kube_at(&c->root, "items");
+    if (status != 200 || items == NULL || items->kind != STK_JSON_LIST) {
+        if (status >= 400) {
+            tell(c, true,
+                 "nodes can't be seen (no right to list them): what there is of devices "
+                 "isn't checked");
+        }
+        return status < 0 ? status : 0;
+    }
+    STK_KUBE_JSON_AUTO sums = json_object();
+    STK_KUBE_JSON_AUTO counts = json_object();
+    for (uint32_t i = 0; i < items->n; i++) {
+        const stk_json *has = stk_kube_at(&items->items[i], "status/allocatable");
+        for (uint32_t j = 0; has != NULL && has->kind == STK_JSON_MAP && j < has->n; j++) {
+            const char *name = stk_json_key(has, j)->text;
+            const char *amount = stk_json_text(stk_json_value(has, j));
+            long long n = amount == NULL ? 0 : strtoll(amount, NULL, 10);
+            if (strchr(name, '/') != NULL && n > 0) {
+                json_int_t sum = json_integer_value(json_object_get(sums, name));
+                json_int_t count = json_integer_value(json_object_get(counts, name));
+                (void)json_object_set_new(sums, name, json_integer(sum + n));
+                (void)json_object_set_new(counts, name, json_integer(count + 1));
+            }
+        }
+    }
+    tell(c, true, "%u node%s", items->n, items->n == 1 ? "" : "s");
+    const char *name;
+    json_t *sum;
+    json_object_foreach(sums, name, sum)
+    {
+        json_int_t on = json_integer_value(json_object_get(counts, name));
+        tell(c, true, "%lld %s on %lld node%s", (long long)json_integer_value(sum), name,
+             (long long)on, on == 1 ? "" : "s");
+    }
+    return 0;
+}
+
+static int check_server(checker *c)
+{
+    int status = ask(c, "GET", "/version", NULL);
+    if (status < 0) {
+        return status;
+    }
+    if (status == 401) {
+        return stk_err_set(c->err, STK_E_ENV,
+                           "%s isn't accepted by %s (401 Unauthorized); log in again",
+                           c->k->cluster.origin, c->k->cluster.server);
+    }
+    tell(c, true, "%s by %s: Kubernetes %s", c->k->cluster.server, c->k->cluster.origin,
+         status == 200 ? stk_kube_text_at(&c->root, "gitVersion") : "(it doesn't say which)");
+    return 0;
+}
+
+int stk_kube_check(const stk_driver_config *config,
+                   void (*say)(void *arg, bool is_good, const char *text), void *arg, stk_err *err)
+{
+    stk_kube *k = NULL;
+    int rc = stk_kube_open(config, &k, err);
+    if (rc < 0) {
+        return rc;
+    }
+    k->api.auth.waits = true;
+    checker c = {.k = k, .say = say, .arg = arg, .arena = k->arena, .err = err};
+    rc = check_server(&c);
+    rc = rc < 0 ? rc : check_namespace(&c);
+    rc = rc < 0 ? rc : check_addons(&c);
+    rc = rc < 0 ? rc : check_rights(&c);
+    rc = rc < 0 ? rc : check_nodes(&c);
+    k->base.ops->close(&k->base);
+    return rc;
+}

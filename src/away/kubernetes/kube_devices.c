@@ -1,0 +1,279 @@
+/* kube_devices: what a step asks for, as resources, selectors and tolerations of a pod. Devices are
+ * whole numbers with requests = limits; nothing is asked for by a 0. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "away/kubernetes/kube.h"
+
+/* What machines of Google are called, and how many chips one of their hosts has. */
+static const struct {
+    const char *word, *accelerator;
+    int64_t largest_alone; /* chips of the largest slice that is one host */
+} tpus[] = {
+    {"v4", "tpu-v4-podslice", 4},
+    {"v5e", "tpu-v5-lite-podslice", 8},
+    {"v5litepod", "tpu-v5-lite-podslice", 8},
+    {"v5p", "tpu-v5p-slice", 4},
+    {"v6e", "tpu-v6e-slice", 8},
+};
+enum { CHIPS_OF_A_HOST = 4 }; /* of a slice of several hosts */
+
+/* --- TPUs --- */
+
+static int64_t chips_of(const char *topology)
+{
+    int64_t n = 1;
+    const char *c = topology;
+    for (;;) {
+        char *end = NULL;
+        long long side = strtoll(c, &end, 10);
+        if (end == c || side < 1 || side > 1024) {
+            return -1;
+        }
+        n *= side;
+        if (*end == '\0') {
+            return n;
+        }
+        if (*end != 'x') {
+            return -1;
+        }
+        c = end + 1;
+    }
+}
+
+static int put_tpu_hosts(stk_kube_maker *m, int64_t asked, int64_t largest_alone,
+                         const char *topology, int64_t *ret_each)
+{
+    int64_t chips = chips_of(topology);
+    if (chips < 0) {
+        return stk_kube_refuse(
+            m, stk_arena_printf(m->arena, "tpu_topology '%s' is no topology", topology),
+            "write it like 2x4 or 2x2x4");
+    }
+    int64_t each = asked > 0 && asked < chips ? asked
+                   : chips <= largest_alone   ? chips
+                                              : CHIPS_OF_A_HOST;
+    if (asked > chips || chips % each != 0) {
+        return stk_kube_refuse(
+            m,
+            stk_arena_printf(m->arena, "tpu %lld doesn't go with topology %s of %lld chips",
+                             (long long)asked, topology, (long long)chips),
+            "say all its chips, or those of one host");
+    }
+    if (chips / each != m->job->nodes) {
+        return stk_kube_refuse(m,
+                               stk_arena_printf(m->arena,
+                                                "topology %s is %lld hosts of %lld chips, and the "
+                                                "step runs on %u",
+                                                topology, (long long)(chips / each),
+                                                (long long)each, m->job->nodes),
+                               stk_arena_printf(m->arena,
+                                                "make it a gang of %lld nodes (num_parallel), or "
+                                                "take a smaller topology",
+                                                (long long)(chips / each)));
+    }
+    *ret_each = each;
+    return 0;
+}
+
+/* The accelerator that the class means, as clusters spell it; NULL: none is said. */
+static int read_accelerator(stk_kube_maker *m, const char *class, const char **ret)
+{
+    bool is_any = class == NULL || strcasecmp(class, "tpu") == 0;
+    *ret = NULL;
+    for (size_t i = 0; i < sizeof tpus / sizeof *tpus && !is_any && *ret == NULL; i++) {
+        char model[32];
+        (void)snprintf(model, sizeof model, "Google TPU %s", tpus[i].word);
+        const stk_spec_device d = {
+            .vendor = "google", .noun = "TPU chip", .model = model, .memory_bytes = -1};
+        *ret = stk_spec_device_fits(class, NULL, &d) || strcmp(class, tpus[i].accelerator) == 0
+                   ? tpus[i].accelerator
+                   : NULL;
+    }
+    return is_any || *ret != NULL
+               ? 0
+               : stk_kube_refuse(
+                     m, stk_arena_printf(m->arena, "gpu_class '%s' is no TPU that is known", class),
+                     "say v4, v5e, v5p, v6e, or its label in the option tpu_accelerator");
+}
+
+static int put_tpus(stk_kube_maker *m, json_t *spec, stk_kube_wanted *a)
+{
+    const char *accelerator = stk_kube_text(m->options, "tpu_accelerator");
+    const char *topology = stk_kube_text(m->options, "tpu_topology");
+    const char *spelt = NULL, *by_class = NULL;
+    int64_t largest_alone = CHIPS_OF_A_HOST;
+    int rc = accelerator != NULL && a->class != NULL && strcasecmp(a->class, "tpu") != 0 &&
+                     strcmp(a->class, accelerator) == 0
+                 ? 0
+                 : read_accelerator(m, a->class, &by_class);
+    accelerator = accelerator != NULL ? accelerator : by_class;
+    for (size_t i = 0; i < sizeof tpus / sizeof *tpus && accelerator != NULL; i++) {
+        if (strcmp(accelerator, tpus[i].word) == 0 ||
+            strcmp(accelerator, tpus[i].accelerator) == 0) {
+            spelt = tpus[i].accelerator;
+            largest_alone = tpus[i].largest_alone;
+        }
+    }
+    if (rc == 0 && accelerator != NULL && spelt == NULL && strncmp(accelerator, "tpu", 3) != 0) {
+        return stk_kube_refuse(
+            m, stk_arena_printf(m->arena, "tpu_accelerator '%s' is not known", accelerator),
+            "say v4, v5e, v5p, v6e, or a value of cloud.google.com/gke-tpu-accelerator");
+    }
+    if (rc == 0 && by_class != NULL && spelt != NULL && strcmp(by_class, spelt) != 0) {
+        return stk_kube_refuse(m,
+                               stk_arena_printf(m->arena,
+                                                "gpu_class '%s' and option tpu_accelerator '%s' "
+                                                "are two models",
+                                                a->class, accelerator),
+                               "say one of them");
+    }
+    rc = rc < 0 || topology == NULL
+             ? rc
+             : put_tpu_hosts(m, a->is_counted ? a->n : 0, largest_alone, topology, &a->n);
+    if (rc == 0 && !a->is_counted && topology == NULL && a->class == NULL && accelerator != NULL) {
+        return stk_kube_refuse(m, "tpu_accelerator needs the number of chips",
+                               "say tpu or tpu_topology");
+    }
+    const char *const labels[][2] = {
+        {"cloud.google.com/gke-tpu-accelerator", spelt == NULL ? accelerator : spelt},
+        {"cloud.google.com/gke-tpu-topology", topology}};
+    for (size_t i = 0; i < 2; i++) {
+        if (labels[i][1] != NULL) {
+            stk_kube_set_text(m, stk_kube_child(m, spec, "nodeSelector"), labels[i][0],
+                              labels[i][1]);
+        }
+    }
+    return rc;
+}
+
+/* --- all --- */
+
+static void put_amount(stk_kube_maker *m, json_t *resources, const char *name, const char *amount,
+                       bool is_limit)
+{
+    stk_kube_set_text(m, stk_kube_child(m, resources, "requests"), name, amount);
+    if (is_limit) {
+        stk_kube_set_text(m, stk_kube_child(m, resources, "limits"), name, amount);
+    }
+}
+
+static const char *bytes_words(const stk_kube_maker *m, int64_t bytes)
+{
+    return bytes % (1 << 20) == 0 ? stk_arena_printf(m->arena, "%lldMi", (long long)(bytes >> 20))
+                                  : stk_arena_printf(m->arena, "%lld", (long long)bytes);
+}
+
+static int put_host(stk_kube_maker *m, json_t *resources)
+{
+    const stk_resources *r = m->job->resources;
+    const char *qos = stk_kube_text(m->options, "qos");
+    bool burst = qos != NULL && strcasecmp(qos, "burstable") == 0;
+    double cpu = json_number_value(json_object_get(m->options, "cpu"));
+    int64_t milli = (int64_t)(cpu * 1000 + 0.5);
+    int64_t memory = stk_kube_bytes(m->options, "memory");
+    int64_t disk = stk_kube_bytes(m->options, "disk");
+    milli = r != NULL && r->cpu_milli > milli ? r->cpu_milli : milli;
+    memory = r != NULL && r->memory_bytes > memory ? r->memory_bytes : memory;
+    if (qos != NULL && !burst && strcasecmp(qos, "guaranteed") != 0) {
+        return stk_kube_refuse(m, stk_arena_printf(m->arena, "qos '%s' is not known", qos),
+                               "it can be Guaranteed or Burstable");
+    }
+    if (milli > 0) {
+        put_amount(m, resources, "cpu",
+                   milli % 1000 == 0 ? stk_arena_printf(m->arena, "%lld", (long long)(milli / 1000))
+                                     : stk_arena_printf(m->arena, "%lldm", (long long)milli),
+                   !burst);
+    }
+    if (memory > 0) {
+        put_amount(m, resources, "memory", bytes_words(m, memory), true);
+    }
+    if (disk > 0) {
+        put_amount(m, resources, "ephemeral-storage", bytes_words(m, disk), true);
+    }
+    return 0;
+}
+
+/* What GPU pools of many clusters keep others away with. */
+static void tolerate(stk_kube_maker *m, json_t *spec, const char *resource)
+{
+    const char *key = strncmp(resource, "nvidia.com/", 11) == 0 ? "nvidia.com/gpu" : resource;
+    json_t *list = stk_kube_list(m, spec, "tolerations");
+    size_t i;
+    json_t *one;
+    json_array_foreach(list, i, one)
+    {
+        const char *there = json_string_value(json_object_get(one, "key"));
+        if (there != NULL && strcmp(there, key) == 0) {
+            return;
+        }
+    }
+    stk_kube_append(
+        m, list,
+        json_pack("{s:s, s:s, s:s}", "key", key, "operator", "Exists", "effect", "NoSchedule"));
+}
+
+static void put_ask(stk_kube_maker *m, json_t *spec, json_t *resources, const stk_kube_wanted *a)
+{
+    put_amount(m, resources, a->resource, stk_arena_printf(m->arena, "%lld", (long long)a->n),
+               true);
+    tolerate(m, spec, a->resource);
+    if (a->n_values == 1 && !a->is_not) {
+        stk_kube_set_text(m, stk_kube_child(m, spec, "nodeSelector"), a->label, a->values[0]);
+    } else if (a->n_values > 0) {
+        json_t *values = json_array();
+        for (uint32_t i = 0; i < a->n_values; i++) {
+            stk_kube_append(m, values, json_string(a->values[i]));
+        }
+        json_t *need = stk_kube_child(
+            m, stk_kube_child(m, stk_kube_child(m, spec, "affinity"), "nodeAffinity"),
+            "requiredDuringSchedulingIgnoredDuringExecution");
+        json_t *terms = stk_kube_list(m, need, "nodeSelectorTerms");
+        json_t *match = json_pack("{s:s, s:s, s:o}", "key", a->label, "operator",
+                                  a->is_not ? "NotIn" : "In", "values", values);
+        if (json_array_size(terms) == 0) {
+            stk_kube_append(m, terms, json_object());
+        }
+        size_t i;
+        json_t *term;
+        json_array_foreach(terms, i, term) /* terms are alternatives: each must have it */
+        {
+            stk_kube_append(m, stk_kube_list(m, term, "matchExpressions"), json_incref(match));
+        }
+        json_decref(match);
+    }
+}
+
+int stk_kube_put_devices(stk_kube_maker *m, json_t *pod_spec, json_t *resources,
+                         stk_kube_wanted *ret_ask)
+{
+    const json_t *o = m->options;
+    int64_t efa = stk_kube_whole(o, "efa");
+    int rc = put_host(m, resources);
+    rc = rc < 0 ? rc : stk_kube_wanted_read(m, ret_ask);
+    if (rc == 0 && ret_ask->resource != NULL && strcmp(ret_ask->resource, "google.com/tpu") == 0) {
+        rc = put_tpus(m, pod_spec, ret_ask);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    if (ret_ask->resource != NULL) {
+        put_ask(m, pod_spec, resources, ret_ask);
+    }
+    if (efa > 0) {
+        put_amount(m, resources, "vpc.amazonaws.com/efa",
+                   stk_arena_printf(m->arena, "%lld", (long long)efa), true);
+    }
+    const char *name;
+    json_t *amount;
+    json_object_foreach(json_object_get(o, "extended_resources"), name, amount)
+    {
+        if (strcmp(json_string_value(amount), "0") != 0) {
+            put_amount(m, resources, name, json_string_value(amount), true);
+            tolerate(m, pod_spec, name);
+        }
+    }
+    return rc;
+}

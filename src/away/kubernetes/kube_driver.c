@@ -1,0 +1,438 @@
+/* kube_driver: a cluster's API server as a driver of remote. One thread, one pair of watches for
+ * each namespace, so many requests at once; nothing waits here but turn. */
+#include "away/kubernetes/kube_driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/kubernetes/kubernetes.h"
+#include "base/map.h"
+
+enum { AGAIN_MS = 250, PREVIEW_MS = 5000, SOON_MS = 20 };
+enum {
+    AT_ONCE = 160,
+    TURN_MS = 250,
+    DOWN_MS = 10000,
+    NEVER_MS = 60000,
+    CLOSE_MS = 10000,
+    GIVE_UP_MS = 30000
+};
+
+void stk_kube_fatal(stk_kube *k, const char *fmt, ...)
+{
+    char text[700];
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    if (k->fatal.code == 0) {
+        (void)stk_err_set(&k->fatal, STK_E_ENV, "%s", text);
+    }
+}
+
+void stk_kube_note(stk_kube *k, const stk_kube_task *t, const char *fmt, ...)
+{
+    stk_remote_report report = {.state = STK_REMOTE_NOTE, .exit_status = -1};
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(report.text, sizeof report.text, fmt, args);
+    va_end(args);
+    if (t != NULL) {
+        report.id = t->id;
+        report.attempt = t->attempt;
+        k->base.say(k->base.say_arg, &report);
+    }
+}
+
+bool stk_kube_may_begin(const stk_kube *k, int64_t not_before_ms, int64_t now)
+{
+    return now >= not_before_ms && now >= k->api.not_before_ms &&
+           (k->fatal.code == 0 || k->until_ms > now);
+}
+
+/* rc of what needs a credential: true where there is one. */
+static bool has_credential(stk_kube *k, int rc, const stk_err *err)
+{
+    if (rc == 0) {
+        k->n_no_credential = 0;
+        return true;
+    }
+    if (rc == STK_E_BUSY) { /* a plugin runs */
+        int64_t soon = stk_kube_now() + SOON_MS;
+        k->api.not_before_ms = k->api.not_before_ms > soon ? k->api.not_before_ms : soon;
+        return false;
+    }
+    /* A plugin or a token's file may fail for a while, but not from the beginning. */
+    k->n_no_credential++;
+    k->api.not_before_ms = stk_kube_now() + 1000 * k->n_no_credential;
+    if (!k->api.answered || k->n_no_credential > 5) {
+        char text[1024];
+        stk_kube_fatal(k, "%s", stk_err_format(err, text, sizeof text));
+    }
+    return false;
+}
+
+bool stk_kube_begin(stk_kube *k, const stk_kube_request *request, uint64_t *ret_id)
+{
+    stk_err err = {0};
+    int rc = stk_kube_ask(&k->api, request, ret_id, &err);
+    return has_credential(k, rc, &err);
+}
+
+stk_kube_task *stk_kube_find(const stk_kube *k, const char *name)
+{
+    stk_kube_task *t = k->buckets[stk_hash_bytes(name, strlen(name), 0) % KUBE_BUCKETS];
+    while (t != NULL && strcmp(t->name, name) != 0) {
+        t = t->chain;
+    }
+    return t;
+}
+
+static stk_kube *of(stk_driver *self)
+{
+    return (stk_kube *)self;
+}
+
+static stk_kube_task *by_id(const stk_kube *k, uint32_t id)
+{
+    stk_kube_task *t = k->last; /* its last attempt */
+    while (t != NULL && (t->id != id || t->forgotten)) {
+        t = t->previous;
+    }
+    return t;
+}
+
+/* --- JobSet --- */
+
+static void on_sets(void *arg, const stk_kube_answer *a)
+{
+    stk_kube *k = arg;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root;
+    k->asks_sets = false;
+    if (a->fatal) {
+        stk_kube_fatal(k, "%s: %s", k->cluster.origin, a->text);
+    }
+    if (a->fatal || a->again || arena == NULL) {
+        k->sets_not_before_ms = stk_kube_now() + AGAIN_MS;
+        return;
+    }
+    k->sets = KUBE_SETS_NONE;
+    bool read = a->good && stk_kube_parse(a->body, a->len, arena, &root) == 0;
+    const stk_json *all = read ? stk_kube_at(&root, "resources") : NULL;
+    for (uint32_t i = 0; all != NULL && all->kind == STK_JSON_LIST && i < all->n; i++) {
+        if (strcmp(stk_kube_text_at(&all->items[i], "name"), "jobsets") == 0) {
+            k->sets = KUBE_SETS_THERE;
+        }
+    }
+}
+
+bool stk_kube_knows_sets(stk_kube *k, int64_t now)
+{
+    uint64_t id;
+    const stk_kube_request request = {
+        .method = "GET", .way = KUBE_JOBSET, .done = on_sets, .arg = k};
+    if (k->sets == KUBE_SETS_UNKNOWN && !k->asks_sets &&
+        stk_kube_may_begin(k, k->sets_not_before_ms, now)) {
+        k->asks_sets = stk_kube_begin(k, &request, &id);
+    }
+    return k->sets != KUBE_SETS_UNKNOWN;
+}
+
+/* --- the functions of a driver --- */
+
+/* The wanted one first. */
+static int make_ways(stk_kube *k, const stk_remote_job *job, const json_t *options,
+                     const char *name_space, stk_arena *arena, stk_kube_way ways[2],
+                     uint32_t *ret_n, stk_err *err)
+{
+    stk_kube_form form = stk_kube_form_of(job, options);
+    int rc = 0;
+    for (uint32_t i = form == STK_KUBE_AS_JOB ? 1 : 0; i < 2 && rc == 0; i++) {
+        stk_kube_way *way = &ways[*ret_n];
+        *way = i == 0 ? (stk_kube_way){"jobsets", KUBE_JOBSET, NULL}
+                      : (stk_kube_way){"jobs", KUBE_BATCH, NULL};
+        rc = stk_kube_make(k->config, job, options, name_space, i == 0, arena, &way->docs, err);
+        *ret_n += rc == 0;
+    }
+    return rc;
+}
+
+static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
+{
+    stk_kube *k = of(self);
+    char where[160];
+    json_t *read = NULL;
+    stk_kube_way ways[2];
+    uint32_t n_ways = 0;
+    stk_kube_space *space = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    (void)snprintf(where, sizeof where, "step '%.120s'", job->step);
+    if (k->fatal.code != 0) {
+        *err = k->fatal;
+        return err->code;
+    }
+    int rc = arena == NULL ? stk_err_nomem(err) : stk_kube_options(job->options, where, &read, err);
+    if (rc < 0) {
+        return rc;
+    }
+    STK_KUBE_JSON_AUTO options = read;
+    const char *own = stk_kube_text(options, "namespace");
+    const char *name = own == NULL ? k->cluster.name_space : own;
+    rc = make_ways(k, job, options, name, arena, ways, &n_ways, err);
+    rc = rc < 0 ? rc : stk_kube_space_get(k, name, &space, err);
+    stk_kube_task *t = rc < 0 ? NULL : stk_kube_task_new(k, job, options, ways, n_ways);
+    if (t == NULL) {
+        while (n_ways > 0) {
+            json_decref(ways[--n_ways].docs);
+        }
+        return rc < 0 ? rc : stk_err_nomem(err);
+    }
+    t->space = space;
+    return 0;
+}
+
+static void stop(stk_driver *self, uint32_t id, int64_t grace_ms, stk_failure why)
+{
+    stk_kube_task *t = by_id(of(self), id);
+    stk_remote_report end = {.state = STK_REMOTE_FAILED, .exit_status = -1, .failure = why};
+    if (t != NULL) {
+        (void)snprintf(end.text, sizeof end.text, "its Job was removed");
+        stk_kube_task_remove(t, &end, grace_ms);
+    }
+}
+
+static void forget(stk_driver *self, uint32_t id)
+{
+    stk_kube_task *t = by_id(of(self), id);
+    if (t != NULL && t->ended) {
+        t->forgotten = true;
+        t->not_before_ms = t->idle_until_ms = 0;
+    }
+}
+
+static void tell_trouble(stk_kube *k, int64_t now)
+{
+    const stk_kube_api *api = &k->api;
+    const stk_kube_task *live = k->first;
+    while (live != NULL && live->ended) {
+        live = live->next;
+    }
+    if (api->down_since_ms > 0 && now - api->down_since_ms > DOWN_MS && k->down_said_ms == 0) {
+        k->down_said_ms = now;
+        stk_kube_note(k, live, "%s doesn't answer: %s; trying again", k->cluster.server, api->down);
+    } else if (api->down_since_ms == 0 && k->down_said_ms > 0) {
+        stk_kube_note(k, live, "%s answers again, after %lld s", k->cluster.server,
+                      (long long)((now - k->down_said_ms + DOWN_MS) / 1000));
+        k->down_said_ms = 0;
+    }
+    if (!api->answered && api->down_since_ms > 0 && now - api->down_since_ms > NEVER_MS) {
+        stk_kube_fatal(k, "%s (%s) can't be reached: %s", k->cluster.server, k->cluster.origin,
+                       api->down);
+    }
+}
+
+static void work(stk_kube *k)
+{
+    int64_t now = stk_kube_now();
+    stk_err err = {0};
+    if (now >= k->api.not_before_ms && k->fatal.code == 0) {
+        (void)has_credential(k, stk_kube_auth_refresh(&k->cluster, &k->api.auth, &err), &err);
+    }
+    for (stk_kube_space *s = k->spaces; s != NULL; s = s->next) {
+        stk_kube_space_step(s, now);
+    }
+    for (stk_kube_task *t = k->first, *next; t != NULL; t = next) {
+        next = t->next;
+        stk_kube_task_step(t, now);
+    }
+    tell_trouble(k, now);
+}
+
+/* What can't be watched isn't left behind without a word. True: nobody is left. */
+static bool give_up(stk_kube *k)
+{
+    int64_t now = stk_kube_now();
+    bool begins = k->until_ms == 0;
+    bool is_over = !begins && now >= k->until_ms;
+    bool any = false;
+    k->until_ms = begins ? now + GIVE_UP_MS : k->until_ms;
+    for (stk_kube_task *t = k->first; t != NULL; t = t->next) {
+        if (!t->ended && (begins || is_over)) {
+            stk_kube_task_give_up(t, is_over);
+        }
+        any = any || !t->ended;
+    }
+    return !any;
+}
+
+static int turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err *err)
+{
+    stk_kube *k = of(self);
+    work(k);
+    if (k->fatal.code != 0 && give_up(k)) {
+        *err = k->fatal;
+        return err->code;
+    }
+    int64_t most = k->api.auth.plugin != NULL ? SOON_MS : TURN_MS;
+    return stk_http_many_turn(k->api.many, wake_fd, timeout_ms < most ? timeout_ms : most, err);
+}
+
+/* A step on for those that nobody needs any more; false: there are none left. */
+static bool forget_all(stk_kube *k)
+{
+    bool any = false;
+    for (stk_kube_task *t = k->first, *next; t != NULL; t = next) {
+        next = t->next;
+        if (t->forgotten) {
+            stk_kube_task_step(t, stk_kube_now());
+        }
+    }
+    for (const stk_kube_task *t = k->first; t != NULL; t = t->next) {
+        any = any || t->forgotten;
+    }
+    return any;
+}
+
+/* What is to be removed still is; the rest goes on without us. */
+static void close_driver(stk_driver *self)
+{
+    stk_kube *k = of(self);
+    int64_t until = stk_kube_now() + CLOSE_MS;
+    while (forget_all(k) && stk_kube_now() < until && k->fatal.code == 0) {
+        if (stk_http_many_turn(k->api.many, -1, 50, NULL) < 0) {
+            break;
+        }
+    }
+    stk_kube_sweep(k);
+    while (k->first != NULL) {
+        stk_kube_task_free(k->first);
+    }
+    stk_kube_api_done(&k->api);
+    stk_kube_spaces_free(k);
+    json_decref(k->options);
+    stk_arena_free(k->scratch);
+    stk_arena_free(k->arena);
+    free(k);
+}
+
+static const stk_driver_ops ops = {.name = "kubernetes",
+                                   .submit = submit,
+                                   .stop = stop,
+                                   .forget = forget,
+                                   .turn = turn,
+                                   .close = close_driver};
+
+int stk_kube_open(const stk_driver_config *config, stk_kube **ret, stk_err *err)
+{
+    char where[160];
+    stk_kube *k = calloc(1, sizeof *k);
+    if (k == NULL) {
+        return stk_err_nomem(err);
+    }
+    k->base.ops = &ops;
+    k->config = config;
+    k->arena = stk_arena_new(0);
+    k->scratch = stk_arena_new(0);
+    (void)snprintf(where, sizeof where, "stack '%.120s'", config->stack);
+    int rc = k->arena == NULL || k->scratch == NULL
+                 ? stk_err_nomem(err)
+                 : stk_kube_options(config->options, where, &k->options, err);
+    rc = rc < 0 ? rc : stk_kube_config_load(k->options, k->arena, &k->cluster, err);
+    rc = rc < 0 ? rc : stk_http_many_open(AT_ONCE, &k->api.many, err);
+    if (rc < 0) {
+        json_decref(k->options);
+        stk_arena_free(k->scratch);
+        stk_arena_free(k->arena);
+        free(k);
+        return rc;
+    }
+    k->api.config = &k->cluster;
+    *ret = k;
+    return 0;
+}
+
+static int open_driver(const stk_driver_config *config, stk_driver **ret, stk_err *err)
+{
+    stk_kube *k = NULL;
+    int rc = stk_kube_open(config, &k, err);
+    if (rc == 0) {
+        *ret = &k->base;
+    }
+    return rc;
+}
+
+/* Would a gang be a JobSet? Where nobody listens to what is said of it, nothing is asked. */
+static bool would_be_set(const stk_driver_config *config, const stk_remote_job *job,
+                         const json_t *options)
+{
+    stk_kube_form form = stk_kube_form_of(job, options);
+    stk_kube *k = NULL;
+    stk_err err = {0};
+    char text[1400], why[1024];
+    if (form != STK_KUBE_AS_EITHER || config->note == NULL) {
+        return form == STK_KUBE_AS_SET;
+    }
+    int rc = stk_kube_open(config, &k, &err);
+    int64_t until = stk_kube_now() + PREVIEW_MS;
+    while (rc == 0 && !stk_kube_knows_sets(k, stk_kube_now()) && k->fatal.code == 0 &&
+           stk_kube_now() < until) {
+        rc = stk_http_many_turn(k->api.many, -1, 100, &err);
+    }
+    bool known = k != NULL && k->sets != KUBE_SETS_UNKNOWN;
+    bool as_set = known && k->sets == KUBE_SETS_THERE;
+    if (known) {
+        (void)snprintf(text, sizeof text, "step '%.120s' is %s: %s %s JobSet", job->step,
+                       as_set ? "a JobSet" : "an Indexed Job", k->cluster.server,
+                       as_set ? "has" : "hasn't");
+    } else {
+        const char *at = rc < 0                           ? stk_err_format(&err, why, sizeof why)
+                         : k != NULL && k->fatal.code < 0 ? k->fatal.text
+                         : k != NULL && *k->api.down      ? k->api.down
+                                                          : "no answer";
+        (void)snprintf(
+            text, sizeof text,
+            "step '%.120s' is an Indexed Job, or a JobSet where the cluster has that; it "
+            "couldn't be asked: %.900s",
+            job->step, at);
+    }
+    config->note(config->note_arg, text);
+    if (k != NULL) {
+        k->base.ops->close(&k->base);
+    }
+    return as_set;
+}
+
+static int manifest(const stk_driver_config *config, const stk_remote_job *job, stk_arena *arena,
+                    const char ***ret_documents, uint32_t *ret_n, stk_err *err)
+{
+    char where[160];
+    json_t *read = NULL, *docs = NULL;
+    (void)snprintf(where, sizeof where, "step '%.120s'", job->step);
+    int rc = stk_kube_options(job->options, where, &read, err);
+    STK_KUBE_JSON_AUTO options = read;
+    rc = rc < 0 ? rc
+                : stk_kube_make(config, job, options, stk_kube_text(options, "namespace"),
+                                would_be_set(config, job, options), arena, &docs, err);
+    STK_KUBE_JSON_AUTO all = docs;
+    size_t n = json_array_size(all);
+    const char **texts = rc < 0 ? NULL : stk_arena_array(arena, n + 1, sizeof *texts);
+    for (size_t i = 0; texts != NULL && i < n; i++) {
+        char *text = json_dumps(json_array_get(all, i), JSON_INDENT(2));
+        texts[i] = stk_arena_dup(arena, text);
+        free(text);
+        rc = texts[i] == NULL ? stk_err_nomem(err) : rc;
+    }
+    if (rc == 0 && texts == NULL) {
+        rc = stk_err_nomem(err);
+    }
+    if (rc == 0) {
+        *ret_documents = texts;
+        *ret_n = (uint32_t)n;
+    }
+    return rc;
+}
+
+const stk_driver_kind stk_driver_kubernetes = {
+    .name = "kubernetes", .open = open_driver, .manifest = manifest, .check = stk_kube_check};

@@ -1,0 +1,104 @@
+/* kube_rights: may we do in a namespace what its jobs will need? Asked (SelfSubjectAccessReview)
+ * before anything is made there: what was made and then can't be watched runs on unseen. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/kubernetes/kube_driver.h"
+
+enum { AGAIN_MS = 250 };
+
+#define JOBSET "jobset.x-k8s.io"
+
+const stk_kube_right stk_kube_rights[] = {
+    {"batch", "jobs", "", "create", "to start steps", KUBE_FOR_ALL},
+    {"batch", "jobs", "", "get", "to find them again", KUBE_FOR_ALL},
+    {"batch", "jobs", "", "list", "to see how they are", KUBE_FOR_ALL},
+    {"batch", "jobs", "", "watch", "to see how they are", KUBE_FOR_ALL},
+    {"batch", "jobs", "", "delete", "to end and to remove them", KUBE_FOR_ALL},
+    {"", "pods", "", "list", "to see why they wait and how they ended", KUBE_FOR_ALL},
+    {"", "pods", "", "watch", "to see why they wait and how they ended", KUBE_FOR_ALL},
+    {"", "pods", "log", "get", "to show what they write", KUBE_FOR_NONE},
+    {"", "pods", "", "deletecollection", "to end them at once", KUBE_FOR_NONE},
+    {"", "events", "", "list", "to tell why they wait", KUBE_FOR_NONE},
+    {"", "secrets", "", "create", "to pass secrets on", KUBE_FOR_SECRETS},
+    {"", "services", "", "create", "for steps on several nodes", KUBE_FOR_SERVICES},
+    {JOBSET, "jobsets", "", "create", "else gangs are Indexed Jobs", KUBE_FOR_SETS},
+    {JOBSET, "jobsets", "", "get", "to find gangs again", KUBE_FOR_SETS},
+    {JOBSET, "jobsets", "", "delete", "to end and to remove gangs", KUBE_FOR_SETS},
+};
+_Static_assert(sizeof stk_kube_rights / sizeof *stk_kube_rights == KUBE_RIGHTS, "their number");
+
+char *stk_kube_review(const stk_kube_right *right, const char *name_space)
+{
+    STK_KUBE_JSON_AUTO review =
+        json_pack("{s:s, s:s, s:{s:{s:s, s:s, s:s, s:s, s:s}}}", "apiVersion",
+                  "authorization.k8s.io/v1", "kind", "SelfSubjectAccessReview", "spec",
+                  "resourceAttributes", "namespace", name_space, "group", right->group, "resource",
+                  right->resource, "subresource", right->sub, "verb", right->verb);
+    return json_dumps(review, JSON_COMPACT);
+}
+
+/* Where it can't be asked, the answers to what is done say it. */
+static void on_review(void *arg, const stk_kube_answer *a)
+{
+    stk_kube_ask_right *ask = arg;
+    stk_kube *k = ask->space->kube;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root;
+    ask->state = KUBE_RIGHT_UNKNOWN;
+    if (a->fatal) {
+        stk_kube_fatal(k, "%s: %s", k->cluster.origin, a->text);
+    }
+    if (a->fatal || a->again || arena == NULL) {
+        ask->not_before_ms = stk_kube_now() + AGAIN_MS;
+        return;
+    }
+    bool read = a->good && stk_kube_parse(a->body, a->len, arena, &root) == 0;
+    const stk_json *allowed = read ? stk_kube_at(&root, "status/allowed") : NULL;
+    bool is_denied = allowed != NULL && allowed->kind == STK_JSON_BOOL && !allowed->truth;
+    ask->state = is_denied ? KUBE_RIGHT_DENIED : KUBE_RIGHT_GIVEN;
+}
+
+static void begin(stk_kube_ask_right *ask, const stk_kube_right *right, int64_t now)
+{
+    stk_kube *k = ask->space->kube;
+    char *body = stk_kube_review(right, ask->space->name);
+    const stk_kube_request request = {
+        .method = "POST", .way = KUBE_REVIEWS, .body = body, .done = on_review, .arg = ask};
+    uint64_t id;
+    if (body != NULL && stk_kube_begin(k, &request, &id)) {
+        ask->state = KUBE_RIGHT_ASKED;
+    } else {
+        ask->not_before_ms = now + AGAIN_MS;
+    }
+    free(body);
+}
+
+bool stk_kube_knows_rights(stk_kube_space *s, int64_t now)
+{
+    bool knows = true;
+    for (uint32_t i = 0; i < KUBE_RIGHTS; i++) {
+        stk_kube_ask_right *ask = &s->rights[i];
+        if (stk_kube_rights[i].need == KUBE_FOR_NONE) {
+            continue;
+        }
+        ask->space = s;
+        if (ask->state == KUBE_RIGHT_UNKNOWN &&
+            stk_kube_may_begin(s->kube, ask->not_before_ms, now)) {
+            begin(ask, &stk_kube_rights[i], now);
+        }
+        knows = knows && (ask->state == KUBE_RIGHT_GIVEN || ask->state == KUBE_RIGHT_DENIED);
+    }
+    return knows;
+}
+
+const stk_kube_right *stk_kube_missing(const stk_kube_space *s, stk_kube_need need)
+{
+    for (uint32_t i = 0; i < KUBE_RIGHTS; i++) {
+        if (stk_kube_rights[i].need == need && s->rights[i].state == KUBE_RIGHT_DENIED) {
+            return &stk_kube_rights[i];
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,473 @@
+/* kube_status: what pods and Jobs say, in words for a user. Pure: what the real API server was
+ * recorded to answer is read here by the tests (tests/data/kubernetes/transcripts). */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/kubernetes/kube.h"
+
+/* --- reading --- */
+
+static const stk_json *find_by(const stk_json *list, const char *key, const char *value)
+{
+    for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n; i++) {
+        if (strcmp(stk_kube_text_at(&list->items[i], key), value) == 0) {
+            return &list->items[i];
+        }
+    }
+    return NULL;
+}
+
+static bool holds(const stk_json *condition)
+{
+    return strcmp(stk_kube_text_at(condition, "status"), "True") == 0;
+}
+
+#define COPY(to, from) ((void)snprintf((to), sizeof(to), "%s", (from)))
+
+static int whole_at(const stk_json *node, const char *key)
+{
+    int64_t number = 0;
+    return stk_json_int(stk_kube_at(node, key), &number) ? (int)number : 0;
+}
+
+static void read_ended(const stk_json *ended, stk_kube_pod *p)
+{
+    p->exit_code = whole_at(ended, "exitCode");
+    p->signal = whole_at(ended, "signal");
+    COPY(p->reason, stk_kube_text_at(ended, "reason"));
+    COPY(p->message, stk_kube_text_at(ended, "message"));
+}
+
+static void read_init(const stk_json *list, stk_kube_pod *p)
+{
+    for (uint32_t i = 0; list != NULL && list->kind == STK_JSON_LIST && i < list->n; i++) {
+        const stk_json *one = &list->items[i];
+        const stk_json *ended = stk_kube_at(one, "state/terminated");
+        const stk_json *waits = stk_kube_at(one, "state/waiting");
+        if (ended != NULL && whole_at(ended, "exitCode") != 0) {
+            p->init_failed = true;
+            read_ended(ended, p);
+        } else if (waits != NULL &&
+                   strcmp(stk_kube_text_at(waits, "reason"), "PodInitializing") != 0) {
+            p->init_waits = true;
+            COPY(p->reason, stk_kube_text_at(waits, "reason"));
+            COPY(p->message, stk_kube_text_at(waits, "message"));
+        } else {
+            continue;
+        }
+        COPY(p->init, stk_kube_text_at(one, "name"));
+        return;
+    }
+}
+
+static void read_main(const stk_json *one, stk_kube_pod *p)
+{
+    const stk_json *ended = stk_kube_at(one, "state/terminated");
+    const stk_json *waits = stk_kube_at(one, "state/waiting");
+    if (ended != NULL) {
+        p->main = STK_KUBE_TERMINATED;
+        read_ended(ended, p);
+    } else if (stk_kube_at(one, "state/running") != NULL) {
+        p->main = STK_KUBE_RUNNING;
+    } else if (waits != NULL) {
+        p->main = STK_KUBE_WAITING;
+        if (!p->init_failed && !p->init_waits) {
+            COPY(p->reason, stk_kube_text_at(waits, "reason"));
+            COPY(p->message, stk_kube_text_at(waits, "message"));
+        }
+    }
+}
+
+void stk_kube_read_pod(const stk_json *object, stk_kube_pod *ret)
+{
+    stk_kube_pod p = {0};
+    const stk_json *conditions = stk_kube_at(object, "status/conditions");
+    const stk_json *scheduled = find_by(conditions, "type", "PodScheduled");
+    const stk_json *disruption = find_by(conditions, "type", "DisruptionTarget");
+    const char *phase = stk_kube_text_at(object, "status/phase");
+    const char *index = stk_kube_text_at(stk_kube_at(object, "metadata/annotations"),
+                                         "batch.kubernetes.io~job-completion-index");
+    COPY(p.name, stk_kube_text_at(object, "metadata/name"));
+    COPY(p.uid, stk_kube_text_at(object, "metadata/uid"));
+    COPY(p.node, stk_kube_text_at(object, "spec/nodeName"));
+    COPY(p.pod_reason, stk_kube_text_at(object, "status/reason"));
+    COPY(p.pod_message, stk_kube_text_at(object, "status/message"));
+    p.index = (uint32_t)strtoul(index, NULL, 10);
+    p.deleting = *stk_kube_text_at(object, "metadata/deletionTimestamp") != '\0';
+    p.failed = strcmp(phase, "Failed") == 0;
+    p.succeeded = strcmp(phase, "Succeeded") == 0;
+    p.scheduled = *p.node != '\0' || holds(scheduled);
+    p.ready = holds(find_by(conditions, "type", "Ready"));
+    if (scheduled != NULL && !holds(scheduled)) {
+        COPY(p.unscheduled, stk_kube_text_at(scheduled, "message"));
+    }
+    if (disruption != NULL && holds(disruption)) {
+        COPY(p.disruption, stk_kube_text_at(disruption, "reason"));
+        COPY(p.disruption_text, stk_kube_text_at(disruption, "message"));
+    }
+    read_init(stk_kube_at(object, "status/initContainerStatuses"), &p);
+    read_main(find_by(stk_kube_at(object, "status/containerStatuses"), "name", STK_KUBE_MAIN), &p);
+    *ret = p;
+}
+
+void stk_kube_read_job(const stk_json *object, stk_kube_job *ret)
+{
+    stk_kube_job j = {.seen = true};
+    const stk_json *conditions = stk_kube_at(object, "status/conditions");
+    const stk_json *target = find_by(conditions, "type", "FailureTarget");
+    const stk_json *failed = find_by(conditions, "type", "Failed");
+    COPY(j.uid, stk_kube_text_at(object, "metadata/uid"));
+    j.complete = holds(find_by(conditions, "type", "Complete"));
+    j.failed = holds(failed);
+    j.ending = holds(target) || holds(find_by(conditions, "type", "SuccessCriteriaMet"));
+    j.suspended = holds(find_by(conditions, "type", "Suspended"));
+    j.deleting = *stk_kube_text_at(object, "metadata/deletionTimestamp") != '\0';
+    const stk_json *why = holds(failed) ? failed : target;
+    COPY(j.reason, stk_kube_text_at(why, "reason"));
+    COPY(j.message, stk_kube_text_at(why, "message"));
+    *ret = j;
+}
+
+/* --- waiting --- */
+
+/* The scheduler's words up to what it says of preemption, and what can be done. */
+static void say_unscheduled(const stk_kube_pod *p, char *text, size_t size)
+{
+    const char *end = strstr(p->unscheduled, " no new claims to deallocate");
+    const char *other = strstr(p->unscheduled, " preemption:");
+    end = end == NULL || (other != NULL && other < end) ? other : end;
+    size_t n = end == NULL ? strlen(p->unscheduled) : (size_t)(end - p->unscheduled);
+    while (n > 0 && (p->unscheduled[n - 1] == '.' || p->unscheduled[n - 1] == ' ' ||
+                     p->unscheduled[n - 1] == ',')) {
+        n--;
+    }
+    const char *way = strstr(p->unscheduled, "Insufficient") /* some would do otherwise */
+                          ? "ask for less, or wait until other pods end or nodes are added"
+                          : strstr(p->unscheduled, "untolerated taint")
+                                ? "add a toleration for that taint, or choose other nodes"
+                            : strstr(p->unscheduled, "didn't match Pod's node affinity")
+                                ? "look at node_selector, affinity, gpu_type and tpu_topology"
+                            : strstr(p->unscheduled, "persistentvolumeclaim")
+                                ? "look at persistent_volume_claims and volumes"
+                                : "it waits for a node";
+    (void)snprintf(text, size, "no node takes it: %.*s; %s", (int)n, n == 0 ? "" : p->unscheduled,
+                   way);
+}
+
+static bool is_any(const char *word, const char *const *words)
+{
+    for (; *words != NULL; words++) {
+        if (strcmp(word, *words) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const char *const pulls[] = {"ErrImagePull",
+                                    "ImagePullBackOff",
+                                    "RegistryUnavailable",
+                                    "ImageInspectError",
+                                    "ErrImageNeverPull",
+                                    "InvalidImageName",
+                                    NULL};
+static const char *const configs[] = {"CreateContainerConfigError", "CreateContainerError",
+                                      "RunContainerError", "PreCreateHookError", NULL};
+
+/* "Back-off pulling image "x": ErrImagePull: failed to … : dial tcp …" → from "failed to" on. */
+static const char *pull_cause(const char *message)
+{
+    const char *at = strstr(message, "ErrImagePull: ");
+    return at == NULL ? message : at + strlen("ErrImagePull: ");
+}
+
+static void say_waiting(const stk_kube_pod *p, char *text, size_t size)
+{
+    const char *who = p->init_waits ? "the image that brings our program" : "its image";
+    text[0] = '\0';
+    if (strcmp(p->reason, "ErrImageNeverPull") == 0) {
+        (void)snprintf(
+            text, size,
+            "%s is not on node %s and the pull policy is Never: %s; load it there, or set "
+            "image_pull_policy: IfNotPresent",
+            who, p->node, p->message);
+    } else if (strcmp(p->reason, "InvalidImageName") == 0) {
+        (void)snprintf(text, size, "%s has no valid name: %s; correct it", who, p->message);
+    } else if (is_any(p->reason, pulls)) {
+        (void)snprintf(text, size,
+                       "%s can't be pulled: %.700s; look at its name, the registry, and "
+                       "image_pull_secrets",
+                       who, pull_cause(p->message));
+    } else if (is_any(p->reason, configs)) {
+        (void)snprintf(text, size,
+                       "its container can't be made (%s): %.700s; look at secrets, "
+                       "env_from and volumes",
+                       p->reason, p->message);
+    } else if (strcmp(p->reason, "PodInitializing") != 0 &&
+               strcmp(p->reason, "ContainerCreating") != 0 && *p->reason != '\0') {
+        (void)snprintf(text, size, "its container waits (%s)%s%.700s", p->reason,
+                       *p->message == '\0' ? "" : ": ", p->message);
+    }
+}
+
+static void judge_waiting(const stk_kube_job *job, const stk_kube_pod *p, stk_kube_verdict *v)
+{
+    char *text = v->report.text;
+    size_t size = sizeof v->report.text;
+    v->report.state = STK_REMOTE_QUEUED;
+    if (*p->name == '\0') {
+        if (job->suspended) {
+            (void)snprintf(text, size,
+                           "it is suspended: its queue lets it start, or somebody who "
+                           "suspended it");
+        }
+        return;
+    }
+    if (!p->scheduled && *p->unscheduled != '\0') {
+        say_unscheduled(p, text, size);
+    } else {
+        say_waiting(p, text, size);
+    }
+    /* The others may yet come right: a registry that was away, a Secret that comes later. */
+    v->hopeless =
+        strcmp(p->reason, "InvalidImageName") == 0 || strcmp(p->reason, "ErrImageNeverPull") == 0;
+    v->report.failure = STK_FAIL_START;
+}
+
+const char *stk_kube_event_words(const char *reason, const char *message, char *buf, size_t size)
+{
+    buf[0] = '\0';
+    if (strcmp(reason, "FailedCreate") == 0) {
+        const char *at = strstr(message, " is forbidden: ");
+        const char *why = at == NULL ? message : at + strlen(" is forbidden: ");
+        const char *way =
+            strstr(message, "exceeded quota") != NULL
+                ? "wait until others end, ask for less, or have the quota raised"
+            : strstr(message, "error looking up service account") != NULL
+                ? "name one that the namespace has by service_account, or have it made"
+                : "the namespace doesn't allow it: ask for what it allows";
+        (void)snprintf(buf, size, "no pod may be made: %.700s; %s", why, way);
+    } else if (strcmp(reason, "FailedMount") == 0 || strcmp(reason, "FailedAttachVolume") == 0) {
+        (void)snprintf(buf, size, "a volume can't be mounted: %.700s", message);
+    } else if (strcmp(reason, "FailedScheduling") == 0) {
+        stk_kube_pod p = {0};
+        COPY(p.unscheduled, message);
+        say_unscheduled(&p, buf, size);
+    } else if (strstr(reason, "Failed") != NULL) { /* JobCreationFailed, of a JobSet */
+        (void)snprintf(buf, size, "%s: %.700s", reason, message);
+    }
+    return buf;
+}
+
+stk_failure stk_kube_blame(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t n)
+{
+    (void)job;
+    for (uint32_t i = 0; i < n; i++) {
+        if (*pods[i].name != '\0' && pods[i].scheduled) {
+            return STK_FAIL_START;
+        }
+    }
+    return STK_FAIL_RESOURCES;
+}
+
+/* --- ends --- */
+
+static void fail(stk_kube_verdict *v, stk_failure failure, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void fail(stk_kube_verdict *v, stk_failure failure, const char *fmt, ...)
+{
+    va_list args;
+    v->is_end = true;
+    v->report.state = STK_REMOTE_FAILED;
+    v->report.failure = failure;
+    va_start(args, fmt);
+    (void)vsnprintf(v->report.text, sizeof v->report.text, fmt, args);
+    va_end(args);
+}
+
+/* The pod had to go: who wanted its place? */
+static void judge_disrupted(const stk_kube_pod *p, stk_kube_verdict *v)
+{
+    if (strcmp(p->disruption, "PreemptionByScheduler") == 0) {
+        fail(v, STK_FAIL_PREEMPTED, "preempted on node %s: %s", p->node, p->disruption_text);
+    } else if (strcmp(p->disruption, "DeletionByPodGC") == 0 ||
+               (strcmp(p->disruption, "DeletionByTaintManager") == 0 &&
+                p->main != STK_KUBE_TERMINATED)) {
+        fail(v, STK_FAIL_LOST, "node %s is lost: it doesn't answer any more (%s)", p->node,
+             p->disruption_text);
+    } else if (strcmp(p->disruption, "EvictionByEvictionAPI") == 0) {
+        fail(v, STK_FAIL_PREEMPTED, "evicted from node %s: somebody empties it (%s)", p->node,
+             p->disruption_text);
+    } else {
+        fail(v, STK_FAIL_PREEMPTED, "put off node %s (%s): %s", p->node, p->disruption,
+             p->disruption_text);
+    }
+}
+
+static bool judge_evicted(const stk_kube_pod *p, stk_kube_verdict *v)
+{
+    if (strcmp(p->pod_reason, "DeadlineExceeded") == 0) {
+        fail(v, STK_FAIL_TIMEOUT, "it ran for longer than the pod's activeDeadlineSeconds");
+    } else if (strcmp(p->pod_reason, "Evicted") == 0) {
+        bool is_own = strstr(p->pod_message, "exceeds the") != NULL;
+        fail(v, is_own ? STK_FAIL_RESOURCES : STK_FAIL_PREEMPTED, "evicted by node %s: %s%s",
+             p->node, p->pod_message,
+             is_own ? "; ask for more disk (or shared_memory, tmpfs_size)" : "");
+    } else if (strcmp(p->pod_reason, "NodeLost") == 0) {
+        fail(v, STK_FAIL_LOST, "node %s is lost: %s", p->node, p->pod_message);
+    } else if (strcmp(p->pod_reason, "Terminated") == 0 ||
+               strcmp(p->pod_reason, "NodeShutdown") == 0 ||
+               strcmp(p->pod_reason, "Shutdown") == 0) {
+        fail(v, STK_FAIL_PREEMPTED, "node %s shuts down: %s", p->node, p->pod_message);
+    } else if (strncmp(p->pod_reason, "OutOf", 5) == 0 ||
+               strstr(p->pod_reason, "Admission") != NULL) {
+        fail(v, STK_FAIL_LOST, "node %s refused it (%s): %s", p->node, p->pod_reason,
+             p->pod_message);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static void judge_ended(const stk_kube_pod *p, stk_kube_verdict *v)
+{
+    static const char *const starts[] = {"StartError", "ContainerCannotRun", NULL};
+    if (p->init_failed) {
+        fail(v, STK_FAIL_START, "the container '%s' that goes before ended with %d (%s)%s%.500s",
+             p->init, p->exit_code, p->reason, *p->message == '\0' ? "" : ": ", p->message);
+        return;
+    }
+    if (is_any(p->reason, starts)) {
+        fail(v, STK_FAIL_START,
+             "its container couldn't be started: %.700s; look at the image and "
+             "its platform",
+             *p->message == '\0' ? p->reason : p->message);
+        return;
+    }
+    v->is_end = true;
+    v->report.state = STK_REMOTE_ENDED;
+    v->report.oom = strcmp(p->reason, "OOMKilled") == 0;
+    v->report.signal = p->signal > 0                                    ? p->signal
+                       : p->exit_code > 128 && p->exit_code <= 128 + 64 ? p->exit_code - 128
+                                                                        : 0;
+    v->report.exit_status = v->report.signal > 0 ? -1 : p->exit_code;
+    /* the agent's own message is in its end.json, and read there */
+    const char *message = strncmp(p->message, "{\"stoker\"", 9) == 0 ? "" : p->message;
+    (void)snprintf(v->report.text, sizeof v->report.text, "%s on node %s%s%.500s",
+                   *p->reason == '\0' ? "ended" : p->reason, p->node, *message == '\0' ? "" : ": ",
+                   message);
+}
+
+/* Has this pod ended, or won't it come back? */
+static bool is_over(const stk_kube_pod *p)
+{
+    return *p->name != '\0' && (p->gone || p->failed || p->succeeded ||
+                                p->main == STK_KUBE_TERMINATED || p->init_failed);
+}
+
+static void judge_pod(const stk_kube_pod *p, stk_kube_verdict *v)
+{
+    v->report.node = p->index;
+    if (*p->disruption != '\0') {
+        judge_disrupted(p, v);
+    } else if (judge_evicted(p, v)) {
+        return;
+    } else if (p->main == STK_KUBE_TERMINATED && p->deleting && p->exit_code != 0) {
+        fail(v, STK_FAIL_LOST, "its pod %s on node %s was deleted by somebody, and ended with %d",
+             p->name, p->node, p->exit_code);
+        v->unsure = true;
+    } else if (p->main == STK_KUBE_TERMINATED || p->init_failed) {
+        judge_ended(p, v);
+    } else if (p->failed) {
+        fail(v, STK_FAIL_LOST, "its pod failed on node %s without a word of its container%s%s",
+             p->node, *p->pod_message == '\0' ? "" : ": ", p->pod_message);
+    } else {
+        fail(v, STK_FAIL_LOST, "its pod %s is gone from node %s: somebody deleted it", p->name,
+             *p->node == '\0' ? "(none)" : p->node);
+        v->unsure = true;
+    }
+}
+
+/* The Job failed for a reason of its own, which no pod tells. */
+static bool judge_job(const stk_kube_job *job, stk_kube_verdict *v)
+{
+    if (strcmp(job->reason, "DeadlineExceeded") == 0) {
+        fail(v, STK_FAIL_TIMEOUT,
+             "its Job took longer than activeDeadlineSeconds, waiting "
+             "included");
+    } else if (strcmp(job->reason, "PodFailurePolicy") == 0 &&
+               strstr(job->message, "DisruptionTarget") != NULL) {
+        fail(v, STK_FAIL_PREEMPTED, "its pod had to make way: %s", job->message);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* Of a gang: the first that failed by itself; who was ended because of it says nothing. */
+static const stk_kube_pod *who_tells(const stk_kube_pod *pods, uint32_t n)
+{
+    const stk_kube_pod *best = NULL;
+    int best_rank = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const stk_kube_pod *p = &pods[i];
+        int rank = *p->name == '\0'                                      ? 0
+                   : *p->disruption != '\0' || *p->pod_reason != '\0'    ? 5
+                   : !is_over(p)                                         ? 1
+                   : p->main == STK_KUBE_TERMINATED && p->exit_code == 0 ? 2
+                   : p->deleting || p->gone                              ? 3
+                                                                         : 4;
+        if (rank > best_rank) {
+            best_rank = rank;
+            best = p;
+        }
+    }
+    return best;
+}
+
+void stk_kube_judge(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t n,
+                    stk_kube_verdict *ret)
+{
+    stk_kube_verdict v = {.report = {.exit_status = -1}};
+    uint32_t n_over = 0, n_running = 0;
+    const stk_kube_pod *waits = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        n_over += is_over(&pods[i]);
+        n_running += !is_over(&pods[i]) && pods[i].main == STK_KUBE_RUNNING;
+        waits = waits == NULL && !is_over(&pods[i]) && pods[i].main != STK_KUBE_RUNNING ? &pods[i]
+                                                                                        : waits;
+    }
+    bool job_over = job->failed || job->gone;
+    const stk_kube_pod *tells = who_tells(pods, n);
+    bool put_off = tells != NULL && *tells->disruption != '\0'; /* it knows better than the Job */
+    bool job_says =
+        !job->complete && !put_off && (job->failed || job->ending) && judge_job(job, &v);
+    if (job->complete) {
+        v.is_end = true;
+        v.report.state = STK_REMOTE_ENDED;
+        v.report.exit_status = 0;
+    } else if (job_says ||
+               (tells != NULL && (n_over == n || job_over) && (n_over > 0 || job_over))) {
+        if (!job_says) {
+            judge_pod(tells, &v);
+        }
+        v.unsure = (v.unsure && !job_over) || (tells != NULL && !is_over(tells)); /* news lag */
+        if (v.is_end && !job_over && n_over < n) {
+            v.unsure = true; /* pods still end */
+        }
+    } else if (job->gone) {
+        fail(&v, STK_FAIL_LOST, "its Job is gone: somebody deleted it");
+    } else if (job->failed) {
+        v.unsure = true;
+        fail(&v, STK_FAIL_LOST, "its Job failed (%s) and no pod is left to tell why: %.600s",
+             job->reason, job->message);
+    } else if (n_running + n_over > 0 && waits == NULL) {
+        v.report.state = STK_REMOTE_RUNNING;
+        v.report.node = tells == NULL ? 0 : tells->index;
+        (void)snprintf(v.report.text, sizeof v.report.text, "node %s", pods[0].node);
+    } else {
+        judge_waiting(job, waits == NULL ? &pods[0] : waits, &v);
+    }
+    *ret = v;
+}

@@ -1,0 +1,365 @@
+/* What users are told of what a real API server answered: the recordings, event by event. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/kubernetes/kube.h"
+#include "base/testing.h"
+
+/* Tests run in the build folder, which is where this name starts from. */
+#define DATA "../../../tests/data/kubernetes/"
+
+/* What a recording comes to for one Job. */
+typedef struct story {
+    stk_kube_job job;
+    stk_kube_pod pods[2];
+    uint32_t n;
+    bool hopeless;
+    char waits[1024]; /* the longest text of why it waits */
+    char event[1024];
+    bool ran;
+    stk_kube_verdict end; /* the first that is sure, else the last */
+} story;
+
+static void parse(json_t *from, stk_arena *arena, stk_json *ret)
+{
+    char *text = json_dumps(from, JSON_COMPACT);
+    assert_int_equal(stk_kube_parse(text, strlen(text), arena, ret), 0);
+    free(text);
+}
+
+static const char *text_in(const json_t *from, const char *a, const char *b, const char *c)
+{
+    const json_t *node = json_object_get(from, a);
+    node = b == NULL ? node : json_object_get(node, b);
+    node = c == NULL ? node : json_object_get(node, c);
+    return json_is_string(node) ? json_string_value(node) : "";
+}
+
+static void judge(story *s)
+{
+    stk_kube_verdict v;
+    stk_kube_judge(&s->job, s->pods, s->n, &v);
+    s->hopeless = s->hopeless || v.hopeless;
+    s->ran = s->ran || v.report.state == STK_REMOTE_RUNNING;
+    if (v.report.state == STK_REMOTE_QUEUED && strlen(v.report.text) > strlen(s->waits)) {
+        (void)snprintf(s->waits, sizeof s->waits, "%s", v.report.text);
+    }
+    if (v.is_end && (!s->end.is_end || s->end.unsure)) {
+        s->end = v;
+    }
+}
+
+static void hear(story *s, const char *name, json_t *event, stk_arena *arena)
+{
+    json_t *object = json_object_get(event, "object");
+    const char *kind = text_in(object, "kind", NULL, NULL);
+    bool gone = strcmp(text_in(event, "type", NULL, NULL), "DELETED") == 0;
+    stk_json read;
+    if (strcmp(kind, "Job") == 0 && strcmp(text_in(object, "metadata", "name", NULL), name) == 0) {
+        parse(object, arena, &read);
+        stk_kube_read_job(&read, &s->job);
+        s->job.gone = gone;
+    } else if (strcmp(kind, "Pod") == 0 &&
+               strcmp(text_in(object, "metadata", "labels", "batch.kubernetes.io/job-name"),
+                      name) == 0) {
+        stk_kube_pod pod;
+        parse(object, arena, &read);
+        stk_kube_read_pod(&read, &pod);
+        pod.gone = gone;
+        assert_true(pod.index < s->n);
+        bool is_first =
+            *s->pods[pod.index].name == '\0' || strcmp(s->pods[pod.index].name, pod.name) == 0;
+        if (is_first) { /* our Jobs make no second one */
+            s->pods[pod.index] = pod;
+        }
+    } else {
+        return;
+    }
+    judge(s);
+}
+
+static void hear_lists(story *s, const char *name, const json_t *line, stk_arena *arena)
+{
+    json_t *response = json_object_get(line, "response");
+    const json_t *items = json_object_get(response, "items");
+    const char *kind = text_in(response, "kind", NULL, NULL);
+    size_t i;
+    json_t *one;
+    if (strcmp(kind, "Pod") == 0) { /* what a DELETE answers */
+        json_t *event = json_pack("{s:O}", "object", response);
+        hear(s, name, event, arena);
+        json_decref(event);
+    }
+    json_array_foreach(items, i, one)
+    {
+        if (strcmp(kind, "PodList") == 0) { /* items don't say what they are */
+            (void)json_object_set_new(one, "kind", json_string("Pod"));
+            json_t *event = json_pack("{s:O}", "object", one);
+            hear(s, name, event, arena);
+            json_decref(event);
+            continue;
+        }
+        char words[1024];
+        const char *of = text_in(one, "involvedObject", "name", NULL);
+        if (strcmp(text_in(one, "kind", NULL, NULL), "") == 0 &&
+            strncmp(of, name, strlen(name)) == 0 &&
+            strcmp(text_in(one, "type", NULL, NULL), "Warning") == 0) {
+            (void)stk_kube_event_words(text_in(one, "reason", NULL, NULL),
+                                       text_in(one, "message", NULL, NULL), words, sizeof words);
+            if (*words != '\0') {
+                (void)snprintf(s->event, sizeof s->event, "%s", words);
+            }
+        }
+    }
+}
+
+static void replay(const char *scenario, const char *name, uint32_t n, story *s)
+{
+    char path[512];
+    char *text = NULL;
+    size_t size = 0;
+    stk_arena *arena = stk_arena_new(0);
+    *s = (story){.n = n};
+    (void)snprintf(path, sizeof path, "%.*s" DATA "%s.jsonl",
+                   (int)(strrchr(__FILE__, '/') + 1 - __FILE__), __FILE__, scenario);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (getline(&text, &size, file) > 0) {
+        json_t *line = json_loads(text, 0, NULL);
+        json_t *event = json_object_get(line, "event");
+        if (event != NULL) {
+            hear(s, name, event, arena);
+        } else {
+            hear_lists(s, name, line, arena);
+        }
+        json_decref(line);
+        stk_arena_reset(arena);
+    }
+    free(text);
+    (void)fclose(file);
+    stk_arena_free(arena);
+}
+
+static void contains(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL) {
+        fail_msg("'%s' is not in '%s'", part, text);
+    }
+}
+
+static const struct {
+    const char *scenario, *job;
+    uint32_t n;
+    stk_remote_state state;
+    stk_failure failure;
+    int exit_status, signal;
+    bool oom;
+    uint32_t node;
+    const char *text;
+} ends[] = {
+    {"job-ok", "job-ok", 1, STK_REMOTE_ENDED, 0, 0, 0, false, 0, "node real-node"},
+    {"job-exit-3", "job-exit-3", 1, STK_REMOTE_ENDED, 0, 3, 0, false, 0, "Error on node real-node"},
+    {"job-exit-3", "job-fallback", 1, STK_REMOTE_ENDED, 0, -1, 9, false, 0, "Error on node"},
+    {"job-exit-3", "job-starterror", 1, STK_REMOTE_FAILED, STK_FAIL_START, -1, 0, false, 0,
+     "its container couldn't be started: "},
+    {"job-oom", "job-oom", 1, STK_REMOTE_ENDED, 0, 9, 0, true, 0, "OOMKilled"},
+    {"job-oom", "job-oom2", 1, STK_REMOTE_ENDED, 0, -1, 9, true, 0, "OOMKilled"},
+    {"deadline", "job-deadline", 1, STK_REMOTE_FAILED, STK_FAIL_TIMEOUT, -1, 0, false, 0,
+     "its Job took longer than activeDeadlineSeconds"},
+    {"deadline", "job-deadline-pending", 1, STK_REMOTE_FAILED, STK_FAIL_TIMEOUT, -1, 0, false, 0,
+     "its Job took longer than activeDeadlineSeconds"},
+    {"deadline", "pod-deadline", 1, STK_REMOTE_FAILED, STK_FAIL_TIMEOUT, -1, 0, false, 0,
+     "the pod's activeDeadlineSeconds"},
+    {"disruption", "low", 1, STK_REMOTE_FAILED, STK_FAIL_PREEMPTED, -1, 0, false, 0,
+     "preempted on node real-node: default-scheduler: preempting to accommodate"},
+    {"disruption", "evict-ignore", 1, STK_REMOTE_FAILED, STK_FAIL_PREEMPTED, -1, 0, false, 0,
+     "evicted from node real-node"},
+    {"disruption", "evict-plain", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0,
+     "no pod is left to tell why"}, /* that is why ours fail with a reason: see test_lagging */
+    {"node-lost", "plain", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0,
+     "node gpu-lost is lost: it doesn't answer any more"},
+    {"node-lost", "ignore", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0,
+     "node gpu-lost is lost"},
+    {"indexed-2", "ddp", 2, STK_REMOTE_ENDED, 0, 0, 0, false, 0, ""},
+    {"indexed-2", "rank-fails", 2, STK_REMOTE_ENDED, 0, 7, 0, false, 1, "Error on node"},
+    {"inject-runner", "inject", 1, STK_REMOTE_ENDED, 0, 0, 0, false, 0, ""},
+    {"inject-runner", "init-fails", 1, STK_REMOTE_FAILED, STK_FAIL_START, -1, 0, false, 0,
+     "the container 'inject' that goes before ended with 6 (Error)"},
+    {"inject-runner", "late-config", 1, STK_REMOTE_ENDED, 0, 0, 0, false, 0, ""},
+    {"quota", "job-2gpu", 1, STK_REMOTE_ENDED, 0, 0, 0, false, 0, ""},
+    {"delete-policies", "job-bg", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0, ""},
+    {"delete-policies", "job-fg", 1, STK_REMOTE_FAILED, STK_FAIL_LOST, -1, 0, false, 0, ""},
+    {"job-unschedulable", "job-queued", 1, STK_REMOTE_ENDED, 0, 0, 0, false, 0, ""},
+};
+
+static void test_ends(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        story s;
+        replay(ends[i].scenario, ends[i].job, ends[i].n, &s);
+        const stk_remote_report *r = &s.end.report;
+        if (!s.end.is_end || r->state != ends[i].state || r->failure != ends[i].failure ||
+            r->exit_status != ends[i].exit_status || r->signal != ends[i].signal ||
+            r->oom != ends[i].oom || r->node != ends[i].node) {
+            fail_msg("%s: end %d state %d failure %d exit %d signal %d oom %d node %u: %s",
+                     ends[i].job, s.end.is_end, r->state, r->failure, r->exit_status, r->signal,
+                     r->oom, r->node, r->text);
+        }
+        contains(r->text, ends[i].text);
+    }
+}
+
+static const struct {
+    const char *scenario, *job;
+    bool hopeless;
+    const char *words, *way;
+} waits[] = {
+    {"job-unschedulable", "job-16gpu", false,
+     "no node takes it: 0/8 nodes are available: 8 Insufficient nvidia.com/gpu;", "ask for less"},
+    {"job-unschedulable", "job-queued", false, "Insufficient nvidia.com/gpu",
+     "wait until other pods"},
+    {"image-pull", "job-never", true, "its image is not on node real-node and the pull policy is",
+     "load it there"},
+    {"image-pull", "job-pull", false, "its image can't be pulled: failed to pull",
+     "image_pull_secrets"},
+    {"image-pull", "job-dns", false, "no such host", "the registry"},
+    {"image-pull", "job-badname", true, "its image has no valid name", "correct it"},
+    {"inject-runner", "no-secret-key", false,
+     "its container can't be made (CreateContainerConfigError): couldn't find key",
+     "look at secrets"},
+    {"suspend-resume", "queued", false, "it is suspended", ""},
+    {"device-nodes", "tpu-topology", false, "didn't match Pod's node affinity/selector",
+     "tpu_topology"},
+    {"device-nodes", "tainted", false, "untolerated taint", "add a toleration"},
+};
+
+static void test_waiting(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
+        story s;
+        replay(waits[i].scenario, waits[i].job, 1, &s);
+        contains(s.waits, waits[i].words);
+        contains(s.waits, waits[i].way);
+        assert_int_equal(s.hopeless, waits[i].hopeless);
+        assert_null(strstr(s.waits, "preemption:")); /* the scheduler's own musings */
+    }
+}
+
+/* What only events tell. */
+static void test_events(void **state)
+{
+    (void)state;
+    story s;
+    replay("quota", "job-4gpu", 1, &s);
+    contains(s.event,
+             "no pod may be made: exceeded quota: gpus, requested: requests.nvidia.com/gpu=4");
+    contains(s.event, "have the quota raised");
+    replay("quota", "job-limitrange", 1, &s);
+    contains(s.event, "maximum memory usage per Container is 32Mi, but limit is 64Mi");
+    contains(s.event, "ask for what it allows");
+    char words[900]; /* no transcript has it: the words of Kubernetes' ServiceAccount admission */
+    contains(stk_kube_event_words("FailedCreate",
+                                  "Error creating: pods \"s-1-a-0-1-\" is forbidden: error "
+                                  "looking up service account ml/trainer: serviceaccount "
+                                  "\"trainer\" not found",
+                                  words, sizeof words),
+             "serviceaccount \"trainer\" not found; name one that the namespace has by "
+             "service_account, or have it made");
+    replay("inject-runner", "late-config", 1, &s);
+    contains(s.event, "a volume can't be mounted:");
+    contains(s.event, "configmap \"task-2\" not found");
+    assert_true(s.ran);
+    static const char *const nodes[][2] = {{"tpu-toomany", "Insufficient google.com/tpu"},
+                                           {"neuron-wrongnode", "didn't match Pod's node affinity"},
+                                           {"no-plugin", "Insufficient"},
+                                           {"a100-none", "didn't match Pod's node affinity"}};
+    for (size_t i = 0; i < 4; i++) {
+        replay("device-nodes", nodes[i][0], 1, &s);
+        contains(s.event, "no node takes it: 0/");
+        contains(s.event, nodes[i][1]);
+    }
+}
+
+/* News of Jobs and pods come by different ways: the Job's end alone is no reason to guess. */
+static void test_lagging(void **state)
+{
+    (void)state;
+    stk_kube_verdict v;
+    stk_kube_pod pod = {.name = "a", .node = "n1", .scheduled = true, .main = STK_KUBE_RUNNING};
+    stk_kube_job failed = {.seen = true, .failed = true, .reason = "BackoffLimitExceeded"};
+    stk_kube_job complete = {.seen = true, .complete = true};
+    stk_kube_pod none = {0};
+    stk_kube_judge(&failed, &pod, 1, &v);
+    assert_true(v.is_end && v.unsure);
+    stk_kube_judge(&failed, &none, 1, &v);
+    assert_true(v.is_end && v.unsure);
+    assert_int_equal(v.report.failure, STK_FAIL_LOST);
+    stk_kube_judge(&complete, &pod, 1, &v);
+    assert_true(v.is_end && !v.unsure);
+    assert_int_equal(v.report.exit_status, 0);
+    (void)snprintf(failed.reason, sizeof failed.reason, "PodFailurePolicy");
+    (void)snprintf(failed.message, sizeof failed.message,
+                   "Pod a/b has condition DisruptionTarget matching FailJob rule at index 0");
+    stk_kube_judge(&failed, &none, 1, &v); /* the pod went while nobody looked */
+    assert_true(v.is_end && !v.unsure);
+    assert_int_equal(v.report.failure, STK_FAIL_PREEMPTED);
+    stk_kube_job gone = {.seen = true, .gone = true};
+    stk_kube_judge(&gone, &none, 1, &v);
+    assert_int_equal(v.report.failure, STK_FAIL_LOST);
+    story s; /* its deletion was heard, and then no more of it */
+    replay("disruption", "deleted-pod", 1, &s);
+    assert_true(s.pods[0].deleting);
+    s.pods[0].gone = true;
+    stk_kube_judge(&s.job, s.pods, 1, &v);
+    assert_true(v.is_end && v.unsure);
+    assert_int_equal(v.report.failure, STK_FAIL_LOST);
+    contains(v.report.text, "somebody deleted it");
+}
+
+/* What a kubelet says of a pod that it put off. */
+static void test_evicted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *reason, *message;
+        stk_failure failure;
+    } cases[] = {
+        {"Evicted", "The node was low on resource: memory. Threshold quantity: 100Mi",
+         STK_FAIL_PREEMPTED},
+        {"Evicted", "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi.",
+         STK_FAIL_RESOURCES},
+        {"Evicted", "Usage of EmptyDir volume \"tmpfs\" exceeds the limit \"1Gi\".",
+         STK_FAIL_RESOURCES},
+        {"NodeLost", "Node n1 which was running pod a is unresponsive", STK_FAIL_LOST},
+        {"Terminated", "Pod was terminated in response to imminent node shutdown.",
+         STK_FAIL_PREEMPTED},
+        {"OutOfcpu", "Node didn't have enough resource: cpu", STK_FAIL_LOST},
+        {"UnexpectedAdmissionError", "Allocate failed due to no healthy devices", STK_FAIL_LOST},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        stk_kube_verdict v;
+        stk_kube_job job = {.seen = true};
+        stk_kube_pod p = {.name = "a", .node = "n1", .failed = true};
+        (void)snprintf(p.pod_reason, sizeof p.pod_reason, "%s", cases[i].reason);
+        (void)snprintf(p.pod_message, sizeof p.pod_message, "%s", cases[i].message);
+        stk_kube_judge(&job, &p, 1, &v);
+        assert_true(v.is_end);
+        assert_int_equal(v.report.failure, cases[i].failure);
+        contains(v.report.text,
+                 cases[i].message[0] == 'P' && i != 1 ? "node n1" : cases[i].message);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ends),    cmocka_unit_test(test_waiting),
+        cmocka_unit_test(test_events),  cmocka_unit_test(test_lagging),
+        cmocka_unit_test(test_evicted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

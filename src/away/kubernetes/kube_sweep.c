@@ -1,0 +1,128 @@
+/* kube_sweep: at a run's end, Jobs in its namespaces whose attempts are on record as ended, of this
+ * run or of one before: their engine died between that record and their removal. One list of
+ * metadata a namespace; what isn't ours, or is kept, isn't in it or isn't known here. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/kubernetes/kube_driver.h"
+
+enum { LIST_MAX = 1000, SWEEP_MS = 5000, TURN_MS = 100 };
+
+typedef struct sweep {
+    stk_kube_space *space;
+    uint32_t n_open; /* requests under way */
+    bool again;      /* something passes by itself: all of it once more */
+} sweep;
+
+static void on_swept(void *arg, const stk_kube_answer *a)
+{
+    sweep *s = arg;
+    s->again = s->again || a->again; /* else it is gone, or for its ttlSecondsAfterFinished */
+    s->n_open--;
+}
+
+static void ask(sweep *s, const char *method, const char *way, const char *body,
+                void (*done)(void *, const stk_kube_answer *))
+{
+    uint64_t id;
+    const stk_kube_request request = {
+        .method = method,
+        .way = way,
+        .body = body,
+        .accept = body == NULL ? "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+                               : NULL,
+        .done = done,
+        .arg = s};
+    stk_kube *k = s->space->kube;
+    if (way != NULL && stk_kube_may_begin(k, 0, stk_kube_now()) &&
+        stk_kube_begin(k, &request, &id)) {
+        s->n_open++;
+    } else {
+        s->again = true;
+    }
+}
+
+/* Removes the Job that these are the metadata of, or the JobSet that it belongs to. */
+static void look_at(sweep *s, const stk_json *meta)
+{
+    stk_kube *k = s->space->kube;
+    const stk_json *labels = stk_kube_at(meta, "labels");
+    const stk_json *notes = stk_kube_at(meta, "annotations");
+    const stk_json *owners = stk_kube_at(meta, "ownerReferences");
+    const char *run = stk_kube_text_at(notes, STK_KUBE_LABEL_RUN);
+    const char *name = stk_kube_text_at(meta, "name");
+    const char *id = stk_kube_text_at(notes, STK_KUBE_NOTE_ID);
+    const char *attempt = stk_kube_text_at(labels, STK_KUBE_LABEL_ATTEMPT);
+    const char *group = KUBE_BATCH, *plural = "jobs";
+    run = *run == '\0' ? stk_kube_text_at(labels, STK_KUBE_LABEL_RUN) : run;
+    if (*run == '\0' || *id == '\0' || *stk_kube_text_at(meta, "deletionTimestamp") != '\0' ||
+        !k->config->is_recorded(k->config->recorded_arg, run, (uint32_t)strtoul(id, NULL, 10),
+                                (uint32_t)strtoul(attempt, NULL, 10))) {
+        return;
+    }
+    if (owners != NULL && owners->kind == STK_JSON_LIST && owners->n > 0) {
+        if (strcmp(stk_kube_text_at(&owners->items[0], "kind"), "JobSet") != 0) {
+            return;
+        }
+        group = KUBE_JOBSET;
+        plural = "jobsets";
+        name = stk_kube_text_at(&owners->items[0], "name");
+    }
+    stk_arena_reset(k->scratch);
+    ask(s, "DELETE",
+        stk_arena_printf(k->scratch, "%s/namespaces/%s/%s/%s", group, s->space->name, plural, name),
+        "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"v1\",\"propagationPolicy\":\"Background\"}",
+        on_swept);
+}
+
+static void on_listed(void *arg, const stk_kube_answer *a)
+{
+    sweep *s = arg;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root;
+    s->n_open--;
+    s->again = s->again || a->again;
+    if (!a->good || arena == NULL || stk_kube_parse(a->body, a->len, arena, &root) < 0) {
+        return;
+    }
+    const stk_json *items = stk_kube_at(&root, "items");
+    for (uint32_t i = 0; items != NULL && items->kind == STK_JSON_LIST && i < items->n; i++) {
+        const stk_json *meta = stk_kube_at(&items->items[i], "metadata");
+        const char *name = stk_kube_text_at(stk_kube_at(meta, "labels"), STK_KUBE_LABEL_JOB);
+        if (meta != NULL && stk_kube_find(s->space->kube, name) == NULL) {
+            look_at(s, meta);
+        }
+    }
+}
+
+static void begin(sweep *s)
+{
+    stk_arena *arena = s->space->kube->scratch;
+    stk_arena_reset(arena);
+    s->again = false;
+    ask(s, "GET",
+        stk_arena_printf(arena,
+                         KUBE_BATCH "/namespaces/%s/jobs?labelSelector=" STK_KUBE_SELECT_OURS
+                                    "%%2C%%21" STK_KUBE_LABEL_KEEP "&limit=%d",
+                         s->space->name, LIST_MAX),
+        NULL, on_listed);
+}
+
+void stk_kube_sweep(stk_kube *k)
+{
+    int64_t until = stk_kube_now() + SWEEP_MS;
+    for (stk_kube_space *space = k->spaces; space != NULL && k->config->is_recorded != NULL;
+         space = space->next) {
+        sweep s = {.space = space, .again = true};
+        int rc = 0;
+        while ((s.again || s.n_open > 0) && rc == 0 && stk_kube_now() < until &&
+               k->fatal.code == 0) {
+            if (s.n_open == 0) {
+                begin(&s);
+            }
+            rc = stk_http_many_turn(k->api.many, -1, TURN_MS, NULL);
+        }
+        stk_kube_stop_all(&k->api, &s);
+    }
+}

@@ -1,0 +1,750 @@
+/* kube_task: one job from its first request to the last, as steps that can be repeated: sent, found
+ * there already, watched, removed. One request of a job is under way at a time. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/kubernetes/kube_driver.h"
+#include "base/map.h"
+
+enum { AGAIN_MS = 1000, QUOTA_MS = 5000, LAG_MS = 10000, LOGS_MS = 20000, REMOVE_MS = 90000 };
+enum { LOOK_MS = 3000, LOOK_MAX_MS = 30000, LOOK_GAP_MS = 200, LOOKS = 2, SILENT_MS = 5000 };
+enum {
+    SETTLE_MS = 250,
+    KILL_MS = 5000,
+    KILLS_ASKED = 2,
+    TERMINATING_MS = 60000, /* past its grace: nobody is there to end it */
+    OWN_LAG_MS = 30000,
+    GONE_MS = 500
+};
+
+/* --- saying --- */
+
+static void say(stk_kube_task *t, stk_remote_report *report)
+{
+    report->id = t->id;
+    report->attempt = t->attempt;
+    t->kube->base.say(t->kube->base.say_arg, report);
+}
+
+/* In as few words as are kept of an end: what it died of, and how it is ended by hand. */
+static void say_it_lives(const stk_kube_task *t, stk_remote_report *report)
+{
+    char how[360];
+    const char *kind = strcmp(t->ways[t->i_way].plural, "jobsets") == 0 ? "jobset" : "job";
+    int n =
+        snprintf(how, sizeof how, "; its %s may run on, end it by `kubectl -n %s delete %s %s`",
+                 *kind == 'j' && kind[3] == 's' ? "JobSet" : "Job", t->space->name, kind, t->name);
+    int room = STK_REMOTE_WORDS - 1 - n;
+    size_t len = strnlen(report->text, room > 0 ? (size_t)room : 0);
+    (void)snprintf(report->text + len, sizeof report->text - len, "%s", how);
+}
+
+static void finish(stk_kube_task *t, const stk_remote_report *end)
+{
+    stk_remote_report report = *end;
+    if (!t->ended) {
+        t->ended = true;
+        report.is_hopeless = t->is_hopeless;
+        if (t->lives) {
+            say_it_lives(t, &report);
+        }
+        stk_kube_logs_free(t);
+        say(t, &report);
+    }
+}
+
+static void fail(stk_kube_task *t, stk_failure failure, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+static void fail(stk_kube_task *t, stk_failure failure, const char *fmt, ...)
+{
+    stk_remote_report end = {.state = STK_REMOTE_FAILED, .exit_status = -1, .failure = failure};
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(end.text, sizeof end.text, fmt, args);
+    va_end(args);
+    finish(t, &end);
+}
+
+static void say_queued(stk_kube_task *t, const char *words)
+{
+    stk_remote_report report = {.state = STK_REMOTE_QUEUED, .exit_status = -1};
+    if (strcmp(t->words, words) != 0) {
+        (void)snprintf(t->words, sizeof t->words, "%s", words);
+        (void)snprintf(report.text, sizeof report.text, "%s", words);
+        say(t, &report);
+    }
+}
+
+static void say_running(stk_kube_task *t)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        const stk_kube_pod *p = &t->pods[i];
+        if ((p->main == STK_KUBE_RUNNING || p->main == STK_KUBE_TERMINATED) &&
+            !t->said_running[i]) {
+            stk_remote_report report = {.state = STK_REMOTE_RUNNING, .node = i, .exit_status = -1};
+            (void)snprintf(report.text, sizeof report.text, "node %s", p->node);
+            t->said_running[i] = true;
+            t->has_run = true;
+            say(t, &report);
+        }
+    }
+}
+
+/* --- what is known by now --- */
+
+/* A pod that somebody deleted and nobody ends: its node is silent. */
+static void give_up_pods(stk_kube_task *t, int64_t now)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < t->n; i++) {
+        stk_kube_pod *p = &t->pods[i];
+        bool hangs = p->deleting && !p->gone && p->main == STK_KUBE_RUNNING;
+        any = any || hangs;
+        /* Where the node is known to be silent, nobody need wait for its answer. */
+        bool silent = !p->ready && strcmp(p->disruption, "DeletionByTaintManager") == 0;
+        int64_t patience = t->grace_ms + (silent ? SILENT_MS : TERMINATING_MS);
+        if (hangs && t->deleting_ms > 0 && now - t->deleting_ms > patience) {
+            p->gone = true;
+        }
+        if (p->main == STK_KUBE_RUNNING && !p->ready && !p->deleting && t->has_run &&
+            !t->said_lost) {
+            if (t->unsure_ms == 0) {
+                t->unsure_ms = now;
+            } else if (now - t->unsure_ms > SILENT_MS) {
+                t->said_lost = true;
+                stk_kube_note(t->kube, t,
+                              "node %s doesn't answer any more; Kubernetes gives its pods up after "
+                              "some minutes (option node_lost_seconds)",
+                              p->node);
+            }
+        }
+    }
+    t->deleting_ms = !any ? 0 : t->deleting_ms == 0 ? now : t->deleting_ms;
+}
+
+static void check_patience(stk_kube_task *t, int64_t now)
+{
+    int64_t patience = t->kube->config->pending_ms;
+    if (patience > 0 && !t->has_run && now - t->since_ms > patience) {
+        stk_remote_report end = {.state = STK_REMOTE_FAILED,
+                                 .exit_status = -1,
+                                 .failure = t->kube->api.down_since_ms > 0
+                                                ? STK_FAIL_START
+                                                : stk_kube_blame(&t->job, t->pods, t->n)};
+        const char *words = *t->words != '\0'                ? t->words
+                            : t->kube->api.down_since_ms > 0 ? t->kube->api.down
+                            : t->pods[0].scheduled           ? "its container is still being made"
+                                                             : "the cluster doesn't say why";
+        (void)snprintf(end.text, sizeof end.text, "it didn't start within %lld s: %.900s",
+                       (long long)(patience / 1000), words);
+        stk_kube_task_remove(t, &end, 0);
+    }
+}
+
+/* Its pod may be there before the Secret that we make for it, and look again a while later. */
+static bool waits_for_us(const stk_kube_task *t, const char *words, int64_t now)
+{
+    char secret[STK_KUBE_NAME + 16];
+    (void)snprintf(secret, sizeof secret, "secret \"%s\"", t->name);
+    bool made = t->made_ms > 0 && now - t->made_ms > OWN_LAG_MS;
+    return !made && strstr(words, secret) != NULL;
+}
+
+void stk_kube_task_settle(stk_kube_task *t, int64_t now)
+{
+    stk_kube_verdict v;
+    t->idle_until_ms = 0;
+    if (t->ended || t->removing) {
+        return;
+    }
+    give_up_pods(t, now);
+    stk_kube_judge(&t->job, t->pods, t->n, &v);
+    if (!t->posted && !t->maybe) {
+        check_patience(t, now);
+        return;
+    }
+    say_running(t);
+    if (v.hopeless) {
+        v.report.state = STK_REMOTE_FAILED;
+        stk_kube_task_remove(t, &v.report, 0);
+    } else if (v.is_end) {
+        int64_t lag = t->n > 1 ? t->grace_ms + TERMINATING_MS : LAG_MS;
+        t->end_seen_ms = t->end_seen_ms == 0 ? now : t->end_seen_ms;
+        bool believed = !v.unsure || now - t->end_seen_ms > lag;
+        if (believed && (stk_kube_logs_done(t, now) || now - t->end_seen_ms > LOGS_MS)) {
+            finish(t, &v.report);
+        }
+    } else {
+        t->end_seen_ms = 0;
+        if (v.report.state == STK_REMOTE_QUEUED && !t->has_run) {
+            const char *words = *v.report.text != '\0' ? v.report.text : t->event;
+            words = waits_for_us(t, words, now) ? "" : words;
+            if (*words != '\0' || *t->words == '\0') {
+                say_queued(t, words);
+            }
+            check_patience(t, now);
+        }
+    }
+}
+
+void stk_kube_task_remove(stk_kube_task *t, const stk_remote_report *end, int64_t grace_ms)
+{
+    int64_t now = stk_kube_now();
+    if (t->ended) {
+        return;
+    }
+    if (!t->removing) {
+        t->end = *end;
+        t->removing = true;
+        t->give_up_ms = now + grace_ms + REMOVE_MS;
+    }
+    t->kill_ms = grace_ms < t->grace_ms ? now + grace_ms : INT64_MAX;
+    t->not_before_ms = t->idle_until_ms = 0;
+    if (t->op == KUBE_IDLE && !t->posted && !t->maybe && !t->ask) { /* nobody has it */
+        finish(t, &t->end);
+    }
+}
+
+/* --- requests --- */
+
+static void begin(stk_kube_task *t, const char *method, const char *way, const char *body,
+                  void (*done)(void *, const stk_kube_answer *), int op)
+{
+    stk_kube_request request = {.method = method, .way = way, .body = body, .done = done, .arg = t};
+    if (way != NULL && stk_kube_begin(t->kube, &request, &t->call)) {
+        t->op = op;
+        t->kube->n_ops++;
+    } else {
+        t->not_before_ms = stk_kube_now() + AGAIN_MS;
+    }
+}
+
+/* After an answer: true where it is to be tried again, or will never work. */
+static bool is_passing(stk_kube_task *t, const stk_kube_answer *a)
+{
+    stk_kube *k = t->kube;
+    k->n_ops--;
+    t->op = KUBE_IDLE;
+    t->idle_until_ms = 0;
+    if (a->fatal) {
+        stk_kube_fatal(k, "%s: %s", k->cluster.origin, a->text);
+    } else if (a->again) {
+        t->not_before_ms = stk_kube_now() + AGAIN_MS / 4;
+    }
+    return a->fatal || a->again;
+}
+
+static const stk_kube_way *way(const stk_kube_task *t)
+{
+    return &t->ways[t->i_way];
+}
+
+static bool is_set(const stk_kube_task *t)
+{
+    return strcmp(way(t)->plural, "jobsets") == 0;
+}
+
+/* The way that is wanted isn't to be had. */
+static void drop_way(stk_kube_task *t)
+{
+    json_decref(t->ways[0].docs);
+    t->ways[0] = t->ways[--t->n_ways];
+    t->i_way = 0;
+    t->open = t->is_allowed = false;
+}
+
+static const char *way_of(const stk_kube_task *t, const char *group, const char *plural,
+                          const char *name, const char *query)
+{
+    stk_arena_reset(t->kube->scratch);
+    return stk_arena_printf(t->kube->scratch, "%s/namespaces/%s/%s%s%s%s", group, t->space->name,
+                            plural, name == NULL ? "" : "/", name == NULL ? "" : name, query);
+}
+
+static void know_job(stk_kube_task *t, const stk_kube_answer *a)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root;
+    t->posted = t->maybe = true;
+    t->since_ms = stk_kube_now(); /* until now it waited for us */
+    t->listed_before = t->space->jobs.n_lists > t->space->pods.n_lists ? t->space->jobs.n_lists
+                                                                       : t->space->pods.n_lists;
+    if (arena != NULL && stk_kube_parse(a->body, a->len, arena, &root) == 0) {
+        (void)snprintf(t->job.uid, sizeof t->job.uid, "%s",
+                       stk_kube_text_at(&root, "metadata/uid"));
+        const json_t *docs = way(t)->docs;
+        for (uint32_t i = 1; i < json_array_size(docs); i++) {
+            json_t *owners = json_object_get(json_object_get(json_array_get(docs, i), "metadata"),
+                                             "ownerReferences");
+            (void)json_object_set_new(json_array_get(owners, 0), "uid", json_string(t->job.uid));
+        }
+    }
+    t->i_doc = t->i_doc == 0 ? 1 : t->i_doc;
+}
+
+static void refused(stk_kube_task *t, const stk_kube_answer *a)
+{
+    bool is_quota = a->status == 403 && strstr(a->text, "exceeded quota") != NULL;
+    t->lives = !is_quota && (t->posted || t->maybe); /* an answer was lost */
+    t->is_hopeless = !is_quota && a->status == 403;
+    if (is_quota) {
+        char words[900];
+        (void)snprintf(
+            words, sizeof words,
+            "the namespace's quota is used up: %.700s; wait until others end, or have it "
+            "raised",
+            a->text);
+        say_queued(t, words);
+        t->not_before_ms = stk_kube_now() + QUOTA_MS;
+    } else if (a->status == 403) {
+        fail(t, STK_FAIL_START,
+             "the cluster refused it: %.700s; `stoker stack check` lists the "
+             "rights that are needed",
+             a->text);
+    } else if (a->status == 404 && t->i_doc == 0 && strstr(a->text, "namespaces") != NULL) {
+        fail(t, STK_FAIL_START, "namespace '%s' isn't there; make it, or name another one",
+             t->space->name);
+    } else if (a->status == 404) {
+        fail(t, STK_FAIL_START, "the cluster doesn't know %s: %s%s", way(t)->plural, a->text,
+             is_set(t) ? "; have JobSet installed, or leave `jobset` out: it's an Indexed Job then"
+                       : "");
+    } else if (a->status == 413) {
+        fail(t, STK_FAIL_START,
+             "its Job is too large for the API server: %.600s; make its "
+             "environment smaller",
+             a->text);
+    } else {
+        fail(t, STK_FAIL_START, "the API server refused its Job: %.900s", a->text);
+    }
+}
+
+static void on_post(void *arg, const stk_kube_answer *a)
+{
+    stk_kube_task *t = arg;
+    bool first = t->i_doc == 0;
+    if (first && a->rc < 0) {
+        t->maybe = t->kube->api.answered; /* cut off: it may have got there */
+    }
+    if (is_passing(t, a)) {
+        return;
+    }
+    if (a->good && first) {
+        know_job(t, a);
+    } else if (a->good || (!first && a->status == 409)) {
+        t->i_doc++;
+    } else if (a->status == 409) { /* there already: ours, from before? */
+        t->ask = true;
+    } else if (!first && a->status == 404) {
+        t->i_doc = (uint32_t)json_array_size(way(t)->docs);
+    } else if (first && t->open && (a->status == 403 || a->status == 404) &&
+               strstr(a->text, "exceeded quota") == NULL && strstr(a->text, "namespaces") == NULL) {
+        drop_way(t); /* no right to it: nobody asked for one */
+    } else if (first) {
+        refused(t, a);
+    } else {
+        stk_remote_report end = {
+            .state = STK_REMOTE_FAILED, .exit_status = -1, .failure = STK_FAIL_START};
+        (void)snprintf(end.text, sizeof end.text, "what its Job needs can't be made: %.900s",
+                       a->text);
+        stk_kube_task_remove(t, &end, 0);
+    }
+}
+
+static void on_get(void *arg, const stk_kube_answer *a)
+{
+    stk_kube_task *t = arg;
+    if (is_passing(t, a)) {
+        return;
+    }
+    bool not_there = a->status == 404 || (a->status == 403 && is_set(t) && t->n_ways > 1);
+    if (not_there && t->i_way + 1 < t->n_ways) {
+        t->i_way++;
+        return;
+    }
+    t->ask = false;
+    if (a->good) {
+        STK_ARENA_AUTO arena = stk_arena_new(0);
+        stk_json root;
+        bool read = arena != NULL && stk_kube_parse(a->body, a->len, arena, &root) == 0;
+        const stk_json *labels = read ? stk_kube_at(&root, "metadata/labels") : NULL;
+        char run[STK_KUBE_NAME + 1];
+        if (read && strcmp(stk_kube_text_at(labels, STK_KUBE_LABEL_RUN),
+                           stk_kube_label(t->kube->config->run, run)) != 0) {
+            fail(t, STK_FAIL_START,
+                 "there is a %s '%s' in namespace '%s' that isn't of this run; "
+                 "remove it",
+                 is_set(t) ? "JobSet" : "Job", t->name, t->space->name);
+            t->maybe = false;
+            return;
+        }
+        know_job(t, a);
+        if (read && !is_set(t)) {
+            stk_kube_read_job(&root, &t->job);
+            stk_kube_task_settle(t, stk_kube_now());
+        }
+    } else if (not_there && t->removing) {
+        finish(t, &t->end);
+    } else if (not_there && (t->attach || t->posted)) {
+        fail(t, STK_FAIL_LOST, "its Job %s is gone from namespace '%s'", t->name, t->space->name);
+    } else if (!not_there) {
+        t->maybe = true; /* it was there, or may be */
+        refused(t, a);
+    }
+    t->i_way = t->posted ? t->i_way : 0;
+}
+
+static void mark_gone(stk_kube_task *t)
+{
+    t->job.gone = t->set_gone = true;
+}
+
+/* Is what was to be removed still there? Of a JobSet no watch tells, and of nothing where we may
+ * not watch. Who may not look takes the server's word that it goes. */
+static void on_gone(void *arg, const stk_kube_answer *a)
+{
+    stk_kube_task *t = arg;
+    if (!is_passing(t, a)) {
+        t->not_before_ms = stk_kube_now() + GONE_MS;
+        if (a->status == 404 || a->status == 403) {
+            mark_gone(t);
+        }
+    }
+}
+
+static void on_delete(void *arg, const stk_kube_answer *a)
+{
+    stk_kube_task *t = arg;
+    if (is_passing(t, a)) {
+        return;
+    }
+    t->removed = true;
+    if (a->status == 404) {
+        mark_gone(t);
+    } else if (!a->good && t->forgotten) {
+        mark_gone(t); /* ttlSecondsAfterFinished does what we may not */
+    } else if (!a->good) {
+        stk_kube_note(t->kube, t, "its Job %s can't be removed: %s", t->name, a->text);
+        t->lives = true;
+        mark_gone(t);
+    }
+}
+
+static void on_kill(void *arg, const stk_kube_answer *a)
+{
+    stk_kube_task *t = arg;
+    if (!is_passing(t, a)) { /* should one come that was on its way: again */
+        t->kill_ms = stk_kube_now() + KILL_MS;
+        t->n_kills++;
+    }
+}
+
+static void on_look(void *arg, const stk_kube_answer *a)
+{
+    stk_kube_task *t = arg;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root;
+    t->kube->n_looks--;
+    if (is_passing(t, a) || !a->good || arena == NULL ||
+        stk_kube_parse(a->body, a->len, arena, &root) < 0) {
+        return;
+    }
+    const stk_json *items = stk_kube_at(&root, "items");
+    const char *newest = "";
+    for (uint32_t i = 0; items != NULL && items->kind == STK_JSON_LIST && i < items->n; i++) {
+        const stk_json *one = &items->items[i];
+        const char *at = stk_kube_text_at(one, "lastTimestamp");
+        char words[sizeof t->event];
+        at = *at == '\0' ? stk_kube_text_at(one, "eventTime") : at;
+        if (strcmp(stk_kube_text_at(one, "type"), "Warning") == 0 && strcmp(at, newest) >= 0 &&
+            *stk_kube_event_words(stk_kube_text_at(one, "reason"), stk_kube_text_at(one, "message"),
+                                  words, sizeof words) != '\0') {
+            newest = at;
+            (void)snprintf(t->event, sizeof t->event, "%s", words);
+        }
+    }
+    stk_kube_task_settle(t, stk_kube_now());
+}
+
+/* --- what is due --- */
+
+static void post(stk_kube_task *t)
+{
+    static const char *const others[][2] = {{"Secret", "secrets"}, {"Service", "services"}};
+    const json_t *doc = json_array_get(way(t)->docs, t->i_doc);
+    const char *kind = json_string_value(json_object_get(doc, "kind"));
+    const char *group = way(t)->group, *plural = way(t)->plural;
+    for (size_t i = 0; t->i_doc > 0 && i < 2; i++) {
+        if (strcmp(kind, others[i][0]) == 0) {
+            group = "/api/v1";
+            plural = others[i][1];
+        }
+    }
+    char *body = json_dumps(doc, JSON_COMPACT);
+    if (body != NULL) {
+        begin(t, "POST", way_of(t, group, plural, NULL, "?fieldValidation=Strict"), body, on_post,
+              KUBE_POST);
+    }
+    free(body);
+}
+
+/* A Job that went by itself leaves its JobSet, which may make it anew. */
+static bool is_there(const stk_kube_task *t)
+{
+    return (t->posted || t->maybe) && !(is_set(t) ? t->set_gone : t->job.gone);
+}
+
+static void step_removal(stk_kube_task *t, int64_t now)
+{
+    bool there = is_there(t);
+    if (there && !t->removed) {
+        /* Foreground: the Job goes when its pods have gone. */
+        begin(t, "DELETE", way_of(t, way(t)->group, way(t)->plural, t->name, ""),
+              "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"v1\",\"propagationPolicy\":"
+              "\"Foreground\"}",
+              on_delete, KUBE_DELETE);
+    } else if (there && now >= t->kill_ms) {
+        char query[160];
+        (void)snprintf(query, sizeof query,
+                       "?labelSelector=" STK_KUBE_LABEL_JOB "%%3D%s&gracePeriodSeconds=%d", t->name,
+                       t->n_kills < KILLS_ASKED ? 1 : 0); /* 0: whether or not its node answers */
+        begin(t, "DELETE", way_of(t, "/api/v1", "pods", NULL, query), NULL, on_kill, KUBE_KILL);
+    } else if (there && now > t->give_up_ms) {
+        stk_kube_note(t->kube, t,
+                      "its Job %s is asked to go, and still there: look at it by "
+                      "`kubectl -n %s describe job %s`",
+                      t->name, t->space->name, t->name);
+        t->lives = true;
+        finish(t, &t->end);
+    } else if (there && (is_set(t) || t->kube->fatal.code != 0 || !t->is_allowed)) {
+        begin(t, "GET", way_of(t, way(t)->group, way(t)->plural, t->name, ""), NULL, on_gone,
+              KUBE_GET);
+    } else if (!there) {
+        finish(t, &t->end);
+    }
+}
+
+static bool step_forgotten(stk_kube_task *t)
+{
+    bool there = is_there(t) && !t->removed && !t->keep;
+    if (there) {
+        begin(t, "DELETE", way_of(t, way(t)->group, way(t)->plural, t->name, ""),
+              "{\"kind\":\"DeleteOptions\",\"apiVersion\":\"v1\",\"propagationPolicy\":"
+              "\"Background\"}",
+              on_delete, KUBE_DELETE);
+    }
+    return !there;
+}
+
+static void look(stk_kube_task *t, int64_t now)
+{
+    stk_kube *k = t->kube;
+    const stk_kube_pod *p = &t->pods[0];
+    for (uint32_t i = 0; i < t->n; i++) {
+        p = t->pods[i].main != STK_KUBE_RUNNING && *t->pods[i].name != '\0' ? &t->pods[i] : p;
+    }
+    bool silent = *p->name == '\0' || (p->scheduled && (*p->message == '\0'));
+    if (t->has_run || !silent || k->n_looks >= LOOKS || now < k->look_ms) {
+        return;
+    }
+    if (t->look_ms == 0) {
+        t->look_ms = now + LOOK_MS;
+    }
+    if (now >= t->look_ms) {
+        char query[400];
+        (void)snprintf(query, sizeof query, "?fieldSelector=involvedObject.name%%3D%s%s",
+                       *p->name == '\0' ? t->name : p->name,
+                       *p->name == '\0' && is_set(t) && t->job.seen ? STK_KUBE_OF_SET : "");
+        int64_t wait = (int64_t)LOOK_MS << (t->n_looks < 4 ? t->n_looks : 4);
+        t->n_looks++;
+        t->look_ms = now + (wait > LOOK_MAX_MS ? LOOK_MAX_MS : wait);
+        k->look_ms = now + LOOK_GAP_MS;
+        begin(t, "GET", way_of(t, "/api/v1", "events", NULL, query), NULL, on_look, KUBE_LOOK);
+        k->n_looks += t->op == KUBE_LOOK;
+    }
+}
+
+/* Which way is the wanted one? false: the cluster hasn't said yet. */
+static bool decide(stk_kube_task *t, int64_t now)
+{
+    bool known = stk_kube_knows_sets(t->kube, now);
+    if (known && t->kube->sets == KUBE_SETS_NONE) {
+        drop_way(t);
+    }
+    return known;
+}
+
+/* What its documents take. */
+static const stk_kube_right *find_missing(stk_kube_task *t)
+{
+    static const struct {
+        const char *kind;
+        stk_kube_need need;
+    } needs[] = {{"Secret", KUBE_FOR_SECRETS}, {"Service", KUBE_FOR_SERVICES}};
+    const stk_kube_right *missing = stk_kube_missing(t->space, KUBE_FOR_ALL);
+    const stk_kube_right *of_sets = is_set(t) ? stk_kube_missing(t->space, KUBE_FOR_SETS) : NULL;
+    if (of_sets != NULL && t->open && t->n_ways > 1) {
+        drop_way(t); /* nobody asked for one */
+        of_sets = NULL;
+    }
+    missing = missing == NULL ? of_sets : missing;
+    for (size_t i = 1; missing == NULL && i < json_array_size(way(t)->docs); i++) {
+        const char *kind =
+            json_string_value(json_object_get(json_array_get(way(t)->docs, i), "kind"));
+        for (size_t k = 0; missing == NULL && k < sizeof needs / sizeof *needs; k++) {
+            missing =
+                strcmp(kind, needs[k].kind) == 0 ? stk_kube_missing(t->space, needs[k].need) : NULL;
+        }
+    }
+    return missing;
+}
+
+/* Before anything is asked for; false: not now, or never. What an earlier engine made can't be
+ * watched either. */
+static bool is_allowed(stk_kube_task *t, int64_t now)
+{
+    if (t->is_allowed || t->removing) {
+        return true;
+    }
+    if (!stk_kube_knows_rights(t->space, now)) {
+        return false;
+    }
+    const stk_kube_right *missing = find_missing(t);
+    t->is_allowed = missing == NULL;
+    if (missing != NULL) {
+        stk_remote_report end = {
+            .state = STK_REMOTE_FAILED, .exit_status = -1, .failure = STK_FAIL_START};
+        (void)snprintf(end.text, sizeof end.text,
+                       "we may not %s %s in namespace '%s' (%s); have a Role with it bound to this "
+                       "user, `stoker stack check` lists the rights that are needed",
+                       missing->verb, missing->resource, t->space->name, missing->why);
+        t->is_hopeless = true;
+        stk_kube_task_remove(t, &end, t->grace_ms);
+    }
+    return t->is_allowed;
+}
+
+void stk_kube_task_give_up(stk_kube_task *t, bool is_last)
+{
+    stk_remote_report end = {
+        .state = STK_REMOTE_FAILED, .exit_status = -1, .failure = STK_FAIL_START};
+    (void)snprintf(end.text, sizeof end.text, "%.400s", t->kube->fatal.text);
+    t->is_hopeless = true;
+    if (is_last) {
+        t->lives = t->posted || t->maybe || t->ask;
+        finish(t, t->removing ? &t->end : &end);
+    } else {
+        stk_kube_task_remove(t, &end, t->grace_ms);
+    }
+}
+
+void stk_kube_task_step(stk_kube_task *t, int64_t now)
+{
+    bool rests = false;
+    if (now < t->idle_until_ms) {
+        return;
+    }
+    if (!t->ended) {
+        rests = stk_kube_logs_step(t, now);
+        if (now >= t->settle_ms) { /* what time alone changes; news are looked at when they come */
+            t->settle_ms = now + SETTLE_MS;
+            stk_kube_task_settle(t, now);
+        }
+    }
+    if (t->op != KUBE_IDLE || t->kube->n_ops >= KUBE_OPS ||
+        !stk_kube_may_begin(t->kube, t->not_before_ms, now)) {
+        if (t->removing && !t->ended && t->op == KUBE_IDLE && now > t->give_up_ms) {
+            t->lives = !t->removed && is_there(t);
+            finish(t, &t->end); /* the server is away all that time */
+        }
+        return;
+    }
+    if (t->forgotten) {
+        if (step_forgotten(t)) {
+            stk_kube_task_free(t);
+        }
+    } else if (t->ended) {
+        return;
+    } else if (t->open && !t->posted && !t->maybe && !decide(t, now)) {
+        return;
+    } else if (!is_allowed(t, now)) {
+        return;
+    } else if (t->ask) {
+        begin(t, "GET", way_of(t, way(t)->group, way(t)->plural, t->name, ""), NULL, on_get,
+              KUBE_GET);
+    } else if (t->removing) {
+        step_removal(t, now);
+    } else if (t->i_doc < json_array_size(way(t)->docs)) {
+        post(t);
+    } else {
+        t->made_ms = t->made_ms == 0 ? now : t->made_ms;
+        look(t, now);
+        t->idle_until_ms = rests && !t->ended ? t->settle_ms : 0;
+    }
+}
+
+/* --- life --- */
+
+stk_kube_task *stk_kube_task_new(stk_kube *k, const stk_remote_job *job, const json_t *options,
+                                 const stk_kube_way *ways, uint32_t n_ways)
+{
+    stk_kube_task *t = calloc(1, sizeof *t);
+    uint32_t n = job->nodes == 0 ? 1 : job->nodes;
+    if (t == NULL) {
+        return NULL;
+    }
+    t->pods = calloc(n, sizeof *t->pods);
+    t->logs = calloc(n, sizeof *t->logs);
+    t->said_running = calloc(n, sizeof *t->said_running);
+    if (t->pods == NULL || t->logs == NULL || t->said_running == NULL) {
+        free(t->pods);
+        free(t->logs);
+        free(t->said_running);
+        free(t);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        t->logs[i].rest = STK_BUF_INIT(4 << 20);
+    }
+    t->kube = k;
+    t->id = job->id;
+    t->attempt = job->attempt;
+    t->n = n;
+    memcpy(t->ways, ways, n_ways * sizeof *ways);
+    t->n_ways = n_ways;
+    t->open = stk_kube_form_of(job, options) == STK_KUBE_AS_EITHER;
+    t->grace_ms = job->grace_ms;
+    t->keep = stk_kube_true(options, "keep", false);
+    t->attach = job->attach;
+    t->ask = job->attach || (job->look && n_ways > 1); /* of one name there is one Job */
+    t->since_ms = stk_kube_now();
+    (void)snprintf(t->name, sizeof t->name, "%s", job->name);
+    t->previous = k->last;
+    *(k->last == NULL ? &k->first : &k->last->next) = t;
+    k->last = t;
+    size_t i = stk_hash_bytes(t->name, strlen(t->name), 0) % KUBE_BUCKETS;
+    t->chain = k->buckets[i];
+    k->buckets[i] = t;
+    return t;
+}
+
+void stk_kube_task_free(stk_kube_task *t)
+{
+    stk_kube *k = t->kube;
+    size_t bucket = stk_hash_bytes(t->name, strlen(t->name), 0) % KUBE_BUCKETS;
+    stk_kube_task **at = &k->buckets[bucket];
+    while (*at != t) {
+        at = &(*at)->chain;
+    }
+    *at = t->chain;
+    *(t->previous == NULL ? &k->first : &t->previous->next) = t->next;
+    *(t->next == NULL ? &k->last : &t->next->previous) = t->previous;
+    stk_kube_logs_free(t);
+    for (uint32_t i = 0; i < t->n_ways; i++) {
+        json_decref(t->ways[i].docs);
+    }
+    free(t->pods);
+    free(t->logs);
+    free(t->said_running);
+    free(t);
+}

@@ -1,0 +1,492 @@
+/* kube_wanted: which devices a step asks a cluster for. Its request and the options that say the
+ * same in other words become one resource, a number and what tells the nodes apart that have the
+ * model. What can't be had so is refused: a step that asked for a device never runs without. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "away/kubernetes/kube.h"
+
+static const struct {
+    const char *vendor, *resource;
+    const char *label; /* of its models; NULL: differs from cluster to cluster */
+} vendors[] = {
+    {"nvidia", "nvidia.com/gpu", "nvidia.com/gpu.product"},
+    {"amd", "amd.com/gpu", NULL},
+    {"intel", "gpu.intel.com/i915", NULL},
+    {"aws", "aws.amazon.com/neuron", NULL},
+    {"google", "google.com/tpu", NULL},
+};
+
+/* What the agent can count in the container. Of a resource that is a part of a device, or may be
+ * one that several have, nobody knows how many devices it is: at least one. */
+static const struct {
+    const char *begins, *vendor;
+    bool is_whole;
+} counted[] = {
+    {"nvidia.com/gpu\n", "nvidia", true},
+    {"nvidia.com/gpu.shared\n", "nvidia", false},
+    {"nvidia.com/mig-", "nvidia", false},
+    {"amd.com/gpu\n", "amd", true},
+    {"amd.com/", "amd", false},
+    {"gpu.intel.com/i915\n", "intel", true},
+    {"gpu.intel.com/xe\n", "intel", true},
+    {"aws.amazon.com/neuron\n", "aws", true},
+    {"aws.amazon.com/neurondevice\n", "aws", true},
+    {"aws.amazon.com/neuroncore\n", "aws", false},
+    {"google.com/tpu\n", "google", true},
+};
+
+/* EC2's instances: every node's label node.kubernetes.io/instance-type is one of them. */
+static const struct {
+    const char *family, *vendor, *model, *sizes;
+} instances[] = {
+#define X(family, vendor, model, sizes) {family, vendor, model, sizes},
+#include "tbl/ec2_instances.def"
+#undef X
+};
+
+/* What is asked for, before it has a resource. */
+typedef struct wish {
+    stk_alternative wants[STK_LIMIT_ASKS]; /* each with the number that it comes to */
+    uint32_t n;
+    const char *option; /* "trainium": it names a kind of device, and its vendor is */
+    const char *kind;
+    const char *vendor; /* of all alternatives */
+    bool is_counted;    /* somebody said how many */
+} wish;
+
+int stk_kube_refuse(const stk_kube_maker *m, const char *what, const char *instead)
+{
+    return stk_err_set(m->err, STK_E_SPEC, "step '%s': %s; %s", m->job->step, what, instead);
+}
+
+static const char *counted_vendor(const char *resource, bool *ret_is_whole)
+{
+    char line[300];
+    (void)snprintf(line, sizeof line, "%s\n", resource);
+    for (size_t i = 0; i < sizeof counted / sizeof *counted; i++) {
+        if (strncmp(line, counted[i].begins, strlen(counted[i].begins)) == 0) {
+            *ret_is_whole = counted[i].is_whole;
+            return counted[i].vendor;
+        }
+    }
+    return NULL;
+}
+
+static bool is_same(const char *a, const char *b)
+{
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+/* --- what is wished for --- */
+
+/* Options that name a kind of device: *ret_n is how many, 0 where that isn't said. */
+static int read_kind(stk_kube_maker *m, wish *w, int64_t *ret_n)
+{
+    static const struct {
+        const char *option, *vendor;
+        bool is_counted;
+    } kinds[] = {{"trainium", "aws", true},
+                 {"inferentia", "aws", true},
+                 {"neuroncores", "aws", true},
+                 {"tpu", "google", true},
+                 {"tpu_accelerator", "google", false},
+                 {"tpu_topology", "google", false}};
+    *ret_n = 0;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        int64_t n = kinds[i].is_counted ? stk_kube_whole(m->options, kinds[i].option) : 0;
+        if (n <= 0 && (kinds[i].is_counted || stk_kube_text(m->options, kinds[i].option) == NULL)) {
+            continue;
+        }
+        if (w->option != NULL && is_same(w->kind, kinds[i].vendor) && is_same(w->kind, "aws")) {
+            return stk_kube_refuse(m, "trainium, inferentia and neuroncores name the same devices",
+                                   "say one");
+        }
+        if (w->option != NULL && !is_same(w->kind, kinds[i].vendor)) {
+            return stk_kube_refuse(m, "a pod has devices of one kind only",
+                                   "split the step in two");
+        }
+        w->option = w->option != NULL ? w->option : kinds[i].option;
+        w->kind = kinds[i].vendor;
+        /* cores are parts of devices: they say nothing of how many of these */
+        *ret_n = strcmp(kinds[i].option, "neuroncores") != 0 && n > *ret_n ? n : *ret_n;
+    }
+    return 0;
+}
+
+static int read_wish(stk_kube_maker *m, wish *w)
+{
+    const stk_resources *r = m->job->resources;
+    int64_t gpus = stk_kube_whole(m->options, "gpu"), of_kind = 0;
+    int rc = read_kind(m, w, &of_kind);
+    if (rc < 0 || (r != NULL && r->gpu_count == 0)) {
+        w->option = NULL; /* none is none, whatever else is said */
+        return rc;
+    }
+    if (gpus > 0 && w->kind != NULL) {
+        return stk_kube_refuse(m, "a pod has devices of one kind only", "split the step in two");
+    }
+    int64_t said = gpus > of_kind ? gpus : of_kind;
+    bool more = said > 0 || w->kind != NULL || stk_kube_text(m->options, "gpu_type") != NULL;
+    w->n = r == NULL ? 0 : stk_spec_alternatives(r, w->wants);
+    w->is_counted = said > 0 || (r != NULL && r->gpu_count > 0);
+    for (uint32_t i = 0; r != NULL && i < r->n_any_of; i++) {
+        w->is_counted = w->is_counted || r->any_of[i].gpu_count > 0;
+    }
+    if (w->n == 0 && more) {
+        w->wants[w->n++] = (stk_alternative){.gpu_count = 1, .gpu_memory_bytes = -1};
+    }
+    for (uint32_t i = 0; i < w->n; i++) {
+        int64_t n = w->wants[i].gpu_count;
+        w->wants[i].gpu_count = n > said ? n : said;
+    }
+    return 0;
+}
+
+/* --- whose --- */
+
+static int refuse_vendor(stk_kube_maker *m, const char *what, const char *is, const char *other)
+{
+    return stk_kube_refuse(m,
+                           stk_arena_printf(m->arena,
+                                            "%s means devices of %s, and the step asks for %s's",
+                                            what, is, other),
+                           "say one of them");
+}
+
+/* Alternatives become one Job where they differ only in the model. */
+static int find_vendor(stk_kube_maker *m, wish *w)
+{
+    for (uint32_t i = 0; i < w->n; i++) {
+        const stk_alternative *a = &w->wants[i];
+        const char *by_class = stk_spec_vendor_of_class(a->gpu_class);
+        const char *of = stk_spec_vendor_of(a);
+        if (by_class != NULL && !is_same(by_class, of)) {
+            return refuse_vendor(m, stk_arena_printf(m->arena, "gpu_class '%s'", a->gpu_class),
+                                 by_class, of);
+        }
+        if (w->kind != NULL && of != NULL && !is_same(w->kind, of)) {
+            return refuse_vendor(m, stk_arena_printf(m->arena, "option %s", w->option), w->kind,
+                                 of);
+        }
+        of = w->kind != NULL ? w->kind : of;
+        w->vendor = i == 0 ? of : w->vendor;
+        if (!is_same(of, w->vendor) || a->gpu_count != w->wants[0].gpu_count ||
+            (a->gpu_class == NULL) != (w->wants[0].gpu_class == NULL)) {
+            return stk_kube_refuse(m, "any_of with different vendors or counts can't be one Job",
+                                   "keep alternatives that differ in gpu_class only");
+        }
+        if (a->gpu_memory_bytes != -1 && stk_kube_text(m->options, "gpu_resource") == NULL) {
+            return stk_kube_refuse(
+                m, "a share of a GPU (gpu_memory) can't be asked of Kubernetes",
+                "say a MIG profile as gpu_class, or gpu_resource: nvidia.com/gpu.shared");
+        }
+    }
+    return 0;
+}
+
+/* Devices that the agent has no eyes for would be refused in the pod, or used unseen. */
+static int refuse_uncounted(stk_kube_maker *m, const wish *w, const char *resource, int64_t n)
+{
+    const char *vendor = w->vendor, *class = w->wants[0].gpu_class;
+    static const char *const known[][2] = {{"habana", "habana.ai/gaudi"},
+                                           {"huawei", "huawei.com/Ascend910"}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        resource = resource == NULL && strcmp(known[i][0], vendor) == 0 ? known[i][1] : resource;
+    }
+    if (resource == NULL) {
+        return stk_kube_refuse(
+            m, stk_arena_printf(m->arena, "gpu_vendor '%s' is not known", vendor),
+            "it can be nvidia, amd, intel, aws, google, or one of their resources, like "
+            "nvidia.com/gpu.shared");
+    }
+    return stk_kube_refuse(
+        m,
+        stk_arena_printf(m->arena,
+                         "devices of %s can't be counted in their container (gpu_%s '%s'), so "
+                         "whether the step got them would stay unknown",
+                         resource, class != NULL ? "class" : "vendor",
+                         class != NULL ? class : vendor),
+        stk_arena_printf(m->arena,
+                         "say them as extended_resources: {%s: %lld}, which are asked of the "
+                         "cluster and left to the step",
+                         resource, (long long)n));
+}
+
+/* The resource that is asked for. Options of a whole cluster say whose GPUs it has: they are no
+ * word on devices of another sort. */
+static int find_resource(stk_kube_maker *m, wish *w, stk_kube_wanted *a)
+{
+    const char *said = stk_kube_text(m->options, "gpu_vendor");
+    const char *own = stk_kube_text(m->options, "gpu_resource");
+    const char *type = stk_kube_text(m->options, "gpu_type");
+    bool is_whole = false;
+    bool is_gpu =
+        w->vendor == NULL || (!is_same(w->vendor, "aws") && !is_same(w->vendor, "google"));
+    const char *said_of =
+        said == NULL || strchr(said, '/') == NULL ? said : counted_vendor(said, &is_whole);
+    const char *own_of = own == NULL ? NULL : counted_vendor(own, &is_whole);
+    if (is_gpu && said_of != NULL && w->vendor != NULL && !is_same(said_of, w->vendor)) {
+        return refuse_vendor(m, stk_arena_printf(m->arena, "option gpu_vendor '%s'", said), said_of,
+                             w->vendor);
+    }
+    if (own_of != NULL && w->vendor != NULL && !is_same(own_of, w->vendor)) {
+        return refuse_vendor(m, stk_arena_printf(m->arena, "option gpu_resource '%s'", own), own_of,
+                             w->vendor);
+    }
+    const char *vendor = w->vendor != NULL ? w->vendor
+                         : said_of != NULL ? said_of
+                         : said != NULL    ? said
+                         : own_of != NULL  ? own_of
+                                           : stk_spec_vendor_of_class(type);
+    w->vendor = vendor != NULL ? vendor : "nvidia";
+    a->resource = is_gpu && said != NULL && strchr(said, '/') != NULL ? said : NULL;
+    for (size_t i = 0; i < sizeof vendors / sizeof *vendors && a->resource == NULL; i++) {
+        a->resource = strcmp(vendors[i].vendor, w->vendor) == 0 ? vendors[i].resource : NULL;
+    }
+    a->resource = own != NULL ? own : a->resource;
+    if (a->resource == NULL || counted_vendor(a->resource, &is_whole) == NULL) {
+        return refuse_uncounted(m, w, a->resource, a->n);
+    }
+    if (is_same(w->option, "neuroncores") && w->is_counted) {
+        return stk_kube_refuse(m,
+                               stk_arena_printf(m->arena,
+                                                "it asks for %lld devices, and by the option "
+                                                "neuroncores for parts of them",
+                                                (long long)a->n),
+                               "say one of them");
+    }
+    if (is_same(w->option, "neuroncores")) {
+        a->resource = "aws.amazon.com/neuroncore";
+        a->n = stk_kube_whole(m->options, "neuroncores");
+    }
+    return 0;
+}
+
+/* --- which model --- */
+
+static bool is_mig(const char *name)
+{
+    int slices = 0, memory = 0, n = 0;
+    return sscanf(name, "%dg.%dgb%n", &slices, &memory, &n) == 2 && name[n] == '\0';
+}
+
+/* A class that is a resource of its own: a slice, a partition, a driver. */
+static const char *resource_of_class(const stk_kube_maker *m, const char *vendor, const char *name)
+{
+    const char *slice = strncmp(name, "mig-", 4) == 0 ? name + 4 : name;
+    if (strcmp(vendor, "nvidia") == 0 && is_mig(slice)) {
+        return stk_arena_printf(m->arena, "nvidia.com/mig-%s", slice);
+    }
+    if (strcmp(vendor, "amd") == 0 && strstr(name, "_nps") != NULL) {
+        return stk_arena_printf(m->arena, "amd.com/%s", name);
+    }
+    if (strcmp(vendor, "intel") == 0 && (strcmp(name, "xe") == 0 || strcmp(name, "i915") == 0)) {
+        return stk_arena_printf(m->arena, "gpu.intel.com/%s", name);
+    }
+    return NULL;
+}
+
+/* Is an instance's model what one of the classes means? `trainium` of any generation is one. */
+static bool is_meant(const wish *w, const char *model)
+{
+    char whole[64];
+    (void)snprintf(whole, sizeof whole, "AWS %s", model);
+    const stk_spec_device d = {
+        .vendor = "aws", .noun = "Neuron device", .model = whole, .memory_bytes = -1};
+    bool is_kind = w->option == NULL || strcmp(w->option, "neuroncores") == 0 ||
+                   strncasecmp(model, w->option, strlen(w->option)) == 0;
+    bool fits = w->wants[0].gpu_class == NULL;
+    for (uint32_t i = 0; i < w->n && !fits; i++) {
+        const char *class = w->wants[i].gpu_class;
+        fits = stk_spec_device_fits(class, NULL, &d) ||
+               (w->option != NULL && strcasecmp(class, w->option) == 0);
+    }
+    return is_kind && fits;
+}
+
+/* Neuron devices of all models are one resource. Their nodes are told apart by the type of
+ * instance, which every cloud's nodes have as a label: those that are known to have another model
+ * are left out, so a node whose type nobody knows is none of them. */
+static int tell_instances(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
+{
+    bool any = false;
+    for (size_t i = 0; i < sizeof instances / sizeof *instances; i++) {
+        if (strcmp(instances[i].vendor, "aws") != 0) {
+            continue;
+        }
+        any = any || is_meant(w, instances[i].model);
+        const char *size = instances[i].sizes;
+        while (!is_meant(w, instances[i].model) && *size != '\0') {
+            size_t n = strcspn(size, " ");
+            if (a->n_values < STK_KUBE_VALUES) {
+                a->values[a->n_values++] =
+                    stk_arena_printf(m->arena, "%s.%.*s", instances[i].family, (int)n, size);
+            }
+            size += n + strspn(size + n, " ");
+        }
+    }
+    if (!any) {
+        return stk_kube_refuse(
+            m,
+            stk_arena_printf(m->arena, "no instance of EC2 is known that has gpu_class '%s'%s%s",
+                             w->wants[0].gpu_class, w->option != NULL ? " and option " : "",
+                             w->option != NULL ? w->option : ""),
+            "say Trainium, Trainium2, Inferentia or Inferentia2, or the label of your nodes in the "
+            "option gpu_type_label");
+    }
+    a->label = a->n_values > 0 ? "node.kubernetes.io/instance-type" : NULL;
+    a->is_not = true;
+    return 0;
+}
+
+static int read_class(stk_kube_maker *m, const wish *w, const char *name, const char *label,
+                      stk_kube_wanted *a)
+{
+    const char *own = stk_kube_text(m->options, "gpu_resource");
+    const char *resource = resource_of_class(m, w->vendor, name);
+    if (resource != NULL && w->n > 1) {
+        return stk_kube_refuse(m,
+                               stk_arena_printf(m->arena,
+                                                "any_of with gpu_class '%s', which is the resource "
+                                                "%s, can't be one Job",
+                                                name, resource),
+                               "keep alternatives that differ in the model only");
+    }
+    if (resource != NULL && own != NULL && strcmp(own, resource) != 0) {
+        return stk_kube_refuse(m,
+                               stk_arena_printf(m->arena,
+                                                "gpu_class '%s' is the resource %s, and option "
+                                                "gpu_resource says %s",
+                                                name, resource, own),
+                               "say one of them");
+    }
+    if (resource != NULL) {
+        a->resource = resource;
+        return 0;
+    }
+    if (strcasecmp(name, "mig") == 0) {
+        return stk_kube_refuse(m, "gpu_class 'mig' names no profile", "say one, like 1g.10gb");
+    }
+    if (label == NULL) {
+        return stk_kube_refuse(m,
+                               stk_arena_printf(m->arena,
+                                                "no label is known that tells models of %s apart "
+                                                "(gpu_class '%s')",
+                                                w->vendor, name),
+                               "say the label of your nodes in the option gpu_type_label");
+    }
+    a->label = label;
+    a->values[a->n_values++] = name;
+    return 0;
+}
+
+/* gpu_type is the cluster's own word for what the step names by gpu_class, if it says both. */
+static int check_type(stk_kube_maker *m, const wish *w, const char *type)
+{
+    const char *of = stk_spec_vendor_of_class(type);
+    bool fits = false;
+    for (uint32_t i = 0; i < w->n; i++) {
+        const char *class = w->wants[i].gpu_class;
+        bool is_slice = stk_spec_is_slice(class) && strcmp(class, type) != 0;
+        fits = fits || class == NULL || (!is_slice && !stk_spec_is_other_model(class, type));
+    }
+    if (fits && (of == NULL || strcmp(of, w->vendor) == 0)) {
+        return 0;
+    }
+    return fits ? refuse_vendor(m, stk_arena_printf(m->arena, "option gpu_type '%s'", type), of,
+                                w->vendor)
+                : stk_kube_refuse(m,
+                                  stk_arena_printf(m->arena,
+                                                   "gpu_class '%s' and option gpu_type '%s' are "
+                                                   "two models",
+                                                   w->wants[0].gpu_class, type),
+                                  "say one of them");
+}
+
+static int find_model(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
+{
+    const char *type = stk_kube_text(m->options, "gpu_type");
+    const char *label = stk_kube_text(m->options, "gpu_type_label");
+    bool is_class = type != NULL || w->wants[0].gpu_class != NULL;
+    int rc = type == NULL ? 0 : check_type(m, w, type);
+    if (rc < 0 || (!is_class && !is_same(w->vendor, "aws"))) {
+        return rc;
+    }
+    if (is_same(w->vendor, "aws") && type == NULL && (label == NULL || !is_class)) {
+        return tell_instances(m, w, a);
+    }
+    if (is_same(w->vendor, "google") && type == NULL && label == NULL) {
+        a->class = w->wants[0].gpu_class; /* whoever knows machines of Google reads it */
+        return w->n == 1 ? 0
+                         : stk_kube_refuse(m, "any_of of several TPUs can't be one Job",
+                                           "keep one of them");
+    }
+    for (size_t i = 0; i < sizeof vendors / sizeof *vendors && label == NULL; i++) {
+        label = strcmp(vendors[i].vendor, w->vendor) == 0 ? vendors[i].label : NULL;
+    }
+    if (type != NULL) {
+        return read_class(m, w, type, label, a);
+    }
+    for (uint32_t i = 0; i < w->n && rc == 0; i++) {
+        rc = read_class(m, w, w->wants[i].gpu_class, label, a);
+    }
+    return rc;
+}
+
+/* --- all --- */
+
+int stk_kube_wanted_read(stk_kube_maker *m, stk_kube_wanted *ret)
+{
+    wish w = {.n = 0};
+    *ret = (stk_kube_wanted){0};
+    int rc = read_wish(m, &w);
+    if (rc < 0 || w.n == 0) {
+        return rc;
+    }
+    ret->n = w.wants[0].gpu_count;
+    ret->is_counted = w.is_counted;
+    STK_TRY(find_vendor(m, &w));
+    STK_TRY(find_resource(m, &w, ret));
+    return find_model(m, &w, ret);
+}
+
+static int64_t amount_of(const json_t *resources, const char *name)
+{
+    const json_t *amount = json_object_get(json_object_get(resources, "limits"), name);
+    const char *text = json_string_value(amount);
+    return text != NULL ? strtoll(text, NULL, 10) : json_integer_value(amount);
+}
+
+int stk_kube_wanted_check(const stk_kube_maker *m, const stk_kube_wanted *ask,
+                          const json_t *resources)
+{
+    int64_t n = ask->resource == NULL ? 0 : amount_of(resources, ask->resource);
+    if (n >= ask->n) {
+        return 0;
+    }
+    return stk_kube_refuse(m,
+                           stk_arena_printf(m->arena,
+                                            "it asks for %lld of %s, and its options (resources, "
+                                            "extended_resources) leave %lld",
+                                            (long long)ask->n, ask->resource, (long long)n),
+                           "say the number once");
+}
+
+const char *stk_kube_asked(const stk_kube_maker *m, const json_t *resources)
+{
+    const char *name;
+    json_t *amount;
+    json_object_foreach(json_object_get(resources, "limits"), name, amount)
+    {
+        int64_t n = amount_of(resources, name);
+        bool is_whole = false;
+        const char *vendor = n > 0 ? counted_vendor(name, &is_whole) : NULL;
+        if (vendor != NULL) {
+            return stk_arena_printf(m->arena, "%s %lld", vendor, (long long)(is_whole ? n : 1));
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,102 @@
+/* What comes of a gang's nodes: however often it is brought, it stands in the logs once. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "away/remote/remote_private.h"
+#include "base/testing.h"
+#include "sys/file.h"
+
+static char dir[] = "/tmp/stk_collect_XXXXXX";
+
+static int setup(void **state)
+{
+    (void)state;
+    return mkdtemp(dir) == NULL;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return stk_file_remove_tree(dir, NULL);
+}
+
+static void write_log(const char *name, const char *text)
+{
+    char path[128];
+    stk_err err = {0};
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    char *slash = strrchr(path, '/');
+    *slash = '\0';
+    assert_int_equal(stk_file_mkdirs(path, 0755, &err), 0);
+    *slash = '/';
+    assert_int_equal(stk_file_write_atomic(path, text, strlen(text), 0644, &err), 0);
+}
+
+static void check_log(const char *name, const char *text)
+{
+    char path[128];
+    STK_TEXT_AUTO found = NULL;
+    size_t len = 0;
+    stk_err err = {0};
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    assert_int_equal(stk_file_read(path, 1 << 20, &found, &len, &err), 0);
+    assert_string_equal(found, text);
+}
+
+static void test_added_once(void **state)
+{
+    (void)state;
+    stk_err err = {0};
+    write_log("stdout.log", "zero");
+    write_log("node-1/stdout.log", "one\n");
+    write_log("node-3/stdout.log", "three\n");
+    write_log("node-1/stderr.log", "alone\n");
+    for (int i = 0; i < 3; i++) { /* tried again */
+        assert_int_equal(stk_remote_add_nodes(dir, 3, &err), 0);
+        check_log("stdout.log", "zero\none\nthree\n");
+        check_log("stderr.log", "alone\n");
+    }
+    write_log("node-2/stdout.log", "two\n"); /* which couldn't be brought until now */
+    assert_int_equal(stk_remote_add_nodes(dir, 3, &err), 0);
+    check_log("stdout.log", "zero\none\ntwo\nthree\n");
+    write_log("stdout.log", "zero"); /* brought anew */
+    assert_int_equal(stk_remote_add_nodes(dir, 3, &err), 0);
+    check_log("stdout.log", "zero\none\ntwo\nthree\n");
+}
+
+/* Cut off in the middle, as by a kill: the next one makes it whole. */
+static void test_cut_off(void **state)
+{
+    char path[128];
+    (void)state;
+    stk_err err = {0};
+    (void)snprintf(path, sizeof path, "%s/stdout.log", dir);
+    assert_int_equal(truncate(path, 7), 0);
+    assert_int_equal(stk_remote_add_nodes(dir, 3, &err), 0);
+    check_log("stdout.log", "zero\none\ntwo\nthree\n");
+}
+
+static void test_told_when_it_cant(void **state)
+{
+    char path[128];
+    (void)state;
+    stk_err err = {0};
+    (void)snprintf(path, sizeof path, "%s/stderr.log", dir);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkdir(path, 0755), 0);
+    assert_true(stk_remote_add_nodes(dir, 3, &err) < 0);
+    assert_non_null(strstr(err.text, "stderr.log"));
+    assert_int_equal(rmdir(path), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_added_once),
+                                       cmocka_unit_test(test_cut_off),
+                                       cmocka_unit_test(test_told_when_it_cant)};
+    return cmocka_run_group_tests_name("remote_collect", tests, setup, teardown);
+}

@@ -1,0 +1,273 @@
+/* end.json: written by the agent, read by the engine. */
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/remote/remote_order.h"
+#include "base/json.h"
+#include "base/limits.h"
+
+/* The numbers of an outcome and of a device of it, each once: X(member). Real ones Y(member). */
+#define OUTCOME_INTS                                                                               \
+    X(exit_status) X(signal) X(wall_ms) X(cpu_us) X(peak_memory_bytes) X(read_bytes) X(write_bytes)
+#define DEVICE_INTS                                                                                \
+    X(index) X(peak_temperature_c) X(peak_memory_bytes) X(share_bytes) X(memory_bytes) X(context)
+#define DEVICE_REALS Y(busy_percent_mean) Y(busy_s) Y(throttled_s) Y(energy_j)
+
+/* --- writing --- */
+
+static void put_outcome(const stk_outcome *o, stk_buf *buf)
+{
+    stk_buf_char(buf, '{');
+    stk_json_put_bool(buf, "ok", o->ok);
+    stk_json_put_text(buf, "failure", stk_failure_word(o->failure));
+    stk_json_put_text(buf, "text", o->text);
+#define X(member) stk_json_put_int(buf, #member, (int64_t)o->member);
+    OUTCOME_INTS
+#undef X
+    stk_json_put_key(buf, "libraries"); /* bits, as text: a JSON number is a double to many */
+    stk_buf_printf(buf, "\"%llx\"", (unsigned long long)o->libraries);
+    stk_json_put_bool(buf, "has_looked", o->has_looked);
+    stk_json_put_bool(buf, "mask_changed", o->mask_changed);
+    stk_json_put_text(buf, "other_device", o->other_device);
+    stk_json_put_key(buf, "devices");
+    stk_buf_char(buf, '[');
+    for (uint32_t i = 0; i < o->n_devices; i++) {
+        const stk_outcome_device *d = &o->devices[i];
+        stk_buf_text(buf, i > 0 ? ",{" : "{");
+        stk_json_put_text(buf, "uuid", d->uuid);
+        stk_json_put_text(buf, "model", d->model);
+        stk_json_put_text(buf, "noun", d->noun);
+#define X(member) stk_json_put_int(buf, #member, (int64_t)d->member);
+#define Y(member) stk_json_put_real(buf, #member, d->member);
+        DEVICE_INTS DEVICE_REALS
+#undef X
+#undef Y
+            stk_buf_char(buf, '}');
+    }
+    stk_buf_text(buf, "]}");
+}
+
+static bool is_plain(const char *data, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)data[i];
+        if (c >= 0x7f || (c < 0x20 && c != '\n' && c != '\r' && c != '\t')) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void put_base64(const char *data, size_t n, stk_buf *buf)
+{
+    enum { AT_ONCE = 3 << 10 };
+    char coded[AT_ONCE / 3 * 4 + 1];
+    stk_buf_char(buf, '"');
+    for (size_t at = 0; at < n; at += AT_ONCE) {
+        int len = (int)(n - at < AT_ONCE ? n - at : AT_ONCE);
+        (void)EVP_EncodeBlock((unsigned char *)coded, (const unsigned char *)data + at, len);
+        stk_buf_text(buf, coded);
+    }
+    stk_buf_char(buf, '"');
+}
+
+static void put_file(const stk_remote_file *f, stk_buf *buf)
+{
+    stk_json_put_key(buf, f->name);
+    stk_buf_char(buf, '{');
+    if (f->data == NULL) {
+        stk_json_put_text(buf, "key", f->key);
+        stk_json_put_int(buf, "size", f->size);
+    } else if (is_plain(f->data, (size_t)f->size)) {
+        stk_json_put_text(buf, "text", f->data);
+    } else {
+        stk_json_put_key(buf, "base64");
+        put_base64(f->data, (size_t)f->size, buf);
+    }
+    stk_buf_char(buf, '}');
+}
+
+int stk_remote_end_write(const stk_remote_end *end, stk_buf *buf, stk_err *err)
+{
+    stk_buf_text(buf, "{\"stoker\":1");
+    stk_json_put_text(buf, "host", end->host);
+    stk_json_put_int(buf, "node", end->node);
+    stk_json_put_int(buf, "started_ms", end->started_ms);
+    stk_json_put_int(buf, "ended_ms", end->ended_ms);
+    stk_json_put_key(buf, "outcome");
+    put_outcome(&end->outcome, buf);
+    stk_json_put_key(buf, "granted");
+    stk_buf_text(buf, end->granted != NULL ? end->granted : "null");
+    stk_json_put_key(buf, "files");
+    stk_buf_char(buf, '{');
+    for (uint32_t i = 0; i < end->n_files; i++) {
+        put_file(&end->files[i], buf);
+    }
+    stk_buf_text(buf, "}}");
+    return buf->failed
+               ? stk_err_set(err, STK_E_LIMIT, "end.json would be more than %zu bytes", buf->max)
+               : 0;
+}
+
+/* --- reading --- */
+
+static int64_t int_of(const stk_json *map, const char *key, int64_t unknown)
+{
+    int64_t number = unknown;
+    return stk_json_int(stk_json_get(map, key), &number) ? number : unknown;
+}
+
+static double real_of(const stk_json *map, const char *key)
+{
+    double number = -1;
+    return stk_json_real(stk_json_get(map, key), &number) ? number : -1;
+}
+
+static bool bool_of(const stk_json *map, const char *key)
+{
+    const stk_json *node = stk_json_get(map, key);
+    return node != NULL && node->kind == STK_JSON_BOOL && node->truth;
+}
+
+static void read_devices(const stk_json *list, stk_outcome *o)
+{
+    uint32_t most = sizeof o->devices / sizeof *o->devices;
+    uint32_t n = list != NULL && list->kind == STK_JSON_LIST ? list->n : 0;
+    for (uint32_t i = 0; i < n && i < most; i++) {
+        const stk_json *from = &list->items[i];
+        stk_outcome_device *d = &o->devices[o->n_devices++];
+        d->uuid = stk_json_text(stk_json_get(from, "uuid"));
+        d->model = stk_json_text(stk_json_get(from, "model"));
+        d->noun = stk_json_text(stk_json_get(from, "noun"));
+#define X(member) d->member = (__typeof__(d->member))int_of(from, #member, -1);
+#define Y(member) d->member = real_of(from, #member);
+        DEVICE_INTS DEVICE_REALS
+#undef X
+#undef Y
+    }
+}
+
+static int read_outcome(const stk_json *from, stk_outcome *o, stk_err *err)
+{
+    const char *class = stk_json_text(stk_json_get(from, "failure"));
+    const char *text = stk_json_text(stk_json_get(from, "text"));
+    const char *libraries = stk_json_text(stk_json_get(from, "libraries"));
+    int failure = class == NULL ? -1 : stk_failure_of(class);
+    if (failure < 0) {
+        return stk_err_set(err, STK_E_PROTOCOL, "end.json: its outcome has no class that is known");
+    }
+    *o = (stk_outcome){.ok = bool_of(from, "ok"), .failure = (stk_failure)failure};
+    (void)snprintf(o->text, sizeof o->text, "%s", text != NULL ? text : "");
+#define X(member) o->member = (__typeof__(o->member))int_of(from, #member, -1);
+    OUTCOME_INTS
+#undef X
+    o->signal = o->signal < 0 ? 0 : o->signal;
+    o->wall_ms = o->wall_ms < 0 ? 0 : o->wall_ms;
+    o->libraries = libraries == NULL ? 0 : strtoull(libraries, NULL, 16);
+    o->has_looked = bool_of(from, "has_looked");
+    o->mask_changed = bool_of(from, "mask_changed");
+    o->other_device = stk_json_text(stk_json_get(from, "other_device"));
+    read_devices(stk_json_get(from, "devices"), o);
+    return 0;
+}
+
+/* Below the attempt directory, and not what the engine itself has written there; nor in folders
+ * that no agent sends, whose links lead into the store. */
+static bool is_file_name(const char *name)
+{
+    enum { LONGEST = 2048 };
+    if (!stk_remote_is_below(name) || strlen(name) > LONGEST || strcmp(name, "task.json") == 0) {
+        return false;
+    }
+    for (const char *part = name; part != NULL; part = strchr(part, '/')) {
+        part += part == name ? 0 : 1;
+        if (strncmp(part, "in/", 3) == 0 || strncmp(part, "out/", 4) == 0 ||
+            strncmp(part, "tmp/", 4) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int decode(const char *text, size_t len, stk_arena *arena, stk_remote_file *f, stk_err *err)
+{
+    char *data = stk_arena_alloc(arena, len / 4 * 3 + 4);
+    int n = data == NULL
+                ? -1
+                : EVP_DecodeBlock((unsigned char *)data, (const unsigned char *)text, (int)len);
+    if (data == NULL || n < 0) {
+        return data == NULL
+                   ? stk_err_nomem(err)
+                   : stk_err_set(err, STK_E_PROTOCOL, "end.json: file '%s' is no base64", f->name);
+    }
+    for (size_t i = len; i > 0 && text[i - 1] == '='; i--) {
+        n--;
+    }
+    data[n] = '\0';
+    f->data = data;
+    f->size = n;
+    return 0;
+}
+
+static int read_file(const stk_json *key, const stk_json *value, stk_arena *arena,
+                     stk_remote_file *f, stk_err *err)
+{
+    const stk_json *text = stk_json_get(value, "text");
+    const stk_json *coded = stk_json_get(value, "base64");
+    *f = (stk_remote_file){.name = key->text, .key = stk_json_text(stk_json_get(value, "key"))};
+    if (!is_file_name(f->name)) {
+        return stk_err_set(err, STK_E_PROTOCOL,
+                           "end.json: '%s' is no file of the attempt directory", f->name);
+    }
+    if (text != NULL && text->kind == STK_JSON_TEXT) {
+        f->data = text->text;
+        f->size = text->n;
+        return 0;
+    }
+    if (coded != NULL && coded->kind == STK_JSON_TEXT) {
+        return decode(coded->text, coded->n, arena, f, err);
+    }
+    f->size = int_of(value, "size", -1);
+    return f->key != NULL
+               ? 0
+               : stk_err_set(err, STK_E_PROTOCOL, "end.json: file '%s' has no content", f->name);
+}
+
+int stk_remote_end_read(const char *text, size_t len, stk_arena *arena, stk_remote_end *ret,
+                        stk_err *err)
+{
+    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES * 2, STK_LIMIT_RESULT_NODES,
+                                           STK_LIMIT_DEPTH};
+    stk_json doc;
+    stk_remote_end end = {0};
+    int rc = stk_json_parse(text, len, "end.json", &limits, arena, &doc, err);
+    if (rc == 0 && int_of(&doc, "stoker", 0) != 1) {
+        rc = stk_err_set(err, STK_E_VERSION,
+                         "end.json is of format %lld, which this Stoker doesn't know",
+                         (long long)int_of(&doc, "stoker", 0));
+    }
+    rc = rc < 0 ? rc : read_outcome(stk_json_get(&doc, "outcome"), &end.outcome, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const char *host = stk_json_text(stk_json_get(&doc, "host"));
+    const stk_json *granted = stk_json_get(&doc, "granted");
+    const stk_json *files = stk_json_get(&doc, "files");
+    uint32_t n = files != NULL && files->kind == STK_JSON_MAP ? files->n : 0;
+    stk_remote_file *list = stk_arena_array(arena, (size_t)n + 1, sizeof *list);
+    for (uint32_t i = 0; i < n && list != NULL && rc == 0; i++) {
+        rc = read_file(stk_json_key(files, i), stk_json_value(files, i), arena, &list[i], err);
+    }
+    end.host = host != NULL ? host : "";
+    end.node = (uint32_t)int_of(&doc, "node", 0);
+    end.started_ms = int_of(&doc, "started_ms", -1);
+    end.ended_ms = int_of(&doc, "ended_ms", -1);
+    end.granted =
+        granted != NULL && granted->kind == STK_JSON_MAP ? stk_json_dump_in(granted, arena) : NULL;
+    end.files = list;
+    end.n_files = n;
+    *ret = end;
+    return rc < 0 || list != NULL ? rc : stk_err_nomem(err);
+}

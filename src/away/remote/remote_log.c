@@ -1,0 +1,548 @@
+/* Writing the log: a thread of its own, which puts what was committed since it last looked. */
+#include "away/remote/remote_log.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "away/remote/remote_log_private.h"
+#include "base/failpoint.h"
+#include "base/limits.h"
+#include "base/map.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+enum {
+    AGAIN_S = 2,
+    LOOK_S = 10, /* how often an engine without news looks whether it still has the run */
+    END_S = 3    /* for so long the end waits for a share that fails */
+};
+
+struct stk_remote_log {
+    stk_remote_log_config config; /* until it begins */
+    stk_share *share;
+    stk_store *store; /* the thread's */
+    stk_arena *arena; /* the thread's: digests that the share has */
+    stk_map known;
+    char run[40], user[64], host[256];
+    remote_mark mark; /* the thread's */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake, idle;
+    int64_t seq_told, seq_there; /* the newest event: that the engine told of, that the share has */
+    bool has_begun, is_working, is_ending, is_done, is_over;
+    stk_err trouble; /* of the last try */
+    stk_err fence;   /* code ≠ 0: it was taken over */
+};
+
+/* --- who we are --- */
+
+static void find_names(stk_remote_log *log)
+{
+    char text[4096];
+    struct passwd pw, *found = NULL;
+    (void)getpwuid_r(geteuid(), &pw, text, sizeof text, &found);
+    (void)snprintf(log->user, sizeof log->user, "%s", found != NULL ? pw.pw_name : "");
+    (void)gethostname(log->host, sizeof log->host - 1);
+}
+
+static void put_owner(stk_buf *buf, const stk_remote_log *log)
+{
+    stk_json_put_int(buf, "epoch", log->mark.epoch);
+    stk_json_put_text(buf, "owner", log->mark.owner);
+    stk_json_put_text(buf, "host", log->host);
+    stk_json_put_text(buf, "user", log->user);
+    stk_json_put_int(buf, "pid", getpid());
+    stk_json_put_int(buf, "at_ms", stk_clock_wall_ms(&stk_clock_real));
+}
+
+static int new_owner(remote_mark *mark, stk_err *err)
+{
+    unsigned char random[STK_DIGEST_BYTES];
+    char hex[STK_DIGEST_HEX + 1];
+    if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random) {
+        return stk_err_sys(err, STK_E_SYS, errno, "random numbers");
+    }
+    stk_digest_hex(random, hex);
+    (void)snprintf(mark->owner, sizeof mark->owner, "%.*s", REMOTE_OWNER, hex);
+    return 0;
+}
+
+/* --- one batch --- */
+
+/* It isn't ours any more. Who has it says the batch that stands in our place. */
+static int fenced(stk_remote_log *log, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    remote_batch other = {0};
+    const char *lines = NULL;
+    stk_err ignored;
+    bool known = arena != NULL && stk_remote_batch_read(log->share, log->run, log->mark.n + 1,
+                                                        arena, &other, &lines, &ignored) == 0;
+    stk_err_set(err, STK_E_BUSY, "run %s was taken over by %s on %s", log->run,
+                known && other.user != NULL ? other.user : "somebody",
+                known && other.host != NULL ? other.host : "another machine");
+    stk_err_hint(err, "its jobs go on there; follow it with 'stoker logs --stack'");
+    return STK_E_BUSY;
+}
+
+/* A batch whose answer was lost stands there with our own name. */
+static bool is_ours(stk_remote_log *log)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    remote_batch there = {0};
+    const char *lines = NULL;
+    stk_err ignored;
+    return arena != NULL &&
+           stk_remote_batch_read(log->share, log->run, log->mark.n + 1, arena, &there, &lines,
+                                 &ignored) == 0 &&
+           strcmp(there.owner, log->mark.owner) == 0;
+}
+
+static int put_batch(stk_remote_log *log, const stk_buf *text, int64_t seq, stk_err *err)
+{
+    char key[200];
+    stk_remote_log_key(log->run, log->mark.n + 1, key);
+    STK_FAILPOINT("remote.log.before");
+    int rc = stk_share_put(log->share, key, text->data, text->len, true, err);
+    STK_FAILPOINT("remote.log.after");
+    if (rc == STK_E_BUSY && !is_ours(log)) {
+        return fenced(log, err);
+    }
+    if (rc == 0 || rc == STK_E_BUSY) {
+        log->mark.n++;
+        log->mark.seq = seq;
+        rc = stk_remote_mark_write(log->store, log->run, &log->mark, err);
+    }
+    return rc;
+}
+
+/* Nothing is to be put, and yet somebody else may have. */
+static int look(stk_remote_log *log, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    remote_batch other = {0};
+    const char *lines = NULL;
+    stk_err ignored = {0};
+    int rc = arena == NULL ? STK_E_NOMEM
+                           : stk_remote_batch_read(log->share, log->run, log->mark.n + 1, arena,
+                                                   &other, &lines, &ignored);
+    return rc == 0 && strcmp(other.owner, log->mark.owner) != 0 ? fenced(log, err) : 0;
+}
+
+/* Of what the event names, what is here and not there. What is neither is the reader's to miss. */
+static int push_digest(stk_remote_log *log, const char *digest, stk_err *err)
+{
+    uint64_t value;
+    bool there = false;
+    const char *path = NULL;
+    int64_t size = 0;
+    if (strlen(digest) != STK_DIGEST_HEX || stk_map_get(&log->known, digest, &value)) {
+        return 0;
+    }
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    int rc = stk_share_has(log->share, digest, &there, err);
+    if (rc == 0 && !there && scratch != NULL &&
+        stk_store_artifact(log->store, digest, scratch, &path, &size, NULL) == 0) {
+        rc = stk_share_push(log->share, log->store, digest, err);
+    }
+    const char *key = rc < 0 ? NULL : stk_arena_dup(log->arena, digest);
+    return rc < 0 ? rc : key == NULL ? stk_err_nomem(err) : stk_map_put(&log->known, key, 1);
+}
+
+static int push_named(stk_remote_log *log, const stk_json *node, stk_err *err)
+{
+    int rc = 0;
+    const char *digest = stk_json_text(stk_json_get(node, "digest"));
+    if (digest != NULL) {
+        return push_digest(log, digest, err);
+    }
+    bool is_map = node->kind == STK_JSON_MAP;
+    for (uint32_t i = 0; rc == 0 && (is_map || node->kind == STK_JSON_LIST) && i < node->n; i++) {
+        rc = push_named(log, is_map ? stk_json_value(node, i) : &node->items[i], err);
+    }
+    return rc;
+}
+
+static int push_of(stk_remote_log *log, const stk_event_row *row, stk_err *err)
+{
+    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES * 4, STK_LIMIT_RESULT_NODES,
+                                           STK_LIMIT_DEPTH};
+    stk_json doc;
+    if (row->data == NULL ||
+        (row->kind != STK_EV_TASK_SUCCEEDED && row->kind != STK_EV_TASK_CACHED)) {
+        return 0;
+    }
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    int rc = arena == NULL
+                 ? stk_err_nomem(err)
+                 : stk_json_parse(row->data, strlen(row->data), "event", &limits, arena, &doc, err);
+    return rc < 0 ? rc : push_named(log, &doc, err);
+}
+
+static void begin_batch(const stk_remote_log *log, stk_buf *text)
+{
+    stk_buf_text(text, "{\"stoker\":1");
+    put_owner(text, log);
+    stk_buf_text(text, "}\n");
+}
+
+/* Of a store's events as many as a batch takes. */
+typedef struct taken {
+    stk_arena *arena;
+    stk_event_row *rows;
+    uint32_t n, cap;
+    size_t bytes;
+} taken;
+
+static int take_event(void *arg, const stk_event_row *row)
+{
+    taken *t = arg;
+    stk_event_row *rows = stk_arena_grow(t->arena, t->rows, t->n, sizeof *rows, &t->cap);
+    const char *data = stk_arena_dup(t->arena, row->data);
+    if (rows == NULL || (row->data != NULL && data == NULL)) {
+        return STK_E_NOMEM;
+    }
+    t->rows = rows;
+    rows[t->n] = *row;
+    rows[t->n++].data = data;
+    t->bytes += row->data == NULL ? 0 : strlen(row->data);
+    return t->bytes < REMOTE_BATCH_BYTES / 8 ? 0 : 1;
+}
+
+/* What the store has behind the mark, whoever put it there, is the next batch. `must`: also one
+ * without events. *ret_put: there was something; *ret_more: there is more. */
+static int put_next(stk_remote_log *log, bool must, bool *ret_put, bool *ret_more, stk_err *err)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(REMOTE_BATCH_BYTES);
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    taken t = {.arena = arena};
+    int rc = arena == NULL
+                 ? stk_err_nomem(err)
+                 : stk_store_events(log->store, log->run, log->mark.seq, take_event, &t, err);
+    *ret_more = rc > 0;
+    *ret_put = false;
+    if (rc < 0 || (t.n == 0 && !must)) {
+        return rc == STK_E_NOMEM ? stk_err_nomem(err) : rc;
+    }
+    begin_batch(log, &text);
+    rc = 0;
+    for (uint32_t i = 0; i < t.n && rc == 0; i++) {
+        rc = push_of(log, &t.rows[i], err);
+        rc = rc < 0 ? rc : stk_remote_batch_put_event(&text, log->store, &t.rows[i], err);
+    }
+    rc = rc < 0        ? rc
+         : text.failed ? stk_err_nomem(err)
+                       : put_batch(log, &text, t.n == 0 ? log->mark.seq : t.rows[t.n - 1].seq, err);
+    *ret_put = rc == 0;
+    return rc;
+}
+
+/* --- the thread --- */
+
+static int wait_some(stk_remote_log *log, int seconds)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += seconds;
+    return pthread_cond_timedwait(&log->wake, &log->lock, &until);
+}
+
+static void *write_log(void *arg)
+{
+    stk_remote_log *log = arg;
+    pthread_mutex_lock(&log->lock);
+    while (log->fence.code == 0 && !log->is_done && !log->is_over) {
+        bool is_last = log->is_ending, is_due = is_last || log->seq_told > log->seq_there;
+        bool any = false, more = false;
+        stk_err err = {0};
+        if (!is_due && wait_some(log, LOOK_S) != ETIMEDOUT) {
+            continue;
+        }
+        log->is_working = true;
+        pthread_mutex_unlock(&log->lock);
+        int rc = put_next(log, false, &any, &more, &err);
+        rc = rc == 0 && !any && !is_due ? look(log, &err) : rc;
+        pthread_mutex_lock(&log->lock);
+        log->is_working = false;
+        log->seq_there = log->mark.seq;
+        log->trouble = err;
+        log->trouble.code = rc;
+        log->fence = rc == STK_E_BUSY ? err : log->fence;
+        log->is_done = is_last && rc == 0 && !more;
+        pthread_cond_broadcast(&log->idle);
+        if (rc < 0 && rc != STK_E_BUSY && !log->is_over) {
+            (void)wait_some(log, AGAIN_S);
+        }
+    }
+    pthread_mutex_unlock(&log->lock);
+    return NULL;
+}
+
+/* --- for the engine --- */
+
+void stk_remote_log_told(stk_remote_log *log, int64_t seq)
+{
+    pthread_mutex_lock(&log->lock);
+    log->seq_told = seq > log->seq_told ? seq : log->seq_told;
+    pthread_cond_signal(&log->wake);
+    pthread_mutex_unlock(&log->lock);
+}
+
+static struct timespec after(int64_t ms)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + ms % 1000 * 1000000;
+    until.tv_sec += (time_t)(ms / 1000 + ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    return until;
+}
+
+int stk_remote_log_wait(stk_remote_log *log, int64_t most_ms, stk_err *err)
+{
+    struct timespec until = after(most_ms);
+    int sys = 0;
+    pthread_mutex_lock(&log->lock);
+    int64_t all = log->seq_told;
+    while (log->seq_there < all && log->fence.code == 0 && log->trouble.code == 0 &&
+           !log->is_over && sys == 0) {
+        sys = pthread_cond_timedwait(&log->idle, &log->lock, &until);
+    }
+    bool is_there = log->seq_there >= all;
+    stk_err trouble = log->fence.code != 0 ? log->fence : log->trouble;
+    pthread_mutex_unlock(&log->lock);
+    if (trouble.code == STK_E_BUSY) {
+        *err = trouble;
+        return trouble.code;
+    }
+    if (is_there || trouble.code == 0) {
+        return is_there ? 0
+                        : stk_err_set(err, STK_E_BUSY, "the record of run %s isn't in %s yet",
+                                      log->run, stk_share_url(log->share));
+    }
+    bool is_full = trouble.code == STK_E_FULL; /* then it says which store */
+    return is_full ? stk_err_set(err, STK_E_FULL, "%s", trouble.text)
+                   : stk_err_set(err, STK_E_ENV, "the record of run %s can't be written to %s: %s",
+                                 log->run, stk_share_url(log->share), trouble.text);
+}
+
+int stk_remote_log_check(stk_remote_log *log, stk_err *err)
+{
+    pthread_mutex_lock(&log->lock);
+    int rc = log->fence.code;
+    if (rc < 0) {
+        *err = log->fence;
+    }
+    pthread_mutex_unlock(&log->lock);
+    return rc;
+}
+
+static void free_log(stk_remote_log *log)
+{
+    if (log == NULL) {
+        return;
+    }
+    (void)pthread_cond_destroy(&log->wake);
+    (void)pthread_cond_destroy(&log->idle);
+    (void)pthread_mutex_destroy(&log->lock);
+    stk_map_done(&log->known);
+    stk_arena_free(log->arena);
+    stk_store_close(log->store);
+    stk_share_close(log->share);
+    free(log);
+}
+
+int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err)
+{
+    int rc = 0;
+    if (log == NULL || !log->has_begun) {
+        free_log(log);
+        return 0;
+    }
+    struct timespec until = after(timeout_ms);
+    struct timespec soon = after(timeout_ms < END_S * 1000 ? timeout_ms : END_S * 1000);
+    pthread_mutex_lock(&log->lock);
+    log->is_ending = true;
+    pthread_cond_signal(&log->wake);
+    while (!log->is_done && log->fence.code == 0 && rc == 0) {
+        rc = pthread_cond_timedwait(&log->idle, &log->lock, log->trouble.code < 0 ? &soon : &until);
+    }
+    log->is_over = true;
+    if (log->is_working) {
+        stk_share_cancel(log->share);
+    }
+    pthread_cond_signal(&log->wake);
+    bool is_late = log->seq_told > log->seq_there || (!log->is_done && log->fence.code == 0);
+    stk_err trouble = log->fence.code != 0 ? log->fence : log->trouble;
+    pthread_mutex_unlock(&log->lock);
+    (void)pthread_join(log->thread, NULL);
+    rc = 0;
+    if (is_late) {
+        rc = stk_err_set(err, trouble.code == STK_E_BUSY ? STK_E_BUSY : STK_E_ENV,
+                         "the end of run %s is not in %s: %s", log->run, stk_share_url(log->share),
+                         trouble.code < 0 ? trouble.text : "the store didn't answer in time");
+    }
+    free_log(log);
+    return rc;
+}
+
+/* --- opening --- */
+
+static int put_run(const stk_remote_log *log, const stk_remote_log_config *c, stk_err *err)
+{
+    char key[200];
+    STK_BUF_AUTO text = STK_BUF_INIT(64 << 10);
+    stk_buf_text(&text, "{\"stoker\":1");
+    stk_json_put_text(&text, "run", c->run);
+    stk_json_put_text(&text, "name", c->name);
+    stk_json_put_text(&text, "pipeline", c->pipeline);
+    stk_json_put_text(&text, "stack", c->stack);
+    put_owner(&text, log);
+    stk_buf_text(&text, "}\n");
+    (void)snprintf(key, sizeof key, "runs/%s/run.json", c->run);
+    return text.failed ? stk_err_nomem(err)
+                       : stk_share_put(log->share, key, text.data, text.len, false, err);
+}
+
+static int put_spec(const stk_remote_log *log, const stk_remote_log_config *c, stk_err *err)
+{
+    char key[200];
+    const char *json = NULL;
+    size_t len = 0;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    int rc = arena == NULL ? stk_err_nomem(err)
+                           : stk_store_load_spec(log->store, c->run, arena, &json, &len, err);
+    (void)snprintf(key, sizeof key, "runs/%s/spec.json", c->run);
+    return rc < 0 ? rc : stk_share_put(log->share, key, json, len, false, err);
+}
+
+/* The batch that says so, with everything that the log lacks: of our own last engine, or all. */
+static int take(stk_remote_log *log, const stk_remote_log_config *c, stk_err *err)
+{
+    bool any = false, more = true;
+    int rc = stk_remote_mark_read(log->store, c->run, &log->mark, err);
+    rc = rc < 0 ? rc : stk_remote_log_skip_own(log->share, log->store, c->run, &log->mark, err);
+    bool is_new = log->mark.n < 0;
+    rc = rc < 0 ? rc : new_owner(&log->mark, err);
+    rc = rc < 0 || !is_new ? rc : put_spec(log, c, err);
+    /* A batch that is there when we are killed before it is marked is known by its owner. */
+    rc = rc < 0 ? rc : stk_remote_mark_write(log->store, c->run, &log->mark, err);
+    log->mark.epoch++;
+    for (bool is_first = true; rc == 0 && more; is_first = false) {
+        rc = put_next(log, is_first, &any, &more, err);
+    }
+    return rc < 0 ? rc : put_run(log, c, err);
+}
+
+static int new_log(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err)
+{
+    stk_remote_log *log = calloc(1, sizeof *log);
+    if (log == NULL) {
+        return stk_err_nomem(err);
+    }
+    log->config = *config;
+    log->arena = stk_arena_new(0);
+    (void)pthread_mutex_init(&log->lock, NULL);
+    pthread_condattr_t attr; /* a clock that is set doesn't lengthen a wait */
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&log->wake, &attr);
+    (void)pthread_cond_init(&log->idle, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    find_names(log);
+    (void)snprintf(log->run, sizeof log->run, "%s", config->run);
+    int rc = log->arena == NULL ? stk_err_nomem(err)
+                                : stk_share_open(config->share_url, &log->share, err);
+    rc = rc < 0 ? rc : stk_store_open(stk_store_path(config->store), 0, &log->store, err);
+    if (rc < 0) {
+        free_log(log);
+        return rc;
+    }
+    *ret = log;
+    return 0;
+}
+
+int stk_remote_log_open(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err)
+{
+    return new_log(config, ret, err);
+}
+
+int stk_remote_log_begin(stk_remote_log *log, stk_err *err)
+{
+    int rc = take(log, &log->config, err);
+    log->seq_told = log->seq_there = log->mark.seq;
+    int sys = rc < 0 ? 0 : pthread_create(&log->thread, NULL, write_log, log);
+    rc = sys != 0 ? stk_err_sys(err, STK_E_SYS, sys, "starting a thread") : rc;
+    log->has_begun = rc == 0;
+    return rc;
+}
+
+/* --- without an engine --- */
+
+static int is_it_over(void *arg, const stk_event_row *row)
+{
+    bool *over = arg;
+    *over = row->kind == STK_EV_RUN_ENDED || (*over && row->kind != STK_EV_RUN_STARTED);
+    return 0;
+}
+
+bool stk_remote_log_is_shared(stk_store *store, const char *run)
+{
+    remote_mark mark;
+    return stk_remote_mark_read(store, run, &mark, NULL) < 0 || mark.n >= 0;
+}
+
+int stk_remote_log_may_add(stk_store *store, const char *run, stk_err *err)
+{
+    remote_mark mark;
+    bool over = false;
+    int rc = stk_remote_mark_read(store, run, &mark, err);
+    if (rc < 0 || mark.n < 0 || mark.owner[0] != '\0') { /* not shared, or ours */
+        return rc;
+    }
+    rc = stk_store_events(store, run, 0, is_it_over, &over, err);
+    if (rc < 0 || over) {
+        return rc;
+    }
+    stk_err_set(err, STK_E_BUSY, "run %s is another machine's, and hasn't ended", run);
+    stk_err_hint(err,
+                 "do it on the machine that runs it, or take the run over with 'stoker resume'");
+    return STK_E_BUSY;
+}
+
+int stk_remote_log_publish(const stk_remote_log_config *config, bool *ret_told, stk_err *err)
+{
+    stk_remote_log *log = NULL;
+    STK_FD_AUTO lock = -1;
+    bool any = false, more = true;
+    int rc = stk_store_lock_run(config->store, config->run, &lock, err);
+    if (rc == STK_E_BUSY) { /* its engine is here, and looks for what others add */
+        return 0;
+    }
+    rc = rc < 0 ? rc : stk_remote_log_may_add(config->store, config->run, err);
+    rc = rc < 0 ? rc : new_log(config, &log, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = stk_remote_mark_read(log->store, log->run, &log->mark, err);
+    bool is_shared = rc == 0 && log->mark.n >= 0;
+    rc = rc < 0 || !is_shared
+             ? rc
+             : stk_remote_log_skip_own(log->share, log->store, log->run, &log->mark, err);
+    rc = rc < 0 || log->mark.owner[0] != '\0' ? rc : new_owner(&log->mark, err);
+    while (rc == 0 && is_shared && more) {
+        rc = put_next(log, false, &any, &more, err);
+        if (any && ret_told != NULL) {
+            *ret_told = true;
+        }
+    }
+    free_log(log);
+    return rc;
+}

@@ -1,0 +1,191 @@
+/* Batches of events and the mark, as text. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/remote/remote_log_private.h"
+#include "base/limits.h"
+#include "sys/file.h"
+
+static const stk_json_limits line_limits = {STK_LIMIT_RESULT_BYTES * 4, STK_LIMIT_RESULT_NODES,
+                                            STK_LIMIT_DEPTH};
+
+/* --- the mark --- */
+
+static char *mark_path(stk_store *store, const char *run)
+{
+    char *path = NULL;
+    return asprintf(&path, "%s/runs/%s/share.json", stk_store_path(store), run) < 0 ? NULL : path;
+}
+
+int stk_remote_mark_read(stk_store *store, const char *run, remote_mark *ret, stk_err *err)
+{
+    STK_TEXT_AUTO path = mark_path(store, run);
+    STK_TEXT_AUTO text = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    size_t len = 0;
+    stk_json doc;
+    *ret = (remote_mark){.n = -1};
+    int rc = path == NULL || arena == NULL ? stk_err_nomem(err)
+                                           : stk_file_read(path, 64 << 10, &text, &len, err);
+    if (rc == STK_E_NOT_FOUND) {
+        return 0;
+    }
+    rc = rc < 0 ? rc : stk_json_parse(text, len, path, &line_limits, arena, &doc, err);
+    if (rc == 0) {
+        const char *owner = stk_json_text(stk_json_get(&doc, "owner"));
+        (void)stk_json_int(stk_json_get(&doc, "n"), &ret->n);
+        (void)stk_json_int(stk_json_get(&doc, "seq"), &ret->seq);
+        (void)stk_json_int(stk_json_get(&doc, "epoch"), &ret->epoch);
+        (void)snprintf(ret->owner, sizeof ret->owner, "%s", owner != NULL ? owner : "");
+    }
+    return rc;
+}
+
+int stk_remote_mark_write(stk_store *store, const char *run, const remote_mark *mark, stk_err *err)
+{
+    STK_TEXT_AUTO path = mark_path(store, run);
+    char text[256];
+    int n =
+        snprintf(text, sizeof text, "{\"n\":%lld,\"seq\":%lld,\"epoch\":%lld,\"owner\":\"%s\"}\n",
+                 (long long)mark->n, (long long)mark->seq, (long long)mark->epoch, mark->owner);
+    return path == NULL ? stk_err_nomem(err)
+                        : stk_file_write_atomic(path, text, (size_t)n, 0644, err);
+}
+
+/* --- batches --- */
+
+void stk_remote_log_key(const char *run, int64_t n, char ret[200])
+{
+    (void)snprintf(ret, 200, "runs/%s/log/%012lld.jsonl", run, (long long)n);
+}
+
+static void put_json(stk_buf *buf, const char *key, const char *json)
+{
+    if (json != NULL) {
+        stk_json_put_key(buf, key);
+        stk_buf_text(buf, json);
+    }
+}
+
+/* As a member of the event's line; nothing where the store has it no more. */
+static int put_cache(stk_buf *buf, stk_store *store, const stk_event_row *row, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json doc;
+    stk_cache_row entry;
+    bool may = row->kind == STK_EV_TASK_SUCCEEDED || row->kind == STK_EV_TASK_CACHED;
+    if (!may || row->data == NULL) {
+        return 0;
+    }
+    int rc = arena == NULL ? stk_err_nomem(err)
+                           : stk_json_parse(row->data, strlen(row->data), "event", &line_limits,
+                                            arena, &doc, err);
+    const char *key = rc < 0 ? NULL : stk_json_text(stk_json_get(&doc, "key"));
+    if (key == NULL) {
+        return rc;
+    }
+    rc = stk_store_cache_read(store, key, arena, &entry, err);
+    if (rc < 0) {
+        return rc == STK_E_NOT_FOUND ? 0 : rc;
+    }
+    stk_json_put_key(buf, "cache");
+    stk_buf_char(buf, '{');
+    stk_json_put_text(buf, "key", key);
+    stk_json_put_text(buf, "pipeline", entry.pipeline);
+    stk_json_put_text(buf, "step", entry.step);
+    stk_json_put_text(buf, "run", entry.run);
+    stk_json_put_int(buf, "task", entry.task);
+    stk_json_put_int(buf, "created_ms", entry.created_ms);
+    put_json(buf, "parts", entry.parts);
+    put_json(buf, "outputs", entry.outputs);
+    put_json(buf, "metadata", entry.metadata);
+    put_json(buf, "seen", entry.seen);
+    stk_buf_char(buf, '}');
+    return 0;
+}
+
+int stk_remote_batch_put_event(stk_buf *buf, stk_store *store, const stk_event_row *row,
+                               stk_err *err)
+{
+    stk_buf_char(buf, '{');
+    stk_json_put_int(buf, "seq", row->seq);
+    stk_json_put_int(buf, "at_ms", row->time_ms);
+    stk_json_put_text(buf, "event", stk_event_word(row->kind));
+    if (row->task != UINT32_MAX) {
+        stk_json_put_int(buf, "task", row->task);
+        stk_json_put_int(buf, "attempt", row->attempt);
+    }
+    put_json(buf, "data", row->data);
+    int rc = put_cache(buf, store, row, err);
+    stk_buf_text(buf, "}\n");
+    return rc;
+}
+
+int stk_remote_batch_read(stk_share *share, const char *run, int64_t n, stk_arena *arena,
+                          remote_batch *ret, const char **ret_lines, stk_err *err)
+{
+    char key[200];
+    stk_json head;
+    STK_BUF_AUTO text = STK_BUF_INIT(REMOTE_BATCH_BYTES);
+    stk_remote_log_key(run, n, key);
+    int rc = stk_share_get(share, key, &text, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const char *copy = stk_arena_dup(arena, text.len == 0 ? "" : text.data);
+    size_t n_head = copy == NULL ? 0 : strcspn(copy, "\n");
+    if (copy == NULL) {
+        return stk_err_nomem(err);
+    }
+    rc = stk_json_parse(copy, n_head, key, &line_limits, arena, &head, err);
+    if (rc < 0) {
+        return rc;
+    }
+    *ret = (remote_batch){.owner = stk_json_text(stk_json_get(&head, "owner")),
+                          .host = stk_json_text(stk_json_get(&head, "host")),
+                          .user = stk_json_text(stk_json_get(&head, "user"))};
+    (void)stk_json_int(stk_json_get(&head, "epoch"), &ret->epoch);
+    if (ret->owner == NULL || strlen(ret->owner) > REMOTE_OWNER || copy[n_head] == '\0') {
+        return stk_err_set(err, STK_E_PROTOCOL, "%s has no owner in its first line", key);
+    }
+    *ret_lines = copy + n_head + 1;
+    return 0;
+}
+
+/* The number of the last event of a batch; `before` where it has none. */
+static int64_t last_seq(const char *lines, int64_t before)
+{
+    size_t n = strlen(lines);
+    while (n > 0 && lines[n - 1] == '\n') {
+        n--;
+    }
+    const char *start = memrchr(lines, '\n', n);
+    start = start == NULL ? lines : start + 1;
+    return strncmp(start, "{\"seq\":", 7) == 0 ? strtoll(start + 7, NULL, 10) : before;
+}
+
+/* Every event of such a batch was committed here before it was put there. */
+int stk_remote_log_skip_own(stk_share *share, stk_store *store, const char *run, remote_mark *mark,
+                            stk_err *err)
+{
+    bool moved = false;
+    int rc = 0;
+    while (mark->owner[0] != '\0') {
+        STK_ARENA_AUTO arena = stk_arena_new(0);
+        remote_batch batch;
+        const char *lines = NULL;
+        rc = arena == NULL
+                 ? stk_err_nomem(err)
+                 : stk_remote_batch_read(share, run, mark->n + 1, arena, &batch, &lines, err);
+        if (rc < 0 || strcmp(batch.owner, mark->owner) != 0) {
+            break;
+        }
+        mark->seq = last_seq(lines, mark->seq);
+        mark->n++;
+        mark->epoch = batch.epoch;
+        moved = true;
+    }
+    rc = rc == STK_E_NOT_FOUND ? 0 : rc;
+    return rc == 0 && moved ? stk_remote_mark_write(store, run, mark, err) : rc;
+}

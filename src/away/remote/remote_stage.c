@@ -1,0 +1,197 @@
+/* Staging: what a task needs goes to the share, then its order. On a worker's thread. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "away/remote/remote_log.h"
+#include "away/remote/remote_private.h"
+#include "base/failpoint.h"
+#include "base/json.h"
+#include "base/limits.h"
+#include "sys/dir.h"
+#include "sys/file.h"
+
+typedef struct stage {
+    remote_worker *w;
+    remote_task *t;
+    stk_err *err;
+    uint32_t cap_links;
+} stage;
+
+const char *stk_remote_object(remote_task *t, const char *name)
+{
+    return stk_arena_printf(t->arena, "%s/%s", t->key, name);
+}
+
+int stk_remote_worker_store(remote_worker *w, stk_err *err)
+{
+    return w->store != NULL ? 0 : stk_store_open(w->b->store_path, 0, &w->store, err);
+}
+
+/* --- artifacts --- */
+
+static bool is_known(remote_backend *b, const char *digest)
+{
+    uint64_t value;
+    pthread_mutex_lock(&b->lock);
+    bool known = stk_map_get(&b->known, digest, &value);
+    pthread_mutex_unlock(&b->lock);
+    return known;
+}
+
+static void now_known(remote_backend *b, const char *digest)
+{
+    pthread_mutex_lock(&b->lock);
+    char *key = stk_arena_dup(b->arena, digest);
+    if (key != NULL) {
+        (void)stk_map_put(&b->known, key, 1);
+    }
+    pthread_mutex_unlock(&b->lock);
+}
+
+static int push(stage *s, const char *digest)
+{
+    remote_backend *b = s->w->b;
+    bool there = false;
+    if (is_known(b, digest)) {
+        return 0;
+    }
+    int rc = stk_share_has(b->share, digest, &there, s->err);
+    rc = rc < 0 || there ? rc : stk_share_push(b->share, s->w->store, digest, s->err);
+    if (rc == 0) {
+        now_known(b, digest);
+    }
+    return rc < 0 ? stk_err_context(s->err, "artifact %.12s…", digest) : 0;
+}
+
+/* Whatever in task.json has a digest is an artifact that the task may read. */
+static int push_named(stage *s, const stk_json *node)
+{
+    int rc = 0;
+    if (node->kind == STK_JSON_LIST) {
+        for (uint32_t i = 0; i < node->n && rc == 0; i++) {
+            rc = push_named(s, &node->items[i]);
+        }
+    } else if (node->kind == STK_JSON_MAP) {
+        const char *digest = stk_json_text(stk_json_get(node, "digest"));
+        if (digest != NULL && strlen(digest) == STK_DIGEST_HEX) {
+            return push(s, digest);
+        }
+        for (uint32_t i = 0; i < node->n && rc == 0; i++) {
+            rc = push_named(s, stk_json_value(node, i));
+        }
+    }
+    return rc;
+}
+
+static int push_inputs(stage *s)
+{
+    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
+                                           STK_LIMIT_DEPTH};
+    remote_task *t = s->t;
+    STK_TEXT_AUTO text = NULL;
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    size_t len = 0;
+    stk_json doc;
+    const char *path = stk_arena_printf(t->arena, "%s/task.json", t->order.dir);
+    if (path == NULL || scratch == NULL) {
+        return stk_err_nomem(s->err);
+    }
+    int rc = stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, s->err);
+    rc = rc < 0 ? rc : stk_json_parse(text, len, path, &limits, scratch, &doc, s->err);
+    t->order.task_json = rc < 0 ? NULL : stk_arena_dup(t->arena, text);
+    for (const char *const *name = (const char *const[]){"inputs", "flow", NULL};
+         rc == 0 && *name != NULL; name++) {
+        const stk_json *node = stk_json_get(&doc, *name);
+        rc = node == NULL ? 0 : push_named(s, node);
+    }
+    t->order.gang = stk_json_get(&doc, "gang") != NULL;
+    return rc == 0 && t->order.task_json == NULL ? stk_err_nomem(s->err) : rc;
+}
+
+/* --- links --- */
+
+static int add_link(stage *s, const char *at, const char *target)
+{
+    remote_task *t = s->t;
+    stk_remote_link *links = stk_arena_grow(t->arena, (void *)(uintptr_t)t->order.links,
+                                            t->order.n_links, sizeof *links, &s->cap_links);
+    if (links == NULL) {
+        return stk_err_nomem(s->err);
+    }
+    t->order.links = links;
+    links[t->order.n_links++] = (stk_remote_link){.at = stk_arena_dup(t->arena, at),
+                                                  .target = stk_arena_dup(t->arena, target)};
+    return 0;
+}
+
+/* in/NAME, and of lists in/NAME/0 … */
+static int find_links(stage *s, const char *at, bool deeper)
+{
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/%s", s->t->order.dir, at);
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read_if(path, &dir, s->err);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        const char *name = dir.items[i].name;
+        char one[PATH_MAX], target[PATH_MAX];
+        (void)snprintf(one, sizeof one, "%s/%s", at, name);
+        ssize_t n = readlinkat(dir.fd, name, target, sizeof target - 1);
+        if (n >= 0) {
+            target[n] = '\0';
+            rc = add_link(s, one, target);
+        } else if (deeper) {
+            rc = find_links(s, one, false);
+        }
+    }
+    return rc;
+}
+
+/* --- all of it --- */
+
+/* Somebody has begun it: then a job that is gone is lost, and must not be made anew. */
+static int find_claim(stage *s)
+{
+    STK_BUF_AUTO claim = STK_BUF_INIT(64 << 10);
+    const char *key = stk_remote_object(s->t, "claim");
+    int rc =
+        key == NULL ? stk_err_nomem(s->err) : stk_share_get(s->w->b->share, key, &claim, s->err);
+    s->t->is_begun = rc == 0;
+    return rc == STK_E_NOT_FOUND ? 0 : rc;
+}
+
+/* One that an earlier engine put stays: a gang's nodes that have begun know its key. */
+static int put_order(stage *s)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 2);
+    const char *key = stk_remote_object(s->t, "job.json");
+    int rc =
+        key == NULL ? stk_err_nomem(s->err) : stk_remote_order_write(&s->t->order, &text, s->err);
+    rc = rc < 0 ? rc
+                : stk_share_put(s->w->b->share, key, text.data, text.len, s->t->job.look, s->err);
+    return rc == STK_E_BUSY ? 0 : rc;
+}
+
+int stk_remote_stage(remote_worker *w, remote_task *t, stk_err *err)
+{
+    stage s = {.w = w, .t = t, .err = err};
+    remote_backend *b = w->b;
+    t->order.n_links = 0;
+    t->order.links = NULL;
+    int rc = stk_remote_worker_store(w, err);
+    STK_FAILPOINT("remote.stage.before");
+    rc = rc < 0 || !t->job.look ? rc : find_claim(&s); /* attach is the driver's by now, maybe */
+    rc = rc < 0 ? rc : push_inputs(&s);
+    rc = rc < 0 ? rc : find_links(&s, "in", true);
+    rc = rc < 0 || b->config.code_digest == NULL ? rc : push(&s, b->config.code_digest);
+    rc = rc < 0 || b->config.log == NULL
+             ? rc
+             : stk_remote_log_wait(b->config.log, REMOTE_LOG_WAIT_MS, err);
+    rc = rc < 0 ? rc : put_order(&s);
+    STK_FAILPOINT("remote.stage.after");
+    return rc;
+}

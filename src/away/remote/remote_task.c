@@ -1,0 +1,335 @@
+/* The copy of a job: everything that staging, the driver and collecting need of it, in one arena.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "away/aws/aws.h"
+#include "away/remote/remote_private.h"
+
+enum { GANG_KEY_BYTES = 32, GANG_PORT = 29500 };
+
+/* What the agent needs to reach the share, where the engine has it in its environment (region and
+ * endpoint: or in AWS's files). The first group is no secret. */
+static const char *const plain_names[] = {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
+                                          "AWS_ENDPOINT_URL_S3", "STOKER_SHARE_REGION"};
+static const char *const secret_names[] = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+                                           "AWS_SESSION_TOKEN"};
+
+bool stk_remote_is_s3(const char *share_url)
+{
+    return strncmp(share_url, "s3:", 3) == 0;
+}
+
+static bool is_said(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && *value != '\0';
+}
+
+void stk_remote_share_env(remote_backend *b)
+{
+    stk_aws *aws = NULL;
+    char url[600], region[64];
+    bool is_custom = false;
+    size_t n = 0;
+    if (!stk_remote_is_s3(b->config.share_url)) {
+        return;
+    }
+    for (size_t i = 0; i < sizeof plain_names / sizeof *plain_names; i++) {
+        if (is_said(plain_names[i])) {
+            b->share_env[n++] =
+                stk_arena_printf(b->arena, "%s=%s", plain_names[i], getenv(plain_names[i]));
+        }
+    }
+    bool has_url = is_said("AWS_ENDPOINT_URL_S3") || is_said("AWS_ENDPOINT_URL");
+    bool has_region = is_said("AWS_REGION") || is_said("AWS_DEFAULT_REGION");
+    if ((has_url && has_region) || stk_aws_open(NULL, &aws, NULL) < 0) {
+        return; /* what is wrong with the files the share says */
+    }
+    if (!has_url && stk_aws_endpoint(aws, "s3", url, sizeof url, &is_custom, NULL) == 0 &&
+        is_custom) {
+        b->share_env[n++] = stk_arena_printf(b->arena, "AWS_ENDPOINT_URL_S3=%s", url);
+    }
+    if (!has_region && stk_aws_region(aws, region, sizeof region, NULL) == 0) {
+        b->share_env[n++] = stk_arena_printf(b->arena, "AWS_REGION=%s", region);
+    }
+    stk_aws_close(aws);
+}
+
+static const char **texts_new(stk_arena *arena, const char *const *from, uint32_t n_more,
+                              uint32_t *ret_n)
+{
+    uint32_t n = 0;
+    while (from != NULL && from[n] != NULL) {
+        n++;
+    }
+    const char **texts = stk_arena_array(arena, (size_t)n + n_more + 1, sizeof *texts);
+    for (uint32_t i = 0; i < n && texts != NULL; i++) {
+        texts[i] = stk_arena_dup(arena, from[i]);
+        if (texts[i] == NULL) {
+            return NULL;
+        }
+    }
+    *ret_n = n;
+    return texts;
+}
+
+static bool names(const char *const *list, const char *pair)
+{
+    size_t n = strcspn(pair, "=");
+    for (uint32_t i = 0; list != NULL && list[i] != NULL; i++) {
+        if (strlen(list[i]) == n && strncmp(list[i], pair, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The job's variables, told apart: those with secrets never go into an object of the share. The key
+ * by which a gang's nodes know each other is of one attempt, whose data is there as well. */
+static int copy_env(remote_task *t, const stk_job *job)
+{
+    const char *const *secrets = job->elsewhere->secrets;
+    uint32_t n = 0, n_secret = 0, n_pass = 0;
+    const char **env = texts_new(t->arena, job->env, 1, &n);
+    const char **secret = stk_arena_array(t->arena, (size_t)n + 8, sizeof *secret);
+    const char **pass = stk_arena_array(t->arena, (size_t)n + 1, sizeof *pass);
+    if (env == NULL || secret == NULL || pass == NULL) {
+        return STK_E_NOMEM;
+    }
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (names(secrets, env[i])) {
+            secret[n_secret++] = env[i];
+            pass[n_pass++] = stk_arena_dupn(t->arena, env[i], strcspn(env[i], "="));
+        } else {
+            env[kept++] = env[i];
+        }
+    }
+    if (job->nodes > 1) {
+        unsigned char key[GANG_KEY_BYTES];
+        char hex[STK_DIGEST_HEX + 1];
+        if (getrandom(key, sizeof key, 0) != (ssize_t)sizeof key) {
+            return STK_E_SYS;
+        }
+        stk_digest_hex(key, hex);
+        env[kept++] = stk_arena_printf(t->arena, "STOKER_GANG_KEY=%s", hex);
+    }
+    env[kept] = NULL;
+    t->order.env = env;
+    t->order.pass = pass;
+    if (job->elsewhere->expand != NULL) {
+        t->order.expand = texts_new(t->arena, job->elsewhere->expand, 0, &n);
+        if (t->order.expand == NULL) {
+            return STK_E_NOMEM;
+        }
+    }
+    t->job.secret = secret;
+    return 0;
+}
+
+/* The container's own variables: what the agent itself needs. */
+static int container_env(const remote_backend *b, remote_task *t)
+{
+    const char **env = stk_arena_array(t->arena, 16, sizeof *env);
+    uint32_t n = 0, n_secret = 0;
+    const char **secret = (const char **)(uintptr_t)t->job.secret;
+    if (env == NULL) {
+        return STK_E_NOMEM;
+    }
+    env[n++] = "STOKER_AGENT=1";
+    bool is_s3 = stk_remote_is_s3(b->config.share_url);
+    for (size_t i = 0; b->share_env[i] != NULL; i++) {
+        env[n++] = b->share_env[i];
+    }
+    while (secret[n_secret] != NULL) {
+        n_secret++;
+    }
+    for (size_t i = 0; is_s3 && i < sizeof secret_names / sizeof *secret_names; i++) {
+        const char *value = getenv(secret_names[i]);
+        if (value != NULL) {
+            secret[n_secret++] = stk_arena_printf(t->arena, "%s=%s", secret_names[i], value);
+        }
+    }
+    t->job.env = env;
+    return 0;
+}
+
+static const stk_resources *copy_resources(stk_arena *arena, const stk_resources *from)
+{
+    stk_resources *r = stk_arena_alloc(arena, sizeof *r);
+    if (r == NULL) {
+        return NULL;
+    }
+    *r = from == NULL ? (stk_resources){.cpu_milli = -1,
+                                        .memory_bytes = -1,
+                                        .gpu_count = -1,
+                                        .gpu_memory_bytes = -1}
+                      : *from;
+    r->gpu_class = stk_arena_dup(arena, r->gpu_class);
+    r->gpu_vendor = stk_arena_dup(arena, r->gpu_vendor);
+    r->more = stk_arena_dup(arena, r->more);
+    stk_alternative *asks = stk_arena_array(arena, (size_t)r->n_any_of + 1, sizeof *asks);
+    for (uint32_t i = 0; i < r->n_any_of && asks != NULL; i++) {
+        asks[i] = r->any_of[i];
+        asks[i].gpu_class = stk_arena_dup(arena, asks[i].gpu_class);
+        asks[i].gpu_vendor = stk_arena_dup(arena, asks[i].gpu_vendor);
+    }
+    r->any_of = asks;
+    return asks == NULL ? NULL : r;
+}
+
+/* The agent opens a store there and lays out the code. A folder within another needs no mount of
+ * its own. */
+static int folders(remote_backend *b, remote_task *t)
+{
+    const char **list = stk_arena_array(t->arena, 3, sizeof *list);
+    const char *root = b->config.code_root;
+    size_t n = root == NULL ? 0 : strlen(root);
+    if (list == NULL) {
+        return STK_E_NOMEM;
+    }
+    bool store_within = root != NULL && strncmp(b->store_path, root, n) == 0 &&
+                        (b->store_path[n] == '/' || b->store_path[n] == '\0');
+    list[0] = root != NULL ? root : b->store_path;
+    list[1] = root != NULL && !store_within ? b->store_path : NULL;
+    t->job.folders = list;
+    return 0;
+}
+
+static int agent_argv(remote_backend *b, remote_task *t)
+{
+    const char **argv = stk_arena_array(t->arena, 5, sizeof *argv);
+    const char *program = stk_arena_printf(t->arena, "%s/bin/stoker", b->config.carry_at);
+    if (argv == NULL || program == NULL) {
+        return STK_E_NOMEM;
+    }
+    argv[0] = program;
+    argv[1] = "agent";
+    argv[2] = b->config.share_url;
+    argv[3] = t->key;
+    t->job.argv = argv;
+    return 0;
+}
+
+/* What the agent is to find in its container: so many devices, of the vendor and of a model that
+ * all alternatives have in common. Drivers refuse what they can't ask for; the agent is the last
+ * who looks before the task runs. */
+static int order_devices(remote_task *t)
+{
+    stk_alternative wants[STK_LIMIT_ASKS];
+    uint32_t n = stk_spec_alternatives(t->job.resources, wants);
+    const char **classes = stk_arena_array(t->arena, STK_LIMIT_ASKS + 1, sizeof *classes);
+    bool is_any = n == 0, is_anybodys = n == 0;
+    if (classes == NULL) {
+        return STK_E_NOMEM;
+    }
+    const char *vendor = n == 0 ? NULL : stk_spec_vendor_of(&wants[0]);
+    for (uint32_t i = 0; i < n; i++) {
+        const char *of = stk_spec_vendor_of(&wants[i]);
+        classes[i] = wants[i].gpu_class;
+        is_any = is_any || classes[i] == NULL;
+        is_anybodys = is_anybodys || of == NULL || vendor == NULL || strcmp(of, vendor) != 0;
+    }
+    t->order.n_devices = n == 0 ? 0 : (uint32_t)wants[0].gpu_count;
+    t->order.device_vendor = is_anybodys ? NULL : vendor;
+    t->order.device_classes = is_any ? NULL : classes;
+    return 0;
+}
+
+static int fill(remote_backend *b, remote_task *t, const stk_job *job)
+{
+    const stk_job_elsewhere *e = job->elsewhere;
+    uint32_t n = 0;
+    stk_arena *arena = t->arena;
+    const char *dir = stk_arena_dup(arena, job->dir);
+    const char *task = strrchr(dir == NULL ? "" : dir, '/'); /* …/<task>/<attempt> */
+    while (task != NULL && task > dir && *--task != '/') {
+    }
+    t->order = (stk_remote_order){.run = b->config.run,
+                                  .step = stk_arena_dup(arena, job->step),
+                                  .task = task == NULL ? 0 : (uint32_t)strtoul(task + 1, NULL, 10),
+                                  .attempt = job->attempt,
+                                  .dir = dir,
+                                  .store = b->store_path,
+                                  .argv = texts_new(arena, job->argv, 0, &n),
+                                  .cwd = stk_arena_dup(arena, job->cwd),
+                                  .code_digest = b->config.code_digest,
+                                  .code_root = b->config.code_root,
+                                  .timeout_ms = job->timeout_ms,
+                                  .notice_ms = job->notice_ms,
+                                  .grace_ms = job->grace_ms,
+                                  .sample_ms = job->sample_ms,
+                                  .reads_samples = job->reads_samples,
+                                  .gang = job->gang,
+                                  .checkpoints = stk_arena_dup(arena, job->checkpoints),
+                                  .nodes = job->nodes > 0 ? job->nodes : 1,
+                                  .threads = job->threads};
+    t->job =
+        (stk_remote_job){.id = job->id,
+                         .run = b->config.run,
+                         .pipeline = b->config.pipeline,
+                         .step = t->order.step,
+                         .task = t->order.task,
+                         .attempt = job->attempt,
+                         .name = t->name,
+                         .image = stk_arena_dup(arena, e->image),
+                         .resources = copy_resources(arena, e->resources),
+                         .options = stk_arena_dup(arena, e->options != NULL ? e->options : "{}"),
+                         .carry = b->config.driver.carry,
+                         .carry_at = b->config.carry_at,
+                         .nodes = t->order.nodes,
+                         .port = GANG_PORT,
+                         .timeout_ms = job->timeout_ms,
+                         .grace_ms = job->grace_ms,
+                         .attach = e->attach,
+                         .look = e->attach,
+                         .is_many = e->is_many};
+    t->only_to_end = e->only_to_end;
+    t->mid_line = stk_arena_array(arena, t->order.nodes, sizeof *t->mid_line);
+    if (dir == NULL || t->order.step == NULL || t->order.argv == NULL || t->job.resources == NULL ||
+        t->job.options == NULL || t->mid_line == NULL) {
+        return STK_E_NOMEM;
+    }
+    if (order_devices(t) < 0) {
+        return STK_E_NOMEM;
+    }
+    t->key = stk_remote_key(b->store_path, dir);
+    t->job.key = t->key;
+    stk_remote_name(b->config.run, t->order.step, t->order.task, t->order.attempt, t->name);
+    int rc = t->key == NULL ? STK_E_BUG : copy_env(t, job);
+    rc = rc < 0 ? rc : container_env(b, t);
+    rc = rc < 0 ? rc : folders(b, t);
+    return rc < 0 ? rc : agent_argv(b, t);
+}
+
+int stk_remote_task_new(remote_backend *b, const stk_job *job, remote_task **ret, stk_err *err)
+{
+    if (job->elsewhere == NULL || job->argv == NULL) {
+        return stk_err_set(err, STK_E_BUG, "step '%s' is no job for another machine", job->step);
+    }
+    remote_task *t = calloc(1, sizeof *t);
+    if (t != NULL) {
+        t->arena = stk_arena_new(0);
+    }
+    int rc = t == NULL || t->arena == NULL ? STK_E_NOMEM : fill(b, t, job);
+    if (rc < 0) {
+        stk_remote_task_free(t);
+        return rc == STK_E_NOMEM
+                   ? stk_err_set(err, rc, "out of memory")
+                   : stk_err_set(err, rc, "step '%s': its directory %s is not one of store %s",
+                                 job->step, job->dir, b->store_path);
+    }
+    *ret = t;
+    return 0;
+}
+
+void stk_remote_task_free(remote_task *t)
+{
+    if (t != NULL) {
+        stk_arena_free(t->arena);
+        free(t);
+    }
+}

@@ -1,0 +1,472 @@
+#include "away/share/share.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "away/share/share_private.h"
+#include "base/units.h"
+#include "store/store_digest.h"
+#include "sys/file.h"
+
+enum { PATIENCE_MS = 15 * 60000 };
+
+int stk_share_no_memory(const stk_share *share, stk_err *err)
+{
+    return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", share->url);
+}
+
+int stk_share_absent(const stk_share *share, const char *key, stk_err *err)
+{
+    return stk_err_set(err, STK_E_NOT_FOUND, "'%s' is not in store '%s'", key, share->url);
+}
+
+int stk_share_taken(const stk_share *share, const char *key, stk_err *err)
+{
+    return stk_err_set(err, STK_E_BUSY, "'%s' is in store '%s' already", key, share->url);
+}
+
+int stk_share_sum(const stk_share *share, const char *path, char ret_hex[STK_DIGEST_HEX + 1],
+                  stk_err *err)
+{
+    return stk_tree_digest_until(path, &share->cancelled, ret_hex, err);
+}
+
+int stk_share_verify(const stk_share *share, const char *path, const char *key, const char *digest,
+                     stk_err *err)
+{
+    char hex[STK_DIGEST_HEX + 1];
+    int rc = stk_share_sum(share, path, hex, err);
+    return rc < 0 || strcmp(hex, digest) == 0
+               ? rc
+               : stk_err_set(err, STK_E_STORE, "'%s' was changed: its digest is %.12s, not %.12s",
+                             key, hex, digest);
+}
+
+/* --- open --- */
+
+int stk_share_open(const char *url, stk_share **ret, stk_err *err)
+{
+    stk_share *s = calloc(1, sizeof *s);
+    int rc = 0;
+    if (s == NULL || (s->url = strdup(url)) == NULL) {
+        free(s);
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "store '%s'", url);
+    }
+    s->cancel_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->cancel_fd < 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "store '%s'", url);
+        stk_share_close(s);
+        return rc;
+    }
+    size_t n = strlen(s->url);
+    while (n > 1 && s->url[n - 1] == '/') {
+        s->url[--n] = '\0';
+    }
+    if (strncmp(s->url, "file:///", 8) == 0) {
+        rc = stk_share_open_folder(s->url + 7, s, err);
+    } else if (s->url[0] == '/') {
+        rc = stk_share_open_folder(s->url, s, err);
+    } else if (strncmp(s->url, "s3://", 5) == 0) {
+        rc = stk_share_open_s3(s->url + 5, s, err);
+    } else {
+        rc = stk_err_set(err, STK_E_USAGE, "store '%s' is neither a folder nor S3", url);
+        stk_err_hint(err, "write s3://bucket/prefix, or a folder's whole path: /mnt/stoker");
+    }
+    if (rc < 0) {
+        stk_share_close(s);
+        return rc;
+    }
+    *ret = s;
+    return 0;
+}
+
+void stk_share_close(stk_share *share)
+{
+    if (share != NULL) {
+        if (share->ops != NULL) {
+            share->ops->close(share);
+        }
+        stk_file_close(&share->cancel_fd);
+        free(share->folder);
+        free(share->url);
+        free(share);
+    }
+}
+
+void stk_share_cancel(stk_share *share)
+{
+    static const uint64_t one = 1;
+    atomic_store(&share->cancelled, true);
+    (void)!write(share->cancel_fd, &one, sizeof one);
+}
+
+void stk_share_hurry(stk_share *share)
+{
+    share->hurries = true;
+}
+
+bool stk_share_is_cancelled(const stk_share *share)
+{
+    struct pollfd on = {.fd = share->cancel_fd, .events = POLLIN};
+    return poll(&on, 1, 0) > 0;
+}
+
+int stk_share_cancelled(const stk_share *share, stk_err *err)
+{
+    return stk_err_set(err, STK_E_CANCELLED, "store '%s': cancelled", share->url);
+}
+
+const char *stk_share_url(const stk_share *share)
+{
+    return share->url;
+}
+
+const char *stk_share_folder(const stk_share *share)
+{
+    return share->folder;
+}
+
+/* --- objects --- */
+
+static int begin(const stk_share *share, const char *key, stk_err *err)
+{
+    const char *wrong = NULL;
+    if (stk_share_is_cancelled(share)) {
+        return stk_share_cancelled(share, err);
+    }
+    size_t n = strlen(key);
+    if (n == 0 || n > STK_SHARE_KEY_MAX) {
+        wrong = n == 0 ? "is empty" : "is longer than 900 bytes";
+    }
+    if (strncmp(key, ".tmp/", 5) == 0 || strcmp(key, ".tmp") == 0) {
+        wrong = "is below '.tmp'";
+    }
+    if (strcmp(key, ".gitignore") == 0 || strcmp(key, ".stokerignore") == 0) {
+        wrong = "is a name of a folder's own";
+    }
+    for (const char *part = key; wrong == NULL && part != NULL;) {
+        size_t len = strcspn(part, "/");
+        bool dots = (len == 1 && part[0] == '.') || (len == 2 && memcmp(part, "..", 2) == 0);
+        wrong = len == 0 || dots ? "has an empty, '.' or '..' part"
+                : len > 255      ? "has a part of more than 255 bytes"
+                                 : NULL;
+        for (size_t i = 0; wrong == NULL && i < len; i++) {
+            wrong =
+                (unsigned char)part[i] < ' ' || part[i] == 127 ? "has a control character" : NULL;
+        }
+        part = part[len] == '/' ? part + len + 1 : NULL;
+    }
+    return wrong == NULL
+               ? 0
+               : stk_err_set(err, STK_E_USAGE, "'%.100s' %s: no key of an object", key, wrong);
+}
+
+int64_t stk_share_patience_ms(void)
+{
+    const char *seconds = getenv("STOKER_SHARE_WAIT");
+    char *end = NULL;
+    double n = seconds == NULL ? -1 : strtod(seconds, &end);
+    return n >= 0 && n < 1e7 && *end == '\0' ? (int64_t)(n * 1000) : PATIENCE_MS;
+}
+
+bool stk_share_may_pass(const stk_err *err)
+{
+    bool is_refused = err->sys == EACCES || err->sys == EPERM || err->sys == EROFS;
+    return !is_refused &&
+           (err->code == STK_E_ENV || err->code == STK_E_SYS || err->code == STK_E_FULL);
+}
+
+bool stk_share_is_at_fault(int code)
+{
+    return code == STK_E_ENV || code == STK_E_SYS || code == STK_E_FULL || code == STK_E_STORE ||
+           code == STK_E_NOT_FOUND;
+}
+
+/* What didn't fit, and into how much. S3 doesn't say that of itself. */
+static int tell_full(const stk_share *share, const char *key, int64_t n, int rc, stk_err *err)
+{
+    struct statvfs fs;
+    char needs[32], has[64], why[sizeof err->text];
+    if (rc != STK_E_FULL || err == NULL) {
+        return rc;
+    }
+    int sys = err->sys;
+    (void)stk_units_format_memory(n, needs, sizeof needs);
+    (void)snprintf(why, sizeof why, "%s", err->text);
+    if (share->folder == NULL || statvfs(share->folder, &fs) < 0) {
+        stk_err_set(err, rc, "store '%s' is full: %s ('%s' needs %s)", share->url, why, key, needs);
+    } else {
+        int64_t room = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+        (void)stk_units_format_memory(room, has, sizeof has);
+        stk_err_set(err, rc, "store '%s' is full: '%s' needs %s, and %s", share->url, key, needs,
+                    sys == EDQUOT                        ? "the quota is used up"
+                    : fs.f_files > 0 && fs.f_favail == 0 ? "no more files can be made there"
+                                                         : strcat(has, " are free"));
+    }
+    stk_err_hint(err, "make room there");
+    return rc;
+}
+
+int stk_share_put(stk_share *share, const char *key, const void *data, size_t n, bool only_new,
+                  stk_err *err)
+{
+    int rc = begin(share, key, err);
+    rc = rc < 0 ? rc : share->ops->put(share, key, data, n, only_new, err);
+    return tell_full(share, key, (int64_t)n, rc, err);
+}
+
+int stk_share_send_file(stk_share *share, const char *key, const char *path, const char *digest,
+                        stk_err *err)
+{
+    struct stat st = {0};
+    int rc = share->ops->put_file(share, key, path, digest, err);
+    return tell_full(share, key, rc == STK_E_FULL && stat(path, &st) == 0 ? st.st_size : 0, rc,
+                     err);
+}
+
+int stk_share_put_file(stk_share *share, const char *key, const char *path, stk_err *err)
+{
+    STK_TRY(begin(share, key, err));
+    return stk_share_send_file(share, key, path, NULL, err);
+}
+
+static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_buf *ret,
+               stk_err *err)
+{
+    int rc = begin(share, key, err);
+    ret->max = ret->max == 0 ? SHARE_GET_MAX : ret->max;
+    return rc < 0 ? rc : share->ops->get(share, key, from, whole, ret, err);
+}
+
+int stk_share_get(stk_share *share, const char *key, stk_buf *ret, stk_err *err)
+{
+    return get(share, key, 0, true, ret, err);
+}
+
+int stk_share_get_range(stk_share *share, const char *key, int64_t from, stk_buf *ret, stk_err *err)
+{
+    return get(share, key, from, false, ret, err);
+}
+
+int stk_share_get_file(stk_share *share, const char *key, const char *path, stk_err *err)
+{
+    char *beside = NULL;
+    uint64_t random = 0;
+    int rc = begin(share, key, err);
+    if (rc < 0) {
+        return rc;
+    }
+    (void)!getrandom(&random, sizeof random, 0);
+    if (asprintf(&beside, "%s.tmp-%016llx", path, (unsigned long long)random) < 0) {
+        return stk_share_no_memory(share, err);
+    }
+    rc = share->ops->get_file(share, key, beside, NULL, -1, err);
+    if (rc == 0 && rename(beside, path) < 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "can't write '%s'", path);
+    }
+    if (rc < 0) {
+        (void)remove(beside);
+    }
+    free(beside);
+    return rc;
+}
+
+int stk_share_list(stk_share *share, const char *prefix, const char *after, stk_share_each *each,
+                   void *arg, stk_err *err)
+{
+    if (stk_share_is_cancelled(share)) {
+        return stk_share_cancelled(share, err);
+    }
+    return share->ops->list(share, prefix == NULL ? "" : prefix, after == NULL ? "" : after, each,
+                            arg, err);
+}
+
+int stk_share_delete(stk_share *share, const char *key, stk_err *err)
+{
+    STK_TRY(begin(share, key, err));
+    return share->ops->remove(share, key, err);
+}
+
+typedef struct found {
+    stk_arena *arena;
+    const char **keys;
+    uint32_t n, cap;
+} found;
+
+static int find_key(void *arg, const char *key, int64_t size, int64_t mtime_ms)
+{
+    found *f = arg;
+    const char **keys = stk_arena_grow(f->arena, f->keys, f->n, sizeof *keys, &f->cap);
+    const char *copy = stk_arena_dup(f->arena, key);
+    (void)size;
+    (void)mtime_ms;
+    if (keys == NULL || copy == NULL) {
+        return STK_E_NOMEM;
+    }
+    f->keys = keys;
+    keys[f->n++] = copy;
+    return 0;
+}
+
+int stk_share_delete_all(stk_share *share, const char *below, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    found f = {.arena = arena};
+    const char *prefix = arena == NULL ? NULL : stk_arena_printf(arena, "%s/", below);
+    int rc = prefix == NULL ? STK_E_NOMEM : begin(share, below, err);
+    rc = rc < 0 ? rc : stk_share_list(share, prefix, NULL, find_key, &f, err);
+    for (uint32_t i = 0; i < f.n && rc == 0; i++) {
+        rc = stk_share_delete(share, f.keys[i], err);
+    }
+    if (rc == 0 && share->folder != NULL) { /* what is left are its folders */
+        const char *last;
+        STK_FD_AUTO at = stk_share_parent(share, below, false, &last);
+        rc = at >= 0          ? stk_file_remove_tree_at(at, last, err)
+             : errno == ELOOP ? stk_share_behind_link(share, below, err)
+             : errno == ENOENT || errno == ENOTDIR
+                 ? 0
+                 : stk_err_sys(err, STK_E_SYS, errno, "can't remove '%s/%s'", share->folder, below);
+    }
+    return rc == STK_E_NOMEM ? stk_share_no_memory(share, err) : rc;
+}
+
+int stk_share_link(stk_share *share, const char *key, int64_t seconds, stk_buf *ret, stk_err *err)
+{
+    int rc = begin(share, key, err);
+    if (rc == 0 && share->ops->link == NULL) {
+        return stk_err_set(err, STK_E_USAGE, "store '%s' is a folder: nothing in it has a URL",
+                           share->url);
+    }
+    ret->max = ret->max == 0 ? SHARE_GET_MAX : ret->max;
+    return rc < 0 ? rc : share->ops->link(share, key, seconds, ret, err);
+}
+
+static int is_there(void *arg, const char *key, int64_t size, int64_t mtime_ms)
+{
+    (void)size;
+    (void)mtime_ms;
+    return strcmp(key, arg) == 0 ? 1 : 0;
+}
+
+int stk_share_check(stk_share *share, stk_err *err)
+{
+    static const char words[] = "a check whether this store works; it may be removed\n";
+    uint64_t random = 0;
+    char key[64];
+    STK_BUF_AUTO back = STK_BUF_INIT(sizeof words);
+    (void)!getrandom(&random, sizeof random, 0);
+    (void)snprintf(key, sizeof key, "check/%016llx", (unsigned long long)random);
+    int rc = stk_share_put(share, key, words, sizeof words - 1, true, err);
+    if (rc < 0) {
+        return stk_err_context(err, "store '%s' can't be written", share->url);
+    }
+    rc = stk_share_put(share, key, words, sizeof words - 1, true, err);
+    if (rc == 0) { /* two engines would write one log */
+        rc = stk_err_set(err, STK_E_ENV,
+                         "store '%s' can't create an object only where there is "
+                         "none (If-None-Match)",
+                         share->url);
+        (void)stk_share_delete(share, key, NULL);
+        return rc;
+    }
+    rc = stk_share_get(share, key, &back, err);
+    if (rc == 0 && (back.len != sizeof words - 1 || memcmp(back.data, words, back.len) != 0)) {
+        rc = stk_err_set(err, STK_E_STORE, "it gives back other content than was put");
+    }
+    if (rc < 0) {
+        stk_err_context(err, "store '%s' can't be read", share->url);
+    }
+    if (rc == 0) {
+        rc = stk_share_list(share, "check/", NULL, is_there, key, err);
+        if (rc == 0) {
+            rc = stk_err_set(err, STK_E_STORE, "what was just put isn't listed");
+        }
+        rc = rc > 0 ? 0 : stk_err_context(err, "store '%s' can't be listed", share->url);
+    }
+    stk_err why = {0};
+    int removed = stk_share_delete(share, key, &why);
+    if (rc == 0 && removed < 0) {
+        stk_err_context(&why, "nothing can be removed from store '%s'", share->url);
+        rc = removed;
+        if (err != NULL) {
+            *err = why;
+        }
+    }
+    return rc;
+}
+
+/* --- several at once --- */
+
+typedef struct batch {
+    uint64_t n;
+    int (*job)(void *arg, uint64_t i, stk_err *err);
+    void *arg;
+    atomic_ullong next;
+    pthread_mutex_t lock; /* of what follows */
+    int rc;
+    stk_err err;
+} batch;
+
+static bool is_over(batch *b)
+{
+    (void)pthread_mutex_lock(&b->lock);
+    bool over = b->rc != 0;
+    (void)pthread_mutex_unlock(&b->lock);
+    return over;
+}
+
+static void *work(void *arg)
+{
+    batch *b = arg;
+    uint64_t i;
+    while (!is_over(b) && (i = atomic_fetch_add(&b->next, 1)) < b->n) {
+        stk_err err = {0};
+        int rc = b->job(b->arg, i, &err);
+        if (rc != 0) {
+            (void)pthread_mutex_lock(&b->lock);
+            if (b->rc == 0) {
+                b->rc = rc;
+                b->err = err;
+            }
+            (void)pthread_mutex_unlock(&b->lock);
+        }
+    }
+    return NULL;
+}
+
+/* The caller works too: without any thread it only takes longer. */
+int stk_share_parallel(uint32_t at_once, uint64_t n,
+                       int (*job)(void *arg, uint64_t i, stk_err *err), void *arg, stk_err *err)
+{
+    batch b = {.n = n, .job = job, .arg = arg, .lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t threads[SHARE_THREADS_MAX];
+    uint32_t n_threads = 0;
+    sigset_t all;
+    sigset_t old;
+    (void)sigfillset(&all); /* signals are for the caller's own thread */
+    (void)pthread_sigmask(SIG_SETMASK, &all, &old);
+    while (n_threads + 1 < at_once && n_threads < SHARE_THREADS_MAX && n_threads + 1 < n &&
+           pthread_create(&threads[n_threads], NULL, work, &b) == 0) {
+        n_threads++;
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &old, NULL);
+    (void)work(&b);
+    while (n_threads > 0) {
+        (void)pthread_join(threads[--n_threads], NULL);
+    }
+    if (b.rc != 0 && err != NULL) {
+        *err = b.err;
+    }
+    return b.rc;
+}

@@ -1,0 +1,118 @@
+/* Listing a bucket: ListObjectsV2, a thousand keys an answer. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "away/share/share_s3.h"
+
+enum { KEY_SIZE = 4096, TOKEN_SIZE = 4096, QUERY_MAX = 16384 };
+
+static void undo_percent(char *text)
+{
+    char *to = text;
+    for (const char *c = text; *c != '\0'; c++) {
+        char hex[3] = {c[0] == '%' ? c[1] : '\0', c[0] == '%' && c[1] != '\0' ? c[2] : '\0', 0};
+        if (hex[0] != '\0' && hex[1] != '\0') {
+            *to++ = (char)strtol(hex, NULL, 16);
+            c += 2;
+        } else {
+            *to++ = *c == '+' ? ' ' : *c;
+        }
+    }
+    *to = '\0';
+}
+
+static int64_t time_of(const char *text)
+{
+    struct tm tm = {0};
+    double seconds = 0;
+    if (sscanf(text, "%4d-%2d-%2dT%2d:%2d:%lf", &tm.tm_year, &tm.tm_mon, &tm.tm_mday, &tm.tm_hour,
+               &tm.tm_min, &seconds) != 6) {
+        return -1;
+    }
+    tm.tm_year -= 1900;
+    tm.tm_mon -= 1;
+    return (int64_t)timegm(&tm) * 1000 + (int64_t)(seconds * 1000);
+}
+
+/* What is in one answer. */
+static int tell(stk_share *share, const char *at, stk_share_each *each, void *arg)
+{
+    size_t n_prefix = strlen(share->s3->prefix);
+    int rc = 0;
+    while (rc == 0 && (at = strstr(at, "<Contents>")) != NULL) {
+        char key[KEY_SIZE];
+        char size[32] = "";
+        char when[64] = "";
+        const char *end = strstr(at, "</Contents>");
+        const char *a = at;
+        const char *b = at;
+        const char *c = at;
+        if (end == NULL) {
+            break;
+        }
+        bool ok = stk_aws_xml(&a, "Key", key, sizeof key) &&
+                  stk_aws_xml(&b, "Size", size, sizeof size) &&
+                  stk_aws_xml(&c, "LastModified", when, sizeof when);
+        at = end;
+        if (ok) {
+            undo_percent(key);
+            size_t n = strlen(key); /* "a/" is some tools' folder */
+            if (strncmp(key, share->s3->prefix, n_prefix) == 0 && n > n_prefix &&
+                key[n - 1] != '/') {
+                rc = each(arg, key + n_prefix, strtoll(size, NULL, 10), time_of(when));
+            }
+        }
+    }
+    return rc;
+}
+
+static void write_query(const stk_share *share, const char *prefix, const char *after,
+                        const char *token, stk_buf *query)
+{
+    stk_buf_text(query, "encoding-type=url&list-type=2&prefix=");
+    stk_aws_encode(query, share->s3->prefix, false);
+    stk_aws_encode(query, prefix, false);
+    if (token[0] != '\0') {
+        stk_buf_text(query, "&continuation-token=");
+        stk_aws_encode(query, token, false);
+    } else if (after[0] != '\0') {
+        stk_buf_text(query, "&start-after=");
+        stk_aws_encode(query, share->s3->prefix, false);
+        stk_aws_encode(query, after, false);
+    }
+}
+
+int stk_s3_list(stk_share *share, const char *prefix, const char *after, stk_share_each *each,
+                void *arg, stk_err *err)
+{
+    char token[TOKEN_SIZE] = "";
+    char more[16] = "true";
+    int rc = 0;
+    while (rc == 0 && strcmp(more, "true") == 0) {
+        STK_BUF_AUTO query = STK_BUF_INIT(QUERY_MAX);
+        stk_http_response r = {0};
+        write_query(share, prefix, after, token, &query);
+        stk_s3_ask ask = {.method = "GET", .query = query.data};
+        rc = query.failed ? stk_share_no_memory(share, err)
+                          : stk_s3_send(share, &ask, &r, NULL, NULL, err);
+        if (rc == 0) {
+            const char *text = r.body.data == NULL ? "" : r.body.data;
+            const char *a = text;
+            const char *b = text;
+            /* One that was cut would say that what it lacks isn't there. */
+            if (strstr(text, "</ListBucketResult>") == NULL ||
+                !stk_aws_xml(&a, "IsTruncated", more, sizeof more) ||
+                (strcmp(more, "true") == 0 &&
+                 !stk_aws_xml(&b, "NextContinuationToken", token, sizeof token))) {
+                rc = stk_err_set(err, STK_E_ENV, "store '%s' answers a listing with something else",
+                                 share->url);
+            } else {
+                rc = tell(share, text, each, arg);
+            }
+        }
+        stk_http_done(&r);
+    }
+    return rc;
+}

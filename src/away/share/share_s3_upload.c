@@ -1,0 +1,354 @@
+/* Files into a bucket: a small one by one request, others in parts, four at a time. Each part's
+ * content is summed first and the sum is signed, so S3 takes nothing that was damaged on its way.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "away/share/share_s3.h"
+#include "sys/faults.h"
+#include "sys/file.h"
+
+enum { READ_BYTES = 256 << 10, ETAG = 160, ID_SIZE = 1024, QUERY_SIZE = 4096, XML_MAX = 8 << 20 };
+enum { COMPLETE_MS = 600000 };
+
+typedef struct upload {
+    stk_share *share;
+    const char *key;
+    const char *path;
+    const char *digest; /* or NULL */
+    int fd;
+    int64_t size;
+    int64_t part_size;
+    uint64_t n;
+    char id[ID_SIZE];          /* of the multipart upload */
+    char query_id[QUERY_SIZE]; /* uploadId=…, encoded */
+    char (*etags)[ETAG];       /* "": not there yet */
+    unsigned char (*sums)[STK_DIGEST_BYTES];
+    _Atomic bool gone; /* no such upload any more */
+} upload;
+
+typedef struct piece {
+    const upload *u;
+    int64_t from;
+    int64_t end;
+} piece;
+
+static int64_t read_piece(void *arg, int64_t at, void *data, size_t n)
+{
+    const piece *p = arg;
+    ssize_t got;
+    if ((int64_t)n > p->end - p->from - at) {
+        n = (size_t)(p->end - p->from - at);
+    }
+    do {
+        got = pread(p->u->fd, data, n, p->from + at);
+    } while (got < 0 && errno == EINTR);
+    return got;
+}
+
+static piece piece_of(const upload *u, uint64_t i)
+{
+    int64_t from = (int64_t)i * u->part_size;
+    int64_t end = from + u->part_size < u->size ? from + u->part_size : u->size;
+    return (piece){.u = u, .from = from, .end = end};
+}
+
+static int sum_piece(const piece *p, unsigned char sum[STK_DIGEST_BYTES], stk_err *err)
+{
+    unsigned char *buf = malloc(READ_BYTES);
+    stk_sha256 sha;
+    int64_t at = 0;
+    int64_t got = 0;
+    stk_sha256_init(&sha);
+    while (buf != NULL && at < p->end - p->from &&
+           (got = read_piece((void *)p, at, buf, READ_BYTES)) > 0) {
+        stk_sha256_add(&sha, buf, (size_t)got);
+        at += got;
+    }
+    int sys = buf == NULL ? ENOMEM : got < 0 ? errno : 0;
+    stk_sha256_done(&sha, sum);
+    free(buf);
+    if (sys != 0) {
+        return stk_err_sys(err, STK_E_SYS, sys, "can't read '%s'", p->u->path);
+    }
+    return at == p->end - p->from
+               ? 0
+               : stk_err_set(err, STK_E_STORE, "'%s' became shorter while it was read", p->u->path);
+}
+
+static int put_piece(const upload *u, uint64_t i, const char *query, char etag[ETAG], char code[80],
+                     stk_err *err)
+{
+    char hex[STK_DIGEST_HEX + 1];
+    piece p = piece_of(u, i);
+    stk_http_response r = {0};
+    stk_digest_hex(u->sums[i], hex);
+    stk_s3_ask ask = {.method = "PUT",
+                      .key = u->key,
+                      .query = query,
+                      .n = (size_t)(p.end - p.from),
+                      .sha256 = hex,
+                      .read_body = read_piece,
+                      .read_arg = &p};
+    int rc = stk_s3_send(u->share, &ask, &r, code, NULL, err);
+    if (rc == 0 && etag != NULL && !stk_http_header(&r, "etag", etag, ETAG)) {
+        rc = stk_err_set(err, STK_E_ENV, "store '%s' names no ETag of a part", u->share->url);
+    }
+    stk_http_done(&r);
+    return rc;
+}
+
+/* --- in parts --- */
+
+static int put_part(void *arg, uint64_t i, stk_err *err)
+{
+    upload *u = arg;
+    piece p = piece_of(u, i);
+    char query[QUERY_SIZE + 40];
+    char code[80];
+    int rc = sum_piece(&p, u->sums[i], err);
+    if (rc < 0 || u->etags[i][0] != '\0') {
+        return rc;
+    }
+    (void)snprintf(query, sizeof query, "partNumber=%llu&%s", (unsigned long long)i + 1,
+                   u->query_id);
+    rc = put_piece(u, i, query, u->etags[i], code, err);
+    if (rc < 0 && strcmp(code, "NoSuchUpload") == 0) {
+        u->gone = true;
+    }
+    return rc;
+}
+
+static void name_upload(upload *u, const char *id)
+{
+    STK_BUF_AUTO text = STK_BUF_INIT(QUERY_SIZE - 16);
+    stk_aws_encode(&text, id, false);
+    (void)snprintf(u->id, sizeof u->id, "%s", id);
+    (void)snprintf(u->query_id, sizeof u->query_id, "uploadId=%s",
+                   text.data == NULL ? "" : text.data);
+}
+
+static int begin(upload *u, stk_err *err)
+{
+    char id[ID_SIZE];
+    stk_http_response r = {0};
+    stk_s3_ask ask = {.method = "POST", .key = u->key, .query = "uploads="};
+    int rc = stk_s3_send(u->share, &ask, &r, NULL, NULL, err);
+    const char *at = r.body.data == NULL ? "" : r.body.data;
+    if (rc == 0 && !stk_aws_xml(&at, "UploadId", id, sizeof id)) {
+        rc = stk_err_set(err, STK_E_ENV, "store '%s' gives an upload no name", u->share->url);
+    }
+    if (rc == 0) {
+        name_upload(u, id);
+    }
+    stk_http_done(&r);
+    return rc;
+}
+
+/* One of the same artifact that was interrupted, or that another machine is making just now:
+ * both may go on with it, the content is the same. */
+static int find_open(upload *u, stk_err *err)
+{
+    STK_BUF_AUTO query = STK_BUF_INIT(QUERY_SIZE);
+    STK_BUF_AUTO whole = STK_BUF_INIT(QUERY_SIZE);
+    stk_http_response r = {0};
+    stk_buf_printf(&whole, "%s%s", u->share->s3->prefix, u->key);
+    stk_buf_text(&query, "prefix=");
+    stk_aws_encode(&query, whole.data, false);
+    stk_buf_text(&query, "&uploads=");
+    stk_s3_ask ask = {.method = "GET", .query = query.data};
+    int rc = stk_s3_send(u->share, &ask, &r, NULL, NULL, err);
+    const char *at = rc < 0 || r.body.data == NULL ? "" : r.body.data;
+    while ((at = strstr(at, "<Upload>")) != NULL) {
+        char key[2048];
+        char id[ID_SIZE];
+        const char *a = at;
+        const char *b = at;
+        if (stk_aws_xml(&a, "Key", key, sizeof key) && stk_aws_xml(&b, "UploadId", id, sizeof id) &&
+            strcmp(key, whole.data) == 0) {
+            name_upload(u, id);
+        }
+        at += 8;
+    }
+    stk_http_done(&r);
+    return rc == STK_E_ENV ? 0 : rc; /* one may not list them: a new one, then */
+}
+
+/* Which parts are there; another part size than ours: none is of use. */
+static int find_parts(upload *u, stk_err *err)
+{
+    char marker[32] = "0";
+    char more[16] = "true";
+    int rc = 0;
+    while (rc == 0 && strcmp(more, "true") == 0) {
+        char query[QUERY_SIZE + 60];
+        stk_http_response r = {0};
+        (void)snprintf(query, sizeof query, "part-number-marker=%s&%s", marker, u->query_id);
+        stk_s3_ask ask = {.method = "GET", .key = u->key, .query = query};
+        rc = stk_s3_send(u->share, &ask, &r, NULL, NULL, err);
+        const char *text = rc < 0 || r.body.data == NULL ? "" : r.body.data;
+        for (const char *at = text; (at = strstr(at, "<Part>")) != NULL; at += 6) {
+            char number[32];
+            char size[32];
+            char etag[ETAG];
+            const char *a = at;
+            const char *b = at;
+            const char *c = at;
+            if (!stk_aws_xml(&a, "PartNumber", number, sizeof number) ||
+                !stk_aws_xml(&b, "Size", size, sizeof size) ||
+                !stk_aws_xml(&c, "ETag", etag, sizeof etag)) {
+                continue;
+            }
+            uint64_t i = strtoull(number, NULL, 10) - 1;
+            piece p = piece_of(u, i < u->n ? i : 0);
+            if (i < u->n && strtoll(size, NULL, 10) == p.end - p.from) {
+                memcpy(u->etags[i], etag, sizeof etag);
+            }
+        }
+        const char *a = text;
+        const char *b = text;
+        if (!stk_aws_xml(&a, "IsTruncated", more, sizeof more) ||
+            !stk_aws_xml(&b, "NextPartNumberMarker", marker, sizeof marker)) {
+            more[0] = '\0';
+        }
+        stk_http_done(&r);
+    }
+    return rc;
+}
+
+static bool is_complete(upload *u)
+{
+    int64_t size = -1;
+    return stk_s3_head(u->share, u->key, &size, NULL, NULL) == 0 && size == u->size;
+}
+
+static int complete(upload *u, stk_err *err)
+{
+    STK_BUF_AUTO body = STK_BUF_INIT(XML_MAX);
+    char code[80];
+    stk_http_response r = {0};
+    stk_buf_text(&body, "<CompleteMultipartUpload>");
+    for (uint64_t i = 0; i < u->n; i++) {
+        stk_buf_printf(&body, "<Part><PartNumber>%llu</PartNumber><ETag>",
+                       (unsigned long long)i + 1);
+        stk_buf_html(&body, u->etags[i]);
+        stk_buf_text(&body, "</ETag></Part>");
+    }
+    stk_buf_text(&body, "</CompleteMultipartUpload>");
+    if (body.failed) {
+        return stk_share_no_memory(u->share, err);
+    }
+    stk_s3_ask ask = {.method = "POST",
+                      .key = u->key,
+                      .query = u->query_id,
+                      .idle_ms = COMPLETE_MS, /* minutes of work, of which not all servers tell */
+                      .headers = {"Content-Type: application/xml"},
+                      .body = body.data,
+                      .n = body.len};
+    int rc = stk_s3_send(u->share, &ask, &r, code, NULL, err);
+    const char *at = r.body.data == NULL ? "" : r.body.data;
+    if (rc == 0 && strstr(at, "<Error>") != NULL) { /* said after the 200 was on its way */
+        (void)stk_aws_xml(&at, "Code", code, sizeof code);
+        rc = stk_err_set(err, STK_E_ENV, "'%s': store '%s' can't put the parts together: %s",
+                         u->key, u->share->url, code);
+    }
+    if (rc < 0 && is_complete(u)) { /* it was, and the answer was lost; or somebody else did */
+        rc = 0;
+    }
+    stk_http_done(&r);
+    return rc;
+}
+
+static void abandon(upload *u)
+{
+    stk_s3_ask ask = {.method = "DELETE", .key = u->key, .query = u->query_id};
+    (void)stk_s3_send(u->share, &ask, NULL, NULL, NULL, NULL);
+}
+
+/* The digest is of chunks that are parts here; of larger parts it is checked when they are read. */
+static int verify(const upload *u, stk_err *err)
+{
+    char hex[STK_DIGEST_HEX + 1];
+    stk_digest_of(u->sums, u->n * STK_DIGEST_BYTES, hex);
+    return u->digest == NULL || u->part_size != STK_S3_CHUNK || strcmp(hex, u->digest) == 0
+               ? 0
+               : stk_err_set(err, STK_E_STORE, "'%s' was changed: its digest is %.12s, not %.12s",
+                             u->path, hex, u->digest);
+}
+
+static int put_parts(upload *u, stk_err *err)
+{
+    u->id[0] = '\0';
+    u->gone = false;
+    memset(u->etags, 0, u->n * sizeof *u->etags);
+    int rc = u->digest == NULL ? 0 : find_open(u, err);
+    if (rc == 0 && u->id[0] != '\0') {
+        rc = find_parts(u, err);
+        if (rc == STK_E_NOT_FOUND) { /* just completed or given up by somebody else */
+            u->gone = true;
+            return rc;
+        }
+    } else if (rc == 0) {
+        rc = begin(u, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    rc = stk_share_parallel(SHARE_PARTS, u->n, put_part, u, err);
+    rc = rc < 0 ? rc : verify(u, err);
+    rc = rc < 0 ? rc : complete(u, err);
+    if (rc < 0 && (u->digest == NULL || rc == STK_E_STORE)) {
+        abandon(u);
+    }
+    return rc;
+}
+
+static int put_open(upload *u, stk_err *err)
+{
+    int64_t chunks = (u->size + STK_S3_CHUNK - 1) / STK_S3_CHUNK;
+    u->part_size = STK_S3_CHUNK * ((chunks + STK_S3_PARTS - 1) / STK_S3_PARTS);
+    u->part_size = u->part_size == 0 ? STK_S3_CHUNK : u->part_size;
+    u->n = chunks == 0 ? 1 : (uint64_t)((u->size + u->part_size - 1) / u->part_size);
+    u->sums = calloc(u->n, sizeof *u->sums);
+    u->etags = calloc(u->n, sizeof *u->etags);
+    if (u->sums == NULL || u->etags == NULL) {
+        return stk_share_no_memory(u->share, err);
+    }
+    if (u->n == 1) {
+        piece p = piece_of(u, 0);
+        int rc = sum_piece(&p, u->sums[0], err);
+        rc = rc < 0 ? rc : verify(u, err);
+        return rc < 0 ? rc : put_piece(u, 0, NULL, NULL, (char[80]){0}, err);
+    }
+    int rc = put_parts(u, err);
+    if (rc < 0 && u->gone) { /* another machine has completed the upload that was ours, too */
+        rc = is_complete(u) ? 0 : put_parts(u, err);
+    }
+    return rc;
+}
+
+int stk_s3_put_file(stk_share *share, const char *key, const char *path, const char *digest,
+                    stk_err *err)
+{
+    struct stat st;
+    upload u = {.share = share, .key = key, .path = path, .digest = digest};
+    u.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (u.fd < 0 || fstat(u.fd, &st) < 0) {
+        int sys = errno;
+        stk_file_close(&u.fd);
+        return stk_err_sys(err, sys == ENOENT ? STK_E_NOT_FOUND : STK_E_SYS, sys, "can't read '%s'",
+                           path);
+    }
+    u.size = st.st_size;
+    int rc = S_ISREG(st.st_mode) ? put_open(&u, err)
+                                 : stk_err_set(err, STK_E_USAGE, "'%s' is no file", path);
+    stk_file_close(&u.fd);
+    free(u.sums);
+    free(u.etags);
+    return rc;
+}

@@ -1,0 +1,21 @@
+/* The engines that runs may send their steps to. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/batch/batch.h"
+#include "away/kubernetes/kubernetes.h"
+#include "cli/cli_run.h"
+
+const stk_driver_kind *stk_cli_driver(const char *name)
+{
+    static const stk_driver_kind *const kinds[] = {&stk_driver_kubernetes, &stk_driver_batch};
+    if (getenv("STOKER_REMOTE_FAKE") != NULL) { /* for tests, whatever the name */
+        return &stk_driver_fake;
+    }
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcmp(kinds[i]->name, name) == 0) {
+            return kinds[i];
+        }
+    }
+    return NULL;
+}

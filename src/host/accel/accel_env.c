@@ -1,0 +1,164 @@
+/* What a task's environment says about devices: the table of tbl/vendors.def, filled in. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "host/accel/accel_priv.h"
+
+enum { CORES_MAX = 16 * STK_LIMIT_DEVICES, FIRST_PORT = 8476 };
+
+static const struct variable {
+    const char *vendor, *name, *given, *none;
+} variables[] = {
+#define VARIABLE(vendor, name, given, none) {vendor, name, given, none},
+#include "tbl/vendors.def"
+};
+
+/* The devices of one vendor in a lease. */
+typedef struct own {
+    const stk_device *devices[STK_LEASE_DEVICES];
+    uint32_t n;
+} own;
+
+static own devices_of(const stk_accel *accel, const stk_lease *lease, const char *vendor)
+{
+    own found = {.n = 0};
+    for (uint32_t i = 0; lease != NULL && i < lease->n; i++) {
+        const stk_device *d = stk_accel_device(accel, lease->devices[i]);
+        if (d != NULL && strcmp(d->vendor, vendor) == 0) {
+            found.devices[found.n++] = d;
+        }
+    }
+    return found;
+}
+
+static bool is_present(const stk_accel *accel, const char *vendor)
+{
+    bool present = strcmp(vendor, "nvidia") == 0; /* also where its driver hides from us */
+    for (uint32_t i = 0; i < accel->n && !present; i++) {
+        present = strcmp(accel->devices[i].vendor, vendor) == 0;
+    }
+    return present;
+}
+
+static void add_names(stk_buf *out, const own *mine, char how)
+{
+    for (uint32_t i = 0; i < mine->n; i++) {
+        const stk_device *d = mine->devices[i];
+        bool by_name =
+            d->uuid != NULL && (how == 'u' || (how == 'g' && !strncmp(d->uuid, "GPU-", 4)));
+        stk_buf_text(out, i > 0 ? "," : "");
+        if (by_name) {
+            stk_buf_text(out, d->uuid);
+        } else {
+            stk_buf_printf(out, "%d", how == 'o' ? (int)i : (int)d->index);
+        }
+    }
+}
+
+/* Cores count over the whole host, device after device. Returns how many; `out` may be NULL. */
+static uint32_t add_cores(stk_buf *out, const own *mine)
+{
+    bool ours[CORES_MAX + 1] = {0};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < mine->n; i++) {
+        const stk_device *d = mine->devices[i];
+        int32_t n_cores = d->n_cores > 0 ? d->n_cores : 1;
+        for (int32_t k = 0; k < n_cores; k++) {
+            int32_t core = d->index * n_cores + k;
+            if (core >= 0 && core < CORES_MAX && !ours[core]) {
+                ours[core] = true;
+                n++;
+            }
+        }
+    }
+    const char *comma = "";
+    for (int32_t first = 0; first < CORES_MAX && out != NULL; first++) {
+        int32_t last = first;
+        while (ours[first] && ours[last + 1]) {
+            last++;
+        }
+        if (ours[first]) {
+            stk_buf_printf(out, last > first ? "%s%d-%d" : "%s%d", comma, (int)first, (int)last);
+            comma = ",";
+            first = last;
+        }
+    }
+    return n;
+}
+
+static void add_box(stk_buf *out, uint32_t n)
+{
+    uint32_t columns = n % 2 == 0 && n >= 4 ? 2 : 1;
+    stk_buf_printf(out, "%u,%u,1", columns, n / columns);
+}
+
+static int32_t port_of(const own *mine)
+{
+    int32_t lowest = mine->devices[0]->index;
+    for (uint32_t i = 1; i < mine->n; i++) {
+        lowest = mine->devices[i]->index < lowest ? mine->devices[i]->index : lowest;
+    }
+    return FIRST_PORT + (lowest > 0 ? lowest : 0); /* two leases never share a chip */
+}
+
+static const char *fill(const char *form, const own *mine, stk_arena *arena)
+{
+    STK_BUF_AUTO out = STK_BUF_INIT(64u << 10);
+    for (const char *c = form; *c != '\0'; c++) {
+        if (*c != '%') {
+            stk_buf_char(&out, *c);
+            continue;
+        }
+        switch (*++c) {
+        case 'c':
+            (void)add_cores(&out, mine);
+            break;
+        case 'k':
+            stk_buf_printf(&out, "%u", add_cores(NULL, mine));
+            break;
+        case 'b':
+            add_box(&out, mine->n);
+            break;
+        case 'p':
+            stk_buf_printf(&out, "%d", (int)port_of(mine));
+            break;
+        default:
+            add_names(&out, mine, *c);
+        }
+    }
+    return out.data != NULL && !out.failed ? stk_arena_dup(arena, out.data) : NULL;
+}
+
+uint32_t stk_lease_env(const stk_accel *accel, const stk_lease *lease, stk_arena *arena,
+                       const char *(*ret_pairs)[2], uint32_t n_max)
+{
+    uint32_t n = 0;
+    uint32_t n_devices = lease != NULL ? lease->n : 0;
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        const struct variable *v = &variables[i];
+        const own mine = devices_of(accel, lease, v->vendor);
+        const char *value = NULL;
+        if (mine.n > 0) {
+            value = v->given != NULL ? fill(v->given, &mine, arena) : NULL;
+        } else if ((v->given != NULL || n_devices == 0) && is_present(accel, v->vendor)) {
+            value = v->none;
+        }
+        if (value != NULL && n < n_max) {
+            ret_pairs[n][0] = v->name;
+            ret_pairs[n++][1] = value;
+        }
+    }
+    if (n_devices > 0 && accel->simulated && n < n_max) {
+        ret_pairs[n][0] = "STOKER_ALLOW_CPU_BUILD"; /* no build of a framework can use them */
+        ret_pairs[n++][1] = "1";
+    }
+    /* Who got nothing has nothing to lease on: its level stays. */
+    const char *deeper =
+        n_devices > 0 ? stk_arena_printf(arena, "%d", stk_lease_level() + 1) : NULL;
+    if (deeper != NULL && n < n_max) {
+        ret_pairs[n][0] = "STOKER_LEASE_LEVEL";
+        ret_pairs[n++][1] = deeper;
+    }
+    return n;
+}

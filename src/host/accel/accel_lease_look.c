@@ -1,0 +1,183 @@
+/* Looking at lock files without taking anything: who holds what, what is free. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "host/accel/accel_lease.h"
+#include "host/accel/accel_priv.h"
+
+const char *stk_lease_name(const stk_device *device, char *buf, size_t size)
+{
+    (void)snprintf(buf, size, "%s %d", device->noun != NULL ? device->noun : "device",
+                   (int)device->index);
+    return buf;
+}
+
+int64_t stk_lease_total_mib(const stk_device *device)
+{
+    int64_t mib = device->memory_bytes > 0 ? device->memory_bytes >> 20 : -1;
+    return mib < STK_LEASE_MEMORY ? mib : STK_LEASE_MEMORY;
+}
+
+int stk_lease_open_to_look(const stk_device *device)
+{
+    char path[768];
+    if (stk_lease_path(device, path, sizeof path) < 0) {
+        return -1;
+    }
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    struct stat st;
+    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+bool stk_lease_conflict(int fd, short type, off_t from, off_t len, off_t *ret_from, off_t *ret_len)
+{
+    off_t base = stk_lease_level() * STK_LEASE_SPAN;
+    struct flock lock = {
+        .l_type = type, .l_whence = SEEK_SET, .l_start = base + from, .l_len = len};
+    if (len <= 0 || fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type == F_UNLCK) {
+        return false;
+    }
+    off_t begin = lock.l_start - base, end = lock.l_len > 0 ? begin + lock.l_len : from + len;
+    begin = begin > from ? begin : from;
+    end = end < from + len ? end : from + len;
+    if (ret_from != NULL) {
+        *ret_from = begin;
+    }
+    if (ret_len != NULL) {
+        *ret_len = end - begin;
+    }
+    return true;
+}
+
+int64_t stk_lease_free_mib(int fd, short type, off_t from, off_t len)
+{
+    off_t begin, held;
+    int64_t n = 0;
+    /* The lock that the kernel names is any of them, not the first: what lies before it is asked
+     * about again, what lies behind it is the rest of the loop. */
+    while (len > 0 && stk_lease_conflict(fd, type, from, len, &begin, &held)) {
+        n += stk_lease_free_mib(fd, type, from, begin - from);
+        len -= begin + held - from;
+        from = begin + held;
+    }
+    return n + (len > 0 ? len : 0);
+}
+
+bool stk_lease_read_slot(int fd, off_t lock, int i_text, char ret_text[STK_LEASE_LABEL + 1])
+{
+    memset(ret_text, 0, STK_LEASE_LABEL + 1);
+    if (!stk_lease_conflict(fd, F_RDLCK, lock + 1, 1, NULL, NULL) ||
+        pread(fd, ret_text, STK_LEASE_LABEL, (off_t)i_text * STK_LEASE_LABEL) <= 0 ||
+        ret_text[0] == '\0') {
+        return false;
+    }
+    for (char *c = ret_text; *c != '\0'; c++) { /* somebody else's words, for our terminal */
+        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+    }
+    return true;
+}
+
+bool stk_lease_labels(int fd, stk_buf *text)
+{
+    if (!stk_lease_conflict(fd, F_WRLCK, 0, STK_LEASE_MEMORY, NULL, NULL)) {
+        return false;
+    }
+    for (int slot = 0; slot < STK_LEASE_SLOTS; slot++) {
+        char label[STK_LEASE_LABEL + 1];
+        if (stk_lease_read_slot(fd, STK_LEASE_MEMORY + 2 * slot,
+                                stk_lease_level() * STK_LEASE_SLOTS + slot, label)) {
+            (void)stk_buf_printf(text, "%s%s", text->len > 0 ? "; " : "", label);
+        }
+    }
+    if (text->len == 0) {
+        (void)stk_buf_text(text, "somebody");
+    }
+    return true;
+}
+
+/* The parent of a slice where that is what others hold: then its lock keeps the slice from us. */
+static int open_held_parent(const stk_accel *accel, const stk_device *device)
+{
+    int fd = device->parent >= 0 ? stk_lease_open_to_look(&accel->devices[device->parent]) : -1;
+    if (fd >= 0 && !stk_lease_conflict(fd, F_RDLCK, 0, STK_LEASE_MEMORY, NULL, NULL)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+const char *stk_lease_holder(const stk_accel *accel, uint32_t i, stk_arena *arena)
+{
+    if (i >= accel->n) {
+        return NULL;
+    }
+    STK_BUF_AUTO text = STK_BUF_INIT(STK_LEASE_SLOTS * (STK_LEASE_LABEL + 2));
+    int fd = open_held_parent(accel, &accel->devices[i]);
+    fd = fd >= 0 ? fd : stk_lease_open_to_look(&accel->devices[i]);
+    bool held = fd >= 0 && stk_lease_labels(fd, &text);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return held ? stk_arena_dup(arena, text.data) : NULL;
+}
+
+int64_t stk_lease_unleased(int fd, const stk_device *device)
+{
+    int64_t total = stk_lease_total_mib(device);
+    if (fd < 0) {
+        return device->memory_bytes;
+    }
+    if (total < 0) {
+        return stk_lease_conflict(fd, F_WRLCK, 0, STK_LEASE_MEMORY, NULL, NULL) ? 0 : -1;
+    }
+    int64_t n = stk_lease_free_mib(fd, F_WRLCK, 0, total);
+    return n < total ? n << 20 : device->memory_bytes;
+}
+
+static int64_t free_of(stk_accel *accel, uint32_t i, stk_arena *arena, const char **ret_outside)
+{
+    const stk_device *device = &accel->devices[i];
+    if (!device->usable) {
+        *ret_outside = device->trouble;
+        return 0;
+    }
+    int parent = open_held_parent(accel, device);
+    if (parent >= 0) {
+        close(parent);
+        return 0;
+    }
+    int fd = stk_lease_open_to_look(device);
+    int64_t n = stk_lease_claimed_before(fd, stk_lease_own_claim(accel), NULL)
+                    ? 0
+                    : stk_lease_unleased(fd, device);
+    if (n != 0) {
+        *ret_outside = stk_lease_outsiders(accel, i, fd, arena);
+        n = *ret_outside != NULL ? 0 : n;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return n;
+}
+
+int stk_lease_free(stk_accel *accel, stk_arena *arena, int64_t *ret_free, const char **ret_outside,
+                   stk_err *err)
+{
+    stk_accel_apply_quarantine(accel);
+    (void)err; /* what can't be looked at counts as free: taking it says what is wrong */
+    for (uint32_t i = 0; i < accel->n; i++) {
+        const char *outside = NULL;
+        ret_free[i] = free_of(accel, i, arena, &outside);
+        if (ret_outside != NULL) {
+            ret_outside[i] = outside;
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,229 @@
+/* AWS Trainium and Inferentia from the Neuron driver's files: /dev/neuronN, and
+ * /sys/devices/virtual/neuron_device where the driver makes it (AWS's "Neuron Sysfs User Guide").
+ * Where it doesn't, the instance's kind says what the devices are. Driver 2.31 moved some of these
+ * files: what isn't found is unknown. neuron-ls isn't needed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/accel/accel_priv.h"
+#include "host/accel/accel_sysfs.h"
+#include "host/accel/accel_vendor.h"
+
+#define FOLDER "/sys/devices/virtual/neuron_device"
+enum { PEERS_MAX = 32, CORES_MAX = 16 };
+
+typedef struct neuron_device {
+    const char *dir; /* in sysfs; perhaps there is none */
+    int32_t number;
+    int32_t n_physical;       /* cores as the hardware has them, or -1 */
+    int32_t peers[PEERS_MAX]; /* devices joined by NeuronLink */
+    uint32_t n_peers;
+} neuron_device;
+
+typedef struct neuron {
+    neuron_device devices[STK_LIMIT_DEVICES];
+    uint32_t n;
+} neuron;
+
+/* "trn1.32xlarge" → "Trainium1", or NULL: not an instance of that kind. */
+static const char *kind_of_instance(void)
+{
+    static const struct {
+        const char *prefix, *name;
+    } kinds[] = {{"trn2", "Trainium2"},
+                 {"trn1", "Trainium1"},
+                 {"inf2", "Inferentia2"},
+                 {"inf1", "Inferentia"}};
+    char product[64];
+    if (stk_sysfs_text(product, sizeof product, "/sys/class/dmi/id/product_name")) {
+        for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+            if (strncmp(product, kinds[i].prefix, 4) == 0) {
+                return kinds[i].name;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* From Trainium2 on several hardware cores make up a logical one, which is what the runtime's
+ * variables count (LNC). */
+static int32_t cores_in_one(const char *name)
+{
+    const char *set = getenv("NEURON_LOGICAL_NC_CONFIG");
+    int64_t n = set != NULL ? strtol(set, NULL, 10) : -1;
+    n = n > 0 ? n : stk_sysfs_number("/opt/aws/neuron/logical_nc_config");
+    bool joined =
+        name != NULL && (strcmp(name, "Trainium2") == 0 || strcmp(name, "Trainium3") == 0);
+    return n == 1 || n == 2 ? (int32_t)n : joined ? 2 : 1;
+}
+
+static void find_peers(neuron_device *d)
+{
+    char text[256];
+    if (!stk_sysfs_text(text, sizeof text, "%s/connected_devices", d->dir)) {
+        return;
+    }
+    for (char *at = text; *at != '\0' && d->n_peers < PEERS_MAX;) {
+        char *end;
+        long number = strtol(at, &end, 10);
+        if (end != at) {
+            d->peers[d->n_peers++] = (int32_t)number;
+        }
+        at = end + strspn(end, ", ");
+        if (end == at) {
+            break; /* not a list of numbers */
+        }
+    }
+}
+
+static void identify(stk_arena *arena, neuron_device *own, stk_device *ret)
+{
+    char name[64], serial[64];
+    bool named = stk_sysfs_text(name, sizeof name, "%s/info/architecture/device_name", own->dir) &&
+                 name[0] != '\0';
+    const char *kind = named ? name : kind_of_instance();
+    int32_t n_usual = -1;
+    const char *model =
+        kind != NULL ? stk_vendor_model("aws", kind, &ret->memory_bytes, &n_usual) : NULL;
+    ret->model = model != NULL ? model
+                 : named       ? stk_arena_printf(arena, "AWS %s", name)
+                               : "AWS Neuron device";
+    own->n_physical = (int32_t)stk_vendor_sensor(own->dir, "core_count", 1);
+    ret->n_cores = own->n_physical > 0 ? own->n_physical / cores_in_one(kind) : n_usual;
+    ret->uuid = stk_sysfs_text(serial, sizeof serial, "%s/info/serial_number", own->dir) &&
+                        serial[0] != '\0' && strcmp(serial, "0") != 0
+                    ? stk_arena_printf(arena, "neuron-%s", serial)
+                    : stk_arena_printf(arena, "neuron-%d", (int)own->number);
+}
+
+static int add_device(stk_accel *accel, neuron *self, int32_t number, stk_err *err)
+{
+    stk_arena *arena = accel->arena;
+    char driver[64];
+    neuron_device *own = &self->devices[self->n];
+    own->number = number;
+    own->dir = stk_arena_printf(arena, FOLDER "/neuron%d", (int)number);
+    stk_device d = {STK_DEVICE_UNKNOWN, .vendor = "aws", .noun = "Neuron device"};
+    d.index = number;
+    d.node = stk_arena_printf(arena, "/dev/neuron%d", (int)number);
+    if (own->dir == NULL || d.node == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
+    }
+    bool there = false;
+    d.trouble = stk_vendor_node_trouble(arena, d.node, &there);
+    identify(arena, own, &d);
+    if (d.trouble == NULL && d.n_cores <= 0) {
+        d.trouble = "the driver doesn't tell how many cores it has, so they can't be given out: "
+                    "update aws-neuronx-dkms";
+    }
+    d.usable = d.trouble == NULL;
+    if (stk_sysfs_text(driver, sizeof driver, "/sys/module/neuron/version")) {
+        d.driver = stk_arena_dup(arena, driver);
+    }
+    find_peers(own);
+    return stk_accel_add(accel, &d, self->n++, err);
+}
+
+static int neuron_open(stk_accel *accel, const char *spec, void **ret_self, stk_err *err)
+{
+    (void)spec;
+    const char *const *names;
+    uint32_t n = stk_sysfs_list(accel->arena, "/dev", "neuron", &names);
+    if (n == 0) {
+        if (!stk_in_container() && kind_of_instance() != NULL) {
+            stk_accel_remark(accel, "this is a Trainium or Inferentia instance without the Neuron "
+                                    "driver: install aws-neuronx-dkms, then 'modprobe neuron'");
+        }
+        return 0;
+    }
+    neuron *self = stk_arena_alloc(accel->arena, sizeof *self);
+    if (self == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
+    }
+    int rc = 0;
+    for (uint32_t i = 0; i < n && rc == 0 && self->n < STK_LIMIT_DEVICES; i++) {
+        int32_t number = stk_vendor_number(names[i], "neuron");
+        rc = number < 0 ? 0 : add_device(accel, self, number, err);
+    }
+    *ret_self = self;
+    return rc;
+}
+
+/* A counter is a folder of total, present and peak; some drivers make it a file. */
+static int64_t counter(const char *dir, const char *name)
+{
+    int64_t value = stk_sysfs_number("%s/%s/total", dir, name);
+    return value >= 0 ? value : stk_sysfs_number("%s/%s", dir, name);
+}
+
+static int64_t plus(int64_t a, int64_t b)
+{
+    return a < 0 ? b : b < 0 ? a : a + b;
+}
+
+/* "total" is what is in use now. */
+static int64_t memory_used(const neuron_device *d)
+{
+    static const char *const kinds[] = {"collectives",
+                                        "constants",
+                                        "dma_rings",
+                                        "driver_memory",
+                                        "model_code",
+                                        "model_shared_scratchpad",
+                                        "nonshared_scratchpad",
+                                        "notifications",
+                                        "runtime_memory",
+                                        "tensors",
+                                        "uncategorized"};
+    int64_t sum = -1;
+    for (int32_t core = 0; core < d->n_physical && core < CORES_MAX; core++) {
+        char dir[256];
+        (void)snprintf(dir, sizeof dir, "%s/neuron_core%d/stats/memory_usage/device_mem", d->dir,
+                       (int)core);
+        int64_t whole = stk_sysfs_number("%s/total", dir);
+        for (size_t i = 0; whole < 0 && i < sizeof kinds / sizeof kinds[0]; i++) {
+            sum = plus(sum, stk_sysfs_number("%s/%s/total", dir, kinds[i]));
+        }
+        sum = plus(sum, whole);
+    }
+    return sum;
+}
+
+static int neuron_state(void *opened, uint32_t slot, stk_device_state *ret, stk_err *err)
+{
+    (void)err;
+    const neuron_device *d = &((const neuron *)opened)->devices[slot];
+    ret->memory_used = memory_used(d);
+    ret->ecc_uncorrected = plus(counter(d->dir, "stats/hardware/mem_ecc_uncorrected"),
+                                counter(d->dir, "stats/hardware/sram_ecc_uncorrected"));
+    return 0;
+}
+
+static int neuron_sample(void *opened, uint32_t slot, const pid_t *pids, uint32_t n_pids,
+                         stk_device_sample *ret)
+{
+    (void)pids, (void)n_pids;
+    ret->memory_used = memory_used(&((const neuron *)opened)->devices[slot]);
+    return 0;
+}
+
+static stk_link neuron_link(void *opened, uint32_t slot, uint32_t other, int32_t *ret_n)
+{
+    (void)ret_n;
+    const neuron *self = opened;
+    const neuron_device *a = &self->devices[slot];
+    for (uint32_t i = 0; i < a->n_peers; i++) {
+        if (a->peers[i] == self->devices[other].number) {
+            return STK_LINK_FABRIC;
+        }
+    }
+    return STK_LINK_UNKNOWN;
+}
+
+const stk_provider stk_provider_neuron = {
+    .name = "neuron",
+    .in_auto = true,
+    .open = neuron_open,
+    .ops = {.state = neuron_state, .sample = neuron_sample, .link = neuron_link},
+};

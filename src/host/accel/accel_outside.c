@@ -1,0 +1,166 @@
+/* Programs outside Stoker on a device: whoever computes there without being part of a lease.
+ *
+ * A process belongs to a lease when it has the device's lock file open, or when it descends from a
+ * task (STOKER_RUN in its environment: it may have closed what it inherited) and the device is
+ * leased. Of other users' processes neither can be read; they are taken for the lease's when their
+ * user holds one there. A number that names no process here may be the host's, where we are in a
+ * container: on a leased device it is taken for the holder's. */
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "host/accel/accel_lease.h"
+#include "host/accel/accel_priv.h"
+#include "sys/dir.h"
+
+enum { PROCESSES = 64, ENVIRON = 256 << 10 };
+
+/* 1: yes, 0: no, -1 with errno: it can't be read. */
+static int has_open(pid_t pid, const struct stat *lock)
+{
+    char path[32];
+    (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    STK_DIR_AUTO dir = {0};
+    if (stk_dir_read(path, &dir, NULL) < 0) {
+        return -1;
+    }
+    int found = 0;
+    for (uint32_t i = 0; !found && lock != NULL && i < dir.n; i++) {
+        struct stat st;
+        found = fstatat(dir.fd, dir.items[i].name, &st, 0) == 0 && st.st_dev == lock->st_dev &&
+                st.st_ino == lock->st_ino;
+    }
+    return found;
+}
+
+bool stk_lease_is_part(const stk_accel *accel, uint32_t i, pid_t pid)
+{
+    struct stat lock;
+    int fd = i < accel->n ? stk_lease_open_to_look(&accel->devices[i]) : -1;
+    bool is = fd >= 0 && fstat(fd, &lock) == 0 && has_open(pid, &lock) > 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return is;
+}
+
+static bool is_of_a_run(pid_t pid, stk_arena *scratch)
+{
+    static const char key[] = "\0STOKER_RUN=";
+    char path[32];
+    (void)snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    char *text = stk_arena_alloc(scratch, ENVIRON);
+    if (fd < 0 || text == NULL) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return false;
+    }
+    size_t len = 1; /* a NUL before the first entry too */
+    for (ssize_t n; len < ENVIRON && (n = read(fd, text + len, ENVIRON - len)) > 0;) {
+        len += (size_t)n;
+    }
+    close(fd);
+    return memmem(text, len, key, sizeof key - 1) != NULL;
+}
+
+static void name_user(uid_t uid, char *ret_name, size_t size)
+{
+    const struct passwd *user = getpwuid(uid);
+    if (user != NULL) {
+        (void)snprintf(ret_name, size, "%.40s", user->pw_name);
+    } else {
+        (void)snprintf(ret_name, size, "%u", (unsigned)uid);
+    }
+}
+
+/* "pid 4242 (python, user ann)". */
+static void describe(pid_t pid, char *ret_text, size_t size)
+{
+    char path[32], comm[20] = "", user[48] = "";
+    struct stat st;
+    (void)snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    if (stat(path, &st) < 0) {
+        (void)snprintf(ret_text, size, "pid %d (of another container or user)", (int)pid);
+        return;
+    }
+    name_user(st.st_uid, user, sizeof user);
+    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, comm, sizeof comm - 1) : 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    comm[n > 0 ? n : 0] = '\0';
+    comm[strcspn(comm, "\n")] = '\0';
+    for (char *c = comm; *c != '\0'; c++) { /* a program names itself */
+        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;
+    }
+    (void)snprintf(ret_text, size, "pid %d (%s, user %s)", (int)pid, *comm ? comm : "unnamed",
+                   user);
+}
+
+/* Numbers of processes are the host's own here: one that isn't found is gone. */
+static bool sees_all_processes(void)
+{
+    char name[32] = "";
+    return readlink("/proc/self/ns/pid", name, sizeof name - 1) > 0 &&
+           strcmp(name, "pid:[4026531836]") == 0; /* PROC_PID_INIT_INO of the kernel */
+}
+
+/* `lock`: the device's file, or NULL; `labels` of who leases it, NULL: nobody. */
+static bool is_outsider(pid_t pid, const struct stat *lock, const char *labels, stk_arena *scratch)
+{
+    char path[32], user[48], holder[64];
+    struct stat st;
+    int has = has_open(pid, lock);
+    if (has >= 0) {
+        return !has && (labels == NULL || !is_of_a_run(pid, scratch));
+    }
+    (void)snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    if (stat(path, &st) < 0) { /* gone, hidden, or another namespace's */
+        bool gone = kill(pid, 0) < 0 && errno == ESRCH && sees_all_processes();
+        return !gone && labels == NULL;
+    }
+    name_user(st.st_uid, user, sizeof user);
+    (void)snprintf(holder, sizeof holder, "(user %s, pid ", user);
+    return labels == NULL || strstr(labels, holder) == NULL;
+}
+
+const char *stk_lease_outsiders(stk_accel *accel, uint32_t i, int fd, stk_arena *arena)
+{
+    stk_device_process processes[PROCESSES];
+    STK_BUF_AUTO labels = STK_BUF_INIT(STK_LEASE_SLOTS * (STK_LEASE_LABEL + 2));
+    struct stat lock;
+    bool leased = false, looked = false, is_file = fd >= 0 && fstat(fd, &lock) == 0;
+    int n = stk_accel_processes(accel, i, processes, PROCESSES);
+    char first[160] = "";
+    uint32_t n_outside = 0;
+    for (int k = 0; k < n; k++) {
+        pid_t pid = processes[k].pid;
+        if (pid <= 0 || pid == getpid() || processes[k].graphics) {
+            continue;
+        }
+        if (!looked) {
+            leased = fd >= 0 && stk_lease_labels(fd, &labels);
+            looked = true;
+        }
+        STK_ARENA_AUTO scratch = stk_arena_new(0);
+        if (!is_outsider(pid, is_file ? &lock : NULL, leased ? labels.data : NULL, scratch)) {
+            continue;
+        }
+        if (n_outside++ == 0) {
+            describe(pid, first, sizeof first);
+        }
+    }
+    if (n_outside < 2) {
+        return n_outside == 0 ? NULL : stk_arena_printf(arena, "%s uses it outside Stoker", first);
+    }
+    return stk_arena_printf(arena, "%s and %u more use it outside Stoker", first, n_outside - 1);
+}

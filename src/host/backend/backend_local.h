@@ -1,0 +1,215 @@
+/* Private to the local backend: its parts and what they share.
+ *
+ *   backend_local.c         the table of operations, the event loop, timers, reports
+ *   backend_local_task.c    one task: started as a command, stopped, ended
+ *   backend_local_server.c  fork servers: the protocol of docs/contracts.md §3
+ *   backend_local_devices.c devices that a task was not given
+ *   backend_local_logs.c    what a task writes into; of one with secrets through a scribe
+ *   backend_local_contained.c  tasks in containers: what is measured of them
+ */
+#ifndef STK_BACKEND_LOCAL_H
+#define STK_BACKEND_LOCAL_H
+
+#include <stddef.h>
+#include <sys/resource.h>
+
+#include "base/buf.h"
+#include "host/backend/backend.h"
+#include "host/runner/runner.h"
+#include "host/runner/runner_scribe.h"
+#include "sys/cgroup.h"
+#include "sys/guard.h"
+
+/* --- tasks --- */
+
+enum { LOCAL_MAX_FDS = 2 * STK_LEASE_DEVICES + 3, LOCAL_NO_SLOT = UINT32_MAX };
+
+/* What epoll's data points to begins with this. */
+typedef enum { LOCAL_EV_TASK, LOCAL_EV_SERVER, LOCAL_EV_SCRIBE } local_ev;
+
+typedef struct local_server local_server;
+
+typedef enum {
+    LOCAL_QUEUED, /* waits for its server */
+    LOCAL_SENT,   /* the server has it, and hasn't said "started" */
+    LOCAL_RUNNING,
+    LOCAL_WRITING, /* it has ended, its scribe hasn't */
+    LOCAL_DONE     /* reported; freed at the end of this turn */
+} local_state;
+
+struct local_task;
+
+/* What its scribe's end tells epoll. */
+typedef struct local_scribe {
+    local_ev ev;
+    struct local_task *task;
+    stk_scribe *scribe; /* NULL: the task writes its logs itself */
+    uint64_t progress;
+    int64_t progress_ms;
+    uint32_t n_renewed;
+} local_scribe;
+
+/* How it ended, while its scribe writes the rest. */
+typedef struct local_end {
+    int wait_status;
+    int64_t cpu_us, maxrss_bytes, at_ms;
+} local_end;
+
+typedef struct local_task {
+    local_ev ev;
+    local_state state;
+    uint32_t id, attempt;
+    uint32_t serial; /* names it in messages: exec's id comes again with the next attempt */
+    bool direct;     /* our child: we reap it. Else its fork server does */
+    bool lost_server;
+    bool hook;
+    bool gang;      /* its process is a launcher's */
+    bool contained; /* its process is `stoker contain` */
+    bool followed;  /* and the container's own is known, and watched */
+    char *dir;
+    local_server *server;
+    stk_buf message; /* to its server, kept until it is started */
+    size_t n_sent;
+    int fds[LOCAL_MAX_FDS]; /* stdout, stderr, the lock, leases: ours until it is started */
+    uint32_t n_fds;
+    pid_t pid;
+    int pidfd;
+    uint32_t slot; /* in the guardian's table */
+    int64_t start_ms, timeout_ms, grace_ms;
+    int64_t notice_ms; /* before the timeout; 0: none */
+    bool noticed;      /* it was told that its time is nearly up */
+    int64_t memory_bytes, used_bytes;
+    stk_failure stopped_for;
+    int64_t term_ms; /* when SIGTERM has to be sent again; -1: not */
+    int64_t kill_ms; /* when SIGKILL is due; -1: not */
+    int64_t gone_ms; /* its end was seen, but nobody has its status yet; -1 */
+    stk_cgroup group;
+    stk_watch watch;
+    local_scribe logs;
+    local_end end;
+    char ended_by[320]; /* what a container's engine said of who ended it */
+    char failed[512];   /* what the server said when the start failed */
+} local_task;
+
+/* --- the backend --- */
+
+typedef struct local_reports {
+    stk_report *items;
+    size_t first, n, cap;
+} local_reports;
+
+typedef struct local_backend {
+    stk_backend base;
+    char *run, *python, *main_file;
+    stk_accel *accel;
+    const stk_clock *clock;
+    int64_t sample_ms;
+    int64_t server_ms; /* how long a server may take to begin a task */
+    int epoll;
+    stk_guard *guard;
+    stk_cgroups *groups;
+    local_server *given; /* the front's, or NULL: none, or dead */
+    local_server *clean; /* ours, or NULL */
+    bool noted_unfit, noted_watchdog, noted_shares;
+    stk_policy policy;
+    int64_t outside_ms; /* when to look for tasks on devices that they weren't given */
+    local_task **tasks;
+    uint32_t n_tasks, cap_tasks;
+    local_task **done; /* to be freed after this turn */
+    uint32_t n_done, cap_done;
+    uint32_t next_serial;
+    struct rlimit n_files; /* what we were started with, and tasks get */
+    int64_t own_peak_kb;   /* our own highest memory, as last looked at */
+    int64_t due_ms;        /* of the earliest timer; INT64_MAX: none */
+    local_reports reports;
+    pid_t *known; /* scratch: our children */
+    uint32_t cap_known;
+    const char **env; /* scratch: the environment of a command */
+    size_t cap_env;
+    char thread_env[6][40];
+} local_backend;
+
+int64_t stk_local_now_ms(void);
+void stk_local_due(local_backend *b, int64_t at_ms); /* a timer not later than this */
+/* Room for the end of every task and one more: that report must not need memory. */
+int stk_local_reserve(local_backend *b);
+/* NULL: out of memory; never for STK_REPORT_ENDED of a task. */
+stk_report *stk_local_report(local_backend *b, const local_task *task, stk_report_kind kind);
+void stk_local_note(local_backend *b, const local_task *task, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+int stk_local_watch_fd(local_backend *b, int fd, uint32_t events, void *data, bool known);
+void stk_local_unwatch_fd(local_backend *b, int *fd); /* and closes it; -1 is fine */
+
+/* --- backend_local_task.c --- */
+
+int stk_local_task_new(local_backend *b, const stk_job *job, local_task **ret_task, stk_err *err);
+/* Logs, lock and group: what a task has before it runs. Takes the lease's descriptors over. */
+int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk_err *err);
+/* Starts argv (a command, or a fresh interpreter) as our child. */
+int stk_local_task_exec(local_backend *b, local_task *task, const stk_job *job,
+                        const char *const *argv, stk_err *err);
+/* It runs: from now on it is watched. */
+int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pidfd, stk_err *err);
+void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_failure why);
+/* A look at a child of ours: ends it if it has ended. */
+void stk_local_task_reap(local_backend *b, local_task *task);
+/* wait_status -1: unknown. cpu_us, maxrss_bytes: of the process and its children, -1 unknown. */
+void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, int64_t cpu_us,
+                          int64_t maxrss_bytes);
+/* It never ran. */
+void stk_local_task_not_started(local_backend *b, local_task *task, stk_failure failure,
+                                const char *text);
+void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms);
+void stk_local_task_close_fds(local_task *task);
+void stk_local_task_free(local_backend *b, local_task *task);
+/* Ends orphans of tasks that are done: every process that a task left behind is ours by then. */
+void stk_local_end_orphans(local_backend *b, bool all);
+
+/* What follows once its logs are whole. */
+void stk_local_task_tell_end(local_backend *b, local_task *task);
+
+/* --- backend_local_logs.c --- */
+
+/* The first descriptors of a task: stdout, stderr and, but for a hook, its attempt's lock. */
+int stk_local_logs_open(local_task *task, const char *const *hidden, stk_err *err);
+/* From now on its scribe's end is heard of. */
+int stk_local_logs_watch(local_backend *b, local_task *task, stk_err *err);
+/* The task has ended. True: its logs are whole; else stk_local_task_tell_end is called later. */
+bool stk_local_logs_finish(local_backend *b, local_task *task);
+void stk_local_logs_event(local_backend *b, local_task *task);
+/* While the rest is written: a scribe that stands still. */
+void stk_local_logs_timers(local_backend *b, local_task *task, int64_t now_ms);
+void stk_local_logs_close(local_backend *b, local_task *task);
+
+/* --- backend_local_contained.c --- */
+
+/* Has its container begun? Then that is what is watched. */
+void stk_local_contained_look(local_task *task);
+/* What its container used, and whether it died of it. */
+void stk_local_contained_ended(local_task *task, stk_ending *ending, stk_outcome *outcome);
+
+/* --- backend_local_devices.c --- */
+
+/* Device numbers of nodes that a task with these devices must not open; returns how many. */
+uint32_t stk_local_closed_nodes(const local_backend *b, const stk_lease *given, dev_t *ret,
+                                uint32_t n_max);
+/* Tells of tasks that use a device without having been given it, and ends them under policy strict.
+ * Looks only now and then. */
+void stk_local_look_outside(local_backend *b, int64_t now_ms);
+void stk_local_look_outside_soon(local_backend *b, int64_t now_ms); /* a task has started */
+
+/* --- backend_local_server.c --- */
+
+/* Takes `fd` over. */
+int stk_local_server_new(local_backend *b, int fd, local_server **ret_server, stk_err *err);
+/* Hands a prepared Python task to the server it belongs to, started if need be. `job` is NULL when
+ * it was handed to another one before: its message is kept. */
+int stk_local_server_submit(local_backend *b, local_task *task, const stk_job *job, stk_err *err);
+void stk_local_server_drop_task(local_backend *b, local_task *task);
+void stk_local_server_event(local_backend *b, local_server *server, uint32_t events);
+pid_t stk_local_server_child(const local_server *server); /* its pid if it is our child, else 0 */
+/* Ends one that doesn't answer any more; the end of its socket then tells the rest. */
+void stk_local_server_kill(local_server *server);
+void stk_local_server_close(local_backend *b, local_server *server);
+
+#endif

@@ -1,0 +1,96 @@
+/* Tasks in containers: `stoker contain` is our child, what is measured is what it started
+ * (docs/decisions/0007). It says in container.json of the attempt where that is. */
+#include <limits.h>
+#include <stdio.h>
+
+#include "base/json.h"
+#include "host/backend/backend_local.h"
+#include "sys/file.h"
+
+enum { FILE_BYTES = 64 << 10, FILE_NODES = 2000 };
+
+/* What container.json says by now. Numbers: -1 unknown. */
+typedef struct container {
+    int64_t pid, peak_bytes, cpu_us, signal, shm_bytes, shm_free_bytes;
+    bool oom;
+    char ended_by[320]; /* who asked the engine for its end, "" unknown */
+    char failed[512];   /* why it never ran, or who ended it; "" nothing */
+} container;
+
+static bool read_container(const local_task *task, container *ret)
+{
+    static const stk_json_limits limits = {FILE_BYTES, FILE_NODES, STK_LIMIT_DEPTH};
+    STK_ARENA_AUTO arena = stk_arena_new(1 << 20);
+    STK_TEXT_AUTO text = NULL;
+    char path[PATH_MAX];
+    size_t len = 0;
+    stk_json root;
+    (void)snprintf(path, sizeof path, "%s/container.json", task->dir);
+    if (arena == NULL || !stk_file_exists(path) ||
+        stk_file_read_untrusted(path, FILE_BYTES, &text, &len, NULL) < 0 ||
+        stk_json_parse(text, len, path, &limits, arena, &root, NULL) < 0) {
+        return false;
+    }
+    const stk_json *oom = stk_json_get(&root, "oom");
+    const char *failed = stk_json_text(stk_json_get(&root, "failed"));
+    const char *ended_by = stk_json_text(stk_json_get(&root, "ended_by"));
+    *ret = (container){
+        .pid = -1, .peak_bytes = -1, .cpu_us = -1, .shm_bytes = -1, .shm_free_bytes = -1};
+    (void)snprintf(ret->failed, sizeof ret->failed, "%s", failed != NULL ? failed : "");
+    (void)snprintf(ret->ended_by, sizeof ret->ended_by, "%s", ended_by != NULL ? ended_by : "");
+    ret->oom = oom != NULL && oom->kind == STK_JSON_BOOL && oom->truth;
+    (void)stk_json_int(stk_json_get(&root, "pid"), &ret->pid);
+    (void)stk_json_int(stk_json_get(&root, "peak_bytes"), &ret->peak_bytes);
+    (void)stk_json_int(stk_json_get(&root, "cpu_us"), &ret->cpu_us);
+    (void)stk_json_int(stk_json_get(&root, "shm_bytes"), &ret->shm_bytes);
+    (void)stk_json_int(stk_json_get(&root, "shm_free_bytes"), &ret->shm_free_bytes);
+    (void)stk_json_int(stk_json_get(&root, "signal"), &ret->signal);
+    return true;
+}
+
+void stk_local_contained_look(local_task *task)
+{
+    container c;
+    if (task->contained && !task->followed && read_container(task, &c) && c.pid > 1 &&
+        c.pid <= INT_MAX) {
+        task->followed = true;
+        stk_watch_follow(&task->watch, (pid_t)c.pid);
+    }
+}
+
+void stk_local_contained_ended(local_task *task, stk_ending *ending, stk_outcome *outcome)
+{
+    container c = {.peak_bytes = -1, .cpu_us = -1, .shm_bytes = -1};
+    bool known = read_container(task, &c);
+    outcome->peak_memory_bytes = task->followed ? task->watch.peak_bytes : -1;
+    outcome->cpu_us = task->followed ? task->watch.cpu_us : -1;
+    if (known && c.cpu_us > outcome->cpu_us) {
+        outcome->cpu_us = c.cpu_us;
+    }
+    if (task->used_bytes > outcome->peak_memory_bytes) {
+        outcome->peak_memory_bytes = task->used_bytes;
+    }
+    ending->used_bytes = outcome->peak_memory_bytes;
+    ending->cgroup_oom = known && c.oom && task->memory_bytes > 0;
+    if (ending->cgroup_oom || outcome->peak_memory_bytes < 0) { /* it counts cached files too */
+        ending->used_bytes = c.peak_bytes > ending->used_bytes ? c.peak_bytes : ending->used_bytes;
+        outcome->peak_memory_bytes = ending->used_bytes;
+    }
+    stk_watch *w = &task->watch;
+    if (!task->followed) { /* this host's isn't the container's */
+        w->is_followed = true;
+        w->shm_free_bytes = w->shm_bytes = -1;
+    }
+    if (c.shm_bytes > 0 && (w->shm_free_bytes < 0 || c.shm_free_bytes < w->shm_free_bytes)) {
+        w->shm_bytes = c.shm_bytes;
+        w->shm_free_bytes = c.shm_free_bytes;
+    }
+    ending->contained = true;
+    if (known && c.ended_by[0] != '\0') {
+        (void)snprintf(task->ended_by, sizeof task->ended_by, "%s", c.ended_by);
+        ending->ended_by = task->ended_by;
+    }
+    if (known && c.failed[0] != '\0' && c.signal == 0) { /* a start that failed */
+        (void)snprintf(task->failed, sizeof task->failed, "%s", c.failed);
+    }
+}

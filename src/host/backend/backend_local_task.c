@@ -1,0 +1,775 @@
+/* One task on this machine: started, stopped, ended. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/failpoint.h"
+#include "base/limits.h"
+#include "host/backend/backend_local.h"
+#include "sys/file.h"
+#include "sys/proc.h"
+#include "sys/spawn.h"
+
+enum {
+    LEFTOVER_MS = 200, /* how long we wait for processes that a task left behind to be gone */
+    TERM_AGAIN_MS = 20,
+    GANG_MS = 2000,
+    SERVER_MS = 5000, /* how long a server may keep silent about a task that has ended */
+    ANSWER_MS = 2000, /* how long a server may not answer while it starts what is to be ended */
+    TAIL_BYTES = 64 << 10, /* of stderr, looked at when a task failed */
+    STATUS_MS = 500 /* how long the status of a task may stay unknown while its server goes down */
+};
+
+/* --- start --- */
+
+static int add_task(local_backend *b, local_task *task)
+{
+    if (b->n_tasks + b->n_done == b->cap_tasks) {
+        uint32_t cap = b->cap_tasks == 0 ? 64 : b->cap_tasks * 2;
+        local_task **tasks = realloc(b->tasks, cap * sizeof *tasks);
+        if (tasks == NULL) {
+            return STK_E_NOMEM;
+        }
+        b->tasks = tasks;
+        local_task **done = realloc(b->done, cap * sizeof *done);
+        if (done == NULL) {
+            return STK_E_NOMEM;
+        }
+        b->done = done; /* as long: ending a task must not need memory */
+        b->cap_tasks = cap;
+    }
+    b->tasks[b->n_tasks++] = task;
+    return 0;
+}
+
+int stk_local_task_new(local_backend *b, const stk_job *job, local_task **ret_task, stk_err *err)
+{
+    local_task *t = calloc(1, sizeof *t);
+    char *dir = strdup(job->dir);
+    if (t == NULL || dir == NULL || stk_local_reserve(b) < 0 || add_task(b, t) < 0) {
+        free(t);
+        free(dir);
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "step '%s'", job->step);
+    }
+    *t = (local_task){.ev = LOCAL_EV_TASK,
+                      .state = LOCAL_QUEUED,
+                      .id = job->id,
+                      .attempt = job->attempt,
+                      .serial = b->next_serial++,
+                      .hook = job->hook != NULL,
+                      .gang = job->gang,
+                      .contained = job->contained,
+                      .dir = dir,
+                      .message = STK_BUF_INIT(STK_LIMIT_MESSAGE_BYTES),
+                      .pidfd = -1,
+                      .slot = LOCAL_NO_SLOT,
+                      .timeout_ms = job->timeout_ms,
+                      .grace_ms = job->grace_ms,
+                      .notice_ms = job->notice_ms,
+                      .memory_bytes = job->memory_bytes,
+                      .used_bytes = -1,
+                      .term_ms = -1,
+                      .kill_ms = -1,
+                      .gone_ms = -1,
+                      .watch = {.fd = -1}};
+    t->logs = (local_scribe){.ev = LOCAL_EV_SCRIBE, .task = t};
+    *ret_task = t;
+    return 0;
+}
+
+/* Limits by a control group where there are some, else by the watchdog, with one line about it. */
+static void make_group(local_backend *b, local_task *t, const stk_job *job, const stk_lease *given)
+{
+    stk_err why = {0};
+    dev_t closed[STK_LIMIT_DEVICES];
+    stk_cgroup_limits limits = {
+        .memory_bytes = job->memory_bytes, .cpu_milli = job->cpu_milli, .one_by_one = job->gang};
+    if (stk_cgroups_can_close(b->groups)) {
+        limits.closed = closed;
+        limits.n_closed = stk_local_closed_nodes(b, given, closed, STK_LIMIT_DEVICES);
+    }
+    bool none = stk_cgroups_kind(b->groups) == STK_CGROUP_NONE;
+    if ((job->memory_bytes <= 0 && job->cpu_milli <= 0 && limits.n_closed == 0) || none) {
+        return;
+    }
+    char name[64];
+    (void)snprintf(name, sizeof name, "%u-%u%s", job->id, job->attempt, t->hook ? "-hook" : "");
+    if (stk_cgroup_new(b->groups, name, &limits, &t->group, &why) < 0 && !b->noted_watchdog) {
+        b->noted_watchdog = true;
+        stk_local_note(b, t, "%s: %s",
+                       job->memory_bytes > 0 ? "memory is watched, not limited"
+                       : limits.n_closed > 0 ? "accelerators are hidden by variables only"
+                                             : "CPU is limited by affinity only",
+                       why.text);
+    }
+}
+
+/* What the watchdog has to see to; 0: nothing, somebody else does. */
+static int64_t watched_bytes(const local_task *task, const stk_job *job)
+{
+    bool limited = job->contained ? !job->unlimited : task->group.n > 0;
+    return limited ? 0 : job->memory_bytes;
+}
+
+int stk_local_task_prepare(local_backend *b, local_task *task, stk_job *job, stk_err *err)
+{
+    int rc = stk_local_logs_open(task, job->hidden, err);
+    rc = rc < 0 ? rc : stk_local_logs_watch(b, task, err);
+    if (rc < 0) {
+        return rc;
+    }
+    for (uint32_t i = 0; i < job->lease.n_fds; i++) {
+        task->fds[task->n_fds++] = job->lease.fds[i];
+    }
+    stk_lease given = job->lease;
+    job->lease.n = job->lease.n_fds = 0; /* the task's now */
+    if (!job->contained) {               /* else the container is what has limits */
+        make_group(b, task, job, &given);
+    }
+    stk_watch_config watch = {.dir = task->dir,
+                              .period_ms = job->sample_ms > 0 ? job->sample_ms : b->sample_ms,
+                              .write_at_once = job->reads_samples,
+                              .memory_bytes = watched_bytes(task, job),
+                              .accel = b->accel,
+                              .clock = b->clock,
+                              .lease = &given};
+    return stk_watch_init(&task->watch, &watch, err);
+}
+
+static bool names_one(const char *entry, const char *const *list)
+{
+    size_t n = strcspn(entry, "=");
+    for (; list != NULL && *list != NULL; list++) {
+        if (strncmp(entry, *list, n) == 0 && ((*list)[n] == '=' || (*list)[n] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int put_env(local_backend *b, size_t n, const char *entry)
+{
+    if (n == b->cap_env) {
+        size_t cap = b->cap_env == 0 ? 128 : b->cap_env * 2;
+        const char **env = realloc(b->env, cap * sizeof *env);
+        if (env == NULL) {
+            return STK_E_NOMEM;
+        }
+        b->env = env;
+        b->cap_env = cap;
+    }
+    b->env[n] = entry;
+    return 0;
+}
+
+/* The engine's environment, less `unset`, under the job's; and what makes numerical libraries use
+ * as many threads as CPUs were granted, unless the job says otherwise. */
+static int make_env(local_backend *b, const stk_job *job)
+{
+    static const char *const thread_names[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+                                               "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+                                               "VECLIB_MAXIMUM_THREADS"};
+    const char *ours[sizeof thread_names / sizeof thread_names[0] + 1] = {NULL};
+    size_t n_ours = 0;
+    for (size_t i = 0; job->threads > 0 && i < sizeof thread_names / sizeof thread_names[0]; i++) {
+        if (!names_one(thread_names[i], job->env)) {
+            (void)snprintf(b->thread_env[n_ours], sizeof b->thread_env[n_ours], "%s=%u",
+                           thread_names[i], job->threads);
+            ours[n_ours] = b->thread_env[n_ours];
+            n_ours++;
+        }
+    }
+    size_t n = 0;
+    int rc = 0;
+    for (char **e = environ; rc == 0 && *e != NULL; e++) {
+        if (!names_one(*e, job->env) && !names_one(*e, job->unset) && !names_one(*e, ours)) {
+            rc = put_env(b, n++, *e);
+        }
+    }
+    for (size_t i = 0; rc == 0 && i < n_ours; i++) {
+        rc = put_env(b, n++, ours[i]);
+    }
+    for (const char *const *e = job->env; rc == 0 && e != NULL && *e != NULL; e++) {
+        rc = put_env(b, n++, *e);
+    }
+    return rc < 0 ? rc : put_env(b, n, NULL);
+}
+
+int stk_local_task_exec(local_backend *b, local_task *task, const stk_job *job,
+                        const char *const *argv, stk_err *err)
+{
+    if (make_env(b, job) < 0) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "step '%s'", job->step);
+    }
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    for (uint32_t i = 0; i < job->n_cpus; i++) {
+        if (job->cpus[i] < CPU_SETSIZE) {
+            CPU_SET(job->cpus[i], &cpus);
+        }
+    }
+    stk_spawn spawn = {.argv = argv,
+                       .env = b->env,
+                       .cwd = job->cwd,
+                       .stdin_fd = -1,
+                       .stdout_fd = task->fds[0],
+                       .stderr_fd = task->fds[1],
+                       .keep_fds = task->fds + 2,
+                       .n_keep_fds = task->n_fds - 2,
+                       .cgroup_procs = (const char *const *)task->group.procs,
+                       .n_cgroup_procs = task->group.n,
+                       .n_files = &b->n_files,
+                       .readonly = job->readonly,
+                       .cpus = CPU_COUNT(&cpus) > 0 ? &cpus : NULL,
+                       .die_with_parent = true,
+                       .new_session = true,
+                       .no_new_privs = true};
+    pid_t pid;
+    int pidfd = -1;
+    int rc = stk_sys_spawn(&spawn, &pid, &pidfd, err);
+    if (rc < 0) {
+        return rc;
+    }
+    task->direct = true;
+    return stk_local_task_started(b, task, pid, pidfd, err);
+}
+
+int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pidfd, stk_err *err)
+{
+    int64_t now = stk_local_now_ms();
+    task->state = LOCAL_RUNNING;
+    task->pid = pid;
+    task->pidfd = pidfd;
+    task->start_ms = now;
+    int rc = stk_guard_add(b->guard, pid, task->fds + 1, task->hook ? 0 : 2, &task->slot, err);
+    if (rc == 0 && task->direct && stk_local_watch_fd(b, pidfd, EPOLLIN, task, false) < 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "watching process %d", (int)pid);
+    }
+    if (rc < 0) {
+        if (task->direct) { /* the caller frees it: nothing may run on */
+            (void)kill(pid, SIGKILL);
+            (void)stk_proc_kill_session(pid, NULL, LEFTOVER_MS);
+            (void)waitpid(pid, NULL, 0); /* last: until then the number is its own */
+        }
+        return rc;
+    }
+    stk_local_task_close_fds(task);
+    stk_buf_done(&task->message);
+    stk_watch_start(&task->watch, pid, now);
+    stk_local_look_outside_soon(b, now);
+    if (task->hook) {
+        task->watch.due_ms = INT64_MAX;
+    }
+    stk_local_due(b, task->watch.due_ms);
+    if (task->timeout_ms > 0) {
+        stk_local_due(b, now + task->timeout_ms - task->notice_ms);
+    }
+    stk_report *r = stk_local_report(b, task, STK_REPORT_STARTED);
+    if (r != NULL) {
+        r->pid = pid;
+    }
+    return 0;
+}
+
+/* --- stop --- */
+
+static void send_signal(local_backend *b, local_task *t, int number)
+{
+    if (kill(-t->pid, number) == 0) {
+        (void)kill(-t->pid, SIGCONT); /* a stopped task would not see it */
+        return;
+    }
+    (void)kill(t->pid, number);
+    if (number == SIGTERM) { /* a forked child that hasn't made its session yet ignores that */
+        t->term_ms = stk_local_now_ms() + TERM_AGAIN_MS;
+        stk_local_due(b, t->term_ms);
+    }
+}
+
+/* Its pidfd says that it has ended; its status just hasn't been fetched yet. */
+static bool has_ended(const local_task *t)
+{
+    struct pollfd p = {.fd = t->pidfd, .events = POLLIN};
+    return t->pidfd >= 0 && poll(&p, 1, 0) == 1;
+}
+
+void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_failure why)
+{
+    if (task->state == LOCAL_DONE || task->state == LOCAL_WRITING) {
+        return;
+    }
+    if (task->state == LOCAL_QUEUED && task->n_sent == 0) {
+        stk_local_server_drop_task(b, task);
+        stk_local_task_not_started(b, task, why, why == STK_FAIL_CANCELLED ? "cancelled" : NULL);
+        return;
+    }
+    if (task->stopped_for == STK_FAIL_NONE) {
+        if (task->state == LOCAL_RUNNING && has_ended(task)) {
+            return; /* it ended by itself; its own end is the truth */
+        }
+        task->stopped_for = why;
+        stk_watch_look(&task->watch);
+    }
+    int64_t at = stk_local_now_ms() + (grace_ms > 0 ? grace_ms : 0);
+    bool first = task->kill_ms < 0;
+    if (first || at < task->kill_ms) {
+        task->kill_ms = at;
+    }
+    stk_local_due(b, task->kill_ms);
+    if (task->state != LOCAL_RUNNING) {
+        return; /* ended as soon as it is started */
+    }
+    if (grace_ms <= 0) {
+        send_signal(b, task, SIGKILL);
+    } else if (first) {
+        send_signal(b, task, SIGTERM);
+    }
+}
+
+/* --- timers --- */
+
+/* True when it turned out to be over, with nobody to say how. */
+static bool look_if_gone(local_backend *b, local_task *task, int64_t now_ms)
+{
+    if (task->direct && task->gone_ms >= 0) {
+        stk_local_task_reap(b, task);
+        stk_local_due(b, now_ms + TERM_AGAIN_MS);
+    } else if (!task->direct && has_ended(task)) {
+        if (task->gone_ms < 0) {
+            task->gone_ms = now_ms; /* its server will say so any moment */
+        } else if (now_ms - task->gone_ms > SERVER_MS) {
+            task->lost_server = true;
+            stk_local_task_ended(b, task, -1, -1, -1);
+        }
+    }
+    return task->state == LOCAL_DONE;
+}
+
+/* A server that hangs says neither "started" nor anything else: what it was given is ended by
+ * ending the server. */
+static void look_if_answered(local_backend *b, local_task *task, int64_t now_ms)
+{
+    if (task->timeout_ms > 0 && task->stopped_for == STK_FAIL_NONE && task->state == LOCAL_SENT) {
+        int64_t at = task->start_ms + task->timeout_ms;
+        if (now_ms >= at) {
+            stk_local_task_stop(b, task, 0, STK_FAIL_TIMEOUT);
+        } else {
+            stk_local_due(b, at);
+        }
+    }
+    if (task->state == LOCAL_SENT && now_ms >= task->start_ms + b->server_ms) {
+        stk_local_server_kill(task->server); /* what it runs lives on; this one is tried again */
+        return;
+    }
+    if (task->kill_ms >= 0 && now_ms >= task->kill_ms + ANSWER_MS) {
+        stk_local_server_kill(task->server);
+    } else if (task->kill_ms >= 0) {
+        stk_local_due(b, task->kill_ms + ANSWER_MS);
+    }
+}
+
+/* The launcher knows its ranks: it ends the largest at once, then the others, and says so. Should
+ * it hang, all end anyway. */
+static void stop_ranks(local_backend *b, local_task *task)
+{
+    if (has_ended(task) || kill(task->pid, SIGUSR2) < 0) {
+        return;
+    }
+    task->stopped_for = STK_FAIL_HOST_OOM;
+    task->kill_ms = stk_local_now_ms() + GANG_MS;
+    stk_local_due(b, task->kill_ms);
+    stk_watch_look(&task->watch);
+}
+
+/* Those due soon are looked at now too: one wake-up for all. */
+static void sample(local_backend *b, local_task *task, int64_t now_ms)
+{
+    int64_t soon = task->watch.config.period_ms > 0 ? task->watch.config.period_ms / 10 : 10;
+    if (now_ms + (soon < 10 ? soon : 10) < task->watch.due_ms) {
+        return;
+    }
+    stk_local_contained_look(task);
+    stk_failure why = stk_watch_sample(&task->watch, now_ms);
+    if (why != STK_FAIL_NONE && task->stopped_for == STK_FAIL_NONE) {
+        task->used_bytes = why == STK_FAIL_HOST_OOM ? task->watch.over_bytes : task->used_bytes;
+        if (why == STK_FAIL_HOST_OOM && task->gang) {
+            stop_ranks(b, task);
+        } else {
+            stk_local_task_stop(b, task, 0, why);
+        }
+    }
+}
+
+/* Who was told before has had its grace. */
+static void look_at_limit(local_backend *b, local_task *task, int64_t now_ms)
+{
+    if (task->timeout_ms <= 0 || task->stopped_for != STK_FAIL_NONE) {
+        return;
+    }
+    int64_t limit = task->start_ms + task->timeout_ms;
+    if (now_ms >= limit) {
+        stk_local_task_stop(b, task, task->noticed ? 0 : task->grace_ms, STK_FAIL_TIMEOUT);
+        stk_local_due(b, now_ms + TERM_AGAIN_MS);
+    } else if (task->notice_ms > 0 && !task->noticed && now_ms >= limit - task->notice_ms) {
+        task->noticed = true;
+        send_signal(b, task, SIGTERM);
+        stk_local_due(b, limit);
+    } else {
+        stk_local_due(b, task->noticed ? limit : limit - task->notice_ms);
+    }
+}
+
+void stk_local_task_timers(local_backend *b, local_task *task, int64_t now_ms)
+{
+    if (task->state == LOCAL_WRITING) {
+        stk_local_logs_timers(b, task, now_ms);
+        return;
+    }
+    if (task->state != LOCAL_RUNNING) {
+        if (task->server != NULL && task->n_sent > 0) {
+            look_if_answered(b, task, now_ms);
+        }
+        return;
+    }
+    if (look_if_gone(b, task, now_ms)) {
+        return;
+    }
+    look_at_limit(b, task, now_ms);
+    if (task->term_ms >= 0 && now_ms >= task->term_ms) {
+        task->term_ms = -1;
+        send_signal(b, task, SIGTERM);
+    }
+    if (task->kill_ms >= 0 && now_ms >= task->kill_ms) {
+        send_signal(b, task, SIGKILL);
+        task->kill_ms = now_ms + 1000; /* again, should it be in a place where it can't die */
+    }
+    if (task->kill_ms >= 0) {
+        stk_local_due(b, task->kill_ms);
+    }
+    sample(b, task, now_ms);
+    stk_local_due(b, task->watch.due_ms);
+}
+
+/* --- end --- */
+
+/* The highest memory that we ever had, kB; -1 unknown. */
+static int64_t own_peak_kb(void)
+{
+    char text[4096];
+    int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    stk_file_close(&fd);
+    text[n < 0 ? 0 : n] = '\0';
+    char *line = strstr(text, "VmHWM:");
+    return line == NULL ? -1 : strtoll(line + 6, NULL, 10);
+}
+
+/* A child made by vfork is born with our own maximum as its maximum, so only what lies above that
+ * tells something about the child. -1: it doesn't. */
+static int64_t true_maxrss(local_backend *b, const struct rusage *used)
+{
+    if (used->ru_maxrss > b->own_peak_kb) {
+        b->own_peak_kb = own_peak_kb();
+    }
+    bool known = b->own_peak_kb >= 0 && used->ru_maxrss > b->own_peak_kb;
+    return known ? used->ru_maxrss * 1024 : -1;
+}
+
+/* What it left in its group ends now: once it is reaped, its number may become somebody else's. */
+static void end_group(const local_task *task)
+{
+    siginfo_t info = {0};
+    if (waitid(P_PID, (id_t)task->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid == task->pid) {
+        (void)kill(-task->pid, SIGKILL);
+    }
+}
+
+void stk_local_task_reap(local_backend *b, local_task *task)
+{
+    int status;
+    struct rusage used;
+    pid_t got;
+    end_group(task);
+    while ((got = wait4(task->pid, &status, WNOHANG, &used)) < 0 && errno == EINTR) {
+    }
+    if (got == task->pid) {
+        int64_t cpu = ((int64_t)used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000000 +
+                      used.ru_utime.tv_usec + used.ru_stime.tv_usec;
+        stk_local_task_ended(b, task, status, cpu, true_maxrss(b, &used));
+    } else if (got < 0 && has_ended(task)) {
+        /* Its server dies too, but hasn't handed it over yet: then it becomes our child. */
+        int64_t now = stk_local_now_ms();
+        if (task->gone_ms < 0) {
+            task->gone_ms = now;
+            (void)stk_local_watch_fd(b, task->pidfd, 0, task, true);
+            stk_local_due(b, now + TERM_AGAIN_MS);
+        } else if (now - task->gone_ms > STATUS_MS) {
+            stk_local_task_ended(b, task, -1, -1, -1);
+        }
+    }
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void leave(local_backend *b, local_task *t)
+{
+    t->state = LOCAL_DONE;
+    stk_local_task_close_fds(t);
+    stk_local_unwatch_fd(b, &t->pidfd);
+    stk_guard_remove(b->guard, t->slot);
+    for (uint32_t i = 0; i < b->n_tasks; i++) {
+        if (b->tasks[i] == t) {
+            b->tasks[i] = b->tasks[--b->n_tasks];
+            break;
+        }
+    }
+    b->done[b->n_done++] = t;
+}
+
+/* The end of what it wrote to stderr, NUL-terminated and without NULs; NULL when there is none. */
+static char *read_tail(const local_task *t)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "%s/stderr.log", t->dir);
+    STK_FD_AUTO fd = stk_file_open_regular(path, O_RDONLY, 0);
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_size == 0) {
+        return NULL;
+    }
+    char *text = malloc(TAIL_BYTES + 1);
+    off_t from = st.st_size > TAIL_BYTES ? st.st_size - TAIL_BYTES : 0;
+    ssize_t n = text == NULL ? -1 : pread(fd, text, TAIL_BYTES, from);
+    if (n < 0) {
+        free(text);
+        return NULL;
+    }
+    for (ssize_t i = 0; i < n; i++) {
+        text[i] = text[i] == '\0' ? ' ' : text[i];
+    }
+    text[n] = '\0';
+    return text;
+}
+
+/* The errno with which its file system, or its owner's quota, refuses 256 KiB more (a container's
+ * own program goes with it); 0: there is room, or it can't be told. */
+static int why_full(const char *dir)
+{
+    char piece[256 << 10];
+    STK_FD_AUTO fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    memset(piece, 1, sizeof piece);
+    bool fits = fd >= 0 && stk_file_write_all(fd, piece, sizeof piece) == 0 && fsync(fd) == 0;
+    return !fits && (errno == ENOSPC || errno == EDQUOT) ? errno : 0;
+}
+
+/* Of one that failed by itself, all that may tell why is looked at. */
+static void classify(local_task *t, stk_ending *e, stk_outcome *o)
+{
+    char trouble[512];
+    STK_TEXT_AUTO tail = NULL;
+    stk_watch *w = &t->watch;
+    e->n_devices = w->n_devices;
+    if (w->n_devices > 0) {
+        e->noun = stk_watch_device(w, 0)->noun;
+    }
+    if (t->stopped_for == STK_FAIL_GPU_SHARE) {
+        e->device = stk_watch_device(w, w->over_device)->uuid;
+        e->device_bytes = w->over_bytes;
+        e->share_bytes = w->share_bytes;
+    } else if (t->stopped_for == STK_FAIL_OTHER_DEVICE) {
+        e->device = w->other_device;
+    } else if (t->stopped_for == STK_FAIL_NONE && e->wait_status != 0) {
+        stk_watch_look_at_shm(w);
+        e->full_errno = why_full(t->dir);
+        e->full = e->full_errno != 0 ? t->dir : NULL;
+        tail = read_tail(t);
+        e->stderr_tail = tail;
+        e->device_full = stk_watch_device_is_full(w);
+        e->device_trouble = stk_watch_trouble(w, trouble, sizeof trouble) ? trouble : NULL;
+        e->shm_free_bytes = w->shm_free_bytes;
+        e->shm_bytes = w->shm_bytes;
+    }
+    stk_runner_classify(e, o);
+}
+
+void stk_local_task_ended(local_backend *b, local_task *task, int wait_status, int64_t cpu_us,
+                          int64_t maxrss_bytes)
+{
+    STK_FAILPOINT("backend.end.before");
+    if (task->group.n > 0) {
+        stk_cgroup_kill(b->groups, &task->group);
+    }
+    task->end = (local_end){wait_status, cpu_us, maxrss_bytes, stk_local_now_ms()};
+    task->server = NULL;
+    stk_local_unwatch_fd(b, &task->pidfd);
+    task->state = LOCAL_WRITING;
+    if (stk_local_logs_finish(b, task)) {
+        stk_local_task_tell_end(b, task);
+    }
+}
+
+void stk_local_task_tell_end(local_backend *b, local_task *task)
+{
+    int64_t cpu_us = task->end.cpu_us, maxrss_bytes = task->end.maxrss_bytes;
+    stk_ending ending = {.wait_status = task->end.wait_status,
+                         .stopped_for = task->stopped_for,
+                         .timeout_ms = task->timeout_ms,
+                         .notice_ms = task->noticed ? task->notice_ms : 0,
+                         .memory_bytes = task->memory_bytes,
+                         .used_bytes = larger(task->used_bytes, maxrss_bytes),
+                         .lost_server = task->lost_server};
+    stk_report *r = stk_local_report(b, task, STK_REPORT_ENDED);
+    if (r != NULL) {
+        stk_outcome *o = &r->outcome;
+        r->pid = task->pid;
+        o->peak_memory_bytes =
+            larger(larger(task->watch.peak_bytes, maxrss_bytes), task->used_bytes);
+        o->cpu_us = larger(cpu_us, task->watch.cpu_us);
+        if (task->group.n > 0) {
+            ending.cgroup_oom = task->memory_bytes > 0 && stk_cgroup_oom(b->groups, &task->group);
+            o->cpu_us = larger(o->cpu_us, stk_cgroup_cpu_us(b->groups, &task->group));
+            if (ending.cgroup_oom) { /* else its peak counts cached files too */
+                ending.used_bytes = stk_cgroup_peak(b->groups, &task->group);
+                o->peak_memory_bytes = larger(o->peak_memory_bytes, ending.used_bytes);
+            }
+        }
+        if (task->contained) {
+            stk_local_contained_ended(task, &ending, o);
+        }
+        classify(task, &ending, o);
+        bool by_itself = task->stopped_for == STK_FAIL_NONE || task->stopped_for == STK_FAIL_START;
+        if (task->failed[0] != '\0' && !o->ok && by_itself) {
+            o->failure = STK_FAIL_START;
+            (void)snprintf(o->text, sizeof o->text, "%s", task->failed);
+        }
+        o->wall_ms = task->end.at_ms - task->start_ms;
+        stk_watch_report(&task->watch, task->end.at_ms, o);
+    }
+    stk_cgroup_remove(b->groups, &task->group);
+    leave(b, task);
+}
+
+void stk_local_task_not_started(local_backend *b, local_task *task, stk_failure failure,
+                                const char *text)
+{
+    stk_report *r = stk_local_report(b, task, STK_REPORT_ENDED);
+    if (r != NULL) {
+        r->outcome = (stk_outcome){.failure = failure,
+                                   .exit_status = -1,
+                                   .cpu_us = -1,
+                                   .peak_memory_bytes = -1,
+                                   .read_bytes = -1,
+                                   .write_bytes = -1};
+        (void)snprintf(r->outcome.text, sizeof r->outcome.text, "%s",
+                       text != NULL ? text : stk_failure_word(failure));
+    }
+    stk_cgroup_remove(b->groups, &task->group);
+    leave(b, task);
+}
+
+void stk_local_task_close_fds(local_task *task)
+{
+    for (uint32_t i = 0; i < task->n_fds; i++) {
+        stk_file_close(&task->fds[i]);
+    }
+    task->n_fds = 0;
+}
+
+void stk_local_task_free(local_backend *b, local_task *task)
+{
+    stk_local_task_close_fds(task);
+    stk_local_logs_close(b, task);
+    stk_local_unwatch_fd(b, &task->pidfd);
+    stk_cgroup_remove(b->groups, &task->group);
+    stk_watch_done(&task->watch);
+    stk_buf_done(&task->message);
+    free(task->dir);
+    free(task);
+}
+
+/* --- orphans --- */
+
+/* Our children, and all tasks, also those of a server: when that dies they become ours before we
+ * hear of it, and their status is worth keeping. False when out of memory. */
+static bool known_children(local_backend *b, uint32_t *ret_n, uint32_t *ret_n_children)
+{
+    uint32_t want = b->n_tasks + STK_GUARD_N + 2;
+    if (want > b->cap_known) {
+        pid_t *known = realloc(b->known, want * 2 * sizeof *known);
+        if (known == NULL) {
+            return false;
+        }
+        b->known = known;
+        b->cap_known = want * 2;
+    }
+    uint32_t n = 0;
+    uint32_t n_served = 0;
+    stk_guard_pids(b->guard, b->known);
+    n += STK_GUARD_N;
+    for (uint32_t i = 0; i < 2; i++) {
+        local_server *server = i == 0 ? b->given : b->clean;
+        if (server != NULL && stk_local_server_child(server) > 0) {
+            b->known[n++] = stk_local_server_child(server);
+        }
+    }
+    for (uint32_t i = 0; i < b->n_tasks; i++) {
+        if (b->tasks[i]->state == LOCAL_RUNNING) {
+            b->known[n++] = b->tasks[i]->pid;
+            n_served += b->tasks[i]->direct ? 0 : 1;
+        }
+    }
+    *ret_n = n;
+    *ret_n_children = n - n_served;
+    return true;
+}
+
+static bool is_of(pid_t pid, pid_t session, const local_task *t)
+{
+    char marker[PATH_MAX + 32];
+    (void)snprintf(marker, sizeof marker, "STOKER_TASK_DIR=%s", t->dir);
+    return session == t->pid || stk_proc_has_env(pid, marker);
+}
+
+/* Processes that a task left behind must not outlive it. What was in its group was killed by who
+ * reaped it, just before that; this is for the rest, and waits until all are gone.
+ *
+ * A process whose parent ended comes to us (child subreaper); so does nothing else that is in a
+ * session of its own, because the engine makes no such children but ours. One that belongs to a
+ * living task is left alone: a step may well run a daemon of its own. */
+void stk_local_end_orphans(local_backend *b, bool all)
+{
+    enum { N_MAX = 256 };
+    pid_t orphans[N_MAX];
+    uint32_t n_known;
+    uint32_t n_children;
+    if (!known_children(b, &n_known, &n_children)) {
+        return;
+    }
+    uint32_t n = stk_proc_orphans(b->known, n_known, n_children, orphans, N_MAX);
+    for (uint32_t i = 0; i < n; i++) {
+        pid_t session = getsid(orphans[i]);
+        bool theirs = !all && b->n_tasks > 0;
+        for (uint32_t k = 0; theirs && k < b->n_done; k++) {
+            theirs = !is_of(orphans[i], session, b->done[k]);
+        }
+        if (!theirs && session > 0) {
+            (void)stk_proc_kill_session(session, NULL, LEFTOVER_MS);
+        }
+    }
+    if (n > 0) {
+        (void)stk_proc_orphans(b->known, n_known, n_children, orphans, N_MAX); /* reaps the dead */
+    }
+}

@@ -1,0 +1,301 @@
+/* What a rank sees: torchrun's variables, its CPUs. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host/launch/launch_nodes.h"
+#include "host/launch/launch_private.h"
+#include "sys/file.h"
+#include "sys/proc.h"
+
+/* --- environment --- */
+
+/* RANK and its kin are set; a launcher around us must not shine through by the rest. */
+static const char *const cleared[] = {"TORCHELASTIC_USE_AGENT_STORE",
+                                      "TORCHELASTIC_ERROR_FILE",
+                                      "STOKER_RANK_DIR",
+                                      "STOKER_RANK_LINE",
+                                      "STOKER_GANG_NODE",
+                                      "STOKER_GANG_RDZV",
+                                      "STOKER_GANG_JOIN",
+                                      "STOKER_GANG_KEY",
+                                      "STOKER_GANG_LEASH"};
+static const char *const threads[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
+                                      "NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"};
+enum { N_THREADS = sizeof threads / sizeof *threads, MAX_OURS = 48 };
+
+static void put(stk_gang *g, launch_env *e, const char *name, const char *value)
+{
+    e->ours[e->n_ours++] = stk_arena_printf(g->arena, "%s=%s", name, value);
+}
+
+static void put_number(stk_gang *g, launch_env *e, const char *name, int64_t value)
+{
+    e->ours[e->n_ours++] = stk_arena_printf(g->arena, "%s=%lld", name, (long long)value);
+}
+
+/* At least 1. Control groups, which only lower it, are read where that can make a difference: the
+ * ranks wait for it. */
+static uint32_t cpus_per_rank(uint32_t n_ranks)
+{
+    cpu_set_t ours;
+    if (sched_getaffinity(0, sizeof ours, &ours) == 0 && (uint32_t)CPU_COUNT(&ours) < 2 * n_ranks) {
+        return 1;
+    }
+    uint32_t n = stk_proc_n_cpus() / n_ranks;
+    return n > 0 ? n : 1;
+}
+
+/* A count that was meant for the whole step is split; one that a user set himself stays. */
+static void put_threads(stk_gang *g, launch_env *e)
+{
+    uint32_t per_rank = 0;
+    for (uint32_t i = 0; i < g->n && g->cpus != NULL; i++) {
+        uint32_t own = (uint32_t)CPU_COUNT(&g->cpus[i]);
+        per_rank = i == 0 || own < per_rank ? own : per_rank;
+    }
+    for (int i = 0; i < N_THREADS; i++) {
+        const char *set = getenv(threads[i]);
+        bool whole = set != NULL && g->config->split > 0 &&
+                     strtoul(set, NULL, 10) == (unsigned long)g->config->split;
+        if (g->n > 1 && (whole || (i == 0 && set == NULL))) {
+            if (per_rank == 0) {
+                per_rank = cpus_per_rank(g->n);
+            }
+            put_number(g, e, threads[i], per_rank);
+        }
+    }
+}
+
+static bool is_set(const launch_env *e, const char *entry)
+{
+    size_t n = strcspn(entry, "=") + 1;
+    for (uint32_t i = 0; i < e->n_ours; i++) {
+        if (strncmp(e->ours[i], entry, n) == 0) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof cleared / sizeof *cleared; i++) {
+        if (strncmp(cleared[i], entry, n - 1) == 0 && cleared[i][n - 1] == '\0') {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void put_fixed(stk_gang *g, launch_env *e)
+{
+    put_number(g, e, "WORLD_SIZE", g->world);
+    put_number(g, e, "LOCAL_WORLD_SIZE", g->n);
+    put_number(g, e, "NODE_RANK", g->config->node);
+    put_number(g, e, "GROUP_RANK", g->config->node);
+    put_number(g, e, "GROUP_WORLD_SIZE", g->config->nodes > 1 ? g->config->nodes : 1);
+    put_number(g, e, "ROLE_WORLD_SIZE", g->world);
+    put(g, e, "ROLE_NAME", "default");
+    put(g, e, "MASTER_ADDR", stk_launch_nodes_address(g));
+    put_number(g, e, "MASTER_PORT", g->port.number);
+    put_number(g, e, "TORCHELASTIC_RESTART_COUNT", g->restart);
+    put_number(g, e, "TORCHELASTIC_MAX_RESTARTS", g->config->max_restarts);
+    put(g, e, "TORCHELASTIC_RUN_ID", g->config->run_id);
+    put(g, e, "TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
+    /* As torchrun (which passes -u); and a crash or a hang shows where it was. A user's own
+     * setting stands. */
+    static const char *const ones[] = {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "PYTHONUNBUFFERED",
+                                       "PYTHONFAULTHANDLER"};
+    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
+        if (getenv(ones[i]) == NULL) {
+            put(g, e, ones[i], "1");
+        }
+    }
+    /* Gloo takes the address of the host's own name, on Debian 127.0.1.1: no other node's to reach.
+     */
+    if (g->nodes != NULL && g->nodes->interface[0] != '\0' &&
+        getenv("GLOO_SOCKET_IFNAME") == NULL) {
+        put(g, e, "GLOO_SOCKET_IFNAME", g->nodes->interface);
+    }
+    if (g->line.from >= 0) {
+        e->ours[e->n_ours++] =
+            stk_arena_printf(g->arena, "STOKER_RANK_LINE=%d,%d,%d,%d", g->line.fds[0],
+                             g->line.fds[1], g->line.fds[2], g->line.fds[3]);
+    }
+    put_threads(g, e);
+    const char *masks[8][2];
+    uint32_t n = stk_launch_devices_masks(g, masks, 8);
+    for (uint32_t i = 0; i < n; i++) {
+        put(g, e, masks[i][0], masks[i][1]);
+    }
+}
+
+int stk_launch_env_new(stk_gang *g, launch_env *ret_env, stk_err *err)
+{
+    extern char **environ;
+    size_t n_have = 0;
+    while (environ[n_have] != NULL) {
+        n_have++;
+    }
+    launch_env e = {.all = stk_arena_array(g->arena, n_have + MAX_OURS + 1, sizeof *e.all)};
+    e.ours = e.all;
+    if (e.all == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "the ranks' environment");
+    }
+    put_fixed(g, &e);
+    e.n_fixed = e.n_ours;
+    if (stk_launch_env_rank(g, &e, 0, err) < 0) { /* so that their names are known */
+        return err->code;
+    }
+    uint32_t n = e.n_ours;
+    for (size_t i = 0; i < n_have; i++) {
+        if (!is_set(&e, environ[i])) {
+            e.all[n++] = environ[i];
+        }
+    }
+    e.all[n] = NULL;
+    *ret_env = e;
+    return 0;
+}
+
+int stk_launch_env_rank(stk_gang *g, launch_env *env, uint32_t rank, stk_err *err)
+{
+    uint32_t number = stk_launch_number(g, rank);
+    env->n_ours = env->n_fixed;
+    put_number(g, env, "RANK", number);
+    put_number(g, env, "LOCAL_RANK", rank);
+    put_number(g, env, "ROLE_RANK", number);
+    if (g->config->dir != NULL) {
+        const char *dir = stk_arena_printf(g->arena, "%s/rank-%u", g->config->dir, number);
+        put(g, env, "STOKER_RANK_DIR", dir);
+        env->ours[env->n_ours++] =
+            stk_arena_printf(g->arena, "TORCHELASTIC_ERROR_FILE=%s/error.json", dir);
+        /* PyTorch's flight recorder writes there when NCCL fails, or asked through the pipe. */
+        static const char *const flight[] = {"TORCH_FR_DUMP_TEMP_FILE",
+                                             "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"};
+        for (size_t i = 0; i < sizeof flight / sizeof *flight; i++) {
+            if (getenv(flight[i]) == NULL && dir != NULL) {
+                env->ours[env->n_ours++] =
+                    stk_arena_printf(g->arena, "%s=%s/flight-", flight[i], dir);
+            }
+        }
+    }
+    for (uint32_t i = 0; i < env->n_ours; i++) {
+        if (env->ours[i] == NULL) {
+            return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "the ranks' environment");
+        }
+    }
+    return 0;
+}
+
+/* --- CPUs --- */
+
+static int first_number(const char *path)
+{
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    return stk_file_read(path, 4096, &text, &len, NULL) < 0 || len == 0 ? -1 : atoi(text);
+}
+
+static int node_of(int cpu)
+{
+    for (int node = 0; node < 64; node++) { /* cpuN holds a link nodeK */
+        char path[96];
+        (void)snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/node%d", cpu, node);
+        if (access(path, F_OK) == 0) {
+            return node;
+        }
+    }
+    return 0;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const cpu_place *x = a;
+    const cpu_place *y = b;
+    return x->node != y->node   ? x->node - y->node
+           : x->core != y->core ? x->core - y->core
+                                : x->cpu - y->cpu;
+}
+
+bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near, uint32_t n_ranks,
+                      cpu_set_t *ret_sets)
+{
+    bool done[STK_LAUNCH_MAX_RANKS] = {false};
+    cpu_set_t taken;
+    cpu_set_t all;
+    CPU_ZERO(&taken);
+    memset(&all, 0xff, sizeof all);
+    for (;;) {
+        /* Who has the fewest to choose from comes first, with all who choose from the same. */
+        const cpu_set_t *of = NULL;
+        for (uint32_t i = 0; i < n_ranks; i++) {
+            const cpu_set_t *own = near == NULL ? &all : &near[i];
+            of = !done[i] && (of == NULL || CPU_COUNT(own) < CPU_COUNT(of)) ? own : of;
+        }
+        if (of == NULL) {
+            return true;
+        }
+        uint32_t n_alike = 0;
+        uint32_t n_free = 0;
+        for (uint32_t i = 0; i < n_ranks; i++) {
+            n_alike += !done[i] && CPU_EQUAL(near == NULL ? &all : &near[i], of) ? 1 : 0;
+        }
+        for (uint32_t k = 0; k < n; k++) {
+            size_t cpu = (size_t)places[k].cpu;
+            n_free += CPU_ISSET(cpu, of) && !CPU_ISSET(cpu, &taken) ? 1 : 0;
+        }
+        if (n_free < n_alike) {
+            return false;
+        }
+        uint32_t k = 0;
+        uint32_t at = 0; /* of the free ones */
+        for (uint32_t i = 0, turn = 0; i < n_ranks; i++) {
+            if (done[i] || !CPU_EQUAL(near == NULL ? &all : &near[i], of)) {
+                continue;
+            }
+            done[i] = true;
+            CPU_ZERO(&ret_sets[i]);
+            for (turn++; at < turn * n_free / n_alike; k++) {
+                size_t cpu = (size_t)places[k].cpu;
+                if (CPU_ISSET(cpu, of) && !CPU_ISSET(cpu, &taken)) {
+                    CPU_SET(cpu, &ret_sets[i]);
+                    CPU_SET(cpu, &taken);
+                    at++;
+                }
+            }
+        }
+    }
+}
+
+/* Neighbours first: a rank's CPUs are of one NUMA node as far as that goes, threads of one core
+ * stay together. Where it is known which CPUs are near a rank's devices it gets of these only. */
+bool stk_launch_cpus(const stk_gang *g, cpu_set_t *ret_sets)
+{
+    cpu_set_t ours;
+    if (sched_getaffinity(0, sizeof ours, &ours) < 0) {
+        return false;
+    }
+    uint32_t n = (uint32_t)CPU_COUNT(&ours);
+    if (n < g->n || g->n < 2) {
+        return false;
+    }
+    bool nodes = access("/sys/devices/system/node/node1", F_OK) == 0;
+    bool threaded = first_number("/sys/devices/system/cpu/smt/active") == 1;
+    cpu_place places[CPU_SETSIZE];
+    uint32_t k = 0;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &ours)) {
+            char path[96];
+            (void)snprintf(path, sizeof path,
+                           "/sys/devices/system/cpu/cpu%zu/topology/thread_siblings_list", cpu);
+            int core = threaded ? first_number(path) : -1;
+            places[k++] =
+                (cpu_place){(int)cpu, nodes ? node_of((int)cpu) : 0, core < 0 ? (int)cpu : core};
+        }
+    }
+    qsort(places, n, sizeof *places, compare_places);
+    cpu_set_t *near = calloc(g->n, sizeof *near);
+    bool split = near != NULL && stk_launch_devices_near(g, near) &&
+                 stk_launch_split(places, n, near, g->n, ret_sets);
+    free(near);
+    return split || stk_launch_split(places, n, NULL, g->n, ret_sets);
+}

@@ -1,0 +1,307 @@
+/* Before an attempt of several nodes: all come, are counted, and try rank 0's port; or none starts.
+ */
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "base/units.h"
+#include "host/launch/launch_nodes.h"
+#include "sys/file.h"
+
+int stk_launch_nodes_open(stk_gang *g, stk_err *err)
+{
+    launch_nodes *s = g->nodes = calloc(1, sizeof *s);
+    if (s == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%u nodes", g->config->nodes);
+    }
+    s->n = g->config->nodes;
+    s->me = g->config->node;
+    s->listener = -1;
+    if (s->me >= s->n) {
+        return stk_err_set(err, STK_E_USAGE, "node %u of %u nodes: they count from 0", s->me, s->n);
+    }
+    uint32_t n_peers = stk_launch_leads(g) ? s->n - 1 + NODES_STRANGERS : 1;
+    s->peers = calloc(n_peers, sizeof *s->peers);
+    s->ranks = calloc(s->n, sizeof *s->ranks);
+    if (s->peers == NULL || s->ranks == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%u nodes", s->n);
+    }
+    s->n_peers = n_peers;
+    for (uint32_t i = 0; i < n_peers; i++) {
+        s->peers[i].wire.fd = s->peers[i].node = -1;
+        s->peers[i].out = STK_BUF_INIT(64 << 20);
+    }
+    bool starts = stk_launch_leads(g) && g->config->node_argv != NULL;
+    (void)snprintf(s->key, sizeof s->key, "%s", g->config->key);
+    int rc = starts ? stk_launch_hosts_open(g, err)
+                    : stk_launch_net_split(g->config->rdzv, s->host, sizeof s->host, &s->port, err);
+    if (rc == 0 && g->config->leash &&
+        stk_launch_watch(g, STDIN_FILENO, EPOLLIN, LAUNCH_EV_LEASH, 0) < 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "watching the leader's pipe");
+    }
+    if (rc == 0 && stk_launch_leads(g)) {
+        rc = starts ? 0 : stk_launch_net_listen(s->port, &s->listener, err);
+        if (rc == 0 && stk_launch_watch(g, s->listener, EPOLLIN, LAUNCH_EV_LISTEN, 0) < 0) {
+            rc = stk_err_sys(err, STK_E_SYS, errno, "waiting for nodes");
+        }
+    }
+    return rc;
+}
+
+enum { SAY_MS = 5000, LEASH_MS = 15000 };
+
+static bool going(const stk_gang *g)
+{
+    return g->ending == END_NOT && !g->nodes->bye && !g->nodes->lost;
+}
+
+static int missing_nodes(const stk_gang *g, stk_err *err)
+{
+    const launch_nodes *s = g->nodes;
+    char list[200] = "";
+    size_t used = 0;
+    uint32_t n = 0;
+    uint32_t first = 0;
+    char time[32];
+    for (uint32_t node = 1; node < s->n; node++) {
+        int32_t i = stk_launch_nodes_peer(s, node);
+        if (i < 0 || !s->peers[i].ready) {
+            first = n == 0 ? node : first;
+            if (n++ < 8) {
+                used += (size_t)snprintf(list + used, sizeof list - used, "%s%u", n > 1 ? ", " : "",
+                                         node);
+            }
+        }
+    }
+    (void)stk_units_format_duration(g->config->join_ms, time, sizeof time);
+    return stk_err_set(
+        err, STK_E_ENV,
+        "%u of %u nodes came within %s: node%s %s%s missing, and nothing was started; start there "
+        "stoker launch --nnodes %u --node-rank %u --rdzv %s:%d, and let port %d through",
+        s->n - n, s->n, time, n == 1 ? "" : "s", list,
+        n > 8    ? " … are"
+        : n == 1 ? " is"
+                 : " are",
+        s->n, first, s->host, (int)s->port, (int)s->port);
+}
+
+static bool all(const stk_gang *g, size_t flag)
+{
+    const launch_nodes *s = g->nodes;
+    uint32_t n = 1;
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        n += s->peers[i].node >= 0 && *((const bool *)&s->peers[i] + flag) ? 1 : 0;
+    }
+    return n >= s->n;
+}
+
+#define ALL(gang, member) all(gang, offsetof(launch_peer, member))
+
+static void count_ranks(stk_gang *g)
+{
+    const launch_nodes *s = g->nodes;
+    g->world = g->n_before = 0;
+    for (uint32_t node = 0; node < s->n; node++) {
+        g->n_before += node < s->me ? s->ranks[node] : 0;
+        g->world += s->ranks[node];
+    }
+}
+
+static void send_world(stk_gang *g)
+{
+    const launch_nodes *s = g->nodes;
+    MESSAGE_AUTO m = MESSAGE;
+    stk_launch_talk_begin(&m, "world");
+    stk_json_put_int(&m, "port", g->port.number);
+    stk_json_put_key(&m, "ranks");
+    for (uint32_t i = 0; i < s->n; i++) {
+        (void)stk_buf_printf(&m, i > 0 ? ",%u" : "[%u", s->ranks[i]);
+    }
+    (void)stk_buf_char(&m, ']');
+    stk_launch_talk_all(g, &m);
+}
+
+/* Can rank 0's port be reached from here? `why` "" if so. */
+static void probe(stk_gang *g, char *why, size_t size)
+{
+    why[0] = '\0';
+    STK_FD_AUTO fd =
+        stk_launch_net_connect(g->nodes->host, g->port.number, NODES_PROBE_MS, why, size);
+    if (fd >= 0) {
+        stk_launch_net_interface(fd, g->nodes->interface, sizeof g->nodes->interface);
+    }
+}
+
+static int closed_pair(const stk_gang *g, uint32_t node, const char *why, uint32_t n_more,
+                       stk_err *err)
+{
+    char who[200];
+    char more[64] = "";
+    stk_launch_nodes_name(g, node, who, sizeof who);
+    if (n_more > 0) {
+        (void)snprintf(more, sizeof more, " (and so it is for %u other node%s)", n_more,
+                       n_more == 1 ? "" : "s");
+    }
+    return stk_err_set(err, STK_E_ENV,
+                       "%s can't reach node 0 at %s:%d: %s%s; let that port through "
+                       "between them, or name one that is open: --port PORT, in a pipeline gang: "
+                       "{port: PORT}",
+                       who, g->nodes->host, (int)g->port.number, why, more);
+}
+
+static int check_probes(const stk_gang *g, const char *own, stk_err *err)
+{
+    const launch_nodes *s = g->nodes;
+    uint32_t n = own[0] != '\0' ? 1 : 0;
+    const launch_peer *first = NULL;
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        if (s->peers[i].node > 0 && s->peers[i].trouble[0] != '\0') {
+            n++;
+            first = first == NULL || s->peers[i].node < first->node ? &s->peers[i] : first;
+        }
+    }
+    if (n == 0) {
+        return 0;
+    }
+    return first == NULL ? closed_pair(g, 0, own, 0, err)
+                         : closed_pair(g, (uint32_t)first->node, first->trouble, n - 1, err);
+}
+
+static int lead(stk_gang *g, stk_err *err)
+{
+    launch_nodes *s = g->nodes;
+    int64_t until = stk_launch_now_ms() + g->config->join_ms;
+    int rc = 0;
+    while (rc == 0 && going(g) && !ALL(g, ready)) {
+        rc = stk_launch_now_ms() >= until ? missing_nodes(g, err) : stk_launch_turn(g, until, err);
+        if (rc == 0 && s->trouble[0] != '\0') {
+            rc = stk_err_set(err, STK_E_ENV, "%s", s->trouble);
+        }
+    }
+    if (rc < 0 || !going(g)) {
+        return rc;
+    }
+    s->started = true;
+    s->ranks[0] = g->n;
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        if (s->peers[i].node > 0) {
+            s->ranks[s->peers[i].node] = s->peers[i].ranks;
+        }
+    }
+    count_ranks(g);
+    char own[160];
+    STK_FD_AUTO listener = -1;
+    rc = stk_launch_port(g->config->port, &g->port, err);
+    rc = rc < 0 ? rc : stk_launch_net_listen(g->port.number, &listener, err);
+    if (rc < 0) {
+        return rc;
+    }
+    send_world(g);
+    probe(g, own, sizeof own);
+    until = stk_launch_now_ms() + 2 * NODES_PROBE_MS;
+    while (rc == 0 && going(g) && !ALL(g, probed) && stk_launch_now_ms() < until) {
+        rc = stk_launch_turn(g, until, err);
+    }
+    rc = rc < 0 || !going(g) ? rc : check_probes(g, own, err);
+    if (rc == 0 && going(g)) {
+        MESSAGE_AUTO m = MESSAGE;
+        stk_file_close(&listener); /* rank 0 listens there now; the port stays held */
+        stk_launch_talk_begin(&m, "go");
+        stk_launch_talk_all(g, &m);
+    }
+    return rc;
+}
+
+static int find_leader(stk_gang *g, stk_err *err)
+{
+    launch_nodes *s = g->nodes;
+    int64_t wait_ms = g->config->join_ms;
+    if (g->config->leash && wait_ms > LEASH_MS) { /* the leader is there, it started us */
+        wait_ms = LEASH_MS;
+    }
+    int64_t until = stk_launch_now_ms() + wait_ms;
+    int64_t say_ms =
+        stk_launch_now_ms() + SAY_MS; /* it may be a closed port: not only at the end */
+    char why[200] = "it closes the connection";
+    int rc = 0;
+    while (rc == 0 && g->ending == END_NOT && !s->started && !s->bye) {
+        int64_t now = stk_launch_now_ms();
+        if (now >= until) {
+            char time[32];
+            (void)stk_units_format_duration(wait_ms, time, sizeof time);
+            return stk_err_set(err, STK_E_ENV,
+                               "node %u can't reach node 0 at %s:%d: %s (tried for %s); start its "
+                               "launcher there with --node-rank 0, or let that port through",
+                               s->me, s->host, (int)s->port, why, time);
+        }
+        if (now >= say_ms) {
+            say_ms = INT64_MAX;
+            stk_launch_say(g, "node %u can't reach node 0 at %s:%d yet: %s", s->me, s->host,
+                           (int)s->port, why);
+        }
+        if (s->peers[0].wire.fd < 0) {
+            int fd = stk_launch_net_connect(s->host, s->port, 2000, why, sizeof why);
+            if (fd >= 0) {
+                stk_launch_net_keep(fd);
+                s->peers[0].wire.fd = fd;
+                s->lost = false;
+                (void)stk_launch_watch(g, fd, EPOLLIN, LAUNCH_EV_PEER, 0);
+                (void)snprintf(why, sizeof why, "it doesn't answer");
+            }
+        }
+        bool open = s->peers[0].wire.fd >= 0;
+        rc = stk_launch_turn(g, open ? until : now + 200, err);
+    }
+    return rc;
+}
+
+static int follow(stk_gang *g, stk_err *err)
+{
+    launch_nodes *s = g->nodes;
+    int rc = 0;
+    if (!s->started) {
+        rc = find_leader(g, err);
+    } else {
+        stk_launch_send_ready(g);
+    }
+    while (rc == 0 && going(g) && !s->world) {
+        rc = stk_launch_turn(g, -1, err);
+    }
+    if (rc == 0 && going(g)) {
+        char why[160];
+        MESSAGE_AUTO m = MESSAGE;
+        count_ranks(g);
+        probe(g, why, sizeof why);
+        stk_launch_talk_begin(&m, "probed");
+        stk_json_put_text(&m, "trouble", why);
+        stk_launch_talk_send(g, 0, &m);
+    }
+    while (rc == 0 && going(g) && !s->go) {
+        rc = stk_launch_turn(g, -1, err);
+    }
+    if (rc == 0 && s->bye) {
+        rc = stk_err_set(err, STK_E_ENV, "%s", s->end.text);
+    }
+    return rc;
+}
+
+int stk_launch_nodes_meet(stk_gang *g, stk_err *err)
+{
+    launch_nodes *s = g->nodes;
+    s->world = s->go = s->again = s->heard = false;
+    s->first_rank = s->first_node = 0;
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        launch_peer *p = &s->peers[i];
+        p->done = p->clean = p->probed = false;
+        p->still_ms = 0;
+        p->others = 0;
+        p->trouble[0] = '\0';
+        free(p->members);
+        p->members = NULL;
+    }
+    return stk_launch_leads(g) ? lead(g, err) : follow(g, err);
+}

@@ -1,0 +1,757 @@
+/* Several nodes: all or nothing, one beginning, one end (docs/decisions/0006-ranks.md).
+ *
+ * The launcher of node 0 leads: the others come to it, say how many ranks they have, learn the
+ * world, try rank 0's port, and start when all have reached it. Whoever sees a reason to end says
+ * so to the leader, the leader to all; each ends its own ranks and tells how they ended. A
+ * connection that ends is a node that is lost: there is no other way to know, and both sides act on
+ * it. */
+#include "host/launch/launch_nodes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "sys/file.h"
+
+const char *stk_launch_nodes_address(const stk_gang *g)
+{
+    return g->nodes == NULL ? "127.0.0.1" : g->nodes->host;
+}
+
+uint32_t stk_launch_nodes_first(const stk_gang *g)
+{
+    return g->nodes == NULL ? 0 : g->nodes->first_rank;
+}
+
+int32_t stk_launch_nodes_peer(const launch_nodes *s, uint32_t node)
+{
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        if (s->peers[i].node == (int32_t)node) {
+            return (int32_t)i;
+        }
+    }
+    return -1;
+}
+
+/* "node 1 (10.0.0.2, ws2)" */
+void stk_launch_nodes_name(const stk_gang *g, uint32_t node, char *text, size_t size)
+{
+    const launch_nodes *s = g->nodes;
+    int32_t i = node == 0 || s->me > 0 ? -1 : stk_launch_nodes_peer(s, node);
+    if (i >= 0) {
+        const launch_peer *p = &s->peers[i];
+        (void)snprintf(text, size, "node %u (%s%s%s)", node, p->addr, p->host[0] ? ", " : "",
+                       p->host);
+    } else {
+        (void)snprintf(text, size, "node %u%s%s%s", node, node == 0 ? " (" : "",
+                       node == 0 ? s->host : "", node == 0 ? ")" : "");
+    }
+}
+
+void stk_launch_nodes_where(const stk_gang *g, char *text, size_t size)
+{
+    text[0] = '\0';
+    if (g->nodes != NULL && g->first >= 0) {
+        bool here = (uint32_t)g->first != g->config->ranks;
+        (void)snprintf(text, size, " on ");
+        stk_launch_nodes_name(g, here ? g->nodes->me : g->nodes->first_node, text + 4, size - 4);
+    }
+}
+
+/* --- how it ends --- */
+
+void stk_launch_nodes_tell(stk_gang *g)
+{
+    launch_nodes *s = g->nodes;
+    if (s == NULL || (s->heard && !stk_launch_leads(g))) {
+        return;
+    }
+    MESSAGE_AUTO m = MESSAGE;
+    bool here = g->first >= 0 && (uint32_t)g->first != g->config->ranks;
+    stk_launch_talk_begin(&m, "end");
+    stk_json_put_int(&m, "cause", g->ending);
+    stk_json_put_int(&m, "number", g->number);
+    stk_json_put_int(&m, "rank",
+                     g->first < 0 ? -1 : (int64_t)stk_launch_number(g, (uint32_t)g->first));
+    stk_json_put_int(&m, "node", here ? s->me : s->first_node);
+    stk_json_put_text(&m, "text", g->text);
+    stk_json_put_bool(&m, "preempted", g->preempted);
+    stk_launch_talk_all(g, &m);
+}
+
+/* A rank that isn't one of ours was the first to fail. */
+static void blame_elsewhere(stk_gang *g, int64_t rank, int64_t node)
+{
+    launch_rank *r = &g->ranks[g->config->ranks];
+    r->status = -1;
+    r->why[0] = r->tail[0] = '\0';
+    r->n_tail = 0;
+    g->nodes->first_rank = (uint32_t)rank;
+    g->nodes->first_node = (uint32_t)node;
+    g->first = (int32_t)g->config->ranks;
+}
+
+static void on_end(stk_gang *g, uint32_t i, const stk_json *m)
+{
+    int64_t cause = stk_launch_talk_int(m, "cause", END_LOST);
+    int64_t number = stk_launch_talk_int(m, "number", SIGTERM);
+    int64_t rank = stk_launch_talk_int(m, "rank", -1);
+    launch_nodes *s = g->nodes;
+    if (g->ending != END_NOT || cause <= END_NOT || cause > END_START || number < 0 ||
+        number > SIGRTMAX) {
+        return; /* who was first is known */
+    }
+    s->heard = true;
+    const stk_json *preempted = stk_json_get(m, "preempted");
+    g->preempted = preempted != NULL && preempted->kind == STK_JSON_BOOL && preempted->truth;
+    (void)snprintf(g->text, sizeof g->text, "%s", stk_launch_talk_text(m, "text"));
+    if (cause == END_SIGNAL) {
+        g->number = (int)number;
+    } else if (cause == END_HANG) {
+        stk_launch_hang_tell(g);
+    } else if (rank >= 0) {
+        int64_t node = stk_launch_talk_int(m, "node", 0);
+        blame_elsewhere(g, rank, stk_launch_leads(g) ? s->peers[i].node : node);
+    }
+    stk_launch_end_all(g, (end_cause)cause, cause == END_SIGNAL ? (int)number : SIGTERM);
+}
+
+static void end_lost(stk_gang *g)
+{
+    g->first = -1;
+    g->noticed_us = g->silent_us > 0 ? g->silent_us : g->late_us;
+    stk_launch_end_all(g, END_LOST, SIGTERM);
+}
+
+static void on_lost(stk_gang *g, uint32_t i, const char *why)
+{
+    launch_nodes *s = g->nodes;
+    launch_peer *p = &s->peers[i];
+    char who[200];
+    if (!stk_launch_leads(g)) {
+        s->lost = true;
+        stk_launch_talk_close(g, i);
+        if (!s->started || s->bye) {
+            return; /* it is tried again; or all is said */
+        }
+        if (g->ending == END_NOT || g->ending == END_FAILED) {
+            (void)snprintf(g->text, sizeof g->text,
+                           "node %u lost its leader, node 0 at %s:%d: %s; the ranks here were "
+                           "ended because of it",
+                           s->me, s->host, (int)s->port, why);
+        }
+        if (g->ending == END_NOT) {
+            end_lost(g);
+        }
+        return;
+    }
+    stk_launch_talk_close(g, i);
+    if (p->node < 0 || s->bye) {
+        return;
+    }
+    stk_launch_nodes_name(g, (uint32_t)p->node, who, sizeof who);
+    if (!s->started) { /* it may come again */
+        stk_launch_say(g, "%s left before all nodes were there: %s", who, why);
+        p->node = -1;
+        p->ready = false;
+        return;
+    }
+    if (!p->done && g->ending == END_NOT) {
+        (void)snprintf(g->text, sizeof g->text,
+                       "%s was lost: %s; the other nodes' ranks were ended because of it", who,
+                       why);
+        end_lost(g);
+    }
+    p->done = true;
+}
+
+/* --- a node and the leader greet each other --- */
+
+static void send_hello(stk_gang *g, uint32_t i)
+{
+    MESSAGE_AUTO m = MESSAGE;
+    stk_launch_net_nonce(g->nodes->peers[i].nonce);
+    stk_launch_talk_begin(&m, "hello");
+    stk_json_put_int(&m, "stoker", 1);
+    stk_json_put_text(&m, "nonce", g->nodes->peers[i].nonce);
+    stk_launch_talk_send(g, i, &m);
+}
+
+/* What a node proves to know the key for: so that nobody's words are another's. */
+static void join_proof(const stk_gang *g, const char *nonce, int64_t node, int64_t nodes,
+                       const char *id, char hex[65])
+{
+    char words[512];
+    (void)snprintf(words, sizeof words, "join %s %lld %lld %.300s", nonce, (long long)node,
+                   (long long)nodes, id);
+    stk_launch_net_proof(g->nodes->key, words, hex);
+}
+
+static void welcome_proof(const stk_gang *g, const char *nonce, char hex[65])
+{
+    char words[128];
+    (void)snprintf(words, sizeof words, "welcome %.64s", nonce);
+    stk_launch_net_proof(g->nodes->key, words, hex);
+}
+
+static void on_hello(stk_gang *g, const stk_json *m)
+{
+    launch_nodes *s = g->nodes;
+    char proof[65];
+    char host[65] = "";
+    MESSAGE_AUTO out = MESSAGE;
+    (void)gethostname(host, sizeof host - 1);
+    stk_launch_net_nonce(s->peers[0].nonce);
+    join_proof(g, stk_launch_talk_text(m, "nonce"), s->me, s->n, g->config->run_id, proof);
+    stk_launch_talk_begin(&out, "join");
+    stk_json_put_int(&out, "stoker", 1);
+    stk_json_put_int(&out, "node", s->me);
+    stk_json_put_int(&out, "nodes", s->n);
+    stk_json_put_text(&out, "id", g->config->run_id);
+    stk_json_put_text(&out, "host", host);
+    stk_json_put_text(&out, "nonce", s->peers[0].nonce);
+    stk_json_put_text(&out, "proof", proof);
+    stk_launch_talk_send(g, 0, &out);
+}
+
+static void refuse(stk_gang *g, uint32_t i, const char *text)
+{
+    MESSAGE_AUTO m = MESSAGE;
+    stk_launch_say(g, "refused a node at %s: %s", g->nodes->peers[i].addr, text);
+    stk_launch_talk_begin(&m, "refused");
+    stk_json_put_text(&m, "text", text);
+    stk_launch_talk_send(g, i, &m);
+    stk_launch_talk_close(g, i);
+}
+
+static void on_join(stk_gang *g, uint32_t i, const stk_json *m)
+{
+    launch_nodes *s = g->nodes;
+    launch_peer *p = &s->peers[i];
+    int64_t node = stk_launch_talk_int(m, "node", -1);
+    int64_t nodes = stk_launch_talk_int(m, "nodes", -1);
+    const char *id = stk_launch_talk_text(m, "id");
+    char proof[65];
+    char text[300] = "";
+    join_proof(g, p->nonce, node, nodes, id, proof);
+    if (strcmp(proof, stk_launch_talk_text(m, "proof")) != 0) {
+        (void)snprintf(text, sizeof text, "it doesn't know the gang's key (STOKER_GANG_KEY)");
+    } else if (strcmp(id, g->config->run_id) != 0) {
+        (void)snprintf(text, sizeof text, "it belongs to gang '%.64s', this one is '%.64s'", id,
+                       g->config->run_id);
+    } else if (nodes != (int64_t)s->n) {
+        (void)snprintf(text, sizeof text, "it counts %lld nodes, this one counts %u",
+                       (long long)nodes, s->n);
+    } else if (node < 1 || node >= (int64_t)s->n) {
+        (void)snprintf(text, sizeof text, "no gang of %u nodes has a node %lld but its own first",
+                       s->n, (long long)node);
+    } else if (stk_launch_nodes_peer(s, (uint32_t)node) >= 0 || s->started) {
+        (void)snprintf(text, sizeof text,
+                       "node %lld is there already; give each node a number of its own",
+                       (long long)node);
+    }
+    if (text[0] != '\0') {
+        refuse(g, i, text);
+        return;
+    }
+    MESSAGE_AUTO out = MESSAGE;
+    p->node = (int32_t)node;
+    (void)snprintf(p->host, sizeof p->host, "%.64s", stk_launch_talk_text(m, "host"));
+    welcome_proof(g, stk_launch_talk_text(m, "nonce"), proof);
+    stk_launch_talk_begin(&out, "welcome");
+    stk_json_put_text(&out, "proof", proof);
+    stk_launch_talk_send(g, i, &out);
+}
+
+void stk_launch_send_ready(stk_gang *g)
+{
+    MESSAGE_AUTO m = MESSAGE;
+    stk_launch_talk_begin(&m, "ready");
+    stk_json_put_int(&m, "ranks", g->n);
+    stk_launch_talk_send(g, 0, &m);
+}
+
+static void set_end(launch_nodes *s, const char *text)
+{
+    s->bye = true;
+    s->end = (stk_launch_end){.exit_status = 1, .failure = STK_FAIL_START};
+    (void)snprintf(s->end.text, sizeof s->end.text, "%s", text);
+}
+
+static void on_welcome(stk_gang *g, const stk_json *m)
+{
+    launch_nodes *s = g->nodes;
+    char proof[65];
+    welcome_proof(g, s->peers[0].nonce, proof);
+    if (strcmp(proof, stk_launch_talk_text(m, "proof")) != 0) {
+        set_end(s, "what answers there doesn't know the gang's key (STOKER_GANG_KEY)");
+        return;
+    }
+    s->peers[0].node = 0;
+    s->started = true; /* from now on its loss is the end */
+    stk_launch_send_ready(g);
+}
+
+/* --- messages --- */
+
+static void on_done(stk_gang *g, uint32_t i, const stk_json *m);
+
+static void from_node(stk_gang *g, uint32_t i, const stk_json *m)
+{
+    launch_peer *p = &g->nodes->peers[i];
+    const char *op = stk_launch_talk_text(m, "op");
+    if (p->node < 0) {
+        if (strcmp(op, "join") == 0) {
+            on_join(g, i, m);
+        }
+        return;
+    }
+    if (strcmp(op, "ready") == 0) {
+        int64_t ranks = stk_launch_talk_int(m, "ranks", 0);
+        p->ready = ranks >= 1 && ranks <= STK_LAUNCH_MAX_RANKS;
+        p->ranks = (uint32_t)ranks;
+    } else if (strcmp(op, "probed") == 0) {
+        p->probed = true;
+        (void)snprintf(p->trouble, sizeof p->trouble, "%s", stk_launch_talk_text(m, "trouble"));
+    } else if (strcmp(op, "end") == 0) {
+        on_end(g, i, m);
+    } else if (strcmp(op, "done") == 0) {
+        on_done(g, i, m);
+    } else if (strcmp(op, "still") == 0) {
+        p->still_ms = stk_launch_talk_int(m, "ms", 0);
+    } else if (strcmp(op, "came") == 0) {
+        stk_launch_line_node(g, i, m);
+    }
+}
+
+static void on_world(stk_gang *g, const stk_json *m)
+{
+    launch_nodes *s = g->nodes;
+    const stk_json *ranks = stk_json_get(m, "ranks");
+    int64_t port = stk_launch_talk_int(m, "port", 0);
+    bool good = ranks != NULL && ranks->kind == STK_JSON_LIST && ranks->n == s->n && port > 0 &&
+                port < 65536;
+    for (uint32_t i = 0; good && i < s->n; i++) {
+        int64_t n = 0;
+        good = stk_json_int(&ranks->items[i], &n) && n > 0 && n <= STK_LAUNCH_MAX_RANKS;
+        s->ranks[i] = (uint32_t)n;
+    }
+    if (good) {
+        s->world = true;
+        g->port.number = (int32_t)port;
+    }
+}
+
+static void on_bye(stk_gang *g, const stk_json *m)
+{
+    launch_nodes *s = g->nodes;
+    int64_t failure = stk_launch_talk_int(m, "failure", STK_FAIL_LOST);
+    set_end(s, stk_launch_talk_text(m, "text"));
+    s->end.exit_status = (int)(stk_launch_talk_int(m, "exit_status", 1) & 0xff);
+    s->end.failure = failure >= 0 && failure < STK_FAIL_N ? (stk_failure)failure : STK_FAIL_LOST;
+    if (g->ending == END_NOT && g->n_live > 0) { /* the leader can't go on */
+        s->heard = true;
+        end_lost(g);
+    } else if (g->n_live > 0) { /* it doesn't wait any more */
+        stk_launch_signal(g, SIGKILL);
+    }
+}
+
+static void from_leader(stk_gang *g, uint32_t i, const stk_json *m)
+{
+    launch_nodes *s = g->nodes;
+    const char *op = stk_launch_talk_text(m, "op");
+    if (strcmp(op, "refused") == 0) {
+        char text[512];
+        (void)snprintf(text, sizeof text, "node 0 at %s:%d refused node %u: %.300s", s->host,
+                       (int)s->port, s->me, stk_launch_talk_text(m, "text"));
+        set_end(s, text);
+    } else if (!s->started) {
+        if (strcmp(op, "hello") == 0) {
+            on_hello(g, m);
+        } else if (strcmp(op, "welcome") == 0) {
+            on_welcome(g, m);
+        }
+    } else if (strcmp(op, "world") == 0) {
+        on_world(g, m);
+    } else if (strcmp(op, "go") == 0) {
+        s->go = true;
+    } else if (strcmp(op, "open") == 0) {
+        stk_launch_line_node(g, i, m);
+    } else if (strcmp(op, "again") == 0) {
+        s->again = true;
+    } else if (strcmp(op, "end") == 0) {
+        on_end(g, i, m);
+    } else if (strcmp(op, "bye") == 0) {
+        on_bye(g, m);
+    }
+}
+
+/* Where all places are taken a stranger gives way: one that only holds its place mustn't keep a
+ * node out, and a node that is put out so comes again. */
+static void make_place(stk_gang *g)
+{
+    launch_nodes *s = g->nodes;
+    int32_t stranger = -1;
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        if (s->peers[i].node < 0 && s->peers[i].wire.fd < 0) {
+            return;
+        }
+        stranger = s->peers[i].node < 0 && stranger < 0 ? (int32_t)i : stranger;
+    }
+    if (stranger >= 0) {
+        stk_launch_talk_close(g, (uint32_t)stranger);
+    }
+}
+
+static void on_connection(stk_gang *g)
+{
+    launch_nodes *s = g->nodes;
+    STK_FD_AUTO fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    make_place(g);
+    for (uint32_t i = 0; fd >= 0 && i < s->n_peers; i++) {
+        launch_peer *p = &s->peers[i];
+        if (p->wire.fd < 0 && p->node < 0) {
+            stk_launch_net_keep(fd);
+            stk_launch_net_name(fd, p->addr, sizeof p->addr);
+            p->wire.fd = fd;
+            fd = -1;
+            (void)stk_launch_watch(g, p->wire.fd, EPOLLIN, LAUNCH_EV_PEER, i);
+            send_hello(g, i);
+            return;
+        }
+    }
+}
+
+/* Nothing is ever written there once we run: it is readable at its end. */
+static void on_leash(stk_gang *g)
+{
+    launch_nodes *s = g->nodes;
+    char data[256];
+    ssize_t n = read(STDIN_FILENO, data, sizeof data);
+    if (n > 0 || (n < 0 && (errno == EINTR || errno == EAGAIN))) {
+        return;
+    }
+    stk_launch_unwatch(g, STDIN_FILENO);
+    if (!s->started) {
+        set_end(s, "its leader ended before all nodes were there");
+    } else if (!s->bye && !s->lost) {
+        on_lost(g, 0, "its launcher ended");
+    }
+}
+
+void stk_launch_nodes_event(stk_gang *g, launch_event kind, uint32_t i)
+{
+    char why[200];
+    if (kind == LAUNCH_EV_LISTEN) {
+        on_connection(g);
+    } else if (kind == LAUNCH_EV_HOST) {
+        stk_launch_hosts_event(g, i);
+    } else if (kind == LAUNCH_EV_LEASH) {
+        on_leash(g);
+    } else if (g->nodes->peers[i].wire.fd >= 0) {
+        stk_launch_talk_flush(g, i);
+        if (!stk_launch_talk_read(g, i, stk_launch_leads(g) ? from_node : from_leader, why,
+                                  sizeof why)) {
+            on_lost(g, i, why);
+        }
+    }
+}
+
+/* --- after an attempt --- */
+
+static bool all_left_well(const stk_gang *g)
+{
+    for (uint32_t i = 0; i < g->n; i++) {
+        if (g->ranks[i].status != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What the failing rank said of itself: a Python step's result.json. */
+static void put_account(const stk_gang *g, uint32_t rank, stk_buf *out)
+{
+    char path[PATH_MAX];
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    if (g->config->dir == NULL || !g->config->is_python) {
+        return;
+    }
+    (void)snprintf(path, sizeof path, "%s/rank-%u/result.json", g->config->dir, rank);
+    if (stk_file_read_untrusted(path, 1 << 20, &text, &len, NULL) == 0) {
+        stk_json_put_text(out, "account", text);
+    }
+}
+
+static void send_done(stk_gang *g)
+{
+    MESSAGE_AUTO m = MESSAGE;
+    stk_launch_talk_begin(&m, "done");
+    stk_json_put_int(&m, "others", g->ending == END_NOT ? 0 : g->n_others);
+    stk_json_put_bool(&m, "clean", all_left_well(g));
+    if (g->first >= 0 && (uint32_t)g->first < g->n) {
+        const launch_rank *r = &g->ranks[g->first];
+        stk_json_put_int(&m, "rank", stk_launch_number(g, (uint32_t)g->first));
+        stk_json_put_int(&m, "status", r->status);
+        stk_json_put_text(&m, "why", r->why);
+        stk_json_put_text(&m, "tail", r->tail);
+        put_account(g, stk_launch_number(g, (uint32_t)g->first), &m);
+    }
+    stk_json_put_text(&m, "text", g->text);
+    stk_json_put_key(&m, "members");
+    (void)stk_buf_char(&m, '[');
+    for (uint32_t i = 0; i < g->n; i++) {
+        (void)stk_buf_text(&m, i > 0 ? "," : "");
+        stk_launch_add_member(g, i, &m);
+    }
+    (void)stk_buf_char(&m, ']');
+    stk_launch_talk_send(g, 0, &m);
+}
+
+/* Where the attempt's folder isn't the node's too. */
+static void keep_account(const stk_gang *g, int64_t rank, const char *text)
+{
+    char path[PATH_MAX];
+    if (g->config->dir != NULL && text[0] != '\0') {
+        (void)snprintf(path, sizeof path, "%s/rank-%lld", g->config->dir, (long long)rank);
+        (void)mkdir(path, 0755);
+        (void)snprintf(path, sizeof path, "%s/rank-%lld/result.json", g->config->dir,
+                       (long long)rank);
+        (void)stk_file_write_atomic(path, text, strlen(text), 0644, NULL);
+    }
+}
+
+static void on_done(stk_gang *g, uint32_t i, const stk_json *m)
+{
+    launch_nodes *s = g->nodes;
+    launch_peer *p = &s->peers[i];
+    int64_t rank = stk_launch_talk_int(m, "rank", -1);
+    const stk_json *clean = stk_json_get(m, "clean");
+    STK_BUF_AUTO members = STK_BUF_INIT(NODES_MESSAGE);
+    const stk_json *list = stk_json_get(m, "members");
+    if (list != NULL && list->kind == STK_JSON_LIST) {
+        stk_json_dump(list, &members);
+        free(p->members);
+        p->members = members.failed || members.data == NULL ? NULL : strdup(members.data);
+    }
+    p->done = true;
+    p->others = (uint32_t)stk_launch_talk_int(m, "others", 0);
+    p->clean = clean != NULL && clean->kind == STK_JSON_BOOL && clean->truth;
+    bool missing = g->ending == END_HANG && g->first < 0 && rank >= 0; /* in the collective */
+    if (missing) {
+        blame_elsewhere(g, rank, p->node);
+        (void)snprintf(g->text, sizeof g->text, "%s", stk_launch_talk_text(m, "text"));
+    }
+    if (g->first == (int32_t)g->config->ranks && rank == (int64_t)s->first_rank) {
+        launch_rank *r = &g->ranks[g->first];
+        r->status = (int)stk_launch_talk_int(m, "status", -1);
+        (void)snprintf(r->why, sizeof r->why, "%s", stk_launch_talk_text(m, "why"));
+        (void)snprintf(r->tail, sizeof r->tail, "%s", stk_launch_talk_text(m, "tail"));
+        r->n_tail = strlen(r->tail);
+        keep_account(g, rank, stk_launch_talk_text(m, "account"));
+    }
+    stk_launch_line_ended(g);
+}
+
+static int32_t silent_node(const stk_gang *g)
+{
+    for (uint32_t i = 0; i < g->nodes->n_peers; i++) {
+        if (g->nodes->peers[i].node > 0 && !g->nodes->peers[i].done) {
+            return (int32_t)i;
+        }
+    }
+    return -1;
+}
+
+void stk_launch_nodes_finish(stk_gang *g, stk_err *err)
+{
+    launch_nodes *s = g->nodes;
+    if (!stk_launch_leads(g)) {
+        send_done(g);
+        return;
+    }
+    int64_t until = -1;
+    int32_t i;
+    while ((i = silent_node(g)) >= 0 && !g->hurry) {
+        if (g->ending != END_NOT && until < 0) {
+            int64_t grace_ms = g->config->notice_ms > g->config->grace_ms ? g->config->notice_ms
+                                                                          : g->config->grace_ms;
+            until = stk_launch_now_ms() + grace_ms + NODES_REPORT_MS;
+        }
+        if (stk_launch_turn(g, until, err) < 0) {
+            return;
+        }
+        if (until >= 0 && stk_launch_now_ms() >= until) {
+            on_lost(g, (uint32_t)i, "it doesn't tell how its ranks ended");
+        }
+    }
+    for (uint32_t k = 0; k < s->n_peers; k++) {
+        g->n_others += s->peers[k].node > 0 ? s->peers[k].others : 0;
+    }
+}
+
+bool stk_launch_nodes_clean(const stk_gang *g)
+{
+    bool clean = true;
+    for (uint32_t i = 0; g->nodes != NULL && stk_launch_leads(g) && i < g->nodes->n_peers; i++) {
+        clean = clean && (g->nodes->peers[i].node <= 0 || g->nodes->peers[i].clean);
+    }
+    return clean;
+}
+
+void stk_launch_nodes_again(stk_gang *g)
+{
+    MESSAGE_AUTO m = MESSAGE;
+    for (uint32_t i = 0; i < g->nodes->n_peers; i++) {
+        g->nodes->peers[i].ready = false;
+    }
+    stk_launch_talk_begin(&m, "again");
+    stk_launch_talk_all(g, &m);
+}
+
+bool stk_launch_nodes_verdict(stk_gang *g)
+{
+    launch_nodes *s = g->nodes;
+    stk_err err = {0};
+    while (!s->again && !s->bye && !s->lost && !g->hurry && s->peers[0].wire.fd >= 0 &&
+           stk_launch_turn(g, -1, &err) == 0) {
+    }
+    return s->again && !s->bye && !s->lost;
+}
+
+/* --- hang --- */
+
+bool stk_launch_nodes_still(stk_gang *g, int64_t ms)
+{
+    const launch_nodes *s = g->nodes;
+    if (!stk_launch_leads(g)) {
+        MESSAGE_AUTO m = MESSAGE;
+        stk_launch_talk_begin(&m, "still");
+        stk_json_put_int(&m, "ms", ms);
+        stk_launch_talk_send(g, 0, &m);
+        return false; /* the leader knows whether all are */
+    }
+    bool still = ms >= g->config->hang_ms;
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        const launch_peer *p = &s->peers[i];
+        still = still && (p->node <= 0 || p->done || p->still_ms >= g->config->hang_ms);
+    }
+    return still;
+}
+
+/* --- told --- */
+
+void stk_launch_nodes_members(const stk_gang *g, stk_buf *out)
+{
+    for (uint32_t node = 1; g->nodes != NULL && node < g->nodes->n; node++) {
+        int32_t i = stk_launch_leads(g) ? stk_launch_nodes_peer(g->nodes, node) : -1;
+        const char *members = i < 0 ? NULL : g->nodes->peers[i].members;
+        size_t n = members == NULL ? 0 : strlen(members);
+        if (n > 2) { /* without its brackets */
+            (void)stk_buf_char(out, ',');
+            (void)stk_buf_add(out, members + 1, n - 2);
+        }
+    }
+}
+
+void stk_launch_nodes_summary(const stk_gang *g, stk_buf *out)
+{
+    const launch_nodes *s = g->nodes;
+    if (s == NULL || !stk_launch_leads(g)) {
+        return;
+    }
+    char host[65] = "";
+    (void)gethostname(host, sizeof host - 1);
+    stk_json_put_key(out, "nodes");
+    (void)stk_buf_char(out, '[');
+    for (uint32_t node = 0; node < s->n; node++) {
+        int32_t i = node == 0 ? -1 : stk_launch_nodes_peer(s, node);
+        (void)stk_buf_text(out, node > 0 ? ",{" : "{");
+        stk_json_put_int(out, "node", node);
+        stk_json_put_text(out, "address", node == 0 ? s->host : i < 0 ? NULL : s->peers[i].addr);
+        stk_json_put_text(out, "host", node == 0 ? host : i < 0 ? NULL : s->peers[i].host);
+        stk_json_put_int(out, "ranks", s->ranks[node] > 0 ? (int64_t)s->ranks[node] : -1);
+        (void)stk_buf_char(out, '}');
+    }
+    (void)stk_buf_char(out, ']');
+}
+
+/* --- the last word --- */
+
+static void send_bye(stk_gang *g, const stk_launch_end *end)
+{
+    launch_nodes *s = g->nodes;
+    MESSAGE_AUTO m = MESSAGE;
+    stk_launch_talk_begin(&m, "bye");
+    stk_json_put_text(&m, "text", end->text);
+    stk_json_put_int(&m, "exit_status", end->exit_status);
+    stk_json_put_int(&m, "failure", (int64_t)end->failure);
+    stk_launch_talk_all(g, &m);
+    s->bye = true;
+    stk_err err = {0};
+    int64_t until = stk_launch_now_ms() + NODES_LINGER_MS;
+    for (uint32_t open = 1; open > 0 && stk_launch_now_ms() < until;) {
+        open = 0;
+        for (uint32_t i = 0; i < s->n_peers; i++) { /* they close when they have read it */
+            open += s->peers[i].wire.fd >= 0 && s->peers[i].node > 0 ? 1 : 0;
+            s->peers[i].done = true;
+        }
+        if (open > 0 && stk_launch_turn(g, until, &err) < 0) {
+            break;
+        }
+    }
+}
+
+void stk_launch_nodes_close(stk_gang *g, stk_launch_end *end)
+{
+    launch_nodes *s = g->nodes;
+    if (s == NULL || s->peers == NULL) {
+        return;
+    }
+    if (stk_launch_leads(g)) {
+        send_bye(g, end);
+        stk_launch_hosts_close(g);
+    } else if (s->bye) {
+        *end = s->end;
+    } else if (end->failure == STK_FAIL_START) { /* ranks of this node could not be started */
+        (void)snprintf(g->text, sizeof g->text, "node %u: %.900s", s->me, end->text);
+        g->ending = END_START;
+        g->first = -1;
+        s->heard = false;
+        stk_launch_nodes_tell(g);
+    }
+    if (s->listener >= 0) {
+        stk_launch_unwatch(g, s->listener);
+    }
+    stk_file_close(&s->listener);
+    for (uint32_t i = 0; i < s->n_peers; i++) {
+        stk_launch_talk_close(g, i);
+    }
+}
+
+void stk_launch_nodes_free(stk_gang *g)
+{
+    launch_nodes *s = g->nodes;
+    for (uint32_t i = 0; s != NULL && s->peers != NULL && i < s->n_peers; i++) {
+        free(s->peers[i].members);
+    }
+    if (s == NULL) {
+        return;
+    }
+    free(s->peers);
+    free(s->hosts);
+    free(s->ranks);
+    free(s);
+    g->nodes = NULL;
+}

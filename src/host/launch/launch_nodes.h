@@ -1,0 +1,122 @@
+/* Between launch_nodes.c, launch_meet.c, launch_talk.c and launch_net.c: the nodes of a gang as
+ * this one sees them. */
+#ifndef STK_LAUNCH_NODES_H
+#define STK_LAUNCH_NODES_H
+
+#include "base/json.h"
+#include "host/launch/launch_private.h"
+
+enum {
+    NODES_MAX = 1024,
+    NODES_PORT = 29400,      /* where none is said: torchrun's */
+    NODES_STRANGERS = 16,    /* connections that haven't said which node they are */
+    NODES_PROBE_MS = 5000,   /* a port that doesn't answer within this is closed */
+    NODES_SILENCE_MS = 5000, /* a node that nothing is heard of for this is lost */
+    NODES_LINGER_MS = 2000,
+    NODES_REPORT_MS = 15000, /* beyond the grace time: to hear how ranks elsewhere ended */
+    NODES_NONCE = 32,
+    NODES_MESSAGE = 8 << 20
+};
+
+/* A connection: at the leader one to each other node, at a node that to the leader. */
+typedef struct launch_peer {
+    stk_wire wire; /* fd -1: none */
+    stk_buf out;   /* what hasn't gone yet */
+    bool asked;    /* epoll is to tell when it goes on */
+    int32_t node;  /* -1: hasn't said */
+    bool ready, probed, done, clean;
+    uint32_t came; /* to which gates all of its ranks have come, a bit each */
+    uint32_t ranks, others;
+    int64_t still_ms;  /* for so long nothing has moved there */
+    char trouble[160]; /* "connection refused": it can't reach rank 0's port */
+    char addr[64], host[65], nonce[NODES_NONCE + 1];
+    char *members; /* gang.json's, of this attempt */
+} launch_peer;
+
+/* A node that the leader has started. */
+typedef struct launch_host {
+    uint32_t node;
+    char name[64];
+    pid_t pid;
+    int pidfd, leash;
+} launch_host;
+
+typedef struct launch_nodes {
+    uint32_t n, me;
+    char host[256];
+    int32_t port;       /* of the leader */
+    char interface[64]; /* by which this node reaches the leader; "" unknown */
+    char key[256];
+    int listener;
+    launch_host *hosts;
+    uint32_t n_hosts;
+    char trouble[400]; /* one of them could not be started */
+    launch_peer *peers;
+    uint32_t n_peers;
+    uint32_t *ranks; /* of each node, in this attempt */
+    bool started;    /* all nodes have been there */
+    bool world, go, again, bye, lost;
+    bool heard; /* why it ends came from the leader */
+    uint32_t first_rank, first_node;
+    stk_launch_end end; /* the leader's word */
+} launch_nodes;
+
+#define MESSAGE_AUTO STK_BUF_AUTO
+#define MESSAGE STK_BUF_INIT(NODES_MESSAGE)
+
+/* --- launch_nodes.c --- */
+
+static inline bool stk_launch_leads(const stk_gang *g)
+{
+    return g->nodes->me == 0;
+}
+/* The place among the leader's peers; -1: not there. */
+int32_t stk_launch_nodes_peer(const launch_nodes *nodes, uint32_t node);
+/* "node 1 (10.0.0.2, ws2)" */
+void stk_launch_nodes_name(const stk_gang *g, uint32_t node, char *text, size_t size);
+void stk_launch_send_ready(stk_gang *g);
+
+/* --- launch_hosts.c --- */
+
+/* Listens, and starts the other nodes. */
+int stk_launch_hosts_open(stk_gang *g, stk_err *err);
+void stk_launch_hosts_event(stk_gang *g, uint32_t i);
+void stk_launch_hosts_close(stk_gang *g);
+
+/* --- launch_net.c --- */
+
+/* "HOST", "HOST:PORT", "[ADDRESS]:PORT". */
+int stk_launch_net_split(const char *text, char *host, size_t size, int32_t *port, stk_err *err);
+/* Listens on every address of this host. */
+int stk_launch_net_listen(int32_t port, int *ret_fd, stk_err *err); /* 0: any */
+int32_t stk_launch_net_port(int fd);
+/* A connection, or -1 with `why` in words. */
+int stk_launch_net_connect(const char *host, int32_t port, int timeout_ms, char *why, size_t size);
+/* So that a cut wire is noticed within NODES_SILENCE_MS, by the kernel: a launcher that is busy is
+ * not lost. */
+void stk_launch_net_keep(int fd);
+/* Why a connection ended: `code` is errno, 0 its end. */
+int64_t stk_launch_net_why_lost(int fd, int code, char *why, size_t size);
+void stk_launch_net_name(int fd, char *text, size_t size);
+/* The network interface that has the connection's own address; "" where none is found. */
+void stk_launch_net_interface(int fd, char *name, size_t size);
+void stk_launch_net_nonce(char ret_hex[NODES_NONCE + 1]);
+/* HMAC-SHA-256 of the words in hex: who knows the key could say this, and to this nonce only. */
+void stk_launch_net_proof(const char *key, const char *words, char ret_hex[65]);
+
+/* --- launch_talk.c: messages (docs/contracts.md, "Ranks") --- */
+
+void stk_launch_talk_begin(stk_buf *out, const char *op);
+/* Ends the message and sends it, as far as that goes without waiting; the rest follows. */
+void stk_launch_talk_send(stk_gang *g, uint32_t i_peer, stk_buf *message);
+void stk_launch_talk_all(stk_gang *g, const stk_buf *message);
+void stk_launch_talk_flush(stk_gang *g, uint32_t i_peer);
+/* Reads what has come and hands each message to `take`; false: it is over, `why` says how. */
+typedef void (*launch_take)(stk_gang *g, uint32_t i_peer, const stk_json *message);
+bool stk_launch_talk_read(stk_gang *g, uint32_t i_peer, launch_take take, char *why, size_t size);
+void stk_launch_talk_close(stk_gang *g, uint32_t i_peer);
+int64_t stk_launch_talk_int(const stk_json *message, const char *key, int64_t otherwise);
+/* Never NULL. */
+const char *stk_launch_talk_text(const stk_json *message, const char *key);
+
+#endif

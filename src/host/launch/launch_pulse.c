@@ -1,0 +1,457 @@
+/* The pulse of a rank: which collective it waits in, as its own process tells it
+ * (python/stoker/_pulse.py), and what that says about a gang that hangs.
+ *
+ * Ranks that wait in a collective look busy: NCCL and MPI spin. Such a rank's CPU and devices are
+ * no progress, its pulse is. A rank that tells nothing counts by its CPU. */
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "base/limits.h"
+#include "host/launch/launch_private.h"
+#include "sys/file.h"
+
+enum { PULSE_BYTES = 64 << 10, ANSWER_MS = 5000 };
+enum { BEATS = 5, BEAT_MS_MIN = 100, BEAT_MS_MAX = 500 }; /* as _pulse.py's periods */
+
+static void path_of(const stk_gang *g, uint32_t rank, const char *name, char *path, size_t size)
+{
+    (void)snprintf(path, size, "%s/rank-%u/%s", g->config->dir, stk_launch_number(g, rank), name);
+}
+
+static int64_t number_at(const stk_json *list, uint32_t i)
+{
+    int64_t value = -1;
+    return list != NULL && list->kind == STK_JSON_LIST && i < list->n &&
+                   stk_json_int(&list->items[i], &value)
+               ? value
+               : -1;
+}
+
+static void copy(char *to, size_t size, const stk_json *from)
+{
+    const char *text = from == NULL ? NULL : stk_json_text(from);
+    (void)snprintf(to, size, "%.*s", (int)size - 1, text == NULL ? "" : text);
+}
+
+/* `text` → *ret; groups that aren't asked for are passed over. */
+static void parse(const char *text, size_t len, const char *group, launch_pulse *ret)
+{
+    static const stk_json_limits limits = {PULSE_BYTES, 10000, 16};
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json doc;
+    *ret = (launch_pulse){.issued = -1};
+    if (arena == NULL || stk_json_parse(text, len, "pulse", &limits, arena, &doc, NULL) < 0) {
+        return;
+    }
+    const stk_json *waits = stk_json_get(&doc, "waits");
+    const stk_json *asked = stk_json_get(&doc, "asked");
+    ret->known = true;
+    ret->waits = waits != NULL && waits->kind == STK_JSON_BOOL && waits->truth;
+    ret->asked = asked != NULL && asked->kind == STK_JSON_BOOL && asked->truth;
+    copy(ret->group, sizeof ret->group, stk_json_get(&doc, "group"));
+    copy(ret->op, sizeof ret->op, stk_json_get(&doc, "op"));
+    const stk_json *members = stk_json_get(&doc, "members");
+    for (uint32_t i = 0; members != NULL && members->kind == STK_JSON_LIST && i < members->n; i++) {
+        int64_t rank = number_at(members, i);
+        if (rank >= 0 && rank < STK_LAUNCH_MAX_RANKS) {
+            ret->members[rank / 8] |= (unsigned char)(1u << rank % 8);
+        }
+    }
+    const stk_json *groups = stk_json_get(&doc, "groups");
+    const stk_json *counts =
+        groups == NULL ? NULL : stk_json_get(groups, group != NULL ? group : ret->group);
+    ret->issued = number_at(counts, 0);
+}
+
+bool stk_launch_pulse_read(stk_gang *g, uint32_t rank, const char *group)
+{
+    launch_rank *r = &g->ranks[rank];
+    char path[PATH_MAX];
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    if (g->config->dir == NULL || !g->config->is_python) {
+        return false;
+    }
+    path_of(g, rank, "pulse.json", path, sizeof path);
+    if (stk_file_read_untrusted(path, PULSE_BYTES, &text, &len, NULL) < 0) {
+        return false;
+    }
+    uint64_t seen = 14695981039346656037u; /* FNV-1a */
+    for (size_t i = 0; i < len; i++) {
+        seen = (seen ^ (unsigned char)text[i]) * 1099511628211u;
+    }
+    bool changed = seen != r->pulse.seen;
+    int64_t beat_ns = r->pulse.beat_ns;
+    int64_t beat_ms = r->pulse.beat_ms;
+    struct stat st;
+    if (stat(path, &st) == 0 && st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec != beat_ns) {
+        beat_ns = st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+        beat_ms = stk_launch_now_ms();
+    }
+    if (changed || group != NULL) {
+        parse(text, len, group, &r->pulse);
+        r->pulse.seen = seen;
+    }
+    if (r->silent) { /* what it told is from before; its stack is from now */
+        r->pulse.known = false;
+        r->pulse.waits = r->silent_in;
+        r->pulse.op[0] = r->pulse.group[0] = '\0';
+        r->pulse.issued = -1;
+    }
+    r->pulse.beat_ns = beat_ns;
+    r->pulse.beat_ms = beat_ms;
+    return changed;
+}
+
+bool stk_launch_pulse_waits(const stk_gang *g, uint32_t rank)
+{
+    const launch_pulse *p = &g->ranks[rank].pulse;
+    int64_t beat = g->config->hang_ms / 10;
+    beat = beat < BEAT_MS_MIN ? BEAT_MS_MIN : beat > BEAT_MS_MAX ? BEAT_MS_MAX : beat;
+    return p->waits && stk_launch_now_ms() - p->beat_ms <= BEATS * beat;
+}
+
+void stk_launch_pulse_forget(stk_gang *g, uint32_t rank)
+{
+    static const char *const names[] = {"pulse.json", "ask", "flight.json"};
+    char path[PATH_MAX];
+    g->ranks[rank].pulse = (launch_pulse){.issued = -1};
+    for (size_t i = 0; g->config->dir != NULL && i < sizeof names / sizeof *names; i++) {
+        path_of(g, rank, names[i], path, sizeof path);
+        (void)unlink(path);
+    }
+}
+
+/* NCCL's own thread writes its account where it is told to, when a byte comes through this pipe. */
+static bool ask_nccl(const stk_gang *g, uint32_t rank)
+{
+    char path[PATH_MAX];
+    char name[32];
+    (void)snprintf(name, sizeof name, "flight-%u.pipe", stk_launch_number(g, rank));
+    path_of(g, rank, name, path, sizeof path);
+    STK_FD_AUTO fd = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    (void)unlink(path);
+    return fd >= 0 && write(fd, "1\n", 2) == 2;
+}
+
+static bool has_answered(stk_gang *g, uint32_t rank, bool nccl)
+{
+    const launch_rank *r = &g->ranks[rank];
+    char path[PATH_MAX];
+    struct stat st;
+    (void)stk_launch_pulse_read(g, rank, NULL);
+    char name[32];
+    (void)snprintf(name, sizeof name, "flight-%u", stk_launch_number(g, rank));
+    path_of(g, rank, name, path, sizeof path);
+    return r->state != RANK_RUNNING || ((!g->config->is_python || r->pulse.asked) &&
+                                        (!nccl || (stat(path, &st) == 0 && st.st_size > 0)));
+}
+
+void stk_launch_pulse_ask(stk_gang *g)
+{
+    bool nccl[STK_LAUNCH_MAX_RANKS] = {false};
+    bool waits = g->config->dir != NULL;
+    for (uint32_t i = 0; i < g->n && waits; i++) {
+        if (g->ranks[i].state == RANK_RUNNING) {
+            char path[PATH_MAX];
+            path_of(g, i, "ask", path, sizeof path);
+            STK_FD_AUTO fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+            nccl[i] = ask_nccl(g, i);
+        }
+    }
+    for (int64_t end = stk_launch_now_ms() + ANSWER_MS; waits && stk_launch_now_ms() < end;) {
+        waits = false;
+        for (uint32_t i = 0; i < g->n; i++) {
+            waits = !has_answered(g, i, nccl[i]) || waits;
+        }
+        struct timespec pause = {.tv_nsec = 20000000};
+        (void)(waits && nanosleep(&pause, NULL));
+    }
+}
+
+/* --- who is missing? --- */
+
+/* Of process group `group`: who has issued fewer collectives than the others; -1: none, or several.
+ */
+static int32_t find_behind(stk_gang *g, const char *group, int64_t *ret_most)
+{
+    int64_t most = -1;
+    for (uint32_t i = 0; i < g->n; i++) {
+        (void)stk_launch_pulse_read(g, i, group);
+        most = g->ranks[i].pulse.issued > most ? g->ranks[i].pulse.issued : most;
+    }
+    int32_t behind = -1;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n; i++) {
+        const launch_rank *r = &g->ranks[i];
+        /* Group 0 is everybody's; whoever doesn't know another one need not be in it. */
+        int64_t issued = r->pulse.issued < 0 && strcmp(group, "0") == 0 ? 0 : r->pulse.issued;
+        if (r->state == RANK_RUNNING && r->pulse.known && issued >= 0 && issued < most) {
+            behind = (int32_t)i;
+            n++;
+        }
+    }
+    *ret_most = most;
+    return n == 1 ? behind : -1;
+}
+
+/* "gloo:all_reduce of 4 Float" and, of who has it from the stack only, "all_reduce". */
+static bool same_op(const char *a, const char *b)
+{
+    const char *x = strchr(a, ':');
+    const char *y = strchr(b, ':');
+    if ((x == NULL) == (y == NULL)) {
+        return strcmp(a, b) == 0;
+    }
+    x = x == NULL ? a : x + 1;
+    y = y == NULL ? b : y + 1;
+    size_t n = strcspn(x, " ");
+    return n == strcspn(y, " ") && memcmp(x, y, n) == 0;
+}
+
+/* All are in the collective of the same number, and one of them calls it something else. */
+static int32_t find_odd(const stk_gang *g, uint32_t of)
+{
+    const char *own = g->ranks[of].pulse.op;
+    const char *other = NULL;
+    int32_t odd = -1;
+    uint32_t n_other = 0;
+    for (uint32_t i = 0; i < g->n; i++) {
+        const launch_pulse *p = &g->ranks[i].pulse;
+        if (!p->waits || p->op[0] == '\0' || p->issued != g->ranks[of].pulse.issued) {
+            return -1;
+        }
+        if (!same_op(p->op, own)) {
+            if (other != NULL && !same_op(p->op, other)) {
+                return -1; /* three opinions */
+            }
+            other = p->op;
+            odd = (int32_t)i;
+            n_other++;
+        }
+    }
+    return n_other == 1 ? odd : n_other > 0 && n_other + 1 == g->n ? (int32_t)of : -1;
+}
+
+/* --- who crosses whom? --- */
+
+static bool is_stuck(const launch_rank *r)
+{
+    return r->state == RANK_RUNNING && r->pulse.waits && r->pulse.group[0] != '\0';
+}
+
+/* Whom a rank waits for that waits in another group; -1: nobody. */
+static int32_t waits_for(const stk_gang *g, uint32_t rank)
+{
+    const launch_pulse *p = &g->ranks[rank].pulse;
+    for (uint32_t i = 0; i < g->n; i++) {
+        uint32_t number = stk_launch_number(g, i);
+        if (i != rank && is_stuck(&g->ranks[i]) && strcmp(p->group, g->ranks[i].pulse.group) != 0 &&
+            (p->members[number / 8] & 1u << number % 8) != 0) {
+            return (int32_t)i;
+        }
+    }
+    return -1;
+}
+
+/* A circle of ranks that wait for each other in different groups: its first rank, or -1. */
+static int32_t find_crossed(const stk_gang *g, char *why, size_t size)
+{
+    bool seen[STK_LAUNCH_MAX_RANKS] = {false};
+    for (uint32_t i = 0; i < g->n; i++) {
+        if (g->ranks[i].state == RANK_RUNNING && !is_stuck(&g->ranks[i])) {
+            return -1; /* it is the one who is missing */
+        }
+    }
+    int32_t at = 0;
+    while (at >= 0 && !seen[at]) {
+        seen[at] = true;
+        at = waits_for(g, (uint32_t)at);
+    }
+    if (at < 0) {
+        return -1;
+    }
+    int32_t first = at;
+    size_t n = 0;
+    do {
+        int32_t next = waits_for(g, (uint32_t)at);
+        n += (size_t)snprintf(why + n, size - n, "%swaits in %s for rank %u",
+                              at == first ? "" : ", which ", g->ranks[at].pulse.op,
+                              stk_launch_number(g, (uint32_t)next));
+        at = next;
+    } while (at != first && n < size);
+    if (n < size) {
+        (void)snprintf(why + n, size - n, ": they take their groups in different orders");
+    }
+    return first;
+}
+
+int32_t stk_launch_pulse_missing(stk_gang *g, char *why, size_t size)
+{
+    why[0] = '\0';
+    int32_t crossed = find_crossed(g, why, size);
+    g->hang.crossed = crossed >= 0;
+    if (crossed >= 0) {
+        return crossed;
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        const launch_pulse *p = &g->ranks[i].pulse;
+        if (g->ranks[i].state != RANK_RUNNING || !p->waits || p->group[0] == '\0') {
+            continue;
+        }
+        char group[sizeof p->group];
+        char op[sizeof p->op];
+        int64_t most = -1;
+        (void)snprintf(group, sizeof group, "%s", p->group);
+        (void)snprintf(op, sizeof op, "%s", p->op);
+        int32_t behind = find_behind(g, group, &most);
+        if (behind >= 0 && p->issued == most) {
+            int64_t own = g->ranks[behind].pulse.issued;
+            (void)snprintf(why, size,
+                           "is not in the collective that the others wait in: %s, number %lld of "
+                           "its group, and it has issued %lld",
+                           op[0] != '\0' ? op : "one", (long long)most,
+                           (long long)(own < 0 ? 0 : own));
+            return behind;
+        }
+        int32_t odd = behind < 0 ? find_odd(g, i) : -1;
+        if (odd >= 0) {
+            uint32_t other = (uint32_t)odd == i ? (i + 1) % g->n : i;
+            (void)snprintf(why, size, "waits in %s where the others wait in %s",
+                           g->ranks[odd].pulse.op, g->ranks[other].pulse.op);
+            return odd;
+        }
+    }
+    return -1;
+}
+
+/* --- all of them, for who reads it --- */
+
+void stk_launch_add_ranks(const stk_gang *g, const bool *in, stk_buf *out)
+{
+    uint32_t n = g->n;
+    uint32_t before = stk_launch_number(g, 0);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        count += in[i] ? 1 : 0;
+    }
+    stk_buf_text(out, count == 1 ? "rank " : "ranks ");
+    const char *comma = "";
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t last = i;
+        while (in[i] && last + 1 < n && in[last + 1]) {
+            last++;
+        }
+        if (in[i]) {
+            stk_buf_printf(out,
+                           last > i + 1 ? "%s%u-%u"
+                           : last > i   ? "%s%u, %u"
+                                        : "%s%u",
+                           comma, before + i, before + last);
+            comma = ", ";
+            i = last;
+        }
+    }
+}
+
+/* The lines of the thread that was asked, without its address; *ret_len 0: none is known. */
+static const char *frames_of(const char *stack, size_t *ret_len)
+{
+    static const char worker[] = "/stoker/_worker.py\"";
+    const char *at = strstr(stack, "Current thread");
+    at = at == NULL ? strstr(stack, "  File \"") : at + strcspn(at, "\n");
+    *ret_len = 0;
+    if (at == NULL) {
+        return "";
+    }
+    at += *at == '\n' ? 1 : 0;
+    for (const char *line = at; strncmp(line, "  ", 2) == 0;) {
+        size_t n = strcspn(line, "\n");
+        if (memmem(line, n, worker, sizeof worker - 1) != NULL) {
+            break; /* from here on it is us */
+        }
+        line += n + (line[n] == '\n' ? 1 : 0);
+        *ret_len = (size_t)(line - at);
+    }
+    return at;
+}
+
+static bool stands_alike(const launch_rank *a, const launch_rank *b)
+{
+    size_t n_a;
+    size_t n_b;
+    const char *x = frames_of(a->tail, &n_a);
+    const char *y = frames_of(b->tail, &n_b);
+    return n_a == n_b && memcmp(x, y, n_a) == 0 && strcmp(a->pulse.op, b->pulse.op) == 0 &&
+           a->pulse.issued == b->pulse.issued && a->state == b->state;
+}
+
+/* The stacks of the processes that the rank has started: a DataLoader's workers. */
+static void add_children(const stk_gang *g, uint32_t rank, stk_buf *out)
+{
+    char path[PATH_MAX];
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    if (g->config->dir == NULL || !g->config->is_python) {
+        return;
+    }
+    path_of(g, rank, "stack.txt", path, sizeof path);
+    if (stk_file_read_untrusted(path, 8 << 20, &text, &len, NULL) < 0) {
+        return;
+    }
+    for (char *at = strstr(text, LAUNCH_CHILD); at != NULL;) {
+        char *next = strstr(at + 1, LAUNCH_CHILD);
+        if (next != NULL) {
+            next[0] = '\0'; /* its first letter is put back below */
+        }
+        size_t n;
+        const char *frames = frames_of(at, &n);
+        stk_buf_printf(out, "%.*s\n", (int)strcspn(at, "\n"), at);
+        (void)stk_buf_add(out, frames, n);
+        if (next != NULL) {
+            next[0] = LAUNCH_CHILD[0];
+        }
+        at = next;
+    }
+}
+
+void stk_launch_stacks(const stk_gang *g, stk_buf *out)
+{
+    bool told[STK_LAUNCH_MAX_RANKS] = {false};
+    for (uint32_t i = 0; i < g->n; i++) {
+        if (told[i]) {
+            continue;
+        }
+        const launch_rank *r = &g->ranks[i];
+        bool in[STK_LAUNCH_MAX_RANKS] = {false};
+        for (uint32_t k = i; k < g->n; k++) {
+            in[k] = !told[k] && stands_alike(r, &g->ranks[k]);
+            told[k] = told[k] || in[k];
+        }
+        stk_buf_text(out, out->len > 0 ? "\n" : "");
+        stk_launch_add_ranks(g, in, out);
+        if (r->pulse.waits && r->pulse.op[0] != '\0') {
+            stk_buf_printf(out, " in %s", r->pulse.op);
+        } else if (r->pulse.known) {
+            stk_buf_text(out, " in no collective");
+        }
+        if (r->pulse.issued >= 0) {
+            stk_buf_printf(out, " (%lld issued)", (long long)r->pulse.issued);
+        }
+        size_t len;
+        const char *frames = frames_of(r->tail, &len);
+        bool live = r->state == RANK_RUNNING;
+        stk_buf_text(out, live && r->silent ? " doesn't answer" : "");
+        stk_buf_text(out, !live ? ": had ended\n" : len > 0 ? ":\n" : ": no Python stack\n");
+        (void)stk_buf_add(out, frames, live ? len : 0);
+        if (live) {
+            add_children(g, i, out);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+/* Ranks start: by vfork and exec, or asked of a fork server. A session each, which dies with the
+ * launcher. */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "host/launch/launch_private.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+enum { FILES_A_RANK = 5 }; /* pipes, logs, a process descriptor */
+
+int stk_launch_started(stk_gang *g, uint32_t rank, pid_t pid, int pidfd, stk_err *err)
+{
+    launch_rank *r = &g->ranks[rank];
+    g->n_live += r->state == RANK_NONE ? 1 : 0; /* STARTING counts already */
+    r->state = RANK_RUNNING;
+    r->pid = pid;
+    r->pidfd = pidfd;
+    r->status = -1;
+    r->start_ms = stk_clock_anchored_ms(&g->clock);
+    r->end_ms = -1;
+    int rc = g->guard == NULL ? 0 : stk_guard_add(g->guard, pid, NULL, 0, &r->slot, err);
+    bool told = r->by_server && pidfd < 0;
+    if (rc == 0 && !told && stk_launch_watch(g, pidfd, EPOLLIN, LAUNCH_EV_EXIT, rank) < 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "watching rank %u", rank);
+    }
+    return rc;
+}
+
+int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err)
+{
+    int theirs[2] = {-1, -1};
+    pid_t pid = 0;
+    int pidfd = -1;
+    int rc = stk_launch_streams_open(g, rank, theirs, err);
+    rc = rc < 0 ? rc : stk_launch_env_rank(g, &g->env, rank, err);
+    if (rc == 0) {
+        stk_spawn spawn = {.argv = g->config->argv,
+                           .env = g->env.all,
+                           .stdin_fd = -1,
+                           .stdout_fd = theirs[0],
+                           .stderr_fd = theirs[1],
+                           .n_files = &g->n_files,
+                           .keep_fds = g->inherited,
+                           .n_keep_fds = g->n_inherited + (g->line.from < 0 ? 0 : LINE_FDS),
+                           .batch = g->batch.to < 0 ? NULL : &g->batch,
+                           .cpus = g->cpus == NULL ? NULL : &g->cpus[rank],
+                           .die_with_parent = true,
+                           .new_session = true};
+        g->ranks[rank].born_us = stk_launch_now_us();
+        rc = stk_sys_spawn(&spawn, &pid, &pidfd, err);
+    }
+    stk_file_close(&theirs[0]);
+    stk_file_close(&theirs[1]);
+    return rc < 0 ? rc : stk_launch_started(g, rank, pid, pidfd, err);
+}
+
+int stk_launch_start(stk_gang *g, stk_err *err)
+{
+    cpu_set_t *cpus = stk_arena_array(g->arena, g->n, sizeof *cpus);
+    if (cpus == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "starting %u ranks", g->n);
+    }
+    g->cpus = !g->config->no_bind && stk_launch_cpus(g, cpus) ? cpus : NULL;
+    int rc = stk_launch_env_new(g, &g->env, err);
+    bool fork = g->wire.fd >= 0 && !g->unfit;
+    rc = rc < 0 || fork || g->n < 2 ? rc : stk_sys_spawn_begin(&g->batch, err);
+    for (uint32_t rank = 0; rank < g->n && rc == 0; rank++) {
+        const cpu_set_t *own = g->cpus == NULL ? NULL : &g->cpus[rank];
+        rc = fork ? stk_launch_server_start(g, &g->env, own, rank, err)
+                  : stk_launch_start_rank(g, rank, err);
+    }
+    stk_file_close(&g->batch.to); /* what fails is told; nobody waits for it */
+    if (rc == 0 && g->batch.from >= 0 &&
+        stk_launch_watch(g, g->batch.from, EPOLLIN, LAUNCH_EV_START, 0) < 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "watching %u ranks start", g->n);
+    }
+    if (rc < 0 && err != NULL && err->sys == EMFILE) {
+        stk_err_hint(err, "%u ranks need some %u open files; raise the hard limit (ulimit -Hn)",
+                     g->n, g->n * FILES_A_RANK + 16);
+    }
+    return rc;
+}
+
+int stk_launch_start_finish(stk_gang *g, stk_err *err)
+{
+    stk_spawn like = {.argv = g->config->argv, .env = g->env.all};
+    stk_launch_unwatch(g, g->batch.from);
+    return stk_sys_spawn_end(&g->batch, &like, err);
+}

@@ -1,0 +1,96 @@
+/* A task's gang, from its task.json. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "base/limits.h"
+#include "host/launch/launch.h"
+#include "host/runner/runner_mask.h"
+#include "sys/file.h"
+
+static int wrong(const char *path, const char *what, stk_err *err)
+{
+    return stk_err_set(err, STK_E_PROTOCOL, "%s: %s", path, what);
+}
+
+static int64_t number(const stk_json *map, const char *key, int64_t otherwise)
+{
+    int64_t value = 0;
+    return stk_json_int(stk_json_get(map, key), &value) ? value : otherwise;
+}
+
+/* The ranks' environment is ours. */
+static int hide_secrets(const stk_json *names, stk_arena *arena, stk_launch_config *config,
+                        stk_err *err)
+{
+    uint32_t n = names != NULL && names->kind == STK_JSON_LIST ? names->n : 0, k = 0;
+    const char **values = stk_arena_array(arena, (size_t)n + 1, sizeof *values);
+    stk_mask *mask = NULL;
+    if (values == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory for a step's secrets");
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const char *name = stk_json_text(&names->items[i]);
+        const char *value = name == NULL ? NULL : getenv(name);
+        if (value != NULL) {
+            values[k++] = value;
+        }
+    }
+    int rc = stk_mask_new(values, &mask, err); /* for as long as we live */
+    config->mask = mask;
+    return rc;
+}
+
+int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *config,
+                         stk_err *err)
+{
+    static const stk_json_limits limits = {STK_LIMIT_RESULT_BYTES, STK_LIMIT_RESULT_NODES,
+                                           STK_LIMIT_DEPTH};
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    stk_json task;
+    int rc = stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, err);
+    rc = rc < 0 ? rc : stk_json_parse(text, len, path, &limits, arena, &task, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const stk_json *gang = stk_json_get(&task, "gang");
+    int64_t ranks = gang == NULL ? 0 : number(gang, "ranks", 0);
+    int64_t min = number(gang, "min_ranks", ranks);
+    if (ranks < 1 || ranks > STK_LAUNCH_MAX_RANKS || min < 1 || min > ranks) {
+        return wrong(path, "its \"gang\" is no gang", err);
+    }
+    char *real = realpath(path, NULL);
+    char *slash = real == NULL ? NULL : strrchr(real, '/');
+    config->dir = slash == NULL ? NULL : stk_arena_dupn(arena, real, (size_t)(slash - real));
+    free(real);
+    const char *run = stk_json_text(stk_json_get(&task, "run"));
+    config->ranks = (uint32_t)ranks;
+    config->min_ranks = (uint32_t)min;
+    const stk_json *devices = stk_json_get(stk_json_get(&task, "granted"), "devices");
+    config->devices = devices != NULL && devices->kind == STK_JSON_LIST ? devices->n : 0;
+    config->nodes = (uint32_t)number(gang, "nodes", 1);
+    config->max_restarts = (uint32_t)number(gang, "restarts", 0);
+    config->port = (int32_t)number(gang, "port", 0);
+    config->hang_ms = number(gang, "hang_ms", 0);
+    config->grace_ms = number(gang, "grace_ms", config->grace_ms);
+    config->notice_ms = number(gang, "notice_ms", 0);
+    config->split = (uint32_t)number(stk_json_get(&task, "granted"), "threads", 0);
+    config->run_id = run == NULL ? config->run_id : run;
+    bool some = devices != NULL && devices->kind == STK_JSON_LIST && devices->n > 0 &&
+                devices->n <= STK_LAUNCH_MAX_DEVICES;
+    stk_launch_device *own = some ? stk_arena_array(arena, devices->n, sizeof *own) : NULL;
+    for (uint32_t i = 0; own != NULL && i < devices->n; i++) {
+        const stk_json *cpus = stk_json_get(&devices->items[i], "cpus");
+        own[i].cpus = cpus == NULL ? NULL : stk_json_text(cpus);
+        config->seen = own;
+        config->n_seen = devices->n;
+    }
+    if (hide_secrets(stk_json_get(&task, "secrets"), arena, config, err) < 0) {
+        return err->code;
+    }
+    config->is_task = true;
+    config->is_python = stk_json_is(stk_json_get(&task, "kind"), "python");
+    return config->dir == NULL ? stk_err_set(err, STK_E_NOMEM, "%s: out of memory", path) : 0;
+}

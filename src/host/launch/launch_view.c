@@ -1,0 +1,323 @@
+/* What ranks write: pipes → rank-K/stdout.log and stderr.log, and one view of all, line by line.
+ *
+ * Nothing here waits: a view that takes no more (a stopped terminal, a full pipe) stops the reading
+ * of the ranks' pipes, not the watch over the ranks. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "host/launch/launch_private.h"
+#include "sys/file.h"
+
+enum { CHUNK = 64 << 10, READS_PER_TURN = 4 };
+
+/* --- sinks --- */
+
+static int sink_open(stk_gang *g, uint32_t i, int fd, stk_err *err)
+{
+    launch_sink *s = &g->sinks[i];
+    *s = (launch_sink){.fd = fd, .pending = STK_BUF_INIT(SIZE_MAX / 4)};
+    if (stk_launch_watch(g, fd, 0, LAUNCH_EV_WRITE, i) == 0) {
+        s->polled = true;
+    } else if (errno == EEXIST) { /* the same descriptor for both: one of them is asked */
+        s->polled = false;
+    } else if (errno != EPERM) { /* a file */
+        return stk_err_sys(err, STK_E_SYS, errno, "cannot write to descriptor %d", fd);
+    }
+    return 0;
+}
+
+int stk_launch_view_open(stk_gang *g, stk_err *err)
+{
+    STK_TRY(sink_open(g, 0, g->config->out_fd, err));
+    return sink_open(g, 1, g->config->err_fd, err);
+}
+
+void stk_launch_view_close(stk_gang *g)
+{
+    stk_buf_done(&g->sinks[0].pending);
+    stk_buf_done(&g->sinks[1].pending);
+}
+
+static void want(stk_gang *g, uint32_t i, bool on)
+{
+    launch_sink *s = &g->sinks[i];
+    if (s->polled && s->waiting != on) {
+        struct epoll_event e = {.events = on ? EPOLLOUT : 0,
+                                .data.u64 = (uint64_t)LAUNCH_EV_WRITE << 32 | i};
+        (void)epoll_ctl(g->epoll, EPOLL_CTL_MOD, s->fd, &e);
+        s->waiting = on;
+    }
+}
+
+/* As much as goes without waiting: what poll says is there takes a page in one piece. Returns
+ * whether anything went. */
+static bool sink_push(launch_sink *s)
+{
+    size_t done = 0;
+    while (done < s->pending.len && !s->gone) {
+        struct pollfd p = {.fd = s->fd, .events = POLLOUT};
+        if (poll(&p, 1, 0) != 1) {
+            break;
+        }
+        size_t n = s->pending.len - done;
+        const char *from = s->pending.data + done;
+        const char *end = n <= PIPE_BUF ? NULL : memrchr(from, '\n', PIPE_BUF);
+        n = n <= PIPE_BUF ? n : end == NULL ? PIPE_BUF : (size_t)(end + 1 - from);
+        ssize_t wrote = write(s->fd, from, n); /* whole lines: other nodes may write here too */
+        if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
+            s->gone = true; /* the files still have it all */
+        }
+        if (wrote < 0 && errno == EAGAIN) {
+            break;
+        }
+        done += wrote > 0 ? (size_t)wrote : 0;
+    }
+    size_t left = s->gone ? 0 : s->pending.len - done;
+    if (left > 0 && done > 0) {
+        memmove(s->pending.data, s->pending.data + done, left);
+    }
+    if (left == 0) {
+        stk_buf_clear(&s->pending);
+    } else {
+        s->pending.len = left;
+        s->pending.data[left] = '\0';
+    }
+    return done > 0 || s->gone;
+}
+
+static void pause_streams(stk_gang *g, uint32_t i_sink, bool on)
+{
+    for (uint32_t r = 0; r < g->n; r++) {
+        launch_stream *s = &g->ranks[r].streams[i_sink];
+        if (s->fd >= 0 && s->paused != on) {
+            if (on) { /* not only asked for nothing: the end of a pipe is always told */
+                stk_launch_unwatch(g, s->fd);
+            } else {
+                (void)stk_launch_watch(g, s->fd, EPOLLIN, LAUNCH_EV_READ, 2 * r + i_sink);
+            }
+            s->paused = on;
+        }
+    }
+}
+
+void stk_launch_sink_write(stk_gang *g, uint32_t i_sink)
+{
+    launch_sink *s = &g->sinks[i_sink];
+    (void)sink_push(s);
+    want(g, i_sink, s->pending.len > 0);
+    pause_streams(g, i_sink, s->pending.len > LAUNCH_PENDING);
+}
+
+void stk_launch_view_flush(stk_gang *g, int timeout_ms)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        launch_sink *s = &g->sinks[i];
+        int64_t end = stk_launch_now_ms() + timeout_ms;
+        while (s->pending.len > 0 && stk_launch_now_ms() < end) {
+            struct pollfd p = {.fd = s->fd, .events = POLLOUT};
+            (void)poll(&p, 1, 20);
+            end = sink_push(s) ? stk_launch_now_ms() + timeout_ms : end;
+        }
+        want(g, i, s->pending.len > 0);
+    }
+}
+
+/* --- lines --- */
+
+static void emit(stk_gang *g, uint32_t i_stream, const char *text, size_t n)
+{
+    stk_buf *out = &g->sinks[i_stream % 2].pending;
+    n -= n > 0 && text[n - 1] == '\r' ? 1 : 0;
+    const char *shown = n == 0 ? NULL : memrchr(text, '\r', n); /* what a terminal would show */
+    if (shown != NULL) {
+        n -= (size_t)(shown + 1 - text);
+        text = shown + 1;
+    }
+    if (g->sinks[i_stream % 2].gone) {
+        return;
+    }
+    if (!g->config->no_prefix) {
+        (void)stk_buf_printf(out, "[%u] ", stk_launch_number(g, i_stream / 2));
+    }
+    (void)stk_buf_add(out, text, n);
+    (void)stk_buf_char(out, '\n');
+}
+
+static void take(stk_gang *g, uint32_t i_stream, const char *data, size_t n)
+{
+    launch_stream *s = &g->ranks[i_stream / 2].streams[i_stream % 2];
+    while (n > 0) {
+        const char *end = memchr(data, '\n', n);
+        size_t len = end == NULL ? n : (size_t)(end - data);
+        if (end != NULL && s->line.len == 0) {
+            emit(g, i_stream, data, len);
+        } else {
+            (void)stk_buf_add(&s->line, data, len);
+            if (end != NULL || s->line.len >= LAUNCH_LINE) {
+                emit(g, i_stream, s->line.data == NULL ? "" : s->line.data, s->line.len);
+                stk_buf_clear(&s->line);
+            }
+        }
+        len += end != NULL ? 1 : 0;
+        data += len;
+        n -= len;
+    }
+}
+
+void stk_launch_view_line(stk_gang *g, const char *text, size_t n)
+{
+    (void)stk_buf_add(&g->sinks[1].pending, text, n);
+    (void)stk_buf_char(&g->sinks[1].pending, '\n');
+    stk_launch_sink_write(g, 1);
+}
+
+static void keep_tail(launch_rank *r, const char *data, size_t n)
+{
+    if (n > LAUNCH_TAIL) {
+        data += n - LAUNCH_TAIL;
+        n = LAUNCH_TAIL;
+    }
+    size_t keep = r->n_tail + n > LAUNCH_TAIL ? LAUNCH_TAIL - n : r->n_tail;
+    memmove(r->tail, r->tail + r->n_tail - keep, keep);
+    memcpy(r->tail + keep, data, n);
+    r->n_tail = keep + n;
+    r->tail[r->n_tail] = '\0';
+}
+
+/* --- streams --- */
+
+static int open_log(stk_gang *g, uint32_t rank, const char *name, int *ret_fd, stk_err *err)
+{
+    char path[PATH_MAX];
+    uint32_t number = stk_launch_number(g, rank);
+    if ((size_t)snprintf(path, sizeof path, "%s/rank-%u", g->config->dir, number) >=
+        PATH_MAX - 16) {
+        return stk_err_set(err, STK_E_LIMIT, "%s: the path is too long", g->config->dir);
+    }
+    if (mkdir(path, 0755) < 0 && errno != EEXIST) {
+        return stk_err_sys(err, STK_E_SYS, errno, "making folder %s", path);
+    }
+    (void)snprintf(path + strlen(path), 16, "/%s.log", name);
+    *ret_fd = stk_file_open_regular(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    return *ret_fd < 0 ? stk_err_sys(err, STK_E_SYS, errno, "cannot write %s", path) : 0;
+}
+
+int stk_launch_streams_open(stk_gang *g, uint32_t rank, int ret_theirs[2], stk_err *err)
+{
+    static const char *const names[] = {"stdout", "stderr"};
+    for (uint32_t i = 0; i < 2; i++) {
+        launch_stream *s = &g->ranks[rank].streams[i];
+        int ends[2];
+        if (g->config->dir != NULL && s->log < 0 && open_log(g, rank, names[i], &s->log, err) < 0) {
+            return err->code;
+        }
+        if (pipe2(ends, O_CLOEXEC) < 0) {
+            return stk_err_sys(err, STK_E_SYS, errno, "a pipe for rank %u", rank);
+        }
+        (void)fcntl(ends[0], F_SETFL, O_NONBLOCK);
+        s->fd = ends[0];
+        s->paused = false;
+        s->line.max = 2 * LAUNCH_LINE + CHUNK;
+        s->shown.max = SIZE_MAX / 4;
+        s->mask.mask = g->config->mask;
+        ret_theirs[i] = ends[1];
+        if (stk_launch_watch(g, s->fd, EPOLLIN, LAUNCH_EV_READ, 2 * rank + i) < 0) {
+            return stk_err_sys(err, STK_E_SYS, errno, "watching rank %u", rank);
+        }
+    }
+    return 0;
+}
+
+/* Into the log, the tail and the view. */
+static void pass_on(stk_gang *g, uint32_t i_stream, const char *data, size_t n)
+{
+    launch_rank *r = &g->ranks[i_stream / 2];
+    launch_stream *s = &r->streams[i_stream % 2];
+    if (s->log >= 0 && stk_file_write_all(s->log, data, n) < 0) {
+        stk_launch_say(g, "rank-%u's log is not whole: %s", stk_launch_number(g, i_stream / 2),
+                       strerror(errno));
+        stk_file_close(&s->log);
+    }
+    if (i_stream % 2 == 1) {
+        keep_tail(r, data, n);
+    }
+    take(g, i_stream, data, n);
+}
+
+static void stream_close(stk_gang *g, uint32_t i_stream)
+{
+    launch_stream *s = &g->ranks[i_stream / 2].streams[i_stream % 2];
+    stk_buf_clear(&s->shown);
+    stk_mask_end(&s->mask, &s->shown);
+    if (s->shown.len > 0) {
+        pass_on(g, i_stream, s->shown.data, s->shown.len);
+    }
+    stk_buf_done(&s->shown);
+    if (s->line.len > 0) {
+        emit(g, i_stream, s->line.data, s->line.len);
+    }
+    stk_buf_done(&s->line);
+    if (s->fd >= 0 && !s->paused) {
+        stk_launch_unwatch(g, s->fd);
+    }
+    stk_file_close(&s->fd);
+    stk_file_close(&s->log);
+}
+
+/* One read; false when there is nothing now. */
+static bool read_once(stk_gang *g, uint32_t i_stream)
+{
+    launch_stream *s = &g->ranks[i_stream / 2].streams[i_stream % 2];
+    char data[CHUNK];
+    ssize_t n = s->fd < 0 ? -1 : read(s->fd, data, sizeof data);
+    if (n <= 0) {
+        if (s->fd >= 0 && n == 0) {
+            stream_close(g, i_stream);
+        }
+        return n < 0 && s->fd >= 0 && errno == EINTR;
+    }
+    g->log_bytes += (uint64_t)n;
+    if (s->mask.mask == NULL) {
+        pass_on(g, i_stream, data, (size_t)n);
+        return true;
+    }
+    stk_buf_clear(&s->shown);
+    if (stk_mask_push(&s->mask, data, (size_t)n, &s->shown) < 0) {
+        stk_launch_say(g, "rank-%u's log is not whole: out of memory",
+                       stk_launch_number(g, i_stream / 2));
+    } else if (s->shown.len > 0) {
+        pass_on(g, i_stream, s->shown.data, s->shown.len);
+    }
+    return true;
+}
+
+void stk_launch_stream_read(stk_gang *g, uint32_t i_stream)
+{
+    for (int i = 0; i < READS_PER_TURN && read_once(g, i_stream); i++) {
+    }
+    stk_launch_sink_write(g, i_stream % 2);
+}
+
+void stk_launch_streams_drain(stk_gang *g, uint32_t rank)
+{
+    for (uint32_t i = 2 * rank; i < 2 * rank + 2; i++) {
+        while (read_once(g, i)) {
+            if (g->sinks[i % 2].pending.len > LAUNCH_PENDING) {
+                stk_launch_view_flush(g, 1000);
+                if (g->sinks[i % 2].pending.len > LAUNCH_PENDING) {
+                    g->sinks[i % 2].gone = true; /* nobody takes it: the files have it */
+                    stk_buf_clear(&g->sinks[i % 2].pending);
+                }
+            }
+        }
+        stream_close(g, i);
+        stk_launch_sink_write(g, i % 2);
+    }
+}

@@ -1,0 +1,311 @@
+/* The devices' health: what each one says of itself, who sits on it, what the kernel said of it. */
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/units.h"
+#include "host/preflight/preflight_private.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+enum {
+    PAGES_RETIRED_MAX = 60, /* NVIDIA takes a board back then (dynamic page retirement) */
+    PROCESSES_MAX = 64,
+    XIDS_MAX = 64
+};
+
+/* "GPU 3 (NVIDIA H100)". */
+static const char *title(const stk_device *d, stk_arena *arena)
+{
+    const char *noun = d->noun != NULL ? d->noun : "device";
+    const char *text = d->index >= 0
+                           ? stk_arena_printf(arena, "%s %d (%s)", noun, d->index,
+                                              d->model != NULL ? d->model : "unknown model")
+                           : stk_arena_printf(arena, "%s %s", noun, d->uuid);
+    return text != NULL ? text : noun;
+}
+
+/* --- what it says of itself --- */
+
+static void judge_memory(const stk_device *d, const stk_device_state *s, const char *named,
+                         stk_findings *f)
+{
+    static const char reset[] = "reset the GPU (nvidia-smi -r, or a reboot) once nothing uses it";
+    if (s->ecc == 0) {
+        (void)stk_preflight_add(f, STK_CHECK_NOTE, "ecc", d->uuid,
+                                "nvidia-smi -e 1 and a reboot turn it on",
+                                "%s: ECC is off, a flipped bit goes unnoticed", named);
+    }
+    if (s->ecc_uncorrected > 0) {
+        (void)stk_preflight_add(f, STK_CHECK_ERROR, "ecc", d->uuid,
+                                "reset the GPU; if it comes back, have the board replaced",
+                                "%s had %" PRId64
+                                " uncorrected memory error%s since its last reset: results may be "
+                                "wrong",
+                                named, s->ecc_uncorrected, s->ecc_uncorrected == 1 ? "" : "s");
+    } else if (s->ecc_uncorrected_total > 0) {
+        (void)stk_preflight_add(f, STK_CHECK_NOTE, "ecc", d->uuid, NULL,
+                                "%s had %" PRId64 " uncorrected memory error%s in its life", named,
+                                s->ecc_uncorrected_total, s->ecc_uncorrected_total == 1 ? "" : "s");
+    }
+    if (s->remap_failed > 0) {
+        (void)stk_preflight_add(f, STK_CHECK_ERROR, "remap", d->uuid,
+                                "have the board replaced: it has no spare memory rows left",
+                                "%s could not replace a bad row of its memory", named);
+    } else if (s->remap_pending > 0) {
+        (void)stk_preflight_add(f, STK_CHECK_WARNING, "remap", d->uuid, reset,
+                                "%s will replace a bad row of its memory at the next reset", named);
+    }
+    if (s->retired_pages >= PAGES_RETIRED_MAX) {
+        (void)stk_preflight_add(f, STK_CHECK_ERROR, "pages", d->uuid, "have the board replaced",
+                                "%s has retired %d pages of its memory; %d are the most", named,
+                                s->retired_pages, PAGES_RETIRED_MAX);
+    } else if (s->retired_pending > 0) {
+        (void)stk_preflight_add(f, STK_CHECK_WARNING, "pages", d->uuid, reset,
+                                "%s will retire bad pages of its memory at the next reset", named);
+    }
+}
+
+static void judge_speed(const stk_device *d, const stk_device_state *s, const char *named,
+                        stk_findings *f)
+{
+    static const struct {
+        int64_t bit;
+        const char *text, *remedy;
+    } slow[] = {
+        {STK_THROTTLE_HW_THERMAL, "its hardware slows it down because it is too hot",
+         "look after its cooling: fans, air flow, dust"},
+        {STK_THROTTLE_SW_THERMAL, "the driver slows it down because it is too hot",
+         "look after its cooling: fans, air flow, dust"},
+        {STK_THROTTLE_HW_POWER_BRAKE, "the machine's power supply slows it down",
+         "look after power supply and cables"},
+        {STK_THROTTLE_HW_SLOWDOWN, "its hardware slows it down (heat or power)",
+         "look after cooling, power supply and cables"},
+    };
+    for (size_t i = 0; s->throttle > 0 && i < sizeof slow / sizeof slow[0]; i++) {
+        if ((s->throttle & slow[i].bit) != 0) {
+            char heat[32] = "";
+            if (s->temperature_c >= 0) {
+                (void)snprintf(heat, sizeof heat, ", now at %d °C", s->temperature_c);
+            }
+            (void)stk_preflight_add(f, STK_CHECK_WARNING, "throttle", d->uuid, slow[i].remedy,
+                                    "%s: %s%s", named, slow[i].text, heat);
+            break; /* SLOWDOWN goes with the two above it */
+        }
+    }
+    if (s->pcie_width > 0 && s->pcie_width_max > s->pcie_width) {
+        (void)stk_preflight_add(f, STK_CHECK_WARNING, "pcie", d->uuid,
+                                "reseat the card, or look for a slot with all its lanes",
+                                "%s is connected by %d of its %d PCIe lanes: copies to and from it "
+                                "are that much slower",
+                                named, s->pcie_width, s->pcie_width_max);
+    }
+    /* an idle device saves power by a slower link: only work tells */
+    bool works =
+        s->busy_percent >= 10 && (s->throttle < 0 || (s->throttle & STK_THROTTLE_IDLE) == 0);
+    if (works && s->pcie_gen > 0 && s->pcie_gen_max > s->pcie_gen) {
+        (void)stk_preflight_add(f, STK_CHECK_WARNING, "pcie", d->uuid,
+                                "look at the BIOS's PCIe settings, risers and the slot",
+                                "%s works over PCIe generation %d although it can do %d", named,
+                                s->pcie_gen, s->pcie_gen_max);
+    }
+}
+
+static void judge_mode(const stk_device *d, const stk_device_state *s, const char *named,
+                       stk_findings *f)
+{
+    if (s->compute_mode == 2) {
+        (void)stk_preflight_add(f, STK_CHECK_ERROR, "mode", d->uuid,
+                                "nvidia-smi -c DEFAULT (as root) allows it again",
+                                "%s is in compute mode 'prohibited': no program may use it", named);
+    } else if (s->compute_mode == 1 || s->compute_mode == 3) {
+        (void)stk_preflight_add(f, STK_CHECK_NOTE, "mode", d->uuid,
+                                "nvidia-smi -c DEFAULT (as root) allows several",
+                                "%s is in an exclusive compute mode: a second process of a step "
+                                "fails there",
+                                named);
+    }
+    if (s->persistence == 0) {
+        (void)stk_preflight_add(f, STK_CHECK_NOTE, "persistence", d->uuid,
+                                "nvidia-smi -pm 1 (as root), or the service nvidia-persistenced",
+                                "%s: persistence mode is off, the first use after a pause takes "
+                                "seconds",
+                                named);
+    }
+}
+
+void stk_preflight_judge_device(const stk_device *device, const stk_device_state *state,
+                                stk_findings *findings)
+{
+    const char *named = title(device, findings->arena);
+    judge_memory(device, state, named, findings);
+    judge_speed(device, state, named, findings);
+    judge_mode(device, state, named, findings);
+}
+
+/* --- who sits on it --- */
+
+/* "pid 4242 (python, user ann)"; what isn't known is left out: the number may be the host's. */
+static const char *process_text(pid_t pid, stk_arena *arena)
+{
+    char path[64], name[64] = "";
+    struct stat info;
+    STK_TEXT_AUTO comm = NULL;
+    size_t len = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    bool known = stat(path, &info) == 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+    if (stk_file_read(path, 256, &comm, &len, NULL) == 0) {
+        (void)snprintf(name, sizeof name, "%.*s, ", (int)strcspn(comm, "\n"), comm);
+    }
+    if (!known) {
+        return stk_arena_printf(arena, "pid %d (outside of this container?)", (int)pid);
+    }
+    struct passwd *user = getpwuid(info.st_uid);
+    return user != NULL
+               ? stk_arena_printf(arena, "pid %d (%suser %s)", (int)pid, name, user->pw_name)
+               : stk_arena_printf(arena, "pid %d (%suser %u)", (int)pid, name, info.st_uid);
+}
+
+static void look_at_processes(stk_accel *accel, uint32_t i, const char *named, stk_findings *f)
+{
+    stk_device_process list[PROCESSES_MAX];
+    const stk_device *d = stk_accel_device(accel, i);
+    int n = stk_accel_processes(accel, i, list, PROCESSES_MAX);
+    if (n <= 0 || stk_lease_holder(accel, i, f->arena) != NULL) {
+        return; /* a lease's own processes are its runner's business */
+    }
+    int n_more = -1; /* besides the first */
+    int64_t bytes = 0;
+    const char *who = NULL;
+    for (int k = 0; k < n && k < PROCESSES_MAX; k++) {
+        if (list[k].graphics) {
+            continue;
+        }
+        who = n_more++ < 0 ? process_text(list[k].pid, f->arena) : who;
+        bytes = bytes < 0 || list[k].memory_bytes < 0 ? -1 : bytes + list[k].memory_bytes;
+    }
+    char more[48] = "", memory[32];
+    if (n_more < 0) {
+        return;
+    }
+    if (n_more > 0) {
+        (void)snprintf(more, sizeof more, " and %d other process%s", n_more,
+                       n_more > 1 ? "es" : "");
+    }
+    (void)stk_preflight_add(
+        f, STK_CHECK_WARNING, "processes", d->uuid,
+        "end it if it is left over; Stoker passes over a device that others use",
+        "%s: %s%s hold%s %s of its memory without a lease", named, who != NULL ? who : "a process",
+        more, n_more > 0 ? "" : "s",
+        bytes < 0 ? "some" : stk_units_format_memory(bytes, memory, sizeof memory));
+}
+
+/* --- what the kernel said --- */
+
+/* The same Xid of the same device. */
+typedef struct xid_seen {
+    uint32_t i_device, n;
+    int32_t xid;
+    int64_t last_ms;
+} xid_seen;
+
+typedef struct xid_history {
+    xid_seen seen[XIDS_MAX];
+    uint32_t n;
+} xid_history;
+
+static void note_event(void *arg, const stk_device_event *event)
+{
+    xid_history *h = arg;
+    uint32_t i = 0;
+    while (i < h->n && (h->seen[i].i_device != event->i_device || h->seen[i].xid != event->xid)) {
+        i++;
+    }
+    if (i < XIDS_MAX) {
+        h->n = i == h->n ? h->n + 1 : h->n;
+        h->seen[i] = (xid_seen){event->i_device, h->seen[i].n + 1, event->xid, event->mono_ms};
+    }
+}
+
+/* Is device i, or a slice of it, among those that are asked about? */
+static bool is_meant(stk_accel *accel, const stk_devset *devices, uint32_t i)
+{
+    bool meant = devices == NULL || stk_devset_has(devices, i);
+    for (uint32_t k = 0; !meant && k < stk_accel_n_devices(accel); k++) {
+        meant = stk_accel_device(accel, k)->parent == (int32_t)i && stk_devset_has(devices, k);
+    }
+    return meant;
+}
+
+static void tell_xids(stk_accel *accel, const stk_devset *devices, stk_findings *f)
+{
+    xid_history history = {0};
+    int64_t now_ms = stk_clock_mono_ms(&stk_clock_real);
+    stk_accel_history(accel, note_event, &history);
+    for (uint32_t i = 0; i < history.n; i++) {
+        const xid_seen *x = &history.seen[i];
+        const stk_device *d = stk_accel_device(accel, x->i_device);
+        stk_xid_action action = stk_xid_policy(x->xid, getenv("STOKER_XID_POLICY"));
+        const char *words = stk_xid_text(x->xid);
+        char ago[32];
+        if (d == NULL || action == STK_XID_IGNORE || !is_meant(accel, devices, x->i_device)) {
+            continue;
+        }
+        bool grave = action == STK_XID_QUARANTINE || action == STK_XID_NODE;
+        (void)stk_preflight_add(
+            f, grave ? STK_CHECK_WARNING : STK_CHECK_NOTE, "xid", d->uuid,
+            action == STK_XID_NODE ? "the host needs care: reboot it, then test the GPU"
+            : grave                ? "if it was not reset since: nvidia-smi -r, or a reboot"
+                                   : NULL,
+            "%s: Xid %d%s%s%s, %u time%s since boot, last %s ago", title(d, f->arena), x->xid,
+            words != NULL ? " (" : "", words != NULL ? words : "", words != NULL ? ")" : "", x->n,
+            x->n == 1 ? "" : "s",
+            stk_units_format_duration(now_ms > x->last_ms ? now_ms - x->last_ms : 0, ago,
+                                      sizeof ago));
+    }
+}
+
+/* A split device is as sound as a whole one has to be; its slices have no health of their own. */
+static void look_at_device(stk_accel *accel, uint32_t i, stk_findings *findings)
+{
+    const stk_device *d = stk_accel_device(accel, i);
+    const char *named = title(d, findings->arena);
+    if (!d->usable && d->n_slices <= 0) {
+        (void)stk_preflight_add(findings, STK_CHECK_ERROR, "devices", d->uuid, NULL,
+                                "%s can't be used: %s", named,
+                                d->trouble ? d->trouble : "nobody knows why");
+        return;
+    }
+    stk_device_state state;
+    stk_err why = {0};
+    int rc = d->parent >= 0 ? STK_E_NOT_FOUND : stk_accel_state(accel, i, &state, &why);
+    if (rc == STK_E_ENV) {
+        (void)stk_preflight_add(findings, STK_CHECK_ERROR, "devices", d->uuid,
+                                why.hint[0] ? why.hint : "reset it, or reboot the host",
+                                "%s does not answer: %s", named, why.text);
+        return;
+    }
+    if (rc == 0) {
+        stk_preflight_judge_device(d, &state, findings);
+    }
+    if (d->usable) {
+        look_at_processes(accel, i, named, findings);
+    }
+}
+
+int stk_preflight_devices(stk_accel *accel, const stk_devset *devices, stk_findings *findings,
+                          stk_err *err)
+{
+    for (uint32_t i = 0; i < stk_accel_n_devices(accel); i++) {
+        if (is_meant(accel, devices, i)) {
+            look_at_device(accel, i, findings);
+        }
+    }
+    tell_xids(accel, devices, findings);
+    return findings->arena == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the findings")
+                                   : 0;
+}

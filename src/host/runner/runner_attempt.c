@@ -1,0 +1,187 @@
+/* The lock of an attempt: who comes after a crash learns from it whether the task still lives.
+ *
+ * Open-file-description locks live as long as any copy of the descriptor in any process, and can be
+ * asked for without being taken. It is on task.json, because that exists anyway: a lock file of its
+ * own would cost each step one more file, and making files is most of what a short one costs. The
+ * task is handed a descriptor for this alone. It can only read, so whatever a program does with a
+ * descriptor that it doesn't know, task.json stays as it is; hence the lock is a shared one. Who
+ * else reads task.json does so by a description of its own, which neither has the lock nor takes it
+ * away. (Whoever writes task.json writes into the file that is there; by a rename the lock would be
+ * on a file without a name.) A program that a task starts often closes what it doesn't know, and
+ * has stderr still: stderr.log is locked, too. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host/runner/runner.h"
+#include "host/runner/runner_scribe.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+#include "sys/proc.h"
+
+enum { MAX_HOLDERS = 1024 };
+
+/* What engines of earlier versions locked in place of task.json; their runs may be resumed. */
+#define EARLIER "alive"
+
+static struct flock whole(void)
+{
+    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
+}
+
+static bool is_locked(int fd)
+{
+    struct flock lock = whole();
+    return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+static int still_lives(const char *dir, stk_err *err)
+{
+    return stk_err_set(err, STK_E_BUSY, "%s: a process of this attempt still lives", dir);
+}
+
+static int lock_one(const char *dir, const char *name, int fd, short type, stk_err *err)
+{
+    struct flock lock = whole();
+    lock.l_type = type;
+    if (fcntl(fd, F_OFD_SETLK, &lock) == 0) {
+        return 0;
+    }
+    return errno == EAGAIN || errno == EACCES
+               ? still_lives(dir, err)
+               : stk_err_sys(err, STK_E_SYS, errno, "cannot lock %s/%s", dir, name);
+}
+
+int stk_runner_attempt_lock(const char *dir, int stderr_fd, int *ret_fd, stk_err *err)
+{
+    char path[PATH_MAX];
+    if ((size_t)snprintf(path, sizeof path, "%s/task.json", dir) >= sizeof path) {
+        return stk_err_set(err, STK_E_LIMIT, "%s: the path is too long", dir);
+    }
+    int fd = stk_file_open_regular(path, O_RDONLY, 0);
+    if (fd < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "cannot open %s", path);
+    }
+    int rc = is_locked(fd) ? still_lives(dir, err) : lock_one(dir, "task.json", fd, F_RDLCK, err);
+    rc = rc < 0 || stderr_fd < 0 ? rc : lock_one(dir, "stderr.log", stderr_fd, F_WRLCK, err);
+    if (rc < 0) {
+        (void)close(fd);
+        return rc;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+bool stk_runner_attempt_is_live(const char *dir)
+{
+    static const char *const names[] = {"task.json", "stderr.log", EARLIER};
+    bool is = false;
+    for (size_t i = 0; !is && i < sizeof names / sizeof *names; i++) {
+        char path[PATH_MAX];
+        bool fits = (size_t)snprintf(path, sizeof path, "%s/%s", dir, names[i]) < sizeof path;
+        STK_FD_AUTO fd = fits ? stk_file_open_regular(path, O_RDONLY, 0) : -1;
+        is = fd >= 0 && is_locked(fd);
+    }
+    return is;
+}
+
+static bool is_scribe(pid_t pid)
+{
+    char path[64], name[32] = "";
+    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
+    STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, name, sizeof name - 1);
+    name[n > 0 ? n - 1 : 0] = '\0';
+    return strcmp(name, STK_SCRIBE_NAME) == 0;
+}
+
+static uint32_t add_pids(pid_t *pids, uint32_t n, const char *path)
+{
+    return n + stk_proc_writers(path, pids + n, MAX_HOLDERS - n);
+}
+
+/* A scribe ends by itself, with whoever has the other end of one of its pipes. */
+static uint32_t add_who_write_to(pid_t scribe, pid_t *pids, uint32_t n)
+{
+    for (int fd = 3; fd < 5; fd++) {
+        char path[64], target[64];
+        (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)scribe, fd);
+        ssize_t len = readlink(path, target, sizeof target - 1);
+        if (len > 0) {
+            target[len] = '\0';
+            n = strncmp(target, "pipe:", 5) == 0 ? add_pids(pids, n, target) : n;
+        }
+    }
+    return n;
+}
+
+/* Who can write the log, or has task.json open with the lock; who only reads them (tail -f) is
+ * somebody else. */
+static uint32_t find_holders(const char *dir, pid_t *ret_pids)
+{
+    static const char *const locked[] = {"task.json", EARLIER};
+    char path[PATH_MAX + 16];
+    (void)snprintf(path, sizeof path, "%s/stderr.log", dir);
+    uint32_t n = add_pids(ret_pids, 0, path);
+    for (size_t i = 0; i < sizeof locked / sizeof *locked; i++) {
+        (void)snprintf(path, sizeof path, "%s/%s", dir, locked[i]);
+        n += stk_proc_lockers(path, ret_pids + n, MAX_HOLDERS - n);
+    }
+    return n;
+}
+
+/* Of a holder that leads no session only itself and its descendants are taken: a fork server that
+ * is about to end may still have a copy, and its session is the user's shell. */
+static void kill_holders(const char *dir)
+{
+    pid_t holders[MAX_HOLDERS], pids[MAX_HOLDERS], leaders[MAX_HOLDERS];
+    uint32_t n = 0, n_leaders = 0;
+    uint32_t n_holders = find_holders(dir, holders);
+    for (uint32_t i = 0; i < n_holders && n < MAX_HOLDERS; i++) {
+        if (is_scribe(holders[i])) {
+            n = add_who_write_to(holders[i], pids, n);
+        } else {
+            pids[n++] = holders[i];
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (getsid(pids[i]) == pids[i]) {
+            leaders[n_leaders++] = pids[i];
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        (void)kill(pids[i], SIGKILL);
+    }
+    (void)stk_proc_kill_sessions(leaders, n_leaders, NULL, 0);
+}
+
+int stk_runner_attempt_kill(const char *dir, const char *run, int timeout_ms)
+{
+    char real[PATH_MAX];
+    char marker[PATH_MAX + 32];
+    if (realpath(dir, real) == NULL) {
+        return 0; /* no such attempt */
+    }
+    (void)snprintf(marker, sizeof marker, "STOKER_TASK_DIR=%s", dir);
+    int64_t end = stk_clock_mono_ms(&stk_clock_real) + timeout_ms;
+    for (;;) {
+        bool live = stk_runner_attempt_is_live(dir);
+        if (live) {
+            kill_holders(real);
+        }
+        if (stk_proc_kill_sessions(NULL, 0, marker, 0) == 0 && !live) {
+            return 0;
+        }
+        if (stk_clock_mono_ms(&stk_clock_real) >= end) {
+            return stk_err_set(NULL, STK_E_BUSY, "%s of run %s still lives", dir, run);
+        }
+        struct timespec wait = {.tv_nsec = 2000000};
+        (void)nanosleep(&wait, NULL);
+    }
+}

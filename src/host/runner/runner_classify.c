@@ -1,0 +1,373 @@
+/* Pure: what was seen of a task's end → one true sentence. */
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/units.h"
+#include "host/runner/runner.h"
+
+const char *stk_runner_signal_name(int signal)
+{
+    /* sigabbrev_np needs glibc 2.32; the numbers differ between architectures, the names don't. */
+    static const struct {
+        int number;
+        const char *name;
+    } names[] = {
+        {SIGHUP, "SIGHUP"},   {SIGINT, "SIGINT"},       {SIGQUIT, "SIGQUIT"}, {SIGILL, "SIGILL"},
+        {SIGTRAP, "SIGTRAP"}, {SIGABRT, "SIGABRT"},     {SIGBUS, "SIGBUS"},   {SIGFPE, "SIGFPE"},
+        {SIGKILL, "SIGKILL"}, {SIGUSR1, "SIGUSR1"},     {SIGSEGV, "SIGSEGV"}, {SIGUSR2, "SIGUSR2"},
+        {SIGPIPE, "SIGPIPE"}, {SIGALRM, "SIGALRM"},     {SIGTERM, "SIGTERM"}, {SIGXCPU, "SIGXCPU"},
+        {SIGXFSZ, "SIGXFSZ"}, {SIGVTALRM, "SIGVTALRM"}, {SIGPROF, "SIGPROF"}, {SIGSYS, "SIGSYS"},
+    };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (names[i].number == signal) {
+            return names[i].name;
+        }
+    }
+    return "a real-time or unnamed signal";
+}
+
+enum { LINE_BYTES = 240, SIGBUS_STATUS = 128 + SIGBUS /* what a shell makes of it */ };
+
+/* --- symptoms --- */
+
+static const struct {
+    stk_failure failure;
+    const char *phrase;
+} symptoms[] = {
+#define X(name, phrase) {STK_FAIL_##name, phrase},
+#include "tbl/symptoms.def"
+#undef X
+};
+
+const char *stk_runner_way_out(stk_failure failure)
+{
+    switch (failure) {
+    case STK_FAIL_HOST_OOM:
+        return "; ask for more memory, or set on_oom to try again with more";
+    case STK_FAIL_DEVICE_OOM:
+        return "; make the batch smaller, ask for a larger device or gpu_memory, or set on_oom";
+    case STK_FAIL_GPU_SHARE:
+        return "; raise gpu_memory, or set on_oom to try again with more";
+    case STK_FAIL_OTHER_DEVICE:
+        return "; take devices from the variables that are set for the step, or ask for more of "
+               "them (gpu_count)";
+    case STK_FAIL_SHM_FULL:
+        return "; make it larger (mount -o remount,size=8G /dev/shm; in a container shm_size: 8g) "
+               "or use fewer DataLoader workers";
+    case STK_FAIL_DISK_FULL:
+        return "; make room there, or write to another place (`stoker store gc` frees what no run "
+               "names)";
+    case STK_FAIL_ECC:
+        return "; the device needs a reset or care (stoker doctor)";
+    case STK_FAIL_DEVICE_LOST:
+        return "; see stoker gpus and the kernel's log for what became of it";
+    case STK_FAIL_DRIVER_GONE:
+        return "; was the driver updated? Load the new one or restart the host (stoker doctor)";
+    default:
+        return "";
+    }
+}
+
+/* Where the line begins that `at` is in, and its length. */
+static const char *line_of(const char *text, const char *at, size_t *ret_len)
+{
+    const char *begin = at;
+    while (begin > text && begin[-1] != '\n' && begin[-1] != '\r') {
+        begin--;
+    }
+    begin += strspn(begin, " \t");
+    size_t n = strcspn(begin, "\r\n");
+    while (n > 0 && strchr(" \t.;", begin[n - 1]) != NULL) { /* the sentence goes on after it */
+        n--;
+    }
+    *ret_len = n;
+    return begin;
+}
+
+stk_failure stk_runner_symptom(const char *text, bool with_devices, const char **ret_line,
+                               size_t *ret_len)
+{
+    const char *last = NULL;
+    stk_failure found = STK_FAIL_NONE;
+    for (size_t i = 0; text != NULL && i < sizeof symptoms / sizeof symptoms[0]; i++) {
+        bool is_hosts =
+            symptoms[i].failure == STK_FAIL_SHM_FULL || symptoms[i].failure == STK_FAIL_DISK_FULL;
+        if (!is_hosts && !with_devices) {
+            continue;
+        }
+        for (const char *at = strcasestr(text, symptoms[i].phrase); at != NULL;
+             at = strcasestr(at + 1, symptoms[i].phrase)) {
+            if (last == NULL || at > last) {
+                last = at;
+                found = symptoms[i].failure;
+            }
+        }
+    }
+    if (last != NULL && ret_line != NULL) {
+        *ret_line = line_of(text, last, ret_len);
+    }
+    return found;
+}
+
+/* --- sentences --- */
+
+static void add(stk_outcome *ret, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(stk_outcome *ret, const char *fmt, ...)
+{
+    size_t len = strlen(ret->text);
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(ret->text + len, sizeof ret->text - len, fmt, args);
+    va_end(args);
+}
+
+static void say_oom(const stk_ending *e, stk_outcome *ret)
+{
+    char used[32];
+    char limit[32];
+    (void)stk_units_format_memory(e->memory_bytes, limit, sizeof limit);
+    ret->failure = STK_FAIL_HOST_OOM;
+    if (e->used_bytes >= 0) {
+        add(ret, "host OOM: used %s of its %s",
+            stk_units_format_memory(e->used_bytes, used, sizeof used), limit);
+    } else {
+        add(ret, "host OOM: used all of its %s", limit);
+    }
+    add(ret, "%s", stk_runner_way_out(STK_FAIL_HOST_OOM));
+}
+
+static void say_share(const stk_ending *e, stk_outcome *ret)
+{
+    char used[32];
+    char share[32];
+    add(ret, "used %s of its %s of %s memory (%s)%s",
+        stk_units_format_memory(e->device_bytes, used, sizeof used),
+        stk_units_format_memory(e->share_bytes, share, sizeof share),
+        e->noun != NULL ? e->noun : "GPU", e->device != NULL ? e->device : "unnamed",
+        stk_runner_way_out(STK_FAIL_GPU_SHARE));
+}
+
+static const char *round_duration(int64_t ms, char *text, int size)
+{
+    (void)stk_units_format_duration(ms, text, (size_t)size);
+    char *round = strstr(text, " 0 s"); /* "10 m", not "10 m 0 s" */
+    if (round != NULL) {
+        *round = '\0';
+    }
+    return text;
+}
+
+static void say_timeout(const stk_ending *e, stk_outcome *ret)
+{
+    char after[32];
+    char before[32];
+    add(ret, "timeout: still running after %s", round_duration(e->timeout_ms, after, 32));
+    if (e->notice_ms > 0) {
+        add(ret, ", told %s before", round_duration(e->notice_ms, before, 32));
+    }
+}
+
+/* It was told that its time was nearly up, and ended in some way but well. */
+static void say_noticed(const stk_ending *e, stk_outcome *ret)
+{
+    char limit[32];
+    char before[32];
+    ret->failure = STK_FAIL_TIMEOUT;
+    add(ret, "timeout: told %s before its %s were over, it ended (",
+        round_duration(e->notice_ms, before, 32), round_duration(e->timeout_ms, limit, 32));
+    if (ret->signal != 0) {
+        add(ret, "%s)", stk_runner_signal_name(ret->signal));
+    } else {
+        add(ret, "exit status %d)", ret->exit_status);
+    }
+}
+
+static void say_stopped(const stk_ending *e, stk_outcome *ret)
+{
+    ret->failure = e->stopped_for;
+    switch (e->stopped_for) {
+    case STK_FAIL_HOST_OOM:
+        say_oom(e, ret);
+        break;
+    case STK_FAIL_TIMEOUT:
+        say_timeout(e, ret);
+        break;
+    case STK_FAIL_GPU_SHARE:
+        say_share(e, ret);
+        break;
+    case STK_FAIL_OTHER_DEVICE:
+        add(ret, "used %s, which it was not given (policy strict)%s",
+            e->device != NULL ? e->device : "a device", stk_runner_way_out(e->stopped_for));
+        break;
+    default:
+        add(ret, "%s", stk_failure_word(e->stopped_for));
+    }
+}
+
+static void say_signal(const stk_ending *e, stk_outcome *ret)
+{
+    const char *name = stk_runner_signal_name(ret->signal);
+    if (ret->signal == SIGKILL && e->lost_server) {
+        ret->failure = STK_FAIL_LOST;
+        add(ret, "its fork server ended and took it along (killed by signal %d (%s))", ret->signal,
+            name);
+        return;
+    }
+    ret->failure = STK_FAIL_SIGNAL;
+    add(ret, "killed by signal %d (%s)%s%s", ret->signal, name, e->ended_by != NULL ? ": " : "",
+        e->ended_by != NULL      ? e->ended_by
+        : ret->signal == SIGKILL ? ", not by Stoker: another program or the kernel's OOM killer"
+                                 : "");
+}
+
+/* --- causes behind an exit status or a signal --- */
+
+static stk_failure xid_class(int32_t xid)
+{
+    static const int32_t memory[] = {48, 64, 94, 95, 140}; /* uncorrectable, or past repair */
+    for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {
+        if (memory[i] == xid) {
+            return STK_FAIL_ECC;
+        }
+    }
+    return xid == 79 ? STK_FAIL_DEVICE_LOST : STK_FAIL_XID;
+}
+
+void stk_runner_blame_xid(int32_t xid, const char *text, const char *device, stk_outcome *outcome)
+{
+    bool ours = outcome->failure == STK_FAIL_TIMEOUT || outcome->failure == STK_FAIL_CANCELLED ||
+                outcome->failure == STK_FAIL_HOST_OOM || outcome->failure == STK_FAIL_GPU_SHARE ||
+                outcome->failure == STK_FAIL_OTHER_DEVICE;
+    if (xid == 0 || outcome->ok || ours) {
+        return;
+    }
+    char before[sizeof outcome->text];
+    (void)snprintf(before, sizeof before, "%s", outcome->text);
+    outcome->failure = xid_class(xid);
+    outcome->text[0] = '\0';
+    bool named = text != NULL && strncmp(text, "Xid", 3) == 0;
+    if (named) {
+        add(outcome, "%s", text);
+    } else {
+        add(outcome, "Xid %d%s%s", xid, text != NULL ? ": " : "", text != NULL ? text : "");
+    }
+    add(outcome, " on %s%s%s%s", device != NULL ? device : "its device",
+        before[0] != '\0' ? "; " : "", before, stk_runner_way_out(outcome->failure));
+}
+
+static void say_shm(const stk_ending *e, stk_outcome *ret)
+{
+    char left[32];
+    char all[32];
+    ret->failure = STK_FAIL_SHM_FULL;
+    if (e->shm_bytes > 0) {
+        add(ret, ": /dev/shm was full (%s left of %s)",
+            stk_units_format_memory(e->shm_free_bytes, left, sizeof left),
+            stk_units_format_memory(e->shm_bytes, all, sizeof all));
+    }
+}
+
+/* A page that /dev/shm has no room for is a SIGBUS; by the time we look it may have been freed, so
+ * the least that was left while it ran counts. */
+static bool is_shm_full(const stk_ending *e, const stk_outcome *ret)
+{
+    bool bus = ret->signal == SIGBUS || ret->exit_status == SIGBUS_STATUS;
+    return bus && e->shm_bytes > 0 && e->shm_free_bytes >= 0 &&
+           e->shm_free_bytes <= e->shm_bytes / 20;
+}
+
+/* A Python process says where compiled code crashed: faulthandler's stack, the innermost call
+ * first. */
+static void say_crash(const stk_ending *e, stk_outcome *ret)
+{
+    static const char head[] = "(most recent call first):\n  File ";
+    const char *at = e->stderr_tail != NULL ? strstr(e->stderr_tail, head) : NULL;
+    if (ret->signal == 0 || ret->signal == SIGKILL || at == NULL) {
+        return;
+    }
+    size_t len = 0;
+    const char *line = line_of(e->stderr_tail, at + sizeof head - 1, &len);
+    add(ret,
+        " in compiled code, called at %.*s; its stderr has the whole stack: update the library "
+        "that crashed, or go around this call",
+        (int)(len < LINE_BYTES ? len : LINE_BYTES), line);
+}
+
+static void find_cause(const stk_ending *e, stk_outcome *ret)
+{
+    const char *line = NULL;
+    size_t len = 0;
+    stk_failure said = stk_runner_symptom(e->stderr_tail, e->n_devices > 0, &line, &len);
+    if (said == STK_FAIL_NONE && e->device_full && e->stderr_tail != NULL) {
+        const char *at = strcasestr(e->stderr_tail, "out of memory");
+        said = at != NULL ? STK_FAIL_DEVICE_OOM : said;
+        line = at != NULL ? line_of(e->stderr_tail, at, &len) : line;
+    }
+    if (is_shm_full(e, ret)) {
+        say_shm(e, ret);
+    } else if (e->device_trouble != NULL) {
+        bool driver = strcasestr(e->device_trouble, "driver") != NULL &&
+                      strcasestr(e->device_trouble, "lost") == NULL;
+        ret->failure = driver ? STK_FAIL_DRIVER_GONE : STK_FAIL_DEVICE_LOST;
+        add(ret, ": %s", e->device_trouble);
+    } else if (said == STK_FAIL_NONE && e->full != NULL) { /* it couldn't even say so */
+        ret->failure = STK_FAIL_DISK_FULL;
+        add(ret, ": there is no room left in %s (%s)", e->full, strerror(e->full_errno));
+    } else if (said != STK_FAIL_NONE) {
+        ret->failure = said;
+        add(ret, ": %.*s", (int)(len < LINE_BYTES ? len : LINE_BYTES), line);
+    } else {
+        const char *at = e->contained && e->stderr_tail != NULL
+                             ? strcasestr(e->stderr_tail, "read-only file system")
+                             : NULL;
+        if (at != NULL) {
+            line = line_of(e->stderr_tail, at, &len);
+            add(ret,
+                ": %.*s; in a container the project is read-only: write to $STOKER_OUTPUT or /tmp",
+                (int)(len < LINE_BYTES ? len : LINE_BYTES), line);
+        } else {
+            say_crash(e, ret);
+        }
+        return;
+    }
+    add(ret, "%s", stk_runner_way_out(ret->failure));
+}
+
+void stk_runner_classify(const stk_ending *ending, stk_outcome *ret_outcome)
+{
+    const stk_ending *e = ending;
+    stk_outcome *ret = ret_outcome;
+    bool known = e->wait_status != -1;
+    ret->ok = false;
+    ret->failure = STK_FAIL_NONE;
+    ret->text[0] = '\0';
+    ret->exit_status = known && WIFEXITED(e->wait_status) ? WEXITSTATUS(e->wait_status) : -1;
+    ret->signal = known && WIFSIGNALED(e->wait_status) ? WTERMSIG(e->wait_status) : 0;
+    if (e->stopped_for != STK_FAIL_NONE) {
+        say_stopped(e, ret);
+    } else if (!known) {
+        ret->failure = STK_FAIL_LOST;
+        add(ret, e->lost_server ? "gone without a trace, with its fork server"
+                                : "gone without a trace: nobody saw how it ended");
+    } else if (ret->exit_status == 0) {
+        ret->ok = true; /* a helper of it that the kernel killed did not matter to it */
+    } else if (e->cgroup_oom) {
+        say_oom(e, ret);
+    } else if (e->notice_ms > 0) {
+        say_noticed(e, ret);
+    } else if (ret->signal != 0) {
+        say_signal(e, ret);
+        if (ret->failure == STK_FAIL_SIGNAL) {
+            find_cause(e, ret);
+        }
+    } else {
+        ret->failure = STK_FAIL_EXIT;
+        add(ret, "exit status %d%s%s", ret->exit_status, e->ended_by != NULL ? "; " : "",
+            e->ended_by != NULL ? e->ended_by : "");
+        find_cause(e, ret);
+    }
+    stk_runner_blame_xid(e->xid, e->xid_text, e->device, ret);
+}

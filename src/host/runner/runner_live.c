@@ -1,0 +1,199 @@
+#include "host/runner/runner_live.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/json.h"
+#include "sys/clock.h"
+#include "sys/dir.h"
+#include "sys/file.h"
+
+enum { TASKS_MAX = 4096, TASK_JSON_BYTES = 4 << 20 };
+
+/* "/store/runs/RUN/STEP/TASK/ATTEMPT/task.json" → its parts, in `arena`; false for another path. */
+static bool parse_path(const char *path, stk_arena *arena, stk_live_task *ret)
+{
+    static const char tail[] = "/task.json";
+    size_t n = strlen(path);
+    if (n <= sizeof tail || strcmp(path + n - (sizeof tail - 1), tail) != 0) {
+        return false;
+    }
+    char *dir = stk_arena_dupn(arena, path, n - (sizeof tail - 1));
+    char *copy = stk_arena_dup(arena, dir);
+    char *parts[5]; /* attempt, task, step, run, "runs" */
+    for (int i = 0; copy != NULL && i < 5; i++) {
+        char *slash = strrchr(copy, '/');
+        if (slash == NULL) {
+            return false;
+        }
+        *slash = '\0';
+        parts[i] = slash + 1;
+    }
+    if (copy == NULL || strcmp(parts[4], "runs") != 0 || !isdigit((unsigned char)parts[0][0]) ||
+        !isdigit((unsigned char)parts[1][0])) {
+        return false;
+    }
+    *ret = (stk_live_task){.dir = dir,
+                           .run = parts[3],
+                           .step = parts[2],
+                           .task = (uint32_t)strtoul(parts[1], NULL, 10),
+                           .attempt = (uint32_t)strtoul(parts[0], NULL, 10)};
+    return true;
+}
+
+/* With its lock: who only reads it is somebody else. */
+static bool find_attempt(pid_t pid, stk_arena *arena, stk_live_task *ret)
+{
+    char path[64];
+    char target[PATH_MAX];
+    (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    STK_DIR_AUTO dir = {0};
+    bool found = false;
+    int rc = stk_dir_read(path, &dir, NULL); /* of a process that is gone, or somebody else's: no */
+    for (uint32_t i = 0; rc == 0 && !found && i < dir.n; i++) {
+        ssize_t n = readlinkat(dir.fd, dir.items[i].name, target, sizeof target - 1);
+        if (n > 0 && target[0] == '/') {
+            target[n] = '\0';
+            found = parse_path(target, arena, ret) && stk_proc_has_lock(pid, dir.items[i].name);
+        }
+    }
+    return found;
+}
+
+static void read_grant(stk_live_task *task, stk_arena *arena)
+{
+    static const stk_json_limits limits = {TASK_JSON_BYTES, 1 << 20, STK_LIMIT_DEPTH};
+    char path[PATH_MAX];
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    stk_json root;
+    (void)snprintf(path, sizeof path, "%s/task.json", task->dir);
+    if (stk_file_read(path, TASK_JSON_BYTES, &text, &len, NULL) < 0 ||
+        stk_json_parse(text, len, path, &limits, arena, &root, NULL) < 0) {
+        return; /* it may be over by now */
+    }
+    const stk_json *granted = stk_json_get(&root, "granted");
+    const stk_json *devices = granted == NULL ? NULL : stk_json_get(granted, "devices");
+    uint32_t n = devices != NULL && devices->kind == STK_JSON_LIST ? devices->n : 0;
+    const char **uuids = stk_arena_array(arena, (size_t)n + 1, sizeof *uuids);
+    for (uint32_t i = 0; uuids != NULL && i < n; i++) {
+        const char *uuid = stk_json_text(stk_json_get(&devices->items[i], "uuid"));
+        if (uuid != NULL) {
+            uuids[task->n_uuids++] = uuid;
+        }
+    }
+    task->uuids = uuids;
+}
+
+/* By the wall clock as it is, from clock ticks since boot; -1: unknown. */
+static int64_t started_ms(uint64_t ticks)
+{
+    int64_t hz = sysconf(_SC_CLK_TCK);
+    return ticks == 0 || hz <= 0 ? -1
+                                 : stk_clock_wall_ms(&stk_clock_real) - stk_clock_boot_ms() +
+                                       (int64_t)ticks * 1000 / hz;
+}
+
+static int fill(stk_live_task *task, pid_t pid, stk_arena *arena, stk_err *err)
+{
+    char path[64];
+    struct stat st;
+    stk_proc_members members = {0};
+    (void)snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    task->pid = pid;
+    task->start = stk_proc_start_time(pid);
+    task->uid = stat(path, &st) == 0 ? st.st_uid : (uid_t)-1;
+    task->started_ms = started_ms(task->start);
+    int rc = stk_proc_members_find(pid, &members);
+    stk_proc_members_usage(&members, false, &task->usage);
+    pid_t *pids = rc < 0 ? NULL : stk_arena_array(arena, (size_t)members.n + 1, sizeof *pids);
+    if (pids != NULL && members.n > 0) {
+        memcpy(pids, members.pids, members.n * sizeof *pids);
+    }
+    task->pids = pids;
+    task->n_pids = pids == NULL ? 0 : members.n;
+    stk_proc_members_done(&members);
+    read_grant(task, arena);
+    return pids != NULL ? 0 : stk_err_nomem(err);
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const stk_live_task *x = a;
+    const stk_live_task *y = b;
+    return x->start != y->start ? (x->start < y->start ? -1 : 1)
+                                : (x->pid > y->pid) - (x->pid < y->pid);
+}
+
+static bool has_pid(const stk_live_task *task, pid_t pid)
+{
+    for (uint32_t i = 0; i < task->n_pids; i++) {
+        if (task->pids[i] == pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int take_in(stk_live_task *task, const stk_live_task *more, stk_arena *arena, stk_err *err)
+{
+    pid_t *pids = stk_arena_array(arena, (size_t)task->n_pids + more->n_pids + 1, sizeof *pids);
+    if (pids == NULL) {
+        return stk_err_nomem(err);
+    }
+    memcpy(pids, task->pids, task->n_pids * sizeof *pids);
+    memcpy(pids + task->n_pids, more->pids, more->n_pids * sizeof *pids);
+    task->pids = pids;
+    task->n_pids += more->n_pids;
+    task->usage.cpu_us += more->usage.cpu_us;
+    task->usage.rss_bytes += more->usage.rss_bytes;
+    task->usage.n += more->usage.n;
+    return 0;
+}
+
+/* A task in a container leads several sessions: outside, in there, and the program's own. */
+static int unite(stk_live_task *tasks, uint32_t *n, stk_arena *arena, stk_err *err)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < *n; i++) {
+        stk_live_task *same = NULL;
+        for (uint32_t k = 0; k < kept && same == NULL; k++) {
+            same = strcmp(tasks[k].dir, tasks[i].dir) == 0 ? &tasks[k] : NULL;
+        }
+        if (same == NULL) {
+            tasks[kept++] = tasks[i];
+        } else if (!has_pid(same, tasks[i].pid) && take_in(same, &tasks[i], arena, err) < 0) {
+            return err->code;
+        }
+    }
+    *n = kept;
+    return 0;
+}
+
+int stk_live_tasks(stk_arena *arena, stk_live_task **ret_tasks, uint32_t *ret_n, stk_err *err)
+{
+    stk_live_task *tasks = stk_arena_array(arena, TASKS_MAX, sizeof *tasks);
+    STK_DIR_AUTO proc = {0};
+    uint32_t n = 0;
+    int rc = tasks == NULL ? stk_err_nomem(err) : stk_dir_read("/proc", &proc, err);
+    for (uint32_t i = 0; rc == 0 && n < TASKS_MAX && i < proc.n; i++) {
+        pid_t pid = (pid_t)atoi(proc.items[i].name);
+        if (pid > 0 && getsid(pid) == pid && find_attempt(pid, arena, &tasks[n])) {
+            rc = fill(&tasks[n], pid, arena, err);
+            n++;
+        }
+    }
+    if (rc == 0) {
+        qsort(tasks, n, sizeof *tasks, by_start);
+        rc = unite(tasks, &n, arena, err);
+        *ret_tasks = tasks;
+        *ret_n = n;
+    }
+    return rc;
+}

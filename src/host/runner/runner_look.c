@@ -1,0 +1,141 @@
+/* What the processes of a task have loaded and opened: the second witness beside the driver. */
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "host/runner/runner_private.h"
+#include "sys/dir.h"
+
+enum { MAX_LOOKED_AT = 64 }; /* processes; what a thousand workers load, the first ones load too */
+
+static const char *const names[] = {
+#define X(name, file, framework, can_use) file,
+#include "tbl/libraries.def"
+#undef X
+};
+
+static uint64_t match(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *base = slash == NULL ? path : slash + 1;
+    uint64_t found = 0;
+    for (int i = 0; i < STK_LIB_N; i++) {
+        bool is = names[i][0] == '/' ? strstr(path, names[i]) != NULL
+                                     : strncmp(base, names[i], strlen(names[i])) == 0;
+        found |= is ? (uint64_t)1 << i : 0;
+    }
+    return found;
+}
+
+/* A file is mapped in several pieces, one line each, one after another: each is matched once. */
+static void match_line(char *line, char *last, size_t size, uint64_t *found)
+{
+    char *path = strchr(line, '/');
+    if (path != NULL && strcmp(path, last) != 0) {
+        *found |= match(path);
+        (void)snprintf(last, size, "%s", path);
+    }
+}
+
+static bool read_maps(pid_t pid, uint64_t *found)
+{
+    char name[64];
+    char text[16384];
+    char last[PATH_MAX] = "";
+    (void)snprintf(name, sizeof name, "/proc/%d/maps", (int)pid);
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    size_t kept = 0;
+    ssize_t n = -1;
+    bool any = false;
+    while (fd >= 0 && (n = read(fd, text + kept, sizeof text - 1 - kept)) > 0) {
+        any = true;
+        size_t len = kept + (size_t)n;
+        text[len] = '\0';
+        char *line = text;
+        for (char *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+            *end = '\0';
+            match_line(line, last, sizeof last, found);
+        }
+        kept = (size_t)(text + len - line);
+        kept = kept < sizeof text / 2 ? kept : 0; /* no line is that long */
+        memmove(text, line, kept);
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return any;
+}
+
+static void read_nodes(stk_watch *watch, pid_t pid)
+{
+    char name[64];
+    (void)snprintf(name, sizeof name, "/proc/%d/fd", (int)pid);
+    STK_DIR_AUTO dir = {0};
+    if (stk_dir_read(name, &dir, NULL) < 0) {
+        return; /* gone, or somebody else's; looked at again */
+    }
+    for (uint32_t k = 0; k < dir.n; k++) {
+        char target[256];
+        ssize_t n = readlinkat(dir.fd, dir.items[k].name, target, sizeof target - 1);
+        if (n < 5 || strncmp(target, "/dev/", 5) != 0) {
+            continue;
+        }
+        target[n] = '\0';
+        for (uint32_t i = 0; i < watch->n_devices; i++) {
+            watch_device *d = &watch->devices[i];
+            d->opened =
+                d->opened || (d->device->node != NULL && strcmp(d->device->node, target) == 0);
+        }
+    }
+}
+
+/* Only programs that were executed within the task show the variables that they were started with;
+ * one that was forked from a server shows the server's. */
+static bool has_other_mask(const stk_watch *watch, pid_t pid)
+{
+    char marker[PATH_MAX + 32];
+    if (watch->mask == NULL || watch->config.dir == NULL) {
+        return false;
+    }
+    (void)snprintf(marker, sizeof marker, "STOKER_TASK_DIR=%s", watch->config.dir);
+    return stk_proc_has_env(pid, marker) && !stk_proc_has_env(pid, watch->mask);
+}
+
+void stk_watch_look(stk_watch *watch)
+{
+    uint32_t n = watch->members.n < MAX_LOOKED_AT ? watch->members.n : MAX_LOOKED_AT;
+    for (uint32_t i = 0; watch->n_devices > 0 && i < n; i++) {
+        pid_t pid = watch->members.pids[i];
+        if (read_maps(pid, &watch->libraries)) {
+            watch->has_looked = true;
+            watch->mask_changed = watch->mask_changed || has_other_mask(watch, pid);
+            read_nodes(watch, pid);
+        }
+    }
+}
+
+bool stk_watch_node_tells(const watch_device *d)
+{
+    const char *vendor = d->device->vendor;
+    return d->device->node != NULL && (strcmp(vendor, "aws") == 0 || strcmp(vendor, "google") == 0);
+}
+
+bool stk_watch_look_at_nodes(stk_watch *watch)
+{
+    uint32_t n_before = 0, n_after = 0;
+    for (uint32_t i = 0; i < watch->n_devices; i++) {
+        n_before += watch->devices[i].opened;
+    }
+    if (stk_proc_members_find(watch->sid, &watch->members) < 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < watch->members.n && i < MAX_LOOKED_AT; i++) {
+        read_nodes(watch, watch->members.pids[i]);
+    }
+    for (uint32_t i = 0; i < watch->n_devices; i++) {
+        n_after += watch->devices[i].opened;
+    }
+    return n_after > n_before;
+}

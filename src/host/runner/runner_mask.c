@@ -1,0 +1,344 @@
+#include "host/runner/runner_mask.h"
+
+#include <jansson.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sys/file.h"
+
+enum {
+    SHORTEST_LINE = 8, /* of a value of several */
+    GRAM_BITS = 16
+};
+
+/* A text to be found, and for each of its beginnings the longest other beginning that it ends with:
+ * so one pass finds all places, those that overlap too, whatever the pieces. */
+typedef struct pattern {
+    const char *text;
+    size_t n;
+    uint32_t *falls;
+    size_t first; /* scratch: where its first bytes stand first */
+} pattern;
+
+/* Most texts have nothing of any pattern: one look at each byte tells so, by the hashes of the
+ * first bytes of all of them. */
+struct stk_mask {
+    pattern *all;
+    size_t n, cap, reach;
+    uint64_t starts[1 << (GRAM_BITS - 6)];
+};
+
+static uint32_t gram_of(const char *text)
+{
+    uint32_t gram;
+    memcpy(&gram, text, sizeof gram);
+    return gram;
+}
+
+static uint32_t hash_of(uint32_t gram)
+{
+    return gram * 2654435761u >> (32 - GRAM_BITS);
+}
+
+/* --- what is hidden --- */
+
+static int add(stk_mask *m, const char *text, size_t n)
+{
+    if (n < STK_MASK_SHORTEST || n > UINT32_MAX) {
+        return 0;
+    }
+    if (m->n == m->cap) {
+        size_t cap = m->cap == 0 ? 8 : m->cap * 2;
+        pattern *all = reallocarray(m->all, cap, sizeof *all);
+        if (all == NULL) {
+            return STK_E_NOMEM;
+        }
+        m->all = all;
+        m->cap = cap;
+    }
+    char *copy = malloc(n);
+    uint32_t *falls = calloc(n, sizeof *falls);
+    if (copy == NULL || falls == NULL) {
+        free(copy);
+        free(falls);
+        return STK_E_NOMEM;
+    }
+    memcpy(copy, text, n);
+    for (size_t i = 1, k = 0; i < n; i++) {
+        while (k > 0 && copy[i] != copy[k]) {
+            k = falls[k - 1];
+        }
+        k += copy[i] == copy[k] ? 1 : 0;
+        falls[i] = (uint32_t)k;
+    }
+    m->all[m->n++] = (pattern){copy, n, falls, 0};
+    uint32_t hash = hash_of(gram_of(copy));
+    m->starts[hash / 64] |= (uint64_t)1 << hash % 64;
+    m->reach = n > m->reach ? n : m->reach;
+    return 0;
+}
+
+static size_t trim(const char **text, size_t n)
+{
+    while (n > 0 && strchr(" \t\r\n", (*text)[n - 1]) != NULL) {
+        n--;
+    }
+    while (n > 0 && strchr(" \t\r\n", **text) != NULL) {
+        ++*text;
+        n--;
+    }
+    return n;
+}
+
+static int add_lines(stk_mask *m, const char *text, size_t n)
+{
+    int rc = 0;
+    for (const char *end = text + n; rc == 0 && text < end;) {
+        size_t len = strcspn(text, "\n");
+        len = len < (size_t)(end - text) ? len : (size_t)(end - text);
+        const char *line = text;
+        size_t shown = trim(&line, len);
+        rc = shown < SHORTEST_LINE ? 0 : add(m, line, shown);
+        text += len + 1;
+    }
+    return rc;
+}
+
+/* As it stands within a JSON text, where that is another way. */
+static int add_escaped(stk_mask *m, const char *text, size_t n)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(SIZE_MAX / 2);
+    STK_TEXT_AUTO copy = strndup(text, n);
+    if (copy == NULL) {
+        return STK_E_NOMEM;
+    }
+    stk_buf_json(&buf, copy);
+    if (buf.failed) {
+        return STK_E_NOMEM;
+    }
+    return buf.len == n + 2 ? 0 : add(m, buf.data + 1, buf.len - 2);
+}
+
+static int add_value(stk_mask *m, const char *value)
+{
+    const char *text = value;
+    size_t n = trim(&text, strlen(value));
+    int rc = add(m, text, n);
+    if (rc == 0 && n >= STK_MASK_SHORTEST) {
+        rc = memchr(text, '\n', n) == NULL ? 0 : add_lines(m, text, n);
+        rc = rc < 0 ? rc : add_escaped(m, text, n);
+    }
+    return rc;
+}
+
+int stk_mask_new(const char *const *values, stk_mask **ret_mask, stk_err *err)
+{
+    stk_mask *m = values == NULL || values[0] == NULL ? NULL : calloc(1, sizeof *m);
+    int rc = m == NULL && values != NULL && values[0] != NULL ? STK_E_NOMEM : 0;
+    for (uint32_t i = 0; m != NULL && rc == 0 && values[i] != NULL; i++) {
+        rc = add_value(m, values[i]);
+    }
+    if (rc < 0 || (m != NULL && m->n == 0)) {
+        stk_mask_free(m);
+        m = NULL;
+    }
+    *ret_mask = m;
+    return rc < 0 ? stk_err_set(err, rc, "out of memory for a step's secrets") : 0;
+}
+
+void stk_mask_free(stk_mask *mask)
+{
+    for (size_t i = 0; mask != NULL && i < mask->n; i++) {
+        free((char *)(uintptr_t)mask->all[i].text);
+        free(mask->all[i].falls);
+    }
+    free(mask == NULL ? NULL : mask->all);
+    free(mask);
+}
+
+size_t stk_mask_reach(const stk_mask *mask)
+{
+    return mask == NULL ? 0 : mask->reach;
+}
+
+/* --- finding --- */
+
+static size_t mark_one(const pattern *p, const char *data, size_t n, unsigned char *stars)
+{
+    size_t state = 0, marked = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (state == 0) {
+            const char *at = memchr(data + i, p->text[0], n - i);
+            if (at == NULL) {
+                return 0;
+            }
+            i = (size_t)(at - data);
+        }
+        while (state > 0 && data[i] != p->text[state]) {
+            state = p->falls[state - 1];
+        }
+        state += data[i] == p->text[state] ? 1 : 0;
+        if (state == p->n) {
+            size_t from = i + 1 - p->n > marked ? i + 1 - p->n : marked;
+            marked = i + 1;
+            memset(stars + from, 1, marked - from);
+            state = p->falls[state - 1];
+        }
+    }
+    return state;
+}
+
+/* Which patterns begin somewhere, as far as their first bytes tell. */
+static void find_starts(const stk_mask *m, const char *data, size_t n)
+{
+    size_t left = m->n;
+    for (size_t i = 0; i < m->n; i++) {
+        m->all[i].first = SIZE_MAX;
+    }
+    for (size_t at = 0; at + STK_MASK_SHORTEST <= n && left > 0; at++) {
+        uint32_t gram = gram_of(data + at), hash = hash_of(gram);
+        if ((m->starts[hash / 64] >> hash % 64 & 1) == 0) {
+            continue;
+        }
+        for (size_t i = 0; i < m->n; i++) {
+            pattern *p = &m->all[i];
+            if (p->first == SIZE_MAX && gram_of(p->text) == gram) {
+                p->first = at;
+                left--;
+            }
+        }
+    }
+}
+
+size_t stk_mask_mark(const stk_mask *mask, const char *data, size_t n, unsigned char *stars)
+{
+    size_t held = 0;
+    if (mask == NULL) {
+        return 0;
+    }
+    find_starts(mask, data, n);
+    for (size_t i = 0; i < mask->n; i++) {
+        const pattern *p = &mask->all[i];
+        size_t state = 0;
+        if (p->first != SIZE_MAX) {
+            state = mark_one(p, data + p->first, n - p->first, stars + p->first);
+        }
+        size_t most = n < STK_MASK_SHORTEST - 1 ? n : STK_MASK_SHORTEST - 1;
+        for (size_t k = most; p->first == SIZE_MAX && state == 0 && k > 0; k--) {
+            state = memcmp(data + n - k, p->text, k) == 0 ? k : 0;
+        }
+        held = state > held ? state : held;
+    }
+    return held;
+}
+
+const char *stk_mask_text(const stk_mask *mask, const char *text, stk_arena *arena)
+{
+    size_t n = mask == NULL || text == NULL ? 0 : strlen(text);
+    unsigned char *stars = n == 0 ? NULL : calloc(n, 1);
+    if (n == 0) {
+        return text;
+    }
+    if (stars == NULL) {
+        return NULL;
+    }
+    (void)stk_mask_mark(mask, text, n, stars);
+    char *copy = memchr(stars, 1, n) == NULL ? NULL : stk_arena_dupn(arena, text, n);
+    bool any = memchr(stars, 1, n) != NULL;
+    for (size_t i = 0; copy != NULL && i < n; i++) {
+        copy[i] = stars[i] ? '*' : copy[i];
+    }
+    free(stars);
+    return any ? copy : text;
+}
+
+/* --- documents --- */
+
+json_t *stk_mask_node(const stk_mask *mask, json_t *node, stk_arena *arena)
+{
+    if (json_is_string(node)) {
+        const char *text = json_string_value(node);
+        const char *masked = stk_mask_text(mask, text, arena);
+        return masked == text ? json_incref(node) : json_string_nocheck(masked);
+    }
+    if (json_is_array(node)) {
+        json_t *list = json_array();
+        size_t i;
+        json_t *item;
+        json_array_foreach(node, i, item)
+        {
+            (void)json_array_append_new(list, stk_mask_node(mask, item, arena));
+        }
+        return list;
+    }
+    if (json_is_object(node)) {
+        json_t *map = json_object();
+        const char *key;
+        json_t *item;
+        json_object_foreach(node, key, item)
+        {
+            (void)json_object_set_new_nocheck(map, key, stk_mask_node(mask, item, arena));
+        }
+        return map;
+    }
+    return json_incref(node);
+}
+
+bool stk_mask_json(const stk_mask *mask, const char *json, size_t n, stk_buf *out)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    json_t *doc =
+        arena == NULL ? NULL : json_loadb(json, n, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    json_t *masked = doc == NULL ? NULL : stk_mask_node(mask, doc, arena);
+    char *text = masked == NULL ? NULL : json_dumps(masked, JSON_ENCODE_ANY | JSON_COMPACT);
+    bool ok = text != NULL && stk_buf_text(out, text) == 0;
+    free(text);
+    json_decref(masked);
+    json_decref(doc);
+    return ok;
+}
+
+/* --- in pieces --- */
+
+int stk_mask_push(stk_mask_stream *s, const char *data, size_t n, stk_buf *out)
+{
+    if (s->mask == NULL) {
+        return stk_buf_add(out, data, n);
+    }
+    if (s->n + n > s->cap) {
+        size_t cap = (s->n + n) * 2;
+        char *more = realloc(s->data, cap);
+        s->data = more != NULL ? more : s->data;
+        unsigned char *stars = more == NULL ? NULL : realloc(s->stars, cap);
+        s->stars = stars != NULL ? stars : s->stars;
+        if (stars == NULL) {
+            return STK_E_NOMEM;
+        }
+        s->cap = cap;
+    }
+    memcpy(s->data + s->n, data, n);
+    memset(s->stars + s->n, 0, n);
+    s->n += n;
+    size_t sure = s->n - stk_mask_mark(s->mask, s->data, s->n, s->stars);
+    for (size_t i = 0; i < sure; i++) {
+        s->data[i] = s->stars[i] ? '*' : s->data[i];
+    }
+    int rc = stk_buf_add(out, s->data, sure);
+    s->n -= sure;
+    memmove(s->data, s->data + sure, s->n);
+    memmove(s->stars, s->stars + sure, s->n);
+    return rc;
+}
+
+void stk_mask_end(stk_mask_stream *s, stk_buf *out)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        stk_buf_char(out, s->stars[i] ? '*' : s->data[i]);
+    }
+    free(s->data);
+    free(s->stars);
+    s->data = NULL;
+    s->stars = NULL;
+    s->n = s->cap = 0;
+}

@@ -1,0 +1,89 @@
+/* Stars in files that are shown, or that others can read. */
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "host/runner/runner_mask.h"
+#include "sys/dir.h"
+#include "sys/file.h"
+
+/* Of a class of the user's: HTML. */
+static bool hide_in_page(const stk_mask *mask, const char *text, size_t n, stk_buf *out)
+{
+    stk_mask_stream stream = {.mask = mask};
+    stk_buf_clear(out);
+    int rc = stk_mask_push(&stream, text, n, out);
+    stk_mask_end(&stream, out);
+    return rc == 0 && !out->failed;
+}
+
+static void hide_in_card(const stk_mask *mask, const char *path)
+{
+    STK_TEXT_AUTO text = NULL;
+    STK_BUF_AUTO out = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES * 4ul);
+    size_t len = 0;
+    if (stk_file_read_untrusted(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) == 0 &&
+        (stk_mask_json(mask, text, len, &out) || hide_in_page(mask, text, len, &out)) &&
+        (out.len != len || memcmp(out.data, text, len))) {
+        (void)stk_file_write_atomic(path, out.data, out.len, 0600, NULL);
+    }
+}
+
+/* Of an attempt, or of a rank of it. */
+static int hide_in_folder(const stk_mask *mask, const char *dir, stk_arena *arena, stk_err *err)
+{
+    STK_DIR_AUTO list = {0};
+    const char *folder = stk_arena_printf(arena, "%s/cards", dir);
+    int rc = folder == NULL ? stk_err_set(err, STK_E_NOMEM, "out of memory for the cards")
+                            : stk_dir_read_if(folder, &list, err);
+    for (uint32_t i = 0; i < list.n; i++) {
+        const char *path = stk_arena_printf(arena, "%s/%s", folder, list.items[i].name);
+        if (path != NULL) {
+            hide_in_card(mask, path);
+        }
+    }
+    return rc;
+}
+
+int stk_mask_in_cards(const stk_mask *mask, const char *dir, stk_arena *arena, stk_err *err)
+{
+    STK_DIR_AUTO list = {0};
+    int rc = mask == NULL ? 0 : hide_in_folder(mask, dir, arena, err);
+    rc = rc < 0 || mask == NULL ? rc : stk_dir_read_if(dir, &list, err);
+    for (uint32_t i = 0; rc == 0 && i < list.n; i++) {
+        const char *rank = strncmp(list.items[i].name, "rank-", 5) != 0
+                               ? NULL
+                               : stk_arena_printf(arena, "%s/%s", dir, list.items[i].name);
+        rc = rank == NULL ? 0 : hide_in_folder(mask, rank, arena, err);
+    }
+    return rc;
+}
+
+void stk_mask_in_errors(const stk_mask *mask, const char *path)
+{
+    static const char *const shown[] = {"error", "warnings"};
+    STK_TEXT_AUTO text = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    size_t len = 0;
+    bool any = false;
+    if (mask == NULL || arena == NULL ||
+        stk_file_read_untrusted(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0) {
+        return;
+    }
+    json_t *doc = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+    for (size_t i = 0; json_is_object(doc) && i < sizeof shown / sizeof *shown; i++) {
+        json_t *node = json_object_get(doc, shown[i]);
+        json_t *masked = node == NULL ? NULL : stk_mask_node(mask, node, arena);
+        any = any || (masked != NULL && !json_equal(node, masked));
+        if (masked != NULL) {
+            (void)json_object_set_new_nocheck(doc, shown[i], masked);
+        }
+    }
+    char *out = any ? json_dumps(doc, JSON_COMPACT) : NULL;
+    if (out != NULL) {
+        (void)stk_file_write_atomic(path, out, strlen(out), 0600, NULL);
+    }
+    free(out);
+    json_decref(doc);
+}

@@ -1,0 +1,483 @@
+#include "host/runner/runner_scribe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "host/runner/runner_mask.h"
+#include "sys/dir.h"
+#include "sys/file.h"
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+enum {
+    CHUNK = 64 << 10,
+    PIPE_BYTES = 256 << 10,
+    LAST_BYTES = 4 << 20, /* taken after the end of who wrote, should somebody else go on */
+    LAST_MS = 1000,
+    FIRST_FD = 3, /* pipes, logs, the engine's word */
+    N_FDS = 5
+};
+
+/* One of two places for what was read and not yet written. `writing` bytes of it are on their way
+ * to the log, whose size was `log_at` before. */
+typedef struct half {
+    int64_t log_at;
+    _Atomic uint32_t writing;
+} half;
+
+/* Of one stream. `state` is the half in use, the bytes in it, and those that are just being read:
+ * one word, so that whoever goes on sees one moment. */
+typedef struct journal {
+    _Atomic uint64_t state, lost, progress;
+    _Atomic int lost_errno;
+    _Atomic bool is_ended;
+    half halves[2];
+} journal;
+
+typedef struct shared {
+    unsigned char unread[CHUNK]; /* what a place has before it is read into: random */
+    journal streams[2];
+    char places[]; /* of stream s, half h: `cap` bytes of text, `cap` stars */
+} shared;
+
+struct stk_scribe {
+    stk_mask *mask;
+    shared *shared;
+    size_t n_shared, cap;
+    int fds[N_FDS]; /* pipes (reading), logs, and our end of `word` */
+    int word;       /* the process's end */
+    pid_t pid;
+    int pidfd;
+    bool is_told; /* to end */
+};
+
+/* --- the journal --- */
+
+static uint64_t state_of(unsigned h, size_t n, size_t reading)
+{
+    return (uint64_t)h << 63 | (uint64_t)n << 32 | reading;
+}
+
+static unsigned half_in(uint64_t state)
+{
+    return (unsigned)(state >> 63);
+}
+
+static size_t bytes_in(uint64_t state)
+{
+    return (size_t)(state >> 32 & 0x7fffffff);
+}
+
+static char *text_of(const stk_scribe *s, unsigned stream, unsigned h)
+{
+    return s->shared->places + ((size_t)stream * 2 + h) * 2 * s->cap;
+}
+
+static unsigned char *stars_of(const stk_scribe *s, unsigned stream, unsigned h)
+{
+    return (unsigned char *)text_of(s, stream, h) + s->cap;
+}
+
+/* --- the process --- */
+
+/* `n` bytes of the half are in the log: what is left begins the other half. */
+static void turn_over(const stk_scribe *s, unsigned stream, size_t n)
+{
+    journal *j = &s->shared->streams[stream];
+    uint64_t state = atomic_load(&j->state);
+    unsigned h = half_in(state);
+    size_t left = bytes_in(state) - n;
+    memcpy(text_of(s, stream, 1 - h), text_of(s, stream, h) + n, left);
+    memcpy(stars_of(s, stream, 1 - h), stars_of(s, stream, h) + n, left);
+    atomic_store(&j->halves[1 - h].writing, 0);
+    atomic_store(&j->state, state_of(1 - h, left, 0));
+    atomic_fetch_add(&j->progress, 1);
+}
+
+/* The first `n` bytes of the half, but for `done`, which are there. What can't be written is lost,
+ * and told: a full disk doesn't stop a step. */
+static void write_out(const stk_scribe *s, unsigned stream, size_t n, size_t done)
+{
+    static char out[CHUNK];
+    journal *j = &s->shared->streams[stream];
+    unsigned h = half_in(atomic_load(&j->state));
+    const char *text = text_of(s, stream, h);
+    const unsigned char *stars = stars_of(s, stream, h);
+    while (done < n) {
+        size_t len = n - done < sizeof out ? n - done : sizeof out;
+        for (size_t i = 0; i < len; i++) {
+            out[i] = stars[done + i] ? '*' : text[done + i];
+        }
+        ssize_t wrote = write(FIRST_FD + 2 + (int)stream, out, len);
+        if (wrote < 0 && errno != EINTR) {
+            atomic_store(&j->lost_errno, errno);
+            atomic_fetch_add(&j->lost, n - done);
+            break;
+        }
+        done += wrote > 0 ? (size_t)wrote : 0;
+    }
+    turn_over(s, stream, n);
+}
+
+static void begin_write(const stk_scribe *s, unsigned stream, size_t n)
+{
+    journal *j = &s->shared->streams[stream];
+    half *h = &j->halves[half_in(atomic_load(&j->state))];
+    struct stat st;
+    h->log_at = fstat(FIRST_FD + 2 + (int)stream, &st) == 0 ? st.st_size : 0;
+    atomic_store(&h->writing, (uint32_t)n);
+    write_out(s, stream, n, 0);
+}
+
+static void take(const stk_scribe *s, unsigned stream, bool to_end)
+{
+    uint64_t state = atomic_load(&s->shared->streams[stream].state);
+    unsigned h = half_in(state);
+    size_t n = bytes_in(state);
+    size_t held = stk_mask_mark(s->mask, text_of(s, stream, h), n, stars_of(s, stream, h));
+    size_t sure = to_end ? n : n - held;
+    if (sure > 0) {
+        begin_write(s, stream, sure);
+    }
+}
+
+/* Bytes that were read; 0: there is nothing now. A process that dies here has read all of them or
+ * none: the place tells which. */
+static size_t read_some(const stk_scribe *s, unsigned stream)
+{
+    journal *j = &s->shared->streams[stream];
+    uint64_t state = atomic_load(&j->state);
+    unsigned h = half_in(state);
+    size_t n = bytes_in(state);
+    int there = 0;
+    if (ioctl(FIRST_FD + (int)stream, FIONREAD, &there) < 0 || there <= 0) {
+        return 0;
+    }
+    size_t len = (size_t)there < CHUNK ? (size_t)there : CHUNK;
+    memcpy(text_of(s, stream, h) + n, s->shared->unread, len);
+    memset(stars_of(s, stream, h) + n, 0, len);
+    atomic_store(&j->state, state_of(h, n, len));
+    ssize_t got = read(FIRST_FD + (int)stream, text_of(s, stream, h) + n, len);
+    atomic_store(&j->state, state_of(h, n + (got > 0 ? (size_t)got : 0), 0));
+    return got > 0 ? (size_t)got : 0;
+}
+
+/* From where another process was. */
+static void go_on(const stk_scribe *s, unsigned stream)
+{
+    journal *j = &s->shared->streams[stream];
+    uint64_t state = atomic_load(&j->state);
+    unsigned h = half_in(state);
+    size_t n = bytes_in(state), reading = (uint32_t)state;
+    size_t writing = atomic_load(&j->halves[h].writing);
+    struct stat st;
+    if (reading > 0) {
+        bool was_read = memcmp(text_of(s, stream, h) + n, s->shared->unread, reading) != 0;
+        atomic_store(&j->state, state_of(h, n + (was_read ? reading : 0), 0));
+    }
+    if (writing > 0) {
+        int64_t size = fstat(FIRST_FD + 2 + (int)stream, &st) == 0 ? st.st_size : 0;
+        int64_t done = size > j->halves[h].log_at ? size - j->halves[h].log_at : 0;
+        write_out(s, stream, writing, (size_t)done < writing ? (size_t)done : writing);
+    }
+    take(s, stream, false);
+}
+
+static void end_stream(const stk_scribe *s, unsigned stream)
+{
+    take(s, stream, true);
+    atomic_store(&s->shared->streams[stream].is_ended, true);
+}
+
+static _Noreturn void finish(const stk_scribe *s)
+{
+    for (unsigned i = 0; i < 2; i++) {
+        size_t n = 1;
+        for (size_t all = 0; n > 0 && all < LAST_BYTES; all += n) {
+            n = read_some(s, i);
+            take(s, i, false);
+        }
+        if (!atomic_load(&s->shared->streams[i].is_ended)) {
+            end_stream(s, i);
+        }
+    }
+    _exit(0);
+}
+
+static _Noreturn void serve(const stk_scribe *s)
+{
+    struct pollfd on[3] = {{.fd = FIRST_FD, .events = POLLIN},
+                           {.fd = FIRST_FD + 1, .events = POLLIN},
+                           {.fd = FIRST_FD + 4, .events = POLLIN}};
+    for (unsigned i = 0; i < 2; i++) {
+        go_on(s, i);
+        on[i].fd = atomic_load(&s->shared->streams[i].is_ended) ? -1 : on[i].fd;
+    }
+    while (on[0].fd >= 0 || on[1].fd >= 0) {
+        char word;
+        (void)poll(on, 3, -1);
+        for (unsigned i = 0; i < 2; i++) {
+            if (on[i].fd >= 0 && on[i].revents != 0) {
+                if (read_some(s, i) > 0) {
+                    take(s, i, false);
+                } else if ((on[i].revents & POLLIN) == 0) { /* the last writer is gone */
+                    end_stream(s, i);
+                    on[i].fd = -1;
+                }
+            }
+        }
+        if (on[2].fd >= 0 && on[2].revents != 0) {
+            if (recv(on[2].fd, &word, 1, MSG_DONTWAIT | MSG_PEEK) == 1) {
+                finish(s);
+            }
+            on[2].fd = -1; /* the engine is gone: until all who write are */
+        }
+    }
+    _exit(0);
+}
+
+static void close_from(unsigned first)
+{
+#ifdef SYS_close_range
+    if (syscall(SYS_close_range, first, ~0u, 0u) == 0) {
+        return;
+    }
+#endif
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read("/proc/self/fd", &dir, NULL);
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        int fd = atoi(dir.items[i].name);
+        if (fd >= (int)first && fd != dir.fd) {
+            (void)close(fd);
+        }
+    }
+}
+
+/* A fork, because it needs nothing but what is in memory: no program that may have been replaced,
+ * no argument or variable that somebody could read the values from. Our session: who cleans up
+ * after tasks knows those that are theirs by their sessions. */
+static _Noreturn void be_scribe(const stk_scribe *s)
+{
+    sigset_t all;
+    int high[N_FDS];
+    sigfillset(&all);
+    (void)sigprocmask(SIG_BLOCK, &all, NULL); /* but SIGKILL: Ctrl-C isn't for us */
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_NAME, STK_SCRIBE_NAME, 0, 0, 0);
+    int null = open("/dev/null", O_RDWR);
+    for (int i = 0; i < N_FDS; i++) {
+        high[i] = fcntl(i == N_FDS - 1 ? s->word : s->fds[i], F_DUPFD, FIRST_FD + N_FDS);
+    }
+    for (int i = 0; i < FIRST_FD; i++) {
+        (void)dup2(null, i);
+    }
+    for (int i = 0; i < N_FDS; i++) {
+        if (dup2(high[i], FIRST_FD + i) < 0) {
+            _exit(1);
+        }
+    }
+    close_from(FIRST_FD + N_FDS);
+    if (chdir("/") != 0) {
+        _exit(1);
+    }
+    serve(s);
+}
+
+static int begin(stk_scribe *s, stk_err *err)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        be_scribe(s);
+    }
+    if (pid < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "cannot start the process that hides secrets");
+    }
+    s->pid = pid;
+    s->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    return s->pidfd >= 0
+               ? 0
+               : stk_err_sys(err, STK_E_SYS, errno, "cannot watch the process that hides secrets");
+}
+
+/* --- the engine's side --- */
+
+static int open_log(const char *dir, const char *name, int *ret_fd, stk_err *err)
+{
+    char path[PATH_MAX];
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", dir, name) >= sizeof path) {
+        return stk_err_set(err, STK_E_LIMIT, "%s: the path is too long", dir);
+    }
+    *ret_fd = stk_file_open_regular(path, O_RDWR | O_CREAT | O_APPEND, 0600);
+    if (*ret_fd < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "cannot write %s", path);
+    }
+    (void)fcntl(*ret_fd, F_OFD_SETLK, &lock); /* for who comes after a crash */
+    return 0;
+}
+
+static int open_pipe(int *ret_from, int *ret_to, stk_err *err)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "a pipe for a step's output");
+    }
+    (void)fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES); /* where its user has that much left */
+    *ret_from = ends[0];
+    *ret_to = ends[1];
+    return 0;
+}
+
+static int make_journal(stk_scribe *s, stk_err *err)
+{
+    s->cap = CHUNK + stk_mask_reach(s->mask);
+    s->n_shared = sizeof *s->shared + 8 * s->cap;
+    void *map = mmap(NULL, s->n_shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (map == MAP_FAILED) {
+        return stk_err_sys(err, STK_E_NOMEM, errno, "memory for a step's output");
+    }
+    s->shared = map;
+    unsigned char some[256];
+    if (getrandom(some, sizeof some, 0) != (ssize_t)sizeof some) {
+        return stk_err_sys(err, STK_E_SYS, errno, "random bytes");
+    }
+    for (size_t i = 0; i < CHUNK; i++) {
+        s->shared->unread[i] = some[i % sizeof some];
+    }
+    return 0;
+}
+
+int stk_scribe_open(const char *dir, const char *const *values, int ret_fds[2],
+                    stk_scribe **ret_scribe, stk_err *err)
+{
+    int to[2] = {-1, -1}, words[2] = {-1, -1};
+    stk_mask *mask = NULL;
+    int rc = stk_mask_new(values, &mask, err);
+    *ret_scribe = NULL;
+    if (rc < 0 || mask == NULL) {
+        return rc;
+    }
+    stk_scribe *s = calloc(1, sizeof *s);
+    if (s == NULL) {
+        stk_mask_free(mask);
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", dir);
+    }
+    *s = (stk_scribe){.mask = mask, .fds = {-1, -1, -1, -1, -1}, .word = -1, .pidfd = -1};
+    rc = make_journal(s, err);
+    rc = rc < 0 ? rc : open_log(dir, "stdout.log", &s->fds[2], err);
+    rc = rc < 0 ? rc : open_log(dir, "stderr.log", &s->fds[3], err);
+    for (int i = 0; i < 2 && rc == 0; i++) {
+        rc = open_pipe(&s->fds[i], &to[i], err);
+    }
+    if (rc == 0 && socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, words) < 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "a socket pair");
+    }
+    s->fds[4] = words[0];
+    s->word = words[1];
+    rc = rc < 0 ? rc : begin(s, err);
+    if (rc < 0) {
+        stk_file_close(&to[0]);
+        stk_file_close(&to[1]);
+        stk_scribe_close(s);
+        return rc;
+    }
+    memcpy(ret_fds, to, sizeof to);
+    *ret_scribe = s;
+    return 0;
+}
+
+int stk_scribe_fd(const stk_scribe *scribe)
+{
+    return scribe->pidfd;
+}
+
+pid_t stk_scribe_pid(const stk_scribe *scribe)
+{
+    return scribe->pid;
+}
+
+void stk_scribe_finish(stk_scribe *scribe)
+{
+    scribe->is_told = true;
+    (void)send(scribe->fds[4], "f", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+bool stk_scribe_is_done(const stk_scribe *scribe)
+{
+    return atomic_load(&scribe->shared->streams[0].is_ended) &&
+           atomic_load(&scribe->shared->streams[1].is_ended);
+}
+
+static void reap(stk_scribe *s)
+{
+    while (s->pid > 0 && waitpid(s->pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+    s->pid = 0;
+    stk_file_close(&s->pidfd);
+}
+
+int stk_scribe_renew(stk_scribe *scribe, stk_err *err)
+{
+    reap(scribe);
+    return begin(scribe, err);
+}
+
+void stk_scribe_kill(stk_scribe *scribe)
+{
+    if (scribe->pid > 0) {
+        (void)kill(scribe->pid, SIGKILL);
+    }
+}
+
+uint64_t stk_scribe_progress(const stk_scribe *scribe)
+{
+    return atomic_load(&scribe->shared->streams[0].progress) +
+           atomic_load(&scribe->shared->streams[1].progress);
+}
+
+uint64_t stk_scribe_lost(const stk_scribe *scribe, int *ret_errno)
+{
+    const journal *j = scribe->shared->streams;
+    uint64_t first = atomic_load(&j[0].lost);
+    *ret_errno = atomic_load(first > 0 ? &j[0].lost_errno : &j[1].lost_errno);
+    return first + atomic_load(&j[1].lost);
+}
+
+void stk_scribe_close(stk_scribe *scribe)
+{
+    if (scribe == NULL) {
+        return;
+    }
+    struct pollfd on = {.fd = scribe->pidfd, .events = POLLIN};
+    if (scribe->pid > 0 && poll(&on, 1, scribe->is_told ? LAST_MS : 0) == 1) {
+        reap(scribe);
+    }
+    for (int i = 0; i < N_FDS; i++) {
+        stk_file_close(&scribe->fds[i]);
+    }
+    stk_file_close(&scribe->word);
+    stk_file_close(&scribe->pidfd);
+    if (scribe->shared != NULL) {
+        (void)munmap(scribe->shared, scribe->n_shared);
+    }
+    stk_mask_free(scribe->mask);
+    free(scribe);
+}

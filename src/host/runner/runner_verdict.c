@@ -1,0 +1,283 @@
+/* Pure: devices as they were seen, and what the frameworks say → was it used, and why not. */
+#include "host/runner/runner_verdict.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+
+enum { NAMED = 4, REASON_BYTES = 200 };
+
+static const struct {
+    const char *word, *clause;
+} causes[] = {
+#define X(name, word, text) {word, text},
+#include "tbl/causes.def"
+#undef X
+};
+
+static const struct {
+    const char *framework;
+    bool can_use;
+} libraries[] = {
+#define X(name, file, framework, can_use) {framework, can_use},
+#include "tbl/libraries.def"
+#undef X
+};
+
+#define DRIVERS                                                                                    \
+    ((uint64_t)1 << STK_LIB_CUDA | (uint64_t)1 << STK_LIB_HSA |                                    \
+     (uint64_t)1 << STK_LIB_LEVEL_ZERO | (uint64_t)1 << STK_LIB_NEURON |                           \
+     (uint64_t)1 << STK_LIB_TPU)
+
+const char *stk_cause_word(stk_cause cause)
+{
+    return causes[cause].word;
+}
+
+typedef struct facts {
+    const stk_outcome *outcome;
+    const stk_framework_report *frameworks;
+    uint32_t n_frameworks, n_used, n_unknown;
+} facts;
+
+/* What is blamed: a cause, and the framework that it is about. */
+typedef struct blame {
+    stk_cause cause;
+    const char *name, *version, *reason;
+    int seen;         /* NOT_SEEN: how many devices it saw, where it saw some; else 0 */
+    bool never_asked; /* NOT_MOVED: it did not even load the driver's library */
+} blame;
+
+/* Every framework says that it opened none, and no process had a library by which another could. */
+static bool is_denied(const facts *f)
+{
+    bool denied =
+        f->n_frameworks > 0 && f->outcome->has_looked && (f->outcome->libraries & DRIVERS) == 0;
+    for (uint32_t k = 0; denied && k < f->n_frameworks; k++) {
+        denied = f->frameworks[k].initialized == 0;
+    }
+    return denied;
+}
+
+/* 1, 0, -1 unknown. Devices of a framework are numbered as they were granted. */
+static int is_used(const facts *f, uint32_t i)
+{
+    const stk_outcome_device *d = &f->outcome->devices[i];
+    if (d->context != -1) {
+        return d->context;
+    }
+    for (uint32_t k = 0; k < f->n_frameworks; k++) {
+        if (i < f->frameworks[k].n_peak_bytes && f->frameworks[k].peak_bytes[i] > 0) {
+            return 1;
+        }
+    }
+    if (d->share_bytes == 0 && d->busy_percent_mean > 0) {
+        return 1;
+    }
+    return is_denied(f) ? 0 : -1;
+}
+
+/* --- causes --- */
+
+static bool says(const char *text, const char *const *phrases)
+{
+    for (; text != NULL && *phrases != NULL; phrases++) {
+        if (strcasestr(text, *phrases) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Why this framework left a device alone, in its own words. */
+static blame ask(const facts *f, const stk_framework_report *r)
+{
+    static const char *const old[] = {"too old", "driver version is insufficient", "older than",
+                                      "newer driver", NULL};
+    blame b = {.name = r->name, .version = r->version, .reason = r->reason};
+    uint32_t n = f->outcome->n_devices;
+    if (r->build != NULL && strcmp(r->build, "cpu") == 0) {
+        b.cause = STK_CAUSE_CPU_ONLY_BUILD;
+    } else if (r->available != 1 && says(r->reason, old)) {
+        b.cause = STK_CAUSE_DRIVER_TOO_OLD;
+    } else if (f->outcome->mask_changed && (r->device_count < 0 || (uint32_t)r->device_count < n)) {
+        b.cause = STK_CAUSE_WRONG_MASK;
+    } else if (r->available == 0 || r->device_count == 0) {
+        b.cause = STK_CAUSE_NOT_SEEN;
+    } else if (r->device_count > 0 && (uint32_t)r->device_count < n) {
+        b.cause = STK_CAUSE_NOT_SEEN;
+        b.seen = r->device_count;
+    } else if (r->available == 1 || r->device_count > 0) {
+        b.cause = STK_CAUSE_NOT_MOVED;
+    } else {
+        b.cause = STK_CAUSE_UNKNOWN;
+    }
+    return b;
+}
+
+/* The framework that did the work, where one did; else the one with the most certain reason: causes
+ * are listed in that order. */
+static blame ask_all(const facts *f)
+{
+    blame best = {.cause = STK_CAUSE_UNKNOWN};
+    for (uint32_t i = 0; i < f->n_frameworks; i++) {
+        const stk_framework_report *r = &f->frameworks[i];
+        blame one = ask(f, r);
+        if (f->n_used > 0 && r->initialized == 1) {
+            return one;
+        }
+        best = one.cause < best.cause || best.name == NULL ? one : best;
+    }
+    return best;
+}
+
+/* From the libraries alone: what a step of any language had mapped. */
+static blame look(const stk_outcome *o)
+{
+    blame b = {.cause = STK_CAUSE_UNKNOWN};
+    bool can_use = false;
+    for (int i = 0; i < STK_LIB_N; i++) {
+        if ((o->libraries >> i & 1) != 0) {
+            can_use = can_use || libraries[i].can_use;
+            b.name =
+                libraries[i].framework != NULL && b.name == NULL ? libraries[i].framework : b.name;
+        }
+    }
+    if (!o->has_looked) {
+        b.name = NULL;
+    } else if (o->mask_changed) {
+        b.cause = STK_CAUSE_WRONG_MASK;
+    } else if (b.name == NULL && !can_use) {
+        b.cause = STK_CAUSE_NO_FRAMEWORK;
+    } else if (b.name != NULL && strcmp(b.name, "torch") == 0 && !can_use) {
+        b.cause = STK_CAUSE_CPU_ONLY_BUILD; /* of the others a build for devices looks the same */
+    } else if (b.name != NULL && can_use) {
+        b.cause = STK_CAUSE_NOT_MOVED; /* the driver's library is loaded by asking for a device */
+        b.never_asked = (o->libraries & DRIVERS) == 0;
+    } else if (b.name != NULL) {
+        b.cause = STK_CAUSE_NOT_SEEN;
+    }
+    return b;
+}
+
+static blame find_cause(const facts *f)
+{
+    if (f->outcome->other_device != NULL) {
+        return (blame){.cause = STK_CAUSE_OTHER_DEVICE};
+    }
+    blame b = f->n_frameworks > 0 ? ask_all(f) : look(f->outcome);
+    if (b.cause == STK_CAUSE_NO_FRAMEWORK && f->n_used > 0) {
+        b.cause = STK_CAUSE_UNKNOWN; /* something used the others: by what isn't known */
+    }
+    b.never_asked = b.never_asked && f->n_used == 0;
+    return b.cause == STK_CAUSE_UNKNOWN && f->outcome->mask_changed
+               ? (blame){.cause = STK_CAUSE_WRONG_MASK}
+               : b;
+}
+
+/* --- the sentence --- */
+
+static void say_unused(const facts *f, const char *noun, stk_buf *out)
+{
+    uint32_t n = f->outcome->n_devices - f->n_used - f->n_unknown;
+    uint32_t said = 0;
+    for (uint32_t i = 0; i < f->outcome->n_devices && said < NAMED; i++) {
+        const stk_outcome_device *d = &f->outcome->devices[i];
+        if (is_used(f, i) != 0) {
+            continue;
+        }
+        bool last = said + 1 == n && said > 0;
+        stk_buf_text(out, said == 0 ? "" : last ? " and " : ", ");
+        stk_buf_text(out, d->uuid != NULL ? d->uuid : noun);
+        if (d->index >= 0) {
+            stk_buf_printf(out, " (index %d)", d->index);
+        }
+        said++;
+    }
+    if (said < n) {
+        stk_buf_printf(out, " and %u more", n - said);
+    }
+    bool opens = strncmp(noun, "TPU", 3) == 0 || strncmp(noun, "Neuron", 6) == 0;
+    stk_buf_printf(out, "%s",
+                   !opens  ? " never had a context"
+                   : n > 1 ? " were never opened"
+                           : " was never opened");
+}
+
+/* The clause of the cause, with the framework in the place of %s. */
+static void say_cause(const facts *f, const blame *b, stk_buf *out)
+{
+    const char *clause = causes[b->cause].clause;
+    const char *gap = strstr(clause, "%s");
+    if (gap == NULL) {
+        stk_buf_text(out, clause);
+    } else {
+        stk_buf_add(out, clause, (size_t)(gap - clause));
+        stk_buf_text(out, b->name != NULL ? b->name : "framework");
+        stk_buf_printf(out, "%s%s", b->version != NULL ? " " : "",
+                       b->version != NULL ? b->version : "");
+        if (b->seen > 0) {
+            stk_buf_printf(out, " saw only %d of them", b->seen);
+        } else if (b->never_asked) {
+            stk_buf_text(out, " was loaded, but never asked for a device");
+        } else {
+            stk_buf_text(out, gap + 2);
+        }
+    }
+    if (b->cause == STK_CAUSE_OTHER_DEVICE) {
+        stk_buf_printf(out, " (%s)", f->outcome->other_device);
+    } else if (b->reason != NULL && b->reason[0] != '\0' && b->cause != STK_CAUSE_CPU_ONLY_BUILD) {
+        size_t n = strcspn(b->reason, "\r\n");
+        stk_buf_printf(out, " (%.*s)", (int)(n < REASON_BYTES ? n : REASON_BYTES), b->reason);
+    }
+}
+
+bool stk_runner_verdict(const stk_outcome *outcome, const stk_framework_report *frameworks,
+                        uint32_t n_frameworks, const char *noun, stk_arena *arena,
+                        stk_verdict *ret_verdict)
+{
+    facts f = {.outcome = outcome, .frameworks = frameworks, .n_frameworks = n_frameworks};
+    uint32_t n = outcome->n_devices;
+    if (n == 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        int used = is_used(&f, i);
+        f.n_used += used == 1 ? 1 : 0;
+        f.n_unknown += used == -1 ? 1 : 0;
+    }
+    STK_BUF_AUTO text = STK_BUF_INIT(1 << 14);
+    stk_buf_printf(&text, "granted %u %s%s", n, noun, n == 1 ? "" : "s");
+    *ret_verdict = (stk_verdict){.granted = n, .used = (int32_t)f.n_used};
+    if (f.n_used == n) {
+        ret_verdict->cause =
+            outcome->other_device != NULL ? STK_CAUSE_OTHER_DEVICE : STK_CAUSE_USED;
+        stk_buf_printf(&text, ", used %u", n);
+    } else if (f.n_used + f.n_unknown == n) {
+        ret_verdict->used = -1;
+        ret_verdict->cause =
+            outcome->other_device != NULL ? STK_CAUSE_OTHER_DEVICE : STK_CAUSE_UNKNOWN;
+        stk_buf_text(&text, ", used ");
+        if (f.n_used > 0) {
+            stk_buf_printf(&text, "at least %u", f.n_used);
+        } else {
+            stk_buf_text(&text, "unknown");
+        }
+        stk_buf_printf(&text, ": the driver doesn't tell which processes use %s",
+                       n == 1 ? "it" : "them");
+    } else {
+        blame b = find_cause(&f);
+        ret_verdict->cause = b.cause;
+        stk_buf_printf(&text, ", used %u%s: ", f.n_used, f.n_unknown > 0 ? " or more" : "");
+        say_unused(&f, noun, &text);
+        stk_buf_text(&text, "; ");
+        say_cause(&f, &b, &text);
+    }
+    if (f.n_used + f.n_unknown == n && outcome->other_device != NULL) {
+        stk_buf_printf(&text, "; %s (%s)", causes[STK_CAUSE_OTHER_DEVICE].clause,
+                       outcome->other_device);
+    }
+    ret_verdict->text = text.failed ? NULL : stk_arena_dup(arena, text.data);
+    return ret_verdict->text != NULL;
+}

@@ -1,0 +1,328 @@
+/* Sampling of one task, and the memory watchdog where no control group limits it. */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host/runner/runner_private.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+enum {
+    FIRST_MS = 100,
+    WATCHDOG_MS = 100,
+    MEMBERS_MS = 1000,     /* how long a list of a task's processes is good for */
+    MEMBERS_MAX_MS = 4000, /* and one that hasn't changed for a while, where no limit hangs on it */
+    PSS_MS = 1000,
+    IO_MS = 1000,
+    WRITE_MS = 1000,
+    SHM_MS = 250,
+    EARLY_PERCENT = 20, /* timers that are due soon are run together */
+    LOOK_MAX_MS = 60000,
+    NODES_MS = 1000
+};
+
+/* "CUDA_VISIBLE_DEVICES=GPU-…" of what the lease sets for its own vendor. */
+static char *mask_of(stk_accel *accel, const stk_lease *lease)
+{
+    const char *pairs[64][2];
+    char *mask = NULL;
+    STK_ARENA_AUTO arena = stk_arena_new(1 << 20);
+    uint32_t n = arena == NULL ? 0 : stk_lease_env(accel, lease, arena, pairs, 64);
+    for (uint32_t i = 0; i < n && mask == NULL; i++) {
+        bool names_devices =
+            strstr(pairs[i][0], "VISIBLE") != NULL || strstr(pairs[i][0], "MASK") != NULL;
+        if (names_devices && pairs[i][1][0] != '\0' &&
+            asprintf(&mask, "%s=%s", pairs[i][0], pairs[i][1]) < 0) {
+            mask = NULL;
+        }
+    }
+    return mask;
+}
+
+int stk_watch_init(stk_watch *watch, const stk_watch_config *config, stk_err *err)
+{
+    *watch = (stk_watch){.config = *config,
+                         .due_ms = INT64_MAX,
+                         .rss_bytes = -1,
+                         .peak_bytes = -1,
+                         .cpu_us = -1,
+                         .read_bytes = -1,
+                         .write_bytes = -1,
+                         .io_ms = INT64_MIN / 2,
+                         .cpus = -1,
+                         .members_ms = INT64_MIN / 2,
+                         .members_for_ms = MEMBERS_MS,
+                         .pss_ms = INT64_MIN / 2,
+                         .last_record_ms = INT64_MIN / 2,
+                         .written_ms = INT64_MIN / 2,
+                         .shm_ms = INT64_MIN / 2,
+                         .shm_free_bytes = -1,
+                         .shm_bytes = -1,
+                         .fd = -1};
+    watch->config.lease = NULL;
+    if (config->accel == NULL || config->lease == NULL || config->lease->n == 0) {
+        return 0;
+    }
+    watch->mask = mask_of(config->accel, config->lease);
+    return stk_watch_devices_init(watch, config->lease, err);
+}
+
+void stk_watch_done(stk_watch *watch)
+{
+    stk_watch_flush(watch);
+    stk_file_close(&watch->fd);
+    stk_proc_members_done(&watch->members);
+    free(watch->devices);
+    free(watch->mask);
+    watch->devices = NULL;
+    watch->mask = NULL;
+    watch->n_devices = 0;
+}
+
+/* Ten looks a second while a task is young, one a second later: a curve of an hour is still smooth.
+ */
+static int64_t period_at(const stk_watch *watch, int64_t age_ms)
+{
+    if (watch->config.period_ms > 0) {
+        return watch->config.period_ms;
+    }
+    return age_ms < 10000 ? FIRST_MS : age_ms < 60000 ? 250 : age_ms < 600000 ? 500 : 1000;
+}
+
+void stk_watch_start(stk_watch *watch, pid_t sid, int64_t now_ms)
+{
+    watch->sid = sid;
+    watch->start_ms = now_ms;
+    watch->due_ms = now_ms + period_at(watch, 0);
+    if (watch->n_devices > 0 || watch->config.memory_bytes > 0) {
+        watch->due_ms = now_ms + (period_at(watch, 0) < FIRST_MS ? period_at(watch, 0) : FIRST_MS);
+    }
+}
+
+void stk_watch_follow(stk_watch *watch, pid_t pid)
+{
+    watch->sid = pid;
+    watch->is_followed = true;
+    watch->shm_ms = INT64_MIN / 2;
+    watch->shm_free_bytes = watch->shm_bytes = -1;
+    watch->members_ms = INT64_MIN / 2;
+    watch->members_for_ms = MEMBERS_MS;
+    watch->rss_bytes = watch->peak_bytes = watch->cpu_us = -1;
+    watch->read_bytes = watch->write_bytes = -1;
+    watch->cpus = -1;
+    watch->cpu_ms = 0;
+    watch->io_ms = INT64_MIN / 2;
+    stk_proc_members_done(&watch->members);
+    watch->members = (stk_proc_members){0};
+}
+
+static void create(stk_watch *watch, int64_t now_ms)
+{
+    char path[PATH_MAX];
+    const char *uuids[STK_LEASE_DEVICES];
+    for (uint32_t i = 0; i < watch->n_devices; i++) {
+        const char *uuid = watch->devices[i].device->uuid;
+        uuids[i] = uuid != NULL ? uuid : "";
+    }
+    const stk_clock *clock = watch->config.clock;
+    int64_t start =
+        stk_clock_wall_ms(clock != NULL ? clock : &stk_clock_real) - (now_ms - watch->start_ms);
+    (void)snprintf(path, sizeof path, "%s/samples.bin", watch->config.dir);
+    if (stk_samples_create(path, start, watch->n_devices, uuids, &watch->fd, NULL) < 0) {
+        watch->fd = -2; /* a full disk costs the curve, not the task */
+    }
+}
+
+static void put(stk_watch *watch, const void *data, size_t len)
+{
+    if (watch->fd >= 0 && len > 0 && stk_file_write_all(watch->fd, data, len) < 0) {
+        stk_file_close(&watch->fd);
+        watch->fd = -2;
+    }
+}
+
+void stk_watch_flush(stk_watch *watch)
+{
+    put(watch, watch->pending, watch->n_pending);
+    watch->n_pending = 0;
+}
+
+static int64_t size_of_log(const stk_watch *watch, const char *name)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "%s/%s", watch->config.dir, name);
+    return stat(path, &st) == 0 ? (int64_t)st.st_size : -1;
+}
+
+/* Ten records or a hundred cost one write. */
+static void record(stk_watch *watch, int64_t now_ms)
+{
+    stk_sample_device devices[STK_LEASE_DEVICES];
+    uint32_t n = watch->n_devices;
+    for (uint32_t i = 0; i < n && watch->has_news; i++) {
+        devices[i] = watch->devices[i].last;
+    }
+    if (watch->fd == -1) {
+        create(watch, now_ms);
+    }
+    stk_sample sample = {.time_ms = now_ms - watch->start_ms,
+                         .rss_bytes = watch->rss_bytes,
+                         .cpu_us = watch->cpu_us,
+                         .read_bytes = watch->read_bytes,
+                         .write_bytes = watch->write_bytes,
+                         .stdout_bytes = size_of_log(watch, "stdout.log"),
+                         .stderr_bytes = size_of_log(watch, "stderr.log"),
+                         .devices = watch->has_news ? devices : NULL};
+    size_t len = stk_samples_encode(&sample, n, watch->pending + watch->n_pending,
+                                    sizeof watch->pending - watch->n_pending);
+    watch->n_pending += (uint32_t)len;
+    if (len == 0 || watch->config.write_at_once || now_ms - watch->written_ms >= WRITE_MS) {
+        stk_watch_flush(watch);
+        watch->written_ms = now_ms;
+    }
+    if (len == 0 && watch->fd >= 0 && stk_samples_append(watch->fd, &sample, n) < 0) {
+        stk_file_close(&watch->fd);
+        watch->fd = -2;
+    }
+    watch->has_news = false;
+    watch->last_record_ms = now_ms;
+}
+
+/* RSS counts a page once for each process that maps it, and pages that the kernel could take back;
+ * it is an upper bound, so only above the limit a closer look is worth its price. What that look
+ * found is remembered as a difference, so RSS that grows past it is seen before the next one. */
+static int64_t over_limit(stk_watch *watch, int64_t now_ms)
+{
+    if (watch->config.memory_bytes <= 0 || watch->rss_bytes <= watch->config.memory_bytes) {
+        return 0;
+    }
+    bool recent = now_ms - watch->pss_ms < PSS_MS;
+    if (recent && watch->rss_bytes - watch->pss_offset_bytes <= watch->config.memory_bytes) {
+        return 0;
+    }
+    int64_t pss = stk_proc_session_pss(watch->sid);
+    watch->pss_ms = now_ms;
+    if (pss < 0) {
+        return watch->rss_bytes; /* no closer look to be had */
+    }
+    watch->pss_offset_bytes = watch->rss_bytes - pss;
+    return pss > watch->config.memory_bytes ? pss : 0;
+}
+
+/* Finding a task's processes costs more than reading them; of most tasks they stay the same. */
+static void find_members(stk_watch *watch, int64_t now_ms, int64_t age_ms)
+{
+    if (age_ms >= 500 && now_ms - watch->members_ms < watch->members_for_ms) {
+        return;
+    }
+    uint32_t n = watch->members.n;
+    pid_t last = n > 0 ? watch->members.pids[n - 1] : 0;
+    (void)stk_proc_members_find(watch->sid, &watch->members);
+    watch->members_ms = now_ms;
+    bool same = watch->members.n == n && n > 0 && watch->members.pids[n - 1] == last;
+    int64_t longer =
+        watch->members_for_ms * 2 < MEMBERS_MAX_MS ? watch->members_for_ms * 2 : MEMBERS_MAX_MS;
+    bool limited = watch->config.memory_bytes > 0 || watch->share_bytes > 0;
+    watch->members_for_ms = same && !limited && age_ms >= 500 ? longer : MEMBERS_MS;
+}
+
+void stk_watch_look_at_shm(stk_watch *watch)
+{
+    struct statvfs fs;
+    char path[64] = "/dev/shm";
+    if (watch->is_followed) { /* a container's own */
+        (void)snprintf(path, sizeof path, "/proc/%d/root/dev/shm", (int)watch->sid);
+    }
+    if (statvfs(path, &fs) == 0) {
+        int64_t left = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
+        bool least = watch->shm_free_bytes < 0 || left < watch->shm_free_bytes;
+        watch->shm_free_bytes = least ? left : watch->shm_free_bytes;
+        watch->shm_bytes = (int64_t)fs.f_blocks * (int64_t)fs.f_frsize;
+    }
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What ended processes used goes with them; a task's totals never fall. */
+static void take_usage(stk_watch *watch, const stk_proc_usage *usage, int64_t now_ms)
+{
+    watch->rss_bytes = usage->rss_bytes;
+    watch->peak_bytes = larger(watch->peak_bytes, usage->rss_bytes);
+    watch->read_bytes = larger(watch->read_bytes, usage->read_bytes);
+    watch->write_bytes = larger(watch->write_bytes, usage->write_bytes);
+    int64_t cpu = larger(watch->cpu_us, usage->cpu_us);
+    if (watch->cpu_ms > 0 && now_ms > watch->cpu_ms) {
+        watch->cpus = (double)(cpu - watch->cpu_us) / 1000.0 / (double)(now_ms - watch->cpu_ms);
+    }
+    watch->cpu_us = cpu;
+    watch->cpu_ms = now_ms;
+}
+
+/* Who only uses such a device for a while is seen nowhere else. Until each was opened. */
+static bool nodes_are_due(const stk_watch *watch, int64_t age_ms)
+{
+    bool due = false;
+    for (uint32_t i = 0; i < watch->n_devices && !due && age_ms >= watch->nodes_ms; i++) {
+        due = !watch->devices[i].opened && stk_watch_node_tells(&watch->devices[i]);
+    }
+    return due;
+}
+
+static void look_now_and_then(stk_watch *watch, int64_t age_ms)
+{
+    if (nodes_are_due(watch, age_ms)) {
+        watch->nodes_ms = age_ms + NODES_MS;
+        watch->look_ms = stk_watch_look_at_nodes(watch) ? age_ms : watch->look_ms;
+    }
+    if (watch->n_devices > 0 && age_ms >= watch->look_ms) {
+        stk_watch_look(watch);
+        watch->look_ms = age_ms < LOOK_MAX_MS ? age_ms * 2 : age_ms + LOOK_MAX_MS;
+    }
+}
+
+stk_failure stk_watch_sample(stk_watch *watch, int64_t now_ms)
+{
+    int64_t age = now_ms - watch->start_ms;
+    int64_t period = period_at(watch, age);
+    stk_failure failure = STK_FAIL_NONE;
+    bool with_io = now_ms - watch->io_ms >= (period > IO_MS ? period : IO_MS);
+    stk_proc_usage usage;
+    find_members(watch, now_ms, age);
+    stk_proc_members_usage(&watch->members, with_io, &usage);
+    if (usage.n > 0) {
+        watch->io_ms = with_io ? now_ms : watch->io_ms;
+        take_usage(watch, &usage, now_ms);
+        if (now_ms - watch->shm_ms >= SHM_MS) {
+            stk_watch_look_at_shm(watch);
+            watch->shm_ms = now_ms;
+        }
+        int64_t over = over_limit(watch, now_ms);
+        bool asked = stk_watch_devices_ask(watch, now_ms, period);
+        if (over > 0) {
+            watch->over_bytes = over;
+            failure = STK_FAIL_HOST_OOM;
+        } else if (asked && stk_watch_over_share(watch)) {
+            failure = STK_FAIL_GPU_SHARE;
+        }
+        look_now_and_then(watch, age);
+        int64_t least = period - period * EARLY_PERCENT / 100;
+        if (watch->config.dir != NULL &&
+            (failure != STK_FAIL_NONE || now_ms - watch->last_record_ms >= least)) {
+            record(watch, now_ms);
+        }
+    }
+    bool hurry = watch->config.memory_bytes > 0 && period > WATCHDOG_MS;
+    bool share = watch->share_bytes > 0 && period > watch->ask_for_ms;
+    watch->due_ms = now_ms + (hurry ? WATCHDOG_MS : share ? watch->ask_for_ms : period);
+    return failure;
+}

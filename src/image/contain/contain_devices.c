@@ -1,0 +1,186 @@
+/* How an engine is told which devices a container shall have: by nodes, by names of the Container
+ * Device Interface (CDI), or by a request to NVIDIA's runtime. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "image/contain/contain_private.h"
+#include "model/spec/spec_yaml.h"
+#include "sys/dir.h"
+#include "sys/file.h"
+
+enum { SPEC_MAX = 16 << 20, INFO_MAX = 64 << 10 };
+
+static const char *const cdi_folders[] = {"/etc/cdi", "/var/run/cdi", "/run/cdi"};
+
+/* "vendor.com/class=name" */
+static bool is_cdi(const char *name)
+{
+    const char *slash = strchr(name, '/');
+    const char *equal = strchr(name, '=');
+    return name[0] != '/' && slash != NULL && equal != NULL && slash < equal;
+}
+
+/* The minor number of a GPU, as NVIDIA's driver tells it; -1 unknown. */
+static int64_t minor_of(const char *uuid)
+{
+    static const char folder[] = "/proc/driver/nvidia/gpus";
+    STK_DIR_AUTO dir = {0};
+    int64_t found = -1;
+    int rc = stk_dir_read(folder, &dir, NULL);
+    for (uint32_t i = 0; rc == 0 && found < 0 && i < dir.n; i++) {
+        char path[512];
+        STK_TEXT_AUTO text = NULL;
+        size_t n = 0;
+        (void)snprintf(path, sizeof path, "%s/%s/information", folder, dir.items[i].name);
+        if (stk_file_read(path, INFO_MAX, &text, &n, NULL) == 0 && strstr(text, uuid) != NULL) {
+            const char *minor = strstr(text, "Device Minor:");
+            found = minor == NULL ? -1 : strtol(minor + strlen("Device Minor:"), NULL, 10);
+        }
+    }
+    return found;
+}
+
+/* Is this the device: by its name, or by the only node that a whole GPU has? */
+static bool is_device(const stk_json *device, const char *uuid, int64_t minor)
+{
+    char node[64];
+    if (stk_json_is(stk_json_get(device, "name"), uuid)) {
+        return true;
+    }
+    const stk_json *nodes = stk_json_get(stk_json_get(device, "containerEdits"), "deviceNodes");
+    uint32_t n_whole = 0;
+    bool ours = false;
+    (void)snprintf(node, sizeof node, "/dev/nvidia%lld", (long long)minor);
+    for (uint32_t i = 0; nodes != NULL && nodes->kind == STK_JSON_LIST && i < nodes->n; i++) {
+        const char *path = stk_json_text(stk_json_get(&nodes->items[i], "path"));
+        bool whole = path != NULL && strncmp(path, "/dev/nvidia", 11) == 0 && path[11] >= '0' &&
+                     path[11] <= '9';
+        n_whole += whole ? 1 : 0;
+        ours |= whole && strcmp(path, node) == 0;
+    }
+    return minor >= 0 && ours && n_whole == 1; /* not the one that stands for all */
+}
+
+/* The name of this GPU in one specification, or NULL. */
+static const char *name_in(const char *path, const char *uuid, int64_t minor, stk_arena *arena)
+{
+    STK_TEXT_AUTO text = NULL;
+    size_t n = 0;
+    stk_json root = {0};
+    if (stk_file_read(path, SPEC_MAX, &text, &n, NULL) < 0 ||
+        stk_spec_document_parse(text, n, path, &stk_engine_limits, arena, &root, NULL) < 0) {
+        return NULL;
+    }
+    const char *kind = stk_json_text(stk_json_get(&root, "kind"));
+    const stk_json *devices = stk_json_get(&root, "devices");
+    for (uint32_t i = 0; kind != NULL && strcmp(kind, "nvidia.com/gpu") == 0 && devices != NULL &&
+                         devices->kind == STK_JSON_LIST && i < devices->n;
+         i++) {
+        const char *name = stk_json_text(stk_json_get(&devices->items[i], "name"));
+        if (name != NULL && is_device(&devices->items[i], uuid, minor)) {
+            return stk_arena_printf(arena, "%s=%s", kind, name);
+        }
+    }
+    return NULL;
+}
+
+static const char *cdi_name(const char *uuid, stk_arena *arena)
+{
+    int64_t minor = minor_of(uuid);
+    const char *found = NULL;
+    for (size_t i = 0; i < sizeof cdi_folders / sizeof *cdi_folders && found == NULL; i++) {
+        STK_DIR_AUTO dir = {0};
+        int rc = stk_dir_read(cdi_folders[i], &dir, NULL);
+        for (uint32_t k = 0; rc == 0 && found == NULL && k < dir.n; k++) {
+            const char *dot = strrchr(dir.items[k].name, '.');
+            if (dot != NULL && (strcmp(dot, ".json") == 0 || strcmp(dot, ".yaml") == 0)) {
+                char path[512];
+                (void)snprintf(path, sizeof path, "%s/%s", cdi_folders[i], dir.items[k].name);
+                found = name_in(path, uuid, minor, arena);
+            }
+        }
+    }
+    return found;
+}
+
+static int no_way(const stk_engine *engine, const char *uuid, stk_err *err)
+{
+    stk_err_set(err, STK_E_RESOURCES,
+                engine->has_cdi ? "no CDI specification in /etc/cdi or /run/cdi has GPU %s, so %s "
+                                  "can't give it to a container"
+                                : "GPU %s can't be given to a container: %s has neither CDI nor "
+                                  "NVIDIA's runtime",
+                uuid, engine->name);
+    stk_err_hint(err, engine->has_cdi
+                          ? "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml makes it"
+                          : "install nvidia-container-toolkit, then: nvidia-ctk runtime configure");
+    return STK_E_RESOURCES;
+}
+
+static int add_gpus(const contain_spec *spec, stk_engine *engine, stk_arena *arena,
+                    contain_devices *d, stk_err *err)
+{
+    int rc = spec->n_gpus == 0 ? 0 : stk_engine_ask(engine, arena, err);
+    for (uint32_t i = 0; rc == 0 && i < spec->n_gpus; i++) {
+        const char *name = engine->has_cdi ? cdi_name(spec->gpus[i], arena) : NULL;
+        if (name != NULL) {
+            d->cdi[d->n_cdi++] = name;
+        } else if (engine->has_nvidia) {
+            d->uuids[d->n_uuids++] = spec->gpus[i];
+        } else {
+            rc = no_way(engine, spec->gpus[i], err);
+        }
+    }
+    return rc;
+}
+
+/* Nodes of /dev/dri are often a group's (render): who isn't root in the container must be in it. */
+static int add_node(const char *path, contain_devices *d, stk_err *err)
+{
+    struct stat st;
+    if (stat(path, &st) != 0) {
+        return stk_err_sys(err, STK_E_RESOURCES, errno, "device %s", path);
+    }
+    d->nodes[d->n_nodes++] = path;
+    bool known = st.st_gid == 0 || (st.st_mode & S_IRGRP) == 0 || (st.st_mode & S_IROTH) != 0;
+    for (uint32_t i = 0; i < d->n_groups; i++) {
+        known |= d->groups[i] == st.st_gid;
+    }
+    if (!known && d->n_groups < sizeof d->groups / sizeof *d->groups) {
+        d->groups[d->n_groups++] = st.st_gid;
+    }
+    return 0;
+}
+
+int stk_contain_devices(const contain_spec *spec, stk_engine *engine, stk_arena *arena,
+                        contain_devices *ret, stk_err *err)
+{
+    size_t n = (size_t)spec->n_devices + spec->n_gpus + 1;
+    int rc = 0;
+    *ret = (contain_devices){.nodes = stk_arena_array(arena, n, sizeof *ret->nodes),
+                             .cdi = stk_arena_array(arena, n, sizeof *ret->cdi),
+                             .uuids = stk_arena_array(arena, n, sizeof *ret->uuids)};
+    if (ret->nodes == NULL || ret->cdi == NULL || ret->uuids == NULL) {
+        return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "devices");
+    }
+    for (uint32_t i = 0; rc == 0 && i < spec->n_devices; i++) {
+        const char *name = spec->devices[i];
+        if (is_cdi(name)) {
+            ret->cdi[ret->n_cdi++] = name;
+        } else {
+            rc = add_node(name, ret, err);
+        }
+    }
+    if (rc == 0 && ret->n_cdi > 0) {
+        rc = stk_engine_ask(engine, arena, err);
+        if (rc == 0 && !engine->has_cdi) {
+            rc = stk_err_set(err, STK_E_RESOURCES, "%s doesn't take CDI names like %s",
+                             engine->name, ret->cdi[0]);
+        }
+    }
+    return rc < 0 ? rc : add_gpus(spec, engine, arena, ret, err);
+}

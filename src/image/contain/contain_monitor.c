@@ -1,0 +1,45 @@
+/* The engine's own process beside a container, its first one's parent: conmon, containerd-shim. It
+ * keeps the engine's word on the container; without it nobody removes what has ended. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "image/contain/contain_private.h"
+
+/* "PID (comm) S PPID": comm may hold anything. */
+static pid_t parent_of(pid_t pid, char *comm, size_t size)
+{
+    char path[64];
+    char text[512];
+    int parent = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    size_t n = f == NULL ? 0 : fread(text, 1, sizeof text - 1, f);
+    if (f != NULL) {
+        (void)fclose(f);
+    }
+    text[n] = '\0';
+    char *open = strchr(text, '(');
+    char *close = strrchr(text, ')');
+    if (open == NULL || close == NULL || sscanf(close + 1, " %*c %d", &parent) != 1) {
+        return 0;
+    }
+    (void)snprintf(comm, size, "%.*s", (int)(close - open - 1), open + 1);
+    return parent;
+}
+
+int stk_contain_monitor(pid_t runner, pid_t *ret_pid, char *comm, size_t size)
+{
+    char unused[64];
+    pid_t pid = runner > 0 ? parent_of(runner, unused, sizeof unused) : 0;
+    int fd = pid > 1 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    if (fd >= 0 && (parent_of(runner, unused, sizeof unused) != pid ||
+                    parent_of(pid, comm, size) <= 0)) { /* it is another one meanwhile */
+        (void)close(fd);
+        fd = -1;
+    }
+    *ret_pid = pid;
+    return fd;
+}

@@ -1,0 +1,102 @@
+/* What the engine itself says of a container: its events, its measurements. Asked only where that
+ * tells more than we see: who ended it from outside, and what it used where its processes aren't
+ * visible from here (we are in a container ourselves, with the engine's socket). */
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "image/contain/contain_private.h"
+#include "sys/clock.h"
+
+enum { WAIT_MS = 2000, AGAIN_MS = 50, IDLE_MS = 4000 /* an engine that hangs holds nobody up */ };
+
+typedef struct listener {
+    const stk_engine *engine;
+    contain_said *said;
+    bool is_over;
+} listener;
+
+static void add_way(contain_said *said, const char *way)
+{
+    size_t at = strlen(said->how);
+    (void)snprintf(said->how + at, sizeof said->how - at, "%s%s", at > 0 ? ", then " : "", way);
+}
+
+/* Docker tells signals ("kill") and, after the end, "stop"; Podman "kill" or "stop" without one. */
+static bool on_event(void *arg, const char *json, size_t n)
+{
+    listener *l = arg;
+    char signal[48];
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root = {0};
+    if (arena == NULL ||
+        stk_json_parse(json, n, "an event", &stk_engine_limits, arena, &root, NULL) < 0) {
+        return true;
+    }
+    const stk_json *action = stk_json_get(&root, "Action");
+    const stk_json *more = stk_json_get(stk_json_get(&root, "Actor"), "Attributes");
+    const char *number = stk_json_text(stk_json_get(more, "signal"));
+    if (stk_json_is(action, "kill") && number != NULL) {
+        (void)snprintf(signal, sizeof signal, "signal %.16s", number);
+        add_way(l->said, signal);
+    } else if (stk_json_is(action, "kill") ||
+               (l->engine->is_podman && stk_json_is(action, "stop"))) {
+        add_way(l->said, stk_json_text(action));
+    }
+    l->said->oom |= stk_json_is(action, "oom");
+    /* Podman writes "stop" after "die" at times, but never after it has removed the container. */
+    l->is_over |= stk_json_is(action, l->engine->is_podman ? "remove" : "die");
+    return !l->is_over;
+}
+
+bool stk_contain_said(const stk_engine *engine, const char *id, int64_t since_ms, contain_said *ret)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    int64_t end_ms = stk_clock_mono_ms(&stk_clock_real) + WAIT_MS;
+    int64_t until_ms = stk_clock_wall_ms(&stk_clock_real) + WAIT_MS; /* for the engine's clock */
+    char filter[256];
+    (void)snprintf(filter, sizeof filter, "{\"container\":[\"%s\"]}", id);
+    const char *query = arena == NULL ? NULL : stk_engine_escape(filter, arena);
+    stk_engine impatient = *engine;
+    listener l = {.engine = engine, .said = ret};
+    bool heard = query != NULL;
+    impatient.idle_ms = IDLE_MS;
+    /* Docker's stream lasts until then, Podman's ends with what it knows so far. */
+    while (heard && !l.is_over && stk_clock_mono_ms(&stk_clock_real) < end_ms) {
+        const char *path = stk_arena_printf(
+            arena, "/events?stream=false&since=%lld&until=%lld&filters=%s",
+            (long long)(since_ms / 1000 - 1), (long long)(until_ms / 1000 + 1), query);
+        *ret = (contain_said){0};
+        int rc = path == NULL
+                     ? STK_E_NOMEM
+                     : stk_engine_stream(&impatient, "GET", path, NULL, -1, on_event, &l, NULL);
+        heard = rc == 0 || rc == STK_E_CANCELLED; /* by us: we know enough */
+        if (heard && !l.is_over) {
+            (void)poll(NULL, 0, AGAIN_MS);
+        }
+    }
+    return heard && l.is_over;
+}
+
+void stk_contain_stats(const stk_engine *engine, const char *id, stk_arena *arena,
+                       contain_stats *ret)
+{
+    char path[256];
+    stk_json root = {0};
+    stk_engine impatient = *engine;
+    int64_t n = 0;
+    impatient.idle_ms = IDLE_MS;
+    *ret = (contain_stats){-1, -1};
+    (void)snprintf(path, sizeof path, "/containers/%s/stats?stream=false&one-shot=true", id);
+    if (stk_engine_get(&impatient, path, arena, &root, NULL) < 0) {
+        return;
+    }
+    const stk_json *cpu = stk_json_get(stk_json_get(&root, "cpu_stats"), "cpu_usage");
+    const stk_json *memory = stk_json_get(&root, "memory_stats");
+    if (stk_json_int(stk_json_get(cpu, "total_usage"), &n) && n > 0) {
+        ret->cpu_us = n / 1000;
+    }
+    if (stk_json_int(stk_json_get(memory, "max_usage"), &n) && n > 0) {
+        ret->peak_bytes = n;
+    }
+}

@@ -1,0 +1,396 @@
+/* Where one step runs, and in which image. */
+#include "image/stack/stack.h"
+
+#include <string.h>
+
+#include "image/stack/stack_private.h"
+#include "model/spec/spec_read.h"
+
+static const stk_json_limits setting_limits = {STK_LIMIT_SPEC_BYTES, STK_LIMIT_YAML_NODES,
+                                               STK_LIMIT_DEPTH};
+
+const char *stk_stack_map(const stk_stack *stack, const char *image, stk_arena *arena)
+{
+    for (uint32_t i = 0; i < stack->n_image_map; i++) {
+        const stk_pair *p = &stack->image_map[i];
+        size_t n = strlen(p->key);
+        bool part = strchr("/:@", p->key[n - 1]) != NULL || strchr("/:@", image[n]) != NULL;
+        if (strncmp(image, p->key, n) == 0 && part) { /* `python` is no part of `pythonista` */
+            return stk_arena_printf(arena, "%s%s", p->value, image + n);
+        }
+    }
+    size_t n = strcspn(image, "/"), n_name = strcspn(image, ".:/");
+    bool has_registry = image[n] == '/' && (n_name < n || strncmp(image, "localhost/", 10) == 0);
+    if (stack->image_registry != NULL && !has_registry) {
+        size_t end = strlen(stack->image_registry);
+        end -= stack->image_registry[end - 1] == '/';
+        return stk_arena_printf(arena, "%.*s/%s", (int)end, stack->image_registry, image);
+    }
+    return image;
+}
+
+/* What a step says about its place and image. */
+typedef struct wish {
+    stk_json backend, docker; /* NULL nodes: nothing */
+    const char *name;         /* its backend as a plain name */
+    const char *stack;        /* a stack that needn't be there, or NULL */
+    int kind;                 /* that it names or has options for; -1: none, or a stack's name */
+    bool only_options;        /* for other machines, without saying that it is to go there */
+} wish;
+
+static int parse(const char *json, stk_arena *arena, stk_json *ret, stk_err *err)
+{
+    return json == NULL
+               ? 0
+               : stk_json_parse(json, strlen(json), NULL, &setting_limits, arena, ret, err);
+}
+
+static const stk_stack *named(const stk_stack *run, const char *name)
+{
+    for (uint32_t i = 0; name != NULL && i < run->n_all; i++) {
+        if (strcmp(run->all[i].name, name) == 0) {
+            return &run->all[i];
+        }
+    }
+    return NULL;
+}
+
+static int unknown(const stk_stack *run, const char *step, const char *name, stk_arena *arena,
+                   stk_err *err)
+{
+    STK_BUF_AUTO list = STK_BUF_INIT(400);
+    const char **names = stk_arena_array(arena, run->n_all + STK_PLACE_N, sizeof *names);
+    uint32_t n = 0;
+    if (names == NULL) {
+        return stk_err_nomem(err);
+    }
+    for (uint32_t i = 0; i < run->n_all; i++) {
+        names[n++] = run->all[i].name;
+    }
+    for (int i = 0; i < STK_PLACE_N; i++) {
+        if (named(run, stk_place_word((stk_place_kind)i)) == NULL) {
+            names[n++] = stk_place_word((stk_place_kind)i);
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        stk_buf_printf(&list, "%s%.80s", i > 0 ? ", " : "", names[i]);
+    }
+    stk_err_set(err, STK_E_SPEC, "step '%s': there is no backend '%.80s'; there are %.300s", step,
+                name, list.data != NULL ? list.data : "local");
+    stk_spec_reader r = {.arena = arena, .err = err};
+    stk_spec_did_you_mean(&r, name, names, n);
+    return STK_E_SPEC;
+}
+
+static int read_wish(const stk_stack *run, const char *step, const stk_settings *settings,
+                     stk_arena *arena, wish *ret, stk_err *err)
+{
+    /* Places that a step may name although only later versions have them: it runs where the run
+     * does. */
+    static const char *const later[] = {"slurm"};
+    wish w = {.kind = -1};
+    int rc = parse(settings->backend, arena, &w.backend, err);
+    rc = rc < 0 ? rc : parse(settings->docker, arena, &w.docker, err);
+    if (rc < 0) {
+        return rc;
+    }
+    w.name = stk_json_text(&w.backend);
+    w.stack = stk_json_text(stk_json_get(&w.backend, "stack"));
+    w.kind = stk_stack_kind(w.name);
+    /* of several that it has options for: a container here before here itself before elsewhere */
+    static const stk_place_kind order[] = {STK_PLACE_DOCKER, STK_PLACE_LOCAL, STK_PLACE_KUBERNETES,
+                                           STK_PLACE_BATCH};
+    for (size_t i = 0; w.name == NULL && w.kind < 0 && i < sizeof order / sizeof *order; i++) {
+        if (stk_json_get(&w.backend, stk_place_word(order[i])) != NULL) {
+            w.kind = (int)order[i];
+            w.only_options = stk_place_is_elsewhere(order[i]);
+            /* of both, the run's own */
+            if (w.only_options && stk_place_is_elsewhere(run->kind) &&
+                stk_json_get(&w.backend, stk_place_word(run->kind)) != NULL) {
+                w.kind = (int)run->kind;
+            }
+        }
+    }
+    bool is_known = w.name == NULL || w.kind >= 0 || named(run, w.name) != NULL;
+    for (size_t i = 0; !is_known && i < sizeof later / sizeof *later; i++) {
+        is_known = strcmp(w.name, later[i]) == 0;
+    }
+    *ret = w;
+    return is_known ? 0 : unknown(run, step, w.name, arena, err);
+}
+
+/* The file's only stack of this backend, or the one that has its name; NULL: none, or several. */
+static const stk_stack *of_kind(const stk_stack *run, stk_place_kind kind)
+{
+    const stk_stack *found = named(run, stk_place_word(kind));
+    uint32_t n = 0;
+    if (found != NULL && found->kind == kind) {
+        return found;
+    }
+    for (uint32_t i = 0; i < run->n_all; i++) {
+        found = run->all[i].kind == kind ? &run->all[i] : found;
+        n += run->all[i].kind == kind;
+    }
+    return n == 1 ? found : NULL;
+}
+
+/* Whose machines a step runs on. *ret_stays: it names others, which there aren't. */
+static const stk_stack *serving(const stk_stack *run, const wish *w, bool *ret_stays)
+{
+    const stk_stack *own = named(run, w->stack != NULL ? w->stack : w->name);
+    *ret_stays = own == NULL && w->stack != NULL;
+    if (own != NULL || *ret_stays) {
+        return own != NULL ? own : run;
+    }
+    if (w->kind < 0 || !stk_place_is_elsewhere((stk_place_kind)w->kind) ||
+        run->kind == (stk_place_kind)w->kind || (w->only_options && run->is_chosen)) {
+        return run;
+    }
+    own = of_kind(run, (stk_place_kind)w->kind);
+    *ret_stays = own == NULL;
+    return own != NULL ? own : run;
+}
+
+/* The image as somebody wrote it; NULL: nobody did. */
+static const char *written_image(const wish *w, const stk_stack *stack, stk_arena *arena,
+                                 const char **ret_source)
+{
+    static const char *const holders[] = {"docker", "kubernetes", "batch"};
+    const char *image = NULL;
+    *ret_source = "the step";
+    if (stk_json_text(stk_json_get(&w->docker, "dockerfile")) != NULL) {
+        return NULL; /* which names its own parent */
+    }
+    if (stk_place_is_elsewhere(stack->kind)) { /* what is said of just this place */
+        const stk_json *own = stk_json_get(&w->backend, stk_place_word(stack->kind));
+        image = stk_json_text(stk_json_get(own, "image"));
+    }
+    image = image != NULL ? image : stk_json_text(stk_json_get(&w->docker, "parent_image"));
+    for (size_t i = 0; image == NULL && i < sizeof holders / sizeof *holders; i++) {
+        image = stk_json_text(stk_json_get(stk_json_get(&w->backend, holders[i]), "image"));
+    }
+    if (image == NULL && stack->default_image != NULL) {
+        image = stack->default_image;
+        *ret_source = stk_arena_printf(arena, "stack '%s'", stack->name);
+    }
+    return image;
+}
+
+static int keep_options(const stk_json *options, stk_arena *arena, stk_place *place, stk_err *err)
+{
+    if (options == NULL || options->kind != STK_JSON_MAP || options->n == 0) {
+        return 0;
+    }
+    place->options = stk_json_dump_in(options, arena);
+    return place->options == NULL ? stk_err_nomem(err) : 0;
+}
+
+static int set_note(stk_place *place, const char *note, const char *many, stk_err *err)
+{
+    place->note = note;
+    place->note_many = many;
+    return note == NULL || many == NULL ? stk_err_nomem(err) : 0;
+}
+
+/* --- in a container of this machine --- */
+
+static int place_inside(const stk_stack *stack, const char *step, const wish *w, stk_arena *arena,
+                        stk_place *place, stk_err *err)
+{
+    place->written = written_image(w, stack, arena, &place->source);
+    bool builds = stk_json_text(stk_json_get(&w->docker, "dockerfile")) != NULL;
+    if (place->written == NULL && !builds && w->kind == STK_PLACE_DOCKER) {
+        stk_err_set(err, STK_E_SPEC, "step '%s' is to run in a container, but no image is named",
+                    step);
+        stk_err_hint(err, "give it `docker: {parent_image: …}`, or its stack a default_image");
+        return STK_E_SPEC;
+    }
+    const stk_json *options = stk_json_get(&w->backend, "docker");
+    const char *unused = stk_spec_unused_run_arg(stk_json_get(options, "run_args"));
+    int rc = keep_options(options, arena, place, err);
+    if (rc == 0 && unused != NULL) {
+        place->note =
+            stk_arena_printf(arena, "step '%s': run_args: '%s' has no effect here", step, unused);
+        rc = place->note == NULL ? stk_err_nomem(err) : 0;
+    }
+    if (rc == 0 && place->written == NULL && !builds) {
+        place->options = NULL;
+        return set_note(place,
+                        stk_arena_printf(arena,
+                                         "step '%s' names no image and stack '%s' has no "
+                                         "default_image: it runs on this machine itself",
+                                         step, stack->name),
+                        stk_arena_printf(arena,
+                                         "name no image and stack '%s' has no "
+                                         "default_image: they run on this machine itself",
+                                         stack->name),
+                        err);
+    }
+    place->kind = STK_PLACE_DOCKER;
+    return rc;
+}
+
+/* --- on other machines --- */
+
+static stk_resources *with_defaults(const stk_stack *stack, const stk_resources *own,
+                                    stk_arena *arena)
+{
+    stk_resources *all = stk_arena_array(arena, 1, sizeof *all);
+    const stk_resources *d = stack->defaults;
+    if (all == NULL) {
+        return NULL;
+    }
+    *all = *own;
+    if (d != NULL) {
+        all->cpu_milli = own->cpu_milli >= 0 ? own->cpu_milli : d->cpu_milli;
+        all->memory_bytes = own->memory_bytes >= 0 ? own->memory_bytes : d->memory_bytes;
+        bool asks = stk_spec_n_devices(own) > 0;
+        if (!asks && own->gpu_count < 0) {
+            all->gpu_count = d->gpu_count;
+            all->gpu_memory_bytes = d->gpu_memory_bytes;
+        }
+        /* a kind is one thing: one that the step names itself is not mixed with another's */
+        if (own->gpu_class == NULL && own->gpu_vendor == NULL && own->n_any_of == 0) {
+            all->gpu_class = d->gpu_class;
+            all->gpu_vendor = d->gpu_vendor;
+        }
+    }
+    return all;
+}
+
+static int lay_options(const char *options, stk_arena *arena, stk_resources *res, stk_err *err)
+{
+    stk_json node = {0};
+    int rc = parse(options, arena, &node, err);
+    if (rc == 0 && options != NULL) {
+        stk_spec_lay_options(&node, res);
+    }
+    return rc;
+}
+
+/* What is inherited, over it the stack's, over them the pool's, over them the step's own. */
+static int merge_options(const stk_stack *stack, const wish *w, stk_arena *arena, stk_place *place,
+                         stk_err *err)
+{
+    stk_spec_reader r = {.arena = arena, .err = err};
+    stk_json all = {0}, over = {0};
+    const stk_json *own = stk_json_get(&w->backend, stk_place_word(stack->kind));
+    int rc = parse(stack->said, arena, &all, err);
+    if (rc == 0 && place->pool != NULL && place->pool->options != NULL) {
+        rc = parse(place->pool->options, arena, &over, err);
+        rc = rc < 0 ? rc : stk_spec_merge(&r, &all, &over, &all);
+    }
+    if (rc == 0 && own != NULL && own->kind == STK_JSON_MAP) {
+        rc = stk_spec_merge(&r, &all, own, &all);
+    }
+    rc = rc < 0 ? rc : stk_stack_lay_over(stack, &all, arena, &all, err);
+    return rc < 0 ? rc : keep_options(&all, arena, place, err);
+}
+
+static int place_elsewhere(const stk_stack *stack, const char *step, const stk_settings *settings,
+                           const wish *w, stk_arena *arena, stk_place *place, stk_err *err)
+{
+    place->kind = stack->kind;
+    place->written = written_image(w, stack, arena, &place->source);
+    bool builds = stk_json_text(stk_json_get(&w->docker, "dockerfile")) != NULL;
+    if (place->written == NULL && !builds) {
+        stk_err_set(err, STK_E_SPEC, "step '%s' is to run on %s (stack '%.80s') and names no image",
+                    step, stk_place_word(stack->kind), stack->name);
+        stk_err_hint(err,
+                     "give it `docker: {parent_image: …}` or `@%s(image=…)`, or the stack a "
+                     "default_image",
+                     stk_place_word(stack->kind));
+        return STK_E_SPEC;
+    }
+    if (stack->store == NULL) {
+        stk_err_set(err, STK_E_SPEC,
+                    "step '%s' is to run on %s (stack '%.80s'), which has no store that its "
+                    "machines share with this one",
+                    step, stk_place_word(stack->kind), stack->name);
+        stk_err_hint(err, "add `store: s3://BUCKET/PREFIX` (or a shared folder) to the stack in "
+                          "stoker.yaml, or set STOKER_SHARE");
+        return STK_E_SPEC;
+    }
+    int64_t nodes = settings->gang.nodes > 1 ? settings->gang.nodes : 1;
+    stk_resources *asked = with_defaults(stack, &settings->resources, arena);
+    place->resources = asked;
+    int rc = asked == NULL ? stk_err_nomem(err) : lay_options(stack->options, arena, asked, err);
+    rc = rc < 0 ? rc : stk_stack_fit(stack, step, asked, nodes, arena, &place->pool, err);
+    rc = rc < 0 || place->pool == NULL ? rc : lay_options(place->pool->options, arena, asked, err);
+    return rc < 0 ? rc : merge_options(stack, w, arena, place, err);
+}
+
+/* "'a', 'b'": the file's stacks of a backend; NULL: it has none, or no memory. */
+static const char *names_of_kind(const stk_stack *run, stk_place_kind kind, stk_arena *arena)
+{
+    const char *names = NULL;
+    for (uint32_t i = 0; i < run->n_all; i++) {
+        if (run->all[i].kind == kind) {
+            names = stk_arena_printf(arena, "%s%s'%s'", names == NULL ? "" : names,
+                                     names == NULL ? "" : ", ", run->all[i].name);
+        }
+    }
+    return names;
+}
+
+static int stay(const stk_stack *run, const char *step, const wish *w, stk_arena *arena,
+                stk_place *place, stk_err *err)
+{
+    const char *where = run->kind == STK_PLACE_LOCAL ? "on this machine" : "where the run does";
+    const char *what = NULL, *remedy = "name it in stoker.yaml";
+    if (w->stack != NULL) {
+        what = stk_arena_printf(arena, "stack '%s', which this project doesn't have", w->stack);
+    } else {
+        const char *word = stk_place_word((stk_place_kind)w->kind);
+        const char *several = names_of_kind(run, (stk_place_kind)w->kind, arena);
+        what = several == NULL
+                   ? stk_arena_printf(arena, "%s, of which this project has no stack", word)
+                   : stk_arena_printf(arena,
+                                      "%s, of which this project has more than one stack "
+                                      "(%s)",
+                                      word, several);
+        remedy = several == NULL
+                     ? stk_arena_printf(arena, "--with %s, or a stack in stoker.yaml", word)
+                     : "--with one of them, or its name as the step's backend";
+    }
+    if (what == NULL || remedy == NULL) {
+        return stk_err_nomem(err);
+    }
+    return set_note(place,
+                    stk_arena_printf(arena, "step '%s' asks for %s: it runs %s (%s)", step, what,
+                                     where, remedy),
+                    stk_arena_printf(arena, "ask for %s: they run %s (%s)", what, where, remedy),
+                    err);
+}
+
+int stk_stack_place(const stk_stack *run, const char *step, const stk_settings *settings,
+                    stk_arena *arena, stk_place *ret, stk_err *err)
+{
+    wish w = {0};
+    bool stays = false;
+    int rc = read_wish(run, step, settings, arena, &w, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const stk_stack *stack = serving(run, &w, &stays);
+    stk_place place = {.docker = settings->docker, .stack = stack};
+    bool is_here =
+        (w.kind == STK_PLACE_LOCAL || w.kind == STK_PLACE_DOCKER) && (w.stack == NULL || stays);
+    if (stk_place_is_elsewhere(stack->kind) && !is_here) {
+        rc = place_elsewhere(stack, step, settings, &w, arena, &place, err);
+    } else if (w.kind == STK_PLACE_DOCKER ||
+               (w.kind != STK_PLACE_LOCAL && stack->kind == STK_PLACE_DOCKER)) {
+        rc = place_inside(stack, step, &w, arena, &place, err);
+    }
+    if (rc == 0 && stays && place.note == NULL) {
+        rc = stay(run, step, &w, arena, &place, err);
+    }
+    if (rc == 0 && place.kind != STK_PLACE_LOCAL) {
+        place.image = place.written == NULL ? NULL : stk_stack_map(stack, place.written, arena);
+        rc = place.written != NULL && place.image == NULL ? stk_err_nomem(err) : 0;
+    }
+    if (rc == 0) {
+        *ret = place;
+    }
+    return rc;
+}

@@ -1,0 +1,473 @@
+/* `stoker.yaml`: the stacks that it names, and those that are there anyway. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "image/stack/stack_private.h"
+#include "model/spec/spec_read.h"
+#include "model/spec/spec_yaml.h"
+#include "sys/file.h"
+#include "sys/metaflow.h"
+#include "sys/trust.h"
+
+enum { FILE_BYTES = 1 << 20, FILE_NODES = 20000, STACKS_MAX = 256, FILE_VERSION = 1 };
+
+static const stk_json_limits file_limits = {FILE_BYTES, FILE_NODES, STK_LIMIT_DEPTH};
+
+static const char *const words[STK_PLACE_N] = {[STK_PLACE_LOCAL] = "local",
+                                               [STK_PLACE_DOCKER] = "docker",
+                                               [STK_PLACE_KUBERNETES] = "kubernetes",
+                                               [STK_PLACE_BATCH] = "batch"};
+
+enum { MAX_JOBS = 1000, PENDING_MS = 30 * 60 * 1000 };
+
+const char *stk_place_word(stk_place_kind kind)
+{
+    return words[kind];
+}
+
+int stk_stack_kind(const char *word)
+{
+    for (int i = 0; i < STK_PLACE_N; i++) {
+        if (word != NULL && strcmp(word, words[i]) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* --- the file --- */
+
+enum {
+    K_BACKEND,
+    K_IMAGE,
+    K_MAP,
+    K_REGISTRY,
+    K_SOCKET,
+    K_STORE,
+    K_STORE_VOLUME,
+    K_OPTIONS,
+    K_CARRY,
+    K_RUNNER,
+    K_VOLUME,
+    K_JOBS,
+    K_PENDING,
+    K_DEFAULTS,
+    K_LIMITS,
+    K_POOLS,
+    K_N
+};
+static const char *const stack_keys[K_N] = {[K_BACKEND] = "backend",
+                                            [K_IMAGE] = "default_image",
+                                            [K_MAP] = "image_map",
+                                            [K_REGISTRY] = "registry",
+                                            [K_SOCKET] = "socket",
+                                            [K_STORE] = "store",
+                                            [K_STORE_VOLUME] = "store_volume",
+                                            [K_OPTIONS] = "options",
+                                            [K_CARRY] = "carry",
+                                            [K_RUNNER] = "runner_image",
+                                            [K_VOLUME] = "carry_volume",
+                                            [K_JOBS] = "max_jobs",
+                                            [K_PENDING] = "pending",
+                                            [K_DEFAULTS] = "resources",
+                                            [K_LIMITS] = "limits",
+                                            [K_POOLS] = "pools"};
+
+static int longer_first(const void *a, const void *b)
+{
+    size_t x = strlen(((const stk_pair *)a)->key);
+    size_t y = strlen(((const stk_pair *)b)->key);
+    return x != y ? (x > y ? -1 : 1)
+                  : strcmp(((const stk_pair *)a)->key, ((const stk_pair *)b)->key);
+}
+
+static int read_map(stk_spec_reader *r, const stk_json *node, stk_stack *stack)
+{
+    int rc = stk_spec_read_map(r, node, "image_map");
+    stk_pair *pairs = rc < 0 ? NULL : stk_arena_array(r->arena, node->n + 1, sizeof *pairs);
+    if (rc < 0 || pairs == NULL) {
+        return rc < 0 ? rc : stk_err_nomem(r->err);
+    }
+    for (uint32_t i = 0; i < node->n && rc == 0; i++) {
+        const char *to = NULL;
+        const stk_json *key = stk_json_key(node, i);
+        rc = key->n == 0 ? stk_spec_fail(r, key, "image_map: an empty name fits every image")
+                         : stk_spec_read_text(r, stk_json_value(node, i), key->text, &to);
+        pairs[i] = (stk_pair){.key = key->text, .value = to};
+    }
+    if (rc == 0) {
+        qsort(pairs, node->n, sizeof *pairs, longer_first);
+        stack->image_map = pairs;
+        stack->n_image_map = node->n;
+    }
+    return rc;
+}
+
+static int read_backend(stk_spec_reader *r, const stk_json *node, stk_stack *stack)
+{
+    int kind = stk_stack_kind(stk_json_text(node));
+    if (kind < 0) {
+        stk_spec_wrong(r, node, "backend", "docker, kubernetes, batch or local");
+        if (stk_json_text(node) != NULL) {
+            stk_spec_did_you_mean(r, stk_json_text(node), words, STK_PLACE_N);
+        }
+        return STK_E_SPEC;
+    }
+    stack->kind = (stk_place_kind)kind;
+    return 0;
+}
+
+static int read_options(stk_spec_reader *r, const stk_json *node, const char *key, const char **ret)
+{
+    STK_TRY(stk_spec_read_map(r, node, key));
+    return stk_spec_read_json(r, node, ret);
+}
+
+static int read_holds(stk_spec_reader *r, const stk_json *node, const stk_resources **ret)
+{
+    stk_resources *holds = stk_arena_array(r->arena, 1, sizeof *holds);
+    *ret = holds;
+    return holds == NULL ? stk_err_nomem(r->err) : stk_spec_read_resources(r, node, holds);
+}
+
+#define CREDENTIALS                                                                                \
+    "the store's URL has credentials in it, which end up in logs there; write s3://BUCKET/PREFIX " \
+    "and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
+
+/* "scheme://key:secret@bucket": of what is behind the bucket an @ may be part. */
+static bool has_credentials(const char *url)
+{
+    const char *host = strstr(url, "://");
+    return host != NULL && host[3 + strcspn(host + 3, "/@")] == '@';
+}
+
+static int read_store(stk_spec_reader *r, const stk_json *node, const char **ret)
+{
+    int rc = stk_spec_read_text(r, node, "store", ret);
+    if (rc < 0 || (*ret)[0] == '/') {
+        return rc;
+    }
+    if (has_credentials(*ret)) {
+        return stk_spec_fail(r, node, "%s", CREDENTIALS);
+    }
+    if (strncmp(*ret, "s3://", 5) == 0 && (*ret)[5] != '\0') {
+        return 0;
+    }
+    rc = stk_spec_fail(r, node,
+                       "'store' is %.200s; it is s3://BUCKET/PREFIX or the absolute path of a "
+                       "folder that all machines have",
+                       *ret);
+    if (strncasecmp(*ret, "s3:", 3) == 0) {
+        const char *rest = *ret + 3 + strspn(*ret + 3, "/");
+        stk_err_hint(r->err, "did you mean 's3://%.200s'?", *rest != '\0' ? rest : "BUCKET");
+    }
+    return rc;
+}
+
+static int read_carry(stk_spec_reader *r, const stk_json *node, const char **ret)
+{
+    static const char *const ways[] = {"image", "volume", "store"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        if (stk_json_is(node, ways[i])) {
+            *ret = ways[i];
+            return 0;
+        }
+    }
+    return stk_spec_wrong(r, node, "carry", "image, volume or store");
+}
+
+static int read_pool(stk_spec_reader *r, const stk_json *name, const stk_json *map, stk_pool *pool)
+{
+    static const char *const keys[] = {"nodes", "holds", "price", "options"};
+    static const stk_resources nothing = {
+        .cpu_milli = -1, .memory_bytes = -1, .gpu_count = -1, .gpu_memory_bytes = -1};
+    const stk_resources *holds = NULL;
+    *pool = (stk_pool){.name = name->text, .nodes = -1, .price = -1, .holds = nothing};
+    int rc = stk_spec_read_map(r, map, name->text);
+    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+        const stk_json *value = stk_json_value(map, i);
+        int key = stk_spec_key(r, stk_json_key(map, i), keys, 4, name->text);
+        rc = key < 0                        ? key
+             : value->kind == STK_JSON_NULL ? 0
+             : key == 0 ? stk_spec_read_int(r, value, "nodes", 1, INT32_MAX, &pool->nodes)
+             : key == 1 ? read_holds(r, value, &holds)
+             : key == 2 ? stk_spec_read_real(r, value, "price", 0, 1e9, &pool->price)
+                        : read_options(r, value, "options", &pool->options);
+    }
+    pool->holds = holds != NULL ? *holds : pool->holds;
+    return rc;
+}
+
+static int read_pools(stk_spec_reader *r, const stk_json *node, stk_stack *stack)
+{
+    int rc = stk_spec_read_map(r, node, "pools");
+    stk_pool *pools = rc < 0 ? NULL : stk_arena_array(r->arena, node->n + 1, sizeof *pools);
+    if (rc < 0 || pools == NULL) {
+        return rc < 0 ? rc : stk_err_nomem(r->err);
+    }
+    for (uint32_t i = 0; i < node->n && rc == 0; i++) {
+        rc = read_pool(r, stk_json_key(node, i), stk_json_value(node, i), &pools[i]);
+    }
+    stack->pools = pools;
+    stack->n_pools = node->n;
+    return rc;
+}
+
+static int read_key(stk_spec_reader *r, int key, const stk_json *value, stk_stack *stack)
+{
+    const char **texts[K_N] = {
+        [K_IMAGE] = &stack->default_image, [K_REGISTRY] = &stack->registry,
+        [K_SOCKET] = &stack->socket,       [K_RUNNER] = &stack->runner_image,
+        [K_VOLUME] = &stack->carry_volume, [K_STORE_VOLUME] = &stack->store_volume};
+    switch (key) {
+    case K_BACKEND:
+        return read_backend(r, value, stack);
+    case K_MAP:
+        return read_map(r, value, stack);
+    case K_STORE:
+        return read_store(r, value, &stack->store);
+    case K_OPTIONS:
+        return read_options(r, value, "options", &stack->options);
+    case K_CARRY:
+        return read_carry(r, value, &stack->carry);
+    case K_JOBS:
+        return stk_spec_read_int(r, value, "max_jobs", 1, STK_LIMIT_TASKS, &stack->max_jobs);
+    case K_PENDING:
+        return stk_spec_read_duration(r, value, "pending", &stack->pending_ms);
+    case K_DEFAULTS:
+        return read_holds(r, value, &stack->defaults);
+    case K_LIMITS:
+        return read_holds(r, value, &stack->limits);
+    case K_POOLS:
+        return read_pools(r, value, stack);
+    default:
+        return stk_spec_read_text(r, value, stack_keys[key], texts[key]);
+    }
+}
+
+/* What a stack says that its backend has no use for: a mistake that would be silent. */
+static int check_kind(stk_spec_reader *r, const stk_json *map, const stk_stack *stack)
+{
+    for (uint32_t i = 0; i < map->n; i++) {
+        const stk_json *key = stk_json_key(map, i);
+        int k = stk_spec_find_key(key, stack_keys, K_N);
+        bool of_elsewhere = k >= K_STORE;
+        if (stk_json_value(map, i)->kind != STK_JSON_NULL &&
+            ((of_elsewhere && !stk_place_is_elsewhere(stack->kind)) ||
+             (k == K_SOCKET && stk_place_is_elsewhere(stack->kind)))) {
+            return stk_spec_fail(r, key, "stack '%.80s': '%s' has no meaning for backend %s",
+                                 stack->name, key->text, words[stack->kind]);
+        }
+    }
+    return 0;
+}
+
+static stk_stack blank(const char *name, const char *file, stk_place_kind kind)
+{
+    return (stk_stack){
+        .name = name, .file = file, .kind = kind, .max_jobs = MAX_JOBS, .pending_ms = PENDING_MS};
+}
+
+/* What isn't said, of other machines. */
+static int complete(stk_stack *stack, stk_arena *arena, stk_err *err)
+{
+    const char *share = getenv("STOKER_SHARE");
+    if (!stk_place_is_elsewhere(stack->kind)) {
+        return 0;
+    }
+    if (stack->carry == NULL) {
+        stack->carry = stack->carry_volume != NULL           ? "volume"
+                       : stack->kind == STK_PLACE_KUBERNETES ? "image"
+                                                             : "store";
+    }
+    if (stack->store == NULL && share != NULL && *share != '\0') {
+        if (has_credentials(share)) {
+            return stk_err_set(err, STK_E_USAGE, "STOKER_SHARE: %s", CREDENTIALS);
+        }
+        stack->store = stk_arena_dup(arena, share);
+        stack->store_from = "STOKER_SHARE";
+        if (stack->store == NULL) {
+            return stk_err_nomem(err);
+        }
+    }
+    const char *from = NULL;
+    const char *metaflow =
+        stack->store != NULL ? NULL : stk_metaflow_setting("METAFLOW_DATASTORE_SYSROOT_S3", &from);
+    if (metaflow != NULL) {
+        size_t n = strlen(metaflow);
+        n -= metaflow[n - 1] == '/';
+        stack->store = stk_arena_printf(arena, "%.*s/stoker", (int)n, metaflow);
+        stack->store_from = from;
+        if (stack->store == NULL) {
+            return stk_err_nomem(err);
+        }
+    }
+    return stk_stack_inherit(stack, arena, err);
+}
+
+static int read_stack(stk_spec_reader *r, const stk_json *name, const stk_json *map, stk_stack *ret)
+{
+    const stk_json *backend = stk_json_get(map, "backend");
+    int kind = stk_stack_kind(name->text);
+    int rc = stk_spec_read_map(r, map, name->text);
+    if (rc == 0 && (backend == NULL || backend->kind == STK_JSON_NULL) && kind < 0) {
+        return stk_spec_fail(r, name,
+                             "stack '%.80s' doesn't say its backend; add `backend: docker`, "
+                             "`kubernetes`, `batch` or `local`",
+                             name->text);
+    }
+    stk_stack stack = blank(name->text, r->path, kind < 0 ? STK_PLACE_LOCAL : (stk_place_kind)kind);
+    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+        const stk_json *value = stk_json_value(map, i);
+        int key = stk_spec_key(r, stk_json_key(map, i), stack_keys, K_N, name->text);
+        rc = key < 0 ? key : value->kind == STK_JSON_NULL ? 0 : read_key(r, key, value, &stack);
+    }
+    rc = rc < 0 ? rc : check_kind(r, map, &stack);
+    rc = rc < 0 ? rc : complete(&stack, r->arena, r->err);
+    if (rc == 0) {
+        *ret = stack;
+    }
+    return rc;
+}
+
+/* A file of blanks and comments only marks the project's folder. */
+static bool says_nothing(const char *text)
+{
+    for (text += strspn(text, " \t\r\n"); *text == '#'; text += strspn(text, " \t\r\n")) {
+        text += strcspn(text, "\n");
+    }
+    return *text == '\0';
+}
+
+/* All of it is read, whichever stack is asked for: a mistake is seen when it is made. */
+static int read_file(stk_spec_reader *r, const stk_json *root, stk_stack *stacks, uint32_t *ret_n)
+{
+    static const char *const keys[] = {"stoker", "stacks"};
+    int64_t version = FILE_VERSION;
+    const stk_json *list = NULL;
+    *ret_n = 0;
+    if (root->kind != STK_JSON_MAP) {
+        return stk_spec_fail(r, root, "stoker.yaml is a mapping with `stacks`, not %s",
+                             stk_json_kind_words(root->kind));
+    }
+    for (uint32_t i = 0; i < root->n; i++) {
+        const stk_json *value = stk_json_value(root, i);
+        int key = stk_spec_key(r, stk_json_key(root, i), keys, 2, NULL);
+        int rc = key < 0                        ? key
+                 : value->kind == STK_JSON_NULL ? 0
+                 : key == 0 ? stk_spec_read_int(r, value, "stoker", 1, INT32_MAX, &version)
+                            : stk_spec_read_map(r, value, "stacks");
+        if (rc < 0) {
+            return rc;
+        }
+        if (version > FILE_VERSION) {
+            return stk_spec_fail_code(r, STK_E_VERSION, value,
+                                      "the file is of format %lld; this Stoker reads format %d and "
+                                      "older; upgrade Stoker",
+                                      (long long)version, FILE_VERSION);
+        }
+        list = key == 1 && value->kind == STK_JSON_MAP ? value : list;
+    }
+    if (list != NULL && list->n > STACKS_MAX) {
+        return stk_spec_fail_code(r, STK_E_LIMIT, list, "more than %d stacks", STACKS_MAX);
+    }
+    for (uint32_t i = 0; list != NULL && i < list->n; i++) {
+        const stk_json *name = stk_json_key(list, i);
+        int rc = read_stack(r, name, stk_json_value(list, i), &stacks[i]);
+        if (rc < 0) {
+            return rc;
+        }
+        *ret_n = i + 1;
+    }
+    return 0;
+}
+
+/* The project's stoker.yaml; *ret NULL: there is none. *ret_beyond: one above the project, which is
+ * not used, or NULL. */
+static int find_file(const char *folder, stk_arena *arena, const char **ret,
+                     const char **ret_beyond, stk_err *err)
+{
+    STK_TEXT_AUTO path = NULL;
+    STK_TEXT_AUTO beyond = NULL;
+    int rc = stk_project_find(folder, "stoker.yaml", &path, &beyond, err);
+    *ret = stk_arena_dup(arena, path);
+    *ret_beyond = stk_arena_dup(arena, beyond);
+    bool is_full = (path != NULL && *ret == NULL) || (beyond != NULL && *ret_beyond == NULL);
+    return rc == 0 && is_full ? stk_err_nomem(err) : rc;
+}
+
+static int not_there(const char *name, const char *file, const char *beyond,
+                     const stk_stack *stacks, uint32_t n, stk_arena *arena, stk_err *err)
+{
+    const char *names[STACKS_MAX + STK_PLACE_N];
+    STK_BUF_AUTO list = STK_BUF_INIT(400);
+    uint32_t n_names = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        names[n_names++] = stacks[i].name;
+    }
+    for (int i = 0; i < STK_PLACE_N; i++) {
+        names[n_names++] = words[i];
+    }
+    for (uint32_t i = 0; i < n_names; i++) {
+        stk_buf_printf(&list, "%s%.80s", i > 0 ? ", " : "", names[i]);
+    }
+    stk_err_set(err, STK_E_NOT_FOUND, "there is no stack '%.80s'; there are %.300s%s%.200s", name,
+                list.data != NULL ? list.data : "local", file != NULL ? " (of " : "",
+                file != NULL ? stk_arena_printf(arena, "%s)", file) : "");
+    stk_spec_reader r = {.arena = arena, .err = err};
+    stk_spec_did_you_mean(&r, name, names, n_names);
+    if (err != NULL && err->hint[0] == '\0' && file == NULL && beyond != NULL) {
+        stk_err_hint(err,
+                     "'%.150s' isn't used: it is of no project of yours that this folder is in",
+                     beyond);
+    } else if (err != NULL && err->hint[0] == '\0') {
+        stk_err_hint(err, "name one of these, or add it under `stacks` of a stoker.yaml");
+    }
+    return STK_E_NOT_FOUND;
+}
+
+int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_stack *ret,
+                   stk_err *err)
+{
+    const char *file = NULL;
+    const char *beyond = NULL;
+    const char *want = name == NULL ? "local" : name;
+    stk_stack *stacks = stk_arena_array(arena, STACKS_MAX, sizeof *stacks);
+    uint32_t n = 0;
+    int rc = stacks == NULL ? stk_err_nomem(err) : find_file(folder, arena, &file, &beyond, err);
+    if (rc == 0 && file != NULL) {
+        STK_TEXT_AUTO text = NULL;
+        size_t len = 0;
+        stk_json root = {0};
+        stk_spec_reader r = {.arena = arena, .path = file, .err = err};
+        rc = stk_trust_read(file, FILE_BYTES, &text, &len, err);
+        if (rc == 0 && !says_nothing(text)) {
+            rc = stk_spec_document_parse(text, len, file, &file_limits, arena, &root, err);
+            rc = rc < 0 ? rc : read_file(&r, &root, stacks, &n);
+        }
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    int kind = stk_stack_kind(want);
+    for (uint32_t i = 0; i < n; i++) { /* a step's own stack knows the others, too */
+        stacks[i].all = stacks;
+        stacks[i].n_all = n;
+        if (strcmp(stacks[i].name, want) == 0) {
+            *ret = stacks[i];
+            kind = -2;
+        }
+    }
+    if (kind == -1) {
+        return not_there(want, file, beyond, stacks, n, arena, err);
+    }
+    if (kind >= 0) {
+        *ret = blank(stk_arena_dup(arena, want), NULL, (stk_place_kind)kind);
+        rc = ret->name == NULL ? stk_err_nomem(err) : complete(ret, arena, err);
+    }
+    ret->all = stacks;
+    ret->n_all = n;
+    ret->is_chosen = name != NULL;
+    return rc;
+}

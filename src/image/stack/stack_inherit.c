@@ -1,0 +1,193 @@
+/* What a stack says nothing of, and Metaflow's settings do. */
+#include <string.h>
+
+#include "image/stack/stack_private.h"
+#include "model/spec/spec_read.h"
+#include "sys/metaflow.h"
+
+typedef enum { TEXT, TEXTS, PAIRS, JSON } shape;
+typedef enum { OPTION, JOINED, IMAGE, REGISTRY } how;
+
+static const struct row {
+    stk_place_kind kind;
+    shape shape;
+    how how;
+    const char *name, *variable;
+} rows[] = {
+#define X(kind, shape, how, name, variable) {STK_PLACE_##kind, shape, how, name, variable},
+#include "tbl/metaflow_settings.def"
+#undef X
+};
+enum { N_ROWS = sizeof rows / sizeof *rows };
+
+static const struct {
+    const char *name, *same;
+} kubernetes_names[] = {
+#define X(name, same, type, from, how, words) {name, same},
+#include "tbl/kubernetes_options.def"
+#undef X
+};
+
+static const stk_json_limits limits = {STK_LIMIT_SPEC_BYTES, STK_LIMIT_YAML_NODES, STK_LIMIT_DEPTH};
+
+/* The name that several names of one option stand for. */
+static const char *meaning(stk_place_kind kind, const char *name)
+{
+    for (size_t i = 0; i < sizeof kubernetes_names / sizeof *kubernetes_names; i++) {
+        if (kind == STK_PLACE_KUBERNETES && strcmp(kubernetes_names[i].name, name) == 0 &&
+            *kubernetes_names[i].same != '\0') {
+            return kubernetes_names[i].same;
+        }
+    }
+    return name;
+}
+
+/* "a,b" as a list, "k=v,l" as a map, whose values are text. */
+static int split(const char *text, bool pairs, stk_arena *arena, stk_json *ret, stk_err *err)
+{
+    STK_BUF_AUTO json = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
+    stk_buf_char(&json, pairs ? '{' : '[');
+    for (const char *c = text; *c != '\0';) {
+        size_t n = strcspn(c, ","), n_key = pairs ? strcspn(c, "=,") : n;
+        if (n > 0) {
+            stk_buf_text(&json, json.len > 1 ? "," : "");
+            const char *key = stk_arena_printf(arena, "%.*s", (int)n_key, c);
+            stk_buf_json(&json, key != NULL ? key : "");
+        }
+        if (n > 0 && pairs) {
+            size_t from = n_key < n ? n_key + 1 : n;
+            const char *of = stk_arena_printf(arena, "%.*s", (int)(n - from), c + from);
+            stk_buf_char(&json, ':');
+            stk_buf_json(&json, of != NULL ? of : "");
+        }
+        c += n + (c[n] == ',');
+    }
+    stk_buf_char(&json, pairs ? '}' : ']');
+    return json.failed ? stk_err_nomem(err)
+                       : stk_json_parse(json.data, json.len, NULL, &limits, arena, ret, err);
+}
+
+static int read_value(const struct row *row, const char *value, stk_arena *arena, stk_json *ret,
+                      stk_err *err)
+{
+    int rc = 0;
+    if (row->shape == TEXT) {
+        *ret = (stk_json){.text = value, .n = (uint32_t)strlen(value), .kind = STK_JSON_TEXT};
+    } else if (row->shape == JSON || *value == '{' || *value == '[') {
+        rc = stk_json_parse(value, strlen(value), NULL, &limits, arena, ret, err);
+        if (rc == 0 && ret->kind != STK_JSON_MAP && ret->kind != STK_JSON_LIST) {
+            rc = stk_err_set(err, STK_E_SPEC, "it must be a list or a map");
+        }
+    } else {
+        rc = split(value, row->shape == PAIRS, arena, ret, err);
+    }
+    return rc < 0 ? stk_err_context(err, "%s is no JSON that is of use", row->variable) : 0;
+}
+
+static bool is_inherited(const stk_stack *stack, const char *name)
+{
+    for (uint32_t i = 0; i < stack->n_inherited; i++) {
+        if (strcmp(stack->inherited[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static const stk_json *said_of(const stk_stack *stack, const stk_json *said, const char *name)
+{
+    for (uint32_t i = 0; said->kind == STK_JSON_MAP && i < said->n; i++) {
+        if (strcmp(meaning(stack->kind, stk_json_key(said, i)->text), name) == 0 &&
+            stk_json_value(said, i)->kind != STK_JSON_NULL) {
+            return stk_json_value(said, i);
+        }
+    }
+    return NULL;
+}
+
+int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err)
+{
+    stk_inherited *all = stk_arena_array(arena, N_ROWS, sizeof *all);
+    stk_json said = {0};
+    stack->said = stack->options;
+    int rc = all == NULL           ? stk_err_nomem(err)
+             : stack->said == NULL ? 0
+                                   : stk_json_parse(stack->said, strlen(stack->said), NULL, &limits,
+                                                    arena, &said, err);
+    stack->inherited = all;
+    for (size_t i = 0; i < N_ROWS && rc == 0; i++) {
+        const struct row *row = &rows[i];
+        stk_inherited one = {.name = row->name,
+                             .variable = row->variable,
+                             .is_option = row->how <= JOINED,
+                             .is_joined = row->how == JOINED};
+        const char *own = row->how == IMAGE ? stack->default_image : NULL;
+        if (row->kind != stack->kind || own != NULL || is_inherited(stack, row->name) ||
+            (row->how == OPTION && said_of(stack, &said, row->name) != NULL) ||
+            (one.value = stk_metaflow_setting(row->variable, &one.from)) == NULL) {
+            continue;
+        }
+        rc = read_value(row, one.value, arena, &one.node, err);
+        stack->default_image = row->how == IMAGE ? one.value : stack->default_image;
+        stack->image_registry = row->how == REGISTRY ? one.value : stack->image_registry;
+        all[stack->n_inherited++] = one;
+    }
+    if (rc == 0 && stack->n_inherited > 0) {
+        rc = stk_stack_lay_over(stack, &said, arena, &said, err);
+        stack->options = rc < 0 ? NULL : stk_json_dump_in(&said, arena);
+        rc = rc < 0 || stack->options != NULL ? rc : stk_err_nomem(err);
+    }
+    return rc;
+}
+
+static int join(const stk_json *under, const stk_json *over, stk_arena *arena, stk_json *ret,
+                stk_err *err)
+{
+    stk_spec_reader r = {.arena = arena, .err = err};
+    stk_json list = *over;
+    int rc = 0;
+    if (under->kind != STK_JSON_LIST) {
+        return stk_spec_merge(&r, under, over, ret);
+    }
+    if (stk_json_text(over) != NULL) {
+        rc = split(over->text, false, arena, &list, err);
+    }
+    if (rc < 0 || list.kind != STK_JSON_LIST) {
+        return rc; /* of another type: whoever reads it says so */
+    }
+    stk_json *items = stk_arena_array(arena, (size_t)under->n + list.n, sizeof *items);
+    if (items == NULL) {
+        return stk_err_nomem(err);
+    }
+    memcpy(items, under->items, under->n * sizeof *items);
+    memcpy(items + under->n, list.items, list.n * sizeof *items);
+    *ret = (stk_json){.items = items, .n = under->n + list.n, .kind = STK_JSON_LIST};
+    return 0;
+}
+
+int stk_stack_lay_over(const stk_stack *stack, const stk_json *said, stk_arena *arena,
+                       stk_json *ret, stk_err *err)
+{
+    uint32_t n_said = said->kind == STK_JSON_MAP ? said->n : 0, n = n_said;
+    stk_json *items =
+        stk_arena_array(arena, 2 * ((size_t)n_said + stack->n_inherited), sizeof *items);
+    int rc = items == NULL ? stk_err_nomem(err) : 0;
+    if (rc == 0 && n_said > 0) {
+        memcpy(items, said->items, 2 * (size_t)n_said * sizeof *items);
+    }
+    for (uint32_t i = 0; rc == 0 && i < stack->n_inherited; i++) {
+        const stk_inherited *one = &stack->inherited[i];
+        const stk_json *over = one->is_option ? said_of(stack, said, one->name) : NULL;
+        if (one->is_option && over == NULL) {
+            items[2 * n] = (stk_json){
+                .text = one->name, .n = (uint32_t)strlen(one->name), .kind = STK_JSON_TEXT};
+            items[2 * n++ + 1] = one->node;
+        } else if (one->is_joined) {
+            rc = join(&one->node, over, arena, &items[over - said->items], err);
+        }
+    }
+    if (rc == 0) {
+        *ret = (stk_json){.items = items, .n = n, .kind = STK_JSON_MAP, .line = said->line};
+    }
+    return rc;
+}

@@ -1,0 +1,134 @@
+/* Requests and devices in words, for messages and `stoker plan`. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/units.h"
+#include "model/plan/plan_private.h"
+
+static const stk_plan_kind kinds[] = {
+    {"nvidia", "GPU", "GPUs", true, false},
+    {"amd", "GPU", "GPUs", true, false},
+    {"intel", "GPU", "GPUs", true, false},
+    {"aws", "Neuron device", "Neuron devices", false, false},
+    {"google", "TPU chip", "TPU chips", false, true},
+    {"habana", "Gaudi card", "Gaudi cards", false, false},
+};
+
+const stk_plan_kind *stk_plan_kind_of(const char *vendor)
+{
+    for (size_t i = 0; vendor != NULL && i < sizeof kinds / sizeof *kinds; i++) {
+        if (strcasecmp(vendor, kinds[i].vendor) == 0) {
+            return &kinds[i];
+        }
+    }
+    return &kinds[0];
+}
+
+const stk_plan_kind *stk_plan_kind_asked(const stk_capacity *cap, const stk_alternative *want)
+{
+    const char *vendor = stk_spec_vendor_of(want);
+    if (vendor != NULL || cap == NULL || cap->n_devices == 0) {
+        return stk_plan_kind_of(vendor);
+    }
+    /* Nothing is said: what is there, where that is of one kind. */
+    const stk_plan_kind *kind = stk_plan_kind_of(cap->devices[0].vendor);
+    for (uint32_t i = 1; i < cap->n_devices; i++) {
+        if (strcmp(stk_plan_kind_of(cap->devices[i].vendor)->noun, kind->noun) != 0) {
+            return stk_plan_kind_of(NULL);
+        }
+    }
+    return kind;
+}
+
+const char *stk_plan_kind_text(const stk_alternative *want, char *buf, size_t size)
+{
+    bool class = want->gpu_class != NULL;
+    bool vendor = want->gpu_vendor != NULL;
+    (void)snprintf(buf, size, "%s%.100s%s%s%s", class ? "gpu_class " : "",
+                   class ? want->gpu_class : "", class && vendor ? ", " : "",
+                   vendor ? "gpu_vendor " : "", vendor ? want->gpu_vendor : "");
+    return buf;
+}
+
+const char *stk_plan_ask_text(const stk_capacity *cap, const stk_alternative *want, char *buf,
+                              size_t size)
+{
+    char kind[160];
+    char memory[32];
+    const stk_plan_kind *k = stk_plan_kind_asked(cap, want);
+    bool picky = want->gpu_class != NULL || want->gpu_vendor != NULL;
+    long long n = (long long)want->gpu_count;
+    char what[64];
+    if (want->gpu_memory_bytes > 0) {
+        char times[32] = "";
+        if (n > 1) {
+            (void)snprintf(times, sizeof times, "%lld × ", n);
+        }
+        (void)snprintf(what, sizeof what, "%s%s of %s memory", times,
+                       stk_units_format_memory(want->gpu_memory_bytes, memory, sizeof memory),
+                       k->noun);
+    } else {
+        (void)snprintf(what, sizeof what, "%lld %s", n, n == 1 ? k->noun : k->nouns);
+    }
+    (void)snprintf(buf, size, "%s%s%s%s", what, picky ? " (" : "",
+                   picky ? stk_plan_kind_text(want, kind, sizeof kind) : "", picky ? ")" : "");
+    return buf;
+}
+
+/* --- devices --- */
+
+static bool is_same(const stk_capacity_device *a, const stk_capacity_device *b)
+{
+    const char *texts[][2] = {{a->model, b->model}, {a->profile, b->profile}, {a->noun, b->noun}};
+    for (size_t i = 0; i < 3; i++) {
+        const char *one = texts[i][0] == NULL ? "" : texts[i][0];
+        const char *other = texts[i][1] == NULL ? "" : texts[i][1];
+        if (strcmp(one, other) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void device_text(const stk_capacity_device *d, uint32_t n, stk_buf *out)
+{
+    bool unsaid = d->profile != NULL && (d->model == NULL || strstr(d->model, d->profile) == NULL);
+    const char *model = d->model != NULL ? d->model : d->noun != NULL ? d->noun : "unknown device";
+    if (n > 1) {
+        stk_buf_printf(out, "%u × ", n);
+    }
+    stk_buf_printf(out, "%.100s%s%.40s", model, unsaid ? " " : "", unsaid ? d->profile : "");
+}
+
+const char *stk_plan_inventory(const stk_capacity *cap, const stk_devset *which,
+                               struct stk_arena *arena)
+{
+    enum { MOST = 4 };
+    STK_BUF_AUTO out = STK_BUF_INIT(4096);
+    stk_devset told = {0};
+    uint32_t n_told = 0;
+    for (uint32_t i = 0; i < cap->n_devices; i++) {
+        const stk_capacity_device *d = &cap->devices[i];
+        uint32_t n = 0;
+        if (stk_devset_has(&told, i) || (which != NULL ? !stk_devset_has(which, i) : !d->usable)) {
+            continue;
+        }
+        for (uint32_t k = i; k < cap->n_devices; k++) {
+            bool counts = which != NULL ? stk_devset_has(which, k) : cap->devices[k].usable;
+            if (counts && is_same(d, &cap->devices[k])) {
+                stk_devset_add(&told, k);
+                n++;
+            }
+        }
+        if (n_told < MOST) {
+            stk_buf_text(&out, n_told > 0 ? ", " : "");
+            device_text(d, n, &out);
+        }
+        n_told++;
+    }
+    if (n_told > MOST) {
+        stk_buf_printf(&out, " and %u kinds more", n_told - MOST);
+    }
+    return out.failed ? NULL : stk_arena_dup(arena, n_told == 0 ? "none" : out.data);
+}

@@ -1,0 +1,435 @@
+#include "model/spec/spec.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "model/spec/spec_read.h"
+#include "model/spec/spec_yaml.h"
+#include "sys/file.h"
+#include "sys/trust.h"
+
+enum { FORMAT_VERSION = 1 };
+
+static const stk_json_limits spec_limits = {STK_LIMIT_SPEC_BYTES, STK_LIMIT_YAML_NODES,
+                                            STK_LIMIT_DEPTH};
+
+enum { T_STOKER, T_NAME, T_DESCRIPTION, T_PARAMETERS, T_MODE, T_ORIGIN, T_STEPS, T_N };
+static const char *const top_keys[T_N] = {[T_STOKER] = "stoker",
+                                          [T_NAME] = "name",
+                                          [T_DESCRIPTION] = "description",
+                                          [T_PARAMETERS] = "parameters",
+                                          [T_MODE] = "mode",
+                                          [T_ORIGIN] = "origin",
+                                          [T_STEPS] = "steps"};
+
+/* --- the document's own keys --- */
+
+/* First of all, so that a document of a later format isn't judged by this one's keys. */
+static int check_version(stk_spec_reader *r, const stk_json *root)
+{
+    const stk_json *version = stk_json_get(root, "stoker");
+    int64_t number;
+    if (root->kind != STK_JSON_MAP) {
+        return stk_spec_fail(r, root, "a pipeline is a mapping, not %s",
+                             stk_json_kind_words(root->kind));
+    }
+    if (version == NULL) {
+        return stk_spec_fail(r, root, "'stoker: 1' is missing, the version of this format");
+    }
+    if (!stk_json_int(version, &number) || number < 1) {
+        return stk_spec_wrong(r, version, "stoker", "1, the version of this format");
+    }
+    if (number > FORMAT_VERSION) {
+        return stk_spec_fail_code(r, STK_E_VERSION, version,
+                                  "the document is of format %lld; this Stoker reads format %d and "
+                                  "older; upgrade Stoker",
+                                  (long long)number, FORMAT_VERSION);
+    }
+    return 0;
+}
+
+static int unknown_key(stk_spec_reader *r, const stk_json *key)
+{
+    const char *names[T_N + 32];
+    const char *const *settings;
+    size_t n_settings = stk_spec_setting_names(&settings);
+    memcpy(names, top_keys, sizeof top_keys);
+    memcpy(names + T_N, settings, n_settings * sizeof *names);
+    stk_spec_fail(r, key, "unknown key '%.80s'", key->text);
+    stk_spec_did_you_mean(r, key->text, names, T_N + n_settings);
+    return STK_E_SPEC;
+}
+
+static int read_name(stk_spec_reader *r, const stk_json *node)
+{
+    const char *name = stk_json_text(node);
+    if (name == NULL || !stk_units_is_name(name, true)) {
+        return stk_spec_wrong(
+            r, node, "name",
+            "a name of letters, digits and _ . -, at most 128, not beginning with "
+            ". or -");
+    }
+    r->spec->name = name;
+    return 0;
+}
+
+static int read_mode(stk_spec_reader *r, const stk_json *node)
+{
+    const char *word = stk_json_text(node);
+    int mode = word == NULL ? -1 : stk_mode_of(word);
+    if (mode < 0) {
+        return stk_spec_wrong(r, node, "mode", "continue_on_failure, stop_on_failure or fail_fast");
+    }
+    r->spec->mode = (stk_mode)mode;
+    return 0;
+}
+
+static int check_origin(stk_spec_reader *r, const stk_json *map)
+{
+    static const char *const keys[] = {"file", "argv", "cwd", "python", "code"};
+    int rc = stk_spec_read_map(r, map, "origin");
+    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+        const stk_json *value = stk_json_value(map, i);
+        const char *text;
+        int key = stk_spec_key(r, stk_json_key(map, i), keys, 5, "origin");
+        if (key < 0) {
+            return key;
+        }
+        if (value->kind == STK_JSON_NULL) {
+            continue;
+        }
+        if (key == 1) {
+            for (uint32_t j = 0; rc == 0 && (j == 0 || j < value->n); j++) {
+                rc = value->kind != STK_JSON_LIST
+                         ? stk_spec_wrong(r, value, "origin.argv", "a list of texts")
+                     : j < value->n ? stk_spec_read_text(r, &value->items[j], "origin.argv", &text)
+                                    : 0;
+            }
+            continue;
+        }
+        rc = stk_spec_read_text(r, value, keys[key], &text);
+        if (rc == 0 && key == 2 && *text != '/') {
+            rc = stk_spec_wrong(r, value, "origin.cwd", "an absolute path");
+        }
+    }
+    return rc;
+}
+
+/* --- the folder that relative paths refer to --- */
+
+static int find_folder(stk_spec_reader *r, const stk_json *origin)
+{
+    const char *cwd = stk_json_text(stk_json_get(origin, "cwd"));
+    if (cwd != NULL) {
+        r->spec->folder = cwd;
+        return 0;
+    }
+    const char *slash = r->path == NULL ? NULL : strrchr(r->path, '/');
+    char *folder = slash == NULL ? stk_arena_dup(r->arena, ".")
+                                 : stk_arena_dupn(r->arena, r->path, (size_t)(slash - r->path) + 1);
+    STK_TEXT_AUTO absolute = folder == NULL ? NULL : stk_file_absolute(folder);
+    r->spec->folder = absolute == NULL ? NULL : stk_arena_dup(r->arena, absolute);
+    if (r->spec->folder != NULL &&
+        (!stk_json_is_utf8(absolute, strlen(absolute)) ||
+         (r->path != NULL && !stk_json_is_utf8(r->path, strlen(r->path))))) {
+        stk_err_set(
+            r->err, STK_E_USAGE,
+            "the name of '%s' or of a folder above it isn't UTF-8: a run's record can't keep it",
+            r->path != NULL ? r->path : absolute);
+        stk_err_hint(r->err, "give it another name");
+        return STK_E_USAGE;
+    }
+    return r->spec->folder == NULL ? stk_spec_no_memory(r) : 0;
+}
+
+static stk_json text_node(const char *text)
+{
+    return (stk_json){.text = text, .n = (uint32_t)strlen(text), .kind = STK_JSON_TEXT, .line = 1};
+}
+
+/* The stored text must mean the same wherever it is read again, so it says which folder it is of,
+ * and which file, where it was one. */
+static int make_text(stk_spec_reader *r, const stk_json *root)
+{
+    /* A document by hand says neither where it is from nor its folder; a stored one says both. */
+    const stk_json *given = stk_json_get(root, "origin");
+    bool by_hand = stk_json_text(stk_json_get(given, "file")) == NULL &&
+                   stk_json_text(stk_json_get(given, "cwd")) == NULL && r->path != NULL &&
+                   stk_file_exists(r->path);
+    STK_TEXT_AUTO file = by_hand ? stk_file_absolute(r->path) : NULL;
+    stk_json from[4] = {text_node("cwd"), text_node(r->spec->folder), text_node("file"),
+                        text_node(file == NULL ? "" : file)};
+    stk_json origin[2] = {
+        text_node("origin"),
+        {.items = from, .n = file != NULL ? 2 : 1, .kind = STK_JSON_MAP, .line = 1}};
+    stk_json own = {.items = origin, .n = 1, .kind = STK_JSON_MAP, .line = 1};
+    stk_json whole;
+    int rc = stk_spec_merge(r, root, &own, &whole);
+    STK_BUF_AUTO text = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_json_dump(&whole, &text);
+    if (text.failed) {
+        return stk_spec_fail_code(
+            r, STK_E_LIMIT, NULL,
+            "the document as JSON, aliases written out, is larger than %u bytes",
+            STK_LIMIT_SPEC_BYTES);
+    }
+    r->spec->text = stk_arena_dupn(r->arena, text.data, text.len);
+    r->spec->text_len = text.len;
+    if (r->spec->text == NULL) {
+        return stk_spec_no_memory(r);
+    }
+    return stk_spec_read_json(r, stk_json_get(&whole, "origin"), &r->spec->origin);
+}
+
+/* --- all of it --- */
+
+static int read_root(stk_spec_reader *r, const stk_json *root)
+{
+    const stk_json *nodes[T_N] = {0};
+    int rc = check_version(r, root);
+    if (rc < 0) {
+        return rc;
+    }
+    for (uint32_t i = 0; i < root->n; i++) {
+        int key = stk_spec_find_key(stk_json_key(root, i), top_keys, T_N);
+        if (key < 0 && !stk_spec_is_setting(stk_json_key(root, i))) {
+            return unknown_key(r, stk_json_key(root, i));
+        }
+        if (key >= 0 && stk_json_value(root, i)->kind != STK_JSON_NULL) {
+            nodes[key] = stk_json_value(root, i);
+        }
+    }
+    if (nodes[T_NAME] == NULL || nodes[T_STEPS] == NULL) {
+        return stk_spec_fail(r, root, "'%s' is missing", nodes[T_NAME] == NULL ? "name" : "steps");
+    }
+    stk_spec *spec = r->spec;
+    stk_spec_base defaults;
+    stk_spec_base *base = stk_arena_alloc(r->arena, sizeof *base);
+    spec->base = base;
+    stk_spec_default_settings(&defaults);
+    rc = base == NULL ? stk_spec_no_memory(r) : read_name(r, nodes[T_NAME]);
+    if (rc == 0 && nodes[T_ORIGIN] != NULL) {
+        rc = check_origin(r, nodes[T_ORIGIN]);
+    }
+    /* The text comes before what is read from the same nodes: it refuses aliases that add up to
+     * more than a document may hold. */
+    rc = rc < 0 ? rc : find_folder(r, nodes[T_ORIGIN]);
+    rc = rc < 0 ? rc : make_text(r, root);
+    if (rc == 0 && nodes[T_DESCRIPTION] != NULL) {
+        rc = stk_spec_read_text(r, nodes[T_DESCRIPTION], "description", &spec->description);
+    }
+    if (rc == 0 && nodes[T_PARAMETERS] != NULL) {
+        rc = stk_spec_read_params(r, nodes[T_PARAMETERS]);
+    }
+    if (rc == 0 && nodes[T_MODE] != NULL) {
+        rc = read_mode(r, nodes[T_MODE]);
+    }
+    rc = rc < 0 ? rc : stk_spec_read_settings(r, &defaults, root, base);
+    rc = rc < 0 ? rc : stk_spec_read_steps(r, nodes[T_STEPS]);
+    if (rc == 0 && spec->grows && nodes[T_MODE] == NULL) {
+        spec->mode = STK_MODE_STOP; /* a branch that is missing makes its join impossible */
+    }
+    return rc;
+}
+
+int stk_spec_parse(const char *text, size_t len, const char *path, stk_spec **ret_spec,
+                   stk_err *err)
+{
+    stk_arena *arena = stk_arena_new(0);
+    stk_spec *spec = arena == NULL ? NULL : stk_arena_alloc(arena, sizeof *spec);
+    if (spec == NULL) {
+        stk_arena_free(arena);
+        return stk_err_set(err, STK_E_NOMEM, "out of memory while reading the pipeline");
+    }
+    spec->arena = arena;
+    spec->path = stk_arena_dup(arena, path);
+    stk_spec_reader r = {.arena = arena, .path = path, .err = err, .spec = spec};
+    stk_json root;
+    int rc = stk_spec_document_parse(text, len, path, &spec_limits, arena, &root, err);
+    if (rc == 0) {
+        rc = read_root(&r, &root);
+    }
+    if (rc < 0) {
+        stk_spec_free(spec);
+        return rc;
+    }
+    *ret_spec = spec;
+    return 0;
+}
+
+int stk_spec_load(const char *path, stk_spec **ret_spec, stk_err *err)
+{
+    STK_TEXT_AUTO text = NULL;
+    size_t len;
+    bool is_stream = strncmp(path, "/dev/", 5) == 0 || strncmp(path, "/proc/", 6) == 0;
+    int rc = is_stream ? stk_file_read(path, STK_LIMIT_SPEC_BYTES, &text, &len, err)
+                       : stk_trust_read(path, STK_LIMIT_SPEC_BYTES, &text, &len, err);
+    if (rc == STK_E_NOT_FOUND) {
+        stk_err_hint(err, "name a pipeline document (.yaml or .json) or a Python file; a relative "
+                          "path counts from the current folder");
+    }
+    return rc < 0 ? rc : stk_spec_parse(text, len, path, ret_spec, err);
+}
+
+void stk_spec_free(stk_spec *spec)
+{
+    if (spec != NULL) {
+        stk_map_done(&spec->step_index);
+        stk_arena_free(spec->arena);
+    }
+}
+
+/* "/steps/train":7 for every member and item under `node`. Recursion is bounded by the depth of
+ * documents. */
+static void dump_lines(const stk_json *node, stk_buf *pointer, stk_buf *out, bool *first)
+{
+    bool map = node->kind == STK_JSON_MAP;
+    size_t len = pointer->len;
+    for (uint32_t i = 0; (map || node->kind == STK_JSON_LIST) && i < node->n; i++) {
+        const stk_json *child = map ? stk_json_value(node, i) : &node->items[i];
+        stk_buf_char(pointer, '/');
+        if (!map) {
+            stk_buf_printf(pointer, "%u", i);
+        }
+        for (const char *c = map ? stk_json_key(node, i)->text : ""; *c != '\0'; c++) {
+            if (*c == '~' || *c == '/') {
+                stk_buf_text(pointer, *c == '~' ? "~0" : "~1"); /* RFC 6901 */
+            } else {
+                stk_buf_char(pointer, *c);
+            }
+        }
+        stk_buf_text(out, *first ? "" : ",");
+        stk_buf_json(out, pointer->data);
+        stk_buf_printf(out, ":%u", (unsigned)(map ? stk_json_key(node, i) : child)->line);
+        *first = false;
+        dump_lines(child, pointer, out, first);
+        pointer->len = len;
+        pointer->data[len] = '\0';
+    }
+}
+
+static int convert(const char *text, size_t len, const char *path, bool lines, char **ret_json,
+                   stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    stk_json root;
+    if (arena == NULL) {
+        return stk_err_set(err, STK_E_NOMEM, "out of memory while reading the document");
+    }
+    int rc = stk_spec_document_parse(text, len, path, &spec_limits, arena, &root, err);
+    if (rc < 0) {
+        return rc;
+    }
+    /* Aliases are written out, so the text can grow far beyond the document. */
+    stk_buf json = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
+    STK_BUF_AUTO pointer = STK_BUF_INIT(STK_LIMIT_SPEC_BYTES);
+    stk_buf_text(&json, lines ? "{\"document\":" : "");
+    stk_json_dump(&root, &json);
+    if (lines) {
+        bool first = true;
+        stk_buf_text(&json, ",\"lines\":{");
+        dump_lines(&root, &pointer, &json, &first);
+        stk_buf_text(&json, "}}");
+    }
+    if (json.failed || pointer.failed) {
+        stk_buf_done(&json);
+        stk_err_set(err, STK_E_LIMIT,
+                    "the document as JSON, aliases written out, is larger than %u bytes",
+                    STK_LIMIT_SPEC_BYTES);
+        stk_err_at(err, path, 0);
+        return STK_E_LIMIT;
+    }
+    *ret_json = json.data;
+    return 0;
+}
+
+int stk_spec_convert(const char *text, size_t len, const char *path, char **ret_json, stk_err *err)
+{
+    return convert(text, len, path, false, ret_json, err);
+}
+
+int stk_spec_convert_lines(const char *text, size_t len, const char *path, char **ret_json,
+                           stk_err *err)
+{
+    return convert(text, len, path, true, ret_json, err);
+}
+
+/* --- reading it --- */
+
+const char *stk_spec_name(const stk_spec *spec)
+{
+    return spec->name;
+}
+
+const char *stk_spec_path(const stk_spec *spec)
+{
+    return spec->path;
+}
+
+const char *stk_spec_description(const stk_spec *spec)
+{
+    return spec->description;
+}
+
+const char *stk_spec_folder(const stk_spec *spec)
+{
+    return spec->folder;
+}
+
+stk_mode stk_spec_mode(const stk_spec *spec)
+{
+    return spec->mode;
+}
+
+const stk_settings *stk_spec_settings(const stk_spec *spec)
+{
+    return &spec->base->s;
+}
+
+const char *stk_spec_origin(const stk_spec *spec)
+{
+    return spec->origin;
+}
+
+const char *stk_spec_text(const stk_spec *spec, size_t *ret_len)
+{
+    if (ret_len != NULL) {
+        *ret_len = spec->text_len;
+    }
+    return spec->text;
+}
+
+bool stk_spec_grows(const stk_spec *spec)
+{
+    return spec->grows;
+}
+
+uint32_t stk_spec_n_steps(const stk_spec *spec)
+{
+    return spec->n_steps;
+}
+
+const stk_step *stk_spec_step(const stk_spec *spec, uint32_t i_step)
+{
+    return &spec->steps[i_step];
+}
+
+int64_t stk_spec_find(const stk_spec *spec, const char *step_name)
+{
+    uint64_t i;
+    return stk_map_get(&spec->step_index, step_name, &i) ? (int64_t)i : -1;
+}
+
+uint32_t stk_spec_n_params(const stk_spec *spec)
+{
+    return spec->n_params;
+}
+
+const stk_param *stk_spec_param(const stk_spec *spec, uint32_t i_param)
+{
+    return &spec->params[i_param];
+}

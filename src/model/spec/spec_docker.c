@@ -1,0 +1,432 @@
+/* What a document says about containers: `docker` (DockerSettings) and the options of the backend
+ * `docker`. All of it is read when the document is, so that no typing error waits until a container
+ * starts. Who uses a value reads it from the settings' JSON. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "model/spec/spec_read.h"
+
+typedef enum kind {
+    TEXT,
+    TRUTH,
+    TEXTS,       /* a list of them */
+    TEXT_S,      /* one, or a list */
+    VALUES,      /* a mapping of texts, numbers and booleans */
+    ARGUMENTS,   /* of an installer: any, by name */
+    BUILD,       /* a build configuration */
+    OPTIONS,     /* of a build */
+    BYTES,       /* 64m, 8GB or a number */
+    WHOLE_BYTES, /* the engine takes a number only */
+    PLATFORM,
+    ULIMITS,
+    WORD, /* one of `words` */
+    ARGS, /* docker-py's, by which ZenML's options for a local Docker go */
+    ANY
+} kind;
+
+typedef struct known {
+    const char *name;
+    kind kind;
+    const char *const *words; /* NULL-terminated */
+} known;
+
+static const char *const networks[] = {"host", "bridge", "none", NULL};
+static const char *const entrypoints[] = {"bypass", "keep", NULL};
+static const char *const installers[] = {"pip", "uv", NULL};
+
+/* DockerSettings of all of ZenML's versions, and `entrypoint`. */
+static const known settings[] = {{"parent_image", TEXT, NULL},
+                                 {"image_tag", TEXT, NULL},
+                                 {"dockerfile", TEXT, NULL},
+                                 {"build_context_root", TEXT, NULL},
+                                 {"parent_image_build_config", BUILD, NULL},
+                                 {"skip_build", TRUTH, NULL},
+                                 {"prevent_build_reuse", TRUTH, NULL},
+                                 {"target_repository", TEXT, NULL},
+                                 {"python_package_installer", WORD, installers},
+                                 {"python_package_installer_cache_mount", TEXT, NULL},
+                                 {"python_package_installer_args", ARGUMENTS, NULL},
+                                 {"disable_automatic_requirements_detection", TRUTH, NULL},
+                                 {"replicate_local_python_environment", ANY, NULL},
+                                 {"pyproject_path", TEXT, NULL},
+                                 {"pyproject_export_command", TEXT_S, NULL},
+                                 {"requirements", TEXT_S, NULL},
+                                 {"required_integrations", TEXTS, NULL},
+                                 {"install_stack_requirements", TRUTH, NULL},
+                                 {"install_deployment_requirements", TRUTH, NULL},
+                                 {"local_project_install_command", TEXT, NULL},
+                                 {"apt_packages", TEXTS, NULL},
+                                 {"environment", VALUES, NULL},
+                                 {"runtime_environment", VALUES, NULL},
+                                 {"user", TEXT, NULL},
+                                 {"build_config", BUILD, NULL},
+                                 {"allow_including_files_in_images", TRUTH, NULL},
+                                 {"allow_download_from_code_repository", TRUTH, NULL},
+                                 {"allow_download_from_artifact_store", TRUTH, NULL},
+                                 {"build_options", OPTIONS, NULL},
+                                 {"dockerignore", TEXT, NULL},
+                                 {"copy_files", TRUTH, NULL},
+                                 {"copy_global_config", TRUTH, NULL},
+                                 {"source_files", ANY, NULL},
+                                 {"required_hub_plugins", TEXTS, NULL},
+                                 {"entrypoint", WORD, entrypoints}};
+
+static const known build_config[] = {{"build_options", OPTIONS, NULL},
+                                     {"dockerignore", TEXT, NULL}};
+
+/* The engine's, by its names, docker-py's and DockerBuildOptions': it ignores others silently. */
+static const known build_options[] = {{"pull", ANY, NULL},
+                                      {"rm", TRUTH, NULL},
+                                      {"forcerm", TRUTH, NULL},
+                                      {"force_rm", TRUTH, NULL},
+                                      {"nocache", TRUTH, NULL},
+                                      {"no_cache", TRUTH, NULL},
+                                      {"quiet", TRUTH, NULL},
+                                      {"squash", TRUTH, NULL},
+                                      {"shm_size", WHOLE_BYTES, NULL},
+                                      {"shmsize", WHOLE_BYTES, NULL},
+                                      {"labels", VALUES, NULL},
+                                      {"buildargs", VALUES, NULL},
+                                      {"build_args", VALUES, NULL},
+                                      {"cache_from", TEXTS, NULL},
+                                      {"cachefrom", TEXTS, NULL},
+                                      {"target", TEXT, NULL},
+                                      {"network", TEXT, NULL},
+                                      {"network_mode", TEXT, NULL},
+                                      {"networkmode", TEXT, NULL},
+                                      {"platform", PLATFORM, NULL},
+                                      {"extra_hosts", ANY, NULL},
+                                      {"extrahosts", ANY, NULL},
+                                      {"isolation", TEXT, NULL},
+                                      {"memory", WHOLE_BYTES, NULL},
+                                      {"memswap", ANY, NULL},
+                                      {"cpushares", ANY, NULL},
+                                      {"cpusetcpus", TEXT, NULL},
+                                      {"cpuperiod", ANY, NULL},
+                                      {"cpuquota", ANY, NULL},
+                                      {"container_limits", ANY, NULL},
+                                      {"outputs", ANY, NULL},
+                                      {"timeout", ANY, NULL},
+                                      {"use_config_proxy", TRUTH, NULL}};
+
+static const known options[] = {{"image", TEXT, NULL},      {"shm_size", BYTES, NULL},
+                                {"ulimits", ULIMITS, NULL}, {"network", WORD, networks},
+                                {"user", TEXT, NULL},       {"python", TEXT, NULL},
+                                {"run_args", ARGS, NULL}};
+
+/* What docker-py's `run` takes: the first of them are passed on, the others have no effect here. */
+static const known run_args[] = {{"shm_size", BYTES, NULL},
+                                 {"ulimits", ULIMITS, NULL},
+                                 {"network", WORD, networks},
+                                 {"user", TEXT, NULL},
+                                 {"auto_remove", ANY, NULL},
+                                 {"blkio_weight", ANY, NULL},
+                                 {"blkio_weight_device", ANY, NULL},
+                                 {"cap_add", ANY, NULL},
+                                 {"cap_drop", ANY, NULL},
+                                 {"cgroup_parent", ANY, NULL},
+                                 {"cgroupns", ANY, NULL},
+                                 {"command", ANY, NULL},
+                                 {"cpu_count", ANY, NULL},
+                                 {"cpu_percent", ANY, NULL},
+                                 {"cpu_period", ANY, NULL},
+                                 {"cpu_quota", ANY, NULL},
+                                 {"cpu_rt_period", ANY, NULL},
+                                 {"cpu_rt_runtime", ANY, NULL},
+                                 {"cpu_shares", ANY, NULL},
+                                 {"cpuset_cpus", ANY, NULL},
+                                 {"cpuset_mems", ANY, NULL},
+                                 {"detach", ANY, NULL},
+                                 {"device_cgroup_rules", ANY, NULL},
+                                 {"device_read_bps", ANY, NULL},
+                                 {"device_read_iops", ANY, NULL},
+                                 {"device_requests", ANY, NULL},
+                                 {"device_write_bps", ANY, NULL},
+                                 {"device_write_iops", ANY, NULL},
+                                 {"devices", ANY, NULL},
+                                 {"dns", ANY, NULL},
+                                 {"dns_opt", ANY, NULL},
+                                 {"dns_search", ANY, NULL},
+                                 {"domainname", ANY, NULL},
+                                 {"entrypoint", ANY, NULL},
+                                 {"environment", ANY, NULL},
+                                 {"extra_hosts", ANY, NULL},
+                                 {"group_add", ANY, NULL},
+                                 {"healthcheck", ANY, NULL},
+                                 {"hostname", ANY, NULL},
+                                 {"init", ANY, NULL},
+                                 {"init_path", ANY, NULL},
+                                 {"ipc_mode", ANY, NULL},
+                                 {"isolation", ANY, NULL},
+                                 {"kernel_memory", ANY, NULL},
+                                 {"labels", ANY, NULL},
+                                 {"links", ANY, NULL},
+                                 {"log_config", ANY, NULL},
+                                 {"lxc_conf", ANY, NULL},
+                                 {"mac_address", ANY, NULL},
+                                 {"mem_limit", ANY, NULL},
+                                 {"mem_reservation", ANY, NULL},
+                                 {"mem_swappiness", ANY, NULL},
+                                 {"memswap_limit", ANY, NULL},
+                                 {"mounts", ANY, NULL},
+                                 {"name", ANY, NULL},
+                                 {"nano_cpus", ANY, NULL},
+                                 {"network_disabled", ANY, NULL},
+                                 {"network_mode", ANY, NULL},
+                                 {"networking_config", ANY, NULL},
+                                 {"oom_kill_disable", ANY, NULL},
+                                 {"oom_score_adj", ANY, NULL},
+                                 {"pid_mode", ANY, NULL},
+                                 {"pids_limit", ANY, NULL},
+                                 {"platform", ANY, NULL},
+                                 {"ports", ANY, NULL},
+                                 {"privileged", ANY, NULL},
+                                 {"publish_all_ports", ANY, NULL},
+                                 {"read_only", ANY, NULL},
+                                 {"remove", ANY, NULL},
+                                 {"restart_policy", ANY, NULL},
+                                 {"runtime", ANY, NULL},
+                                 {"security_opt", ANY, NULL},
+                                 {"stderr", ANY, NULL},
+                                 {"stdin_open", ANY, NULL},
+                                 {"stdout", ANY, NULL},
+                                 {"stop_signal", ANY, NULL},
+                                 {"storage_opt", ANY, NULL},
+                                 {"stream", ANY, NULL},
+                                 {"sysctls", ANY, NULL},
+                                 {"tmpfs", ANY, NULL},
+                                 {"tty", ANY, NULL},
+                                 {"use_config_proxy", ANY, NULL},
+                                 {"userns_mode", ANY, NULL},
+                                 {"uts_mode", ANY, NULL},
+                                 {"version", ANY, NULL},
+                                 {"volume_driver", ANY, NULL},
+                                 {"volumes", ANY, NULL},
+                                 {"volumes_from", ANY, NULL},
+                                 {"working_dir", ANY, NULL}};
+
+static const known ulimits[] = {
+    {"core", ANY, NULL},     {"cpu", ANY, NULL},        {"data", ANY, NULL},
+    {"fsize", ANY, NULL},    {"locks", ANY, NULL},      {"memlock", ANY, NULL},
+    {"msgqueue", ANY, NULL}, {"nice", ANY, NULL},       {"nofile", ANY, NULL},
+    {"nproc", ANY, NULL},    {"rss", ANY, NULL},        {"rtprio", ANY, NULL},
+    {"rttime", ANY, NULL},   {"sigpending", ANY, NULL}, {"stack", ANY, NULL}};
+
+static const known backends[] = {{"local", ANY, NULL},      {"docker", ANY, NULL},
+                                 {"kubernetes", ANY, NULL}, {"batch", ANY, NULL},
+                                 {"slurm", ANY, NULL},      {"stack", ANY, NULL}};
+
+enum { NAMES_MAX = 128 };
+#define N(table) (int)(sizeof(table) / sizeof *(table))
+
+static const known *find(stk_spec_reader *r, const stk_json *key, const known *table, int n,
+                         const char *where)
+{
+    const char *names[NAMES_MAX];
+    for (int i = 0; i < n; i++) {
+        names[i] = table[i].name;
+    }
+    int i = stk_spec_key(r, key, names, n, where);
+    return i < 0 ? NULL : &table[i];
+}
+
+/* --- values --- */
+
+bool stk_spec_container_bytes(const stk_json *node, int64_t *ret_bytes)
+{
+    static const char units[] = "bkmgt";
+    const char *text = stk_json_text(node);
+    if (stk_json_int(node, ret_bytes)) {
+        return *ret_bytes > 0;
+    }
+    if (text == NULL) {
+        return false;
+    }
+    char *end = NULL;
+    double number = strtod(text, &end);
+    const char *unit = end + strspn(end, " ");
+    const char *at = *unit == '\0' || unit[1] != '\0' ? NULL : strchr(units, *unit | 0x20);
+    if (at != NULL && end != text && number > 0 && number < 1e9) {
+        *ret_bytes = (int64_t)(number * (double)((int64_t)1 << (10 * (at - units))));
+        return *ret_bytes > 0;
+    }
+    return stk_units_parse_memory(text, ret_bytes, NULL) == 0 && *ret_bytes > 0;
+}
+
+static int read_word(stk_spec_reader *r, const stk_json *node, const char *key,
+                     const char *const *words)
+{
+    const char *text = stk_json_text(node);
+    char list[128] = "";
+    size_t n = 0;
+    for (; words[n] != NULL; n++) {
+        if (text != NULL && strcmp(text, words[n]) == 0) {
+            return 0;
+        }
+        size_t at = strlen(list);
+        (void)snprintf(list + at, sizeof list - at, "%s%s",
+                       n == 0                 ? ""
+                       : words[n + 1] == NULL ? " or "
+                                              : ", ",
+                       words[n]);
+    }
+    int rc = stk_spec_wrong(r, node, key, list);
+    if (text != NULL) {
+        stk_spec_did_you_mean(r, text, words, n);
+    }
+    return rc;
+}
+
+/* linux/amd64, linux/arm64/v8 */
+static bool is_platform(const char *text)
+{
+    size_t n = 0;
+    for (; text != NULL && *text != '\0'; n++) {
+        size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_.");
+        if (len == 0 || (text[len] != '/' && text[len] != '\0')) {
+            return false;
+        }
+        text += len + (text[len] == '/' ? 1 : 0);
+        if (*text == '\0' && text[-1] == '/') {
+            return false;
+        }
+    }
+    return n == 2 || n == 3;
+}
+
+static int read_values(stk_spec_reader *r, const stk_json *node, const char *key)
+{
+    int rc = stk_spec_read_map(r, node, key);
+    for (uint32_t i = 0; rc == 0 && i < node->n; i++) {
+        const stk_json *value = stk_json_value(node, i);
+        bool nested = value->kind == STK_JSON_MAP || value->kind == STK_JSON_LIST;
+        rc = nested ? stk_spec_wrong(r, value, stk_json_key(node, i)->text, "text or a number") : 0;
+    }
+    return rc;
+}
+
+static int read_ulimits(stk_spec_reader *r, const stk_json *node, const char *key)
+{
+    int64_t number = 0;
+    int rc =
+        node->kind == STK_JSON_MAP
+            ? 0
+            : stk_spec_wrong(r, node, key, "a mapping of names to numbers, as {nofile: 65536}");
+    for (uint32_t i = 0; rc == 0 && i < node->n; i++) {
+        const known *one = find(r, stk_json_key(node, i), ulimits, N(ulimits), key);
+        rc = one == NULL
+                 ? STK_E_SPEC
+                 : stk_spec_read_int(r, stk_json_value(node, i), one->name, -1, INT64_MAX, &number);
+    }
+    return rc;
+}
+
+static int read_table(stk_spec_reader *r, const stk_json *map, const char *where,
+                      const known *table, int n);
+
+static int read_one(stk_spec_reader *r, const stk_json *node, const known *key)
+{
+    const char *text = NULL;
+    const char *const *texts = NULL;
+    uint32_t n = 0;
+    int64_t number = 0;
+    bool truth = false;
+    switch (key->kind) {
+    case TEXT:
+        return stk_spec_read_text(r, node, key->name, &text);
+    case TRUTH:
+        return stk_spec_read_bool(r, node, key->name, &truth);
+    case TEXT_S:
+        return node->kind == STK_JSON_TEXT ? stk_spec_read_text(r, node, key->name, &text)
+                                           : stk_spec_read_texts(r, node, key->name, &texts, &n);
+    case TEXTS:
+        return stk_spec_read_texts(r, node, key->name, &texts, &n);
+    case VALUES:
+        return read_values(r, node, key->name);
+    case ARGUMENTS:
+        return stk_spec_read_map(r, node, key->name);
+    case BUILD:
+        return read_table(r, node, key->name, build_config, N(build_config));
+    case OPTIONS:
+        return read_table(r, node, key->name, build_options, N(build_options));
+    case ARGS:
+        return read_table(r, node, key->name, run_args, N(run_args));
+    case BYTES:
+        return stk_spec_container_bytes(node, &number)
+                   ? 0
+                   : stk_spec_wrong(r, node, key->name, "a size above 0, as 64m or 8GB");
+    case WHOLE_BYTES:
+        return stk_spec_read_int(r, node, key->name, 1, INT64_MAX, &number);
+    case PLATFORM:
+        return is_platform(stk_json_text(node))
+                   ? 0
+                   : stk_spec_wrong(r, node, key->name, "a platform like linux/amd64");
+    case ULIMITS:
+        return read_ulimits(r, node, key->name);
+    case WORD:
+        return read_word(r, node, key->name, key->words);
+    case ANY:
+        break;
+    }
+    return 0;
+}
+
+static int read_table(stk_spec_reader *r, const stk_json *map, const char *where,
+                      const known *table, int n)
+{
+    int rc = stk_spec_read_map(r, map, where);
+    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+        const stk_json *value = stk_json_value(map, i);
+        const known *key = find(r, stk_json_key(map, i), table, n, where);
+        rc = key == NULL ? STK_E_SPEC : value->kind == STK_JSON_NULL ? 0 : read_one(r, value, key);
+    }
+    return rc;
+}
+
+/* --- the two settings --- */
+
+int stk_spec_check_docker(stk_spec_reader *r, const stk_json *map)
+{
+    return read_table(r, map, "docker", settings, N(settings));
+}
+
+int stk_spec_check_backend(stk_spec_reader *r, const stk_json *map)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
+        const stk_json *value = stk_json_value(map, i);
+        const known *backend = find(r, stk_json_key(map, i), backends, N(backends), "backend");
+        if (backend == NULL) {
+            return STK_E_SPEC;
+        }
+        if (strcmp(backend->name, "stack") == 0) {
+            const char *name = NULL;
+            rc = value->kind == STK_JSON_NULL
+                     ? 0
+                     : stk_spec_read_text(r, value, "backend.stack", &name);
+            continue;
+        }
+        if (value->kind != STK_JSON_NULL && value->kind != STK_JSON_MAP) {
+            return stk_spec_wrong(r, value, backend->name, "a mapping of the backend's options");
+        }
+        if (value->kind == STK_JSON_MAP && strcmp(backend->name, "docker") == 0) {
+            rc = read_table(r, value, "backend.docker", options, N(options));
+        }
+    }
+    return rc;
+}
+
+const char *stk_spec_unused_run_arg(const stk_json *args)
+{
+    for (uint32_t i = 0; args != NULL && args->kind == STK_JSON_MAP && i < args->n; i++) {
+        for (int k = 0; k < N(run_args); k++) {
+            if (run_args[k].kind == ANY &&
+                strcmp(stk_json_key(args, i)->text, run_args[k].name) == 0) {
+                return run_args[k].name;
+            }
+        }
+    }
+    return NULL;
+}

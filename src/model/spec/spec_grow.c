@@ -1,0 +1,385 @@
+/* Do the templates of a growing document make sense? Walked from the first step, keeping which
+ * splits are open.
+ *
+ * The open splits before a step are told by the innermost one, `top`: that one's own top is the
+ * next further out, as every step has one. Nothing recurses. */
+#include <stdio.h>
+#include <string.h>
+
+#include "model/spec/spec_read.h"
+
+#define NONE UINT32_MAX
+
+typedef struct growth {
+    stk_spec_reader *r;
+    const stk_json *map; /* the document's steps */
+    stk_step *steps;
+    uint32_t n;
+    bool *seen;
+    uint32_t *top;   /* by step: the innermost split that is open before it, or NONE */
+    uint32_t *from;  /* by step: who led to it first */
+    uint32_t *join;  /* by split: where its branches meet, or NONE */
+    uint32_t *queue; /* steps to walk on from */
+    uint32_t n_queue;
+} growth;
+
+/* The place of a complaint about a step. */
+static const stk_json *at(const growth *g, uint32_t i, const char *key)
+{
+    const stk_json *node = key == NULL ? NULL : stk_json_get(stk_json_value(g->map, i), key);
+    g->r->step = g->steps[i].name;
+    return node != NULL ? node : stk_json_key(g->map, i);
+}
+
+static const stk_json *at_next(const growth *g, uint32_t i)
+{
+    bool cases = g->steps[i].grows == STK_NEXT_SWITCH;
+    return at(g, i, cases ? "cases" : "next");
+}
+
+static bool is_split(const stk_step *step)
+{
+    return step->grows == STK_NEXT_FOREACH || step->grows == STK_NEXT_PARALLEL ||
+           (step->grows == STK_NEXT_ALL && step->n_next > 1);
+}
+
+/* --- the walk --- */
+
+static int reach(growth *g, uint32_t i, uint32_t target, uint32_t top)
+{
+    if (!g->seen[target]) {
+        g->seen[target] = true;
+        g->top[target] = top;
+        g->from[target] = i;
+        g->steps[target].in_foreach =
+            top != NONE && (g->steps[top].grows == STK_NEXT_FOREACH || g->steps[top].in_foreach);
+        g->queue[g->n_queue++] = target;
+        return 0;
+    }
+    if (g->top[target] == top) {
+        return 0;
+    }
+    uint32_t tops[2] = {g->top[target], top};
+    char words[2][STK_LIMIT_NAME + 40];
+    for (int k = 0; k < 2; k++) {
+        (void)snprintf(words[k], sizeof words[k], "%s%s%s",
+                       tops[k] == NONE ? "outside of every split" : "within the split of '",
+                       tops[k] == NONE ? "" : g->steps[tops[k]].name, tops[k] == NONE ? "" : "'");
+    }
+    uint32_t first = g->from[target];
+    stk_spec_fail(g->r, at_next(g, i), "'%s' is reached from here %s, %s%s%s %s",
+                  g->steps[target].name, words[1], first == NONE ? "and is " : "from '",
+                  first == NONE ? "where a run begins," : g->steps[first].name,
+                  first == NONE ? "" : "'", words[0]);
+    stk_err_hint(g->r->err, "close the split with a join first, or lead to another step");
+    return STK_E_SPEC;
+}
+
+static int reach_join(growth *g, uint32_t i, uint32_t target, uint32_t split)
+{
+    const char *name = g->steps[target].name;
+    if (split == NONE) {
+        stk_spec_fail(g->r, at_next(g, i), "'%s' is a join, but no split is open here", name);
+        stk_err_hint(g->r->err, "take 'join' out of '%s', or split before it", name);
+        return STK_E_SPEC;
+    }
+    if (split == i) {
+        stk_spec_fail(g->r, at_next(g, i), "'%s' is a join; a branch needs a step before its join",
+                      name);
+        stk_err_hint(g->r->err, "put a step in between");
+        return STK_E_SPEC;
+    }
+    if (g->join[split] != NONE && g->join[split] != target) {
+        stk_spec_fail(g->r, at_next(g, i), "the branches of '%s' meet in '%s' here, and in '%s'",
+                      g->steps[split].name, name, g->steps[g->join[split]].name);
+        stk_err_hint(g->r->err, "lead all of them to one join");
+        return STK_E_SPEC;
+    }
+    g->join[split] = target;
+    return reach(g, i, target, g->top[split]);
+}
+
+/* The step that num_parallel starts is one gang: all its ranks go to the join together. */
+static int check_gang(const growth *g, uint32_t i)
+{
+    const stk_step *gang = &g->steps[g->steps[i].next[0]];
+    if (gang->grows == STK_NEXT_ALL && gang->n_next == 1 && g->steps[gang->next[0]].is_join) {
+        return 0;
+    }
+    stk_spec_fail(g->r, at_next(g, i),
+                  "'%s' is started with 'num_parallel', so its own 'next' must"
+                  " be one join",
+                  gang->name);
+    stk_err_hint(g->r->err, "give '%s' a next step with join: true", gang->name);
+    return STK_E_SPEC;
+}
+
+static int walk_step(growth *g, uint32_t i)
+{
+    const stk_step *step = &g->steps[i];
+    uint32_t top = is_split(step) ? i : g->top[i];
+    int rc = 0;
+    if (step->n_next == 0 && top != NONE) {
+        stk_spec_fail(g->r, at(g, i, NULL), "the graph ends here while the split of '%s' is open",
+                      g->steps[top].name);
+        stk_err_hint(g->r->err, "lead its branches to a step with join: true");
+        return STK_E_SPEC;
+    }
+    for (uint32_t k = 0; rc == 0 && k < step->n_next; k++) {
+        uint32_t target = step->next[k];
+        rc = g->steps[target].is_join ? reach_join(g, i, target, top) : reach(g, i, target, top);
+    }
+    return rc == 0 && step->grows == STK_NEXT_PARALLEL ? check_gang(g, i) : rc;
+}
+
+static int walk(growth *g)
+{
+    bool has_end = false;
+    int rc = 0;
+    if (g->steps[0].is_join) {
+        return stk_spec_fail(g->r, at(g, 0, "join"),
+                             "a run begins with the document's first step, which can't be a join");
+    }
+    rc = reach(g, NONE, 0, NONE);
+    for (uint32_t i = 0; rc == 0 && i < g->n_queue; i++) {
+        has_end = has_end || g->steps[g->queue[i]].n_next == 0;
+        rc = walk_step(g, g->queue[i]);
+    }
+    for (uint32_t i = 0; rc == 0 && i < g->n; i++) {
+        if (!g->seen[i]) {
+            stk_spec_fail(g->r, at(g, i, NULL), "no step leads here from '%s', where a run begins",
+                          g->steps[0].name);
+            stk_err_hint(g->r->err, "name it in a step's 'next', or take it out");
+            return STK_E_SPEC;
+        }
+    }
+    if (rc == 0 && !has_end) {
+        stk_spec_fail(g->r, at(g, 0, NULL), "no step is an end: a run would go round for ever");
+        stk_err_hint(g->r->err, "leave 'next' out of the last step");
+        return STK_E_SPEC;
+    }
+    return rc;
+}
+
+/* --- circles --- */
+
+/* Who is left (n_in above 0) has somebody left that leads to it: going back among them ends on a
+ * circle. */
+static int say_circle(growth *g, const uint32_t *n_in)
+{
+    uint32_t at_step = NONE;
+    for (uint32_t i = 0; i < g->n; i++) {
+        for (uint32_t k = 0; n_in[i] > 0 && g->steps[i].cases == NULL && k < g->steps[i].n_next;
+             k++) {
+            g->from[g->steps[i].next[k]] = i;
+            at_step = i;
+        }
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        at_step = g->from[at_step];
+    }
+    while (g->from[at_step] < at_step) { /* to where it leads back in the document */
+        at_step = g->from[at_step];
+    }
+    stk_spec_fail(g->r, at_next(g, g->from[at_step]),
+                  "'%s' comes again and again: only a switch may lead back",
+                  g->steps[at_step].name);
+    stk_err_hint(g->r->err, "decide with switch and cases whether to go round again");
+    return STK_E_SPEC;
+}
+
+/* Only a switch may lead back: without the edges of switches nothing goes round. */
+static int check_circles(growth *g, stk_arena *scratch)
+{
+    uint32_t *n_in = stk_arena_array(scratch, g->n, sizeof *n_in);
+    uint32_t n_free = 0;
+    if (n_in == NULL) {
+        return stk_spec_no_memory(g->r);
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        for (uint32_t k = 0; g->steps[i].cases == NULL && k < g->steps[i].n_next; k++) {
+            n_in[g->steps[i].next[k]]++;
+        }
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        if (n_in[i] == 0) {
+            g->queue[n_free++] = i;
+        }
+    }
+    for (uint32_t j = 0; j < n_free; j++) {
+        const stk_step *step = &g->steps[g->queue[j]];
+        for (uint32_t k = 0; step->cases == NULL && k < step->n_next; k++) {
+            if (--n_in[step->next[k]] == 0) {
+                g->queue[n_free++] = step->next[k];
+            }
+        }
+    }
+    if (n_free == g->n) {
+        return 0;
+    }
+    return say_circle(g, n_in);
+}
+
+/* --- what steps refer to --- */
+
+static int check_source(const growth *g, uint32_t i, const stk_input *input, const char *name,
+                        const uint32_t *mark)
+{
+    if (input->kind == STK_INPUT_ITEM && !g->steps[i].in_foreach) {
+        stk_spec_fail(g->r, at(g, i, "inputs"),
+                      "inputs.%s: {item: true} is for steps within a "
+                      "foreach",
+                      name);
+        stk_err_hint(g->r->err, "reach it by a step with 'foreach'");
+        return STK_E_SPEC;
+    }
+    if (input->kind == STK_INPUT_OUTPUT && mark[input->step] != i + 1) {
+        stk_spec_fail(g->r, at(g, i, "inputs"), "inputs.%s: '%s' doesn't lead here directly", name,
+                      g->steps[input->step].name);
+        stk_err_hint(g->r->err, "in a growing graph 'from' names a step whose 'next' is this one");
+        return STK_E_SPEC;
+    }
+    return 0;
+}
+
+/* `mark`: of who leads to i directly it is i + 1. */
+static int check_links(const growth *g, uint32_t i, const uint32_t *mark)
+{
+    const stk_step *step = &g->steps[i];
+    int rc = 0;
+    for (uint32_t k = 0; rc == 0 && k < step->n_inputs; k++) {
+        const stk_input *input = &step->inputs[k];
+        rc = check_source(g, i, input, input->name, mark);
+        for (uint32_t j = 0; rc == 0 && j < input->n_items; j++) {
+            rc = check_source(g, i, &input->items[j], input->name, mark);
+        }
+    }
+    for (uint32_t k = 0; rc == 0 && k < step->n_after; k++) {
+        if (mark[step->after[k]] != i + 1) {
+            stk_spec_fail(g->r, at(g, i, "after"), "after: '%s' doesn't lead here directly",
+                          g->steps[step->after[k]].name);
+            stk_err_hint(g->r->err, "in a growing graph 'next' alone says what follows what");
+            return STK_E_SPEC;
+        }
+    }
+    return rc;
+}
+
+/* start[i] … start[i + 1] of `before`: who leads to step i directly. */
+static int predecessors(const growth *g, stk_arena *scratch, uint32_t **ret_start,
+                        uint32_t **ret_before)
+{
+    uint32_t *start = stk_arena_array(scratch, (size_t)g->n + 2, sizeof *start);
+    uint64_t n = 0;
+    for (uint32_t i = 0; start != NULL && i < g->n; i++) {
+        n += g->steps[i].n_next;
+    }
+    uint32_t *before =
+        start == NULL || n >= NONE ? NULL : stk_arena_array(scratch, n + 1, sizeof *before);
+    if (before == NULL) {
+        return stk_spec_no_memory(g->r);
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        for (uint32_t k = 0; k < g->steps[i].n_next; k++) {
+            start[g->steps[i].next[k] + 2]++;
+        }
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        start[i + 2] += start[i + 1];
+    }
+    for (uint32_t i = 0; i < g->n; i++) { /* moves start[i + 1] from its begin to its end */
+        for (uint32_t k = 0; k < g->steps[i].n_next; k++) {
+            before[start[g->steps[i].next[k] + 1]++] = i;
+        }
+    }
+    *ret_start = start;
+    *ret_before = before;
+    return 0;
+}
+
+static int check_all_links(const growth *g, stk_arena *scratch)
+{
+    uint32_t *mark = stk_arena_array(scratch, g->n, sizeof *mark);
+    uint32_t *start = NULL;
+    uint32_t *before = NULL;
+    int rc = mark == NULL ? stk_spec_no_memory(g->r) : predecessors(g, scratch, &start, &before);
+    for (uint32_t i = 0; rc == 0 && i < g->n; i++) {
+        for (uint32_t k = start[i]; k < start[i + 1]; k++) {
+            mark[before[k]] = i + 1;
+        }
+        rc = check_links(g, i, mark);
+    }
+    return rc;
+}
+
+/* `next: [a, a]` */
+static int check_doubles(const growth *g, stk_arena *scratch)
+{
+    uint32_t *mark = stk_arena_array(scratch, g->n, sizeof *mark);
+    if (mark == NULL) {
+        return stk_spec_no_memory(g->r);
+    }
+    for (uint32_t i = 0; i < g->n; i++) {
+        for (uint32_t k = 0; g->steps[i].cases == NULL && k < g->steps[i].n_next; k++) {
+            uint32_t target = g->steps[i].next[k];
+            if (mark[target] == i + 1) {
+                stk_spec_fail(g->r, at_next(g, i), "'next' names '%s' twice",
+                              g->steps[target].name);
+                stk_err_hint(g->r->err, "use foreach to run a step several times");
+                return STK_E_SPEC;
+            }
+            mark[target] = i + 1;
+        }
+    }
+    return 0;
+}
+
+/* Keys that mean something only where steps say what comes next. */
+static int check_static(stk_spec_reader *r, const stk_json *map)
+{
+    growth g = {.r = r, .map = map, .steps = r->spec->steps, .n = r->spec->n_steps};
+    static const char need[] = "'%s' is for graphs that grow; no step of this document has 'next'";
+    for (uint32_t i = 0; i < g.n; i++) {
+        const stk_step *step = &g.steps[i];
+        if (step->is_join || step->fallback) {
+            const char *key = step->is_join ? "join" : "fallback";
+            return stk_spec_fail(r, at(&g, i, key), need, key);
+        }
+        for (uint32_t k = 0; k < step->n_inputs; k++) {
+            if (step->inputs[k].kind == STK_INPUT_ITEM) {
+                return stk_spec_fail(r, at(&g, i, "inputs"), need, "item");
+            }
+        }
+    }
+    return 0;
+}
+
+int stk_spec_check_growth(stk_spec_reader *r, const stk_json *map)
+{
+    uint32_t n = r->spec->n_steps;
+    for (uint32_t i = 0; i < n && !r->spec->grows; i++) {
+        r->spec->grows = r->spec->steps[i].grows != STK_NEXT_NONE;
+    }
+    if (!r->spec->grows) {
+        return check_static(r, map);
+    }
+    STK_ARENA_AUTO scratch = stk_arena_new(0);
+    growth g = {.r = r, .map = map, .steps = r->spec->steps, .n = n};
+    uint32_t **arrays[] = {&g.top, &g.from, &g.join, &g.queue};
+    for (size_t i = 0; scratch != NULL && i < sizeof arrays / sizeof *arrays; i++) {
+        *arrays[i] = stk_arena_array(scratch, n, sizeof **arrays[i]);
+    }
+    if (scratch != NULL) {
+        g.seen = stk_arena_array(scratch, n, sizeof *g.seen);
+    }
+    if (g.top == NULL || g.from == NULL || g.join == NULL || g.queue == NULL || g.seen == NULL) {
+        return stk_spec_no_memory(r);
+    }
+    memset(g.join, 0xff, n * sizeof *g.join);
+    int rc = check_doubles(&g, scratch);
+    rc = rc < 0 ? rc : walk(&g);
+    rc = rc < 0 ? rc : check_circles(&g, scratch);
+    rc = rc < 0 ? rc : check_all_links(&g, scratch);
+    r->step = rc < 0 ? r->step : NULL;
+    return rc;
+}

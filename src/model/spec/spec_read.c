@@ -1,0 +1,259 @@
+#include "model/spec/spec_read.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/units.h"
+
+static int fail(stk_spec_reader *r, int code, const stk_json *node, const char *fmt, va_list ap)
+{
+    char text[640];
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    if (r->step != NULL) {
+        stk_err_set(r->err, code, "step '%s': %s", r->step, text);
+    } else {
+        stk_err_set(r->err, code, "%s", text);
+    }
+    stk_err_at(r->err, r->path, node == NULL ? 0 : (int)node->line);
+    return code;
+}
+
+int stk_spec_fail_code(stk_spec_reader *r, int code, const stk_json *node, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)fail(r, code, node, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+int stk_spec_fail(stk_spec_reader *r, const stk_json *node, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    (void)fail(r, STK_E_SPEC, node, fmt, ap);
+    va_end(ap);
+    return STK_E_SPEC;
+}
+
+int stk_spec_no_memory(stk_spec_reader *r)
+{
+    return stk_spec_fail_code(r, STK_E_NOMEM, NULL, "out of memory while reading the document");
+}
+
+int stk_spec_wrong(stk_spec_reader *r, const stk_json *node, const char *key, const char *what)
+{
+    if (node->kind == STK_JSON_TEXT && strlen(node->text) != node->n) {
+        return stk_spec_fail(r, node, "'%s' holds a NUL byte", key);
+    }
+    if (node->kind == STK_JSON_TEXT || node->kind == STK_JSON_INT || node->kind == STK_JSON_REAL) {
+        return stk_spec_fail(r, node, "'%s' must be %s, not %s%.60s%s", key, what,
+                             node->kind == STK_JSON_TEXT ? "'" : "", node->text,
+                             node->kind == STK_JSON_TEXT ? "'" : "");
+    }
+    if (node->kind == STK_JSON_BOOL) {
+        return stk_spec_fail(r, node, "'%s' must be %s, not %s", key, what,
+                             node->truth ? "true" : "false");
+    }
+    return stk_spec_fail(r, node, "'%s' must be %s, not %s", key, what,
+                         stk_json_kind_words(node->kind));
+}
+
+void stk_spec_did_you_mean(stk_spec_reader *r, const char *word, const char *const *candidates,
+                           size_t n)
+{
+    const char *near = stk_units_nearest(word, candidates, n);
+    if (near != NULL) {
+        stk_err_hint(r->err, "did you mean '%s'?", near);
+    }
+}
+
+int stk_spec_find_key(const stk_json *key, const char *const *known, int n_known)
+{
+    for (int i = 0; i < n_known; i++) {
+        if (strcmp(known[i], key->text) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+int stk_spec_key(stk_spec_reader *r, const stk_json *key, const char *const *known, int n_known,
+                 const char *where)
+{
+    int i = stk_spec_find_key(key, known, n_known);
+    if (i >= 0) {
+        return i;
+    }
+    if (where != NULL) {
+        stk_spec_fail(r, key, "unknown key '%.80s' in '%s'", key->text, where);
+    } else {
+        stk_spec_fail(r, key, "unknown key '%.80s'", key->text);
+    }
+    stk_spec_did_you_mean(r, key->text, known, (size_t)n_known);
+    return STK_E_SPEC;
+}
+
+int stk_spec_read_map(stk_spec_reader *r, const stk_json *node, const char *key)
+{
+    return node->kind == STK_JSON_MAP ? 0 : stk_spec_wrong(r, node, key, "a mapping");
+}
+
+int stk_spec_read_text(stk_spec_reader *r, const stk_json *node, const char *key,
+                       const char **ret_text)
+{
+    const char *text = stk_json_text(node);
+    if (text == NULL) {
+        return stk_spec_wrong(r, node, key, "text");
+    }
+    *ret_text = text;
+    return 0;
+}
+
+int stk_spec_read_bool(stk_spec_reader *r, const stk_json *node, const char *key, bool *ret)
+{
+    if (node->kind != STK_JSON_BOOL) {
+        return stk_spec_wrong(r, node, key, "true or false");
+    }
+    *ret = node->truth;
+    return 0;
+}
+
+int stk_spec_read_int(stk_spec_reader *r, const stk_json *node, const char *key, int64_t min,
+                      int64_t max, int64_t *ret)
+{
+    int64_t number;
+    if (node->kind != STK_JSON_INT) {
+        return stk_spec_wrong(r, node, key, "a whole number");
+    }
+    if (!stk_json_int(node, &number) || number < min || number > max) {
+        return stk_spec_fail(r, node, "'%s' is %.40s; it must be between %lld and %lld", key,
+                             node->text, (long long)min, (long long)max);
+    }
+    *ret = number;
+    return 0;
+}
+
+int stk_spec_read_real(stk_spec_reader *r, const stk_json *node, const char *key, double min,
+                       double max, double *ret)
+{
+    double number;
+    if (!stk_json_real(node, &number)) {
+        return stk_spec_wrong(r, node, key, "a number");
+    }
+    if (!(number >= min && number <= max)) {
+        return stk_spec_fail(r, node, "'%s' is %.40s; it must be between %g and %g", key,
+                             node->text, min, max);
+    }
+    *ret = number;
+    return 0;
+}
+
+int stk_spec_read_duration(stk_spec_reader *r, const stk_json *node, const char *key,
+                           int64_t *ret_ms)
+{
+    double seconds;
+    int64_t ms;
+    const char *text = stk_json_text(node);
+    if (text != NULL) {
+        if (stk_units_parse_duration(text, &ms, r->err) < 0) {
+            return stk_spec_wrong(r, node, key, "a time like 90, 90s, 10m or 2h");
+        }
+    } else if (stk_json_real(node, &seconds)) {
+        ms = seconds < 0 ? -1 : seconds > 1e12 ? INT64_MAX : llround(seconds * 1000);
+    } else {
+        return stk_spec_wrong(r, node, key, "a time like 90, 90s, 10m or 2h");
+    }
+    if (ms < 0 || ms > STK_LIMIT_TIMEOUT_MS) {
+        return stk_spec_fail(r, node, "'%s' is %.40s; it must be between 0 and %lld days", key,
+                             node->text, STK_LIMIT_TIMEOUT_MS / 86400000);
+    }
+    *ret_ms = ms;
+    return 0;
+}
+
+int stk_spec_read_texts(stk_spec_reader *r, const stk_json *node, const char *key,
+                        const char *const **ret_texts, uint32_t *ret_n)
+{
+    if (node->kind != STK_JSON_LIST) {
+        return stk_spec_wrong(r, node, key, "a list of texts");
+    }
+    const char **texts = stk_arena_array(r->arena, node->n, sizeof *texts);
+    if (texts == NULL) {
+        return stk_spec_no_memory(r);
+    }
+    for (uint32_t i = 0; i < node->n; i++) {
+        texts[i] = stk_json_text(&node->items[i]);
+        if (texts[i] == NULL || texts[i][0] == '\0') {
+            return stk_spec_wrong(r, &node->items[i], key, "a list of texts, none of them empty");
+        }
+    }
+    *ret_texts = texts;
+    *ret_n = node->n;
+    return 0;
+}
+
+int stk_spec_read_json(stk_spec_reader *r, const stk_json *node, const char **ret_json)
+{
+    const char *json = stk_json_dump_in(node, r->arena);
+    if (json == NULL) {
+        return stk_spec_no_memory(r);
+    }
+    *ret_json = json;
+    return 0;
+}
+
+int stk_spec_read_entry(stk_spec_reader *r, const stk_json *node, const char *key,
+                        const char **ret_entry)
+{
+    const char *text = stk_json_text(node);
+    const char *colon = text == NULL ? NULL : strchr(text, ':');
+    if (colon == NULL || colon == text || colon[1] == '\0' || strchr(colon + 1, ':') != NULL ||
+        strpbrk(text, " \t\r\n/") != NULL) {
+        return stk_spec_wrong(r, node, key, "module:function");
+    }
+    *ret_entry = text;
+    return 0;
+}
+
+/* Recursion is bounded by the depth of documents. */
+int stk_spec_merge(stk_spec_reader *r, const stk_json *base, const stk_json *over,
+                   stk_json *ret_node)
+{
+    if (over->kind == STK_JSON_NULL) {
+        *ret_node = *base;
+        return 0;
+    }
+    if (base->kind != STK_JSON_MAP || over->kind != STK_JSON_MAP) {
+        *ret_node = *over;
+        return 0;
+    }
+    stk_json *items = stk_arena_array(r->arena, 2 * ((size_t)base->n + over->n), sizeof *items);
+    stk_map index = {0};
+    int rc = items == NULL ? STK_E_NOMEM : 0;
+    uint32_t n = 0;
+    for (; rc == 0 && n < base->n; n++) {
+        items[2 * n] = *stk_json_key(base, n);
+        items[2 * n + 1] = *stk_json_value(base, n);
+        rc = stk_map_put(&index, items[2 * n].text, n);
+    }
+    for (uint32_t i = 0; rc == 0 && i < over->n; i++) {
+        uint64_t at;
+        const stk_json *key = stk_json_key(over, i);
+        if (stk_map_get(&index, key->text, &at)) {
+            rc = stk_spec_merge(r, &items[2 * at + 1], stk_json_value(over, i), &items[2 * at + 1]);
+        } else {
+            items[2 * n] = *key;
+            items[2 * n + 1] = *stk_json_value(over, i);
+            n++;
+        }
+    }
+    stk_map_done(&index);
+    if (rc < 0) {
+        return stk_spec_no_memory(r);
+    }
+    *ret_node = (stk_json){.items = items, .n = n, .kind = STK_JSON_MAP, .line = over->line};
+    return 0;
+}

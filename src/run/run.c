@@ -1,0 +1,581 @@
+/* One run from its options to its end: what is opened, in which order, and closed. */
+#include "run/run.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "away/remote/remote_log.h"
+#include "base/limits.h"
+#include "base/units.h"
+#include "run/run_again.h"
+#include "run/run_check.h"
+#include "run/run_containers.h"
+#include "run/run_elsewhere.h"
+#include "run/run_python.h"
+#include "sys/clock.h"
+#include "sys/file.h"
+
+/* Closed in reverse order. */
+struct stk_run {
+    stk_run_config config;
+    const stk_run_options *options;
+    stk_spec *spec;
+    stk_run_containers containers;
+    stk_run_elsewhere elsewhere;
+    stk_policy policy;
+    stk_arena *arena;
+    stk_accel *accel;
+    stk_plan *plan;
+    stk_capacity capacity;
+    stk_findings devices; /* what speaks against them */
+    stk_store *store;
+    char id[40];
+    bool is_on_record; /* else nobody finds it, and nothing of it stays */
+    char clone[40];    /* run whose tasks are taken over */
+    int lock_fd;
+    stk_clock_anchor anchor;
+    stk_clock clock; /* by which the run's times go on */
+    stk_backend *backend;
+    stk_view *view;
+    stk_err trouble; /* of folding into the view */
+    stk_exec *exec;
+};
+
+enum {
+    FENCE_MS = 1000, /* how often to look whether another machine took the run over */
+    LOG_MS = 60000   /* how long the end waits for the share */
+};
+
+/* --- what exec calls --- */
+
+static void on_event(void *arg, const stk_event_row *row)
+{
+    stk_run *e = arg;
+    const stk_run_calls *calls = &e->config.calls;
+    if (e->elsewhere.log != NULL) {
+        stk_remote_log_told(e->elsewhere.log, row->seq);
+    }
+    if (e->trouble.code == 0 && stk_view_fold(e->view, row, &e->trouble) == 0 &&
+        calls->on_event != NULL) {
+        calls->on_event(calls->arg, row);
+    }
+}
+
+static int64_t on_tick(void *arg, int64_t now_ms)
+{
+    stk_run *e = arg;
+    const stk_run_calls *calls = &e->config.calls;
+    int64_t next = calls->on_tick == NULL ? -1 : calls->on_tick(calls->arg, now_ms);
+    return e->elsewhere.log != NULL && (next < 0 || next > FENCE_MS) ? FENCE_MS : next;
+}
+
+static void on_started(void *arg, uint32_t task, int64_t pid)
+{
+    const stk_run_calls *calls = &((stk_run *)arg)->config.calls;
+    if (calls->on_started != NULL) {
+        calls->on_started(calls->arg, task, pid);
+    }
+}
+
+static void on_signal(void *arg, uint32_t n)
+{
+    const stk_run_calls *calls = &((stk_run *)arg)->config.calls;
+    if (calls->on_signal != NULL) {
+        calls->on_signal(calls->arg, n);
+    }
+}
+
+static int is_ours(void *arg, stk_err *err)
+{
+    stk_run *e = arg;
+    return e->elsewhere.log == NULL ? 0 : stk_remote_log_check(e->elsewhere.log, err);
+}
+
+/* --- opening --- */
+
+/* An existing run: its lock, and whether what is to go on is what began. */
+static int open_old_run(stk_run *e, stk_err *err)
+{
+    int rc = stk_store_resolve_run(e->store, e->options->resume, e->id, err);
+    e->is_on_record = rc == 0;
+    rc = rc < 0 ? rc : stk_store_lock_run(e->store, e->id, &e->lock_fd, err);
+    rc = rc < 0 ? rc : stk_store_run_clock(e->store, e->id, &e->anchor, err);
+    const char *text = NULL;
+    size_t len = 0;
+    rc = rc < 0 ? rc : stk_store_load_spec(e->store, e->id, e->arena, &text, &len, err);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_spec *old = NULL;
+    rc = stk_spec_parse(text, len, "pipeline", &old, err);
+    uint32_t n = rc < 0 ? 0 : stk_spec_n_steps(old);
+    if (rc == 0 && n != stk_spec_n_steps(e->spec)) {
+        rc = stk_err_set(err, STK_E_USAGE, "run %s has %u steps, the pipeline now has %u", e->id, n,
+                         stk_spec_n_steps(e->spec));
+        stk_err_hint(err, "start a new run: finished steps are reused from the cache");
+    }
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        const stk_step *a = stk_spec_step(old, i);
+        const stk_step *b = stk_spec_step(e->spec, i);
+        if (strcmp(a->name, b->name) != 0) {
+            rc = stk_err_set(err, STK_E_USAGE,
+                             "run %s has step '%s' where the pipeline now has '%s'", e->id, a->name,
+                             b->name);
+            stk_err_hint(err, "start a new run: finished steps are reused from the cache");
+            break;
+        }
+        bool same = a->n_code == b->n_code && a->n_argv == b->n_argv;
+        for (uint32_t k = 0; same && k < a->n_code; k++) {
+            same = strcmp(a->code[k].key, b->code[k].key) == 0 &&
+                   strcmp(a->code[k].value, b->code[k].value) == 0;
+        }
+        for (uint32_t k = 0; same && k < a->n_argv; k++) {
+            same = strcmp(a->argv[k], b->argv[k]) == 0;
+        }
+        if (!same && !e->options->use_new_code) {
+            rc = stk_err_set(err, STK_E_USAGE, "the code of step '%s' changed since run %s began",
+                             a->name, e->id);
+            stk_err_hint(err, "say --use-new-code to go on with the new code, or start a new run");
+        }
+    }
+    stk_spec_free(old);
+    return rc;
+}
+
+static int open_run(stk_run *e, stk_err *err)
+{
+    if (e->options->resume != NULL) {
+        return open_old_run(e, err);
+    }
+    if (e->options->clone != NULL) { /* before there is a newer one that "latest" would name */
+        int rc = stk_store_resolve_run(e->store, e->options->clone, e->clone, err);
+        rc = rc < 0 || stk_spec_grows(e->spec)
+                 ? rc
+                 : stk_err_set(err, STK_E_USAGE,
+                               "--clone is for graphs that grow; finished steps of pipeline '%s' "
+                               "are reused from the cache, without being told so",
+                               stk_spec_name(e->spec));
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    size_t len = 0;
+    const char *text = stk_spec_text(e->spec, &len);
+    return stk_store_new_run(e->store, e->options->name, stk_spec_name(e->spec), text, len,
+                             stk_clock_wall_ms(&e->clock), e->id, &e->lock_fd, err);
+}
+
+/* Python steps of a document (its origin names no Python) import from its folder first, as a
+ * Python file's do from theirs. */
+static int import_from(const char *folder, stk_err *err)
+{
+    const char *before = getenv("PYTHONPATH");
+    bool more = before != NULL && *before != '\0';
+    STK_TEXT_AUTO path = NULL;
+    if (asprintf(&path, "%s%s%s", folder, more ? ":" : "", more ? before : "") < 0 ||
+        setenv("PYTHONPATH", path, 1) < 0) {
+        return stk_err_set(err, STK_E_NOMEM, "no memory for the environment");
+    }
+    return 0;
+}
+
+static int open_backend(stk_run *e, stk_err *err)
+{
+    json_t *origin =
+        stk_spec_origin(e->spec) == NULL ? NULL : json_loads(stk_spec_origin(e->spec), 0, NULL);
+    bool by_python = json_object_get(origin, "argv") != NULL;
+    const char *main_file = by_python ? json_string_value(json_object_get(origin, "file")) : NULL;
+    const char *python = json_string_value(json_object_get(origin, "python"));
+    if (python == NULL && main_file == NULL && import_from(stk_spec_folder(e->spec), err) < 0) {
+        json_decref(origin);
+        return STK_E_NOMEM;
+    }
+    char venv[4096];
+    if (e->options->python != NULL || python == NULL) {
+        python = stk_run_python(e->options->python, venv, sizeof venv);
+    }
+    stk_local_config config = {.run = e->id,
+                               .server_fd = e->options->server_fd,
+                               .python = python,
+                               .main_file = main_file,
+                               .accel = e->accel,
+                               .clock = &e->clock,
+                               .policy = e->policy};
+    stk_backend *local = NULL;
+    int rc = stk_backend_local_open(&config, &local, err);
+    json_decref(origin);
+    return rc < 0 ? rc
+                  : stk_run_elsewhere_open(&e->elsewhere, e->options->program, e->spec, e->store,
+                                           e->id, local, &e->backend, err);
+}
+
+/* A resumed run's view begins with what was. */
+static int fold_old(void *arg, const stk_event_row *row)
+{
+    stk_run *e = arg;
+    return stk_view_fold(e->view, row, &e->trouble);
+}
+
+static int open_store(stk_run *e, stk_err *err)
+{
+    STK_TEXT_AUTO path = NULL;
+    STK_TRY(stk_store_find(".", STK_STORE_CREATE, &path, err));
+    STK_TEXT_AUTO beyond = stk_file_exists(path) ? NULL : stk_store_beyond(".");
+    STK_TRY(stk_store_open(path, STK_STORE_CREATE, &e->store, err));
+    if (e->config.calls.on_store != NULL) {
+        e->config.calls.on_store(e->config.calls.arg, stk_store_path(e->store), beyond);
+    }
+    return 0;
+}
+
+/* What the run that is taken up has needs no place here any more: this host may be a smaller one.
+ * Nothing of one that is only to be ended does. */
+static int find_settled(stk_run *e, const bool **ret_settled, stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(e->spec);
+    bool *all = e->options->cancel ? stk_arena_array(e->arena, (size_t)n + 1, sizeof *all) : NULL;
+    for (uint32_t i = 0; all != NULL && i < n; i++) {
+        all[i] = true;
+    }
+    if (e->options->cancel) {
+        *ret_settled = all;
+        return all == NULL ? stk_err_nomem(err) : 0;
+    }
+    char run[40];
+    stk_view *view = NULL;
+    int rc = open_store(e, err);
+    rc = rc < 0 ? rc : stk_store_resolve_run(e->store, e->options->resume, run, err);
+    rc = rc < 0 ? rc : stk_view_load(e->store, run, &view, err);
+    rc = rc < 0 ? rc : stk_run_settled(e->spec, view, e->arena, ret_settled, err);
+    stk_view_free(view);
+    return rc;
+}
+
+/* Which steps the cache will serve, where a note is about some step: it isn't true of these. */
+static int find_cached(stk_run *e, const bool **ret_cached, stk_err *err)
+{
+    char *path = NULL;
+    uint32_t n = stk_spec_n_steps(e->spec);
+    bool *cached = stk_arena_array(e->arena, n, sizeof *cached);
+    stk_forecast *forecast = NULL;
+    int rc =
+        cached == NULL ? stk_err_nomem(err) : stk_store_find(".", STK_STORE_CREATE, &path, err);
+    bool is_there = rc == 0 && stk_file_exists(path);
+    free(path);
+    if (rc < 0 || !is_there) {
+        return rc;
+    }
+    rc = e->store != NULL ? 0 : open_store(e, err);
+    rc = rc < 0 ? rc : stk_forecast_new(e->store, e->plan, &forecast, err);
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        const char *miss = NULL;
+        rc = stk_forecast_step(forecast, i, &cached[i], &miss, err);
+    }
+    stk_forecast_free(forecast);
+    *ret_cached = cached;
+    return rc;
+}
+
+static int make_plan(stk_run *e, const int64_t *peaks, stk_err *err)
+{
+    const stk_run_options *o = e->options;
+    const bool *settled = NULL;
+    int rc = o->resume == NULL ? 0 : find_settled(e, &settled, err);
+    rc = rc < 0
+             ? rc
+             : stk_plan_new_rest(e->spec, &e->capacity, peaks, e->policy, settled, &e->plan, err);
+    bool is_static = !stk_spec_grows(e->spec);
+    if (rc == 0 && settled == NULL && is_static && o->use_cache && stk_plan_n_notes(e->plan) > 0) {
+        rc = find_cached(e, &settled, err);
+        if (rc == 0 && settled != NULL) {
+            stk_plan_free(e->plan);
+            e->plan = NULL;
+            rc = stk_plan_new_rest(e->spec, &e->capacity, peaks, e->policy, settled, &e->plan, err);
+        }
+    }
+    return rc;
+}
+
+static int open_images(stk_run *e, stk_err *err)
+{
+    const char *logs = stk_arena_printf(e->arena, "%s/images", stk_store_path(e->store));
+    int rc = logs == NULL ? stk_err_nomem(err)
+                          : stk_run_images(&e->containers, e->spec, e->options, logs, e->accel,
+                                           e->plan, false, err);
+    rc = rc < 0 ? rc
+                : stk_run_elsewhere_images(&e->elsewhere, e->spec, e->options, logs, e->plan, false,
+                                           err);
+    return rc < 0 ? rc : stk_run_elsewhere_check(&e->elsewhere, e->spec, e->plan, false, err);
+}
+
+/* Where steps go to other machines, these can read the run, and take it up after us. */
+static int open_log(stk_run *e, stk_err *err)
+{
+    if (e->elsewhere.n == 0) {
+        return 0;
+    }
+    stk_remote_log_config config = {.store = e->store,
+                                    .share_url = e->elsewhere.stacks[0]->store,
+                                    .run = e->id,
+                                    .pipeline = stk_spec_name(e->spec),
+                                    .name = e->options->name,
+                                    .stack = e->elsewhere.stacks[0]->name};
+    STK_TRY(stk_remote_log_open(&config, &e->elsewhere.log, err));
+    return e->options->resume == NULL ? 0 : stk_remote_log_begin(e->elsewhere.log, err);
+}
+
+/* The run is over, or left: what is on record here is to be in the share. */
+static void close_log(stk_run *e)
+{
+    stk_err err = {0};
+    int rc = stk_remote_log_close(e->elsewhere.log, LOG_MS, &err);
+    e->elsewhere.log = NULL;
+    if (rc < 0 && err.code != STK_E_BUSY && e->config.calls.on_trouble != NULL) {
+        stk_err_hint(&err, "'stoker resume %s' brings it there", e->id);
+        e->config.calls.on_trouble(e->config.calls.arg, &err);
+    }
+}
+
+/* What steps need before the first task. */
+static int open_to_run(stk_run *e, stk_err *err)
+{
+    const stk_run_options *o = e->options;
+    int rc =
+        stk_run_check_steps(e->spec, o, e->containers.places, e->accel, &e->devices, e->plan, err);
+    rc = rc < 0 || e->store != NULL ? rc : open_store(e, err);
+    rc = rc < 0 ? rc : open_images(e, err);
+    rc = rc < 0 ? rc : open_run(e, err);
+    rc = rc < 0 ? rc
+                : stk_run_code(&e->containers, e->spec, e->plan, e->store, e->id, o->resume != NULL,
+                               err);
+    return rc < 0 ? rc
+                  : stk_run_elsewhere_code(&e->elsewhere, e->spec,
+                                           stk_run_main_file(e->spec, e->arena), e->plan, e->store,
+                                           err);
+}
+
+/* None begins any more. */
+static int open_to_end(stk_run *e, stk_err *err)
+{
+    e->containers.n = 0;
+    STK_TRY(open_store(e, err));
+    STK_TRY(stk_run_elsewhere_to_end(&e->elsewhere, e->spec, e->store, err));
+    return open_run(e, err);
+}
+
+/* STOKER_IDLE_READ: after how long an artifact is read again; 0 turns it off. */
+static int64_t idle_read_ms(void)
+{
+    const char *text = getenv("STOKER_IDLE_READ");
+    int64_t ms = 0;
+    if (text == NULL || text[0] == '\0') {
+        return STK_LIMIT_IDLE_READ_AGE_MS;
+    }
+    return stk_units_parse_duration(text, &ms, NULL) == 0 ? ms : 0;
+}
+
+/* Up to the plan, and what its steps need. */
+static int make_ready(stk_run *e, stk_err *err)
+{
+    const stk_run_options *o = e->options;
+    const int64_t *peaks = NULL;
+    STK_TRY(stk_run_places(e->spec, o, e->arena, &e->containers, err));
+    STK_TRY(stk_run_elsewhere_find(e->spec, e->containers.places, o->drivers, e->arena,
+                                   &e->elsewhere, err));
+    e->policy = stk_run_elsewhere_policy(&e->elsewhere, o);
+    STK_TRY(stk_accel_open(getenv("STOKER_ACCEL"), &e->accel, err));
+    e->devices.arena = e->arena;
+    STK_TRY(stk_run_check_devices(e->spec, e->accel, &e->devices, err));
+    STK_TRY(stk_exec_capacity(e->accel, e->arena, &e->capacity, err));
+    stk_run_elsewhere_tell(&e->elsewhere, &e->capacity);
+    STK_TRY(stk_run_gpu_peaks(e->spec, e->arena, &peaks, err));
+    STK_TRY(make_plan(e, peaks, err));
+    return o->cancel ? open_to_end(e, err) : open_to_run(e, err);
+}
+
+static int open_exec(stk_run *e, stk_err *err)
+{
+    const stk_run_options *o = e->options;
+    stk_exec_config config = {.store = e->store,
+                              .backend = e->backend,
+                              .accel = e->accel,
+                              .clock = &e->clock,
+                              .plan = e->plan,
+                              .capacity = &e->capacity,
+                              .containers = e->containers.n > 0 ? &e->containers.exec : NULL,
+                              .elsewhere = e->elsewhere.n > 0 ? &e->elsewhere.exec : NULL,
+                              .stack = o->with,
+                              .run = e->id,
+                              .name = o->name,
+                              .resumed = o->resume != NULL,
+                              .cancelled = o->cancel,
+                              .at_once = o->at_once,
+                              .clone_of = o->clone != NULL ? e->clone : NULL,
+                              .clone_until = o->clone_until,
+                              .clone_only = o->clone_only,
+                              .use_cache = o->use_cache,
+                              .policy = e->policy,
+                              .mode = o->mode >= 0 ? (stk_mode)o->mode : stk_spec_mode(e->spec),
+                              .max_workers = o->max_workers,
+                              .idle_read_ms = idle_read_ms(),
+                              .signal_fd = e->config.signal_fd,
+                              .hangup_fd = e->config.hangup_fd,
+                              .on_event = on_event,
+                              .on_started = on_started,
+                              .on_signal = on_signal,
+                              .on_tick = on_tick,
+                              .check = is_ours,
+                              .arg = e};
+    e->backend = NULL; /* exec's from here on */
+    return stk_exec_open(&config, &e->exec, err);
+}
+
+/* From here on the run is on record: with its row its first events, and what it was begun with. A
+ * new one is told of in the share after that. */
+static int begin(stk_run *e, stk_err *err)
+{
+    const stk_run_calls *calls = &e->config.calls;
+    STK_TRY(open_exec(e, err));
+    e->is_on_record = true;
+    if (e->options->resume == NULL && e->elsewhere.log != NULL) {
+        STK_TRY(stk_remote_log_begin(e->elsewhere.log, err));
+    }
+    if (calls->on_begin != NULL) {
+        calls->on_begin(calls->arg, e);
+    }
+    return 0;
+}
+
+static int open_all(stk_run *e, stk_err *err)
+{
+    const stk_run_calls *calls = &e->config.calls;
+    STK_TRY(make_ready(e, err));
+    STK_TRY(stk_view_new(e->spec, e->id, stk_store_path(e->store), &e->view, err));
+    STK_TRY(open_log(e, err));
+    STK_TRY(open_backend(e, err));
+    if (e->options->resume != NULL) {
+        STK_TRY(stk_store_events(e->store, e->id, 0, fold_old, e, err));
+    }
+    if (calls->on_open != NULL) {
+        STK_TRY(calls->on_open(calls->arg, e, err));
+    }
+    return begin(e, err);
+}
+
+/* What was made of the run stays, and goes on from there. */
+static int say_how_on(const stk_run *e, stk_err *err)
+{
+    if (e->is_on_record && err->hint[0] == '\0') {
+        stk_err_hint(err,
+                     e->options->cancel ? "'stoker cancel %s' tries again once that is mended"
+                                        : "'stoker resume %s' goes on once that is mended",
+                     e->id);
+    }
+    return err->code;
+}
+
+int stk_run_open(const stk_run_config *config, stk_run **ret, stk_err *err)
+{
+    stk_run *e = calloc(1, sizeof *e);
+    stk_arena *arena = stk_arena_new(0);
+    *ret = e;
+    if (e == NULL || arena == NULL) {
+        free(e);
+        stk_arena_free(arena);
+        *ret = NULL;
+        return stk_err_nomem(err);
+    }
+    *e = (stk_run){.config = *config,
+                   .options = config->options,
+                   .spec = config->spec,
+                   .arena = arena,
+                   .lock_fd = -1,
+                   .anchor = stk_clock_anchor_now()};
+    e->clock = stk_clock_anchored(&e->anchor);
+    int rc = open_all(e, err);
+    return rc < 0 ? say_how_on(e, err) : rc;
+}
+
+/* --- to its end --- */
+
+int stk_run_loop(stk_run *e, stk_run_status *ret_status, stk_err *err)
+{
+    int rc = stk_exec_loop(e->exec, ret_status, err);
+    return rc < 0 ? say_how_on(e, err) : rc;
+}
+
+int stk_run_sync(stk_run *e, stk_err *err)
+{
+    int rc = stk_store_sync_until(e->store, e->config.signal_fd, err);
+    close_log(e);
+    return rc < 0 ? say_how_on(e, err) : rc;
+}
+
+void stk_run_close(stk_run *e)
+{
+    if (e == NULL) {
+        return;
+    }
+    stk_exec_close(e->exec);
+    stk_run_end_containers(&e->containers, e->view);
+    if (e->backend != NULL) {
+        e->backend->ops->close(e->backend);
+    }
+    close_log(e); /* the backend waited for it */
+    stk_view_free(e->view);
+    stk_file_close(&e->lock_fd);
+    stk_store_close(e->store);
+    stk_run_elsewhere_close(&e->elsewhere);
+    stk_plan_free(e->plan);
+    stk_accel_close(e->accel);
+    stk_arena_free(e->arena);
+    free(e);
+}
+
+/* --- what is asked of it --- */
+
+const char *stk_run_id(const stk_run *e)
+{
+    return e->is_on_record ? e->id : NULL;
+}
+
+stk_store *stk_run_store(const stk_run *e)
+{
+    return e->store;
+}
+
+const stk_view *stk_run_view(const stk_run *e)
+{
+    return e->view;
+}
+
+int stk_run_view_check(const stk_run *e, stk_err *err)
+{
+    if (e->trouble.code < 0) {
+        *err = e->trouble;
+    }
+    return e->trouble.code;
+}
+
+int64_t stk_run_now_ms(const stk_run *e)
+{
+    return stk_clock_wall_ms(&e->clock);
+}
+
+const char *stk_run_simulated(const stk_run *e)
+{
+    return stk_accel_is_simulated(e->accel) ? stk_accel_describe(e->accel, e->arena) : NULL;
+}
+
+const char *stk_run_error(const stk_run *e)
+{
+    return stk_exec_error(e->exec);
+}
+
+bool stk_run_usage(const stk_run *e, uint32_t task, int64_t *ret_memory_bytes, double *ret_cpus)
+{
+    return e->exec != NULL && stk_exec_usage(e->exec, task, ret_memory_bytes, ret_cpus);
+}

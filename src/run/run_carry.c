@@ -1,0 +1,360 @@
+/* This program, to be run in images of whatever C library: a copy that brings its own loader and
+ * libraries along, as /stoker/bin. What a program is loaded by stands in it as a path, and where it
+ * looks for its libraries as another (meson.build: -rpath); nothing is said by the environment,
+ * which its children would inherit. */
+#include "run/run_carry.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <errno.h>
+#include <limits.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/digest.h"
+#include "run/run_python.h"
+#include "sys/dir.h"
+#include "sys/file.h"
+
+#define LOADER "/stoker/bin/ld.so"
+
+enum { PROGRAM_BYTES = 256 << 20 };
+
+typedef struct carry {
+    const char *folder;
+    stk_arena *arena;
+    stk_err *err;
+    int rc;
+} carry;
+
+static int copy(carry *c, const char *from, const char *to, mode_t mode)
+{
+    STK_TEXT_AUTO data = NULL;
+    size_t len = 0;
+    const char *path = stk_arena_printf(c->arena, "%s/%s", c->folder, to);
+    int rc = path == NULL ? stk_err_nomem(c->err)
+                          : stk_file_read(from, PROGRAM_BYTES, &data, &len, c->err);
+    return rc < 0 ? rc : stk_file_write(path, data, len, mode, c->err);
+}
+
+/* Called for the program itself (its name is empty), the kernel's page, and each library. */
+static int copy_library(struct dl_phdr_info *info, size_t size, void *arg)
+{
+    carry *c = arg;
+    const char *slash = strrchr(info->dlpi_name, '/');
+    (void)size;
+    if (slash == NULL || c->rc < 0) {
+        return 0;
+    }
+    bool is_loader = strncmp(slash + 1, "ld-", 3) == 0;
+    const char *to = is_loader ? "ld.so" : stk_arena_printf(c->arena, "lib/%s", slash + 1);
+    c->rc = to == NULL ? stk_err_nomem(c->err) : copy(c, info->dlpi_name, to, 0755);
+    return 0;
+}
+
+/* The name of its loader, in place: there is room for a shorter one. */
+static int patch(char *data, size_t len, const char *path, stk_err *err)
+{
+    Elf64_Ehdr head;
+    if (len >= sizeof head) {
+        memcpy(&head, data, sizeof head);
+        for (size_t i = 0; memcmp(head.e_ident, ELFMAG, SELFMAG) == 0 && i < head.e_phnum; i++) {
+            Elf64_Phdr part;
+            size_t at = head.e_phoff + i * sizeof part;
+            if (at > len || len - at < sizeof part) {
+                break;
+            }
+            memcpy(&part, data + at, sizeof part);
+            if (part.p_type == PT_INTERP && part.p_filesz >= sizeof LOADER && part.p_offset < len &&
+                len - part.p_offset >= part.p_filesz) {
+                memset(data + part.p_offset, 0, part.p_filesz);
+                memcpy(data + part.p_offset, LOADER, sizeof LOADER);
+                return 0;
+            }
+        }
+    }
+    return stk_err_set(err, STK_E_ENV, "%s is no program that can be taken into a container", path);
+}
+
+static int copy_program(carry *c, const char *from)
+{
+    STK_TEXT_AUTO data = NULL;
+    size_t len = 0;
+    const char *path = stk_arena_printf(c->arena, "%s/stoker", c->folder);
+    int rc = path == NULL ? stk_err_nomem(c->err)
+                          : stk_file_read(from, PROGRAM_BYTES, &data, &len, c->err);
+    rc = rc < 0 ? rc : patch(data, len, from, c->err);
+    return rc < 0 ? rc : stk_file_write(path, data, len, 0755, c->err);
+}
+
+/* The program, its loader and its libraries, in `folder`. */
+static int make_bin(const char *folder, stk_arena *arena, stk_err *err)
+{
+    carry c = {.folder = folder, .arena = arena, .err = err};
+    const char *lib = stk_arena_printf(arena, "%s/lib", folder);
+    int rc = lib == NULL ? stk_err_nomem(err) : stk_file_mkdirs(lib, 0755, err);
+    rc = rc < 0 ? rc : copy_program(&c, "/proc/self/exe");
+    if (rc == 0) {
+        (void)dl_iterate_phdr(copy_library, &c);
+        rc = c.rc;
+    }
+    return rc;
+}
+
+/* Kept per build of the program, which its inode and time tell; made aside and renamed, since runs
+ * may come at once. */
+int stk_run_carry(const stk_store *store, stk_arena *arena, const char **ret, stk_err *err)
+{
+    struct stat st;
+    if (stat("/proc/self/exe", &st) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "/proc/self/exe");
+    }
+    const char *folder =
+        stk_arena_printf(arena, "%s/package/bin-%llx-%llx-%llx", stk_store_path(store),
+                         (unsigned long long)st.st_ino, (unsigned long long)st.st_size,
+                         (unsigned long long)st.st_mtim.tv_sec);
+    const char *made = stk_arena_printf(arena, "%s.new.%d", folder, (int)getpid());
+    if (folder == NULL || made == NULL) {
+        return stk_err_nomem(err);
+    }
+    *ret = folder;
+    if (stk_file_exists(folder)) {
+        return 0;
+    }
+    int rc = make_bin(made, arena, err);
+    if (rc == 0 && rename(made, folder) < 0 && errno != EEXIST && errno != ENOTEMPTY) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "making %s", folder);
+    }
+    (void)stk_file_remove_tree(made, NULL);
+    return rc;
+}
+
+/* --- the same and more, for machines that aren't this one --- */
+
+/* libcurl is loaded when it is first needed, so it isn't among our libraries before. */
+bool stk_run_carry_curl(void)
+{
+    return dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL) != NULL;
+}
+
+static int copy_roots(const char *folder, stk_arena *arena, stk_err *err)
+{
+    static const char *const paths[] = {"/etc/ssl/certs/ca-certificates.crt",
+                                        "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"};
+    const char *to = stk_arena_printf(arena, "%s/ca.pem", folder);
+    for (size_t i = 0; to != NULL && i < sizeof paths / sizeof *paths; i++) {
+        STK_TEXT_AUTO real = realpath(paths[i], NULL);
+        if (real != NULL) {
+            return stk_file_copy_tree(real, to, err);
+        }
+    }
+    return to == NULL ? stk_err_nomem(err) : 0;
+}
+
+/* A copy is copied whole: what it was loaded from is where it lies, not where it came from. */
+static int copy_copy(const char *top, const char *folder, stk_arena *arena, stk_err *err)
+{
+    static const char *const parts[] = {"bin", "python", "ca.pem"};
+    int rc = stk_file_mkdirs(folder, 0755, err);
+    for (size_t i = 0; rc == 0 && i < sizeof parts / sizeof *parts; i++) {
+        const char *from = stk_arena_printf(arena, "%s/%s", top, parts[i]);
+        const char *to = stk_arena_printf(arena, "%s/%s", folder, parts[i]);
+        rc = from == NULL || to == NULL ? stk_err_nomem(err)
+             : stk_file_exists(from)    ? stk_file_copy_tree(from, to, err)
+                                        : 0;
+    }
+    return rc;
+}
+
+/* The folder that this program is the copy of, or NULL: it is none. */
+static const char *find_copy(stk_arena *arena)
+{
+    static const char end[] = "/bin/stoker";
+    STK_TEXT_AUTO self = realpath("/proc/self/exe", NULL);
+    size_t n = self == NULL ? 0 : strlen(self);
+    if (n < sizeof end || strcmp(self + n - (sizeof end - 1), end) != 0) {
+        return NULL;
+    }
+    const char *top = stk_arena_dupn(arena, self, n - (sizeof end - 1));
+    const char *loader = top == NULL ? NULL : stk_arena_printf(arena, "%s/bin/ld.so", top);
+    return loader != NULL && stk_file_exists(loader) ? top : NULL;
+}
+
+/* What an earlier copy left: an init container may be started again. Nothing else is removed. */
+static int clear_old(const char *folder, stk_arena *arena, stk_err *err)
+{
+    static const char *const names[] = {"bin", "python", "ca.pem"};
+    const char *program = stk_arena_printf(arena, "%s/bin/stoker", folder);
+    int rc = program == NULL ? stk_err_nomem(err) : 0;
+    bool is_ours = rc == 0 && stk_file_exists(program);
+    for (size_t i = 0; i < sizeof names / sizeof *names && rc == 0; i++) {
+        const char *path = stk_arena_printf(arena, "%s/%s", folder, names[i]);
+        if (path == NULL) {
+            return stk_err_nomem(err);
+        }
+        if (is_ours) {
+            rc = stk_file_remove_tree(path, err);
+        } else if (stk_file_exists(path)) {
+            rc = stk_err_set(err, STK_E_USAGE, "'%s' is there already; name a folder that isn't",
+                             path);
+        }
+    }
+    return rc;
+}
+
+int stk_run_carry_all(const char *program, const char *folder, stk_arena *arena, stk_err *err)
+{
+    const char *bin = stk_arena_printf(arena, "%s/bin", folder);
+    const char *python = stk_arena_printf(arena, "%s/python", folder);
+    const char *to = stk_arena_printf(arena, "%s/python/stoker", folder);
+    const char *front = stk_run_front(program, arena);
+    if (bin == NULL || python == NULL || to == NULL) {
+        return stk_err_nomem(err);
+    }
+    const char *copy = find_copy(arena);
+    int rc = clear_old(folder, arena, err);
+    if (rc < 0 || copy != NULL) {
+        return rc < 0 ? rc : copy_copy(copy, folder, arena, err);
+    }
+    rc = make_bin(bin, arena, err);
+    rc = rc < 0 || front == NULL ? rc : stk_file_mkdirs(python, 0755, err);
+    rc = rc < 0 || front == NULL ? rc : stk_file_copy_tree(front, to, err);
+    return rc < 0 ? rc : copy_roots(folder, arena, err);
+}
+
+enum { BLOCK = 512, SUM_BYTES = 1 << 20 };
+
+typedef struct tar_header { /* POSIX ustar */
+    char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], checksum[8], type;
+    char link[100], magic[6], version[2], user[32], group[32], major[8], minor[8], prefix[155];
+    char pad[12];
+} tar_header;
+
+/* No owner and no time: the same content has the same digest. */
+static int put_header(FILE *out, const char *name, bool is_folder, mode_t mode, int64_t size)
+{
+    tar_header h;
+    memset(&h, 0, sizeof h);
+    size_t n = strlen(name);
+    const char *cut = n <= sizeof h.name ? NULL : strchr(name + n - sizeof h.name - 1, '/');
+    if (n > sizeof h.name && (cut == NULL || (size_t)(cut - name) > sizeof h.prefix)) {
+        return -1;
+    }
+    memcpy(h.name, cut == NULL ? name : cut + 1, strlen(cut == NULL ? name : cut + 1));
+    memcpy(h.prefix, name, cut == NULL ? 0 : (size_t)(cut - name));
+    (void)snprintf(h.mode, sizeof h.mode, "%07o", (unsigned)mode & 0777);
+    memcpy(h.uid, "0000000", 8);
+    memcpy(h.gid, "0000000", 8);
+    (void)snprintf(h.size, sizeof h.size, "%011llo", (unsigned long long)size);
+    memcpy(h.mtime, "00000000000", 12);
+    h.type = is_folder ? '5' : '0';
+    memcpy(h.magic, "ustar", 6);
+    memcpy(h.version, "00", 2);
+    memset(h.checksum, ' ', sizeof h.checksum);
+    unsigned sum = 0;
+    for (size_t i = 0; i < sizeof h; i++) {
+        sum += ((const unsigned char *)&h)[i];
+    }
+    (void)snprintf(h.checksum, sizeof h.checksum, "%06o", sum);
+    return fwrite(&h, sizeof h, 1, out) == 1 ? 0 : -1;
+}
+
+static int put_content(FILE *out, const char *path, stk_err *err)
+{
+    static const char zeros[BLOCK];
+    STK_TEXT_AUTO data = NULL;
+    size_t len = 0;
+    int rc = stk_file_read(path, PROGRAM_BYTES, &data, &len, err);
+    size_t pad = (BLOCK - len % BLOCK) % BLOCK;
+    bool good = rc == 0 && fwrite(data, 1, len, out) == len && fwrite(zeros, 1, pad, out) == pad;
+    return rc < 0 || good ? rc : stk_err_sys(err, STK_E_SYS, errno, "writing the archive");
+}
+
+static int put_one(void *arg, const stk_dir_seen *e, stk_err *err)
+{
+    FILE *out = arg;
+    bool is_folder = S_ISDIR(e->st->st_mode);
+    if (!is_folder && !S_ISREG(e->st->st_mode)) {
+        return 0;
+    }
+    if (put_header(out, e->below, is_folder, e->st->st_mode, is_folder ? 0 : e->st->st_size) < 0) {
+        return stk_err_set(err, STK_E_LIMIT, "'%s' is too long a name for an archive", e->path);
+    }
+    return is_folder ? 0 : put_content(out, e->path, err);
+}
+
+int stk_run_carry_write(const char *folder, const char *path, stk_err *err)
+{
+    static const char end[2 * BLOCK];
+    FILE *out = fopen(path, "we");
+    int rc = out == NULL ? stk_err_sys(err, STK_E_SYS, errno, "writing %s", path)
+                         : stk_dir_walk(folder, put_one, out, err);
+    if (rc == 0 && fwrite(end, sizeof end, 1, out) != 1) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "writing %s", path);
+    }
+    if (out != NULL && fclose(out) != 0 && rc == 0) {
+        rc = stk_err_sys(err, STK_E_SYS, errno, "writing %s", path);
+    }
+    return rc;
+}
+
+static int sum(const char *path, stk_arena *arena, const char **ret_digest, stk_err *err)
+{
+    unsigned char digest[STK_DIGEST_BYTES];
+    char hex[STK_DIGEST_HEX + 1], *data = stk_arena_alloc(arena, SUM_BYTES);
+    stk_sha256 sha;
+    FILE *in = data == NULL ? NULL : fopen(path, "re");
+    size_t n;
+    if (in == NULL) {
+        return stk_err_sys(err, STK_E_SYS, errno, "reading %s", path);
+    }
+    stk_sha256_init(&sha);
+    while ((n = fread(data, 1, SUM_BYTES, in)) > 0) {
+        stk_sha256_add(&sha, data, n);
+    }
+    int rc = ferror(in) ? stk_err_sys(err, STK_E_SYS, errno, "reading %s", path) : 0;
+    (void)fclose(in);
+    stk_sha256_done(&sha, digest);
+    stk_digest_hex(digest, hex);
+    *ret_digest = stk_arena_dup(arena, hex);
+    return rc == 0 && *ret_digest == NULL ? stk_err_nomem(err) : rc;
+}
+
+/* There already, as of most runs: one byte tells. */
+static int put_once(stk_share *share, const char *key, const char *path, stk_err *err)
+{
+    STK_BUF_AUTO byte = STK_BUF_INIT(1);
+    stk_err why = {0};
+    int rc = stk_share_get_range(share, key, 0, &byte, &why);
+    if (rc != STK_E_NOT_FOUND) {
+        *err = why;
+        return rc;
+    }
+    return stk_share_put_file(share, key, path, err);
+}
+
+int stk_run_carry_tar(const char *program, const stk_store *store, stk_share *share,
+                      stk_arena *arena, const char **ret_digest, stk_err *err)
+{
+    const char *folder =
+        stk_arena_printf(arena, "%s/package/carry.%d", stk_store_path(store), (int)getpid());
+    const char *tar = stk_arena_printf(arena, "%s.tar", folder != NULL ? folder : "");
+    if (folder == NULL || tar == NULL) {
+        return stk_err_nomem(err);
+    }
+    (void)stk_run_carry_curl();
+    (void)stk_file_remove_tree(folder, NULL);
+    int rc = stk_run_carry_all(program, folder, arena, err);
+    rc = rc < 0 ? rc : stk_run_carry_write(folder, tar, err);
+    rc = rc < 0 ? rc : sum(tar, arena, ret_digest, err);
+    const char *key = rc < 0 ? NULL : stk_arena_printf(arena, "carry/%s.tar", *ret_digest);
+    rc = rc == 0 && key == NULL ? stk_err_nomem(err) : rc;
+    rc = rc < 0 ? rc : put_once(share, key, tar, err);
+    (void)stk_file_remove_tree(folder, NULL);
+    (void)unlink(tar);
+    return rc < 0 ? stk_err_context(err, "our program for the machines of the stack") : 0;
+}

@@ -1,0 +1,248 @@
+/* Before the first task: do the devices, the driver and the frameworks of the steps' environment
+ * fit together? Only runs whose steps get devices pay for the answer. */
+#include "run/run_check.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "run/run_python.h"
+#include "sys/file.h"
+
+static bool asks_for_devices(const stk_spec *spec)
+{
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
+        if (stk_spec_n_devices(&stk_spec_step(spec, i)->settings->resources) > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int stk_run_check_devices(const stk_spec *spec, stk_accel *accel, stk_findings *findings,
+                          stk_err *err)
+{
+    if (!asks_for_devices(spec) || stk_accel_n_devices(accel) == 0 ||
+        stk_accel_is_simulated(accel)) {
+        return 0;
+    }
+    int rc = stk_preflight_devices(accel, NULL, findings, err);
+    for (uint32_t k = 0; rc == 0 && k < findings->n; k++) {
+        const stk_finding *f = &findings->items[k];
+        for (uint32_t i = 0;
+             f->level == STK_CHECK_ERROR && f->subject != NULL && i < stk_accel_n_devices(accel);
+             i++) {
+            if (strcmp(stk_accel_device(accel, i)->uuid, f->subject) == 0) {
+                stk_accel_exclude(accel, i, f->text);
+            }
+        }
+    }
+    return rc;
+}
+
+/* --- frameworks --- */
+
+typedef struct check {
+    const stk_spec *spec;
+    const stk_place *places; /* by step */
+    stk_accel *accel;
+    stk_plan *plan;
+    stk_arena *arena;
+    stk_framework found[STK_PREFLIGHT_FRAMEWORKS];
+    uint32_t n_found;
+} check;
+
+/* STOKER_ALLOW_CPU_BUILD in the step's environment or in ours: the user has said that it is meant
+ * so. */
+bool stk_run_allows_cpu_build(const stk_step *step)
+{
+    static const char name[] = "STOKER_ALLOW_CPU_BUILD";
+    const char *value = getenv(name);
+    for (uint32_t i = 0; i < step->settings->n_env; i++) {
+        if (strcmp(step->settings->env[i].key, name) == 0) {
+            value = step->settings->env[i].value;
+        }
+    }
+    return value != NULL && (strcmp(value, "1") == 0 || strcasecmp(value, "true") == 0 ||
+                             strcasecmp(value, "yes") == 0 || strcasecmp(value, "on") == 0);
+}
+
+/* The devices that a step may be given: those of all its alternatives. */
+static stk_devset wanted(const stk_request *request)
+{
+    stk_devset set = {0};
+    for (uint32_t i = 0; i < request->n_asks; i++) {
+        for (uint32_t w = 0; w < STK_DEVSET_WORDS; w++) {
+            set.words[w] |= request->asks[i].wanted.words[w];
+        }
+    }
+    return set;
+}
+
+static int refuse(const check *c, const stk_step *step, const stk_finding *f, stk_err *err)
+{
+    stk_err_set(err, STK_E_RESOURCES, "step '%s': %s (%s)", step->name, f->text, f->subject);
+    stk_err_hint(err, "%s; STOKER_ALLOW_CPU_BUILD=1 goes on without",
+                 f->remedy != NULL ? f->remedy : "see 'stoker doctor'");
+    if (stk_spec_path(c->spec) != NULL) {
+        stk_err_at(err, stk_spec_path(c->spec), step->line);
+    } else {
+        stk_err_at(err, step->source, 0);
+    }
+    return STK_E_RESOURCES;
+}
+
+static int check_step(check *c, const stk_step *step, const stk_request *request, stk_err *err)
+{
+    stk_findings findings = {.arena = c->arena};
+    stk_devset devices = wanted(request);
+    int rc = stk_preflight_frameworks(c->accel, &devices, c->found, c->n_found, step->uses,
+                                      step->n_uses, &findings, err);
+    bool allowed = stk_run_allows_cpu_build(step);
+    for (uint32_t i = 0; rc == 0 && i < findings.n; i++) {
+        const stk_finding *f = &findings.items[i];
+        if (f->level == STK_CHECK_ERROR && !allowed) {
+            return refuse(c, step, f, err);
+        }
+        if (f->level >= STK_CHECK_WARNING) {
+            rc = step->n_uses == 0
+                     ? stk_plan_remark(c->plan, err, "%s", f->text)
+                     : stk_plan_remark(c->plan, err, "step '%s': %s", step->name, f->text);
+        }
+    }
+    return rc;
+}
+
+/* Steps with the same settings and frameworks have the same answer: neighbours mostly do. */
+static bool is_alike(const stk_step *a, const stk_step *b)
+{
+    bool alike = a != NULL && a->settings == b->settings && a->n_uses == b->n_uses;
+    for (uint32_t i = 0; alike && i < b->n_uses; i++) {
+        alike = strcmp(a->uses[i], b->uses[i]) == 0;
+    }
+    return alike;
+}
+
+/* A Python step of which nobody said what it uses; an empty list is said. What a command uses is
+ * known only where it is named. */
+static bool may_use_any(const stk_step *step)
+{
+    return step->python != NULL && step->uses == NULL;
+}
+
+static int check_steps(check *c, stk_err *err)
+{
+    const stk_step *last = NULL;
+    bool told = false;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < stk_spec_n_steps(c->spec); i++) {
+        const stk_step *step = stk_spec_step(c->spec, i);
+        const stk_request *request = stk_plan_request(c->plan, i);
+        bool looked = step->n_uses > 0 || (may_use_any(step) && !told);
+        if (request->n_asks == 0 || c->places[i].kind != STK_PLACE_LOCAL || !looked ||
+            is_alike(last, step)) {
+            continue;
+        }
+        rc = check_step(c, step, request, err);
+        told = told || may_use_any(step);
+        last = step;
+    }
+    return rc;
+}
+
+static bool gives_devices(const stk_spec *spec, const stk_plan *plan)
+{
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec); i++) {
+        const stk_step *step = stk_spec_step(spec, i);
+        if (stk_plan_request(plan, i)->n_asks > 0 && (step->n_uses > 0 || may_use_any(step))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int stk_run_check_steps(const stk_spec *spec, const stk_run_options *options,
+                        const stk_place *places, stk_accel *accel, const stk_findings *devices,
+                        stk_plan *plan, stk_err *err)
+{
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < devices->n; i++) {
+        const stk_finding *f = &devices->items[i];
+        if (f->level >= STK_CHECK_WARNING) {
+            rc = stk_plan_remark(plan, err, "%s", f->text);
+        }
+    }
+    if (rc < 0 || stk_accel_is_simulated(accel) || !gives_devices(spec, plan)) {
+        return rc;
+    }
+    char venv[4096];
+    json_t *origin =
+        stk_spec_origin(spec) == NULL ? NULL : json_loads(stk_spec_origin(spec), 0, NULL);
+    const char *python = json_string_value(json_object_get(origin, "python"));
+    if (options->python != NULL || python == NULL) {
+        python = stk_run_python(options->python, venv, sizeof venv);
+    }
+    check c = {
+        .spec = spec, .places = places, .accel = accel, .plan = plan, .arena = devices->arena};
+    /* an interpreter that hides its environment: the worker looks again from inside */
+    rc = stk_preflight_find(python, NULL, c.arena, c.found, STK_PREFLIGHT_FRAMEWORKS, &c.n_found,
+                            NULL);
+    rc = rc < 0 ? 0 : check_steps(&c, err);
+    json_decref(origin);
+    return rc;
+}
+
+/* --- what earlier runs needed --- */
+
+static bool says_gpu_memory(const stk_resources *res)
+{
+    stk_alternative wants[STK_LIMIT_ASKS];
+    uint32_t n = stk_spec_alternatives(res, wants);
+    bool says = false;
+    for (uint32_t i = 0; i < n; i++) {
+        says = says || wants[i].gpu_memory_bytes != -1;
+    }
+    return says;
+}
+
+int stk_run_gpu_peaks(const stk_spec *spec, stk_arena *arena, const int64_t **ret_peaks,
+                      stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(spec);
+    int64_t *peaks = NULL;
+    stk_store *store = NULL;
+    char *path = NULL;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        if (!says_gpu_memory(&stk_spec_step(spec, i)->settings->resources)) {
+            continue;
+        }
+        if (peaks == NULL) {
+            rc = stk_store_find(".", STK_STORE_CREATE, &path, err);
+            if (rc < 0 || !stk_file_exists(path)) {
+                break;
+            }
+            /* One that can't be read, perhaps as another run is making it, knows nothing; who opens
+             * it to write says what is wrong. */
+            if (stk_store_open(path, STK_STORE_READONLY, &store, NULL) < 0) {
+                break;
+            }
+            peaks = stk_arena_array(arena, n, sizeof *peaks);
+            rc = peaks == NULL ? stk_err_nomem(err) : 0;
+            for (uint32_t k = 0; rc == 0 && k < n; k++) {
+                peaks[k] = -1;
+            }
+        }
+        rc = rc < 0 ? rc
+                    : stk_store_peak(store, stk_spec_name(spec), stk_spec_step(spec, i)->name,
+                                     &peaks[i], err);
+    }
+    stk_store_close(store);
+    free(path);
+    if (rc == 0) {
+        *ret_peaks = peaks;
+    }
+    return rc;
+}

@@ -1,0 +1,381 @@
+#include "run/run_elsewhere.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "image/image.h"
+#include "run/run_check.h"
+#include "run/run_containers.h"
+
+/* --- who goes where --- */
+
+static int place_of(stk_run_elsewhere *e, const stk_stack *stack, uint32_t *ret_place, stk_err *err)
+{
+    uint32_t k = 0;
+    while (k < e->n_places &&
+           (strcmp(e->stacks[k]->name, stack->name) != 0 || e->stacks[k]->kind != stack->kind)) {
+        k++;
+    }
+    if (k == STK_PLAN_PLACES) {
+        stk_err_set(err, STK_E_LIMIT, "the steps of this run go to more than %d stacks",
+                    STK_PLAN_PLACES);
+        stk_err_hint(err, "give some of them the same stack");
+        return STK_E_LIMIT;
+    }
+    if (k == e->n_places) {
+        int64_t most = stack->max_jobs;
+        e->stacks[k] = stack;
+        e->places[k] =
+            (stk_capacity_place){.backend = stk_place_word(stack->kind),
+                                 .stack = stack->name,
+                                 .max_jobs = most > 0 && most < UINT32_MAX ? (uint32_t)most : 0};
+        e->n_places++;
+    }
+    *ret_place = k + 1;
+    return 0;
+}
+
+int stk_run_elsewhere_find(const stk_spec *spec, const stk_place *steps, stk_driver_find drivers,
+                           stk_arena *arena, stk_run_elsewhere *ret, stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(spec);
+    stk_run_elsewhere e = {.arena = arena, .steps = steps, .drivers = drivers};
+    for (uint32_t i = 0; i < n; i++) {
+        e.n += stk_place_is_elsewhere(steps[i].kind) ? 1 : 0;
+    }
+    *ret = e;
+    if (e.n == 0) {
+        return 0;
+    }
+    e.away = stk_arena_array(arena, n, sizeof *e.away);
+    int rc = e.away == NULL ? stk_err_nomem(err) : 0;
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        if (stk_place_is_elsewhere(steps[i].kind)) {
+            e.away[i].resources = steps[i].resources;
+            rc = place_of(&e, steps[i].stack, &e.away[i].place, err);
+        }
+    }
+    *ret = e;
+    return rc;
+}
+
+void stk_run_elsewhere_tell(const stk_run_elsewhere *e, stk_capacity *capacity)
+{
+    if (e->n > 0) {
+        capacity->places = e->places;
+        capacity->n_places = e->n_places;
+        capacity->away = e->away;
+    }
+}
+
+stk_policy stk_run_elsewhere_policy(const stk_run_elsewhere *e, const stk_run_options *options)
+{
+    return e->n > 0 && !options->has_policy ? STK_POLICY_STRICT : options->policy;
+}
+
+/* --- images --- */
+
+static bool is_away(const stk_run_elsewhere *e, uint32_t i_step)
+{
+    return e->away != NULL && e->away[i_step].place > 0;
+}
+
+/* Of whom an image is made for; NULL: of nobody in particular. */
+static const char *vendor_of(const stk_image_facts *facts)
+{
+    static const char *const vendors[] = {[STK_IMAGE_FOR_NVIDIA] = "nvidia",
+                                          [STK_IMAGE_FOR_AMD] = "amd",
+                                          [STK_IMAGE_FOR_INTEL] = "intel",
+                                          [STK_IMAGE_FOR_AWS] = "aws",
+                                          [STK_IMAGE_FOR_GOOGLE] = "google"};
+    return facts->made_for < sizeof vendors / sizeof *vendors ? vendors[facts->made_for] : NULL;
+}
+
+/* What its name and configuration tell of it; which driver the machines have nobody here knows. */
+static int check_image(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i,
+                       const stk_image_config *config, const stk_plan *plan, stk_err *err)
+{
+    const stk_step *step = stk_spec_step(spec, i);
+    const stk_place *place = &e->steps[i];
+    uint32_t n = stk_plan_request(plan, i)->n_devices;
+    stk_alternative wants[STK_LIMIT_ASKS];
+    bool any = place->resources == NULL || stk_spec_alternatives(place->resources, wants) == 0;
+    const char *asked = any ? NULL : stk_spec_vendor_of(&wants[0]);
+    stk_image_facts facts;
+    int rc = stk_image_facts_of(place->image, config, e->arena, &facts, err);
+    if (rc < 0 || n == 0 || stk_run_allows_cpu_build(step)) {
+        return rc;
+    }
+    const char *vendor = vendor_of(&facts);
+    bool none = facts.made_for == STK_IMAGE_FOR_CPU;
+    bool other = vendor != NULL && asked != NULL && strcmp(vendor, asked) != 0;
+    if (!none && !other) {
+        return 0;
+    }
+    const char *better = stk_image_suggest(place->image, facts.framework, 0, e->arena);
+    stk_err_set(err, STK_E_RESOURCES,
+                "step '%s' asks for %u %s%sdevice%s on %s, and image '%s' is made for %s%s (so %s "
+                "says)",
+                step->name, n, asked != NULL ? asked : "", asked != NULL ? " " : "",
+                n == 1 ? "" : "s", stk_place_word(place->kind), place->image,
+                none ? "CPUs" : vendor, none ? "" : "'s", facts.source);
+    stk_err_hint(err, "%s%s, or set STOKER_ALLOW_CPU_BUILD=1 in the step's environment",
+                 better != NULL && none ? "take " : "take another image",
+                 better != NULL && none ? better : "");
+    return STK_E_RESOURCES;
+}
+
+static const char *env_value(const char *const *env, const char *name)
+{
+    size_t n = strlen(name);
+    for (; env != NULL && *env != NULL; env++) {
+        if (strncmp(*env, name, n) == 0 && (*env)[n] == '=') {
+            return *env + n + 1;
+        }
+    }
+    return NULL;
+}
+
+/* --- for which machines --- */
+
+static const char *text_at(const json_t *map, const char *key)
+{
+    return json_string_value(json_object_get(map, key));
+}
+
+static bool is_grace(const char *class)
+{
+    return class != NULL &&
+           (strcasestr(class, "GH200") != NULL || strcasestr(class, "GB200") != NULL ||
+            strcasestr(class, "GB300") != NULL);
+}
+
+static bool asks_for_grace(const stk_resources *resources)
+{
+    stk_alternative wants[STK_LIMIT_ASKS];
+    uint32_t n = resources == NULL ? 0 : stk_spec_alternatives(resources, wants);
+    bool all = n > 0;
+    for (uint32_t i = 0; i < n; i++) {
+        all = all && is_grace(wants[i].gpu_class);
+    }
+    return all;
+}
+
+/* The architecture that a step's place asks for, in Docker's words; NULL: it doesn't say. */
+static const char *arch_of(const stk_place *place)
+{
+    json_t *options = place->options == NULL ? NULL : json_loads(place->options, 0, NULL);
+    const json_t *pod = json_object_get(options, "pod_settings");
+    const json_t *selectors[] = {json_object_get(options, "node_selector"),
+                                 json_object_get(options, "node_selectors"),
+                                 json_object_get(pod, "node_selectors")};
+    const char *said = text_at(options, "arch");
+    for (size_t i = 0; said == NULL && i < sizeof selectors / sizeof *selectors; i++) {
+        said = text_at(selectors[i], "kubernetes.io/arch");
+    }
+    const char *class = text_at(options, "gpu_type");
+    bool is_arm = said != NULL ? strcasecmp(said, "arm64") == 0 || strcasecmp(said, "aarch64") == 0
+                  : class != NULL ? is_grace(class)
+                                  : asks_for_grace(place->resources);
+    const char *arch = is_arm ? "arm64" : said != NULL ? "amd64" : NULL;
+    json_decref(options);
+    return arch;
+}
+
+static int refuse_arch(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i,
+                       const char *what, const char *hint, stk_err *err)
+{
+    stk_err_set(err, STK_E_RESOURCES, "step '%s' is to run on %s machines of stack '%s', and %s",
+                stk_spec_step(spec, i)->name, arch_of(&e->steps[i]), e->steps[i].stack->name,
+                what != NULL ? what : "its image is for others");
+    stk_err_hint(err, "%s", hint);
+    return STK_E_RESOURCES;
+}
+
+/* Is it there for what the place asks for? STK_E_RESOURCES: no; another error: nobody knows. */
+static int ask_registry(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i,
+                        const stk_image_ref *ref, stk_image_config *ret, stk_err *err)
+{
+    const char *arch = arch_of(&e->steps[i]);
+    const char *name = stk_image_text(ref, e->arena);
+    int rc = stk_image_remote(ref, arch != NULL ? arch : "amd64", e->arena, ret, err);
+    bool is_other = rc == 0 && arch != NULL && ret->arch != NULL && strcmp(ret->arch, arch) != 0;
+    if (arch == NULL || (rc != STK_E_RESOURCES && !is_other)) {
+        return rc == STK_E_RESOURCES ? STK_E_NOT_FOUND : rc; /* it may be what the nodes are */
+    }
+    return refuse_arch(e, spec, i,
+                       is_other ? stk_arena_printf(e->arena, "image %s is for %s", name, ret->arch)
+                                : stk_arena_dup(e->arena, err->text),
+                       "take an image built for it", err);
+}
+
+/* What brings our program into the image is for some machines as well. */
+static int check_carry(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i, stk_err *err)
+{
+    const stk_stack *stack = e->steps[i].stack;
+    const char *arch = arch_of(&e->steps[i]);
+    stk_image_config config = {0};
+    stk_image_ref ref;
+    stk_err why = {0};
+    if (arch == NULL) {
+        return 0;
+    }
+    if (strcmp(stack->carry, "store") == 0 && strcmp(arch, stk_image_arch()) != 0) {
+        return refuse_arch(
+            e, spec, i,
+            stk_arena_printf(e->arena, "this machine, whose Stoker is carried there, is %s",
+                             stk_image_arch()),
+            "say `carry: volume` with what `stoker carry` makes on such a machine", err);
+    }
+    if (strcmp(stack->carry, "image") != 0 || stack->runner_image == NULL ||
+        stk_image_parse(stack->runner_image, e->arena, &ref, &why) < 0 ||
+        ask_registry(e, spec, i, &ref, &config, &why) != STK_E_RESOURCES) {
+        return 0;
+    }
+    return refuse_arch(e, spec, i,
+                       stk_arena_printf(e->arena, "runner_image %s isn't", stack->runner_image),
+                       "build it with `make runner-image` on such a machine", err);
+}
+
+static int note_unseen(const stk_image_ref *ref, const stk_err *why, stk_arena *arena,
+                       stk_plan *plan, stk_err *err)
+{
+    const char *name = stk_image_text(ref, arena);
+    if (name == NULL) {
+        return stk_err_nomem(err);
+    }
+    if (why->code == STK_E_ENV) {
+        return stk_plan_remark(plan, err, "image %s isn't checked: %s can't be reached from here",
+                               name, ref->registry);
+    }
+    size_t n = strncmp(why->text, "image ", 6) == 0 ? 6 + strlen(name) : 0;
+    const char *text =
+        n > 0 && strncmp(why->text + 6, name, n - 6) == 0 ? why->text + n : why->text;
+    return stk_plan_remark(plan, err, "image %s isn't checked: %s", name,
+                           text + strspn(text, ": "));
+}
+
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+/* Registries are asked once for each image. */
+static int look(stk_run_elsewhere *e, const stk_spec *spec, uint32_t i, stk_plan *plan,
+                stk_err *err)
+{
+    const char *image = e->steps[i].image;
+    stk_image_config config = {0};
+    stk_image_ref ref;
+    stk_err why = {0};
+    int rc = check_carry(e, spec, i, err);
+    for (uint32_t k = 0; k < i && rc == 0; k++) { /* one of an earlier step */
+        if (is_away(e, k) && e->images[k] != NULL && same_text(e->steps[k].image, image) &&
+            same_text(arch_of(&e->steps[k]), arch_of(&e->steps[i]))) {
+            e->images[i] = e->images[k];
+            e->paths[i] = e->paths[k];
+            return check_image(e, spec, i, NULL, plan, err);
+        }
+    }
+    rc = rc < 0 ? rc : stk_image_parse(image, e->arena, &ref, err);
+    if (rc < 0) {
+        return rc;
+    }
+    e->images[i] = image;
+    rc = ask_registry(e, spec, i, &ref, &config, &why);
+    if (rc == STK_E_RESOURCES) {
+        *err = why;
+        return rc;
+    }
+    if (rc < 0) {
+        rc = note_unseen(&ref, &why, e->arena, plan, err);
+        return rc < 0 ? rc : check_image(e, spec, i, NULL, plan, err);
+    }
+    e->paths[i] = env_value(config.env, "PYTHONPATH");
+    if (config.digest != NULL && ref.digest == NULL) { /* what was looked at is what runs */
+        ref.digest = config.digest;
+        ref.tag = NULL;
+        e->images[i] = stk_image_text(&ref, e->arena);
+    }
+    return e->images[i] == NULL ? stk_err_nomem(err) : check_image(e, spec, i, &config, plan, err);
+}
+
+static int refuse_build(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i, stk_err *err)
+{
+    const stk_step *step = stk_spec_step(spec, i);
+    stk_err_set(err, STK_E_SPEC,
+                "step '%s' asks for an image to be built, and stack '%s' has no registry that %s "
+                "could get it from",
+                step->name, e->steps[i].stack->name, stk_place_word(e->steps[i].kind));
+    stk_err_hint(err,
+                 "add `registry: HOST/REPOSITORY` to the stack, or name an image that has what "
+                 "it needs (docker: {parent_image: …, skip_build: true})");
+    return STK_E_SPEC;
+}
+
+/* By this machine's container engine, from where the stack's registry gets it. */
+static int build(stk_run_elsewhere *e, const stk_spec *spec, const stk_run_options *options,
+                 const char *logs, uint32_t i, stk_plan *plan, bool soft, stk_err *err)
+{
+    const stk_step *step = stk_spec_step(spec, i);
+    const stk_place *place = &e->steps[i];
+    if (place->stack->registry == NULL) {
+        return refuse_build(e, spec, i, err);
+    }
+    if (soft) {
+        e->images[i] = place->image;
+        return stk_plan_remark(plan, err, "the image of step '%s' is built before the run",
+                               step->name);
+    }
+    stk_engine engine;
+    stk_findings findings = {.arena = e->arena};
+    stk_image_want want = {.step = step->name,
+                           .image = place->image,
+                           .docker = place->docker,
+                           .allows_cpu_build = true,
+                           .use = {.python = step->python != NULL,
+                                   .arch = arch_of(place) != NULL ? arch_of(place) : "amd64"}};
+    const stk_image_prepare how = {.folder = stk_spec_folder(spec),
+                                   .python = options->python,
+                                   .registry = place->stack->registry,
+                                   .logs = logs,
+                                   .say = options->say,
+                                   .arg = options->arg};
+    int rc = stk_engine_find(place->stack->socket, e->arena, &engine, err);
+    rc = rc < 0 ? rc : stk_image_make_ready(&engine, &how, &want, 1, NULL, &findings, err);
+    e->images[i] = want.pinned;
+    e->paths[i] = env_value(want.env, "PYTHONPATH");
+    return rc < 0 || want.pinned != NULL
+               ? rc
+               : stk_err_set(err, STK_E_ENV,
+                             "step '%s': its image was built, but not pushed to '%s'", step->name,
+                             place->stack->registry);
+}
+
+int stk_run_elsewhere_images(stk_run_elsewhere *e, const stk_spec *spec,
+                             const stk_run_options *options, const char *logs, stk_plan *plan,
+                             bool soft, stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(spec);
+    if (e->n == 0) {
+        return 0;
+    }
+    e->images = stk_arena_array(e->arena, n, sizeof *e->images);
+    e->paths = stk_arena_array(e->arena, n, sizeof *e->paths);
+    int rc = e->images == NULL || e->paths == NULL ? stk_err_nomem(err) : 0;
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        if (!is_away(e, i)) {
+            continue;
+        }
+        const char *how = NULL;
+        rc = stk_image_builds(e->steps[i].docker) || e->steps[i].image == NULL
+                 ? build(e, spec, options, logs, i, plan, soft, err)
+                 : look(e, spec, i, plan, err);
+        rc = rc < 0 ? rc : stk_run_how_it_runs(&e->steps[i], e->arena, &how, err);
+        rc = rc < 0 || e->images[i] == NULL ? rc
+                                            : stk_plan_set_image(plan, i, e->images[i], how, err);
+    }
+    return rc;
+}

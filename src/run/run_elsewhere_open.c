@@ -1,0 +1,353 @@
+/* Steps on other machines: are they what their engines would take, and the backends that bring them
+ * there. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "away/remote/remote.h"
+#include "run/run_carry.h"
+#include "run/run_containers.h"
+#include "run/run_elsewhere.h"
+#include "sys/clock.h"
+
+enum { ASK_AGAIN_MS = 30000 };
+
+#define CARRY_AT "/stoker"
+
+void stk_run_driver_config(const stk_stack *stack, const char *options, const char *run,
+                           stk_driver_config *ret)
+{
+    *ret = (stk_driver_config){.stack = stack->name,
+                               .options = options != NULL          ? options
+                                          : stack->options != NULL ? stack->options
+                                                                   : "{}",
+                               .run = run,
+                               .carry = stack->carry,
+                               .runner_image = stack->runner_image,
+                               .carry_volume = stack->carry_volume,
+                               .share_url = stack->store,
+                               .store_volume = stack->store_volume,
+                               .pending_ms = stack->pending_ms};
+}
+
+static bool is_away(const stk_run_elsewhere *e, uint32_t i_step)
+{
+    return e->away != NULL && e->away[i_step].place > 0;
+}
+
+static int driver_of(const stk_run_elsewhere *e, uint32_t k, const char *run,
+                     const stk_driver_kind **ret_kind, stk_driver_config *ret, stk_err *err)
+{
+    const stk_stack *stack = e->stacks[k];
+    *ret_kind = e->drivers == NULL ? NULL : e->drivers(stk_place_word(stack->kind));
+    stk_run_driver_config(stack, NULL, run, ret);
+    return *ret_kind != NULL ? 0
+                             : stk_err_set(err, STK_E_ENV, "this build has no driver for %s",
+                                           stk_place_word(stack->kind));
+}
+
+int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec, uint32_t i,
+                                void (*note)(void *arg, const char *text), void *arg,
+                                const char ***ret_documents, uint32_t *ret_n, stk_err *err)
+{
+    static const char *const nothing[] = {NULL};
+    const stk_step *step = stk_spec_step(spec, i);
+    const stk_settings *s = step->settings;
+    const stk_place *place = &e->steps[i];
+    const char *argv[] = {"-", NULL}; /* the agent is told by its job.json */
+    const char **pairs = stk_arena_array(e->arena, (size_t)s->n_secrets + 1, sizeof *pairs);
+    const char **names = stk_arena_array(e->arena, (size_t)s->n_secrets + 1, sizeof *names);
+    char *store_path = NULL;
+    int rc = stk_store_find(".", STK_STORE_CREATE, &store_path, err);
+    const char *store = rc < 0 ? NULL : stk_arena_dup(e->arena, store_path);
+    free(store_path);
+    const char *dir = stk_arena_printf(e->arena, "%s/runs/RUN/%s/%u/1", store != NULL ? store : "",
+                                       step->name, stk_spec_grows(spec) ? 1u : 0u);
+    if (rc < 0) {
+        return rc;
+    }
+    stk_remote_config config = {
+        .share_url = place->stack->store,
+        .store_path = store,
+        .run = "RUN",
+        .pipeline = stk_spec_name(spec),
+        .code_root = stk_run_project(spec, stk_run_main_file(spec, e->arena), e->arena),
+        .carry_at = CARRY_AT};
+    if (store == NULL || pairs == NULL || names == NULL || dir == NULL) {
+        return stk_err_nomem(err);
+    }
+    for (uint32_t k = 0; k < s->n_secrets; k++) {
+        names[k] = s->secrets[k];
+        pairs[k] = stk_arena_printf(e->arena, "%s=", s->secrets[k]);
+        if (pairs[k] == NULL) {
+            return stk_err_nomem(err);
+        }
+    }
+    const stk_job_elsewhere away = {.backend = e->away[i].place,
+                                    .image = e->images != NULL ? e->images[i] : place->image,
+                                    .options = place->options != NULL ? place->options : "{}",
+                                    .resources = place->resources,
+                                    .secrets = s->n_secrets > 0 ? names : NULL,
+                                    .is_many = step->in_foreach};
+    const stk_job job = {.id = i,
+                         .attempt = 1,
+                         .step = step->name,
+                         .gang = s->gang.ranks != 0,
+                         .nodes = s->gang.nodes > 1 ? (uint32_t)s->gang.nodes : 1,
+                         .dir = dir,
+                         .argv = argv,
+                         .env = s->n_secrets > 0 ? pairs : nothing,
+                         .timeout_ms = s->timeout_ms,
+                         .notice_ms = s->timeout_ms > 0 ? s->timeout_notice_ms : 0,
+                         .grace_ms = s->grace_ms,
+                         .elsewhere = &away};
+    rc = driver_of(e, e->away[i].place - 1, "RUN", &config.kind, &config.driver, err);
+    config.driver.note = note;
+    config.driver.note_arg = arg;
+    rc = rc < 0 ? rc : stk_remote_preview(&config, &job, e->arena, ret_documents, ret_n, err);
+    bool is_named = strncmp(err->text, "step '", 6) == 0; /* some drivers do */
+    return rc < 0 && !is_named ? stk_err_context(err, "step '%s'", step->name) : rc;
+}
+
+/* Is there an engine to ask, and (unless `soft`, when nobody is asked) a store to leave things in?
+ * What is wrong for every step is said once, before any has started. */
+static int check_place(const stk_run_elsewhere *e, uint32_t k, bool soft, stk_err *err)
+{
+    const stk_driver_kind *kind = NULL;
+    stk_driver_config config;
+    stk_driver *driver = NULL;
+    stk_share *share = NULL;
+    int rc = driver_of(e, k, "check", &kind, &config, err);
+    rc = rc < 0 ? rc : kind->open(&config, &driver, err);
+    if (driver != NULL) {
+        driver->ops->close(driver);
+    }
+    rc = rc < 0 || soft ? rc : stk_share_open(e->stacks[k]->store, &share, err);
+    rc = rc < 0 || soft ? rc : stk_share_check(share, err);
+    stk_share_close(share);
+    return rc < 0 ? stk_err_context(err, "stack '%s'", e->stacks[k]->name) : 0;
+}
+
+static int refused(stk_plan *plan, const stk_err *why, stk_err *err)
+{
+    char text[1200];
+    return stk_plan_remark(plan, err, "refused: %s", stk_err_format(why, text, (int)sizeof text));
+}
+
+int stk_run_elsewhere_check(const stk_run_elsewhere *e, const stk_spec *spec, stk_plan *plan,
+                            bool soft, stk_err *err)
+{
+    int rc = 0;
+    for (uint32_t i = 0; e->n > 0 && i < stk_spec_n_steps(spec) && rc == 0; i++) {
+        stk_err why = {0};
+        const char **documents = NULL;
+        uint32_t n = 0;
+        rc = is_away(e, i)
+                 ? stk_run_elsewhere_documents(e, spec, i, NULL, NULL, &documents, &n, &why)
+                 : 0;
+        if (rc < 0 && soft && rc != STK_E_NOMEM) {
+            rc = refused(plan, &why, err);
+        } else if (rc < 0) {
+            *err = why;
+        }
+    }
+    for (uint32_t k = 0; k < e->n_places && rc == 0; k++) {
+        stk_err why = {0};
+        rc = check_place(e, k, soft, &why);
+        if (rc < 0 && soft && rc != STK_E_NOMEM) {
+            rc = refused(plan, &why, err);
+        } else if (rc < 0) {
+            *err = why;
+        }
+    }
+    return rc;
+}
+
+/* From whichever stack's share has it. */
+static int fetch(void *arg, stk_store *store, const char *digest, stk_err *err)
+{
+    stk_run_elsewhere *e = arg;
+    int rc = STK_E_NOT_FOUND;
+    for (uint32_t k = 0; k < e->n_places && rc == STK_E_NOT_FOUND; k++) {
+        bool again = k > 0 && strcmp(e->stacks[k]->store, e->stacks[k - 1]->store) == 0;
+        rc = again ? STK_E_NOT_FOUND : stk_share_pull(e->shares[k], store, digest, err);
+    }
+    return rc;
+}
+
+static void fetch_cancel(void *arg)
+{
+    stk_run_elsewhere *e = arg;
+    for (uint32_t k = 0; k < e->n_places; k++) {
+        stk_share_cancel(e->shares[k]);
+    }
+}
+
+/* Asked on the engine's own thread, at look-ups in the cache: a share that doesn't answer soon is
+ * taken not to have it, and isn't asked again for a while. */
+static int has(void *arg, const char *digest, bool *ret_has, stk_err *err)
+{
+    stk_run_elsewhere *e = arg;
+    int rc = 0;
+    *ret_has = false;
+    if (stk_clock_mono_ms(&stk_clock_real) < e->ask_again_ms) {
+        return stk_err_set(err, STK_E_ENV, "the store couldn't be asked a moment ago");
+    }
+    for (uint32_t k = 0; k < e->n_places && rc == 0 && !*ret_has; k++) {
+        rc = e->asked[k] != NULL ? 0 : stk_share_open(e->stacks[k]->store, &e->asked[k], err);
+        if (rc == 0) {
+            stk_share_hurry(e->asked[k]);
+            rc = stk_share_has(e->asked[k], digest, ret_has, err);
+        }
+    }
+    if (rc < 0) {
+        e->ask_again_ms = stk_clock_mono_ms(&stk_clock_real) + ASK_AGAIN_MS;
+    }
+    return rc;
+}
+
+/* Inside, the project's folder and the store's are empty until the agent has filled them from the
+ * share: that must not be in them. */
+static int check_share(const stk_stack *stack, const char *root, const stk_store *store,
+                       stk_err *err)
+{
+    const char *const taken[] = {root, stk_store_path(store)};
+    stk_share *share = NULL;
+    int rc = stk_share_open(stack->store, &share, err);
+    const char *folder = rc < 0 ? NULL : stk_share_folder(share);
+    for (size_t i = 0; i < 2 && folder != NULL && rc == 0; i++) {
+        size_t n = strlen(taken[i]);
+        if (strncmp(folder, taken[i], n) == 0 && (folder[n] == '/' || folder[n] == '\0')) {
+            rc = stk_err_set(err, STK_E_SPEC,
+                             "the store of stack '%s' is %s, within %s, which its machines have a "
+                             "copy of their own of",
+                             stack->name, folder, taken[i]);
+            stk_err_hint(err, "name a folder outside of it, which all of them mount");
+        }
+    }
+    stk_share_close(share);
+    return rc;
+}
+
+int stk_run_elsewhere_code(stk_run_elsewhere *e, const stk_spec *spec, const char *main_file,
+                           stk_plan *plan, stk_store *store, stk_err *err)
+{
+    if (e->n == 0) {
+        return 0;
+    }
+    stk_artifact package;
+    const char *root = stk_run_project(spec, main_file, e->arena);
+    int rc = root == NULL ? stk_err_nomem(err) : stk_run_check_project(root, err);
+    rc = rc < 0 ? rc : stk_run_package(store, root, plan, &package, err);
+    for (uint32_t i = 0; i < stk_spec_n_steps(spec) && rc == 0; i++) {
+        const stk_step *step = stk_spec_step(spec, i);
+        rc = is_away(e, i) && step->python != NULL
+                 ? stk_run_check_python(spec, step, main_file, err)
+                 : 0;
+    }
+    for (uint32_t k = 0; k < e->n_places && rc == 0; k++) {
+        rc = check_share(e->stacks[k], root, store, err);
+        rc = rc < 0 ? rc : stk_run_share_keep(store, e->stacks[k]->store, err);
+        rc = rc < 0 ? rc : stk_share_open(e->stacks[k]->store, &e->shares[k], err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    e->code = stk_arena_dup(e->arena, package.digest);
+    e->exec = (stk_exec_elsewhere){.places = e->steps,
+                                   .images = e->images,
+                                   .python_paths = e->paths,
+                                   .carry_at = CARRY_AT,
+                                   .root = root,
+                                   .has_code = true,
+                                   .main_file = main_file,
+                                   .fetch = fetch,
+                                   .fetch_cancel = fetch_cancel,
+                                   .fetch_arg = e};
+    stk_store_set_origin(store, fetch, e);
+    stk_store_set_origin_has(store, has);
+    return e->code == NULL ? stk_err_nomem(err) : 0;
+}
+
+/* A forecast brings nothing. */
+static int fetch_nothing(void *arg, stk_store *store, const char *digest, stk_err *err)
+{
+    (void)arg, (void)store, (void)digest, (void)err;
+    return STK_E_NOT_FOUND;
+}
+
+void stk_run_elsewhere_forecast(const stk_run_elsewhere *e, stk_store *store)
+{
+    if (e->n > 0) {
+        stk_store_set_origin(store, fetch_nothing, NULL);
+    }
+}
+
+int stk_run_elsewhere_to_end(stk_run_elsewhere *e, const stk_spec *spec, stk_store *store,
+                             stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(spec);
+    if (e->n == 0) {
+        return 0;
+    }
+    e->only_to_end = true;
+    e->images = stk_arena_array(e->arena, n, sizeof *e->images);
+    for (uint32_t i = 0; e->images != NULL && i < n; i++) {
+        e->images[i] = e->steps[i].image != NULL ? e->steps[i].image : "image";
+    }
+    e->exec = (stk_exec_elsewhere){.places = e->steps, .images = e->images, .carry_at = CARRY_AT};
+    stk_store_set_origin(store, fetch, e);
+    stk_store_set_origin_has(store, has);
+    return e->images == NULL ? stk_err_nomem(err) : 0;
+}
+
+/* The containers get our program from the share. */
+static int carry(const char *program, const stk_run_elsewhere *e, uint32_t k,
+                 const stk_store *store, const char **ret_digest, stk_err *err)
+{
+    stk_share *share = NULL;
+    int rc = stk_share_open(e->stacks[k]->store, &share, err);
+    rc = rc < 0 ? rc : stk_run_carry_tar(program, store, share, e->arena, ret_digest, err);
+    stk_share_close(share);
+    return rc;
+}
+
+int stk_run_elsewhere_open(stk_run_elsewhere *e, const char *program, const stk_spec *spec,
+                           stk_store *store, const char *run, stk_backend *local, stk_backend **ret,
+                           stk_err *err)
+{
+    stk_backend *all[1 + STK_PLAN_PLACES] = {local};
+    uint32_t n = 1;
+    int rc = 0;
+    for (uint32_t k = 0; k < e->n_places && rc == 0; k++) {
+        stk_remote_config config = {.store_path = stk_store_path(store),
+                                    .share_url = e->stacks[k]->store,
+                                    .run = run,
+                                    .pipeline = stk_spec_name(spec),
+                                    .code_digest = e->code,
+                                    .code_root = e->exec.root,
+                                    .carry_at = CARRY_AT,
+                                    .log = e->log};
+        rc = driver_of(e, k, run, &config.kind, &config.driver, err);
+        if (rc == 0 && !e->only_to_end && strcmp(config.driver.carry, "store") == 0) {
+            rc = carry(program, e, k, store, &config.driver.carry_digest, err);
+        }
+        rc = rc < 0 ? rc : stk_remote_open(&config, &all[n], err);
+        n += rc == 0 ? 1 : 0;
+    }
+    if (rc == 0) {
+        return n == 1 ? (*ret = local, 0) : stk_backend_mux_open(all, n, ret, err);
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        all[k]->ops->close(all[k]);
+    }
+    return rc;
+}
+
+void stk_run_elsewhere_close(stk_run_elsewhere *e)
+{
+    for (uint32_t k = 0; k < STK_PLAN_PLACES; k++) {
+        stk_share_close(e->shares[k]);
+        stk_share_close(e->asked[k]);
+        e->shares[k] = e->asked[k] = NULL;
+    }
+}

@@ -1,0 +1,83 @@
+/* Shares that a store's runs used: artifacts that are only there are fetched for who reads them
+ * after the run. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "run/run_elsewhere.h"
+#include "sys/file.h"
+
+enum { SHARES_BYTES = 1 << 20 };
+
+static char *list_of(const stk_store *store)
+{
+    char *path = NULL;
+    return asprintf(&path, "%s/shares", stk_store_path(store)) < 0 ? NULL : path;
+}
+
+/* One URL a line, the latest first. */
+int stk_run_share_keep(const stk_store *store, const char *url, stk_err *err)
+{
+    STK_TEXT_AUTO path = list_of(store);
+    STK_TEXT_AUTO before = NULL;
+    STK_BUF_AUTO text = STK_BUF_INIT(2 * SHARES_BYTES);
+    size_t len = 0, n = strlen(url);
+    if (path != NULL) {
+        (void)stk_file_read(path, SHARES_BYTES, &before, &len, NULL);
+    }
+    if (before != NULL && strncmp(before, url, n) == 0 && before[n] == '\n') {
+        return 0;
+    }
+    stk_buf_printf(&text, "%s\n", url);
+    for (const char *at = before; at != NULL && *at != '\0';) {
+        size_t line = strcspn(at, "\n");
+        if (line != n || strncmp(at, url, n) != 0) {
+            stk_buf_printf(&text, "%.*s\n", (int)line, at);
+        }
+        at += line + (at[line] == '\n');
+    }
+    return path == NULL || text.failed
+               ? stk_err_nomem(err)
+               : stk_file_write_atomic(path, text.data, text.len, 0644, err);
+}
+
+static int pull(stk_store *store, const char *digest, const char *url, stk_err *err)
+{
+    stk_share *share = NULL;
+    int rc = stk_share_open(url, &share, err);
+    rc = rc < 0 ? rc : stk_share_pull(share, store, digest, err);
+    stk_share_close(share);
+    return rc;
+}
+
+int stk_run_share_fetch(const char *store_path, const char *digest, stk_err *err)
+{
+    stk_store *store = NULL;
+    int rc = stk_store_open(store_path, 0, &store, err);
+    STK_TEXT_AUTO path = rc < 0 ? NULL : list_of(store);
+    STK_TEXT_AUTO urls = NULL;
+    size_t len = 0;
+    rc = rc < 0 ? rc : STK_E_NOT_FOUND;
+    if (path != NULL) {
+        (void)stk_file_read(path, SHARES_BYTES, &urls, &len, NULL);
+    }
+    stk_err first = {0};
+    for (char *at = urls; at != NULL && *at != '\0' && rc < 0;) {
+        stk_err why = {0};
+        size_t line = strcspn(at, "\n");
+        char *next = at + line + (at[line] == '\n');
+        at[line] = '\0';
+        rc = pull(store, digest, at, &why);
+        if (rc < 0 && rc != STK_E_NOT_FOUND && first.code == 0) {
+            first = why; /* out of reach says more than not being there */
+        }
+        at = next;
+    }
+    stk_store_close(store);
+    if (rc < 0 && first.code != 0) {
+        *err = first;
+    }
+    return rc;
+}

@@ -1,0 +1,513 @@
+/* The simulation: jobs arrive, are placed or wait, and end. Time jumps from event to event. */
+#include "run/simulate/simulate.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "run/simulate/simulate_private.h"
+
+enum { MIB = 1 << 20, NONE = UINT32_MAX };
+
+/* Jobs that ask for the same. */
+typedef struct kind {
+    const stk_sim_job *like;
+    stk_pack_ask *asks;   /* by machine: `wanted` differs */
+    uint32_t first, last; /* waiting jobs, oldest first; NONE */
+    uint32_t n_passed;    /* jobs that were placed while `first` was first */
+    bool possible;        /* on some empty node */
+    uint64_t tried;       /* the pass in which it did not fit */
+} kind;
+
+typedef struct node {
+    uint32_t machine;
+    stk_pack_host host;
+    int64_t cpu_milli, memory_bytes; /* free; -1: not rationed */
+} node;
+
+typedef struct placed {
+    double end_s;
+    uint32_t node, job;
+    stk_devset devices;
+} placed;
+
+typedef struct simulation {
+    const stk_cluster *cluster;
+    const stk_workload *workload;
+    stk_pack_config pack;
+    stk_arena *arena;
+    node *nodes;
+    stk_pack_device *devices;
+    kind *kinds;
+    uint32_t n_kinds;
+    uint32_t *kind_of; /* of each job */
+    uint32_t *next;    /* of each waiting job in its kind */
+    placed *ends;      /* heap by end_s */
+    uint32_t n_ends;
+    double *waits;
+    uint32_t n_placed;
+    double in_use; /* devices and parts */
+    uint64_t pass;
+    double decide_s;
+} simulation;
+
+/* --- setting up --- */
+
+static uint8_t *link_matrix(stk_accel *accel, stk_arena *arena)
+{
+    uint32_t n = stk_accel_n_devices(accel);
+    uint8_t *links = stk_arena_array(arena, (size_t)n * n, 1);
+    for (uint32_t i = 0; links != NULL && i < n; i++) {
+        for (uint32_t j = 0; j < n; j++) {
+            links[(size_t)i * n + j] = (uint8_t)stk_accel_link(accel, i, j, NULL);
+        }
+    }
+    return links;
+}
+
+static int make_nodes(simulation *s, stk_err *err)
+{
+    const stk_cluster *c = s->cluster;
+    size_t n_devices = 0;
+    for (uint32_t k = 0; k < c->n_machines; k++) {
+        n_devices += (size_t)c->machines[k].n_nodes * stk_accel_n_devices(c->machines[k].accel);
+    }
+    s->nodes = stk_arena_array(s->arena, c->n_nodes, sizeof *s->nodes);
+    s->devices = stk_arena_array(s->arena, n_devices + 1, sizeof *s->devices);
+    if (s->nodes == NULL || s->devices == NULL) {
+        return stk_err_nomem(err);
+    }
+    node *at = s->nodes;
+    stk_pack_device *device = s->devices;
+    for (uint32_t k = 0; k < c->n_machines; k++) {
+        const stk_machine *m = &c->machines[k];
+        uint32_t n = stk_accel_n_devices(m->accel);
+        const uint8_t *links = link_matrix(m->accel, s->arena);
+        for (uint32_t i = 0; i < m->n_nodes; i++, at++) {
+            *at = (node){k, {device, n, links}, m->cpu_milli, m->memory_bytes};
+            for (uint32_t d = 0; d < n; d++, device++) {
+                const stk_device *from = stk_accel_device(m->accel, d);
+                int32_t mib = from->memory_bytes > 0 ? (int32_t)(from->memory_bytes / MIB) : 0;
+                *device = (stk_pack_device){mib, mib, from->numa, !from->usable};
+            }
+        }
+    }
+    return 0;
+}
+
+static bool asks_the_same(const stk_sim_job *a, const stk_sim_job *b)
+{
+    const char *x = a->gpu_class == NULL ? "" : a->gpu_class;
+    const char *y = b->gpu_class == NULL ? "" : b->gpu_class;
+    return a->n_devices == b->n_devices && a->share_bytes == b->share_bytes &&
+           a->cpu_milli == b->cpu_milli && a->memory_bytes == b->memory_bytes && strcmp(x, y) == 0;
+}
+
+static int make_asks(simulation *s, kind *k, stk_sim_fits fits, stk_err *err)
+{
+    k->asks = stk_arena_array(s->arena, s->cluster->n_machines, sizeof *k->asks);
+    for (uint32_t m = 0; k->asks != NULL && m < s->cluster->n_machines; m++) {
+        const stk_accel *accel = s->cluster->machines[m].accel;
+        stk_pack_ask *ask = &k->asks[m];
+        *ask = (stk_pack_ask){.n = k->like->n_devices,
+                              .share_mib = (int32_t)((k->like->share_bytes + MIB - 1) / MIB)};
+        for (uint32_t d = 0; d < stk_accel_n_devices(accel); d++) {
+            const stk_device *device = stk_accel_device(accel, d);
+            bool whole = k->like->gpu_class != NULL || device->parent < 0;
+            if (device->usable && whole && fits(k->like->gpu_class, device)) {
+                stk_devset_add(&ask->wanted, d);
+                ask->contiguous = strcmp(device->vendor, "google") == 0;
+            }
+        }
+    }
+    if (k->asks == NULL) {
+        return stk_err_nomem(err);
+    }
+    for (uint32_t i = 0; i < s->cluster->n_nodes && !k->possible;) {
+        const node *n = &s->nodes[i];
+        k->possible = (n->cpu_milli < 0 || n->cpu_milli >= k->like->cpu_milli) &&
+                      (n->memory_bytes < 0 || n->memory_bytes >= k->like->memory_bytes) &&
+                      stk_pack_is_possible(&n->host, &k->asks[n->machine]);
+        i += s->cluster->machines[n->machine].n_nodes;
+    }
+    return 0;
+}
+
+static int make_kinds(simulation *s, stk_sim_fits fits, stk_err *err)
+{
+    enum { KINDS_MAX = 4096 };
+    const stk_workload *w = s->workload;
+    s->kinds = stk_arena_array(s->arena, KINDS_MAX, sizeof *s->kinds);
+    s->kind_of = stk_arena_array(s->arena, w->n, sizeof *s->kind_of);
+    s->next = stk_arena_array(s->arena, w->n, sizeof *s->next);
+    s->ends = stk_arena_array(s->arena, w->n, sizeof *s->ends);
+    s->waits = stk_arena_array(s->arena, w->n, sizeof *s->waits);
+    if (s->kinds == NULL || s->kind_of == NULL || s->next == NULL || s->ends == NULL ||
+        s->waits == NULL) {
+        return stk_err_nomem(err);
+    }
+    for (uint32_t i = 0; i < w->n; i++) {
+        uint32_t k = 0;
+        while (k < s->n_kinds && !asks_the_same(s->kinds[k].like, &w->jobs[i])) {
+            k++;
+        }
+        if (k == KINDS_MAX) {
+            return stk_err_set(err, STK_E_LIMIT, "more than %d different requests", KINDS_MAX);
+        }
+        if (k == s->n_kinds) {
+            s->kinds[s->n_kinds++] = (kind){.like = &w->jobs[i], .first = NONE, .last = NONE};
+            int rc = make_asks(s, &s->kinds[k], fits, err);
+            if (rc < 0) {
+                return rc;
+            }
+        }
+        s->kind_of[i] = k;
+    }
+    return 0;
+}
+
+/* The workload's own mix is what is typical; devices are told apart by the first machine. */
+static int make_typical(simulation *s, stk_err *err)
+{
+    stk_pack_typical *typical = stk_arena_array(s->arena, s->n_kinds + 1, sizeof *typical);
+    if (typical == NULL) {
+        return stk_err_nomem(err);
+    }
+    for (uint32_t i = 0; i < s->n_kinds; i++) {
+        typical[i].ask = s->kinds[i].asks[0];
+        memset(&typical[i].ask.wanted, 0xff, sizeof typical[i].ask.wanted);
+    }
+    for (uint32_t i = 0; i < s->workload->n; i++) {
+        typical[s->kind_of[i]].weight += 1;
+    }
+    s->pack.typical = typical;
+    s->pack.n_typical = s->n_kinds;
+    return 0;
+}
+
+/* --- which node --- */
+
+/* What decides between nodes: the least of each number, in this order. */
+typedef struct rank {
+    double first, second, third;
+} rank;
+
+static bool is_less(const rank *a, const rank *b)
+{
+    return a->first != b->first     ? a->first < b->first
+           : a->second != b->second ? a->second < b->second
+                                    : a->third < b->third;
+}
+
+static bool suits(const stk_pack_device *d, int32_t share_mib)
+{
+    return !d->taken && (share_mib > 0 ? d->total_mib > 0 && d->free_mib >= share_mib
+                                       : d->free_mib == d->total_mib);
+}
+
+static bool may_fit(const node *n, const stk_sim_job *job, const stk_pack_ask *ask)
+{
+    uint32_t n_fit = 0;
+    if ((n->cpu_milli >= 0 && n->cpu_milli < job->cpu_milli) ||
+        (n->memory_bytes >= 0 && n->memory_bytes < job->memory_bytes)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < n->host.n && n_fit < ask->n; i++) {
+        n_fit += stk_devset_has(&ask->wanted, i) && suits(&n->host.devices[i], ask->share_mib);
+    }
+    return n_fit >= ask->n;
+}
+
+static double part_of(const stk_pack_device *d, int32_t share_mib)
+{
+    return share_mib > 0 ? (double)share_mib / (double)d->total_mib : 1;
+}
+
+static double free_parts(const node *n)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < n->host.n; i++) {
+        const stk_pack_device *d = &n->host.devices[i];
+        sum += d->taken ? 0 : d->total_mib > 0 ? (double)d->free_mib / d->total_mib : 1;
+    }
+    return sum;
+}
+
+/* Ours: no new device is begun where gaps serve, and the gap that fits best is taken wherever it is
+ * in the cluster; then the node that is fullest, so that whole machines stay whole. */
+static rank our_rank(const node *n, const stk_pack_ask *ask)
+{
+    uint32_t n_gaps = 0;
+    double gap = 0;
+    for (uint32_t i = 0; i < n->host.n && ask->share_mib > 0; i++) {
+        const stk_pack_device *d = &n->host.devices[i];
+        if (stk_devset_has(&ask->wanted, i) && suits(d, ask->share_mib) &&
+            d->free_mib < d->total_mib) {
+            gap = n_gaps == 0 || d->free_mib < gap ? d->free_mib : gap;
+            n_gaps++;
+        }
+    }
+    uint32_t n_begun = n_gaps >= ask->n ? 0 : ask->n - n_gaps;
+    return (rank){n_begun, gap, free_parts(n)};
+}
+
+static void take(node *n, const stk_sim_job *job, const stk_pack_ask *ask, const stk_devset *set,
+                 int sign)
+{
+    stk_pack_device *devices = (stk_pack_device *)(uintptr_t)n->host.devices;
+    for (uint32_t i = 0; i < n->host.n; i++) {
+        if (stk_devset_has(set, i) && ask->share_mib > 0) {
+            devices[i].free_mib -= sign * ask->share_mib;
+        } else if (stk_devset_has(set, i)) {
+            devices[i].free_mib = sign > 0 ? 0 : devices[i].total_mib;
+            devices[i].taken = sign > 0;
+        }
+    }
+    n->cpu_milli -= n->cpu_milli >= 0 ? sign * job->cpu_milli : 0;
+    n->memory_bytes -= n->memory_bytes >= 0 ? sign * job->memory_bytes : 0;
+}
+
+/* How much the fragments of this node would grow. */
+static rank growth_rank(const simulation *s, node *n, const stk_sim_job *job,
+                        const stk_pack_ask *ask)
+{
+    stk_devset set;
+    if (!stk_pack_choose(&n->host, ask, &s->pack, &set)) {
+        return (rank){1e18, 0, 0};
+    }
+    double before = stk_pack_fragments(&n->host, s->pack.typical, s->pack.n_typical);
+    take(n, job, ask, &set, 1);
+    double after = stk_pack_fragments(&n->host, s->pack.typical, s->pack.n_typical);
+    take(n, job, ask, &set, -1);
+    return (rank){after - before, free_parts(n), 0};
+}
+
+static uint32_t choose_node(simulation *s, const kind *k)
+{
+    uint32_t best = NONE;
+    uint32_t n_seen = 0;
+    rank lowest = {0};
+    for (uint32_t i = 0; i < s->cluster->n_nodes; i++) {
+        node *n = &s->nodes[i];
+        const stk_pack_ask *ask = &k->asks[n->machine];
+        stk_devset set;
+        if (!may_fit(n, k->like, ask) ||
+            (ask->contiguous && !stk_pack_choose(&n->host, ask, &s->pack, &set))) {
+            continue;
+        }
+        if (s->pack.policy == STK_PACK_RANDOM) {
+            best = stk_sim_random(&s->pack.seed) % ++n_seen == 0 ? i : best;
+            continue;
+        }
+        rank r = s->pack.policy == STK_PACK_STOKER     ? our_rank(n, ask)
+                 : s->pack.policy == STK_PACK_FRAGMENT ? growth_rank(s, n, k->like, ask)
+                                                       : (rank){free_parts(n), 0, 0};
+        if (best == NONE || is_less(&r, &lowest)) {
+            best = i;
+            lowest = r;
+        }
+    }
+    return best;
+}
+
+/* --- time --- */
+
+static double asked_of(const simulation *s, const placed *p)
+{
+    const kind *k = &s->kinds[s->kind_of[p->job]];
+    const node *n = &s->nodes[p->node];
+    int32_t share = k->asks[n->machine].share_mib;
+    double sum = 0;
+    for (uint32_t i = 0; i < n->host.n; i++) {
+        sum += stk_devset_has(&p->devices, i) ? part_of(&n->host.devices[i], share) : 0;
+    }
+    return sum;
+}
+
+static void push_end(simulation *s, const placed *p)
+{
+    uint32_t i = s->n_ends++;
+    for (uint32_t up; i > 0 && s->ends[up = (i - 1) / 2].end_s > p->end_s; i = up) {
+        s->ends[i] = s->ends[up];
+    }
+    s->ends[i] = *p;
+}
+
+static placed pop_end(simulation *s)
+{
+    placed first = s->ends[0];
+    placed last = s->ends[--s->n_ends];
+    uint32_t i = 0;
+    for (uint32_t child; (child = 2 * i + 1) < s->n_ends; i = child) {
+        child += child + 1 < s->n_ends && s->ends[child + 1].end_s < s->ends[child].end_s;
+        if (s->ends[child].end_s >= last.end_s) {
+            break;
+        }
+        s->ends[i] = s->ends[child];
+    }
+    s->ends[i] = last;
+    return first;
+}
+
+static bool place(simulation *s, uint32_t i_job, double now_s)
+{
+    kind *k = &s->kinds[s->kind_of[i_job]];
+    struct timespec from;
+    struct timespec to;
+    placed p = {.job = i_job, .end_s = now_s + k->like->duration_s};
+    (void)clock_gettime(CLOCK_MONOTONIC, &from);
+    p.node = choose_node(s, k);
+    node *n = p.node == NONE ? NULL : &s->nodes[p.node];
+    stk_pack_ask *ask = n == NULL ? NULL : &k->asks[n->machine];
+    s->pack.seed += s->pack.policy == STK_PACK_RANDOM;
+    bool ok = n != NULL && stk_pack_choose(&n->host, ask, &s->pack, &p.devices);
+    (void)clock_gettime(CLOCK_MONOTONIC, &to);
+    s->decide_s += (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) / 1e9;
+    if (!ok) {
+        return false;
+    }
+    const stk_sim_job *job = &s->workload->jobs[i_job];
+    take(n, job, ask, &p.devices, 1);
+    p.end_s = now_s + job->duration_s;
+    s->in_use += asked_of(s, &p);
+    s->waits[s->n_placed++] = now_s - job->arrival_s;
+    if (job->duration_s > 0) {
+        push_end(s, &p);
+    }
+    return true;
+}
+
+static void wait_in_line(simulation *s, uint32_t i_job)
+{
+    kind *k = &s->kinds[s->kind_of[i_job]];
+    s->next[i_job] = NONE;
+    if (k->first == NONE) {
+        k->first = i_job;
+        k->n_passed = 0;
+    } else {
+        s->next[k->last] = i_job;
+    }
+    k->last = i_job;
+}
+
+/* Oldest first; what doesn't fit is overtaken, but not for ever. */
+static void serve_line(simulation *s, double now_s)
+{
+    s->pass++;
+    for (;;) {
+        kind *oldest = NULL;
+        bool blocked = false;
+        for (uint32_t i = 0; i < s->n_kinds; i++) {
+            kind *k = &s->kinds[i];
+            if (k->first != NONE && k->tried != s->pass &&
+                (oldest == NULL || k->first < oldest->first)) {
+                oldest = k;
+            }
+        }
+        for (uint32_t i = 0; oldest != NULL && i < s->n_kinds; i++) {
+            const kind *k = &s->kinds[i];
+            blocked = blocked || (k->first < oldest->first && k->tried == s->pass &&
+                                  k->n_passed > STK_SIMULATE_PATIENCE);
+        }
+        if (oldest == NULL || blocked) {
+            return;
+        }
+        if (!place(s, oldest->first, now_s)) {
+            oldest->tried = s->pass;
+            continue;
+        }
+        for (uint32_t i = 0; i < s->n_kinds; i++) {
+            s->kinds[i].n_passed += s->kinds[i].first < oldest->first;
+        }
+        oldest->first = s->next[oldest->first];
+        oldest->n_passed = 0;
+    }
+}
+
+static int by_number(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void finish(simulation *s, double busy_s, double until_s, double end_s, stk_sim_result *ret)
+{
+    double fragments = 0;
+    double wait = 0;
+    bool stays = s->workload->jobs[0].duration_s == 0;
+    for (uint32_t i = 0; stays && i < s->cluster->n_nodes; i++) {
+        fragments += stk_pack_fragments(&s->nodes[i].host, s->pack.typical, s->pack.n_typical);
+    }
+    qsort(s->waits, s->n_placed, sizeof *s->waits, by_number);
+    for (uint32_t i = 0; i < s->n_placed; i++) {
+        wait += s->waits[i];
+    }
+    double n = s->cluster->n_devices > 0 ? s->cluster->n_devices : 1;
+    ret->devices = s->cluster->n_devices;
+    ret->in_use_percent = 100 * (stays ? s->in_use : until_s > 0 ? busy_s / until_s : 0) / n;
+    ret->fragment_percent = stays ? 100 * fragments / n : -1;
+    ret->placed = s->n_placed;
+    ret->refused = s->workload->n - s->n_placed;
+    ret->mean_wait_s = stays || s->n_placed == 0 ? -1 : wait / s->n_placed;
+    ret->p95_wait_s = stays || s->n_placed == 0 ? -1 : s->waits[(uint64_t)s->n_placed * 95 / 100];
+    ret->makespan_s = stays ? -1 : end_s;
+    ret->decide_us = s->decide_s * 1e6 / s->workload->n;
+}
+
+static void run(simulation *s, stk_sim_result *ret)
+{
+    const stk_workload *w = s->workload;
+    double last_arrival = w->jobs[w->n - 1].arrival_s;
+    double now = 0;
+    double busy = 0;
+    for (uint32_t i = 0; i < w->n || s->n_ends > 0;) {
+        bool arrives = i < w->n && (s->n_ends == 0 || w->jobs[i].arrival_s <= s->ends[0].end_s);
+        double at = arrives ? w->jobs[i].arrival_s : s->ends[0].end_s;
+        double until = at < last_arrival ? at : last_arrival;
+        busy += until > now ? s->in_use * (until - now) : 0;
+        now = at;
+        if (arrives && w->jobs[i].duration_s == 0) {
+            (void)place(s, i, now); /* or it is refused */
+        } else if (arrives && s->kinds[s->kind_of[i]].possible) {
+            wait_in_line(s, i);
+            serve_line(s, now);
+        } else if (!arrives) {
+            placed p = pop_end(s);
+            const kind *k = &s->kinds[s->kind_of[p.job]];
+            node *n = &s->nodes[p.node];
+            s->in_use -= asked_of(s, &p);
+            take(n, &w->jobs[p.job], &k->asks[n->machine], &p.devices, -1);
+            serve_line(s, now);
+        }
+        i += arrives;
+    }
+    finish(s, busy, last_arrival, now, ret);
+}
+
+int stk_simulate(const stk_cluster *cluster, const stk_workload *workload, stk_pack_policy policy,
+                 uint64_t seed, stk_sim_fits fits, stk_sim_result *ret, stk_err *err)
+{
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    simulation s = {.cluster = cluster,
+                    .workload = workload,
+                    .arena = arena,
+                    .pack = {.policy = policy, .seed = seed}};
+    *ret = (stk_sim_result){0};
+    int rc = arena == NULL ? stk_err_nomem(err) : make_nodes(&s, err);
+    rc = rc < 0 ? rc : make_kinds(&s, fits, err);
+    rc = rc < 0 ? rc : make_typical(&s, err);
+    if (rc < 0) {
+        return rc;
+    }
+    for (uint32_t i = 0; i < workload->n; i++) {
+        const kind *k = &s.kinds[s.kind_of[i]];
+        double part = cluster->n_machines > 0 && k->like->share_bytes > 0 &&
+                              s.nodes[0].host.n > 0 && s.nodes[0].host.devices[0].total_mib > 0
+                          ? part_of(&s.nodes[0].host.devices[0], k->asks[0].share_mib)
+                          : 1;
+        ret->asked += k->like->n_devices * part;
+    }
+    run(&s, ret);
+    return 0;
+}

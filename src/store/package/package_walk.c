@@ -1,0 +1,271 @@
+/* The files of a project, but for what is left out. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store/package/package_private.h"
+#include "sys/dir.h"
+#include "sys/file.h"
+#include "sys/private.h"
+
+enum { DEPTH_MAX = 100, FILES_MAX = 1000000 };
+
+typedef struct walker {
+    package_list *list;
+    stk_arena *arena;
+    stk_map tracked;   /* paths that git tracks, and their folders */
+    ignore_list *ours; /* .stokerignore: has the last word */
+    ignore_list *gits;
+    bool only_tracked;  /* inside of a folder that is ignored, but for some files */
+    bool is_wanted;     /* inside of a private folder that is named by a '!' */
+    struct stat folder; /* the one that is read */
+    struct {
+        dev_t dev;
+        ino_t ino;
+    } above[DEPTH_MAX]; /* the folders that lead here: a link to one of them would never end */
+    stk_err *err;
+} walker;
+
+static bool is_left_out(const walker *w, const char *path, const char *name, bool is_folder)
+{
+    if (strcmp(name, ".git") == 0 || strcmp(path, w->list->store) == 0 ||
+        strcmp(name, STK_PACKAGE_MANIFEST) == 0 ||
+        (is_folder && (strcmp(name, ".stoker") == 0 || strcmp(name, "__pycache__") == 0))) {
+        return true;
+    }
+    int says = stk_ignore_ask(w->ours, path, is_folder);
+    if (says >= 0) {
+        return says == 1;
+    }
+    bool ignored = w->only_tracked || stk_ignore_ask(w->gits, path, is_folder) == 1;
+    return ignored && !stk_map_get(&w->tracked, path, NULL);
+}
+
+/* Private by its name, or that of what it is a link to; by its mode, unless git has it. */
+static bool is_private(const walker *w, const char *path, const struct stat *st, bool is_link)
+{
+    char real[PATH_MAX];
+    bool is_folder = S_ISDIR(st->st_mode);
+    if (w->is_wanted || stk_ignore_names(w->ours, path, is_folder)) {
+        return false;
+    }
+    return stk_private_by_name(path, st) ||
+           (is_link && realpath(path, real) != NULL && stk_private_by_name(real, st)) ||
+           (stk_private_by_mode(&w->folder, st) && !stk_map_get(&w->tracked, path, NULL));
+}
+
+static int leave_out(walker *w, const char *path, bool is_folder)
+{
+    package_list *list = w->list;
+    const char **names = stk_arena_grow(w->arena, list->left_out, list->n_left_out, sizeof *names,
+                                        &list->cap_left_out);
+    const char *name = path + strlen(list->root) + 1;
+    name = is_folder ? stk_arena_printf(w->arena, "%s/", name) : name;
+    if (names == NULL || name == NULL) {
+        return stk_err_nomem(w->err);
+    }
+    list->left_out = names;
+    names[list->n_left_out++] = name;
+    return 0;
+}
+
+/* Where a link of the project leads, as it is written, when that is inside of it. */
+static const char *inner_link(const walker *w, const char *path)
+{
+    char target[PATH_MAX];
+    char real[PATH_MAX];
+    ssize_t n = readlink(path, target, sizeof target - 1);
+    size_t root = strlen(w->list->root);
+    if (n <= 0 || target[0] == '/' || realpath(path, real) == NULL ||
+        strncmp(real, w->list->root, root) != 0 || (real[root] != '/' && real[root] != '\0')) {
+        return NULL;
+    }
+    target[n] = '\0';
+    return strchr(target, '\n') != NULL ? NULL : stk_arena_dup(w->arena, target);
+}
+
+static int add(walker *w, const char *path, const struct stat *st, const char *link)
+{
+    package_list *list = w->list;
+    package_file *files = stk_arena_grow(w->arena, list->files, list->n, sizeof *files, &list->cap);
+    if (files == NULL) {
+        return stk_err_nomem(w->err);
+    }
+    if (list->n == FILES_MAX) {
+        stk_err_set(w->err, STK_E_LIMIT, "%s has more than %d files", list->root, FILES_MAX);
+        stk_err_hint(w->err, "name in %s/.stokerignore what is no code", list->root);
+        return STK_E_LIMIT;
+    }
+    list->files = files;
+    files[list->n++] = (package_file){.path = path + strlen(list->root) + 1,
+                                      .link = link,
+                                      .st = *st,
+                                      .is_shut = link == NULL && stk_private_is_shut(st->st_mode)};
+    list->bytes += link == NULL ? st->st_size : 0;
+    return 0;
+}
+
+static int walk(walker *w, const char *folder, int depth);
+
+static int see(walker *w, const char *folder, const char *name, int depth)
+{
+    const char *path = stk_arena_printf(w->arena, "%s/%s", folder, name);
+    const char *link = NULL;
+    struct stat own;
+    struct stat st;
+    if (path == NULL) {
+        return stk_err_nomem(w->err);
+    }
+    if (lstat(path, &own) < 0) {
+        return 0; /* gone since */
+    }
+    st = own;
+    if (is_left_out(w, path, name, S_ISDIR(own.st_mode))) {
+        return 0;
+    }
+    if (S_ISLNK(own.st_mode)) {
+        link = inner_link(w, path);
+        if (stat(path, &st) < 0) {
+            return 0; /* leads nowhere */
+        }
+    }
+    bool is_folder = S_ISDIR(st.st_mode);
+    if (link == NULL && !is_folder && !S_ISREG(st.st_mode)) {
+        return 0;
+    }
+    if (link == NULL && is_private(w, path, &st, S_ISLNK(own.st_mode))) {
+        return leave_out(w, path, is_folder);
+    }
+    if (link != NULL || !is_folder) {
+        return add(w, path, &st, link);
+    }
+    bool was_wanted = w->is_wanted;
+    bool before = w->only_tracked;
+    struct stat folder_before = w->folder;
+    w->is_wanted = was_wanted || stk_ignore_names(w->ours, path, true);
+    w->only_tracked = stk_ignore_ask(w->ours, path, true) != 0 &&
+                      (before || stk_ignore_ask(w->gits, path, true) == 1);
+    int rc = walk(w, path, depth + 1);
+    w->only_tracked = before;
+    w->is_wanted = was_wanted;
+    w->folder = folder_before;
+    return rc;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static int names_in(walker *w, const char *folder, const char ***ret, uint32_t *ret_n)
+{
+    STK_DIR_AUTO dir = {0};
+    int rc = stk_dir_read(folder, &dir, w->err);
+    const char **names =
+        rc < 0 ? NULL : stk_arena_array(w->arena, (size_t)dir.n + 1, sizeof *names);
+    rc = rc == 0 && names == NULL ? stk_err_nomem(w->err) : rc;
+    for (uint32_t i = 0; rc == 0 && i < dir.n; i++) {
+        names[i] = stk_arena_dup(w->arena, dir.items[i].name);
+        rc = names[i] == NULL ? stk_err_nomem(w->err) : 0;
+    }
+    *ret = names;
+    *ret_n = rc < 0 ? 0 : dir.n;
+    return rc;
+}
+
+static bool has(const char **names, uint32_t n, const char *name)
+{
+    return n > 0 && bsearch(&name, names, n, sizeof *names, by_name) != NULL;
+}
+
+static int walk(walker *w, const char *folder, int depth)
+{
+    struct stat st;
+    const char **names;
+    uint32_t n;
+    if (stat(folder, &st) < 0) {
+        return 0;
+    }
+    for (int i = 0; i < depth; i++) {
+        if (w->above[i].dev == st.st_dev && w->above[i].ino == st.st_ino) {
+            return 0;
+        }
+    }
+    if (depth == DEPTH_MAX) {
+        return stk_err_set(w->err, STK_E_LIMIT, "%s: folders are more than %d deep", folder,
+                           DEPTH_MAX);
+    }
+    w->folder = st;
+    w->above[depth].dev = st.st_dev;
+    w->above[depth].ino = st.st_ino;
+    int rc = names_in(w, folder, &names, &n);
+    if (rc < 0 || (depth > 0 && has(names, n, "pyvenv.cfg"))) {
+        return rc; /* a virtual environment is the image's business */
+    }
+    ignore_list *gits = w->gits;
+    ignore_list *ours = w->ours;
+    if (depth > 0 && has(names, n, ".gitignore")) {
+        rc = stk_ignore_read(folder, ".gitignore", gits, w->arena, &w->gits, w->err);
+    }
+    if (rc == 0 && has(names, n, ".stokerignore")) {
+        rc = stk_ignore_read(folder, ".stokerignore", ours, w->arena, &w->ours, w->err);
+    }
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        rc = see(w, folder, names[i], depth);
+    }
+    w->gits = gits;
+    w->ours = ours;
+    return rc;
+}
+
+/* The repository that `root` lies in: its rules, from its top down to `root`, and its index. */
+static int read_repository(walker *w, const char *root)
+{
+    const char *tops[DEPTH_MAX];
+    int n = 0;
+    bool found = false;
+    char *at = stk_arena_dup(w->arena, root);
+    while (at != NULL && n < DEPTH_MAX && !found) {
+        const char *git = stk_arena_printf(w->arena, "%s/.git", at);
+        tops[n] = stk_arena_dup(w->arena, at);
+        if (git == NULL || tops[n++] == NULL) {
+            return stk_err_nomem(w->err);
+        }
+        found = stk_file_exists(git);
+        char *slash = strrchr(at, '/');
+        if (slash == NULL || slash == at) {
+            break;
+        }
+        *slash = '\0';
+    }
+    n = found ? n : 1; /* without a repository only the project's own files count */
+    const char *top = tops[n - 1];
+    int rc = stk_ignore_read(top, ".git/info/exclude", NULL, w->arena, &w->gits, w->err);
+    if (rc == 0 && w->gits != NULL) {
+        w->gits->base = top;
+    }
+    for (int i = n - 1; i >= 0 && rc == 0; i--) {
+        rc = stk_ignore_read(tops[i], ".gitignore", w->gits, w->arena, &w->gits, w->err);
+    }
+    return rc < 0 || !found ? rc : stk_ignore_tracked(top, w->arena, &w->tracked, w->err);
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const package_file *)a)->path, ((const package_file *)b)->path);
+}
+
+int stk_package_walk(package_list *list, stk_arena *arena, stk_err *err)
+{
+    walker w = {.list = list, .arena = arena, .err = err};
+    int rc = read_repository(&w, list->root);
+    rc = rc < 0 ? rc : walk(&w, list->root, 0);
+    if (rc == 0 && list->n > 0) {
+        qsort(list->files, list->n, sizeof *list->files, by_path);
+    }
+    stk_map_done(&w.tracked);
+    return rc;
+}
