@@ -473,6 +473,7 @@ const stk_command stk_cmd_run = {
         "'python file.py' would run it; the options are the defaults of every pipeline that it "
         "calls. file.py:name calls that\n"
         "pipeline; what follows a plain file is its own, options after file.py:name are Stoker's.\n"
+        "'python -m stoker' is this command with that Python.\n"
         "Steps whose code, inputs and settings are known are not run again. Ctrl-C "
         "ends running steps gracefully, a\n"
         "second one at once; SIGTERM (the machine is wanted back) does as the first. 'stoker "

@@ -6,8 +6,8 @@
 #include "away/share/share.h"
 #include "cli/cli_run.h"
 #include "cli/cli_stack.h"
+#include "image/stack/stack_metaflow.h"
 #include "run/run_elsewhere.h"
-#include "sys/metaflow.h"
 
 static void say_inherited(const stk_stack *stack, stk_arena *arena, stk_cli_finding say, void *arg)
 {

@@ -6,15 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "run/run_carry.h"
 #include "run/run_check.h"
 #include "run/run_python.h"
 #include "store/package/package.h"
+#include "sys/clock.h"
 #include "sys/file.h"
 
-enum { END_MS = 5000 /* for an engine that is silent at a run's end */ };
+enum {
+    END_MS = 5000, /* for an engine that is silent at a run's end */
+    AGAIN_NS = 50000000
+};
 
 /* --- places --- */
 
@@ -542,7 +547,12 @@ void stk_run_end_containers(const stk_run_containers *c, const stk_view *view)
     }
     stk_engine engine = c->engine;
     engine.idle_ms = END_MS;
-    (void)remove_old(&engine, run->id, &n, NULL);
+    int64_t until = stk_clock_mono_ms(&stk_clock_real) + END_MS;
+    /* One whose monitor was killed may be refused at first, and is looked for again. */
+    while ((remove_old(&engine, run->id, &n, NULL) < 0 || n > 0) &&
+           stk_clock_mono_ms(&stk_clock_real) < until) {
+        (void)nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL);
+    }
 }
 
 int stk_run_drop_containers(stk_store *store, bool dry_run, uint32_t *ret_n, stk_err *err)

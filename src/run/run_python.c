@@ -1,5 +1,6 @@
-/* Which Python runs the user's files and steps: the one that was named, else that of the active
- * virtual environment, else that of the environment whose `stoker` was called, else python3. */
+/* Which Python runs the user's files and steps: the one that was named, else the one that called us
+ * (python -m stoker), else that of the active virtual environment, else that of the environment
+ * whose `stoker` was called, else python3. */
 #include "run/run_python.h"
 
 #include <errno.h>
@@ -64,8 +65,12 @@ const char *stk_run_front(const char *program, stk_arena *arena)
 const char *stk_run_python(const char *named, char *buf, size_t size)
 {
     const char *venv = getenv("VIRTUAL_ENV");
+    const char *caller = getenv("STOKER_PYTHON");
     if (named != NULL && *named != '\0') {
         return named;
+    }
+    if (caller != NULL && *caller != '\0') { /* python -m stoker */
+        return caller;
     }
     if (venv != NULL && *venv != '\0' && snprintf(buf, size, "%s/bin/python", venv) < (int)size) {
         return buf;

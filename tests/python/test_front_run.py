@@ -551,6 +551,42 @@ def test_missing_binary_is_one_sentence(tmp_path):
     assert "STOKER_BIN names /nowhere/stoker, which is no executable file" in done.stderr
 
 
+@pytest.mark.parametrize("is_named", [False, True])
+def test_python_m_stoker(tmp_path, is_named):
+    """The command is the binary's, and its Python is the one that was called, unless one is named."""
+    other = tmp_path / "other"
+    other.write_text(f'#!/bin/sh\nOTHER=1 exec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    (tmp_path / "prog.py").write_text(
+        "import os, sys\nprint(os.environ.get('OTHER'), sys.executable)\n"
+    )
+    words = ["run", *(["--python", str(other)] if is_named else []), "prog.py"]
+    env = {**environment(tmp_path / ".stoker"), "VIRTUAL_ENV": "/nowhere"}
+    env["PYTHONPATH"] = str(PACKAGE)
+    done = subprocess.run(
+        [sys.executable, "-m", "stoker", *words],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert done.stdout.split() == ["1" if is_named else "None", sys.executable], done
+
+
+def test_python_m_stoker_without_a_binary(tmp_path):
+    env = {**environment(tmp_path), "STOKER_BIN": "/nowhere/stoker", "PYTHONPATH": str(PACKAGE)}
+    done = subprocess.run(
+        [sys.executable, "-m", "stoker", "runs"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert done.returncode == 3
+    assert done.stderr.startswith("stoker: STOKER_BIN names /nowhere/stoker")
+
+
 def test_import_is_cheap():
     """Only the count of modules is judged here; the time is judged in bench/."""
     code = f"import sys; sys.path.insert(0, {str(PACKAGE)!r}); a = set(sys.modules); import stoker; print(*set(sys.modules) - a)"

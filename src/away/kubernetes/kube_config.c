@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "away/kubernetes/kube.h"
-#include "model/spec/spec_yaml.h"
+#include "base/yaml.h"
 #include "sys/file.h"
 
 enum { FILE_BYTES = 4 << 20, FILES_MAX = 32 };
@@ -47,7 +47,7 @@ static int read_file(reader *r, const char *path)
                              "leave it out for ~/.kube/config");
         return stk_err_context(r->err, "the kubeconfig");
     }
-    rc = stk_spec_document_parse(data, len, path, &limits, r->arena, &f->root, r->err);
+    rc = stk_yaml_or_json_parse(data, len, path, &limits, r->arena, &f->root, r->err);
     if (rc == 0) {
         const char *slash = strrchr(path, '/');
         f->path = stk_arena_dup(r->arena, path);

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/yaml.h"
 #include "image/contain/contain_private.h"
-#include "model/spec/spec_yaml.h"
 #include "sys/dir.h"
 #include "sys/file.h"
 
@@ -72,7 +72,7 @@ static const char *name_in(const char *path, const char *uuid, int64_t minor, st
     size_t n = 0;
     stk_json root = {0};
     if (stk_file_read(path, SPEC_MAX, &text, &n, NULL) < 0 ||
-        stk_spec_document_parse(text, n, path, &stk_engine_limits, arena, &root, NULL) < 0) {
+        stk_yaml_or_json_parse(text, n, path, &stk_engine_limits, arena, &root, NULL) < 0) {
         return NULL;
     }
     const char *kind = stk_json_text(stk_json_get(&root, "kind"));

@@ -83,9 +83,10 @@ typedef struct stk_stack {
  * project's root (sys/trust.h; STK_E_UNTRUSTED: it isn't ours), else the built-in ones (one a
  * backend). NULL: "local". Where a stack of other machines names no store it is
  * STOKER_SHARE, else METAFLOW_DATASTORE_SYSROOT_S3 (of the environment or of Metaflow's file,
- * sys/metaflow.h) with /stoker behind it; of its backend's options, image and registry those of
- * src/tbl/metaflow_settings.def that nobody says. STK_E_NOT_FOUND with a did-you-mean and what
- * there is; STK_E_SPEC with file:line for a wrong file. Texts live in `arena`.
+ * image/stack/stack_metaflow.h) with /stoker behind it; of its backend's options, image and
+ * registry those of src/tbl/metaflow_settings.def that nobody says. STK_E_NOT_FOUND with a
+ * did-you-mean and what there is; STK_E_SPEC with file:line for a wrong file. Texts live in
+ * `arena`.
  */
 int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_stack *ret,
                    stk_err *err);

@@ -3,11 +3,11 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/yaml.h"
+#include "image/stack/stack_metaflow.h"
 #include "image/stack/stack_private.h"
 #include "model/spec/spec_read.h"
-#include "model/spec/spec_yaml.h"
 #include "sys/file.h"
-#include "sys/metaflow.h"
 #include "sys/trust.h"
 
 enum { FILE_BYTES = 1 << 20, FILE_NODES = 20000, STACKS_MAX = 256, FILE_VERSION = 1 };
@@ -443,7 +443,7 @@ int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_s
         stk_spec_reader r = {.arena = arena, .path = file, .err = err};
         rc = stk_trust_read(file, FILE_BYTES, &text, &len, err);
         if (rc == 0 && !says_nothing(text)) {
-            rc = stk_spec_document_parse(text, len, file, &file_limits, arena, &root, err);
+            rc = stk_yaml_or_json_parse(text, len, file, &file_limits, arena, &root, err);
             rc = rc < 0 ? rc : read_file(&r, &root, stacks, &n);
         }
     }

@@ -1,9 +1,9 @@
 /* What a stack says nothing of, and Metaflow's settings do. */
 #include <string.h>
 
+#include "image/stack/stack_metaflow.h"
 #include "image/stack/stack_private.h"
 #include "model/spec/spec_read.h"
-#include "sys/metaflow.h"
 
 typedef enum { TEXT, TEXTS, PAIRS, JSON } shape;
 typedef enum { OPTION, JOINED, IMAGE, REGISTRY } how;

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/units.h"
+#include "base/yaml.h"
 #include "model/spec/spec_read.h"
-#include "model/spec/spec_yaml.h"
 #include "sys/file.h"
 #include "sys/trust.h"
 
@@ -249,7 +249,7 @@ int stk_spec_parse(const char *text, size_t len, const char *path, stk_spec **re
     spec->path = stk_arena_dup(arena, path);
     stk_spec_reader r = {.arena = arena, .path = path, .err = err, .spec = spec};
     stk_json root;
-    int rc = stk_spec_document_parse(text, len, path, &spec_limits, arena, &root, err);
+    int rc = stk_yaml_or_json_parse(text, len, path, &spec_limits, arena, &root, err);
     if (rc == 0) {
         rc = read_root(&r, &root);
     }
@@ -320,7 +320,7 @@ static int convert(const char *text, size_t len, const char *path, bool lines, c
     if (arena == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "out of memory while reading the document");
     }
-    int rc = stk_spec_document_parse(text, len, path, &spec_limits, arena, &root, err);
+    int rc = stk_yaml_or_json_parse(text, len, path, &spec_limits, arena, &root, err);
     if (rc < 0) {
         return rc;
     }

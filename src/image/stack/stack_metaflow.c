@@ -1,4 +1,4 @@
-#include "sys/metaflow.h"
+#include "image/stack/stack_metaflow.h"
 
 #include <limits.h>
 #include <pthread.h>

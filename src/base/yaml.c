@@ -1,4 +1,4 @@
-#include "model/spec/spec_yaml.h"
+#include "base/yaml.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -467,9 +467,8 @@ static int read_events(reader *r)
     }
 }
 
-int stk_spec_yaml_parse(const char *text, size_t len, const char *path,
-                        const stk_json_limits *limits, stk_arena *arena, stk_json *ret_root,
-                        stk_err *err)
+int stk_yaml_parse(const char *text, size_t len, const char *path, const stk_json_limits *limits,
+                   stk_arena *arena, stk_json *ret_root, stk_err *err)
 {
     reader *r = calloc(1, sizeof *r);
     if (r == NULL) {
@@ -505,15 +504,14 @@ int stk_spec_yaml_parse(const char *text, size_t len, const char *path,
     return rc;
 }
 
-int stk_spec_document_parse(const char *text, size_t len, const char *path,
-                            const stk_json_limits *limits, stk_arena *arena, stk_json *ret_root,
-                            stk_err *err)
+int stk_yaml_or_json_parse(const char *text, size_t len, const char *path,
+                           const stk_json_limits *limits, stk_arena *arena, stk_json *ret_root,
+                           stk_err *err)
 {
     size_t i = len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
     while (i < len && strchr(" \t\r\n", text[i]) != NULL && text[i] != '\0') {
         i++;
     }
     bool json = i < len && text[i] == '{';
-    return (json ? stk_json_parse : stk_spec_yaml_parse)(text, len, path, limits, arena, ret_root,
-                                                         err);
+    return (json ? stk_json_parse : stk_yaml_parse)(text, len, path, limits, arena, ret_root, err);
 }

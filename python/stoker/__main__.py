@@ -1,0 +1,24 @@
+"""``python -m stoker …``: the ``stoker`` command, whose Python is this one."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from ._binary import find
+from ._errors import EngineError
+
+
+def main() -> None:
+    """Become the binary. Exit status 3: it isn't there."""
+    try:
+        binary = find()
+    except EngineError as error:
+        print(f"stoker: {error}", file=sys.stderr)
+        sys.exit(3)
+    os.environ.setdefault("STOKER_PYTHON", sys.executable)
+    os.execv(binary, [binary, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()
