@@ -283,8 +283,18 @@ int stk_local_task_started(local_backend *b, local_task *task, pid_t pid, int pi
 
 /* --- stop --- */
 
+/* Its pidfd says that it has ended; its status just hasn't been fetched yet. */
+static bool has_ended(const local_task *t)
+{
+    struct pollfd p = {.fd = t->pidfd, .events = POLLIN};
+    return t->pidfd >= 0 && poll(&p, 1, 0) == 1;
+}
+
 static void send_signal(local_backend *b, local_task *t, int number)
 {
+    if (!t->direct && has_ended(t)) {
+        return; /* the fork server ends what it left and reaps it: its number may be another's */
+    }
     if (kill(-t->pid, number) == 0) {
         (void)kill(-t->pid, SIGCONT); /* a stopped task would not see it */
         return;
@@ -294,13 +304,6 @@ static void send_signal(local_backend *b, local_task *t, int number)
         t->term_ms = stk_local_now_ms() + TERM_AGAIN_MS;
         stk_local_due(b, t->term_ms);
     }
-}
-
-/* Its pidfd says that it has ended; its status just hasn't been fetched yet. */
-static bool has_ended(const local_task *t)
-{
-    struct pollfd p = {.fd = t->pidfd, .events = POLLIN};
-    return t->pidfd >= 0 && poll(&p, 1, 0) == 1;
 }
 
 void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, stk_failure why)
