@@ -3,8 +3,9 @@
 #include <poll.h>
 #include <pthread.h>
 
-#include "run/exec/exec_private.h"
+#include "run/exec/core/exec_state.h"
 #include "run/exec/exec_testing.h"
+#include "run/exec/place/exec_bring.h"
 
 static const char digest[] = "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef";
 
@@ -46,7 +47,7 @@ static void open_bring(fixture *f, stk_exec *x, _Atomic uint32_t *n_fetched)
 static void close_bring(stk_exec *x)
 {
     stk_exec_bring_close(x->bring);
-    free(x->launches);
+    free(x->pending.launches);
 }
 
 /* Asks as a launch of this task does: it is put aside. */
@@ -74,8 +75,8 @@ static void test_told_while_others_wait(void **state)
     assert_int_equal(stk_exec_bring_ask(x.bring, digest, place(f), &comes, &f->err), STK_E_SYS);
     assert_false(stk_exec_bring_aside(x.bring, 2, &f->err, &rc));
     OK(stk_exec_brought(&x, &f->err));
-    assert_int_equal(x.n_launches, 1);
-    assert_int_equal(x.launches[0], 1);
+    assert_int_equal(x.pending.n_launches, 1);
+    assert_int_equal(x.pending.launches[0], 1);
 
     (void)pthread_mutex_lock(&gate);
     put_aside(f, x.bring, 1); /* it asks anew */
@@ -83,7 +84,7 @@ static void test_told_while_others_wait(void **state)
     (void)pthread_mutex_unlock(&gate);
     wait_for(x.bring);
     OK(stk_exec_brought(&x, &f->err));
-    assert_int_equal(x.n_launches, 3);
+    assert_int_equal(x.pending.n_launches, 3);
     assert_int_equal(n_fetched, 2);
     close_bring(&x);
 }
@@ -104,8 +105,8 @@ static void test_asked_twice(void **state)
     assert_true(stk_exec_bring_aside(x.bring, 4, &f->err, &rc)); /* as if it had not failed */
     assert_int_equal(rc, 0);
     OK(stk_exec_brought(&x, &f->err));
-    assert_int_equal(x.n_launches, 1); /* nothing is on its way: it is made anew */
-    assert_int_equal(x.launches[0], 4);
+    assert_int_equal(x.pending.n_launches, 1); /* nothing is on its way: it is made anew */
+    assert_int_equal(x.pending.launches[0], 4);
     close_bring(&x);
 }
 

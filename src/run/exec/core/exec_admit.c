@@ -1,0 +1,286 @@
+/* What an attempt is given before it starts: devices, CPUs, memory; and that it gives them back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/exec/core/exec_devices.h"
+#include "run/exec/core/exec_event.h"
+#include "run/exec/core/exec_start.h"
+#include "run/exec/core/exec_state.h"
+#include "run/exec/grown/exec_grow.h"
+#include "run/exec/place/exec_place.h"
+
+exec_slot *stk_exec_slot_new(stk_exec *x)
+{
+    exec_slot *slot = x->free_slots;
+    if (slot != NULL) {
+        x->free_slots = slot->next_free;
+        memset(slot, 0, sizeof *slot);
+        return slot;
+    }
+    return calloc(1, sizeof *slot);
+}
+
+void stk_exec_release(stk_exec *x, uint32_t task)
+{
+    exec_slot *slot = x->tasks[task].slot;
+    if (slot == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < slot->n_cpus; i++) {
+        x->cpu_load[slot->cpus[i]]--;
+        slot->cpus[i] = 0;
+    }
+    stk_lease_drop(&slot->lease);
+    x->outside.n_leases -= stk_devset_count(&slot->devices) > 0;
+    slot->next_free = x->free_slots;
+    x->free_slots = slot;
+    x->tasks[task].slot = NULL;
+}
+
+/* Whether the kernel's list ("0-15,32-47") has this CPU. */
+static bool is_listed(const char *list, uint32_t cpu)
+{
+    for (const char *at = list; at != NULL && *at != '\0';) {
+        char *end;
+        unsigned long first = strtoul(at, &end, 10), last = first;
+        if (*end == '-') {
+            last = strtoul(end + 1, &end, 10);
+        }
+        if (end == at) {
+            return false;
+        }
+        if (cpu >= first && cpu <= last) {
+            return true;
+        }
+        at = *end == ',' ? end + 1 : end;
+    }
+    return false;
+}
+
+/* Near one of the attempt's devices. */
+static bool is_near(const stk_exec *x, const exec_slot *slot, uint32_t cpu)
+{
+    for (uint32_t i = 0; i < slot->lease.n; i++) {
+        if (is_listed(stk_accel_device(x->config.accel, slot->lease.devices[i])->cpus, cpu)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The least loaded CPUs, of these the ones near the devices, lowest first; slot->cpus holds indices
+ * into x->cpu_ids. */
+static void pick_cpus(stk_exec *x, exec_slot *slot, uint32_t n)
+{
+    uint32_t *cost = stk_arena_array(x->tick, x->n_cpus + 1, sizeof *cost);
+    for (uint32_t i = 0; cost != NULL && i < x->n_cpus; i++) {
+        cost[i] = x->cpu_load[i] * 2 + !is_near(x, slot, x->cpu_ids[i]);
+    }
+    n = n > x->n_cpus ? x->n_cpus : n;
+    n = n > STK_LIMIT_CPUS_PINNED ? STK_LIMIT_CPUS_PINNED : n;
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t best = UINT32_MAX;
+        for (uint32_t i = 0; i < x->n_cpus; i++) {
+            bool taken = false;
+            for (uint32_t j = 0; j < slot->n_cpus; j++) {
+                taken = taken || slot->cpus[j] == i;
+            }
+            if (!taken && (best == UINT32_MAX || (cost != NULL && cost[i] < cost[best]))) {
+                best = i;
+            }
+        }
+        slot->cpus[slot->n_cpus++] = best;
+        x->cpu_load[best]++;
+    }
+}
+
+/* What the attempt may use of the host's memory: as asked, or more after it ran out; 0: no limit.
+ */
+int64_t stk_exec_memory_limit(const stk_exec *x, uint32_t task)
+{
+    const stk_request *r = stk_plan_request(x->config.plan, x->tasks[task].i_step);
+    return r->limit_memory ? stk_sched_asks(x->sched, task).memory_bytes : 0;
+}
+
+static void add_asked_devices(const stk_alternative *a, const char *comma, stk_buf *buf)
+{
+    if (a->gpu_count >= 0) {
+        stk_buf_printf(buf, "%s\"gpu_count\":%lld", comma, (long long)a->gpu_count);
+        comma = ",";
+    }
+    if (a->gpu_memory_bytes > 0) {
+        stk_buf_printf(buf, "%s\"gpu_memory_bytes\":%lld", comma, (long long)a->gpu_memory_bytes);
+        comma = ",";
+    } else if (a->gpu_memory_bytes == STK_GPU_MEMORY_AUTO) {
+        stk_buf_printf(buf, "%s\"gpu_memory\":\"auto\"", comma);
+        comma = ",";
+    }
+    if (a->gpu_class != NULL) {
+        stk_buf_printf(buf, "%s\"gpu_class\":", comma);
+        stk_buf_json(buf, a->gpu_class);
+        comma = ",";
+    }
+    if (a->gpu_vendor != NULL) {
+        stk_buf_printf(buf, "%s\"gpu_vendor\":", comma);
+        stk_buf_json(buf, a->gpu_vendor);
+    }
+}
+
+void stk_exec_asked_json(const stk_resources *r, stk_buf *buf)
+{
+    stk_buf_text(buf, ",\"asked\":{");
+    size_t empty = buf->len;
+    if (r->cpu_milli >= 0) {
+        stk_buf_printf(buf, "\"cpu_count\":%g", (double)r->cpu_milli / 1000);
+    }
+    if (r->memory_bytes >= 0) {
+        stk_buf_printf(buf, "%s\"memory_bytes\":%lld", buf->len > empty ? "," : "",
+                       (long long)r->memory_bytes);
+    }
+    const stk_alternative rest = {r->gpu_count, r->gpu_memory_bytes, r->gpu_class, r->gpu_vendor};
+    add_asked_devices(&rest, buf->len > empty ? "," : "", buf);
+    for (uint32_t i = 0; i < r->n_any_of; i++) {
+        stk_buf_text(buf, i > 0 ? ",{" : buf->len > empty ? ",\"any_of\":[{" : "\"any_of\":[{");
+        add_asked_devices(&r->any_of[i], "", buf);
+        stk_buf_text(buf, i + 1 == r->n_any_of ? "}]" : "}");
+    }
+    stk_buf_char(buf, '}');
+}
+
+/* What it is to have of the host's CPUs: as asked, all ranks together, as far as there are so many.
+ */
+int64_t stk_exec_cpu_milli(const stk_exec *x, uint32_t task)
+{
+    stk_pack_ask asks[STK_LIMIT_ASKS];
+    stk_request r =
+        stk_exec_request(x->config.plan, x->tasks[task].i_step, stk_exec_ranks(x, task), asks);
+    int64_t most = x->config.capacity->cpu_milli;
+    if (r.place > 0) {
+        return r.cpu_milli;
+    }
+    return r.cpu_milli > most && x->graph.grow != NULL ? most : r.cpu_milli;
+}
+
+static void device_json(const stk_device *d, int64_t share_bytes, stk_buf *buf)
+{
+    const char *const texts[][2] = {{"uuid", d->uuid},
+                                    {"model", d->model},
+                                    {"noun", d->noun},
+                                    {"profile", d->profile},
+                                    {"cpus", d->cpus}};
+    stk_buf_printf(buf, "{\"vendor\":\"%s\",\"index\":%d", d->vendor, d->index);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        if (texts[i][1] != NULL) {
+            stk_buf_printf(buf, ",\"%s\":", texts[i][0]);
+            stk_buf_json(buf, texts[i][1]);
+        }
+    }
+    if (d->memory_bytes >= 0) {
+        stk_buf_printf(buf, ",\"memory_bytes\":%lld", (long long)d->memory_bytes);
+    }
+    if (share_bytes > 0) {
+        stk_buf_printf(buf, ",\"share_bytes\":%lld", (long long)share_bytes);
+    }
+    stk_buf_char(buf, '}');
+}
+
+void stk_exec_granted_json(const stk_exec *x, uint32_t task, stk_buf *buf)
+{
+    const exec_slot *slot = x->tasks[task].slot;
+    const stk_request *r = stk_plan_request(x->config.plan, x->tasks[task].i_step);
+    if (stk_exec_is_away(x, task)) {
+        stk_exec_away_granted(x, task, buf);
+        return;
+    }
+    int64_t memory_bytes = stk_exec_memory_limit(x, task);
+    int64_t cpu_milli = stk_exec_cpu_milli(x, task);
+    stk_buf_char(buf, '{');
+    const char *comma = "";
+    if (r->limit_cpu) {
+        stk_buf_printf(buf, "\"cpu_count\":%g,\"cpus\":[", (double)cpu_milli / 1000);
+        for (uint32_t i = 0; i < slot->n_cpus; i++) {
+            stk_buf_printf(buf, "%s%u", i > 0 ? "," : "", x->cpu_ids[slot->cpus[i]]);
+        }
+        stk_buf_printf(buf, "],\"threads\":%u", slot->n_cpus);
+        comma = ",";
+    }
+    if (memory_bytes > 0) {
+        stk_buf_printf(buf, "%s\"memory_bytes\":%lld", comma, (long long)memory_bytes);
+        comma = ",";
+    }
+    stk_buf_printf(buf, "%s\"devices\":[", comma);
+    for (uint32_t i = 0; i < slot->lease.n; i++) {
+        stk_buf_text(buf, i > 0 ? "," : "");
+        device_json(stk_accel_device(x->config.accel, slot->lease.devices[i]),
+                    slot->lease.share_bytes, buf);
+    }
+    stk_buf_char(buf, ']');
+    if (stk_exec_is_contained(x, task)) {
+        stk_exec_container_granted(x, task, buf);
+    }
+    stk_buf_char(buf, '}');
+}
+
+int stk_exec_push_launch(stk_exec *x, uint32_t task, stk_err *err)
+{
+    if (x->pending.n_launches == x->pending.cap_launches) {
+        uint32_t cap = x->pending.cap_launches == 0 ? 64 : x->pending.cap_launches * 2;
+        uint32_t *p = realloc(x->pending.launches, cap * sizeof *p);
+        if (p == NULL) {
+            return stk_err_nomem(err);
+        }
+        x->pending.launches = p;
+        x->pending.cap_launches = cap;
+    }
+    x->pending.launches[x->pending.n_launches++] = task;
+    return 0;
+}
+
+int stk_exec_admit(stk_exec *x, const stk_action *start, stk_err *err)
+{
+    uint32_t task = start->task;
+    exec_task *t = &x->tasks[task];
+    const stk_request *r = stk_plan_request(x->config.plan, t->i_step);
+    exec_slot *slot = stk_exec_slot_new(x);
+    if (slot == NULL) {
+        return stk_err_nomem(err);
+    }
+    t->slot = slot;
+    if (start->i_ask != STK_SCHED_NO_ASK) {
+        int rc = stk_exec_lease(x, start, &slot->lease, err);
+        if (rc < 0) {
+            stk_exec_release(x, task);
+            return rc == STK_E_BUSY ? 0 : rc;
+        }
+        slot->devices = start->devices;
+        x->outside.n_leases++;
+    }
+    if (r->limit_cpu && r->place == 0) {
+        pick_cpus(x, slot, (uint32_t)((stk_exec_cpu_milli(x, task) + 999) / 1000));
+    }
+    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
+    stk_buf_text(&buf, "{\"granted\":");
+    stk_exec_granted_json(x, task, &buf);
+    if (start->i_ask != STK_SCHED_NO_ASK) {
+        stk_buf_printf(&buf, ",\"ask\":%u", start->i_ask);
+    }
+    if (t->miss != NULL) {
+        stk_buf_text(&buf, ",\"miss\":");
+        stk_buf_json(&buf, t->miss);
+    }
+    stk_buf_char(&buf, '}');
+    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    int rc = data == NULL ? stk_err_nomem(err) : stk_exec_push_launch(x, task, err);
+    if (rc < 0) {
+        return rc;
+    }
+    t->hook_started = t->stopped = false;
+    t->xid = 0;
+    return stk_exec_emit(x,
+                         &(stk_sched_event){.kind = STK_EV_TASK_STARTED,
+                                            .task = task,
+                                            .attempt = start->attempt,
+                                            .i_ask = start->i_ask,
+                                            .devices = start->devices},
+                         data, err);
+}

@@ -1,0 +1,102 @@
+/* What the sentence of a failure advises: nothing that is set already, nor what can't be written
+ * where the step comes from. */
+#include <jansson.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "run/exec/core/exec_devices.h"
+#include "run/exec/core/exec_loop.h"
+#include "run/exec/core/exec_state.h"
+
+/* Is the step one of a flow, whose user writes decorators? */
+static bool is_of_flow(const stk_step *step)
+{
+    json_t *extra =
+        step->settings->extra == NULL ? NULL : json_loads(step->settings->extra, 0, NULL);
+    bool is_flow = json_is_object(json_object_get(extra, "flow"));
+    json_decref(extra);
+    return is_flow;
+}
+
+/* stk_runner_way_out in a flow's words; NULL: they are the same. */
+static const char *way_out_of_flow(stk_failure failure)
+{
+    switch (failure) {
+    case STK_FAIL_HOST_OOM:
+        return "; ask for more memory: @resources(memory=…), in MB";
+    case STK_FAIL_DEVICE_OOM:
+        return "; make the batch smaller, or take a device with more memory";
+    case STK_FAIL_OTHER_DEVICE:
+        return "; take devices from the variables that are set for the step, or ask for more of "
+               "them: @resources(gpu=…)";
+    default:
+        return NULL;
+    }
+}
+
+static const char *in_flow_words(stk_exec *x, const char *text, stk_failure failure)
+{
+    const char *words = way_out_of_flow(failure);
+    const char *way_out = stk_runner_way_out(failure);
+    const char *at = words == NULL ? NULL : strstr(text, way_out);
+    return at == NULL ? text
+                      : stk_arena_printf(x->scratch, "%.*s%s%s", (int)(at - text), text, words,
+                                         at + strlen(way_out));
+}
+
+/* Nobody is told to set what the step has set: on_oom, in the words of stk_runner_way_out. */
+static const char *less_advice(stk_exec *x, uint32_t task, const char *text)
+{
+    static const char *const advice[] = {", or set on_oom",
+                                         ", or set on_oom to try again with more"};
+    const stk_on_oom *set = &stk_exec_step(x, task)->settings->on_oom;
+    size_t n = strlen(text);
+    for (size_t i = 0; i < 2 && (set->memory > 1 || set->gpu_memory > 1); i++) {
+        size_t n_advice = strlen(advice[i]);
+        if (n > n_advice && strcmp(text + n - n_advice, advice[i]) == 0) {
+            return stk_arena_dupn(x->scratch, text, n - n_advice);
+        }
+    }
+    return text;
+}
+
+/* on_oom would ask for more than there is. */
+static const char *too_much(stk_exec *x, const char *text, const stk_sched_retrying *next)
+{
+    char asked[32];
+    bool is_share = next->grows == STK_GROWS_SHARE;
+    (void)stk_units_format_memory(is_share ? next->amount << 20 : next->amount, asked,
+                                  sizeof asked);
+    return stk_arena_printf(x->scratch,
+                            "%s; on_oom would give it %s of %smemory next, which %s hasn't", text,
+                            asked, is_share ? "device " : "", x->config.capacity->where);
+}
+
+/* on_oom has set how many times as much device memory to ask for, of devices that it had whole. */
+static bool had_all(const stk_exec *x, uint32_t task, stk_failure failure)
+{
+    const exec_slot *slot = x->tasks[task].slot;
+    bool whole = false;
+    for (uint32_t i = 0; slot != NULL && i < x->config.capacity->n_devices; i++) {
+        whole = whole ||
+                (stk_devset_has(&slot->devices, i) && stk_sched_held(x->sched, i) == STK_SCHED_ALL);
+    }
+    return whole && failure == STK_FAIL_DEVICE_OOM &&
+           stk_exec_step(x, task)->settings->on_oom.gpu_memory > 1;
+}
+
+const char *stk_exec_advise(stk_exec *x, uint32_t task, stk_failure failure, const char *text,
+                            const stk_sched_retrying *next)
+{
+    if (is_of_flow(stk_exec_step(x, task))) {
+        return in_flow_words(x, text, failure);
+    }
+    text = less_advice(x, task, text);
+    text = text != NULL && next->is_too_much ? too_much(x, text, next) : text;
+    return text == NULL || !had_all(x, task, failure)
+               ? text
+               : stk_arena_printf(
+                     x->scratch,
+                     "%s; its devices were all its own, so on_oom has no more memory to give it",
+                     text);
+}

@@ -1,0 +1,462 @@
+/* Looking a step up in the cache: digests of its inputs → key → entry → is the entry still true?
+ * Unsure is a miss. */
+#include "run/exec/core/exec_cache.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "run/exec/core/exec_event.h"
+#include "run/exec/core/exec_state.h"
+#include "run/exec/core/exec_sum.h"
+#include "sys/file.h"
+
+int stk_exec_lookup_init(exec_lookup *lookup, stk_store *store, const stk_plan *plan,
+                         stk_arena *arena)
+{
+    *lookup = (exec_lookup){.store = store, .plan = plan, .arena = arena};
+    return 0;
+}
+
+void stk_exec_lookup_done(exec_lookup *lookup)
+{
+    stk_map_done(&lookup->files);
+    stk_map_done(&lookup->seen);
+}
+
+/* *ret_comes: it is on its way, and `hex` is that of nothing; whoever asks is put aside. */
+static int sum_file(exec_lookup *lookup, const char *path, char hex[STK_DIGEST_HEX + 1],
+                    bool *ret_comes, stk_err *err)
+{
+    int64_t size = 0;
+    stk_store_work *work = NULL;
+    if (lookup->sum == NULL ||
+        !stk_exec_sum_is_long(lookup->sum, lookup->store, EXEC_SUM_FILE, path, NULL)) {
+        return stk_store_digest_path(path, hex, &size, err);
+    }
+    int rc = stk_exec_sum_ask(lookup->sum, lookup->store, EXEC_SUM_FILE, path, NULL, &work, err);
+    *ret_comes = rc == 0 && work == NULL;
+    if (*ret_comes) {
+        stk_digest_of("", 0, hex);
+    } else if (rc == 0) {
+        stk_store_work_summed(work, hex, &size);
+    }
+    return rc;
+}
+
+/* Digest of a file outside the store, read once a run. NULL when it can't be read. */
+const char *stk_exec_file_digest(exec_lookup *lookup, const char *path, stk_err *err)
+{
+    uint64_t known = 0;
+    if (stk_map_get(&lookup->files, path, &known)) {
+        return (const char *)(uintptr_t)known;
+    }
+    char hex[STK_DIGEST_HEX + 1];
+    stk_err why = {0};
+    bool comes = false;
+    if (sum_file(lookup, path, hex, &comes, &why) < 0) {
+        if (why.sys == ENOENT || why.sys == ENOTDIR) {
+            stk_err_set(err, STK_E_NOT_FOUND,
+                        "there is no file '%s'; make it before the run, or correct its path (a "
+                        "relative one counts from the folder of the pipeline's document)",
+                        path);
+        } else if (err != NULL) {
+            *err = why;
+        }
+        return NULL;
+    }
+    char *digest = stk_arena_dup(lookup->arena, hex);
+    if (comes) {
+        return digest;
+    }
+    char *key = stk_arena_dup(lookup->arena, path);
+    if (digest == NULL || key == NULL || stk_map_put(&lookup->files, key, (uintptr_t)digest) < 0) {
+        stk_err_nomem(err);
+        return NULL;
+    }
+    return digest;
+}
+
+/* A path as written in the spec → absolute, in `arena`. */
+static const char *absolute(const exec_lookup *lookup, const char *path)
+{
+    return path[0] == '/' ? path
+                          : stk_arena_printf(lookup->arena, "%s/%s",
+                                             stk_spec_folder(stk_plan_spec(lookup->plan)), path);
+}
+
+/* The digest of one input, or NULL with `err` set; literals and parameters have none
+ * (*ret_literal). */
+static const char *input_digest(exec_lookup *lookup, const stk_input *in, exec_outputs_fn outputs,
+                                void *arg, stk_err *err);
+
+const char *stk_exec_input_digest(exec_lookup *lookup, const stk_input *in, stk_err *err)
+{
+    return input_digest(lookup, in, NULL, NULL, err);
+}
+
+static const char *list_digest(exec_lookup *lookup, const stk_input *in, exec_outputs_fn outputs,
+                               void *arg, stk_err *err)
+{
+    const char **digests = stk_arena_array(lookup->arena, in->n_items, sizeof *digests);
+    for (uint32_t i = 0; digests != NULL && i < in->n_items; i++) {
+        const stk_input *item = &in->items[i];
+        if (item->kind == STK_INPUT_VALUE || item->kind == STK_INPUT_PARAM) {
+            char hex[STK_DIGEST_HEX + 1];
+            const char *text =
+                item->kind == STK_INPUT_VALUE
+                    ? item->text
+                    : stk_spec_param(stk_plan_spec(lookup->plan), item->i_param)->value;
+            stk_digest_of(text, strlen(text), hex);
+            digests[i] = stk_arena_dup(lookup->arena, hex);
+        } else {
+            digests[i] = input_digest(lookup, item, outputs, arg, err);
+        }
+        if (digests[i] == NULL) {
+            return NULL;
+        }
+    }
+    char hex[STK_DIGEST_HEX + 1];
+    if (digests != NULL) {
+        stk_plan_list_digest(digests, in->n_items, hex);
+    }
+    return digests == NULL ? NULL : stk_arena_dup(lookup->arena, hex);
+}
+
+static const char *input_digest(exec_lookup *lookup, const stk_input *in, exec_outputs_fn outputs,
+                                void *arg, stk_err *err)
+{
+    switch (in->kind) {
+    case STK_INPUT_OUTPUT: {
+        const exec_ref *refs = outputs(arg, in->step);
+        const char *digest = refs == NULL ? NULL : refs[in->output].digest;
+        if (digest == NULL) {
+            stk_err_set(err, STK_E_BUG, "an output it needs is not known");
+        }
+        return digest;
+    }
+    case STK_INPUT_FILE:
+        return stk_exec_file_digest(lookup, absolute(lookup, in->text), err);
+    case STK_INPUT_ARTIFACT:
+        return in->text;
+    case STK_INPUT_LIST:
+        return list_digest(lookup, in, outputs, arg, err);
+    default:
+        return NULL;
+    }
+}
+
+const char *stk_exec_inputs_json(exec_lookup *lookup, const stk_step *step,
+                                 const char *const *digests)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
+    for (uint32_t i = 0; i < step->n_inputs; i++) {
+        if (digests[i] != NULL) {
+            stk_buf_char(&buf, buf.len == 0 ? '{' : ',');
+            stk_buf_json(&buf, step->inputs[i].name);
+            stk_buf_printf(&buf, ":\"%s\"", digests[i]);
+        }
+    }
+    stk_buf_text(&buf, buf.len == 0 ? "" : "}");
+    return buf.failed || buf.len == 0 ? NULL : stk_arena_dup(lookup->arena, buf.data);
+}
+
+int stk_exec_lookup_artifact(exec_lookup *lookup, const char *digest, stk_err *err)
+{
+    const char *path;
+    int64_t size;
+    bool comes = false;
+    stk_err why = {0};
+    int rc = lookup->trusts
+                 ? 0
+                 : stk_exec_sum_artifact(lookup->sum, lookup->store, digest, &comes, &why);
+    if (rc == 0 && !comes && !(lookup->trusts && stk_store_needs_sum(lookup->store, digest))) {
+        rc = stk_store_locate(lookup->store, digest, lookup->arena, &path, &size, &why);
+    }
+    if (rc == STK_E_STORE) {
+        lookup->damage = stk_arena_dup(lookup->arena, why.text);
+    }
+    if (rc < 0) {
+        *err = why;
+    }
+    return rc;
+}
+
+int stk_exec_note_damage(stk_exec *x, stk_err *err)
+{
+    const char *text = x->lookup.damage;
+    x->lookup.damage = NULL;
+    return text == NULL ? 0 : stk_exec_emit_note(x, text, err);
+}
+
+/* One ref object of an outputs document → exec_ref. */
+static bool take_ref(exec_lookup *lookup, json_t *ref, bool check, exec_ref *ret_ref)
+{
+    const char *digest = json_string_value(json_object_get(ref, "digest"));
+    if (digest == NULL) {
+        return false;
+    }
+    stk_err ignored;
+    if (check && stk_exec_lookup_artifact(lookup, digest, &ignored) < 0) {
+        return false;
+    }
+    char *text = json_dumps(ref, JSON_COMPACT);
+    ret_ref->digest = stk_arena_dup(lookup->arena, digest);
+    ret_ref->json = text == NULL ? NULL : stk_arena_dup(lookup->arena, text);
+    free(text);
+    return ret_ref->digest != NULL && ret_ref->json != NULL;
+}
+
+/* STK_E_NOT_FOUND: an output of the step is not in the document, or (check) no longer in the store.
+ */
+int stk_exec_parse_outputs(exec_lookup *lookup, const stk_step *step, const char *json, bool check,
+                           exec_ref **ret_outputs, stk_err *err)
+{
+    exec_ref *refs = stk_arena_array(lookup->arena, step->n_outputs + 1, sizeof *refs);
+    if (refs == NULL) {
+        return stk_err_nomem(err);
+    }
+    if (step->n_outputs == 0 && strcmp(json, "{}") == 0) {
+        *ret_outputs = refs;
+        return 0;
+    }
+    json_t *doc = json_loads(json, JSON_ALLOW_NUL, NULL);
+    int rc = doc == NULL ? stk_err_set(err, STK_E_STORE,
+                                       "step '%s': its stored outputs can't be read", step->name)
+                         : 0;
+    for (uint32_t i = 0; i < step->n_outputs && rc == 0; i++) {
+        json_t *ref = json_object_get(doc, step->outputs[i].name);
+        if (!take_ref(lookup, ref, check, &refs[i])) {
+            rc = stk_err_set(err, STK_E_NOT_FOUND, "its stored output '%s' is gone",
+                             step->outputs[i].name);
+        }
+    }
+    json_decref(doc);
+    if (rc == 0) {
+        *ret_outputs = refs;
+    }
+    return rc;
+}
+
+/* Plain SHA-256 of a source file, as the worker sums what it saw loaded; NULL when it can't be
+ * read. */
+static const char *source_digest(exec_lookup *lookup, const char *path)
+{
+    uint64_t known = 0;
+    if (stk_map_get(&lookup->seen, path, &known)) {
+        return (const char *)(uintptr_t)known;
+    }
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    char hex[STK_DIGEST_HEX + 1];
+    if (stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0) {
+        return NULL;
+    }
+    stk_digest_of(text, len, hex);
+    char *digest = stk_arena_dup(lookup->arena, hex);
+    char *key = stk_arena_dup(lookup->arena, path);
+    bool kept =
+        digest != NULL && key != NULL && stk_map_put(&lookup->seen, key, (uintptr_t)digest) == 0;
+    return kept ? digest : NULL;
+}
+
+/* Files that the step was seen to load: each must be what it was then. NULL, or the path that
+ * changed. */
+static const char *changed_file(exec_lookup *lookup, const char *seen)
+{
+    if (seen == NULL || strcmp(seen, "{}") == 0) {
+        return NULL;
+    }
+    json_t *doc = json_loads(seen, JSON_ALLOW_NUL, NULL);
+    const char *changed = doc == NULL ? "what it loaded" : NULL;
+    const char *path;
+    json_t *value;
+    json_object_foreach(doc, path, value)
+    {
+        const char *was = json_string_value(value);
+        const char *is = was == NULL || *was == '\0' ? NULL : source_digest(lookup, path);
+        bool same = was != NULL &&
+                    (*was == '\0' ? stk_file_exists(path) : is != NULL && strcmp(is, was) == 0);
+        if (!same) {
+            changed = stk_arena_dup(lookup->arena, path);
+            break;
+        }
+    }
+    json_decref(doc);
+    return changed;
+}
+
+/* Is this entry still true? NULL, or why not. */
+static const char *stale(exec_lookup *lookup, const stk_step *step, exec_found *found,
+                         int64_t now_ms)
+{
+    int64_t expires = step->settings->cache.expires_ms;
+    if (expires > 0 && now_ms - found->row.created_ms >= expires) {
+        return "its stored result has expired";
+    }
+    const char *path = changed_file(lookup, found->row.seen);
+    if (path != NULL) {
+        return stk_arena_printf(lookup->arena, "%s changed, which it loaded", path);
+    }
+    stk_err err = {0};
+    if (!stk_spec_grows(stk_plan_spec(lookup->plan)) &&
+        stk_exec_parse_outputs(lookup, step, found->row.outputs, true, &found->outputs, &err) < 0) {
+        return stk_arena_dup(lookup->arena, err.text);
+    }
+    return NULL;
+}
+
+int stk_exec_lookup_files(exec_lookup *lookup, const stk_step *step, const char **files,
+                          stk_err *err)
+{
+    const stk_cache_policy *cache = &step->settings->cache;
+    for (uint32_t i = 0; i < cache->n_files; i++) {
+        files[i] = stk_exec_file_digest(lookup, absolute(lookup, cache->files[i]), err);
+        if (files[i] == NULL) {
+            return stk_err_context(err, "cache file '%s'", cache->files[i]);
+        }
+    }
+    return 0;
+}
+
+static int collect(exec_lookup *lookup, const stk_step *step, exec_outputs_fn outputs, void *arg,
+                   const char **digests, const char **files, stk_err *err)
+{
+    for (uint32_t i = 0; i < step->n_inputs; i++) {
+        const stk_input *in = &step->inputs[i];
+        if (in->kind == STK_INPUT_VALUE || in->kind == STK_INPUT_PARAM) {
+            continue;
+        }
+        digests[i] = input_digest(lookup, in, outputs, arg, err);
+        if (digests[i] == NULL) {
+            return stk_err_context(err, "input '%s'", in->name);
+        }
+    }
+    return stk_exec_lookup_files(lookup, step, files, err);
+}
+
+int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn outputs, void *arg,
+                         bool use_cache, int64_t now_ms, exec_found *ret_found, stk_err *err)
+{
+    const stk_step *step = stk_spec_step(stk_plan_spec(lookup->plan), i_step);
+    const stk_cache_policy *cache = &step->settings->cache;
+    *ret_found = (exec_found){.verdict = EXEC_MISS};
+    const char **digests = stk_arena_array(lookup->arena, step->n_inputs + 1, sizeof *digests);
+    const char **files = stk_arena_array(lookup->arena, cache->n_files + 1, sizeof *files);
+    if (digests == NULL || files == NULL) {
+        return stk_err_nomem(err);
+    }
+    int rc = collect(lookup, step, outputs, arg, digests, files, err);
+    if (rc < 0 && rc != STK_E_NOMEM && rc != STK_E_BUG) {
+        /* A file can't be read: no key. Its start will say so, if the step itself needs it. */
+        char text[1200];
+        const char *why = stk_err_format(err, text, (int)sizeof text);
+        ret_found->miss = stk_arena_dup(lookup->arena, why);
+        return ret_found->miss == NULL ? stk_err_nomem(err) : 0;
+    }
+    if (rc < 0) {
+        return stk_err_context(err, "step '%s'", step->name);
+    }
+    ret_found->inputs = stk_exec_inputs_json(lookup, step, digests);
+    if (!cache->enabled) {
+        ret_found->miss = "caching is off for this step";
+        return 0;
+    }
+    stk_key key;
+    rc = stk_plan_key(lookup->plan, i_step, digests, files, lookup->arena, &key, err);
+    return rc < 0 ? rc
+                  : stk_exec_lookup_key(lookup, i_step, &key, use_cache, now_ms, ret_found, err);
+}
+
+int stk_exec_lookup_key(exec_lookup *lookup, uint32_t i_step, const stk_key *key, bool use_cache,
+                        int64_t now_ms, exec_found *ret_found, stk_err *err)
+{
+    const stk_step *step = stk_spec_step(stk_plan_spec(lookup->plan), i_step);
+    ret_found->key = stk_arena_dup(lookup->arena, key->hex);
+    if (ret_found->key == NULL) {
+        return stk_err_nomem(err);
+    }
+    stk_err ignored = {0};
+    if (!use_cache) {
+        ret_found->miss = "caching is off for this run";
+    } else if (stk_store_cache_get(lookup->store, ret_found->key, lookup->arena, &ret_found->row,
+                                   &ignored) == 0) {
+        ret_found->miss = stale(lookup, step, ret_found, now_ms);
+        if (ret_found->miss == NULL) {
+            ret_found->verdict = EXEC_HIT;
+            return 0;
+        }
+    } else {
+        const char *last = stk_store_cache_last_parts(
+            lookup->store, stk_spec_name(stk_plan_spec(lookup->plan)), step->name, lookup->arena);
+        ret_found->miss = stk_plan_miss(key, last, lookup->arena);
+    }
+    ret_found->parts = stk_plan_key_json(key, lookup->arena);
+    return ret_found->parts == NULL ? stk_err_nomem(err) : 0;
+}
+
+/* --- forecast: the same question for `stoker plan` --- */
+
+struct stk_forecast {
+    exec_lookup lookup;
+    stk_arena *arena;
+    exec_ref **outputs; /* by step; NULL: not known without running it */
+    uint32_t n_steps;
+};
+
+int stk_forecast_new(stk_store *store, const stk_plan *plan, stk_forecast **ret_forecast,
+                     stk_err *err)
+{
+    stk_arena *arena = stk_arena_new(0);
+    stk_forecast *f = arena == NULL ? NULL : stk_arena_alloc(arena, sizeof *f);
+    if (f == NULL) {
+        stk_arena_free(arena);
+        return stk_err_nomem(err);
+    }
+    f->arena = arena;
+    f->n_steps = stk_spec_n_steps(stk_plan_spec(plan));
+    f->outputs = stk_arena_array(arena, f->n_steps + 1, sizeof *f->outputs);
+    stk_exec_lookup_init(&f->lookup, store, plan, arena);
+    *ret_forecast = f;
+    return f->outputs == NULL ? stk_err_nomem(err) : 0;
+}
+
+static const exec_ref *forecast_outputs(void *arg, uint32_t i_step)
+{
+    return ((stk_forecast *)arg)->outputs[i_step];
+}
+
+int stk_forecast_step(stk_forecast *f, uint32_t i_step, bool *ret_hit, const char **ret_miss,
+                      stk_err *err)
+{
+    uint32_t n = 0;
+    const uint32_t *needs = stk_plan_needs(f->lookup.plan, i_step, &n);
+    *ret_hit = false;
+    for (uint32_t i = 0; i < n; i++) {
+        if (f->outputs[needs[i]] == NULL) {
+            const char *name = stk_spec_step(stk_plan_spec(f->lookup.plan), needs[i])->name;
+            *ret_miss = stk_arena_printf(
+                f->arena, "'%s' runs before it: a hit if that gives what it gave before", name);
+            return *ret_miss == NULL ? stk_err_nomem(err) : 0;
+        }
+    }
+    exec_found found;
+    int rc = stk_exec_lookup_step(&f->lookup, i_step, forecast_outputs, f, true,
+                                  stk_clock_wall_ms(&stk_clock_real), &found, err);
+    if (rc == 0) {
+        *ret_hit = found.verdict == EXEC_HIT;
+        *ret_miss = found.miss;
+        f->outputs[i_step] = found.outputs;
+    }
+    return rc;
+}
+
+void stk_forecast_free(stk_forecast *f)
+{
+    if (f != NULL) {
+        stk_exec_lookup_done(&f->lookup);
+        stk_arena_free(f->arena);
+    }
+}

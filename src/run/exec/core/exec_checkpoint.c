@@ -1,0 +1,144 @@
+/* A task's checkpoints (docs/decisions/0008): kept between attempts, gone once it has succeeded;
+ * and whether the end of an attempt was a preemption, and got it any further. */
+#include <errno.h>
+#include <jansson.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "base/units.h"
+#include "run/exec/core/exec_end.h"
+#include "run/exec/core/exec_event.h"
+#include "run/exec/core/exec_loop.h"
+#include "run/exec/core/exec_state.h"
+#include "run/exec/core/exec_sum.h"
+#include "run/exec/place/exec_place.h"
+#include "sys/file.h"
+
+enum { TERM_STATUS = 128 + SIGTERM, AGAIN_STATUS = 75 /* EX_TEMPFAIL: saved, run me again */ };
+
+const char *stk_exec_checkpoints(stk_exec *x, uint32_t task, stk_arena *arena)
+{
+    return stk_store_checkpoint_folder(x->config.store, x->config.run, stk_exec_step(x, task)->name,
+                                       stk_exec_id(x, task), arena);
+}
+
+/* --- begin --- */
+
+static json_t *load_task(const char *path)
+{
+    STK_TEXT_AUTO text = NULL;
+    size_t len = 0;
+    return stk_file_read(path, STK_LIMIT_RESULT_BYTES, &text, &len, NULL) < 0
+               ? NULL
+               : json_loadb(text, len, 0, NULL);
+}
+
+/* Whether the attempt before was given the same: its task.json against this one's. One that can't
+ * be read (it never began) says nothing against it. */
+static bool is_same(stk_exec *x, uint32_t task, uint32_t attempt, const stk_buf *task_json)
+{
+    const char *dir = stk_exec_dir(x, task, attempt - 1, x->scratch);
+    const char *path = dir == NULL ? NULL : stk_arena_printf(x->scratch, "%s/task.json", dir);
+    json_t *before = path == NULL ? NULL : load_task(path);
+    json_t *now = json_loadb(task_json->data, task_json->len, 0, NULL);
+    bool same = true;
+    static const char *const keys[] = {"inputs", "command", "kind"};
+    for (size_t i = 0; before != NULL && i < sizeof keys / sizeof *keys; i++) {
+        json_t *a = json_object_get(before, keys[i]);
+        json_t *b = json_object_get(now, keys[i]);
+        same = same && (a == b || json_equal(a, b)); /* both NULL: not there */
+    }
+    json_decref(before);
+    json_decref(now);
+    return same;
+}
+
+/* Nothing of an earlier engine's is taken up without a word. */
+static int tell(stk_exec *x, uint32_t task, const char *folder, bool same, stk_err *err)
+{
+    char size[32];
+    uint32_t n = x->tasks[task].checkpoints.n;
+    int64_t bytes = stk_store_checkpoints_bytes(folder);
+    const char *of =
+        bytes < 0 ? "of unknown size" : stk_units_format_memory(bytes, size, sizeof size);
+    const char *who = stk_exec_who(x, task, x->scratch);
+    if (who == NULL) {
+        return stk_err_nomem(err);
+    }
+    const char *text =
+        stk_arena_printf(x->scratch, "%s %s %u checkpoint%s (%s) of its earlier attempts%s", who,
+                         same ? "goes on with" : "starts fresh:", n, n == 1 ? "" : "s", of,
+                         same ? "" : ", of other inputs or another command, were removed");
+    return text == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, text, err);
+}
+
+int stk_exec_checkpoints_begin(stk_exec *x, uint32_t task, uint32_t attempt,
+                               const stk_buf *task_json, stk_err *err)
+{
+    exec_task *t = &x->tasks[task];
+    const char *folder = stk_exec_checkpoints(x, task, x->scratch);
+    t->checkpoints = (stk_checkpoints){.newest_ns = -1};
+    if (folder == NULL) {
+        return stk_err_nomem(err);
+    }
+    if (attempt <= 1 || stk_exec_is_away(x, task)) { /* the first checkpoint makes it; the agent */
+        return 0;                                    /* keeps those of elsewhere in the share */
+    }
+    int rc = stk_store_checkpoints_clean(folder, false, err); /* what was never completed */
+    stk_store_checkpoints_look(folder, &t->checkpoints);
+    if (rc < 0 || t->checkpoints.n == 0 || attempt != t->attempt_base + 1 || attempt <= 1) {
+        return rc;
+    }
+    bool same = is_same(x, task, attempt, task_json);
+    rc = tell(x, task, folder, same, err);
+    if (rc == 0 && !same) {
+        rc = stk_store_checkpoints_clean(folder, true, err);
+        t->checkpoints = (stk_checkpoints){.newest_ns = -1};
+    }
+    return rc;
+}
+
+/* --- end --- */
+
+void stk_exec_checkpoints_drop(stk_exec *x, uint32_t task)
+{
+    if (stk_exec_step(x, task)->settings->keep_checkpoints) {
+        return;
+    }
+    const stk_backend_ops *ops = x->config.backend == NULL ? NULL : x->config.backend->ops;
+    if (ops != NULL && ops->drop_checkpoints != NULL && stk_exec_is_away(x, task)) {
+        ops->drop_checkpoints(x->config.backend, task);
+    }
+    const char *folder = stk_exec_checkpoints(x, task, x->scratch);
+    if (folder != NULL && rmdir(folder) < 0 && errno != ENOENT) {
+        stk_exec_sum_remove(x, folder); /* what can't be removed goes with the run */
+    }
+    errno = 0;
+}
+
+void stk_exec_preempted(stk_exec *x, uint32_t task, const stk_outcome *o, exec_failure *failure)
+{
+    const char *folder = stk_exec_checkpoints(x, task, x->scratch);
+    stk_checkpoints now = {.newest_ns = -1};
+    bool is_away = stk_exec_is_away(x, task), saved = false;
+    if (is_away) {
+        const char *dir = stk_exec_dir(x, task, stk_exec_attempt(x, task), x->scratch);
+        saved = dir != NULL && stk_exec_away_saved(x, task, dir, &now.n);
+    } else if (folder != NULL) {
+        stk_store_checkpoints_look(folder, &now);
+    }
+    bool told = o->signal == SIGTERM || o->exit_status == TERM_STATUS;
+    bool again = told || o->exit_status == AGAIN_STATUS;
+    bool plain = failure->class == STK_FAIL_EXIT || failure->class == STK_FAIL_SIGNAL;
+    if (plain && again && now.n > 0) {
+        const char *text =
+            stk_arena_printf(x->scratch, "preempted (%s%s)", failure->text,
+                             told ? ", not from Stoker" : ": saved, to be run again");
+        failure->class = STK_FAIL_PREEMPTED;
+        failure->text = text != NULL ? text : failure->text;
+    }
+    failure->saved = is_away ? saved : now.newest_ns > x->tasks[task].checkpoints.newest_ns;
+}

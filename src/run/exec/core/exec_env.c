@@ -1,0 +1,242 @@
+/* The environment of a step's program: who it is, its inputs, the user's variables, secrets. */
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "run/exec/core/exec_end.h"
+#include "run/exec/core/exec_loop.h"
+#include "run/exec/core/exec_start.h"
+#include "run/exec/core/exec_state.h"
+#include "run/exec/grown/exec_grow.h"
+#include "run/exec/place/exec_place.h"
+#include "sys/file.h"
+
+void stk_exec_env_add(exec_env *env, const char *key, const char *value)
+{
+    size_t n_key = strlen(key);
+    size_t n_value = value == NULL ? 0 : strlen(value); /* NULL: there was no memory for it */
+    char *item = value == NULL ? NULL : stk_arena_alloc(env->arena, n_key + n_value + 2);
+    if (item != NULL) {
+        memcpy(item, key, n_key);
+        item[n_key] = '=';
+        memcpy(item + n_key + 1, value, n_value);
+    }
+    uint32_t n_used = env->n == 0 ? 0 : env->n + 1; /* the list ends with a NULL */
+    const char **items = stk_arena_grow(env->arena, env->items, n_used, sizeof *items, &env->cap);
+    if (item == NULL || items == NULL) {
+        env->failed = true;
+        return;
+    }
+    env->items = items;
+    env->items[env->n++] = item;
+}
+
+void stk_exec_env_set(exec_env *env, const char *key, const char *value)
+{
+    size_t n = strlen(key);
+    for (uint32_t i = 0; i < env->n; i++) {
+        if (strncmp(env->items[i], key, n) == 0 && env->items[i][n] == '=') {
+            const char *item = stk_arena_printf(env->arena, "%s=%s", key, value);
+            env->items[i] = item != NULL ? item : env->items[i];
+            env->failed = env->failed || item == NULL;
+            return;
+        }
+    }
+    stk_exec_env_add(env, key, value);
+}
+
+/* STOKER_PARAM_<name>: strings bare, anything else as JSON. */
+static void env_param(exec_env *env, const char *name, const char *json)
+{
+    char key[STK_LIMIT_NAME + 32];
+    (void)snprintf(key, sizeof key, "STOKER_PARAM_%s", name);
+    size_t n = strlen(json);
+    bool plain = n >= 2 && json[0] == '"' && memchr(json, '\\', n) == NULL;
+    const char *value = plain ? stk_arena_dupn(env->arena, json + 1, n - 2) : json;
+    if (json[0] == '"' && !plain) {
+        json_t *text = json_loads(json, JSON_DECODE_ANY, NULL);
+        value = stk_arena_dup(env->arena, json_string_value(text));
+        json_decref(text);
+    }
+    if (value == NULL) {
+        env->failed = true;
+    } else if (strlen(key) + strlen(value) < STK_LIMIT_ENV_BYTES) { /* else task.json has it */
+        stk_exec_env_add(env, key, value);
+    }
+}
+
+/* A list is a folder in/NAME of links 0, 1 … with leading zeros, so that NAME/ * is in order. */
+static int link_items(stk_exec *x, uint32_t task, exec_env *env, const stk_input *in,
+                      const char *folder, stk_err *err)
+{
+    const char **digests = NULL;
+    stk_arena *arena = env->arena;
+    uint32_t n = 0;
+    int rc = folder == NULL ? stk_err_nomem(err)
+                            : stk_exec_input_digests(x, task, in, arena, &digests, &n, err);
+    int width = snprintf(NULL, 0, "%u", n > 0 ? n - 1 : 0);
+    rc = rc < 0 ? rc : stk_file_mkdirs(folder, 0755, err);
+    for (uint32_t i = 0; i < n && rc == 0; i++) {
+        const char *path = NULL;
+        int64_t size = 0;
+        bool is_own;
+        const char *at = stk_arena_printf(arena, "%s/%0*u", folder, width, i);
+        if (digests[i] == NULL) {
+            continue;
+        }
+        rc = stk_exec_artifact(x, env->is_away, digests[i], arena, &path, &size, err);
+        rc = rc < 0 ? rc : stk_exec_input_put(x, &env->inputs, path, at, &is_own, err);
+    }
+    return rc;
+}
+
+/* `name` NULL: what a task of a foreach has anyway, as far as the items are JSON. */
+static int env_item(stk_exec *x, uint32_t task, exec_env *env, const char *name, stk_err *err)
+{
+    char number[16];
+    const char *item = NULL;
+    uint32_t index = UINT32_MAX;
+    stk_err why = {0};
+    int rc = stk_exec_scope_item(x, task, &item, &index, &why);
+    if (rc == STK_E_NOMEM || (rc < 0 && name != NULL)) {
+        *err = why;
+        return rc;
+    }
+    if (name != NULL) {
+        env_param(env, name, item);
+        return 0;
+    }
+    if (index != UINT32_MAX) {
+        (void)snprintf(number, sizeof number, "%u", index);
+        stk_exec_env_add(env, "STOKER_INDEX", number);
+    }
+    if (rc == 0 && strlen(item) < STK_LIMIT_ENV_BYTES - sizeof "STOKER_ITEM=") {
+        stk_exec_env_add(env, "STOKER_ITEM", item);
+    }
+    return 0;
+}
+
+/* Also links in/NAME → the file, for command steps. */
+static int env_input(stk_exec *x, uint32_t task, exec_env *env, const char *dir,
+                     const stk_input *in, bool many, stk_err *err)
+{
+    if (in->kind == STK_INPUT_VALUE || in->kind == STK_INPUT_PARAM) {
+        env_param(env, in->name,
+                  in->kind == STK_INPUT_VALUE ? in->text
+                                              : stk_spec_param(x->spec, in->i_param)->value);
+        return 0;
+    }
+    if (in->kind == STK_INPUT_ITEM) {
+        return env_item(x, task, env, in->name, err);
+    }
+    const char *path = NULL;
+    int64_t size = 0;
+    int rc = 0;
+    bool is_list = in->kind == STK_INPUT_LIST ||
+                   (in->kind == STK_INPUT_OUTPUT && stk_exec_step(x, task)->is_join);
+    if (in->kind == STK_INPUT_FILE) {
+        rc = stk_exec_file(x, task, env->is_away, in->text, &path, NULL, err);
+    } else if (is_list) {
+        path = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
+        rc = link_items(x, task, env, in, path, err);
+    } else {
+        const char **digests = NULL;
+        uint32_t n = 0;
+        rc = stk_exec_input_digests(x, task, in, env->arena, &digests, &n, err);
+        rc = rc < 0 ? rc
+                    : stk_exec_artifact(x, env->is_away, digests[0], env->arena, &path, &size, err);
+    }
+    if (path != NULL && rc == 0) {
+        char key[STK_LIMIT_NAME + 32];
+        const char *at = stk_arena_printf(env->arena, "%s/in/%s", dir, in->name);
+        bool is_own = false;
+        if (in->kind == STK_INPUT_FILE) { /* of the user's own */
+            exec_inputs as_link = {.is_elsewhere = true};
+            rc = stk_exec_input_put(x, &as_link, path, at, &is_own, err);
+        } else if (!is_list) {
+            rc = stk_exec_input_put(x, &env->inputs, path, at, &is_own, err);
+        }
+        (void)snprintf(key, sizeof key, "STOKER_INPUT_%s", in->name);
+        if (!many) { /* thousands would be more than the system lets a program have */
+            stk_exec_env_add(env, key, is_own ? at : path);
+        }
+    }
+    return rc;
+}
+
+static int env_secrets(const stk_settings *s, exec_env *env, stk_err *err)
+{
+    for (uint32_t i = 0; i < s->n_secrets; i++) {
+        char name[STK_LIMIT_NAME + 32];
+        (void)snprintf(name, sizeof name, "STOKER_SECRET_%s", s->secrets[i]);
+        const char *value = getenv(name);
+        if (value == NULL) {
+            return stk_err_set(err, STK_E_ENV,
+                               "secret '%s' is not known here; set %s in the environment of stoker",
+                               s->secrets[i], name);
+        }
+        stk_exec_env_set(env, s->secrets[i], value);
+    }
+    return 0;
+}
+
+int stk_exec_job_env(stk_exec *x, uint32_t task, uint32_t attempt, const char *dir, bool is_hook,
+                     exec_env *env, stk_err *err)
+{
+    env->is_away = !is_hook && stk_exec_is_away(x, task); /* hooks run here */
+    env->inputs.arena = env->arena;
+    env->inputs.may_mount = stk_exec_may_mount(x, task);
+    env->inputs.is_elsewhere = stk_exec_is_away(x, task) || stk_exec_is_contained(x, task);
+    const stk_step *step = stk_exec_step(x, task);
+    const stk_settings *s = step->settings;
+    const exec_slot *slot = x->tasks[task].slot;
+    char number[16], id[16];
+    (void)snprintf(number, sizeof number, "%u", attempt);
+    (void)snprintf(id, sizeof id, "%u", stk_exec_id(x, task));
+    stk_exec_env_add(env, "STOKER_RUN", x->config.run);
+    stk_exec_env_add(env, "STOKER_PIPELINE", stk_spec_name(x->spec));
+    stk_exec_env_add(env, "STOKER_STEP", step->name);
+    stk_exec_env_add(env, "STOKER_TASK", id);
+    stk_exec_env_add(env, "STOKER_ATTEMPT", number);
+    stk_exec_env_add(env, "STOKER_TASK_DIR", dir);
+    stk_exec_env_add(env, "STOKER_INPUT", stk_arena_printf(env->arena, "%s/in", dir));
+    stk_exec_env_add(env, "STOKER_OUTPUT", stk_arena_printf(env->arena, "%s/out", dir));
+    stk_exec_env_add(env, "STOKER_CHECKPOINT_DIR", stk_exec_checkpoints(x, task, env->arena));
+    stk_exec_env_add(env, "STOKER_STORE", stk_store_path(x->config.store));
+    bool has_item = x->graph.grow != NULL && step->python == NULL;
+    int rc = has_item ? env_item(x, task, env, NULL, err) : 0;
+    for (uint32_t i = 0; i < step->n_inputs && rc == 0 && step->python == NULL; i++) {
+        bool many = step->n_inputs > STK_LIMIT_INPUTS_ENV;
+        rc = env_input(x, task, env, dir, &step->inputs[i], many, err);
+    }
+    if (slot != NULL && slot->n_cpus > 0) {
+        static const char *const names[] = {"OMP_NUM_THREADS", "MKL_NUM_THREADS",
+                                            "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
+                                            "VECLIB_MAXIMUM_THREADS"};
+        (void)snprintf(number, sizeof number, "%u", slot->n_cpus);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            stk_exec_env_add(env, names[i], number);
+        }
+    }
+    if (x->config.accel != NULL && !env->is_away) { /* there the agent says which */
+        const char *pairs[64][2];
+        stk_lease none = {0};
+        uint32_t n = stk_lease_env(x->config.accel, slot != NULL ? &slot->lease : &none, env->arena,
+                                   pairs, 64);
+        for (uint32_t i = 0; i < n; i++) {
+            stk_exec_env_add(env, pairs[i][0], pairs[i][1]);
+        }
+    }
+    for (uint32_t i = 0; i < s->n_env; i++) {
+        stk_exec_env_set(env, s->env[i].key, s->env[i].value);
+    }
+    rc = rc < 0 ? rc : env_secrets(s, env, err);
+    if (rc == 0 && env->failed) {
+        rc = stk_err_nomem(err);
+    }
+    return rc;
+}

@@ -1,0 +1,120 @@
+/* Events on their way from what happened to the store: folded at once, committed together. */
+#include "run/exec/core/exec_event.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "run/exec/core/exec_end.h"
+#include "run/exec/core/exec_loop.h"
+#include "run/exec/core/exec_state.h"
+
+enum { EVENTS_AT_ONCE = 8192 };
+
+/* Makes room for one more element in a malloc'd array. */
+static int grow(void **array, uint32_t n, uint32_t *cap, size_t size, stk_err *err)
+{
+    if (n < *cap) {
+        return 0;
+    }
+    uint32_t bigger = *cap == 0 ? 64 : *cap * 2;
+    void *p = realloc(*array, (size_t)bigger * size);
+    if (p == NULL) {
+        return stk_err_nomem(err);
+    }
+    *array = p;
+    *cap = bigger;
+    return 0;
+}
+
+static int queue(stk_exec *x, stk_event_kind kind, uint32_t task, uint32_t attempt,
+                 const char *data, stk_err *err)
+{
+    int rc = grow((void **)&x->pending.events, x->pending.n_events, &x->pending.cap_events,
+                  sizeof *x->pending.events, err);
+    if (rc == 0) {
+        x->pending.events[x->pending.n_events++] =
+            (stk_event_row){.time_ms = stk_clock_wall_ms(x->config.clock),
+                            .kind = kind,
+                            .task = task,
+                            .attempt = attempt,
+                            .data = data};
+    }
+    return rc;
+}
+
+int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, stk_err *err)
+{
+    int rc = stk_sched_fold(x->sched, event, err);
+    if (rc < 0 || event->kind >= STK_EV_N) {
+        return rc;
+    }
+    bool of_run = event->kind == STK_EV_RUN_CANCELLING || event->kind == STK_EV_RUN_ENDED;
+    uint32_t attempt = of_run ? 0 : stk_exec_attempt(x, event->task);
+    rc = queue(x, (stk_event_kind)event->kind, of_run ? UINT32_MAX : event->task, attempt, data,
+               err);
+    bool many = x->pending.n_events >= EVENTS_AT_ONCE && !x->is_held;
+    return rc == 0 && many ? stk_exec_flush(x, err) : rc;
+}
+
+int stk_exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_err *err)
+{
+    return queue(x, kind, UINT32_MAX, 0, data, err);
+}
+
+int stk_exec_emit_note(stk_exec *x, const char *text, stk_err *err)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
+    stk_buf_text(&buf, "{\"text\":");
+    stk_buf_json(&buf, text);
+    stk_buf_char(&buf, '}');
+    char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    return data == NULL ? stk_err_nomem(err) : stk_exec_emit_plain(x, STK_EV_NOTE, data, err);
+}
+
+int stk_exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err)
+{
+    int rc = grow((void **)&x->pending.cache, x->pending.n_cache, &x->pending.cap_cache,
+                  sizeof *x->pending.cache, err);
+    if (rc == 0) {
+        x->pending.cache[x->pending.n_cache++] = *row;
+    }
+    return rc;
+}
+
+int stk_exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err)
+{
+    int rc = grow((void **)&x->pending.refs, x->pending.n_refs, &x->pending.cap_refs,
+                  sizeof *x->pending.refs, err);
+    if (rc == 0) {
+        x->pending.refs[x->pending.n_refs++] = *row;
+    }
+    return rc;
+}
+
+int stk_exec_flush(stk_exec *x, stk_err *err)
+{
+    if (x->pending.n_events == 0) {
+        return 0;
+    }
+    stk_commit commit = {.events = x->pending.events,
+                         .n_events = x->pending.n_events,
+                         .cache = x->pending.cache,
+                         .n_cache = x->pending.n_cache,
+                         .refs = x->pending.refs,
+                         .n_refs = x->pending.n_refs};
+    int rc = stk_store_commit(x->config.store, x->config.run, &commit, err);
+    if (rc < 0) {
+        return rc;
+    }
+    for (uint32_t i = 0; i < x->pending.n_events; i++) {
+        if (x->pending.events[i].kind == STK_EV_TASK_SUCCEEDED) {
+            stk_exec_checkpoints_drop(x, x->pending.events[i].task);
+        }
+        if (x->config.on_event != NULL) {
+            x->config.on_event(x->config.arg, &x->pending.events[i]);
+        }
+    }
+    x->pending.n_events = x->pending.n_cache = x->pending.n_refs = 0;
+    stk_arena_reset(x->tick);
+    return 0;
+}

@@ -1,0 +1,16 @@
+/* Events: folded into the scheduler at once, committed by a flush. */
+#ifndef STK_EXEC_EVENT_H
+#define STK_EXEC_EVENT_H
+
+#include "run/exec/core/exec_state.h"
+
+/* Folds into the scheduler and queues for the next flush. `data` is JSON in x->tick, or NULL. */
+int stk_exec_emit(stk_exec *x, const stk_sched_event *event, const char *data, stk_err *err);
+/* An event that only people read (NOTE, RUN_CREATED …). */
+int stk_exec_emit_plain(stk_exec *x, stk_event_kind kind, const char *data, stk_err *err);
+int stk_exec_emit_note(stk_exec *x, const char *text, stk_err *err);
+int stk_exec_flush(stk_exec *x, stk_err *err);
+int stk_exec_push_cache(stk_exec *x, const stk_cache_row *row, stk_err *err);
+int stk_exec_push_ref(stk_exec *x, const stk_ref_row *row, stk_err *err);
+
+#endif

@@ -1,0 +1,142 @@
+/* An engine that waits for its tasks reads artifacts that nobody has read for long, so that what
+ * rots on a disk is found before it is needed: one at a time, slowly, behind everybody else, and no
+ * more once the engine ends. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/limits.h"
+#include "run/exec/core/exec_event.h"
+#include "run/exec/core/exec_state.h"
+#include "run/exec/core/exec_sum.h"
+
+enum { FIRST_MS = 10000, N_AT_ONCE = 256, IOPRIO_WHO_PROCESS = 1, IOPRIO_IDLE = 3 << 13 };
+
+struct exec_idle {
+    exec_sum *sum;
+    stk_arena *arena;
+    const char **digests;
+    uint32_t n, at;
+    int64_t next_ms;    /* monotonic: when to look again */
+    int64_t left_bytes; /* that it may read */
+    bool has_listed, runs;
+    pthread_t thread;
+    stk_store_work *work;
+    atomic_bool is_done;
+    int rc;
+};
+
+static void *read_one(void *arg)
+{
+    exec_idle *idle = arg;
+    struct sched_param none = {.sched_priority = 0};
+    stk_err ignored;
+    (void)pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+    (void)syscall(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_IDLE);
+    idle->rc = stk_store_work_run(idle->work, &ignored);
+    atomic_store(&idle->is_done, true);
+    stk_exec_sum_wake(idle->sum);
+    return NULL;
+}
+
+static int finish_one(stk_exec *x, exec_idle *idle, stk_err *err)
+{
+    stk_err why = {0};
+    char hex[STK_DIGEST_HEX + 1];
+    int64_t size = 0;
+    (void)pthread_join(idle->thread, NULL);
+    idle->runs = false;
+    int rc = idle->rc < 0 ? 0 : stk_store_work_checked(x->config.store, idle->work, &why);
+    stk_store_work_summed(idle->work, hex, &size);
+    stk_store_work_free(idle->work);
+    idle->work = NULL;
+    idle->left_bytes -= size;
+    if (rc == STK_E_STORE) {
+        return stk_exec_emit_note(x, why.text, err);
+    }
+    return rc == STK_E_NOMEM ? stk_err_nomem(err) : 0;
+}
+
+static int list(stk_exec *x, exec_idle *idle, stk_err *err)
+{
+    idle->has_listed = true;
+    int64_t before_ms = stk_clock_wall_ms(x->config.clock) - x->config.idle_read_ms;
+    return stk_store_list_unverified(x->config.store, before_ms, N_AT_ONCE, idle->arena,
+                                     &idle->digests, &idle->n, err);
+}
+
+static void begin_one(stk_exec *x, exec_idle *idle)
+{
+    if (idle->at == idle->n || idle->left_bytes <= 0 ||
+        stk_store_work_verify(x->config.store, idle->digests[idle->at], &idle->work, NULL) < 0) {
+        idle->next_ms = INT64_MAX;
+        return;
+    }
+    idle->at++;
+    atomic_store(&idle->is_done, false);
+    idle->runs = pthread_create(&idle->thread, NULL, read_one, idle) == 0;
+    if (!idle->runs) {
+        stk_store_work_free(idle->work);
+        idle->work = NULL;
+        idle->next_ms = INT64_MAX;
+    }
+}
+
+static int open_idle(stk_exec *x, int64_t now, stk_err *err)
+{
+    exec_idle *idle = calloc(1, sizeof *idle);
+    if (idle == NULL || (idle->arena = stk_arena_new(0)) == NULL) {
+        free(idle);
+        return stk_err_nomem(err);
+    }
+    int64_t age = x->config.idle_read_ms;
+    idle->sum = x->sum;
+    idle->left_bytes = STK_LIMIT_IDLE_READ_BYTES;
+    idle->next_ms = now + (age < FIRST_MS ? age : FIRST_MS);
+    x->idle = idle;
+    return 0;
+}
+
+int stk_exec_idle(stk_exec *x, int64_t *wake_ms, stk_err *err)
+{
+    if (x->config.idle_read_ms <= 0 || stk_sched_is_cancelling(x->sched)) {
+        return 0;
+    }
+    int64_t now = stk_clock_mono_ms(x->config.clock);
+    int rc = x->idle == NULL ? open_idle(x, now, err) : 0;
+    exec_idle *idle = x->idle;
+    if (rc < 0) {
+        return rc;
+    }
+    if (idle->runs && atomic_load(&idle->is_done)) {
+        rc = finish_one(x, idle, err);
+    }
+    if (rc == 0 && !idle->runs && now >= idle->next_ms) {
+        rc = idle->has_listed ? 0 : list(x, idle, err);
+        if (rc == 0) {
+            begin_one(x, idle);
+        }
+    }
+    if (!idle->runs && idle->next_ms < INT64_MAX && (*wake_ms < 0 || idle->next_ms < *wake_ms)) {
+        *wake_ms = idle->next_ms;
+    }
+    return rc;
+}
+
+void stk_exec_idle_close(exec_idle *idle)
+{
+    if (idle == NULL) {
+        return;
+    }
+    if (idle->runs) {
+        stk_store_work_stop(idle->work);
+        (void)pthread_join(idle->thread, NULL);
+    }
+    stk_store_work_free(idle->work);
+    stk_arena_free(idle->arena);
+    free(idle);
+}

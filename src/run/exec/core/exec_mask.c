@@ -1,0 +1,46 @@
+/* Secrets: which values they are, and stars for them in what is shown. Data stays as it is. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "host/runner/runner_mask.h"
+#include "run/exec/core/exec_loop.h"
+
+const char *const *stk_exec_hidden(const stk_settings *settings, stk_arena *arena)
+{
+    uint32_t n = 0;
+    const char **values =
+        settings->n_secrets == 0
+            ? NULL
+            : stk_arena_array(arena, (size_t)settings->n_secrets + 1, sizeof *values);
+    for (uint32_t i = 0; values != NULL && i < settings->n_secrets; i++) {
+        const char *name = stk_arena_printf(arena, "STOKER_SECRET_%s", settings->secrets[i]);
+        const char *value = name == NULL ? NULL : getenv(name);
+        if (value != NULL) {
+            values[n++] = value;
+        }
+    }
+    return n > 0 ? values : NULL;
+}
+
+const char *stk_exec_hide(const stk_settings *settings, const char *text, stk_arena *arena)
+{
+    const char *const *values = text == NULL ? NULL : stk_exec_hidden(settings, arena);
+    stk_mask *mask = NULL;
+    if (values == NULL) {
+        return settings->n_secrets == 0 || text == NULL ? text : stk_arena_dup(arena, text);
+    }
+    const char *hidden =
+        stk_mask_new(values, &mask, NULL) < 0 ? NULL : stk_mask_text(mask, text, arena);
+    stk_mask_free(mask);
+    return hidden;
+}
+
+void stk_exec_hide_in_cards(const stk_settings *settings, const char *dir, stk_arena *arena)
+{
+    const char *const *values = stk_exec_hidden(settings, arena);
+    stk_mask *mask = NULL;
+    if (values != NULL && stk_mask_new(values, &mask, NULL) == 0) {
+        (void)stk_mask_in_cards(mask, dir, arena, NULL); /* what can't be read can't be shown */
+    }
+    stk_mask_free(mask);
+}

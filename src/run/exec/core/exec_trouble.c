@@ -1,0 +1,216 @@
+/* Devices that fail: what the driver reports is put down to the attempts on that device, and a
+ * device that needs a reset leaves the pool. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "run/exec/core/exec_devices.h"
+#include "run/exec/core/exec_end.h"
+#include "run/exec/core/exec_event.h"
+#include "run/exec/core/exec_loop.h"
+#include "run/exec/core/exec_state.h"
+#include "sys/proc.h"
+
+static const char *name_of(stk_exec *x, uint32_t i_device, stk_arena *arena)
+{
+    const stk_device *d = i_device < stk_accel_n_devices(x->config.accel)
+                              ? stk_accel_device(x->config.accel, i_device)
+                              : NULL;
+    return d == NULL ? "a device" : stk_arena_printf(arena, "%s %d", d->noun, d->index);
+}
+
+int stk_exec_gone(stk_exec *x, uint32_t i_device, const char *why, stk_err *err)
+{
+    stk_sched_event gone = {.kind = STK_SE_GONE, .device = i_device};
+    if (stk_devset_has(&x->outside.gone, i_device)) {
+        return 0;
+    }
+    stk_devset_add(&x->outside.gone, i_device);
+    int rc = stk_sched_fold(x->sched, &gone, err);
+    const char *note =
+        stk_arena_printf(x->tick, "%s is out of the pool: %s", name_of(x, i_device, x->tick), why);
+    return rc < 0 ? rc : note == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, note, err);
+}
+
+/* Out of the pool, for every run on this host, until somebody clears it. */
+static int quarantine(stk_exec *x, uint32_t i_device, const char *why, stk_err *err)
+{
+    stk_err trouble = {0};
+    const char *text = why;
+    if (stk_accel_quarantine(x->config.accel, i_device, why, &trouble) < 0) {
+        char said[1200];
+        text = stk_arena_printf(x->tick, "%s; other runs don't know: %s", why,
+                                stk_err_format(&trouble, said, (int)sizeof said));
+    }
+    return text == NULL ? stk_err_nomem(err) : stk_exec_gone(x, i_device, text, err);
+}
+
+static const char *overrides_of(const stk_exec *x, uint32_t task)
+{
+    const char *own = task < x->n_tasks ? stk_exec_step(x, task)->settings->xid : NULL;
+    return own != NULL ? own : getenv("STOKER_XID_POLICY");
+}
+
+enum { ANYBODY = UINT32_MAX, ANOTHER_RUN = UINT32_MAX - 1 };
+
+/* The process is the task's, in a session of its own. */
+static bool descends(pid_t task, pid_t pid)
+{
+    stk_proc_members members = {0};
+    bool found = false;
+    (void)stk_proc_members_find(task, &members);
+    for (uint32_t i = 0; i < members.n; i++) {
+        found = found || members.pids[i] == pid;
+    }
+    stk_proc_members_done(&members);
+    return found;
+}
+
+/* Whose process the driver names, of those that share the device. ANYBODY: can't be told, as its
+ * number may be the host's and a process that ended has no session. ANOTHER_RUN: it is part of a
+ * lease of the device, and of none of our tasks. */
+static uint32_t named_by(const stk_exec *x, const stk_device_event *event)
+{
+    pid_t session = event->pid > 0 ? getsid(event->pid) : -1;
+    bool is_leased = session > 0 && stk_lease_is_part(x->config.accel, event->i_device, event->pid);
+    for (uint32_t i = 0; event->pid > 0 && i < x->n_tasks; i++) {
+        const exec_slot *slot = x->tasks[i].slot;
+        if (slot != NULL && slot->pid > 0 && stk_devset_has(&slot->devices, event->i_device) &&
+            (slot->pid == event->pid || slot->pid == session ||
+             (is_leased && descends((pid_t)slot->pid, event->pid)))) {
+            return i;
+        }
+    }
+    return is_leased && event->pid != getpid() ? ANOTHER_RUN : ANYBODY;
+}
+
+/* An event on a device: kept with the attempts that hold it. What asks for a restart only is about
+ * the process that the driver names; the rest is about the device. */
+static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
+{
+    stk_arena *arena = x->tick;
+    const char *device = name_of(x, event->i_device, arena);
+    const char *steps = "";
+    stk_xid_action worst = STK_XID_IGNORE;
+    uint32_t named = named_by(x, event);
+    for (uint32_t i = 0; i < x->n_tasks; i++) {
+        exec_slot *slot = x->tasks[i].slot;
+        if (slot == NULL || !stk_devset_has(&slot->devices, event->i_device)) {
+            continue;
+        }
+        stk_xid_action action = stk_xid_policy(event->xid, overrides_of(x, i));
+        if (named != ANYBODY && named != i && action < STK_XID_QUARANTINE) {
+            continue;
+        }
+        steps = stk_arena_printf(arena, "%s%s'%s'", steps, *steps == '\0' ? "" : ", ",
+                                 stk_exec_step(x, i)->name);
+        if (steps == NULL) {
+            return stk_err_nomem(err);
+        }
+        worst = action > worst ? action : worst;
+        if (event->xid > 0 && action != STK_XID_IGNORE) {
+            x->tasks[i].xid = event->xid;
+            x->tasks[i].xid_text = stk_arena_dup(x->arena, event->text);
+            x->tasks[i].xid_device = stk_accel_device(x->config.accel, event->i_device)->uuid;
+        }
+    }
+    if (*steps == '\0') {
+        return 0; /* not one that this run holds */
+    }
+    const char *text =
+        stk_arena_printf(arena, "%s, with step %s on it: %s%s", device, steps, event->text,
+                         worst == STK_XID_NODE ? "; the whole host needs care" : "");
+    int rc = text == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, text, err);
+    return rc < 0 || worst < STK_XID_QUARANTINE ? rc
+                                                : quarantine(x, event->i_device, event->text, err);
+}
+
+int stk_exec_device_events(stk_exec *x, stk_err *err)
+{
+    stk_device_event event;
+    int rc = 0;
+    while (rc == 0 && stk_accel_next_event(x->config.accel, &event)) {
+        rc = take_event(x, &event, err);
+    }
+    return rc;
+}
+
+/* Of the devices of an attempt that failed for the hardware's sake: those that don't answer. */
+static int quarantine_lost(stk_exec *x, const exec_slot *slot, stk_err *err)
+{
+    int rc = 0;
+    for (uint32_t i = 0; i < stk_accel_n_devices(x->config.accel) && rc == 0; i++) {
+        stk_device_state state;
+        stk_err lost = {0};
+        if (stk_devset_has(&slot->devices, i) &&
+            stk_accel_state(x->config.accel, i, &state, &lost) == STK_E_ENV) {
+            rc = quarantine(x, i, lost.text, err);
+        }
+    }
+    return rc;
+}
+
+int stk_exec_blame(stk_exec *x, uint32_t task, exec_failure *failure, stk_err *err)
+{
+    const exec_slot *slot = x->tasks[task].slot;
+    if (slot == NULL || stk_devset_count(&slot->devices) == 0 ||
+        failure->class == STK_FAIL_CANCELLED) {
+        return 0;
+    }
+    exec_task *t = &x->tasks[task];
+    if (t->xid != 0) {
+        stk_outcome blamed = {.failure = failure->class};
+        (void)snprintf(blamed.text, sizeof blamed.text, "%s", failure->text);
+        stk_runner_blame_xid(t->xid, t->xid_text, t->xid_device, &blamed);
+        failure->class = blamed.failure;
+        failure->text = stk_arena_dup(x->scratch, blamed.text);
+        return failure->text == NULL ? stk_err_nomem(err) : 0;
+    }
+    return failure->class == STK_FAIL_DEVICE_LOST || failure->class == STK_FAIL_ECC
+               ? quarantine_lost(x, slot, err)
+               : 0;
+}
+
+/* Why each of the devices that would do is gone. */
+static const char *lost_text(stk_exec *x, uint32_t task)
+{
+    stk_sched_asking asking = stk_sched_asks(x->sched, task);
+    const char *text = "every device that it could run on is out of the pool of this host";
+    const char *between = ": ";
+    for (uint32_t i = 0; i < stk_accel_n_devices(x->config.accel) && text != NULL; i++) {
+        const stk_device *d = stk_accel_device(x->config.accel, i);
+        bool is_wanted = false;
+        for (uint32_t k = 0; k < asking.n_asks; k++) {
+            is_wanted = is_wanted || stk_devset_has(&asking.asks[k].wanted, i);
+        }
+        if (is_wanted && stk_devset_has(&x->outside.gone, i)) {
+            const char *why = d->usable || d->trouble == NULL ? "it broke" : d->trouble;
+            text = stk_arena_printf(x->arena, "%s%s%s", text, between, why);
+            between = "; ";
+        }
+    }
+    return text;
+}
+
+int stk_exec_fail_gone(stk_exec *x, uint32_t task, stk_err *err)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(1 << 20);
+    const char *text = lost_text(x, task);
+    if (text == NULL) {
+        return stk_err_nomem(err);
+    }
+    stk_buf_printf(
+        &buf, "{\"class\":\"%s\",\"final\":true,\"text\":", stk_failure_word(STK_FAIL_RESOURCES));
+    stk_buf_json(&buf, text);
+    stk_buf_char(&buf, '}');
+    const char *data = buf.failed ? NULL : stk_arena_dup(x->tick, buf.data);
+    if (x->error == NULL) {
+        x->error =
+            stk_arena_printf(x->arena, "step '%s' failed: %s", stk_exec_step(x, task)->name, text);
+    }
+    stk_sched_event failed = {
+        .kind = STK_EV_TASK_FAILED, .task = task, .failure = STK_FAIL_RESOURCES, .is_final = true};
+    return data == NULL || x->error == NULL ? stk_err_nomem(err)
+                                            : stk_exec_emit(x, &failed, data, err);
+}

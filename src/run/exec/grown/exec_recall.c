@@ -1,0 +1,225 @@
+/* The content cache of a graph that grows, where a step asks for it: a task sees the whole scope,
+ * an item and its place, so all of these are in the key; and its entry says what came next. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "run/exec/core/exec_cache.h"
+#include "run/exec/core/exec_loop.h"
+#include "run/exec/core/exec_state.h"
+#include "run/exec/grown/exec_grow.h"
+#include "run/exec/grown/exec_grown.h"
+#include "run/exec/grown/exec_said.h"
+
+/* --- what it sees --- */
+
+static const char *digest_of(stk_exec *x, const char *text, size_t len)
+{
+    char hex[STK_DIGEST_HEX + 1];
+    stk_digest_of(text, len, hex);
+    return stk_arena_dup(x->lookup.arena, hex);
+}
+
+static const char *scope_digest(stk_exec *x, const exec_scope *scope)
+{
+    STK_BUF_AUTO buf = STK_BUF_INIT(STK_LIMIT_RESULT_BYTES);
+    stk_buf_text(&buf, "stoker-scope-1\n");
+    for (uint32_t i = 0; i < scope->n; i++) {
+        stk_buf_printf(&buf, "%s %s\n", scope->items[i]->ref.digest, scope->items[i]->name);
+    }
+    return buf.failed ? NULL : digest_of(x, buf.data, buf.len);
+}
+
+/* Of a join: its inputs' scopes, in their order. */
+static const char *joined_digest(stk_exec *x, uint32_t task)
+{
+    const char **digests = NULL;
+    uint32_t n = 0, cap = 0, parent, rank;
+    const exec_scope *scope;
+    char hex[STK_DIGEST_HEX + 1];
+    for (; stk_exec_scope_parent(x, task, n, &parent, &scope, &rank); n++) {
+        digests = stk_arena_grow(x->scratch, digests, n, sizeof *digests, &cap);
+        if (digests == NULL || (digests[n] = scope_digest(x, scope)) == NULL) {
+            return NULL;
+        }
+    }
+    stk_plan_list_digest(digests, n, hex);
+    return stk_arena_dup(x->lookup.arena, hex);
+}
+
+typedef struct seen {
+    stk_pair *pairs;
+    uint32_t n;
+    bool failed;
+} seen;
+
+static void see(seen *s, const char *key, const char *value)
+{
+    s->failed = s->failed || key == NULL || value == NULL;
+    s->pairs[s->n++] = (stk_pair){key, value};
+}
+
+/* The item by itself where it is JSON, else all of them: its place is a part, too. */
+static int see_item(stk_exec *x, uint32_t task, seen *s, stk_err *err)
+{
+    const char *item = NULL;
+    uint32_t index = UINT32_MAX;
+    stk_err why = {0};
+    int rc = stk_exec_scope_item(x, task, &item, &index, &why);
+    if (rc == STK_E_NOMEM) {
+        *err = why;
+        return rc;
+    }
+    if (rc == 0) {
+        see(s, "item", digest_of(x, item, strlen(item)));
+    }
+    if (index != UINT32_MAX) {
+        see(s, "index", stk_arena_printf(x->lookup.arena, "%u", index));
+    }
+    return 0;
+}
+
+static int look(stk_exec *x, uint32_t task, seen *s, stk_err *err)
+{
+    static const exec_scope nothing;
+    const exec_scope *scope = &nothing;
+    uint32_t parent, rank;
+    uint32_t ranks = stk_exec_ranks(x, task);
+    bool is_join = stk_exec_step(x, task)->is_join;
+    if (is_join || !stk_exec_scope_parent(x, task, 0, &parent, &scope, &rank)) {
+        scope = &nothing;
+    }
+    enum { OTHERS = 4 };
+    s->pairs = stk_arena_array(x->lookup.arena, (size_t)scope->n + OTHERS, sizeof *s->pairs);
+    if (s->pairs == NULL) {
+        return stk_err_nomem(err);
+    }
+    for (uint32_t i = 0; i < scope->n; i++) {
+        see(s, stk_arena_printf(x->lookup.arena, "artifact:%s", scope->items[i]->name),
+            scope->items[i]->ref.digest);
+    }
+    if (is_join) {
+        see(s, "joined", joined_digest(x, task));
+    }
+    if (ranks > 0) {
+        see(s, "ranks", stk_arena_printf(x->lookup.arena, "%u", ranks));
+    }
+    int rc = see_item(x, task, s, err);
+    return rc == 0 && s->failed ? stk_err_nomem(err) : rc;
+}
+
+/* --- its inputs, as the step names them --- */
+
+static const char *input_digest(stk_exec *x, uint32_t task, const stk_input *in, stk_err *err)
+{
+    const exec_artifact **found = NULL;
+    const char *item = NULL;
+    uint32_t n = 0;
+    char hex[STK_DIGEST_HEX + 1];
+    if (in->kind == STK_INPUT_ITEM) {
+        return stk_exec_scope_item(x, task, &item, &n, err) < 0 ? NULL
+                                                                : digest_of(x, item, strlen(item));
+    }
+    if (in->kind != STK_INPUT_OUTPUT) {
+        return stk_exec_input_digest(&x->lookup, in, err);
+    }
+    if (stk_exec_scope_from(x, task, in, &found, &n, err) < 0) {
+        return NULL;
+    }
+    if (!stk_exec_step(x, task)->is_join) {
+        return found[0]->ref.digest;
+    }
+    const char **digests = stk_arena_array(x->scratch, n, sizeof *digests);
+    for (uint32_t i = 0; digests != NULL && i < n; i++) {
+        digests[i] = found[i]->ref.digest;
+    }
+    if (digests != NULL) {
+        stk_plan_list_digest(digests, n, hex);
+    }
+    return digests == NULL ? NULL : stk_arena_dup(x->lookup.arena, hex);
+}
+
+/* *ret_miss: why it has no key: something can't be read, its start will say so. */
+static int key_of(stk_exec *x, uint32_t task, stk_key *ret_key, const char **ret_miss, stk_err *err)
+{
+    const stk_step *step = stk_exec_step(x, task);
+    stk_arena *arena = x->lookup.arena;
+    uint32_t n_files = step->settings->cache.n_files;
+    const char **digests = stk_arena_array(arena, (size_t)step->n_inputs + 1, sizeof *digests);
+    const char **files = stk_arena_array(arena, (size_t)n_files + 1, sizeof *files);
+    seen s = {0};
+    stk_err why = {0};
+    if (digests == NULL || files == NULL) {
+        return stk_err_nomem(err);
+    }
+    int rc = look(x, task, &s, err);
+    for (uint32_t i = 0; i < step->n_inputs && rc == 0 && why.code == 0; i++) {
+        const stk_input *in = &step->inputs[i];
+        if (in->kind != STK_INPUT_VALUE && in->kind != STK_INPUT_PARAM) {
+            digests[i] = input_digest(x, task, in, &why);
+        }
+    }
+    if (rc == 0 && why.code == 0) {
+        (void)stk_exec_lookup_files(&x->lookup, step, files, &why);
+    }
+    if (rc == 0 && why.code != 0) {
+        *ret_miss = stk_arena_dup(arena, why.text);
+        return *ret_miss == NULL || why.code == STK_E_NOMEM ? stk_err_nomem(err) : 0;
+    }
+    x->tasks[task].inputs = stk_exec_inputs_json(&x->lookup, step, digests);
+    return rc < 0 ? rc
+                  : stk_plan_key_seeing(x->config.plan, x->tasks[task].i_step, digests, files,
+                                        s.pairs, s.n, arena, ret_key, err);
+}
+
+/* An entry that is still true says what the task would: if its artifacts are there, and the
+ * document goes on as then. */
+static int take_entry(stk_exec *x, uint32_t task, const exec_found *entry, bool *ret_found,
+                      exec_said *ret_said, stk_err *err)
+{
+    stk_err why = {0};
+    json_t *data = json_loads(entry->row.outputs, JSON_ALLOW_NUL, NULL);
+    int rc = stk_exec_said_load(x, task, data, ret_said, &why);
+    rc = rc < 0 ? rc : stk_exec_follow_check(x, task, &ret_said->next, &why);
+    json_decref(data);
+    *ret_found = rc == 0;
+    if (rc == STK_E_NOMEM || rc == STK_E_FULL) {
+        *err = why;
+        return rc;
+    }
+    x->tasks[task].miss = rc == 0 ? NULL : stk_arena_dup(x->lookup.arena, why.text);
+    return 0;
+}
+
+int stk_exec_recall(stk_exec *x, uint32_t task, bool *ret_found, exec_said *ret_said,
+                    const char **ret_head, const char **ret_metadata, stk_err *err)
+{
+    exec_task *t = &x->tasks[task];
+    const stk_cache_policy *cache = &stk_exec_step(x, task)->settings->cache;
+    exec_found entry = {.verdict = EXEC_MISS};
+    stk_key key = {.n_parts = 0};
+    *ret_found = false;
+    if (!cache->enabled || !cache->is_asked) {
+        return 0;
+    }
+    t->miss = NULL;
+    int rc = key_of(x, task, &key, &t->miss, err);
+    if (rc < 0 || t->miss != NULL) {
+        return rc;
+    }
+    rc = stk_exec_lookup_key(&x->lookup, t->i_step, &key, x->config.use_cache,
+                             stk_clock_wall_ms(x->config.clock), &entry, err);
+    t->key = entry.key;
+    t->parts = entry.parts;
+    t->miss = entry.miss;
+    if (rc < 0 || entry.verdict == EXEC_MISS) {
+        return rc;
+    }
+    t->parts = stk_plan_key_json(&key, x->lookup.arena); /* it may have to be made again */
+    rc = t->parts == NULL ? stk_err_nomem(err)
+                          : take_entry(x, task, &entry, ret_found, ret_said, err);
+    *ret_metadata = entry.row.metadata;
+    *ret_head = stk_arena_printf(x->scratch, "\"key\":\"%s\",\"from_run\":\"%s\",\"from_task\":%u,",
+                                 entry.key, entry.row.run, entry.row.task);
+    return rc < 0 || *ret_head != NULL ? rc : stk_err_nomem(err);
+}
