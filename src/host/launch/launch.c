@@ -16,7 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "host/launch/launch_gang.h"
 #include "host/launch/launch_private.h"
+#include "host/launch/launch_ranks.h"
+#include "host/launch/launch_told.h"
 #include "host/runner/runner.h"
 #include "sys/clock.h"
 #include "sys/dir.h"

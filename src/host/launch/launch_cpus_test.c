@@ -4,6 +4,7 @@
 
 #include "base/testing.h"
 #include "host/launch/launch_private.h"
+#include "host/launch/launch_ranks.h"
 
 enum { CPUS = 16, RANKS = 8 };
 

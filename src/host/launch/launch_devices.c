@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "host/launch/launch_private.h"
+#include "host/launch/launch_ranks.h"
 
 /* How many devices are each rank's own; 0: nobody knows. */
 static uint32_t each(const stk_gang *g)

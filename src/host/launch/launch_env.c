@@ -5,8 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "host/launch/launch_gang.h"
 #include "host/launch/launch_nodes.h"
 #include "host/launch/launch_private.h"
+#include "host/launch/launch_ranks.h"
 #include "sys/file.h"
 #include "sys/proc.h"
 

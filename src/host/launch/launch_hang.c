@@ -17,7 +17,10 @@
 
 #include "base/units.h"
 #include "host/accel/accel.h"
+#include "host/launch/launch_gang.h"
 #include "host/launch/launch_private.h"
+#include "host/launch/launch_ranks.h"
+#include "host/launch/launch_told.h"
 #include "sys/dir.h"
 #include "sys/file.h"
 #include "sys/proc.h"

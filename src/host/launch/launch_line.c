@@ -14,6 +14,7 @@
 
 #include "host/launch/launch_nodes.h"
 #include "host/launch/launch_private.h"
+#include "host/launch/launch_ranks.h"
 #include "sys/file.h"
 
 enum { RECORD = 4 }; /* rank of this node (2 bytes, little-endian), what, 0 */

@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #include "base/units.h"
+#include "host/launch/launch_gang.h"
 #include "host/launch/launch_nodes.h"
+#include "host/launch/launch_ranks.h"
 #include "sys/file.h"
 
 int stk_launch_nodes_open(stk_gang *g, stk_err *err)

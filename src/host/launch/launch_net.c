@@ -18,6 +18,7 @@
 
 #include "base/digest.h"
 #include "host/launch/launch_nodes.h"
+#include "host/launch/launch_ranks.h"
 #include "sys/file.h"
 
 static void error_words(int code, char *why, size_t size)

@@ -20,6 +20,9 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "host/launch/launch_gang.h"
+#include "host/launch/launch_ranks.h"
+#include "host/launch/launch_told.h"
 #include "sys/file.h"
 
 const char *stk_launch_nodes_address(const stk_gang *g)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "host/launch/launch_private.h"
+#include "host/launch/launch_ranks.h"
 #include "sys/dir.h"
 #include "sys/file.h"
 

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/limits.h"
 #include "host/launch/launch_private.h"
+#include "host/launch/launch_told.h"
 #include "sys/file.h"
 
 enum { PULSE_BYTES = 64 << 10, ANSWER_MS = 5000 };

@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "host/launch/launch_private.h"
+#include "host/launch/launch_ranks.h"
 #include "sys/file.h"
 
 enum { SEND_MS = 10000 };

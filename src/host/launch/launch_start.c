@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "host/launch/launch_private.h"
+#include "host/launch/launch_ranks.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "host/launch/launch_private.h"
+#include "host/launch/launch_ranks.h"
 #include "sys/file.h"
 
 enum { CHUNK = 64 << 10, READS_PER_TURN = 4 };
