@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "image/image_private.h"
+#include "image/image_recipe.h"
 #include "sys/file.h"
 
 #define REPOSITORY "localhost/stoker-env"

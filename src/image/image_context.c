@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "image/image_private.h"
+#include "image/image_recipe.h"
 #include "sys/dir.h"
 #include "sys/file.h"
 #include "sys/private.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "image/image_private.h"
+#include "image/image_recipe.h"
 #include "sys/file.h"
 
 /* Our files in the context and in the image while it is made. */

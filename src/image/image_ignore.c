@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "image/image_private.h"
+#include "image/image_recipe.h"
 
 enum { MAX_PATTERNS = 10000, MAX_PARTS = 4096 };
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "image/image_private.h"
+#include "image/image_recipe.h"
 #include "sys/file.h"
 
 #define INSIDE "/stoker/requirements"

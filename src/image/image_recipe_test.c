@@ -8,6 +8,7 @@
 
 #include "base/testing.h"
 #include "image/image_private.h"
+#include "image/image_recipe.h"
 #include "sys/file.h"
 
 static char folder[64];

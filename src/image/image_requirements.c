@@ -11,6 +11,7 @@
 
 #include "base/units.h"
 #include "image/image_private.h"
+#include "image/image_recipe.h"
 #include "sys/dir.h"
 #include "sys/file.h"
 #include "sys/spawn.h"

@@ -5,6 +5,7 @@
 #include <strings.h>
 
 #include "image/image_private.h"
+#include "image/image_recipe.h"
 
 typedef struct reader {
     const stk_json *root;
