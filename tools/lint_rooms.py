@@ -66,7 +66,10 @@ ROOMS: dict[str, set[str]] = {
         *("host/preflight", "host/backend", "image/stack", "image/contain", "image"),
         *("away/share", "away/remote", "run/exec"),
     },
-    "show": {*CELLAR, "model/spec", "model/plan", "store", "store/view", "host/runner"},
+    "show": {
+        *CELLAR,
+        *("model/spec", "model/plan", "store", "store/view", "host/accel", "host/runner"),
+    },
 }
 ROOMS["cli"] = {*ROOMS}
 # Folders within a room: its files by question, and what tests read.

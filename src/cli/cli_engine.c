@@ -10,8 +10,8 @@
 
 #include "base/buf.h"
 #include "cli/cli_early.h"
-#include "cli/cli_echo.h"
 #include "cli/cli_run.h"
+#include "show/echo.h"
 #include "show/report_html.h"
 #include "show/report_json.h"
 #include "show/report_progress.h"
@@ -23,7 +23,7 @@ typedef struct watcher {
     const stk_cli_run *how;
     stk_run *run;
     stk_progress *progress;
-    stk_cli_echo *echo; /* or NULL */
+    stk_echo *echo; /* or NULL */
     stk_cli_early early;
 } watcher;
 
@@ -103,7 +103,7 @@ static int on_open(void *arg, stk_run *run, stk_err *err)
                                   .usage_arg = w};
     w->run = run;
     w->progress = stk_progress_new(&config, stk_run_view(run));
-    w->echo = w->how->echo ? stk_cli_echo_new(stk_run_view(run)) : NULL;
+    w->echo = w->how->echo ? stk_echo_new(stk_run_view(run)) : NULL;
     if (w->progress == NULL || (w->how->echo && w->echo == NULL)) {
         return stk_err_nomem(err);
     }
@@ -116,7 +116,7 @@ static void on_event(void *arg, const stk_event_row *row)
     const watcher *w = arg;
     stk_progress_event(w->progress, row);
     if (w->echo != NULL) {
-        stk_cli_echo_event(w->echo, row);
+        stk_echo_event(w->echo, row);
     }
 }
 
@@ -124,7 +124,7 @@ static void on_started(void *arg, uint32_t task, int64_t pid)
 {
     const watcher *w = arg;
     if (w->echo != NULL) {
-        stk_cli_echo_started(w->echo, task, pid);
+        stk_echo_started(w->echo, task, pid);
     }
 }
 
@@ -136,7 +136,7 @@ static void on_signal(void *arg, uint32_t n)
 static int64_t on_tick(void *arg, int64_t now_ms)
 {
     const watcher *w = arg;
-    int64_t echo = w->echo == NULL ? -1 : stk_cli_echo_tick(w->echo, now_ms);
+    int64_t echo = w->echo == NULL ? -1 : stk_echo_tick(w->echo, now_ms);
     int64_t progress = stk_progress_tick(w->progress, now_ms);
     return echo >= 0 && (progress < 0 || echo < progress) ? echo : progress;
 }
@@ -200,7 +200,7 @@ static int summary(const watcher *w, stk_err *err)
     int64_t now = stk_run_now_ms(w->run);
     stk_progress_clear(w->progress);
     if (w->echo != NULL) {
-        (void)stk_cli_echo_tick(w->echo, now);
+        (void)stk_echo_tick(w->echo, now);
     }
     stk_style style = stk_style_of(stderr, stk_cli_colour(w->cli, 2));
     STK_TRY(stk_run_view_check(w->run, err));
@@ -315,7 +315,7 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_cli_run *how)
     rc = rc < 0 ? rc : watch(&w, &status, &err);
     int code = rc < 0 ? give_up(&w, &err) : tell_over(&w, status);
     stk_progress_done(w.progress);
-    stk_cli_echo_free(w.echo);
+    stk_echo_free(w.echo);
     stk_run_close(w.run);
     stk_file_close(&config.signal_fd);
     return code;

@@ -1,6 +1,4 @@
 /* `stoker gpus`: the accelerators of this host, what they do, and who has them. */
-#include "cli/cli_gpus.h"
-
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +9,7 @@
 #include "cli/cli_read.h"
 #include "cli/cli_redraw.h"
 #include "cli/cli_run.h"
+#include "show/gpus.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 

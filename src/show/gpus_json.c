@@ -1,6 +1,6 @@
 /* Devices as JSON: every key is always there, null where the value is unknown. */
 #include "base/json.h"
-#include "cli/cli_gpus.h"
+#include "show/gpus.h"
 
 static void device(stk_buf *out, const stk_device *d)
 {

@@ -1,7 +1,7 @@
-/* What the files of `stoker gpus` share: every device with its state, who leases it and who else is
- * on it, as seen at one moment. Private to the cli room. */
-#ifndef STK_CLI_GPUS_H
-#define STK_CLI_GPUS_H
+/* gpus: every device with its state, who leases it and who else is
+ * on it, as seen at one moment. */
+#ifndef STK_SHOW_GPUS_H
+#define STK_SHOW_GPUS_H
 
 #include "base/buf.h"
 #include "base/limits.h"

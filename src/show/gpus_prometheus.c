@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/cli_gpus.h"
+#include "show/gpus.h"
 
 /* A value in the unit of dcgm-exporter: `value` × scale; -1 unknown. */
 typedef struct metric {

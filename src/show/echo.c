@@ -1,4 +1,4 @@
-#include "cli/cli_echo.h"
+#include "show/echo.h"
 
 #include <fcntl.h>
 #include <jansson.h>
@@ -21,7 +21,7 @@ typedef struct echoed {
     off_t at[2]; /* echoed so far: always whole lines */
 } echoed;
 
-struct stk_cli_echo {
+struct stk_echo {
     const stk_view *view;
     echoed *items;
     uint32_t n, cap;
@@ -30,9 +30,9 @@ struct stk_cli_echo {
     bool is_deaf[2]; /* nobody reads what we write there */
 };
 
-stk_cli_echo *stk_cli_echo_new(const stk_view *view)
+stk_echo *stk_echo_new(const stk_view *view)
 {
-    stk_cli_echo *echo = calloc(1, sizeof *echo);
+    stk_echo *echo = calloc(1, sizeof *echo);
     if (echo != NULL) {
         echo->view = view;
         echo->out[OUT] = echo->out[ERR] = STK_BUF_INIT(1u << 30);
@@ -49,7 +49,7 @@ static void close_logs(echoed *e)
     }
 }
 
-void stk_cli_echo_free(stk_cli_echo *echo)
+void stk_echo_free(stk_echo *echo)
 {
     if (echo == NULL) {
         return;
@@ -63,7 +63,7 @@ void stk_cli_echo_free(stk_cli_echo *echo)
     free(echo);
 }
 
-static void flush(stk_cli_echo *echo)
+static void flush(stk_echo *echo)
 {
     for (int k = 0; k < 2; k++) {
         stk_buf *out = &echo->out[k];
@@ -79,7 +79,7 @@ static void flush(stk_cli_echo *echo)
     }
 }
 
-static void prefix(const stk_cli_echo *echo, uint32_t task, int64_t pid, stk_buf *out)
+static void prefix(const stk_echo *echo, uint32_t task, int64_t pid, stk_buf *out)
 {
     stk_buf_printf(out, "[%s/%s", stk_view_get_run(echo->view)->id,
                    stk_view_get_task(echo->view, task)->label);
@@ -91,7 +91,7 @@ static void prefix(const stk_cli_echo *echo, uint32_t task, int64_t pid, stk_buf
 
 /* --- logs --- */
 
-static void open_log(const stk_cli_echo *echo, echoed *e, int k)
+static void open_log(const stk_echo *echo, echoed *e, int k)
 {
     const stk_view_run *run = stk_view_get_run(echo->view);
     const stk_view_task *task = stk_view_get_task(echo->view, e->task);
@@ -103,7 +103,7 @@ static void open_log(const stk_cli_echo *echo, echoed *e, int k)
     }
 }
 
-static void put_lines(stk_cli_echo *echo, const echoed *e, int k, const char *data, size_t len)
+static void put_lines(stk_echo *echo, const echoed *e, int k, const char *data, size_t len)
 {
     stk_buf *out = &echo->out[k];
     while (len > 0) {
@@ -119,7 +119,7 @@ static void put_lines(stk_cli_echo *echo, const echoed *e, int k, const char *da
 }
 
 /* Whole lines; a line that fills a chunk, and at the end what has no newline, as they are. */
-static void copy_log(stk_cli_echo *echo, echoed *e, int k, bool at_end)
+static void copy_log(stk_echo *echo, echoed *e, int k, bool at_end)
 {
     struct stat st;
     if (e->fds[k] < 0) {
@@ -152,7 +152,7 @@ static void copy_log(stk_cli_echo *echo, echoed *e, int k, bool at_end)
 
 /* --- tasks --- */
 
-static echoed *find(stk_cli_echo *echo, uint32_t task)
+static echoed *find(stk_echo *echo, uint32_t task)
 {
     for (uint32_t i = 0; i < echo->n; i++) {
         if (echo->items[i].task == task) {
@@ -162,7 +162,7 @@ static echoed *find(stk_cli_echo *echo, uint32_t task)
     return NULL;
 }
 
-static void begin(stk_cli_echo *echo, const stk_event_row *row)
+static void begin(stk_echo *echo, const stk_event_row *row)
 {
     if (echo->n == echo->cap) {
         uint32_t cap = echo->cap < 16 ? 16 : echo->cap * 2;
@@ -176,7 +176,7 @@ static void begin(stk_cli_echo *echo, const stk_event_row *row)
     echo->items[echo->n++] = (echoed){.task = row->task, .attempt = row->attempt, .fds = {-1, -1}};
 }
 
-void stk_cli_echo_started(stk_cli_echo *echo, uint32_t task, int64_t pid)
+void stk_echo_started(stk_echo *echo, uint32_t task, int64_t pid)
 {
     echoed *e = find(echo, task);
     if (e == NULL || e->pid != 0) {
@@ -204,7 +204,7 @@ static void say_cached(const json_t *data, stk_buf *out, const stk_view_task *ta
 }
 
 /* One sentence: how it ended, and why. */
-static void say_end(stk_cli_echo *echo, const stk_event_row *row, int64_t pid)
+static void say_end(stk_echo *echo, const stk_event_row *row, int64_t pid)
 {
     const stk_view_task *task = stk_view_get_task(echo->view, row->task);
     stk_buf *out = &echo->out[row->kind == STK_EV_TASK_FAILED ? ERR : OUT];
@@ -230,7 +230,7 @@ static void say_end(stk_cli_echo *echo, const stk_event_row *row, int64_t pid)
     json_decref(data);
 }
 
-static void end(stk_cli_echo *echo, const stk_event_row *row)
+static void end(stk_echo *echo, const stk_event_row *row)
 {
     echoed *e = find(echo, row->task);
     int64_t pid = e != NULL ? e->pid : 0;
@@ -244,7 +244,7 @@ static void end(stk_cli_echo *echo, const stk_event_row *row)
     say_end(echo, row, pid);
 }
 
-void stk_cli_echo_event(stk_cli_echo *echo, const stk_event_row *row)
+void stk_echo_event(stk_echo *echo, const stk_event_row *row)
 {
     switch (row->kind) {
     case STK_EV_TASK_STARTED:
@@ -262,7 +262,7 @@ void stk_cli_echo_event(stk_cli_echo *echo, const stk_event_row *row)
     }
 }
 
-int64_t stk_cli_echo_tick(stk_cli_echo *echo, int64_t now_ms)
+int64_t stk_echo_tick(stk_echo *echo, int64_t now_ms)
 {
     int64_t since = now_ms - echo->looked_ms;
     bool due = since < 0 || since >= LOOK_MS;

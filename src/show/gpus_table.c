@@ -4,7 +4,7 @@
 #include <time.h>
 
 #include "base/units.h"
-#include "cli/cli_gpus.h"
+#include "show/gpus.h"
 
 enum { WIDTH_MODEL = 40, CELL = 48 };
 
