@@ -34,6 +34,22 @@ def c_files(root: Path) -> list[Path]:
     ]
 
 
+def private_headers(root: Path, sources: dict[Path, str]) -> list[Path]:
+    """Headers that only files of their own folder, and of folders in it, include."""
+    users: defaultdict[Path, set[Path]] = defaultdict(set)
+    everywhere = {path: path.read_text(encoding="utf-8") for path in (root / "tests").rglob("*.c")}
+    for path, text in {**sources, **everywhere}.items():
+        for name in re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE):
+            users[root / "src" / name].add(path)
+    return [
+        path
+        for path in sources
+        if path.suffix == ".h"
+        and users[path]
+        and all(path.parent in user.parents for user in users[path])
+    ]
+
+
 def nested(code: str) -> int:
     """`?:` whose condition or branches hold another one, statement by statement."""
     return sum(1 for statement in re.split(r"[;{}]", code) if statement.count("?") > 1)
@@ -115,7 +131,7 @@ def measure(root: Path) -> dict[str, float]:
             homes[name].add(path)
     questions = sum(text.count("?") for text in code.values())
     total = sum(lines.values())
-    private = [n for path, n in lines.items() if path.suffix == ".h" and "private" in path.name]
+    private = [lines[path] for path in private_headers(root, sources)]
     cli = Counter({p: n for p, n in lines.items() if "cli" in p.parts and p.suffix == ".c"})
     python = [p for p in sorted((root / "python").rglob("*.py"))]
     return {
