@@ -14,7 +14,7 @@
  *
  * One header, C99, nothing to link; include it in one file of the program. Outside Stoker, inputs
  * are the files of that name in the working directory, outputs too, so that a step can be tried by
- * hand. The whole contract is files and environment (docs/contracts.md, "Task directory"): this
+ * hand. The whole contract is files and environment (docs/formats/task-directory.md): this
  * header only saves typing. */
 #ifndef STOKER_STEP_H
 #define STOKER_STEP_H

@@ -1,4 +1,4 @@
-"""From a built graph to the spec (docs/contracts.md §1) and the registry of the fork server."""
+"""From a built graph to the spec (docs/formats/spec.md) and the registry of the fork server."""
 
 from __future__ import annotations
 

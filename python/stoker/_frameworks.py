@@ -1,9 +1,10 @@
 """What the frameworks in a task can do with its devices, and did: torch, TensorFlow, JAX, CuPy.
 
-Everything is read from what is loaded already: nothing is imported, and no device is opened for the sake of
-a question. Three things come of it: the report in ``result.json`` (``accelerator.frameworks``, docs/contracts.md §2),
-the refusal of a framework that was built without devices in a step that was granted some, and the telling
-apart of "out of device memory" from other errors. Works on Python 3.7, as all that a worker needs.
+Everything is read from what is loaded already: nothing is imported, and no device is opened for the sake of a
+question. Three things come of it: the report in ``result.json`` (``accelerator.frameworks``,
+docs/formats/task-directory.md), the refusal of a framework that was built without devices in a step that was
+granted some, and the telling apart of "out of device memory" from other errors. Works on Python 3.7, as all that a
+worker needs.
 """
 
 from __future__ import annotations

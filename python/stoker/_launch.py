@@ -1,7 +1,7 @@
 """From a compiled pipeline to a finished run.
 
 The calling process forks a child; the child makes the socket pair, forks the fork server and becomes the
-engine by ``exec`` (docs/contracts.md §3). So the engine is the fork server's parent, and both are gone from
+engine by ``exec`` (docs/formats/server-protocol.md). So the engine is the fork server's parent, and both are gone from
 here by their own means: this process only reads what the engine says on the front pipe.
 """
 

@@ -1,6 +1,6 @@
 """Configuration layers: what decorators, ``configure``, ``with_options`` and run files say, folded.
 
-A *layer* is a plain dict with the spec's settings keys (docs/contracts.md §1) and three of its own:
+A *layer* is a plain dict with the spec's settings keys (docs/formats/spec.md) and three of its own:
 ``hooks`` holds callables or sources, ``policy`` a :class:`CachePolicy`, ``override`` the run-level
 switches that beat every step. Low to high: pipeline decorator < run configuration < ``with_options`` for
 the pipeline; then, per key, step decorator < ``configure`` < run configuration's ``steps``.

@@ -203,7 +203,7 @@ class Pipeline:
         return compile_graph(graph, run, _literals(arguments), layer)
 
     def spec(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
-        """The spec of a call with these arguments (docs/contracts.md §1)."""
+        """The spec of a call with these arguments (docs/formats/spec.md)."""
         return self.compile(*args, **kwargs).spec
 
     def _body(self, arguments: Dict[str, Any]) -> Any:

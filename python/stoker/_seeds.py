@@ -1,4 +1,4 @@
-"""Random numbers: a program that seeds them gives the same results at each run (docs/contracts.md, "Random numbers").
+"""Random numbers: a program that seeds them gives the same results at each run (docs/formats/task-directory.md).
 
 The front notices which generators the program has seeded: ``random`` by its ``seed`` (:func:`notice`, with ``import
 stoker``), numpy's global one by the seed sequence that it loses, torch by a seed that isn't the one it began with. The

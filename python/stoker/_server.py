@@ -2,7 +2,7 @@
 
 The front forks it from the user's process (``prepare`` before, ``serve`` in the child); a *clean* one is
 ``python -m stoker._server --fd N [--main FILE]``, a fresh interpreter that imports the user's file. The
-protocol is docs/contracts.md §3. One thread, one poll loop, one fork a task: the server sends ``started``
+protocol is docs/formats/server-protocol.md. One thread, one poll loop, one fork a task: the server sends ``started``
 with the task's pidfd, reaps it and sends ``ended``. What makes forking unsafe (an OpenMP pool, an open
 device, other threads) is looked for before the first task; see :mod:`stoker._fitness`.
 
@@ -375,7 +375,7 @@ class _Server:
         threads: Any,
         fresh: bool,
     ) -> None:
-        """Become the task, in the order of docs/contracts.md §3; never returns."""
+        """Become the task, in the order of docs/formats/server-protocol.md; never returns."""
         status = 1
         try:
             try:

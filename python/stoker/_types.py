@@ -41,7 +41,7 @@ class ExecutionStatus(str, enum.Enum):
 
     @classmethod
     def of(cls, engine_word: str) -> ExecutionStatus:
-        """The status for one of the engine's words (docs/contracts.md §4)."""
+        """The status for one of the engine's words (docs/formats/engine-command-line.md)."""
         return _STATUS_OF.get(engine_word) or cls(engine_word)
 
     @property

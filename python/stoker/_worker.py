@@ -1,4 +1,4 @@
-"""Runs one attempt directory (docs/contracts.md §2): ``task.json`` in, ``result.json`` out.
+"""Runs one attempt directory (docs/formats/task-directory.md): ``task.json`` in, ``result.json`` out.
 
 The fork server calls :func:`run_attempt` in a forked child; ``python -m stoker._worker DIR [--main FILE]``
 is the same in a fresh interpreter. Nothing is raised to the caller: every failure is a ``result.json`` with

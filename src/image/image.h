@@ -111,7 +111,7 @@ int stk_image_check(const stk_image_config *image, const char *name, const stk_a
 /* --- how it is made (image_dockerfile.c, image_build.c) --- */
 
 typedef struct stk_image_recipe {
-    const char *docker; /* the setting, JSON (docs/contracts.md: DockerSettings' keys) */
+    const char *docker; /* the setting, JSON (docs/formats/spec.md, "Images") */
     const char *parent; /* mapped reference the Dockerfile begins with; NULL: its own dockerfile */
     const char *parent_id; /* "sha256:…": what that is now, part of the tag; NULL: unknown */
     const char *folder;    /* of the spec: relative paths are below it */

@@ -48,7 +48,7 @@ void stk_gpus_table(const stk_gpus *gpus, const stk_style *style, stk_buf *out);
 void stk_gpus_topology(const stk_gpus *gpus, stk_buf *out);
 /* One line a device, for a log. */
 void stk_gpus_lines(const stk_gpus *gpus, stk_buf *out);
-/* As docs/contracts.md §4 says; one line. */
+/* As docs/formats/engine-command-line.md says; one line. */
 void stk_gpus_json(const stk_gpus *gpus, stk_buf *out);
 /* Prometheus' text exposition, with dcgm-exporter's names. */
 void stk_gpus_prometheus(const stk_gpus *gpus, stk_buf *out);

@@ -1,4 +1,4 @@
-/* report_json: a run as JSON, exactly as docs/contracts.md §4 says. */
+/* report_json: a run as JSON, exactly as docs/formats/engine-command-line.md says. */
 #ifndef STK_REPORT_JSON_H
 #define STK_REPORT_JSON_H
 

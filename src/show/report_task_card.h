@@ -1,7 +1,7 @@
-/* report_task_card: the page of one task. What its step's @card wrote (docs/contracts.md, "Cards")
- * is shown with what the engine knows of the task itself: one self-contained HTML file, light and
- * dark, without a script and without a network. Everything that a step wrote is escaped; a card
- * whose class renders HTML itself is given as it is.
+/* report_task_card: the page of one task. What its step's @card wrote
+ * (docs/formats/task-directory.md, "Cards") is shown with what the engine knows of the task itself:
+ * one self-contained HTML file, light and dark, without a script and without a network. Everything
+ * that a step wrote is escaped; a card whose class renders HTML itself is given as it is.
  */
 #ifndef STK_REPORT_TASK_CARD_H
 #define STK_REPORT_TASK_CARD_H

@@ -26,7 +26,7 @@ static void make_tree(fixture *f, const char *name)
     put_text(f, stk_arena_printf(f->arena, "%s/Z", name), "");
 }
 
-/* The digest of docs/contracts.md, written out once more, slowly. */
+/* The digest of docs/formats/task-directory.md, written out once more, slowly. */
 static void slow_digest(const char *data, size_t len, char hex[STK_DIGEST_HEX + 1])
 {
     unsigned char chunks[64][STK_DIGEST_BYTES];

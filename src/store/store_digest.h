@@ -1,5 +1,6 @@
-/* Content on disk: a file or folder as a list of its files, its digest (docs/contracts.md §2), and
- * copies of it. Links are never followed: anything but plain files and folders is refused. */
+/* Content on disk: a file or folder as a list of its files, its digest
+ * (docs/formats/task-directory.md), and copies of it. Links are never followed: anything but plain
+ * files and folders is refused. */
 #ifndef STK_STORE_DIGEST_H
 #define STK_STORE_DIGEST_H
 

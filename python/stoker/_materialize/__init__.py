@@ -1,7 +1,7 @@
 """Artifacts: how the values that steps return and take become files, and values again.
 
 ``store`` writes one value below an attempt directory and gives its entry for ``result.json``; ``load``
-turns an entry of ``task.json`` (or of ``stoker show``) back into a value (docs/contracts.md §2). One class
+turns an entry of ``task.json`` (or of ``stoker show``) back into a value (docs/formats/task-directory.md). One class
 for each kind of value says what it ``matches``, how to ``save`` it at a path, and how to ``load`` it.
 A library is used only where the value's own module is loaded already; nothing here needs one.
 """

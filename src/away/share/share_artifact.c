@@ -1,4 +1,4 @@
-/* Artifacts in a shared store (docs/contracts.md, "Shared stores").
+/* Artifacts in a shared store (docs/formats/shared-stores.md).
  *
  * A file is artifacts/ab/cd…, by its digest. A folder is its files, each such an object, and
  * artifacts/ab/cd….tree: the very text that its digest is of, a line a file, and behind it what

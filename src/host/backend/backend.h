@@ -42,7 +42,7 @@ typedef struct stk_job {
     const char *step;
     bool gang; /* its process is a launcher: past the watchdog's memory limit it gets SIGUSR2, and
                   has some seconds to end its ranks and say which was the largest */
-    uint32_t nodes;  /* so many at once, or none: docs/contracts.md, "Ranks". 1 but for a gang */
+    uint32_t nodes;  /* all at once or none (docs/formats/task-directory.md); 1 but for gangs */
     const char *dir; /* the attempt directory, exists, task.json written */
     const char *const *argv;  /* command steps: NULL-terminated; NULL for Python */
     const char *python;       /* "module:qualname", or NULL */

@@ -1,5 +1,6 @@
-/* Fork servers, the engine's side of docs/contracts.md §3. The front's server has everything
- * imported; a clean one is a fresh interpreter of ours, for what the front's can't fork safely. */
+/* Fork servers, the engine's side of docs/formats/server-protocol.md. The front's server has
+ * everything imported; a clean one is a fresh interpreter of ours, for what the front's can't fork
+ * safely. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -71,8 +71,8 @@ typedef struct stk_launch_end {
 int stk_launch_run(const stk_launch_config *config, stk_buf *summary, stk_launch_end *ret_end,
                    stk_err *err);
 
-/* The gang of a task: reads `task.json` (docs/contracts.md §2) over `config`, whose texts then live
- * in `arena`. */
+/* The gang of a task: reads `task.json` (docs/formats/task-directory.md) over `config`, whose texts
+ * then live in `arena`. */
 int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *config,
                          stk_err *err);
 

@@ -1,8 +1,8 @@
 /* The line of a Python step's ranks to their launcher: how far each has come, and who failed first.
  *
  * A rank writes what it has come to into one pipe of all ranks, and waits at a gate, an event that
- * the launcher opens once every rank of every node has come there (docs/contracts.md, "Ranks"). A
- * rank that ends before it has come fails the gang, which ends whoever waits. */
+ * the launcher opens once every rank of every node has come there (docs/formats/task-directory.md,
+ * "Ranks"). A rank that ends before it has come fails the gang, which ends whoever waits. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -104,7 +104,7 @@ void stk_launch_net_nonce(char ret_hex[NODES_NONCE + 1]);
 /* HMAC-SHA-256 of the words in hex: who knows the key could say this, and to this nonce only. */
 void stk_launch_net_proof(const char *key, const char *words, char ret_hex[65]);
 
-/* --- launch_talk.c: messages (docs/contracts.md, "Ranks") --- */
+/* --- launch_talk.c: messages (docs/formats/task-directory.md, "Ranks") --- */
 
 void stk_launch_talk_begin(stk_buf *out, const char *op);
 /* Ends the message and sends it, as far as that goes without waiting; the rest follows. */

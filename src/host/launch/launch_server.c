@@ -1,5 +1,5 @@
-/* Ranks by a fork server (docs/contracts.md §3): forks of a process that has everything imported.
- */
+/* Ranks by a fork server (docs/formats/server-protocol.md): forks of a process that has
+ * everything imported. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

@@ -3,7 +3,7 @@
  * Steps are numbered so that each needs only lower-numbered ones: document order where that is so
  * already, and always in a document that grows. A stk_spec is immutable after parsing and lives in
  * one arena. Names are unique and resolved: an input points to a step by index, never by text.
- * Settings are already merged pipeline → step (docs/contracts.md §1); steps without settings of
+ * Settings are already merged pipeline → step (docs/formats/spec.md); steps without settings of
  * their own share one stk_settings. Errors carry file and line of the user's document.
  */
 #ifndef STK_SPEC_H

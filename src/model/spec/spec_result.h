@@ -1,10 +1,10 @@
 /* spec_result: what a task says it did, read as text from somebody we don't trust.
  *
- * A result.json (docs/contracts.md §2) is written by a step: by Stoker's worker, a C helper, or by
- * hand. Everything here is checked before the engine looks at it: types, names, digests, sizes, and
- * that every path is relative and stays inside the attempt directory ("out/model"; no "..", no ".",
- * no empty parts). That the path is not a link, and exists, is for whoever opens it. Unknown keys
- * are errors, with a did-you-mean.
+ * A result.json (docs/formats/task-directory.md) is written by a step: by Stoker's worker, a C
+ * helper, or by hand. Everything here is checked before the engine looks at it: types, names,
+ * digests, sizes, and that every path is relative and stays inside the attempt directory
+ * ("out/model"; no "..", ".", or empty parts). That the path is not a link, and exists, is for
+ * whoever opens it. Unknown keys are errors, with a did-you-mean.
  */
 #ifndef STK_SPEC_RESULT_H
 #define STK_SPEC_RESULT_H

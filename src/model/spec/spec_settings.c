@@ -1,4 +1,4 @@
-/* Settings: read one level over another. The words are in docs/contracts.md §1. */
+/* Settings: read one level over another. The words are in docs/formats/spec.md. */
 #include <math.h>
 #include <string.h>
 

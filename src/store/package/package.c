@@ -237,7 +237,7 @@ static int manifest(const package_list *list, stk_buf *buf, stk_err *err)
     return buf->failed ? stk_err_nomem(err) : 0;
 }
 
-/* As docs/contracts.md §2 has it for folders. */
+/* As docs/formats/task-directory.md has it for folders. */
 static int digest_of(const package_list *list, const stk_buf *man, char ret[STK_DIGEST_HEX + 1],
                      stk_err *err)
 {

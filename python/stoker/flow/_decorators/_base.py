@@ -78,7 +78,7 @@ class StepDecorator(Decorator):
         """Does it suit this step of this graph? Raises MetaflowException."""
 
     def settings(self, decorators: List[Any]) -> Dict[str, Any]:
-        """Keys of the step's document (docs/contracts.md §1); ``decorators`` are all of the step."""
+        """Keys of the step's document (docs/formats/spec.md); ``decorators`` are all of the step."""
         return {}
 
     def note(self) -> Optional[str]:

@@ -2,7 +2,7 @@
 
 ``@card`` on a step, ``current.card.append(Markdown("# …"))`` in it; ``python flow.py card view``, ``stoker card
 RUN/STEP/ID`` or :func:`get_cards` afterwards (and while it runs). Components are written as JSON into the attempt
-directory; the engine makes the page (docs/contracts.md, "Cards"). Nothing here is needed to read one.
+directory; the engine makes the page (docs/formats/task-directory.md, "Cards"). Nothing here is needed to read one.
 """
 
 from __future__ import annotations
