@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The README's pictures, from real runs: docs/img/terminal.png, card.png and devices.png.
+"""The pictures of README.md and docs/gpus.md, from real runs: docs/img/terminal.png, card.png and devices.png.
 
 .venv/bin/python tools/pictures.py [terminal] [devices]     (after `make demo`; needs Debian's chromium)
 
