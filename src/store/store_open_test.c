@@ -1,6 +1,10 @@
 /* Opening: finding a store, its versions, and stores that are damaged, foreign or not writable. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "store/store_testing.h"
 #include "sys/dir.h"
@@ -294,6 +298,44 @@ static void test_readonly(void **state)
     assert_non_null(strstr(f->err.text, "store.db-wal"));
 }
 
+/* Killed in the middle of a transaction, before the database has its write-ahead log: the file is
+ * half changed, and its journal has what it was. */
+static _Noreturn void die_in_transaction(const char *path)
+{
+    sqlite3 *db = NULL;
+    if (sqlite3_open(path, &db) == SQLITE_OK &&
+        sqlite3_exec(db,
+                     "PRAGMA journal_mode = DELETE; PRAGMA cache_size = 1; BEGIN;"
+                     "CREATE TABLE half AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 "
+                     "FROM n WHERE i < 2000) SELECT i, randomblob(500) FROM n",
+                     NULL, NULL, NULL) == SQLITE_OK) {
+        (void)kill(getpid(), SIGKILL);
+    }
+    _exit(1);
+}
+
+/* Who only reads finds it as it was, too. */
+static void test_hot_journal(void **state)
+{
+    fixture *f = *state;
+    int status = 0;
+    const char *run = new_run(f, NULL, "p", 0);
+    OK(commit_one(f, run, STK_EV_NOTE, 1, NULL));
+    stk_store_close(f->store);
+    f->store = NULL;
+    const char *path = stk_arena_printf(f->arena, "%s/store.db", f->path);
+    pid_t pid = fork();
+    if (pid == 0) {
+        die_in_transaction(path);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(access(stk_arena_printf(f->arena, "%s-journal", path), F_OK), 0);
+    reopen(f, STK_STORE_READONLY);
+    char found[40];
+    OK(stk_store_resolve_run(f->store, run, found, &f->err));
+}
+
 static void test_journal(void **state)
 {
     fixture *f = *state;
@@ -355,9 +397,11 @@ static void test_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_find),    TEST(test_newer),    TEST(test_migrate),
-        TEST(test_damaged), TEST(test_foreign),  TEST(test_readonly),
-        TEST(test_journal), TEST(test_together), TEST(test_without_database),
+        TEST(test_find),        TEST(test_newer),
+        TEST(test_migrate),     TEST(test_damaged),
+        TEST(test_foreign),     TEST(test_readonly),
+        TEST(test_hot_journal), TEST(test_journal),
+        TEST(test_together),    TEST(test_without_database),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -303,17 +303,32 @@ static int refuse_lost(stk_store *store, const char *db_path, stk_err *err)
     return STK_E_STORE;
 }
 
-/* Read-only SQLite needs the -shm file of a WAL database, or nobody writing ("immutable"). */
-static int open_readonly(stk_store *store, const char *db_path, stk_err *err)
+static int open_as(stk_store *store, const char *db_path, int flags, stk_err *err)
 {
     char text[16];
+    (void)sqlite3_close(store->db);
+    store->db = NULL;
+    int rc = sqlite3_open_v2(db_path, &store->db, flags | SQLITE_OPEN_NOMUTEX, NULL);
+    return rc != SQLITE_OK ? stk_store_sql_err(store, rc, err, "opening")
+                           : pragma(store, "PRAGMA user_version", text, sizeof text, err);
+}
+
+/* Read-only SQLite needs the -shm file of a WAL database, or nobody writing ("immutable"). A writer
+ * that was killed in its transaction has left what only a writer can take back: one does, and
+ * changes nothing else. */
+static int open_readonly(stk_store *store, const char *db_path, stk_err *err)
+{
     stk_err first;
-    int rc = sqlite3_open_v2(db_path, &store->db, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, NULL);
-    int code = rc != SQLITE_OK ? stk_store_sql_err(store, rc, &first, "opening")
-                               : pragma(store, "PRAGMA user_version", text, sizeof text, &first);
+    int code = open_as(store, db_path, SQLITE_OPEN_READONLY, &first);
     if (code == 0) {
         return 0;
     }
+    if ((sqlite3_errcode(store->db) & 0xff) == SQLITE_READONLY &&
+        open_as(store, db_path, SQLITE_OPEN_READWRITE, NULL) == 0 &&
+        open_as(store, db_path, SQLITE_OPEN_READONLY, NULL) == 0) {
+        return 0;
+    }
+    int rc;
     struct stat st;
     STK_TEXT_AUTO wal = NULL;
     STK_TEXT_AUTO uri = NULL;
