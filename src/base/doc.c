@@ -78,8 +78,10 @@ void stk_doc_put(stk_buf *out, const json_t *value)
         stk_buf_printf(out, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
     } else if (json_is_real(value)) {
         put_real(out, json_real_value(value));
+    } else if (json_is_boolean(value)) {
+        stk_buf_text(out, json_is_true(value) ? "true" : "false");
     } else {
-        stk_buf_text(out, json_is_true(value) ? "true" : json_is_false(value) ? "false" : "null");
+        stk_buf_text(out, "null");
     }
 }
 

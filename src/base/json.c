@@ -576,7 +576,8 @@ static int read_scalar(reader *r)
     } else {
         rc = expected(r, "a value");
     }
-    return rc < 0 ? rc : stk_json_build_add(&r->b, &node, 1, 0);
+    STK_TRY(rc);
+    return stk_json_build_add(&r->b, &node, 1, 0);
 }
 
 /* "key": up to the value. */

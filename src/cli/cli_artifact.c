@@ -80,11 +80,11 @@ static int find_in_scope(const stk_view *view, const char *step, const char *out
             return 0;
         }
     }
-    return rc < 0 ? rc
-                  : stk_err_set(err, STK_E_NOT_FOUND,
-                                "task '%s' of run %s has no artifact '%s' (yet); 'stoker show "
-                                "%s/%s' lists what it has",
-                                step, id, output != NULL ? output : "", id, step);
+    STK_TRY(rc);
+    return stk_err_set(err, STK_E_NOT_FOUND,
+                       "task '%s' of run %s has no artifact '%s' (yet); 'stoker show "
+                       "%s/%s' lists what it has",
+                       step, id, output != NULL ? output : "", id, step);
 }
 
 /* RUN/STEP.OUTPUT (or RUN/STEP when it has one output). */

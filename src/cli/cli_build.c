@@ -30,9 +30,8 @@ static int make(const stk_cli *cli, const stk_run_options *options, building *b,
     rc = rc < 0 ? rc : stk_plan_new(b->spec, &b->capacity, NULL, options->policy, &b->plan, err);
     rc = rc < 0 ? rc : stk_store_find(".", STK_STORE_CREATE, &store, err);
     STK_TEXT_AUTO logs = rc < 0 ? NULL : stk_file_join(store, "images");
-    return rc < 0 ? rc
-                  : stk_run_images(&b->containers, b->spec, options, logs, b->accel, b->plan, false,
-                                   err);
+    STK_TRY(rc);
+    return stk_run_images(&b->containers, b->spec, options, logs, b->accel, b->plan, false, err);
 }
 
 static bool is_in(const building *b, uint32_t i_step, uint32_t i_want)

@@ -90,7 +90,8 @@ static int write_card(const stk_cli *cli, const stk_cli_read *read, char **ret_p
                        task->id);
         output = place.data;
     }
-    return rc < 0 ? rc : write_to(output, &html, ret_path, err);
+    STK_TRY(rc);
+    return write_to(output, &html, ret_path, err);
 }
 
 static int run_card(stk_cli *cli)

@@ -312,7 +312,9 @@ int stk_cli_run_spec(const stk_cli *cli, stk_spec *spec, const stk_cli_run *how)
     stk_cli_early_begin(&w.early, config.signal_fd, tell_early, &w);
     int rc = stk_run_open(&config, &w.run, &err);
     stk_cli_early_end(&w.early);
-    rc = rc < 0 ? rc : watch(&w, &status, &err);
+    if (rc == 0) {
+        rc = watch(&w, &status, &err);
+    }
     int code = rc < 0 ? give_up(&w, &err) : tell_over(&w, status);
     stk_progress_done(w.progress);
     stk_echo_free(w.echo);

@@ -48,12 +48,11 @@ static int choose(stk_accel *accel, stk_arena *arena, uint32_t n, stk_devset *re
         }
         most = found > most ? found : most;
     }
-    return rc < 0
-               ? rc
-               : stk_err_set(err, STK_E_RESOURCES,
-                             "%u devices of this machine are asked for, and %u of its %u are free "
-                             "(stoker gpus there tells who has them)",
-                             n, most, have);
+    STK_TRY(rc);
+    return stk_err_set(err, STK_E_RESOURCES,
+                       "%u devices of this machine are asked for, and %u of its %u are free "
+                       "(stoker gpus there tells who has them)",
+                       n, most, have);
 }
 
 static void make_label(char *text, size_t size)

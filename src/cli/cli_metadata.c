@@ -97,8 +97,10 @@ static int change(stk_store *store, const char *text, json_t *more, stk_arena *a
     int rc = find_target(store, text, arena, &t, err);
     if (rc == 0 && more != NULL) {
         char *dump = json_dumps(more, JSON_COMPACT);
-        rc = stk_cli_shared_may_add(store, t.run, err);
-        rc = rc < 0 ? rc : dump == NULL ? stk_err_nomem(err) : log_event(store, &t, dump, err);
+        rc = dump == NULL ? stk_err_nomem(err) : stk_cli_shared_may_add(store, t.run, err);
+        if (rc == 0) {
+            rc = log_event(store, &t, dump, err);
+        }
         free(dump);
         if (rc == 0) {
             stk_cli_shared_added(store, t.run);

@@ -161,7 +161,8 @@ int stk_cli_load_spec(const stk_cli *cli, stk_spec **ret_spec, stk_err *err)
     if (rc == 0 && fd >= 0) {
         close((int)fd);
     }
-    return rc < 0 ? rc : stk_spec_parse(text, len, NULL, ret_spec, err);
+    STK_TRY(rc);
+    return stk_spec_parse(text, len, NULL, ret_spec, err);
 }
 
 /* --- Python files --- */

@@ -55,7 +55,8 @@ int stk_cli_shared_bring(stk_store *store, const char *stack, const char *text, 
     int rc = stack == NULL ? 0 : stk_cli_shared_url(stack, arena, &url, err);
     if (rc < 0 || url == NULL) {
         *err = rc < 0 ? *err : why;
-        return rc < 0 ? rc : here;
+        STK_TRY(rc);
+        return here;
     }
     rc = stk_remote_log_bring(url, here == 0 ? ret_run : text, store, true, ret_run, err);
     if (rc != STK_E_NOT_FOUND) {
@@ -94,7 +95,8 @@ int stk_cli_shared_publish(stk_store *store, const char *stack, const char *run,
         rc = stk_err_set(err, STK_E_NOT_FOUND, "the stack that it was run by shares no store now");
     }
     stk_remote_log_config config = {.store = store, .share_url = url, .run = run};
-    return rc < 0 ? rc : stk_remote_log_publish(&config, ret_told, err);
+    STK_TRY(rc);
+    return stk_remote_log_publish(&config, ret_told, err);
 }
 
 void stk_cli_shared_added(stk_store *store, const char *run)
@@ -138,7 +140,8 @@ static int open_mirror(const char *url, stk_store **ret, stk_err *err)
         path = NULL;
         rc = stk_err_nomem(err);
     }
-    return rc < 0 ? rc : stk_store_open(path, STK_STORE_CREATE, ret, err);
+    STK_TRY(rc);
+    return stk_store_open(path, STK_STORE_CREATE, ret, err);
 }
 
 static int bring_one(const char *url, const char *text, bool with_files, stk_store *store,

@@ -214,7 +214,8 @@ static int gather(const char *folder, stk_arena *arena, stk_stack **ret, uint32_
     stk_stack *all = rc < 0 ? NULL : stk_arena_array(arena, here.n_all + STK_PLACE_N, sizeof *all);
     uint32_t n = 0;
     if (all == NULL) {
-        return rc < 0 ? rc : stk_err_nomem(err);
+        STK_TRY(rc);
+        return stk_err_nomem(err);
     }
     for (uint32_t i = 0; i < here.n_all; i++) {
         all[n++] = here.all[i];

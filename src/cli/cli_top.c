@@ -302,8 +302,9 @@ static int draw(void *arg, int max_lines, stk_buf *out, stk_err *err)
     int rc = stk_live_tasks(t->arena, &tasks, &n, err);
     int64_t now_ms = stk_clock_mono_ms(&stk_clock_real);
     row *rows = rc < 0 ? NULL : stk_arena_array(t->arena, (size_t)n + 1, sizeof *rows);
-    if (rc < 0 || rows == NULL) {
-        return rc < 0 ? rc : stk_err_nomem(err);
+    STK_TRY(rc);
+    if (rows == NULL) {
+        return stk_err_nomem(err);
     }
     for (uint32_t i = 0; i < n; i++) {
         fill_row(t, &tasks[i], now_ms, &rows[i]);

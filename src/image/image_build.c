@@ -435,7 +435,8 @@ int stk_image_built(const stk_engine *engine, const stk_image_recipe *recipe, st
     if (rc == 0 && name == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "no memory to look for an image");
     }
-    return rc < 0 ? rc : stk_image_local(engine, name, arena, ret, err);
+    STK_TRY(rc);
+    return stk_image_local(engine, name, arena, ret, err);
 }
 
 int stk_image_build(const stk_engine *engine, const stk_image_recipe *recipe, const char *log_path,

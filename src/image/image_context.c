@@ -165,7 +165,8 @@ int stk_image_context_tree(stk_image_context *context, const char *folder, const
     struct stat st = {0};
     bool keeps_shut = stat(folder, &st) == 0 && !stk_private_is_shut(st.st_mode);
     const walk w = {context, &patterns, prefix, with_private, keeps_shut, err};
-    return rc < 0 ? rc : go(&w, folder, "", 0);
+    STK_TRY(rc);
+    return go(&w, folder, "", 0);
 }
 
 static int by_name(const void *a, const void *b)
@@ -335,8 +336,9 @@ int stk_image_context_tar(const stk_image_context *context, int *ret_fd, stk_err
         rc = entry(&t, &context->files[i]);
     }
     rc = rc < 0 ? rc : to_tar((void *)&t, end, sizeof end);
-    if (rc < 0 || lseek(fd, 0, SEEK_SET) < 0) {
-        return rc < 0 ? rc : stk_err_sys(err, STK_E_SYS, errno, "rewinding the build's context");
+    STK_TRY(rc);
+    if (lseek(fd, 0, SEEK_SET) < 0) {
+        return stk_err_sys(err, STK_E_SYS, errno, "rewinding the build's context");
     }
     *ret_fd = fd;
     fd = -1;

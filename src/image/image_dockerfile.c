@@ -168,7 +168,8 @@ static int put_files(stk_image_make *m, stk_err *err)
     if (rc == 0 && m->own != NULL) {
         rc = stk_image_context_text(&m->context, STK_IMAGE_OWN, m->own, err);
     }
-    return rc < 0 ? rc : stk_image_context_text(&m->context, "Dockerfile", m->dockerfile.data, err);
+    STK_TRY(rc);
+    return stk_image_context_text(&m->context, "Dockerfile", m->dockerfile.data, err);
 }
 
 /* A context may hold a Dockerfile of its own at that place; ours is the one that counts. */

@@ -19,7 +19,8 @@ int stk_image_ask(const stk_engine *engine, const char *method, const char *path
     if (rc == 0 && text == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "no memory for an answer of %s", engine->name);
     }
-    return rc < 0 ? rc : stk_json_parse(text, answer.len, path, &limits, arena, ret, err);
+    STK_TRY(rc);
+    return stk_json_parse(text, answer.len, path, &limits, arena, ret, err);
 }
 
 /* Names go into paths and queries as they are: what a name may hold means nothing there. */
@@ -203,5 +204,6 @@ int stk_image_push(const stk_engine *engine, const stk_image_ref *ref, stk_image
     int rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory to push an image")
                           : stream(engine, path, ref, "the push of", &p, arena, err);
     /* the engine's own digest is of what it would push, which isn't always what it pushed */
-    return rc < 0 ? rc : stk_image_remote_digest(ref, arena, ret_digest, err);
+    STK_TRY(rc);
+    return stk_image_remote_digest(ref, arena, ret_digest, err);
 }

@@ -62,7 +62,8 @@ static int check(const prepare *p, const stk_image_want *w, const stk_image_conf
         bool about_parent = f->level == STK_CHECK_ERROR && strcmp(f->check, "image") == 0;
         f->level = about_parent ? STK_CHECK_NOTE : f->level; /* a look into what is built tells */
     }
-    return rc < 0 ? rc : judge(p, w, first);
+    STK_TRY(rc);
+    return judge(p, w, first);
 }
 
 /* Asks the registry first, so that nothing is pulled that can't be used. */
@@ -159,7 +160,8 @@ static int look(const prepare *p, const stk_image_want *w, const char *id)
         rc = stk_preflight_add(p->findings, f->level, f->check, f->subject, f->remedy,
                                "image %s: %s", name, f->text);
     }
-    return rc < 0 ? rc : judge(p, w, first);
+    STK_TRY(rc);
+    return judge(p, w, first);
 }
 
 /* The name by which a registry has it; NULL: none has. */

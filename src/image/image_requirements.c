@@ -90,7 +90,8 @@ static int add_nested(gather *g, const char *name, const char *folder, stk_buf *
     const char *slash = rc < 0 ? NULL : strrchr(path, '/');
     const char *parent =
         slash == NULL ? folder : stk_arena_dupn(g->arena, path, (size_t)(slash - path));
-    return rc < 0 ? rc : add_lines(g, text, parent, path, out, level + 1);
+    STK_TRY(rc);
+    return add_lines(g, text, parent, path, out, level + 1);
 }
 
 static int add_line(gather *g, const char *line, size_t n, const char *folder, const char *where,

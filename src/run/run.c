@@ -96,51 +96,61 @@ static int is_ours(void *arg, stk_err *err)
 
 /* --- opening --- */
 
-/* An existing run: its lock, and whether what is to go on is what began. */
-static int open_old_run(stk_run *e, stk_err *err)
+static bool is_same_code(const stk_step *a, const stk_step *b)
 {
-    int rc = stk_store_resolve_run(e->store, e->options->resume, e->id, err);
-    e->is_on_record = rc == 0;
-    rc = rc < 0 ? rc : stk_store_lock_run(e->store, e->id, &e->lock_fd, err);
-    rc = rc < 0 ? rc : stk_store_run_clock(e->store, e->id, &e->anchor, err);
-    const char *text = NULL;
-    size_t len = 0;
-    rc = rc < 0 ? rc : stk_store_load_spec(e->store, e->id, e->arena, &text, &len, err);
-    if (rc < 0) {
-        return rc;
+    bool same = a->n_code == b->n_code && a->n_argv == b->n_argv;
+    for (uint32_t k = 0; same && k < a->n_code; k++) {
+        same = strcmp(a->code[k].key, b->code[k].key) == 0 &&
+               strcmp(a->code[k].value, b->code[k].value) == 0;
     }
-    stk_spec *old = NULL;
-    rc = stk_spec_parse(text, len, "pipeline", &old, err);
-    uint32_t n = rc < 0 ? 0 : stk_spec_n_steps(old);
-    if (rc == 0 && n != stk_spec_n_steps(e->spec)) {
-        rc = stk_err_set(err, STK_E_USAGE, "run %s has %u steps, the pipeline now has %u", e->id, n,
-                         stk_spec_n_steps(e->spec));
-        stk_err_hint(err, "start a new run: finished steps are reused from the cache");
+    for (uint32_t k = 0; same && k < a->n_argv; k++) {
+        same = strcmp(a->argv[k], b->argv[k]) == 0;
     }
-    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+    return same;
+}
+
+/* Is what is to go on what began? */
+static int check_steps(const stk_run *e, const stk_spec *old, stk_err *err)
+{
+    static const char anew[] = "start a new run: finished steps are reused from the cache";
+    uint32_t n = stk_spec_n_steps(old);
+    if (n != stk_spec_n_steps(e->spec)) {
+        stk_err_set(err, STK_E_USAGE, "run %s has %u steps, the pipeline now has %u", e->id, n,
+                    stk_spec_n_steps(e->spec));
+        stk_err_hint(err, "%s", anew);
+        return STK_E_USAGE;
+    }
+    for (uint32_t i = 0; i < n; i++) {
         const stk_step *a = stk_spec_step(old, i);
         const stk_step *b = stk_spec_step(e->spec, i);
         if (strcmp(a->name, b->name) != 0) {
-            rc = stk_err_set(err, STK_E_USAGE,
-                             "run %s has step '%s' where the pipeline now has '%s'", e->id, a->name,
-                             b->name);
-            stk_err_hint(err, "start a new run: finished steps are reused from the cache");
-            break;
+            stk_err_set(err, STK_E_USAGE, "run %s has step '%s' where the pipeline now has '%s'",
+                        e->id, a->name, b->name);
+            stk_err_hint(err, "%s", anew);
+            return STK_E_USAGE;
         }
-        bool same = a->n_code == b->n_code && a->n_argv == b->n_argv;
-        for (uint32_t k = 0; same && k < a->n_code; k++) {
-            same = strcmp(a->code[k].key, b->code[k].key) == 0 &&
-                   strcmp(a->code[k].value, b->code[k].value) == 0;
-        }
-        for (uint32_t k = 0; same && k < a->n_argv; k++) {
-            same = strcmp(a->argv[k], b->argv[k]) == 0;
-        }
-        if (!same && !e->options->use_new_code) {
-            rc = stk_err_set(err, STK_E_USAGE, "the code of step '%s' changed since run %s began",
-                             a->name, e->id);
+        if (!e->options->use_new_code && !is_same_code(a, b)) {
+            stk_err_set(err, STK_E_USAGE, "the code of step '%s' changed since run %s began",
+                        a->name, e->id);
             stk_err_hint(err, "say --use-new-code to go on with the new code, or start a new run");
+            return STK_E_USAGE;
         }
     }
+    return 0;
+}
+
+static int open_old_run(stk_run *e, stk_err *err)
+{
+    const char *text = NULL;
+    size_t len = 0;
+    stk_spec *old = NULL;
+    STK_TRY(stk_store_resolve_run(e->store, e->options->resume, e->id, err));
+    e->is_on_record = true;
+    STK_TRY(stk_store_lock_run(e->store, e->id, &e->lock_fd, err));
+    STK_TRY(stk_store_run_clock(e->store, e->id, &e->anchor, err));
+    STK_TRY(stk_store_load_spec(e->store, e->id, e->arena, &text, &len, err));
+    STK_TRY(stk_spec_parse(text, len, "pipeline", &old, err));
+    int rc = check_steps(e, old, err);
     stk_spec_free(old);
     return rc;
 }
@@ -151,15 +161,12 @@ static int open_run(stk_run *e, stk_err *err)
         return open_old_run(e, err);
     }
     if (e->options->clone != NULL) { /* before there is a newer one that "latest" would name */
-        int rc = stk_store_resolve_run(e->store, e->options->clone, e->clone, err);
-        rc = rc < 0 || stk_spec_grows(e->spec)
-                 ? rc
-                 : stk_err_set(err, STK_E_USAGE,
+        STK_TRY(stk_store_resolve_run(e->store, e->options->clone, e->clone, err));
+        if (!stk_spec_grows(e->spec)) {
+            return stk_err_set(err, STK_E_USAGE,
                                "--clone is for graphs that grow; finished steps of pipeline '%s' "
                                "are reused from the cache, without being told so",
                                stk_spec_name(e->spec));
-        if (rc < 0) {
-            return rc;
         }
     }
     size_t len = 0;
@@ -207,9 +214,9 @@ static int open_backend(stk_run *e, stk_err *err)
     stk_backend *local = NULL;
     int rc = stk_backend_local_open(&config, &local, err);
     json_decref(origin);
-    return rc < 0 ? rc
-                  : stk_run_elsewhere_open(&e->elsewhere, e->options->program, e->spec, e->store,
-                                           e->id, local, &e->backend, err);
+    STK_TRY(rc);
+    return stk_run_elsewhere_open(&e->elsewhere, e->options->program, e->spec, e->store, e->id,
+                                  local, &e->backend, err);
 }
 
 /* A resumed run's view begins with what was. */
@@ -231,25 +238,33 @@ static int open_store(stk_run *e, stk_err *err)
     return 0;
 }
 
+static int settle_all(const stk_run *e, const bool **ret_settled, stk_err *err)
+{
+    uint32_t n = stk_spec_n_steps(e->spec);
+    bool *all = stk_arena_array(e->arena, (size_t)n + 1, sizeof *all);
+    if (all == NULL) {
+        return stk_err_nomem(err);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        all[i] = true;
+    }
+    *ret_settled = all;
+    return 0;
+}
+
 /* What the run that is taken up has needs no place here any more: this host may be a smaller one.
  * Nothing of one that is only to be ended does. */
 static int find_settled(stk_run *e, const bool **ret_settled, stk_err *err)
 {
-    uint32_t n = stk_spec_n_steps(e->spec);
-    bool *all = e->options->cancel ? stk_arena_array(e->arena, (size_t)n + 1, sizeof *all) : NULL;
-    for (uint32_t i = 0; all != NULL && i < n; i++) {
-        all[i] = true;
-    }
     if (e->options->cancel) {
-        *ret_settled = all;
-        return all == NULL ? stk_err_nomem(err) : 0;
+        return settle_all(e, ret_settled, err);
     }
     char run[40];
     stk_view *view = NULL;
-    int rc = open_store(e, err);
-    rc = rc < 0 ? rc : stk_store_resolve_run(e->store, e->options->resume, run, err);
-    rc = rc < 0 ? rc : stk_view_load(e->store, run, &view, err);
-    rc = rc < 0 ? rc : stk_run_settled(e->spec, view, e->arena, ret_settled, err);
+    STK_TRY(open_store(e, err));
+    STK_TRY(stk_store_resolve_run(e->store, e->options->resume, run, err));
+    STK_TRY(stk_view_load(e->store, run, &view, err));
+    int rc = stk_run_settled(e->spec, view, e->arena, ret_settled, err);
     stk_view_free(view);
     return rc;
 }
@@ -257,19 +272,21 @@ static int find_settled(stk_run *e, const bool **ret_settled, stk_err *err)
 /* Which steps the cache will serve, where a note is about some step: it isn't true of these. */
 static int find_cached(stk_run *e, const bool **ret_cached, stk_err *err)
 {
-    char *path = NULL;
+    STK_TEXT_AUTO path = NULL;
     uint32_t n = stk_spec_n_steps(e->spec);
     bool *cached = stk_arena_array(e->arena, n, sizeof *cached);
     stk_forecast *forecast = NULL;
-    int rc =
-        cached == NULL ? stk_err_nomem(err) : stk_store_find(".", STK_STORE_CREATE, &path, err);
-    bool is_there = rc == 0 && stk_file_exists(path);
-    free(path);
-    if (rc < 0 || !is_there) {
-        return rc;
+    if (cached == NULL) {
+        return stk_err_nomem(err);
     }
-    rc = e->store != NULL ? 0 : open_store(e, err);
-    rc = rc < 0 ? rc : stk_forecast_new(e->store, e->plan, &forecast, err);
+    STK_TRY(stk_store_find(".", STK_STORE_CREATE, &path, err));
+    if (!stk_file_exists(path)) {
+        return 0;
+    }
+    if (e->store == NULL) {
+        STK_TRY(open_store(e, err));
+    }
+    int rc = stk_forecast_new(e->store, e->plan, &forecast, err);
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         const char *miss = NULL;
         rc = stk_forecast_step(forecast, i, &cached[i], &miss, err);
@@ -283,32 +300,34 @@ static int make_plan(stk_run *e, const int64_t *peaks, stk_err *err)
 {
     const stk_run_options *o = e->options;
     const bool *settled = NULL;
-    int rc = o->resume == NULL ? 0 : find_settled(e, &settled, err);
-    rc = rc < 0
-             ? rc
-             : stk_plan_new_rest(e->spec, &e->capacity, peaks, e->policy, settled, &e->plan, err);
-    bool is_static = !stk_spec_grows(e->spec);
-    if (rc == 0 && settled == NULL && is_static && o->use_cache && stk_plan_n_notes(e->plan) > 0) {
-        rc = find_cached(e, &settled, err);
-        if (rc == 0 && settled != NULL) {
-            stk_plan_free(e->plan);
-            e->plan = NULL;
-            rc = stk_plan_new_rest(e->spec, &e->capacity, peaks, e->policy, settled, &e->plan, err);
-        }
+    if (o->resume != NULL) {
+        STK_TRY(find_settled(e, &settled, err));
     }
-    return rc;
+    STK_TRY(stk_plan_new_rest(e->spec, &e->capacity, peaks, e->policy, settled, &e->plan, err));
+    bool is_static = !stk_spec_grows(e->spec);
+    if (settled != NULL || !is_static || !o->use_cache || stk_plan_n_notes(e->plan) == 0) {
+        return 0;
+    }
+    STK_TRY(find_cached(e, &settled, err));
+    if (settled == NULL) {
+        return 0;
+    }
+    stk_plan_free(e->plan);
+    e->plan = NULL;
+    return stk_plan_new_rest(e->spec, &e->capacity, peaks, e->policy, settled, &e->plan, err);
 }
 
 static int open_images(stk_run *e, stk_err *err)
 {
     const char *logs = stk_arena_printf(e->arena, "%s/images", stk_store_path(e->store));
-    int rc = logs == NULL ? stk_err_nomem(err)
-                          : stk_run_images(&e->containers, e->spec, e->options, logs, e->accel,
-                                           e->plan, false, err);
-    rc = rc < 0 ? rc
-                : stk_run_elsewhere_images(&e->elsewhere, e->spec, e->options, logs, e->plan, false,
-                                           err);
-    return rc < 0 ? rc : stk_run_elsewhere_check(&e->elsewhere, e->spec, e->plan, false, err);
+    if (logs == NULL) {
+        return stk_err_nomem(err);
+    }
+    STK_TRY(
+        stk_run_images(&e->containers, e->spec, e->options, logs, e->accel, e->plan, false, err));
+    STK_TRY(
+        stk_run_elsewhere_images(&e->elsewhere, e->spec, e->options, logs, e->plan, false, err));
+    return stk_run_elsewhere_check(&e->elsewhere, e->spec, e->plan, false, err);
 }
 
 /* Where steps go to other machines, these can read the run, and take it up after us. */
@@ -343,18 +362,17 @@ static void close_log(stk_run *e)
 static int open_to_run(stk_run *e, stk_err *err)
 {
     const stk_run_options *o = e->options;
-    int rc =
-        stk_run_check_steps(e->spec, o, e->containers.places, e->accel, &e->devices, e->plan, err);
-    rc = rc < 0 || e->store != NULL ? rc : open_store(e, err);
-    rc = rc < 0 ? rc : open_images(e, err);
-    rc = rc < 0 ? rc : open_run(e, err);
-    rc = rc < 0 ? rc
-                : stk_run_code(&e->containers, e->spec, e->plan, e->store, e->id, o->resume != NULL,
-                               err);
-    return rc < 0 ? rc
-                  : stk_run_elsewhere_code(&e->elsewhere, e->spec,
-                                           stk_run_main_file(e->spec, e->arena), e->plan, e->store,
-                                           err);
+    STK_TRY(
+        stk_run_check_steps(e->spec, o, e->containers.places, e->accel, &e->devices, e->plan, err));
+    if (e->store == NULL) {
+        STK_TRY(open_store(e, err));
+    }
+    STK_TRY(open_images(e, err));
+    STK_TRY(open_run(e, err));
+    STK_TRY(
+        stk_run_code(&e->containers, e->spec, e->plan, e->store, e->id, o->resume != NULL, err));
+    return stk_run_elsewhere_code(&e->elsewhere, e->spec, stk_run_main_file(e->spec, e->arena),
+                                  e->plan, e->store, err);
 }
 
 /* None begins any more. */
@@ -495,8 +513,7 @@ int stk_run_open(const stk_run_config *config, stk_run **ret, stk_err *err)
                    .lock_fd = -1,
                    .anchor = stk_clock_anchor_now()};
     e->clock = stk_clock_anchored(&e->anchor);
-    int rc = open_all(e, err);
-    return rc < 0 ? say_how_on(e, err) : rc;
+    return open_all(e, err) < 0 ? say_how_on(e, err) : 0;
 }
 
 /* --- to its end --- */

@@ -5,8 +5,12 @@
  *
  *     stk_run *run = NULL;
  *     int rc = stk_run_open(&config, &run, &err);
- *     rc = rc < 0 ? rc : stk_run_loop(run, &status, &err);
- *     rc = rc < 0 ? rc : stk_run_sync(run, &err);
+ *     if (rc == 0) {
+ *         rc = stk_run_loop(run, &status, &err);
+ *     }
+ *     if (rc == 0) {
+ *         rc = stk_run_sync(run, &err);
+ *     }
  *     stk_run_close(run);
  */
 #ifndef STK_RUN_H

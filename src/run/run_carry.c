@@ -36,9 +36,11 @@ static int copy(carry *c, const char *from, const char *to, mode_t mode)
     STK_TEXT_AUTO data = NULL;
     size_t len = 0;
     const char *path = stk_arena_printf(c->arena, "%s/%s", c->folder, to);
-    int rc = path == NULL ? stk_err_nomem(c->err)
-                          : stk_file_read(from, PROGRAM_BYTES, &data, &len, c->err);
-    return rc < 0 ? rc : stk_file_write(path, data, len, mode, c->err);
+    if (path == NULL) {
+        return stk_err_nomem(c->err);
+    }
+    STK_TRY(stk_file_read(from, PROGRAM_BYTES, &data, &len, c->err));
+    return stk_file_write(path, data, len, mode, c->err);
 }
 
 /* Called for the program itself (its name is empty), the kernel's page, and each library. */
@@ -85,10 +87,12 @@ static int copy_program(carry *c, const char *from)
     STK_TEXT_AUTO data = NULL;
     size_t len = 0;
     const char *path = stk_arena_printf(c->arena, "%s/stoker", c->folder);
-    int rc = path == NULL ? stk_err_nomem(c->err)
-                          : stk_file_read(from, PROGRAM_BYTES, &data, &len, c->err);
-    rc = rc < 0 ? rc : patch(data, len, from, c->err);
-    return rc < 0 ? rc : stk_file_write(path, data, len, 0755, c->err);
+    if (path == NULL) {
+        return stk_err_nomem(c->err);
+    }
+    STK_TRY(stk_file_read(from, PROGRAM_BYTES, &data, &len, c->err));
+    STK_TRY(patch(data, len, from, c->err));
+    return stk_file_write(path, data, len, 0755, c->err);
 }
 
 /* The program, its loader and its libraries, in `folder`. */
@@ -96,13 +100,13 @@ static int make_bin(const char *folder, stk_arena *arena, stk_err *err)
 {
     carry c = {.folder = folder, .arena = arena, .err = err};
     const char *lib = stk_arena_printf(arena, "%s/lib", folder);
-    int rc = lib == NULL ? stk_err_nomem(err) : stk_file_mkdirs(lib, 0755, err);
-    rc = rc < 0 ? rc : copy_program(&c, "/proc/self/exe");
-    if (rc == 0) {
-        (void)dl_iterate_phdr(copy_library, &c);
-        rc = c.rc;
+    if (lib == NULL) {
+        return stk_err_nomem(err);
     }
-    return rc;
+    STK_TRY(stk_file_mkdirs(lib, 0755, err));
+    STK_TRY(copy_program(&c, "/proc/self/exe"));
+    (void)dl_iterate_phdr(copy_library, &c);
+    return c.rc;
 }
 
 /* Kept per build of the program, which its inode and time tell; made aside and renamed, since runs
@@ -216,14 +220,16 @@ int stk_run_carry_all(const char *program, const char *folder, stk_arena *arena,
         return stk_err_nomem(err);
     }
     const char *copy = find_copy(arena);
-    int rc = clear_old(folder, arena, err);
-    if (rc < 0 || copy != NULL) {
-        return rc < 0 ? rc : copy_copy(copy, folder, arena, err);
+    STK_TRY(clear_old(folder, arena, err));
+    if (copy != NULL) {
+        return copy_copy(copy, folder, arena, err);
     }
-    rc = make_bin(bin, arena, err);
-    rc = rc < 0 || front == NULL ? rc : stk_file_mkdirs(python, 0755, err);
-    rc = rc < 0 || front == NULL ? rc : stk_file_copy_tree(front, to, err);
-    return rc < 0 ? rc : copy_roots(folder, arena, err);
+    STK_TRY(make_bin(bin, arena, err));
+    if (front != NULL) {
+        STK_TRY(stk_file_mkdirs(python, 0755, err));
+        STK_TRY(stk_file_copy_tree(front, to, err));
+    }
+    return copy_roots(folder, arena, err);
 }
 
 enum { BLOCK = 512, SUM_BYTES = 1 << 20 };
@@ -337,6 +343,16 @@ static int put_once(stk_share *share, const char *key, const char *path, stk_err
     return stk_share_put_file(share, key, path, err);
 }
 
+static int send_copy(const char *program, const char *folder, const char *tar, stk_share *share,
+                     stk_arena *arena, const char **ret_digest, stk_err *err)
+{
+    STK_TRY(stk_run_carry_all(program, folder, arena, err));
+    STK_TRY(stk_run_carry_write(folder, tar, err));
+    STK_TRY(sum(tar, arena, ret_digest, err));
+    const char *key = stk_arena_printf(arena, "carry/%s.tar", *ret_digest);
+    return key == NULL ? stk_err_nomem(err) : put_once(share, key, tar, err);
+}
+
 int stk_run_carry_tar(const char *program, const stk_store *store, stk_share *share,
                       stk_arena *arena, const char **ret_digest, stk_err *err)
 {
@@ -348,12 +364,7 @@ int stk_run_carry_tar(const char *program, const stk_store *store, stk_share *sh
     }
     (void)stk_run_carry_curl();
     (void)stk_file_remove_tree(folder, NULL);
-    int rc = stk_run_carry_all(program, folder, arena, err);
-    rc = rc < 0 ? rc : stk_run_carry_write(folder, tar, err);
-    rc = rc < 0 ? rc : sum(tar, arena, ret_digest, err);
-    const char *key = rc < 0 ? NULL : stk_arena_printf(arena, "carry/%s.tar", *ret_digest);
-    rc = rc == 0 && key == NULL ? stk_err_nomem(err) : rc;
-    rc = rc < 0 ? rc : put_once(share, key, tar, err);
+    int rc = send_copy(program, folder, tar, share, arena, ret_digest, err);
     (void)stk_file_remove_tree(folder, NULL);
     (void)unlink(tar);
     return rc < 0 ? stk_err_context(err, "our program for the machines of the stack") : 0;

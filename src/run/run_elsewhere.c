@@ -291,7 +291,8 @@ static int look(stk_run_elsewhere *e, const stk_spec *spec, uint32_t i, stk_plan
     }
     if (rc < 0) {
         rc = note_unseen(&ref, &why, e->arena, plan, err);
-        return rc < 0 ? rc : check_image(e, spec, i, NULL, plan, err);
+        STK_TRY(rc);
+        return check_image(e, spec, i, NULL, plan, err);
     }
     e->paths[i] = env_value(config.env, "PYTHONPATH");
     if (config.digest != NULL && ref.digest == NULL) { /* what was looked at is what runs */

@@ -80,8 +80,12 @@ static int drive(const char *text, const stk_run_options *options, seen *s, stk_
                                    .hangup_fd = -1};
     int rc = stk_run_open(&config, &run, err);
     assert_non_null(run);
-    rc = rc < 0 ? rc : stk_run_loop(run, status, err);
-    rc = rc < 0 ? rc : stk_run_sync(run, err);
+    if (rc == 0) {
+        rc = stk_run_loop(run, status, err);
+    }
+    if (rc == 0) {
+        rc = stk_run_sync(run, err);
+    }
     if (rc == 0) {
         assert_int_equal(stk_run_view_check(run, err), 0);
         assert_true(stk_run_now_ms(run) >= stk_view_get_run(stk_run_view(run))->started_ms);

@@ -241,7 +241,8 @@ int stk_report_json_task(const stk_view *view, uint32_t i_task, stk_buf *out, st
     STK_ARENA_AUTO arena = stk_arena_new(0);
     int rc = arena ? put_task(view, i_task, arena, out, err) : stk_err_nomem(err);
     stk_buf_char(out, '\n');
-    return rc < 0 ? rc : check(out, err);
+    STK_TRY(rc);
+    return check(out, err);
 }
 
 static void put_known(stk_buf *out, const char *key, double amount)

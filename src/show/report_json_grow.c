@@ -325,8 +325,8 @@ int stk_report_json_step(const stk_view *view, uint32_t i_step, uint32_t i_task,
         out->failed = out->failed || listed.failed;
     }
     stk_buf_text(out, "}\n");
-    return rc < 0 ? rc
-                  : (out->failed ? stk_err_set(err, STK_E_LIMIT,
-                                               "the answer is larger than %zu bytes", out->max)
-                                 : 0);
+    STK_TRY(rc);
+    return (out->failed
+                ? stk_err_set(err, STK_E_LIMIT, "the answer is larger than %zu bytes", out->max)
+                : 0);
 }

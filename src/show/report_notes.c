@@ -58,7 +58,8 @@ static int warnings(const line_ctx *c)
     }
     warned *all = rc < 0 ? NULL : stk_arena_array(arena, (size_t)n_all + 1, sizeof *all);
     if (all == NULL) {
-        return rc < 0 ? rc : stk_err_nomem(c->err);
+        STK_TRY(rc);
+        return stk_err_nomem(c->err);
     }
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t k = 0; k < d[i].n_warnings; k++) {

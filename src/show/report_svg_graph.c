@@ -198,9 +198,9 @@ static int find_grown_edges(picture *p, stk_err *err)
         }
     }
     p->n_edges = unique_edges(p->edges, p->n_edges);
-    return rc < 0 ? rc
-                  : stk_graph_layers(p->n_steps, p->edges, p->n_edges, p->arena, &p->layer,
-                                     &p->n_layers, err);
+    STK_TRY(rc);
+    return stk_graph_layers(p->n_steps, p->edges, p->n_edges, p->arena, &p->layer, &p->n_layers,
+                            err);
 }
 
 static int find_edges(picture *p, stk_err *err)
@@ -341,7 +341,8 @@ static int make_groups(picture *p, level how, stk_err *err)
             (stk_graph_edge){p->group_of[p->edges[i].from], p->group_of[p->edges[i].to]};
     }
     p->n_group_edges = rc == 0 ? unique_edges(p->group_edges, p->n_edges) : 0;
-    return rc < 0 ? rc : p->n_group_edges > MAX_EDGES ? STK_E_LIMIT : 0;
+    STK_TRY(rc);
+    return p->n_group_edges > MAX_EDGES ? STK_E_LIMIT : 0;
 }
 
 /* --- drawing --- */

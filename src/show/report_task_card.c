@@ -421,7 +421,8 @@ int stk_html_task_card(const stk_view *view, uint32_t i_task, const stk_task_car
         STK_TEXT_AUTO html = NULL;
         size_t len = 0;
         rc = stk_file_read_untrusted(card->html, MAX_CARD_BYTES, &html, &len, err);
-        return rc < 0 ? rc : stk_buf_add(out, html, len) < 0 ? STK_E_LIMIT : 0;
+        STK_TRY(rc);
+        return stk_buf_add(out, html, len) < 0 ? STK_E_LIMIT : 0;
     }
     STK_DOC_AUTO written = card != NULL ? stk_report_read_card(card->path) : NULL;
     s.card = written;

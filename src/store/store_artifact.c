@@ -436,8 +436,9 @@ int stk_store_place(stk_store *store, const stk_tree *tree, stk_artifact *a, boo
     int rc = stk_store_use_begin(store, err);
     rc = rc < 0 ? rc : look_up(store, a->digest, path, true, &st, &known, err);
     *ret_was_there = rc == 0 && st == GOOD;
-    if (rc < 0 || *ret_was_there) {
-        return rc < 0 ? rc : know(store, a->digest, &known, err);
+    STK_TRY(rc);
+    if (*ret_was_there) {
+        return know(store, a->digest, &known, err);
     }
     return take_in(store, tree, a, path, err);
 }
@@ -516,7 +517,8 @@ static int quarantine(stk_store *store, const char *digest, const char *path, ch
                  : stk_err_sys(err, STK_E_SYS, errno, "can't set '%s' aside", path);
         free(where);
     }
-    return rc < 0 ? rc : stk_err_set(err, STK_E_STORE, "'%s' is full; empty it", folder);
+    STK_TRY(rc);
+    return stk_err_set(err, STK_E_STORE, "'%s' is full; empty it", folder);
 }
 
 int stk_store_set_aside(stk_store *store, const char *digest, char **ret_where, stk_err *err)
@@ -524,7 +526,8 @@ int stk_store_set_aside(stk_store *store, const char *digest, char **ret_where, 
     STK_TEXT_AUTO path = stk_store_artifact_path(store, digest);
     int rc = path == NULL ? stk_err_nomem(err) : stk_store_writable(store, err);
     rc = rc < 0 ? rc : quarantine(store, digest, path, ret_where, err);
-    return rc < 0 ? rc : forget_row(store, digest, err);
+    STK_TRY(rc);
+    return forget_row(store, digest, err);
 }
 
 int stk_store_refuse_damaged(stk_store *store, const char *digest, const char *is, stk_err *err)
@@ -553,9 +556,9 @@ int stk_store_believe(stk_store *store, const char *digest, const stk_tree *tree
     stk_store_known known = {
         .is_good = true, .size = tree->size, .is_dir = tree->is_dir, .looked_ms = now_ms()};
     int rc = stk_tree_stamp(tree, known.stamp, err);
-    return rc < 0                              ? rc
-           : store->flags & STK_STORE_READONLY ? know(store, digest, &known, err)
-                                               : add_pending(store, digest, &known, err);
+    STK_TRY(rc);
+    return store->flags & STK_STORE_READONLY ? know(store, digest, &known, err)
+                                             : add_pending(store, digest, &known, err);
 }
 
 /* --- finding --- */

@@ -517,5 +517,6 @@ int stk_store_make_attempt(const char *dir, stk_err *err)
     if (rc == 0 && mkdir(of_task, 0700) < 0 && errno != EEXIST) {
         rc = stk_err_sys(err, STK_E_SYS, errno, "can't make folder '%s'", of_task);
     }
-    return rc < 0 ? rc : stk_file_mkdirs(dir, 0755, err);
+    STK_TRY(rc);
+    return stk_file_mkdirs(dir, 0755, err);
 }

@@ -130,7 +130,8 @@ static int run_check(stk_store_work *w, stk_err *err)
         memcpy(w->made.digest, w->digest, sizeof w->made.digest);
         return 0;
     }
-    return rc < 0 ? rc : stk_tree_digest(&w->tree, w->made.digest, err);
+    STK_TRY(rc);
+    return stk_tree_digest(&w->tree, w->made.digest, err);
 }
 
 int stk_store_work_checked(stk_store *store, stk_store_work *w, stk_err *err)

@@ -178,7 +178,8 @@ static int limit_v2(stk_cgroups *g, const char *name, const stk_cgroup_limits *l
         (void)snprintf(value, sizeof value, "%lld 100000", (long long)milli * 100);
         rc = set_limit(dir, "cpu.max", value, true, err); /* no cpu controller: shares decide */
     }
-    return rc < 0 ? rc : stk_cgroup_bpf_close(dir, l->closed, l->n_closed, err);
+    STK_TRY(rc);
+    return stk_cgroup_bpf_close(dir, l->closed, l->n_closed, err);
 }
 
 bool stk_cgroups_can_close(const stk_cgroups *groups)

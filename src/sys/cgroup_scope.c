@@ -111,11 +111,11 @@ static int ask_systemd(stk_cgroups *g, stk_err *err)
         (void)snprintf(g->parents[0], sizeof g->parents[0], "%.3000s/%s", g->base, g->name);
         return attach_children(g, unit, err);
     }
-    return rc < 0 ? rc
-                  : stk_err_set(err, STK_E_ENV,
-                                "the service manager did not give us the group %s (busctl ended "
-                                "with %d); STOKER_CGROUP=none does without",
-                                unit, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    STK_TRY(rc);
+    return stk_err_set(err, STK_E_ENV,
+                       "the service manager did not give us the group %s (busctl ended "
+                       "with %d); STOKER_CGROUP=none does without",
+                       unit, WIFEXITED(status) ? WEXITSTATUS(status) : -1);
 }
 
 /* v2: a group that hands controllers down may have no processes of its own. */

@@ -148,7 +148,8 @@ static int walk_one(walker *w, const stk_dir *dir, const char *name, size_t len,
         }
     }
     w->path[len] = '\0';
-    return rc < 0 ? rc : 0;
+    STK_TRY(rc);
+    return 0;
 }
 
 static int walk(walker *w, int fd, size_t len, int depth)

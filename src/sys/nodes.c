@@ -81,7 +81,8 @@ int stk_nodes_read(stk_arena *arena, stk_nodes *ret_nodes, stk_err *err)
         int rc = stk_file_read(nodes.path, MAX_BYTES, &content, &len, err);
         text = rc < 0 ? NULL : stk_arena_dup(arena, content);
         if (text == NULL) {
-            return rc < 0 ? rc : stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", nodes.path);
+            STK_TRY(rc);
+            return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "%s", nodes.path);
         }
     }
     int rc = 0;

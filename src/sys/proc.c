@@ -410,7 +410,8 @@ static int table_read(table *t)
     }
     t->ours = rc == 0 ? calloc(t->n + 1u, sizeof *t->ours) : NULL;
     if (t->ours == NULL) {
-        return rc < 0 ? rc : STK_E_NOMEM;
+        STK_TRY(rc);
+        return STK_E_NOMEM;
     }
     qsort(t->all, t->n, sizeof *t->all, by_pid);
     return 0;
@@ -708,7 +709,8 @@ int stk_proc_members_find(pid_t sid, stk_proc_members *members)
         }
     }
     stk_proc_members_done(&ours);
-    return rc < 0 ? rc : add_below(members);
+    STK_TRY(rc);
+    return add_below(members);
 }
 
 int stk_proc_sessions(const pid_t *sids, uint32_t n, stk_proc_usage *ret_usages)

@@ -196,9 +196,9 @@ static int rewrite(outputs *o)
         rc = rc < 0 || !o->is_ok ? rc : put_declared(o, said);
         stk_buf_text(&buf, "}}");
     }
-    return rc < 0       ? rc
-           : buf.failed ? stk_err_nomem(o->err)
-                        : stk_file_write_atomic(path, buf.data, buf.len, 0644, o->err);
+    STK_TRY(rc);
+    return buf.failed ? stk_err_nomem(o->err)
+                      : stk_file_write_atomic(path, buf.data, buf.len, 0644, o->err);
 }
 
 /* Each rank of a gang that num_parallel opened has a result of its own; a command's has its out/.

@@ -113,5 +113,6 @@ int stk_agent_save(agent *a, stk_err *err)
     STK_FAILPOINT("agent.save.files");
     const char *key = rc < 0 ? NULL : stk_agent_object(a, name);
     rc = rc == 0 && key == NULL ? stk_err_nomem(err) : rc;
-    return rc < 0 ? rc : stk_share_put(a->share, key, text.data, text.len, false, err);
+    STK_TRY(rc);
+    return stk_share_put(a->share, key, text.data, text.len, false, err);
 }

@@ -220,5 +220,6 @@ int stk_agent_setup(agent *a, stk_err *err)
     rc = rc < 0 ? rc : lay_out_code(a, err);
     rc = rc < 0 ? rc : make_folder(a, err);
     rc = rc < 0 ? rc : make_links(a, err);
-    return rc < 0 ? rc : stk_agent_checkpoints_bring(a, err);
+    STK_TRY(rc);
+    return stk_agent_checkpoints_bring(a, err);
 }

@@ -62,8 +62,8 @@ static int read_file(stk_aws_config *config, const char *variable, const char *n
 int stk_aws_read_files(stk_aws_config *ret, stk_err *err)
 {
     int rc = read_file(ret, "AWS_CONFIG_FILE", ".aws/config", false, err);
-    return rc < 0 ? rc
-                  : read_file(ret, "AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", true, err);
+    STK_TRY(rc);
+    return read_file(ret, "AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", true, err);
 }
 
 static const char *of_profile(const stk_aws *aws, const char *profile, const char *key)
@@ -321,7 +321,8 @@ static int scope(stk_aws *aws, const char *region, char *buf, size_t size, stk_a
     if (rc == 0 && region != NULL) {
         (void)snprintf(buf, size, "%s", region);
     }
-    return rc < 0 ? rc : stk_aws_get_keys(aws, keys, err);
+    STK_TRY(rc);
+    return stk_aws_get_keys(aws, keys, err);
 }
 
 int stk_aws_sign(stk_aws *aws, const char *service, const char *region, const char *payload_sha256,

@@ -151,14 +151,15 @@ int stk_aws_keys_instance(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
     STK_BUF_AUTO keys = STK_BUF_INIT(ANSWER_MAX);
     char way[700];
     int rc = ask_instance(aws, "meta-data/iam/security-credentials/", &role, err);
-    if (rc < 0 || role.len == 0) {
-        return rc < 0 ? rc : stk_err_set(err, STK_E_ENV, "the instance has no role");
+    STK_TRY(rc);
+    if (role.len == 0) {
+        return stk_err_set(err, STK_E_ENV, "the instance has no role");
     }
     role.data[strcspn(role.data, "\r\n")] = '\0';
     (void)snprintf(way, sizeof way, "meta-data/iam/security-credentials/%s", role.data);
     rc = ask_instance(aws, way, &keys, err);
-    return rc < 0 ? rc
-                  : stk_aws_keys_json(keys.data, keys.len, "the instance's metadata", ret, err);
+    STK_TRY(rc);
+    return stk_aws_keys_json(keys.data, keys.len, "the instance's metadata", ret, err);
 }
 
 int stk_aws_instance_region(stk_aws *aws, char *ret, size_t size, stk_err *err)
@@ -225,7 +226,9 @@ static int ask_sts(stk_aws *aws, const stk_aws_keys *base, const stk_buf *body,
                              .region = region,
                              .time_ms = stk_clock_wall_ms(&stk_clock_real) + aws->skew_ms};
         (void)stk_aws_wait(wait, 0);
-        rc = rc < 0 ? rc : arena == NULL ? stk_err_nomem(err) : 0;
+        if (rc == 0 && arena == NULL) {
+            rc = stk_err_nomem(err);
+        }
         if (rc == 0 && base != NULL) {
             rc = stk_aws_sign_with(&s, base, &q, arena, err);
         }

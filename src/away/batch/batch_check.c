@@ -240,5 +240,6 @@ int stk_batch_check(const stk_driver_config *config,
     }
     stk_http_session_close(c.session);
     stk_aws_close(c.aws);
-    return rc < 0 ? rc : c.rc;
+    STK_TRY(rc);
+    return c.rc;
 }

@@ -34,8 +34,9 @@ static int add_list(batch_errand *e, const char *key, stk_err *err)
     const char *slash = strrchr(key, '/'), *name = slash != NULL ? slash + 1 : key;
     const char *array = stk_arena_dupn(e->arena, name, strlen(name) - strlen(".json"));
     batch_child *children = stk_arena_array(e->arena, (size_t)n + 1, sizeof *children);
-    if (rc < 0 || array == NULL || children == NULL) {
-        return rc < 0 ? rc : stk_err_nomem(err);
+    STK_TRY(rc);
+    if (array == NULL || children == NULL) {
+        return stk_err_nomem(err);
     }
     for (uint32_t i = 0; i < n && rc == 0; i++) {
         uint64_t other = 0;

@@ -225,7 +225,8 @@ static int read_sizes(stk_batch_ask *ask, stk_err *err)
     int rc = read_devices(ask, err);
     if (rc < 0 || ask->platform == STK_BATCH_FARGATE) {
         rc = rc < 0 ? rc : refuse_fargate(ask, err);
-        return rc < 0 ? rc : fit_fargate(ask, err);
+        STK_TRY(rc);
+        return fit_fargate(ask, err);
     }
     ask->cpu_milli = (ask->cpu_milli + 999) / 1000 * 1000; /* instances give whole ones */
     if (stk_batch_option(&ask->options, "ephemeral_storage") != NULL) {
@@ -573,8 +574,9 @@ int stk_batch_definition(const stk_batch_ask *ask, stk_arena *arena, const char 
     if (is_many) {
         (void)stk_buf_text(&out, "}]}");
     }
-    if (rc < 0 || out.failed) {
-        return rc < 0 ? rc : stk_err_nomem(err);
+    STK_TRY(rc);
+    if (out.failed) {
+        return stk_err_nomem(err);
     }
     stk_digest_of(out.data, out.len, digest);
     *ret_name = stk_arena_printf(arena, "stoker-%.32s", digest);

@@ -283,7 +283,8 @@ static int ask_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *er
     bool is_good = (auth->header != NULL || auth->cert != NULL) && !auth->refused;
     if (p == NULL) {
         int rc = begin_plugin(c, auth, err);
-        return rc < 0 ? rc : is_good ? 0 : STK_E_BUSY;
+        STK_TRY(rc);
+        return is_good ? 0 : STK_E_BUSY;
     }
     if (!p->is_over) {
         return is_good ? 0 : STK_E_BUSY;

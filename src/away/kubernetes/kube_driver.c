@@ -187,7 +187,8 @@ static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
         while (n_ways > 0) {
             json_decref(ways[--n_ways].docs);
         }
-        return rc < 0 ? rc : stk_err_nomem(err);
+        STK_TRY(rc);
+        return stk_err_nomem(err);
     }
     t->space = space;
     return 0;

@@ -396,7 +396,8 @@ static int put_container(stk_kube_maker *m, json_t *spec)
     put_memory_folders(m, spec, container);
     put_folders(m, spec, container);
     rc = rc < 0 ? rc : put_share(m, spec, container);
-    return rc < 0 ? rc : put_carry(m, spec, container);
+    STK_TRY(rc);
+    return put_carry(m, spec, container);
 }
 
 /* --- the pod --- */

@@ -39,9 +39,9 @@ static int bring_file(stk_share *share, const char *dir, uint32_t node, const st
     int rc = stk_store_make_attempt(dir, err);
     rc = rc < 0 || stk_file_exists(path) ? rc : stk_file_mkdirs(path, 0755, err);
     *slash = '/';
-    return rc < 0            ? rc
-           : f->data != NULL ? stk_file_write_atomic(path, f->data, (size_t)f->size, 0644, err)
-                             : stk_share_get_file(share, f->key, path, err);
+    STK_TRY(rc);
+    return f->data != NULL ? stk_file_write_atomic(path, f->data, (size_t)f->size, 0644, err)
+                           : stk_share_get_file(share, f->key, path, err);
 }
 
 /* result.json last: it says that the rest is there. */
@@ -225,9 +225,8 @@ static int write_granted(remote_worker *w, remote_task *t, const char *granted, 
     stk_json_put_key(&text, "checkpoints");
     stk_buf_printf(&text, "{\"n\":%u,\"saved\":%s}}", n, saved ? "true" : "false");
     stk_remote_file f = {.name = "granted.json", .data = text.data, .size = (int64_t)text.len};
-    return rc < 0        ? rc
-           : text.failed ? stk_err_nomem(err)
-                         : bring_file(w->b->share, t->order.dir, 0, &f, err);
+    STK_TRY(rc);
+    return text.failed ? stk_err_nomem(err) : bring_file(w->b->share, t->order.dir, 0, &f, err);
 }
 
 /* --- the outcome --- */

@@ -152,8 +152,9 @@ static int push_digest(stk_remote_log *log, const char *digest, stk_err *err)
         stk_store_artifact(log->store, digest, scratch, &path, &size, NULL) == 0) {
         rc = stk_share_push(log->share, log->store, digest, err);
     }
-    const char *key = rc < 0 ? NULL : stk_arena_dup(log->arena, digest);
-    return rc < 0 ? rc : key == NULL ? stk_err_nomem(err) : stk_map_put(&log->known, key, 1);
+    STK_TRY(rc);
+    const char *key = stk_arena_dup(log->arena, digest);
+    return key == NULL ? stk_err_nomem(err) : stk_map_put(&log->known, key, 1);
 }
 
 static int push_named(stk_remote_log *log, const stk_json *node, stk_err *err)
@@ -183,7 +184,8 @@ static int push_of(stk_remote_log *log, const stk_event_row *row, stk_err *err)
     int rc = arena == NULL
                  ? stk_err_nomem(err)
                  : stk_json_parse(row->data, strlen(row->data), "event", &limits, arena, &doc, err);
-    return rc < 0 ? rc : push_named(log, &doc, err);
+    STK_TRY(rc);
+    return push_named(log, &doc, err);
 }
 
 static void begin_batch(const stk_remote_log *log, stk_buf *text)
@@ -420,7 +422,8 @@ static int put_spec(const stk_remote_log *log, const stk_remote_log_config *c, s
     int rc = arena == NULL ? stk_err_nomem(err)
                            : stk_store_load_spec(log->store, c->run, arena, &json, &len, err);
     (void)snprintf(key, sizeof key, "runs/%s/spec.json", c->run);
-    return rc < 0 ? rc : stk_share_put(log->share, key, json, len, false, err);
+    STK_TRY(rc);
+    return stk_share_put(log->share, key, json, len, false, err);
 }
 
 /* The batch that says so, with everything that the log lacks: of our own last engine, or all. */
@@ -438,7 +441,8 @@ static int take(stk_remote_log *log, const stk_remote_log_config *c, stk_err *er
     for (bool is_first = true; rc == 0 && more; is_first = false) {
         rc = put_next(log, is_first, &any, &more, err);
     }
-    return rc < 0 ? rc : put_run(log, c, err);
+    STK_TRY(rc);
+    return put_run(log, c, err);
 }
 
 static int new_log(const stk_remote_log_config *config, stk_remote_log **ret, stk_err *err)

@@ -127,8 +127,8 @@ static int resolve(stk_share *share, const char *text, stk_arena *arena, stk_rem
             }
         }
     }
-    return rc < 0         ? rc
-           : n_found == 1 ? 0
+    STK_TRY(rc);
+    return n_found == 1 ? 0
            : n_found == 0
                ? stk_err_set(err, STK_E_NOT_FOUND, "no run '%s' in %s", text, stk_share_url(share))
                : stk_err_set(err, STK_E_USAGE, "'%s' is the beginning of %u runs in %s", text,
@@ -241,11 +241,11 @@ static int add_event(bringer *b, const char *line, size_t len)
     const char *word = rc < 0 ? NULL : stk_json_text(stk_json_get(&doc, "event"));
     int kind = word == NULL ? -1 : stk_event_kind_of(word);
     if (rc < 0 || kind < 0) {
-        return rc < 0 ? rc
-                      : stk_err_set(b->err, STK_E_VERSION,
-                                    "run %s has an event '%s' that this Stoker doesn't know; it "
-                                    "was written by a newer one",
-                                    b->run, word != NULL ? word : "");
+        STK_TRY(rc);
+        return stk_err_set(b->err, STK_E_VERSION,
+                           "run %s has an event '%s' that this Stoker doesn't know; it "
+                           "was written by a newer one",
+                           b->run, word != NULL ? word : "");
     }
     stk_event_row *events = stk_arena_grow(b->arena, b->events, b->n, sizeof *events, &b->cap);
     if (events == NULL) {

@@ -88,8 +88,8 @@ int stk_remote_order_write(const stk_remote_order *o, stk_buf *buf, stk_err *err
     stk_json_put_key(buf, "task_json");
     stk_buf_text(buf, o->task_json);
     stk_buf_char(buf, '}');
-    return rc < 0 ? rc
-           : buf->failed
+    STK_TRY(rc);
+    return buf->failed
                ? stk_err_set(err, STK_E_NOMEM, "no memory for the job of step '%s'", o->step)
                : 0;
 }
@@ -379,8 +379,9 @@ int stk_remote_list_read(const char *text, size_t len, stk_arena *arena, const c
             return stk_err_set(err, STK_E_PROTOCOL, "an array's list: key %u is no text", i);
         }
     }
-    if (rc < 0 || keys == NULL) {
-        return rc < 0 ? rc : stk_err_nomem(err);
+    STK_TRY(rc);
+    if (keys == NULL) {
+        return stk_err_nomem(err);
     }
     *ret_keys = keys;
     *ret_n = list->n;

@@ -302,7 +302,8 @@ static int fill(remote_backend *b, remote_task *t, const stk_job *job)
     int rc = t->key == NULL ? STK_E_BUG : copy_env(t, job);
     rc = rc < 0 ? rc : container_env(b, t);
     rc = rc < 0 ? rc : folders(b, t);
-    return rc < 0 ? rc : agent_argv(b, t);
+    STK_TRY(rc);
+    return agent_argv(b, t);
 }
 
 int stk_remote_task_new(remote_backend *b, const stk_job *job, remote_task **ret, stk_err *err)

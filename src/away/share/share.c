@@ -246,7 +246,8 @@ static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_
 {
     int rc = begin(share, key, err);
     ret->max = ret->max == 0 ? SHARE_GET_MAX : ret->max;
-    return rc < 0 ? rc : share->ops->get(share, key, from, whole, ret, err);
+    STK_TRY(rc);
+    return share->ops->get(share, key, from, whole, ret, err);
 }
 
 int stk_share_get(stk_share *share, const char *key, stk_buf *ret, stk_err *err)
@@ -349,7 +350,8 @@ int stk_share_link(stk_share *share, const char *key, int64_t seconds, stk_buf *
                            share->url);
     }
     ret->max = ret->max == 0 ? SHARE_GET_MAX : ret->max;
-    return rc < 0 ? rc : share->ops->link(share, key, seconds, ret, err);
+    STK_TRY(rc);
+    return share->ops->link(share, key, seconds, ret, err);
 }
 
 static int is_there(void *arg, const char *key, int64_t size, int64_t mtime_ms)

@@ -164,7 +164,8 @@ static int push_folder(stk_share *share, const char *under, const char *path, co
     rc = rc < 0 || share->ops->sync == NULL ? rc : share->ops->sync(share, err);
     free(p.digests);
     key_of(under, digest, ".tree", key);
-    return rc < 0 ? rc : stk_share_put(share, key, text.data, text.len, false, err);
+    STK_TRY(rc);
+    return stk_share_put(share, key, text.data, text.len, false, err);
 }
 
 static int push_what(stk_share *share, const char *under, const char *path, const char *digest,
@@ -230,8 +231,9 @@ static int take_stage(stk_store *store, const char *digest, char **ret_path, int
         struct stat st;
         int rc = stk_file_mkdirs(path, 0777, err);
         STK_FD_AUTO fd = rc < 0 ? -1 : open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-        if (rc < 0 || (fd < 0 && errno != ENOENT)) {
-            return rc < 0 ? rc : stk_err_sys(err, STK_E_SYS, errno, "can't write '%s'", name);
+        STK_TRY(rc);
+        if ((fd < 0 && errno != ENOENT)) {
+            return stk_err_sys(err, STK_E_SYS, errno, "can't write '%s'", name);
         }
         while (fd >= 0 && (rc = fcntl(fd, F_OFD_SETLKW, &lock)) < 0 && errno == EINTR) {
         }
@@ -350,7 +352,8 @@ static int pull_folder(stk_share *share, const char *under, const char *digest, 
     rc = rc < 0 ? rc : stk_share_parallel(SHARE_FILES, p.tree.n, pull_one, &p, err);
     rc = rc < 0 ? rc : apply_rest(&p, err);
     stk_share_tree_done(&p.tree);
-    return rc < 0 ? rc : check_sum(share, digest, root, err);
+    STK_TRY(rc);
+    return check_sum(share, digest, root, err);
 }
 
 static int pull_file(stk_share *share, const char *under, const char *digest, int64_t size,
@@ -411,8 +414,8 @@ static int pull_into(stk_share *share, stk_store *store, const char *digest, con
     STK_TEXT_AUTO path = NULL;
     stk_artifact added;
     int rc = pull_staged(share, ARTIFACTS, digest, stage, &path, err);
-    return rc < 0 ? rc
-                  : stk_store_add_path_until(store, path, digest, &share->cancelled, &added, err);
+    STK_TRY(rc);
+    return stk_store_add_path_until(store, path, digest, &share->cancelled, &added, err);
 }
 
 int stk_share_pull_path(stk_share *share, const char *under, const char *digest, const char *stage,

@@ -219,7 +219,8 @@ static int put_file(stk_share *share, const char *key, const char *path, const c
     if (rc == 0 && digest == NULL && syncs() && fdatasync(fd) < 0) {
         rc = failed("sync", key, err);
     }
-    return rc < 0 ? rc : publish(share, &t, key, false, digest == NULL && syncs(), err);
+    STK_TRY(rc);
+    return publish(share, &t, key, false, digest == NULL && syncs(), err);
 }
 
 static int open_object(stk_share *share, const char *key, int *ret_fd, struct stat *ret_st,

@@ -89,7 +89,8 @@ static int url_of(stk_share *share, const stk_s3_ask *ask, char region[64], stk_
     if (rc == 0 && ask->query != NULL) {
         stk_buf_printf(url, "?%s", ask->query);
     }
-    return rc < 0 ? rc : url->failed ? stk_share_no_memory(share, err) : 0;
+    STK_TRY(rc);
+    return url->failed ? stk_share_no_memory(share, err) : 0;
 }
 
 /* true: it is in another region than was asked. */
@@ -392,9 +393,8 @@ static int link_to(stk_share *share, const char *key, int64_t seconds, stk_buf *
     STK_BUF_AUTO url = STK_BUF_INIT(URL_MAX);
     stk_s3_ask ask = {.key = key};
     int rc = url_of(share, &ask, region, &url, err);
-    return rc < 0
-               ? rc
-               : stk_aws_presign(share->s3->aws, "s3", region, "GET", url.data, seconds, ret, err);
+    STK_TRY(rc);
+    return stk_aws_presign(share->s3->aws, "s3", region, "GET", url.data, seconds, ret, err);
 }
 
 /* --- open --- */

@@ -202,7 +202,8 @@ static int make_env(local_backend *b, const stk_job *job)
     for (const char *const *e = job->env; rc == 0 && e != NULL && *e != NULL; e++) {
         rc = put_env(b, n++, *e);
     }
-    return rc < 0 ? rc : put_env(b, n, NULL);
+    STK_TRY(rc);
+    return put_env(b, n, NULL);
 }
 
 int stk_local_task_exec(local_backend *b, local_task *task, const stk_job *job,

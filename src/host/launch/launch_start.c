@@ -55,7 +55,8 @@ int stk_launch_start_rank(stk_gang *g, uint32_t rank, stk_err *err)
     }
     stk_file_close(&theirs[0]);
     stk_file_close(&theirs[1]);
-    return rc < 0 ? rc : stk_launch_started(g, rank, pid, pidfd, err);
+    STK_TRY(rc);
+    return stk_launch_started(g, rank, pid, pidfd, err);
 }
 
 int stk_launch_start(stk_gang *g, stk_err *err)

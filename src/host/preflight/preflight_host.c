@@ -36,11 +36,11 @@ static int look_at_memory(stk_findings *f)
     bool low = available >= 0 && available < MEMORY_LOW_BYTES;
     int rc = stk_preflight_add(f, STK_CHECK_OK, "cpus", NULL, NULL, "%u CPU%s may be used", n,
                                n == 1 ? "" : "s");
-    return rc < 0 ? rc
-                  : stk_preflight_add(
-                        f, low ? STK_CHECK_WARNING : STK_CHECK_OK, "memory", NULL,
-                        low ? "end what uses it, or run fewer steps at once (--max-workers)" : NULL,
-                        "%s of memory, %s available now", amount(total, a), amount(available, b));
+    STK_TRY(rc);
+    return stk_preflight_add(
+        f, low ? STK_CHECK_WARNING : STK_CHECK_OK, "memory", NULL,
+        low ? "end what uses it, or run fewer steps at once (--max-workers)" : NULL,
+        "%s of memory, %s available now", amount(total, a), amount(available, b));
 }
 
 static int look_at_shm(stk_findings *f)

@@ -280,5 +280,6 @@ int stk_samples_load(const char *path, stk_arena *arena, stk_samples *ret_sample
         return 0;
     }
     source s = {.path = path, .data = data, .len = len};
-    return rc < 0 ? rc : decode(&s, arena, ret_samples, err);
+    STK_TRY(rc);
+    return decode(&s, arena, ret_samples, err);
 }

@@ -182,5 +182,6 @@ int stk_contain_devices(const contain_spec *spec, stk_engine *engine, stk_arena 
                              engine->name, ret->cdi[0]);
         }
     }
-    return rc < 0 ? rc : add_gpus(spec, engine, arena, ret, err);
+    STK_TRY(rc);
+    return add_gpus(spec, engine, arena, ret, err);
 }

@@ -284,7 +284,8 @@ static int merge_options(const stk_stack *stack, const wish *w, stk_arena *arena
         rc = stk_spec_merge(&r, &all, own, &all);
     }
     rc = rc < 0 ? rc : stk_stack_lay_over(stack, &all, arena, &all, err);
-    return rc < 0 ? rc : keep_options(&all, arena, place, err);
+    STK_TRY(rc);
+    return keep_options(&all, arena, place, err);
 }
 
 static int place_elsewhere(const stk_stack *stack, const char *step, const stk_settings *settings,
@@ -317,7 +318,8 @@ static int place_elsewhere(const stk_stack *stack, const char *step, const stk_s
     int rc = asked == NULL ? stk_err_nomem(err) : lay_options(stack->options, arena, asked, err);
     rc = rc < 0 ? rc : stk_stack_fit(stack, step, asked, nodes, arena, &place->pool, err);
     rc = rc < 0 || place->pool == NULL ? rc : lay_options(place->pool->options, arena, asked, err);
-    return rc < 0 ? rc : merge_options(stack, w, arena, place, err);
+    STK_TRY(rc);
+    return merge_options(stack, w, arena, place, err);
 }
 
 /* "'a', 'b'": the file's stacks of a backend; NULL: it has none, or no memory. */

@@ -86,8 +86,9 @@ static int read_map(stk_spec_reader *r, const stk_json *node, stk_stack *stack)
 {
     int rc = stk_spec_read_map(r, node, "image_map");
     stk_pair *pairs = rc < 0 ? NULL : stk_arena_array(r->arena, node->n + 1, sizeof *pairs);
-    if (rc < 0 || pairs == NULL) {
-        return rc < 0 ? rc : stk_err_nomem(r->err);
+    STK_TRY(rc);
+    if (pairs == NULL) {
+        return stk_err_nomem(r->err);
     }
     for (uint32_t i = 0; i < node->n && rc == 0; i++) {
         const char *to = NULL;
@@ -203,8 +204,9 @@ static int read_pools(stk_spec_reader *r, const stk_json *node, stk_stack *stack
 {
     int rc = stk_spec_read_map(r, node, "pools");
     stk_pool *pools = rc < 0 ? NULL : stk_arena_array(r->arena, node->n + 1, sizeof *pools);
-    if (rc < 0 || pools == NULL) {
-        return rc < 0 ? rc : stk_err_nomem(r->err);
+    STK_TRY(rc);
+    if (pools == NULL) {
+        return stk_err_nomem(r->err);
     }
     for (uint32_t i = 0; i < node->n && rc == 0; i++) {
         rc = read_pool(r, stk_json_key(node, i), stk_json_value(node, i), &pools[i]);

@@ -272,7 +272,8 @@ int stk_spec_load(const char *path, stk_spec **ret_spec, stk_err *err)
         stk_err_hint(err, "name a pipeline document (.yaml or .json) or a Python file; a relative "
                           "path counts from the current folder");
     }
-    return rc < 0 ? rc : stk_spec_parse(text, len, path, ret_spec, err);
+    STK_TRY(rc);
+    return stk_spec_parse(text, len, path, ret_spec, err);
 }
 
 void stk_spec_free(stk_spec *spec)

@@ -118,8 +118,8 @@ static int read_switch(stk_spec_reader *r, const stk_json *const nodes[N_KEYS], 
     }
     rc = read_targets(r, nodes[NEXT], &next, &n);
     rc = rc < 0 ? rc : check_among(r, nodes[NEXT], next, n, step->next, step->n_next, "cases");
-    return rc < 0 ? rc
-                  : check_among(r, nodes[CASES], step->next, step->n_next, next, n, keys[NEXT]);
+    STK_TRY(rc);
+    return check_among(r, nodes[CASES], step->next, step->n_next, next, n, keys[NEXT]);
 }
 
 /* The output that decides. A command must declare it; what a Python step leaves is known only from
@@ -204,7 +204,8 @@ int stk_spec_read_next(stk_spec_reader *r, const stk_json *map, stk_step *step)
     if (nodes[SWITCH] != NULL || nodes[CASES] != NULL) {
         step->grows = STK_NEXT_SWITCH;
         int rc = read_switch(r, nodes, step);
-        return rc < 0 ? rc : read_on(r, nodes[SWITCH], keys[SWITCH], step);
+        STK_TRY(rc);
+        return read_on(r, nodes[SWITCH], keys[SWITCH], step);
     }
     if (nodes[NEXT] == NULL) {
         return stk_spec_fail(r, first, "'%s' needs 'next', the step that follows",

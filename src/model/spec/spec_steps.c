@@ -617,7 +617,8 @@ static int read_links(steps_reader *s, uint32_t i_step)
             rc = check_ignored(s, map, step);
         }
     }
-    return rc < 0 ? rc : stk_spec_read_next(s->r, map, step);
+    STK_TRY(rc);
+    return stk_spec_read_next(s->r, map, step);
 }
 
 /* --- all of them --- */

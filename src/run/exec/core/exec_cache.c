@@ -366,8 +366,8 @@ int stk_exec_lookup_step(exec_lookup *lookup, uint32_t i_step, exec_outputs_fn o
     }
     stk_key key;
     rc = stk_plan_key(lookup->plan, i_step, digests, files, lookup->arena, &key, err);
-    return rc < 0 ? rc
-                  : stk_exec_lookup_key(lookup, i_step, &key, use_cache, now_ms, ret_found, err);
+    STK_TRY(rc);
+    return stk_exec_lookup_key(lookup, i_step, &key, use_cache, now_ms, ret_found, err);
 }
 
 int stk_exec_lookup_key(exec_lookup *lookup, uint32_t i_step, const stk_key *key, bool use_cache,

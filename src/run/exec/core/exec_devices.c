@@ -41,7 +41,8 @@ int stk_exec_fold_outside(stk_accel *accel, stk_sched *sched, bool *ret_any, boo
         *ret_new = *ret_new || mib != stk_sched_outside(sched, i);
         rc = stk_sched_fold(sched, &event, err);
     }
-    return rc < 0 ? rc : 0;
+    STK_TRY(rc);
+    return 0;
 }
 
 const char *stk_exec_holders(stk_accel *accel, const stk_devset *devices, stk_arena *arena)
@@ -205,7 +206,8 @@ static int look(stk_exec *x, bool *ret_new, stk_err *err)
         x->outside.claim.is_made ? LOOK_MS : LOOK_MAX_MS; /* nobody else has what is claimed */
     x->outside.look_for_ms = x->outside.look_for_ms < most ? x->outside.look_for_ms : most;
     x->outside.look_ms = now + x->outside.look_for_ms;
-    return rc < 0 ? rc : see_to_claim(x, now, err);
+    STK_TRY(rc);
+    return see_to_claim(x, now, err);
 }
 
 int stk_exec_lease(stk_exec *x, const stk_action *start, stk_lease *ret_lease, stk_err *err)
@@ -288,5 +290,6 @@ int stk_exec_wait_devices(stk_exec *x, int64_t *wake_ms, stk_err *err)
         *wake_ms = x->outside.look_ms;
     }
     int rc = x->noted_busy || !x->outside.is_any_outside ? 0 : note_wait(x, err);
-    return rc < 0 ? rc : stk_exec_flush(x, err);
+    STK_TRY(rc);
+    return stk_exec_flush(x, err);
 }

@@ -193,7 +193,8 @@ int stk_exec_fail(stk_exec *x, uint32_t task, const exec_failure *long_failure, 
     }
     if (!again) {
         rc = remember_error(x, task, failure->text, err);
-        return rc < 0 ? rc : run_hooks(x, task, failure->result, failure->text, err);
+        STK_TRY(rc);
+        return run_hooks(x, task, failure->result, failure->text, err);
     }
     return emit_retrying(x, task, &next, err);
 }
@@ -293,7 +294,8 @@ static int fail_ending(stk_exec *x, const exec_ending *e, stk_err *err)
     }
     int rc = stk_exec_blame(x, e->task, &failure, err);
     stk_exec_preempted(x, e->task, o, &failure);
-    return rc < 0 ? rc : stk_exec_fail(x, e->task, &failure, err);
+    STK_TRY(rc);
+    return stk_exec_fail(x, e->task, &failure, err);
 }
 
 /* What the step left can't be used. */
@@ -465,7 +467,8 @@ static int succeed(stk_exec *x, const exec_ending *e, stk_err *err)
     const char *data =
         rc < 0 ? NULL : success_json(x, e, outputs.data, more.len > 0 ? more.data : "");
     if (data == NULL) {
-        return rc < 0 ? rc : stk_err_nomem(err);
+        STK_TRY(rc);
+        return stk_err_nomem(err);
     }
     stk_exec_release(x, e->task);
     x->is_held = x->graph.grow != NULL; /* what follows belongs to it */
@@ -474,7 +477,8 @@ static int succeed(stk_exec *x, const exec_ending *e, stk_err *err)
     rc = rc < 0 || x->graph.grow == NULL ? rc : stk_exec_follow(x, e->task, &said, err);
     x->is_held = false;
     rc = rc < 0 || e->remark == NULL ? rc : note_remark(x, e, err);
-    return rc < 0 ? rc : run_hooks(x, e->task, e->has_result ? &e->result : NULL, NULL, err);
+    STK_TRY(rc);
+    return run_hooks(x, e->task, e->has_result ? &e->result : NULL, NULL, err);
 }
 
 /* --- the end --- */
@@ -618,7 +622,8 @@ static int hook_ended(stk_exec *x, const stk_report *report, stk_err *err)
         text = stk_exec_hide(stk_exec_step(x, task)->settings, text, x->scratch);
         rc = text == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, text, err);
     }
-    return rc < 0 ? rc : after_hook(x, task, when, err);
+    STK_TRY(rc);
+    return after_hook(x, task, when, err);
 }
 
 int stk_exec_ended(stk_exec *x, const stk_report *report, stk_err *err)

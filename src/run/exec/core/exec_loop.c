@@ -434,7 +434,8 @@ int stk_exec_loop(stk_exec *x, stk_run_status *ret_status, stk_err *err)
         stk_exec_sum_finish(x);
     }
     *ret_status = x->status;
-    return rc < 0 ? rc : 0;
+    STK_TRY(rc);
+    return 0;
 }
 
 /* --- opening --- */
@@ -594,9 +595,8 @@ static int init(stk_exec *x, stk_err *err)
     rc = stk_spec_grows(x->spec) ? stk_grow_new(x->spec, &x->graph.grow, err) : init_tasks(x, err);
     rc = rc < 0 ? rc : stk_exec_lookup_init(&x->lookup, c->store, c->plan, x->arena);
     x->lookup.sum = x->sum;
-    return rc < 0 ? rc
-                  : stk_exec_schedule(c->plan, c->capacity, c->mode, c->max_workers, c->run,
-                                      &x->sched, err);
+    STK_TRY(rc);
+    return stk_exec_schedule(c->plan, c->capacity, c->mode, c->max_workers, c->run, &x->sched, err);
 }
 
 int stk_exec_open(const stk_exec_config *config, stk_exec **ret_exec, stk_err *err)

@@ -154,7 +154,8 @@ static int publish_absent(stk_exec *x, const exec_ending *e, const stk_result_ou
     int rc = r->size >= 0 ? stk_store_add_absent(x->config.store, r->digest, r->size, false, err)
                           : stk_store_artifact(x->config.store, r->digest, x->scratch, &path,
                                                &artifact.size, err);
-    return rc < 0 ? rc : name_output(x, e, r, declared, &artifact, format, NULL, ret_ref, err);
+    STK_TRY(rc);
+    return name_output(x, e, r, declared, &artifact, format, NULL, ret_ref, err);
 }
 
 /* The path of an output → an artifact. Its content is summed whatever digest the step claims for
@@ -280,7 +281,8 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
         value = strcmp(format, "json") == 0 ? small_json(path, st.st_size, most, x->scratch) : NULL;
         rc = take_path(x, r, name, path, &artifact, err);
     }
-    return rc < 0 ? rc : name_output(x, e, r, declared, &artifact, format, value, ret_ref, err);
+    STK_TRY(rc);
+    return name_output(x, e, r, declared, &artifact, format, value, ret_ref, err);
 }
 
 const stk_result_output *stk_exec_find_result(const exec_ending *e, const char *name)

@@ -329,5 +329,6 @@ int stk_exec_replay(stk_exec *x, stk_err *err)
     }
     free(h.tasks);
     json_decref(h.notes);
-    return rc < 0 ? rc : 0;
+    STK_TRY(rc);
+    return 0;
 }

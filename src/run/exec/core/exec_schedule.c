@@ -128,7 +128,8 @@ static int add_grown(refold *r, uint32_t task)
     }
     int rc = stk_exec_grow_add(r->sched, r->plan, r->capacity, r->policy, t->i_step, t->ranks,
                                needs, n, &request, &why, r->err);
-    return rc < 0 ? rc : 0;
+    STK_TRY(rc);
+    return 0;
 }
 
 static int reserve_tasks(refold *r, uint64_t n)

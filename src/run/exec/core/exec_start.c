@@ -418,7 +418,8 @@ static int prepare_end(stk_exec *x, uint32_t task, stk_job *job, stk_err *err)
     uint32_t attempt = stk_exec_attempt(x, task);
     const char *dir = stk_exec_dir(x, task, attempt, x->scratch);
     int rc = dir == NULL ? stk_err_nomem(err) : make_folders(x, task, attempt, dir, err);
-    return rc < 0 ? rc : stk_exec_away_end(x, task, dir, job, err);
+    STK_TRY(rc);
+    return stk_exec_away_end(x, task, dir, job, err);
 }
 
 /* A Python task calls its own Python hooks; any other on_start hook is a job before the attempt. */
@@ -505,8 +506,9 @@ static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *e
     stk_exec_env_add(
         &env, "STOKER_ERROR",
         error == NULL ? "" : stk_arena_dupn(x->scratch, error, strnlen(error, ERROR_BYTES)));
-    if (rc < 0 || env.failed) {
-        return rc < 0 ? rc : stk_err_nomem(err);
+    STK_TRY(rc);
+    if (env.failed) {
+        return stk_err_nomem(err);
     }
     const char *argv[] = {"/bin/sh", "-c", hook->run, NULL};
     stk_job job = {.id = task | EXEC_HOOK_BIT,

@@ -27,10 +27,10 @@ int stk_exec_gone(stk_exec *x, uint32_t i_device, const char *why, stk_err *err)
         return 0;
     }
     stk_devset_add(&x->outside.gone, i_device);
-    int rc = stk_sched_fold(x->sched, &gone, err);
+    STK_TRY(stk_sched_fold(x->sched, &gone, err));
     const char *note =
         stk_arena_printf(x->tick, "%s is out of the pool: %s", name_of(x, i_device, x->tick), why);
-    return rc < 0 ? rc : note == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, note, err);
+    return note == NULL ? stk_err_nomem(err) : stk_exec_emit_note(x, note, err);
 }
 
 /* Out of the pool, for every run on this host, until somebody clears it. */

@@ -253,7 +253,8 @@ static int add(stk_exec *x, const stk_grow_adding *a, stk_err *err)
     rc = rc < 0 ? rc : note_less(x, a->i_step, a->ranks, err);
     const char *data = rc < 0 ? NULL : added_json(x, a);
     if (data == NULL) {
-        return rc < 0 ? rc : stk_err_nomem(err);
+        STK_TRY(rc);
+        return stk_err_nomem(err);
     }
     return stk_exec_emit(x, &(stk_sched_event){.kind = STK_EV_TASK_ADDED, .task = a->first}, data,
                          err);

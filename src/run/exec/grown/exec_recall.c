@@ -167,9 +167,9 @@ static int key_of(stk_exec *x, uint32_t task, stk_key *ret_key, const char **ret
         return *ret_miss == NULL || why.code == STK_E_NOMEM ? stk_err_nomem(err) : 0;
     }
     x->tasks[task].inputs = stk_exec_inputs_json(&x->lookup, step, digests);
-    return rc < 0 ? rc
-                  : stk_plan_key_seeing(x->config.plan, x->tasks[task].i_step, digests, files,
-                                        s.pairs, s.n, arena, ret_key, err);
+    STK_TRY(rc);
+    return stk_plan_key_seeing(x->config.plan, x->tasks[task].i_step, digests, files, s.pairs, s.n,
+                               arena, ret_key, err);
 }
 
 /* An entry that is still true says what the task would: if its artifacts are there, and the

@@ -261,9 +261,11 @@ int stk_exec_scope_item(stk_exec *x, uint32_t task, const char **ret_json, uint3
         if (rc == 0) {
             *ret_json = stk_json_dump_in(&x->graph.items.list.items[frames[i].index], x->scratch);
         }
-        return rc < 0 ? rc : *ret_json == NULL ? stk_err_nomem(err) : 0;
+        STK_TRY(rc);
+        return *ret_json == NULL ? stk_err_nomem(err) : 0;
     }
-    return rc < 0 ? rc : stk_err_set(err, STK_E_NOT_FOUND, "it is in no foreach");
+    STK_TRY(rc);
+    return stk_err_set(err, STK_E_NOT_FOUND, "it is in no foreach");
 }
 
 /* --- task.json --- */

@@ -430,11 +430,11 @@ int stk_exec_note_left(stk_exec *x, stk_err *err)
                   stk_arena_printf(x->scratch, ": 'stoker resume %s' goes on with %s",
                                    x->config.run, n > 1 ? "them" : "it"),
                   err);
-    return rc < 0 ? rc
-                  : note(x, x->left.first_unborn, n_unborn, "was not begun", "were not begun",
-                         stk_arena_printf(x->scratch, ": 'stoker resume %s' takes %s up again",
-                                          x->config.run, n_unborn > 1 ? "them" : "it"),
-                         err);
+    STK_TRY(rc);
+    return note(x, x->left.first_unborn, n_unborn, "was not begun", "were not begun",
+                stk_arena_printf(x->scratch, ": 'stoker resume %s' takes %s up again",
+                                 x->config.run, n_unborn > 1 ? "them" : "it"),
+                err);
 }
 
 int stk_exec_note_attached(stk_exec *x, stk_err *err)
@@ -479,5 +479,6 @@ int stk_exec_attach(stk_exec *x, uint32_t task, stk_err *err)
                 : stk_sched_fold(x->sched, &(stk_sched_event){.kind = STK_SE_MISSED, .task = task},
                                  err);
     rc = rc < 0 ? rc : stk_sched_fold(x->sched, &started, err);
-    return rc < 0 ? rc : stk_exec_push_launch(x, task, err);
+    STK_TRY(rc);
+    return stk_exec_push_launch(x, task, err);
 }
