@@ -156,9 +156,10 @@ def test_cancelled(played: Any) -> None:
             lambda: [j.status for j in project.fake.ran()].count("RUNNING") == 60
         )
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=WAIT_S)
+        project.fake.wait_until(lambda: "TerminateJob" in project.fake.calls)
     finally:
         over.set()
+    out, err = process.communicate(timeout=WAIT_S)
     assert process.returncode != 0, out + err
     assert project.fake.live() == []
     assert project.fake.calls["TerminateJob"] <= 2 * len(project.fake.arrays()), project.fake.calls
