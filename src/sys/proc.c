@@ -495,27 +495,36 @@ static bool has_file(pid_t pid, const stk_proc_ours *ours)
     return false;
 }
 
-static bool is_ours(pid_t pid, const stk_proc_ours *ours)
+/* What another user runs can't be read but by root, and asking for it may wait for as long as that
+ * process is busy with its memory. */
+static bool is_readable(pid_t pid)
 {
-    return (ours->marker != NULL && has_marker(pid, ours->marker)) || has_file(pid, ours);
+    char path[32];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "/proc/%d", (int)pid);
+    return geteuid() == 0 || (stat(path, &st) == 0 && st.st_uid == geteuid());
 }
 
-/* Marks members of `sessions` (which grows by the sessions that members lead), who is ours by
- * marker or file, and all their descendants; never us nor init. */
-static int table_mark(table *t, stk_proc_members *sessions, const stk_proc_ours *ours)
+static bool is_ours(pid_t pid, const stk_proc_ours *ours)
 {
-    pid_t self = getpid();
-    for (uint32_t i = 0; i < t->n; i++) {
-        process *p = &t->all[i];
-        /* Kernel threads have no memory and nothing to read. */
-        t->ours[i] = p->pid != self && p->pid > 1 && !stk_process_is_dead(p) && p->rss_pages > 0 &&
-                     is_ours(p->pid, ours);
-    }
+    return is_readable(pid) &&
+           ((ours->marker != NULL && has_marker(pid, ours->marker)) || has_file(pid, ours));
+}
+
+static bool may_be_ours(const process *p)
+{
+    return p->pid != getpid() && p->pid > 1;
+}
+
+/* Marks members of `sessions`, which grows by the sessions that members lead, and descendants of
+ * who is marked. */
+static int mark_relatives(table *t, stk_proc_members *sessions)
+{
     for (bool again = true; again;) {
         again = false;
         for (uint32_t i = 0; i < t->n; i++) {
             process *p = &t->all[i];
-            if (p->pid == self || p->pid <= 1) {
+            if (!may_be_ours(p)) {
                 continue;
             }
             if (!t->ours[i]) {
@@ -535,6 +544,20 @@ static int table_mark(table *t, stk_proc_members *sessions, const stk_proc_ours 
         }
     }
     return 0;
+}
+
+/* Marks who is ours by session, marker or file, and all their descendants; never us nor init.
+ * Relatives come first: it needs no look into a process to find them. */
+static int table_mark(table *t, stk_proc_members *sessions, const stk_proc_ours *ours)
+{
+    STK_TRY(mark_relatives(t, sessions));
+    for (uint32_t i = 0; i < t->n; i++) {
+        process *p = &t->all[i];
+        /* Kernel threads have no memory and nothing to read. */
+        t->ours[i] = t->ours[i] || (may_be_ours(p) && !stk_process_is_dead(p) && p->rss_pages > 0 &&
+                                    is_ours(p->pid, ours));
+    }
+    return mark_relatives(t, sessions);
 }
 
 static void pause_ms(long ms)
@@ -578,13 +601,17 @@ int stk_proc_kill(const stk_proc_ours *ours, int timeout_ms)
             break;
         }
     }
+    /* A round may last longer than the limit where the machine is busy: the limit ends no search
+     * before its third round. */
     int64_t end = now_ms() + timeout_ms;
+    int n_rounds = timeout_ms > 0 ? 3 : 1;
     int found;
     int quiet = 0; /* rounds without any: one that was just executing shows no marker */
-    for (long wait = 1;; wait = wait < 16 ? wait * 2 : wait) { /* one round in any case */
+    for (long wait = 1;; wait = wait < 16 ? wait * 2 : wait) {
         found = kill_round(&sessions, ours);
         quiet = found == 0 ? quiet + 1 : 0;
-        if (quiet == (ours->marker == NULL ? 1 : 3) || now_ms() >= end) {
+        n_rounds -= n_rounds > 0 ? 1 : 0;
+        if (quiet == (ours->marker == NULL ? 1 : 3) || (n_rounds == 0 && now_ms() >= end)) {
             break;
         }
         pause_ms(wait);
