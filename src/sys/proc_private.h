@@ -16,6 +16,9 @@ typedef struct stk_process {
 /* The text of /proc/PID/stat. */
 bool stk_proc_parse(const char *text, pid_t pid, stk_process *ret);
 
+/* One of the files is open in it as it is in none but ours (sys/proc_open.c). */
+bool stk_process_has_file(pid_t pid, const stk_proc_ours *ours);
+
 static inline bool stk_process_is_dead(const stk_process *p)
 {
     return p->state == 'Z' || p->state == 'X' || p->state == 'x';
