@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 enum { BLOCK_MIN = 16 * 1024, BLOCK_MAX = 4 * 1024 * 1024, ALIGN = 16 };
 
@@ -69,7 +70,7 @@ size_t stk_arena_used(const stk_arena *arena)
 
 static int add_block(stk_arena *arena, size_t need)
 {
-    size_t size = arena->next_size < need ? need : arena->next_size;
+    size_t size = MAX(arena->next_size, need);
     if (size > arena->limit - arena->total) {
         size = need;
     }

@@ -1,5 +1,6 @@
 /* Lists that grow in an arena. */
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/arena.h"
 #include "base/testing.h"
@@ -15,7 +16,7 @@ static void test_growing(void **state)
         int *now = stk_arena_grow(arena, items, i, sizeof *items, &cap);
         assert_non_null(now);
         assert_true(cap > i);
-        n_moves += now != items ? 1 : 0;
+        n_moves += now != items;
         items = now;
         items[i] = (int)i * 3;
     }
@@ -47,7 +48,7 @@ static void test_texts_of_any_length(void **state)
     for (int n = 0; n < 1100; n++) {
         char *text = stk_arena_printf(arena, "%0*d|%s", n, 7, "x");
         assert_non_null(text);
-        assert_int_equal(strlen(text), (n > 1 ? n : 1) + 2);
+        assert_int_equal(strlen(text), MAX(n, 1) + 2);
         assert_string_equal(text + strlen(text) - 3, "7|x");
     }
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
+
 static void put(stk_err *err, int code, int sys, const char *fmt, va_list ap)
 {
     memset(err, 0, sizeof *err);
@@ -60,7 +62,7 @@ void stk_err_hint(stk_err *err, const char *fmt, ...)
 void stk_err_at(stk_err *err, const char *file, int line)
 {
     if (err != NULL) {
-        (void)snprintf(err->file, sizeof err->file, "%s", file == NULL ? "" : file);
+        (void)snprintf(err->file, sizeof err->file, "%s", stk_text_or(file, ""));
         err->line = line;
     }
 }

@@ -97,7 +97,9 @@ static const char *take_variable(expansion *e, const char *text, const char *end
 static void expand(expansion *e, const char *text, const char *end, int depth)
 {
     if (depth > STK_EXPAND_DEPTH) {
-        e->failed = e->failed != 0 ? e->failed : ELOOP;
+        if (e->failed == 0) {
+            e->failed = ELOOP;
+        }
         return;
     }
     while (text < end && e->failed == 0) {

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/map.h"
 
@@ -520,7 +521,7 @@ static int read_number(reader *r, stk_json *node)
 {
     char *start = r->at;
     bool real = false;
-    r->at += *r->at == '-' ? 1 : 0;
+    r->at += *r->at == '-';
     if (*r->at < '0' || *r->at > '9') {
         return expected(r, *r->at == 'I' ? "a finite number" : "a digit");
     }
@@ -550,7 +551,7 @@ static int read_number(reader *r, stk_json *node)
     node->n = (uint32_t)(r->at - start);
     if (real && !isfinite(strtod(start, NULL))) { /* stops where we did: the grammar is the same */
         return stk_json_build_fail(&r->b, STK_E_SPEC, r->line, "number %.*s is too large",
-                                   (int)(node->n < 40 ? node->n : 40), start);
+                                   (int)MIN(node->n, 40), start);
     }
     node->text = stk_arena_dupn(r->b.arena, start, node->n);
     return node->text == NULL ? no_memory(&r->b, r->line) : 0;
@@ -692,7 +693,7 @@ static int find_bad_utf8(const char *text, size_t len)
         if (bad) {
             int line = 1;
             for (const char *p = text; p < (const char *)s; p++) {
-                line += *p == '\n' ? 1 : 0;
+                line += *p == '\n';
             }
             return line;
         }
@@ -711,7 +712,9 @@ const char *stk_json_not_kept(const stk_json *node, const char **ret_digits)
     int64_t number;
     const char *why = NULL;
     uint32_t n = node->kind == STK_JSON_LIST ? node->n : 0;
-    n = node->kind == STK_JSON_MAP ? 2 * node->n : n;
+    if (node->kind == STK_JSON_MAP) {
+        n = 2 * node->n;
+    }
     if (node->kind == STK_JSON_INT && !stk_json_int(node, &number)) {
         if (ret_digits != NULL) {
             *ret_digits = node->text;

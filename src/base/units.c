@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/param.h>
 
 /* Splits "1.5 GB" into number and unit; false unless it begins with a finite, non-negative decimal
  * number. */
@@ -48,7 +49,7 @@ static double memory_factor(const char *unit)
     int power = (int)(at - letters) + 1;
     const char *rest = unit + 1;
     bool binary = *rest == 'i' || *rest == 'I';
-    rest += binary ? 1 : 0;
+    rest += binary;
     if (*rest != '\0' && strcasecmp(rest, "b") != 0) {
         return 0;
     }
@@ -174,7 +175,7 @@ enum { WORD_MAX = 64 };
 
 static size_t min2(size_t a, size_t b)
 {
-    return a < b ? a : b;
+    return MIN(a, b);
 }
 
 /* Letters put in, left out, changed, or two neighbours swapped (the commonest slip): one each. */

@@ -8,6 +8,7 @@
 #include <yaml.h>
 
 #include "base/map.h"
+#include "base/text.h"
 
 /* A finished node that an alias may stand for. Sharing it costs nothing, but whoever walks the tree
  * pays for every use: so its size counts again each time, and its height against the depth. */
@@ -46,7 +47,7 @@ static int no_memory(reader *r, int line)
 static int syntax_error(reader *r)
 {
     const yaml_parser_t *y = &r->yaml;
-    const char *problem = y->problem != NULL ? y->problem : "unknown problem";
+    const char *problem = stk_text_or(y->problem, "unknown problem");
     if (y->error == YAML_MEMORY_ERROR) {
         return no_memory(r, 0);
     }

@@ -62,11 +62,15 @@ const char *stk_cli_spelling(const stk_cli *cli, const char *name, char *buf, si
 {
     char letter = '\0'; /* many know an option by its letter only */
     for (const stk_option *o = cli->command->options; o != NULL && o->name != NULL; o++) {
-        letter = strcmp(o->name, name) == 0 ? o->letter : letter;
+        if (strcmp(o->name, name) == 0) {
+            letter = o->letter;
+        }
     }
     const char *word = NULL;
     for (int i = 0; i < cli->n_given; i++) {
-        word = strcmp(cli->given[i].name, name) == 0 ? cli->given[i].word : word;
+        if (strcmp(cli->given[i].name, name) == 0) {
+            word = cli->given[i].word;
+        }
     }
     size_t n = word == NULL ? 0 : strcspn(word, "=");
     bool same = n < 2 || word[1] != '-' || n - 2 == strlen(name);
@@ -252,7 +256,9 @@ int stk_cli_main(int argc, char **argv)
     }
     if (fflush(stdout) != 0 && errno != EPIPE) {
         fprintf(stderr, "stoker: writing the answer: %s\n", strerror(errno));
-        status = status == 0 ? 3 : status;
+        if (status == 0) {
+            status = 3;
+        }
     }
     stk_cli_parse_done(&cli);
     return status;

@@ -474,7 +474,9 @@ static int run_artifact(stk_cli *cli)
     stk_err err = {0};
     int status = check_options(cli, word);
     int flags = words[i].run == run_get && can_write_store() ? 0 : words[i].flags;
-    status = status != 0 ? status : stk_cli_store(cli, flags, &read.store);
+    if (status == 0) {
+        status = stk_cli_store(cli, flags, &read.store);
+    }
     if (status != 0) {
         return status;
     }

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -340,7 +341,7 @@ static int run_doctor(stk_cli *cli)
     stk_check_level worst = STK_CHECK_OK;
     for (uint32_t i = 0; i < d->findings.n; i++) {
         stk_check_level level = d->findings.items[i].level;
-        worst = level > worst ? level : worst;
+        worst = MAX(level, worst);
     }
     if (stk_cli_json(cli)) {
         (void)print_json(d, worst);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -46,7 +47,7 @@ static int choose(stk_accel *accel, stk_arena *arena, uint32_t n, stk_devset *re
             *ret_devices = set;
             return 0;
         }
-        most = found > most ? found : most;
+        most = MAX(found, most);
     }
     STK_TRY(rc);
     return stk_err_set(err, STK_E_RESOURCES,
@@ -60,8 +61,8 @@ static void make_label(char *text, size_t size)
     const struct passwd *user = getpwuid(getuid());
     const char *run = getenv("STOKER_RUN");
     const char *step = getenv("STOKER_STEP");
-    (void)snprintf(text, size, "run %s step %s (user %s, pid %d)", run == NULL ? "?" : run,
-                   step == NULL ? "?" : step, user == NULL ? "?" : user->pw_name, (int)getpid());
+    (void)snprintf(text, size, "run %s step %s (user %s, pid %d)", run != NULL ? run : "?",
+                   step != NULL ? step : "?", user == NULL ? "?" : user->pw_name, (int)getpid());
 }
 
 int stk_cli_hold(uint32_t n, stk_err *err)

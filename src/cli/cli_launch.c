@@ -36,7 +36,7 @@ static int count_devices(stk_arena *arena, stk_launch_config *c, int64_t *ret, s
             devices[n].cpus = d->cpus == NULL ? NULL : stk_arena_dup(arena, d->cpus);
             devices[n].mask = nvidia ? stk_arena_dup(arena, d->uuid) : NULL;
         }
-        n += d->usable ? 1 : 0;
+        n += d->usable;
     }
     c->seen = devices;
     c->n_seen = devices == NULL || n > STK_LAUNCH_MAX_DEVICES ? 0 : (uint32_t)n;
@@ -80,7 +80,9 @@ static int read_nodes(const stk_cli *cli, stk_launch_config *c, stk_err *err)
     }
     c->node = node < 0 ? 0 : (uint32_t)node;
     c->rdzv = stk_cli_value(cli, "rdzv");
-    c->rdzv = c->rdzv != NULL ? c->rdzv : getenv("STOKER_GANG_RDZV");
+    if (c->rdzv == NULL) {
+        c->rdzv = getenv("STOKER_GANG_RDZV");
+    }
     c->leash = getenv("STOKER_GANG_LEASH") != NULL;
     if (rc == 0 && stk_cli_value(cli, "nnodes") == NULL && stk_cli_value(cli, "gang") == NULL &&
         (stk_cli_value(cli, "rdzv") != NULL || stk_cli_value(cli, "node-rank") != NULL)) {
@@ -280,7 +282,7 @@ static int run_launch(stk_cli *cli)
     stk_launch_config config = {.run_id = id,
                                 .grace_ms = 5000,
                                 .nodes = 1,
-                                .key = key == NULL ? "" : key,
+                                .key = key != NULL ? key : "",
                                 .join_ms = 600000,
                                 .out_fd = stk_cli_json(cli) ? STDERR_FILENO : STDOUT_FILENO,
                                 .err_fd = STDERR_FILENO};
@@ -315,7 +317,7 @@ static int run_launch(stk_cli *cli)
         fprintf(stderr, "stoker launch: %s\n", end.text);
     }
     if (stk_cli_json(cli)) {
-        fputs(summary.data == NULL ? "{}\n" : summary.data, stdout);
+        fputs(summary.data != NULL ? summary.data : "{}\n", stdout);
     }
     return end.exit_status;
 }

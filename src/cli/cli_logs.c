@@ -175,7 +175,9 @@ static int find_files(const stk_cli_read *read, follows *all, stk_arena *arena, 
                       add_file(all, &file, stk_arena_printf(arena, "%s/stdout.log", dir)) == 0) &&
                      (!all->err ||
                       add_file(all, &file, stk_arena_printf(arena, "%s/stderr.log", dir)) == 0));
-        rc = fine ? rc : stk_err_nomem(err);
+        if (!fine) {
+            rc = stk_err_nomem(err);
+        }
         stk_arena_reset(arena);
     }
     return rc;

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "base/units.h"
@@ -65,7 +66,9 @@ static int unknown(const stk_command *command, const char *word, size_t len, stk
     (void)len;
     const char *start = word + strspn(word, "-");
     size_t m = strcspn(start, "=");
-    m = m < sizeof bare - 1 ? m : sizeof bare - 1;
+    if (m >= sizeof bare - 1) {
+        m = sizeof bare - 1;
+    }
     memcpy(bare, start, m);
     bare[m] = '\0';
     const char *near = stk_units_nearest(bare, names, n);
@@ -108,7 +111,7 @@ static int take_option(stk_cli *cli, int n_words, char **words, int *i, stk_err 
 int stk_cli_parse(stk_cli *cli, int n_words, char **words, stk_err *err)
 {
     ssize_t n = readlink("/proc/self/exe", cli->program, sizeof cli->program - 1);
-    cli->program[n > 0 ? n : 0] = '\0';
+    cli->program[MAX(n, 0)] = '\0';
     cli->args = calloc((size_t)n_words + 1, sizeof *cli->args);
     cli->given = calloc((size_t)n_words + 1, sizeof *cli->given);
     if (cli->args == NULL || cli->given == NULL) {

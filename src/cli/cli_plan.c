@@ -129,10 +129,12 @@ static void ask_text(const planning *p, const stk_pack_ask *ask, stk_buf *out)
     char memory[32];
     for (uint32_t i = 0; i < c->n_devices; i++) {
         bool wanted = stk_devset_has(&ask->wanted, i);
-        noun = wanted && noun == NULL ? c->devices[i].noun : noun;
+        if (wanted && noun == NULL) {
+            noun = c->devices[i].noun;
+        }
         all = all && wanted == c->devices[i].usable;
     }
-    noun = noun == NULL ? "device" : noun;
+    noun = noun != NULL ? noun : "device";
     if (ask->share_mib > 0) {
         (void)stk_units_format_memory((int64_t)ask->share_mib << 20, memory, sizeof memory);
         if (ask->n == 1) {
@@ -266,7 +268,7 @@ static int plan_step(planning *p, uint32_t i, bool json, stk_buf *out, uint32_t 
     if (rc < 0) {
         return rc;
     }
-    *n_hits += hit ? 1 : 0;
+    *n_hits += hit;
     p->hits[i] = hit;
     if (json) {
         stk_buf_text(out, "{\"step\":");
@@ -353,7 +355,7 @@ static const char *too_many(const planning *p, uint32_t i)
     uint32_t ranks = stk_cli_plan_ranks(p->spec, i);
     uint32_t n = 0;
     for (uint32_t k = 0; k < p->capacity.n_devices; k++) {
-        n += p->capacity.devices[k].usable ? 1 : 0;
+        n += p->capacity.devices[k].usable;
     }
     if (ranks == 1 || r->n_asks == 0 || r->n_devices * ranks <= n) {
         return NULL;

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "base/units.h"
@@ -15,7 +16,7 @@ static int no_such_step(const stk_view *view, const char *name, stk_err *err)
     enum { MAX_NAMES = 10000 };
     const stk_spec *spec = stk_view_spec(view);
     uint32_t n = stk_spec_n_steps(spec);
-    n = n < MAX_NAMES ? n : MAX_NAMES;
+    n = MIN(n, MAX_NAMES);
     const char **names = calloc((size_t)n + 1, sizeof *names);
     const char *near = NULL;
     for (uint32_t i = 0; names != NULL && i < n; i++) {

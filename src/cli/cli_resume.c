@@ -96,7 +96,9 @@ static int run_resume(stk_cli *cli)
     }
     rc = rc < 0 ? rc : stk_view_load(store, run, &view, &err);
     bool is_over = rc == 0 && strcmp(stk_view_get_run(view)->status, "succeeded") == 0;
-    rc = is_over ? share_end(store, options->with, run, &err) : rc;
+    if (is_over) {
+        rc = share_end(store, options->with, run, &err);
+    }
     if (rc == 0 && strcmp(stk_view_get_run(view)->status, "running") == 0) {
         rc = stk_err_set(&err, STK_E_BUSY, "run %s is still going on; 'stoker cancel %s' ends it",
                          run, run);

@@ -51,10 +51,14 @@ int stk_cli_shared_bring(stk_store *store, const char *stack, const char *text, 
     if (here == 0 && stk_store_run_is_live(store, ret_run)) {
         return 0;
     }
-    stack = stack == NULL && here == 0 ? stack_of(store, ret_run, arena) : stack;
+    if (stack == NULL && here == 0) {
+        stack = stack_of(store, ret_run, arena);
+    }
     int rc = stack == NULL ? 0 : stk_cli_shared_url(stack, arena, &url, err);
     if (rc < 0 || url == NULL) {
-        *err = rc < 0 ? *err : why;
+        if (rc >= 0) {
+            *err = why;
+        }
         STK_TRY(rc);
         return here;
     }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/units.h"
 #include "cli/cli_read.h"
@@ -251,7 +252,7 @@ static int list(const stk_cli *cli, const char *folder, stk_arena *arena, stk_bu
     int width = 5;
     for (uint32_t i = 0; i < n && rc == 0; i++) {
         int len = (int)strlen(all[i].name);
-        width = len > width ? len : width;
+        width = MAX(len, width);
     }
     for (uint32_t i = 0; i < n && rc == 0; i++) {
         const stk_stack *s = &all[i];

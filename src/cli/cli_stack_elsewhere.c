@@ -32,7 +32,9 @@ static void say_error(stk_cli_finding say, void *arg, const char *about, const s
     for (const char *const *of = (const char *const[]){"stack '", "step 'check'", NULL};
          *of != NULL; of++) { /* it is about nothing else here */
         const char *end = strncmp(text, *of, strlen(*of)) == 0 ? strstr(text, "': ") : NULL;
-        text = end != NULL ? end + 3 : text;
+        if (end != NULL) {
+            text = end + 3;
+        }
     }
     const char *said = stk_arena_printf(arena, "%s%s%s", about, *about != '\0' ? ": " : "", text);
     say(arg, false, said != NULL ? said : text);

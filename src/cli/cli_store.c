@@ -80,7 +80,7 @@ static void say_verified(const stk_store *store, const bad_list *bad, uint64_t n
                          bool repair, stk_buf *out)
 {
     char size[32];
-    const char *list = bad->text.data == NULL ? "" : bad->text.data;
+    const char *list = bad->text.data != NULL ? bad->text.data : "";
     if (bad->json) {
         stk_buf_text(out, "{\"store\":");
         stk_buf_json(out, stk_store_path(store));
@@ -180,7 +180,7 @@ static int run_gc(stk_cli *cli, stk_store *store, stk_buf *out, stk_err *err)
     stk_gc gc = {.dry_run = stk_cli_flag(cli, "dry-run")};
     int rc = stk_cli_number(cli, "keep-runs", 0, UINT32_MAX, &keep_runs, err);
     if (rc == 0) {
-        rc = stk_units_parse_duration(keep == NULL ? KEEP_TEXT : keep, &gc.keep_ms, err);
+        rc = stk_units_parse_duration(keep != NULL ? keep : KEEP_TEXT, &gc.keep_ms, err);
     }
     gc.keep_runs = (uint32_t)keep_runs;
     uint32_t n_containers = 0;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -101,8 +102,7 @@ static void look_at_devices(const top *t, row *r)
         int n = stk_accel_processes(t->accel, d, processes, PROCESSES_MAX);
         for (int i = 0; i < n; i++) {
             if (processes[i].memory_bytes >= 0 && is_of(r->task, processes[i].pid)) {
-                r->device_memory =
-                    (r->device_memory < 0 ? 0 : r->device_memory) + processes[i].memory_bytes;
+                r->device_memory = MAX(r->device_memory, 0) + processes[i].memory_bytes;
             }
         }
     }

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 #include "sys/clock.h"
 #include "sys/file.h"
@@ -119,8 +120,7 @@ static int ask_helper(const char *name, const char *server, const char *file, st
                              : converse(program, server, &out, &status, err);
     if (rc < 0) {
         stk_err_context(err, "the credentials of %s (%s)", server, file);
-        stk_err_hint(err, "install %s, or take it out of %s", program != NULL ? program : name,
-                     file);
+        stk_err_hint(err, "install %s, or take it out of %s", stk_text_or(program, name), file);
         return err != NULL ? (err->code = STK_E_ENV) : STK_E_ENV;
     }
     if (status != 0) {
@@ -129,8 +129,8 @@ static int ask_helper(const char *name, const char *server, const char *file, st
                     : stk_err_set(err, STK_E_ENV, "%s can't give the credentials of %s: %.200s",
                                   program, server, out.len > 0 ? out.data : "it says nothing");
     }
-    if (stk_json_parse(out.data != NULL ? out.data : "", out.len, program, &limits, arena, &root,
-                       NULL) < 0) {
+    if (stk_json_parse(stk_text_or(out.data, ""), out.len, program, &limits, arena, &root, NULL) <
+        0) {
         return stk_err_set(err, STK_E_ENV, "%s, asked for the credentials of %s, answered no JSON",
                            program, server);
     }
@@ -250,7 +250,7 @@ int stk_image_login_find(const char *where, stk_arena *arena, stk_image_login *r
 {
     const char *home = getenv("HOME"), *runtime = getenv("XDG_RUNTIME_DIR");
     const char *config = getenv("XDG_CONFIG_HOME"), *docker = getenv("DOCKER_CONFIG");
-    home = home != NULL ? home : "";
+    home = stk_text_or(home, "");
     const char *const files[] = {
         getenv("REGISTRY_AUTH_FILE"),
         docker != NULL ? stk_arena_printf(arena, "%s/config.json", docker)
@@ -278,7 +278,7 @@ int stk_image_auth(const char *registry, stk_arena *arena, const char **ret, stk
     }
     const char *host = stk_arena_dupn(arena, registry, strcspn(registry, "/"));
     stk_buf_text(&json, "{\"serveraddress\":");
-    stk_buf_json(&json, host != NULL ? host : registry);
+    stk_buf_json(&json, stk_text_or(host, registry));
     if (login.token != NULL) {
         stk_buf_text(&json, ",\"identitytoken\":");
         stk_buf_json(&json, login.token);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 #include "image/image_recipe.h"
 #include "sys/file.h"
@@ -57,10 +58,10 @@ static void put_option(const stk_json *value, const char *name, stk_arena *arena
         stk_buf_text(query, value->truth ? "1" : "0");
     } else if (value->kind == STK_JSON_MAP || value->kind == STK_JSON_LIST) {
         const char *json = stk_json_dump_in(value, arena);
-        put_encoded(query, json != NULL ? json : "");
+        put_encoded(query, stk_text_or(json, ""));
     } else {
         const char *text = stk_arena_dupn(arena, value->text, value->n);
-        put_encoded(query, text != NULL ? text : "");
+        put_encoded(query, stk_text_or(text, ""));
     }
 }
 
@@ -159,7 +160,7 @@ static void hear(listener *l, const char *text)
     }
     for (const char *c = text; *c != '\0'; c++) {
         if (*c == '\n' || *c == '\r') {
-            hear_line(l, l->line.data != NULL ? l->line.data : "");
+            hear_line(l, stk_text_or(l->line.data, ""));
             stk_buf_clear(&l->line);
         } else {
             stk_buf_char(&l->line, *c);
@@ -215,10 +216,12 @@ static const char *telling(const listener *l, const char *words)
         }
         last = line;
         for (size_t k = 0; k < sizeof signs / sizeof signs[0]; k++) {
-            found = strcasestr(line, signs[k]) != NULL ? line : found;
+            if (strcasestr(line, signs[k]) != NULL) {
+                found = line;
+            }
         }
     }
-    return found != NULL ? found : last;
+    return stk_text_or(found, last);
 }
 
 static int failed(const listener *l, const char *words, const char *log_path, stk_err *err)
@@ -231,7 +234,7 @@ static int failed(const listener *l, const char *words, const char *log_path, st
                 (int)strcspn(words, "\r\n"), words);
     stk_err_hint(err, "%s%s",
                  code == STK_E_FULL ? "make room: docker system prune, podman system prune; " : "",
-                 log_path != NULL ? log_path : "'stoker plan --dockerfile' shows what is built");
+                 stk_text_or(log_path, "'stoker plan --dockerfile' shows what is built"));
     return code;
 }
 
@@ -283,9 +286,8 @@ static int publish(const stk_engine *engine, const stk_image_recipe *recipe,
                    const stk_image_make *make, const char *id, stk_image_say *say, void *arg,
                    stk_arena *arena, const char **ret_pinned, stk_err *err)
 {
-    const char *repository =
-        make->settings.target_repository != NULL ? make->settings.target_repository : "stoker-env";
-    const char *tag = make->settings.image_tag != NULL ? make->settings.image_tag : make->tag;
+    const char *repository = stk_text_or(make->settings.target_repository, "stoker-env");
+    const char *tag = stk_text_or(make->settings.image_tag, make->tag);
     const char *text = stk_arena_printf(arena, "%s/%s:%s", recipe->registry, repository, tag);
     const char *digest = NULL;
     stk_image_ref ref;
@@ -346,7 +348,7 @@ static const char *last_parent(const char *dockerfile, stk_arena *arena)
             last = stk_arena_dupn(arena, word, strcspn(word, " \t\r\n"));
         }
     }
-    return last == NULL ? "" : last;
+    return stk_text_or(last, "");
 }
 
 /* No resolver is asked what a command of the user's, or his own Dockerfile, installs: what came of
@@ -362,9 +364,9 @@ static int check_built(const stk_engine *engine, const stk_image_recipe *recipe,
     }
     if (make->settings.dockerfile != NULL) {
         name = last_parent(make->dockerfile.data, arena);
-        config.id = *name != '\0' && stk_image_local(engine, name, arena, &config, NULL) == 0
-                        ? config.id
-                        : NULL;
+        if (*name == '\0' || stk_image_local(engine, name, arena, &config, NULL) != 0) {
+            config.id = NULL;
+        }
     }
     if (config.id == NULL || name == NULL ||
         stk_image_look_inside(engine, config.id, false, arena, &before, NULL) < 0 ||

@@ -1,8 +1,10 @@
 /* Does an image fit the host and what its steps do? From its name and configuration alone. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/utsname.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 
 /* --- the host --- */
@@ -47,7 +49,7 @@ const char *stk_image_brand(const char *model)
 void stk_image_host_of(const stk_accel *accel, const char *arch, stk_arena *arena,
                        stk_image_host *ret)
 {
-    *ret = (stk_image_host){.arch = arch != NULL ? arch : stk_image_arch(), .cuda = -1};
+    *ret = (stk_image_host){.arch = stk_text_or(arch, stk_image_arch()), .cuda = -1};
     uint32_t n = accel == NULL ? 0 : stk_accel_n_devices(accel), n_vendors = 0;
     for (uint32_t i = 0; i < n; i++) {
         const stk_device *d = stk_accel_device(accel, i);
@@ -126,7 +128,7 @@ static const char *instead(const judge *j)
     }
     int32_t major = stk_preflight_cuda_newest(j->host->driver, j->host->cuda);
     const char *other =
-        stk_image_suggest(j->name, framework_of(j), major > 0 ? major : 0, j->findings->arena);
+        stk_image_suggest(j->name, framework_of(j), MAX(major, 0), j->findings->arena);
     return other == NULL ? "take an image with an older CUDA, or install a newer driver"
            : major > 0   ? stk_arena_printf(j->findings->arena,
                                             "take %s, whose CUDA this host's driver runs", other)
@@ -150,8 +152,8 @@ static void check_platform(const judge *j)
                                 j->host->arch);
     } else if (image->arch != NULL) {
         (void)stk_preflight_add(j->findings, STK_CHECK_OK, "arch", j->name, NULL,
-                                "image '%s' is for %s/%s", j->name,
-                                image->os != NULL ? image->os : "linux", image->arch);
+                                "image '%s' is for %s/%s", j->name, stk_text_or(image->os, "linux"),
+                                image->arch);
     }
 }
 
@@ -290,11 +292,11 @@ void stk_image_judge(const stk_image_config *image, const stk_image_facts *facts
     check_platform(&j);
     check_python(&j);
     if (facts->framework != NULL) {
-        (void)stk_preflight_add(
-            findings, STK_CHECK_OK, facts->framework, name, NULL,
-            facts->version != NULL ? "image '%s' has %s %s (%s)" : "image '%s' has %s%s (%s)", name,
-            facts->framework, facts->version != NULL ? facts->version : "",
-            facts->family != NULL ? facts->family : "by its name");
+        (void)stk_preflight_add(findings, STK_CHECK_OK, facts->framework, name, NULL,
+                                facts->version != NULL ? "image '%s' has %s %s (%s)"
+                                                       : "image '%s' has %s%s (%s)",
+                                name, facts->framework, stk_text_or(facts->version, ""),
+                                stk_text_or(facts->family, "by its name"));
     }
     if (use->devices) {
         check_devices(&j);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 #include "image/image_recipe.h"
 #include "sys/dir.h"
@@ -154,14 +155,13 @@ int stk_image_context_tree(stk_image_context *context, const char *folder, const
     STK_TEXT_AUTO text = NULL;
     size_t len = 0;
     stk_image_ignore patterns;
-    const char *path = ignore != NULL ? ignore : own;
+    const char *path = stk_text_or(ignore, own);
     int rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory")
                           : stk_file_read(path, MAX_IGNORE_BYTES, &text, &len, err);
     if (rc == STK_E_NOT_FOUND && ignore == NULL) {
         rc = 0;
     }
-    rc = rc < 0 ? rc
-                : stk_image_ignore_read(text != NULL ? text : "", context->arena, &patterns, err);
+    rc = rc < 0 ? rc : stk_image_ignore_read(stk_text_or(text, ""), context->arena, &patterns, err);
     struct stat st = {0};
     bool keeps_shut = stat(folder, &st) == 0 && !stk_private_is_shut(st.st_mode);
     const walk w = {context, &patterns, prefix, with_private, keeps_shut, err};
@@ -286,7 +286,7 @@ static int header(const tar *t, const char *name, const char *target, uint32_t m
     octal(h + 136, 12, 0);
     memset(h + 148, ' ', 8);
     h[156] = type;
-    (void)snprintf(h + 157, 101, "%s", target != NULL ? target : "");
+    (void)snprintf(h + 157, 101, "%s", stk_text_or(target, ""));
     memcpy(h + 257, "ustar  ", 8);
     unsigned sum = 0;
     for (int i = 0; i < BLOCK; i++) {
@@ -325,7 +325,9 @@ int stk_image_context_tar(const stk_image_context *context, int *ret_fd, stk_err
 {
     static const char end[2 * BLOCK];
     const char *folder = getenv("TMPDIR");
-    folder = folder != NULL && *folder == '/' ? folder : "/tmp";
+    if (folder == NULL || *folder != '/') {
+        folder = "/tmp";
+    }
     STK_FD_AUTO fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (fd < 0) {
         return stk_err_sys(err, STK_E_SYS, errno, "making a temporary file in %s", folder);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 #include "image/image_recipe.h"
 #include "sys/file.h"
@@ -53,7 +54,7 @@ static void put_apt(const char *const *packages, stk_arena *arena, stk_buf *out)
                       "-y --no-install-recommends");
     for (uint32_t i = 0; packages[i] != NULL; i++) {
         const char *quoted = stk_image_quote(packages[i], arena);
-        stk_buf_printf(out, " %s", quoted != NULL ? quoted : "");
+        stk_buf_printf(out, " %s", stk_text_or(quoted, ""));
     }
     stk_buf_text(out, " \\\n && rm -rf /var/lib/apt/lists/*\n");
 }
@@ -108,8 +109,7 @@ static void put_notes(const stk_buf *notes, stk_buf *out)
 
 static char *below(const stk_image_recipe *recipe, const char *path)
 {
-    return *path == '/' ? strdup(path)
-                        : stk_file_join(recipe->folder != NULL ? recipe->folder : ".", path);
+    return *path == '/' ? strdup(path) : stk_file_join(stk_text_or(recipe->folder, "."), path);
 }
 
 /* Where it begins: the user's own Dockerfile with its context, else the parent. */
@@ -153,7 +153,7 @@ static int put_project(const stk_image_recipe *recipe, stk_image_make *m, stk_bu
                    "# local_project_install_command: the project's files are part of the image\n"
                    "COPY " IN_CONTEXT "project/ " PROJECT "/\nRUN cd " PROJECT " && %s\n",
                    s->local_install);
-    return stk_image_context_tree(&m->context, recipe->folder != NULL ? recipe->folder : ".",
+    return stk_image_context_tree(&m->context, stk_text_or(recipe->folder, "."),
                                   IN_CONTEXT "project/", ignore, false, err);
 }
 
@@ -191,8 +191,7 @@ static int digest(const stk_image_recipe *recipe, stk_image_make *m, stk_arena *
     char hex[STK_DIGEST_HEX + 1];
     stk_sha256 sha;
     STK_BUF_AUTO head = STK_BUF_INIT(16 << 20);
-    stk_buf_printf(&head, "stoker image 1\n%s\n",
-                   recipe->parent_id != NULL ? recipe->parent_id : "");
+    stk_buf_printf(&head, "stoker image 1\n%s\n", stk_text_or(recipe->parent_id, ""));
     if (m->settings.build_options != NULL) {
         stk_json_dump(m->settings.build_options, &head);
     }
@@ -236,12 +235,12 @@ int stk_image_make_read(const stk_image_recipe *recipe, stk_arena *arena, stk_im
     }
     rc = rc < 0 ? rc : put_beginning(recipe, m, &m->dockerfile, err);
     if (rc == 0 && m->settings.dockerfile != NULL && m->n_packages > 0) {
-        m->own = stk_arena_dup(arena, m->dockerfile.data != NULL ? m->dockerfile.data : "");
+        m->own = stk_arena_dup(arena, stk_text_or(m->dockerfile.data, ""));
         rc = m->own == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the Dockerfile") : 0;
     }
     if (rc == 0) {
         put_notes(&notes, &m->dockerfile);
-        stk_buf_text(&m->dockerfile, body.data != NULL ? body.data : "");
+        stk_buf_text(&m->dockerfile, stk_text_or(body.data, ""));
         rc = m->dockerfile.failed || body.failed || notes.failed
                  ? stk_err_set(err, STK_E_LIMIT, "the Dockerfile is more than %d bytes",
                                MAX_DOCKERFILE)

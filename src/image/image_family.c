@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 
 typedef enum { WORDS, START, RELEASES } reads;
@@ -210,7 +211,9 @@ static void read_environment(const stk_image_config *config, stk_arena *arena, s
     int32_t number = cuda == NULL ? -1 : cuda_number(cuda);
     if (number > 0 || stk_image_env(config, "NVIDIA_REQUIRE_CUDA") != NULL) {
         f->made_for = FOR(NVIDIA);
-        f->cuda = number > 0 ? number : f->cuda;
+        if (number > 0) {
+            f->cuda = number;
+        }
         f->source = "its environment";
     } else if (stk_image_env(config, "ROCM_PATH") != NULL && f->made_for == FOR(UNKNOWN)) {
         f->made_for = FOR(AMD);
@@ -219,7 +222,7 @@ static void read_environment(const stk_image_config *config, stk_arena *arena, s
         f->made_for = FOR(NVIDIA);
         f->source = "its environment";
     }
-    f->python = python != NULL ? python : f->python;
+    f->python = stk_text_or(python, f->python);
     if (torch != NULL) {
         f->framework = "torch";
         f->version = torch;
@@ -237,8 +240,7 @@ int stk_image_facts_of(const char *name, const stk_image_config *config, stk_are
             return rc;
         }
         const family *known = find_family(&ref);
-        char *text =
-            stk_arena_printf(arena, "%s:%s", ref.repository, ref.tag != NULL ? ref.tag : "");
+        char *text = stk_arena_printf(arena, "%s:%s", ref.repository, stk_text_or(ref.tag, ""));
         for (char *c = text; c != NULL && *c != '\0'; c++) {
             *c = (char)tolower((unsigned char)*c);
         }
@@ -274,7 +276,7 @@ static const char *suggest(const char *key, const stk_image_ref *ref, int32_t ma
             (major > 0 && tags[i].cuda > 0 && tags[i].cuda / 1000 > major)) {
             continue;
         }
-        const char *repository = tags[i].repository != NULL ? tags[i].repository : ref->repository;
+        const char *repository = stk_text_or(tags[i].repository, ref->repository);
         return strcmp(ref->registry, "docker.io") == 0
                    ? stk_arena_printf(arena, "%s:%s", repository, tags[i].tag)
                    : stk_arena_printf(arena, "%s/%s:%s", ref->registry, repository, tags[i].tag);
@@ -298,11 +300,13 @@ const char *stk_image_suggest(const char *name, const char *framework, int32_t m
         if (same != NULL) {
             return same;
         }
-        framework = framework == NULL && f != NULL ? f->framework : framework;
-        framework = framework == NULL ? framework_word(ref.repository) : framework;
+        if (framework == NULL && f != NULL) {
+            framework = f->framework;
+        }
+        framework = stk_text_or(framework, framework_word(ref.repository));
     }
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
-        if (strcmp(own[i].framework, framework != NULL ? framework : "") == 0 ||
+        if (strcmp(own[i].framework, stk_text_or(framework, "")) == 0 ||
             *own[i].framework == '\0') {
             const stk_image_ref at = {own[i].registry, own[i].repository, NULL, NULL};
             return suggest(own[i].family, &at, major, arena);

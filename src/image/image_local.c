@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 
 enum { MAX_ANSWER = 64 << 20 };
@@ -15,7 +16,7 @@ int stk_image_ask(const stk_engine *engine, const char *method, const char *path
     STK_BUF_AUTO answer = STK_BUF_INIT(MAX_ANSWER);
     int rc = stk_engine_call(engine, method, path, body, NULL, &answer, err);
     const char *text =
-        rc < 0 ? NULL : stk_arena_dupn(arena, answer.data != NULL ? answer.data : "", answer.len);
+        rc < 0 ? NULL : stk_arena_dupn(arena, stk_text_or(answer.data, ""), answer.len);
     if (rc == 0 && text == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "no memory for an answer of %s", engine->name);
     }
@@ -77,7 +78,7 @@ typedef struct progress {
 static void tell(progress *p, const char *id, const char *status)
 {
     char line[256];
-    (void)snprintf(line, sizeof line, "%s%s%s", id != NULL ? id : "", id != NULL ? ": " : "",
+    (void)snprintf(line, sizeof line, "%s%s%s", stk_text_or(id, ""), id != NULL ? ": " : "",
                    status);
     line[strcspn(line, "\r\n")] = '\0';
     if (p->say != NULL && *line != '\0' && strcmp(line, p->last) != 0) {
@@ -171,8 +172,7 @@ static int stream(const stk_engine *engine, const char *path, const stk_image_re
         return rc;
     }
     /* Docker wants the header of a push even where there is nothing to say in it */
-    const char *header =
-        stk_arena_printf(arena, "X-Registry-Auth: %s", auth != NULL ? auth : "e30=");
+    const char *header = stk_arena_printf(arena, "X-Registry-Auth: %s", stk_text_or(auth, "e30="));
     const char *const headers[] = {header, NULL};
     rc = stk_engine_stream(engine, "POST", path, headers, -1, on_progress, p, &why);
     if (*p->error != '\0') {
@@ -190,7 +190,7 @@ int stk_image_pull(const stk_engine *engine, const stk_image_ref *ref, stk_image
         arena == NULL
             ? NULL
             : stk_arena_printf(arena, "/images/create?fromImage=%s/%s&tag=%s", ref->registry,
-                               ref->repository, ref->digest != NULL ? ref->digest : ref->tag);
+                               ref->repository, stk_text_or(ref->digest, ref->tag));
     return path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory to pull an image")
                         : stream(engine, path, ref, "the pull of", &p, arena, err);
 }
@@ -200,7 +200,7 @@ int stk_image_push(const stk_engine *engine, const stk_image_ref *ref, stk_image
 {
     progress p = {.say = say, .arg = arg};
     const char *path = stk_arena_printf(arena, "/images/%s/%s/push?tag=%s", ref->registry,
-                                        ref->repository, ref->tag != NULL ? ref->tag : "latest");
+                                        ref->repository, stk_text_or(ref->tag, "latest"));
     int rc = path == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory to push an image")
                           : stream(engine, path, ref, "the push of", &p, arena, err);
     /* the engine's own digest is of what it would push, which isn't always what it pushed */

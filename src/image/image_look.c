@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 #include "sys/file.h"
 
@@ -29,7 +30,9 @@ static void split_log(const stk_buf *body, stk_buf *out, stk_buf *log)
     for (size_t at = 0; at + 8 <= body->len;) {
         size_t n = (size_t)data[at + 4] << 24 | (size_t)data[at + 5] << 16 |
                    (size_t)data[at + 6] << 8 | data[at + 7];
-        n = n > body->len - at - 8 ? body->len - at - 8 : n;
+        if (n > body->len - at - 8) {
+            n = body->len - at - 8;
+        }
         stk_buf *to = data[at] == 2 ? log : out;
         if (to != NULL) {
             stk_buf_add(to, data + at + 8, n);
@@ -337,7 +340,7 @@ int stk_image_look_inside(const stk_engine *engine, const char *id, bool with_gp
     }
     STK_BUF_AUTO out = STK_BUF_INIT(MAX_FACTS);
     int rc = look(engine, id, with_gpus, arena, &out, err);
-    rc = rc < 0 ? rc : read_facts(out.data != NULL ? out.data : "", out.len, arena, ret, err);
+    rc = rc < 0 ? rc : read_facts(stk_text_or(out.data, ""), out.len, arena, ret, err);
     if (rc == 0 && !with_gpus) { /* with devices passed, it depends on the host as well */
         STK_TEXT_AUTO made = kept_path(id, true);
         if (made != NULL) {
@@ -362,7 +365,9 @@ static const char *toolkit_version(const char *folder, stk_arena *arena)
         const stk_json *nvcc = stk_json_get(&root, "cuda_nvcc");
         const stk_json *cuda = stk_json_get(&root, "cuda");
         const char *version = nvcc == NULL ? NULL : text_of(nvcc, "version");
-        version = version == NULL && cuda != NULL ? text_of(cuda, "version") : version;
+        if (version == NULL && cuda != NULL) {
+            version = text_of(cuda, "version");
+        }
         return version == NULL ? NULL : stk_arena_dup(arena, version);
     }
     STK_TEXT_AUTO old = NULL;
@@ -376,7 +381,7 @@ static const char *find_nvcc(stk_arena *arena)
     const char *path = getenv("PATH");
     if (access("/usr/local/cuda/bin/nvcc", X_OK) == 0) {
         const char *version = toolkit_version("/usr/local/cuda", arena);
-        return version != NULL ? version : "";
+        return stk_text_or(version, "");
     }
     while (path != NULL && *path != '\0') {
         char file[PATH_MAX], real[PATH_MAX];
@@ -388,7 +393,7 @@ static const char *find_nvcc(stk_arena *arena)
                 *end = '\0';
             }
             const char *version = toolkit_version(real, arena);
-            return version != NULL ? version : "";
+            return stk_text_or(version, "");
         }
         path += n + (path[n] == ':');
     }

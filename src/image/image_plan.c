@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/param.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 #include "image/image_recipe.h"
 #include "sys/file.h"
@@ -72,7 +74,7 @@ static bool read_lines(const char *text, stk_arena *arena, stk_image_planned *re
             size_t left = (size_t)(line + len - equals - 2);
             size_t size = strcspn(equals + 2, " \r\n");
             add(ret, n_max, n, stk_arena_dupn(arena, line + 3, (size_t)(equals - line - 3)),
-                stk_arena_dupn(arena, equals + 2, size < left ? size : left));
+                stk_arena_dupn(arena, equals + 2, MIN(size, left)));
         }
         line += len + (line[len] == '\n');
     }
@@ -150,7 +152,7 @@ static void hint_at(const stk_framework *f, const char *distribution, const char
                        (int)strcspn(version, "+"), version, f->cuda / 100 + f->cuda % 1000 / 10);
     }
     stk_err_hint(err, "pin what the image has (%s==%s), take out what asks for another%s",
-                 own ? f->name : distribution, f->version != NULL ? f->version : version, more);
+                 own ? f->name : distribution, stk_text_or(f->version, version), more);
 }
 
 int stk_image_plan_compare(const stk_image_inside *parent, const stk_image_inside *built,
@@ -162,7 +164,7 @@ int stk_image_plan_compare(const stk_image_inside *parent, const stk_image_insid
             const stk_framework *is = &built->frameworks[k];
             bool has_build = was->build == STK_BUILD_CUDA || was->build == STK_BUILD_ROCM;
             bool same = is->build == was->build && is->cuda == was->cuda;
-            const char *version = is->version != NULL ? is->version : "?";
+            const char *version = stk_text_or(is->version, "?");
             if (strcmp(was->name, is->name) != 0 || !has_build || same || is_chosen(version)) {
                 continue;
             }
@@ -171,7 +173,7 @@ int stk_image_plan_compare(const stk_image_inside *parent, const stk_image_insid
             say_build(is, after, sizeof after);
             stk_err_set(err, STK_E_RESOURCES,
                         "what is built on %s replaces its %s %s, %s, by %s, %s", name, was->name,
-                        was->version != NULL ? was->version : "?", before, version, after);
+                        stk_text_or(was->version, "?"), before, version, after);
             hint_at(was, was->name, version, err);
             return STK_E_RESOURCES;
         }
@@ -192,7 +194,7 @@ int stk_image_plan_judge(const stk_image_planned *planned, uint32_t n,
         stk_err_set(err, STK_E_RESOURCES,
                     "the requirements would replace %s %s of %s, %s, by %s %s, whose build is "
                     "another",
-                    f->name, f->version != NULL ? f->version : "?", parent, built, planned[i].name,
+                    f->name, stk_text_or(f->version, "?"), parent, built, planned[i].name,
                     planned[i].version);
         hint_at(f, planned[i].name, planned[i].version, err);
         return STK_E_RESOURCES;
@@ -278,7 +280,7 @@ int stk_image_plan_check(const stk_engine *engine, const stk_image_make *make, c
     rc = ask(engine, make, parent_id, folder, arena, &out, &log, &status, err);
     (void)stk_file_remove_tree(folder, NULL);
     if (rc == 0 && status == 0 &&
-        stk_image_plan_read(out.data != NULL ? out.data : "", arena, planned, MAX_PLANNED, &n)) {
+        stk_image_plan_read(stk_text_or(out.data, ""), arena, planned, MAX_PLANNED, &n)) {
         rc = stk_image_plan_judge(planned, n, &inside, parent, err);
     }
     /* a resolver that fails now fails in the build as well, with its log; one that is too old to

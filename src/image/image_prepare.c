@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 #include "sys/file.h"
 
@@ -42,7 +43,7 @@ static int judge(const prepare *p, const stk_image_want *w, uint32_t first)
         if (f->level == STK_CHECK_ERROR) {
             stk_err_set(p->err, STK_E_RESOURCES, "step '%s': %s", w->step, f->text);
             bool meant = may_be_meant(f->check);
-            stk_err_hint(p->err, "%s%s%s", f->remedy != NULL ? f->remedy : "",
+            stk_err_hint(p->err, "%s%s%s", stk_text_or(f->remedy, ""),
                          meant && f->remedy != NULL ? "; " : "",
                          meant ? "STOKER_ALLOW_CPU_BUILD=1 goes on without" : "");
             return STK_E_RESOURCES;
@@ -55,7 +56,7 @@ static int check(const prepare *p, const stk_image_want *w, const stk_image_conf
 {
     uint32_t first = p->findings->n;
     stk_image_use use = w->use;
-    use.arch = use.arch != NULL ? use.arch : p->engine->arch;
+    use.arch = stk_text_or(use.arch, p->engine->arch);
     int rc = stk_image_check(config, w->image, p->accel, &use, p->findings, p->err);
     for (uint32_t i = first; stk_image_builds(w->docker) && i < p->findings->n; i++) {
         stk_finding *f = &p->findings->items[i];
@@ -71,7 +72,7 @@ static int fetch(const prepare *p, stk_image_want *w, stk_image_config *config)
 {
     stk_image_ref ref;
     stk_err why = {0};
-    const char *arch = p->engine->arch != NULL ? p->engine->arch : stk_image_arch();
+    const char *arch = stk_text_or(p->engine->arch, stk_image_arch());
     if (stk_image_is_id(w->image)) {
         stk_err_set(p->err, STK_E_NOT_FOUND, "image %s isn't here (%s)", w->image, p->engine->name);
         stk_err_hint(p->err, "an id is known to one engine only: name the image");
@@ -147,7 +148,7 @@ static int look(const prepare *p, const stk_image_want *w, const char *id)
     stk_image_inside inside;
     stk_findings found = {.arena = p->arena};
     uint32_t first = p->findings->n;
-    const char *name = w->image != NULL ? w->image : "of its own Dockerfile";
+    const char *name = stk_text_or(w->image, "of its own Dockerfile");
     if (!w->use.devices || p->accel == NULL || stk_accel_is_simulated(p->accel)) {
         return 0;
     }
@@ -198,8 +199,8 @@ static int one(const prepare *p, stk_image_want *w)
     rc = rc < 0 ? rc : look(p, w, config.id);
     if (rc == 0) {
         w->id = config.id;
-        w->workdir = config.workdir != NULL ? config.workdir : "";
-        w->user = config.user != NULL ? config.user : "";
+        w->workdir = stk_text_or(config.workdir, "");
+        w->user = stk_text_or(config.user, "");
         w->env = config.env;
         w->entrypoint = config.entrypoint;
         if (w->pinned == NULL && w->image != NULL && !stk_image_builds(w->docker)) {

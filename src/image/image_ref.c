@@ -98,7 +98,9 @@ int stk_image_parse(const char *text, stk_arena *arena, stk_image_ref *ret, stk_
         return stk_err_set(err, STK_E_NOMEM, "no memory for the name of an image");
     }
     const char *wrong = wrong_repository(repository);
-    wrong = wrong == NULL && tag != NULL ? wrong_tag(tag) : wrong;
+    if (wrong == NULL && tag != NULL) {
+        wrong = wrong_tag(tag);
+    }
     if (wrong != NULL) {
         return fail(err, text, wrong);
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 #include "net/http.h"
 #include "sys/file.h"
@@ -68,7 +69,7 @@ static bool is_insecure(const char *registry, stk_arena *arena)
 {
     const char *home = getenv("HOME"), *named = getenv("CONTAINERS_REGISTRIES_CONF");
     const char *own =
-        stk_arena_printf(arena, "%s/.config/containers/registries.conf", home != NULL ? home : "");
+        stk_arena_printf(arena, "%s/.config/containers/registries.conf", stk_text_or(home, ""));
     const char *const files[] = {named, own, "/etc/containers/registries.conf"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         STK_TEXT_AUTO text = NULL;
@@ -108,26 +109,26 @@ int stk_image_refused(const stk_image_ref *ref, int status, const char *words, c
     int code = STK_E_ENV;
     if (status == 401 || status == 403) {
         stk_err_set(err, code, "registry %s refuses image %s (%d%s%s): %s%s", ref->registry, name,
-                    status, said != NULL ? ", " : "", said != NULL ? said : "",
+                    status, said != NULL ? ", " : "", stk_text_or(said, ""),
                     login->source == NULL ? "no credentials for it were found, or it doesn't exist"
                                           : "the credentials are not accepted: ",
-                    login->source == NULL ? "" : login->source);
+                    stk_text_or(login->source, ""));
         stk_err_hint(err, "%s", arena == NULL ? "log in" : way_in(ref->registry, arena));
     } else if (status == 404) {
         code = STK_E_NOT_FOUND;
         stk_err_set(err, code, "registry %s has no image %s%s%s%s", ref->registry, name,
-                    said != NULL ? " (" : "", said != NULL ? said : "", said != NULL ? ")" : "");
+                    said != NULL ? " (" : "", stk_text_or(said, ""), said != NULL ? ")" : "");
         stk_err_hint(err, "look at the repository's tags, or correct the image's name");
     } else if (status == 429) {
         code = STK_E_BUSY;
         stk_err_set(err, code, "registry %s has had enough requests from here (429%s%s%s%s)",
-                    ref->registry, said != NULL ? ", " : "", said != NULL ? said : "",
-                    retry != NULL ? "; again in s: " : "", retry != NULL ? retry : "");
+                    ref->registry, said != NULL ? ", " : "", stk_text_or(said, ""),
+                    retry != NULL ? "; again in s: " : "", stk_text_or(retry, ""));
         stk_err_hint(err, "%s; or name a mirror in image_map of stoker.yaml",
                      login->source == NULL ? "log in: known users may ask more often" : "wait");
     } else {
         stk_err_set(err, code, "registry %s answered %d%s%s when asked for image %s", ref->registry,
-                    status, said != NULL ? ", " : "", said != NULL ? said : "", name);
+                    status, said != NULL ? ", " : "", stk_text_or(said, ""), name);
         stk_err_hint(err, status >= 500 ? "the registry is in trouble; try again later"
                                         : "look at the image's name");
     }
@@ -147,7 +148,7 @@ static const char *words_of(const stk_buf *body, stk_arena *arena)
         errors != NULL && errors->kind == STK_JSON_LIST && errors->n > 0 ? &errors->items[0] : NULL;
     const char *message = first == NULL ? NULL : stk_json_text(stk_json_get(first, "message"));
     const char *details = stk_json_text(stk_json_get(&root, "details"));
-    return message != NULL ? message : details;
+    return stk_text_or(message, details);
 }
 
 static int refused(const server *r, stk_http_response *response, stk_err *err)
@@ -206,7 +207,9 @@ static int read_token(server *r, const stk_http_response *response, stk_err *err
                            r->ref->registry);
     }
     const char *token = stk_json_text(stk_json_get(&root, "token"));
-    token = token != NULL ? token : stk_json_text(stk_json_get(&root, "access_token"));
+    if (token == NULL) {
+        token = stk_json_text(stk_json_get(&root, "access_token"));
+    }
     r->authorization =
         token == NULL ? NULL : stk_arena_printf(r->arena, "Authorization: Bearer %s", token);
     return r->authorization == NULL
@@ -228,7 +231,7 @@ static int fetch_token(server *r, const char *header, stk_err *err)
     bool exchange = r->login.token != NULL;
     stk_buf_text(&query,
                  exchange ? "grant_type=refresh_token&client_id=stoker&service=" : "service=");
-    put_encoded(&query, service != NULL ? service : "");
+    put_encoded(&query, stk_text_or(service, ""));
     stk_buf_text(&query, "&scope=");
     if (scope != NULL) {
         put_encoded(&query, scope);
@@ -245,7 +248,7 @@ static int fetch_token(server *r, const char *header, stk_err *err)
     const char *url = exchange ? realm
                                : stk_arena_printf(r->arena, "%s%c%s", realm,
                                                   strchr(realm, '?') == NULL ? '?' : '&',
-                                                  query.data != NULL ? query.data : "");
+                                                  stk_text_or(query.data, ""));
     const stk_http_request request = {.method = exchange ? "POST" : "GET",
                                       .url = url,
                                       .headers = headers[0] != NULL ? headers : NULL,
@@ -331,7 +334,7 @@ static int ask_manifest(server *r, const char *method, stk_http_response *respon
 {
     const char *host =
         strcmp(r->ref->registry, "docker.io") == 0 ? "registry-1.docker.io" : r->ref->registry;
-    const char *which = r->ref->digest != NULL ? r->ref->digest : r->ref->tag;
+    const char *which = stk_text_or(r->ref->digest, r->ref->tag);
     bool loopback = is_loopback(host);
     bool plain = loopback || is_insecure(r->ref->registry, r->arena);
     r->base = stk_arena_printf(r->arena, "%s://%s", loopback ? "http" : "https", host);
@@ -375,18 +378,18 @@ const char *stk_image_pick(const stk_json *index, const char *arch, stk_arena *a
         if (strcmp(os, "linux") == 0 && strcmp(its, arch) == 0) {
             return digest;
         }
-        all = stk_arena_printf(arena, "%s%s%s/%s", all != NULL ? all : "", all != NULL ? ", " : "",
+        all = stk_arena_printf(arena, "%s%s%s/%s", stk_text_or(all, ""), all != NULL ? ", " : "",
                                os, its);
     }
-    *have = all != NULL ? all : "none";
+    *have = stk_text_or(all, "none");
     return NULL;
 }
 
 static int parse(const server *r, const stk_http_response *response, const char *what,
                  stk_json *ret, stk_err *err)
 {
-    const char *text = stk_arena_dupn(
-        r->arena, response->body.data != NULL ? response->body.data : "", response->body.len);
+    const char *text =
+        stk_arena_dupn(r->arena, stk_text_or(response->body.data, ""), response->body.len);
     if (text == NULL ||
         stk_json_parse(text, response->body.len, what, &limits, r->arena, ret, NULL) < 0) {
         return stk_err_set(err, STK_E_PROTOCOL, "registry %s: the %s of %s is no JSON",
@@ -445,7 +448,7 @@ static void read_layers(const stk_json *manifest, stk_arena *arena, stk_image_co
         int64_t size = -1;
         const char *digest = stk_json_text(stk_json_get(&list->items[i], "digest"));
         bool known = stk_json_int(stk_json_get(&list->items[i], "size"), &size) && size >= 0;
-        digests[i] = digest != NULL ? digest : "";
+        digests[i] = stk_text_or(digest, "");
         total = known && total >= 0 ? total + size : -1;
     }
     ret->layers = digests;
@@ -467,7 +470,7 @@ static int get_config(server *r, const stk_json *manifest, stk_image_config *ret
     }
     int rc = ask(r, "GET", "blobs", digest, &response, err);
     if (rc == 0 && strncmp(digest, "sha256:", 7) == 0) {
-        stk_digest_of(response.body.data != NULL ? response.body.data : "", response.body.len, hex);
+        stk_digest_of(stk_text_or(response.body.data, ""), response.body.len, hex);
         if (strcmp(hex, digest + 7) != 0) {
             rc = stk_err_set(err, STK_E_PROTOCOL, "registry %s gave something else than %s of %s",
                              r->ref->registry, digest, r->ref->repository);

@@ -60,7 +60,7 @@ static void expect(const char *where, const char *user, const char *secret, cons
     for (size_t i = 0; i < 3; i++) {
         if ((wanted[i] == NULL) != (got[i] == NULL) ||
             (wanted[i] != NULL && strcmp(wanted[i], got[i]) != 0)) {
-            fail_msg("%s: %s", where, got[i] == NULL ? "nothing" : got[i]);
+            fail_msg("%s: %s", where, got[i] != NULL ? got[i] : "nothing");
         }
     }
 }

@@ -71,7 +71,9 @@ static int alternative(const char *text, size_t n, const host *h, char *why, siz
         if (one == 0) {
             return 0;
         }
-        all = one < 0 ? -1 : all;
+        if (one < 0) {
+            all = -1;
+        }
         i += len + 1;
     }
     return all;

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "image/image_private.h"
 #include "image/image_recipe.h"
@@ -30,8 +31,7 @@ typedef struct gather {
 
 static char *below(const gather *g, const char *path)
 {
-    return *path == '/' ? strdup(path)
-                        : stk_file_join(g->recipe->folder != NULL ? g->recipe->folder : ".", path);
+    return *path == '/' ? strdup(path) : stk_file_join(stk_text_or(g->recipe->folder, "."), path);
 }
 
 /* --- lines --- */
@@ -144,7 +144,7 @@ static int add_file(gather *g, const char *file, const char *title, const char *
                     const char *where)
 {
     STK_BUF_AUTO out = STK_BUF_INIT(MAX_BYTES);
-    const char *folder = g->recipe->folder != NULL ? g->recipe->folder : ".";
+    const char *folder = stk_text_or(g->recipe->folder, ".");
     int rc = add_lines(g, text, folder, where, &out, 0);
     if (rc < 0 || out.len == 0) {
         return rc;
@@ -296,7 +296,7 @@ static int sort_lines(const gather *g, stk_buf *out)
 {
     const char **lines = NULL;
     uint32_t n = 0, cap = 0;
-    const char *text = stk_arena_dup(g->arena, out->data != NULL ? out->data : "");
+    const char *text = stk_arena_dup(g->arena, stk_text_or(out->data, ""));
     while (text != NULL && *text != '\0') {
         size_t len = strcspn(text, "\n");
         lines = stk_arena_grow(g->arena, lines, n, sizeof *lines, &cap);
@@ -321,7 +321,7 @@ static int freeze(gather *g, stk_buf *out)
 {
     STK_BUF_AUTO seen = STK_BUF_INIT(MAX_BYTES);
     stk_environment environment = {0};
-    const char *python = g->recipe->python != NULL ? g->recipe->python : "python3";
+    const char *python = stk_text_or(g->recipe->python, "python3");
     int rc = stk_preflight_environment(python, g->arena, &environment, g->err);
     for (uint32_t i = 0; rc == 0 && environment.sys_path[i] != NULL; i++) {
         STK_DIR_AUTO dir = {0};
@@ -357,7 +357,7 @@ static int gather_local(gather *g)
         rc = stk_err_set(g->err, STK_E_SPEC,
                          "docker: %s is '%s'; it must be true, \"pip_freeze\", \"poetry_export\" "
                          "or a command as a list",
-                         key, text != NULL ? text : "?");
+                         key, stk_text_or(text, "?"));
     }
     return rc < 0 || out.len == 0
                ? rc
@@ -392,7 +392,7 @@ static int gather_integrations(gather *g)
             const char *near = stk_units_nearest(name, names, N);
             stk_err_set(g->err, STK_E_SPEC,
                         "docker: required_integrations: '%s' is none that Stoker knows%s%s%s", name,
-                        near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                        near != NULL ? "; did you mean '" : "", stk_text_or(near, ""),
                         near != NULL ? "'?" : "");
             stk_err_hint(g->err, "name its packages under requirements");
             return STK_E_SPEC;
@@ -425,7 +425,9 @@ static bool read_dependencies(const char *text, stk_buf *out)
             continue;
         }
         at += key + strspn(at + key, " \t");
-        at = *at == '=' ? at + 1 + strspn(at + 1, " \t") : at;
+        if (*at == '=') {
+            at = at + 1 + strspn(at + 1, " \t");
+        }
         for (at = *at == '[' ? at + 1 : NULL; at != NULL && *at != '\0' && *at != ']';) {
             if (*at == '"' || *at == '\'') {
                 const char *end = strchr(at + 1, *at);

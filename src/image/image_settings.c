@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "image/image_private.h"
 #include "image/image_recipe.h"
 
@@ -181,8 +182,8 @@ static void read_arguments(reader *r, stk_image_settings *s)
             }
         }
     }
-    s->installer_args = stk_arena_dup(r->arena, all.data != NULL ? all.data : "");
-    s->source_args = stk_arena_dup(r->arena, where.data != NULL ? where.data : "");
+    s->installer_args = stk_arena_dup(r->arena, stk_text_or(all.data, ""));
+    s->source_args = stk_arena_dup(r->arena, stk_text_or(where.data, ""));
     if (r->rc == 0 &&
         (all.failed || where.failed || s->installer_args == NULL || s->source_args == NULL)) {
         r->rc = stk_err_set(r->err, STK_E_NOMEM, "no memory for the installer's arguments");
@@ -243,7 +244,7 @@ int stk_image_settings_read(const char *docker, stk_arena *arena, stk_image_sett
 {
     static const stk_json_limits limits = {16 << 20, 1 << 20, STK_LIMIT_DEPTH};
     stk_json *root = stk_arena_alloc(arena, sizeof *root);
-    const char *text = docker != NULL ? docker : "{}";
+    const char *text = stk_text_or(docker, "{}");
     int rc = root == NULL ? stk_err_set(err, STK_E_NOMEM, "no memory for the docker setting")
                           : stk_json_parse(text, strlen(text), "docker", &limits, arena, root, err);
     if (rc < 0) {

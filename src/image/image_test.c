@@ -276,7 +276,9 @@ static const stk_finding *worst(const stk_findings *f)
 {
     const stk_finding *w = NULL;
     for (uint32_t i = 0; i < f->n; i++) {
-        w = w == NULL || f->items[i].level > w->level ? &f->items[i] : w;
+        if (w == NULL || f->items[i].level > w->level) {
+            w = &f->items[i];
+        }
     }
     return w;
 }

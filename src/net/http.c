@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/param.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "net/http_curl.h"
 
 enum { WAIT_MS = 1000 };
@@ -60,7 +62,7 @@ static int perform(stk_curl_transfer *t, CURLM *multi, stk_err *err)
             if (left <= 0) {
                 return stk_curl_silent(t, err);
             }
-            left = left < WAIT_MS ? left : WAIT_MS;
+            left = MIN(left, WAIT_MS);
             rc =
                 stk_curl.curl_multi_wait(multi, &cancel, q->cancel_fd > 0 ? 1 : 0, (int)left, NULL);
             if (rc == CURLM_OK && q->cancel_fd > 0 && cancel.revents != 0) {
@@ -107,8 +109,12 @@ void stk_http_clear(stk_http_response *response)
 {
     response->status = 0;
     response->fatal = false;
-    response->head.max = response->head.max == 0 ? HTTP_HEAD_MAX : response->head.max;
-    response->body.max = response->body.max == 0 ? HTTP_BODY_MAX : response->body.max;
+    if (response->head.max == 0) {
+        response->head.max = HTTP_HEAD_MAX;
+    }
+    if (response->body.max == 0) {
+        response->body.max = HTTP_BODY_MAX;
+    }
     stk_buf_clear(&response->head);
     stk_buf_clear(&response->body);
 }

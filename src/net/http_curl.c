@@ -9,10 +9,12 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
+#include <sys/param.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/digest.h"
+#include "base/text.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 
@@ -68,7 +70,7 @@ static void load(void)
     }
     if (so == NULL) {
         const char *why = dlerror();
-        (void)snprintf(why_not, sizeof why_not, "%s", why == NULL ? "can't be loaded" : why);
+        (void)snprintf(why_not, sizeof why_not, "%s", stk_text_or(why, "can't be loaded"));
         return;
     }
     const char *missing = NULL;
@@ -201,7 +203,7 @@ const char *stk_http_shown(const char *url, char *buf)
 static bool add_header(stk_curl_transfer *t, const char *line)
 {
     struct curl_slist *longer = stk_curl.curl_slist_append(t->headers, line);
-    t->headers = longer == NULL ? t->headers : longer;
+    t->headers = longer != NULL ? longer : t->headers;
     return longer != NULL;
 }
 
@@ -230,7 +232,7 @@ static void set_body(stk_curl_transfer *t)
         SET(CURLOPT_UPLOAD_BUFFERSIZE, 256L << 10);
     } else if (q->body != NULL || strcmp(q->method, "POST") == 0 || strcmp(q->method, "PUT") == 0) {
         SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)(q->body == NULL ? 0 : q->body_len));
-        SET(CURLOPT_POSTFIELDS, q->body == NULL ? "" : q->body);
+        SET(CURLOPT_POSTFIELDS, stk_text_or(q->body, ""));
     }
     if (strcmp(q->method, "HEAD") == 0) {
         SET(CURLOPT_NOBODY, 1L);
@@ -256,7 +258,7 @@ static bool set_headers(stk_curl_transfer *t)
 
 void stk_curl_pems_done(stk_curl_pems *pems)
 {
-    uint32_t n = pems->n < STK_CURL_PEMS ? pems->n : STK_CURL_PEMS;
+    uint32_t n = MIN(pems->n, STK_CURL_PEMS);
     for (uint32_t i = 0; i < n; i++) {
         stk_file_close(&pems->at[i].fd);
     }
@@ -267,7 +269,7 @@ void stk_curl_pems_done(stk_curl_pems *pems)
 static int pem_path(stk_curl_pems *pems, const char *text, char *path, size_t size, stk_err *err)
 {
     char digest[STK_DIGEST_HEX + 1];
-    uint32_t n = pems->n < STK_CURL_PEMS ? pems->n : STK_CURL_PEMS;
+    uint32_t n = MIN(pems->n, STK_CURL_PEMS);
     uint32_t i = 0;
     stk_digest_of(text, strlen(text), digest);
     while (i < n && strcmp(pems->at[i].digest, digest) != 0) {

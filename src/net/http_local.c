@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -239,7 +240,9 @@ static int take(exchange *x, const char *data, size_t n)
             rc = take_head(x, data[i++]);
         } else if (x->state == SIZED || x->state == CHUNK || x->state == TO_THE_END) {
             size_t part = n - i;
-            part = x->state != TO_THE_END && x->left < part ? (size_t)x->left : part;
+            if (x->state != TO_THE_END && x->left < part) {
+                part = (size_t)x->left;
+            }
             rc = give(x, data + i, part);
             i += part;
             x->left -= x->state == TO_THE_END ? 0 : part;
@@ -297,7 +300,7 @@ static int talk(exchange *x)
             {.fd = x->q->cancel_fd > 0 ? x->q->cancel_fd : -1, .events = POLLIN},
             {.fd = reads ? x->q->body_fd : -1, .events = POLLIN},
         };
-        if (poll(on, 3, (int)(wait > 1000000 ? 1000000 : wait)) < 0 && errno != EINTR) {
+        if (poll(on, 3, (int)MIN(wait, 1000000)) < 0 && errno != EINTR) {
             return fail(x, STK_E_SYS, "%s", strerror(errno));
         }
         if (on[1].revents != 0) {

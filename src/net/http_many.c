@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "net/http_curl.h"
 
 /* NAP_MS: where libcurl has nothing to wait on (while a name is looked up, of some versions). */
@@ -161,7 +163,7 @@ int stk_http_many_begin(stk_http_many *m, const stk_http_call *given, uint64_t *
     c->previous = m->last;
     *(m->last == NULL ? &m->first : &m->last->next) = c;
     m->last = c;
-    m->first_waiting = m->first_waiting == NULL ? c : m->first_waiting;
+    m->first_waiting = m->first_waiting != NULL ? m->first_waiting : c;
     m->n++;
     if (ret_id != NULL) {
         *ret_id = c->id;
@@ -336,19 +338,19 @@ static int step(stk_http_many *m, stk_err *err)
 
 static int64_t patience(const stk_http_many *m, int64_t timeout_ms)
 {
-    int64_t wait = timeout_ms < WAIT_MAX_MS ? timeout_ms : WAIT_MAX_MS;
+    int64_t wait = MIN(timeout_ms, WAIT_MAX_MS);
     for (const call *c = m->first; c != NULL; c = c->next) {
         int64_t left = c->state == ACTIVE ? stk_curl_patience(&c->transfer) : wait;
-        wait = left < wait ? left : wait;
+        wait = MIN(left, wait);
     }
-    return wait < 0 ? 0 : wait;
+    return MAX(wait, 0);
 }
 
 int stk_http_many_turn(stk_http_many *m, int wake_fd, int64_t timeout_ms, stk_err *err)
 {
     int n = step(m, err);
     if (n != 0 || timeout_ms <= 0) {
-        return n < 0 ? n : 0;
+        return MIN(n, 0);
     }
     int wait = (int)patience(m, timeout_ms);
     int n_ready = 0;
@@ -364,10 +366,10 @@ int stk_http_many_turn(stk_http_many *m, int wake_fd, int64_t timeout_ms, stk_er
                            stk_curl.curl_multi_strerror(rc));
     }
     if (n_ready == 0 && wake_fd < 0) {
-        (void)poll(NULL, 0, wait < NAP_MS ? wait : NAP_MS);
+        (void)poll(NULL, 0, MIN(wait, NAP_MS));
     }
     n = step(m, err);
-    return n < 0 ? n : 0;
+    return MIN(n, 0);
 }
 
 uint32_t stk_http_many_n(const stk_http_many *m)

@@ -122,7 +122,7 @@ static void note(void *arg, int rc, stk_http_response *response, const stk_err *
     s->n_body += response->body.len;
     s->fatal = response->fatal;
     (void)snprintf(s->body, sizeof s->body, "%s",
-                   response->body.data == NULL ? "" : response->body.data);
+                   response->body.data != NULL ? response->body.data : "");
     (void)snprintf(s->text, sizeof s->text, "%s", err->text);
     if (s->to_stop != 0) {
         stk_http_many_stop(s->m, s->to_stop);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -306,7 +307,7 @@ static int64_t give(void *arg, int64_t at, void *data, size_t n)
     asked *a = arg;
     a->last = at;
     size_t left = at < a->n ? (size_t)(a->n - at) : 0;
-    n = n < left ? n : left;
+    n = MIN(n, left);
     memset(data, 'z', n);
     return (int64_t)n;
 }

@@ -63,7 +63,7 @@ static X509 *make(EVP_PKEY *key, const char *name, const char *alternative, X509
     X509_set_pubkey(cert, key);
     X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC,
                                (const unsigned char *)name, -1, -1, 0);
-    X509_set_issuer_name(cert, X509_get_subject_name(issuer == NULL ? cert : issuer));
+    X509_set_issuer_name(cert, X509_get_subject_name(issuer != NULL ? issuer : cert));
     const struct {
         int nid;
         const char *value;
@@ -75,7 +75,7 @@ static X509 *make(EVP_PKEY *key, const char *name, const char *alternative, X509
         X509_add_ext(cert, e, -1);
         X509_EXTENSION_free(e);
     }
-    assert_true(X509_sign(cert, issuer_key == NULL ? key : issuer_key, EVP_sha256()) > 0);
+    assert_true(X509_sign(cert, issuer_key != NULL ? issuer_key : key, EVP_sha256()) > 0);
     return cert;
 }
 
@@ -141,7 +141,7 @@ static void *converse(void *arg)
     SSL_set_fd(ssl, fd);
     if (SSL_accept(ssl) == 1) {
         const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
-        keep(here.name, sizeof here.name, name == NULL ? "" : name);
+        keep(here.name, sizeof here.name, name != NULL ? name : "");
         X509 *client = SSL_get0_peer_certificate(ssl);
         const char *who = client == NULL ? "nobody" : "client";
         while ((got = SSL_read(ssl, asked + n, (int)sizeof asked - 1 - n)) > 0) {

@@ -18,7 +18,9 @@ int stk_run_same_params(stk_spec *spec, json_t *params, const char *run, stk_err
     json_object_foreach(params, name, value)
     {
         char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-        rc = text == NULL || rc < 0 ? rc : stk_spec_set_param_json(spec, name, text, err);
+        if (text != NULL && rc >= 0) {
+            rc = stk_spec_set_param_json(spec, name, text, err);
+        }
         free(text);
     }
     return rc;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/digest.h"
+#include "base/text.h"
 #include "run/run_python.h"
 #include "sys/dir.h"
 #include "sys/file.h"
@@ -358,7 +359,7 @@ int stk_run_carry_tar(const char *program, const stk_store *store, stk_share *sh
 {
     const char *folder =
         stk_arena_printf(arena, "%s/package/carry.%d", stk_store_path(store), (int)getpid());
-    const char *tar = stk_arena_printf(arena, "%s.tar", folder != NULL ? folder : "");
+    const char *tar = stk_arena_printf(arena, "%s.tar", stk_text_or(folder, ""));
     if (folder == NULL || tar == NULL) {
         return stk_err_nomem(err);
     }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "run/run_python.h"
 #include "sys/file.h"
 
@@ -85,7 +86,7 @@ static int refuse(const check *c, const stk_step *step, const stk_finding *f, st
 {
     stk_err_set(err, STK_E_RESOURCES, "step '%s': %s (%s)", step->name, f->text, f->subject);
     stk_err_hint(err, "%s; STOKER_ALLOW_CPU_BUILD=1 goes on without",
-                 f->remedy != NULL ? f->remedy : "see 'stoker doctor'");
+                 stk_text_or(f->remedy, "see 'stoker doctor'"));
     if (stk_spec_path(c->spec) != NULL) {
         stk_err_at(err, stk_spec_path(c->spec), step->line);
     } else {

@@ -62,7 +62,7 @@ int stk_run_places(const stk_spec *spec, const stk_run_options *options, stk_are
             stk_err_hint(err, "say `backend: local` for it, or leave out gang.nodes");
             return at_step(spec, step, err);
         }
-        c.n += inside ? 1 : 0;
+        c.n += inside;
         c.n_kept += c.places[i].kind == STK_PLACE_LOCAL && step->settings->docker != NULL ? 1 : 0;
     }
     if (rc == 0) {
@@ -234,9 +234,9 @@ int stk_run_how_it_runs(const stk_place *place, stk_arena *arena, const char **r
     }
     for (size_t i = 0; i < sizeof of_options / sizeof *of_options; i++) {
         json_t *value = json_object_get(options, of_options[i]);
-        value = value != NULL
-                    ? value
-                    : json_object_get(json_object_get(options, "run_args"), of_options[i]);
+        if (value == NULL) {
+            value = json_object_get(json_object_get(options, "run_args"), of_options[i]);
+        }
         if (value != NULL && !json_is_null(value) && json_object_get(said, of_options[i]) == NULL) {
             (void)json_object_set(said, of_options[i], value);
         }
@@ -290,7 +290,9 @@ static int add_note(const stk_run_containers *c, const stk_spec *spec, uint32_t 
             if (k < i) {
                 return 0; /* told with that one */
             }
-            second = n == 1 ? k : second;
+            if (n == 1) {
+                second = k;
+            }
             n++;
         }
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "image/image.h"
 #include "run/run_check.h"
 #include "run/run_containers.h"
@@ -43,7 +44,7 @@ int stk_run_elsewhere_find(const stk_spec *spec, const stk_place *steps, stk_dri
     uint32_t n = stk_spec_n_steps(spec);
     stk_run_elsewhere e = {.arena = arena, .steps = steps, .drivers = drivers};
     for (uint32_t i = 0; i < n; i++) {
-        e.n += stk_place_is_elsewhere(steps[i].kind) ? 1 : 0;
+        e.n += stk_place_is_elsewhere(steps[i].kind);
     }
     *ret = e;
     if (e.n == 0) {
@@ -118,9 +119,9 @@ static int check_image(const stk_run_elsewhere *e, const stk_spec *spec, uint32_
     stk_err_set(err, STK_E_RESOURCES,
                 "step '%s' asks for %u %s%sdevice%s on %s, and image '%s' is made for %s%s (so %s "
                 "says)",
-                step->name, n, asked != NULL ? asked : "", asked != NULL ? " " : "",
-                n == 1 ? "" : "s", stk_place_word(place->kind), place->image,
-                none ? "CPUs" : vendor, none ? "" : "'s", facts.source);
+                step->name, n, stk_text_or(asked, ""), asked != NULL ? " " : "", n == 1 ? "" : "s",
+                stk_place_word(place->kind), place->image, none ? "CPUs" : vendor, none ? "" : "'s",
+                facts.source);
     stk_err_hint(err, "%s%s, or set STOKER_ALLOW_CPU_BUILD=1 in the step's environment",
                  better != NULL && none ? "take " : "take another image",
                  better != NULL && none ? better : "");
@@ -189,7 +190,7 @@ static int refuse_arch(const stk_run_elsewhere *e, const stk_spec *spec, uint32_
 {
     stk_err_set(err, STK_E_RESOURCES, "step '%s' is to run on %s machines of stack '%s', and %s",
                 stk_spec_step(spec, i)->name, arch_of(&e->steps[i]), e->steps[i].stack->name,
-                what != NULL ? what : "its image is for others");
+                stk_text_or(what, "its image is for others"));
     stk_err_hint(err, "%s", hint);
     return STK_E_RESOURCES;
 }
@@ -200,7 +201,7 @@ static int ask_registry(const stk_run_elsewhere *e, const stk_spec *spec, uint32
 {
     const char *arch = arch_of(&e->steps[i]);
     const char *name = stk_image_text(ref, e->arena);
-    int rc = stk_image_remote(ref, arch != NULL ? arch : "amd64", e->arena, ret, err);
+    int rc = stk_image_remote(ref, stk_text_or(arch, "amd64"), e->arena, ret, err);
     bool is_other = rc == 0 && arch != NULL && ret->arch != NULL && strcmp(ret->arch, arch) != 0;
     if (arch == NULL || (rc != STK_E_RESOURCES && !is_other)) {
         return rc == STK_E_RESOURCES ? STK_E_NOT_FOUND : rc; /* it may be what the nodes are */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "away/remote/remote.h"
+#include "base/text.h"
 #include "run/run_carry.h"
 #include "run/run_containers.h"
 #include "run/run_elsewhere.h"
@@ -17,9 +18,8 @@ void stk_run_driver_config(const stk_stack *stack, const char *options, const ch
                            stk_driver_config *ret)
 {
     *ret = (stk_driver_config){.stack = stack->name,
-                               .options = options != NULL          ? options
-                                          : stack->options != NULL ? stack->options
-                                                                   : "{}",
+                               .options =
+                                   options != NULL ? options : stk_text_or(stack->options, "{}"),
                                .run = run,
                                .carry = stack->carry,
                                .runner_image = stack->runner_image,
@@ -60,7 +60,7 @@ int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec
     int rc = stk_store_find(".", STK_STORE_CREATE, &store_path, err);
     const char *store = rc < 0 ? NULL : stk_arena_dup(e->arena, store_path);
     free(store_path);
-    const char *dir = stk_arena_printf(e->arena, "%s/runs/RUN/%s/%u/1", store != NULL ? store : "",
+    const char *dir = stk_arena_printf(e->arena, "%s/runs/RUN/%s/%u/1", stk_text_or(store, ""),
                                        step->name, stk_spec_grows(spec) ? 1u : 0u);
     if (rc < 0) {
         return rc;
@@ -84,7 +84,7 @@ int stk_run_elsewhere_documents(const stk_run_elsewhere *e, const stk_spec *spec
     }
     const stk_job_elsewhere away = {.backend = e->away[i].place,
                                     .image = e->images != NULL ? e->images[i] : place->image,
-                                    .options = place->options != NULL ? place->options : "{}",
+                                    .options = stk_text_or(place->options, "{}"),
                                     .resources = place->resources,
                                     .secrets = s->n_secrets > 0 ? names : NULL,
                                     .is_many = step->in_foreach};
@@ -292,7 +292,7 @@ int stk_run_elsewhere_to_end(stk_run_elsewhere *e, const stk_spec *spec, stk_sto
     e->only_to_end = true;
     e->images = stk_arena_array(e->arena, n, sizeof *e->images);
     for (uint32_t i = 0; e->images != NULL && i < n; i++) {
-        e->images[i] = e->steps[i].image != NULL ? e->steps[i].image : "image";
+        e->images[i] = stk_text_or(e->steps[i].image, "image");
     }
     e->exec = (stk_exec_elsewhere){.places = e->steps, .images = e->images, .carry_at = CARRY_AT};
     stk_store_set_origin(store, fetch, e);
@@ -332,7 +332,7 @@ int stk_run_elsewhere_open(stk_run_elsewhere *e, const char *program, const stk_
             rc = carry(program, e, k, store, &config.driver.carry_digest, err);
         }
         rc = rc < 0 ? rc : stk_remote_open(&config, &all[n], err);
-        n += rc == 0 ? 1 : 0;
+        n += rc == 0;
     }
     if (rc == 0) {
         return n == 1 ? (*ret = local, 0) : stk_backend_mux_open(all, n, ret, err);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "sys/file.h"
 
@@ -112,7 +113,7 @@ static void put_lines(stk_echo *echo, const echoed *e, int k, const char *data, 
         prefix(echo, e->task, e->pid, out);
         stk_buf_add(out, data, n);
         stk_buf_char(out, '\n');
-        n += end != NULL ? 1 : 0;
+        n += end != NULL;
         data += n;
         len -= n;
     }
@@ -196,7 +197,7 @@ static void say_cached(const json_t *data, stk_buf *out, const stk_view_task *ta
     const char *run = json_string_value(json_object_get(data, "from_run"));
     const json_t *clone = json_object_get(data, "from_task");
     if (json_is_integer(clone)) {
-        stk_buf_printf(out, "Cloned from %s/%s/%lld.\n", run != NULL ? run : "?", task->name,
+        stk_buf_printf(out, "Cloned from %s/%s/%lld.\n", stk_text_or(run, "?"), task->name,
                        (long long)json_integer_value(clone) + 1);
     } else {
         stk_buf_printf(out, "Not run: its result is known from run %s.\n", run ? run : "?");
@@ -222,7 +223,7 @@ static void say_end(stk_echo *echo, const stk_event_row *row, int64_t pid)
         say_cached(data, out, task);
     } else if (row->kind == STK_EV_TASK_FAILED) {
         const char *why = json_string_value(json_object_get(data, "text"));
-        stk_buf_printf(out, "Failed after %s: %s%s.\n", took, why != NULL ? why : "?",
+        stk_buf_printf(out, "Failed after %s: %s%s.\n", took, stk_text_or(why, "?"),
                        task->state == STK_TASK_FAILED ? "" : "; it will be tried again");
     } else {
         stk_buf_text(out, row->kind == STK_EV_TASK_SKIPPED ? "Skipped.\n" : "Cancelled.\n");
@@ -273,7 +274,9 @@ int64_t stk_echo_tick(stk_echo *echo, int64_t now_ms)
             copy_log(echo, e, ERR, false);
         }
     }
-    echo->looked_ms = due ? now_ms : echo->looked_ms;
+    if (due) {
+        echo->looked_ms = now_ms;
+    }
     flush(echo);
     return echo->n == 0 ? -1 : due ? LOOK_MS : LOOK_MS - since;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "show/gpus.h"
 
 /* A value in the unit of dcgm-exporter: `value` × scale; -1 unknown. */
@@ -116,7 +117,7 @@ static const metric metrics[] = {
 static void label(stk_buf *out, const char *name, const char *value)
 {
     stk_buf_printf(out, "%s%s=\"", out->data[out->len - 1] == '{' ? "" : ",", name);
-    for (const char *c = value != NULL ? value : ""; *c != '\0'; c++) {
+    for (const char *c = stk_text_or(value, ""); *c != '\0'; c++) {
         if (*c == '\n') {
             stk_buf_text(out, "\\n");
         } else if (*c == '"' || *c == '\\') {
@@ -148,8 +149,7 @@ static void labels(stk_buf *out, const stk_gpus *gpus, uint32_t i, const char *h
         label(out, "GPU_I_ID", number);
     }
     label(out, "Hostname", host);
-    label(out, "DCGM_FI_DRIVER_VERSION",
-          d->driver != NULL ? d->driver : stk_accel_driver(gpus->accel));
+    label(out, "DCGM_FI_DRIVER_VERSION", stk_text_or(d->driver, stk_accel_driver(gpus->accel)));
     stk_buf_char(out, '}');
 }
 

@@ -1,8 +1,10 @@
 /* Devices as a table for people, as a matrix of links, and as lines for a log. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "show/gpus.h"
 
@@ -40,10 +42,10 @@ static cells cells_of(const stk_gpus_row *row, bool utf8)
     if (d->parent >= 0) {
         c.index[0] = '\0';
         (void)snprintf(c.model, sizeof c.model, "%s %s", utf8 ? "└" : "-",
-                       d->profile != NULL ? d->profile : d->noun);
+                       stk_text_or(d->profile, d->noun));
     } else {
         (void)snprintf(c.index, sizeof c.index, "%d", (int)d->index);
-        (void)snprintf(c.model, sizeof c.model, "%s", d->model != NULL ? d->model : d->noun);
+        (void)snprintf(c.model, sizeof c.model, "%s", stk_text_or(d->model, d->noun));
     }
     amount(s->memory_used, used, sizeof used);
     amount(d->memory_bytes, total, sizeof total);
@@ -79,7 +81,9 @@ typedef struct widths {
 static void widen(int *width, const char *text, int most)
 {
     int columns = stk_text_width(text);
-    *width = columns > *width ? (columns < most ? columns : most) : *width;
+    if (columns > *width) {
+        *width = MIN(columns, most);
+    }
 }
 
 static void put_row(stk_buf *out, const widths *w, const cells *c, bool utf8)
@@ -114,11 +118,11 @@ static void put_details(stk_buf *out, const stk_gpus_row *row, const stk_style *
         STK_BUF_AUTO text = STK_BUF_INIT(1024);
         stk_buf_printf(&text, "pid %d", (int)p->on.pid);
         if (p->name != NULL) {
-            stk_buf_printf(&text, " %s (user %s)", p->name, p->user != NULL ? p->user : "?");
+            stk_buf_printf(&text, " %s (user %s)", p->name, stk_text_or(p->user, "?"));
         }
         stk_buf_printf(&text, ", %s%s", p->on.memory_bytes < 0 ? "memory unknown" : memory,
                        p->on.graphics ? ", graphics" : "");
-        stk_text_fit(out, text.data != NULL ? text.data : "?", 400, false, style->utf8);
+        stk_text_fit(out, stk_text_or(text.data, "?"), 400, false, style->utf8);
         stk_buf_char(out, '\n');
     }
     if (row->outside != NULL && row->n_processes <= 0) {
@@ -130,7 +134,7 @@ static void put_details(stk_buf *out, const stk_gpus_row *row, const stk_style *
         stk_buf_printf(out, "%*s", indent, "");
         STK_BUF_AUTO text = STK_BUF_INIT(4096);
         stk_text_fit(&text, row->trouble, 800, false, style->utf8);
-        stk_text_ink(out, style, STK_INK_BAD, text.data != NULL ? text.data : "unusable");
+        stk_text_ink(out, style, STK_INK_BAD, stk_text_or(text.data, "unusable"));
         stk_buf_char(out, '\n');
     }
 }
@@ -148,7 +152,7 @@ void stk_gpus_table(const stk_gpus *gpus, const stk_style *style, stk_buf *out)
     static const cells head = {"#", "model", "memory", "busy", "temp", "power", "numa"};
     const char *cuda = stk_gpus_cuda(gpus);
     stk_buf_printf(out, "%s%s%s\n", stk_accel_describe(gpus->accel, gpus->arena),
-                   cuda != NULL ? "; its driver runs CUDA up to " : "", cuda != NULL ? cuda : "");
+                   cuda != NULL ? "; its driver runs CUDA up to " : "", stk_text_or(cuda, ""));
     if (gpus->n == 0) {
         return;
     }
@@ -165,7 +169,7 @@ void stk_gpus_table(const stk_gpus *gpus, const stk_style *style, stk_buf *out)
     STK_BUF_AUTO line = STK_BUF_INIT(4096);
     put_row(&line, &w, &head, style->utf8);
     stk_buf_text(&line, "state");
-    stk_text_ink(out, style, STK_INK_DIM, line.data != NULL ? line.data : "");
+    stk_text_ink(out, style, STK_INK_DIM, stk_text_or(line.data, ""));
     stk_buf_char(out, '\n');
     for (uint32_t i = 0; i < gpus->n; i++) {
         const stk_gpus_row *row = &gpus->rows[i];
@@ -223,7 +227,7 @@ void stk_gpus_topology(const stk_gpus *gpus, stk_buf *out)
             }
         }
         number(d->numa, "", cell, sizeof cell);
-        stk_buf_printf(out, " %5s  %s\n", cell, d->cpus != NULL ? d->cpus : "-");
+        stk_buf_printf(out, " %5s  %s\n", cell, stk_text_or(d->cpus, "-"));
     }
     stk_buf_text(
         out, "18xL: 18 links of NVLink, XGMI or the like; LINK: such, their number is unknown; "
@@ -246,13 +250,11 @@ void stk_gpus_lines(const stk_gpus *gpus, stk_buf *out)
         const stk_device *d = row->device;
         const cells c = cells_of(row, true);
         stk_buf_printf(out, "%s  %s %d  %s  memory %s  busy %s  %s  %s  %s%s%s\n", when, d->noun,
-                       (int)d->index, d->uuid != NULL ? d->uuid : "-", c.memory, c.busy,
-                       c.temperature, c.power, stk_gpus_status(row),
+                       (int)d->index, stk_text_or(d->uuid, "-"), c.memory, c.busy, c.temperature,
+                       c.power, stk_gpus_status(row),
                        row->trouble != NULL  ? ": "
                        : row->holder != NULL ? " by "
                                              : "",
-                       row->trouble != NULL  ? row->trouble
-                       : row->holder != NULL ? row->holder
-                                             : "");
+                       row->trouble != NULL ? row->trouble : stk_text_or(row->holder, ""));
     }
 }

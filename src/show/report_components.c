@@ -1,7 +1,9 @@
 #include "show/report_components.h"
 
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "show/report_html_private.h"
 
 enum { MAX_DEPTH = 16, MAX_TABLE_ROWS = 2000, MAX_EVENTS = 1000 };
@@ -27,7 +29,7 @@ static void scalar(stk_buf *out, const json_t *value)
     } else if (value != NULL && !json_is_null(value)) {
         STK_BUF_AUTO text = STK_BUF_INIT(MAX_CARD_BYTES);
         stk_doc_put(&text, value);
-        stk_html_user(out, text.data != NULL ? text.data : "");
+        stk_html_user(out, stk_text_or(text.data, ""));
     }
 }
 
@@ -48,7 +50,7 @@ static void markdown(stk_buf *out, const json_t *one, int depth)
 {
     (void)depth;
     const char *text = stk_doc_text(one, "text");
-    stk_html_markdown(out, text != NULL ? text : "");
+    stk_html_markdown(out, stk_text_or(text, ""));
 }
 
 static void cell(stk_buf *out, const json_t *value, int depth)
@@ -65,7 +67,7 @@ static void cell(stk_buf *out, const json_t *value, int depth)
 static void table(stk_buf *out, const json_t *one, int depth)
 {
     const json_t *headers = json_object_get(one, "headers"), *rows = json_object_get(one, "rows");
-    size_t n = json_array_size(rows), shown = n < MAX_TABLE_ROWS ? n : MAX_TABLE_ROWS;
+    size_t n = json_array_size(rows), shown = MIN(n, MAX_TABLE_ROWS);
     stk_buf_text(out, "<div class=\"scroll\"><table class=\"data\">");
     if (json_array_size(headers) > 0) {
         stk_buf_text(out, "<thead><tr>");
@@ -116,7 +118,7 @@ static void image(stk_buf *out, const json_t *one, int depth)
     stk_buf_text(out, "<figure>");
     if (is_picture(src)) {
         stk_buf_text(out, "<img alt=\"");
-        stk_html_user(out, label != NULL ? label : "");
+        stk_html_user(out, stk_text_or(label, ""));
         stk_buf_text(out, "\" src=\"");
         stk_buf_text(out, src);
         stk_buf_text(out, "\"/>");
@@ -148,7 +150,7 @@ static void progress(stk_buf *out, const json_t *one, int depth)
     member(out, "", one, "value", "");
     member(out, " / ", one, "max", "");
     member(out, " ", one, "unit", "");
-    part = part < 0 ? 0 : part > 100 ? 100 : part;
+    part = part < 0 ? 0 : MIN(part, 100);
     stk_buf_printf(out, "</span></div><div class=\"track\"><i style=\"width:%.1f%%\"></i></div>",
                    part);
     member(out, "<div class=\"meta\">", one, "details", "</div>");
@@ -164,7 +166,9 @@ static void value_box(stk_buf *out, const json_t *one, int depth)
                                             {"bg-gradient-indigo-purple", "t-strong"}};
     const char *theme = stk_doc_text(one, "theme"), *class = "";
     for (size_t i = 0; theme != NULL && i < sizeof themes / sizeof *themes; i++) {
-        class = strcmp(theme, themes[i][0]) == 0 ? themes[i][1] : class;
+        if (strcmp(theme, themes[i][0]) == 0) {
+            class = themes[i][1];
+        }
     }
     stk_buf_printf(out, "<div class=\"value %s\">", class);
     member(out, "<span class=\"what\">", one, "title", "</span>");
@@ -178,7 +182,7 @@ static void code(stk_buf *out, const json_t *one, int depth)
 {
     (void)depth;
     const char *text = stk_doc_text(one, "text");
-    stk_html_python(out, text != NULL ? text : "");
+    stk_html_python(out, stk_text_or(text, ""));
 }
 
 static void failure(stk_buf *out, const json_t *one, int depth)
@@ -201,7 +205,7 @@ static void viewer(stk_buf *out, const json_t *one, int depth)
                             : "<div class=\"viewer\"><div class=\"meta\">");
     stk_html_user(out, title != NULL ? title : strcmp(kind, "json") == 0 ? "JSON" : "YAML");
     stk_buf_text(out, folds ? "</summary>" : "</div>");
-    tag(out, "<pre class=\"code\">", text != NULL ? text : "null", "</pre>");
+    tag(out, "<pre class=\"code\">", stk_text_or(text, "null"), "</pre>");
     stk_buf_text(out, folds ? "</details>" : "</div>");
 }
 
@@ -249,7 +253,7 @@ static void event(stk_buf *out, const json_t *one, int depth)
 static void events(stk_buf *out, const json_t *one, int depth)
 {
     const json_t *list = json_object_get(one, "events");
-    size_t n = json_array_size(list), shown = n < MAX_EVENTS ? n : MAX_EVENTS;
+    size_t n = json_array_size(list), shown = MIN(n, MAX_EVENTS);
     int64_t total = stk_doc_integer(one, "n", (int64_t)n);
     stk_buf_text(out, "<div class=\"events\">");
     tag(out, "<h3>", stk_doc_text(one, "title"), "</h3>");

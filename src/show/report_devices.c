@@ -2,7 +2,9 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "show/report_private.h"
 
@@ -17,14 +19,18 @@ bool stk_report_idle(const stk_samples *samples, uint32_t i_device, stk_idle *re
         double now = s == NULL ? last : (double)s->time_ms / 1000;
         ret->known_s += busy >= 0 ? now - last : 0;
         if (busy >= 0 && busy <= STK_IDLE_PERCENT) {
-            from = from < 0 ? last : from;
+            if (from < 0) {
+                from = last;
+            }
         } else if (from >= 0) {
             double took = last - from;
             if (took >= STK_IDLE_S) {
                 ret->n++;
                 ret->total_s += took;
-                ret->longest_from_s = took > ret->longest_s ? from : ret->longest_from_s;
-                ret->longest_s = took > ret->longest_s ? took : ret->longest_s;
+                if (took > ret->longest_s) {
+                    ret->longest_from_s = from;
+                }
+                ret->longest_s = MAX(took, ret->longest_s);
             }
             from = -1;
         }
@@ -73,8 +79,8 @@ void stk_text_alternatives(const stk_resources *asked, bool utf8, stk_buf *out)
     char memory[32];
     for (uint32_t i = 0; asked->n_any_of > 1 && i < asked->n_any_of; i++) {
         const stk_alternative *a = &asked->any_of[i];
-        const char *vendor = a->gpu_vendor != NULL ? a->gpu_vendor : "";
-        const char *class = a->gpu_class != NULL ? a->gpu_class : "";
+        const char *vendor = stk_text_or(a->gpu_vendor, "");
+        const char *class = stk_text_or(a->gpu_class, "");
         stk_buf_text(out, i > 0 ? "; " : " (");
         if (a->gpu_count > 1) {
             stk_buf_printf(out, "%lld %s ", (long long)a->gpu_count, utf8 ? "×" : "x");
@@ -166,8 +172,8 @@ static void cell_text(stk_buf *out, const char *text)
 {
     stk_buf_text(out, "<td>");
     STK_BUF_AUTO safe = STK_BUF_INIT(1u << 16);
-    stk_text_safe(&safe, text != NULL ? text : "–", "");
-    stk_buf_html(out, safe.data != NULL ? safe.data : "");
+    stk_text_safe(&safe, stk_text_or(text, "–"), "");
+    stk_buf_html(out, stk_text_or(safe.data, ""));
     stk_buf_text(out, "</td>");
 }
 
@@ -239,7 +245,7 @@ void stk_html_devices(const stk_view_details *d, const stk_samples *samples, boo
         STK_BUF_AUTO safe = STK_BUF_INIT(1u << 16);
         stk_text_safe(&safe, d->verdict, "");
         stk_buf_printf(out, "<div class=\"%s\">", short_of ? "note" : "meta");
-        stk_buf_html(out, safe.data != NULL ? safe.data : "");
+        stk_buf_html(out, stk_text_or(safe.data, ""));
         stk_buf_text(out, "</div>\n");
     }
     for (uint32_t i = 0; i < samples->n_devices; i++) {

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 enum { MAX_VERTICES = 4000, SWEEPS = 12, RELAXATIONS = 48 };
 
@@ -64,8 +65,8 @@ int stk_graph_layers(uint32_t n, const stk_graph_edge *edges, uint32_t n_edges, 
         uint32_t v = queue[head++];
         for (uint32_t k = down.start[v]; k < down.start[v + 1]; k++) {
             uint32_t w = down.list[k];
-            layer[w] = layer[v] + 1 > layer[w] ? layer[v] + 1 : layer[w];
-            n_layers = layer[w] + 1 > n_layers ? layer[w] + 1 : n_layers;
+            layer[w] = MAX(layer[v] + 1, layer[w]);
+            n_layers = MAX(layer[w] + 1, n_layers);
             if (--missing[w] == 0) {
                 queue[tail++] = w;
             }
@@ -74,7 +75,9 @@ int stk_graph_layers(uint32_t n, const stk_graph_edge *edges, uint32_t n_edges, 
     for (uint32_t v = 0; v < n; v++) {
         uint32_t first = UINT32_MAX;
         for (uint32_t k = down.start[v]; is_source[v] && k < down.start[v + 1]; k++) {
-            first = layer[down.list[k]] < first ? layer[down.list[k]] : first;
+            if (layer[down.list[k]] < first) {
+                first = layer[down.list[k]];
+            }
         }
         if (first != UINT32_MAX && first > 0) {
             layer[v] = first - 1;
@@ -382,8 +385,8 @@ int stk_graph_place(uint32_t n_nodes, const stk_graph_edge *edges, uint32_t n_ed
     }
     double low = d.n > 0 ? cross[0] : 0, high = low;
     for (uint32_t v = 0; v < d.n; v++) {
-        low = cross[v] < low ? cross[v] : low;
-        high = cross[v] > high ? cross[v] : high;
+        low = MIN(cross[v], low);
+        high = MAX(cross[v], high);
     }
     for (uint32_t v = 0; v < d.n; v++) {
         cross[v] -= low;

@@ -2,10 +2,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "base/limits.h"
 #include "base/map.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "show/report_css.h"
 #include "show/report_devices.h"
@@ -235,7 +237,7 @@ static int notes(const page *p)
     /* What many tasks of a step say is said once. */
     stk_map said = {0};
     STK_ARENA_AUTO keep = stk_arena_new(0);
-    uint32_t n = stk_view_n_tasks(p->view) < MAX_ROWS ? stk_view_n_tasks(p->view) : MAX_ROWS;
+    uint32_t n = MIN(stk_view_n_tasks(p->view), MAX_ROWS);
     int rc = keep == NULL ? stk_err_set(p->err, STK_E_NOMEM, "out of memory for the card") : 0;
     for (uint32_t i = 0; rc == 0 && i < n; i++) {
         const stk_view_task *task = stk_view_get_task(p->view, i);
@@ -448,7 +450,7 @@ static void used_cell(stk_buf *out, const stk_view_details *d)
         stk_buf_printf(out,
                        "<span class=\"meter\" title=\"memory: %.0f %% of what was granted\">"
                        "<i class=\"%s\" style=\"width:%.0f%%\"></i></span>",
-                       part, part > 95 ? "full" : "ok", part > 100 ? 100 : part);
+                       part, part > 95 ? "full" : "ok", MIN(part, 100));
     }
     stk_buf_text(out, "</td>");
 }
@@ -492,10 +494,9 @@ int stk_html_step_row(const page *p, uint32_t i_task)
         used_cell(out, &d);
         stk_html_cell(out, "dim",
                       stk_arena_printf(p->arena, "%s%s%s%s%s", d.miss != NULL ? "ran: " : "",
-                                       d.miss != NULL ? d.miss : "",
+                                       stk_text_or(d.miss, ""),
                                        d.miss != NULL && d.image != NULL ? "; " : "",
-                                       d.image != NULL ? "in " : "",
-                                       d.image != NULL ? d.image : ""));
+                                       d.image != NULL ? "in " : "", stk_text_or(d.image, "")));
     } else {
         stk_buf_text(out, "<td></td><td></td><td></td>");
         stk_html_cell(out, "dim",
@@ -517,7 +518,7 @@ void stk_html_more(const page *p, uint32_t n, uint32_t shown, const char *what)
 
 static int steps(const page *p)
 {
-    uint32_t n = stk_view_n_tasks(p->view), shown = n < MAX_ROWS ? n : MAX_ROWS;
+    uint32_t n = stk_view_n_tasks(p->view), shown = MIN(n, MAX_ROWS);
     if (n == 0) {
         return 0;
     }
@@ -652,7 +653,7 @@ static int facts(const page *p)
         stk_buf_text(out, "</tbody></table></section>\n");
     }
     stk_buf_clear(&rows);
-    uint32_t n = stk_view_n_tasks(p->view) < MAX_ROWS ? stk_view_n_tasks(p->view) : MAX_ROWS;
+    uint32_t n = MIN(stk_view_n_tasks(p->view), MAX_ROWS);
     for (uint32_t i = 0; i < n; i++) {
         const stk_view_task *task = stk_view_get_task(p->view, i);
         stk_view_details d;

@@ -1,5 +1,6 @@
 /* The card's tables of a growing run: steps with their tasks counted, what many made as one. */
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/map.h"
 #include "base/units.h"
@@ -116,7 +117,7 @@ int stk_html_grown_steps(const page *p)
 {
     STK_ARENA_AUTO keep = stk_arena_new(0);
     stk_view_sums *sums = NULL;
-    uint32_t n = stk_spec_n_steps(stk_view_spec(p->view)), shown = n < MAX_ROWS ? n : MAX_ROWS;
+    uint32_t n = stk_spec_n_steps(stk_view_spec(p->view)), shown = MIN(n, MAX_ROWS);
     int rc = keep == NULL ? stk_err_set(p->err, STK_E_NOMEM, "out of memory for the card")
                           : stk_view_sum_steps(p->view, keep, &sums, p->err);
     for (uint32_t i = 0; rc == 0 && i < shown; i++) {
@@ -172,7 +173,9 @@ static int add_made(const page *p, uint32_t i_step, const char *name, const json
     }
     int64_t size = stk_doc_integer(ref, "size", -1);
     all[at].n++;
-    all[at].bytes = size < 0 ? all[at].bytes : size + (all[at].bytes < 0 ? 0 : all[at].bytes);
+    if (size >= 0) {
+        all[at].bytes = size + MAX(all[at].bytes, 0);
+    }
     return 0;
 }
 

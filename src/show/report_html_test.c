@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "base/testing.h"
@@ -158,7 +159,7 @@ static void check_layout(uint32_t n, uint32_t n_edges, uint32_t seed)
     stk_graph_edge *edges = stk_arena_array(arena, n_edges + 1, sizeof *edges);
     for (uint32_t i = 0; i < n_edges; i++) {
         uint32_t a = next_random(&seed) % n, b = next_random(&seed) % n;
-        edges[i] = (stk_graph_edge){a < b ? a : b, a < b ? b : a == b ? (a + 1) % n : a};
+        edges[i] = (stk_graph_edge){MIN(a, b), a < b ? b : a == b ? (a + 1) % n : a};
         if (edges[i].from > edges[i].to) {
             edges[i] = (stk_graph_edge){edges[i].to, edges[i].from};
         }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "show/report_components.h"
 #include "show/report_html_private.h"
 #include "show/report_text.h"
@@ -191,7 +192,7 @@ void stk_html_markdown(stk_buf *out, const char *text)
 {
     STK_BUF_AUTO safe = STK_BUF_INIT(MAX_CARD_BYTES);
     stk_text_safe(&safe, text, "");
-    const char *from = safe.data != NULL ? safe.data : "", *at = from;
+    const char *from = stk_text_or(safe.data, ""), *at = from;
     bool fenced = false;
     stk_buf_text(out, "<div class=\"md\">");
     while (*at != '\0') {

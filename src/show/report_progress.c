@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "show/report_private.h"
 #include "show/report_text.h"
@@ -150,7 +152,7 @@ static const char *wide_name(const stk_progress *p, uint32_t i_step, stk_buf *ou
     stk_buf_printf(out, "%s %s%s", stk_spec_step(stk_view_spec(p->view), i_step)->name,
                    p->style.utf8 ? "×" : "x",
                    stk_text_count(stk_view_get_step(p->view, i_step)->n, count, sizeof count));
-    return out->data != NULL ? out->data : "";
+    return stk_text_or(out->data, "");
 }
 
 static uint32_t n_final(const stk_view_step *step)
@@ -242,7 +244,7 @@ static void task_event(stk_progress *p, const stk_event_row *row)
         plain_line(p, "succeeded", "done", name, took);
         break;
     case STK_EV_TASK_CACHED:
-        p->cached_unsaid += is_big(p) ? 1 : 0;
+        p->cached_unsaid += is_big(p);
         if (!is_big(p)) {
             plain_line(p, "cached", "cached", name, p->config.tty ? "cached" : "");
         }
@@ -331,7 +333,7 @@ static void measure(stk_progress *p)
     if (p->config.columns > 0) {
         p->style.columns = p->config.columns;
     } else if (ioctl(fileno(p->config.out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-        p->style.columns = size.ws_col < 20 ? 20 : size.ws_col;
+        p->style.columns = MAX(size.ws_col, 20);
     } else {
         p->style.columns = 80;
     }
@@ -492,7 +494,7 @@ static void draw(stk_progress *p, bool live, int64_t now_ms)
     stk_buf_clear(&p->pending);
     if (live) {
         uint32_t room = p->rows > 4 ? (uint32_t)p->rows - 3 : 1;
-        room = room > 16 ? 16 : room;
+        room = MIN(room, 16);
         room -= wide_lines(p, room - 1, now_ms);
         uint32_t n = p->n_running > room ? room - 1 : p->n_running;
         for (uint32_t i = 0; i < n; i++) {

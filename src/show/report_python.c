@@ -1,6 +1,7 @@
 /* Python for people: words, texts, numbers and comments in inks of their own. */
 #include <string.h>
 
+#include "base/text.h"
 #include "show/report_components.h"
 #include "show/report_html_private.h"
 
@@ -94,7 +95,7 @@ void stk_html_python(stk_buf *out, const char *code)
         if (class != NULL) {
             stk_buf_printf(out, "<span class=\"py-%s\">", class);
         }
-        stk_html_user(out, piece.data != NULL ? piece.data : "");
+        stk_html_user(out, stk_text_or(piece.data, ""));
         stk_buf_text(out, class != NULL ? "</span>" : "");
     }
     stk_buf_text(out, "</pre>");

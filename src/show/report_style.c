@@ -3,9 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/param.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "show/report_text.h"
 #include "sys/file.h"
@@ -27,7 +29,7 @@ stk_style stk_style_of(FILE *out, bool colour)
     stk_style style = {.colour = colour, .utf8 = locale_is_utf8(), .columns = 100};
     struct winsize size;
     if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) {
-        style.columns = size.ws_col < 40 ? 40 : size.ws_col > 120 ? 120 : size.ws_col;
+        style.columns = size.ws_col < 40 ? 40 : MIN(size.ws_col, 120);
     }
     if (getcwd(style.cwd, sizeof style.cwd) == NULL) {
         style.cwd[0] = '\0';
@@ -72,7 +74,9 @@ static uint32_t decode(const unsigned char *s, size_t *ret_len)
 {
     uint32_t c = s[0];
     size_t n = c < 0x80 ? 1 : c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 1;
-    c = n == 1 ? c : c & (0x7Fu >> n);
+    if (n != 1) {
+        c = c & (0x7Fu >> n);
+    }
     for (size_t i = 1; i < n; i++) {
         if ((s[i] & 0xC0) != 0x80) {
             *ret_len = 1;
@@ -189,7 +193,7 @@ void stk_text_amounts(stk_buf *out, const stk_view_amounts *a, bool utf8)
             stk_buf_printf(out, "%s of ",
                            stk_units_format_memory(a->share_bytes, text, sizeof text));
         }
-        stk_buf_printf(out, "%lld %s%s", (long long)a->n_devices, a->noun != NULL ? a->noun : "GPU",
+        stk_buf_printf(out, "%lld %s%s", (long long)a->n_devices, stk_text_or(a->noun, "GPU"),
                        a->noun != NULL && a->n_devices != 1 ? "s" : "");
     }
     if (out->len == before) {
@@ -218,7 +222,7 @@ void stk_text_tail(stk_buf *out, const char *path, int n_lines)
     while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' ')) {
         n--;
     }
-    n = n > 0 ? n : 0;
+    n = MAX(n, 0);
     for (ssize_t i = 0; i < n; i++) {
         text[i] = text[i] == '\0' ? '?' : text[i]; /* the rest treats it as C text */
     }
@@ -231,7 +235,9 @@ void stk_text_tail(stk_buf *out, const char *path, int n_lines)
         for (; n_lines > 0 && end != NULL; n_lines--) {
             end = strchr(end + 1, '\n');
         }
-        n = end != NULL ? end - text : n;
+        if (end != NULL) {
+            n = end - text;
+        }
     }
     while (stack == NULL && start > 0 && !(text[start - 1] == '\n' && --n_lines == 0)) {
         start--;

@@ -1,6 +1,7 @@
 /* The picture of the graph: steps (or groups of them) as boxes, layer by layer. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/limits.h"
 #include "base/map.h"
@@ -152,9 +153,9 @@ static const char *text_of(const picture *p, const stk_step *step, uint32_t i_st
     for (uint32_t i = 0; i < stk_view_n_tasks(p->view); i++) {
         const stk_view_task *task = stk_view_get_task(p->view, i);
         if (task->i_step == i_step) {
-            width = task->width > width ? task->width : width;
+            width = MAX(task->width, width);
         } else if (task->i_step == step->next[k]) {
-            ranks = task->ranks > ranks ? task->ranks : ranks;
+            ranks = MAX(task->ranks, ranks);
         }
     }
     switch (step->grows) {
@@ -286,7 +287,9 @@ static int64_t took_ms(const picture *p, uint32_t i_step)
     int64_t from = step->n == 1 ? task->started_ms : step->started_ms;
     bool runs = step->by_state[STK_TASK_RUNNING] + step->by_state[STK_TASK_BACKOFF] > 0;
     int64_t end = step->n == 1 ? task->ended_ms : runs ? 0 : step->ended_ms;
-    end = end ? end : p->now_ms;
+    if (!end) {
+        end = p->now_ms;
+    }
     return from > 0 && end > from ? end - from : 0;
 }
 
@@ -313,8 +316,12 @@ static int add_to_group(picture *p, level how, uint32_t i, stk_map *known, stk_e
     group *to = &p->groups[g];
     to->n++;
     to->ms += took_ms(p, i);
-    to->label = to->n == 1 && how == BY_STEM ? name : to->label;
-    to->state = badness(state) > badness(to->state) ? state : to->state;
+    if (to->n == 1 && how == BY_STEM) {
+        to->label = name;
+    }
+    if (badness(state) > badness(to->state)) {
+        to->state = state;
+    }
     p->group_of[i] = (uint32_t)g;
     return 0;
 }
@@ -380,8 +387,8 @@ static double node_width(const picture *p)
         put_sub(p, &p->groups[g], &sub);
         int width = stk_text_width(p->groups[g].label);
         int below = stk_text_width(sub.data ? sub.data : "") * 7 / 8; /* its letters are smaller */
-        width = below > width ? below : width;
-        widest = width > widest ? width : widest;
+        width = MAX(below, width);
+        widest = MAX(width, widest);
     }
     return widest > 21 ? 220 : widest * 8.2 + 46 < 104 ? 104 : widest * 8.2 + 46;
 }
@@ -542,9 +549,9 @@ static double back_room(const picture *p, const frame *f, double each)
     for (uint32_t i = 0; p->by_step && i < p->n_grown; i++) {
         if (p->grown[i].is_back) {
             int columns = p->grown[i].text != NULL ? stk_text_width(p->grown[i].text) : 0;
-            columns = columns < MAX_SAID ? columns : MAX_SAID;
+            columns = MIN(columns, MAX_SAID);
             room += each;
-            text = columns * 7 > text ? columns * 7 : text;
+            text = MAX(columns * 7, text);
         }
     }
     return room + (f->across ? 0 : text);

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/units.h"
 #include "show/report_private.h"
@@ -56,7 +57,7 @@ static const char *tick_text(double s, double step, char *buf, size_t size)
 double stk_svg_x_of(const stk_svg_span *s, int64_t ms)
 {
     double t = (double)(ms - s->from_ms) / 1000 / s->seconds;
-    t = t < 0 ? 0 : t > 1 ? 1 : t;
+    t = t < 0 ? 0 : MIN(t, 1);
     return s->left + t * s->width;
 }
 
@@ -100,7 +101,7 @@ static void draw_bar(const stk_view *view, const stk_svg_span *s, const bar *b, 
     const stk_view_task *task = stk_view_get_task(view, b->task);
     char text[32];
     double x = stk_svg_x_of(s, b->from_ms), w = stk_svg_x_of(s, b->to_ms) - x;
-    w = w < 2 ? 2 : w;
+    w = MAX(w, 2);
     double x0 = x;
     if (task->first_ms < task->started_ms) { /* earlier attempts */
         x0 = stk_svg_x_of(s, task->first_ms);
@@ -155,9 +156,11 @@ static uint32_t pack_lanes(const stk_svg_span *s, const bar *bars, uint32_t n, u
         while (k < n_lanes && busy_to[k] > x + 0.01) {
             k++;
         }
-        k = k < MAX_LANES ? k : MAX_LANES - 1;
-        n_lanes = k + 1 > n_lanes ? k + 1 : n_lanes;
-        busy_to[k] = end < x + 2 ? x + 2 : end;
+        if (k >= MAX_LANES) {
+            k = MAX_LANES - 1;
+        }
+        n_lanes = MAX(k + 1, n_lanes);
+        busy_to[k] = MAX(end, x + 2);
         lane[i] = k;
     }
     return n_lanes;
@@ -170,7 +173,7 @@ static uint32_t find_bars(const stk_view *view, int64_t now_ms, bar *bars)
         const stk_view_task *task = stk_view_get_task(view, i);
         int64_t end = task->ended_ms ? task->ended_ms : now_ms;
         if (task->started_ms > 0) {
-            bars[n++] = (bar){i, task->started_ms, end > task->started_ms ? end : task->started_ms};
+            bars[n++] = (bar){i, task->started_ms, MAX(end, task->started_ms)};
         }
     }
     if (n > MAX_BARS) {
@@ -202,7 +205,7 @@ int stk_svg_timeline(const stk_view *view, int64_t now_ms, stk_buf *out, stk_err
                                                                             : bars[0].from_ms;
     int64_t to = from + 1;
     for (uint32_t i = 0; i < n; i++) {
-        to = bars[i].to_ms > to ? bars[i].to_ms : to;
+        to = MAX(bars[i].to_ms, to);
     }
     bool rows = n <= MAX_ROWS;
     double left = rows ? LABEL : 8;
@@ -262,7 +265,9 @@ static void curve_path(const stk_svg_curve *c, double t_max, double v_max, stk_b
             }
             stk_buf_printf(&line, "%c%.1f %.1f", first < 0 ? 'M' : 'L', x, y);
             stk_buf_printf(&area, "L%.1f %.1f", x, y);
-            first = first < 0 ? x : first;
+            if (first < 0) {
+                first = x;
+            }
             last = x;
         } else if (first >= 0) {
             stk_buf_printf(&area, "L%.1f %dZ", last, CURVE_H - PLOT_B);
@@ -279,7 +284,7 @@ void stk_svg_curve_draw(const stk_svg_curve *c, stk_buf *out)
     char text[64];
     bool is_known = false;
     for (uint32_t i = 0; i < c->n; i++) {
-        top = c->value[i] > top ? c->value[i] : top;
+        top = MAX(c->value[i], top);
         is_known = is_known || c->value[i] >= 0;
     }
     if (!is_known || t_max <= 0 || (top <= 0 && !c->keep_zero)) {
@@ -337,7 +342,7 @@ static series highest(const stk_samples *s, double (*pick)(const stk_sample *, u
         double top = -1;
         for (uint32_t k = i; k < s->n && k < i + stride; k++) {
             double value = pick(&s->samples[k], i_device);
-            top = value > top ? value : top;
+            top = MAX(value, top);
         }
         out.t_s[out.n] = (double)s->samples[i].time_ms / 1000;
         out.value[out.n++] = top;

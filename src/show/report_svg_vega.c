@@ -2,8 +2,10 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "show/report_text.h"
 #include "show/report_vega.h"
 
@@ -38,7 +40,7 @@ static void put_text(const frame *f, double x, double y, const char *class, cons
     STK_BUF_AUTO cut = STK_BUF_INIT(4096);
     stk_text_fit(&cut, text, columns, false, true);
     stk_buf_printf(f->out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, x, y);
-    stk_html_user(f->out, cut.data != NULL ? cut.data : "");
+    stk_html_user(f->out, stk_text_or(cut.data, ""));
     stk_buf_text(f->out, "</text>");
 }
 
@@ -58,7 +60,7 @@ static double part_of(const vega_scale *s, double v)
 
 static double clamp(double v)
 {
-    return v < 0 ? 0 : v > 1 ? 1 : v;
+    return v < 0 ? 0 : MIN(v, 1);
 }
 
 static double x_of(const frame *f, double v)

@@ -1,5 +1,6 @@
 /* When the tasks of a growing run ran, step by step. */
 #include <stdlib.h>
+#include <sys/param.h>
 
 #include "show/report_private.h"
 #include "show/report_svg.h"
@@ -40,7 +41,7 @@ static int by_time(const void *a, const void *b)
 static int64_t end_of(const stk_view_task *task, int64_t now_ms)
 {
     int64_t end = task->ended_ms ? task->ended_ms : now_ms;
-    return end > task->started_ms ? end : task->started_ms;
+    return MAX(end, task->started_ms);
 }
 
 static double place_of(const stk_svg_span *s, int64_t ms)
@@ -51,7 +52,7 @@ static double place_of(const stk_svg_span *s, int64_t ms)
 static void add_task(const stk_svg_span *s, int64_t from_ms, int64_t to_ms, band *b)
 {
     double from = place_of(s, from_ms), to = place_of(s, to_ms);
-    to = to > from + 0.05 ? to : from + 0.05; /* so that it is seen */
+    to = MAX(to, from + 0.05); /* so that it is seen */
     int i = (int)from, k = (int)to;
     if (i == k) {
         b->part[i] += to - from;
@@ -86,14 +87,13 @@ static int fill(const stk_view *view, const stk_svg_span *s, int64_t now_ms, ban
     for (uint32_t i = 0; i < n; i++) {
         uint32_t k = changes[i].step;
         running[k] += (uint32_t)changes[i].by;
-        bands[k].at_once = running[k] > bands[k].at_once ? running[k] : bands[k].at_once;
+        bands[k].at_once = MAX(running[k], bands[k].at_once);
     }
     for (uint32_t k = 0; k < MAX_STEPS; k++) {
         for (int i = 0, whole = 0; i < BUCKETS; i++) {
             whole += bands[k].whole[i];
             bands[k].part[i] += whole;
-            bands[k].highest =
-                bands[k].part[i] > bands[k].highest ? bands[k].part[i] : bands[k].highest;
+            bands[k].highest = MAX(bands[k].part[i], bands[k].highest);
         }
     }
     return 0;
@@ -122,7 +122,7 @@ static void draw_failures(const stk_view *view, uint32_t i_step, const stk_svg_s
                           stk_buf *out)
 {
     uint32_t left = stk_view_get_step(view, i_step)->by_state[STK_TASK_FAILED];
-    left = left < MAX_MARKS ? left : MAX_MARKS;
+    left = MIN(left, MAX_MARKS);
     for (uint32_t i = 0; left > 0 && i < stk_view_n_tasks(view); i++) {
         const stk_view_task *task = stk_view_get_task(view, i);
         if (task->i_step == i_step && task->state == STK_TASK_FAILED) {
@@ -171,14 +171,16 @@ int stk_svg_wide_timeline(const stk_view *view, int64_t now_ms, stk_buf *out, st
     for (uint32_t i = 0; i < stk_view_n_tasks(view); i++) {
         const stk_view_task *task = stk_view_get_task(view, i);
         if (task->started_ms > 0) {
-            from = task->started_ms < from ? task->started_ms : from;
-            to = end_of(task, now_ms) > to ? end_of(task, now_ms) : to;
+            from = MIN(task->started_ms, from);
+            to = MAX(end_of(task, now_ms), to);
         }
     }
     if (from == INT64_MAX) {
         return 0;
     }
-    to = to > from ? to : from + 1;
+    if (to <= from) {
+        to = from + 1;
+    }
     stk_svg_span s = {from, (double)(to - from) / 1000, LABEL, WIDTH - LABEL - 24};
     if (fill(view, &s, now_ms, bands, arena) < 0) {
         return stk_err_set(err, STK_E_NOMEM, "out of memory for the timeline");

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "show/report_components.h"
 #include "show/report_css.h"
@@ -78,7 +79,7 @@ static int head(const sheet *s)
         return rc;
     }
     stk_html_open(out, "img-src data:; ");
-    stk_html_user(out, title != NULL ? title : s->task->label);
+    stk_html_user(out, stk_text_or(title, s->task->label));
     stk_buf_printf(out, " %s</title>\n", status);
     if (s->reload_s > 0 && is_live(s)) {
         stk_buf_printf(out, "<meta http-equiv=\"refresh\" content=\"%d\"/>\n", s->reload_s);
@@ -87,7 +88,7 @@ static int head(const sheet *s)
                    "<style>\n%s%s</style></head>\n<body><main>\n<header><div class=\"title\">"
                    "<h1>",
                    stk_report_css, stk_report_task_css);
-    stk_html_user(out, title != NULL ? title : stk_view_who(p->view, s->i_task, p->arena));
+    stk_html_user(out, stk_text_or(title, stk_view_who(p->view, s->i_task, p->arena)));
     stk_buf_printf(out, "</h1><span class=\"pill s-%s\">%s %s</span></div>\n", status,
                    stk_text_mark(status, true, &ink), status);
     meta(s, &d);
@@ -182,20 +183,16 @@ static void artifact_row(const sheet *s, const char *name, const stk_view_ref *r
     char size[32];
     const char *preview = stk_doc_text(json_object_get(s->card, "previews"), name);
     STK_BUF_AUTO cut = STK_BUF_INIT(1u << 16);
-    stk_text_fit(&cut,
-                 preview != NULL      ? preview
-                 : ref->value != NULL ? ref->value
-                                      : "",
-                 300, false, true);
+    stk_text_fit(&cut, preview != NULL ? preview : stk_text_or(ref->value, ""), 300, false, true);
     stk_buf_text(out, "<tr><td><b>");
     stk_html_user(out, name);
     stk_buf_text(out, "</b></td>");
-    const char *type = ref->type != NULL ? ref->type : ref->format;
+    const char *type = stk_text_or(ref->type, ref->format);
     stk_html_cell(out, NULL, type != NULL && strncmp(type, "builtins.", 9) == 0 ? type + 9 : type);
     stk_html_cell(out, "num",
                   ref->size >= 0 ? stk_units_format_memory(ref->size, size, sizeof size) : "");
     stk_buf_text(out, "<td><code>");
-    stk_html_user(out, cut.data != NULL ? cut.data : "");
+    stk_html_user(out, stk_text_or(cut.data, ""));
     stk_buf_text(out, "</code></td></tr>\n");
 }
 
@@ -377,7 +374,9 @@ static int choose(const sheet *s, const char *id, const stk_task_card **ret)
         i++;
     }
     for (uint32_t k = 0; i == n && id != NULL && k < n; k++) {
-        i = is_same(cards[k].name, id) ? k : i;
+        if (is_same(cards[k].name, id)) {
+            i = k;
+        }
     }
     if (i == n && id == NULL) {
         i = 0;

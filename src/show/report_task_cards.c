@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "show/report_html_private.h"
 #include "show/report_task_card.h"
 #include "sys/dir.h"
@@ -47,7 +48,7 @@ static void read_one(const char *folder, const char *file, stk_arena *arena, stk
                            .type = stk_arena_dup(arena, stk_doc_text(card, "type")),
                            .title = stk_arena_dup(arena, stk_doc_text(card, "title")),
                            .html = inside ? stk_arena_printf(arena, "%s/%s", folder, html) : NULL};
-    ret->path = ret->html != NULL ? ret->html : path;
+    ret->path = stk_text_or(ret->html, path);
 }
 
 int stk_task_cards(const stk_view *view, uint32_t i_task, int64_t rank, stk_arena *arena,

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/limits.h"
 #include "base/units.h"
@@ -45,7 +46,7 @@ static void verdict(const line_ctx *c, const stk_view_totals *totals)
     STK_BUF_AUTO right = STK_BUF_INIT(4096);
     stk_buf_printf(&right, "run %s", run->id);
     int gap = c->style->columns - used - (int)right.len;
-    stk_buf_printf(c->out, "%*s", gap > 2 ? gap : 2, "");
+    stk_buf_printf(c->out, "%*s", MAX(gap, 2), "");
     stk_text_ink(c->out, c->style, STK_INK_DIM, right.data);
     stk_buf_char(c->out, '\n');
 }
@@ -167,7 +168,9 @@ static uint32_t *failed_tasks(const line_ctx *c, stk_arena *keep, uint32_t *ret_
     for (uint32_t k = 0; k < n_failed && k < FAILURES; k++) {
         uint32_t best = k;
         for (uint32_t i = k + 1; i < n_failed; i++) {
-            best = failed_at(c->view, list[i]) < failed_at(c->view, list[best]) ? i : best;
+            if (failed_at(c->view, list[i]) < failed_at(c->view, list[best])) {
+                best = i;
+            }
         }
         uint32_t first = list[best];
         memmove(list + k + 1, list + k, (best - k) * sizeof *list);

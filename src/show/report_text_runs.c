@@ -1,5 +1,6 @@
 /* `stoker runs`: the runs of a store as a table. */
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/units.h"
 #include "show/report_text.h"
@@ -15,9 +16,9 @@ static int pipeline_width(const stk_run_row *rows, uint32_t n_rows)
     int width = 8;
     for (uint32_t i = 0; i < n_rows; i++) {
         int w = stk_text_width(rows[i].pipeline);
-        width = w > width ? w : width;
+        width = MAX(w, width);
     }
-    return width > 32 ? 32 : width;
+    return MIN(width, 32);
 }
 
 static const char *took(const stk_run_row *row, const stk_style *style, char *buf, size_t size)

@@ -1,5 +1,6 @@
 /* The table of a run's steps, in lines that fit a terminal. */
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/units.h"
 #include "show/report_text_private.h"
@@ -83,14 +84,16 @@ static void fit_columns(const stk_style *style, const step_row *rows, uint32_t n
     for (uint32_t i = 0; i < n; i++) {
         for (int k = 0; k < N_CELLS && rows[i].cells[k] != NULL; k++) {
             int width = stk_text_width(rows[i].cells[k]);
-            widths[k] = width > widths[k] ? width : widths[k];
+            widths[k] = MAX(width, widths[k]);
         }
     }
     for (;;) {
         int total = 2 + 2 * (N_CELLS - 1), widest = C_ASKED;
         for (int k = 0; k < N_CELLS; k++) {
             total += widths[k];
-            widest = k != C_TIME && widths[k] > widths[widest] ? k : widest;
+            if (k != C_TIME && widths[k] > widths[widest]) {
+                widest = k;
+            }
         }
         if (total <= style->columns || widths[widest] <= (widest ? MIN_AMOUNT : MIN_NAME)) {
             return;
@@ -228,7 +231,7 @@ static int read_wide_row(const line_ctx *c, uint32_t i_step, const stk_view_sums
 static int grown_steps(const line_ctx *c)
 {
     STK_ARENA_AUTO keep = stk_arena_new(0);
-    uint32_t n = stk_spec_n_steps(stk_view_spec(c->view)), n_rows = n < MANY ? n : MANY;
+    uint32_t n = stk_spec_n_steps(stk_view_spec(c->view)), n_rows = MIN(n, MANY);
     step_row rows[MANY + 1] = {{.cells = {"step", "time", "asked", "granted", "used"}}};
     int widths[N_CELLS] = {0};
     stk_view_sums *sums = NULL;

@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/testing.h"
 #include "show/report_json.h"
@@ -23,7 +24,7 @@ static int widest_line(const char *text)
         }
         (void)snprintf(line, sizeof line, "%.*s", (int)(end - text), text);
         int width = stk_text_width(line);
-        widest = width > widest ? width : widest;
+        widest = MAX(width, widest);
     }
     return widest;
 }

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/text.h"
+
 static bool unfit(vega_chart *chart, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static bool unfit(vega_chart *chart, const char *fmt, ...)
 {
@@ -67,7 +69,7 @@ static bool read_mark(reading *r, const json_t *mark)
             return true;
         }
     }
-    return unfit(r->chart, "the mark '%s'", name != NULL ? name : "");
+    return unfit(r->chart, "the mark '%s'", stk_text_or(name, ""));
 }
 
 /* Channels that would change the picture and aren't known are not passed over. */
@@ -112,8 +114,12 @@ static void title_of(vega_scale *scale, const channel *c)
 {
     const json_t *axis = json_object_get(c->said, "axis"), *title = json_object_get(axis, "title");
     const json_t *legend = json_object_get(c->said, "legend");
-    title = title == NULL ? json_object_get(legend, "title") : title;
-    title = title == NULL ? json_object_get(c->said, "title") : title;
+    if (title == NULL) {
+        title = json_object_get(legend, "title");
+    }
+    if (title == NULL) {
+        title = json_object_get(c->said, "title");
+    }
     scale->untitled |= json_is_null(title);
     if (scale->title[0] != '\0' || json_is_null(title)) {
         return;
@@ -145,7 +151,9 @@ static bool read_scale(reading *r, int ch)
         return unfit(r->chart, "a scale of the type '%s'", type);
     }
     scale->no_zero |= json_is_false(json_object_get(said, "zero")) || c->is_binned;
-    scale->sort = scale->sort != NULL ? scale->sort : json_object_get(c->said, "sort");
+    if (scale->sort == NULL) {
+        scale->sort = json_object_get(c->said, "sort");
+    }
     if (kind == SCALE_LINEAR && json_is_number(json_array_get(domain, 0)) &&
         json_is_number(json_array_get(domain, 1))) {
         scale->min = json_number_value(json_array_get(domain, 0));
@@ -391,7 +399,9 @@ static void order_names(vega_chart *chart, vega_scale *scale)
                 }
             }
         }
-        scale->names = k == scale->n ? sorted : scale->names;
+        if (k == scale->n) {
+            scale->names = sorted;
+        }
         return;
     }
     bool down = how != NULL && (how[0] == '-' || strcmp(how, "descending") == 0);
@@ -527,7 +537,9 @@ static const json_t *values_of(const json_t *spec, const json_t *outer)
     const json_t *data = json_object_get(spec, "data");
     const char *name = stk_doc_text(data, "name");
     const json_t *sets = json_object_get(spec, "datasets");
-    sets = sets == NULL ? json_object_get(outer, "datasets") : sets;
+    if (sets == NULL) {
+        sets = json_object_get(outer, "datasets");
+    }
     return name != NULL ? json_object_get(sets, name) : json_object_get(data, "values");
 }
 
@@ -543,7 +555,7 @@ static bool read_layer(vega_chart *chart, const json_t *spec, const json_t *oute
         return unfit(chart, "its data is transformed");
     }
     r.values = values_of(spec, outer);
-    r.values = r.values == NULL ? values_of(outer, outer) : r.values;
+    r.values = r.values != NULL ? r.values : values_of(outer, outer);
     if (!json_is_array(r.values)) {
         return unfit(chart, "its data is not in the specification");
     }
@@ -553,7 +565,9 @@ static bool read_layer(vega_chart *chart, const json_t *spec, const json_t *oute
     }
     for (int ch = 0; ch < VEGA_N; ch++) {
         const json_t *said = json_object_get(own, names[ch]);
-        said = said == NULL ? json_object_get(shared, names[ch]) : said;
+        if (said == NULL) {
+            said = json_object_get(shared, names[ch]);
+        }
         if (said != NULL && !read_channel(&r, ch, said)) {
             return false;
         }
@@ -593,7 +607,7 @@ bool stk_vega_read(vega_chart *chart, const json_t *spec)
             return unfit(chart, "it has '%s'", others[i]);
         }
     }
-    (void)snprintf(chart->title, sizeof chart->title, "%s", title != NULL ? title : "");
+    (void)snprintf(chart->title, sizeof chart->title, "%s", stk_text_or(title, ""));
     bool ok = json_is_array(layers) || read_layer(chart, spec, spec);
     for (size_t i = 0; ok && i < json_array_size(layers); i++) {
         ok = read_layer(chart, json_array_get(layers, i), spec);

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/param.h>
 
 #include "base/buf.h"
 #include "store/store_digest.h"
@@ -34,7 +35,7 @@ static void slow_digest(const char *data, size_t len, char hex[STK_DIGEST_HEX + 
     for (size_t from = 0; from < len || from == 0; from += 16777216) {
         stk_sha256 sha;
         stk_sha256_init(&sha);
-        stk_sha256_add(&sha, data + from, len - from < 16777216 ? len - from : 16777216);
+        stk_sha256_add(&sha, data + from, MIN(len - from, 16777216));
         stk_sha256_done(&sha, chunks[n++]);
     }
     stk_digest_of(chunks, n * STK_DIGEST_BYTES, hex);

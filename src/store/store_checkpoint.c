@@ -2,6 +2,7 @@
  * entries of a folder beside the attempts, no rows: who removes a run's folder removes them. */
 #include <fcntl.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 
 #include "store/store.h"
@@ -33,7 +34,7 @@ void stk_store_checkpoints_look(const char *folder, stk_checkpoints *ret_found)
         }
         int64_t ns = ns_of(&st.st_ctim); /* a rename counts, an old date that was copied doesn't */
         ret_found->n++;
-        ret_found->newest_ns = ns > ret_found->newest_ns ? ns : ret_found->newest_ns;
+        ret_found->newest_ns = MAX(ns, ret_found->newest_ns);
     }
 }
 

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -102,7 +103,7 @@ static int begin_chunk(const job *j, lane *l, uint64_t chunk)
     const stk_tree_file *f = &j->tree->files[i];
     int sys = l->fd >= 0 && l->i_file == i ? 0 : open_file(j, l, i);
     l->at = (int64_t)(chunk - f->first_chunk) * STK_DIGEST_CHUNK;
-    l->end = l->at + STK_DIGEST_CHUNK < f->size ? l->at + STK_DIGEST_CHUNK : f->size;
+    l->end = MIN(l->at + STK_DIGEST_CHUNK, f->size);
     l->n_zeros = 0;
     stk_sha256_init(&l->sha);
     if (sys == 0 && l->is_sparse && is_hole(l)) {
@@ -173,11 +174,13 @@ static int hash_lanes(const job *j, lane *a, lane *b, lane **ret_lane)
             return ECANCELED;
         }
         int sys = read_some(*ret_lane = a, &n_a);
-        sys = sys != 0 ? sys : read_some(*ret_lane = b, &n_b);
+        if (sys == 0) {
+            sys = read_some(*ret_lane = b, &n_b);
+        }
         if (sys != 0) {
             return sys;
         }
-        size_t both = n_a < n_b ? n_a : n_b;
+        size_t both = MIN(n_a, n_b);
         stk_sha256_add_pair(&a->sha, a->buf, &b->sha, b->buf, both);
         stk_sha256_add(&a->sha, a->buf + both, n_a - both);
         stk_sha256_add(&b->sha, b->buf + both, n_b - both);
@@ -201,7 +204,9 @@ static int hash_pair(worker *w, uint64_t first, size_t *ret_i_file)
     } else {
         b->at = b->end;
     }
-    sys = sys != 0 ? sys : hash_lanes(j, a, b, &l);
+    if (sys == 0) {
+        sys = hash_lanes(j, a, b, &l);
+    }
     *ret_i_file = l->i_file;
     if (sys == 0) {
         end_chunk(a, j->chunks[first]);
@@ -237,7 +242,7 @@ static void *work(void *arg)
     int sys = buf == NULL ? ENOMEM : 0;
     while (sys == 0 && atomic_load(&j->sys) == 0) {
         uint64_t first = atomic_fetch_add(&j->next, 2);
-        uint64_t end = first + 2 < j->tree->n_chunks ? first + 2 : j->tree->n_chunks;
+        uint64_t end = MIN(first + 2, j->tree->n_chunks);
         if (first >= end) {
             break;
         }
@@ -274,7 +279,7 @@ static unsigned n_threads(const stk_tree *tree)
     if (tree->size < ALONE_BYTES && tree->n_chunks < 64) {
         return 1;
     }
-    n = n > MAX_THREADS ? MAX_THREADS : n;
+    n = MIN(n, MAX_THREADS);
     return tree->n_chunks < (uint64_t)n ? (unsigned)tree->n_chunks : (unsigned)n;
 }
 

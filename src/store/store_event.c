@@ -3,10 +3,12 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/buf.h"
 #include "base/failpoint.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "store/store_private.h"
 
 static void bind_text(sqlite3_stmt *stmt, int i, const char *text)
@@ -79,7 +81,7 @@ static int find_last(stk_store *store, stk_err *err)
     int64_t last = rc == SQLITE_ROW ? sqlite3_column_int64(stmt, 0) : 0;
     int code = rc == SQLITE_ROW ? 0 : stk_store_sql_err(store, rc, err, "reading a run");
     (void)sqlite3_reset(stmt);
-    store->last_event = last > store->last_event ? last : store->last_event;
+    store->last_event = MAX(last, store->last_event);
     return code;
 }
 
@@ -163,7 +165,7 @@ static int add_cache(stk_store *store, const stk_commit *commit, stk_err *err)
 static int name_taken(const char *name, const char *version, stk_err *err)
 {
     stk_err_set(err, STK_E_USAGE, "artifact '%s' already has a version '%s' of other content", name,
-                version == NULL ? "" : version);
+                stk_text_or(version, ""));
     stk_err_hint(err, "choose another version, or none: then the next number is taken");
     return STK_E_USAGE;
 }
@@ -275,7 +277,9 @@ int stk_store_commit(stk_store *store, const char *run, stk_commit *commit, stk_
     }
     rc = stk_store_end(store, rc, err);
     if (rc != 0) {
-        store->run[0] = is_birth ? '\0' : store->run[0];
+        if (is_birth) {
+            store->run[0] = '\0';
+        }
         return rc; /* the artifacts stay pending: they are in their place */
     }
     if (is_birth) {
@@ -329,7 +333,7 @@ int stk_store_tag_run(stk_store *store, const char *run, const char *old_tags, c
         return rc;
     }
     rc = stk_store_end(store, retag(store, run, old_tags, &event, err), err);
-    store->last_event += rc == 0 ? 1 : 0;
+    store->last_event += rc == 0;
     return rc;
 }
 
@@ -367,7 +371,7 @@ int stk_store_verify_events(stk_store *store,
         const char *run = (const char *)sqlite3_column_text(stmt, 0);
         const char *word = (const char *)sqlite3_column_text(stmt, 2);
         const char *data = (const char *)sqlite3_column_text(stmt, 3);
-        (void)snprintf(name, sizeof name, "run %s, event %lld", run == NULL ? "?" : run,
+        (void)snprintf(name, sizeof name, "run %s, event %lld", stk_text_or(run, "?"),
                        (long long)sqlite3_column_int64(stmt, 1));
         if (word == NULL || stk_event_kind_of(word) < 0) {
             bad(arg, name, "damaged: its kind is not known");
@@ -392,7 +396,7 @@ int stk_store_events(stk_store *store, const char *run, int64_t after,
         return code;
     }
     base <<= 32;
-    after = after < 0 ? 0 : after > UINT32_MAX ? UINT32_MAX : after;
+    after = after < 0 ? 0 : MIN(after, UINT32_MAX);
     /* A statement of its own, so that `each` may use the store. */
     int rc = sqlite3_prepare_v2(store->db,
                                 "SELECT id, time_ms, kind, task, attempt, data FROM events"
@@ -527,7 +531,9 @@ static int change_named(stk_store *store, const char *sql, const char *const tex
     for (int i = 0; i < 4 && i < sqlite3_bind_parameter_count(stmt); i++) {
         bind_text(stmt, i + 1, texts[i]);
     }
-    code = code == SQLITE_OK ? sqlite3_step(stmt) : code;
+    if (code == SQLITE_OK) {
+        code = sqlite3_step(stmt);
+    }
     rc = code == SQLITE_DONE ? 0 : stk_store_sql_err(store, code, err, "changing a name");
     *ret_n = rc == 0 ? (uint32_t)sqlite3_changes(store->db) : 0;
     (void)sqlite3_finalize(stmt);
@@ -556,7 +562,7 @@ int stk_store_remove_named(stk_store *store, const char *name, const char *versi
                      (const char *const[4]){name, version}, ret_n, err);
     return rc == 0 && *ret_n == 0
                ? stk_err_set(err, STK_E_NOT_FOUND, "no artifact is named '%s%s%s'", name,
-                             version != NULL ? ":" : "", version != NULL ? version : "")
+                             version != NULL ? ":" : "", stk_text_or(version, ""))
                : rc;
 }
 

@@ -291,7 +291,9 @@ static void test_fields(void **state)
             if (w.n != (is_sound ? 1 : 0)) {
                 fail_msg("%u events of %s", w.n, data.data);
             }
-            after = is_sound ? event.seq : after;
+            if (is_sound) {
+                after = event.seq;
+            }
         }
     }
     for (int kind = 0; kind < STK_EV_N; kind++) {
@@ -331,7 +333,9 @@ static void test_long(void **state)
         assert_int_equal(rc, kind < 2 ? 0 : STK_E_PROTOCOL); /* deeper than any reader goes */
         assert_int_equal(stk_store_events(f->store, run, after, compare, &w, &f->err), 0);
         assert_int_equal(w.n, kind < 2 ? 1 : 0);
-        after = rc == 0 ? event.seq : after;
+        if (rc == 0) {
+            after = event.seq;
+        }
     }
 }
 

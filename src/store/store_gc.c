@@ -12,6 +12,7 @@
 
 #include "base/failpoint.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "store/store_digest.h"
 #include "store/store_private.h"
 #include "sys/dir.h"
@@ -269,9 +270,9 @@ static int doom(chooser *ch, int64_t row, const char *run)
     if (ch->n == ch->cap) {
         size_t cap = ch->cap == 0 ? 64 : ch->cap * 2;
         int64_t *rows = reallocarray(ch->doomed, cap, sizeof *rows);
-        ch->doomed = rows == NULL ? ch->doomed : rows;
+        ch->doomed = rows != NULL ? rows : ch->doomed;
         const char **names = reallocarray(ch->doomed_names, cap, sizeof *names);
-        ch->doomed_names = names == NULL ? ch->doomed_names : names;
+        ch->doomed_names = names != NULL ? names : ch->doomed_names;
         if (rows == NULL || names == NULL) {
             return -1;
         }
@@ -327,7 +328,9 @@ static int choose_named(chooser *ch, stk_err *err)
         rc = stk_store_run_row(ch->store, run, &row, err);
         bool is_live = false;
         int sys = rc == 0 ? stk_store_run_look(ch->store, run, &is_live) : 0;
-        rc = sys != 0 ? cant_tell(run, sys, err) : rc;
+        if (sys != 0) {
+            rc = cant_tell(run, sys, err);
+        }
         if (rc == 0 && is_live) {
             rc = stk_err_set(err, STK_E_BUSY, "run %s is still running; cancel it first", run);
         }
@@ -706,7 +709,9 @@ int stk_store_verify(stk_store *store, void (*bad)(void *arg, const char *digest
     if (rc == 0 && store->n_pending > 0) {
         rc = stk_store_begin(store, err);
         rc = rc < 0 ? rc : stk_store_end(store, stk_store_flush_pending(store, err), err);
-        store->n_pending = rc == 0 ? 0 : store->n_pending;
+        if (rc == 0) {
+            store->n_pending = 0;
+        }
     }
     if (rc == 0) {
         *ret_checked = n;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,7 +50,7 @@ void stk_store_read_holder(int fd, char *buf, size_t size)
     char host[65] = "";
     int pid = 0;
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
-    text[n > 0 ? n : 0] = '\0';
+    text[MAX(n, 0)] = '\0';
     if (sscanf(text, "%d %*s %*s %64s", &pid, host) >= 1) {
         (void)snprintf(buf, size, "process %d%s%s", pid, host[0] ? " on " : "", host);
     } else {
@@ -63,7 +64,7 @@ bool stk_store_holder_is_gone(int fd)
     int pid = 0;
     unsigned long long start = 0;
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
-    text[n > 0 ? n : 0] = '\0';
+    text[MAX(n, 0)] = '\0';
     (void)gethostname(here, sizeof here - 1);
     return sscanf(text, "%d %llu %63s %64s", &pid, &start, boot, host) == 4 &&
            strcmp(host, here) == 0 && strcmp(boot, stk_clock_boot_id()) == 0 &&

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/failpoint.h"
+#include "base/text.h"
 #include "store/store_private.h"
 #include "sys/clock.h"
 #include "sys/faults.h"
@@ -100,7 +101,9 @@ int stk_store_find(const char *cwd, int flags, char **ret_path, stk_err *err)
         if (path == NULL && !(flags & STK_STORE_CREATE)) {
             return not_found(full, beyond, err);
         }
-        path = path == NULL ? stk_file_join(full, ".stoker") : path;
+        if (path == NULL) {
+            path = stk_file_join(full, ".stoker");
+        }
     }
     if (path == NULL) {
         return stk_err_sys(err, STK_E_NOMEM, ENOMEM, "can't find the store of '%s'", cwd);
@@ -179,7 +182,7 @@ static int open_parts(stk_store *store, stk_err *err)
         if (*fd < 0 && (errno != ENOENT || !(store->flags & STK_STORE_READONLY))) {
             int sys = errno;
             STK_TEXT_AUTO path = stk_file_join(store->path, parts[i].name);
-            return not_a_folder(path != NULL ? path : store->path, sys, err);
+            return not_a_folder(stk_text_or(path, store->path), sys, err);
         }
         int rc = *fd < 0 ? 0 : check_part(store, *fd, parts[i].name, err);
         if (rc < 0) {
@@ -393,7 +396,7 @@ const char *stk_store_describe(stk_store *store, stk_arena *arena)
         STK_STORE_FORMAT, sqlite3_libversion(),
         wal ? "write-ahead log" : "rollback journal (safe on network file systems, slower)",
         store->fs, sync_is_off() ? "never (STOKER_SYNC=0)" : "at the end of a run");
-    return text == NULL ? "" : text;
+    return stk_text_or(text, "");
 }
 
 static int mark_synced(stk_store *store, const char *const *digests, size_t n, stk_err *err)
@@ -500,7 +503,9 @@ int stk_store_sync_until(stk_store *store, int stop_fd, stk_err *err)
         if (rc == 0) {
             rc = stk_store_end(store, stk_store_flush_pending(store, err), err);
         }
-        store->n_pending = rc == 0 ? 0 : store->n_pending;
+        if (rc == 0) {
+            store->n_pending = 0;
+        }
     }
     if (rc == 0) {
         rc = list_unsynced(store, arena, &digests, &n, err);

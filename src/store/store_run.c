@@ -11,6 +11,7 @@
 
 #include "base/failpoint.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "store/store_private.h"
 #include "sys/file.h"
 
@@ -20,7 +21,7 @@ static char *run_path(const stk_store *store, const char *run, const char *name)
 {
     char *path = NULL;
     const char *slash = name == NULL ? "" : "/";
-    return asprintf(&path, "%s/runs/%s%s%s", store->path, run, slash, name == NULL ? "" : name) < 0
+    return asprintf(&path, "%s/runs/%s%s%s", store->path, run, slash, stk_text_or(name, "")) < 0
                ? NULL
                : path;
 }
@@ -150,7 +151,7 @@ static int keep_unborn(stk_store *store, const char *run, const char *name, cons
 {
     stk_store_drop_unborn(store);
     struct stk_store_unborn *u = &store->unborn;
-    u->name = strdup(name == NULL ? run : name);
+    u->name = strdup(stk_text_or(name, run));
     u->pipeline = strdup(pipeline);
     u->created_ms = created_ms;
     if (u->name == NULL || u->pipeline == NULL) {

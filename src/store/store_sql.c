@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "store/store_private.h"
 #include "sys/file.h"
 
@@ -203,7 +204,7 @@ static int pragma(stk_store *store, const char *sql, char *buf, size_t size, stk
     int code = 0;
     if (rc == SQLITE_ROW || rc == SQLITE_DONE) {
         const char *text = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(stmt, 0) : NULL;
-        (void)snprintf(buf, size, "%s", text == NULL ? "" : text);
+        (void)snprintf(buf, size, "%s", stk_text_or(text, ""));
     } else {
         code = stk_store_sql_err(store, rc, err, "reading its settings");
     }

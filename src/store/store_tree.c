@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/failpoint.h"
+#include "base/text.h"
 #include "base/turn.h"
 #include "store/store_digest.h"
 #include "sys/dir.h"
@@ -253,7 +255,7 @@ int stk_tree_stamp(const stk_tree *tree, char ret[STK_STAMP_TEXT], stk_err *err)
     if (text.failed) {
         return stk_err_nomem(err);
     }
-    stk_digest_of(text.data == NULL ? "" : text.data, text.len, ret);
+    stk_digest_of(stk_text_or(text.data, ""), text.len, ret);
     return 0;
 }
 
@@ -296,7 +298,9 @@ static int copy_range(int in, int out, off_t from, off_t to, const atomic_bool *
         } else {
             size_t want = (size_t)(to - from) < sizeof buf ? (size_t)(to - from) : sizeof buf;
             n = pread(in, buf, want, from);
-            n = n > 0 ? pwrite(out, buf, (size_t)n, from) : n;
+            if (n > 0) {
+                n = pwrite(out, buf, (size_t)n, from);
+            }
         }
         if (n < 0 && errno != EINTR) {
             return errno;
@@ -304,8 +308,8 @@ static int copy_range(int in, int out, off_t from, off_t to, const atomic_bool *
         if (n == 0) {
             return ESTALE; /* it shrank since the walk */
         }
-        from += n > 0 ? n : 0;
-        STK_TURN(n > 0 ? n : 0);
+        from += MAX(n, 0);
+        STK_TURN(MAX(n, 0));
     }
     return 0;
 }

@@ -9,6 +9,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "sys/cgroup_bpf.h"
 #include "sys/cgroup_private.h"
 
@@ -20,7 +21,7 @@ stk_cgroups *stk_cgroups_find(const char *run)
     }
     (void)snprintf(g->name, sizeof g->name, "stoker-%.200s", run);
     const char *forced = getenv("STOKER_CGROUP");
-    forced = forced == NULL ? "" : forced;
+    forced = stk_text_or(forced, "");
     char why2[300] = "v2 was not asked for";
     char why1[300] = "no control groups v1 for memory are mounted";
     bool found = strcmp(forced, "none") != 0 &&

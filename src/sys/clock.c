@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdbool.h>
+#include <sys/param.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -64,7 +65,7 @@ const char *stk_clock_boot_id(void)
         while (n > 0 && id[n - 1] == '\n') {
             n--;
         }
-        id[n > 0 ? n : 0] = '\0';
+        id[MAX(n, 0)] = '\0';
         read_already = true;
     }
     return id;

@@ -57,7 +57,9 @@ static int read_all(stk_dir *dir, const char *name)
 static int take(DIR *stream, int sys, const char *name, stk_dir *ret, stk_err *err)
 {
     *ret = (stk_dir){.stream = stream, .fd = stream == NULL ? -1 : dirfd(stream)};
-    sys = stream == NULL ? sys : read_all(ret, name);
+    if (stream != NULL) {
+        sys = read_all(ret, name);
+    }
     if (sys != 0) {
         stk_dir_done(ret);
         int code = sys == ENOENT || sys == ENOTDIR ? STK_E_NOT_FOUND : STK_E_SYS;
@@ -89,7 +91,9 @@ int stk_dir_read_fd(int fd, const char *name, stk_dir *ret, stk_err *err)
     int sys = STK_FAILPOINT_ERR("sys.dir.open");
     int own = sys != 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
     DIR *stream = own < 0 ? NULL : fdopendir(own);
-    sys = sys != 0 ? sys : errno;
+    if (sys == 0) {
+        sys = errno;
+    }
     if (stream == NULL && own >= 0) {
         (void)close(own);
     }

@@ -14,7 +14,9 @@
 
 static inline bool stk_fault_set(int sys)
 {
-    errno = sys != 0 ? sys : errno;
+    if (sys != 0) {
+        errno = sys;
+    }
     return sys != 0;
 }
 

@@ -23,7 +23,9 @@ static int copy_file(const char *from, const char *to, mode_t mode, stk_err *err
         if (n < 0 && (errno == EXDEV || errno == EINVAL || errno == ENOSYS)) {
             STK_TEXT_AUTO data = malloc(COPY_BYTES);
             n = data == NULL ? -1 : read(in, data, COPY_BYTES);
-            n = n > 0 && stk_file_write_all(out, data, (size_t)n) < 0 ? -1 : n;
+            if (n > 0 && stk_file_write_all(out, data, (size_t)n) < 0) {
+                n = -1;
+            }
         }
     }
     return n < 0 ? stk_err_sys(err, STK_E_SYS, errno, "copying %s to %s", from, to) : 0;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "base/text.h"
 
 /* --- what we say --- */
 
@@ -64,14 +65,14 @@ int stk_server_spawn_message(const stk_server_spawn *spawn, stk_buf *buf, stk_er
         (void)stk_buf_printf(buf, i > 0 ? ",%u" : "%u", j->cpus[i]);
     }
     (void)stk_buf_printf(buf, "],\"threads\":%u,\"rlimits\":{}", j->threads);
-    put_text(buf, "cwd", j->cwd != NULL ? j->cwd : getcwd(cwd, sizeof cwd));
+    put_text(buf, "cwd", stk_text_or(j->cwd, getcwd(cwd, sizeof cwd)));
     put_text(buf, "hook", j->hook);
     put_text(buf, "error", j->hook_error);
     (void)stk_buf_char(buf, '}');
     if (buf->failed) {
         return stk_err_set(err, STK_E_LIMIT,
                            "step '%s': its environment is too large for one message (%u MB)",
-                           j->step != NULL ? j->step : "", STK_LIMIT_MESSAGE_BYTES >> 20);
+                           stk_text_or(j->step, ""), STK_LIMIT_MESSAGE_BYTES >> 20);
     }
     uint32_t len = (uint32_t)(buf->len - 4);
     for (int i = 0; i < 4; i++) {

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/param.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -86,8 +87,8 @@ static void close_range_of(int from, int to)
  * mistaken for them. `b` may be -1. */
 static void keep_only(int a, int b)
 {
-    int low = a < b ? a : b;
-    int high = a < b ? b : a;
+    int low = MIN(a, b);
+    int high = MAX(a, b);
     close_range_of(0, low - 1);
     close_range_of(low + 1, high - 1);
     close_range_of(high + 1, INT_MAX);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "sys/file.h"
 
 enum { MAX_BYTES = 1 << 20, MAX_NODES = 1023, MAX_WORDS = 64 };
@@ -19,7 +20,7 @@ static const char *path_of(stk_arena *arena)
     const char *home = getenv("HOME");
     return config != NULL && config[0] == '/'
                ? stk_arena_printf(arena, "%s/stoker/nodes", config)
-               : stk_arena_printf(arena, "%s/.config/stoker/nodes", home == NULL ? "" : home);
+               : stk_arena_printf(arena, "%s/.config/stoker/nodes", stk_text_or(home, ""));
 }
 
 /* Words of a line, NULL-terminated; *ret_n of them. */

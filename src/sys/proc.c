@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <sys/wait.h>
@@ -54,7 +55,7 @@ static int64_t kb_line(const char *text, const char *key)
 {
     size_t n = strlen(key);
     for (const char *p = text; p != NULL; p = strchr(p, '\n')) {
-        p += *p == '\n' ? 1 : 0;
+        p += *p == '\n';
         if (strncmp(p, key, n) == 0 && p[n] == ':') {
             return strtoll(p + n + 1, NULL, 10) * 1024;
         }
@@ -654,7 +655,7 @@ static int64_t pss_of(pid_t pid)
     if (anon < 0 || shared < 0) { /* before Linux 5.4 they are not told apart */
         return kb_line(text, "Pss");
     }
-    return anon + shared + (swap > 0 ? swap : 0);
+    return anon + shared + MAX(swap, 0);
 }
 
 int64_t stk_proc_session_pss(pid_t sid)
@@ -664,7 +665,9 @@ int64_t stk_proc_session_pss(pid_t sid)
     if (stk_proc_members_find(sid, &members) == 0) {
         for (uint32_t i = 0; i < members.n; i++) {
             int64_t one = pss_of(members.pids[i]);
-            sum = one < 0 ? sum : (sum < 0 ? 0 : sum) + one;
+            if (one >= 0) {
+                sum = MAX(sum, 0) + one;
+            }
         }
     }
     stk_proc_members_done(&members);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -27,7 +28,7 @@ bool stk_proc_has_lock(pid_t pid, const char *fd)
     (void)snprintf(path, sizeof path, "/proc/%d/fdinfo/%.16s", (int)pid, fd);
     STK_FD_AUTO info = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = info < 0 ? 0 : read(info, text, sizeof text - 1);
-    text[n > 0 ? n : 0] = '\0';
+    text[MAX(n, 0)] = '\0';
     return strstr(text, "OFDLCK") != NULL;
 }
 

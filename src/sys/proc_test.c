@@ -26,7 +26,9 @@ static pid_t spawn_with(stk_spawn *s, const char *const *argv)
     stk_err err = {0};
     pid_t pid = 0;
     s->argv = argv;
-    s->env = s->env != NULL ? s->env : (const char *const *)environ;
+    if (s->env == NULL) {
+        s->env = (const char *const *)environ;
+    }
     if (stk_sys_spawn(s, &pid, NULL, &err) < 0) {
         fail_msg("%s", err.text);
     }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "sys/proc_private.h"
@@ -93,7 +94,7 @@ static void forget_gone(stk_proc_members *m)
 static ssize_t read_stat(int fd, char *text, size_t size)
 {
     ssize_t n = fd < 0 ? -1 : pread(fd, text, size - 1, 0);
-    text[n > 0 ? n : 0] = '\0';
+    text[MAX(n, 0)] = '\0';
     return n;
 }
 
@@ -127,7 +128,9 @@ static void add_io(files *f, stk_proc_usage *usage)
     char text[512];
     if (f->io == -1) {
         f->io = open_of(f->pid, "io");
-        f->io = f->io < 0 ? -2 : f->io;
+        if (f->io < 0) {
+            f->io = -2;
+        }
     }
     if (f->io < 0 || read_stat(f->io, text, sizeof text) <= 0) {
         return;
@@ -135,8 +138,8 @@ static void add_io(files *f, stk_proc_usage *usage)
     int64_t in = field(text, "\nread_bytes: ");
     int64_t out = field(text, "\nwrite_bytes: ");
     if (in >= 0 && out >= 0) {
-        usage->read_bytes = (usage->read_bytes > 0 ? usage->read_bytes : 0) + in;
-        usage->write_bytes = (usage->write_bytes > 0 ? usage->write_bytes : 0) + out;
+        usage->read_bytes = MAX(usage->read_bytes, 0) + in;
+        usage->write_bytes = MAX(usage->write_bytes, 0) + out;
     }
 }
 

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "sys/file.h"
 
 #ifndef CLONE_PIDFD
@@ -128,7 +129,9 @@ IN_CHILD static int set_fds(const stk_spawn *s)
     int null = -1;
     for (int i = 0; i < 3; i++) {
         if (from[i] < 0) {
-            null = null >= 0 ? null : open("/dev/null", O_RDWR | O_CLOEXEC);
+            if (null < 0) {
+                null = open("/dev/null", O_RDWR | O_CLOEXEC);
+            }
             from[i] = null;
         }
         if (from[i] < 3 && from[i] != i) { /* out of the way of the dup2 below */
@@ -268,7 +271,7 @@ static int explain(const child *c, stk_err *err)
     case AT_MOUNT:
         return stk_err_sys(err, STK_E_SYS, c->failed.sys,
                            "cannot start '%s': mounting '%s' read-only for it", name,
-                           s->readonly[c->failed.i] != NULL ? s->readonly[c->failed.i] : "/");
+                           stk_text_or(s->readonly[c->failed.i], "/"));
     case AT_CPUS:
         return stk_err_sys(err, STK_E_SYS, c->failed.sys,
                            "cannot start '%s' on the CPUs it was given", name);

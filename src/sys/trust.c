@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 #include "sys/file.h"
 
 enum { LIST_BYTES = 1 << 20, ACCOUNT_BYTES = 16 << 10 };
@@ -173,7 +174,9 @@ static int add_line(const char *line, stk_trusted **list, size_t *n)
     stk_trusted *more = reallocarray(*list, *n + 1, sizeof **list);
     if (t.path == NULL || more == NULL) {
         free(t.path);
-        *list = more != NULL ? more : *list;
+        if (more != NULL) {
+            *list = more;
+        }
         return -1;
     }
     struct stat st;
@@ -313,7 +316,7 @@ int stk_trust_add(const char *folder, char **ret_path, stk_err *err)
     (void)drop(list, &n, path);
     stk_trusted *more = reallocarray(list, n + 1, sizeof *list);
     char *copy = more == NULL ? NULL : strdup(path);
-    list = more == NULL ? list : more;
+    list = more != NULL ? more : list;
     if (copy == NULL) {
         rc = stk_err_nomem(err);
     } else {

@@ -15,6 +15,7 @@
 #include "away/agent/agent_private.h"
 #include "base/failpoint.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "sys/clock.h"
 #include "sys/dir.h"
@@ -103,7 +104,9 @@ static int find_key(agent *a, stk_err *err)
     if (rc == 0 && i >= n) {
         rc = stk_err_set(err, STK_E_PROTOCOL, "this is child %u of an array of %u", i, n);
     }
-    a->key = rc < 0 ? a->key : keys[i];
+    if (rc >= 0) {
+        a->key = keys[i];
+    }
     return rc;
 }
 
@@ -143,7 +146,7 @@ static int claim(agent *a, stk_err *err)
     if (a->node > 0) {
         (void)snprintf(name, sizeof name, "claim-%u", a->node);
     }
-    int n = snprintf(text, sizeof text, "pod %s, %lld.%d", pod != NULL ? pod : host,
+    int n = snprintf(text, sizeof text, "pod %s, %lld.%d", stk_text_or(pod, host),
                      (long long)stk_clock_wall_ms(&stk_clock_real), (int)getpid());
     const char *key = stk_agent_object(a, name);
     int rc =
@@ -195,7 +198,9 @@ bool stk_agent_try_again(agent *a, int64_t *since_ms, const stk_err *why)
     (void)poll(&fd, 1, is_told ? AGENT_AGAIN_MS / 4 : AGENT_AGAIN_MS);
     now = stk_clock_mono_ms(&stk_clock_real);
     if (stk_agent_was_told(a)) {
-        a->told_ms = a->told_ms == 0 ? now : a->told_ms;
+        if (a->told_ms == 0) {
+            a->told_ms = now;
+        }
         return now - a->told_ms < AGENT_TOLD_MS && now - *since_ms < most;
     }
     return now - *since_ms < most;
@@ -232,7 +237,7 @@ static void hide_secrets(agent *a)
     }
     const char *text = stk_mask_text(a->mask, a->outcome.text, a->arena);
     if (text != a->outcome.text) {
-        (void)snprintf(a->outcome.text, sizeof a->outcome.text, "%s", text == NULL ? "" : text);
+        (void)snprintf(a->outcome.text, sizeof a->outcome.text, "%s", stk_text_or(text, ""));
     }
 }
 

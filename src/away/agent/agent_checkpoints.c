@@ -16,6 +16,7 @@
 
 #include "away/agent/agent_private.h"
 #include "base/failpoint.h"
+#include "base/text.h"
 #include "store/store_digest.h"
 #include "sys/dir.h"
 #include "sys/file.h"
@@ -281,7 +282,7 @@ static void look(agent *a)
             }
         }
         c->items[n] = c->items[i];
-        n += c->items[i].is_there ? 1 : 0;
+        n += c->items[i].is_there;
     }
     c->n = n;
     if (changed) {

@@ -2,8 +2,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/agent/agent_private.h"
+#include "base/text.h"
 #include "model/spec/spec.h"
 #include "sys/proc.h"
 
@@ -17,7 +19,7 @@ static void read_asked(agent *a)
     if (n == 0) {
         return;
     }
-    a->order.n_devices = n > a->order.n_devices ? n : a->order.n_devices;
+    a->order.n_devices = MAX(n, a->order.n_devices);
     if (a->order.device_vendor == NULL) {
         a->order.device_vendor = stk_arena_dupn(a->arena, text, (size_t)(space - text));
     }
@@ -50,7 +52,7 @@ static int refuse(agent *a, uint32_t n_usable, stk_err *err)
         const stk_device *d = stk_accel_device(a->accel, i);
         trouble = is_asked_for(a, d) && !d->usable ? d->trouble : NULL;
     }
-    const char *vendor = a->order.device_vendor != NULL ? a->order.device_vendor : "";
+    const char *vendor = stk_text_or(a->order.device_vendor, "");
     const char *seen = stk_accel_describe(a->accel, a->arena);
     const char *const *class = a->order.device_classes;
     STK_BUF_AUTO of = STK_BUF_INIT(4096);
@@ -60,9 +62,9 @@ static int refuse(agent *a, uint32_t n_usable, stk_err *err)
     stk_err_set(err, STK_E_RESOURCES,
                 "it asked for %u %s%sdevice%s%s, and %u can be used in its container: %s%s%s",
                 a->order.n_devices, vendor, *vendor != '\0' ? " " : "",
-                a->order.n_devices == 1 ? "" : "s", of.data != NULL ? of.data : "", n_usable,
-                seen != NULL ? seen : "none is seen", trouble != NULL ? "; " : "",
-                trouble != NULL ? trouble : "");
+                a->order.n_devices == 1 ? "" : "s", stk_text_or(of.data, ""), n_usable,
+                stk_text_or(seen, "none is seen"), trouble != NULL ? "; " : "",
+                stk_text_or(trouble, ""));
     stk_err_hint(err, "see what the node and its device plugin give, and whether the image's "
                       "libraries fit the driver");
     return STK_E_RESOURCES;

@@ -10,6 +10,7 @@
 
 #include "away/agent/agent_private.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "sys/clock.h"
 #include "sys/dir.h"
 #include "sys/file.h"
@@ -120,7 +121,7 @@ static int put_declared(outputs *o, const stk_json *said)
         const char *name = stk_json_text(&names->items[i]);
         char path[300], at[PATH_MAX];
         struct stat st;
-        (void)snprintf(path, sizeof path, "out/%s", name != NULL ? name : "");
+        (void)snprintf(path, sizeof path, "out/%s", stk_text_or(name, ""));
         (void)snprintf(at, sizeof at, "%s/%s", o->base, path);
         if (name == NULL || stk_json_get(said, name) != NULL || lstat(at, &st) < 0) {
             continue;
@@ -260,7 +261,9 @@ int stk_agent_outputs(agent *a, stk_failure *ret_class, stk_err *err)
         *ret_class = STK_FAIL_STORE;
     }
     if (rc < 0) {
-        *ret_class = atomic_load(&a->is_stopped) ? STK_FAIL_PREEMPTED : *ret_class;
+        if (atomic_load(&a->is_stopped)) {
+            *ret_class = STK_FAIL_PREEMPTED;
+        }
         take_back(a, *ret_class, err);
     }
     return rc;

@@ -43,7 +43,9 @@ static void *move(void *arg)
     }
     if (rc < 0) {
         pthread_mutex_lock(&m->lock);
-        m->err = m->err.code == 0 ? err : m->err;
+        if (m->err.code == 0) {
+            m->err = err;
+        }
         pthread_mutex_unlock(&m->lock);
     }
     stk_store_close(store);

@@ -13,6 +13,7 @@
 #include "base/expand.h"
 #include "base/failpoint.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "base/turn.h"
 #include "base/units.h"
 #include "host/backend/backend.h"
@@ -108,8 +109,7 @@ static int64_t count_oom(void)
     const char *unified = strncmp(own, "0::", 3) == 0 ? own : strstr(own, "\n0::");
     unified = unified == NULL ? NULL : strchr(unified, '/');
     (void)snprintf(path, sizeof path, "/sys/fs/cgroup%.*s/memory.events",
-                   unified == NULL ? 0 : (int)strcspn(unified, "\n"),
-                   unified == NULL ? "" : unified);
+                   unified == NULL ? 0 : (int)strcspn(unified, "\n"), stk_text_or(unified, ""));
     bool is_v2 = unified != NULL && stk_file_exists(path);
     if (stk_file_read(is_v2 ? path : "/sys/fs/cgroup/memory/memory.oom_control", 64 << 10, &text,
                       &len, NULL) < 0) {
@@ -238,9 +238,7 @@ static int start(agent *a, stk_backend **ret, stk_err *err)
                    .nodes = 1,
                    .dir = o->dir,
                    .argv = o->argv,
-                   .cwd = o->cwd != NULL         ? o->cwd
-                          : o->code_root != NULL ? o->code_root
-                                                 : o->dir,
+                   .cwd = o->cwd != NULL ? o->cwd : stk_text_or(o->code_root, o->dir),
                    .env = env,
                    .sample_ms = o->sample_ms,
                    .reads_samples = o->reads_samples,

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "away/aws/aws_private.h"
+#include "base/text.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 
@@ -91,10 +92,14 @@ int stk_aws_open(const char *profile, stk_aws **ret, stk_err *err)
     (void)pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
     (void)pthread_mutex_init(&aws->lock, &attr);
     (void)pthread_mutexattr_destroy(&attr);
-    profile = profile != NULL ? profile : stk_aws_env("AWS_PROFILE");
-    profile = profile != NULL ? profile : stk_aws_env("AWS_DEFAULT_PROFILE");
+    if (profile == NULL) {
+        profile = stk_aws_env("AWS_PROFILE");
+    }
+    if (profile == NULL) {
+        profile = stk_aws_env("AWS_DEFAULT_PROFILE");
+    }
     aws->named = profile != NULL;
-    aws->profile = strdup(profile == NULL ? "default" : profile);
+    aws->profile = strdup(stk_text_or(profile, "default"));
     int rc = aws->profile == NULL ? stk_err_nomem(err) : 0;
     rc = rc < 0 ? rc : stk_aws_read_files(&aws->config, err);
     if (rc == 0) {
@@ -111,7 +116,9 @@ int stk_aws_open(const char *profile, stk_aws **ret, stk_err *err)
         return rc;
     }
     const char *bundle = stk_aws_env("AWS_CA_BUNDLE");
-    bundle = bundle != NULL ? bundle : stk_aws_setting(aws, "ca_bundle");
+    if (bundle == NULL) {
+        bundle = stk_aws_setting(aws, "ca_bundle");
+    }
     aws->ca_file = bundle == NULL ? NULL : strdup(bundle);
     aws->tls.ca_file = aws->ca_file;
     *ret = aws;
@@ -184,7 +191,9 @@ int stk_aws_get_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
                aws->keys.expires_ms - EARLY_MS <= now && now >= aws->retry_ms;
     bool again = aws->is_refused && now >= aws->reread_ms;
     if (!aws->has_keys || due || again) {
-        aws->reread_ms = again ? now + REREAD_MS : aws->reread_ms;
+        if (again) {
+            aws->reread_ms = now + REREAD_MS;
+        }
         rc = renew(aws, now, err);
     }
     if (rc == 0) {
@@ -199,8 +208,12 @@ int stk_aws_get_keys(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
 int stk_aws_region(stk_aws *aws, char *ret, size_t size, stk_err *err)
 {
     const char *found = stk_aws_env("AWS_REGION");
-    found = found != NULL ? found : stk_aws_env("AWS_DEFAULT_REGION");
-    found = found != NULL ? found : stk_aws_setting(aws, "region");
+    if (found == NULL) {
+        found = stk_aws_env("AWS_DEFAULT_REGION");
+    }
+    if (found == NULL) {
+        found = stk_aws_setting(aws, "region");
+    }
     int rc = 0;
     if (found == NULL) {
         (void)pthread_mutex_lock(&aws->lock);
@@ -246,10 +259,14 @@ static const char *custom_endpoint(const stk_aws *aws, const char *service)
     }
     (void)snprintf(name, sizeof name, "AWS_ENDPOINT_URL_%s", id_of(service));
     for (char *c = name + 17; *c != '\0'; c++) {
-        *c = *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c;
+        if (*c >= 'a' && *c <= 'z') {
+            *c = (char)(*c - 'a' + 'A');
+        }
     }
     const char *url = stk_aws_env(name);
-    url = url != NULL ? url : stk_aws_env("AWS_ENDPOINT_URL");
+    if (url == NULL) {
+        url = stk_aws_env("AWS_ENDPOINT_URL");
+    }
     const char *services = stk_aws_setting(aws, "services");
     if (url == NULL && services != NULL) {
         (void)snprintf(section, sizeof section, "services %s", services);
@@ -262,7 +279,7 @@ static const char *custom_endpoint(const stk_aws *aws, const char *service)
 static bool is_set(const stk_aws *aws, const char *variable, const char *key)
 {
     const char *value = stk_aws_env(variable);
-    return stk_aws_is_true(value != NULL ? value : stk_aws_setting(aws, key));
+    return stk_aws_is_true(stk_text_or(value, stk_aws_setting(aws, key)));
 }
 
 /* By how the region begins. */
@@ -336,12 +353,12 @@ int stk_aws_sign(stk_aws *aws, const char *service, const char *region, const ch
         return rc;
     }
     if (payload_sha256 == NULL) {
-        stk_digest_of(request->body == NULL ? "" : request->body,
-                      request->body == NULL ? 0 : request->body_len, sum);
+        stk_digest_of(stk_text_or(request->body, ""), request->body == NULL ? 0 : request->body_len,
+                      sum);
     }
     stk_aws_to_sign q = {.method = request->method,
                          .url = request->url,
-                         .payload_sha256 = payload_sha256 == NULL ? sum : payload_sha256,
+                         .payload_sha256 = stk_text_or(payload_sha256, sum),
                          .service = service,
                          .region = in,
                          .time_ms = stk_clock_wall_ms(&stk_clock_real) + aws->skew_ms};

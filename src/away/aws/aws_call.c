@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "away/aws/aws_private.h"
+#include "base/text.h"
 
 enum { IDLE_MS = 60000, ARENA = 32 << 20, URL_SIZE = 512 };
 
@@ -16,8 +17,8 @@ int stk_aws_request(stk_aws *aws, const stk_aws_ask *ask, stk_arena *arena, stk_
     }
     const char **headers = stk_arena_array(arena, 3, sizeof *headers);
     *ret = (stk_http_request){
-        .method = ask->method == NULL ? "POST" : ask->method,
-        .url = stk_arena_printf(arena, "%s%s", endpoint, ask->path == NULL ? "/" : ask->path),
+        .method = stk_text_or(ask->method, "POST"),
+        .url = stk_arena_printf(arena, "%s%s", endpoint, stk_text_or(ask->path, "/")),
         .body = stk_arena_dup(arena, ask->body),
         .body_len = ask->body == NULL ? 0 : strlen(ask->body),
         .idle_ms = IDLE_MS,
@@ -56,8 +57,6 @@ int stk_aws_call(stk_aws *aws, stk_http_session *session, const stk_aws_ask *ask
         rc = stk_aws_settle(aws, rc, ret, ret_code, &again, err);
     } while (rc < 0 && stk_aws_next(&tries, again, ret, &wait));
     return rc < 0 ? stk_err_context(err, "%s %s", ask->service,
-                                    ask->target != NULL ? ask->target
-                                    : ask->path != NULL ? ask->path
-                                                        : "/")
+                                    ask->target != NULL ? ask->target : stk_text_or(ask->path, "/"))
                   : 0;
 }

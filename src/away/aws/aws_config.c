@@ -63,7 +63,9 @@ static const char *lower(stk_arena *arena, const char *a, const char *b)
 {
     char *key = stk_arena_printf(arena, "%s%s%s", a, a[0] != '\0' ? "." : "", b);
     for (char *c = key; c != NULL && *c != '\0'; c++) {
-        *c = *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
+        if (*c >= 'A' && *c <= 'Z') {
+            *c = (char)(*c - 'A' + 'a');
+        }
     }
     return key;
 }
@@ -72,7 +74,9 @@ int stk_aws_config_parse(stk_aws_config *config, const char *text, bool credenti
 {
     const char *section = NULL;
     const char *outer = ""; /* the key that nested ones stand below */
-    config->arena = config->arena != NULL ? config->arena : stk_arena_new(64 << 20);
+    if (config->arena == NULL) {
+        config->arena = stk_arena_new(64 << 20);
+    }
     char *copy = config->arena == NULL ? NULL : stk_arena_dup(config->arena, text);
     int rc = copy == NULL ? STK_E_NOMEM : 0;
     for (char *line = copy; rc == 0 && line != NULL && *line != '\0';) {

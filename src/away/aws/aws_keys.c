@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "away/aws/aws_private.h"
+#include "base/text.h"
 #include "sys/file.h"
 
 enum { CHAIN_MAX = 5, OUTPUT_MAX = 64 << 10, SECTION = 300 };
@@ -43,7 +44,7 @@ int stk_aws_set_keys(stk_aws_keys *keys, const char *id, const char *secret, con
     (void)snprintf(keys->from, sizeof keys->from, "%s", from);
     (void)snprintf(keys->id, sizeof keys->id, "%s", id);
     (void)snprintf(keys->secret, sizeof keys->secret, "%s", secret);
-    (void)snprintf(keys->token, sizeof keys->token, "%s", token == NULL ? "" : token);
+    (void)snprintf(keys->token, sizeof keys->token, "%s", stk_text_or(token, ""));
     return 0;
 }
 
@@ -55,11 +56,13 @@ int stk_aws_keys_json(const char *text, size_t n, const char *from, stk_aws_keys
     if (arena == NULL) {
         return stk_err_nomem(err);
     }
-    if (stk_json_parse(text == NULL ? "" : text, n, from, &limits, arena, &root, NULL) < 0) {
+    if (stk_json_parse(stk_text_or(text, ""), n, from, &limits, arena, &root, NULL) < 0) {
         return stk_err_set(err, STK_E_ENV, "AWS credentials from %s are no JSON", from);
     }
     const char *token = stk_json_text(stk_json_get(&root, "Token"));
-    token = token != NULL ? token : stk_json_text(stk_json_get(&root, "SessionToken"));
+    if (token == NULL) {
+        token = stk_json_text(stk_json_get(&root, "SessionToken"));
+    }
     const char *code = stk_json_text(stk_json_get(&root, "Code"));
     if (code != NULL && strcmp(code, "Success") != 0) {
         return stk_err_set(err, STK_E_ENV, "no AWS credentials from %s: %.100s", from, code);
@@ -170,7 +173,7 @@ static int base_of_role(stk_aws *aws, const char *profile, int depth, stk_aws_ke
     if (from == NULL && source != NULL) {
         return of_source(aws, source, ret, err);
     }
-    from = from != NULL ? from : profile;
+    from = stk_text_or(from, profile);
     const char *role = strcmp(from, profile) == 0 ? NULL : of(aws, from, "role_arn");
     if (role != NULL && depth < CHAIN_MAX) {
         return assume(aws, from, role, depth + 1, ret, err);

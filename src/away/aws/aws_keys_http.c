@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "away/aws/aws_private.h"
+#include "base/text.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 
@@ -78,7 +79,7 @@ int stk_aws_keys_container(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
     const char *token_file = stk_aws_env("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
     const char *plain = stk_aws_env("AWS_CONTAINER_AUTHORIZATION_TOKEN");
     int n = relative != NULL ? snprintf(url, sizeof url, "http://169.254.170.2%s", relative)
-                             : snprintf(url, sizeof url, "%s", full == NULL ? "" : full);
+                             : snprintf(url, sizeof url, "%s", stk_text_or(full, ""));
     if (n <= 0 || n >= (int)sizeof url || !may_know_token(url)) {
         return stk_err_set(err, STK_E_ENV,
                            "AWS_CONTAINER_CREDENTIALS_FULL_URI '%.200s' is neither https nor of "
@@ -86,7 +87,9 @@ int stk_aws_keys_container(stk_aws *aws, stk_aws_keys *ret, stk_err *err)
                            url);
     }
     int rc = token_file == NULL ? 0 : read_token(token_file, &token, err);
-    plain = token_file == NULL ? plain : token;
+    if (token_file != NULL) {
+        plain = token;
+    }
     if (rc == 0 && plain != NULL && asprintf(&header, "Authorization: %s", plain) < 0) {
         header = NULL;
         rc = stk_err_nomem(err);
@@ -115,8 +118,12 @@ static int ask_instance(stk_aws *aws, const char *way, stk_buf *ret, stk_err *er
     char header[512];
     const char *base = stk_aws_env("AWS_EC2_METADATA_SERVICE_ENDPOINT");
     const char *mode = stk_aws_env("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
-    base = base != NULL ? base : stk_aws_setting(aws, "ec2_metadata_service_endpoint");
-    mode = mode != NULL ? mode : stk_aws_setting(aws, "ec2_metadata_service_endpoint_mode");
+    if (base == NULL) {
+        base = stk_aws_setting(aws, "ec2_metadata_service_endpoint");
+    }
+    if (mode == NULL) {
+        mode = stk_aws_setting(aws, "ec2_metadata_service_endpoint_mode");
+    }
     bool six = mode != NULL && strcasecmp(mode, "ipv6") == 0;
     base = base != NULL ? base : six ? "http://[fd00:ec2::254]" : "http://169.254.169.254";
     int n_base = (int)strlen(base);
@@ -267,7 +274,7 @@ int stk_aws_keys_role(stk_aws *aws, const stk_aws_keys *base, const char *role, 
     stk_buf_printf(&body, "Action=%s&Version=2011-06-15",
                    base != NULL ? "AssumeRole" : "AssumeRoleWithWebIdentity");
     add_field(&body, "RoleArn", role);
-    add_field(&body, "RoleSessionName", session == NULL ? name : session);
+    add_field(&body, "RoleSessionName", stk_text_or(session, name));
     add_field(&body, "ExternalId", external_id);
     add_field(&body, "DurationSeconds", duration);
     add_field(&body, "WebIdentityToken", token);
@@ -278,7 +285,7 @@ int stk_aws_keys_role(stk_aws *aws, const stk_aws_keys *base, const char *role, 
     } else if (session_token == NULL) {
         rc = stk_err_nomem(err);
     } else {
-        const char *at = r.body.data == NULL ? "" : r.body.data;
+        const char *at = stk_text_or(r.body.data, "");
         const char *from = strstr(at, "<Credentials>");
         const char *a = from;
         const char *b = from;

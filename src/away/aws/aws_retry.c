@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/param.h>
 #include <sys/random.h>
 #include <time.h>
 
 #include "away/aws/aws_private.h"
+#include "base/text.h"
 #include "sys/clock.h"
 
 enum { TRIES = 8, TRIES_MAX = 100, BASE_MS = 100, SLOWER_MS = 500, WAIT_MAX_MS = 20000 };
@@ -77,7 +79,9 @@ stk_aws_again stk_aws_retry(int status, const char *code)
 static void keep_code(const char *from, char code[80])
 {
     const char *hash = strrchr(from, '#');
-    from = hash == NULL ? from : hash + 1;
+    if (hash != NULL) {
+        from = hash + 1;
+    }
     (void)snprintf(code, 80, "%.*s", (int)strcspn(from, ": \r\n"), from);
 }
 
@@ -192,7 +196,7 @@ int stk_aws_settle(stk_aws *aws, int rc, const stk_http_response *response, char
                    stk_aws_again *ret_again, stk_err *err)
 {
     char buf[80];
-    char *code = ret_code == NULL ? buf : ret_code;
+    char *code = ret_code != NULL ? ret_code : buf;
     char message[500];
     code[0] = '\0';
     *ret_again = STK_AWS_STOP;
@@ -266,12 +270,14 @@ bool stk_aws_next(stk_aws_tries *tries, stk_aws_again again, const stk_http_resp
     }
     uint32_t random = 0;
     (void)!getrandom(&random, sizeof random, 0);
-    uint32_t shift = tries->n - 1 < 16 ? tries->n - 1 : 16;
+    uint32_t shift = MIN(tries->n - 1, 16);
     int64_t most_ms = (int64_t)(again == STK_AWS_SLOWER ? SLOWER_MS : BASE_MS) << shift;
-    most_ms = most_ms < WAIT_MAX_MS ? most_ms : WAIT_MAX_MS;
+    most_ms = MIN(most_ms, WAIT_MAX_MS);
     *ret_wait_ms = most_ms / 2 + (int64_t)(random % (uint32_t)(most_ms / 2 + 1));
     int64_t asked = asked_to_wait(response);
-    *ret_wait_ms = asked > *ret_wait_ms ? asked : *ret_wait_ms;
+    if (asked > *ret_wait_ms) {
+        *ret_wait_ms = asked;
+    }
     return true;
 }
 
@@ -281,7 +287,7 @@ bool stk_aws_wait(int64_t wait_ms, int cancel_fd)
     for (;;) {
         int64_t left = end - stk_clock_mono_ms(&stk_clock_real);
         struct pollfd on = {.fd = cancel_fd > 0 ? cancel_fd : -1, .events = POLLIN};
-        int n = poll(&on, 1, left > 0 ? (int)(left < 60000 ? left : 60000) : 0);
+        int n = poll(&on, 1, left > 0 ? (int)MIN(left, 60000) : 0);
         if (n > 0) {
             return true;
         }

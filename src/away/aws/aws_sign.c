@@ -9,6 +9,7 @@
 
 #include "away/aws/aws_private.h"
 #include "base/digest.h"
+#include "base/text.h"
 
 enum { TEXT_MAX = 1 << 20, HEADERS_MAX = 64, PARAMETERS_MAX = 256, BLOCK = 64 };
 
@@ -151,7 +152,7 @@ static char *decoded(const char *text, size_t n, stk_arena *arena)
         }
     }
     encode(&out, to, len, false);
-    return out.failed ? NULL : stk_arena_dup(arena, out.data == NULL ? "" : out.data);
+    return out.failed ? NULL : stk_arena_dup(arena, stk_text_or(out.data, ""));
 }
 
 /* Sorted, encoded as AWS does; parameters that stand without '=' get one. */

@@ -99,7 +99,7 @@ static void check_keys(const char *profile, const char *expected)
         (void)snprintf(text, sizeof text, "%s", err.text);
     }
     if (strncmp(text, expected, strlen(expected)) != 0) {
-        fail_msg("%s: '%s' is not '%s'", profile == NULL ? "NULL" : profile, text, expected);
+        fail_msg("%s: '%s' is not '%s'", profile != NULL ? profile : "NULL", text, expected);
     }
     stk_aws_close(aws);
 }

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/share/share.h"
+#include "base/text.h"
 #include "sys/clock.h"
 
 enum {
@@ -113,7 +115,7 @@ static void wait_in_lane(one *c)
 int stk_batch_call(stk_batch_calls *calls, const stk_batch_ask_call *ask, stk_err *err)
 {
     one *c = calloc(1, sizeof *c);
-    char *body = strdup(ask->body != NULL ? ask->body : "{}");
+    char *body = strdup(stk_text_or(ask->body, "{}"));
     if (c == NULL || body == NULL) {
         free(c);
         free(body);
@@ -144,7 +146,7 @@ static void learn_rate(lane *l, double full, stk_aws_again again, bool ok)
 {
     if (again == STK_AWS_SLOWER && !ok) {
         l->rate = l->rate > 1 ? l->rate / 2 : 0.5;
-        l->tokens = l->tokens < 0 ? l->tokens : 0;
+        l->tokens = MIN(l->tokens, 0);
     } else if (ok && l->rate < full) {
         l->rate = l->rate + full / 100 < full ? l->rate + full / 100 : full;
     }
@@ -178,7 +180,7 @@ static void wait_for_keys(one *c, int rc, const char *code, bool was_probe, cons
                            err->hint[0] != 0 ? err->hint : "renew the credentials");
             calls->note(calls->arg, text);
         }
-        uint32_t shift = calls->n_probes < KEYS_DOUBLINGS ? calls->n_probes : KEYS_DOUBLINGS;
+        uint32_t shift = MIN(calls->n_probes, KEYS_DOUBLINGS);
         calls->n_probes++;
         calls->probe_ms = now + ((patience / KEYS_STEPS + 1) << shift);
     }
@@ -224,7 +226,9 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
     }
     c->http = 0;
     bool was_probe = calls->probe == c;
-    calls->probe = was_probe ? NULL : calls->probe;
+    if (was_probe) {
+        calls->probe = NULL;
+    }
     int said = stk_aws_settle(calls->aws, rc, response, code, &again, &err);
     learn_rate(&calls->lanes[c->ask.lane], full_rate[c->ask.lane], again, said == 0);
     calls->answered = calls->answered || rc == 0;
@@ -269,7 +273,9 @@ static int64_t read_once(void *arg, int64_t at, void *data, size_t n)
         return -1;
     }
     c->is_read = true;
-    n = n < len - (size_t)at ? n : len - (size_t)at;
+    if (n >= len - (size_t)at) {
+        n = len - (size_t)at;
+    }
     memcpy(data, c->body + at, n);
     return (int64_t)n;
 }
@@ -337,7 +343,9 @@ static bool may_send(const stk_batch_calls *calls, int64_t now_ms, int64_t *wait
     }
     if (calls->probe == NULL && calls->probe_ms > now_ms) {
         int64_t more = calls->probe_ms - now_ms;
-        *wait = *wait < 0 || more < *wait ? more : *wait;
+        if (*wait < 0 || more < *wait) {
+            *wait = more;
+        }
     }
     return calls->probe == NULL && calls->probe_ms <= now_ms;
 }
@@ -349,7 +357,7 @@ int64_t stk_batch_calls_pump(stk_batch_calls *calls, int64_t now_ms)
         lane *l = &calls->lanes[i];
         double burst = l->rate / 4 > 1 ? l->rate / 4 : 1;
         l->tokens += l->rate * (double)(now_ms - l->filled_ms) / 1000;
-        l->tokens = l->tokens > burst ? burst : l->tokens;
+        l->tokens = MIN(l->tokens, burst);
         l->filled_ms = now_ms;
         while (l->tokens >= 1 && may_send(calls, now_ms, &wait)) {
             one *c = take_due(l, now_ms, &wait);
@@ -361,7 +369,9 @@ int64_t stk_batch_calls_pump(stk_batch_calls *calls, int64_t now_ms)
         }
         if (l->tokens < 1 && l->first != NULL) {
             int64_t more = (int64_t)((1 - l->tokens) * 1000 / l->rate) + 1;
-            wait = wait < 0 || more < wait ? more : wait;
+            if (wait < 0 || more < wait) {
+                wait = more;
+            }
         }
     }
     return wait;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "away/batch/batch_private.h"
+#include "base/text.h"
 
 enum { NOTHING_FETCHES = 78 }; /* sysexits' EX_CONFIG: the text below, stk_batch_said_end */
 
@@ -116,18 +117,17 @@ void stk_batch_put_carry_env(const stk_batch_ask *ask, stk_buf *out)
         return;
     }
     STK_BUF_AUTO from = STK_BUF_INIT(4096);
-    const char *share = config->share_url != NULL ? config->share_url : "(the stack's store)";
+    const char *share = stk_text_or(config->share_url, "(the stack's store)");
     size_t n = strlen(share);
     n -= n > 0 && share[n - 1] == '/';
     (void)stk_buf_printf(&from, "%.*s/carry/%s.tar", (int)n, share,
-                         config->carry_digest != NULL ? config->carry_digest
-                                                      : "(digest of our program)");
+                         stk_text_or(config->carry_digest, "(digest of our program)"));
     const char *at = strncmp(from.data, "file://", 7) == 0 ? from.data + 7 : from.data;
     stk_batch_put_pair(out, "name", "STOKER_CARRY", "value", at);
     stk_batch_put_pair(out, "name", "STOKER_CARRY_LINK", "value",
-                       ask->facts.carry_link != NULL ? ask->facts.carry_link : "");
+                       stk_text_or(ask->facts.carry_link, ""));
     stk_batch_put_pair(out, "name", "STOKER_CARRY_SUM", "value",
-                       config->carry_digest != NULL ? config->carry_digest : "");
+                       stk_text_or(config->carry_digest, ""));
     stk_batch_put_pair(out, "name", "STOKER_CARRY_AT", "value", ask->job->carry_at);
     put_words(out, "STOKER_ARGV", ask->job->argv);
     put_words(out, "STOKER_FOLDERS", ask->job->folders);

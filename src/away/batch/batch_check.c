@@ -6,6 +6,7 @@
 
 #include "away/aws/aws.h"
 #include "away/batch/batch_private.h"
+#include "base/text.h"
 
 typedef struct checker {
     stk_aws *aws;
@@ -45,8 +46,8 @@ static const stk_json *ask(checker *c, const char *service, const char *path, co
     int rc = root != NULL ? stk_aws_call(c->aws, c->session, &request, &response, code, why)
                           : stk_err_nomem(why);
     if (rc == 0) {
-        rc = stk_json_parse(response.body.data != NULL ? response.body.data : "", response.body.len,
-                            service, &limits, c->arena, root, why);
+        rc = stk_json_parse(stk_text_or(response.body.data, ""), response.body.len, service,
+                            &limits, c->arena, root, why);
     }
     stk_http_done(&response);
     return rc == 0 ? root : NULL;
@@ -165,7 +166,7 @@ static void check_queue(checker *c)
     bool good = queue.enabled && queue.valid;
     tell(c, good, "job queue '%s' is %s%s%s%s", name, queue.enabled ? "enabled" : "disabled",
          queue.valid ? "" : ", and not valid", queue.reason != NULL ? ": " : "",
-         queue.reason != NULL ? queue.reason : "");
+         stk_text_or(queue.reason, ""));
     check_environments(c, &queue);
 }
 

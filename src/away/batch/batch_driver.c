@@ -284,7 +284,9 @@ static int batch_turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err
         int64_t look = d->next_look_ms - now;
         wait = soonest(wait, look > 0 ? look : 1);
     }
-    wait = d->n_drain > 0 ? soonest(wait, 200) : wait;
+    if (d->n_drain > 0) {
+        wait = soonest(wait, 200);
+    }
     if (d->broken != 0 && stk_batch_give_up(d, now)) {
         return stk_err_set(err, d->broken, "%s", d->broken_text);
     }

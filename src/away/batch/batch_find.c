@@ -381,7 +381,9 @@ int64_t stk_batch_find_due(batch_driver *d, int64_t now_ms)
         bool gathers = find->queue->n_listings > 0; /* the answer comes first */
         if (!find->is_known && find->due_ms > 0 && !gathers) {
             int64_t more = find->due_ms > now_ms ? find->due_ms - now_ms : 0;
-            wait = wait < 0 || more < wait ? more : wait;
+            if (wait < 0 || more < wait) {
+                wait = more;
+            }
         }
     }
     return wait;

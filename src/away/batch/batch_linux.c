@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "away/batch/batch_private.h"
+#include "base/text.h"
 
 #define TMPFS_PATH "/metaflow_temp" /* Metaflow's */
 
@@ -34,7 +35,7 @@ static int64_t tmpfs_mib(const stk_batch_ask *ask)
 static const char *tmpfs_path(const stk_batch_ask *ask)
 {
     const char *path = stk_batch_text(&ask->options, "tmpfs_path");
-    return path != NULL ? path : TMPFS_PATH;
+    return stk_text_or(path, TMPFS_PATH);
 }
 
 int stk_batch_put_linux(const stk_batch_ask *ask, stk_buf *out, stk_err *err)
@@ -159,8 +160,7 @@ static int put_carry_volume(const stk_batch_ask *ask, stk_buf *volumes, stk_buf 
                            "stack '%s': carry_volume is '%s'; with carry: volume on AWS Batch it "
                            "must be a folder of the "
                            "instances (/path) or efs:fs-id[/path], filled by 'stoker carry'",
-                           ask->config->stack,
-                           ask->config->carry_volume != NULL ? ask->config->carry_volume : "");
+                           ask->config->stack, stk_text_or(ask->config->carry_volume, ""));
     }
     stk_batch_put_comma(volumes);
     (void)stk_buf_text(volumes, "{\"name\":\"stoker\"");

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/batch/batch_driver.h"
 
@@ -137,7 +138,7 @@ static void read_answered(void *arg, const stk_batch_answer *answer)
     }
     s->is_read = job->phase == BATCH_DRAIN && none;
     s->wait_ms = none ? 2 * s->wait_ms : job->driver->poll_ms;
-    s->wait_ms = s->wait_ms > SLOWEST_MS ? SLOWEST_MS : s->wait_ms;
+    s->wait_ms = MIN(s->wait_ms, SLOWEST_MS);
     s->due_ms = stk_batch_now_ms() + (none                        ? s->wait_ms
                                       : job->phase == BATCH_DRAIN ? 0
                                                                   : s->wait_ms);

@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/batch/batch_private.h"
 #include "base/digest.h"
+#include "base/text.h"
 
 #define MIB (1ll << 20)
 
@@ -53,8 +55,7 @@ static const struct {
 static int fit_fargate(stk_batch_ask *ask, stk_err *err)
 {
     for (size_t i = 0; i < sizeof fargate_sizes / sizeof *fargate_sizes; i++) {
-        int64_t memory =
-            ask->memory_mib < fargate_sizes[i].from ? fargate_sizes[i].from : ask->memory_mib;
+        int64_t memory = MAX(ask->memory_mib, fargate_sizes[i].from);
         memory = (memory + fargate_sizes[i].by - 1) / fargate_sizes[i].by * fargate_sizes[i].by;
         if (fargate_sizes[i].milli >= ask->cpu_milli && memory <= fargate_sizes[i].to) {
             ask->cpu_milli = fargate_sizes[i].milli;
@@ -97,7 +98,7 @@ static int refuse_fargate(const stk_batch_ask *ask, stk_err *err)
 
 static int64_t larger(int64_t a, int64_t b)
 {
-    return a > b ? a : b;
+    return MAX(a, b);
 }
 
 /* Options that name a kind of device; *ret_kind is NULL where none does. */
@@ -141,15 +142,16 @@ static int check_want(const stk_alternative *want, const char *kind, const char 
                            "kind",
                            kind, of_kind, vendor);
     }
-    vendor = vendor != NULL ? vendor : of_kind != NULL ? of_kind : "nvidia";
+    if (vendor == NULL) {
+        vendor = stk_text_or(of_kind, "nvidia");
+    }
     if (strcmp(vendor, "nvidia") != 0 && strcmp(vendor, "aws") != 0) {
         return stk_err_set(err, STK_E_SPEC,
                            "%s '%s'%s%s; AWS Batch gives GPUs of NVIDIA and Neuron devices "
                            "(gpu_vendor aws) only; use Kubernetes for others",
                            by_class != NULL ? "gpu_class" : "gpu_vendor is",
                            by_class != NULL ? want->gpu_class : vendor,
-                           by_class != NULL ? " means devices of " : "",
-                           by_class != NULL ? by_class : "");
+                           by_class != NULL ? " means devices of " : "", stk_text_or(by_class, ""));
     }
     if (want->gpu_memory_bytes != -1) {
         return stk_err_set(err, STK_E_SPEC,
@@ -189,7 +191,9 @@ static int read_devices(stk_batch_ask *ask, stk_err *err)
         if (i == 0 && rc < 0) {
             return rc;
         }
-        first = i == 0 ? vendor : first;
+        if (i == 0) {
+            first = vendor;
+        }
         if (rc == 0 && strcmp(vendor, first) == 0 && wants[i].gpu_count == wants[0].gpu_count) {
             any_model = any_model || wants[i].gpu_class == NULL;
             ask->classes[n_classes++] = wants[i].gpu_class;
@@ -205,9 +209,8 @@ static int read_devices(stk_batch_ask *ask, stk_err *err)
         return stk_err_set(err, STK_E_SPEC,
                            "no instance of EC2 is known that has gpu_class '%s'%s%s; say Trainium, "
                            "Trainium2, Inferentia or Inferentia2",
-                           ask->classes[0] != NULL ? ask->classes[0] : "",
-                           ask->kind != NULL ? " and option " : "",
-                           ask->kind != NULL ? ask->kind : "");
+                           stk_text_or(ask->classes[0], ""),
+                           ask->kind != NULL ? " and option " : "", stk_text_or(ask->kind, ""));
     }
     return 0;
 }
@@ -480,7 +483,7 @@ static void put_log(const stk_batch_ask *ask, stk_arena *arena, stk_buf *out)
     }
     stk_json_put_key(out, "logConfiguration");
     (void)stk_buf_char(out, '{');
-    stk_json_put_text(out, "logDriver", driver != NULL ? driver : "awslogs");
+    stk_json_put_text(out, "logDriver", stk_text_or(driver, "awslogs"));
     if (options != NULL) {
         stk_json_put_key(out, "options");
         (void)stk_buf_char(out, '{');
@@ -525,8 +528,7 @@ static int put_container(const stk_batch_ask *ask, stk_arena *arena, stk_buf *ou
 {
     const char *image = ask->job->image;
     (void)stk_buf_char(out, '{');
-    stk_json_put_text(out, "image",
-                      image != NULL ? image : "(the image that is built for the step)");
+    stk_json_put_text(out, "image", stk_text_or(image, "(the image that is built for the step)"));
     int rc = stk_batch_put_command(ask, out, err);
     put_requirements(ask, out);
     put_if(ask, out, "jobRoleArn", "iam_role");
@@ -663,7 +665,7 @@ static int put_overrides(const stk_batch_ask *ask, stk_arena *arena, stk_buf *ou
         const char *asked =
             stk_arena_printf(arena, "STOKER_ASKED_DEVICES=%s %lld", is_gpu ? "nvidia" : "aws",
                              (long long)(is_gpu ? ask->gpus : ask->neurons));
-        put_variable(asked != NULL ? asked : "", arena, out);
+        put_variable(stk_text_or(asked, ""), arena, out);
     }
     if (job->nodes > 1) { /* the agent knows node 0's address once Batch has told it */
         char port[16];

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "away/batch/batch_private.h"
+#include "base/text.h"
 #include "base/units.h"
 
 typedef enum { TEXT, WHOLE, NUMBER, BOOL, TEXTS, PAIRS } option_type;
@@ -122,7 +123,7 @@ static int check(const char *who, const stk_json *map, bool is_stack, stk_err *e
             const char *near = stk_units_nearest(name, names, N_OPTIONS);
             return stk_err_set(err, STK_E_SPEC, "%sAWS Batch has no option '%s'%s%s%s", who, name,
                                near != NULL ? "; did you mean '" : "; docs/batch.md lists them",
-                               near != NULL ? near : "", near != NULL ? "'?" : "");
+                               stk_text_or(near, ""), near != NULL ? "'?" : "");
         }
         if (value->kind == STK_JSON_NULL) {
             continue;

@@ -2,8 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/param.h>
 
 #include "away/batch/batch_private.h"
+#include "base/text.h"
 
 static const struct {
     const char *family, *vendor, *model;
@@ -163,7 +165,7 @@ static bool has_devices(const stk_batch_environment *environment, const stk_batc
 /* NULL: this one may hold it. */
 static const char *cannot(const stk_batch_environment *environment, const stk_batch_ask *ask)
 {
-    int64_t vcpus = ask->cpu_milli / 1000 * (ask->job->nodes > 1 ? ask->job->nodes : 1);
+    int64_t vcpus = ask->cpu_milli / 1000 * MAX(ask->job->nodes, 1);
     if (environment->state != NULL && strcmp(environment->state, "ENABLED") != 0) {
         return "is disabled";
     }
@@ -212,9 +214,8 @@ bool stk_batch_can_hold(const stk_batch_environment *environments, uint32_t n,
                    "queue '%s' can't hold it (%.15g vCPUs%s%.0lld%s%s%s%s): %s; name another queue",
                    ask->queue, (double)ask->cpu_milli / 1000, devices > 0 ? ", " : "",
                    (long long)devices, devices > 0 ? " " : "", devices > 0 ? what : "",
-                   ask->classes[0] != NULL ? " of model " : "",
-                   ask->classes[0] != NULL ? ask->classes[0] : "",
-                   why.data != NULL ? why.data : "");
+                   ask->classes[0] != NULL ? " of model " : "", stk_text_or(ask->classes[0], ""),
+                   stk_text_or(why.data, ""));
     return false;
 }
 
@@ -233,9 +234,7 @@ void stk_batch_environment_describe(const stk_batch_environment *e, char *text, 
         (void)snprintf(vcpus, sizeof vcpus, ", at most %lld vCPUs", (long long)e->max_vcpus);
     }
     (void)snprintf(text, size, "compute environment '%s': %s, %s, %s%s%s%s%s", e->name,
-                   e->state != NULL ? e->state : "state unknown",
-                   e->status != NULL ? e->status : "status unknown",
-                   e->type != NULL ? e->type : "unmanaged", vcpus,
-                   held.data != NULL ? held.data : "", e->reason != NULL ? "; " : "",
-                   e->reason != NULL ? e->reason : "");
+                   stk_text_or(e->state, "state unknown"), stk_text_or(e->status, "status unknown"),
+                   stk_text_or(e->type, "unmanaged"), vcpus, stk_text_or(held.data, ""),
+                   e->reason != NULL ? "; " : "", stk_text_or(e->reason, ""));
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "away/batch/batch_private.h"
+#include "base/text.h"
 
 static const struct {
     const char *word;
@@ -41,7 +42,7 @@ static void read_log(const stk_json *container, stk_batch_said *ret)
     const char *group = log != NULL ? member(stk_json_get(log, "options"), "awslogs-group") : NULL;
     ret->log_stream = member(container, "logStreamName");
     if (driver == NULL || strcmp(driver, "awslogs") == 0) {
-        ret->log_group = group != NULL ? group : "/aws/batch/job";
+        ret->log_group = stk_text_or(group, "/aws/batch/job");
     }
 }
 
@@ -70,7 +71,9 @@ void stk_batch_said_read(const stk_json *job, stk_batch_said *ret)
     ret->container_reason = member(container, "reason");
     read_log(container, ret);
     const char *arn = member(container, "containerInstanceArn");
-    arn = arn != NULL ? arn : member(container, "taskArn");
+    if (arn == NULL) {
+        arn = member(container, "taskArn");
+    }
     const char *slash = arn != NULL ? strrchr(arn, '/') : NULL;
     ret->instance = slash != NULL ? slash + 1 : arn;
 }
@@ -90,17 +93,19 @@ static void tell(stk_remote_report *ret, const char *sentence, const char *words
 {
     bool both = *sentence != 0 && words != NULL;
     (void)snprintf(ret->text, sizeof ret->text, "AWS Batch: %s%s%s%s", sentence, both ? " (" : "",
-                   words != NULL ? words : "", both ? ")" : "");
+                   stk_text_or(words, ""), both ? ")" : "");
 }
 
 void stk_batch_said_end(const stk_batch_said *said, stk_remote_report *ret)
 {
-    const char *words = said->container_reason != NULL ? said->container_reason : said->reason;
+    const char *words = stk_text_or(said->container_reason, said->reason);
     /* The container's own reason is nearer to the cause than the job's. */
     const struct reason *reason = find_reason(said->container_reason);
     if (reason == NULL || reason->failure == STK_FAIL_EXIT) {
         const struct reason *outer = find_reason(said->reason);
-        words = outer != NULL && outer->failure != STK_FAIL_EXIT ? said->reason : words;
+        if (outer != NULL && outer->failure != STK_FAIL_EXIT) {
+            words = said->reason;
+        }
         reason = outer != NULL ? outer : reason;
     }
     ret->exit_status = said->exit_status;
@@ -120,7 +125,7 @@ void stk_batch_said_end(const stk_batch_said *said, stk_remote_report *ret)
         tell(ret, "it was terminated by somebody", said->reason);
     } else if (said->exit_status >= 0) {
         ret->state = STK_REMOTE_ENDED;
-        tell(ret, "", words != NULL ? words : "it failed");
+        tell(ret, "", stk_text_or(words, "it failed"));
     } else { /* what its agent left stands; without that it is lost */
         ret->failure = STK_FAIL_NONE;
         tell(ret, "it failed, and its exit status isn't known", words);

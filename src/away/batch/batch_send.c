@@ -5,10 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/batch/batch_driver.h"
 #include "away/remote/remote_order.h"
 #include "base/failpoint.h"
+#include "base/text.h"
 
 enum {
     QUIET_MS = 100,  /* without another one: all that come together are there */
@@ -448,7 +450,7 @@ static void listed(batch_send *send)
 static int64_t gathers_for(const batch_send *send, int64_t now_ms)
 {
     int64_t quiet = send->last_ms + QUIET_MS - now_ms, linger = send->first_ms + LINGER_MS - now_ms;
-    int64_t wait = quiet < linger ? quiet : linger;
+    int64_t wait = MIN(quiet, linger);
     return send->form[0] == 0 || send->n >= STK_BATCH_ARRAY_MAX || wait < 0 ? 0 : wait;
 }
 
@@ -469,7 +471,9 @@ int64_t stk_batch_send_due(batch_driver *d, int64_t now_ms)
                 more = d->n_errands > 0 ? ERRAND_MS : -1; /* its list, now */
             }
         }
-        wait = more >= 0 && (wait < 0 || more < wait) ? more : wait;
+        if (more >= 0 && (wait < 0 || more < wait)) {
+            wait = more;
+        }
     }
     return d->lists != NULL && (wait < 0 || wait > ERRAND_MS) ? ERRAND_MS : wait;
 }

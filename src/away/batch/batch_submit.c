@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "away/batch/batch_driver.h"
+#include "base/text.h"
 
 #define PARAMETERS "AmazonSSM."
 
@@ -61,7 +62,7 @@ static void explain(batch_queue *queue)
 {
     char text[400] = "";
     uint32_t n_good = 0;
-    const char *name = queue->facts.name != NULL ? queue->facts.name : queue->name;
+    const char *name = stk_text_or(queue->facts.name, queue->name);
     for (uint32_t i = 0; i < queue->n_environments; i++) {
         const stk_batch_environment *e = &queue->environments[i];
         bool bad = (e->state != NULL && strcmp(e->state, "ENABLED") != 0) ||
@@ -69,8 +70,8 @@ static void explain(batch_queue *queue)
         n_good += !bad;
         if (bad) {
             (void)snprintf(text, sizeof text, "its compute environment '%s' is %s, %s%s%s", e->name,
-                           e->state, e->status != NULL ? e->status : "status unknown",
-                           e->reason != NULL ? ": " : "", e->reason != NULL ? e->reason : "");
+                           e->state, stk_text_or(e->status, "status unknown"),
+                           e->reason != NULL ? ": " : "", stk_text_or(e->reason, ""));
         }
     }
     queue->waits[0] = 0;
@@ -78,7 +79,7 @@ static void explain(batch_queue *queue)
         (void)snprintf(queue->waits, sizeof queue->waits, "queue '%s' is %s%s%s", name,
                        !queue->facts.enabled ? "disabled" : "not valid",
                        queue->facts.reason != NULL ? ": " : "",
-                       queue->facts.reason != NULL ? queue->facts.reason : "");
+                       stk_text_or(queue->facts.reason, ""));
     } else if (n_good == 0 && text[0] != 0) {
         (void)snprintf(queue->waits, sizeof queue->waits, "queue '%s': %s", name, text);
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "away/batch/batch_driver.h"
+#include "base/text.h"
 #include "base/units.h"
 
 enum {
@@ -183,7 +184,9 @@ bool stk_batch_give_up(batch_driver *d, int64_t now_ms)
 {
     bool begins = d->give_up_ms == 0;
     bool any = false;
-    d->give_up_ms = begins ? now_ms + GIVE_UP_MS : d->give_up_ms;
+    if (begins) {
+        d->give_up_ms = now_ms + GIVE_UP_MS;
+    }
     for (uint32_t i = 0; i < d->n_jobs; i++) {
         batch_job *job = d->jobs[i];
         if (job->phase != BATCH_LIVE) {
@@ -342,8 +345,7 @@ static void said_job(batch_job *job, const stk_batch_said *said, int64_t now)
         d->look_ms = d->poll_ms;
         if (said->state == STK_BATCH_RUNS) {
             (void)snprintf(text, sizeof text, "AWS Batch job %s%s%s", job->aws_id,
-                           said->instance != NULL ? " on " : "",
-                           said->instance != NULL ? said->instance : "");
+                           said->instance != NULL ? " on " : "", stk_text_or(said->instance, ""));
             stk_batch_say(job, STK_REMOTE_RUNNING, text);
         }
     }
@@ -377,8 +379,8 @@ static void said_node(batch_job *job, uint32_t node, const stk_batch_said *said)
     stk_batch_log_found(job, node, said);
     if (said->state == STK_BATCH_FAILED && job->end.exit_status <= 0) {
         job->end.exit_status = said->exit_status;
-        const char *words = said->container_reason != NULL ? said->container_reason : said->reason;
-        (void)snprintf(job->end.text, sizeof job->end.text, "%s", words != NULL ? words : "");
+        const char *words = stk_text_or(said->container_reason, said->reason);
+        (void)snprintf(job->end.text, sizeof job->end.text, "%s", stk_text_or(words, ""));
     }
 }
 

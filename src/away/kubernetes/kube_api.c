@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/kubernetes/kube.h"
+#include "base/text.h"
 #include "sys/clock.h"
 
 enum { IDLE_MS = 30000, CONNECT_MS = 10000, BODY_MAX = 64 << 20 };
@@ -46,7 +48,7 @@ const char *stk_kube_text_at(const stk_json *node, const char *way)
 {
     const stk_json *found = stk_kube_at(node, way);
     const char *text = found == NULL ? NULL : stk_json_text(found);
-    return text == NULL ? "" : text;
+    return stk_text_or(text, "");
 }
 
 const char *stk_kube_quote(const char *text, stk_arena *arena)
@@ -60,7 +62,7 @@ const char *stk_kube_quote(const char *text, stk_arena *arena)
             n += (size_t)sprintf(out + n, "%%%02X", (unsigned char)*text);
         }
     }
-    return out == NULL ? "" : out;
+    return stk_text_or(out, "");
 }
 
 /* --- answers --- */
@@ -98,11 +100,13 @@ static int64_t wait_of(const stk_kube_api *api, const stk_http_response *respons
     for (uint32_t i = 1; i < api->n_failures && wait < BACKOFF_MAX_MS; i++) {
         wait *= 2;
     }
-    wait = wait > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : wait;
+    wait = MIN(wait, BACKOFF_MAX_MS);
     wait = wait / 2 + (int64_t)(random() % (wait / 2 + 1)); /* not all clients at once */
     if (response != NULL && stk_http_header(response, "retry-after", value, sizeof value)) {
         int64_t asked = strtoll(value, NULL, 10) * 1000;
-        wait = asked > 0 && asked <= 300000 && asked > wait ? asked : wait;
+        if (asked > 0 && asked <= 300000 && asked > wait) {
+            wait = asked;
+        }
     }
     return wait;
 }
@@ -116,7 +120,9 @@ static void note_trouble(stk_kube_api *api, const stk_http_response *response, c
     }
     api->n_failures++;
     api->not_before_ms = now + wait_of(api, response);
-    api->down_since_ms = api->down_since_ms == 0 ? now : api->down_since_ms;
+    if (api->down_since_ms == 0) {
+        api->down_since_ms = now;
+    }
     (void)snprintf(api->down, sizeof api->down, "%.250s", what);
 }
 
@@ -151,7 +157,7 @@ static const char *with_clocks(const char *text, const stk_http_response *respon
                                               "server's: set it right",
                                               text, minutes < 0 ? -minutes : minutes,
                                               minutes < 0 ? "ahead of" : "behind");
-    return more == NULL ? text : more;
+    return stk_text_or(more, text);
 }
 
 static void answered(void *arg, int rc, stk_http_response *response, const stk_err *err)
@@ -172,7 +178,7 @@ static void answered(void *arg, int rc, stk_http_response *response, const stk_e
         a.status = response->status;
         api->answered = true;
         a.good = a.status >= 200 && a.status < 300;
-        a.body = response->body.data == NULL ? "" : response->body.data;
+        a.body = stk_text_or(response->body.data, "");
         a.len = response->body.len;
         if (!a.good) {
             read_status(&a, arena, response);
@@ -219,7 +225,7 @@ int stk_kube_ask(stk_kube_api *api, const stk_kube_request *request, uint64_t *r
     }
     if (request->body != NULL) { /* libcurl's own would be a web form's */
         (void)snprintf(type, sizeof type, "Content-Type: %s",
-                       request->type == NULL ? "application/json" : request->type);
+                       stk_text_or(request->type, "application/json"));
         headers[n++] = type;
     }
     if (api->auth.header != NULL) {

@@ -8,11 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "away/kubernetes/kube.h"
+#include "base/text.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 #include "sys/spawn.h"
@@ -68,11 +70,11 @@ static int set_basic(const stk_kube_config *c, stk_kube_auth *auth, stk_err *err
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     STK_BUF_AUTO plain = STK_BUF_INIT(1 << 16);
     STK_BUF_AUTO out = STK_BUF_INIT(1 << 17);
-    (void)stk_buf_printf(&plain, "%s:%s", c->user, c->password == NULL ? "" : c->password);
+    (void)stk_buf_printf(&plain, "%s:%s", c->user, stk_text_or(c->password, ""));
     (void)stk_buf_text(&out, "Authorization: Basic ");
     for (size_t i = 0; i < plain.len; i += 3) {
         uint32_t bits = 0;
-        size_t n = plain.len - i < 3 ? plain.len - i : 3;
+        size_t n = MIN(plain.len - i, 3);
         for (size_t j = 0; j < 3; j++) {
             bits = bits << 8 | (j < n ? (unsigned char)plain.data[i + j] : 0u);
         }
@@ -163,7 +165,9 @@ static bool wait_for(pid_t pid, int fd, stk_buf *said, const _Atomic bool *stops
     (void)kill(-pid, SIGKILL);
     while (waitpid(pid, ret_status, 0) < 0 && errno == EINTR) {
     }
-    *ret_status = is_open ? *ret_status : 0;
+    if (!is_open) {
+        *ret_status = 0;
+    }
     return !is_open && !*stops;
 }
 
@@ -258,7 +262,7 @@ static int begin_plugin(const stk_kube_config *c, stk_kube_auth *auth, stk_err *
 static int take_answer(const stk_kube_config *c, stk_kube_auth *auth, const stk_buf *said,
                        stk_err *err)
 {
-    STK_KUBE_JSON_AUTO root = json_loadb(said->data == NULL ? "" : said->data, said->len, 0, NULL);
+    STK_KUBE_JSON_AUTO root = json_loadb(stk_text_or(said->data, ""), said->len, 0, NULL);
     const json_t *status = json_object_get(root, "status");
     const char *token = json_string_value(json_object_get(status, "token"));
     const char *cert = json_string_value(json_object_get(status, "clientCertificateData"));
@@ -316,7 +320,9 @@ int stk_kube_auth_refresh(const stk_kube_config *config, stk_kube_auth *auth, st
             (void)poll(NULL, 0, TICK_MS);
             rc = ask_plugin(config, auth, err);
         }
-        auth->until_ms = rc < 0 && rc != STK_E_BUSY ? 0 : auth->until_ms;
+        if (rc < 0 && rc != STK_E_BUSY) {
+            auth->until_ms = 0;
+        }
         return rc;
     }
     auth->refused = false;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/kubernetes/kube_driver.h"
 
@@ -98,9 +99,9 @@ static int check_rights(checker *c)
         if (!allowed->truth) {
             tell(c, false, "may not %s %s%s%s in namespace '%s' (%s)", right->verb, right->resource,
                  *right->sub == '\0' ? "" : "/", right->sub, c->k->cluster.name_space, right->why);
-            missing = missing == NULL && right->need == KUBE_FOR_ALL
-                          ? stk_arena_printf(c->arena, "%s %s", right->verb, right->resource)
-                          : missing;
+            if (missing == NULL && right->need == KUBE_FOR_ALL) {
+                missing = stk_arena_printf(c->arena, "%s %s", right->verb, right->resource);
+            }
         }
     }
     if (missing != NULL) {
@@ -129,7 +130,7 @@ static int check_namespace(checker *c)
     if (status == 200) {
         tell(c, true, "namespace '%s' is there", c->k->cluster.name_space);
     }
-    return status < 0 ? status : 0;
+    return MIN(status, 0);
 }
 
 static int check_addons(checker *c)
@@ -170,7 +171,7 @@ static int check_nodes(checker *c)
                  "nodes can't be seen (no right to list them): what there is of devices "
                  "isn't checked");
         }
-        return status < 0 ? status : 0;
+        return MIN(status, 0);
     }
     STK_KUBE_JSON_AUTO sums = json_object();
     STK_KUBE_JSON_AUTO counts = json_object();

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "away/kubernetes/kube.h"
+#include "base/text.h"
 #include "base/yaml.h"
 #include "sys/file.h"
 
@@ -134,7 +135,7 @@ static const char *names_of(const reader *r, const char *outer)
                 called == NULL || strlen(all) > 300
                     ? all
                     : stk_arena_printf(r->arena, "%s%s%s", all, *all == '\0' ? "" : ", ", called);
-            all = more == NULL ? all : more;
+            all = stk_text_or(more, all);
         }
     }
     return *all == '\0' ? "none" : all;
@@ -244,21 +245,20 @@ static int read_exec(const reader *r, const entry *user, const stk_json *exec,
         return stk_err_set(r->err, STK_E_ENV,
                            "%s: the exec plugin '%s' speaks '%s'; client.authentication.k8s.io/v1 "
                            "and v1beta1 are understood: update the entry",
-                           c->origin, command == NULL ? "" : command,
-                           c->exec.version == NULL ? "" : c->exec.version);
+                           c->origin, stk_text_or(command, ""), stk_text_or(c->exec.version, ""));
     }
     argv[0] = strchr(command, '/') != NULL && *command != '/'
                   ? stk_arena_printf(r->arena, "%s/%s", user->from->folder, command)
                   : command;
     for (uint32_t i = 0; i < n_args; i++) {
         const char *word = stk_json_text(&args->items[i]);
-        argv[i + 1] = word == NULL ? "" : word;
+        argv[i + 1] = stk_text_or(word, "");
     }
     for (uint32_t i = 0, n = 0; i < n_env; i++) {
         const char *name = say(&env->items[i], "name");
         const char *value = say(&env->items[i], "value");
         if (name != NULL) {
-            pairs[n++] = stk_arena_printf(r->arena, "%s=%s", name, value == NULL ? "" : value);
+            pairs[n++] = stk_arena_printf(r->arena, "%s=%s", name, stk_text_or(value, ""));
         }
     }
     c->exec.argv = argv;
@@ -326,8 +326,7 @@ static int read_context(reader *r, const char *asked, stk_kube_config *c)
         return stk_err_set(r->err, STK_E_ENV, "%s%s has no %scontext%s%s%s; there are: %s", path,
                            r->n > 1 ? " (and other files of KUBECONFIG)" : "",
                            name == NULL ? "current-" : "", name == NULL ? "" : " '",
-                           name == NULL ? "" : name, name == NULL ? "" : "'",
-                           names_of(r, "contexts"));
+                           stk_text_or(name, ""), name == NULL ? "" : "'", names_of(r, "contexts"));
     }
     c->origin = stk_arena_printf(r->arena, "context '%s' of %s", name, context.from->path);
     const char *of_cluster = say(context.node, "cluster");
@@ -341,9 +340,7 @@ static int read_context(reader *r, const char *asked, stk_kube_config *c)
         return stk_err_set(r->err, STK_E_ENV,
                            "%s names the %s '%s', which is not there; there are: %s", c->origin,
                            cluster.node == NULL ? "cluster" : "user",
-                           cluster.node != NULL ? of_user
-                           : of_cluster == NULL ? ""
-                                                : of_cluster,
+                           cluster.node != NULL ? of_user : stk_text_or(of_cluster, ""),
                            names_of(r, cluster.node == NULL ? "clusters" : "users"));
     }
     c->name_space = say(context.node, "namespace");
@@ -404,7 +401,9 @@ int stk_kube_config_load(const json_t *options, stk_arena *arena, stk_kube_confi
                        : read_context(r, stk_kube_text(options, "context"), &c);
     }
     const char *asked = stk_kube_text(options, "namespace");
-    c.name_space = asked != NULL ? stk_arena_dup(arena, asked) : c.name_space;
+    if (asked != NULL) {
+        c.name_space = stk_arena_dup(arena, asked);
+    }
     if (c.name_space == NULL) {
         c.name_space = "default";
     }

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "away/kubernetes/kube.h"
+#include "base/text.h"
 
 /* What machines of Google are called, and how many chips one of their hosts has. */
 static const struct {
@@ -109,7 +110,7 @@ static int put_tpus(stk_kube_maker *m, json_t *spec, stk_kube_wanted *a)
                      strcmp(a->class, accelerator) == 0
                  ? 0
                  : read_accelerator(m, a->class, &by_class);
-    accelerator = accelerator != NULL ? accelerator : by_class;
+    accelerator = stk_text_or(accelerator, by_class);
     for (size_t i = 0; i < sizeof tpus / sizeof *tpus && accelerator != NULL; i++) {
         if (strcmp(accelerator, tpus[i].word) == 0 ||
             strcmp(accelerator, tpus[i].accelerator) == 0) {
@@ -138,7 +139,7 @@ static int put_tpus(stk_kube_maker *m, json_t *spec, stk_kube_wanted *a)
                                "say tpu or tpu_topology");
     }
     const char *const labels[][2] = {
-        {"cloud.google.com/gke-tpu-accelerator", spelt == NULL ? accelerator : spelt},
+        {"cloud.google.com/gke-tpu-accelerator", stk_text_or(spelt, accelerator)},
         {"cloud.google.com/gke-tpu-topology", topology}};
     for (size_t i = 0; i < 2; i++) {
         if (labels[i][1] != NULL) {
@@ -175,8 +176,12 @@ static int put_host(stk_kube_maker *m, json_t *resources)
     int64_t milli = (int64_t)(cpu * 1000 + 0.5);
     int64_t memory = stk_kube_bytes(m->options, "memory");
     int64_t disk = stk_kube_bytes(m->options, "disk");
-    milli = r != NULL && r->cpu_milli > milli ? r->cpu_milli : milli;
-    memory = r != NULL && r->memory_bytes > memory ? r->memory_bytes : memory;
+    if (r != NULL && r->cpu_milli > milli) {
+        milli = r->cpu_milli;
+    }
+    if (r != NULL && r->memory_bytes > memory) {
+        memory = r->memory_bytes;
+    }
     if (qos != NULL && !burst && strcasecmp(qos, "guaranteed") != 0) {
         return stk_kube_refuse(m, stk_arena_printf(m->arena, "qos '%s' is not known", qos),
                                "it can be Guaranteed or Burstable");

@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/kubernetes/kubernetes.h"
 #include "base/map.h"
+#include "base/text.h"
 
 enum { AGAIN_MS = 250, PREVIEW_MS = 5000, SOON_MS = 20 };
 enum {
@@ -60,7 +62,7 @@ static bool has_credential(stk_kube *k, int rc, const stk_err *err)
     }
     if (rc == STK_E_BUSY) { /* a plugin runs */
         int64_t soon = stk_kube_now() + SOON_MS;
-        k->api.not_before_ms = k->api.not_before_ms > soon ? k->api.not_before_ms : soon;
+        k->api.not_before_ms = MAX(k->api.not_before_ms, soon);
         return false;
     }
     /* A plugin or a token's file may fail for a while, but not from the beginning. */
@@ -179,7 +181,7 @@ static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
     }
     STK_KUBE_JSON_AUTO options = read;
     const char *own = stk_kube_text(options, "namespace");
-    const char *name = own == NULL ? k->cluster.name_space : own;
+    const char *name = stk_text_or(own, k->cluster.name_space);
     rc = make_ways(k, job, options, name, arena, ways, &n_ways, err);
     rc = rc < 0 ? rc : stk_kube_space_get(k, name, &space, err);
     stk_kube_task *t = rc < 0 ? NULL : stk_kube_task_new(k, job, options, ways, n_ways);
@@ -258,7 +260,9 @@ static bool give_up(stk_kube *k)
     bool begins = k->until_ms == 0;
     bool is_over = !begins && now >= k->until_ms;
     bool any = false;
-    k->until_ms = begins ? now + GIVE_UP_MS : k->until_ms;
+    if (begins) {
+        k->until_ms = now + GIVE_UP_MS;
+    }
     for (stk_kube_task *t = k->first; t != NULL; t = t->next) {
         if (!t->ended && (begins || is_over)) {
             stk_kube_task_give_up(t, is_over);
@@ -277,7 +281,7 @@ static int turn(stk_driver *self, int wake_fd, int64_t timeout_ms, stk_err *err)
         return err->code;
     }
     int64_t most = k->api.auth.plugin != NULL ? SOON_MS : TURN_MS;
-    return stk_http_many_turn(k->api.many, wake_fd, timeout_ms < most ? timeout_ms : most, err);
+    return stk_http_many_turn(k->api.many, wake_fd, MIN(timeout_ms, most), err);
 }
 
 /* A step on for those that nobody needs any more; false: there are none left. */
@@ -423,7 +427,9 @@ static int manifest(const stk_driver_config *config, const stk_remote_job *job, 
         char *text = json_dumps(json_array_get(all, i), JSON_INDENT(2));
         texts[i] = stk_arena_dup(arena, text);
         free(text);
-        rc = texts[i] == NULL ? stk_err_nomem(err) : rc;
+        if (texts[i] == NULL) {
+            rc = stk_err_nomem(err);
+        }
     }
     if (rc == 0 && texts == NULL) {
         rc = stk_err_nomem(err);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "away/kubernetes/kube_driver.h"
+#include "base/text.h"
 
 enum { IDLE_MS = 600000, AGAIN_MS = 1000, PART_BYTES = 32 << 10, REST_BYTES = 4 << 20 };
 enum {
@@ -86,8 +87,7 @@ static bool on_log(void *arg, const void *data, size_t n)
         size_t part = end == NULL ? n : (size_t)(end - c);
         (void)stk_buf_add(&log->rest, c, part);
         if (end != NULL) {
-            hear_line(h->task, log, log->rest.data == NULL ? "" : log->rest.data, log->rest.len,
-                      true, &out);
+            hear_line(h->task, log, stk_text_or(log->rest.data, ""), log->rest.len, true, &out);
             stk_buf_clear(&log->rest);
             part++;
         } else if (log->rest.len > PART_BYTES) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "away/kubernetes/kube.h"
+#include "base/text.h"
 
 enum { TTL_S = 86400, ENV_BYTES = STK_LIMIT_ENV_BYTES };
 
@@ -203,7 +204,7 @@ static int add_secret(stk_kube_maker *m, json_t *all, const json_t *owner)
         const char *name = equals == NULL
                                ? *secret
                                : stk_arena_dupn(m->arena, *secret, (size_t)(equals - *secret));
-        stk_kube_set_text(m, data, name == NULL ? "" : name, equals == NULL ? "" : equals + 1);
+        stk_kube_set_text(m, data, stk_text_or(name, ""), equals == NULL ? "" : equals + 1);
     }
     stk_kube_append(m, all, doc);
     return 0;

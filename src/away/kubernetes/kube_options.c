@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "away/kubernetes/kube.h"
+#include "base/text.h"
 #include "base/units.h"
 
 typedef enum { TEXT, BOOL, WHOLE, CPU, MIB, TEXTS, PAIRS, LIST, OBJECT } type;
@@ -277,7 +278,7 @@ static int read_all(const json_t *map, const char *where, json_t *all, stk_err *
         if (read == NULL) {
             char *shown = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
             (void)stk_err_set(err, STK_E_SPEC, "%s: '%s' must be %s, not %.100s", where, key,
-                              type_words[o->type], shown == NULL ? "this" : shown);
+                              type_words[o->type], stk_text_or(shown, "this"));
             free(shown);
             return STK_E_SPEC;
         }

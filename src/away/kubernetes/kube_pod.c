@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "away/kubernetes/kube.h"
+#include "base/text.h"
 
 /* The agent writes its report within this, after the task's own grace. */
 enum { AGENT_S = 15, PULL_S = 1800, GANG_PORT = 29400 };
@@ -144,7 +145,7 @@ static void put_memory_folders(stk_kube_maker *m, json_t *spec, json_t *containe
         mount(m, spec, container, "shm", "/dev/shm", "emptyDir", in_memory(m, shm));
     }
     if (stk_kube_true(o, "use_tmpfs", size > 0 || path != NULL)) {
-        path = path == NULL ? "/metaflow_temp" : path;
+        path = stk_text_or(path, "/metaflow_temp");
         mount(m, spec, container, "tmpfs", path, "emptyDir",
               in_memory(m, size > 0     ? size
                            : memory > 0 ? memory / 2
@@ -182,7 +183,7 @@ static void put_folders(stk_kube_maker *m, json_t *spec, json_t *container)
 static int carry_by_image(stk_kube_maker *m, json_t *spec, json_t *container)
 {
     const char *image = m->config->runner_image;
-    const char *at = m->job->carry_at == NULL ? "/stoker" : m->job->carry_at;
+    const char *at = stk_text_or(m->job->carry_at, "/stoker");
     if (image == NULL) {
         return stk_err_set(
             m->err, STK_E_SPEC,
@@ -232,7 +233,7 @@ static int mount_volume(stk_kube_maker *m, json_t *spec, json_t *container, cons
     } else {
         return stk_err_set(m->err, STK_E_SPEC,
                            "stack '%s': %s '%s' is neither pvc:NAME[/path] nor a path of the nodes",
-                           m->config->stack, what, from == NULL ? "" : from);
+                           m->config->stack, what, stk_text_or(from, ""));
     }
     json_t *here = json_pack("{s:s, s:s}", "name", name, "mountPath", at);
     if (read_only) {
@@ -246,7 +247,7 @@ static int mount_volume(stk_kube_maker *m, json_t *spec, json_t *container, cons
 
 static int carry_by_volume(stk_kube_maker *m, json_t *spec, json_t *container)
 {
-    const char *at = m->job->carry_at == NULL ? "/stoker" : m->job->carry_at;
+    const char *at = stk_text_or(m->job->carry_at, "/stoker");
     return mount_volume(m, spec, container, "carry_volume", "stoker", m->config->carry_volume, at,
                         true);
 }
@@ -262,13 +263,13 @@ static int put_share(stk_kube_maker *m, json_t *spec, json_t *container)
     if (folder == NULL || is_mounted(container, folder)) {
         return 0;
     }
-    const char *from = m->config->store_volume != NULL ? m->config->store_volume : folder;
+    const char *from = stk_text_or(m->config->store_volume, folder);
     return mount_volume(m, spec, container, "store_volume", "store", from, folder, false);
 }
 
 static int put_carry(stk_kube_maker *m, json_t *spec, json_t *container)
 {
-    const char *carry = m->job->carry != NULL ? m->job->carry : m->config->carry;
+    const char *carry = stk_text_or(m->job->carry, m->config->carry);
     if (carry == NULL) {
         return 0;
     }
@@ -347,7 +348,7 @@ static void put_env(stk_kube_maker *m, json_t *container)
 static int put_container(stk_kube_maker *m, json_t *spec)
 {
     json_t *container = json_pack("{s:s, s:s}", "name", STK_KUBE_MAIN, "image",
-                                  m->job->image == NULL ? "(the step's image)" : m->job->image);
+                                  stk_text_or(m->job->image, "(the step's image)"));
     stk_kube_append(m, stk_kube_list(m, spec, "containers"), container);
     stk_kube_set_text(m, container, "imagePullPolicy",
                       stk_kube_text(m->options, "image_pull_policy"));

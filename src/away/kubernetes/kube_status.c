@@ -136,7 +136,9 @@ static void say_unscheduled(const stk_kube_pod *p, char *text, size_t size)
 {
     const char *end = strstr(p->unscheduled, " no new claims to deallocate");
     const char *other = strstr(p->unscheduled, " preemption:");
-    end = end == NULL || (other != NULL && other < end) ? other : end;
+    if (end == NULL || (other != NULL && other < end)) {
+        end = other;
+    }
     size_t n = end == NULL ? strlen(p->unscheduled) : (size_t)(end - p->unscheduled);
     while (n > 0 && (p->unscheduled[n - 1] == '.' || p->unscheduled[n - 1] == ' ' ||
                      p->unscheduled[n - 1] == ',')) {
@@ -435,8 +437,9 @@ void stk_kube_judge(const stk_kube_job *job, const stk_kube_pod *pods, uint32_t 
     for (uint32_t i = 0; i < n; i++) {
         n_over += is_over(&pods[i]);
         n_running += !is_over(&pods[i]) && pods[i].main == STK_KUBE_RUNNING;
-        waits = waits == NULL && !is_over(&pods[i]) && pods[i].main != STK_KUBE_RUNNING ? &pods[i]
-                                                                                        : waits;
+        if (waits == NULL && !is_over(&pods[i]) && pods[i].main != STK_KUBE_RUNNING) {
+            waits = &pods[i];
+        }
     }
     bool job_over = job->failed || job->gone;
     const stk_kube_pod *tells = who_tells(pods, n);

@@ -32,8 +32,12 @@ static void parse(json_t *from, stk_arena *arena, stk_json *ret)
 static const char *text_in(const json_t *from, const char *a, const char *b, const char *c)
 {
     const json_t *node = json_object_get(from, a);
-    node = b == NULL ? node : json_object_get(node, b);
-    node = c == NULL ? node : json_object_get(node, c);
+    if (b != NULL) {
+        node = json_object_get(node, b);
+    }
+    if (c != NULL) {
+        node = json_object_get(node, c);
+    }
     return json_is_string(node) ? json_string_value(node) : "";
 }
 

@@ -55,7 +55,9 @@ static void look_at(sweep *s, const stk_json *meta)
     const char *id = stk_kube_text_at(notes, STK_KUBE_NOTE_ID);
     const char *attempt = stk_kube_text_at(labels, STK_KUBE_LABEL_ATTEMPT);
     const char *group = KUBE_BATCH, *plural = "jobs";
-    run = *run == '\0' ? stk_kube_text_at(labels, STK_KUBE_LABEL_RUN) : run;
+    if (*run == '\0') {
+        run = stk_kube_text_at(labels, STK_KUBE_LABEL_RUN);
+    }
     if (*run == '\0' || *id == '\0' || *stk_kube_text_at(meta, "deletionTimestamp") != '\0' ||
         !k->config->is_recorded(k->config->recorded_arg, run, (uint32_t)strtoul(id, NULL, 10),
                                 (uint32_t)strtoul(attempt, NULL, 10))) {

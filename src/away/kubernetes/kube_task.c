@@ -3,9 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/kubernetes/kube_driver.h"
 #include "base/map.h"
+#include "base/text.h"
 
 enum { AGAIN_MS = 1000, QUOTA_MS = 5000, LAG_MS = 10000, LOGS_MS = 20000, REMOVE_MS = 90000 };
 enum { LOOK_MS = 3000, LOOK_MAX_MS = 30000, LOOK_GAP_MS = 200, LOOKS = 2, SILENT_MS = 5000 };
@@ -170,7 +172,9 @@ void stk_kube_task_settle(stk_kube_task *t, int64_t now)
         stk_kube_task_remove(t, &v.report, 0);
     } else if (v.is_end) {
         int64_t lag = t->n > 1 ? t->grace_ms + TERMINATING_MS : LAG_MS;
-        t->end_seen_ms = t->end_seen_ms == 0 ? now : t->end_seen_ms;
+        if (t->end_seen_ms == 0) {
+            t->end_seen_ms = now;
+        }
         bool believed = !v.unsure || now - t->end_seen_ms > lag;
         if (believed && (stk_kube_logs_done(t, now) || now - t->end_seen_ms > LOGS_MS)) {
             finish(t, &v.report);
@@ -179,7 +183,9 @@ void stk_kube_task_settle(stk_kube_task *t, int64_t now)
         t->end_seen_ms = 0;
         if (v.report.state == STK_REMOTE_QUEUED && !t->has_run) {
             const char *words = *v.report.text != '\0' ? v.report.text : t->event;
-            words = waits_for_us(t, words, now) ? "" : words;
+            if (waits_for_us(t, words, now)) {
+                words = "";
+            }
             if (*words != '\0' || *t->words == '\0') {
                 say_queued(t, words);
             }
@@ -259,7 +265,7 @@ static const char *way_of(const stk_kube_task *t, const char *group, const char 
 {
     stk_arena_reset(t->kube->scratch);
     return stk_arena_printf(t->kube->scratch, "%s/namespaces/%s/%s%s%s%s", group, t->space->name,
-                            plural, name == NULL ? "" : "/", name == NULL ? "" : name, query);
+                            plural, name == NULL ? "" : "/", stk_text_or(name, ""), query);
 }
 
 static void know_job(stk_kube_task *t, const stk_kube_answer *a)
@@ -268,8 +274,7 @@ static void know_job(stk_kube_task *t, const stk_kube_answer *a)
     stk_json root;
     t->posted = t->maybe = true;
     t->since_ms = stk_kube_now(); /* until now it waited for us */
-    t->listed_before = t->space->jobs.n_lists > t->space->pods.n_lists ? t->space->jobs.n_lists
-                                                                       : t->space->pods.n_lists;
+    t->listed_before = MAX(t->space->jobs.n_lists, t->space->pods.n_lists);
     if (arena != NULL && stk_kube_parse(a->body, a->len, arena, &root) == 0) {
         (void)snprintf(t->job.uid, sizeof t->job.uid, "%s",
                        stk_kube_text_at(&root, "metadata/uid"));
@@ -280,7 +285,9 @@ static void know_job(stk_kube_task *t, const stk_kube_answer *a)
             (void)json_object_set_new(json_array_get(owners, 0), "uid", json_string(t->job.uid));
         }
     }
-    t->i_doc = t->i_doc == 0 ? 1 : t->i_doc;
+    if (t->i_doc == 0) {
+        t->i_doc = 1;
+    }
 }
 
 static void refused(stk_kube_task *t, const stk_kube_answer *a)
@@ -391,7 +398,9 @@ static void on_get(void *arg, const stk_kube_answer *a)
         t->maybe = true; /* it was there, or may be */
         refused(t, a);
     }
-    t->i_way = t->posted ? t->i_way : 0;
+    if (!t->posted) {
+        t->i_way = 0;
+    }
 }
 
 static void mark_gone(stk_kube_task *t)
@@ -455,7 +464,9 @@ static void on_look(void *arg, const stk_kube_answer *a)
         const stk_json *one = &items->items[i];
         const char *at = stk_kube_text_at(one, "lastTimestamp");
         char words[sizeof t->event];
-        at = *at == '\0' ? stk_kube_text_at(one, "eventTime") : at;
+        if (*at == '\0') {
+            at = stk_kube_text_at(one, "eventTime");
+        }
         if (strcmp(stk_kube_text_at(one, "type"), "Warning") == 0 && strcmp(at, newest) >= 0 &&
             *stk_kube_event_words(stk_kube_text_at(one, "reason"), stk_kube_text_at(one, "message"),
                                   words, sizeof words) != '\0') {
@@ -541,7 +552,9 @@ static void look(stk_kube_task *t, int64_t now)
     stk_kube *k = t->kube;
     const stk_kube_pod *p = &t->pods[0];
     for (uint32_t i = 0; i < t->n; i++) {
-        p = t->pods[i].main != STK_KUBE_RUNNING && *t->pods[i].name != '\0' ? &t->pods[i] : p;
+        if (t->pods[i].main != STK_KUBE_RUNNING && *t->pods[i].name != '\0') {
+            p = &t->pods[i];
+        }
     }
     bool silent = *p->name == '\0' || (p->scheduled && (*p->message == '\0'));
     if (t->has_run || !silent || k->n_looks >= LOOKS || now < k->look_ms) {
@@ -555,9 +568,9 @@ static void look(stk_kube_task *t, int64_t now)
         (void)snprintf(query, sizeof query, "?fieldSelector=involvedObject.name%%3D%s%s",
                        *p->name == '\0' ? t->name : p->name,
                        *p->name == '\0' && is_set(t) && t->job.seen ? STK_KUBE_OF_SET : "");
-        int64_t wait = (int64_t)LOOK_MS << (t->n_looks < 4 ? t->n_looks : 4);
+        int64_t wait = (int64_t)LOOK_MS << MIN(t->n_looks, 4);
         t->n_looks++;
-        t->look_ms = now + (wait > LOOK_MAX_MS ? LOOK_MAX_MS : wait);
+        t->look_ms = now + MIN(wait, LOOK_MAX_MS);
         k->look_ms = now + LOOK_GAP_MS;
         begin(t, "GET", way_of(t, "/api/v1", "events", NULL, query), NULL, on_look, KUBE_LOOK);
         k->n_looks += t->op == KUBE_LOOK;
@@ -587,7 +600,7 @@ static const stk_kube_right *find_missing(stk_kube_task *t)
         drop_way(t); /* nobody asked for one */
         of_sets = NULL;
     }
-    missing = missing == NULL ? of_sets : missing;
+    missing = missing != NULL ? missing : of_sets;
     for (size_t i = 1; missing == NULL && i < json_array_size(way(t)->docs); i++) {
         const char *kind =
             json_string_value(json_object_get(json_array_get(way(t)->docs, i), "kind"));
@@ -677,7 +690,9 @@ void stk_kube_task_step(stk_kube_task *t, int64_t now)
     } else if (t->i_doc < json_array_size(way(t)->docs)) {
         post(t);
     } else {
-        t->made_ms = t->made_ms == 0 ? now : t->made_ms;
+        if (t->made_ms == 0) {
+            t->made_ms = now;
+        }
         look(t, now);
         t->idle_until_ms = rests && !t->ended ? t->settle_ms : 0;
     }

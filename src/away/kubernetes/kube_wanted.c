@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/param.h>
 
 #include "away/kubernetes/kube.h"
+#include "base/text.h"
 
 static const struct {
     const char *vendor, *resource;
@@ -108,10 +110,12 @@ static int read_kind(stk_kube_maker *m, wish *w, int64_t *ret_n)
             return stk_kube_refuse(m, "a pod has devices of one kind only",
                                    "split the step in two");
         }
-        w->option = w->option != NULL ? w->option : kinds[i].option;
+        w->option = stk_text_or(w->option, kinds[i].option);
         w->kind = kinds[i].vendor;
         /* cores are parts of devices: they say nothing of how many of these */
-        *ret_n = strcmp(kinds[i].option, "neuroncores") != 0 && n > *ret_n ? n : *ret_n;
+        if (strcmp(kinds[i].option, "neuroncores") != 0 && n > *ret_n) {
+            *ret_n = n;
+        }
     }
     return 0;
 }
@@ -128,7 +132,7 @@ static int read_wish(stk_kube_maker *m, wish *w)
     if (gpus > 0 && w->kind != NULL) {
         return stk_kube_refuse(m, "a pod has devices of one kind only", "split the step in two");
     }
-    int64_t said = gpus > of_kind ? gpus : of_kind;
+    int64_t said = MAX(gpus, of_kind);
     bool more = said > 0 || w->kind != NULL || stk_kube_text(m->options, "gpu_type") != NULL;
     w->n = r == NULL ? 0 : stk_spec_alternatives(r, w->wants);
     w->is_counted = said > 0 || (r != NULL && r->gpu_count > 0);
@@ -140,7 +144,7 @@ static int read_wish(stk_kube_maker *m, wish *w)
     }
     for (uint32_t i = 0; i < w->n; i++) {
         int64_t n = w->wants[i].gpu_count;
-        w->wants[i].gpu_count = n > said ? n : said;
+        w->wants[i].gpu_count = MAX(n, said);
     }
     return 0;
 }
@@ -171,8 +175,10 @@ static int find_vendor(stk_kube_maker *m, wish *w)
             return refuse_vendor(m, stk_arena_printf(m->arena, "option %s", w->option), w->kind,
                                  of);
         }
-        of = w->kind != NULL ? w->kind : of;
-        w->vendor = i == 0 ? of : w->vendor;
+        of = stk_text_or(w->kind, of);
+        if (i == 0) {
+            w->vendor = of;
+        }
         if (!is_same(of, w->vendor) || a->gpu_count != w->wants[0].gpu_count ||
             (a->gpu_class == NULL) != (w->wants[0].gpu_class == NULL)) {
             return stk_kube_refuse(m, "any_of with different vendors or counts can't be one Job",
@@ -194,7 +200,9 @@ static int refuse_uncounted(stk_kube_maker *m, const wish *w, const char *resour
     static const char *const known[][2] = {{"habana", "habana.ai/gaudi"},
                                            {"huawei", "huawei.com/Ascend910"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        resource = resource == NULL && strcmp(known[i][0], vendor) == 0 ? known[i][1] : resource;
+        if (resource == NULL && strcmp(known[i][0], vendor) == 0) {
+            resource = known[i][1];
+        }
     }
     if (resource == NULL) {
         return stk_kube_refuse(
@@ -207,8 +215,7 @@ static int refuse_uncounted(stk_kube_maker *m, const wish *w, const char *resour
         stk_arena_printf(m->arena,
                          "devices of %s can't be counted in their container (gpu_%s '%s'), so "
                          "whether the step got them would stay unknown",
-                         resource, class != NULL ? "class" : "vendor",
-                         class != NULL ? class : vendor),
+                         resource, class != NULL ? "class" : "vendor", stk_text_or(class, vendor)),
         stk_arena_printf(m->arena,
                          "say them as extended_resources: {%s: %lld}, which are asked of the "
                          "cluster and left to the step",
@@ -239,14 +246,13 @@ static int find_resource(stk_kube_maker *m, wish *w, stk_kube_wanted *a)
     const char *vendor = w->vendor != NULL ? w->vendor
                          : said_of != NULL ? said_of
                          : said != NULL    ? said
-                         : own_of != NULL  ? own_of
-                                           : stk_spec_vendor_of_class(type);
-    w->vendor = vendor != NULL ? vendor : "nvidia";
+                                           : stk_text_or(own_of, stk_spec_vendor_of_class(type));
+    w->vendor = stk_text_or(vendor, "nvidia");
     a->resource = is_gpu && said != NULL && strchr(said, '/') != NULL ? said : NULL;
     for (size_t i = 0; i < sizeof vendors / sizeof *vendors && a->resource == NULL; i++) {
         a->resource = strcmp(vendors[i].vendor, w->vendor) == 0 ? vendors[i].resource : NULL;
     }
-    a->resource = own != NULL ? own : a->resource;
+    a->resource = stk_text_or(own, a->resource);
     if (a->resource == NULL || counted_vendor(a->resource, &is_whole) == NULL) {
         return refuse_uncounted(m, w, a->resource, a->n);
     }
@@ -333,7 +339,7 @@ static int tell_instances(stk_kube_maker *m, const wish *w, stk_kube_wanted *a)
             m,
             stk_arena_printf(m->arena, "no instance of EC2 is known that has gpu_class '%s'%s%s",
                              w->wants[0].gpu_class, w->option != NULL ? " and option " : "",
-                             w->option != NULL ? w->option : ""),
+                             stk_text_or(w->option, "")),
             "say Trainium, Trainium2, Inferentia or Inferentia2, or the label of your nodes in the "
             "option gpu_type_label");
     }

@@ -75,7 +75,9 @@ static void forget_missing(stk_kube_feed *f)
 static void mark_unlisted(stk_kube_feed *f)
 {
     for (stk_kube_task *t = f->space->kube->first; t != NULL; t = t->next) {
-        t->job.listed = f->of_pods ? t->job.listed : false;
+        if (!f->of_pods) {
+            t->job.listed = false;
+        }
         for (uint32_t i = 0; f->of_pods && i < t->n; i++) {
             t->pods[i].listed = false;
         }

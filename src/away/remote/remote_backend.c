@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/param.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "away/remote/remote_private.h"
+#include "base/text.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 
@@ -36,7 +38,7 @@ void stk_remote_ring(remote_backend *b)
 static bool make_room(remote_backend *b, size_t more)
 {
     struct remote_reports *q = &b->reports;
-    size_t need = q->n + b->n_untold + more, cap = q->cap < 16 ? 16 : q->cap;
+    size_t need = q->n + b->n_untold + more, cap = MAX(q->cap, 16);
     while (cap < need) {
         cap *= 2;
     }
@@ -174,12 +176,16 @@ static remote_task *take_work(remote_backend *b, int64_t *ret_due_ms)
         }
         if (t->due_ms <= now) {
             *at = t->next;
-            b->queue_end = b->queue_end == &t->next ? at : b->queue_end;
+            if (b->queue_end == &t->next) {
+                b->queue_end = at;
+            }
             t->next = NULL;
             t->is_queued = false;
             return t;
         }
-        *ret_due_ms = t->due_ms < *ret_due_ms ? t->due_ms : *ret_due_ms;
+        if (t->due_ms < *ret_due_ms) {
+            *ret_due_ms = t->due_ms;
+        }
     }
     return NULL;
 }
@@ -188,7 +194,7 @@ static void wait_for_work(remote_backend *b, int64_t due_ms)
 {
     struct timespec until;
     int64_t ms = due_ms - stk_remote_now_ms();
-    ms = ms < 1 ? 1 : ms > 60000 ? 60000 : ms;
+    ms = ms < 1 ? 1 : MIN(ms, 60000);
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
     int64_t ns = until.tv_nsec + ms % 1000 * 1000000;
     until.tv_sec += (time_t)(ms / 1000 + ns / 1000000000);
@@ -424,7 +430,9 @@ static bool op_next(stk_backend *self, stk_report *ret_report)
     if (any) {
         *ret_report = q->items[q->first++];
         q->n--;
-        q->first = q->n == 0 ? 0 : q->first;
+        if (q->n == 0) {
+            q->first = 0;
+        }
         remote_task *t =
             ret_report->kind == STK_REPORT_ENDED ? stk_remote_find(b, ret_report->id) : NULL;
         if (t != NULL) {
@@ -487,7 +495,9 @@ static int64_t op_wait_ms(const stk_backend *self)
     remote_backend *b = (remote_backend *)(uintptr_t)self;
     pthread_mutex_lock(&b->lock);
     int64_t left = b->stop_due_ms == 0 ? -1 : b->stop_due_ms - stk_remote_now_ms();
-    left = b->stop_due_ms != 0 && left < 0 ? 0 : left;
+    if (b->stop_due_ms != 0 && left < 0) {
+        left = 0;
+    }
     pthread_mutex_unlock(&b->lock);
     return left;
 }
@@ -630,10 +640,10 @@ static void copy_config(remote_backend *b, const stk_remote_config *from)
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         *texts[i] = stk_arena_dup(b->arena, *texts[i]);
     }
-    c->driver.options = c->driver.options != NULL ? c->driver.options : "{}";
+    c->driver.options = stk_text_or(c->driver.options, "{}");
     c->driver.is_recorded = is_recorded;
     c->driver.recorded_arg = b;
-    c->carry_at = c->carry_at != NULL ? c->carry_at : "/stoker";
+    c->carry_at = stk_text_or(c->carry_at, "/stoker");
     b->store_path = stk_arena_dup(b->arena, from->store_path);
 }
 

@@ -12,6 +12,7 @@
 #include "away/remote/remote_private.h"
 #include "base/failpoint.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "sys/file.h"
 
@@ -87,7 +88,7 @@ int stk_remote_bring_end(stk_share *share, const char *key, const char *dir, stk
     STK_BUF_AUTO text = STK_BUF_INIT(REMOTE_OBJECT_BYTES);
     STK_ARENA_AUTO own = arena == NULL ? stk_arena_new(0) : NULL;
     stk_remote_end end;
-    arena = arena == NULL ? own : arena;
+    arena = arena != NULL ? arena : own;
     int rc = arena == NULL ? stk_err_nomem(err) : stk_share_get(share, key, &text, err);
     if (rc == 0 && (rc = stk_remote_end_read(text.data, text.len, arena, &end, err)) < 0) {
         (void)stk_err_context(err, "%s", key);
@@ -221,7 +222,7 @@ static int write_granted(remote_worker *w, remote_task *t, const char *granted, 
     bool saved = false;
     int rc = count_checkpoints(w, t, &n, &saved, err);
     t->has_checkpoints = n > 0;
-    stk_buf_add(&text, granted != NULL ? granted : "{", granted != NULL ? strlen(granted) - 1 : 1);
+    stk_buf_add(&text, stk_text_or(granted, "{"), granted != NULL ? strlen(granted) - 1 : 1);
     stk_json_put_key(&text, "checkpoints");
     stk_buf_printf(&text, "{\"n\":%u,\"saved\":%s}}", n, saved ? "true" : "false");
     stk_remote_file f = {.name = "granted.json", .data = text.data, .size = (int64_t)text.len};
@@ -294,27 +295,27 @@ static void by_driver(const remote_task *t, bool has_begun, stk_outcome *o)
                        .write_bytes = -1};
     bool is_out_of_reach = t->only_to_end && r->failure == STK_FAIL_START;
     if (t->stop_wanted && !is_out_of_reach) {
-        fail(o, t->stop_why, said != NULL ? said : "ended as it was asked to");
+        fail(o, t->stop_why, stk_text_or(said, "ended as it was asked to"));
     } else if (r->oom) {
         fail_oom(t, o);
     } else if (r->state == STK_REMOTE_FAILED) {
         fail(o, r->failure != STK_FAIL_NONE ? r->failure : STK_FAIL_LOST,
-             said != NULL ? said : "it is gone, and nobody says why");
+             stk_text_or(said, "it is gone, and nobody says why"));
         o->is_hopeless = r->is_hopeless;
     } else if (r->exit_status == STK_AGENT_CLAIMED) {
         (void)snprintf(text, sizeof text,
                        "another pod had begun this attempt, and what became of it isn't known%s%s",
-                       said != NULL ? "; " : "", said != NULL ? said : "");
+                       said != NULL ? "; " : "", stk_text_or(said, ""));
         fail(o, STK_FAIL_LOST, text);
     } else if (r->signal != 0 || r->exit_status == 128 + 9 || r->exit_status == 128 + 15) {
         (void)snprintf(text, sizeof text, "its pod was killed before it could say how it ended%s%s",
-                       said != NULL ? "; " : "", said != NULL ? said : "");
+                       said != NULL ? "; " : "", stk_text_or(said, ""));
         fail(o, STK_FAIL_LOST, text);
     } else {
         last_words(t, words, sizeof words);
         (void)snprintf(text, sizeof text,
                        "it ended with exit status %d and left no end.json in the share%s%s%s",
-                       r->exit_status, said != NULL ? "; " : "", said != NULL ? said : "", words);
+                       r->exit_status, said != NULL ? "; " : "", stk_text_or(said, ""), words);
         bool is_lost = has_begun || r->exit_status == STK_AGENT_NO_SHARE || r->exit_status == 0;
         fail(o, is_lost ? STK_FAIL_LOST : STK_FAIL_START, text);
     }

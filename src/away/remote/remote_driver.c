@@ -152,7 +152,9 @@ static bool next_command(remote_backend *b, remote_command *ret)
         *ret = *c;
         c->is_queued = false;
         b->commands = c->next;
-        b->commands_end = b->commands == NULL ? &b->commands : b->commands_end;
+        if (b->commands == NULL) {
+            b->commands_end = &b->commands;
+        }
     }
     return c != NULL;
 }

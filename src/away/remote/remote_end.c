@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/remote/remote_order.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 
 /* The numbers of an outcome and of a device of it, each once: X(member). Real ones Y(member). */
 #define OUTCOME_INTS                                                                               \
@@ -66,7 +68,7 @@ static void put_base64(const char *data, size_t n, stk_buf *buf)
     char coded[AT_ONCE / 3 * 4 + 1];
     stk_buf_char(buf, '"');
     for (size_t at = 0; at < n; at += AT_ONCE) {
-        int len = (int)(n - at < AT_ONCE ? n - at : AT_ONCE);
+        int len = (int)MIN(n - at, AT_ONCE);
         (void)EVP_EncodeBlock((unsigned char *)coded, (const unsigned char *)data + at, len);
         stk_buf_text(buf, coded);
     }
@@ -99,7 +101,7 @@ int stk_remote_end_write(const stk_remote_end *end, stk_buf *buf, stk_err *err)
     stk_json_put_key(buf, "outcome");
     put_outcome(&end->outcome, buf);
     stk_json_put_key(buf, "granted");
-    stk_buf_text(buf, end->granted != NULL ? end->granted : "null");
+    stk_buf_text(buf, stk_text_or(end->granted, "null"));
     stk_json_put_key(buf, "files");
     stk_buf_char(buf, '{');
     for (uint32_t i = 0; i < end->n_files; i++) {
@@ -159,12 +161,12 @@ static int read_outcome(const stk_json *from, stk_outcome *o, stk_err *err)
         return stk_err_set(err, STK_E_PROTOCOL, "end.json: its outcome has no class that is known");
     }
     *o = (stk_outcome){.ok = bool_of(from, "ok"), .failure = (stk_failure)failure};
-    (void)snprintf(o->text, sizeof o->text, "%s", text != NULL ? text : "");
+    (void)snprintf(o->text, sizeof o->text, "%s", stk_text_or(text, ""));
 #define X(member) o->member = (__typeof__(o->member))int_of(from, #member, -1);
     OUTCOME_INTS
 #undef X
-    o->signal = o->signal < 0 ? 0 : o->signal;
-    o->wall_ms = o->wall_ms < 0 ? 0 : o->wall_ms;
+    o->signal = MAX(o->signal, 0);
+    o->wall_ms = MAX(o->wall_ms, 0);
     o->libraries = libraries == NULL ? 0 : strtoull(libraries, NULL, 16);
     o->has_looked = bool_of(from, "has_looked");
     o->mask_changed = bool_of(from, "mask_changed");
@@ -260,7 +262,7 @@ int stk_remote_end_read(const char *text, size_t len, stk_arena *arena, stk_remo
     for (uint32_t i = 0; i < n && list != NULL && rc == 0; i++) {
         rc = read_file(stk_json_key(files, i), stk_json_value(files, i), arena, &list[i], err);
     }
-    end.host = host != NULL ? host : "";
+    end.host = stk_text_or(host, "");
     end.node = (uint32_t)int_of(&doc, "node", 0);
     end.started_ms = int_of(&doc, "started_ms", -1);
     end.ended_ms = int_of(&doc, "ended_ms", -1);

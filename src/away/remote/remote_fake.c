@@ -14,6 +14,7 @@
 #include "away/remote/remote.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "sys/file.h"
 
 enum { LOOK_MS = 20, LOG_AT_ONCE = 64 << 10 };
@@ -97,8 +98,10 @@ static int submit(stk_driver *self, const stk_remote_job *job, stk_err *err)
         uint32_t cap = f->cap == 0 ? 16 : f->cap * 2;
         fake_job *jobs = reallocarray(f->jobs, cap, sizeof *jobs);
         rc = jobs == NULL ? stk_err_nomem(err) : 0;
-        f->jobs = jobs == NULL ? f->jobs : jobs;
-        f->cap = jobs == NULL ? f->cap : cap;
+        f->jobs = jobs != NULL ? jobs : f->jobs;
+        if (jobs != NULL) {
+            f->cap = cap;
+        }
     }
     off_t *log_at = rc < 0 ? NULL : calloc(job->nodes, sizeof *log_at);
     if (rc == 0 && log_at == NULL) {
@@ -192,7 +195,7 @@ static void tell(fake *f, fake_job *j, const stk_json *doc)
             r.failure = class == NULL || stk_failure_of(class) < 0
                             ? STK_FAIL_NONE
                             : (stk_failure)stk_failure_of(class);
-            (void)snprintf(r.text, sizeof r.text, "%s", text != NULL ? text : "");
+            (void)snprintf(r.text, sizeof r.text, "%s", stk_text_or(text, ""));
             j->is_over = r.state == STK_REMOTE_ENDED || r.state == STK_REMOTE_FAILED;
             f->base.say(f->base.say_arg, &r);
         }

@@ -3,6 +3,7 @@
  * later; and of a thousand tasks that wait for the same thing one says so. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/remote/remote_private.h"
 #include "base/units.h"
@@ -17,7 +18,7 @@ enum {
 static int64_t unit_ms(void)
 {
     int64_t unit = stk_share_patience_ms() / STEPS;
-    return unit < 1 ? 1 : unit;
+    return MAX(unit, 1);
 }
 
 static void note(remote_backend *b, const remote_task *t, const stk_err *err, int64_t now)
@@ -44,7 +45,9 @@ bool stk_remote_wait_out(remote_backend *b, remote_task *t, const stk_err *err)
         stk_remote_queue(b, t, t->phase, now + QUIET_MS);
         return true;
     }
-    t->trouble_ms = t->trouble_ms == 0 ? now : t->trouble_ms;
+    if (t->trouble_ms == 0) {
+        t->trouble_ms = now;
+    }
     if (!stk_share_may_pass(err) || now - t->trouble_ms >= stk_share_patience_ms()) {
         return false;
     }
@@ -52,7 +55,7 @@ bool stk_remote_wait_out(remote_backend *b, remote_task *t, const stk_err *err)
     if (t->stop_wanted) {
         stk_remote_stop_within(b, REMOTE_STOP_SOON_MS);
     }
-    uint32_t doublings = t->n_tries < DOUBLINGS ? t->n_tries : DOUBLINGS;
+    uint32_t doublings = MIN(t->n_tries, DOUBLINGS);
     t->n_tries++;
     stk_remote_queue(b, t, t->phase, now + (unit_ms() << doublings));
     return true;
@@ -72,7 +75,9 @@ static void unqueue(remote_backend *b, remote_task *t)
     for (remote_task **at = &b->queue; t->is_queued && *at != NULL; at = &(*at)->next) {
         if (*at == t) {
             *at = t->next;
-            b->queue_end = b->queue_end == &t->next ? at : b->queue_end;
+            if (b->queue_end == &t->next) {
+                b->queue_end = at;
+            }
             t->next = NULL;
             t->is_queued = false;
             return;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -276,7 +277,9 @@ static void *write_log(void *arg)
         log->seq_there = log->mark.seq;
         log->trouble = err;
         log->trouble.code = rc;
-        log->fence = rc == STK_E_BUSY ? err : log->fence;
+        if (rc == STK_E_BUSY) {
+            log->fence = err;
+        }
         log->is_done = is_last && rc == 0 && !more;
         pthread_cond_broadcast(&log->idle);
         if (rc < 0 && rc != STK_E_BUSY && !log->is_over) {
@@ -292,7 +295,7 @@ static void *write_log(void *arg)
 void stk_remote_log_told(stk_remote_log *log, int64_t seq)
 {
     pthread_mutex_lock(&log->lock);
-    log->seq_told = seq > log->seq_told ? seq : log->seq_told;
+    log->seq_told = MAX(seq, log->seq_told);
     pthread_cond_signal(&log->wake);
     pthread_mutex_unlock(&log->lock);
 }
@@ -369,7 +372,7 @@ int stk_remote_log_close(stk_remote_log *log, int64_t timeout_ms, stk_err *err)
         return 0;
     }
     struct timespec until = after(timeout_ms);
-    struct timespec soon = after(timeout_ms < END_S * 1000 ? timeout_ms : END_S * 1000);
+    struct timespec soon = after(MIN(timeout_ms, END_S * 1000));
     pthread_mutex_lock(&log->lock);
     log->is_ending = true;
     pthread_cond_signal(&log->wake);
@@ -483,7 +486,9 @@ int stk_remote_log_begin(stk_remote_log *log, stk_err *err)
     int rc = take(log, &log->config, err);
     log->seq_told = log->seq_there = log->mark.seq;
     int sys = rc < 0 ? 0 : pthread_create(&log->thread, NULL, write_log, log);
-    rc = sys != 0 ? stk_err_sys(err, STK_E_SYS, sys, "starting a thread") : rc;
+    if (sys != 0) {
+        rc = stk_err_sys(err, STK_E_SYS, sys, "starting a thread");
+    }
     log->has_begun = rc == 0;
     return rc;
 }

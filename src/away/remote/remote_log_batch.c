@@ -5,6 +5,7 @@
 
 #include "away/remote/remote_log_private.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "sys/file.h"
 
 static const stk_json_limits line_limits = {STK_LIMIT_RESULT_BYTES * 4, STK_LIMIT_RESULT_NODES,
@@ -37,7 +38,7 @@ int stk_remote_mark_read(stk_store *store, const char *run, remote_mark *ret, st
         (void)stk_json_int(stk_json_get(&doc, "n"), &ret->n);
         (void)stk_json_int(stk_json_get(&doc, "seq"), &ret->seq);
         (void)stk_json_int(stk_json_get(&doc, "epoch"), &ret->epoch);
-        (void)snprintf(ret->owner, sizeof ret->owner, "%s", owner != NULL ? owner : "");
+        (void)snprintf(ret->owner, sizeof ret->owner, "%s", stk_text_or(owner, ""));
     }
     return rc;
 }

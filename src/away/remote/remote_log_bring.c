@@ -3,10 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "away/remote/remote_log_private.h"
 #include "away/remote/remote_private.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "sys/file.h"
 
 enum { RUNS = 100000, RUN_ID = 39, SPEC_BYTES = 512 << 20, KEY = 1200 };
@@ -49,8 +51,8 @@ static int read_run(stk_share *share, const char *id, stk_arena *arena, stk_remo
                             .created_ms = -1};
     (void)stk_json_int(stk_json_get(&doc, "epoch"), &ret->epoch);
     (void)stk_json_int(stk_json_get(&doc, "at_ms"), &ret->created_ms);
-    ret->name = ret->name != NULL ? ret->name : ret->id;
-    ret->pipeline = ret->pipeline != NULL ? ret->pipeline : "";
+    ret->name = stk_text_or(ret->name, ret->id);
+    ret->pipeline = stk_text_or(ret->pipeline, "");
     return ret->id == NULL ? stk_err_nomem(err) : 0;
 }
 
@@ -89,7 +91,7 @@ static int find_runs(stk_share *share, stk_arena *arena, stk_remote_run **ret, u
         if (rc < 0 && rc != STK_E_NOT_FOUND) {
             return rc;
         }
-        n += rc == 0 ? 1 : 0; /* one that is just beginning has none yet */
+        n += rc == 0; /* one that is just beginning has none yet */
     }
     *ret = runs;
     *ret_n = n;
@@ -121,7 +123,9 @@ static int resolve(stk_share *share, const char *text, stk_arena *arena, stk_rem
         bool is_name = strcmp(runs[i].name, text) == 0;
         if (is_name || strncmp(runs[i].id, text, strlen(text)) == 0 ||
             (strcmp(text, "latest") == 0 && i + 1 == n)) {
-            *ret = n_found++ == 0 ? runs[i] : *ret;
+            if (n_found++ == 0) {
+                *ret = runs[i];
+            }
             if (is_name || strcmp(text, "latest") == 0) {
                 return 0; /* the newest of that name */
             }
@@ -245,7 +249,7 @@ static int add_event(bringer *b, const char *line, size_t len)
         return stk_err_set(b->err, STK_E_VERSION,
                            "run %s has an event '%s' that this Stoker doesn't know; it "
                            "was written by a newer one",
-                           b->run, word != NULL ? word : "");
+                           b->run, stk_text_or(word, ""));
     }
     stk_event_row *events = stk_arena_grow(b->arena, b->events, b->n, sizeof *events, &b->cap);
     if (events == NULL) {
@@ -301,7 +305,9 @@ static int commit(bringer *b, int64_t *seq)
                     .n_cache = b->n_cache};
     int rc = b->n == 0 ? 0 : bring_row(b);
     rc = rc < 0 || b->n == 0 ? rc : stk_store_commit(b->store, b->run, &c, b->err);
-    *seq = rc == 0 && b->n > 0 ? b->events[b->n - 1].seq : *seq;
+    if (rc == 0 && b->n > 0) {
+        *seq = b->events[b->n - 1].seq;
+    }
     return rc;
 }
 
@@ -358,15 +364,19 @@ static int bring_batch(bringer *b, remote_mark *mark)
         rc = stk_err_set(b->err, STK_E_BUSY,
                          "run %s was taken over by %s on %s, and this store has events of it that "
                          "the other one never saw",
-                         b->run, batch.user != NULL ? batch.user : "somebody",
-                         batch.host != NULL ? batch.host : "another machine");
+                         b->run, stk_text_or(batch.user, "somebody"),
+                         stk_text_or(batch.host, "another machine"));
         stk_err_hint(b->err, "'stoker store rm %s' removes it here; then it can be brought again",
                      b->run);
     }
-    mark->seq = is_half_done ? here : mark->seq;
+    if (is_half_done) {
+        mark->seq = here;
+    }
     rc = rc < 0 || is_half_done ? rc : commit(b, &mark->seq);
     mark->n++;
-    mark->epoch = rc < 0 ? mark->epoch : batch.epoch;
+    if (rc >= 0) {
+        mark->epoch = batch.epoch;
+    }
     mark->owner[0] = '\0';
     return rc < 0 || !b->is_here ? rc : stk_remote_mark_write(b->store, b->run, mark, b->err);
 }
@@ -436,7 +446,7 @@ static int bring(stk_share *share, const stk_remote_run *run, stk_store *store, 
         if (rc == STK_E_NOT_FOUND && (rc = check_end(&b, &mark)) == 0) {
             return b.is_here ? 0 : bring_empty(&b);
         }
-        rc = rc > 0 ? 0 : rc;
+        rc = MIN(rc, 0);
     }
     return rc;
 }
@@ -484,7 +494,7 @@ static int see_node(ends *e, const char *key, int n_at, const char *dir, uint32_
         e->last = 0;
         e->is_new = false;
     }
-    e->last = node > e->last ? node : e->last;
+    e->last = MAX(node, e->last);
     if (asprintf(&log, "%s/node-%u/stderr.log", dir, node) < 0) {
         log = NULL;
         return no_room(e);
@@ -508,7 +518,7 @@ static int see_key(void *arg, const char *key, int64_t size, int64_t mtime_ms)
     (void)size;
     (void)mtime_ms;
     for (const char *p = key; *p != '\0'; p++) {
-        n_slashes += *p == '/' ? 1 : 0;
+        n_slashes += *p == '/';
     }
     if (n_slashes != 5 || n < 8 || strncmp(name, "end", 3) != 0 ||
         (name[3] != '.' && name[3] != '-') || strcmp(name + n - 5, ".json") != 0 ||
@@ -544,5 +554,5 @@ int stk_remote_log_bring_files(const char *share_url, const char *run, stk_store
     int rc = stk_share_open(share_url, &e.share, err);
     rc = rc < 0 ? rc : stk_share_list(e.share, prefix, NULL, see_key, &e, err);
     stk_share_close(e.share);
-    return e.rc < 0 ? e.rc : rc < 0 ? rc : 0;
+    return e.rc < 0 ? e.rc : MIN(rc, 0);
 }

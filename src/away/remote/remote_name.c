@@ -33,7 +33,9 @@ void stk_remote_name(const char *run, const char *step, uint32_t task, uint32_t 
         same = same && word[n] == step[n];
     }
     if (!same) {
-        n = n + 2 + SHORT > room ? room - 2 - SHORT : n;
+        if (n + 2 + SHORT > room) {
+            n = room - 2 - SHORT;
+        }
         memcpy(word + n, "--", 2);
         memcpy(word + n + 2, of_step, SHORT);
         n += 2 + SHORT;

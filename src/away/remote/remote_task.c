@@ -7,6 +7,7 @@
 
 #include "away/aws/aws.h"
 #include "away/remote/remote_private.h"
+#include "base/text.h"
 
 enum { GANG_KEY_BYTES = 32, GANG_PORT = 29500 };
 
@@ -193,7 +194,7 @@ static int folders(remote_backend *b, remote_task *t)
     }
     bool store_within = root != NULL && strncmp(b->store_path, root, n) == 0 &&
                         (b->store_path[n] == '/' || b->store_path[n] == '\0');
-    list[0] = root != NULL ? root : b->store_path;
+    list[0] = stk_text_or(root, b->store_path);
     list[1] = root != NULL && !store_within ? b->store_path : NULL;
     t->job.folders = list;
     return 0;
@@ -245,7 +246,7 @@ static int fill(remote_backend *b, remote_task *t, const stk_job *job)
     uint32_t n = 0;
     stk_arena *arena = t->arena;
     const char *dir = stk_arena_dup(arena, job->dir);
-    const char *task = strrchr(dir == NULL ? "" : dir, '/'); /* …/<task>/<attempt> */
+    const char *task = strrchr(stk_text_or(dir, ""), '/'); /* …/<task>/<attempt> */
     while (task != NULL && task > dir && *--task != '/') {
     }
     t->order = (stk_remote_order){.run = b->config.run,
@@ -267,26 +268,25 @@ static int fill(remote_backend *b, remote_task *t, const stk_job *job)
                                   .checkpoints = stk_arena_dup(arena, job->checkpoints),
                                   .nodes = job->nodes > 0 ? job->nodes : 1,
                                   .threads = job->threads};
-    t->job =
-        (stk_remote_job){.id = job->id,
-                         .run = b->config.run,
-                         .pipeline = b->config.pipeline,
-                         .step = t->order.step,
-                         .task = t->order.task,
-                         .attempt = job->attempt,
-                         .name = t->name,
-                         .image = stk_arena_dup(arena, e->image),
-                         .resources = copy_resources(arena, e->resources),
-                         .options = stk_arena_dup(arena, e->options != NULL ? e->options : "{}"),
-                         .carry = b->config.driver.carry,
-                         .carry_at = b->config.carry_at,
-                         .nodes = t->order.nodes,
-                         .port = GANG_PORT,
-                         .timeout_ms = job->timeout_ms,
-                         .grace_ms = job->grace_ms,
-                         .attach = e->attach,
-                         .look = e->attach,
-                         .is_many = e->is_many};
+    t->job = (stk_remote_job){.id = job->id,
+                              .run = b->config.run,
+                              .pipeline = b->config.pipeline,
+                              .step = t->order.step,
+                              .task = t->order.task,
+                              .attempt = job->attempt,
+                              .name = t->name,
+                              .image = stk_arena_dup(arena, e->image),
+                              .resources = copy_resources(arena, e->resources),
+                              .options = stk_arena_dup(arena, stk_text_or(e->options, "{}")),
+                              .carry = b->config.driver.carry,
+                              .carry_at = b->config.carry_at,
+                              .nodes = t->order.nodes,
+                              .port = GANG_PORT,
+                              .timeout_ms = job->timeout_ms,
+                              .grace_ms = job->grace_ms,
+                              .attach = e->attach,
+                              .look = e->attach,
+                              .is_many = e->is_many};
     t->only_to_end = e->only_to_end;
     t->mid_line = stk_arena_array(arena, t->order.nodes, sizeof *t->mid_line);
     if (dir == NULL || t->order.step == NULL || t->order.argv == NULL || t->job.resources == NULL ||

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "away/share/share_private.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "store/store_digest.h"
 #include "sys/file.h"
@@ -245,7 +246,9 @@ static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_
                stk_err *err)
 {
     int rc = begin(share, key, err);
-    ret->max = ret->max == 0 ? SHARE_GET_MAX : ret->max;
+    if (ret->max == 0) {
+        ret->max = SHARE_GET_MAX;
+    }
     STK_TRY(rc);
     return share->ops->get(share, key, from, whole, ret, err);
 }
@@ -289,8 +292,7 @@ int stk_share_list(stk_share *share, const char *prefix, const char *after, stk_
     if (stk_share_is_cancelled(share)) {
         return stk_share_cancelled(share, err);
     }
-    return share->ops->list(share, prefix == NULL ? "" : prefix, after == NULL ? "" : after, each,
-                            arg, err);
+    return share->ops->list(share, stk_text_or(prefix, ""), stk_text_or(after, ""), each, arg, err);
 }
 
 int stk_share_delete(stk_share *share, const char *key, stk_err *err)
@@ -349,7 +351,9 @@ int stk_share_link(stk_share *share, const char *key, int64_t seconds, stk_buf *
         return stk_err_set(err, STK_E_USAGE, "store '%s' is a folder: nothing in it has a URL",
                            share->url);
     }
-    ret->max = ret->max == 0 ? SHARE_GET_MAX : ret->max;
+    if (ret->max == 0) {
+        ret->max = SHARE_GET_MAX;
+    }
     STK_TRY(rc);
     return share->ops->link(share, key, seconds, ret, err);
 }

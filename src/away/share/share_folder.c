@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -99,7 +100,9 @@ static int open_tmp(const stk_share *share)
         return -1;
     }
     int fd = openat(root, ".tmp", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    errno = fd < 0 && errno == ENOTDIR ? ELOOP : errno;
+    if (fd < 0 && errno == ENOTDIR) {
+        errno = ELOOP;
+    }
     return fd;
 }
 
@@ -259,7 +262,7 @@ static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_
         if (n > 0 && stk_buf_add(ret, part, (size_t)n) < 0) {
             return stk_share_no_memory(share, err);
         }
-        from += n > 0 ? n : 0;
+        from += MAX(n, 0);
         room -= n > 0 ? (size_t)n : 0;
     }
     return rc;
@@ -293,7 +296,9 @@ static int look(stk_share *share, const char *key, int64_t *ret_size, stk_err *e
     const char *last;
     STK_FD_AUTO at = stk_share_parent(share, key, false, &last);
     int sys = at >= 0 && fstatat(at, last, &st, AT_SYMLINK_NOFOLLOW) == 0 ? 0 : errno;
-    sys = sys == 0 && S_ISLNK(st.st_mode) ? ELOOP : sys;
+    if (sys == 0 && S_ISLNK(st.st_mode)) {
+        sys = ELOOP;
+    }
     if (sys == 0 && S_ISREG(st.st_mode)) {
         *ret_size = st.st_size;
         return 0;

@@ -34,7 +34,9 @@ static int enter(int at, const char *name, bool make)
     if (sys == ENOENT && make) {
         sys = mkdirat(at, name, 0777) == 0 || errno == EEXIST ? 0 : errno;
         fd = sys != 0 ? -1 : openat(at, name, flags);
-        sys = fd < 0 && sys == 0 ? errno : sys;
+        if (fd < 0 && sys == 0) {
+            sys = errno;
+        }
     }
     if (fd < 0 && sys == ENOTDIR && is_link(at, name)) {
         sys = ELOOP;
@@ -70,11 +72,19 @@ int stk_share_open_object(const stk_share *share, const char *key, struct stat *
     int sys = at < 0 ? errno : 0;
     STK_FD_AUTO fd =
         sys != 0 ? -1 : openat(at, last, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
-    sys = fd < 0 && sys == 0 ? errno : sys;
-    sys = sys == 0 && fstat(fd, ret_st) < 0 ? errno : sys;
-    sys = sys == 0 && !S_ISREG(ret_st->st_mode) ? ENOENT : sys;
+    if (fd < 0 && sys == 0) {
+        sys = errno;
+    }
+    if (sys == 0 && fstat(fd, ret_st) < 0) {
+        sys = errno;
+    }
+    if (sys == 0 && !S_ISREG(ret_st->st_mode)) {
+        sys = ENOENT;
+    }
     int out = sys == 0 ? fd : -1;
-    fd = sys == 0 ? -1 : fd;
+    if (sys == 0) {
+        fd = -1;
+    }
     errno = sys;
     return out;
 }

@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/failpoint.h"
+#include "base/text.h"
 #include "sys/file.h"
 
 enum {
@@ -153,8 +155,7 @@ static void name_trouble(stk_share *share, const stk_s3_ask *ask, const char *co
                           "s3:ListBucket there");
     }
     (void)stk_err_context(err, "%s s3://%s/%s%s", ask->method, share->s3->bucket,
-                          ask->key == NULL ? "" : share->s3->prefix,
-                          ask->key == NULL ? "" : ask->key);
+                          ask->key == NULL ? "" : share->s3->prefix, stk_text_or(ask->key, ""));
 }
 
 /* AWS's own never is; others have disks, and quotas. */
@@ -263,10 +264,12 @@ int stk_s3_send(stk_share *share, const stk_s3_ask *ask, stk_http_response *ret,
     char buf[80];
     int64_t wait = 0;
     int rc;
-    ret = ret == NULL ? &own : ret;
+    if (ret == NULL) {
+        ret = &own;
+    }
     do {
         (void)stk_aws_wait(wait, share->cancel_fd); /* cancelled: the try says so */
-        rc = stk_s3_try(share, ask, ret, code == NULL ? buf : code, &again, err);
+        rc = stk_s3_try(share, ask, ret, code != NULL ? code : buf, &again, err);
     } while (rc < 0 && stk_aws_next(&tries, again, ret, &wait));
     if (ret_tries != NULL) {
         *ret_tries = tries.n + (rc == 0);
@@ -331,7 +334,7 @@ static int get(stk_share *share, const char *key, int64_t from, bool whole, stk_
     stk_http_response r = {0};
     size_t room = ret->max - ret->len;
     /* An error has to fit, too. */
-    stk_s3_ask ask = {.method = "GET", .key = key, .body_max = room < ERROR_MAX ? ERROR_MAX : room};
+    stk_s3_ask ask = {.method = "GET", .key = key, .body_max = MAX(room, ERROR_MAX)};
     if (!whole) {
         if (room == 0) {
             return 0;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,7 +48,7 @@ typedef struct range {
 static int64_t end_of(const download *d, uint64_t i)
 {
     int64_t end = (int64_t)(i + 1) * STK_S3_CHUNK;
-    return end < d->size ? end : d->size;
+    return MIN(end, d->size);
 }
 
 static bool take(void *arg, const void *data, size_t n)
@@ -67,7 +68,7 @@ static bool take(void *arg, const void *data, size_t n)
             r->sys = errno;
             return false;
         }
-        put = put < 0 ? 0 : put;
+        put = MAX(put, 0);
         r->at += put;
         from += put;
         n -= (size_t)put;

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "away/share/share_s3.h"
+#include "base/text.h"
 
 enum { KEY_SIZE = 4096, TOKEN_SIZE = 4096, QUERY_MAX = 16384 };
 
@@ -98,7 +99,7 @@ int stk_s3_list(stk_share *share, const char *prefix, const char *after, stk_sha
         rc = query.failed ? stk_share_no_memory(share, err)
                           : stk_s3_send(share, &ask, &r, NULL, NULL, err);
         if (rc == 0) {
-            const char *text = r.body.data == NULL ? "" : r.body.data;
+            const char *text = stk_text_or(r.body.data, "");
             const char *a = text;
             const char *b = text;
             /* One that was cut would say that what it lacks isn't there. */

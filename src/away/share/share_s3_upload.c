@@ -6,10 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "away/share/share_s3.h"
+#include "base/text.h"
 #include "sys/faults.h"
 #include "sys/file.h"
 
@@ -54,7 +56,7 @@ static int64_t read_piece(void *arg, int64_t at, void *data, size_t n)
 static piece piece_of(const upload *u, uint64_t i)
 {
     int64_t from = (int64_t)i * u->part_size;
-    int64_t end = from + u->part_size < u->size ? from + u->part_size : u->size;
+    int64_t end = MIN(from + u->part_size, u->size);
     return (piece){.u = u, .from = from, .end = end};
 }
 
@@ -129,8 +131,7 @@ static void name_upload(upload *u, const char *id)
     STK_BUF_AUTO text = STK_BUF_INIT(QUERY_SIZE - 16);
     stk_aws_encode(&text, id, false);
     (void)snprintf(u->id, sizeof u->id, "%s", id);
-    (void)snprintf(u->query_id, sizeof u->query_id, "uploadId=%s",
-                   text.data == NULL ? "" : text.data);
+    (void)snprintf(u->query_id, sizeof u->query_id, "uploadId=%s", stk_text_or(text.data, ""));
 }
 
 static int begin(upload *u, stk_err *err)
@@ -139,7 +140,7 @@ static int begin(upload *u, stk_err *err)
     stk_http_response r = {0};
     stk_s3_ask ask = {.method = "POST", .key = u->key, .query = "uploads="};
     int rc = stk_s3_send(u->share, &ask, &r, NULL, NULL, err);
-    const char *at = r.body.data == NULL ? "" : r.body.data;
+    const char *at = stk_text_or(r.body.data, "");
     if (rc == 0 && !stk_aws_xml(&at, "UploadId", id, sizeof id)) {
         rc = stk_err_set(err, STK_E_ENV, "store '%s' gives an upload no name", u->share->url);
     }
@@ -251,7 +252,7 @@ static int complete(upload *u, stk_err *err)
                       .body = body.data,
                       .n = body.len};
     int rc = stk_s3_send(u->share, &ask, &r, code, NULL, err);
-    const char *at = r.body.data == NULL ? "" : r.body.data;
+    const char *at = stk_text_or(r.body.data, "");
     if (rc == 0 && strstr(at, "<Error>") != NULL) { /* said after the 200 was on its way */
         (void)stk_aws_xml(&at, "Code", code, sizeof code);
         rc = stk_err_set(err, STK_E_ENV, "'%s': store '%s' can't put the parts together: %s",
@@ -312,7 +313,9 @@ static int put_open(upload *u, stk_err *err)
 {
     int64_t chunks = (u->size + STK_S3_CHUNK - 1) / STK_S3_CHUNK;
     u->part_size = STK_S3_CHUNK * ((chunks + STK_S3_PARTS - 1) / STK_S3_PARTS);
-    u->part_size = u->part_size == 0 ? STK_S3_CHUNK : u->part_size;
+    if (u->part_size == 0) {
+        u->part_size = STK_S3_CHUNK;
+    }
     u->n = chunks == 0 ? 1 : (uint64_t)((u->size + u->part_size - 1) / u->part_size);
     u->sums = calloc(u->n, sizeof *u->sums);
     u->etags = calloc(u->n, sizeof *u->etags);

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 #include "host/accel/accel_priv.h"
 #include "host/accel/accel_sysfs.h"
 
@@ -39,7 +41,7 @@ void stk_accel_remark(stk_accel *accel, const char *text)
         const char *both = accel->remark == NULL
                                ? text
                                : stk_arena_printf(accel->arena, "%s; %s", accel->remark, text);
-        accel->remark = both != NULL ? both : accel->remark;
+        accel->remark = stk_text_or(both, accel->remark);
     }
 }
 
@@ -68,7 +70,7 @@ static int unknown_provider(const char *word, stk_err *err)
         stk_buf_printf(&names, "%s%s, ", providers[i]->name, providers[i]->takes_spec ? ":…" : "");
     }
     return stk_err_set(err, STK_E_USAGE, "unknown device provider '%s'; there are %sauto and none",
-                       word, names.data != NULL ? names.data : "");
+                       word, stk_text_or(names.data, ""));
 }
 
 /* One word of the comma list: "nvml", "fake:FILE", "auto", "none". */
@@ -214,7 +216,7 @@ static const char *kind(const stk_accel *accel, uint32_t i)
     for (size_t v = 0; v < sizeof names / sizeof names[0] && adjective == NULL; v++) {
         adjective = strcmp(names[v][0], accel->devices[i].vendor) == 0 ? names[v][1] : NULL;
     }
-    return adjective != NULL ? adjective : accel->devices[i].vendor;
+    return stk_text_or(adjective, accel->devices[i].vendor);
 }
 
 /* "2 NVIDIA GPUs, 8 Google TPU chips" */
@@ -263,7 +265,7 @@ const char *stk_accel_describe(const stk_accel *accel, stk_arena *arena)
         stk_buf_printf(&text, "; %s", accel->remark);
     }
     const char *copy = text.data != NULL ? stk_arena_dup(arena, text.data) : NULL;
-    return copy != NULL ? copy : "no memory to describe the devices";
+    return stk_text_or(copy, "no memory to describe the devices");
 }
 
 /* The provider of device i, or NULL where there is nobody to ask. */
@@ -299,7 +301,7 @@ void stk_accel_exclude(stk_accel *accel, uint32_t i, const char *why)
         stk_device *d = &accel->devices[k];
         if ((k == i || d->parent == (int32_t)i) && d->usable) {
             d->usable = false;
-            d->trouble = copy != NULL ? copy : "it failed the checks before the run";
+            d->trouble = stk_text_or(copy, "it failed the checks before the run");
         }
     }
 }
@@ -348,8 +350,7 @@ void stk_accel_sum_processes(const stk_device_process *processes, int n, const p
             ours = true;
             ret->context = ret->context == 1 || !processes[i].graphics;
             if (processes[i].memory_bytes >= 0) {
-                ret->process_memory =
-                    (ret->process_memory < 0 ? 0 : ret->process_memory) + processes[i].memory_bytes;
+                ret->process_memory = MAX(ret->process_memory, 0) + processes[i].memory_bytes;
             }
         }
         ret->n_others += !ours && !processes[i].graphics;

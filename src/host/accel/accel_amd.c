@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "host/accel/accel_priv.h"
 #include "host/accel/accel_sysfs.h"
 #include "host/accel/accel_vendor.h"
@@ -49,7 +51,7 @@ static int64_t highest_clock(stk_arena *arena, const char *dir, const char *file
     int64_t most = -1;
     for (const char *at = text; at != NULL && (at = strstr(at, ": ")) != NULL; at++) {
         long long mhz = strtoll(at + 2, NULL, 10);
-        most = mhz > most ? mhz : most;
+        most = MAX(mhz, most);
     }
     return most;
 }
@@ -77,21 +79,22 @@ static void name_device(stk_arena *arena, const char *text, const char *dir, stk
     int64_t location = property(text, "location_id"), domain = property(text, "domain");
     int64_t unique = property(text, "unique_id");
     if (location >= 0) {
-        ret->pci = stk_arena_printf(arena, "%04x:%02x:%02x.%x", (unsigned)(domain > 0 ? domain : 0),
+        ret->pci = stk_arena_printf(arena, "%04x:%02x:%02x.%x", (unsigned)MAX(domain, 0),
                                     (unsigned)(location >> 8 & 0xff),
                                     (unsigned)(location >> 3 & 0x1f), (unsigned)(location & 7));
     }
     ret->uuid = unique != 0 && unique != -1
                     ? stk_arena_printf(arena, "GPU-%016llx", (unsigned long long)unique)
-                    : stk_arena_printf(arena, "amd-%s", ret->pci != NULL ? ret->pci : "unknown");
+                    : stk_arena_printf(arena, "amd-%s", stk_text_or(ret->pci, "unknown"));
     if (stk_sysfs_text(model, sizeof model, "%s/product_name", dir) && model[0] != '\0') {
         ret->model = stk_arena_printf(arena, strstr(model, "AMD") ? "%s" : "AMD %s", model);
     } else {
         ret->model = stk_vendor_pci_model("amd", property(text, "device_id"), -1);
     }
-    ret->model = ret->model != NULL ? ret->model
-                                    : stk_arena_printf(arena, "AMD GPU 0x%04llx",
-                                                       (long long)property(text, "device_id"));
+    if (ret->model == NULL) {
+        ret->model =
+            stk_arena_printf(arena, "AMD GPU 0x%04llx", (long long)property(text, "device_id"));
+    }
 }
 
 /* One KFD node; *ret_index counts GPUs as ROCm does. */
@@ -123,7 +126,7 @@ static int add_node(stk_accel *accel, amd *self, const char *name, int32_t *ret_
     if (stk_in_container() && (!there || !kfd_there)) {
         return 0; /* the host's, not ours */
     }
-    d.trouble = d.trouble != NULL ? d.trouble : kfd_trouble;
+    d.trouble = stk_text_or(d.trouble, kfd_trouble);
     d.usable = d.trouble == NULL;
     name_device(arena, text, own->dir, &d);
     stk_pci_place(arena, d.pci, &d.numa, &d.cpus);
@@ -202,10 +205,10 @@ static void count_errors(const amd_device *d, stk_device_state *ret)
         const char *text = stk_vendor_text(scratch, d->dir, file);
         int64_t ue = property(text, "ue:"), ce = property(text, "ce:");
         if (ue >= 0) {
-            ret->ecc_uncorrected = (ret->ecc_uncorrected < 0 ? 0 : ret->ecc_uncorrected) + ue;
+            ret->ecc_uncorrected = MAX(ret->ecc_uncorrected, 0) + ue;
         }
         if (ce >= 0) {
-            ret->ecc_corrected = (ret->ecc_corrected < 0 ? 0 : ret->ecc_corrected) + ce;
+            ret->ecc_corrected = MAX(ret->ecc_corrected, 0) + ce;
         }
         ret->ecc = i == 0 && ue >= 0 ? 1 : ret->ecc; /* umc: the memory's */
     }
@@ -293,7 +296,7 @@ static int amd_sample(void *opened, uint32_t slot, const pid_t *pids, uint32_t n
         (void)snprintf(pid, sizeof pid, "%d", (int)pids[i]);
         int64_t bytes = memory_of(d, pid);
         if (bytes > 0) {
-            ret->process_memory = (ret->process_memory < 0 ? 0 : ret->process_memory) + bytes;
+            ret->process_memory = MAX(ret->process_memory, 0) + bytes;
             ret->context = 1;
         }
     }

@@ -1,6 +1,7 @@
 /* What a task's environment says about devices: the table of tbl/vendors.def, filled in. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/buf.h"
 #include "host/accel/accel_priv.h"
@@ -97,9 +98,9 @@ static int32_t port_of(const own *mine)
 {
     int32_t lowest = mine->devices[0]->index;
     for (uint32_t i = 1; i < mine->n; i++) {
-        lowest = mine->devices[i]->index < lowest ? mine->devices[i]->index : lowest;
+        lowest = MIN(mine->devices[i]->index, lowest);
     }
-    return FIRST_PORT + (lowest > 0 ? lowest : 0); /* two leases never share a chip */
+    return FIRST_PORT + MAX(lowest, 0); /* two leases never share a chip */
 }
 
 static const char *fill(const char *form, const own *mine, stk_arena *arena)

@@ -17,7 +17,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "host/accel/accel_priv.h"
 #include "sys/clock.h"
 
@@ -34,7 +36,7 @@ static const json_t *load(const char *path, json_t **ret_root, stk_err *err)
     *ret_root = root;
     if (root == NULL) {
         stk_err_set(err, STK_E_ENV, "fake devices can't be read: %s", why.text);
-        stk_err_at(err, path, why.line > 0 ? why.line : 0);
+        stk_err_at(err, path, MAX(why.line, 0));
         return NULL;
     }
     const json_t *list = json_is_object(root) ? json_object_get(root, "devices") : root;
@@ -64,7 +66,7 @@ static int64_t number(const json_t *object, const char *key)
 static const char *text(const json_t *object, const char *key, const char *otherwise)
 {
     const char *value = json_string_value(json_object_get(object, key));
-    return value != NULL ? value : otherwise;
+    return stk_text_or(value, otherwise);
 }
 
 /* Device `slot` as the file has it now, or NULL and why. */
@@ -74,7 +76,7 @@ static const json_t *ask(const fake *self, uint32_t slot, json_t **ret_root, stk
     const json_t *device = json_array_get(list, slot);
     const char *lost = text(device, "lost", NULL);
     if (list != NULL && (device == NULL || lost != NULL)) {
-        stk_err_set(err, STK_E_ENV, "%s", lost != NULL ? lost : "the device is gone");
+        stk_err_set(err, STK_E_ENV, "%s", stk_text_or(lost, "the device is gone"));
         return NULL;
     }
     return device;

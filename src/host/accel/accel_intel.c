@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "host/accel/accel_priv.h"
 #include "host/accel/accel_sysfs.h"
@@ -122,8 +123,12 @@ static int intel_open(stk_accel *accel, const char *spec, void **ret_self, stk_e
 static int32_t clock_of(const intel_device *d, const char *i915, const char *older, const char *xe)
 {
     int64_t mhz = stk_vendor_sensor(d->card, i915, 1);
-    mhz = mhz >= 0 ? mhz : stk_vendor_sensor(d->card, older, 1);
-    mhz = mhz >= 0 ? mhz : stk_vendor_sensor(d->dir, xe, 1);
+    if (mhz < 0) {
+        mhz = stk_vendor_sensor(d->card, older, 1);
+    }
+    if (mhz < 0) {
+        mhz = stk_vendor_sensor(d->dir, xe, 1);
+    }
     return mhz <= INT32_MAX ? (int32_t)mhz : -1;
 }
 
@@ -147,9 +152,11 @@ static int64_t throttle_of(const intel_device *d)
     int64_t bits = -1;
     for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++) {
         int64_t on = stk_vendor_sensor(d->card, reasons[i].i915, 1);
-        on = on >= 0 ? on : stk_vendor_sensor(d->dir, reasons[i].xe, 1);
+        if (on < 0) {
+            on = stk_vendor_sensor(d->dir, reasons[i].xe, 1);
+        }
         if (on >= 0) {
-            bits = (bits < 0 ? 0 : bits) | (on > 0 ? reasons[i].bit : 0);
+            bits = MAX(bits, 0) | (on > 0 ? reasons[i].bit : 0);
         }
     }
     return bits;

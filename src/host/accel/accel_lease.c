@@ -13,9 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "host/accel/accel_priv.h"
 
@@ -75,7 +77,7 @@ int stk_lease_path(const stk_device *device, char *ret_path, size_t size)
 {
     const char *dir = stk_lease_dir(NULL);
     int n = snprintf(ret_path, size, "%s/%s-%s", dir, device->vendor,
-                     device->uuid != NULL ? device->uuid : "unknown");
+                     stk_text_or(device->uuid, "unknown"));
     if (n < 0 || (size_t)n >= size) {
         return -1;
     }
@@ -207,7 +209,9 @@ int stk_lease_write_slot(int fd, off_t lock, int i_text, const char text[STK_LEA
     }
     ssize_t n = pwrite(fd, text, STK_LEASE_LABEL, (off_t)i_text * STK_LEASE_LABEL);
     if (n != STK_LEASE_LABEL) {
-        errno = n < 0 && errno != EAGAIN ? errno : ENOSPC;
+        if (n >= 0 || errno == EAGAIN) {
+            errno = ENOSPC;
+        }
         return -1;
     }
     return lock_range(fd, F_WRLCK, lock + 1, 1);
@@ -221,7 +225,7 @@ static int lock_share(int fd, int64_t total_mib, int64_t n_mib)
     off_t at = 0;
     bool looked = false;
     for (int i = 0; n_mib > 0 && i < 1 << 16; i++) {
-        off_t len = n_mib < total_mib - at ? n_mib : total_mib - at;
+        off_t len = MIN(n_mib, total_mib - at);
         if (len <= 0) {
             break;
         }
@@ -350,8 +354,7 @@ static int check_ask(const stk_accel *accel, const stk_devset *devices, int64_t 
         (void)stk_lease_name(device, name, sizeof name);
         if (!device->usable) {
             return stk_err_set(err, STK_E_RESOURCES, "%s can't be leased: %s", name,
-                               device->trouble != NULL ? device->trouble
-                                                       : "it is split, its slices are");
+                               stk_text_or(device->trouble, "it is split, its slices are"));
         }
         if (share_mib > 0 && total < 0) {
             return stk_err_set(err, STK_E_RESOURCES,
@@ -397,22 +400,21 @@ static int tell_busy(const stk_accel *accel, const stk_devset *devices, int64_t 
             stk_buf_printf(&text, " (%s left)",
                            stk_units_format_memory(free_mib << 20, left, sizeof left));
         }
-        stk_buf_printf(&text, ": %s", holder != NULL ? holder : "somebody who just let go");
+        stk_buf_printf(&text, ": %s", stk_text_or(holder, "somebody who just let go"));
     }
     if (ret_busy != NULL) {
         *ret_busy = busy;
     }
     uint32_t n = stk_devset_count(devices);
     return stk_err_set(err, STK_E_BUSY, "%u device%s to be leased, %u held: %s", n,
-                       n == 1 ? "" : "s", stk_devset_count(&busy),
-                       text.data != NULL ? text.data : "");
+                       n == 1 ? "" : "s", stk_devset_count(&busy), stk_text_or(text.data, ""));
 }
 
 int stk_lease_take(stk_accel *accel, const stk_devset *devices, int64_t share_bytes,
                    const char *label, stk_lease *ret_lease, stk_devset *ret_busy, stk_err *err)
 {
     int64_t share_mib = share_bytes > 0 ? (share_bytes + (1 << 20) - 1) >> 20 : 0;
-    stk_lease lease = {.share_bytes = share_bytes > 0 ? share_bytes : 0};
+    stk_lease lease = {.share_bytes = MAX(share_bytes, 0)};
     int rc = check_ask(accel, devices, share_mib, err);
     for (uint32_t i = 0; rc == 0 && i < accel->n; i++) {
         if (stk_devset_has(devices, i) && take_one(accel, i, share_mib, label, &lease) < 0) {

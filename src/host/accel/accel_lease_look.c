@@ -2,23 +2,24 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/accel/accel_lease.h"
 #include "host/accel/accel_priv.h"
 
 const char *stk_lease_name(const stk_device *device, char *buf, size_t size)
 {
-    (void)snprintf(buf, size, "%s %d", device->noun != NULL ? device->noun : "device",
-                   (int)device->index);
+    (void)snprintf(buf, size, "%s %d", stk_text_or(device->noun, "device"), (int)device->index);
     return buf;
 }
 
 int64_t stk_lease_total_mib(const stk_device *device)
 {
     int64_t mib = device->memory_bytes > 0 ? device->memory_bytes >> 20 : -1;
-    return mib < STK_LEASE_MEMORY ? mib : STK_LEASE_MEMORY;
+    return MIN(mib, STK_LEASE_MEMORY);
 }
 
 int stk_lease_open_to_look(const stk_device *device)
@@ -45,8 +46,8 @@ bool stk_lease_conflict(int fd, short type, off_t from, off_t len, off_t *ret_fr
         return false;
     }
     off_t begin = lock.l_start - base, end = lock.l_len > 0 ? begin + lock.l_len : from + len;
-    begin = begin > from ? begin : from;
-    end = end < from + len ? end : from + len;
+    begin = MAX(begin, from);
+    end = MIN(end, from + len);
     if (ret_from != NULL) {
         *ret_from = begin;
     }
@@ -67,7 +68,7 @@ int64_t stk_lease_free_mib(int fd, short type, off_t from, off_t len)
         len -= begin + held - from;
         from = begin + held;
     }
-    return n + (len > 0 ? len : 0);
+    return n + MAX(len, 0);
 }
 
 bool stk_lease_read_slot(int fd, off_t lock, int i_text, char ret_text[STK_LEASE_LABEL + 1])
@@ -120,7 +121,9 @@ const char *stk_lease_holder(const stk_accel *accel, uint32_t i, stk_arena *aren
     }
     STK_BUF_AUTO text = STK_BUF_INIT(STK_LEASE_SLOTS * (STK_LEASE_LABEL + 2));
     int fd = open_held_parent(accel, &accel->devices[i]);
-    fd = fd >= 0 ? fd : stk_lease_open_to_look(&accel->devices[i]);
+    if (fd < 0) {
+        fd = stk_lease_open_to_look(&accel->devices[i]);
+    }
     bool held = fd >= 0 && stk_lease_labels(fd, &text);
     if (fd >= 0) {
         close(fd);
@@ -159,7 +162,9 @@ static int64_t free_of(stk_accel *accel, uint32_t i, stk_arena *arena, const cha
                     : stk_lease_unleased(fd, device);
     if (n != 0) {
         *ret_outside = stk_lease_outsiders(accel, i, fd, arena);
-        n = *ret_outside != NULL ? 0 : n;
+        if (*ret_outside != NULL) {
+            n = 0;
+        }
     }
     if (fd >= 0) {
         close(fd);

@@ -52,7 +52,9 @@ static int32_t cores_in_one(const char *name)
 {
     const char *set = getenv("NEURON_LOGICAL_NC_CONFIG");
     int64_t n = set != NULL ? strtol(set, NULL, 10) : -1;
-    n = n > 0 ? n : stk_sysfs_number("/opt/aws/neuron/logical_nc_config");
+    if (n <= 0) {
+        n = stk_sysfs_number("/opt/aws/neuron/logical_nc_config");
+    }
     bool joined =
         name != NULL && (strcmp(name, "Trainium2") == 0 || strcmp(name, "Trainium3") == 0);
     return n == 1 || n == 2 ? (int32_t)n : joined ? 2 : 1;

@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/accel/accel_sysfs.h"
 
 static const stk_device unknown_gpu = {STK_DEVICE_UNKNOWN, .vendor = "nvidia", .noun = "GPU",
@@ -140,7 +142,7 @@ static const char *init_trouble(stk_accel *accel, const nvml *lib, int code)
     default: {
         const char *text = stk_arena_printf(accel->arena, "NVML can't start: %s (code %d)",
                                             stk_nvml_words(lib, code), code);
-        return text != NULL ? text : "NVML can't start";
+        return stk_text_or(text, "NVML can't start");
     }
     }
 }
@@ -287,7 +289,7 @@ static nvml *new_library(stk_arena *arena)
     lib->memory_v2 = true;
     char ns[64];
     ssize_t n = readlink("/proc/self/ns/pid", ns, sizeof ns - 1);
-    ns[n > 0 ? n : 0] = '\0';
+    ns[MAX(n, 0)] = '\0';
     lib->pids_are_ours = strcmp(ns, "pid:[4026531836]") == 0; /* PROC_PID_INIT_INO: the host's */
     return lib;
 }
@@ -322,7 +324,9 @@ static int nvml_open(stk_accel *accel, const char *spec, void **ret_self, stk_er
 {
     (void)spec;
     const char *forced = getenv("STOKER_NVML");
-    forced = forced != NULL && *forced != '\0' ? forced : NULL;
+    if (forced == NULL || *forced == '\0') {
+        forced = NULL;
+    }
     uint32_t n_shown = 0;
     int rc = list_by_kernel(accel, NULL, &n_shown, err);
     bool wsl = stk_sysfs_exists("/dev/dxg"); /* Windows' GPU node; its NVML needs no /dev/nvidia0 */
@@ -333,7 +337,7 @@ static int nvml_open(stk_accel *accel, const char *spec, void **ret_self, stk_er
     if (lib == NULL) {
         return stk_err_set(err, STK_E_NOMEM, "no memory for the list of devices");
     }
-    if (!stk_nvml_load(lib, forced != NULL ? forced : "libnvidia-ml.so.1")) {
+    if (!stk_nvml_load(lib, stk_text_or(forced, "libnvidia-ml.so.1"))) {
         if (forced != NULL) {
             return stk_err_set(err, STK_E_ENV, "STOKER_NVML names '%s', which is no NVML library",
                                forced);

@@ -1,6 +1,7 @@
 /* NVML: what a device does now. */
 #include <limits.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "host/accel/accel_nvml.h"
 #include "sys/clock.h"
@@ -143,7 +144,7 @@ static void ask_health(const nvml *lib, nvml_device handle, nvml_device whole,
         unsigned count = 0; /* no room given: it only counts */
         int code = NVML_CALL(lib, retired, whole, cause, &count, NULL);
         if (code == NVML_OK || code == NVML_INSUFFICIENT_SIZE) {
-            ret->retired_pages = (ret->retired_pages < 0 ? 0 : ret->retired_pages) + (int32_t)count;
+            ret->retired_pages = MAX(ret->retired_pages, 0) + (int32_t)count;
         }
     }
     TAKE(lib, retired_pending, whole, &ret->retired_pending);
@@ -167,7 +168,7 @@ static void ask_whole(nvml *lib, nvml_device whole, stk_device_state *ret)
         if (NVML_CALL(lib, link_state, whole, link, &up) != NVML_OK) {
             break;
         }
-        ret->n_nvlinks_up = (ret->n_nvlinks_up < 0 ? 0 : ret->n_nvlinks_up) + (up == 1);
+        ret->n_nvlinks_up = MAX(ret->n_nvlinks_up, 0) + (up == 1);
     }
 }
 
@@ -268,7 +269,7 @@ int stk_nvml_processes(void *self, uint32_t slot, stk_device_process *ret, uint3
         return -1;
     }
     (void)list_processes(lib, handle, true, &n, &code);
-    n = n < n_max ? n : n_max;
+    n = MIN(n, n_max);
     memcpy(ret, lib->processes, n * sizeof *ret);
     return (int)n;
 }

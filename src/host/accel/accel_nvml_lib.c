@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "host/accel/accel_nvml.h"
 
 typedef struct binding {
@@ -101,7 +102,7 @@ bool stk_nvml_load(nvml *lib, const char *path)
 const char *stk_nvml_words(const nvml *lib, int code)
 {
     const char *text = lib->api.error_string != NULL ? lib->api.error_string(code) : NULL;
-    return text != NULL ? text : "unknown NVML error";
+    return stk_text_or(text, "unknown NVML error");
 }
 
 bool stk_nvml_gone(int code)

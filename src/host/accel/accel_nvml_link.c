@@ -1,6 +1,7 @@
 /* NVML: how devices hang together, and the events that it tells. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "host/accel/accel_nvml.h"
 #include "host/accel/accel_sysfs.h"
@@ -56,8 +57,7 @@ stk_link stk_nvml_link(void *self, uint32_t slot, uint32_t other, int32_t *ret_n
     lib->links_known = true;
     int32_t n = lib->direct[slot][other];
     if (n == 0) { /* through switches each reaches each */
-        n = lib->to_switch[slot] < lib->to_switch[other] ? lib->to_switch[slot]
-                                                         : lib->to_switch[other];
+        n = MIN(lib->to_switch[slot], lib->to_switch[other]);
     }
     if (n > 0) {
         *ret_n = n;

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -97,7 +98,7 @@ static void describe(pid_t pid, char *ret_text, size_t size)
     if (fd >= 0) {
         close(fd);
     }
-    comm[n > 0 ? n : 0] = '\0';
+    comm[MAX(n, 0)] = '\0';
     comm[strcspn(comm, "\n")] = '\0';
     for (char *c = comm; *c != '\0'; c++) { /* a program names itself */
         *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c;

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/param.h>
 
 #include "base/units.h"
 #include "host/accel/accel_priv.h"
@@ -198,7 +199,7 @@ static int parse_cut(const char *value, part *p, stk_err *err)
     for (size_t i = 0; i < N_SLICES; i++) {
         if (strcmp(slices[i].shown, p->model->shown) == 0) {
             int32_t g = compute_slices(slices[i].profile);
-            most = g > most ? g : most;
+            most = MAX(g, most);
             if (strlen(slices[i].profile) == len &&
                 strncasecmp(slices[i].profile, value, len) == 0) {
                 found = &slices[i];

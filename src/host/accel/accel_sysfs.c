@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "sys/dir.h"
 
 enum { ENTRIES = 4096 }; /* of one folder; a large server has some thousand PCI functions */
@@ -18,7 +19,7 @@ enum { ENTRIES = 4096 }; /* of one folder; a large server has some thousand PCI 
 static const char *root(void)
 {
     const char *text = getenv("STOKER_SYSROOT");
-    return text != NULL ? text : "";
+    return stk_text_or(text, "");
 }
 
 static bool path_v(char *ret, size_t size, const char *fmt, va_list args)

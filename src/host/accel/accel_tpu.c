@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "host/accel/accel_priv.h"
 #include "host/accel/accel_sysfs.h"
 #include "host/accel/accel_vendor.h"
@@ -67,7 +69,7 @@ static const char *model_of_type(const char *type)
     int64_t memory;
     int32_t n_cores;
     size_t len = strcspn(type, "-");
-    (void)snprintf(name, sizeof name, "%.*s", (int)(len < 31 ? len : 31), type);
+    (void)snprintf(name, sizeof name, "%.*s", (int)MIN(len, 31), type);
     return stk_vendor_model("google", name, &memory, &n_cores);
 }
 
@@ -86,7 +88,7 @@ static int add_by_nodes(stk_accel *accel, const char *type, stk_err *err)
             }
             stk_device d = {STK_DEVICE_UNKNOWN, .vendor = "google", .noun = "TPU chip"};
             bool there = false;
-            describe_model(model != NULL ? model : "Google TPU", &d);
+            describe_model(stk_text_or(model, "Google TPU"), &d);
             d.index = n_chips++;
             d.node = stk_arena_printf(accel->arena, "%s/%s", dirs[k][0], names[i]);
             d.uuid = stk_arena_printf(accel->arena, "tpu-%s", names[i]);

@@ -8,10 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/accel/accel_priv.h"
 #include "host/accel/accel_sysfs.h"
 #include "sys/file.h"
@@ -203,7 +205,7 @@ static bool in_burst(stk_trouble *log, const stk_device_event *event)
         if (b->i_device == event->i_device && b->xid == event->xid &&
             (b->pid == event->pid || event->pid == 0)) {
             bool goes_on = event->mono_ms - b->last_ms < BURST_SILENCE_MS;
-            b->last_ms = event->mono_ms > b->last_ms ? event->mono_ms : b->last_ms;
+            b->last_ms = MAX(event->mono_ms, b->last_ms);
             return goes_on;
         }
     }
@@ -250,7 +252,7 @@ bool stk_accel_next_event(stk_accel *accel, stk_device_event *ret_event)
         if (event.text[0] == '\0') {
             const char *words = stk_xid_text(event.xid);
             (void)snprintf(event.text, sizeof event.text, "Xid %d%s%s", event.xid,
-                           words != NULL ? ": " : "", words != NULL ? words : "");
+                           words != NULL ? ": " : "", stk_text_or(words, ""));
         }
         *ret_event = event;
         return true;
@@ -285,7 +287,9 @@ static bool quarantine_path(const stk_device *device, char *ret, size_t size)
     int more =
         snprintf(ret + n, size - (size_t)n, "%s-%s.quarantine", device->vendor, device->uuid);
     for (char *c = ret + n; *c != '\0'; c++) {
-        *c = strchr("/ \n\t", *c) != NULL ? '_' : *c;
+        if (strchr("/ \n\t", *c) != NULL) {
+            *c = '_';
+        }
     }
     return more > 0 && (size_t)more < size - (size_t)n;
 }
@@ -303,7 +307,7 @@ static const char *read_quarantine(stk_arena *arena, const stk_device *device)
     }
     ssize_t n = read(fd, why, sizeof why - 1);
     (void)close(fd);
-    why[n > 0 ? n : 0] = '\0';
+    why[MAX(n, 0)] = '\0';
     for (char *c = why; *c != '\0'; c++) {
         *c = ((unsigned char)*c < ' ' && *c != '\n') || *c == 0x7f ? '?' : *c;
     }
@@ -338,7 +342,7 @@ void stk_accel_apply_quarantine(stk_accel *accel)
         bool parent_bad = parent != NULL && accel->quarantined[d->parent];
         if ((bad || parent_bad) && !accel->quarantined[i]) {
             const char *why = bad ? read_quarantine(accel->arena, d) : parent->trouble;
-            d->trouble = why != NULL ? why : "it is quarantined";
+            d->trouble = stk_text_or(why, "it is quarantined");
             d->usable = false;
         } else if (!bad && !parent_bad && accel->quarantined[i]) {
             d->trouble = accel->found[i].trouble;

@@ -8,6 +8,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/accel/accel_sysfs.h"
 #include "sys/file.h"
 
@@ -62,7 +63,7 @@ const char *stk_vendor_node_trouble(stk_arena *arena, const char *node, bool *re
         return stk_arena_printf(arena,
                                 "%s isn't there: its driver isn't loaded, or the node wasn't "
                                 "passed into this container",
-                                node != NULL ? node : "its device node");
+                                stk_text_or(node, "its device node"));
     }
     *ret_there = true;
     if (access(path, R_OK | W_OK) == 0) {

@@ -165,7 +165,9 @@ static int64_t fake_wait_ms(const stk_backend *base)
     for (uint32_t i = 0; i < self->n_jobs; i++) {
         const fake_job *job = &self->jobs[i];
         int64_t ms = job->is_reported && job->end_ms > now_ms ? job->end_ms - now_ms : 0;
-        wait_ms = wait_ms < 0 || ms < wait_ms ? ms : wait_ms;
+        if (wait_ms < 0 || ms < wait_ms) {
+            wait_ms = ms;
+        }
     }
     return wait_ms;
 }

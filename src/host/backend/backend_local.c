@@ -9,11 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/failpoint.h"
+#include "base/text.h"
 #include "sys/clock.h"
 #include "sys/file.h"
 #include "sys/proc.h"
@@ -27,7 +29,7 @@ int64_t stk_local_now_ms(void)
 
 void stk_local_due(local_backend *b, int64_t at_ms)
 {
-    b->due_ms = at_ms < b->due_ms ? at_ms : b->due_ms;
+    b->due_ms = MIN(at_ms, b->due_ms);
 }
 
 int stk_local_watch_fd(local_backend *b, int fd, uint32_t events, void *data, bool known)
@@ -107,7 +109,9 @@ static bool take_report(local_backend *b, stk_report *ret)
     }
     *ret = q->items[q->first++];
     q->n--;
-    q->first = q->n == 0 ? 0 : q->first;
+    if (q->n == 0) {
+        q->first = 0;
+    }
     return true;
 }
 
@@ -128,7 +132,9 @@ static int start_python(local_backend *b, local_task *t, const stk_job *job, stk
     if (job->spawn) { /* for a hook the environment says which */
         const char *argv[] = {b->python,    "-m", "stoker._worker", t->dir, "--main",
                               b->main_file, NULL};
-        argv[4] = b->main_file == NULL ? NULL : argv[4];
+        if (b->main_file == NULL) {
+            argv[4] = NULL;
+        }
         return stk_local_task_exec(b, t, job, argv, err);
     }
     return stk_local_server_submit(b, t, job, err);
@@ -250,7 +256,7 @@ static int64_t op_wait_ms(const stk_backend *self)
         return -1;
     }
     int64_t left = b->due_ms - stk_local_now_ms();
-    return left > 0 ? left : 0;
+    return MAX(left, 0);
 }
 
 static bool op_usage(stk_backend *self, uint32_t id, int64_t *ret_memory_bytes, double *ret_cpus)
@@ -260,7 +266,7 @@ static bool op_usage(stk_backend *self, uint32_t id, int64_t *ret_memory_bytes, 
         return false;
     }
     *ret_memory_bytes = t->watch.rss_bytes;
-    *ret_cpus = t->watch.cpus > 0 ? t->watch.cpus : 0;
+    *ret_cpus = MAX(t->watch.cpus, 0);
     return true;
 }
 
@@ -344,7 +350,7 @@ static void allow_descriptors(local_backend *b)
 static int open_parts(local_backend *b, const stk_local_config *config, stk_err *err)
 {
     b->run = strdup(config->run);
-    b->python = strdup(config->python != NULL ? config->python : "python3");
+    b->python = strdup(stk_text_or(config->python, "python3"));
     b->main_file = config->main_file == NULL ? NULL : strdup(config->main_file);
     if (b->run == NULL || b->python == NULL ||
         (config->main_file != NULL && b->main_file == NULL)) {

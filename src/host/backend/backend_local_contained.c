@@ -2,8 +2,10 @@
  * (docs/decisions/0007). It says in container.json of the attempt where that is. */
 #include <limits.h>
 #include <stdio.h>
+#include <sys/param.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "host/backend/backend_local.h"
 #include "sys/file.h"
 
@@ -36,8 +38,8 @@ static bool read_container(const local_task *task, container *ret)
     const char *ended_by = stk_json_text(stk_json_get(&root, "ended_by"));
     *ret = (container){
         .pid = -1, .peak_bytes = -1, .cpu_us = -1, .shm_bytes = -1, .shm_free_bytes = -1};
-    (void)snprintf(ret->failed, sizeof ret->failed, "%s", failed != NULL ? failed : "");
-    (void)snprintf(ret->ended_by, sizeof ret->ended_by, "%s", ended_by != NULL ? ended_by : "");
+    (void)snprintf(ret->failed, sizeof ret->failed, "%s", stk_text_or(failed, ""));
+    (void)snprintf(ret->ended_by, sizeof ret->ended_by, "%s", stk_text_or(ended_by, ""));
     ret->oom = oom != NULL && oom->kind == STK_JSON_BOOL && oom->truth;
     (void)stk_json_int(stk_json_get(&root, "pid"), &ret->pid);
     (void)stk_json_int(stk_json_get(&root, "peak_bytes"), &ret->peak_bytes);
@@ -73,7 +75,7 @@ void stk_local_contained_ended(local_task *task, stk_ending *ending, stk_outcome
     ending->used_bytes = outcome->peak_memory_bytes;
     ending->cgroup_oom = known && c.oom && task->memory_bytes > 0;
     if (ending->cgroup_oom || outcome->peak_memory_bytes < 0) { /* it counts cached files too */
-        ending->used_bytes = c.peak_bytes > ending->used_bytes ? c.peak_bytes : ending->used_bytes;
+        ending->used_bytes = MAX(c.peak_bytes, ending->used_bytes);
         outcome->peak_memory_bytes = ending->used_bytes;
     }
     stk_watch *w = &task->watch;

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -147,7 +148,7 @@ void stk_local_look_outside(local_backend *b, int64_t now_ms)
 void stk_local_look_outside_soon(local_backend *b, int64_t now_ms)
 {
     if (b->accel != NULL && stk_accel_n_devices(b->accel) > 0) {
-        b->outside_ms = now_ms + SOON_MS < b->outside_ms ? now_ms + SOON_MS : b->outside_ms;
+        b->outside_ms = MIN(now_ms + SOON_MS, b->outside_ms);
         stk_local_due(b, b->outside_ms);
     }
 }

@@ -18,6 +18,7 @@
 
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "host/backend/backend_local.h"
 #include "sys/file.h"
 #include "sys/forkserver.h"
@@ -263,8 +264,12 @@ static void server_died(local_backend *b, local_server *s, const char *why)
         (void)snprintf(text, sizeof text, "its fork server ended while starting it%s%s", why,
                        words);
     }
-    b->given = b->given == s ? NULL : b->given;
-    b->clean = b->clean == s ? NULL : b->clean;
+    if (b->given == s) {
+        b->given = NULL;
+    }
+    if (b->clean == s) {
+        b->clean = NULL;
+    }
     for (uint32_t i = b->n_tasks; i-- > 0;) {
         local_task *t = b->tasks[i];
         if (t->server != s) {
@@ -431,7 +436,7 @@ static void on_failed(local_backend *b, local_task *t, const stk_json *m)
 {
     const char *text = stk_json_text(stk_json_get(m, "error"));
     (void)snprintf(t->failed, sizeof t->failed, "its process could not be set up: %.400s",
-                   text == NULL ? "no reason given" : text);
+                   stk_text_or(text, "no reason given"));
     if (t->state == LOCAL_SENT) {
         stk_local_task_not_started(b, t, STK_FAIL_START, t->failed);
     }
@@ -449,11 +454,11 @@ static void on_unfit(local_backend *b, local_server *s, local_task *t, const stk
     if (!b->noted_unfit) {
         b->noted_unfit = true;
         stk_local_note(b, t, "Python steps run in a fresh interpreter: %s",
-                       why == NULL ? "this process can't be forked safely" : why);
+                       stk_text_or(why, "this process can't be forked safely"));
     }
     if (s->ours) {
         stk_local_task_not_started(b, t, STK_FAIL_START,
-                                   why == NULL ? "its fork server refused it" : why);
+                                   stk_text_or(why, "its fork server refused it"));
         return;
     }
     int rc = b->clean == NULL ? start_clean(b, &err) : 0;
@@ -509,7 +514,7 @@ static const char *on_message(local_backend *b, local_server *s, const char *dat
         on_unfit(b, s, t, &m);
     } else if (stk_json_is(op, "note")) {
         const char *text = stk_json_text(stk_json_get(&m, "text"));
-        stk_local_note(b, t, "%s", text == NULL ? "" : text);
+        stk_local_note(b, t, "%s", stk_text_or(text, ""));
     }
     return NULL;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -15,6 +16,7 @@
 
 #include "base/failpoint.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "host/backend/backend_local.h"
 #include "sys/file.h"
 #include "sys/proc.h"
@@ -324,7 +326,7 @@ void stk_local_task_stop(local_backend *b, local_task *task, int64_t grace_ms, s
         task->stopped_for = why;
         stk_watch_look(&task->watch);
     }
-    int64_t at = stk_local_now_ms() + (grace_ms > 0 ? grace_ms : 0);
+    int64_t at = stk_local_now_ms() + MAX(grace_ms, 0);
     bool first = task->kill_ms < 0;
     if (first || at < task->kill_ms) {
         task->kill_ms = at;
@@ -399,13 +401,15 @@ static void stop_ranks(local_backend *b, local_task *task)
 static void sample(local_backend *b, local_task *task, int64_t now_ms)
 {
     int64_t soon = task->watch.config.period_ms > 0 ? task->watch.config.period_ms / 10 : 10;
-    if (now_ms + (soon < 10 ? soon : 10) < task->watch.due_ms) {
+    if (now_ms + MIN(soon, 10) < task->watch.due_ms) {
         return;
     }
     stk_local_contained_look(task);
     stk_failure why = stk_watch_sample(&task->watch, now_ms);
     if (why != STK_FAIL_NONE && task->stopped_for == STK_FAIL_NONE) {
-        task->used_bytes = why == STK_FAIL_HOST_OOM ? task->watch.over_bytes : task->used_bytes;
+        if (why == STK_FAIL_HOST_OOM) {
+            task->used_bytes = task->watch.over_bytes;
+        }
         if (why == STK_FAIL_HOST_OOM && task->gang) {
             stop_ranks(b, task);
         } else {
@@ -473,7 +477,7 @@ static int64_t own_peak_kb(void)
     int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     stk_file_close(&fd);
-    text[n < 0 ? 0 : n] = '\0';
+    text[MAX(n, 0)] = '\0';
     char *line = strstr(text, "VmHWM:");
     return line == NULL ? -1 : strtoll(line + 6, NULL, 10);
 }
@@ -526,7 +530,7 @@ void stk_local_task_reap(local_backend *b, local_task *task)
 
 static int64_t larger(int64_t a, int64_t b)
 {
-    return a > b ? a : b;
+    return MAX(a, b);
 }
 
 static void leave(local_backend *b, local_task *t)
@@ -562,7 +566,9 @@ static char *read_tail(const local_task *t)
         return NULL;
     }
     for (ssize_t i = 0; i < n; i++) {
-        text[i] = text[i] == '\0' ? ' ' : text[i];
+        if (text[i] == '\0') {
+            text[i] = ' ';
+        }
     }
     text[n] = '\0';
     return text;
@@ -678,7 +684,7 @@ void stk_local_task_not_started(local_backend *b, local_task *task, stk_failure 
                                    .read_bytes = -1,
                                    .write_bytes = -1};
         (void)snprintf(r->outcome.text, sizeof r->outcome.text, "%s",
-                       text != NULL ? text : stk_failure_word(failure));
+                       stk_text_or(text, stk_failure_word(failure)));
     }
     stk_cgroup_remove(b->groups, &task->group);
     leave(b, task);

@@ -89,7 +89,9 @@ static int64_t mux_wait_ms(const stk_backend *base)
     int64_t wait_ms = -1;
     for (uint32_t i = 0; i < self->n; i++) {
         int64_t ms = self->backends[i]->ops->wait_ms(self->backends[i]);
-        wait_ms = ms >= 0 && (wait_ms < 0 || ms < wait_ms) ? ms : wait_ms;
+        if (ms >= 0 && (wait_ms < 0 || ms < wait_ms)) {
+            wait_ms = ms;
+        }
     }
     return wait_ms;
 }

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
@@ -63,7 +64,7 @@ void stk_launch_say(stk_gang *g, const char *fmt, ...)
     va_start(args, fmt);
     int more = vsnprintf(text + n, sizeof text - (size_t)n, fmt, args);
     va_end(args);
-    n += more > 0 ? more : 0;
+    n += MAX(more, 0);
     stk_launch_view_line(g, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
 }
 
@@ -139,7 +140,7 @@ static void note_death(const stk_gang *g, launch_rank *r)
 {
     if (r->died_us < 0 && g->late_us >= 0) {
         int64_t since_us = g->awake_us - g->late_us;
-        r->died_us = since_us > r->born_us ? since_us : r->born_us;
+        r->died_us = MAX(since_us, r->born_us);
     }
 }
 
@@ -198,7 +199,9 @@ static void end_largest(stk_gang *g)
     (void)stk_proc_sessions(pids, g->n, usages);
     for (uint32_t i = 0; i < g->n; i++) {
         bool larger = largest < 0 || usages[i].rss_bytes > usages[largest].rss_bytes;
-        largest = pids[i] > 0 && larger ? (int32_t)i : largest;
+        if (pids[i] > 0 && larger) {
+            largest = (int32_t)i;
+        }
     }
     if (largest < 0) {
         stk_launch_end_all(g, END_SIGNAL, SIGKILL);
@@ -289,7 +292,7 @@ static int64_t run_delay_us(const stk_gang *g)
     long long ran = 0;
     long long waited = 0;
     ssize_t n = g->schedstat < 0 ? -1 : pread(g->schedstat, text, sizeof text - 1, 0);
-    text[n > 0 ? n : 0] = '\0';
+    text[MAX(n, 0)] = '\0';
     return sscanf(text, "%lld %lld", &ran, &waited) == 2 && ran > 0 ? waited / 1000 : -1;
 }
 
@@ -303,7 +306,7 @@ static int look(stk_gang *g, struct epoll_event *events, int timeout)
     int sys = errno;
     int64_t after = run_delay_us(g);
     int64_t awake = stk_launch_now_us();
-    int64_t delay = after - before < awake - asleep ? after - before : awake - asleep;
+    int64_t delay = MIN(after - before, awake - asleep);
     g->late_us = before < 0 || after < 0 ? -1 : asleep - g->awake_us + delay;
     g->awake_us = awake;
     errno = sys;
@@ -316,7 +319,9 @@ int stk_launch_turn(stk_gang *g, int64_t until_ms, stk_err *err)
     int64_t now = stk_launch_now_ms();
     int timeout = timeout_of(g, now);
     int64_t left = until_ms < 0 ? INT_MAX : until_ms > now ? until_ms - now : 0;
-    timeout = timeout < 0 || left < timeout ? (int)left : timeout;
+    if (timeout < 0 || left < timeout) {
+        timeout = (int)left;
+    }
     int n = look(g, events, timeout == INT_MAX ? -1 : timeout);
     if (n < 0 && errno != EINTR) {
         return stk_err_sys(err, STK_E_SYS, errno, "waiting for %u ranks", g->n_live);
@@ -493,12 +498,12 @@ static uint32_t ranks_again(const stk_gang *g)
 {
     uint32_t failed = 0;
     for (uint32_t i = 0; i < g->n; i++) {
-        failed += g->ranks[i].failed ? 1 : 0;
+        failed += g->ranks[i].failed;
     }
     uint32_t left = g->n > failed ? g->n - failed : 1;
     uint32_t min =
         g->config->min_ranks == 0 || g->config->min_ranks > g->n ? g->n : g->config->min_ranks;
-    return left < min ? min : left;
+    return MAX(left, min);
 }
 
 static bool try_again(stk_gang *g)
@@ -631,7 +636,9 @@ static void say_end(const stk_gang *g, stk_launch_end *end)
         clean = clean && stk_launch_nodes_clean(g);
         end->failure = clean ? STK_FAIL_NONE : STK_FAIL_SIGNAL;
         end->exit_status = clean ? 0 : 128 + g->number;
-        end->text[0] = clean ? '\0' : end->text[0];
+        if (clean) {
+            end->text[0] = '\0';
+        }
     } else if (g->ending == END_HANG || g->ending == END_LOST) {
         end->failure = g->ending == END_HANG ? STK_FAIL_HANG : STK_FAIL_LOST;
         end->exit_status = 1;

@@ -35,7 +35,9 @@ void stk_launch_devices_leave_out(stk_gang *g, uint32_t n_ranks)
             g->devices[left++] = g->devices[rank * own + k];
         }
     }
-    g->n_devices = own > 0 ? left : g->n_devices;
+    if (own > 0) {
+        g->n_devices = left;
+    }
 }
 
 /* --- the masks --- */

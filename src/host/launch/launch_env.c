@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "host/launch/launch_gang.h"
@@ -56,7 +57,9 @@ static void put_threads(stk_gang *g, launch_env *e)
     uint32_t per_rank = 0;
     for (uint32_t i = 0; i < g->n && g->cpus != NULL; i++) {
         uint32_t own = (uint32_t)CPU_COUNT(&g->cpus[i]);
-        per_rank = i == 0 || own < per_rank ? own : per_rank;
+        if (i == 0 || own < per_rank) {
+            per_rank = own;
+        }
     }
     for (int i = 0; i < N_THREADS; i++) {
         const char *set = getenv(threads[i]);
@@ -93,7 +96,7 @@ static void put_fixed(stk_gang *g, launch_env *e)
     put_number(g, e, "LOCAL_WORLD_SIZE", g->n);
     put_number(g, e, "NODE_RANK", g->config->node);
     put_number(g, e, "GROUP_RANK", g->config->node);
-    put_number(g, e, "GROUP_WORLD_SIZE", g->config->nodes > 1 ? g->config->nodes : 1);
+    put_number(g, e, "GROUP_WORLD_SIZE", MAX(g->config->nodes, 1));
     put_number(g, e, "ROLE_WORLD_SIZE", g->world);
     put(g, e, "ROLE_NAME", "default");
     put(g, e, "MASTER_ADDR", stk_launch_nodes_address(g));
@@ -231,7 +234,9 @@ bool stk_launch_split(const cpu_place *places, uint32_t n, const cpu_set_t *near
         const cpu_set_t *of = NULL;
         for (uint32_t i = 0; i < n_ranks; i++) {
             const cpu_set_t *own = near == NULL ? &all : &near[i];
-            of = !done[i] && (of == NULL || CPU_COUNT(own) < CPU_COUNT(of)) ? own : of;
+            if (!done[i] && (of == NULL || CPU_COUNT(own) < CPU_COUNT(of))) {
+                of = own;
+            }
         }
         if (of == NULL) {
             return true;

@@ -11,10 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "host/accel/accel.h"
 #include "host/launch/launch_gang.h"
@@ -36,7 +38,7 @@ static const stk_proc_usage unknown_usage = {0};
 static int64_t look_period(const stk_gang *g)
 {
     int64_t ms = g->config->hang_ms / LOOKS;
-    return ms < LOOK_MS_MIN ? LOOK_MS_MIN : ms > LOOK_MS_MAX ? LOOK_MS_MAX : ms;
+    return ms < LOOK_MS_MIN ? LOOK_MS_MIN : MIN(ms, LOOK_MS_MAX);
 }
 
 static int read_proc(pid_t pid, const char *name, char *text, size_t size)
@@ -45,7 +47,7 @@ static int read_proc(pid_t pid, const char *name, char *text, size_t size)
     (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, name);
     STK_FD_AUTO fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
-    text[n > 0 ? n : 0] = '\0';
+    text[MAX(n, 0)] = '\0';
     return n > 0 ? 0 : -1;
 }
 
@@ -79,7 +81,7 @@ static bool devices_busy(stk_gang *g)
     uint32_t n = g->hang.accel == NULL ? 0 : stk_accel_n_devices(g->hang.accel);
     uint32_t n_usable = 0;
     for (uint32_t i = 0; i < n; i++) {
-        n_usable += stk_accel_device(g->hang.accel, i)->usable ? 1 : 0;
+        n_usable += stk_accel_device(g->hang.accel, i)->usable;
     }
     uint32_t k = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -115,7 +117,7 @@ static bool has_moved(stk_gang *g)
     }
     (void)stk_proc_sessions(pids, g->n, usages);
     int64_t least = g->hang.still_ms * 1000 / 100;
-    least = least < JIFFIES_US ? JIFFIES_US : least;
+    least = MAX(least, JIFFIES_US);
     for (uint32_t i = 0; i < g->n; i++) {
         int64_t more = usages[i].cpu_us - g->hang.cpu_us[i];
         moved = moved || (!stk_launch_pulse_waits(g, i) && (more > least || more < 0));
@@ -215,7 +217,7 @@ static bool ask(stk_gang *g, uint32_t rank)
     for (uint32_t i = 0; i < members.n; i++) {
         add_process(members.pids[i], &text);
     }
-    append(g, rank, text.data == NULL ? "" : text.data, text.len);
+    append(g, rank, stk_text_or(text.data, ""), text.len);
     for (uint32_t i = 0; i < members.n; i++) {
         bool worker = g->config->is_python && catches(members.pids[i], SIGUSR1);
         if (!worker && catches(members.pids[i], SIGABRT)) {
@@ -236,7 +238,7 @@ static bool ask_worker(const stk_gang *g, uint32_t rank, uint32_t n)
     (void)stk_proc_members_find(own, &members);
     for (uint32_t i = 0, k = 0; i < members.n && n > 0 && pid == 0; i++) {
         bool child = members.pids[i] != own && catches(members.pids[i], SIGUSR1);
-        k += child ? 1 : 0;
+        k += child;
         pid = child && k == n ? members.pids[i] : 0;
     }
     stk_proc_members_done(&members);
@@ -321,8 +323,10 @@ static void collect(stk_gang *g, uint32_t rank)
         return;
     }
     const char *child = strstr(text, LAUNCH_CHILD); /* the rank's own comes first */
-    len = child == NULL ? len : (size_t)(child - text);
-    size_t n = len < LAUNCH_TAIL ? len : LAUNCH_TAIL;
+    if (child != NULL) {
+        len = (size_t)(child - text);
+    }
+    size_t n = MIN(len, LAUNCH_TAIL);
     memcpy(r->tail, text + len - n, n);
     r->tail[n] = '\0';
     r->n_tail = n;
@@ -339,7 +343,7 @@ static bool in_collective(const char *stack)
     static const char *const waiting[] = {"/threading.py", "/selectors.py", "/socket.py",
                                           "/ssl.py"};
     const char *at = strstr(stack, "Current thread");
-    at = strstr(at == NULL ? stack : at, "File \"");
+    at = strstr(stk_text_or(at, stack), "File \"");
     for (bool inner = true; at != NULL && inner; at = strstr(at + 1, "File \"")) {
         size_t n = strcspn(at + 6, "\"");
         inner = false;
@@ -360,7 +364,7 @@ static bool in_collective(const char *stack)
 static void place_of(const char *stack, char *buf, size_t size)
 {
     const char *at = strstr(stack, "Current thread");
-    at = strstr(at == NULL ? stack : at, "File \"");
+    at = strstr(stk_text_or(at, stack), "File \"");
     char file[512];
     char name[128] = "";
     int line = 0;
@@ -384,9 +388,11 @@ static int32_t find_missing(const stk_gang *g)
             continue;
         }
         bool in = g->ranks[i].pulse.waits || in_collective(stack);
-        n_in += in ? 1 : 0;
+        n_in += in;
         n_out += in ? 0 : 1;
-        missing = in ? missing : (int32_t)i;
+        if (!in) {
+            missing = (int32_t)i;
+        }
     }
     return n_in > 0 && n_out == 1 ? missing : -1;
 }
@@ -432,7 +438,7 @@ bool stk_launch_hang_look(stk_gang *g, int64_t now_ms)
     g->hang.due_ms = now_ms + period;
     g->hang.looked_ms = now_ms;
     /* A machine that slept, or we who did, is no rank that stood still. */
-    g->hang.still_ms += passed < 2 * period ? passed : 2 * period;
+    g->hang.still_ms += MIN(passed, 2 * period);
     if (has_moved(g)) {
         g->hang.still_ms = 0;
     }

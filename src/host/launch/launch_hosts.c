@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -113,7 +114,7 @@ static void write_script(const stk_gang *g, uint32_t node, stk_buf *out)
         (void)stk_buf_text(out, " || exit 1\n");
     }
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = '\0';
+    self[MAX(n, 0)] = '\0';
     (void)stk_buf_text(out, "stoker=");
     add_quoted(out, self);
     (void)stk_buf_text(out, "\n[ -x \"$stoker\" ] || stoker=stoker\nexec");
@@ -237,7 +238,7 @@ static uint32_t living(const launch_nodes *s)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n_hosts; i++) {
-        n += s->hosts[i].pidfd >= 0 ? 1 : 0;
+        n += s->hosts[i].pidfd >= 0;
     }
     return n;
 }

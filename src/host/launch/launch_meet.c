@@ -72,7 +72,9 @@ static int missing_nodes(const stk_gang *g, stk_err *err)
     for (uint32_t node = 1; node < s->n; node++) {
         int32_t i = stk_launch_nodes_peer(s, node);
         if (i < 0 || !s->peers[i].ready) {
-            first = n == 0 ? node : first;
+            if (n == 0) {
+                first = node;
+            }
             if (n++ < 8) {
                 used += (size_t)snprintf(list + used, sizeof list - used, "%s%u", n > 1 ? ", " : "",
                                          node);
@@ -163,7 +165,9 @@ static int check_probes(const stk_gang *g, const char *own, stk_err *err)
     for (uint32_t i = 0; i < s->n_peers; i++) {
         if (s->peers[i].node > 0 && s->peers[i].trouble[0] != '\0') {
             n++;
-            first = first == NULL || s->peers[i].node < first->node ? &s->peers[i] : first;
+            if (first == NULL || s->peers[i].node < first->node) {
+                first = &s->peers[i];
+            }
         }
     }
     if (n == 0) {

@@ -34,7 +34,9 @@ int stk_launch_net_split(const char *text, char *host, size_t size, int32_t *por
     if (colon != NULL && text[0] != '[' && strchr(text, ':') != colon) {
         colon = NULL; /* an IPv6 address, bare */
     }
-    colon = colon != NULL && close != NULL && colon < close ? NULL : colon;
+    if (colon != NULL && close != NULL && colon < close) {
+        colon = NULL;
+    }
     size_t n = colon == NULL ? strlen(text) : (size_t)(colon - text);
     bool square = n >= 2 && text[0] == '[' && text[n - 1] == ']';
     char *end = NULL;
@@ -157,7 +159,9 @@ int64_t stk_launch_net_why_lost(int fd, int code, char *why, size_t size)
     } else if (code == ETIMEDOUT || code == EHOSTUNREACH || code == ENETUNREACH) {
         (void)getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len);
         uint32_t ms = info.tcpi_last_ack_recv;
-        ms = ms >= NODES_SILENCE_MS / 2 && ms < 10 * NODES_SILENCE_MS ? ms : NODES_SILENCE_MS;
+        if (ms < NODES_SILENCE_MS / 2 || ms >= 10 * NODES_SILENCE_MS) {
+            ms = NODES_SILENCE_MS;
+        }
         (void)snprintf(why, size, "nothing was heard from it for %.1f s", ms / 1000.0);
         return ms;
     } else {

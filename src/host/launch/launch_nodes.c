@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -409,7 +410,9 @@ static void make_place(stk_gang *g)
         if (s->peers[i].node < 0 && s->peers[i].wire.fd < 0) {
             return;
         }
-        stranger = s->peers[i].node < 0 && stranger < 0 ? (int32_t)i : stranger;
+        if (s->peers[i].node < 0 && stranger < 0) {
+            stranger = (int32_t)i;
+        }
     }
     if (stranger >= 0) {
         stk_launch_talk_close(g, (uint32_t)stranger);
@@ -588,8 +591,7 @@ void stk_launch_nodes_finish(stk_gang *g, stk_err *err)
     int32_t i;
     while ((i = silent_node(g)) >= 0 && !g->hurry) {
         if (g->ending != END_NOT && until < 0) {
-            int64_t grace_ms = g->config->notice_ms > g->config->grace_ms ? g->config->notice_ms
-                                                                          : g->config->grace_ms;
+            int64_t grace_ms = MAX(g->config->notice_ms, g->config->grace_ms);
             until = stk_launch_now_ms() + grace_ms + NODES_REPORT_MS;
         }
         if (stk_launch_turn(g, until, err) < 0) {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -26,7 +27,9 @@ static void name_process(int pid, char *text, size_t size)
         len = 0;
     }
     for (size_t i = 0; i + 1 < len; i++) {
-        words[i] = (unsigned char)words[i] < ' ' ? ' ' : words[i];
+        if ((unsigned char)words[i] < ' ') {
+            words[i] = ' ';
+        }
     }
     (void)snprintf(text, size, "pid %d%s%.120s", pid, len > 0 ? ": " : "", len > 0 ? words : "");
 }
@@ -65,7 +68,7 @@ static bool has_socket(const char *pid, unsigned long inode)
     int rc = stk_dir_read(path, &dir, NULL);
     for (uint32_t i = 0; rc == 0 && !found && i < dir.n; i++) {
         ssize_t n = readlinkat(dir.fd, dir.items[i].name, target, sizeof target - 1);
-        target[n > 0 ? n : 0] = '\0';
+        target[MAX(n, 0)] = '\0';
         found = strcmp(target, wanted) == 0;
     }
     return found;
@@ -74,7 +77,9 @@ static bool has_socket(const char *pid, unsigned long inode)
 static void name_listener(int port, char *text, size_t size)
 {
     unsigned long inode = listener_inode("/proc/net/tcp", port);
-    inode = inode != 0 ? inode : listener_inode("/proc/net/tcp6", port);
+    if (inode == 0) {
+        inode = listener_inode("/proc/net/tcp6", port);
+    }
     (void)snprintf(text, size, "another program");
     STK_DIR_AUTO dir = {0};
     if (inode == 0 || stk_dir_read("/proc", &dir, NULL) < 0) {

@@ -7,12 +7,14 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "host/launch/launch_private.h"
 #include "host/launch/launch_told.h"
 #include "sys/file.h"
@@ -37,7 +39,7 @@ static int64_t number_at(const stk_json *list, uint32_t i)
 static void copy(char *to, size_t size, const stk_json *from)
 {
     const char *text = from == NULL ? NULL : stk_json_text(from);
-    (void)snprintf(to, size, "%.*s", (int)size - 1, text == NULL ? "" : text);
+    (void)snprintf(to, size, "%.*s", (int)size - 1, stk_text_or(text, ""));
 }
 
 /* `text` → *ret; groups that aren't asked for are passed over. */
@@ -66,7 +68,7 @@ static void parse(const char *text, size_t len, const char *group, launch_pulse 
     }
     const stk_json *groups = stk_json_get(&doc, "groups");
     const stk_json *counts =
-        groups == NULL ? NULL : stk_json_get(groups, group != NULL ? group : ret->group);
+        groups == NULL ? NULL : stk_json_get(groups, stk_text_or(group, ret->group));
     ret->issued = number_at(counts, 0);
 }
 
@@ -114,7 +116,7 @@ bool stk_launch_pulse_waits(const stk_gang *g, uint32_t rank)
 {
     const launch_pulse *p = &g->ranks[rank].pulse;
     int64_t beat = g->config->hang_ms / 10;
-    beat = beat < BEAT_MS_MIN ? BEAT_MS_MIN : beat > BEAT_MS_MAX ? BEAT_MS_MAX : beat;
+    beat = beat < BEAT_MS_MIN ? BEAT_MS_MIN : MIN(beat, BEAT_MS_MAX);
     return p->waits && stk_launch_now_ms() - p->beat_ms <= BEATS * beat;
 }
 
@@ -185,7 +187,7 @@ static int32_t find_behind(stk_gang *g, const char *group, int64_t *ret_most)
     int64_t most = -1;
     for (uint32_t i = 0; i < g->n; i++) {
         (void)stk_launch_pulse_read(g, i, group);
-        most = g->ranks[i].pulse.issued > most ? g->ranks[i].pulse.issued : most;
+        most = MAX(g->ranks[i].pulse.issued, most);
     }
     int32_t behind = -1;
     uint32_t n = 0;
@@ -317,8 +319,7 @@ int32_t stk_launch_pulse_missing(stk_gang *g, char *why, size_t size)
             (void)snprintf(why, size,
                            "is not in the collective that the others wait in: %s, number %lld of "
                            "its group, and it has issued %lld",
-                           op[0] != '\0' ? op : "one", (long long)most,
-                           (long long)(own < 0 ? 0 : own));
+                           op[0] != '\0' ? op : "one", (long long)most, (long long)MAX(own, 0));
             return behind;
         }
         int32_t odd = behind < 0 ? find_odd(g, i) : -1;
@@ -340,7 +341,7 @@ void stk_launch_add_ranks(const stk_gang *g, const bool *in, stk_buf *out)
     uint32_t before = stk_launch_number(g, 0);
     uint32_t count = 0;
     for (uint32_t i = 0; i < n; i++) {
-        count += in[i] ? 1 : 0;
+        count += in[i];
     }
     stk_buf_text(out, count == 1 ? "rank " : "ranks ");
     const char *comma = "";
@@ -371,7 +372,7 @@ static const char *frames_of(const char *stack, size_t *ret_len)
     if (at == NULL) {
         return "";
     }
-    at += *at == '\n' ? 1 : 0;
+    at += *at == '\n';
     for (const char *line = at; strncmp(line, "  ", 2) == 0;) {
         size_t n = strcspn(line, "\n");
         if (memmem(line, n, worker, sizeof worker - 1) != NULL) {

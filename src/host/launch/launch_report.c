@@ -1,11 +1,13 @@
 /* What is told of a gang: the sentence, gang.json, and result.json for the engine. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "host/launch/launch_gang.h"
 #include "host/launch/launch_private.h"
@@ -103,16 +105,18 @@ static void tell_stderr(stk_gang *g, const launch_rank *r)
     size_t n_last;
     const char *last;
     const char *text = stk_launch_traceback(r->tail, &len, &last, &n_last);
-    text = text != NULL ? text : last_lines(r->tail, &len);
+    text = stk_text_or(text, last_lines(r->tail, &len));
     if (text == NULL || g->world == 1 || g->config->node > 0) {
         return; /* there is nothing else that it could be lost in; or the leader tells */
     }
     stk_launch_say(g, "the end of rank %u's stderr:", stk_launch_number(g, (uint32_t)g->first));
     for (size_t at = 0; at < len;) {
         size_t n = strcspn(text + at, "\n");
-        n = at + n > len ? len - at : n;
+        if (at + n > len) {
+            n = len - at;
+        }
         char line[512];
-        int used = snprintf(line, sizeof line, "    %.*s", (int)(n < 480 ? n : 480), text + at);
+        int used = snprintf(line, sizeof line, "    %.*s", (int)MIN(n, 480), text + at);
         stk_launch_view_line(g, line, (size_t)used);
         at += n + 1;
     }
@@ -126,7 +130,7 @@ static void drop_rank_marks(launch_rank *r)
         size_t digits = strncmp(from, "[rank", 5) == 0 ? strspn(from + 5, "0123456789") : 0;
         from += digits > 0 && strncmp(from + 5 + digits, "]: ", 3) == 0 ? digits + 8 : 0;
         size_t n = strcspn(from, "\n");
-        n += from[n] == '\n' ? 1 : 0;
+        n += from[n] == '\n';
         memmove(to, from, n);
         to += n;
         from += n;
@@ -183,7 +187,7 @@ static void failure_words(const stk_gang *g, uint32_t rank, char *buf, size_t si
     const char *message = error == NULL ? NULL : stk_json_text(stk_json_get(error, "message"));
     if (message != NULL) {
         const char *said = strncmp(message, "rank ", 5) == 0 ? strstr(message, ": ") : NULL;
-        (void)snprintf(buf, size, "%.80s%s%.*s", type == NULL ? "" : type, type == NULL ? "" : ": ",
+        (void)snprintf(buf, size, "%.80s%s%.*s", stk_text_or(type, ""), type == NULL ? "" : ": ",
                        WORDS, said == NULL ? message : said + 2);
         return;
     }
@@ -195,8 +199,8 @@ static void failure_words(const stk_gang *g, uint32_t rank, char *buf, size_t si
     if (stk_launch_traceback(g->ranks[rank].tail, &len, &last, &n_last) == NULL) {
         n_last = 0;
     }
-    (void)snprintf(buf, size, "%s%s%.*s%s", how, n_last > 0 ? " (" : "",
-                   (int)(n_last < WORDS ? n_last : WORDS), last, n_last > 0 ? ")" : "");
+    (void)snprintf(buf, size, "%s%s%.*s%s", how, n_last > 0 ? " (" : "", (int)MIN(n_last, WORDS),
+                   last, n_last > 0 ? ")" : "");
 }
 
 /* The traceback of a rank, for who reads it. */
@@ -285,7 +289,7 @@ static void blame_first(stk_gang *g)
     stk_launch_nodes_where(g, where, sizeof where);
     int n = snprintf(g->text, sizeof g->text, "rank %u%s failed: %s%s%.*s%s",
                      stk_launch_number(g, (uint32_t)g->first), where, how, n_last > 0 ? " (" : "",
-                     (int)(n_last < WORDS ? n_last : WORDS), last, n_last > 0 ? ")" : "");
+                     (int)MIN(n_last, WORDS), last, n_last > 0 ? ")" : "");
     if (lost_rank_zero(g, r) && n < WORDS + (int)sizeof how) {
         n += snprintf(g->text + n, sizeof g->text - (size_t)n,
                       "; rank 0 had ended before it with exit status 0, and with it what it hosts "
@@ -294,7 +298,7 @@ static void blame_first(stk_gang *g)
     STK_BUF_AUTO others = STK_BUF_INIT(64 << 10);
     add_others(g, &others, NULL);
     (void)snprintf(g->text + n, sizeof g->text - (size_t)n, "%.*s", (int)others.len,
-                   others.data == NULL ? "" : others.data);
+                   stk_text_or(others.data, ""));
     tell_stderr(g, r);
 }
 
@@ -379,7 +383,7 @@ void stk_launch_summary(const stk_gang *g, const stk_launch_end *end, stk_buf *o
     stk_json_put_int(out, "ended_ms", stk_clock_anchored_ms(&g->clock));
     stk_json_put_key(out, "attempts");
     stk_buf_char(out, '[');
-    stk_buf_add(out, g->past.data == NULL ? "" : g->past.data, g->past.len);
+    stk_buf_add(out, stk_text_or(g->past.data, ""), g->past.len);
     stk_buf_text(out, "]}\n");
     out->failed = out->failed || g->past.failed;
 }
@@ -397,14 +401,14 @@ static int write_failure(const char *path, const stk_gang *g, const stk_launch_e
         g->first < 0 ? NULL : stk_launch_traceback(g->ranks[g->first].tail, &len, &last, &n_last);
     if (g->ending == END_HANG) { /* where all stood */
         trace = g->stacks.data;
-        len = g->stacks.len < SHOWN_BYTES ? g->stacks.len : SHOWN_BYTES;
+        len = MIN(g->stacks.len, SHOWN_BYTES);
     }
     STK_BUF_AUTO others = STK_BUF_INIT(1 << 20);
     STK_BUF_AUTO whole = STK_BUF_INIT(1 << 20);
     add_others(g, &others, &whole);
     STK_BUF_AUTO shown = STK_BUF_INIT(2 << 20);
-    (void)stk_buf_add(&shown, trace == NULL ? "" : trace, len);
-    (void)stk_buf_add(&shown, whole.data == NULL ? "" : whole.data, whole.len);
+    (void)stk_buf_add(&shown, stk_text_or(trace, ""), len);
+    (void)stk_buf_add(&shown, stk_text_or(whole.data, ""), whole.len);
     stk_buf_text(&out, "{\"stoker\":1,\"status\":\"failed\",\"error\":{");
     stk_json_put_text(&out, "class", stk_failure_word(end->failure));
     stk_json_put_text(&out, "message", end->text);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "host/launch/launch_private.h"
 #include "host/launch/launch_ranks.h"
 #include "sys/file.h"
@@ -114,7 +115,7 @@ static int64_t number(const stk_json *m, const char *key)
 static void fail_start(stk_gang *g, uint32_t rank, const char *why)
 {
     (void)snprintf(g->ranks[rank].why, sizeof g->ranks[rank].why, "%.400s",
-                   why == NULL ? "it could not be started" : why);
+                   stk_text_or(why, "it could not be started"));
     stk_launch_ended(g, rank, -1);
 }
 
@@ -147,7 +148,7 @@ static void on_unfit(stk_gang *g, uint32_t rank, const stk_json *m)
     }
     if (!g->unfit) {
         stk_launch_say(g, "ranks run in fresh interpreters: %s",
-                       why == NULL ? "this process can't be forked safely" : why);
+                       stk_text_or(why, "this process can't be forked safely"));
     }
     g->unfit = true;
     stk_launch_streams_drain(g, rank);
@@ -196,7 +197,7 @@ static void on_message(stk_gang *g, const char *data, size_t len)
         on_unfit(g, rank, &m);
     } else if (stk_json_is(op, "note")) {
         const char *text = stk_json_text(stk_json_get(&m, "text"));
-        stk_launch_say(g, "rank %u: %s", stk_launch_number(g, rank), text == NULL ? "" : text);
+        stk_launch_say(g, "rank %u: %s", stk_launch_number(g, rank), stk_text_or(text, ""));
     }
 }
 

@@ -15,7 +15,7 @@ enum { FILES_A_RANK = 5 }; /* pipes, logs, a process descriptor */
 int stk_launch_started(stk_gang *g, uint32_t rank, pid_t pid, int pidfd, stk_err *err)
 {
     launch_rank *r = &g->ranks[rank];
-    g->n_live += r->state == RANK_NONE ? 1 : 0; /* STARTING counts already */
+    g->n_live += r->state == RANK_NONE; /* STARTING counts already */
     r->state = RANK_RUNNING;
     r->pid = pid;
     r->pidfd = pidfd;

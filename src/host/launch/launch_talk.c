@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+#include "base/text.h"
 #include "host/launch/launch_nodes.h"
 #include "sys/file.h"
 
@@ -138,5 +139,5 @@ const char *stk_launch_talk_text(const stk_json *message, const char *key)
 {
     const stk_json *node = stk_json_get(message, key);
     const char *text = node == NULL ? NULL : stk_json_text(node);
-    return text == NULL ? "" : text;
+    return stk_text_or(text, "");
 }

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "host/launch/launch.h"
 #include "host/runner/runner_mask.h"
 #include "sys/file.h"
@@ -77,7 +78,7 @@ int stk_launch_read_task(const char *path, stk_arena *arena, stk_launch_config *
     config->grace_ms = number(gang, "grace_ms", config->grace_ms);
     config->notice_ms = number(gang, "notice_ms", 0);
     config->split = (uint32_t)number(stk_json_get(&task, "granted"), "threads", 0);
-    config->run_id = run == NULL ? config->run_id : run;
+    config->run_id = stk_text_or(run, config->run_id);
     bool some = devices != NULL && devices->kind == STK_JSON_LIST && devices->n > 0 &&
                 devices->n <= STK_LAUNCH_MAX_DEVICES;
     stk_launch_device *own = some ? stk_arena_array(arena, devices->n, sizeof *own) : NULL;

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/launch/launch_private.h"
 #include "host/launch/launch_ranks.h"
 #include "sys/file.h"
@@ -124,7 +125,9 @@ void stk_launch_view_flush(stk_gang *g, int timeout_ms)
         while (s->pending.len > 0 && stk_launch_now_ms() < end) {
             struct pollfd p = {.fd = s->fd, .events = POLLOUT};
             (void)poll(&p, 1, 20);
-            end = sink_push(s) ? stk_launch_now_ms() + timeout_ms : end;
+            if (sink_push(s)) {
+                end = stk_launch_now_ms() + timeout_ms;
+            }
         }
         want(g, i, s->pending.len > 0);
     }
@@ -162,11 +165,11 @@ static void take(stk_gang *g, uint32_t i_stream, const char *data, size_t n)
         } else {
             (void)stk_buf_add(&s->line, data, len);
             if (end != NULL || s->line.len >= LAUNCH_LINE) {
-                emit(g, i_stream, s->line.data == NULL ? "" : s->line.data, s->line.len);
+                emit(g, i_stream, stk_text_or(s->line.data, ""), s->line.len);
                 stk_buf_clear(&s->line);
             }
         }
-        len += end != NULL ? 1 : 0;
+        len += end != NULL;
         data += len;
         n -= len;
     }

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "host/preflight/preflight_private.h"
 #include "sys/clock.h"
@@ -20,12 +21,11 @@ enum {
 /* "GPU 3 (NVIDIA H100)". */
 static const char *title(const stk_device *d, stk_arena *arena)
 {
-    const char *noun = d->noun != NULL ? d->noun : "device";
-    const char *text = d->index >= 0
-                           ? stk_arena_printf(arena, "%s %d (%s)", noun, d->index,
-                                              d->model != NULL ? d->model : "unknown model")
-                           : stk_arena_printf(arena, "%s %s", noun, d->uuid);
-    return text != NULL ? text : noun;
+    const char *noun = stk_text_or(d->noun, "device");
+    const char *text = d->index >= 0 ? stk_arena_printf(arena, "%s %d (%s)", noun, d->index,
+                                                        stk_text_or(d->model, "unknown model"))
+                                     : stk_arena_printf(arena, "%s %s", noun, d->uuid);
+    return stk_text_or(text, noun);
 }
 
 /* --- what it says of itself --- */
@@ -185,7 +185,9 @@ static void look_at_processes(stk_accel *accel, uint32_t i, const char *named, s
         if (list[k].graphics) {
             continue;
         }
-        who = n_more++ < 0 ? process_text(list[k].pid, f->arena) : who;
+        if (n_more++ < 0) {
+            who = process_text(list[k].pid, f->arena);
+        }
         bytes = bytes < 0 || list[k].memory_bytes < 0 ? -1 : bytes + list[k].memory_bytes;
     }
     char more[48] = "", memory[32];
@@ -199,7 +201,7 @@ static void look_at_processes(stk_accel *accel, uint32_t i, const char *named, s
     (void)stk_preflight_add(
         f, STK_CHECK_WARNING, "processes", d->uuid,
         "end it if it is left over; Stoker passes over a device that others use",
-        "%s: %s%s hold%s %s of its memory without a lease", named, who != NULL ? who : "a process",
+        "%s: %s%s hold%s %s of its memory without a lease", named, stk_text_or(who, "a process"),
         more, n_more > 0 ? "" : "s",
         bytes < 0 ? "some" : stk_units_format_memory(bytes, memory, sizeof memory));
 }
@@ -226,7 +228,9 @@ static void note_event(void *arg, const stk_device_event *event)
         i++;
     }
     if (i < XIDS_MAX) {
-        h->n = i == h->n ? h->n + 1 : h->n;
+        if (i == h->n) {
+            h->n = h->n + 1;
+        }
         h->seen[i] = (xid_seen){event->i_device, h->seen[i].n + 1, event->xid, event->mono_ms};
     }
 }
@@ -262,7 +266,7 @@ static void tell_xids(stk_accel *accel, const stk_devset *devices, stk_findings 
             : grave                ? "if it was not reset since: nvidia-smi -r, or a reboot"
                                    : NULL,
             "%s: Xid %d%s%s%s, %u time%s since boot, last %s ago", title(d, f->arena), x->xid,
-            words != NULL ? " (" : "", words != NULL ? words : "", words != NULL ? ")" : "", x->n,
+            words != NULL ? " (" : "", stk_text_or(words, ""), words != NULL ? ")" : "", x->n,
             x->n == 1 ? "" : "s",
             stk_units_format_duration(now_ms > x->last_ms ? now_ms - x->last_ms : 0, ago,
                                       sizeof ago));

@@ -130,8 +130,9 @@ static void note_entry(code_found *found, const unsigned char *entry)
              : (flags & FATBIN_FLAG_EXACT) != 0 ? STK_ARCH_EXACT
                                                 : STK_ARCH_PLAIN;
     if (kind == FATBIN_KIND_PTX && of == STK_ARCH_PLAIN && arch < 1000) {
-        found->ptx_arch = found->ptx_arch < 0 || (int32_t)arch < found->ptx_arch ? (int32_t)arch
-                                                                                 : found->ptx_arch;
+        if (found->ptx_arch < 0 || (int32_t)arch < found->ptx_arch) {
+            found->ptx_arch = (int32_t)arch;
+        }
     }
     for (uint32_t i = 0; i < stk_preflight_n_arches && kind == FATBIN_KIND_ELF; i++) {
         if (stk_preflight_arches[i].arch == (int32_t)arch &&

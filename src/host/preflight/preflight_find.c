@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "host/preflight/preflight_private.h"
@@ -46,7 +47,9 @@ static bool matters(const char *name)
 static void note_distribution(finder *f, const char *folder, const char *entry)
 {
     const char *end = strstr(entry, ".dist-info");
-    end = end != NULL ? end : strstr(entry, ".egg-info");
+    if (end == NULL) {
+        end = strstr(entry, ".egg-info");
+    }
     const char *dash = strchr(entry, '-');
     if (end == NULL || dash == NULL || dash > end || f->n_found >= MAX_DISTRIBUTIONS) {
         return;
@@ -66,7 +69,7 @@ static void note_distribution(finder *f, const char *folder, const char *entry)
     }
     size_t len = strcspn(dash + 1, "-"); /* an egg's goes on with "-py3.11" */
     size_t most = (size_t)(end - dash - 1);
-    (void)snprintf(version, sizeof version, "%.*s", (int)(len < most ? len : most), dash + 1);
+    (void)snprintf(version, sizeof version, "%.*s", (int)MIN(len, most), dash + 1);
     distribution d = {stk_arena_dup(f->arena, name), stk_arena_dup(f->arena, version),
                       stk_arena_printf(f->arena, "%s/%s", folder, entry)};
     if (d.name != NULL && d.version != NULL && d.folder != NULL) {
@@ -195,7 +198,9 @@ static void add_framework(finder *f, stk_framework framework)
         if (strcmp(extras[i].framework, framework.name) == 0 &&
             find_distribution(f, extras[i].pattern) != NULL) {
             serve(&framework, extras[i].vendor);
-            framework.build = framework.build == STK_BUILD_CPU ? STK_BUILD_OTHER : framework.build;
+            if (framework.build == STK_BUILD_CPU) {
+                framework.build = STK_BUILD_OTHER;
+            }
         }
     }
     if (f->n < f->n_max) {
@@ -253,7 +258,9 @@ static void read_capabilities(stk_framework *t, const char *list)
         }
         if (ptx) { /* means machine code as well */
             t->has_ptx = true;
-            t->ptx_arch = t->ptx_arch < 0 || arch < t->ptx_arch ? arch : t->ptx_arch;
+            if (t->ptx_arch < 0 || arch < t->ptx_arch) {
+                t->ptx_arch = arch;
+            }
         }
         for (uint32_t k = 0; k < stk_preflight_n_arches; k++) {
             const stk_arch *a = &stk_preflight_arches[k];

@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "host/preflight/preflight_private.h"
 
 /* --- one framework --- */
@@ -53,7 +55,7 @@ static void check_build(const judge *j, const stk_framework *f, trouble *t)
 {
     const stk_device *first = j->gpus->devices[0];
     const char *vendor = stk_preflight_vendor_name(first->vendor);
-    const char *noun = first->noun != NULL ? first->noun : "device";
+    const char *noun = stk_text_or(first->noun, "device");
     const char *kind = f->build == STK_BUILD_CPU ? "is a CPU-only build" : NULL;
     if (kind == NULL) {
         kind = stk_arena_printf(j->arena, "is built for %s's devices only",
@@ -88,7 +90,7 @@ static void check_driver(const judge *j, const stk_framework *f, trouble *t)
     t->mild = g->compat;
     t->text = stk_arena_printf(
         j->arena, "needs driver %s or newer%s; this host has %s%s", lowest,
-        strchr(f->version != NULL ? f->version : "", '+') != NULL
+        strchr(stk_text_or(f->version, ""), '+') != NULL
             ? ""
             : stk_arena_printf(j->arena, " (CUDA %d)", f->cuda / 1000),
         g->driver, g->compat ? ", and a forward compatibility package that may do" : "");
@@ -128,7 +130,7 @@ static void check_capability(const judge *j, const stk_framework *f, trouble *t)
         bool late = by_ptx && g->cuda > 0 && f->cuda > g->cuda && f->cuda_minor_known;
         if (runs == 0 || late) {
             n_bad++;
-            bad = bad == NULL ? g->devices[i] : bad;
+            bad = bad != NULL ? bad : g->devices[i];
             late_ptx = late;
         }
     }
@@ -258,7 +260,7 @@ void stk_preflight_judge(const stk_gpus *gpus, const stk_framework *frameworks, 
     const judge j = {gpus, findings->arena};
     trouble troubles[STK_PREFLIGHT_FRAMEWORKS] = {0};
     bool one_works = names_another(uses, n_uses);
-    n = n < STK_PREFLIGHT_FRAMEWORKS ? n : STK_PREFLIGHT_FRAMEWORKS;
+    n = MIN(n, STK_PREFLIGHT_FRAMEWORKS);
     for (uint32_t i = 0; i < n; i++) {
         if (is_used(frameworks[i].name, uses, n_uses) && gpus->n > 0) {
             troubles[i] = look(&j, &frameworks[i]);

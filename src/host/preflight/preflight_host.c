@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "host/accel/accel_sysfs.h"
 #include "host/preflight/preflight_private.h"
@@ -131,7 +132,7 @@ static int look_at_disk(const char *folder, stk_findings *f)
     struct statvfs fs;
     char a[32];
     STK_TEXT_AUTO absolute = stk_file_absolute(folder);
-    const char *path = absolute != NULL ? absolute : folder;
+    const char *path = stk_text_or(absolute, folder);
     if (statvfs(path, &fs) != 0) {
         return stk_preflight_add(f, STK_CHECK_ERROR, "disk", path, NULL, "%s: %s", path,
                                  strerror(errno));

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/preflight/preflight_private.h"
 #include "sys/dir.h"
 #include "sys/file.h"
@@ -186,7 +187,7 @@ static void add_user(pather *p)
 static void add_pythonpath(pather *p)
 {
     const char *list = getenv("PYTHONPATH");
-    STK_TEXT_AUTO copy = strdup(list == NULL ? "" : list);
+    STK_TEXT_AUTO copy = strdup(stk_text_or(list, ""));
     char *rest = copy;
     for (char *word; copy != NULL && (word = strsep(&rest, ":")) != NULL;) {
         STK_TEXT_AUTO absolute = *word == '\0' ? NULL : stk_file_absolute(word);

@@ -115,7 +115,9 @@ static uint32_t add_who_write_to(pid_t scribe, pid_t *pids, uint32_t n)
         ssize_t len = readlink(path, target, sizeof target - 1);
         if (len > 0) {
             target[len] = '\0';
-            n = strncmp(target, "pipe:", 5) == 0 ? add_pids(pids, n, target) : n;
+            if (strncmp(target, "pipe:", 5) == 0) {
+                n = add_pids(pids, n, target);
+            }
         }
     }
     return n;

@@ -3,8 +3,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/wait.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "host/runner/runner.h"
 
@@ -145,9 +147,8 @@ static void say_share(const stk_ending *e, stk_outcome *ret)
     char share[32];
     add(ret, "used %s of its %s of %s memory (%s)%s",
         stk_units_format_memory(e->device_bytes, used, sizeof used),
-        stk_units_format_memory(e->share_bytes, share, sizeof share),
-        e->noun != NULL ? e->noun : "GPU", e->device != NULL ? e->device : "unnamed",
-        stk_runner_way_out(STK_FAIL_GPU_SHARE));
+        stk_units_format_memory(e->share_bytes, share, sizeof share), stk_text_or(e->noun, "GPU"),
+        stk_text_or(e->device, "unnamed"), stk_runner_way_out(STK_FAIL_GPU_SHARE));
 }
 
 static const char *round_duration(int64_t ms, char *text, int size)
@@ -200,7 +201,7 @@ static void say_stopped(const stk_ending *e, stk_outcome *ret)
         break;
     case STK_FAIL_OTHER_DEVICE:
         add(ret, "used %s, which it was not given (policy strict)%s",
-            e->device != NULL ? e->device : "a device", stk_runner_way_out(e->stopped_for));
+            stk_text_or(e->device, "a device"), stk_runner_way_out(e->stopped_for));
         break;
     default:
         add(ret, "%s", stk_failure_word(e->stopped_for));
@@ -252,10 +253,10 @@ void stk_runner_blame_xid(int32_t xid, const char *text, const char *device, stk
     if (named) {
         add(outcome, "%s", text);
     } else {
-        add(outcome, "Xid %d%s%s", xid, text != NULL ? ": " : "", text != NULL ? text : "");
+        add(outcome, "Xid %d%s%s", xid, text != NULL ? ": " : "", stk_text_or(text, ""));
     }
-    add(outcome, " on %s%s%s%s", device != NULL ? device : "its device",
-        before[0] != '\0' ? "; " : "", before, stk_runner_way_out(outcome->failure));
+    add(outcome, " on %s%s%s%s", stk_text_or(device, "its device"), before[0] != '\0' ? "; " : "",
+        before, stk_runner_way_out(outcome->failure));
 }
 
 static void say_shm(const stk_ending *e, stk_outcome *ret)
@@ -293,7 +294,7 @@ static void say_crash(const stk_ending *e, stk_outcome *ret)
     add(ret,
         " in compiled code, called at %.*s; its stderr has the whole stack: update the library "
         "that crashed, or go around this call",
-        (int)(len < LINE_BYTES ? len : LINE_BYTES), line);
+        (int)MIN(len, LINE_BYTES), line);
 }
 
 static void find_cause(const stk_ending *e, stk_outcome *ret)
@@ -303,8 +304,12 @@ static void find_cause(const stk_ending *e, stk_outcome *ret)
     stk_failure said = stk_runner_symptom(e->stderr_tail, e->n_devices > 0, &line, &len);
     if (said == STK_FAIL_NONE && e->device_full && e->stderr_tail != NULL) {
         const char *at = strcasestr(e->stderr_tail, "out of memory");
-        said = at != NULL ? STK_FAIL_DEVICE_OOM : said;
-        line = at != NULL ? line_of(e->stderr_tail, at, &len) : line;
+        if (at != NULL) {
+            said = STK_FAIL_DEVICE_OOM;
+        }
+        if (at != NULL) {
+            line = line_of(e->stderr_tail, at, &len);
+        }
     }
     if (is_shm_full(e, ret)) {
         say_shm(e, ret);
@@ -318,7 +323,7 @@ static void find_cause(const stk_ending *e, stk_outcome *ret)
         add(ret, ": there is no room left in %s (%s)", e->full, strerror(e->full_errno));
     } else if (said != STK_FAIL_NONE) {
         ret->failure = said;
-        add(ret, ": %.*s", (int)(len < LINE_BYTES ? len : LINE_BYTES), line);
+        add(ret, ": %.*s", (int)MIN(len, LINE_BYTES), line);
     } else {
         const char *at = e->contained && e->stderr_tail != NULL
                              ? strcasestr(e->stderr_tail, "read-only file system")
@@ -327,7 +332,7 @@ static void find_cause(const stk_ending *e, stk_outcome *ret)
             line = line_of(e->stderr_tail, at, &len);
             add(ret,
                 ": %.*s; in a container the project is read-only: write to $STOKER_OUTPUT or /tmp",
-                (int)(len < LINE_BYTES ? len : LINE_BYTES), line);
+                (int)MIN(len, LINE_BYTES), line);
         } else {
             say_crash(e, ret);
         }
@@ -366,7 +371,7 @@ void stk_runner_classify(const stk_ending *ending, stk_outcome *ret_outcome)
     } else {
         ret->failure = STK_FAIL_EXIT;
         add(ret, "exit status %d%s%s", ret->exit_status, e->ended_by != NULL ? "; " : "",
-            e->ended_by != NULL ? e->ended_by : "");
+            stk_text_or(e->ended_by, ""));
         find_cause(e, ret);
     }
     stk_runner_blame_xid(e->xid, e->xid_text, e->device, ret);

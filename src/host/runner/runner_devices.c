@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <time.h>
 
 #include "host/runner/runner_private.h"
@@ -93,7 +94,7 @@ static void add_up(const stk_watch *watch, watch_device *d, const stk_device_sam
     if (d->last.memory_bytes > d->peak_bytes) {
         d->peak_bytes = d->last.memory_bytes;
     }
-    d->said = s->context > d->said ? s->context : d->said;
+    d->said = MAX(s->context, d->said);
     d->memory_seen = d->memory_seen || s->memory_used >= 0;
     bool more = d->base_bytes >= 0 && s->memory_used - d->base_bytes > CONTEXT_BYTES;
     more = more || (d->base_bytes < 0 && s->busy_percent > 0);
@@ -156,7 +157,7 @@ bool stk_watch_devices_ask(stk_watch *watch, int64_t now_ms, int64_t period_ms)
         ask(watch, &watch->devices[i], now_ms - watch->start_ms);
     }
     int64_t cost_ms = (cpu_us() - before) * CPU_SHARE / 1000;
-    cost_ms = cost_ms < ASK_MS ? ASK_MS : cost_ms > ASK_MAX_MS ? ASK_MAX_MS : cost_ms;
+    cost_ms = cost_ms < ASK_MS ? ASK_MS : MIN(cost_ms, ASK_MAX_MS);
     bool urgent = watch->share_bytes > 0 && period_ms > ASK_MAX_MS;
     watch->ask_for_ms = cost_ms > period_ms || urgent ? cost_ms : period_ms;
     /* A little less, because a period is not kept to the millisecond. */
@@ -183,7 +184,9 @@ bool stk_watch_over_share(stk_watch *watch)
             /* What is whose isn't told; alone, all that came with the task is the task's. */
             used = d->last.device_memory_bytes - d->base_bytes;
             watch->shares_unknown = true;
-            used = used > watch->share_bytes + SHARE_UNIT && !is_alone(watch, d) ? -1 : used;
+            if (used > watch->share_bytes + SHARE_UNIT && !is_alone(watch, d)) {
+                used = -1;
+            }
         }
         if (used > watch->share_bytes + SHARE_UNIT) {
             watch->over_bytes = used;
@@ -196,7 +199,7 @@ bool stk_watch_over_share(stk_watch *watch)
 
 uint32_t stk_watch_devices(const stk_watch *watch, uint32_t *ret, uint32_t n_max)
 {
-    uint32_t n = watch->n_devices < n_max ? watch->n_devices : n_max;
+    uint32_t n = MIN(watch->n_devices, n_max);
     for (uint32_t i = 0; i < n; i++) {
         ret[i] = watch->devices[i].i;
     }
@@ -271,7 +274,7 @@ void stk_watch_report(stk_watch *watch, int64_t now_ms, stk_outcome *outcome)
     uint32_t max = sizeof outcome->devices / sizeof outcome->devices[0];
     bool shared = watch->share_bytes > 0;
     stk_watch_flush(watch);
-    outcome->n_devices = watch->n_devices < max ? watch->n_devices : max;
+    outcome->n_devices = MIN(watch->n_devices, max);
     outcome->read_bytes = watch->read_bytes;
     outcome->write_bytes = watch->write_bytes;
     outcome->libraries = watch->libraries;

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "host/runner/runner_private.h"
@@ -105,7 +106,7 @@ static bool has_other_mask(const stk_watch *watch, pid_t pid)
 
 void stk_watch_look(stk_watch *watch)
 {
-    uint32_t n = watch->members.n < MAX_LOOKED_AT ? watch->members.n : MAX_LOOKED_AT;
+    uint32_t n = MIN(watch->members.n, MAX_LOOKED_AT);
     for (uint32_t i = 0; watch->n_devices > 0 && i < n; i++) {
         pid_t pid = watch->members.pids[i];
         if (read_maps(pid, &watch->libraries)) {

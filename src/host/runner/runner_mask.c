@@ -4,7 +4,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "sys/file.h"
 
 enum {
@@ -69,13 +71,13 @@ static int add(stk_mask *m, const char *text, size_t n)
         while (k > 0 && copy[i] != copy[k]) {
             k = falls[k - 1];
         }
-        k += copy[i] == copy[k] ? 1 : 0;
+        k += copy[i] == copy[k];
         falls[i] = (uint32_t)k;
     }
     m->all[m->n++] = (pattern){copy, n, falls, 0};
     uint32_t hash = hash_of(gram_of(copy));
     m->starts[hash / 64] |= (uint64_t)1 << hash % 64;
-    m->reach = n > m->reach ? n : m->reach;
+    m->reach = MAX(n, m->reach);
     return 0;
 }
 
@@ -96,7 +98,9 @@ static int add_lines(stk_mask *m, const char *text, size_t n)
     int rc = 0;
     for (const char *end = text + n; rc == 0 && text < end;) {
         size_t len = strcspn(text, "\n");
-        len = len < (size_t)(end - text) ? len : (size_t)(end - text);
+        if (len >= (size_t)(end - text)) {
+            len = (size_t)(end - text);
+        }
         const char *line = text;
         size_t shown = trim(&line, len);
         rc = shown < SHORTEST_LINE ? 0 : add(m, line, shown);
@@ -178,7 +182,7 @@ static size_t mark_one(const pattern *p, const char *data, size_t n, unsigned ch
         while (state > 0 && data[i] != p->text[state]) {
             state = p->falls[state - 1];
         }
-        state += data[i] == p->text[state] ? 1 : 0;
+        state += data[i] == p->text[state];
         if (state == p->n) {
             size_t from = i + 1 - p->n > marked ? i + 1 - p->n : marked;
             marked = i + 1;
@@ -224,11 +228,11 @@ size_t stk_mask_mark(const stk_mask *mask, const char *data, size_t n, unsigned 
         if (p->first != SIZE_MAX) {
             state = mark_one(p, data + p->first, n - p->first, stars + p->first);
         }
-        size_t most = n < STK_MASK_SHORTEST - 1 ? n : STK_MASK_SHORTEST - 1;
+        size_t most = MIN(n, STK_MASK_SHORTEST - 1);
         for (size_t k = most; p->first == SIZE_MAX && state == 0 && k > 0; k--) {
             state = memcmp(data + n - k, p->text, k) == 0 ? k : 0;
         }
-        held = state > held ? state : held;
+        held = MAX(state, held);
     }
     return held;
 }
@@ -247,7 +251,9 @@ const char *stk_mask_text(const stk_mask *mask, const char *text, stk_arena *are
     char *copy = memchr(stars, 1, n) == NULL ? NULL : stk_arena_dupn(arena, text, n);
     bool any = memchr(stars, 1, n) != NULL;
     for (size_t i = 0; copy != NULL && i < n; i++) {
-        copy[i] = stars[i] ? '*' : copy[i];
+        if (stars[i]) {
+            copy[i] = '*';
+        }
     }
     free(stars);
     return any ? copy : text;
@@ -322,7 +328,9 @@ int stk_mask_push(stk_mask_stream *s, const char *data, size_t n, stk_buf *out)
     s->n += n;
     size_t sure = s->n - stk_mask_mark(s->mask, s->data, s->n, s->stars);
     for (size_t i = 0; i < sure; i++) {
-        s->data[i] = s->stars[i] ? '*' : s->data[i];
+        if (s->stars[i]) {
+            s->data[i] = '*';
+        }
     }
     int rc = stk_buf_add(out, s->data, sure);
     s->n -= sure;

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "base/limits.h"
@@ -17,11 +18,11 @@ static char *in_pieces(const stk_mask *mask, const char *text, size_t n, size_t 
     stk_mask_stream stream = {.mask = mask};
     stk_buf out = STK_BUF_INIT(SIZE_MAX / 4);
     for (size_t at = 0; at < n; at += size) {
-        size_t len = n - at < size ? n - at : size;
+        size_t len = MIN(n - at, size);
         assert_int_equal(stk_mask_push(&stream, text + at, len, &out), 0);
     }
     stk_mask_end(&stream, &out);
-    char *copy = strndup(out.data == NULL ? "" : out.data, out.len);
+    char *copy = strndup(out.data != NULL ? out.data : "", out.len);
     stk_buf_done(&out);
     return copy;
 }

@@ -199,7 +199,7 @@ static int read_records(const source *s, stk_arena *arena, stk_samples *ret, stk
             break;
         }
         n++;
-        n_blocks += n_here > 0 ? 1 : 0;
+        n_blocks += n_here > 0;
     }
     stk_sample *samples = stk_arena_array(arena, n + 1, sizeof *samples);
     stk_sample_device *devices =

@@ -229,7 +229,9 @@ static _Noreturn void serve(const stk_scribe *s)
                            {.fd = FIRST_FD + 4, .events = POLLIN}};
     for (unsigned i = 0; i < 2; i++) {
         go_on(s, i);
-        on[i].fd = atomic_load(&s->shared->streams[i].is_ended) ? -1 : on[i].fd;
+        if (atomic_load(&s->shared->streams[i].is_ended)) {
+            on[i].fd = -1;
+        }
     }
     while (on[0].fd >= 0 || on[1].fd >= 0) {
         char word;

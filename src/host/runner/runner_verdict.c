@@ -3,8 +3,10 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 
 enum { NAMED = 4, REASON_BYTES = 200 };
 
@@ -127,7 +129,9 @@ static blame ask_all(const facts *f)
         if (f->n_used > 0 && r->initialized == 1) {
             return one;
         }
-        best = one.cause < best.cause || best.name == NULL ? one : best;
+        if (one.cause < best.cause || best.name == NULL) {
+            best = one;
+        }
     }
     return best;
 }
@@ -189,7 +193,7 @@ static void say_unused(const facts *f, const char *noun, stk_buf *out)
         }
         bool last = said + 1 == n && said > 0;
         stk_buf_text(out, said == 0 ? "" : last ? " and " : ", ");
-        stk_buf_text(out, d->uuid != NULL ? d->uuid : noun);
+        stk_buf_text(out, stk_text_or(d->uuid, noun));
         if (d->index >= 0) {
             stk_buf_printf(out, " (index %d)", d->index);
         }
@@ -214,9 +218,8 @@ static void say_cause(const facts *f, const blame *b, stk_buf *out)
         stk_buf_text(out, clause);
     } else {
         stk_buf_add(out, clause, (size_t)(gap - clause));
-        stk_buf_text(out, b->name != NULL ? b->name : "framework");
-        stk_buf_printf(out, "%s%s", b->version != NULL ? " " : "",
-                       b->version != NULL ? b->version : "");
+        stk_buf_text(out, stk_text_or(b->name, "framework"));
+        stk_buf_printf(out, "%s%s", b->version != NULL ? " " : "", stk_text_or(b->version, ""));
         if (b->seen > 0) {
             stk_buf_printf(out, " saw only %d of them", b->seen);
         } else if (b->never_asked) {
@@ -229,7 +232,7 @@ static void say_cause(const facts *f, const blame *b, stk_buf *out)
         stk_buf_printf(out, " (%s)", f->outcome->other_device);
     } else if (b->reason != NULL && b->reason[0] != '\0' && b->cause != STK_CAUSE_CPU_ONLY_BUILD) {
         size_t n = strcspn(b->reason, "\r\n");
-        stk_buf_printf(out, " (%.*s)", (int)(n < REASON_BYTES ? n : REASON_BYTES), b->reason);
+        stk_buf_printf(out, " (%.*s)", (int)MIN(n, REASON_BYTES), b->reason);
     }
 }
 
@@ -244,8 +247,8 @@ bool stk_runner_verdict(const stk_outcome *outcome, const stk_framework_report *
     }
     for (uint32_t i = 0; i < n; i++) {
         int used = is_used(&f, i);
-        f.n_used += used == 1 ? 1 : 0;
-        f.n_unknown += used == -1 ? 1 : 0;
+        f.n_used += used == 1;
+        f.n_unknown += used == -1;
     }
     STK_BUF_AUTO text = STK_BUF_INIT(1 << 14);
     stk_buf_printf(&text, "granted %u %s%s", n, noun, n == 1 ? "" : "s");

@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "host/runner/runner_private.h"
 #include "sys/clock.h"
 #include "sys/file.h"
@@ -101,7 +103,7 @@ void stk_watch_start(stk_watch *watch, pid_t sid, int64_t now_ms)
     watch->start_ms = now_ms;
     watch->due_ms = now_ms + period_at(watch, 0);
     if (watch->n_devices > 0 || watch->config.memory_bytes > 0) {
-        watch->due_ms = now_ms + (period_at(watch, 0) < FIRST_MS ? period_at(watch, 0) : FIRST_MS);
+        watch->due_ms = now_ms + (MIN(period_at(watch, 0), FIRST_MS));
     }
 }
 
@@ -128,7 +130,7 @@ static void create(stk_watch *watch, int64_t now_ms)
     const char *uuids[STK_LEASE_DEVICES];
     for (uint32_t i = 0; i < watch->n_devices; i++) {
         const char *uuid = watch->devices[i].device->uuid;
-        uuids[i] = uuid != NULL ? uuid : "";
+        uuids[i] = stk_text_or(uuid, "");
     }
     const stk_clock *clock = watch->config.clock;
     int64_t start =
@@ -227,8 +229,7 @@ static void find_members(stk_watch *watch, int64_t now_ms, int64_t age_ms)
     (void)stk_proc_members_find(watch->sid, &watch->members);
     watch->members_ms = now_ms;
     bool same = watch->members.n == n && n > 0 && watch->members.pids[n - 1] == last;
-    int64_t longer =
-        watch->members_for_ms * 2 < MEMBERS_MAX_MS ? watch->members_for_ms * 2 : MEMBERS_MAX_MS;
+    int64_t longer = MIN(watch->members_for_ms * 2, MEMBERS_MAX_MS);
     bool limited = watch->config.memory_bytes > 0 || watch->share_bytes > 0;
     watch->members_for_ms = same && !limited && age_ms >= 500 ? longer : MEMBERS_MS;
 }
@@ -243,14 +244,16 @@ void stk_watch_look_at_shm(stk_watch *watch)
     if (statvfs(path, &fs) == 0) {
         int64_t left = (int64_t)fs.f_bavail * (int64_t)fs.f_frsize;
         bool least = watch->shm_free_bytes < 0 || left < watch->shm_free_bytes;
-        watch->shm_free_bytes = least ? left : watch->shm_free_bytes;
+        if (least) {
+            watch->shm_free_bytes = left;
+        }
         watch->shm_bytes = (int64_t)fs.f_blocks * (int64_t)fs.f_frsize;
     }
 }
 
 static int64_t larger(int64_t a, int64_t b)
 {
-    return a > b ? a : b;
+    return MAX(a, b);
 }
 
 /* What ended processes used goes with them; a task's totals never fall. */
@@ -282,7 +285,9 @@ static void look_now_and_then(stk_watch *watch, int64_t age_ms)
 {
     if (nodes_are_due(watch, age_ms)) {
         watch->nodes_ms = age_ms + NODES_MS;
-        watch->look_ms = stk_watch_look_at_nodes(watch) ? age_ms : watch->look_ms;
+        if (stk_watch_look_at_nodes(watch)) {
+            watch->look_ms = age_ms;
+        }
     }
     if (watch->n_devices > 0 && age_ms >= watch->look_ms) {
         stk_watch_look(watch);
@@ -295,12 +300,14 @@ stk_failure stk_watch_sample(stk_watch *watch, int64_t now_ms)
     int64_t age = now_ms - watch->start_ms;
     int64_t period = period_at(watch, age);
     stk_failure failure = STK_FAIL_NONE;
-    bool with_io = now_ms - watch->io_ms >= (period > IO_MS ? period : IO_MS);
+    bool with_io = now_ms - watch->io_ms >= MAX(period, IO_MS);
     stk_proc_usage usage;
     find_members(watch, now_ms, age);
     stk_proc_members_usage(&watch->members, with_io, &usage);
     if (usage.n > 0) {
-        watch->io_ms = with_io ? now_ms : watch->io_ms;
+        if (with_io) {
+            watch->io_ms = now_ms;
+        }
         take_usage(watch, &usage, now_ms);
         if (now_ms - watch->shm_ms >= SHM_MS) {
             stk_watch_look_at_shm(watch);

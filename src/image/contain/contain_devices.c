@@ -59,7 +59,7 @@ static bool is_device(const stk_json *device, const char *uuid, int64_t minor)
         const char *path = stk_json_text(stk_json_get(&nodes->items[i], "path"));
         bool whole = path != NULL && strncmp(path, "/dev/nvidia", 11) == 0 && path[11] >= '0' &&
                      path[11] <= '9';
-        n_whole += whole ? 1 : 0;
+        n_whole += whole;
         ours |= whole && strcmp(path, node) == 0;
     }
     return minor >= 0 && ours && n_whole == 1; /* not the one that stands for all */

@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/digest.h"
+#include "base/text.h"
 #include "image/contain/contain_private.h"
 #include "net/http.h"
 #include "sys/clock.h"
@@ -50,7 +52,7 @@ static int refused(const stk_engine *e, int status, const stk_buf *body, stk_err
     /* Podman 4 says 500 of a container that goes just now. */
     bool is_gone = status == 404 || strstr(words, "no such container") != NULL;
     int code = is_gone ? STK_E_NOT_FOUND : status == 409 ? STK_E_BUSY : STK_E_ENV;
-    stk_err_set(err, code, "%s: %.*s", e->name == NULL ? "the container engine" : e->name,
+    stk_err_set(err, code, "%s: %.*s", stk_text_or(e->name, "the container engine"),
                 (int)strcspn(words, "\n"), words);
     return code;
 }
@@ -100,8 +102,8 @@ static int explain(const patience *p, int rc, stk_err *err)
 {
     if (rc < 0 && p->is_deaf) {
         stk_err_set(err, STK_E_ENV, "%s doesn't answer any more at %s: it is silent for %d s",
-                    p->engine->name != NULL ? p->engine->name : "the container engine",
-                    p->engine->socket, (SILENT_MS + PING_MS) / 1000);
+                    stk_text_or(p->engine->name, "the container engine"), p->engine->socket,
+                    (SILENT_MS + PING_MS) / 1000);
         stk_err_hint(err, "start it anew (systemctl restart docker, systemctl --user restart "
                           "podman.socket)");
     }
@@ -145,8 +147,8 @@ int stk_engine_parse(const stk_engine *engine, const char *path, const stk_buf *
                      stk_arena *arena, stk_json *ret, stk_err *err)
 {
     stk_err why = {0};
-    int rc = stk_json_parse(body->data == NULL ? "" : body->data, body->len, path,
-                            &stk_engine_limits, arena, ret, &why);
+    int rc = stk_json_parse(stk_text_or(body->data, ""), body->len, path, &stk_engine_limits, arena,
+                            ret, &why);
     return rc < 0 ? stk_err_set(err, STK_E_PROTOCOL, "%s answers %s with what isn't JSON: %s",
                                 engine->name, path, why.text)
                   : 0;
@@ -290,7 +292,7 @@ static int ping(const search *s, const char *path, const char *source, stk_engin
         rc = stk_err_set(err, STK_E_ENV, "what answers there is no container engine");
     }
     if (rc == 0) {
-        e.api = stk_arena_printf(arena, "1.%d", minor < API_MINOR ? minor : API_MINOR);
+        e.api = stk_arena_printf(arena, "1.%d", MIN(minor, API_MINOR));
         e.is_podman = stk_http_header(&r, "Libpod-API-Version", value, sizeof value);
         if (e.is_podman) {
             e.name = stk_arena_printf(arena, "Podman %s", value);
@@ -373,7 +375,7 @@ static const char *context_address(stk_arena *arena, const char **ret_source)
     }
     free(text);
     *ret_source = stk_arena_printf(arena, "docker context '%s'", name);
-    return address == NULL ? "" : address;
+    return stk_text_or(address, "");
 }
 
 static bool try_usual(search *s, stk_engine *ret)
@@ -417,7 +419,7 @@ static bool look(search *s, const char *socket, stk_engine *ret)
         }
     }
     const char *address = context_address(s->arena, &source);
-    return address != NULL ? try_one(s, address, source == NULL ? "docker context" : source, ret)
+    return address != NULL ? try_one(s, address, stk_text_or(source, "docker context"), ret)
                            : try_usual(s, ret);
 }
 
@@ -433,7 +435,7 @@ int stk_engine_open(const char *socket, int cancel_fd, stk_arena *arena, stk_eng
         rc = stk_err_set(err, STK_E_CANCELLED, "the search for a container engine: cancelled");
     } else if (!found) {
         rc = stk_err_set(err, STK_E_NOT_FOUND, "no container engine answers: %s",
-                         s.tried.data == NULL ? "" : s.tried.data);
+                         stk_text_or(s.tried.data, ""));
         stk_err_hint(err, "%s",
                      mine.hint[0] != '\0'
                          ? mine.hint

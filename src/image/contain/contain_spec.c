@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "image/contain/contain_private.h"
 #include "sys/file.h"
 
@@ -136,7 +137,7 @@ static void read_mounts(reader *r, contain_spec *s)
         m->from = stk_json_text(stk_json_get(one, "from"));
         m->to = stk_json_text(stk_json_get(one, "to"));
         m->write = write != NULL && write->kind == STK_JSON_BOOL && write->truth;
-        m->to = m->to == NULL ? m->from : m->to;
+        m->to = stk_text_or(m->to, m->from);
         if (m->from == NULL || m->from[0] != '/' || m->to[0] != '/') {
             fail(r, "mounts", "a list of {\"from\": \"/…\", \"to\": \"/…\", \"write\": false}");
             return;
@@ -170,7 +171,7 @@ static void read_all(reader *r, contain_spec *s)
 {
     s->image = text(r, "image");
     s->said = text(r, "name");
-    s->said = s->said == NULL ? s->image : s->said;
+    s->said = stk_text_or(s->said, s->image);
     s->socket = text(r, "socket");
     s->cwd = text(r, "cwd");
     s->user = text(r, "user");

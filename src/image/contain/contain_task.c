@@ -16,6 +16,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "image/contain/contain_private.h"
 #include "sys/clock.h"
 #include "sys/file.h"
@@ -108,7 +109,7 @@ static void never_for(task *t, const stk_err *err)
             t, CONTAIN_NEVER_RAN,
             "%s; make room there: in the storage of %s by `%s system prune`, in a store by `stoker "
             "store gc`",
-            err->text, t->engine.name != NULL ? t->engine.name : "the container engine",
+            err->text, stk_text_or(t->engine.name, "the container engine"),
             t->engine.is_podman ? "podman" : "docker");
         return;
     }
@@ -229,7 +230,9 @@ static void read_logs(const stk_engine *engine, const char *id, char *ret, size_
     for (size_t at = 0; at + 8 <= body.len;) {
         const unsigned char *h = (const unsigned char *)body.data + at;
         size_t len = (size_t)h[4] << 24 | (size_t)h[5] << 16 | (size_t)h[6] << 8 | h[7];
-        len = len > body.len - at - 8 ? body.len - at - 8 : len;
+        if (len > body.len - at - 8) {
+            len = body.len - at - 8;
+        }
         for (size_t i = 0; i < len && n + 1 < size; i++) {
             char c = body.data[at + 8 + i];
             ret[n++] = c == '\n' ? ' ' : c;
@@ -308,8 +311,7 @@ static int greet(task *t, stk_err *err)
 static const char *program_of(const task *t)
 {
     return t->entrypoint != NULL && t->entrypoint[0] != NULL ? t->entrypoint[0]
-           : t->spec.argv[0] != NULL                         ? t->spec.argv[0]
-                                                             : "";
+                                                             : stk_text_or(t->spec.argv[0], "");
 }
 
 /* The program couldn't be started in there: why, in a sentence. */
@@ -346,7 +348,7 @@ static void explain(task *t, const char *what, int sys)
         arch = stk_json_text(stk_json_get(image_of(t, &t->engine, &root), "Architecture"));
         never(t, CONTAIN_CANT_RUN,
               "'%s' of image '%s' can't be executed here (exec format error): the image is for %s",
-              program, image, arch == NULL ? "another architecture" : arch);
+              program, image, stk_text_or(arch, "another architecture"));
     } else {
         never(t, CONTAIN_CANT_RUN, "'%s' of image '%s' can't be started: %s", program, image,
               strerror(sys));

@@ -5,12 +5,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "image/contain/contain_private.h"
 #include "image/contain/runner_bytes.h"
 #include "sys/dir.h"
@@ -26,7 +28,9 @@ static int make_folder(const char *dir, contain_files *f, stk_err *err)
     struct statvfs fs;
     bool can_run = statvfs(dir, &fs) != 0 || (fs.f_flag & ST_NOEXEC) == 0;
     const char *tmp = getenv("XDG_RUNTIME_DIR");
-    tmp = tmp != NULL && tmp[0] == '/' ? tmp : "/tmp";
+    if (tmp == NULL || tmp[0] != '/') {
+        tmp = "/tmp";
+    }
     (void)snprintf(f->folder, sizeof f->folder, "%s/%scontain.XXXXXX", can_run ? dir : tmp,
                    can_run ? "" : "stoker-");
     if (mkdtemp(f->folder) == NULL) {
@@ -170,14 +174,14 @@ int stk_contain_send(int conn, const contain_spec *spec, const char *const *entr
     STK_BUF_AUTO m = STK_BUF_INIT(MESSAGE_MAX);
     int all[CONTAIN_MAX_FDS + 2] = {STDOUT_FILENO, STDERR_FILENO};
     uint32_t length = 0;
-    n_fds = n_fds < CONTAIN_MAX_FDS ? n_fds : CONTAIN_MAX_FDS;
+    n_fds = MIN(n_fds, CONTAIN_MAX_FDS);
     memcpy(all + 2, fds, sizeof(int) * n_fds);
     stk_buf_add(&m, &length, sizeof length);
     put_word(&m, "2");
     put_words(&m, entrypoint, (const char *const *)spec->argv);
     put_words(&m, (const char *const *)spec->env, NULL);
     put_words(&m, (const char *const *)spec->expand, NULL);
-    put_word(&m, spec->cwd == NULL ? "" : spec->cwd);
+    put_word(&m, stk_text_or(spec->cwd, ""));
     put_word(&m, stk_contain_switches(spec) ? spec->user : "");
     put_word(&m, stk_contain_switches(spec) ? spec->owner : "");
     put_mounts(&m, spec);

@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -53,7 +54,7 @@ static void say(const char *line)
         if (sent < 0 && errno != EINTR) {
             return;
         }
-        line += sent > 0 ? sent : 0;
+        line += MAX(sent, 0);
         n -= sent > 0 ? (size_t)sent : 0;
     }
 }
@@ -129,7 +130,7 @@ static void take_rest(char *buf, size_t n)
         if (got == 0 || (got < 0 && errno != EINTR)) {
             exit(NEVER_RAN);
         }
-        buf += got > 0 ? got : 0;
+        buf += MAX(got, 0);
         n -= got > 0 ? (size_t)got : 0;
     }
 }

@@ -2,7 +2,9 @@
 #include "image/stack/stack.h"
 
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "image/stack/stack_private.h"
 #include "model/spec/spec_read.h"
 
@@ -76,7 +78,7 @@ static int unknown(const stk_stack *run, const char *step, const char *name, stk
         stk_buf_printf(&list, "%s%.80s", i > 0 ? ", " : "", names[i]);
     }
     stk_err_set(err, STK_E_SPEC, "step '%s': there is no backend '%.80s'; there are %.300s", step,
-                name, list.data != NULL ? list.data : "local");
+                name, stk_text_or(list.data, "local"));
     stk_spec_reader r = {.arena = arena, .err = err};
     stk_spec_did_you_mean(&r, name, names, n);
     return STK_E_SPEC;
@@ -128,7 +130,9 @@ static const stk_stack *of_kind(const stk_stack *run, stk_place_kind kind)
         return found;
     }
     for (uint32_t i = 0; i < run->n_all; i++) {
-        found = run->all[i].kind == kind ? &run->all[i] : found;
+        if (run->all[i].kind == kind) {
+            found = &run->all[i];
+        }
         n += run->all[i].kind == kind;
     }
     return n == 1 ? found : NULL;
@@ -137,7 +141,7 @@ static const stk_stack *of_kind(const stk_stack *run, stk_place_kind kind)
 /* Whose machines a step runs on. *ret_stays: it names others, which there aren't. */
 static const stk_stack *serving(const stk_stack *run, const wish *w, bool *ret_stays)
 {
-    const stk_stack *own = named(run, w->stack != NULL ? w->stack : w->name);
+    const stk_stack *own = named(run, stk_text_or(w->stack, w->name));
     *ret_stays = own == NULL && w->stack != NULL;
     if (own != NULL || *ret_stays) {
         return own != NULL ? own : run;
@@ -165,7 +169,9 @@ static const char *written_image(const wish *w, const stk_stack *stack, stk_aren
         const stk_json *own = stk_json_get(&w->backend, stk_place_word(stack->kind));
         image = stk_json_text(stk_json_get(own, "image"));
     }
-    image = image != NULL ? image : stk_json_text(stk_json_get(&w->docker, "parent_image"));
+    if (image == NULL) {
+        image = stk_json_text(stk_json_get(&w->docker, "parent_image"));
+    }
     for (size_t i = 0; image == NULL && i < sizeof holders / sizeof *holders; i++) {
         image = stk_json_text(stk_json_get(stk_json_get(&w->backend, holders[i]), "image"));
     }
@@ -312,7 +318,7 @@ static int place_elsewhere(const stk_stack *stack, const char *step, const stk_s
                           "stoker.yaml, or set STOKER_SHARE");
         return STK_E_SPEC;
     }
-    int64_t nodes = settings->gang.nodes > 1 ? settings->gang.nodes : 1;
+    int64_t nodes = MAX(settings->gang.nodes, 1);
     stk_resources *asked = with_defaults(stack, &settings->resources, arena);
     place->resources = asked;
     int rc = asked == NULL ? stk_err_nomem(err) : lay_options(stack->options, arena, asked, err);
@@ -328,7 +334,7 @@ static const char *names_of_kind(const stk_stack *run, stk_place_kind kind, stk_
     const char *names = NULL;
     for (uint32_t i = 0; i < run->n_all; i++) {
         if (run->all[i].kind == kind) {
-            names = stk_arena_printf(arena, "%s%s'%s'", names == NULL ? "" : names,
+            names = stk_arena_printf(arena, "%s%s'%s'", stk_text_or(names, ""),
                                      names == NULL ? "" : ", ", run->all[i].name);
         }
     }

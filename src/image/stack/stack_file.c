@@ -3,6 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "base/yaml.h"
 #include "image/stack/stack_metaflow.h"
 #include "image/stack/stack_private.h"
@@ -196,7 +197,9 @@ static int read_pool(stk_spec_reader *r, const stk_json *name, const stk_json *m
              : key == 2 ? stk_spec_read_real(r, value, "price", 0, 1e9, &pool->price)
                         : read_options(r, value, "options", &pool->options);
     }
-    pool->holds = holds != NULL ? *holds : pool->holds;
+    if (holds != NULL) {
+        pool->holds = *holds;
+    }
     return rc;
 }
 
@@ -369,7 +372,9 @@ static int read_file(stk_spec_reader *r, const stk_json *root, stk_stack *stacks
                                       "older; upgrade Stoker",
                                       (long long)version, FILE_VERSION);
         }
-        list = key == 1 && value->kind == STK_JSON_MAP ? value : list;
+        if (key == 1 && value->kind == STK_JSON_MAP) {
+            list = value;
+        }
     }
     if (list != NULL && list->n > STACKS_MAX) {
         return stk_spec_fail_code(r, STK_E_LIMIT, list, "more than %d stacks", STACKS_MAX);
@@ -415,7 +420,7 @@ static int not_there(const char *name, const char *file, const char *beyond,
         stk_buf_printf(&list, "%s%.80s", i > 0 ? ", " : "", names[i]);
     }
     stk_err_set(err, STK_E_NOT_FOUND, "there is no stack '%.80s'; there are %.300s%s%.200s", name,
-                list.data != NULL ? list.data : "local", file != NULL ? " (of " : "",
+                stk_text_or(list.data, "local"), file != NULL ? " (of " : "",
                 file != NULL ? stk_arena_printf(arena, "%s)", file) : "");
     stk_spec_reader r = {.arena = arena, .err = err};
     stk_spec_did_you_mean(&r, name, names, n_names);
@@ -434,7 +439,7 @@ int stk_stack_find(const char *folder, const char *name, stk_arena *arena, stk_s
 {
     const char *file = NULL;
     const char *beyond = NULL;
-    const char *want = name == NULL ? "local" : name;
+    const char *want = stk_text_or(name, "local");
     stk_stack *stacks = stk_arena_array(arena, STACKS_MAX, sizeof *stacks);
     uint32_t n = 0;
     int rc = stacks == NULL ? stk_err_nomem(err) : find_file(folder, arena, &file, &beyond, err);

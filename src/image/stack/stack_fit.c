@@ -1,7 +1,9 @@
 /* What a stack's machines hold, and what a step asks for. */
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "image/stack/stack_private.h"
 #include "model/plan/plan.h"
@@ -32,8 +34,8 @@ static bool check_devices(const stk_alternative *want, const stk_resources *hold
     }
     if (!fits_class(want, holds)) {
         stk_buf_printf(why, "%sa %s, it has %s", why->len > 0 ? ", " : "",
-                       want->gpu_class != NULL ? want->gpu_class : want->gpu_vendor,
-                       holds->gpu_class != NULL ? holds->gpu_class : holds->gpu_vendor);
+                       stk_text_or(want->gpu_class, want->gpu_vendor),
+                       stk_text_or(holds->gpu_class, holds->gpu_vendor));
         return false;
     }
     if (want->gpu_memory_bytes > 0 && holds->gpu_memory_bytes > 0 &&
@@ -91,9 +93,7 @@ static int64_t distance(const stk_pool *pool, bool wants_devices, const char *wh
         n += *why == ',';
     }
     return (wants_devices && devices == 0 ? 1000000 : 0) + n * 1000 -
-           (devices < 0     ? 0
-            : devices > 999 ? 999
-                            : devices);
+           (devices < 0 ? 0 : MIN(devices, 999));
 }
 
 int stk_stack_fit(const stk_stack *stack, const char *step, const stk_resources *r, int64_t nodes,
@@ -138,6 +138,6 @@ int stk_stack_fit(const stk_stack *stack, const char *step, const stk_resources 
                 "%.500s",
                 step, stack->name, nearest->name, of_nearest.data);
     stk_err_hint(err, "ask for less, or name a pool that has more in %s",
-                 stack->file != NULL ? stack->file : "stoker.yaml");
+                 stk_text_or(stack->file, "stoker.yaml"));
     return STK_E_RESOURCES;
 }

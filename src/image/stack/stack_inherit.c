@@ -1,6 +1,7 @@
 /* What a stack says nothing of, and Metaflow's settings do. */
 #include <string.h>
 
+#include "base/text.h"
 #include "image/stack/stack_metaflow.h"
 #include "image/stack/stack_private.h"
 #include "model/spec/spec_read.h"
@@ -52,13 +53,13 @@ static int split(const char *text, bool pairs, stk_arena *arena, stk_json *ret, 
         if (n > 0) {
             stk_buf_text(&json, json.len > 1 ? "," : "");
             const char *key = stk_arena_printf(arena, "%.*s", (int)n_key, c);
-            stk_buf_json(&json, key != NULL ? key : "");
+            stk_buf_json(&json, stk_text_or(key, ""));
         }
         if (n > 0 && pairs) {
             size_t from = n_key < n ? n_key + 1 : n;
             const char *of = stk_arena_printf(arena, "%.*s", (int)(n - from), c + from);
             stk_buf_char(&json, ':');
-            stk_buf_json(&json, of != NULL ? of : "");
+            stk_buf_json(&json, stk_text_or(of, ""));
         }
         c += n + (c[n] == ',');
     }
@@ -128,8 +129,12 @@ int stk_stack_inherit(stk_stack *stack, stk_arena *arena, stk_err *err)
             continue;
         }
         rc = read_value(row, one.value, arena, &one.node, err);
-        stack->default_image = row->how == IMAGE ? one.value : stack->default_image;
-        stack->image_registry = row->how == REGISTRY ? one.value : stack->image_registry;
+        if (row->how == IMAGE) {
+            stack->default_image = one.value;
+        }
+        if (row->how == REGISTRY) {
+            stack->image_registry = one.value;
+        }
         all[stack->n_inherited++] = one;
     }
     if (rc == 0 && stack->n_inherited > 0) {

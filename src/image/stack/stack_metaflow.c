@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "sys/file.h"
 
 enum { FILE_BYTES = 1 << 20, NODES = 10000 };
@@ -54,7 +55,7 @@ static void find_global(void)
     const char *user = own("HOME");
     const char *before = "";
     if (home == NULL || strncmp(home, "~/", 2) == 0) {
-        before = user != NULL ? user : "";
+        before = stk_text_or(user, "");
         home = home == NULL ? "/.metaflowconfig" : home + 1;
     }
     files[GLOBAL].path =
@@ -105,7 +106,7 @@ const char *stk_metaflow_setting(const char *name, const char **ret_from)
             files[i].root.kind == STK_JSON_MAP ? stk_json_get(&files[i].root, name) : NULL;
         if (node != NULL && node->kind != STK_JSON_NULL) {
             value = stk_json_text(node);
-            value = value != NULL ? value : stk_json_dump_in(node, arena);
+            value = stk_text_or(value, stk_json_dump_in(node, arena));
             from = files[i].path;
         }
     }

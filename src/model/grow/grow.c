@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/buf.h"
 #include "base/limits.h"
@@ -47,7 +48,7 @@ static int reserve(void *array_of, uint32_t *cap, uint64_t n, size_t size)
 {
     void **array = array_of;
     uint64_t wanted = *cap + (uint64_t)*cap / 2 + 16;
-    wanted = wanted < n ? n : wanted;
+    wanted = MAX(wanted, n);
     if (n <= *cap) {
         return 0;
     }

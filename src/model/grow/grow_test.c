@@ -1,5 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/buf.h"
 #include "base/limits.h"
@@ -85,7 +86,7 @@ static stk_grow_next next_of(run *r, uint32_t i_step)
             continue;
         }
         uint32_t k = r->n_said[i_step]++;
-        for (k = k > 3 ? 3 : k; k > 0 && s->says[k] == NULL; k--) {
+        for (k = MIN(k, 3); k > 0 && s->says[k] == NULL; k--) {
         }
         char *text = stk_arena_dup(r->arena, s->says[k]);
         const char *names[8];

@@ -9,6 +9,7 @@
 
 #include <assert.h>
 #include <string.h>
+#include <sys/param.h>
 
 enum {
     EXACT_MAX = 2000,  /* sets to look at one by one: any four of 16 */
@@ -208,7 +209,7 @@ static void search_greedily(search *s)
 static uint32_t n_sets(uint32_t k, uint32_t n)
 {
     uint64_t sets = 1;
-    n = n > k - n ? k - n : n;
+    n = MIN(n, k - n);
     for (uint32_t i = 1; i <= n && sets <= EXACT_MAX; i++) {
         sets = sets * (k - n + i) / i;
     }
@@ -401,7 +402,9 @@ static bool choose_block(const stk_pack_host *host, const stk_pack_ask *ask,
             continue;
         }
         if (config->policy == STK_PACK_RANDOM) {
-            best = random_next(&seed) % ++n_seen == 0 ? from : best;
+            if (random_next(&seed) % ++n_seen == 0) {
+                best = from;
+            }
             continue;
         }
         uint32_t n =
@@ -421,7 +424,9 @@ bool stk_pack_choose(const stk_pack_host *host, const stk_pack_ask *ask,
                      const stk_pack_config *config, stk_devset *ret_chosen)
 {
     static const stk_pack_config ours = {.policy = STK_PACK_STOKER};
-    config = config != NULL ? config : &ours;
+    if (config == NULL) {
+        config = &ours;
+    }
     assert(host->n <= STK_LIMIT_DEVICES);
     stk_devset chosen = {{0}};
     uint32_t cands[STK_LIMIT_DEVICES], n_cands = 0;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <time.h>
 
 #include "base/testing.h"
@@ -240,7 +241,7 @@ static void random_host(host *h, uint32_t n)
 
 static stk_pack_ask random_ask(uint32_t n)
 {
-    stk_pack_ask ask = ask_of(1 + below(n < 6 ? n : 6), below(2) > 0 ? (int32_t)below(3000) : 0);
+    stk_pack_ask ask = ask_of(1 + below(MIN(n, 6)), below(2) > 0 ? (int32_t)below(3000) : 0);
     if (below(2) > 0) {
         for (uint32_t i = 0; i < n; i++) {
             if (below(3) == 0) {
@@ -312,7 +313,7 @@ static void check_answer(const host *h, const stk_pack_ask *ask, const stk_devse
     for (uint32_t i = 0; i < STK_LIMIT_DEVICES; i++) {
         if (stk_devset_has(set, i)) {
             assert_true(i < h->view.n && may(h, ask, i));
-            first = first < i ? first : i;
+            first = MIN(first, i);
             last = i;
         }
     }
@@ -344,7 +345,9 @@ static void test_properties(void **state)
             check_answer(&h, &ask, &set);
             assert_true(stk_pack_choose(&h.view, &ask, &c, &again));
             assert_memory_equal(&set, &again, sizeof set);
-            ours = policy == STK_PACK_STOKER ? set : ours;
+            if (policy == STK_PACK_STOKER) {
+                ours = set;
+            }
             if (policy != STK_PACK_STOKER && !ask.contiguous && h.view.n <= 12) {
                 uint32_t mine = n_begun(&h, &ours), others = n_begun(&h, &set);
                 assert_true(mine <= others);
@@ -380,7 +383,7 @@ static void test_nearest(void **state)
                 ok = !stk_devset_has(&set, i) || may(&h, &ask, i);
             }
             uint32_t sum = ok ? link_sum(&h, &set) : 0;
-            best = sum > best ? sum : best;
+            best = MAX(sum, best);
         }
         assert_int_equal(link_sum(&h, &ours), best);
     }

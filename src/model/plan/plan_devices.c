@@ -1,7 +1,9 @@
 /* Which devices of this place can be what a step asks for, alternative by alternative. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "model/plan/plan_private.h"
 
@@ -59,7 +61,9 @@ static void look(const stk_capacity *cap, survey *s)
         if (!d->usable) {
             bool split = d->trouble == NULL && !unnamed;
             s->n_broken += split ? 0 : 1;
-            s->trouble = split ? s->trouble : d->trouble;
+            if (!split) {
+                s->trouble = d->trouble;
+            }
             continue;
         }
         s->n_kind++;
@@ -82,7 +86,7 @@ static int64_t share_of(const stk_plan_requester *q, uint32_t i_step, const stk_
 {
     int64_t peak = q->peaks == NULL ? -1 : q->peaks[i_step];
     if (want->gpu_memory_bytes != STK_GPU_MEMORY_AUTO) {
-        return want->gpu_memory_bytes > 0 ? want->gpu_memory_bytes : 0;
+        return MAX(want->gpu_memory_bytes, 0);
     }
     if (peak <= 0 || q->cap == NULL) {
         return 0;
@@ -93,9 +97,11 @@ static int64_t share_of(const stk_plan_requester *q, uint32_t i_step, const stk_
         const stk_capacity_device *d = &q->cap->devices[i];
         bool fits = d->usable && can_share(d) && is_offered(want, true, d) &&
                     stk_plan_device_fits(want->gpu_class, want->gpu_vendor, d);
-        most = fits && d->memory_bytes > most ? d->memory_bytes : most;
+        if (fits && d->memory_bytes > most) {
+            most = d->memory_bytes;
+        }
     }
-    return share < most ? share : most;
+    return MIN(share, most);
 }
 
 void stk_plan_pack_devices(const stk_capacity *cap, stk_pack_device *ret)
@@ -112,7 +118,7 @@ void stk_plan_pack_devices(const stk_capacity *cap, stk_pack_device *ret)
 static bool is_possible(const stk_capacity *cap, const stk_pack_ask *ask)
 {
     stk_pack_device devices[STK_LIMIT_DEVICES];
-    uint32_t n = cap->n_devices < STK_LIMIT_DEVICES ? cap->n_devices : STK_LIMIT_DEVICES;
+    uint32_t n = MIN(cap->n_devices, STK_LIMIT_DEVICES);
     stk_plan_pack_devices(cap, devices);
     return stk_pack_is_possible(&(stk_pack_host){devices, n, cap->links}, ask);
 }
@@ -145,7 +151,7 @@ static uint32_t make_asks(const stk_capacity *cap, survey *s, stk_pack_ask *asks
             }
         }
         uint32_t n = stk_devset_count(&ask.wanted);
-        s->n_fit = n > s->n_fit ? n : s->n_fit;
+        s->n_fit = MAX(n, s->n_fit);
         bool odd = kind->neighbours && !is_group(s->want.gpu_count);
         if (n_asks < STK_LIMIT_ASKS && !odd && is_possible(cap, &ask)) {
             asks[n_asks++] = ask;
@@ -188,10 +194,7 @@ static void too_large(const stk_plan_requester *q, const survey *s, refusal *r)
                    "gpu_memory %s is more than any %s%s%s of %s has; the largest, %.100s, has %s",
                    memory, d->parent >= 0 ? "slice" : kind->noun, picky ? " of " : "",
                    stk_plan_kind_text(&s->want, sort, sizeof sort), q->cap->where,
-                   d->profile != NULL ? d->profile
-                   : d->model != NULL ? d->model
-                                      : kind->noun,
-                   has);
+                   d->profile != NULL ? d->profile : stk_text_or(d->model, kind->noun), has);
     (void)snprintf(r->hint, sizeof r->hint, "ask for at most %s", has);
 }
 
@@ -207,9 +210,8 @@ static void slices_only(const stk_plan_requester *q, const survey *s, refusal *r
                    "gpu_count %lld%s whole %s: %s has slices of them only, %.200s",
                    (long long)s->want.gpu_count,
                    s->share > 0 ? " with gpu_memory asks for shares of" : " asks for", kind->nouns,
-                   q->cap->where, here != NULL ? here : "");
-    (void)snprintf(r->hint, sizeof r->hint, "write gpu_class: %.40s",
-                   profile != NULL ? profile : "mig");
+                   q->cap->where, stk_text_or(here, ""));
+    (void)snprintf(r->hint, sizeof r->hint, "write gpu_class: %.40s", stk_text_or(profile, "mig"));
 }
 
 static void too_many(const stk_plan_requester *q, const survey *s, refusal *r)
@@ -262,7 +264,7 @@ static void explain(const stk_plan_requester *q, const survey *s, refusal *r)
         (void)snprintf(r->text, sizeof r->text,
                        "gpu_count %lld: %u of the %s that %s has can't be used (%.200s)",
                        (long long)s->want.gpu_count, s->n_broken, kind->nouns, where,
-                       s->trouble != NULL ? s->trouble : "see stoker doctor");
+                       stk_text_or(s->trouble, "see stoker doctor"));
         (void)snprintf(r->hint, sizeof r->hint,
                        "repair that, or take gpu_count out to run without");
     } else if (s->n_kind == 0) {
@@ -270,7 +272,7 @@ static void explain(const stk_plan_requester *q, const survey *s, refusal *r)
         char wanted[200];
         (void)snprintf(r->text, sizeof r->text, "%s: %s has %.200s",
                        stk_plan_kind_text(&s->want, wanted, sizeof wanted), where,
-                       here != NULL ? here : "others");
+                       stk_text_or(here, "others"));
         (void)snprintf(r->hint, sizeof r->hint, "name what is there, or leave the %s out",
                        s->want.gpu_class != NULL ? "class" : "vendor");
     } else if (s->n_fit == 0 && s->n_slices == s->n_kind &&
@@ -288,7 +290,7 @@ static const char *but(const stk_plan_requester *q)
 {
     const char *text =
         q->cap->remark == NULL ? "" : stk_arena_printf(q->plan->arena, " (%.300s)", q->cap->remark);
-    return text != NULL ? text : "";
+    return stk_text_or(text, "");
 }
 
 static int refuse(stk_plan_requester *q, uint32_t i_step, const survey *surveys, uint32_t n)
@@ -313,7 +315,7 @@ static int refuse(stk_plan_requester *q, uint32_t i_step, const survey *surveys,
     const char *here = stk_plan_inventory(q->cap, NULL, q->plan->arena);
     if (there) {
         (void)snprintf(r.hint, sizeof r.hint, "add one that is: %s has %.160s", q->cap->where,
-                       here == NULL ? "others" : here);
+                       stk_text_or(here, "others"));
     } else {
         (void)snprintf(r.hint, sizeof r.hint,
                        "take any_of out, or use --policy fit to run without");
@@ -351,7 +353,9 @@ static int note_learned(stk_plan_requester *q, uint32_t i_step, const stk_altern
     int64_t least = -1;
     for (uint32_t i = 0; i < n; i++) {
         int64_t own = wants[i].gpu_memory_bytes;
-        least = own > 0 && (least < 0 || own < least) ? own : least;
+        if (own > 0 && (least < 0 || own < least)) {
+            least = own;
+        }
     }
     if (least <= 0 || peak <= least) {
         return 0;
@@ -398,7 +402,9 @@ static int survey_all(stk_plan_requester *q, uint32_t i_step, const stk_alternat
         bool odd =
             stk_plan_kind_asked(q->cap, &s->want)->neighbours && !is_group(s->want.gpu_count);
         there |= s->there || odd;
-        n_asks = odd ? n_asks : make_asks(q->cap, s, asks, n_asks);
+        if (!odd) {
+            n_asks = make_asks(q->cap, s, asks, n_asks);
+        }
     }
     if (n_asks == 0) {
         return q->policy == STK_POLICY_STRICT || there ? refuse(q, i_step, surveys, n)

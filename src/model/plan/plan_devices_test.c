@@ -127,7 +127,7 @@ static void check(const machine *on, const char *resources, stk_policy policy, i
             stk_buf_printf(&got, "; %s", stk_plan_note(plan, k));
         }
     }
-    if (strcmp(got.data == NULL ? "" : got.data, expected) != 0) {
+    if (strcmp(got.data != NULL ? got.data : "", expected) != 0) {
         fail_msg("%s:\n  got      '%s'\n  expected '%s'", resources, got.data, expected);
     }
     stk_plan_free(plan);

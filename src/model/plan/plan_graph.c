@@ -143,7 +143,9 @@ static int say_cycle(const stk_plan *plan, const uint32_t *waits, stk_arena *scr
     uint32_t n_circle = n_path - first;
     uint32_t start = first;
     for (uint32_t i = first; i < n_path; i++) {
-        start = path[i] < path[start] ? i : start;
+        if (path[i] < path[start]) {
+            start = i;
+        }
     }
     STK_BUF_AUTO text = STK_BUF_INIT(4000);
     for (uint32_t k = 0; k <= n_circle; k++) {

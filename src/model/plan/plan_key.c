@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/json.h"
 #include "base/map.h"
+#include "base/text.h"
 #include "model/plan/plan_private.h"
 
 enum { SHORT = 256 }; /* longer values are kept as digests */
@@ -297,7 +298,7 @@ int stk_plan_key_seeing(const stk_plan *plan, uint32_t i_step, const char *const
     rc = rc < 0 ? rc : add_outputs(&w, step);
     const char *image = plan->images == NULL ? NULL : plan->images[i_step];
     if (rc == 0 && (image != NULL || s->docker != NULL)) {
-        rc = add_part(&w, "image", image != NULL ? image : s->docker);
+        rc = add_part(&w, "image", stk_text_or(image, s->docker));
     }
     if (rc == 0 && image != NULL && plan->hows[i_step] != NULL) {
         rc = add_part(&w, "container", plan->hows[i_step]);

@@ -364,7 +364,9 @@ static void test_seeing(void **state)
         assert_return_code(stk_plan_key_seeing(plan, 0, NULL, NULL, cases[i].seen, cases[i].n_seen,
                                                arena, &key, &err),
                            0);
-        first = i == 0 ? stk_plan_key_json(&key, arena) : first;
+        if (i == 0) {
+            first = stk_plan_key_json(&key, arena);
+        }
         assert_string_equal(stk_plan_miss(&key, first, arena), cases[i].why);
         stk_plan_free(plan);
         stk_spec_free(spec);

@@ -1,9 +1,11 @@
 /* What each step will ask the scheduler for, held against what the place can give at most. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/buf.h"
 #include "base/map.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "model/plan/plan_private.h"
 
@@ -170,8 +172,7 @@ static int ask_nodes(stk_plan_requester *q, uint32_t i_step)
     (void)snprintf(asked, sizeof asked,
                    "gang.nodes %lld is more than the %u that the %s backend has",
                    (long long)gang->nodes, q->cap->n_nodes, q->cap->backend);
-    return stk_plan_refuse(q, i_step, asked,
-                           q->cap->how_to_nodes == NULL ? "lower it" : q->cap->how_to_nodes);
+    return stk_plan_refuse(q, i_step, asked, stk_text_or(q->cap->how_to_nodes, "lower it"));
 }
 
 /* Of this place it takes nothing, so nothing here is too little for it. */
@@ -180,8 +181,8 @@ static int ask_elsewhere(const stk_capacity_away *away, const stk_resources *res
 {
     res = away->resources != NULL ? away->resources : res;
     *request = (stk_request){.place = away->place,
-                             .cpu_milli = res->cpu_milli > 0 ? res->cpu_milli : 0,
-                             .memory_bytes = res->memory_bytes > 0 ? res->memory_bytes : 0,
+                             .cpu_milli = MAX(res->cpu_milli, 0),
+                             .memory_bytes = MAX(res->memory_bytes, 0),
                              .n_devices = stk_spec_n_devices(res),
                              .limit_cpu = res->cpu_milli > 0,
                              .limit_memory = res->memory_bytes > 0};

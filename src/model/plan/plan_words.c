@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "model/plan/plan_private.h"
 
@@ -82,8 +83,8 @@ static bool is_same(const stk_capacity_device *a, const stk_capacity_device *b)
 {
     const char *texts[][2] = {{a->model, b->model}, {a->profile, b->profile}, {a->noun, b->noun}};
     for (size_t i = 0; i < 3; i++) {
-        const char *one = texts[i][0] == NULL ? "" : texts[i][0];
-        const char *other = texts[i][1] == NULL ? "" : texts[i][1];
+        const char *one = stk_text_or(texts[i][0], "");
+        const char *other = stk_text_or(texts[i][1], "");
         if (strcmp(one, other) != 0) {
             return false;
         }
@@ -94,7 +95,7 @@ static bool is_same(const stk_capacity_device *a, const stk_capacity_device *b)
 static void device_text(const stk_capacity_device *d, uint32_t n, stk_buf *out)
 {
     bool unsaid = d->profile != NULL && (d->model == NULL || strstr(d->model, d->profile) == NULL);
-    const char *model = d->model != NULL ? d->model : d->noun != NULL ? d->noun : "unknown device";
+    const char *model = d->model != NULL ? d->model : stk_text_or(d->noun, "unknown device");
     if (n > 1) {
         stk_buf_printf(out, "%u × ", n);
     }

@@ -2,6 +2,7 @@
  * who have waited long. Where to put a request is the pack room's business. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "model/sched/sched.h"
 #include "model/sched/sched_internal.h"
@@ -309,7 +310,7 @@ static bool place_claim(const stk_sched *sched, const stk_sched_wish *wish, int6
     for (uint32_t i = 0; i < sched->config.host.n; i++) {
         const stk_sched_device *d = &sched->devices[i];
         int64_t held = (int64_t)d->outside_mib + (d->is_whole ? STK_SCHED_ALL : d->own_mib);
-        held = held < STK_SCHED_ALL ? held : STK_SCHED_ALL;
+        held = MIN(held, STK_SCHED_ALL);
         guess[i] = sched->host[i];
         guess[i].taken = guess[i].taken || held > most_mib || stk_devset_has(avoid, i);
     }
@@ -325,7 +326,9 @@ bool stk_sched_claim(const stk_sched *sched, uint32_t task, const stk_devset *av
     if (wish == NULL || !place_claim(sched, wish, STK_SCHED_ALL, &none, ret_devices)) {
         return false;
     }
-    avoid = place_claim(sched, wish, STK_SCHED_ALL, avoid, ret_devices) ? avoid : &none;
+    if (!place_claim(sched, wish, STK_SCHED_ALL, avoid, ret_devices)) {
+        avoid = &none;
+    }
     int64_t most_mib = 0;
     while (!place_claim(sched, wish, most_mib, avoid, ret_devices)) {
         most_mib = most_mib * 2 + 1; /* ends: with STK_SCHED_ALL it is as above */

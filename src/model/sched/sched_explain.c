@@ -83,7 +83,9 @@ static stk_sched_why explain_devices(const stk_sched *sched, const stk_sched_wis
         }
         if (sched->devices[i].n_holders > 0) {
             stk_devset_add(&why.held, i);
-            why.other = why.other == NIL ? stk_sched_holder(sched, i) : why.other;
+            if (why.other == NIL) {
+                why.other = stk_sched_holder(sched, i);
+            }
         }
         if (sched->devices[i].outside_mib > 0) {
             stk_devset_add(&why.outside, i);

@@ -321,7 +321,9 @@ uint64_t stk_sched_digest(const stk_sched *sched)
         uint64_t words[] = {state,      node->attempt, node->n_open,         node->cause,
                             node->kind, node->retry,   (uint64_t)node->at_ms};
         hash = stk_hash_bytes(words, sizeof words, hash);
-        hash = node->failures == NIL ? hash : stk_sched_digest_failures(sched, i, hash);
+        if (node->failures != NIL) {
+            hash = stk_sched_digest_failures(sched, i, hash);
+        }
     }
     return hash;
 }

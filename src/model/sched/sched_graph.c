@@ -1,6 +1,7 @@
 /* The graph, its growth, and the lists that every task is in. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/limits.h"
 #include "base/map.h"
@@ -336,7 +337,7 @@ uint32_t stk_sched_intern(stk_sched *sched, const int64_t ask[DIM_N], const stk_
         return NIL;
     }
     for (int d = 0; d < DIM_N; d++) {
-        sched->least[d] = ask[d] < sched->least[d] ? ask[d] : sched->least[d];
+        sched->least[d] = MIN(ask[d], sched->least[d]);
     }
     return i;
 }

@@ -1,4 +1,7 @@
 /* state → actions. */
+
+#include <sys/param.h>
+
 #include "model/sched/sched.h"
 #include "model/sched/sched_internal.h"
 
@@ -148,7 +151,7 @@ static void keep_back(const stk_sched *sched, stk_sched_kind *kind, stk_sched_le
         stk_sched_view_close(sched, &kind->reserved);
     }
     for (int d = 0; d < DIM_RATIONED; d++) {
-        left->reserve[d] = kind->ask[d] > left->reserve[d] ? kind->ask[d] : left->reserve[d];
+        left->reserve[d] = MAX(kind->ask[d], left->reserve[d]);
     }
 }
 

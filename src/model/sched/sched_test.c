@@ -87,13 +87,17 @@ static void add(player *p, const char *line)
                  {" place=", &e->task.place}};
     for (size_t i = 0; i < 2; i++) {
         const char *at = strstr(line, longs[i].key);
-        *longs[i].value = at ? atoll(at + strlen(longs[i].key)) : *longs[i].value;
+        if (at) {
+            *longs[i].value = atoll(at + strlen(longs[i].key));
+        }
     }
     for (size_t i = 0; i < 3; i++) {
         const char *at = strstr(line, words[i].key);
         *words[i].value = at ? (uint32_t)atoll(at + strlen(words[i].key)) : 0;
     }
-    e->task.cpu_milli = e->task.place > 0 ? 0 : e->task.cpu_milli;
+    if (e->task.place > 0) {
+        e->task.cpu_milli = 0;
+    }
     e->task.oom_memory = e->task.oom_share = e->task.oom_retries > 0 ? 2 : 0;
     add_asks(e, line);
     e->task.lookup = strstr(line, " look") != NULL;
@@ -143,7 +147,9 @@ static stk_sched_event parse_event(const char *line)
     }
     if (event.kind == STK_EV_TASK_STARTED && third[0] != '\0') {
         event.devices.words[0] = strtoull(third, NULL, 16);
-        event.i_ask = event.i_ask == STK_SCHED_NO_ASK ? 0 : event.i_ask;
+        if (event.i_ask == STK_SCHED_NO_ASK) {
+            event.i_ask = 0;
+        }
     }
     return event;
 }

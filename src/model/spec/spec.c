@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "base/yaml.h"
 #include "model/spec/spec_read.h"
@@ -136,7 +137,7 @@ static int find_folder(stk_spec_reader *r, const stk_json *origin)
         stk_err_set(
             r->err, STK_E_USAGE,
             "the name of '%s' or of a folder above it isn't UTF-8: a run's record can't keep it",
-            r->path != NULL ? r->path : absolute);
+            stk_text_or(r->path, absolute));
         stk_err_hint(r->err, "give it another name");
         return STK_E_USAGE;
     }
@@ -159,7 +160,7 @@ static int make_text(stk_spec_reader *r, const stk_json *root)
                    stk_file_exists(r->path);
     STK_TEXT_AUTO file = by_hand ? stk_file_absolute(r->path) : NULL;
     stk_json from[4] = {text_node("cwd"), text_node(r->spec->folder), text_node("file"),
-                        text_node(file == NULL ? "" : file)};
+                        text_node(stk_text_or(file, ""))};
     stk_json origin[2] = {
         text_node("origin"),
         {.items = from, .n = file != NULL ? 2 : 1, .kind = STK_JSON_MAP, .line = 1}};

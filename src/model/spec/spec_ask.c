@@ -1,16 +1,20 @@
 /* What a request asks for in devices: its alternatives, and how many each of them is. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "model/spec/spec.h"
 
 static stk_alternative lay_over(stk_alternative rest, const stk_alternative *over)
 {
-    rest.gpu_count = over->gpu_count > 0 ? over->gpu_count : rest.gpu_count;
+    if (over->gpu_count > 0) {
+        rest.gpu_count = over->gpu_count;
+    }
     rest.gpu_memory_bytes =
         over->gpu_memory_bytes != -1 ? over->gpu_memory_bytes : rest.gpu_memory_bytes;
-    rest.gpu_class = over->gpu_class != NULL ? over->gpu_class : rest.gpu_class;
-    rest.gpu_vendor = over->gpu_vendor != NULL ? over->gpu_vendor : rest.gpu_vendor;
+    rest.gpu_class = stk_text_or(over->gpu_class, rest.gpu_class);
+    rest.gpu_vendor = stk_text_or(over->gpu_vendor, rest.gpu_vendor);
     return rest;
 }
 
@@ -26,7 +30,9 @@ uint32_t stk_spec_alternatives(const stk_resources *res, stk_alternative ret[STK
     uint32_t n = 0;
     do {
         ret[n] = res->n_any_of > 0 ? lay_over(rest, &res->any_of[n]) : rest;
-        ret[n].gpu_count = ret[n].gpu_count > 0 ? ret[n].gpu_count : 1;
+        if (ret[n].gpu_count <= 0) {
+            ret[n].gpu_count = 1;
+        }
         n++;
     } while (n < res->n_any_of && n < STK_LIMIT_ASKS);
     return n;
@@ -40,7 +46,7 @@ uint32_t stk_spec_n_devices(const stk_resources *res)
 
 const char *stk_spec_vendor_of(const stk_alternative *want)
 {
-    return want->gpu_vendor != NULL ? want->gpu_vendor : stk_spec_vendor_of_class(want->gpu_class);
+    return stk_text_or(want->gpu_vendor, stk_spec_vendor_of_class(want->gpu_class));
 }
 
 /* --- the same in the words of a backend --- */
@@ -83,7 +89,7 @@ void stk_spec_lay_options(const stk_json *options, stk_resources *res)
             continue;
         }
         if (words[i].is_number) {
-            res->gpu_count = res->gpu_count > n ? res->gpu_count : n;
+            res->gpu_count = MAX(res->gpu_count, n);
         } else if (words[i].vendor == NULL && stk_spec_n_devices(res) == 0) {
             res->gpu_count = 1;
         }

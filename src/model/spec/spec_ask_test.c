@@ -105,14 +105,14 @@ static void test_alternatives(void **state)
                        cases[i].pipeline != NULL ? cases[i].pipeline : "",
                        cases[i].pipeline != NULL ? "\n" : "", cases[i].step);
         asked_by(text, &out);
-        assert_string_equal(out.data == NULL ? "" : out.data, cases[i].asks);
+        assert_string_equal(out.data != NULL ? out.data : "", cases[i].asks);
     }
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char text[600];
         (void)snprintf(text, sizeof text, HEAD "%ssteps: {a: {run: x%s%s}}\n", options[i].pipeline,
                        *options[i].step != '\0' ? ", " : "", options[i].step);
         asked_by(text, &out);
-        assert_string_equal(out.data == NULL ? "" : out.data, options[i].asks);
+        assert_string_equal(out.data != NULL ? out.data : "", options[i].asks);
     }
 }
 

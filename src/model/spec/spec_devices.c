@@ -158,8 +158,12 @@ int stk_spec_say_over_any_of(stk_spec_reader *r, const bool said[4], stk_resourc
     }
     for (uint32_t i = 0; i < res->n_any_of; i++) {
         any_of[i] = res->any_of[i];
-        any_of[i].gpu_count = said[STK_SPEC_GPU_COUNT] ? -1 : any_of[i].gpu_count;
-        any_of[i].gpu_memory_bytes = said[STK_SPEC_GPU_MEMORY] ? -1 : any_of[i].gpu_memory_bytes;
+        if (said[STK_SPEC_GPU_COUNT]) {
+            any_of[i].gpu_count = -1;
+        }
+        if (said[STK_SPEC_GPU_MEMORY]) {
+            any_of[i].gpu_memory_bytes = -1;
+        }
     }
     res->any_of = any_of;
     return 0;
@@ -283,7 +287,9 @@ int stk_spec_read_sample(stk_spec_reader *r, const stk_json *node, const char *k
                              node->text, STK_LIMIT_SAMPLE_MS_MIN / 1000.0,
                              STK_LIMIT_SAMPLE_MS_MAX / 1000);
     }
-    *ret_ms = rc == 0 ? ms : *ret_ms;
+    if (rc == 0) {
+        *ret_ms = ms;
+    }
     return rc;
 }
 

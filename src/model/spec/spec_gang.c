@@ -73,7 +73,9 @@ int stk_spec_read_gang(stk_spec_reader *r, const stk_json *node, stk_gang_ask *g
         return stk_spec_fail(r, node, "'gang.min_ranks' is %lld, but its ranks say %lld:%lld",
                              (long long)gang->min_ranks, (long long)least, (long long)gang->ranks);
     }
-    gang->min_ranks = least > 0 ? least : gang->min_ranks;
+    if (least > 0) {
+        gang->min_ranks = least;
+    }
     if (rc == 0 && gang->ranks > 0 && gang->min_ranks > gang->ranks) {
         return stk_spec_fail(r, node, "'gang.min_ranks' is %lld, more than its %lld ranks",
                              (long long)gang->min_ranks, (long long)gang->ranks);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "model/spec/spec_read.h"
 
 #define NONE UINT32_MAX
@@ -380,6 +381,8 @@ int stk_spec_check_growth(stk_spec_reader *r, const stk_json *map)
     rc = rc < 0 ? rc : walk(&g);
     rc = rc < 0 ? rc : check_circles(&g, scratch);
     rc = rc < 0 ? rc : check_all_links(&g, scratch);
-    r->step = rc < 0 ? r->step : NULL;
+    if (rc >= 0) {
+        r->step = NULL;
+    }
     return rc;
 }

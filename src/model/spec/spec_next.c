@@ -2,6 +2,7 @@
  */
 #include <string.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "model/spec/spec_read.h"
 
@@ -108,7 +109,7 @@ static int read_switch(stk_spec_reader *r, const stk_json *const nodes[N_KEYS], 
     const uint32_t *next = NULL;
     uint32_t n = 0;
     if (nodes[SWITCH] == NULL || nodes[CASES] == NULL) {
-        return stk_spec_fail(r, nodes[SWITCH] == NULL ? nodes[CASES] : nodes[SWITCH],
+        return stk_spec_fail(r, nodes[SWITCH] != NULL ? nodes[SWITCH] : nodes[CASES],
                              "'switch' and 'cases' need each other: switch: OUTPUT, cases: {value: "
                              "step}");
     }
@@ -185,8 +186,10 @@ int stk_spec_read_next(stk_spec_reader *r, const stk_json *map, stk_step *step)
     int n_kinds = 0;
     for (int i = 0; i < N_KEYS; i++) {
         nodes[i] = stk_json_get(map, keys[i]);
-        nodes[i] = nodes[i] != NULL && nodes[i]->kind == STK_JSON_NULL ? NULL : nodes[i];
-        first = first == NULL ? nodes[i] : first;
+        if (nodes[i] != NULL && nodes[i]->kind == STK_JSON_NULL) {
+            nodes[i] = NULL;
+        }
+        first = first != NULL ? first : nodes[i];
         n_kinds += nodes[i] != NULL && (i == FOREACH || i == NUM_PARALLEL || i == SWITCH) ? 1 : 0;
     }
     if (first == NULL) {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "model/spec/spec_read.h"
 
@@ -109,7 +110,7 @@ static int read_declaration(stk_spec_reader *r, const stk_json *map, stk_param *
     if (param->type != NULL && !fits(preset, param->type)) {
         return stk_spec_wrong(r, preset, param->name, param->type);
     }
-    param->type = param->type != NULL ? param->type : type_of_default(preset);
+    param->type = stk_text_or(param->type, type_of_default(preset));
     return set_value(r, preset, param);
 }
 
@@ -178,7 +179,7 @@ static int unknown(const stk_spec *spec, const char *name, stk_err *err)
 
 static const char *type_of(const stk_param *param)
 {
-    return param->type != NULL ? param->type : "any";
+    return stk_text_or(param->type, "any");
 }
 
 static int parse_value(stk_spec *spec, const char *text, stk_json *ret_node)
@@ -199,7 +200,9 @@ static int wrong_value(const stk_param *param, const char *type, const char *val
                  {"str", "text"}};
     const char *words = type;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        words = strcmp(table[i].type, type) == 0 ? table[i].words : words;
+        if (strcmp(table[i].type, type) == 0) {
+            words = table[i].words;
+        }
     }
     return stk_err_set(err, STK_E_USAGE, "parameter '%s' takes %s, not '%.80s'", param->name, words,
                        value);
@@ -232,7 +235,7 @@ static int read_as(stk_spec *spec, const char *type, const char *text, stk_json 
         return ret_node->text == NULL ? -1 : 0;
     }
     if (strcmp(type, "int") == 0) {
-        text += *text == '+' ? 1 : 0;
+        text += *text == '+';
         return parse_value(spec, text, ret_node) < 0 || ret_node->kind != STK_JSON_INT ? -1 : 0;
     }
     if (parse_value(spec, text, ret_node) == 0) {
@@ -300,7 +303,7 @@ int stk_spec_check_params(const stk_spec *spec, stk_err *err)
         return 0;
     }
     stk_err_set(err, STK_E_USAGE, "pipeline '%s' needs a value for %s %s", spec->name,
-                n == 1 ? "parameter" : "parameters", names.data == NULL ? "" : names.data);
+                n == 1 ? "parameter" : "parameters", stk_text_or(names.data, ""));
     stk_err_hint(err, "give each with --param NAME=VALUE");
     return STK_E_USAGE;
 }

@@ -1,6 +1,7 @@
 /* Settings: read one level over another. The words are in docs/formats/spec.md. */
 #include <math.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/units.h"
 #include "model/spec/spec_read.h"
@@ -134,7 +135,7 @@ static int read_cpu(stk_spec_reader *r, const stk_json *node, int64_t *ret_milli
                              node->text);
     }
     int64_t milli = llround(cpus * 1000);
-    *ret_milli = milli < 1 ? 1 : milli;
+    *ret_milli = MAX(milli, 1);
     return 0;
 }
 

@@ -567,7 +567,9 @@ static void test_params(void **state)
         const char *got = stk_err_format(&err, message, sizeof message);
         for (uint32_t k = 0; rc == 0 && k < stk_spec_n_params(spec); k++) {
             const stk_param *param = stk_spec_param(spec, k);
-            got = strcmp(param->name, cases[i].name) == 0 ? param->value : got;
+            if (strcmp(param->name, cases[i].name) == 0) {
+                got = param->value;
+            }
         }
         assert_string_equal(got, cases[i].expected);
     }

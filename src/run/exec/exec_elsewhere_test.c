@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/param.h>
 #include <sys/signalfd.h>
 
 #include "run/exec/exec_testing.h"
@@ -87,8 +88,7 @@ static int cloud_start(stk_backend *base, stk_job *job, stk_err *err)
         cloud.does(w->f, job);
     }
     cloud.n_running++;
-    cloud.most_running =
-        cloud.n_running > cloud.most_running ? cloud.n_running : cloud.most_running;
+    cloud.most_running = MAX(cloud.n_running, cloud.most_running);
     return 0;
 }
 

@@ -1,5 +1,8 @@
 /* exec with the fake backend and simulated time: what is done, in which order, and what is durable
  * when. */
+
+#include <sys/param.h>
+
 #include "run/exec/exec_testing.h"
 
 static void test_success(void **state)
@@ -165,7 +168,7 @@ static void test_preempted(void **state)
     assert_int_equal(run(f, "{\"bad\":{\"run\":\"true\"}}"), STK_RUN_SUCCEEDED);
     assert_int_equal(f->n_starts, 15);
     for (uint32_t i = 0; i < f->n_starts; i++) {
-        assert_int_equal(f->seen[i], i < 4 ? i : 4);
+        assert_int_equal(f->seen[i], MIN(i, 4));
     }
     assert_int_equal(committed(f, STK_EV_TASK_FAILED, 0, 0).n, 14);
     const char *folder = stk_store_checkpoint_folder(f->store, f->run, "bad", 0, f->arena);

@@ -3,8 +3,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <time.h>
 
+#include "base/text.h"
 #include "run/simulate/simulate_private.h"
 
 enum { MIB = 1 << 20, NONE = UINT32_MAX };
@@ -97,8 +99,8 @@ static int make_nodes(simulation *s, stk_err *err)
 
 static bool asks_the_same(const stk_sim_job *a, const stk_sim_job *b)
 {
-    const char *x = a->gpu_class == NULL ? "" : a->gpu_class;
-    const char *y = b->gpu_class == NULL ? "" : b->gpu_class;
+    const char *x = stk_text_or(a->gpu_class, "");
+    const char *y = stk_text_or(b->gpu_class, "");
     return a->n_devices == b->n_devices && a->share_bytes == b->share_bytes &&
            a->cpu_milli == b->cpu_milli && a->memory_bytes == b->memory_bytes && strcmp(x, y) == 0;
 }
@@ -243,7 +245,9 @@ static rank our_rank(const node *n, const stk_pack_ask *ask)
         const stk_pack_device *d = &n->host.devices[i];
         if (stk_devset_has(&ask->wanted, i) && suits(d, ask->share_mib) &&
             d->free_mib < d->total_mib) {
-            gap = n_gaps == 0 || d->free_mib < gap ? d->free_mib : gap;
+            if (n_gaps == 0 || d->free_mib < gap) {
+                gap = d->free_mib;
+            }
             n_gaps++;
         }
     }
@@ -296,7 +300,9 @@ static uint32_t choose_node(simulation *s, const kind *k)
             continue;
         }
         if (s->pack.policy == STK_PACK_RANDOM) {
-            best = stk_sim_random(&s->pack.seed) % ++n_seen == 0 ? i : best;
+            if (stk_sim_random(&s->pack.seed) % ++n_seen == 0) {
+                best = i;
+            }
             continue;
         }
         rank r = s->pack.policy == STK_PACK_STOKER     ? our_rank(n, ask)
@@ -464,7 +470,7 @@ static void run(simulation *s, stk_sim_result *ret)
     for (uint32_t i = 0; i < w->n || s->n_ends > 0;) {
         bool arrives = i < w->n && (s->n_ends == 0 || w->jobs[i].arrival_s <= s->ends[0].end_s);
         double at = arrives ? w->jobs[i].arrival_s : s->ends[0].end_s;
-        double until = at < last_arrival ? at : last_arrival;
+        double until = MIN(at, last_arrival);
         busy += until > now ? s->in_use * (until - now) : 0;
         now = at;
         if (arrives && w->jobs[i].duration_s == 0) {

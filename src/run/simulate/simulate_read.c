@@ -231,7 +231,9 @@ static int64_t smallest_memory(const stk_cluster *cluster, uint32_t *ret_most_de
                 least = d->memory_bytes;
             }
         }
-        *ret_most_devices = n_usable > *ret_most_devices ? n_usable : *ret_most_devices;
+        if (n_usable > *ret_most_devices) {
+            *ret_most_devices = n_usable;
+        }
     }
     return least;
 }

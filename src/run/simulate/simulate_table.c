@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "run/simulate/simulate_private.h"
 #include "sys/file.h"
@@ -182,7 +183,7 @@ static int read_json(reader *r, const char *text, size_t len)
         for (uint32_t k = 0; k < object->n; k++) {
             const stk_json *value = stk_json_value(object, k);
             const char *key = stk_json_text(stk_json_key(object, k));
-            int column = column_of(r, key == NULL ? "" : key, (int)value->line);
+            int column = column_of(r, stk_text_or(key, ""), (int)value->line);
             if (column < 0) {
                 return column;
             }

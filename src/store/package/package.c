@@ -17,6 +17,7 @@
 #include "base/buf.h"
 #include "base/digest.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "store/package/package_private.h"
 #include "store/store_digest.h"
@@ -45,7 +46,7 @@ const char *stk_package_root(const char *folder, stk_arena *arena)
             }
         }
         char *slash = strrchr(at, '/');
-        *(slash == NULL ? at : slash) = '\0';
+        *(slash != NULL ? slash : at) = '\0';
     }
     return folder;
 }

@@ -29,7 +29,7 @@ static bool in_set(const char *p, unsigned char c, const char **ret_end)
 {
     bool negated = *p == '!' || *p == '^';
     bool found = false;
-    const char *first = p += negated ? 1 : 0;
+    const char *first = p += negated;
     *ret_end = NULL;
     for (; *p != '\0' && (*p != ']' || p == first);) {
         if (p[0] == '[' && p[1] == ':') {
@@ -108,7 +108,9 @@ bool stk_ignore_match(const char *pattern, const char *text)
         }
         const char *next = *p != '\0' && *t != '\0' ? take(p, *t) : NULL;
         if (next != NULL) {
-            star = *t == '/' ? NULL : star;
+            if (*t == '/') {
+                star = NULL;
+            }
             p = next;
             t++;
         } else if (star != NULL && *star_at != '\0' && *star_at != '/') {
@@ -139,13 +141,13 @@ static bool read_rule(char *line, ignore_rule *ret)
     if (line[0] == '#' || n == 0) {
         return false;
     }
-    line += ret->negated ? 1 : 0;
+    line += ret->negated;
     n -= ret->negated ? 1 : 0;
     ret->folders_only = n > 0 && line[n - 1] == '/';
     n -= ret->folders_only ? 1 : 0;
     line[n] = '\0';
     ret->anchored = strchr(line, '/') != NULL;
-    line += line[0] == '/' ? 1 : 0;
+    line += line[0] == '/';
     ret->pattern = line;
     return *line != '\0';
 }

@@ -69,7 +69,7 @@ static const char *listing(bench *b)
     for (uint32_t i = 0; i < list.n; i++) {
         stk_buf_printf(&text, "%s\n", list.files[i].path);
     }
-    return stk_arena_dup(b->arena, text.data == NULL ? "" : text.data);
+    return stk_arena_dup(b->arena, text.data != NULL ? text.data : "");
 }
 
 static const char *output_of(bench *b, const char *command)
@@ -82,7 +82,7 @@ static const char *output_of(bench *b, const char *command)
         stk_buf_add(&text, part, n);
     }
     assert_int_equal(pclose(out), 0);
-    return stk_arena_dup(b->arena, text.data == NULL ? "" : text.data);
+    return stk_arena_dup(b->arena, text.data != NULL ? text.data : "");
 }
 
 static void test_match(void **state)

@@ -63,7 +63,9 @@ static int leave_out(walker *w, const char *path, bool is_folder)
     const char **names = stk_arena_grow(w->arena, list->left_out, list->n_left_out, sizeof *names,
                                         &list->cap_left_out);
     const char *name = path + strlen(list->root) + 1;
-    name = is_folder ? stk_arena_printf(w->arena, "%s/", name) : name;
+    if (is_folder) {
+        name = stk_arena_printf(w->arena, "%s/", name);
+    }
     if (names == NULL || name == NULL) {
         return stk_err_nomem(w->err);
     }

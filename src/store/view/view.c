@@ -2,8 +2,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "store/view/view_private.h"
 
@@ -103,11 +105,17 @@ static int fold_created(stk_view *view, const stk_event_row *row, const json_t *
     const char *name = stk_doc_text(data, "name");
     run->name = name ? stk_arena_dup(arena, name) : run->id;
     const char *pipeline = stk_doc_text(data, "pipeline");
-    run->pipeline = pipeline ? stk_arena_dup(arena, pipeline) : run->pipeline;
+    if (pipeline) {
+        run->pipeline = stk_arena_dup(arena, pipeline);
+    }
     const char *mode = stk_doc_text(data, "mode");
-    run->mode = mode ? stk_arena_dup(arena, mode) : run->mode;
+    if (mode) {
+        run->mode = stk_arena_dup(arena, mode);
+    }
     const char *policy = stk_doc_text(data, "policy");
-    run->policy = policy ? stk_arena_dup(arena, policy) : run->policy;
+    if (policy) {
+        run->policy = stk_arena_dup(arena, policy);
+    }
     run->spec_digest = stk_arena_dup(arena, stk_doc_text(data, "spec"));
     run->parameters = stk_doc_dup(arena, json_object_get(data, "parameters"));
     run->tags = stk_doc_dup(arena, json_object_get(data, "tags"));
@@ -133,7 +141,7 @@ static void fold_started(stk_view *view, const stk_event_row *row, const json_t 
     if (run->started_ms == 0) {
         run->started_ms = row->time_ms;
     }
-    run->n_resumed += json_is_true(json_object_get(data, "resumed")) ? 1 : 0;
+    run->n_resumed += json_is_true(json_object_get(data, "resumed"));
     run->pool = stk_doc_dup(view->arena, json_object_get(data, "devices"));
     run->status = "running";
     run->error = NULL;
@@ -191,14 +199,17 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
         return stk_err_nomem(err);
     }
     if (row->kind == STK_EV_TASK_STARTED) {
-        view->run.n_attempts_extra += row->attempt > 1 ? 1 : 0;
-        step->n_extra += row->attempt > 1 ? 1 : 0;
-        step->most_attempts =
-            row->attempt > step->most_attempts ? row->attempt : step->most_attempts;
-        step->started_ms = step->started_ms ? step->started_ms : row->time_ms;
+        view->run.n_attempts_extra += row->attempt > 1;
+        step->n_extra += row->attempt > 1;
+        step->most_attempts = MAX(row->attempt, step->most_attempts);
+        if (!step->started_ms) {
+            step->started_ms = row->time_ms;
+        }
         task->attempt = row->attempt;
         task->started_ms = row->time_ms;
-        task->first_ms = task->first_ms ? task->first_ms : row->time_ms;
+        if (!task->first_ms) {
+            task->first_ms = row->time_ms;
+        }
         task->ended_ms = 0;
         task->start_data = text;
         task->end_data = NULL;
@@ -206,9 +217,9 @@ static int fold_task(stk_view *view, const stk_event_row *row, stk_err *err)
         return 0;
     }
     /* Also where the event of its start is damaged. */
-    task->attempt = row->attempt > task->attempt ? row->attempt : task->attempt;
+    task->attempt = MAX(row->attempt, task->attempt);
     task->ended_ms = row->time_ms;
-    step->ended_ms = row->time_ms > step->ended_ms ? row->time_ms : step->ended_ms;
+    step->ended_ms = MAX(row->time_ms, step->ended_ms);
     task->end_data = text;
     stk_task_state state = row->kind == STK_EV_TASK_SUCCEEDED ? STK_TASK_SUCCEEDED
                            : row->kind == STK_EV_TASK_CACHED  ? STK_TASK_CACHED
@@ -251,7 +262,7 @@ static int fold_metadata(stk_view *view, const stk_event_row *row, const json_t 
     const char *output = stk_doc_text(data, "output");
     view->logged = view->logged != NULL ? view->logged : json_object();
     json_t *of_task = object_in(view->logged, key_of(row->task, key));
-    json_t *known = object_in(of_task, output != NULL ? output : "");
+    json_t *known = object_in(of_task, stk_text_or(output, ""));
     json_t *more = json_object_get(data, "metadata");
     if (known == NULL || (json_is_object(more) && json_object_update(known, more) != 0)) {
         return stk_err_nomem(err);
@@ -268,15 +279,19 @@ static stk_event_row in_order(stk_view *view, const stk_event_row *row)
 {
     stk_event_row copy = *row;
     bool is_told_outside = row->kind == STK_EV_METADATA || row->kind == STK_EV_TAGGED;
-    copy.time_ms = copy.time_ms < view->last_ms ? view->last_ms : copy.time_ms;
-    view->last_ms = is_told_outside ? view->last_ms : copy.time_ms;
+    copy.time_ms = MAX(copy.time_ms, view->last_ms);
+    if (!is_told_outside) {
+        view->last_ms = copy.time_ms;
+    }
     return copy;
 }
 
 int stk_view_fold(stk_view *view, const stk_event_row *given, stk_err *err)
 {
     stk_err ignored;
-    err = err != NULL ? err : &ignored;
+    if (err == NULL) {
+        err = &ignored;
+    }
     if (given->seq != 0 && given->seq <= view->last_seq) {
         return 0;
     }

@@ -1,7 +1,9 @@
 /* The payloads of tasks, read when somebody asks. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "base/units.h"
 #include "store/view/view_private.h"
 
@@ -241,7 +243,9 @@ static void read_inputs(const stk_view *view, uint32_t i_task, const json_t *dig
             value = input->text;
         } else if (input->kind == STK_INPUT_PARAM) {
             value = stk_doc_dup(arena, json_object_get(view->parameters, input->text));
-            value = value ? value : stk_spec_param(view->spec, input->i_param)->value;
+            if (!value) {
+                value = stk_spec_param(view->spec, input->i_param)->value;
+            }
         }
         inputs[i] = (stk_view_input){input, source_of(view, input, arena),
                                      stk_arena_dup(arena, digest), value};
@@ -481,7 +485,7 @@ static void add_devices(const stk_view_task *task, stk_view_totals *totals)
     json_array_foreach((json_t *)(uintptr_t)devices, i, one)
     {
         const char *its = stk_doc_text(one, "noun");
-        add_noun(noun, sizeof noun, its != NULL ? its : "GPU");
+        add_noun(noun, sizeof noun, stk_text_or(its, "GPU"));
     }
     if ((int64_t)json_array_size(devices) > totals->most_devices) {
         totals->most_devices = (int64_t)json_array_size(devices);
@@ -516,10 +520,9 @@ int stk_view_total(const stk_view *view, stk_store *store, int64_t now_ms,
         }
         STK_DOC_AUTO end = stk_doc_read(task->end_data); /* damaged: knows nothing */
         stk_view_amounts used = used_of(json_object_get(end, "used"));
-        totals.cpu_s += used.cpu_s > 0 ? used.cpu_s : 0;
-        totals.task_s += used.wall_s > 0 ? used.wall_s : 0;
-        totals.peak_bytes =
-            used.memory_bytes > totals.peak_bytes ? used.memory_bytes : totals.peak_bytes;
+        totals.cpu_s += MAX(used.cpu_s, 0);
+        totals.task_s += MAX(used.wall_s, 0);
+        totals.peak_bytes = MAX(used.memory_bytes, totals.peak_bytes);
         add_known(&totals.gpu_held_s, used.gpu_held_s);
         add_known(&totals.gpu_busy_s, used.gpu_busy_s);
         add_known(&totals.energy_j, used.energy_j);
@@ -554,8 +557,7 @@ int stk_view_sum_steps(const stk_view *view, stk_arena *arena, stk_view_sums **r
         add_known(&sum->cpu_s, used.cpu_s);
         add_known(&sum->task_s, used.wall_s);
         add_known(&sum->gpu_held_s, used.gpu_held_s);
-        sum->peak_memory_bytes =
-            used.memory_bytes > sum->peak_memory_bytes ? used.memory_bytes : sum->peak_memory_bytes;
+        sum->peak_memory_bytes = MAX(used.memory_bytes, sum->peak_memory_bytes);
     }
     *ret_sums = sums;
     return 0;

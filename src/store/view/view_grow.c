@@ -2,7 +2,9 @@
  * the artifacts that they see. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "store/view/view_private.h"
 
 enum {
@@ -17,7 +19,7 @@ int stk_view_grow_tasks(stk_view *view, uint32_t n, stk_err *err)
 {
     if (n > view->cap_tasks) {
         uint32_t cap = view->cap_tasks < 64 ? 64 : view->cap_tasks * 2;
-        cap = cap < n ? n : cap;
+        cap = MAX(cap, n);
         stk_view_task *tasks = realloc(view->tasks, (size_t)cap * sizeof *tasks);
         if (tasks == NULL) {
             return stk_err_nomem(err);
@@ -99,7 +101,9 @@ int stk_view_fold_added(stk_view *view, const stk_event_row *row, const json_t *
             return stk_err_nomem(err);
         }
         stk_view_step *step = &view->steps[i_step];
-        step->first = step->n == 0 ? view->n_tasks : step->first;
+        if (step->n == 0) {
+            step->first = view->n_tasks;
+        }
         step->n++;
         step->by_state[STK_TASK_WAITING]++;
         view->run.n[STK_TASK_WAITING]++;
@@ -108,7 +112,7 @@ int stk_view_fold_added(stk_view *view, const stk_event_row *row, const json_t *
     if (rc == 0 && split >= 0) {
         uint32_t width = (uint32_t)(branch + n);
         stk_view_task *opener = &view->tasks[split];
-        opener->width = width > opener->width ? width : opener->width;
+        opener->width = MAX(width, opener->width);
     }
     return rc;
 }
@@ -145,7 +149,7 @@ int stk_view_foreach(const stk_view *view, uint32_t i_task, stk_arena *arena,
     uint32_t n = 0;
     /* A split is added before its branches, so this ends. */
     for (uint32_t s = view->tasks[i_task].split; s != UINT32_MAX; s = view->tasks[s].split) {
-        n += is_foreach(view, s) ? 1 : 0;
+        n += is_foreach(view, s);
     }
     stk_view_frame *frames = stk_arena_array(arena, (size_t)n + 1, sizeof *frames);
     if (frames == NULL) {
@@ -179,7 +183,7 @@ const char *stk_view_who(const stk_view *view, uint32_t i_task, stk_arena *arena
     }
     stk_buf_char(&text, ')');
     const char *own = text.failed ? NULL : stk_arena_dup(arena, text.data);
-    return own != NULL ? own : task->label;
+    return stk_text_or(own, task->label);
 }
 
 /* --- scope --- */

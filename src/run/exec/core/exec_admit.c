@@ -1,6 +1,7 @@
 /* What an attempt is given before it starts: devices, CPUs, memory; and that it gives them back. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "run/exec/core/exec_devices.h"
 #include "run/exec/core/exec_event.h"
@@ -76,8 +77,8 @@ static void pick_cpus(stk_exec *x, exec_slot *slot, uint32_t n)
     for (uint32_t i = 0; cost != NULL && i < x->n_cpus; i++) {
         cost[i] = x->cpu_load[i] * 2 + !is_near(x, slot, x->cpu_ids[i]);
     }
-    n = n > x->n_cpus ? x->n_cpus : n;
-    n = n > STK_LIMIT_CPUS_PINNED ? STK_LIMIT_CPUS_PINNED : n;
+    n = MIN(n, x->n_cpus);
+    n = MIN(n, STK_LIMIT_CPUS_PINNED);
     for (uint32_t k = 0; k < n; k++) {
         uint32_t best = UINT32_MAX;
         for (uint32_t i = 0; i < x->n_cpus; i++) {

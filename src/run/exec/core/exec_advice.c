@@ -92,7 +92,9 @@ const char *stk_exec_advise(stk_exec *x, uint32_t task, stk_failure failure, con
         return in_flow_words(x, text, failure);
     }
     text = less_advice(x, task, text);
-    text = text != NULL && next->is_too_much ? too_much(x, text, next) : text;
+    if (text != NULL && next->is_too_much) {
+        text = too_much(x, text, next);
+    }
     return text == NULL || !had_all(x, task, failure)
                ? text
                : stk_arena_printf(

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
@@ -138,7 +139,7 @@ void stk_exec_preempted(stk_exec *x, uint32_t task, const stk_outcome *o, exec_f
             stk_arena_printf(x->scratch, "preempted (%s%s)", failure->text,
                              told ? ", not from Stoker" : ": saved, to be run again");
         failure->class = STK_FAIL_PREEMPTED;
-        failure->text = text != NULL ? text : failure->text;
+        failure->text = stk_text_or(text, failure->text);
     }
     failure->saved = is_away ? saved : now.newest_ns > x->tasks[task].checkpoints.newest_ns;
 }

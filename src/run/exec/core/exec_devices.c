@@ -4,7 +4,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "run/exec/core/exec_event.h"
 #include "run/exec/core/exec_loop.h"
 #include "run/exec/core/exec_state.h"
@@ -56,10 +58,10 @@ const char *stk_exec_holders(stk_accel *accel, const stk_devset *devices, stk_ar
         if (!stk_devset_has(devices, i)) {
             continue;
         }
-        const char *who = outside[i] != NULL ? outside[i] : stk_lease_who(accel, i, arena);
+        const char *who = stk_text_or(outside[i], stk_lease_who(accel, i, arena));
         stk_buf_printf(&text, "%s%s %d: %s", text.len > 0 ? "; " : "",
-                       d->noun != NULL ? d->noun : "device", d->index,
-                       who != NULL ? who : "somebody who just let go");
+                       stk_text_or(d->noun, "device"), d->index,
+                       stk_text_or(who, "somebody who just let go"));
     }
     return text.failed || text.data == NULL ? NULL : stk_arena_dup(arena, text.data);
 }
@@ -197,14 +199,14 @@ static int look(stk_exec *x, bool *ret_new, stk_err *err)
     for (uint32_t i = 0; i < x->config.capacity->n_devices && rc == 0; i++) {
         const stk_device *d = stk_accel_device(x->config.accel, i);
         if (x->config.capacity->devices[i].usable && !d->usable) { /* another run put it there */
-            rc = stk_exec_gone(x, i, d->trouble != NULL ? d->trouble : "it broke", err);
+            rc = stk_exec_gone(x, i, stk_text_or(d->trouble, "it broke"), err);
         }
     }
     x->outside.look_for_ms =
         *ret_new || x->outside.look_for_ms == 0 ? LOOK_MS : x->outside.look_for_ms * 3 / 2;
     int64_t most =
         x->outside.claim.is_made ? LOOK_MS : LOOK_MAX_MS; /* nobody else has what is claimed */
-    x->outside.look_for_ms = x->outside.look_for_ms < most ? x->outside.look_for_ms : most;
+    x->outside.look_for_ms = MIN(x->outside.look_for_ms, most);
     x->outside.look_ms = now + x->outside.look_for_ms;
     STK_TRY(rc);
     return see_to_claim(x, now, err);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_devices.h"
 #include "run/exec/core/exec_event.h"
@@ -216,7 +217,7 @@ static const char *error_text(const stk_exec *x, uint32_t task, const stk_result
                                 "install %s) and run again",
                                 e->module, e->module);
     }
-    const char *at = e->where != NULL ? e->where : "";
+    const char *at = stk_text_or(e->where, "");
     const char *open = e->where != NULL ? " (" : "";
     const char *close = e->where != NULL ? ")" : "";
     if (e->type != NULL && (e->class == STK_FAIL_EXCEPTION || e->class == STK_FAIL_IMPORT)) {
@@ -425,7 +426,7 @@ static const char *success_json(stk_exec *x, const exec_ending *e, const char *o
         for (uint32_t i = 0; i < e->result.n_warnings; i++) {
             stk_buf_text(&buf, i > 0 ? "," : "");
             const char *text = stk_exec_hide(e->step->settings, e->result.warnings[i], x->scratch);
-            stk_buf_json(&buf, text == NULL ? "" : text);
+            stk_buf_json(&buf, stk_text_or(text, ""));
         }
         stk_buf_char(&buf, ']');
     }
@@ -561,7 +562,9 @@ int stk_exec_settle(stk_exec *x, uint32_t task, const stk_outcome *outcome, stk_
     /* what a failed one left is kept, too, where the graph grows */
     rc = stk_exec_inputs_look(x, task, &why);
     bool is_input_changed = rc < 0;
-    rc = is_input_changed ? 0 : rc;
+    if (is_input_changed) {
+        rc = 0;
+    }
     rc = ok || (x->graph.grow != NULL && e.has_result) ? stk_exec_publish_ask(x, &e, err) : 0;
     if (stk_exec_sum_aside(x, task, EXEC_ASIDE_END, outcome, &rc, err) || rc < 0) {
         return rc;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_loop.h"
 #include "run/exec/core/exec_start.h"
@@ -41,7 +42,7 @@ void stk_exec_env_set(exec_env *env, const char *key, const char *value)
     for (uint32_t i = 0; i < env->n; i++) {
         if (strncmp(env->items[i], key, n) == 0 && env->items[i][n] == '=') {
             const char *item = stk_arena_printf(env->arena, "%s=%s", key, value);
-            env->items[i] = item != NULL ? item : env->items[i];
+            env->items[i] = stk_text_or(item, env->items[i]);
             env->failed = env->failed || item == NULL;
             return;
         }

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -96,7 +97,7 @@ static int open_idle(stk_exec *x, int64_t now, stk_err *err)
     int64_t age = x->config.idle_read_ms;
     idle->sum = x->sum;
     idle->left_bytes = STK_LIMIT_IDLE_READ_BYTES;
-    idle->next_ms = now + (age < FIRST_MS ? age : FIRST_MS);
+    idle->next_ms = now + MIN(age, FIRST_MS);
     x->idle = idle;
     return 0;
 }

@@ -32,7 +32,9 @@ int stk_exec_input_digests(stk_exec *x, uint32_t task, const stk_input *in, stk_
     uint32_t n = is_list ? in->n_items : 1;
     bool in_scope = x->graph.grow != NULL && in->kind != STK_INPUT_ARTIFACT;
     int rc = in_scope ? stk_exec_scope_from(x, task, in, &found, &n, err) : 0;
-    n = in_scope && !is_list && !stk_exec_step(x, task)->is_join ? 1 : n;
+    if (in_scope && !is_list && !stk_exec_step(x, task)->is_join) {
+        n = 1;
+    }
     const char **digests = rc < 0 ? NULL : stk_arena_array(arena, (size_t)n + 1, sizeof *digests);
     for (uint32_t i = 0; i < n && digests != NULL; i++) {
         const stk_input *from = is_list && !in_scope ? &in->items[i] : in;

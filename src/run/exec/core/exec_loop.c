@@ -11,6 +11,7 @@
 
 #include "base/failpoint.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "base/turn.h"
 #include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_devices.h"
@@ -154,7 +155,9 @@ static int do_end(stk_exec *x, const stk_action *a, stk_err *err)
 {
     static const char *const words[] = {"succeeded", "failed", "cancelled", "interrupted"};
     stk_run_status status = (stk_run_status)a->status;
-    status = status == STK_RUN_CANCELLED && x->is_interrupted ? STK_RUN_INTERRUPTED : status;
+    if (status == STK_RUN_CANCELLED && x->is_interrupted) {
+        status = STK_RUN_INTERRUPTED;
+    }
     int rc = flush_told(x, err);
     if (rc < 0) {
         return rc;
@@ -342,7 +345,9 @@ static int read_signals(stk_exec *x, stk_err *err)
                           : info.ssi_signo == SIGHUP  ? "the terminal was closed (SIGHUP)"
                                                       : "asked to end at once";
         bool is_notice = info.ssi_signo == SIGTERM && info.ssi_int != STK_EXEC_CANCEL;
-        x->is_interrupted = x->n_signals == 0 ? is_notice : x->is_interrupted;
+        if (x->n_signals == 0) {
+            x->is_interrupted = is_notice;
+        }
         int rc = cancel(x, why, err);
         if (rc < 0) {
             return rc;
@@ -361,11 +366,15 @@ static int wait(stk_exec *x, int64_t wake_ms, stk_err *err)
     int64_t timeout = x->config.backend->ops->wait_ms(x->config.backend);
     if (wake_ms >= 0) {
         int64_t left = wake_ms > now ? wake_ms - now : 0;
-        timeout = timeout < 0 || left < timeout ? left : timeout;
+        if (timeout < 0 || left < timeout) {
+            timeout = left;
+        }
     }
     if (x->config.on_tick != NULL) {
         int64_t tick = x->config.on_tick(x->config.arg, stk_clock_wall_ms(x->config.clock));
-        timeout = tick >= 0 && (timeout < 0 || tick < timeout) ? tick : timeout;
+        if (tick >= 0 && (timeout < 0 || tick < timeout)) {
+            timeout = tick;
+        }
     }
     struct pollfd fds[] = {{.fd = x->config.backend->ops->fd(x->config.backend), .events = POLLIN},
                            {.fd = x->config.signal_fd, .events = POLLIN},
@@ -443,7 +452,7 @@ int stk_exec_loop(stk_exec *x, stk_run_status *ret_status, stk_err *err)
 static void add_json_text(stk_buf *buf, const char *key, const char *json, const char *otherwise)
 {
     stk_buf_printf(buf, ",\"%s\":", key);
-    stk_buf_text(buf, json != NULL ? json : otherwise);
+    stk_buf_text(buf, stk_text_or(json, otherwise));
 }
 
 static void add_host(stk_buf *buf, const stk_exec_config *config)
@@ -460,7 +469,7 @@ static void add_host(stk_buf *buf, const stk_exec_config *config)
         const stk_capacity_device *d = &config->capacity->devices[i];
         if (d->usable) {
             stk_buf_text(buf, comma);
-            stk_buf_json(buf, d->model != NULL ? d->model : d->noun);
+            stk_buf_json(buf, stk_text_or(d->model, d->noun));
             comma = ",";
         }
     }
@@ -486,7 +495,7 @@ static int emit_created(stk_exec *x, stk_err *err)
     const char *text = stk_spec_text(x->spec, &len);
     stk_digest_of(text, len, digest);
     stk_buf_text(&buf, "{\"name\":");
-    stk_buf_json(&buf, c->name != NULL ? c->name : c->run);
+    stk_buf_json(&buf, stk_text_or(c->name, c->run));
     stk_buf_text(&buf, ",\"pipeline\":");
     stk_buf_json(&buf, stk_spec_name(x->spec));
     stk_buf_printf(
@@ -499,7 +508,7 @@ static int emit_created(stk_exec *x, stk_err *err)
         stk_buf_text(&buf, i > 0 ? "," : "");
         stk_buf_json(&buf, p->name);
         stk_buf_char(&buf, ':');
-        stk_buf_text(&buf, p->value != NULL ? p->value : "null");
+        stk_buf_text(&buf, stk_text_or(p->value, "null"));
     }
     stk_buf_text(&buf, c->use_cache ? "}" : "},\"no_cache\":true"); /* who resumes it is told */
     stk_buf_text(&buf, ",\"tags\":[");

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
@@ -17,7 +18,7 @@
 
 static const char *fallback(const char *a, const char *b)
 {
-    return a != NULL ? a : b;
+    return stk_text_or(a, b);
 }
 
 static void add_tags(stk_buf *buf, const stk_result_output *r, const stk_output *declared)
@@ -256,7 +257,9 @@ int stk_exec_publish(stk_exec *x, const exec_ending *e, const stk_result_output 
         value = r->value;
         format = "json";
         rc = stk_store_add_bytes(x->config.store, value, strlen(value), &artifact, err);
-        value = strlen(value) <= most ? value : NULL;
+        if (strlen(value) > most) {
+            value = NULL;
+        }
     } else {
         char *path = output_path(x, e, r, declared);
         struct stat st;

@@ -5,7 +5,9 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
+#include "base/text.h"
 #include "host/runner/runner.h"
 #include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_end.h"
@@ -142,7 +144,7 @@ static int fold_row(void *arg, const stk_event_row *row)
         return 0;
     }
     exec_past *p = &h->tasks[row->task];
-    p->attempt = row->attempt > p->attempt ? row->attempt : p->attempt;
+    p->attempt = MAX(row->attempt, p->attempt);
     switch (row->kind) {
     case STK_EV_TASK_STARTED:
         p->running = true;
@@ -152,8 +154,8 @@ static int fold_row(void *arg, const stk_event_row *row)
     case STK_EV_TASK_CACHED:
     case STK_EV_TASK_SUCCEEDED:
         free(p->said);
-        p->said = h->x->graph.grow == NULL ? outputs_of(row->data)
-                                           : strdup(row->data == NULL ? "{}" : row->data);
+        p->said =
+            h->x->graph.grow == NULL ? outputs_of(row->data) : strdup(stk_text_or(row->data, "{}"));
         p->done = p->said != NULL;
         p->ran = row->kind == STK_EV_TASK_SUCCEEDED;
         p->running = false;

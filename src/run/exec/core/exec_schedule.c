@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/map.h"
+#include "base/text.h"
 #include "run/exec/core/exec_loop.h"
 #include "run/exec/core/exec_resume.h"
 #include "run/exec/grown/exec_grow.h"
@@ -137,7 +138,9 @@ static int reserve_tasks(refold *r, uint64_t n)
     if (n <= r->cap_tasks) {
         return 0;
     }
-    n = n < (uint64_t)r->cap_tasks * 2 ? (uint64_t)r->cap_tasks * 2 : n;
+    if (n < (uint64_t)r->cap_tasks * 2) {
+        n = (uint64_t)r->cap_tasks * 2;
+    }
     bool *is_done = reallocarray(r->is_done, n, sizeof *is_done);
     r->is_done = is_done != NULL ? is_done : r->is_done;
     bool *is_running = reallocarray(r->is_running, n, sizeof *is_running);

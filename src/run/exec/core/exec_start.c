@@ -7,11 +7,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/failpoint.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
@@ -108,7 +110,7 @@ static int add_input(stk_exec *x, uint32_t task, const stk_input *in, stk_buf *b
         rc = stk_exec_artifact(x, stk_exec_is_away(x, task), in->text, x->scratch, &path, &size,
                                err);
         if (rc == 0) {
-            const char *about = in->about == NULL ? "{" : in->about;
+            const char *about = stk_text_or(in->about, "{");
             stk_buf_add(buf, about, strlen(about) - (in->about != NULL));
             stk_buf_printf(buf, "%s\"digest\":\"%s\",\"size\":%lld,\"path\":",
                            in->about == NULL ? "" : ",", in->text, (long long)size);
@@ -242,7 +244,7 @@ static int task_json(stk_exec *x, uint32_t task, uint32_t attempt, const char *d
         return err->code;
     }
     stk_buf_text(buf, ",\"rank\":0,\"world\":1,\"extra\":");
-    stk_buf_text(buf, step->settings->extra != NULL ? step->settings->extra : "{}");
+    stk_buf_text(buf, stk_text_or(step->settings->extra, "{}"));
     stk_buf_char(buf, '}');
     return buf->failed ? stk_err_nomem(err) : 0;
 }
@@ -301,7 +303,7 @@ static const char *const *job_unset(stk_arena *arena)
     static const char prefix[] = "STOKER_SECRET_";
     uint32_t n = 0;
     for (char **e = environ; *e != NULL; e++) {
-        n += strncmp(*e, prefix, sizeof prefix - 1) == 0 ? 1 : 0;
+        n += strncmp(*e, prefix, sizeof prefix - 1) == 0;
     }
     const char **names = n == 0 ? NULL : stk_arena_array(arena, n + 1, sizeof *names);
     n = 0;
@@ -317,7 +319,7 @@ const char *stk_exec_self(const stk_exec *x)
 {
     char self[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = '\0';
+    self[MAX(n, 0)] = '\0';
     return stk_arena_dup(x->scratch, access(self, X_OK) == 0 ? self : "/proc/self/exe");
 }
 
@@ -408,7 +410,9 @@ static int prepare(stk_exec *x, uint32_t task, stk_job *job, stk_failure *ret_cl
                      .readonly = stk_exec_input_mounts(&env.inputs),
                      .lease = slot->lease};
     rc = stk_exec_is_away(x, task) ? stk_exec_away_job(x, task, dir, &env, job, err) : 0;
-    *ret_class = rc == STK_E_RESOURCES ? STK_FAIL_RESOURCES : *ret_class;
+    if (rc == STK_E_RESOURCES) {
+        *ret_class = STK_FAIL_RESOURCES;
+    }
     return rc;
 }
 
@@ -516,9 +520,7 @@ static int start_hook(stk_exec *x, uint32_t task, stk_hook_when when, stk_err *e
                    .step = step->name,
                    .dir = dir,
                    .argv = hook->run != NULL ? argv : NULL,
-                   .python = hook->run != NULL      ? NULL
-                             : step->python != NULL ? step->python
-                                                    : hook->python,
+                   .python = hook->run != NULL ? NULL : stk_text_or(step->python, hook->python),
                    .cwd = step->cwd != NULL || step->python != NULL ? step->cwd
                                                                     : stk_spec_folder(x->spec),
                    .env = env.items,

@@ -352,7 +352,9 @@ int stk_exec_sum_take(stk_exec *x, const char *path, const char *known, stk_arti
     exec_sum *s = x->sum;
     pthread_mutex_lock(&s->lock);
     item *i = find(s, EXEC_SUM_OUTPUT, path);
-    i = i != NULL && i->state == DONE && !i->removes ? i : NULL;
+    if (i == NULL || i->state != DONE || i->removes) {
+        i = NULL;
+    }
     pthread_mutex_unlock(&s->lock);
     if (i == NULL) {
         return stk_store_add_path(x->config.store, path, known, ret, err);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 #include "run/exec/core/exec_devices.h"
@@ -108,7 +109,7 @@ static int take_event(stk_exec *x, const stk_device_event *event, stk_err *err)
         if (steps == NULL) {
             return stk_err_nomem(err);
         }
-        worst = action > worst ? action : worst;
+        worst = MAX(action, worst);
         if (event->xid > 0 && action != STK_XID_IGNORE) {
             x->tasks[i].xid = event->xid;
             x->tasks[i].xid_text = stk_arena_dup(x->arena, event->text);

@@ -1,5 +1,9 @@
 /* What an attempt used, as JSON for the record; and whether that was what it was given. */
+
+#include <sys/param.h>
+
 #include "base/buf.h"
+#include "base/text.h"
 #include "host/runner/runner_verdict.h"
 #include "run/exec/core/exec_end.h"
 
@@ -21,7 +25,7 @@ static void put_number(stk_buf *buf, const char *key, int64_t value)
 static void put_device(stk_buf *buf, const stk_outcome_device *d)
 {
     stk_buf_text(buf, "{\"uuid\":");
-    stk_buf_json(buf, d->uuid != NULL ? d->uuid : "");
+    stk_buf_json(buf, stk_text_or(d->uuid, ""));
     if (d->model != NULL) {
         stk_buf_text(buf, ",\"model\":");
         stk_buf_json(buf, d->model);
@@ -54,8 +58,8 @@ static void put_sums(stk_buf *buf, const stk_outcome *o)
                           ? (double)d->share_bytes / (double)d->memory_bytes
                           : 1;
         held += (double)o->wall_ms / 1000 * part;
-        busy = d->busy_s < 0 ? busy : (busy < 0 ? 0 : busy) + d->busy_s;
-        energy = d->energy_j < 0 ? energy : (energy < 0 ? 0 : energy) + d->energy_j;
+        busy = d->busy_s < 0 ? busy : MAX(busy, 0) + d->busy_s;
+        energy = d->energy_j < 0 ? energy : MAX(energy, 0) + d->energy_j;
     }
     put_real(buf, "gpu_held_s", held);
     put_real(buf, "gpu_busy_s", busy);
@@ -84,7 +88,7 @@ static bool judge(const stk_outcome *o, const stk_result *result, stk_arena *are
     stk_outcome seen = *o;
     seen.mask_changed = o->mask_changed || (result != NULL && result->mask_changed);
     return reports != NULL &&
-           stk_runner_verdict(&seen, reports, n, noun != NULL ? noun : "GPU", arena, ret);
+           stk_runner_verdict(&seen, reports, n, stk_text_or(noun, "GPU"), arena, ret);
 }
 
 static void put_verdict(stk_buf *buf, const stk_verdict *v)
@@ -120,7 +124,9 @@ const char *stk_exec_used_json(const stk_outcome *o, const stk_result *result, s
     if (judge(o, result, arena, &verdict)) {
         put_verdict(&buf, &verdict);
         bool less = verdict.used >= 0 && (uint32_t)verdict.used < verdict.granted;
-        *ret_remark = less || o->other_device != NULL ? verdict.text : *ret_remark;
+        if (less || o->other_device != NULL) {
+            *ret_remark = verdict.text;
+        }
     }
     stk_buf_char(&buf, '}');
     return buf.failed ? NULL : stk_arena_dup(arena, buf.data);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
@@ -73,7 +74,9 @@ static int reserve(stk_exec *x, uint32_t n_more, stk_err *err)
     if (n <= x->cap_tasks) {
         return 0;
     }
-    n = n < (uint64_t)x->cap_tasks * 2 ? (uint64_t)x->cap_tasks * 2 : n;
+    if (n < (uint64_t)x->cap_tasks * 2) {
+        n = (uint64_t)x->cap_tasks * 2;
+    }
     exec_task *tasks = reallocarray(x->tasks, n, sizeof *tasks);
     if (tasks == NULL) {
         return stk_err_nomem(err);
@@ -341,9 +344,8 @@ static int take_over(stk_exec *x, uint32_t task, const char *head, const exec_sa
     if (outputs.failed || more.failed) {
         return stk_err_nomem(err);
     }
-    const char *data =
-        stk_arena_printf(x->tick, "{%s\"outputs\":%s%s,\"metadata\":%s}", head, outputs.data,
-                         more.data, metadata != NULL ? metadata : "{}");
+    const char *data = stk_arena_printf(x->tick, "{%s\"outputs\":%s%s,\"metadata\":%s}", head,
+                                        outputs.data, more.data, stk_text_or(metadata, "{}"));
     int rc = data == NULL ? stk_err_nomem(err) : push_refs(x, task, said, err);
     x->is_held = true;
     rc = rc < 0 ? rc
@@ -417,7 +419,7 @@ int stk_exec_next_load(const stk_spec *spec, uint32_t i_step, const json_t *next
     }
     for (uint32_t i = 0; i < n; i++) {
         const char *name = json_string_value(json_array_get(list, i));
-        names[i] = name == NULL ? "" : name;
+        names[i] = stk_text_or(name, "");
     }
     return stk_grow_read_next(spec, i_step, names, n, arena, &ret_next->steps, err);
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "run/exec/core/exec_loop.h"
 #include "run/exec/core/exec_resume.h"
 #include "run/exec/core/exec_state.h"
@@ -27,7 +28,7 @@ static int take_added(stk_exec *x, const stk_event_row *row, const json_t *data,
     if (step < 0) {
         return stk_err_set(err, STK_E_STORE,
                            "the run has tasks of step '%s', which the document doesn't have",
-                           name == NULL ? "" : name);
+                           stk_text_or(name, ""));
     }
     stk_grow_adding adding = {
         .first = row->task,

@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_loop.h"
@@ -252,7 +254,7 @@ int stk_exec_say(stk_exec *x, const exec_ending *e, exec_said *ret_said, stk_fai
                  stk_err *err)
 {
     uint32_t ranks = stk_exec_ranks(x, e->task);
-    exec_said said = {.n_parts = ranks > 1 ? ranks : 1};
+    exec_said said = {.n_parts = MAX(ranks, 1)};
     said.parts = stk_arena_array(x->scratch, said.n_parts, sizeof *said.parts);
     *ret_class = STK_FAIL_OUTPUT;
     int rc = said.parts == NULL ? stk_err_nomem(err) : make_part(x, e, 0, &said.parts[0], err);
@@ -363,7 +365,7 @@ void stk_exec_said_left(stk_exec *x, const exec_ending *e, stk_buf *buf)
 {
     uint32_t n = stk_exec_ranks(x, e->task);
     bool is_gang = stk_exec_gang(x, e->task).ranks != 0;
-    for (uint32_t i = 0; i < (n > 1 ? n : 1); i++) {
+    for (uint32_t i = 0; i < MAX(n, 1); i++) {
         exec_part part = is_gang ? left_by_rank(x, e, i) : left_by(x, e);
         stk_buf_text(buf, i == 0   ? ",\"outputs\":"
                           : i == 1 ? ",\"ranks\":[{\"outputs\":"
@@ -413,7 +415,7 @@ static int take_part(stk_exec *x, uint32_t task, const json_t *data, exec_part *
     }
     for (uint32_t i = 0; i < part.n_dropped; i++) {
         const char *name = json_string_value(json_array_get(dropped, i));
-        names[i] = stk_arena_dup(x->scratch, name == NULL ? "" : name);
+        names[i] = stk_arena_dup(x->scratch, stk_text_or(name, ""));
         if (names[i] == NULL) {
             return stk_err_nomem(err);
         }

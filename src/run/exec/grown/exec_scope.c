@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "run/exec/core/exec_loop.h"
 #include "run/exec/core/exec_state.h"
 #include "run/exec/grown/exec_grow.h"
@@ -22,8 +23,12 @@ const exec_artifact *stk_exec_scope_find(const exec_scope *scope, const char *na
         if (order == 0) {
             return scope->items[middle];
         }
-        low = order < 0 ? middle + 1 : low;
-        high = order < 0 ? high : middle;
+        if (order < 0) {
+            low = middle + 1;
+        }
+        if (order >= 0) {
+            high = middle;
+        }
     }
     return NULL;
 }
@@ -107,7 +112,7 @@ static int merge(stk_exec *x, const exec_scope *base, const exec_part *part, exe
         } else if (!is_dropped(part, base->items[i]->name)) {
             items[n++] = base->items[i];
         }
-        i += order <= 0 ? 1 : 0;
+        i += order <= 0;
     }
     *ret = (exec_scope){items, n};
     return 0;
@@ -406,7 +411,7 @@ int stk_exec_scope_json(stk_exec *x, uint32_t task, stk_buf *buf, stk_err *err)
         stk_buf_text(buf, "null");
     }
     stk_buf_printf(buf, ",\"max_splits\":%lld,\"fallback\":", (long long)x->graph.max_splits);
-    stk_buf_text(buf, fallback == NULL ? "null" : fallback);
+    stk_buf_text(buf, stk_text_or(fallback, "null"));
     stk_buf_char(buf, '}');
     if (buf->failed || refs.failed || out.failed) {
         bool is_full = refs.len + out.len > STK_LIMIT_RESULT_BYTES / 2;

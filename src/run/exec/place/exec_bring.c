@@ -70,7 +70,9 @@ static void take_out(exec_bring *b, wanted *w)
         at = &(*at)->next;
     }
     *at = w->next;
-    b->end = b->end == &w->next ? at : b->end;
+    if (b->end == &w->next) {
+        b->end = at;
+    }
     free(w);
 }
 

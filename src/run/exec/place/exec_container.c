@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_loop.h"
 #include "run/exec/core/exec_start.h"
@@ -188,7 +189,9 @@ static const stk_json *option(const writer *w, const char *key)
 static const char *user_said(const writer *w)
 {
     const char *user = stk_json_text(stk_json_get(&w->inside.docker, "user"));
-    user = user != NULL ? user : stk_json_text(option(w, "user"));
+    if (user == NULL) {
+        user = stk_json_text(option(w, "user"));
+    }
     return user == NULL || *user == '\0' ? NULL : user;
 }
 
@@ -203,7 +206,7 @@ static int add_env(writer *w, const char *const *env)
         return rc;
     }
     stk_buf_text(w->buf, "},\"expand\":[");
-    stk_buf_text(w->buf, w->expand.data != NULL ? w->expand.data : "");
+    stk_buf_text(w->buf, stk_text_or(w->expand.data, ""));
     stk_buf_text(w->buf, "],\"pass\":[");
     for (uint32_t i = 0; env != NULL && env[i] != NULL; i++) {
         const char *name = stk_arena_dupn(w->x->scratch, env[i], strcspn(env[i], "="));
@@ -290,11 +293,11 @@ static void add_words(writer *w)
     char host[256] = "";
     (void)gethostname(host, sizeof host - 1);
     stk_buf_text(w->buf, ",\"user\":");
-    stk_buf_json(w->buf, user != NULL ? user : w->all->owner);
+    stk_buf_json(w->buf, stk_text_or(user, w->all->owner));
     stk_buf_text(w->buf, ",\"owner\":");
     stk_buf_json(w->buf, w->all->owner);
     stk_buf_text(w->buf, ",\"network\":");
-    stk_buf_json(w->buf, network != NULL ? network : "host");
+    stk_buf_json(w->buf, stk_text_or(network, "host"));
     stk_buf_printf(
         w->buf,
         ",\"entrypoint\":\"%s\",\"labels\":{\"stoker.run\":\"%s\",\"stoker.step\":\"%s\","
@@ -328,7 +331,9 @@ int stk_exec_container_json(stk_exec *x, uint32_t task, uint32_t attempt, const 
     int rc = stk_exec_inside_open(x, task, &all->places[i_step], &w.inside, err);
     w.inside.has_program = needs_program(&w);
     const stk_json *args = stk_json_get(&w.inside.options, "run_args");
-    w.run_args = args != NULL ? *args : w.run_args;
+    if (args != NULL) {
+        w.run_args = *args;
+    }
     stk_buf_text(buf, ",\"container\":{\"image\":");
     stk_buf_json(buf, all->images[i_step]);
     stk_buf_text(buf, ",\"name\":");
@@ -354,7 +359,7 @@ const char *stk_exec_container_image(const stk_exec *x, uint32_t task)
     const stk_exec_containers *all = x->config.containers;
     uint32_t i_step = x->tasks[task].i_step;
     const char *written = all->places[i_step].written;
-    return written != NULL ? written : all->images[i_step];
+    return stk_text_or(written, all->images[i_step]);
 }
 
 void stk_exec_container_granted(const stk_exec *x, uint32_t task, stk_buf *buf)

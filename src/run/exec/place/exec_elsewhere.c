@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "run/exec/core/exec_cache.h"
 #include "run/exec/core/exec_end.h"
 #include "run/exec/core/exec_event.h"
@@ -168,7 +169,7 @@ static void add_expand(away_env *a, const char *key)
     if (names != NULL) {
         a->expand = names;
         names[a->n_expand] = key;
-        a->n_expand += key != NULL ? 1 : 0;
+        a->n_expand += key != NULL;
     }
 }
 
@@ -189,7 +190,9 @@ static const stk_resources *resources_of(stk_exec *x, uint32_t task, const stk_p
         *r = place->resources != NULL ? *place->resources
                                       : stk_exec_step(x, task)->settings->resources;
         int64_t memory = stk_exec_memory_limit(x, task);
-        r->memory_bytes = memory > 0 ? memory : r->memory_bytes;
+        if (memory > 0) {
+            r->memory_bytes = memory;
+        }
     }
     return r;
 }
@@ -278,7 +281,7 @@ int stk_exec_away_job(stk_exec *x, uint32_t task, const char *dir, exec_env *env
     }
     *away = (stk_job_elsewhere){.backend = stk_exec_place(x, task),
                                 .image = stk_exec_away_image(x, task),
-                                .options = place->options != NULL ? place->options : "{}",
+                                .options = stk_text_or(place->options, "{}"),
                                 .resources = resources_of(x, task, place),
                                 .secrets = s->n_secrets > 0 ? secrets : NULL,
                                 .attach = x->tasks[task].attach};
@@ -311,7 +314,7 @@ int stk_exec_away_end(stk_exec *x, uint32_t task, const char *dir, stk_job *job,
     }
     *away = (stk_job_elsewhere){.backend = stk_exec_place(x, task),
                                 .image = stk_exec_away_image(x, task),
-                                .options = place->options != NULL ? place->options : "{}",
+                                .options = stk_text_or(place->options, "{}"),
                                 .resources = resources_of(x, task, place),
                                 .attach = true,
                                 .only_to_end = true};
@@ -343,7 +346,7 @@ void stk_exec_away_granted(const stk_exec *x, uint32_t task, stk_buf *buf)
     stk_buf_text(buf, ",\"image\":{\"name\":");
     const char *image = stk_exec_away_image(x, task);
     const char *named = x->config.elsewhere->places[x->tasks[task].i_step].image;
-    stk_buf_json(buf, named != NULL ? named : image);
+    stk_buf_json(buf, stk_text_or(named, image));
     if (named != NULL && strcmp(named, image) != 0) {
         stk_buf_text(buf, ",\"pinned\":");
         stk_buf_json(buf, image);
@@ -393,9 +396,13 @@ int stk_exec_leave(stk_exec *x, uint32_t task, stk_err *err)
 {
     const stk_backend_ops *ops = x->config.backend->ops;
     if (ops->leave != NULL && ops->leave(x->config.backend, task)) {
-        x->left.first_left = x->left.n_left++ == 0 ? task : x->left.first_left;
+        if (x->left.n_left++ == 0) {
+            x->left.first_left = task;
+        }
     } else {
-        x->left.first_unborn = x->left.n_unborn++ == 0 ? task : x->left.first_unborn;
+        if (x->left.n_unborn++ == 0) {
+            x->left.first_unborn = task;
+        }
     }
     stk_exec_release(x, task);
     /* Not on record: there it goes on, for who resumes the run. */
@@ -464,7 +471,9 @@ int stk_exec_attach(stk_exec *x, uint32_t task, stk_err *err)
     exec_task *t = &x->tasks[task];
     /* what is only to be ended is looked up by nobody later, and its inputs may be elsewhere */
     int rc = x->config.cancelled ? 0 : stk_exec_key_of(x, task, err);
-    x->left.first_attached = x->left.n_attached++ == 0 ? task : x->left.first_attached;
+    if (x->left.n_attached++ == 0) {
+        x->left.first_attached = task;
+    }
     t->slot = stk_exec_slot_new(x);
     t->attempt_base--; /* the scheduler's first attempt is that one */
     t->attach = true;

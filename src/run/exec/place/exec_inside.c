@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "run/exec/core/exec_loop.h"
 #include "run/exec/core/exec_state.h"
 #include "run/exec/grown/exec_grow.h"
@@ -48,8 +49,10 @@ const char *const *stk_exec_inside_argv(stk_exec *x, const exec_inside *in)
     }
     if (step->python != NULL) {
         const char *python = stk_json_text(stk_json_get(&in->options, "python"));
-        python = python != NULL ? python : stk_json_text(stk_json_get(&in->options, "executable"));
-        argv[n++] = python != NULL ? python : "python3";
+        if (python == NULL) {
+            python = stk_json_text(stk_json_get(&in->options, "executable"));
+        }
+        argv[n++] = stk_text_or(python, "python3");
         argv[n++] = "-m";
         argv[n++] = "stoker._worker";
         argv[n++] = in->dir;
@@ -120,7 +123,7 @@ static const char *as_written(const char *text, stk_arena *arena)
     char *to = out;
     for (; out != NULL && *text != '\0'; text++) {
         *to = '\\';
-        to += *text == '$' ? 1 : 0;
+        to += *text == '$';
         *to++ = *text;
     }
     if (out != NULL) {
@@ -141,14 +144,16 @@ static const char *python_path(stk_exec *x, const exec_inside *in)
             : stk_json_text(stk_json_get(stk_json_get(&in->docker, "environment"), "PYTHONPATH"));
     const char *plain =
         stk_json_text(stk_json_get(stk_json_get(&in->docker, "runtime_environment"), "PYTHONPATH"));
-    plain = plain != NULL || written != NULL ? plain : in->python_path;
+    if (plain == NULL && written == NULL) {
+        plain = in->python_path;
+    }
     const char *more = plain != NULL ? as_written(plain, x->scratch) : written;
     if (folder == NULL || (plain != NULL && more == NULL)) {
         return NULL;
     }
     return stk_arena_printf(x->scratch, "%s/python%s%s%s:%s%s%s", in->at, shim ? ":" : "",
                             shim ? in->at : "", shim ? "/python/stoker/_compat" : "", folder,
-                            more != NULL ? ":" : "", more != NULL ? more : "");
+                            more != NULL ? ":" : "", stk_text_or(more, ""));
 }
 
 int stk_exec_inside_env(stk_exec *x, const exec_inside *in, exec_put_env put, void *arg,
