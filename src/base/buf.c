@@ -62,6 +62,16 @@ int stk_buf_text(stk_buf *buf, const char *text)
     return stk_buf_add(buf, text, strlen(text));
 }
 
+int stk_buf_separate(stk_buf *buf, const char *separator)
+{
+    return buf->len == 0 ? 0 : stk_buf_text(buf, separator);
+}
+
+int stk_buf_check(const stk_buf *buf, stk_err *err)
+{
+    return buf->failed ? stk_err_nomem(err) : 0;
+}
+
 int stk_buf_char(stk_buf *buf, char c)
 {
     return stk_buf_add(buf, &c, 1);

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/err.h"
+
 typedef struct stk_buf {
     char *data; /* NULL until the first append; then data[len] == 0 */
     size_t len;
@@ -28,6 +30,11 @@ int stk_buf_json(
     stk_buf *buf,
     const char *text); /* a quoted JSON string; bytes that aren't UTF-8 become U+FFFD */
 int stk_buf_html(stk_buf *buf, const char *text); /* &<>"' escaped */
+
+/* Puts `separator` between what is there and what comes: nothing in an empty buffer. */
+int stk_buf_separate(stk_buf *buf, const char *separator);
+/* STK_E_NOMEM where an append failed, else 0. */
+int stk_buf_check(const stk_buf *buf, stk_err *err);
 
 #define STK_BUF_AUTO __attribute__((cleanup(stk_buf_done))) stk_buf
 

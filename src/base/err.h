@@ -34,6 +34,10 @@ int stk_err_sys(stk_err *err, int code, int sys, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 /* STK_E_NOMEM, "out of memory". */
 int stk_err_nomem(stk_err *err);
+/* That where `p` is NULL, else 0. */
+int stk_err_if_null(const void *p, stk_err *err);
+/* The same in other words: "no memory `what`", as in "no memory for a build". */
+int stk_err_need(const void *p, const char *what, stk_err *err);
 void stk_err_hint(stk_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void stk_err_at(stk_err *err, const char *file, int line);
 /* Puts "what: " in front of the text. Returns err->code. */
