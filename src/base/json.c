@@ -1,29 +1,13 @@
+/* Asking, making and writing; json_read.c reads. */
 #include "base/json.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/param.h>
-
-#include "base/map.h"
 
 /* --- asking --- */
-
-const stk_json *stk_json_get(const stk_json *map, const char *key)
-{
-    if (map == NULL || map->kind != STK_JSON_MAP) {
-        return NULL;
-    }
-    for (uint32_t i = 0; i < map->n; i++) {
-        if (strcmp(stk_json_key(map, i)->text, key) == 0) {
-            return stk_json_value(map, i);
-        }
-    }
-    return NULL;
-}
 
 const char *stk_json_text(const stk_json *node)
 {
@@ -66,6 +50,72 @@ bool stk_json_real(const stk_json *node, double *ret_number)
     return true;
 }
 
+int64_t stk_json_whole(const stk_json *node, int64_t otherwise)
+{
+    int64_t number = otherwise;
+    double real;
+    if (stk_json_is_kind(node, STK_JSON_REAL) && stk_json_real(node, &real) && fabs(real) < 9e18) {
+        return (int64_t)real;
+    }
+    (void)stk_json_int(node, &number);
+    return number;
+}
+
+double stk_json_number(const stk_json *node, double otherwise)
+{
+    double number = otherwise;
+    (void)stk_json_real(node, &number);
+    return number;
+}
+
+const char *stk_json_get_text(const stk_json *map, const char *key)
+{
+    return stk_json_text(stk_json_get(map, key));
+}
+
+int64_t stk_json_get_whole(const stk_json *map, const char *key, int64_t otherwise)
+{
+    return stk_json_whole(stk_json_get(map, key), otherwise);
+}
+
+double stk_json_get_number(const stk_json *map, const char *key, double otherwise)
+{
+    return stk_json_number(stk_json_get(map, key), otherwise);
+}
+
+/* Recursion is bounded by the limit on nesting when they were read, here as in all that follows. */
+bool stk_json_equal(const stk_json *a, const stk_json *b)
+{
+    if (a->kind != b->kind || (a->kind != STK_JSON_BOOL && a->n != b->n)) {
+        return a->kind == b->kind && a->kind == STK_JSON_REAL &&
+               stk_json_number(a, 0) == stk_json_number(b, 0);
+    }
+    bool same = true;
+    switch ((stk_json_kind)a->kind) {
+    case STK_JSON_NULL:
+        return true;
+    case STK_JSON_BOOL:
+        return a->truth == b->truth;
+    case STK_JSON_REAL:
+        return stk_json_number(a, 0) == stk_json_number(b, 0);
+    case STK_JSON_INT:
+    case STK_JSON_TEXT:
+        return memcmp(a->text, b->text, a->n) == 0;
+    case STK_JSON_LIST:
+        for (uint32_t i = 0; same && i < a->n; i++) {
+            same = stk_json_equal(&a->items[i], &b->items[i]);
+        }
+        return same;
+    case STK_JSON_MAP:
+        for (uint32_t i = 0; same && i < a->n; i++) {
+            const stk_json *other = stk_json_get(b, stk_json_key(a, i)->text);
+            same = other != NULL && stk_json_equal(stk_json_value(a, i), other);
+        }
+        return same;
+    }
+    return false;
+}
+
 const char *stk_json_kind_words(stk_json_kind kind)
 {
     static const char *const words[] = {"null", "true or false", "a whole number", "a number",
@@ -84,6 +134,93 @@ void stk_json_format_real(double number, char ret_text[32])
     if (strpbrk(ret_text, ".e") == NULL) {
         strcat(ret_text, ".0"); /* at most 17 digits and a sign stand here */
     }
+}
+
+/* --- making --- */
+
+stk_json stk_json_of_text(const char *text)
+{
+    return stk_json_of_digits(text, STK_JSON_TEXT);
+}
+
+stk_json stk_json_of_digits(const char *digits, stk_json_kind kind)
+{
+    return (stk_json){.text = digits, .n = (uint32_t)strlen(digits), .kind = (uint32_t)kind & 7u};
+}
+
+/* Room for one more node group of `each` nodes: what was made has room for the next power of two,
+ * what was read has none. */
+static stk_json *make_room(stk_arena *arena, stk_json *node, size_t each)
+{
+    if (!node->made || (node->n >= 4 && (node->n & (node->n - 1)) == 0)) {
+        size_t cap = 4;
+        while (cap <= node->n) {
+            cap *= 2;
+        }
+        stk_json *items = stk_arena_array(arena, cap * each, sizeof *items);
+        if (items == NULL) {
+            return NULL;
+        }
+        if (node->n > 0) {
+            memcpy(items, node->items, node->n * each * sizeof *items);
+        }
+        node->items = items;
+        node->made = 1;
+        node->indexed = 0;
+    }
+    return (stk_json *)(uintptr_t)node->items;
+}
+
+stk_json *stk_json_append(stk_arena *arena, stk_json *list, stk_json value)
+{
+    stk_json *items = make_room(arena, list, 1);
+    if (items == NULL) {
+        return NULL;
+    }
+    items[list->n] = value;
+    return &items[list->n++];
+}
+
+stk_json *stk_json_set(stk_arena *arena, stk_json *map, const char *key, stk_json value)
+{
+    stk_json *items = make_room(arena, map, 2);
+    if (items == NULL) {
+        return NULL;
+    }
+    stk_json *there = (stk_json *)(uintptr_t)stk_json_get(map, key);
+    if (there == NULL) {
+        const char *own = stk_arena_dup(arena, key);
+        if (own == NULL) {
+            return NULL;
+        }
+        items[2 * (size_t)map->n] = stk_json_of_text(own);
+        there = &items[2 * (size_t)map->n++ + 1];
+    }
+    *there = value;
+    return there;
+}
+
+bool stk_json_update(stk_arena *arena, stk_json *map, const stk_json *more)
+{
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < stk_json_n_members(more); i++) {
+        ok =
+            stk_json_set(arena, map, stk_json_key(more, i)->text, *stk_json_value(more, i)) != NULL;
+    }
+    return ok;
+}
+
+bool stk_json_remove(stk_arena *arena, stk_json *map, const char *key)
+{
+    stk_json less = stk_json_of_map();
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < stk_json_n_members(map); i++) {
+        const char *name = stk_json_key(map, i)->text;
+        ok = strcmp(name, key) == 0 ||
+             stk_json_set(arena, &less, name, *stk_json_value(map, i)) != NULL;
+    }
+    *map = ok ? less : *map;
+    return ok;
 }
 
 /* --- writing --- */
@@ -113,10 +250,19 @@ static void dump_text(const char *text, size_t len, stk_buf *buf)
     stk_buf_char(buf, '"');
 }
 
-/* Recursion is bounded: no tree is deeper than STK_LIMIT_DEPTH. */
-void stk_json_dump(const stk_json *node, stk_buf *buf)
+/* The line of the next item; `indent` below 0: all stands on one. */
+static void new_line(stk_buf *buf, int indent)
 {
-    switch ((stk_json_kind)node->kind) {
+    if (indent >= 0) {
+        stk_buf_printf(buf, "\n%*s", indent, "");
+    }
+}
+
+static void dump_items(const stk_json *node, stk_buf *buf, int indent);
+
+static void dump(const stk_json *node, stk_buf *buf, int indent)
+{
+    switch (node == NULL ? STK_JSON_NULL : (stk_json_kind)node->kind) {
     case STK_JSON_NULL:
         stk_buf_add(buf, "null", 4);
         break;
@@ -131,34 +277,51 @@ void stk_json_dump(const stk_json *node, stk_buf *buf)
         dump_text(node->text, node->n, buf);
         break;
     case STK_JSON_LIST:
-        stk_buf_char(buf, '[');
-        for (uint32_t i = 0; i < node->n; i++) {
-            if (i > 0) {
-                stk_buf_char(buf, ',');
-            }
-            stk_json_dump(&node->items[i], buf);
-        }
-        stk_buf_char(buf, ']');
-        break;
     case STK_JSON_MAP:
-        stk_buf_char(buf, '{');
-        for (uint32_t i = 0; i < node->n; i++) {
-            if (i > 0) {
-                stk_buf_char(buf, ',');
-            }
-            dump_text(stk_json_key(node, i)->text, stk_json_key(node, i)->n, buf);
-            stk_buf_char(buf, ':');
-            stk_json_dump(stk_json_value(node, i), buf);
+        stk_buf_char(buf, node->kind == STK_JSON_MAP ? '{' : '[');
+        dump_items(node, buf, indent < 0 ? indent : indent + 2);
+        if (node->n > 0) {
+            new_line(buf, indent);
         }
-        stk_buf_char(buf, '}');
+        stk_buf_char(buf, node->kind == STK_JSON_MAP ? '}' : ']');
         break;
     }
+}
+
+static void dump_items(const stk_json *node, stk_buf *buf, int indent)
+{
+    for (uint32_t i = 0; i < node->n; i++) {
+        if (i > 0) {
+            stk_buf_char(buf, ',');
+        }
+        new_line(buf, indent);
+        if (node->kind == STK_JSON_LIST) {
+            dump(&node->items[i], buf, indent);
+            continue;
+        }
+        dump_text(stk_json_key(node, i)->text, stk_json_key(node, i)->n, buf);
+        stk_buf_text(buf, indent < 0 ? ":" : ": ");
+        dump(stk_json_value(node, i), buf, indent);
+    }
+}
+
+void stk_json_dump(const stk_json *node, stk_buf *buf)
+{
+    dump(node, buf, -1);
+}
+
+void stk_json_dump_pretty(const stk_json *node, stk_buf *buf)
+{
+    dump(node, buf, 0);
 }
 
 const char *stk_json_dump_in(const stk_json *node, stk_arena *arena)
 {
     STK_BUF_AUTO buf = STK_BUF_INIT(SIZE_MAX / 2);
-    stk_json_dump(node, &buf);
+    if (node == NULL) {
+        return NULL;
+    }
+    dump(node, &buf, -1);
     return buf.failed ? NULL : stk_arena_dupn(arena, buf.data, buf.len);
 }
 
@@ -166,11 +329,36 @@ const char *stk_json_dump_in(const stk_json *node, stk_arena *arena)
 
 void stk_json_put_key(stk_buf *out, const char *key)
 {
-    if (out->len > 0 && out->data[out->len - 1] != '{') {
+    if (out->len > 0 && strchr("{[:\n", out->data[out->len - 1]) == NULL) {
         (void)stk_buf_char(out, ',');
     }
-    (void)stk_buf_json(out, key);
-    (void)stk_buf_char(out, ':');
+    if (key != NULL) {
+        (void)stk_buf_json(out, key);
+        (void)stk_buf_char(out, ':');
+    }
+}
+
+void stk_json_open(stk_buf *out, const char *key, char bracket)
+{
+    stk_json_put_key(out, key);
+    (void)stk_buf_char(out, bracket);
+}
+
+void stk_json_close(stk_buf *out, char bracket)
+{
+    (void)stk_buf_char(out, bracket);
+}
+
+void stk_json_put(stk_buf *out, const char *key, const stk_json *value)
+{
+    stk_json_put_key(out, key);
+    dump(value, out, -1);
+}
+
+void stk_json_put_raw(stk_buf *out, const char *key, const char *json)
+{
+    stk_json_put_key(out, key);
+    (void)stk_buf_text(out, json != NULL ? json : "null");
 }
 
 void stk_json_put_text(stk_buf *out, const char *key, const char *text)
@@ -181,20 +369,26 @@ void stk_json_put_text(stk_buf *out, const char *key, const char *text)
 
 void stk_json_put_texts(stk_buf *out, const char *key, const char *const *texts)
 {
-    stk_json_put_key(out, key);
-    stk_buf_char(out, '[');
+    stk_json_open(out, key, '[');
     for (uint32_t i = 0; texts != NULL && texts[i] != NULL; i++) {
-        stk_buf_text(out, i > 0 ? "," : "");
-        stk_buf_json(out, texts[i]);
+        stk_json_put_text(out, NULL, texts[i]);
     }
-    stk_buf_char(out, ']');
+    stk_json_close(out, ']');
+}
+
+void stk_json_put_whole(stk_buf *out, const char *key, int64_t number)
+{
+    stk_json_put_key(out, key);
+    (void)stk_buf_printf(out, "%lld", (long long)number);
 }
 
 void stk_json_put_int(stk_buf *out, const char *key, int64_t number)
 {
-    stk_json_put_key(out, key);
-    (void)(number >= 0 ? stk_buf_printf(out, "%lld", (long long)number)
-                       : stk_buf_text(out, "null"));
+    if (number >= 0) {
+        stk_json_put_whole(out, key, number);
+    } else {
+        stk_json_put_raw(out, key, NULL);
+    }
 }
 
 void stk_json_put_real(stk_buf *out, const char *key, double number)
@@ -205,557 +399,6 @@ void stk_json_put_real(stk_buf *out, const char *key, double number)
 
 void stk_json_put_bool(stk_buf *out, const char *key, int truth)
 {
-    stk_json_put_key(out, key);
-    (void)stk_buf_text(out, truth < 0 ? "null" : truth != 0 ? "true" : "false");
-}
-
-/* --- building --- */
-
-void stk_json_build_init(stk_json_builder *b, stk_arena *arena, const char *path,
-                         const stk_json_limits *limits, stk_err *err)
-{
-    b->arena = arena;
-    b->path = path;
-    b->err = err;
-    b->limits = *limits;
-    if (b->limits.depth > STK_LIMIT_DEPTH) {
-        b->limits.depth = STK_LIMIT_DEPTH;
-    }
-    b->pending = NULL;
-    b->n_pending = b->cap_pending = b->n_nodes = b->last_nodes = 0;
-    b->depth = b->last_height = 0;
-}
-
-void stk_json_build_done(stk_json_builder *b)
-{
-    free(b->pending);
-    b->pending = NULL;
-}
-
-int stk_json_build_fail(stk_json_builder *b, int code, int line, const char *fmt, ...)
-{
-    char text[512];
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    stk_err_set(b->err, code, "%s", text);
-    stk_err_at(b->err, b->path, line);
-    return code;
-}
-
-static int no_memory(stk_json_builder *b, int line)
-{
-    return stk_json_build_fail(b, STK_E_NOMEM, line, "out of memory while reading the document");
-}
-
-bool stk_json_build_wants_key(const stk_json_builder *b)
-{
-    if (b->depth == 0) {
-        return false;
-    }
-    const stk_json_frame *frame = &b->frames[b->depth - 1];
-    return frame->kind == STK_JSON_MAP && (b->n_pending - frame->start) % 2 == 0;
-}
-
-static int push(stk_json_builder *b, const stk_json *node, size_t n_nodes, int height)
-{
-    if (b->n_pending == b->cap_pending) {
-        size_t cap = b->cap_pending == 0 ? 64 : b->cap_pending * 2;
-        stk_json *bigger = realloc(b->pending, cap * sizeof *bigger);
-        if (bigger == NULL) {
-            return no_memory(b, (int)node->line);
-        }
-        b->pending = bigger;
-        b->cap_pending = cap;
-    }
-    b->pending[b->n_pending++] = *node;
-    b->last_nodes = n_nodes;
-    b->last_height = height;
-    if (b->depth > 0 && b->frames[b->depth - 1].height < height) {
-        b->frames[b->depth - 1].height = height;
-    }
-    return 0;
-}
-
-int stk_json_build_add(stk_json_builder *b, const stk_json *node, size_t n_nodes, int height)
-{
-    if (n_nodes > b->limits.nodes - b->n_nodes) {
-        return stk_json_build_fail(
-            b, STK_E_LIMIT, (int)node->line,
-            "the document has more than %zu values (aliases expanded); split it", b->limits.nodes);
-    }
-    if (b->depth + height > b->limits.depth) {
-        return stk_json_build_fail(b, STK_E_LIMIT, (int)node->line,
-                                   "lists and mappings are nested more than %d deep",
-                                   b->limits.depth);
-    }
-    b->n_nodes += n_nodes;
-    return push(b, node, n_nodes, height);
-}
-
-int stk_json_build_open(stk_json_builder *b, stk_json_kind kind, int line)
-{
-    if (b->depth >= b->limits.depth) {
-        return stk_json_build_fail(b, STK_E_LIMIT, line,
-                                   "lists and mappings are nested more than %d deep",
-                                   b->limits.depth);
-    }
-    b->frames[b->depth++] = (stk_json_frame){
-        .start = b->n_pending, .n_before = b->n_nodes, .line = (uint32_t)line, .kind = kind};
-    return 0;
-}
-
-static int duplicate(stk_json_builder *b, const stk_json *key, const stk_json *first)
-{
-    return stk_json_build_fail(b, STK_E_SPEC, (int)key->line,
-                               "key '%s' is there twice, first on line %u; keep one", key->text,
-                               (unsigned)first->line);
-}
-
-/* Small maps are compared pairwise, which is quicker than hashing; large ones are hashed. */
-static int check_keys(stk_json_builder *b, const stk_json *members, size_t n)
-{
-    if (n <= 12) {
-        for (size_t i = 1; i < n; i++) {
-            for (size_t j = 0; j < i; j++) {
-                const stk_json *one = &members[2 * i];
-                const stk_json *two = &members[2 * j];
-                if (one->n == two->n && memcmp(one->text, two->text, one->n) == 0) {
-                    return duplicate(b, one, two);
-                }
-            }
-        }
-        return 0;
-    }
-    stk_map seen = {0};
-    int rc = 0;
-    for (size_t i = 0; rc == 0 && i < n; i++) {
-        uint64_t first;
-        if (stk_map_get(&seen, members[2 * i].text, &first)) {
-            rc = duplicate(b, &members[2 * i], &members[2 * first]);
-        } else if (stk_map_put(&seen, members[2 * i].text, i) < 0) {
-            rc = no_memory(b, (int)members[2 * i].line);
-        }
-    }
-    stk_map_done(&seen);
-    return rc;
-}
-
-int stk_json_build_close(stk_json_builder *b)
-{
-    const stk_json_frame frame = b->frames[b->depth - 1];
-    size_t n = b->n_pending - frame.start;
-    stk_json node = {.kind = (uint32_t)frame.kind & 0xFu, .line = frame.line & 0xFFFFFFFu};
-    if (n > 0) {
-        int rc = frame.kind == STK_JSON_MAP ? check_keys(b, b->pending + frame.start, n / 2) : 0;
-        if (rc < 0) {
-            return rc;
-        }
-        stk_json *items = stk_arena_array(b->arena, n, sizeof *items);
-        if (items == NULL) {
-            return no_memory(b, (int)frame.line);
-        }
-        memcpy(items, b->pending + frame.start, n * sizeof *items);
-        node.items = items;
-        node.n = (uint32_t)(frame.kind == STK_JSON_MAP ? n / 2 : n);
-    }
-    b->n_pending = frame.start;
-    b->depth--;
-    if (b->n_nodes >= b->limits.nodes) {
-        return stk_json_build_add(b, &node, 1, 1); /* says which limit */
-    }
-    b->n_nodes++;
-    return push(b, &node, b->n_nodes - frame.n_before, frame.height + 1);
-}
-
-/* --- JSON --- */
-
-typedef struct reader {
-    stk_json_builder b;
-    char *at; /* in our own copy, which ends in NUL; strings are unescaped in place */
-    char *end;
-    int line;
-} reader;
-
-static const char *shown(const reader *r, char buf[32])
-{
-    unsigned char c = (unsigned char)*r->at;
-    if (r->at >= r->end) {
-        return "the end of the document";
-    }
-    if (c < 0x20 || c >= 0x7F) {
-        (void)snprintf(buf, 32, "byte 0x%02x", (unsigned)c);
-    } else {
-        (void)snprintf(buf, 32, "'%c'", c);
-    }
-    return buf;
-}
-
-static int expected(reader *r, const char *what)
-{
-    char buf[32];
-    return stk_json_build_fail(&r->b, STK_E_SPEC, r->line, "not valid JSON: expected %s, found %s",
-                               what, shown(r, buf));
-}
-
-static void skip_space(reader *r)
-{
-    for (;; r->at++) {
-        if (*r->at == '\n') {
-            r->line++;
-        } else if (*r->at != ' ' && *r->at != '\t' && *r->at != '\r') {
-            return;
-        }
-    }
-}
-
-static int hex4(const char *s)
-{
-    int value = 0;
-    for (int i = 0; i < 4; i++) {
-        int c = (unsigned char)s[i];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
-        if (digit < 0) {
-            return -1;
-        }
-        value = value * 16 + digit;
-    }
-    return value;
-}
-
-static char *put_utf8(char *out, uint32_t c)
-{
-    if (c < 0x80) {
-        *out++ = (char)c;
-    } else if (c < 0x800) {
-        *out++ = (char)(0xC0 | (c >> 6));
-        *out++ = (char)(0x80 | (c & 0x3F));
-    } else if (c < 0x10000) {
-        *out++ = (char)(0xE0 | (c >> 12));
-        *out++ = (char)(0x80 | ((c >> 6) & 0x3F));
-        *out++ = (char)(0x80 | (c & 0x3F));
-    } else {
-        *out++ = (char)(0xF0 | (c >> 18));
-        *out++ = (char)(0x80 | ((c >> 12) & 0x3F));
-        *out++ = (char)(0x80 | ((c >> 6) & 0x3F));
-        *out++ = (char)(0x80 | (c & 0x3F));
-    }
-    return out;
-}
-
-/* At the 'u' of an escape. Half a surrogate pair becomes U+FFFD: file names that aren't UTF-8 come
- * from Python that way, and a run shouldn't fail for one. */
-static int unescape_unicode(reader *r, char **out)
-{
-    int unit = hex4(r->at + 1);
-    if (unit < 0) {
-        return expected(r, "four hex digits after \\u");
-    }
-    uint32_t c = (uint32_t)unit;
-    r->at += 5;
-    if (c >= 0xD800 && c < 0xDC00 && r->at[0] == '\\' && r->at[1] == 'u') {
-        int low = hex4(r->at + 2);
-        if (low >= 0xDC00 && low < 0xE000) {
-            c = 0x10000 + ((c - 0xD800) << 10) + ((uint32_t)low - 0xDC00);
-            r->at += 6;
-        }
-    }
-    *out = put_utf8(*out, c >= 0xD800 && c < 0xE000 ? 0xFFFD : c);
-    return 0;
-}
-
-static int read_text(reader *r, stk_json *ret_node)
-{
-    char *start = ++r->at;
-    char *out = start;
-    for (;;) {
-        char *run = r->at;
-        while ((unsigned char)*r->at >= 0x20 && *r->at != '"' && *r->at != '\\') {
-            r->at++;
-        }
-        if (out != run) {
-            memmove(out, run, (size_t)(r->at - run));
-        }
-        out += r->at - run;
-        if (*r->at == '"') {
-            break;
-        }
-        if (*r->at != '\\') {
-            return expected(r, "a closing '\"' (control characters are written as escapes)");
-        }
-        r->at++;
-        const char *at = strchr("\"\"\\\\//b\bf\fn\nr\rt\t", *r->at);
-        if (*r->at == 'u') {
-            int rc = unescape_unicode(r, &out);
-            if (rc < 0) {
-                return rc;
-            }
-        } else if ((unsigned char)*r->at >= 0x20 && at != NULL) {
-            *out++ = at[1];
-            r->at++;
-        } else {
-            return expected(r, "one of \"\\/bfnrtu after a backslash");
-        }
-    }
-    r->at++;
-    *out = '\0';
-    *ret_node = (stk_json){.text = start,
-                           .n = (uint32_t)(out - start),
-                           .kind = STK_JSON_TEXT,
-                           .line = (uint32_t)r->line & 0xFFFFFFFu};
-    return 0;
-}
-
-static void skip_digits(reader *r)
-{
-    while (*r->at >= '0' && *r->at <= '9') {
-        r->at++;
-    }
-}
-
-static int read_number(reader *r, stk_json *node)
-{
-    char *start = r->at;
-    bool real = false;
-    r->at += *r->at == '-';
-    if (*r->at < '0' || *r->at > '9') {
-        return expected(r, *r->at == 'I' ? "a finite number" : "a digit");
-    }
-    if (*r->at == '0') {
-        r->at++;
-    } else {
-        skip_digits(r);
-    }
-    if (*r->at == '.') {
-        real = true;
-        r->at++;
-        if (*r->at < '0' || *r->at > '9') {
-            return expected(r, "a digit after the decimal point");
-        }
-        skip_digits(r);
-    }
-    if (*r->at == 'e' || *r->at == 'E') {
-        real = true;
-        r->at++;
-        r->at += *r->at == '-' || *r->at == '+' ? 1 : 0;
-        if (*r->at < '0' || *r->at > '9') {
-            return expected(r, "a digit in the exponent");
-        }
-        skip_digits(r);
-    }
-    node->kind = real ? STK_JSON_REAL : STK_JSON_INT;
-    node->n = (uint32_t)(r->at - start);
-    if (real && !isfinite(strtod(start, NULL))) { /* stops where we did: the grammar is the same */
-        return stk_json_build_fail(&r->b, STK_E_SPEC, r->line, "number %.*s is too large",
-                                   (int)MIN(node->n, 40), start);
-    }
-    node->text = stk_arena_dupn(r->b.arena, start, node->n);
-    return node->text == NULL ? no_memory(&r->b, r->line) : 0;
-}
-
-static int read_scalar(reader *r)
-{
-    stk_json node = {.line = (uint32_t)r->line & 0xFFFFFFFu};
-    int rc = 0;
-    if (*r->at == '"') {
-        rc = read_text(r, &node);
-    } else if (*r->at == '-' || (*r->at >= '0' && *r->at <= '9')) {
-        rc = read_number(r, &node);
-    } else if (strncmp(r->at, "true", 4) == 0 || strncmp(r->at, "false", 5) == 0) {
-        node.kind = STK_JSON_BOOL;
-        node.truth = *r->at == 't';
-        r->at += node.truth ? 4 : 5;
-    } else if (strncmp(r->at, "null", 4) == 0) {
-        r->at += 4;
-    } else if (strncmp(r->at, "NaN", 3) == 0 || strncmp(r->at, "Infinity", 8) == 0) {
-        rc = stk_json_build_fail(&r->b, STK_E_SPEC, r->line,
-                                 "JSON has no NaN and no infinity; write it as text");
-    } else {
-        rc = expected(r, "a value");
-    }
-    STK_TRY(rc);
-    return stk_json_build_add(&r->b, &node, 1, 0);
-}
-
-/* "key": up to the value. */
-static int read_key(reader *r)
-{
-    stk_json key;
-    skip_space(r);
-    if (*r->at != '"') {
-        return expected(r, "a key in double quotes");
-    }
-    int rc = read_text(r, &key);
-    if (rc < 0) {
-        return rc;
-    }
-    if (strlen(key.text) != key.n) {
-        return stk_json_build_fail(&r->b, STK_E_SPEC, r->line, "a key holds a NUL byte");
-    }
-    skip_space(r);
-    if (*r->at != ':') {
-        return expected(r, "':' after a key");
-    }
-    r->at++;
-    return stk_json_build_add(&r->b, &key, 1, 0);
-}
-
-/* What may follow a value: closes lists and maps until one goes on or the document ends. */
-static int read_after(reader *r, bool *ret_done)
-{
-    for (;;) {
-        if (r->b.depth == 0) {
-            *ret_done = true;
-            return 0;
-        }
-        bool map = r->b.frames[r->b.depth - 1].kind == STK_JSON_MAP;
-        skip_space(r);
-        if (*r->at == ',') {
-            r->at++;
-            return map ? read_key(r) : 0;
-        }
-        if (*r->at != (map ? '}' : ']')) {
-            return expected(r, map ? "',' or '}'" : "',' or ']'");
-        }
-        r->at++;
-        int rc = stk_json_build_close(&r->b);
-        if (rc < 0) {
-            return rc;
-        }
-    }
-}
-
-static int read_document(reader *r)
-{
-    bool done = false;
-    while (!done) {
-        skip_space(r);
-        int rc;
-        bool open = *r->at == '{' || *r->at == '[';
-        if (open) {
-            bool map = *r->at == '{';
-            rc = stk_json_build_open(&r->b, map ? STK_JSON_MAP : STK_JSON_LIST, r->line);
-            if (rc < 0) {
-                return rc;
-            }
-            r->at++;
-            skip_space(r);
-            if (*r->at != (map ? '}' : ']')) {
-                rc = map ? read_key(r) : 0;
-                if (rc < 0) {
-                    return rc;
-                }
-                continue;
-            }
-        } else {
-            rc = read_scalar(r);
-        }
-        if (rc == 0) {
-            rc = read_after(r, &done);
-        }
-        if (rc < 0) {
-            return rc;
-        }
-    }
-    skip_space(r);
-    return r->at == r->end ? 0 : expected(r, "the end of the document");
-}
-
-/* 0, or the line of the first byte that is not UTF-8. */
-static int find_bad_utf8(const char *text, size_t len)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    const unsigned char *end = s + len;
-    while (s < end) {
-        uint64_t word;
-        if (end - s >= 8 && (memcpy(&word, s, 8), (word & 0x8080808080808080u) == 0)) {
-            s += 8;
-            continue;
-        }
-        size_t n = *s < 0x80   ? 1
-                   : *s < 0xC2 ? 0
-                   : *s < 0xE0 ? 2
-                   : *s < 0xF0 ? 3
-                   : *s < 0xF5 ? 4
-                               : 0;
-        bool bad = n == 0 || (size_t)(end - s) < n;
-        for (size_t i = 1; !bad && i < n; i++) {
-            bad = (s[i] & 0xC0) != 0x80;
-        }
-        if (!bad && n > 2) {
-            bad = (*s == 0xE0 && s[1] < 0xA0) || (*s == 0xED && s[1] >= 0xA0) ||
-                  (*s == 0xF0 && s[1] < 0x90) || (*s == 0xF4 && s[1] >= 0x90);
-        }
-        if (bad) {
-            int line = 1;
-            for (const char *p = text; p < (const char *)s; p++) {
-                line += *p == '\n';
-            }
-            return line;
-        }
-        s += n;
-    }
-    return 0;
-}
-
-bool stk_json_is_utf8(const char *text, size_t len)
-{
-    return find_bad_utf8(text, len) == 0;
-}
-
-const char *stk_json_not_kept(const stk_json *node, const char **ret_digits)
-{
-    int64_t number;
-    const char *why = NULL;
-    uint32_t n = node->kind == STK_JSON_LIST ? node->n : 0;
-    if (node->kind == STK_JSON_MAP) {
-        n = 2 * node->n;
-    }
-    if (node->kind == STK_JSON_INT && !stk_json_int(node, &number)) {
-        if (ret_digits != NULL) {
-            *ret_digits = node->text;
-        }
-        return "a whole number outside -2^63 to 2^63 - 1";
-    }
-    if (node->kind == STK_JSON_TEXT && memchr(node->text, '\0', node->n) != NULL) {
-        return "text with a NUL character";
-    }
-    for (uint32_t i = 0; i < n && why == NULL; i++) { /* as deep as a document may be */
-        why = stk_json_not_kept(&node->items[i], ret_digits);
-    }
-    return why;
-}
-
-int stk_json_parse(const char *text, size_t len, const char *path, const stk_json_limits *limits,
-                   stk_arena *arena, stk_json *ret_root, stk_err *err)
-{
-    reader r = {.line = 1};
-    stk_json_build_init(&r.b, arena, path, limits, err);
-    if (len > limits->bytes) {
-        return stk_json_build_fail(&r.b, STK_E_LIMIT, 0, "the document is larger than %zu bytes",
-                                   limits->bytes);
-    }
-    int bad = find_bad_utf8(text, len);
-    if (bad > 0) {
-        return stk_json_build_fail(&r.b, STK_E_SPEC, bad, "not valid UTF-8 on this line");
-    }
-    if (len >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
-        text += 3;
-        len -= 3;
-    }
-    r.at = stk_arena_dupn(arena, text, len);
-    if (r.at == NULL) {
-        return no_memory(&r.b, 0);
-    }
-    r.end = r.at + len;
-    int rc = read_document(&r);
-    if (rc == 0) {
-        *ret_root = r.b.pending[0];
-    }
-    stk_json_build_done(&r.b);
-    return rc;
+    static const char *const words[] = {"null", "false", "true"};
+    stk_json_put_raw(out, key, words[truth < 0 ? 0 : 1 + (truth != 0)]);
 }

@@ -1,10 +1,11 @@
-/* JSON-shaped documents: a tree in an arena in which every node knows its line.
+/* JSON, read and written (decision 0012): a tree in an arena in which every node knows its line,
+ * and a writer of members.
  *
- * One tree serves JSON (read here) and YAML (model/spec/spec_yaml.c builds the same nodes), so
- * whoever checks a document can name the line of whatever is wrong with it. A node is 16 bytes.
- * Numbers keep their digits as written, so they survive a round trip whatever their size (but a
- * real must be within a double's range). Text is valid UTF-8 and may hold NUL bytes (escaped ones),
- * keys may not. There is no NaN and no infinity. Duplicate keys are errors.
+ * One tree serves JSON (read here) and YAML (base/yaml.c builds the same nodes), so whoever checks
+ * a document can name the line of whatever is wrong with it. A node is 16 bytes. Numbers keep their
+ * digits as written, so they survive a round trip whatever their size (but a real must be within a
+ * double's range). Text is valid UTF-8 and may hold NUL bytes (escaped ones), keys may not. There
+ * is no NaN and no infinity. Duplicate keys are errors.
  */
 #ifndef STK_BASE_JSON_H
 #define STK_BASE_JSON_H
@@ -35,8 +36,10 @@ typedef struct stk_json {
         bool truth;                   /* BOOL */
     };
     uint32_t n; /* bytes of text, items of a list, members of a map */
-    uint32_t kind : 4;
-    uint32_t line : 28; /* 1-based; of a map: where it begins */
+    uint32_t kind : 3;
+    uint32_t indexed : 1; /* of a map: a hash table of its keys stands behind its members */
+    uint32_t made : 1;    /* of a list or map: by stk_json_set or stk_json_append */
+    uint32_t line : 27;   /* 1-based; of a map: where it begins; 0: of no document */
 } stk_json;
 
 /* --- reading --- */
@@ -44,15 +47,18 @@ typedef struct stk_json {
 typedef struct stk_json_limits {
     size_t bytes;
     size_t nodes; /* aliases expanded */
-    int depth;    /* nested lists and maps, at most STK_LIMIT_DEPTH */
+    int depth;    /* nested lists and maps */
 } stk_json_limits;
 
 /* Reads one JSON document into `arena`. `path` is used in messages. Errors: STK_E_SPEC with the
  * line, STK_E_LIMIT, STK_E_NOMEM. */
 int stk_json_parse(const char *text, size_t len, const char *path, const stk_json_limits *limits,
                    stk_arena *arena, stk_json *ret_root, stk_err *err);
+/* What a program wrote: the document, or NULL where `text` is NULL or damaged, or memory is out. */
+const stk_json *stk_json_read(stk_arena *arena, const char *text);
+const stk_json *stk_json_readn(stk_arena *arena, const char *text, size_t len);
 
-/* --- asking --- */
+/* --- asking: a NULL node is one that has nothing --- */
 
 static inline const stk_json *stk_json_key(const stk_json *map, uint32_t i)
 {
@@ -62,13 +68,60 @@ static inline const stk_json *stk_json_value(const stk_json *map, uint32_t i)
 {
     return &map->items[2 * (size_t)i + 1];
 }
-/* The member's value, or NULL: no such key, or not a map. Walks the keys. */
+/* The member's value, or NULL: no such key, or not a map. */
 const stk_json *stk_json_get(const stk_json *map, const char *key);
+static inline bool stk_json_is_kind(const stk_json *node, stk_json_kind kind)
+{
+    return node != NULL && node->kind == kind;
+}
+static inline bool stk_json_is_map(const stk_json *node)
+{
+    return stk_json_is_kind(node, STK_JSON_MAP);
+}
+static inline bool stk_json_is_list(const stk_json *node)
+{
+    return stk_json_is_kind(node, STK_JSON_LIST);
+}
+static inline bool stk_json_is_number(const stk_json *node)
+{
+    return stk_json_is_kind(node, STK_JSON_INT) || stk_json_is_kind(node, STK_JSON_REAL);
+}
+static inline bool stk_json_is_true(const stk_json *node)
+{
+    return stk_json_is_kind(node, STK_JSON_BOOL) && node->truth;
+}
+static inline bool stk_json_is_false(const stk_json *node)
+{
+    return stk_json_is_kind(node, STK_JSON_BOOL) && !node->truth;
+}
+/* How many; 0: not a list, not a map. */
+static inline uint32_t stk_json_n_items(const stk_json *list)
+{
+    return stk_json_is_list(list) ? list->n : 0;
+}
+static inline uint32_t stk_json_n_members(const stk_json *map)
+{
+    return stk_json_is_map(map) ? map->n : 0;
+}
+/* The item, or NULL: there is none. */
+static inline const stk_json *stk_json_item(const stk_json *list, size_t i)
+{
+    return i < stk_json_n_items(list) ? &list->items[i] : NULL;
+}
 bool stk_json_is(const stk_json *text, const char *word);
 /* Plain C text, or NULL when it is no TEXT or holds a NUL byte. */
 const char *stk_json_text(const stk_json *node);
 bool stk_json_int(const stk_json *node, int64_t *ret_number); /* false: no INT, or too large */
 bool stk_json_real(const stk_json *node, double *ret_number); /* INT or REAL */
+/* The number, or `otherwise`: none. A real is cut to its whole part. */
+int64_t stk_json_whole(const stk_json *node, int64_t otherwise);
+double stk_json_number(const stk_json *node, double otherwise);
+/* The same of a map's member. */
+const char *stk_json_get_text(const stk_json *map, const char *key);
+int64_t stk_json_get_whole(const stk_json *map, const char *key, int64_t otherwise);
+double stk_json_get_number(const stk_json *map, const char *key, double otherwise);
+/* The same values; members may stand in another order. */
+bool stk_json_equal(const stk_json *a, const stk_json *b);
 /* What of a value a run's record can't give back, in words ("a whole number …"), or NULL: it keeps
  * all. *ret_digits (may be NULL): the number, where it is one. */
 const char *stk_json_not_kept(const stk_json *node, const char **ret_digits);
@@ -77,21 +130,54 @@ const char *stk_json_kind_words(stk_json_kind kind); /* "a list", "text" … */
 /* The shortest JSON number that reads back as `number` (finite), with a '.' or an exponent. */
 void stk_json_format_real(double number, char ret_text[32]);
 
-/* --- writing --- */
+/* --- making: trees in an arena --- */
 
-/* Canonical text: no spaces, keys in their order. Failure shows in buf->failed. */
+static inline stk_json stk_json_of_bool(bool truth)
+{
+    return (stk_json){.kind = STK_JSON_BOOL, .truth = truth};
+}
+static inline stk_json stk_json_of_map(void)
+{
+    return (stk_json){.kind = STK_JSON_MAP};
+}
+static inline stk_json stk_json_of_list(void)
+{
+    return (stk_json){.kind = STK_JSON_LIST};
+}
+stk_json stk_json_of_text(const char *text); /* borrowed */
+/* `digits` are borrowed. */
+stk_json stk_json_of_digits(const char *digits, stk_json_kind kind);
+/* The value's place in the map (after or instead of the one it had) or list, good until it grows;
+ * NULL: no memory. The key is copied, what `value` points to is borrowed. What was read is copied
+ * before its first change; of what was made only one copy may be changed. */
+stk_json *stk_json_set(stk_arena *arena, stk_json *map, const char *key, stk_json value);
+stk_json *stk_json_append(stk_arena *arena, stk_json *list, stk_json value);
+/* Sets all members of `more` (NULL: none). False: no memory. */
+bool stk_json_update(stk_arena *arena, stk_json *map, const stk_json *more);
+/* Without this member; false: no memory. */
+bool stk_json_remove(stk_arena *arena, stk_json *map, const char *key);
+
+/* --- writing: a buffer's failure shows in its `failed` --- */
+
+/* Canonical text: no spaces, keys in their order. NULL: null. */
 void stk_json_dump(const stk_json *node, stk_buf *buf);
-/* The same in an arena; NULL when out of memory. */
+/* The same for people: indented by 2. */
+void stk_json_dump_pretty(const stk_json *node, stk_buf *buf);
+/* Canonical text in an arena; NULL when `node` is NULL or memory is out. */
 const char *stk_json_dump_in(const stk_json *node, stk_arena *arena);
 
-/* --- writing member by member: `{` and `}` are the caller's --- */
-
-/* "key": with a comma before it, unless it is the first of its object. */
-void stk_json_put_key(stk_buf *out, const char *key);
-/* A member; NULL and numbers below 0 are unknown: null. */
-void stk_json_put_text(stk_buf *out, const char *key, const char *text);
+/* Each puts a member, or with the key NULL an item or a whole document, and the comma before it
+ * where it is not the first. */
+void stk_json_put_key(stk_buf *out, const char *key);            /* no value yet */
+void stk_json_open(stk_buf *out, const char *key, char bracket); /* '{' or '[' */
+void stk_json_close(stk_buf *out, char bracket);                 /* '}' or ']' */
+void stk_json_put(stk_buf *out, const char *key, const stk_json *value);
+void stk_json_put_raw(stk_buf *out, const char *key, const char *json);  /* NULL: null */
+void stk_json_put_text(stk_buf *out, const char *key, const char *text); /* NULL: null */
 /* A list of texts; `texts` is NULL-terminated, or NULL: an empty one. */
 void stk_json_put_texts(stk_buf *out, const char *key, const char *const *texts);
+void stk_json_put_whole(stk_buf *out, const char *key, int64_t number);
+/* Numbers below 0 are unknown: null. */
 void stk_json_put_int(stk_buf *out, const char *key, int64_t number);
 void stk_json_put_real(stk_buf *out, const char *key, double number);
 void stk_json_put_bool(stk_buf *out, const char *key, int truth);
@@ -117,7 +203,8 @@ typedef struct stk_json_builder {
     int depth;
     size_t last_nodes; /* of the node added or closed last: nodes in it, itself included … */
     int last_height;   /* … and how deep lists and maps are nested in it */
-    stk_json_frame frames[STK_LIMIT_DEPTH];
+    stk_json_frame *frames;
+    int cap_frames;
 } stk_json_builder;
 
 /* Release with stk_json_build_done. Every call returns 0 or fills `err`. */

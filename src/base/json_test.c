@@ -190,11 +190,118 @@ static void test_reals(void **state)
     }
 }
 
+/* A map of so many members that it is indexed. */
+static void test_index(void **state)
+{
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_BUF_AUTO text = STK_BUF_INIT(1u << 20);
+    char key[16];
+    stk_json_open(&text, NULL, '{');
+    for (int i = 0; i < 1000; i++) {
+        (void)snprintf(key, sizeof key, "k%d", i);
+        stk_json_put_whole(&text, key, -i);
+    }
+    stk_json_close(&text, '}');
+    const stk_json *map = stk_json_read(arena, text.data);
+    assert_true(stk_json_is_map(map) && map->indexed);
+    assert_int_equal(stk_json_n_members(map), 1000);
+    for (int i = 0; i < 1000; i++) {
+        (void)snprintf(key, sizeof key, "k%d", i);
+        assert_int_equal(stk_json_get_whole(map, key, 1), -i);
+    }
+    assert_null(stk_json_get(map, "k1000"));
+    assert_null(stk_json_get(map, ""));
+    stk_json copy = *map;
+    assert_true(stk_json_remove(arena, &copy, "k7") && !stk_json_equal(&copy, map));
+    assert_non_null(stk_json_set(arena, &copy, "k7", *stk_json_get(map, "k7")));
+    assert_true(stk_json_equal(&copy, map) && stk_json_equal(map, &copy));
+    assert_int_equal(stk_json_get_whole(&copy, "k999", 1), -999);
+    assert_string_equal(stk_json_dump_in(map, arena), text.data);
+}
+
+static void test_making(void **state)
+{
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    const stk_json *read = stk_json_read(arena, "{\"a\": [1, 2, 3, 4, 5], \"b\": {}}");
+    stk_json map = *read, list = *stk_json_get(read, "a");
+    for (int i = 0; i < 40; i++) {
+        assert_non_null(stk_json_append(arena, &list, stk_json_of_text("x")));
+    }
+    assert_int_equal(stk_json_n_items(&list), 45);
+    assert_int_equal(stk_json_whole(stk_json_item(&list, 4), 0), 5);
+    assert_string_equal(stk_json_text(stk_json_item(&list, 44)), "x");
+    assert_null(stk_json_item(&list, 45));
+    assert_non_null(stk_json_set(arena, &map, "a", stk_json_of_bool(true)));
+    assert_true(stk_json_update(arena, &map, stk_json_read(arena, "{\"c\": null, \"b\": 2.5}")));
+    assert_string_equal(stk_json_dump_in(&map, arena), "{\"a\":true,\"b\":2.5,\"c\":null}");
+    assert_string_equal(stk_json_dump_in(read, arena), "{\"a\":[1,2,3,4,5],\"b\":{}}");
+    assert_int_equal(stk_json_get_whole(&map, "b", 0), 2);
+    assert_true(stk_json_is_true(stk_json_get(&map, "a")));
+}
+
+static void test_writing(void **state)
+{
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 20);
+    stk_json_open(&out, NULL, '{');
+    stk_json_open(&out, "none", '[');
+    stk_json_close(&out, ']');
+    stk_json_put_texts(&out, "texts", (const char *const[]){"a", "b\"", NULL});
+    stk_json_open(&out, "list", '[');
+    stk_json_put_whole(&out, NULL, -1);
+    stk_json_put_int(&out, NULL, -1);
+    stk_json_open(&out, NULL, '{');
+    stk_json_put_raw(&out, "raw", "[0]");
+    stk_json_put_bool(&out, "b", true);
+    stk_json_close(&out, '}');
+    stk_json_close(&out, ']');
+    stk_json_put(&out, "gone", NULL);
+    stk_json_close(&out, '}');
+    assert_string_equal(out.data, "{\"none\":[],\"texts\":[\"a\",\"b\\\"\"],"
+                                  "\"list\":[-1,null,{\"raw\":[0],\"b\":true}],\"gone\":null}");
+    const stk_json *read = stk_json_read(arena, out.data);
+    stk_buf_clear(&out);
+    stk_json_dump_pretty(stk_json_get(read, "list"), &out);
+    assert_string_equal(out.data, "[\n  -1,\n  null,\n  {\n    \"raw\": [\n      0\n    ],\n"
+                                  "    \"b\": true\n  }\n]");
+    stk_buf_clear(&out);
+    stk_json_dump_pretty(stk_json_get(read, "none"), &out);
+    assert_string_equal(out.data, "[]");
+}
+
+/* What a program wrote may be nested deeper than what a person writes, and has an end, too. */
+static void test_nesting(void **state)
+{
+    (void)state;
+    STK_ARENA_AUTO arena = stk_arena_new(0);
+    STK_BUF_AUTO out = STK_BUF_INIT(1u << 20);
+    for (int depth = STK_LIMIT_NESTED; depth <= STK_LIMIT_NESTED + 1; depth++) {
+        stk_buf_clear(&out);
+        for (int i = 0; i < depth; i++) {
+            stk_buf_char(&out, '[');
+        }
+        for (int i = 0; i < depth; i++) {
+            stk_buf_char(&out, ']');
+        }
+        const stk_json *read = stk_json_read(arena, out.data);
+        assert_int_equal(read != NULL, depth == STK_LIMIT_NESTED);
+        assert_true(read == NULL || strcmp(stk_json_dump_in(read, arena), out.data) == 0);
+    }
+    assert_null(stk_json_read(arena, NULL));
+    assert_null(stk_json_read(arena, "[1"));
+    assert_null(stk_json_read(NULL, "[1]"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values), cmocka_unit_test(test_raw_nul),
-        cmocka_unit_test(test_limits), cmocka_unit_test(test_many_keys),
-        cmocka_unit_test(test_asking), cmocka_unit_test(test_reals)};
+        cmocka_unit_test(test_index),   cmocka_unit_test(test_making),
+        cmocka_unit_test(test_writing), cmocka_unit_test(test_nesting),
+        cmocka_unit_test(test_values),  cmocka_unit_test(test_raw_nul),
+        cmocka_unit_test(test_limits),  cmocka_unit_test(test_many_keys),
+        cmocka_unit_test(test_asking),  cmocka_unit_test(test_reals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

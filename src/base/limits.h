@@ -8,7 +8,8 @@ enum {
     STK_LIMIT_TASKS = 2000000,    /* tasks in one run, growth included */
     STK_LIMIT_INPUTS = 100000,    /* inputs of one step, list members included */
     STK_LIMIT_OUTPUTS = 10000,    /* outputs of one step */
-    STK_LIMIT_DEPTH = 64,         /* nesting of any document */
+    STK_LIMIT_DEPTH = 64,         /* nesting of a document that a user wrote */
+    STK_LIMIT_NESTED = 2048,      /* of one that a program wrote */
     STK_LIMIT_ALIASES = 10000,    /* YAML alias uses in one document */
     STK_LIMIT_NAME = 128,         /* bytes of a step, output or pipeline name */
     STK_LIMIT_RETRIES = 1000,     /* max_retries */

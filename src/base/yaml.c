@@ -111,7 +111,7 @@ static bool one_of(const char *s, const char *a, const char *b, const char *c)
 
 static int set_digits(reader *r, stk_json *node, stk_json_kind kind, const char *digits)
 {
-    node->kind = (uint32_t)kind & 0xFu;
+    node->kind = (uint32_t)kind & 7u;
     node->n = (uint32_t)strlen(digits);
     node->text = stk_arena_dupn(r->b.arena, digits, node->n);
     return node->text == NULL ? no_memory(r, (int)node->line) : 0;
@@ -277,7 +277,7 @@ static int on_alias(reader *r, const yaml_event_t *event)
                                    name);
     }
     stk_json node = a->node;
-    node.line = (uint32_t)line & 0xFFFFFFFu; /* what is wrong with it is wrong here */
+    node.line = (uint32_t)line & 0x7FFFFFFu; /* what is wrong with it is wrong here */
     return stk_json_build_add(&r->b, &node, a->n_nodes, a->height);
 }
 
@@ -291,7 +291,7 @@ static int on_scalar(reader *r, const yaml_event_t *event)
     bool tagged = tag != NULL && strcmp(tag, "!") != 0 && strcmp(tag, "tag:yaml.org,2002:str") != 0;
     bool text = true;
     int line = line_of(&event->start_mark);
-    stk_json node = {.line = (uint32_t)line & 0xFFFFFFFu};
+    stk_json node = {.line = (uint32_t)line & 0x7FFFFFFu};
     if (key && memchr(s, '\0', n) != NULL) {
         return stk_json_build_fail(&r->b, STK_E_SPEC, line, "a key holds a NUL byte");
     }
@@ -327,7 +327,7 @@ static int on_open(reader *r, const yaml_event_t *event, stk_json_kind kind)
         map ? event->data.mapping_start.anchor : event->data.sequence_start.anchor;
     const yaml_char_t *tag = map ? event->data.mapping_start.tag : event->data.sequence_start.tag;
     int line = line_of(&event->start_mark);
-    stk_json node = {.kind = (uint32_t)kind & 0xFu, .line = (uint32_t)line & 0xFFFFFFFu};
+    stk_json node = {.kind = (uint32_t)kind & 7u, .line = (uint32_t)line & 0x7FFFFFFu};
     if (stk_json_build_wants_key(&r->b)) {
         return stk_json_build_fail(&r->b, STK_E_SPEC, line, "a key is text, not %s",
                                    stk_json_kind_words(kind));
