@@ -1,4 +1,4 @@
-"""Hearing that the attempt is about to end: SIGTERM, from whomever (docs/decisions/0008).
+"""Hearing that the attempt is about to end: SIGTERM, from whomever (docs/formats/task-directory.md).
 
 The first use of :mod:`stoker.checkpoint` in a step arms it: a handler in the main thread. A process that the step
 forks has the handler too, but isn't the step: there SIGTERM does what it always did.

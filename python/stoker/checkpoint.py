@@ -9,7 +9,8 @@
 
 A retry, a restart of its ranks and ``stoker resume`` go on from there; another run starts fresh; after the step
 succeeded its checkpoints are removed (unless ``keep_checkpoints``). Who is preempted (SIGTERM) may save once more:
-:func:`on_preemption`, or :func:`preempted` and :func:`stop`. docs/decisions/0008 has the whole of it.
+:func:`on_preemption`, or :func:`preempted` and :func:`stop`. The whole contract is in
+docs/formats/task-directory.md, "Checkpoints".
 
 All of it needs nothing but ``STOKER_CHECKPOINT_DIR``, so programs of command steps and ranks can use it too.
 """

@@ -1,5 +1,13 @@
 /* image: which image is that, does it fit this step and this host, and how is it made? Names,
  * registries, checks, Dockerfiles.
+ *
+ * Before the first task of a run each image is made ready (stk_image_make_ready): its name is
+ * parsed, and it is looked for here. What isn't here is checked by the registry's manifest and
+ * configuration before a layer is pulled. Where packages are asked for, a Dockerfile is written and
+ * built, unless the tag that is the digest of all inputs is there. What a configuration can't tell
+ * (how is its torch built?) a look inside tells, for steps with devices only; its answer is kept by
+ * the image's id below ~/.cache/stoker/images. What an installation would replace is asked of the
+ * resolver in a container of the parent.
  */
 #ifndef STK_IMAGE_H
 #define STK_IMAGE_H

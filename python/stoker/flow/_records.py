@@ -1,6 +1,6 @@
 """The records of flows' runs, as the engine tells them: one process a run, one a step, none a task.
 
-``stoker show RUN --json`` and ``stoker show RUN/STEP --json`` (docs/decisions/0009-growth.md, "Asking"). What has
+``stoker show RUN --json`` and ``stoker show RUN/STEP --json`` (docs/formats/engine-command-line.md). What has
 ended doesn't change any more and is kept; what runs is asked for again when it is looked at.
 """
 

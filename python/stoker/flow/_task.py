@@ -1,6 +1,6 @@
 """One task of a flow: artifacts in, the step's method, artifacts and what comes next out.
 
-The worker calls :func:`run_flow_task` where ``task.json`` has ``flow`` (docs/decisions/0009). A task costs a
+The worker calls :func:`run_flow_task` where ``task.json`` has ``flow`` (docs/formats/task-directory.md). A task costs a
 fork and little else, so this path imports nothing that a step doesn't use, and loads nothing that it doesn't
 look at.
 """

@@ -1,5 +1,5 @@
 /* remote_log: a run's record where other machines can read it, and take it over
- * (docs/decisions/0010-elsewhere.md, "The log in the share").
+ * (docs/formats/shared-stores.md, "Runs").
  *
  * What the engine commits is put to runs/<run>/log/<n> by a thread, in order, the artifacts that it
  * names before it: what is there is a true prefix. A number is made only once, so of two engines

@@ -1,7 +1,7 @@
 /* What crosses between the engine and an agent, as objects of the share: job.json (the order),
  * end.json (how it ended), and the names of both; and the list by which an array's children find
  * theirs. Pure: text in, structs out, and back
- * (docs/decisions/0010-elsewhere.md; schema/job.schema.json, schema/end.schema.json).
+ * (docs/formats/shared-stores.md; schema/job.schema.json, schema/end.schema.json).
  */
 #ifndef STK_REMOTE_ORDER_H
 #define STK_REMOTE_ORDER_H

@@ -2,7 +2,17 @@
  * process. `stoker contain` and whatever else asks that engine: is an image here, what does it
  * hold, build it, pull it.
  *
- * docs/decisions/0007-containers.md says how the pieces fit. Nothing here knows steps or runs.
+ * The task's process is `stoker contain` (contain_task.c). It asks the engine to create and to
+ * start the container. PID 1 inside is stk-runner (stk_runner.c): a static program that this binary
+ * carries. It is mounted read-only with its socket, in a folder that only the user can enter, and
+ * is the entrypoint in place of the image's own. Over the socket it gets the program's environment
+ * and, as descriptors, the logs, the attempt's lock and the leases, which so last exactly as long
+ * as the container. It passes signals on, reaps, and reports the end. Each side ends the container
+ * when the other one dies, and the engine removes it (AutoRemove).
+ *
+ * The engine's events and statistics are asked only for what can't be seen from here: who ended the
+ * container, and its memory and CPU time where its processes have no number here. Nothing here
+ * knows steps or runs. Why it is so: docs/decisions/0007-containers.md.
  */
 #ifndef STK_CONTAIN_H
 #define STK_CONTAIN_H
