@@ -507,10 +507,11 @@ class Bench:
         lines = [
             "# Benchmarks",
             "",
-            f"Written by bench/bench.py on {time.strftime('%Y-%m-%d')}: {os.cpu_count()} CPUs "
-            f"(load {self.load:.1f} from other programs when it began), {platform.machine()}, "
-            f"Linux {platform.release()}, Python {platform.python_version()}. Each row compares two "
-            "things measured in turn in that run; medians.",
+            f"`make bench` wrote this table on {time.strftime('%Y-%m-%d')}. Each row compares two things",
+            "that were measured in turn in one run; the figures are medians. The machine:",
+            f"{os.cpu_count()} CPUs, {platform.machine()}, Linux {platform.release()}, "
+            f"Python {platform.python_version()};",
+            f"its load from other programs at the start was {self.load:.1f}.",
             "",
             "| what | Stoker | other side | figure | target | |",
             "|---|---|---|---|---|---|",
