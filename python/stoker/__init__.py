@@ -17,45 +17,45 @@ os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 __version__ = "0.1.0"
 
 _HOME = {
-    "step": "_step",
-    "Step": "_step",
-    "StepArtifact": "_step",
-    "pipeline": "_pipeline",
-    "Pipeline": "_pipeline",
-    "get_pipeline_context": "_pipeline",
-    "ResourceSettings": "_settings",
-    "DockerSettings": "_settings",
-    "DockerBuildConfig": "_settings",
-    "DockerBuildOptions": "_settings",
-    "StepRetryConfig": "_settings",
-    "OnOOM": "_settings",
-    "CachePolicy": "_settings",
-    "gpu_profile": "_profile",
-    "run_with_accelerate": "_gang",
-    "torchrun": "_gang",
-    "cleanup_memory": "_memory",
-    "cleanup_gpu_memory": "_memory",
-    "ArtifactConfig": "_types",
-    "ExternalArtifact": "_types",
-    "Model": "_types",
-    "Schedule": "_types",
-    "ExecutionMode": "_types",
-    "ExecutionStatus": "_types",
-    "Client": "_client",
-    "PipelineRun": "_client",
-    "save_artifact": "_artifacts",
-    "load_artifact": "_artifacts",
-    "get_step_context": "_context",
-    "log_metadata": "_context",
+    "step": "_decorators.step",
+    "Step": "_decorators.step",
+    "StepArtifact": "_decorators.step",
+    "pipeline": "_decorators.pipeline",
+    "Pipeline": "_decorators.pipeline",
+    "get_pipeline_context": "_decorators.pipeline",
+    "ResourceSettings": "_definition.settings",
+    "DockerSettings": "_definition.settings",
+    "DockerBuildConfig": "_definition.settings",
+    "DockerBuildOptions": "_definition.settings",
+    "StepRetryConfig": "_definition.settings",
+    "OnOOM": "_definition.settings",
+    "CachePolicy": "_definition.settings",
+    "gpu_profile": "_worker.profile",
+    "run_with_accelerate": "_worker.ranks",
+    "torchrun": "_worker.ranks",
+    "cleanup_memory": "_worker.memory",
+    "cleanup_gpu_memory": "_worker.memory",
+    "ArtifactConfig": "_definition.types",
+    "ExternalArtifact": "_definition.types",
+    "Model": "_definition.types",
+    "Schedule": "_definition.types",
+    "ExecutionMode": "_definition.types",
+    "ExecutionStatus": "_definition.types",
+    "Client": "_engine.client",
+    "PipelineRun": "_engine.client",
+    "save_artifact": "_engine.artifacts",
+    "load_artifact": "_engine.artifacts",
+    "get_step_context": "_worker.context",
+    "log_metadata": "_worker.context",
     "Materializer": "materializers",
     "register_materializer": "materializers",
-    "StokerError": "_errors",
-    "SettingsError": "_errors",
-    "StepInterfaceError": "_errors",
-    "PipelineInterfaceError": "_errors",
-    "PipelineFailed": "_errors",
-    "PipelineCancelled": "_errors",
-    "StokerWarning": "_errors",
+    "StokerError": "_base.errors",
+    "SettingsError": "_base.errors",
+    "StepInterfaceError": "_base.errors",
+    "PipelineInterfaceError": "_base.errors",
+    "PipelineFailed": "_base.errors",
+    "PipelineCancelled": "_base.errors",
+    "StokerWarning": "_base.errors",
 }
 
 __all__ = [*_HOME, "__version__"]
@@ -63,43 +63,43 @@ __all__ = [*_HOME, "__version__"]
 if TYPE_CHECKING:
     from typing import Any
 
-    from ._artifacts import load_artifact as load_artifact
-    from ._artifacts import save_artifact as save_artifact
-    from ._client import Client as Client
-    from ._client import PipelineRun as PipelineRun
-    from ._context import get_step_context as get_step_context
-    from ._context import log_metadata as log_metadata
-    from ._errors import PipelineCancelled as PipelineCancelled
-    from ._errors import PipelineFailed as PipelineFailed
-    from ._errors import PipelineInterfaceError as PipelineInterfaceError
-    from ._errors import SettingsError as SettingsError
-    from ._errors import StepInterfaceError as StepInterfaceError
-    from ._errors import StokerError as StokerError
-    from ._errors import StokerWarning as StokerWarning
-    from ._gang import run_with_accelerate as run_with_accelerate
-    from ._gang import torchrun as torchrun
-    from ._memory import cleanup_gpu_memory as cleanup_gpu_memory
-    from ._memory import cleanup_memory as cleanup_memory
-    from ._pipeline import Pipeline as Pipeline
-    from ._pipeline import get_pipeline_context as get_pipeline_context
-    from ._pipeline import pipeline as pipeline
-    from ._profile import gpu_profile as gpu_profile
-    from ._settings import CachePolicy as CachePolicy
-    from ._settings import DockerBuildConfig as DockerBuildConfig
-    from ._settings import DockerBuildOptions as DockerBuildOptions
-    from ._settings import DockerSettings as DockerSettings
-    from ._settings import OnOOM as OnOOM
-    from ._settings import ResourceSettings as ResourceSettings
-    from ._settings import StepRetryConfig as StepRetryConfig
-    from ._step import Step as Step
-    from ._step import StepArtifact as StepArtifact
-    from ._step import step as step
-    from ._types import ArtifactConfig as ArtifactConfig
-    from ._types import ExecutionMode as ExecutionMode
-    from ._types import ExecutionStatus as ExecutionStatus
-    from ._types import ExternalArtifact as ExternalArtifact
-    from ._types import Model as Model
-    from ._types import Schedule as Schedule
+    from ._base.errors import PipelineCancelled as PipelineCancelled
+    from ._base.errors import PipelineFailed as PipelineFailed
+    from ._base.errors import PipelineInterfaceError as PipelineInterfaceError
+    from ._base.errors import SettingsError as SettingsError
+    from ._base.errors import StepInterfaceError as StepInterfaceError
+    from ._base.errors import StokerError as StokerError
+    from ._base.errors import StokerWarning as StokerWarning
+    from ._decorators.pipeline import Pipeline as Pipeline
+    from ._decorators.pipeline import get_pipeline_context as get_pipeline_context
+    from ._decorators.pipeline import pipeline as pipeline
+    from ._decorators.step import Step as Step
+    from ._decorators.step import StepArtifact as StepArtifact
+    from ._decorators.step import step as step
+    from ._definition.settings import CachePolicy as CachePolicy
+    from ._definition.settings import DockerBuildConfig as DockerBuildConfig
+    from ._definition.settings import DockerBuildOptions as DockerBuildOptions
+    from ._definition.settings import DockerSettings as DockerSettings
+    from ._definition.settings import OnOOM as OnOOM
+    from ._definition.settings import ResourceSettings as ResourceSettings
+    from ._definition.settings import StepRetryConfig as StepRetryConfig
+    from ._definition.types import ArtifactConfig as ArtifactConfig
+    from ._definition.types import ExecutionMode as ExecutionMode
+    from ._definition.types import ExecutionStatus as ExecutionStatus
+    from ._definition.types import ExternalArtifact as ExternalArtifact
+    from ._definition.types import Model as Model
+    from ._definition.types import Schedule as Schedule
+    from ._engine.artifacts import load_artifact as load_artifact
+    from ._engine.artifacts import save_artifact as save_artifact
+    from ._engine.client import Client as Client
+    from ._engine.client import PipelineRun as PipelineRun
+    from ._worker.context import get_step_context as get_step_context
+    from ._worker.context import log_metadata as log_metadata
+    from ._worker.memory import cleanup_gpu_memory as cleanup_gpu_memory
+    from ._worker.memory import cleanup_memory as cleanup_memory
+    from ._worker.profile import gpu_profile as gpu_profile
+    from ._worker.ranks import run_with_accelerate as run_with_accelerate
+    from ._worker.ranks import torchrun as torchrun
     from .materializers import Materializer as Materializer
     from .materializers import register_materializer as register_materializer
 
@@ -124,13 +124,13 @@ class _Watch:
         if name not in ("random", "torch"):
             return None
         sys.meta_path.remove(_Watch)
-        __import__(f"{__name__}._seeds")
-        return sys.modules[f"{__name__}._seeds"].notice().find_spec(name, path, target)
+        __import__(f"{__name__}._worker.seeds")
+        return sys.modules[f"{__name__}._worker.seeds"].notice().find_spec(name, path, target)
 
 
 if "random" in sys.modules:
-    __import__(f"{__name__}._seeds")
-    sys.modules[f"{__name__}._seeds"].notice()
+    __import__(f"{__name__}._worker.seeds")
+    sys.modules[f"{__name__}._worker.seeds"].notice()
 else:
     sys.meta_path.insert(0, _Watch)
 

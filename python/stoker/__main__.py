@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-from ._binary import find
-from ._errors import EngineError
+from ._base.binary import find
+from ._base.errors import EngineError
 
 
 def main() -> None:

@@ -7,9 +7,9 @@ import json
 import os
 from typing import Any, Dict, List, Optional, Union
 
-from . import _context, _materialize
-from ._errors import say
-from .materializers import BaseMaterializer
+from ._base.errors import say
+from ._worker import context
+from .materializers import BaseMaterializer, _artifact
 
 
 class VisualizationType(str, enum.Enum):
@@ -75,7 +75,7 @@ class StandardMaterializer(BaseMaterializer):
 
     def save(self, data: Any) -> None:
         """Write the value and how it was written."""
-        entry, _ = _materialize.store(data, os.path.join(self.uri, "data"), None, [], "data")
+        entry, _ = _artifact.store(data, os.path.join(self.uri, "data"), None, [], "data")
         entry.pop("path", None)
         with open(os.path.join(self.uri, "entry.json"), "w", encoding="utf-8") as stream:
             json.dump(entry, stream)
@@ -86,7 +86,7 @@ class StandardMaterializer(BaseMaterializer):
             entry = json.load(stream)
         if "value" not in entry:
             entry["path"] = os.path.join(self.uri, "data")
-        return _materialize.load(entry)
+        return _artifact.load(entry)
 
 
 def makedirs(path: str) -> None:
@@ -117,20 +117,20 @@ def add_tags(
     """
     if any(value for name, value in target.items() if name != "infer_artifact"):
         raise RuntimeError("add_tags: tags can be attached only to outputs of the running step")
-    _context.get_step_context().add_output_tags(tags, artifact_name)
+    context.get_step_context().add_output_tags(tags, artifact_name)
 
 
 def log_model_metadata(metadata: Dict[str, Any], **_: Any) -> None:
     """Attach metadata to the running step; there is no store of models."""
-    _context.log_metadata(metadata)
+    context.log_metadata(metadata)
 
 
 def alerter_failure_hook(exception: BaseException) -> None:
     """Say that the step failed; there is no alerter here."""
-    step = _context.get_step_context().step_name
+    step = context.get_step_context().step_name
     say(f"step '{step}' failed: {type(exception).__name__}: {exception}")
 
 
 def alerter_success_hook() -> None:
     """Say that the step ended well; there is no alerter here."""
-    say(f"step '{_context.get_step_context().step_name}' succeeded")
+    say(f"step '{context.get_step_context().step_name}' succeeded")

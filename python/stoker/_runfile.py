@@ -43,9 +43,9 @@ def _is_flow(thing: Any) -> bool:
 def main(argv: List[str]) -> int:
     """Exit status: 0 ok, 1 the run failed, 2 wrong usage."""
     global file, name
-    from ._errors import PipelineFailed, StokerError, did_you_mean
-    from ._pipeline import Pipeline
-    from ._step import Step
+    from ._base.errors import PipelineFailed, StokerError, did_you_mean
+    from ._decorators.pipeline import Pipeline
+    from ._decorators.step import Step
 
     if len(argv) < 2:
         print("usage: python -m stoker._runfile FILE NAME", file=sys.stderr)

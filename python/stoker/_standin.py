@@ -12,7 +12,7 @@ import sys
 import types
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Union
 
-from ._errors import did_you_mean
+from ._base.errors import did_you_mean
 
 # Module → {name → "module:name" in Stoker}, or the module of Stoker's whose public names are all there.
 Table = Mapping[str, Union[str, Mapping[str, str]]]

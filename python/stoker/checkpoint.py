@@ -26,8 +26,8 @@ import warnings
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import _preemption
-from ._preemption import Preempted, on_preemption, preempted, stop
+from ._worker import preemption
+from ._worker.preemption import Preempted, on_preemption, preempted, stop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -92,12 +92,12 @@ class Checkpoint:
         """
         if self._value is None:
             return self.path
-        from . import _materialize
+        from .materializers import _artifact
 
         value = dict(self._value)
         if "path" in value:
             value["path"] = os.path.join(self._entry, value["path"])
-        return _materialize.load(value)
+        return _artifact.load(value)
 
     def __repr__(self) -> str:
         return f"Checkpoint({self.name!r}, step={self.step!r}, path={str(self.path)!r})"
@@ -118,7 +118,7 @@ def directory() -> Path:
             f"call it within a step, or set {_VARIABLE} to try it by hand"
         )
     os.makedirs(given, exist_ok=True)
-    _preemption.arm()
+    preemption.arm()
     return Path(given)
 
 
@@ -163,7 +163,7 @@ def save(
         )
     if _rank():
         return None
-    with _preemption.deferred():
+    with preemption.deferred():
         partial = _partial(home, name, f"{os.getpid()}")
         if isinstance(value, os.PathLike):
             manifest: Dict[str, Any] = {"path": _copy(os.fspath(value), partial)}
@@ -201,7 +201,7 @@ def saving(
     _check(name, keep)
     rank, world = _rank(), _world()
     _rounds[name] = _rounds.get(name, 0) + 1
-    with _preemption.deferred():
+    with preemption.deferred():
         partial = _partial(home, name, _round(name) if world > 1 else f"{os.getpid()}", world > 1)
         folder = os.path.join(partial, "data")
         os.makedirs(folder, exist_ok=True)
@@ -282,9 +282,9 @@ def _copy(source: str, partial: str) -> str:
 
 
 def _store(value: Any, partial: str, materializer: Any) -> Dict[str, Any]:
-    from . import _materialize
+    from .materializers import _artifact
 
-    entry, _ = _materialize.store(value, os.path.join(partial, "data"), materializer)
+    entry, _ = _artifact.store(value, os.path.join(partial, "data"), materializer)
     entry.pop("digest", None)
     if "path" in entry:
         entry["path"] = "data"
@@ -300,7 +300,7 @@ def _commit(
     more: Dict[str, Any],
 ) -> Checkpoint:
     """On the disk first, then by one rename into sight."""
-    from ._context import _plain
+    from ._worker.context import _plain
 
     number = 1 + max((_number(entry) for entry in os.listdir(home)), default=0)
     manifest = {
@@ -419,7 +419,7 @@ def load(name: str = "checkpoint", default: Any = None) -> Any:
     Raises:
         RuntimeError: no step is running here.
     """
-    from ._materialize import LoadError
+    from .materializers._artifact import LoadError
 
     for one in reversed(list(name)):
         try:

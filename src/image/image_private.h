@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "image/image.h"
 
-/* The front runs in it (python/stoker/_worker.py). */
+/* The front runs in it (python/stoker/_worker/attempt.py). */
 #define STK_IMAGE_OLDEST_PYTHON "3.7"
 
 typedef struct stk_image_make stk_image_make;

@@ -50,7 +50,7 @@ const char *stk_run_front(const char *program, stk_arena *arena)
     for (size_t i = 0; slash != NULL && found == NULL && i < sizeof fronts / sizeof fronts[0];
          i++) {
         *slash = '\0';
-        const char *pattern = stk_arena_printf(arena, "%s/%s/_worker.py", folder, fronts[i]);
+        const char *pattern = stk_arena_printf(arena, "%s/%s/_worker", folder, fronts[i]);
         glob_t paths;
         if (pattern != NULL && glob(pattern, 0, NULL, &paths) == 0) {
             STK_TEXT_AUTO absolute = realpath(paths.gl_pathv[0], NULL);

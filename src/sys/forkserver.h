@@ -1,5 +1,5 @@
 /* Fork servers, the side of who asks (docs/formats/server-protocol.md): messages, and the
- * descriptors that travel with them. The server is python/stoker/_server.py. */
+ * descriptors that travel with them. The server is python/stoker/_worker/server.py. */
 #ifndef STK_SYS_FORKSERVER_H
 #define STK_SYS_FORKSERVER_H
 

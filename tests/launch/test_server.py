@@ -1,4 +1,4 @@
-"""Ranks by the real fork server (python/stoker/_server.py): the launcher's side of the protocol."""
+"""Ranks by the real fork server (python/stoker/_worker/server.py): the launcher's side of the protocol."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from launch_tools import ENV, PYTHON, ROOT, binary, processes_with, wait_for
 # What a step's worker does: leave a fork server behind, become the launcher.
 BECOME = """
 import os, socket, sys
-from stoker import _fitness, _server
+from stoker._worker import fitness, server
 stoker, folder, unfit = sys.argv[1:4]
-facts = _fitness.prepare()
+facts = fitness.prepare()
 ours, theirs = socket.socketpair()
 if os.fork() == 0:
     ours.close()
@@ -25,9 +25,9 @@ if os.fork() == 0:
         import threading, time
         threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
     import mod
-    from stoker._entry import Entry
+    from stoker._worker.entry import Entry
     entry = Entry(mod.fn, [], [], importable=("mod", "fn"))
-    _server.serve(theirs, {"s": entry}, None, facts=_fitness.prepare())
+    server.serve(theirs, {"s": entry}, None, facts=fitness.prepare())
 theirs.close()
 os.set_inheritable(ours.fileno(), True)
 fallback = [sys.executable, "-m", "stoker._worker", folder]

@@ -81,7 +81,7 @@ class Engine:
 
         What other tests of this process did with torch is forgotten, unless facts are given.
         """
-        from stoker import _server
+        from stoker._worker import server
 
         ours, theirs = socket.socketpair()
         pid = os.fork()
@@ -93,7 +93,7 @@ class Engine:
                     facts = {"os_threads": 1, "python_threads": []}
                 if before is not None:
                     before()
-                _server.serve(theirs, registry, "main.py", facts=facts)
+                server.serve(theirs, registry, "main.py", facts=facts)
             finally:
                 os._exit(99)
         theirs.close()
@@ -103,7 +103,7 @@ class Engine:
     def clean(cls, main: Path | None = None, **options: Any) -> Engine:
         """Start the clean server as the engine does."""
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "stoker._server", "--fd", str(theirs.fileno())]
+        command = [sys.executable, "-m", "stoker._worker.server", "--fd", str(theirs.fileno())]
         if main is not None:
             command += ["--main", str(main)]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), **options.pop("env", {})}

@@ -483,7 +483,7 @@ def test_an_error_of_who_was_told_is_a_preemption(tmp_path: Path) -> None:
 
 def test_settings() -> None:
     from stoker import pipeline, step
-    from stoker._errors import SettingsError
+    from stoker._base.errors import SettingsError
 
     @step(timeout="10m", timeout_notice="30s", keep_checkpoints=True)
     def train() -> None: ...

@@ -350,8 +350,8 @@ def test_import_is_cheap(flow: Program) -> None:
         "import sys, runpy; sys.argv = ['flow.py', '--quiet', 'show']\n"
         "try: runpy.run_path('flow.py', run_name='__main__')\n"
         "except SystemExit: pass\n"
-        "heavy = {'asyncio', 'subprocess', 'sqlite3', 'numpy', 'stoker._materialize', "
-        "'stoker.flow.client', 'stoker._settings', 'multiprocessing'}\n"
+        "heavy = {'asyncio', 'subprocess', 'sqlite3', 'numpy', 'stoker.materializers._artifact', "
+        "'stoker.flow.client', 'stoker._definition.settings', 'multiprocessing'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     (flow.folder / "probe.py").write_text(code)

@@ -31,7 +31,6 @@ from stoker.flow import (
     step,
     timeout,
 )
-from stoker.flow import _items as items
 from stoker.flow._compile import compile_flow
 from stoker.flow._decorators import parse
 from stoker.flow._parameters import parameters_of, read_configs, read_parameters
@@ -44,6 +43,7 @@ from stoker.flow.exception import (
     ParameterFieldTypeMismatch,
     UnknownStepDecoratorException,
 )
+from stoker.materializers import _items as items
 
 
 class Base(FlowSpec):

@@ -19,7 +19,7 @@ from stoker import step, pipeline
 """
 TAIL = """
 import json
-from stoker._code import Digester
+from stoker._code.digester import Digester
 print(json.dumps(Digester().parts(f.entrypoint)))
 """
 
@@ -325,7 +325,7 @@ def test_a_module_edited_after_its_import(tmp_path, monkeypatch):
     """What is loaded counts, not what has been written meanwhile."""
     import importlib
 
-    from stoker._modules import Modules
+    from stoker._code.modules import Modules
 
     monkeypatch.syspath_prepend(str(tmp_path))
     file = tmp_path / "edited_mod.py"

@@ -17,15 +17,15 @@ from stoker import (
     ResourceSettings,
     SettingsError,
     StokerWarning,
-    _frameworks,
     cleanup_gpu_memory,
     cleanup_memory,
     gpu_profile,
     pipeline,
     step,
 )
-from stoker._profile import profile_of, read_samples
-from stoker._settings import settings_layer
+from stoker._definition.settings import settings_layer
+from stoker._worker import frameworks
+from stoker._worker.profile import profile_of, read_samples
 
 
 def spec_of(made: Any, **options: Any) -> dict[str, Any]:
@@ -449,7 +449,7 @@ class Cuda:
 def test_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
-    monkeypatch.setattr(_frameworks, "_peaks", {})
+    monkeypatch.setattr(frameworks, "_peaks", {})
     assert cleanup_memory() == 0
     cold = Cuda(initialized=False)
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cold))
@@ -461,7 +461,7 @@ def test_cleanup(monkeypatch: pytest.MonkeyPatch) -> None:
     assert warm.said == []
     assert cleanup_gpu_memory(force=True) == 80
     assert warm.said == ["emptied", "ipc"] and warm.peaks == [0, 0]
-    assert _frameworks._peaks == {0: 90, 1: 0}  # the run's record still says what it took
+    assert frameworks._peaks == {0: 90, 1: 0}  # the run's record still says what it took
 
 
 HIDDEN = """

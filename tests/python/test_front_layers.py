@@ -20,7 +20,7 @@ from stoker import (
     pipeline,
     step,
 )
-from stoker._layers import merge
+from stoker._definition.layers import merge
 
 
 def resources(**fields):

@@ -17,8 +17,8 @@ from stoker import (
     pipeline,
     step,
 )
-from stoker._errors import unknown_settings
-from stoker._settings import memory_bytes, settings_layer
+from stoker._base.errors import unknown_settings
+from stoker._definition.settings import memory_bytes, settings_layer
 
 SIZES = [
     ("8GB", 8 * 10**9),

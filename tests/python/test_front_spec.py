@@ -298,8 +298,8 @@ class Config:
     "value", [(1, 2), {1, 2}, {1: "a"}, float("nan"), Colour.RED, Config(3), b"x", 1 << 80]
 )
 def test_literals_come_back(value):
-    from stoker._entry import fit
-    from stoker._materialize import load as load_value
+    from stoker._worker.entry import fit
+    from stoker.materializers._artifact import load as load_value
 
     document = spec_of(lambda: report(value))["steps"]["report"]["inputs"]["x"]
     again = load_value(json.loads(json.dumps(document)))
@@ -324,7 +324,7 @@ def test_defaults_that_json_cannot_carry_stay_with_python():
 def test_fit():
     from pathlib import Path
 
-    from stoker._entry import fit
+    from stoker._worker.entry import fit
 
     assert fit([1, 2], Tuple[float, ...]) == (1.0, 2.0)
     assert fit("a", Path) == Path("a")
@@ -487,9 +487,9 @@ def test_entrypoint_and_metadata():
 
 
 def test_step_inside_of_a_step_is_a_plain_call(monkeypatch):
-    from stoker import _context
+    from stoker._worker import context
 
-    monkeypatch.setattr(_context, "_current", object())
+    monkeypatch.setattr(context, "_current", object())
     assert load(2) == [0, 1]
     with pytest.raises(RuntimeError, match="is called inside of a running step"):
         pipeline(name="p")(lambda: nothing(load()))()
@@ -510,7 +510,7 @@ def test_async_entrypoint():
 
 
 def test_entries():
-    from stoker._entry import resolve, resolve_callable
+    from stoker._worker.entry import resolve, resolve_callable
 
     entry = resolve(__name__, "train")
     assert entry.func is train.entrypoint and entry.output_names == ["score", "model"]
@@ -573,7 +573,7 @@ def test_worker_importing_the_file_starts_nothing(monkeypatch):
     import sys
     import types
 
-    from stoker._errors import InWorkerError
+    from stoker._base.errors import InWorkerError
 
     monkeypatch.setitem(sys.modules, "__mp_main__", types.ModuleType("__mp_main__"))
     with pytest.raises(InWorkerError, match='put the call under `if __name__ == "__main__":`'):

@@ -155,14 +155,14 @@ def run_gang(
 
 
 def output_of(directory: Path) -> Any:
-    from stoker import _materialize
+    from stoker.materializers import _artifact
 
     result = result_of(directory)
     assert result["status"] == "ok", (directory / "log").read_text()
     entry = result["outputs"]["output"]
     if "path" in entry:
         entry["path"] = str(directory / entry["path"])
-    return _materialize.load(entry)
+    return _artifact.load(entry)
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -240,7 +240,7 @@ def test_environment_on_two_machines_is_accelerates_own(tmp_path: Path, group: s
 def test_default_config_file_never_counts(tmp_path: Path) -> None:
     (tmp_path / "hf/accelerate").mkdir(parents=True)
     (tmp_path / "hf/accelerate/default_config.yaml").write_text(CONFIG)
-    program = "from stoker._accelerate import environment\nprint(environment({}, 2, 2))"
+    program = "from stoker._worker.accelerate import environment\nprint(environment({}, 2, 2))"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env=environment(tmp_path),
@@ -463,8 +463,8 @@ def test_every_option_of_accelerate_is_known() -> None:
     """Each long option of the installed accelerate's launcher is taken, or refused with the reason."""
     from accelerate.commands.launch import launch_command_parser
 
-    from stoker import _accelerate
-    from stoker._errors import SettingsError
+    from stoker._base.errors import SettingsError
+    from stoker._worker import accelerate
 
     refused = set()
     n = 0
@@ -480,9 +480,9 @@ def test_every_option_of_accelerate_is_known() -> None:
         for name in names:
             n += 1
             try:
-                assert _accelerate.checked("x", {name.replace("-", "_"): value}), name
+                assert accelerate.checked("x", {name.replace("-", "_"): value}), name
             except SettingsError as exc:
                 assert "has no meaning here" in str(exc), name
                 refused.add(action.dest)
     assert n > 80
-    assert refused == set(_accelerate._NOT_HERE) - {"training_script", "training_script_args"}
+    assert refused == set(accelerate._NOT_HERE) - {"training_script", "training_script_args"}

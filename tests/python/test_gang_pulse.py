@@ -11,7 +11,7 @@ from typing import Any, Callable
 
 import pytest
 
-from stoker._pulse import Pulse, collective_of
+from stoker._worker.pulse import Pulse, collective_of
 
 
 class Standing:

@@ -15,7 +15,7 @@ from front_tools import PACKAGE, WAIT_S, engine, needs_engine, run_python
 from play_engine import make_attempt, result_of
 
 from stoker import ExternalArtifact, pipeline, run_with_accelerate, step, torchrun
-from stoker._errors import SettingsError
+from stoker._base.errors import SettingsError
 from stoker.materializers import BaseMaterializer
 
 
@@ -225,7 +225,7 @@ def plain(a: Any, b: int) -> Tuple[Annotated[str, "who"], Annotated[Any, "got"]]
     rank = int(os.environ["RANK"])
     print("rank", rank, "speaks", flush=True)
     log_metadata({"rank": rank})
-    forked = "stoker._server" in sys.modules
+    forked = "stoker._worker.server" in sys.modules
     return f"rank {rank} of {os.environ['WORLD_SIZE']}", {"a": a, "b": b, "forked": forked}
 
 @torchrun(nproc_per_node=3, all_ranks=True)
@@ -252,11 +252,11 @@ RUN = """
 import sys, json
 sys.path.insert(0, {folder!r})
 import prog
-from stoker import _worker
-from stoker._entry import resolve
+from stoker._worker import attempt
+from stoker._worker.entry import resolve
 entry = {entry}
 {before}
-_worker.run_attempt({directory!r}, entry, main_file=None)
+attempt.run_attempt({directory!r}, entry, main_file=None)
 raise SystemExit("still here")
 """
 
@@ -307,12 +307,12 @@ def test_rank_0_speaks_for_the_step(tmp_path: Path, before: str, forked: bool) -
 @pytest.mark.parametrize("before", ["", THREAD])
 def test_all_ranks(tmp_path: Path, before: str) -> None:
     directory = run_gang(tmp_path, "everybody", 3, before=before, outputs=["output"])
-    from stoker import _materialize
+    from stoker.materializers import _artifact
 
     entry = result_of(directory)["outputs"]["output"]
     if "path" in entry:
         entry["path"] = str(directory / entry["path"])
-    assert _materialize.load(entry) == [{"rank": k, "kind": {1, 2}} for k in range(3)]
+    assert _artifact.load(entry) == [{"rank": k, "kind": {1, 2}} for k in range(3)]
 
 
 @needs_engine
@@ -340,12 +340,12 @@ def test_failing_rank_fails_the_step(tmp_path: Path) -> None:
 
 def test_stack_on_request(tmp_path: Path) -> None:
     """A rank that gets SIGUSR1 writes where it is, and goes on."""
-    from stoker._gang import Rank
+    from stoker._worker.ranks import Rank
 
     program = f"""
     import os, signal, sys
     sys.path.insert(0, {str(PACKAGE)!r})
-    from stoker._gang import Rank
+    from stoker._worker.ranks import Rank
     Rank({str(tmp_path / "rank-0")!r}, 0, 1).begin({{}})
     def in_a_collective():
         os.kill(os.getpid(), signal.SIGUSR1)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from front_tools import environment
 
-from stoker._errors import SettingsError
-from stoker._layers import load_run_config
-from stoker._materialize import _json
+from stoker._base.errors import SettingsError
+from stoker._definition.layers import load_run_config
+from stoker.materializers import _json
 
 HUGE = 10**5000 + 7
 FILE = """

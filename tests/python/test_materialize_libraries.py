@@ -13,9 +13,7 @@ import pytest
 from play_engine import ROOT
 from test_materialize_values import store, there_and_back
 
-from stoker import _materialize
-from stoker._materialize import LoadError, _torch
-from stoker.materializers import Picture
+from stoker.materializers import LoadError, Picture, _artifact, _torch
 
 try:
     import pydantic
@@ -47,7 +45,7 @@ def test_pydantic_models(tmp_path: Path) -> None:
     warnings: list[str] = []
     entry = store(Odd(thing=complex(1, 2)), tmp_path, warnings=warnings, name="o")
     assert entry["format"] == "pickle" and len(warnings) == 1
-    assert _materialize.load(entry).thing == complex(1, 2)
+    assert _artifact.load(entry).thing == complex(1, 2)
 
 
 # ---------------------------------------------------------------- torch
@@ -112,7 +110,7 @@ def test_mapped_private_and_shared_storages(torch: Any, tmp_path: Path) -> None:
     assert str(Path(entry["path"]) / "tensors.safetensors") in Path("/proc/self/maps").read_text()
     back["whole"][7] = -1
     assert back["half"][7] == -1, "they shared a storage, and they share it again"
-    assert _materialize.load(entry)["whole"][7] == 7
+    assert _artifact.load(entry)["whole"][7] == 7
 
 
 def network(torch: Any) -> Any:
@@ -131,7 +129,7 @@ def test_modules_and_state_dicts(torch: Any, tmp_path: Path) -> None:
     warnings: list[str] = []
     entry = store(model, tmp_path, warnings=warnings)
     assert entry["format"] == "safetensors+pickle" and warnings == []
-    back = _materialize.load(entry)
+    back = _artifact.load(entry)
     x = torch.randn(5, 8)
     assert torch.equal(back["net"].eval()(x), model["net"].eval()(x))
     assert back["head"].weight is back["net"][2].weight, "tied weights stay tied"
@@ -162,7 +160,7 @@ def test_weights_can_be_read_by_others(torch: Any, tmp_path: Path) -> None:
 def test_model_of_a_gpu_loads_without_one(
     torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stoker._materialize import _skeleton
+    from stoker.materializers import _skeleton
 
     take = _skeleton._Parts.take_storage
 
@@ -174,7 +172,7 @@ def test_model_of_a_gpu_loads_without_one(
     monkeypatch.setattr(_skeleton._Parts, "take_storage", taken)
     entry = store(torch.ones(3), tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    back = _materialize.load(entry)
+    back = _artifact.load(entry)
     assert back.device.type == "cpu" and back.tolist() == [1, 1, 1]
 
 
@@ -207,9 +205,9 @@ def test_tensor_artifact_without_torch(torch: Any, tmp_path: Path) -> None:
     entry = store(torch.ones(3), tmp_path)
     script = (
         "import json, sys; sys.modules['torch'] = None\n"
-        "from stoker import _materialize\n"
-        "try:\n    _materialize.load(json.loads(sys.argv[1]))\n"
-        "except _materialize.LoadError as exc:\n    print(exc)\n"
+        "from stoker.materializers import _artifact\n"
+        "try:\n    _artifact.load(json.loads(sys.argv[1]))\n"
+        "except _artifact.LoadError as exc:\n    print(exc)\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
     command = [sys.executable, "-c", script, json.dumps(entry)]
@@ -224,7 +222,7 @@ def test_damaged_tensor_file(torch: Any, tmp_path: Path) -> None:
     entry = store(torch.ones(100), tmp_path)
     os.truncate(Path(entry["path"]) / "tensors.safetensors", 100)
     with pytest.raises(LoadError, match="truncated"):
-        _materialize.load(entry)
+        _artifact.load(entry)
 
 
 # ---------------------------------------------------------------- scikit-learn, matplotlib
@@ -249,7 +247,7 @@ def test_scikit_learn(tmp_path: Path) -> None:
         entry = store(model, tmp_path, warnings=warnings)
         assert warnings == []
         assert entry["format"] == "safetensors+pickle"
-        assert numpy.array_equal(_materialize.load(entry).predict(x), model.predict(x))
+        assert numpy.array_equal(_artifact.load(entry).predict(x), model.predict(x))
 
 
 def test_figures(tmp_path: Path) -> None:

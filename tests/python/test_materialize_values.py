@@ -20,11 +20,12 @@ from typing import Any
 
 import pytest
 
-from stoker import _materialize, materializers
-from stoker._materialize import (
+from stoker import materializers
+from stoker.materializers import (
     LoadError,
     SerializeError,
     _arrays,
+    _artifact,
     _custom,
     _files,
     _json,
@@ -40,13 +41,13 @@ def store(value: Any, tmp_path: Path, **more: Any) -> dict[str, Any]:
     """Store below a fresh folder; the entry as the engine would pass it on (through JSON)."""
     folder = tmp_path / uuid.uuid4().hex
     folder.mkdir()
-    entry, _ = _materialize.store(value, str(folder / "out"), **more)
+    entry, _ = _artifact.store(value, str(folder / "out"), **more)
     return json.loads(json.dumps(entry, allow_nan=False))
 
 
 def there_and_back(value: Any, tmp_path: Path) -> tuple[dict[str, Any], Any]:
     entry = store(value, tmp_path)
-    return entry, _materialize.load(entry)
+    return entry, _artifact.load(entry)
 
 
 # ---------------------------------------------------------------- values inside of result.json
@@ -159,7 +160,7 @@ def test_what_json_would_change_is_not_json() -> None:
 
 
 def test_64_kib_is_the_limit_inline(tmp_path: Path) -> None:
-    fits = [0] * ((_materialize.INLINE_MAX - 1) // 2)
+    fits = [0] * ((_artifact.INLINE_MAX - 1) // 2)
     entry, back = there_and_back(fits, tmp_path)
     assert "value" in entry and back == fits
     entry, back = there_and_back([*fits, 0], tmp_path)
@@ -179,7 +180,7 @@ def test_64_kib_is_the_limit_inline(tmp_path: Path) -> None:
 )
 def test_damaged_documents(document: Any, text: str) -> None:
     with pytest.raises(LoadError, match=text):
-        _materialize.load({"value": document})
+        _artifact.load({"value": document})
 
 
 # ---------------------------------------------------------------- text, bytes, files
@@ -212,11 +213,11 @@ def test_path_to_a_file(tmp_path: Path) -> None:
     entry = store(source, tmp_path)
     assert (entry["format"], entry["meta"]) == ("file", {"name": "table.csv"})
     assert "digest" not in entry and Path(entry["path"]).read_bytes() == source.read_bytes()
-    back = _materialize.load(entry, links=str(tmp_path / "in" / "x"))
+    back = _artifact.load(entry, links=str(tmp_path / "in" / "x"))
     assert back == tmp_path / "in" / "x" / "table.csv"
     assert back.read_bytes() == source.read_bytes()
-    assert _materialize.load(entry, str) == entry["path"]
-    assert _materialize.load(entry, bytes) == source.read_bytes()
+    assert _artifact.load(entry, str) == entry["path"]
+    assert _artifact.load(entry, bytes) == source.read_bytes()
 
 
 def test_path_to_a_directory(tmp_path: Path) -> None:
@@ -231,7 +232,7 @@ def test_path_to_a_directory(tmp_path: Path) -> None:
 def test_path_that_is_written_in_place(tmp_path: Path) -> None:
     target = tmp_path / "out"
     target.write_text("here already")
-    entry, _ = _materialize.store(target, str(target))
+    entry, _ = _artifact.store(target, str(target))
     assert entry["path"] == str(target) and target.read_text() == "here already"
 
 
@@ -244,9 +245,9 @@ def test_path_that_cannot_be_stored(path: str, tmp_path: Path) -> None:
 def test_unknown_format_and_missing_file(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("")
     with pytest.raises(LoadError, match="format 'hieroglyphs'"):
-        _materialize.load({"path": str(tmp_path / "x"), "format": "hieroglyphs"})
+        _artifact.load({"path": str(tmp_path / "x"), "format": "hieroglyphs"})
     with pytest.raises(LoadError, match="store verify"):
-        _materialize.load({"path": str(tmp_path / "y"), "format": "npy"})
+        _artifact.load({"path": str(tmp_path / "y"), "format": "npy"})
 
 
 # ---------------------------------------------------------------- writing
@@ -314,7 +315,7 @@ def test_a_spent_array_is_written_whole(make: str, tmp_path: Path) -> None:
     }[make]()
     before = array.copy()
     entry = store(array, tmp_path, spend=True)
-    assert numpy.array_equal(_materialize.load(entry), before)
+    assert numpy.array_equal(_artifact.load(entry), before)
     gone = not array.any() or not array.ravel("K")[4096:-4096].any()
     assert gone == (make != "strided")  # of that one it is the copy's memory
     if make == "view":  # nothing but its own
@@ -387,7 +388,7 @@ def test_large_array_is_mapped_private(tmp_path: Path) -> None:
     assert entry["path"] in Path("/proc/self/maps").read_text()
     back //= 2  # writable, and nobody else sees it
     assert back[7] == 3
-    again = _materialize.load(entry)
+    again = _artifact.load(entry)
     assert again[7] == 7 and numpy.array_equal(again, array("big"))
 
 
@@ -405,7 +406,7 @@ def test_truncated_array(tmp_path: Path) -> None:
     entry = store(array("big"), tmp_path)
     os.truncate(entry["path"], 1 << 20)
     with pytest.raises(LoadError, match="no whole npy file"):
-        _materialize.load(entry)
+        _artifact.load(entry)
 
 
 def frame(case: str) -> Any:
@@ -478,7 +479,7 @@ def test_pickle_is_the_last_resort_and_warns(tmp_path: Path) -> None:
     warnings: list[str] = []
     entry = store(Plain([1]), tmp_path, warnings=warnings, name="model")
     assert entry["format"] == "pickle"
-    assert _materialize.load(entry).inner == [1]
+    assert _artifact.load(entry).inner == [1]
     assert len(warnings) == 1
     assert "output 'model' (a test_materialize_values.Plain) was pickled" in warnings[0]
     assert "register" in warnings[0]
@@ -498,7 +499,7 @@ def test_large_parts_lie_beside_the_skeleton_and_are_mapped(tmp_path: Path) -> N
     assert back.inner["a"].flags.writeable and back.inner["a"].flags.aligned
     assert str(Path(entry["path"]) / "tensors.safetensors") in Path("/proc/self/maps").read_text()
     back.inner["a"][0] = 9
-    assert _materialize.load(entry).inner["a"][0] == 0
+    assert _artifact.load(entry).inner["a"][0] == 0
 
 
 class Slotted:
@@ -539,14 +540,14 @@ def test_class_that_is_gone(tmp_path: Path) -> None:
     finally:
         del sys.modules["short_lived"]
     with pytest.raises(LoadError, match="needs 'short_lived', which isn't installed here"):
-        _materialize.load(entry)
+        _artifact.load(entry)
 
 
 def test_damaged_pickles(tmp_path: Path) -> None:
     entry = store(Plain("x" * 5000), tmp_path)
     os.truncate(entry["path"], 100)
     with pytest.raises(LoadError, match="is damaged"):
-        _materialize.load(entry)
+        _artifact.load(entry)
 
 
 def test_pickles_of_others_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -559,10 +560,10 @@ def test_pickles_of_others_are_refused(tmp_path: Path, monkeypatch: pytest.Monke
         path = Path(entry["path"])
         os.chown(next(path.iterdir()) if path.is_dir() else path, 41002, 41002)
         with pytest.raises(LoadError, match=r"belongs to user 41002.*stoker trust"):
-            _materialize.load(entry)
-    assert _materialize.load(mapped).tolist() == [0, 1, 2]
+            _artifact.load(entry)
+    assert _artifact.load(mapped).tolist() == [0, 1, 2]
     monkeypatch.setenv("STOKER_TRUST_STORE", "1")
-    assert _materialize.load(pickled).inner == 1
+    assert _artifact.load(pickled).inner == 1
 
 
 def test_what_is_put_in_place_of_a_checked_pickle_is_not_loaded(
@@ -578,14 +579,14 @@ def test_what_is_put_in_place_of_a_checked_pickle_is_not_loaded(
         return why_not(path, found)
 
     monkeypatch.setattr(_trust, "_why_not", swapped)
-    assert _materialize.load(good).inner == 1
+    assert _artifact.load(good).inner == 1
 
 
 def test_pickles_that_others_may_write_are_refused(tmp_path: Path) -> None:
     entry = store(Plain(1), tmp_path)
     os.chmod(entry["path"], 0o666)
     with pytest.raises(LoadError, match="can be written by others"):
-        _materialize.load(entry)
+        _artifact.load(entry)
 
 
 # ---------------------------------------------------------------- safetensors
@@ -679,20 +680,20 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_registered_functions(tmp_path: Path, registry: None) -> None:
     materializers.register(Graph, save_graph, load_graph)
     for value in (Graph("ab"), SubGraph("ab")):
-        entry, metadata = _materialize.store(value, str(tmp_path / type(value).__name__))
+        entry, metadata = _artifact.store(value, str(tmp_path / type(value).__name__))
         assert entry["format"] == "custom" and metadata == {"n": 2}
-        assert _materialize.load(entry).edges == "ab!"
+        assert _artifact.load(entry).edges == "ab!"
     _custom.by_type.clear()
     with pytest.raises(LoadError, match="import the module that registers it"):
-        _materialize.load(entry)
+        _artifact.load(entry)
 
 
 @pytest.mark.parametrize("chosen", [Parts, f"{__name__}.Parts", [Parts]])
 def test_materializer_class(chosen: Any, tmp_path: Path) -> None:
-    entry, metadata = _materialize.store(Graph("ab"), str(tmp_path / "out"), chosen)
+    entry, metadata = _artifact.store(Graph("ab"), str(tmp_path / "out"), chosen)
     assert metadata == {"n_edges": 2}
     assert entry["meta"] == {"materializer": f"{__name__}:Parts"}
-    assert _materialize.load(entry).edges == "ab"
+    assert _artifact.load(entry).edges == "ab"
 
 
 def test_subclass_registers_itself(registry: None, tmp_path: Path) -> None:

@@ -16,14 +16,14 @@ FRONT = PACKAGE / "stoker"
 OLDEST = (3, 7)
 # Newer names that an old interpreter never comes to.
 KNOWN = {
-    ("_launch.py", "os.memfd_create"): "starts engines, which no worker does",
-    ("_layers.py", "typing.TypedDict"): "under TYPE_CHECKING",
+    ("launch.py", "os.memfd_create"): "starts engines, which no worker does",
+    ("layers.py", "typing.TypedDict"): "under TYPE_CHECKING",
     (
         "_items.py",
         "pickle.dumps(buffer_callback)",
     ): "of flows, whose tasks need the front and its Python",
     ("_items.py", "pickle.loads(buffers)"): "as above",
-    ("_outputs.py", "typing.get_type_hints(include_extras)"): "within a try that has another way",
+    ("outputs.py", "typing.get_type_hints(include_extras)"): "within a try that has another way",
 }
 FILES = sorted(FRONT.rglob("*.py"))
 
@@ -42,8 +42,8 @@ SHOW = """
 import json, sys
 sys.argv[1:1] = []
 before = set(sys.modules)
-from stoker import _worker
-status = _worker._main(sys.argv[1:])
+from stoker._worker.__main__ import main
+status = main(sys.argv[1:])
 names = sorted(name for name in set(sys.modules) - before)
 print(json.dumps({"status": status, "modules": names}))
 """
@@ -113,7 +113,7 @@ def test_modules(tmp_path: Path) -> None:
     tops = {name.split(".")[0] for name in names} & set(sys.stdlib_module_names)
     public = sorted(name for name in tops if not name.startswith("_"))
     sys.path.insert(0, str(PACKAGE))
-    from stoker._worker import STANDARD_MODULES
+    from stoker._worker.attempt import STANDARD_MODULES
 
     assert set(public) <= set(STANDARD_MODULES), sorted(set(public) - set(STANDARD_MODULES))
     assert list(STANDARD_MODULES) == sorted(STANDARD_MODULES)

@@ -221,11 +221,11 @@ def test_flows(tmp_path: Path) -> None:
 def test_a_program_that_draws_only_is_not_seeded(tmp_path: Path) -> None:
     text = """
     import random, stoker
-    from stoker import _seeds
+    from stoker._worker import seeds
     random.random(); random.shuffle([1, 2])
-    print(_seeds.seeded())
-    random.seed(5); print(sorted(_seeds.seeded()))
-    random.seed(); print(_seeds.seeded())
+    print(seeds.seeded())
+    random.seed(5); print(sorted(seeds.seeded()))
+    random.seed(); print(seeds.seeded())
     """
     assert run_python(tmp_path, text).stdout.split("\n")[:3] == ["{}", "['random']", "{}"]
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from play_engine import ROOT, WAIT_S, Engine, has_ended, make_attempt, result_of
 
-from stoker import _fitness
-from stoker._entry import Entry
+from stoker._worker import fitness
+from stoker._worker.entry import Entry
 
 
 def entry_of(func: Any, outputs: list[str] | None = None, **more: Any) -> Entry:
@@ -231,7 +231,7 @@ def test_what_a_task_leaves_is_killed_while_its_number_is_its_own(tmp_path: Path
     pid_file = tmp_path / "pids"
     code = """if True:
         import os, signal, sys, time
-        from stoker._server import _Server
+        from stoker._worker.server import _Server
 
         def leader(name):
             pid = os.fork()
@@ -306,7 +306,7 @@ import os, sys, time
 sys.path[:0] = [{str(ROOT / "python")!r}, {str(ROOT / "tests/python")!r}]
 from pathlib import Path
 from play_engine import Engine, make_attempt
-from stoker._entry import Entry
+from stoker._worker.entry import Entry
 from test_server_protocol import sleep_with_child, wait_for_file
 file = Path({str(tmp_path / "pids")!r})
 engine = Engine.forked({{"one": Entry(sleep_with_child(file), [], [])}})
@@ -418,19 +418,19 @@ def test_threads_of_a_notebook_are_no_news(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(
         sys.modules, "ipykernel.kernelapp", types.SimpleNamespace(IPKernelApp=Kernel)
     )
-    assert _fitness.Fitness({}).note("threads", clean=False) == ""
+    assert fitness.Fitness({}).note("threads", clean=False) == ""
     Kernel.running = False
-    assert "forked all the same" in _fitness.Fitness({}).note("threads", clean=False)
+    assert "forked all the same" in fitness.Fitness({}).note("threads", clean=False)
 
 
 def test_prepare_counts_threads() -> None:
     import threading
 
-    before = _fitness.prepare()
+    before = fitness.prepare()
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait, name="counted")
     thread.start()
-    after = _fitness.prepare()
+    after = fitness.prepare()
     stop.set()
     thread.join()
     assert after["os_threads"] == before["os_threads"] + 1
@@ -440,7 +440,7 @@ def test_prepare_counts_threads() -> None:
 def test_open_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device = tmp_path / "nvidia0"
     device.write_text("")
-    monkeypatch.setattr(_fitness, "DEVICE_PREFIXES", (str(tmp_path / "nvidia"),))
+    monkeypatch.setattr(fitness, "DEVICE_PREFIXES", (str(tmp_path / "nvidia"),))
     with open(device), Engine.forked({"one": entry_of(lambda: 1, importable=("m", "f"))}) as engine:
         task = engine.spawn(make_attempt(tmp_path, "one"))
         assert f"{device} open" in engine.wait_for("unfit", task)["why"]
@@ -455,14 +455,14 @@ import json, os, sys
 sys.path[:0] = [{str(ROOT / "python")!r}, {str(ROOT / "tests/python")!r}]
 from pathlib import Path
 from play_engine import Engine, make_attempt, result_of
-from stoker import _server
-from stoker._entry import Entry
+from stoker._worker import server
+from stoker._worker.entry import Entry
 {before}
 def step():
     {step}
 entry = Entry(step, ["output"], [object], importable=("m", "step") if {importable} else None)
 directory = make_attempt(Path({str(tmp_path)!r}), "one", outputs=["output"])
-with Engine.forked({{"one": entry}}, _server.prepare()) as engine:
+with Engine.forked({{"one": entry}}, server.prepare()) as engine:
     task = engine.spawn(directory, threads={threads})
     while engine.messages[-1]["op"] not in ("ended", "unfit"):
         engine.receive()

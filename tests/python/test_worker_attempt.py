@@ -14,8 +14,9 @@ from typing import Any, Dict, Tuple
 import pytest
 from play_engine import ROOT, make_attempt, result_of
 
-from stoker import _context, _worker
-from stoker._entry import Entry
+from stoker._worker import context
+from stoker._worker.attempt import run_attempt
+from stoker._worker.entry import Entry
 
 
 def entry_of(func: Any, outputs: list[str] | None = None, **more: Any) -> Entry:
@@ -29,7 +30,7 @@ def attempt(
     """Run a function as a step in this process; gives its result and its directory."""
     entry = entry_of(func, outputs, **more)
     directory = make_attempt(tmp_path, "tested", outputs=entry.output_names, **(task or {}))
-    _worker.run_attempt(str(directory), entry)
+    run_attempt(str(directory), entry)
     return result_of(directory), directory
 
 
@@ -43,7 +44,7 @@ def test_value_comes_back_inline(tmp_path: Path) -> None:
         "outputs": {"output": {"value": 5, "type": "builtins.int"}},
     }
     assert not (directory / "out").exists() or not any((directory / "out").iterdir())
-    assert not _context.in_task()
+    assert not context.in_task()
 
 
 def test_several_outputs_and_their_configs(tmp_path: Path) -> None:
@@ -208,7 +209,7 @@ def test_traceback_is_the_users(tmp_path: Path, capfd: pytest.CaptureFixture[str
     error = result["error"]
     line = deep.__code__.co_firstlineno + 1
     assert error["where"].endswith(f"test_worker_attempt.py:{line}")
-    assert "_worker.py" not in error["traceback"]
+    assert "stoker/_worker/" not in error["traceback"]
     assert error["traceback"].startswith("Traceback (most recent call last):")
     assert error["traceback"] in capfd.readouterr().err
 
@@ -238,7 +239,7 @@ def test_input_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"stoker": 2}', "\xff"])
 def test_damaged_task_is_a_usage_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "task.json").write_bytes(text.encode("latin-1"))
-    _worker.run_attempt(str(tmp_path), entry_of(lambda: 1))
+    run_attempt(str(tmp_path), entry_of(lambda: 1))
     assert result_of(tmp_path)["error"]["class"] == "usage"
 
 
@@ -273,7 +274,7 @@ def test_only_one_hook(tmp_path: Path) -> None:
     got: list[str] = []
     entry = entry_of(lambda: 1, hooks={"on_failure": lambda exc: got.append(str(exc))})
     directory = make_attempt(tmp_path, "tested")
-    _worker.run_attempt(str(directory), entry, hook="on_failure", hook_error="it was killed")
+    run_attempt(str(directory), entry, hook="on_failure", hook_error="it was killed")
     assert got == ["it was killed"]
     assert not (directory / "result.json").exists()
     assert json.loads((directory / "hook.json").read_text())["hooks_run"] == ["on_failure"]
@@ -283,26 +284,26 @@ def test_context(tmp_path: Path) -> None:
     seen: dict[str, Any] = {}
 
     def step(lr: float) -> int:
-        context = _context.get_step_context()
+        here = context.get_step_context()
         seen.update(
-            step=context.step_name,
-            run=context.pipeline_run.name,
-            run_id=context.run_id,
-            attempt=context.step_run.attempt,
-            lr=context.parameters["lr"],
-            asked=context.resources.asked,
-            devices=context.devices,
-            uri=context.get_output_artifact_uri(),
+            step=here.step_name,
+            run=here.pipeline_run.name,
+            run_id=here.run_id,
+            attempt=here.step_run.attempt,
+            lr=here.parameters["lr"],
+            asked=here.resources.asked,
+            devices=here.devices,
+            uri=here.get_output_artifact_uri(),
         )
-        context.add_output_metadata({"rows": 3})
-        context.add_output_tags(["a", "b"])
-        context.remove_output_tags("a")
-        _context.log_metadata({"accuracy": 0.5, "where": tmp_path, "worst": float("inf")})
-        _context.log_metadata({"extra": [1]}, infer_artifact=True)
+        here.add_output_metadata({"rows": 3})
+        here.add_output_tags(["a", "b"])
+        here.remove_output_tags("a")
+        context.log_metadata({"accuracy": 0.5, "where": tmp_path, "worst": float("inf")})
+        context.log_metadata({"extra": [1]}, infer_artifact=True)
         with pytest.raises(ValueError, match="no output 'nope'; its outputs: output"):
-            context.get_output_artifact_uri("nope")
+            here.get_output_artifact_uri("nope")
         with pytest.raises(TypeError, match="log_metadata: 'x' is a builtins"):
-            _context.log_metadata({"x": object()})
+            context.log_metadata({"x": object()})
         return 1
 
     task = {
@@ -329,9 +330,9 @@ def test_context(tmp_path: Path) -> None:
 
 def test_outside_of_a_step() -> None:
     with pytest.raises(RuntimeError, match="only available inside a running step"):
-        _context.get_step_context()
+        context.get_step_context()
     with pytest.raises(RuntimeError, match="no step is running"):
-        _context.log_metadata({"a": 1})
+        context.log_metadata({"a": 1})
 
 
 def test_seen_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -368,7 +369,7 @@ def test_result_is_written_whole_or_not_at_all(
 ) -> None:
     directory = make_attempt(tmp_path, "tested", outputs=["output"])
     (directory / "result.json").mkdir()  # renaming a file onto a directory fails
-    _worker.run_attempt(str(directory), entry_of(lambda: 1))
+    run_attempt(str(directory), entry_of(lambda: 1))
     assert "can't be written" in capfd.readouterr().err
 
 

@@ -17,7 +17,7 @@ import pytest
 from play_engine import ROOT, WAIT_S, make_attempt, result_of
 from test_worker_attempt import attempt
 
-from stoker import _context, _frameworks
+from stoker._worker import context, frameworks
 
 GPU = {"vendor": "nvidia", "index": 0, "uuid": "GPU-1", "model": "H100"}
 TPU = {"vendor": "google", "index": 0, "uuid": "TPU-0", "model": "v5e"}
@@ -27,13 +27,13 @@ GRANTED = {"granted": {"devices": [GPU]}}
 @pytest.fixture(autouse=True)
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a fresh process: no framework is loaded, no finder of an earlier task is left."""
-    for name in (*_frameworks.NAMES, *_frameworks._OTHER_USERS, "jaxlib", "jax._src.xla_bridge"):
+    for name in (*frameworks.NAMES, *frameworks._OTHER_USERS, "jaxlib", "jax._src.xla_bridge"):
         monkeypatch.setitem(sys.modules, name, None)  # so that its end takes out what a test adds
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
-    monkeypatch.setattr(_frameworks, "_kept", {})
-    monkeypatch.setattr(_frameworks, "_peaks", {})
-    monkeypatch.delenv(_frameworks.ALLOW, raising=False)
+    monkeypatch.setattr(frameworks, "_kept", {})
+    monkeypatch.setattr(frameworks, "_peaks", {})
+    monkeypatch.delenv(frameworks.ALLOW, raising=False)
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
 
 
@@ -122,7 +122,7 @@ def only(entries: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def test_nothing_loaded_nothing_said(tmp_path: Path) -> None:
-    assert _frameworks.report([GPU]) == []
+    assert frameworks.report([GPU]) == []
     result, _ = attempt(tmp_path, lambda: 1, task=GRANTED)
     assert "accelerator" not in result
 
@@ -141,32 +141,32 @@ def test_torch_that_used_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         "device_count": 2,
         "peak_bytes": [10, 0],
     }
-    assert _frameworks.report([GPU]) == [expected]
+    assert frameworks.report([GPU]) == [expected]
     assert os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] == "0"
-    assert _frameworks.report([]) == [expected]  # it had none, and opened some: worth knowing
+    assert frameworks.report([]) == [expected]  # it had none, and opened some: worth knowing
     monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-    _frameworks.keep_peaks(torch)
+    frameworks.keep_peaks(torch)
     peaks[:] = [3, 4]
-    assert only(_frameworks.report([GPU]))["peak_bytes"] == [10, 4]
+    assert only(frameworks.report([GPU]))["peak_bytes"] == [10, 4]
 
 
 @pytest.mark.parametrize("build", ["cuda 12.8", "rocm 6.2", "xpu 2025.1", "cpu"])
 def test_torch_that_opened_none(monkeypatch: pytest.MonkeyPatch, build: str) -> None:
     count = 0 if build == "cpu" else 1
     monkeypatch.setitem(sys.modules, "torch", torch_of(build, count=count))
-    entry = only(_frameworks.report([GPU]))
+    entry = only(frameworks.report([GPU]))
     assert entry["build"] == build and entry["initialized"] is False
     assert entry["available"] is (count > 0) and entry["device_count"] == count
     assert "peak_bytes" not in entry
-    assert _frameworks.report([]) == []  # it had none and opened none: nothing to say
+    assert frameworks.report([]) == []  # it had none and opened none: nothing to say
 
 
 def test_torch_reaches_other_devices_by_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch_of("cpu"))
     monkeypatch.setitem(sys.modules, "torch_xla", ModuleType("torch_xla"))
-    entry = only(_frameworks.report([TPU]))
+    entry = only(frameworks.report([TPU]))
     assert entry == {"name": "torch", "version": "2.13.0", "build": "xla"}  # more is not known
-    assert _frameworks.report([]) == []
+    assert frameworks.report([]) == []
 
 
 def test_jax_that_was_told_to_stay_on_the_cpu(
@@ -174,7 +174,7 @@ def test_jax_that_was_told_to_stay_on_the_cpu(
 ) -> None:
     jax_of(monkeypatch, tmp_path, "jax_cuda12_plugin", {"cpu": client(None)})
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    assert only(_frameworks.report([GPU]))["reason"] == "JAX_PLATFORMS is 'cpu'"
+    assert only(frameworks.report([GPU]))["reason"] == "JAX_PLATFORMS is 'cpu'"
 
 
 def test_torch_says_why_it_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,9 +182,9 @@ def test_torch_says_why_it_sees_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch_of("cuda 12.8", words=words))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
     reason = "Found no NVIDIA driver on your system. Please check …"
-    assert only(_frameworks.report([GPU]))["reason"] == reason
+    assert only(frameworks.report([GPU]))["reason"] == reason
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # it sees none because it was shown none
-    assert "reason" not in only(_frameworks.report([GPU]))
+    assert "reason" not in only(frameworks.report([GPU]))
 
 
 def test_a_driver_that_is_too_old_shows_in_the_error_only(
@@ -223,7 +223,7 @@ def test_tensorflow(
     monkeypatch: pytest.MonkeyPatch, gpus: int | None, info: dict[str, Any], expected: Any
 ) -> None:
     tensorflow_of(monkeypatch, gpus, **info)
-    entry = only(_frameworks.report([GPU]))
+    entry = only(frameworks.report([GPU]))
     keys = ("build", "initialized", "available", "device_count", "peak_bytes")
     assert tuple(entry.get(key) for key in keys) == expected
 
@@ -257,7 +257,7 @@ def test_jax(
     expected: Any,
 ) -> None:
     jax_of(monkeypatch, tmp_path, plugin, backends, **more)
-    entry = only(_frameworks.report([GPU]))
+    entry = only(frameworks.report([GPU]))
     keys = ("build", "initialized", "available", "device_count", "peak_bytes", "reason")
     assert tuple(entry.get(key) for key in keys) == expected
 
@@ -272,7 +272,7 @@ def test_cupy(monkeypatch: pytest.MonkeyPatch, context: int) -> None:
         runtime=runtime, driver=SimpleNamespace(ctxGetCurrent=lambda: context)
     )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    entry = only(_frameworks.report([GPU]))
+    entry = only(frameworks.report([GPU]))
     assert entry["build"] == "cuda 12.8" and entry["initialized"] is (context != 0)
 
 
@@ -344,16 +344,16 @@ def test_who_is_refused(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch_of(build))
     if refused:
-        with pytest.raises(_frameworks.DeviceUnusable):
-            _frameworks.guard(devices, uses)
-        monkeypatch.setenv(_frameworks.ALLOW, "1")
-    _frameworks.guard(devices, uses)
+        with pytest.raises(frameworks.DeviceUnusable):
+            frameworks.guard(devices, uses)
+        monkeypatch.setenv(frameworks.ALLOW, "1")
+    frameworks.guard(devices, uses)
 
 
 def test_another_library_may_use_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch_of("cpu"))
     monkeypatch.setitem(sys.modules, "xgboost", ModuleType("xgboost"))
-    _frameworks.guard([GPU], ["torch"])
+    frameworks.guard([GPU], ["torch"])
 
 
 def test_a_framework_that_another_imports_is_not_the_one(
@@ -479,8 +479,8 @@ def test_a_step_knows_its_attempt(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     def step() -> None:
-        context = _context.get_step_context()
-        seen.extend([context.attempt, context.last_attempt, context.granted["memory_bytes"]])
+        here = context.get_step_context()
+        seen.extend([here.attempt, here.last_attempt, here.granted["memory_bytes"]])
 
     granted = {"devices": [], "memory_bytes": 8}
     attempt(tmp_path, step, task={"attempt": 2, "last_attempt": False, "granted": granted})
@@ -526,7 +526,7 @@ def test_real_torch_of_a_cpu_only_build(tmp_path: Path) -> None:
     assert "CPU-only build" in refused["error"]["message"]
     assert refused["error"]["where"].endswith("real_step.py:2")
     (tmp_path / "allowed").mkdir()
-    allowed = run_worker(tmp_path / "allowed", body, **{_frameworks.ALLOW: "1"})
+    allowed = run_worker(tmp_path / "allowed", body, **{frameworks.ALLOW: "1"})
     assert allowed["outputs"]["output"]["value"] == 3.0
     entry = only(allowed["accelerator"]["frameworks"])
     assert (
@@ -550,7 +550,7 @@ def test_real_tensorflow_of_a_cpu_only_build(tmp_path: Path) -> None:
     assert refused["error"]["class"] == "resources"
     assert "tensorflow[and-cuda]" in refused["error"]["message"]
     (tmp_path / "allowed").mkdir()
-    allowed = run_worker(tmp_path / "allowed", body, **{_frameworks.ALLOW: "1"})
+    allowed = run_worker(tmp_path / "allowed", body, **{frameworks.ALLOW: "1"})
     assert allowed["outputs"]["output"]["value"] == 3.0
     entries = {one["name"]: one for one in allowed["accelerator"]["frameworks"]}
     entry = entries["tensorflow"]  # which imports JAX where it is installed
@@ -573,7 +573,7 @@ def test_real_jax_of_a_cpu_only_build(tmp_path: Path) -> None:
     assert refused["error"]["class"] == "resources"
     assert "jax[cuda12]" in refused["error"]["message"]
     (tmp_path / "allowed").mkdir()
-    allowed = run_worker(tmp_path / "allowed", body, **{_frameworks.ALLOW: "1"})
+    allowed = run_worker(tmp_path / "allowed", body, **{frameworks.ALLOW: "1"})
     assert allowed["outputs"]["output"]["value"] == 3.0
     entry = only(allowed["accelerator"]["frameworks"])
     assert entry["name"] == "jax" and entry["build"] == "cpu" and entry["device_count"] == 0
@@ -584,11 +584,11 @@ def test_looking_is_cheap() -> None:
     """With nothing loaded: far less than a millisecond, so a hundred looks are far less than a second."""
     code = """
     import json, sys, time
-    from stoker import _frameworks
+    from stoker._worker import frameworks
     before = set(sys.modules)
     start = time.perf_counter()
     for _ in range(100):
-        assert _frameworks.report([{"vendor": "nvidia", "uuid": "GPU-1"}]) == []
+        assert frameworks.report([{"vendor": "nvidia", "uuid": "GPU-1"}]) == []
     print(json.dumps([time.perf_counter() - start, sorted(set(sys.modules) - before)]))
     """
     env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}

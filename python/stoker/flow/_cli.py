@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
-from .._errors import StokerError, say
+from .._base.errors import StokerError, say
 from ._commands import LATER, table
 from ._commands._parse import Command, HelpAsked, Option, Parsed, UsageError, help_of, parse
 from .exception import CommandException, MetaflowException, WrongValue
@@ -138,7 +138,7 @@ def _find(root: Command, path: str, words: List[str]) -> Any:
             command = command.commands[command.default]
             break
         else:
-            from .._errors import did_you_mean
+            from .._base.errors import did_you_mean
 
             if command is root and name in LATER:
                 raise UsageError(f"{name}: {LATER[name]}")

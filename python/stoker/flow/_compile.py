@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from .._compiled import Compiled, External, origin
-from .._digest import sha256
-from .._entry import Entry
-from .._jsonable import NotJsonError, exact
+from .._base.digest import sha256
+from .._definition.jsonable import NotJsonError, exact
+from .._engine.compiled import Compiled, External, origin
+from .._worker.entry import Entry
 from ._decorators import attach, decorators_of, flow_decorators_of
 from ._decorators._resources import request_of
 from ._flow import constants_of
@@ -119,7 +119,7 @@ class _Inputs:
             except NotJsonError:
                 document = None
             if document is None or _size(document) > _VALUE_MAX:
-                from .._types import ExternalArtifact
+                from .._definition.types import ExternalArtifact
 
                 self.stored[one.var] = ExternalArtifact(value)
             else:
@@ -254,7 +254,7 @@ def _helpers(cls: Any) -> List[Tuple[str, Any]]:
 
 def _uses(cls: Any, step: str) -> List[str]:
     """Frameworks that the step's code, or a method that it may call, imports."""
-    from .._code import Digester
+    from .._code.digester import Digester
 
     digester = Digester()
     functions = [getattr(cls, step), *(one for _, one in _helpers(cls))]
@@ -263,7 +263,7 @@ def _uses(cls: Any, step: str) -> List[str]:
 
 def _parts_of(cls: Any, step: str) -> Dict[str, str]:
     """What the step's code consists of, for the cache's key: its function and the class's other attributes."""
-    from .._code import Digester
+    from .._code.digester import Digester
 
     digester = Digester()
     parts = dict(digester.parts(getattr(cls, step)))

@@ -188,8 +188,8 @@ class FlowSpec:
 
 
 def _refuse_in_worker(name: str) -> None:
-    from .._context import in_task
-    from .._errors import InWorkerError
+    from .._base.errors import InWorkerError
+    from .._worker.context import in_task
 
     main = sys.modules.get("__mp_main__")
     if in_task() or (main is not None and main.__name__ == "__mp_main__"):

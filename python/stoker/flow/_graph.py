@@ -406,7 +406,7 @@ def _transitions(graph: FlowGraph) -> None:
             )
         for name in node.out_funcs:
             if name not in graph:
-                from .._errors import did_you_mean
+                from .._base.errors import did_you_mean
 
                 raise _wrong(
                     f"step '{node.name}' goes on to '{name}', which is no step of the flow"

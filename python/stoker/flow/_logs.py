@@ -30,7 +30,7 @@ def timed_lines(path: str, data: bytes) -> Iterator[Tuple[float, bytes]]:
 
 def _looks(path: str) -> Tuple[List[float], List[int]]:
     """Times, and the sizes that a log had then, both ascending."""
-    from .._profile import read_samples
+    from .._worker.profile import read_samples
 
     folder, name = os.path.split(path)
     stream = _STREAMS.index(name.partition(".")[0])

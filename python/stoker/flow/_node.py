@@ -21,7 +21,7 @@ def become_node(rank: Any, task: Dict[str, Any]) -> None:
     """Set this process's variables, and leave in ``task`` the devices that are its own.
 
     Args:
-        rank: the worker's :class:`stoker._gang.Rank`.
+        rank: the worker's :class:`stoker._worker.ranks.Rank`.
         task: what ``task.json`` says.
     """
     n, k, variables = rank.world, rank.number, os.environ

@@ -639,7 +639,7 @@ def environment_name(parameter: Parameter) -> str:
 
 def context_of(flow: Any) -> ParameterContext:
     """What functions of defaults are told."""
-    from .._errors import say
+    from .._base.errors import say
     from ._current import username
 
     return ParameterContext(
@@ -672,7 +672,7 @@ def read_configs(
     names = {one.name for one in configs}
     for given in (*paths, *values):
         if given not in names:
-            from .._errors import did_you_mean
+            from .._base.errors import did_you_mean
 
             raise WrongValue(
                 f"flow '{flow.__name__}' has no config '{given}'{did_you_mean(given, names)}"
@@ -724,7 +724,7 @@ def read_parameters(
     }
     for name in given:
         if not any(name in names for names in known.values()):
-            from .._errors import did_you_mean
+            from .._base.errors import did_you_mean
 
             raise WrongValue(
                 f"flow '{flow.__name__}' has no parameter '{name}'"

@@ -11,10 +11,10 @@ import os
 import time
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from .._binary import answer_of, json_of, output_of
-from .._config import stored_spec
-from .._digest import sha256
-from .._errors import EngineError
+from .._base.binary import answer_of, json_of, output_of
+from .._base.digest import sha256
+from .._base.errors import EngineError
+from .._engine.config import stored_spec
 
 # An answer about a live run is good for so long, or for so many times what it took: one look reads many properties,
 # of many tasks.
@@ -292,17 +292,17 @@ def load(ref: Mapping[str, Any]) -> Any:
     Raises:
         LoadError: it can't be read.
     """
-    from .. import _materialize
+    from ..materializers import _artifact
 
     if "value" in ref:  # what its file holds
-        return _materialize.load({"value": ref["value"]})
+        return _artifact.load({"value": ref["value"]})
     path = str(ref["path"])
     if str(ref.get("digest"))[2:] == os.path.basename(path):  # what was only spun is elsewhere
-        from .._stored import stored
+        from .._engine.stored import stored
 
         path = stored(path, str(ref["digest"]), path.rpartition("/artifacts/")[0])
     entry = {"path": path, "format": ref.get("format"), "type": ref.get("type") or ""}
-    return _materialize.load({**entry, "meta": dict(ref.get("meta") or {})})
+    return _artifact.load({**entry, "meta": dict(ref.get("meta") or {})})
 
 
 def size_of(ref: Mapping[str, Any]) -> int:

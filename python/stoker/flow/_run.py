@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from typing import Any, Dict, List, Mapping, Optional
 
-from .._binary import run_options
-from .._errors import say
+from .._base.binary import run_options
+from .._base.errors import say
 from ._compile import compile_flow
 from ._parameters import config_names, parameters_of, read_configs, read_parameters
 
@@ -47,7 +47,7 @@ def run_flow(cls: Any, parameters: Mapping[str, Any], options: Mapping[str, Any]
         MetaflowException: parameters, graph or decorators that can't be.
         EngineError: the ``stoker`` program is missing, or ended without an answer.
     """
-    from .._launch import run_engine
+    from .._engine.launch import run_engine
     from ._task import prepare
 
     values = options.get("values")

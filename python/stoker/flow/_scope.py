@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Optional, Tuple
 
-from .. import _materialize
+from ..materializers import _artifact
 from .exception import (
     MetaflowException,
     MissingInMergeArtifactsException,
@@ -100,9 +100,9 @@ class Scope:
             raise AttributeError(self._lacks(name))
         ref = self.refs[number]
         try:
-            value = _materialize.load(self.given.located(ref))
-        except _materialize.LoadError as bad:
-            raise _materialize.LoadError(f"artifact '{name}': {bad}") from bad
+            value = _artifact.load(self.given.located(ref))
+        except _artifact.LoadError as bad:
+            raise _artifact.LoadError(f"artifact '{name}': {bad}") from bad
         self.values[name] = value
         return value
 
@@ -122,9 +122,9 @@ class Scope:
         values = self.given.values
         if one.var not in values:
             if one.var in self.given.inputs:
-                value = _materialize.load(self.given.inputs[one.var])
+                value = _artifact.load(self.given.inputs[one.var])
             elif one.var in self.names:
-                value = _materialize.load(self.given.located(self.refs[self.names[one.var]]))
+                value = _artifact.load(self.given.located(self.refs[self.names[one.var]]))
             else:
                 value = None
             values[one.var] = one.load(value)
@@ -169,10 +169,10 @@ class Scope:
             return None
         ref = self.given.located(ref)
         if ref.get("format") == "items":
-            from . import _items
+            from ..materializers import _items
 
             return _items.read(ref["path"], index)
-        value = _materialize.load(ref)
+        value = _artifact.load(ref)
         try:
             return value[index]
         except (TypeError, KeyError):

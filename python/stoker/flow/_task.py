@@ -12,8 +12,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, List, Optional, Tuple
 
-from .. import _materialize
-from .._entry import Entry
+from .._worker.entry import Entry
+from ..materializers import _artifact
 from ._current import current
 from ._decorators import decorators_of
 from ._flow import FlowSpec, constants_of
@@ -51,7 +51,7 @@ def find_entry(module: str, qualname: str, found: Any) -> Optional[FlowEntry]:
     """The entry where ``module:qualname``, found already, is a flow's step."""
     if not getattr(found, "is_step", False):
         return None
-    from .._entry import resolve_callable
+    from .._worker.entry import resolve_callable
 
     owner, _, step = qualname.rpartition(".")
     cls = resolve_callable(module, owner) if owner else None
@@ -60,7 +60,7 @@ def find_entry(module: str, qualname: str, found: Any) -> Optional[FlowEntry]:
 
 def prepare(cls: Any) -> None:
     """What all tasks would do alike, before they are forked."""
-    from . import _items  # noqa: F401
+    from ..materializers import _items  # noqa: F401
 
     _fixed(cls)
     current._enter(cls, {})
@@ -178,7 +178,7 @@ class Running:
             else:
                 func(self.flow)
         except SystemExit as left:
-            from .._worker import Stopped, _is_preempted
+            from .._worker.attempt import Stopped, _is_preempted
 
             if _is_preempted(left):
                 raise
@@ -336,7 +336,7 @@ def _loop(running: Running, variable: str) -> Dict[str, Any]:
 
 
 def _items_entry(items: List[Any], folder: str, name: str) -> Dict[str, Any]:
-    from . import _items
+    from ..materializers import _items
 
     entry = _items.store(items, f"{folder}/out/.items", name)
     return {**entry, "path": "out/.items"}
@@ -349,13 +349,13 @@ def _spent(
 
     In its place comes what was written, mapped, for whom looks at the flow when the step has ended.
     """
-    from .._materialize import _spend
+    from ..materializers import _spend
 
     holder = [attributes.pop(name)]
     entry = None
     if _spend.is_last(holder):
         entry = _stored(running, folder, name, holder[0], False, spend=True)
-        holder[0] = _materialize.load({**entry, "path": f"{folder}/{entry['path']}"})
+        holder[0] = _artifact.load({**entry, "path": f"{folder}/{entry['path']}"})
     attributes[name] = holder[0]
     return entry
 
@@ -366,15 +366,15 @@ def _stored(
     path = f"{folder}/out/{name}"
     try:
         if listed and type(value) in (list, tuple):
-            from . import _items
+            from ..materializers import _items
 
             if not _items.is_small(value):
                 return {**_items.store(value, path, name), "path": f"out/{name}"}
-        entry, metadata = _materialize.store(value, path, None, None, name, spend)
+        entry, metadata = _artifact.store(value, path, None, None, name, spend)
     except MetaflowException as bad:  # of a flow's own __getstate__
         raise MetaflowException(f"step '{running.step}': artifact '{name}': {bad}") from None
-    except _materialize.SerializeError as bad:
-        error = _materialize.SerializeError(
+    except _artifact.SerializeError as bad:
+        error = _artifact.SerializeError(
             f"artifact '{name}' can't be kept: {bad}; or keep it in a local variable, or under a name that "
             "the step deletes before it ends"
         )
@@ -407,7 +407,7 @@ def _is_same(entry: Dict[str, Any], before: Dict[str, Any], folder: str) -> bool
 
 def _digest_of(path: str) -> str:
     """Artifact digest of a file that is too small for the materializer to have summed it; "": of another."""
-    from .._digest import sha256
+    from .._base.digest import sha256
 
     if os.path.isdir(path) or os.path.getsize(path) > 16 << 20:
         return ""
@@ -433,7 +433,7 @@ def _constants(running: Running) -> Dict[str, Any]:
         value = getattr(running.flow, name)
         try:
             entries[name] = _stored(running, running.attempt.directory, name, _kept(value), False)
-        except (_materialize.SerializeError, MetaflowException) as bad:
+        except (_artifact.SerializeError, MetaflowException) as bad:
             running.attempt.warnings.append(f"'{name}' of the flow's class is no artifact: {bad}")
     return entries
 

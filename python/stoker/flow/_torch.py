@@ -111,13 +111,13 @@ class TorchrunExecutor:
     def _command(
         self, n: int, options: List[Tuple[str, Any]], entrypoint: Optional[str], arguments: Any
     ) -> List[str]:
-        from .. import _binary
+        from .._base import binary
 
         if not entrypoint:
             raise TorchrunException("current.torch.run: name the script by entrypoint")
         self._calls += 1
         here, single = self._parallel, self._parallel.num_nodes == 1
-        words = [_binary.find(), "launch", "-n", str(n), "--log-dir", self._logs()]
+        words = [binary.find(), "launch", "-n", str(n), "--log-dir", self._logs()]
         if n * here.num_nodes == 1:
             words.append("--no-prefix")
         if not single:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, Iterable, List, Optional
 
-from .._errors import StokerError
+from .._base.errors import StokerError
 
 
 def told(sentence: Exception) -> Exception:
@@ -59,7 +59,7 @@ class MetaflowExceptionWrapper(Exception):
             return
         import traceback
 
-        from .._frameworks import text_of
+        from .._worker.frameworks import text_of
 
         kind = exc.__class__
         self.exception = text_of(exc)
@@ -163,7 +163,7 @@ class InvalidDecoratorAttribute(MetaflowException):
     headline = "Unknown decorator attribute"
 
     def __init__(self, deconame: str, attr: str, defaults: Iterable[str]) -> None:
-        from .._errors import did_you_mean
+        from .._base.errors import did_you_mean
 
         known = list(defaults)
         has = f"it has {', '.join(known)}" if known else "it has none"
@@ -199,7 +199,7 @@ class UnknownStepDecoratorException(MetaflowException):
     headline = "Unknown step decorator"
 
     def __init__(self, deconame: str, known: Iterable[str]) -> None:
-        from .._errors import did_you_mean
+        from .._base.errors import did_you_mean
 
         names = sorted(known)
         super().__init__(

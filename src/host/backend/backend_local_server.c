@@ -124,7 +124,7 @@ static int spawn_clean(local_backend *b, int fd, int log, pid_t *ret_pid, stk_er
     char number[16];
     (void)snprintf(number, sizeof number, "%d", fd);
     const char *argv[] = {
-        b->python, "-m", "stoker._server", "--fd", number, "--main", b->main_file, NULL,
+        b->python, "-m", "stoker._worker.server", "--fd", number, "--main", b->main_file, NULL,
     };
     if (b->main_file == NULL) {
         argv[5] = NULL;
@@ -257,9 +257,10 @@ static void server_died(local_backend *b, local_server *s, const char *why)
         note_end(b, s, child, status, words);
     }
     if (never_up) {
-        (void)snprintf(text, sizeof text,
-                       "Python could not be started for it: '%s -m stoker._server' ended%s%s",
-                       b->python, why, words);
+        (void)snprintf(
+            text, sizeof text,
+            "Python could not be started for it: '%s -m stoker._worker.server' ended%s%s",
+            b->python, why, words);
     } else {
         (void)snprintf(text, sizeof text, "its fork server ended while starting it%s%s", why,
                        words);

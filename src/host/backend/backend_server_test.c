@@ -473,8 +473,8 @@ static bool find_python(char *buf, size_t size)
     }
     snprintf(path, sizeof path, "%s:%s", real, root);
     setenv("PYTHONPATH", path, 1);
-    FILE *p =
-        popen("python3 -c 'import sys, stoker._server; print(sys.executable)' 2>/dev/null", "r");
+    FILE *p = popen(
+        "python3 -c 'import sys, stoker._worker.server; print(sys.executable)' 2>/dev/null", "r");
     bool found = p != NULL && fgets(buf, (int)size, p) != NULL;
     buf[strcspn(buf, "\n")] = '\0';
     return p != NULL && pclose(p) == 0 && found;
@@ -533,7 +533,7 @@ static void test_real_python(void **state)
     char python[4096];
     char path[128];
     if (!find_python(python, sizeof python)) {
-        printf("skipped: python3 can't import stoker._server\n");
+        printf("skipped: python3 can't import stoker._worker.server\n");
         skip();
     }
     snprintf(path, sizeof path, "%s/stk_test_mod.py", root);
@@ -572,7 +572,7 @@ static int setup(void **state)
         return -1;
     }
     self[n] = '\0';
-    /* Called as `python -m stoker._server --fd N`. */
+    /* Called as `python -m stoker._worker.server --fd N`. */
     snprintf(fake_python, sizeof fake_python, "%s/python", root);
     int len = snprintf(text, sizeof text, "#!/bin/sh\nexec '%s' --fake \"$4\"\n", self);
     return stk_file_write(fake_python, text, (size_t)len, 0755, NULL);

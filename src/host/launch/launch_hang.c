@@ -334,8 +334,8 @@ static void collect(stk_gang *g, uint32_t rank)
 
 /* --- who is missing? --- */
 
-/* The innermost function of the thread that was asked tells, as in python/stoker/_pulse.py: user
- * code runs inside of a distributed library's functions too. */
+/* The innermost function of the thread that was asked tells, as in python/stoker/_worker/pulse.py:
+ * user code runs inside of a distributed library's functions too. */
 static bool in_collective(const char *stack)
 {
     static const char *const libraries[] = {"/torch/distributed/", "/mpi4py/", "/horovod/",

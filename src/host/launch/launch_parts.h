@@ -97,9 +97,9 @@ typedef struct launch_port {
     int32_t number;
 } launch_port;
 
-/* Gates of a Python step's ranks (python/stoker/_line.py): all ranks' scripts have ended; all
- * ranks' functions have returned; all ranks but 0 have ended. LINE_FAILED is what a rank says in
- * place of coming. */
+/* Gates of a Python step's ranks (python/stoker/_worker/line.py): all ranks' scripts have ended;
+ * all ranks' functions have returned; all ranks but 0 have ended. LINE_FAILED is what a rank says
+ * in place of coming. */
 enum { LINE_SCRIPT, LINE_RETURNED, LINE_ALONE, LINE_GATES, LINE_FAILED = 255 };
 enum { LINE_FDS = 1 + LINE_GATES };
 

@@ -1,5 +1,5 @@
 /* The pulse of a rank: which collective it waits in, as its own process tells it
- * (python/stoker/_pulse.py), and what that says about a gang that hangs.
+ * (python/stoker/_worker/pulse.py), and what that says about a gang that hangs.
  *
  * Ranks that wait in a collective look busy: NCCL and MPI spin. Such a rank's CPU and devices are
  * no progress, its pulse is. A rank that tells nothing counts by its CPU. */
@@ -20,7 +20,7 @@
 #include "sys/file.h"
 
 enum { PULSE_BYTES = 64 << 10, ANSWER_MS = 5000 };
-enum { BEATS = 5, BEAT_MS_MIN = 100, BEAT_MS_MAX = 500 }; /* as _pulse.py's periods */
+enum { BEATS = 5, BEAT_MS_MIN = 100, BEAT_MS_MAX = 500 }; /* as pulse.py's periods */
 
 static void path_of(const stk_gang *g, uint32_t rank, const char *name, char *path, size_t size)
 {
@@ -365,7 +365,7 @@ void stk_launch_add_ranks(const stk_gang *g, const bool *in, stk_buf *out)
 /* The lines of the thread that was asked, without its address; *ret_len 0: none is known. */
 static const char *frames_of(const char *stack, size_t *ret_len)
 {
-    static const char worker[] = "/stoker/_worker.py\"";
+    static const char worker[] = "/stoker/_worker/attempt.py\"";
     const char *at = strstr(stack, "Current thread");
     at = at == NULL ? strstr(stack, "  File \"") : at + strcspn(at, "\n");
     *ret_len = 0;

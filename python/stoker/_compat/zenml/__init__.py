@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import Any, Dict
 
-from stoker._errors import unknown_settings
+from stoker._base.errors import unknown_settings
 from stoker._standin import stand_in
 
 __version__ = "0.98.0"  # the version whose interface this is
@@ -21,8 +21,8 @@ _CORE = {
     "get_step_context": "stoker:get_step_context",
     "get_pipeline_context": "stoker:get_pipeline_context",
     "log_metadata": "stoker:log_metadata",
-    "log_step_metadata": "stoker._context:log_step_metadata",
-    "log_artifact_metadata": "stoker._context:log_artifact_metadata",
+    "log_step_metadata": "stoker._worker.context:log_step_metadata",
+    "log_artifact_metadata": "stoker._worker.context:log_artifact_metadata",
     "save_artifact": "stoker:save_artifact",
     "load_artifact": "stoker:load_artifact",
     "ArtifactConfig": "stoker:ArtifactConfig",
@@ -30,7 +30,7 @@ _CORE = {
     "Model": "stoker:Model",
     "Schedule": "stoker:Schedule",
     "ExecutionMode": "stoker:ExecutionMode",
-    "StepContext": "stoker._context:StepContext",
+    "StepContext": "stoker._worker.context:StepContext",
     "Tag": "stoker._dialect:Tag",
     "add_tags": "stoker._dialect:add_tags",
     "log_model_metadata": "stoker._dialect:log_model_metadata",
@@ -40,7 +40,7 @@ _SETTINGS = {
     "DockerSettings": "stoker:DockerSettings",
     "DockerBuildConfig": "stoker:DockerBuildConfig",
     "DockerBuildOptions": "stoker:DockerBuildOptions",
-    "PythonPackageInstaller": "stoker._types:PythonPackageInstaller",
+    "PythonPackageInstaller": "stoker._definition.types:PythonPackageInstaller",
     "StepRetryConfig": "stoker:StepRetryConfig",
     "CachePolicy": "stoker:CachePolicy",
     "Schedule": "stoker:Schedule",
@@ -117,9 +117,9 @@ _MODULES: Dict[str, Dict[str, str]] = {
         "walk": "os:walk",
     },
     "zenml.models": {
-        "ArtifactVersionResponse": "stoker._client:ArtifactVersion",
-        "PipelineRunResponse": "stoker._client:PipelineRun",
-        "StepRunResponse": "stoker._client:StepRun",
+        "ArtifactVersionResponse": "stoker._engine.client:ArtifactVersion",
+        "PipelineRunResponse": "stoker._engine.client:PipelineRun",
+        "StepRunResponse": "stoker._engine.client:StepRun",
     },
     "zenml.pipelines": {
         "pipeline": _CORE["pipeline"],
@@ -158,9 +158,9 @@ _MODULES: Dict[str, Dict[str, str]] = {
         )
     },
     "zenml.types": _STRINGS,
-    "zenml.logger": {"get_logger": "stoker._types:get_logger"},
+    "zenml.logger": {"get_logger": "stoker._definition.types:get_logger"},
     "zenml.enums": {
-        "ArtifactType": "stoker._types:ArtifactType",
+        "ArtifactType": "stoker._definition.types:ArtifactType",
         "ExecutionMode": "stoker:ExecutionMode",
         "ExecutionStatus": "stoker:ExecutionStatus",
         "ModelStages": "stoker._dialect:ModelStages",

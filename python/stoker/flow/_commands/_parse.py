@@ -193,7 +193,7 @@ def _take(
 ) -> Option:
     name, equals, text = word.partition("=")
     if name not in known:
-        from ..._errors import did_you_mean
+        from ..._base.errors import did_you_mean
 
         raise UsageError(f"no such option: {name}{did_you_mean(name, known)}")
     option, yes = known[name]

@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
 
-from ..._binary import answer_of, run_options
+from ..._base.binary import answer_of, run_options
 from .. import _records
 from ..exception import CommandException, MetaflowNamespaceMismatch, MetaflowNotFound
 from . import _parameters
@@ -30,7 +30,7 @@ def resume(context: Context, values: Dict[str, Any]) -> int:
     _use_namespace(values)
     step = values["step_to_rerun"]
     if step is not None and step not in context.graph:
-        from ..._errors import did_you_mean
+        from ..._base.errors import did_you_mean
 
         names = [n.name for n in context.graph]
         raise CommandException(
@@ -75,7 +75,7 @@ def _origin(context: Context, wanted: Optional[str]) -> client.Run:
 
 def _values_of(context: Context, origin: client.Run) -> Dict[str, Any]:
     """Parameters and configurations of a run, by attribute: a resumed run has its origin's."""
-    from ... import _materialize
+    from ...materializers import _artifact
     from .._parameters import parameters_of
     from .._spun import placed
 
@@ -86,7 +86,7 @@ def _values_of(context: Context, origin: client.Run) -> Dict[str, Any]:
     for name in (p.var for p in parameters_of(context.flow)):
         stored = (first.get("inputs") or {}).get(name)
         if name in declared:
-            values[name] = _materialize.load({"value": declared[name]["default"]})
+            values[name] = _artifact.load({"value": declared[name]["default"]})
         elif isinstance(stored, dict) and stored.get("artifact"):
             ref = placed({**stored, "digest": stored["artifact"]}, str(origin._store))
             values[name] = _records.load(ref)

@@ -69,7 +69,7 @@ def _past(context: Context, text: str) -> client.Task:
             step = client.Step("/".join([context.name, *parts[:2]]), _namespace_check=False)
             return step[parts[2]] if len(parts) == 3 else _first(step)
         if text not in context.graph:
-            from ..._errors import did_you_mean
+            from ..._base.errors import did_you_mean
 
             names = [n.name for n in context.graph]
             raise CommandException(
@@ -131,8 +131,8 @@ def _override(body: Dict[str, Any], path: str, folder: str) -> None:
     Raises:
         CommandException: there is no such file, or it has no such mapping.
     """
-    from ... import _materialize
     from ..._runfile import load
+    from ...materializers import _artifact
 
     if not os.path.isfile(path):
         raise CommandException(f"--artifacts-module: there is no file {path}")
@@ -144,7 +144,7 @@ def _override(body: Dict[str, Any], path: str, folder: str) -> None:
         target = os.path.join(folder, "given", str(name))
         os.makedirs(os.path.dirname(target), exist_ok=True)
         said: List[str] = []
-        entry, _ = _materialize.store(value, target, None, said, str(name))
+        entry, _ = _artifact.store(value, target, None, said, str(name))
         flow["refs"].append(entry)
         for parent in flow["parents"]:
             parent["scope"][name] = len(flow["refs"]) - 1
@@ -167,7 +167,7 @@ def _tell(
 
 def _devices_for(context: Context, step: str, body: Dict[str, Any]) -> int:
     """How many devices the step asks for, and this machine has."""
-    from ..._binary import json_of
+    from ..._base.binary import json_of
     from .._decorators import decorators_of
     from .._decorators._resources import request_of
 
@@ -186,7 +186,7 @@ def _devices_for(context: Context, step: str, body: Dict[str, Any]) -> int:
 
 def _work(context: Context, folder: str, path: str, most_mb: int, n_devices: int) -> bool:
     """Run the worker; its lines go to our streams and into the logs. True: the step ran to its end."""
-    from ..._binary import find
+    from ..._base.binary import find
 
     module = sys.modules[context.flow.__module__]
     words = [sys.executable, "-m", "stoker._worker", folder, "--main", str(module.__file__)]

@@ -142,12 +142,12 @@ class RunWithAccelerate(StepDecorator):
 
     def launch(self) -> Any:
         """How the worker starts the ranks."""
-        from ..._gang import Launch
+        from ..._worker.ranks import Launch
 
         return Launch("accelerate", self.given, False)
 
     def settings(self, decorators: List[Any]) -> Dict[str, Any]:
-        from ..._gang import accelerate_gang
+        from ..._worker.ranks import accelerate_gang
 
         launch = self.launch()
         said: Dict[str, Any] = {"gang": accelerate_gang("run_with_accelerate", launch.options)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List
 
-from ..._errors import StokerError
+from ..._base.errors import StokerError
 from ..exception import MetaflowException
 from ._base import StepDecorator
 
@@ -25,7 +25,7 @@ class GpuProfile(StepDecorator):
     }
 
     def init(self) -> None:
-        from ..._settings import GpuProfile as Setting
+        from ..._definition.settings import GpuProfile as Setting
 
         try:
             self._setting = Setting(**self.attributes)
@@ -38,7 +38,7 @@ class GpuProfile(StepDecorator):
     def task_end(self, running: Any) -> None:
         if not self.attributes["include_artifacts"]:
             return
-        from ..._profile import profile_of
+        from ..._worker.profile import profile_of
 
         devices = (running.task.get("granted") or {}).get("devices") or []
         data, number = profile_of(running.attempt.directory, devices)

@@ -8,7 +8,7 @@ import os
 import tempfile
 from typing import Any, Dict, Iterator, List, Optional, Union
 
-from ..._binary import output_of
+from ..._base.binary import output_of
 from ..exception import MetaflowException
 
 

@@ -10,7 +10,7 @@ import textwrap
 import time
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
-from ... import _hidden
+from ..._worker import hidden
 from ._components import MetaflowCardComponent, UserComponent, failure, short, written
 from ._types import DefaultCard, TaskNow, build, find, renders_html
 
@@ -246,7 +246,7 @@ class OneCard:
         folder = f"{attempt.rank.own if own else attempt.directory}/cards"
         os.makedirs(folder, exist_ok=True)
         with open(f"{folder}/.{name}", "w", encoding="utf-8", errors="replace") as file:
-            file.write(_hidden.hide(text))
+            file.write(hidden.hide(text))
         os.replace(f"{folder}/.{name}", f"{folder}/{name}")
 
 

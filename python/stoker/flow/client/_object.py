@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Dict, FrozenSet, Iterable, Iterator, List, Mapping, Optional, Tuple, Type
 
-from ..._errors import did_you_mean
+from ..._base.errors import did_you_mean
 from .. import _records
 from .._records import RunRecord, TaskRecord
 from ..exception import MetaflowInvalidPathspec, MetaflowNamespaceMismatch, MetaflowNotFound

@@ -1,0 +1,120 @@
+"""Finding and calling the ``stoker`` binary."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from . import PACKAGE
+from .errors import EngineError
+
+
+def find() -> str:
+    """Path of the binary: ``$STOKER_BIN``, beside the package, the environment's scripts, ``PATH``.
+
+    Raises:
+        EngineError: there is none.
+    """
+    named = os.environ.get("STOKER_BIN")
+    if named:
+        if os.path.isfile(named) and os.access(named, os.X_OK):
+            return os.path.abspath(named)
+        raise EngineError(
+            f"STOKER_BIN names {named}, which is no executable file; correct or unset it"
+        )
+    beside = (
+        os.path.join(PACKAGE, "_bin"),
+        os.path.dirname(sys.executable),
+        os.path.join(sys.prefix, "bin"),
+    )
+    for candidate in (os.path.join(folder, "stoker") for folder in beside):
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
+    import shutil
+
+    found = shutil.which("stoker")
+    if found is None:
+        raise EngineError(
+            "the stoker binary was not found beside the package, in the environment's scripts or on PATH; "
+            "install Stoker's wheel, run `make build` in its source tree, or set STOKER_BIN"
+        )
+    return found
+
+
+def answer_of(arguments: Sequence[str]) -> Dict[str, Any]:
+    """What a ``stoker`` command answers with ``--json``, also where it fails: ``{"error": {"class", "text", "hint"}}``.
+
+    Raises:
+        EngineError: it answered nothing; the text is what it said.
+    """
+    import json
+    import subprocess
+
+    done = subprocess.run(
+        [find(), *arguments, "--json"], stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    try:
+        body = json.loads(done.stdout)
+    except ValueError:
+        raise EngineError(done.stderr.decode("utf-8", "replace").strip()) from None
+    return body if isinstance(body, dict) else {"answer": body}
+
+
+def output_of(arguments: Sequence[str], store: Optional[str] = None) -> str:
+    """Standard output of a ``stoker`` command; ``store`` is the store's folder if it is known.
+
+    Raises:
+        EngineError: the command failed; the text is what it said.
+    """
+    import subprocess
+
+    environment: Dict[str, str] = dict(os.environ)
+    if store is not None:
+        environment["STOKER_STORE"] = store
+    done = subprocess.run(
+        [find(), *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=environment,
+        check=False,
+    )
+    if done.returncode != 0:
+        said = done.stderr.decode("utf-8", "replace").strip()
+        command = " ".join(["stoker", *arguments[:2]])
+        raise EngineError(said or f"`{command}` ended with status {done.returncode}")
+    return done.stdout.decode("utf-8", "replace")
+
+
+def json_of(arguments: Sequence[str], store: Optional[str] = None) -> Any:
+    """As :func:`output_of` with ``--json``, parsed."""
+    import json
+
+    text = output_of([*arguments, "--json"], store)
+    try:
+        return json.loads(text)
+    except ValueError:
+        shown: List[str] = list(arguments)
+        raise EngineError(
+            f"`stoker {' '.join(shown)} --json` printed no JSON: {text[:200]!r}"
+        ) from None
+
+
+def run_options() -> Mapping[str, Any]:
+    """Defaults that ``stoker run file.py --option …`` hands over in ``STOKER_RUN_OPTIONS``.
+
+    Raises:
+        EngineError: the variable holds no JSON object.
+    """
+    import json
+
+    text = os.environ.get("STOKER_RUN_OPTIONS")
+    if not text:
+        return {}
+    try:
+        options = json.loads(text)
+    except ValueError as bad:
+        raise EngineError(f"STOKER_RUN_OPTIONS is no JSON: {bad}") from None
+    if not isinstance(options, dict):
+        raise EngineError("STOKER_RUN_OPTIONS must be a JSON object")
+    return options

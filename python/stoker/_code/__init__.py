@@ -1,0 +1,1 @@
+"""What a step's code is to its cache key."""

@@ -1,0 +1,511 @@
+"""Pipelines: ``@pipeline``, its options, and the call that runs it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import sys
+import time
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    NoReturn,
+    Optional,
+    Set,
+    Tuple,
+    Union,
+    overload,
+)
+
+from .._base.errors import (
+    InWorkerError,
+    NotYetError,
+    PipelineInterfaceError,
+    did_you_mean,
+    lenient,
+    say,
+    warn,
+)
+from .._definition.graph import STEP_NAME, Graph, StepArtifact, StepOutputs, active_graph
+from .._definition.jsonable import NotJsonError, to_json
+from .._definition.layers import (
+    HOOKS,
+    PIPELINE_KEYS,
+    Layer,
+    RunConfig,
+    as_patch,
+    checked_options,
+    load_run_config,
+    make_layer,
+    merge,
+    refuse_schedule,
+)
+from .._definition.types import ExternalArtifact, Model
+from .._engine.client import PipelineRun
+from .._engine.compiled import Compiled
+from .._engine.emit import compile_graph
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .._definition.layers import PipelineOptions
+    from .step import Step
+
+was_called = False  # some pipeline, as a run of its own
+
+# What a nested pipeline hands down to its steps; the rest belongs to a run of its own.
+_STEP_DEFAULTS = [
+    "resources",
+    "retry",
+    "timeout",
+    "grace",
+    "timeout_notice",
+    "keep_checkpoints",
+    "cache",
+    "policy",
+    "environment",
+    "secrets",
+    "docker",
+    "backend",
+    "isolation",
+    "on_oom",
+    "xid",
+    "sample",
+    "gpu_profile",
+    "hooks",
+]
+
+_parameters: Set[str] = (
+    set()
+)  # of all pipelines of this process: --param speaks to whichever has it
+
+
+class Pipeline:
+    """A function whose body builds a graph of steps; calling it runs the graph."""
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Callable[..., Any]
+
+    def __init__(self, func: Callable[..., Any], options: Mapping[str, Any]) -> None:
+        if not callable(func) or isinstance(func, type):
+            raise PipelineInterfaceError(f"@pipeline decorates a function, not {func!r}")
+        functools.update_wrapper(self, func, updated=())
+        self.entrypoint = func
+        self.name = _checked_name(options.get("name") or getattr(func, "__name__", "pipeline"))
+        self.signature = inspect.signature(func)
+        _parameters.update(self.signature.parameters)
+        self.layer: Layer = {}
+        self._runs: List[RunConfig] = []
+        self._apply(options, merging=True)
+
+    def _apply(self, options: Mapping[str, Any], merging: bool) -> None:
+        where = f"pipeline '{self.name}'"
+        checked = checked_options(where, options, PIPELINE_KEYS)
+        if checked.get("dynamic"):
+            raise NotYetError(
+                f"{where}: dynamic=True comes with a later version of Stoker; until then the body builds the "
+                "graph before the run, so decide inside of steps what depends on their values"
+            )
+        made = make_layer(where, checked)
+        self.layer = merge(self.layer, made) if merging else {**self.layer, **made}
+
+    def copy(self) -> Pipeline:
+        """An independent copy."""
+        made = Pipeline.__new__(Pipeline)
+        made.__dict__.update(self.__dict__)
+        made.layer = dict(self.layer)
+        made._runs = list(self._runs)
+        return made
+
+    def configure(self, merge: bool = True, **options: Unpack[PipelineOptions]) -> Pipeline:
+        """Change this pipeline in place; with ``merge=False`` the given options replace what was said."""
+        self._apply(options, merging=merge)
+        return self
+
+    def with_options(
+        self,
+        run_name: Optional[str] = None,
+        schedule: Any = None,
+        build: Any = None,
+        step_configurations: Optional[Mapping[str, Any]] = None,
+        steps: Optional[Mapping[str, Any]] = None,
+        config_path: Optional[str] = None,
+        unlisted: bool = False,
+        prevent_build_reuse: Optional[bool] = None,
+        **options: Unpack[PipelineOptions],
+    ) -> Pipeline:
+        """A copy with a run configuration.
+
+        Args:
+            run_name: name of the run; ``{date}`` and ``{time}`` are filled in.
+            step_configurations, steps: step name → its part of a run configuration.
+            config_path: a YAML or JSON run configuration; the other arguments win over it.
+            schedule: refused, Stoker has no scheduler of its own.
+            build, unlisted, prevent_build_reuse: no effect on local runs.
+        """
+        where = f"pipeline '{self.name}'"
+        refuse_schedule(where, schedule)
+        made = self.copy()
+        if config_path is not None:
+            data = load_run_config(config_path)
+            made._runs.append(RunConfig(f"run configuration {config_path}", data))
+        given: Dict[str, Any] = {**options, "run_name": run_name}
+        patches = {**(steps or {}), **(step_configurations or {})}
+        run = RunConfig(where, given)
+        run.steps = {k: as_patch(f"{where}: step '{k}'", v) for k, v in patches.items()}
+        made._runs.append(run)
+        if options.get("name"):
+            made.name = _checked_name(options["name"])
+        if options.get("dynamic"):
+            made._apply({"dynamic": True}, merging=True)
+        return made
+
+    def step_defaults(self) -> Layer:
+        """What this pipeline says about its steps, for use inside of another pipeline."""
+        layer, _ = self._folded()
+        return {k: layer[k] for k in _STEP_DEFAULTS if k in layer}
+
+    def _folded(self) -> Tuple[Layer, RunConfig]:
+        """The pipeline's layer with all run configurations, and these as one."""
+        layer, folded = self.layer, RunConfig(f"pipeline '{self.name}'", {})
+        for run in self._runs:
+            layer = merge(layer, run.layer)
+            folded.run_name = run.run_name or folded.run_name
+            folded.parameters.update(run.parameters)
+            for name, patch in run.steps.items():
+                before = folded.steps.get(name)
+                if before is not None:
+                    joined = as_patch(name, {})
+                    joined.layer = merge(before.layer, patch.layer)
+                    joined.parameters = {**before.parameters, **patch.parameters}
+                    patch = joined
+                folded.steps[name] = patch
+        return layer, folded
+
+    def compile(self, *args: Any, **kwargs: Any) -> Compiled:
+        """Run the body once and write the spec; nothing is executed or stored.
+
+        Raises:
+            PipelineInterfaceError: arguments that don't fit.
+            StepInterfaceError: step calls that don't fit.
+            RuntimeError: a parameter that code and run configuration give differently.
+        """
+        layer, run = self._folded()
+        arguments = self._arguments(args, kwargs, run)
+        with Graph(self) as graph:
+            self._body(arguments)
+        return compile_graph(graph, run, _literals(arguments), layer)
+
+    def spec(self, *args: Any, **kwargs: Any) -> Dict[str, Any]:
+        """The spec of a call with these arguments (docs/formats/spec.md)."""
+        return self.compile(*args, **kwargs).spec
+
+    def _body(self, arguments: Dict[str, Any]) -> Any:
+        bound = self.signature.bind_partial()
+        bound.arguments.update(arguments)
+        return self.entrypoint(*bound.args, **bound.kwargs)
+
+    def _arguments(
+        self, args: Tuple[Any, ...], kwargs: Dict[str, Any], run: RunConfig
+    ) -> Dict[str, Any]:
+        """Arguments of the body: code, then run configuration, then the command line, then defaults."""
+        known = self.signature.parameters
+        try:
+            given = dict(self.signature.bind_partial(*args, **kwargs).arguments)
+        except TypeError as bad:
+            wrong = next((k for k in kwargs if k not in known), None)
+            hint = did_you_mean(wrong, known) if wrong else ""
+            raise PipelineInterfaceError(
+                f"Wrong arguments when calling pipeline '{self.name}': {bad}{hint}"
+            ) from None
+        coded = set(given)
+        for key, value in run.parameters.items():
+            self._check_parameter("run configuration", key)
+            if key in coded and given[key] != value:
+                raise RuntimeError(
+                    f"Configured parameter '{key}' of pipeline '{self.name}' conflicts with the one passed in "
+                    f"code: {value!r} is not {given[key]!r}; give it in one place"
+                )
+            given.setdefault(key, value)
+        for key, text in self._command_line().items():
+            if key not in known and key in _parameters:
+                continue  # another pipeline's
+            self._check_parameter("--param", key)
+            value = _parsed(text, known[key])
+            if key in given and given[key] != value:
+                where = "code" if key in coded else "run configuration"
+                say(f"--param {key}={text} has no effect: the {where} gives {given[key]!r}")
+            given.setdefault(key, value)
+        for key, value in self._recorded().items():
+            given.setdefault(key, value)
+        for key, parameter in known.items():
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or key in given:
+                continue
+            if parameter.default is parameter.empty:
+                raise PipelineInterfaceError(
+                    f"pipeline '{self.name}' needs the parameter '{key}'; pass it in the call, in the run "
+                    f"configuration's parameters, or by --param {key}=VALUE"
+                )
+            given[key] = parameter.default
+        return {k: given[k] for k in known if k in given}
+
+    def _command_line(self) -> Mapping[str, Any]:
+        from .._base.binary import run_options
+
+        if active_graph() is not None:
+            return {}
+        return run_options().get("params") or {}
+
+    def _recorded(self) -> Mapping[str, Any]:
+        """Arguments of the run that ``stoker resume`` wants taken up, if it is one of this pipeline."""
+        from .._engine.launch import resuming
+
+        run = resuming(self.name) if active_graph() is None else None
+        return PipelineRun("", None, run).config.parameters if run is not None else {}
+
+    def _check_parameter(self, where: str, key: str) -> None:
+        if key not in self.signature.parameters:
+            hint = did_you_mean(key, self.signature.parameters)
+            raise PipelineInterfaceError(
+                f"{where}: pipeline '{self.name}' has no parameter '{key}'{hint}"
+            )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the pipeline and return the finished run; inside of another pipeline, add its steps to that.
+
+        Raises:
+            PipelineFailed: the run failed; ``.run`` is its record.
+            PipelineInterfaceError, StepInterfaceError: nothing was started.
+        """
+        outer = active_graph()
+        if outer is not None:
+            return self._inline(outer, args, kwargs)
+        _refuse_in_worker(f"pipeline '{self.name}'")
+        global was_called
+        was_called = True
+        compiled = self.compile(*args, **kwargs)
+        if not compiled.spec["steps"]:
+            warn(f"pipeline '{self.name}' has no steps, so there is nothing to run")
+            return None
+        return _run(compiled)
+
+    def _inline(self, outer: Graph, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+        _, run = self._folded()
+        arguments = self._arguments(args, kwargs, run)
+        before = outer.scope
+        outer.scope = (*before, self)
+        try:
+            return self._body(arguments)
+        finally:
+            outer.scope = before
+
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Build the graph and check it, without running anything."""
+        self.compile(*args, **kwargs)
+
+    def _later(self, what: str) -> NoReturn:
+        raise NotYetError(f"pipeline '{self.name}': {what}")
+
+    def build(self, *_: Any, **__: Any) -> NoReturn:
+        """Not there yet."""
+        self._later("building images comes with the container backends")
+
+    def deploy(self, *_: Any, **__: Any) -> NoReturn:
+        """Not there."""
+        self._later("Stoker runs no service, so there is nothing to deploy to")
+
+    def register(self, *_: Any, **__: Any) -> NoReturn:
+        """Not there."""
+        self._later("there is no server to register with; a run records its pipeline by itself")
+
+    def replay(self, *_: Any, **__: Any) -> NoReturn:
+        """Not there yet."""
+        self._later("replay comes later; call the pipeline again, finished steps are reused")
+
+    create_run_template = create_snapshot = register
+
+    def __reduce__(self) -> str:
+        return self.__qualname__
+
+    def __repr__(self) -> str:
+        return f"<pipeline '{self.name}' of {self.__module__}:{self.__qualname__}>"
+
+
+def _checked_name(name: Any) -> str:
+    text = str(name)
+    if STEP_NAME.fullmatch(text.replace(".", "_")) and not text.startswith("."):
+        return text
+    if lenient():
+        return re.sub(r"[^A-Za-z0-9_.-]", "_", text).lstrip(".-")[:128] or "pipeline"
+    raise PipelineInterfaceError(
+        f"pipeline name {text!r} may hold letters, digits, '_', '-' and '.' only (128 at most); "
+        "give it another one with @pipeline(name=...)"
+    )
+
+
+def _literals(arguments: Mapping[str, Any]) -> Dict[str, Any]:
+    found: Dict[str, Any] = {}
+    for key, value in arguments.items():
+        try:
+            found[key] = to_json(value)
+        except NotJsonError:
+            continue
+    return found
+
+
+def _parsed(text: Any, parameter: inspect.Parameter) -> Any:
+    """A ``--param`` text as the type that the parameter's annotation or default asks for."""
+    import json
+
+    wanted: Any = parameter.annotation
+    if wanted is parameter.empty and parameter.default is not parameter.empty:
+        wanted = type(parameter.default)
+    if wanted in (str, "str"):
+        return text if isinstance(text, str) else json.dumps(text)
+    value = text
+    if isinstance(text, str):
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = {"True": True, "False": False, "None": None}.get(text, text)
+    if wanted in (float, "float") and type(value) is int:
+        return float(value)
+    for kind in (int, float, bool):
+        if wanted in (kind, kind.__name__) and type(value) is not kind:
+            raise PipelineInterfaceError(
+                f"--param {parameter.name}={text}: the parameter takes {kind.__name__}"
+            )
+    return value
+
+
+def _refuse_in_worker(what: str) -> None:
+    from .._worker.context import in_task
+
+    if in_task():
+        raise InWorkerError(
+            f"{what} is called inside of a running step; call it inside of a pipeline's body instead, "
+            "where its steps become part of that pipeline"
+        )
+    main = sys.modules.get("__mp_main__")
+    if main is not None and main.__name__ == "__mp_main__":
+        raise InWorkerError(
+            f"{what} is called while a worker imports this file, so it would start itself again and again; "
+            'put the call under `if __name__ == "__main__":`'
+        )
+
+
+def _run(compiled: Compiled) -> PipelineRun:
+    from .._engine.launch import launch
+
+    name = compiled.run_name
+    if name is not None:
+        now = time.time()
+        stamp = time.strftime("%H_%M_%S", time.gmtime(now)) + f"_{int(now * 1e6) % 1000000:06d}"
+        name = name.replace("{date}", time.strftime("%Y_%m_%d", time.gmtime(now)))
+        name = name.replace("{time}", stamp)
+        compiled = compiled._replace(run_name=name)
+    return launch(compiled)
+
+
+def run_single_step(step: Step, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Any:
+    """Run a step that was called outside of a pipeline; returns its value, or a tuple of its values."""
+    _refuse_in_worker(f"step '{step.name}'")
+
+    def body() -> Any:
+        return step(*map(_wrapped, args), **{k: _wrapped(v) for k, v in kwargs.items()})
+
+    single = Pipeline(body, {"name": step.name})
+    run = single()
+    assert run is not None
+    outputs = run.steps[step.name].outputs
+    values = tuple(outputs[key][0].load() for key in step.outputs)
+    if not values:
+        return None
+    return values[0] if len(values) == 1 else values
+
+
+def _wrapped(value: Any) -> Any:
+    """Values that JSON can't carry travel as artifacts."""
+    if isinstance(value, (StepArtifact, StepOutputs, ExternalArtifact)) or hasattr(
+        value, "artifact_digest"
+    ):
+        return value
+    try:
+        to_json(value)
+    except NotJsonError:
+        return ExternalArtifact(value=value)
+    return value
+
+
+class PipelineContext:
+    """The pipeline whose body is running: its name and configuration."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        layer, _ = pipeline._folded()
+        self.name = pipeline.name
+        self.enable_cache: Optional[bool] = (layer.get("cache") or {}).get("enabled")
+        extra = dict(layer.get("extra") or {})
+        given: Optional[Dict[str, Any]] = extra.pop("model", None)
+        self.model = Model(**given) if given else None
+        kept: Mapping[str, Any] = extra.pop("zenml", {})
+        self.enable_step_logs: Optional[bool] = kept.get("enable_step_logs")
+        self.enable_artifact_metadata: Optional[bool] = kept.get("enable_artifact_metadata")
+        self.settings = {k: layer[k] for k in ("resources", "docker", "backend") if k in layer}
+        self.hooks = {k: (layer.get("hooks") or {}).get(k) for k in HOOKS}
+        self.extra = extra
+
+
+def get_pipeline_context() -> PipelineContext:
+    """The context of the pipeline whose body is running.
+
+    Raises:
+        RuntimeError: no pipeline is being built.
+    """
+    graph = active_graph()
+    if graph is None:
+        raise RuntimeError(
+            "No active pipeline context: get_pipeline_context() works in the body of a pipeline; "
+            "inside of a step use get_step_context()"
+        )
+    return PipelineContext(graph.pipeline)
+
+
+@overload
+def pipeline(_func: Callable[..., Any]) -> Pipeline: ...
+
+
+@overload
+def pipeline(
+    _func: None = None, **options: Unpack[PipelineOptions]
+) -> Callable[[Callable[..., Any]], Pipeline]: ...
+
+
+def pipeline(
+    _func: Optional[Callable[..., Any]] = None, **options: Any
+) -> Union[Pipeline, Callable[[Callable[..., Any]], Pipeline]]:
+    """Make a pipeline of a function; use it bare or with keywords.
+
+    Args:
+        name: the pipeline's name; else the function's.
+        execution_mode: :class:`ExecutionMode`: what happens to the rest when a step fails
+            (default ``continue_on_failure``: steps that don't need the failed one still run).
+        enable_cache, cache_policy, settings, retry, timeout, grace, timeout_notice, keep_checkpoints, isolation,
+        environment, secrets, on_start, on_success, on_failure, on_end: defaults for every step, see :func:`stoker.step`.
+        tags, extra, model, description, substitutions: kept with the run's record.
+        dynamic: not yet; True is an error that says so.
+
+    A program that seeds ``random``, ``numpy.random`` or torch before it calls the pipeline draws the same numbers in
+    each step at every run; each step has a stream of its own, and a retry draws what the first attempt drew.
+
+    Raises:
+        SettingsError: an unknown keyword or a value out of range.
+    """
+    if _func is not None:
+        return Pipeline(_func, options)
+    return lambda func: Pipeline(func, options)

@@ -1,0 +1,371 @@
+"""The graph that a static pipeline's body builds: step calls become invocations.
+
+The body runs once. Every step call adds one :class:`Invocation`; what it returns stands for outputs that
+don't exist yet. Nothing here recurses over the graph, and every call costs the same however many came
+before it.
+"""
+
+from __future__ import annotations
+
+import re
+from contextvars import ContextVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NoReturn,
+    Optional,
+    Tuple,
+)
+
+from .._base.errors import StepInterfaceError, did_you_mean, lenient, warn
+from .jsonable import NotJsonError, to_json
+from .types import ExternalArtifact
+
+if TYPE_CHECKING:
+    from .._decorators.pipeline import Pipeline
+    from .._decorators.step import Step
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+STEP_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
+
+_active: ContextVar[Optional[Graph]] = ContextVar("stoker_graph", default=None)
+
+
+def active_graph() -> Optional[Graph]:
+    """The graph that the running pipeline body is building, if one is."""
+    return _active.get()
+
+
+class StepArtifact:
+    """An output of a step in a pipeline that is being built; its value exists when the run is over."""
+
+    __slots__ = ("_graph", "annotation", "invocation_id", "output_name")
+
+    def __init__(self, graph: Graph, invocation_id: str, output_name: str, annotation: Any) -> None:
+        self._graph = graph
+        self.invocation_id = invocation_id
+        self.output_name = output_name
+        self.annotation = annotation
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline that is being built."""
+        return self._graph.pipeline
+
+    def __iter__(self) -> Iterator[NoReturn]:
+        raise StepInterfaceError(
+            f"Unable to unpack output '{self.output_name}' of step '{self.invocation_id}': it is one output. "
+            "To get several, annotate the step with Tuple[Annotated[...], ...]"
+        )
+
+    def load(self, *_: Any, **__: Any) -> NoReturn:
+        """There is nothing to load yet."""
+        raise StepInterfaceError(
+            f"output '{self.output_name}' of step '{self.invocation_id}' doesn't exist yet: a pipeline's body "
+            "only builds the graph. Use the value inside of a step, or load it from the finished run"
+        )
+
+    def __bool__(self) -> bool:
+        text = (
+            f"output '{self.output_name}' of step '{self.invocation_id}' is used as a condition, but it has no "
+            "value yet: a pipeline's body only builds the graph. Decide inside of a step instead"
+        )
+        if not lenient():
+            raise StepInterfaceError(text)
+        warn(f"{text}; here it counts as true")
+        return True
+
+    def __format__(self, spec: str) -> str:
+        warn(
+            f"output '{self.output_name}' of step '{self.invocation_id}' is put into a text, but it has no value "
+            "yet: a pipeline's body only builds the graph. Make the text inside of a step"
+        )
+        return repr(self)
+
+    def __repr__(self) -> str:
+        return f"StepArtifact({self.invocation_id}.{self.output_name})"
+
+
+class StepOutputs(Tuple[StepArtifact, ...]):
+    """The outputs of a step that has none, or several; ``after=`` accepts it as a whole."""
+
+    invocation_id: str
+
+    @classmethod
+    def of(cls, invocation_id: str, outputs: List[StepArtifact]) -> StepOutputs:
+        """Bundle the outputs of one invocation."""
+        made = cls(outputs)
+        made.invocation_id = invocation_id
+        return made
+
+
+def stored_input(body: Mapping[str, Any]) -> Dict[str, Any]:
+    """The spec's input for an artifact that is in the store already."""
+    about = {key: body[key] for key in ("format", "type", "meta") if body.get(key)}
+    return {"artifact": str(body["digest"]), **about}
+
+
+class Invocation:
+    """One call of a step in a pipeline.
+
+    ``inputs`` holds the spec's inputs, or an :class:`ExternalArtifact` that must be stored first.
+    """
+
+    __slots__ = ("after", "id", "inputs", "scope", "step")
+
+    def __init__(
+        self,
+        id: str,
+        step: Step,
+        inputs: Dict[str, Any],
+        after: List[str],
+        scope: Tuple[Pipeline, ...],
+    ) -> None:
+        self.id = id
+        self.step = step
+        self.inputs = inputs
+        self.after = after
+        self.scope = scope
+
+
+class Graph:
+    """The invocations of one pipeline call, in the order of the calls."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.invocations: Dict[str, Invocation] = {}
+        self.scope: Tuple[Pipeline, ...] = ()
+        self._next: Dict[str, int] = {}
+        self._token: Any = None
+
+    def __enter__(self) -> Graph:
+        self._token = _active.set(self)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        _active.reset(self._token)
+
+    def add(
+        self,
+        step: Step,
+        args: Tuple[Any, ...],
+        kwargs: Dict[str, Any],
+        id: Optional[str],
+        after: Any,
+    ) -> Any:
+        """Record a call; returns its output, or a tuple of its outputs.
+
+        Raises:
+            StepInterfaceError: arguments that don't fit the step.
+        """
+        check_interface(step)
+        given = bind(step, args, kwargs)
+        name = self._name(step, id)
+        inputs = {key: self._input(step, key, value) for key, value in given.items()}
+        waits = self._after(step, after)
+        self.invocations[name] = Invocation(name, step, inputs, waits, self.scope)
+        outputs = [StepArtifact(self, name, key, out.type) for key, out in step.outputs.items()]
+        return outputs[0] if len(outputs) == 1 else StepOutputs.of(name, outputs)
+
+    def _name(self, step: Step, id: Optional[str]) -> str:
+        if id is not None:
+            check_name(id, f"id of step '{step.name}'")
+            if id in self.invocations:
+                raise StepInterfaceError(
+                    f"Duplicate step id '{id}' in pipeline '{self.pipeline.name}'; give each call its own"
+                )
+            return id
+        name = plain_name(step.name) if lenient() else step.name
+        check_name(name, "step name")
+        if name not in self.invocations and name not in self._next:
+            self._next[name] = 2
+            return name
+        n = self._next.get(name, 2)
+        while f"{name}_{n}" in self.invocations:
+            n += 1
+        self._next[name] = n + 1
+        return f"{name}_{n}"
+
+    def _input(self, step: Step, key: str, value: Any) -> Any:
+        if isinstance(value, StepArtifact):
+            return {"from": self._reference(step, key, value)}
+        if isinstance(value, (list, tuple)) and any(isinstance(v, StepArtifact) for v in value):
+            return {"from": [self._reference(step, key, v) for v in value]}
+        if isinstance(value, StepOutputs):
+            raise StepInterfaceError(
+                f"step '{step.name}': argument '{key}' is step '{value.invocation_id}', which has no output; "
+                "use after= to wait for it"
+            )
+        if isinstance(value, ExternalArtifact):
+            return value
+        if hasattr(value, "artifact_digest"):
+            return stored_input(value.body)
+        if hasattr(value, "entrypoint"):
+            raise StepInterfaceError(
+                f"step '{step.name}': argument '{key}' is {value!r} itself; call it, "
+                f"{value.name}(...), to pass what it gives"
+            )
+        return {"value": literal(step, key, value)}
+
+    def _reference(self, step: Step, key: str, value: Any) -> str:
+        if not isinstance(value, StepArtifact):
+            raise StepInterfaceError(
+                f"step '{step.name}': argument '{key}' mixes step outputs with a {type(value).__name__}; "
+                "pass a list of step outputs only, and the other values as arguments of their own"
+            )
+        if value._graph is not self:
+            raise StepInterfaceError(
+                f"step '{step.name}': argument '{key}' is an output of step '{value.invocation_id}' in "
+                f"another call of pipeline '{value.pipeline.name}'; load it from that run instead"
+            )
+        return f"{value.invocation_id}.{value.output_name}"
+
+    def _after(self, step: Step, after: Any) -> List[str]:
+        found: Dict[str, None] = {}
+        work = [after]
+        while work:
+            item = work.pop()
+            if item is None:
+                continue
+            name = getattr(item, "invocation_id", None) or (item if isinstance(item, str) else None)
+            if name is not None:
+                found[name] = None
+            elif isinstance(item, (list, tuple, set)):
+                work.extend(reversed(list(item)))
+            else:
+                raise StepInterfaceError(
+                    f"step '{step.name}': after= takes step names and step outputs, not {type(item).__name__}"
+                )
+        return list(found)
+
+    def check_after(self) -> None:
+        """Every ``after`` names a step of this pipeline.
+
+        Raises:
+            StepInterfaceError: it doesn't, with the nearest name.
+        """
+        for invocation in self.invocations.values():
+            for name in invocation.after:
+                if name not in self.invocations:
+                    raise StepInterfaceError(
+                        f"step '{invocation.id}': after= names step '{name}', which pipeline "
+                        f"'{self.pipeline.name}' doesn't have{did_you_mean(name, self.invocations)}"
+                    )
+
+
+def bind(step: Step, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
+    """Names of the arguments that a call gives; missing ones may come from a run configuration."""
+    if not args and kwargs.keys() <= step.signature.parameters.keys():
+        return kwargs
+    try:
+        return dict(step.signature.bind_partial(*args, **kwargs).arguments)
+    except TypeError as bad:
+        known = list(step.signature.parameters)
+        wrong = next((k for k in kwargs if k not in known), None)
+        hint = did_you_mean(wrong, known) if wrong else ""
+        raise StepInterfaceError(
+            f"Wrong arguments when calling step '{step.name}': {bad}{hint}"
+        ) from None
+
+
+def literal(step: Step, key: str, value: Any) -> Any:
+    """A literal argument as JSON.
+
+    Raises:
+        StepInterfaceError: it isn't JSON-able, or doesn't fit the annotation.
+    """
+    try:
+        data = to_json(value)
+    except NotJsonError as bad:
+        raise StepInterfaceError(
+            f"Argument type (`{type(value).__name__}`) for argument '{key}' of step '{step.name}' is not "
+            f"JSON serializable ({bad}); wrap it as ExternalArtifact(value=...) or make it in a step"
+        ) from None
+    wanted: Any = step.annotations.get(key)
+    if str(getattr(wanted, "__origin__", "")) == "typing.Literal" and value not in wanted.__args__:
+        raise StepInterfaceError(
+            f"Wrong arguments when calling step '{step.name}': argument '{key}' is {value!r}, "
+            f"but the step takes {' or '.join(map(repr, wanted.__args__))}"
+        )
+    if wanted in _SCALARS and not _fits(value, wanted):
+        lax = _converted(value, wanted) if lenient() else None
+        if lax is not None:
+            return lax
+        raise StepInterfaceError(
+            f"Wrong arguments when calling step '{step.name}': argument '{key}' is {value!r}, "
+            f"but the step takes {wanted.__name__}"
+        )
+    return data
+
+
+_SCALARS = (int, float, str, bool, dict, list)
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    if type(value).__module__ == "numpy":
+        return True
+    if wanted is float:
+        return isinstance(value, (int, float))
+    if wanted is int:
+        return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if wanted is list:
+        return isinstance(value, (list, tuple))
+    return isinstance(value, wanted)
+
+
+def _converted(value: Any, wanted: type) -> Any:
+    """A text or number as the scalar that the peer would make of it, or None."""
+    if wanted is bool:
+        return _WORDS.get(str(value).lower())
+    if wanted in (int, float) and isinstance(value, (str, bool)):
+        try:
+            return wanted(value)
+        except ValueError:
+            return None
+    return None
+
+
+_WORDS = {
+    **dict.fromkeys(("1", "1.0", "true", "t", "yes", "y", "on"), True),
+    **dict.fromkeys(("0", "0.0", "false", "f", "no", "n", "off"), False),
+}
+
+
+def plain_name(name: str) -> str:
+    """The step name that stands for one which the spec doesn't allow (the compatibility shim)."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", name).lstrip("-")[:128] or "step"
+
+
+def check_interface(step: Step) -> None:
+    """Names of arguments and outputs are names in the spec too.
+
+    Raises:
+        StepInterfaceError: one isn't.
+    """
+    if step.checked:
+        return
+    for what, names in (("argument", step.signature.parameters), ("output", step.outputs)):
+        for name in names:
+            if not _NAME.fullmatch(name):
+                raise StepInterfaceError(
+                    f"step '{step.name}': {what} '{name}' may hold letters, digits, '_', '-' and '.' only "
+                    "(128 at most); rename it"
+                )
+    step.checked = True
+
+
+def check_name(name: Any, what: str) -> None:
+    """A name that the spec allows for a step.
+
+    Raises:
+        StepInterfaceError: it isn't one.
+    """
+    if not isinstance(name, str) or not STEP_NAME.fullmatch(name):
+        raise StepInterfaceError(
+            f"{what} {name!r} may hold letters, digits, '_' and '-' only (128 at most), and can't begin with "
+            "'-'; give it another one with @step(name=...) or id="
+        )

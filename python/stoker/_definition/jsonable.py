@@ -1,0 +1,50 @@
+"""Literal values of steps as JSON documents that the worker turns back into equal values."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..materializers import _json
+
+
+class NotJsonError(TypeError):
+    """A value that JSON can't carry; the text says which part of it."""
+
+
+def exact(value: Any) -> Any:
+    """The document from which the worker gets an equal value of the same type.
+
+    Tuples, sets, dataclasses, pydantic models, enums, dates … are tagged as :mod:`._materialize._json` says;
+    sets are sorted, because the document is part of the cache key.
+
+    Raises:
+        NotJsonError: there is no such document.
+    """
+    if value is None or type(value) in (str, bool) or (type(value) is int and abs(value) < 1 << 62):
+        return _json.encode(value)
+    try:
+        return _settled(_json.encode(value))
+    except (_json.NotJson, RecursionError) as bad:
+        raise NotJsonError(str(bad)) from None
+
+
+def to_json(value: Any) -> Any:
+    """As :func:`exact`; a path becomes its text, which the parameter's annotation turns back."""
+    try:
+        return exact(value)
+    except NotJsonError:
+        if isinstance(value, os.PathLike):
+            return str(value)
+        raise
+
+
+def _settled(document: Any) -> Any:
+    """Sets in an order that doesn't depend on the process's hash seed."""
+    if isinstance(document, list):
+        return [_settled(item) for item in document]
+    if isinstance(document, dict):
+        if document.get(_json.TAG) in ("set", "frozenset"):
+            return {**document, "v": sorted(map(_settled, document["v"]), key=repr)}
+        return {key: _settled(item) for key, item in document.items()}
+    return document

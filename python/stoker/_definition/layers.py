@@ -1,0 +1,483 @@
+"""Configuration layers: what decorators, ``configure``, ``with_options`` and run files say, folded.
+
+A *layer* is a plain dict with the spec's settings keys (docs/formats/spec.md) and three of its own:
+``hooks`` holds callables or sources, ``policy`` a :class:`CachePolicy`, ``override`` the run-level
+switches that beat every step. Low to high: pipeline decorator < run configuration < ``with_options`` for
+the pipeline; then, per key, step decorator < ``configure`` < run configuration's ``steps``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Union,
+)
+
+from .._base.errors import SettingsError, refuse_unknown, warn
+from .settings import (
+    BACKENDS,
+    CachePolicy,
+    Checked,
+    OnOOM,
+    StepRetryConfig,
+    gang_layer,
+    gpu_profile_layer,
+    on_oom_layer,
+    plain,
+    sample_layer,
+    settings_layer,
+    xid_layer,
+)
+
+if TYPE_CHECKING:
+    from typing import TypedDict
+
+    from .types import ExecutionMode, Model
+else:
+    # Only the names count at run time; Python 3.7, on which a worker may run, has no TypedDict.
+
+    class TypedDict:
+        def __init_subclass__(cls, total=True):
+            cls.__annotations__ = {
+                name: kind
+                for base in reversed(cls.__mro__)
+                for name, kind in getattr(base, "__annotations__", {}).items()
+            }
+
+
+Hook = Union[str, Callable[..., Any]]
+
+
+class CommonOptions(TypedDict, total=False):
+    """Keywords of both decorators; documented at :func:`stoker.step` and :func:`stoker.pipeline`."""
+
+    name: Optional[str]
+    enable_cache: Optional[bool]
+    enable_artifact_metadata: Optional[bool]
+    enable_artifact_visualization: Optional[bool]
+    enable_step_logs: Optional[bool]
+    environment: Optional[Dict[str, Any]]
+    secrets: Optional[Sequence[Any]]
+    settings: Optional[Mapping[str, Any]]
+    extra: Optional[Dict[str, Any]]
+    on_failure: Optional[Hook]
+    on_success: Optional[Hook]
+    on_start: Optional[Hook]
+    on_end: Optional[Hook]
+    model: Optional[Model]
+    retry: Union[StepRetryConfig, Mapping[str, Any], int, None]
+    substitutions: Optional[Dict[str, str]]
+    cache_policy: Union[CachePolicy, str, None]
+    timeout: Union[float, str, None]
+    grace: Union[float, str, None]
+    timeout_notice: Union[float, str, None]
+    keep_checkpoints: Optional[bool]
+    isolation: Optional[str]
+    on_oom: Union[OnOOM, Mapping[str, Any], bool, None]
+    xid: Optional[Mapping[Union[int, str], str]]
+    sample: Union[float, str, None]
+    gpu_profile: Union[Mapping[str, Any], bool, None]
+    gang: Union[Mapping[str, Any], int, str, None]
+    description: Optional[str]
+    tags: Optional[Sequence[Any]]
+
+
+class StepOptions(CommonOptions, total=False):
+    """Keywords of ``@step``."""
+
+    step_type: Any
+    experiment_tracker: Union[bool, str, None]
+    step_operator: Union[bool, str, None]
+    output_materializers: Any
+    parameters: Optional[Dict[str, Any]]
+    runtime: Any
+    heartbeat_healthy_threshold: int
+    group: Any
+
+
+class PipelineOptions(CommonOptions, total=False):
+    """Keywords of ``@pipeline``."""
+
+    dynamic: Optional[bool]
+    depends_on: Any
+    enable_heartbeat: Optional[bool]
+    enable_pipeline_logs: Optional[bool]
+    on_pause: Optional[Hook]
+    on_resume: Optional[Hook]
+    on_init: Optional[Hook]
+    on_init_kwargs: Optional[Dict[str, Any]]
+    on_cleanup: Optional[Hook]
+    execution_mode: Union[ExecutionMode, str, None]
+
+
+Layer = Dict[str, Any]
+
+HOOKS = ("on_start", "on_success", "on_failure", "on_end")
+STEP_KEYS = list(StepOptions.__annotations__)
+PIPELINE_KEYS = list(PipelineOptions.__annotations__)
+# Kept with the record: they say how the peer's server displays or stores a run.
+_KEPT = [
+    "enable_artifact_metadata",
+    "enable_artifact_visualization",
+    "enable_step_logs",
+    "enable_pipeline_logs",
+    "enable_heartbeat",
+    "heartbeat_healthy_threshold",
+    "group",
+    "runtime",
+    "substitutions",
+]
+# Kept too, but the user expects something to happen, so their having no effect is said.
+_LOUD = {
+    "experiment_tracker": "no experiment tracker is connected",
+    "on_init": "init hooks come with dynamic pipelines",
+    "on_cleanup": "cleanup hooks come with dynamic pipelines",
+    "on_pause": "pausing comes with dynamic pipelines",
+    "on_resume": "pausing comes with dynamic pipelines",
+    "depends_on": "it belongs to dynamic pipelines",
+}
+_ALIASES = {
+    "extra_name_placeholders": "substitutions",
+    "model_version": "model",
+    "failure_hook_source": "on_failure",
+    "success_hook_source": "on_success",
+    "start_hook_source": "on_start",
+    "end_hook_source": "on_end",
+    "init_hook_source": "on_init",
+    "cleanup_hook_source": "on_cleanup",
+}
+_DURATION = re.compile(r"\s*[0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)?\s*")
+
+
+def checked_options(where: str, options: Mapping[str, Any], known: Sequence[str]) -> Dict[str, Any]:
+    """Options under today's names, the unknown ones refused (warned about in the shim)."""
+    renamed = {_ALIASES.get(k, k): v for k, v in options.items()}
+    refuse_unknown(where, "option", renamed, known)
+    return {k: v for k, v in renamed.items() if k in known}
+
+
+def make_layer(where: str, options: Mapping[str, Any]) -> Layer:
+    """The layer that a set of decorator options makes; None means "not said".
+
+    Raises:
+        SettingsError: a value that can't be understood; the sentence begins with ``where``.
+    """
+    layer: Layer = {}
+    for key, value in options.items():
+        if value is None:
+            continue
+        if key in HOOKS:
+            layer.setdefault("hooks", {})[key] = _hook(where, key, value)
+        elif key in _KEPT:
+            _keep(layer, key, value)
+        elif key in _LOUD:
+            if value:
+                warn(f"{where}: {key} is kept but has no effect: {_LOUD[key]}")
+                _keep(layer, key, value)
+        else:
+            maker = _MAKERS.get(key)
+            if maker is not None:
+                layer = merge(layer, maker(where, value))
+    return layer
+
+
+def _keep(layer: Layer, key: str, value: Any) -> None:
+    layer.setdefault("extra", {}).setdefault("zenml", {})[key] = plain(_named(value))
+
+
+def _named(value: Any) -> Any:
+    return f"{value.__module__}.{value.__qualname__}" if callable(value) else value
+
+
+def merge(low: Layer, high: Mapping[str, Any]) -> Layer:
+    """A new layer where ``high`` wins per key, recursively; None doesn't count; secrets concatenate."""
+    merged = dict(low)
+    for key, value in high.items():
+        if value is None:
+            continue
+        before = merged.get(key)
+        if key == "secrets" and before:
+            merged[key] = list(dict.fromkeys([*before, *value]))
+        elif isinstance(before, dict) and isinstance(value, Mapping) and key != "retry":
+            merged[key] = merge(_uncovered(before, value) if key == "resources" else before, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _uncovered(low: Layer, high: Mapping[str, Any]) -> Layer:
+    """``low`` with an ``any_of`` that hides nothing of what ``high`` says itself: a kind ends it, numbers replace its."""
+    said = [key for key in ("gpu_count", "gpu_memory") if high.get(key) is not None]
+    if not low.get("any_of") or high.get("any_of") is not None:
+        return low
+    if high.get("gpu_class") is not None or high.get("gpu_vendor") is not None:
+        return {key: value for key, value in low.items() if key != "any_of"}
+    rest = [{k: v for k, v in one.items() if k not in said} for one in low["any_of"]]
+    return {**low, "any_of": rest}
+
+
+def _hook(where: str, key: str, value: Any) -> Any:
+    if isinstance(value, Mapping) and "source" in value:
+        value = value["source"]
+    if isinstance(value, str):
+        module, _, name = value.replace(":", ".").rpartition(".")
+        if not module:
+            raise SettingsError(
+                f"{where}: {key} {value!r} is no source path; write 'module.function'"
+            )
+        return f"{module}:{name}"
+    if not callable(value):
+        raise SettingsError(
+            f"{where}: {key} must be a function or a source path, not {type(value).__name__}"
+        )
+    return value
+
+
+def _cache_switch(where: str, value: Any) -> Layer:
+    if not isinstance(value, bool):
+        raise SettingsError(f"{where}: enable_cache {value!r} must be True or False")
+    return {"cache": {"enabled": value}}
+
+
+def _policy(where: str, value: Any) -> Layer:
+    policy = CachePolicy.from_any(value, where)
+    cache: Dict[str, Any] = {}
+    if policy.caches_nothing:
+        cache["enabled"] = False
+    if policy.expires_after is not None:
+        cache["expires"] = policy.expires_after
+    if policy.ignored_inputs:
+        cache["ignore_inputs"] = list(policy.ignored_inputs)
+    if policy.file_dependencies:
+        cache["files"] = [str(path) for path in policy.file_dependencies]
+    return {"cache": cache, "policy": policy}
+
+
+def _retry(where: str, value: Any) -> Layer:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = {"max_retries": value}
+    if isinstance(value, Mapping):
+        try:
+            value = StepRetryConfig(**value)
+        except SettingsError as bad:
+            raise SettingsError(f"{where}: {bad}") from None
+    if not isinstance(value, StepRetryConfig):
+        raise SettingsError(f"{where}: retry must be a StepRetryConfig, not {type(value).__name__}")
+    return {"retry": value.as_spec()}
+
+
+def _environment(where: str, value: Any) -> Layer:
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{where}: environment must be a mapping, not {type(value).__name__}")
+    for key, text in value.items():
+        if not isinstance(key, str) or not key or "=" in key or "\0" in key:
+            raise SettingsError(f"{where}: environment variable name {key!r} can't be used")
+        if not isinstance(text, (str, int, float, bool)):
+            raise SettingsError(
+                f"{where}: environment variable {key} must be text, not {type(text).__name__}"
+            )
+    return {"environment": {k: v if isinstance(v, str) else str(v) for k, v in value.items()}}
+
+
+def _secrets(where: str, value: Any) -> Layer:
+    if isinstance(value, str) or not isinstance(value, (list, tuple, set)):
+        raise SettingsError(f"{where}: secrets must be a list of names, not {value!r}")
+    return {"secrets": [str(v) for v in value]}
+
+
+def _tags(where: str, value: Any) -> Layer:
+    if isinstance(value, str) or not isinstance(value, (list, tuple, set)):
+        raise SettingsError(f"{where}: tags must be a list of texts, not {value!r}")
+    return {"tags": [str(getattr(tag, "name", tag)) for tag in value]}
+
+
+def _extra(where: str, value: Any) -> Layer:
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{where}: extra must be a mapping, not {type(value).__name__}")
+    return {"extra": plain(value)}
+
+
+def _duration(key: str) -> Callable[[str, Any], Layer]:
+    def make(where: str, value: Any) -> Layer:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if number and math.isfinite(value) and value > 0:
+            return {key: value}
+        if isinstance(value, str) and _DURATION.fullmatch(value):
+            return {key: value.strip()}
+        raise SettingsError(
+            f"{where}: {key} {value!r} is no duration; give seconds, or text such as '90s', '10m', '2h'"
+        )
+
+    return make
+
+
+def _keep_checkpoints(where: str, value: Any) -> Layer:
+    if not isinstance(value, bool):
+        raise SettingsError(f"{where}: keep_checkpoints is {value!r}; it must be True or False")
+    return {"keep_checkpoints": value}
+
+
+def _isolation(where: str, value: Any) -> Layer:
+    if value not in ("fork", "spawn"):
+        raise SettingsError(f"{where}: isolation {value!r} is neither 'fork' nor 'spawn'")
+    return {"isolation": value}
+
+
+def _model(where: str, value: Any) -> Layer:
+    if isinstance(value, str):
+        return {"extra": {"model": {"name": value}}}
+    return {"extra": {"model": value.given() if isinstance(value, Checked) else plain(value)}}
+
+
+def _mode(where: str, value: Any) -> Layer:
+    mode = str(getattr(value, "value", value))
+    if mode not in ("fail_fast", "stop_on_failure", "continue_on_failure"):
+        raise SettingsError(
+            f"{where}: execution_mode {mode!r} is unknown; "
+            "it is fail_fast, stop_on_failure or continue_on_failure"
+        )
+    return {"mode": mode}
+
+
+def _step_operator(where: str, value: Any) -> Layer:
+    """Where the step runs: a backend, or a stack that the project needn't have."""
+    if value in (True, False):
+        return {}
+    backend = BACKENDS.get(str(value))
+    if backend == "local":
+        return {"backend": "local"}  # whatever the pipeline says
+    return {"backend": {backend: {}} if backend is not None else {"stack": str(value)}}
+
+
+_MAKERS: Dict[str, Callable[[str, Any], Layer]] = {
+    "step_operator": _step_operator,
+    "enable_cache": _cache_switch,
+    "cache_policy": _policy,
+    "settings": lambda where, value: settings_layer(value, where),
+    "environment": _environment,
+    "secrets": _secrets,
+    "tags": _tags,
+    "extra": _extra,
+    "retry": _retry,
+    "timeout": _duration("timeout"),
+    "grace": _duration("grace"),
+    "timeout_notice": _duration("timeout_notice"),
+    "keep_checkpoints": _keep_checkpoints,
+    "isolation": _isolation,
+    "on_oom": lambda where, value: on_oom_layer(value, where),
+    "xid": lambda where, value: xid_layer(value, where),
+    "sample": lambda where, value: sample_layer(value, where),
+    "gpu_profile": lambda where, value: gpu_profile_layer(value, where),
+    "gang": lambda where, value: gang_layer(value, where),
+    "model": _model,
+    "execution_mode": _mode,
+    "description": lambda where, value: {"description": str(value)},
+}
+
+
+class StepPatch:
+    """What a run configuration says about one step: a layer, parameters, another name."""
+
+    def __init__(self, where: str, options: Mapping[str, Any]) -> None:
+        known = [*STEP_KEYS, *_RUN_ONLY_STEP]
+        checked = checked_options(where, options, known)
+        self.parameters: Dict[str, Any] = dict(checked.get("parameters") or {})
+        self.layer = make_layer(where, {k: v for k, v in checked.items() if k in STEP_KEYS})
+        for key in ("external_input_artifacts", "model_artifacts_or_metadata", "outputs"):
+            if checked.get(key):
+                warn(f"{where}: {key} in a run configuration has no effect; say it in code")
+
+
+_RUN_ONLY_STEP = [
+    "outputs",
+    "caching_parameters",
+    "external_input_artifacts",
+    "model_artifacts_or_metadata",
+    "client_lazy_loaders",
+    "template",
+    "upstream_steps",
+]
+_RUN_KEYS = [
+    *PIPELINE_KEYS,
+    *["run_name", "schedule", "build", "steps", "parameters"],
+]
+
+
+class RunConfig:
+    """A run configuration (a YAML or JSON file, or the arguments of ``with_options``)."""
+
+    def __init__(self, where: str, options: Mapping[str, Any]) -> None:
+        checked = checked_options(where, options, _RUN_KEYS)
+        refuse_schedule(where, checked.get("schedule"))
+        self.run_name: Optional[str] = checked.get("run_name")
+        self.parameters: Dict[str, Any] = dict(checked.get("parameters") or {})
+        self.layer = make_layer(where, checked)
+        if checked.get("enable_cache") is not None:
+            self.layer["override"] = {"cache": {"enabled": checked["enable_cache"]}}
+        self.steps: Dict[str, StepPatch] = {}
+        for name, patch in (checked.get("steps") or {}).items():
+            self.steps[name] = as_patch(f"{where}: step '{name}'", patch)
+
+
+def as_patch(where: str, patch: Any) -> StepPatch:
+    """A step's part of a run configuration, from a mapping or an object with fields."""
+    if isinstance(patch, StepPatch):
+        return patch
+    fields = patch.model_dump(exclude_unset=True) if hasattr(patch, "model_dump") else patch
+    if fields is None:
+        fields = {}
+    if not isinstance(fields, Mapping):
+        raise SettingsError(f"{where} must be a mapping, not {type(fields).__name__}")
+    return StepPatch(where, fields)
+
+
+def refuse_schedule(where: str, schedule: Any) -> None:
+    """Stoker has no scheduler of its own, and running at once isn't what was asked for."""
+    if schedule:
+        raise SettingsError(
+            f"{where}: a schedule can't be kept, because Stoker runs no service; "
+            "put `stoker run FILE` into cron or a systemd timer"
+        )
+
+
+def load_run_config(path: str) -> Mapping[str, Any]:
+    """Read a run configuration; YAML is turned into JSON by the engine.
+
+    Raises:
+        SettingsError: the file can't be read, or is no mapping.
+    """
+    import json
+
+    if str(path).endswith(".json"):
+        try:
+            with open(path, encoding="utf-8-sig") as stream:
+                data = json.load(stream)
+        except (OSError, ValueError) as bad:
+            raise SettingsError(f"run configuration {path}: {bad}") from None
+    else:
+        from .._base.binary import output_of
+
+        try:
+            data = json.loads(output_of(["spec", "convert", str(path)]))
+        except (RuntimeError, ValueError) as bad:
+            raise SettingsError(f"run configuration {path}: {bad}") from None
+    if not isinstance(data, dict):
+        raise SettingsError(f"run configuration {path}: its top level must be a mapping")
+    return data
+
+
+def hook_layers(layers: List[Layer]) -> Dict[str, Any]:
+    """The hooks that stand when layers are laid over each other, low to high."""
+    hooks: Dict[str, Any] = {}
+    for layer in layers:
+        hooks.update(layer.get("hooks") or {})
+    return hooks

@@ -1,0 +1,758 @@
+"""Settings objects: resources, images, retries, devices, caching.
+
+Each is frozen and knows which of its fields were given (``given()``), because settings are merged per key and
+a default must not override what another level said.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
+
+from .._base.errors import SettingsError, did_you_mean, refuse_unknown, warn
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    # For type checkers these are dataclasses. At run time they are made by their base: writing and compiling
+    # eight methods a class would be a quarter of what importing the front costs.
+
+    def dataclass(**_):
+        return lambda cls: cls
+
+
+_EXP = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+_MEMORY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(?:([kmgtp])(i?)(b?)|(b))\s*", re.IGNORECASE)
+
+
+def memory_bytes(text: Union[str, int, float], where: str = "memory") -> int:
+    """Bytes of a memory size: ``8GB`` (10^9), ``8GiB`` (2^30), ``8gb``, ``8 GiB``, ``1.5GB``, ``16Gi``, ``8G``.
+
+    An int is a number of bytes.
+
+    Raises:
+        SettingsError: it is no size, or not above 0.
+    """
+    if isinstance(text, (int, float)) and not isinstance(text, bool):
+        size = int(text)
+    else:
+        match = _MEMORY.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise SettingsError(
+                f"{where} {text!r} is no memory size; write a number and a unit, such as '8GB' or '512MiB'"
+            )
+        number, prefix, binary, _, _ = match.groups()
+        base = 1024 if binary else 1000
+        size = round(float(number) * base ** _EXP[(prefix or "").lower()])
+    if size <= 0:
+        raise SettingsError(f"{where} {text!r} must be above 0")
+    return size
+
+
+class _CheckedType(type):
+    """Makes a class's annotated names its fields; refuses unknown ones with a did-you-mean."""
+
+    _fields: Dict[str, Any]
+
+    def __init__(cls, name: str, bases: Tuple[type, ...], space: Dict[str, Any]) -> None:
+        super().__init__(name, bases, space)
+        cls._fields = dict(getattr(bases[0], "_fields", {})) if bases else {}
+        for field in space.get("__annotations__", ()):
+            if not field.startswith("_"):
+                cls._fields[field] = space.get(field, _REQUIRED)
+
+    def __call__(cls, *args: Any, **given: Any) -> Any:
+        known = list(cls._fields)
+        renamed: Mapping[str, str] = getattr(cls, "_renamed", {})
+        for old in [name for name in given if name in renamed]:
+            value = given.pop(old)
+            if renamed[old]:
+                given.setdefault(renamed[old], value)
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            refuse_unknown(cls.__name__, "field", unknown, known)
+            for name in unknown:
+                del given[name]
+        return super().__call__(*args, **given)
+
+
+_REQUIRED = object()
+
+
+class Checked(metaclass=_CheckedType):
+    """Base of the settings: frozen, comparable, and aware of which fields were given."""
+
+    _given: Tuple[str, ...]
+
+    def __init__(self, *args: Any, **given: Any) -> None:
+        fields = type(self)._fields
+        if len(args) > len(fields):
+            raise TypeError(f"{type(self).__name__} takes {len(fields)} values, not {len(args)}")
+        values = {**dict(zip(fields, args)), **given}
+        for name, default in fields.items():
+            value = values.get(name, default)
+            if value is _REQUIRED:
+                raise TypeError(f"{type(self).__name__} needs {name}")
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_given", tuple(name for name in fields if name in values))
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"{type(self).__name__} can't be changed; make another one")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.model_dump() == other.model_dump()
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in self._given)
+        return f"{type(self).__name__}({shown})"
+
+    def given(self) -> Dict[str, Any]:
+        """The fields that were given and are not None, as plain data."""
+        pairs = ((name, getattr(self, name)) for name in self._given)
+        return {name: plain(value) for name, value in pairs if value is not None}
+
+    def model_dump(self, exclude_unset: bool = False, **_: Any) -> Dict[str, Any]:
+        """All fields as plain data (only those given with ``exclude_unset``)."""
+        if exclude_unset:
+            return self.given()
+        return {name: plain(getattr(self, name)) for name in type(self)._fields}
+
+
+def plain(value: Any) -> Any:
+    """Settings as JSON-able data: nested settings, enums, paths and sequences resolved."""
+    if isinstance(value, Checked):
+        return value.given()
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(v) for v in value]
+    if isinstance(value, enum.Enum):
+        return plain(value.value)
+    names = getattr(value, "attribute_map", None)
+    if isinstance(names, dict):  # an object of the Kubernetes client: as the API spells it
+        pairs = ((names[name], getattr(value, name)) for name in names)
+        return {key: plain(one) for key, one in pairs if one is not None}
+    if hasattr(value, "model_dump"):
+        return plain(value.model_dump(exclude_unset=True))
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return str(value)
+
+
+@dataclass(frozen=True)
+class ResourceSettings(Checked):
+    """What a step needs: CPUs, accelerators, memory.
+
+    Attributes:
+        cpu_count: CPUs, above 0; fractions are allowed.
+        gpu_count: whole accelerators, 0 or more.
+        gpu_class: name of the wanted kind, such as ``"A100"``.
+        gpu_vendor: ``"nvidia"``, ``"amd"`` …; any if None.
+        memory: size with a unit, such as ``"8GB"`` or ``"16GiB"`` (see :func:`memory_bytes`).
+        gpu_memory: a share of one device: its memory as a size, or ``"auto"`` for what earlier runs of the step
+            needed and some more. Several steps can be on one device then; the one that goes over its share
+            is ended.
+        any_of: alternatives in order of preference, each laid over the rest: settings or mappings of
+            ``gpu_class``, ``gpu_vendor``, ``gpu_count`` and ``gpu_memory``; a text is a ``gpu_class``.
+
+    The other fields belong to deployments and resource pools: they are kept with the run's record.
+
+    Raises:
+        SettingsError: a value is out of range, or a field is unknown.
+    """
+
+    cpu_count: Optional[float] = None
+    gpu_count: Optional[int] = None
+    memory: Union[str, int, None] = None
+    gpu_class: Optional[str] = None
+    gpu_vendor: Optional[str] = None
+    resources: Any = None
+    reclaim_tolerance: Optional[str] = None
+    allocation_wait_timeout_seconds: int = 3600
+    initialization_lease_seconds: int = 3600
+    min_replicas: Optional[int] = None
+    max_replicas: Optional[int] = None
+    autoscaling_metric: Optional[str] = None
+    autoscaling_target: Optional[float] = None
+    max_concurrency: Optional[int] = None
+    gpu_memory: Union[str, int, None] = None
+    any_of: Optional[Sequence[Any]] = None
+
+    _renamed = {"pool_resources": "resources", "preemptible": ""}
+
+    def __post_init__(self) -> None:
+        cpu, gpu = self.cpu_count, self.gpu_count
+        if cpu is not None and (not _is_number(cpu) or not math.isfinite(cpu) or cpu <= 0):
+            raise SettingsError(f"ResourceSettings: cpu_count {cpu!r} must be a number above 0")
+        if gpu is not None:
+            if not _is_number(gpu) or not math.isfinite(gpu) or gpu != int(gpu) or gpu < 0:
+                raise SettingsError(
+                    f"ResourceSettings: gpu_count {gpu!r} must be a whole number, 0 or more"
+                )
+            object.__setattr__(self, "gpu_count", int(gpu))
+        if self.memory is not None:
+            memory_bytes(self.memory, "ResourceSettings: memory")
+        _share_bytes(self.gpu_memory)
+        if self.any_of is not None:
+            object.__setattr__(self, "any_of", _alternatives(self.any_of))
+        low, high = self.min_replicas, self.max_replicas
+        if low is not None and high and low > high:
+            raise SettingsError(
+                f"ResourceSettings: min_replicas {low} is above max_replicas {high}"
+            )
+
+    @property
+    def empty(self) -> bool:
+        """Nothing was asked for."""
+        return not self.given()
+
+    def get_memory(self, unit: str = "GB") -> Optional[float]:
+        """The memory in ``unit`` (``"B"``, ``"MB"``, ``"GiB"`` …), or None if none was asked for."""
+        if self.memory is None:
+            return None
+        return memory_bytes(self.memory) / memory_bytes(f"1{getattr(unit, 'value', unit)}", "unit")
+
+    def as_spec(self) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        """(what the engine understands, the rest)."""
+        given = self.given()
+        spec = {k: given.pop(k) for k in _SPEC_RESOURCES if k in given}
+        if "memory" in spec:
+            spec["memory"] = memory_bytes(spec["memory"])
+        if "gpu_memory" in spec:
+            spec["gpu_memory"] = _share_bytes(spec["gpu_memory"])
+        if "any_of" in spec:
+            spec["any_of"] = [one.as_spec()[0] for one in self.any_of or ()]
+        return spec, given
+
+
+_ALTERNATIVE = ("gpu_count", "gpu_class", "gpu_vendor", "gpu_memory")
+_SPEC_RESOURCES = ("cpu_count", "memory", "any_of", *_ALTERNATIVE)
+_MAX_ALTERNATIVES = 8
+
+
+def _share_bytes(given: Union[str, int, None]) -> Union[str, int, None]:
+    """Bytes of a share, ``"auto"`` or None."""
+    if given is None or (isinstance(given, str) and given.strip().lower() == "auto"):
+        return None if given is None else "auto"
+    size = memory_bytes(given, "ResourceSettings: gpu_memory")
+    if size < 1 << 20:  # a unit is missing
+        raise SettingsError(
+            f"ResourceSettings: gpu_memory {given!r} is less than 1 MiB; write a number and a unit, such as '10GB'"
+        )
+    return size
+
+
+def _alternatives(given: Any) -> Tuple[ResourceSettings, ...]:
+    where = "ResourceSettings: any_of"
+    if isinstance(given, (str, Mapping, ResourceSettings)) or not isinstance(given, Sequence):
+        raise SettingsError(f"{where} must be a list of alternatives, not {given!r}")
+    if not 0 < len(given) <= _MAX_ALTERNATIVES:
+        raise SettingsError(
+            f"{where} has {len(given)} alternatives; give between 1 and {_MAX_ALTERNATIVES}"
+        )
+    made = []
+    for i, one in enumerate(given):
+        fields = {"gpu_class": one} if isinstance(one, str) else one
+        settings = _as_settings(ResourceSettings, fields, f"{where}[{i}]")
+        for name in settings.given():
+            if name not in _ALTERNATIVE:
+                raise SettingsError(
+                    f"{where}[{i}]: {name} can't differ between alternatives; they are about "
+                    f"{', '.join(_ALTERNATIVE)}: say it beside any_of"
+                )
+        made.append(settings)
+    return tuple(made)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+@dataclass(frozen=True)
+class DockerBuildOptions(Checked):
+    """Options of an image build."""
+
+    pull: bool = False
+    rm: bool = False
+    no_cache: bool = False
+    shm_size: Optional[int] = None
+    labels: Optional[Dict[str, Any]] = None
+    build_args: Optional[Dict[str, Any]] = None
+    cache_from: Optional[List[str]] = None
+
+
+@dataclass(frozen=True)
+class DockerBuildConfig(Checked):
+    """How an image is built."""
+
+    build_options: Union[DockerBuildOptions, Dict[str, Any], None] = None
+    dockerignore: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class DockerSettings(Checked):
+    """The image of a step on container backends; kept in the spec, without effect on a local run."""
+
+    parent_image: Optional[str] = None
+    image_tag: Optional[str] = None
+    dockerfile: Optional[str] = None
+    build_context_root: Optional[str] = None
+    parent_image_build_config: Union[DockerBuildConfig, Dict[str, Any], None] = None
+    skip_build: bool = False
+    prevent_build_reuse: bool = False
+    target_repository: Optional[str] = None
+    python_package_installer: str = "uv"
+    python_package_installer_cache_mount: Optional[str] = None
+    python_package_installer_args: Optional[Dict[str, Any]] = None
+    disable_automatic_requirements_detection: bool = True
+    replicate_local_python_environment: Any = None
+    pyproject_path: Optional[str] = None
+    pyproject_export_command: Any = None
+    requirements: Union[str, Sequence[str], None] = None
+    required_integrations: Sequence[str] = ()
+    install_stack_requirements: bool = True
+    install_deployment_requirements: bool = True
+    local_project_install_command: Optional[str] = None
+    apt_packages: Sequence[str] = ()
+    environment: Optional[Dict[str, Any]] = None
+    runtime_environment: Optional[Dict[str, Any]] = None
+    user: Optional[str] = None
+    build_config: Union[DockerBuildConfig, Dict[str, Any], None] = None
+    allow_including_files_in_images: bool = True
+    allow_download_from_code_repository: bool = True
+    allow_download_from_artifact_store: bool = True
+    build_options: Any = None
+    dockerignore: Optional[str] = None
+    copy_files: Optional[bool] = None
+    copy_global_config: Optional[bool] = None
+    source_files: Any = None
+    required_hub_plugins: Optional[Sequence[str]] = None
+
+    def __post_init__(self) -> None:
+        if self.skip_build and not self.parent_image:
+            raise SettingsError(
+                "DockerSettings: skip_build needs parent_image, the image to use as it is; "
+                "name one or drop skip_build"
+            )
+        installer = str(
+            getattr(self.python_package_installer, "value", self.python_package_installer)
+        )
+        if installer not in ("pip", "uv"):
+            raise SettingsError(
+                f"DockerSettings: python_package_installer {installer!r} is neither 'pip' nor 'uv'"
+            )
+
+
+@dataclass(frozen=True)
+class StepRetryConfig(Checked):
+    """How often a failed step is tried again.
+
+    Attributes:
+        max_retries: tries after the first one, 1 or more.
+        delay: seconds before the first retry.
+        backoff: factor from one wait to the next: the n-th wait is ``delay * backoff**(n-1)``.
+        jitter: share of the wait (0 to 1) that is drawn at random.
+    """
+
+    max_retries: int = 1
+    delay: float = 0
+    backoff: float = 1
+    jitter: float = 0
+
+    def __post_init__(self) -> None:
+        for name, low in (("max_retries", 1), ("delay", 0), ("backoff", 0), ("jitter", 0)):
+            value = getattr(self, name)
+            whole = name != "max_retries" or (_is_number(value) and value == int(value))
+            if not _is_number(value) or not math.isfinite(value) or value < low or not whole:
+                kind = "a whole number" if name == "max_retries" else "a number"
+                raise SettingsError(
+                    f"StepRetryConfig: {name} {value!r} must be {kind}, {low} or more"
+                )
+        if self.jitter > 1:
+            raise SettingsError(f"StepRetryConfig: jitter {self.jitter!r} must be between 0 and 1")
+
+    def as_spec(self) -> Dict[str, Any]:
+        """The spec's ``retry``."""
+        return {
+            "max_retries": int(self.max_retries),
+            "delay": self.delay,
+            "backoff": self.backoff,
+            "jitter": self.jitter,
+        }
+
+
+@dataclass(frozen=True)
+class OnOOM(Checked):
+    """What the next attempt asks for when memory ran out: a budget of its own, beside ``retry``.
+
+    Attributes:
+        memory, gpu_memory: how many times as much of the host's memory and of the device's, above 1: 2, or as a
+            text ``"x2"``. Neither given: twice of both. Only one given: the other isn't raised.
+        max_retries: how often, 0 or more.
+
+    The step sees by ``get_step_context().attempt`` that it is tried again, and by ``.granted`` on what.
+    """
+
+    memory: Union[float, str, None] = None
+    gpu_memory: Union[float, str, None] = None
+    max_retries: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("memory", "gpu_memory"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _factor(value, f"OnOOM: {name}"))
+        n = self.max_retries
+        if not _is_number(n) or not 0 <= n <= 1000 or n != int(n):
+            raise SettingsError(
+                f"OnOOM: max_retries {n!r} must be a whole number between 0 and 1000"
+            )
+
+    def as_spec(self) -> Dict[str, Any]:
+        """The spec's ``on_oom``."""
+        factors = {k: v for k, v in self.given().items() if k != "max_retries"}
+        return {**(factors or {"memory": 2, "gpu_memory": 2}), "max_retries": int(self.max_retries)}
+
+
+_FACTOR = r"\s*(?:[x×]\s*([0-9]+(?:\.[0-9]+)?)|([0-9]+(?:\.[0-9]+)?)\s*[x×]?)\s*"
+
+
+def _factor(value: Any, where: str) -> float:
+    match = re.fullmatch(_FACTOR, value, re.I) if isinstance(value, str) else None
+    number = value if _is_number(value) else float(match.group(1) or match.group(2)) if match else 0
+    if not 1 < number <= 1000:
+        raise SettingsError(
+            f"{where} {value!r} must be a factor above 1 and at most 1000, such as 2 or 'x2'"
+        )
+    return int(number) if number == int(number) else number
+
+
+@dataclass(frozen=True)
+class GpuProfile(Checked):
+    """What ``@gpu_profile`` asks for: see :func:`stoker.gpu_profile`."""
+
+    with_card: bool = True
+    include_artifacts: bool = True
+    artifact_prefix: str = "gpu_profile_"
+    interval: float = 1
+
+    def __post_init__(self) -> None:
+        for name in ("with_card", "include_artifacts"):
+            if not isinstance(getattr(self, name), bool):
+                raise SettingsError(
+                    f"gpu_profile: {name} {getattr(self, name)!r} must be True or False"
+                )
+        prefix = self.artifact_prefix
+        if not isinstance(prefix, str) or not re.fullmatch(
+            r"[A-Za-z0-9_][A-Za-z0-9_-]{0,99}", prefix
+        ):
+            raise SettingsError(
+                f"gpu_profile: artifact_prefix {prefix!r} must be the beginning of a name: "
+                "letters, digits, _ and -"
+            )
+        sampling(self.interval, "gpu_profile: interval")
+
+    def as_spec(self) -> Dict[str, Any]:
+        """The spec's ``gpu_profile``: what was given, so that a layer changes no more than that."""
+        return self.given() or self.model_dump()
+
+
+def sampling(value: Any, where: str) -> float:
+    """Seconds between two samples, as a number or a text such as ``"100ms"``.
+
+    Raises:
+        SettingsError: it is no duration, or outside of 0.01 s (100 Hz) to 3600 s.
+    """
+    match = re.fullmatch(_SECONDS, value) if isinstance(value, str) else None
+    seconds = value if _is_number(value) else -1
+    if match is not None:
+        seconds = float(match.group(1)) * {"ms": 0.001, "m": 60, "h": 3600}.get(match.group(2), 1)
+    if not 0.01 <= seconds <= 3600:
+        raise SettingsError(f"{where} {value!r} must be between 0.01 and 3600 seconds")
+    return float(seconds)
+
+
+_SECONDS = r"\s*([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)?\s*"
+_XID_WORDS = ("ignore", "restart", "quarantine", "node")
+
+
+def on_oom_layer(value: Any, where: str) -> Dict[str, Any]:
+    """``on_oom=``: an :class:`OnOOM`, a mapping of its fields, or True for twice of both."""
+    made = OnOOM() if value is True else _as_settings(OnOOM, value, f"{where}: on_oom")
+    return {"on_oom": made.as_spec()}
+
+
+def xid_layer(value: Any, where: str) -> Dict[str, Any]:
+    """``xid=``: NVIDIA's error numbers → ``ignore``, ``restart``, ``quarantine`` (the device) or ``node``."""
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{where}: xid must be a mapping, not {type(value).__name__}")
+    made: Dict[str, str] = {}
+    for key, word in value.items():
+        number = str(key)
+        if isinstance(key, bool) or not re.fullmatch(r"[1-9][0-9]{0,4}", number):
+            raise SettingsError(f"{where}: xid {key!r} is no Xid; they are numbers such as 109")
+        if word not in _XID_WORDS:
+            hint = did_you_mean(str(word), _XID_WORDS)
+            raise SettingsError(
+                f"{where}: xid {number}: {word!r} is none of {', '.join(_XID_WORDS)}{hint}"
+            )
+        made[number] = word
+    return {"xid": made}
+
+
+def sample_layer(value: Any, where: str) -> Dict[str, Any]:
+    """``sample=``: seconds between two looks at the step and its devices."""
+    return {"sample": sampling(value, f"{where}: sample")}
+
+
+def gpu_profile_layer(value: Any, where: str) -> Dict[str, Any]:
+    """``gpu_profile=``: True, a mapping of the decorator's arguments, or False."""
+    if value is False:
+        return {"gpu_profile": False}
+    made = (
+        GpuProfile() if value is True else _as_settings(GpuProfile, value, f"{where}: gpu_profile")
+    )
+    return {"gpu_profile": made.as_spec()}
+
+
+def gang_layer(value: Any, where: str) -> Dict[str, Any]:
+    """``gang``: a number of ranks, ``"2:4"`` (min:max), ``"gpus"`` (one a granted device), a mapping, or False for none.
+
+    Raises:
+        SettingsError: it is something else, or names an unknown key. The engine looks at the values.
+    """
+    if value is False:
+        return {"gang": False}
+    if isinstance(value, (int, str)) and not isinstance(value, bool):
+        value = {"ranks": value}
+    if not isinstance(value, Mapping):
+        raise SettingsError(
+            f"{where}: gang {value!r} must be a number of ranks, 'min:max', 'gpus', a mapping or False"
+        )
+    known = ("ranks", "restarts", "min_ranks", "nodes", "port", "hang")
+    refuse_unknown(f"{where}: gang", "key", value, known)
+    return {"gang": {k: plain(v) for k, v in value.items() if k in known}}
+
+
+_DIRECT = {
+    "on_oom": on_oom_layer,
+    "xid": xid_layer,
+    "sample": sample_layer,
+    "gpu_profile": gpu_profile_layer,
+    "gang": gang_layer,
+}
+
+
+@dataclass(frozen=True)
+class CachePolicy(Checked):
+    """What a step's cache key consists of.
+
+    Attributes:
+        include_step_code: the function's code and what it refers to.
+        include_step_parameters: parameters and literal inputs.
+        include_artifact_values / include_artifact_ids: contents of input artifacts.
+        ignored_inputs: names of inputs that don't matter.
+        file_dependencies: files whose content matters.
+        source_dependencies: functions, classes or modules (or their dotted names) whose code matters.
+        cache_func: called without arguments when the run is built; what it returns is part of the key.
+        expires_after: seconds after which a result is no longer used.
+    """
+
+    include_step_code: bool = True
+    include_step_parameters: bool = True
+    include_artifact_values: bool = True
+    include_artifact_ids: bool = True
+    ignored_inputs: Optional[Sequence[str]] = None
+    file_dependencies: Optional[Sequence[str]] = None
+    source_dependencies: Optional[Sequence[Any]] = None
+    cache_func: Optional[Callable[[], Any]] = None
+    expires_after: Optional[float] = None
+
+    _renamed = {"python_dependencies": "source_dependencies"}
+
+    @classmethod
+    def default(cls) -> CachePolicy:
+        """Everything counts."""
+        return cls()
+
+    @classmethod
+    def no_cache(cls) -> CachePolicy:
+        """Nothing counts, so nothing is cached."""
+        return cls(
+            include_step_code=False,
+            include_step_parameters=False,
+            include_artifact_values=False,
+            include_artifact_ids=False,
+        )
+
+    @classmethod
+    def from_any(cls, value: Any, where: str) -> CachePolicy:
+        """A policy from a policy, its fields, or one of the names ``"default"`` and ``"no_cache"``."""
+        if isinstance(value, CachePolicy):
+            return value
+        if isinstance(value, Mapping):
+            made: CachePolicy = cls(**value)
+            return made
+        if value == "default":
+            return cls.default()
+        if value in ("no_cache", "none"):
+            return cls.no_cache()
+        raise SettingsError(
+            f"{where}: cache_policy {value!r} is unknown; give a CachePolicy, 'default' or 'no_cache'"
+        )
+
+    @property
+    def caches_nothing(self) -> bool:
+        """No part of the key is left, so a hit would be accidental."""
+        return not (
+            self.include_step_code
+            or self.include_step_parameters
+            or self.include_artifact_values
+            or self.include_artifact_ids
+            or self.file_dependencies
+            or self.source_dependencies
+            or self.cache_func
+        )
+
+
+_GENERAL = {"resources": ResourceSettings, "docker": DockerSettings}
+_COMPONENTS = (
+    "orchestrator",
+    "step_operator",
+    "artifact_store",
+    "container_registry",
+    "image_builder",
+    "experiment_tracker",
+    "model_deployer",
+    "alerter",
+    "data_validator",
+    "feature_store",
+    "annotator",
+    "model_registry",
+    "deployer",
+)
+BACKENDS = {
+    "local": "local",
+    "local_docker": "docker",
+    "docker": "docker",
+    "slurm": "slurm",
+    "kubernetes": "kubernetes",
+    "batch": "batch",
+    "aws_batch": "batch",
+}
+
+
+def settings_layer(settings: Any, where: str) -> Dict[str, Any]:
+    """The part of a configuration layer that ``settings={…}`` makes.
+
+    Keys are ``"docker"``, ``"resources"``, ``"on_oom"``, ``"xid"``, ``"sample"``, ``"gpu_profile"``, ``"gang"``, or ``<component>``, ``<component>.<flavor>``,
+    ``<component>:<name>``; values are settings objects or mappings of their fields.
+
+    Raises:
+        SettingsError: an unknown key or field, or two keys for one component (a ValueError).
+    """
+    if not isinstance(settings, Mapping):
+        raise SettingsError(f"{where}: settings must be a mapping, not {type(settings).__name__}")
+    layer: Dict[str, Any] = {}
+    kept: Dict[str, Any] = {}
+    _refuse_twice(settings, where)
+    for key, value in settings.items():
+        if value is None:
+            continue
+        kind = _component_of(key)
+        if key in _GENERAL:
+            made = _as_settings(_GENERAL[key], value, f"{where}: settings['{key}']")
+            if isinstance(made, ResourceSettings):
+                layer["resources"], rest = made.as_spec()
+                if rest:
+                    kept["resources"] = rest
+                if rest.get("resources"):
+                    warn(
+                        f"{where}: resources {plain(rest['resources'])!r} are asked of a pool of resources; there are "
+                        "none, and nothing is given for them: say cpu_count, memory, gpu_count"
+                    )
+            else:
+                layer["docker"] = made.given()
+        elif kind in _COMPONENTS:
+            _component(key, kind, value, layer, kept, where)
+        elif key in _DIRECT:
+            layer.update(_DIRECT[key](value, f"{where}: settings"))
+        elif key in ("deployment", "deployer"):
+            kept[key] = plain(value)
+        else:
+            refuse_unknown(
+                where, "settings key", [key], [*_GENERAL, *_DIRECT, "deployment", *_COMPONENTS]
+            )
+    if kept:
+        layer["extra"] = {"settings": kept}
+    return layer
+
+
+def _component_of(key: str) -> str:
+    return re.split(r"[.:]", key, maxsplit=1)[0]
+
+
+def _refuse_twice(settings: Mapping[str, Any], where: str) -> None:
+    for kind in _COMPONENTS:
+        keys = [k for k in settings if _component_of(k) == kind]
+        if kind in keys and len(keys) > 1:
+            other = next(k for k in keys if k != kind)
+            raise SettingsError(
+                f"{where}: settings '{kind}' and '{other}' are two keys for one component; keep one"
+            )
+
+
+def _component(
+    key: str, kind: str, value: Any, layer: Dict[str, Any], kept: Dict[str, Any], where: str
+) -> None:
+    """File settings of a stack component under its backend, or keep them with the record."""
+    options = value.given() if isinstance(value, Checked) else plain(_fields_of(value))
+    flavor = key[len(kind) + 1 :]
+    backend = BACKENDS.get(flavor) if kind in ("orchestrator", "step_operator") else None
+    if backend is not None and isinstance(options, dict):
+        layer.setdefault("backend", {}).setdefault(backend, {}).update(options)
+        return
+    kept[key] = options
+    warn(
+        f"{where}: not using the settings with key '{key}': there is no such component here; they are kept"
+    )
+
+
+def _fields_of(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(exclude_unset=True)
+    return value
+
+
+def _as_settings(cls: Any, value: Any, where: str) -> Any:
+    if isinstance(value, cls):
+        return value
+    value = _fields_of(value)
+    if not isinstance(value, Mapping):
+        raise SettingsError(
+            f"{where} must be {'an' if cls is OnOOM else 'a'} {cls.__name__} or a mapping, not {type(value).__name__}"
+        )
+    try:
+        return cls(**{str(k): v for k, v in value.items()})
+    except SettingsError as bad:
+        raise SettingsError(f"{where}: {bad}") from None

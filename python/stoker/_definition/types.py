@@ -1,0 +1,181 @@
+"""Small public types of the ZenML dialect: enums, artifact configuration, external artifacts, models."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
+
+from .settings import Checked
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass
+else:
+    from .settings import dataclass
+
+
+class ExecutionMode(str, enum.Enum):
+    """What happens to the rest of a run when a step fails."""
+
+    FAIL_FAST = "fail_fast"
+    STOP_ON_FAILURE = "stop_on_failure"
+    CONTINUE_ON_FAILURE = "continue_on_failure"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class ExecutionStatus(str, enum.Enum):
+    """How a run or a step stands, in the dialect's words; equal to the engine's word for it too.
+
+    ``ExecutionStatus.COMPLETED == "completed" == "succeeded"``.
+    """
+
+    INITIALIZING = "initializing"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    COMPLETED = "completed"
+    CACHED = "cached"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    STOPPED = "stopped"
+
+    @classmethod
+    def of(cls, engine_word: str) -> ExecutionStatus:
+        """The status for one of the engine's words (docs/formats/engine-command-line.md)."""
+        return _STATUS_OF.get(engine_word) or cls(engine_word)
+
+    @property
+    def is_finished(self) -> bool:
+        """Nothing more will happen."""
+        return self in (self.COMPLETED, self.CACHED, self.FAILED, self.SKIPPED, self.STOPPED)
+
+    @property
+    def is_successful(self) -> bool:
+        """It ended well, freshly or from the cache."""
+        return self in (self.COMPLETED, self.CACHED)
+
+    @property
+    def is_failed(self) -> bool:
+        """It failed."""
+        return self is ExecutionStatus.FAILED
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, str) and not isinstance(other, ExecutionStatus):
+            return other == self.value or _STATUS_OF.get(other) is self
+        return self is other
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+    def __str__(self) -> str:
+        return self.value
+
+
+_STATUS_OF: Dict[str, ExecutionStatus] = {
+    "waiting": ExecutionStatus.INITIALIZING,
+    "ready": ExecutionStatus.INITIALIZING,
+    "succeeded": ExecutionStatus.COMPLETED,
+    "cancelled": ExecutionStatus.STOPPED,
+    "interrupted": ExecutionStatus.FAILED,
+}
+
+
+class ArtifactType(str, enum.Enum):
+    """What an artifact is, for display."""
+
+    BASE = "BaseArtifact"
+    DATA = "DataArtifact"
+    DATA_ANALYSIS = "DataAnalysisArtifact"
+    MODEL = "ModelArtifact"
+    SCHEMA = "SchemaArtifact"
+    SERVICE = "ServiceArtifact"
+    STATISTICS = "StatisticsArtifact"
+
+
+@dataclass(frozen=True)
+class ArtifactConfig(Checked):
+    """Names and describes an output: ``-> Annotated[int, ArtifactConfig(name="count", tags=["x"])]``."""
+
+    name: Optional[str] = None
+    version: Union[str, int, None] = None
+    tags: Optional[Sequence[str]] = None
+    run_metadata: Optional[Dict[str, Any]] = None
+    artifact_type: Optional[ArtifactType] = None
+
+
+@dataclass(frozen=True)
+class ExternalArtifact(Checked):
+    """A Python value, or an artifact that is already stored, as the input of a step.
+
+    Give ``value`` (stored before the run starts; its content is the cache key, so an equal value is a
+    cache hit), or ``id`` (a digest), or ``name`` and ``version`` of a stored artifact.
+    """
+
+    value: Any = None
+    id: Optional[str] = None
+    name: Optional[str] = None
+    version: Union[str, int, None] = None
+    materializer: Any = None
+    store_artifact_metadata: bool = True
+    store_artifact_visualizations: bool = True
+
+    __eq__ = object.__eq__  # values may be anything, arrays for instance
+    __hash__ = object.__hash__
+
+    def __post_init__(self) -> None:
+        if self.id is not None and self.name is not None:
+            raise ValueError("ExternalArtifact: give either id or name, not both")
+        if self.value is not None and (self.id is not None or self.name is not None):
+            raise ValueError("ExternalArtifact: give either a value or a stored artifact, not both")
+
+
+@dataclass(frozen=True)
+class Model(Checked):
+    """The model that a pipeline or step works on; kept with the run's record."""
+
+    name: str
+    version: Union[str, int, None] = None
+    license: Optional[str] = None
+    description: Optional[str] = None
+    audience: Optional[str] = None
+    use_cases: Optional[str] = None
+    limitations: Optional[str] = None
+    trade_offs: Optional[str] = None
+    ethics: Optional[str] = None
+    tags: Optional[List[str]] = None
+    save_models_to_registry: bool = True
+    suppress_class_validation_warnings: bool = False
+
+
+@dataclass(frozen=True)
+class Schedule(Checked):
+    """When a pipeline should run. Stoker has no scheduler of its own: using one is an error that says so."""
+
+    name: Optional[str] = None
+    cron_expression: Optional[str] = None
+    start_time: Any = None
+    end_time: Any = None
+    interval_second: Any = None
+    catchup: bool = False
+    run_once_start_time: Any = None
+
+
+class PythonPackageInstaller(str, enum.Enum):
+    """What installs packages into an image."""
+
+    PIP = "pip"
+    UV = "uv"
+
+
+def get_logger(name: str) -> Any:
+    """A logger that prints INFO and above to standard error, unless the program configured logging itself."""
+    import logging
+
+    logger = logging.getLogger(name)
+    if not logging.getLogger().handlers and not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        logger.propagate = False
+    return logger

@@ -1,0 +1,1 @@
+"""From a definition to a finished run, and what the engine tells of runs and artifacts."""

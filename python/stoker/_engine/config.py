@@ -1,0 +1,109 @@
+"""What a run or a step was configured with, from the text of its spec that every run keeps beside its record."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
+
+if TYPE_CHECKING:
+    from .._definition.settings import StepRetryConfig
+
+
+def stored_spec(store: Optional[str], run: str) -> Mapping[str, Any]:
+    """The spec that a run was made of; empty where it can't be read any more."""
+    if not store:
+        return {}
+    try:
+        with open(os.path.join(store, "runs", run, "spec.json"), encoding="utf-8") as stream:
+            found = json.load(stream)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+class RunConfiguration:
+    """The configuration of a run, or of a step with what the pipeline says for all of them.
+
+    Attributes:
+        name: of the pipeline or step.
+        parameters: by name, as Python values.
+        settings: ``"resources"`` and ``"docker"`` as settings objects, and whatever else was kept.
+        enable_cache: None: not said (steps are cached then).
+        retry, environment, secrets, tags, timeout, on_oom, xid, sample, gpu_profile: as given.
+        extra, model, substitutions: as given; None or empty where they weren't.
+        execution_mode, policy: of the run.
+    """
+
+    def __init__(
+        self,
+        body: Mapping[str, Any],
+        spec: Optional[Mapping[str, Any]] = None,
+        own: Optional[Mapping[str, Any]] = None,
+    ) -> None:
+        from .._definition.layers import merge
+        from ..materializers import _artifact
+
+        top = {k: v for k, v in (spec or {}).items() if k not in ("steps", "parameters", "origin")}
+        self._said: Dict[str, Any] = top if own is None else merge(top, own)
+        given: Mapping[str, Any] = body.get("parameters") or {}
+        self.name: Optional[str] = body.get("name")
+        self.parameters = {k: _artifact.load({"value": v}) for k, v in given.items()}
+        self.tags: List[str] = list(body.get("tags") or self._said.get("tags") or ())
+        self.execution_mode: Optional[str] = body.get("mode") or self._said.get("mode")
+        self.policy: Optional[str] = body.get("policy")
+        self.extra: Dict[str, Any] = dict(self._said.get("extra") or {})
+        self._zenml: Mapping[str, Any] = self.extra.pop("zenml", None) or {}
+        self._kept: Mapping[str, Any] = self.extra.pop("settings", None) or {}
+        self.extra.pop("gpu_profile", None)
+        self.model: Optional[Mapping[str, Any]] = self.extra.pop("model", None)
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        """Settings by key."""
+        from .._definition.settings import DockerSettings, ResourceSettings
+
+        found: Dict[str, Any] = dict(self._kept)
+        resources = {**(self._said.get("resources") or {}), **(found.pop("resources", None) or {})}
+        if resources:
+            found["resources"] = ResourceSettings(**resources)
+        if self._said.get("docker"):
+            found["docker"] = DockerSettings(**self._said["docker"])
+        return found
+
+    @property
+    def retry(self) -> Optional[StepRetryConfig]:
+        """How often a failed step is tried again, or None."""
+        from .._definition.settings import StepRetryConfig
+
+        given = self._said.get("retry")
+        return StepRetryConfig(**given) if given else None
+
+    @property
+    def enable_cache(self) -> Optional[bool]:
+        """Whether results are reused; None: not said."""
+        cache = self._said.get("cache")
+        enabled = cache.get("enabled") if isinstance(cache, dict) else cache
+        return None if enabled is None else bool(enabled)
+
+    @property
+    def substitutions(self) -> Dict[str, str]:
+        """Placeholders of names."""
+        return dict(self._zenml.get("substitutions") or {})
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _GIVEN:
+            return self._said.get(name)
+        if name in (
+            "enable_step_logs",
+            "enable_artifact_metadata",
+            "enable_artifact_visualization",
+        ):
+            return self._zenml.get(name)
+        raise AttributeError(f"a run's configuration has no {name!r}")
+
+
+_GIVEN = (
+    *("environment", "secrets", "timeout", "grace", "isolation", "on_oom", "xid", "sample"),
+    *("timeout_notice", "keep_checkpoints", "gpu_profile", "description", "hooks", "backend"),
+)

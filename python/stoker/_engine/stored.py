@@ -1,0 +1,44 @@
+"""Where an artifact's content is, once the engine has said that it is still what was stored."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Optional, Tuple
+
+_SEEN: Dict[str, Tuple[Any, ...]] = {}
+"""Path of a file that the engine has looked at → what its file system said of it then."""
+
+
+def stored(path: Optional[str], digest: str, store: Optional[str]) -> str:
+    """Path of an artifact in the store, checked.
+
+    Args:
+        path: where it is, if that is known; it may not be there, or not any more.
+        digest: its identity.
+        store: the store's folder; None: the current one.
+
+    Raises:
+        LoadError: it is damaged (and set aside), or there is none.
+        EngineError: the engine can't be asked.
+    """
+    from .._base.binary import json_of
+    from .._base.errors import EngineError
+    from ..materializers._artifact import LoadError
+
+    if path is not None and path in _SEEN and _SEEN[path] == _look(path):
+        return path
+    try:
+        found = str(json_of(["artifact", "get", digest], store)["path"])
+    except EngineError as error:
+        raise LoadError(str(error)) from None
+    if not os.path.isdir(found):  # what is in a folder may change without it
+        _SEEN[found] = _look(found)
+    return found
+
+
+def _look(path: str) -> Tuple[Any, ...]:
+    try:
+        now = os.stat(path)
+    except OSError:
+        return ()
+    return (now.st_ino, now.st_size, now.st_mtime_ns, now.st_ctime_ns)

@@ -1,0 +1,47 @@
+"""``python -m stoker._worker DIR [--main FILE]``: one attempt in a fresh interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from . import attempt, frameworks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, List
+
+
+def main(argv: List[str]) -> int:
+    """Exit status as :func:`.attempt.run_attempt`; 2: wrong usage."""
+    if not argv or len(argv) not in (1, 3) or (len(argv) == 3 and argv[1] != "--main"):
+        print("usage: python -m stoker._worker DIR [--main FILE]", file=sys.stderr)
+        return 2
+    attempt.tell_crashes()
+    directory = os.path.abspath(argv[0])
+    attempt.masks_at_start = frameworks.masks()
+    error = None
+    try:
+        with open(os.path.join(directory, "task.json"), "rb") as stream:
+            granted = json.loads(stream.read().decode("utf-8")).get("granted") or {}
+        if granted.get("threads"):
+            attempt.set_thread_variables(int(granted["threads"]), dict(os.environ))
+    except (OSError, ValueError, AttributeError, TypeError):
+        pass  # run_attempt says what is wrong with it
+    main_file = argv[2] if len(argv) == 3 else None
+    if main_file is not None:
+        error = attempt.import_main(main_file)
+    hook = os.environ.get("STOKER_HOOK")
+    said = os.environ.get("STOKER_ERROR", "")
+    status = attempt.run_attempt(directory, None, hook, said, error, main_file)
+    threading: Any = sys.modules.get("threading")
+    if threading is not None and threading.active_count() > 1:
+        from . import lingering
+
+        lingering.tell_of_threads()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,692 @@
+"""Runs one attempt directory (docs/formats/task-directory.md): ``task.json`` in, ``result.json`` out.
+
+The fork server calls :func:`run_attempt` in a forked child; ``python -m stoker._worker DIR [--main FILE]``
+is the same in a fresh interpreter. Nothing is raised to the caller: every failure is a ``result.json`` with
+its class and one sentence. This module works on Python 3.7 and imports little, because it also runs inside
+of images that know nothing of Stoker.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from ..materializers import _artifact
+from . import context, frameworks, profile, ranks, seeds
+from .entry import fit, resolve, resolve_callable
+from .seen import Baseline, is_ours, is_users, seen_since
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
+    from .entry import Entry
+
+# Modules of the standard library that the worker, and what it imports of the front for a step, loads
+# besides those of every interpreter's start: what an image's Python must have. Held by a test.
+STANDARD_MODULES = (
+    "ast",
+    "collections",
+    "contextlib",
+    "contextvars",
+    "copy",
+    "dataclasses",
+    "dis",
+    "faulthandler",
+    "genericpath",
+    "hashlib",
+    "importlib",
+    "inspect",
+    "linecache",
+    "math",
+    "opcode",
+    "os",
+    "pickle",
+    "posixpath",
+    "stat",
+    "struct",
+    "token",
+    "tokenize",
+    "typing",
+    "warnings",
+    "weakref",
+)
+
+_VERSION = 1
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+
+_RESULT_MOST = 60 << 20  # bytes; the engine reads no more than 64 MiB
+_CLIP_FROM = 8 << 10  # characters of an error or a warning: from here on it is looked at
+_AGAIN = 75  # a rank's exit status: preempted (EX_TEMPFAIL)
+_decode = json.JSONDecoder().raw_decode
+_encode = json.JSONEncoder(allow_nan=False).encode
+
+baseline: Optional[Baseline] = None  # set by the fork server
+masks_at_start: Optional[Dict[str, Optional[str]]] = (
+    None  # where the user's file is imported after it
+)
+
+
+class UsageError(Exception):
+    """The step and its declaration don't fit together; the sentence says how."""
+
+
+class Stopped(Exception):
+    """The step ended itself by ``sys.exit``; the sentence says with what."""
+
+
+# ---------------------------------------------------------------------------- one attempt
+
+
+def run_attempt(
+    directory: str,
+    entry: Optional[Entry] = None,
+    hook: Optional[str] = None,
+    hook_error: str = "",
+    main_error: Optional[BaseException] = None,
+    main_file: Optional[str] = None,
+) -> int:
+    """Run the attempt (or only one of its hooks) and write its result; never raises.
+
+    A step of many processes: this process becomes their launcher, and each of them comes here again.
+
+    Args:
+        directory: the attempt directory, absolute.
+        entry: the step's code; None: found by ``task.json``'s ``entry``.
+        hook: ``on_failure`` …: run only that hook; what it says goes to ``hook.json``.
+        hook_error: why the step failed, for the hook.
+        main_error: the user's file could not be imported: the step fails by that.
+        main_file: the user's file, for ranks that must import it again.
+
+    Returns:
+        The exit status: 0; 1 if it was a hook and the hook failed, or a rank and the rank failed; 75 if a
+        rank was preempted.
+    """
+    result: Dict[str, Any] = {"stoker": _VERSION, "status": "failed"}
+    rank = None if hook else ranks.rank_in(directory)
+    attempt = _Attempt(directory, result, rank)
+    try:
+        attempt.open()
+        if main_error is not None and entry is None:
+            raise main_error
+        attempt.resolve(entry)
+        if hook:
+            attempt.run_hook(hook, RuntimeError(hook_error) if hook_error else None)
+        elif rank is None and attempt.task.get("gang"):
+            ranks.launch(directory, attempt.task, attempt.entry, main_file)
+        else:
+            attempt.run()
+        result["status"] = "ok"
+    except BaseException as exc:
+        attempt.fail(exc)
+        if not hook:
+            attempt.after_failure(exc)
+    if not hook:
+        attempt.ask_frameworks()
+    attempt.close()
+    if rank is not None:
+        rank.end(result, _write_result)
+        failed = (result.get("error") or {}).get("class")
+        return 0 if result["status"] == "ok" else _AGAIN if failed == "preempted" else 1
+    _write_result(directory, "hook.json" if hook else "result.json", result)
+    return int(bool(hook) and (result["status"] != "ok" or bool(attempt.warnings)))
+
+
+class _Attempt:
+    """The stages of one attempt; ``doing`` says which one an exception came from."""
+
+    def __init__(
+        self, directory: str, result: Dict[str, Any], rank: Optional[ranks.Rank] = None
+    ) -> None:
+        self.directory = directory
+        self.result = result
+        self.rank = rank
+        self.warnings: List[str] = []
+        self.hooks_run: List[str] = []
+        self.task: Dict[str, Any] = {}
+        self.entry: Any = None
+        self.context: Optional[context.StepContext] = None
+        self.modules_before: Optional[Baseline] = None
+        self.left: Optional[Callable[[], Dict[str, Any]]] = None  # of a failed step, for the result
+        self.masks: Dict[str, Optional[str]] = {}  # where devices are granted
+
+    def open(self) -> None:
+        """Read ``task.json`` and enter the step's context."""
+        path = f"{self.directory}/task.json"
+        try:
+            task = _decode(_artifact.read(path).decode("utf-8"))[0]
+            version = task["stoker"]
+        except (OSError, ValueError, KeyError, TypeError) as exc:
+            raise UsageError(f"'{path}' can't be read: {type(exc).__name__}: {exc}") from exc
+        if version > _VERSION:
+            raise UsageError(
+                f"'{path}' has version {version}, this worker knows {_VERSION}: "
+                "use the same version of Stoker on both sides"
+            )
+        self.task = task
+        if task.get("secrets"):
+            from . import hidden
+
+            hidden.begin(task["secrets"])
+        if self._devices():
+            self.masks = masks_at_start or frameworks.masks()
+        self.context = context.enter(task, self.directory)
+        if self.rank is not None:
+            self.rank.begin(task)
+            self.warnings += [] if self.rank.number else self.rank.notes
+
+    def resolve(self, entry: Optional[Entry]) -> None:
+        """Find the step's code; modules that are imported from here on count as seen."""
+        self.modules_before = baseline or Baseline()
+        if entry is None:
+            module, _, qualname = str(self.task.get("entry", "")).partition(":")
+            try:
+                entry = resolve(module, qualname)
+            except LookupError as exc:
+                if type(exc) is not LookupError:  # a KeyError of the user's module, say
+                    raise
+                raise UsageError(f"step '{self.task.get('step')}': {exc}") from exc
+        self.entry = entry
+        if self.context is not None:
+            self.context._declare(entry)
+
+    def run(self) -> None:
+        """Inputs, hooks, the function, outputs."""
+        of_flow = "flow" in self.task and hasattr(self.entry, "flow")
+        if of_flow and self.rank is not None and self.task["flow"].get("ranks"):
+            from ..flow._node import become_node
+
+            become_node(self.rank, self.task)
+            self.masks = frameworks.masks()
+        frameworks.guard(self._devices(), self.task.get("uses"))
+        seeds.sow(self.task)
+        if of_flow:
+            self.entry.run(self)
+            if self.rank is not None:
+                self.rank.leave()
+            self._store_profile()
+            return
+        arguments = self._load_inputs()
+        self.run_hook("on_start", None)
+        self._run_script()
+        value = self._call(arguments)
+        _told_to_end(self.warnings, failed=False)
+        names = self._output_names()
+        if self.rank is None:
+            values = dict(zip(names, self._split(value, names)))
+            value = None  # what a step returned is nobody else's from here on
+            self._store_outputs(values)
+        else:
+            self._store_ranks(names, value)
+        self._store_profile()
+        self.run_hook("on_success", None)
+        self.run_hook("on_end", None)
+
+    def _load_inputs(self) -> Dict[str, Any]:
+        inputs = self.task.get("inputs") or {}
+        if not inputs:
+            return {}
+        assert self.context is not None
+        arguments = {}
+        for name, given in inputs.items():
+            annotation = self.entry.annotations.get(name)
+            try:
+                if "value" in given and "path" not in given:
+                    arguments[name] = fit(_artifact.load(given), annotation)
+                    self.context.parameters[name] = arguments[name]
+                else:
+                    links = f"{self.directory}/in/{name}"
+                    value = _artifact.load(given, annotation, links)
+                    ours = "list" in given or "." in str(given.get("type"))
+                    if not ours or annotation is float:  # a command's JSON, or an int for a float
+                        value = fit(value, annotation)
+                    arguments[name] = value
+            except _artifact.LoadError as exc:
+                raise _artifact.LoadError(f"input '{name}': {exc}") from exc
+            except (TypeError, ValueError) as exc:
+                raise UsageError(
+                    f"input '{name}' doesn't fit its annotation {annotation!r}: {exc}"
+                ) from exc
+        self.context.inputs = arguments
+        return arguments
+
+    def _run_script(self) -> None:
+        """What a rank runs before the step's function (``@torchrun(entrypoint=…)``)."""
+        options = self.entry.launch.options if self.entry.launch is not None else {}
+        if self.rank is None or not options.get("entrypoint"):
+            return
+        try:
+            ranks.run_script(options["entrypoint"], options["entrypoint_args"])
+        except SystemExit as exc:
+            if exc.code not in (None, 0):
+                raise Stopped(
+                    f"'{_short(options['entrypoint'])}' called sys.exit({exc.code!r})"
+                ).with_traceback(exc.__traceback__) from None
+        self.rank.meet()
+
+    def _call(self, arguments: Dict[str, Any]) -> Any:
+        try:
+            if self.entry.is_async:
+                import asyncio
+
+                return asyncio.run(self.entry.func(**arguments))
+            return self.entry.func(**arguments)
+        except SystemExit as exc:
+            if _is_preempted(exc):
+                raise
+            code = exc.code
+            if code not in (None, 0):
+                raise Stopped(f"the step called sys.exit({code!r})").with_traceback(
+                    exc.__traceback__
+                ) from None
+            if self._output_names():
+                raise Stopped(
+                    "the step called sys.exit(0) before it returned its outputs"
+                ).with_traceback(exc.__traceback__) from None
+            return None
+
+    def _output_names(self) -> List[str]:
+        declared = self.task.get("outputs")
+        if declared is None:
+            return list(self.entry.output_names)
+        profiled = profile.names_of(self.task)
+        return [name for name in declared if name not in profiled]
+
+    def _store_ranks(self, names: List[str], value: Any) -> None:
+        """Rank 0's value is the step's; the others' are kept where all ranks' are asked for."""
+        assert self.rank is not None
+        all_ranks = self.entry.launch is not None and self.entry.launch.all_ranks
+        if self.rank.number and not all_ranks:
+            self.rank.leave()
+            return
+        values = dict(zip(names, self._split(value, names)))
+        if self.rank.number:
+            self.rank.share({k: self._store(k, one) for k, one in values.items()}, _write_result)
+        self.rank.leave(collects=all_ranks and not self.rank.number)
+        if self.rank.number:
+            return
+        if all_ranks:
+            self._store_outputs(ranks.gathered(self.rank, values, _artifact.load))
+        else:
+            self._store_outputs(values)
+
+    def _store_outputs(self, values: Dict[str, Any]) -> None:
+        outputs: Dict[str, Any] = {}
+        self.result["outputs"] = outputs
+        for name in list(values):
+            holder = [values.pop(name)]
+            spend = "numpy" in sys.modules and _is_last(holder)
+            outputs[name] = self._store(name, holder[0], spend)
+        versions = {
+            name: {key: config[key] for key in ("name", "version") if config.get(key) is not None}
+            for name, config in self.entry.output_configs.items()
+            if name in outputs
+        }
+        versions = {name: one for name, one in versions.items() if one}
+        if versions:
+            self.result["output_names"] = versions
+
+    def _store_profile(self) -> None:
+        """What ``@gpu_profile`` keeps, from what the engine has sampled until now."""
+        names = profile.names_of(self.task)
+        if names and (self.rank is None or self.rank.number == 0):
+            values = profile.profile_of(self.directory, self._devices())
+            for name, value in zip(names, values):
+                self.result["outputs"][name] = self._store(name, value)
+
+    def _split(self, value: Any, names: List[str]) -> Tuple[Any, ...]:
+        """The returned value as one part for each output."""
+        if len(names) == 1:
+            return (value,)
+        step = self.task.get("step")
+        if not names:
+            if value is not None:
+                self.warnings.append(
+                    f"step '{step}' declares no output, so the {type(value).__name__} that it "
+                    "returned is not kept; annotate its return type to keep it"
+                )
+            return ()
+        if isinstance(value, dict) and set(value) == set(names):
+            return tuple(value[name] for name in names)
+        if not isinstance(value, (tuple, list)) or len(value) != len(names):
+            got = (
+                f"{len(value)} values"
+                if isinstance(value, (tuple, list))
+                else f"one {type(value).__name__}"
+            )
+            raise UsageError(
+                f"step '{step}' declares {len(names)} outputs ({', '.join(names)}) "
+                f"but returned {got}; return a tuple of {len(names)}"
+            )
+        return tuple(value)
+
+    def _store(self, name: str, value: Any, spend: bool = False) -> Dict[str, Any]:
+        folder = self.rank.own if self.rank is not None and self.rank.number else self.directory
+        path = f"{folder}/out/{name}"
+        chosen = self.entry.materializers.get(name, self.entry.materializers.get("*"))
+        try:
+            entry, metadata = _artifact.store(value, path, chosen, self.warnings, name, spend)
+        except _artifact.SerializeError as exc:
+            self.result.pop("outputs", None)
+            error = _artifact.SerializeError(f"output '{name}': {exc}")
+            error.output = name  # type: ignore[attr-defined]
+            raise error from exc
+        if "path" in entry:
+            entry["path"] = f"out/{name}"
+        if metadata and self.context is not None:
+            self.context.add_output_metadata(metadata, name)
+        return entry
+
+    def run_hook(self, name: str, error: Optional[BaseException]) -> None:
+        """Call one hook (of many ranks only the first does); a hook that raises is a warning."""
+        if self.rank is not None and self.rank.number:
+            return
+        hook = self.entry.hooks.get(name) if self.entry is not None else None
+        spec = (self.task.get("hooks") or {}).get(name)
+        if hook is None and isinstance(spec, dict) and "python" in spec:
+            hook = spec["python"]
+        if hook is None:
+            return
+        self.hooks_run.append(name)
+        try:
+            if isinstance(hook, str):
+                module, _, qualname = hook.partition(":")
+                hook = resolve_callable(module, qualname)
+            if name in ("on_failure", "on_end") and _takes_argument(hook):
+                hook(error)
+            else:
+                hook()
+        except BaseException as exc:  # a hook may even call sys.exit
+            self.warnings.append(f"hook '{name}' raised {type(exc).__name__}: {exc}")
+            _log(_traceback(exc))
+
+    def fail(self, exc: BaseException) -> None:
+        """Turn an exception into the result's error, and show it in the step's log."""
+        told = _told_to_end(self.warnings, failed=True)
+        try:
+            error = describe(exc, self.entry)
+            if told and error["class"] != "preempted":
+                error["message"] = f"preempted, and then: {error['type']}: {error['message']}"
+                error["class"] = "preempted"
+            if self.rank is not None and error["class"] != "preempted":
+                self.rank.line.fall()
+        except Exception as second:  # an exception whose own __str__ raises
+            error = {"class": "exception", "type": type(exc).__name__, "message": repr(second)}
+        told_of = error.get("traceback") or error["message"]
+        if self.task.get("secrets") or len(told_of) > _CLIP_FROM:
+            from . import hidden
+
+            error = hidden.in_error(error)
+        self.result["error"] = error
+        for key in ("outputs", "dropped", "next"):
+            self.result.pop(key, None)
+        if self.left is not None and error["class"] != "preempted":
+            self.result.update(self.left())
+        _log(told_of)
+
+    def after_failure(self, exc: BaseException) -> None:
+        """Failure hooks, once no attempt is left; a rank leaves them to the engine: its gang may start again."""
+        preempted = (self.result.get("error") or {}).get("class") == "preempted"
+        if self.rank is None and self.task.get("last_attempt", True) and not preempted:
+            self.run_hook("on_failure", exc)
+            self.run_hook("on_end", exc)
+
+    def _devices(self) -> List[Dict[str, Any]]:
+        return (self.task.get("granted") or {}).get("devices") or []
+
+    def ask_frameworks(self) -> None:
+        """What the loaded frameworks say of the devices, whether the step failed or not."""
+        said = (self.result.get("error") or {}).get("message") or ""
+        devices = self._devices()
+        found = {
+            "frameworks": frameworks.report(devices, said),
+            "masks": frameworks.masks_changed(self.masks) if devices else {},
+        }
+        found = {key: value for key, value in found.items() if value}
+        if found:
+            self.result["accelerator"] = found
+
+    def close(self) -> None:
+        """Collect what was said and seen."""
+        if self.context is not None:
+            self.result.update(self.context._said())
+        if self.modules_before is not None:
+            try:
+                seen = seen_since(self.modules_before)
+            except OSError as exc:
+                self.warnings.append(f"the step's modules can't be listed: {exc}")
+            else:
+                if seen:
+                    self.result["seen"] = seen
+        if self.warnings:
+            self.result["warnings"] = self.warnings
+            if self.task.get("secrets") or max(map(len, self.warnings)) > _CLIP_FROM:
+                from . import hidden
+
+                shown = (hidden.hide(one) for one in self.warnings)
+                self.result["warnings"] = [hidden.clip(one, 15 << 10) for one in shown]
+        if self.hooks_run:
+            self.result["hooks_run"] = self.hooks_run
+        context.leave()
+
+
+def _is_last(holder: List[Any]) -> bool:
+    from ..materializers import _spend
+
+    return _spend.is_last(holder)
+
+
+def _takes_argument(hook: Callable[..., Any]) -> bool:
+    code = getattr(hook, "__code__", None)
+    if code is not None:
+        return bool(code.co_argcount or code.co_flags & 0x04)  # CO_VARARGS
+    import inspect
+
+    try:
+        return bool(inspect.signature(hook).parameters)
+    except (TypeError, ValueError):
+        return False
+
+
+def _write_result(directory: str, name: str, result: Dict[str, Any]) -> None:
+    """By atomic rename, so that a reader sees all of it or nothing."""
+    path = f"{directory}/{name}"
+    try:
+        text = _encode(result)
+    except (TypeError, ValueError) as exc:
+        result = {"stoker": _VERSION, "status": "failed"}
+        result["error"] = {"class": "usage", "message": f"the step's result is no JSON: {exc}"}
+        text = _encode(result)
+    if len(text) > _RESULT_MOST:
+        said = f"its result.json would have {len(text)} bytes, and {_RESULT_MOST} is the most"
+        what = result.get("error") or {"class": "usage", "message": said}
+        result = {"stoker": _VERSION, "status": "failed", "error": what}
+        text = _encode(result)
+    raw = text.encode("ascii")
+    try:
+        fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            while raw:
+                raw = raw[os.write(fd, raw) :]
+        finally:
+            os.close(fd)
+        os.rename(path + ".tmp", path)
+    except OSError as exc:  # the engine sees a task without a result, and its log says why
+        _log(f"stoker: '{path}' can't be written: {exc}")
+
+
+def _log(text: str) -> None:
+    """To the step's log, even where the step has closed or replaced ``sys.stderr``."""
+    try:
+        sys.stdout.flush()
+        print(text, file=sys.stderr, flush=True)
+    except Exception:
+        os.write(2, (text + "\n").encode("utf-8", "backslashreplace"))
+
+
+# ---------------------------------------------------------------------------- failures
+
+
+def describe(exc: BaseException, entry: Any = None) -> Dict[str, Any]:
+    """``result.json``'s ``error``: class, one sentence, the user's part of the traceback."""
+    full = frameworks.device_oom_of(exc)
+    kind = type(exc) if full is None else type(full)
+    module = kind.__module__
+    name = kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+    if isinstance(exc, Stopped):
+        name = "SystemExit"
+    if _is_preempted(exc):
+        return {"class": "preempted", "type": name, "message": str(exc)}
+    error: Dict[str, Any] = {"class": "exception", "type": name, "message": _message(full or exc)}
+    ours = module.startswith("stoker.") and module != "stoker.flow.exception"
+    if ours and kind.__name__ == "SerializeError":
+        error.update({"class": "serialize", "output": getattr(exc, "output", "")})
+    elif ours and kind.__name__ == "LoadError":
+        error["class"] = "load"
+    elif ours and kind.__name__ == "DeviceUnusable":
+        error["class"] = "resources"
+    elif ours and not isinstance(exc, Stopped):
+        error["class"] = "usage"
+    elif isinstance(exc, ImportError):
+        error["class"] = "import"
+        if isinstance(exc, ModuleNotFoundError) and exc.name:
+            error["module"] = exc.name  # else it is there, and what it needs or should hold isn't
+    elif full is not None:
+        error["class"] = "device_oom"
+    where = _user_line(exc) or _defined_at(entry)
+    if where:
+        error["where"] = where
+    if not ours or isinstance(exc, Stopped):
+        error["traceback"] = _traceback(exc)
+    return error
+
+
+def _is_preempted(exc: BaseException) -> bool:
+    preemption: Any = sys.modules.get("stoker._worker.preemption")
+    return preemption is not None and isinstance(exc, preemption.Preempted)
+
+
+def _told_to_end(warnings: List[str], failed: bool) -> bool:
+    """The step's function has ended; was it told to? A step without checkpoints never hears of it."""
+    preemption: Any = sys.modules.get("stoker._worker.preemption")
+    try:
+        return preemption is not None and bool(preemption.ended(failed))
+    except BaseException as exc:  # of a hook
+        warnings.append(f"a preemption hook raised {type(exc).__name__}: {exc}")
+        _log(_traceback(exc))
+        return True
+
+
+def _message(exc: BaseException) -> str:
+    text = frameworks.text_of(exc)
+    if isinstance(exc, KeyError) and len(exc.args) == 1:
+        return f"key {exc.args[0]!r} not found"
+    if isinstance(exc, MemoryError) and not text:
+        return "the process could not get more memory (MemoryError)"
+    return text or type(exc).__name__
+
+
+def _traceback(exc: BaseException) -> str:
+    """The traceback without our own frames at its top."""
+    import traceback
+
+    trace = exc.__traceback__
+    while trace is not None and is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    stack = traceback.extract_tb(trace)
+    if isinstance(exc, Stopped):
+        lines = ["Traceback (most recent call last):\n", *stack.format(), f"{exc}\n"]
+    elif exc.__cause__ is None and _is_sentence(exc) and any(not is_ours(f[0]) for f in stack):
+        while is_ours(stack[-1][0]):  # how we came to say it
+            stack.pop()
+        said = traceback.format_exception_only(type(exc), exc)
+        lines = ["Traceback (most recent call last):\n", *stack.format(), *said]
+    else:
+        lines = traceback.format_exception(type(exc), exc, trace)
+    return "".join(lines).rstrip()
+
+
+def _is_sentence(exc: BaseException) -> bool:
+    """What a flow is told, rather than what broke."""
+    told = type(exc).__module__ == "stoker.flow.exception" or type(exc) is AttributeError
+    return told or hasattr(exc, "_stoker_told")
+
+
+def _user_line(exc: BaseException) -> str:
+    """``file:line`` of the innermost frame in the user's own code."""
+    trace, where = exc.__traceback__, ""
+    while trace is not None:
+        filename = trace.tb_frame.f_code.co_filename
+        if is_users(filename):
+            where = f"{_short(filename)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    if isinstance(exc, SyntaxError) and exc.filename and is_users(exc.filename):
+        where = f"{_short(exc.filename)}:{exc.lineno}"
+    return where
+
+
+def _defined_at(entry: Any) -> str:
+    code = getattr(getattr(entry, "func", None), "__code__", None)
+    return f"{_short(code.co_filename)}:{code.co_firstlineno}" if code is not None else ""
+
+
+def _short(filename: str) -> str:
+    """Relative to the working directory where it lies below it."""
+    base = os.getcwd() + os.sep
+    return filename[len(base) :] if filename.startswith(base) else filename
+
+
+# ---------------------------------------------------------------------------- the user's file
+
+
+def import_main(path: str) -> Optional[BaseException]:
+    """Run the user's file as ``__mp_main__``, so that its guarded part doesn't run.
+
+    The module also stands for ``__main__``: what was pickled there is found. A file that calls its
+    pipeline without a guard is run up to that call; what it had defined by then is served.
+
+    Returns:
+        What it raised, or None.
+    """
+    import types
+
+    path = os.path.abspath(path)
+    module = types.ModuleType("__mp_main__")
+    module.__file__ = path
+    module.__dict__["__builtins__"] = __builtins__
+    sys.modules["__mp_main__"] = sys.modules["__main__"] = module
+    sys.path.insert(0, os.path.dirname(path))
+    sys.argv = [path, *json.loads(os.environ.get("STOKER_MAIN_ARGS") or "[]")]  # as the user gave
+    try:
+        with open(path, "rb") as stream:
+            code = compile(stream.read(), path, "exec")
+        exec(code, module.__dict__)
+    except BaseException as exc:
+        from .._base.errors import InWorkerError
+
+        if isinstance(exc, InWorkerError):
+            return None
+        return exc
+    return None
+
+
+def set_thread_variables(n_threads: int, given: Dict[str, str]) -> None:
+    """For libraries that will still be loaded; what the user's settings say wins."""
+    for name in _THREAD_VARIABLES:
+        if name not in given:
+            os.environ[name] = str(n_threads)
+
+
+def tell_crashes() -> None:
+    """A crash in compiled code leaves Python's stack in the step's log; the engine's sentence quotes it."""
+    import faulthandler
+
+    if not faulthandler.is_enabled():
+        faulthandler.enable(file=2)

@@ -1,0 +1,409 @@
+"""What a step knows about itself while it runs, and what it says beyond its outputs.
+
+The worker enters a context before the user's function and collects what was said into ``result.json``.
+A context belongs to the process, not to a thread: helpers that the step starts see it too.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterable, List, Optional, Union
+
+    from .entry import Entry
+
+_current: Optional[StepContext] = None
+
+
+class Named:
+    """A thing with an ``id`` and a ``name``, as a step sees its run, its pipeline and itself."""
+
+    def __init__(self, id: str, name: str, **more: Any) -> None:
+        self.id = id
+        self.name = name
+        self.__dict__.update(more)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in vars(self).items())})"
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+class Run(Named):
+    """The run: ``id``, ``name``, ``pipeline``."""
+
+
+class StepRun(Named):
+    """One attempt of a step: ``id``, ``name``, ``attempt`` (from 1), ``last_attempt``, ``task``."""
+
+
+class Resources(Named):
+    """``asked`` and ``granted`` as mappings, units in their names (``memory_bytes``)."""
+
+    def __init__(self, asked: Dict[str, Any], granted: Dict[str, Any]) -> None:
+        self.asked = asked
+        self.granted = granted
+
+
+class StepContext:
+    """The running step.
+
+    Attributes:
+        step_name: name of the step in its pipeline.
+        run_id: id of the run.
+        parameters: inputs that are literals or parameters, by name.
+        inputs: all inputs as the function gets them, by name (None until they are loaded).
+        resources: what was asked for and what was granted.
+        attempt, last_attempt: which try this is, from 1, and whether no other follows.
+        directory: the attempt directory.
+        rank, world: this process's place among those of a distributed step.
+    """
+
+    def __init__(self, task: Dict[str, Any], directory: str) -> None:
+        self.directory = directory
+        self.step_name: str = task.get("step", "")
+        self.run_id: str = task.get("run", "")
+        self.rank: int = task.get("rank", 0)
+        self.world: int = task.get("world", 1)
+        self.extra: Dict[str, Any] = task.get("extra") or {}
+        self.parameters: Dict[str, Any] = {}
+        self.inputs: Dict[str, Any] = {}
+        self.pipeline_state: Any = None
+        self._task = task
+        self._outputs: List[str] = list(task.get("outputs") or ())
+        self._materializers: Dict[str, Any] = {}
+        self._metadata: Dict[str, Any] = {}
+        self._output_metadata: Dict[str, Dict[str, Any]] = {}
+        self._output_tags: Dict[str, List[str]] = {}
+
+    @property
+    def pipeline(self) -> Named:
+        """The pipeline: ``id`` and ``name``."""
+        name = self._task.get("pipeline", "")
+        return Named(name, name)
+
+    @property
+    def pipeline_run(self) -> Run:
+        """The run: ``id``, ``name``, ``pipeline``."""
+        name = self._task.get("run_name") or self.run_id
+        return Run(self.run_id, name, pipeline=self._task.get("pipeline", ""))
+
+    @property
+    def step_run(self) -> StepRun:
+        """The attempt: ``id``, ``name``, ``attempt`` (from 1), ``last_attempt``, ``task``, ``config``."""
+        task, attempt = self._task.get("task", 0), self._task.get("attempt", 1)
+        return StepRun(
+            f"{self.run_id}/{self.step_name}/{task}/{attempt}",
+            self.step_name,
+            attempt=attempt,
+            last_attempt=self._task.get("last_attempt", True),
+            task=task,
+            config=Named("", self.step_name, parameters=self.parameters),
+        )
+
+    @property
+    def model(self) -> Any:
+        """The declared model with its fields as attributes (None: not given), or None."""
+        given = self.extra.get("model")
+        if not isinstance(given, dict):
+            return given
+        fields: Dict[str, Any] = {"name": "", "version": None, "description": None, "tags": None}
+        return Named(**{"id": given.get("name"), **fields, **given})
+
+    @property
+    def resources(self) -> Resources:
+        """What was asked for and what was granted."""
+        return Resources(self._task.get("asked") or {}, self._task.get("granted") or {})
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt of the step this is, from 1: after "out of memory", say, for a smaller batch."""
+        return int(self._task.get("attempt", 1))
+
+    @property
+    def last_attempt(self) -> bool:
+        """No other attempt follows if this one fails."""
+        return bool(self._task.get("last_attempt", True))
+
+    @property
+    def granted(self) -> Dict[str, Any]:
+        """What this attempt was granted: ``cpus``, ``memory_bytes``, ``devices`` …; ``on_oom`` raises it."""
+        return self.resources.granted
+
+    @property
+    def devices(self) -> List[Any]:
+        """The devices granted to this step, as the engine names them; empty on the CPU."""
+        return list(self.resources.granted.get("devices") or ())
+
+    def get_output_artifact_uri(self, output_name: Optional[str] = None) -> str:
+        """Path where the output is going to be stored; a step may write it there itself and return
+        its ``Path``.
+
+        Raises:
+            ValueError: the step has no such output, or several and none is named.
+        """
+        return os.path.join(self.directory, "out", self._output(output_name))
+
+    def get_output_materializer(self, output_name: Optional[str] = None) -> Any:
+        """The materializer class that the step declares for the output, or None for the usual one."""
+        name = self._output(output_name)
+        return self._materializers.get(name, self._materializers.get("*"))
+
+    def add_output_metadata(
+        self, metadata: Dict[str, Any], output_name: Optional[str] = None
+    ) -> None:
+        """Attach metadata to an output.
+
+        Raises:
+            ValueError: as :meth:`get_output_artifact_uri`.
+            TypeError: a value has no JSON form.
+        """
+        known = self._output_metadata.setdefault(self._output(output_name), {})
+        known.update(_plain(metadata, "add_output_metadata"))
+
+    def add_output_tags(
+        self, tags: Union[str, Iterable[str]], output_name: Optional[str] = None
+    ) -> None:
+        """Attach tags to an output; raises as :meth:`get_output_artifact_uri`."""
+        known = self._output_tags.setdefault(self._output(output_name), [])
+        known += [tag for tag in _tags(tags) if tag not in known]
+
+    def remove_output_tags(
+        self, tags: Union[str, Iterable[str]], output_name: Optional[str] = None
+    ) -> None:
+        """Take tags back that this attempt attached; raises as :meth:`get_output_artifact_uri`."""
+        name = self._output(output_name)
+        gone = set(_tags(tags))
+        self._output_tags[name] = [
+            tag for tag in self._output_tags.get(name, []) if tag not in gone
+        ]
+
+    def _output(self, name: Optional[str]) -> str:
+        known = ", ".join(self._outputs) or "none"
+        if name is None:
+            if len(self._outputs) != 1:
+                raise ValueError(
+                    f"step '{self.step_name}' has {len(self._outputs)} outputs ({known}): "
+                    "say which by output_name="
+                )
+            return self._outputs[0]
+        if name not in self._outputs:
+            raise ValueError(
+                f"step '{self.step_name}' has no output '{name}'; its outputs: {known}"
+            )
+        return name
+
+    def _declare(self, entry: Entry) -> None:
+        """What the code says about the outputs counts as said at the start."""
+        self._materializers = dict(entry.materializers)
+        for name, config in entry.output_configs.items():
+            if name not in self._outputs:
+                continue
+            if config.get("run_metadata"):
+                self.add_output_metadata(config["run_metadata"], name)
+            if config.get("tags"):
+                self.add_output_tags(config["tags"], name)
+
+    def _said(self) -> Dict[str, Any]:
+        """The collected parts of ``result.json``; only those that aren't empty."""
+        said = {
+            "metadata": self._metadata,
+            "output_metadata": self._output_metadata,
+            "output_tags": self._output_tags,
+        }
+        return {key: value for key, value in said.items() if value}
+
+
+def _tags(tags: Union[str, Iterable[str]]) -> List[str]:
+    return [tags] if isinstance(tags, str) else [str(tag) for tag in tags]
+
+
+def enter(task: Dict[str, Any], directory: str) -> StepContext:
+    """Make the context of this process's task (the worker calls this)."""
+    global _current
+    _current = StepContext(task, directory)
+    return _current
+
+
+def leave() -> None:
+    """The task is over."""
+    global _current
+    _current = None
+
+
+def in_task() -> bool:
+    """Is this process running a step?"""
+    return _current is not None
+
+
+def get_step_context() -> StepContext:
+    """The running step's context.
+
+    Raises:
+        RuntimeError: no step is running in this process.
+    """
+    if _current is None:
+        raise RuntimeError(
+            "The step context is only available inside a running step: "
+            "call get_step_context() within the function of a step"
+        )
+    return _current
+
+
+def log_metadata(
+    metadata: Dict[str, Any],
+    *,
+    step_id: Any = None,
+    step_name: Optional[str] = None,
+    run_id_name_or_prefix: Any = None,
+    artifact_version_id: Any = None,
+    artifact_name: Optional[str] = None,
+    artifact_version: Any = None,
+    infer_artifact: bool = False,
+    **target: Any,
+) -> None:
+    """Attach metadata: in a step to it or to one of its outputs, anywhere to what is named.
+
+    Args:
+        metadata: names and values with a JSON form (numpy scalars and paths are turned into one).
+        step_id: a step of a finished run, ``RUN/STEP``.
+        step_name: the same with ``run_id_name_or_prefix``.
+        run_id_name_or_prefix: a finished run by id, name, prefix or ``"latest"``; without a step, the run itself.
+        artifact_version_id: a named artifact, by its digest.
+        artifact_name: an output of the step (the running one, or the one that is named); else a stored name.
+        artifact_version: version of a stored name (default: the latest).
+        infer_artifact: attach it to the running step's only output.
+
+    Raises:
+        RuntimeError: nothing is named and no step is running, or the target is a model.
+        EngineError: there is no such run, step or artifact, or the run has not ended yet.
+        TypeError: a value has no JSON form.
+    """
+    asked = sorted(name for name, value in target.items() if value not in (None, False))
+    if asked:
+        raise RuntimeError(
+            f"log_metadata({asked[0]}=…): metadata can be attached to runs, steps and artifacts; "
+            "Stoker keeps no models"
+        )
+    place = _place(step_id, step_name, run_id_name_or_prefix, artifact_name)
+    if place is not None:
+        _log_outside([place], metadata)
+    elif artifact_version_id is not None or artifact_version is not None:
+        named = _named(artifact_version_id, artifact_name, artifact_version)
+        _log_outside(["--artifact", named], metadata)
+    elif _current is not None:
+        if artifact_name is not None or infer_artifact:
+            _current.add_output_metadata(metadata, artifact_name)
+        else:
+            _current._metadata.update(_plain(metadata, "log_metadata"))
+    elif artifact_name is not None:
+        _log_outside(["--artifact", artifact_name], metadata)
+    else:
+        raise RuntimeError(
+            "log_metadata: no step is running in this process; call it within the function of a step, or say "
+            "what it belongs to: run_id_name_or_prefix=…, step_name=… or artifact_name=…"
+        )
+
+
+def _place(step_id: Any, step_name: Any, run: Any, output: Optional[str]) -> Optional[str]:
+    """``RUN[/STEP[.OUTPUT]]``; None: none is named, or it is the running step itself."""
+    if step_id is not None:
+        place = str(getattr(step_id, "id", step_id))
+        if "/" not in place:
+            raise RuntimeError(f"log_metadata(step_id='{place}'): a step's id is RUN/STEP")
+    elif run is None:
+        if step_name is not None and (_current is None or step_name != _current.step_name):
+            raise RuntimeError(
+                f"log_metadata(step_name='{step_name}'): of which run? say run_id_name_or_prefix=… too"
+            )
+        return None
+    else:
+        run = str(getattr(run, "id", run))
+        place = run if step_name is None else f"{run}/{step_name}"
+    if _current is not None and place == f"{_current.run_id}/{_current.step_name}":
+        return None
+    if output is None:
+        return place
+    if "/" not in place:
+        raise RuntimeError(
+            f"log_metadata(artifact_name='{output}'): of which step of run '{place}'? say step_name=… too"
+        )
+    return f"{place}.{output}"
+
+
+def _named(digest: Any, name: Optional[str], version: Any) -> str:
+    """``NAME:VERSION`` of a stored artifact."""
+    if digest is None:
+        if name is None:
+            raise RuntimeError(
+                f"log_metadata(artifact_version={version!r}): say artifact_name=… too"
+            )
+        return f"{name}:{version}"
+    from .._engine.client import Client
+
+    wanted = str(getattr(digest, "id", digest))
+    for found in Client().list_artifact_versions():
+        if found.id == wanted and name in (None, found.name):
+            return f"{found.name}:{found.version}"
+    raise RuntimeError(
+        f"log_metadata(artifact_version_id='{wanted[:12]}…'): no name was given to that artifact; name it by "
+        "run_id_name_or_prefix=…, step_name=… and artifact_name=…"
+    )
+
+
+def _log_outside(target: List[str], metadata: Dict[str, Any]) -> None:
+    import json
+
+    from .._base.binary import output_of
+
+    plain = _plain(metadata, "log_metadata")
+    output_of(["metadata", *target, json.dumps(plain, ensure_ascii=False)])
+
+
+def log_artifact_metadata(
+    metadata: Dict[str, Any], artifact_name: Optional[str] = None, **target: Any
+) -> None:
+    """Attach metadata to an output of the running step, or to a stored artifact; see :func:`log_metadata`."""
+    inside = _current is not None and not target
+    log_metadata(metadata, artifact_name=artifact_name, infer_artifact=inside, **target)
+
+
+def log_step_metadata(metadata: Dict[str, Any], **target: Any) -> None:
+    """Attach metadata to the running step, or to the one that is named; see :func:`log_metadata`."""
+    log_metadata(metadata, **target)
+
+
+def _plain(metadata: Any, caller: str) -> Dict[str, Any]:
+    if not isinstance(metadata, dict):
+        raise TypeError(f"{caller}: metadata is a {type(metadata).__name__}, not a dictionary")
+    return {str(key): _plain_value(value, f"{caller}: '{key}'") for key, value in metadata.items()}
+
+
+def _plain_value(value: Any, where: str) -> Any:
+    """JSON that any reader takes: what isn't finite becomes its name."""
+    if value is None or isinstance(value, (bool, str)):
+        return value if value is None or isinstance(value, bool) else str(value)
+    if isinstance(value, int):
+        return int(value) if -(1 << 63) <= value < 1 << 63 else str(int(value))
+    if isinstance(value, float):
+        return float(value) if value - value == 0.0 else repr(float(value))
+    if isinstance(value, dict):
+        return {str(key): _plain_value(item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain_value(item, f"{where}[{i}]") for i, item in enumerate(value)]
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        return _plain_value(value.item(), where)
+    if hasattr(value, "tolist") and getattr(value, "size", 1 << 20) <= 1024:
+        return _plain_value(value.tolist(), where)
+    if hasattr(value, "__fspath__"):
+        return os.fspath(value)
+    if hasattr(value, "isoformat"):
+        return str(value.isoformat())
+    raise TypeError(
+        f"{where} is a {type(value).__module__}.{type(value).__qualname__}, which has no JSON form; "
+        "log numbers, texts, lists or dictionaries, or make it an output of the step"
+    )

@@ -1,0 +1,206 @@
+"""Random numbers: a program that seeds them gives the same results at each run (docs/formats/task-directory.md).
+
+The front notices which generators the program has seeded: ``random`` by its ``seed`` (:func:`notice`, with ``import
+stoker``), numpy's global one by the seed sequence that it loses, torch by a seed that isn't the one it began with. The
+digest of a seeded generator's state is in the document (``extra._seeds``) and so in every task's ``task.json``,
+wherever it runs; a task's own seed is derived from that and from what the task is. A generator that was never seeded
+has fresh entropy in each task. Nothing is imported for it. Works on Python 3.7, as all that a worker needs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .._base.after_import import finder, when_imported
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Optional
+
+    from .._engine.compiled import Compiled
+
+KEY = "_seeds"  # in the document's and a task's `extra`
+CODE = "random seeds"  # the part of a step's cache key, and of its reasons
+_MODULES = {"random": "random", "numpy": "numpy.random.mtrand", "torch": "torch"}
+
+_noticed = False
+_seeded_random = False
+_first_of_torch: Optional[int] = None  # the seed that its generator had before anybody gave it one
+
+
+# ---------------------------------------------------------------------------- the program
+
+
+def notice() -> Any:
+    """From now on, know whether ``random`` and torch are seeded; with ``import stoker``.
+
+    Returns:
+        The finder that sees them imported.
+    """
+    global _noticed
+    if not _noticed:
+        _noticed = True
+        when_imported("random", _watch_random)
+        if "torch" not in sys.modules:
+            when_imported("torch", _watch_torch)
+    return finder
+
+
+def _watch_random(module: Any) -> None:
+    """Wrap ``random.seed`` and ``random.setstate``, the functions of the one generator that all share."""
+    for name in ("seed", "setstate"):
+        setattr(module, name, _noting(getattr(module, name)))
+
+
+def _noting(given: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        global _seeded_random
+        given(*args, **kwargs)
+        # Without a seed it is entropy again, as at the beginning.
+        _seeded_random = bool(args or kwargs) and (args + tuple(kwargs.values()))[0] is not None
+
+    call.__name__, call.__doc__ = given.__name__, given.__doc__
+    return call
+
+
+def _watch_torch(module: Any) -> None:
+    global _first_of_torch
+    if hasattr(module, "default_generator"):  # else it is another module of that name
+        _first_of_torch = int(module.initial_seed())
+
+
+def _numpy_state() -> Any:
+    return getattr(sys.modules.get(_MODULES["numpy"]), "_rand", None)
+
+
+def _numpy_is_seeded(state: Any) -> bool:
+    """``numpy.random.seed(n)`` leaves no seed sequence behind."""
+    return state is not None and getattr(state._bit_generator, "_seed_seq", None) is None
+
+
+def _torch_is_seeded(torch: Any) -> bool:
+    """It begins with 64 bits of entropy; where nobody saw them, a number of the size that people choose tells."""
+    seed = int(torch.initial_seed())
+    return seed != _first_of_torch if _first_of_torch is not None else seed < 1 << 33
+
+
+def _torch() -> Any:
+    module = sys.modules.get("torch")
+    return module if hasattr(module, "default_generator") else None
+
+
+def seeded() -> Dict[str, str]:
+    """Of each generator that this program has seeded, the digest of its state."""
+    from .._base.digest import sha256
+
+    found: Dict[str, bytes] = {}
+    random: Any = sys.modules.get("random")
+    if random is not None and _seeded_random:
+        found["random"] = repr(random.getstate()).encode()
+    state = _numpy_state()
+    if _numpy_is_seeded(state):
+        said = state.get_state()
+        found["numpy"] = said[1].tobytes() + repr(said[2:]).encode()
+    torch = _torch()
+    if torch is not None and _torch_is_seeded(torch):
+        found["torch"] = bytes(torch.get_rng_state().numpy())
+    return {name: sha256(raw).hexdigest()[:32] for name, raw in found.items()}
+
+
+def into(compiled: Compiled) -> Compiled:
+    """The document with the seeds of this program; as it is where nothing was seeded.
+
+    A Python step's cache key has them as well: with another seed its results are others.
+    """
+    found: Dict[str, Any] = dict(seeded())
+    if not found:
+        return compiled
+    from .._base.digest import sha256
+
+    code = sha256(repr(sorted(found.items())).encode()).hexdigest()[:32]
+    loops = _in_loops(compiled.spec["steps"])
+    if loops:
+        found["loops"] = loops
+    spec = dict(compiled.spec)
+    spec["extra"] = {**(spec.get("extra") or {}), KEY: found}
+    spec["steps"] = {
+        name: {**step, "code": {**(step.get("code") or {}), CODE: code}}
+        if "python" in step
+        else step
+        for name, step in spec["steps"].items()
+    }
+    return compiled._replace(spec=spec)
+
+
+def _in_loops(steps: Mapping[str, Any]) -> List[str]:
+    """Steps that may run again and again: their rounds differ by the task's number only."""
+    following = {}
+    for name, step in steps.items():
+        said = step.get("next") or []
+        following[name] = [said] if isinstance(said, str) else list(said)
+        following[name] += (step.get("cases") or {}).values()
+    looping = []
+    for name in following if any("cases" in step for step in steps.values()) else ():
+        reached, ahead = set(), list(following[name])
+        while ahead:
+            one = ahead.pop()
+            if one not in reached:
+                reached.add(one)
+                ahead += following.get(one, ())
+        looping += [name] if name in reached else []
+    return looping
+
+
+# ---------------------------------------------------------------------------- a task
+
+
+def refresh() -> None:
+    """In a fork: a generator that nobody has seeded must not go on as its parent's would. (``random`` doesn't.)"""
+    state = _numpy_state()
+    if state is not None and not _numpy_is_seeded(state):
+        state.seed(int.from_bytes(os.urandom(4), "little"))
+    torch = _torch()
+    if torch is not None and not _torch_is_seeded(torch):
+        torch.default_generator.manual_seed(int.from_bytes(os.urandom(8), "little"))
+
+
+def sow(task: Mapping[str, Any]) -> None:
+    """Give each generator that the program has seeded the stream of this task, as soon as it is there."""
+    found = (task.get("extra") or {}).get(KEY)
+    if isinstance(found, dict):
+        for name in _MODULES:
+            if isinstance(found.get(name), str):
+                _sow_one(name, _derived(found, name, task))
+
+
+def _sow_one(name: str, seed: int) -> None:
+    when_imported(_MODULES[name], lambda module: _SOW[name](module, seed))
+
+
+def _derived(found: Mapping[str, Any], name: str, task: Mapping[str, Any]) -> int:
+    """64 bits of: the program's state; the step, where it stands in its foreach, and its round in a loop."""
+    from hashlib import sha256
+
+    step = task.get("step")
+    frames = (task.get("flow") or {}).get("foreach") or []
+    place: List[Any] = [(frame.get("step"), frame.get("index")) for frame in frames]
+    place += [task.get("task")] if step in (found.get("loops") or ()) else []
+    said = repr((found[name], name, step, place))
+    return int.from_bytes(sha256(said.encode("utf-8", "surrogatepass")).digest()[:8], "little")
+
+
+def _sow_random(module: Any, seed: int) -> None:
+    module._inst.seed(seed)
+
+
+def _sow_numpy(module: Any, seed: int) -> None:
+    module._rand.seed(seed & 0xFFFFFFFF)
+
+
+def _sow_torch(module: Any, seed: int) -> None:
+    if hasattr(module, "default_generator"):
+        module.manual_seed(seed)
+
+
+_SOW = {"random": _sow_random, "numpy": _sow_numpy, "torch": _sow_torch}

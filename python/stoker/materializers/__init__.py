@@ -1,0 +1,131 @@
+"""Materializers: choose how values of your own types are stored.
+
+Two functions are enough::
+
+    stoker.materializers.register(Graph, save_graph, load_graph)   # save(value, path), load(path)
+
+and a class does where state helps (the way ZenML spells it)::
+
+    class GraphMaterializer(BaseMaterializer):
+        ASSOCIATED_TYPES = (Graph,)
+
+        def save(self, data): ...        # below the folder self.uri
+        def load(self, data_type): ...
+"""
+
+from __future__ import annotations
+
+import os
+from typing import IO, Any, Callable, ClassVar, Dict, List, Optional, Tuple
+
+from . import _custom
+from ._errors import LoadError, SerializeError
+from ._plain import CSVString, HTMLString, JSONString, MarkdownString, Picture
+
+__all__ = [
+    "ArtifactStore",
+    "BaseMaterializer",
+    "CSVString",
+    "HTMLString",
+    "JSONString",
+    "LoadError",
+    "MarkdownString",
+    "Materializer",
+    "Picture",
+    "SerializeError",
+    "register",
+    "register_materializer",
+]
+
+
+def register(type: type, saver: Callable[[Any, str], Any], loader: Callable[[str], Any]) -> None:
+    """Store values of ``type`` (and of its subclasses) by ``saver`` and read them by ``loader``.
+
+    Args:
+        type: the class.
+        saver: ``saver(value, path)`` writes a file or a directory at ``path``, which doesn't exist yet;
+            a mapping that it returns is shown as the output's metadata.
+        loader: ``loader(path)`` gives the value back. The module that calls ``register`` is imported
+            again where the artifact is loaded, so call it at the top level.
+
+    Raises:
+        TypeError: ``type`` is no class, or the others can't be called.
+    """
+    if not isinstance(type, _Class):
+        raise TypeError(f"register: {type!r} is no class")
+    for role, function in (("saver", saver), ("loader", loader)):
+        if not callable(function):
+            raise TypeError(
+                f"register({type.__qualname__}): the {role} {function!r} can't be called"
+            )
+    _custom.by_type[type] = _custom.Pair(type, saver, loader)
+
+
+_Class = type
+
+
+class ArtifactStore:
+    """The few file operations a materializer may ask its store for; paths are below ``uri``."""
+
+    def open(self, path: str, mode: str = "r") -> IO[Any]:
+        """Open a file as the builtin does."""
+        return open(path, mode)
+
+    def exists(self, path: str) -> bool:
+        """Does the path exist?"""
+        return os.path.exists(path)
+
+    def isdir(self, path: str) -> bool:
+        """Is the path a directory?"""
+        return os.path.isdir(path)
+
+    def listdir(self, path: str) -> List[str]:
+        """Names in a directory."""
+        return os.listdir(path)
+
+    def makedirs(self, path: str) -> None:
+        """Make a directory and its parents; it may exist."""
+        os.makedirs(path, exist_ok=True)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        os.remove(path)
+
+
+class BaseMaterializer:
+    """Writes and reads values of ``ASSOCIATED_TYPES`` as files below the folder ``self.uri``.
+
+    A subclass is used for these types from the moment it is defined, unless ``SKIP_REGISTRATION``.
+    """
+
+    ASSOCIATED_TYPES: ClassVar[Tuple[Any, ...]] = ()
+    ASSOCIATED_ARTIFACT_TYPE: ClassVar[Any] = "data"
+    SKIP_REGISTRATION: ClassVar[bool] = False
+
+    def __init__(self, uri: str, artifact_store: Optional[ArtifactStore] = None) -> None:
+        self.uri = uri
+        self.artifact_store = artifact_store or ArtifactStore()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__dict__.get("SKIP_REGISTRATION", False):
+            return
+        for kind in cls.ASSOCIATED_TYPES:
+            if not isinstance(kind, type):
+                raise TypeError(f"{cls.__qualname__}.ASSOCIATED_TYPES: {kind!r} is no class")
+            _custom.by_type[kind] = cls
+
+    def save(self, data: Any) -> None:
+        """Write ``data`` below ``self.uri`` (an empty folder); to write nothing is an error."""
+
+    def load(self, data_type: Any) -> Any:
+        """Read the value back; ``data_type`` is the type that is asked for."""
+        raise NotImplementedError(f"{type(self).__qualname__} has no load()")
+
+    def extract_metadata(self, data: Any) -> Dict[str, Any]:
+        """JSON to be shown with the output."""
+        return {}
+
+
+Materializer = BaseMaterializer
+register_materializer = register

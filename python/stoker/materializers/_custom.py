@@ -1,0 +1,132 @@
+"""The user's own materializers: the table, and how they are called.
+
+Filled by :mod:`stoker.materializers`. A stored artifact names its materializer
+(``meta["materializer"] = "module:qualname"``), so that a process which hasn't imported it yet can.
+"""
+
+from __future__ import annotations
+
+import os
+
+from ._errors import LoadError, SerializeError
+from ._json import find_class, need
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional, Tuple
+
+    from ._artifact import Saved
+
+FORMAT = "custom"
+
+by_type: Dict[type, Any] = {}  # type → BaseMaterializer subclass or Pair
+
+
+class Pair:
+    """A saver and a loader, as ``register`` takes them."""
+
+    def __init__(
+        self, kind: type, saver: Callable[[Any, str], Any], loader: Callable[..., Any]
+    ) -> None:
+        self.kind = kind
+        self.saver = saver
+        self.loader = loader
+
+    @property
+    def path(self) -> str:
+        return f"{self.saver.__module__}:{self.kind.__module__}.{self.kind.__qualname__}"
+
+
+def find(value: Any) -> Optional[Any]:
+    """The materializer registered for the nearest base class of the value."""
+    if not by_type:
+        return None
+    for kind in type(value).__mro__:
+        if kind in by_type:
+            return by_type[kind]
+    return None
+
+
+def choose(wanted: Any, value: Any) -> Optional[Any]:
+    """The materializer a step asks for an output: a class, its source path, or several to pick from."""
+    if isinstance(wanted, str):
+        module, _, name = wanted.replace(":", ".").rpartition(".")
+        return find_class(f"{module}:{name}")
+    if isinstance(wanted, (list, tuple)):
+        for one in wanted:
+            if any(isinstance(value, kind) for kind in one.ASSOCIATED_TYPES):
+                return one
+        return None
+    return wanted
+
+
+def save(materializer: Any, value: Any, path: str) -> Saved:
+    """Let the materializer write at ``path``; its own exceptions become one sentence."""
+    from ._artifact import Saved
+
+    is_pair = isinstance(materializer, Pair)
+    name = materializer.path if is_pair else _class_name(materializer)
+    try:
+        if is_pair:
+            info = materializer.saver(value, path)
+        else:
+            os.makedirs(path)
+            one = materializer(path)
+            one.save(value)
+            info = one.extract_metadata(value)
+    except Exception as exc:
+        kind = type(value)
+        raise SerializeError(
+            f"the materializer '{name}' failed for a {kind.__module__}.{kind.__qualname__} "
+            f"({type(exc).__name__}: {exc})"
+        ) from exc
+    if not os.path.lexists(path) or (not is_pair and not os.listdir(path)):
+        raise SerializeError(f"the materializer '{name}' wrote nothing at '{path}'")
+    metadata = info if isinstance(info, dict) else {}
+    return Saved(FORMAT, {"materializer": name}, metadata)
+
+
+def _class_name(materializer: Any) -> str:
+    module = materializer.__module__
+    return f"{'__main__' if module == '__mp_main__' else module}:{materializer.__qualname__}"
+
+
+def load(path: str, meta: Dict[str, Any], type_: Any) -> Any:
+    """Read by the materializer that wrote it.
+
+    Raises:
+        LoadError: it can't be found, or it fails.
+    """
+    name = meta.get("materializer", "")
+    materializer, kind = _locate(name)
+    try:
+        if isinstance(materializer, Pair):
+            return materializer.loader(path)
+        return materializer(path).load(type_ if isinstance(type_, type) else kind)
+    except Exception as exc:
+        raise LoadError(
+            f"the materializer '{name}' failed for '{path}' ({type(exc).__name__}: {exc})"
+        ) from exc
+
+
+def _locate(name: str) -> Tuple[Any, Any]:
+    module, _, qualname = name.partition(":")
+    for kind, one in by_type.items():
+        if isinstance(one, Pair) and one.path == name:
+            return one, kind
+    import sys
+
+    if module not in sys.modules:
+        need(module)
+        for kind, one in by_type.items():
+            if isinstance(one, Pair) and one.path == name:
+                return one, kind
+    try:
+        found = find_class(name)
+    except LoadError as exc:
+        raise LoadError(
+            f"its materializer '{qualname}' isn't in module '{module}' here; "
+            "import the module that registers it"
+        ) from exc
+    kinds: List[Any] = list(getattr(found, "ASSOCIATED_TYPES", ()))
+    return found, (kinds[0] if kinds else object)

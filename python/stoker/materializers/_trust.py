@@ -1,0 +1,79 @@
+"""Loading a pickle runs code: only one of this user, held open from the check on, is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import Iterator, Optional, Tuple
+
+from ._errors import LoadError
+
+_Found = Optional[Tuple[str, str]]  # what isn't this user's, and why
+
+
+def _why_not(path: str, found: os.stat_result) -> _Found:
+    """As src/sys/trust.c judges a file, but for groups, which the engine knows."""
+    me = os.geteuid()
+    if found.st_uid not in (me, 0):
+        return path, f"belongs to user {found.st_uid}, not to you (user {me})"
+    if found.st_mode & (stat.S_IWOTH | stat.S_IWGRP) and not stat.S_ISLNK(found.st_mode):
+        return path, "can be written by others"
+    return None
+
+
+def _look_below(folder: int, path: str) -> _Found:
+    """The first thing in an open folder that isn't this user's."""
+    for name in os.listdir(folder):
+        one = os.path.join(path, name)
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        bad = _why_not(one, found)
+        if bad is None and stat.S_ISDIR(found.st_mode):
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            try:
+                bad = _look_below(below, one)
+            finally:
+                os.close(below)
+        if bad is not None:
+            return bad
+    return None
+
+
+def _engine_trusts(path: str) -> bool:
+    """`stoker trust` names a folder above it, or the group that may write it is the user's own."""
+    import subprocess
+
+    from .._base.binary import find
+    from .._base.errors import EngineError
+
+    try:
+        words = [find(), "trust", "--check", path]
+    except EngineError:
+        return False
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    return done.returncode == 0
+
+
+@contextlib.contextmanager
+def held(path: str) -> Iterator[str]:
+    """The name to load `path` by: what was checked, whatever others put at `path` meanwhile.
+
+    Raises:
+        LoadError: it is another user's, and not trusted.
+        OSError: it can't be opened.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        bad = _why_not(path, found)
+        if bad is None and stat.S_ISDIR(found.st_mode):
+            bad = _look_below(fd, path)
+        trusted = bad is None or os.environ.get("STOKER_TRUST_STORE") == "1"
+        if bad is not None and not trusted and not _engine_trusts(bad[0]):
+            raise LoadError(
+                f"'{bad[0]}' {bad[1]}, and loading a pickle runs code; if you trust all who may write there, name "
+                "the folder by `stoker trust FOLDER`, or set STOKER_TRUST_STORE=1"
+            )
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
