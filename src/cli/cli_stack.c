@@ -30,18 +30,18 @@ static json_t *holds_json(const stk_resources *r)
         const char *key;
         int64_t value;
     } numbers[] = {{"memory_bytes", r->memory_bytes},
-                   {"gpu_count", r->gpu_count},
-                   {"gpu_memory_bytes", r->gpu_memory_bytes}};
+                   {"gpu_count", r->base.gpu_count},
+                   {"gpu_memory_bytes", r->base.gpu_memory_bytes}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         if (numbers[i].value >= 0) {
             json_object_set_new(doc, numbers[i].key, json_integer(numbers[i].value));
         }
     }
-    if (r->gpu_class != NULL) {
-        set_text(doc, "gpu_class", r->gpu_class);
+    if (r->base.gpu_class != NULL) {
+        set_text(doc, "gpu_class", r->base.gpu_class);
     }
-    if (r->gpu_vendor != NULL) {
-        set_text(doc, "gpu_vendor", r->gpu_vendor);
+    if (r->base.gpu_vendor != NULL) {
+        set_text(doc, "gpu_vendor", r->base.gpu_vendor);
     }
     return doc;
 }
@@ -131,16 +131,16 @@ static void put_holds(stk_buf *out, const stk_resources *r)
         comma = ", ";
     }
     uint32_t n_devices = stk_spec_n_devices(r);
-    if (n_devices > 0 || r->gpu_count == 0) {
+    if (n_devices > 0 || r->base.gpu_count == 0) {
         stk_buf_printf(out, "%s%u × %s", comma, n_devices,
-                       r->gpu_class != NULL    ? r->gpu_class
-                       : r->gpu_vendor != NULL ? r->gpu_vendor
-                                               : "GPU");
+                       r->base.gpu_class != NULL    ? r->base.gpu_class
+                       : r->base.gpu_vendor != NULL ? r->base.gpu_vendor
+                                                    : "GPU");
         comma = ", ";
     }
-    if (r->gpu_memory_bytes > 0) {
+    if (r->base.gpu_memory_bytes > 0) {
         stk_buf_printf(out, " of %s",
-                       stk_units_format_memory(r->gpu_memory_bytes, size, sizeof size));
+                       stk_units_format_memory(r->base.gpu_memory_bytes, size, sizeof size));
     }
     stk_buf_text(out, *comma == '\0' ? "not said\n" : "\n");
 }

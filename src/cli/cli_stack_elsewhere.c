@@ -90,10 +90,8 @@ static void check_options(const stk_stack *stack, const stk_driver_kind *kind, s
         const stk_pool *pool = i == 0 ? NULL : &stack->pools[i - 1];
         const char *about =
             pool == NULL ? "options" : stk_arena_printf(arena, "pool '%s'", pool->name);
-        static const stk_resources nothing = {
-            .cpu_milli = -1, .memory_bytes = -1, .gpu_count = -1, .gpu_memory_bytes = -1};
-        stk_resources holds = pool != NULL ? pool->holds : nothing;
-        holds.gpu_memory_bytes = -1; /* what a device has: no share of it */
+        stk_resources holds = pool != NULL ? pool->holds : STK_RESOURCES_UNSET;
+        holds.base.gpu_memory_bytes = -1; /* what a device has: no share of it */
         json_t *all = json_loads(stack->options != NULL ? stack->options : "{}", 0, NULL);
         json_t *own =
             pool == NULL || pool->options == NULL ? NULL : json_loads(pool->options, 0, NULL);

@@ -44,8 +44,7 @@ void stk_report_asked(stk_buf *out, const stk_view_amounts *asked, const stk_ste
     }
     const stk_resources *r = step && step->settings ? &step->settings->resources : NULL;
     if (r != NULL) {
-        const stk_alternative rest = {-1, r->gpu_memory_bytes, r->gpu_class, r->gpu_vendor};
-        put_alternative(out, &rest);
+        put_alternative(out, &r->base);
     }
     for (uint32_t i = 0; r != NULL && i < r->n_any_of; i++) {
         if (i == 0) {

@@ -104,10 +104,10 @@ static stk_remote_job *read_job(const stk_json *line, const stk_driver_config *c
     stk_resources *r = stk_arena_alloc(arena, sizeof *r);
     const stk_json *asked = stk_json_get(line, "resources");
     const stk_json *options = stk_json_get(line, "options");
-    *r = (stk_resources){.cpu_milli = int_of(asked, "cpu_milli", -1),
-                         .memory_bytes = int_of(asked, "memory_bytes", -1),
-                         .gpu_count = int_of(asked, "gpu_count", -1),
-                         .gpu_memory_bytes = -1};
+    *r = (stk_resources){
+        .cpu_milli = int_of(asked, "cpu_milli", -1),
+        .memory_bytes = int_of(asked, "memory_bytes", -1),
+        .base = {.gpu_count = int_of(asked, "gpu_count", -1), .gpu_memory_bytes = -1}};
     *job = (stk_remote_job){.id = (uint32_t)int_of(line, "id", 1),
                             .run = config->run,
                             .pipeline = "p",

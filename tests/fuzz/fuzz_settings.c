@@ -32,7 +32,8 @@ static bool is_vendor(const char *name)
 static void check_devices(const stk_settings *s)
 {
     const stk_resources *r = &s->resources;
-    fuzz_require(r->gpu_count >= 0 && is_share(r->gpu_memory_bytes) && is_vendor(r->gpu_vendor),
+    fuzz_require(r->base.gpu_count >= 0 && is_share(r->base.gpu_memory_bytes) &&
+                     is_vendor(r->base.gpu_vendor),
                  "devices are counted, shares are something, vendors known");
     fuzz_require(r->n_any_of <= STK_LIMIT_ASKS, "alternatives are few");
     for (uint32_t i = 0; i < r->n_any_of; i++) {

@@ -77,10 +77,10 @@ static void read_job(const json_t *from, stk_arena *arena, stk_remote_job *job, 
     char *text = options == NULL ? NULL : json_dumps(options, 0);
     *r = (stk_resources){.cpu_milli = whole(asked, "cpu_milli", -1),
                          .memory_bytes = whole(asked, "memory_bytes", -1),
-                         .gpu_count = whole(asked, "gpu_count", -1),
-                         .gpu_memory_bytes = whole(asked, "gpu_memory_bytes", -1),
-                         .gpu_class = text_of(asked, "gpu_class", NULL),
-                         .gpu_vendor = text_of(asked, "gpu_vendor", NULL)};
+                         .base = {.gpu_count = whole(asked, "gpu_count", -1),
+                                  .gpu_memory_bytes = whole(asked, "gpu_memory_bytes", -1),
+                                  .gpu_class = text_of(asked, "gpu_class", NULL),
+                                  .gpu_vendor = text_of(asked, "gpu_vendor", NULL)}};
     const json_t *list = json_object_get(asked, "any_of");
     for (size_t i = 0; i < json_array_size(list) && i < 8; i++) {
         const json_t *one = json_array_get(list, i);

@@ -61,10 +61,10 @@ static void start(drive *d, const stk_json *job)
     }
     stk_resources resources = {.cpu_milli = -1,
                                .memory_bytes = -1,
-                               .gpu_count = number(job, "gpu_count", -1),
-                               .gpu_memory_bytes = -1,
-                               .gpu_class = text(job, "gpu_class"),
-                               .gpu_vendor = text(job, "gpu_vendor")};
+                               .base = {.gpu_count = number(job, "gpu_count", -1),
+                                        .gpu_memory_bytes = -1,
+                                        .gpu_class = text(job, "gpu_class"),
+                                        .gpu_vendor = text(job, "gpu_vendor")}};
     stk_job_elsewhere elsewhere = {.image = "image",
                                    .resources = &resources,
                                    .options = "{}",

@@ -27,7 +27,8 @@ typedef struct ask_case {
     int64_t timeout_ms;
 } ask_case;
 
-#define NOTHING .cpu_milli = -1, .memory_bytes = -1, .gpu_count = -1, .gpu_memory_bytes = -1
+#define NOTHING                                                                                    \
+    .cpu_milli = -1, .memory_bytes = -1, .base = {.gpu_count = -1, .gpu_memory_bytes = -1}
 
 static stk_driver_config config;
 static stk_remote_job job;
@@ -96,7 +97,9 @@ static void asked(void **state)
           "\"retryStrategy\":{\"attempts\":1}", "{\"name\":\"A\",\"value\":\"b\\\"c\"}",
           "{\"name\":\"STOKER_CARRY\",\"value\":\"s3://bucket/stoker/carry/abc123.tar\"}"}},
         {{"{\"queue\": \"q\", \"memory\": 32000}",
-          {.cpu_milli = 2500, .memory_bytes = 40000000000, .gpu_count = 2, .gpu_memory_bytes = -1}},
+          {.cpu_milli = 2500,
+           .memory_bytes = 40000000000,
+           .base = {.gpu_count = 2, .gpu_memory_bytes = -1}}},
          {"{\"type\":\"VCPU\",\"value\":\"3\"},{\"type\":\"MEMORY\",\"value\":\"38147\"},{\"type\":"
           "\"GPU\",\"value\":\"2\"}"},
          {"{\"name\":\"STOKER_ARGV\",\"value\":\"'/stoker/bin/stoker' 'agent' 's3://b/x' "
@@ -111,10 +114,10 @@ static void asked(void **state)
         {{"{\"queue\": \"q\"}",
           {.cpu_milli = -1,
            .memory_bytes = -1,
-           .gpu_count = 1,
-           .gpu_memory_bytes = -1,
-           .gpu_vendor = "aws",
-           .gpu_class = "Trainium"}},
+           .base = {.gpu_count = 1,
+                    .gpu_memory_bytes = -1,
+                    .gpu_vendor = "aws",
+                    .gpu_class = "Trainium"}}},
          {"\"devices\":[{\"hostPath\":\"/dev/neuron0\",\"containerPath\":\"/dev/"
           "neuron0\",\"permissions\":[\"READ\",\"WRITE\"]}]"},
          {NULL}},
@@ -154,8 +157,7 @@ static void asked(void **state)
           "\"ephemeral_storage\": 30, \"arch\": \"arm64\"}",
           {.cpu_milli = 600,
            .memory_bytes = 3000 * (1ll << 20),
-           .gpu_count = -1,
-           .gpu_memory_bytes = -1}},
+           .base = {.gpu_count = -1, .gpu_memory_bytes = -1}}},
          {"[\"FARGATE\"]",
           "{\"type\":\"VCPU\",\"value\":\"1\"},{\"type\":\"MEMORY\",\"value\":\"3072\"}",
           "\"networkConfiguration\":{\"assignPublicIp\":\"ENABLED\"},\"ephemeralStorage\":{"
@@ -228,12 +230,12 @@ static void refused(void **state)
         {{"{\"queue\": \"q\"}",
           {.cpu_milli = -1,
            .memory_bytes = -1,
-           .gpu_count = 1,
-           .gpu_memory_bytes = -1,
-           .gpu_vendor = "amd"}},
+           .base = {.gpu_count = 1, .gpu_memory_bytes = -1, .gpu_vendor = "amd"}}},
          "gpu_vendor is 'amd'"},
         {{"{\"queue\": \"q\"}",
-          {.cpu_milli = -1, .memory_bytes = -1, .gpu_count = 1, .gpu_memory_bytes = 1 << 30}},
+          {.cpu_milli = -1,
+           .memory_bytes = -1,
+           .base = {.gpu_count = 1, .gpu_memory_bytes = 1 << 30}}},
          "a share of a GPU"},
         {{"{\"queue\": \"q\", \"platform\": \"fargate\"}", {NOTHING}},
          "Fargate needs execution_role"},

@@ -125,7 +125,7 @@ static int read_wish(stk_kube_maker *m, wish *w)
     const stk_resources *r = m->job->resources;
     int64_t gpus = stk_kube_whole(m->options, "gpu"), of_kind = 0;
     int rc = read_kind(m, w, &of_kind);
-    if (rc < 0 || (r != NULL && r->gpu_count == 0)) {
+    if (rc < 0 || (r != NULL && r->base.gpu_count == 0)) {
         w->option = NULL; /* none is none, whatever else is said */
         return rc;
     }
@@ -135,7 +135,7 @@ static int read_wish(stk_kube_maker *m, wish *w)
     int64_t said = MAX(gpus, of_kind);
     bool more = said > 0 || w->kind != NULL || stk_kube_text(m->options, "gpu_type") != NULL;
     w->n = r == NULL ? 0 : stk_spec_alternatives(r, w->wants);
-    w->is_counted = said > 0 || (r != NULL && r->gpu_count > 0);
+    w->is_counted = said > 0 || (r != NULL && r->base.gpu_count > 0);
     for (uint32_t i = 0; r != NULL && i < r->n_any_of; i++) {
         w->is_counted = w->is_counted || r->any_of[i].gpu_count > 0;
     }

@@ -164,13 +164,9 @@ static const stk_resources *copy_resources(stk_arena *arena, const stk_resources
     if (r == NULL) {
         return NULL;
     }
-    *r = from == NULL ? (stk_resources){.cpu_milli = -1,
-                                        .memory_bytes = -1,
-                                        .gpu_count = -1,
-                                        .gpu_memory_bytes = -1}
-                      : *from;
-    r->gpu_class = stk_arena_dup(arena, r->gpu_class);
-    r->gpu_vendor = stk_arena_dup(arena, r->gpu_vendor);
+    *r = from == NULL ? STK_RESOURCES_UNSET : *from;
+    r->base.gpu_class = stk_arena_dup(arena, r->base.gpu_class);
+    r->base.gpu_vendor = stk_arena_dup(arena, r->base.gpu_vendor);
     r->more = stk_arena_dup(arena, r->more);
     stk_alternative *asks = stk_arena_array(arena, (size_t)r->n_any_of + 1, sizeof *asks);
     for (uint32_t i = 0; i < r->n_any_of && asks != NULL; i++) {

@@ -251,14 +251,14 @@ static stk_resources *with_defaults(const stk_stack *stack, const stk_resources 
         all->cpu_milli = own->cpu_milli >= 0 ? own->cpu_milli : d->cpu_milli;
         all->memory_bytes = own->memory_bytes >= 0 ? own->memory_bytes : d->memory_bytes;
         bool asks = stk_spec_n_devices(own) > 0;
-        if (!asks && own->gpu_count < 0) {
-            all->gpu_count = d->gpu_count;
-            all->gpu_memory_bytes = d->gpu_memory_bytes;
+        if (!asks && own->base.gpu_count < 0) {
+            all->base.gpu_count = d->base.gpu_count;
+            all->base.gpu_memory_bytes = d->base.gpu_memory_bytes;
         }
         /* a kind is one thing: one that the step names itself is not mixed with another's */
-        if (own->gpu_class == NULL && own->gpu_vendor == NULL && own->n_any_of == 0) {
-            all->gpu_class = d->gpu_class;
-            all->gpu_vendor = d->gpu_vendor;
+        if (own->base.gpu_class == NULL && own->base.gpu_vendor == NULL && own->n_any_of == 0) {
+            all->base.gpu_class = d->base.gpu_class;
+            all->base.gpu_vendor = d->base.gpu_vendor;
         }
     }
     return all;

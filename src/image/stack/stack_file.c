@@ -182,10 +182,8 @@ static int read_carry(stk_spec_reader *r, const stk_json *node, const char **ret
 static int read_pool(stk_spec_reader *r, const stk_json *name, const stk_json *map, stk_pool *pool)
 {
     static const char *const keys[] = {"nodes", "holds", "price", "options"};
-    static const stk_resources nothing = {
-        .cpu_milli = -1, .memory_bytes = -1, .gpu_count = -1, .gpu_memory_bytes = -1};
     const stk_resources *holds = NULL;
-    *pool = (stk_pool){.name = name->text, .nodes = -1, .price = -1, .holds = nothing};
+    *pool = (stk_pool){.name = name->text, .nodes = -1, .price = -1, .holds = STK_RESOURCES_UNSET};
     int rc = stk_spec_read_map(r, map, name->text);
     for (uint32_t i = 0; rc == 0 && i < map->n; i++) {
         const stk_json *value = stk_json_value(map, i);

@@ -8,7 +8,7 @@
 #include "image/stack/stack_private.h"
 #include "model/plan/plan.h"
 
-static bool fits_class(const stk_alternative *want, const stk_resources *holds)
+static bool fits_class(const stk_alternative *want, const stk_alternative *holds)
 {
     const stk_capacity_device device = {.vendor = holds->gpu_vendor,
                                         .model = holds->gpu_class,
@@ -25,7 +25,7 @@ static void say_too_much(stk_buf *why, const char *what, const char *asked, cons
     stk_buf_printf(why, "%s%s of %s (it has %s)", why->len > 0 ? ", " : "", asked, what, has);
 }
 
-static bool check_devices(const stk_alternative *want, const stk_resources *holds, stk_buf *why)
+static bool check_devices(const stk_alternative *want, const stk_alternative *holds, stk_buf *why)
 {
     if (holds->gpu_count >= 0 && want->gpu_count > holds->gpu_count) {
         stk_buf_printf(why, "%s%lld devices of %lld", why->len > 0 ? ", " : "",
@@ -68,7 +68,7 @@ static bool check(const stk_resources *r, const stk_resources *holds, stk_buf *w
     }
     bool any = n == 0;
     for (uint32_t i = 0; i < n && !any; i++) {
-        any = check_devices(&wants[i], holds, why);
+        any = check_devices(&wants[i], &holds->base, why);
     }
     return good && any;
 }
@@ -88,7 +88,7 @@ static bool is_better(const stk_pool *a, const stk_pool *b, bool wants_devices)
 /* How far a pool is from what is asked: no devices at all is furthest, then how much it lacks. */
 static int64_t distance(const stk_pool *pool, bool wants_devices, const char *why)
 {
-    int64_t n = 1, devices = pool->holds.gpu_count;
+    int64_t n = 1, devices = pool->holds.base.gpu_count;
     for (; *why != '\0'; why++) {
         n += *why == ',';
     }

@@ -224,12 +224,11 @@ static void test_elsewhere(void **state)
     bench *b = *state;
     stk_stack s;
     stk_place place;
-    stk_settings settings = {.resources = {.cpu_milli = -1,
-                                           .memory_bytes = -1,
-                                           .gpu_count = 1,
-                                           .gpu_memory_bytes = -1,
-                                           .gpu_class = "A100"},
-                             .backend = "{\"kubernetes\":{\"labels\":{\"x\":\"y\"}}}"};
+    stk_settings settings = {
+        .resources = {.cpu_milli = -1,
+                      .memory_bytes = -1,
+                      .base = {.gpu_count = 1, .gpu_memory_bytes = -1, .gpu_class = "A100"}},
+        .backend = "{\"kubernetes\":{\"labels\":{\"x\":\"y\"}}}"};
     assert_int_equal(find(b, cluster, "prod", &s), 0);
     assert_int_equal(s.kind, STK_PLACE_KUBERNETES);
     assert_string_equal(s.carry, "image");
@@ -426,9 +425,9 @@ static void test_fit(void **state)
         const stk_pool *pool = NULL;
         const stk_resources r = {.cpu_milli = cases[i].cpu_milli,
                                  .memory_bytes = cases[i].memory_bytes,
-                                 .gpu_count = cases[i].gpus,
-                                 .gpu_memory_bytes = -1,
-                                 .gpu_class = cases[i].class};
+                                 .base = {.gpu_count = cases[i].gpus,
+                                          .gpu_memory_bytes = -1,
+                                          .gpu_class = cases[i].class}};
         int rc = stk_stack_fit(&s, "t", &r, cases[i].nodes, b->arena, &pool, &b->err);
         assert_int_equal(rc, cases[i].words == NULL ? 0 : STK_E_RESOURCES);
         if (cases[i].words == NULL) {
@@ -473,10 +472,10 @@ static void test_asked(void **state)
         stk_alternative all[STK_LIMIT_ASKS];
         const stk_settings settings = {.resources = {.cpu_milli = -1,
                                                      .memory_bytes = -1,
-                                                     .gpu_count = cases[i].count,
-                                                     .gpu_memory_bytes = -1,
-                                                     .gpu_class = cases[i].class,
-                                                     .gpu_vendor = cases[i].vendor}};
+                                                     .base = {.gpu_count = cases[i].count,
+                                                              .gpu_memory_bytes = -1,
+                                                              .gpu_class = cases[i].class,
+                                                              .gpu_vendor = cases[i].vendor}}};
         (void)snprintf(text, sizeof text,
                        "stacks:\n  k:\n    backend: kubernetes\n    store: s3://b/p\n"
                        "    default_image: i:1\n    %s\n",

@@ -52,28 +52,30 @@ typedef struct stk_output {
 
 enum { STK_GPU_MEMORY_AUTO = -2 };
 
-/* One of any_of: what it says is laid over the rest of the resources. */
+/* Devices that a step asks for. */
 typedef struct stk_alternative {
-    int64_t gpu_count;        /* -1 unset; else at least 1 */
-    int64_t gpu_memory_bytes; /* as below */
+    int64_t gpu_count;        /* -1 unset; 0: none (stk_spec_n_devices says how many) */
+    int64_t gpu_memory_bytes; /* of each device, a share of it; -1 unset: whole devices;
+                                 STK_GPU_MEMORY_AUTO: as much as earlier runs needed */
     const char *gpu_class;    /* NULL unset */
-    const char *gpu_vendor;   /* NULL unset */
+    const char *gpu_vendor;   /* NULL unset; "nvidia", "amd", "intel", "aws", "google" */
 } stk_alternative;
 
 /* What a step asks for; "unset" is told apart from zero. */
 typedef struct stk_resources {
     int64_t cpu_milli;             /* thousandths of a CPU; -1 unset */
     int64_t memory_bytes;          /* -1 unset */
-    int64_t gpu_count;             /* -1 unset; 0: none (stk_spec_n_devices says how many) */
-    int64_t gpu_memory_bytes;      /* of each device, a share of it; -1 unset: whole devices;
-                                      STK_GPU_MEMORY_AUTO: as much as earlier runs needed */
-    const char *gpu_class;         /* NULL unset */
-    const char *gpu_vendor;        /* NULL unset; "nvidia", "amd", "intel", "aws", "google" */
-    const stk_alternative *any_of; /* in order of preference */
+    stk_alternative base;          /* stands where any_of is empty; else under each of them */
+    const stk_alternative *any_of; /* in order of preference; a gpu_count is never 0 */
     uint32_t n_any_of;             /* at most STK_LIMIT_ASKS */
     const char *more;              /* other ResourceSettings fields as JSON, or NULL */
     bool of_pools; /* it also asks ZenML's pools of resources, of which there are none */
 } stk_resources;
+
+/* Nothing said. */
+#define STK_RESOURCES_UNSET                                                                        \
+    ((stk_resources){                                                                              \
+        .cpu_milli = -1, .memory_bytes = -1, .base = {.gpu_count = -1, .gpu_memory_bytes = -1}})
 
 typedef struct stk_retry {
     uint32_t max_retries; /* 0: none */

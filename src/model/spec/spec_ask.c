@@ -20,8 +20,7 @@ static stk_alternative lay_over(stk_alternative rest, const stk_alternative *ove
 
 uint32_t stk_spec_alternatives(const stk_resources *res, stk_alternative ret[STK_LIMIT_ASKS])
 {
-    const stk_alternative rest = {res->gpu_count, res->gpu_memory_bytes, res->gpu_class,
-                                  res->gpu_vendor};
+    const stk_alternative rest = res->base;
     bool asks = rest.gpu_count > 0 || rest.gpu_memory_bytes != -1 || rest.gpu_class != NULL ||
                 rest.gpu_vendor != NULL || res->n_any_of > 0;
     if (rest.gpu_count == 0 || !asks) {
@@ -77,10 +76,11 @@ void stk_spec_lay_options(const stk_json *options, stk_resources *res)
                  {"tpu", "google", true},
                  {"tpu_topology", "google", false}};
     static const char *const gpus[] = {"nvidia", "amd", "intel"};
-    if (options == NULL || options->kind != STK_JSON_MAP || res->gpu_count == 0) {
+    if (options == NULL || options->kind != STK_JSON_MAP || res->base.gpu_count == 0) {
         return;
     }
-    bool is_named = res->gpu_vendor != NULL || res->gpu_class != NULL || res->n_any_of > 0;
+    bool is_named =
+        res->base.gpu_vendor != NULL || res->base.gpu_class != NULL || res->n_any_of > 0;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         const stk_json *value = stk_json_get(options, words[i].name);
         int64_t n = number_of(options, words[i].name);
@@ -89,19 +89,19 @@ void stk_spec_lay_options(const stk_json *options, stk_resources *res)
             continue;
         }
         if (words[i].is_number) {
-            res->gpu_count = MAX(res->gpu_count, n);
+            res->base.gpu_count = MAX(res->base.gpu_count, n);
         } else if (words[i].vendor == NULL && stk_spec_n_devices(res) == 0) {
-            res->gpu_count = 1;
+            res->base.gpu_count = 1;
         }
         if (words[i].vendor != NULL && !is_named) {
-            res->gpu_vendor = words[i].vendor;
+            res->base.gpu_vendor = words[i].vendor;
         }
     }
     const char *vendor = stk_json_text(stk_json_get(options, "gpu_vendor"));
-    is_named = is_named || res->gpu_vendor != NULL;
+    is_named = is_named || res->base.gpu_vendor != NULL;
     for (size_t i = 0; vendor != NULL && i < 3 && number_of(options, "gpu") > 0 && !is_named; i++) {
         if (strcmp(vendor, gpus[i]) == 0) {
-            res->gpu_vendor = gpus[i];
+            res->base.gpu_vendor = gpus[i];
         }
     }
 }

@@ -63,10 +63,7 @@ size_t stk_spec_setting_names(const char *const **ret_names)
 
 void stk_spec_default_settings(stk_spec_base *ret_base)
 {
-    *ret_base = (stk_spec_base){.s = {.resources = {.cpu_milli = -1,
-                                                    .memory_bytes = -1,
-                                                    .gpu_count = -1,
-                                                    .gpu_memory_bytes = -1},
+    *ret_base = (stk_spec_base){.s = {.resources = STK_RESOURCES_UNSET,
                                       .retry = {.backoff = 1.0},
                                       .gpu_profile = {.with_card = true,
                                                       .include_artifacts = true,
@@ -143,13 +140,7 @@ static int read_device(stk_spec_reader *r, const stk_json *node, int key, stk_re
                        bool *said)
 {
     said[key] = true;
-    stk_alternative a = {res->gpu_count, res->gpu_memory_bytes, res->gpu_class, res->gpu_vendor};
-    int rc = stk_spec_read_device(r, node, key, &a);
-    res->gpu_count = a.gpu_count;
-    res->gpu_memory_bytes = a.gpu_memory_bytes;
-    res->gpu_class = a.gpu_class;
-    res->gpu_vendor = a.gpu_vendor;
-    return rc;
+    return stk_spec_read_device(r, node, key, &res->base);
 }
 
 static bool asks_pools(const stk_json *key)

@@ -393,7 +393,7 @@ static void test_settings(void **state)
     assert_ptr_equal(stk_spec_step(spec, 0)->settings, top);
     assert_int_equal(top->resources.cpu_milli, 500);
     assert_int_equal(top->resources.memory_bytes, 32000000000);
-    assert_int_equal(top->resources.gpu_count, -1);
+    assert_int_equal(top->resources.base.gpu_count, -1);
     assert_int_equal(top->retry.max_retries, 2);
     assert_int_equal(top->retry.delay_ms, 1500);
     assert_true(top->retry.backoff == 1.0);
@@ -403,8 +403,8 @@ static void test_settings(void **state)
     const stk_settings *s = stk_spec_step(spec, 1)->settings;
     assert_int_equal(s->resources.cpu_milli, 8000);
     assert_int_equal(s->resources.memory_bytes, 32000000000);
-    assert_int_equal(s->resources.gpu_count, 2);
-    assert_string_equal(s->resources.gpu_class, "A100");
+    assert_int_equal(s->resources.base.gpu_count, 2);
+    assert_string_equal(s->resources.base.gpu_class, "A100");
     assert_string_equal(s->resources.more, "{\"min_replicas\":1,\"max_replicas\":4}");
     assert_int_equal(s->retry.max_retries, 2);
     assert_int_equal(s->retry.delay_ms, 10000);
@@ -464,9 +464,9 @@ static void test_devices(void **state)
                    "  d: {run: x, gpu_profile: {interval: 10}, sample: 5, on_oom: {memory: X3}}\n"
                    "  e: {run: x, xid: {94: node}, gpu_profile: {interval: 0.01}}\n");
     const stk_settings *top = stk_spec_settings(spec);
-    assert_int_equal(top->resources.gpu_memory_bytes, STK_GPU_MEMORY_AUTO);
-    assert_int_equal(top->resources.gpu_count, -1);
-    assert_string_equal(top->resources.gpu_vendor, "google");
+    assert_int_equal(top->resources.base.gpu_memory_bytes, STK_GPU_MEMORY_AUTO);
+    assert_int_equal(top->resources.base.gpu_count, -1);
+    assert_string_equal(top->resources.base.gpu_vendor, "google");
     assert_int_equal(top->resources.n_any_of, 1);
     assert_int_equal(top->resources.any_of[0].gpu_count, 4);
     assert_int_equal(top->resources.any_of[0].gpu_memory_bytes, -1);
@@ -481,8 +481,8 @@ static void test_devices(void **state)
     assert_int_equal(step->n_uses, 2);
     assert_string_equal(step->uses[1], "jax");
     assert_int_equal(stk_spec_step(spec, 0)->n_uses, 0);
-    assert_int_equal(s->resources.gpu_memory_bytes, 10000000000);
-    assert_string_equal(s->resources.gpu_vendor, "google");
+    assert_int_equal(s->resources.base.gpu_memory_bytes, 10000000000);
+    assert_string_equal(s->resources.base.gpu_vendor, "google");
     assert_int_equal(s->resources.n_any_of, 2);
     assert_string_equal(s->resources.any_of[0].gpu_class, "A100");
     assert_int_equal(s->resources.any_of[0].gpu_count, 2);
@@ -512,7 +512,7 @@ static void test_devices(void **state)
     /* Nothing said. */
     spec = parse(HEAD "steps:\n  a: {run: x}\n");
     s = stk_spec_settings(spec);
-    assert_int_equal(s->resources.gpu_memory_bytes, -1);
+    assert_int_equal(s->resources.base.gpu_memory_bytes, -1);
     assert_int_equal(s->sample_ms, 0);
     assert_int_equal(s->on_oom.max_retries, 0);
     assert_false(s->gpu_profile.enabled);

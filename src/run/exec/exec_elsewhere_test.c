@@ -233,7 +233,7 @@ static void check_job(fixture *f, const stk_job *job)
     assert_int_equal(e->backend, 1);
     assert_string_equal(e->image, "img:1");
     assert_string_equal(e->options, "{}");
-    assert_int_equal(e->resources->gpu_count, 8);
+    assert_int_equal(e->resources->base.gpu_count, 8);
     assert_int_equal(e->resources->cpu_milli, 96000);
     assert_string_equal(e->secrets[0], "token");
     assert_null(e->secrets[1]);
@@ -351,8 +351,12 @@ static void test_more_than_a_pool(void **state)
 {
     fixture *f = *state;
     const stk_pool pools[] = {
-        {"small", -1, {-1, 64000000000, -1, -1, NULL, NULL, NULL, 0}, 1, "{\"pool\":\"small\"}"},
-        {"large", -1, {-1, 100000000000, -1, -1, NULL, NULL, NULL, 0}, 2, "{\"pool\":\"large\"}"}};
+        {"small", -1, {-1, 64000000000, {-1, -1, NULL, NULL}, NULL, 0}, 1, "{\"pool\":\"small\"}"},
+        {"large",
+         -1,
+         {-1, 100000000000, {-1, -1, NULL, NULL}, NULL, 0},
+         2,
+         "{\"pool\":\"large\"}"}};
     const stk_stack stack = {.name = "prod",
                              .kind = STK_PLACE_KUBERNETES,
                              .default_image = "img:1",

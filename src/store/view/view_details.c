@@ -29,7 +29,7 @@ static stk_view_amounts asked_of(const stk_step *step)
         asked.memory_bytes = r->memory_bytes;
         stk_alternative wants[STK_LIMIT_ASKS];
         uint32_t n = stk_spec_alternatives(r, wants);
-        asked.n_devices = n > 0 ? wants[0].gpu_count : r->gpu_count;
+        asked.n_devices = n > 0 ? wants[0].gpu_count : r->base.gpu_count;
         asked.n_alternatives = n > 0 ? r->n_any_of : 0;
         asked.share_bytes = n > 0 && wants[0].gpu_memory_bytes > 0 ? wants[0].gpu_memory_bytes : -1;
     }

@@ -138,8 +138,7 @@ void stk_exec_asked_json(const stk_resources *r, stk_buf *buf)
         stk_buf_printf(buf, "%s\"memory_bytes\":%lld", buf->len > empty ? "," : "",
                        (long long)r->memory_bytes);
     }
-    const stk_alternative rest = {r->gpu_count, r->gpu_memory_bytes, r->gpu_class, r->gpu_vendor};
-    add_asked_devices(&rest, buf->len > empty ? "," : "", buf);
+    add_asked_devices(&r->base, buf->len > empty ? "," : "", buf);
     for (uint32_t i = 0; i < r->n_any_of; i++) {
         stk_buf_text(buf, i > 0 ? ",{" : buf->len > empty ? ",\"any_of\":[{" : "\"any_of\":[{");
         add_asked_devices(&r->any_of[i], "", buf);
