@@ -117,10 +117,9 @@ def write_page(page: Path, rows: dict[str, str]) -> None:
     lines = [
         HEADING,
         "",
-        "Written by `tests/crash/crash.py --write` (`make crash N=2000 WRITE=1`). A kill is a process",
-        "that got SIGKILL, by a failpoint or at a random instant; `of a resume`: while a resumed engine",
-        "ran. Kinds are played side by side; `took` is the time of all processes that played one. Every",
-        "column from `lost` to `other faults` must be 0.",
+        "`make crash N=2000 WRITE=1` wrote this table. A kill is a SIGKILL at a failpoint or at a random",
+        "moment; `of a resume` counts those that hit a resumed engine. The kinds run side by side; `took`",
+        "adds up the time of all processes of a kind. Every column from `lost` to `other faults` must be 0.",
         "",
         *HEAD,
         *[known[kind] for kind in ROWS if kind in known],
